@@ -1,0 +1,95 @@
+//! A frame on its way in or out, as values: where its octets are and which offloads apply.
+
+use std::num::NonZeroU16;
+
+pub use crate::sys::fragment::Fragment;
+
+/// A frame to transmit: header octets, then payload gathered from fragments.
+///
+/// With [`segment_size`](Self::segment_size) set, the frame is a super-frame: the payload behind
+/// `head` (which holds Ethernet, IP and TCP headers and nothing else) is to be cut every
+/// `segment_size` octets, each piece sent under a copy of the headers.
+#[derive(Clone, Copy, Debug)]
+pub struct TxFrame<'a> {
+    /// Link, network and transport headers (and anything else that is not gathered).
+    pub head: &'a [u8],
+    /// What follows the head, in order.
+    pub payload: &'a [Fragment<'a>],
+    /// Whether the device has to complete the transport checksum.
+    pub checksum: TxChecksum,
+    /// Octets of payload per segment of a super-frame; `None` for an ordinary frame.
+    pub segment_size: Option<NonZeroU16>,
+}
+
+impl TxFrame<'_> {
+    /// Octets of the whole frame, headers included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.head.len() + self.payload.iter().map(Fragment::len).sum::<usize>()
+    }
+
+    /// Whether the frame has no octets.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies the whole frame into the front of `dst` and returns how many octets that took.
+    ///
+    /// # Panics
+    /// When `dst` is shorter than the frame.
+    pub fn gather(&self, dst: &mut [u8]) -> usize {
+        let mut at = self.head.len();
+        dst[..at].copy_from_slice(self.head);
+        for fragment in self.payload {
+            fragment.copy_to(&mut dst[at..at + fragment.len()]);
+            at += fragment.len();
+        }
+        at
+    }
+}
+
+/// The state of a transmitted frame's transport checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TxChecksum {
+    /// Already in place, or not needed.
+    Complete,
+    /// The device completes it: the field holds the pseudo-header's sum; the checksum covers from
+    /// `start` to the end of the frame and belongs at `start + offset` (both in octets from the
+    /// frame's first).
+    Partial {
+        /// First octet that the checksum covers.
+        start: u16,
+        /// Where the checksum field is, counted from `start`.
+        offset: u16,
+    },
+}
+
+/// A received frame, borrowed from the device's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct RxFrame<'a> {
+    /// The frame from its first link-layer octet (or IP octet, on [`Medium::Ip`]).
+    pub bytes: &'a [u8],
+    /// Whether anybody has verified the transport checksum.
+    pub checksum: RxChecksum,
+    /// Payload octets per original segment, when the device merged several into this frame.
+    pub segment_size: Option<NonZeroU16>,
+}
+
+/// What is known of a received frame's transport checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RxChecksum {
+    /// Nobody has looked: the receiver must.
+    Unverified,
+    /// Known to be right, or never having left this machine's memory.
+    Valid,
+}
+
+/// What a frame begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// An Ethernet header.
+    Ethernet,
+    /// An IPv4 or IPv6 header.
+    Ip,
+}

@@ -1,0 +1,84 @@
+//! Frame devices.
+//!
+//! A [`Device`] moves whole frames in bursts and knows nothing of what is in them. Kernel devices,
+//! the linked memory pair and middleware (impairment, recording) all implement it, so a stack
+//! above runs unchanged on any of them.
+
+pub mod frame;
+mod sys;
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::os::fd::BorrowedFd;
+
+pub use frame::{Fragment, Medium, RxChecksum, RxFrame, TxChecksum, TxFrame};
+
+/// What a device can do. Constant while the device exists, but for the MTU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// What frames begin with.
+    pub medium: Medium,
+    /// Largest IP datagram, in octets (link-layer header not counted).
+    pub mtu: usize,
+    /// Largest super-frame payload handed to [`Device::transmit`] at once, in octets; `None` when
+    /// the device cannot cut super-frames.
+    pub segmentation_len_max: Option<NonZeroUsize>,
+    /// Whether the device completes a [`TxChecksum::Partial`].
+    pub tx_checksum: bool,
+    /// Most fragments in one frame's payload.
+    pub fragments_max: usize,
+}
+
+/// Why a frame was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransmitError {
+    /// No room now; room comes back by itself. The frame may be offered again or dropped.
+    #[error("transmit queue full")]
+    Full,
+    /// The frame is larger than the device can carry.
+    #[error("frame larger than the device carries")]
+    TooLong,
+    /// The link is down; frames are lost until it returns.
+    #[error("link down")]
+    LinkDown,
+}
+
+/// A source and sink of frames.
+///
+/// `now_ns` is the caller's monotonic clock in nanoseconds. Devices of virtual links act by it;
+/// kernel devices ignore it. No method blocks, and none panics on an I/O error.
+pub trait Device: fmt::Debug {
+    /// What the device can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Hands at most `burst` received frames to `sink`, in order, and returns how many.
+    fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize;
+
+    /// Takes one frame. It may stay queued until [`flush`](Self::flush).
+    ///
+    /// # Errors
+    /// When the frame was not taken; see [`TransmitError`].
+    fn transmit(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError>;
+
+    /// Pushes out what `transmit` queued.
+    fn flush(&mut self, now_ns: u64) {
+        let _ = now_ns;
+    }
+
+    /// When the next frame becomes receivable without anybody doing anything, on a virtual link.
+    /// `None` when there is none, or when the device is not on a virtual clock.
+    fn next_arrival_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// Whether the link is up.
+    fn link_up(&self) -> bool {
+        true
+    }
+
+    /// A descriptor that becomes readable when frames wait.
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}

@@ -1,0 +1,3 @@
+//! The only unsafe code of this package: memory a peer may write, and kernel interfaces.
+
+pub mod fragment;

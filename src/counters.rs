@@ -1,0 +1,26 @@
+//! What each layer counts. Plain integers, owned by the layer, read by whoever asks.
+
+/// Counts of MPA reception (RFC 5044).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MpaRxCounters {
+    /// Distinct FPDUs found whole and valid.
+    pub fpdus: u64,
+    /// FPDUs whose beginning was found through a marker.
+    pub fpdus_by_marker: u64,
+    /// FPDUs passed up before all earlier octets had arrived.
+    pub fpdus_out_of_order: u64,
+    /// FPDUs whose CRC was checked and right.
+    pub crc_good: u64,
+    /// FPDUs whose CRC was checked and wrong.
+    pub crc_bad: u64,
+    /// Markers read.
+    pub markers: u64,
+    /// Markers that contradict the FPDU they stand in.
+    pub marker_errors: u64,
+    /// Octets copied into the piece store because their FPDU was not whole.
+    pub bytes_held: u64,
+    /// Most octets held at one time.
+    pub bytes_held_peak: u64,
+    /// Segments (or parts) refused for lack of room; TCP brings them again.
+    pub refused_for_room: u64,
+}

@@ -1,0 +1,5 @@
+//! RDMA over plain Ethernet, in user space.
+pub mod counters;
+pub mod limits;
+pub mod time;
+pub mod types;

@@ -1,0 +1,49 @@
+//! Every bound in the engine, in one place.
+//!
+//! A resource that a peer or an application can grow has a named limit here. Relations between
+//! limits are asserted at compile time.
+
+/// Largest ULPDU: RFC 5044 §3 and §4.5 (65535 − 60 − 60 − (6 + 512 + 3), rounded down to 128).
+pub const ULPDU_LEN_MAX: usize = 64768;
+/// Smallest MULPDU that MPA may report (RFC 5044 §3).
+pub const MULPDU_MIN: usize = 128;
+/// Octets of TCP stream from one marker to the next (RFC 5044 §4.3).
+pub const MARKER_SPACING: u64 = 512;
+/// Octets in a marker (RFC 5044 §4.2).
+pub const MARKER_LEN: usize = 4;
+/// Largest private data in an MPA startup frame (RFC 5044 §7.1.1).
+pub const PRIVATE_DATA_LEN_MAX: usize = 512;
+
+/// Largest TCP payload of one frame, super-frames included.
+pub const FRAME_PAYLOAD_MAX: usize = 65_535;
+
+/// Scatter/gather entries of one work request.
+pub const SGE_MAX: usize = 4;
+/// Work requests a queue pair can hold in each direction.
+pub const QP_DEPTH_MAX: usize = 65_536;
+/// Completions a completion queue can hold.
+pub const CQ_DEPTH_MAX: usize = 1 << 20;
+/// Outstanding RDMA Reads and Atomics in each direction of a stream (IRD, ORD).
+pub const READS_OUTSTANDING_MAX: u16 = 128;
+/// Connections of one port.
+pub const CONNECTIONS_MAX: usize = 65_536;
+/// Connections waiting for their MPA Request or for the application's answer, per listener.
+pub const LISTEN_BACKLOG_MAX: usize = 256;
+
+/// Ranges of out-of-order stream octets that one TCP connection keeps track of.
+pub const OUT_OF_ORDER_RANGES_MAX: usize = 256;
+/// FPDUs of one stream placed ahead of the delivery point.
+pub const FPDUS_AHEAD_MAX: usize = 16_384;
+/// Octets in one block of the piece store.
+pub const PIECE_BLOCK_LEN: usize = 2048;
+/// Blocks in a port's piece store: 4 MiB.
+pub const PIECE_BLOCKS_MAX: usize = 2048;
+
+/// Consecutive times a segment is dropped for a bad CRC at the same place before the stream is
+/// terminated: a path that corrupts at random gets through, a peer that computes wrong does not.
+pub const BAD_FPDU_DROPS_MAX: u32 = 8;
+
+const _: () = assert!(MULPDU_MIN < ULPDU_LEN_MAX);
+const _: () = assert!(ULPDU_LEN_MAX < FRAME_PAYLOAD_MAX);
+const _: () = assert!(PIECE_BLOCK_LEN * PIECE_BLOCKS_MAX >= 2 * FRAME_PAYLOAD_MAX);
+const _: () = assert!(MARKER_SPACING.is_multiple_of(4));

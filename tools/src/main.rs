@@ -1,0 +1,3 @@
+//! The `urnic` command.
+
+fn main() {}
