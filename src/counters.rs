@@ -1,5 +1,7 @@
 //! What each layer counts. Plain integers, owned by the layer, read by whoever asks.
 
+use crate::wire::rdmap::Opcode;
+
 /// Counts of MPA reception (RFC 5044).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MpaRxCounters {
@@ -23,4 +25,27 @@ pub struct MpaRxCounters {
     pub bytes_held_peak: u64,
     /// Segments (or parts) refused for lack of room; TCP brings them again.
     pub refused_for_room: u64,
+}
+
+/// Counts of DDP placement and RDMAP delivery (RFC 5041, RFC 5040).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RdmaRxCounters {
+    /// Octets copied to their final place.
+    pub bytes_placed: u64,
+    /// Of those, octets of FPDUs that were placed before all earlier octets had arrived.
+    pub bytes_placed_out_of_order: u64,
+    /// FPDUs delivered, by opcode.
+    pub fpdus_by_opcode: [u64; 16],
+    /// Messages delivered (FPDUs with the Last flag), by opcode.
+    pub messages_by_opcode: [u64; 16],
+}
+
+impl RdmaRxCounters {
+    pub(crate) const fn count(&mut self, opcode: Opcode, last: bool) {
+        let index = opcode.bits() as usize;
+        self.fpdus_by_opcode[index] += 1;
+        if last {
+            self.messages_by_opcode[index] += 1;
+        }
+    }
 }

@@ -47,3 +47,13 @@ const _: () = assert!(MULPDU_MIN < ULPDU_LEN_MAX);
 const _: () = assert!(ULPDU_LEN_MAX < FRAME_PAYLOAD_MAX);
 const _: () = assert!(PIECE_BLOCK_LEN * PIECE_BLOCKS_MAX >= 2 * FRAME_PAYLOAD_MAX);
 const _: () = assert!(MARKER_SPACING.is_multiple_of(4));
+
+/// Fragments of one transmitted frame: the kernel's limit on vectored writes, less the head.
+pub const FRAGMENTS_MAX: usize = 1023;
+/// Octets sent or received in streaming mode, before MPA startup (RFC 5044 §7.1), that one
+/// connection keeps.
+pub const STREAMING_BYTES_MAX: usize = 64 << 10;
+/// Link addresses that a port remembers.
+pub const NEIGHBOURS_MAX: usize = 1024;
+/// Frames that wait for the host stack, in each direction.
+pub const HOST_FRAMES_MAX: usize = 256;

@@ -1,0 +1,57 @@
+//! Joins a port and a device: the only place where both are known.
+//!
+//! [`Poller`] is the in-thread mode: the application calls it, on a virtual clock or a real one.
+
+use urnic_netdev::Device;
+
+use crate::port::Port;
+use crate::time::Instant;
+
+/// Frames taken from a device in one go.
+const RECEIVE_BURST: usize = 64;
+
+/// A port and its device, polled by the caller.
+#[derive(Debug)]
+pub struct Poller<D> {
+    /// The port.
+    pub port: Port,
+    /// The device.
+    pub device: D,
+}
+
+impl<D: Device> Poller<D> {
+    /// Joins a port with the device it was made for.
+    pub const fn new(port: Port, device: D) -> Self {
+        Self { port, device }
+    }
+
+    /// Receives what has arrived, sends what is due. Returns the number of frames moved; 0 means
+    /// that nothing happens until [`next_wakeup`](Self::next_wakeup) or new work.
+    pub fn poll(&mut self, now: Instant) -> usize {
+        let now_ns = now.as_nanos();
+        let Self { port, device } = self;
+        let received = device.receive(now_ns, RECEIVE_BURST, &mut |frame| {
+            port.handle_frame(now, &frame);
+        });
+        if port.poll_timeout().is_some_and(|at| at <= now) {
+            port.handle_timeout(now);
+        }
+        let room = device.transmit_room();
+        let sent = if room == 0 {
+            0
+        } else {
+            port.poll_transmit(now, room, &mut |frame| device.transmit(now_ns, frame))
+        };
+        device.flush(now_ns);
+        received + sent
+    }
+
+    /// When there is something to do next without new work: a frame arrives or a timer runs out.
+    pub fn next_wakeup(&mut self) -> Option<Instant> {
+        let arrival = self.device.next_arrival_ns().map(Instant::from_nanos);
+        match (arrival, self.port.poll_timeout()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What a port and its connections are made with.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::limits::LISTEN_BACKLOG_MAX;
+use crate::mpa::startup::{Offer, StartupConfig};
+use crate::stream::RxPolicy;
+use crate::tcp;
+
+/// The identity of a port, and defaults for its connections.
+#[derive(Clone, Debug)]
+pub struct PortConfig {
+    /// Ethernet address.
+    pub mac: [u8; 6],
+    /// IPv4 address and prefix length.
+    pub ipv4: Option<(Ipv4Addr, u8)>,
+    /// IPv6 address and prefix length.
+    pub ipv6: Option<(Ipv6Addr, u8)>,
+    /// Router for IPv4 destinations outside the prefix.
+    pub gateway_v4: Option<Ipv4Addr>,
+    /// Router for IPv6 destinations outside the prefix.
+    pub gateway_v6: Option<Ipv6Addr>,
+    /// TCP settings. MSS and path MTU are filled in from the device.
+    pub tcp: tcp::Config,
+    /// Whether FPDUs that arrive ahead of others are placed at once, on optimized connections.
+    pub out_of_order_placement: bool,
+}
+
+impl PortConfig {
+    /// A port with one IPv4 address in a /24 and a locally administered Ethernet address made
+    /// from it.
+    #[must_use]
+    pub fn for_ipv4(address: Ipv4Addr) -> Self {
+        let [a, b, c, d] = address.octets();
+        Self {
+            mac: [0x02, 0x00, a, b, c, d],
+            ipv4: Some((address, 24)),
+            ipv6: None,
+            gateway_v4: None,
+            gateway_v6: None,
+            tcp: tcp::Config::default(),
+            out_of_order_placement: true,
+        }
+    }
+
+    /// The address to reach `remote` from.
+    pub(crate) fn address_for(&self, remote: IpAddr) -> Option<IpAddr> {
+        match remote {
+            IpAddr::V4(_) => self.ipv4.map(|(address, _)| IpAddr::V4(address)),
+            IpAddr::V6(_) => self.ipv6.map(|(address, _)| IpAddr::V6(address)),
+        }
+    }
+
+    /// Whether the address is the port's.
+    pub(crate) fn owns(&self, address: IpAddr) -> bool {
+        self.address_for(address) == Some(address)
+    }
+
+    /// The neighbour through which `remote` is reached.
+    pub(crate) fn next_hop(&self, remote: IpAddr) -> IpAddr {
+        match remote {
+            IpAddr::V4(to) => match (self.ipv4, self.gateway_v4) {
+                (Some((own, prefix_len)), Some(gateway))
+                    if !same_prefix(u128::from(own.to_bits()), u128::from(to.to_bits()), 32, prefix_len) =>
+                {
+                    IpAddr::V4(gateway)
+                }
+                _ => remote,
+            },
+            IpAddr::V6(to) => match (self.ipv6, self.gateway_v6) {
+                (Some((own, prefix_len)), Some(gateway))
+                    if !same_prefix(own.to_bits(), to.to_bits(), 128, prefix_len) =>
+                {
+                    IpAddr::V6(gateway)
+                }
+                _ => remote,
+            },
+        }
+    }
+
+    /// TCP settings for a connection to `remote` over a device with this MTU.
+    pub(crate) fn tcp_for(&self, remote: IpAddr, mtu: usize) -> tcp::Config {
+        let ip_header_len = if remote.is_ipv4() { 20 } else { 40 };
+        let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
+        let sized = tcp::Config::for_mtu(mtu, ip_header_len);
+        tcp::Config {
+            mss_receive: sized.mss_receive,
+            path_payload_max: sized.path_payload_max,
+            mss_default: sized.mss_default,
+            ..self.tcp
+        }
+    }
+
+    /// How received FPDUs are treated on a connection with this lower layer.
+    pub(crate) fn rx_policy(&self, lower_layer: LowerLayer) -> RxPolicy {
+        let out_of_order =
+            self.out_of_order_placement && lower_layer == LowerLayer::Optimized;
+        RxPolicy { out_of_order, ..RxPolicy::default() }
+    }
+}
+
+fn same_prefix(a: u128, b: u128, width: u32, prefix_len: u8) -> bool {
+    let host_bits = width.saturating_sub(u32::from(prefix_len));
+    a.checked_shr(host_bits) == b.checked_shr(host_bits)
+}
+
+/// How MPA uses TCP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LowerLayer {
+    /// TCP segments are cut at FPDUs, and segments pass up in any order (RFC 5044 Appendix A).
+    #[default]
+    Optimized,
+    /// TCP is a byte stream: FPDUs fall where they fall, octets pass up in order only
+    /// (RFC 5044 §5).
+    Layered,
+}
+
+/// What a connection is opened with.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ConnectParams<'a> {
+    /// MPA settings.
+    pub startup: StartupConfig,
+    /// What to tell the peer's application, and how many Reads to allow.
+    pub offer: Offer<'a>,
+    /// How MPA uses TCP.
+    pub lower_layer: LowerLayer,
+}
+
+/// What a listener is made with.
+#[derive(Clone, Debug)]
+pub struct ListenParams {
+    /// MPA settings of the connections.
+    pub startup: StartupConfig,
+    /// How MPA uses TCP.
+    pub lower_layer: LowerLayer,
+    /// Connections that may be in setup at a time.
+    pub backlog: usize,
+    /// Leave accepted connections in streaming mode; MPA is started on them later.
+    pub delayed: bool,
+}
+
+impl Default for ListenParams {
+    fn default() -> Self {
+        Self {
+            startup: StartupConfig::default(),
+            lower_layer: LowerLayer::default(),
+            backlog: LISTEN_BACKLOG_MAX,
+            delayed: false,
+        }
+    }
+}

@@ -1,0 +1,676 @@
+//! One interface: frames in and out, connections, and the host stack beside them.
+//!
+//! ```text
+//! frame ─ demux ─┬─ TCP of a connection or listener here ─→ stream::optimized
+//!                └─ everything else ─────────────────────→ host (smoltcp: ARP, NDP, ping, RST …)
+//! ```
+//!
+//! A [`Port`] is sans-IO like everything under it: the caller brings frames and the time to
+//! `handle_*`, then drains [`poll_transmit`](Port::poll_transmit), [`poll_event`](Port::poll_event)
+//! and [`poll_timeout`](Port::poll_timeout) until they are empty.
+
+mod config;
+mod connection;
+mod demux;
+mod emit;
+mod host;
+mod neighbour;
+mod timers;
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use slab::Slab;
+use urnic_netdev::{Capabilities, RxChecksum, RxFrame, TransmitError, TxFrame};
+
+pub use config::{ConnectParams, ListenParams, LowerLayer, PortConfig};
+pub use connection::{ConnectionCounters, ConnectionId};
+
+use crate::limits::{CONNECTIONS_MAX, FRAGMENTS_MAX, PIECE_BLOCKS_MAX};
+use crate::mpa::pieces::PieceStore;
+use crate::mpa::startup::{Offer, StartupConfig};
+use crate::port::connection::{Connection, Route, Tuple, TupleHasher};
+use crate::port::demux::{Inbound, Parsed};
+use crate::port::emit::Emitter;
+use crate::port::host::Host;
+use crate::port::neighbour::Neighbours;
+use crate::port::timers::Timers;
+use crate::stream::optimized::{Optimized, TxLimits};
+use crate::stream::{Gather, PhaseError, Stream, StreamEvent};
+use crate::tcp;
+use crate::time::Instant;
+use crate::verbs::{Bell, Doorbell, Qp, Rnic};
+
+/// Something that happened at a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PortEvent {
+    /// A peer has opened a connection to a listener; MPA has not started yet.
+    Incoming {
+        /// The new connection.
+        connection: ConnectionId,
+        /// The port it came to.
+        local: SocketAddr,
+        /// Where it came from.
+        remote: SocketAddr,
+    },
+    /// Something happened to a connection's stream.
+    Stream {
+        /// The connection.
+        connection: ConnectionId,
+        /// What happened.
+        event: StreamEvent,
+    },
+    /// A connection is over; its identifier means nothing any more.
+    Closed {
+        /// The connection.
+        connection: ConnectionId,
+        /// What it counted.
+        counters: Box<ConnectionCounters>,
+    },
+}
+
+/// Why a call to a port was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PortError {
+    /// No such connection, or it is over.
+    #[error("no such connection")]
+    NoConnection,
+    /// The port has no address of the peer's family.
+    #[error("the port has no address of the same family as {0}")]
+    NoAddress(IpAddr),
+    /// Somebody listens on that TCP port already.
+    #[error("TCP port {0} is taken")]
+    PortTaken(u16),
+    /// No free TCP port or connection slot.
+    #[error("no connection slot is free")]
+    Exhausted,
+    /// The call does not fit what the connection is doing.
+    #[error(transparent)]
+    Phase(#[from] PhaseError),
+}
+
+#[derive(Debug)]
+struct Listener {
+    params: ListenParams,
+    backlog: tcp::Backlog,
+}
+
+/// One interface with its connections.
+#[derive(Debug)]
+pub struct Port {
+    rnic: Rnic,
+    config: PortConfig,
+    capabilities: Capabilities,
+    connections: Slab<Connection>,
+    generation: u32,
+    by_tuple: HashMap<Tuple, u32, BuildHasherDefault<TupleHasher>>,
+    last_hit: Option<(Tuple, u32)>,
+    listeners: HashMap<u16, Listener>,
+    neighbours: Neighbours,
+    host: Host,
+    doorbell: Arc<Doorbell>,
+    timers: Timers,
+    /// Connections that may have something to send.
+    ready: VecDeque<u32>,
+    events: VecDeque<PortEvent>,
+    pieces: PieceStore,
+    gather: Gather,
+    isn: tcp::IsnGenerator,
+    ephemeral: u16,
+    dropped: PortDrops,
+}
+
+/// Frames a port dropped before any connection saw them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortDrops {
+    /// Not a well-formed frame of a known kind.
+    pub malformed: u64,
+    /// IPv4 header checksum wrong.
+    pub ip_checksum: u64,
+    /// TCP checksum wrong.
+    pub tcp_checksum: u64,
+    /// IP fragments.
+    pub fragments: u64,
+}
+
+/// First TCP port used for connections opened here (RFC 6335 §6: dynamic ports).
+const EPHEMERAL_FIRST: u16 = 49152;
+/// Frames one connection may send before the next has its turn.
+const TURN_FRAMES: usize = 32;
+
+impl Port {
+    /// A port of `rnic` for a device with these capabilities.
+    #[must_use]
+    pub fn new(rnic: &Rnic, config: PortConfig, capabilities: Capabilities) -> Self {
+        let seed = rnic.shared.seed;
+        Self {
+            rnic: rnic.clone(),
+            host: Host::new(&config, &capabilities, seed),
+            neighbours: Neighbours::new(),
+            capabilities,
+            connections: Slab::new(),
+            generation: 0,
+            by_tuple: HashMap::default(),
+            last_hit: None,
+            listeners: HashMap::new(),
+            doorbell: Doorbell::new(),
+            timers: Timers::default(),
+            ready: VecDeque::with_capacity(64),
+            events: VecDeque::with_capacity(16),
+            pieces: PieceStore::new(PIECE_BLOCKS_MAX),
+            gather: Gather::default(),
+            isn: tcp::IsnGenerator::new((seed, seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15)),
+            ephemeral: EPHEMERAL_FIRST,
+            dropped: PortDrops::default(),
+            config,
+        }
+    }
+
+    /// Frames dropped before any connection saw them.
+    #[must_use]
+    pub const fn drops(&self) -> PortDrops {
+        self.dropped
+    }
+
+    /// Most octets that were held for unfinished FPDUs at one time, over all connections.
+    #[must_use]
+    pub const fn bytes_held_peak(&self) -> u64 {
+        self.pieces.octets_held_peak()
+    }
+
+    // ---- connections ----
+
+    /// Opens a TCP connection to `remote` and starts MPA on it as initiator with `qp`.
+    ///
+    /// # Errors
+    /// See [`PortError`].
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        remote: SocketAddr,
+        qp: &Qp,
+        params: &ConnectParams<'_>,
+    ) -> Result<ConnectionId, PortError> {
+        let id = self.open(now, remote, params.lower_layer)?;
+        if let Err(error) = self.start_initiator(now, id, qp, &params.startup, &params.offer) {
+            self.abort(id);
+            return Err(error);
+        }
+        Ok(id)
+    }
+
+    /// Opens a TCP connection to `remote` in streaming mode; MPA is started on it later.
+    ///
+    /// # Errors
+    /// See [`PortError`].
+    pub fn open(
+        &mut self,
+        now: Instant,
+        remote: SocketAddr,
+        lower_layer: LowerLayer,
+    ) -> Result<ConnectionId, PortError> {
+        let local_ip =
+            self.config.address_for(remote.ip()).ok_or(PortError::NoAddress(remote.ip()))?;
+        let local = SocketAddr::new(local_ip, self.free_port(local_ip, remote)?);
+        let tcp_config = self.config.tcp_for(remote.ip(), self.capabilities.mtu);
+        let iss = self.isn.isn(now, local, remote);
+        let ts_offset = self.isn.timestamp_offset(local, remote);
+        let tcp = tcp::Connection::connect(
+            now,
+            &tcp_config,
+            local.port(),
+            remote.port(),
+            iss,
+            ts_offset,
+        );
+        let tuple = Tuple { local, remote };
+        self.insert(tuple, tcp, lower_layer, None)
+    }
+
+    /// Starts MPA as initiator on a connection in streaming mode.
+    ///
+    /// # Errors
+    /// See [`PortError`].
+    pub fn start_initiator(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        qp: &Qp,
+        startup: &StartupConfig,
+        offer: &Offer<'_>,
+    ) -> Result<(), PortError> {
+        let connection = self.connection(id)?;
+        connection.optimized.stream.initiate(now, &qp.shared, startup, offer)?;
+        self.attach(id, qp);
+        Ok(())
+    }
+
+    /// Starts MPA as responder on a connection in streaming mode. `last_message` is sent before
+    /// the peer's Request is awaited (RFC 5044 §7.1.5).
+    ///
+    /// # Errors
+    /// See [`PortError`].
+    pub fn start_responder(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        startup: &StartupConfig,
+        last_message: &[u8],
+    ) -> Result<(), PortError> {
+        let connection = self.connection(id)?;
+        connection.optimized.stream.send_streaming(last_message)?;
+        connection.optimized.stream.respond(now, startup)?;
+        self.wake(id.slot);
+        Ok(())
+    }
+
+    /// Sends octets in streaming mode, before MPA is started.
+    ///
+    /// # Errors
+    /// See [`PortError`].
+    pub fn send_streaming(&mut self, id: ConnectionId, octets: &[u8]) -> Result<(), PortError> {
+        self.connection(id)?.optimized.stream.send_streaming(octets)?;
+        self.wake(id.slot);
+        Ok(())
+    }
+
+    /// Reads octets received in streaming mode; returns how many.
+    ///
+    /// # Errors
+    /// [`PortError::NoConnection`].
+    pub fn receive_streaming(
+        &mut self,
+        id: ConnectionId,
+        octets: &mut [u8],
+    ) -> Result<usize, PortError> {
+        Ok(self.connection(id)?.optimized.stream.receive_streaming(octets))
+    }
+
+    /// Waits for connections to a TCP port.
+    ///
+    /// # Errors
+    /// [`PortError::PortTaken`].
+    pub fn listen(&mut self, tcp_port: u16, params: ListenParams) -> Result<(), PortError> {
+        if self.listeners.contains_key(&tcp_port) {
+            return Err(PortError::PortTaken(tcp_port));
+        }
+        let backlog = tcp::Backlog::new(params.backlog);
+        self.listeners.insert(tcp_port, Listener { params, backlog });
+        Ok(())
+    }
+
+    /// Accepts a peer's Request ([`StreamEvent::Request`]) with `qp`.
+    ///
+    /// # Errors
+    /// See [`PortError`].
+    pub fn accept(
+        &mut self,
+        id: ConnectionId,
+        qp: &Qp,
+        offer: &Offer<'_>,
+    ) -> Result<(), PortError> {
+        self.connection(id)?.optimized.stream.accept(&qp.shared, offer)?;
+        self.attach(id, qp);
+        self.after_stream(id.slot);
+        Ok(())
+    }
+
+    /// Refuses a peer's Request. The TCP connection stays open in streaming mode.
+    ///
+    /// # Errors
+    /// See [`PortError`].
+    pub fn reject(&mut self, id: ConnectionId, offer: &Offer<'_>) -> Result<(), PortError> {
+        self.connection(id)?.optimized.stream.reject(offer)?;
+        self.wake(id.slot);
+        Ok(())
+    }
+
+    /// Closes a connection in order: work posted so far is finished first.
+    ///
+    /// # Errors
+    /// [`PortError::NoConnection`].
+    pub fn disconnect(&mut self, id: ConnectionId) -> Result<(), PortError> {
+        self.connection(id)?.optimized.stream.close();
+        self.wake(id.slot);
+        Ok(())
+    }
+
+    /// Ends a connection at once with a RST.
+    pub fn abort(&mut self, id: ConnectionId) {
+        if let Ok(connection) = self.connection(id) {
+            connection.optimized.tcp.abort();
+            connection.optimized.stream.connection_lost();
+            self.wake(id.slot);
+            self.after_stream(id.slot);
+        }
+    }
+
+    /// What a connection has counted so far.
+    ///
+    /// # Errors
+    /// [`PortError::NoConnection`].
+    pub fn counters(&self, id: ConnectionId) -> Result<ConnectionCounters, PortError> {
+        let found = self.connections.get(id.slot as usize);
+        let connection = found.filter(|connection| connection.generation == id.generation);
+        Ok(connection.ok_or(PortError::NoConnection)?.counters())
+    }
+
+    // ---- frames in ----
+
+    /// Takes a received frame.
+    pub fn handle_frame(&mut self, now: Instant, frame: &RxFrame<'_>) {
+        let verify = frame.checksum == RxChecksum::Unverified;
+        match demux::parse(self.capabilities.medium, frame.bytes, verify) {
+            Ok(Parsed::Tcp(inbound)) => self.handle_tcp(now, frame, &inbound),
+            Ok(Parsed::Other) => {
+                self.neighbours.learn_from(now, frame.bytes);
+                self.wake_resolved(now);
+                self.host.handle_frame(now, frame.bytes);
+            }
+            Err(reason) => reason.count(&mut self.dropped),
+        }
+    }
+
+    fn handle_tcp(&mut self, now: Instant, frame: &RxFrame<'_>, inbound: &Inbound<'_>) {
+        let Ok((header, payload_at)) = tcp::Header::parse(inbound.segment) else {
+            self.dropped.malformed += 1;
+            return;
+        };
+        let tuple = Tuple {
+            local: SocketAddr::new(inbound.destination, header.dst_port),
+            remote: SocketAddr::new(inbound.source, header.src_port),
+        };
+        let payload = &inbound.segment[payload_at..];
+        let slot = match self.find(&tuple) {
+            Some(slot) => slot,
+            None => match self.handle_syn(now, tuple, &header, inbound) {
+                Some(slot) => {
+                    self.after_stream(slot);
+                    return;
+                }
+                None => return self.host.handle_frame(now, frame.bytes),
+            },
+        };
+        let segments = frame
+            .segment_size
+            .map_or(1, |size| payload.len().div_ceil(usize::from(size.get())).max(1));
+        let connection = &mut self.connections[slot as usize];
+        let pieces = &mut self.pieces;
+        connection.optimized.handle_segment(now, &header, payload, segments, pieces);
+        self.after_stream(slot);
+    }
+
+    fn find(&mut self, tuple: &Tuple) -> Option<u32> {
+        if let Some((last, slot)) = &self.last_hit
+            && last == tuple
+        {
+            return Some(*slot);
+        }
+        let slot = *self.by_tuple.get(tuple)?;
+        self.last_hit = Some((*tuple, slot));
+        Some(slot)
+    }
+
+    /// A segment for no connection: opens one if it is a SYN for a listener.
+    fn handle_syn(
+        &mut self,
+        now: Instant,
+        tuple: Tuple,
+        header: &tcp::Header,
+        inbound: &Inbound<'_>,
+    ) -> Option<u32> {
+        // RFC 9293 MUST-57: a SYN to a broadcast or multicast address is not for us.
+        if !self.config.owns(tuple.local.ip()) {
+            return None;
+        }
+        let listener = self.listeners.get_mut(&tuple.local.port())?;
+        listener.backlog.admit(header).ok()?;
+        let params = listener.params.clone();
+        let tcp_config = self.config.tcp_for(tuple.remote.ip(), self.capabilities.mtu);
+        let iss = self.isn.isn(now, tuple.local, tuple.remote);
+        let ts_offset = self.isn.timestamp_offset(tuple.local, tuple.remote);
+        let tcp = tcp::Connection::accept(now, &tcp_config, header, iss, ts_offset);
+        let Ok(id) = self.insert(tuple, tcp, params.lower_layer, Some(tuple.local.port())) else {
+            self.release_backlog(tuple.local.port());
+            return None;
+        };
+        if let Some(mac) = inbound.source_mac {
+            self.neighbours.learn(now, tuple.remote.ip(), mac);
+        }
+        let stream = &mut self.connections[id.slot as usize].optimized.stream;
+        if !params.delayed {
+            stream.respond(now, &params.startup).ok()?;
+        }
+        let Tuple { local, remote } = tuple;
+        self.events.push_back(PortEvent::Incoming { connection: id, local, remote });
+        Some(id.slot)
+    }
+
+    // ---- frames out ----
+
+    /// Hands frames that are due to `transmit`, until nothing is left or it refuses one. Returns
+    /// how many were taken.
+    ///
+    /// A refused frame is lost as on a wire; TCP brings its octets again. Stop calling while the
+    /// device is full.
+    pub fn poll_transmit(
+        &mut self,
+        now: Instant,
+        room: usize,
+        transmit: &mut dyn FnMut(&TxFrame<'_>) -> Result<(), TransmitError>,
+    ) -> usize {
+        let mut sent = self.host.poll_transmit(now, transmit);
+        while let Some(slot) = self.doorbell.next() {
+            if let Some(connection) = self.connections.get(slot as usize) {
+                connection.release_bell();
+            }
+            self.wake(slot);
+        }
+        while sent < room {
+            let Some(slot) = self.ready.pop_front() else { break };
+            let frames = self.transmit_turn(now, slot, (room - sent).min(TURN_FRAMES), transmit);
+            sent += frames;
+        }
+        sent
+    }
+
+    fn transmit_turn(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        room: usize,
+        transmit: &mut dyn FnMut(&TxFrame<'_>) -> Result<(), TransmitError>,
+    ) -> usize {
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return 0 };
+        connection.ready = false;
+        let Some(route) = connection.resolve(&self.config, &self.neighbours) else {
+            let next_hop = connection.next_hop(&self.config);
+            return self.neighbours.solicit(now, &self.config, next_hop, transmit);
+        };
+        let limits = TxLimits {
+            super_frame_len_max: self
+                .capabilities
+                .segmentation_len_max
+                .map_or(0, std::num::NonZeroUsize::get),
+            fragments_max: self.capabilities.fragments_max.min(FRAGMENTS_MAX),
+        };
+        let mut emitter = Emitter::new(route, &self.capabilities, transmit);
+        let mut more = true;
+        while more && emitter.frames() < room && !emitter.is_blocked() {
+            more = connection.optimized.poll_transmit(
+                now,
+                &limits,
+                &mut self.gather,
+                &mut emitter,
+            );
+        }
+        let frames = emitter.frames();
+        if more {
+            self.wake(slot);
+        }
+        self.after_stream_quiet(slot);
+        frames
+    }
+
+    // ---- time ----
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due.
+    #[must_use]
+    pub fn poll_timeout(&mut self) -> Option<Instant> {
+        let connections = &self.connections;
+        let of = |slot: u32| connections.get(slot as usize).and_then(Connection::poll_timeout);
+        let own = self.timers.next(of);
+        match (own, self.host.poll_timeout()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(slot) = {
+            let connections = &self.connections;
+            self.timers.pop_due(now, |slot| {
+                connections.get(slot as usize).and_then(Connection::poll_timeout)
+            })
+        } {
+            self.connections[slot as usize].optimized.handle_timeout(now);
+            self.after_stream(slot);
+        }
+        if self.neighbours.retry_due(now) {
+            self.wake_unresolved();
+        }
+    }
+
+    /// What has happened since the last call.
+    pub fn poll_event(&mut self) -> Option<PortEvent> {
+        self.events.pop_front()
+    }
+
+    // ---- bookkeeping ----
+
+    fn connection(&mut self, id: ConnectionId) -> Result<&mut Connection, PortError> {
+        self.connections
+            .get_mut(id.slot as usize)
+            .filter(|connection| connection.generation == id.generation)
+            .ok_or(PortError::NoConnection)
+    }
+
+    fn insert(
+        &mut self,
+        tuple: Tuple,
+        tcp: tcp::Connection,
+        lower_layer: LowerLayer,
+        listener: Option<u16>,
+    ) -> Result<ConnectionId, PortError> {
+        if self.connections.len() >= CONNECTIONS_MAX {
+            return Err(PortError::Exhausted);
+        }
+        self.generation = self.generation.wrapping_add(1);
+        let policy = self.config.rx_policy(lower_layer);
+        let stream = Stream::new(Arc::clone(&self.rnic.shared), policy);
+        let aligned = lower_layer == LowerLayer::Optimized;
+        let optimized = Optimized::new(tcp, stream, aligned);
+        let connection = Connection::new(tuple, optimized, self.generation, listener);
+        let slot = u32::try_from(self.connections.insert(connection)).expect("bounded above");
+        self.by_tuple.insert(tuple, slot);
+        self.wake(slot);
+        Ok(ConnectionId { slot, generation: self.generation })
+    }
+
+    fn attach(&mut self, id: ConnectionId, qp: &Qp) {
+        let bell = Bell::new(Arc::clone(&self.doorbell), id.slot);
+        // A queue pair serves one connection in its life; the stream has checked that it is new.
+        let _set_once = qp.shared.bell.set(bell);
+        self.wake(id.slot);
+    }
+
+    /// The connection may have something to send.
+    fn wake(&mut self, slot: u32) {
+        if let Some(connection) = self.connections.get_mut(slot as usize)
+            && !connection.ready
+        {
+            connection.ready = true;
+            self.ready.push_back(slot);
+        }
+    }
+
+    fn wake_resolved(&mut self, now: Instant) {
+        if self.neighbours.take_news(now) {
+            self.wake_unresolved();
+        }
+    }
+
+    fn wake_unresolved(&mut self) {
+        for slot in 0..self.connections.capacity() {
+            if self.connections.get(slot).is_some_and(|connection| connection.route.is_none()) {
+                self.wake(u32::try_from(slot).expect("bounded by CONNECTIONS_MAX"));
+            }
+        }
+    }
+
+    /// After a connection has handled input: it may send, time differently, report or be over.
+    fn after_stream(&mut self, slot: u32) {
+        self.wake(slot);
+        self.after_stream_quiet(slot);
+    }
+
+    fn after_stream_quiet(&mut self, slot: u32) {
+        let connection = &mut self.connections[slot as usize];
+        let id = ConnectionId { slot, generation: connection.generation };
+        while let Some(event) = connection.optimized.stream.poll_event() {
+            self.events.push_back(PortEvent::Stream { connection: id, event });
+        }
+        if let Some(deadline) = connection.poll_timeout() {
+            self.timers.arm(slot, deadline);
+        }
+        let listener = connection.leaves_backlog();
+        let over = connection.is_over();
+        if let Some(tcp_port) = listener {
+            self.release_backlog(tcp_port);
+        }
+        if over {
+            self.remove(id);
+        }
+    }
+
+    fn remove(&mut self, id: ConnectionId) {
+        let mut connection = self.connections.remove(id.slot as usize);
+        connection.optimized.stream.connection_lost();
+        connection.optimized.stream.release(&mut self.pieces);
+        while let Some(event) = connection.optimized.stream.poll_event() {
+            self.events.push_back(PortEvent::Stream { connection: id, event });
+        }
+        if let Some(tcp_port) = connection.take_listener() {
+            self.release_backlog(tcp_port);
+        }
+        self.by_tuple.remove(&connection.tuple);
+        self.last_hit = None;
+        self.timers.forget(id.slot);
+        let counters = Box::new(connection.counters());
+        self.events.push_back(PortEvent::Closed { connection: id, counters });
+    }
+
+    fn release_backlog(&mut self, tcp_port: u16) {
+        if let Some(listener) = self.listeners.get_mut(&tcp_port) {
+            listener.backlog.release();
+        }
+    }
+
+    fn free_port(&mut self, local: IpAddr, remote: SocketAddr) -> Result<u16, PortError> {
+        for _ in EPHEMERAL_FIRST..=u16::MAX {
+            let candidate = self.ephemeral;
+            self.ephemeral = self.ephemeral.checked_add(1).unwrap_or(EPHEMERAL_FIRST);
+            let tuple = Tuple { local: SocketAddr::new(local, candidate), remote };
+            if !self.by_tuple.contains_key(&tuple) && !self.listeners.contains_key(&candidate) {
+                return Ok(candidate);
+            }
+        }
+        Err(PortError::Exhausted)
+    }
+}
+

@@ -1,0 +1,29 @@
+//! Which messages are legal (RFC 5040 §4.1, §7.2; RFC 7306 §4.1).
+
+use crate::rdmap::RdmapError;
+use crate::wire::ProtocolVersion;
+use crate::wire::ddp::DdpHeader;
+use crate::wire::rdmap::{BufferModel, Control, Opcode};
+
+/// Reads the control octet of a segment and checks that the opcode may be where it is.
+///
+/// Done before placement: a tagged segment with a bad opcode must not reach memory.
+///
+/// # Errors
+/// [`RdmapError::Version`], then [`RdmapError::UnexpectedOpcode`].
+pub fn opcode(header: &DdpHeader, version: ProtocolVersion) -> Result<Opcode, RdmapError> {
+    let control = Control::from_byte(header.rsvd_ulp());
+    // RFC 5040 §4.1: the RDMAP version is the one that was negotiated.
+    if control.version != version {
+        return Err(RdmapError::Version);
+    }
+    let travels_by = match header {
+        DdpHeader::Tagged(_) => BufferModel::Tagged,
+        DdpHeader::Untagged(header) => BufferModel::Untagged(header.qn),
+    };
+    if control.opcode.buffer() == Some(travels_by) {
+        Ok(control.opcode)
+    } else {
+        Err(RdmapError::UnexpectedOpcode)
+    }
+}

@@ -1,0 +1,317 @@
+//! The optimized lower layer: MPA over the TCP of this crate (RFC 5044 Appendix A).
+//!
+//! TCP says which octets may go and which have to go again; the stream says what they are. A
+//! segment holds whole FPDUs. Received octets pass up at once, wherever they belong in the stream,
+//! and TCP acknowledges exactly what the stream took.
+
+use std::num::NonZeroU16;
+use std::ops::Range;
+
+use urnic_netdev::Fragment;
+
+use crate::limits::{FRAGMENTS_MAX, FRAME_PAYLOAD_MAX};
+use crate::mpa::pieces::PieceStore;
+use crate::stream::{Gather, Room, Stream};
+use crate::tcp;
+use crate::time::Instant;
+use crate::types::StreamOffset;
+
+/// Where finished segments go: something that puts IP and link headers around them.
+pub(crate) trait SegmentSink {
+    /// Sends a segment, or a run of segments of `segment_size` octets each (the last may be
+    /// shorter) under one header.
+    fn emit(
+        &mut self,
+        header: &tcp::Header,
+        payload: &[Fragment<'_>],
+        segment_size: Option<NonZeroU16>,
+    );
+}
+
+/// How the transmit side uses the lower layer and the device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TxLimits {
+    /// Largest payload of a super-frame; 0 without segmentation offload.
+    pub(crate) super_frame_len_max: usize,
+    /// Fragments the device takes in one frame.
+    pub(crate) fragments_max: usize,
+}
+
+/// Segments of a connection, seen by what they hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AlignmentCounters {
+    /// Data segments sent for the first time.
+    pub segments: u64,
+    /// Of those, segments that start with an FPDU and hold whole FPDUs only.
+    pub segments_aligned: u64,
+    /// Frames handed to the device for them.
+    pub frames: u64,
+}
+
+/// A stream on a TCP connection of its own.
+#[derive(Debug)]
+pub(crate) struct Optimized {
+    pub(crate) tcp: tcp::Connection,
+    pub(crate) stream: Stream,
+    /// Whether TCP segments are cut at FPDUs. Off, TCP is used as any byte stream would be.
+    aligned: bool,
+    alignment: AlignmentCounters,
+}
+
+impl Optimized {
+    pub(crate) fn new(tcp: tcp::Connection, stream: Stream, aligned: bool) -> Self {
+        Self { tcp, stream, aligned, alignment: AlignmentCounters::default() }
+    }
+
+    pub(crate) const fn alignment(&self) -> AlignmentCounters {
+        self.alignment
+    }
+
+    // ---- receive ----
+
+    /// Processes a segment, or several that the device merged into one.
+    pub(crate) fn handle_segment(
+        &mut self,
+        now: Instant,
+        header: &tcp::Header,
+        payload: &[u8],
+        segments: usize,
+        store: &mut PieceStore,
+    ) {
+        let una = self.tcp.snd_una();
+        let arrival = self.tcp.handle_segment(now, header, payload.len(), segments);
+        if self.tcp.snd_una() != una {
+            self.stream.acknowledged(self.tcp.snd_una());
+        }
+        if let Some(arrived) = &arrival.payload {
+            let octets = &payload[arrived.skip..];
+            let refused = self.pass_up(now, arrived.range.clone(), octets, store);
+            self.tcp.finish_arrival(now, &arrival, refused);
+        }
+        self.after_input();
+    }
+
+    /// Passes up what of `range` was never passed before. Returns whether some of it was refused.
+    ///
+    /// RFC 5044 Appendix A.3: segments go to MPA as soon as they are received and validated, each
+    /// octet once, and TCP commits to those that MPA keeps.
+    fn pass_up(
+        &mut self,
+        now: Instant,
+        range: Range<StreamOffset>,
+        octets: &[u8],
+        store: &mut PieceStore,
+    ) -> bool {
+        let mut from = range.start;
+        while let Some(missing) = self.tcp.next_missing(from..range.end) {
+            if !self.tcp.can_commit(&missing) {
+                return true;
+            }
+            let start = missing.start.index_from(range.start);
+            let end = missing.end.index_from(range.start);
+            let kept = self.stream.handle_bytes(now, missing.start, &octets[start..end], store);
+            if kept > missing.start {
+                self.tcp.commit(missing.start..kept);
+            }
+            if kept < missing.end {
+                return true;
+            }
+            from = missing.end;
+        }
+        false
+    }
+
+    // ---- transmit ----
+
+    /// Sends one frame, if there is something to send. Returns whether there was.
+    pub(crate) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        limits: &TxLimits,
+        gather: &mut Gather,
+        sink: &mut impl SegmentSink,
+    ) -> bool {
+        if let Some(outgoing) = self.tcp.poll_transmit(now) {
+            self.emit(&outgoing.header, outgoing.data, None, gather, sink);
+            return true;
+        }
+        if self.send_new(now, limits, gather, sink) {
+            return true;
+        }
+        if self.stream.wants_close() {
+            let end = self.stream.framed_end();
+            if self.tcp.snd_nxt() >= end {
+                self.tcp.close(end);
+                if let Some(outgoing) = self.tcp.poll_transmit(now) {
+                    self.emit(&outgoing.header, outgoing.data, None, gather, sink);
+                    return true;
+                }
+            }
+        }
+        if let Some(header) = self.tcp.poll_ack(now) {
+            sink.emit(&header, &[], None);
+            return true;
+        }
+        false
+    }
+
+    /// Sends new data: one segment, or a run of equal ones as a super-frame.
+    fn send_new(
+        &mut self,
+        now: Instant,
+        limits: &TxLimits,
+        gather: &mut Gather,
+        sink: &mut impl SegmentSink,
+    ) -> bool {
+        let budget = self.tcp.send_budget(now);
+        let start = self.tcp.snd_nxt();
+        let framed = self.stream.framed_end();
+        let emss = self.tcp.emss();
+        if budget.octets == 0 {
+            return false;
+        }
+        if framed > start {
+            // Octets of the startup, or the rest of an FPDU that did not fit one segment.
+            let len = framed.index_from(start).min(emss).min(budget.octets);
+            self.alignment.segments += u64::from(self.stream.tx().is_some());
+            return self.send_range(now, start, len, len, gather, sink);
+        }
+        let mut room = Room {
+            segment_len: emss,
+            fragments: limits.fragments_max.min(FRAGMENTS_MAX),
+        };
+        if self.aligned && budget.octets < emss && !budget.forced {
+            // The peer's window ends inside the segment: only what fits whole may go.
+            room.segment_len = budget.octets;
+        }
+        self.stream.frame_segment(&mut room);
+        let segment_len = self.stream.framed_end().index_from(start);
+        if segment_len == 0 {
+            return false;
+        }
+        if !self.aligned || segment_len > budget.octets || segment_len > emss {
+            let len = self.fill_unaligned(start, emss.min(budget.octets), &mut room);
+            self.alignment.segments += 1;
+            return self.send_range(now, start, len, len, gather, sink);
+        }
+        let len_max = limits.super_frame_len_max.min(FRAME_PAYLOAD_MAX).min(budget.octets);
+        let total = self.extend_run(start, segment_len, len_max, &mut room);
+        let segments = total.div_ceil(segment_len) as u64;
+        self.alignment.segments += segments;
+        self.alignment.segments_aligned += segments;
+        self.send_range(now, start, total, segment_len, gather, sink)
+    }
+
+    /// Adds segments of exactly `segment_len` octets to the run that starts at `start`, the last
+    /// possibly shorter. Returns the octets of the whole run.
+    fn extend_run(
+        &mut self,
+        start: StreamOffset,
+        segment_len: usize,
+        len_max: usize,
+        room: &mut Room,
+    ) -> usize {
+        let mut total = segment_len;
+        while total + segment_len <= len_max && room.fragments > 0 {
+            room.segment_len = segment_len;
+            let before = room.fragments;
+            self.stream.frame_segment(room);
+            let grown = self.stream.framed_end().index_from(start);
+            let added = grown - total;
+            total = grown;
+            if added != segment_len {
+                break;
+            }
+            // Stop while a segment like the last still has its fragments.
+            if room.fragments < before - room.fragments {
+                break;
+            }
+        }
+        total
+    }
+
+    /// Frames until `len_max` octets are there or nothing is left; returns how many to send.
+    fn fill_unaligned(&mut self, start: StreamOffset, len_max: usize, room: &mut Room) -> usize {
+        loop {
+            let framed = self.stream.framed_end().index_from(start);
+            if framed >= len_max || room.fragments == 0 {
+                return framed.min(len_max);
+            }
+            // As a byte stream would be used: FPDUs of full size, cut wherever a segment ends.
+            room.segment_len = self.tcp.emss();
+            self.stream.frame_segment(room);
+            if self.stream.framed_end().index_from(start) == framed {
+                return framed;
+            }
+        }
+    }
+
+    fn send_range(
+        &mut self,
+        now: Instant,
+        start: StreamOffset,
+        len: usize,
+        segment_len: usize,
+        gather: &mut Gather,
+        sink: &mut impl SegmentSink,
+    ) -> bool {
+        self.alignment.frames += 1;
+        let end = start + len as u64;
+        let push = end == self.stream.framed_end();
+        let header = self.tcp.record_sent(now, len, segment_len, push);
+        let segment_size = if len > segment_len {
+            u16::try_from(segment_len).ok().and_then(NonZeroU16::new)
+        } else {
+            None
+        };
+        self.emit(&header, start..end, segment_size, gather, sink);
+        true
+    }
+
+    fn emit(
+        &self,
+        header: &tcp::Header,
+        data: Range<StreamOffset>,
+        segment_size: Option<NonZeroU16>,
+        gather: &mut Gather,
+        sink: &mut impl SegmentSink,
+    ) {
+        if data.is_empty() {
+            sink.emit(header, &[], None);
+            return;
+        }
+        gather.clear();
+        self.stream.gather(data.clone(), gather);
+        debug_assert_eq!(gather.len(), data.end.index_from(data.start));
+        sink.emit(header, &gather.fragments(self.stream.tx()), segment_size);
+    }
+
+    // ---- time and events ----
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        match (self.tcp.poll_timeout(), self.stream.poll_timeout()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.tcp.handle_timeout(now);
+        self.stream.handle_timeout(now);
+        self.after_input();
+    }
+
+    /// Lets the stream know what became of the connection.
+    fn after_input(&mut self) {
+        while let Some(event) = self.tcp.poll_event() {
+            match event {
+                tcp::TcpEvent::Established => {}
+                tcp::TcpEvent::PeerFin => self.stream.peer_closed(),
+                tcp::TcpEvent::Closed
+                | tcp::TcpEvent::Reset
+                | tcp::TcpEvent::TimedOut
+                | tcp::TcpEvent::Refused => self.stream.connection_lost(),
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The send queue as the engine sees it: requests taken from the application, in order, until
+//! they complete.
+
+use std::collections::VecDeque;
+
+use crate::mem::SharedSlice;
+use crate::types::StreamOffset;
+use crate::verbs::{QpShared, SendOp, SendWr, Wc, WcOpcode, WcStatus};
+
+/// How far a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// Not framed to its end yet.
+    Pending,
+    /// All its octets are before this point of the stream; done when TCP has acknowledged them.
+    Framed(StreamOffset),
+    /// Its Request is framed before this point; done when the Response is delivered.
+    AwaitsResponse(StreamOffset),
+    /// Done before this point of the stream; completes when everything before it has.
+    Done(StreamOffset, u64),
+    /// Its completion has been raised; the memory is still referred to by unacknowledged FPDUs.
+    Completed,
+}
+
+#[derive(Debug)]
+struct Entry {
+    wr: SendWr,
+    len: u32,
+    progress: Progress,
+}
+
+/// Requests by number: 0 is the first the stream ever had.
+#[derive(Debug, Default)]
+pub(crate) struct SendQueue {
+    entries: VecDeque<Entry>,
+    /// Number of the front entry.
+    base: u64,
+    /// Number of the next entry to be started.
+    next: u64,
+    failed: bool,
+}
+
+impl SendQueue {
+    /// Reserves room so that no later push allocates.
+    pub(crate) fn with_capacity(depth: usize) -> Self {
+        Self { entries: VecDeque::with_capacity(depth), ..Self::default() }
+    }
+
+    /// The next request to start, with its number.
+    pub(crate) fn peek(&mut self, qp: &QpShared) -> Option<(u64, &SendWr)> {
+        if self.failed {
+            return None;
+        }
+        while self.index(self.next) >= self.entries.len() {
+            let wr = qp.sq.pop()?;
+            let len = u32::try_from(wr.len()).expect("checked when posted");
+            self.entries.push_back(Entry { wr, len, progress: Progress::Pending });
+        }
+        let index = self.index(self.next);
+        Some((self.next, &self.entries[index].wr))
+    }
+
+    /// The request that `peek` showed is being worked on: the next one is next.
+    pub(crate) fn advance(&mut self) {
+        self.next += 1;
+    }
+
+    /// Octets of local memory in a request.
+    pub(crate) fn len_of(&self, number: u64) -> u32 {
+        self.entry(number).len
+    }
+
+    /// The whole request is framed; its last octet is before `end`.
+    pub(crate) fn framed(&mut self, number: u64, end: StreamOffset) {
+        let index = self.index(number);
+        let entry = &mut self.entries[index];
+        entry.progress = match entry.wr.op {
+            SendOp::RdmaRead { .. } | SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. } => {
+                Progress::AwaitsResponse(end)
+            }
+            SendOp::Send { .. }
+            | SendOp::RdmaWrite { .. }
+            | SendOp::Immediate { .. }
+            | SendOp::LocalInvalidate { .. } => Progress::Framed(end),
+        };
+    }
+
+    /// The response to a request was delivered, with `value` for an atomic.
+    pub(crate) fn answered(&mut self, number: u64, value: u64) {
+        let index = self.index(number);
+        let Some(entry) = self.entries.get_mut(index) else { return };
+        if let Progress::AwaitsResponse(end) = entry.progress {
+            entry.progress = Progress::Done(end, value);
+        }
+    }
+
+    /// Raises completions for what is done, in order; `snd_una` is what TCP has acknowledged.
+    /// Returns `false` when a completion was lost.
+    ///
+    /// RFC 5040 §5.5 rule 15: local completions come in the order of submission.
+    #[must_use]
+    pub(crate) fn complete(&mut self, qp: &QpShared, snd_una: StreamOffset) -> bool {
+        let mut kept = true;
+        while let Some(entry) = self.entries.front() {
+            let value = match entry.progress {
+                Progress::Framed(end) if end <= snd_una => 0,
+                // A delivered Response proves that the Request arrived, acknowledged or not; but
+                // the descriptor of the Request refers to this entry until it is.
+                Progress::Done(end, value) if end <= snd_una => value,
+                Progress::Completed if self.failed => break,
+                _ => break,
+            };
+            if entry.wr.signaled {
+                kept &= qp.send_cq.push(success(entry, qp, value));
+            }
+            qp.send_completed();
+            self.entries.pop_front();
+            self.base += 1;
+        }
+        kept
+    }
+
+    /// Raises an error completion for every request that has none: `first` for the oldest, flushed
+    /// for the rest. The entries stay, so that FPDUs already framed can still be retransmitted.
+    pub(crate) fn fail(&mut self, qp: &QpShared, first: WcStatus) {
+        let mut status = first;
+        self.failed = true;
+        let mut flush = |wr: &SendWr| {
+            // A full queue has no room for bad news either; the overflow flag tells.
+            let _lost_is_flagged = qp.send_cq.push(failure(wr, qp, status));
+            qp.send_completed();
+            status = WcStatus::WrFlushErr;
+        };
+        for entry in &mut self.entries {
+            if entry.progress != Progress::Completed {
+                entry.progress = Progress::Completed;
+                flush(&entry.wr);
+            }
+        }
+        while let Some(wr) = qp.sq.pop() {
+            flush(&wr);
+        }
+    }
+
+    /// Whether every request has completed.
+    pub(crate) fn is_empty(&self, qp: &QpShared) -> bool {
+        self.failed || (self.entries.is_empty() && qp.sq.is_empty())
+    }
+
+    /// Calls `each` with the runs of local memory that hold `len` octets of a request's payload
+    /// from `offset` on.
+    pub(crate) fn payload<'a>(
+        &'a self,
+        number: u64,
+        offset: u32,
+        len: u32,
+        each: &mut impl FnMut(SharedSlice<'a>),
+    ) {
+        let (mut skip, mut left) = (offset as usize, len as usize);
+        for sge in &self.entry(number).wr.sges {
+            if left == 0 {
+                return;
+            }
+            let run_len = sge.len as usize;
+            if skip >= run_len {
+                skip -= run_len;
+                continue;
+            }
+            let take = left.min(run_len - skip);
+            let run = sge.region.slice(sge.offset + skip, take);
+            each(run.expect("a scatter element was checked against its region when made"));
+            skip = 0;
+            left -= take;
+        }
+        assert!(left == 0, "payload beyond the request");
+    }
+
+    fn entry(&self, number: u64) -> &Entry {
+        &self.entries[self.index(number)]
+    }
+
+    fn index(&self, number: u64) -> usize {
+        usize::try_from(number - self.base).expect("a queue fits the address space")
+    }
+}
+
+fn success(entry: &Entry, qp: &QpShared, value: u64) -> Wc {
+    Wc {
+        wr_id: entry.wr.id,
+        status: WcStatus::Success,
+        opcode: opcode(&entry.wr.op),
+        qp: qp.number,
+        byte_len: entry.len,
+        invalidated: None,
+        solicited: false,
+        value,
+    }
+}
+
+fn failure(wr: &SendWr, qp: &QpShared, status: WcStatus) -> Wc {
+    Wc {
+        wr_id: wr.id,
+        status,
+        opcode: opcode(&wr.op),
+        qp: qp.number,
+        byte_len: 0,
+        invalidated: None,
+        solicited: false,
+        value: 0,
+    }
+}
+
+const fn opcode(op: &SendOp) -> WcOpcode {
+    match op {
+        SendOp::Send { .. } | SendOp::Immediate { .. } => WcOpcode::Send,
+        SendOp::RdmaWrite { .. } => WcOpcode::RdmaWrite,
+        SendOp::RdmaRead { .. } => WcOpcode::RdmaRead,
+        SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
+        SendOp::CmpSwap { .. } => WcOpcode::CmpSwap,
+        SendOp::LocalInvalidate { .. } => WcOpcode::LocalInvalidate,
+    }
+}

@@ -1,0 +1,27 @@
+//! The public nouns and verbs, named as in rdma-core.
+//!
+//! An [`Rnic`] is the device context. From it come protection domains ([`Pd`]), completion queues
+//! ([`Cq`]); from a domain come memory regions ([`Mr`]) and queue pairs ([`Qp`]). Work is posted to
+//! a queue pair and its completions are polled from the queue. A [`Port`](crate::port::Port) moves
+//! the data; the handles here may be used from any thread.
+
+mod cq;
+mod doorbell;
+mod mr;
+mod pd;
+mod qp;
+mod rnic;
+mod wc;
+mod wr;
+
+pub use cq::Cq;
+pub use mr::Mr;
+pub use pd::Pd;
+pub use qp::{PostError, Qp, QpConfig, QpError, QpState};
+pub use rnic::{Rnic, RnicConfig};
+pub use wc::{Wc, WcOpcode, WcStatus};
+pub use wr::{RecvWr, RemoteBuffer, SendOp, SendWr, Sge};
+
+pub(crate) use doorbell::{Bell, Doorbell};
+pub(crate) use qp::QpShared;
+pub(crate) use rnic::RnicShared;

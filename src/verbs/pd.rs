@@ -1,0 +1,63 @@
+//! Protection domains.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use crate::mem::{Access, Region};
+use crate::types::PdNum;
+use crate::verbs::{Mr, Qp, QpConfig, QpError, RnicShared};
+
+/// A protection domain: memory and queue pairs that may be used together (RFC 5042 §2.1).
+///
+/// A stream can reach only memory of its own domain.
+#[derive(Clone, Debug)]
+pub struct Pd {
+    rnic: Arc<RnicShared>,
+    number: PdNum,
+}
+
+impl Pd {
+    pub(crate) fn new(rnic: Arc<RnicShared>, number: PdNum) -> Self {
+        Self { rnic, number }
+    }
+
+    /// The domain's number.
+    #[must_use]
+    pub const fn number(&self) -> PdNum {
+        self.number
+    }
+
+    /// Registers `len` octets of fresh, zeroed memory.
+    ///
+    /// # Errors
+    /// When the memory cannot be mapped or the table of registrations is full.
+    pub fn reg_mr(&self, len: usize, access: Access) -> io::Result<Mr> {
+        self.reg_region(Region::anonymous(len)?, access)
+    }
+
+    /// Registers a whole file, mapped shared: what peers write goes to the file.
+    ///
+    /// # Errors
+    /// When the file cannot be mapped as `access` asks, or the table of registrations is full.
+    pub fn reg_file(&self, file: &File, access: Access) -> io::Result<Mr> {
+        let writable = access.intersects(Access::WRITES);
+        self.reg_region(Region::file(file, writable)?, access)
+    }
+
+    /// Registers memory that exists already; several registrations may share it.
+    ///
+    /// # Errors
+    /// When the region is read-only and `access` asks for writing, or the table is full.
+    pub fn reg_region(&self, region: Arc<Region>, access: Access) -> io::Result<Mr> {
+        Mr::register(Arc::clone(&self.rnic), self.number, region, access)
+    }
+
+    /// Makes a queue pair in this domain.
+    ///
+    /// # Errors
+    /// When a depth in `config` is 0 or beyond its limit.
+    pub fn create_qp(&self, config: QpConfig) -> Result<Qp, QpError> {
+        Qp::new(&self.rnic, self.number, config)
+    }
+}
