@@ -13,6 +13,10 @@ pub const MARKER_SPACING: u64 = 512;
 pub const MARKER_LEN: usize = 4;
 /// Largest private data in an MPA startup frame (RFC 5044 §7.1.1).
 pub const PRIVATE_DATA_LEN_MAX: usize = 512;
+/// How long a responder waits for a whole MPA Request (RFC 5044 §7.1.2 (8), (10)), in nanoseconds.
+pub const MPA_REQUEST_TIMEOUT_NS: u64 = 10_000_000_000;
+/// How long an initiator waits for a whole MPA Reply (RFC 5044 §7.1.2 (10)), in nanoseconds.
+pub const MPA_REPLY_TIMEOUT_NS: u64 = 10_000_000_000;
 
 /// Largest TCP payload of one frame, super-frames included.
 pub const FRAME_PAYLOAD_MAX: usize = 65_535;

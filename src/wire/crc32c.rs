@@ -1,0 +1,103 @@
+//! CRC32c, the digest of every FPDU, over octets that may be scattered.
+//!
+//! The digest is one 32-bit register, so creating, copying and handing it on cost nothing. Octets
+//! go through the `crc32c` crate (one instruction per eight octets, least start-up cost) while a
+//! run is short, and through `crc-fast` (carry-less multiplication, 2 to 4 times faster) when it
+//! is long. Both are exact and checked against each other.
+
+use crc_fast::{CrcAlgorithm, Digest};
+
+/// Shortest run that goes to `crc-fast`. Below it that crate works by the same instruction as
+/// `crc32c` does and only adds the cost of setting up its digest (about 5 ns).
+const LONG_RUN_LEN_MIN: usize = 384;
+
+/// An incremental CRC32c.
+///
+/// RFC 5044 §4.4: the CRC is that of iSCSI: polynomial 0x1EDC6F41 (reflected 0x82F63B78), register
+/// all ones at the start, bits reflected, result inverted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crc32c {
+    register: u32,
+}
+
+impl Default for Crc32c {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Crc32c {
+    /// The digest of no octets.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { register: u32::MAX }
+    }
+
+    /// Continues from a raw register, as [`state`](Self::state) gives it.
+    #[must_use]
+    pub const fn from_state(register: u32) -> Self {
+        Self { register }
+    }
+
+    /// The raw register: reflected, before the final inversion.
+    #[must_use]
+    pub const fn state(&self) -> u32 {
+        self.register
+    }
+
+    /// Takes in the octets that follow.
+    #[inline]
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.register = if bytes.len() < LONG_RUN_LEN_MIN {
+            // The crate's values are finished ones, hence the two inversions.
+            !::crc32c::crc32c_append(!self.register, bytes)
+        } else {
+            long_run(self.register, bytes)
+        };
+    }
+
+    /// The CRC of all octets taken in.
+    #[must_use]
+    pub const fn finish(self) -> u32 {
+        !self.register
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the state of a 32-bit CRC has 32 bits")]
+fn long_run(register: u32, bytes: &[u8]) -> u32 {
+    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(register));
+    digest.update(bytes);
+    digest.get_state() as u32
+}
+
+/// The CRC32c of `bytes`.
+#[must_use]
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    over([bytes])
+}
+
+/// The CRC32c of several runs of octets, one after the other.
+#[must_use]
+pub fn over<'a>(runs: impl IntoIterator<Item = &'a [u8]>) -> u32 {
+    let mut digest = Crc32c::new();
+    for run in runs {
+        digest.update(run);
+    }
+    digest.finish()
+}
+
+/// The four octets of an FPDU's CRC field.
+// RFC 5044 §4.4 and Figures 5, 6: the bit-reflected value goes out least significant octet first.
+#[must_use]
+pub const fn to_wire(crc: u32) -> [u8; 4] {
+    crc.to_le_bytes()
+}
+
+/// The value in an FPDU's CRC field.
+#[must_use]
+pub const fn from_wire(field: [u8; 4]) -> u32 {
+    u32::from_le_bytes(field)
+}
+
+#[cfg(test)]
+mod tests;
