@@ -47,6 +47,11 @@ pub const PIECE_BLOCKS_MAX: usize = 2048;
 /// terminated: a path that corrupts at random gets through, a peer that computes wrong does not.
 pub const BAD_FPDU_DROPS_MAX: u32 = 8;
 
+/// Steering tags registered at one time in one table.
+pub const REGISTRATIONS_MAX: usize = 1 << 20;
+/// Steering tags remembered after their end so that they do not come back soon.
+pub const STAGS_RETIRED_MAX: usize = 1 << 17;
+
 const _: () = assert!(MULPDU_MIN < ULPDU_LEN_MAX);
 const _: () = assert!(ULPDU_LEN_MAX < FRAME_PAYLOAD_MAX);
 const _: () = assert!(PIECE_BLOCK_LEN * PIECE_BLOCKS_MAX >= 2 * FRAME_PAYLOAD_MAX);
@@ -61,3 +66,5 @@ pub const STREAMING_BYTES_MAX: usize = 64 << 10;
 pub const NEIGHBOURS_MAX: usize = 1024;
 /// Frames that wait for the host stack, in each direction.
 pub const HOST_FRAMES_MAX: usize = 256;
+// A drawn steering tag is taken at once but for one time in 1024.
+const _: () = assert!(REGISTRATIONS_MAX + STAGS_RETIRED_MAX <= 1 << 22);

@@ -1,0 +1,329 @@
+//! The one copy between private memory and memory that others may touch meanwhile.
+//!
+//! Meaning, on every target: each octet is loaded and stored as by relaxed atomics, in no
+//! particular order, possibly more than once. A racing octet arrives old or new, nothing worse.
+//!
+//! [`reference`] says exactly that in Rust, so Miri and ThreadSanitizer accept it; it is an order
+//! of magnitude slower than `memcpy`. On x86-64 the same is done in assembly, which the language's
+//! memory model sees as a black box of such atomic accesses. `ptr::copy_nonoverlapping` would be
+//! the safe-looking choice and is undefined under a race. `benches/copy.rs` compares the two.
+#![expect(unsafe_code, reason = "copies to and from memory that may change under it")]
+
+/// Copies `bytes` to `dst`, which others may read and write meanwhile.
+///
+/// # Safety
+/// `dst` must be valid for writes of `bytes.len()` octets, must not overlap `bytes`, and while
+/// this runs nobody may access those octets but by atomics, through this module, or from outside
+/// the program.
+#[inline]
+pub(super) unsafe fn copy_in(bytes: &[u8], dst: *mut u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: `bytes` is readable for its length; the caller vouches for `dst` and no overlap.
+    unsafe {
+        x86::copy(bytes.as_ptr(), dst, bytes.len());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    // SAFETY: the same contract.
+    unsafe {
+        reference::copy_in(bytes, dst);
+    }
+}
+
+/// Copies `bytes.len()` octets at `src`, which others may write meanwhile, to `bytes`.
+///
+/// # Safety
+/// `src` must be valid for reads of `bytes.len()` octets, must not overlap `bytes`, and while this
+/// runs nobody may write those octets but by atomics, through this module, or from outside the
+/// program.
+#[inline]
+pub(super) unsafe fn copy_out(src: *const u8, bytes: &mut [u8]) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: `bytes` is writable for its length; the caller vouches for `src` and no overlap.
+    unsafe {
+        x86::copy(src, bytes.as_mut_ptr(), bytes.len());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    // SAFETY: the same contract.
+    unsafe {
+        reference::copy_out(src, bytes);
+    }
+}
+
+/// The meaning of a copy, in the language.
+#[cfg(any(test, miri, not(target_arch = "x86_64")))]
+pub(super) mod reference {
+    use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+    /// As [`copy_in`](super::copy_in).
+    ///
+    /// # Safety
+    /// As [`copy_in`](super::copy_in).
+    pub(in crate::mem) unsafe fn copy_in(bytes: &[u8], dst: *mut u8) {
+        for (i, &octet) in bytes.iter().enumerate() {
+            // SAFETY: `i < bytes.len()`, inside the octets the caller vouched for.
+            let to = unsafe { dst.add(i) };
+            // SAFETY: valid for reads and writes as the caller vouched for, `u8` needs no
+            // alignment, and the caller rules out concurrent non-atomic accesses.
+            unsafe { AtomicU8::from_ptr(to) }.store(octet, Relaxed);
+        }
+    }
+
+    /// As [`copy_out`](super::copy_out).
+    ///
+    /// # Safety
+    /// As [`copy_out`](super::copy_out).
+    pub(in crate::mem) unsafe fn copy_out(src: *const u8, bytes: &mut [u8]) {
+        for (i, octet) in bytes.iter_mut().enumerate() {
+            // SAFETY: `i < bytes.len()`, inside the octets the caller vouched for.
+            let from = unsafe { src.add(i) };
+            // SAFETY: readable as the caller vouched for; the pointer is only loaded through, and
+            // std allows relaxed one-octet loads from read-only memory on every target.
+            *octet = unsafe { AtomicU8::from_ptr(from.cast_mut()) }.load(Relaxed);
+        }
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod x86 {
+    use std::arch::{asm, is_x86_feature_detected};
+
+    /// Runs longer than this go by `rep movsb`. Below, vectors win or draw in `benches/copy.rs`;
+    /// above, the processor's own copy draws, and wins where the caches end.
+    const VECTOR_LEN_MAX: usize = 16 * 1024;
+
+    /// Copies `len` octets.
+    ///
+    /// # Safety
+    /// `src` must be readable and `dst` writable for `len` octets, without overlap; other accesses
+    /// meanwhile as [`copy_in`](super::copy_in) and [`copy_out`](super::copy_out) say.
+    #[inline]
+    pub(super) unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
+        // Each branch covers its run by pieces from both ends that overlap in the middle, all
+        // loaded before the first store.
+        match len {
+            // SAFETY: this function's contract and the length just matched.
+            0..=3 => unsafe { copy_0_to_3(src, dst, len) },
+            // SAFETY: as above.
+            4..=7 => unsafe { copy_4_to_7(src, dst, len) },
+            // SAFETY: as above.
+            8..=15 => unsafe { copy_8_to_15(src, dst, len) },
+            // SAFETY: as above.
+            16..=32 => unsafe { copy_16_to_32(src, dst, len) },
+            // SAFETY: as above.
+            33..=128 => unsafe { copy_33_to_128(src, dst, len) },
+            // SAFETY: as above.
+            _ => unsafe { copy_long(src, dst, len) },
+        }
+    }
+
+    /// # Safety
+    /// As [`copy`], and `len <= 3`.
+    #[inline]
+    unsafe fn copy_0_to_3(src: *const u8, dst: *mut u8, len: usize) {
+        for i in 0..len {
+            // SAFETY: `i < len`, inside the readable octets.
+            let from = unsafe { src.add(i) };
+            // SAFETY: `i < len`, inside the writable octets.
+            let to = unsafe { dst.add(i) };
+            // SAFETY: moves one octet between those two.
+            unsafe {
+                asm!(
+                    "mov {octet}, byte ptr [{from}]",
+                    "mov byte ptr [{to}], {octet}",
+                    from = in(reg) from,
+                    to = in(reg) to,
+                    octet = out(reg_byte) _,
+                    options(nostack, preserves_flags)
+                );
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`copy`], and `4 <= len <= 7`.
+    #[inline]
+    unsafe fn copy_4_to_7(src: *const u8, dst: *mut u8, len: usize) {
+        // SAFETY: the first and the last four octets, inside the run as `len >= 4`.
+        unsafe {
+            asm!(
+                "mov {a:e}, dword ptr [{src}]",
+                "mov {b:e}, dword ptr [{src} + {len} - 4]",
+                "mov dword ptr [{dst}], {a:e}",
+                "mov dword ptr [{dst} + {len} - 4], {b:e}",
+                src = in(reg) src,
+                dst = in(reg) dst,
+                len = in(reg) len,
+                a = out(reg) _,
+                b = out(reg) _,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+
+    /// # Safety
+    /// As [`copy`], and `8 <= len <= 15`.
+    #[inline]
+    unsafe fn copy_8_to_15(src: *const u8, dst: *mut u8, len: usize) {
+        // SAFETY: the first and the last eight octets, inside the run as `len >= 8`.
+        unsafe {
+            asm!(
+                "mov {a}, qword ptr [{src}]",
+                "mov {b}, qword ptr [{src} + {len} - 8]",
+                "mov qword ptr [{dst}], {a}",
+                "mov qword ptr [{dst} + {len} - 8], {b}",
+                src = in(reg) src,
+                dst = in(reg) dst,
+                len = in(reg) len,
+                a = out(reg) _,
+                b = out(reg) _,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+
+    /// # Safety
+    /// As [`copy`], and `16 <= len <= 32`.
+    #[inline]
+    unsafe fn copy_16_to_32(src: *const u8, dst: *mut u8, len: usize) {
+        // SAFETY: the first and the last 16 octets, inside the run as `len >= 16`.
+        unsafe {
+            asm!(
+                "movups {a}, [{src}]",
+                "movups {b}, [{src} + {len} - 16]",
+                "movups [{dst}], {a}",
+                "movups [{dst} + {len} - 16], {b}",
+                src = in(reg) src,
+                dst = in(reg) dst,
+                len = in(reg) len,
+                a = out(xmm_reg) _,
+                b = out(xmm_reg) _,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+
+    /// # Safety
+    /// As [`copy`], and `33 <= len <= 128`.
+    #[inline]
+    unsafe fn copy_33_to_128(src: *const u8, dst: *mut u8, len: usize) {
+        // SAFETY: 32 octets from either end, inside the run as `len > 32`; the second 32 from
+        // either end only when `len > 64`.
+        unsafe {
+            asm!(
+                "movups {a}, [{src}]",
+                "movups {b}, [{src} + 16]",
+                "movups {y}, [{src} + {len} - 32]",
+                "movups {z}, [{src} + {len} - 16]",
+                "cmp {len}, 64",
+                "jbe 2f",
+                "movups {c}, [{src} + 32]",
+                "movups {d}, [{src} + 48]",
+                "movups {w}, [{src} + {len} - 64]",
+                "movups {x}, [{src} + {len} - 48]",
+                "movups [{dst} + 32], {c}",
+                "movups [{dst} + 48], {d}",
+                "movups [{dst} + {len} - 64], {w}",
+                "movups [{dst} + {len} - 48], {x}",
+                "2:",
+                "movups [{dst}], {a}",
+                "movups [{dst} + 16], {b}",
+                "movups [{dst} + {len} - 32], {y}",
+                "movups [{dst} + {len} - 16], {z}",
+                src = in(reg) src,
+                dst = in(reg) dst,
+                len = in(reg) len,
+                a = out(xmm_reg) _,
+                b = out(xmm_reg) _,
+                c = out(xmm_reg) _,
+                d = out(xmm_reg) _,
+                w = out(xmm_reg) _,
+                x = out(xmm_reg) _,
+                y = out(xmm_reg) _,
+                z = out(xmm_reg) _,
+                options(nostack)
+            );
+        }
+    }
+
+    /// # Safety
+    /// As [`copy`], and `len > 128`.
+    #[inline(never)]
+    unsafe fn copy_long(src: *const u8, dst: *mut u8, len: usize) {
+        if len <= VECTOR_LEN_MAX && is_x86_feature_detected!("avx") {
+            // SAFETY: the caller's contract; AVX is there.
+            unsafe { copy_vectors(src, dst, len) }
+        } else {
+            // SAFETY: reads and writes exactly the caller's octets; the direction flag is clear by
+            // the ABI.
+            unsafe {
+                asm!(
+                    "rep movsb",
+                    inout("rcx") len => _,
+                    inout("rsi") src => _,
+                    inout("rdi") dst => _,
+                    options(nostack, preserves_flags)
+                );
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`copy`], `len > 128`, and the processor must have AVX.
+    #[inline]
+    unsafe fn copy_vectors(src: *const u8, dst: *mut u8, len: usize) {
+        // The first 32 and the last 128 octets go unaligned; the loop between them stores whole
+        // aligned vectors, which is worth a factor of two where `dst` is odd.
+        //
+        // SAFETY: the loop runs while `dst < last`, `last` being 128 before the end, and moves 128
+        // octets; the other accesses are the run's first 32 and last 128. `vzeroupper` changes the
+        // upper halves of all 16 registers, all declared clobbered.
+        unsafe {
+            asm!(
+                "vmovdqu ymm4, [{src}]",
+                "vmovdqu ymm5, [{src} + {len} - 128]",
+                "vmovdqu ymm6, [{src} + {len} - 96]",
+                "vmovdqu ymm7, [{src} + {len} - 64]",
+                "vmovdqu ymm8, [{src} + {len} - 32]",
+                "lea {last}, [{dst} + {len} - 128]",
+                "mov {first}, {dst}",
+                "sub {src}, {dst}",
+                "add {dst}, 32",
+                "and {dst}, -32",
+                "vmovdqu [{first}], ymm4",
+                "cmp {dst}, {last}",
+                "jae 3f",
+                "2:",
+                "vmovdqu ymm0, [{src} + {dst}]",
+                "vmovdqu ymm1, [{src} + {dst} + 32]",
+                "vmovdqu ymm2, [{src} + {dst} + 64]",
+                "vmovdqu ymm3, [{src} + {dst} + 96]",
+                "vmovdqa [{dst}], ymm0",
+                "vmovdqa [{dst} + 32], ymm1",
+                "vmovdqa [{dst} + 64], ymm2",
+                "vmovdqa [{dst} + 96], ymm3",
+                "sub {dst}, -128",
+                "cmp {dst}, {last}",
+                "jb 2b",
+                "3:",
+                "vmovdqu [{last}], ymm5",
+                "vmovdqu [{last} + 32], ymm6",
+                "vmovdqu [{last} + 64], ymm7",
+                "vmovdqu [{last} + 96], ymm8",
+                "vzeroupper",
+                src = inout(reg) src => _,
+                dst = inout(reg) dst => _,
+                len = in(reg) len,
+                last = out(reg) _,
+                first = out(reg) _,
+                out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+                out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
+                out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+                out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
+                options(nostack)
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

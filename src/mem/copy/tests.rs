@@ -1,0 +1,79 @@
+use super::*;
+
+const CANARY: u8 = 0xC5;
+const MARGIN: usize = 160;
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| u8::try_from((i * 7 + i / 251) % 251).unwrap()).collect()
+}
+
+/// Copies in and out at the given distances from an aligned address and looks at every octet.
+fn round_trip(len: usize, src_offset: usize, dst_offset: usize) {
+    let source = pattern(src_offset + len);
+    let bytes = &source[src_offset..];
+    let mut memory = vec![CANARY; MARGIN + dst_offset + len + MARGIN];
+    let start = MARGIN + dst_offset;
+    let base = memory.as_mut_ptr();
+    // SAFETY: inside the vector.
+    let dst = unsafe { base.add(start) };
+    // SAFETY: `len` octets of the vector follow; nobody else has it.
+    unsafe { copy_in(bytes, dst) };
+    let mut back = vec![CANARY; len + 2 * MARGIN];
+    // SAFETY: as above.
+    unsafe { copy_out(dst, &mut back[MARGIN..MARGIN + len]) };
+
+    assert_eq!(&memory[start..start + len], bytes, "{len} octets in");
+    assert!(memory[..start].iter().all(|&octet| octet == CANARY), "before {len} octets in");
+    assert!(memory[start + len..].iter().all(|&octet| octet == CANARY), "after {len} octets in");
+    assert_eq!(&back[MARGIN..MARGIN + len], bytes, "{len} octets out");
+    assert!(back[..MARGIN].iter().all(|&octet| octet == CANARY), "before {len} octets out");
+    assert!(back[MARGIN + len..].iter().all(|&octet| octet == CANARY), "after {len} octets out");
+}
+
+#[test]
+fn every_length_is_copied_whole_and_nothing_beyond() {
+    let longest = if cfg!(miri) { 40 } else { 700 };
+    for len in 0..=longest {
+        round_trip(len, 0, 0);
+        round_trip(len, 1, 3);
+    }
+}
+
+#[test]
+fn every_alignment_is_copied_whole_and_nothing_beyond() {
+    let lengths: &[usize] = if cfg!(miri) { &[5] } else { &[5, 31, 129, 160, 508, 1440] };
+    for &len in lengths {
+        for src_offset in [0, 1, 7, 31, 63] {
+            for dst_offset in 0..64 {
+                round_trip(len, src_offset, dst_offset);
+            }
+        }
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "slow, and the reference copy has no lengths of its own")]
+fn long_runs_are_copied_whole_and_nothing_beyond() {
+    for len in [4096, 8940, 16_383, 16_384, 16_385, 65_535, 300_001] {
+        round_trip(len, 3, 5);
+    }
+}
+
+#[test]
+fn the_reference_means_the_same() {
+    let bytes = pattern(300);
+    let (mut by_copy, mut by_reference) = (vec![0; 300], vec![0; 300]);
+    for len in [0, 1, 8, 33, 129, 300] {
+        // SAFETY: 300 octets nobody else has.
+        unsafe { copy_in(&bytes[..len], by_copy.as_mut_ptr()) };
+        // SAFETY: as above.
+        unsafe { reference::copy_in(&bytes[..len], by_reference.as_mut_ptr()) };
+        assert_eq!(by_copy, by_reference);
+        let (mut out, mut out_by_reference) = (vec![0; len], vec![0; len]);
+        // SAFETY: 300 octets nobody else has.
+        unsafe { copy_out(by_copy.as_mut_ptr(), &mut out) };
+        // SAFETY: as above.
+        unsafe { reference::copy_out(by_reference.as_mut_ptr(), &mut out_by_reference) };
+        assert_eq!(out, out_by_reference);
+    }
+}

@@ -1,0 +1,211 @@
+//! Slices without references: runs of memory that others may touch at any moment.
+#![expect(unsafe_code, reason = "reaches memory that may change under it")]
+
+use std::marker::PhantomData;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64, fence};
+
+use urnic_netdev::Fragment;
+
+use super::copy;
+use super::digest::crc32c_append_shared;
+
+/// A run of readable memory that a peer's data or another thread may change at any moment.
+///
+/// It is a pair of address and length that lives as long as what keeps the memory mapped, and is
+/// never a `&[u8]`. Octets that change while they are read arrive old or new, one by one.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedSlice<'r> {
+    ptr: *const u8,
+    len: usize,
+    memory: PhantomData<&'r ()>,
+}
+
+impl<'r> SharedSlice<'r> {
+    /// A shared slice over ordinary memory, which does not change: inline data, frame octets.
+    #[must_use]
+    pub const fn from_bytes(bytes: &'r [u8]) -> Self {
+        Self { ptr: bytes.as_ptr(), len: bytes.len(), memory: PhantomData }
+    }
+
+    /// A shared slice over `len` octets at `ptr`.
+    ///
+    /// # Safety
+    /// For all of `'r`, the `len` octets at `ptr` must be mapped, readable and inside one
+    /// allocation, `len` must not exceed `isize::MAX`, and nobody may write them but by atomics,
+    /// through this module, or from outside the program.
+    pub(super) const unsafe fn from_raw_parts(ptr: *const u8, len: usize) -> Self {
+        Self { ptr, len, memory: PhantomData }
+    }
+
+    /// Octets in the slice.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the slice has no octets.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Address of the first octet.
+    pub(super) const fn as_ptr(&self) -> *const u8 {
+        self.ptr
+    }
+
+    /// The `len` octets that begin at `start`.
+    ///
+    /// # Panics
+    /// When they are not inside the slice: a caller's bug, never a peer's doing.
+    #[must_use]
+    pub fn part(&self, start: usize, len: usize) -> Self {
+        assert_inside(self.len, start, len);
+        // SAFETY: `start <= self.len`, so this is inside, or one past, the run that the
+        // constructor vouched for.
+        let ptr = unsafe { self.ptr.add(start) };
+        Self { ptr, len, memory: PhantomData }
+    }
+
+    /// The same run as a device's gather list takes it.
+    #[must_use]
+    pub const fn fragment(&self) -> Fragment<'r> {
+        // SAFETY: mapped, readable and at most `isize::MAX` long for all of `'r`, as this slice's
+        // constructor vouched for.
+        unsafe { Fragment::from_raw_parts(self.ptr, self.len) }
+    }
+
+    /// Copies `bytes.len()` octets that begin at `offset` to `bytes`.
+    ///
+    /// # Panics
+    /// When they are not inside the slice: a caller's bug, never a peer's doing.
+    #[inline]
+    pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) {
+        let from = self.part(offset, bytes.len());
+        // SAFETY: `from` is readable for `bytes.len()` octets and written only as `copy_out`
+        // allows; `bytes` is borrowed mutably, so it cannot overlap what somebody else may access.
+        unsafe { copy::copy_out(from.ptr, bytes) }
+    }
+
+    /// The octet at `offset`. What its writer stored before it is visible afterwards, where the
+    /// writer stored with release ordering; data placed from the network is not.
+    ///
+    /// # Panics
+    /// When `offset` is not inside the slice.
+    #[must_use]
+    pub fn load_u8(&self, offset: usize) -> u8 {
+        let from = self.part(offset, 1).ptr.cast_mut();
+        // SAFETY: readable, as `part` has checked; `u8` needs no alignment; the pointer is only
+        // loaded through, relaxed, which std allows even where the memory is read-only.
+        let octet = unsafe { AtomicU8::from_ptr(from) }.load(Relaxed);
+        fence(Acquire);
+        octet
+    }
+
+    /// The eight octets at `offset` at once, as an integer in the byte order of this machine.
+    ///
+    /// # Errors
+    /// [`Misaligned`] when their address is not a multiple of eight.
+    ///
+    /// # Panics
+    /// When they are not inside the slice.
+    pub fn load_u64(&self, offset: usize) -> Result<u64, Misaligned> {
+        let from = aligned(self.part(offset, 8).ptr.cast_mut())?;
+        // SAFETY: readable, as `part` has checked, and aligned; the pointer is only loaded
+        // through, relaxed, which std allows even where the memory is read-only.
+        let value = unsafe { AtomicU64::from_ptr(from) }.load(Relaxed);
+        fence(Acquire);
+        Ok(value)
+    }
+
+    /// Adds the slice to a running CRC32c; see [`crc32c_append_shared`].
+    #[must_use]
+    pub fn digest(&self, state: u32) -> u32 {
+        crc32c_append_shared(state, *self)
+    }
+}
+
+/// A [`SharedSlice`] that may also be written.
+///
+/// It exists only inside the engine: a peer's data gets here through a
+/// [`Grant`](super::Grant), an application's through its [`Region`](super::Region).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WritableSlice<'r> {
+    ptr: *mut u8,
+    len: usize,
+    memory: PhantomData<&'r ()>,
+}
+
+impl WritableSlice<'_> {
+    /// A writable slice over `len` octets at `ptr`.
+    ///
+    /// # Safety
+    /// As [`SharedSlice::from_raw_parts`], and the octets must be mapped writable.
+    pub(super) const unsafe fn from_raw_parts(ptr: *mut u8, len: usize) -> Self {
+        Self { ptr, len, memory: PhantomData }
+    }
+
+    /// Copies `bytes` in, beginning at `offset`.
+    ///
+    /// # Panics
+    /// When they do not fit: a caller's bug, never a peer's doing.
+    #[inline]
+    pub(crate) fn copy_in(&self, offset: usize, bytes: &[u8]) {
+        let to = self.address(offset, bytes.len());
+        // SAFETY: `to` is writable for `bytes.len()` octets and accessed only as `copy_in` allows;
+        // `bytes` is a reference, and no reference exists to memory that may change under it.
+        unsafe { copy::copy_in(bytes, to) }
+    }
+
+    /// Replaces the eight octets at `offset` by `f` of them, atomically against every other such
+    /// call and against the processor's own atomics; returns what they were. Integers are in the
+    /// byte order of this machine. `f` may be called several times.
+    ///
+    /// # Errors
+    /// [`Misaligned`] when their address is not a multiple of eight; nothing is changed then.
+    ///
+    /// # Panics
+    /// When they are not inside the slice: a caller's bug, never a peer's doing.
+    pub(crate) fn fetch_update_u64(
+        &self,
+        offset: usize,
+        mut f: impl FnMut(u64) -> u64,
+    ) -> Result<u64, Misaligned> {
+        let at = aligned(self.address(offset, 8))?;
+        // SAFETY: readable and writable, as `address` has checked, and aligned. Octet-wise copies
+        // may race with it only where they are in assembly, outside the language's rules on
+        // accesses of mixed size.
+        let word = unsafe { AtomicU64::from_ptr(at) };
+        let mut original = word.load(Relaxed);
+        while let Err(now) = word.compare_exchange_weak(original, f(original), AcqRel, Relaxed) {
+            original = now;
+        }
+        Ok(original)
+    }
+
+    fn address(&self, offset: usize, len: usize) -> *mut u8 {
+        assert_inside(self.len, offset, len);
+        // SAFETY: `offset <= self.len`, inside, or one past, the run that the constructor vouched
+        // for.
+        unsafe { self.ptr.add(offset) }
+    }
+}
+
+/// The address of an atomic operation is not a multiple of eight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the address of an atomic operation is not 64-bit aligned")]
+pub struct Misaligned;
+
+fn aligned(ptr: *mut u8) -> Result<*mut u64, Misaligned> {
+    let ptr = ptr.cast::<u64>();
+    if ptr.is_aligned() { Ok(ptr) } else { Err(Misaligned) }
+}
+
+#[inline]
+fn assert_inside(slice_len: usize, start: usize, len: usize) {
+    assert!(start <= slice_len && len <= slice_len - start, "part outside its shared slice");
+}
+
+#[cfg(test)]
+mod tests;
