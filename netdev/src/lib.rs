@@ -4,7 +4,13 @@
 //! the linked memory pair and middleware (impairment, recording) all implement it, so a stack
 //! above runs unchanged on any of them.
 
+pub mod capture;
+mod checksum;
+mod ethernet;
 pub mod frame;
+pub mod impair;
+pub mod memory;
+pub mod record;
 mod sys;
 
 use std::fmt;
@@ -27,6 +33,39 @@ pub struct Capabilities {
     pub tx_checksum: bool,
     /// Most fragments in one frame's payload.
     pub fragments_max: usize,
+}
+
+impl Capabilities {
+    /// Whether a device with these capabilities can carry the frame.
+    ///
+    /// # Errors
+    /// [`TransmitError::TooLong`] when the frame, or a segment of the super-frame, is longer than
+    /// the MTU allows (a VLAN tag in the head is not counted), when a super-frame's payload is
+    /// longer than the device cuts, and when it has more fragments than the device gathers.
+    #[inline]
+    pub fn check(&self, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
+        let link_header_len = match self.medium {
+            Medium::Ip => 0,
+            Medium::Ethernet => {
+                ethernet::network_header(frame.head).map_or(ethernet::HEADER_LEN, |(at, _)| at)
+            }
+        };
+        let frame_len_max = self.mtu.saturating_add(link_header_len);
+        let payload_len: usize = frame.payload.iter().map(Fragment::len).sum();
+        let (segment_len, segmentation_fits) = match frame.segment_size {
+            None => (payload_len, true),
+            Some(size) => {
+                let len_max = self.segmentation_len_max.map_or(0, NonZeroUsize::get);
+                (payload_len.min(usize::from(size.get())), payload_len <= len_max)
+            }
+        };
+        let fits = frame.head.len().saturating_add(segment_len) <= frame_len_max;
+        if fits && segmentation_fits && frame.payload.len() <= self.fragments_max {
+            Ok(())
+        } else {
+            Err(TransmitError::TooLong)
+        }
+    }
 }
 
 /// Why a frame was not taken.
@@ -61,6 +100,11 @@ pub trait Device: fmt::Debug {
     /// When the frame was not taken; see [`TransmitError`].
     fn transmit(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError>;
 
+    /// Frames that [`transmit`](Self::transmit) has room for now.
+    fn transmit_room(&self) -> usize {
+        usize::MAX
+    }
+
     /// Pushes out what `transmit` queued.
     fn flush(&mut self, now_ns: u64) {
         let _ = now_ns;
@@ -80,5 +124,35 @@ pub trait Device: fmt::Debug {
     /// A descriptor that becomes readable when frames wait.
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         None
+    }
+}
+
+impl<D: Device + ?Sized> Device for Box<D> {
+    fn capabilities(&self) -> Capabilities {
+        (**self).capabilities()
+    }
+
+    fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {
+        (**self).receive(now_ns, burst, sink)
+    }
+
+    fn transmit(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
+        (**self).transmit(now_ns, frame)
+    }
+
+    fn flush(&mut self, now_ns: u64) {
+        (**self).flush(now_ns);
+    }
+
+    fn next_arrival_ns(&self) -> Option<u64> {
+        (**self).next_arrival_ns()
+    }
+
+    fn link_up(&self) -> bool {
+        (**self).link_up()
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        (**self).readiness()
     }
 }

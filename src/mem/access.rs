@@ -28,7 +28,7 @@ impl Access {
         Self::REMOTE_READ.union(Self::REMOTE_WRITE).union(Self::REMOTE_ATOMIC);
 
     /// The rights that change memory.
-    pub(super) const WRITING: Self =
+    pub(crate) const WRITING: Self =
         Self::LOCAL_WRITE.union(Self::REMOTE_WRITE).union(Self::REMOTE_ATOMIC);
 }
 

@@ -87,9 +87,10 @@ pub(super) mod reference {
 mod x86 {
     use std::arch::{asm, is_x86_feature_detected};
 
-    /// Runs longer than this go by `rep movsb`. Below, vectors win or draw in `benches/copy.rs`;
-    /// above, the processor's own copy draws, and wins where the caches end.
-    const VECTOR_LEN_MAX: usize = 16 * 1024;
+    /// Longer runs than these go by `rep movsb`, the processor's own copy. In `benches/copy.rs`
+    /// vectors win below, and at best draw above.
+    const WIDE_VECTOR_LEN_MAX: usize = 16 * 1024;
+    const VECTOR_LEN_MAX: usize = 4 * 1024;
 
     /// Copies `len` octets.
     ///
@@ -249,7 +250,14 @@ mod x86 {
     /// As [`copy`], and `len > 128`.
     #[inline(never)]
     unsafe fn copy_long(src: *const u8, dst: *mut u8, len: usize) {
-        if len <= VECTOR_LEN_MAX && is_x86_feature_detected!("avx") {
+        // VBMI2 is a proxy: processors that have it do not slow down for 512-bit vectors.
+        if len <= WIDE_VECTOR_LEN_MAX
+            && is_x86_feature_detected!("avx512vbmi2")
+            && is_x86_feature_detected!("avx512f")
+        {
+            // SAFETY: the caller's contract; AVX-512 is there.
+            unsafe { copy_wide_vectors(src, dst, len) }
+        } else if len <= VECTOR_LEN_MAX && is_x86_feature_detected!("avx") {
             // SAFETY: the caller's contract; AVX is there.
             unsafe { copy_vectors(src, dst, len) }
         } else {
@@ -268,11 +276,55 @@ mod x86 {
     }
 
     /// # Safety
+    /// As [`copy`], `len > 128`, and the processor must have AVX-512.
+    #[inline]
+    unsafe fn copy_wide_vectors(src: *const u8, dst: *mut u8, len: usize) {
+        // The first 64 and the last 128 octets go unaligned; the loop between them stores whole
+        // aligned vectors, which is worth a factor of two where `dst` is odd. The registers are
+        // among those that need no `vzeroupper`.
+        //
+        // SAFETY: the loop runs while `dst < last`, `last` being 128 before the end, and moves 128
+        // octets; the other accesses are the run's first 64 and last 128.
+        unsafe {
+            asm!(
+                "vmovdqu64 zmm16, [{src}]",
+                "vmovdqu64 zmm17, [{src} + {len} - 128]",
+                "vmovdqu64 zmm18, [{src} + {len} - 64]",
+                "lea {last}, [{dst} + {len} - 128]",
+                "mov {first}, {dst}",
+                "sub {src}, {dst}",
+                "add {dst}, 64",
+                "and {dst}, -64",
+                "vmovdqu64 [{first}], zmm16",
+                "cmp {dst}, {last}",
+                "jae 3f",
+                "2:",
+                "vmovdqu64 zmm19, [{src} + {dst}]",
+                "vmovdqu64 zmm20, [{src} + {dst} + 64]",
+                "vmovdqa64 [{dst}], zmm19",
+                "vmovdqa64 [{dst} + 64], zmm20",
+                "sub {dst}, -128",
+                "cmp {dst}, {last}",
+                "jb 2b",
+                "3:",
+                "vmovdqu64 [{last}], zmm17",
+                "vmovdqu64 [{last} + 64], zmm18",
+                src = inout(reg) src => _,
+                dst = inout(reg) dst => _,
+                len = in(reg) len,
+                last = out(reg) _,
+                first = out(reg) _,
+                out("xmm16") _, out("xmm17") _, out("xmm18") _, out("xmm19") _, out("xmm20") _,
+                options(nostack)
+            );
+        }
+    }
+
+    /// # Safety
     /// As [`copy`], `len > 128`, and the processor must have AVX.
     #[inline]
-    unsafe fn copy_vectors(src: *const u8, dst: *mut u8, len: usize) {
-        // The first 32 and the last 128 octets go unaligned; the loop between them stores whole
-        // aligned vectors, which is worth a factor of two where `dst` is odd.
+    pub(super) unsafe fn copy_vectors(src: *const u8, dst: *mut u8, len: usize) {
+        // As `copy_wide_vectors`, by halves.
         //
         // SAFETY: the loop runs while `dst < last`, `last` being 128 before the end, and moves 128
         // octets; the other accesses are the run's first 32 and last 128. `vzeroupper` changes the

@@ -6,4 +6,10 @@
 //!
 //! A connection begins with [`startup`]; what that settles holds until the end.
 
+pub mod marker;
+pub mod pieces;
+pub mod rx;
 pub mod startup;
+pub mod tx;
+
+pub use rx::MpaError;

@@ -80,7 +80,7 @@ pub struct StartupConfig {
     /// Ask the peer for markers in what it sends (M). Markers toward the peer are its choice.
     pub markers: bool,
     /// Ask for CRCs (C). They are off only if both sides say so.
-    // RFC 5044 §4.4: off "only ... on explicit request of the administrator".
+    // RFC 5044 §4.4: on, unless the administrator explicitly asks for off.
     pub crc: bool,
     /// As initiator: the revision to speak. As responder: the highest to accept.
     /// [`Rdmac`](Revision::Rdmac) is a misuse.
@@ -130,10 +130,10 @@ pub struct Offer<'a> {
     /// Private Data for the peer's application: at most 512 octets, 508 in an enhanced frame.
     pub private_data: &'a [u8],
     /// Inbound RDMA Reads and Atomics to accept at a time: 0 to
-    /// [`READS_OUTSTANDING_MAX`](crate::limits::READS_OUTSTANDING_MAX).
+    /// [`READS_OUTSTANDING_MAX`].
     pub ird: u16,
     /// Outbound RDMA Reads and Atomics wanted open at a time: 0 to
-    /// [`READS_OUTSTANDING_MAX`](crate::limits::READS_OUTSTANDING_MAX).
+    /// [`READS_OUTSTANDING_MAX`].
     pub ord: u16,
 }
 

@@ -3,6 +3,8 @@
 use std::hash::Hasher;
 use std::net::{IpAddr, SocketAddr};
 
+use urnic_netdev::Medium;
+
 use crate::counters::{MpaRxCounters, RdmaRxCounters};
 use crate::port::PortConfig;
 use crate::port::neighbour::Neighbours;
@@ -118,17 +120,18 @@ impl Connection {
         &mut self,
         config: &PortConfig,
         neighbours: &Neighbours,
-    ) -> Option<&Route> {
+        medium: Medium,
+    ) -> Option<Route> {
         if self.route.is_none() {
             let (local, remote) = (self.tuple.local.ip(), self.tuple.remote.ip());
-            let link = if config.has_link_layer() {
+            let link = if medium == Medium::Ethernet {
                 Some((config.mac, neighbours.lookup(config.next_hop(remote))?))
             } else {
                 None
             };
             self.route = Some(Route { link, local, remote });
         }
-        self.route.as_ref()
+        self.route
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
@@ -152,7 +155,7 @@ impl Connection {
 
     /// Whether TCP has nothing more to do.
     pub(crate) fn is_over(&self) -> bool {
-        self.optimized.tcp.is_closed()
+        self.optimized.tcp.state() == tcp::State::Closed
     }
 
     pub(crate) fn counters(&self) -> ConnectionCounters {

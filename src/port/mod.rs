@@ -31,7 +31,7 @@ pub use connection::{ConnectionCounters, ConnectionId};
 use crate::limits::{CONNECTIONS_MAX, FRAGMENTS_MAX, PIECE_BLOCKS_MAX};
 use crate::mpa::pieces::PieceStore;
 use crate::mpa::startup::{Offer, StartupConfig};
-use crate::port::connection::{Connection, Route, Tuple, TupleHasher};
+use crate::port::connection::{Connection, Tuple, TupleHasher};
 use crate::port::demux::{Inbound, Parsed};
 use crate::port::emit::Emitter;
 use crate::port::host::Host;
@@ -487,7 +487,7 @@ impl Port {
     ) -> usize {
         let Some(connection) = self.connections.get_mut(slot as usize) else { return 0 };
         connection.ready = false;
-        let Some(route) = connection.resolve(&self.config, &self.neighbours) else {
+        let Some(route) = connection.resolve(&self.config, &self.neighbours, self.capabilities.medium) else {
             let next_hop = connection.next_hop(&self.config);
             return self.neighbours.solicit(now, &self.config, next_hop, transmit);
         };
@@ -498,7 +498,7 @@ impl Port {
                 .map_or(0, std::num::NonZeroUsize::get),
             fragments_max: self.capabilities.fragments_max.min(FRAGMENTS_MAX),
         };
-        let mut emitter = Emitter::new(route, &self.capabilities, transmit);
+        let mut emitter = Emitter::new(&route, &self.capabilities, transmit);
         let mut more = true;
         while more && emitter.frames() < room && !emitter.is_blocked() {
             more = connection.optimized.poll_transmit(

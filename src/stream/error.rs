@@ -10,7 +10,7 @@ use crate::verbs::WcStatus;
 use crate::wire::terminate::TerminateCode;
 
 /// Why a stream failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamError {
     /// The peer's FPDUs are not what MPA allows.
@@ -46,7 +46,7 @@ impl StreamError {
             Self::Ddp(error) => ddp_code(error),
             Self::Rdmap(error) => rdmap_code(error),
             Self::ConnectionLost => return None,
-            Self::CompletionQueueOverflow => TerminateCode::RDMAP_LOCAL_CATASTROPHIC,
+            Self::CompletionQueueOverflow => TerminateCode::LOCAL_CATASTROPHIC,
             Self::InsufficientIrd => TerminateCode::MPA_INSUFFICIENT_IRD,
             Self::NoMatchingRtr => TerminateCode::MPA_NO_MATCHING_RTR,
         })
@@ -72,8 +72,8 @@ impl StreamError {
 const fn mpa_code(error: MpaError) -> TerminateCode {
     // RFC 5044 §8, RFC 6580 §3.3.
     match error {
-        MpaError::Crc => TerminateCode::MPA_CRC,
-        MpaError::Marker | MpaError::UlpduLength => TerminateCode::MPA_MARKER,
+        MpaError::Crc { .. } => TerminateCode::MPA_CRC,
+        MpaError::Marker { .. } | MpaError::UlpduLength { .. } => TerminateCode::MPA_MARKER,
     }
 }
 
@@ -85,15 +85,15 @@ const fn ddp_code(error: DdpError) -> TerminateCode {
         DdpError::Short => TerminateCode::MPA_MARKER,
         DdpError::TaggedInvalidStag => TerminateCode::DDP_TAGGED_INVALID_STAG,
         DdpError::TaggedBaseOrBounds => TerminateCode::DDP_TAGGED_BASE_BOUNDS,
-        DdpError::TaggedNotAssociated => TerminateCode::DDP_TAGGED_NOT_ASSOCIATED,
+        DdpError::TaggedNotAssociated => TerminateCode::DDP_TAGGED_STAG_NOT_ASSOCIATED,
         DdpError::TaggedWrap => TerminateCode::DDP_TAGGED_TO_WRAP,
-        DdpError::TaggedVersion => TerminateCode::DDP_TAGGED_VERSION,
+        DdpError::TaggedVersion => TerminateCode::DDP_TAGGED_INVALID_VERSION,
         DdpError::UntaggedQueueNumber => TerminateCode::DDP_UNTAGGED_INVALID_QN,
         DdpError::UntaggedNoBuffer => TerminateCode::DDP_UNTAGGED_NO_BUFFER,
         DdpError::UntaggedMsnRange => TerminateCode::DDP_UNTAGGED_MSN_RANGE,
         DdpError::UntaggedMsgOffset => TerminateCode::DDP_UNTAGGED_INVALID_MO,
         DdpError::UntaggedTooLong => TerminateCode::DDP_UNTAGGED_TOO_LONG,
-        DdpError::UntaggedVersion => TerminateCode::DDP_UNTAGGED_VERSION,
+        DdpError::UntaggedVersion => TerminateCode::DDP_UNTAGGED_INVALID_VERSION,
     }
 }
 
@@ -103,12 +103,12 @@ const fn rdmap_code(error: RdmapError) -> TerminateCode {
         RdmapError::InvalidStag => TerminateCode::RDMAP_INVALID_STAG,
         RdmapError::BaseOrBounds => TerminateCode::RDMAP_BASE_BOUNDS,
         RdmapError::AccessRights => TerminateCode::RDMAP_ACCESS_RIGHTS,
-        RdmapError::NotAssociated => TerminateCode::RDMAP_NOT_ASSOCIATED,
+        RdmapError::NotAssociated => TerminateCode::RDMAP_STAG_NOT_ASSOCIATED,
         RdmapError::Wrap => TerminateCode::RDMAP_TO_WRAP,
         RdmapError::CannotInvalidate => TerminateCode::RDMAP_CANNOT_INVALIDATE,
-        RdmapError::Version => TerminateCode::RDMAP_VERSION,
+        RdmapError::Version => TerminateCode::RDMAP_INVALID_VERSION,
         RdmapError::UnexpectedOpcode => TerminateCode::RDMAP_UNEXPECTED_OPCODE,
-        RdmapError::Stream => TerminateCode::RDMAP_STREAM_CATASTROPHIC,
+        RdmapError::Stream => TerminateCode::RDMAP_CATASTROPHIC_STREAM,
     }
 }
 

@@ -116,10 +116,6 @@ impl Messages {
         self.terminate = None;
     }
 
-    /// Whether a Terminate waits to be sent.
-    pub(crate) fn terminate_waits(&self) -> bool {
-        self.terminate.is_some()
-    }
 
     /// Answers not yet framed to their end, for the bound on inbound Reads.
     pub(crate) const fn responses_unframed(&self) -> usize {
@@ -129,6 +125,15 @@ impl Messages {
     pub(crate) fn respond(&mut self, kind: ResponseKind) {
         self.responses.push_back(Response { kind, unacknowledged: 0, framed: false });
         self.responses_unframed += 1;
+    }
+
+    /// Whether something may wait to become a message.
+    pub(crate) fn has_work(&self, qp: &QpShared) -> bool {
+        !self.terminated
+            && (self.terminate.is_some()
+                || self.rtr.is_some()
+                || self.response_index(self.responses_next) < self.responses.len()
+                || self.send_queue.has_work(qp))
     }
 
     /// Whether nothing waits to become a message.
@@ -214,7 +219,9 @@ impl Messages {
             let (stag, to) = sink_of(wr);
             self.send_queue.advance();
             if let SendOp::LocalInvalidate { stag } = op {
-                rnic.table.invalidate_local(stag);
+                // A tag that is not (or no longer) the domain's own opens nothing, which is what was
+                // asked for.
+                let _nothing_to_revoke = rnic.table.invalidate_local(stag, qp.pd);
                 // Done as soon as everything before it is.
                 self.send_queue.framed(number, StreamOffset::ZERO);
                 continue;

@@ -25,12 +25,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use error::StreamError;
+pub use startup::PhaseError;
 pub(crate) use startup::Phase;
 pub(crate) use tx::{Gather, Room, TxState};
 
 use crate::counters::{MpaRxCounters, RdmaRxCounters};
-use crate::limits::{BAD_FPDU_DROPS_MAX, ULPDU_LEN_MAX};
-use crate::mpa::MpaError;
+use crate::limits::BAD_FPDU_DROPS_MAX;
 use crate::mpa::pieces::PieceStore;
 use crate::mpa::rx::{Receiver, RxConfig, RxError};
 use crate::mpa::startup::{Framing, MpaStartupError, Negotiated, PeerRequest, Rejection};
@@ -158,15 +158,13 @@ impl Stream {
 
     /// Counts of MPA reception.
     pub(crate) fn mpa_counters(&self) -> MpaRxCounters {
-        self.full.as_ref().map_or_else(MpaRxCounters::default, |full| full.mpa.counters())
+        self.full.as_ref().map_or_else(MpaRxCounters::default, |full| *full.mpa.counters())
     }
 
     /// Counts of placement and delivery.
     pub(crate) fn rdma_counters(&self) -> RdmaRxCounters {
         self.full.as_ref().map_or_else(RdmaRxCounters::default, |full| {
-            let mut counters = full.rx.counters;
-            counters.bytes_placed_out_of_order = full.rx.bytes_placed_out_of_order();
-            counters
+            full.rx.counters()
         })
     }
 
@@ -204,23 +202,27 @@ impl Stream {
             unreachable!("full operation has a queue pair and both pipelines");
         };
         let Full { mpa, rx, tx, tx_unlocked } = &mut **full;
-        let mut placer = Placer::new(rx, &mut tx.messages, qp, &self.rnic);
-        let taken = mpa.handle_bytes(offset, bytes, store, &mut placer);
+        let taken = {
+            let mut placer = Placer::new(rx, &mut tx.messages, qp, &self.rnic);
+            mpa.handle_bytes(offset, bytes, store, &mut placer)
+        };
         if !*tx_unlocked && mpa.counters().fpdus > 0 {
             *tx_unlocked = true;
         }
-        if full.rx.peer_terminate.is_some() {
+        if rx.peer_terminate.is_some() {
             self.peer_terminated();
             return offset + bytes.len() as u64;
         }
         match taken.error {
             None => taken.end,
-            Some(RxError::Mpa { error: MpaError::Crc, droppable: true })
-                if self.policy.drop_bad_fpdus && self.worth_dropping(taken.end) =>
+            Some(RxError::Mpa(error))
+                if error.is_droppable()
+                    && self.policy.drop_bad_fpdus
+                    && self.worth_dropping(taken.end) =>
             {
                 taken.end
             }
-            Some(RxError::Mpa { error, .. }) => {
+            Some(RxError::Mpa(error)) => {
                 self.fail(error.into());
                 offset + bytes.len() as u64
             }
@@ -318,13 +320,43 @@ impl Stream {
                 // RFC 5041 §6.2.1: this end may go on sending. Nothing more can be received, so
                 // receives are flushed, and Reads that await a Response never get one.
                 full.rx.receive_queue.fail(qp, WcStatus::WrFlushErr);
-                if !full.tx.messages.requester.is_idle() || full.mpa.is_mid_fpdu() {
+                // A peer that ends in the middle of an FPDU did not close in order either.
+                let whole = full.mpa.octets_held() == 0;
+                if !whole || !full.tx.messages.requester.is_idle() {
                     self.connection_lost();
                 }
             }
             Phase::Streaming => self.events.push_back(StreamEvent::PeerClosed),
             Phase::Discarding => {}
             _ => self.startup_failed(StartupFailure::ConnectionLost),
+        }
+    }
+
+    /// Both directions were closed in order.
+    pub(crate) fn connection_closed(&mut self) {
+        if matches!(self.phase, Phase::Full) && self.closing {
+            self.phase = Phase::Discarding;
+        }
+        self.connection_lost();
+    }
+
+    /// Whether MPA startup is under way or still to come.
+    pub(crate) const fn is_starting(&self) -> bool {
+        !matches!(self.phase, Phase::Full | Phase::Discarding)
+    }
+
+    /// Whether there may be something to frame.
+    pub(crate) fn has_work(&self) -> bool {
+        match (&self.full, &self.qp) {
+            (Some(full), Some(qp)) => full.tx_unlocked && full.tx.has_work(qp),
+            _ => false,
+        }
+    }
+
+    /// Gives back what is held for unfinished FPDUs.
+    pub(crate) fn release(&mut self, store: &mut PieceStore) {
+        if let Some(full) = &mut self.full {
+            full.mpa.stop(store);
         }
     }
 
@@ -425,7 +457,7 @@ impl Stream {
             markers: framing.markers_to_us,
             crc: framing.crc,
             out_of_order: self.policy.out_of_order,
-            ulpdu_len_max: ULPDU_LEN_MAX,
+            ..RxConfig::default()
         };
         let tx_origin = StreamOffset(self.streaming_tx.len() as u64);
         self.full = Some(Box::new(Full {

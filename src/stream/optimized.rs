@@ -111,7 +111,8 @@ impl Optimized {
             let end = missing.end.index_from(range.start);
             let kept = self.stream.handle_bytes(now, missing.start, &octets[start..end], store);
             if kept > missing.start {
-                self.tcp.commit(missing.start..kept);
+                let committed = self.tcp.commit(missing.start..kept);
+                assert!(committed.is_ok(), "a part of a range fits where the range does");
             }
             if kept < missing.end {
                 return true;
@@ -163,9 +164,12 @@ impl Optimized {
         gather: &mut Gather,
         sink: &mut impl SegmentSink,
     ) -> bool {
-        let budget = self.tcp.send_budget(now);
         let start = self.tcp.snd_nxt();
         let framed = self.stream.framed_end();
+        if framed <= start && !self.stream.has_work() {
+            return false;
+        }
+        let budget = self.tcp.send_budget(now);
         let emss = self.tcp.emss();
         if budget.octets == 0 {
             return false;
@@ -307,8 +311,8 @@ impl Optimized {
             match event {
                 tcp::TcpEvent::Established => {}
                 tcp::TcpEvent::PeerFin => self.stream.peer_closed(),
-                tcp::TcpEvent::Closed
-                | tcp::TcpEvent::Reset
+                tcp::TcpEvent::Closed => self.stream.connection_closed(),
+                tcp::TcpEvent::Reset
                 | tcp::TcpEvent::TimedOut
                 | tcp::TcpEvent::Refused => self.stream.connection_lost(),
             }

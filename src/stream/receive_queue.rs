@@ -144,7 +144,7 @@ fn scatter<'p>(wr: &RecvWr, skip: usize, payload: impl Iterator<Item = &'p [u8]>
                 continue;
             }
             let take = chunk.len().min(room - at);
-            let run = sge.region.slice(sge.offset + at, take);
+            let run = sge.region.writable(sge.offset + at, take);
             run.expect("a scatter element was checked against its region when made")
                 .copy_in(0, &chunk[..take]);
             chunk = &chunk[take..];

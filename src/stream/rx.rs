@@ -13,8 +13,8 @@ use std::sync::Arc;
 use crate::counters::RdmaRxCounters;
 use crate::ddp::untagged::UntaggedQueue;
 use crate::ddp::{self, DdpError};
-use crate::mem::{Access, Refusal, TableGuard};
-use crate::mpa::rx::{FpduSink, Ulpdu};
+use crate::mem::{Access, AtomicOp, Refusal, TableGuard};
+use crate::mpa::rx::{FpduSink, HEAD_LEN, Ulpdu};
 use crate::rdmap::{self, RdmapError};
 use crate::stream::error::StreamError;
 use crate::stream::messages::{Messages, ResponseKind};
@@ -65,7 +65,9 @@ pub(crate) struct RxState {
     pub(crate) peer_terminate: Option<Terminate>,
     /// What to tell the peer about the first error.
     pub(crate) fault: Option<Terminate>,
-    pub(crate) counters: RdmaRxCounters,
+    counters: RdmaRxCounters,
+    /// Octets of the last FPDU placed, until it is delivered or another is placed.
+    last_placed: u64,
 }
 
 impl RxState {
@@ -89,7 +91,22 @@ impl RxState {
             peer_terminate: None,
             fault: None,
             counters: RdmaRxCounters::default(),
+            last_placed: 0,
         }
+    }
+
+    pub(crate) const fn counters(&self) -> RdmaRxCounters {
+        let mut counters = self.counters;
+        counters.bytes_placed_out_of_order += self.last_placed;
+        counters
+    }
+
+    /// An FPDU's payload was placed. MPA delivers one that is in order right after it was placed,
+    /// so the one before, if still undelivered, was ahead.
+    const fn count_placed(&mut self, len: u64) {
+        self.counters.bytes_placed += len;
+        self.counters.bytes_placed_out_of_order += self.last_placed;
+        self.last_placed = len;
     }
 }
 
@@ -115,8 +132,8 @@ impl<'a> Placer<'a> {
         Self { rx, messages, qp, rnic, guard: None }
     }
 
-    fn try_place(&mut self, ulpdu: &Ulpdu<'_>) -> Result<Placed, StreamError> {
-        let header = ddp::rx::header(ulpdu.front(), self.rx.version)?;
+    fn try_place(&mut self, ulpdu: &Ulpdu<'_>, head: &[u8]) -> Result<Placed, StreamError> {
+        let header = ddp::rx::header(head, self.rx.version)?;
         if let DdpHeader::Untagged(header) = header
             && header.qn.0 > QueueNumber::ATOMIC_RESPONSE.0
         {
@@ -129,7 +146,9 @@ impl<'a> Placer<'a> {
                 self.place_tagged(ulpdu, &header, opcode, len)?;
                 0
             }
-            DdpHeader::Untagged(header) => self.place_untagged(ulpdu, &header, opcode, len)?,
+            DdpHeader::Untagged(header) => {
+                self.place_untagged(ulpdu, head, &header, opcode, len)?
+            }
         };
         let len = u32::try_from(len).expect("a ULPDU is at most 64768 octets");
         Ok(Placed { header, opcode, len, value })
@@ -157,40 +176,42 @@ impl<'a> Placer<'a> {
             .check(header.stag, header.to, len, access, self.qp.pd, self.qp.number)
             .map_err(tagged_refusal)?;
         let mut at = 0;
-        for chunk in ulpdu.chunks_from(TaggedHeader::LEN) {
+        for chunk in ulpdu.chunks(TaggedHeader::LEN) {
             grant.place(at, chunk);
             at += chunk.len();
         }
-        self.rx.counters.bytes_placed += len as u64;
+        self.rx.count_placed(len as u64);
         Ok(())
     }
 
     fn place_untagged(
         &mut self,
         ulpdu: &Ulpdu<'_>,
+        head: &[u8],
         header: &UntaggedHeader,
         opcode: Opcode,
         len: usize,
     ) -> Result<u64, StreamError> {
-        let after_header = || ulpdu.front().get(UntaggedHeader::LEN..).unwrap_or_default();
+        let after_header = head.get(UntaggedHeader::LEN..).unwrap_or_default();
+        let after_header = after_header.get(..len).unwrap_or(after_header);
         match opcode {
             Opcode::ReadRequest => {
                 // RFC 5040 §4.2: a Read Request carries no payload.
-                let request = match ReadRequest::parse(after_header()) {
+                let request = match ReadRequest::parse(after_header) {
                     Ok(request) if len == ReadRequest::LEN => PeerRequest::Read(request),
                     _ => return Err(RdmapError::Stream.into()),
                 };
                 self.place_request(header, request)?;
             }
             Opcode::AtomicRequest => {
-                let request = match AtomicRequest::parse(after_header()) {
+                let request = match AtomicRequest::parse(after_header) {
                     Ok(request) if len == AtomicRequest::LEN => PeerRequest::Atomic(request),
                     _ => return Err(RdmapError::Stream.into()),
                 };
                 self.place_request(header, request)?;
             }
             Opcode::AtomicResponse => {
-                let response = match AtomicResponse::parse(after_header()) {
+                let response = match AtomicResponse::parse(after_header) {
                     Ok(response) if len == AtomicResponse::LEN => response,
                     _ => return Err(RdmapError::Stream.into()),
                 };
@@ -200,17 +221,17 @@ impl<'a> Placer<'a> {
             }
             Opcode::Terminate => {
                 if self.rx.terminate.is_none() && self.rx.peer_terminate.is_none() {
-                    let parsed = Terminate::parse(after_header());
+                    let parsed = Terminate::parse(after_header);
                     // A Terminate too short to say why still ends the stream.
                     self.rx.terminate = Some(parsed.map_or_else(
-                        |_| Terminate::new(TerminateCode::RDMAP_LOCAL_CATASTROPHIC),
+                        |_| Terminate::new(TerminateCode::LOCAL_CATASTROPHIC),
                         |(terminate, _)| terminate,
                     ));
                 }
             }
             Opcode::Immediate | Opcode::ImmediateSolicited => {
                 // RFC 7306 §6.3: exactly eight octets.
-                let Ok(octets) = <[u8; IMMEDIATE_DATA_LEN]>::try_from(after_header()) else {
+                let Ok(octets) = <[u8; IMMEDIATE_DATA_LEN]>::try_from(after_header) else {
                     return Err(RdmapError::Stream.into());
                 };
                 if len != IMMEDIATE_DATA_LEN {
@@ -222,9 +243,9 @@ impl<'a> Placer<'a> {
                 return Ok(u64::from_be_bytes(octets));
             }
             _ => {
-                let payload = ulpdu.chunks_from(UntaggedHeader::LEN);
+                let payload = ulpdu.chunks(UntaggedHeader::LEN);
                 self.rx.receive_queue.place(self.qp, header.msn, header.mo, len, payload)?;
-                self.rx.counters.bytes_placed += len as u64;
+                self.rx.count_placed(len as u64);
             }
         }
         Ok(0)
@@ -361,22 +382,21 @@ impl<'a> Placer<'a> {
     fn deliver_atomic_request(&mut self, request: &AtomicRequest) -> Result<(), StreamError> {
         let guard = self.guard.get_or_insert_with(|| self.rnic.table.read());
         let (pd, number) = (self.qp.pd, self.qp.number);
-        let need = Access::REMOTE_ATOMIC;
         // RFC 7306 §8.2, and RFC 5040 §7.2 for what it leaves out.
         let grant =
-            guard.check(request.stag, request.to, 8, need, pd, number).map_err(read_refusal)?;
-        let original = match request.opcode {
-            AtomicOpcode::FetchAdd => grant.fetch_add(request.data, request.mask),
-            AtomicOpcode::CmpSwap => grant.cmp_swap(
-                request.compare,
-                request.compare_mask,
-                request.data,
-                request.mask,
-            ),
-            AtomicOpcode::Reserved(_) => return Err(RdmapError::UnexpectedOpcode.into()),
-        }
+            guard
+                .check(request.stag, request.to, 8, Access::FOR_ATOMIC, pd, number)
+                .map_err(read_refusal)?;
+        let &AtomicRequest { data, mask, compare, compare_mask, .. } = request;
+        let op = match request.opcode {
+            AtomicOpcode::FetchAdd => AtomicOp::FetchAdd { add: data, mask },
+            AtomicOpcode::CmpSwap => {
+                AtomicOp::CmpSwap { compare, compare_mask, swap: data, swap_mask: mask }
+            }
+            _ => return Err(RdmapError::UnexpectedOpcode.into()),
+        };
         // RFC 7306 §5.1: a misaligned address leaves memory unchanged and ends the stream.
-        .map_err(|_| RdmapError::Stream)?;
+        let original = grant.execute(op).map_err(|_| RdmapError::Stream)?;
         let request_id = request.request_id;
         self.messages.respond(ResponseKind::Atomic(AtomicResponse { request_id, original }));
         Ok(())
@@ -413,11 +433,14 @@ impl FpduSink for Placer<'_> {
 
     #[inline]
     fn place(&mut self, ulpdu: &Ulpdu<'_>, _at: StreamOffset) -> Result<Placed, StreamError> {
-        self.try_place(ulpdu).inspect_err(|error| self.note(*error, ulpdu.front(), ulpdu.len()))
+        let mut scratch = [0; HEAD_LEN];
+        let head = ulpdu.head(&mut scratch);
+        self.try_place(ulpdu, head).inspect_err(|error| self.note(*error, head, ulpdu.len()))
     }
 
     #[inline]
     fn deliver(&mut self, placed: Placed) -> Result<(), StreamError> {
+        self.rx.last_placed = 0;
         self.rx.counters.count(placed.opcode, placed.header.last());
         self.try_deliver(&placed).inspect_err(|error| self.note_placed(*error, &placed))
     }

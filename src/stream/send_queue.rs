@@ -107,7 +107,6 @@ impl SendQueue {
                 // A delivered Response proves that the Request arrived, acknowledged or not; but
                 // the descriptor of the Request refers to this entry until it is.
                 Progress::Done(end, value) if end <= snd_una => value,
-                Progress::Completed if self.failed => break,
                 _ => break,
             };
             if entry.wr.signaled {
@@ -140,6 +139,11 @@ impl SendQueue {
         while let Some(wr) = qp.sq.pop() {
             flush(&wr);
         }
+    }
+
+    /// Whether a request may be started.
+    pub(crate) fn has_work(&self, qp: &QpShared) -> bool {
+        !self.failed && (self.index(self.next) < self.entries.len() || !qp.sq.is_empty())
     }
 
     /// Whether every request has completed.

@@ -80,6 +80,16 @@ impl TxState {
         self.fpdus_framed
     }
 
+    /// Whether there may be something to frame.
+    pub(crate) fn has_work(&self, qp: &QpShared) -> bool {
+        self.current.is_some() || self.messages.has_work(qp)
+    }
+
+    /// Leaves a message unfinished: an error ends the stream.
+    pub(crate) fn abandon_message(&mut self) {
+        self.current = None;
+    }
+
     /// Whether nothing is left to frame or to be answered.
     pub(crate) fn is_idle(&self, qp: &QpShared) -> bool {
         self.current.is_none() && self.messages.is_idle(qp)
@@ -254,8 +264,7 @@ impl Gather {
 
     /// The fragments that make up the frame.
     ///
-    /// # Panics
-    /// When there are more than [`FRAGMENTS_MAX`]: framing keeps below.
+    /// The first [`FRAGMENTS_MAX`] of them, should there be more; framing for TCP keeps below.
     pub(crate) fn fragments<'a>(
         &'a self,
         tx: Option<&'a TxState>,
@@ -265,11 +274,19 @@ impl Gather {
             match *run {
                 Run::Inline { start, len } => {
                     let octets = &self.inline[start as usize..(start + len) as usize];
-                    fragments.push(Fragment::from_slice(octets));
+                    if fragments.try_push(Fragment::from_slice(octets)).is_err() {
+                        break;
+                    }
                 }
                 Run::Payload { source, offset, len } => {
                     let tx = tx.expect("payload is only gathered in full operation");
-                    tx.messages.payload(source, offset, len, |run| fragments.push(run.fragment()));
+                    let mut full = false;
+                    tx.messages.payload(source, offset, len, |run| {
+                        full |= fragments.try_push(run.fragment()).is_err();
+                    });
+                    if full {
+                        break;
+                    }
                 }
             }
         }

@@ -16,6 +16,7 @@ use crate::verbs::{RemoteBuffer, RnicShared, Sge};
 #[derive(Debug)]
 pub struct Mr {
     rnic: Arc<RnicShared>,
+    pd: PdNum,
     region: Arc<Region>,
     stag: Stag,
     access: Access,
@@ -34,13 +35,13 @@ impl Mr {
                 region: Arc::clone(&region),
                 offset: 0,
                 len: region.len(),
-                base_to: TaggedOffset(0),
+                base: TaggedOffset(0),
                 access,
                 pd,
                 scope: Scope::Pd,
             })
             .map_err(io::Error::other)?;
-        Ok(Self { rnic, region, stag, access })
+        Ok(Self { rnic, pd, region, stag, access })
     }
 
     /// The steering tag that peers use.
@@ -89,7 +90,7 @@ impl Mr {
     /// # Panics
     /// When they do not fit, or the region was mapped read-only.
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) {
-        self.region.copy_in(offset, bytes);
+        self.region.write(offset, bytes).expect("octets inside a writable region");
     }
 
     /// Copies octets from the region at `offset` into `bytes`.
@@ -97,13 +98,13 @@ impl Mr {
     /// # Panics
     /// When they are not all inside the region.
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) {
-        self.region.copy_out(offset, bytes);
+        self.region.read(offset, bytes).expect("octets inside the region");
     }
 
     /// Ends all access through the STag; when this returns, no packet changes the memory any more
     /// (RFC 5040 §8.1.1). Returns whether it was still valid.
     pub fn invalidate(&self) -> bool {
-        self.rnic.table.invalidate_local(self.stag)
+        self.rnic.table.invalidate_local(self.stag, self.pd).is_ok()
     }
 
     /// Writes a file-backed region's changes to its file; nothing to do for other memory.

@@ -41,8 +41,13 @@ impl Pd {
     /// # Errors
     /// When the file cannot be mapped as `access` asks, or the table of registrations is full.
     pub fn reg_file(&self, file: &File, access: Access) -> io::Result<Mr> {
-        let writable = access.intersects(Access::WRITES);
-        self.reg_region(Region::file(file, writable)?, access)
+        let len = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+        let region = if access.intersects(Access::WRITING) {
+            Region::file(file, 0, len)?
+        } else {
+            Region::file_read_only(file, 0, len)?
+        };
+        self.reg_region(region, access)
     }
 
     /// Registers memory that exists already; several registrations may share it.

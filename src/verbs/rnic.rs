@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha20Rng;
+
 use crate::limits::CQ_DEPTH_MAX;
 use crate::mem::RegionTable;
 use crate::types::PdNum;
@@ -38,7 +41,7 @@ impl Rnic {
     pub fn new(config: RnicConfig) -> Self {
         Self {
             shared: Arc::new(RnicShared {
-                table: RegionTable::new(config.seed),
+                table: RegionTable::new(key(config.seed)),
                 seed: config.seed,
                 pd_next: AtomicU32::new(1),
                 qp_next: AtomicU32::new(1),
@@ -65,4 +68,11 @@ impl Rnic {
         assert!((1..=CQ_DEPTH_MAX).contains(&depth), "depth outside 1..=CQ_DEPTH_MAX");
         Cq::new(depth)
     }
+}
+
+/// Spreads a seed over the key of a generator.
+fn key(seed: u64) -> [u8; 32] {
+    let mut key = [0; 32];
+    ChaCha20Rng::seed_from_u64(seed).fill_bytes(&mut key);
+    key
 }

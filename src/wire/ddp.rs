@@ -42,9 +42,9 @@ pub struct UntaggedHeader {
     pub last: bool,
     /// DV.
     pub version: ProtocolVersion,
-    /// RsvdULP[0:7]: belongs to the ULP. RDMAP keeps its control octet here.
+    /// `RsvdULP[0:7]`: belongs to the ULP. RDMAP keeps its control octet here.
     pub rsvd_ulp: u8,
-    /// RsvdULP[8:39]: belongs to the ULP. RDMAP keeps the STag to invalidate here, else 0.
+    /// `RsvdULP[8:39]`: belongs to the ULP. RDMAP keeps the STag to invalidate here, else 0.
     pub invalidate_stag: Stag,
     /// The queue of buffers.
     pub qn: QueueNumber,
@@ -197,7 +197,7 @@ impl UntaggedHeader {
     }
 }
 
-// RFC 5041 §4.1: the four reserved bits "MUST be set to zero by the sender and ignored".
+// RFC 5041 §4.1: the four reserved bits MUST be zero when sent and are not checked on receipt.
 const fn control(last: bool, version: ProtocolVersion) -> u8 {
     let last = if last { LAST } else { 0 };
     last | version.bits()

@@ -51,8 +51,8 @@ impl Marker {
     /// Reads a marker. Any octets are one.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
-        // RFC 5044 §4.2: the reserved field "MUST be ... ignored by the receiver"; "the least
-        // significant two bits of FPDUPTR MUST be masked off" for the arithmetic (erratum 1427).
+        // RFC 5044 §4.2: the reserved field MUST be ignored, and the two low bits of FPDUPTR masked
+        // for the arithmetic (the CRC takes them as they came, erratum 1427).
         let [_, _, high, low] = bytes;
         Self { fpduptr: u16::from_be_bytes([high, low]) & !3 }
     }

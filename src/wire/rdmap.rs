@@ -44,7 +44,7 @@ impl Control {
     }
 }
 
-/// The kind of an RDMAP message (RFC 5040 §4.3, RFC 7306 §4.1, registry RFC 6580 §3.4).
+/// The kind of an RDMAP message (RFC 5040 §4.1, RFC 7306 §4.1, registry RFC 6580 §3.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Opcode {
     /// 0x0 RDMA Write.
@@ -121,7 +121,7 @@ impl Opcode {
     }
 
     /// Where DDP must carry this message; `None` for reserved opcodes.
-    // RFC 5040 Figure 4, RFC 7306 Figure 2.
+    // RFC 5040 §4.1, RFC 7306 §4.1: opcode, T and QN belong together.
     #[must_use]
     pub const fn buffer(self) -> Option<BufferModel> {
         Some(match self {

@@ -3,6 +3,13 @@
 
 use std::marker::PhantomData;
 
+use crate::checksum::Sum;
+
+/// Octets summed at a time: an even number, small enough to stay in the nearest cache.
+const SUM_BLOCK_LEN: usize = 512;
+
+use super::copy::copy_octets;
+
 /// A run of readable memory that may change while it is read.
 ///
 /// A fragment usually points into memory registered for remote access: the engine thread may place
@@ -64,6 +71,24 @@ impl<'a> Fragment<'a> {
         Self { ptr, len, memory: PhantomData }
     }
 
+    /// The internet checksum's ones' complement sum of the octets as big-endian 16-bit words, an
+    /// odd last octet padded with zero; folded, not inverted (RFC 1071).
+    ///
+    /// The octets are looked at through a small block on the stack, since they may change.
+    #[must_use]
+    pub fn ones_complement_sum(&self) -> u16 {
+        let mut block = [0; SUM_BLOCK_LEN];
+        let mut sum = Sum::default();
+        let mut at = 0;
+        while at < self.len {
+            let len = SUM_BLOCK_LEN.min(self.len - at);
+            self.part(at, len).copy_to(&mut block[..len]);
+            sum = sum.octets(&block[..len]);
+            at += len;
+        }
+        !sum.checksum()
+    }
+
     /// Copies the fragment into `dst`.
     ///
     /// Octets that change meanwhile arrive old or new, one by one; nothing else can go wrong.
@@ -78,44 +103,43 @@ impl<'a> Fragment<'a> {
     }
 }
 
-/// Copies `len` octets that may change meanwhile.
-///
-/// # Safety
-/// `src` must be readable and `dst` writable for `len` octets, and they must not overlap.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-unsafe fn copy_octets(src: *const u8, dst: *mut u8, len: usize) {
-    // A copy in assembly is outside the language's memory model: for it a concurrent store is what
-    // it is for the processor, an octet that arrives old or new. `ptr::copy_nonoverlapping` would
-    // make the same race undefined.
-    // SAFETY: `rep movsb` reads `len` octets at `src` and writes them at `dst`, which the caller
-    // vouched for; the direction flag is clear by the ABI.
-    unsafe {
-        std::arch::asm!(
-            "rep movsb",
-            inout("rcx") len => _,
-            inout("rsi") src => _,
-            inout("rdi") dst => _,
-            options(nostack, preserves_flags)
-        );
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Copies `len` octets that may change meanwhile.
-///
-/// # Safety
-/// `src` must be readable and `dst` writable for `len` octets, and they must not overlap.
-#[cfg(any(not(target_arch = "x86_64"), miri))]
-unsafe fn copy_octets(src: *const u8, dst: *mut u8, len: usize) {
-    use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
-    for i in 0..len {
-        // SAFETY: `i < len`, inside the octets the caller vouched for.
-        let from = unsafe { src.add(i) };
-        // SAFETY: readable as above; an atomic load tolerates concurrent atomic stores, and the
-        // pointer is only read through.
-        let octet = unsafe { AtomicU8::from_ptr(from.cast_mut()) }.load(Relaxed);
-        // SAFETY: `i < len`, inside the octets the caller vouched for.
-        let to = unsafe { dst.add(i) };
-        // SAFETY: writable as the caller vouched for, and `u8` needs no alignment.
-        unsafe { to.write(octet) };
+    #[test]
+    fn every_length_is_copied_exactly_at_any_alignment() {
+        let source: Vec<u8> =
+            (0..1300).map(|i: u32| i.wrapping_mul(167).to_le_bytes()[0]).collect();
+        for len in (0..=600).chain([1024, 1151, 1152, 1153, 1255]) {
+            for (from, to) in [(0, 0), (1, 0), (0, 1), (3, 5), (7, 2), (16, 9), (31, 33)] {
+                let mut destination = vec![0xee; to + len + 8];
+                Fragment::from_slice(&source[from..from + len])
+                    .copy_to(&mut destination[to..to + len]);
+                assert_eq!(destination[to..to + len], source[from..from + len], "{len} octets");
+                assert!(destination[..to].iter().all(|&octet| octet == 0xee), "before {len}");
+                assert!(destination[to + len..].iter().all(|&octet| octet == 0xee), "after {len}");
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "another length")]
+    fn a_copy_to_another_length_is_refused() {
+        Fragment::from_slice(&[1, 2, 3]).copy_to(&mut [0; 4]);
+    }
+
+    #[test]
+    #[should_panic(expected = "outside its fragment")]
+    fn a_part_outside_its_fragment_is_refused() {
+        let part = Fragment::from_slice(&[1, 2, 3]).part(2, usize::MAX);
+        assert!(part.is_empty(), "not reached");
+    }
+
+    #[test]
+    fn a_part_is_where_it_should_be() {
+        let mut octets = [0; 2];
+        Fragment::from_slice(&[1, 2, 3, 4]).part(1, 2).copy_to(&mut octets);
+        assert_eq!(octets, [2, 3]);
     }
 }

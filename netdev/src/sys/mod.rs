@@ -1,3 +1,4 @@
 //! The only unsafe code of this package: memory a peer may write, and kernel interfaces.
 
-pub mod fragment;
+mod copy;
+pub(crate) mod fragment;

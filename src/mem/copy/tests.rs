@@ -59,6 +59,28 @@ fn long_runs_are_copied_whole_and_nothing_beyond() {
     }
 }
 
+/// On processors with wider vectors nothing else reaches this tier.
+#[test]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+fn narrow_vectors_copy_whole_runs_and_nothing_beyond() {
+    if !std::arch::is_x86_feature_detected!("avx") {
+        return;
+    }
+    let source = pattern(2000);
+    for len in (129..700).chain([1440, 1900]) {
+        for offset in [0, 1, 31, 33] {
+            let mut memory = vec![CANARY; len + 2 * MARGIN];
+            let dst = memory[MARGIN + offset..].as_mut_ptr();
+            // SAFETY: AVX is there, `len` exceeds 128, and the octets are inside the vectors.
+            unsafe { x86::copy_vectors(source.as_ptr(), dst, len) };
+            let (before, rest) = memory.split_at(MARGIN + offset);
+            assert!(before.iter().all(|&octet| octet == CANARY), "before {len} octets");
+            assert_eq!(rest[..len], source[..len], "{len} octets");
+            assert!(rest[len..].iter().all(|&octet| octet == CANARY), "after {len} octets");
+        }
+    }
+}
+
 #[test]
 fn the_reference_means_the_same() {
     let bytes = pattern(300);

@@ -28,13 +28,13 @@ fn a_fragment_shows_the_same_octets() {
 #[test]
 #[should_panic(expected = "part outside its shared slice")]
 fn a_part_beyond_the_end_is_a_bug() {
-    let _ = SharedSlice::from_bytes(&[0; 8]).part(4, 5);
+    assert!(SharedSlice::from_bytes(&[0; 8]).part(4, 5).is_empty());
 }
 
 #[test]
 #[should_panic(expected = "part outside its shared slice")]
 fn a_part_that_wraps_is_a_bug() {
-    let _ = SharedSlice::from_bytes(&[0; 8]).part(4, usize::MAX);
+    assert!(SharedSlice::from_bytes(&[0; 8]).part(4, usize::MAX).is_empty());
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn reading_while_another_thread_writes_yields_old_or_new_octets() {
             slice.copy_out(0, &mut out[..len]);
             assert!(out.iter().all(|octet| [0, 0xAA, 0x55].contains(octet)));
             // Whatever it sees, it only must not fault.
-            let _ = slice.digest(0);
+            std::hint::black_box(slice.digest(0));
         }
     });
 }

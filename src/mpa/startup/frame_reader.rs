@@ -40,7 +40,7 @@ impl FrameReader {
             && let Some((header, private_data_len)) =
                 StartupHeader::parse(self.kind, &self.buffer[..self.len])?
         {
-            // RFC 5044 §7.1.1: the receiver "MUST check" Rev, and close if it cannot interoperate.
+            // RFC 5044 §7.1.1: Rev MUST be checked, and the connection closed if it does not fit.
             let revision = Revision::from_wire(header.revision)
                 .filter(|revision| (Revision::One..=self.revision_max).contains(revision))
                 .ok_or(MpaStartupError::Revision(header.revision))?;

@@ -90,7 +90,7 @@ impl StartupHeader {
             revision,
         };
         let private_data_len = u16::from_be_bytes([hi, lo]);
-        // RFC 5044 §7.1.1: "If the PD_Length field ... exceeds 512 octets, the MPA layer closes".
+        // RFC 5044 §7.1.1: PD_Length above 512 makes the frame invalid; the connection is closed.
         if usize::from(private_data_len) > PRIVATE_DATA_LEN_MAX {
             return Err(StartupFrameError::PrivateDataLen(private_data_len));
         }

@@ -104,11 +104,7 @@ fn the_framing_of_the_last_terminate_follows_both_frames() {
     let config = StartupConfig { markers: true, crc: false, ..peer_to_peer(RtrKinds::SEND) };
     let error =
         initiator(config).handle_bytes(&raw(REPLY_KEY, 0xD0, 2, &hex!("8001 8001"))).unwrap_err();
-    let expected = Framing {
-        revision: Revision::Two,
-        crc: true,
-        markers_to_peer: true,
-        markers_to_us: true,
-    };
+    let expected =
+        Framing { revision: Revision::Two, crc: true, markers_to_peer: true, markers_to_us: true };
     assert_eq!(error, MpaStartupError::NoMatchingRtr(expected));
 }

@@ -1,0 +1,152 @@
+//! The octets of a capture file, and where in it the reader is.
+
+use std::io::{BufRead, BufReader, Read};
+
+use super::{CaptureError, FRAME_LEN_MAX};
+
+/// A capture file being read.
+#[derive(Debug)]
+pub(super) struct Source<R> {
+    file: BufReader<R>,
+    /// Octets read so far.
+    offset: u64,
+    /// Number of the frame being read, or that comes next.
+    frame: u64,
+}
+
+/// The order of octets in the file's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Endianness {
+    Big,
+    Little,
+}
+
+impl<R: Read> Source<R> {
+    pub(super) fn new(file: R) -> Self {
+        Self { file: BufReader::with_capacity(BUFFER_LEN, file), offset: 0, frame: 1 }
+    }
+
+    /// Number of the frame being read, or that comes next; from 1.
+    pub(super) const fn frame(&self) -> u64 {
+        self.frame
+    }
+
+    /// Counts the frame that has been read.
+    pub(super) const fn frame_is_complete(&mut self) {
+        self.frame += 1;
+    }
+
+    /// Whether the file ends here.
+    pub(super) fn is_at_end(&mut self) -> Result<bool, CaptureError> {
+        Ok(self.fill()?.is_empty())
+    }
+
+    /// The next `N` octets.
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], CaptureError> {
+        let mut octets = [0; N];
+        let mut filled = 0;
+        while filled < N {
+            let available = self.fill()?;
+            if available.is_empty() {
+                return Err(self.truncated());
+            }
+            let len = available.len().min(N - filled);
+            octets[filled..filled + len].copy_from_slice(&available[..len]);
+            filled += len;
+            self.consume(len);
+        }
+        Ok(octets)
+    }
+
+    /// The next `len` octets of a frame.
+    pub(super) fn octets(&mut self, len: u32) -> Result<Vec<u8>, CaptureError> {
+        let len = match usize::try_from(len) {
+            Ok(usable) if usable <= FRAME_LEN_MAX => usable,
+            _ => return Err(CaptureError::FrameTooLong { frame: self.frame, len }),
+        };
+        // Not more than the file has: a short file can claim many long frames.
+        let mut octets = Vec::with_capacity(len.min(BUFFER_LEN));
+        while octets.len() < len {
+            let available = self.fill()?;
+            if available.is_empty() {
+                return Err(self.truncated());
+            }
+            let taken = available.len().min(len - octets.len());
+            octets.extend_from_slice(&available[..taken]);
+            self.consume(taken);
+        }
+        Ok(octets)
+    }
+
+    /// Passes over the next `len` octets without keeping them.
+    pub(super) fn skip(&mut self, len: u32) -> Result<(), CaptureError> {
+        let mut left = usize::try_from(len).unwrap_or(usize::MAX);
+        while left > 0 {
+            let available = self.fill()?.len();
+            if available == 0 {
+                return Err(self.truncated());
+            }
+            let skipped = available.min(left);
+            self.consume(skipped);
+            left -= skipped;
+        }
+        Ok(())
+    }
+
+    /// The error that the file breaks its format here.
+    pub(super) const fn malformed(&self, what: &'static str) -> CaptureError {
+        CaptureError::Malformed { frame: self.frame, offset: self.offset, what }
+    }
+
+    const fn truncated(&self) -> CaptureError {
+        CaptureError::Truncated { frame: self.frame, offset: self.offset }
+    }
+
+    fn consume(&mut self, len: usize) {
+        self.file.consume(len);
+        self.offset = self.offset.saturating_add(u64::try_from(len).unwrap_or(u64::MAX));
+    }
+
+    /// What is buffered, after a read if that was nothing. Empty at the end of the file.
+    fn fill(&mut self) -> Result<&[u8], CaptureError> {
+        loop {
+            match self.file.fill_buf() {
+                Ok(_) => break,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(self.file.buffer())
+    }
+}
+
+impl Endianness {
+    pub(super) const fn u16(self, octets: [u8; 2]) -> u16 {
+        match self {
+            Self::Big => u16::from_be_bytes(octets),
+            Self::Little => u16::from_le_bytes(octets),
+        }
+    }
+
+    pub(super) const fn u32(self, octets: [u8; 4]) -> u32 {
+        match self {
+            Self::Big => u32::from_be_bytes(octets),
+            Self::Little => u32::from_le_bytes(octets),
+        }
+    }
+
+    pub(super) const fn u64(self, octets: [u8; 8]) -> u64 {
+        match self {
+            Self::Big => u64::from_be_bytes(octets),
+            Self::Little => u64::from_le_bytes(octets),
+        }
+    }
+
+    /// The `index`-th 32-bit number of a row of them.
+    pub(super) fn u32_at(self, octets: &[u8], index: usize) -> u32 {
+        let at = index * 4;
+        self.u32([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]])
+    }
+}
+
+const BUFFER_LEN: usize = 64 * 1024;

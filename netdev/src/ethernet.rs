@@ -1,0 +1,34 @@
+//! Where the network header of an Ethernet frame begins.
+
+/// Octets of an untagged Ethernet header.
+pub(crate) const HEADER_LEN: usize = 14;
+/// Octets of one VLAN tag.
+pub(crate) const TAG_LEN: usize = 4;
+/// EtherType of IPv4.
+pub(crate) const IPV4: u16 = 0x0800;
+/// EtherType of IPv6.
+pub(crate) const IPV6: u16 = 0x86dd;
+
+/// Offset of the network header and its EtherType, behind any number of VLAN tags. `None` when the
+/// frame ends before.
+pub(crate) fn network_header(frame: &[u8]) -> Option<(usize, u16)> {
+    skip_tags(frame, HEADER_LEN, word(frame, HEADER_LEN - 2)?)
+}
+
+/// Skips VLAN tags from `at`, where what `ethertype` announced begins.
+pub(crate) fn skip_tags(frame: &[u8], mut at: usize, mut ethertype: u16) -> Option<(usize, u16)> {
+    while is_tag(ethertype) {
+        ethertype = word(frame, at + 2)?;
+        at += TAG_LEN;
+    }
+    Some((at, ethertype))
+}
+
+/// IEEE 802.1Q and 802.1ad tags, and the number that was used for the latter before.
+fn is_tag(ethertype: u16) -> bool {
+    matches!(ethertype, 0x8100 | 0x88a8 | 0x9100)
+}
+
+fn word(frame: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]))
+}

@@ -1,0 +1,295 @@
+//! Middleware that makes a good link bad: loss, bursts, reordering, duplicates, bit errors, jitter,
+//! and segments cut or merged on the way.
+//!
+//! It impairs frames transmitted through it and passes received frames on untouched; wrap both
+//! ends of a pair to impair both directions. Every decision comes from a seed: the same frames at
+//! the same times meet the same fate.
+
+mod config;
+mod dice;
+mod hold;
+mod recut;
+
+pub use config::{BurstLoss, ImpairConfig, ImpairCounters, PIECES_MAX};
+
+use std::os::fd::BorrowedFd;
+
+use dice::Dice;
+use hold::{HeldFrame, Hold, Release};
+
+use crate::{
+    Capabilities, Device, Fragment, RxFrame, TransmitError, TxChecksum, TxFrame, checksum,
+};
+
+/// A device that impairs what is transmitted through it; see the [module](self).
+///
+/// An ordinary frame goes through, in this order: merging with its predecessor, cutting into
+/// pieces, and then for each piece loss, bit errors, duplication, and delay or reordering. A
+/// super-frame is never merged, cut or corrupted.
+///
+/// While bit errors, cutting or merging are configured at construction, the device offers neither
+/// super-frames nor checksum offload, so that frames carry real checksums and arrive
+/// [`Unverified`](crate::RxChecksum::Unverified); a partial checksum that comes anyway is
+/// completed first.
+///
+/// Delayed frames move on when a method is called with a later `now_ns`, and
+/// [`next_arrival_ns`](Device::next_arrival_ns) counts them in: it is the earlier of the inner
+/// device's next arrival and the next release of a frame held here. A driver under a virtual clock
+/// that advances to the earliest of all its devices therefore never waits in vain.
+#[derive(Debug)]
+pub struct Impair<D> {
+    inner: D,
+    config: ImpairConfig,
+    counters: ImpairCounters,
+    dice: Dice,
+    hold: Hold,
+    /// A segment that the next frame may be merged into; passed on by `flush` at the latest.
+    pending: Option<Vec<u8>>,
+    /// Recycled frame buffers.
+    pool: Vec<Vec<u8>>,
+    /// Whether capabilities leave out super-frames and checksum offload; constant.
+    offloads_hidden: bool,
+}
+
+impl<D: Device> Impair<D> {
+    /// Wraps `inner`. All randomness comes from `seed`.
+    #[must_use]
+    pub fn new(inner: D, config: ImpairConfig, seed: u64) -> Self {
+        Self {
+            inner,
+            config,
+            counters: ImpairCounters::default(),
+            dice: Dice::new(seed),
+            hold: Hold::default(),
+            pending: None,
+            pool: Vec::new(),
+            offloads_hidden: config.rewrites_frames(),
+        }
+    }
+
+    /// The wrapped device.
+    pub const fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    /// The wrapped device. What is transmitted through it directly is not impaired.
+    pub const fn inner_mut(&mut self) -> &mut D {
+        &mut self.inner
+    }
+
+    /// What has been done so far.
+    pub const fn counters(&self) -> &ImpairCounters {
+        &self.counters
+    }
+
+    /// The configuration in force.
+    pub const fn config(&self) -> &ImpairConfig {
+        &self.config
+    }
+
+    /// Changes the impairments from the next frame on. Held frames keep their times, and the
+    /// offered offloads stay those of construction.
+    pub const fn set_config(&mut self, config: ImpairConfig) {
+        self.config = config;
+    }
+
+    /// Merges, then cuts, an ordinary frame as configured, and conveys what results.
+    fn rewrite(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
+        let mut bytes = self.gather(frame);
+        if let TxChecksum::Partial { start, offset } = frame.checksum {
+            checksum::complete(&mut bytes, start, offset);
+        }
+        let Capabilities { medium, mtu, .. } = self.inner.capabilities();
+        if let Some(mut pending) = self.pending.take() {
+            if recut::merge(&mut pending, &bytes, medium, mtu) {
+                self.counters.coalesced += 1;
+                self.pool.push(std::mem::replace(&mut bytes, pending));
+            } else {
+                self.cut(now_ns, pending).unwrap_or_else(|_| self.counters.dropped += 1);
+            }
+        }
+        if self.dice.coalesce.chance(self.config.coalesce) && recut::is_data(&bytes, medium) {
+            self.pending = Some(bytes);
+            return Ok(());
+        }
+        self.cut(now_ns, bytes)
+    }
+
+    /// Passes on the segment that was waiting for another to be merged with.
+    fn convey_pending(&mut self, now_ns: u64) {
+        if let Some(pending) = self.pending.take() {
+            self.cut(now_ns, pending).unwrap_or_else(|_| self.counters.dropped += 1);
+        }
+    }
+
+    /// Cuts a segment into pieces, perhaps, and conveys them.
+    fn cut(&mut self, now_ns: u64, bytes: Vec<u8>) -> Result<(), TransmitError> {
+        let mut result = Ok(());
+        let cut = self.dice.resegment.chance(self.config.resegment);
+        let medium = self.inner.capabilities().medium;
+        match recut::parse(&bytes, medium).filter(|layout| cut && layout.payload_len() >= 2) {
+            None => result = self.convey(now_ns, &whole(&bytes)),
+            Some(layout) => {
+                self.counters.resegmented += 1;
+                let pieces_max = self.config.resegment_pieces_max;
+                let cuts = self.dice.cuts(layout.payload_len(), pieces_max);
+                let mut piece = self.pool.pop().unwrap_or_default();
+                for range in cuts.pieces() {
+                    recut::piece(&bytes, &layout, range, &mut piece);
+                    // Half of a frame cannot be refused: a piece without room is a loss.
+                    self.convey(now_ns, &whole(&piece))
+                        .unwrap_or_else(|_| self.counters.dropped += 1);
+                }
+                self.pool.push(piece);
+            }
+        }
+        self.pool.push(bytes);
+        result
+    }
+
+    /// Decides on one frame as it will travel: loss, errors, duplication, time.
+    fn convey(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
+        let fate = self.dice.fate(&self.config);
+        if fate.lost {
+            self.counters.dropped += 1;
+            return Ok(());
+        }
+        let release = self.hold.schedule(now_ns, fate.jitter_ns, fate.late, &self.config);
+        self.counters.reordered += u64::from(fate.late.is_some());
+        let mut corrupted = None;
+        if fate.corrupt && frame.segment_size.is_none() {
+            let mut bytes = self.gather(frame);
+            let link_header_len = recut::link_header_len(&bytes, self.inner.capabilities().medium);
+            let behind = bytes.get_mut(link_header_len..).unwrap_or_default();
+            if !behind.is_empty() {
+                self.dice.flip_bits(behind, self.config.corrupt_bits_max);
+                self.counters.corrupted += 1;
+            }
+            corrupted = Some(bytes);
+        }
+        let frame = &corrupted.as_deref().map_or(*frame, whole);
+        let result = self.send(now_ns, release, frame);
+        if fate.duplicate && result.is_ok() {
+            self.counters.duplicated += 1;
+            self.send(now_ns, release, frame).unwrap_or_else(|_| self.counters.dropped += 1);
+        }
+        self.pool.extend(corrupted);
+        result
+    }
+
+    /// Hands a frame to the inner device, or holds it until its time.
+    fn send(
+        &mut self,
+        now_ns: u64,
+        release: Release,
+        frame: &TxFrame<'_>,
+    ) -> Result<(), TransmitError> {
+        if matches!(release, Release::Now) {
+            return self.inner.transmit(now_ns, frame);
+        }
+        if self.hold.len() >= self.config.held_max {
+            // The tail of a full queue drops, as in any switch.
+            self.counters.dropped += 1;
+            return Ok(());
+        }
+        let bytes = self.gather(frame);
+        let TxFrame { checksum, segment_size, head, .. } = *frame;
+        self.hold.put(release, HeldFrame { bytes, head_len: head.len(), checksum, segment_size });
+        Ok(())
+    }
+
+    /// Passes on held frames whose time has come, or which enough others have overtaken.
+    fn release(&mut self, now_ns: u64) {
+        while let Some(held) = self.hold.take_due(now_ns) {
+            let (head, payload) = held.bytes.split_at(held.head_len);
+            let payload = [Fragment::from_slice(payload)];
+            let frame = TxFrame {
+                head,
+                payload: &payload,
+                checksum: held.checksum,
+                segment_size: held.segment_size,
+            };
+            if self.inner.transmit(now_ns, &frame).is_err() {
+                self.counters.dropped += 1;
+            }
+            self.pool.push(held.bytes);
+        }
+    }
+
+    /// The whole frame in a recycled buffer.
+    fn gather(&mut self, frame: &TxFrame<'_>) -> Vec<u8> {
+        let mut bytes = self.pool.pop().unwrap_or_default();
+        bytes.resize(frame.len(), 0);
+        frame.gather(&mut bytes);
+        bytes
+    }
+}
+
+impl<D: Device> Device for Impair<D> {
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.inner.capabilities();
+        if self.offloads_hidden {
+            capabilities.segmentation_len_max = None;
+            capabilities.tx_checksum = false;
+        }
+        if let Some(mtu) = self.config.mtu {
+            capabilities.mtu = capabilities.mtu.min(mtu);
+        }
+        // Held and rewritten frames come from one buffer.
+        capabilities.fragments_max = capabilities.fragments_max.max(1);
+        capabilities
+    }
+
+    fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {
+        if self.hold.next_release_ns().is_some_and(|release_ns| release_ns <= now_ns) {
+            self.release(now_ns);
+            self.inner.flush(now_ns);
+        }
+        self.inner.receive(now_ns, burst, sink)
+    }
+
+    fn transmit(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
+        // A frame that would be refused is refused, whatever the dice would say.
+        if !self.inner.link_up() {
+            return Err(TransmitError::LinkDown);
+        }
+        self.capabilities().check(frame)?;
+        self.release(now_ns);
+        self.counters.frames += 1;
+        let result = if frame.segment_size.is_none() && self.config.rewrites_frames() {
+            self.rewrite(now_ns, frame)
+        } else {
+            self.convey_pending(now_ns);
+            self.convey(now_ns, frame)
+        };
+        // This frame may be the last that a reordered one had to wait for.
+        self.release(now_ns);
+        result
+    }
+
+    fn flush(&mut self, now_ns: u64) {
+        self.convey_pending(now_ns);
+        self.release(now_ns);
+        self.inner.flush(now_ns);
+    }
+
+    fn next_arrival_ns(&self) -> Option<u64> {
+        [self.inner.next_arrival_ns(), self.hold.next_release_ns()].into_iter().flatten().min()
+    }
+
+    fn link_up(&self) -> bool {
+        self.inner.link_up()
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.readiness()
+    }
+}
+
+/// A frame that is all in one place, checksum included.
+const fn whole(bytes: &[u8]) -> TxFrame<'_> {
+    TxFrame { head: bytes, payload: &[], checksum: TxChecksum::Complete, segment_size: None }
+}
+
+#[cfg(test)]
+mod tests;

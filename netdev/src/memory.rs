@@ -1,0 +1,319 @@
+//! A linked pair of devices in memory, under a clock that the callers give.
+//!
+//! Owns the wire between its two ends: per direction a bounded queue of frames, each with the time
+//! at which it arrives. Promises that frames arrive whole, in order and unchanged, after
+//! `serialisation + latency`. The two ends may live on two threads.
+//!
+//! Frames travel in recycled buffers. A direction allocates them as the queue grows, at most
+//! [`LinkConfig::queue_frames`] of them, and none afterwards; gathering a frame into its buffer is
+//! the only copy. The buffer bound *is* the queue bound: a frame occupies its buffer until the
+//! receiver's sink has returned.
+
+mod link;
+
+use std::collections::VecDeque;
+use std::num::{NonZeroU16, NonZeroUsize};
+
+pub use link::Link;
+
+use crate::{
+    Capabilities, Device, Medium, RxChecksum, RxFrame, TransmitError, TxChecksum, TxFrame,
+};
+
+/// What joins the two ends of a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkConfig {
+    /// Largest IP datagram, in octets.
+    pub mtu: usize,
+    /// Time a frame travels after its last octet was sent, in nanoseconds.
+    pub latency_ns: u64,
+    /// Bits per second, per direction, counting frame octets only; `None` sends in no time. At
+    /// zero nothing ever arrives.
+    pub rate_bits_per_second: Option<u64>,
+    /// Most frames under way per direction, at least one; a frame more is refused with
+    /// [`TransmitError::Full`].
+    pub queue_frames: usize,
+    /// What frames begin with.
+    pub medium: Medium,
+    /// Largest super-frame payload, in octets; `None` refuses super-frames. They cross uncut.
+    pub super_frame_len_max: Option<NonZeroUsize>,
+    /// Whether the link takes frames with a partial checksum. It does not complete it: such a
+    /// frame never leaves memory and arrives as [`RxChecksum::Valid`].
+    pub tx_checksum: bool,
+}
+
+impl Default for LinkConfig {
+    /// Ethernet with an MTU of 1500, no latency, any rate, 1024 frames, no offloads.
+    fn default() -> Self {
+        Self {
+            mtu: 1500,
+            latency_ns: 0,
+            rate_bits_per_second: None,
+            queue_frames: 1024,
+            medium: Medium::Ethernet,
+            super_frame_len_max: None,
+            tx_checksum: false,
+        }
+    }
+}
+
+/// Two devices, each receiving what the other transmits. The link is up.
+#[must_use]
+pub fn pair(config: LinkConfig) -> (MemoryDevice, MemoryDevice) {
+    let link = Link::new(config.mtu, config.latency_ns);
+    (MemoryDevice::new(config, link.clone(), 0), MemoryDevice::new(config, link, 1))
+}
+
+/// One end of a linked pair; see [`pair`].
+#[derive(Debug)]
+pub struct MemoryDevice {
+    config: LinkConfig,
+    link: Link,
+    /// Which direction of the link this end sends on; it receives on the other.
+    direction: usize,
+    /// Frames taken by `transmit` and not yet flushed.
+    staged: VecDeque<Slot>,
+    /// Buffers of this end's sending direction, ready for use.
+    spare: Vec<Box<[u8]>>,
+    /// Buffers that exist for this end's sending direction, wherever they are.
+    buffers: usize,
+    /// When the last octet taken so far will have been sent.
+    sent_at_ns: u64,
+    /// When the last frame taken so far arrives.
+    arrival_ns: u64,
+    /// Received frames on their way to the sink. Empty between calls.
+    burst: VecDeque<Slot>,
+}
+
+impl MemoryDevice {
+    fn new(config: LinkConfig, link: Link, direction: usize) -> Self {
+        Self {
+            config,
+            link,
+            direction,
+            staged: VecDeque::new(),
+            spare: Vec::new(),
+            buffers: 0,
+            sent_at_ns: 0,
+            arrival_ns: 0,
+            burst: VecDeque::new(),
+        }
+    }
+
+    /// A handle on the link itself, which works when this device is wrapped in middleware.
+    #[must_use]
+    pub fn link(&self) -> Link {
+        self.link.clone()
+    }
+
+    /// Takes the link down or up, for both ends; see [`Link::set_link_up`].
+    pub fn set_link_up(&self, up: bool) {
+        self.link.set_link_up(up);
+    }
+
+    /// Changes the MTU of both directions; see [`Link::set_mtu`].
+    pub fn set_mtu(&self, mtu: usize) {
+        self.link.set_mtu(mtu);
+    }
+
+    /// Changes the latency of both directions; see [`Link::set_latency`].
+    pub fn set_latency(&self, latency_ns: u64) {
+        self.link.set_latency(latency_ns);
+    }
+
+    /// A buffer of at least `len` octets, or `None` while all of them are under way.
+    fn buffer(&mut self, len: usize) -> Option<Box<[u8]>> {
+        if let Some(buffer) = self.spare.pop() {
+            return Some(self.long_enough(buffer, len));
+        }
+        let buffer_len = self.buffer_len(len);
+        let buffers_max = self.config.queue_frames.max(1);
+        // Asking for used buffers costs a lock, so a few are made first: as many as stay in the
+        // processor's cache, for a copy out of it costs more than the lock.
+        if self.buffers >= buffers_max.min(CACHED_LEN / buffer_len) {
+            std::mem::swap(&mut self.spare, &mut self.link.lock(self.direction).spare);
+            if let Some(buffer) = self.spare.pop() {
+                return Some(self.long_enough(buffer, len));
+            }
+            if self.buffers >= buffers_max {
+                return None;
+            }
+        }
+        self.buffers += 1;
+        Some(vec![0; buffer_len].into_boxed_slice())
+    }
+
+    /// The buffer, or a longer one in its place when the MTU has grown since it was made.
+    fn long_enough(&self, buffer: Box<[u8]>, len: usize) -> Box<[u8]> {
+        if buffer.len() >= len { buffer } else { vec![0; self.buffer_len(len)].into_boxed_slice() }
+    }
+
+    /// The length of new buffers: enough for `len` octets and all that may come later.
+    fn buffer_len(&self, len: usize) -> usize {
+        let ip_len = self
+            .config
+            .super_frame_len_max
+            .map_or(0, |max| max.get().saturating_add(IP_TCP_HEADERS_LEN_MAX));
+        let usual = ip_len.max(self.link.mtu()).saturating_add(LINK_HEADER_LEN_MAX);
+        // An odd number of cache lines: buffers a power of two apart would compete for the same
+        // few cache sets.
+        (usual.min(BUFFER_LEN_MAX).max(len).div_ceil(CACHE_LINE) | 1) * CACHE_LINE
+    }
+
+    /// When a frame offered now will have arrived, with the link busy until then.
+    fn schedule(&mut self, now_ns: u64, frame: &TxFrame<'_>, len: usize) -> u64 {
+        let start = now_ns.max(self.sent_at_ns);
+        self.sent_at_ns = match self.config.rate_bits_per_second {
+            None => start,
+            Some(rate) => start.saturating_add(sending_ns(wire_len(frame, len), rate)),
+        };
+        // Order holds even when the latency has just been lowered.
+        let arrival_ns = self.sent_at_ns.saturating_add(self.link.latency_ns());
+        self.arrival_ns = arrival_ns.max(self.arrival_ns);
+        self.arrival_ns
+    }
+}
+
+impl Device for MemoryDevice {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            medium: self.config.medium,
+            mtu: self.link.mtu(),
+            segmentation_len_max: self.config.super_frame_len_max,
+            tx_checksum: self.config.tx_checksum,
+            fragments_max: usize::MAX,
+        }
+    }
+
+    fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {
+        let incoming = 1 - self.direction;
+        {
+            let mut wire = self.link.lock(incoming);
+            // Nothing is left over, unless a sink has panicked.
+            wire.spare.extend(self.burst.drain(..).map(|slot| slot.buffer));
+            take_arrived(&mut wire.frames, now_ns, burst, &mut self.burst);
+        }
+        if self.burst.is_empty() {
+            return 0;
+        }
+        // The lock is free while the sink runs: it may well use the other end.
+        for slot in &self.burst {
+            sink(RxFrame {
+                bytes: &slot.buffer[..slot.len],
+                checksum: slot.checksum,
+                segment_size: slot.segment_size,
+            });
+        }
+        let count = self.burst.len();
+        let mut wire = self.link.lock(incoming);
+        wire.spare.extend(self.burst.drain(..).map(|slot| slot.buffer));
+        count
+    }
+
+    fn transmit(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
+        if !self.link.is_up() {
+            return Err(TransmitError::LinkDown);
+        }
+        self.capabilities().check(frame)?;
+        let len = frame.len();
+        let mut buffer = self.buffer(len).ok_or(TransmitError::Full)?;
+        frame.gather(&mut buffer);
+        let arrival_ns = self.schedule(now_ns, frame, len);
+        let checksum = match frame.checksum {
+            TxChecksum::Partial { .. } => RxChecksum::Valid,
+            // Even where the link offers more: middleware may have changed the frame since.
+            TxChecksum::Complete => RxChecksum::Unverified,
+        };
+        let segment_size = frame.segment_size;
+        self.staged.push_back(Slot { buffer, len, arrival_ns, checksum, segment_size });
+        Ok(())
+    }
+
+    fn flush(&mut self, _now_ns: u64) {
+        if self.staged.is_empty() {
+            return;
+        }
+        let mut wire = self.link.lock(self.direction);
+        // Asked under the lock, so that nothing slips onto a wire that has just been cleared.
+        if self.link.is_up() {
+            append(&mut wire.frames, &mut self.staged);
+        } else {
+            self.spare.extend(self.staged.drain(..).map(|slot| slot.buffer));
+        }
+    }
+
+    fn next_arrival_ns(&self) -> Option<u64> {
+        self.link.lock(1 - self.direction).frames.front().map(|slot| slot.arrival_ns)
+    }
+
+    fn link_up(&self) -> bool {
+        self.link.is_up()
+    }
+}
+
+/// A frame under way.
+#[derive(Debug)]
+struct Slot {
+    buffer: Box<[u8]>,
+    len: usize,
+    arrival_ns: u64,
+    checksum: RxChecksum,
+    segment_size: Option<NonZeroU16>,
+}
+
+/// Moves the frames that have arrived by `now_ns`, at most `burst` of them, to the empty `taken`.
+fn take_arrived(
+    frames: &mut VecDeque<Slot>,
+    now_ns: u64,
+    burst: usize,
+    taken: &mut VecDeque<Slot>,
+) {
+    let has_arrived = |slot: &Slot| slot.arrival_ns <= now_ns;
+    // The usual case: all of them. They arrive in order, so the last one tells.
+    if frames.len() <= burst && frames.back().is_some_and(has_arrived) {
+        std::mem::swap(frames, taken);
+        return;
+    }
+    let count = frames.iter().take(burst).take_while(|slot| has_arrived(slot)).count();
+    taken.extend(frames.drain(..count));
+}
+
+/// Moves all of `more` to the end of `frames`.
+fn append(frames: &mut VecDeque<Slot>, more: &mut VecDeque<Slot>) {
+    if frames.is_empty() {
+        std::mem::swap(frames, more);
+    } else {
+        frames.append(more);
+    }
+}
+
+/// Octets that cross the wire for a frame: a super-frame counts its headers once per segment.
+fn wire_len(frame: &TxFrame<'_>, len: usize) -> usize {
+    let Some(segment_size) = frame.segment_size else { return len };
+    let payload_len = len - frame.head.len();
+    let segments = payload_len.div_ceil(usize::from(segment_size.get())).max(1);
+    len.saturating_add((segments - 1).saturating_mul(frame.head.len()))
+}
+
+/// Nanoseconds, rounded up, that `len` octets take at `rate` bits per second.
+fn sending_ns(len: usize, rate: u64) -> u64 {
+    const NS_PER_OCTET_AT_1_BPS: u64 = 8 * 1_000_000_000;
+    let at_1_bps = u64::try_from(len).ok().and_then(|len| len.checked_mul(NS_PER_OCTET_AT_1_BPS));
+    match at_1_bps {
+        Some(ns) if rate != 0 => ns.div_ceil(rate),
+        _ => u64::MAX,
+    }
+}
+
+/// Ethernet header with two VLAN tags.
+const LINK_HEADER_LEN_MAX: usize = 22;
+/// IP and TCP headers in front of a super-frame's payload, each at its longest.
+const IP_TCP_HEADERS_LEN_MAX: usize = 120;
+/// Longest buffer made in advance of a frame that needs it, whatever the MTU.
+const BUFFER_LEN_MAX: usize = 256 * 1024;
+const CACHE_LINE: usize = 64;
+/// Octets of buffers that are made before used ones are asked for.
+const CACHED_LEN: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests;

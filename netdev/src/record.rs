@@ -1,0 +1,134 @@
+//! Middleware that writes the frames passing through a device to a pcapng file.
+//!
+//! Any number of recorders write to one [`CaptureWriter`], each as an interface of its own, so
+//! both ends of a link end up in one file in the order of the calls. Timestamps are the callers'
+//! `now_ns`.
+
+mod writer;
+
+use std::fmt;
+use std::io::{self, Write};
+use std::os::fd::BorrowedFd;
+
+pub use writer::{CaptureWriter, Direction, Interface};
+
+use crate::{Capabilities, Device, RxFrame, TransmitError, TxChecksum, TxFrame, checksum};
+
+/// Which frames a [`Recorder`] writes.
+///
+/// With both ends of a pair recorded into one file, [`Sent`](Self::Sent) at each end gives every
+/// frame once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Directions {
+    /// Frames that the device took.
+    Sent,
+    /// Frames that the device delivered.
+    Received,
+    /// Both.
+    Both,
+}
+
+/// A device that records what passes through it.
+///
+/// Frames are written whole: a super-frame as the one large frame it is. A partial checksum is
+/// completed in the written copy of a sent frame; a received one with
+/// [`RxChecksum::Valid`](crate::RxChecksum::Valid) is written as it is. Frames that the inner
+/// device refuses are not written. An error of the file never reaches the data path: recording
+/// stops, and [`finish`](Self::finish) tells.
+pub struct Recorder<D, W: Write> {
+    inner: D,
+    writer: CaptureWriter<W>,
+    interface: Interface,
+    directions: Directions,
+    /// The sent frame in one piece; keeps its allocation.
+    gathered: Vec<u8>,
+}
+
+impl<D: Device, W: Write> Recorder<D, W> {
+    /// Wraps `inner` and declares it to `writer` as an interface called `name`.
+    #[must_use]
+    pub fn new(inner: D, writer: &CaptureWriter<W>, name: &str, directions: Directions) -> Self {
+        let writer = writer.clone();
+        let interface = writer.interface(name, inner.capabilities().medium);
+        Self { inner, writer, interface, directions, gathered: Vec::new() }
+    }
+
+    /// The wrapped device.
+    pub const fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    /// The wrapped device. What passes through it directly is not recorded.
+    pub const fn inner_mut(&mut self) -> &mut D {
+        &mut self.inner
+    }
+
+    /// Flushes the file.
+    ///
+    /// # Errors
+    /// The first error met while writing; nothing was written after it.
+    pub fn finish(&self) -> io::Result<()> {
+        self.writer.finish()
+    }
+}
+
+impl<D: Device, W: Write> Device for Recorder<D, W> {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {
+        if self.directions == Directions::Sent {
+            return self.inner.receive(now_ns, burst, sink);
+        }
+        let (writer, interface) = (&self.writer, self.interface);
+        self.inner.receive(now_ns, burst, &mut |frame| {
+            writer.write(interface, now_ns, Direction::Inbound, frame.bytes);
+            sink(frame);
+        })
+    }
+
+    fn transmit(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
+        self.inner.transmit(now_ns, frame)?;
+        if self.directions != Directions::Received {
+            self.gathered.resize(frame.len(), 0);
+            frame.gather(&mut self.gathered);
+            if let TxChecksum::Partial { start, offset } = frame.checksum {
+                checksum::complete(&mut self.gathered, start, offset);
+            }
+            self.writer.write(self.interface, now_ns, Direction::Outbound, &self.gathered);
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self, now_ns: u64) {
+        self.inner.flush(now_ns);
+    }
+
+    fn next_arrival_ns(&self) -> Option<u64> {
+        self.inner.next_arrival_ns()
+    }
+
+    fn link_up(&self) -> bool {
+        self.inner.link_up()
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.readiness()
+    }
+}
+
+// By hand, so that `W` need not be `Debug`.
+impl<D: Device, W: Write> fmt::Debug for Recorder<D, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { inner, writer: _, interface, directions, gathered: _ } = self;
+        f.debug_struct("Recorder")
+            .field("inner", inner)
+            .field("interface", interface)
+            .field("directions", directions)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

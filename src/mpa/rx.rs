@@ -1,0 +1,541 @@
+//! Reception: finds FPDUs in stream octets that arrive in any order, verifies them, passes them up.
+//!
+//! [`Receiver`] owns the place in the stream up to which FPDUs were delivered, a list of those placed
+//! ahead of it, and the octets of FPDUs that are not whole. It promises the layer above: every valid
+//! FPDU is placed exactly once, as soon as it is whole; delivery follows stream order; nothing
+//! that failed its CRC or contradicts a marker is ever shown; after an error nothing more comes. It
+//! promises TCP: octets it reports as taken are never needed again.
+//!
+//! An FPDU's start is known in one of three ways (RFC 5044 §6): it follows the delivered part of the
+//! stream; it follows an FPDU that proved valid; a marker points at it *and* it proves valid. The first
+//! two are trusted: what is wrong there is an error. A marker beyond a gap is not: if it leads
+//! nowhere, the octets wait until the gap closes.
+//!
+//! Whole FPDUs inside one segment, with nothing held, take the short way: no piece store, no list.
+#![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+mod ahead;
+mod locate;
+mod octets;
+
+use std::fmt::Debug;
+
+use crate::counters::MpaRxCounters;
+use crate::limits::ULPDU_LEN_MAX;
+use crate::mpa::marker::MarkerGrid;
+use crate::mpa::pieces::{PieceList, PieceStore, Purpose};
+use crate::types::StreamOffset;
+
+use ahead::Ahead;
+use locate::{Fault, Lead, Located, Search};
+use octets::{Octets, Slice, after};
+
+pub use octets::{Chunks, HEAD_LEN, Ulpdu};
+
+/// The layer above: DDP placement and RDMAP delivery.
+pub trait FpduSink {
+    /// What delivery needs to know about an FPDU that was placed.
+    type Token: Copy;
+    /// Why the layer above refuses an FPDU.
+    type Error: Copy;
+
+    /// Takes the ULPDU of a valid FPDU that starts at stream position `at`. Called once per FPDU, in
+    /// any order.
+    ///
+    /// # Errors
+    /// Ends reception.
+    fn place(&mut self, ulpdu: &Ulpdu<'_>, at: StreamOffset) -> Result<Self::Token, Self::Error>;
+
+    /// Delivers a placed FPDU. Called in stream order, when every earlier octet was accepted.
+    ///
+    /// # Errors
+    /// Ends reception.
+    fn deliver(&mut self, token: Self::Token) -> Result<(), Self::Error>;
+}
+
+/// What was agreed for one direction of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RxConfig {
+    /// Whether the peer inserts markers.
+    pub markers: bool,
+    /// Whether CRCs are checked.
+    pub crc: bool,
+    /// Whether FPDUs beyond a gap are placed at once. `false`: everything out of order is held, as
+    /// over a layered stream or for a program that polls the last octet of a buffer.
+    pub out_of_order: bool,
+    /// Shortest ULPDU accepted: the smallest DDP header.
+    pub ulpdu_len_min: usize,
+    /// Longest ULPDU accepted, at most [`ULPDU_LEN_MAX`].
+    pub ulpdu_len_max: usize,
+}
+
+impl Default for RxConfig {
+    /// No markers, CRC on, placement out of order, ULPDUs from 14 octets to the RFC's limit.
+    fn default() -> Self {
+        Self {
+            markers: false,
+            crc: true,
+            out_of_order: true,
+            ulpdu_len_min: 14,
+            ulpdu_len_max: ULPDU_LEN_MAX,
+        }
+    }
+}
+
+/// How a peer broke MPA.
+///
+/// RFC 5044 §8: on the first two an optimized MPA/TCP "MAY" drop the segment and rely on TCP's
+/// retransmission. `droppable` says that this is possible: nothing of the bad FPDU was accepted
+/// before. The receiver then stays usable; otherwise it has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MpaError {
+    /// The CRC does not match (RFC 5044 §8, code 2).
+    #[error("FPDU with a wrong CRC")]
+    Crc {
+        /// Whether dropping the segment is possible.
+        droppable: bool,
+    },
+    /// A marker and the FPDU lengths contradict each other (RFC 5044 §8, code 3).
+    #[error("marker and ULPDU length do not agree")]
+    Marker {
+        /// Whether dropping the segment is possible.
+        droppable: bool,
+    },
+    /// A length that no ULPDU can have. The RFC gives it no code; code 3 is customary.
+    #[error("impossible ULPDU length")]
+    UlpduLength {
+        /// Whether dropping the segment is possible.
+        droppable: bool,
+    },
+}
+
+impl MpaError {
+    /// Whether the segment can be dropped and asked for again instead of ending the stream.
+    #[must_use]
+    pub const fn is_droppable(self) -> bool {
+        match self {
+            Self::Crc { droppable }
+            | Self::Marker { droppable }
+            | Self::UlpduLength { droppable } => droppable,
+        }
+    }
+}
+
+/// Why reception failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RxError<E> {
+    /// The peer broke MPA.
+    Mpa(MpaError),
+    /// The layer above refused an FPDU.
+    Sink(E),
+}
+
+/// What became of some stream octets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Taken<E> {
+    /// Octets before this were used or kept: TCP may acknowledge them. The others must be treated as
+    /// never received.
+    pub end: StreamOffset,
+    /// What went wrong, if anything. Unless droppable, the receiver has stopped and `end` is the end
+    /// of the octets given.
+    pub error: Option<RxError<E>>,
+}
+
+/// Receives one direction of an MPA stream. `T` is the [`FpduSink`]'s token.
+#[derive(Debug)]
+pub struct Receiver<T> {
+    config: RxConfig,
+    grid: MarkerGrid,
+    /// The start of the first FPDU not delivered.
+    next: StreamOffset,
+    /// Valid FPDUs beyond `next`, placed and not delivered.
+    ahead: Ahead<T>,
+    /// Octets at or beyond `next` in no placed FPDU. No piece begins before a known start's octets
+    /// end: a piece that touches a placed FPDU begins where that one ends.
+    held: PieceList,
+    stopped: bool,
+    counters: MpaRxCounters,
+}
+
+/// Where a walk along FPDUs ended; everything of the segment before `from` is settled.
+enum Halt {
+    /// The rest is to be held; `located` is an FPDU start that only a marker vouches for.
+    Hold { from: StreamOffset, located: Option<StreamOffset> },
+    /// The rest cannot be accepted now.
+    Refuse { from: StreamOffset },
+}
+
+/// An error, and up to where octets are accepted nevertheless; `None` when the stream is dead.
+struct Failure<E> {
+    error: RxError<E>,
+    accepted: Option<StreamOffset>,
+}
+
+impl<T: Copy> Receiver<T> {
+    /// A receiver for the direction whose first full-operation octet is at `origin`.
+    #[must_use]
+    pub fn new(config: RxConfig, origin: StreamOffset) -> Self {
+        // RFC 5044 §4.3: larger ones would overflow FPDUPTR. And an empty ULPDU is never valid.
+        let config = RxConfig {
+            ulpdu_len_min: config.ulpdu_len_min.max(1),
+            ulpdu_len_max: config.ulpdu_len_max.min(ULPDU_LEN_MAX),
+            ..config
+        };
+        Self {
+            config,
+            grid: MarkerGrid::new(origin, config.markers),
+            next: origin,
+            ahead: Ahead::new(),
+            held: PieceList::new(),
+            stopped: false,
+            counters: MpaRxCounters::default(),
+        }
+    }
+
+    /// Takes octets of the stream at `offset`, none of which was accepted before, and passes up every
+    /// FPDU that they make whole.
+    ///
+    /// The same `store` must be given at every call.
+    ///
+    /// # Panics
+    /// When octets accepted earlier are given again and are still held: TCP passes each once.
+    pub fn handle_bytes<S: FpduSink<Token = T>>(
+        &mut self,
+        offset: StreamOffset,
+        bytes: &[u8],
+        store: &mut PieceStore,
+        sink: &mut S,
+    ) -> Taken<S::Error> {
+        let slice = Slice { at: offset, bytes };
+        let end = slice.end();
+        // RFC 5044 §8: after an error "MPA MUST NOT" pass or deliver anything more. The octets are
+        // accepted, so that the peer can still send what follows, and discarded.
+        if self.stopped || bytes.is_empty() {
+            return Taken { end, error: None };
+        }
+        match self.take(slice, store, sink) {
+            Ok(end) => Taken { end, error: None },
+            Err(Failure { error, accepted }) => {
+                if accepted.is_none() {
+                    self.stop(store);
+                }
+                Taken { end: accepted.unwrap_or(end), error: Some(error) }
+            }
+        }
+    }
+
+    /// Gives all memory back to `store`; whatever arrives from now on is discarded.
+    ///
+    /// To be called when the stream ends, and when a droppable error is treated as fatal.
+    pub fn stop(&mut self, store: &mut PieceStore) {
+        self.stopped = true;
+        self.held.clear(store);
+        self.ahead.clear();
+    }
+
+    /// The end of the last FPDU delivered: the stream is complete up to here.
+    ///
+    /// When TCP's own point at the end of the stream is beyond it, the peer cut an FPDU short.
+    #[must_use]
+    pub const fn delivered(&self) -> StreamOffset {
+        self.next
+    }
+
+    /// FPDUs placed and not yet delivered.
+    #[must_use]
+    pub fn fpdus_ahead(&self) -> usize {
+        self.ahead.len()
+    }
+
+    /// Octets held for FPDUs that are not whole.
+    #[must_use]
+    pub const fn octets_held(&self) -> u64 {
+        self.held.octets_held()
+    }
+
+    /// Counts since the beginning.
+    #[must_use]
+    pub const fn counters(&self) -> &MpaRxCounters {
+        &self.counters
+    }
+
+    /// Processes a segment; returns up to where it was accepted.
+    fn take<S: FpduSink<Token = T>>(
+        &mut self,
+        slice: Slice<'_>,
+        store: &mut PieceStore,
+        sink: &mut S,
+    ) -> Result<StreamOffset, Failure<S::Error>> {
+        let next_before = self.next;
+        let run_start = self.run_start(slice.at);
+        let halt = if run_start == self.next || self.ahead.ends_at(run_start) {
+            self.walk(run_start, None, slice, store, sink)?
+        } else if self.config.out_of_order && self.grid.is_enabled() {
+            self.walk_from_marker(run_start, slice, store, sink)?
+        } else {
+            Halt::Hold { from: slice.at, located: None }
+        };
+        if self.next != next_before {
+            // What was promised was for the FPDU that is delivered now.
+            self.held.unreserve(store);
+            self.resume(slice.end(), store, sink)?;
+        }
+        Ok(self.keep_rest(&halt, slice, store))
+    }
+
+    /// The start of the run of held octets that ends at `at`; `at` itself when there is none.
+    #[inline]
+    fn run_start(&self, at: StreamOffset) -> StreamOffset {
+        if self.held.is_empty() {
+            return at;
+        }
+        self.held.piece_ending_at(at).map_or(at, |piece| piece.start)
+    }
+
+    /// Passes up one FPDU after the other from the trusted position `start` on. `verified` is the first
+    /// one, when a marker led to it.
+    fn walk<S: FpduSink<Token = T>>(
+        &mut self,
+        mut start: StreamOffset,
+        mut verified: Option<Located<'_>>,
+        slice: Slice<'_>,
+        store: &mut PieceStore,
+        sink: &mut S,
+    ) -> Result<Halt, Failure<S::Error>> {
+        loop {
+            let by_marker = verified.is_some();
+            let fpdu = match verified.take() {
+                Some(fpdu) => fpdu,
+                None => match self.check(start, slice, store) {
+                    Ok(Some(fpdu)) => fpdu,
+                    Ok(None) => return Ok(Halt::Hold { from: start, located: None }),
+                    Err((fault, end)) => return Err(self.fault(fault, start, end, slice)),
+                },
+            };
+            if !self.accept(&fpdu, slice, store, sink)? {
+                if start < slice.end() {
+                    self.count_refusal();
+                }
+                return Ok(Halt::Refuse { from: start });
+            }
+            self.counters.fpdus_by_marker =
+                self.counters.fpdus_by_marker.wrapping_add(u64::from(by_marker));
+            start = fpdu.end;
+        }
+    }
+
+    /// The valid FPDU at the trusted position `start`; `None` when it is not whole; what is wrong with
+    /// it, and its end as far as known.
+    #[inline]
+    fn check<'s>(
+        &mut self,
+        start: StreamOffset,
+        slice: Slice<'s>,
+        store: &PieceStore,
+    ) -> Result<Option<Located<'s>>, (Fault, StreamOffset)> {
+        let octets = Octets { slice, held: &self.held, store };
+        match locate::locate(&self.config, self.grid, start, &octets) {
+            Search::Whole(fpdu) => {
+                let verdict = locate::verify(&fpdu, &octets, self.config.crc);
+                self.count_verdict(&fpdu, verdict);
+                verdict.map(|()| Some(fpdu)).map_err(|fault| (fault, fpdu.end))
+            }
+            // RFC 5044 §8: "when the gap closes", the chain of lengths must meet the start that a
+            // marker gave.
+            Search::Partial { end: Some(end) } if self.ahead.conflicts_with(start, end) => {
+                self.counters.marker_errors = self.counters.marker_errors.wrapping_add(1);
+                Err((Fault::Marker, start))
+            }
+            Search::Partial { .. } => Ok(None),
+            Search::BadLength => Err((Fault::UlpduLength, start)),
+        }
+    }
+
+    /// Places a valid FPDU, and delivers what is in order now. `false`: there is no room to remember it.
+    #[inline]
+    fn accept<S: FpduSink<Token = T>>(
+        &mut self,
+        fpdu: &Located<'_>,
+        slice: Slice<'_>,
+        store: &mut PieceStore,
+        sink: &mut S,
+    ) -> Result<bool, Failure<S::Error>> {
+        let in_order = fpdu.start == self.next;
+        if !in_order && self.ahead.is_full() {
+            return Ok(false);
+        }
+        let octets = Octets { slice, held: &self.held, store };
+        let token = sink.place(&octets.ulpdu(fpdu), fpdu.start).map_err(Failure::of_sink)?;
+        self.counters.fpdus = self.counters.fpdus.wrapping_add(1);
+        if fpdu.whole.is_none() {
+            self.held.remove(fpdu.start, fpdu.end, store);
+        }
+        if !in_order {
+            self.counters.fpdus_out_of_order = self.counters.fpdus_out_of_order.wrapping_add(1);
+            self.ahead.insert(fpdu.start, fpdu.end, token);
+            return Ok(true);
+        }
+        self.next = fpdu.end;
+        sink.deliver(token).map_err(Failure::of_sink)?;
+        while let Some((end, token)) = self.ahead.pop_at(self.next) {
+            self.next = end;
+            sink.deliver(token).map_err(Failure::of_sink)?;
+        }
+        Ok(true)
+    }
+
+    /// Finds an FPDU in or around a segment beyond a gap by its markers, and walks on from it.
+    fn walk_from_marker<S: FpduSink<Token = T>>(
+        &mut self,
+        run_start: StreamOffset,
+        slice: Slice<'_>,
+        store: &mut PieceStore,
+        sink: &mut S,
+    ) -> Result<Halt, Failure<S::Error>> {
+        match self.find_lead(run_start, slice, store) {
+            Lead::None => Ok(Halt::Hold { from: slice.at, located: None }),
+            Lead::Partial(start) => Ok(Halt::Hold { from: slice.at, located: Some(start) }),
+            // Not an error yet, since only a marker vouches for the start. But accepting octets that
+            // look corrupt would turn it into a fatal one.
+            Lead::Corrupt(start) => {
+                let from = self.hold_before(start, slice, store).unwrap_or(start);
+                Ok(Halt::Refuse { from })
+            }
+            Lead::Found(fpdu) => {
+                // First the octets before it: if they find no room, nothing after them may be used.
+                if let Some(from) = self.hold_before(fpdu.start, slice, store) {
+                    self.count_refusal();
+                    return Ok(Halt::Refuse { from });
+                }
+                self.walk(fpdu.start, Some(fpdu), slice, store, sink)
+            }
+        }
+    }
+
+    /// Holds the segment's octets before `to`; where it had to stop, if it had to.
+    fn hold_before(
+        &mut self,
+        to: StreamOffset,
+        slice: Slice<'_>,
+        store: &mut PieceStore,
+    ) -> Option<StreamOffset> {
+        let before = slice.before(to);
+        let kept_to = after(slice.at, self.hold(before, store));
+        (kept_to < before.end()).then_some(kept_to)
+    }
+
+    /// Goes on with octets that were already held when delivery reached them.
+    fn resume<S: FpduSink<Token = T>>(
+        &mut self,
+        end: StreamOffset,
+        store: &mut PieceStore,
+        sink: &mut S,
+    ) -> Result<(), Failure<S::Error>> {
+        let nothing = Slice { at: end, bytes: &[] };
+        while self.held.pieces().next().is_some_and(|piece| piece.start == self.next) {
+            let from = self.next;
+            self.walk(from, None, nothing, store, sink)?;
+            if self.next == from {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps what no FPDU used; returns up to where the segment is accepted.
+    #[inline]
+    fn keep_rest(&mut self, halt: &Halt, slice: Slice<'_>, store: &mut PieceStore) -> StreamOffset {
+        let end = slice.end();
+        match *halt {
+            Halt::Hold { from, .. } | Halt::Refuse { from } if from >= end => end,
+            Halt::Refuse { from } => from.max(slice.at),
+            Halt::Hold { from, located } => {
+                let rest = slice.from(from);
+                let kept_to = after(rest.at, self.hold(rest, store));
+                if let Some(start) = located {
+                    self.held.set_located(start);
+                }
+                if kept_to < end {
+                    self.count_refusal();
+                }
+                kept_to
+            }
+        }
+    }
+
+    /// Copies octets into the piece store; returns how many found room.
+    fn hold(&mut self, part: Slice<'_>, store: &mut PieceStore) -> usize {
+        if part.bytes.is_empty() {
+            return 0;
+        }
+        let purpose = if self.run_start(part.at) == self.next {
+            let octets = Octets { slice: part, held: &self.held, store };
+            // Accept the beginning of an FPDU only if all of it will find room.
+            let end = match locate::locate(&self.config, self.grid, self.next, &octets) {
+                Search::Partial { end: Some(end) } => end.max(part.end()),
+                _ => part.end(),
+            };
+            if !self.held.reserve(self.next, end, store) {
+                return 0;
+            }
+            Purpose::InOrder
+        } else {
+            Purpose::Ahead
+        };
+        let kept = self.held.hold(part.at, part.bytes, purpose, store);
+        self.counters.bytes_held = self.counters.bytes_held.wrapping_add(kept as u64);
+        self.counters.bytes_held_peak = self.counters.bytes_held_peak.max(self.held.octets_held());
+        kept
+    }
+
+    /// The failure for a fault in the trusted FPDU at `start`.
+    #[cold]
+    fn fault<E>(
+        &self,
+        fault: Fault,
+        start: StreamOffset,
+        end: StreamOffset,
+        slice: Slice<'_>,
+    ) -> Failure<E> {
+        // RFC 5044 §8: the segment may be dropped; then nothing of the FPDU may be acknowledged.
+        let droppable = start >= slice.at && start < slice.end() && end <= slice.end();
+        let error = match fault {
+            Fault::Crc => MpaError::Crc { droppable },
+            Fault::Marker => MpaError::Marker { droppable },
+            Fault::UlpduLength => MpaError::UlpduLength { droppable },
+        };
+        Failure { error: RxError::Mpa(error), accepted: droppable.then_some(start) }
+    }
+
+    #[cold]
+    fn count_refusal(&mut self) {
+        self.counters.refused_for_room = self.counters.refused_for_room.wrapping_add(1);
+    }
+
+    /// Counts what verifying an FPDU brought to light.
+    #[inline]
+    fn count_verdict(&mut self, fpdu: &Located<'_>, verdict: Result<(), Fault>) {
+        let counters = &mut self.counters;
+        if verdict == Err(Fault::Crc) {
+            counters.crc_bad = counters.crc_bad.wrapping_add(1);
+            return;
+        }
+        counters.crc_good = counters.crc_good.wrapping_add(u64::from(self.config.crc));
+        counters.markers = counters.markers.wrapping_add(fpdu.layout.marker_count() as u64);
+        counters.marker_errors =
+            counters.marker_errors.wrapping_add(u64::from(verdict == Err(Fault::Marker)));
+    }
+}
+
+impl<E> Failure<E> {
+    /// The layer above refused an FPDU: the stream is dead.
+    #[cold]
+    const fn of_sink(error: E) -> Self {
+        Self { error: RxError::Sink(error), accepted: None }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! When to acknowledge, and the timestamps that acknowledgments echo.
+
+use super::header::Timestamps;
+use super::seq::SeqNum;
+use crate::time::Instant;
+
+/// Decides when an acknowledgment is owed (RFC 9293 §3.8.6.3, RFC 5681 §4.2).
+#[derive(Clone, Debug)]
+pub(crate) struct AckPolicy {
+    /// Segments of full size since the last acknowledgment sent.
+    full_segments: usize,
+    /// Octets since then.
+    octets: usize,
+    /// Acknowledgments owed now.
+    owed: u32,
+    /// What is owed must go by itself: it carries SACK blocks, or counts as a duplicate ACK.
+    separate: bool,
+    /// Segments still acknowledged one by one.
+    quick: u8,
+}
+
+/// Duplicate ACKs owed at once, for peers without SACK that count them.
+const OWED_MAX: u32 = 64;
+
+impl AckPolicy {
+    pub(crate) const fn new(quick: u8) -> Self {
+        Self { full_segments: 0, octets: 0, owed: 0, separate: false, quick }
+    }
+
+    /// In-order data was committed; true when its acknowledgment may wait.
+    ///
+    /// RFC 9293 §3.8.6.3: "an ACK SHOULD be generated for at least every second full-sized segment
+    /// or 2*RMSS bytes of new data". A segment above half the MSS counts as full-sized, because one
+    /// that ends where the next FPDU no longer fits is as full as it gets.
+    pub(crate) fn on_data(&mut self, segments: usize, octets: usize, mss: usize) -> bool {
+        self.octets = self.octets.saturating_add(octets);
+        if octets.saturating_mul(2) > mss.saturating_mul(segments) {
+            self.full_segments = self.full_segments.saturating_add(segments);
+        }
+        let quick = self.quick > 0;
+        self.quick = self.quick.saturating_sub(u8::try_from(segments).unwrap_or(u8::MAX));
+        if quick || self.full_segments >= 2 || self.octets >= mss.saturating_mul(2) {
+            self.owed = self.owed.max(1);
+        }
+        self.owed == 0
+    }
+
+    /// An acknowledgment must go now, but may ride on data.
+    pub(crate) fn owe(&mut self) {
+        self.owed = self.owed.max(1);
+    }
+
+    /// An acknowledgment must go now by itself; `each`: do not merge it with others owed.
+    pub(crate) fn owe_separate(&mut self, each: bool) {
+        self.owed = if each { (self.owed + 1).min(OWED_MAX) } else { self.owed.max(1) };
+        self.separate = true;
+    }
+
+    /// Whether a pure acknowledgment should be sent.
+    pub(crate) const fn is_due(&self) -> bool {
+        self.owed > 0
+    }
+
+    /// A pure acknowledgment went out; true when nothing more is owed.
+    pub(crate) fn pure_ack_sent(&mut self) -> bool {
+        self.owed = self.owed.saturating_sub(1);
+        self.full_segments = 0;
+        self.octets = 0;
+        if self.owed == 0 {
+            self.separate = false;
+        }
+        self.owed == 0
+    }
+
+    /// A data segment carried the acknowledgment number; true when nothing more is owed.
+    pub(crate) fn rode_on_data(&mut self) -> bool {
+        self.full_segments = 0;
+        self.octets = 0;
+        if !self.separate {
+            self.owed = 0;
+        }
+        self.owed == 0
+    }
+}
+
+/// TS.Recent and our own timestamp clock (RFC 7323 §4, §5).
+#[derive(Clone, Debug)]
+pub(crate) struct TimestampState {
+    /// Whether both sides agreed on timestamps.
+    pub(crate) agreed: bool,
+    offset: u32,
+    recent: u32,
+    recent_at: Instant,
+    last_ack_sent: SeqNum,
+}
+
+/// One tick of the timestamp clock. RFC 7323 §5.4: between 1 ms and 1 s.
+const TICK_NS: u64 = 1_000_000;
+/// RFC 7323 §5.5: TS.Recent older than 24 days is invalid.
+const RECENT_VALID_NS: u64 = 24 * 24 * 3600 * 1_000_000_000;
+
+impl TimestampState {
+    pub(crate) const fn new(wanted: bool, offset: u32) -> Self {
+        let zero = Instant::ZERO;
+        Self { agreed: wanted, offset, recent: 0, recent_at: zero, last_ack_sent: SeqNum(0) }
+    }
+
+    /// Our clock at `now`.
+    #[expect(clippy::cast_possible_truncation, reason = "timestamps are ticks modulo 2^32")]
+    pub(crate) const fn clock(&self, now: Instant) -> u32 {
+        self.offset.wrapping_add((now.as_nanos() / TICK_NS) as u32)
+    }
+
+    /// The option to send.
+    pub(crate) fn option(&self, now: Instant) -> Option<Timestamps> {
+        self.agreed.then(|| Timestamps { value: self.clock(now), echo: self.recent })
+    }
+
+    /// The peer's first timestamp.
+    pub(crate) fn begin(&mut self, now: Instant, value: u32) {
+        self.recent = value;
+        self.recent_at = now;
+    }
+
+    /// RFC 7323 §5.3 R1: the timestamp went backwards, and TS.Recent is valid.
+    pub(crate) fn is_old(&self, now: Instant, value: u32) -> bool {
+        value.wrapping_sub(self.recent).cast_signed() < 0
+            && now.nanos_since(self.recent_at) < RECENT_VALID_NS
+    }
+
+    /// RFC 7323 §4.3: TS.Recent follows SEG.TSval when SEG.SEQ ≤ Last.ACK.sent.
+    pub(crate) fn update(&mut self, now: Instant, value: u32, seq: SeqNum) {
+        if !seq.is_after(self.last_ack_sent) {
+            self.begin(now, value);
+        }
+    }
+
+    pub(crate) fn ack_sent(&mut self, ack: SeqNum) {
+        self.last_ack_sent = ack;
+    }
+
+    /// Whether `value` is later than TS.Recent.
+    pub(crate) const fn is_newer(&self, value: u32) -> bool {
+        value.wrapping_sub(self.recent).cast_signed() > 0
+    }
+
+    /// Round-trip time that an echoed clock value tells, in ns; `None` when it cannot be ours.
+    pub(crate) fn round_trip_ns(&self, now: Instant, echo: u32) -> Option<u64> {
+        let ticks = self.clock(now).wrapping_sub(echo);
+        // Rounded up: a tick is long beside a local round trip, and 0 would be no measurement.
+        (ticks < 1 << 24).then(|| (u64::from(ticks) + 1) * TICK_NS)
+    }
+}
+
+/// Allows `max` events in each period.
+#[derive(Clone, Debug)]
+pub(crate) struct RateLimit {
+    max: u32,
+    period_ns: u64,
+    since: Instant,
+    count: u32,
+}
+
+impl RateLimit {
+    pub(crate) const fn new(max: u32, period_ns: u64) -> Self {
+        Self { max, period_ns, since: Instant::ZERO, count: 0 }
+    }
+
+    pub(crate) fn allow(&mut self, now: Instant) -> bool {
+        if now.nanos_since(self.since) >= self.period_ns {
+            self.since = now;
+            self.count = 0;
+        }
+        self.count = self.count.saturating_add(1);
+        self.count <= self.max
+    }
+}

@@ -1,0 +1,102 @@
+//! What can be chosen about a connection.
+
+use crate::time::Duration;
+
+/// Which congestion controller a connection uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CongestionKind {
+    /// RFC 5681 and RFC 6582.
+    NewReno,
+    /// RFC 9438.
+    #[default]
+    Cubic,
+}
+
+/// Choices for one connection. [`Config::default`] suits a local network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The MSS announced in our SYN, in octets: MTU less the fixed IP and TCP headers
+    /// (RFC 9293 §3.7.1), options not subtracted.
+    pub mss_receive: u16,
+    /// Largest IP payload the path takes: MTU less the IP header, in octets.
+    pub path_payload_max: u16,
+    /// The peer's MSS when its SYN names none: 536 for IPv4, 1220 for IPv6 (RFC 9293 MUST-15).
+    pub mss_default: u16,
+    /// Receive window policy, in octets; at most 1 GiB.
+    pub window_bytes: u32,
+    /// Ask for window scaling (RFC 7323 §2).
+    pub window_scaling: bool,
+    /// Ask for timestamps (RFC 7323 §3).
+    pub timestamps: bool,
+    /// Ask for selective acknowledgments (RFC 2018).
+    pub sack: bool,
+    /// How long an acknowledgment may wait for company; below 0.5 s (RFC 9293 MUST-40). The default,
+    /// 0.5 ms, is short on purpose: a work request completes when it is acknowledged.
+    pub delayed_ack: Duration,
+    /// Data segments at the start of the connection that are acknowledged one by one.
+    pub quick_acks: u8,
+    /// Whether small segments may be sent while data is in flight (RFC 9293 MUST-17). TCP only
+    /// carries the choice: the layer that packs records into segments acts on it.
+    pub nodelay: bool,
+    /// Floor of the retransmission timeout. RFC 6298 §2.4 says 1 s; the default of 10 ms is a
+    /// deliberate departure for local networks.
+    pub rto_min: Duration,
+    /// Ceiling of the retransmission timeout, at least 60 s (RFC 6298 §2.5).
+    pub rto_max: Duration,
+    /// Retransmission timeout before the first round-trip sample (RFC 6298 §2.1).
+    pub rto_initial: Duration,
+    /// R2 of RFC 9293 §3.8.3: the connection is given up after data stayed unacknowledged so long.
+    pub user_timeout: Duration,
+    /// R2 for a SYN, at least 3 minutes (RFC 9293 MUST-23).
+    pub syn_timeout: Duration,
+    /// How long TIME-WAIT lasts, 2·MSL.
+    pub time_wait: Duration,
+    /// Idle time before keep-alive probes; off by default, at least 2 hours when on (RFC 9293
+    /// §3.8.4).
+    pub keepalive: Option<Duration>,
+    /// Congestion controller.
+    pub congestion: CongestionKind,
+    /// Initial congestion window in segments; `None` for the 2 to 4 of RFC 5681 §3.1.
+    pub initial_window_segments: Option<u16>,
+}
+
+impl Config {
+    /// The default for a link with this MTU and IP header length, both in octets.
+    #[must_use]
+    pub fn for_mtu(mtu: u16, ip_header_len: u16) -> Self {
+        let path_payload_max = mtu.saturating_sub(ip_header_len);
+        let mss_default = if ip_header_len > 20 { 1220 } else { 536 };
+        Self {
+            mss_receive: path_payload_max.saturating_sub(20),
+            path_payload_max,
+            mss_default,
+            ..Self::default()
+        }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            mss_receive: 1460,
+            path_payload_max: 1480,
+            mss_default: 536,
+            window_bytes: 4 << 20,
+            window_scaling: true,
+            timestamps: true,
+            sack: true,
+            delayed_ack: Duration::from_micros(500),
+            quick_acks: 16,
+            nodelay: false,
+            rto_min: Duration::from_millis(10),
+            rto_max: Duration::from_secs(60),
+            rto_initial: Duration::from_secs(1),
+            user_timeout: Duration::from_secs(100),
+            syn_timeout: Duration::from_secs(180),
+            time_wait: Duration::from_secs(60),
+            keepalive: None,
+            congestion: CongestionKind::default(),
+            initial_window_segments: None,
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Congestion control: how much may be in the network.
+//!
+//! A controller sees acknowledgments and losses and answers with `cwnd`. Which segments are lost,
+//! and when a recovery begins and ends, is the sender's affair. All windows are in octets; records
+//! may be shorter than the EMSS, so nothing counts segments (RFC 5044 appendix B.2.2).
+
+mod cubic;
+mod new_reno;
+
+pub(crate) use cubic::Cubic;
+pub(crate) use new_reno::NewReno;
+
+use super::config::CongestionKind;
+use crate::time::Instant;
+
+/// What an acknowledgment of new data tells a controller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AckSample {
+    pub(crate) now: Instant,
+    /// Octets acknowledged for the first time.
+    pub(crate) acked_octets: u64,
+    /// Smoothed round-trip time.
+    pub(crate) srtt_ns: Option<u64>,
+    /// Whether `cwnd` was what limited sending; otherwise it does not grow (RFC 9438 §5.8).
+    pub(crate) cwnd_limited: bool,
+}
+
+/// A congestion controller.
+pub(crate) trait Controller {
+    /// The congestion window.
+    fn cwnd(&self) -> u64;
+    /// The slow start threshold.
+    fn ssthresh(&self) -> u64;
+    /// New data was acknowledged outside of fast recovery.
+    fn on_ack(&mut self, ack: &AckSample);
+    /// A loss was detected by acknowledgments; `flight` octets were in flight. Once per recovery.
+    fn on_loss(&mut self, now: Instant, flight: u64);
+    /// The retransmission timer ran out; `first`: for the first time for this data.
+    fn on_timeout(&mut self, now: Instant, flight: u64, first: bool);
+    /// Nothing was sent for a retransmission timeout (RFC 5681 §4.1).
+    fn on_idle(&mut self);
+    /// The effective MSS changed.
+    fn set_emss(&mut self, emss: u32);
+}
+
+/// The controllers there are.
+#[derive(Clone, Debug)]
+pub(crate) enum Congestion {
+    NewReno(NewReno),
+    Cubic(Cubic),
+}
+
+impl Congestion {
+    /// A controller in slow start with an initial window of `initial_window` octets.
+    pub(crate) fn new(kind: CongestionKind, emss: u32, initial_window: u64) -> Self {
+        match kind {
+            CongestionKind::NewReno => Self::NewReno(NewReno::new(emss, initial_window)),
+            CongestionKind::Cubic => Self::Cubic(Cubic::new(emss, initial_window)),
+        }
+    }
+
+    fn inner(&self) -> &dyn Controller {
+        match self {
+            Self::NewReno(controller) => controller,
+            Self::Cubic(controller) => controller,
+        }
+    }
+
+    fn inner_mut(&mut self) -> &mut dyn Controller {
+        match self {
+            Self::NewReno(controller) => controller,
+            Self::Cubic(controller) => controller,
+        }
+    }
+}
+
+impl Controller for Congestion {
+    fn cwnd(&self) -> u64 {
+        match self {
+            Self::NewReno(controller) => controller.cwnd(),
+            Self::Cubic(controller) => controller.cwnd(),
+        }
+    }
+
+    fn ssthresh(&self) -> u64 {
+        self.inner().ssthresh()
+    }
+
+    fn on_ack(&mut self, ack: &AckSample) {
+        match self {
+            Self::NewReno(controller) => controller.on_ack(ack),
+            Self::Cubic(controller) => controller.on_ack(ack),
+        }
+    }
+
+    fn on_loss(&mut self, now: Instant, flight: u64) {
+        self.inner_mut().on_loss(now, flight);
+    }
+
+    fn on_timeout(&mut self, now: Instant, flight: u64, first: bool) {
+        self.inner_mut().on_timeout(now, flight, first);
+    }
+
+    fn on_idle(&mut self) {
+        self.inner_mut().on_idle();
+    }
+
+    fn set_emss(&mut self, emss: u32) {
+        self.inner_mut().set_emss(emss);
+    }
+}
+
+/// The initial window of RFC 5681 §3.1 in octets, or `segments` of `emss` when given.
+pub(crate) fn initial_window(emss: u32, segments: Option<u16>) -> u64 {
+    let segments = segments.unwrap_or(match emss {
+        2191.. => 2,
+        1096.. => 3,
+        _ => 4,
+    });
+    u64::from(emss) * u64::from(segments.max(1))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,438 @@
+//! The scoreboard: every segment in flight, and what is known about it.
+//!
+//! Segments keep the boundaries they were first sent with, so that a retransmission repeats whole
+//! records (RFC 5044 appendix A.1); the sender splits one only when the path no longer takes it.
+//!
+//! Invariants: segments are contiguous, the first holds SND.UNA, the last ends at SND.NXT; the
+//! octet sums below equal what a walk over the segments would find.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use arrayvec::ArrayVec;
+
+use super::header::SACK_BLOCKS_MAX;
+use crate::time::Instant;
+use crate::types::StreamOffset;
+
+/// RFC 6675 §2: "DupThresh".
+const DUP_THRESH: usize = 3;
+
+/// One segment in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Segment {
+    start: StreamOffset,
+    /// When it was last sent.
+    sent_at: Instant,
+    /// Positions it takes: octets, or 1 for a FIN.
+    len: u32,
+    marks: Marks,
+}
+
+bitflags::bitflags! {
+    /// What is known about a segment.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    struct Marks: u8 {
+        /// Selectively acknowledged.
+        const SACKED = 1;
+        /// Taken for lost; never together with SACKED.
+        const LOST = 2;
+        /// Lost and sent again, and that copy not taken for lost.
+        const RESENT = 4;
+        /// Sent more than once at some time: no round-trip sample (Karn).
+        const AMBIGUOUS = 8;
+        /// Ends a burst: PSH.
+        const PUSH = 16;
+        /// A FIN, without octets.
+        const FIN = 32;
+    }
+}
+
+const _: () = assert!(size_of::<Segment>() == 24);
+
+impl Segment {
+    const fn end(&self) -> StreamOffset {
+        StreamOffset(self.start.0 + self.len as u64)
+    }
+}
+
+/// What a cumulative acknowledgment did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Acknowledged {
+    /// Positions acknowledged for the first time, cumulatively.
+    pub(crate) octets: u64,
+    /// When the earliest segment among them that is fit for a round-trip sample was sent.
+    pub(crate) sample_from: Option<Instant>,
+    /// Some of it had been sent more than once.
+    pub(crate) ambiguous: bool,
+}
+
+/// A segment to send again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Resend {
+    /// Its octets; empty for a FIN.
+    pub(crate) data: Range<StreamOffset>,
+    pub(crate) fin: bool,
+    pub(crate) push: bool,
+    /// Whether it is the first in flight.
+    pub(crate) first: bool,
+}
+
+/// All segments in flight.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scoreboard {
+    segments: VecDeque<Segment>,
+    una: StreamOffset,
+    nxt: StreamOffset,
+    sacked_octets: u64,
+    lost_octets: u64,
+    resent_octets: u64,
+    /// Without SACK: octets that duplicate ACKs say have left the network.
+    duplicate_octets: u64,
+    /// Starts of the highest SACKed segments, highest first.
+    top_sacked: ArrayVec<StreamOffset, DUP_THRESH>,
+    /// Segments that start before this were examined for loss.
+    examined: StreamOffset,
+    /// No segment before this is waiting to be sent again.
+    resend_from: StreamOffset,
+    /// Blocks of the last SACK options: everything wholly inside is marked.
+    seen: ArrayVec<Range<StreamOffset>, SACK_BLOCKS_MAX>,
+}
+
+impl Scoreboard {
+    pub(crate) const fn una(&self) -> StreamOffset {
+        self.una
+    }
+
+    pub(crate) const fn nxt(&self) -> StreamOffset {
+        self.nxt
+    }
+
+    /// FlightSize (RFC 5681 §2): sent and not cumulatively acknowledged.
+    pub(crate) const fn flight(&self) -> u64 {
+        self.nxt.0 - self.una.0
+    }
+
+    /// RFC 6675 §4 "SetPipe": octets believed to be in the network.
+    pub(crate) const fn pipe(&self) -> u64 {
+        let gone = self.sacked_octets + self.lost_octets + self.duplicate_octets;
+        (self.flight() + self.resent_octets).saturating_sub(gone)
+    }
+
+    /// Whether a lost segment waits to be sent again.
+    pub(crate) const fn has_unsent_loss(&self) -> bool {
+        self.lost_octets > self.resent_octets
+    }
+
+    /// Whether the peer took back what it had SACKed: it acknowledged up to a SACKed segment only.
+    pub(crate) fn first_is_sacked(&self) -> bool {
+        self.segments.front().is_some_and(|first| first.marks.contains(Marks::SACKED))
+    }
+
+    /// Records `len` new octets, sent as segments of `segment_len` (the last may be shorter).
+    pub(crate) fn push(&mut self, now: Instant, len: u32, segment_len: u32, push: bool) {
+        let mut left = len;
+        while left > 0 {
+            let len = left.min(segment_len);
+            left -= len;
+            let marks = if push && left == 0 { Marks::PUSH } else { Marks::empty() };
+            self.append(now, len, marks);
+        }
+    }
+
+    /// Records a FIN.
+    pub(crate) fn push_fin(&mut self, now: Instant) {
+        self.append(now, 1, Marks::FIN);
+    }
+
+    fn append(&mut self, sent_at: Instant, len: u32, marks: Marks) {
+        self.segments.push_back(Segment { start: self.nxt, sent_at, len, marks });
+        self.nxt = self.nxt + u64::from(len);
+    }
+
+    /// The peer has everything before `ack`, which lies in (SND.UNA, SND.NXT].
+    pub(crate) fn acknowledge(&mut self, ack: StreamOffset) -> Acknowledged {
+        let octets = ack.bytes_since(self.una);
+        let mut done = Acknowledged { octets, ..Acknowledged::default() };
+        while let Some(first) = self.segments.front_mut()
+            && first.start < ack
+        {
+            let whole = first.end() <= ack;
+            let gone = if whole {
+                *first
+            } else {
+                let len = u32::try_from(ack.bytes_since(first.start));
+                let len = len.expect("part of a segment is shorter than a segment");
+                let gone = Segment { len, ..*first };
+                first.start = ack;
+                first.len -= len;
+                gone
+            };
+            if whole {
+                self.segments.pop_front();
+            }
+            if gone.marks.contains(Marks::AMBIGUOUS) {
+                done.ambiguous = true;
+            } else if done.sample_from.is_none() && !gone.marks.contains(Marks::SACKED) {
+                done.sample_from = Some(gone.sent_at);
+            }
+            self.forget_marks(&gone);
+        }
+        self.una = ack;
+        done
+    }
+
+    /// Takes a segment's octets out of the sums.
+    fn forget_marks(&mut self, segment: &Segment) {
+        let len = u64::from(segment.len);
+        if segment.marks.contains(Marks::SACKED) {
+            self.sacked_octets -= len;
+        }
+        if segment.marks.contains(Marks::LOST) {
+            self.lost_octets -= len;
+        }
+        if segment.marks.contains(Marks::RESENT) {
+            self.resent_octets -= len;
+        }
+    }
+
+    /// Takes the blocks of a SACK option, already turned into offsets; returns the octets newly
+    /// SACKed. Blocks outside (SND.UNA, SND.NXT] are ignored: duplicates reported, or nonsense.
+    ///
+    /// The work is proportional to what is new: what earlier options covered is not walked again.
+    pub(crate) fn sack(&mut self, blocks: impl IntoIterator<Item = Range<StreamOffset>>) -> u64 {
+        let before = self.sacked_octets;
+        let mut seen = ArrayVec::new();
+        for block in blocks {
+            if block.start >= block.end || block.start < self.una || block.end > self.nxt {
+                continue;
+            }
+            let mut at = block.start;
+            while at < block.end {
+                let known = |&start: &StreamOffset| {
+                    let holding = self.seen.iter().filter(|seen| seen.contains(&start));
+                    holding.map(|seen| seen.end).max()
+                };
+                if let Some(end) = known(&at) {
+                    at = end;
+                } else {
+                    let starts = self.seen.iter().map(|seen| seen.start);
+                    let next = starts.filter(|&start| start > at).min();
+                    let stop = next.map_or(block.end, |next| next.min(block.end));
+                    self.mark_sacked(&block, at, stop);
+                    at = stop;
+                }
+            }
+            if !seen.is_full() {
+                seen.push(block);
+            }
+        }
+        if !seen.is_empty() {
+            self.seen = seen;
+        }
+        self.sacked_octets - before
+    }
+
+    /// Marks the segments that end after `from`, start before `stop`, and lie wholly in `block`.
+    fn mark_sacked(&mut self, block: &Range<StreamOffset>, from: StreamOffset, stop: StreamOffset) {
+        let mut index = self.segments.partition_point(|segment| segment.end() <= from);
+        while let Some(segment) = self.segments.get_mut(index)
+            && segment.start < stop
+            && segment.end() <= block.end
+        {
+            index += 1;
+            if segment.start < block.start || segment.marks.contains(Marks::SACKED) {
+                continue;
+            }
+            let old = *segment;
+            segment.marks.remove(Marks::LOST | Marks::RESENT);
+            segment.marks.insert(Marks::SACKED);
+            self.forget_marks(&old);
+            self.sacked_octets += u64::from(old.len);
+            self.note_top(old.start);
+        }
+    }
+
+    fn note_top(&mut self, start: StreamOffset) {
+        let rank = self.top_sacked.iter().take_while(|&&top| top > start).count();
+        if rank < DUP_THRESH {
+            self.top_sacked.truncate(DUP_THRESH - 1);
+            self.top_sacked.insert(rank, start);
+        }
+    }
+
+    /// Marks as lost every segment below three SACKed ones; true when any was newly marked.
+    ///
+    /// RFC 6675 §4 "IsLost" asks for three discontiguous SACKed sequences or more than two SMSS of
+    /// SACKed octets above. No segment exceeds the SMSS, so three SACKed segments satisfy either
+    /// sooner or later; short segments count as RFC 5681 counts duplicate ACKs.
+    pub(crate) fn detect_losses(&mut self) -> bool {
+        let Some(&third) = self.top_sacked.get(DUP_THRESH - 1) else { return false };
+        let from = self.examined.max(self.una);
+        if third <= from {
+            return false;
+        }
+        let before = self.lost_octets;
+        let mut index = self.segments.partition_point(|segment| segment.start < from);
+        while let Some(segment) = self.segments.get(index)
+            && segment.start < third
+        {
+            self.mark_lost(index);
+            index += 1;
+        }
+        self.examined = third;
+        self.lost_octets > before
+    }
+
+    /// Without SACK: the first segment is lost (RFC 6582 §3.2).
+    pub(crate) fn mark_first_lost(&mut self) {
+        if !self.segments.is_empty() {
+            self.mark_lost(0);
+        }
+    }
+
+    /// Everything not SACKed is lost, also what was sent again: a timeout (RFC 6675 §5.1).
+    /// `forget_sacks` when the peer no longer has what it SACKed (RFC 2018 §8).
+    pub(crate) fn mark_all_lost(&mut self, forget_sacks: bool) {
+        if forget_sacks {
+            self.seen.clear();
+            self.top_sacked.clear();
+            self.examined = self.una;
+            self.sacked_octets = 0;
+        }
+        self.duplicate_octets = 0;
+        self.resent_octets = 0;
+        self.lost_octets = 0;
+        for segment in &mut self.segments {
+            if forget_sacks {
+                segment.marks.remove(Marks::SACKED);
+            }
+            segment.marks.remove(Marks::RESENT);
+            if !segment.marks.contains(Marks::SACKED) {
+                segment.marks.insert(Marks::LOST);
+                self.lost_octets += u64::from(segment.len);
+            }
+        }
+        self.resend_from = self.una;
+    }
+
+    /// Segments above `emss` cannot have passed a path that shrank to it, nor can their copies.
+    pub(crate) fn mark_oversized_lost(&mut self, emss: u32) {
+        for index in 0..self.segments.len() {
+            let segment = &mut self.segments[index];
+            if segment.len <= emss {
+                continue;
+            }
+            if segment.marks.contains(Marks::RESENT) {
+                segment.marks.remove(Marks::RESENT);
+                self.resent_octets -= u64::from(segment.len);
+                self.resend_from = self.resend_from.min(segment.start);
+            }
+            self.mark_lost(index);
+        }
+    }
+
+    fn mark_lost(&mut self, index: usize) {
+        let segment = &mut self.segments[index];
+        if !segment.marks.intersects(Marks::SACKED | Marks::LOST) {
+            segment.marks.insert(Marks::LOST);
+            self.lost_octets += u64::from(segment.len);
+            self.resend_from = self.resend_from.min(segment.start);
+        }
+    }
+
+    /// Without SACK: one more segment of `octets` has left the network, as a duplicate ACK tells.
+    pub(crate) fn duplicate_ack(&mut self, octets: u64) {
+        let most = self.flight().saturating_sub(self.lost_octets);
+        self.duplicate_octets = (self.duplicate_octets + octets).min(most);
+    }
+
+    /// Without SACK: `octets` counted by duplicate ACKs are now acknowledged cumulatively.
+    pub(crate) fn duplicates_acknowledged(&mut self, octets: u64) {
+        self.duplicate_octets = self.duplicate_octets.saturating_sub(octets);
+    }
+
+    /// Without SACK: nothing is known to have left the network any more.
+    pub(crate) fn forget_duplicates(&mut self) {
+        self.duplicate_octets = 0;
+    }
+
+    /// Takes the next lost segment to send again, whole; only the first one when `window_end` lies
+    /// before its start. One longer than `emss` is split first.
+    pub(crate) fn resend(
+        &mut self,
+        now: Instant,
+        emss: u32,
+        window_end: StreamOffset,
+    ) -> Option<Resend> {
+        if !self.has_unsent_loss() {
+            return None;
+        }
+        let from = self.resend_from.max(self.una);
+        let mut index = self.segments.partition_point(|segment| segment.start < from);
+        let due = |segment: &Segment| {
+            segment.marks.contains(Marks::LOST) && !segment.marks.contains(Marks::RESENT)
+        };
+        while self.segments.get(index).is_some_and(|segment| !due(segment)) {
+            index += 1;
+        }
+        let segment = *self.segments.get(index)?;
+        self.resend_from = segment.start;
+        if index > 0 && segment.start >= window_end {
+            return None;
+        }
+        if segment.len > emss {
+            self.split(index, emss);
+        }
+        let segment = &mut self.segments[index];
+        segment.marks.insert(Marks::RESENT | Marks::AMBIGUOUS);
+        segment.sent_at = now;
+        self.resent_octets += u64::from(segment.len);
+        let fin = segment.marks.contains(Marks::FIN);
+        let push = segment.marks.contains(Marks::PUSH);
+        let end = if fin { segment.start } else { segment.end() };
+        let data = segment.start..end;
+        self.resend_from = segment.end();
+        Some(Resend { data, fin, push, first: index == 0 })
+    }
+
+    /// Cuts a segment that is lost and not sent again after `len` octets.
+    fn split(&mut self, index: usize, len: u32) {
+        let segment = &mut self.segments[index];
+        let mut rest = *segment;
+        rest.start = rest.start + u64::from(len);
+        rest.len -= len;
+        segment.len = len;
+        segment.marks.remove(Marks::PUSH);
+        self.segments.insert(index + 1, rest);
+    }
+
+    /// Checks the invariants by a walk.
+    #[cfg(test)]
+    pub(crate) fn check(&self) {
+        let mut at = self.una;
+        let (mut sacked, mut lost, mut resent) = (0, 0, 0);
+        for segment in &self.segments {
+            assert_eq!(segment.start, at);
+            assert!(segment.len > 0);
+            at = segment.end();
+            let len = u64::from(segment.len);
+            let has = |mark| if segment.marks.contains(mark) { len } else { 0 };
+            assert!(!segment.marks.contains(Marks::SACKED | Marks::LOST));
+            sacked += has(Marks::SACKED);
+            lost += has(Marks::LOST);
+            resent += has(Marks::RESENT);
+            if segment.marks.contains(Marks::LOST) && !segment.marks.contains(Marks::RESENT) {
+                assert!(segment.start >= self.resend_from || segment.start == self.una);
+            }
+        }
+        assert_eq!(at, self.nxt);
+        assert_eq!(
+            (sacked, lost, resent),
+            (self.sacked_octets, self.lost_octets, self.resent_octets)
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,10 @@
+//! Whole-connection tests: scripts against one connection, and two connections over a bad network.
+
+mod close;
+mod handshake;
+mod random;
+mod recovery;
+mod robust;
+mod script;
+mod sim;
+mod window;

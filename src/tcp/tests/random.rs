@@ -1,0 +1,89 @@
+//! Two ends over random networks: every transfer finishes, whatever is lost.
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::sim::{Plan, Sim};
+use crate::tcp::{Config, CongestionKind, SeqNum};
+use crate::time::Duration;
+
+/// A plan drawn from `seed`.
+fn plan(seed: u64) -> Plan {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x5eed);
+    let mut config = || {
+        let mtu = [100, 576, 1500, 9000][rng.random_range(0..4)];
+        let windows = [300, 2000, 8000, 65_535, 300_000, 4 << 20];
+        Config {
+            window_bytes: windows[rng.random_range(0..windows.len())],
+            timestamps: rng.random_bool(0.7),
+            sack: rng.random_bool(0.75),
+            window_scaling: rng.random_bool(0.8),
+            quick_acks: rng.random_range(0..4),
+            congestion: if rng.random_bool(0.5) {
+                CongestionKind::NewReno
+            } else {
+                CongestionKind::Cubic
+            },
+            // Losses may be long: giving up is tested elsewhere.
+            user_timeout: Duration::from_secs(100_000),
+            syn_timeout: Duration::from_secs(100_000),
+            ..Config::for_mtu(mtu, 20)
+        }
+    };
+    let configs = [config(), config()];
+    let near_wrap = |rng: &mut ChaCha8Rng| {
+        SeqNum(0_u32.wrapping_sub(rng.random_range(0..60_000)).wrapping_add(10_000))
+    };
+    let iss = [near_wrap(&mut rng), near_wrap(&mut rng)];
+    let losses = [0.0, 0.01, 0.05, 0.2, 0.4];
+    let jitter_us = [0, 20, 500][rng.random_range(0..3)];
+    let path_min = configs.iter().map(|config| config.path_payload_max).min().unwrap();
+    Plan {
+        seed,
+        loss: losses[rng.random_range(0..losses.len())],
+        burst: [0, 0, 5, 30][rng.random_range(0..4)],
+        duplicate: [0.0, 0.02, 0.2][rng.random_range(0..3)],
+        delay: Duration::from_micros([20, 300, 20_000][rng.random_range(0..3)]),
+        jitter: Duration::from_micros(jitter_us),
+        configs,
+        octets: [rng.random_range(0..60_000), rng.random_range(0..20_000)],
+        record_max: [1500, 300, 9000][rng.random_range(0..3)],
+        run_max: rng.random_range(1..5),
+        iss,
+        refuse: [0.0, 0.0, 0.05][rng.random_range(0..3)],
+        renege: [0.0, 0.0, 0.0, 0.02][rng.random_range(0..4)],
+        window_games: rng.random_bool(0.3),
+        simultaneous_open: rng.random_bool(0.2),
+        half_close: rng.random_bool(0.3),
+        path_shrinks_to: rng.random_bool(0.15).then(|| usize::from(path_min.max(160)) / 2),
+    }
+}
+
+fn run(seeds: impl Iterator<Item = u64>) {
+    for seed in seeds {
+        let outcome = std::panic::catch_unwind(|| Sim::new(plan(seed)).run());
+        assert!(outcome.is_ok(), "seed {seed}: {:?}", plan(seed));
+    }
+}
+
+#[test]
+fn every_transfer_finishes_whatever_is_lost_part_1() {
+    run(0..1000);
+}
+
+#[test]
+fn every_transfer_finishes_whatever_is_lost_part_2() {
+    run(1000..2000);
+}
+
+#[test]
+fn every_transfer_finishes_whatever_is_lost_part_3() {
+    run(2000..3000);
+}
+
+/// The same for as many seeds as one has patience for.
+#[test]
+#[ignore = "a long run"]
+fn every_transfer_finishes_over_many_seeds() {
+    run(3000..60_000);
+}
