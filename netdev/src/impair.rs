@@ -100,10 +100,12 @@ impl<D: Device> Impair<D> {
             checksum::complete(&mut bytes, start, offset);
         }
         let Capabilities { medium, mtu, .. } = self.inner.capabilities();
+        let mut has_merged = false;
         if let Some(mut pending) = self.pending.take() {
             if recut::merge(&mut pending, &bytes, medium, mtu) {
                 self.counters.coalesced += 1;
                 self.pool.push(std::mem::replace(&mut bytes, pending));
+                has_merged = true;
             } else {
                 self.cut(now_ns, pending).unwrap_or_else(|_| self.counters.dropped += 1);
             }
@@ -112,7 +114,14 @@ impl<D: Device> Impair<D> {
             self.pending = Some(bytes);
             return Ok(());
         }
-        self.cut(now_ns, bytes)
+        match self.cut(now_ns, bytes) {
+            // The caller cannot offer the other half again.
+            Err(_) if has_merged => {
+                self.counters.dropped += 1;
+                Ok(())
+            }
+            result => result,
+        }
     }
 
     /// Passes on the segment that was waiting for another to be merged with.
@@ -235,8 +244,6 @@ impl<D: Device> Device for Impair<D> {
         if let Some(mtu) = self.config.mtu {
             capabilities.mtu = capabilities.mtu.min(mtu);
         }
-        // Held and rewritten frames come from one buffer.
-        capabilities.fragments_max = capabilities.fragments_max.max(1);
         capabilities
     }
 
@@ -265,6 +272,10 @@ impl<D: Device> Device for Impair<D> {
         // This frame may be the last that a reordered one had to wait for.
         self.release(now_ns);
         result
+    }
+
+    fn transmit_room(&self) -> usize {
+        self.inner.transmit_room()
     }
 
     fn flush(&mut self, now_ns: u64) {

@@ -100,7 +100,7 @@ pub trait Device: fmt::Debug {
     /// When the frame was not taken; see [`TransmitError`].
     fn transmit(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError>;
 
-    /// Frames that [`transmit`](Self::transmit) has room for now.
+    /// Frames that [`transmit`](Self::transmit) has room for now, at least; 0 only when it is full.
     fn transmit_room(&self) -> usize {
         usize::MAX
     }
@@ -138,6 +138,10 @@ impl<D: Device + ?Sized> Device for Box<D> {
 
     fn transmit(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
         (**self).transmit(now_ns, frame)
+    }
+
+    fn transmit_room(&self) -> usize {
+        (**self).transmit_room()
     }
 
     fn flush(&mut self, now_ns: u64) {

@@ -7,7 +7,7 @@
 //! Frames travel in recycled buffers. A direction allocates them as the queue grows, at most
 //! [`LinkConfig::queue_frames`] of them, and none afterwards; gathering a frame into its buffer is
 //! the only copy. The buffer bound *is* the queue bound: a frame occupies its buffer until the
-//! receiver's sink has returned.
+//! receiver has given it back.
 
 mod link;
 
@@ -31,7 +31,8 @@ pub struct LinkConfig {
     /// zero nothing ever arrives.
     pub rate_bits_per_second: Option<u64>,
     /// Most frames under way per direction, at least one; a frame more is refused with
-    /// [`TransmitError::Full`].
+    /// [`TransmitError::Full`]. Up to an eighth of them may be received frames whose buffers come
+    /// back when [`receive`](Device::receive) is called again.
     pub queue_frames: usize,
     /// What frames begin with.
     pub medium: Medium,
@@ -81,7 +82,7 @@ pub struct MemoryDevice {
     sent_at_ns: u64,
     /// When the last frame taken so far arrives.
     arrival_ns: u64,
-    /// Received frames on their way to the sink. Empty between calls.
+    /// Received frames: on their way to the sink, then until their buffers are given back.
     burst: VecDeque<Slot>,
 }
 
@@ -189,7 +190,6 @@ impl Device for MemoryDevice {
         let incoming = 1 - self.direction;
         {
             let mut wire = self.link.lock(incoming);
-            // Nothing is left over, unless a sink has panicked.
             wire.spare.extend(self.burst.drain(..).map(|slot| slot.buffer));
             take_arrived(&mut wire.frames, now_ns, burst, &mut self.burst);
         }
@@ -205,8 +205,11 @@ impl Device for MemoryDevice {
             });
         }
         let count = self.burst.len();
-        let mut wire = self.link.lock(incoming);
-        wire.spare.extend(self.burst.drain(..).map(|slot| slot.buffer));
+        // A few buffers can wait until the next call has the lock anyway.
+        if count > self.config.queue_frames / 8 {
+            let mut wire = self.link.lock(incoming);
+            wire.spare.extend(self.burst.drain(..).map(|slot| slot.buffer));
+        }
         count
     }
 
@@ -227,6 +230,16 @@ impl Device for MemoryDevice {
         let segment_size = frame.segment_size;
         self.staged.push_back(Slot { buffer, len, arrival_ns, checksum, segment_size });
         Ok(())
+    }
+
+    fn transmit_room(&self) -> usize {
+        let unmade = self.config.queue_frames.max(1) - self.buffers;
+        let room = self.spare.len() + unmade;
+        // More may have come back; worth the lock only when it is getting tight.
+        if room >= ROOM_AMPLE {
+            return room;
+        }
+        room + self.link.lock(self.direction).spare.len()
     }
 
     fn flush(&mut self, _now_ns: u64) {
@@ -312,6 +325,8 @@ const IP_TCP_HEADERS_LEN_MAX: usize = 120;
 /// Longest buffer made in advance of a frame that needs it, whatever the MTU.
 const BUFFER_LEN_MAX: usize = 256 * 1024;
 const CACHE_LINE: usize = 64;
+/// Frames that a caller hardly sends at once.
+const ROOM_AMPLE: usize = 64;
 /// Octets of buffers that are made before used ones are asked for.
 const CACHED_LEN: usize = 64 * 1024;
 

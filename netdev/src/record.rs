@@ -101,6 +101,10 @@ impl<D: Device, W: Write> Device for Recorder<D, W> {
         Ok(())
     }
 
+    fn transmit_room(&self) -> usize {
+        self.inner.transmit_room()
+    }
+
     fn flush(&mut self, now_ns: u64) {
         self.inner.flush(now_ns);
     }

@@ -2,7 +2,11 @@
 //!
 //! [`Poller`] is the in-thread mode: the application calls it, on a virtual clock or a real one.
 
+mod lockstep;
+
 use urnic_netdev::Device;
+
+pub use lockstep::Lockstep;
 
 use crate::port::Port;
 use crate::time::Instant;

@@ -15,21 +15,23 @@
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 mod ahead;
+mod error;
+mod keep;
 mod locate;
 mod octets;
-
-use std::fmt::Debug;
 
 use crate::counters::MpaRxCounters;
 use crate::limits::ULPDU_LEN_MAX;
 use crate::mpa::marker::MarkerGrid;
-use crate::mpa::pieces::{PieceList, PieceStore, Purpose};
+use crate::mpa::pieces::{PieceList, PieceStore};
 use crate::types::StreamOffset;
 
 use ahead::Ahead;
+use error::Failure;
 use locate::{Fault, Lead, Located, Search};
-use octets::{Octets, Slice, after};
+use octets::{Octets, Slice, Spread};
 
+pub use error::{MpaError, RxError};
 pub use octets::{Chunks, HEAD_LEN, Ulpdu};
 
 /// The layer above: DDP placement and RDMAP delivery.
@@ -82,55 +84,6 @@ impl Default for RxConfig {
     }
 }
 
-/// How a peer broke MPA.
-///
-/// RFC 5044 §8: on the first two an optimized MPA/TCP "MAY" drop the segment and rely on TCP's
-/// retransmission. `droppable` says that this is possible: nothing of the bad FPDU was accepted
-/// before. The receiver then stays usable; otherwise it has stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum MpaError {
-    /// The CRC does not match (RFC 5044 §8, code 2).
-    #[error("FPDU with a wrong CRC")]
-    Crc {
-        /// Whether dropping the segment is possible.
-        droppable: bool,
-    },
-    /// A marker and the FPDU lengths contradict each other (RFC 5044 §8, code 3).
-    #[error("marker and ULPDU length do not agree")]
-    Marker {
-        /// Whether dropping the segment is possible.
-        droppable: bool,
-    },
-    /// A length that no ULPDU can have. The RFC gives it no code; code 3 is customary.
-    #[error("impossible ULPDU length")]
-    UlpduLength {
-        /// Whether dropping the segment is possible.
-        droppable: bool,
-    },
-}
-
-impl MpaError {
-    /// Whether the segment can be dropped and asked for again instead of ending the stream.
-    #[must_use]
-    pub const fn is_droppable(self) -> bool {
-        match self {
-            Self::Crc { droppable }
-            | Self::Marker { droppable }
-            | Self::UlpduLength { droppable } => droppable,
-        }
-    }
-}
-
-/// Why reception failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RxError<E> {
-    /// The peer broke MPA.
-    Mpa(MpaError),
-    /// The layer above refused an FPDU.
-    Sink(E),
-}
-
 /// What became of some stream octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -165,12 +118,6 @@ enum Halt {
     Hold { from: StreamOffset, located: Option<StreamOffset> },
     /// The rest cannot be accepted now.
     Refuse { from: StreamOffset },
-}
-
-/// An error, and up to where octets are accepted nevertheless; `None` when the stream is dead.
-struct Failure<E> {
-    error: RxError<E>,
-    accepted: Option<StreamOffset>,
 }
 
 impl<T: Copy> Receiver<T> {
@@ -215,6 +162,7 @@ impl<T: Copy> Receiver<T> {
         if self.stopped || bytes.is_empty() {
             return Taken { end, error: None };
         }
+        debug_assert!(offset >= self.next, "octets that were delivered before");
         match self.take(slice, store, sink) {
             Ok(end) => Taken { end, error: None },
             Err(Failure { error, accepted }) => {
@@ -311,7 +259,7 @@ impl<T: Copy> Receiver<T> {
                 None => match self.check(start, slice, store) {
                     Ok(Some(fpdu)) => fpdu,
                     Ok(None) => return Ok(Halt::Hold { from: start, located: None }),
-                    Err((fault, end)) => return Err(self.fault(fault, start, end, slice)),
+                    Err((fault, end)) => return Err(Failure::of_peer(fault, start..end, slice)),
                 },
             };
             if !self.accept(&fpdu, slice, store, sink)? {
@@ -328,7 +276,7 @@ impl<T: Copy> Receiver<T> {
 
     /// The valid FPDU at the trusted position `start`; `None` when it is not whole; what is wrong with
     /// it, and its end as far as known.
-    #[inline]
+    #[inline(always)]
     fn check<'s>(
         &mut self,
         start: StreamOffset,
@@ -354,7 +302,7 @@ impl<T: Copy> Receiver<T> {
     }
 
     /// Places a valid FPDU, and delivers what is in order now. `false`: there is no room to remember it.
-    #[inline]
+    #[inline(always)]
     fn accept<S: FpduSink<Token = T>>(
         &mut self,
         fpdu: &Located<'_>,
@@ -366,8 +314,17 @@ impl<T: Copy> Receiver<T> {
         if !in_order && self.ahead.is_full() {
             return Ok(false);
         }
-        let octets = Octets { slice, held: &self.held, store };
-        let token = sink.place(&octets.ulpdu(fpdu), fpdu.start).map_err(Failure::of_sink)?;
+        let placed = if let Some(ulpdu) = fpdu.contiguous_ulpdu() {
+            sink.place(&Ulpdu::from_slice(ulpdu), fpdu.start)
+        } else {
+            let octets = Octets { slice, held: &self.held, store };
+            let spread = Spread { octets, start: fpdu.start, layout: fpdu.layout };
+            sink.place(&Ulpdu::from_spread(&spread), fpdu.start)
+        };
+        let token = match placed {
+            Ok(token) => token,
+            Err(error) => return Err(Failure::of_sink(error)),
+        };
         self.counters.fpdus = self.counters.fpdus.wrapping_add(1);
         if fpdu.whole.is_none() {
             self.held.remove(fpdu.start, fpdu.end, store);
@@ -414,106 +371,6 @@ impl<T: Copy> Receiver<T> {
         }
     }
 
-    /// Holds the segment's octets before `to`; where it had to stop, if it had to.
-    fn hold_before(
-        &mut self,
-        to: StreamOffset,
-        slice: Slice<'_>,
-        store: &mut PieceStore,
-    ) -> Option<StreamOffset> {
-        let before = slice.before(to);
-        let kept_to = after(slice.at, self.hold(before, store));
-        (kept_to < before.end()).then_some(kept_to)
-    }
-
-    /// Goes on with octets that were already held when delivery reached them.
-    fn resume<S: FpduSink<Token = T>>(
-        &mut self,
-        end: StreamOffset,
-        store: &mut PieceStore,
-        sink: &mut S,
-    ) -> Result<(), Failure<S::Error>> {
-        let nothing = Slice { at: end, bytes: &[] };
-        while self.held.pieces().next().is_some_and(|piece| piece.start == self.next) {
-            let from = self.next;
-            self.walk(from, None, nothing, store, sink)?;
-            if self.next == from {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Keeps what no FPDU used; returns up to where the segment is accepted.
-    #[inline]
-    fn keep_rest(&mut self, halt: &Halt, slice: Slice<'_>, store: &mut PieceStore) -> StreamOffset {
-        let end = slice.end();
-        match *halt {
-            Halt::Hold { from, .. } | Halt::Refuse { from } if from >= end => end,
-            Halt::Refuse { from } => from.max(slice.at),
-            Halt::Hold { from, located } => {
-                let rest = slice.from(from);
-                let kept_to = after(rest.at, self.hold(rest, store));
-                if let Some(start) = located {
-                    self.held.set_located(start);
-                }
-                if kept_to < end {
-                    self.count_refusal();
-                }
-                kept_to
-            }
-        }
-    }
-
-    /// Copies octets into the piece store; returns how many found room.
-    fn hold(&mut self, part: Slice<'_>, store: &mut PieceStore) -> usize {
-        if part.bytes.is_empty() {
-            return 0;
-        }
-        let purpose = if self.run_start(part.at) == self.next {
-            let octets = Octets { slice: part, held: &self.held, store };
-            // Accept the beginning of an FPDU only if all of it will find room.
-            let end = match locate::locate(&self.config, self.grid, self.next, &octets) {
-                Search::Partial { end: Some(end) } => end.max(part.end()),
-                _ => part.end(),
-            };
-            if !self.held.reserve(self.next, end, store) {
-                return 0;
-            }
-            Purpose::InOrder
-        } else {
-            Purpose::Ahead
-        };
-        let kept = self.held.hold(part.at, part.bytes, purpose, store);
-        self.counters.bytes_held = self.counters.bytes_held.wrapping_add(kept as u64);
-        self.counters.bytes_held_peak = self.counters.bytes_held_peak.max(self.held.octets_held());
-        kept
-    }
-
-    /// The failure for a fault in the trusted FPDU at `start`.
-    #[cold]
-    fn fault<E>(
-        &self,
-        fault: Fault,
-        start: StreamOffset,
-        end: StreamOffset,
-        slice: Slice<'_>,
-    ) -> Failure<E> {
-        // RFC 5044 §8: the segment may be dropped; then nothing of the FPDU may be acknowledged.
-        let droppable = start >= slice.at && start < slice.end() && end <= slice.end();
-        let error = match fault {
-            Fault::Crc => MpaError::Crc { droppable },
-            Fault::Marker => MpaError::Marker { droppable },
-            Fault::UlpduLength => MpaError::UlpduLength { droppable },
-        };
-        Failure { error: RxError::Mpa(error), accepted: droppable.then_some(start) }
-    }
-
-    #[cold]
-    fn count_refusal(&mut self) {
-        self.counters.refused_for_room = self.counters.refused_for_room.wrapping_add(1);
-    }
-
     /// Counts what verifying an FPDU brought to light.
     #[inline]
     fn count_verdict(&mut self, fpdu: &Located<'_>, verdict: Result<(), Fault>) {
@@ -526,14 +383,6 @@ impl<T: Copy> Receiver<T> {
         counters.markers = counters.markers.wrapping_add(fpdu.layout.marker_count() as u64);
         counters.marker_errors =
             counters.marker_errors.wrapping_add(u64::from(verdict == Err(Fault::Marker)));
-    }
-}
-
-impl<E> Failure<E> {
-    /// The layer above refused an FPDU: the stream is dead.
-    #[cold]
-    const fn of_sink(error: E) -> Self {
-        Self { error: RxError::Sink(error), accepted: None }
     }
 }
 

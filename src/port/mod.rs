@@ -524,10 +524,7 @@ impl Port {
         let connections = &self.connections;
         let of = |slot: u32| connections.get(slot as usize).and_then(Connection::poll_timeout);
         let own = self.timers.next(of);
-        match (own, self.host.poll_timeout()) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        [own, self.host.poll_timeout(), self.neighbours.poll_timeout()].into_iter().flatten().min()
     }
 
     /// Time has passed.

@@ -91,6 +91,7 @@ impl FpduQueue {
         self.fpdus.range(first..).take_while(move |fpdu| fpdu.start < range.end)
     }
 
+    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.fpdus.is_empty()
     }

@@ -74,6 +74,8 @@ pub(crate) struct Messages {
     rtr: Option<SendOp>,
     terminate: Option<Terminate>,
     terminated: bool,
+    /// A request was answered since the last look.
+    answered: bool,
     /// Whose turn it is when both an answer and a request wait.
     response_turn: bool,
 }
@@ -94,6 +96,7 @@ impl Messages {
             rtr: None,
             terminate: None,
             terminated: false,
+            answered: false,
             response_turn: false,
         }
     }
@@ -372,7 +375,13 @@ impl Messages {
     pub(crate) fn answered(&mut self, work: u64, value: u64) {
         if work != RTR_WORK {
             self.send_queue.answered(work, value);
+            self.answered = true;
         }
+    }
+
+    /// Whether a request was answered since the last call.
+    pub(crate) const fn take_answered(&mut self) -> bool {
+        std::mem::replace(&mut self.answered, false)
     }
 
     /// Calls `each` with the runs of registered memory that hold `len` octets of payload from

@@ -209,11 +209,16 @@ impl Stream {
         if !*tx_unlocked && mpa.counters().fpdus > 0 {
             *tx_unlocked = true;
         }
+        let completed = tx.complete_answered(qp);
         if rx.peer_terminate.is_some() {
             self.peer_terminated();
             return offset + bytes.len() as u64;
         }
         match taken.error {
+            None if !completed => {
+                self.fail(StreamError::CompletionQueueOverflow);
+                offset + bytes.len() as u64
+            }
             None => taken.end,
             Some(RxError::Mpa(error))
                 if error.is_droppable()

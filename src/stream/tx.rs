@@ -16,7 +16,7 @@ use urnic_netdev::Fragment;
 use crate::ddp;
 use crate::limits::{FRAGMENTS_MAX, MULPDU_MIN};
 use crate::mem::SharedSlice;
-use crate::mpa::marker::{self, MarkerGrid};
+use crate::mpa::marker::MarkerGrid;
 use crate::mpa::tx::RunSink;
 use crate::stream::fpdus::{Fpdu, FpduQueue, Source};
 use crate::stream::messages::{Message, Messages};
@@ -40,6 +40,8 @@ pub(crate) struct TxState {
     crc: bool,
     version: ProtocolVersion,
     fpdus_framed: u64,
+    /// What TCP has acknowledged.
+    snd_una: StreamOffset,
 }
 
 /// What a frame may still take.
@@ -68,6 +70,7 @@ impl TxState {
             crc,
             version,
             fpdus_framed: 0,
+            snd_una: StreamOffset::ZERO,
         }
     }
 
@@ -175,9 +178,16 @@ impl TxState {
     /// lost.
     #[must_use]
     pub(crate) fn acknowledged(&mut self, qp: &QpShared, snd_una: StreamOffset) -> bool {
+        self.snd_una = snd_una;
         let messages = &mut self.messages;
         self.fpdus.release(snd_una, |source| messages.acknowledged(source));
         self.messages.send_queue.complete(qp, snd_una)
+    }
+
+    /// Completes requests whose Response was delivered. Returns `false` when a completion was lost.
+    #[must_use]
+    pub(crate) fn complete_answered(&mut self, qp: &QpShared) -> bool {
+        !self.messages.take_answered() || self.messages.send_queue.complete(qp, self.snd_una)
     }
 
     /// Adds the octets in `range` to `gather`.
@@ -365,8 +375,3 @@ const fn in_source(fpdu: &Fpdu, offset: usize, len: usize) -> (u32, u32) {
     (fpdu.offset + offset as u32, len as u32)
 }
 
-/// Largest ULPDU for full segments of `emss` octets now (RFC 5044 §4.5).
-#[must_use]
-pub(crate) const fn mulpdu(emss: usize, markers: bool) -> usize {
-    marker::mulpdu(emss, markers)
-}

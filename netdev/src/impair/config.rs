@@ -57,7 +57,7 @@ pub struct BurstLoss {
 /// What an [`Impair`](super::Impair) has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ImpairCounters {
-    /// Frames taken from above.
+    /// Frames offered from above that the inner device's link can carry.
     pub frames: u64,
     /// Frames lost by decision, for want of room here or in the inner device, or because its link
     /// went down while they were held.

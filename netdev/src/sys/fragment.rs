@@ -3,12 +3,8 @@
 
 use std::marker::PhantomData;
 
-use crate::checksum::Sum;
-
-/// Octets summed at a time: an even number, small enough to stay in the nearest cache.
-const SUM_BLOCK_LEN: usize = 512;
-
 use super::copy::copy_octets;
+use crate::checksum::Sum;
 
 /// A run of readable memory that may change while it is read.
 ///
@@ -103,9 +99,21 @@ impl<'a> Fragment<'a> {
     }
 }
 
+/// Octets summed at a time: an even number, small enough to stay in the nearest cache.
+const SUM_BLOCK_LEN: usize = 512;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_fragment_sums_like_the_slice_it_stands_for() {
+        let octets: Vec<u8> = (0..=255).cycle().take(1600).collect();
+        for len in [0, 1, 2, 511, 512, 513, 1023, 1024, 1025, 1600] {
+            let sum = Fragment::from_slice(&octets[..len]).ones_complement_sum();
+            assert_eq!(!sum, Sum::default().octets(&octets[..len]).checksum(), "{len} octets");
+        }
+    }
 
     #[test]
     fn every_length_is_copied_exactly_at_any_alignment() {

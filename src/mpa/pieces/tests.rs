@@ -141,7 +141,7 @@ proptest! {
         let mut store = PieceStore::new(0);
         let mut lists = [PieceList::new(), PieceList::new()];
         let mut models = [BTreeMap::new(), BTreeMap::new()];
-        for (step, (which, add, from, len)) in actions.into_iter().enumerate() {
+        for (step, (which, add, from, len)) in (0..).zip(actions) {
             let (list, model) = (&mut lists[which], &mut models[which]);
             if add {
                 // Only what is not held: the gaps of the range.
@@ -149,7 +149,7 @@ proptest! {
                 let end = from + len;
                 while from < end {
                     let to = (from..end).find(|o| model.contains_key(o)).unwrap_or(end);
-                    let octets: Vec<u8> = (from..to).map(|o| (o as usize * 31 + step) as u8).collect();
+                    let octets: Vec<u8> = (from..to).map(|o| (o * 31 + step).to_le_bytes()[0]).collect();
                     let kept = hold(list, from, &octets, &mut store) as u64;
                     model.extend((from..from + kept).zip(octets));
                     from = to + 1;

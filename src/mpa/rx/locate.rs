@@ -52,7 +52,8 @@ pub(super) enum Lead<'s> {
 }
 
 /// Looks for the FPDU that starts at `start`.
-#[inline]
+// Its result is large; called, it would travel through memory for every FPDU.
+#[inline(always)]
 pub(super) fn locate<'s>(
     config: &RxConfig,
     grid: MarkerGrid,
@@ -115,6 +116,18 @@ fn has_good_crc(fpdu: &Located<'_>, octets: &Octets<'_, '_>) -> bool {
 const fn fpduptr(marker: [u8; MARKER_LEN]) -> u16 {
     let [_, _, high, low] = marker;
     u16::from_be_bytes([high, low])
+}
+
+impl<'s> Located<'s> {
+    /// The ULPDU, when it lies in the segment and no marker splits it.
+    #[inline]
+    pub(super) fn contiguous_ulpdu(&self) -> Option<&'s [u8]> {
+        let len = self.layout.ulpdu_len();
+        let first = self.layout.wire_of(LENGTH_LEN);
+        let last = self.layout.wire_of(len.saturating_add(LENGTH_LEN).saturating_sub(1));
+        let end = first.saturating_add(len);
+        if last < end { self.whole?.get(first..end) } else { None }
+    }
 }
 
 impl<T: Copy> Receiver<T> {

@@ -1,9 +1,7 @@
 //! Stream octets that lie in several places, and ULPDUs made of them.
 
-use crate::limits::MARKER_LEN;
 use crate::mpa::marker::{FpduLayout, LENGTH_LEN};
 use crate::mpa::pieces::{PieceList, PieceStore};
-use crate::mpa::rx::locate::Located;
 use crate::types::StreamOffset;
 
 /// Octets that [`Ulpdu::head`] makes contiguous: the longest DDP and RDMAP header, rounded up.
@@ -129,28 +127,14 @@ impl<'s: 'a, 'h: 'a, 'a> Octets<'s, 'h> {
             done = done.saturating_add(run.len());
         }
     }
+}
 
-    /// The ULPDU of an FPDU all octets of which are at hand.
-    #[inline]
-    pub(super) fn ulpdu(&self, fpdu: &Located<'s>) -> Ulpdu<'a> {
-        let layout = fpdu.layout;
-        let len = layout.ulpdu_len();
-        let Some(fpdu_octets) = fpdu.whole else {
-            return Ulpdu {
-                source: Source::Scattered { octets: *self, start: fpdu.start, layout },
-                len,
-            };
-        };
-        // Without a marker inside, the ULPDU is one slice.
-        let header_at = layout.wire_of(0);
-        let from = header_at.saturating_add(LENGTH_LEN);
-        if layout.wire_of(len.saturating_add(LENGTH_LEN - 1)) < from.saturating_add(len)
-            && let Some(ulpdu) = fpdu_octets.get(from..from.saturating_add(len))
-        {
-            return Ulpdu { source: Source::Contiguous(ulpdu), len };
-        }
-        Ulpdu { source: Source::Marked { fpdu: fpdu_octets, layout }, len }
-    }
+/// An FPDU with all octets at hand, in several places or with markers among them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spread<'a> {
+    pub(super) octets: Octets<'a, 'a>,
+    pub(super) start: StreamOffset,
+    pub(super) layout: FpduLayout,
 }
 
 /// The ULPDU of a valid FPDU: its octets may lie in several places.
@@ -164,13 +148,15 @@ pub struct Ulpdu<'a> {
 enum Source<'a> {
     /// The ULPDU itself.
     Contiguous(&'a [u8]),
-    /// The FPDU's wire octets, with markers among them.
-    Marked { fpdu: &'a [u8], layout: FpduLayout },
-    /// The FPDU at `start` is in several places, perhaps with markers.
-    Scattered { octets: Octets<'a, 'a>, start: StreamOffset, layout: FpduLayout },
+    Spread(&'a Spread<'a>),
 }
 
 impl<'a> Ulpdu<'a> {
+    /// The ULPDU in `fpdu`.
+    pub(super) const fn from_spread(fpdu: &'a Spread<'a>) -> Self {
+        Self { source: Source::Spread(fpdu), len: fpdu.layout.ulpdu_len() }
+    }
+
     /// A ULPDU that lies in one place.
     #[must_use]
     pub const fn from_slice(octets: &'a [u8]) -> Self {
@@ -191,7 +177,7 @@ impl<'a> Ulpdu<'a> {
     pub const fn as_slice(&self) -> Option<&'a [u8]> {
         match self.source {
             Source::Contiguous(octets) => Some(octets),
-            Source::Marked { .. } | Source::Scattered { .. } => None,
+            Source::Spread(_) => None,
         }
     }
 
@@ -203,9 +189,11 @@ impl<'a> Ulpdu<'a> {
     where
         'a: 'h,
     {
-        let first = self.chunks(0).next().unwrap_or_default();
-        let len = self.len.min(HEAD_LEN);
-        if let Some(head) = first.get(..len) {
+        let first = match self.source {
+            Source::Contiguous(octets) => octets,
+            Source::Spread(_) => self.chunks(0).next().unwrap_or_default(),
+        };
+        if let Some(head) = first.get(..self.len.min(HEAD_LEN)) {
             return head;
         }
         let copied = self.copy_to(0, scratch);
@@ -247,16 +235,11 @@ impl<'a> Iterator for Chunks<'a> {
     #[inline]
     fn next(&mut self) -> Option<&'a [u8]> {
         let rest = self.ulpdu.len.checked_sub(self.at).filter(|rest| *rest > 0)?;
-        let octet = self.at.saturating_add(LENGTH_LEN);
         let chunk = match self.ulpdu.source {
             Source::Contiguous(octets) => octets.get(self.at..)?,
-            Source::Marked { fpdu, layout } => {
-                let from = layout.wire_of(octet);
-                let len = layout.run_len_from(octet).min(rest);
-                fpdu.get(from..from.saturating_add(len))?
-            }
-            Source::Scattered { octets, start, layout } => {
-                let run = octets.run(after(start, layout.wire_of(octet)));
+            Source::Spread(Spread { octets, start, layout }) => {
+                let octet = self.at.saturating_add(LENGTH_LEN);
+                let run = octets.run(after(*start, layout.wire_of(octet)));
                 let len = layout.run_len_from(octet).min(rest).min(run.len());
                 run.get(..len).filter(|run| !run.is_empty())?
             }
@@ -265,5 +248,3 @@ impl<'a> Iterator for Chunks<'a> {
         Some(chunk)
     }
 }
-
-const _: () = assert!(LENGTH_LEN <= MARKER_LEN);

@@ -51,7 +51,8 @@ impl Stream {
     fn of(origin: u64, markers: bool, lens: &[usize]) -> Self {
         let mut stream = Self::new(origin, markers);
         for (seed, len) in lens.iter().enumerate() {
-            let ulpdu: Vec<u8> = (0..*len).map(|n| (n * 7 + n / 251 + seed * 13) as u8).collect();
+            let ulpdu: Vec<u8> =
+                (0..*len).map(|n| (n * 7 + n / 251 + seed * 13).to_le_bytes()[0]).collect();
             stream.push(&ulpdu);
         }
         stream
@@ -71,7 +72,7 @@ impl Stream {
 
     /// The octets of FPDU `index`, relative to the origin.
     fn range(&self, index: usize) -> Range<usize> {
-        let start = |index: usize| self.fpdus.get(index).map_or(self.end(), |fpdu| fpdu.0);
+        let start = |index: usize| self.fpdus.get(index).map_or_else(|| self.end(), |fpdu| fpdu.0);
         start(index).index_from(self.origin)..start(index + 1).index_from(self.origin)
     }
 

@@ -38,7 +38,7 @@ impl RunSink for Writer<'_> {
     fn crc(&mut self, part: Range<usize>) {
         assert!(!part.is_empty());
         self.runs += 1;
-        let crc = *self.crc.get_or_insert(self.digest.finish().to_le_bytes());
+        let crc = *self.crc.get_or_insert_with(|| self.digest.finish().to_le_bytes());
         self.octets.extend_from_slice(&crc[part]);
     }
 }
@@ -155,7 +155,8 @@ fn the_head_of_a_marked_fpdu_is_one_run() {
 #[test]
 #[should_panic(expected = "ULPDU longer than MPA allows")]
 fn a_ulpdu_above_64768_octets_is_a_callers_bug() {
-    let _ = Fpdu::new(UNMARKED, StreamOffset(0), &[0; 18], ULPDU_LEN_MAX - 17);
+    let fpdu = Fpdu::new(UNMARKED, StreamOffset(0), &[0; 18], ULPDU_LEN_MAX - 17);
+    assert!(fpdu.wire_len() > 0, "not reached");
 }
 
 proptest! {
