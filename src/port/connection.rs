@@ -8,6 +8,7 @@ use urnic_netdev::Medium;
 use crate::counters::{MpaRxCounters, RdmaRxCounters};
 use crate::port::PortConfig;
 use crate::port::neighbour::Neighbours;
+use crate::port::route::Route;
 use crate::stream::optimized::{AlignmentCounters, Optimized};
 use crate::tcp;
 use crate::time::Instant;
@@ -65,15 +66,6 @@ impl Hasher for TupleHasher {
     }
 }
 
-/// The constant part of every frame to a peer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Route {
-    /// Ethernet addresses; `None` on a device without link layer.
-    pub(crate) link: Option<([u8; 6], [u8; 6])>,
-    pub(crate) local: IpAddr,
-    pub(crate) remote: IpAddr,
-}
-
 /// Everything a connection has counted, by layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionCounters {
@@ -129,7 +121,7 @@ impl Connection {
             } else {
                 None
             };
-            self.route = Some(Route { link, local, remote });
+            self.route = Some(Route::new(link, local, remote));
         }
         self.route
     }

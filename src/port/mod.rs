@@ -15,6 +15,7 @@ mod demux;
 mod emit;
 mod host;
 mod neighbour;
+mod route;
 mod timers;
 
 use std::collections::{HashMap, VecDeque};
@@ -33,7 +34,7 @@ use crate::mpa::pieces::PieceStore;
 use crate::mpa::startup::{Offer, StartupConfig};
 use crate::port::connection::{Connection, Tuple, TupleHasher};
 use crate::port::demux::{Inbound, Parsed};
-use crate::port::emit::Emitter;
+use crate::port::emit::{Emitter, Turn};
 use crate::port::host::Host;
 use crate::port::neighbour::Neighbours;
 use crate::port::timers::Timers;
@@ -141,6 +142,11 @@ pub struct PortDrops {
 const EPHEMERAL_FIRST: u16 = 49152;
 /// Frames one connection may send before the next has its turn.
 const TURN_FRAMES: usize = 32;
+/// Octets that one connection may send before the next has its turn: two large super-frames.
+const TURN_OCTETS: usize = 128 << 10;
+/// Octets after which [`Port::poll_transmit`] returns, so that what was sent is still in the cache
+/// when the device, or the other end, looks at it.
+pub const BURST_OCTETS: usize = 256 << 10;
 
 impl Port {
     /// A port of `rnic` for a device with these capabilities.
@@ -219,14 +225,8 @@ impl Port {
         let tcp_config = self.config.tcp_for(remote.ip(), self.capabilities.mtu);
         let iss = self.isn.isn(now, local, remote);
         let ts_offset = self.isn.timestamp_offset(local, remote);
-        let tcp = tcp::Connection::connect(
-            now,
-            &tcp_config,
-            local.port(),
-            remote.port(),
-            iss,
-            ts_offset,
-        );
+        let tcp =
+            tcp::Connection::connect(now, &tcp_config, local.port(), remote.port(), iss, ts_offset);
         let tuple = Tuple { local, remote };
         self.insert(tuple, tcp, lower_layer, None)
     }
@@ -452,10 +452,10 @@ impl Port {
 
     // ---- frames out ----
 
-    /// Hands frames that are due to `transmit`, until nothing is left or it refuses one. Returns
-    /// how many were taken.
+    /// Hands frames that are due to `transmit`: at most `room`, and not many more octets than
+    /// [`BURST_OCTETS`]. Returns how many were taken; 0 means that nothing is due.
     ///
-    /// A refused frame is lost as on a wire; TCP brings its octets again. Stop calling while the
+    /// A refused frame is lost as on a wire; TCP brings its octets again. Do not call while the
     /// device is full.
     pub fn poll_transmit(
         &mut self,
@@ -470,10 +470,12 @@ impl Port {
             }
             self.wake(slot);
         }
-        while sent < room {
+        let mut octets = 0;
+        while sent < room && octets < BURST_OCTETS {
             let Some(slot) = self.ready.pop_front() else { break };
-            let frames = self.transmit_turn(now, slot, (room - sent).min(TURN_FRAMES), transmit);
-            sent += frames;
+            let turn = self.transmit_turn(now, slot, (room - sent).min(TURN_FRAMES), transmit);
+            sent += turn.frames;
+            octets += turn.octets;
         }
         sent
     }
@@ -484,12 +486,17 @@ impl Port {
         slot: u32,
         room: usize,
         transmit: &mut dyn FnMut(&TxFrame<'_>) -> Result<(), TransmitError>,
-    ) -> usize {
-        let Some(connection) = self.connections.get_mut(slot as usize) else { return 0 };
+    ) -> Turn {
+        let Some(connection) = self.connections.get_mut(slot as usize) else {
+            return Turn::default();
+        };
         connection.ready = false;
-        let Some(route) = connection.resolve(&self.config, &self.neighbours, self.capabilities.medium) else {
+        let Some(route) =
+            connection.resolve(&self.config, &self.neighbours, self.capabilities.medium)
+        else {
             let next_hop = connection.next_hop(&self.config);
-            return self.neighbours.solicit(now, &self.config, next_hop, transmit);
+            let frames = self.neighbours.solicit(now, &self.config, next_hop, transmit);
+            return Turn { frames, octets: 0 };
         };
         let limits = TxLimits {
             super_frame_len_max: self
@@ -500,20 +507,15 @@ impl Port {
         };
         let mut emitter = Emitter::new(&route, &self.capabilities, transmit);
         let mut more = true;
-        while more && emitter.frames() < room && !emitter.is_blocked() {
-            more = connection.optimized.poll_transmit(
-                now,
-                &limits,
-                &mut self.gather,
-                &mut emitter,
-            );
+        while more && emitter.may_continue(room) {
+            more = connection.optimized.poll_transmit(now, &limits, &mut self.gather, &mut emitter);
         }
-        let frames = emitter.frames();
+        let turn = emitter.turn();
         if more {
             self.wake(slot);
         }
         self.after_stream_quiet(slot);
-        frames
+        turn
     }
 
     // ---- time ----
@@ -670,4 +672,3 @@ impl Port {
         Err(PortError::Exhausted)
     }
 }
-

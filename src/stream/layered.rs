@@ -6,15 +6,12 @@
 
 use std::sync::Arc;
 
-use arrayvec::ArrayVec;
-use urnic_netdev::Fragment;
-
 use crate::counters::{MpaRxCounters, RdmaRxCounters};
 use crate::limits::{FRAGMENTS_MAX, PIECE_BLOCKS_MAX};
 use crate::mpa::pieces::PieceStore;
 use crate::mpa::startup::{Offer, StartupConfig};
 use crate::stream::startup::PhaseError;
-use crate::stream::{Gather, Room, RxPolicy, Stream, StreamEvent};
+use crate::stream::{Fragments, Gather, Room, RxPolicy, Stream, StreamEvent};
 use crate::time::Instant;
 use crate::types::StreamOffset;
 use crate::verbs::{Qp, Rnic};
@@ -115,14 +112,16 @@ impl Layered {
         self.stream.poll_timeout()
     }
 
-    /// The octets to write next, at least `len_min` if so many are ready, gathered from where they
-    /// are; FPDUs are cut for segments of `emss` octets. Empty when there is nothing to send. Tell
-    /// [`handle_sent`](Self::handle_sent) how many were written.
-    pub fn octets_to_send(
-        &mut self,
+    /// Appends the octets to write next to `fragments`, at least `len_min` if so many are ready,
+    /// gathered from where they are; FPDUs are cut for segments of `emss` octets. Nothing is
+    /// appended when there is nothing to send. Tell [`handle_sent`](Self::handle_sent) how many
+    /// were written.
+    pub fn octets_to_send<'a>(
+        &'a mut self,
         emss: usize,
         len_min: usize,
-    ) -> ArrayVec<Fragment<'_>, FRAGMENTS_MAX> {
+        fragments: &mut Fragments<'a>,
+    ) {
         let mut room = Room { segment_len: emss, fragments: FRAGMENTS_MAX };
         loop {
             let framed = self.stream.framed_end();
@@ -141,7 +140,7 @@ impl Layered {
         if end > self.sent {
             self.stream.gather(self.sent..end, &mut self.gather);
         }
-        self.gather.fragments(self.stream.tx())
+        self.gather.fragments(self.stream.tx(), fragments);
     }
 
     /// `len` of the octets were written: the byte stream has promised to deliver them.

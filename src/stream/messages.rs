@@ -12,7 +12,9 @@ use crate::stream::send_queue::SendQueue;
 use crate::types::{Msn, QueueNumber, Stag, StreamOffset, TaggedOffset};
 use crate::verbs::{QpShared, RnicShared, SendOp, SendWr};
 use crate::wire::ProtocolVersion;
-use crate::wire::rdmap::{AtomicOpcode, AtomicRequest, AtomicResponse, Control, Opcode, ReadRequest};
+use crate::wire::rdmap::{
+    AtomicOpcode, AtomicRequest, AtomicResponse, Control, Opcode, ReadRequest,
+};
 use crate::wire::terminate::Terminate;
 
 /// The number that stands for the ready-to-receive message where a work request's would.
@@ -118,7 +120,6 @@ impl Messages {
         self.terminated = true;
         self.terminate = None;
     }
-
 
     /// Answers not yet framed to their end, for the bound on inbound Reads.
     pub(crate) const fn responses_unframed(&self) -> usize {

@@ -25,8 +25,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use error::StreamError;
-pub use startup::PhaseError;
 pub(crate) use startup::Phase;
+pub use startup::PhaseError;
+pub use tx::Fragments;
 pub(crate) use tx::{Gather, Room, TxState};
 
 use crate::counters::{MpaRxCounters, RdmaRxCounters};
@@ -163,9 +164,7 @@ impl Stream {
 
     /// Counts of placement and delivery.
     pub(crate) fn rdma_counters(&self) -> RdmaRxCounters {
-        self.full.as_ref().map_or_else(RdmaRxCounters::default, |full| {
-            full.rx.counters()
-        })
+        self.full.as_ref().map_or_else(RdmaRxCounters::default, |full| full.rx.counters())
     }
 
     /// FPDUs framed for sending.

@@ -11,7 +11,7 @@ use urnic_netdev::Fragment;
 
 use crate::limits::{FRAGMENTS_MAX, FRAME_PAYLOAD_MAX};
 use crate::mpa::pieces::PieceStore;
-use crate::stream::{Gather, Room, Stream};
+use crate::stream::{Fragments, Gather, Room, Stream};
 use crate::tcp;
 use crate::time::Instant;
 use crate::types::StreamOffset;
@@ -180,10 +180,8 @@ impl Optimized {
             self.alignment.segments += u64::from(self.stream.tx().is_some());
             return self.send_range(now, start, len, len, gather, sink);
         }
-        let mut room = Room {
-            segment_len: emss,
-            fragments: limits.fragments_max.min(FRAGMENTS_MAX),
-        };
+        let mut room =
+            Room { segment_len: emss, fragments: limits.fragments_max.min(FRAGMENTS_MAX) };
         if self.aligned && budget.octets < emss && !budget.forced {
             // The peer's window ends inside the segment: only what fits whole may go.
             room.segment_len = budget.octets;
@@ -287,7 +285,9 @@ impl Optimized {
         gather.clear();
         self.stream.gather(data.clone(), gather);
         debug_assert_eq!(gather.len(), data.end.index_from(data.start));
-        sink.emit(header, &gather.fragments(self.stream.tx()), segment_size);
+        let mut fragments = Fragments::new();
+        gather.fragments(self.stream.tx(), &mut fragments);
+        sink.emit(header, &fragments, segment_size);
     }
 
     // ---- time and events ----
@@ -312,9 +312,9 @@ impl Optimized {
                 tcp::TcpEvent::Established => {}
                 tcp::TcpEvent::PeerFin => self.stream.peer_closed(),
                 tcp::TcpEvent::Closed => self.stream.connection_closed(),
-                tcp::TcpEvent::Reset
-                | tcp::TcpEvent::TimedOut
-                | tcp::TcpEvent::Refused => self.stream.connection_lost(),
+                tcp::TcpEvent::Reset | tcp::TcpEvent::TimedOut | tcp::TcpEvent::Refused => {
+                    self.stream.connection_lost()
+                }
             }
         }
     }

@@ -193,12 +193,8 @@ impl TxState {
     /// Adds the octets in `range` to `gather`.
     pub(crate) fn gather(&self, range: Range<StreamOffset>, gather: &mut Gather) {
         for fpdu in self.fpdus.overlapping(range.clone()) {
-            let framed = crate::mpa::tx::Fpdu::new(
-                self.grid,
-                fpdu.start,
-                &fpdu.front,
-                fpdu.len as usize,
-            );
+            let framed =
+                crate::mpa::tx::Fpdu::new(self.grid, fpdu.start, &fpdu.front, fpdu.len as usize);
             let mut runs = Runs {
                 gather,
                 messages: &self.messages,
@@ -272,20 +268,15 @@ impl Gather {
         self.runs.push(Run::Payload { source, offset, len });
     }
 
-    /// The fragments that make up the frame.
-    ///
-    /// The first [`FRAGMENTS_MAX`] of them, should there be more; framing for TCP keeps below.
-    pub(crate) fn fragments<'a>(
-        &'a self,
-        tx: Option<&'a TxState>,
-    ) -> ArrayVec<Fragment<'a>, FRAGMENTS_MAX> {
-        let mut fragments = ArrayVec::new();
+    /// Appends the fragments that make up the frame to `fragments`, as many as it has room for;
+    /// framing for TCP keeps below [`FRAGMENTS_MAX`].
+    pub(crate) fn fragments<'a>(&'a self, tx: Option<&'a TxState>, fragments: &mut Fragments<'a>) {
         for run in &self.runs {
             match *run {
                 Run::Inline { start, len } => {
                     let octets = &self.inline[start as usize..(start + len) as usize];
                     if fragments.try_push(Fragment::from_slice(octets)).is_err() {
-                        break;
+                        return;
                     }
                 }
                 Run::Payload { source, offset, len } => {
@@ -295,14 +286,16 @@ impl Gather {
                         full |= fragments.try_push(run.fragment()).is_err();
                     });
                     if full {
-                        break;
+                        return;
                     }
                 }
             }
         }
-        fragments
     }
 }
+
+/// The fragments of one frame, on the stack. Filled in place: it is too large to be returned.
+pub type Fragments<'a> = ArrayVec<Fragment<'a>, FRAGMENTS_MAX>;
 
 /// Writes an FPDU's runs into a [`Gather`] and computes its CRC on the way.
 struct Runs<'a> {
@@ -374,4 +367,3 @@ fn digest(run: SharedSlice<'_>, crc: &mut Crc32c) {
 const fn in_source(fpdu: &Fpdu, offset: usize, len: usize) -> (u32, u32) {
     (fpdu.offset + offset as u32, len as u32)
 }
-
