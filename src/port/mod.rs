@@ -39,7 +39,7 @@ use crate::port::host::Host;
 use crate::port::neighbour::Neighbours;
 use crate::port::timers::Timers;
 use crate::stream::optimized::{Optimized, TxLimits};
-use crate::stream::{Gather, PhaseError, Stream, StreamEvent};
+use crate::stream::{PhaseError, Scratch, Stream, StreamEvent};
 use crate::tcp;
 use crate::time::Instant;
 use crate::verbs::{Bell, Doorbell, Qp, Rnic};
@@ -119,7 +119,7 @@ pub struct Port {
     ready: VecDeque<u32>,
     events: VecDeque<PortEvent>,
     pieces: PieceStore,
-    gather: Gather,
+    scratch: Scratch,
     isn: tcp::IsnGenerator,
     ephemeral: u16,
     dropped: PortDrops,
@@ -168,7 +168,7 @@ impl Port {
             ready: VecDeque::with_capacity(64),
             events: VecDeque::with_capacity(16),
             pieces: PieceStore::new(PIECE_BLOCKS_MAX),
-            gather: Gather::default(),
+            scratch: Scratch::default(),
             isn: tcp::IsnGenerator::new((seed, seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15)),
             ephemeral: EPHEMERAL_FIRST,
             dropped: PortDrops::default(),
@@ -227,7 +227,7 @@ impl Port {
         let ts_offset = self.isn.timestamp_offset(local, remote);
         let tcp =
             tcp::Connection::connect(now, &tcp_config, local.port(), remote.port(), iss, ts_offset);
-        let tuple = Tuple { local, remote };
+        let tuple = Tuple::new(local.ip(), local.port(), remote.ip(), remote.port());
         self.insert(tuple, tcp, lower_layer, None)
     }
 
@@ -380,10 +380,8 @@ impl Port {
             self.dropped.malformed += 1;
             return;
         };
-        let tuple = Tuple {
-            local: SocketAddr::new(inbound.destination, header.dst_port),
-            remote: SocketAddr::new(inbound.source, header.src_port),
-        };
+        let (source, destination) = (inbound.source, inbound.destination);
+        let tuple = Tuple::new(destination, header.dst_port, source, header.src_port);
         let payload = &inbound.segment[payload_at..];
         let slot = match self.find(&tuple) {
             Some(slot) => slot,
@@ -423,29 +421,29 @@ impl Port {
         header: &tcp::Header,
         inbound: &Inbound<'_>,
     ) -> Option<u32> {
+        let (local, remote) = (tuple.local(), tuple.remote());
         // RFC 9293 MUST-57: a SYN to a broadcast or multicast address is not for us.
-        if !self.config.owns(tuple.local.ip()) {
+        if !self.config.owns(local.ip()) {
             return None;
         }
-        let listener = self.listeners.get_mut(&tuple.local.port())?;
+        let listener = self.listeners.get_mut(&local.port())?;
         listener.backlog.admit(header).ok()?;
         let params = listener.params.clone();
-        let tcp_config = self.config.tcp_for(tuple.remote.ip(), self.capabilities.mtu);
-        let iss = self.isn.isn(now, tuple.local, tuple.remote);
-        let ts_offset = self.isn.timestamp_offset(tuple.local, tuple.remote);
+        let tcp_config = self.config.tcp_for(remote.ip(), self.capabilities.mtu);
+        let iss = self.isn.isn(now, local, remote);
+        let ts_offset = self.isn.timestamp_offset(local, remote);
         let tcp = tcp::Connection::accept(now, &tcp_config, header, iss, ts_offset);
-        let Ok(id) = self.insert(tuple, tcp, params.lower_layer, Some(tuple.local.port())) else {
-            self.release_backlog(tuple.local.port());
+        let Ok(id) = self.insert(tuple, tcp, params.lower_layer, Some(local.port())) else {
+            self.release_backlog(local.port());
             return None;
         };
         if let Some(mac) = inbound.source_mac {
-            self.neighbours.learn(now, tuple.remote.ip(), mac);
+            self.neighbours.learn(now, remote.ip(), mac);
         }
         let stream = &mut self.connections[id.slot as usize].optimized.stream;
         if !params.delayed {
             stream.respond(now, &params.startup).ok()?;
         }
-        let Tuple { local, remote } = tuple;
         self.events.push_back(PortEvent::Incoming { connection: id, local, remote });
         Some(id.slot)
     }
@@ -508,7 +506,7 @@ impl Port {
         let mut emitter = Emitter::new(&route, &self.capabilities, transmit);
         let mut more = true;
         while more && emitter.may_continue(room) {
-            more = connection.optimized.poll_transmit(now, &limits, &mut self.gather, &mut emitter);
+            more = connection.optimized.poll_transmit(now, &limits, &mut self.scratch, &mut emitter);
         }
         let turn = emitter.turn();
         if more {
@@ -664,7 +662,7 @@ impl Port {
         for _ in EPHEMERAL_FIRST..=u16::MAX {
             let candidate = self.ephemeral;
             self.ephemeral = self.ephemeral.checked_add(1).unwrap_or(EPHEMERAL_FIRST);
-            let tuple = Tuple { local: SocketAddr::new(local, candidate), remote };
+            let tuple = Tuple::new(local, candidate, remote.ip(), remote.port());
             if !self.by_tuple.contains_key(&tuple) && !self.listeners.contains_key(&candidate) {
                 return Ok(candidate);
             }

@@ -11,7 +11,7 @@ use crate::limits::{FRAGMENTS_MAX, PIECE_BLOCKS_MAX};
 use crate::mpa::pieces::PieceStore;
 use crate::mpa::startup::{Offer, StartupConfig};
 use crate::stream::startup::PhaseError;
-use crate::stream::{Fragments, Gather, Room, RxPolicy, Stream, StreamEvent};
+use crate::stream::{Cut, Fragments, FrameBuilder, Room, Scratch, RxPolicy, Stream, StreamEvent};
 use crate::time::Instant;
 use crate::types::StreamOffset;
 use crate::verbs::{Qp, Rnic};
@@ -24,7 +24,7 @@ use crate::verbs::{Qp, Rnic};
 pub struct Layered {
     stream: Stream,
     store: PieceStore,
-    gather: Gather,
+    scratch: Scratch,
     received: StreamOffset,
     sent: StreamOffset,
 }
@@ -39,7 +39,7 @@ impl Layered {
         Self {
             stream: Stream::new(Arc::clone(&rnic.shared), policy),
             store: PieceStore::new(PIECE_BLOCKS_MAX),
-            gather: Gather::default(),
+            scratch: Scratch::default(),
             received: StreamOffset::ZERO,
             sent: StreamOffset::ZERO,
         }
@@ -122,7 +122,7 @@ impl Layered {
         len_min: usize,
         fragments: &mut Fragments<'a>,
     ) {
-        let mut room = Room { segment_len: emss, fragments: FRAGMENTS_MAX };
+        let mut room = Room { segment_len: emss, fragments: FRAGMENTS_MAX, cut: Cut::Always };
         loop {
             let framed = self.stream.framed_end();
             if framed.index_from(self.sent) >= len_min || room.fragments == 0 {
@@ -134,13 +134,13 @@ impl Layered {
                 break;
             }
         }
-        self.gather.clear();
         // Octets framed earlier and still unwritten may need more fragments than one call takes.
         let end = self.stream.framed_end().min(self.sent + SEND_LEN_MAX);
         if end > self.sent {
-            self.stream.gather(self.sent..end, &mut self.gather);
+            let mut frame = FrameBuilder::new(&mut self.scratch, fragments);
+            self.stream.gather(self.sent..end, &mut frame);
+            frame.finish();
         }
-        self.gather.fragments(self.stream.tx(), fragments);
     }
 
     /// `len` of the octets were written: the byte stream has promised to deliver them.
