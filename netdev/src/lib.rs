@@ -13,6 +13,11 @@ pub mod memory;
 pub mod record;
 mod sys;
 
+/// Copies to and from memory that others may access meanwhile.
+pub mod shared_memory {
+    pub use crate::sys::copy::{copy_in, copy_out};
+}
+
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::os::fd::BorrowedFd;

@@ -52,7 +52,11 @@ impl<A: Device, B: Device> Lockstep<A, B> {
     }
 
     /// Works until `done` says so; `false` when the link fell silent or `deadline` passed first.
-    pub fn run_until(&mut self, deadline: Instant, mut done: impl FnMut(&mut Self) -> bool) -> bool {
+    pub fn run_until(
+        &mut self,
+        deadline: Instant,
+        mut done: impl FnMut(&mut Self) -> bool,
+    ) -> bool {
         loop {
             if done(self) {
                 return true;

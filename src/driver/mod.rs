@@ -13,6 +13,9 @@ use crate::time::Instant;
 
 /// Frames taken from a device in one go.
 const RECEIVE_BURST: usize = 64;
+/// Frames given to a device in one go. Small enough that what they refer to is still in the cache
+/// when the other end, or the kernel, looks at it.
+const TRANSMIT_BURST: usize = 64;
 
 /// A port and its device, polled by the caller.
 #[derive(Debug)]
@@ -40,7 +43,7 @@ impl<D: Device> Poller<D> {
         if port.poll_timeout().is_some_and(|at| at <= now) {
             port.handle_timeout(now);
         }
-        let room = device.transmit_room();
+        let room = device.transmit_room().min(TRANSMIT_BURST);
         let sent = if room == 0 {
             0
         } else {

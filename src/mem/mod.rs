@@ -14,11 +14,11 @@
 //! relaxed atomics. They order nothing: what a completion promises about memory is ordered by the
 //! completion queue, and an RDMA Write, which raises no completion at the target, orders nothing.
 //!
-//! The unsafe code of this package is in `copy`, `digest`, `region` and `shared`.
+//! The unsafe code of this package is in `digest`, `region` and `shared`; the copy itself is
+//! [`urnic_netdev::shared_memory`], since devices copy such memory too.
 
 pub mod access;
 pub mod atomic;
-mod copy;
 pub mod digest;
 pub mod grant;
 #[cfg(all(target_arch = "x86_64", not(miri)))]

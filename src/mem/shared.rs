@@ -5,9 +5,8 @@ use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicU8, AtomicU64, fence};
 
-use urnic_netdev::Fragment;
+use urnic_netdev::{Fragment, shared_memory};
 
-use super::copy;
 use super::digest::crc32c_append_shared;
 
 /// A run of readable memory that a peer's data or another thread may change at any moment.
@@ -86,7 +85,7 @@ impl<'r> SharedSlice<'r> {
         let from = self.part(offset, bytes.len());
         // SAFETY: `from` is readable for `bytes.len()` octets and written only as `copy_out`
         // allows; `bytes` is borrowed mutably, so it cannot overlap what somebody else may access.
-        unsafe { copy::copy_out(from.ptr, bytes) }
+        unsafe { shared_memory::copy_out(from.ptr, bytes) }
     }
 
     /// The octet at `offset`. What its writer stored before it is visible afterwards, where the
@@ -156,7 +155,7 @@ impl WritableSlice<'_> {
         let to = self.address(offset, bytes.len());
         // SAFETY: `to` is writable for `bytes.len()` octets and accessed only as `copy_in` allows;
         // `bytes` is a reference, and no reference exists to memory that may change under it.
-        unsafe { copy::copy_in(bytes, to) }
+        unsafe { shared_memory::copy_in(bytes, to) }
     }
 
     /// Replaces the eight octets at `offset` by `f` of them, atomically against every other such

@@ -61,7 +61,12 @@ impl PortConfig {
         match remote {
             IpAddr::V4(to) => match (self.ipv4, self.gateway_v4) {
                 (Some((own, prefix_len)), Some(gateway))
-                    if !same_prefix(u128::from(own.to_bits()), u128::from(to.to_bits()), 32, prefix_len) =>
+                    if !same_prefix(
+                        u128::from(own.to_bits()),
+                        u128::from(to.to_bits()),
+                        32,
+                        prefix_len,
+                    ) =>
                 {
                     IpAddr::V4(gateway)
                 }
@@ -93,8 +98,7 @@ impl PortConfig {
 
     /// How received FPDUs are treated on a connection with this lower layer.
     pub(crate) fn rx_policy(&self, lower_layer: LowerLayer) -> RxPolicy {
-        let out_of_order =
-            self.out_of_order_placement && lower_layer == LowerLayer::Optimized;
+        let out_of_order = self.out_of_order_placement && lower_layer == LowerLayer::Optimized;
         RxPolicy { out_of_order, ..RxPolicy::default() }
     }
 }

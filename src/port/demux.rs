@@ -52,11 +52,7 @@ impl FrameDrop {
 const VLAN_TAG_LEN: usize = 4;
 
 /// Finds the TCP segment in a frame. `verify` asks for the TCP checksum to be checked.
-pub(crate) fn parse(
-    medium: Medium,
-    frame: &[u8],
-    verify: bool,
-) -> Result<Parsed<'_>, FrameDrop> {
+pub(crate) fn parse(medium: Medium, frame: &[u8], verify: bool) -> Result<Parsed<'_>, FrameDrop> {
     match medium {
         Medium::Ip => match frame.first().map(|octet| octet >> 4) {
             Some(4) => parse_ipv4(frame, None, verify),

@@ -1,33 +1,36 @@
 //! From a TCP segment to a frame: link, IP and TCP headers around gathered payload.
 
-use std::net::IpAddr;
 use std::num::NonZeroU16;
 
-use arrayvec::ArrayVec;
 use smoltcp::wire::checksum;
 use urnic_netdev::{Capabilities, Fragment, TransmitError, TxChecksum, TxFrame};
 
-use crate::port::connection::Route;
+use crate::port::TURN_OCTETS;
+use crate::port::route::Route;
 use crate::stream::optimized::SegmentSink;
 use crate::tcp;
 
-const ETHERNET_LEN: usize = 14;
-const IPV4_LEN: usize = 20;
-const IPV6_LEN: usize = 40;
-const TCP_LEN_MAX: usize = 60;
-const HEAD_LEN_MAX: usize = ETHERNET_LEN + IPV6_LEN + TCP_LEN_MAX;
-const PROTOCOL_TCP: u8 = 6;
-const TTL: u8 = 64;
+const HEAD_LEN_MAX: usize = Route::HEADERS_LEN_MAX + tcp::HEADER_LEN_MAX;
 /// Where the checksum is in a TCP header.
-const TCP_CHECKSUM_AT: usize = 16;
+const TCP_CHECKSUM_OFFSET: u16 = 16;
+const TCP_CHECKSUM_AT: usize = TCP_CHECKSUM_OFFSET as usize;
 
 /// Puts headers around segments of one connection and hands the frames to the device.
 pub(crate) struct Emitter<'a> {
     route: &'a Route,
     checksum_offload: bool,
     transmit: &'a mut dyn FnMut(&TxFrame<'_>) -> Result<(), TransmitError>,
-    frames: usize,
+    turn: Turn,
     blocked: bool,
+}
+
+/// What one connection sent in its turn.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Turn {
+    /// Frames taken by the device.
+    pub(crate) frames: usize,
+    /// Their octets.
+    pub(crate) octets: usize,
 }
 
 impl<'a> Emitter<'a> {
@@ -37,17 +40,18 @@ impl<'a> Emitter<'a> {
         transmit: &'a mut dyn FnMut(&TxFrame<'_>) -> Result<(), TransmitError>,
     ) -> Self {
         let checksum_offload = capabilities.tx_checksum;
-        Self { route, checksum_offload, transmit, frames: 0, blocked: false }
+        Self { route, checksum_offload, transmit, turn: Turn::default(), blocked: false }
     }
 
-    /// Frames taken by the device.
-    pub(crate) const fn frames(&self) -> usize {
-        self.frames
+    /// What was sent.
+    pub(crate) const fn turn(&self) -> Turn {
+        self.turn
     }
 
-    /// Whether the device refused a frame.
-    pub(crate) const fn is_blocked(&self) -> bool {
-        self.blocked
+    /// Whether the connection's turn goes on: its share of `room` frames and of octets is not used
+    /// up, and the device takes more.
+    pub(crate) const fn may_continue(&self, room: usize) -> bool {
+        !self.blocked && self.turn.frames < room && self.turn.octets < TURN_OCTETS
     }
 }
 
@@ -59,77 +63,31 @@ impl SegmentSink for Emitter<'_> {
         segment_size: Option<NonZeroU16>,
     ) {
         let payload_len: usize = payload.iter().map(Fragment::len).sum();
+        let mut head = [0; HEAD_LEN_MAX];
+        let tcp_at = self.route.headers_len();
         let tcp_len = header.len();
-        let mut head = ArrayVec::<u8, HEAD_LEN_MAX>::new();
-        push_link(&mut head, self.route);
-        let pseudo = push_ip(&mut head, self.route, tcp_len + payload_len);
-        let tcp_at = head.len();
-        for _ in 0..tcp_len {
-            head.push(0);
-        }
-        header.emit(&mut head[tcp_at..]);
-        let offloaded = self.checksum_offload;
-        let (value, state) = if offloaded {
+        let pseudo = self.route.write_headers(&mut head, tcp_len + payload_len);
+        let tcp = &mut head[tcp_at..tcp_at + tcp_len];
+        header.emit(tcp);
+        let (value, state) = if self.checksum_offload {
             // The field holds the folded sum of the pseudo-header, not inverted.
-            let start = u16::try_from(tcp_at).expect("headers are at most 114 octets");
-            (pseudo, TxChecksum::Partial { start, offset: TCP_CHECKSUM_AT as u16 })
+            let start = u16::try_from(tcp_at).expect("headers are at most 54 octets");
+            (pseudo, TxChecksum::Partial { start, offset: TCP_CHECKSUM_OFFSET })
         } else {
-            let header_sum = checksum::data(&head[tcp_at..]);
-            let sum = checksum::combine(&[pseudo, header_sum, sum_of(payload)]);
+            let sum = checksum::combine(&[pseudo, checksum::data(tcp), sum_of(payload)]);
             (!sum, TxChecksum::Complete)
         };
-        head[tcp_at + TCP_CHECKSUM_AT..][..2].copy_from_slice(&value.to_be_bytes());
-        let frame = TxFrame { head: &head, payload, checksum: state, segment_size };
+        tcp[TCP_CHECKSUM_AT..TCP_CHECKSUM_AT + 2].copy_from_slice(&value.to_be_bytes());
+        let head = &head[..tcp_at + tcp_len];
+        let frame = TxFrame { head, payload, checksum: state, segment_size };
         match (self.transmit)(&frame) {
-            Ok(()) => self.frames += 1,
+            Ok(()) => {
+                self.turn.frames += 1;
+                self.turn.octets += head.len() + payload_len;
+            }
             // As lost as on any wire: the retransmission brings it again.
             Err(_) => self.blocked = true,
         }
-    }
-}
-
-fn push_link(head: &mut ArrayVec<u8, HEAD_LEN_MAX>, route: &Route) {
-    if let Some((source, destination)) = route.link {
-        head.extend(destination);
-        head.extend(source);
-        let ethertype: u16 = if route.local.is_ipv4() { 0x0800 } else { 0x86dd };
-        head.extend(ethertype.to_be_bytes());
-    }
-}
-
-/// Appends the IP header and returns the sum of the pseudo-header (RFC 9293 §3.1).
-fn push_ip(head: &mut ArrayVec<u8, HEAD_LEN_MAX>, route: &Route, tcp_len: usize) -> u16 {
-    let at = head.len();
-    let len = u16::try_from(tcp_len).unwrap_or(u16::MAX);
-    match (route.local, route.remote) {
-        (IpAddr::V4(local), IpAddr::V4(remote)) => {
-            let total = u16::try_from(tcp_len + IPV4_LEN).unwrap_or(u16::MAX);
-            let [high, low] = total.to_be_bytes();
-            // RFC 5044 Appendix A.5.1 and RFC 1191: DF is set. An atomic datagram's
-            // identification means nothing (RFC 6864 §4.1).
-            head.extend([0x45, 0, high, low, 0, 0, 0x40, 0, TTL, PROTOCOL_TCP, 0, 0]);
-            head.extend(local.octets());
-            head.extend(remote.octets());
-            let sum = !checksum::data(&head[at..]);
-            head[at + 10..at + 12].copy_from_slice(&sum.to_be_bytes());
-            checksum::combine(&[
-                checksum::data(&head[at + 12..at + 20]),
-                u16::from(PROTOCOL_TCP),
-                len,
-            ])
-        }
-        (IpAddr::V6(local), IpAddr::V6(remote)) => {
-            let [high, low] = len.to_be_bytes();
-            head.extend([0x60, 0, 0, 0, high, low, PROTOCOL_TCP, TTL]);
-            head.extend(local.octets());
-            head.extend(remote.octets());
-            checksum::combine(&[
-                checksum::data(&head[at + 8..at + 40]),
-                u16::from(PROTOCOL_TCP),
-                len,
-            ])
-        }
-        _ => unreachable!("both ends of a connection have addresses of one family"),
     }
 }
 

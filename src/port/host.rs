@@ -38,7 +38,8 @@ impl Host {
             Medium::Ethernet => HardwareAddress::Ethernet(EthernetAddress(config.mac)),
             Medium::Ip => HardwareAddress::Ip,
         };
-        let mut queue = Queue { medium, mtu: capabilities.mtu, rx: VecDeque::new(), tx: VecDeque::new() };
+        let mut queue =
+            Queue { medium, mtu: capabilities.mtu, rx: VecDeque::new(), tx: VecDeque::new() };
         let mut interface_config = Config::new(hardware);
         interface_config.random_seed = seed;
         let mut interface =
@@ -53,13 +54,7 @@ impl Host {
                 assert!(pushed.is_ok(), "an interface holds two addresses");
             }
         });
-        Self {
-            interface,
-            sockets: SocketSet::new(Vec::new()),
-            queue,
-            dirty: true,
-            deadline: None,
-        }
+        Self { interface, sockets: SocketSet::new(Vec::new()), queue, dirty: true, deadline: None }
     }
 
     /// Takes a frame that is not for an MPA connection.

@@ -15,6 +15,7 @@ mod demux;
 mod emit;
 mod host;
 mod neighbour;
+mod route;
 mod timers;
 
 use std::collections::{HashMap, VecDeque};
@@ -33,12 +34,12 @@ use crate::mpa::pieces::PieceStore;
 use crate::mpa::startup::{Offer, StartupConfig};
 use crate::port::connection::{Connection, Tuple, TupleHasher};
 use crate::port::demux::{Inbound, Parsed};
-use crate::port::emit::Emitter;
+use crate::port::emit::{Emitter, Turn};
 use crate::port::host::Host;
 use crate::port::neighbour::Neighbours;
 use crate::port::timers::Timers;
 use crate::stream::optimized::{Optimized, TxLimits};
-use crate::stream::{Gather, PhaseError, Stream, StreamEvent};
+use crate::stream::{PhaseError, Scratch, Stream, StreamEvent};
 use crate::tcp;
 use crate::time::Instant;
 use crate::verbs::{Bell, Doorbell, Qp, Rnic};
@@ -118,7 +119,7 @@ pub struct Port {
     ready: VecDeque<u32>,
     events: VecDeque<PortEvent>,
     pieces: PieceStore,
-    gather: Gather,
+    scratch: Scratch,
     isn: tcp::IsnGenerator,
     ephemeral: u16,
     dropped: PortDrops,
@@ -141,6 +142,11 @@ pub struct PortDrops {
 const EPHEMERAL_FIRST: u16 = 49152;
 /// Frames one connection may send before the next has its turn.
 const TURN_FRAMES: usize = 32;
+/// Octets that one connection may send before the next has its turn: two large super-frames.
+const TURN_OCTETS: usize = 128 << 10;
+/// Octets after which [`Port::poll_transmit`] returns, so that what was sent is still in the cache
+/// when the device, or the other end, looks at it.
+pub const BURST_OCTETS: usize = 256 << 10;
 
 impl Port {
     /// A port of `rnic` for a device with these capabilities.
@@ -162,7 +168,7 @@ impl Port {
             ready: VecDeque::with_capacity(64),
             events: VecDeque::with_capacity(16),
             pieces: PieceStore::new(PIECE_BLOCKS_MAX),
-            gather: Gather::default(),
+            scratch: Scratch::default(),
             isn: tcp::IsnGenerator::new((seed, seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15)),
             ephemeral: EPHEMERAL_FIRST,
             dropped: PortDrops::default(),
@@ -219,15 +225,9 @@ impl Port {
         let tcp_config = self.config.tcp_for(remote.ip(), self.capabilities.mtu);
         let iss = self.isn.isn(now, local, remote);
         let ts_offset = self.isn.timestamp_offset(local, remote);
-        let tcp = tcp::Connection::connect(
-            now,
-            &tcp_config,
-            local.port(),
-            remote.port(),
-            iss,
-            ts_offset,
-        );
-        let tuple = Tuple { local, remote };
+        let tcp =
+            tcp::Connection::connect(now, &tcp_config, local.port(), remote.port(), iss, ts_offset);
+        let tuple = Tuple::new(local.ip(), local.port(), remote.ip(), remote.port());
         self.insert(tuple, tcp, lower_layer, None)
     }
 
@@ -380,10 +380,8 @@ impl Port {
             self.dropped.malformed += 1;
             return;
         };
-        let tuple = Tuple {
-            local: SocketAddr::new(inbound.destination, header.dst_port),
-            remote: SocketAddr::new(inbound.source, header.src_port),
-        };
+        let (source, destination) = (inbound.source, inbound.destination);
+        let tuple = Tuple::new(destination, header.dst_port, source, header.src_port);
         let payload = &inbound.segment[payload_at..];
         let slot = match self.find(&tuple) {
             Some(slot) => slot,
@@ -423,39 +421,39 @@ impl Port {
         header: &tcp::Header,
         inbound: &Inbound<'_>,
     ) -> Option<u32> {
+        let (local, remote) = (tuple.local(), tuple.remote());
         // RFC 9293 MUST-57: a SYN to a broadcast or multicast address is not for us.
-        if !self.config.owns(tuple.local.ip()) {
+        if !self.config.owns(local.ip()) {
             return None;
         }
-        let listener = self.listeners.get_mut(&tuple.local.port())?;
+        let listener = self.listeners.get_mut(&local.port())?;
         listener.backlog.admit(header).ok()?;
         let params = listener.params.clone();
-        let tcp_config = self.config.tcp_for(tuple.remote.ip(), self.capabilities.mtu);
-        let iss = self.isn.isn(now, tuple.local, tuple.remote);
-        let ts_offset = self.isn.timestamp_offset(tuple.local, tuple.remote);
+        let tcp_config = self.config.tcp_for(remote.ip(), self.capabilities.mtu);
+        let iss = self.isn.isn(now, local, remote);
+        let ts_offset = self.isn.timestamp_offset(local, remote);
         let tcp = tcp::Connection::accept(now, &tcp_config, header, iss, ts_offset);
-        let Ok(id) = self.insert(tuple, tcp, params.lower_layer, Some(tuple.local.port())) else {
-            self.release_backlog(tuple.local.port());
+        let Ok(id) = self.insert(tuple, tcp, params.lower_layer, Some(local.port())) else {
+            self.release_backlog(local.port());
             return None;
         };
         if let Some(mac) = inbound.source_mac {
-            self.neighbours.learn(now, tuple.remote.ip(), mac);
+            self.neighbours.learn(now, remote.ip(), mac);
         }
         let stream = &mut self.connections[id.slot as usize].optimized.stream;
         if !params.delayed {
             stream.respond(now, &params.startup).ok()?;
         }
-        let Tuple { local, remote } = tuple;
         self.events.push_back(PortEvent::Incoming { connection: id, local, remote });
         Some(id.slot)
     }
 
     // ---- frames out ----
 
-    /// Hands frames that are due to `transmit`, until nothing is left or it refuses one. Returns
-    /// how many were taken.
+    /// Hands frames that are due to `transmit`: at most `room`, and not many more octets than
+    /// [`BURST_OCTETS`]. Returns how many were taken; 0 means that nothing is due.
     ///
-    /// A refused frame is lost as on a wire; TCP brings its octets again. Stop calling while the
+    /// A refused frame is lost as on a wire; TCP brings its octets again. Do not call while the
     /// device is full.
     pub fn poll_transmit(
         &mut self,
@@ -470,10 +468,12 @@ impl Port {
             }
             self.wake(slot);
         }
-        while sent < room {
+        let mut octets = 0;
+        while sent < room && octets < BURST_OCTETS {
             let Some(slot) = self.ready.pop_front() else { break };
-            let frames = self.transmit_turn(now, slot, (room - sent).min(TURN_FRAMES), transmit);
-            sent += frames;
+            let turn = self.transmit_turn(now, slot, (room - sent).min(TURN_FRAMES), transmit);
+            sent += turn.frames;
+            octets += turn.octets;
         }
         sent
     }
@@ -484,12 +484,17 @@ impl Port {
         slot: u32,
         room: usize,
         transmit: &mut dyn FnMut(&TxFrame<'_>) -> Result<(), TransmitError>,
-    ) -> usize {
-        let Some(connection) = self.connections.get_mut(slot as usize) else { return 0 };
+    ) -> Turn {
+        let Some(connection) = self.connections.get_mut(slot as usize) else {
+            return Turn::default();
+        };
         connection.ready = false;
-        let Some(route) = connection.resolve(&self.config, &self.neighbours, self.capabilities.medium) else {
+        let Some(route) =
+            connection.resolve(&self.config, &self.neighbours, self.capabilities.medium)
+        else {
             let next_hop = connection.next_hop(&self.config);
-            return self.neighbours.solicit(now, &self.config, next_hop, transmit);
+            let frames = self.neighbours.solicit(now, &self.config, next_hop, transmit);
+            return Turn { frames, octets: 0 };
         };
         let limits = TxLimits {
             super_frame_len_max: self
@@ -500,20 +505,15 @@ impl Port {
         };
         let mut emitter = Emitter::new(&route, &self.capabilities, transmit);
         let mut more = true;
-        while more && emitter.frames() < room && !emitter.is_blocked() {
-            more = connection.optimized.poll_transmit(
-                now,
-                &limits,
-                &mut self.gather,
-                &mut emitter,
-            );
+        while more && emitter.may_continue(room) {
+            more = connection.optimized.poll_transmit(now, &limits, &mut self.scratch, &mut emitter);
         }
-        let frames = emitter.frames();
+        let turn = emitter.turn();
         if more {
             self.wake(slot);
         }
         self.after_stream_quiet(slot);
-        frames
+        turn
     }
 
     // ---- time ----
@@ -662,7 +662,7 @@ impl Port {
         for _ in EPHEMERAL_FIRST..=u16::MAX {
             let candidate = self.ephemeral;
             self.ephemeral = self.ephemeral.checked_add(1).unwrap_or(EPHEMERAL_FIRST);
-            let tuple = Tuple { local: SocketAddr::new(local, candidate), remote };
+            let tuple = Tuple::new(local, candidate, remote.ip(), remote.port());
             if !self.by_tuple.contains_key(&tuple) && !self.listeners.contains_key(&candidate) {
                 return Ok(candidate);
             }
@@ -670,4 +670,3 @@ impl Port {
         Err(PortError::Exhausted)
     }
 }
-

@@ -160,8 +160,7 @@ fn arp_request(mac: [u8; 6], own: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
 fn neighbour_solicitation(mac: [u8; 6], own: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
     // RFC 4291 §2.7.1: the solicited-node group of the target.
     let [.., x, y, z] = target.octets();
-    let group =
-        Ipv6Addr::from([0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, x, y, z]);
+    let group = Ipv6Addr::from([0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, x, y, z]);
     let message = Icmpv6Repr::Ndisc(NdiscRepr::NeighborSolicit {
         target_addr: target,
         lladdr: Some(RawHardwareAddress::from(EthernetAddress(mac))),

@@ -36,10 +36,7 @@ impl Timers {
     }
 
     /// The earliest deadline that holds; `deadline_of` says what a connection wants now.
-    pub(crate) fn next(
-        &mut self,
-        deadline_of: impl Fn(u32) -> Option<Instant>,
-    ) -> Option<Instant> {
+    pub(crate) fn next(&mut self, deadline_of: impl Fn(u32) -> Option<Instant>) -> Option<Instant> {
         loop {
             let &Reverse((at, slot)) = self.heap.peek()?;
             if self.standing[slot as usize] != Some(at) {

@@ -77,7 +77,12 @@ impl Requester {
     ///
     /// # Errors
     /// [`RdmapError::UnexpectedOpcode`] when nothing awaits it.
-    pub fn check_placement(&self, at: Stag, start: TaggedOffset, size: usize) -> Result<(), RdmapError> {
+    pub fn check_placement(
+        &self,
+        at: Stag,
+        start: TaggedOffset,
+        size: usize,
+    ) -> Result<(), RdmapError> {
         let inside = |entry: &Entry| match entry.awaited {
             Awaited::Read { stag, to, len, delivered_len: _ } => {
                 let skip = start.0.wrapping_sub(to.0);

@@ -5,11 +5,16 @@ use std::ops::Range;
 
 use arrayvec::ArrayVec;
 
+use crate::mpa::marker::MarkerGrid;
+use crate::mpa::tx;
 use crate::types::StreamOffset;
 
 /// Octets of the longest DDP header with an RDMAP header behind it (a Terminate that returns a
 /// Read Request: 18 + 4 + 2 + 18 + 28, or an Atomic Request: 18 + 52).
 pub(crate) const ULPDU_FRONT_LEN_MAX: usize = 70;
+
+/// The octets of a ULPDU that are not gathered.
+pub(crate) type Front = ArrayVec<u8, ULPDU_FRONT_LEN_MAX>;
 
 /// Where an FPDU's payload is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +35,7 @@ pub(crate) struct Fpdu {
     /// Octets on the stream: markers, length, ULPDU, pad and CRC.
     pub(crate) wire_len: u32,
     /// DDP header and whatever of the ULPDU is not gathered.
-    pub(crate) front: ArrayVec<u8, ULPDU_FRONT_LEN_MAX>,
+    pub(crate) front: Front,
     /// Where the gathered payload is.
     pub(crate) source: Source,
     /// Its first octet in the source.
@@ -40,6 +45,13 @@ pub(crate) struct Fpdu {
 }
 
 impl Fpdu {
+    /// The FPDU as MPA frames it.
+    #[inline]
+    pub(crate) fn framed(&self, grid: MarkerGrid) -> tx::Fpdu<'_> {
+        tx::Fpdu::new(grid, self.start, &self.front, self.len as usize)
+    }
+
+    #[inline]
     pub(crate) fn end(&self) -> StreamOffset {
         self.start + u64::from(self.wire_len)
     }

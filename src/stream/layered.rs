@@ -6,15 +6,12 @@
 
 use std::sync::Arc;
 
-use arrayvec::ArrayVec;
-use urnic_netdev::Fragment;
-
 use crate::counters::{MpaRxCounters, RdmaRxCounters};
 use crate::limits::{FRAGMENTS_MAX, PIECE_BLOCKS_MAX};
 use crate::mpa::pieces::PieceStore;
 use crate::mpa::startup::{Offer, StartupConfig};
 use crate::stream::startup::PhaseError;
-use crate::stream::{Gather, Room, RxPolicy, Stream, StreamEvent};
+use crate::stream::{Cut, Fragments, FrameBuilder, Room, Scratch, RxPolicy, Stream, StreamEvent};
 use crate::time::Instant;
 use crate::types::StreamOffset;
 use crate::verbs::{Qp, Rnic};
@@ -27,7 +24,7 @@ use crate::verbs::{Qp, Rnic};
 pub struct Layered {
     stream: Stream,
     store: PieceStore,
-    gather: Gather,
+    scratch: Scratch,
     received: StreamOffset,
     sent: StreamOffset,
 }
@@ -42,7 +39,7 @@ impl Layered {
         Self {
             stream: Stream::new(Arc::clone(&rnic.shared), policy),
             store: PieceStore::new(PIECE_BLOCKS_MAX),
-            gather: Gather::default(),
+            scratch: Scratch::default(),
             received: StreamOffset::ZERO,
             sent: StreamOffset::ZERO,
         }
@@ -115,15 +112,17 @@ impl Layered {
         self.stream.poll_timeout()
     }
 
-    /// The octets to write next, at least `len_min` if so many are ready, gathered from where they
-    /// are; FPDUs are cut for segments of `emss` octets. Empty when there is nothing to send. Tell
-    /// [`handle_sent`](Self::handle_sent) how many were written.
-    pub fn octets_to_send(
-        &mut self,
+    /// Appends the octets to write next to `fragments`, at least `len_min` if so many are ready,
+    /// gathered from where they are; FPDUs are cut for segments of `emss` octets. Nothing is
+    /// appended when there is nothing to send. Tell [`handle_sent`](Self::handle_sent) how many
+    /// were written.
+    pub fn octets_to_send<'a>(
+        &'a mut self,
         emss: usize,
         len_min: usize,
-    ) -> ArrayVec<Fragment<'_>, FRAGMENTS_MAX> {
-        let mut room = Room { segment_len: emss, fragments: FRAGMENTS_MAX };
+        fragments: &mut Fragments<'a>,
+    ) {
+        let mut room = Room { segment_len: emss, fragments: FRAGMENTS_MAX, cut: Cut::Always };
         loop {
             let framed = self.stream.framed_end();
             if framed.index_from(self.sent) >= len_min || room.fragments == 0 {
@@ -135,13 +134,13 @@ impl Layered {
                 break;
             }
         }
-        self.gather.clear();
         // Octets framed earlier and still unwritten may need more fragments than one call takes.
         let end = self.stream.framed_end().min(self.sent + SEND_LEN_MAX);
         if end > self.sent {
-            self.stream.gather(self.sent..end, &mut self.gather);
+            let mut frame = FrameBuilder::new(&mut self.scratch, fragments);
+            self.stream.gather(self.sent..end, &mut frame);
+            frame.finish();
         }
-        self.gather.fragments(self.stream.tx())
     }
 
     /// `len` of the octets were written: the byte stream has promised to deliver them.

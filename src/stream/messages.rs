@@ -7,12 +7,14 @@ use arrayvec::ArrayVec;
 use crate::ddp::tx::Target;
 use crate::mem::{HeldSlice, SharedSlice};
 use crate::rdmap::read::{Awaited, Requester};
-use crate::stream::fpdus::Source;
+use crate::stream::fpdus::{Front, Source, ULPDU_FRONT_LEN_MAX};
 use crate::stream::send_queue::SendQueue;
 use crate::types::{Msn, QueueNumber, Stag, StreamOffset, TaggedOffset};
 use crate::verbs::{QpShared, RnicShared, SendOp, SendWr};
 use crate::wire::ProtocolVersion;
-use crate::wire::rdmap::{AtomicOpcode, AtomicRequest, AtomicResponse, Control, Opcode, ReadRequest};
+use crate::wire::rdmap::{
+    AtomicOpcode, AtomicRequest, AtomicResponse, Control, Opcode, ReadRequest,
+};
 use crate::wire::terminate::Terminate;
 
 /// The number that stands for the ready-to-receive message where a work request's would.
@@ -36,8 +38,22 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    pub(crate) fn control(&self, version: ProtocolVersion) -> u8 {
-        Control { version, opcode: self.opcode }.to_byte()
+    /// Octets of a ULPDU of this message with `payload_len` gathered octets.
+    pub(crate) const fn ulpdu_len(&self, payload_len: u32) -> usize {
+        self.target.header_len() + self.inline.len() + payload_len as usize
+    }
+
+    /// The octets of a segment that are not gathered: DDP header, RDMAP header.
+    pub(crate) fn front(&self, version: ProtocolVersion, offset: u32, last: bool) -> Front {
+        let control = Control { version, opcode: self.opcode }.to_byte();
+        let header = self.target.segment_header(control, version, offset, last);
+        let mut front = Front::from([0; ULPDU_FRONT_LEN_MAX]);
+        let header_len = header.emit(&mut front);
+        front.truncate(header_len);
+        front
+            .try_extend_from_slice(&self.inline)
+            .expect("the longest header and the longest inline octets fit");
+        front
     }
 }
 
@@ -118,7 +134,6 @@ impl Messages {
         self.terminated = true;
         self.terminate = None;
     }
-
 
     /// Answers not yet framed to their end, for the bound on inbound Reads.
     pub(crate) const fn responses_unframed(&self) -> usize {

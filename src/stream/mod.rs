@@ -11,6 +11,7 @@
 
 pub mod error;
 mod fpdus;
+mod frame;
 pub mod layered;
 mod messages;
 pub mod optimized;
@@ -25,9 +26,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use error::StreamError;
-pub use startup::PhaseError;
 pub(crate) use startup::Phase;
-pub(crate) use tx::{Gather, Room, TxState};
+pub use startup::PhaseError;
+pub use frame::Fragments;
+pub(crate) use frame::{FrameBuilder, Scratch};
+pub(crate) use tx::{Cut, Room, TxState};
 
 use crate::counters::{MpaRxCounters, RdmaRxCounters};
 use crate::limits::BAD_FPDU_DROPS_MAX;
@@ -163,9 +166,7 @@ impl Stream {
 
     /// Counts of placement and delivery.
     pub(crate) fn rdma_counters(&self) -> RdmaRxCounters {
-        self.full.as_ref().map_or_else(RdmaRxCounters::default, |full| {
-            full.rx.counters()
-        })
+        self.full.as_ref().map_or_else(RdmaRxCounters::default, |full| full.rx.counters())
     }
 
     /// FPDUs framed for sending.
@@ -267,23 +268,27 @@ impl Stream {
     }
 
     /// Describes the octets in `range` of the stream.
-    pub(crate) fn gather(&self, range: Range<StreamOffset>, gather: &mut Gather) {
+    pub(crate) fn gather<'a>(
+        &'a self,
+        range: Range<StreamOffset>,
+        frame: &mut FrameBuilder<'a, '_>,
+    ) {
         let startup_end = StreamOffset(self.streaming_tx.len() as u64);
         if range.start < startup_end {
             let start = range.start.index_from(StreamOffset::ZERO);
             let end = range.end.min(startup_end).index_from(StreamOffset::ZERO);
-            gather.push_inline(&self.streaming_tx[start..end]);
+            frame.push_inline(&self.streaming_tx[start..end]);
         }
         if range.end > startup_end
             && let Some(full) = &self.full
         {
-            full.tx.gather(range.start.max(startup_end)..range.end, gather);
+            full.tx.gather(range.start.max(startup_end)..range.end, frame);
         }
     }
 
-    /// The transmit pipeline, which resolves what [`gather`](Self::gather) described.
-    pub(crate) fn tx(&self) -> Option<&TxState> {
-        self.full.as_ref().map(|full| &full.tx)
+    /// Whether FPDUs are sent, not octets of the startup.
+    pub(crate) const fn is_full(&self) -> bool {
+        self.full.is_some()
     }
 
     /// The lower layer has delivered everything before `snd_una`.

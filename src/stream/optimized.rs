@@ -11,7 +11,7 @@ use urnic_netdev::Fragment;
 
 use crate::limits::{FRAGMENTS_MAX, FRAME_PAYLOAD_MAX};
 use crate::mpa::pieces::PieceStore;
-use crate::stream::{Gather, Room, Stream};
+use crate::stream::{Cut, Fragments, FrameBuilder, Room, Scratch, Stream};
 use crate::tcp;
 use crate::time::Instant;
 use crate::types::StreamOffset;
@@ -129,14 +129,14 @@ impl Optimized {
         &mut self,
         now: Instant,
         limits: &TxLimits,
-        gather: &mut Gather,
+        scratch: &mut Scratch,
         sink: &mut impl SegmentSink,
     ) -> bool {
         if let Some(outgoing) = self.tcp.poll_transmit(now) {
-            self.emit(&outgoing.header, outgoing.data, None, gather, sink);
+            self.emit(&outgoing.header, outgoing.data, None, scratch, sink);
             return true;
         }
-        if self.send_new(now, limits, gather, sink) {
+        if self.send_new(now, limits, scratch, sink) {
             return true;
         }
         if self.stream.wants_close() {
@@ -144,7 +144,7 @@ impl Optimized {
             if self.tcp.snd_nxt() >= end {
                 self.tcp.close(end);
                 if let Some(outgoing) = self.tcp.poll_transmit(now) {
-                    self.emit(&outgoing.header, outgoing.data, None, gather, sink);
+                    self.emit(&outgoing.header, outgoing.data, None, scratch, sink);
                     return true;
                 }
             }
@@ -161,7 +161,7 @@ impl Optimized {
         &mut self,
         now: Instant,
         limits: &TxLimits,
-        gather: &mut Gather,
+        scratch: &mut Scratch,
         sink: &mut impl SegmentSink,
     ) -> bool {
         let start = self.tcp.snd_nxt();
@@ -177,16 +177,16 @@ impl Optimized {
         if framed > start {
             // Octets of the startup, or the rest of an FPDU that did not fit one segment.
             let len = framed.index_from(start).min(emss).min(budget.octets);
-            self.alignment.segments += u64::from(self.stream.tx().is_some());
-            return self.send_range(now, start, len, len, gather, sink);
+            self.alignment.segments += u64::from(self.stream.is_full());
+            return self.send_range(now, start, len, len, scratch, sink);
         }
-        let mut room = Room {
-            segment_len: emss,
-            fragments: limits.fragments_max.min(FRAGMENTS_MAX),
-        };
-        if self.aligned && budget.octets < emss && !budget.forced {
-            // The peer's window ends inside the segment: only what fits whole may go.
+        let fragments = limits.fragments_max.min(FRAGMENTS_MAX);
+        let mut room = Room { segment_len: emss, fragments, cut: Cut::Always };
+        if budget.octets < emss && !budget.forced {
+            // RFC 9293 §3.8.6.2.1: the peer's window ends inside the segment. What fits whole may
+            // go; the rest waits for the window to grow.
             room.segment_len = budget.octets;
+            room.cut = Cut::Never;
         }
         self.stream.frame_segment(&mut room);
         let segment_len = self.stream.framed_end().index_from(start);
@@ -196,14 +196,14 @@ impl Optimized {
         if !self.aligned || segment_len > budget.octets || segment_len > emss {
             let len = self.fill_unaligned(start, emss.min(budget.octets), &mut room);
             self.alignment.segments += 1;
-            return self.send_range(now, start, len, len, gather, sink);
+            return self.send_range(now, start, len, len, scratch, sink);
         }
         let len_max = limits.super_frame_len_max.min(FRAME_PAYLOAD_MAX).min(budget.octets);
         let total = self.extend_run(start, segment_len, len_max, &mut room);
         let segments = total.div_ceil(segment_len) as u64;
         self.alignment.segments += segments;
         self.alignment.segments_aligned += segments;
-        self.send_range(now, start, total, segment_len, gather, sink)
+        self.send_range(now, start, total, segment_len, scratch, sink)
     }
 
     /// Adds segments of exactly `segment_len` octets to the run that starts at `start`, the last
@@ -256,7 +256,7 @@ impl Optimized {
         start: StreamOffset,
         len: usize,
         segment_len: usize,
-        gather: &mut Gather,
+        scratch: &mut Scratch,
         sink: &mut impl SegmentSink,
     ) -> bool {
         self.alignment.frames += 1;
@@ -268,7 +268,7 @@ impl Optimized {
         } else {
             None
         };
-        self.emit(&header, start..end, segment_size, gather, sink);
+        self.emit(&header, start..end, segment_size, scratch, sink);
         true
     }
 
@@ -277,17 +277,19 @@ impl Optimized {
         header: &tcp::Header,
         data: Range<StreamOffset>,
         segment_size: Option<NonZeroU16>,
-        gather: &mut Gather,
+        scratch: &mut Scratch,
         sink: &mut impl SegmentSink,
     ) {
         if data.is_empty() {
             sink.emit(header, &[], None);
             return;
         }
-        gather.clear();
-        self.stream.gather(data.clone(), gather);
-        debug_assert_eq!(gather.len(), data.end.index_from(data.start));
-        sink.emit(header, &gather.fragments(self.stream.tx()), segment_size);
+        let mut fragments = Fragments::new();
+        let mut frame = FrameBuilder::new(scratch, &mut fragments);
+        self.stream.gather(data.clone(), &mut frame);
+        let len = frame.finish();
+        assert!(len == data.end.index_from(data.start), "framing keeps below the limits of a frame");
+        sink.emit(header, &fragments, segment_size);
     }
 
     // ---- time and events ----
@@ -312,9 +314,9 @@ impl Optimized {
                 tcp::TcpEvent::Established => {}
                 tcp::TcpEvent::PeerFin => self.stream.peer_closed(),
                 tcp::TcpEvent::Closed => self.stream.connection_closed(),
-                tcp::TcpEvent::Reset
-                | tcp::TcpEvent::TimedOut
-                | tcp::TcpEvent::Refused => self.stream.connection_lost(),
+                tcp::TcpEvent::Reset | tcp::TcpEvent::TimedOut | tcp::TcpEvent::Refused => {
+                    self.stream.connection_lost()
+                }
             }
         }
     }

@@ -383,10 +383,9 @@ impl<'a> Placer<'a> {
         let guard = self.guard.get_or_insert_with(|| self.rnic.table.read());
         let (pd, number) = (self.qp.pd, self.qp.number);
         // RFC 7306 §8.2, and RFC 5040 §7.2 for what it leaves out.
-        let grant =
-            guard
-                .check(request.stag, request.to, 8, Access::FOR_ATOMIC, pd, number)
-                .map_err(read_refusal)?;
+        let grant = guard
+            .check(request.stag, request.to, 8, Access::FOR_ATOMIC, pd, number)
+            .map_err(read_refusal)?;
         let &AtomicRequest { data, mask, compare, compare_mask, .. } = request;
         let op = match request.opcode {
             AtomicOpcode::FetchAdd => AtomicOp::FetchAdd { add: data, mask },

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::limits::{
-    MPA_REPLY_TIMEOUT_NS, MPA_REQUEST_TIMEOUT_NS, STREAMING_BYTES_MAX,
-};
+use crate::limits::{MPA_REPLY_TIMEOUT_NS, MPA_REQUEST_TIMEOUT_NS, STREAMING_BYTES_MAX};
 use crate::mpa::startup::{
     Initiator, MpaStartupError, Offer, Progress, ReplyOutcome, Responder, StartupConfig,
     StartupMisuse,

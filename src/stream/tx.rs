@@ -10,20 +10,19 @@
 
 use std::ops::Range;
 
-use arrayvec::ArrayVec;
-use urnic_netdev::Fragment;
-
 use crate::ddp;
-use crate::limits::{FRAGMENTS_MAX, MULPDU_MIN};
+use crate::limits::MULPDU_MIN;
 use crate::mem::SharedSlice;
-use crate::mpa::marker::MarkerGrid;
+use crate::mpa::marker::{MarkerGrid, fpdu_len};
 use crate::mpa::tx::RunSink;
-use crate::stream::fpdus::{Fpdu, FpduQueue, Source};
+use crate::stream::fpdus::{Fpdu, FpduQueue};
+use crate::stream::frame::FrameBuilder;
 use crate::stream::messages::{Message, Messages};
 use crate::types::StreamOffset;
 use crate::verbs::{QpShared, RnicShared};
 use crate::wire::ProtocolVersion;
 use crate::wire::crc32c::{self, Crc32c};
+use crate::wire::ddp::TaggedHeader;
 
 /// Fragments that one FPDU can need at most, beyond two per marker: head, scatter elements, tail.
 const FRAGMENTS_PER_FPDU: usize = 2 + crate::limits::SGE_MAX;
@@ -51,7 +50,23 @@ pub(crate) struct Room {
     pub(crate) segment_len: usize,
     /// Fragments of the frame.
     pub(crate) fragments: usize,
+    /// Whether a message that does not fit may be cut at the beginning of the segment.
+    pub(crate) cut: Cut,
 }
+
+/// Whether a message may be cut to fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// Yes.
+    Always,
+    /// Only if what fits is worth an FPDU of its own.
+    IfWorthwhile,
+    /// No: the segment is short because the peer's window is, and will grow.
+    Never,
+}
+
+/// The shortest FPDU: a tagged DDP header without payload, and no marker.
+const FPDU_LEN_MIN: usize = fpdu_len(TaggedHeader::LEN);
 
 impl TxState {
     pub(crate) fn new(
@@ -104,67 +119,56 @@ impl TxState {
     /// Normally they fit the segment. Only when not even the smallest FPDU does (EMSS below 128)
     /// is one framed all the same, and then spans segments (RFC 5044 §4.5).
     pub(crate) fn frame_segment(&mut self, qp: &QpShared, rnic: &RnicShared, room: &mut Room) {
-        let segment_start = self.framed_end;
-        loop {
+        let mut left = room.segment_len;
+        let mut first = true;
+        while first || left >= FPDU_LEN_MIN {
             if self.current.is_none() {
                 self.current = self.messages.next(qp, rnic);
             }
             let Some(message) = &self.current else { return };
-            let used = self.framed_end.index_from(segment_start);
-            let left = room.segment_len.saturating_sub(used);
-            let Some(payload_len) = self.next_payload_len(message, left, used == 0) else { return };
-            let fragments = self.fragments_of(message, payload_len);
-            if fragments > room.fragments && used > 0 {
+            let cut = if first { room.cut } else { Cut::IfWorthwhile };
+            let Some(payload_len) = self.next_payload_len(message, left, cut) else { return };
+            let layout = self.grid.layout(self.framed_end, message.ulpdu_len(payload_len));
+            let fragments = FRAGMENTS_PER_FPDU + 2 * layout.marker_count();
+            if fragments > room.fragments && !first {
                 return;
             }
             room.fragments = room.fragments.saturating_sub(fragments);
-            self.frame_fpdu(payload_len);
+            let wire_len = layout.wire_len();
+            self.frame_fpdu(payload_len, wire_len);
+            left = left.saturating_sub(wire_len);
+            first = false;
         }
     }
 
     /// Payload octets of the FPDU that comes next, when `left` octets of the segment are free;
     /// `None` when it is better to end the segment here.
-    fn next_payload_len(&self, message: &Message, left: usize, first: bool) -> Option<u32> {
+    fn next_payload_len(&self, message: &Message, left: usize, cut: Cut) -> Option<u32> {
         let remaining = message.len - message.framed_len;
-        let front_len = message.target.header_len() + message.inline.len();
-        let whole = front_len + remaining as usize;
         let fits = self.grid.mulpdu_for_room(self.framed_end, left).unwrap_or(0);
-        if whole <= fits {
+        if message.ulpdu_len(remaining) <= fits {
             return Some(remaining);
         }
-        if first {
+        let mulpdu = match cut {
+            Cut::Never => return None,
             // RFC 5044 §4.5: MULPDU is never reported below 128, even if that breaks alignment.
-            return Some(ddp::tx::payload_len(&message.target, remaining, fits.max(MULPDU_MIN)));
-        }
-        // RFC 5044 §4.5 lets MULPDU shrink to the room left in the segment. A message that fills
-        // segments by itself is better left to start with the next one.
-        (message.inline.is_empty() && fits >= MULPDU_MIN)
-            .then(|| ddp::tx::payload_len(&message.target, remaining, fits))
+            Cut::Always => fits.max(MULPDU_MIN),
+            // RFC 5044 §4.5 lets MULPDU shrink to the room left in the segment, not below 128.
+            Cut::IfWorthwhile if message.inline.is_empty() && fits >= MULPDU_MIN => fits,
+            Cut::IfWorthwhile => return None,
+        };
+        Some(ddp::tx::payload_len(&message.target, remaining, mulpdu))
     }
 
-    fn fragments_of(&self, message: &Message, payload_len: u32) -> usize {
-        let ulpdu_len = message.target.header_len() + message.inline.len() + payload_len as usize;
-        let markers = self.grid.layout(self.framed_end, ulpdu_len).marker_count();
-        FRAGMENTS_PER_FPDU + 2 * markers
-    }
-
-    fn frame_fpdu(&mut self, payload_len: u32) {
+    fn frame_fpdu(&mut self, payload_len: u32, wire_len: usize) {
         let message = self.current.as_mut().expect("a message is being framed");
-        let start = self.framed_end;
         let offset = message.framed_len;
         message.framed_len += payload_len;
         let last = message.framed_len == message.len;
-        let control = message.control(self.version);
-        let header = message.target.segment_header(control, self.version, offset, last);
-        let mut octets = [0; crate::wire::ddp::DdpHeader::LEN_MAX];
-        let header_len = header.emit(&mut octets);
-        let mut front = ArrayVec::new();
-        front.extend(octets[..header_len].iter().copied());
-        front.extend(message.inline.iter().copied());
         let source = message.source;
-        let framed =
-            crate::mpa::tx::Fpdu::new(self.grid, start, &front, payload_len as usize).wire_len();
-        let wire_len = u32::try_from(framed).expect("an FPDU is at most 65288 octets");
+        let front = message.front(self.version, offset, last);
+        let wire_len = u32::try_from(wire_len).expect("an FPDU is at most 65288 octets");
+        let start = self.framed_end;
         self.framed_end = start + u64::from(wire_len);
         self.fpdus.push(Fpdu { start, wire_len, front, source, offset, len: payload_len });
         self.fpdus_framed += 1;
@@ -190,155 +194,85 @@ impl TxState {
         !self.messages.take_answered() || self.messages.send_queue.complete(qp, self.snd_una)
     }
 
-    /// Adds the octets in `range` to `gather`.
-    pub(crate) fn gather(&self, range: Range<StreamOffset>, gather: &mut Gather) {
+    /// Adds the octets in `range` to `frame`.
+    #[inline]
+    pub(crate) fn gather<'a>(
+        &'a self,
+        range: Range<StreamOffset>,
+        frame: &mut FrameBuilder<'a, '_>,
+    ) {
         for fpdu in self.fpdus.overlapping(range.clone()) {
-            let framed = crate::mpa::tx::Fpdu::new(
-                self.grid,
-                fpdu.start,
-                &fpdu.front,
-                fpdu.len as usize,
-            );
-            let mut runs = Runs {
-                gather,
-                messages: &self.messages,
-                fpdu,
-                crc: self.crc.then(Crc32c::new),
-                known_crc: None,
-            };
             if range.start <= fpdu.start && fpdu.end() <= range.end {
-                framed.emit(&mut runs);
-                continue;
+                let crc = self.crc.then(Crc32c::new);
+                let messages = &self.messages;
+                fpdu.framed(self.grid).emit(&mut Runs { frame, messages, fpdu, crc, known_crc: 0 });
+            } else {
+                self.gather_part(fpdu, &range, frame);
             }
-            // A part of an FPDU: the CRC is over all of it.
-            let mut whole = DigestOnly { messages: &self.messages, fpdu, crc: Crc32c::new() };
-            framed.emit(&mut whole);
-            runs.crc = None;
-            runs.known_crc = Some(whole.crc.finish());
-            let from = range.start.max(fpdu.start).index_from(fpdu.start);
-            let to = range.end.min(fpdu.end()).index_from(fpdu.start);
-            framed.emit_part(from..to, &mut runs);
         }
+    }
+
+    /// Adds the part of an FPDU that is in `range`: a re-cut retransmission, or a window that ends
+    /// inside.
+    #[cold]
+    fn gather_part<'a>(
+        &'a self,
+        fpdu: &'a Fpdu,
+        range: &Range<StreamOffset>,
+        frame: &mut FrameBuilder<'a, '_>,
+    ) {
+        let framed = fpdu.framed(self.grid);
+        let messages = &self.messages;
+        // The CRC is over all of it, whatever is sent of it.
+        let mut whole = DigestOnly { messages, fpdu, crc: Crc32c::new() };
+        if self.crc {
+            framed.emit(&mut whole);
+        }
+        let known_crc = if self.crc { whole.crc.finish() } else { 0 };
+        let from = range.start.max(fpdu.start).index_from(fpdu.start);
+        let to = range.end.min(fpdu.end()).index_from(fpdu.start);
+        framed.emit_part(from..to, &mut Runs { frame, messages, fpdu, crc: None, known_crc });
     }
 }
 
 /// Descriptors for which there is room from the start.
 const FPDUS_RESERVED: usize = 4096;
 
-/// The content of one frame: inline octets, and where the rest is gathered from.
-///
-/// Kept and reused from frame to frame, so that filling it allocates nothing.
-#[derive(Debug, Default)]
-pub(crate) struct Gather {
-    inline: Vec<u8>,
-    runs: Vec<Run>,
-    len: usize,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Run {
-    /// Inline octets.
-    Inline { start: u32, len: u32 },
-    /// Octets of a source's payload.
-    Payload { source: Source, offset: u32, len: u32 },
-}
-
-impl Gather {
-    pub(crate) fn clear(&mut self) {
-        self.inline.clear();
-        self.runs.clear();
-        self.len = 0;
-    }
-
-    /// Octets described.
-    pub(crate) const fn len(&self) -> usize {
-        self.len
-    }
-
-    pub(crate) fn push_inline(&mut self, octets: &[u8]) {
-        let at = u32::try_from(self.inline.len()).expect("a frame is below 4 GiB");
-        let added = u32::try_from(octets.len()).expect("a frame is below 4 GiB");
-        self.inline.extend_from_slice(octets);
-        self.len += octets.len();
-        if let Some(Run::Inline { start: _, len }) = self.runs.last_mut() {
-            *len += added;
-        } else {
-            self.runs.push(Run::Inline { start: at, len: added });
-        }
-    }
-
-    fn push_payload(&mut self, source: Source, offset: u32, len: u32) {
-        self.len += len as usize;
-        self.runs.push(Run::Payload { source, offset, len });
-    }
-
-    /// The fragments that make up the frame.
-    ///
-    /// The first [`FRAGMENTS_MAX`] of them, should there be more; framing for TCP keeps below.
-    pub(crate) fn fragments<'a>(
-        &'a self,
-        tx: Option<&'a TxState>,
-    ) -> ArrayVec<Fragment<'a>, FRAGMENTS_MAX> {
-        let mut fragments = ArrayVec::new();
-        for run in &self.runs {
-            match *run {
-                Run::Inline { start, len } => {
-                    let octets = &self.inline[start as usize..(start + len) as usize];
-                    if fragments.try_push(Fragment::from_slice(octets)).is_err() {
-                        break;
-                    }
-                }
-                Run::Payload { source, offset, len } => {
-                    let tx = tx.expect("payload is only gathered in full operation");
-                    let mut full = false;
-                    tx.messages.payload(source, offset, len, |run| {
-                        full |= fragments.try_push(run.fragment()).is_err();
-                    });
-                    if full {
-                        break;
-                    }
-                }
-            }
-        }
-        fragments
-    }
-}
-
-/// Writes an FPDU's runs into a [`Gather`] and computes its CRC on the way.
-struct Runs<'a> {
-    gather: &'a mut Gather,
+/// Writes an FPDU's runs into a frame and computes its CRC on the way.
+struct Runs<'a, 'r, 'f> {
+    frame: &'r mut FrameBuilder<'a, 'f>,
     messages: &'a Messages,
     fpdu: &'a Fpdu,
     crc: Option<Crc32c>,
-    known_crc: Option<u32>,
+    known_crc: u32,
 }
 
-impl RunSink for Runs<'_> {
+impl RunSink for Runs<'_, '_, '_> {
     #[inline]
     fn inline(&mut self, octets: &[u8]) {
         if let Some(crc) = &mut self.crc {
             crc.update(octets);
         }
-        self.gather.push_inline(octets);
+        self.frame.push_inline(octets);
     }
 
     #[inline]
     fn payload(&mut self, offset: usize, len: usize) {
         let (offset, len) = in_source(self.fpdu, offset, len);
-        if let Some(crc) = &mut self.crc {
-            self.messages.payload(self.fpdu.source, offset, len, |run| digest(run, crc));
-        }
-        self.gather.push_payload(self.fpdu.source, offset, len);
+        let Self { frame, messages, fpdu, crc, known_crc: _ } = self;
+        messages.payload(fpdu.source, offset, len, |run| {
+            if let Some(crc) = crc {
+                digest(run, crc);
+            }
+            frame.push_memory(run.fragment());
+        });
     }
 
     #[inline]
     fn crc(&mut self, part: Range<usize>) {
         // RFC 5044 §4.1: with CRCs off the field is there all the same, content arbitrary.
-        let value = match self.crc {
-            Some(crc) => crc.finish(),
-            None => self.known_crc.unwrap_or(0),
-        };
-        self.gather.push_inline(&crc32c::to_wire(value)[part]);
+        let value = self.crc.map_or(self.known_crc, Crc32c::finish);
+        self.frame.push_inline(&crc32c::to_wire(value)[part]);
     }
 }
 
@@ -374,4 +308,3 @@ fn digest(run: SharedSlice<'_>, crc: &mut Crc32c) {
 const fn in_source(fpdu: &Fpdu, offset: usize, len: usize) -> (u32, u32) {
     (fpdu.offset + offset as u32, len as u32)
 }
-

@@ -8,6 +8,7 @@ use super::recv::{ArrivedPayload, Placement};
 use super::seq::SeqNum;
 use super::state::{State, Trigger};
 use super::timer::Timer;
+use crate::limits::FRAME_PAYLOAD_MAX;
 use crate::time::Instant;
 use crate::types::StreamOffset;
 
@@ -27,6 +28,9 @@ pub struct Arrival {
     disordered: bool,
 }
 
+/// No super-frame stands for more segments than it has octets.
+const SEGMENTS_MAX: usize = FRAME_PAYLOAD_MAX;
+
 /// Why processing stops.
 enum Stop {
     Drop(DropReason),
@@ -39,7 +43,9 @@ impl Connection {
     /// at least 1. The checksum was verified, and the ports are this connection's.
     ///
     /// When a payload is offered, commit what is kept of it and call
-    /// [`finish_arrival`](Self::finish_arrival), before the next segment.
+    /// [`finish_arrival`](Self::finish_arrival), before the next segment; without one the call is
+    /// harmless. A closed connection drops everything; what to answer is then the port's affair
+    /// ([`reset_for`](super::reset_for)).
     pub fn handle_segment(
         &mut self,
         now: Instant,
@@ -47,7 +53,7 @@ impl Connection {
         payload_len: usize,
         segments: usize,
     ) -> Arrival {
-        let segments = segments.max(1);
+        let segments = segments.clamp(1, SEGMENTS_MAX);
         self.counters.segments_received += segments as u64;
         let mut arrival = Arrival {
             payload: None,

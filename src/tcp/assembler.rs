@@ -49,7 +49,10 @@ impl Assembler {
     /// Whether [`insert`](Self::insert) has room for `range`.
     pub(crate) fn has_room_for(&self, range: &Range<StreamOffset>) -> bool {
         self.ranges.len() < OUT_OF_ORDER_RANGES_MAX
-            || self.ranges.get(self.first_touching(range.start)).is_some_and(|r| r.start <= range.end)
+            || self
+                .ranges
+                .get(self.first_touching(range.start))
+                .is_some_and(|r| r.start <= range.end)
     }
 
     /// Adds `range`; false, and nothing changed, when there is no room for another range.

@@ -101,14 +101,6 @@ const CHALLENGES_MAX: u32 = 10;
 const CHALLENGE_PERIOD_NS: u64 = 5_000_000_000;
 const STRAYS_MAX: u32 = 100;
 const STRAY_PERIOD_NS: u64 = 1_000_000_000;
-/// RFC 9293 §3.8.6.2.1: the override timeout is between 0.1 and 1 s.
-pub(super) const OVERRIDE_NS: u64 = 100_000_000;
-/// Doublings of the persist timer, which meets its ceiling long before.
-const PERSIST_BACKOFF_MAX: u32 = 20;
-/// Time between keep-alive probes, and how many go unanswered before the connection is given up.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(75);
-const KEEPALIVE_PROBES_MAX: u32 = 9;
-
 impl Connection {
     /// Opens a connection: SYN-SENT. `iss` is the initial send sequence number, `ts_offset` is added
     /// to the timestamp clock; see [`IsnGenerator`](super::IsnGenerator) for both.
@@ -282,6 +274,14 @@ impl Connection {
         self.snd.board.nxt().min(self.send_end())
     }
 
+    /// Whether `seq` is in flight: an ICMP message that quotes another number is not believed
+    /// (RFC 5927 §4.1).
+    #[must_use]
+    pub fn is_in_flight(&self, seq: SeqNum) -> bool {
+        let ahead = seq.distance_from(self.snd.space.seq_at(self.snd.board.una()));
+        u64::try_from(ahead).is_ok_and(|ahead| ahead < self.snd.board.flight())
+    }
+
     /// End of our data: the position of the FIN when it was sent.
     fn send_end(&self) -> StreamOffset {
         let fin_at = self.close_at.filter(|_| self.fin_sent);
@@ -390,112 +390,9 @@ impl Connection {
         self.state == State::TimeWait && super::check_syn(syn).is_ok() && newer
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) wants to be called next.
-    #[must_use]
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        self.timers.next()
-    }
-
-    /// Runs the timers that have run out at `now`. Calling it early or late is harmless.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some(timer) = self.timers.take_expired(now) {
-            match timer {
-                Timer::Retransmit => self.on_retransmit_timeout(now),
-                Timer::DelayedAck => self.acks.owe(),
-                Timer::Persist => self.on_persist_timeout(now),
-                Timer::KeepAlive => self.on_keepalive_timeout(now),
-                Timer::TimeWait => self.enter(Trigger::TimeWaitOver),
-            }
-        }
-    }
-
     /// The next event, oldest first.
     pub fn poll_event(&mut self) -> Option<TcpEvent> {
         self.events.pop_at(0)
-    }
-
-    fn on_retransmit_timeout(&mut self, now: Instant) {
-        if !self.state.is_synchronized() {
-            if now >= self.handshake.started_at + self.config.syn_timeout {
-                return self.time_out();
-            }
-            self.handshake.syn_due = true;
-            self.handshake.syn_timed_out = true;
-            self.snd.rtt.back_off();
-            return self.arm_retransmit(now);
-        }
-        if self.snd.board.flight() == 0 {
-            return;
-        }
-        // RFC 9293 §3.8.3: "when the number of transmissions reaches R2 [here: after that time],
-        // close the connection".
-        if now >= self.snd.progress_at() + self.config.user_timeout {
-            return self.time_out();
-        }
-        self.counters.rtos += 1;
-        if self.snd.on_timeout(now) {
-            self.counters.reneges += 1;
-        }
-        self.arm_retransmit(now);
-    }
-
-    /// Starts the retransmission timer anew, never beyond R2.
-    pub(super) fn arm_retransmit(&mut self, now: Instant) {
-        let deadline = if self.state.is_synchronized() {
-            self.snd.progress_at() + self.config.user_timeout
-        } else {
-            self.handshake.started_at + self.config.syn_timeout
-        };
-        let rto = now.plus_nanos(self.snd.rtt.rto_ns());
-        self.timers.set(Timer::Retransmit, rto.min(deadline));
-    }
-
-    fn on_persist_timeout(&mut self, now: Instant) {
-        if now >= self.snd.progress_at() + self.config.user_timeout {
-            return self.time_out();
-        }
-        if self.snd.board.flight() > 0 {
-            return;
-        }
-        if self.snd.window_room() > 0 {
-            self.persist.override_due = true;
-            return;
-        }
-        self.persist.probe_due = true;
-        self.persist.backoff = (self.persist.backoff + 1).min(PERSIST_BACKOFF_MAX);
-        self.arm_persist(now, 0);
-    }
-
-    /// RFC 9293 §3.8.6.1: the first probe after an RTO, then at exponentially growing intervals.
-    pub(super) fn arm_persist(&mut self, now: Instant, at_least_ns: u64) {
-        let interval_ns = self.snd.rtt.rto_ns().saturating_mul(1 << self.persist.backoff);
-        let ceiling_ns = u64::try_from(self.config.rto_max.as_nanos()).unwrap_or(u64::MAX);
-        let interval_ns = interval_ns.min(ceiling_ns).max(at_least_ns);
-        self.timers.set(Timer::Persist, now.plus_nanos(interval_ns));
-    }
-
-    fn on_keepalive_timeout(&mut self, now: Instant) {
-        let Some(idle) = self.config.keepalive else { return };
-        let heard_at = self.keepalive.heard_at;
-        if self.keepalive.unanswered == 0 && now < heard_at + idle {
-            self.timers.set(Timer::KeepAlive, heard_at + idle);
-            return;
-        }
-        // RFC 9293 §3.8.4: keep-alives are sent "when no sent data is outstanding", and one that
-        // is not answered "MUST NOT be interpreted as a dead connection".
-        if self.keepalive.unanswered >= KEEPALIVE_PROBES_MAX {
-            return self.time_out();
-        }
-        if self.snd.board.flight() == 0 {
-            self.keepalive.unanswered += 1;
-            self.persist.probe_due = true;
-        }
-        self.timers.set(Timer::KeepAlive, now + KEEPALIVE_INTERVAL);
-    }
-
-    fn time_out(&mut self) {
-        self.enter(Trigger::Abandoned);
-        self.finish(TcpEvent::TimedOut);
     }
 
     /// Takes a transition of the state diagram.

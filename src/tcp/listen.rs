@@ -236,9 +236,8 @@ mod tests {
         let later = Instant::ZERO + Duration::from_secs(1);
         let second = generator.isn(later, local, remote);
         assert_eq!(second.distance_from(start), 250_000);
-        let mut seen: Vec<u32> = (0..1000)
-            .map(|port| generator.isn(Instant::ZERO, local, address(2, port)).0)
-            .collect();
+        let mut seen: Vec<u32> =
+            (0..1000).map(|port| generator.isn(Instant::ZERO, local, address(2, port)).0).collect();
         seen.sort_unstable();
         seen.dedup();
         assert_eq!(seen.len(), 1000);

@@ -23,8 +23,8 @@
 //!
 //! # Files
 //!
-//! `connection.rs` is the owner; `arrive.rs` and `transmit.rs` are its two directions. `recv.rs` with
-//! `assembler.rs` and `ack.rs` is the receive half, `send.rs` with `sack.rs`, `rtt.rs` and
+//! `connection.rs` is the owner; `arrive.rs`, `transmit.rs` and `timeout.rs` are its inputs and
+//! outputs. `recv.rs` with `assembler.rs` and `ack.rs` is the receive half, `send.rs` with `sack.rs`, `rtt.rs` and
 //! `congestion/` the send half. `header.rs` and `seq.rs` are what goes on the wire, `state.rs` is the
 //! state diagram, `listen.rs` serves listeners.
 
@@ -43,6 +43,7 @@ mod sack;
 mod send;
 mod seq;
 mod state;
+mod timeout;
 mod timer;
 mod transmit;
 

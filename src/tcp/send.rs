@@ -162,11 +162,16 @@ impl Sender {
     /// unused for ever.
     pub(crate) fn cwnd_room(&mut self) -> u64 {
         let free = self.congestion.cwnd().saturating_sub(self.board.pipe());
-        if free == 0 {
-            self.limited_before = self.board.nxt();
-        }
+        self.note_limit();
         let emss = self.emss;
         u32::try_from(free).map_or(free, |free| u64::from(free.div_ceil(emss)) * u64::from(emss))
+    }
+
+    /// While cwnd is full, everything in flight was sent under its limit.
+    fn note_limit(&mut self) {
+        if self.board.pipe() >= self.congestion.cwnd() {
+            self.limited_before = self.board.nxt();
+        }
     }
 
     /// Whether the window is so large a part of what this peer ever offered that it is not silly
@@ -187,6 +192,7 @@ impl Sender {
     pub(crate) fn sent(&mut self, now: Instant, len: u32, segment_len: u32, push: bool) {
         self.before_sending(now);
         self.board.push(now, len, segment_len, push);
+        self.note_limit();
     }
 
     /// Records our FIN.
@@ -208,6 +214,7 @@ impl Sender {
             return None;
         }
         if !self.resend_at_once && self.board.pipe() >= self.congestion.cwnd() {
+            self.note_limit();
             return None;
         }
         let window_end = self.board.una() + self.window;
@@ -280,9 +287,7 @@ impl Sender {
         let window = u64::from(header.window) << self.shift;
         let newer = ack > self.wl2
             || header.seq.is_after(self.wl1)
-            || (header.seq == self.wl1
-                && ack == self.wl2
-                && (window > self.window || window == 0));
+            || (header.seq == self.wl1 && ack == self.wl2 && (window > self.window || window == 0));
         if newer && ack >= self.board.una() {
             self.set_window(header, ack, true);
         }

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use super::connection::{Connection, OVERRIDE_NS, Persist};
+use super::connection::{Connection, Persist};
 use super::header::{Flags, Header, Options, SACK_BLOCKS_MAX};
 use super::seq::SeqNum;
 use super::state::{State, Trigger};
+use super::timeout::OVERRIDE_NS;
 use super::timer::Timer;
 use crate::time::Instant;
 use crate::types::StreamOffset;
@@ -240,10 +241,7 @@ impl Connection {
             ack,
             flags,
             window: self.rcv.window_field(flags.contains(Flags::SYN)),
-            options: Options {
-                timestamps: self.timestamps.option(now),
-                ..Options::default()
-            },
+            options: Options { timestamps: self.timestamps.option(now), ..Options::default() },
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Queue pairs.
 
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crossbeam::queue::ArrayQueue;
 

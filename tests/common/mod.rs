@@ -39,12 +39,8 @@ impl End {
         let rnic = Rnic::new(RnicConfig { seed });
         let pd = rnic.alloc_pd();
         let cq = rnic.create_cq(4096);
-        let config = QpConfig {
-            send_cq: cq.clone(),
-            recv_cq: cq.clone(),
-            send_depth: 256,
-            recv_depth: 256,
-        };
+        let config =
+            QpConfig { send_cq: cq.clone(), recv_cq: cq.clone(), send_depth: 256, recv_depth: 256 };
         let qp = pd.create_qp(config).unwrap();
         Self { rnic, pd, cq, qp, connection: None, events: Vec::new() }
     }

@@ -1,255 +1,381 @@
-//! The copy out of memory that somebody else may write meanwhile.
+//! The one copy between private memory and memory that others may touch meanwhile.
 //!
-//! A copy in assembly is outside the language's memory model: for it a concurrent store is what it
-//! is for the processor, an octet that arrives old or new. `ptr::copy_nonoverlapping` would make
-//! the same race undefined. Short copies have a path of their own because `rep movsb` takes some
-//! 30 cycles to start; each length from 2 to 64 is two moves that overlap in the middle.
-#![allow(unsafe_code, reason = "reads memory that may change under it")]
+//! Meaning, on every target: each octet is loaded and stored as by relaxed atomics, in no
+//! particular order, possibly more than once. A racing octet arrives old or new, nothing worse.
+//!
+//! [`reference`] says exactly that in Rust, so Miri and ThreadSanitizer accept it; it is an order
+//! of magnitude slower than `memcpy`. On x86-64 the same is done in assembly, which the language's
+//! memory model sees as a black box of such atomic accesses. `ptr::copy_nonoverlapping` would be
+//! the safe-looking choice and is undefined under a race. `benches/copy.rs` compares the two.
+#![expect(unsafe_code, reason = "copies to and from memory that may change under it")]
 
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-pub(super) use x86_64::copy_octets;
+/// Copies `bytes` to `dst`, which others may read and write meanwhile.
+///
+/// # Safety
+/// `dst` must be valid for writes of `bytes.len()` octets, must not overlap `bytes`, and while
+/// this runs nobody may access those octets but by atomics, through this module, or from outside
+/// the program.
+#[inline]
+pub unsafe fn copy_in(bytes: &[u8], dst: *mut u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: `bytes` is readable for its length; the caller vouches for `dst` and no overlap.
+    unsafe {
+        x86::copy(bytes.as_ptr(), dst, bytes.len());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    // SAFETY: the same contract.
+    unsafe {
+        reference::copy_in(bytes, dst);
+    }
+}
 
-#[cfg(any(not(target_arch = "x86_64"), miri))]
-pub(super) use portable::copy_octets;
+/// Copies `bytes.len()` octets at `src`, which others may write meanwhile, to `bytes`.
+///
+/// # Safety
+/// `src` must be valid for reads of `bytes.len()` octets, must not overlap `bytes`, and while this
+/// runs nobody may write those octets but by atomics, through this module, or from outside the
+/// program.
+#[inline]
+pub unsafe fn copy_out(src: *const u8, bytes: &mut [u8]) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: `bytes` is writable for its length; the caller vouches for `src` and no overlap.
+    unsafe {
+        x86::copy(src, bytes.as_mut_ptr(), bytes.len());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    // SAFETY: the same contract.
+    unsafe {
+        reference::copy_out(src, bytes);
+    }
+}
 
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-mod x86_64 {
-    use std::arch::asm;
+/// The meaning of a copy, in the language.
+#[cfg(any(test, miri, not(target_arch = "x86_64")))]
+pub(super) mod reference {
+    use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-    /// Copies `len` octets that may change meanwhile.
+    /// As [`copy_in`](super::copy_in).
     ///
     /// # Safety
-    /// `src` must be readable and `dst` writable for `len` octets, and they must not overlap.
+    /// As [`copy_in`](super::copy_in).
+    pub(in crate::sys) unsafe fn copy_in(bytes: &[u8], dst: *mut u8) {
+        for (i, &octet) in bytes.iter().enumerate() {
+            // SAFETY: `i < bytes.len()`, inside the octets the caller vouched for.
+            let to = unsafe { dst.add(i) };
+            // SAFETY: valid for reads and writes as the caller vouched for, `u8` needs no
+            // alignment, and the caller rules out concurrent non-atomic accesses.
+            unsafe { AtomicU8::from_ptr(to) }.store(octet, Relaxed);
+        }
+    }
+
+    /// As [`copy_out`](super::copy_out).
+    ///
+    /// # Safety
+    /// As [`copy_out`](super::copy_out).
+    pub(in crate::sys) unsafe fn copy_out(src: *const u8, bytes: &mut [u8]) {
+        for (i, octet) in bytes.iter_mut().enumerate() {
+            // SAFETY: `i < bytes.len()`, inside the octets the caller vouched for.
+            let from = unsafe { src.add(i) };
+            // SAFETY: readable as the caller vouched for; the pointer is only loaded through, and
+            // std allows relaxed one-octet loads from read-only memory on every target.
+            *octet = unsafe { AtomicU8::from_ptr(from.cast_mut()) }.load(Relaxed);
+        }
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod x86 {
+    use std::arch::{asm, is_x86_feature_detected};
+
+    /// Longer runs than these go by `rep movsb`, the processor's own copy. In `benches/copy.rs`
+    /// vectors win below, and at best draw above.
+    const WIDE_VECTOR_LEN_MAX: usize = 16 * 1024;
+    const VECTOR_LEN_MAX: usize = 4 * 1024;
+
+    /// Copies `len` octets.
+    ///
+    /// # Safety
+    /// `src` must be readable and `dst` writable for `len` octets, without overlap; other accesses
+    /// meanwhile as [`copy_in`](super::copy_in) and [`copy_out`](super::copy_out) say.
     #[inline]
-    pub(in crate::sys) unsafe fn copy_octets(src: *const u8, dst: *mut u8, len: usize) {
+    pub(super) unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
+        // Each branch covers its run by pieces from both ends that overlap in the middle, all
+        // loaded before the first store.
         match len {
-            0 => {}
-            // SAFETY: one octet, which the caller vouched for.
-            1 => unsafe { copy_one(src, dst) },
-            // SAFETY: the caller's promise, and `len` is at least the width.
-            2..4 => unsafe { copy_ends_2(src, dst, len) },
+            // SAFETY: this function's contract and the length just matched.
+            0..=3 => unsafe { copy_0_to_3(src, dst, len) },
             // SAFETY: as above.
-            4..8 => unsafe { copy_ends_4(src, dst, len) },
+            4..=7 => unsafe { copy_4_to_7(src, dst, len) },
             // SAFETY: as above.
-            8..16 => unsafe { copy_ends_8(src, dst, len) },
+            8..=15 => unsafe { copy_8_to_15(src, dst, len) },
             // SAFETY: as above.
-            16..=32 => unsafe { copy_ends_16(src, dst, len) },
-            // SAFETY: as above; two moves of 32 cover up to 64.
-            33..=64 => unsafe { copy_ends_32(src, dst, len) },
-            // SAFETY: the caller's promise, and `len` is above 64.
-            65..REP_LEN_MIN => unsafe { copy_blocks(src, dst, len) },
-            // SAFETY: the caller's promise.
+            16..=32 => unsafe { copy_16_to_32(src, dst, len) },
+            // SAFETY: as above.
+            33..=128 => unsafe { copy_33_to_128(src, dst, len) },
+            // SAFETY: as above.
             _ => unsafe { copy_long(src, dst, len) },
         }
     }
 
-    /// Copies one octet.
-    ///
     /// # Safety
-    /// It must be readable at `src` and writable at `dst`.
+    /// As [`copy`], and `len <= 3`.
     #[inline]
-    unsafe fn copy_one(src: *const u8, dst: *mut u8) {
-        // SAFETY: reads one octet at `src` and writes it at `dst`, as the caller allowed.
-        unsafe {
-            asm!(
-                "mov {a}, [{src}]",
-                "mov [{dst}], {a}",
-                a = out(reg_byte) _,
-                src = in(reg) src,
-                dst = in(reg) dst,
-                options(nostack, preserves_flags)
-            );
+    unsafe fn copy_0_to_3(src: *const u8, dst: *mut u8, len: usize) {
+        for i in 0..len {
+            // SAFETY: `i < len`, inside the readable octets.
+            let from = unsafe { src.add(i) };
+            // SAFETY: `i < len`, inside the writable octets.
+            let to = unsafe { dst.add(i) };
+            // SAFETY: moves one octet between those two.
+            unsafe {
+                asm!(
+                    "mov {octet}, byte ptr [{from}]",
+                    "mov byte ptr [{to}], {octet}",
+                    from = in(reg) from,
+                    to = in(reg) to,
+                    octet = out(reg_byte) _,
+                    options(nostack, preserves_flags)
+                );
+            }
         }
     }
 
-    /// A function that copies the first and the last `width` octets, which may overlap.
-    macro_rules! copy_ends {
-        ($name:ident, $width:literal, $class:ident, $mov:literal, $size:literal) => {
-            /// Copies `len` octets, at least the width and at most twice as many.
-            ///
-            /// # Safety
-            /// `src` must be readable and `dst` writable for `len` octets, they must not overlap,
-            /// and `len` must be at least the width.
-            #[inline]
-            unsafe fn $name(src: *const u8, dst: *mut u8, len: usize) {
-                // SAFETY: both moves are inside the `len` octets that the caller vouched for,
-                // because the width is not above `len`.
-                unsafe {
-                    asm!(
-                        concat!($mov, " {a:", $size, "}, [{src}]"),
-                        concat!($mov, " {b:", $size, "}, [{src} + {len} - ", $width, "]"),
-                        concat!($mov, " [{dst}], {a:", $size, "}"),
-                        concat!($mov, " [{dst} + {len} - ", $width, "], {b:", $size, "}"),
-                        a = out($class) _,
-                        b = out($class) _,
-                        src = in(reg) src,
-                        dst = in(reg) dst,
-                        len = in(reg) len,
-                        options(nostack, preserves_flags)
-                    );
-                }
-            }
-        };
-    }
-
-    copy_ends!(copy_ends_2, "2", reg, "mov", "x");
-    copy_ends!(copy_ends_4, "4", reg, "mov", "e");
-    copy_ends!(copy_ends_8, "8", reg, "mov", "r");
-    copy_ends!(copy_ends_16, "16", xmm_reg, "movdqu", "x");
-
-    /// Copies 32 to 64 octets: the first 32 and the last 32.
-    ///
     /// # Safety
-    /// `src` must be readable and `dst` writable for `len` octets, they must not overlap, and
-    /// `len` must be at least 32.
+    /// As [`copy`], and `4 <= len <= 7`.
     #[inline]
-    unsafe fn copy_ends_32(src: *const u8, dst: *mut u8, len: usize) {
-        // SAFETY: all moves are inside the `len` octets that the caller vouched for, because
-        // `len` is at least 32.
+    unsafe fn copy_4_to_7(src: *const u8, dst: *mut u8, len: usize) {
+        // SAFETY: the first and the last four octets, inside the run as `len >= 4`.
         unsafe {
             asm!(
-                "movdqu {a}, [{src}]",
-                "movdqu {b}, [{src} + 16]",
-                "movdqu {c}, [{src} + {len} - 32]",
-                "movdqu {d}, [{src} + {len} - 16]",
-                "movdqu [{dst}], {a}",
-                "movdqu [{dst} + 16], {b}",
-                "movdqu [{dst} + {len} - 32], {c}",
-                "movdqu [{dst} + {len} - 16], {d}",
-                a = out(xmm_reg) _,
-                b = out(xmm_reg) _,
-                c = out(xmm_reg) _,
-                d = out(xmm_reg) _,
+                "mov {a:e}, dword ptr [{src}]",
+                "mov {b:e}, dword ptr [{src} + {len} - 4]",
+                "mov dword ptr [{dst}], {a:e}",
+                "mov dword ptr [{dst} + {len} - 4], {b:e}",
                 src = in(reg) src,
                 dst = in(reg) dst,
                 len = in(reg) len,
+                a = out(reg) _,
+                b = out(reg) _,
                 options(nostack, preserves_flags)
             );
         }
     }
 
-    /// Copies more than 64 octets: blocks of 64, then the last 64, which overlap the last block.
-    ///
     /// # Safety
-    /// `src` must be readable and `dst` writable for `len` octets, they must not overlap, and
-    /// `len` must be above 64.
+    /// As [`copy`], and `8 <= len <= 15`.
     #[inline]
-    unsafe fn copy_blocks(src: *const u8, dst: *mut u8, len: usize) {
-        // SAFETY: with `left` octets to go besides 64, a block is copied while `left > 0`, so it
-        // stays inside; then `left` is in -63..=0, and the 64 octets at `src + left` are the last.
+    unsafe fn copy_8_to_15(src: *const u8, dst: *mut u8, len: usize) {
+        // SAFETY: the first and the last eight octets, inside the run as `len >= 8`.
         unsafe {
             asm!(
+                "mov {a}, qword ptr [{src}]",
+                "mov {b}, qword ptr [{src} + {len} - 8]",
+                "mov qword ptr [{dst}], {a}",
+                "mov qword ptr [{dst} + {len} - 8], {b}",
+                src = in(reg) src,
+                dst = in(reg) dst,
+                len = in(reg) len,
+                a = out(reg) _,
+                b = out(reg) _,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+
+    /// # Safety
+    /// As [`copy`], and `16 <= len <= 32`.
+    #[inline]
+    unsafe fn copy_16_to_32(src: *const u8, dst: *mut u8, len: usize) {
+        // SAFETY: the first and the last 16 octets, inside the run as `len >= 16`.
+        unsafe {
+            asm!(
+                "movups {a}, [{src}]",
+                "movups {b}, [{src} + {len} - 16]",
+                "movups [{dst}], {a}",
+                "movups [{dst} + {len} - 16], {b}",
+                src = in(reg) src,
+                dst = in(reg) dst,
+                len = in(reg) len,
+                a = out(xmm_reg) _,
+                b = out(xmm_reg) _,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+
+    /// # Safety
+    /// As [`copy`], and `33 <= len <= 128`.
+    #[inline]
+    unsafe fn copy_33_to_128(src: *const u8, dst: *mut u8, len: usize) {
+        // SAFETY: 32 octets from either end, inside the run as `len > 32`; the second 32 from
+        // either end only when `len > 64`.
+        unsafe {
+            asm!(
+                "movups {a}, [{src}]",
+                "movups {b}, [{src} + 16]",
+                "movups {y}, [{src} + {len} - 32]",
+                "movups {z}, [{src} + {len} - 16]",
+                "cmp {len}, 64",
+                "jbe 2f",
+                "movups {c}, [{src} + 32]",
+                "movups {d}, [{src} + 48]",
+                "movups {w}, [{src} + {len} - 64]",
+                "movups {x}, [{src} + {len} - 48]",
+                "movups [{dst} + 32], {c}",
+                "movups [{dst} + 48], {d}",
+                "movups [{dst} + {len} - 64], {w}",
+                "movups [{dst} + {len} - 48], {x}",
                 "2:",
-                "movdqu {a}, [{src}]",
-                "movdqu {b}, [{src} + 16]",
-                "movdqu {c}, [{src} + 32]",
-                "movdqu {d}, [{src} + 48]",
-                "movdqu [{dst}], {a}",
-                "movdqu [{dst} + 16], {b}",
-                "movdqu [{dst} + 32], {c}",
-                "movdqu [{dst} + 48], {d}",
-                "add {src}, 64",
-                "add {dst}, 64",
-                "sub {left}, 64",
-                "jg 2b",
-                "movdqu {a}, [{src} + {left}]",
-                "movdqu {b}, [{src} + {left} + 16]",
-                "movdqu {c}, [{src} + {left} + 32]",
-                "movdqu {d}, [{src} + {left} + 48]",
-                "movdqu [{dst} + {left}], {a}",
-                "movdqu [{dst} + {left} + 16], {b}",
-                "movdqu [{dst} + {left} + 32], {c}",
-                "movdqu [{dst} + {left} + 48], {d}",
+                "movups [{dst}], {a}",
+                "movups [{dst} + 16], {b}",
+                "movups [{dst} + {len} - 32], {y}",
+                "movups [{dst} + {len} - 16], {z}",
+                src = in(reg) src,
+                dst = in(reg) dst,
+                len = in(reg) len,
                 a = out(xmm_reg) _,
                 b = out(xmm_reg) _,
                 c = out(xmm_reg) _,
                 d = out(xmm_reg) _,
-                src = inout(reg) src => _,
-                dst = inout(reg) dst => _,
-                left = inout(reg) len - 64 => _,
+                w = out(xmm_reg) _,
+                x = out(xmm_reg) _,
+                y = out(xmm_reg) _,
+                z = out(xmm_reg) _,
                 options(nostack)
             );
         }
     }
 
-    /// Copies any number of octets, best many.
-    ///
     /// # Safety
-    /// `src` must be readable and `dst` writable for `len` octets, and they must not overlap.
-    #[inline]
+    /// As [`copy`], and `len > 128`.
+    #[inline(never)]
     unsafe fn copy_long(src: *const u8, dst: *mut u8, len: usize) {
-        // SAFETY: `rep movsb` reads `len` octets at `src` and writes them at `dst`, which the
-        // caller vouched for; the direction flag is clear by the ABI.
-        unsafe {
-            asm!(
-                "rep movsb",
-                inout("rcx") len => _,
-                inout("rsi") src => _,
-                inout("rdi") dst => _,
-                options(nostack, preserves_flags)
-            );
-        }
-    }
-
-    /// From this length on `rep movsb` wins.
-    const REP_LEN_MIN: usize = 1152;
-
-    #[cfg(test)]
-    mod tests {
-        /// Not a test: prints which path wins at which length, to choose `REP_LEN_MIN` by.
-        #[test]
-        #[ignore = "a measurement"]
-        #[expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a measurement")]
-        fn measure() {
-            let src = vec![1_u8; 1 << 16];
-            let mut dst = vec![0_u8; 1 << 16];
-            for len in [16, 32, 65, 96, 128, 200, 256, 384, 512, 768, 1024, 1440, 2048, 4096, 8940]
-            {
-                let mut nanoseconds = [0.0; 3];
-                for (path, slot) in nanoseconds.iter_mut().enumerate() {
-                    let start = std::time::Instant::now();
-                    for k in 0..1_000_000_usize {
-                        let at = (k * 72) & 0x3fff;
-                        let (src, dst) = (src[at..].as_ptr(), dst[at..].as_mut_ptr());
-                        match path {
-                            // SAFETY: `at + len` is inside both buffers.
-                            0 => unsafe { super::copy_octets(src, dst, len) },
-                            // SAFETY: as above, and `len` is above 64.
-                            1 if len > 64 => unsafe { super::copy_blocks(src, dst, len) },
-                            // SAFETY: as above.
-                            _ => unsafe { super::copy_long(src, dst, len) },
-                        }
-                    }
-                    *slot = start.elapsed().as_secs_f64() * 1e3;
-                }
-                let [chosen, blocks, rep] = nanoseconds;
-                println!(
-                    "{len:5}: chosen {chosen:6.1} ns, blocks {blocks:6.1} ns, rep {rep:6.1} ns"
+        // VBMI2 is a proxy: processors that have it do not slow down for 512-bit vectors.
+        if len <= WIDE_VECTOR_LEN_MAX
+            && is_x86_feature_detected!("avx512vbmi2")
+            && is_x86_feature_detected!("avx512f")
+        {
+            // SAFETY: the caller's contract; AVX-512 is there.
+            unsafe { copy_wide_vectors(src, dst, len) }
+        } else if len <= VECTOR_LEN_MAX && is_x86_feature_detected!("avx") {
+            // SAFETY: the caller's contract; AVX is there.
+            unsafe { copy_vectors(src, dst, len) }
+        } else {
+            // SAFETY: reads and writes exactly the caller's octets; the direction flag is clear by
+            // the ABI.
+            unsafe {
+                asm!(
+                    "rep movsb",
+                    inout("rcx") len => _,
+                    inout("rsi") src => _,
+                    inout("rdi") dst => _,
+                    options(nostack, preserves_flags)
                 );
             }
         }
     }
-}
 
-#[cfg(any(not(target_arch = "x86_64"), miri))]
-mod portable {
-    use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
-
-    /// Copies `len` octets that may change meanwhile.
-    ///
     /// # Safety
-    /// `src` must be readable and `dst` writable for `len` octets, and they must not overlap.
-    pub(in crate::sys) unsafe fn copy_octets(src: *const u8, dst: *mut u8, len: usize) {
-        for i in 0..len {
-            // SAFETY: `i < len`, inside the octets the caller vouched for.
-            let from = unsafe { src.add(i) };
-            // SAFETY: readable as above; an atomic load tolerates concurrent atomic stores, and
-            // the pointer is only read through.
-            let octet = unsafe { AtomicU8::from_ptr(from.cast_mut()) }.load(Relaxed);
-            // SAFETY: `i < len`, inside the octets the caller vouched for.
-            let to = unsafe { dst.add(i) };
-            // SAFETY: writable as the caller vouched for, and `u8` needs no alignment.
-            unsafe { to.write(octet) };
+    /// As [`copy`], `len > 128`, and the processor must have AVX-512.
+    #[inline]
+    unsafe fn copy_wide_vectors(src: *const u8, dst: *mut u8, len: usize) {
+        // The first 64 and the last 128 octets go unaligned; the loop between them stores whole
+        // aligned vectors, which is worth a factor of two where `dst` is odd. The registers are
+        // among those that need no `vzeroupper`.
+        //
+        // SAFETY: the loop runs while `dst < last`, `last` being 128 before the end, and moves 128
+        // octets; the other accesses are the run's first 64 and last 128.
+        unsafe {
+            asm!(
+                "vmovdqu64 zmm16, [{src}]",
+                "vmovdqu64 zmm17, [{src} + {len} - 128]",
+                "vmovdqu64 zmm18, [{src} + {len} - 64]",
+                "lea {last}, [{dst} + {len} - 128]",
+                "mov {first}, {dst}",
+                "sub {src}, {dst}",
+                "add {dst}, 64",
+                "and {dst}, -64",
+                "vmovdqu64 [{first}], zmm16",
+                "cmp {dst}, {last}",
+                "jae 3f",
+                "2:",
+                "vmovdqu64 zmm19, [{src} + {dst}]",
+                "vmovdqu64 zmm20, [{src} + {dst} + 64]",
+                "vmovdqa64 [{dst}], zmm19",
+                "vmovdqa64 [{dst} + 64], zmm20",
+                "sub {dst}, -128",
+                "cmp {dst}, {last}",
+                "jb 2b",
+                "3:",
+                "vmovdqu64 [{last}], zmm17",
+                "vmovdqu64 [{last} + 64], zmm18",
+                src = inout(reg) src => _,
+                dst = inout(reg) dst => _,
+                len = in(reg) len,
+                last = out(reg) _,
+                first = out(reg) _,
+                out("xmm16") _, out("xmm17") _, out("xmm18") _, out("xmm19") _, out("xmm20") _,
+                options(nostack)
+            );
+        }
+    }
+
+    /// # Safety
+    /// As [`copy`], `len > 128`, and the processor must have AVX.
+    #[inline]
+    pub(super) unsafe fn copy_vectors(src: *const u8, dst: *mut u8, len: usize) {
+        // As `copy_wide_vectors`, by halves.
+        //
+        // SAFETY: the loop runs while `dst < last`, `last` being 128 before the end, and moves 128
+        // octets; the other accesses are the run's first 32 and last 128. `vzeroupper` changes the
+        // upper halves of all 16 registers, all declared clobbered.
+        unsafe {
+            asm!(
+                "vmovdqu ymm4, [{src}]",
+                "vmovdqu ymm5, [{src} + {len} - 128]",
+                "vmovdqu ymm6, [{src} + {len} - 96]",
+                "vmovdqu ymm7, [{src} + {len} - 64]",
+                "vmovdqu ymm8, [{src} + {len} - 32]",
+                "lea {last}, [{dst} + {len} - 128]",
+                "mov {first}, {dst}",
+                "sub {src}, {dst}",
+                "add {dst}, 32",
+                "and {dst}, -32",
+                "vmovdqu [{first}], ymm4",
+                "cmp {dst}, {last}",
+                "jae 3f",
+                "2:",
+                "vmovdqu ymm0, [{src} + {dst}]",
+                "vmovdqu ymm1, [{src} + {dst} + 32]",
+                "vmovdqu ymm2, [{src} + {dst} + 64]",
+                "vmovdqu ymm3, [{src} + {dst} + 96]",
+                "vmovdqa [{dst}], ymm0",
+                "vmovdqa [{dst} + 32], ymm1",
+                "vmovdqa [{dst} + 64], ymm2",
+                "vmovdqa [{dst} + 96], ymm3",
+                "sub {dst}, -128",
+                "cmp {dst}, {last}",
+                "jb 2b",
+                "3:",
+                "vmovdqu [{last}], ymm5",
+                "vmovdqu [{last} + 32], ymm6",
+                "vmovdqu [{last} + 64], ymm7",
+                "vmovdqu [{last} + 96], ymm8",
+                "vzeroupper",
+                src = inout(reg) src => _,
+                dst = inout(reg) dst => _,
+                len = in(reg) len,
+                last = out(reg) _,
+                first = out(reg) _,
+                out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+                out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
+                out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+                out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
+                options(nostack)
+            );
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

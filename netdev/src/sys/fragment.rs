@@ -3,7 +3,7 @@
 
 use std::marker::PhantomData;
 
-use super::copy::copy_octets;
+use super::copy::copy_out;
 use crate::checksum::Sum;
 
 /// A run of readable memory that may change while it is read.
@@ -95,7 +95,7 @@ impl<'a> Fragment<'a> {
         assert_eq!(self.len, dst.len(), "fragment copied to a buffer of another length");
         // SAFETY: the constructor's caller vouched for `self.len` readable octets at `self.ptr`,
         // `dst` is as long and, being `&mut`, cannot overlap them.
-        unsafe { copy_octets(self.ptr, dst.as_mut_ptr(), self.len) }
+        unsafe { copy_out(self.ptr, dst) }
     }
 }
 

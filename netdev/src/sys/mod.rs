@@ -1,4 +1,4 @@
 //! The only unsafe code of this package: memory a peer may write, and kernel interfaces.
 
-mod copy;
+pub(crate) mod copy;
 pub(crate) mod fragment;

@@ -27,6 +27,7 @@ fn plan(seed: u64) -> Plan {
             // Losses may be long: giving up is tested elsewhere.
             user_timeout: Duration::from_secs(100_000),
             syn_timeout: Duration::from_secs(100_000),
+            time_wait: Duration::from_secs(200_000),
             ..Config::for_mtu(mtu, 20)
         }
     };
@@ -86,4 +87,49 @@ fn every_transfer_finishes_whatever_is_lost_part_3() {
 #[ignore = "a long run"]
 fn every_transfer_finishes_over_many_seeds() {
     run(3000..60_000);
+}
+
+/// One direction, 2 MB, 100 µs round trip, no rate limit: what recovery costs at `loss`.
+fn bulk(seed: u64, loss: f64, sack: bool) -> (Duration, f64) {
+    let config = Config { sack, ..Config::for_mtu(1500, 20) };
+    let plan = Plan {
+        seed,
+        loss,
+        burst: 0,
+        duplicate: 0.0,
+        delay: Duration::from_micros(50),
+        jitter: Duration::ZERO,
+        configs: [config; 2],
+        octets: [2_000_000, 0],
+        record_max: 1448,
+        run_max: 1,
+        iss: [SeqNum(0); 2],
+        refuse: 0.0,
+        renege: 0.0,
+        window_games: false,
+        simultaneous_open: false,
+        half_close: false,
+        path_shrinks_to: None,
+    };
+    let mut sim = Sim::new(plan);
+    let start = sim.now;
+    sim.run();
+    (sim.now - start, sim.resent_share(0))
+}
+
+#[test]
+fn with_sack_little_more_is_sent_again_than_was_lost() {
+    for loss in [0.0, 0.001, 0.01, 0.03] {
+        for seed in 1..5 {
+            let (time, resent) = bulk(seed, loss, true);
+            assert!(resent <= loss * 1.5 + 0.005, "loss {loss}: {resent} resent");
+            assert!(time < Duration::from_secs(4), "loss {loss}: {time:?}");
+        }
+    }
+}
+
+#[test]
+fn without_loss_nothing_is_sent_again_even_without_sack() {
+    let (_, resent) = bulk(1, 0.0, false);
+    assert!(resent <= 0.0);
 }

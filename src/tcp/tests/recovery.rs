@@ -1,0 +1,252 @@
+use super::script::{Script, ack, config};
+use crate::tcp::{Config, Connection, Flags, TcpEvent};
+use crate::time::Duration;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A script with `count` segments of 1000 octets in flight, sent 10 µs apart.
+fn in_flight(config: &Config, count: u32) -> Script {
+    let mut script = Script::established(config);
+    for _ in 0..count {
+        script.send(1000);
+        script.sleep(Duration::from_micros(10));
+    }
+    script
+}
+
+fn without_sack() -> Config {
+    Config { sack: false, ..config() }
+}
+
+/// RFC 6675 §5: recovery begins when the first segment is lost, and repairs every hole.
+#[test]
+fn three_sacked_segments_above_make_a_hole_lost() {
+    let mut script = in_flight(&config(), 8);
+    script.receive_sack(0, &[(1000, 2000)]);
+    script.receive_sack(0, &[(1000, 3000)]);
+    assert_eq!(script.resent(), vec![]);
+    script.receive_sack(0, &[(1000, 4000)]);
+    assert_eq!(script.resent(), vec![(0, 1000)]);
+    assert_eq!(script.connection.counters().fast_retransmits, 1);
+    // More SACKs, nothing new lost: nothing is sent again.
+    script.receive_sack(0, &[(1000, 8000)]);
+    assert_eq!(script.resent(), vec![]);
+    script.receive(0, 8000, Flags::ACK, 0);
+    assert_eq!(script.resent(), vec![]);
+    assert_eq!(script.connection.counters().rtos, 0);
+}
+
+#[test]
+fn several_holes_are_repaired_in_one_recovery_in_order() {
+    let mut script = in_flight(&config(), 10);
+    // Segments 0, 3 and 5 are lost.
+    script.receive_sack(0, &[(6000, 10_000), (4000, 5000), (1000, 3000)]);
+    assert_eq!(script.resent(), vec![(0, 1000), (3000, 1000), (5000, 1000)]);
+    assert_eq!(script.connection.counters().fast_retransmits, 1);
+}
+
+#[test]
+fn the_window_is_reduced_once_per_recovery() {
+    let mut script = in_flight(&config(), 10);
+    script.receive_sack(0, &[(1000, 4000)]);
+    assert_eq!(script.connection.ssthresh(), 7000);
+    script.resent();
+    script.receive_sack(0, &[(5000, 10_000), (1000, 4000)]);
+    assert_eq!(script.connection.cwnd(), 7000);
+    assert_eq!(script.resent(), vec![(4000, 1000)]);
+    assert_eq!(script.connection.counters().fast_retransmits, 1);
+}
+
+/// RFC 5044 appendix A.1: what is lost is sent again with its first boundaries.
+#[test]
+fn retransmissions_repeat_the_original_boundaries() {
+    let mut script = Script::established(&config());
+    for len in [10, 990, 7, 1000, 300, 300, 300] {
+        script.send(len);
+    }
+    script.receive_sack(0, &[(2007, 2907)]);
+    assert_eq!(script.resent(), vec![(0, 10), (10, 990), (1000, 7), (1007, 1000)]);
+}
+
+#[test]
+fn a_super_frame_is_tracked_as_its_segments() {
+    let mut script = Script::established(&config());
+    script.connection.record_sent(script.now, 4500, 1000, true);
+    assert_eq!(script.connection.counters().segments_sent, 5);
+    script.receive_sack(1000, &[(2000, 4500)]);
+    assert_eq!(script.resent(), vec![(1000, 1000)]);
+}
+
+#[test]
+fn what_is_sacked_is_not_sent_again_after_a_timeout() {
+    let mut script = in_flight(&config(), 4);
+    script.receive_sack(0, &[(1000, 2000)]);
+    script.wait_for_timer();
+    assert_eq!(script.connection.counters().rtos, 1);
+    assert_eq!(script.resent(), vec![(0, 1000)]);
+    // RFC 5681 §3.1: one segment; the rest as cwnd grows.
+    script.receive_sack(2000, &[]);
+    assert_eq!(script.resent(), vec![(2000, 1000), (3000, 1000)]);
+}
+
+/// RFC 2018 §8: the peer acknowledges up to a SACKed segment, so it no longer has it.
+#[test]
+fn sacks_are_forgotten_when_the_peer_takes_them_back() {
+    let mut script = in_flight(&config(), 4);
+    script.receive_sack(0, &[(1000, 4000)]);
+    assert_eq!(script.resent(), vec![(0, 1000)]);
+    script.receive_sack(1000, &[]);
+    assert_eq!(script.resent(), vec![]);
+    script.wait_for_timer();
+    assert_eq!(script.connection.counters().reneges, 1);
+    assert_eq!(script.resent(), vec![(1000, 1000)]);
+}
+
+#[test]
+fn sack_blocks_that_make_no_sense_are_ignored() {
+    let mut script = in_flight(&config(), 4);
+    script.receive_sack(0, &[(5000, 1000), (3000, 9000), (0x8000_0000, 3000)]);
+    script.receive_sack(1000, &[(0, 1000), (500, 900)]);
+    script.connection.snd.board.check();
+    assert_eq!(script.resent(), vec![]);
+}
+
+#[test]
+fn a_partly_acknowledged_segment_is_sent_again_from_there() {
+    let mut script = in_flight(&config(), 2);
+    script.receive(0, 400, Flags::ACK, 0);
+    script.wait_for_timer();
+    // One octet of cwnd is free after the first, so the next starts too.
+    assert_eq!(script.resent(), vec![(400, 600), (1000, 1000)]);
+}
+
+/// RFC 5681 §3.2 and RFC 6582 §3.2.
+#[test]
+fn without_sack_the_third_duplicate_ack_retransmits_and_partial_acks_continue() {
+    let mut script = in_flight(&without_sack(), 6);
+    for _ in 0..2 {
+        script.receive(0, 0, Flags::ACK, 0);
+        assert_eq!(script.resent(), vec![]);
+    }
+    script.receive(0, 0, Flags::ACK, 0);
+    assert_eq!(script.resent(), vec![(0, 1000)]);
+    // Segment 3 was lost too: the acknowledgment of the first repair is partial.
+    script.receive(0, 3000, Flags::ACK, 0);
+    assert_eq!(script.resent(), vec![(3000, 1000)]);
+    script.receive(0, 6000, Flags::ACK, 0);
+    assert_eq!(script.resent(), vec![]);
+    assert_eq!(script.connection.counters().fast_retransmits, 1);
+    assert_eq!(script.connection.counters().rtos, 0);
+}
+
+/// RFC 3042: each of the first two duplicate ACKs lets a new segment out.
+#[test]
+fn limited_transmit_sends_new_data_on_the_first_duplicate_acks() {
+    let mut script = in_flight(&without_sack(), 10);
+    assert_eq!(script.connection.send_budget(script.now).octets, 0);
+    script.receive(0, 0, Flags::ACK, 0);
+    assert_eq!(script.connection.send_budget(script.now).octets, 1000);
+    script.send(1000);
+    assert_eq!(script.connection.send_budget(script.now).octets, 0);
+}
+
+/// RFC 6582 §4: duplicate ACKs for what was sent again after a timeout begin no recovery.
+#[test]
+fn duplicate_acks_after_a_timeout_begin_no_recovery() {
+    let mut script = in_flight(&without_sack(), 4);
+    script.wait_for_timer();
+    script.resent();
+    for _ in 0..5 {
+        script.receive(0, 0, Flags::ACK, 0);
+    }
+    assert_eq!(script.connection.counters().fast_retransmits, 0);
+    assert_eq!(script.resent(), vec![]);
+}
+
+#[test]
+fn the_timeout_follows_the_round_trip_and_doubles() {
+    let mut script = Script::established(&config());
+    script.send(1000);
+    script.sleep(4 * MS);
+    script.receive(0, 1000, Flags::ACK, 0);
+    // The handshake took 0.1 ms, the data 4 ms: SRTT 0.5875, RTTVAR 1.0125 ms; the floor is 10 ms.
+    script.send(1000);
+    assert_eq!(script.wait_for_timer(), 10 * MS);
+    script.resent();
+    assert_eq!(script.wait_for_timer(), 20 * MS);
+    script.resent();
+    assert_eq!(script.wait_for_timer(), 40 * MS);
+    assert_eq!(script.connection.consecutive_timeouts(), 3);
+}
+
+/// Karn: the acknowledgment of a segment sent twice measures nothing, and keeps the backoff.
+#[test]
+fn a_retransmitted_segment_gives_no_sample() {
+    let mut script = in_flight(&config(), 1);
+    script.wait_for_timer();
+    script.resent();
+    let srtt = script.connection.srtt();
+    script.sleep(9 * MS);
+    script.receive(0, 1000, Flags::ACK, 0);
+    assert_eq!(script.connection.srtt(), srtt);
+    script.send(1000);
+    assert_eq!(script.wait_for_timer(), 20 * MS);
+}
+
+/// RFC 9293 §3.8.3: R2, here 100 s.
+#[test]
+fn a_silent_peer_is_given_up_after_r2() {
+    let mut script = in_flight(&config(), 2);
+    let start = script.now;
+    while script.connection.poll_timeout().is_some() {
+        script.wait_for_timer();
+        script.resent();
+    }
+    assert_eq!(script.connection.poll_event(), Some(TcpEvent::TimedOut));
+    let elapsed = script.now - start;
+    assert!(elapsed <= Duration::from_secs(100) && elapsed > Duration::from_secs(99));
+}
+
+#[test]
+fn idle_time_restarts_from_the_initial_window() {
+    let mut script = in_flight(&config(), 10);
+    script.receive(0, 10_000, Flags::ACK, 0);
+    assert_eq!(script.connection.cwnd(), 20_000);
+    script.sleep(Duration::from_secs(2));
+    script.connection.send_budget(script.now);
+    assert_eq!(script.connection.cwnd(), 10_000);
+}
+
+/// TCP-PMTU-4: segments that no longer fit are cut and sent again, without a smaller cwnd.
+#[test]
+fn a_smaller_path_cuts_what_is_in_flight() {
+    let mut script = Script::established(&config());
+    script.send(1000);
+    script.send(300);
+    script.send(1000);
+    let cwnd = script.connection.cwnd();
+    script.connection.set_path_mtu(script.now, 420);
+    assert_eq!(script.connection.emss(), 400);
+    let expected = vec![(0, 400), (400, 400), (800, 200), (1300, 400), (1700, 400), (2100, 200)];
+    assert_eq!(script.resent(), expected);
+    assert_eq!(script.connection.cwnd(), cwnd);
+    script.connection.snd.board.check();
+    script.receive(0, 2300, Flags::ACK, 0);
+    assert_eq!(script.connection.poll_timeout(), None);
+}
+
+#[test]
+fn only_numbers_in_flight_are_believed_in_an_icmp_message() {
+    let mut script = in_flight(&config(), 2);
+    script.receive(0, 1000, Flags::ACK, 0);
+    let at = [999, 1000, 1999, 2000].map(|at| script.connection.is_in_flight(ack(at)));
+    assert_eq!(at, [false, true, true, false]);
+}
+
+#[test]
+fn acknowledging_everything_stops_every_timer() {
+    let mut script = in_flight(&config(), 3);
+    assert!(script.connection.poll_timeout().is_some());
+    script.receive(0, 3000, Flags::ACK, 0);
+    assert_eq!(Connection::poll_timeout(&script.connection), None);
+}

@@ -46,21 +46,21 @@ pub(super) struct Plan {
     pub(super) path_shrinks_to: Option<usize>,
 }
 
-pub(super) struct End {
-    pub(super) connection: Option<Connection>,
+struct End {
+    connection: Option<Connection>,
     config: Config,
     iss: SeqNum,
     octets: u64,
     sent: u64,
-    pub(super) taken: Vec<bool>,
+    taken: Vec<bool>,
     peer_octets: u64,
-    pub(super) events: Vec<TcpEvent>,
+    events: Vec<TcpEvent>,
     closed: bool,
     /// Start of each segment sent, with its length: retransmissions must repeat these.
     segments: BTreeMap<u64, u64>,
     window_shut: bool,
-    pub(super) path: usize,
-    pub(super) resent_octets: u64,
+    path: usize,
+    resent_octets: u64,
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -72,16 +72,13 @@ struct InFlight {
 }
 
 pub(super) struct Sim {
-    pub(super) plan: Plan,
+    plan: Plan,
     pub(super) now: Instant,
     rng: ChaCha8Rng,
-    pub(super) ends: [End; 2],
+    ends: [End; 2],
     network: BinaryHeap<Reverse<InFlight>>,
     serial: u64,
     burst_left: u32,
-    pub(super) delivered_segments: u64,
-    /// No loss from here on.
-    pub(super) calm: bool,
 }
 
 /// The octet of `end`'s stream at `offset`.
@@ -116,17 +113,8 @@ impl Sim {
             resent_octets: 0,
         };
         let ends = [end(0), end(1)];
-        let mut sim = Self {
-            plan,
-            now,
-            rng,
-            ends,
-            network: BinaryHeap::new(),
-            serial: 0,
-            burst_left: 0,
-            delivered_segments: 0,
-            calm: false,
-        };
+        let mut sim =
+            Self { plan, now, rng, ends, network: BinaryHeap::new(), serial: 0, burst_left: 0 };
         sim.open(0);
         if sim.plan.simultaneous_open {
             sim.open(1);
@@ -143,7 +131,7 @@ impl Sim {
             ports[index],
             ports[1 - index],
             end.iss,
-            index as u32 * 77,
+            [0, 0xffff_ff00][index],
         );
         end.connection = Some(connection);
         self.pump(index);
@@ -153,6 +141,8 @@ impl Sim {
     pub(super) fn run(&mut self) {
         for _ in 0..STEPS_MAX {
             if self.is_done() {
+                self.pump(0);
+                self.pump(1);
                 return self.check_end();
             }
             self.step();
@@ -160,7 +150,14 @@ impl Sim {
         panic!("no end in sight: {}", self.describe());
     }
 
-    pub(super) fn describe(&self) -> String {
+    /// Octets that `end` sent again, as a share of its stream.
+    pub(super) fn resent_share(&self, end: usize) -> f64 {
+        let end = &self.ends[end];
+        f64::from(u32::try_from(end.resent_octets).unwrap())
+            / f64::from(u32::try_from(end.octets).unwrap())
+    }
+
+    fn describe(&self) -> String {
         let states = self.ends.each_ref().map(|end| {
             let connection = end.connection.as_ref();
             connection.map(|c| {
@@ -191,7 +188,7 @@ impl Sim {
     }
 
     /// Goes to the next thing that happens.
-    pub(super) fn step(&mut self) {
+    fn step(&mut self) {
         let timers = self.ends.each_ref().map(|end| {
             let connection = end.connection.as_ref();
             connection.and_then(Connection::poll_timeout).unwrap_or(Instant::from_nanos(u64::MAX))
@@ -203,7 +200,6 @@ impl Sim {
         self.now = self.now.max(next);
         if arrival <= timers[0].min(timers[1]) {
             let Reverse(InFlight { to, octets, .. }) = self.network.pop().unwrap();
-            self.delivered_segments += 1;
             self.deliver(to, &octets);
             // Sometimes more is read before anything is sent.
             if self.rng.random_bool(0.8) {
@@ -354,12 +350,11 @@ impl Sim {
         let mut at = start;
         while at < start + len as u64 {
             let part = (segment as u64).min(start + len as u64 - at);
-            end.segments.insert(at, part);
+            self.ends[index].segments.insert(at, part);
             let ahead = u32::try_from(at - start).unwrap();
             let header = Header { seq: header.seq.plus(ahead), ..header.clone() };
             self.transmit(index, &header, &(StreamOffset(at)..StreamOffset(at + part)));
             at += part;
-            self.ends[index].segments.len();
         }
         true
     }
@@ -384,19 +379,19 @@ impl Sim {
         let mut octets = vec![0; header.len()];
         header.emit(&mut octets);
         octets.extend((data.start.0..data.end.0).map(|at| octet(from, at)));
-        let fits = octets.len() <= self.ends[from].path;
         if let Some(shrunk) = self.plan.path_shrinks_to
             && self.serial > 60
             && octets.len() > shrunk
         {
             // "Packet too big" comes back at once.
             self.ends[from].path = shrunk;
-            return self.connection(from).set_path_mtu(self.now, shrunk);
+            let now = self.now;
+            return self.connection(from).set_path_mtu(now, shrunk);
         }
-        assert!(fits, "a segment above the path MTU");
+        assert!(octets.len() <= self.ends[from].path, "a segment above the path MTU");
         let copies = 1 + usize::from(self.rng.random_bool(self.plan.duplicate));
         for _ in 0..copies {
-            if !self.calm && self.is_lost() {
+            if self.is_lost() {
                 continue;
             }
             let jitter = self.plan.jitter.as_nanos();

@@ -1,0 +1,128 @@
+//! How frames reach a peer: link and IP headers, prepared once per connection.
+
+use std::net::IpAddr;
+
+use smoltcp::wire::checksum;
+
+const ETHERNET_LEN: usize = 14;
+const IPV4_LEN: usize = 20;
+const IPV6_LEN: usize = 40;
+const PROTOCOL_TCP: u8 = 6;
+const TTL: u8 = 64;
+
+/// The link and IP headers of every frame to a peer, but for the lengths in them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route {
+    headers: [u8; Self::HEADERS_LEN_MAX],
+    len: usize,
+    /// Where the IP header starts.
+    ip_at: usize,
+    /// Sum of the pseudo-header without the length.
+    pseudo_sum: u16,
+    /// Sum of an IPv4 header without the length.
+    ip_sum: u16,
+}
+
+impl Route {
+    /// Octets of an Ethernet and an IPv6 header.
+    pub(crate) const HEADERS_LEN_MAX: usize = ETHERNET_LEN + IPV6_LEN;
+
+    /// The route between two addresses; `link` has the source and destination link address, on a
+    /// device with a link layer.
+    ///
+    /// # Panics
+    /// When the addresses are of different families.
+    pub(crate) fn new(link: Option<([u8; 6], [u8; 6])>, local: IpAddr, remote: IpAddr) -> Self {
+        let mut headers = [0; Self::HEADERS_LEN_MAX];
+        let ip_at = if let Some((source, destination)) = link {
+            headers[..6].copy_from_slice(&destination);
+            headers[6..12].copy_from_slice(&source);
+            let ethertype: u16 = if local.is_ipv4() { 0x0800 } else { 0x86dd };
+            headers[12..14].copy_from_slice(&ethertype.to_be_bytes());
+            ETHERNET_LEN
+        } else {
+            0
+        };
+        let ip = &mut headers[ip_at..];
+        let (ip_len, addresses_at) = match (local, remote) {
+            (IpAddr::V4(local), IpAddr::V4(remote)) => {
+                // RFC 5044 Appendix A.5.1 and RFC 1191: DF is set. An atomic datagram's
+                // identification means nothing (RFC 6864 §4.1).
+                ip[..12].copy_from_slice(&[0x45, 0, 0, 0, 0, 0, 0x40, 0, TTL, PROTOCOL_TCP, 0, 0]);
+                ip[12..16].copy_from_slice(&local.octets());
+                ip[16..20].copy_from_slice(&remote.octets());
+                (IPV4_LEN, 12)
+            }
+            (IpAddr::V6(local), IpAddr::V6(remote)) => {
+                ip[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 0, PROTOCOL_TCP, TTL]);
+                ip[8..24].copy_from_slice(&local.octets());
+                ip[24..40].copy_from_slice(&remote.octets());
+                (IPV6_LEN, 8)
+            }
+            _ => unreachable!("both ends of a connection have addresses of one family"),
+        };
+        let pseudo_sum = checksum::combine(&[
+            checksum::data(&ip[addresses_at..ip_len]),
+            u16::from(PROTOCOL_TCP),
+        ]);
+        let ip_sum = checksum::data(&ip[..ip_len]);
+        Self { headers, len: ip_at + ip_len, ip_at, pseudo_sum, ip_sum }
+    }
+
+    /// Octets of the headers.
+    pub(crate) const fn headers_len(&self) -> usize {
+        self.len
+    }
+
+    /// Writes the headers of a segment of `tcp_len` octets to the front of `out`. Returns the sum
+    /// of its pseudo-header (RFC 9293 §3.1).
+    ///
+    /// A super-frame too long for its length field says what fits; whoever cuts it writes the
+    /// lengths of the pieces.
+    pub(crate) fn write_headers(&self, out: &mut [u8], tcp_len: usize) -> u16 {
+        out[..self.len].copy_from_slice(&self.headers[..self.len]);
+        let tcp_len_field = u16::try_from(tcp_len).unwrap_or(u16::MAX);
+        let ip = &mut out[self.ip_at..self.len];
+        if ip.len() == IPV4_LEN {
+            let total = u16::try_from(tcp_len + IPV4_LEN).unwrap_or(u16::MAX);
+            ip[2..4].copy_from_slice(&total.to_be_bytes());
+            let sum = !checksum::combine(&[self.ip_sum, total]);
+            ip[10..12].copy_from_slice(&sum.to_be_bytes());
+        } else {
+            ip[4..6].copy_from_slice(&tcp_len_field.to_be_bytes());
+        }
+        checksum::combine(&[self.pseudo_sum, tcp_len_field])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use smoltcp::wire::{Ipv4Packet, Ipv6Packet};
+
+    use super::*;
+
+    #[test]
+    fn ipv4_headers_are_complete_and_their_checksum_is_right() {
+        let route =
+            Route::new(Some(([2; 6], [4; 6])), [10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        for tcp_len in [20, 1480, 65_515] {
+            let mut frame = vec![0; route.headers_len() + tcp_len];
+            route.write_headers(&mut frame, tcp_len);
+            assert_eq!(frame[..14], [4, 4, 4, 4, 4, 4, 2, 2, 2, 2, 2, 2, 8, 0]);
+            let packet = Ipv4Packet::new_checked(&frame[14..]).unwrap();
+            assert!(packet.verify_checksum() && packet.dont_frag());
+            assert_eq!(usize::from(packet.total_len()), tcp_len + 20);
+        }
+    }
+
+    #[test]
+    fn ipv6_headers_carry_the_length() {
+        let (local, remote) = ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
+        let route = Route::new(None, IpAddr::V6(local), IpAddr::V6(remote));
+        let mut frame = vec![0; route.headers_len() + 100];
+        route.write_headers(&mut frame, 100);
+        let packet = Ipv6Packet::new_checked(&frame[..]).unwrap();
+        assert_eq!((packet.src_addr(), packet.dst_addr()), (local, remote));
+        assert_eq!(packet.payload_len(), 100);
+    }
+}
