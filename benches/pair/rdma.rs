@@ -79,7 +79,8 @@ impl Pair {
             completed: 0,
             target: 0,
         };
-        let startup = StartupConfig { crc: case.crc, markers: case.markers, ..StartupConfig::default() };
+        let startup =
+            StartupConfig { crc: case.crc, markers: case.markers, ..StartupConfig::default() };
         pair.start(startup);
         let expected = case::pattern();
         pair.source.copy_in(0, &expected);
@@ -136,7 +137,8 @@ impl Pair {
     fn post(&mut self) {
         let Range { start, end } = place(self.posted);
         let id = WrId(self.posted as u64);
-        let write = SendWr::write(id, self.sink.remote(start as u64), [self.source.sge(start..end)]);
+        let write =
+            SendWr::write(id, self.sink.remote(start as u64), [self.source.sge(start..end)]);
         self.initiator.qp.post_send(write).expect("the window fits the queue");
         self.posted += 1;
     }

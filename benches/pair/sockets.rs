@@ -39,7 +39,8 @@ impl Stack {
         if !case.link.software_checksums {
             capabilities.checksum = ChecksumCapabilities::ignored();
         }
-        let mut probe = Ingress { frame: None, answers: &mut Vec::new(), capabilities: &capabilities };
+        let mut probe =
+            Ingress { frame: None, answers: &mut Vec::new(), capabilities: &capabilities };
         let address = EthernetAddress([2, 0, 0, 0, 0, host]);
         let config = iface::Config::new(address.into());
         let mut interface = Interface::new(config, &mut probe, Instant::ZERO);
@@ -85,7 +86,9 @@ impl Stack {
             sent.expect("the link takes a frame");
         }
         let mut egress = Egress { device, capabilities };
-        while interface.poll_egress(now, &mut egress, sockets) == iface::PollResult::SocketStateChanged {}
+        while interface.poll_egress(now, &mut egress, sockets)
+            == iface::PollResult::SocketStateChanged
+        {}
         device.flush(nanos(now));
     }
 }
@@ -156,8 +159,7 @@ struct Transmit<'a> {
 
 impl phy::TxToken for Transmit<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
-        let sent =
-            self.device.transmit_in_place(nanos(self.now), len, RxChecksum::Unverified, f);
+        let sent = self.device.transmit_in_place(nanos(self.now), len, RxChecksum::Unverified, f);
         sent.expect("there was room, and smoltcp keeps to the MTU")
     }
 }
