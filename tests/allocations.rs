@@ -3,6 +3,7 @@
 //!
 //! The allocator of this test counts what the test's own thread asks for. A run that allocates
 //! fails with the backtrace of its first allocation.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod common;
 mod counting;

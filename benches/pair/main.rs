@@ -1,9 +1,9 @@
 //! The whole stack in one thread: RDMA Writes between two ports on a memory link, next to smoltcp's
 //! TCP sockets moving the same octets over an equal link.
 //!
-//! `cargo bench --bench pair` runs the criterion group. `cargo bench --bench pair -- --ratios` runs
-//! both sides in alternating rounds, so that a change of the machine's speed meets both, and prints
-//! medians and their ratios.
+//! `cargo bench --bench pair` runs the criterion group. `cargo bench --bench pair -- --ratios [NAME]`
+//! runs both sides in alternating rounds, so that a change of the machine's speed meets both, and
+//! prints medians and their ratios.
 
 mod case;
 mod ratios;
@@ -40,8 +40,10 @@ fn pair(c: &mut Criterion) {
 criterion_group!(benches, pair);
 
 fn main() {
-    if std::env::args().any(|argument| argument == "--ratios") {
-        ratios::run();
+    let mut arguments = std::env::args();
+    if arguments.any(|argument| argument == "--ratios") {
+        let wanted = arguments.find(|argument| !argument.starts_with("--"));
+        ratios::run(&wanted.unwrap_or_default());
         return;
     }
     benches();
