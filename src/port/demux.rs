@@ -143,18 +143,14 @@ fn checked(
 
 fn tcp_checksum_is_right(segment: &[u8], source: IpAddr, destination: IpAddr) -> bool {
     let addresses = match (source, destination) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            checksum::combine(&[
-                checksum::data(&source.octets()),
-                checksum::data(&destination.octets()),
-            ])
-        }
-        (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            checksum::combine(&[
-                checksum::data(&source.octets()),
-                checksum::data(&destination.octets()),
-            ])
-        }
+        (IpAddr::V4(source), IpAddr::V4(destination)) => checksum::combine(&[
+            checksum::data(&source.octets()),
+            checksum::data(&destination.octets()),
+        ]),
+        (IpAddr::V6(source), IpAddr::V6(destination)) => checksum::combine(&[
+            checksum::data(&source.octets()),
+            checksum::data(&destination.octets()),
+        ]),
         _ => return false,
     };
     let len = u16::try_from(segment.len()).unwrap_or(u16::MAX);
