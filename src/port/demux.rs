@@ -53,6 +53,11 @@ const VLAN_TAG_LEN: usize = 4;
 
 /// Finds the TCP segment in a frame. `verify` asks for the TCP checksum to be checked.
 pub(crate) fn parse(medium: Medium, frame: &[u8], verify: bool) -> Result<Parsed<'_>, FrameDrop> {
+    if medium == Medium::Ethernet
+        && let Some(inbound) = plain_ipv4(frame)
+    {
+        return checked(inbound, verify);
+    }
     match medium {
         Medium::Ip => match frame.first().map(|octet| octet >> 4) {
             Some(4) => parse_ipv4(frame, None, verify),
@@ -80,6 +85,33 @@ pub(crate) fn parse(medium: Medium, frame: &[u8], verify: bool) -> Result<Parsed
     }
 }
 
+/// What nearly every frame is: an untagged IPv4 datagram without options, whole, with TCP in it,
+/// and a right header checksum. Anything else takes the long way.
+#[inline]
+fn plain_ipv4(frame: &[u8]) -> Option<Inbound<'_>> {
+    let head: &[u8; PLAIN_LEN] = frame.first_chunk()?;
+    let word = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+    let fragment = word(20) & 0x3fff != 0;
+    if word(12) != 0x0800 || head[14] != 0x45 || head[23] != PROTOCOL_TCP || fragment {
+        return None;
+    }
+    // RFC 1071: the sum over a header with a right checksum is all ones.
+    let sum: u32 = (14..PLAIN_LEN).step_by(2).map(|at| u32::from(word(at))).sum();
+    if (sum >> 16) + (sum & 0xffff) != 0xffff {
+        return None;
+    }
+    let segment = frame.get(PLAIN_LEN..ETHERNET_LEN + usize::from(word(16)))?;
+    let address = |at: usize| IpAddr::from([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let [_, _, _, _, _, _, a, b, c, d, e, f, ..] = *head;
+    let source_mac = Some([a, b, c, d, e, f]);
+    Some(Inbound { source: address(26), destination: address(30), source_mac, segment })
+}
+
+const ETHERNET_LEN: usize = 14;
+/// Octets of an Ethernet and an IPv4 header.
+const PLAIN_LEN: usize = ETHERNET_LEN + 20;
+const PROTOCOL_TCP: u8 = 6;
+
 fn parse_ipv4(
     datagram: &[u8],
     source_mac: Option<[u8; 6]>,
@@ -103,7 +135,8 @@ fn parse_ipv4(
     let start = usize::from(packet.header_len());
     let end = usize::from(packet.total_len());
     let segment = datagram.get(start..end).ok_or(FrameDrop::Malformed)?;
-    checked(segment, IpAddr::V4(source), IpAddr::V4(destination), source_mac, verify)
+    let (source, destination) = (IpAddr::V4(source), IpAddr::V4(destination));
+    checked(Inbound { source, destination, source_mac, segment }, verify)
 }
 
 fn parse_ipv6(
@@ -122,26 +155,23 @@ fn parse_ipv6(
     let (source, destination) = (packet.src_addr(), packet.dst_addr());
     let end = packet.total_len();
     let segment = datagram.get(IPV6_HEADER_LEN..end).ok_or(FrameDrop::Malformed)?;
-    checked(segment, IpAddr::V6(source), IpAddr::V6(destination), source_mac, verify)
+    let (source, destination) = (IpAddr::V6(source), IpAddr::V6(destination));
+    checked(Inbound { source, destination, source_mac, segment }, verify)
 }
 
 const IPV6_HEADER_LEN: usize = 40;
 
-fn checked(
-    segment: &[u8],
-    source: IpAddr,
-    destination: IpAddr,
-    source_mac: Option<[u8; 6]>,
-    verify: bool,
-) -> Result<Parsed<'_>, FrameDrop> {
+#[inline]
+fn checked(inbound: Inbound<'_>, verify: bool) -> Result<Parsed<'_>, FrameDrop> {
     // RFC 9293 MUST-3: the checksum is verified on every segment.
-    if verify && !tcp_checksum_is_right(segment, source, destination) {
+    if verify && !tcp_checksum_is_right(&inbound) {
         return Err(FrameDrop::TcpChecksum);
     }
-    Ok(Parsed::Tcp(Inbound { source, destination, source_mac, segment }))
+    Ok(Parsed::Tcp(inbound))
 }
 
-fn tcp_checksum_is_right(segment: &[u8], source: IpAddr, destination: IpAddr) -> bool {
+fn tcp_checksum_is_right(inbound: &Inbound<'_>) -> bool {
+    let Inbound { segment, source, destination, source_mac: _ } = *inbound;
     let addresses = match (source, destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => checksum::combine(&[
             checksum::data(&source.octets()),
@@ -155,5 +185,5 @@ fn tcp_checksum_is_right(segment: &[u8], source: IpAddr, destination: IpAddr) ->
     };
     let len = u16::try_from(segment.len()).unwrap_or(u16::MAX);
     let octets = Fragment::from_slice(segment).ones_complement_sum();
-    checksum::combine(&[addresses, u16::from(u8::from(IpProtocol::Tcp)), len, octets]) == u16::MAX
+    checksum::combine(&[addresses, u16::from(PROTOCOL_TCP), len, octets]) == u16::MAX
 }
