@@ -95,8 +95,11 @@ fn plain_ipv4(frame: &[u8]) -> Option<Inbound<'_>> {
     if word(12) != 0x0800 || head[14] != 0x45 || head[23] != PROTOCOL_TCP || fragment {
         return None;
     }
-    // RFC 1071: the sum over a header with a right checksum is all ones.
-    let sum: u32 = (14..PLAIN_LEN).step_by(2).map(|at| u32::from(word(at))).sum();
+    // RFC 1071: the sum over a header with a right checksum is all ones, in any byte order.
+    let (words, _) = head[ETHERNET_LEN..].as_chunks::<4>();
+    let sum: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
+    let sum = (sum >> 32) + (sum & 0xffff_ffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
     if (sum >> 16) + (sum & 0xffff) != 0xffff {
         return None;
     }
@@ -186,4 +189,77 @@ fn tcp_checksum_is_right(inbound: &Inbound<'_>) -> bool {
     let len = u16::try_from(segment.len()).unwrap_or(u16::MAX);
     let octets = Fragment::from_slice(segment).ones_complement_sum();
     checksum::combine(&[addresses, u16::from(PROTOCOL_TCP), len, octets]) == u16::MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An Ethernet frame with a TCP segment of 20 octets and no payload, checksums right.
+    fn frame() -> Vec<u8> {
+        let mut frame = vec![2; 12];
+        frame.extend([0x08, 0x00, 0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0]);
+        frame.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+        frame.extend([0x1c, 6, 0x1c, 7, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
+        let ip_sum = !Fragment::from_slice(&frame[14..34]).ones_complement_sum();
+        frame[24..26].copy_from_slice(&ip_sum.to_be_bytes());
+        let sums = [checksum::data(&frame[26..34]), 6, 20, checksum::data(&frame[34..])];
+        let tcp_sum = !checksum::combine(&sums);
+        frame[50..52].copy_from_slice(&tcp_sum.to_be_bytes());
+        frame
+    }
+
+    fn parse_checked(frame: &[u8]) -> Result<Parsed<'_>, FrameDrop> {
+        parse(Medium::Ethernet, frame, true)
+    }
+
+    #[test]
+    fn a_plain_frame_is_taken_the_short_way_and_means_the_same_the_long_way() {
+        let mut frame = frame();
+        frame.extend([0; 6]);
+        let short = plain_ipv4(&frame).unwrap();
+        let Ok(Parsed::Tcp(long)) = parse_ipv4(&frame[14..], Some([2; 6]), true) else {
+            panic!("TCP");
+        };
+        assert_eq!(format!("{short:?}"), format!("{long:?}"), "link padding removed by both");
+        assert_eq!(short.segment.len(), 20);
+    }
+
+    #[test]
+    fn every_corrupted_octet_is_noticed() {
+        let good = frame();
+        assert!(matches!(parse_checked(&good), Ok(Parsed::Tcp(_))));
+        for at in 14..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 0x10;
+            assert!(!matches!(parse_checked(&bad), Ok(Parsed::Tcp(_))), "octet {at}");
+        }
+    }
+
+    #[test]
+    fn every_truncation_is_refused() {
+        let good = frame();
+        for len in 0..good.len() {
+            assert!(!matches!(parse_checked(&good[..len]), Ok(Parsed::Tcp(_))), "{len} octets");
+        }
+    }
+
+    #[test]
+    fn a_tagged_frame_and_a_bare_datagram_are_found_too() {
+        let good = frame();
+        let mut tagged = good.clone();
+        tagged.splice(12..12, [0x81, 0x00, 0x00, 0x05]);
+        assert!(matches!(parse_checked(&tagged), Ok(Parsed::Tcp(_))));
+        assert!(matches!(parse(Medium::Ip, &good[14..], true), Ok(Parsed::Tcp(_))));
+    }
+
+    #[test]
+    fn fragments_are_dropped_and_named() {
+        let mut fragment = frame();
+        fragment[20] = 0x20;
+        fragment[24..26].fill(0);
+        let sum = !Fragment::from_slice(&fragment[14..34]).ones_complement_sum();
+        fragment[24..26].copy_from_slice(&sum.to_be_bytes());
+        assert_eq!(parse_checked(&fragment).unwrap_err(), FrameDrop::Fragment);
+    }
 }
