@@ -9,7 +9,7 @@ pub(crate) const MESSAGE_LEN: usize = 64 << 10;
 /// Messages under way at a time. Source and sink memory have a place for each.
 pub(crate) const WINDOW: usize = 16;
 /// Octets of source and of sink memory.
-pub(crate) const MEMORY_LEN: usize = WINDOW * MESSAGE_LEN;
+pub(crate) const MEMORY_LEN: usize = 1 * MESSAGE_LEN;
 /// Largest payload of a super-frame.
 const SUPER_FRAME_LEN: NonZeroUsize = NonZeroUsize::new(65_535 - 60).expect("not 0");
 

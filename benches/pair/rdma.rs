@@ -146,6 +146,6 @@ impl Pair {
 
 /// Where a message is in source and sink.
 const fn place(message: usize) -> Range<usize> {
-    let start = message % WINDOW * MESSAGE_LEN;
+    let start = message % (MEMORY_LEN / MESSAGE_LEN) * MESSAGE_LEN;
     start..start + MESSAGE_LEN
 }
