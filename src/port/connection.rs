@@ -187,7 +187,7 @@ impl Connection {
 
     /// Whether TCP has nothing more to do.
     pub(crate) fn is_over(&self) -> bool {
-        self.optimized.tcp.state() == tcp::State::Closed
+        self.optimized.tcp.is_over()
     }
 
     pub(crate) fn counters(&self) -> ConnectionCounters {

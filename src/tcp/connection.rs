@@ -376,6 +376,12 @@ impl Connection {
         self.stop();
     }
 
+    /// Whether the connection can be dropped: it is closed, and no RST waits to be sent.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        matches!(self.state, State::Closed) && self.reset.is_none()
+    }
+
     /// Whether a SYN may replace this connection in TIME-WAIT: it is provably from a later
     /// incarnation (RFC 9293 §3.6.1 MAY-2, RFC 6191).
     #[must_use]
