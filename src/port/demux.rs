@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use smoltcp::wire::{
-    EthernetFrame, EthernetProtocol, IpAddress, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket,
+    EthernetFrame, EthernetProtocol, IpProtocol, Ipv4Packet, Ipv6Packet, checksum,
 };
-use urnic_netdev::Medium;
+use urnic_netdev::{Fragment, Medium};
 
 use crate::port::PortDrops;
 
@@ -134,12 +134,30 @@ fn checked(
     source_mac: Option<[u8; 6]>,
     verify: bool,
 ) -> Result<Parsed<'_>, FrameDrop> {
-    if verify {
-        let packet = TcpPacket::new_checked(segment).map_err(|_| FrameDrop::Malformed)?;
-        // RFC 9293 MUST-3: the checksum is verified on every segment.
-        if !packet.verify_checksum(&IpAddress::from(source), &IpAddress::from(destination)) {
-            return Err(FrameDrop::TcpChecksum);
-        }
+    // RFC 9293 MUST-3: the checksum is verified on every segment.
+    if verify && !tcp_checksum_is_right(segment, source, destination) {
+        return Err(FrameDrop::TcpChecksum);
     }
     Ok(Parsed::Tcp(Inbound { source, destination, source_mac, segment }))
+}
+
+fn tcp_checksum_is_right(segment: &[u8], source: IpAddr, destination: IpAddr) -> bool {
+    let addresses = match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            checksum::combine(&[
+                checksum::data(&source.octets()),
+                checksum::data(&destination.octets()),
+            ])
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            checksum::combine(&[
+                checksum::data(&source.octets()),
+                checksum::data(&destination.octets()),
+            ])
+        }
+        _ => return false,
+    };
+    let len = u16::try_from(segment.len()).unwrap_or(u16::MAX);
+    let octets = Fragment::from_slice(segment).ones_complement_sum();
+    checksum::combine(&[addresses, u16::from(u8::from(IpProtocol::Tcp)), len, octets]) == u16::MAX
 }
