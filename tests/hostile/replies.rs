@@ -1,5 +1,6 @@
 //! Replies that an initiator must not go on with (RFC 5044 §7.1.2, RFC 6581 §9, §10).
 
+use urnic::limits::MPA_REPLY_TIMEOUT_NS;
 use urnic::mpa::startup::{RtrKinds, StartupConfig};
 use urnic::stream::{StartupFailure, StreamError, StreamEvent};
 use urnic::time::Duration;
@@ -229,7 +230,7 @@ fn the_ready_message_goes_first_and_completes_nothing() {
 fn a_peer_that_does_not_reply_is_given_up() {
     let mut scene = Scene::connecting(plain());
     scene.reply(&startup(REPLY_KEY, CRC, 2, &[1; 30])[..40]);
-    scene.run(Duration::from_secs(11));
+    scene.run(Duration::from_nanos(MPA_REPLY_TIMEOUT_NS));
     assert_eq!(failure(&scene), Some(StartupFailure::Timeout));
     assert!(scene.peer.fin_received);
     assert_eq!(scene.qp.state(), QpState::Error);

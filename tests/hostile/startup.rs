@@ -1,11 +1,15 @@
 //! Requests that must not be answered (RFC 5044 §7.1, RFC 6581 §6).
 
+use urnic::limits::MPA_REQUEST_TIMEOUT_NS;
 use urnic::mpa::startup::{Offer, StartupConfig};
 use urnic::stream::{StartupFailure, StreamEvent};
 use urnic::time::Duration;
 
 use crate::octets::{CRC, ENHANCED, MARKERS, REJECT, REPLY_KEY, REQUEST_KEY, empty_write, startup};
 use crate::scene::{MOMENT, Scene};
+
+/// How long the victim waits for a Request.
+const PATIENCE: Duration = Duration::from_nanos(MPA_REQUEST_TIMEOUT_NS);
 
 /// The octets are no Request: no Reply comes, and the connection is closed.
 fn is_refused(octets: &[u8]) -> StartupFailure {
@@ -160,7 +164,7 @@ fn octets_after_the_request_and_before_its_answer_are_refused() {
 fn a_peer_that_connects_and_says_nothing_is_dropped() {
     let mut scene = Scene::new();
     scene.open();
-    scene.run(Duration::from_secs(9));
+    scene.run(PATIENCE - Duration::from_secs(1));
     assert!(!scene.peer.fin_received && scene.events.is_empty());
     scene.run(Duration::from_secs(2));
     assert_eq!(is_over(&mut scene), StartupFailure::Timeout);
@@ -173,7 +177,7 @@ fn a_request_that_never_ends_is_dropped() {
     let request = startup(REQUEST_KEY, CRC, 1, &[9; 100]);
     for octet in request {
         scene.send_octets(&[octet]);
-        scene.run(Duration::from_millis(500));
+        scene.run(PATIENCE / 60);
     }
     assert_eq!(is_over(&mut scene), StartupFailure::Timeout);
 }

@@ -62,16 +62,18 @@ pub(crate) fn link(plan: &Plan, ends: &[End; 2]) -> Link {
         Poller::new(port, device)
     });
     let start = link.wrap.map_or(Instant::ZERO, |(end, octets)| {
-        let isn = isn_at_zero(plan, end);
+        let isn = isn_at(plan, end, Instant::ZERO);
         let wanted = 0_u32.wrapping_sub(octets);
-        Instant::from_nanos(u64::from(wanted.wrapping_sub(isn.0)) * ISN_TICK_NS)
+        let start = Instant::from_nanos(u64::from(wanted.wrapping_sub(isn.0)) * ISN_TICK_NS);
+        assert_eq!(isn_at(plan, end, start).0, wanted);
+        start
     });
     Lockstep::new(a, b).starting_at(start)
 }
 
-/// The initial sequence number that an end would choose at the clock's start: that of a SYN, or of
-/// the SYN that answers it.
-fn isn_at_zero(plan: &Plan, end: usize) -> tcp::SeqNum {
+/// The initial sequence number that an end would choose at `now`: that of a SYN, or of the SYN that
+/// answers it.
+fn isn_at(plan: &Plan, end: usize, now: Instant) -> tcp::SeqNum {
     let ends = [End::new(plan, 0), End::new(plan, 1)];
     let capabilities = Capabilities {
         medium: Medium::Ip,
@@ -83,21 +85,21 @@ fn isn_at_zero(plan: &Plan, end: usize) -> tcp::SeqNum {
     let mut ports = [0, 1].map(|index| port(plan, &ends[index].rnic, index, capabilities));
     let params =
         ConnectParams { startup: StartupConfig::default(), ..ConnectParams::default() };
-    ports[0].connect(Instant::ZERO, responder(), &ends[0].qp, &params).unwrap();
-    let syn = first_frame(&mut ports[0]);
+    ports[0].connect(now, responder(), &ends[0].qp, &params).unwrap();
+    let syn = first_frame(&mut ports[0], now);
     if end == 0 {
         return seq_of(&syn);
     }
     ports[1].listen(TCP_PORT, ListenParams::default()).unwrap();
     let frame =
         RxFrame { bytes: &syn, checksum: RxChecksum::Unverified, segment_size: None };
-    ports[1].handle_frame(Instant::ZERO, &frame);
-    seq_of(&first_frame(&mut ports[1]))
+    ports[1].handle_frame(now, &frame);
+    seq_of(&first_frame(&mut ports[1], now))
 }
 
-fn first_frame(port: &mut Port) -> Vec<u8> {
+fn first_frame(port: &mut Port, now: Instant) -> Vec<u8> {
     let mut first = Vec::new();
-    port.poll_transmit(Instant::ZERO, 1, &mut |frame| {
+    port.poll_transmit(now, 1, &mut |frame| {
         if first.is_empty() {
             first.resize(frame.len(), 0);
             frame.gather(&mut first);
