@@ -15,7 +15,9 @@ use urnic_netdev::Device;
 use urnic_netdev::memory::{self, LinkConfig};
 
 /// An RNIC's queue pair and completion queue, with everything that belongs to them.
-fn endpoint(rnic: &Rnic) -> Result<(urnic::verbs::Pd, urnic::verbs::Cq, Qp), urnic::verbs::QpError> {
+fn endpoint(
+    rnic: &Rnic,
+) -> Result<(urnic::verbs::Pd, urnic::verbs::Cq, Qp), urnic::verbs::QpError> {
     let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16));
     let (send_cq, recv_cq) = (cq.clone(), cq.clone());
     let qp = pd.create_qp(QpConfig { send_cq, recv_cq, send_depth: 8, recv_depth: 8 })?;

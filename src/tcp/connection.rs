@@ -376,10 +376,10 @@ impl Connection {
         self.stop();
     }
 
-    /// Whether the connection can be dropped: it is closed, and no RST waits to be sent.
+    /// Whether nothing is left to be done or sent: the connection can be dropped.
     #[must_use]
-    pub const fn is_over(&self) -> bool {
-        matches!(self.state, State::Closed) && self.reset.is_none()
+    pub fn is_finished(&self) -> bool {
+        self.state == State::Closed && self.reset.is_none() && self.events.is_empty()
     }
 
     /// Whether a SYN may replace this connection in TIME-WAIT: it is provably from a later
