@@ -8,6 +8,7 @@ use crate::wire::ddp::DdpHeader;
 ///
 /// # Errors
 /// [`DdpError::Short`], or the version error of the segment's kind.
+#[inline(always)]
 pub fn header(ulpdu_front: &[u8], version: ProtocolVersion) -> Result<DdpHeader, DdpError> {
     let header = DdpHeader::parse(ulpdu_front).map_err(|_| DdpError::Short)?;
     // RFC 5041 §4.1: the DDP version is the same on every segment of a stream; §7.2 gives tagged

@@ -39,8 +39,8 @@ impl<D: Device> Poller<D> {
     pub fn poll(&mut self, now: Instant) -> usize {
         let now_ns = now.as_nanos();
         let Self { port, device } = self;
-        let received = device.receive(now_ns, RECEIVE_BURST, &mut |frame| {
-            port.handle_frame(now, &frame);
+        let received = port.handle_burst(now, |sink| {
+            device.receive(now_ns, RECEIVE_BURST, &mut |frame| sink(&frame))
         });
         if port.poll_timeout().is_some_and(|at| at <= now) {
             port.handle_timeout(now);

@@ -34,4 +34,4 @@ pub use digest::crc32c_append_shared;
 pub use grant::{Grant, HeldSlice};
 pub use region::{PageKind, Region};
 pub use shared::{Misaligned, SharedSlice};
-pub use table::{RegionTable, Registration, TableGuard};
+pub use table::{RegionTable, Registration, TableGuard, TableLease};

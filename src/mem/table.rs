@@ -191,6 +191,36 @@ pub struct TableGuard<'t> {
     inner: RwLockReadGuard<'t, Inner>,
 }
 
+/// A table that is opened when it is first needed, for a batch of received segments.
+///
+/// Opening and closing costs two atomic operations that wait for all stores before them, so once per
+/// batch is much cheaper than once per segment. Whoever changes the table on the same thread closes
+/// the lease first.
+#[derive(Debug)]
+pub struct TableLease<'t> {
+    table: &'t RegionTable,
+    guard: Option<TableGuard<'t>>,
+}
+
+impl<'t> TableLease<'t> {
+    /// A lease that has not opened the table yet.
+    #[must_use]
+    pub const fn new(table: &'t RegionTable) -> Self {
+        Self { table, guard: None }
+    }
+
+    /// The table, open.
+    #[inline]
+    pub fn open(&mut self) -> &TableGuard<'t> {
+        self.guard.get_or_insert_with(|| self.table.read())
+    }
+
+    /// Lets changes through, until the next [`open`](Self::open).
+    pub fn close(&mut self) {
+        self.guard = None;
+    }
+}
+
 impl TableGuard<'_> {
     /// Decides whether stream `qp` of domain `pd` may have `len` octets at `to` under `stag`, with
     /// all the rights in `need`. Reading for the owner itself needs [`Access::empty`].

@@ -30,6 +30,7 @@ pub use config::{ConnectParams, ListenParams, LowerLayer, PortConfig};
 pub use connection::{ConnectionCounters, ConnectionId};
 
 use crate::limits::{CONNECTIONS_MAX, FRAGMENTS_MAX, PIECE_BLOCKS_MAX};
+use crate::mem::TableLease;
 use crate::mpa::pieces::PieceStore;
 use crate::mpa::startup::{Offer, StartupConfig};
 use crate::port::connection::{Connection, Tuple, TupleHasher};
@@ -376,11 +377,30 @@ impl Port {
 
     // ---- frames in ----
 
-    /// Takes a received frame.
+    /// Takes a received frame. Several at a time cost less by [`handle_burst`](Self::handle_burst).
     pub fn handle_frame(&mut self, now: Instant, frame: &RxFrame<'_>) {
+        self.handle_burst(now, |sink| sink(frame));
+    }
+
+    /// Takes the received frames that `receive` hands to its argument; returns what `receive`
+    /// returns.
+    ///
+    /// Registered memory cannot be revoked meanwhile, so `receive` must not wait for anything that
+    /// revokes it.
+    pub fn handle_burst<R>(
+        &mut self,
+        now: Instant,
+        receive: impl FnOnce(&mut dyn FnMut(&RxFrame<'_>)) -> R,
+    ) -> R {
+        let rnic = Arc::clone(&self.rnic.shared);
+        let mut lease = TableLease::new(&rnic.table);
+        receive(&mut |frame| self.take_frame(now, frame, &mut lease))
+    }
+
+    fn take_frame(&mut self, now: Instant, frame: &RxFrame<'_>, lease: &mut TableLease<'_>) {
         let verify = frame.checksum == RxChecksum::Unverified;
         match demux::parse(self.capabilities.medium, frame.bytes, verify) {
-            Ok(Parsed::Tcp(inbound)) => self.handle_tcp(now, frame, &inbound),
+            Ok(Parsed::Tcp(inbound)) => self.handle_tcp(now, frame, &inbound, lease),
             Ok(Parsed::Other) => {
                 self.neighbours.learn_from(now, frame.bytes);
                 self.wake_resolved(now);
@@ -390,7 +410,13 @@ impl Port {
         }
     }
 
-    fn handle_tcp(&mut self, now: Instant, frame: &RxFrame<'_>, inbound: &Inbound<'_>) {
+    fn handle_tcp(
+        &mut self,
+        now: Instant,
+        frame: &RxFrame<'_>,
+        inbound: &Inbound<'_>,
+        lease: &mut TableLease<'_>,
+    ) {
         let Ok((header, payload_at)) = tcp::Header::parse(inbound.segment) else {
             self.dropped.malformed += 1;
             return;
@@ -410,7 +436,7 @@ impl Port {
             .map_or(1, |size| payload.len().div_ceil(usize::from(size.get())).max(1));
         let connection = &mut self.connections[slot as usize];
         let pieces = &mut self.pieces;
-        connection.optimized.handle_segment(now, &header, payload, segments, pieces);
+        connection.optimized.handle_segment(now, &header, payload, segments, pieces, lease);
         self.after_input(slot);
     }
 

@@ -11,6 +11,7 @@ use crate::wire::rdmap::{BufferModel, Control, Opcode};
 ///
 /// # Errors
 /// [`RdmapError::Version`], then [`RdmapError::UnexpectedOpcode`].
+#[inline(always)]
 pub fn opcode(header: &DdpHeader, version: ProtocolVersion) -> Result<Opcode, RdmapError> {
     let control = Control::from_byte(header.rsvd_ulp());
     // RFC 5040 §4.1: the RDMAP version is the one that was negotiated.

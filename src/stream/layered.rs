@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::counters::{MpaRxCounters, RdmaRxCounters};
 use crate::limits::{FRAGMENTS_MAX, PIECE_BLOCKS_MAX};
+use crate::mem::TableLease;
 use crate::mpa::pieces::PieceStore;
 use crate::mpa::startup::{Offer, StartupConfig};
 use crate::stream::startup::PhaseError;
@@ -89,9 +90,11 @@ impl Layered {
     pub fn handle_bytes(&mut self, now: Instant, mut bytes: &[u8]) {
         // In full operation octets in order are never refused: an FPDU's pieces always fit the
         // store. During the startup a call may take only what belongs to the peer's frame.
+        let rnic = self.stream.rnic();
+        let mut lease = TableLease::new(&rnic.table);
         while !bytes.is_empty() {
             let start = self.received;
-            let taken = self.stream.handle_bytes(now, start, bytes, &mut self.store);
+            let taken = self.stream.handle_bytes(now, start, bytes, &mut self.store, &mut lease);
             let len = if taken > start { taken.index_from(start) } else { bytes.len() };
             self.received = start + len as u64;
             bytes = &bytes[len..];

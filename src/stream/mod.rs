@@ -34,6 +34,7 @@ pub(crate) use tx::{Cut, Room, TxState};
 
 use crate::counters::{MpaRxCounters, RdmaRxCounters};
 use crate::limits::BAD_FPDU_DROPS_MAX;
+use crate::mem::TableLease;
 use crate::mpa::pieces::PieceStore;
 use crate::mpa::rx::{Receiver, RxConfig, RxError};
 use crate::mpa::startup::{Framing, MpaStartupError, Negotiated, PeerRequest, Rejection};
@@ -153,6 +154,11 @@ impl Stream {
         }
     }
 
+    /// What the stream belongs to.
+    pub(crate) fn rnic(&self) -> Arc<RnicShared> {
+        Arc::clone(&self.rnic)
+    }
+
     /// The queue pair, once there is one.
     pub(crate) const fn qp(&self) -> Option<&Arc<QpShared>> {
         self.qp.as_ref()
@@ -188,9 +194,10 @@ impl Stream {
         offset: StreamOffset,
         bytes: &[u8],
         store: &mut PieceStore,
+        lease: &mut TableLease<'_>,
     ) -> StreamOffset {
         match self.phase {
-            Phase::Full => self.handle_fpdus(offset, bytes, store),
+            Phase::Full => self.handle_fpdus(offset, bytes, store, lease),
             Phase::Discarding => offset + bytes.len() as u64,
             _ => self.handle_startup_bytes(now, offset, bytes),
         }
@@ -202,6 +209,7 @@ impl Stream {
         offset: StreamOffset,
         bytes: &[u8],
         store: &mut PieceStore,
+        lease: &mut TableLease<'_>,
     ) -> StreamOffset {
         let (Some(full), Some(qp)) = (&mut self.full, &self.qp) else {
             unreachable!("full operation has a queue pair and both pipelines");
@@ -215,7 +223,7 @@ impl Stream {
             return offset + bytes.len() as u64;
         }
         let taken = {
-            let mut placer = Placer::new(rx, &mut tx.messages, qp, &self.rnic);
+            let mut placer = Placer::new(rx, &mut tx.messages, qp, &self.rnic, lease);
             mpa.handle_bytes(offset, bytes, store, &mut placer)
         };
         // An FPDU that DDP or RDMAP refuses is valid to MPA, and its Terminate may go out.

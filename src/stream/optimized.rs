@@ -10,6 +10,7 @@ use std::ops::Range;
 use urnic_netdev::Fragment;
 
 use crate::limits::{FRAGMENTS_MAX, FRAME_PAYLOAD_MAX, LINGER_NS};
+use crate::mem::TableLease;
 use crate::mpa::pieces::PieceStore;
 use crate::stream::{Cut, Fragments, FrameBuilder, Room, Scratch, Stream};
 use crate::tcp;
@@ -79,6 +80,7 @@ impl Optimized {
         payload: &[u8],
         segments: usize,
         store: &mut PieceStore,
+        lease: &mut TableLease<'_>,
     ) {
         let una = self.tcp.snd_una();
         let arrival = self.tcp.handle_segment(now, header, payload.len(), segments);
@@ -87,7 +89,7 @@ impl Optimized {
         }
         if let Some(arrived) = &arrival.payload {
             let octets = &payload[arrived.skip..];
-            let refused = self.pass_up(now, arrived.range.clone(), octets, store);
+            let refused = self.pass_up(now, arrived.range.clone(), octets, store, lease);
             self.tcp.finish_arrival(now, &arrival, refused);
         }
         self.after_input();
@@ -106,6 +108,7 @@ impl Optimized {
         range: Range<StreamOffset>,
         octets: &[u8],
         store: &mut PieceStore,
+        lease: &mut TableLease<'_>,
     ) -> bool {
         let mut from = range.start;
         while let Some(missing) = self.tcp.next_missing(from..range.end) {
@@ -114,7 +117,7 @@ impl Optimized {
             }
             let start = missing.start.index_from(range.start);
             let end = missing.end.index_from(range.start);
-            let kept = self.stream.handle_bytes(now, missing.start, &octets[start..end], store);
+            let kept = self.stream.handle_bytes(now, missing.start, &octets[start..end], store, lease);
             if kept > missing.start {
                 let committed = self.tcp.commit(missing.start..kept);
                 assert!(committed.is_ok(), "a part of a range fits where the range does");

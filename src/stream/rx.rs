@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::counters::RdmaRxCounters;
 use crate::ddp::untagged::UntaggedQueue;
 use crate::ddp::{self, DdpError};
-use crate::mem::{Access, AtomicOp, Refusal, TableGuard};
+use crate::mem::{Access, AtomicOp, Refusal, TableLease};
 use crate::mpa::rx::{FpduSink, HEAD_LEN, Ulpdu};
 use crate::rdmap::{self, RdmapError};
 use crate::stream::error::StreamError;
@@ -112,26 +112,28 @@ impl RxState {
 
 /// The receive side together with what it acts on, while one segment is handled.
 #[derive(Debug)]
-pub(crate) struct Placer<'a> {
+pub(crate) struct Placer<'a, 't> {
     rx: &'a mut RxState,
     messages: &'a mut Messages,
     qp: &'a Arc<QpShared>,
     rnic: &'a RnicShared,
-    /// Held from the first placement to the end of the segment, so that a revocation returns only
-    /// when no placement is under way (RFC 5040 §8.1.1).
-    guard: Option<TableGuard<'a>>,
+    /// Open from the first placement on, so that a revocation returns only when no placement is
+    /// under way (RFC 5040 §8.1.1).
+    lease: &'a mut TableLease<'t>,
 }
 
-impl<'a> Placer<'a> {
+impl<'a, 't> Placer<'a, 't> {
     pub(crate) fn new(
         rx: &'a mut RxState,
         messages: &'a mut Messages,
         qp: &'a Arc<QpShared>,
         rnic: &'a RnicShared,
+        lease: &'a mut TableLease<'t>,
     ) -> Self {
-        Self { rx, messages, qp, rnic, guard: None }
+        Self { rx, messages, qp, rnic, lease }
     }
 
+    #[inline(always)]
     fn try_place(&mut self, ulpdu: &Ulpdu<'_>, head: &[u8]) -> Result<Placed, StreamError> {
         let header = ddp::rx::header(head, self.rx.version)?;
         if let DdpHeader::Untagged(header) = header
@@ -154,6 +156,7 @@ impl<'a> Placer<'a> {
         Ok(Placed { header, opcode, len, value })
     }
 
+    #[inline(always)]
     fn place_tagged(
         &mut self,
         ulpdu: &Ulpdu<'_>,
@@ -171,7 +174,7 @@ impl<'a> Placer<'a> {
             self.messages.requester.check_placement(header.stag, header.to, len)?;
             Access::LOCAL_WRITE
         };
-        let guard = self.guard.get_or_insert_with(|| self.rnic.table.read());
+        let guard = self.lease.open();
         let grant = guard
             .check(header.stag, header.to, len, access, self.qp.pd, self.qp.number)
             .map_err(tagged_refusal)?;
@@ -184,6 +187,7 @@ impl<'a> Placer<'a> {
         Ok(())
     }
 
+    #[inline(never)]
     fn place_untagged(
         &mut self,
         ulpdu: &Ulpdu<'_>,
@@ -263,6 +267,7 @@ impl<'a> Placer<'a> {
         Ok(())
     }
 
+    #[inline(always)]
     fn try_deliver(&mut self, placed: &Placed) -> Result<(), StreamError> {
         match placed.header {
             DdpHeader::Tagged(header) => self.deliver_tagged(placed, &header),
@@ -270,6 +275,7 @@ impl<'a> Placer<'a> {
         }
     }
 
+    #[inline(always)]
     fn deliver_tagged(
         &mut self,
         placed: &Placed,
@@ -286,6 +292,7 @@ impl<'a> Placer<'a> {
         Ok(())
     }
 
+    #[inline(never)]
     fn deliver_untagged(
         &mut self,
         placed: &Placed,
@@ -342,7 +349,7 @@ impl<'a> Placer<'a> {
         let mut invalidated = None;
         if last && opcode.invalidates() {
             // RFC 5040 §5.3: invalidated at delivery, after all earlier Writes were placed.
-            self.guard = None;
+            self.lease.close();
             let (pd, number) = (self.qp.pd, self.qp.number);
             self.rnic
                 .table
@@ -366,7 +373,7 @@ impl<'a> Placer<'a> {
         let source = if size == 0 {
             None
         } else {
-            let guard = self.guard.get_or_insert_with(|| self.rnic.table.read());
+            let guard = self.lease.open();
             let (pd, number) = (self.qp.pd, self.qp.number);
             let grant = guard
                 .check(source_stag, source_to, size as usize, Access::REMOTE_READ, pd, number)
@@ -379,7 +386,7 @@ impl<'a> Placer<'a> {
     }
 
     fn deliver_atomic_request(&mut self, request: &AtomicRequest) -> Result<(), StreamError> {
-        let guard = self.guard.get_or_insert_with(|| self.rnic.table.read());
+        let guard = self.lease.open();
         let (pd, number) = (self.qp.pd, self.qp.number);
         // RFC 7306 §8.2, and RFC 5040 §7.2 for what it leaves out.
         let grant = guard
@@ -425,18 +432,18 @@ impl<'a> Placer<'a> {
     }
 }
 
-impl FpduSink for Placer<'_> {
+impl FpduSink for Placer<'_, '_> {
     type Token = Placed;
     type Error = StreamError;
 
-    #[inline]
+    #[inline(always)]
     fn place(&mut self, ulpdu: &Ulpdu<'_>, _at: StreamOffset) -> Result<Placed, StreamError> {
         let mut scratch = [0; HEAD_LEN];
         let head = ulpdu.head(&mut scratch);
         self.try_place(ulpdu, head).inspect_err(|error| self.note(*error, head, ulpdu.len()))
     }
 
-    #[inline]
+    #[inline(always)]
     fn deliver(&mut self, placed: Placed) -> Result<(), StreamError> {
         self.rx.last_placed = 0;
         self.rx.counters.count(placed.opcode, placed.header.last());

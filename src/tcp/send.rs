@@ -163,6 +163,9 @@ impl Sender {
     pub(crate) fn cwnd_room(&mut self) -> u64 {
         let free = self.congestion.cwnd().saturating_sub(self.board.pipe());
         self.note_limit();
+        if free >= crate::limits::FRAME_PAYLOAD_MAX as u64 {
+            return free;
+        }
         let emss = self.emss;
         u32::try_from(free).map_or(free, |free| u64::from(free.div_ceil(emss)) * u64::from(emss))
     }
