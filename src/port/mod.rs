@@ -521,6 +521,8 @@ impl Port {
         else {
             let next_hop = connection.next_hop(&self.config);
             let frames = self.neighbours.solicit(now, &self.config, next_hop, transmit);
+            connection.optimized.while_unreachable(now);
+            self.touch(slot);
             return Turn { frames, octets: 0 };
         };
         let limits = TxLimits {
@@ -568,7 +570,7 @@ impl Port {
             self.connections[slot as usize].optimized.handle_timeout(now);
             self.after_input(slot);
         }
-        if self.neighbours.retry_due(now) {
+        if self.neighbours.take_retry_due(now) {
             self.wake_unresolved();
         }
     }
