@@ -1,3 +1,56 @@
-//! The `urnic` command.
+//! The `urnic` command: what the library does, from a terminal.
+//!
+//! This file only dispatches. Each command is a file in [`cmd`], with its machinery in a folder of
+//! its own name.
+//!
+//! Exit status: 0 when all went well, 1 when something did not verify, 2 when the command could
+//! not be carried out as given (usage, files).
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod clock;
+mod cmd;
+mod demo;
+mod progress;
+mod report;
+mod size;
+mod units;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A software RNIC: RDMA over plain Ethernet, in user space.
+#[derive(Debug, Parser)]
+#[command(name = "urnic", version, propagate_version = true, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Demo(cmd::demo::Args),
+}
+
+impl Command {
+    fn run(self) -> anyhow::Result<ExitCode> {
+        match self {
+            Self::Demo(args) => cmd::demo::run(&args),
+        }
+    }
+}
+
+/// Exit status of a run in which something did not verify.
+const EXIT_UNVERIFIED: u8 = 1;
+/// Exit status of a command that could not be carried out; clap's for wrong usage.
+const EXIT_UNUSABLE: u8 = 2;
+
+fn main() -> ExitCode {
+    match Cli::parse().command.run() {
+        Ok(code) => code,
+        Err(error) => {
+            report::complain(&format!("{error:#}"));
+            ExitCode::from(EXIT_UNUSABLE)
+        }
+    }
+}
