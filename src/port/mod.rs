@@ -234,8 +234,10 @@ impl Port {
         remote: SocketAddr,
         lower_layer: LowerLayer,
     ) -> Result<ConnectionId, PortError> {
-        let local_ip =
-            self.config.address_for(remote.ip()).ok_or(PortError::NoAddress(remote.ip()))?;
+        let local_ip = self
+            .config
+            .address_for(remote.ip())
+            .ok_or_else(|| PortError::NoAddress(remote.ip()))?;
         let local = SocketAddr::new(local_ip, self.free_port(local_ip, remote)?);
         let tcp_config = self.config.tcp_for(remote.ip(), self.capabilities.mtu);
         let iss = self.isn.isn(now, local, remote);
