@@ -506,7 +506,8 @@ impl Port {
         let mut emitter = Emitter::new(&route, &self.capabilities, transmit);
         let mut more = true;
         while more && emitter.may_continue(room) {
-            more = connection.optimized.poll_transmit(now, &limits, &mut self.scratch, &mut emitter);
+            more =
+                connection.optimized.poll_transmit(now, &limits, &mut self.scratch, &mut emitter);
         }
         let turn = emitter.turn();
         if more {

@@ -103,8 +103,7 @@ mod tests {
 
     #[test]
     fn ipv4_headers_are_complete_and_their_checksum_is_right() {
-        let route =
-            Route::new(Some(([2; 6], [4; 6])), [10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        let route = Route::new(Some(([2; 6], [4; 6])), [10, 0, 0, 1].into(), [10, 0, 0, 2].into());
         for tcp_len in [20, 1480, 65_515] {
             let mut frame = vec![0; route.headers_len() + tcp_len];
             route.write_headers(&mut frame, tcp_len);

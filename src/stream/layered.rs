@@ -11,7 +11,7 @@ use crate::limits::{FRAGMENTS_MAX, PIECE_BLOCKS_MAX};
 use crate::mpa::pieces::PieceStore;
 use crate::mpa::startup::{Offer, StartupConfig};
 use crate::stream::startup::PhaseError;
-use crate::stream::{Cut, Fragments, FrameBuilder, Room, Scratch, RxPolicy, Stream, StreamEvent};
+use crate::stream::{Cut, Fragments, FrameBuilder, Room, RxPolicy, Scratch, Stream, StreamEvent};
 use crate::time::Instant;
 use crate::types::StreamOffset;
 use crate::verbs::{Qp, Rnic};

@@ -26,10 +26,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use error::StreamError;
-pub(crate) use startup::Phase;
-pub use startup::PhaseError;
 pub use frame::Fragments;
 pub(crate) use frame::{FrameBuilder, Scratch};
+pub(crate) use startup::Phase;
+pub use startup::PhaseError;
 pub(crate) use tx::{Cut, Room, TxState};
 
 use crate::counters::{MpaRxCounters, RdmaRxCounters};

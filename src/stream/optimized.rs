@@ -288,7 +288,10 @@ impl Optimized {
         let mut frame = FrameBuilder::new(scratch, &mut fragments);
         self.stream.gather(data.clone(), &mut frame);
         let len = frame.finish();
-        assert!(len == data.end.index_from(data.start), "framing keeps below the limits of a frame");
+        assert!(
+            len == data.end.index_from(data.start),
+            "framing keeps below the limits of a frame"
+        );
         sink.emit(header, &fragments, segment_size);
     }
 
