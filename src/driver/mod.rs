@@ -3,10 +3,12 @@
 //! [`Poller`] is the in-thread mode: the application calls it, on a virtual clock or a real one.
 
 mod lockstep;
+mod seed;
 
 use urnic_netdev::Device;
 
 pub use lockstep::Lockstep;
+pub use seed::random_seed;
 
 use crate::port::Port;
 use crate::time::Instant;

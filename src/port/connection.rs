@@ -129,6 +129,8 @@ pub(crate) struct Connection {
     pub(crate) route: Option<Route>,
     /// Whether it stands in the port's list of those that may send.
     pub(crate) ready: bool,
+    /// Whether it stands in the port's list of those that did something.
+    pub(crate) touched: bool,
     /// The listener in whose backlog it still counts.
     listener: Option<u16>,
 }
@@ -140,7 +142,7 @@ impl Connection {
         generation: u32,
         listener: Option<u16>,
     ) -> Self {
-        Self { tuple, optimized, generation, route: None, ready: false, listener }
+        Self { tuple, optimized, generation, route: None, ready: false, touched: false, listener }
     }
 
     pub(crate) fn next_hop(&self, config: &PortConfig) -> IpAddr {
@@ -187,7 +189,7 @@ impl Connection {
 
     /// Whether TCP has nothing more to do.
     pub(crate) fn is_over(&self) -> bool {
-        self.optimized.tcp.state() == tcp::State::Closed
+        self.optimized.tcp.is_finished()
     }
 
     pub(crate) fn counters(&self) -> ConnectionCounters {

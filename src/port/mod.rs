@@ -117,6 +117,8 @@ pub struct Port {
     timers: Timers,
     /// Connections that may have something to send.
     ready: VecDeque<u32>,
+    /// Connections that did something since they were last looked at.
+    touched: Vec<u32>,
     events: VecDeque<PortEvent>,
     pieces: PieceStore,
     scratch: Scratch,
@@ -166,6 +168,7 @@ impl Port {
             doorbell: Doorbell::new(),
             timers: Timers::default(),
             ready: VecDeque::with_capacity(64),
+            touched: Vec::with_capacity(64),
             events: VecDeque::with_capacity(16),
             pieces: PieceStore::new(PIECE_BLOCKS_MAX),
             scratch: Scratch::default(),
@@ -186,6 +189,18 @@ impl Port {
     #[must_use]
     pub const fn bytes_held_peak(&self) -> u64 {
         self.pieces.octets_held_peak()
+    }
+
+    /// Octets held for unfinished FPDUs now, over all connections.
+    #[must_use]
+    pub const fn bytes_held(&self) -> u64 {
+        self.pieces.octets_held()
+    }
+
+    /// Connections that exist now, in whatever state.
+    #[must_use]
+    pub fn connection_count(&self) -> usize {
+        self.connections.len()
     }
 
     // ---- connections ----
@@ -315,7 +330,7 @@ impl Port {
     ) -> Result<(), PortError> {
         self.connection(id)?.optimized.stream.accept(&qp.shared, offer)?;
         self.attach(id, qp);
-        self.after_stream(id.slot);
+        self.after_input(id.slot);
         Ok(())
     }
 
@@ -345,7 +360,7 @@ impl Port {
             connection.optimized.tcp.abort();
             connection.optimized.stream.connection_lost();
             self.wake(id.slot);
-            self.after_stream(id.slot);
+            self.after_input(id.slot);
         }
     }
 
@@ -384,12 +399,9 @@ impl Port {
         let tuple = Tuple::new(destination, header.dst_port, source, header.src_port);
         let payload = &inbound.segment[payload_at..];
         let slot = match self.find(&tuple) {
-            Some(slot) => slot,
-            None => match self.handle_syn(now, tuple, &header, inbound) {
-                Some(slot) => {
-                    self.after_stream(slot);
-                    return;
-                }
+            Some(slot) if !self.gives_way(slot, &header) => slot,
+            _ => match self.handle_syn(now, tuple, &header, inbound) {
+                Some(slot) => return self.after_input(slot),
                 None => return self.host.handle_frame(now, frame.bytes),
             },
         };
@@ -399,7 +411,7 @@ impl Port {
         let connection = &mut self.connections[slot as usize];
         let pieces = &mut self.pieces;
         connection.optimized.handle_segment(now, &header, payload, segments, pieces);
-        self.after_stream(slot);
+        self.after_input(slot);
     }
 
     fn find(&mut self, tuple: &Tuple) -> Option<u32> {
@@ -411,6 +423,21 @@ impl Port {
         let slot = *self.by_tuple.get(tuple)?;
         self.last_hit = Some((*tuple, slot));
         Some(slot)
+    }
+
+    /// Whether a connection in TIME-WAIT made room for the one that a SYN opens (RFC 9293 §3.6.1,
+    /// RFC 6191).
+    #[inline]
+    fn gives_way(&mut self, slot: u32, header: &tcp::Header) -> bool {
+        let connection = &self.connections[slot as usize];
+        let gives_way = header.flags.contains(tcp::Flags::SYN)
+            && connection.optimized.tcp.may_be_replaced_by(header);
+        if gives_way {
+            let id = ConnectionId { slot, generation: connection.generation };
+            self.settle();
+            self.remove(id);
+        }
+        gives_way
     }
 
     /// A segment for no connection: opens one if it is a SYN for a listener.
@@ -513,7 +540,7 @@ impl Port {
         if more {
             self.wake(slot);
         }
-        self.after_stream_quiet(slot);
+        self.touch(slot);
         turn
     }
 
@@ -522,6 +549,7 @@ impl Port {
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     #[must_use]
     pub fn poll_timeout(&mut self) -> Option<Instant> {
+        self.settle();
         let connections = &self.connections;
         let of = |slot: u32| connections.get(slot as usize).and_then(Connection::poll_timeout);
         let own = self.timers.next(of);
@@ -530,6 +558,7 @@ impl Port {
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.settle();
         while let Some(slot) = {
             let connections = &self.connections;
             self.timers.pop_due(now, |slot| {
@@ -537,7 +566,7 @@ impl Port {
             })
         } {
             self.connections[slot as usize].optimized.handle_timeout(now);
-            self.after_stream(slot);
+            self.after_input(slot);
         }
         if self.neighbours.retry_due(now) {
             self.wake_unresolved();
@@ -546,6 +575,7 @@ impl Port {
 
     /// What has happened since the last call.
     pub fn poll_event(&mut self) -> Option<PortEvent> {
+        self.settle();
         self.events.pop_front()
     }
 
@@ -611,13 +641,34 @@ impl Port {
         }
     }
 
-    /// After a connection has handled input: it may send, time differently, report or be over.
-    fn after_stream(&mut self, slot: u32) {
+    /// A connection has handled input: it may send, and [`settle`](Self::settle) has to look at it.
+    #[inline]
+    fn after_input(&mut self, slot: u32) {
         self.wake(slot);
-        self.after_stream_quiet(slot);
+        self.touch(slot);
     }
 
-    fn after_stream_quiet(&mut self, slot: u32) {
+    #[inline]
+    fn touch(&mut self, slot: u32) {
+        let connection = &mut self.connections[slot as usize];
+        if !connection.touched {
+            connection.touched = true;
+            self.touched.push(slot);
+        }
+    }
+
+    /// Collects events and deadlines of connections that did something, and removes those that are
+    /// over: once per burst, not per frame.
+    fn settle(&mut self) {
+        while let Some(slot) = self.touched.pop() {
+            if let Some(connection) = self.connections.get_mut(slot as usize) {
+                connection.touched = false;
+                self.settle_connection(slot);
+            }
+        }
+    }
+
+    fn settle_connection(&mut self, slot: u32) {
         let connection = &mut self.connections[slot as usize];
         let id = ConnectionId { slot, generation: connection.generation };
         while let Some(event) = connection.optimized.stream.poll_event() {

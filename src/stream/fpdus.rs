@@ -1,7 +1,6 @@
 //! FPDUs that are framed but not acknowledged, as descriptors: no payload is stored.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 
 use arrayvec::ArrayVec;
 
@@ -87,20 +86,25 @@ impl FpduQueue {
         }
     }
 
-    /// The FPDUs that have octets in `range`, in order.
-    pub(crate) fn overlapping(&self, range: Range<StreamOffset>) -> impl Iterator<Item = &Fpdu> {
+    /// Index of the first FPDU that ends after `at`.
+    #[inline]
+    pub(crate) fn index_after(&self, at: StreamOffset) -> usize {
         let len = self.fpdus.len();
-        let near_back = len > BACK_SCAN && self.fpdus[len - BACK_SCAN].start <= range.start;
-        let first = if near_back || len <= BACK_SCAN {
-            let mut at = len;
-            while at > 0 && self.fpdus[at - 1].end() > range.start {
-                at -= 1;
+        // What is about to be sent for the first time is at the back.
+        let mut index = len;
+        while index > 0 && len - index < BACK_SCAN {
+            if self.fpdus[index - 1].end() <= at {
+                return index;
             }
-            at
-        } else {
-            self.fpdus.partition_point(|fpdu| fpdu.end() <= range.start)
-        };
-        self.fpdus.range(first..).take_while(move |fpdu| fpdu.start < range.end)
+            index -= 1;
+        }
+        self.fpdus.partition_point(|fpdu| fpdu.end() <= at)
+    }
+
+    /// The FPDU at `index`.
+    #[inline]
+    pub(crate) fn get(&self, index: usize) -> Option<&Fpdu> {
+        self.fpdus.get(index)
     }
 
     #[cfg(test)]
@@ -111,6 +115,8 @@ impl FpduQueue {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::*;
 
     fn queue(lens: &[u32]) -> FpduQueue {
@@ -132,7 +138,11 @@ mod tests {
 
     fn starts(queue: &FpduQueue, range: Range<u64>) -> Vec<u64> {
         let range = StreamOffset(range.start)..StreamOffset(range.end);
-        queue.overlapping(range).map(|fpdu| fpdu.start.0).collect()
+        (queue.index_after(range.start)..)
+            .map_while(|index| queue.get(index))
+            .take_while(|fpdu| fpdu.start < range.end)
+            .map(|fpdu| fpdu.start.0)
+            .collect()
     }
 
     #[test]

@@ -201,7 +201,12 @@ impl TxState {
         range: Range<StreamOffset>,
         frame: &mut FrameBuilder<'a, '_>,
     ) {
-        for fpdu in self.fpdus.overlapping(range.clone()) {
+        let mut index = self.fpdus.index_after(range.start);
+        while let Some(fpdu) = self.fpdus.get(index) {
+            if fpdu.start >= range.end {
+                break;
+            }
+            index += 1;
             if range.start <= fpdu.start && fpdu.end() <= range.end {
                 let crc = self.crc.then(Crc32c::new);
                 let messages = &self.messages;

@@ -376,6 +376,12 @@ impl Connection {
         self.stop();
     }
 
+    /// Whether nothing is left to be done or sent: the connection can be dropped.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.state == State::Closed && self.reset.is_none() && self.events.is_empty()
+    }
+
     /// Whether a SYN may replace this connection in TIME-WAIT: it is provably from a later
     /// incarnation (RFC 9293 §3.6.1 MAY-2, RFC 6191).
     #[must_use]

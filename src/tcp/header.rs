@@ -118,6 +118,7 @@ impl Header {
     /// # Errors
     /// When the octets cannot be a header. Unknown options, and known ones of a wrong length, are
     /// skipped (RFC 9293 MUST-6).
+    #[inline]
     pub fn parse(segment: &[u8]) -> Result<(Self, usize), HeaderError> {
         let (fixed, rest) =
             segment.split_first_chunk::<HEADER_LEN>().ok_or(HeaderError::TooShort)?;
@@ -158,6 +159,7 @@ impl Header {
     ///
     /// # Panics
     /// When `out` is shorter than that, or the options do not fit a header: a caller's bug.
+    #[inline]
     pub fn emit(&self, out: &mut [u8]) {
         let len = self.len();
         let out = &mut out[..len];
@@ -176,16 +178,23 @@ impl Header {
 }
 
 impl Options {
+    /// Timestamps in their usual place come with nearly every segment; everything else is rare.
+    #[inline]
     fn parse(octets: &[u8]) -> Result<Self, HeaderError> {
-        let mut options = Self::default();
         if let Ok(&[k0, k1, k2, k3, a, b, c, d, e, f, g, h]) = <&[u8; 12]>::try_from(octets)
             && [k0, k1, k2, k3] == TIMESTAMPS_ALIGNED
         {
             let (value, echo) =
                 (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]));
-            options.timestamps = Some(Timestamps { value, echo });
-            return Ok(options);
+            let timestamps = Some(Timestamps { value, echo });
+            return Ok(Self { timestamps, ..Self::default() });
         }
+        Self::parse_any(octets)
+    }
+
+    #[inline(never)]
+    fn parse_any(octets: &[u8]) -> Result<Self, HeaderError> {
+        let mut options = Self::default();
         let mut rest = octets;
         loop {
             rest = match rest {

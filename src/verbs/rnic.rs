@@ -12,10 +12,11 @@ use crate::types::PdNum;
 use crate::verbs::{Cq, Pd};
 
 /// What an [`Rnic`] is made with.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct RnicConfig {
-    /// Seeds everything random: STags, initial sequence numbers. Use fresh operating-system
-    /// randomness unless a run has to be repeatable.
+    /// Seeds everything random: STags, initial sequence numbers. Use
+    /// [`random_seed`](crate::driver::random_seed) unless a run has to be repeatable: who knows
+    /// the seed can guess STags.
     pub seed: u64,
 }
 

@@ -1,17 +1,28 @@
-//! The `urnic` command.
+//! The `urnic` command: what the library does, from a terminal.
+//!
+//! This file only dispatches. Each command is a file in [`cmd`], with its machinery in a folder of
+//! its own name.
+//!
+//! Exit status: 0 when all went well, 1 when something did not verify, 2 when the command could
+//! not be carried out as given (usage, files).
 #![forbid(unsafe_code)]
 
+mod clock;
 mod cmd;
+mod demo;
+mod progress;
 mod replay;
+mod report;
+mod size;
+mod units;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// RDMA over plain Ethernet, in user space.
+/// A software RNIC: RDMA over plain Ethernet, in user space.
 #[derive(Debug, Parser)]
-#[command(version, propagate_version = true)]
+#[command(name = "urnic", version, propagate_version = true, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -19,15 +30,30 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Demo(cmd::demo::Args),
     Replay(cmd::replay::Args),
 }
 
+impl Command {
+    fn run(self) -> anyhow::Result<ExitCode> {
+        match self {
+            Self::Demo(args) => cmd::demo::run(&args),
+            Self::Replay(args) => cmd::replay::run(&args),
+        }
+    }
+}
+
+/// Exit status of a run in which something did not verify.
+const EXIT_UNVERIFIED: u8 = 1;
+/// Exit status of a command that could not be carried out; clap's for wrong usage.
+const EXIT_UNUSABLE: u8 = 2;
+
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::Replay(args) => cmd::replay::run(&args),
-    };
-    result.unwrap_or_else(|error| {
-        writeln!(std::io::stderr(), "urnic: {error:#}").unwrap_or_default();
-        ExitCode::from(2)
-    })
+    match Cli::parse().command.run() {
+        Ok(code) => code,
+        Err(error) => {
+            report::complain(&format!("{error:#}"));
+            ExitCode::from(EXIT_UNUSABLE)
+        }
+    }
 }

@@ -2,3 +2,4 @@
 
 pub(crate) mod copy;
 pub(crate) mod fragment;
+mod sum;

@@ -28,6 +28,10 @@ impl<T: Copy> Ahead<T> {
         self.placed.len()
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.placed.is_empty()
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.placed.len() >= FPDUS_AHEAD_MAX
     }

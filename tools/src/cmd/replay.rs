@@ -1,37 +1,44 @@
-//! `urnic replay`: captures through the receive code.
+//! `urnic replay`.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 
-use crate::replay::report::Report;
-use crate::replay::{self, text};
+use crate::replay::{self, Report, text};
+use crate::report::{complain, print, print_json};
+use crate::{EXIT_UNUSABLE, EXIT_UNVERIFIED};
 
-/// Replay captures through the receive code and report what is in them.
+/// Read captures through the receive code and tell what is in them
 ///
 /// Frames of pcap and pcapng files (Ethernet, raw IP, Linux cooked) go through the engine's own TCP,
 /// MPA, DDP and RDMAP receive code, one passive endpoint per direction. Buffers are made up from the
-/// steering tags that occur; their contents are reported as hashes.
-///
-/// Exit status: 0; 1 with --strict when a finding is an error; 2 when a file cannot be read.
-#[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+/// STags that occur; what was written to them is reported as a hash. Findings say where a peer
+/// departed from the RFCs (error), where a session failed or the capture is incomplete (warning),
+/// and what else is worth knowing (note).
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Capture files, pcap or pcapng.
+    /// Capture files, pcap or pcapng
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Print JSON instead of tables.
+
+    /// Print the report as JSON
     #[arg(long)]
     json: bool,
-    /// Exit with status 1 if any finding is an error.
+
+    /// Exit with status 1 if any finding is an error
     #[arg(long)]
     strict: bool,
 }
 
-const EXAMPLES: &str = "Examples:
+const EXAMPLES: &str = "\
+Exit status: 0 when all files were read, 1 with --strict when a finding is an error, 2 when a file
+cannot be read. A capture that merely ends early is read as far as it goes.
+
+Examples:
   urnic replay pcaps/siw-write-crc.pcap
   urnic replay --json a.pcap b.pcapng | jq '.files[].connections[].findings'
   urnic replay --strict *.pcapng";
@@ -48,34 +55,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for file in &report.files {
         if let Some(error) = &file.error {
             is_readable = false;
-            // When this cannot be written there is nowhere left to say so.
-            writeln!(io::stderr(), "urnic replay: {}: {error}", file.file).unwrap_or_default();
+            complain(&format!("{}: {error}", file.file));
         }
     }
-    match print(&report, args.json) {
+    let printed = if args.json { print_json(&report) } else { print(text::of(&report).trim_end()) };
+    match printed {
         // A reader that has seen enough may close the pipe.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            return Err(error).context("writing the report");
-        }
-        _ => {}
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        result => result.context("writing the report")?,
     }
     Ok(match () {
         () if !is_readable => ExitCode::from(EXIT_UNUSABLE),
-        () if args.strict && report.has_errors() => ExitCode::FAILURE,
+        () if args.strict && report.has_errors() => ExitCode::from(EXIT_UNVERIFIED),
         () => ExitCode::SUCCESS,
     })
 }
-
-fn print(report: &Report, as_json: bool) -> io::Result<()> {
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    if as_json {
-        serde_json::to_writer(&mut out, report).map_err(io::Error::from)?;
-        writeln!(out)?;
-    } else {
-        text::write(&mut out, report)?;
-    }
-    out.flush()
-}
-
-/// Exit status when a file cannot be read.
-const EXIT_UNUSABLE: u8 = 2;

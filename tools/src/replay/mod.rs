@@ -18,7 +18,7 @@ mod observer;
 mod order;
 mod packet;
 mod ranges;
-pub(crate) mod report;
+mod report;
 mod scan;
 mod startup;
 pub(crate) mod text;
@@ -30,6 +30,7 @@ use urnic_netdev::capture::CaptureError;
 use connection::Connection;
 use direction::Shared;
 use frames::{Capture, Frames, Summary};
+pub(crate) use report::Report;
 use report::{FileReport, Finding, Severity};
 use scan::{Connections, Plan};
 

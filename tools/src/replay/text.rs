@@ -1,23 +1,26 @@
 //! The report as tables.
 
-use std::fmt::Write as _;
-use std::io::{self, Write};
+use std::collections::BTreeSet;
+use std::fmt::{self, Write};
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, Table};
+
+use crate::report::{count, share, table};
 
 use super::report::{
     ConnectionReport, DirectionReport, FileReport, Finding, MpaReport, Report, Severity,
 };
 
-/// Writes the report of all files.
-pub(crate) fn write(out: &mut dyn Write, report: &Report) -> io::Result<()> {
+/// The report of all files.
+pub(crate) fn of(report: &Report) -> String {
+    let mut out = String::new();
     for file in &report.files {
-        write_file(out, file)?;
+        write_file(&mut out, file).expect("writing to a string does not fail");
     }
-    Ok(())
+    out
 }
 
-fn write_file(out: &mut dyn Write, file: &FileReport) -> io::Result<()> {
+fn write_file(out: &mut String, file: &FileReport) -> fmt::Result {
     writeln!(out, "{}: {} frames, {} skipped", file.file, file.frames, file.frames_skipped)?;
     if let Some(error) = &file.error {
         writeln!(out, "  error: {error}")?;
@@ -46,7 +49,7 @@ fn write_file(out: &mut dyn Write, file: &FileReport) -> io::Result<()> {
     writeln!(out)
 }
 
-fn write_connection(out: &mut dyn Write, connection: &ConnectionReport) -> io::Result<()> {
+fn write_connection(out: &mut String, connection: &ConnectionReport) -> fmt::Result {
     writeln!(out, "\n  {} → {}", connection.initiator, connection.responder)?;
     if let Some(mpa) = &connection.mpa {
         writeln!(out, "  {}", startup_line(mpa))?;
@@ -81,7 +84,7 @@ fn startup_line(mpa: &MpaReport) -> String {
     };
     let crc = if mpa.crc { "CRC" } else { "no CRC" };
     let mut line = format!("MPA revision {}, {answer}, {crc}, {markers}", mpa.revision);
-    let mut add = |what: std::fmt::Arguments<'_>| {
+    let mut add = |what: fmt::Arguments<'_>| {
         line.write_fmt(what).expect("writing to a string does not fail");
     };
     if let (Some(ird), Some(ord)) = (mpa.ird, mpa.ord) {
@@ -104,39 +107,37 @@ fn startup_line(mpa: &MpaReport) -> String {
 }
 
 fn counters_table(directions: &[DirectionReport]) -> Table {
-    let mut table = table();
     let from = directions.iter().map(|one| format!("from {}", one.from));
-    table.set_header(std::iter::once(String::new()).chain(from));
+    let header: Vec<String> = std::iter::once(String::new()).chain(from).collect();
+    let mut table = table(&header.iter().map(String::as_str).collect::<Vec<_>>());
     let rows: [Row; 15] = [
-        ("data segments", |one| one.segments),
-        ("  aligned with FPDUs", |one| one.segments_aligned),
-        ("  out of order", |one| one.segments_out_of_order),
-        ("  retransmitted", |one| one.segments_retransmitted),
-        ("FPDUs", |one| one.fpdus),
-        ("  found by a marker", |one| one.fpdus_by_marker),
-        ("  out of order", |one| one.fpdus_out_of_order),
-        ("CRCs right", |one| one.crc_good),
-        ("CRCs wrong", |one| one.crc_bad),
-        ("markers", |one| one.markers),
-        ("  wrong", |one| one.marker_errors),
-        ("bytes placed", |one| one.bytes_placed),
-        ("  out of order", |one| one.bytes_placed_out_of_order),
-        ("bytes held, at most", |one| one.bytes_held_peak),
-        ("messages", |one| one.messages.values().sum()),
+        ("data segments", |one| count(one.segments)),
+        ("  aligned with FPDUs", |one| part(one.segments_aligned, one.segments)),
+        ("  out of order", |one| part(one.segments_out_of_order, one.segments)),
+        ("  retransmitted", |one| part(one.segments_retransmitted, one.segments)),
+        ("FPDUs", |one| count(one.fpdus)),
+        ("  found by a marker", |one| part(one.fpdus_by_marker, one.fpdus)),
+        ("  out of order", |one| part(one.fpdus_out_of_order, one.fpdus)),
+        ("CRCs right", |one| count(one.crc_good)),
+        ("CRCs wrong", |one| count(one.crc_bad)),
+        ("markers", |one| count(one.markers)),
+        ("  wrong", |one| count(one.marker_errors)),
+        ("bytes placed", |one| count(one.bytes_placed)),
+        ("  out of order", |one| part(one.bytes_placed_out_of_order, one.bytes_placed)),
+        ("bytes held, at most", |one| count(one.bytes_held_peak)),
+        ("messages", |one| count(one.messages.values().sum())),
     ];
-    for (name, count) in rows {
-        let counts = directions.iter().map(|one| count(one).to_string());
-        table.add_row(std::iter::once(name.to_owned()).chain(counts));
+    for (name, show) in rows {
+        table.add_row(std::iter::once(name.to_owned()).chain(directions.iter().map(show)));
     }
-    let opcodes: std::collections::BTreeSet<_> =
+    let opcodes: BTreeSet<_> =
         directions.iter().flat_map(|one| one.fpdus_by_opcode.keys()).collect();
     for opcode in opcodes {
         let counts = directions.iter().map(|one| {
             let messages = one.messages.get(opcode).copied().unwrap_or(0);
             match one.fpdus_by_opcode.get(opcode).copied().unwrap_or(0) {
-                0 => String::from("0"),
-                fpdus if fpdus == messages => fpdus.to_string(),
-                fpdus => format!("{messages} in {fpdus} FPDUs"),
+                fpdus if fpdus == messages => count(fpdus),
+                fpdus => format!("{} in {} FPDUs", count(messages), count(fpdus)),
             }
         });
         table.add_row(std::iter::once(format!("  {opcode}")).chain(counts));
@@ -147,32 +148,38 @@ fn counters_table(directions: &[DirectionReport]) -> Table {
     table
 }
 
+/// A count, and its share if it is not zero.
+fn part(number: u64, whole: u64) -> String {
+    if number == 0 { count(0) } else { format!("{} ({})", count(number), share(number, whole)) }
+}
+
 fn buffers_table(directions: &[DirectionReport]) -> Table {
-    let mut table = table();
-    table.set_header(["written by", "STag", "first offset", "bytes", "SHA-256"]);
+    let mut table = table(&["written by", "STag", "first offset", "bytes", "SHA-256"]);
     let buffers = directions
         .iter()
         .flat_map(|direction| direction.buffers.iter().map(move |buffer| (direction.from, buffer)));
-    let count = buffers.clone().count();
+    let total = buffers.clone().count();
     for (from, buffer) in buffers.take(LISTED_MAX) {
         let digest = match &buffer.sha256 {
             Some(digest) => format!("{}…", digest.get(..16).unwrap_or(digest)),
             None => "(too wide)".to_owned(),
         };
         let first_offset = format!("{:#x}", buffer.first_offset);
-        let bytes = buffer.bytes.to_string();
+        let bytes = count(buffer.bytes);
         table.add_row([from, &buffer.stag, &first_offset, &bytes, &digest]);
     }
-    if count > LISTED_MAX {
-        table.add_row([format!("and {} more", count - LISTED_MAX)]);
+    if total > LISTED_MAX {
+        table.add_row([format!("and {} more", total - LISTED_MAX)]);
     }
-    if let Some(column) = table.column_mut(3) {
-        column.set_cell_alignment(CellAlignment::Right);
+    for column in [2, 3] {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
     }
     table
 }
 
-fn write_findings(out: &mut dyn Write, findings: &[Finding]) -> io::Result<()> {
+fn write_findings(out: &mut String, findings: &[Finding]) -> fmt::Result {
     for Finding { severity, rule, frame, text } in findings {
         let severity = match severity {
             Severity::Error => "error",
@@ -187,21 +194,15 @@ fn write_findings(out: &mut dyn Write, findings: &[Finding]) -> io::Result<()> {
     Ok(())
 }
 
-fn table() -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table
-}
-
-fn write_table(out: &mut dyn Write, table: &Table) -> io::Result<()> {
+fn write_table(out: &mut String, table: &Table) -> fmt::Result {
     for line in table.lines() {
         writeln!(out, "  {}", line.trim_end())?;
     }
     Ok(())
 }
 
-/// A line of the table of counters: its name, and what it counts.
-type Row = (&'static str, fn(&DirectionReport) -> u64);
+/// A line of the table of counters: its name, and its cells.
+type Row = (&'static str, fn(&DirectionReport) -> String);
 
 /// Buffers, and connections that are not MPA, listed of one file or connection.
 const LISTED_MAX: usize = 32;

@@ -1,0 +1,56 @@
+//! `urnic demo`: two RNICs on a memory link, every octet verified.
+//!
+//! ```text
+//! Plan ─ operations ─→ Flow ─ posts ─→ End (queues) ─→ Port ═ link ═ Port ─→ End ─→ Flow ─ verifies
+//!                        └ Pattern (what is sent)                     Arena (where it arrives) ┘
+//! ```
+//!
+//! A [`Flow`](flow::Flow) is one direction, seen at both ends at once: that is what one process is
+//! good for. A [`Session`](session::Session) owns the link, both ends and both flows, and a clock
+//! of its own: nothing in a run but its duration depends on the machine.
+
+mod arena;
+mod end;
+mod flow;
+mod options;
+mod pattern;
+mod plan;
+mod result;
+mod session;
+mod wire;
+
+use std::fmt;
+use std::io;
+
+pub(crate) use options::{OUTPUT, Options};
+pub(crate) use result::Outcome;
+pub(crate) use session::Session;
+
+/// Something did not verify.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    text: String,
+}
+
+impl Failure {
+    fn new(text: String) -> Self {
+        Self { text }
+    }
+
+    fn of_io(error: io::Error) -> Self {
+        Self::new(error.to_string())
+    }
+
+    /// The same failure, as part of something larger.
+    fn within(self, context: &str) -> Self {
+        Self { text: format!("{context}: {}", self.text) }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Failure {}

@@ -1,0 +1,241 @@
+//! What a run showed: one struct, printed as a table or as JSON.
+
+use comfy_table::Table;
+use serde::Serialize;
+use urnic::port::ConnectionCounters;
+use urnic_netdev::impair::ImpairCounters;
+
+use super::{Failure, Options, Session};
+use crate::{report, size};
+
+/// The result of a run.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Outcome {
+    /// Every octet of every operation is where it should be, and nothing else changed.
+    pub(crate) verified: bool,
+    /// What went wrong otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
+    /// Verified payload of both directions together, in 10⁹ bits per second of real time.
+    gbps: f64,
+    /// Real time of the transfer, its verification included.
+    seconds: f64,
+    /// The same in the link's own time.
+    virtual_seconds: f64,
+    seed: u64,
+    options: Options,
+    directions: [Direction; 2],
+}
+
+/// One direction: what its sender sent and its receiver received.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Direction {
+    from: &'static str,
+    /// Payload octets verified, and operations.
+    bytes_verified: u64,
+    operations_verified: u64,
+    /// Data segments that carry FPDUs, each counted once; with whole FPDUs only; that arrived
+    /// ahead of others; that arrived with nothing new.
+    segments: u64,
+    segments_aligned: u64,
+    segments_out_of_order: u64,
+    segments_retransmitted: u64,
+    /// Data segments sent again.
+    retransmissions: u64,
+    /// Distinct FPDUs received, and messages (FPDUs with the Last flag).
+    fpdus: u64,
+    fpdus_by_opcode: ByOpcode,
+    messages: ByOpcode,
+    crc_good: u64,
+    crc_bad: u64,
+    markers: u64,
+    marker_errors: u64,
+    fpdus_by_marker: u64,
+    fpdus_out_of_order: u64,
+    bytes_placed: u64,
+    bytes_placed_out_of_order: u64,
+    bytes_held_peak: u64,
+    /// Times a payload octet is copied on its way between memory and device.
+    copies_per_byte_tx: f64,
+    copies_per_byte_rx: f64,
+    /// What the link did to frames.
+    frames: u64,
+    frames_lost: u64,
+    frames_reordered: u64,
+    frames_duplicated: u64,
+    frames_corrupted: u64,
+    frames_resegmented: u64,
+}
+
+/// Counts by RDMAP opcode (RFC 5040 §4.1, RFC 7306 §4.1).
+#[derive(Clone, Copy, Debug, Serialize)]
+struct ByOpcode {
+    rdma_write: u64,
+    read_request: u64,
+    read_response: u64,
+    send: u64,
+    send_invalidate: u64,
+    send_se: u64,
+    send_se_invalidate: u64,
+    terminate: u64,
+    immediate: u64,
+    immediate_se: u64,
+    atomic_request: u64,
+    atomic_response: u64,
+}
+
+impl Outcome {
+    /// Of a run that has ended, well unless `failure` says how.
+    #[expect(clippy::cast_precision_loss, reason = "a rate, shown with three digits")]
+    pub(super) fn of(
+        options: &Options,
+        session: &Session<'_>,
+        failure: Option<Failure>,
+    ) -> Self {
+        let directions = [0, 1].map(|from| Direction::of(session, from));
+        let bits = 8 * directions.iter().map(|direction| direction.bytes_verified).sum::<u64>();
+        let seconds = session.seconds.as_secs_f64();
+        Self {
+            verified: failure.is_none(),
+            error: failure.map(|failure| failure.to_string()),
+            gbps: if seconds > 0.0 { bits as f64 / seconds / 1e9 } else { 0.0 },
+            seconds,
+            virtual_seconds: session.virtual_time.as_secs_f64(),
+            seed: options.seed,
+            options: options.clone(),
+            directions,
+        }
+    }
+
+    /// The result for people.
+    pub(crate) fn text(&self) -> String {
+        let octets = self.directions.iter().map(|direction| direction.bytes_verified).sum();
+        let verdict = if self.verified { "All verified" } else { "NOT VERIFIED" };
+        format!(
+            "{}\n\n{verdict}: {} in {:.2} s, {:.2} Gbit/s of payload both ways together \
+             ({:.6} s on the link's clock), seed {}",
+            self.table(),
+            size::format(octets),
+            self.seconds,
+            self.gbps,
+            self.virtual_seconds,
+            self.seed,
+        )
+    }
+
+    fn table(&self) -> Table {
+        let mut table =
+            report::table(&["", "initiator → responder", "responder → initiator"]);
+        let mut row = |name: &str, value: &dyn Fn(&Direction) -> String| {
+            let [there, back] = &self.directions;
+            report::row(&mut table, [name.to_owned(), value(there), value(back)]);
+        };
+        let throughput = |d: &Direction| format!("{:.2} Gbit/s", self.gbps_of(d));
+        row("throughput", &throughput);
+        row("operations verified", &|d| report::count(d.operations_verified));
+        row("segments", &|d| report::count(d.segments));
+        row("  aligned with FPDUs", &|d| report::share(d.segments_aligned, d.segments));
+        row("  arrived out of order", &|d| report::count(d.segments_out_of_order));
+        row("retransmissions", &|d| report::count(d.retransmissions));
+        row("frames lost by the link", &|d| report::count(d.frames_lost));
+        row("FPDUs", &|d| report::count(d.fpdus));
+        row("  found by marker", &|d| report::count(d.fpdus_by_marker));
+        row("  CRC wrong", &|d| report::count(d.crc_bad));
+        row("bytes placed", &|d| report::count(d.bytes_placed));
+        row("  out of order", &|d| report::count(d.bytes_placed_out_of_order));
+        row("held for unfinished FPDUs, peak", &|d| report::count(d.bytes_held_peak));
+        row("copies per payload byte, sender", &|d| format!("{:.3}", d.copies_per_byte_tx));
+        row("copies per payload byte, receiver", &|d| format!("{:.3}", d.copies_per_byte_rx));
+        table
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a rate, shown with three digits")]
+    fn gbps_of(&self, direction: &Direction) -> f64 {
+        if self.seconds > 0.0 {
+            8.0 * direction.bytes_verified as f64 / self.seconds / 1e9
+        } else {
+            0.0
+        }
+    }
+}
+
+impl Direction {
+    fn of(session: &Session<'_>, from: usize) -> Self {
+        let ConnectionCounters { tcp: tcp_tx, alignment, .. } = session.counters(from);
+        let ConnectionCounters { tcp: tcp_rx, mpa, rdma, .. } = session.counters(1 - from);
+        let ImpairCounters {
+            frames, dropped, duplicated, reordered, corrupted, resegmented, ..
+        } = *session.wire.device(from).counters();
+        let flow = &session.flows[from];
+        Self {
+            from: session.ends[from].name,
+            bytes_verified: flow.verified_bytes(),
+            operations_verified: flow.verified_operations(),
+            segments: alignment.segments,
+            segments_aligned: alignment.segments_aligned,
+            segments_out_of_order: tcp_rx.out_of_order,
+            segments_retransmitted: tcp_rx.duplicates,
+            retransmissions: tcp_tx.retransmissions,
+            fpdus: mpa.fpdus,
+            fpdus_by_opcode: ByOpcode::of(&rdma.fpdus_by_opcode),
+            messages: ByOpcode::of(&rdma.messages_by_opcode),
+            crc_good: mpa.crc_good,
+            crc_bad: mpa.crc_bad,
+            markers: mpa.markers,
+            marker_errors: mpa.marker_errors,
+            fpdus_by_marker: mpa.fpdus_by_marker,
+            fpdus_out_of_order: mpa.fpdus_out_of_order,
+            bytes_placed: rdma.bytes_placed,
+            bytes_placed_out_of_order: rdma.bytes_placed_out_of_order,
+            bytes_held_peak: mpa.bytes_held_peak,
+            // The engine hands the device references to registered memory, never octets of it.
+            copies_per_byte_tx: 0.0,
+            copies_per_byte_rx: ratio(rdma.bytes_placed + mpa.bytes_held, rdma.bytes_placed),
+            frames,
+            frames_lost: dropped,
+            frames_reordered: reordered,
+            frames_duplicated: duplicated,
+            frames_corrupted: corrupted,
+            frames_resegmented: resegmented,
+        }
+    }
+}
+
+impl ByOpcode {
+    const fn of(counts: &[u64; 16]) -> Self {
+        let &[
+            rdma_write,
+            read_request,
+            read_response,
+            send,
+            send_invalidate,
+            send_se,
+            send_se_invalidate,
+            terminate,
+            immediate,
+            immediate_se,
+            atomic_request,
+            atomic_response,
+            ..,
+        ] = counts;
+        Self {
+            rdma_write,
+            read_request,
+            read_response,
+            send,
+            send_invalidate,
+            send_se,
+            send_se_invalidate,
+            terminate,
+            immediate,
+            immediate_se,
+            atomic_request,
+            atomic_response,
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a ratio, shown with three decimals")]
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}

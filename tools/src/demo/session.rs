@@ -1,0 +1,422 @@
+//! A run from the connection to its orderly end.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use urnic::mpa::startup::{Offer, StartupConfig};
+use urnic::port::{ConnectParams, ConnectionCounters, ListenParams, PortError, PortEvent};
+use urnic::stream::{StartupFailure, StreamEvent};
+use urnic::time::{Duration, Instant};
+
+use super::end::{End, Work};
+use super::flow::{Flow, FlowConfig};
+use super::pattern::Random;
+use super::wire::Wire;
+use super::{Failure, Options, Outcome};
+use crate::clock::Stopwatch;
+use crate::progress::Progress;
+
+/// Two connected ends with all they need.
+#[derive(Debug)]
+pub(crate) struct Session<'a> {
+    options: &'a Options,
+    pub(super) wire: Wire,
+    pub(super) ends: [End; 2],
+    pub(super) flows: [Flow; 2],
+    stage: Stage,
+    watch: StallWatch,
+    /// The link had nothing to do when it was asked last.
+    silent: bool,
+    /// Real and virtual time of the transfer, set-up and close not counted.
+    pub(super) seconds: Duration,
+    pub(super) virtual_time: Duration,
+}
+
+/// How far the connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// MPA is being started; `true` once the initiator knows that it is.
+    Starting(bool),
+    /// Operations are under way.
+    Running,
+    /// Both ends have been told to close.
+    Closing,
+}
+
+impl<'a> Session<'a> {
+    /// Makes the link, both RNICs and the memory.
+    ///
+    /// # Errors
+    /// When memory or the capture file cannot be had.
+    pub(crate) fn new(options: &'a Options) -> anyhow::Result<Self> {
+        let mut random = Random::new(options.seed);
+        let ends = [End::new("initiator", random.next()), End::new("responder", random.next())];
+        let wire = Wire::new(options, &mut random, &ends, ADDRESSES)?;
+        let mut flow = |number: usize| {
+            let seed = random.next();
+            let Options { bytes, message: len_max, mtu, .. } = *options;
+            let config = FlowConfig { number, seed, bytes, len_max, mtu };
+            Flow::new(config, &ends[number], &ends[1 - number])
+        };
+        let flows = [flow(0)?, flow(1)?];
+        Ok(Self {
+            options,
+            wire,
+            ends,
+            flows,
+            stage: Stage::Starting(false),
+            watch: StallWatch::default(),
+            silent: false,
+            seconds: Duration::ZERO,
+            virtual_time: Duration::ZERO,
+        })
+    }
+
+    /// Runs to the end and says what happened.
+    ///
+    /// # Errors
+    /// When the capture file cannot be written. That something does not verify is an outcome.
+    pub(crate) fn run(mut self, progress: &Progress) -> anyhow::Result<Outcome> {
+        let result = self.run_all(progress);
+        progress.clear();
+        self.wire.finish(self.options)?;
+        Ok(Outcome::of(self.options, &self, result.err()))
+    }
+
+    fn run_all(&mut self, progress: &Progress) -> Result<(), Failure> {
+        self.connect().map_err(|failure| failure.within("connecting"))?;
+        let start = self.wire.link.now();
+        let stopwatch = Stopwatch::start();
+        let result = self.transfer(progress);
+        self.seconds = stopwatch.elapsed();
+        self.virtual_time = self.wire.link.now() - start;
+        result?;
+        self.close().map_err(|failure| failure.within("closing"))?;
+        for (flow, end) in self.flows.iter_mut().zip(&self.ends) {
+            flow.verify_rest().map_err(|failure| failure.within(&from(end)))?;
+        }
+        Ok(())
+    }
+
+    // ---- connection ----
+
+    /// Connects; tries again when a bad link takes more time than MPA allows for its startup.
+    fn connect(&mut self) -> Result<(), Failure> {
+        let listen = ListenParams {
+            startup: self.startup(),
+            lower_layer: self.options.lower_layer(),
+            ..ListenParams::default()
+        };
+        self.wire.port(1).listen(TCP_PORT, listen).map_err(of_error)?;
+        self.start_connection()?;
+        let mut attempts = 1;
+        while self.stage != Stage::Starting(true) {
+            self.step()?;
+            while let Some(event) = self.wire.port(1).poll_event() {
+                self.responder_starts(event)?;
+            }
+            while let Some(event) = self.wire.port(0).poll_event() {
+                if self.initiator_starts(event)? {
+                    continue;
+                }
+                if attempts == CONNECT_ATTEMPTS {
+                    return Err(Failure::new(format!("no connection after {attempts} attempts")));
+                }
+                attempts += 1;
+                self.start_connection()?;
+            }
+        }
+        self.stage = Stage::Running;
+        for (flow, receiver) in self.flows.iter_mut().zip([1, 0]) {
+            flow.post_inboxes(&self.ends[receiver])?;
+        }
+        Ok(())
+    }
+
+    fn startup(&self) -> StartupConfig {
+        let Options { markers, crc, .. } = *self.options;
+        StartupConfig { markers, crc, ..StartupConfig::default() }
+    }
+
+    fn start_connection(&mut self) -> Result<(), Failure> {
+        let qp = self.ends[0].new_qp().map_err(of_error)?;
+        let params = ConnectParams {
+            startup: self.startup(),
+            offer: offer(INITIATOR_PRIVATE_DATA),
+            lower_layer: self.options.lower_layer(),
+        };
+        let (now, remote) = (self.wire.link.now(), SocketAddr::from((ADDRESSES[1], TCP_PORT)));
+        let id = self.wire.port(0).connect(now, remote, &qp, &params).map_err(of_error)?;
+        self.ends[0].connection = Some(id);
+        Ok(())
+    }
+
+    /// Returns `false` when the attempt has failed.
+    fn initiator_starts(&mut self, event: PortEvent) -> Result<bool, Failure> {
+        match event {
+            PortEvent::Stream { connection, event } if self.is_current(0, connection) => {
+                match event {
+                    StreamEvent::Established(terms) => {
+                        check_private_data(&terms.private_data, RESPONDER_PRIVATE_DATA)?;
+                        let Options { markers, crc, .. } = *self.options;
+                        let framing = terms.framing;
+                        let agreed =
+                            (framing.markers_to_us, framing.markers_to_peer, framing.crc);
+                        if agreed != (markers, markers, crc) {
+                            return Err(Failure::new(format!("agreed on other terms: {framing:?}")));
+                        }
+                        self.stage = Stage::Starting(true);
+                        Ok(true)
+                    }
+                    StreamEvent::StartupFailed(
+                        StartupFailure::Timeout | StartupFailure::ConnectionLost,
+                    ) => Ok(false),
+                    other => Err(Failure::new(format!("{other:?}"))),
+                }
+            }
+            _ => Ok(true),
+        }
+    }
+
+    fn responder_starts(&mut self, event: PortEvent) -> Result<(), Failure> {
+        match event {
+            // With a lossy link an earlier attempt may still seem alive: the last one counts.
+            PortEvent::Incoming { connection, .. } => self.ends[1].connection = Some(connection),
+            PortEvent::Stream { connection, event: StreamEvent::Request(request) }
+                if self.is_current(1, connection) =>
+            {
+                check_private_data(&request.private_data, INITIATOR_PRIVATE_DATA)?;
+                let qp = self.ends[1].new_qp().map_err(of_error)?;
+                let offer = offer(RESPONDER_PRIVATE_DATA);
+                match self.wire.port(1).accept(connection, &qp, &offer) {
+                    // The initiator may have given up meanwhile; it tries again.
+                    Ok(()) | Err(PortError::Phase(_) | PortError::NoConnection) => {}
+                    Err(other) => return Err(of_error(other)),
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn is_current(&self, end: usize, connection: urnic::port::ConnectionId) -> bool {
+        self.ends[end].connection == Some(connection)
+    }
+
+    // ---- transfer ----
+
+    fn transfer(&mut self, progress: &Progress) -> Result<(), Failure> {
+        let mut shown = 0;
+        loop {
+            let mut news = shown == 0;
+            for end in 0..2 {
+                self.check_events(end)?;
+                news |= self.complete(end)?;
+            }
+            if news {
+                self.issue()?;
+                let done = self.flows.iter().map(Flow::verified_bytes).sum();
+                if done - shown >= PROGRESS_STEP {
+                    progress.set(done);
+                    shown = done;
+                }
+                if self.flows.iter().all(Flow::is_done) && self.ends.iter().all(End::is_idle) {
+                    return Ok(());
+                }
+            }
+            self.step()?;
+        }
+    }
+
+    fn issue(&mut self) -> Result<(), Failure> {
+        let [a, b] = &mut self.ends;
+        let [there, back] = &mut self.flows;
+        there.issue(a, b).map_err(|failure| failure.within(&from(a)))?;
+        back.issue(b, a).map_err(|failure| failure.within(&from(b)))
+    }
+
+    /// Handles the completions of one end; whether there were any.
+    fn complete(&mut self, end: usize) -> Result<bool, Failure> {
+        let mut news = false;
+        while let Some(wc) = self.ends[end].poll_recv()? {
+            let sender = 1 - end;
+            let result = self.flows[sender].received(&wc, &self.ends[end]);
+            result.map_err(|failure| failure.within(&from(&self.ends[sender])))?;
+            news = true;
+        }
+        while let Some((work, value)) = self.ends[end].poll_send()? {
+            let failure = match work {
+                Work::Toward => None,
+                Work::Read { flow, target } => self.flows[flow].read_done(target).err(),
+                Work::Atomic { original } => (value != original).then(|| {
+                    Failure::new(format!("an atomic brought {value:#018x}, not {original:#018x}"))
+                }),
+                Work::Invalidate(window) => {
+                    window.invalidate().then(|| Failure::new("the STag is still valid".into()))
+                }
+            };
+            if let Some(failure) = failure {
+                return Err(failure.within(&format!("completed at the {}", self.ends[end].name)));
+            }
+            news = true;
+        }
+        Ok(news)
+    }
+
+    /// Nothing may happen to the connection while it is used.
+    fn check_events(&mut self, end: usize) -> Result<(), Failure> {
+        while let Some(event) = self.wire.port(end).poll_event() {
+            let name = self.ends[end].name;
+            match event {
+                PortEvent::Stream { connection, event } if self.is_current(end, connection) => {
+                    let is_expected = match &event {
+                        StreamEvent::Established(_) => true,
+                        StreamEvent::PeerClosed => self.stage == Stage::Closing,
+                        _ => false,
+                    };
+                    if !is_expected {
+                        return Err(Failure::new(format!("the {name}'s stream: {event:?}")));
+                    }
+                }
+                PortEvent::Closed { connection, counters } if self.is_current(end, connection) => {
+                    if self.stage != Stage::Closing {
+                        return Err(Failure::new(format!("the {name}'s connection ended")));
+                    }
+                    self.ends[end].counters = Some(counters);
+                }
+                // An attempt to connect that was given up.
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    // ---- close ----
+
+    /// Closes in order and waits until TCP has forgotten the connection at both ends.
+    fn close(&mut self) -> Result<(), Failure> {
+        self.stage = Stage::Closing;
+        for end in 0..2 {
+            let id = self.ends[end].connection.expect("connected");
+            self.wire.port(end).disconnect(id).map_err(of_error)?;
+        }
+        loop {
+            for end in 0..2 {
+                self.check_events(end)?;
+            }
+            if self.ends.iter().all(|end| end.counters.is_some()) {
+                return Ok(());
+            }
+            self.step()?;
+        }
+    }
+
+    // ---- time ----
+
+    /// Lets the link work once.
+    ///
+    /// # Errors
+    /// When nothing will ever happen again, or nothing useful has for a long time.
+    fn step(&mut self) -> Result<(), Failure> {
+        // The last timer to run out may have brought an event that was not looked at yet.
+        let was_silent = std::mem::replace(&mut self.silent, !self.wire.link.step());
+        if was_silent && self.silent {
+            return Err(self.stuck("nothing is under way and no timer is set".into()));
+        }
+        if !self.watch.is_due(self.wire.link.now()) {
+            return Ok(());
+        }
+        let counters = [0, 1].map(|end| self.counters(end));
+        let fpdus: u64 = counters.iter().map(|counters| counters.mpa.fpdus).sum();
+        let operations: u64 = self.flows.iter().map(Flow::verified_operations).sum();
+        match self.watch.look(self.wire.link.now(), (self.stage, fpdus + operations)) {
+            None => Ok(()),
+            Some(stall) => Err(self.stuck(stall)),
+        }
+    }
+
+    fn stuck(&self, why: String) -> Failure {
+        let done: u64 = self.flows.iter().map(Flow::verified_bytes).sum();
+        Failure::new(format!(
+            "stuck at {} of virtual time with {done} of {} octets verified: {why}",
+            self.wire.link.now(),
+            self.options.total_bytes(),
+        ))
+    }
+
+    /// What the connection of an end has counted so far.
+    pub(super) fn counters(&self, end: usize) -> ConnectionCounters {
+        let End { connection, counters, .. } = &self.ends[end];
+        let live = || {
+            let port = if end == 0 { &self.wire.link.a.port } else { &self.wire.link.b.port };
+            connection.and_then(|id| port.counters(id).ok()).unwrap_or_default()
+        };
+        counters.as_deref().copied().unwrap_or_else(live)
+    }
+}
+
+/// Finds out that a run gets nowhere, by its own clock and by the work it does.
+#[derive(Debug, Default)]
+struct StallWatch {
+    steps: u64,
+    progress: Option<(Stage, u64)>,
+    progress_at: Instant,
+    progress_steps: u64,
+    looked_at: Instant,
+}
+
+impl StallWatch {
+    /// Counts a step; whether it is time to look.
+    fn is_due(&mut self, now: Instant) -> bool {
+        self.steps += 1;
+        self.steps.is_multiple_of(LOOK_STEPS) || now - self.looked_at >= LOOK_TIME
+    }
+
+    /// Compares with the last look.
+    fn look(&mut self, now: Instant, progress: (Stage, u64)) -> Option<String> {
+        self.looked_at = now;
+        if self.progress != Some(progress) {
+            (self.progress, self.progress_at) = (Some(progress), now);
+            self.progress_steps = self.steps;
+            return None;
+        }
+        let (idle, steps) = (now - self.progress_at, self.steps - self.progress_steps);
+        let is_stalled = idle >= STALL_TIME || steps >= STALL_STEPS;
+        is_stalled.then(|| format!("no progress in {} s and {steps} steps", idle.as_secs()))
+    }
+}
+
+fn offer(private_data: &[u8]) -> Offer<'_> {
+    Offer { private_data, ird: READS, ord: READS }
+}
+
+fn check_private_data(found: &[u8], expected: &[u8]) -> Result<(), Failure> {
+    if found == expected {
+        return Ok(());
+    }
+    let text = format!("private data {:?}", String::from_utf8_lossy(found));
+    Err(Failure::new(text))
+}
+
+fn from(end: &End) -> String {
+    format!("from the {}", end.name)
+}
+
+fn of_error(error: impl std::fmt::Display) -> Failure {
+    Failure::new(error.to_string())
+}
+
+const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
+const TCP_PORT: u16 = 7174;
+const INITIATOR_PRIVATE_DATA: &[u8] = b"urnic demo: request";
+const RESPONDER_PRIVATE_DATA: &[u8] = b"urnic demo: reply";
+/// Reads and Atomics that each end accepts and has open.
+const READS: u16 = 16;
+const CONNECT_ATTEMPTS: u32 = 20;
+/// Octets between two moves of the progress bar.
+const PROGRESS_STEP: u64 = 4 << 20;
+/// The watch looks after so many steps, or so much virtual time.
+const LOOK_STEPS: u64 = 1 << 16;
+const LOOK_TIME: Duration = Duration::from_secs(60);
+/// Longer than many retransmission timeouts at their longest.
+const STALL_TIME: Duration = Duration::from_secs(4 * 3600);
+const STALL_STEPS: u64 = 1 << 24;

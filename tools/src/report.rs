@@ -1,0 +1,87 @@
+//! How results reach the user: a table for people, JSON for programs, both made from one struct.
+
+use std::io::{self, Write};
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use serde::Serialize;
+
+/// An empty table in the style of all reports: `header` names its columns, all but the first
+/// aligned to the right.
+pub(crate) fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::UTF8_FULL_CONDENSED)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(header.iter().enumerate().map(|(column, text)| align(column, (*text).into())));
+    table
+}
+
+/// Adds a row to a table made by [`table`].
+pub(crate) fn row<const N: usize>(table: &mut Table, cells: [String; N]) {
+    table.add_row(cells.into_iter().enumerate().map(|(column, text)| align(column, text)));
+}
+
+fn align(column: usize, text: String) -> Cell {
+    let side = if column == 0 { CellAlignment::Left } else { CellAlignment::Right };
+    Cell::new_owned(text).set_alignment(side)
+}
+
+/// A count with its thousands apart: `1 234 567`.
+pub(crate) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `part` of `whole` in percent; a dash when there is no whole.
+#[expect(clippy::cast_precision_loss, reason = "a share is shown with one decimal")]
+pub(crate) fn share(part: u64, whole: u64) -> String {
+    if whole == 0 { "–".into() } else { format!("{:.1} %", part as f64 * 100.0 / whole as f64) }
+}
+
+/// Writes `text` and a line feed to standard output.
+///
+/// # Errors
+/// When standard output cannot be written.
+pub(crate) fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+/// Writes `value` as indented JSON to standard output.
+///
+/// # Errors
+/// When standard output cannot be written.
+pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
+    print(&serde_json::to_string_pretty(value).map_err(io::Error::other)?)
+}
+
+/// Tells the user on standard error what is wrong. When even that fails, the exit status tells.
+pub(crate) fn complain(text: &str) {
+    let _nobody_listens = writeln!(io::stderr(), "urnic: {text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_grouped_by_thousands() {
+        let shown = [0, 12, 999, 1000, 1_234_567].map(count);
+        assert_eq!(shown, ["0", "12", "999", "1 000", "1 234 567"]);
+    }
+
+    #[test]
+    fn a_share_of_nothing_is_a_dash() {
+        assert_eq!(share(0, 0), "–");
+        assert_eq!(share(1, 8), "12.5 %");
+    }
+}

@@ -1,0 +1,99 @@
+//! Values of options that are not sizes: times, rates, percentages, switches.
+
+use std::time::Duration;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+
+use crate::size;
+
+/// Reads a time such as `10us`, `1.5ms`, `250ns`, `2s` or `0`.
+///
+/// # Errors
+/// When there is no unit (but for 0) or no number.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = size::split(text);
+    let nanos = match unit {
+        "ns" => 1,
+        "us" | "µs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "" if size::scaled(number, 1) == Ok(0) => 0,
+        _ => return Err("a time needs a unit: ns, us, ms or s".into()),
+    };
+    size::scaled(number, nanos).map(Duration::from_nanos)
+}
+
+/// Reads a rate in bits per second, such as `10G` or `1.5Mbit`; K, M, G and T are powers of 1000.
+///
+/// # Errors
+/// When it is not a number with an optional unit, or is 0.
+pub(crate) fn rate(text: &str) -> Result<u64, String> {
+    let (number, unit) = size::split(text);
+    let unit = unit.to_ascii_lowercase();
+    let scale = match unit.strip_suffix("bit/s").or(unit.strip_suffix("bit")).unwrap_or(&unit) {
+        "" => 1,
+        "k" => 1_000,
+        "m" => 1_000_000,
+        "g" => 1_000_000_000,
+        "t" => 1_000_000_000_000,
+        _ => return Err(format!("unknown unit '{unit}': use K, M, G or T (bits per second)")),
+    };
+    match size::scaled(number, scale)? {
+        0 => Err("nothing ever arrives at rate 0".into()),
+        rate => Ok(rate),
+    }
+}
+
+/// Reads a percentage from 0 to 100, with or without a sign.
+///
+/// # Errors
+/// When it is not a number, or outside that range.
+pub(crate) fn percent(text: &str) -> Result<f64, String> {
+    let number = text.trim();
+    let number = number.strip_suffix('%').unwrap_or(number).trim_end();
+    match number.parse::<f64>() {
+        Ok(value) if (0.0..=100.0).contains(&value) => Ok(value),
+        Ok(_) => Err("a percentage is from 0 to 100".into()),
+        Err(_) => Err("not a number".into()),
+    }
+}
+
+/// A parser for `on` and `off`.
+pub(crate) fn on_off() -> impl TypedValueParser<Value = bool> {
+    PossibleValuesParser::new(["on", "off"]).map(|text| text == "on")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_need_a_unit() {
+        assert_eq!(duration("10us"), Ok(Duration::from_micros(10)));
+        assert_eq!(duration("1.5ms"), Ok(Duration::from_micros(1500)));
+        assert_eq!(duration("0"), Ok(Duration::ZERO));
+        assert_eq!(duration("2 s"), Ok(Duration::from_secs(2)));
+        for text in ["10", "us", "", "1h", "-1s"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_are_decimal() {
+        assert_eq!(rate("10G"), Ok(10_000_000_000));
+        assert_eq!(rate("1.5Mbit"), Ok(1_500_000));
+        assert_eq!(rate("100 kbit/s"), Ok(100_000));
+        for text in ["0", "G", "10KiB"] {
+            assert!(rate(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn percentages_stay_inside_their_range() {
+        assert_eq!(percent("0.1"), Ok(0.1));
+        assert_eq!(percent("100%"), Ok(100.0));
+        for text in ["-1", "100.1", "NaN", "inf", "", "x"] {
+            assert!(percent(text).is_err(), "{text}");
+        }
+    }
+}
