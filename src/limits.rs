@@ -14,9 +14,16 @@ pub const MARKER_LEN: usize = 4;
 /// Largest private data in an MPA startup frame (RFC 5044 §7.1.1).
 pub const PRIVATE_DATA_LEN_MAX: usize = 512;
 /// How long a responder waits for a whole MPA Request (RFC 5044 §7.1.2 (8), (10)), in nanoseconds.
-pub const MPA_REQUEST_TIMEOUT_NS: u64 = 10_000_000_000;
+///
+/// After a lost SYN, TCP waits 3 s before it sends the Request again, then 6 s, then 12 s
+/// (RFC 6298 §5.7): this leaves room for all of them.
+pub const MPA_REQUEST_TIMEOUT_NS: u64 = 30_000_000_000;
 /// How long an initiator waits for a whole MPA Reply (RFC 5044 §7.1.2 (10)), in nanoseconds.
-pub const MPA_REPLY_TIMEOUT_NS: u64 = 10_000_000_000;
+pub const MPA_REPLY_TIMEOUT_NS: u64 = 30_000_000_000;
+
+/// How long a connection whose stream has failed waits for the peer to close its half too, in
+/// nanoseconds. RFC 5040 §6.2.1 wants the close graceful, but not for ever.
+pub const LINGER_NS: u64 = 20_000_000_000;
 
 /// Largest TCP payload of one frame, super-frames included.
 pub const FRAME_PAYLOAD_MAX: usize = 65_535;

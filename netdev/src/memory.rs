@@ -161,12 +161,43 @@ impl MemoryDevice {
         (usual.min(BUFFER_LEN_MAX).max(len).div_ceil(CACHE_LINE) | 1) * CACHE_LINE
     }
 
-    /// When a frame offered now will have arrived, with the link busy until then.
-    fn schedule(&mut self, now_ns: u64, frame: &TxFrame<'_>, len: usize) -> u64 {
+    /// Takes one frame of `len` octets that `write` puts straight into the buffer it crosses the
+    /// link in: for stacks that write whole frames instead of describing them. The buffer starts
+    /// with arbitrary content. Otherwise like [`transmit`](Device::transmit).
+    ///
+    /// # Errors
+    /// When the frame was not taken; see [`TransmitError`]. `write` did not run then.
+    pub fn transmit_in_place<R>(
+        &mut self,
+        now_ns: u64,
+        len: usize,
+        checksum: RxChecksum,
+        write: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R, TransmitError> {
+        if !self.link.is_up() {
+            return Err(TransmitError::LinkDown);
+        }
+        let link_header_len = match self.config.medium {
+            Medium::Ip => 0,
+            Medium::Ethernet => LINK_HEADER_LEN,
+        };
+        if len > self.link.mtu().saturating_add(link_header_len) {
+            return Err(TransmitError::TooLong);
+        }
+        let mut buffer = self.buffer(len).ok_or(TransmitError::Full)?;
+        let written = write(&mut buffer[..len]);
+        let arrival_ns = self.schedule(now_ns, len);
+        self.staged.push_back(Slot { buffer, len, arrival_ns, checksum, segment_size: None });
+        Ok(written)
+    }
+
+    /// When a frame offered now that takes `wire_len` octets will have arrived, with the link busy
+    /// until then.
+    fn schedule(&mut self, now_ns: u64, wire_len: usize) -> u64 {
         let start = now_ns.max(self.sent_at_ns);
         self.sent_at_ns = match self.config.rate_bits_per_second {
             None => start,
-            Some(rate) => start.saturating_add(sending_ns(wire_len(frame, len), rate)),
+            Some(rate) => start.saturating_add(sending_ns(wire_len, rate)),
         };
         // Order holds even when the latency has just been lowered.
         let arrival_ns = self.sent_at_ns.saturating_add(self.link.latency_ns());
@@ -221,7 +252,7 @@ impl Device for MemoryDevice {
         let len = frame.len();
         let mut buffer = self.buffer(len).ok_or(TransmitError::Full)?;
         frame.gather(&mut buffer);
-        let arrival_ns = self.schedule(now_ns, frame, len);
+        let arrival_ns = self.schedule(now_ns, wire_len(frame, len));
         let checksum = match frame.checksum {
             TxChecksum::Partial { .. } => RxChecksum::Valid,
             // Even where the link offers more: middleware may have changed the frame since.
@@ -318,6 +349,8 @@ fn sending_ns(len: usize, rate: u64) -> u64 {
     }
 }
 
+/// Ethernet header.
+const LINK_HEADER_LEN: usize = 14;
 /// Ethernet header with two VLAN tags.
 const LINK_HEADER_LEN_MAX: usize = 22;
 /// IP and TCP headers in front of a super-frame's payload, each at its longest.

@@ -191,6 +191,18 @@ impl Port {
         self.pieces.octets_held_peak()
     }
 
+    /// Octets held for unfinished FPDUs now, over all connections.
+    #[must_use]
+    pub const fn bytes_held(&self) -> u64 {
+        self.pieces.octets_held()
+    }
+
+    /// Connections that exist now, in whatever state.
+    #[must_use]
+    pub fn connection_count(&self) -> usize {
+        self.connections.len()
+    }
+
     // ---- connections ----
 
     /// Opens a TCP connection to `remote` and starts MPA on it as initiator with `qp`.

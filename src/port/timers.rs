@@ -9,7 +9,8 @@ use crate::time::Instant;
 ///
 /// TCP moves its deadlines with almost every segment, nearly always to later. So an entry is only
 /// added when a deadline becomes earlier than the one that stands; an entry that comes up too
-/// early is put back at the time that holds then.
+/// early is put back at the time that holds then. An entry that was overtaken by an earlier one stays
+/// behind as void; the heap is made anew before the void ones outnumber the connections.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<(Instant, u32)>>,
@@ -25,8 +26,19 @@ impl Timers {
         }
         if self.standing[index].is_none_or(|standing| deadline < standing) {
             self.standing[index] = Some(deadline);
-            self.heap.push(Reverse((deadline, slot)));
+            if self.heap.len() >= 2 * self.standing.len() + VOID_MAX {
+                self.drop_void();
+            } else {
+                self.heap.push(Reverse((deadline, slot)));
+            }
         }
+    }
+
+    /// Makes the heap anew from what stands.
+    fn drop_void(&mut self) {
+        self.heap.clear();
+        let standing = self.standing.iter().zip(0..);
+        self.heap.extend(standing.filter_map(|(at, slot)| Some(Reverse(((*at)?, slot)))));
     }
 
     pub(crate) fn forget(&mut self, slot: u32) {
@@ -72,6 +84,9 @@ impl Timers {
     }
 }
 
+/// Void entries that a heap for few connections may hold.
+const VOID_MAX: usize = 14;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,5 +115,24 @@ mod tests {
         timers.arm(0, at(5));
         assert_eq!(timers.pop_due(at(5), |_| Some(at(5))), Some(0));
         assert_eq!(timers.next(|_| Some(at(50))), None, "the old entry is void");
+    }
+
+    #[test]
+    fn overtaken_entries_do_not_pile_up() {
+        // A far deadline that is overtaken and comes back, as by delayed acknowledgments.
+        let mut timers = Timers::default();
+        for now in 0..10_000 {
+            for slot in 0..3 {
+                timers.arm(slot, at(1_000_000 + now));
+                timers.arm(slot, at(now + 1));
+            }
+            let wants = |_| Some(at(now + 1));
+            for slot in 0..3 {
+                assert_eq!(timers.pop_due(at(now + 1), wants), Some(slot));
+            }
+            assert!(timers.heap.len() <= 2 * 3 + VOID_MAX);
+        }
+        timers.arm(1, at(77));
+        assert_eq!(timers.next(|_| Some(at(77))), Some(at(77)));
     }
 }

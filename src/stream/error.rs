@@ -25,6 +25,9 @@ pub enum StreamError {
     /// The connection was lost (RFC 5044 §8, code 1).
     #[error("the connection was lost")]
     ConnectionLost,
+    /// The peer ended the stream with a Terminate: nothing behind it counts.
+    #[error("the peer terminated the stream")]
+    PeerTerminated,
     /// A completion queue overflowed: the stream cannot go on without losing completions.
     #[error("a completion queue overflowed")]
     CompletionQueueOverflow,
@@ -45,7 +48,7 @@ impl StreamError {
             Self::Mpa(error) => mpa_code(error),
             Self::Ddp(error) => ddp_code(error),
             Self::Rdmap(error) => rdmap_code(error),
-            Self::ConnectionLost => return None,
+            Self::ConnectionLost | Self::PeerTerminated => return None,
             Self::CompletionQueueOverflow => TerminateCode::LOCAL_CATASTROPHIC,
             Self::InsufficientIrd => TerminateCode::MPA_INSUFFICIENT_IRD,
             Self::NoMatchingRtr => TerminateCode::MPA_NO_MATCHING_RTR,
@@ -58,8 +61,9 @@ impl StreamError {
         match self {
             // RFC 5040 §5.3: a message longer than its buffer is an error to both ends.
             Self::Ddp(DdpError::UntaggedTooLong) => WcStatus::LocLenErr,
-            Self::ConnectionLost => WcStatus::WrFlushErr,
-            Self::Mpa(_)
+            Self::ConnectionLost
+            | Self::PeerTerminated
+            | Self::Mpa(_)
             | Self::Ddp(_)
             | Self::Rdmap(_)
             | Self::CompletionQueueOverflow

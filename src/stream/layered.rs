@@ -84,11 +84,18 @@ impl Layered {
     }
 
     /// Takes the next octets that the byte stream delivered.
-    pub fn handle_bytes(&mut self, now: Instant, bytes: &[u8]) {
-        let taken = self.stream.handle_bytes(now, self.received, bytes, &mut self.store);
-        self.received = self.received + bytes.len() as u64;
-        // In order, an FPDU's pieces always fit the store: refusal is only for what is out of order.
-        assert!(taken >= self.received, "octets in order are never refused");
+    ///
+    /// After a rejection the byte stream is the caller's again: octets given then are dropped.
+    pub fn handle_bytes(&mut self, now: Instant, mut bytes: &[u8]) {
+        // In full operation octets in order are never refused: an FPDU's pieces always fit the
+        // store. During the startup a call may take only what belongs to the peer's frame.
+        while !bytes.is_empty() {
+            let start = self.received;
+            let taken = self.stream.handle_bytes(now, start, bytes, &mut self.store);
+            let len = if taken > start { taken.index_from(start) } else { bytes.len() };
+            self.received = start + len as u64;
+            bytes = &bytes[len..];
+        }
     }
 
     /// The byte stream has ended after what it delivered.

@@ -39,7 +39,9 @@ use crate::mpa::rx::{Receiver, RxConfig, RxError};
 use crate::mpa::startup::{Framing, MpaStartupError, Negotiated, PeerRequest, Rejection};
 use crate::mpa::startup::{Rtr, RtrKind};
 use crate::stream::messages::Messages;
+use crate::stream::receive_queue::ReceiveQueue;
 use crate::stream::rx::{Placed, Placer, RxState};
+use crate::stream::send_queue::SendQueue;
 use crate::time::Instant;
 use crate::types::{Stag, StreamOffset, TaggedOffset};
 use crate::verbs::{QpShared, QpState, RemoteBuffer, RnicShared, SendOp, WcStatus};
@@ -107,6 +109,8 @@ pub(crate) struct Full {
     pub(crate) tx: TxState,
     /// RFC 5044 §7.1.2 (4): a responder sends nothing before the initiator's first valid FPDU.
     tx_unlocked: bool,
+    /// Which part this end played in the startup.
+    initiator: bool,
 }
 
 /// One RDMAP stream.
@@ -202,14 +206,21 @@ impl Stream {
         let (Some(full), Some(qp)) = (&mut self.full, &self.qp) else {
             unreachable!("full operation has a queue pair and both pipelines");
         };
-        let Full { mpa, rx, tx, tx_unlocked } = &mut **full;
+        let Full { mpa, rx, tx, tx_unlocked, initiator } = &mut **full;
+        // RFC 5044 §7.1.2 (4): the responder is silent until the initiator has sent an FPDU.
+        // Octets before that belong to no legal startup; §8: that counts as a lost connection.
+        if *initiator && tx.fpdus_framed() == 0 {
+            tx.messages.stop();
+            self.connection_lost();
+            return offset + bytes.len() as u64;
+        }
         let taken = {
             let mut placer = Placer::new(rx, &mut tx.messages, qp, &self.rnic);
             mpa.handle_bytes(offset, bytes, store, &mut placer)
         };
-        if !*tx_unlocked && mpa.counters().fpdus > 0 {
-            *tx_unlocked = true;
-        }
+        // An FPDU that DDP or RDMAP refuses is valid to MPA, and its Terminate may go out.
+        let refused_above = matches!(taken.error, Some(RxError::Sink(_)));
+        *tx_unlocked |= refused_above || mpa.counters().fpdus > 0;
         let completed = tx.complete_answered(qp);
         if rx.peer_terminate.is_some() {
             self.peer_terminated();
@@ -350,6 +361,11 @@ impl Stream {
         self.connection_lost();
     }
 
+    /// Whether the stream is over, and only the connection is still there.
+    pub(crate) const fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Discarding)
+    }
+
     /// Whether MPA startup is under way or still to come.
     pub(crate) const fn is_starting(&self) -> bool {
         !matches!(self.phase, Phase::Full | Phase::Discarding)
@@ -425,6 +441,10 @@ impl Stream {
         if let Some(full) = &mut self.full {
             full.tx.messages.send_queue.fail(qp, first_send);
             full.rx.receive_queue.fail(qp, first_receive);
+        } else {
+            // Nothing was started: all that was posted is where it was posted.
+            SendQueue::default().fail(qp, first_send);
+            ReceiveQueue::with_capacity(0, false).fail(qp, first_receive);
         }
     }
 
@@ -475,6 +495,7 @@ impl Stream {
             rx: RxState::new(version, ird, ord, qp.rq.capacity(), absorb),
             tx: TxState::new(messages, tx_origin, framing.markers_to_peer, framing.crc, version),
             tx_unlocked: initiator,
+            initiator,
         }));
         self.phase = Phase::Full;
         qp.set_state(QpState::Rts);

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use urnic_netdev::Fragment;
 
-use crate::limits::{FRAGMENTS_MAX, FRAME_PAYLOAD_MAX};
+use crate::limits::{FRAGMENTS_MAX, FRAME_PAYLOAD_MAX, LINGER_NS};
 use crate::mpa::pieces::PieceStore;
 use crate::stream::{Cut, Fragments, FrameBuilder, Room, Scratch, Stream};
 use crate::tcp;
@@ -56,11 +56,13 @@ pub(crate) struct Optimized {
     /// Whether TCP segments are cut at FPDUs. Off, TCP is used as any byte stream would be.
     aligned: bool,
     alignment: AlignmentCounters,
+    /// When a peer that does not close its half is given up.
+    linger_until: Option<Instant>,
 }
 
 impl Optimized {
     pub(crate) fn new(tcp: tcp::Connection, stream: Stream, aligned: bool) -> Self {
-        Self { tcp, stream, aligned, alignment: AlignmentCounters::default() }
+        Self { tcp, stream, aligned, alignment: AlignmentCounters::default(), linger_until: None }
     }
 
     pub(crate) const fn alignment(&self) -> AlignmentCounters {
@@ -89,6 +91,9 @@ impl Optimized {
             self.tcp.finish_arrival(now, &arrival, refused);
         }
         self.after_input();
+        if self.is_half_closed() && self.linger_until.is_none() {
+            self.linger_until = Some(now.plus_nanos(LINGER_NS));
+        }
     }
 
     /// Passes up what of `range` was never passed before. Returns whether some of it was refused.
@@ -300,16 +305,25 @@ impl Optimized {
     // ---- time and events ----
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        match (self.tcp.poll_timeout(), self.stream.poll_timeout()) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let deadlines = [self.tcp.poll_timeout(), self.stream.poll_timeout(), self.linger_until];
+        deadlines.into_iter().flatten().min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.tcp.handle_timeout(now);
         self.stream.handle_timeout(now);
         self.after_input();
+        if self.linger_until.is_some_and(|until| until <= now) {
+            self.linger_until = None;
+            if self.is_half_closed() {
+                self.tcp.abort();
+            }
+        }
+    }
+
+    /// Whether all that is left to wait for is the peer's FIN, after a stream that failed.
+    fn is_half_closed(&self) -> bool {
+        self.stream.is_over() && self.tcp.state() == tcp::State::FinWait2
     }
 
     /// Lets the stream know what became of the connection.

@@ -322,10 +322,9 @@ impl<'a> Placer<'a> {
                 Ok(())
             }
             Opcode::Terminate => {
-                if self.rx.peer_terminate.is_none() {
-                    self.rx.peer_terminate = self.rx.terminate.take();
-                }
-                Ok(())
+                self.rx.peer_terminate = self.rx.terminate.take();
+                // RFC 5040 §5.4: nothing may follow a Terminate on its stream.
+                Err(StreamError::PeerTerminated)
             }
             _ => self.deliver_send(opcode, header, len, value),
         }
@@ -491,8 +490,10 @@ const fn read_refusal(refusal: Refusal) -> RdmapError {
 /// RFC 5040 §4.8 Figure 10, for Send with Invalidate.
 const fn invalidate_refusal(refusal: Refusal) -> RdmapError {
     match refusal {
-        Refusal::InvalidStag => RdmapError::InvalidStag,
-        Refusal::AccessRights
+        // RFC 5040 names 0/1/00 and 0/1/09 for a tag that is not valid. One code for all tells a
+        // peer that guesses the least.
+        Refusal::InvalidStag
+        | Refusal::AccessRights
         | Refusal::CannotInvalidate
         | Refusal::BaseOrBounds
         | Refusal::NotAssociated

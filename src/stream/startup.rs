@@ -10,7 +10,7 @@ use crate::mpa::startup::{
 use crate::stream::{StartupFailure, Stream, StreamEvent};
 use crate::time::Instant;
 use crate::types::StreamOffset;
-use crate::verbs::{QpShared, QpState};
+use crate::verbs::{QpShared, QpState, WcStatus};
 
 /// Where a stream is.
 #[derive(Debug)]
@@ -196,6 +196,11 @@ impl Stream {
         match &mut self.phase {
             Phase::AwaitingReply { initiator, .. } => match initiator.handle_bytes(bytes) {
                 Ok(Progress::NeedMore) => bytes.len(),
+                Ok(Progress::Done { consumed, value: ReplyOutcome::Accepted(_) })
+                    if consumed < bytes.len() =>
+                {
+                    self.startup_error(MpaStartupError::EarlyData, bytes.len())
+                }
                 Ok(Progress::Done { consumed, value }) => {
                     self.startup_rx = self.startup_rx + consumed as u64;
                     self.reply_came(value);
@@ -206,6 +211,10 @@ impl Stream {
             Phase::AwaitingRequest { responder, .. } | Phase::AwaitingAnswer { responder } => {
                 match responder.handle_bytes(bytes) {
                     Ok(Progress::NeedMore) => bytes.len(),
+                    // RFC 5044 §7.1.2 (3): the initiator waits for the Reply.
+                    Ok(Progress::Done { consumed, .. }) if consumed < bytes.len() => {
+                        self.startup_error(MpaStartupError::EarlyData, bytes.len())
+                    }
                     Ok(Progress::Done { consumed, value }) => {
                         self.events.push_back(StreamEvent::Request(value));
                         self.request_came();
@@ -236,6 +245,8 @@ impl Stream {
             ReplyOutcome::Rejected(rejection) => {
                 // RFC 5044 §7.1.2 (3): MPA is left, TCP stays open.
                 self.phase = Phase::Streaming;
+                // A queue pair serves one connection in its life, and this was it.
+                self.flush(WcStatus::WrFlushErr, WcStatus::WrFlushErr);
                 self.qp = None;
                 self.events.push_back(StreamEvent::Rejected(rejection));
             }

@@ -15,7 +15,7 @@ mod wc;
 mod wr;
 
 pub use cq::Cq;
-pub use mr::Mr;
+pub use mr::{Mr, MrPart};
 pub use pd::Pd;
 pub use qp::{PostError, Qp, QpConfig, QpError, QpState};
 pub use rnic::{Rnic, RnicConfig};

@@ -5,8 +5,8 @@ use std::io;
 use std::sync::Arc;
 
 use crate::mem::{Access, Region};
-use crate::types::PdNum;
-use crate::verbs::{Mr, Qp, QpConfig, QpError, RnicShared};
+use crate::types::{PdNum, TaggedOffset};
+use crate::verbs::{Mr, MrPart, Qp, QpConfig, QpError, RnicShared};
 
 /// A protection domain: memory and queue pairs that may be used together (RFC 5042 §2.1).
 ///
@@ -55,7 +55,17 @@ impl Pd {
     /// # Errors
     /// When the region is read-only and `access` asks for writing, or the table is full.
     pub fn reg_region(&self, region: Arc<Region>, access: Access) -> io::Result<Mr> {
-        Mr::register(Arc::clone(&self.rnic), self.number, region, access)
+        let range = 0..region.len();
+        self.reg_part(region, MrPart { range, base: TaggedOffset(0), access, only: None })
+    }
+
+    /// Registers some octets of memory that exists already, where and for whom `part` says.
+    ///
+    /// # Errors
+    /// When the range is not inside the region or its tagged offsets reach 2⁶⁴, when the region is
+    /// read-only and writing is asked for, or when the table of registrations is full.
+    pub fn reg_part(&self, region: Arc<Region>, part: MrPart) -> io::Result<Mr> {
+        Mr::register(Arc::clone(&self.rnic), self.number, region, part)
     }
 
     /// Makes a queue pair in this domain.

@@ -1,0 +1,110 @@
+//! What is measured, and what is equal on both sides.
+
+use std::num::NonZeroUsize;
+
+use urnic_netdev::memory::LinkConfig;
+
+/// Octets of one message.
+pub(crate) const MESSAGE_LEN: usize = 64 << 10;
+/// Messages under way at a time. Source and sink memory have a place for each.
+pub(crate) const WINDOW: usize = 16;
+/// Octets of source and of sink memory.
+pub(crate) const MEMORY_LEN: usize = 1 * MESSAGE_LEN;
+/// Largest payload of a super-frame.
+const SUPER_FRAME_LEN: NonZeroUsize = NonZeroUsize::new(65_535 - 60).expect("not 0");
+
+/// One setting of RDMA over urnic.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rdma {
+    /// Its name in the report.
+    pub(crate) name: &'static str,
+    /// The smoltcp case it is held against.
+    pub(crate) against: &'static str,
+    /// The link.
+    pub(crate) link: Link,
+    /// Whether FPDUs carry CRCs.
+    pub(crate) crc: bool,
+    /// Whether the stream has markers.
+    pub(crate) markers: bool,
+}
+
+/// One setting of smoltcp's TCP sockets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sockets {
+    /// Its name in the report.
+    pub(crate) name: &'static str,
+    /// The link.
+    pub(crate) link: Link,
+    /// Octets of each socket buffer.
+    pub(crate) buffer_len: usize,
+}
+
+/// A link.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link {
+    /// Largest IP datagram.
+    pub(crate) mtu: usize,
+    /// Whether the stacks compute and verify TCP and IP checksums; the link does it otherwise.
+    pub(crate) software_checksums: bool,
+    /// Whether frames of up to 64 KiB cross uncut.
+    pub(crate) super_frames: bool,
+}
+
+impl Link {
+    const fn plain(mtu: usize) -> Self {
+        Self { mtu, software_checksums: false, super_frames: false }
+    }
+
+    const fn summed(mtu: usize) -> Self {
+        Self { software_checksums: true, ..Self::plain(mtu) }
+    }
+
+    const fn super_frames(mtu: usize) -> Self {
+        Self { super_frames: true, ..Self::plain(mtu) }
+    }
+
+    /// The memory link: no latency, no limit of rate.
+    pub(crate) fn config(&self) -> LinkConfig {
+        LinkConfig {
+            mtu: self.mtu,
+            tx_checksum: !self.software_checksums,
+            super_frame_len_max: self.super_frames.then_some(SUPER_FRAME_LEN),
+            ..LinkConfig::default()
+        }
+    }
+}
+
+const fn rdma(name: &'static str, against: &'static str, link: Link) -> Rdma {
+    Rdma { name, against, link, crc: true, markers: false }
+}
+
+/// All settings of urnic. CRCs are on unless the name says otherwise.
+pub(crate) const RDMA: &[Rdma] = &[
+    rdma("1500", "1500", Link::plain(1500)),
+    Rdma { crc: false, ..rdma("1500, no CRC", "1500", Link::plain(1500)) },
+    Rdma { markers: true, ..rdma("1500, markers", "1500", Link::plain(1500)) },
+    rdma("1500, software checksums", "1500, software checksums", Link::summed(1500)),
+    rdma("1500, super-frames", "1500", Link::super_frames(1500)),
+    rdma("9000", "9000", Link::plain(9000)),
+    Rdma { crc: false, ..rdma("9000, no CRC", "9000", Link::plain(9000)) },
+    Rdma { markers: true, ..rdma("9000, markers", "9000", Link::plain(9000)) },
+    rdma("9000, software checksums", "9000, software checksums", Link::summed(9000)),
+];
+
+const fn sockets(name: &'static str, link: Link, buffer_len: usize) -> Sockets {
+    Sockets { name, link, buffer_len }
+}
+
+/// All settings of smoltcp, each with the buffers that suit it best.
+pub(crate) const SOCKETS: &[Sockets] = &[
+    sockets("1500", Link::plain(1500), 128 << 10),
+    sockets("1500, software checksums", Link::summed(1500), 128 << 10),
+    sockets("9000", Link::plain(9000), 256 << 10),
+    sockets("9000, software checksums", Link::summed(9000), 256 << 10),
+];
+
+/// The octets to move: no two messages alike.
+#[expect(clippy::cast_possible_truncation, reason = "a pattern is made of low octets")]
+pub(crate) fn pattern() -> Vec<u8> {
+    (0..MEMORY_LEN).map(|i| (i as u8).wrapping_mul(31) ^ (i >> 8) as u8 ^ (i >> 16) as u8).collect()
+}

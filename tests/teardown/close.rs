@@ -1,0 +1,145 @@
+//! Orderly ends (RFC 5040 §6.2, RFC 5041 §6.2.1).
+
+use urnic::stream::StreamEvent;
+use urnic::time::Duration;
+use urnic::types::WrId;
+use urnic::verbs::{PostError, QpState, SendWr, WcStatus};
+use urnic_netdev::impair::ImpairConfig;
+
+use crate::duo::{Duo, LINK, TCP_PORT};
+
+const LEN: usize = 300_000;
+
+/// Posts a Write, a Read and a Send that take many round trips.
+fn post_much(duo: &Duo, side: usize, queues: &crate::duo::Queues) {
+    let (own, peer) = (&duo.sides[side].memory, &duo.sides[1 - side].memory);
+    let halves = (own.sge(0..LEN), own.sge(LEN..2 * LEN));
+    queues.qp.post_send(SendWr::write(WrId(1), peer.remote(600_000), [halves.0])).unwrap();
+    queues.qp.post_send(SendWr::read(WrId(2), peer.remote(0), halves.1)).unwrap();
+    queues.post_send(3, own, 1000);
+}
+
+const DONE: [(u64, WcStatus); 3] =
+    [(1, WcStatus::Success), (2, WcStatus::Success), (3, WcStatus::Success)];
+
+#[test]
+fn closing_finishes_what_was_posted_and_then_refuses_more() {
+    let mut duo = Duo::listening();
+    let queues = [duo.sides[0].queues(64), duo.sides[1].queues(64)];
+    queues[1].post_receive(9, &duo.sides[1].memory, 1000);
+    let ids = duo.connect([&queues[0], &queues[1]]);
+    post_much(&duo, 0, &queues[0]);
+    duo.port(0).disconnect(ids[0]).unwrap();
+    let refused = queues[0].qp.post_send(SendWr::send(WrId(4), []));
+    assert_eq!(refused, Err(PostError::State(QpState::Closing)));
+    duo.until(|duo| duo.sides[1].saw(ids[1], |event| *event == StreamEvent::PeerClosed));
+    assert_eq!(queues[0].sent(), DONE);
+    assert_eq!(queues[1].received(), [(9, WcStatus::Success)]);
+    // RFC 5041 §6.2.1: the other half is still good for what it was.
+    assert_eq!(queues[1].qp.state(), QpState::Rts);
+    duo.port(1).disconnect(ids[1]).unwrap();
+    duo.ends_empty();
+    assert_eq!(queues[0].qp.state(), QpState::Error);
+    assert_eq!(queues[1].qp.state(), QpState::Error);
+}
+
+#[test]
+fn both_ends_may_close_at_once_with_data_in_flight() {
+    for seed in 0..20 {
+        let impair = ImpairConfig { loss: 0.02, reorder: 0.1, ..ImpairConfig::default() };
+        let impair = if seed == 0 { ImpairConfig::default() } else { impair };
+        let mut duo = Duo::new(LINK, impair, seed);
+        duo.port(1).listen(TCP_PORT, urnic::port::ListenParams::default()).unwrap();
+        let queues = [duo.sides[0].queues(64), duo.sides[1].queues(64)];
+        for side in [0, 1] {
+            queues[side].post_receive(9, &duo.sides[side].memory, 1000);
+        }
+        let ids = duo.connect([&queues[0], &queues[1]]);
+        for side in [0, 1] {
+            post_much(&duo, side, &queues[side]);
+        }
+        for side in [0, 1] {
+            duo.port(side).disconnect(ids[side]).unwrap();
+        }
+        duo.ends_empty();
+        for side in [0, 1] {
+            assert_eq!(queues[side].sent(), DONE, "seed {seed}, side {side}");
+            assert_eq!(queues[side].received(), [(9, WcStatus::Success)], "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn the_peer_reads_on_after_this_end_has_closed() {
+    // RFC 5041 §6.2.1: a half-close keeps reception, and what it asks for, running.
+    let mut duo = Duo::listening();
+    let queues = [duo.sides[0].queues(64), duo.sides[1].queues(64)];
+    let ids = duo.connect([&queues[0], &queues[1]]);
+    queues[0].qp.post_send(SendWr::send(WrId(1), [])).unwrap();
+    queues[1].post_receive(9, &duo.sides[1].memory, 10);
+    duo.until(|_| !queues[1].received().is_empty());
+    queues[0].post_receive(5, &duo.sides[0].memory, 100);
+    duo.port(0).disconnect(ids[0]).unwrap();
+    duo.until(|duo| duo.sides[1].saw(ids[1], |event| *event == StreamEvent::PeerClosed));
+    queues[1].post_send(7, &duo.sides[1].memory, 100);
+    duo.until(|_| queues[0].recv.len() == 1);
+    assert_eq!(queues[0].received(), [(5, WcStatus::Success)]);
+    duo.port(1).disconnect(ids[1]).unwrap();
+    duo.ends_empty();
+    assert_eq!(queues[1].sent(), [(7, WcStatus::Success)]);
+}
+
+#[test]
+fn receives_left_over_are_flushed_when_the_connection_is_gone() {
+    let mut duo = Duo::listening();
+    let queues = [duo.sides[0].queues(64), duo.sides[1].queues(64)];
+    for id in 0..5 {
+        queues[0].post_receive(id, &duo.sides[0].memory, 10);
+        queues[1].post_receive(id, &duo.sides[1].memory, 10);
+    }
+    let ids = duo.connect([&queues[0], &queues[1]]);
+    for side in [0, 1] {
+        duo.port(side).disconnect(ids[side]).unwrap();
+    }
+    duo.ends_empty();
+    let flushed: Vec<_> = (0..5).map(|id| (id, WcStatus::WrFlushErr)).collect();
+    assert_eq!(queues[0].received(), flushed);
+    assert_eq!(queues[1].received(), flushed);
+}
+
+#[test]
+fn a_connection_that_is_gone_is_told_from_one_that_is_not() {
+    let mut duo = Duo::listening();
+    let queues = [duo.sides[0].queues(64), duo.sides[1].queues(64)];
+    let ids = duo.connect([&queues[0], &queues[1]]);
+    duo.port(0).abort(ids[0]);
+    duo.ends_empty();
+    assert_eq!(duo.port(0).disconnect(ids[0]), Err(urnic::port::PortError::NoConnection));
+    let lost = StreamEvent::Failed(urnic::stream::StreamError::ConnectionLost);
+    assert!(duo.sides[1].saw(ids[1], |event| *event == lost));
+    // The slot is used again; the old name does not mean the new connection.
+    let queues = [duo.sides[0].queues(64), duo.sides[1].queues(64)];
+    let again = duo.connect([&queues[0], &queues[1]]);
+    assert_ne!(again[0], ids[0]);
+    assert!(duo.port(0).counters(ids[0]).is_err());
+    duo.port(0).abort(ids[0]);
+    duo.run(Duration::from_millis(10));
+    assert_eq!(queues[0].qp.state(), QpState::Rts);
+}
+
+#[test]
+fn a_queue_pair_serves_one_connection_in_its_life() {
+    let mut duo = Duo::listening();
+    let queues = [duo.sides[0].queues(64), duo.sides[1].queues(64)];
+    let ids = duo.connect([&queues[0], &queues[1]]);
+    let params = urnic::port::ConnectParams { offer: crate::duo::OFFER, ..Default::default() };
+    let now = duo.now();
+    for _ in 0..2 {
+        let refused = duo.port(0).connect(now, Duo::listener(), &queues[0].qp, &params);
+        let in_use = urnic::port::PortError::Phase(urnic::stream::PhaseError::QpInUse);
+        assert_eq!(refused, Err(in_use));
+        duo.port(0).abort(ids[0]);
+        duo.run(Duration::from_secs(1));
+    }
+    duo.ends_empty();
+}
