@@ -53,9 +53,11 @@ impl Neighbours {
         std::mem::take(&mut self.news)
     }
 
-    /// Whether a question should be asked again.
-    pub(crate) fn retry_due(&self, now: Instant) -> bool {
-        self.asked.values().any(|at| now.nanos_since(*at) >= SOLICIT_INTERVAL_NS)
+    /// Whether questions may be asked again. Those that nobody asks again are forgotten.
+    pub(crate) fn retry(&mut self, now: Instant) -> bool {
+        let asked = self.asked.len();
+        self.asked.retain(|_, at| now.nanos_since(*at) < SOLICIT_INTERVAL_NS);
+        self.asked.len() < asked
     }
 
     /// When a question should be asked again.
