@@ -299,9 +299,9 @@ impl Stream {
         }
     }
 
-    /// Whether FPDUs are sent, not octets of the startup.
-    pub(crate) const fn is_full(&self) -> bool {
-        self.full.is_some()
+    /// Whether what is sent at `start` is an FPDU's and not the startup's.
+    pub(crate) const fn has_fpdus_at(&self, start: StreamOffset) -> bool {
+        self.full.is_some() && start.0 >= self.streaming_tx.len() as u64
     }
 
     /// The lower layer has delivered everything before `snd_una`.

@@ -182,7 +182,7 @@ impl Optimized {
         if framed > start {
             // Octets of the startup, or the rest of an FPDU that did not fit one segment.
             let len = framed.index_from(start).min(emss).min(budget.octets);
-            self.alignment.segments += u64::from(self.stream.is_full());
+            self.alignment.segments += u64::from(self.stream.has_fpdus_at(start));
             return self.send_range(now, start, len, len, scratch, sink);
         }
         let fragments = limits.fragments_max.min(FRAGMENTS_MAX);
@@ -200,7 +200,9 @@ impl Optimized {
         }
         if !self.aligned || segment_len > budget.octets || segment_len > emss {
             let len = self.fill_unaligned(start, emss.min(budget.octets), &mut room);
+            let is_whole = start + len as u64 == self.stream.framed_end();
             self.alignment.segments += 1;
+            self.alignment.segments_aligned += u64::from(is_whole);
             return self.send_range(now, start, len, len, scratch, sink);
         }
         let len_max = limits.super_frame_len_max.min(FRAME_PAYLOAD_MAX).min(budget.octets);

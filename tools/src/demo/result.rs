@@ -128,7 +128,7 @@ impl Outcome {
         let throughput = |d: &Direction| format!("{:.2} Gbit/s", self.gbps_of(d));
         row("throughput", &throughput);
         row("operations verified", &|d| report::count(d.operations_verified));
-        row("segments", &|d| report::count(d.segments));
+        row("segments sent", &|d| report::count(d.segments));
         row("  aligned with FPDUs", &|d| report::share(d.segments_aligned, d.segments));
         row("  arrived out of order", &|d| report::count(d.segments_out_of_order));
         row("retransmissions", &|d| report::count(d.retransmissions));
