@@ -1,5 +1,6 @@
 //! `urnic demo` as its users run it.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -12,7 +13,7 @@ fn demo(arguments: &str) -> Output {
         .arg("demo")
         .args(arguments.split_whitespace())
         .output()
-        .unwrap()
+        .expect("the command runs")
 }
 
 /// The JSON of a run that has to verify.
@@ -21,14 +22,14 @@ fn verified(arguments: &str) -> Value {
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{arguments}: {complaint}");
     assert_eq!(complaint, "", "{arguments}");
-    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let result: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(result["verified"], true, "{arguments}");
     result
 }
 
 /// A counter of both directions.
 fn both(result: &Value, key: &str) -> [u64; 2] {
-    [0, 1].map(|index| result["directions"][index][key].as_u64().unwrap())
+    [0, 1].map(|index| result["directions"][index][key].as_u64().expect("a counter"))
 }
 
 /// A result without what depends on the machine.
@@ -199,9 +200,26 @@ fn help_explains_every_option() {
     assert_eq!(output.status.code(), Some(0));
     let help = String::from_utf8(output.stdout).unwrap();
     for option in [
-        "--bytes", "--mtu", "--loss", "--reorder", "--duplicate", "--corrupt", "--resegment",
-        "--markers", "--crc", "--stack", "--seed", "--record", "--json", "--latency", "--rate",
-        "--super-frames", "--message", "--quiet", "Examples:", "Exit status",
+        "--bytes",
+        "--mtu",
+        "--loss",
+        "--reorder",
+        "--duplicate",
+        "--corrupt",
+        "--resegment",
+        "--markers",
+        "--crc",
+        "--stack",
+        "--seed",
+        "--record",
+        "--json",
+        "--latency",
+        "--rate",
+        "--super-frames",
+        "--message",
+        "--quiet",
+        "Examples:",
+        "Exit status",
     ] {
         assert!(help.contains(option), "{option}");
     }
@@ -212,9 +230,9 @@ fn the_recorded_frames_are_those_that_left_the_impairment_in_time_order() {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("demo.pcapng");
     let arguments = format!("{BAD_LINK} --markers on --bytes 256K --record {}", path.display());
     let result = verified(&arguments);
-    let mut reader = CaptureReader::open(&path).unwrap();
     let (mut frames, mut before) = (0, 0);
-    while let Some(frame) = reader.next_frame().unwrap() {
+    for frame in CaptureReader::open(File::open(&path).unwrap()).unwrap() {
+        let frame = frame.unwrap();
         assert!(frame.timestamp_ns >= before, "time runs forward");
         before = frame.timestamp_ns;
         frames += 1;

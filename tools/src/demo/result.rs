@@ -87,11 +87,7 @@ struct ByOpcode {
 impl Outcome {
     /// Of a run that has ended, well unless `failure` says how.
     #[expect(clippy::cast_precision_loss, reason = "a rate, shown with three digits")]
-    pub(super) fn of(
-        options: &Options,
-        session: &Session<'_>,
-        failure: Option<Failure>,
-    ) -> Self {
+    pub(super) fn of(options: &Options, session: &Session<'_>, failure: Option<Failure>) -> Self {
         let directions = [0, 1].map(|from| Direction::of(session, from));
         let bits = 8 * directions.iter().map(|direction| direction.bytes_verified).sum::<u64>();
         let seconds = session.seconds.as_secs_f64();
@@ -124,8 +120,7 @@ impl Outcome {
     }
 
     fn table(&self) -> Table {
-        let mut table =
-            report::table(&["", "initiator → responder", "responder → initiator"]);
+        let mut table = report::table(&["", "initiator → responder", "responder → initiator"]);
         let mut row = |name: &str, value: &dyn Fn(&Direction) -> String| {
             let [there, back] = &self.directions;
             report::row(&mut table, [name.to_owned(), value(there), value(back)]);

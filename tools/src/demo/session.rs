@@ -163,10 +163,11 @@ impl<'a> Session<'a> {
                         check_private_data(&terms.private_data, &reply_data(self.attempt))?;
                         let Options { markers, crc, .. } = *self.options;
                         let framing = terms.framing;
-                        let agreed =
-                            (framing.markers_to_us, framing.markers_to_peer, framing.crc);
+                        let agreed = (framing.markers_to_us, framing.markers_to_peer, framing.crc);
                         if agreed != (markers, markers, crc) {
-                            return Err(Failure::new(format!("agreed on other terms: {framing:?}")));
+                            return Err(Failure::new(format!(
+                                "agreed on other terms: {framing:?}"
+                            )));
                         }
                         self.stage = Stage::Starting(true);
                         Ok(true)
