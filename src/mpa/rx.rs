@@ -16,6 +16,7 @@
 
 mod ahead;
 mod error;
+mod invalid;
 mod keep;
 mod locate;
 mod octets;
@@ -29,10 +30,12 @@ use crate::wire::crc32c::{Crc32c, to_wire};
 
 use ahead::Ahead;
 use error::Failure;
+use invalid::Wrong;
 use locate::{Fault, Lead, Located, Search};
 use octets::{Octets, Slice, Spread, after};
 
 pub use error::{MpaError, RxError};
+pub use invalid::InvalidFpdu;
 pub use octets::{Chunks, HEAD_LEN, Ulpdu};
 
 /// The layer above: DDP placement and RDMAP delivery.
@@ -54,6 +57,18 @@ pub trait FpduSink {
     /// # Errors
     /// Ends reception.
     fn deliver(&mut self, token: Self::Token) -> Result<(), Self::Error>;
+
+    /// Sees a whole FPDU that stands where one must stand and is wrong.
+    ///
+    /// `None`, what every endpoint answers, ends reception or drops the segment. An observer, which
+    /// has no memory to protect and wants to know what else is on the stream, may give a token: the
+    /// FPDU is then passed over by its length, and the token delivered in its turn. Nothing vouches
+    /// for that length, so what follows is worth no more than the observer makes of it.
+    #[cold]
+    fn pass_over(&mut self, fpdu: &InvalidFpdu<'_>) -> Option<Self::Token> {
+        let _ = fpdu;
+        None
+    }
 }
 
 /// What was agreed for one direction of a stream.
@@ -310,7 +325,13 @@ impl<T: Copy> Receiver<T> {
                 None => match self.check(start, slice, store) {
                     Ok(Some(fpdu)) => fpdu,
                     Ok(None) => return Ok(Halt::Hold { from: start, located: None }),
-                    Err((fault, end)) => return Err(Failure::of_peer(fault, start..end, slice)),
+                    Err(wrong) => match self.pass_over(&wrong, slice, store, sink)? {
+                        Some(end) => {
+                            start = end;
+                            continue;
+                        }
+                        None => return Ok(Halt::Refuse { from: start }),
+                    },
                 },
             };
             if !self.accept(&fpdu, slice, store, sink)? {
@@ -325,30 +346,29 @@ impl<T: Copy> Receiver<T> {
         }
     }
 
-    /// The valid FPDU at the trusted position `start`; `None` when it is not whole; what is wrong with
-    /// it, and its end as far as known.
+    /// The valid FPDU at the trusted position `start`; `None` when it is not whole.
     #[inline(always)]
     fn check<'s>(
         &mut self,
         start: StreamOffset,
         slice: Slice<'s>,
         store: &PieceStore,
-    ) -> Result<Option<Located<'s>>, (Fault, StreamOffset)> {
+    ) -> Result<Option<Located<'s>>, Wrong<'s>> {
         let octets = Octets { slice, held: &self.held, store };
         match locate::locate(&self.config, self.grid, start, &octets) {
             Search::Whole(fpdu) => {
                 let verdict = locate::verify(&fpdu, &octets, self.config.crc);
                 self.count_verdict(&fpdu, verdict);
-                verdict.map(|()| Some(fpdu)).map_err(|fault| (fault, fpdu.end))
+                verdict.map(|()| Some(fpdu)).map_err(|fault| Wrong::whole(fault, fpdu))
             }
             // RFC 5044 §8: "when the gap closes", the chain of lengths must meet the start that a
             // marker gave.
             Search::Partial { end: Some(end) } if self.ahead.conflicts_with(start, end) => {
                 self.counters.marker_errors = self.counters.marker_errors.wrapping_add(1);
-                Err((Fault::Marker, start))
+                Err(Wrong::at(Fault::Marker, start))
             }
             Search::Partial { .. } => Ok(None),
-            Search::BadLength => Err((Fault::UlpduLength, start)),
+            Search::BadLength => Err(Wrong::at(Fault::UlpduLength, start)),
         }
     }
 
@@ -377,13 +397,28 @@ impl<T: Copy> Receiver<T> {
             Err(error) => return Err(Failure::of_sink(error)),
         };
         self.counters.fpdus = self.counters.fpdus.wrapping_add(1);
+        if !in_order {
+            self.counters.fpdus_out_of_order = self.counters.fpdus_out_of_order.wrapping_add(1);
+        }
+        self.settle(fpdu, token, store, sink)?;
+        Ok(true)
+    }
+
+    /// The octets of an FPDU are used: delivers it and what follows it, or remembers it until then.
+    #[inline(always)]
+    fn settle<S: FpduSink<Token = T>>(
+        &mut self,
+        fpdu: &Located<'_>,
+        token: T,
+        store: &mut PieceStore,
+        sink: &mut S,
+    ) -> Result<(), Failure<S::Error>> {
         if fpdu.whole.is_none() {
             self.held.remove(fpdu.start, fpdu.end, store);
         }
-        if !in_order {
-            self.counters.fpdus_out_of_order = self.counters.fpdus_out_of_order.wrapping_add(1);
+        if fpdu.start != self.next {
             self.ahead.insert(fpdu.start, fpdu.end, token);
-            return Ok(true);
+            return Ok(());
         }
         self.next = fpdu.end;
         sink.deliver(token).map_err(Failure::of_sink)?;
@@ -391,7 +426,7 @@ impl<T: Copy> Receiver<T> {
             self.next = end;
             sink.deliver(token).map_err(Failure::of_sink)?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Finds an FPDU in or around a segment beyond a gap by its markers, and walks on from it.

@@ -2,15 +2,14 @@
 
 use std::hash::Hasher;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::num::NonZeroU16;
 
-use urnic_netdev::{Fragment, Medium};
+use urnic_netdev::Medium;
 
 use crate::counters::{MpaRxCounters, RdmaRxCounters};
 use crate::port::PortConfig;
 use crate::port::neighbour::Neighbours;
 use crate::port::route::Route;
-use crate::stream::optimized::{AlignmentCounters, Optimized, SegmentSink};
+use crate::stream::optimized::{AlignmentCounters, Optimized};
 use crate::tcp;
 use crate::time::Instant;
 
@@ -107,21 +106,6 @@ impl Hasher for TupleHasher {
     }
 }
 
-/// Where segments to an unreachable next hop go: they are lost.
-///
-/// RFC 9293 MUST-56: "host unreachable" is a soft error, no reason to abort. TCP goes on trying
-/// until its own timers give up.
-#[derive(Debug)]
-pub(super) struct Nowhere;
-
-impl SegmentSink for Nowhere {
-    fn emit(&mut self, _: &tcp::Header, _: &[Fragment<'_>], _: Option<NonZeroU16>) {}
-}
-
-/// How long a next hop may be silent before it counts as unreachable (RFC 4861 §10: three
-/// solicitations, a second apart).
-const UNREACHABLE_NS: u64 = 3_000_000_000;
-
 /// Everything a connection has counted, by layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionCounters {
@@ -143,8 +127,6 @@ pub(crate) struct Connection {
     pub(crate) optimized: Optimized,
     pub(crate) generation: u32,
     pub(crate) route: Option<Route>,
-    /// Since when the link address of the next hop has been asked for.
-    unresolved_since: Option<Instant>,
     /// Whether it stands in the port's list of those that may send.
     pub(crate) ready: bool,
     /// Whether it stands in the port's list of those that did something.
@@ -160,16 +142,7 @@ impl Connection {
         generation: u32,
         listener: Option<u16>,
     ) -> Self {
-        Self {
-            tuple,
-            optimized,
-            generation,
-            route: None,
-            unresolved_since: None,
-            ready: false,
-            touched: false,
-            listener,
-        }
+        Self { tuple, optimized, generation, route: None, ready: false, touched: false, listener }
     }
 
     pub(crate) fn next_hop(&self, config: &PortConfig) -> IpAddr {
@@ -193,11 +166,6 @@ impl Connection {
             self.route = Some(Route::new(link, local, remote));
         }
         self.route
-    }
-
-    /// Whether nobody has answered for the next hop's link address for a while.
-    pub(crate) fn is_unreachable(&mut self, now: Instant) -> bool {
-        now.nanos_since(*self.unresolved_since.get_or_insert(now)) >= UNREACHABLE_NS
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {

@@ -32,7 +32,7 @@ pub use connection::{ConnectionCounters, ConnectionId};
 use crate::limits::{CONNECTIONS_MAX, FRAGMENTS_MAX, PIECE_BLOCKS_MAX};
 use crate::mpa::pieces::PieceStore;
 use crate::mpa::startup::{Offer, StartupConfig};
-use crate::port::connection::{Connection, Nowhere, Tuple, TupleHasher};
+use crate::port::connection::{Connection, Tuple, TupleHasher};
 use crate::port::demux::{Inbound, Parsed};
 use crate::port::emit::{Emitter, Turn};
 use crate::port::host::Host;
@@ -234,8 +234,10 @@ impl Port {
         remote: SocketAddr,
         lower_layer: LowerLayer,
     ) -> Result<ConnectionId, PortError> {
-        let local_ip =
-            self.config.address_for(remote.ip()).ok_or(PortError::NoAddress(remote.ip()))?;
+        let local_ip = self
+            .config
+            .address_for(remote.ip())
+            .ok_or_else(|| PortError::NoAddress(remote.ip()))?;
         let local = SocketAddr::new(local_ip, self.free_port(local_ip, remote)?);
         let tcp_config = self.config.tcp_for(remote.ip(), self.capabilities.mtu);
         let iss = self.isn.isn(now, local, remote);
@@ -516,24 +518,21 @@ impl Port {
             return Turn::default();
         };
         connection.ready = false;
+        let Some(route) =
+            connection.resolve(&self.config, &self.neighbours, self.capabilities.medium)
+        else {
+            let next_hop = connection.next_hop(&self.config);
+            let frames = self.neighbours.solicit(now, &self.config, next_hop, transmit);
+            connection.optimized.while_unreachable(now);
+            self.touch(slot);
+            return Turn { frames, octets: 0 };
+        };
         let limits = TxLimits {
             super_frame_len_max: self
                 .capabilities
                 .segmentation_len_max
                 .map_or(0, std::num::NonZeroUsize::get),
             fragments_max: self.capabilities.fragments_max.min(FRAGMENTS_MAX),
-        };
-        let Some(route) =
-            connection.resolve(&self.config, &self.neighbours, self.capabilities.medium)
-        else {
-            let next_hop = connection.next_hop(&self.config);
-            let frames = self.neighbours.solicit(now, &self.config, next_hop, transmit);
-            if connection.is_unreachable(now) {
-                connection.optimized.poll_transmit(now, &limits, &mut self.scratch, &mut Nowhere);
-            }
-            // Its timers run all the same: a peer that does not exist must not be awaited forever.
-            self.touch(slot);
-            return Turn { frames, octets: 0 };
         };
         let mut emitter = Emitter::new(&route, &self.capabilities, transmit);
         let mut more = true;
@@ -573,7 +572,7 @@ impl Port {
             self.connections[slot as usize].optimized.handle_timeout(now);
             self.after_input(slot);
         }
-        if self.neighbours.retry(now) {
+        if self.neighbours.take_retry_due(now) {
             self.wake_unresolved();
         }
     }

@@ -312,6 +312,11 @@ impl Optimized {
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.tcp.handle_timeout(now);
         self.stream.handle_timeout(now);
+        // A startup that timed out before TCP's own handshake was done: whoever sent the SYN, if
+        // anybody did, is not waiting for a close.
+        if self.stream.is_over() && self.tcp.state() == tcp::State::SynReceived {
+            self.tcp.abort();
+        }
         self.after_input();
         if self.linger_until.is_some_and(|until| until <= now) {
             self.linger_until = None;
@@ -319,6 +324,16 @@ impl Optimized {
                 self.tcp.abort();
             }
         }
+    }
+
+    /// The peer's link address is not known: nothing can be sent. A connection that nobody wants
+    /// any more, or that has waited as long as for an answer to its SYN, ends here.
+    pub(crate) fn while_unreachable(&mut self, now: Instant) {
+        if self.stream.wants_close() && self.tcp.state() == tcp::State::SynSent {
+            self.tcp.close(StreamOffset::ZERO);
+        }
+        self.tcp.expire_handshake(now);
+        self.after_input();
     }
 
     /// Whether all that is left to wait for is the peer's FIN, after a stream that failed.

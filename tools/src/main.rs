@@ -11,6 +11,7 @@ mod clock;
 mod cmd;
 mod demo;
 mod progress;
+mod replay;
 mod report;
 mod size;
 mod units;
@@ -30,12 +31,14 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Demo(cmd::demo::Args),
+    Replay(cmd::replay::Args),
 }
 
 impl Command {
     fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Demo(args) => cmd::demo::run(&args),
+            Self::Replay(args) => cmd::replay::run(&args),
         }
     }
 }

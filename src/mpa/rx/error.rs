@@ -71,14 +71,22 @@ impl<E> Failure<E> {
     /// A fault in an FPDU whose start is certain; `fpdu` is its extent as far as known.
     #[cold]
     pub(super) fn of_peer(fault: Fault, fpdu: Range<StreamOffset>, slice: Slice<'_>) -> Self {
+        let start = fpdu.start;
+        let error = fault.error(fpdu, slice);
+        Self { error: RxError::Mpa(error), accepted: error.is_droppable().then_some(start) }
+    }
+}
+
+impl Fault {
+    /// The error of an FPDU with this fault, given how far it is known to extend.
+    pub(super) fn error(self, fpdu: Range<StreamOffset>, slice: Slice<'_>) -> MpaError {
         // RFC 5044 §8: the segment may be dropped; then nothing of the FPDU may be acknowledged.
         let starts_inside = fpdu.start >= slice.at && fpdu.start < slice.end();
         let droppable = starts_inside && fpdu.end <= slice.end();
-        let error = match fault {
-            Fault::Crc => MpaError::Crc { droppable },
-            Fault::Marker => MpaError::Marker { droppable },
-            Fault::UlpduLength => MpaError::UlpduLength { droppable },
-        };
-        Self { error: RxError::Mpa(error), accepted: droppable.then_some(fpdu.start) }
+        match self {
+            Self::Crc => MpaError::Crc { droppable },
+            Self::Marker => MpaError::Marker { droppable },
+            Self::UlpduLength => MpaError::UlpduLength { droppable },
+        }
     }
 }

@@ -84,16 +84,27 @@ pub(super) fn verify(fpdu: &Located<'_>, octets: &Octets<'_, '_>, crc: bool) -> 
     if crc && !has_good_crc(fpdu, octets) {
         return Err(Fault::Crc);
     }
-    for index in 0..fpdu.layout.marker_count() {
-        let marker = after(fpdu.start, fpdu.layout.marker_at(index));
+    match wrong_markers(fpdu.start, fpdu.layout, *octets).next() {
+        None => Ok(()),
+        Some(_) => Err(Fault::Marker),
+    }
+}
+
+/// The markers of an FPDU that do not point at its header.
+#[inline(always)]
+pub(super) fn wrong_markers(
+    start: StreamOffset,
+    layout: FpduLayout,
+    octets: Octets<'_, '_>,
+) -> impl Iterator<Item = StreamOffset> {
+    (0..layout.marker_count()).filter_map(move |index| {
+        let marker = after(start, layout.marker_at(index));
         // RFC 5044 §4.3: all markers of an FPDU point at its header. §4.2 (erratum 1427): the
         // reserved octets and the two low bits say nothing.
         let pointer = octets.read(marker).map(fpduptr);
-        if pointer.map(|pointer| pointer & !3) != Some(fpdu.layout.fpduptr(index)) {
-            return Err(Fault::Marker);
-        }
-    }
-    Ok(())
+        let is_right = pointer.map(|pointer| pointer & !3) == Some(layout.fpduptr(index));
+        (!is_right).then_some(marker)
+    })
 }
 
 /// RFC 5044 §4.4: the CRC covers all octets before it in stream order, markers too.

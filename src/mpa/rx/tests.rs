@@ -1,6 +1,7 @@
 #![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "test code")]
 
 mod errors;
+mod observe;
 mod order;
 mod random;
 mod vectors;
@@ -95,6 +96,9 @@ struct Upper {
     placed: Vec<(StreamOffset, Vec<u8>)>,
     delivered: Vec<StreamOffset>,
     refuse_at: Option<StreamOffset>,
+    /// Whether it passes over what is wrong; and what it passed over, with its wrong markers.
+    observes: bool,
+    passed_over: Vec<(StreamOffset, Vec<u8>, MpaError, Vec<StreamOffset>)>,
 }
 
 impl FpduSink for Upper {
@@ -120,9 +124,19 @@ impl FpduSink for Upper {
     }
 
     fn deliver(&mut self, at: StreamOffset) -> Result<(), &'static str> {
-        assert!(self.placed.iter().any(|fpdu| fpdu.0 == at), "delivered before it was placed");
+        let mut known = self.placed.iter().map(|fpdu| fpdu.0);
+        let mut wrong = self.passed_over.iter().map(|fpdu| fpdu.0);
+        assert!(known.any(|it| it == at) || wrong.any(|it| it == at), "delivered, not placed");
         self.delivered.push(at);
         Ok(())
+    }
+
+    fn pass_over(&mut self, fpdu: &InvalidFpdu<'_>) -> Option<StreamOffset> {
+        let ulpdu = fpdu.ulpdu().chunks(0).flatten().copied().collect();
+        assert_eq!(fpdu.layout().ulpdu_len(), fpdu.ulpdu().len());
+        let wrong = (fpdu.start(), ulpdu, fpdu.error(), fpdu.wrong_markers().collect());
+        self.observes.then(|| self.passed_over.push(wrong))?;
+        Some(fpdu.start())
     }
 }
 

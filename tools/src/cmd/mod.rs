@@ -1,3 +1,4 @@
 //! One file per command: its arguments, and what it does with them.
 
 pub(crate) mod demo;
+pub(crate) mod replay;

@@ -1,0 +1,95 @@
+//! FPDUs that are wrong, and observers that go on behind them.
+
+use crate::mpa::marker::FpduLayout;
+use crate::mpa::pieces::PieceStore;
+use crate::mpa::rx::error::{Failure, MpaError};
+use crate::mpa::rx::locate::{self, Fault, Located};
+use crate::mpa::rx::octets::{Octets, Slice, Spread, Ulpdu};
+use crate::mpa::rx::{FpduSink, Receiver};
+use crate::types::StreamOffset;
+
+/// What is wrong at a trusted position.
+pub(super) struct Wrong<'s> {
+    fault: Fault,
+    start: StreamOffset,
+    /// The FPDU, when all of it is at hand.
+    fpdu: Option<Located<'s>>,
+}
+
+impl<'s> Wrong<'s> {
+    pub(super) const fn whole(fault: Fault, fpdu: Located<'s>) -> Self {
+        Self { fault, start: fpdu.start, fpdu: Some(fpdu) }
+    }
+
+    pub(super) const fn at(fault: Fault, start: StreamOffset) -> Self {
+        Self { fault, start, fpdu: None }
+    }
+
+    fn end(&self) -> StreamOffset {
+        self.fpdu.map_or(self.start, |fpdu| fpdu.end)
+    }
+}
+
+/// A whole FPDU with a wrong CRC, or with markers that do not point at its header.
+#[derive(Clone, Copy, Debug)]
+pub struct InvalidFpdu<'a> {
+    spread: Spread<'a>,
+    error: MpaError,
+}
+
+impl<'a> InvalidFpdu<'a> {
+    /// Its first octet on the stream, a leading marker included.
+    #[must_use]
+    pub const fn start(&self) -> StreamOffset {
+        self.spread.start
+    }
+
+    /// How its octets and markers interleave.
+    #[must_use]
+    pub const fn layout(&self) -> FpduLayout {
+        self.spread.layout
+    }
+
+    /// What is wrong with it; its CRC if both are.
+    #[must_use]
+    pub const fn error(&self) -> MpaError {
+        self.error
+    }
+
+    /// What its length claims to be the ULPDU.
+    #[must_use]
+    pub const fn ulpdu(&'a self) -> Ulpdu<'a> {
+        Ulpdu::from_spread(&self.spread)
+    }
+
+    /// Its markers that do not point at its header.
+    pub fn wrong_markers(&self) -> impl Iterator<Item = StreamOffset> {
+        locate::wrong_markers(self.spread.start, self.spread.layout, self.spread.octets)
+    }
+}
+
+impl<T: Copy> Receiver<T> {
+    /// Lets an observer pass over a wrong FPDU; its end. `None`: there is no room to remember it.
+    #[cold]
+    pub(super) fn pass_over<S: FpduSink<Token = T>>(
+        &mut self,
+        wrong: &Wrong<'_>,
+        slice: Slice<'_>,
+        store: &mut PieceStore,
+        sink: &mut S,
+    ) -> Result<Option<StreamOffset>, Failure<S::Error>> {
+        let failure = || Failure::of_peer(wrong.fault, wrong.start..wrong.end(), slice);
+        let Some(fpdu) = wrong.fpdu else { return Err(failure()) };
+        if fpdu.start != self.next && self.ahead.is_full() {
+            return Ok(None);
+        }
+        let octets = Octets { slice, held: &self.held, store };
+        let invalid = InvalidFpdu {
+            spread: Spread { octets, start: fpdu.start, layout: fpdu.layout },
+            error: wrong.fault.error(fpdu.start..fpdu.end, slice),
+        };
+        let Some(token) = sink.pass_over(&invalid) else { return Err(failure()) };
+        self.settle(&fpdu, token, store, sink)?;
+        Ok(Some(fpdu.end))
+    }
+}

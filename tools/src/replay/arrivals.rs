@@ -1,0 +1,45 @@
+//! Which frame brought which octet.
+
+use std::collections::BTreeMap;
+
+use urnic::types::StreamOffset;
+
+/// The frames that brought the octets of a stream which are not delivered yet.
+#[derive(Debug, Default)]
+pub(super) struct Arrivals {
+    /// End and frame, by start.
+    frames: BTreeMap<u64, (u64, u64)>,
+}
+
+impl Arrivals {
+    /// Octets `start..end` came in `frame`, for the first time.
+    pub(super) fn note(&mut self, start: u64, end: u64, frame: u64) {
+        if self.frames.len() < NOTES_MAX {
+            self.frames.insert(start, (end, frame));
+        }
+    }
+
+    /// The frame that brought the octet before `end`.
+    pub(super) fn frame_before(&self, end: StreamOffset) -> Option<u64> {
+        let (_, &(to, frame)) = self.frames.range(..end.0).next_back()?;
+        (to >= end.0).then_some(frame)
+    }
+
+    /// The frame that brought the first octet at or after `start`.
+    pub(super) fn first_frame_after(&self, start: u64) -> Option<u64> {
+        self.frames.range(start..).next().map(|(_, &(_, frame))| frame)
+    }
+
+    /// Octets before `delivered` will not be asked for any more.
+    pub(super) fn forget_before(&mut self, delivered: StreamOffset) {
+        while let Some(entry) = self.frames.first_entry() {
+            if entry.get().0 > delivered.0 {
+                break;
+            }
+            entry.remove();
+        }
+    }
+}
+
+/// Notes kept: more are out of order at one time only when the capture has lost frames.
+const NOTES_MAX: usize = 1 << 18;

@@ -1,0 +1,326 @@
+//! One TCP connection of a capture: its two directions, and what they agree on.
+
+use std::net::SocketAddr;
+
+use urnic::mpa::startup::Revision;
+use urnic::tcp::{Flags, SeqNum};
+use urnic::wire::ProtocolVersion;
+use urnic::wire::mpa::StartupKind;
+
+use super::direction::{Around, Direction, Shared, Terms};
+use super::findings::{Findings, Kind};
+use super::order::Reads;
+use super::packet::Segment;
+use super::report::{ConnectionReport, MarkersReport, MpaReport, hex};
+use super::scan::ConnectionPlan;
+use super::startup::Frame;
+
+/// A connection being replayed. Side 0 sent the first frame.
+#[derive(Debug)]
+pub(super) struct Connection {
+    ends: [SocketAddr; 2],
+    sides: [Direction; 2],
+    /// Reads by the side that requested them.
+    reads: [Reads; 2],
+    findings: Findings,
+    first_frame: u64,
+    state: State,
+    /// The initiator sent beyond its Request before the Reply was seen: the frame, and what it had
+    /// received by then.
+    early: Option<(u64, SeqNum)>,
+    /// The order of the first messages was looked at.
+    first_is_judged: bool,
+}
+
+/// How far the startup has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    /// Full operation; the number of the initiator's side.
+    Full(usize),
+    /// There will be no full operation.
+    Refused,
+}
+
+impl Connection {
+    pub(super) fn new(ends: [SocketAddr; 2], plan: ConnectionPlan, first_frame: u64) -> Self {
+        Self {
+            ends,
+            sides: plan.sides.map(Direction::new),
+            reads: [Reads::new(), Reads::new()],
+            findings: Findings::default(),
+            first_frame,
+            state: State::Open,
+            early: None,
+            first_is_judged: false,
+        }
+    }
+
+    /// Takes in a segment that `side` sent.
+    pub(super) fn handle(
+        &mut self,
+        side: usize,
+        segment: &Segment<'_>,
+        frame: u64,
+        shared: &mut Shared,
+    ) {
+        if self.is_beyond_startup(side, segment) {
+            self.judge_first(side, segment, frame);
+        }
+        let (direction, mut around) = self.split(side, shared);
+        direction.handle(segment, frame, &mut around);
+        if self.state == State::Open {
+            self.settle(shared);
+        }
+    }
+
+    fn split<'a>(
+        &'a mut self,
+        side: usize,
+        shared: &'a mut Shared,
+    ) -> (&'a mut Direction, Around<'a>) {
+        let from = self.name(side);
+        let [first, second] = &mut self.reads;
+        let (requested, answered) = if side == 0 { (first, second) } else { (second, first) };
+        let findings = &mut self.findings;
+        (&mut self.sides[side], Around { shared, findings, requested, answered, from })
+    }
+
+    /// The side whose Request was seen; without one, the side that a Reply was sent to; without
+    /// that, the side that sent the first frame.
+    fn initiator(&self) -> usize {
+        let sent = |side: usize, kind| {
+            self.sides[side].startup().is_some_and(|frame| frame.header.kind == kind)
+        };
+        match () {
+            () if sent(0, StartupKind::Request) => 0,
+            () if sent(1, StartupKind::Request) => 1,
+            () if sent(0, StartupKind::Reply) => 1,
+            () => 0,
+        }
+    }
+
+    fn name(&self, side: usize) -> &'static str {
+        if side == self.initiator() { "initiator" } else { "responder" }
+    }
+
+    /// Whether a segment carries octets beyond the startup frame of its sender.
+    fn is_beyond_startup(&self, side: usize, segment: &Segment<'_>) -> bool {
+        if self.first_is_judged || segment.payload.is_empty() {
+            return false;
+        }
+        let end = segment.header.seq.plus(u32::try_from(segment.payload.len()).unwrap_or(0));
+        let direction = &self.sides[side];
+        direction.startup().is_some_and(|frame| direction.is_acknowledged_beyond(end, frame.end))
+    }
+
+    /// Looks at who sends first. A segment counts as sent too early only if the capture has nothing
+    /// before it that would allow it, and its acknowledgment says that its sender had not got it
+    /// either.
+    fn judge_first(&mut self, side: usize, segment: &Segment<'_>, frame: u64) {
+        let other = &self.sides[1 - side];
+        if !segment.header.flags.contains(Flags::ACK) {
+            return;
+        }
+        let ack = segment.header.ack;
+        if side == self.initiator() {
+            self.first_is_judged = true;
+            if other.startup().is_none() {
+                self.early = Some((frame, ack));
+            }
+            return;
+        }
+        let Some(request) = other.startup() else { return };
+        self.first_is_judged = true;
+        // RFC 5044 §7.1.2 (4): the responder sends no FPDU until it has received one.
+        if !other.is_beyond_startup() && !other.is_acknowledged_beyond(ack, request.end) {
+            self.findings.add(Kind::ResponderEarly, "", frame, || {
+                "the responder sends in full operation before the initiator's first FPDU".to_owned()
+            });
+        }
+    }
+
+    /// Starts full operation, or gives it up, when both startup frames are whole.
+    fn settle(&mut self, shared: &mut Shared) {
+        self.try_settle(shared);
+        if self.state == State::Refused {
+            for side in &mut self.sides {
+                side.discard(shared);
+            }
+        }
+    }
+
+    fn try_settle(&mut self, shared: &mut Shared) {
+        let initiator = self.initiator();
+        let (Some(request), Some(reply)) =
+            (self.sides[initiator].startup(), self.sides[1 - initiator].startup())
+        else {
+            return;
+        };
+        let (request, reply) = (request.clone(), reply.clone());
+        self.state = State::Refused;
+        if let Some((frame, ack)) = self.early
+            && !self.sides[1 - initiator].is_acknowledged_beyond(ack, reply.end - 1)
+        {
+            self.findings.add(Kind::InitiatorEarly, "", frame, || {
+                "the initiator sends in full operation before it has the Reply".to_owned()
+            });
+        }
+        match (request.header.kind, reply.header.kind) {
+            (StartupKind::Request, StartupKind::Reply) => {}
+            (kind, _) => {
+                self.findings.add(Kind::BothInitiate, "", reply.frame, || {
+                    format!("both ends send an MPA {kind:?}")
+                });
+                return;
+            }
+        }
+        self.note_startup(&request, &reply);
+        if reply.header.reject {
+            self.findings.add(Kind::Rejected, "", reply.frame, || {
+                "the responder rejects the connection".to_owned()
+            });
+            return;
+        }
+        self.state = State::Full(initiator);
+        let terms = Settled::of(&request, &reply);
+        for (side, markers) in
+            [(initiator, terms.markers.to_responder), (1 - initiator, terms.markers.to_initiator)]
+        {
+            let (direction, mut around) = self.split(side, shared);
+            let terms = Terms { markers, crc: terms.crc, version: terms.version };
+            direction.enter_full_operation(terms, &mut around);
+        }
+    }
+
+    fn note_startup(&mut self, request: &Frame, reply: &Frame) {
+        for (from, frame) in [("initiator", request), ("responder", reply)] {
+            if frame.reserved_is_set {
+                self.findings.add(Kind::StartupReserved, from, frame.frame, || {
+                    "reserved flags are set in the startup frame".to_owned()
+                });
+            }
+            if Revision::from_wire(frame.header.revision).is_none() {
+                self.findings.add(Kind::StartupFrame, from, frame.frame, || {
+                    format!("unknown MPA revision {}", frame.header.revision)
+                });
+            }
+        }
+        // RFC 6581 §10: an enhanced Request is answered by an enhanced Reply, a plain one plainly.
+        if request.header.enhanced != reply.header.enhanced && !reply.header.reject {
+            self.findings.add(Kind::StartupAnswer, "", reply.frame, || {
+                "one of the startup frames is enhanced and the other is not".to_owned()
+            });
+        }
+    }
+
+    /// Ends the replay of this connection.
+    pub(super) fn finish(mut self, shared: &mut Shared) -> ConnectionReport {
+        self.note_what_is_missing();
+        let mut is_whole = [false; 2];
+        for side in [0, 1] {
+            let (direction, mut around) = self.split(side, shared);
+            is_whole[side] = direction.finish(&mut around);
+        }
+        for side in [0, 1] {
+            self.reads[side].finish(is_whole[side], &mut self.findings);
+        }
+        let initiator = self.initiator();
+        let directions = [(initiator, "initiator"), (1 - initiator, "responder")]
+            .map(|(side, from)| self.sides[side].report(from, &mut shared.images));
+        ConnectionReport {
+            initiator: self.ends[initiator].to_string(),
+            responder: self.ends[1 - initiator].to_string(),
+            mpa: self.mpa_report(),
+            directions: directions.into(),
+            findings: self.findings.into_list(),
+        }
+    }
+
+    /// Says why there is no full operation.
+    fn note_what_is_missing(&mut self) {
+        if self.state != State::Open {
+            return;
+        }
+        let initiator = self.initiator();
+        let request = self.sides[initiator].startup();
+        let has_reply = self.sides[1 - initiator].startup().is_some();
+        let starts_midway = self.sides.iter().any(|side| side.has_data() && !side.handshake_seen);
+        let (kind, text) = match (request, has_reply) {
+            (Some(_), _) => (
+                Kind::NoReply,
+                "the capture has no MPA Reply: framing is not known and no FPDU can be located",
+            ),
+            (None, true) => (
+                Kind::NoRequest,
+                "the capture has no MPA Request: framing is not known and no FPDU can be located",
+            ),
+            (None, false) if self.findings.has(Kind::StartupFrame) => return,
+            (None, false) if starts_midway => (
+                Kind::MidConnection,
+                "the capture begins in the middle of this connection: if it is MPA, its startup \
+                 frames are missing and no FPDU can be located",
+            ),
+            (None, false) => {
+                (Kind::NotMpa, "no MPA Request at the start of this connection: not MPA")
+            }
+        };
+        let frame = request.map_or(self.first_frame, |frame| frame.frame);
+        self.findings.add(kind, "", frame, || text.to_owned());
+    }
+
+    fn mpa_report(&self) -> Option<MpaReport> {
+        let initiator = self.initiator();
+        let startup = |side: usize, kind| {
+            self.sides[side].startup().filter(|frame| frame.header.kind == kind)
+        };
+        let request = startup(initiator, StartupKind::Request)?;
+        let reply = startup(1 - initiator, StartupKind::Reply);
+        let settled = reply.map(|reply| Settled::of(request, reply));
+        let depths = |frame: &Frame| frame.enhanced.map(|word| (word.ird, word.ord));
+        let responder = reply.and_then(depths);
+        Some(MpaReport {
+            revision: reply.unwrap_or(request).header.revision,
+            crc: settled.map_or(request.header.crc, |settled| settled.crc),
+            accepted: reply.map(|reply| !reply.header.reject),
+            markers: settled.map_or_else(
+                || MarkersReport { to_initiator: request.header.markers, to_responder: false },
+                |settled| settled.markers,
+            ),
+            initiator_private_data: hex(&request.private_data),
+            responder_private_data: reply
+                .map_or_else(String::new, |reply| hex(&reply.private_data)),
+            ird: depths(request).map(|(ird, _)| ird),
+            ord: depths(request).map(|(_, ord)| ord),
+            responder_ird: responder.map(|(ird, _)| ird),
+            responder_ord: responder.map(|(_, ord)| ord),
+            peer_to_peer: request.enhanced.is_some_and(|word| word.peer_to_peer),
+        })
+    }
+}
+
+/// How a connection is framed.
+#[derive(Clone, Copy)]
+struct Settled {
+    crc: bool,
+    markers: MarkersReport,
+    version: ProtocolVersion,
+}
+
+impl Settled {
+    fn of(request: &Frame, reply: &Frame) -> Self {
+        // RFC 5044 Appendix C: a peer of the RDMA Consortium always has markers and CRCs.
+        let revision = Revision::from_wire(reply.header.revision);
+        let is_rdmac = revision == Some(Revision::Rdmac);
+        Self {
+            // RFC 5044 §7.1.1: CRCs are off only if both sides say so; M asks for markers in what
+            // its sender receives.
+            crc: request.header.crc || reply.header.crc || is_rdmac,
+            markers: MarkersReport {
+                to_initiator: request.header.markers || is_rdmac,
+                to_responder: reply.header.markers || is_rdmac,
+            },
+            version: revision.map_or(ProtocolVersion::IETF, Revision::protocol_version),
+        }
+    }
+}

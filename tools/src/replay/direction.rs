@@ -1,0 +1,471 @@
+//! One passive endpoint: follows what one side of a connection sends.
+//!
+//! ```text
+//! segment → which octets are new → startup frame | tcp::Receiver + mpa::rx::Receiver → Observer
+//! ```
+//!
+//! Octets that the receive code does not take at once wait here, as they would wait at their sender
+//! to be retransmitted, and are offered again when the stream has come as far.
+
+use std::collections::BTreeMap;
+
+use urnic::mpa::pieces::PieceStore;
+use urnic::mpa::rx::{Receiver as MpaReceiver, RxConfig, RxError};
+use urnic::tcp::{Flags, Receiver as TcpReceiver, SeqNum, SeqSpace};
+use urnic::types::StreamOffset;
+use urnic::wire::ProtocolVersion;
+
+use super::arrivals::Arrivals;
+use super::findings::{Findings, Kind};
+use super::image::ImageBudget;
+use super::observer::{Observer, Tally, Token};
+use super::order::Reads;
+use super::packet::Segment;
+use super::ranges::RangeSet;
+use super::report::DirectionReport;
+use super::scan::SidePlan;
+use super::startup::{Frame, Search};
+
+/// What all connections of a capture share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    store: PieceStore,
+    /// Octets that may still be kept waiting.
+    waiting_room: usize,
+    pub(super) images: ImageBudget,
+}
+
+impl Shared {
+    pub(super) fn new() -> Self {
+        Self { store: PieceStore::default(), waiting_room: WAITING_MAX, images: ImageBudget::new() }
+    }
+}
+
+/// The rest of the connection, while a direction handles a segment.
+pub(super) struct Around<'a> {
+    pub(super) shared: &'a mut Shared,
+    pub(super) findings: &'a mut Findings,
+    /// The Reads requested by this side, and those requested by the other.
+    pub(super) requested: &'a mut Reads,
+    pub(super) answered: &'a mut Reads,
+    /// Who sends in this direction.
+    pub(super) from: &'static str,
+}
+
+/// One direction of a connection.
+#[derive(Debug)]
+pub(super) struct Direction {
+    space: SeqSpace,
+    /// The highest stream position seen, plus one.
+    high: u64,
+    tcp: TcpReceiver,
+    phase: Phase,
+    /// Every octet the capture brought.
+    seen: RangeSet,
+    arrivals: Arrivals,
+    /// New octets that were not taken yet, with their frame, by position.
+    waiting: BTreeMap<u64, (Vec<u8>, u64)>,
+    /// Octets that found no room to wait.
+    lost_octets: u64,
+    /// There will be no full operation: payload is only counted.
+    is_discarding: bool,
+    /// Start and end of segments of which it is not known yet whether they are aligned.
+    undecided: Vec<(u64, u64)>,
+    decide_at: usize,
+    segments: u64,
+    segments_aligned: u64,
+    segments_out_of_order: u64,
+    segments_retransmitted: u64,
+    /// Of the unaligned ones in full operation: all, and those that hold no more than a CRC.
+    unaligned: u64,
+    crc_alone: u64,
+    pub(super) is_finished: bool,
+    pub(super) handshake_seen: bool,
+    pub(super) last_frame: u64,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// No whole startup frame yet.
+    Startup(Search),
+    /// The frame is whole; the other side's is not, or rejects.
+    Settled(Frame),
+    Full(Frame, Box<Full>),
+    /// There is no startup frame.
+    Lost,
+}
+
+/// Full operation.
+#[derive(Debug)]
+struct Full {
+    mpa: MpaReceiver<Token>,
+    tally: Tally,
+}
+
+/// How one direction is framed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    pub(super) markers: bool,
+    pub(super) crc: bool,
+    pub(super) version: ProtocolVersion,
+}
+
+impl Direction {
+    pub(super) fn new(plan: SidePlan) -> Self {
+        Self {
+            space: SeqSpace::new(plan.isn),
+            high: 0,
+            tcp: TcpReceiver::passive(plan.isn),
+            phase: Phase::Startup(Search::default()),
+            seen: RangeSet::default(),
+            arrivals: Arrivals::default(),
+            waiting: BTreeMap::new(),
+            lost_octets: 0,
+            is_discarding: false,
+            undecided: Vec::new(),
+            decide_at: UNDECIDED_MIN,
+            segments: 0,
+            segments_aligned: 0,
+            segments_out_of_order: 0,
+            segments_retransmitted: 0,
+            unaligned: 0,
+            crc_alone: 0,
+            is_finished: false,
+            handshake_seen: plan.handshake_seen,
+            last_frame: 0,
+        }
+    }
+
+    /// The startup frame, once it is whole.
+    pub(super) const fn startup(&self) -> Option<&Frame> {
+        match &self.phase {
+            Phase::Settled(frame) | Phase::Full(frame, _) => Some(frame),
+            Phase::Startup(_) | Phase::Lost => None,
+        }
+    }
+
+    /// Whether the stream position of full operation is known and octets at or beyond it were seen.
+    pub(super) fn is_beyond_startup(&self) -> bool {
+        self.startup().is_some_and(|frame| self.high > frame.end)
+    }
+
+    /// Whether `ack` says that this stream was received beyond `position`.
+    pub(super) fn is_acknowledged_beyond(&self, ack: SeqNum, position: u64) -> bool {
+        let near = StreamOffset(self.high);
+        self.space.offset_near(ack, near).is_some_and(|offset| offset.0 > position)
+    }
+
+    /// Takes in a segment.
+    pub(super) fn handle(&mut self, segment: &Segment<'_>, frame: u64, around: &mut Around<'_>) {
+        let flags = segment.header.flags;
+        self.is_finished |= flags.contains(Flags::FIN);
+        if segment.payload.is_empty() || flags.contains(Flags::RST) {
+            return;
+        }
+        self.last_frame = frame;
+        let seq = segment.header.seq.plus(u32::from(flags.contains(Flags::SYN)));
+        let near = self.space.seq_at(StreamOffset(self.high));
+        let start = i128::from(self.high) + i128::from(seq.distance_from(near));
+        let end = start + segment.payload.len() as i128;
+        // What lies before the stream's first octet is no part of it: a keep-alive probe.
+        let first = u64::try_from(start).unwrap_or(0);
+        let last = u64::try_from(end).unwrap_or(0);
+        self.segments += 1;
+        self.segments_out_of_order += u64::from(u128::from(first) > self.seen.end_of_run(0));
+        self.note_segment(first, last);
+        self.high = self.high.max(last);
+        let new = self.seen.missing(u128::from(first)..u128::from(last));
+        self.segments_retransmitted += u64::from(new.is_empty());
+        for part in new {
+            self.seen.insert(part.clone());
+            let position = |at| u64::try_from(at).expect("stream positions have 64 bits");
+            let (from, to) = (position(part.start), position(part.end));
+            self.arrivals.note(from, to, frame);
+            let index = |at: u64| usize::try_from(i128::from(at) - start).unwrap_or(usize::MAX);
+            let bytes = segment.payload.get(index(from)..index(to)).unwrap_or_default();
+            let taken = self.offer(from, bytes, frame, around);
+            self.wait(from + taken as u64, &bytes[taken..], frame, around);
+        }
+        self.pump(around);
+    }
+
+    /// The other side's frame is whole too: full operation begins.
+    pub(super) fn enter_full_operation(&mut self, terms: Terms, around: &mut Around<'_>) {
+        let Phase::Settled(frame) = &self.phase else { return };
+        let origin = StreamOffset(frame.end);
+        let config = RxConfig {
+            markers: terms.markers,
+            crc: terms.crc,
+            // Short ULPDUs are the observer's to judge.
+            ulpdu_len_min: 1,
+            ..RxConfig::default()
+        };
+        let full = Full {
+            mpa: MpaReceiver::new(config, origin),
+            tally: Tally::new(origin, terms.markers, terms.crc, terms.version),
+        };
+        self.phase = Phase::Full(frame.clone(), Box::new(full));
+        // Whatever waited has its chance now, in order or not.
+        let starts: Vec<u64> = self.waiting.keys().copied().collect();
+        for start in starts {
+            self.offer_waiting(start, around);
+        }
+        self.pump(around);
+    }
+
+    /// There will be no full operation.
+    pub(super) fn discard(&mut self, shared: &mut Shared) {
+        self.is_discarding = true;
+        for (bytes, _) in std::mem::take(&mut self.waiting).into_values() {
+            shared.waiting_room += bytes.len();
+        }
+    }
+
+    /// Offers again what waits and has become due.
+    fn pump(&mut self, around: &mut Around<'_>) {
+        while let Some((&start, _)) = self.waiting.first_key_value() {
+            if start > self.tcp.rcv_nxt().0 || !self.offer_waiting(start, around) {
+                break;
+            }
+        }
+        let delivered = match &self.phase {
+            Phase::Full(_, full) => full.tally.delivered_end(),
+            _ => self.tcp.rcv_nxt(),
+        };
+        self.arrivals.forget_before(delivered);
+    }
+
+    /// Offers one waiting piece. Returns whether any of it was taken.
+    fn offer_waiting(&mut self, start: u64, around: &mut Around<'_>) -> bool {
+        let Some((bytes, frame)) = self.waiting.remove(&start) else { return false };
+        around.shared.waiting_room += bytes.len();
+        let taken = self.offer(start, &bytes, frame, around);
+        self.wait(start + taken as u64, &bytes[taken..], frame, around);
+        taken > 0
+    }
+
+    fn wait(&mut self, start: u64, bytes: &[u8], frame: u64, around: &mut Around<'_>) {
+        if bytes.is_empty() {
+            return;
+        }
+        match around.shared.waiting_room.checked_sub(bytes.len()) {
+            Some(left) => {
+                around.shared.waiting_room = left;
+                self.waiting.insert(start, (bytes.to_vec(), frame));
+            }
+            None => self.lost_octets += bytes.len() as u64,
+        }
+    }
+
+    /// Offers octets never taken before; returns how many were taken.
+    fn offer(&mut self, start: u64, bytes: &[u8], frame: u64, around: &mut Around<'_>) -> usize {
+        if self.is_discarding {
+            return bytes.len();
+        }
+        match &mut self.phase {
+            Phase::Startup(search) => {
+                if start != self.tcp.rcv_nxt().0 {
+                    return 0;
+                }
+                let (taken, result) = search.read(bytes, frame);
+                self.commit(start, taken);
+                match result {
+                    Ok(None) => {}
+                    Ok(Some(found)) => self.phase = Phase::Settled(found),
+                    Err(reason) => {
+                        self.phase = Phase::Lost;
+                        self.discard(around.shared);
+                        if let Some(error) = reason {
+                            let from = around.from;
+                            around
+                                .findings
+                                .add(Kind::StartupFrame, from, frame, || error.to_string());
+                        }
+                    }
+                }
+                taken
+            }
+            Phase::Settled(_) => 0,
+            Phase::Full(_, full) => {
+                let taken = full.offer(&self.tcp, start, bytes, (frame, &self.arrivals), around);
+                self.commit(start, taken);
+                taken
+            }
+            Phase::Lost => bytes.len(),
+        }
+    }
+
+    fn commit(&mut self, start: u64, len: usize) {
+        let start = StreamOffset(start);
+        // Room was asked for where octets are out of order.
+        let committed = self.tcp.commit(start..start + len as u64);
+        debug_assert!(committed.is_ok(), "committed without room");
+    }
+
+    fn note_segment(&mut self, start: u64, end: u64) {
+        self.undecided.push((start, end));
+        if self.undecided.len() >= self.decide_at {
+            self.decide();
+            self.decide_at = UNDECIDED_MIN.max(self.undecided.len() * 2);
+        }
+    }
+
+    /// Decides which segments are aligned, as far as the stream is delivered.
+    fn decide(&mut self) {
+        let Phase::Full(startup, full) = &self.phase else { return };
+        let (origin, tally) = (startup.end, &full.tally);
+        let delivered = tally.delivered_end().0;
+        self.undecided.retain(|&(start, end)| {
+            if end > delivered {
+                return true;
+            }
+            if tally.is_aligned(start, end) {
+                self.segments_aligned += 1;
+            } else if end > origin {
+                self.unaligned += 1;
+                let is_crc = end - start == 4 && tally.is_boundary(end);
+                self.crc_alone += u64::from(is_crc);
+            }
+            false
+        });
+    }
+
+    /// Makes the last findings, and says whether the stream was delivered without a gap.
+    pub(super) fn finish(&mut self, around: &mut Around<'_>) -> bool {
+        self.decide();
+        let is_whole = self.report_gaps(around);
+        let from = around.from;
+        let Phase::Full(startup, full) = &mut self.phase else { return false };
+        let full_operation = self.unaligned + self.segments_aligned;
+        if self.unaligned > self.crc_alone {
+            let (count, frame) = (self.unaligned, startup.frame);
+            around.findings.add(Kind::Unaligned, from, frame, || {
+                format!(
+                    "{count} of {full_operation} segments do not hold whole FPDUs from \
+                     beginning to end"
+                )
+            });
+        }
+        if self.crc_alone > 0 {
+            let (count, frame) = (self.crc_alone, startup.frame);
+            around.findings.add(Kind::CrcAlone, from, frame, || {
+                format!("{count} segments hold nothing but the CRC of an FPDU, as siw does")
+            });
+        }
+        let (delivered, end) = (full.tally.delivered_end().0, self.tcp.rcv_nxt().0);
+        if is_whole
+            && self.is_finished
+            && delivered < end
+            && !around.findings.has(Kind::UlpduLength)
+        {
+            let frame = self.last_frame;
+            around.findings.add(Kind::CutFpdu, from, frame, || {
+                format!("closes inside an FPDU: {} octets are left over", end - delivered)
+            });
+        }
+        full.mpa.stop(&mut around.shared.store);
+        is_whole
+    }
+
+    /// Reports octets that the capture lacks; returns whether there are none.
+    fn report_gaps(&self, around: &mut Around<'_>) -> bool {
+        let from = around.from;
+        let run_end = self.seen.end_of_run(0);
+        let Some(span) = self.seen.span().filter(|span| span.end > run_end) else { return true };
+        let gaps = self.seen.missing(0..span.end);
+        let first = gaps.first().cloned().unwrap_or(0..0);
+        let (octets, count) =
+            (gaps.iter().map(|gap| gap.end - gap.start).sum::<u128>(), gaps.len());
+        let after = u64::try_from(first.end).unwrap_or(u64::MAX);
+        let frame = self.arrivals.first_frame_after(after).unwrap_or(self.last_frame);
+        around.findings.add(Kind::Gap, from, frame, || {
+            format!(
+                "the capture lacks {octets} octets in {count} gap(s), the first at stream \
+                 octet {}; without markers nothing behind it can be decoded",
+                first.start
+            )
+        });
+        if self.lost_octets > 0 {
+            let octets = self.lost_octets;
+            around.findings.add(Kind::WaitingFull, from, frame, || {
+                format!("{octets} octets beyond the gap were not even kept")
+            });
+        }
+        false
+    }
+
+    /// What is to be reported.
+    pub(super) fn report(&self, from: &'static str, images: &mut ImageBudget) -> DirectionReport {
+        let mut out = DirectionReport {
+            from,
+            segments: self.segments,
+            segments_aligned: self.segments_aligned,
+            segments_out_of_order: self.segments_out_of_order,
+            segments_retransmitted: self.segments_retransmitted,
+            ..DirectionReport::default()
+        };
+        if let Phase::Full(_, full) = &self.phase {
+            full.tally.report(full.mpa.counters(), images, &mut out);
+        }
+        out
+    }
+
+    /// Whether the capture brought any octet of this direction.
+    pub(super) const fn has_data(&self) -> bool {
+        self.segments > 0
+    }
+}
+
+impl Full {
+    /// Passes octets to MPA; returns how many it took.
+    fn offer(
+        &mut self,
+        tcp: &TcpReceiver,
+        start: u64,
+        bytes: &[u8],
+        (frame, arrivals): (u64, &Arrivals),
+        around: &mut Around<'_>,
+    ) -> usize {
+        let start = StreamOffset(start);
+        let end = start + bytes.len() as u64;
+        // What the live endpoint asks its TCP before it passes a segment up.
+        if tcp.next_missing(start..end) != Some(start..end) || !tcp.can_commit(&(start..end)) {
+            return 0;
+        }
+        let from = around.from;
+        let mut observer = Observer {
+            tally: &mut self.tally,
+            findings: &mut *around.findings,
+            requested: &mut *around.requested,
+            answered: &mut *around.answered,
+            budget: &mut around.shared.images,
+            arrivals,
+            segment: (start, bytes),
+            frame,
+            from,
+        };
+        let store = &mut around.shared.store;
+        let taken = self.mpa.handle_bytes(start, bytes, store, &mut observer);
+        if let Some(error) = taken.error {
+            let (kind, text) = match error {
+                RxError::Mpa(error @ urnic::mpa::MpaError::Marker { .. }) => (Kind::Marker, error),
+                RxError::Mpa(error) => (Kind::UlpduLength, error),
+                RxError::Sink(never) => match never {},
+            };
+            let at = self.mpa.delivered();
+            around.findings.add(kind, from, frame, || {
+                format!("{text}, at or after stream octet {at}: nothing beyond it is decoded")
+            });
+            // An endpoint would end the stream here.
+            self.mpa.stop(store);
+            self.tally.forget_order();
+            return bytes.len();
+        }
+        taken.end.index_from(start)
+    }
+}
+
+/// Octets of a capture that may wait at one time: 64 MiB.
+const WAITING_MAX: usize = 64 << 20;
+/// Segments that are collected before alignment is decided.
+const UNDECIDED_MIN: usize = 4096;

@@ -1,0 +1,477 @@
+//! The layer above MPA: places, counts and judges what the receive code passes up.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+
+use urnic::counters::MpaRxCounters;
+use urnic::ddp;
+use urnic::mpa::MpaError;
+use urnic::mpa::marker::{FpduLayout, LENGTH_LEN, MarkerGrid};
+use urnic::mpa::rx::{FpduSink, HEAD_LEN, InvalidFpdu, Ulpdu};
+use urnic::rdmap;
+use urnic::types::{QueueNumber, Stag, StreamOffset};
+use urnic::wire::ProtocolVersion;
+use urnic::wire::ddp::{DdpHeader, TaggedHeader, UntaggedHeader};
+use urnic::wire::mpa::pad_len;
+use urnic::wire::rdmap::{Control, Opcode, ReadRequest};
+use urnic::wire::terminate::{Terminate, TerminateLayout};
+
+use super::arrivals::Arrivals;
+use super::findings::{Findings, Kind};
+use super::image::{Image, ImageBudget};
+use super::order::{Order, Reads};
+use super::report::{BufferReport, DirectionReport, TerminateReport};
+
+/// What was found in one direction of a stream.
+#[derive(Debug)]
+pub(super) struct Tally {
+    grid: MarkerGrid,
+    version: ProtocolVersion,
+    crc: bool,
+    fpdus: u64,
+    by_opcode: [u64; 16],
+    messages: [u64; 16],
+    crc_good: u64,
+    crc_bad: u64,
+    markers: u64,
+    marker_errors: u64,
+    bytes_placed: u64,
+    bytes_placed_out_of_order: u64,
+    terminate: Vec<TerminateReport>,
+    images: BTreeMap<Stag, Image>,
+    order: Order,
+    /// Where each FPDU delivered starts, ascending.
+    starts: Vec<u64>,
+    /// Where the last one ends.
+    delivered_end: StreamOffset,
+}
+
+/// The sink for one call of the receive code.
+pub(super) struct Observer<'a> {
+    pub(super) tally: &'a mut Tally,
+    pub(super) findings: &'a mut Findings,
+    /// The Reads that this side requested, then those that it answers.
+    pub(super) requested: &'a mut Reads,
+    pub(super) answered: &'a mut Reads,
+    pub(super) budget: &'a mut ImageBudget,
+    pub(super) arrivals: &'a Arrivals,
+    /// The octets being handled and where they stand.
+    pub(super) segment: (StreamOffset, &'a [u8]),
+    pub(super) frame: u64,
+    /// Who sent them.
+    pub(super) from: &'static str,
+}
+
+/// What delivery has to know of an FPDU.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Token {
+    start: StreamOffset,
+    end: StreamOffset,
+    frame: u64,
+    part: Part,
+}
+
+/// What an FPDU is part of.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    /// Nothing that can be made sense of.
+    Unusable,
+    Tagged {
+        opcode: Opcode,
+        header: TaggedHeader,
+        len: usize,
+    },
+    Untagged {
+        header: UntaggedHeader,
+        len: usize,
+        request: Option<ReadRequest>,
+    },
+    Terminate,
+}
+
+impl Tally {
+    pub(super) const fn new(
+        origin: StreamOffset,
+        markers: bool,
+        crc: bool,
+        version: ProtocolVersion,
+    ) -> Self {
+        Self {
+            grid: MarkerGrid::new(origin, markers),
+            version,
+            crc,
+            fpdus: 0,
+            by_opcode: [0; 16],
+            messages: [0; 16],
+            crc_good: 0,
+            crc_bad: 0,
+            markers: 0,
+            marker_errors: 0,
+            bytes_placed: 0,
+            bytes_placed_out_of_order: 0,
+            terminate: Vec::new(),
+            images: BTreeMap::new(),
+            order: Order::new(),
+            starts: Vec::new(),
+            delivered_end: origin,
+        }
+    }
+
+    /// Whether octets `start..end` are whole FPDUs. Meaningful once all before `end` is delivered.
+    pub(super) fn is_aligned(&self, start: u64, end: u64) -> bool {
+        self.is_boundary(end) && self.starts.binary_search(&start).is_ok()
+    }
+
+    /// Whether an FPDU starts or ends at `position`.
+    pub(super) fn is_boundary(&self, position: u64) -> bool {
+        position == self.delivered_end.0 || self.starts.binary_search(&position).is_ok()
+    }
+
+    /// Where the last FPDU delivered ends.
+    pub(super) const fn delivered_end(&self) -> StreamOffset {
+        self.delivered_end
+    }
+
+    /// What follows was not looked at: rules about order cannot be checked across it.
+    pub(super) fn forget_order(&mut self) {
+        self.order.forget();
+    }
+
+    /// Fills in what was found.
+    pub(super) fn report(
+        &self,
+        mpa: &MpaRxCounters,
+        budget: &mut ImageBudget,
+        out: &mut DirectionReport,
+    ) {
+        let named = |counts: &[u64; 16]| {
+            let named = (0..16).zip(counts).filter(|(_, count)| **count > 0);
+            named.map(|(bits, count)| (json_name(bits), *count)).collect()
+        };
+        out.fpdus = self.fpdus;
+        out.fpdus_by_opcode = named(&self.by_opcode);
+        out.messages = named(&self.messages);
+        out.crc_good = self.crc_good;
+        out.crc_bad = self.crc_bad;
+        out.markers = self.markers;
+        out.marker_errors = self.marker_errors;
+        out.fpdus_by_marker = mpa.fpdus_by_marker;
+        out.fpdus_out_of_order = mpa.fpdus_out_of_order;
+        out.bytes_placed = self.bytes_placed;
+        out.bytes_placed_out_of_order = self.bytes_placed_out_of_order;
+        out.bytes_held_peak = mpa.bytes_held_peak;
+        out.terminate.clone_from(&self.terminate);
+        out.buffers = self
+            .images
+            .iter()
+            .filter_map(|(stag, image)| {
+                Some(BufferReport {
+                    stag: stag.to_string(),
+                    first_offset: image.first_offset()?,
+                    bytes: image.bytes(),
+                    sha256: image.sha256(budget),
+                })
+            })
+            .collect();
+    }
+}
+
+impl Observer<'_> {
+    fn token(&self, start: StreamOffset, layout: FpduLayout) -> Token {
+        let end = start + layout.wire_len() as u64;
+        let frame = self.arrivals.frame_before(end).unwrap_or(self.frame);
+        Token { start, end, frame, part: Part::Unusable }
+    }
+
+    fn count(&mut self, layout: FpduLayout) {
+        self.tally.fpdus += 1;
+        self.tally.markers += layout.marker_count() as u64;
+    }
+
+    /// Notes pad that is not zero, where the FPDU lies in one segment.
+    fn check_pad(&mut self, token: &Token, layout: FpduLayout) {
+        let (at, bytes) = self.segment;
+        let first = LENGTH_LEN + layout.ulpdu_len();
+        let is_set = (first..first + pad_len(layout.ulpdu_len())).any(|octet| {
+            let position = token.start.0.saturating_add(layout.wire_of(octet) as u64);
+            let index = position.checked_sub(at.0).and_then(|index| usize::try_from(index).ok());
+            index.and_then(|index| bytes.get(index)).is_some_and(|octet| *octet != 0)
+        });
+        if is_set {
+            let from = self.from;
+            self.findings.add(Kind::Pad, from, token.frame, || "pad that is not zero".to_owned());
+        }
+    }
+
+    /// Places a ULPDU whose octets can be believed.
+    fn take(&mut self, ulpdu: &Ulpdu<'_>, token: &Token) -> Part {
+        let mut scratch = [0; HEAD_LEN];
+        let head = ulpdu.head(&mut scratch);
+        let from = self.from;
+        let Ok(header) = DdpHeader::parse(head) else {
+            self.findings.add(Kind::DdpHeader, from, token.frame, || {
+                format!("ULPDU of {} octets, shorter than a DDP header", ulpdu.len())
+            });
+            return Part::Unusable;
+        };
+        let Control { opcode, .. } = Control::from_byte(header.rsvd_ulp());
+        let index = usize::from(opcode.bits());
+        self.tally.by_opcode[index] += 1;
+        self.tally.messages[index] += u64::from(header.last());
+        let is_legal = self.check_header(head, &header, opcode, token.frame);
+        let len = ulpdu.len() - header.len();
+        match header {
+            DdpHeader::Tagged(header) => {
+                if matches!(opcode, Opcode::RdmaWrite | Opcode::ReadResponse) {
+                    self.place_tagged(ulpdu, &header, len, token);
+                }
+                if is_legal { Part::Tagged { opcode, header, len } } else { Part::Unusable }
+            }
+            DdpHeader::Untagged(header) => {
+                self.take_untagged(head, opcode, &header, len, token, is_legal)
+            }
+        }
+    }
+
+    /// The checks that the receive path makes before it places anything.
+    fn check_header(
+        &mut self,
+        head: &[u8],
+        header: &DdpHeader,
+        opcode: Opcode,
+        frame: u64,
+    ) -> bool {
+        let (from, version) = (self.from, self.tally.version);
+        let mut is_legal = true;
+        let mut find = |kind, text: &dyn Fn() -> String| {
+            is_legal &= matches!(kind, Kind::DdpReserved | Kind::RdmapReserved);
+            self.findings.add(kind, from, frame, text);
+        };
+        if let Err(error) = ddp::rx::header(head, version) {
+            find(Kind::DdpVersion, &|| format!("{error}: {}", header.version()));
+        }
+        if let DdpHeader::Untagged(UntaggedHeader { qn, .. }) = header
+            && qn.0 > QueueNumber::ATOMIC_RESPONSE.0
+        {
+            find(Kind::QueueNumber, &|| format!("invalid queue number {}", qn.0));
+        }
+        match rdmap::rx::opcode(header, version) {
+            Ok(_) => {}
+            Err(rdmap::RdmapError::Version) => {
+                let found = Control::from_byte(header.rsvd_ulp()).version;
+                find(Kind::RdmapVersion, &|| format!("invalid RDMAP version: {found}"));
+            }
+            Err(error) => find(Kind::Opcode, &|| match header {
+                DdpHeader::Tagged(_) => format!("{error}: {opcode} in a tagged segment"),
+                DdpHeader::Untagged(header) => {
+                    format!("{error}: {opcode} on queue {}", header.qn.0)
+                }
+            }),
+        }
+        let reserved =
+            |index: usize, mask: u8| head.get(index).is_some_and(|octet| octet & mask != 0);
+        if reserved(0, 0x3c) {
+            find(Kind::DdpReserved, &|| "sets reserved bits of the DDP control octet".to_owned());
+        }
+        if reserved(1, 0x30) {
+            find(Kind::RdmapReserved, &|| {
+                "sets reserved bits of the RDMAP control octet".to_owned()
+            });
+        }
+        is_legal
+    }
+
+    fn place_tagged(
+        &mut self,
+        ulpdu: &Ulpdu<'_>,
+        header: &TaggedHeader,
+        len: usize,
+        token: &Token,
+    ) {
+        // RFC 5041 §5.2: STag and TO of an empty message are not looked at.
+        if len == 0 {
+            return;
+        }
+        let from = self.from;
+        if u128::from(header.to.0) + len as u128 > 1 << 64 {
+            self.findings.add(Kind::TaggedOffsetWrap, from, token.frame, || {
+                format!("{len} octets at tagged offset {:#x} wrap", header.to.0)
+            });
+            return;
+        }
+        let image = self.tally.images.entry(header.stag).or_default();
+        let mut at = header.to.0;
+        for chunk in ulpdu.chunks(TaggedHeader::LEN) {
+            if image.place(at, chunk, self.budget).is_err() {
+                self.findings.add(Kind::MemoryFull, from, token.frame, || {
+                    format!("no memory left for the buffer of STag {}", header.stag)
+                });
+                return;
+            }
+            at = at.wrapping_add(chunk.len() as u64);
+        }
+        self.count_placed(len, token);
+    }
+
+    fn count_placed(&mut self, len: usize, token: &Token) {
+        self.tally.bytes_placed += len as u64;
+        if token.start != self.tally.delivered_end {
+            self.tally.bytes_placed_out_of_order += len as u64;
+        }
+    }
+
+    fn take_untagged(
+        &mut self,
+        head: &[u8],
+        opcode: Opcode,
+        header: &UntaggedHeader,
+        len: usize,
+        token: &Token,
+        is_legal: bool,
+    ) -> Part {
+        let after = head.get(UntaggedHeader::LEN..).unwrap_or_default();
+        match opcode {
+            Opcode::Terminate => {
+                self.take_terminate(after, token.frame);
+                return Part::Terminate;
+            }
+            Opcode::Send
+            | Opcode::SendInvalidate
+            | Opcode::SendSolicited
+            | Opcode::SendSolicitedInvalidate => self.count_placed(len, token),
+            _ => {}
+        }
+        let mut request = None;
+        if opcode == Opcode::ReadRequest && is_legal {
+            request = after.get(..len).and_then(|octets| ReadRequest::parse(octets).ok());
+            if request.is_none() {
+                let from = self.from;
+                self.findings.add(Kind::ReadRequestLength, from, token.frame, || {
+                    format!("Read Request of {len} octets instead of {}", ReadRequest::LEN)
+                });
+            }
+        }
+        if is_legal { Part::Untagged { header: *header, len, request } } else { Part::Unusable }
+    }
+
+    fn take_terminate(&mut self, message: &[u8], frame: u64) {
+        let from = self.from;
+        let Ok((terminate, layout)) = Terminate::parse(message) else {
+            self.findings.add(Kind::TerminateLength, from, frame, || {
+                format!("Terminate of {} octets", message.len())
+            });
+            return;
+        };
+        let code = terminate.code;
+        if self.tally.terminate.len() < TERMINATES_MAX {
+            self.tally.terminate.push(TerminateReport {
+                layer: code.layer,
+                etype: code.etype,
+                code: code.code,
+                text: code.text(),
+            });
+        }
+        self.findings.add(Kind::Terminate, from, frame, || {
+            format!("ends the stream with Terminate {code}: {}", code.text())
+        });
+        if layout == TerminateLayout::SwappedBitFields {
+            self.findings.add(Kind::TerminateLayout, from, frame, || {
+                "layer, type and flags of the Terminate are swapped, as siw does it".to_owned()
+            });
+        }
+    }
+}
+
+impl FpduSink for Observer<'_> {
+    type Token = Token;
+    type Error = Infallible;
+
+    fn place(&mut self, ulpdu: &Ulpdu<'_>, at: StreamOffset) -> Result<Token, Infallible> {
+        let layout = self.tally.grid.layout(at, ulpdu.len());
+        self.count(layout);
+        self.tally.crc_good += u64::from(self.tally.crc);
+        let mut token = self.token(at, layout);
+        self.check_pad(&token, layout);
+        token.part = self.take(ulpdu, &token);
+        Ok(token)
+    }
+
+    fn deliver(&mut self, token: Token) -> Result<(), Infallible> {
+        let Token { start, end, frame, part } = token;
+        let (from, order) = (self.from, &mut self.tally.order);
+        self.tally.starts.push(start.0);
+        self.tally.delivered_end = end;
+        order.fpdu(from, frame, self.findings);
+        match part {
+            Part::Unusable => {
+                order.forget();
+                self.requested.forget();
+                self.answered.forget();
+            }
+            Part::Terminate => order.terminated(frame),
+            Part::Tagged { opcode, header, len } => {
+                let whole = order.tagged(opcode, &header, len, (from, frame), self.findings);
+                if let Some(response) = whole {
+                    self.answered.response(response, self.findings);
+                }
+            }
+            Part::Untagged { header, len, request } => {
+                order.untagged(&header, len, (from, frame), self.findings);
+                if let Some(request) = request {
+                    self.requested.request(request, frame, self.findings);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn pass_over(&mut self, fpdu: &InvalidFpdu<'_>) -> Option<Token> {
+        let (from, layout) = (self.from, fpdu.layout());
+        self.count(layout);
+        let mut token = self.token(fpdu.start(), layout);
+        for marker in fpdu.wrong_markers() {
+            self.tally.marker_errors += 1;
+            let frame = self.arrivals.frame_before(marker + 4).unwrap_or(self.frame);
+            self.findings.add(Kind::Marker, from, frame, || {
+                format!("the marker at stream octet {marker} does not point at its FPDU")
+            });
+        }
+        if matches!(fpdu.error(), MpaError::Crc { .. }) {
+            self.tally.crc_bad += 1;
+            self.findings.add(Kind::Crc, from, token.frame, || {
+                format!(
+                    "wrong CRC, FPDU of {} octets at stream octet {}",
+                    layout.wire_len(),
+                    token.start
+                )
+            });
+        } else {
+            self.tally.crc_good += u64::from(self.tally.crc);
+            token.part = self.take(&fpdu.ulpdu(), &token);
+        }
+        Some(token)
+    }
+}
+
+/// The key of an opcode in the report.
+fn json_name(bits: u8) -> String {
+    let name = match Opcode::from_bits(bits) {
+        Opcode::RdmaWrite => "rdma_write",
+        Opcode::ReadRequest => "read_request",
+        Opcode::ReadResponse => "read_response",
+        Opcode::Send => "send",
+        Opcode::SendInvalidate => "send_invalidate",
+        Opcode::SendSolicited => "send_se",
+        Opcode::SendSolicitedInvalidate => "send_se_invalidate",
+        Opcode::Terminate => "terminate",
+        Opcode::Immediate => "immediate",
+        Opcode::ImmediateSolicited => "immediate_se",
+        Opcode::AtomicRequest => "atomic_request",
+        Opcode::AtomicResponse => "atomic_response",
+        Opcode::Reserved(_) => return format!("opcode_{bits:#x}"),
+    };
+    name.to_owned()
+}
+
+/// Terminates listed of one direction; a lawful stream has one.
+const TERMINATES_MAX: usize = 100;

@@ -1,0 +1,255 @@
+//! Rules about what follows what, checked as FPDUs are delivered.
+
+use std::collections::VecDeque;
+
+use urnic::ddp::DdpError;
+use urnic::ddp::untagged::UntaggedQueue;
+use urnic::types::{Msn, QueueNumber, Stag, TaggedOffset};
+use urnic::wire::ddp::{TaggedHeader, UntaggedHeader};
+use urnic::wire::rdmap::{Opcode, ReadRequest};
+
+use super::findings::{Findings, Kind};
+
+/// What one end has sent so far, in stream order.
+#[derive(Debug)]
+pub(super) struct Order {
+    /// By queue number.
+    queues: [Queue; 4],
+    write: Option<Open>,
+    response: Option<Open>,
+    /// Frame that completed its Terminate.
+    terminate_frame: Option<u64>,
+}
+
+/// One untagged queue, seen from outside.
+#[derive(Clone, Copy, Debug)]
+enum Queue {
+    Known(UntaggedQueue),
+    /// Inside a message whose beginning was not seen; the one after it is known again.
+    Inside(Msn),
+    Unknown,
+}
+
+/// A tagged message of which the last segment did not come yet.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    stag: Stag,
+    next: TaggedOffset,
+    frame: u64,
+    /// Where it began, and octets so far.
+    start: TaggedOffset,
+    len: u64,
+}
+
+impl Order {
+    pub(super) const fn new() -> Self {
+        Self {
+            queues: [Queue::Known(UntaggedQueue::new()); 4],
+            write: None,
+            response: None,
+            terminate_frame: None,
+        }
+    }
+
+    /// An FPDU could not be used: what it was part of is unknown.
+    pub(super) fn forget(&mut self) {
+        self.queues = [Queue::Unknown; 4];
+        self.write = None;
+        self.response = None;
+    }
+
+    /// Any FPDU. RFC 5040 §5.4: after a Terminate nothing else may be sent on the stream.
+    pub(super) fn fpdu(&self, from: &'static str, frame: u64, findings: &mut Findings) {
+        if let Some(terminate) = self.terminate_frame {
+            findings.add(Kind::AfterTerminate, from, frame, || {
+                format!("goes on sending after its Terminate of frame {terminate}")
+            });
+        }
+    }
+
+    pub(super) fn terminated(&mut self, frame: u64) {
+        self.terminate_frame.get_or_insert(frame);
+    }
+
+    /// A segment of an untagged message.
+    pub(super) fn untagged(
+        &mut self,
+        header: &UntaggedHeader,
+        len: usize,
+        (from, frame): (&'static str, u64),
+        findings: &mut Findings,
+    ) {
+        let UntaggedHeader { qn, msn, mo, last, .. } = *header;
+        // The one message of the Terminate queue ends the stream; siw numbers it as it likes.
+        if qn == QueueNumber::TERMINATE {
+            return;
+        }
+        let index = usize::try_from(qn.0).unwrap_or(usize::MAX);
+        let Some(queue) = self.queues.get_mut(index) else { return };
+        let learned = match *queue {
+            Queue::Known(mut known) => match known.deliver(msn, mo, len, last) {
+                Ok(_) => Queue::Known(known),
+                Err(error) => {
+                    let kind = match error {
+                        DdpError::UntaggedMsnRange => Kind::MessageNumber,
+                        _ => Kind::MessageOffset,
+                    };
+                    findings.add(kind, from, frame, || {
+                        format!(
+                            "{error} on queue {}: message {} at offset {}, message {} is due",
+                            qn.0,
+                            msn.0,
+                            mo.0,
+                            known.msn().0
+                        )
+                    });
+                    Queue::learn(header, len)
+                }
+            },
+            Queue::Inside(_) if last => Queue::Known(UntaggedQueue::starting_at(msn.next())),
+            Queue::Inside(inside) => Queue::Inside(inside),
+            Queue::Unknown => Queue::learn(header, len),
+        };
+        *queue = learned;
+    }
+
+    /// A segment of a tagged message. Returns the place and length of a Read Response when this was
+    /// its last segment.
+    pub(super) fn tagged(
+        &mut self,
+        opcode: Opcode,
+        header: &TaggedHeader,
+        len: usize,
+        (from, frame): (&'static str, u64),
+        findings: &mut Findings,
+    ) -> Option<Response> {
+        let slot = match opcode {
+            Opcode::RdmaWrite => &mut self.write,
+            Opcode::ReadResponse => &mut self.response,
+            _ => return None,
+        };
+        let TaggedHeader { stag, to, last, .. } = *header;
+        // RFC 5041 §5.2: an empty message takes one segment, whose STag and TO mean nothing.
+        let mut open = match slot.take() {
+            Some(open) if open.stag == stag && open.next == to => open,
+            Some(open) => {
+                findings.add(Kind::TaggedMessage, from, frame, || {
+                    format!(
+                        "the {opcode} to STag {} that began in frame {} is not finished, \
+                         and a segment for STag {stag} at {:#x} follows",
+                        open.stag, open.frame, to.0
+                    )
+                });
+                Open { stag, next: to, frame, start: to, len: 0 }
+            }
+            None => Open { stag, next: to, frame, start: to, len: 0 },
+        };
+        open.len += len as u64;
+        open.next = TaggedOffset(to.0.wrapping_add(len as u64));
+        if !last {
+            *slot = Some(open);
+            return None;
+        }
+        let response = Response { stag, to: open.start, len: open.len, frame };
+        (opcode == Opcode::ReadResponse).then_some(response)
+    }
+}
+
+impl Queue {
+    /// What a segment says about a queue of which nothing is known.
+    fn learn(header: &UntaggedHeader, len: usize) -> Self {
+        if header.last {
+            return Self::Known(UntaggedQueue::starting_at(header.msn.next()));
+        }
+        let mut queue = UntaggedQueue::starting_at(header.msn);
+        match queue.deliver(header.msn, header.mo, len, false) {
+            Ok(_) => Self::Known(queue),
+            Err(_) => Self::Inside(header.msn),
+        }
+    }
+}
+
+/// A whole Read Response.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Response {
+    stag: Stag,
+    to: TaggedOffset,
+    len: u64,
+    frame: u64,
+}
+
+/// The RDMA Reads of one requester: Requests and Responses are matched whichever is seen first.
+#[derive(Debug)]
+pub(super) struct Reads {
+    requests: VecDeque<(ReadRequest, u64)>,
+    responses: VecDeque<Response>,
+    /// Requests and Responses were all seen so far.
+    is_complete: bool,
+}
+
+impl Reads {
+    pub(super) const fn new() -> Self {
+        Self { requests: VecDeque::new(), responses: VecDeque::new(), is_complete: true }
+    }
+
+    /// Something of either stream was missed: matching has no ground any more.
+    pub(super) fn forget(&mut self) {
+        *self = Self { is_complete: false, ..Self::new() };
+    }
+
+    pub(super) fn request(&mut self, request: ReadRequest, frame: u64, findings: &mut Findings) {
+        if self.is_complete {
+            self.requests.push_back((request, frame));
+            self.match_up(findings);
+        }
+    }
+
+    pub(super) fn response(&mut self, response: Response, findings: &mut Findings) {
+        if self.is_complete {
+            self.responses.push_back(response);
+            self.match_up(findings);
+        }
+    }
+
+    /// RFC 5040 §5.5 (20): Responses come in the order of the Requests.
+    fn match_up(&mut self, findings: &mut Findings) {
+        while let (Some(&(request, asked)), Some(&response)) =
+            (self.requests.front(), self.responses.front())
+        {
+            self.requests.pop_front();
+            self.responses.pop_front();
+            let place = (request.sink_stag, request.sink_to);
+            let is_same_place = place == (response.stag, response.to) || request.size == 0;
+            if !is_same_place || u64::from(request.size) != response.len {
+                findings.add(Kind::ResponseMismatch, "", response.frame, || {
+                    format!(
+                        "Read Response of {} octets to STag {} at {:#x}; the Request of frame {asked} \
+                         asks for {} to STag {} at {:#x}",
+                        response.len,
+                        response.stag,
+                        response.to.0,
+                        request.size,
+                        request.sink_stag,
+                        request.sink_to.0
+                    )
+                });
+            }
+        }
+    }
+
+    /// The capture is at its end. `all_seen`: the requester's stream was delivered whole.
+    pub(super) fn finish(&self, all_seen: bool, findings: &mut Findings) {
+        if let Some(response) = self.responses.front().filter(|_| all_seen) {
+            let count = self.responses.len();
+            findings.add(Kind::ResponseUnasked, "", response.frame, || {
+                format!("{count} Read Response(s) that no Read Request asked for")
+            });
+        }
+        if let Some((_, frame)) = self.requests.front() {
+            let count = self.requests.len();
+            findings.add(Kind::ReadUnanswered, "", *frame, || {
+                format!("{count} Read Request(s) without their Response in the capture")
+            });
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! From an IP datagram to a TCP segment.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use smoltcp::wire::checksum;
+use urnic::tcp;
+
+/// A TCP segment of a capture.
+#[derive(Debug)]
+pub(super) struct Segment<'a> {
+    /// Who sent it.
+    pub(super) source: SocketAddr,
+    /// Who it is for.
+    pub(super) target: SocketAddr,
+    pub(super) header: tcp::Header,
+    pub(super) payload: &'a [u8],
+    pub(super) checksum: Checksum,
+}
+
+/// What the checksums of a segment say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Checksum {
+    Right,
+    /// Captured on its way out, before the device had filled the checksum in.
+    Offloaded,
+    Wrong,
+}
+
+impl<'a> Segment<'a> {
+    /// The TCP segment in an IP datagram. `None`: there is none, or not all of one, in it.
+    pub(super) fn parse(datagram: &'a [u8]) -> Option<Self> {
+        let ip = match datagram.first()? >> 4 {
+            4 => Datagram::v4(datagram)?,
+            6 => Datagram::v6(datagram)?,
+            _ => return None,
+        };
+        let (header, payload_at) = tcp::Header::parse(ip.payload).ok()?;
+        let checksum = ip.tcp_checksum();
+        Some(Self {
+            source: SocketAddr::new(ip.source, header.src_port),
+            target: SocketAddr::new(ip.target, header.dst_port),
+            payload: ip.payload.get(payload_at..)?,
+            header,
+            checksum,
+        })
+    }
+}
+
+/// An IP datagram that carries TCP.
+struct Datagram<'a> {
+    source: IpAddr,
+    target: IpAddr,
+    payload: &'a [u8],
+    /// The IP header contradicts its own checksum.
+    header_is_wrong: bool,
+}
+
+impl<'a> Datagram<'a> {
+    fn v4(datagram: &'a [u8]) -> Option<Self> {
+        let fixed = datagram.first_chunk::<20>()?;
+        let header_len = usize::from(fixed[0] & 0xf) * 4;
+        // A length of 0 stands for all there is: segmentation offload had not set it yet.
+        let total_len = match usize::from(u16::from_be_bytes([fixed[2], fixed[3]])) {
+            0 => datagram.len(),
+            len => len,
+        };
+        let is_fragment = u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff != 0;
+        if header_len < fixed.len() || fixed[9] != TCP || is_fragment {
+            return None;
+        }
+        let header = datagram.get(..header_len)?;
+        // A header checksum of zero was left to the device.
+        let is_unset = fixed[10..12] == [0, 0];
+        Some(Self {
+            source: IpAddr::V4(Ipv4Addr::from([fixed[12], fixed[13], fixed[14], fixed[15]])),
+            target: IpAddr::V4(Ipv4Addr::from([fixed[16], fixed[17], fixed[18], fixed[19]])),
+            payload: datagram.get(header_len..total_len)?,
+            header_is_wrong: !is_unset && sum(header) != u16::MAX,
+        })
+    }
+
+    fn v6(datagram: &'a [u8]) -> Option<Self> {
+        let fixed = datagram.first_chunk::<40>()?;
+        let end = match usize::from(u16::from_be_bytes([fixed[4], fixed[5]])) {
+            0 => datagram.len(),
+            len => fixed.len() + len,
+        };
+        let datagram = datagram.get(..end)?;
+        let (mut next, mut at) = (fixed[6], fixed.len());
+        while EXTENSIONS.contains(&next) {
+            let extension = datagram.get(at..)?.first_chunk::<8>()?;
+            next = extension[0];
+            at += 8 + 8 * usize::from(extension[1]);
+        }
+        let address = |at: usize| {
+            let octets = fixed.get(at..)?.first_chunk::<16>()?;
+            Some(IpAddr::V6(Ipv6Addr::from(*octets)))
+        };
+        let payload = datagram.get(at..).filter(|_| next == TCP)?;
+        Some(Self { source: address(8)?, target: address(24)?, payload, header_is_wrong: false })
+    }
+
+    fn tcp_checksum(&self) -> Checksum {
+        if self.header_is_wrong {
+            return Checksum::Wrong;
+        }
+        let addresses = |len: &[u8]| {
+            let of = |address: IpAddr| match address {
+                IpAddr::V4(address) => sum(&address.octets()),
+                IpAddr::V6(address) => sum(&address.octets()),
+            };
+            checksum::combine(&[of(self.source), of(self.target), u16::from(TCP), sum(len)])
+        };
+        let len = u32::try_from(self.payload.len()).unwrap_or(u32::MAX);
+        let pseudo_header = addresses(&len.to_be_bytes());
+        if checksum::combine(&[pseudo_header, sum(self.payload)]) == u16::MAX {
+            return Checksum::Right;
+        }
+        // Left to the device, the field holds the sum of the pseudo-header, whose length may be
+        // missing when the device is to cut the segment; or nothing.
+        let field = self.payload.get(16..18).map_or(0, sum);
+        if [0, pseudo_header, addresses(&[])].contains(&field) {
+            Checksum::Offloaded
+        } else {
+            Checksum::Wrong
+        }
+    }
+}
+
+/// The Internet checksum of `octets`, not complemented.
+fn sum(octets: &[u8]) -> u16 {
+    // smoltcp's accumulator overflows beyond 128 KiB, and captures have longer frames.
+    octets.chunks(64 << 10).fold(0, |sum, part| checksum::combine(&[sum, checksum::data(part)]))
+}
+
+/// The protocol number.
+const TCP: u8 = 6;
+/// IPv6 extension headers that stand before TCP: hop-by-hop, routing, destination options.
+const EXTENSIONS: [u8; 3] = [0, 43, 60];

@@ -1,0 +1,77 @@
+//! Finding the MPA startup frame at the front of a stream.
+
+use urnic::limits::STREAMING_BYTES_MAX;
+use urnic::wire::mpa::{
+    EnhancedHeader, StartupFrame, StartupFrameError, StartupHeader, StartupKind,
+};
+
+use super::scan::KEYS;
+
+/// A startup frame, whole.
+#[derive(Clone, Debug)]
+pub(super) struct Frame {
+    pub(super) header: StartupHeader,
+    /// The word of an enhanced frame.
+    pub(super) enhanced: Option<EnhancedHeader>,
+    /// The rest of the Private Data.
+    pub(super) private_data: Vec<u8>,
+    /// Flag bits that mean nothing are set.
+    pub(super) reserved_is_set: bool,
+    /// Stream position after it: of the first octet of full operation.
+    pub(super) end: u64,
+    /// Number of the frame that completed it.
+    pub(super) frame: u64,
+}
+
+/// The front of a stream, until a startup frame is whole.
+#[derive(Debug, Default)]
+pub(super) struct Search {
+    octets: Vec<u8>,
+    /// Where the frame begins in them.
+    at: Option<usize>,
+}
+
+impl Search {
+    /// Takes in the next octets; returns how many, and the frame when it is whole.
+    ///
+    /// # Errors
+    /// When there is no frame: `None` if nothing looks like one.
+    pub(super) fn read(
+        &mut self,
+        bytes: &[u8],
+        frame: u64,
+    ) -> (usize, Result<Option<Frame>, Option<StartupFrameError>>) {
+        let before = self.octets.len();
+        self.octets.extend_from_slice(bytes);
+        if self.at.is_none() {
+            // RFC 5044 §7.1: a connection may begin with octets that are not MPA's.
+            let from = before.saturating_sub(KEYS[0].len() - 1);
+            let is_key = |window: &[u8]| KEYS.iter().any(|key| *key == window);
+            let fresh = self.octets.get(from..).unwrap_or_default();
+            self.at = fresh.windows(KEYS[0].len()).position(is_key).map(|at| at + from);
+        }
+        let Some(at) = self.at else {
+            let is_hopeless = self.octets.len() > STREAMING_BYTES_MAX;
+            return (bytes.len(), if is_hopeless { Err(None) } else { Ok(None) });
+        };
+        let octets = &self.octets[at..];
+        match StartupFrame::parse(octets) {
+            Ok(None) => (bytes.len(), Ok(None)),
+            Err(error) => (bytes.len(), Err(Some(error))),
+            Ok(Some((startup, len))) => {
+                let (enhanced, private_data) = startup.split_private_data();
+                let meaningful =
+                    if startup.header.kind == StartupKind::Reply { 0xf0 } else { 0xd0 };
+                let found = Frame {
+                    header: startup.header,
+                    enhanced,
+                    private_data: private_data.to_vec(),
+                    reserved_is_set: octets[16] & !meaningful != 0,
+                    end: (at + len) as u64,
+                    frame,
+                };
+                ((at + len).saturating_sub(before), Ok(Some(found)))
+            }
+        }
+    }
+}

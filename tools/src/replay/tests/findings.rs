@@ -1,0 +1,198 @@
+//! Each rule, and a session that breaks it.
+
+use urnic::wire::mpa::StartupKind;
+use urnic::wire::rdmap::Opcode;
+
+use super::build::{fpdu, startup, tagged, untagged};
+use super::*;
+
+const ERROR: Severity = Severity::Error;
+const WARNING: Severity = Severity::Warning;
+const NOTE: Severity = Severity::Note;
+
+/// What is found when the initiator sends these ULPDUs.
+fn found(ulpdus: &[&[u8]]) -> Vec<(Severity, &'static str)> {
+    let mut talk = Talk::started();
+    for ulpdu in ulpdus {
+        talk.fpdu(INITIATOR, ulpdu);
+    }
+    rules(&connection(&talk.file))
+}
+
+#[test]
+fn headers_that_break_a_rule_are_errors() {
+    let mut ddp_version = send(1, b"x");
+    ddp_version[0] ^= 0b11;
+    assert_eq!(found(&[&ddp_version]), [(ERROR, "RFC 5041 §4.1")]);
+    let mut rdmap_version = send(1, b"x");
+    rdmap_version[1] ^= 0xc0;
+    assert_eq!(found(&[&rdmap_version]), [(ERROR, "RFC 5040 §4.1")]);
+    assert_eq!(found(&[&[0x41; 10]]), [(ERROR, "RFC 5041 §4.1")]);
+    let wrong_queue = untagged(Opcode::Send, 1, (1, 0), true, b"x");
+    assert_eq!(found(&[&wrong_queue]), [(ERROR, "RFC 5040 §4.1")]);
+    let no_queue = untagged(Opcode::Send, 9, (1, 0), true, b"x");
+    assert_eq!(found(&[&no_queue]), [(ERROR, "RFC 5041 §4.3"), (ERROR, "RFC 5040 §4.1")]);
+    let tagged_send = tagged(Opcode::Send, 1, 0, true, b"x");
+    assert_eq!(found(&[&tagged_send]), [(ERROR, "RFC 5040 §4.1")]);
+    let mut reserved = send(1, b"x");
+    reserved[0] |= 0x3c;
+    reserved[1] |= 0x30;
+    assert_eq!(found(&[&reserved]), [(NOTE, "RFC 5041 §4.1"), (NOTE, "RFC 5040 §4.1")]);
+    let wraps = write(1, u64::MAX, b"xy");
+    assert_eq!(found(&[&wraps]), [(ERROR, "RFC 5041 §7.1")]);
+    let long = untagged(Opcode::ReadRequest, 1, (1, 0), true, &[0; 29]);
+    assert_eq!(found(&[&long]), [(ERROR, "RFC 5040 §4.4")]);
+}
+
+#[test]
+fn messages_out_of_sequence_are_errors_once() {
+    assert_eq!(found(&[&send(2, b"x"), &send(3, b"y")]), [(ERROR, "RFC 5041 §4.3")]);
+    let middle = untagged(Opcode::Send, 0, (1, 5), true, b"x");
+    assert_eq!(found(&[&middle, &send(2, b"y")]), [(ERROR, "RFC 5041 §4.3")]);
+    let open = tagged(Opcode::RdmaWrite, 1, 0, false, b"abcd");
+    assert_eq!(found(&[&open, &write(2, 0, b"x")]), [(ERROR, "RFC 5041 §5.2")]);
+    assert_eq!(found(&[&open, &send(1, b"x"), &write(1, 4, b"x")]), []);
+}
+
+#[test]
+fn responses_answer_requests() {
+    let answers = |response: &[u8]| {
+        let mut talk = Talk::started();
+        talk.fpdu(INITIATOR, &read_request(1, 5, 50, 8)).fpdu(RESPONDER, response);
+        rules(&connection(&talk.file))
+    };
+    assert_eq!(answers(&read_response(5, 50, &[0; 8])), []);
+    assert_eq!(answers(&read_response(5, 50, &[0; 7])), [(ERROR, "RFC 5040 §5.2")]);
+    assert_eq!(answers(&read_response(6, 50, &[0; 8])), [(ERROR, "RFC 5040 §5.2")]);
+    assert_eq!(answers(&read_response(5, 51, &[0; 8])), [(ERROR, "RFC 5040 §5.2")]);
+    assert_eq!(found(&[&read_response(5, 0, b"x")]), [(ERROR, "RFC 5040 §5.2")]);
+    assert_eq!(found(&[&read_request(1, 5, 0, 4)]), [(NOTE, "RFC 5040 §5.2")]);
+}
+
+#[test]
+fn nothing_follows_a_terminate() {
+    let stop = terminate([0x11, 1, 0, 0]);
+    assert_eq!(found(&[&stop]), [(WARNING, "RFC 5040 §4.8")]);
+    assert_eq!(
+        found(&[&stop, &send(1, b"x")]),
+        [(WARNING, "RFC 5040 §4.8"), (ERROR, "RFC 5040 §5.4")]
+    );
+    let mut swapped = Talk::started();
+    swapped.fpdu(INITIATOR, &terminate([0x21, 5, 0, 0]));
+    let connection = connection(&swapped.file);
+    assert_eq!(rules(&connection), [(WARNING, "RFC 5040 §4.8"), (NOTE, "RFC 5040 §4.8")]);
+    let terminate = connection.directions[0].terminate[0];
+    assert_eq!((terminate.layer, terminate.etype, terminate.code), (1, 2, 5));
+}
+
+#[test]
+fn pad_that_is_not_zero_is_noted_once() {
+    let mut talk = Talk::started();
+    for msn in 1..=3 {
+        // 18 octets and 2 of length: no pad; one more octet: three of pad.
+        let mut octets = fpdu(&send(msn, b"x"));
+        let crc_at = octets.len() - 4;
+        octets[crc_at - 1] = 7;
+        let mut crc = urnic::wire::crc32c::Crc32c::new();
+        crc.update(&octets[..crc_at]);
+        octets[crc_at..].copy_from_slice(&crc.finish().to_le_bytes());
+        talk.send(INITIATOR, &octets);
+    }
+    let connection = connection(&talk.file);
+    assert_eq!(rules(&connection), [(NOTE, "RFC 5044 §4.1")]);
+    assert!(connection.findings[0].text.ends_with("(2 more like this)"));
+}
+
+#[test]
+fn the_responder_waits_for_the_first_fpdu() {
+    let mut talk = Talk::started();
+    talk.fpdu(RESPONDER, &send(1, b"x")).fpdu(INITIATOR, &send(1, b"y"));
+    assert_eq!(rules(&connection(&talk.file)), [(ERROR, "RFC 5044 §7.1.2")]);
+    // The same order in the capture, but the acknowledgment says that it had come.
+    let mut talk = Talk::started();
+    talk.ack[RESPONDER] = Some(talk.seq[INITIATOR] + 28);
+    talk.fpdu(RESPONDER, &send(1, b"x")).fpdu(INITIATOR, &send(1, b"y"));
+    assert_eq!(rules(&connection(&talk.file)), []);
+}
+
+#[test]
+fn the_initiator_waits_for_the_reply() {
+    let mut talk = Talk::open();
+    talk.send(INITIATOR, &startup(StartupKind::Request, false, b""));
+    talk.fpdu(INITIATOR, &send(1, b"x"));
+    talk.send(RESPONDER, &startup(StartupKind::Reply, false, b""));
+    assert_eq!(rules(&connection(&talk.file)), [(ERROR, "RFC 5044 §7.1.2")]);
+}
+
+#[test]
+fn startups_that_fail_are_told() {
+    let answered = |reply: &[u8]| {
+        let mut talk = Talk::open();
+        talk.send(INITIATOR, &startup(StartupKind::Request, true, b"")).send(RESPONDER, reply);
+        connection(&talk.file)
+    };
+    let request = startup(StartupKind::Request, false, b"");
+    assert_eq!(rules(&answered(&request)), [(ERROR, "RFC 5044 §7.1.2")]);
+    let mut reject = startup(StartupKind::Reply, false, b"");
+    reject[16] |= 0x20;
+    let rejected = answered(&reject);
+    assert_eq!(rules(&rejected), [(NOTE, "RFC 5044 §7.1.2")]);
+    assert_eq!(rejected.mpa.unwrap().accepted, Some(false));
+    let mut long = startup(StartupKind::Reply, false, b"");
+    long[18] = 0xff;
+    let malformed = answered(&long);
+    assert_eq!(rules(&malformed)[0], (ERROR, "RFC 5044 §7.1.1"));
+    let mut reserved = startup(StartupKind::Reply, false, b"");
+    reserved[16] |= 8;
+    assert_eq!(rules(&answered(&reserved)), [(NOTE, "RFC 5044 §7.1.1")]);
+}
+
+#[test]
+fn what_the_capture_lacks_is_a_warning() {
+    let mut no_reply = Talk::open();
+    no_reply.send(INITIATOR, &startup(StartupKind::Request, false, b""));
+    assert_eq!(rules(&connection(&no_reply.file)), [(WARNING, "RFC 5044 §7.1")]);
+
+    let mut midway = Talk::empty();
+    midway.fpdu(INITIATOR, &send(5, b"x")).fpdu(RESPONDER, &send(5, b"y"));
+    let connection_midway = connection(&midway.file);
+    assert_eq!(rules(&connection_midway), [(WARNING, "RFC 5044 §7.1")]);
+    assert!(connection_midway.mpa.is_none());
+
+    let mut other = Talk::open();
+    other.send(INITIATOR, b"GET / HTTP/1.1\r\n\r\n");
+    assert_eq!(rules(&connection(&other.file)), [(NOTE, "RFC 5044 §7.1")]);
+
+    let mut gap = Talk::started();
+    gap.fpdu(INITIATOR, &send(1, b"x")).skip(INITIATOR, 48).fpdu(INITIATOR, &send(3, b"y"));
+    let connection_gap = connection(&gap.file);
+    assert_eq!(rules(&connection_gap), [(WARNING, "RFC 9293 §3.4")]);
+    assert_eq!(connection_gap.findings[0].frame, 6);
+
+    let mut cut = Talk::started();
+    cut.send(INITIATOR, &fpdu(&send(1, b"x"))[..12]).close(INITIATOR);
+    assert_eq!(rules(&connection(&cut.file)), [(WARNING, "RFC 5044 §7.2")]);
+}
+
+#[test]
+fn segments_that_cut_fpdus_are_noted() {
+    let mut talk = Talk::started();
+    let octets = fpdu(&send(1, &[1; 40]));
+    talk.send(INITIATOR, &octets[..20]).send(INITIATOR, &octets[20..]);
+    assert_eq!(rules(&connection(&talk.file)), [(NOTE, "RFC 5044 §5")]);
+    let mut siw = Talk::started();
+    let (body, crc) = octets.split_at(octets.len() - 4);
+    siw.send(INITIATOR, body).send(INITIATOR, crc);
+    let notes = rules(&connection(&siw.file));
+    assert_eq!(notes, [(NOTE, "RFC 5044 §5"), (NOTE, "RFC 5044 §4.5")]);
+}
+
+#[test]
+fn an_impossible_length_ends_what_can_be_decoded() {
+    let mut talk = Talk::started();
+    talk.fpdu(INITIATOR, &send(1, b"x")).send(INITIATOR, &[0xff; 100]);
+    talk.fpdu(INITIATOR, &send(2, b"y"));
+    let connection = connection(&talk.file);
+    assert_eq!(rules(&connection), [(ERROR, "RFC 5044 §4.1")]);
+    assert_eq!(connection.directions[0].fpdus, 1);
+}

@@ -1,0 +1,121 @@
+//! Captures that were damaged, and captures that mean harm.
+
+use proptest::prelude::*;
+use urnic::wire::mpa::StartupKind;
+
+use super::build::{fpdu, startup};
+use super::*;
+
+/// A session with a bit of everything, markers to the responder.
+fn session() -> Vec<u8> {
+    let mut talk = Talk::open();
+    talk.send(INITIATOR, &startup(StartupKind::Request, false, b"private"));
+    talk.send(RESPONDER, &startup(StartupKind::Reply, false, b"data"));
+    talk.fpdu(INITIATOR, &send(1, &[7; 300]))
+        .fpdu(RESPONDER, &read_request(1, 7, 100, 600))
+        .fpdu(INITIATOR, &read_response(7, 100, &[5; 600]));
+    let octets = fpdu(&write(9, 1 << 40, &[3; 1000]));
+    talk.send(RESPONDER, &octets[..300]).send(RESPONDER, &octets[300..]);
+    talk.fpdu(RESPONDER, &terminate([0x02, 5, 0, 0])).close(INITIATOR).close(RESPONDER);
+    talk.file
+}
+
+/// Replays anything; whatever comes out can be written.
+fn survives(capture: &[u8]) {
+    let report = super::super::replay("test", || Ok(capture));
+    let report = crate::replay::report::Report { files: vec![report] };
+    assert!(crate::replay::text::of(&report).starts_with("test: "));
+    serde_json::to_string(&report).unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn damaged_captures_are_replayed_without_a_panic(
+        flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..12),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let mut capture = session();
+        for (index, value) in flips {
+            let at = index.index(capture.len());
+            capture[at] = value;
+        }
+        let keep = cut.index(2 * capture.len());
+        capture.truncate(keep);
+        survives(&capture);
+    }
+
+    #[test]
+    fn damaged_payload_is_replayed_without_a_panic(
+        garbage in proptest::collection::vec(any::<u8>(), 1..2000),
+        markers in any::<bool>(),
+        cuts in proptest::collection::vec(1_usize..400, 1..30),
+        skip in 0_usize..3,
+    ) {
+        let mut talk = Talk::open();
+        talk.send(INITIATOR, &startup(StartupKind::Request, markers, b""));
+        talk.send(RESPONDER, &startup(StartupKind::Reply, markers, b""));
+        let mut octets = fpdu(&send(1, b"x"));
+        octets.extend(garbage);
+        let mut rest = &octets[..];
+        for (index, cut) in cuts.into_iter().enumerate() {
+            let (piece, tail) = rest.split_at(cut.min(rest.len()));
+            rest = tail;
+            if index % 4 == skip {
+                talk.skip(INITIATOR, u32::try_from(piece.len()).unwrap());
+            } else {
+                talk.send(INITIATOR, piece);
+            }
+        }
+        survives(&talk.file);
+    }
+
+    #[test]
+    fn arbitrary_segments_of_one_connection_are_survived(
+        segments in proptest::collection::vec(
+            (0_usize..2, any::<u32>(), 0_u8..64, 0_usize..100), 1..40,
+        ),
+    ) {
+        let mut talk = Talk::started();
+        for (side, seq, flags, len) in segments {
+            talk.frame(side, seq, flags, &vec![0x41; len]);
+        }
+        survives(&talk.file);
+    }
+}
+
+#[test]
+fn many_connections_and_far_jumps_take_little_memory() {
+    let mut talk = Talk::started();
+    let mut seq = talk.seq[INITIATOR];
+    for _ in 0..2000 {
+        seq = seq.wrapping_add(0x7000_0001);
+        talk.frame(INITIATOR, seq, 0x10, &[1; 3]);
+    }
+    for tag in 0..200 {
+        talk.fpdu(RESPONDER, &write(tag, u64::from(tag) << 33, &[1]));
+        talk.fpdu(RESPONDER, &write(tag, u64::MAX - u64::from(tag), &[1]));
+    }
+    let report = replay(&talk.file);
+    let responder = &report.connections[0].directions[1];
+    assert_eq!(responder.buffers.len(), 200);
+    assert!(responder.buffers.iter().all(|one| one.bytes == 2 && one.sha256.is_none()));
+}
+
+#[test]
+fn a_file_that_is_no_capture_is_an_error_and_a_short_one_a_warning() {
+    for (bytes, message) in [
+        (&b""[..], "empty"),
+        (b"#!/bin/sh\necho", "neither pcap nor pcapng"),
+        (&session()[..20], "cut off"),
+    ] {
+        let report = super::super::replay("test", || Ok(bytes));
+        let error = report.error.unwrap();
+        assert!(error.contains(message), "{error}");
+        assert_eq!(report.frames, 0);
+    }
+    let whole = session();
+    let report = replay(&whole[..whole.len() - 5]);
+    assert_eq!((report.findings.len(), report.findings[0].severity), (1, Severity::Warning));
+}

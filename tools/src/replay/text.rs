@@ -1,0 +1,208 @@
+//! The report as tables.
+
+use std::collections::BTreeSet;
+use std::fmt::{self, Write};
+
+use comfy_table::{CellAlignment, Table};
+
+use crate::report::{count, share, table};
+
+use super::report::{
+    ConnectionReport, DirectionReport, FileReport, Finding, MpaReport, Report, Severity,
+};
+
+/// The report of all files.
+pub(crate) fn of(report: &Report) -> String {
+    let mut out = String::new();
+    for file in &report.files {
+        write_file(&mut out, file).expect("writing to a string does not fail");
+    }
+    out
+}
+
+fn write_file(out: &mut String, file: &FileReport) -> fmt::Result {
+    writeln!(out, "{}: {} frames, {} skipped", file.file, file.frames, file.frames_skipped)?;
+    if let Some(error) = &file.error {
+        writeln!(out, "  error: {error}")?;
+    }
+    write_findings(out, &file.findings)?;
+    let is_mpa = |connection: &&ConnectionReport| connection.mpa.is_some();
+    for connection in file.connections.iter().filter(is_mpa) {
+        write_connection(out, connection)?;
+    }
+    let others: Vec<_> = file.connections.iter().filter(|one| one.mpa.is_none()).collect();
+    if !others.is_empty() {
+        writeln!(out, "\n  {} connection(s) without an MPA Request:", others.len())?;
+    }
+    for connection in others.iter().take(LISTED_MAX) {
+        let segments: u64 = connection.directions.iter().map(|one| one.segments).sum();
+        writeln!(
+            out,
+            "  {} → {}: {segments} data segments",
+            connection.initiator, connection.responder
+        )?;
+        write_findings(out, &connection.findings)?;
+    }
+    if others.len() > LISTED_MAX {
+        writeln!(out, "  … and {} more", others.len() - LISTED_MAX)?;
+    }
+    writeln!(out)
+}
+
+fn write_connection(out: &mut String, connection: &ConnectionReport) -> fmt::Result {
+    writeln!(out, "\n  {} → {}", connection.initiator, connection.responder)?;
+    if let Some(mpa) = &connection.mpa {
+        writeln!(out, "  {}", startup_line(mpa))?;
+    }
+    write_table(out, &counters_table(&connection.directions))?;
+    for direction in &connection.directions {
+        for terminate in &direction.terminate {
+            writeln!(
+                out,
+                "  {} sent Terminate {}/{}/{:02X}: {}",
+                direction.from, terminate.layer, terminate.etype, terminate.code, terminate.text
+            )?;
+        }
+    }
+    if connection.directions.iter().any(|direction| !direction.buffers.is_empty()) {
+        write_table(out, &buffers_table(&connection.directions))?;
+    }
+    write_findings(out, &connection.findings)
+}
+
+fn startup_line(mpa: &MpaReport) -> String {
+    let answer = match mpa.accepted {
+        Some(true) => "accepted",
+        Some(false) => "rejected",
+        None => "no reply",
+    };
+    let markers = match (mpa.markers.to_initiator, mpa.markers.to_responder) {
+        (false, false) => "no markers",
+        (true, false) => "markers to the initiator",
+        (false, true) => "markers to the responder",
+        (true, true) => "markers both ways",
+    };
+    let crc = if mpa.crc { "CRC" } else { "no CRC" };
+    let mut line = format!("MPA revision {}, {answer}, {crc}, {markers}", mpa.revision);
+    let mut add = |what: fmt::Arguments<'_>| {
+        line.write_fmt(what).expect("writing to a string does not fail");
+    };
+    if let (Some(ird), Some(ord)) = (mpa.ird, mpa.ord) {
+        add(format_args!(", IRD {ird} ORD {ord}"));
+    }
+    if let (Some(ird), Some(ord)) = (mpa.responder_ird, mpa.responder_ord) {
+        add(format_args!(" answered by IRD {ird} ORD {ord}"));
+    }
+    if mpa.peer_to_peer {
+        add(format_args!(", peer to peer"));
+    }
+    for (who, data) in
+        [("initiator", &mpa.initiator_private_data), ("responder", &mpa.responder_private_data)]
+    {
+        if !data.is_empty() {
+            add(format_args!("; private data of the {who}: {data}"));
+        }
+    }
+    line
+}
+
+fn counters_table(directions: &[DirectionReport]) -> Table {
+    let from = directions.iter().map(|one| format!("from {}", one.from));
+    let header: Vec<String> = std::iter::once(String::new()).chain(from).collect();
+    let mut table = table(&header.iter().map(String::as_str).collect::<Vec<_>>());
+    let rows: [Row; 15] = [
+        ("data segments", |one| count(one.segments)),
+        ("  aligned with FPDUs", |one| part(one.segments_aligned, one.segments)),
+        ("  out of order", |one| part(one.segments_out_of_order, one.segments)),
+        ("  retransmitted", |one| part(one.segments_retransmitted, one.segments)),
+        ("FPDUs", |one| count(one.fpdus)),
+        ("  found by a marker", |one| part(one.fpdus_by_marker, one.fpdus)),
+        ("  out of order", |one| part(one.fpdus_out_of_order, one.fpdus)),
+        ("CRCs right", |one| count(one.crc_good)),
+        ("CRCs wrong", |one| count(one.crc_bad)),
+        ("markers", |one| count(one.markers)),
+        ("  wrong", |one| count(one.marker_errors)),
+        ("bytes placed", |one| count(one.bytes_placed)),
+        ("  out of order", |one| part(one.bytes_placed_out_of_order, one.bytes_placed)),
+        ("bytes held, at most", |one| count(one.bytes_held_peak)),
+        ("messages", |one| count(one.messages.values().sum())),
+    ];
+    for (name, show) in rows {
+        table.add_row(std::iter::once(name.to_owned()).chain(directions.iter().map(show)));
+    }
+    let opcodes: BTreeSet<_> =
+        directions.iter().flat_map(|one| one.fpdus_by_opcode.keys()).collect();
+    for opcode in opcodes {
+        let counts = directions.iter().map(|one| {
+            let messages = one.messages.get(opcode).copied().unwrap_or(0);
+            match one.fpdus_by_opcode.get(opcode).copied().unwrap_or(0) {
+                fpdus if fpdus == messages => count(fpdus),
+                fpdus => format!("{} in {} FPDUs", count(messages), count(fpdus)),
+            }
+        });
+        table.add_row(std::iter::once(format!("  {opcode}")).chain(counts));
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// A count, and its share if it is not zero.
+fn part(number: u64, whole: u64) -> String {
+    if number == 0 { count(0) } else { format!("{} ({})", count(number), share(number, whole)) }
+}
+
+fn buffers_table(directions: &[DirectionReport]) -> Table {
+    let mut table = table(&["written by", "STag", "first offset", "bytes", "SHA-256"]);
+    let buffers = directions
+        .iter()
+        .flat_map(|direction| direction.buffers.iter().map(move |buffer| (direction.from, buffer)));
+    let total = buffers.clone().count();
+    for (from, buffer) in buffers.take(LISTED_MAX) {
+        let digest = match &buffer.sha256 {
+            Some(digest) => format!("{}…", digest.get(..16).unwrap_or(digest)),
+            None => "(too wide)".to_owned(),
+        };
+        let first_offset = format!("{:#x}", buffer.first_offset);
+        let bytes = count(buffer.bytes);
+        table.add_row([from, &buffer.stag, &first_offset, &bytes, &digest]);
+    }
+    if total > LISTED_MAX {
+        table.add_row([format!("and {} more", total - LISTED_MAX)]);
+    }
+    for column in [2, 3] {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+fn write_findings(out: &mut String, findings: &[Finding]) -> fmt::Result {
+    for Finding { severity, rule, frame, text } in findings {
+        let severity = match severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+            Severity::Note => "note",
+        };
+        match frame {
+            0 => writeln!(out, "  {severity}: {text} ({rule})")?,
+            _ => writeln!(out, "  {severity}: frame {frame}: {text} ({rule})")?,
+        }
+    }
+    Ok(())
+}
+
+fn write_table(out: &mut String, table: &Table) -> fmt::Result {
+    for line in table.lines() {
+        writeln!(out, "  {}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+/// A line of the table of counters: its name, and its cells.
+type Row = (&'static str, fn(&DirectionReport) -> String);
+
+/// Buffers, and connections that are not MPA, listed of one file or connection.
+const LISTED_MAX: usize = 32;
