@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn slots_run_out_and_come_back() {
-        let (mut arena, mut pattern, mut random) = arena();
+        let (mut arena, pattern, mut random) = arena();
         let first = filled(&mut arena, &pattern, &mut random);
         assert!(arena.take(100, &mut random).is_some());
         assert!(arena.take(100, &mut random).is_some(), "a large slot serves a small operation");
