@@ -13,7 +13,7 @@ fn demo(arguments: &str) -> Output {
         .arg("demo")
         .args(arguments.split_whitespace())
         .output()
-        .unwrap()
+        .expect("the command runs")
 }
 
 /// The JSON of a run that has to verify.
@@ -22,14 +22,14 @@ fn verified(arguments: &str) -> Value {
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{arguments}: {complaint}");
     assert_eq!(complaint, "", "{arguments}");
-    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let result: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(result["verified"], true, "{arguments}");
     result
 }
 
 /// A counter of both directions.
 fn both(result: &Value, key: &str) -> [u64; 2] {
-    [0, 1].map(|index| result["directions"][index][key].as_u64().unwrap())
+    [0, 1].map(|index| result["directions"][index][key].as_u64().expect("a counter"))
 }
 
 /// A result without what depends on the machine.
