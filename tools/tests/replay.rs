@@ -100,6 +100,21 @@ fn healthy_sessions_between_stock_programs_raise_neither_errors_nor_warnings() {
 }
 
 #[test]
+fn with_markers_octets_of_a_reordered_stream_are_placed_ahead() {
+    for (name, is_ahead) in
+        [("markers-reorder", true), ("markers-resegment", true), ("resegment", false)]
+    {
+        let file = replayed(&pcaps().join(format!("demo-{name}.pcapng")));
+        for direction in file["connections"][0]["directions"].as_array().unwrap() {
+            for counter in ["fpdus_by_marker", "fpdus_out_of_order", "bytes_placed_out_of_order"] {
+                assert_eq!(direction[counter].as_u64().unwrap() > 0, is_ahead, "{name}: {counter}");
+            }
+            assert!(direction["bytes_held_peak"].as_u64().unwrap() < 64 << 10, "{name}");
+        }
+    }
+}
+
+#[test]
 fn strict_fails_on_errors_only() {
     let status = |strict: &[&str], name: &str| {
         let path = pcaps().join(name);
