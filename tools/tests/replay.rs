@@ -3,6 +3,7 @@
 //! `expected/NAME.json` was made from `pcaps/NAME` by a program that shares no code with this one.
 //! It lacks what depends on how a receiver works (what was found by markers, placed out of order or
 //! held). Where FPDUs overwrite each other and the capture shuffles them, two hashes are right.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
