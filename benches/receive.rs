@@ -60,8 +60,7 @@ impl End {
 
     fn handle(&mut self, now: Instant, frames: &[Frame]) {
         for Frame { octets, checksum, segment_size } in frames {
-            let frame =
-                RxFrame { bytes: octets, checksum: *checksum, segment_size: *segment_size };
+            let frame = RxFrame { bytes: octets, checksum: *checksum, segment_size: *segment_size };
             self.port.handle_frame(now, &frame);
         }
     }

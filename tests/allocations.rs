@@ -10,7 +10,6 @@ mod counting;
 
 use common::{Pair, Setup, all_access, content, fill};
 use counting::Census;
-use urnic::mem::Access;
 use urnic::mpa::startup::StartupConfig;
 use urnic::port::LowerLayer;
 use urnic::types::WrId;

@@ -1,5 +1,7 @@
 //! Two ports on a memory link: every operation, every octet.
 
+#![allow(clippy::unwrap_used, reason = "a step that fails fails its test")]
+
 mod common;
 
 use common::{Pair, Setup, all_access, content, fill};

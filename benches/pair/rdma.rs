@@ -1,7 +1,6 @@
 //! urnic's side: a stream of RDMA Writes between two ports.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::ops::Range;
 
 use urnic::driver::{Lockstep, Poller};
 use urnic::mem::Access;
@@ -135,17 +134,9 @@ impl Pair {
     }
 
     fn post(&mut self) {
-        let Range { start, end } = place(self.posted);
         let id = WrId(self.posted as u64);
-        let write =
-            SendWr::write(id, self.sink.remote(start as u64), [self.source.sge(start..end)]);
+        let write = SendWr::write(id, self.sink.remote(0), [self.source.sge(0..MESSAGE_LEN)]);
         self.initiator.qp.post_send(write).expect("the window fits the queue");
         self.posted += 1;
     }
-}
-
-/// Where a message is in source and sink.
-const fn place(message: usize) -> Range<usize> {
-    let start = message % (MEMORY_LEN / MESSAGE_LEN) * MESSAGE_LEN;
-    start..start + MESSAGE_LEN
 }

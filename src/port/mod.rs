@@ -234,8 +234,10 @@ impl Port {
         remote: SocketAddr,
         lower_layer: LowerLayer,
     ) -> Result<ConnectionId, PortError> {
-        let local_ip =
-            self.config.address_for(remote.ip()).ok_or(PortError::NoAddress(remote.ip()))?;
+        let local_ip = self
+            .config
+            .address_for(remote.ip())
+            .ok_or_else(|| PortError::NoAddress(remote.ip()))?;
         let local = SocketAddr::new(local_ip, self.free_port(local_ip, remote)?);
         let tcp_config = self.config.tcp_for(remote.ip(), self.capabilities.mtu);
         let iss = self.isn.isn(now, local, remote);
@@ -521,6 +523,8 @@ impl Port {
         else {
             let next_hop = connection.next_hop(&self.config);
             let frames = self.neighbours.solicit(now, &self.config, next_hop, transmit);
+            connection.optimized.while_unreachable(now);
+            self.touch(slot);
             return Turn { frames, octets: 0 };
         };
         let limits = TxLimits {
@@ -568,7 +572,7 @@ impl Port {
             self.connections[slot as usize].optimized.handle_timeout(now);
             self.after_input(slot);
         }
-        if self.neighbours.retry_due(now) {
+        if self.neighbours.take_retry_due(now) {
             self.wake_unresolved();
         }
     }

@@ -41,8 +41,13 @@ impl Neighbours {
         if mac[0] & 1 != 0 || mac == [0; 6] {
             return;
         }
-        if self.known.len() >= NEIGHBOURS_MAX && !self.known.contains_key(&address) {
-            return;
+        // Somebody who makes up addresses must not keep others from being reached. Connections
+        // keep the route they have; an address that is dropped and needed is asked for again.
+        if self.known.len() >= NEIGHBOURS_MAX
+            && !self.known.contains_key(&address)
+            && let Some(dropped) = self.known.keys().next().copied()
+        {
+            self.known.remove(&dropped);
         }
         self.asked.remove(&address);
         self.news |= self.known.insert(address, mac) != Some(mac);
@@ -53,9 +58,12 @@ impl Neighbours {
         std::mem::take(&mut self.news)
     }
 
-    /// Whether a question should be asked again.
-    pub(crate) fn retry_due(&self, now: Instant) -> bool {
-        self.asked.values().any(|at| now.nanos_since(*at) >= SOLICIT_INTERVAL_NS)
+    /// Whether a question should be asked again. It is forgotten here, and asked by whoever still
+    /// wants the answer.
+    pub(crate) fn take_retry_due(&mut self, now: Instant) -> bool {
+        let before = self.asked.len();
+        self.asked.retain(|_, at| now.nanos_since(*at) < SOLICIT_INTERVAL_NS);
+        self.asked.len() < before
     }
 
     /// When a question should be asked again.
@@ -190,4 +198,30 @@ fn neighbour_solicitation(mac: [u8; 6], own: Ipv6Addr, target: Ipv6Addr) -> Vec<
         &smoltcp::phy::ChecksumCapabilities::default(),
     );
     frame
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_bounded_and_the_newest_neighbour_is_always_in_it() {
+        let mut neighbours = Neighbours::new();
+        for host in 0..2 * NEIGHBOURS_MAX {
+            let host = u32::try_from(host).unwrap();
+            let address = IpAddr::V4(Ipv4Addr::from(host));
+            neighbours.learn(Instant::ZERO, address, [2, 0, 0, 0, 0, 1]);
+            assert!(neighbours.lookup(address).is_some());
+        }
+        assert_eq!(neighbours.known.len(), NEIGHBOURS_MAX);
+    }
+
+    #[test]
+    fn a_group_address_is_nobodys() {
+        let mut neighbours = Neighbours::new();
+        let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        neighbours.learn(Instant::ZERO, address, [0xff; 6]);
+        neighbours.learn(Instant::ZERO, address, [0; 6]);
+        assert!(neighbours.lookup(address).is_none());
+    }
 }

@@ -37,13 +37,18 @@ struct Entry {
 pub struct Requester {
     entries: VecDeque<Entry>,
     ord: u16,
+    /// The peer will send nothing more.
+    peer_closed: bool,
+    /// A request went out that nobody will answer.
+    in_vain: bool,
 }
 
 impl Requester {
     /// Nothing outstanding; at most `ord` requests at a time.
     #[must_use]
     pub fn new(ord: u16) -> Self {
-        Self { entries: VecDeque::with_capacity(usize::from(ord)), ord }
+        let entries = VecDeque::with_capacity(usize::from(ord));
+        Self { entries, ord, peer_closed: false, in_vain: false }
     }
 
     /// Whether another request may be sent.
@@ -67,6 +72,19 @@ impl Requester {
     pub fn sent(&mut self, awaited: Awaited, work: u64) {
         assert!(self.has_room(), "more Reads outstanding than ORD");
         self.entries.push_back(Entry { awaited, work });
+        self.in_vain |= self.peer_closed;
+    }
+
+    /// The peer has closed its half: no Response comes any more. Returns whether none is awaited.
+    pub fn peer_closed(&mut self) -> bool {
+        self.peer_closed = true;
+        self.is_idle()
+    }
+
+    /// Whether a request went out after the peer had closed its half.
+    #[must_use]
+    pub const fn is_in_vain(&self) -> bool {
+        self.in_vain
     }
 
     /// Whether a Response segment with `len` octets at (`stag`, `to`) answers a request.

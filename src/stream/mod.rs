@@ -210,7 +210,6 @@ impl Stream {
         // RFC 5044 §7.1.2 (4): the responder is silent until the initiator has sent an FPDU.
         // Octets before that belong to no legal startup; §8: that counts as a lost connection.
         if *initiator && tx.fpdus_framed() == 0 {
-            tx.messages.stop();
             self.connection_lost();
             return offset + bytes.len() as u64;
         }
@@ -275,6 +274,9 @@ impl Stream {
             && full.tx_unlocked
         {
             full.tx.frame_segment(qp, &self.rnic, room);
+            if full.tx.messages.requester.is_in_vain() {
+                self.connection_lost();
+            }
         }
     }
 
@@ -297,9 +299,9 @@ impl Stream {
         }
     }
 
-    /// Whether FPDUs are sent, not octets of the startup.
-    pub(crate) const fn is_full(&self) -> bool {
-        self.full.is_some()
+    /// Whether what is sent at `start` is an FPDU's and not the startup's.
+    pub(crate) const fn has_fpdus_at(&self, start: StreamOffset) -> bool {
+        self.full.is_some() && start.0 >= self.streaming_tx.len() as u64
     }
 
     /// The lower layer has delivered everything before `snd_una`.
@@ -315,7 +317,9 @@ impl Stream {
     pub(crate) fn wants_close(&self) -> bool {
         self.closing
             && match (&self.full, &self.qp) {
-                (Some(full), Some(qp)) => !full.tx_unlocked || full.tx.is_idle(qp),
+                // A Terminate that may not be sent yet never will be.
+                (Some(full), Some(_)) if self.is_over() && !full.tx_unlocked => true,
+                (Some(full), Some(qp)) => full.tx.is_idle(qp),
                 _ => true,
             }
     }
@@ -341,9 +345,11 @@ impl Stream {
                 // RFC 5041 §6.2.1: this end may go on sending. Nothing more can be received, so
                 // receives are flushed, and Reads that await a Response never get one.
                 full.rx.receive_queue.fail(qp, WcStatus::WrFlushErr);
-                // A peer that ends in the middle of an FPDU did not close in order either.
+                // A peer that ends in the middle of an FPDU did not close in order either, and one
+                // that never sent an FPDU keeps a responder from ever sending.
                 let whole = full.mpa.octets_held() == 0;
-                if !whole || !full.tx.messages.requester.is_idle() {
+                let silenced = !full.tx_unlocked && !full.tx.is_idle(qp);
+                if !whole || silenced || !full.tx.messages.requester.peer_closed() {
                     self.connection_lost();
                 }
             }
@@ -394,6 +400,11 @@ impl Stream {
         self.lost = true;
         match self.phase {
             Phase::Full => {
+                // What waited for an answer does not keep this end from closing.
+                if let Some(full) = &mut self.full {
+                    full.tx.abandon_message();
+                    full.tx.messages.stop();
+                }
                 self.flush(WcStatus::RetryExcErr, WcStatus::WrFlushErr);
                 self.events.push_back(StreamEvent::Failed(StreamError::ConnectionLost));
                 self.phase = Phase::Discarding;

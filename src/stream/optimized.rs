@@ -182,7 +182,7 @@ impl Optimized {
         if framed > start {
             // Octets of the startup, or the rest of an FPDU that did not fit one segment.
             let len = framed.index_from(start).min(emss).min(budget.octets);
-            self.alignment.segments += u64::from(self.stream.is_full());
+            self.alignment.segments += u64::from(self.stream.has_fpdus_at(start));
             return self.send_range(now, start, len, len, scratch, sink);
         }
         let fragments = limits.fragments_max.min(FRAGMENTS_MAX);
@@ -200,7 +200,9 @@ impl Optimized {
         }
         if !self.aligned || segment_len > budget.octets || segment_len > emss {
             let len = self.fill_unaligned(start, emss.min(budget.octets), &mut room);
+            let is_whole = start + len as u64 == self.stream.framed_end();
             self.alignment.segments += 1;
+            self.alignment.segments_aligned += u64::from(is_whole);
             return self.send_range(now, start, len, len, scratch, sink);
         }
         let len_max = limits.super_frame_len_max.min(FRAME_PAYLOAD_MAX).min(budget.octets);
@@ -310,6 +312,11 @@ impl Optimized {
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.tcp.handle_timeout(now);
         self.stream.handle_timeout(now);
+        // A startup that timed out before TCP's own handshake was done: whoever sent the SYN, if
+        // anybody did, is not waiting for a close.
+        if self.stream.is_over() && self.tcp.state() == tcp::State::SynReceived {
+            self.tcp.abort();
+        }
         self.after_input();
         if self.linger_until.is_some_and(|until| until <= now) {
             self.linger_until = None;
@@ -317,6 +324,16 @@ impl Optimized {
                 self.tcp.abort();
             }
         }
+    }
+
+    /// The peer's link address is not known: nothing can be sent. A connection that nobody wants
+    /// any more, or that has waited as long as for an answer to its SYN, ends here.
+    pub(crate) fn while_unreachable(&mut self, now: Instant) {
+        if self.stream.wants_close() && self.tcp.state() == tcp::State::SynSent {
+            self.tcp.close(StreamOffset::ZERO);
+        }
+        self.tcp.expire_handshake(now);
+        self.after_input();
     }
 
     /// Whether all that is left to wait for is the peer's FIN, after a stream that failed.

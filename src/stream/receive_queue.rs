@@ -107,26 +107,14 @@ impl ReceiveQueue {
 
     /// Raises an error completion for every buffer: `first` for the oldest, flushed for the rest.
     pub(crate) fn fail(&mut self, qp: &QpShared, first: WcStatus) {
-        if self.failed {
-            return;
-        }
+        // More may have been posted since the first time.
+        let mut status = if self.failed { WcStatus::WrFlushErr } else { first };
         self.failed = true;
-        let mut status = first;
-        while let Some(wr) = self.posted.pop_front().or_else(|| qp.rq.pop()) {
-            // A full queue has no room for bad news either; the overflow flag tells.
-            let _lost_is_flagged = qp.recv_cq.push(Wc {
-                wr_id: wr.id,
-                status,
-                opcode: WcOpcode::Recv,
-                qp: qp.number,
-                byte_len: 0,
-                invalidated: None,
-                solicited: false,
-                value: 0,
-            });
-            qp.recv_completed();
+        while let Some(wr) = self.posted.pop_front() {
+            qp.fail_receive(&wr, status);
             status = WcStatus::WrFlushErr;
         }
+        qp.flush_posted_receives(status);
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use crate::mem::SharedSlice;
 use crate::types::StreamOffset;
-use crate::verbs::{QpShared, SendOp, SendWr, Wc, WcOpcode, WcStatus};
+use crate::verbs::{QpShared, SendOp, SendWr, Wc, WcStatus};
 
 /// How far a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,21 +124,14 @@ impl SendQueue {
     pub(crate) fn fail(&mut self, qp: &QpShared, first: WcStatus) {
         let mut status = first;
         self.failed = true;
-        let mut flush = |wr: &SendWr| {
-            // A full queue has no room for bad news either; the overflow flag tells.
-            let _lost_is_flagged = qp.send_cq.push(failure(wr, qp, status));
-            qp.send_completed();
-            status = WcStatus::WrFlushErr;
-        };
         for entry in &mut self.entries {
             if entry.progress != Progress::Completed {
                 entry.progress = Progress::Completed;
-                flush(&entry.wr);
+                qp.fail_send(&entry.wr, status);
+                status = WcStatus::WrFlushErr;
             }
         }
-        while let Some(wr) = qp.sq.pop() {
-            flush(&wr);
-        }
+        qp.flush_posted_sends(status);
     }
 
     /// Whether a request may be started.
@@ -192,35 +185,11 @@ fn success(entry: &Entry, qp: &QpShared, value: u64) -> Wc {
     Wc {
         wr_id: entry.wr.id,
         status: WcStatus::Success,
-        opcode: opcode(&entry.wr.op),
+        opcode: entry.wr.op.wc_opcode(),
         qp: qp.number,
         byte_len: entry.len,
         invalidated: None,
         solicited: false,
         value,
-    }
-}
-
-fn failure(wr: &SendWr, qp: &QpShared, status: WcStatus) -> Wc {
-    Wc {
-        wr_id: wr.id,
-        status,
-        opcode: opcode(&wr.op),
-        qp: qp.number,
-        byte_len: 0,
-        invalidated: None,
-        solicited: false,
-        value: 0,
-    }
-}
-
-const fn opcode(op: &SendOp) -> WcOpcode {
-    match op {
-        SendOp::Send { .. } | SendOp::Immediate { .. } => WcOpcode::Send,
-        SendOp::RdmaWrite { .. } => WcOpcode::RdmaWrite,
-        SendOp::RdmaRead { .. } => WcOpcode::RdmaRead,
-        SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
-        SendOp::CmpSwap { .. } => WcOpcode::CmpSwap,
-        SendOp::LocalInvalidate { .. } => WcOpcode::LocalInvalidate,
     }
 }

@@ -242,6 +242,9 @@ impl Connection {
                 self.enter(Trigger::Abandoned);
                 return Err(Stop::Done);
             }
+            // The same section: in these states the connection ends without a "connection reset".
+            // The peer may have left TIME-WAIT while our FIN was being lost.
+            State::Closing | State::LastAck => TcpEvent::Closed,
             _ => TcpEvent::Reset,
         };
         self.enter(Trigger::Abandoned);

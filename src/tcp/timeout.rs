@@ -1,7 +1,7 @@
 //! The timers of a connection: retransmission, persist, keep-alive, TIME-WAIT.
 
 use super::connection::{Connection, TcpEvent};
-use super::state::Trigger;
+use super::state::{State, Trigger};
 use super::timer::Timer;
 use crate::time::{Duration, Instant};
 
@@ -33,10 +33,20 @@ impl Connection {
         }
     }
 
+    /// Gives up a connection whose SYN was not answered for as long as
+    /// [`syn_timeout`](super::Config::syn_timeout), sent or not.
+    pub fn expire_handshake(&mut self, now: Instant) {
+        let waiting = matches!(self.state, State::SynSent | State::SynReceived);
+        if waiting && now >= self.handshake.started_at + self.config.syn_timeout {
+            self.time_out();
+        }
+    }
+
     fn on_retransmit_timeout(&mut self, now: Instant) {
         if !self.state.is_synchronized() {
-            if now >= self.handshake.started_at + self.config.syn_timeout {
-                return self.time_out();
+            self.expire_handshake(now);
+            if self.state == State::Closed {
+                return;
             }
             self.handshake.syn_due = true;
             self.handshake.syn_timed_out = true;

@@ -8,7 +8,7 @@ use crossbeam::queue::ArrayQueue;
 use crate::limits::{QP_DEPTH_MAX, SGE_MAX};
 use crate::types::{PdNum, QpNum};
 use crate::verbs::doorbell::Bell;
-use crate::verbs::{Cq, RecvWr, RnicShared, SendOp, SendWr};
+use crate::verbs::{Cq, RecvWr, RnicShared, SendOp, SendWr, Wc, WcOpcode, WcStatus};
 
 const _: () = assert!(SGE_MAX >= 1);
 
@@ -95,6 +95,39 @@ impl QpShared {
         self.state.store(state as u8, Ordering::Release);
     }
 
+    /// Raises the error completion of a send request and frees its place in the queue.
+    pub(crate) fn fail_send(&self, wr: &SendWr, status: WcStatus) {
+        let wc = Wc::failed(wr.id, status, wr.op.wc_opcode(), self.number);
+        // A full queue has no room for bad news either; the overflow flag tells.
+        let _lost_is_flagged = self.send_cq.push(wc);
+        self.send_completed();
+    }
+
+    /// Raises the error completion of a receive request and frees its place in the queue.
+    pub(crate) fn fail_receive(&self, wr: &RecvWr, status: WcStatus) {
+        let wc = Wc::failed(wr.id, status, WcOpcode::Recv, self.number);
+        let _lost_is_flagged = self.recv_cq.push(wc);
+        self.recv_completed();
+    }
+
+    /// Fails every send request that the engine has not taken: `first` for the oldest.
+    pub(crate) fn flush_posted_sends(&self, first: WcStatus) {
+        let mut status = first;
+        while let Some(wr) = self.sq.pop() {
+            self.fail_send(&wr, status);
+            status = WcStatus::WrFlushErr;
+        }
+    }
+
+    /// Fails every receive request that the engine has not taken: `first` for the oldest.
+    pub(crate) fn flush_posted_receives(&self, first: WcStatus) {
+        let mut status = first;
+        while let Some(wr) = self.rq.pop() {
+            self.fail_receive(&wr, status);
+            status = WcStatus::WrFlushErr;
+        }
+    }
+
     /// A send request has completed: its place in the queue is free.
     pub(crate) fn send_completed(&self) {
         self.sq_outstanding.fetch_sub(1, Ordering::Release);
@@ -170,6 +203,10 @@ impl Qp {
         if let Some(bell) = self.shared.bell.get() {
             bell.press();
         }
+        // The engine may have flushed between the check above and the push.
+        if self.shared.state() == QpState::Error {
+            self.shared.flush_posted_sends(WcStatus::WrFlushErr);
+        }
         Ok(())
     }
 
@@ -191,6 +228,10 @@ impl Qp {
         reserve(&self.shared.rq_outstanding, self.shared.rq.capacity())?;
         let pushed = self.shared.rq.push(wr);
         assert!(pushed.is_ok(), "the queue has room for every reserved place");
+        // As for sends: nobody else may be left to flush it.
+        if self.shared.state() == QpState::Error {
+            self.shared.flush_posted_receives(WcStatus::WrFlushErr);
+        }
         Ok(())
     }
 }

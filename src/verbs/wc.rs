@@ -78,3 +78,19 @@ pub struct Wc {
     /// value that was in the remote memory before.
     pub value: u64,
 }
+
+impl Wc {
+    /// The completion of a request that did not succeed.
+    pub(crate) const fn failed(id: WrId, status: WcStatus, opcode: WcOpcode, qp: QpNum) -> Self {
+        Self {
+            wr_id: id,
+            status,
+            opcode,
+            qp,
+            byte_len: 0,
+            invalidated: None,
+            solicited: false,
+            value: 0,
+        }
+    }
+}

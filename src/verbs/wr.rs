@@ -7,6 +7,7 @@ use arrayvec::ArrayVec;
 use crate::limits::SGE_MAX;
 use crate::mem::Region;
 use crate::types::{Stag, TaggedOffset, WrId};
+use crate::verbs::WcOpcode;
 
 /// A run of registered local memory.
 ///
@@ -101,6 +102,20 @@ pub enum SendOp {
         /// The local STag.
         stag: Stag,
     },
+}
+
+impl SendOp {
+    /// What its completion calls it.
+    pub(crate) const fn wc_opcode(&self) -> WcOpcode {
+        match self {
+            Self::Send { .. } | Self::Immediate { .. } => WcOpcode::Send,
+            Self::RdmaWrite { .. } => WcOpcode::RdmaWrite,
+            Self::RdmaRead { .. } => WcOpcode::RdmaRead,
+            Self::FetchAdd { .. } => WcOpcode::FetchAdd,
+            Self::CmpSwap { .. } => WcOpcode::CmpSwap,
+            Self::LocalInvalidate { .. } => WcOpcode::LocalInvalidate,
+        }
+    }
 }
 
 /// A request for the send queue.

@@ -1,5 +1,6 @@
 //! Two connected ends on a memory link, for tests.
 #![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(clippy::unwrap_used, reason = "a setup that fails fails its test")]
 #![allow(clippy::cast_possible_truncation, reason = "test patterns are made of low octets")]
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,24 +19,24 @@ use urnic_netdev::impair::{Impair, ImpairConfig};
 use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
 
 /// Address of the initiator.
-pub const A: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+pub(crate) const A: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 /// Address of the responder.
-pub const B: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+pub(crate) const B: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 /// Where the responder listens.
-pub const TCP_PORT: u16 = 7174;
+pub(crate) const TCP_PORT: u16 = 7174;
 
 /// What one application holds.
-pub struct End {
-    pub rnic: Rnic,
-    pub pd: Pd,
-    pub cq: Cq,
-    pub qp: Qp,
-    pub connection: Option<ConnectionId>,
-    pub events: Vec<StreamEvent>,
+pub(crate) struct End {
+    pub(crate) rnic: Rnic,
+    pub(crate) pd: Pd,
+    pub(crate) cq: Cq,
+    pub(crate) qp: Qp,
+    pub(crate) connection: Option<ConnectionId>,
+    pub(crate) events: Vec<StreamEvent>,
 }
 
 impl End {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let rnic = Rnic::new(RnicConfig { seed });
         let pd = rnic.alloc_pd();
         let cq = rnic.create_cq(4096);
@@ -48,32 +49,32 @@ impl End {
 
 /// How a pair is set up.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Setup {
-    pub link: LinkConfig,
-    pub impair: ImpairConfig,
-    pub startup: StartupConfig,
-    pub lower_layer: LowerLayer,
-    pub seed: u64,
+pub(crate) struct Setup {
+    pub(crate) link: LinkConfig,
+    pub(crate) impair: ImpairConfig,
+    pub(crate) startup: StartupConfig,
+    pub(crate) lower_layer: LowerLayer,
+    pub(crate) seed: u64,
 }
 
 /// The link type of the tests.
-pub type Link = Lockstep<Impair<MemoryDevice>, Impair<MemoryDevice>>;
+pub(crate) type Link = Lockstep<Impair<MemoryDevice>, Impair<MemoryDevice>>;
 
 /// Two ends with an MPA connection between them.
-pub struct Pair {
-    pub link: Link,
-    pub a: End,
-    pub b: End,
+pub(crate) struct Pair {
+    pub(crate) link: Link,
+    pub(crate) a: End,
+    pub(crate) b: End,
 }
 
-pub fn poller<D: Device>(rnic: &Rnic, address: Ipv4Addr, device: D) -> Poller<D> {
+pub(crate) fn poller<D: Device>(rnic: &Rnic, address: Ipv4Addr, device: D) -> Poller<D> {
     let port = Port::new(rnic, PortConfig::for_ipv4(address), device.capabilities());
     Poller::new(port, device)
 }
 
 impl Pair {
     /// Connects `a` to `b`; panics if that takes more than a minute of virtual time.
-    pub fn connect(setup: Setup) -> Self {
+    pub(crate) fn connect(setup: Setup) -> Self {
         let Setup { link, impair, startup, lower_layer, seed } = setup;
         let (device_a, device_b) = memory::pair(link);
         let device_a = Impair::new(device_a, impair, seed.wrapping_mul(2) + 11);
@@ -103,7 +104,11 @@ impl Pair {
     }
 
     /// Runs until `done`, at most for `limit` of virtual time. Collects events.
-    pub fn run_for(&mut self, limit: Duration, mut done: impl FnMut(&mut Self) -> bool) -> bool {
+    pub(crate) fn run_for(
+        &mut self,
+        limit: Duration,
+        mut done: impl FnMut(&mut Self) -> bool,
+    ) -> bool {
         let deadline = self.link.now() + limit;
         loop {
             self.collect_events();
@@ -133,7 +138,7 @@ impl Pair {
     }
 
     /// The next completion of a queue, within a minute of virtual time.
-    pub fn wait(&mut self, cq: &Cq) -> Wc {
+    pub(crate) fn wait(&mut self, cq: &Cq) -> Wc {
         let mut wc = None;
         self.run_for(Duration::from_secs(60), |_| {
             wc = wc.or_else(|| cq.poll());
@@ -144,24 +149,24 @@ impl Pair {
 }
 
 /// All rights.
-pub fn all_access() -> Access {
+pub(crate) fn all_access() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ
 }
 
 /// The octets of a pattern.
-pub fn pattern(seed: u8, len: usize) -> Vec<u8> {
+pub(crate) fn pattern(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i as u8).wrapping_mul(31) ^ (i >> 8) as u8 ^ seed).collect()
 }
 
 /// Fills a region with a pattern and returns it.
-pub fn fill(mr: &Mr, seed: u8) -> Vec<u8> {
+pub(crate) fn fill(mr: &Mr, seed: u8) -> Vec<u8> {
     let octets = pattern(seed, mr.len());
     mr.copy_in(0, &octets);
     octets
 }
 
 /// The octets of a region.
-pub fn content(mr: &Mr) -> Vec<u8> {
+pub(crate) fn content(mr: &Mr) -> Vec<u8> {
     let mut octets = vec![0; mr.len()];
     mr.copy_out(0, &mut octets);
     octets

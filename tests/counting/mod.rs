@@ -1,4 +1,5 @@
 //! A global allocator that counts what each thread asks for.
+#![allow(clippy::print_stderr, reason = "a test that fails says where it allocated")]
 #![allow(
     unsafe_code,
     reason = "a global allocator is an unsafe trait; it only counts and forwards"

@@ -183,6 +183,9 @@ fn a_peer_that_closes_with_our_reads_open_has_failed() {
     scene.run(MOMENT);
     assert!(scene.events.contains(&StreamEvent::Failed(StreamError::ConnectionLost)));
     assert_eq!(scene.completed().status, WcStatus::RetryExcErr);
+    assert!(scene.peer.fin_received, "this end closes too");
+    scene.run(Duration::from_secs(1));
+    assert!(scene.closed.is_some());
 }
 
 #[test]

@@ -8,6 +8,7 @@
 
 mod atomics;
 mod connection;
+mod flood;
 mod invalidate;
 mod mpa;
 mod octets;

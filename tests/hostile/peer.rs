@@ -29,6 +29,8 @@ pub(crate) struct RawPeer {
     pub(crate) pure_acks: usize,
     pub(crate) fin_received: bool,
     pub(crate) reset_received: bool,
+    /// Look at nothing that comes.
+    pub(crate) deaf: bool,
     /// Answer a SYN with a RST.
     pub(crate) refuses: bool,
     fin_sent: bool,
@@ -50,6 +52,7 @@ impl RawPeer {
             pure_acks: 0,
             fin_received: false,
             reset_received: false,
+            deaf: false,
             refuses: false,
             fin_sent: false,
             window: u16::MAX,
@@ -60,11 +63,22 @@ impl RawPeer {
         self.other_isn.is_some()
     }
 
+    /// Becomes another host, with a connection still to be opened.
+    pub(crate) fn pose_as(&mut self, own: (Ipv4Addr, u16)) {
+        self.own = own;
+        self.other_isn = None;
+        self.reset_received = false;
+    }
+
     /// Octets of the victim's stream that were there before.
     fn position_of(&self, seq: SeqNum) -> i64 {
         let first = self.other_isn.expect("data comes after the SYN").wrapping_add(1);
         let expected = first.wrapping_add(self.received.len() as u32);
-        self.received.len() as i64 + i64::from(seq.distance_from(SeqNum(expected)))
+        self.position() + i64::from(seq.distance_from(SeqNum(expected)))
+    }
+
+    fn position(&self) -> i64 {
+        i64::try_from(self.received.len()).unwrap()
     }
 
     fn ack_number(&self) -> SeqNum {
@@ -172,7 +186,7 @@ impl RawPeer {
         self.device.receive(now_ns, usize::MAX, &mut |frame| frames.push(frame.bytes.to_vec()));
         for frame in &frames {
             // Whatever else the victim's host stack says is not for this peer.
-            if frame[9] == 6 {
+            if frame[9] == 6 && !self.deaf {
                 self.handle_segment(now_ns, &frame[IPV4_LEN..]);
             }
         }
@@ -197,7 +211,7 @@ impl RawPeer {
         self.acknowledged = self.acknowledged.saturating_add_signed(acknowledged.max(0));
         // What follows its FIN stands one further on.
         let start = self.position_of(header.seq) - i64::from(self.fin_received);
-        let Ok(skip) = usize::try_from(self.received.len() as i64 - start) else {
+        let Ok(skip) = usize::try_from(self.position() - start) else {
             panic!("the link keeps order, so nothing can be missing");
         };
         self.received.extend(payload.get(skip..).unwrap_or_default());

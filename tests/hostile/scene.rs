@@ -376,7 +376,7 @@ impl Scene {
         self.nothing_more_happens(answers.len());
     }
 
-    fn work_is_flushed(&mut self, status: WcStatus) {
+    fn work_is_flushed(&self, status: WcStatus) {
         assert_eq!(self.qp.state(), QpState::Error);
         let refused = self.qp.post_send(SendWr::send(WrId(9), []));
         assert_eq!(refused, Err(PostError::State(QpState::Error)));

@@ -90,7 +90,7 @@ fn private_data_beyond_512_octets_is_refused_without_being_read() {
 
 #[test]
 fn private_data_of_any_legal_length_is_passed_on() {
-    for len in [0, 1, 255, 256, 511, 512] {
+    for len in [0_usize, 1, 255, 256, 511, 512] {
         let private_data: Vec<u8> = (0..len).map(|i| i as u8).collect();
         let scene = is_accepted(&startup(REQUEST_KEY, CRC, 1, &private_data));
         let passed = scene.events.iter().any(|event| {

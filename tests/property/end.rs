@@ -209,7 +209,11 @@ impl End {
 }
 
 /// What a Read reads: the source that the peer had, or what was written last.
-pub(crate) fn read_extent(op: &Op, spot: Spot, written: Option<(usize, usize)>) -> (bool, Spot, usize) {
+pub(crate) fn read_extent(
+    op: &Op,
+    spot: Spot,
+    written: Option<(usize, usize)>,
+) -> (bool, Spot, usize) {
     match written {
         Some((at, len)) if op.kind == Kind::ReadBack => {
             (true, Spot { from: at, ..spot }, len.min(op.len))

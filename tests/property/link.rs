@@ -83,16 +83,14 @@ fn isn_at(plan: &Plan, end: usize, now: Instant) -> tcp::SeqNum {
         fragments_max: usize::MAX,
     };
     let mut ports = [0, 1].map(|index| port(plan, &ends[index].rnic, index, capabilities));
-    let params =
-        ConnectParams { startup: StartupConfig::default(), ..ConnectParams::default() };
+    let params = ConnectParams { startup: StartupConfig::default(), ..ConnectParams::default() };
     ports[0].connect(now, responder(), &ends[0].qp, &params).unwrap();
     let syn = first_frame(&mut ports[0], now);
     if end == 0 {
         return seq_of(&syn);
     }
     ports[1].listen(TCP_PORT, ListenParams::default()).unwrap();
-    let frame =
-        RxFrame { bytes: &syn, checksum: RxChecksum::Unverified, segment_size: None };
+    let frame = RxFrame { bytes: &syn, checksum: RxChecksum::Unverified, segment_size: None };
     ports[1].handle_frame(now, &frame);
     seq_of(&first_frame(&mut ports[1], now))
 }

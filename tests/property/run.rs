@@ -18,7 +18,7 @@ pub(crate) struct Outcome {
     pub(crate) memory: Memory,
     /// Completions of each end, by queue.
     pub(crate) completions: [[Vec<Wc>; 2]; 2],
-    pub(crate) counters: Vec<Box<ConnectionCounters>>,
+    pub(crate) counters: Vec<ConnectionCounters>,
 }
 
 /// More than enough for any plan, whatever its link does.
@@ -31,7 +31,7 @@ struct Runner<'p> {
     connections: [Option<ConnectionId>; 2],
     completions: [[Vec<Wc>; 2]; 2],
     established: [bool; 2],
-    counters: Vec<Box<ConnectionCounters>>,
+    counters: Vec<ConnectionCounters>,
     failure: Option<String>,
 }
 
@@ -134,7 +134,7 @@ impl Runner<'_> {
     fn on_event(&mut self, end: usize, event: PortEvent) {
         match event {
             PortEvent::Incoming { connection, .. } => self.connections[end] = Some(connection),
-            PortEvent::Closed { counters, .. } => self.counters.push(counters),
+            PortEvent::Closed { counters, .. } => self.counters.push(*counters),
             PortEvent::Stream { connection, event } => match event {
                 StreamEvent::Request(_) => {
                     let (offer, qp) = (self.offer(), self.ends[end].qp.clone());
@@ -230,4 +230,3 @@ fn apply(op: &Op, before: u64) -> u64 {
     let mask = u64::MAX >> (op.len % 60);
     if before & 0xFF == 0 { before & !mask | operand & mask } else { before }
 }
-

@@ -90,6 +90,56 @@ fn the_peer_reads_on_after_this_end_has_closed() {
 }
 
 #[test]
+fn a_read_that_the_peer_can_no_longer_answer_fails() {
+    let mut duo = Duo::listening();
+    let queues = [duo.sides[0].queues(64), duo.sides[1].queues(64)];
+    queues[1].post_receive(9, &duo.sides[1].memory, 10);
+    let ids = duo.connect([&queues[0], &queues[1]]);
+    duo.port(1).disconnect(ids[1]).unwrap();
+    duo.until(|duo| duo.sides[0].saw(ids[0], |event| *event == StreamEvent::PeerClosed));
+    assert_eq!(queues[0].qp.state(), QpState::Rts);
+    queues[0].post_send(1, &duo.sides[0].memory, 0);
+    let (sink, peer) = (duo.sides[0].memory.sge(0..10), duo.sides[1].memory.remote(0));
+    queues[0].qp.post_send(SendWr::read(WrId(2), peer, sink)).unwrap();
+    queues[0].post_receive(3, &duo.sides[0].memory, 10);
+    duo.ends_empty();
+    let sent = queues[0].sent();
+    assert_eq!(sent, [(1, WcStatus::RetryExcErr), (2, WcStatus::WrFlushErr)]);
+    assert_eq!(queues[0].received(), [(3, WcStatus::WrFlushErr)], "posted after the peer closed");
+}
+
+#[test]
+fn a_responder_that_closes_before_it_may_send_still_sends_what_was_posted() {
+    // RFC 5044 §7.1.2 (4) keeps it silent until the initiator's first FPDU.
+    let mut duo = Duo::listening();
+    let queues = [duo.sides[0].queues(64), duo.sides[1].queues(64)];
+    queues[0].post_receive(1, &duo.sides[0].memory, 100);
+    queues[1].post_receive(2, &duo.sides[1].memory, 100);
+    let ids = duo.connect([&queues[0], &queues[1]]);
+    queues[1].post_send(3, &duo.sides[1].memory, 100);
+    duo.port(1).disconnect(ids[1]).unwrap();
+    duo.run(Duration::from_secs(1));
+    queues[0].post_send(4, &duo.sides[0].memory, 100);
+    duo.until(|_| queues[0].recv.len() == 1);
+    assert_eq!(queues[0].received(), [(1, WcStatus::Success)]);
+    duo.port(0).disconnect(ids[0]).unwrap();
+    duo.ends_empty();
+    assert_eq!(queues[1].sent(), [(3, WcStatus::Success)]);
+    assert_eq!(queues[1].received(), [(2, WcStatus::Success)]);
+}
+
+#[test]
+fn a_responder_whose_peer_closes_without_a_word_cannot_send_and_fails_its_work() {
+    let mut duo = Duo::listening();
+    let queues = [duo.sides[0].queues(64), duo.sides[1].queues(64)];
+    let ids = duo.connect([&queues[0], &queues[1]]);
+    queues[1].post_send(3, &duo.sides[1].memory, 100);
+    duo.port(0).disconnect(ids[0]).unwrap();
+    duo.ends_empty();
+    assert_eq!(queues[1].sent(), [(3, WcStatus::RetryExcErr)]);
+}
+
+#[test]
 fn receives_left_over_are_flushed_when_the_connection_is_gone() {
     let mut duo = Duo::listening();
     let queues = [duo.sides[0].queues(64), duo.sides[1].queues(64)];

@@ -31,9 +31,13 @@ fn hear(duo: &mut Duo, ids: [ConnectionId; 2], at: usize, expected: &[u8]) {
     let mut heard: Vec<u8> = Vec::new();
     duo.until(|duo| {
         let mut octets = [0; 1000];
-        let len = duo.port(at).receive_streaming(ids[at], &mut octets).unwrap();
-        heard.extend_from_slice(&octets[..len]);
-        heard.len() >= expected.len()
+        loop {
+            let len = duo.port(at).receive_streaming(ids[at], &mut octets).unwrap();
+            heard.extend_from_slice(&octets[..len]);
+            if len == 0 {
+                return heard.len() >= expected.len();
+            }
+        }
     });
     assert!(heard == expected);
 }

@@ -29,12 +29,8 @@ impl End {
     fn new(seed: u64) -> Self {
         let rnic = Rnic::new(RnicConfig { seed });
         let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(64));
-        let config = QpConfig {
-            send_cq: cq.clone(),
-            recv_cq: cq.clone(),
-            send_depth: 16,
-            recv_depth: 16,
-        };
+        let config =
+            QpConfig { send_cq: cq.clone(), recv_cq: cq.clone(), send_depth: 16, recv_depth: 16 };
         let qp = pd.create_qp(config).unwrap();
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
         let memory = pd.reg_mr(4 * LEN, access).unwrap();
@@ -98,7 +94,11 @@ fn pump(ends: &mut [End; 2], emss: usize, runs: &mut impl Iterator<Item = usize>
     }
 }
 
-fn started(config: [StartupConfig; 2], emss: usize, runs: &mut impl Iterator<Item = usize>) -> [End; 2] {
+fn started(
+    config: [StartupConfig; 2],
+    emss: usize,
+    runs: &mut impl Iterator<Item = usize>,
+) -> [End; 2] {
     let mut ends = [End::new(1), End::new(2)];
     let [a, b] = &mut ends;
     a.layered.initiate(Instant::ZERO, &a.qp, &config[0], &OFFER).unwrap();

@@ -17,7 +17,9 @@ fn work_under_way_fails_within_the_user_timeout_when_the_peer_vanishes() {
     queues[0].post_receive(8, &duo.sides[0].memory, 10);
     let ids = duo.connect([&queues[0], &queues[1]]);
     let peer = duo.sides[1].memory.remote(0);
-    queues[0].qp.post_send(SendWr::write(WrId(1), peer, [duo.sides[0].memory.sge(0..500_000)]))
+    queues[0]
+        .qp
+        .post_send(SendWr::write(WrId(1), peer, [duo.sides[0].memory.sge(0..500_000)]))
         .unwrap();
     queues[0].post_send(2, &duo.sides[0].memory, 10);
     duo.run(Duration::from_millis(1));
@@ -38,7 +40,9 @@ fn a_link_that_comes_back_in_time_loses_nothing() {
     let queues = [duo.sides[0].queues(64), duo.sides[1].queues(64)];
     duo.connect([&queues[0], &queues[1]]);
     let peer = duo.sides[1].memory.remote(500_000);
-    queues[0].qp.post_send(SendWr::write(WrId(1), peer, [duo.sides[0].memory.sge(0..500_000)]))
+    queues[0]
+        .qp
+        .post_send(SendWr::write(WrId(1), peer, [duo.sides[0].memory.sge(0..500_000)]))
         .unwrap();
     duo.run(Duration::from_millis(1));
     duo.wire.set_link_up(false);
@@ -71,6 +75,27 @@ fn a_peer_that_was_never_there_is_given_up() {
     };
     assert!(duo.sides[0].saw(id, failed), "{:?}", duo.sides[0].events);
     assert_eq!(queues.received(), [(1, WcStatus::WrFlushErr)]);
+    // Nobody asks for the peer's link address any more either.
+    duo.run(Duration::from_secs(1));
+    assert_eq!(duo.port(0).poll_timeout(), None);
+}
+
+#[test]
+fn a_connection_opened_to_nobody_is_given_up_too() {
+    for disconnects in [false, true] {
+        let mut duo = Duo::listening();
+        duo.wire.set_link_up(false);
+        let now = duo.now();
+        let layer = urnic::port::LowerLayer::default();
+        let id = duo.port(0).open(now, Duo::listener(), layer).unwrap();
+        duo.run(Duration::from_secs(1));
+        if disconnects {
+            duo.port(0).disconnect(id).unwrap();
+        }
+        duo.until(|duo| duo.port(0).connection_count() == 0);
+        let waited = duo.now() - now;
+        assert_eq!(waited < Duration::from_secs(2), disconnects, "{waited:?}");
+    }
 }
 
 #[test]

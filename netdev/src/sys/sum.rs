@@ -168,7 +168,8 @@ mod tests {
 
     #[test]
     fn every_length_and_alignment_sums_as_the_rfc_says() {
-        let octets: Vec<u8> = (0..1200u32).map(|i| (i * 89 + i / 7) as u8 | 0x80).collect();
+        let octets: Vec<u8> =
+            (0..1200u32).map(|i| (i * 89 + i / 7).to_le_bytes()[0] | 0x80).collect();
         for offset in 0..5 {
             for len in 0..600 {
                 let part = &octets[offset..offset + len];
@@ -185,7 +186,7 @@ mod tests {
 
     #[test]
     fn the_slow_way_gives_the_same() {
-        let octets: Vec<u8> = (0..256u32).map(|i| (i * 37) as u8).collect();
+        let octets: Vec<u8> = (0..256u32).map(|i| (i * 37).to_le_bytes()[0]).collect();
         // SAFETY: four blocks are there.
         let slow = unsafe { sum_blocks_through_copy(octets.as_ptr(), 4) };
         assert_eq!(fold(slow).to_be(), reference(&octets));

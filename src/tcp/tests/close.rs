@@ -73,6 +73,27 @@ fn the_passive_closer_ends_without_time_wait() {
     assert_eq!(script.connection.poll_timeout(), None);
 }
 
+/// RFC 9293 §3.10.7.4: the peer may have left TIME-WAIT while our FIN was being lost.
+#[test]
+fn a_reset_after_both_ends_have_closed_is_no_failure() {
+    let mut last_ack = Script::established(&config());
+    last_ack.receive(0, 0, FIN_ACK, 0);
+    last_ack.connection.close(StreamOffset(0));
+    last_ack.transmit().unwrap();
+    assert_eq!(last_ack.state(), State::LastAck);
+    let mut closing = Script::established(&config());
+    closing.connection.close(StreamOffset(0));
+    closing.transmit().unwrap();
+    closing.receive(0, 0, FIN_ACK, 0);
+    assert_eq!(closing.state(), State::Closing);
+    for mut script in [last_ack, closing] {
+        assert_eq!(script.connection.poll_event(), Some(TcpEvent::PeerFin));
+        script.receive(1, 0, Flags::RST, 0);
+        assert_eq!(script.state(), State::Closed);
+        assert_eq!(script.connection.poll_event(), Some(TcpEvent::Closed));
+    }
+}
+
 #[test]
 fn a_fin_beyond_a_gap_waits_for_the_gap() {
     let mut script = Script::established(&config());

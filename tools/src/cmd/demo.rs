@@ -34,12 +34,20 @@ pub(crate) struct Args {
 const EXAMPLES: &str = "\
 SIZEs are in octets and take K, M, G and T (powers of 1024): 64K, 1.5M, 2GiB.
 
+The table has a column for each direction: what its sender sent and its receiver received. Segments
+are TCP segments with FPDUs, each counted once, however often it was sent; they are aligned when
+they begin and end with FPDUs. 'Found by marker' are FPDUs in segments that arrived ahead of others
+and were located by a marker inside. 'Bytes placed out of order' went to their final place before
+all earlier octets had arrived. 'Held' are octets of FPDUs that were not whole. Copies are counted
+between registered memory and the device's buffers: the sender's device gathers from memory itself,
+the receiver copies once, and once more what it has to hold.
+
 Exit status: 0 when all was verified, 1 when something was not or the run got stuck, 2 when the
 options make no sense or a file cannot be written.
 
 Examples:
   urnic demo
-      How fast is it here?
+      See how fast it is here.
   urnic demo --loss 1 --reorder 5 --duplicate 1 --corrupt 0.1 --markers on
       A bad link. With markers, data is placed as it comes, in any order; hardly anything is held.
   urnic demo --loss 1 --markers on --stack layered

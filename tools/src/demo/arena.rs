@@ -186,9 +186,8 @@ mod tests {
     use super::*;
 
     fn arena() -> (Arena, Pattern, Random) {
-        let pd = Rnic::new(RnicConfig::default()).alloc_pd();
-        let arena =
-            Arena::new("sink", &pd, &[(100, 2), (1000, 1)], Access::LOCAL_WRITE).unwrap();
+        let pd = Rnic::new(RnicConfig { seed: 1 }).alloc_pd();
+        let arena = Arena::new("sink", &pd, &[(100, 2), (1000, 1)], Access::LOCAL_WRITE).unwrap();
         (arena, Pattern::new(1, 4096), Random::new(1))
     }
 

@@ -292,8 +292,7 @@ impl Flow {
                     self.counter_value = number;
                 }
                 let (compare_mask, swap_mask) = (u64::MAX, u64::MAX);
-                let op =
-                    SendOp::CmpSwap { remote, compare, compare_mask, swap: number, swap_mask };
+                let op = SendOp::CmpSwap { remote, compare, compare_mask, swap: number, swap_mask };
                 (op, WcOpcode::CmpSwap)
             }
             other => unreachable!("{other:?} is not an atomic"),

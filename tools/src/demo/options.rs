@@ -126,13 +126,18 @@ pub(super) struct SuperFrames(Option<NonZeroUsize>);
 impl Options {
     /// The link without its impairments.
     pub(super) fn link(&self) -> LinkConfig {
+        // Impairments put more frames on the link than TCP's window has segments; a queue without
+        // room for them would lose some that nobody asked to lose.
+        let is_impaired = self.impairments() != no_impairments();
+        let defaults = LinkConfig::default();
         LinkConfig {
+            queue_frames: if is_impaired { IMPAIRED_QUEUE } else { defaults.queue_frames },
             mtu: self.mtu,
             latency_ns: nanos_of(self.latency),
             rate_bits_per_second: self.rate,
             super_frame_len_max: self.super_frames.0,
             tx_checksum: self.super_frames.0.is_some(),
-            ..LinkConfig::default()
+            ..defaults
         }
     }
 
@@ -144,7 +149,7 @@ impl Options {
             duplicate: self.duplicate / 100.0,
             corrupt: self.corrupt / 100.0,
             resegment: self.resegment / 100.0,
-            ..ImpairConfig::default()
+            ..no_impairments()
         }
     }
 
@@ -160,6 +165,11 @@ impl Options {
     pub(crate) const fn total_bytes(&self) -> u64 {
         self.bytes.saturating_mul(2)
     }
+}
+
+/// An impairment that does nothing, with room for all that might be held.
+fn no_impairments() -> ImpairConfig {
+    ImpairConfig { held_max: IMPAIRED_QUEUE, ..ImpairConfig::default() }
 }
 
 fn nanos_of(duration: Duration) -> u64 {
@@ -214,4 +224,6 @@ fn super_frames(text: &str) -> Result<SuperFrames, String> {
 
 /// With its headers, inside the largest IPv4 datagram.
 const SUPER_FRAME_LEN_MAX: usize = 63 << 10;
+/// Frames under way on an impaired link: several windows.
+const IMPAIRED_QUEUE: usize = 1 << 16;
 const RATE_MIN: u64 = 1_000_000;

@@ -87,11 +87,7 @@ struct ByOpcode {
 impl Outcome {
     /// Of a run that has ended, well unless `failure` says how.
     #[expect(clippy::cast_precision_loss, reason = "a rate, shown with three digits")]
-    pub(super) fn of(
-        options: &Options,
-        session: &Session<'_>,
-        failure: Option<Failure>,
-    ) -> Self {
+    pub(super) fn of(options: &Options, session: &Session<'_>, failure: Option<Failure>) -> Self {
         let directions = [0, 1].map(|from| Direction::of(session, from));
         let bits = 8 * directions.iter().map(|direction| direction.bytes_verified).sum::<u64>();
         let seconds = session.seconds.as_secs_f64();
@@ -124,8 +120,7 @@ impl Outcome {
     }
 
     fn table(&self) -> Table {
-        let mut table =
-            report::table(&["", "initiator → responder", "responder → initiator"]);
+        let mut table = report::table(&["", "initiator → responder", "responder → initiator"]);
         let mut row = |name: &str, value: &dyn Fn(&Direction) -> String| {
             let [there, back] = &self.directions;
             report::row(&mut table, [name.to_owned(), value(there), value(back)]);
@@ -133,7 +128,7 @@ impl Outcome {
         let throughput = |d: &Direction| format!("{:.2} Gbit/s", self.gbps_of(d));
         row("throughput", &throughput);
         row("operations verified", &|d| report::count(d.operations_verified));
-        row("segments", &|d| report::count(d.segments));
+        row("segments sent", &|d| report::count(d.segments));
         row("  aligned with FPDUs", &|d| report::share(d.segments_aligned, d.segments));
         row("  arrived out of order", &|d| report::count(d.segments_out_of_order));
         row("retransmissions", &|d| report::count(d.retransmissions));

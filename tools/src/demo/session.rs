@@ -23,6 +23,8 @@ pub(crate) struct Session<'a> {
     pub(super) ends: [End; 2],
     pub(super) flows: [Flow; 2],
     stage: Stage,
+    /// Attempts to connect so far; a bad link may need several.
+    attempt: u32,
     watch: StallWatch,
     /// The link had nothing to do when it was asked last.
     silent: bool,
@@ -64,6 +66,7 @@ impl<'a> Session<'a> {
             ends,
             flows,
             stage: Stage::Starting(false),
+            attempt: 0,
             watch: StallWatch::default(),
             silent: false,
             seconds: Duration::ZERO,
@@ -108,7 +111,6 @@ impl<'a> Session<'a> {
         };
         self.wire.port(1).listen(TCP_PORT, listen).map_err(of_error)?;
         self.start_connection()?;
-        let mut attempts = 1;
         while self.stage != Stage::Starting(true) {
             self.step()?;
             while let Some(event) = self.wire.port(1).poll_event() {
@@ -118,10 +120,10 @@ impl<'a> Session<'a> {
                 if self.initiator_starts(event)? {
                     continue;
                 }
-                if attempts == CONNECT_ATTEMPTS {
-                    return Err(Failure::new(format!("no connection after {attempts} attempts")));
+                if self.attempt == CONNECT_ATTEMPTS {
+                    let text = format!("no connection after {CONNECT_ATTEMPTS} attempts");
+                    return Err(Failure::new(text));
                 }
-                attempts += 1;
                 self.start_connection()?;
             }
         }
@@ -138,10 +140,12 @@ impl<'a> Session<'a> {
     }
 
     fn start_connection(&mut self) -> Result<(), Failure> {
+        self.attempt += 1;
         let qp = self.ends[0].new_qp().map_err(of_error)?;
+        let private_data = request_data(self.attempt);
         let params = ConnectParams {
             startup: self.startup(),
-            offer: offer(INITIATOR_PRIVATE_DATA),
+            offer: offer(&private_data),
             lower_layer: self.options.lower_layer(),
         };
         let (now, remote) = (self.wire.link.now(), SocketAddr::from((ADDRESSES[1], TCP_PORT)));
@@ -156,13 +160,14 @@ impl<'a> Session<'a> {
             PortEvent::Stream { connection, event } if self.is_current(0, connection) => {
                 match event {
                     StreamEvent::Established(terms) => {
-                        check_private_data(&terms.private_data, RESPONDER_PRIVATE_DATA)?;
+                        check_private_data(&terms.private_data, &reply_data(self.attempt))?;
                         let Options { markers, crc, .. } = *self.options;
                         let framing = terms.framing;
-                        let agreed =
-                            (framing.markers_to_us, framing.markers_to_peer, framing.crc);
+                        let agreed = (framing.markers_to_us, framing.markers_to_peer, framing.crc);
                         if agreed != (markers, markers, crc) {
-                            return Err(Failure::new(format!("agreed on other terms: {framing:?}")));
+                            return Err(Failure::new(format!(
+                                "agreed on other terms: {framing:?}"
+                            )));
                         }
                         self.stage = Stage::Starting(true);
                         Ok(true)
@@ -178,22 +183,22 @@ impl<'a> Session<'a> {
     }
 
     fn responder_starts(&mut self, event: PortEvent) -> Result<(), Failure> {
-        match event {
-            // With a lossy link an earlier attempt may still seem alive: the last one counts.
-            PortEvent::Incoming { connection, .. } => self.ends[1].connection = Some(connection),
-            PortEvent::Stream { connection, event: StreamEvent::Request(request) }
-                if self.is_current(1, connection) =>
-            {
-                check_private_data(&request.private_data, INITIATOR_PRIVATE_DATA)?;
-                let qp = self.ends[1].new_qp().map_err(of_error)?;
-                let offer = offer(RESPONDER_PRIVATE_DATA);
-                match self.wire.port(1).accept(connection, &qp, &offer) {
-                    // The initiator may have given up meanwhile; it tries again.
-                    Ok(()) | Err(PortError::Phase(_) | PortError::NoConnection) => {}
-                    Err(other) => return Err(of_error(other)),
-                }
-            }
-            _ => {}
+        let PortEvent::Stream { connection, event: StreamEvent::Request(request) } = event else {
+            return Ok(());
+        };
+        let stale = |attempt| request.private_data == request_data(attempt);
+        // What an earlier attempt sent may still get through.
+        if (1..self.attempt).any(stale) {
+            return Ok(());
+        }
+        check_private_data(&request.private_data, &request_data(self.attempt))?;
+        self.ends[1].connection = Some(connection);
+        let qp = self.ends[1].new_qp().map_err(of_error)?;
+        let private_data = reply_data(self.attempt);
+        match self.wire.port(1).accept(connection, &qp, &offer(&private_data)) {
+            // The initiator may have given up meanwhile; it tries again.
+            Ok(()) | Err(PortError::Phase(_) | PortError::NoConnection) => {}
+            Err(other) => return Err(of_error(other)),
         }
         Ok(())
     }
@@ -389,6 +394,15 @@ fn offer(private_data: &[u8]) -> Offer<'_> {
     Offer { private_data, ird: READS, ord: READS }
 }
 
+/// The initiator's private data in an attempt to connect, and the responder's in answer.
+fn request_data(attempt: u32) -> Vec<u8> {
+    format!("urnic demo: request {attempt}").into_bytes()
+}
+
+fn reply_data(attempt: u32) -> Vec<u8> {
+    format!("urnic demo: reply {attempt}").into_bytes()
+}
+
 fn check_private_data(found: &[u8], expected: &[u8]) -> Result<(), Failure> {
     if found == expected {
         return Ok(());
@@ -407,8 +421,6 @@ fn of_error(error: impl std::fmt::Display) -> Failure {
 
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
 const TCP_PORT: u16 = 7174;
-const INITIATOR_PRIVATE_DATA: &[u8] = b"urnic demo: request";
-const RESPONDER_PRIVATE_DATA: &[u8] = b"urnic demo: reply";
 /// Reads and Atomics that each end accepts and has open.
 const READS: u16 = 16;
 const CONNECT_ATTEMPTS: u32 = 20;

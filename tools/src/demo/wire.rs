@@ -91,11 +91,14 @@ fn port_config(options: &Options, address: Ipv4Addr) -> PortConfig {
     config.tcp.rto_initial = RTO_INITIAL.max(4 * options.latency);
     config.tcp.user_timeout = GIVE_UP;
     config.tcp.syn_timeout = GIVE_UP;
+    config.tcp.time_wait = TIME_WAIT;
     config
 }
 
 /// Before the first round trip is known: most of the time that MPA allows for its startup may go
 /// to retransmissions.
 const RTO_INITIAL: Duration = Duration::from_millis(50);
+/// Long enough for the peer's FIN to get through after many retransmissions.
+const TIME_WAIT: Duration = Duration::from_secs(3600);
 /// Hours of virtual time pass in no time.
 const GIVE_UP: Duration = Duration::from_secs(4 * 3600);
