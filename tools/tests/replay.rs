@@ -115,6 +115,42 @@ fn with_markers_octets_of_a_reordered_stream_are_placed_ahead() {
     }
 }
 
+/// What each end of a demo counted is what an onlooker counts.
+#[test]
+fn a_recorded_demo_is_replayed_to_the_same_counters() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("demo.pcapng");
+    let link = "--markers on --loss 3 --reorder 10 --duplicate 3 --corrupt 1 --bytes 200K";
+    for seed in ["1", "2"] {
+        let demo = Command::new(env!("CARGO_BIN_EXE_urnic"))
+            .args(["demo", "--json", "--seed", seed, "--record", path.to_str().unwrap()])
+            .args(link.split(' '))
+            .output()
+            .unwrap();
+        let demo: Value = serde_json::from_slice(&demo.stdout).unwrap();
+        let replay = replayed(&path);
+        for direction in 0..2 {
+            let demo = &demo["directions"][direction];
+            let replay = &replay["connections"][0]["directions"][direction];
+            for counter in [
+                "fpdus",
+                "fpdus_by_opcode",
+                "messages",
+                "crc_good",
+                "crc_bad",
+                "markers",
+                "fpdus_by_marker",
+                "fpdus_out_of_order",
+                "bytes_placed",
+                "bytes_placed_out_of_order",
+                "bytes_held_peak",
+            ] {
+                let found = difference(counter, &demo[counter], &replay[counter]);
+                assert_eq!(found, None, "seed {seed}, direction {direction}");
+            }
+        }
+    }
+}
+
 #[test]
 fn strict_fails_on_errors_only() {
     let status = |strict: &[&str], name: &str| {
