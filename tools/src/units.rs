@@ -30,14 +30,15 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 pub(crate) fn rate(text: &str) -> Result<u64, String> {
     let (number, unit) = size::split(text);
     let unit = unit.to_ascii_lowercase();
-    let scale = match unit.strip_suffix("bit/s").or(unit.strip_suffix("bit")).unwrap_or(&unit) {
-        "" => 1,
-        "k" => 1_000,
-        "m" => 1_000_000,
-        "g" => 1_000_000_000,
-        "t" => 1_000_000_000_000,
-        _ => return Err(format!("unknown unit '{unit}': use K, M, G or T (bits per second)")),
-    };
+    let scale =
+        match unit.strip_suffix("bit/s").or_else(|| unit.strip_suffix("bit")).unwrap_or(&unit) {
+            "" => 1,
+            "k" => 1_000,
+            "m" => 1_000_000,
+            "g" => 1_000_000_000,
+            "t" => 1_000_000_000_000,
+            _ => return Err(format!("unknown unit '{unit}': use K, M, G or T (bits per second)")),
+        };
     match size::scaled(number, scale)? {
         0 => Err("nothing ever arrives at rate 0".into()),
         rate => Ok(rate),

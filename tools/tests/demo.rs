@@ -1,5 +1,6 @@
 //! `urnic demo` as its users run it.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -199,9 +200,26 @@ fn help_explains_every_option() {
     assert_eq!(output.status.code(), Some(0));
     let help = String::from_utf8(output.stdout).unwrap();
     for option in [
-        "--bytes", "--mtu", "--loss", "--reorder", "--duplicate", "--corrupt", "--resegment",
-        "--markers", "--crc", "--stack", "--seed", "--record", "--json", "--latency", "--rate",
-        "--super-frames", "--message", "--quiet", "Examples:", "Exit status",
+        "--bytes",
+        "--mtu",
+        "--loss",
+        "--reorder",
+        "--duplicate",
+        "--corrupt",
+        "--resegment",
+        "--markers",
+        "--crc",
+        "--stack",
+        "--seed",
+        "--record",
+        "--json",
+        "--latency",
+        "--rate",
+        "--super-frames",
+        "--message",
+        "--quiet",
+        "Examples:",
+        "Exit status",
     ] {
         assert!(help.contains(option), "{option}");
     }
@@ -212,9 +230,9 @@ fn the_recorded_frames_are_those_that_left_the_impairment_in_time_order() {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("demo.pcapng");
     let arguments = format!("{BAD_LINK} --markers on --bytes 256K --record {}", path.display());
     let result = verified(&arguments);
-    let mut reader = CaptureReader::open(&path).unwrap();
     let (mut frames, mut before) = (0, 0);
-    while let Some(frame) = reader.next_frame().unwrap() {
+    for frame in CaptureReader::open(File::open(&path).unwrap()).unwrap() {
+        let frame = frame.unwrap();
         assert!(frame.timestamp_ns >= before, "time runs forward");
         before = frame.timestamp_ns;
         frames += 1;
