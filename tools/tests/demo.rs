@@ -242,3 +242,44 @@ fn the_recorded_frames_are_those_that_left_the_impairment_in_time_order() {
     let expected: u64 = (0..2).map(|index| sent[index] - lost[index] + twice[index]).sum();
     assert_eq!(frames, expected);
 }
+
+#[test]
+fn replaying_the_recorded_frames_counts_what_the_demo_counted() {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("replayed.pcapng");
+    for arguments in [
+        "--markers on",
+        "--loss 1 --reorder 5 --duplicate 1 --corrupt 0.1 --markers on",
+        "--resegment 100 --loss 2",
+        "--stack layered --crc off --loss 2",
+    ] {
+        let demo = verified(&format!("{arguments} --bytes 256K --record {}", path.display()));
+        let output = Command::new(env!("CARGO_BIN_EXE_urnic"))
+            .args(["replay", "--json", "--strict"])
+            .arg(&path)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments}: no finding is an error");
+        let replay: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let connection = &replay["files"][0]["connections"][0];
+        for (counted, replayed) in demo["directions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .zip(connection["directions"].as_array().unwrap())
+        {
+            for (key, value) in replayed.as_object().unwrap() {
+                // Replay counts segments as they crossed the link, startup and copies included.
+                let same = !matches!(key.as_str(), "segments" | "segments_aligned");
+                if let (true, Some(counted)) = (same, counted.get(key)) {
+                    assert_eq!(nonzero(counted), nonzero(value), "{key} with {arguments}");
+                }
+            }
+        }
+    }
+}
+
+/// A counter, or a table of counters without those that are 0.
+fn nonzero(value: &Value) -> Value {
+    let Some(table) = value.as_object() else { return value.clone() };
+    table.iter().filter(|(_, count)| **count != 0).map(|(k, v)| (k.clone(), v.clone())).collect()
+}
