@@ -242,3 +242,11 @@ fn the_recorded_frames_are_those_that_left_the_impairment_in_time_order() {
     let expected: u64 = (0..2).map(|index| sent[index] - lost[index] + twice[index]).sum();
     assert_eq!(frames, expected);
 }
+
+#[test]
+fn resegment_takes_a_percentage_or_none() {
+    let halves = verified("--bytes 256K --markers on --resegment");
+    let all = verified("--bytes 256K --markers on --resegment 100");
+    assert!(both(&halves, "segments_aligned")[0] > 0);
+    assert_eq!(both(&all, "segments_aligned"), both(&halves, "segments_aligned"), "as sent");
+}
