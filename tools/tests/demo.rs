@@ -278,6 +278,14 @@ fn replaying_the_recorded_frames_counts_what_the_demo_counted() {
     }
 }
 
+#[test]
+fn resegment_takes_a_percentage_or_none() {
+    let halves = verified("--bytes 256K --markers on --resegment");
+    let all = verified("--bytes 256K --markers on --resegment 100");
+    assert!(both(&halves, "segments_aligned")[0] > 0);
+    assert_eq!(both(&all, "segments_aligned"), both(&halves, "segments_aligned"), "as sent");
+}
+
 /// A counter, or a table of counters without those that are 0.
 fn nonzero(value: &Value) -> Value {
     let Some(table) = value.as_object() else { return value.clone() };
