@@ -4,9 +4,12 @@
 
 mod common;
 
+use std::num::NonZeroUsize;
+
 use common::{Pair, Setup, all_access, content, fill};
 use urnic::mem::Access;
 use urnic::mpa::startup::StartupConfig;
+use urnic::port::LowerLayer;
 use urnic::types::WrId;
 use urnic::verbs::{RecvWr, SendWr, WcStatus};
 use urnic_netdev::impair::ImpairConfig;
@@ -50,6 +53,41 @@ fn a_write_a_read_and_a_send_move_every_octet() {
             let link = LinkConfig { mtu, latency_ns: 10_000, ..LinkConfig::default() };
             move_every_octet(Setup { link, startup, ..Setup::default() });
         }
+    }
+}
+
+#[test]
+fn ipv6_moves_every_octet_and_finds_its_neighbour() {
+    for mtu in [1280, 9000] {
+        let link = LinkConfig { mtu, latency_ns: 10_000, ..LinkConfig::default() };
+        let impair = ImpairConfig { loss: 0.01, resegment: 0.1, ..ImpairConfig::default() };
+        move_every_octet(Setup { link, impair, ipv6: true, ..Setup::default() });
+    }
+}
+
+#[test]
+fn super_frames_and_partial_checksums_move_every_octet() {
+    for markers in [false, true] {
+        for mtu in [1500, 9000, 65_535] {
+            let startup = StartupConfig { markers, ..StartupConfig::default() };
+            let link = LinkConfig {
+                mtu,
+                super_frame_len_max: NonZeroUsize::new(65_000),
+                tx_checksum: true,
+                ..LinkConfig::default()
+            };
+            move_every_octet(Setup { link, startup, ..Setup::default() });
+        }
+    }
+}
+
+#[test]
+fn a_layered_stream_moves_every_octet_over_a_bad_link() {
+    for seed in 0..5 {
+        let startup = StartupConfig { markers: seed % 2 == 0, ..StartupConfig::default() };
+        let impair = ImpairConfig { loss: 0.02, reorder: 0.05, ..ImpairConfig::default() };
+        let lower_layer = LowerLayer::Layered;
+        move_every_octet(Setup { startup, impair, lower_layer, seed, ..Setup::default() });
     }
 }
 

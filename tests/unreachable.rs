@@ -1,4 +1,5 @@
 //! A peer whose link address nobody answers for.
+#![allow(clippy::unwrap_used, reason = "a step that fails fails its test")]
 
 mod common;
 

@@ -69,8 +69,8 @@ impl Target {
 
 /// Payload octets of the next segment, of `remaining`, when its ULPDU may have `mulpdu` octets.
 ///
-/// RFC 5041 §5.2: "Segments [...] MUST NOT [exceed] the MULPDU"; RFC 5044 §4.5 asks for segments
-/// as large as possible.
+/// RFC 5041 §5.2: a segment, header included, is not larger than the MULPDU; RFC 5044 §4.5 asks for
+/// segments as large as possible.
 #[must_use]
 pub fn payload_len(target: &Target, remaining: u32, mulpdu: usize) -> u32 {
     let room = mulpdu.saturating_sub(target.header_len());

@@ -1,7 +1,7 @@
 //! RDMAP (RFC 5040, extended by RFC 7306): what messages mean, and what follows what.
 //!
-//! Values in, values out: [`rx`] says which messages are legal, [`read`] keeps the outstanding
-//! Reads and Atomics of both ends, [`terminate`] builds and reads the Terminate message.
+//! Values in, values out: [`rx`] says which messages are legal, [`read`] keeps the requester's
+//! outstanding Reads and Atomics. What a message looks like is in [`wire`](crate::wire).
 
 pub mod read;
 pub mod rx;

@@ -1,13 +1,12 @@
 //! One RDMAP stream: MPA, DDP and RDMAP composed over an ordered flow of octets.
 //!
-//! A [`Stream`] does not know what carries it. The lower layer (LLP) calls
-//! [`handle_bytes`](Stream::handle_bytes) with octets it received, in any order if it can say
-//! where they belong; it asks [`frame_segment`](Stream::frame_segment) for octets to send, and
-//! [`gather`](Stream::gather) for their content as often as it has to send them. Two lower layers
+//! A [`Stream`] does not know what carries it. The lower layer (LLP) calls `handle_bytes` with
+//! octets it received, in any order if it can say where they belong; it asks `frame_segment` for
+//! octets to send, and `gather` for their content as often as it has to send them. Two lower layers
 //! exist: the MPA-aware TCP of this crate ([`optimized`]) and any ordered byte stream
 //! ([`layered`]).
 //!
-//! [`rx`] and [`tx`] are the two pipelines, written to be read top to bottom.
+//! `rx.rs` and `tx.rs` are the two pipelines, written to be read top to bottom.
 
 pub mod error;
 mod fpdus;

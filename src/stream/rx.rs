@@ -101,11 +101,16 @@ impl RxState {
         counters
     }
 
-    /// An FPDU's payload was placed. MPA delivers one that is in order right after it was placed,
-    /// so the one before, if still undelivered, was ahead.
+    /// An FPDU comes. MPA delivers one that is in order right after it was placed, so the one
+    /// before, if still undelivered, was ahead.
+    const fn count_ahead(&mut self) {
+        self.counters.bytes_placed_out_of_order += self.last_placed;
+        self.last_placed = 0;
+    }
+
+    /// The payload of the FPDU was placed.
     const fn count_placed(&mut self, len: u64) {
         self.counters.bytes_placed += len;
-        self.counters.bytes_placed_out_of_order += self.last_placed;
         self.last_placed = len;
     }
 }
@@ -438,6 +443,7 @@ impl FpduSink for Placer<'_, '_> {
 
     #[inline(always)]
     fn place(&mut self, ulpdu: &Ulpdu<'_>, _at: StreamOffset) -> Result<Placed, StreamError> {
+        self.rx.count_ahead();
         let mut scratch = [0; HEAD_LEN];
         let head = ulpdu.head(&mut scratch);
         self.try_place(ulpdu, head).inspect_err(|error| self.note(*error, head, ulpdu.len()))

@@ -83,6 +83,10 @@ impl Connection {
         let Some(payload) = &arrival.payload else { return };
         let gained = self.rcv.committed_octets().wrapping_sub(arrival.committed_before);
         let segments = arrival.segments as u64;
+        // What starts beyond RCV.NXT has not moved it.
+        if payload.range.start > self.rcv.rcv_nxt() {
+            self.counters.out_of_order += segments;
+        }
         if refused {
             self.counters.refused += segments;
         } else if gained == 0 {
@@ -92,9 +96,6 @@ impl Connection {
         // RFC 5681 §4.2: out-of-order segments SHOULD be acknowledged immediately, also those that
         // fill a gap; a duplicate means that an acknowledgment was lost.
         if refused || gained == 0 || arrival.disordered || self.rcv.has_gap() {
-            if self.rcv.has_gap() {
-                self.counters.out_of_order += segments;
-            }
             self.acks.owe_separate(!self.snd.has_sack());
         } else {
             let mss = usize::from(self.config.mss_receive);

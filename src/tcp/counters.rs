@@ -45,7 +45,7 @@ pub struct Counters {
     pub acks_sent: u64,
     /// Segments received, of any kind.
     pub segments_received: u64,
-    /// Data segments that did not continue the stream.
+    /// Data segments that started beyond octets still missing.
     pub out_of_order: u64,
     /// Data segments that held nothing new.
     pub duplicates: u64,

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a setup that fails fails its test")]
 #![allow(clippy::cast_possible_truncation, reason = "test patterns are made of low octets")]
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use urnic::driver::{Lockstep, Poller};
 use urnic::mem::Access;
@@ -54,6 +54,7 @@ pub(crate) struct Setup {
     pub(crate) impair: ImpairConfig,
     pub(crate) startup: StartupConfig,
     pub(crate) lower_layer: LowerLayer,
+    pub(crate) ipv6: bool,
     pub(crate) seed: u64,
 }
 
@@ -68,14 +69,16 @@ pub(crate) struct Pair {
 }
 
 pub(crate) fn poller<D: Device>(rnic: &Rnic, address: Ipv4Addr, device: D) -> Poller<D> {
-    let port = Port::new(rnic, PortConfig::for_ipv4(address), device.capabilities());
+    let ipv6 = Some((v6(address), 64));
+    let config = PortConfig { ipv6, ..PortConfig::for_ipv4(address) };
+    let port = Port::new(rnic, config, device.capabilities());
     Poller::new(port, device)
 }
 
 impl Pair {
     /// Connects `a` to `b`; panics if that takes more than a minute of virtual time.
     pub(crate) fn connect(setup: Setup) -> Self {
-        let Setup { link, impair, startup, lower_layer, seed } = setup;
+        let Setup { link, impair, startup, lower_layer, ipv6, seed } = setup;
         let (device_a, device_b) = memory::pair(link);
         let device_a = Impair::new(device_a, impair, seed.wrapping_mul(2) + 11);
         let device_b = Impair::new(device_b, impair, seed.wrapping_mul(2) + 12);
@@ -86,7 +89,8 @@ impl Pair {
         pair.link.b.port.listen(TCP_PORT, listen).unwrap();
         let offer = Offer { private_data: b"hello", ird: 8, ord: 8 };
         let params = ConnectParams { startup, offer, lower_layer };
-        let remote = SocketAddr::from((B, TCP_PORT));
+        let address = if ipv6 { IpAddr::V6(v6(B)) } else { IpAddr::V4(B) };
+        let remote = SocketAddr::new(address, TCP_PORT);
         let id = pair.link.a.port.connect(Instant::ZERO, remote, &pair.a.qp, &params).unwrap();
         pair.a.connection = Some(id);
         let connected = pair.run_for(Duration::from_secs(60), |pair| {
@@ -146,6 +150,12 @@ impl Pair {
         });
         wc.unwrap_or_else(|| panic!("no completion; {:?} {:?}", self.a.events, self.b.events))
     }
+}
+
+/// The IPv6 address of an end.
+fn v6(address: Ipv4Addr) -> Ipv6Addr {
+    let [.., last] = address.octets();
+    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, u16::from(last))
 }
 
 /// All rights.

@@ -30,7 +30,8 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 pub(crate) fn rate(text: &str) -> Result<u64, String> {
     let (number, unit) = size::split(text);
     let unit = unit.to_ascii_lowercase();
-    let scale = match unit.strip_suffix("bit/s").or(unit.strip_suffix("bit")).unwrap_or(&unit) {
+    let prefix = unit.strip_suffix("/s").unwrap_or(&unit);
+    let scale = match prefix.strip_suffix("bit").unwrap_or(prefix) {
         "" => 1,
         "k" => 1_000,
         "m" => 1_000_000,
@@ -83,7 +84,7 @@ mod tests {
         assert_eq!(rate("10G"), Ok(10_000_000_000));
         assert_eq!(rate("1.5Mbit"), Ok(1_500_000));
         assert_eq!(rate("100 kbit/s"), Ok(100_000));
-        for text in ["0", "G", "10KiB"] {
+        for text in ["0", "G", "10KiB", "1b"] {
             assert!(rate(text).is_err(), "{text}");
         }
     }

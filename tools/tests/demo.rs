@@ -1,5 +1,6 @@
 //! `urnic demo` as its users run it.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -12,7 +13,7 @@ fn demo(arguments: &str) -> Output {
         .arg("demo")
         .args(arguments.split_whitespace())
         .output()
-        .unwrap()
+        .expect("the command runs")
 }
 
 /// The JSON of a run that has to verify.
@@ -21,14 +22,14 @@ fn verified(arguments: &str) -> Value {
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{arguments}: {complaint}");
     assert_eq!(complaint, "", "{arguments}");
-    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let result: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(result["verified"], true, "{arguments}");
     result
 }
 
 /// A counter of both directions.
 fn both(result: &Value, key: &str) -> [u64; 2] {
-    [0, 1].map(|index| result["directions"][index][key].as_u64().unwrap())
+    [0, 1].map(|index| result["directions"][index][key].as_u64().expect("a counter"))
 }
 
 /// A result without what depends on the machine.
@@ -199,9 +200,26 @@ fn help_explains_every_option() {
     assert_eq!(output.status.code(), Some(0));
     let help = String::from_utf8(output.stdout).unwrap();
     for option in [
-        "--bytes", "--mtu", "--loss", "--reorder", "--duplicate", "--corrupt", "--resegment",
-        "--markers", "--crc", "--stack", "--seed", "--record", "--json", "--latency", "--rate",
-        "--super-frames", "--message", "--quiet", "Examples:", "Exit status",
+        "--bytes",
+        "--mtu",
+        "--loss",
+        "--reorder",
+        "--duplicate",
+        "--corrupt",
+        "--resegment",
+        "--markers",
+        "--crc",
+        "--stack",
+        "--seed",
+        "--record",
+        "--json",
+        "--latency",
+        "--rate",
+        "--super-frames",
+        "--message",
+        "--quiet",
+        "Examples:",
+        "Exit status",
     ] {
         assert!(help.contains(option), "{option}");
     }
@@ -212,9 +230,9 @@ fn the_recorded_frames_are_those_that_left_the_impairment_in_time_order() {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("demo.pcapng");
     let arguments = format!("{BAD_LINK} --markers on --bytes 256K --record {}", path.display());
     let result = verified(&arguments);
-    let mut reader = CaptureReader::open(&path).unwrap();
     let (mut frames, mut before) = (0, 0);
-    while let Some(frame) = reader.next_frame().unwrap() {
+    for frame in CaptureReader::open(File::open(&path).unwrap()).unwrap() {
+        let frame = frame.unwrap();
         assert!(frame.timestamp_ns >= before, "time runs forward");
         before = frame.timestamp_ns;
         frames += 1;
@@ -223,4 +241,53 @@ fn the_recorded_frames_are_those_that_left_the_impairment_in_time_order() {
         ["frames", "frames_lost", "frames_duplicated"].map(|key| both(&result, key));
     let expected: u64 = (0..2).map(|index| sent[index] - lost[index] + twice[index]).sum();
     assert_eq!(frames, expected);
+}
+
+#[test]
+fn replaying_the_recorded_frames_counts_what_the_demo_counted() {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("replayed.pcapng");
+    for arguments in [
+        "--markers on",
+        "--loss 1 --reorder 5 --duplicate 1 --corrupt 0.1 --markers on",
+        "--resegment 100 --loss 2",
+        "--stack layered --crc off --loss 2",
+    ] {
+        let demo = verified(&format!("{arguments} --bytes 256K --record {}", path.display()));
+        let output = Command::new(env!("CARGO_BIN_EXE_urnic"))
+            .args(["replay", "--json", "--strict"])
+            .arg(&path)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments}: no finding is an error");
+        let replay: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let connection = &replay["files"][0]["connections"][0];
+        for (counted, replayed) in demo["directions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .zip(connection["directions"].as_array().unwrap())
+        {
+            for (key, value) in replayed.as_object().unwrap() {
+                // Replay counts segments as they crossed the link, startup and copies included.
+                let same = !matches!(key.as_str(), "segments" | "segments_aligned");
+                if let (true, Some(counted)) = (same, counted.get(key)) {
+                    assert_eq!(nonzero(counted), nonzero(value), "{key} with {arguments}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn resegment_takes_a_percentage_or_none() {
+    let halves = verified("--bytes 256K --markers on --resegment");
+    let all = verified("--bytes 256K --markers on --resegment 100");
+    assert!(both(&halves, "segments_aligned")[0] > 0);
+    assert_eq!(both(&all, "segments_aligned"), both(&halves, "segments_aligned"), "as sent");
+}
+
+/// A counter, or a table of counters without those that are 0.
+fn nonzero(value: &Value) -> Value {
+    let Some(table) = value.as_object() else { return value.clone() };
+    table.iter().filter(|(_, count)| **count != 0).map(|(k, v)| (k.clone(), v.clone())).collect()
 }

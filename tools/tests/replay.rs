@@ -3,6 +3,7 @@
 //! `expected/NAME.json` was made from `pcaps/NAME` by a program that shares no code with this one.
 //! It lacks what depends on how a receiver works (what was found by markers, placed out of order or
 //! held). Where FPDUs overwrite each other and the capture shuffles them, two hashes are right.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -94,6 +95,57 @@ fn healthy_sessions_between_stock_programs_raise_neither_errors_nor_warnings() {
         for connection in file["connections"].as_array().unwrap() {
             for finding in connection["findings"].as_array().unwrap() {
                 assert_eq!(finding["severity"], "note", "{name}: {finding}");
+            }
+        }
+    }
+}
+
+#[test]
+fn with_markers_octets_of_a_reordered_stream_are_placed_ahead() {
+    for (name, is_ahead) in
+        [("markers-reorder", true), ("markers-resegment", true), ("resegment", false)]
+    {
+        let file = replayed(&pcaps().join(format!("demo-{name}.pcapng")));
+        for direction in file["connections"][0]["directions"].as_array().unwrap() {
+            for counter in ["fpdus_by_marker", "fpdus_out_of_order", "bytes_placed_out_of_order"] {
+                assert_eq!(direction[counter].as_u64().unwrap() > 0, is_ahead, "{name}: {counter}");
+            }
+            assert!(direction["bytes_held_peak"].as_u64().unwrap() < 64 << 10, "{name}");
+        }
+    }
+}
+
+/// What each end of a demo counted is what an onlooker counts.
+#[test]
+fn a_recorded_demo_is_replayed_to_the_same_counters() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("demo.pcapng");
+    let link = "--markers on --loss 3 --reorder 10 --duplicate 3 --corrupt 1 --bytes 200K";
+    for seed in ["1", "2"] {
+        let demo = Command::new(env!("CARGO_BIN_EXE_urnic"))
+            .args(["demo", "--json", "--seed", seed, "--record", path.to_str().unwrap()])
+            .args(link.split(' '))
+            .output()
+            .unwrap();
+        let demo: Value = serde_json::from_slice(&demo.stdout).unwrap();
+        let replay = replayed(&path);
+        for direction in 0..2 {
+            let demo = &demo["directions"][direction];
+            let replay = &replay["connections"][0]["directions"][direction];
+            for counter in [
+                "fpdus",
+                "fpdus_by_opcode",
+                "messages",
+                "crc_good",
+                "crc_bad",
+                "markers",
+                "fpdus_by_marker",
+                "fpdus_out_of_order",
+                "bytes_placed",
+                "bytes_placed_out_of_order",
+                "bytes_held_peak",
+            ] {
+                let found = difference(counter, &demo[counter], &replay[counter]);
+                assert_eq!(found, None, "seed {seed}, direction {direction}");
             }
         }
     }

@@ -250,3 +250,18 @@ fn acknowledging_everything_stops_every_timer() {
     script.receive(0, 3000, Flags::ACK, 0);
     assert_eq!(Connection::poll_timeout(&script.connection), None);
 }
+
+#[test]
+fn only_what_starts_beyond_a_gap_counts_as_out_of_order() {
+    let mut script = Script::established(&config());
+    for at in [100, 300, 500] {
+        script.receive(at, 0, Flags::ACK, 100);
+    }
+    assert_eq!(script.connection.counters().out_of_order, 3);
+    script.receive(0, 0, Flags::ACK, 100);
+    script.receive(200, 0, Flags::ACK, 100);
+    assert_eq!(script.connection.counters().out_of_order, 3, "a gap closed, another is left");
+    script.receive(500, 0, Flags::ACK, 100);
+    assert_eq!(script.connection.counters().out_of_order, 4, "a duplicate beyond the gap");
+    assert_eq!(script.connection.counters().duplicates, 1);
+}

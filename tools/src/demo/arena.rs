@@ -91,7 +91,7 @@ impl Arena {
         slot: usize,
         at: usize,
         pieces: Vec<Piece>,
-        pattern: &mut Pattern,
+        pattern: &Pattern,
     ) -> Result<Target, Failure> {
         let len = pieces.iter().map(|piece| piece.len).sum();
         self.check_last(slot, None)?;
@@ -191,7 +191,7 @@ mod tests {
         (arena, Pattern::new(1, 4096), Random::new(1))
     }
 
-    fn filled(arena: &mut Arena, pattern: &mut Pattern, random: &mut Random) -> Target {
+    fn filled(arena: &mut Arena, pattern: &Pattern, random: &mut Random) -> Target {
         let (slot, at) = arena.take(80, random).unwrap();
         let piece = Piece { at: 11, len: 80 };
         let target = arena.arm(slot, at, vec![piece], pattern).unwrap();
@@ -205,7 +205,7 @@ mod tests {
         for len in [1, 80] {
             let (slot, at) = arena.take(len, &mut random).unwrap();
             let piece = Piece { at: 0, len };
-            let target = arena.arm(slot, at, vec![piece], &mut pattern).unwrap();
+            let target = arena.arm(slot, at, vec![piece], &pattern).unwrap();
             assert!(arena.check(&target, &mut pattern).is_err());
         }
     }
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn a_write_beside_the_place_is_found() {
         let (mut arena, mut pattern, mut random) = arena();
-        let target = filled(&mut arena, &mut pattern, &mut random);
+        let target = filled(&mut arena, &pattern, &mut random);
         arena.check(&target, &mut pattern).unwrap();
         for at in [target.at - 1, target.at - GUARD_LEN, target.at + 80, target.at + 143] {
             arena.memory.copy_in(at, &[0]);
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn a_write_after_verification_is_found() {
         let (mut arena, mut pattern, mut random) = arena();
-        let target = filled(&mut arena, &mut pattern, &mut random);
+        let target = filled(&mut arena, &pattern, &mut random);
         let at = target.at;
         arena.check(&target, &mut pattern).unwrap();
         arena.release(target);
@@ -236,8 +236,8 @@ mod tests {
 
     #[test]
     fn slots_run_out_and_come_back() {
-        let (mut arena, mut pattern, mut random) = arena();
-        let first = filled(&mut arena, &mut pattern, &mut random);
+        let (mut arena, pattern, mut random) = arena();
+        let first = filled(&mut arena, &pattern, &mut random);
         assert!(arena.take(100, &mut random).is_some());
         assert!(arena.take(100, &mut random).is_some(), "a large slot serves a small operation");
         assert!(arena.take(100, &mut random).is_none());

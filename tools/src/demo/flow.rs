@@ -200,7 +200,7 @@ impl Flow {
         let Some((slot, at)) = self.sinks.take(len, &mut self.random) else { return Ok(false) };
         let pieces = self.pieces(len);
         let sges = self.sges(&pieces);
-        let target = self.sinks.arm(slot, at, pieces, &mut self.pattern)?;
+        let target = self.sinks.arm(slot, at, pieces, &self.pattern)?;
         let remote = RemoteBuffer { stag, ..self.sinks.memory.remote(at as u64) };
         let mut wr = SendWr::write(WrId(0), remote, sges);
         // Completions that nobody asked for stay away: the message that follows proves arrival.
@@ -216,7 +216,7 @@ impl Flow {
         }
         let Some((slot, at)) = self.sinks.take(len, &mut self.random) else { return Ok(false) };
         let piece = self.piece(len);
-        let target = self.sinks.arm(slot, at, vec![piece], &mut self.pattern)?;
+        let target = self.sinks.arm(slot, at, vec![piece], &self.pattern)?;
         let sink = self.sinks.memory.sge(at..at + len);
         let wr = SendWr::read(WrId(0), self.source.remote(piece.at as u64), sink);
         let flow = self.number;
@@ -253,7 +253,7 @@ impl Flow {
         let sges = self.sges(&pieces);
         let mut wr = SendWr::new(WrId(0), op, sges);
         wr.fence = self.random.one_in(16);
-        let inbox = self.inboxes.arm(slot, at, pieces, &mut self.pattern)?;
+        let inbox = self.inboxes.arm(slot, at, pieces, &self.pattern)?;
         sender.post(wr, WcOpcode::Send, Work::Toward)?;
         let writes = std::mem::take(&mut self.writes);
         self.writes_max = usize::try_from(self.random.between(1, WRITES_MAX)).expect("small");

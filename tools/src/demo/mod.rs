@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A [`Flow`](flow::Flow) is one direction, seen at both ends at once: that is what one process is
-//! good for. A [`Session`](session::Session) owns the link, both ends and both flows, and a clock
+//! good for. A `Session` owns the link, both ends and both flows, and a clock
 //! of its own: nothing in a run but its duration depends on the machine.
 
 mod arena;

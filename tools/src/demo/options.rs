@@ -17,7 +17,7 @@ use crate::{size, units};
 #[derive(Args, Clone, Debug, Serialize)]
 pub(crate) struct Options {
     /// Payload to move in each direction, in octets; 0 still does one operation of each kind
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256M")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "512M")]
     pub(super) bytes: u64,
 
     /// Longest operation, 1 to 16M. Lengths vary from 0 up to it, often around the edges of
@@ -89,9 +89,9 @@ pub(crate) struct Options {
     pub(super) corrupt: f64,
 
     /// TCP segments cut into up to four, as a middlebox might, in percent: they no longer begin
-    /// and end with FPDUs
+    /// and end with FPDUs. Without a number, half of them
     #[arg(long, value_name = "PERCENT", value_parser = units::percent, default_value = "0",
-          help_heading = IMPAIR)]
+          num_args = 0..=1, default_missing_value = "50", help_heading = IMPAIR)]
     pub(super) resegment: f64,
 
     /// Write the frames of both directions to a pcapng file as they leave the impairment: each

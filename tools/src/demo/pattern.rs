@@ -21,7 +21,6 @@ impl Random {
     }
 
     /// A number below `bound`, which is not 0.
-    #[expect(clippy::cast_possible_truncation, reason = "the product's high word fits")]
     pub(super) const fn below(&mut self, bound: u64) -> u64 {
         ((self.next() as u128 * bound as u128) >> 64) as u64
     }

@@ -15,16 +15,18 @@ use urnic::tcp::{Flags, Receiver as TcpReceiver, SeqNum, SeqSpace};
 use urnic::types::StreamOffset;
 use urnic::wire::ProtocolVersion;
 
+use super::alignment::Alignment;
 use super::arrivals::Arrivals;
 use super::findings::{Findings, Kind};
 use super::image::ImageBudget;
-use super::observer::{Observer, Tally, Token};
+use super::observer::{Observer, Token};
 use super::order::Reads;
 use super::packet::Segment;
 use super::ranges::RangeSet;
 use super::report::DirectionReport;
 use super::scan::SidePlan;
 use super::startup::{Frame, Search};
+use super::tally::Tally;
 
 /// What all connections of a capture share.
 #[derive(Debug)]
@@ -69,16 +71,10 @@ pub(super) struct Direction {
     lost_octets: u64,
     /// There will be no full operation: payload is only counted.
     is_discarding: bool,
-    /// Start and end of segments of which it is not known yet whether they are aligned.
-    undecided: Vec<(u64, u64)>,
-    decide_at: usize,
+    alignment: Alignment,
     segments: u64,
-    segments_aligned: u64,
     segments_out_of_order: u64,
     segments_retransmitted: u64,
-    /// Of the unaligned ones in full operation: all, and those that hold no more than a CRC.
-    unaligned: u64,
-    crc_alone: u64,
     pub(super) is_finished: bool,
     pub(super) handshake_seen: bool,
     pub(super) last_frame: u64,
@@ -122,14 +118,10 @@ impl Direction {
             waiting: BTreeMap::new(),
             lost_octets: 0,
             is_discarding: false,
-            undecided: Vec::new(),
-            decide_at: UNDECIDED_MIN,
+            alignment: Alignment::default(),
             segments: 0,
-            segments_aligned: 0,
             segments_out_of_order: 0,
             segments_retransmitted: 0,
-            unaligned: 0,
-            crc_alone: 0,
             is_finished: false,
             handshake_seen: plan.handshake_seen,
             last_frame: 0,
@@ -172,7 +164,9 @@ impl Direction {
         let last = u64::try_from(end).unwrap_or(0);
         self.segments += 1;
         self.segments_out_of_order += u64::from(u128::from(first) > self.seen.end_of_run(0));
-        self.note_segment(first, last);
+        if self.alignment.note(first, last) {
+            self.decide_alignment();
+        }
         self.high = self.high.max(last);
         let new = self.seen.missing(u128::from(first)..u128::from(last));
         self.segments_retransmitted += u64::from(new.is_empty());
@@ -302,54 +296,33 @@ impl Direction {
         debug_assert!(committed.is_ok(), "committed without room");
     }
 
-    fn note_segment(&mut self, start: u64, end: u64) {
-        self.undecided.push((start, end));
-        if self.undecided.len() >= self.decide_at {
-            self.decide();
-            self.decide_at = UNDECIDED_MIN.max(self.undecided.len() * 2);
+    fn decide_alignment(&mut self) {
+        if let Phase::Full(startup, full) = &self.phase {
+            self.alignment.decide(startup.end, &full.tally);
         }
-    }
-
-    /// Decides which segments are aligned, as far as the stream is delivered.
-    fn decide(&mut self) {
-        let Phase::Full(startup, full) = &self.phase else { return };
-        let (origin, tally) = (startup.end, &full.tally);
-        let delivered = tally.delivered_end().0;
-        self.undecided.retain(|&(start, end)| {
-            if end > delivered {
-                return true;
-            }
-            if tally.is_aligned(start, end) {
-                self.segments_aligned += 1;
-            } else if end > origin {
-                self.unaligned += 1;
-                let is_crc = end - start == 4 && tally.is_boundary(end);
-                self.crc_alone += u64::from(is_crc);
-            }
-            false
-        });
     }
 
     /// Makes the last findings, and says whether the stream was delivered without a gap.
     pub(super) fn finish(&mut self, around: &mut Around<'_>) -> bool {
-        self.decide();
+        self.decide_alignment();
         let is_whole = self.report_gaps(around);
         let from = around.from;
         let Phase::Full(startup, full) = &mut self.phase else { return false };
-        let full_operation = self.unaligned + self.segments_aligned;
-        if self.unaligned > self.crc_alone {
-            let (count, frame) = (self.unaligned, startup.frame);
+        let Alignment { aligned, unaligned, crc_alone, .. } = self.alignment;
+        if unaligned > crc_alone {
+            let frame = startup.frame;
             around.findings.add(Kind::Unaligned, from, frame, || {
                 format!(
-                    "{count} of {full_operation} segments do not hold whole FPDUs from \
-                     beginning to end"
+                    "{unaligned} of {} segments do not hold whole FPDUs from \
+                     beginning to end",
+                    unaligned + aligned
                 )
             });
         }
-        if self.crc_alone > 0 {
-            let (count, frame) = (self.crc_alone, startup.frame);
+        if crc_alone > 0 {
+            let frame = startup.frame;
             around.findings.add(Kind::CrcAlone, from, frame, || {
-                format!("{count} segments hold nothing but the CRC of an FPDU, as siw does")
+                format!("{crc_alone} segments hold nothing but the CRC of an FPDU, as siw does")
             });
         }
         let (delivered, end) = (full.tally.delivered_end().0, self.tcp.rcv_nxt().0);
@@ -399,7 +372,7 @@ impl Direction {
         let mut out = DirectionReport {
             from,
             segments: self.segments,
-            segments_aligned: self.segments_aligned,
+            segments_aligned: self.alignment.aligned,
             segments_out_of_order: self.segments_out_of_order,
             segments_retransmitted: self.segments_retransmitted,
             ..DirectionReport::default()
@@ -467,5 +440,3 @@ impl Full {
 
 /// Octets of a capture that may wait at one time: 64 MiB.
 const WAITING_MAX: usize = 64 << 20;
-/// Segments that are collected before alignment is decided.
-const UNDECIDED_MIN: usize = 4096;

@@ -8,6 +8,7 @@
 //!
 //! Memory is bounded for any capture: see the limits in [`image`], [`direction`] and [`findings`].
 
+mod alignment;
 mod arrivals;
 mod connection;
 mod direction;
@@ -21,6 +22,7 @@ mod ranges;
 mod report;
 mod scan;
 mod startup;
+mod tally;
 pub(crate) mod text;
 
 use std::io::Read;

@@ -1,0 +1,144 @@
+//! What is counted and kept of one direction in full operation.
+
+use std::collections::BTreeMap;
+
+use urnic::counters::MpaRxCounters;
+use urnic::mpa::marker::MarkerGrid;
+use urnic::types::{Stag, StreamOffset};
+use urnic::wire::ProtocolVersion;
+use urnic::wire::rdmap::Opcode;
+
+use super::image::{Image, ImageBudget};
+use super::order::Order;
+use super::report::{BufferReport, DirectionReport, TerminateReport};
+
+/// What was found in one direction of a stream.
+#[derive(Debug)]
+pub(super) struct Tally {
+    pub(super) grid: MarkerGrid,
+    pub(super) version: ProtocolVersion,
+    pub(super) crc: bool,
+    pub(super) fpdus: u64,
+    pub(super) by_opcode: [u64; 16],
+    pub(super) messages: [u64; 16],
+    pub(super) crc_good: u64,
+    pub(super) crc_bad: u64,
+    pub(super) markers: u64,
+    pub(super) marker_errors: u64,
+    pub(super) bytes_placed: u64,
+    pub(super) bytes_placed_out_of_order: u64,
+    pub(super) terminate: Vec<TerminateReport>,
+    pub(super) images: BTreeMap<Stag, Image>,
+    pub(super) order: Order,
+    /// Where each FPDU delivered starts, ascending.
+    pub(super) starts: Vec<u64>,
+    /// Where the last one ends.
+    pub(super) delivered_end: StreamOffset,
+}
+
+impl Tally {
+    pub(super) const fn new(
+        origin: StreamOffset,
+        markers: bool,
+        crc: bool,
+        version: ProtocolVersion,
+    ) -> Self {
+        Self {
+            grid: MarkerGrid::new(origin, markers),
+            version,
+            crc,
+            fpdus: 0,
+            by_opcode: [0; 16],
+            messages: [0; 16],
+            crc_good: 0,
+            crc_bad: 0,
+            markers: 0,
+            marker_errors: 0,
+            bytes_placed: 0,
+            bytes_placed_out_of_order: 0,
+            terminate: Vec::new(),
+            images: BTreeMap::new(),
+            order: Order::new(),
+            starts: Vec::new(),
+            delivered_end: origin,
+        }
+    }
+
+    /// Whether a delivered FPDU starts at `position`.
+    pub(super) fn is_start(&self, position: u64) -> bool {
+        self.starts.binary_search(&position).is_ok()
+    }
+
+    /// Whether a delivered FPDU starts or ends at `position`.
+    pub(super) fn is_boundary(&self, position: u64) -> bool {
+        position == self.delivered_end.0 || self.is_start(position)
+    }
+
+    /// Where the last FPDU delivered ends.
+    pub(super) const fn delivered_end(&self) -> StreamOffset {
+        self.delivered_end
+    }
+
+    /// What follows was not looked at: rules about order cannot be checked across it.
+    pub(super) fn forget_order(&mut self) {
+        self.order.forget();
+    }
+
+    /// Fills in what was found.
+    pub(super) fn report(
+        &self,
+        mpa: &MpaRxCounters,
+        budget: &mut ImageBudget,
+        out: &mut DirectionReport,
+    ) {
+        let named = |counts: &[u64; 16]| {
+            let named = (0..16).zip(counts).filter(|(_, count)| **count > 0);
+            named.map(|(bits, count)| (json_name(bits), *count)).collect()
+        };
+        out.fpdus = self.fpdus;
+        out.fpdus_by_opcode = named(&self.by_opcode);
+        out.messages = named(&self.messages);
+        out.crc_good = self.crc_good;
+        out.crc_bad = self.crc_bad;
+        out.markers = self.markers;
+        out.marker_errors = self.marker_errors;
+        out.fpdus_by_marker = mpa.fpdus_by_marker;
+        out.fpdus_out_of_order = mpa.fpdus_out_of_order;
+        out.bytes_placed = self.bytes_placed;
+        out.bytes_placed_out_of_order = self.bytes_placed_out_of_order;
+        out.bytes_held_peak = mpa.bytes_held_peak;
+        out.terminate.clone_from(&self.terminate);
+        out.buffers = self
+            .images
+            .iter()
+            .filter_map(|(stag, image)| {
+                Some(BufferReport {
+                    stag: stag.to_string(),
+                    first_offset: image.first_offset()?,
+                    bytes: image.bytes(),
+                    sha256: image.sha256(budget),
+                })
+            })
+            .collect();
+    }
+}
+
+/// The key of an opcode in the report.
+fn json_name(bits: u8) -> String {
+    let name = match Opcode::from_bits(bits) {
+        Opcode::RdmaWrite => "rdma_write",
+        Opcode::ReadRequest => "read_request",
+        Opcode::ReadResponse => "read_response",
+        Opcode::Send => "send",
+        Opcode::SendInvalidate => "send_invalidate",
+        Opcode::SendSolicited => "send_se",
+        Opcode::SendSolicitedInvalidate => "send_se_invalidate",
+        Opcode::Terminate => "terminate",
+        Opcode::Immediate => "immediate",
+        Opcode::ImmediateSolicited => "immediate_se",
+        Opcode::AtomicRequest => "atomic_request",
+        Opcode::AtomicResponse => "atomic_response",
+        Opcode::Reserved(_) => return format!("opcode_{bits:#x}"),
+    };
+    name.to_owned()
+}
