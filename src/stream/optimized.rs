@@ -117,7 +117,8 @@ impl Optimized {
             }
             let start = missing.start.index_from(range.start);
             let end = missing.end.index_from(range.start);
-            let kept = self.stream.handle_bytes(now, missing.start, &octets[start..end], store, lease);
+            let kept =
+                self.stream.handle_bytes(now, missing.start, &octets[start..end], store, lease);
             if kept > missing.start {
                 let committed = self.tcp.commit(missing.start..kept);
                 assert!(committed.is_ok(), "a part of a range fits where the range does");
