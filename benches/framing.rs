@@ -81,7 +81,7 @@ fn receive(c: &mut Criterion) {
         let octets = segment(grid, ulpdu_len, BATCH);
         let config = RxConfig { markers, crc, ..RxConfig::default() };
         let mut store = PieceStore::default();
-        group.throughput(Throughput::Elements(BATCH as u64));
+        group.throughput(Throughput::Bytes(octets.len() as u64));
         group.bench_function(BenchmarkId::from_parameter(name), |b| {
             b.iter(|| {
                 let mut receiver = Receiver::new(config, StreamOffset(0));
@@ -100,7 +100,7 @@ fn receive_unaligned(c: &mut Criterion) {
         let octets = segment(MarkerGrid::new(StreamOffset(0), markers), 1430, BATCH);
         let config = RxConfig { markers, crc: false, ..RxConfig::default() };
         let mut store = PieceStore::default();
-        group.throughput(Throughput::Elements(BATCH as u64));
+        group.throughput(Throughput::Bytes(octets.len() as u64));
         group.bench_function(name, |b| {
             b.iter(|| {
                 let mut receiver = Receiver::new(config, StreamOffset(0));
@@ -140,7 +140,7 @@ fn transmit(c: &mut Criterion) {
         [("plain/1428", false, 1428), ("markers/1416", true, 1416), ("markers/8868", true, 8868)]
     {
         let grid = MarkerGrid::new(StreamOffset(0), markers);
-        group.throughput(Throughput::Elements(1));
+        group.throughput(Throughput::Bytes(payload_len as u64));
         group.bench_function(name, |b| {
             let mut at = StreamOffset(0);
             b.iter(|| {
