@@ -128,7 +128,7 @@ impl Port {
         Ok(())
     }
 
-    /// Accepts a peer's Request ([`StreamEvent::Request`]) with `qp`.
+    /// Accepts a peer's Request ([`StreamEvent::Request`](crate::stream::StreamEvent::Request)) with `qp`.
     ///
     /// # Errors
     /// See [`PortError`].
