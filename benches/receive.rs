@@ -59,10 +59,12 @@ impl End {
     }
 
     fn handle(&mut self, now: Instant, frames: &[Frame]) {
-        for Frame { octets, checksum, segment_size } in frames {
-            let frame = RxFrame { bytes: octets, checksum: *checksum, segment_size: *segment_size };
-            self.port.handle_frame(now, &frame);
-        }
+        self.port.handle_burst(now, |sink| {
+            for Frame { octets, checksum, segment_size } in frames {
+                let (checksum, segment_size) = (*checksum, *segment_size);
+                sink(&RxFrame { bytes: octets, checksum, segment_size });
+            }
+        });
     }
 
     /// Adds what is due to `frames`; `spare` are used ones.

@@ -360,3 +360,31 @@ fn measure() {
         println!("{len:5} octets, bursts of {burst:2}: {ns:6.1} ns per frame ({octets} octets)");
     }
 }
+
+#[test]
+fn a_frame_written_in_place_travels_like_any_other() {
+    let rate_bits_per_second = Some(1_000_000_000);
+    let (mut a, mut b) = pair(LinkConfig { latency_ns: 500, rate_bits_per_second, ..config() });
+    let write = |buffer: &mut [u8]| {
+        buffer.fill(9);
+        buffer.len()
+    };
+    assert_eq!(a.transmit_in_place(0, 125, RxChecksum::Unverified, write), Ok(125));
+    assert_eq!(b.next_arrival_ns(), None, "it waits for flush");
+    a.flush(0);
+    assert_eq!(b.next_arrival_ns(), Some(1_500));
+    assert_eq!(received(&mut b, 1_500), [vec![9; 125]]);
+}
+
+#[test]
+fn a_frame_that_is_not_taken_in_place_is_not_written() {
+    let (mut a, _b) = pair(LinkConfig { queue_frames: 1, ..config() });
+    let refused = |device: &mut MemoryDevice, len| {
+        device.transmit_in_place(0, len, RxChecksum::Valid, |_| panic!("written")).unwrap_err()
+    };
+    assert_eq!(refused(&mut a, 1515), TransmitError::TooLong);
+    a.transmit_in_place(0, 1514, RxChecksum::Valid, |_| ()).unwrap();
+    assert_eq!(refused(&mut a, 60), TransmitError::Full);
+    a.set_link_up(false);
+    assert_eq!(refused(&mut a, 60), TransmitError::LinkDown);
+}

@@ -459,3 +459,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_lease_lets_changes_through_until_it_opens_the_table_and_after_it_closes() {
+    let table = table();
+    let stag = table.register(registration()).unwrap();
+    let mut lease = TableLease::new(&table);
+    assert!(table.deregister(stag), "it has not opened the table yet");
+    let stag = table.register(registration()).unwrap();
+    let check = |guard: &TableGuard<'_>| {
+        guard
+            .check(stag, TaggedOffset(1000), 1, Access::REMOTE_WRITE, PD, QP)
+            .map(|grant| grant.len())
+    };
+    assert_eq!(check(lease.open()), Ok(1));
+    lease.close();
+    assert!(table.deregister(stag));
+    assert_eq!(check(lease.open()), Err(Refusal::InvalidStag));
+}
