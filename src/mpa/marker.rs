@@ -13,11 +13,8 @@
 
 use crate::limits::{MARKER_LEN, MARKER_SPACING, MULPDU_MIN, ULPDU_LEN_MAX};
 use crate::types::StreamOffset;
+pub use crate::wire::mpa::{CRC_LEN, FPDU_HEADER_LEN as LENGTH_LEN, fpdu_len, pad_len};
 
-/// Octets in the `ULPDU_Length` field (RFC 5044 §4.1).
-pub const LENGTH_LEN: usize = 2;
-/// Octets in the CRC field (RFC 5044 §4.1).
-pub const CRC_LEN: usize = 4;
 /// [`MARKER_SPACING`] as an index.
 const SPACING: usize = 512;
 /// FPDU octets between two markers.
@@ -27,20 +24,6 @@ const FPDU_LEN_MIN: usize = fpdu_len(1);
 
 const _: () = assert!(SPACING as u64 == MARKER_SPACING && SPACING.is_power_of_two());
 const _: () = assert!(fpdu_len(ULPDU_LEN_MAX) < u16::MAX as usize);
-
-/// Octets of PAD that follow a ULPDU, 0 to 3 (RFC 5044 §4.1).
-#[must_use]
-#[inline]
-pub const fn pad_len(ulpdu_len: usize) -> usize {
-    LENGTH_LEN.wrapping_add(ulpdu_len).wrapping_neg() & 3
-}
-
-/// Octets of an FPDU, markers not counted: a multiple of 4 (RFC 5044 §4.1).
-#[must_use]
-#[inline]
-pub const fn fpdu_len(ulpdu_len: usize) -> usize {
-    LENGTH_LEN + ulpdu_len + pad_len(ulpdu_len) + CRC_LEN
-}
 
 /// The largest ULPDU whose FPDU fits an effective maximum segment of `emss` octets wherever the
 /// markers fall, within 128 to 64768.

@@ -183,6 +183,9 @@ impl Optimized {
         if budget.octets == 0 {
             return false;
         }
+        if !self.aligned {
+            return self.send_as_stream(now, &budget, limits, scratch, sink);
+        }
         if framed > start {
             // Octets of the startup, or the rest of an FPDU that did not fit one segment.
             let len = framed.index_from(start).min(emss).min(budget.octets);
@@ -202,11 +205,10 @@ impl Optimized {
         if segment_len == 0 {
             return false;
         }
-        if !self.aligned || segment_len > budget.octets || segment_len > emss {
-            let len = self.fill_unaligned(start, emss.min(budget.octets), &mut room);
-            let is_whole = start + len as u64 == self.stream.framed_end();
+        if segment_len > budget.octets || segment_len > emss {
+            // Not even the smallest FPDU fits: it spans segments.
+            let len = emss.min(budget.octets);
             self.alignment.segments += 1;
-            self.alignment.segments_aligned += u64::from(is_whole);
             return self.send_range(now, start, len, len, scratch, sink);
         }
         let len_max = limits.super_frame_len_max.min(FRAME_PAYLOAD_MAX).min(budget.octets);
@@ -215,6 +217,37 @@ impl Optimized {
         self.alignment.segments += segments;
         self.alignment.segments_aligned += segments;
         self.send_range(now, start, total, segment_len, scratch, sink)
+    }
+
+    /// Sends new data as a byte stream would: segments are filled, FPDUs fall where they fall.
+    fn send_as_stream(
+        &mut self,
+        now: Instant,
+        budget: &tcp::Budget,
+        limits: &TxLimits,
+        scratch: &mut Scratch,
+        sink: &mut impl SegmentSink,
+    ) -> bool {
+        let start = self.tcp.snd_nxt();
+        let at_fpdu = self.stream.framed_end() == start;
+        let emss = self.tcp.emss();
+        let len_max = emss.min(budget.octets);
+        // Half for what this call frames, half for what the one before left over.
+        let fragments = limits.fragments_max.min(FRAGMENTS_MAX) / 2;
+        let mut room = Room { segment_len: emss, fragments, cut: Cut::Always };
+        let len = self.fill_unaligned(start, len_max, &mut room);
+        let end = start + len as u64;
+        // RFC 9293 §3.8.6.2.1: a segment is not cut short by a window that will grow.
+        let cut_short = end < self.stream.framed_end() && len_max < emss;
+        if len == 0 || (cut_short && !budget.forced) {
+            return false;
+        }
+        if self.stream.has_fpdus_at(start) {
+            let whole = at_fpdu && end == self.stream.framed_end();
+            self.alignment.segments += 1;
+            self.alignment.segments_aligned += u64::from(whole);
+        }
+        self.send_range(now, start, len, len, scratch, sink)
     }
 
     /// Adds segments of exactly `segment_len` octets to the run that starts at `start`, the last

@@ -1,0 +1,186 @@
+//! What an application asks of a port: to open, accept, start, close and inspect connections.
+
+use std::net::SocketAddr;
+
+use crate::mpa::startup::{Offer, StartupConfig};
+use crate::port::connection::Tuple;
+use crate::port::{
+    ConnectParams, ConnectionCounters, ConnectionId, ListenParams, Listener, LowerLayer, Port,
+    PortError,
+};
+use crate::tcp;
+use crate::time::Instant;
+use crate::verbs::Qp;
+
+impl Port {
+    /// Opens a TCP connection to `remote` and starts MPA on it as initiator with `qp`.
+    ///
+    /// # Errors
+    /// See [`PortError`].
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        remote: SocketAddr,
+        qp: &Qp,
+        params: &ConnectParams<'_>,
+    ) -> Result<ConnectionId, PortError> {
+        let id = self.open(now, remote, params.lower_layer)?;
+        if let Err(error) = self.start_initiator(now, id, qp, &params.startup, &params.offer) {
+            self.abort(id);
+            return Err(error);
+        }
+        Ok(id)
+    }
+
+    /// Opens a TCP connection to `remote` in streaming mode; MPA is started on it later.
+    ///
+    /// # Errors
+    /// See [`PortError`].
+    pub fn open(
+        &mut self,
+        now: Instant,
+        remote: SocketAddr,
+        lower_layer: LowerLayer,
+    ) -> Result<ConnectionId, PortError> {
+        let local_ip = self
+            .config
+            .address_for(remote.ip())
+            .ok_or_else(|| PortError::NoAddress(remote.ip()))?;
+        let local = SocketAddr::new(local_ip, self.free_port(local_ip, remote)?);
+        let tcp_config = self.config.tcp_for(remote.ip(), self.capabilities.mtu);
+        let iss = self.isn.isn(now, local, remote);
+        let ts_offset = self.isn.timestamp_offset(local, remote);
+        let tcp =
+            tcp::Connection::connect(now, &tcp_config, local.port(), remote.port(), iss, ts_offset);
+        let tuple = Tuple::new(local.ip(), local.port(), remote.ip(), remote.port());
+        self.insert(tuple, tcp, lower_layer, None)
+    }
+
+    /// Starts MPA as initiator on a connection in streaming mode.
+    ///
+    /// # Errors
+    /// See [`PortError`].
+    pub fn start_initiator(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        qp: &Qp,
+        startup: &StartupConfig,
+        offer: &Offer<'_>,
+    ) -> Result<(), PortError> {
+        let connection = self.connection(id)?;
+        connection.optimized.stream.initiate(now, &qp.shared, startup, offer)?;
+        self.attach(id, qp);
+        Ok(())
+    }
+
+    /// Starts MPA as responder on a connection in streaming mode. `last_message` is sent before
+    /// the peer's Request is awaited (RFC 5044 §7.1.5).
+    ///
+    /// # Errors
+    /// See [`PortError`].
+    pub fn start_responder(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        startup: &StartupConfig,
+        last_message: &[u8],
+    ) -> Result<(), PortError> {
+        let connection = self.connection(id)?;
+        connection.optimized.stream.send_streaming(last_message)?;
+        connection.optimized.stream.respond(now, startup)?;
+        self.wake(id.slot);
+        Ok(())
+    }
+
+    /// Sends octets in streaming mode, before MPA is started.
+    ///
+    /// # Errors
+    /// See [`PortError`].
+    pub fn send_streaming(&mut self, id: ConnectionId, octets: &[u8]) -> Result<(), PortError> {
+        self.connection(id)?.optimized.stream.send_streaming(octets)?;
+        self.wake(id.slot);
+        Ok(())
+    }
+
+    /// Reads octets received in streaming mode; returns how many.
+    ///
+    /// # Errors
+    /// [`PortError::NoConnection`].
+    pub fn receive_streaming(
+        &mut self,
+        id: ConnectionId,
+        octets: &mut [u8],
+    ) -> Result<usize, PortError> {
+        Ok(self.connection(id)?.optimized.stream.receive_streaming(octets))
+    }
+
+    /// Waits for connections to a TCP port.
+    ///
+    /// # Errors
+    /// [`PortError::PortTaken`].
+    pub fn listen(&mut self, tcp_port: u16, params: ListenParams) -> Result<(), PortError> {
+        if self.listeners.contains_key(&tcp_port) {
+            return Err(PortError::PortTaken(tcp_port));
+        }
+        let backlog = tcp::Backlog::new(params.backlog);
+        self.listeners.insert(tcp_port, Listener { params, backlog });
+        Ok(())
+    }
+
+    /// Accepts a peer's Request ([`StreamEvent::Request`](crate::stream::StreamEvent::Request)) with `qp`.
+    ///
+    /// # Errors
+    /// See [`PortError`].
+    pub fn accept(
+        &mut self,
+        id: ConnectionId,
+        qp: &Qp,
+        offer: &Offer<'_>,
+    ) -> Result<(), PortError> {
+        self.connection(id)?.optimized.stream.accept(&qp.shared, offer)?;
+        self.attach(id, qp);
+        self.after_input(id.slot);
+        Ok(())
+    }
+
+    /// Refuses a peer's Request. The TCP connection stays open in streaming mode.
+    ///
+    /// # Errors
+    /// See [`PortError`].
+    pub fn reject(&mut self, id: ConnectionId, offer: &Offer<'_>) -> Result<(), PortError> {
+        self.connection(id)?.optimized.stream.reject(offer)?;
+        self.wake(id.slot);
+        Ok(())
+    }
+
+    /// Closes a connection in order: work posted so far is finished first.
+    ///
+    /// # Errors
+    /// [`PortError::NoConnection`].
+    pub fn disconnect(&mut self, id: ConnectionId) -> Result<(), PortError> {
+        self.connection(id)?.optimized.stream.close();
+        self.wake(id.slot);
+        Ok(())
+    }
+
+    /// Ends a connection at once with a RST.
+    pub fn abort(&mut self, id: ConnectionId) {
+        if let Ok(connection) = self.connection(id) {
+            connection.optimized.tcp.abort();
+            connection.optimized.stream.connection_lost();
+            self.wake(id.slot);
+            self.after_input(id.slot);
+        }
+    }
+
+    /// What a connection has counted so far.
+    ///
+    /// # Errors
+    /// [`PortError::NoConnection`].
+    pub fn counters(&self, id: ConnectionId) -> Result<ConnectionCounters, PortError> {
+        let found = self.connections.get(id.slot as usize);
+        let connection = found.filter(|connection| connection.generation == id.generation);
+        Ok(connection.ok_or(PortError::NoConnection)?.counters())
+    }
+}
