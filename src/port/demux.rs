@@ -156,6 +156,11 @@ fn parse_ipv6(
         return Ok(Parsed::Other);
     }
     let (source, destination) = (packet.src_addr(), packet.dst_addr());
+    // RFC 4291 §2.5.5.2: IPv4-mapped addresses are for programs; on the wire they would pass for
+    // the IPv4 connection of that name.
+    if source.to_ipv4_mapped().is_some() || destination.to_ipv4_mapped().is_some() {
+        return Err(FrameDrop::Malformed);
+    }
     let end = packet.total_len();
     let segment = datagram.get(IPV6_HEADER_LEN..end).ok_or(FrameDrop::Malformed)?;
     let (source, destination) = (IpAddr::V6(source), IpAddr::V6(destination));
@@ -251,6 +256,17 @@ mod tests {
         tagged.splice(12..12, [0x81, 0x00, 0x00, 0x05]);
         assert!(matches!(parse_checked(&tagged), Ok(Parsed::Tcp(_))));
         assert!(matches!(parse(Medium::Ip, &good[14..], true), Ok(Parsed::Tcp(_))));
+    }
+
+    #[test]
+    fn mapped_addresses_on_the_wire_do_not_pass_for_an_ipv4_connection() {
+        let mut datagram = vec![0x60, 0, 0, 0, 0, 20, 6, 64];
+        for last in [1, 2] {
+            datagram.extend([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, last]);
+        }
+        datagram.extend([0; 20]);
+        let parsed = parse(Medium::Ip, &datagram, false);
+        assert_eq!(parsed.unwrap_err(), FrameDrop::Malformed);
     }
 
     #[test]
