@@ -9,6 +9,7 @@ use std::ops::Range;
 use crate::limits::{MARKER_LEN, ULPDU_LEN_MAX};
 use crate::mpa::marker::{CRC_LEN, FpduLayout, LENGTH_LEN, MarkerGrid, pad_len};
 use crate::types::StreamOffset;
+use crate::wire::mpa::Marker;
 
 /// Most leading octets of a ULPDU given inline: DDP untagged header (18), RDMAP Atomic Request (52),
 /// rounded up.
@@ -174,10 +175,9 @@ impl Markers {
 
     /// The next marker's octets.
     fn take(&mut self) -> [u8; MARKER_LEN] {
-        let [high, low] = self.layout.fpduptr(self.index).to_be_bytes();
+        let marker = Marker { fpduptr: self.layout.fpduptr(self.index) };
         self.index += 1;
-        // RFC 5044 §4.2: the reserved field "MUST be set to zero on transmit".
-        [0, 0, high, low]
+        marker.to_bytes()
     }
 }
 

@@ -58,8 +58,7 @@ impl Host {
     }
 
     /// Takes a frame that is not for an MPA connection.
-    pub(crate) fn handle_frame(&mut self, now: Instant, frame: &[u8]) {
-        let _ = now;
+    pub(crate) fn handle_frame(&mut self, frame: &[u8]) {
         if self.queue.rx.len() < HOST_FRAMES_MAX {
             self.queue.rx.push_back(frame.to_vec());
             self.dirty = true;

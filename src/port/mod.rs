@@ -231,9 +231,9 @@ impl Port {
         match demux::parse(self.capabilities.medium, frame.bytes, verify) {
             Ok(Parsed::Tcp(inbound)) => self.handle_tcp(now, frame, &inbound, lease),
             Ok(Parsed::Other) => {
-                self.neighbours.learn_from(now, frame.bytes);
-                self.wake_resolved(now);
-                self.host.handle_frame(now, frame.bytes);
+                self.neighbours.learn_from(frame.bytes);
+                self.wake_resolved();
+                self.host.handle_frame(frame.bytes);
             }
             Err(reason) => reason.count(&mut self.dropped),
         }
@@ -257,7 +257,7 @@ impl Port {
             Some(slot) if !self.gives_way(slot, &header) => slot,
             _ => match self.handle_syn(now, tuple, &header, inbound) {
                 Some(slot) => return self.after_input(slot),
-                None => return self.host.handle_frame(now, frame.bytes),
+                None => return self.host.handle_frame(frame.bytes),
             },
         };
         let segments = frame
@@ -320,7 +320,7 @@ impl Port {
             return None;
         };
         if let Some(mac) = inbound.source_mac {
-            self.neighbours.learn(now, remote.ip(), mac);
+            self.neighbours.learn(remote.ip(), mac);
         }
         let stream = &mut self.connections[id.slot as usize].optimized.stream;
         if !params.delayed {
@@ -484,8 +484,8 @@ impl Port {
         }
     }
 
-    fn wake_resolved(&mut self, now: Instant) {
-        if self.neighbours.take_news(now) {
+    fn wake_resolved(&mut self) {
+        if self.neighbours.take_news() {
             self.wake_unresolved();
         }
     }

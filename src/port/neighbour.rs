@@ -36,7 +36,7 @@ impl Neighbours {
         self.known.get(&address).copied()
     }
 
-    pub(crate) fn learn(&mut self, _now: Instant, address: IpAddr, mac: [u8; 6]) {
+    pub(crate) fn learn(&mut self, address: IpAddr, mac: [u8; 6]) {
         // A group address is nobody's own.
         if mac[0] & 1 != 0 || mac == [0; 6] {
             return;
@@ -54,7 +54,7 @@ impl Neighbours {
     }
 
     /// Whether something new was learned since the last call.
-    pub(crate) fn take_news(&mut self, _now: Instant) -> bool {
+    pub(crate) fn take_news(&mut self) -> bool {
         std::mem::take(&mut self.news)
     }
 
@@ -72,9 +72,9 @@ impl Neighbours {
     }
 
     /// Learns from an ARP packet or a neighbour solicitation or advertisement.
-    pub(crate) fn learn_from(&mut self, now: Instant, frame: &[u8]) {
+    pub(crate) fn learn_from(&mut self, frame: &[u8]) {
         if let Some((address, mac)) = sender_of(frame) {
-            self.learn(now, address, mac);
+            self.learn(address, mac);
         }
     }
 
@@ -210,7 +210,7 @@ mod tests {
         for host in 0..2 * NEIGHBOURS_MAX {
             let host = u32::try_from(host).unwrap();
             let address = IpAddr::V4(Ipv4Addr::from(host));
-            neighbours.learn(Instant::ZERO, address, [2, 0, 0, 0, 0, 1]);
+            neighbours.learn(address, [2, 0, 0, 0, 0, 1]);
             assert!(neighbours.lookup(address).is_some());
         }
         assert_eq!(neighbours.known.len(), NEIGHBOURS_MAX);
@@ -220,8 +220,8 @@ mod tests {
     fn a_group_address_is_nobodys() {
         let mut neighbours = Neighbours::new();
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        neighbours.learn(Instant::ZERO, address, [0xff; 6]);
-        neighbours.learn(Instant::ZERO, address, [0; 6]);
+        neighbours.learn(address, [0xff; 6]);
+        neighbours.learn(address, [0; 6]);
         assert!(neighbours.lookup(address).is_none());
     }
 }

@@ -87,14 +87,14 @@ impl Layered {
     /// Takes the next octets that the byte stream delivered.
     ///
     /// After a rejection the byte stream is the caller's again: octets given then are dropped.
-    pub fn handle_bytes(&mut self, now: Instant, mut bytes: &[u8]) {
+    pub fn handle_bytes(&mut self, mut bytes: &[u8]) {
         // In full operation octets in order are never refused: an FPDU's pieces always fit the
         // store. During the startup a call may take only what belongs to the peer's frame.
         let rnic = self.stream.rnic();
         let mut lease = TableLease::new(&rnic.table);
         while !bytes.is_empty() {
             let start = self.received;
-            let taken = self.stream.handle_bytes(now, start, bytes, &mut self.store, &mut lease);
+            let taken = self.stream.handle_bytes(start, bytes, &mut self.store, &mut lease);
             let len = if taken > start { taken.index_from(start) } else { bytes.len() };
             self.received = start + len as u64;
             bytes = &bytes[len..];

@@ -39,10 +39,7 @@ use crate::mpa::rx::{Receiver, RxConfig, RxError};
 use crate::mpa::startup::{Framing, MpaStartupError, Negotiated, PeerRequest, Rejection};
 use crate::mpa::startup::{Rtr, RtrKind};
 use crate::stream::messages::Messages;
-use crate::stream::receive_queue::ReceiveQueue;
 use crate::stream::rx::{Placed, Placer, RxState};
-use crate::stream::send_queue::SendQueue;
-use crate::time::Instant;
 use crate::types::{Stag, StreamOffset, TaggedOffset};
 use crate::verbs::{QpShared, QpState, RemoteBuffer, RnicShared, SendOp, WcStatus};
 use crate::wire::mpa::RtrKinds;
@@ -189,7 +186,6 @@ impl Stream {
     /// they were used or kept; the rest counts as not received.
     pub(crate) fn handle_bytes(
         &mut self,
-        now: Instant,
         offset: StreamOffset,
         bytes: &[u8],
         store: &mut PieceStore,
@@ -198,7 +194,7 @@ impl Stream {
         match self.phase {
             Phase::Full => self.handle_fpdus(offset, bytes, store, lease),
             Phase::Discarding => offset + bytes.len() as u64,
-            _ => self.handle_startup_bytes(now, offset, bytes),
+            _ => self.handle_startup_bytes(offset, bytes),
         }
     }
 
@@ -461,8 +457,8 @@ impl Stream {
             full.rx.receive_queue.fail(qp, first_receive);
         } else {
             // Nothing was started: all that was posted is where it was posted.
-            SendQueue::default().fail(qp, first_send);
-            ReceiveQueue::with_capacity(0, false).fail(qp, first_receive);
+            qp.flush_posted_sends(first_send);
+            qp.flush_posted_receives(first_receive);
         }
     }
 

@@ -89,7 +89,7 @@ impl Optimized {
         }
         if let Some(arrived) = &arrival.payload {
             let octets = &payload[arrived.skip..];
-            let refused = self.pass_up(now, arrived.range.clone(), octets, store, lease);
+            let refused = self.pass_up(arrived.range.clone(), octets, store, lease);
             self.tcp.finish_arrival(now, &arrival, refused);
         }
         self.after_input();
@@ -104,7 +104,6 @@ impl Optimized {
     /// octet once, and TCP commits to those that MPA keeps.
     fn pass_up(
         &mut self,
-        now: Instant,
         range: Range<StreamOffset>,
         octets: &[u8],
         store: &mut PieceStore,
@@ -117,8 +116,7 @@ impl Optimized {
             }
             let start = missing.start.index_from(range.start);
             let end = missing.end.index_from(range.start);
-            let kept =
-                self.stream.handle_bytes(now, missing.start, &octets[start..end], store, lease);
+            let kept = self.stream.handle_bytes(missing.start, &octets[start..end], store, lease);
             if kept > missing.start {
                 let committed = self.tcp.commit(missing.start..kept);
                 assert!(committed.is_ok(), "a part of a range fits where the range does");

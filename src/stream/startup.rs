@@ -107,7 +107,7 @@ impl Stream {
         // What the peer sent too early for streaming mode belongs to the Request.
         if !self.streaming_rx.is_empty() {
             let early: Vec<u8> = self.streaming_rx.drain(..).collect();
-            self.read_startup(now, &early);
+            self.read_startup(&early);
         }
         Ok(())
     }
@@ -162,7 +162,6 @@ impl Stream {
     /// is not known before.
     pub(super) fn handle_startup_bytes(
         &mut self,
-        now: Instant,
         offset: StreamOffset,
         bytes: &[u8],
     ) -> StreamOffset {
@@ -178,7 +177,7 @@ impl Stream {
             }
             taken
         } else {
-            self.read_startup(now, bytes)
+            self.read_startup(bytes)
         };
         if matches!(self.phase, Phase::Discarding) {
             return offset + bytes.len() as u64;
@@ -191,8 +190,7 @@ impl Stream {
     }
 
     /// Reads the peer's startup frame; returns how many octets were its.
-    fn read_startup(&mut self, now: Instant, bytes: &[u8]) -> usize {
-        let _ = now;
+    fn read_startup(&mut self, bytes: &[u8]) -> usize {
         match &mut self.phase {
             Phase::AwaitingReply { initiator, .. } => match initiator.handle_bytes(bytes) {
                 Ok(Progress::NeedMore) => bytes.len(),

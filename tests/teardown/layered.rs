@@ -72,7 +72,6 @@ impl End {
 
 /// Moves octets both ways, in runs of the given lengths, until nothing moves.
 fn pump(ends: &mut [End; 2], emss: usize, runs: &mut impl Iterator<Item = usize>) {
-    let now = Instant::ZERO;
     let mut idle = 0;
     while idle < 3 {
         let mut moved = 0;
@@ -81,7 +80,7 @@ fn pump(ends: &mut [End; 2], emss: usize, runs: &mut impl Iterator<Item = usize>
             let take = runs.next().unwrap().min(ends[from].pipe.len());
             let octets: Vec<u8> = ends[from].pipe.drain(..take).collect();
             moved += octets.len();
-            ends[1 - from].layered.handle_bytes(now, &octets);
+            ends[1 - from].layered.handle_bytes(&octets);
             ends[1 - from].collect();
             let request = |event: &StreamEvent| matches!(event, StreamEvent::Request(_));
             if let Some(at) = ends[1 - from].events.iter().position(request) {
@@ -262,12 +261,12 @@ fn octets_behind_a_rejection_are_the_callers_and_do_no_harm() {
     b.layered.respond(Instant::ZERO, &config).unwrap();
     a.write(1460, 1000);
     let request: Vec<u8> = a.pipe.drain(..).collect();
-    b.layered.handle_bytes(Instant::ZERO, &request);
+    b.layered.handle_bytes(&request);
     b.layered.reject(&Offer::default()).unwrap();
     b.write(1460, 1000);
     let mut answer: Vec<u8> = b.pipe.drain(..).collect();
     answer.extend([7; 200_000]);
-    a.layered.handle_bytes(Instant::ZERO, &answer);
+    a.layered.handle_bytes(&answer);
     a.collect();
     assert!(matches!(a.events[0], StreamEvent::Rejected(_)), "{:?}", a.events[0]);
 }

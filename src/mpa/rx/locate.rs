@@ -6,7 +6,8 @@ use crate::mpa::pieces::PieceStore;
 use crate::mpa::rx::octets::{Octets, Slice, after};
 use crate::mpa::rx::{Receiver, RxConfig};
 use crate::types::StreamOffset;
-use crate::wire::crc32c::Crc32c;
+use crate::wire::crc32c::{Crc32c, to_wire};
+use crate::wire::mpa::Marker;
 
 /// FPDUs with a wrong CRC that one segment's markers may lead to before they are left alone: bounds
 /// the work a peer can cause.
@@ -101,8 +102,8 @@ pub(super) fn wrong_markers(
         let marker = after(start, layout.marker_at(index));
         // RFC 5044 §4.3: all markers of an FPDU point at its header. §4.2 (erratum 1427): the
         // reserved octets and the two low bits say nothing.
-        let pointer = octets.read(marker).map(fpduptr);
-        let is_right = pointer.map(|pointer| pointer & !3) == Some(layout.fpduptr(index));
+        let pointer = octets.read(marker).map(|octets| Marker::from_bytes(octets).fpduptr);
+        let is_right = pointer == Some(layout.fpduptr(index));
         (!is_right).then_some(marker)
     })
 }
@@ -120,13 +121,7 @@ fn has_good_crc(fpdu: &Located<'_>, octets: &Octets<'_, '_>) -> bool {
         octets.read::<CRC_LEN>(after(fpdu.start, crc_at))
     };
     // RFC 5044 §4.4, figures 5 and 6: least significant octet first.
-    received == Some(digest.finish().to_le_bytes())
-}
-
-/// The pointer of a marker, low bits as received.
-const fn fpduptr(marker: [u8; MARKER_LEN]) -> u16 {
-    let [_, _, high, low] = marker;
-    u16::from_be_bytes([high, low])
+    received == Some(to_wire(digest.finish()))
 }
 
 impl<'s> Located<'s> {
@@ -214,7 +209,7 @@ fn marker_leads<'a>(
 
     let first = StreamOffset(octets.slice.at.0.saturating_sub(SPLIT_LEN_MAX)).max(run_start);
     let beyond = StreamOffset(octets.slice.end().0.saturating_add(MARKER_SPACING));
-    grid.markers_from(first)
-        .take_while(move |marker| *marker < beyond)
-        .filter_map(move |marker| grid.fpdu_start(marker, fpduptr(octets.read(marker)?)))
+    grid.markers_from(first).take_while(move |marker| *marker < beyond).filter_map(move |marker| {
+        grid.fpdu_start(marker, Marker::from_bytes(octets.read(marker)?).fpduptr)
+    })
 }
