@@ -16,6 +16,7 @@ mod sys;
 /// Copies to and from memory that others may access meanwhile.
 pub mod shared_memory {
     pub use crate::sys::copy::{copy_in, copy_out};
+    pub use crate::sys::stream_socket::send_fragments;
 }
 
 use std::fmt;
