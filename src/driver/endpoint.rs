@@ -4,7 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
-use std::thread::{self, JoinHandle};
+use std::task::{Wake, Waker};
+use std::thread::{self, JoinHandle, Thread};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded, unbounded};
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -12,7 +13,6 @@ use urnic_netdev::Device;
 
 use crate::driver::clock::monotonic_now;
 use crate::driver::command::{Command, ConnectionKey};
-use crate::driver::comp_channel::CompChannel;
 use crate::driver::connection::{Connecting, Listener};
 use crate::driver::engine::Engine;
 use crate::driver::kernel::KernelEngine;
@@ -119,6 +119,8 @@ pub(crate) struct Link {
     commands: Sender<Command>,
     wakeup: Arc<Wakeup>,
     key_next: Arc<AtomicU64>,
+    /// How long to look before sleeping.
+    spin: Duration,
     /// The worker, when it has no thread of its own.
     in_thread: Option<Arc<Mutex<Option<Worker>>>>,
 }
@@ -167,23 +169,44 @@ impl Link {
 
     /// Waits for a completion, turning the worker meanwhile if nobody else does.
     fn wait(&self, cq: &Cq, timeout: Duration) -> Result<Option<Wc>, EndpointError> {
-        let Some(worker) = &self.in_thread else {
-            let channel = CompChannel::new(cq).map_err(|error| EndpointError::Io(error.kind()))?;
-            let waited = channel.wait(Some(timeout));
-            return waited.map_err(|error| EndpointError::Io(error.kind()));
-        };
-        let mut deadline = None;
+        let started = monotonic_now();
+        let deadline = started + timeout;
         loop {
             if let Some(wc) = cq.poll() {
                 return Ok(Some(wc));
             }
-            let now = monotonic_now();
-            if now >= *deadline.get_or_insert(now + timeout) {
-                return Ok(None);
+            if let Some(worker) = &self.in_thread {
+                turn(worker, Some(deadline))?;
             }
-            turn(worker, deadline)?;
+            let now = monotonic_now();
+            if now >= deadline {
+                return Ok(cq.poll());
+            }
+            if self.in_thread.is_some() || now - started < self.spin {
+                std::hint::spin_loop();
+            } else {
+                UNPARK.with(|waker| cq.req_notify(waker));
+                // What came before the request is not announced.
+                if cq.is_empty() {
+                    thread::park_timeout(deadline - now);
+                }
+            }
         }
     }
+}
+
+/// Ends a [`thread::park`].
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+thread_local! {
+    /// Wakes the thread it is made in, when that waits for a completion.
+    static UNPARK: Waker = Waker::from(Arc::new(Unpark(thread::current())));
 }
 
 /// Turns a worker without a thread, or waits a little for the thread that does it just now.
@@ -258,10 +281,10 @@ impl Endpoint {
         let wakeup = Wakeup::new()?;
         let in_thread = (!config.own_thread).then(|| Arc::new(Mutex::new(None)));
         let key_next = Arc::new(AtomicU64::new(0));
-        let link = Link { commands: sender, wakeup: Arc::clone(&wakeup), key_next, in_thread };
-        // The engine hands out connections, but only a handle keeps a worker turning.
-        let engine = engine(Link { in_thread: link.in_thread.clone(), ..link.clone() })?;
-        let worker = Worker::new(engine, commands, wakeup, config.spin);
+        let (spin, for_worker) = (config.spin, Arc::clone(&wakeup));
+        let link = Link { commands: sender, wakeup, key_next, spin, in_thread };
+        let engine = engine(link.clone())?;
+        let worker = Worker::new(engine, commands, for_worker, spin);
         let thread = match &link.in_thread {
             Some(place) => {
                 *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker);
@@ -309,7 +332,7 @@ impl Endpoint {
     /// none came.
     ///
     /// # Errors
-    /// [`EndpointError::Down`], or [`EndpointError::Io`] when the operating system refuses to wait.
+    /// [`EndpointError::Down`].
     #[inline]
     pub fn wait(&self, cq: &Cq, timeout: Duration) -> Result<Option<Wc>, EndpointError> {
         match cq.poll() {
