@@ -10,8 +10,14 @@ mod ethernet;
 pub mod frame;
 pub mod impair;
 pub mod memory;
+mod open;
 pub mod record;
 mod sys;
+
+/// Network interfaces of the kernel: what they are called and how they are set up.
+pub mod interface {
+    pub use crate::sys::interface::{Control, Flags, Name, NameError, names};
+}
 
 /// Copies to and from memory that others may access meanwhile.
 pub mod shared_memory {
@@ -23,6 +29,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::BorrowedFd;
 
 pub use frame::{Fragment, Medium, RxChecksum, RxFrame, TxChecksum, TxFrame};
+pub use open::OpenError;
 
 /// What a device can do. Constant while the device exists, but for the MTU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

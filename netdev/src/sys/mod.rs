@@ -2,4 +2,5 @@
 
 pub(crate) mod copy;
 pub(crate) mod fragment;
+pub(crate) mod interface;
 mod sum;
