@@ -13,6 +13,8 @@ pub mod memory;
 mod open;
 pub mod record;
 mod sys;
+pub mod tap;
+mod vnet;
 
 /// Network interfaces of the kernel: what they are called and how they are set up.
 pub mod interface {
@@ -90,6 +92,9 @@ pub enum TransmitError {
     /// The frame is larger than the device can carry.
     #[error("frame larger than the device carries")]
     TooLong,
+    /// The device cannot make anything of the frame: it is no use to offer it again.
+    #[error("frame refused by the device")]
+    Refused,
     /// The link is down; frames are lost until it returns.
     #[error("link down")]
     LinkDown,

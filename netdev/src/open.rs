@@ -88,7 +88,8 @@ impl OpenError {
     }
 
     /// The error for an interface that does not exist, with a list of those that do.
-    pub(crate) fn unknown_interface(name: Name) -> Self {
+    #[must_use]
+    pub fn unknown_interface(name: Name) -> Self {
         // A list that cannot be had is left empty: the name is what matters.
         Self::UnknownInterface { name, existing: interface::names().unwrap_or_default() }
     }

@@ -2,5 +2,7 @@
 
 pub(crate) mod copy;
 pub(crate) mod fragment;
+pub(crate) mod gather;
 pub(crate) mod interface;
 mod sum;
+pub(crate) mod tap;
