@@ -194,26 +194,30 @@ impl<DA: Device, DB: Device> Scene<DA, DB> {
 }
 
 impl<DA: Device, DB: Device> Scene<DA, DB> {
-    /// Lets A write to B so often, 64 KiB at a time, without waiting for it.
+    /// Lets each end write to the other so often, 64 KiB at a time, without waiting for it.
     pub(crate) fn post_writes(&mut self, count: u64) {
-        let source = self.a.end.pd.reg_mr(64 << 10, Access::LOCAL_WRITE).unwrap();
-        let sink = self.b.end.pd.reg_mr(64 << 10, all_access()).unwrap();
-        for i in 0..count {
-            let wr = SendWr::write(WrId(i), sink.remote(0), [source.sge(0..64 << 10)]);
-            self.a.end.qp.post_send(wr).unwrap();
+        for (from, to) in [(&self.a.end, &self.b.end), (&self.b.end, &self.a.end)] {
+            let source = from.pd.reg_mr(64 << 10, Access::LOCAL_WRITE).unwrap();
+            let sink = to.pd.reg_mr(64 << 10, all_access()).unwrap();
+            for i in 0..count {
+                let wr = SendWr::write(WrId(i), sink.remote(0), [source.sge(0..64 << 10)]);
+                from.qp.post_send(wr).unwrap();
+            }
+            self.kept.extend([source, sink]);
         }
-        self.kept.extend([source, sink]);
     }
 
-    /// Whether so many posted Writes complete, within 20 seconds.
+    /// Whether so many posted Writes of each end complete, within 20 seconds.
     pub(crate) fn completes(&mut self, count: usize) -> bool {
-        let mut completed = 0;
+        let mut completed = [0; 2];
         self.run_for(Duration::from_secs(20), |scene| {
-            while let Some(wc) = scene.a.end.cq.poll() {
-                assert_eq!(wc.status, WcStatus::Success, "{:?}", scene.a.end.events);
-                completed += 1;
+            for (completed, end) in completed.iter_mut().zip([&scene.a.end, &scene.b.end]) {
+                while let Some(wc) = end.cq.poll() {
+                    assert_eq!(wc.status, WcStatus::Success, "{:?}", end.events);
+                    *completed += 1;
+                }
             }
-            completed == count
+            completed == [count; 2]
         })
     }
 }
