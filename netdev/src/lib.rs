@@ -10,8 +10,16 @@ mod ethernet;
 pub mod frame;
 pub mod impair;
 pub mod memory;
+mod open;
 pub mod record;
 mod sys;
+pub mod tap;
+mod vnet;
+
+/// Network interfaces of the kernel: what they are called and how they are set up.
+pub mod interface {
+    pub use crate::sys::interface::{Control, Flags, Name, NameError, names};
+}
 
 /// Copies to and from memory that others may access meanwhile.
 pub mod shared_memory {
@@ -24,6 +32,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::BorrowedFd;
 
 pub use frame::{Fragment, Medium, RxChecksum, RxFrame, TxChecksum, TxFrame};
+pub use open::OpenError;
 
 /// What a device can do. Constant while the device exists, but for the MTU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +93,9 @@ pub enum TransmitError {
     /// The frame is larger than the device can carry.
     #[error("frame larger than the device carries")]
     TooLong,
+    /// The device cannot make anything of the frame: it is no use to offer it again.
+    #[error("frame refused by the device")]
+    Refused,
     /// The link is down; frames are lost until it returns.
     #[error("link down")]
     LinkDown,
