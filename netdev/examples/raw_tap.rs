@@ -63,6 +63,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 struct Shared {
     sent: AtomicU64,
     received: AtomicU64,
+    /// Octets sent that are no longer waited for.
+    lost: AtomicU64,
     frames: AtomicU64,
     done: AtomicBool,
 }
@@ -81,12 +83,26 @@ struct Sender<'a> {
     memory: Vec<u8>,
     at: usize,
     head: [u8; HEAD_LEN],
+    /// Since when the window has been full.
+    idle_since: Option<Instant>,
 }
 
 impl<'a> Sender<'a> {
     fn new(tap: Tap, options: &'a Options, shared: &'a Shared) -> Self {
         let head = head(options.payload_len);
-        Self { tap, options, shared, memory: vec![0x5a; MEMORY_LEN], at: 0, head }
+        Self { tap, options, shared, memory: vec![0x5a; MEMORY_LEN], at: 0, head, idle_since: None }
+    }
+
+    /// Sends a burst, or gives up waiting for what was lost.
+    fn turn(&mut self) -> Result<(), TransmitError> {
+        if self.burst()? > 0 {
+            self.idle_since = None;
+        } else if self.idle_since.get_or_insert_with(Instant::now).elapsed() > STALL {
+            let Shared { sent, received, lost, .. } = self.shared;
+            let (sent, received) = (sent.load(Ordering::Relaxed), received.load(Ordering::Relaxed));
+            lost.store(sent - received, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Sends as the window allows, at most a burst; returns how many frames.
@@ -94,8 +110,10 @@ impl<'a> Sender<'a> {
         let payload_len = self.options.payload_len;
         let mut count = 0;
         while count < BURST {
-            let sent = self.shared.sent.load(Ordering::Relaxed);
-            let room = self.options.window + self.shared.received.load(Ordering::Relaxed);
+            let Shared { sent, received, lost, .. } = self.shared;
+            let sent = sent.load(Ordering::Relaxed);
+            let over = received.load(Ordering::Relaxed) + lost.load(Ordering::Relaxed);
+            let room = self.options.window + over;
             if sent + payload_len as u64 > room.max(payload_len as u64) {
                 break;
             }
@@ -132,14 +150,8 @@ impl<'a> Sender<'a> {
 fn send(tap: Tap, options: &Options, shared: &Shared) -> Result<(), Box<dyn Error>> {
     let mut sender = Sender::new(tap, options, shared);
     let end = Instant::now() + options.duration;
-    let mut idle_since = None;
     while Instant::now() < end {
-        if sender.burst()? > 0 {
-            idle_since = None;
-        } else if idle_since.get_or_insert_with(Instant::now).elapsed() > STALL {
-            // Frames were lost after all; they will not be waited for.
-            shared.received.store(shared.sent.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
+        sender.turn()?;
     }
     Ok(())
 }
@@ -173,7 +185,7 @@ fn take_turns(
     let mut sender = Sender::new(from, options, shared);
     let end = Instant::now() + options.duration;
     while Instant::now() < end {
-        sender.burst()?;
+        sender.turn()?;
         while take(&mut to, shared) == BURST {}
     }
     Ok(())
