@@ -12,6 +12,8 @@ mod common;
 
 mod isolate;
 mod network;
+mod packet;
 mod scene;
 mod tap;
 mod tap_open;
+mod xdp;
