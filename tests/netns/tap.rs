@@ -31,6 +31,8 @@ fn exchange(mtu: usize, vnet_header: [bool; 2]) {
 }
 
 netns_tests! {
+    with ["/dev/net/tun", "ping"];
+
     fn plain_frames_of_1500_move_every_octet() {
         exchange(1500, [false, false]);
     }
@@ -79,9 +81,6 @@ netns_tests! {
     }
 
     fn the_hosts_ping_is_answered_during_a_transfer() {
-        if !crate::isolate::is_there("ping") {
-            return crate::isolate::skip("ping during a transfer", "`ping` is missing");
-        }
         let (tap_a, tap_b) = bridged_taps(1500, [true, true]);
         ip("addr add 10.0.0.100/24 dev bridge0");
         let mut scene = Scene::connect(tap_a, tap_b, &Setup::default());

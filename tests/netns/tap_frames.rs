@@ -171,6 +171,8 @@ fn ready_taps(mtu: usize, vnet_header: [bool; 2]) -> (Tap, Tap) {
 }
 
 netns_tests! {
+    with ["/dev/net/tun"];
+
     fn a_frame_arrives_as_it_was_sent_and_makes_the_descriptor_ready() {
         for vnet_header in [[false, false], [true, true], [true, false], [false, true]] {
             let (mut a, mut b) = ready_taps(1500, vnet_header);
