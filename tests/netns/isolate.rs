@@ -104,6 +104,12 @@ fn unshare_arguments() -> Option<&'static [&'static str]> {
     })
 }
 
+/// Whether root here is somebody else outside.
+pub(crate) fn in_user_namespace() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap();
+    map.split_whitespace().collect::<Vec<_>>() != ["0", "0", "4294967295"]
+}
+
 fn told(output: &Output) -> String {
     format!(
         "{}\n{}{}",
