@@ -10,8 +10,12 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+#[path = "../counting/mod.rs"]
+mod counting;
+
 mod isolate;
 mod network;
 mod scene;
 mod tap;
+mod tap_frames;
 mod tap_open;
