@@ -310,18 +310,20 @@ impl Connection {
         let ack = StreamOffset(ack);
         let pure = payload_len == 0 && !header.flags.contains(Flags::FIN);
         let stamps = header.options.timestamps.filter(|_| self.timestamps.agreed);
-        let echo_ns = stamps.and_then(|stamps| self.timestamps.round_trip_ns(now, stamps.echo));
-        let outcome = self.snd.on_ack(now, header, ack, pure, echo_ns);
-        if outcome.recovery_began {
-            self.counters.fast_retransmits += 1;
-        }
+        let echo = stamps.and_then(|stamps| self.timestamps.echo(now, stamps.echo));
+        let outcome = self.snd.on_ack(now, header, ack, pure, echo);
+        self.counters.fast_retransmits += u64::from(outcome.recovery_began);
+        self.counters.recoveries_undone += u64::from(outcome.undone);
+        self.arm_reordering();
         if outcome.advanced {
             if self.snd.board.flight() == 0 {
                 // RFC 6298 §5.2.
                 self.timers.clear(Timer::Retransmit);
+                self.timers.clear(Timer::LossProbe);
             } else {
                 // RFC 6298 §5.3.
                 self.arm_retransmit(now);
+                self.arm_loss_probe();
             }
         }
         if self.timers.is_set(Timer::Persist)

@@ -25,7 +25,7 @@
 //!
 //! `connection.rs` is the owner; `arrive.rs`, `transmit.rs` and `timeout.rs` are its inputs and
 //! outputs. `recv.rs` with `assembler.rs` and `ack.rs` is the receive half, `send.rs` with `sack.rs`, `rtt.rs` and
-//! `congestion/` the send half. `header.rs` and `seq.rs` are what goes on the wire, `state.rs` is the
+//! `congestion/` the send half; `rack.rs`, `recovery.rs`, `prr.rs` and `tlp.rs` are its loss recovery. `header.rs` and `seq.rs` are what goes on the wire, `state.rs` is the
 //! state diagram, `listen.rs` serves listeners.
 
 mod ack;
@@ -37,6 +37,9 @@ mod connection;
 mod counters;
 mod header;
 mod listen;
+mod prr;
+mod rack;
+mod recovery;
 mod recv;
 mod rtt;
 mod sack;
@@ -45,6 +48,7 @@ mod seq;
 mod state;
 mod timeout;
 mod timer;
+mod tlp;
 mod transmit;
 
 pub use arrive::Arrival;

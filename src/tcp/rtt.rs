@@ -56,8 +56,12 @@ impl RttEstimator {
             }
         };
         self.srtt_ns = Some(srtt_ns);
-        let rto_ns = srtt_ns.saturating_add(self.rttvar_ns.saturating_mul(4).max(GRANULARITY_NS));
-        self.rto_ns = rto_ns.clamp(self.rto_min_ns, self.rto_max_ns);
+        // RFC 6298 §2.3: SRTT + max (G, K*RTTVAR). The second term is no less than the floor and
+        // than SRTT: on a steady path RTTVAR vanishes, and the timer must leave the time that RACK
+        // and the tail loss probe need.
+        let margin_ns =
+            self.rttvar_ns.saturating_mul(4).max(GRANULARITY_NS).max(self.rto_min_ns).max(srtt_ns);
+        self.rto_ns = srtt_ns.saturating_add(margin_ns).min(self.rto_max_ns);
         self.backoff = 0;
     }
 
@@ -82,6 +86,11 @@ impl RttEstimator {
     /// Smoothed round-trip time.
     pub(crate) const fn srtt_ns(&self) -> Option<u64> {
         self.srtt_ns
+    }
+
+    /// RTTVAR.
+    pub(crate) const fn variation_ns(&self) -> u64 {
+        self.rttvar_ns
     }
 
     /// Smallest round-trip time seen.
@@ -130,7 +139,7 @@ mod tests {
         for _ in 0..50 {
             rtt.sample(20_000);
         }
-        assert_eq!(rtt.rto_ns(), 10 * MS);
+        assert_eq!(rtt.rto_ns(), 10 * MS + 20_000);
         rtt.sample(u64::MAX / 2);
         assert_eq!(rtt.rto_ns(), 60_000 * MS);
     }

@@ -104,6 +104,7 @@ impl Connection {
         if !self.timers.is_set(Timer::Retransmit) {
             self.arm_retransmit(now);
         }
+        self.arm_loss_probe();
         if self.timers.is_set(Timer::Persist) || self.persist.override_due {
             self.timers.clear(Timer::Persist);
             self.persist = Persist::default();

@@ -138,6 +138,19 @@ impl Script {
         waited
     }
 
+    /// Runs timers until the retransmission timer has run out; how long that took. Tail loss
+    /// probes on the way are lost.
+    pub(super) fn wait_for_rto(&mut self) -> Duration {
+        let (start, rtos) = (self.now, self.connection.counters().rtos);
+        while self.connection.counters().rtos == rtos {
+            self.wait_for_timer();
+            if self.connection.counters().rtos == rtos {
+                self.resent();
+            }
+        }
+        self.now - start
+    }
+
     pub(super) fn transmit(&mut self) -> Option<Outgoing> {
         self.connection.poll_transmit(self.now)
     }
