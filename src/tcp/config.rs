@@ -56,7 +56,8 @@ pub struct Config {
     pub keepalive: Option<Duration>,
     /// Congestion controller.
     pub congestion: CongestionKind,
-    /// Initial congestion window in segments; `None` for the 2 to 4 of RFC 5681 §3.1.
+    /// Initial congestion window in segments; `None` for that of RFC 6928: ten segments, but two
+    /// when they are large.
     pub initial_window_segments: Option<u16>,
 }
 

@@ -25,7 +25,7 @@
 //!
 //! `connection.rs` is the owner; `arrive.rs`, `transmit.rs` and `timeout.rs` are its inputs and
 //! outputs. `recv.rs` with `assembler.rs` and `ack.rs` is the receive half, `send.rs` with `sack.rs`, `rtt.rs` and
-//! `congestion/` the send half; `rack.rs`, `recovery.rs`, `prr.rs` and `tlp.rs` are its loss recovery. `header.rs` and `seq.rs` are what goes on the wire, `state.rs` is the
+//! `congestion/` the send half; `rack.rs`, `recovery.rs`, `prr.rs` and `tlp.rs` are its loss recovery, `pacing.rs` spreads what it sends. `header.rs` and `seq.rs` are what goes on the wire, `state.rs` is the
 //! state diagram, `listen.rs` serves listeners.
 
 mod ack;
@@ -37,6 +37,7 @@ mod connection;
 mod counters;
 mod header;
 mod listen;
+mod pacing;
 mod prr;
 mod rack;
 mod recovery;

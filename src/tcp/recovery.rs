@@ -261,13 +261,18 @@ impl Sender {
         }
     }
 
-    /// Something was sent again.
-    pub(super) fn note_resent(&mut self, now: Instant, octets: u64) {
+    /// Something was sent again; `first`: the first segment in flight.
+    pub(super) fn note_resent(&mut self, now: Instant, octets: u64, first: bool) {
         if let Recovery::Fast { prr, .. } = &mut self.recovery {
             prr.on_sent(octets);
         }
         if let Some(undo) = &mut self.undo {
-            undo.resent_at.get_or_insert(now);
+            if undo.resent_at.is_none() {
+                undo.resent_at = Some(now);
+                // A recovery may begin while a copy from the one before it is on its way. Then the
+                // next acknowledgment is for that copy.
+                undo.is_undecided = first;
+            }
             undo.resent_octets += octets;
         }
     }

@@ -7,6 +7,7 @@ use super::ack::Echo;
 use super::config::Config;
 use super::congestion::{AckSample, Congestion, Controller, initial_window};
 use super::header::{Flags, HEADER_LEN, Header, TIMESTAMPS_LEN};
+use super::pacing::{Pace, Pacer};
 use super::rack::{Deliveries, Rack};
 use super::recovery::{Disorder, Recovery, Undo};
 use super::rtt::RttEstimator;
@@ -25,6 +26,7 @@ pub(crate) struct Sender {
     pub(super) congestion: Congestion,
     pub(super) recovery: Recovery,
     pub(super) rack: Rack,
+    pacer: Pacer,
     /// When RACK finds the next loss, unless an acknowledgment comes first.
     pub(super) next_loss_at: Option<Instant>,
     pub(super) loss_probe: Option<LossProbe>,
@@ -85,6 +87,7 @@ impl Sender {
             congestion: Congestion::new(config.congestion, 1, 1),
             recovery: Recovery::Open,
             rack: Rack::new(),
+            pacer: Pacer::default(),
             next_loss_at: None,
             loss_probe: None,
             probe_due: ProbeDue::No,
@@ -180,6 +183,22 @@ impl Sender {
         self.window_end().0.saturating_sub(self.board.nxt().0)
     }
 
+    /// Octets of new data that may be sent now without a burst on a long path; otherwise the time
+    /// to ask again.
+    pub(crate) fn pacing_room(&self, now: Instant) -> Result<u64, Instant> {
+        match self.pace() {
+            Some(pace) if self.probe_due == ProbeDue::No => {
+                self.pacer.room(now, pace, u64::from(self.emss))
+            }
+            _ => Ok(u64::MAX),
+        }
+    }
+
+    fn pace(&self) -> Option<Pace> {
+        let (cwnd, ssthresh) = (self.congestion.cwnd(), self.congestion.ssthresh());
+        Pace::new(cwnd, self.rtt.srtt_ns(), cwnd < ssthresh)
+    }
+
     /// Octets of new data that cwnd takes: whole segments, of which the last may overhang.
     ///
     /// A segment may be sent while at least one octet of cwnd is free, as stacks do that count
@@ -225,6 +244,9 @@ impl Sender {
         let stamp = self.before_sending(now);
         self.board.push(stamp, len, segment_len, push);
         self.note_limit();
+        if let Some(pace) = self.pace() {
+            self.pacer.on_sent(now, pace, u64::from(len));
+        }
         if let Recovery::Fast { prr, .. } = &mut self.recovery {
             prr.on_sent(u64::from(len));
         }
@@ -270,7 +292,7 @@ impl Sender {
         let resend = self.board.resend(stamp, self.emss, window_end)?;
         self.last_sent = stamp;
         self.resend_at_once = false;
-        self.note_resent(now, resend.data.end.bytes_since(resend.data.start));
+        self.note_resent(now, resend.data.end.bytes_since(resend.data.start), resend.first);
         Some(resend)
     }
 

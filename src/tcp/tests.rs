@@ -1,7 +1,9 @@
 //! Whole-connection tests: scripts against one connection, and two connections over a bad network.
 
 mod close;
+mod goodput;
 mod handshake;
+mod path;
 mod random;
 mod recovery;
 mod robust;

@@ -27,6 +27,8 @@ impl Connection {
                 Timer::Retransmit => self.on_retransmit_timeout(now),
                 Timer::Reordering => self.on_reordering_timeout(now),
                 Timer::LossProbe => self.on_loss_probe_timeout(now),
+                // The caller asks for the budget again.
+                Timer::Pacing => {}
                 Timer::DelayedAck => self.acks.owe(),
                 Timer::Persist => self.on_persist_timeout(now),
                 Timer::KeepAlive => self.on_keepalive_timeout(now),

@@ -11,6 +11,8 @@ pub(crate) enum Timer {
     Reordering,
     /// Nothing was heard of the last segment (RFC 8985 §7).
     LossProbe,
+    /// New data may be sent again; see `pacing.rs`.
+    Pacing,
     /// An acknowledgment is owed (RFC 9293 §3.8.6.3).
     DelayedAck,
     /// The peer's window is too small to send into (RFC 9293 §3.8.6.1, §3.8.6.2.1).
@@ -21,10 +23,11 @@ pub(crate) enum Timer {
     TimeWait,
 }
 
-const TIMERS: [Timer; 7] = [
+const TIMERS: [Timer; 8] = [
     Timer::Retransmit,
     Timer::Reordering,
     Timer::LossProbe,
+    Timer::Pacing,
     Timer::DelayedAck,
     Timer::Persist,
     Timer::KeepAlive,

@@ -46,7 +46,16 @@ impl Connection {
         }
         self.snd.restart_if_idle(now);
         let window_room = self.snd.window_room();
-        let room = window_room.min(self.snd.cwnd_room());
+        let mut room = window_room.min(self.snd.cwnd_room());
+        if room > 0 {
+            match self.snd.pacing_room(now) {
+                Ok(paced) => room = room.min(paced),
+                Err(at) => {
+                    room = 0;
+                    self.timers.set(Timer::Pacing, at);
+                }
+            }
+        }
         let idle = self.snd.board.flight() == 0;
         let mut forced = false;
         if idle && window_room < u64::from(self.snd.emss()) {

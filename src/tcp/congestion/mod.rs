@@ -110,15 +110,17 @@ impl Controller for Congestion {
     }
 }
 
-/// The initial window of RFC 5681 §3.1 in octets, or `segments` of `emss` when given.
+/// The initial window in octets: RFC 6928 §2, or `segments` of `emss` when given.
 pub(crate) fn initial_window(emss: u32, segments: Option<u16>) -> u64 {
-    let segments = segments.unwrap_or(match emss {
-        2191.. => 2,
-        1096.. => 3,
-        _ => 4,
-    });
-    u64::from(emss) * u64::from(segments.max(1))
+    let emss = u64::from(emss);
+    match segments {
+        Some(segments) => emss * u64::from(segments.max(1)),
+        // "min (10*MSS, max (2*MSS, 14600))"
+        None => (10 * emss).min((2 * emss).max(INITIAL_WINDOW_OCTETS)),
+    }
 }
+
+const INITIAL_WINDOW_OCTETS: u64 = 14_600;
 
 #[cfg(test)]
 mod tests;

@@ -9,15 +9,16 @@ fn ack(now: Instant, acked_octets: u64) -> AckSample {
 
 fn both() -> [Congestion; 2] {
     [CongestionKind::NewReno, CongestionKind::Cubic]
-        .map(|kind| Congestion::new(kind, EMSS, initial_window(EMSS, None)))
+        .map(|kind| Congestion::new(kind, EMSS, initial_window(EMSS, Some(4))))
 }
 
 #[test]
-fn the_initial_window_is_that_of_rfc_5681() {
+fn the_initial_window_is_that_of_rfc_6928() {
     assert_eq!(initial_window(8948, None), 2 * 8948);
-    assert_eq!(initial_window(1448, None), 3 * 1448);
-    assert_eq!(initial_window(536, None), 4 * 536);
-    assert_eq!(initial_window(1448, Some(10)), 14_480);
+    assert_eq!(initial_window(1460, None), 14_600);
+    assert_eq!(initial_window(1448, None), 14_480);
+    assert_eq!(initial_window(536, None), 5360);
+    assert_eq!(initial_window(1448, Some(4)), 4 * 1448);
 }
 
 #[test]
