@@ -42,7 +42,7 @@ pub const CONNECTIONS_MAX: usize = 65_536;
 pub const LISTEN_BACKLOG_MAX: usize = 256;
 
 /// Ranges of out-of-order stream octets that one TCP connection keeps track of.
-pub const OUT_OF_ORDER_RANGES_MAX: usize = 256;
+pub const OUT_OF_ORDER_RANGES_MAX: usize = 1024;
 /// FPDUs of one stream placed ahead of the delivery point.
 pub const FPDUS_AHEAD_MAX: usize = 16_384;
 /// Octets in one block of the piece store.

@@ -26,7 +26,8 @@ impl Pace {
     /// window doubles in that time, 1.25 times later.
     pub(crate) fn new(cwnd: u64, srtt_ns: Option<u64>, slow_start: bool) -> Option<Self> {
         let srtt_ns = srtt_ns.filter(|&srtt_ns| srtt_ns >= ROUND_TRIP_MIN_NS)?;
-        let octets = if slow_start { cwnd.saturating_mul(2) } else { cwnd.saturating_add(cwnd / 4) };
+        let octets =
+            if slow_start { cwnd.saturating_mul(2) } else { cwnd.saturating_add(cwnd / 4) };
         Some(Self { octets: octets.max(1), ns: srtt_ns })
     }
 

@@ -99,10 +99,7 @@ impl Rack {
         }
         let resent = delivered.resent.filter(|resent| could_be_resent(resent.sent_at));
         for delivery in [delivered.original, resent].into_iter().flatten() {
-            if is_later(
-                (delivery.sent_at, delivery.end),
-                (self.latest.sent_at, self.latest.end),
-            ) {
+            if is_later((delivery.sent_at, delivery.end), (self.latest.sent_at, self.latest.end)) {
                 self.latest = delivery;
                 self.rtt_ns = now.nanos_since(delivery.sent_at);
             }
@@ -150,7 +147,12 @@ impl Rack {
     /// RFC 8985 §6.2 "RACK_update_reo_wnd": how much later than expected a segment may arrive.
     /// `certain`: losses are being repaired, or as much is SACKed as would begin a repair without
     /// RACK.
-    pub(crate) fn window_ns(&self, certain: bool, min_ns: Option<u64>, srtt_ns: Option<u64>) -> u64 {
+    pub(crate) fn window_ns(
+        &self,
+        certain: bool,
+        min_ns: Option<u64>,
+        srtt_ns: Option<u64>,
+    ) -> u64 {
         if !self.reordering_seen && certain {
             return 0;
         }

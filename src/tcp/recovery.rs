@@ -86,7 +86,7 @@ impl Sender {
         if let Recovery::Fast { prr, .. } = &mut self.recovery {
             prr.on_ack(delivered, pipe, emss, advanced && !new_loss);
         } else if advanced {
-            self.grow(now, ack.una, ack.acked.octets);
+            self.grow(now, ack.una, ack.acked.octets, None);
         }
         outcome
     }
@@ -108,9 +108,8 @@ impl Sender {
         let window_max = self.window_max();
         let dsack = first.clone().filter(|first| {
             let below = first.end <= una && una.bytes_since(first.start) <= window_max;
-            let inside = |outer: &Range<StreamOffset>| {
-                first.start >= outer.start && first.end <= outer.end
-            };
+            let inside =
+                |outer: &Range<StreamOffset>| first.start >= outer.start && first.end <= outer.end;
             below || second.as_ref().is_some_and(inside)
         });
         let all = first.into_iter().chain(second).chain(ranges);
@@ -190,7 +189,8 @@ impl Sender {
         if begins {
             let flight = self.board.flight();
             self.undo = Some(self.snapshot());
-            self.congestion.on_loss(now, flight);
+            // RFC 5681 §3.2: what limited transmit sent does not count.
+            self.congestion.on_loss(now, flight.min(self.congestion.cwnd()));
             let in_flight = flight.saturating_sub(self.board.sacked_octets());
             self.enter_fast(in_flight);
             self.resend_at_once = true;

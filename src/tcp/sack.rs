@@ -366,8 +366,8 @@ impl Scoreboard {
             let index = self.segments.partition_point(|segment| segment.end() <= start);
             let in_flight = Marks::LOST | Marks::RESENT;
             let holding = self.segments.get_mut(index);
-            let holding = holding
-                .filter(|held| held.marks.contains(in_flight) && held.sent_at == sent_at);
+            let holding =
+                holding.filter(|held| held.marks.contains(in_flight) && held.sent_at == sent_at);
             if let Some(segment) = holding {
                 if !rack.is_overtaken(sent_at, segment.end()) {
                     break;

@@ -345,7 +345,7 @@ impl Sender {
                 && self.loss_probe.is_none()
             {
                 self.rack.in_order(now, acked.last_sent_at, ack);
-                self.grow(now, una, acked.octets);
+                self.grow(now, una, acked.octets, Some(self.rtt.last_ns()));
                 return AckOutcome { advanced, ..AckOutcome::default() };
             }
         }
@@ -355,11 +355,20 @@ impl Sender {
     }
 
     /// New data was acknowledged outside of fast recovery.
-    pub(super) fn grow(&mut self, now: Instant, una: StreamOffset, acked_octets: u64) {
+    pub(super) fn grow(
+        &mut self,
+        now: Instant,
+        una: StreamOffset,
+        acked_octets: u64,
+        rtt_ns: Option<u64>,
+    ) {
         self.congestion.on_ack(&AckSample {
             now,
             acked_octets,
             srtt_ns: self.rtt.srtt_ns(),
+            rtt_ns,
+            una: self.board.una().0,
+            nxt: self.board.nxt().0,
             cwnd_limited: una < self.limited_before,
         });
     }

@@ -60,8 +60,7 @@ impl Sender {
         let slack_ns =
             self.rtt.variation_ns().saturating_mul(4).max(srtt_ns / 4).clamp(SLACK_MIN_NS, most_ns);
         // The acknowledgment of a single segment may be delayed; by how much, samples tell too.
-        let delay_ns =
-            if self.board.is_single() { self.ack_delay_ns.min(srtt_ns / 8) } else { 0 };
+        let delay_ns = if self.board.is_single() { self.ack_delay_ns.min(srtt_ns / 8) } else { 0 };
         let after_sending = self.last_sent.plus_nanos(srtt_ns + slack_ns + delay_ns);
         after_sending.max(self.progress_at().plus_nanos(slack_ns))
     }

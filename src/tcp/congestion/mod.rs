@@ -5,6 +5,7 @@
 //! may be shorter than the EMSS, so nothing counts segments (RFC 5044 appendix B.2.2).
 
 mod cubic;
+mod hystart;
 mod new_reno;
 
 pub(crate) use cubic::Cubic;
@@ -21,6 +22,11 @@ pub(crate) struct AckSample {
     pub(crate) acked_octets: u64,
     /// Smoothed round-trip time.
     pub(crate) srtt_ns: Option<u64>,
+    /// Round-trip time that this acknowledgment measured.
+    pub(crate) rtt_ns: Option<u64>,
+    /// SND.UNA and SND.NXT after it.
+    pub(crate) una: u64,
+    pub(crate) nxt: u64,
     /// Whether `cwnd` was what limited sending; otherwise it does not grow (RFC 9438 §5.8).
     pub(crate) cwnd_limited: bool,
 }

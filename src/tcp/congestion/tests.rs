@@ -4,7 +4,15 @@ use crate::time::Duration;
 const EMSS: u32 = 1000;
 
 fn ack(now: Instant, acked_octets: u64) -> AckSample {
-    AckSample { now, acked_octets, srtt_ns: Some(1_000_000), cwnd_limited: true }
+    AckSample {
+        now,
+        acked_octets,
+        srtt_ns: Some(1_000_000),
+        rtt_ns: None,
+        una: 0,
+        nxt: 0,
+        cwnd_limited: true,
+    }
 }
 
 fn both() -> [Congestion; 2] {

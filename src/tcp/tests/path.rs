@@ -9,7 +9,6 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::tcp::{Config, Connection, Counters, Header, SeqNum};
 use crate::time::{Duration, Instant};
-use crate::types::StreamOffset;
 
 /// What the path does to segments on their way to the receivers.
 #[derive(Clone, Debug)]
@@ -224,16 +223,19 @@ impl Network {
             Connection::accept(now, &flow.config, &event.header, SeqNum(99), 3)
         });
         let arrival = receiver.handle_segment(now, &event.header, event.len, 1);
+        let mut refused = false;
         if let Some(payload) = &arrival.payload {
             let mut from = payload.range.start;
             while let Some(missing) = receiver.next_missing(from..payload.range.end) {
                 from = missing.end;
                 if receiver.can_commit(&missing) {
                     receiver.commit(missing).unwrap();
+                } else {
+                    refused = true;
                 }
             }
         }
-        receiver.finish_arrival(now, &arrival, false);
+        receiver.finish_arrival(now, &arrival, refused);
         self.pump_receiver(event.flow);
     }
 
@@ -260,11 +262,9 @@ impl Network {
     fn pump_sender(&mut self, index: usize) {
         let now = self.now;
         loop {
-            let sender = &mut self.flows[index].sender;
-            while let Some(outgoing) = sender.poll_transmit(now) {
+            while let Some(outgoing) = self.flows[index].sender.poll_transmit(now) {
                 let len = outgoing.data.end.index_from(outgoing.data.start);
                 self.transmit(index, outgoing.header, len);
-                return self.pump_sender(index);
             }
             let flow = &mut self.flows[index];
             let sender = &mut flow.sender;
@@ -279,13 +279,11 @@ impl Network {
             if len == 0 {
                 break;
             }
-            let StreamOffset(start) = sender.snd_nxt();
             let header = sender.record_sent(now, len, emss, len == left);
             let mut at = 0;
             while at < len {
                 let part = emss.min(len - at);
                 let seq = header.seq.plus(u32::try_from(at).unwrap());
-                let _ = start;
                 self.transmit(index, Header { seq, ..header.clone() }, part);
                 at += part;
             }
