@@ -56,6 +56,11 @@ impl AckPolicy {
         self.separate = true;
     }
 
+    /// Whether data waits for its acknowledgment.
+    pub(crate) const fn has_unacknowledged(&self) -> bool {
+        self.octets > 0
+    }
+
     /// Whether a pure acknowledgment should be sent.
     pub(crate) const fn is_due(&self) -> bool {
         self.owed > 0

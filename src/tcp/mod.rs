@@ -35,6 +35,7 @@ mod config;
 mod congestion;
 mod connection;
 mod counters;
+mod ecn;
 mod header;
 mod listen;
 mod pacing;
@@ -56,6 +57,7 @@ pub use arrive::Arrival;
 pub use config::{Config, CongestionKind};
 pub use connection::{Connection, TcpEvent};
 pub use counters::{Counters, DropReason};
+pub use ecn::{Ecn, EcnUse};
 pub use header::{
     Flags, HEADER_LEN, HEADER_LEN_MAX, Header, HeaderError, Options, SACK_BLOCKS_MAX, SackBlock,
     TIMESTAMPS_LEN, Timestamps,

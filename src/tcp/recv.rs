@@ -273,6 +273,10 @@ impl Receiver {
         self.shift = shift;
     }
 
+    pub(crate) const fn shift(&self) -> u8 {
+        self.shift
+    }
+
     /// Whether the window grew so much since it was last told that the peer should hear of it.
     pub(crate) fn update_is_due(&self) -> bool {
         let wanted = self.rcv_nxt + u64::from(self.offered_max());

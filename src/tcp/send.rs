@@ -41,6 +41,10 @@ pub(crate) struct Sender {
     pub(super) duplicate_acks: u32,
     /// The next retransmission need not wait for room in cwnd.
     pub(super) resend_at_once: bool,
+    /// The acknowledgment in hand echoes a mark.
+    marked: bool,
+    /// Marks echoed before this is acknowledged tell nothing new.
+    marks_until: StreamOffset,
     /// The layer above wanted to send more than cwnd took.
     pub(super) starved: bool,
     /// Data before this was sent while cwnd was full.
@@ -64,6 +68,20 @@ pub(crate) struct Sender {
     pub(super) last_sent: Instant,
 }
 
+/// An acceptable acknowledgment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ack<'a> {
+    pub(crate) header: &'a Header,
+    /// Its number, between SND.UNA − window and SND.NXT.
+    pub(crate) ack: StreamOffset,
+    /// The segment carries nothing else.
+    pub(crate) pure: bool,
+    /// The age of the timestamp it echoes.
+    pub(crate) echo: Option<Echo>,
+    /// It echoes a router's mark, on a connection that uses ECN.
+    pub(crate) marked: bool,
+}
+
 /// What an acknowledgment did.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AckOutcome {
@@ -73,6 +91,8 @@ pub(crate) struct AckOutcome {
     pub(crate) recovery_began: bool,
     /// A recovery turned out to be for nothing, and was undone.
     pub(crate) undone: bool,
+    /// The window was reduced for a mark: the peer is to be told.
+    pub(crate) reduced: bool,
 }
 
 /// An EMSS below this is no use to anybody, whatever the peer's SYN or an ICMP message said.
@@ -97,6 +117,8 @@ impl Sender {
             duplicate_acks: 0,
             resend_at_once: false,
             starved: false,
+            marked: false,
+            marks_until: StreamOffset::ZERO,
             limited_before: StreamOffset::ZERO,
             window: 0,
             window_max: 0,
@@ -315,16 +337,32 @@ impl Sender {
         self.window_max
     }
 
-    /// Processes an acceptable acknowledgment of `ack`, between SND.UNA − window and SND.NXT.
-    /// `pure`: the segment carries nothing else. `echo`: the age of the timestamp it echoes.
-    pub(crate) fn on_ack(
-        &mut self,
-        now: Instant,
-        header: &Header,
-        ack: StreamOffset,
-        pure: bool,
-        echo: Option<Echo>,
-    ) -> AckOutcome {
+    /// Processes an acceptable acknowledgment.
+    pub(crate) fn on_ack(&mut self, now: Instant, ack: &Ack<'_>) -> AckOutcome {
+        self.marked = ack.marked;
+        let mut outcome = self.take_ack(now, ack);
+        if ack.marked {
+            outcome.reduced = self.on_mark(now);
+        }
+        outcome
+    }
+
+    /// RFC 3168 §6.1.2: reacts to marks "at most once every window of data"; true when it did.
+    fn on_mark(&mut self, now: Instant) -> bool {
+        if self.board.una() < self.marks_until {
+            return false;
+        }
+        self.marks_until = self.board.nxt();
+        // A recovery has reduced the window already.
+        if self.recovery == Recovery::Open {
+            let flight = self.board.flight().min(self.congestion.cwnd());
+            self.congestion.on_mark(now, flight);
+        }
+        true
+    }
+
+    fn take_ack(&mut self, now: Instant, arrived: &Ack<'_>) -> AckOutcome {
+        let &Ack { header, ack, pure, echo, marked: _ } = arrived;
         let una = self.board.una();
         let in_flight = self.board.flight() > 0;
         let window_before = self.window;
@@ -369,6 +407,7 @@ impl Sender {
             rtt_ns,
             una: self.board.una().0,
             nxt: self.board.nxt().0,
+            marked: self.marked,
             cwnd_limited: una < self.limited_before,
         });
     }

@@ -1,6 +1,7 @@
 //! Whole-connection tests: scripts against one connection, and two connections over a bad network.
 
 mod close;
+mod ecn;
 mod goodput;
 mod handshake;
 mod path;

@@ -127,6 +127,9 @@ impl Controller for Cubic {
     }
 
     fn on_ack(&mut self, ack: &AckSample) {
+        if ack.marked {
+            return;
+        }
         if !ack.cwnd_limited {
             if let Some(epoch) = &mut self.epoch {
                 let idle_ns = ack.now.nanos_since(epoch.last_ack);

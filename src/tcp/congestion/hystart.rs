@@ -96,6 +96,7 @@ mod tests {
                 srtt_ns: None,
                 rtt_ns: Some(rtt_ms * 1_000_000),
                 cwnd_limited: true,
+                marked: false,
                 una: *at,
                 nxt: *at + 10_000,
             };

@@ -5,10 +5,12 @@
 //! may be shorter than the EMSS, so nothing counts segments (RFC 5044 appendix B.2.2).
 
 mod cubic;
+mod dctcp;
 mod hystart;
 mod new_reno;
 
 pub(crate) use cubic::Cubic;
+pub(crate) use dctcp::Dctcp;
 pub(crate) use new_reno::NewReno;
 
 use super::config::CongestionKind;
@@ -27,6 +29,8 @@ pub(crate) struct AckSample {
     /// SND.UNA and SND.NXT after it.
     pub(crate) una: u64,
     pub(crate) nxt: u64,
+    /// It carried ECE: the network is congested.
+    pub(crate) marked: bool,
     /// Whether `cwnd` was what limited sending; otherwise it does not grow (RFC 9438 §5.8).
     pub(crate) cwnd_limited: bool,
 }
@@ -41,6 +45,12 @@ pub(crate) trait Controller {
     fn on_ack(&mut self, ack: &AckSample);
     /// A loss was detected by acknowledgments; `flight` octets were in flight. Once per recovery.
     fn on_loss(&mut self, now: Instant, flight: u64);
+    /// The peer echoed marks of a congested router; `flight` octets were in flight. Once per window.
+    fn on_mark(&mut self, now: Instant, flight: u64) {
+        // RFC 3168 §6.1.2: "essentially the same as the congestion control response to a *single*
+        // dropped packet".
+        self.on_loss(now, flight);
+    }
     /// The retransmission timer ran out; `first`: for the first time for this data.
     fn on_timeout(&mut self, now: Instant, flight: u64, first: bool);
     /// Nothing was sent for a retransmission timeout (RFC 5681 §4.1).
@@ -54,6 +64,7 @@ pub(crate) trait Controller {
 pub(crate) enum Congestion {
     NewReno(NewReno),
     Cubic(Cubic),
+    Dctcp(Dctcp),
 }
 
 impl Congestion {
@@ -62,6 +73,7 @@ impl Congestion {
         match kind {
             CongestionKind::NewReno => Self::NewReno(NewReno::new(emss, initial_window)),
             CongestionKind::Cubic => Self::Cubic(Cubic::new(emss, initial_window)),
+            CongestionKind::Dctcp => Self::Dctcp(Dctcp::new(emss, initial_window)),
         }
     }
 
@@ -69,6 +81,7 @@ impl Congestion {
         match self {
             Self::NewReno(controller) => controller,
             Self::Cubic(controller) => controller,
+            Self::Dctcp(controller) => controller,
         }
     }
 
@@ -76,6 +89,7 @@ impl Congestion {
         match self {
             Self::NewReno(controller) => controller,
             Self::Cubic(controller) => controller,
+            Self::Dctcp(controller) => controller,
         }
     }
 }
@@ -85,6 +99,7 @@ impl Controller for Congestion {
         match self {
             Self::NewReno(controller) => controller.cwnd(),
             Self::Cubic(controller) => controller.cwnd(),
+            Self::Dctcp(controller) => controller.cwnd(),
         }
     }
 
@@ -96,11 +111,16 @@ impl Controller for Congestion {
         match self {
             Self::NewReno(controller) => controller.on_ack(ack),
             Self::Cubic(controller) => controller.on_ack(ack),
+            Self::Dctcp(controller) => controller.on_ack(ack),
         }
     }
 
     fn on_loss(&mut self, now: Instant, flight: u64) {
         self.inner_mut().on_loss(now, flight);
+    }
+
+    fn on_mark(&mut self, now: Instant, flight: u64) {
+        self.inner_mut().on_mark(now, flight);
     }
 
     fn on_timeout(&mut self, now: Instant, flight: u64, first: bool) {

@@ -12,6 +12,7 @@ fn ack(now: Instant, acked_octets: u64) -> AckSample {
         una: 0,
         nxt: 0,
         cwnd_limited: true,
+        marked: false,
     }
 }
 
@@ -141,4 +142,29 @@ fn fast_convergence_lowers_the_target_of_a_window_that_shrinks() {
         now = now + Duration::from_millis(200);
     }
     assert!(cubic.cwnd() < 62_000, "{}", cubic.cwnd());
+}
+
+/// RFC 8257 §3.3: the share of marked octets decides.
+#[test]
+fn dctcp_shrinks_by_the_share_of_marked_octets() {
+    let mut dctcp = Dctcp::new(EMSS, 100_000);
+    // Slow start doubles the window; alpha falls from 1 by a sixteenth per window without marks.
+    for window in 1..=100 {
+        let at = window * 1000;
+        dctcp.on_ack(&AckSample { una: at, nxt: at + 999, ..ack(Instant::ZERO, 1000) });
+    }
+    let before = dctcp.cwnd();
+    assert_eq!(before, 200_000);
+    dctcp.on_mark(Instant::ZERO, before);
+    assert!(dctcp.cwnd() > before * 99 / 100, "{}", dctcp.cwnd());
+    for window in 101..=200 {
+        let at = window * 1000;
+        let sample = ack(Instant::ZERO, 1000);
+        dctcp.on_ack(&AckSample { una: at, nxt: at + 999, marked: true, ..sample });
+    }
+    let before = dctcp.cwnd();
+    dctcp.on_mark(Instant::ZERO, before);
+    assert!(dctcp.cwnd() < before * 51 / 100, "all was marked: {}", dctcp.cwnd());
+    dctcp.on_loss(Instant::ZERO, 50_000);
+    assert_eq!(dctcp.cwnd(), 25_000);
 }

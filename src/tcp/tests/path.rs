@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::tcp::{Config, Connection, Counters, Header, SeqNum};
+use crate::tcp::{Config, Connection, Counters, Ecn, Header, SeqNum};
 use crate::time::{Duration, Instant};
 
 /// What the path does to segments on their way to the receivers.
@@ -20,6 +20,8 @@ pub(super) struct Path {
     pub(super) queue: Duration,
     /// Without queueing, there and back.
     pub(super) round_trip: Duration,
+    /// Wait in the queue above which ECN-capable segments are marked.
+    pub(super) mark_above: Option<Duration>,
     pub(super) loss: f64,
     /// Chance that a burst of losses begins, and its length in segments.
     pub(super) burst: (f64, u32),
@@ -37,6 +39,7 @@ impl Path {
             rate: 1_000_000_000,
             queue: Duration::from_millis(20),
             round_trip: Duration::from_millis(20),
+            mark_above: None,
             loss: 0.0,
             burst: (0.0, 0),
             reorder: (0.0, Duration::ZERO),
@@ -106,8 +109,9 @@ pub(super) struct Network {
     /// When the bottleneck has sent what it holds.
     busy_until: Instant,
     burst_left: u32,
-    /// Data segments dropped by the queue.
+    /// Segments dropped by the queue, and marked.
     pub(super) overflows: u64,
+    pub(super) marks: u64,
     /// Data segments to drop: by their number on the path.
     pub(super) drop_data: Vec<u64>,
     data_segments: u64,
@@ -132,6 +136,7 @@ impl Network {
             busy_until: now,
             burst_left: 0,
             overflows: 0,
+            marks: 0,
             drop_data: Vec::new(),
             data_segments: 0,
         }
@@ -300,7 +305,7 @@ impl Network {
     }
 
     /// Sends a segment through the bottleneck.
-    fn transmit(&mut self, flow: usize, header: Header, len: usize) {
+    fn transmit(&mut self, flow: usize, mut header: Header, len: usize) {
         if len > 0 {
             self.data_segments += 1;
             if self.drop_data.contains(&self.data_segments) {
@@ -308,9 +313,14 @@ impl Network {
             }
         }
         let waiting = self.busy_until.nanos_since(self.now);
-        if waiting > u64::try_from(self.path.queue.as_nanos()).unwrap() {
+        if waiting > nanos(self.path.queue) {
             self.overflows += 1;
             return;
+        }
+        let marks = self.path.mark_above.is_some_and(|above| waiting > nanos(above));
+        if marks && header.ecn != Ecn::NotCapable {
+            header.ecn = Ecn::Experienced;
+            self.marks += 1;
         }
         let wire_bits = (len as u64 + HEADERS_LEN + 24) * 8;
         let takes_ns = wire_bits * 1_000_000_000 / self.path.rate;
@@ -320,7 +330,7 @@ impl Network {
         }
         let (chance, late_max) = self.path.reorder;
         let late_ns = if chance > 0.0 && self.rng.random_bool(chance) {
-            self.rng.random_range(0..u64::try_from(late_max.as_nanos()).unwrap())
+            self.rng.random_range(0..nanos(late_max))
         } else {
             0
         };
@@ -345,4 +355,8 @@ impl Network {
         self.serial += 1;
         self.events.push(Event { at, serial: self.serial, flow, to_receiver, header, len });
     }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap()
 }

@@ -44,12 +44,17 @@ pub(super) fn ack(offset: u32) -> SeqNum {
 impl Script {
     /// A connection opened by the peer.
     pub(super) fn established(config: &Config) -> Self {
+        Self::established_by(config, Flags::SYN)
+    }
+
+    /// The same, with these flags on the peer's SYN.
+    pub(super) fn established_by(config: &Config, flags: Flags) -> Self {
         let now = Instant::ZERO + Duration::from_secs(5000);
         let syn = Header {
             src_port: 9,
             dst_port: 7,
             seq: IRS,
-            flags: Flags::SYN,
+            flags,
             window: 60_000,
             options: Options {
                 mss: Some(1000),
@@ -62,7 +67,7 @@ impl Script {
         };
         let mut connection = Connection::accept(now, config, &syn, ISS, 0);
         let syn_ack = connection.poll_transmit(now).unwrap().header;
-        assert_eq!(syn_ack.flags, Flags::SYN | Flags::ACK);
+        assert!(syn_ack.flags.contains(Flags::SYN | Flags::ACK));
         let timestamps = config.timestamps;
         let mut script = Self { now, connection, peer_clock: 100, timestamps };
         script.sleep(Duration::from_micros(100));
@@ -87,6 +92,7 @@ impl Script {
             flags,
             window: 60_000,
             options: Options { timestamps, ..Options::default() },
+            ..Header::default()
         }
     }
 
