@@ -71,7 +71,7 @@ impl Sender {
         self.learn_deliveries(now, &ack, sacked);
         self.end_loss_probe(now, &ack, sacked, dsack.is_some());
         if advanced {
-            outcome.undone |= self.undo_if_echo_is_old(now, ack.echo);
+            outcome.undone |= self.undo_if_needless(now, &ack);
         }
         self.end_recovery();
         if !advanced && sacked == 0 && !ack.duplicate {
@@ -290,16 +290,29 @@ impl Sender {
         undo.resent_octets == 0 && self.undo_recovery()
     }
 
-    /// RFC 3522 §3.2: the first acknowledgment after a retransmission that moves SND.UNA and echoes
-    /// a timestamp from before it was caused by the original, which was not lost.
-    fn undo_if_echo_is_old(&mut self, now: Instant, echo: Option<Echo>) -> bool {
+    /// The first acknowledgment after a retransmission that moves SND.UNA tells what caused it;
+    /// true when a recovery was undone.
+    fn undo_if_needless(&mut self, now: Instant, ack: &Disorder<'_>) -> bool {
+        let una = self.board.una();
         let Some(undo) = &mut self.undo else { return false };
         let Some(resent_at) = undo.resent_at else { return false };
-        let is_old = echo.is_some_and(|echo| echo.is_before(now, resent_at));
-        std::mem::take(&mut undo.is_undecided)
-            && is_old
-            && self.recovery != Recovery::Open
-            && self.undo_recovery()
+        if !std::mem::take(&mut undo.is_undecided) {
+            return false;
+        }
+        let original_arrived = match (ack.echo, self.recovery) {
+            // RFC 3522 §3.2: it echoes a timestamp from before the retransmission.
+            (Some(echo), _) => echo.is_before(now, resent_at),
+            // RFC 5682 §3: after a timeout only the first segment went again, and this reports
+            // others of that time, but not all (which would be so as well if the first was lost,
+            // and then the acknowledgments of the others).
+            (None, Recovery::Timeout { until }) => {
+                let before = |sent_at| sent_at < resent_at;
+                let others = ack.delivered.original.is_some_and(|other| before(other.sent_at));
+                una < until && self.has_sack() && others
+            }
+            (None, _) => false,
+        };
+        original_arrived && self.recovery != Recovery::Open && self.undo_recovery()
     }
 
     /// RFC 4015 §3.2: the windows are what they were.

@@ -10,4 +10,6 @@ mod recovery;
 mod robust;
 mod script;
 mod sim;
+mod tail;
+mod undo;
 mod window;

@@ -57,7 +57,8 @@ impl Script {
             flags,
             window: 60_000,
             options: Options {
-                mss: Some(1000),
+                // Room for timestamps, when the path has it.
+                mss: Some(if config.timestamps { 1012 } else { 1000 }),
                 window_scale: Some(0),
                 sack_permitted: true,
                 timestamps: config.timestamps.then_some(Timestamps { value: 100, echo: 0 }),
