@@ -40,6 +40,8 @@ pub const READS_OUTSTANDING_MAX: u16 = 128;
 pub const CONNECTIONS_MAX: usize = 65_536;
 /// Connections waiting for their MPA Request or for the application's answer, per listener.
 pub const LISTEN_BACKLOG_MAX: usize = 256;
+/// Requests that wait for an application to take them from its listener.
+pub const CONNECT_REQUESTS_MAX: usize = 1024;
 
 /// Ranges of out-of-order stream octets that one TCP connection keeps track of.
 pub const OUT_OF_ORDER_RANGES_MAX: usize = 1024;

@@ -10,12 +10,21 @@ mod ethernet;
 pub mod frame;
 pub mod impair;
 pub mod memory;
+mod open;
 pub mod record;
 mod sys;
+pub mod tap;
+mod vnet;
+
+/// Network interfaces of the kernel: what they are called and how they are set up.
+pub mod interface {
+    pub use crate::sys::interface::{Control, Flags, Name, NameError, names};
+}
 
 /// Copies to and from memory that others may access meanwhile.
 pub mod shared_memory {
     pub use crate::sys::copy::{copy_in, copy_out};
+    pub use crate::sys::stream_socket::send_fragments;
 }
 
 use std::fmt;
@@ -23,6 +32,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::BorrowedFd;
 
 pub use frame::{Fragment, Medium, RxChecksum, RxFrame, TxChecksum, TxFrame};
+pub use open::OpenError;
 
 /// What a device can do. Constant while the device exists, but for the MTU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +93,9 @@ pub enum TransmitError {
     /// The frame is larger than the device can carry.
     #[error("frame larger than the device carries")]
     TooLong,
+    /// The device cannot make anything of the frame: it is no use to offer it again.
+    #[error("frame refused by the device")]
+    Refused,
     /// The link is down; frames are lost until it returns.
     #[error("link down")]
     LinkDown,
@@ -129,6 +142,40 @@ pub trait Device: fmt::Debug {
     /// A descriptor that becomes readable when frames wait.
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         None
+    }
+}
+
+impl<D: Device + ?Sized> Device for &mut D {
+    fn capabilities(&self) -> Capabilities {
+        (**self).capabilities()
+    }
+
+    fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {
+        (**self).receive(now_ns, burst, sink)
+    }
+
+    fn transmit(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
+        (**self).transmit(now_ns, frame)
+    }
+
+    fn transmit_room(&self) -> usize {
+        (**self).transmit_room()
+    }
+
+    fn flush(&mut self, now_ns: u64) {
+        (**self).flush(now_ns);
+    }
+
+    fn next_arrival_ns(&self) -> Option<u64> {
+        (**self).next_arrival_ns()
+    }
+
+    fn link_up(&self) -> bool {
+        (**self).link_up()
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        (**self).readiness()
     }
 }
 

@@ -1,12 +1,35 @@
-//! Joins a port and a device: the only place where both are known.
+//! Runs the engine: the only place that knows devices, sockets, threads and the clock.
 //!
-//! [`Poller`] is the in-thread mode: the application calls it, on a virtual clock or a real one.
+//! [`Endpoint`] is what programs use: it connects, listens and waits, over a port on a device or
+//! over the kernel's TCP, with a thread of its own or within the threads that wait.
+//!
+//! ```text
+//! Endpoint, Connection … ─ commands ─→ worker ─ turns ─→ engine ─┬─ port_engine: Port + Device
+//!                        ←─ notices ──                           └─ kernel: layered streams + sockets
+//! ```
+//!
+//! [`Poller`] and [`Lockstep`] are the bare loop, for virtual clocks.
 
+mod clock;
+mod command;
+mod comp_channel;
+mod connection;
+mod endpoint;
+mod engine;
+mod kernel;
 mod lockstep;
+mod port_engine;
+mod registry;
 mod seed;
+mod wakeup;
+mod worker;
 
 use urnic_netdev::Device;
 
+pub use clock::monotonic_now;
+pub use comp_channel::CompChannel;
+pub use connection::{ConnectRequest, Connecting, Connection, ConnectionEvent, Listener};
+pub use endpoint::{ConnectOptions, Endpoint, EndpointConfig, EndpointError};
 pub use lockstep::Lockstep;
 pub use seed::random_seed;
 

@@ -1,12 +1,13 @@
 //! What an application asks of a port: to open, accept, start, close and inspect connections.
 
 use std::net::SocketAddr;
+use std::task::Waker;
 
 use crate::mpa::startup::{Offer, StartupConfig};
 use crate::port::connection::Tuple;
 use crate::port::{
-    ConnectParams, ConnectionCounters, ConnectionId, ListenParams, Listener, LowerLayer, Port,
-    PortError,
+    ConnectParams, ConnectionCounters, ConnectionId, EPHEMERAL_FIRST, ListenParams, Listener,
+    LowerLayer, Port, PortError,
 };
 use crate::tcp;
 use crate::time::Instant;
@@ -126,6 +127,50 @@ impl Port {
         let backlog = tcp::Backlog::new(params.backlog);
         self.listeners.insert(tcp_port, Listener { params, backlog });
         Ok(())
+    }
+
+    /// Waits for connections to a TCP port, 0 for one of the port's choice; returns which.
+    ///
+    /// # Errors
+    /// [`PortError::PortTaken`], [`PortError::Exhausted`].
+    pub fn listen_at(&mut self, tcp_port: u16, params: ListenParams) -> Result<u16, PortError> {
+        let tcp_port = match tcp_port {
+            0 => (EPHEMERAL_FIRST..=u16::MAX)
+                .rev()
+                .find(|candidate| !self.listeners.contains_key(candidate))
+                .ok_or(PortError::Exhausted)?,
+            chosen => chosen,
+        };
+        self.listen(tcp_port, params)?;
+        Ok(tcp_port)
+    }
+
+    /// Waits for connections to a TCP port no more. Connections that exist stay.
+    pub fn unlisten(&mut self, tcp_port: u16) {
+        self.listeners.remove(&tcp_port);
+    }
+
+    /// Asks for one call of `waker` when work is posted to a queue pair of the port; `false`, and
+    /// no call, when some has been already.
+    #[must_use]
+    pub fn arm_doorbell(&self, waker: &Waker) -> bool {
+        self.doorbell.arm(waker);
+        let quiet = !self.doorbell.has_rung();
+        if !quiet {
+            self.doorbell.disarm();
+        }
+        quiet
+    }
+
+    /// No call at posted work is wanted any more.
+    pub fn disarm_doorbell(&self) {
+        self.doorbell.disarm();
+    }
+
+    /// Whether a connection may have something to send that the device had no room for.
+    #[must_use]
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
     }
 
     /// Accepts a peer's Request ([`StreamEvent::Request`](crate::stream::StreamEvent::Request)) with `qp`.

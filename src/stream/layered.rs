@@ -106,6 +106,11 @@ impl Layered {
         self.stream.peer_closed();
     }
 
+    /// The byte stream was closed in order, by both ends.
+    pub fn handle_closed(&mut self) {
+        self.stream.connection_closed();
+    }
+
     /// The byte stream has failed.
     pub fn handle_loss(&mut self) {
         self.stream.connection_lost();
@@ -173,6 +178,12 @@ impl Layered {
     /// What has happened since the last call.
     pub fn poll_event(&mut self) -> Option<StreamEvent> {
         self.stream.poll_event()
+    }
+
+    /// FPDUs framed for sending.
+    #[must_use]
+    pub fn fpdus_framed(&self) -> u64 {
+        self.stream.fpdus_framed()
     }
 
     /// Counts of MPA reception.

@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
 
 use crossbeam::queue::ArrayQueue;
 
 use crate::verbs::Wc;
+use crate::verbs::alarm::Alarm;
 
 #[derive(Debug)]
 struct CqShared {
     queue: ArrayQueue<Wc>,
     overflowed: AtomicBool,
+    alarm: Alarm,
 }
 
 /// A completion queue: finished work requests of one or more queue pairs, in order for each.
@@ -28,6 +31,7 @@ impl Cq {
             shared: Arc::new(CqShared {
                 queue: ArrayQueue::new(depth),
                 overflowed: AtomicBool::new(false),
+                alarm: Alarm::default(),
             }),
         }
     }
@@ -63,12 +67,21 @@ impl Cq {
         self.shared.overflowed.load(Ordering::Acquire)
     }
 
+    /// Asks for one call of `waker` at the next completion (`ibv_req_notify_cq`). Poll once more
+    /// afterwards: completions that were there before give no call.
+    ///
+    /// [`CompChannel`](crate::driver::CompChannel) makes a descriptor of it that can be waited on.
+    pub fn req_notify(&self, waker: &Waker) {
+        self.shared.alarm.arm(waker);
+    }
+
     /// Appends a completion; `false` when it was lost.
     pub(crate) fn push(&self, wc: Wc) -> bool {
         let pushed = self.shared.queue.push(wc).is_ok();
         if !pushed {
             self.shared.overflowed.store(true, Ordering::Release);
         }
+        self.shared.alarm.ring();
         pushed
     }
 }

@@ -5,6 +5,7 @@
 //! a queue pair and its completions are polled from the queue. A [`Port`](crate::port::Port) moves
 //! the data; the handles here may be used from any thread.
 
+mod alarm;
 mod cq;
 mod doorbell;
 mod mr;

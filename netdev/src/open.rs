@@ -1,0 +1,130 @@
+//! Why a kernel device could not be opened, and what to do about it.
+
+use std::fmt;
+use std::io;
+
+use crate::interface::{self, Name, NameError};
+
+/// Why a device could not be opened. Every message says what to do next.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// No interface can have that name.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The process may not do this.
+    #[error("no permission to {action}: {remedy}")]
+    Permission {
+        /// What was refused, to follow "no permission to".
+        action: String,
+        /// What gives the permission.
+        remedy: String,
+    },
+    /// The interface does not exist.
+    #[error("no interface {name}; there are: {}", List(.existing))]
+    UnknownInterface {
+        /// The name that was asked for.
+        name: Name,
+        /// The interfaces of this network namespace.
+        existing: Vec<Name>,
+    },
+    /// The interface exists but is not what the device needs.
+    #[error("{name} is not {wanted}: {remedy}")]
+    WrongKind {
+        /// The interface.
+        name: Name,
+        /// What it should be.
+        wanted: &'static str,
+        /// What to do.
+        remedy: String,
+    },
+    /// Somebody else has the interface, or the queue, open.
+    #[error("{name} is in use by another process: {remedy}")]
+    Busy {
+        /// The interface.
+        name: Name,
+        /// What to do.
+        remedy: String,
+    },
+    /// A number in the configuration is outside what the device can do.
+    #[error("{what} {value} is outside {min} to {max}")]
+    OutOfRange {
+        /// What the number is.
+        what: &'static str,
+        /// The number.
+        value: usize,
+        /// Least allowed.
+        min: usize,
+        /// Most allowed.
+        max: usize,
+    },
+    /// The kernel, or its configuration, lacks something.
+    #[error("{what} is not available: {remedy}")]
+    Unavailable {
+        /// What is missing.
+        what: &'static str,
+        /// What to do.
+        remedy: String,
+    },
+    /// Any other error of a system call.
+    #[error("cannot {action}: {source}")]
+    Io {
+        /// What was tried, to follow "cannot".
+        action: String,
+        /// The error.
+        source: io::Error,
+    },
+}
+
+impl OpenError {
+    /// The error for a failed `action` (as in "cannot {action}"): [`Permission`](Self::Permission)
+    /// with the `remedy` when that is why it failed.
+    pub(crate) fn from_io(source: io::Error, action: String, remedy: impl Into<String>) -> Self {
+        if source.kind() == io::ErrorKind::PermissionDenied {
+            Self::Permission { action, remedy: remedy.into() }
+        } else {
+            Self::Io { action, source }
+        }
+    }
+
+    /// The error for an interface that does not exist, with a list of those that do.
+    #[must_use]
+    pub fn unknown_interface(name: Name) -> Self {
+        // A list that cannot be had is left empty: the name is what matters.
+        Self::UnknownInterface { name, existing: interface::names().unwrap_or_default() }
+    }
+}
+
+/// Names in a sentence.
+struct List<'a>(&'a [Name]);
+
+impl fmt::Display for List<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("none");
+        }
+        for (i, name) in self.0.iter().enumerate() {
+            write!(f, "{}{name}", if i == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_say_what_to_do() {
+        let name: Name = "tap0".parse().unwrap();
+        let existing = vec!["lo".parse().unwrap(), "eth0".parse().unwrap()];
+        let error = OpenError::UnknownInterface { name, existing };
+        assert_eq!(error.to_string(), "no interface tap0; there are: lo, eth0");
+        let denied = io::Error::from_raw_os_error(libc::EPERM);
+        let error = OpenError::from_io(denied, "attach to tap0".to_owned(), "ask root");
+        assert_eq!(error.to_string(), "no permission to attach to tap0: ask root");
+        let other = io::Error::from_raw_os_error(libc::ENODEV);
+        let error = OpenError::from_io(other, "attach to tap0".to_owned(), "ask root");
+        assert!(error.to_string().starts_with("cannot attach to tap0: "), "{error}");
+    }
+}

@@ -1,0 +1,58 @@
+//! The TUN driver's calls beside attaching.
+#![expect(unsafe_code, reason = "ioctl")]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use crate::sys::interface::{Name, Operation, Request, run};
+
+/// `IFF_TAP`: Ethernet frames.
+pub(crate) const TAP: u16 = 0x0002;
+/// `IFF_NO_PI`: nothing in front of a frame but the header below, if any.
+pub(crate) const NO_PACKET_INFO: u16 = 0x1000;
+/// `IFF_VNET_HDR`: a `virtio_net_hdr` in front of every frame.
+pub(crate) const VNET_HEADER: u16 = 0x4000;
+/// `IFF_MULTI_QUEUE`: several descriptors, each a queue.
+pub(crate) const MULTI_QUEUE: u16 = 0x0100;
+
+/// Attaches the descriptor to the TAP interface `name`, which is made if there is none.
+///
+/// # Errors
+/// `EPERM` without the right to, `EBUSY` when the interface has no queue to spare, `EINVAL` when it
+/// is of another kind.
+pub(crate) fn attach(fd: BorrowedFd<'_>, name: Name, flags: u16) -> io::Result<()> {
+    run(fd, Operation::TUN_ATTACH, &mut Request::new(name).with_short(flags))
+}
+
+/// The name of the interface that the descriptor is attached to, and the flags it is used with.
+///
+/// # Errors
+/// `EBADFD` when the interface is gone.
+pub(crate) fn attached(fd: BorrowedFd<'_>) -> io::Result<(Name, u16)> {
+    let any = "tap".parse().expect("a good name");
+    let mut request = Request::new(any);
+    run(fd, Operation::TUN_INTERFACE, &mut request)?;
+    Ok((request.name(), request.short()))
+}
+
+/// Lets the kernel hand over frames with partial checksums, and uncut TCP super-frames.
+///
+/// # Errors
+/// `EINVAL` when the kernel is too old for one of them.
+pub(crate) fn set_offload(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let offloads = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+    // SAFETY: `fd` is open, and TUNSETOFFLOAD takes a number, no pointer.
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, u64::from(offloads)) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Sets the length of the `virtio_net_hdr` in front of every frame.
+///
+/// # Errors
+/// `EINVAL` when the kernel does not know a header of that length.
+pub(crate) fn set_vnet_header_len(fd: BorrowedFd<'_>, len: usize) -> io::Result<()> {
+    let len = i32::try_from(len).map_err(io::Error::other)?;
+    // SAFETY: `fd` is open, and TUNSETVNETHDRSZ reads an int at the address.
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const len) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

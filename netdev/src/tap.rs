@@ -1,0 +1,239 @@
+//! TAP interfaces of the Linux kernel: Ethernet frames by `read` and `write`.
+//!
+//! Owns one queue of an interface. A frame goes out by one `writev` from where its octets are, and
+//! comes in by one `read` into a buffer that is used again and again: the driver takes and gives
+//! one frame per call. With the `virtio_net_hdr` ([`TapConfig::vnet_header`]) that frame is a
+//! super-frame of up to 64 KiB, and checksums stay partial as long as it stays in this machine.
+//!
+//! The interface may be taken down, set up again, renamed, deleted and made anew at any time. The
+//! device notices by the errors it meets, and by asking every
+//! [`LINK_CHECK_INTERVAL_NS`] of the callers' clock; an interface of the same name that appears
+//! after it was deleted is attached to again, by the same descriptor.
+
+mod open;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, BorrowedFd};
+
+pub use open::{QUEUE_FRAMES, TapConfig};
+
+use crate::interface::{Control, Name};
+use crate::sys::gather::{Gather, RUNS_MAX};
+use crate::sys::tap;
+use crate::{
+    Capabilities, Device, Medium, OpenError, RxChecksum, RxFrame, TransmitError, TxFrame, vnet,
+};
+
+/// How long a change of the interface may go unnoticed while its calls succeed, in nanoseconds.
+pub const LINK_CHECK_INTERVAL_NS: u64 = 100_000_000;
+
+/// One queue of a TAP interface.
+#[derive(Debug)]
+pub struct Tap {
+    /// The driver's descriptor; the interface may come and go under it.
+    file: File,
+    control: Control,
+    name: Name,
+    /// What to attach with, should the interface be made anew.
+    attach_flags: u16,
+    link: Link,
+    mtu: usize,
+    check_due_ns: u64,
+    gather: Gather,
+    /// The frame being received, behind its header.
+    buffer: Box<[u8]>,
+}
+
+/// What is known of the interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    Up,
+    Down,
+    /// The interface was deleted.
+    Gone,
+}
+
+impl Tap {
+    /// Opens the one queue of an interface, or makes the interface; see [`TapConfig`].
+    ///
+    /// # Errors
+    /// [`OpenError`], which says what to do.
+    pub fn open(config: &TapConfig) -> Result<Self, OpenError> {
+        let mut queues = open::open(config, 1)?;
+        Ok(queues.pop().expect("one queue was asked for"))
+    }
+
+    /// Opens `queues` queues of an interface that was made for several, or makes one. The kernel
+    /// gives each received flow to the queue that last sent a frame of it.
+    ///
+    /// # Errors
+    /// [`OpenError`], which says what to do.
+    pub fn open_queues(config: &TapConfig, queues: usize) -> Result<Vec<Self>, OpenError> {
+        open::open(config, queues)
+    }
+
+    /// The interface's name; it may have been renamed since it was opened.
+    #[must_use]
+    pub const fn name(&self) -> Name {
+        self.name
+    }
+
+    const fn has_vnet_header(&self) -> bool {
+        self.attach_flags & tap::VNET_HEADER != 0
+    }
+
+    const fn vnet_header_len(&self) -> usize {
+        if self.has_vnet_header() { vnet::HEADER_LEN } else { 0 }
+    }
+
+    /// Asks the kernel what has become of the interface, when that is due.
+    fn check_link(&mut self, now_ns: u64) {
+        if now_ns < self.check_due_ns {
+            return;
+        }
+        self.check_due_ns = now_ns.saturating_add(LINK_CHECK_INTERVAL_NS);
+        if self.link == Link::Gone {
+            self.attach_again();
+        } else {
+            self.ask();
+        }
+    }
+
+    /// Brings name, state and MTU up to date.
+    fn ask(&mut self) {
+        self.link = match tap::attached(self.file.as_fd()) {
+            Err(_) => Link::Gone,
+            Ok((name, _)) => {
+                self.name = name;
+                match (self.control.flags(name), self.control.mtu(name)) {
+                    (Ok(flags), Ok(mtu)) => {
+                        self.mtu = mtu;
+                        if flags.up() { Link::Up } else { Link::Down }
+                    }
+                    // It vanished, or moved to another namespace, since it told its name.
+                    _ => Link::Down,
+                }
+            }
+        };
+    }
+
+    /// The interface was deleted; attaches to another of the same name, if there is one.
+    fn attach_again(&mut self) {
+        // Never makes one: whoever deleted it meant it.
+        if self.control.index(self.name).is_err() {
+            return;
+        }
+        let fd = self.file.as_fd();
+        let attached =
+            tap::attach(fd, self.name, self.attach_flags).and_then(|()| self.set_up_header());
+        if attached.is_ok() {
+            self.ask();
+        }
+    }
+
+    /// Agrees with the driver on what stands in front of frames.
+    fn set_up_header(&self) -> io::Result<()> {
+        if !self.has_vnet_header() {
+            return Ok(());
+        }
+        let fd = self.file.as_fd();
+        let (_, flags) = tap::attached(fd)?;
+        if flags & tap::VNET_HEADER == 0 {
+            return Err(io::Error::other("other queues are used without virtio_net_hdr"));
+        }
+        tap::set_vnet_header_len(fd, vnet::HEADER_LEN)?;
+        tap::set_offload(fd)
+    }
+
+    /// Learns from a failed call. The next check is due as usual: a link that flaps costs no more.
+    fn learn_from(&mut self, error: &io::Error) -> TransmitError {
+        match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => TransmitError::Full,
+            Some(libc::EMSGSIZE) => TransmitError::TooLong,
+            Some(libc::EIO | libc::ENETDOWN) => {
+                self.link = Link::Down;
+                TransmitError::LinkDown
+            }
+            Some(libc::EBADFD | libc::EBADF | libc::ENODEV | libc::ENXIO) => {
+                self.link = Link::Gone;
+                TransmitError::LinkDown
+            }
+            // EINVAL for a frame the kernel cannot parse, EFAULT for memory whose file shrank.
+            _ => TransmitError::Refused,
+        }
+    }
+}
+
+impl Device for Tap {
+    fn capabilities(&self) -> Capabilities {
+        let super_frames = self.has_vnet_header();
+        Capabilities {
+            medium: Medium::Ethernet,
+            mtu: self.mtu,
+            segmentation_len_max: NonZeroUsize::new(SEGMENTATION_LEN_MAX).filter(|_| super_frames),
+            tx_checksum: super_frames,
+            fragments_max: FRAGMENTS_MAX,
+        }
+    }
+
+    fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {
+        self.check_link(now_ns);
+        if self.link == Link::Gone {
+            return 0;
+        }
+        let mut count = 0;
+        while count < burst {
+            let len = match (&self.file).read(&mut self.buffer) {
+                Ok(len) => len,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => {
+                    self.learn_from(&error);
+                    break;
+                }
+            };
+            count += 1;
+            let frame = &mut self.buffer[..len];
+            if self.attach_flags & tap::VNET_HEADER == 0 {
+                let checksum = RxChecksum::Unverified;
+                sink(RxFrame { bytes: frame, checksum, segment_size: None });
+            } else if let Some((header, bytes)) = frame.split_first_chunk_mut() {
+                sink(vnet::decode(*header, bytes));
+            }
+        }
+        count
+    }
+
+    fn transmit(&mut self, _now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
+        if self.link != Link::Up {
+            return Err(TransmitError::LinkDown);
+        }
+        self.capabilities().check(frame)?;
+        let header = vnet::encode(frame)?;
+        let header = &header[..self.vnet_header_len()];
+        match self.gather.write(self.file.as_fd(), [header, frame.head], frame.payload) {
+            // The driver takes whole frames.
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.learn_from(&error)),
+        }
+    }
+
+    fn link_up(&self) -> bool {
+        self.link == Link::Up
+    }
+
+    /// `None` while the interface is gone, for then the descriptor is always ready, with an error.
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        (self.link != Link::Gone).then(|| self.file.as_fd())
+    }
+}
+
+/// Super-frame payload that fits with the longest headers.
+const SEGMENTATION_LEN_MAX: usize = vnet::SUPER_FRAME_LEN_MAX - vnet::HEADERS_LEN_MAX;
+
+/// Fragments beside the header and the head of a frame.
+const FRAGMENTS_MAX: usize = RUNS_MAX - 2;
+
+/// Longest frame that the driver gives, with its header: 64 KiB and the link header, tagged.
+const BUFFER_LEN: usize = vnet::HEADER_LEN + 65_536 + 22;

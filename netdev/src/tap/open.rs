@@ -1,0 +1,267 @@
+//! Opening a TAP interface, and making one.
+
+use std::fs::File;
+use std::io;
+use std::ops::RangeInclusive;
+use std::os::fd::AsFd;
+
+use crate::OpenError;
+use crate::interface::{Control, Name};
+use crate::sys::gather::Gather;
+use crate::sys::interface::open_node;
+use crate::sys::tap;
+use crate::tap::{BUFFER_LEN, Link, Tap};
+
+/// Which TAP interface to open, and how to set it up.
+///
+/// An interface that exists is used as it is, unless something else is asked for here. One that
+/// does not is made, which takes `CAP_NET_ADMIN`, and lives as long as the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TapConfig {
+    /// The interface's name.
+    pub name: Name,
+    /// Largest IP datagram, in octets; an interface made here has 1500 if not told otherwise.
+    pub mtu: Option<usize>,
+    /// Whether frames carry a `virtio_net_hdr`: super-frames, and partial checksums, both ways.
+    pub vnet_header: bool,
+    /// Set up or down. An interface made here is set up if not told otherwise.
+    pub up: Option<bool>,
+    /// Ethernet address of the *kernel's* end of the interface. It must differ from that of the
+    /// stack above this device.
+    pub mac: Option<[u8; 6]>,
+    /// Frames that wait to be received at most (`txqueuelen`); one more is dropped. An interface
+    /// made here has [`QUEUE_FRAMES`] if not told otherwise.
+    pub queue_frames: Option<usize>,
+}
+
+impl TapConfig {
+    /// An interface as it is, or a new one of MTU 1500, set up, with plain frames.
+    #[must_use]
+    pub const fn new(name: Name) -> Self {
+        Self { name, mtu: None, vnet_header: false, up: None, mac: None, queue_frames: None }
+    }
+}
+
+/// Frames that wait to be received on an interface made here: a TCP window of several MiB in
+/// frames of 1500 octets, so that a receiver off the processor for a time slice loses nothing. The
+/// driver's own 500 are 0.7 MiB.
+pub const QUEUE_FRAMES: usize = 4096;
+
+/// MTUs that the driver takes.
+const MTU: RangeInclusive<usize> = 68..=65_521;
+/// Queues that the driver gives one interface (`MAX_TAP_QUEUES`).
+const QUEUES: RangeInclusive<usize> = 1..=256;
+
+const NODE: &str = "/dev/net/tun";
+
+/// Opens `queues` queues of the interface.
+pub(super) fn open(config: &TapConfig, queues: usize) -> Result<Vec<Tap>, OpenError> {
+    check_range("number of TAP queues", queues, QUEUES)?;
+    if let Some(mtu) = config.mtu {
+        check_range("TAP MTU", mtu, MTU)?;
+    }
+    let control = Control::new().map_err(|source| OpenError::Io {
+        action: "open a socket for interface requests".to_owned(),
+        source,
+    })?;
+    let exists = control.index(config.name).is_ok();
+    let mut taps = Vec::with_capacity(queues);
+    let mut flags = tap::TAP | tap::NO_PACKET_INFO;
+    if config.vnet_header {
+        flags |= tap::VNET_HEADER;
+    }
+    if queues > 1 {
+        flags |= tap::MULTI_QUEUE;
+    }
+    let (first, flags) = attach_first(config, &control, queues, flags, exists)?;
+    taps.push(tap_on(first, config.name, flags)?);
+    set_up(config, &control, !exists)?;
+    while taps.len() < queues {
+        let file = open_tun()?;
+        tap::attach(file.as_fd(), config.name, flags)
+            .map_err(|error| attach_error(config, &control, queues, error))?;
+        taps.push(tap_on(file, config.name, flags)?);
+    }
+    for tap in &mut taps {
+        tap.ask();
+    }
+    Ok(taps)
+}
+
+fn check_range(
+    what: &'static str,
+    value: usize,
+    range: RangeInclusive<usize>,
+) -> Result<(), OpenError> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    Err(OpenError::OutOfRange { what, value, min: *range.start(), max: *range.end() })
+}
+
+fn open_tun() -> Result<File, OpenError> {
+    open_node(NODE).map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => OpenError::Unavailable {
+            what: NODE,
+            remedy: "load the driver (`modprobe tun`); in a container, pass the device in \
+                     (`--device /dev/net/tun`)"
+                .to_owned(),
+        },
+        _ => OpenError::from_io(
+            error,
+            format!("open {NODE}"),
+            "run as root, or let your user open it (`sudo chmod 666 /dev/net/tun` is what most \
+             systems have)",
+        ),
+    })
+}
+
+/// Attaches the first queue. Returns the flags that worked.
+fn attach_first(
+    config: &TapConfig,
+    control: &Control,
+    queues: usize,
+    flags: u16,
+    exists: bool,
+) -> Result<(File, u16), OpenError> {
+    let file = open_tun()?;
+    let mut result = tap::attach(file.as_fd(), config.name, flags);
+    let mut used = flags;
+    let refused = matches!(&result, Err(error) if error.raw_os_error() == Some(libc::EINVAL));
+    if refused && exists && queues == 1 {
+        // An interface made for several queues can be used with one.
+        used |= tap::MULTI_QUEUE;
+        result = tap::attach(file.as_fd(), config.name, used);
+    }
+    match result {
+        Ok(()) => Ok((file, used)),
+        Err(error) => Err(attach_error(config, control, queues, error)),
+    }
+}
+
+/// The command that makes the interface for a user without privileges.
+fn making(config: &TapConfig, queues: usize) -> String {
+    let name = config.name;
+    let vnet_header = if config.vnet_header { " vnet_hdr" } else { "" };
+    let multi_queue = if queues > 1 { " multi_queue" } else { "" };
+    format!(
+        "sudo ip tuntap add dev {name} mode tap user $USER{vnet_header}{multi_queue} && \
+         sudo ip link set dev {name} up"
+    )
+}
+
+fn attach_error(
+    config: &TapConfig,
+    control: &Control,
+    queues: usize,
+    error: io::Error,
+) -> OpenError {
+    let name = config.name;
+    let driver = control.driver(name).ok();
+    match error.raw_os_error() {
+        Some(libc::EBUSY) => OpenError::Busy {
+            name,
+            remedy: "end that process, use another name, or make the interface with `multi_queue`"
+                .to_owned(),
+        },
+        Some(libc::EINVAL) if driver != Some(("tun".to_owned(), "tap".to_owned())) => {
+            OpenError::WrongKind {
+                name,
+                wanted: "a TAP interface",
+                remedy: "use another name, or the packet device for an interface of the kernel"
+                    .to_owned(),
+            }
+        }
+        Some(libc::EINVAL) if queues > 1 => OpenError::WrongKind {
+            name,
+            wanted: "a TAP interface for several queues",
+            remedy: format!(
+                "use one queue, or delete it and make it anew: `{}`",
+                making(config, queues)
+            ),
+        },
+        Some(libc::E2BIG) => OpenError::Busy {
+            name,
+            remedy: "all queues it can have are taken; use fewer".to_owned(),
+        },
+        _ => OpenError::from_io(
+            error,
+            format!("use or make the TAP interface {name}"),
+            format!(
+                "run as root or with CAP_NET_ADMIN, or have it made for you once: `{}`",
+                making(config, queues)
+            ),
+        ),
+    }
+}
+
+/// The device on an attached descriptor.
+fn tap_on(file: File, name: Name, attach_flags: u16) -> Result<Tap, OpenError> {
+    let control = Control::new().map_err(|source| OpenError::Io {
+        action: "open a socket for interface requests".to_owned(),
+        source,
+    })?;
+    let tap = Tap {
+        file,
+        control,
+        name,
+        attach_flags,
+        link: Link::Down,
+        mtu: 0,
+        check_due_ns: 0,
+        gather: Gather::new(),
+        buffer: vec![0; BUFFER_LEN].into_boxed_slice(),
+    };
+    let wanted = attach_flags & tap::VNET_HEADER;
+    let same_header = |(_, flags): (Name, u16)| flags & tap::VNET_HEADER == wanted;
+    if tap::attached(tap.file.as_fd()).is_ok_and(|attached| !same_header(attached)) {
+        return Err(OpenError::WrongKind {
+            name,
+            wanted: if wanted == 0 {
+                "used without virtio_net_hdr by its other queues"
+            } else {
+                "used with virtio_net_hdr by its other queues"
+            },
+            remedy: "open all queues of an interface the same way".to_owned(),
+        });
+    }
+    tap.set_up_header().map_err(|source| OpenError::Io {
+        action: format!("switch on super-frames and checksum offload of {name}"),
+        source,
+    })?;
+    Ok(tap)
+}
+
+/// Sets the interface up as asked, and as is usual when it was `made` here.
+fn set_up(config: &TapConfig, control: &Control, made: bool) -> Result<(), OpenError> {
+    let name = config.name;
+    let failed = |what: &str, remedy: String| {
+        let action = format!("set the {what} of {name}");
+        move |error| OpenError::from_io(error, action, format!("have it done once: `{remedy}`"))
+    };
+    if let Some(mac) = config.mac {
+        control
+            .set_mac(name, mac)
+            .map_err(failed("address", format!("sudo ip link set dev {name} address …")))?;
+    }
+    if let Some(mtu) = config.mtu
+        && control.mtu(name).ok() != Some(mtu)
+    {
+        control
+            .set_mtu(name, mtu)
+            .map_err(failed("MTU", format!("sudo ip link set dev {name} mtu {mtu}")))?;
+    }
+    if let Some(frames) = config.queue_frames.or_else(|| made.then_some(QUEUE_FRAMES)) {
+        let remedy = format!("sudo ip link set dev {name} txqueuelen {frames}");
+        control.set_queue_len(name, frames).map_err(failed("queue length", remedy))?;
+    }
+    if let Some(up) = config.up.or_else(|| made.then_some(true))
+        && control.flags(name).map(|flags| flags.up()).ok() != Some(up)
+    {
+        let state = if up { "up" } else { "down" };
+        control
+            .set_up(name, up)
+            .map_err(failed("state", format!("sudo ip link set dev {name} {state}")))?;
+    }
+    Ok(())
+}

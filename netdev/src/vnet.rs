@@ -1,0 +1,128 @@
+//! The header that the kernel puts in front of frames with offloads: `struct virtio_net_hdr`.
+//!
+//! TAP devices (`IFF_VNET_HDR`) and packet sockets (`PACKET_VNET_HDR`) take and give it in the
+//! machine's byte order. Its numbers come from outside: each is held against the frame.
+
+use std::num::NonZeroU16;
+
+use crate::{Fragment, RxChecksum, RxFrame, TransmitError, TxChecksum, TxFrame};
+use crate::{checksum, ethernet};
+
+/// Octets of the header, without the count of merged buffers that some devices append.
+pub(crate) const HEADER_LEN: usize = 10;
+
+/// Octets of the longest super-frame that the kernel does not cut in software on the way: its
+/// devices take less than 64 KiB, the link header included.
+pub(crate) const SUPER_FRAME_LEN_MAX: usize = 65_535;
+
+/// Ethernet with two VLAN tags, IP and TCP, the latter two at their longest.
+pub(crate) const HEADERS_LEN_MAX: usize = 22 + 60 + 60;
+
+/// The checksum is to be completed from `csum_start` on.
+const NEEDS_CSUM: u8 = 1;
+/// The checksum has been verified.
+const DATA_VALID: u8 = 2;
+
+const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
+/// Set beside the type when the first segment has CWR (RFC 3168).
+const GSO_ECN: u8 = 0x80;
+
+const PROTOCOL_TCP: u8 = 6;
+/// Where the flags are in a TCP header, and CWR among them.
+const TCP_FLAGS_AT: usize = 13;
+const TCP_CWR: u8 = 0x80;
+
+/// The header for a frame to transmit.
+///
+/// # Errors
+/// [`TransmitError::Refused`] for a super-frame that is not TCP over IPv4 or IPv6 without extension
+/// headers, which nobody below could cut, and for a checksum outside the frame.
+pub(crate) fn encode(frame: &TxFrame<'_>) -> Result<[u8; HEADER_LEN], TransmitError> {
+    let mut header = [0; HEADER_LEN];
+    let payload_len: usize = frame.payload.iter().map(Fragment::len).sum();
+    if let TxChecksum::Partial { start, offset } = frame.checksum {
+        let field_end = usize::from(start) + usize::from(offset) + 2;
+        if field_end > frame.head.len() + payload_len {
+            return Err(TransmitError::Refused);
+        }
+        header[0] = NEEDS_CSUM;
+        header[6..8].copy_from_slice(&start.to_ne_bytes());
+        header[8..10].copy_from_slice(&offset.to_ne_bytes());
+    }
+    if let Some(size) = frame.segment_size
+        // The kernel takes a single segment for a malformed super-frame.
+        && payload_len > usize::from(size.get())
+    {
+        let tcp = transport(frame.head).ok_or(TransmitError::Refused)?;
+        if tcp.protocol != PROTOCOL_TCP {
+            return Err(TransmitError::Refused);
+        }
+        let flags = frame.head.get(tcp.at + TCP_FLAGS_AT).ok_or(TransmitError::Refused)?;
+        let ecn = if flags & TCP_CWR == 0 { 0 } else { GSO_ECN };
+        let head_len = u16::try_from(frame.head.len()).map_err(|_| TransmitError::Refused)?;
+        header[1] = ecn | if tcp.ipv6 { GSO_TCPV6 } else { GSO_TCPV4 };
+        header[2..4].copy_from_slice(&head_len.to_ne_bytes());
+        header[4..6].copy_from_slice(&size.get().to_ne_bytes());
+    }
+    Ok(header)
+}
+
+/// What the header of a received frame says of it.
+///
+/// A checksum left partial counts as valid, for the octets never left this machine's memory or
+/// were verified on the way in. When it is not the one of the outermost TCP, UDP or ICMPv6 header,
+/// it is completed in place and the frame's own checksum left for the receiver to verify.
+pub(crate) fn decode<'a>(header: [u8; HEADER_LEN], bytes: &'a mut [u8]) -> RxFrame<'a> {
+    let [flags, gso_type, _, _, size_a, size_b, start_a, start_b, offset_a, offset_b] = header;
+    let checksum = if flags & NEEDS_CSUM != 0 {
+        let start = u16::from_ne_bytes([start_a, start_b]);
+        let offset = u16::from_ne_bytes([offset_a, offset_b]);
+        if transport(bytes).is_some_and(|transport| transport.at == usize::from(start)) {
+            RxChecksum::Valid
+        } else {
+            checksum::complete(bytes, start, offset);
+            RxChecksum::Unverified
+        }
+    } else if flags & DATA_VALID != 0 {
+        RxChecksum::Valid
+    } else {
+        RxChecksum::Unverified
+    };
+    let segment_size = match gso_type & !GSO_ECN {
+        GSO_TCPV4 | GSO_TCPV6 => NonZeroU16::new(u16::from_ne_bytes([size_a, size_b])),
+        _ => None,
+    };
+    RxFrame { bytes, checksum, segment_size }
+}
+
+/// The outermost transport header of a frame.
+struct Transport {
+    at: usize,
+    protocol: u8,
+    ipv6: bool,
+}
+
+/// Finds the transport header of an Ethernet frame; `None` behind IPv6 extension headers, in later
+/// fragments, and in frames that are not IP.
+fn transport(frame: &[u8]) -> Option<Transport> {
+    let (at, ethertype) = ethernet::network_header(frame)?;
+    match ethertype {
+        ethernet::IPV4 => {
+            let header_len = usize::from(frame.get(at)? & 0x0f) * 4;
+            let fragment_offset = u16::from_be_bytes([*frame.get(at + 6)?, *frame.get(at + 7)?]);
+            let whole = fragment_offset & 0x1fff == 0 && header_len >= 20;
+            let protocol = *frame.get(at + 9)?;
+            whole.then_some(Transport { at: at + header_len, protocol, ipv6: false })
+        }
+        ethernet::IPV6 => {
+            let protocol = *frame.get(at + 6)?;
+            let known = matches!(protocol, PROTOCOL_TCP | 17 | 58);
+            known.then_some(Transport { at: at + 40, protocol, ipv6: true })
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,68 @@
+//! What handles in application threads ask of the worker that runs their endpoint.
+
+use std::net::SocketAddr;
+
+use crossbeam::channel::Sender;
+
+use crate::driver::connection::{ConnectRequest, Notice};
+use crate::driver::endpoint::{ConnectOptions, EndpointError};
+use crate::mpa::startup::Offer;
+use crate::port::{ConnectionCounters, ListenParams};
+use crate::verbs::Qp;
+
+/// Names a connection of an endpoint, for commands. Given out by the handles, never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ConnectionKey(pub(crate) u64);
+
+/// Private Data and depths, owned while they travel.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnedOffer {
+    private_data: Vec<u8>,
+    ird: u16,
+    ord: u16,
+}
+
+impl OwnedOffer {
+    pub(crate) fn new(offer: &Offer<'_>) -> Self {
+        Self { private_data: offer.private_data.to_vec(), ird: offer.ird, ord: offer.ord }
+    }
+
+    pub(crate) fn offer(&self) -> Offer<'_> {
+        Offer { private_data: &self.private_data, ird: self.ird, ord: self.ord }
+    }
+}
+
+/// One request to a worker. What comes of a connection arrives as [`Notice`]s.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Open a connection.
+    Connect {
+        key: ConnectionKey,
+        remote: SocketAddr,
+        qp: Qp,
+        options: Box<ConnectOptions>,
+        notices: Sender<Notice>,
+    },
+    /// Wait for connections.
+    Listen {
+        local: SocketAddr,
+        params: ListenParams,
+        requests: Sender<ConnectRequest>,
+        /// The address listened at, with the TCP port filled in.
+        reply: Sender<Result<SocketAddr, EndpointError>>,
+    },
+    /// Wait no more. Connections that exist stay.
+    Unlisten { local: SocketAddr },
+    /// Accept the peer's Request.
+    Accept { key: ConnectionKey, qp: Qp, offer: OwnedOffer },
+    /// Refuse the peer's Request and close.
+    Reject { key: ConnectionKey, offer: OwnedOffer },
+    /// Close in order.
+    Disconnect { key: ConnectionKey },
+    /// End at once.
+    Abort { key: ConnectionKey },
+    /// Report counters; no answer when the connection is over.
+    Counters { key: ConnectionKey, reply: Sender<Box<ConnectionCounters>> },
+    /// End all connections and stop.
+    Shutdown,
+}
