@@ -192,6 +192,7 @@ mod tests {
     fn a_consumer_takes_in_order_across_the_wrap_of_counts() {
         let mut ring = ring(8);
         (ring.own, ring.other) = (u32::MAX, u32::MAX);
+        set(&ring, 0, u32::MAX);
         assert_eq!(ring.waiting(), 0, "nothing new");
         set(&ring, 0, 1);
         ring.write_address(192 + 3 * 8, 30);
