@@ -184,7 +184,7 @@ impl Link {
             }
             if self.in_thread.is_some() || now - started < self.spin {
                 // Lets a worker that shares this core go on.
-                std::thread::yield_now();
+                thread::yield_now();
             } else {
                 UNPARK.with(|waker| cq.req_notify(waker));
                 // What came before the request is not announced.
