@@ -280,5 +280,11 @@ const SEGMENTATION_LEN_MAX: usize = vnet::SUPER_FRAME_LEN_MAX - vnet::HEADERS_LE
 /// Longest frame that the kernel gives, with its header: 64 KiB and the link header, tagged.
 const BUFFER_LEN: usize = vnet::HEADER_LEN + 65_536 + 22;
 
+/// A device moves to the thread that polls it.
+const _: fn() = || {
+    fn moves<T: Send>() {}
+    moves::<PacketSocket>();
+};
+
 #[cfg(test)]
 mod tests;

@@ -129,6 +129,7 @@ pub(super) fn open(config: &XdpConfig<'_>, queues: usize) -> Result<Vec<XdpSocke
                 frame_len_max: chunk_len(mtu) - HEADROOM_LEN,
                 mtu,
                 check_due_ns: 0,
+                flushed_ns: 0,
             };
             socket.ask();
             Ok(socket)
