@@ -8,8 +8,8 @@
 //!
 //! A received frame is borrowed from packet memory; one to transmit is copied into it, the only
 //! device for which that holds, because the kernel or the card sends from nowhere else. Zero-copy
-//! mode means that the kernel copies neither. `examples/raw_packet.rs` measures; over veth, whose
-//! driver has to make new buffers for it, the native mode is slower than the generic one.
+//! mode means that the kernel copies neither. `examples/raw_packet.rs` measures; over veth, the
+//! native mode was slower than the generic one in every run.
 //!
 //! What does not work, and what to do:
 //! - Frames are as long as a chunk: an MTU of up to [`MTU_MAX`], no super-frames. Drivers have

@@ -64,7 +64,7 @@ const QUEUES: RangeInclusive<usize> = 1..=256;
 const SLOT_OVERHEAD: usize = 192;
 /// The kernel's ring alignment.
 const SLOT_ALIGNMENT: usize = 64;
-/// A frame longer than a page and a half costs more in its slot than fetched by itself.
+/// Longer frames, of an unusual MTU, are fetched by themselves like super-frames.
 const SLOT_LEN_MAX: usize = 16 * 1024;
 /// Blocks of that many octets; the kernel takes them from where memory need not be contiguous.
 const BLOCK_LEN: usize = 256 * 1024;

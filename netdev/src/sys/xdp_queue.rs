@@ -56,7 +56,7 @@ impl XdpQueue {
     /// What the kernel answers.
     pub(crate) fn new(layout: QueueLayout) -> io::Result<Self> {
         let socket = xdp_socket::open()?;
-        // In copy mode frames under way count as the socket's; the usual limit is some 90 of them.
+        // In copy mode frames under way count as the socket's; the usual limit is 208 KiB.
         packet_socket::set_buffers(socket.as_fd(), SEND_BUFFER_LEN, 0);
         let QueueLayout { chunk_len, receive, transmit } = layout;
         let chunks = receive + transmit;
