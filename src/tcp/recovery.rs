@@ -204,6 +204,7 @@ impl Sender {
         let prr = Prr::new(self.congestion.cwnd(), flight);
         self.recovery = Recovery::Fast { until, prr };
         self.recover = Some(until);
+        self.refresh_cwnd();
     }
 
     /// Without SACK (RFC 5681 §3.2, RFC 6582 §3.2).
@@ -246,6 +247,7 @@ impl Sender {
         self.resend_at_once = true;
         self.loss_probe = None;
         self.next_loss_at = None;
+        self.refresh_cwnd();
         reneged
     }
 
