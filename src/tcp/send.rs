@@ -325,7 +325,7 @@ impl Sender {
         let resend = self.board.resend(stamp, self.emss, window_end)?;
         self.last_sent = stamp;
         self.resend_at_once = false;
-        self.note_resent(now, resend.data.end.bytes_since(resend.data.start), resend.first);
+        self.note_resent(now, &resend);
         Some(resend)
     }
 
@@ -452,6 +452,7 @@ impl Sender {
         self.progress_at = now;
         self.timeouts = 0;
         self.duplicate_acks = 0;
+        self.probe_due = ProbeDue::No;
         // RFC 6298 §3: "RTT samples MUST NOT be made using segments that were retransmitted",
         // "unless the TCP timestamp option is used". Send times are finer, so they come first.
         match acked.sample_from {
