@@ -24,6 +24,8 @@ pub(crate) struct Sender {
     pub(crate) board: Scoreboard,
     pub(crate) rtt: RttEstimator,
     pub(super) congestion: Congestion,
+    /// The congestion window that holds now; see [`refresh_cwnd`](Self::refresh_cwnd).
+    cwnd: u64,
     pub(super) recovery: Recovery,
     pub(super) rack: Rack,
     pacer: Pacer,
@@ -105,6 +107,7 @@ impl Sender {
             board: Scoreboard::default(),
             rtt: RttEstimator::new(config.rto_initial, config.rto_min, config.rto_max),
             congestion: Congestion::new(config.congestion, 1, 1),
+            cwnd: 1,
             recovery: Recovery::Open,
             rack: Rack::new(),
             pacer: Pacer::default(),
@@ -152,6 +155,7 @@ impl Sender {
         let segments = if syn_resent { Some(1) } else { config.initial_window_segments };
         let window = initial_window(self.emss, segments);
         self.congestion = Congestion::new(config.congestion, self.emss, window);
+        self.refresh_cwnd();
         if syn_resent {
             self.rtt.after_syn_loss();
         }
@@ -165,12 +169,17 @@ impl Sender {
         self.sack
     }
 
-    pub(crate) fn cwnd(&self) -> u64 {
-        if let Recovery::Fast { prr, .. } = &self.recovery {
+    pub(crate) const fn cwnd(&self) -> u64 {
+        self.cwnd
+    }
+
+    /// Takes over what the controller or the recovery now allow.
+    pub(super) fn refresh_cwnd(&mut self) {
+        self.cwnd = if let Recovery::Fast { prr, .. } = &self.recovery {
             prr.cwnd()
         } else {
             self.congestion.cwnd()
-        }
+        };
     }
 
     pub(crate) fn ssthresh(&self) -> u64 {
@@ -217,8 +226,9 @@ impl Sender {
     }
 
     fn pace(&self) -> Option<Pace> {
+        let srtt_ns = self.rtt.srtt_ns().filter(|&srtt_ns| Pace::is_worth_it(srtt_ns))?;
         let (cwnd, ssthresh) = (self.congestion.cwnd(), self.congestion.ssthresh());
-        Pace::new(cwnd, self.rtt.srtt_ns(), cwnd < ssthresh)
+        Some(Pace::new(cwnd, srtt_ns, cwnd < ssthresh))
     }
 
     /// Octets of new data that cwnd takes: whole segments, of which the last may overhang.
@@ -257,6 +267,7 @@ impl Sender {
     pub(crate) fn restart_if_idle(&mut self, now: Instant) {
         if self.board.flight() == 0 && now.nanos_since(self.last_sent) > self.rtt.rto_ns() {
             self.congestion.on_idle();
+            self.refresh_cwnd();
             self.last_sent = now;
         }
     }
@@ -314,7 +325,7 @@ impl Sender {
         let resend = self.board.resend(stamp, self.emss, window_end)?;
         self.last_sent = stamp;
         self.resend_at_once = false;
-        self.note_resent(now, resend.data.end.bytes_since(resend.data.start), resend.first);
+        self.note_resent(now, &resend);
         Some(resend)
     }
 
@@ -339,11 +350,23 @@ impl Sender {
 
     /// Processes an acceptable acknowledgment.
     pub(crate) fn on_ack(&mut self, now: Instant, ack: &Ack<'_>) -> AckOutcome {
+        let una = self.board.una();
+        let in_flight = self.board.flight() > 0;
+        let window_before = self.window;
+        self.update_window(now, ack.header, ack.ack);
+        // RFC 5681 §2: what makes an acknowledgment a duplicate.
+        let duplicate = ack.pure && in_flight && ack.ack == una && self.window == window_before;
+        let is_news = ack.ack > una || duplicate || !ack.header.options.sack.is_empty();
+        if !is_news && !ack.marked && self.loss_probe.is_none() {
+            // What data that flows the other way carries.
+            return AckOutcome::default();
+        }
         self.marked = ack.marked;
-        let mut outcome = self.take_ack(now, ack);
+        let mut outcome = self.take_ack(now, ack, duplicate);
         if ack.marked {
             outcome.reduced = self.on_mark(now);
         }
+        self.refresh_cwnd();
         outcome
     }
 
@@ -361,13 +384,10 @@ impl Sender {
         true
     }
 
-    fn take_ack(&mut self, now: Instant, arrived: &Ack<'_>) -> AckOutcome {
-        let &Ack { header, ack, pure, echo, marked: _ } = arrived;
+    fn take_ack(&mut self, now: Instant, arrived: &Ack<'_>, duplicate: bool) -> AckOutcome {
+        let &Ack { header, ack, pure: _, echo, marked: _ } = arrived;
         let una = self.board.una();
-        let in_flight = self.board.flight() > 0;
-        let window_before = self.window;
         let is_plain = self.board.is_plain() && self.recovery == Recovery::Open;
-        self.update_window(now, header, ack);
         let mut delivered = Deliveries::default();
         let acked = if ack > una {
             self.board.acknowledge(ack, &mut delivered)
@@ -387,8 +407,6 @@ impl Sender {
                 return AckOutcome { advanced, ..AckOutcome::default() };
             }
         }
-        // RFC 5681 §2: what makes an acknowledgment a duplicate.
-        let duplicate = pure && in_flight && ack == una && self.window == window_before;
         self.on_disorder(now, Disorder { header, una, acked, delivered, duplicate, echo })
     }
 
@@ -434,6 +452,7 @@ impl Sender {
         self.progress_at = now;
         self.timeouts = 0;
         self.duplicate_acks = 0;
+        self.probe_due = ProbeDue::No;
         // RFC 6298 §3: "RTT samples MUST NOT be made using segments that were retransmitted",
         // "unless the TCP timestamp option is used". Send times are finer, so they come first.
         match acked.sample_from {
@@ -462,6 +481,7 @@ impl Sender {
         }
         self.emss = emss;
         self.congestion.set_emss(emss);
+        self.refresh_cwnd();
     }
 }
 
