@@ -36,10 +36,7 @@ impl Connection {
 
     /// The connection is over and says nothing more, not even a RST: its address is gone.
     pub fn vanish(&mut self) {
-        if self.state != State::Closed {
-            self.enter(Trigger::Abandoned);
-            self.finish(TcpEvent::TimedOut);
-        }
+        self.enter(Trigger::Abandoned);
         self.reset = None;
     }
 
