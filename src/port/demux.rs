@@ -9,6 +9,7 @@ use crate::limits::EXTENSION_HEADERS_MAX;
 use crate::port::PortDrops;
 use crate::port::framing::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, Framing, Opened};
 use crate::port::reassembly::{DatagramKey, Part};
+use crate::tcp;
 
 /// A TCP segment in its IP datagram, checksums verified where they had to be.
 #[derive(Debug)]
@@ -17,6 +18,8 @@ pub(crate) struct Inbound<'f> {
     pub(crate) destination: IpAddr,
     /// Who sent it on this link.
     pub(crate) source_mac: Option<[u8; 6]>,
+    /// The ECN field of the IP header.
+    pub(crate) ecn: tcp::Ecn,
     /// TCP header and payload, link padding removed.
     pub(crate) segment: &'f [u8],
 }
@@ -88,7 +91,8 @@ fn plain_ipv4(frame: &[u8]) -> Option<Inbound<'_>> {
     let address = |at: usize| IpAddr::from([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let [_, _, _, _, _, _, a, b, c, d, e, f, ..] = *head;
     let source_mac = Some([a, b, c, d, e, f]);
-    Some(Inbound { source: address(26), destination: address(30), source_mac, segment })
+    let ecn = tcp::Ecn::from_bits(head[15]);
+    Some(Inbound { source: address(26), destination: address(30), source_mac, ecn, segment })
 }
 
 const ETHERNET_LEN: usize = 14;
@@ -127,7 +131,8 @@ fn parse_ipv4(opened: Opened<'_>, verify: bool) -> Result<Parsed<'_>, FrameDrop>
         return Ok(Parsed::Other(opened));
     }
     let source_mac = opened.source_mac();
-    checked(Inbound { source, destination, source_mac, segment: payload }, verify)
+    let ecn = tcp::Ecn::from_bits(packet.ecn());
+    checked(Inbound { source, destination, source_mac, ecn, segment: payload }, verify)
 }
 
 fn parse_ipv6(opened: Opened<'_>, verify: bool) -> Result<Parsed<'_>, FrameDrop> {
@@ -146,7 +151,9 @@ fn parse_ipv6(opened: Opened<'_>, verify: bool) -> Result<Parsed<'_>, FrameDrop>
         Upper::Tcp(segment) => {
             let (source, destination) = (IpAddr::V6(source), IpAddr::V6(destination));
             let source_mac = opened.source_mac();
-            checked(Inbound { source, destination, source_mac, segment }, verify)
+            // RFC 3168 §5: the last two bits of the traffic class.
+            let ecn = tcp::Ecn::from_bits(packet.traffic_class());
+            checked(Inbound { source, destination, source_mac, ecn, segment }, verify)
         }
         Upper::Fragment(part) => Ok(Parsed::Fragment(opened, part)),
         Upper::Other => Ok(Parsed::Other(opened)),
@@ -235,7 +242,7 @@ fn checked(inbound: Inbound<'_>, verify: bool) -> Result<Parsed<'_>, FrameDrop> 
 }
 
 fn tcp_checksum_is_right(inbound: &Inbound<'_>) -> bool {
-    let Inbound { segment, source, destination, source_mac: _ } = *inbound;
+    let Inbound { segment, source, destination, source_mac: _, ecn: _ } = *inbound;
     let addresses = match (source, destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => checksum::combine(&[
             checksum::data(&source.octets()),

@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 
 use super::config::Config;
 use super::connection::Connection;
+use super::ecn::Ecn;
 use super::header::{Flags, Header, Options, Timestamps};
 use super::listen::keyed_hash;
 use super::recv::{SHIFT_MAX, shift_for};
@@ -80,6 +81,8 @@ impl SynCookies {
             ack: syn.seq.plus(1),
             flags: Flags::SYN | Flags::ACK,
             window: u16::try_from(config.window_bytes).unwrap_or(u16::MAX),
+            // RFC 4987 §3.6: a cookie has no room for more; the connection does without ECN.
+            ecn: Ecn::NotCapable,
             options: Options {
                 mss: Some(config.mss_receive),
                 window_scale: scale.map(|_| shift_for(config.window_bytes)),
@@ -207,6 +210,7 @@ mod tests {
             ack: answer.seq.plus(1),
             flags: Flags::ACK,
             window: 100,
+            ecn: Ecn::NotCapable,
             options: Options { timestamps, ..Options::default() },
         }
     }
