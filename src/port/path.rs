@@ -152,7 +152,7 @@ impl PathMtu {
         }
     }
 
-    /// The link is up again: the timeouts so far are its fault.
+    /// The link is down: the timeouts so far, and the next, are its fault.
     pub(crate) fn forgive(&mut self, timeouts: u32) {
         self.forgiven = timeouts + 1;
     }

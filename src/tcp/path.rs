@@ -43,6 +43,7 @@ impl Connection {
     /// The link has returned: what was lost meanwhile goes out again at once, not after a timeout
     /// that has grown long.
     pub fn retransmit_now(&mut self, now: Instant) {
+        self.snd.link_returned(now);
         for timer in [Timer::Retransmit, Timer::Persist] {
             if self.timers.is_set(timer) {
                 self.timers.set(timer, now);

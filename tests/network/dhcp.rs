@@ -78,7 +78,7 @@ fn an_address_comes_connects_and_goes() {
         serve(scene, server);
         false
     });
-    assert_eq!(scene.said[0], [acquired.clone()]);
+    assert_eq!(scene.said[0], std::slice::from_ref(&acquired));
     assert!(scene.write_within(100_000, Duration::from_secs(5)));
 
     // The server is gone, and the lease ends.

@@ -58,8 +58,8 @@ impl Scene {
         let (device_a, device_b) = memory::pair(link);
         let wire = device_a.link();
         let (a, b) = (End::new(1), End::new(2));
-        let poller = |end: &End, config, device| {
-            let device = Wire::new(device);
+        let poller = |end: &End, config: PortConfig, device| {
+            let device = Wire::new(device, config.mac);
             Poller::new(Port::new(&end.rnic, config, device.capabilities()), device)
         };
         let mut link = Lockstep::new(poller(&a, of_a, device_a), poller(&b, of_b, device_b));

@@ -26,6 +26,8 @@ pub(crate) type Middle = Rc<RefCell<dyn FnMut(&[u8]) -> Verdict>>;
 /// The device of one end.
 pub(crate) struct Wire {
     inner: MemoryDevice,
+    /// The link address that frames reach it by.
+    pub(crate) mac: [u8; 6],
     pub(crate) middle: Option<Middle>,
     /// Frames for this end from what stands between.
     answers: VecDeque<Vec<u8>>,
@@ -40,8 +42,8 @@ impl std::fmt::Debug for Wire {
 }
 
 impl Wire {
-    pub(crate) fn new(inner: MemoryDevice) -> Self {
-        Self { inner, middle: None, answers: VecDeque::new(), merges: false }
+    pub(crate) fn new(inner: MemoryDevice, mac: [u8; 6]) -> Self {
+        Self { inner, mac, middle: None, answers: VecDeque::new(), merges: false }
     }
 }
 
@@ -55,6 +57,10 @@ impl Device for Wire {
         let mut received = frames.len();
         received += self.inner.receive(now_ns, burst, &mut |frame| {
             let frame = frame.bytes.to_vec();
+            // What is for somebody else does not come this far.
+            if frame[0] & 1 == 0 && frame[..6] != self.mac {
+                return;
+            }
             if !self.merges || !frames.last_mut().is_some_and(|last| merge(last, &frame)) {
                 frames.push(frame);
             }
