@@ -113,6 +113,9 @@ fn parse_ipv4(opened: Opened<'_>, verify: bool) -> Result<Parsed<'_>, FrameDrop>
     let (source, destination) = (IpAddr::V4(packet.src_addr()), IpAddr::V4(packet.dst_addr()));
     let protocol = u8::from(packet.next_header());
     let start = usize::from(packet.header_len());
+    if start < IPV4_HEADER_LEN {
+        return Err(FrameDrop::Malformed);
+    }
     let end = usize::from(packet.total_len());
     let payload = datagram.get(start..end).ok_or(FrameDrop::Malformed)?;
     if packet.more_frags() || packet.frag_offset() != 0 {
@@ -224,6 +227,7 @@ fn upper_layer(
     Err(FrameDrop::Malformed)
 }
 
+const IPV4_HEADER_LEN: usize = 20;
 const IPV6_HEADER_LEN: usize = 40;
 const IPV6_NEXT_HEADER_AT: usize = 6;
 const FRAGMENT_HEADER_LEN: usize = 8;
@@ -346,6 +350,25 @@ mod tests {
         fragment[24..26].copy_from_slice(&sum.to_be_bytes());
         let Ok(Parsed::Fragment(_, part)) = parse_checked(&fragment) else { panic!("a fragment") };
         assert_eq!((part.offset, part.more, part.payload.len()), (0, true, 20));
+    }
+
+    #[test]
+    fn a_header_that_is_shorter_than_a_header_is_none() {
+        for words in 0..5_u8 {
+            let mut short = frame();
+            short[14] = 0x40 | words;
+            short[20] = 0x20;
+            let header_len = usize::from(words) * 4;
+            // Whatever makes the sum over so few octets right.
+            if header_len >= 4 {
+                short[16..18].fill(0);
+                short[14 + header_len - 2..14 + header_len].fill(0);
+                let sum = !checksum::data(&short[14..14 + header_len]);
+                short[14 + header_len - 2..14 + header_len].copy_from_slice(&sum.to_be_bytes());
+            }
+            let parsed = parse_checked(&short);
+            assert!(!matches!(parsed, Ok(Parsed::Tcp(_) | Parsed::Fragment(..))), "{words} words");
+        }
     }
 
     /// A datagram with these headers, each of 8 octets, before 20 octets of TCP.

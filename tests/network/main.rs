@@ -14,6 +14,7 @@ mod host;
 mod link;
 mod mtu;
 mod neighbours;
+mod noise;
 mod scene;
 mod unreachable;
 mod vlan;
