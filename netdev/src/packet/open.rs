@@ -75,8 +75,9 @@ const SEND_BUFFER_LEN: i32 = 4 << 20;
 /// The same for long frames that wait behind their slots: a TCP window of several MiB.
 const RECEIVE_BUFFER_LEN: i32 = 16 << 20;
 
-const PERMISSION: &str =
-    "run as root, or give the program the capability: `sudo setcap cap_net_raw+ep PROGRAM`";
+/// The second one lets more than some frames of 64 KiB wait.
+const PERMISSION: &str = "run as root, or give the program the capabilities: \
+                          `sudo setcap cap_net_raw,cap_net_admin+ep PROGRAM`";
 
 /// Opens the interface once.
 pub(super) fn open(config: &PacketConfig<'_>) -> Result<PacketSocket, OpenError> {
