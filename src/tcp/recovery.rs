@@ -134,7 +134,7 @@ impl Sender {
             && sacked > 0
             && ack.acked.octets == 0
         {
-            self.rtt.sample(now.nanos_since(original.sent_at));
+            self.sample_round_trip(now, now.nanos_since(original.sent_at));
         }
     }
 

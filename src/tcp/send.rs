@@ -67,6 +67,8 @@ pub(crate) struct Sender {
     pub(super) timeouts: u32,
     /// Last forward progress, or the moment data was first outstanding: R2 counts from here.
     progress_at: Instant,
+    /// A round trip that began before this says nothing of the path: the link was down.
+    link_returned_at: Option<Instant>,
     pub(super) last_sent: Instant,
 }
 
@@ -135,6 +137,7 @@ impl Sender {
             emss: effective_mss(config.mss_default, usize::from(config.path_payload_max), 0),
             timeouts: 0,
             progress_at: Instant::ZERO,
+            link_returned_at: None,
             last_sent: Instant::ZERO,
         }
     }
@@ -456,13 +459,27 @@ impl Sender {
         // RFC 6298 §3: "RTT samples MUST NOT be made using segments that were retransmitted",
         // "unless the TCP timestamp option is used". Send times are finer, so they come first.
         match acked.sample_from {
-            Some(sent_at) if !acked.ambiguous => self.rtt.sample(now.nanos_since(sent_at)),
+            Some(sent_at) if !acked.ambiguous => {
+                self.sample_round_trip(now, now.nanos_since(sent_at));
+            }
             _ => {
                 if let Some(echo) = echo {
-                    self.rtt.sample(echo.round_trip_ns());
+                    self.sample_round_trip(now, echo.round_trip_ns());
                 }
             }
         }
+    }
+
+    pub(super) fn sample_round_trip(&mut self, now: Instant, round_trip_ns: u64) {
+        let outage = self.link_returned_at.is_some_and(|at| at.plus_nanos(round_trip_ns) > now);
+        if !outage {
+            self.rtt.sample(round_trip_ns);
+        }
+    }
+
+    /// The link was down until now: acknowledgments of what was sent before tell of the outage.
+    pub(crate) const fn link_returned(&mut self, now: Instant) {
+        self.link_returned_at = Some(now);
     }
 
     /// The path takes IP payloads of `octets` from now on.
