@@ -30,7 +30,7 @@ use urnic_netdev::{Capabilities, RxChecksum, RxFrame, TransmitError, TxFrame};
 pub use config::{ConnectParams, ListenParams, LowerLayer, PortConfig};
 pub use connection::{ConnectionCounters, ConnectionId};
 
-use crate::limits::{CONNECTIONS_MAX, FRAGMENTS_MAX, PIECE_BLOCKS_MAX};
+use crate::limits::{CONNECTIONS_MAX, FRAGMENTS_MAX};
 use crate::mem::TableLease;
 use crate::mpa::pieces::PieceStore;
 use crate::port::connection::{Connection, Tuple, TupleHasher};
@@ -171,7 +171,7 @@ impl Port {
             ready: VecDeque::with_capacity(64),
             touched: Vec::with_capacity(64),
             events: VecDeque::with_capacity(16),
-            pieces: PieceStore::new(PIECE_BLOCKS_MAX),
+            pieces: PieceStore::new(config.piece_blocks),
             scratch: Scratch::default(),
             isn: tcp::IsnGenerator::new((seed, seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15)),
             ephemeral: EPHEMERAL_FIRST,
