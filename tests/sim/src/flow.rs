@@ -160,7 +160,7 @@ impl<'p> Flow<'p> {
 
     fn on_stream_event(
         &mut self,
-        world: &mut World,
+        world: &World,
         side: usize,
         event: StreamEvent,
         faulty: bool,

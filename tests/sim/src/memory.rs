@@ -114,9 +114,10 @@ impl Layout {
     /// Where an octet is, for people.
     pub(crate) fn describe(&self, at: usize) -> String {
         let found = PARTS.iter().zip(&self.parts).find(|(_, range)| range.contains(&at));
-        found.map_or("a guard".to_owned(), |(part, range)| {
-            format!("{part:?} + {}", at - range.start)
-        })
+        match found {
+            Some((part, range)) => format!("{part:?} + {}", at - range.start),
+            None => "a guard".to_owned(),
+        }
     }
 
     /// What the memory holds at first.
@@ -220,7 +221,7 @@ pub(crate) fn receive_len(flow: &FlowPlan, sender: usize, index: usize) -> usize
         Kind::Immediate => 0,
         _ if flow.ending == too_long => op.len / 2,
         // Now and then with room to spare.
-        _ if index % 3 == 0 => op.len + GAP_LEN,
+        _ if index.is_multiple_of(3) => op.len + GAP_LEN,
         _ => op.len,
     }
 }

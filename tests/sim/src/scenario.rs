@@ -169,7 +169,7 @@ impl Drawing {
         let random = &mut self.random;
         let window_bytes = match self.scenario {
             Scenario::Stall => random.pick(&[1500, 3000, 9000, 20_000]),
-            Scenario::Large => 4 << 20,
+            Scenario::Large | Scenario::Pressure => 4 << 20,
             _ => random.pick(&[3000, 20_000, 65_535, 1 << 20, 4 << 20]),
         };
         let small_store = self.scenario == Scenario::Pressure || random.one_in(6);
@@ -312,6 +312,7 @@ impl Drawing {
             Scenario::Churn => self.random.len(3, 12),
             Scenario::Star => self.random.len(node_count - 1, 2 * node_count),
             Scenario::Large => 1,
+            Scenario::Pressure => self.random.len(1, 4),
             _ if self.random.one_in(4) => self.random.len(2, 4),
             _ => 1,
         };
@@ -436,6 +437,7 @@ impl Drawing {
         let len_max = match self.scenario {
             Scenario::Large => 1 << 20,
             Scenario::Churn => 3000,
+            Scenario::Pressure if count < 20 => self.random.pick(&[10_000, 100_000, 300_000]),
             _ if count > 20 => 600,
             _ => self.random.pick(&[100, 3000, 10_000, 10_000, 40_000]),
         };

@@ -6,7 +6,8 @@ use urnic::port::ConnectionId;
 use urnic::time::Instant;
 use urnic::types::{Stag, WrId};
 use urnic::verbs::{
-    Cq, Mr, Pd, PostError, Qp, QpConfig, RecvWr, Rnic, SendOp, SendWr, Sge, Wc, WcOpcode, WcStatus,
+    Cq, Mr, Pd, PostError, Qp, QpConfig, RecvWr, RemoteBuffer, Rnic, SendOp, SendWr, Sge, Wc,
+    WcOpcode, WcStatus,
 };
 
 use crate::memory::{self, Memory, Model, Part, Spot};
@@ -204,17 +205,7 @@ impl Side {
                 let op = SendOp::Send { invalidate: Some(stag), solicited: op.solicited };
                 SendWr::new(id, op, source())
             }
-            Kind::Write => {
-                let sink = peer.memory.part(Part::Sink);
-                let mut remote = sink.remote(spot.to as u64);
-                match mishap {
-                    Some(Mishap::WriteBounds) => remote = sink.remote(sink.len() as u64),
-                    Some(Mishap::WriteAccess) => remote = peer.memory.part(Part::Source).remote(0),
-                    Some(_) => remote.stag = Stag(remote.stag.0 ^ 0x5555_5500),
-                    None => {}
-                }
-                SendWr::write(id, remote, source())
-            }
+            Kind::Write => SendWr::write(id, peer.sink(spot, mishap), source()),
             Kind::Read | Kind::ReadBack => {
                 let mut written = work[..index].iter().zip(&self.spots[..index]);
                 let written = written.rfind(|(op, _)| op.kind == Kind::Write);
@@ -238,16 +229,7 @@ impl Side {
                 SendOp::FetchAdd { remote: number, add: op.len as u64, mask: 0 },
                 [],
             ),
-            Kind::CmpSwap => {
-                let op = SendOp::CmpSwap {
-                    remote: number,
-                    compare: 0,
-                    compare_mask: 0x3,
-                    swap: op.len as u64,
-                    swap_mask: memory::swap_mask(op),
-                };
-                SendWr::new(id, op, [])
-            }
+            Kind::CmpSwap => SendWr::new(id, cmp_swap(number, op), []),
             Kind::LocalInvalidate => {
                 let of_peer = &flow.sides[1 - self.index].work;
                 let first = of_peer.iter().filter(|op| op.kind == Kind::SendInvalidate).count();
@@ -256,6 +238,20 @@ impl Side {
             }
         };
         SendWr { fence: op.fence, signaled: op.signaled, ..wr }
+    }
+
+    /// Where a Write of the peer goes.
+    fn sink(&self, spot: Spot, mishap: Option<Mishap>) -> RemoteBuffer {
+        let sink = self.memory.part(Part::Sink);
+        match mishap {
+            None => sink.remote(spot.to as u64),
+            Some(Mishap::WriteBounds) => sink.remote(sink.len() as u64),
+            Some(Mishap::WriteAccess) => self.memory.part(Part::Source).remote(0),
+            Some(_) => {
+                let RemoteBuffer { stag, to } = sink.remote(0);
+                RemoteBuffer { stag: Stag(stag.0 ^ 0x5555_5500), to }
+            }
+        }
     }
 
     /// Takes the completions that there are, and holds each against the model.
@@ -351,8 +347,10 @@ impl Side {
     /// Everything that the peer sent up to a message that was delivered is in memory.
     // RFC 5040 §5.5: a Send is delivered after all that was posted before it.
     fn see(&mut self, work: &[Op], model: &Model, last: usize) -> Result<(), String> {
-        for index in self.progress.seen..=last {
-            let (op, at) = (&work[index], self.peer_spots[index].to);
+        let unseen = self.progress.seen..=last;
+        let all = work[unseen.clone()].iter().zip(&self.peer_spots[unseen.clone()]);
+        for (index, (op, Spot { to: at, .. })) in unseen.zip(all) {
+            let at = *at;
             let part = match op.kind {
                 Kind::Write => Part::Sink,
                 Kind::Send | Kind::SendInvalidate => Part::Inbox,
@@ -432,6 +430,17 @@ const fn opcode(kind: Kind) -> WcOpcode {
         Kind::FetchAdd => WcOpcode::FetchAdd,
         Kind::CmpSwap => WcOpcode::CmpSwap,
         Kind::LocalInvalidate => WcOpcode::LocalInvalidate,
+    }
+}
+
+/// Compares the two lowest bits with 0: sometimes they are.
+const fn cmp_swap(remote: RemoteBuffer, op: &Op) -> SendOp {
+    SendOp::CmpSwap {
+        remote,
+        compare: 0,
+        compare_mask: 0x3,
+        swap: op.len as u64,
+        swap_mask: memory::swap_mask(op),
     }
 }
 
