@@ -44,7 +44,7 @@ pub const LISTEN_BACKLOG_MAX: usize = 256;
 pub const CONNECT_REQUESTS_MAX: usize = 1024;
 
 /// Ranges of out-of-order stream octets that one TCP connection keeps track of.
-pub const OUT_OF_ORDER_RANGES_MAX: usize = 256;
+pub const OUT_OF_ORDER_RANGES_MAX: usize = 1024;
 /// FPDUs of one stream placed ahead of the delivery point.
 pub const FPDUS_AHEAD_MAX: usize = 16_384;
 /// Octets in one block of the piece store.

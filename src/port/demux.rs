@@ -8,6 +8,7 @@ use smoltcp::wire::{
 use urnic_netdev::{Fragment, Medium};
 
 use crate::port::PortDrops;
+use crate::tcp;
 
 /// A TCP segment in its IP datagram, checksums verified where they had to be.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub(crate) struct Inbound<'f> {
     pub(crate) destination: IpAddr,
     /// Who sent it on this link.
     pub(crate) source_mac: Option<[u8; 6]>,
+    /// The ECN field of the IP header.
+    pub(crate) ecn: tcp::Ecn,
     /// TCP header and payload, link padding removed.
     pub(crate) segment: &'f [u8],
 }
@@ -107,7 +110,8 @@ fn plain_ipv4(frame: &[u8]) -> Option<Inbound<'_>> {
     let address = |at: usize| IpAddr::from([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let [_, _, _, _, _, _, a, b, c, d, e, f, ..] = *head;
     let source_mac = Some([a, b, c, d, e, f]);
-    Some(Inbound { source: address(26), destination: address(30), source_mac, segment })
+    let ecn = tcp::Ecn::from_bits(head[15]);
+    Some(Inbound { source: address(26), destination: address(30), source_mac, ecn, segment })
 }
 
 const ETHERNET_LEN: usize = 14;
@@ -139,7 +143,8 @@ fn parse_ipv4(
     let end = usize::from(packet.total_len());
     let segment = datagram.get(start..end).ok_or(FrameDrop::Malformed)?;
     let (source, destination) = (IpAddr::V4(source), IpAddr::V4(destination));
-    checked(Inbound { source, destination, source_mac, segment }, verify)
+    let ecn = tcp::Ecn::from_bits(packet.ecn());
+    checked(Inbound { source, destination, source_mac, ecn, segment }, verify)
 }
 
 fn parse_ipv6(
@@ -164,7 +169,9 @@ fn parse_ipv6(
     let end = packet.total_len();
     let segment = datagram.get(IPV6_HEADER_LEN..end).ok_or(FrameDrop::Malformed)?;
     let (source, destination) = (IpAddr::V6(source), IpAddr::V6(destination));
-    checked(Inbound { source, destination, source_mac, segment }, verify)
+    // RFC 3168 §5: the last two bits of the traffic class.
+    let ecn = tcp::Ecn::from_bits(packet.traffic_class());
+    checked(Inbound { source, destination, source_mac, ecn, segment }, verify)
 }
 
 const IPV6_HEADER_LEN: usize = 40;
@@ -179,7 +186,7 @@ fn checked(inbound: Inbound<'_>, verify: bool) -> Result<Parsed<'_>, FrameDrop> 
 }
 
 fn tcp_checksum_is_right(inbound: &Inbound<'_>) -> bool {
-    let Inbound { segment, source, destination, source_mac: _ } = *inbound;
+    let Inbound { segment, source, destination, source_mac: _, ecn: _ } = *inbound;
     let addresses = match (source, destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => checksum::combine(&[
             checksum::data(&source.octets()),

@@ -246,10 +246,11 @@ impl Port {
         inbound: &Inbound<'_>,
         lease: &mut TableLease<'_>,
     ) {
-        let Ok((header, payload_at)) = tcp::Header::parse(inbound.segment) else {
+        let Ok((mut header, payload_at)) = tcp::Header::parse(inbound.segment) else {
             self.dropped.malformed += 1;
             return;
         };
+        header.ecn = inbound.ecn;
         let (source, destination) = (inbound.source, inbound.destination);
         let tuple = Tuple::new(destination, header.dst_port, source, header.src_port);
         let payload = &inbound.segment[payload_at..];

@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use smoltcp::wire::checksum;
 
+use crate::tcp::Ecn;
+
 const ETHERNET_LEN: usize = 14;
 const IPV4_LEN: usize = 20;
 const IPV6_LEN: usize = 40;
@@ -74,21 +76,25 @@ impl Route {
         self.len
     }
 
-    /// Writes the headers of a segment of `tcp_len` octets to the front of `out`. Returns the sum
+    /// Writes the headers of a segment of `tcp_len` octets, with this ECN field, to the front of
+    /// `out`. Returns the sum
     /// of its pseudo-header (RFC 9293 §3.1).
     ///
     /// A super-frame too long for its length field says what fits; whoever cuts it writes the
     /// lengths of the pieces.
-    pub(crate) fn write_headers(&self, out: &mut [u8], tcp_len: usize) -> u16 {
+    pub(crate) fn write_headers(&self, out: &mut [u8], tcp_len: usize, ecn: Ecn) -> u16 {
         out[..self.len].copy_from_slice(&self.headers[..self.len]);
         let tcp_len_field = u16::try_from(tcp_len).unwrap_or(u16::MAX);
         let ip = &mut out[self.ip_at..self.len];
         if ip.len() == IPV4_LEN {
             let total = u16::try_from(tcp_len + IPV4_LEN).unwrap_or(u16::MAX);
             ip[2..4].copy_from_slice(&total.to_be_bytes());
-            let sum = !checksum::combine(&[self.ip_sum, total]);
+            ip[1] = ecn.bits();
+            let sum = !checksum::combine(&[self.ip_sum, total, u16::from(ecn.bits())]);
             ip[10..12].copy_from_slice(&sum.to_be_bytes());
         } else {
+            // RFC 3168 §5: the last two bits of the traffic class.
+            ip[1] = ecn.bits() << 4;
             ip[4..6].copy_from_slice(&tcp_len_field.to_be_bytes());
         }
         checksum::combine(&[self.pseudo_sum, tcp_len_field])
@@ -106,10 +112,11 @@ mod tests {
         let route = Route::new(Some(([2; 6], [4; 6])), [10, 0, 0, 1].into(), [10, 0, 0, 2].into());
         for tcp_len in [20, 1480, 65_515] {
             let mut frame = vec![0; route.headers_len() + tcp_len];
-            route.write_headers(&mut frame, tcp_len);
+            route.write_headers(&mut frame, tcp_len, Ecn::Capable0);
             assert_eq!(frame[..14], [4, 4, 4, 4, 4, 4, 2, 2, 2, 2, 2, 2, 8, 0]);
             let packet = Ipv4Packet::new_checked(&frame[14..]).unwrap();
             assert!(packet.verify_checksum() && packet.dont_frag());
+            assert_eq!(packet.ecn(), 2);
             assert_eq!(usize::from(packet.total_len()), tcp_len + 20);
         }
     }
@@ -119,9 +126,10 @@ mod tests {
         let (local, remote) = ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
         let route = Route::new(None, IpAddr::V6(local), IpAddr::V6(remote));
         let mut frame = vec![0; route.headers_len() + 100];
-        route.write_headers(&mut frame, 100);
+        route.write_headers(&mut frame, 100, Ecn::Capable0);
         let packet = Ipv6Packet::new_checked(&frame[..]).unwrap();
         assert_eq!((packet.src_addr(), packet.dst_addr()), (local, remote));
         assert_eq!(packet.payload_len(), 100);
+        assert_eq!((packet.traffic_class(), packet.flow_label()), (2, 0));
     }
 }

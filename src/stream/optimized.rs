@@ -229,7 +229,9 @@ impl Optimized {
         let start = self.tcp.snd_nxt();
         let at_fpdu = self.stream.framed_end() == start;
         let emss = self.tcp.emss();
-        let len_max = emss.min(budget.octets);
+        // As many full segments as one frame carries.
+        let run_max = limits.super_frame_len_max.min(FRAME_PAYLOAD_MAX).min(budget.octets);
+        let len_max = (run_max - run_max % emss).max(emss.min(budget.octets));
         // Half for what this call frames, half for what the one before left over.
         let fragments = limits.fragments_max.min(FRAGMENTS_MAX) / 2;
         let mut room = Room { segment_len: emss, fragments, cut: Cut::Always };
@@ -241,11 +243,11 @@ impl Optimized {
             return false;
         }
         if self.stream.has_fpdus_at(start) {
-            let whole = at_fpdu && end == self.stream.framed_end();
-            self.alignment.segments += 1;
+            let whole = at_fpdu && len <= emss && end == self.stream.framed_end();
+            self.alignment.segments += len.div_ceil(emss) as u64;
             self.alignment.segments_aligned += u64::from(whole);
         }
-        self.send_range(now, start, len, len, scratch, sink)
+        self.send_range(now, start, len, len.min(emss), scratch, sink)
     }
 
     /// Adds segments of exactly `segment_len` octets to the run that starts at `start`, the last

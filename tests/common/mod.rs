@@ -153,7 +153,7 @@ impl Pair {
 }
 
 /// The IPv6 address of an end.
-fn v6(address: Ipv4Addr) -> Ipv6Addr {
+pub(crate) fn v6(address: Ipv4Addr) -> Ipv6Addr {
     let [.., last] = address.octets();
     Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, u16::from(last))
 }
