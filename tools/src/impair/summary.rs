@@ -6,6 +6,9 @@ use urnic_netdev::Device;
 use crate::impair::{Bridge, Options};
 use crate::report;
 
+/// Reads one number of a direction.
+type Read = fn(&Direction) -> u64;
+
 /// What `urnic impair` reports at its end.
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary {
@@ -56,7 +59,7 @@ impl Summary {
     pub(crate) fn text(&self) -> String {
         let Self { a_to_b, b_to_a, .. } = self;
         let mut table = report::table(&["", "A to B", "B to A"]);
-        let each: [(&str, fn(&Direction) -> u64); 11] = [
+        let each: [(&str, Read); 11] = [
             ("frames", |d| d.frames),
             ("bytes", |d| d.bytes),
             ("lost", |d| d.lost),
