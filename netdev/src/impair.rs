@@ -160,7 +160,7 @@ impl<D: Device> Impair<D> {
     /// Decides on one frame as it will travel: loss, errors, duplication, time.
     fn convey(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
         let fate = self.dice.fate(&self.config);
-        if fate.lost || self.config.outage || self.loses_ack(frame) {
+        if fate.lost || self.config.outage || self.is_too_long(frame) || self.loses_ack(frame) {
             self.counters.dropped += 1;
             return Ok(());
         }
@@ -186,6 +186,18 @@ impl<D: Device> Impair<D> {
         }
         self.pool.extend(corrupted);
         result
+    }
+
+    /// Whether the path does not take a datagram as long as the frame's.
+    fn is_too_long(&self, frame: &TxFrame<'_>) -> bool {
+        let Some(path_mtu) = self.config.path_mtu else { return false };
+        let medium = self.inner.capabilities().medium;
+        let payload_len = frame.len() - frame.head.len();
+        let segment_len =
+            frame.segment_size.map_or(payload_len, |size| payload_len.min(usize::from(size.get())));
+        let datagram_len =
+            frame.head.len() + segment_len - recut::link_header_len(frame.head, medium);
+        datagram_len > path_mtu
     }
 
     /// Whether the frame only acknowledges and the dice say that it gets lost.

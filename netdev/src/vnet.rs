@@ -100,6 +100,15 @@ pub(crate) fn decode<'a>(header: [u8; HEADER_LEN], bytes: &'a mut [u8]) -> RxFra
     RxFrame { bytes, checksum, segment_size }
 }
 
+/// The header for the same frame with `len` octets more in front of its transport header.
+pub(crate) fn moved_by(mut header: [u8; HEADER_LEN], len: usize) -> [u8; HEADER_LEN] {
+    let start = u16::from_ne_bytes([header[6], header[7]]);
+    // One that cannot be stays one that cannot be.
+    let start = usize::from(start).saturating_add(len).try_into().unwrap_or(u16::MAX);
+    header[6..8].copy_from_slice(&u16::to_ne_bytes(start));
+    header
+}
+
 /// The outermost transport header of a frame.
 struct Transport {
     at: usize,

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use smoltcp::wire::checksum;
 
+use crate::port::framing::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, VLAN_TAG_LEN};
 use crate::tcp::Ecn;
 
 const ETHERNET_LEN: usize = 14;
@@ -11,6 +12,15 @@ const IPV4_LEN: usize = 20;
 const IPV6_LEN: usize = 40;
 const PROTOCOL_TCP: u8 = 6;
 const TTL: u8 = 64;
+
+/// What the link header of a route says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LinkHeader {
+    pub(crate) source: [u8; 6],
+    pub(crate) destination: [u8; 6],
+    /// 802.1Q.
+    pub(crate) tag: Option<[u8; VLAN_TAG_LEN]>,
+}
 
 /// The link and IP headers of every frame to a peer, but for the lengths in them.
 #[derive(Clone, Copy, Debug)]
@@ -26,25 +36,25 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// Octets of an Ethernet and an IPv6 header.
-    pub(crate) const HEADERS_LEN_MAX: usize = ETHERNET_LEN + IPV6_LEN;
+    /// Octets of a tagged Ethernet header and an IPv6 header.
+    pub(crate) const HEADERS_LEN_MAX: usize = ETHERNET_LEN + VLAN_TAG_LEN + IPV6_LEN;
 
-    /// The route between two addresses; `link` has the source and destination link address, on a
-    /// device with a link layer.
+    /// The route between two addresses; `link` has the source and destination link address and
+    /// the tag of the VLAN, on a device with a link layer.
     ///
     /// # Panics
     /// When the addresses are of different families.
-    pub(crate) fn new(link: Option<([u8; 6], [u8; 6])>, local: IpAddr, remote: IpAddr) -> Self {
+    pub(crate) fn new(link: Option<LinkHeader>, local: IpAddr, remote: IpAddr) -> Self {
         let mut headers = [0; Self::HEADERS_LEN_MAX];
-        let ip_at = if let Some((source, destination)) = link {
-            headers[..6].copy_from_slice(&destination);
-            headers[6..12].copy_from_slice(&source);
-            let ethertype: u16 = if local.is_ipv4() { 0x0800 } else { 0x86dd };
-            headers[12..14].copy_from_slice(&ethertype.to_be_bytes());
-            ETHERNET_LEN
-        } else {
-            0
-        };
+        let mut ip_at = 0;
+        if let Some(LinkHeader { source, destination, tag }) = link {
+            let ethertype = if local.is_ipv4() { ETHERTYPE_IPV4 } else { ETHERTYPE_IPV6 };
+            let tag = tag.as_ref().map_or(&[][..], |tag| &tag[..]);
+            for part in [&destination[..], &source, tag, &ethertype.to_be_bytes()] {
+                headers[ip_at..ip_at + part.len()].copy_from_slice(part);
+                ip_at += part.len();
+            }
+        }
         let ip = &mut headers[ip_at..];
         let (ip_len, addresses_at) = match (local, remote) {
             (IpAddr::V4(local), IpAddr::V4(remote)) => {
@@ -109,15 +119,21 @@ mod tests {
 
     #[test]
     fn ipv4_headers_are_complete_and_their_checksum_is_right() {
-        let route = Route::new(Some(([2; 6], [4; 6])), [10, 0, 0, 1].into(), [10, 0, 0, 2].into());
-        for tcp_len in [20, 1480, 65_515] {
-            let mut frame = vec![0; route.headers_len() + tcp_len];
-            route.write_headers(&mut frame, tcp_len, Ecn::Capable0);
-            assert_eq!(frame[..14], [4, 4, 4, 4, 4, 4, 2, 2, 2, 2, 2, 2, 8, 0]);
-            let packet = Ipv4Packet::new_checked(&frame[14..]).unwrap();
-            assert!(packet.verify_checksum() && packet.dont_frag());
-            assert_eq!(packet.ecn(), 2);
-            assert_eq!(usize::from(packet.total_len()), tcp_len + 20);
+        for tag in [None, Some([0x81, 0, 0, 5])] {
+            let link = LinkHeader { source: [2; 6], destination: [4; 6], tag };
+            let route = Route::new(Some(link), [10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+            let mut link = vec![4, 4, 4, 4, 4, 4, 2, 2, 2, 2, 2, 2];
+            link.extend(tag.into_iter().flatten());
+            link.extend([8, 0]);
+            for tcp_len in [20, 1480, 65_515] {
+                let mut frame = vec![0; route.headers_len() + tcp_len];
+                route.write_headers(&mut frame, tcp_len, Ecn::Capable0);
+                let datagram = frame.strip_prefix(&link[..]).unwrap();
+                let packet = Ipv4Packet::new_checked(datagram).unwrap();
+                assert_eq!(packet.ecn(), 2);
+                assert!(packet.verify_checksum() && packet.dont_frag());
+                assert_eq!(usize::from(packet.total_len()), tcp_len + 20);
+            }
         }
     }
 

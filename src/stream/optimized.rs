@@ -349,10 +349,12 @@ impl Optimized {
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.tcp.handle_timeout(now);
         self.stream.handle_timeout(now);
-        // A startup that timed out before TCP's own handshake was done: whoever sent the SYN, if
-        // anybody did, is not waiting for a close.
-        if self.stream.is_over() && self.tcp.state() == tcp::State::SynReceived {
-            self.tcp.abort();
+        // A startup that timed out before TCP's own handshake was done: there is nobody who waits
+        // for a close.
+        match self.tcp.state() {
+            tcp::State::SynReceived if self.stream.is_over() => self.tcp.abort(),
+            tcp::State::SynSent if self.stream.is_over() => self.tcp.close(StreamOffset::ZERO),
+            _ => {}
         }
         self.after_input();
         if self.linger_until.is_some_and(|until| until <= now) {
@@ -361,6 +363,13 @@ impl Optimized {
                 self.tcp.abort();
             }
         }
+    }
+
+    /// The network says that the peer cannot be reached; returns whether that ended the connection.
+    pub(crate) fn refuse(&mut self) -> bool {
+        let refused = self.tcp.refuse();
+        self.after_input();
+        refused
     }
 
     /// The peer's link address is not known: nothing can be sent. A connection that nobody wants

@@ -172,6 +172,11 @@ impl Scoreboard {
         self.segments.front().is_some_and(|first| first.marks.contains(Marks::SACKED))
     }
 
+    /// Positions that the oldest segment in flight takes.
+    pub(crate) fn first_len(&self) -> u32 {
+        self.segments.front().map_or(0, |first| first.len)
+    }
+
     /// Records `len` new octets, sent as segments of `segment_len` (the last may be shorter).
     pub(crate) fn push(&mut self, now: Instant, len: u32, segment_len: u32, push: bool) {
         let mut left = len;

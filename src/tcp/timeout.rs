@@ -72,6 +72,13 @@ impl Connection {
         self.arm_retransmit(now);
     }
 
+    /// The answer to the peer's SYN went out without this connection, as a cookie.
+    pub(super) fn syn_went_out(&mut self, now: Instant) {
+        self.handshake.syn_due = false;
+        self.handshake.syns_sent = 1;
+        self.arm_retransmit(now);
+    }
+
     /// Starts the retransmission timer anew, never beyond R2.
     pub(super) fn arm_retransmit(&mut self, now: Instant) {
         let deadline = if self.state.is_synchronized() {

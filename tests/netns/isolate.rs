@@ -83,7 +83,7 @@ fn show(text: &str) {
 }
 
 #[expect(clippy::disallowed_methods, reason = "how the gate and the parent talk to a test")]
-fn variable(name: &str) -> Option<String> {
+pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 

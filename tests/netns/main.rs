@@ -15,7 +15,9 @@ mod counting;
 
 mod isolate;
 mod network;
+mod packet;
 mod scene;
 mod tap;
 mod tap_frames;
 mod tap_open;
+mod xdp;

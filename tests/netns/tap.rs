@@ -186,7 +186,7 @@ fn exchange_again_after(next: impl FnOnce()) {
 
 /// Two queues polled as one device: frames come by either, and go by the first.
 #[derive(Debug)]
-struct Both<D>(D, D);
+pub(crate) struct Both<D>(pub(crate) D, pub(crate) D);
 
 impl<D: Device> Device for Both<D> {
     fn capabilities(&self) -> urnic_netdev::Capabilities {

@@ -15,6 +15,9 @@ pub struct ImpairConfig {
     pub ack_loss: f64,
     /// Every frame is lost: an outage of this direction.
     pub outage: bool,
+    /// Largest IP datagram that passes, in octets: a longer one is lost and nobody is told. A
+    /// super-frame counts as the segments that it becomes.
+    pub path_mtu: Option<usize>,
     /// Time that every frame takes, in nanoseconds, besides what the inner device takes.
     pub delay_ns: u64,
     /// Bits per second of a bottleneck in front of the delay, counting frame octets only; `None`
@@ -114,6 +117,7 @@ impl Default for ImpairConfig {
             burst: BurstLoss::default(),
             ack_loss: 0.0,
             outage: false,
+            path_mtu: None,
             delay_ns: 0,
             rate_bits_per_second: None,
             queue_frames_max: 1000,

@@ -430,6 +430,17 @@ fn a_burst_ends_when_bursts_are_switched_off() {
 }
 
 #[test]
+fn a_datagram_longer_than_the_path_takes_is_lost() {
+    let config = ImpairConfig { path_mtu: Some(140), ..ImpairConfig::default() };
+    let mut link = Link::new(config, 27);
+    let segment = |payload_len: usize| Segment::new(1, &vec![7; payload_len]).frame();
+    for payload_len in [100, 101] {
+        link.send(0, &segment(payload_len));
+    }
+    assert_eq!(link.received(0), [segment(100)]);
+}
+
+#[test]
 fn only_acknowledgments_are_lost_where_only_they_should_be() {
     let config = ImpairConfig { ack_loss: 1.0, ..ImpairConfig::default() };
     let mut link = Link::new(config, 25);

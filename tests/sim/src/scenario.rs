@@ -51,13 +51,17 @@ pub enum Scenario {
     Abort,
     /// The latency changes under way.
     Path,
+    /// The MTU of the links changes under way.
+    Mtu,
+    /// The path takes less than the links, and nobody is told.
+    BlackHole,
     /// Megabytes.
     Large,
 }
 
 impl Scenario {
     /// All of them, and how often each is drawn.
-    pub const ALL: [(Self, &'static str, u64); 20] = [
+    pub const ALL: [(Self, &'static str, u64); 22] = [
         (Self::Clean, "clean", 6),
         (Self::Mixed, "mixed", 12),
         (Self::Loss, "loss", 6),
@@ -77,6 +81,8 @@ impl Scenario {
         (Self::Mishap, "mishap", 6),
         (Self::Abort, "abort", 5),
         (Self::Path, "path", 3),
+        (Self::Mtu, "mtu", 5),
+        (Self::BlackHole, "black-hole", 2),
         (Self::Large, "large", 1),
     ];
 
@@ -140,11 +146,10 @@ impl Drawing {
 
     fn link(&mut self) -> LinkPlan {
         let random = &mut self.random;
-        let small = self.scenario != Scenario::Large;
-        let mtu = if small {
-            random.pick(&[296, 576, 1280, 1500, 1500, 1501, 4000, 9000])
-        } else {
-            random.pick(&[1500, 9000])
+        let mtu = match self.scenario {
+            Scenario::Large | Scenario::BlackHole => random.pick(&[1500, 9000]),
+            Scenario::Mtu => random.pick(&[1280, 1500, 9000]),
+            _ => random.pick(&[296, 576, 1280, 1500, 1500, 1501, 4000, 9000]),
         };
         let latency_ns = random.pick(&[0, 1_000, 20_000, 100_000, 1_000_000, 10_000_000]);
         // A switch passes whole frames on; what rewrites frames refuses super-frames by itself.
@@ -291,10 +296,24 @@ impl Drawing {
                     push(soon(random, 0), Event::Latency(latency_ns));
                 }
             }
+            Scenario::Mtu => {
+                for _ in 0..random.between(1, 6) {
+                    let mtu = random.pick(&[1280, 1281, 1500, 1999, 4000, 9000]);
+                    push(soon(random, 0), Event::Mtu(mtu));
+                }
+            }
+            Scenario::BlackHole => {
+                for _ in 0..random.between(1, 2) {
+                    let node = random.len(0, nodes.len() - 1);
+                    let path_mtu = Some(random.pick(&[1280, 1400, 1492, 4000]));
+                    let narrow = ImpairConfig { path_mtu, ..nodes[node].impair };
+                    push(soon(random, 0), Event::Impair(node, narrow));
+                }
+            }
             _ => {}
         }
-        // All faults stop, so that progress can be asked for.
-        if self.scenario != Scenario::Clean {
+        // All faults stop, so that progress can be asked for. A narrow path is none.
+        if !matches!(self.scenario, Scenario::Clean | Scenario::BlackHole) {
             let longest_ns = random.pick(&[100 * MILLISECOND_NS, 3 * SECOND_NS, 20 * SECOND_NS]);
             let end_ns = at_ns + random.below(longest_ns);
             let quiet = ImpairConfig { held_max: HELD_MAX, ..ImpairConfig::default() };

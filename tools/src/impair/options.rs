@@ -77,6 +77,10 @@ pub(crate) struct Options {
           value_parser = clap::value_parser!(u32).range(1..=HELD_FRAMES_MAX as i64))]
     queue: u32,
 
+    /// Largest IP datagram that passes, in octets; longer ones are lost and nobody is told
+    #[arg(long, value_name = "SIZE")]
+    path_mtu: Option<usize>,
+
     /// How often the link fails
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10s")]
     #[serde(rename = "outage_every_ns", serialize_with = "nanos")]
@@ -144,6 +148,7 @@ impl Options {
             },
             ack_loss: self.ack_loss / 100.0,
             outage,
+            path_mtu: self.path_mtu,
             jitter: if self.jitter.is_zero() { 0.0 } else { 1.0 },
             jitter_ns_max: nanos_of(self.jitter),
             reorder: self.reorder / 100.0,
