@@ -9,6 +9,7 @@ use crate::counters::{MpaRxCounters, RdmaRxCounters};
 use crate::port::PortConfig;
 use crate::port::neighbour::Neighbours;
 use crate::port::route::Route;
+use crate::stream::PhaseError;
 use crate::stream::optimized::{AlignmentCounters, Optimized};
 use crate::tcp;
 use crate::time::Instant;
@@ -143,6 +144,26 @@ impl Connection {
         listener: Option<u16>,
     ) -> Self {
         Self { tuple, optimized, generation, route: None, ready: false, touched: false, listener }
+    }
+
+    /// Starts over on another TCP connection, with the startup that the stream of the last one, which
+    /// is over, has left.
+    pub(crate) fn reopen(
+        &mut self,
+        now: Instant,
+        tuple: Tuple,
+        tcp: tcp::Connection,
+    ) -> Result<(), PhaseError> {
+        let old = &mut self.optimized.stream;
+        let mut stream = old.successor();
+        let retried = match old.take_retry() {
+            Some((retry, qp)) => stream.initiate(now, &qp, &retry.startup, &retry.offer()),
+            None => Err(PhaseError::NotStreaming),
+        };
+        let aligned = self.optimized.is_aligned();
+        self.optimized = Optimized::new(tcp, stream, aligned);
+        self.tuple = tuple;
+        retried
     }
 
     pub(crate) fn next_hop(&self, config: &PortConfig) -> IpAddr {
