@@ -70,6 +70,11 @@ impl<D: Device> PortEngine<D> {
                 PortEvent::Closed { connection, counters } => {
                     self.registry.closed(connection, counters);
                 }
+                // Connections get over these by themselves, or say that they did not.
+                PortEvent::AddressAcquired { .. }
+                | PortEvent::AddressLost { .. }
+                | PortEvent::LinkDown
+                | PortEvent::LinkUp => {}
             }
         }
     }

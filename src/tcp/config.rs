@@ -1,5 +1,6 @@
 //! What can be chosen about a connection.
 
+use super::ecn::EcnUse;
 use crate::time::Duration;
 
 /// Which congestion controller a connection uses.
@@ -10,6 +11,9 @@ pub enum CongestionKind {
     /// RFC 9438.
     #[default]
     Cubic,
+    /// RFC 8257, for networks whose switches mark early. Ask for ECN with it; without marks it
+    /// behaves like NewReno. Both ends have to use it, since marks are echoed in another way.
+    Dctcp,
 }
 
 /// Choices for one connection. [`Config::default`] suits a local network.
@@ -54,9 +58,12 @@ pub struct Config {
     /// Idle time before keep-alive probes; off by default, at least 2 hours when on (RFC 9293
     /// §3.8.4).
     pub keepalive: Option<Duration>,
+    /// Whether explicit congestion notification is used (RFC 3168).
+    pub ecn: EcnUse,
     /// Congestion controller.
     pub congestion: CongestionKind,
-    /// Initial congestion window in segments; `None` for the 2 to 4 of RFC 5681 §3.1.
+    /// Initial congestion window in segments; `None` for that of RFC 6928: ten segments, but two
+    /// when they are large.
     pub initial_window_segments: Option<u16>,
 }
 
@@ -95,6 +102,7 @@ impl Default for Config {
             syn_timeout: Duration::from_secs(180),
             time_wait: Duration::from_secs(60),
             keepalive: None,
+            ecn: EcnUse::default(),
             congestion: CongestionKind::default(),
             initial_window_segments: None,
         }
