@@ -10,6 +10,7 @@ use crate::port::neighbour::Neighbours;
 use crate::port::path::PathMtu;
 use crate::port::receive::Place;
 use crate::port::route::Route;
+use crate::stream::PhaseError;
 use crate::stream::optimized::{AlignmentCounters, Optimized};
 use crate::tcp;
 use crate::time::Instant;
@@ -161,6 +162,26 @@ impl Connection {
             touched: false,
             place,
         }
+    }
+
+    /// Starts over on another TCP connection, with the startup that the stream of the last one, which
+    /// is over, has left.
+    pub(crate) fn reopen(
+        &mut self,
+        now: Instant,
+        tuple: Tuple,
+        tcp: tcp::Connection,
+    ) -> Result<(), PhaseError> {
+        let old = &mut self.optimized.stream;
+        let mut stream = old.successor();
+        let retried = match old.take_retry() {
+            Some((retry, qp)) => stream.initiate(now, &qp, &retry.startup, &retry.offer()),
+            None => Err(PhaseError::NotStreaming),
+        };
+        let aligned = self.optimized.is_aligned();
+        self.optimized = Optimized::new(tcp, stream, aligned);
+        self.tuple = tuple;
+        retried
     }
 
     pub(crate) fn next_hop(&self, config: &PortConfig) -> IpAddr {

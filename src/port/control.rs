@@ -5,6 +5,7 @@ use std::task::Waker;
 
 use crate::mpa::startup::{Offer, StartupConfig};
 use crate::port::connection::Tuple;
+use crate::port::path::PathMtu;
 use crate::port::{
     ConnectParams, ConnectionCounters, ConnectionId, EPHEMERAL_FIRST, ListenParams, Listener,
     LowerLayer, Port, PortError,
@@ -43,6 +44,16 @@ impl Port {
         remote: SocketAddr,
         lower_layer: LowerLayer,
     ) -> Result<ConnectionId, PortError> {
+        let (tuple, tcp) = self.syn_to(now, remote)?;
+        self.insert(tuple, tcp, lower_layer, None)
+    }
+
+    /// A new TCP connection to `remote`, and its addresses.
+    fn syn_to(
+        &mut self,
+        now: Instant,
+        remote: SocketAddr,
+    ) -> Result<(Tuple, tcp::Connection), PortError> {
         let local_ip = self.config.address_for(remote.ip()).ok_or_else(|| {
             let pending = self.config.dhcp && remote.is_ipv4();
             let reason = if pending { PortError::AddressPending } else { PortError::NoAddress };
@@ -54,8 +65,36 @@ impl Port {
         let ts_offset = self.isn.timestamp_offset(local, remote);
         let tcp =
             tcp::Connection::connect(now, &tcp_config, local.port(), remote.port(), iss, ts_offset);
-        let tuple = Tuple::new(local.ip(), local.port(), remote.ip(), remote.port());
-        self.insert(tuple, tcp, lower_layer, None)
+        Ok((Tuple::new(local.ip(), local.port(), remote.ip(), remote.port()), tcp))
+    }
+
+    /// Opens connections once more whose MPA startup is to be tried with less
+    /// ([`StartupConfig::fallback`]). They keep their names, so nobody notices but the peer.
+    pub(super) fn reopen(&mut self, now: Instant) {
+        while let Some(slot) = self.retries.pop() {
+            let Some(connection) = self.connections.get_mut(slot as usize) else { continue };
+            if !connection.optimized.stream.wants_retry() {
+                continue;
+            }
+            let old = connection.tuple;
+            let Ok((tuple, tcp)) = self.syn_to(now, old.remote()) else {
+                self.connections[slot as usize].optimized.stream.give_up_retry();
+                self.touch(slot);
+                continue;
+            };
+            let connection = &mut self.connections[slot as usize];
+            let (mtu, floor) = (self.capabilities.mtu, self.config.path_mtu_min);
+            connection.path = PathMtu::new(tuple.remote().ip(), mtu, floor);
+            let retried = connection.reopen(now, tuple, tcp);
+            self.by_tuple.remove(&old);
+            self.by_tuple.insert(tuple, slot);
+            self.last_hit = None;
+            self.timers.forget(slot);
+            if retried.is_err() {
+                self.connections[slot as usize].optimized.tcp.abort();
+            }
+            self.after_input(slot);
+        }
     }
 
     /// Starts MPA as initiator on a connection in streaming mode.
@@ -213,6 +252,7 @@ impl Port {
     /// Ends a connection at once with a RST.
     pub fn abort(&mut self, id: ConnectionId) {
         if let Ok(connection) = self.connection(id) {
+            connection.optimized.stream.give_up_retry();
             connection.optimized.tcp.abort();
             connection.optimized.stream.connection_lost();
             self.wake(id.slot);

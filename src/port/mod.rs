@@ -178,6 +178,8 @@ pub struct Port {
     ready: VecDeque<u32>,
     /// Connections that did something since they were last looked at.
     touched: Vec<u32>,
+    /// Connections to be opened once more, with less asked of the peer.
+    retries: Vec<u32>,
     events: VecDeque<PortEvent>,
     pieces: PieceStore,
     scratch: Scratch,
@@ -249,6 +251,7 @@ impl Port {
             timers: Timers::default(),
             ready: VecDeque::with_capacity(64),
             touched: Vec::with_capacity(64),
+            retries: Vec::new(),
             events: VecDeque::with_capacity(16),
             pieces: PieceStore::new(config.piece_blocks),
             scratch: Scratch::default(),
@@ -311,6 +314,9 @@ impl Port {
     #[must_use]
     pub fn poll_timeout(&mut self) -> Option<Instant> {
         self.settle();
+        if !self.retries.is_empty() {
+            return Some(Instant::ZERO);
+        }
         let connections = &self.connections;
         let of = |slot: u32| connections.get(slot as usize).and_then(Connection::poll_timeout);
         let own = self.timers.next(of);
@@ -333,6 +339,7 @@ impl Port {
         self.neighbours.handle_timeout(now);
         self.wake_those_who_waited();
         self.reassembly.expire(now);
+        self.reopen(now);
     }
 
     /// What has happened since the last call.
@@ -427,6 +434,9 @@ impl Port {
 
     fn settle_connection(&mut self, slot: u32) {
         let connection = &mut self.connections[slot as usize];
+        if connection.optimized.stream.wants_retry() {
+            return self.settle_retry(slot);
+        }
         let id = ConnectionId { slot, generation: connection.generation };
         while let Some(event) = connection.optimized.stream.poll_event() {
             self.events.push_back(PortEvent::Stream { connection: id, event });
@@ -441,6 +451,19 @@ impl Port {
         }
         if over {
             self.remove(id);
+        }
+    }
+
+    /// MPA could not be started on a connection, and another may do: when TCP is through with this
+    /// one, another takes its place.
+    fn settle_retry(&mut self, slot: u32) {
+        let connection = &mut self.connections[slot as usize];
+        if connection.is_over() {
+            self.retries.push(slot);
+        } else {
+            // The peer has ended the connection, or need not be waited for.
+            connection.optimized.tcp.abort();
+            self.wake(slot);
         }
     }
 

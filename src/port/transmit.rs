@@ -26,6 +26,7 @@ impl Port {
         room: usize,
         transmit: &mut dyn FnMut(&TxFrame<'_>) -> Result<(), TransmitError>,
     ) -> usize {
+        self.reopen(now);
         // Half the room is for connections, however talkative the host stack is.
         let mut sent = self.host.poll_transmit(now, room.div_ceil(2), transmit);
         self.take_lease_news();

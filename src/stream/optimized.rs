@@ -66,6 +66,11 @@ impl Optimized {
         Self { tcp, stream, aligned, alignment: AlignmentCounters::default(), linger_until: None }
     }
 
+    /// Whether segments are cut at FPDUs.
+    pub(crate) const fn is_aligned(&self) -> bool {
+        self.aligned
+    }
+
     pub(crate) const fn alignment(&self) -> AlignmentCounters {
         self.alignment
     }
@@ -391,7 +396,7 @@ impl Optimized {
     fn after_input(&mut self) {
         while let Some(event) = self.tcp.poll_event() {
             match event {
-                tcp::TcpEvent::Established => {}
+                tcp::TcpEvent::Established => self.stream.connected(),
                 tcp::TcpEvent::PeerFin => self.stream.peer_closed(),
                 tcp::TcpEvent::Closed => self.stream.connection_closed(),
                 tcp::TcpEvent::Reset | tcp::TcpEvent::TimedOut | tcp::TcpEvent::Refused => {
