@@ -112,8 +112,9 @@ impl Tap {
                         self.mtu = mtu;
                         if flags.up() { Link::Up } else { Link::Down }
                     }
-                    // It vanished, or moved to another namespace, since it told its name.
-                    _ => Link::Down,
+                    // It was moved to another namespace: out of sight, but attached. Should it be
+                    // down there, the next call says so.
+                    _ => Link::Up,
                 }
             }
         };
