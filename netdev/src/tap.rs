@@ -112,8 +112,9 @@ impl Tap {
                         self.mtu = mtu;
                         if flags.up() { Link::Up } else { Link::Down }
                     }
-                    // It vanished, or moved to another namespace, since it told its name.
-                    _ => Link::Down,
+                    // Moved to another namespace, where its name says nothing here: the MTU stays
+                    // what it was, and calls that fail tell when the link is down.
+                    _ => Link::Up,
                 }
             }
         };
