@@ -112,8 +112,8 @@ impl Tap {
                         self.mtu = mtu;
                         if flags.up() { Link::Up } else { Link::Down }
                     }
-                    // It was moved to another namespace: out of sight, but attached. Should it be
-                    // down there, the next call says so.
+                    // Moved to another namespace, where its name says nothing here: the MTU stays
+                    // what it was, and calls that fail tell when the link is down.
                     _ => Link::Up,
                 }
             }

@@ -168,7 +168,7 @@ impl PathMtu {
             self.floor
         };
         let segment_len = tcp.oldest_in_flight_len();
-        let cut_for = size.saturating_sub(self.ip_header_len + tcp::HEADER_LEN);
+        let cut_for = size.saturating_sub(self.ip_header_len);
         // What is small already is not lost for its size.
         if size >= self.current || segment_len <= cut_for {
             return;

@@ -57,10 +57,13 @@ impl Connection {
         self.snd.timeouts() >= SUSPECT_TIMEOUTS || self.handshake.syn_timed_out
     }
 
-    /// Length of the oldest segment in flight, in octets of data (1 for a FIN); 0 when there is
-    /// none. It is the one that timeouts repeat.
+    /// Length of the oldest segment in flight, in octets with its header and options (a FIN counts
+    /// as 1); 0 when there is none. It is the one that timeouts repeat.
     #[must_use]
     pub fn oldest_in_flight_len(&self) -> usize {
-        usize::try_from(self.snd.board.first_len()).unwrap_or(usize::MAX)
+        match usize::try_from(self.snd.board.first_len()).unwrap_or(usize::MAX) {
+            0 => 0,
+            data_len => data_len.saturating_add(self.snd.header_len()),
+        }
     }
 }

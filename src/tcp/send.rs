@@ -482,6 +482,11 @@ impl Sender {
         self.link_returned_at = Some(now);
     }
 
+    /// Octets of header and options in front of data.
+    pub(crate) const fn header_len(&self) -> usize {
+        HEADER_LEN + self.options_len
+    }
+
     /// The path takes IP payloads of `octets` from now on.
     pub(crate) fn set_path(&mut self, octets: usize) {
         self.path_payload_max = octets;

@@ -397,6 +397,8 @@ impl Drawing {
         let side = self.random.len(0, 1);
         if self.random.one_in(8) {
             flow.ending = Ending::Overflow(side);
+            // It posts all it has: who never polls cannot know when there is room again.
+            flow.sides[side].send_depth = 256;
             return;
         }
         let what = self.random.pick(&ALL);

@@ -5,7 +5,9 @@ use urnic::mpa::startup::StartupConfig;
 use urnic::port::LowerLayer;
 use urnic::tcp::CongestionKind;
 use urnic_netdev::impair::ImpairConfig;
-use urnic_sim::plan::{Ending, FlowPlan, Kind, LinkPlan, NodePlan, Op, SidePlan, Start};
+use urnic_sim::plan::{
+    Change, Ending, Event, FlowPlan, Kind, LinkPlan, NodePlan, Op, SidePlan, Start,
+};
 use urnic_sim::{Plan, Scenario};
 
 /// One connection over a perfect link, with this work at the initiator and at the responder.
@@ -59,4 +61,25 @@ fn a_local_invalidation_completes_with_nothing_under_way() {
     let invalidate = Op::new(Kind::LocalInvalidate, 0);
     let outcome = urnic_sim::run(&plan(&[send, invalidate, send], &[send])).unwrap();
     assert_eq!(outcome.map(|outcome| outcome.runs), Ok(1));
+}
+
+/// Seed 57772: with its timestamps the segment was larger than the step down of the path MTU, and
+/// without them it was not, so it was never cut.
+#[test]
+fn a_segment_that_only_its_options_make_too_large_is_cut() {
+    // 1216 octets of payload are an FPDU of 1240 and a datagram of 1292.
+    let work = [Op::new(Kind::Send, 1216), Op::new(Kind::Send, 3)];
+    let mut plan = plan(&work, &[Op::new(Kind::Send, 3)]);
+    plan.nodes[0].impair = ImpairConfig { path_mtu: Some(1280), ..ImpairConfig::default() };
+    let outcome = urnic_sim::run(&plan).unwrap();
+    assert_eq!(outcome.map(|outcome| outcome.runs), Ok(1));
+}
+
+/// What proves that a run that hangs does not pass.
+#[test]
+fn a_link_that_stays_down_is_a_failure() {
+    let send = Op::new(Kind::Send, 3);
+    let mut plan = plan(&[send], &[send]);
+    plan.changes = vec![Change { at_ns: 0, what: Event::Link(false) }];
+    assert!(urnic_sim::run(&plan).unwrap().is_err());
 }

@@ -1,0 +1,48 @@
+//! RFC 6298: the retransmission timer; RFC 8985 §7: tail loss probes; RFC 9293 §3.8.6: windows.
+
+use crate::script::{ESTABLISHED, config, listen};
+
+fn established(table: &str) {
+    listen(config(), &[ESTABLISHED, table].concat());
+}
+
+#[test]
+fn an_acknowledgment_stops_the_timer() {
+    // RFC 6298 §5.2.
+    established(
+        "
+        0.010 ! write 100
+        0.010 > P. 1:101 ack 1
+        0.011 < .  1:1 ack 101
+        9.000 ? connections 1
+        ",
+    );
+}
+
+#[test]
+fn a_lost_tail_is_probed_for_before_the_timeout() {
+    // RFC 8985 §7.2: a probe sends the last segment again.
+    established(
+        "
+        0.010 ! write 100
+        0.010 > P. 1:101 ack 1
+        *     > P. 1:101 ack 1
+        0.013 < .  1:1 ack 101
+        ",
+    );
+}
+
+#[test]
+fn a_closed_window_is_probed() {
+    // RFC 9293 §3.8.6.1 (MUST-36): probes go on as long as they are answered.
+    established(
+        "
+        0.010 < .  1:1 ack 1 win 0
+        0.020 ! write 100
+        *     > .  0:0 ack 1
+        0.045 < .  1:1 ack 1 win 60000
+        0.045 > P. 1:101 ack 1
+        0.046 < .  1:1 ack 101
+        ",
+    );
+}
