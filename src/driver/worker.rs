@@ -52,7 +52,7 @@ impl Worker {
         let since = *self.idle_since.get_or_insert(now);
         if now - since < self.spin {
             std::hint::spin_loop();
-        } else if !self.stopped {
+        } else if !self.stopped && deadline.is_none_or(|deadline| deadline > now) {
             self.wait(now, deadline);
         }
     }
