@@ -44,7 +44,7 @@ pub const LISTEN_BACKLOG_MAX: usize = 256;
 pub const CONNECT_REQUESTS_MAX: usize = 1024;
 
 /// Ranges of out-of-order stream octets that one TCP connection keeps track of.
-pub const OUT_OF_ORDER_RANGES_MAX: usize = 256;
+pub const OUT_OF_ORDER_RANGES_MAX: usize = 1024;
 /// FPDUs of one stream placed ahead of the delivery point.
 pub const FPDUS_AHEAD_MAX: usize = 16_384;
 /// Octets in one block of the piece store.
@@ -77,3 +77,21 @@ pub const NEIGHBOURS_MAX: usize = 1024;
 pub const HOST_FRAMES_MAX: usize = 256;
 // A drawn steering tag is taken at once but for one time in 1024.
 const _: () = assert!(REGISTRATIONS_MAX + STAGS_RETIRED_MAX <= 1 << 22);
+
+/// IPv6 extension headers before TCP that are walked (RFC 8504 §5.3).
+pub const EXTENSION_HEADERS_MAX: usize = 8;
+/// IP datagrams put together from fragments at one time.
+pub const REASSEMBLIES_MAX: usize = 32;
+/// Separate pieces of one such datagram.
+pub const REASSEMBLY_PIECES_MAX: usize = 64;
+/// How long a datagram waits for its fragments, in nanoseconds. RFC 8200 §4.5 has 60 s, which lets
+/// identifications come round again at the rates of today (RFC 4963 §3).
+pub const REASSEMBLY_NS: u64 = 30_000_000_000;
+/// SYN-ACKs with a cookie that wait for the device; more are dropped, and the peer asks again.
+pub const COOKIE_ANSWERS_MAX: usize = 256;
+/// Resets and ICMP errors that a port sends in one second to those who belong to no connection.
+pub const UNSOLICITED_PER_SECOND_MAX: u32 = 1000;
+/// Ordinary sockets of one port.
+pub const HOST_SOCKETS_MAX: usize = 1024;
+/// Octets of one buffer of an ordinary socket.
+pub const HOST_BUFFER_LEN_MAX: usize = 16 << 20;

@@ -13,7 +13,7 @@ use urnic::driver::{
     EndpointError,
 };
 use urnic::mem::Access;
-use urnic::mpa::startup::{Offer, StartupConfig};
+use urnic::mpa::startup::{Offer, Revision, StartupConfig};
 use urnic::port::ListenParams;
 use urnic::stream::StartupFailure;
 use urnic::time::Duration;
@@ -389,4 +389,78 @@ fn an_endpoint_that_goes_away_ends_its_connections() {
     }
     assert_eq!(connection.next_event(PATIENCE), Err(EndpointError::Down));
     accepting.join().unwrap();
+}
+
+/// Octets of an MPA startup frame without Private Data.
+const STARTUP_LEN: usize = 20;
+
+fn read_startup(peer: &mut TcpStream) -> (u8, Vec<u8>) {
+    let mut header = [0; STARTUP_LEN];
+    peer.read_exact(&mut header).unwrap();
+    let mut private_data = vec![0; usize::from(u16::from_be_bytes([header[18], header[19]]))];
+    peer.read_exact(&mut private_data).unwrap();
+    (header[17], private_data)
+}
+
+#[test]
+fn a_peer_that_knows_only_rfc_5044_is_connected_to_in_revision_1() {
+    for own_thread in [false, true] {
+        let listener = TcpListener::bind(LOOPBACK).unwrap();
+        let address = listener.local_addr().unwrap();
+        let peer = thread::spawn(move || {
+            let (mut first, _) = listener.accept().unwrap();
+            let (revision, private_data) = read_startup(&mut first);
+            assert_eq!((revision, private_data.len()), (2, 4 + 5));
+            // RFC 6581 §10: it takes the Request for malformed, and closes.
+            drop(first);
+            let (mut second, _) = listener.accept().unwrap();
+            let (revision, private_data) = read_startup(&mut second);
+            assert_eq!((revision, &private_data[..]), (1, &b"hello"[..]));
+            second.write_all(b"MPA ID Rep Frame\x40\x01\x00\x00").unwrap();
+            // The first FPDU is the Send that was posted before anything was agreed.
+            let mut fpdu = [0; 2 + 18 + 4 + 4];
+            second.read_exact(&mut fpdu).unwrap();
+            assert_eq!(fpdu[..2], [0, 22]);
+            assert_eq!(fpdu[20..24], pattern(4, 9)[..]);
+        });
+        let host = Host::new(own_thread, 1);
+        let qp = host.qp();
+        let inbox = host.pd.reg_mr(8, Access::LOCAL_WRITE).unwrap();
+        qp.post_recv(RecvWr::new(WrId(1), [inbox.sge(0..8)])).unwrap();
+        let options =
+            ConnectOptions { private_data: b"hello".to_vec(), ..ConnectOptions::default() };
+        let connecting = host.endpoint.connect(address, &qp, &options).unwrap();
+        let connection = connecting.wait(PATIENCE).unwrap();
+        assert_eq!(connection.terms().framing.revision, Revision::One);
+        assert!(host.cq.is_empty(), "the receive is still posted");
+        let source = filled(&host.pd, &pattern(4, 9), Access::empty());
+        qp.post_send(SendWr::send(WrId(2), [source.sge(0..4)])).unwrap();
+        host.complete(1);
+        host.endpoint.run_for(Duration::from_millis(20)).unwrap();
+        peer.join().unwrap();
+    }
+}
+
+#[test]
+fn a_peer_that_always_closes_is_given_up_after_every_fallback() {
+    let listener = TcpListener::bind(LOOPBACK).unwrap();
+    let address = listener.local_addr().unwrap();
+    let peer = thread::spawn(move || {
+        let asked: Vec<(u8, bool)> = (0..3)
+            .map(|_| {
+                let (mut peer, _) = listener.accept().unwrap();
+                let mut header = [0; STARTUP_LEN];
+                peer.read_exact(&mut header).unwrap();
+                (header[17], header[16] & 0x80 != 0)
+            })
+            .collect();
+        assert_eq!(asked, [(2, true), (1, true), (1, false)]);
+    });
+    let host = Host::new(true, 1);
+    let startup = StartupConfig { markers: true, ..StartupConfig::default() };
+    let options = ConnectOptions { startup, ..ConnectOptions::default() };
+    let connecting = host.endpoint.connect(address, &host.qp(), &options).unwrap();
+    let error = connecting.wait(PATIENCE).unwrap_err();
+    assert_eq!(error, EndpointError::Startup(StartupFailure::ConnectionLost));
+    peer.join().unwrap();
 }

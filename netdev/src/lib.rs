@@ -11,13 +11,16 @@ pub mod frame;
 pub mod impair;
 pub mod memory;
 mod open;
+pub mod packet;
 pub mod record;
 mod sys;
 pub mod tap;
 mod vnet;
+pub mod xdp;
 
 /// Network interfaces of the kernel: what they are called and how they are set up.
 pub mod interface {
+    pub use crate::sys::address::addresses;
     pub use crate::sys::interface::{Control, Flags, Name, NameError, names};
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 
 use crate::interface::{self, Name, NameError};
 
@@ -46,6 +47,17 @@ pub enum OpenError {
         /// What to do.
         remedy: String,
     },
+    /// The kernel answers for the address already: it would reset every connection of the device.
+    #[error(
+        "address {address} is already answered by the kernel (it is set on {name}): give the \
+         device another address, or take it from the kernel: `sudo ip address del {address} …`"
+    )]
+    AddressTaken {
+        /// The address.
+        address: IpAddr,
+        /// The interface that the kernel has it on.
+        name: Name,
+    },
     /// A number in the configuration is outside what the device can do.
     #[error("{what} {value} is outside {min} to {max}")]
     OutOfRange {
@@ -85,6 +97,17 @@ impl OpenError {
         } else {
             Self::Io { action, source }
         }
+    }
+
+    /// Refuses addresses that the kernel answers for, on whichever interface it has them.
+    ///
+    /// # Errors
+    /// [`AddressTaken`](Self::AddressTaken) with the first of them.
+    pub(crate) fn check_addresses(addresses: &[IpAddr]) -> Result<(), Self> {
+        // Nothing is known when the list cannot be had: then it is the caller's business.
+        let owned = interface::addresses().unwrap_or_default();
+        let taken = owned.into_iter().find(|(_, address)| addresses.contains(address));
+        taken.map_or(Ok(()), |(name, address)| Err(Self::AddressTaken { address, name }))
     }
 
     /// The error for an interface that does not exist, with a list of those that do.

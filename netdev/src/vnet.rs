@@ -38,8 +38,12 @@ const TCP_CWR: u8 = 0x80;
 /// # Errors
 /// [`TransmitError::Refused`] for a super-frame that is not TCP over IPv4 or IPv6 without extension
 /// headers, which nobody below could cut, and for a checksum outside the frame.
+#[inline]
 pub(crate) fn encode(frame: &TxFrame<'_>) -> Result<[u8; HEADER_LEN], TransmitError> {
     let mut header = [0; HEADER_LEN];
+    if frame.checksum == TxChecksum::Complete && frame.segment_size.is_none() {
+        return Ok(header);
+    }
     let payload_len: usize = frame.payload.iter().map(Fragment::len).sum();
     if let TxChecksum::Partial { start, offset } = frame.checksum {
         let field_end = usize::from(start) + usize::from(offset) + 2;
@@ -94,6 +98,15 @@ pub(crate) fn decode<'a>(header: [u8; HEADER_LEN], bytes: &'a mut [u8]) -> RxFra
         _ => None,
     };
     RxFrame { bytes, checksum, segment_size }
+}
+
+/// The header for the same frame with `len` octets more in front of its transport header.
+pub(crate) fn moved_by(mut header: [u8; HEADER_LEN], len: usize) -> [u8; HEADER_LEN] {
+    let start = u16::from_ne_bytes([header[6], header[7]]);
+    // One that cannot be stays one that cannot be.
+    let start = usize::from(start).saturating_add(len).try_into().unwrap_or(u16::MAX);
+    header[6..8].copy_from_slice(&u16::to_ne_bytes(start));
+    header
 }
 
 /// The outermost transport header of a frame.

@@ -62,6 +62,8 @@ impl<D: Device> Poller<D> {
     pub fn poll(&mut self, now: Instant) -> usize {
         let now_ns = now.as_nanos();
         let Self { port, device } = self;
+        port.handle_link(now, device.link_up());
+        port.set_capabilities(now, device.capabilities());
         let received = port.handle_burst(now, |sink| {
             device.receive(now_ns, RECEIVE_BURST, &mut |frame| sink(&frame))
         });

@@ -17,11 +17,13 @@
 //! use and TCP is closed (RFC 5044 §7.1.2 (2), (3)).
 
 mod depth;
+mod fallback;
 mod frame_reader;
 mod initiator;
 mod responder;
 
 pub use crate::wire::mpa::{RtrKinds, StartupFrameError};
+pub use fallback::{Fallback, Retry, Setback};
 pub use initiator::{Initiator, Rejection, ReplyOutcome};
 pub use responder::{PeerRequest, Responder};
 
@@ -33,7 +35,7 @@ use crate::wire::terminate::TerminateCode;
 /// A revision of MPA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Revision {
-    /// 0: RDMA Consortium. Recognised; refused on both sides.
+    /// 0: RDMA Consortium, from before the RFCs (RFC 5044 Appendix C).
     Rdmac,
     /// 1: RFC 5044.
     One,
@@ -83,8 +85,14 @@ pub struct StartupConfig {
     // RFC 5044 §4.4: on, unless the administrator explicitly asks for off.
     pub crc: bool,
     /// As initiator: the revision to speak. As responder: the highest to accept.
-    /// [`Rdmac`](Revision::Rdmac) is a misuse.
+    ///
+    /// [`Rdmac`](Revision::Rdmac) plays an RNIC of the RDMA Consortium, which speaks revision 0
+    /// only, with markers and CRCs.
     pub revision: Revision,
+    /// Work with RNICs of the RDMA Consortium too: a "permissive" RNIC of RFC 5044 Appendix C.
+    /// With such a peer markers are on in both directions and CRCs are on, and DDP and RDMAP have
+    /// version 0.
+    pub permissive: bool,
     /// As initiator with revision 2: tell the peer IRD and ORD and adapt to its own.
     pub negotiate_depths: bool,
     /// As initiator with revision 2: ask for the peer-to-peer model, in which an RTR message opens
@@ -92,26 +100,33 @@ pub struct StartupConfig {
     pub peer_to_peer: bool,
     /// RTR messages this side can send as initiator, or take as responder. Not empty.
     pub rtr: RtrKinds,
+    /// As initiator: what to do without when a peer cannot do it. The connection is then opened
+    /// once more ([`Retry`]).
+    pub fallback: Fallback,
 }
 
 impl Default for StartupConfig {
-    /// Revision 2 with depths negotiated, CRCs, no markers, client-server model.
+    /// Revision 2 with depths negotiated, CRCs, no markers, client-server model, every fallback,
+    /// not permissive.
     fn default() -> Self {
         Self {
             markers: false,
             crc: true,
             revision: Revision::Two,
+            permissive: false,
             negotiate_depths: true,
             peer_to_peer: false,
             rtr: RtrKinds::WRITE.union(RtrKinds::READ),
+            fallback: Fallback::all(),
         }
     }
 }
 
 impl StartupConfig {
     fn check(&self) -> Result<(), StartupMisuse> {
-        if self.revision == Revision::Rdmac {
-            return Err(StartupMisuse::Revision);
+        // RFC 5044 Appendix C.1: an RNIC of the RDMA Consortium has markers and CRCs always on.
+        if self.revision == Revision::Rdmac && !(self.markers && self.crc) {
+            return Err(StartupMisuse::RdmacFraming);
         }
         // RFC 6581 §9.2: an enhanced responder MUST support at least one RTR message.
         if self.rtr.is_empty() {
@@ -187,6 +202,11 @@ pub struct Framing {
 impl Framing {
     /// What follows from this side's wishes and the flags of the peer's frame.
     fn agree(config: &StartupConfig, revision: Revision, markers: bool, crc: bool) -> Self {
+        // RFC 5044 Appendix C.2.4, C.2.5: with an RNIC of the RDMA Consortium there are markers in
+        // both directions and CRCs, whatever the IETF side has said.
+        if revision == Revision::Rdmac {
+            return Self { revision, crc: true, markers_to_peer: true, markers_to_us: true };
+        }
         Self {
             revision,
             // RFC 5044 §7.1.1: CRCs are off only if both sides sent C = 0.
@@ -313,9 +333,9 @@ pub enum StartupMisuse {
     /// IRD or ORD is above `READS_OUTSTANDING_MAX`.
     #[error("IRD and ORD are at most {READS_OUTSTANDING_MAX}")]
     Depth,
-    /// The revision cannot be configured.
-    #[error("MPA revision 0 is not supported")]
-    Revision,
+    /// Revision 0 without markers or without CRCs.
+    #[error("MPA revision 0 always has markers and CRCs")]
+    RdmacFraming,
     /// No RTR message is configured.
     #[error("at least one kind of ready-to-receive message must be supported")]
     NoRtr,

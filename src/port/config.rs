@@ -2,8 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::limits::LISTEN_BACKLOG_MAX;
+use crate::limits::{LISTEN_BACKLOG_MAX, PIECE_BLOCKS_MAX};
 use crate::mpa::startup::{Offer, StartupConfig};
+use crate::port::framing::Framing;
+use crate::port::route::LinkHeader;
 use crate::stream::RxPolicy;
 use crate::tcp;
 
@@ -20,10 +22,23 @@ pub struct PortConfig {
     pub gateway_v4: Option<Ipv4Addr>,
     /// Router for IPv6 destinations outside the prefix.
     pub gateway_v6: Option<Ipv6Addr>,
+    /// Ask for an IPv4 address and router by DHCP (RFC 2131). They take the place of `ipv4` and
+    /// `gateway_v4` when they come, and are taken away when the lease ends.
+    pub dhcp: bool,
+    /// The 802.1Q VLAN that the port is in: frames carry its tag, others are ignored. Without one,
+    /// frames are sent untagged, and taken when they are untagged or carry a priority only.
+    pub vlan: Option<VlanId>,
+    /// The least that an ICMP message, or timeouts, make of the MTU of an IPv4 path, in octets, at
+    /// least 68. A forged message cannot force tiny segments (RFC 5044 §9.1). IPv6 has 1280.
+    pub path_mtu_min: usize,
     /// TCP settings. MSS and path MTU are filled in from the device.
     pub tcp: tcp::Config,
     /// Whether FPDUs that arrive ahead of others are placed at once, on optimized connections.
     pub out_of_order_placement: bool,
+    /// Blocks of [`PIECE_BLOCK_LEN`](crate::limits::PIECE_BLOCK_LEN) octets for FPDUs that are not
+    /// whole, over all connections. Brought to between
+    /// [`BLOCKS_MIN`](crate::mpa::pieces::PieceStore::BLOCKS_MIN) and [`PIECE_BLOCKS_MAX`].
+    pub piece_blocks: usize,
 }
 
 impl PortConfig {
@@ -38,15 +53,36 @@ impl PortConfig {
             ipv6: None,
             gateway_v4: None,
             gateway_v6: None,
+            dhcp: false,
+            vlan: None,
+            path_mtu_min: PATH_MTU_MIN,
             tcp: tcp::Config::default(),
             out_of_order_placement: true,
+            piece_blocks: PIECE_BLOCKS_MAX,
         }
+    }
+
+    /// A port that asks for its IPv4 address by DHCP.
+    #[must_use]
+    pub fn for_dhcp(mac: [u8; 6]) -> Self {
+        Self { mac, ipv4: None, dhcp: true, ..Self::for_ipv4(Ipv4Addr::UNSPECIFIED) }
+    }
+
+    /// The port's link-local IPv6 address, made from its Ethernet address (RFC 4291 §2.5.6 and
+    /// appendix A).
+    #[must_use]
+    pub const fn link_local(&self) -> Ipv6Addr {
+        let [a, b, c, d, e, f] = self.mac;
+        Ipv6Addr::from_octets([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
     }
 
     /// The address to reach `remote` from.
     pub(crate) fn address_for(&self, remote: IpAddr) -> Option<IpAddr> {
         match remote {
             IpAddr::V4(_) => self.ipv4.map(|(address, _)| IpAddr::V4(address)),
+            IpAddr::V6(remote) if remote.is_unicast_link_local() => {
+                Some(IpAddr::V6(self.link_local()))
+            }
             IpAddr::V6(_) => self.ipv6.map(|(address, _)| IpAddr::V6(address)),
         }
     }
@@ -72,6 +108,7 @@ impl PortConfig {
                 }
                 _ => remote,
             },
+            IpAddr::V6(to) if to.is_unicast_link_local() => remote,
             IpAddr::V6(to) => match (self.ipv6, self.gateway_v6) {
                 (Some((own, prefix_len)), Some(gateway))
                     if !same_prefix(own.to_bits(), to.to_bits(), 128, prefix_len) =>
@@ -81,6 +118,11 @@ impl PortConfig {
                 _ => remote,
             },
         }
+    }
+
+    /// The link header of frames to `mac`.
+    pub(crate) const fn link_header(&self, framing: Framing, mac: [u8; 6]) -> LinkHeader {
+        LinkHeader { source: self.mac, destination: mac, tag: framing.tag() }
     }
 
     /// TCP settings for a connection to `remote` over a device with this MTU.
@@ -106,6 +148,27 @@ impl PortConfig {
 fn same_prefix(a: u128, b: u128, width: u32, prefix_len: u8) -> bool {
     let host_bits = width.saturating_sub(u32::from(prefix_len));
     a.checked_shr(host_bits) == b.checked_shr(host_bits)
+}
+
+/// The default of [`PortConfig::path_mtu_min`]: segments of 512 octets.
+const PATH_MTU_MIN: usize = 552;
+
+/// The identifier of an 802.1Q VLAN, 1 to 4094.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct VlanId(u16);
+
+impl VlanId {
+    /// The VLAN of this number; `None` for those that name none (IEEE 802.1Q §9.6).
+    #[must_use]
+    pub const fn new(id: u16) -> Option<Self> {
+        if id >= 1 && id <= 4094 { Some(Self(id)) } else { None }
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn bits(self) -> u16 {
+        self.0
+    }
 }
 
 /// How MPA uses TCP.

@@ -3,12 +3,14 @@
 use std::hash::Hasher;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use urnic_netdev::Medium;
-
 use crate::counters::{MpaRxCounters, RdmaRxCounters};
 use crate::port::PortConfig;
+use crate::port::framing::Framing;
 use crate::port::neighbour::Neighbours;
+use crate::port::path::PathMtu;
+use crate::port::receive::Place;
 use crate::port::route::Route;
+use crate::stream::PhaseError;
 use crate::stream::optimized::{AlignmentCounters, Optimized};
 use crate::tcp;
 use crate::time::Instant;
@@ -126,23 +128,60 @@ pub(crate) struct Connection {
     pub(crate) tuple: Tuple,
     pub(crate) optimized: Optimized,
     pub(crate) generation: u32,
-    pub(crate) route: Option<Route>,
+    pub(crate) path: PathMtu,
+    route: Option<Route>,
+    /// What [`Neighbours::changes`] was when the route was made.
+    route_at: u64,
+    /// The way to the peer is to be asked for anew.
+    pub(crate) doubts_route: bool,
     /// Whether it stands in the port's list of those that may send.
     pub(crate) ready: bool,
     /// Whether it stands in the port's list of those that did something.
     pub(crate) touched: bool,
-    /// The listener in whose backlog it still counts.
-    listener: Option<u16>,
+    /// The place in a backlog that it still has.
+    place: Option<Place>,
 }
 
 impl Connection {
     pub(crate) fn new(
         tuple: Tuple,
         optimized: Optimized,
+        path: PathMtu,
         generation: u32,
-        listener: Option<u16>,
+        place: Option<Place>,
     ) -> Self {
-        Self { tuple, optimized, generation, route: None, ready: false, touched: false, listener }
+        Self {
+            tuple,
+            optimized,
+            path,
+            generation,
+            route: None,
+            route_at: 0,
+            doubts_route: false,
+            ready: false,
+            touched: false,
+            place,
+        }
+    }
+
+    /// Starts over on another TCP connection, with the startup that the stream of the last one, which
+    /// is over, has left.
+    pub(crate) fn reopen(
+        &mut self,
+        now: Instant,
+        tuple: Tuple,
+        tcp: tcp::Connection,
+    ) -> Result<(), PhaseError> {
+        let old = &mut self.optimized.stream;
+        let mut stream = old.successor();
+        let retried = match old.take_retry() {
+            Some((retry, qp)) => stream.initiate(now, &qp, &retry.startup, &retry.offer()),
+            None => Err(PhaseError::NotStreaming),
+        };
+        let aligned = self.optimized.is_aligned();
+        self.optimized = Optimized::new(tcp, stream, aligned);
+        self.tuple = tuple;
+        retried
     }
 
     pub(crate) fn next_hop(&self, config: &PortConfig) -> IpAddr {
@@ -154,22 +193,38 @@ impl Connection {
         &mut self,
         config: &PortConfig,
         neighbours: &Neighbours,
-        medium: Medium,
+        framing: Framing,
     ) -> Option<Route> {
-        if self.route.is_none() {
+        if self.route.is_none() || self.route_at != neighbours.changes() {
             let (local, remote) = (self.tuple.local().ip(), self.tuple.remote().ip());
-            let link = if medium == Medium::Ethernet {
-                Some((config.mac, neighbours.lookup(config.next_hop(remote))?))
-            } else {
-                None
-            };
-            self.route = Some(Route::new(link, local, remote));
+            let next_hop = config.next_hop(remote);
+            self.route_at = neighbours.changes();
+            if !framing.has_link_layer() {
+                self.route = Some(Route::new(None, local, remote));
+            } else if let Some(mac) = neighbours.lookup(next_hop) {
+                let link = config.link_header(framing, mac);
+                self.route = Some(Route::new(Some(link), local, remote));
+            }
         }
         self.route
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.optimized.poll_timeout()
+        match (self.optimized.poll_timeout(), self.path.poll_timeout()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Time has passed; the device's MTU and whether its link is up.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, device_mtu: usize, link_up: bool) {
+        self.optimized.handle_timeout(now);
+        let tcp = &mut self.optimized.tcp;
+        if !link_up {
+            self.path.forgive(tcp.consecutive_timeouts());
+        }
+        self.path.handle_timeout(now, tcp, device_mtu);
+        self.doubts_route |= tcp.is_path_suspect();
     }
 
     pub(crate) fn release_bell(&self) {
@@ -178,13 +233,13 @@ impl Connection {
         }
     }
 
-    /// The listener whose backlog the connection just left: MPA has started, or never will.
-    pub(crate) fn leaves_backlog(&mut self) -> Option<u16> {
-        if self.optimized.stream.is_starting() { None } else { self.listener.take() }
+    /// The place in a backlog that the connection just left: MPA has started, or never will.
+    pub(crate) fn leaves_backlog(&mut self) -> Option<Place> {
+        if self.optimized.stream.is_starting() { None } else { self.place.take() }
     }
 
-    pub(crate) const fn take_listener(&mut self) -> Option<u16> {
-        self.listener.take()
+    pub(crate) const fn take_place(&mut self) -> Option<Place> {
+        self.place.take()
     }
 
     /// Whether TCP has nothing more to do.

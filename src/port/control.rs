@@ -5,6 +5,7 @@ use std::task::Waker;
 
 use crate::mpa::startup::{Offer, StartupConfig};
 use crate::port::connection::Tuple;
+use crate::port::path::PathMtu;
 use crate::port::{
     ConnectParams, ConnectionCounters, ConnectionId, EPHEMERAL_FIRST, ListenParams, Listener,
     LowerLayer, Port, PortError,
@@ -43,18 +44,57 @@ impl Port {
         remote: SocketAddr,
         lower_layer: LowerLayer,
     ) -> Result<ConnectionId, PortError> {
-        let local_ip = self
-            .config
-            .address_for(remote.ip())
-            .ok_or_else(|| PortError::NoAddress(remote.ip()))?;
+        let (tuple, tcp) = self.syn_to(now, remote)?;
+        self.insert(tuple, tcp, lower_layer, None)
+    }
+
+    /// A new TCP connection to `remote`, and its addresses.
+    fn syn_to(
+        &mut self,
+        now: Instant,
+        remote: SocketAddr,
+    ) -> Result<(Tuple, tcp::Connection), PortError> {
+        let local_ip = self.config.address_for(remote.ip()).ok_or_else(|| {
+            let pending = self.config.dhcp && remote.is_ipv4();
+            let reason = if pending { PortError::AddressPending } else { PortError::NoAddress };
+            reason(remote.ip())
+        })?;
         let local = SocketAddr::new(local_ip, self.free_port(local_ip, remote)?);
         let tcp_config = self.config.tcp_for(remote.ip(), self.capabilities.mtu);
         let iss = self.isn.isn(now, local, remote);
         let ts_offset = self.isn.timestamp_offset(local, remote);
         let tcp =
             tcp::Connection::connect(now, &tcp_config, local.port(), remote.port(), iss, ts_offset);
-        let tuple = Tuple::new(local.ip(), local.port(), remote.ip(), remote.port());
-        self.insert(tuple, tcp, lower_layer, None)
+        Ok((Tuple::new(local.ip(), local.port(), remote.ip(), remote.port()), tcp))
+    }
+
+    /// Opens connections once more whose MPA startup is to be tried with less
+    /// ([`StartupConfig::fallback`]). They keep their names, so nobody notices but the peer.
+    pub(super) fn reopen(&mut self, now: Instant) {
+        while let Some(slot) = self.retries.pop() {
+            let Some(connection) = self.connections.get_mut(slot as usize) else { continue };
+            if !connection.optimized.stream.wants_retry() {
+                continue;
+            }
+            let old = connection.tuple;
+            let Ok((tuple, tcp)) = self.syn_to(now, old.remote()) else {
+                self.connections[slot as usize].optimized.stream.give_up_retry();
+                self.touch(slot);
+                continue;
+            };
+            let connection = &mut self.connections[slot as usize];
+            let (mtu, floor) = (self.capabilities.mtu, self.config.path_mtu_min);
+            connection.path = PathMtu::new(tuple.remote().ip(), mtu, floor);
+            let retried = connection.reopen(now, tuple, tcp);
+            self.by_tuple.remove(&old);
+            self.by_tuple.insert(tuple, slot);
+            self.last_hit = None;
+            self.timers.forget(slot);
+            if retried.is_err() {
+                self.connections[slot as usize].optimized.tcp.abort();
+            }
+            self.after_input(slot);
+        }
     }
 
     /// Starts MPA as initiator on a connection in streaming mode.
@@ -121,11 +161,10 @@ impl Port {
     /// # Errors
     /// [`PortError::PortTaken`].
     pub fn listen(&mut self, tcp_port: u16, params: ListenParams) -> Result<(), PortError> {
-        if self.listeners.contains_key(&tcp_port) {
+        if self.listeners.contains_key(&tcp_port) || self.host.has_tcp_port(tcp_port) {
             return Err(PortError::PortTaken(tcp_port));
         }
-        let backlog = tcp::Backlog::new(params.backlog);
-        self.listeners.insert(tcp_port, Listener { params, backlog });
+        self.listeners.insert(tcp_port, Listener::new(params));
         Ok(())
     }
 
@@ -167,10 +206,11 @@ impl Port {
         self.doorbell.disarm();
     }
 
-    /// Whether a connection may have something to send that the device had no room for.
+    /// Whether a connection or the host stack may have something to send that the device had no
+    /// room for.
     #[must_use]
     pub fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
+        !self.ready.is_empty() || self.host.has_frames() || !self.cookie_answers.is_empty()
     }
 
     /// Accepts a peer's Request ([`StreamEvent::Request`](crate::stream::StreamEvent::Request)) with `qp`.
@@ -212,11 +252,22 @@ impl Port {
     /// Ends a connection at once with a RST.
     pub fn abort(&mut self, id: ConnectionId) {
         if let Ok(connection) = self.connection(id) {
+            connection.optimized.stream.give_up_retry();
             connection.optimized.tcp.abort();
             connection.optimized.stream.connection_lost();
             self.wake(id.slot);
             self.after_input(id.slot);
         }
+    }
+
+    /// The largest IP datagram that a connection's segments are cut for now, in octets.
+    ///
+    /// # Errors
+    /// [`PortError::NoConnection`].
+    pub fn path_mtu(&self, id: ConnectionId) -> Result<usize, PortError> {
+        let found = self.connections.get(id.slot as usize);
+        let connection = found.filter(|connection| connection.generation == id.generation);
+        Ok(connection.ok_or(PortError::NoConnection)?.path.current())
     }
 
     /// What a connection has counted so far.

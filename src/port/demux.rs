@@ -1,13 +1,15 @@
 //! From a frame to the TCP segment in it, or to the host stack.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
-use smoltcp::wire::{
-    EthernetFrame, EthernetProtocol, IpProtocol, Ipv4Packet, Ipv6Packet, checksum,
-};
-use urnic_netdev::{Fragment, Medium};
+use smoltcp::wire::{Ipv4Packet, Ipv6Packet, checksum};
+use urnic_netdev::Fragment;
 
+use crate::limits::EXTENSION_HEADERS_MAX;
 use crate::port::PortDrops;
+use crate::port::framing::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, Framing, Opened};
+use crate::port::reassembly::{DatagramKey, Part};
+use crate::tcp;
 
 /// A TCP segment in its IP datagram, checksums verified where they had to be.
 #[derive(Debug)]
@@ -16,6 +18,8 @@ pub(crate) struct Inbound<'f> {
     pub(crate) destination: IpAddr,
     /// Who sent it on this link.
     pub(crate) source_mac: Option<[u8; 6]>,
+    /// The ECN field of the IP header.
+    pub(crate) ecn: tcp::Ecn,
     /// TCP header and payload, link padding removed.
     pub(crate) segment: &'f [u8],
 }
@@ -24,8 +28,10 @@ pub(crate) struct Inbound<'f> {
 #[derive(Debug)]
 pub(crate) enum Parsed<'f> {
     Tcp(Inbound<'f>),
+    /// A part of an IP datagram.
+    Fragment(Opened<'f>, Part<'f>),
     /// Something for the host stack to look at.
-    Other,
+    Other(Opened<'f>),
 }
 
 /// Why a frame is dropped.
@@ -34,7 +40,7 @@ pub(crate) enum FrameDrop {
     Malformed,
     IpChecksum,
     TcpChecksum,
-    Fragment,
+    Vlan,
 }
 
 impl FrameDrop {
@@ -43,45 +49,23 @@ impl FrameDrop {
             Self::Malformed => drops.malformed += 1,
             Self::IpChecksum => drops.ip_checksum += 1,
             Self::TcpChecksum => drops.tcp_checksum += 1,
-            Self::Fragment => drops.fragments += 1,
+            Self::Vlan => drops.vlan += 1,
         }
     }
 }
 
-/// Octets of an 802.1Q tag.
-const VLAN_TAG_LEN: usize = 4;
-
 /// Finds the TCP segment in a frame. `verify` asks for the TCP checksum to be checked.
-pub(crate) fn parse(medium: Medium, frame: &[u8], verify: bool) -> Result<Parsed<'_>, FrameDrop> {
-    if medium == Medium::Ethernet
+pub(crate) fn parse(framing: Framing, frame: &[u8], verify: bool) -> Result<Parsed<'_>, FrameDrop> {
+    if framing == Framing::Ethernet
         && let Some(inbound) = plain_ipv4(frame)
     {
         return checked(inbound, verify);
     }
-    match medium {
-        Medium::Ip => match frame.first().map(|octet| octet >> 4) {
-            Some(4) => parse_ipv4(frame, None, verify),
-            Some(6) => parse_ipv6(frame, None, verify),
-            _ => Err(FrameDrop::Malformed),
-        },
-        Medium::Ethernet => {
-            let ethernet = EthernetFrame::new_checked(frame).map_err(|_| FrameDrop::Malformed)?;
-            let mac = Some(ethernet.src_addr().0);
-            let (mut ethertype, mut payload) = (ethernet.ethertype(), ethernet.payload());
-            if matches!(ethertype, EthernetProtocol::Unknown(0x8100 | 0x88a8)) {
-                let [_, _, high, low, rest @ ..] = payload else {
-                    return Err(FrameDrop::Malformed);
-                };
-                debug_assert_eq!(payload.len() - rest.len(), VLAN_TAG_LEN);
-                ethertype = EthernetProtocol::from(u16::from_be_bytes([*high, *low]));
-                payload = rest;
-            }
-            match ethertype {
-                EthernetProtocol::Ipv4 => parse_ipv4(payload, mac, verify),
-                EthernetProtocol::Ipv6 => parse_ipv6(payload, mac, verify),
-                _ => Ok(Parsed::Other),
-            }
-        }
+    let opened = framing.open(frame)?;
+    match opened.ethertype {
+        ETHERTYPE_IPV4 => parse_ipv4(opened, verify),
+        ETHERTYPE_IPV6 => parse_ipv6(opened, verify),
+        _ => Ok(Parsed::Other(opened)),
     }
 }
 
@@ -107,7 +91,8 @@ fn plain_ipv4(frame: &[u8]) -> Option<Inbound<'_>> {
     let address = |at: usize| IpAddr::from([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let [_, _, _, _, _, _, a, b, c, d, e, f, ..] = *head;
     let source_mac = Some([a, b, c, d, e, f]);
-    Some(Inbound { source: address(26), destination: address(30), source_mac, segment })
+    let ecn = tcp::Ecn::from_bits(head[15]);
+    Some(Inbound { source: address(26), destination: address(30), source_mac, ecn, segment })
 }
 
 const ETHERNET_LEN: usize = 14;
@@ -115,11 +100,8 @@ const ETHERNET_LEN: usize = 14;
 const PLAIN_LEN: usize = ETHERNET_LEN + 20;
 const PROTOCOL_TCP: u8 = 6;
 
-fn parse_ipv4(
-    datagram: &[u8],
-    source_mac: Option<[u8; 6]>,
-    verify: bool,
-) -> Result<Parsed<'_>, FrameDrop> {
+fn parse_ipv4(opened: Opened<'_>, verify: bool) -> Result<Parsed<'_>, FrameDrop> {
+    let datagram = opened.payload;
     let packet = Ipv4Packet::new_checked(datagram).map_err(|_| FrameDrop::Malformed)?;
     if packet.version() != 4 {
         return Err(FrameDrop::Malformed);
@@ -128,32 +110,35 @@ fn parse_ipv4(
     if !packet.verify_checksum() {
         return Err(FrameDrop::IpChecksum);
     }
-    if packet.next_header() != IpProtocol::Tcp {
-        return Ok(Parsed::Other);
-    }
-    if packet.more_frags() || packet.frag_offset() != 0 {
-        return Err(FrameDrop::Fragment);
-    }
-    let (source, destination) = (packet.src_addr(), packet.dst_addr());
+    let (source, destination) = (IpAddr::V4(packet.src_addr()), IpAddr::V4(packet.dst_addr()));
+    let protocol = u8::from(packet.next_header());
     let start = usize::from(packet.header_len());
     let end = usize::from(packet.total_len());
-    let segment = datagram.get(start..end).ok_or(FrameDrop::Malformed)?;
-    let (source, destination) = (IpAddr::V4(source), IpAddr::V4(destination));
-    checked(Inbound { source, destination, source_mac, segment }, verify)
+    let payload = datagram.get(start..end).ok_or(FrameDrop::Malformed)?;
+    if packet.more_frags() || packet.frag_offset() != 0 {
+        let id = u32::from(packet.ident());
+        let part = Part {
+            key: DatagramKey { source, destination, id, protocol },
+            offset: usize::from(packet.frag_offset()),
+            more: packet.more_frags(),
+            header: &datagram[..start],
+            next_header: None,
+            payload,
+        };
+        return Ok(Parsed::Fragment(opened, part));
+    }
+    if protocol != PROTOCOL_TCP {
+        return Ok(Parsed::Other(opened));
+    }
+    let source_mac = opened.source_mac();
+    let ecn = tcp::Ecn::from_bits(packet.ecn());
+    checked(Inbound { source, destination, source_mac, ecn, segment: payload }, verify)
 }
 
-fn parse_ipv6(
-    datagram: &[u8],
-    source_mac: Option<[u8; 6]>,
-    verify: bool,
-) -> Result<Parsed<'_>, FrameDrop> {
-    let packet = Ipv6Packet::new_checked(datagram).map_err(|_| FrameDrop::Malformed)?;
+fn parse_ipv6(opened: Opened<'_>, verify: bool) -> Result<Parsed<'_>, FrameDrop> {
+    let packet = Ipv6Packet::new_checked(opened.payload).map_err(|_| FrameDrop::Malformed)?;
     if packet.version() != 6 {
         return Err(FrameDrop::Malformed);
-    }
-    // Extension headers before TCP are rare; smoltcp deals with them.
-    if packet.next_header() != IpProtocol::Tcp {
-        return Ok(Parsed::Other);
     }
     let (source, destination) = (packet.src_addr(), packet.dst_addr());
     // RFC 4291 §2.5.5.2: IPv4-mapped addresses are for programs; on the wire they would pass for
@@ -161,13 +146,91 @@ fn parse_ipv6(
     if source.to_ipv4_mapped().is_some() || destination.to_ipv4_mapped().is_some() {
         return Err(FrameDrop::Malformed);
     }
-    let end = packet.total_len();
-    let segment = datagram.get(IPV6_HEADER_LEN..end).ok_or(FrameDrop::Malformed)?;
-    let (source, destination) = (IpAddr::V6(source), IpAddr::V6(destination));
-    checked(Inbound { source, destination, source_mac, segment }, verify)
+    let datagram = opened.payload.get(..packet.total_len()).ok_or(FrameDrop::Malformed)?;
+    match upper_layer(datagram, source, destination)? {
+        Upper::Tcp(segment) => {
+            let (source, destination) = (IpAddr::V6(source), IpAddr::V6(destination));
+            let source_mac = opened.source_mac();
+            // RFC 3168 §5: the last two bits of the traffic class.
+            let ecn = tcp::Ecn::from_bits(packet.traffic_class());
+            checked(Inbound { source, destination, source_mac, ecn, segment }, verify)
+        }
+        Upper::Fragment(part) => Ok(Parsed::Fragment(opened, part)),
+        Upper::Other => Ok(Parsed::Other(opened)),
+    }
+}
+
+/// What stands behind the extension headers of an IPv6 datagram.
+enum Upper<'f> {
+    Tcp(&'f [u8]),
+    Fragment(Part<'f>),
+    Other,
+}
+
+/// Walks the extension headers (RFC 8200 §4) that may stand before TCP, a limited number of them:
+/// RFC 8504 §5.3 allows the limit.
+fn upper_layer(
+    datagram: &[u8],
+    source: Ipv6Addr,
+    destination: Ipv6Addr,
+) -> Result<Upper<'_>, FrameDrop> {
+    let mut next_header_at = IPV6_NEXT_HEADER_AT;
+    let mut at = IPV6_HEADER_LEN;
+    for _ in 0..=EXTENSION_HEADERS_MAX {
+        let next_header = datagram[next_header_at];
+        let rest = datagram.get(at..).ok_or(FrameDrop::Malformed)?;
+        match next_header {
+            PROTOCOL_TCP => return Ok(Upper::Tcp(rest)),
+            HOP_BY_HOP if at != IPV6_HEADER_LEN => return Err(FrameDrop::Malformed),
+            HOP_BY_HOP | DESTINATION_OPTIONS | ROUTING => {
+                let [_, words, _, segments_left, ..] = *rest else {
+                    return Err(FrameDrop::Malformed);
+                };
+                // RFC 8200 §4.4: what is still on its way elsewhere is not for us.
+                if next_header == ROUTING && segments_left != 0 {
+                    return Ok(Upper::Other);
+                }
+                next_header_at = at;
+                at += (usize::from(words) + 1) * 8;
+            }
+            FRAGMENT => {
+                let Some((&[next, _, a, b, id @ ..], payload)) =
+                    rest.split_first_chunk::<FRAGMENT_HEADER_LEN>()
+                else {
+                    return Err(FrameDrop::Malformed);
+                };
+                let word = u16::from_be_bytes([a, b]);
+                let key = DatagramKey {
+                    source: IpAddr::V6(source),
+                    destination: IpAddr::V6(destination),
+                    id: u32::from_be_bytes(id),
+                    protocol: next,
+                };
+                let (offset, more) = (usize::from(word & !7), word & 1 != 0);
+                let header = &datagram[..at];
+                let next_header = Some((next_header_at, next));
+                return Ok(Upper::Fragment(Part {
+                    key,
+                    offset,
+                    more,
+                    header,
+                    next_header,
+                    payload,
+                }));
+            }
+            _ => return Ok(Upper::Other),
+        }
+    }
+    Err(FrameDrop::Malformed)
 }
 
 const IPV6_HEADER_LEN: usize = 40;
+const IPV6_NEXT_HEADER_AT: usize = 6;
+const FRAGMENT_HEADER_LEN: usize = 8;
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+const FRAGMENT: u8 = 44;
+const DESTINATION_OPTIONS: u8 = 60;
 
 #[inline]
 fn checked(inbound: Inbound<'_>, verify: bool) -> Result<Parsed<'_>, FrameDrop> {
@@ -179,7 +242,7 @@ fn checked(inbound: Inbound<'_>, verify: bool) -> Result<Parsed<'_>, FrameDrop> 
 }
 
 fn tcp_checksum_is_right(inbound: &Inbound<'_>) -> bool {
-    let Inbound { segment, source, destination, source_mac: _ } = *inbound;
+    let Inbound { segment, source, destination, source_mac: _, ecn: _ } = *inbound;
     let addresses = match (source, destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => checksum::combine(&[
             checksum::data(&source.octets()),
@@ -199,6 +262,7 @@ fn tcp_checksum_is_right(inbound: &Inbound<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::port::VlanId;
 
     /// An Ethernet frame with a TCP segment of 20 octets and no payload, checksums right.
     fn frame() -> Vec<u8> {
@@ -215,7 +279,7 @@ mod tests {
     }
 
     fn parse_checked(frame: &[u8]) -> Result<Parsed<'_>, FrameDrop> {
-        parse(Medium::Ethernet, frame, true)
+        parse(Framing::Ethernet, frame, true)
     }
 
     #[test]
@@ -223,7 +287,8 @@ mod tests {
         let mut frame = frame();
         frame.extend([0; 6]);
         let short = plain_ipv4(&frame).unwrap();
-        let Ok(Parsed::Tcp(long)) = parse_ipv4(&frame[14..], Some([2; 6]), true) else {
+        let Ok(Parsed::Tcp(long)) = parse_ipv4(Framing::Ethernet.open(&frame).unwrap(), true)
+        else {
             panic!("TCP");
         };
         assert_eq!(format!("{short:?}"), format!("{long:?}"), "link padding removed by both");
@@ -253,9 +318,12 @@ mod tests {
     fn a_tagged_frame_and_a_bare_datagram_are_found_too() {
         let good = frame();
         let mut tagged = good.clone();
-        tagged.splice(12..12, [0x81, 0x00, 0x00, 0x05]);
-        assert!(matches!(parse_checked(&tagged), Ok(Parsed::Tcp(_))));
-        assert!(matches!(parse(Medium::Ip, &good[14..], true), Ok(Parsed::Tcp(_))));
+        let framing = Framing::Tagged(VlanId::new(5).unwrap());
+        framing.seal(&mut tagged);
+        assert!(matches!(parse(framing, &tagged, true), Ok(Parsed::Tcp(_))));
+        assert_eq!(parse_checked(&tagged).unwrap_err(), FrameDrop::Vlan);
+        assert_eq!(parse(framing, &good, true).unwrap_err(), FrameDrop::Vlan);
+        assert!(matches!(parse(Framing::Ip, &good[14..], true), Ok(Parsed::Tcp(_))));
     }
 
     #[test]
@@ -265,17 +333,81 @@ mod tests {
             datagram.extend([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, last]);
         }
         datagram.extend([0; 20]);
-        let parsed = parse(Medium::Ip, &datagram, false);
+        let parsed = parse(Framing::Ip, &datagram, false);
         assert_eq!(parsed.unwrap_err(), FrameDrop::Malformed);
     }
 
     #[test]
-    fn fragments_are_dropped_and_named() {
+    fn a_fragment_is_told_from_a_segment() {
         let mut fragment = frame();
         fragment[20] = 0x20;
         fragment[24..26].fill(0);
         let sum = !Fragment::from_slice(&fragment[14..34]).ones_complement_sum();
         fragment[24..26].copy_from_slice(&sum.to_be_bytes());
-        assert_eq!(parse_checked(&fragment).unwrap_err(), FrameDrop::Fragment);
+        let Ok(Parsed::Fragment(_, part)) = parse_checked(&fragment) else { panic!("a fragment") };
+        assert_eq!((part.offset, part.more, part.payload.len()), (0, true, 20));
+    }
+
+    #[test]
+    fn a_header_that_is_shorter_than_a_header_is_none() {
+        for words in 0..5_u8 {
+            let mut short = frame();
+            short[14] = 0x40 | words;
+            short[20] = 0x20;
+            let header_len = usize::from(words) * 4;
+            // Whatever makes the sum over so few octets right.
+            if header_len >= 4 {
+                short[14 + header_len - 2..14 + header_len].fill(0);
+                let sum = !checksum::data(&short[14..14 + header_len]);
+                short[14 + header_len - 2..14 + header_len].copy_from_slice(&sum.to_be_bytes());
+            }
+            let parsed = parse_checked(&short);
+            assert!(!matches!(parsed, Ok(Parsed::Tcp(_) | Parsed::Fragment(..))), "{words} words");
+        }
+    }
+
+    /// A datagram with these headers, each of 8 octets, before 20 octets of TCP.
+    fn extended(headers: &[u8]) -> Vec<u8> {
+        let len = u8::try_from(8 * headers.len() + 20).unwrap();
+        let mut chain = headers.to_vec();
+        chain.push(PROTOCOL_TCP);
+        let mut datagram = vec![0x60, 0, 0, 0, 0, len, chain[0], 64];
+        datagram.extend([0xfd; 32]);
+        for next in &chain[1..] {
+            datagram.extend([*next, 0, 0, 0, 0, 0, 0, 0]);
+        }
+        datagram.extend([9; 20]);
+        datagram
+    }
+
+    #[test]
+    fn extension_headers_are_walked_and_not_for_ever() {
+        let parsed = |headers: &[u8]| {
+            parse(Framing::Ip, &extended(headers), false)
+                .map(|parsed| matches!(parsed, Parsed::Tcp(Inbound { segment: [9, ..], .. })))
+        };
+        assert_eq!(parsed(&[]), Ok(true));
+        assert_eq!(parsed(&[HOP_BY_HOP, DESTINATION_OPTIONS, ROUTING]), Ok(true));
+        assert_eq!(parsed(&[DESTINATION_OPTIONS, HOP_BY_HOP]), Err(FrameDrop::Malformed));
+        assert_eq!(parsed(&[51]), Ok(false), "authentication is not ours to check");
+        assert_eq!(parsed(&[DESTINATION_OPTIONS; EXTENSION_HEADERS_MAX]), Ok(true));
+        let endless = [DESTINATION_OPTIONS; EXTENSION_HEADERS_MAX + 1];
+        assert_eq!(parsed(&endless), Err(FrameDrop::Malformed));
+        // A length that leads out of the datagram.
+        let mut datagram = extended(&[DESTINATION_OPTIONS]);
+        datagram[41] = 200;
+        assert_eq!(parse(Framing::Ip, &datagram, false).unwrap_err(), FrameDrop::Malformed);
+    }
+
+    #[test]
+    fn an_ipv6_fragment_says_what_to_put_back_together() {
+        let mut datagram = extended(&[DESTINATION_OPTIONS, FRAGMENT]);
+        datagram[50..56].copy_from_slice(&[0x00, 0x11, 1, 2, 3, 4]);
+        let Ok(Parsed::Fragment(_, part)) = parse(Framing::Ip, &datagram, false) else {
+            panic!("a fragment")
+        };
+        assert_eq!((part.offset, part.more, part.payload), (16, true, &[9; 20][..]));
+        assert_eq!((part.header.len(), part.next_header), (48, Some((40, PROTOCOL_TCP))));
+        assert_eq!(part.key.id, 0x0102_0304);
     }
 }

@@ -66,7 +66,7 @@ impl SegmentSink for Emitter<'_> {
         let mut head = [0; HEAD_LEN_MAX];
         let tcp_at = self.route.headers_len();
         let tcp_len = header.len();
-        let pseudo = self.route.write_headers(&mut head, tcp_len + payload_len);
+        let pseudo = self.route.write_headers(&mut head, tcp_len + payload_len, header.ecn);
         let tcp = &mut head[tcp_at..tcp_at + tcp_len];
         header.emit(tcp);
         let (value, state) = if self.checksum_offload {

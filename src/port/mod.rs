@@ -9,15 +9,22 @@
 //! `handle_*`, then drains [`poll_transmit`](Port::poll_transmit), [`poll_event`](Port::poll_event)
 //! and [`poll_timeout`](Port::poll_timeout) until they are empty.
 
+mod change;
 mod config;
 mod connection;
 mod control;
 mod demux;
 mod emit;
-mod host;
+mod framing;
+pub mod host;
+mod icmp;
 mod neighbour;
+mod path;
+mod reassembly;
+mod receive;
 mod route;
 mod timers;
+mod transmit;
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -25,21 +32,24 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use slab::Slab;
-use urnic_netdev::{Capabilities, RxChecksum, RxFrame, TransmitError, TxFrame};
+use urnic_netdev::Capabilities;
 
-pub use config::{ConnectParams, ListenParams, LowerLayer, PortConfig};
+pub use config::{ConnectParams, ListenParams, LowerLayer, PortConfig, VlanId};
 pub use connection::{ConnectionCounters, ConnectionId};
+pub use transmit::BURST_OCTETS;
 
-use crate::limits::{CONNECTIONS_MAX, FRAGMENTS_MAX, PIECE_BLOCKS_MAX};
-use crate::mem::TableLease;
+use crate::limits::CONNECTIONS_MAX;
 use crate::mpa::pieces::PieceStore;
 use crate::port::connection::{Connection, Tuple, TupleHasher};
-use crate::port::demux::{Inbound, Parsed};
-use crate::port::emit::{Emitter, Turn};
+use crate::port::framing::Framing;
 use crate::port::host::Host;
 use crate::port::neighbour::Neighbours;
+use crate::port::path::PathMtu;
+use crate::port::reassembly::Reassembly;
+use crate::port::receive::Place;
+use crate::port::route::Route;
 use crate::port::timers::Timers;
-use crate::stream::optimized::{Optimized, TxLimits};
+use crate::stream::optimized::Optimized;
 use crate::stream::{PhaseError, Scratch, Stream, StreamEvent};
 use crate::tcp;
 use crate::time::Instant;
@@ -72,6 +82,23 @@ pub enum PortEvent {
         /// What it counted.
         counters: Box<ConnectionCounters>,
     },
+    /// DHCP has given the port an address.
+    AddressAcquired {
+        /// The address.
+        address: IpAddr,
+        /// Bits of it that its network has in common.
+        prefix_len: u8,
+    },
+    /// The lease of an address has ended, or another has taken its place. Connections of that
+    /// address are over.
+    AddressLost {
+        /// The address.
+        address: IpAddr,
+    },
+    /// The device's link is down. Connections wait for its return.
+    LinkDown,
+    /// The device's link is up again.
+    LinkUp,
 }
 
 /// Why a call to a port was refused.
@@ -84,6 +111,10 @@ pub enum PortError {
     /// The port has no address of the peer's family.
     #[error("the port has no address of the same family as {0}")]
     NoAddress(IpAddr),
+    /// DHCP was asked for an address and has not given one yet; see
+    /// [`PortEvent::AddressAcquired`].
+    #[error("DHCP has not given the port an IPv4 address yet, so that it cannot reach {0}")]
+    AddressPending(IpAddr),
     /// Somebody listens on that TCP port already.
     #[error("TCP port {0} is taken")]
     PortTaken(u16),
@@ -99,6 +130,27 @@ pub enum PortError {
 struct Listener {
     params: ListenParams,
     backlog: tcp::Backlog,
+    /// Places for peers that came back with a cookie.
+    redeemed: tcp::Backlog,
+    /// When the last cookie was given out.
+    cookie_sent_at: Option<Instant>,
+}
+
+impl Listener {
+    fn new(params: ListenParams) -> Self {
+        let (backlog, redeemed) = (params.backlog, params.backlog);
+        Self {
+            params,
+            backlog: tcp::Backlog::new(backlog),
+            redeemed: tcp::Backlog::new(redeemed),
+            cookie_sent_at: None,
+        }
+    }
+
+    /// Whether a cookie may come back.
+    fn expects_cookies(&self, now: Instant) -> bool {
+        self.cookie_sent_at.is_some_and(|at| now.nanos_since(at) < tcp::COOKIE_VALID_NS)
+    }
 }
 
 /// One interface with its connections.
@@ -107,25 +159,48 @@ pub struct Port {
     rnic: Rnic,
     config: PortConfig,
     capabilities: Capabilities,
+    framing: Framing,
+    link_up: bool,
     connections: Slab<Connection>,
     generation: u32,
     by_tuple: HashMap<Tuple, u32, BuildHasherDefault<TupleHasher>>,
     last_hit: Option<(Tuple, u32)>,
     listeners: HashMap<u16, Listener>,
     neighbours: Neighbours,
+    reassembly: Reassembly,
     host: Host,
+    cookies: tcp::SynCookies,
+    /// SYN-ACKs with cookies to send.
+    cookie_answers: VecDeque<(Route, tcp::Header)>,
     doorbell: Arc<Doorbell>,
     timers: Timers,
     /// Connections that may have something to send.
     ready: VecDeque<u32>,
     /// Connections that did something since they were last looked at.
     touched: Vec<u32>,
+    /// Connections to be opened once more, with less asked of the peer.
+    retries: Vec<u32>,
     events: VecDeque<PortEvent>,
     pieces: PieceStore,
     scratch: Scratch,
     isn: tcp::IsnGenerator,
     ephemeral: u16,
-    dropped: PortDrops,
+    counters: PortCounters,
+}
+
+/// What a port counts besides its connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortCounters {
+    /// Frames dropped before any connection saw them.
+    pub drops: PortDrops,
+    /// IP datagrams put together from fragments.
+    pub reassembled: u64,
+    /// ICMP errors about a segment in flight that changed something.
+    pub icmp_heeded: u64,
+    /// SYNs answered with a cookie because the backlog was full (RFC 4987).
+    pub cookies_sent: u64,
+    /// Connections opened by a cookie that came back.
+    pub cookies_redeemed: u64,
 }
 
 /// Frames a port dropped before any connection saw them.
@@ -137,8 +212,12 @@ pub struct PortDrops {
     pub ip_checksum: u64,
     /// TCP checksum wrong.
     pub tcp_checksum: u64,
-    /// IP fragments.
+    /// IP fragments that overlap others, contradict them, are too many, or are not for this port.
     pub fragments: u64,
+    /// Of another VLAN.
+    pub vlan: u64,
+    /// ICMP errors that quote no segment in flight (RFC 5927 §4.1).
+    pub icmp: u64,
 }
 
 /// First TCP port used for connections opened here (RFC 6335 §6: dynamic ports).
@@ -147,20 +226,22 @@ const EPHEMERAL_FIRST: u16 = 49152;
 const TURN_FRAMES: usize = 32;
 /// Octets that one connection may send before the next has its turn: two large super-frames.
 const TURN_OCTETS: usize = 128 << 10;
-/// Octets after which [`Port::poll_transmit`] returns, so that what was sent is still in the cache
-/// when the device, or the other end, looks at it.
-pub const BURST_OCTETS: usize = 256 << 10;
 
 impl Port {
     /// A port of `rnic` for a device with these capabilities.
     #[must_use]
     pub fn new(rnic: &Rnic, config: PortConfig, capabilities: Capabilities) -> Self {
         let seed = rnic.shared.seed;
+        let key = (seed, seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15);
+        let framing = Framing::new(capabilities.medium, config.vlan);
         Self {
             rnic: rnic.clone(),
-            host: Host::new(&config, &capabilities, seed),
+            host: Host::new(&config, &capabilities, framing, seed),
             neighbours: Neighbours::new(),
+            reassembly: Reassembly::default(),
             capabilities,
+            framing,
+            link_up: true,
             connections: Slab::new(),
             generation: 0,
             by_tuple: HashMap::default(),
@@ -170,12 +251,15 @@ impl Port {
             timers: Timers::default(),
             ready: VecDeque::with_capacity(64),
             touched: Vec::with_capacity(64),
+            retries: Vec::new(),
             events: VecDeque::with_capacity(16),
-            pieces: PieceStore::new(PIECE_BLOCKS_MAX),
+            pieces: PieceStore::new(config.piece_blocks),
             scratch: Scratch::default(),
-            isn: tcp::IsnGenerator::new((seed, seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15)),
+            isn: tcp::IsnGenerator::new(key),
+            cookies: tcp::SynCookies::new(key),
+            cookie_answers: VecDeque::new(),
             ephemeral: EPHEMERAL_FIRST,
-            dropped: PortDrops::default(),
+            counters: PortCounters::default(),
             config,
         }
     }
@@ -183,7 +267,27 @@ impl Port {
     /// Frames dropped before any connection saw them.
     #[must_use]
     pub const fn drops(&self) -> PortDrops {
-        self.dropped
+        self.counters.drops
+    }
+
+    /// What the port counts besides its connections.
+    #[must_use]
+    pub const fn port_counters(&self) -> &PortCounters {
+        &self.counters
+    }
+
+    /// The host stack beside the engine, with ordinary TCP and UDP sockets.
+    ///
+    /// What is done to them takes effect when the port is polled next.
+    pub const fn host_mut(&mut self) -> &mut Host {
+        self.host.touch();
+        &mut self.host
+    }
+
+    /// The port's addresses as they are now: DHCP changes them.
+    #[must_use]
+    pub const fn config(&self) -> &PortConfig {
+        &self.config
     }
 
     /// Most octets that were held for unfinished FPDUs at one time, over all connections.
@@ -204,209 +308,15 @@ impl Port {
         self.connections.len()
     }
 
-    // ---- frames in ----
-
-    /// Takes a received frame. Several at a time cost less by [`handle_burst`](Self::handle_burst).
-    pub fn handle_frame(&mut self, now: Instant, frame: &RxFrame<'_>) {
-        self.handle_burst(now, |sink| sink(frame));
-    }
-
-    /// Takes the received frames that `receive` hands to its argument; returns what `receive`
-    /// returns.
-    ///
-    /// Registered memory cannot be revoked meanwhile, so `receive` must not wait for anything that
-    /// revokes it.
-    pub fn handle_burst<R>(
-        &mut self,
-        now: Instant,
-        receive: impl FnOnce(&mut dyn FnMut(&RxFrame<'_>)) -> R,
-    ) -> R {
-        let rnic = Arc::clone(&self.rnic.shared);
-        let mut lease = TableLease::new(&rnic.table);
-        receive(&mut |frame| self.take_frame(now, frame, &mut lease))
-    }
-
-    fn take_frame(&mut self, now: Instant, frame: &RxFrame<'_>, lease: &mut TableLease<'_>) {
-        let verify = frame.checksum == RxChecksum::Unverified;
-        match demux::parse(self.capabilities.medium, frame.bytes, verify) {
-            Ok(Parsed::Tcp(inbound)) => self.handle_tcp(now, frame, &inbound, lease),
-            Ok(Parsed::Other) => {
-                self.neighbours.learn_from(frame.bytes);
-                self.wake_resolved();
-                self.host.handle_frame(frame.bytes);
-            }
-            Err(reason) => reason.count(&mut self.dropped),
-        }
-    }
-
-    fn handle_tcp(
-        &mut self,
-        now: Instant,
-        frame: &RxFrame<'_>,
-        inbound: &Inbound<'_>,
-        lease: &mut TableLease<'_>,
-    ) {
-        let Ok((header, payload_at)) = tcp::Header::parse(inbound.segment) else {
-            self.dropped.malformed += 1;
-            return;
-        };
-        let (source, destination) = (inbound.source, inbound.destination);
-        let tuple = Tuple::new(destination, header.dst_port, source, header.src_port);
-        let payload = &inbound.segment[payload_at..];
-        let slot = match self.find(&tuple) {
-            Some(slot) if !self.gives_way(slot, &header) => slot,
-            _ => match self.handle_syn(now, tuple, &header, inbound) {
-                Some(slot) => return self.after_input(slot),
-                None => return self.host.handle_frame(frame.bytes),
-            },
-        };
-        let segments = frame
-            .segment_size
-            .map_or(1, |size| payload.len().div_ceil(usize::from(size.get())).max(1));
-        let connection = &mut self.connections[slot as usize];
-        let pieces = &mut self.pieces;
-        connection.optimized.handle_segment(now, &header, payload, segments, pieces, lease);
-        self.after_input(slot);
-    }
-
-    fn find(&mut self, tuple: &Tuple) -> Option<u32> {
-        if let Some((last, slot)) = &self.last_hit
-            && last == tuple
-        {
-            return Some(*slot);
-        }
-        let slot = *self.by_tuple.get(tuple)?;
-        self.last_hit = Some((*tuple, slot));
-        Some(slot)
-    }
-
-    /// Whether a connection in TIME-WAIT made room for the one that a SYN opens (RFC 9293 §3.6.1,
-    /// RFC 6191).
-    #[inline]
-    fn gives_way(&mut self, slot: u32, header: &tcp::Header) -> bool {
-        let connection = &self.connections[slot as usize];
-        let gives_way = header.flags.contains(tcp::Flags::SYN)
-            && connection.optimized.tcp.may_be_replaced_by(header);
-        if gives_way {
-            let id = ConnectionId { slot, generation: connection.generation };
-            self.settle();
-            self.remove(id);
-        }
-        gives_way
-    }
-
-    /// A segment for no connection: opens one if it is a SYN for a listener.
-    fn handle_syn(
-        &mut self,
-        now: Instant,
-        tuple: Tuple,
-        header: &tcp::Header,
-        inbound: &Inbound<'_>,
-    ) -> Option<u32> {
-        let (local, remote) = (tuple.local(), tuple.remote());
-        // RFC 9293 MUST-57: a SYN to a broadcast or multicast address is not for us.
-        if !self.config.owns(local.ip()) {
-            return None;
-        }
-        let listener = self.listeners.get_mut(&local.port())?;
-        listener.backlog.admit(header).ok()?;
-        let params = listener.params.clone();
-        let tcp_config = self.config.tcp_for(remote.ip(), self.capabilities.mtu);
-        let iss = self.isn.isn(now, local, remote);
-        let ts_offset = self.isn.timestamp_offset(local, remote);
-        let tcp = tcp::Connection::accept(now, &tcp_config, header, iss, ts_offset);
-        let Ok(id) = self.insert(tuple, tcp, params.lower_layer, Some(local.port())) else {
-            self.release_backlog(local.port());
-            return None;
-        };
-        if let Some(mac) = inbound.source_mac {
-            self.neighbours.learn(remote.ip(), mac);
-        }
-        let stream = &mut self.connections[id.slot as usize].optimized.stream;
-        if !params.delayed {
-            stream.respond(now, &params.startup).ok()?;
-        }
-        self.events.push_back(PortEvent::Incoming { connection: id, local, remote });
-        Some(id.slot)
-    }
-
-    // ---- frames out ----
-
-    /// Hands frames that are due to `transmit`: at most `room`, and not many more octets than
-    /// [`BURST_OCTETS`]. Returns how many were taken; 0 means that nothing is due.
-    ///
-    /// A refused frame is lost as on a wire; TCP brings its octets again. Do not call while the
-    /// device is full.
-    pub fn poll_transmit(
-        &mut self,
-        now: Instant,
-        room: usize,
-        transmit: &mut dyn FnMut(&TxFrame<'_>) -> Result<(), TransmitError>,
-    ) -> usize {
-        let mut sent = self.host.poll_transmit(now, transmit);
-        while let Some(slot) = self.doorbell.next() {
-            if let Some(connection) = self.connections.get(slot as usize) {
-                connection.release_bell();
-            }
-            self.wake(slot);
-        }
-        let mut octets = 0;
-        while sent < room && octets < BURST_OCTETS {
-            let Some(slot) = self.ready.pop_front() else { break };
-            let turn = self.transmit_turn(now, slot, (room - sent).min(TURN_FRAMES), transmit);
-            sent += turn.frames;
-            octets += turn.octets;
-        }
-        sent
-    }
-
-    fn transmit_turn(
-        &mut self,
-        now: Instant,
-        slot: u32,
-        room: usize,
-        transmit: &mut dyn FnMut(&TxFrame<'_>) -> Result<(), TransmitError>,
-    ) -> Turn {
-        let Some(connection) = self.connections.get_mut(slot as usize) else {
-            return Turn::default();
-        };
-        connection.ready = false;
-        let Some(route) =
-            connection.resolve(&self.config, &self.neighbours, self.capabilities.medium)
-        else {
-            let next_hop = connection.next_hop(&self.config);
-            let frames = self.neighbours.solicit(now, &self.config, next_hop, transmit);
-            connection.optimized.while_unreachable(now);
-            self.touch(slot);
-            return Turn { frames, octets: 0 };
-        };
-        let limits = TxLimits {
-            super_frame_len_max: self
-                .capabilities
-                .segmentation_len_max
-                .map_or(0, std::num::NonZeroUsize::get),
-            fragments_max: self.capabilities.fragments_max.min(FRAGMENTS_MAX),
-        };
-        let mut emitter = Emitter::new(&route, &self.capabilities, transmit);
-        let mut more = true;
-        while more && emitter.may_continue(room) {
-            more =
-                connection.optimized.poll_transmit(now, &limits, &mut self.scratch, &mut emitter);
-        }
-        let turn = emitter.turn();
-        if more {
-            self.wake(slot);
-        }
-        self.touch(slot);
-        turn
-    }
-
     // ---- time ----
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     #[must_use]
     pub fn poll_timeout(&mut self) -> Option<Instant> {
         self.settle();
+        if !self.retries.is_empty() {
+            return Some(Instant::ZERO);
+        }
         let connections = &self.connections;
         let of = |slot: u32| connections.get(slot as usize).and_then(Connection::poll_timeout);
         let own = self.timers.next(of);
@@ -422,12 +332,14 @@ impl Port {
                 connections.get(slot as usize).and_then(Connection::poll_timeout)
             })
         } {
-            self.connections[slot as usize].optimized.handle_timeout(now);
+            let (mtu, link_up) = (self.capabilities.mtu, self.link_up);
+            self.connections[slot as usize].handle_timeout(now, mtu, link_up);
             self.after_input(slot);
         }
-        if self.neighbours.take_retry_due(now) {
-            self.wake_unresolved();
-        }
+        self.neighbours.handle_timeout(now);
+        self.wake_those_who_waited();
+        self.reassembly.expire(now);
+        self.reopen(now);
     }
 
     /// What has happened since the last call.
@@ -450,7 +362,7 @@ impl Port {
         tuple: Tuple,
         tcp: tcp::Connection,
         lower_layer: LowerLayer,
-        listener: Option<u16>,
+        place: Option<Place>,
     ) -> Result<ConnectionId, PortError> {
         if self.connections.len() >= CONNECTIONS_MAX {
             return Err(PortError::Exhausted);
@@ -460,7 +372,9 @@ impl Port {
         let stream = Stream::new(Arc::clone(&self.rnic.shared), policy);
         let aligned = lower_layer == LowerLayer::Optimized;
         let optimized = Optimized::new(tcp, stream, aligned);
-        let connection = Connection::new(tuple, optimized, self.generation, listener);
+        let (mtu, floor) = (self.capabilities.mtu, self.config.path_mtu_min);
+        let path = PathMtu::new(tuple.remote().ip(), mtu, floor);
+        let connection = Connection::new(tuple, optimized, path, self.generation, place);
         let slot = u32::try_from(self.connections.insert(connection)).expect("bounded above");
         self.by_tuple.insert(tuple, slot);
         self.wake(slot);
@@ -484,17 +398,10 @@ impl Port {
         }
     }
 
-    fn wake_resolved(&mut self) {
-        if self.neighbours.take_news() {
-            self.wake_unresolved();
-        }
-    }
-
-    fn wake_unresolved(&mut self) {
-        for slot in 0..self.connections.capacity() {
-            if self.connections.get(slot).is_some_and(|connection| connection.route.is_none()) {
-                self.wake(u32::try_from(slot).expect("bounded by CONNECTIONS_MAX"));
-            }
+    /// Wakes connections whose neighbour has answered, or is to be asked again.
+    fn wake_those_who_waited(&mut self) {
+        while let Some(slot) = self.neighbours.next_woken() {
+            self.wake(slot);
         }
     }
 
@@ -527,6 +434,9 @@ impl Port {
 
     fn settle_connection(&mut self, slot: u32) {
         let connection = &mut self.connections[slot as usize];
+        if connection.optimized.stream.wants_retry() {
+            return self.settle_retry(slot);
+        }
         let id = ConnectionId { slot, generation: connection.generation };
         while let Some(event) = connection.optimized.stream.poll_event() {
             self.events.push_back(PortEvent::Stream { connection: id, event });
@@ -534,13 +444,26 @@ impl Port {
         if let Some(deadline) = connection.poll_timeout() {
             self.timers.arm(slot, deadline);
         }
-        let listener = connection.leaves_backlog();
+        let place = connection.leaves_backlog();
         let over = connection.is_over();
-        if let Some(tcp_port) = listener {
-            self.release_backlog(tcp_port);
+        if let Some(place) = place {
+            self.release_backlog(place);
         }
         if over {
             self.remove(id);
+        }
+    }
+
+    /// MPA could not be started on a connection, and another may do: when TCP is through with this
+    /// one, another takes its place.
+    fn settle_retry(&mut self, slot: u32) {
+        let connection = &mut self.connections[slot as usize];
+        if connection.is_over() {
+            self.retries.push(slot);
+        } else {
+            // The peer has ended the connection, or need not be waited for.
+            connection.optimized.tcp.abort();
+            self.wake(slot);
         }
     }
 
@@ -551,8 +474,8 @@ impl Port {
         while let Some(event) = connection.optimized.stream.poll_event() {
             self.events.push_back(PortEvent::Stream { connection: id, event });
         }
-        if let Some(tcp_port) = connection.take_listener() {
-            self.release_backlog(tcp_port);
+        if let Some(place) = connection.take_place() {
+            self.release_backlog(place);
         }
         self.by_tuple.remove(&connection.tuple);
         self.last_hit = None;
@@ -561,9 +484,11 @@ impl Port {
         self.events.push_back(PortEvent::Closed { connection: id, counters });
     }
 
-    fn release_backlog(&mut self, tcp_port: u16) {
-        if let Some(listener) = self.listeners.get_mut(&tcp_port) {
-            listener.backlog.release();
+    fn release_backlog(&mut self, place: Place) {
+        if let Some(listener) = self.listeners.get_mut(&place.listener) {
+            let backlog =
+                if place.by_cookie { &mut listener.redeemed } else { &mut listener.backlog };
+            backlog.release();
         }
     }
 

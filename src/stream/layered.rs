@@ -10,7 +10,7 @@ use crate::counters::{MpaRxCounters, RdmaRxCounters};
 use crate::limits::{FRAGMENTS_MAX, PIECE_BLOCKS_MAX};
 use crate::mem::TableLease;
 use crate::mpa::pieces::PieceStore;
-use crate::mpa::startup::{Offer, StartupConfig};
+use crate::mpa::startup::{Offer, Retry, StartupConfig};
 use crate::stream::startup::PhaseError;
 use crate::stream::{Cut, Fragments, FrameBuilder, Room, RxPolicy, Scratch, Stream, StreamEvent};
 use crate::time::Instant;
@@ -160,8 +160,27 @@ impl Layered {
 
     /// `len` of the octets were written: the byte stream has promised to deliver them.
     pub fn handle_sent(&mut self, len: usize) {
+        self.stream.connected();
         self.sent = self.sent + len as u64;
         self.stream.acknowledged(self.sent);
+    }
+
+    /// The startup to try on a new byte stream to the same peer, with a stream of its own, in place
+    /// of this one, which is over and of which no event has told ([`StartupConfig::fallback`]).
+    pub fn take_retry(&mut self) -> Option<(Box<Retry>, Qp)> {
+        let (retry, shared) = self.stream.take_retry()?;
+        Some((retry, Qp { shared }))
+    }
+
+    /// Whether [`take_retry`](Self::take_retry) has something.
+    #[must_use]
+    pub const fn wants_retry(&self) -> bool {
+        self.stream.wants_retry()
+    }
+
+    /// There will be no other startup after all: this one has failed.
+    pub fn give_up_retry(&mut self) {
+        self.stream.give_up_retry();
     }
 
     /// Whether the sending half is to be closed: everything has been sent.

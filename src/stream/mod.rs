@@ -36,8 +36,9 @@ use crate::limits::BAD_FPDU_DROPS_MAX;
 use crate::mem::TableLease;
 use crate::mpa::pieces::PieceStore;
 use crate::mpa::rx::{Receiver, RxConfig, RxError};
-use crate::mpa::startup::{Framing, MpaStartupError, Negotiated, PeerRequest, Rejection};
-use crate::mpa::startup::{Rtr, RtrKind};
+use crate::mpa::startup::{
+    Framing, MpaStartupError, Negotiated, PeerRequest, Rejection, Retry, Rtr, RtrKind,
+};
 use crate::stream::messages::Messages;
 use crate::stream::rx::{Placed, Placer, RxState};
 use crate::types::{Stag, StreamOffset, TaggedOffset};
@@ -128,6 +129,11 @@ pub struct Stream {
     bad_fpdu: (StreamOffset, u32),
     closing: bool,
     lost: bool,
+    /// Whether the lower layer has carried octets.
+    connected: bool,
+    /// The startup has failed in a way that another one may not; the application knows nothing of
+    /// it, and the queue pair is as it was.
+    retry: Option<Box<Retry>>,
     events: VecDeque<StreamEvent>,
 }
 
@@ -146,8 +152,15 @@ impl Stream {
             bad_fpdu: (StreamOffset::ZERO, 0),
             closing: false,
             lost: false,
+            connected: false,
+            retry: None,
             events: VecDeque::with_capacity(4),
         }
+    }
+
+    /// A stream like this one, at its very beginning.
+    pub(crate) fn successor(&self) -> Self {
+        Self::new(Arc::clone(&self.rnic), self.policy)
     }
 
     /// What the stream belongs to.
@@ -277,8 +290,12 @@ impl Stream {
             && full.tx_unlocked
         {
             full.tx.frame_segment(qp, &self.rnic, room);
+            // An invalidation may be done with nothing to wait for.
+            let completed = full.tx.complete_answered(qp);
             if full.tx.messages.requester.is_in_vain() {
                 self.connection_lost();
+            } else if !completed {
+                self.fail(StreamError::CompletionQueueOverflow);
             }
         }
     }
@@ -332,6 +349,7 @@ impl Stream {
     /// The application closes the stream: what was posted is finished, nothing new is taken.
     pub(crate) fn close(&mut self) {
         self.closing = true;
+        self.give_up_retry();
         if let Some(qp) = &self.qp
             && qp.state() == QpState::Rts
         {
@@ -397,7 +415,7 @@ impl Stream {
 
     /// The lower layer is gone.
     pub(crate) fn connection_lost(&mut self) {
-        if self.lost {
+        if self.lost || self.retry.is_some() {
             return;
         }
         self.lost = true;
@@ -415,8 +433,10 @@ impl Stream {
             Phase::Streaming | Phase::Discarding => {}
             _ => self.startup_failed(StartupFailure::ConnectionLost),
         }
-        self.flush(WcStatus::WrFlushErr, WcStatus::WrFlushErr);
         self.closing = true;
+        if self.retry.is_none() {
+            self.flush(WcStatus::WrFlushErr, WcStatus::WrFlushErr);
+        }
     }
 
     /// This end found an error: tell the peer, flush everything, close.
@@ -463,8 +483,12 @@ impl Stream {
     }
 
     fn startup_failed(&mut self, failure: StartupFailure) {
+        self.retry = self.retry_after(failure);
         self.phase = Phase::Discarding;
         self.closing = true;
+        if self.retry.is_some() {
+            return;
+        }
         self.events.push_back(StreamEvent::StartupFailed(failure));
         self.flush(WcStatus::WrFlushErr, WcStatus::WrFlushErr);
     }

@@ -68,6 +68,11 @@ impl Optimized {
         Self { tcp, stream, aligned, alignment: AlignmentCounters::default(), linger_until: None }
     }
 
+    /// Whether segments are cut at FPDUs.
+    pub(crate) const fn is_aligned(&self) -> bool {
+        self.aligned
+    }
+
     pub(crate) const fn alignment(&self) -> AlignmentCounters {
         self.alignment
     }
@@ -231,7 +236,9 @@ impl Optimized {
         let start = self.tcp.snd_nxt();
         let at_fpdu = self.stream.framed_end() == start;
         let emss = self.tcp.emss();
-        let len_max = emss.min(budget.octets);
+        // As many full segments as one frame carries.
+        let run_max = limits.super_frame_len_max.min(FRAME_PAYLOAD_MAX).min(budget.octets);
+        let len_max = (run_max - run_max % emss).max(emss.min(budget.octets));
         // Half for what this call frames, half for what the one before left over.
         let fragments = limits.fragments_max.min(FRAGMENTS_MAX) / 2;
         let mut room = Room { segment_len: emss, fragments, cut: Cut::Always };
@@ -243,11 +250,11 @@ impl Optimized {
             return false;
         }
         if self.stream.has_fpdus_at(start) {
-            let whole = at_fpdu && end == self.stream.framed_end();
-            self.alignment.segments += 1;
+            let whole = at_fpdu && len <= emss && end == self.stream.framed_end();
+            self.alignment.segments += len.div_ceil(emss) as u64;
             self.alignment.segments_aligned += u64::from(whole);
         }
-        self.send_range(now, start, len, len, scratch, sink)
+        self.send_range(now, start, len, len.min(emss), scratch, sink)
     }
 
     /// Adds segments of exactly `segment_len` octets to the run that starts at `start`, the last
@@ -350,10 +357,12 @@ impl Optimized {
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.tcp.handle_timeout(now);
         self.stream.handle_timeout(now);
-        // A startup that timed out before TCP's own handshake was done: whoever sent the SYN, if
-        // anybody did, is not waiting for a close.
-        if self.stream.is_over() && self.tcp.state() == tcp::State::SynReceived {
-            self.tcp.abort();
+        // A startup that timed out before TCP's own handshake was done: there is nobody who waits
+        // for a close.
+        match self.tcp.state() {
+            tcp::State::SynReceived if self.stream.is_over() => self.tcp.abort(),
+            tcp::State::SynSent if self.stream.is_over() => self.tcp.close(StreamOffset::ZERO),
+            _ => {}
         }
         self.after_input();
         if self.linger_until.is_some_and(|until| until <= now) {
@@ -362,6 +371,13 @@ impl Optimized {
                 self.tcp.abort();
             }
         }
+    }
+
+    /// The network says that the peer cannot be reached; returns whether that ended the connection.
+    pub(crate) fn refuse(&mut self) -> bool {
+        let refused = self.tcp.refuse();
+        self.after_input();
+        refused
     }
 
     /// The peer's link address is not known: nothing can be sent. A connection that nobody wants
@@ -383,7 +399,7 @@ impl Optimized {
     fn after_input(&mut self) {
         while let Some(event) = self.tcp.poll_event() {
             match event {
-                tcp::TcpEvent::Established => {}
+                tcp::TcpEvent::Established => self.stream.connected(),
                 tcp::TcpEvent::PeerFin => self.stream.peer_closed(),
                 tcp::TcpEvent::Closed => self.stream.connection_closed(),
                 tcp::TcpEvent::Reset | tcp::TcpEvent::TimedOut | tcp::TcpEvent::Refused => {

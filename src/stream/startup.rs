@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::limits::{MPA_REPLY_TIMEOUT_NS, MPA_REQUEST_TIMEOUT_NS, STREAMING_BYTES_MAX};
 use crate::mpa::startup::{
-    Initiator, MpaStartupError, Offer, Progress, ReplyOutcome, Responder, StartupConfig,
-    StartupMisuse,
+    Fallback, Initiator, MpaStartupError, Offer, Progress, ReplyOutcome, Responder, Retry, Setback,
+    StartupConfig, StartupMisuse,
 };
 use crate::stream::{StartupFailure, Stream, StreamEvent};
 use crate::time::Instant;
@@ -84,7 +84,11 @@ impl Stream {
             return Err(PhaseError::NotStreaming);
         }
         check_unused(qp)?;
-        let (initiator, request) = Initiator::new(config, offer)?;
+        // What was said in streaming mode cannot be said again on another connection.
+        let fresh = self.streaming_tx.is_empty() && self.startup_rx == StreamOffset::ZERO;
+        let fallback = if fresh { config.fallback } else { Fallback::empty() };
+        let config = StartupConfig { fallback, ..*config };
+        let (initiator, request) = Initiator::new(&config, offer)?;
         self.streaming_tx.extend_from_slice(&request);
         self.qp = Some(Arc::clone(qp));
         let deadline = now.plus_nanos(MPA_REPLY_TIMEOUT_NS);
@@ -241,6 +245,14 @@ impl Stream {
                 self.events.push_back(StreamEvent::Established(terms));
             }
             ReplyOutcome::Rejected(rejection) => {
+                if let Phase::AwaitingReply { initiator, .. } = &self.phase
+                    && let Some(retry) = initiator.retry(&Setback::Rejected(&rejection))
+                {
+                    self.retry = Some(Box::new(retry));
+                    self.phase = Phase::Discarding;
+                    self.closing = true;
+                    return;
+                }
                 // RFC 5044 §7.1.2 (3): MPA is left, TCP stays open.
                 self.phase = Phase::Streaming;
                 // A queue pair serves one connection in its life, and this was it.
@@ -249,6 +261,43 @@ impl Stream {
                 self.events.push_back(StreamEvent::Rejected(rejection));
             }
         }
+    }
+
+    /// The lower layer has a connection: a peer is there that can refuse.
+    pub(crate) const fn connected(&mut self) {
+        self.connected = true;
+    }
+
+    /// Whether the startup is to be tried once more, on another connection of the lower layer, with
+    /// another stream.
+    pub(crate) const fn wants_retry(&self) -> bool {
+        self.retry.is_some()
+    }
+
+    /// What to try, and for whom. This stream then has no queue pair any more.
+    pub(crate) fn take_retry(&mut self) -> Option<(Box<Retry>, Arc<QpShared>)> {
+        self.lost = true;
+        Some((self.retry.take()?, self.qp.take()?))
+    }
+
+    /// There will be no other startup after all: this one has failed.
+    pub(crate) fn give_up_retry(&mut self) {
+        if self.retry.take().is_some() {
+            self.lost = true;
+            self.events.push_back(StreamEvent::StartupFailed(StartupFailure::ConnectionLost));
+            self.flush(WcStatus::WrFlushErr, WcStatus::WrFlushErr);
+        }
+    }
+
+    /// Whether a startup that failed like this is worth another attempt.
+    pub(super) fn retry_after(&self, failure: StartupFailure) -> Option<Box<Retry>> {
+        let Phase::AwaitingReply { initiator, .. } = &self.phase else { return None };
+        let setback = match failure {
+            StartupFailure::ConnectionLost if self.connected => Setback::Closed,
+            StartupFailure::Protocol(error) => Setback::Unusable(error),
+            StartupFailure::ConnectionLost | StartupFailure::Timeout => return None,
+        };
+        initiator.retry(&setback).map(Box::new)
     }
 
     fn startup_error(&mut self, error: MpaStartupError, len: usize) -> usize {

@@ -56,6 +56,11 @@ impl AckPolicy {
         self.separate = true;
     }
 
+    /// Whether data waits for its acknowledgment.
+    pub(crate) const fn has_unacknowledged(&self) -> bool {
+        self.octets > 0
+    }
+
     /// Whether a pure acknowledgment should be sent.
     pub(crate) const fn is_due(&self) -> bool {
         self.owed > 0
@@ -144,11 +149,29 @@ impl TimestampState {
         value.wrapping_sub(self.recent).cast_signed() > 0
     }
 
-    /// Round-trip time that an echoed clock value tells, in ns; `None` when it cannot be ours.
-    pub(crate) fn round_trip_ns(&self, now: Instant, echo: u32) -> Option<u64> {
+    /// How old an echoed clock value is; `None` when it cannot be ours.
+    pub(crate) fn echo(&self, now: Instant, echo: u32) -> Option<Echo> {
         let ticks = self.clock(now).wrapping_sub(echo);
-        // Rounded up: a tick is long beside a local round trip, and 0 would be no measurement.
-        (ticks < 1 << 24).then(|| (u64::from(ticks) + 1) * TICK_NS)
+        (ticks < 1 << 24).then(|| Echo { ticks: u64::from(ticks) })
+    }
+}
+
+/// The age of a timestamp of ours that came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Echo {
+    ticks: u64,
+}
+
+impl Echo {
+    /// The round-trip time it tells. Rounded up: a tick is long beside a local round trip, and 0
+    /// would be no measurement.
+    pub(crate) const fn round_trip_ns(self) -> u64 {
+        (self.ticks + 1) * TICK_NS
+    }
+
+    /// Whether the timestamp is earlier than that of a segment sent at `sent_at`.
+    pub(crate) const fn is_before(self, now: Instant, sent_at: Instant) -> bool {
+        (now.as_nanos() / TICK_NS).saturating_sub(sent_at.as_nanos() / TICK_NS) < self.ticks
     }
 }
 

@@ -5,6 +5,7 @@ use super::counters::DropReason;
 use super::header::{Flags, Header};
 use super::listen::reset_for;
 use super::recv::{ArrivedPayload, Placement};
+use super::send::Ack;
 use super::seq::SeqNum;
 use super::state::{State, Trigger};
 use super::timer::Timer;
@@ -310,18 +311,24 @@ impl Connection {
         let ack = StreamOffset(ack);
         let pure = payload_len == 0 && !header.flags.contains(Flags::FIN);
         let stamps = header.options.timestamps.filter(|_| self.timestamps.agreed);
-        let echo_ns = stamps.and_then(|stamps| self.timestamps.round_trip_ns(now, stamps.echo));
-        let outcome = self.snd.on_ack(now, header, ack, pure, echo_ns);
-        if outcome.recovery_began {
-            self.counters.fast_retransmits += 1;
+        let echo = stamps.and_then(|stamps| self.timestamps.echo(now, stamps.echo));
+        let marked = self.ecn.agreed && header.flags.contains(Flags::ECE);
+        let outcome = self.snd.on_ack(now, &Ack { header, ack, pure, echo, marked });
+        self.ecn.cwr_due |= outcome.reduced;
+        self.counters.fast_retransmits += u64::from(outcome.recovery_began);
+        self.counters.recoveries_undone += u64::from(outcome.undone);
+        if self.snd.next_loss_at().is_some() || self.timers.is_set(Timer::Reordering) {
+            self.arm_reordering();
         }
         if outcome.advanced {
             if self.snd.board.flight() == 0 {
                 // RFC 6298 §5.2.
                 self.timers.clear(Timer::Retransmit);
+                self.timers.clear(Timer::LossProbe);
             } else {
                 // RFC 6298 §5.3.
                 self.arm_retransmit(now);
+                self.arm_loss_probe();
             }
         }
         if self.timers.is_set(Timer::Persist)
@@ -363,6 +370,10 @@ impl Connection {
                 arrival.drop = Some(DropReason::WindowClosed);
                 self.acks.owe_separate(false);
             } else {
+                if self.ecn.agreed {
+                    let waiting = self.acks.has_unacknowledged();
+                    self.ecn.on_data(header, waiting.then(|| self.rcv.ack_number()));
+                }
                 arrival.payload = payload;
             }
         }

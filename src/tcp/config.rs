@@ -1,5 +1,6 @@
 //! What can be chosen about a connection.
 
+use super::ecn::EcnUse;
 use crate::time::Duration;
 
 /// Which congestion controller a connection uses.
@@ -10,6 +11,9 @@ pub enum CongestionKind {
     /// RFC 9438.
     #[default]
     Cubic,
+    /// RFC 8257, for networks whose switches mark early. Ask for ECN with it; without marks it
+    /// behaves like NewReno. Both ends have to use it, since marks are echoed in another way.
+    Dctcp,
 }
 
 /// Choices for one connection. [`Config::default`] suits a local network.
@@ -31,15 +35,18 @@ pub struct Config {
     /// Ask for selective acknowledgments (RFC 2018).
     pub sack: bool,
     /// How long an acknowledgment may wait for company; below 0.5 s (RFC 9293 MUST-40). The default,
-    /// 0.5 ms, is short on purpose: a work request completes when it is acknowledged.
+    /// 0.5 ms, is short on purpose: a work request completes when it is acknowledged. The peer is
+    /// assumed to delay as long.
     pub delayed_ack: Duration,
     /// Data segments at the start of the connection that are acknowledged one by one.
     pub quick_acks: u8,
     /// Whether small segments may be sent while data is in flight (RFC 9293 MUST-17). TCP only
     /// carries the choice: the layer that packs records into segments acts on it.
     pub nodelay: bool,
-    /// Floor of the retransmission timeout. RFC 6298 §2.4 says 1 s; the default of 10 ms is a
-    /// deliberate departure for local networks.
+    /// Least time that the retransmission timeout leaves above the smoothed round trip, which it
+    /// also doubles at least. RFC 6298 §2.4 asks for a timeout of 1 s; the default of 10 ms is a
+    /// deliberate departure for local networks, where RACK and the tail loss probe repair losses
+    /// long before, and a timeout that was for nothing is undone.
     pub rto_min: Duration,
     /// Ceiling of the retransmission timeout, at least 60 s (RFC 6298 §2.5).
     pub rto_max: Duration,
@@ -54,9 +61,12 @@ pub struct Config {
     /// Idle time before keep-alive probes; off by default, at least 2 hours when on (RFC 9293
     /// §3.8.4).
     pub keepalive: Option<Duration>,
+    /// Whether explicit congestion notification is used (RFC 3168).
+    pub ecn: EcnUse,
     /// Congestion controller.
     pub congestion: CongestionKind,
-    /// Initial congestion window in segments; `None` for the 2 to 4 of RFC 5681 §3.1.
+    /// Initial congestion window in segments; `None` for that of RFC 6928: ten segments, but two
+    /// when they are large.
     pub initial_window_segments: Option<u16>,
 }
 
@@ -95,6 +105,7 @@ impl Default for Config {
             syn_timeout: Duration::from_secs(180),
             time_wait: Duration::from_secs(60),
             keepalive: None,
+            ecn: EcnUse::default(),
             congestion: CongestionKind::default(),
             initial_window_segments: None,
         }

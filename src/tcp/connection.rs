@@ -5,8 +5,9 @@ use std::ops::Range;
 use arrayvec::ArrayVec;
 
 use super::ack::{AckPolicy, RateLimit, TimestampState};
-use super::config::Config;
+use super::config::{Config, CongestionKind};
 use super::counters::Counters;
+use super::ecn::EcnState;
 use super::header::{Flags, Header, Options};
 use super::recv::{Full, Receiver, SHIFT_MAX, shift_for};
 use super::send::Sender;
@@ -44,6 +45,7 @@ pub struct Connection {
     pub(super) rcv: Receiver,
     pub(super) acks: AckPolicy,
     pub(super) timestamps: TimestampState,
+    pub(super) ecn: EcnState,
     pub(super) timers: Timers,
     pub(super) handshake: Handshake,
     /// Where our FIN goes, once the user closed.
@@ -96,7 +98,8 @@ pub(super) struct KeepAlive {
     pub(super) unanswered: u32,
 }
 
-/// RFC 5961 §7: "at most 10 challenge ACKs in any 5 second window".
+/// RFC 5961 §7: "at most 10 challenge ACKs in any 5 second window". Counted by connection: a count
+/// that connections share tells an outsider what happens on those of others (CVE-2016-5696).
 const CHALLENGES_MAX: u32 = 10;
 const CHALLENGE_PERIOD_NS: u64 = 5_000_000_000;
 const STRAYS_MAX: u32 = 100;
@@ -154,6 +157,7 @@ impl Connection {
             rcv: Receiver::new(SeqNum(0), config.window_bytes, u32::from(config.mss_receive)),
             acks: AckPolicy::new(config.quick_acks),
             timestamps: TimestampState::new(config.timestamps, ts_offset),
+            ecn: EcnState::new(config.ecn, config.congestion == CongestionKind::Dctcp),
             timers: Timers::new(),
             handshake: Handshake {
                 active: false,
@@ -191,6 +195,7 @@ impl Connection {
         let both_scale = self.handshake.window_scale.is_some();
         self.rcv.set_shift(self.handshake.window_scale.unwrap_or(0));
         self.handshake.sack &= sack_permitted;
+        self.ecn.take_syn(syn.flags);
         self.timestamps.agreed &= timestamps.is_some();
         if let Some(timestamps) = timestamps {
             self.timestamps.begin(now, timestamps.value);

@@ -55,6 +55,10 @@ pub struct Counters {
     pub rtos: u64,
     /// Loss recoveries begun without a timeout.
     pub fast_retransmits: u64,
+    /// Recoveries, of either kind, that turned out to be for nothing and were undone.
+    pub recoveries_undone: u64,
+    /// Tail loss probes sent.
+    pub loss_probes: u64,
     /// Zero-window and keep-alive probes sent.
     pub probes_sent: u64,
     /// Times a peer took back data it had selectively acknowledged.

@@ -6,6 +6,7 @@
 use arrayvec::ArrayVec;
 use bitflags::bitflags;
 
+use super::ecn::Ecn;
 use super::seq::SeqNum;
 
 bitflags! {
@@ -75,6 +76,9 @@ pub struct Header {
     pub window: u16,
     /// Options.
     pub options: Options,
+    /// The ECN field of the IP header around it. Not part of the octets here: whoever parses or
+    /// emits the IP header carries it over.
+    pub ecn: Ecn,
 }
 
 /// Why octets are not a TCP header.
@@ -133,6 +137,7 @@ impl Header {
             flags: Flags::from_bits_retain(fixed[13]),
             window: u16::from_be_bytes([fixed[14], fixed[15]]),
             options: Options::parse(options)?,
+            ecn: Ecn::NotCapable,
         };
         Ok((header, payload_at))
     }

@@ -40,17 +40,29 @@ impl IsnGenerator {
     }
 
     fn hash(&self, purpose: u8, local: SocketAddr, remote: SocketAddr) -> u64 {
-        let mut hasher = SipHasher24::new(self.key);
-        hasher.write(&[purpose]);
-        for address in [local, remote] {
-            match address.ip() {
-                IpAddr::V4(ip) => hasher.write(&ip.octets()),
-                IpAddr::V6(ip) => hasher.write(&ip.octets()),
-            }
-            hasher.write(&address.port().to_be_bytes());
-        }
-        hasher.finish()
+        keyed_hash(self.key, purpose, local, remote, &[])
     }
+}
+
+/// A hash of two addresses and more under a secret key, for one of several purposes.
+pub(super) fn keyed_hash(
+    key: (u64, u64),
+    purpose: u8,
+    local: SocketAddr,
+    remote: SocketAddr,
+    extra: &[u8],
+) -> u64 {
+    let mut hasher = SipHasher24::new(key);
+    hasher.write(&[purpose]);
+    for address in [local, remote] {
+        match address.ip() {
+            IpAddr::V4(ip) => hasher.write(&ip.octets()),
+            IpAddr::V6(ip) => hasher.write(&ip.octets()),
+        }
+        hasher.write(&address.port().to_be_bytes());
+    }
+    hasher.write(extra);
+    hasher.finish()
 }
 
 /// Why a segment that arrived at a listener opens no connection (RFC 9293 §3.10.7.2).
@@ -93,6 +105,14 @@ impl Backlog {
     /// When it opens none; nothing is counted then.
     pub fn admit(&mut self, header: &Header) -> Result<(), SynRefusal> {
         check_syn(header)?;
+        self.reserve()
+    }
+
+    /// Counts a connection that was opened otherwise, by a cookie.
+    ///
+    /// # Errors
+    /// [`SynRefusal::BacklogFull`]; nothing is counted then.
+    pub const fn reserve(&mut self) -> Result<(), SynRefusal> {
         if self.pending >= self.max {
             return Err(SynRefusal::BacklogFull);
         }

@@ -25,8 +25,10 @@
 //!
 //! `connection.rs` is the owner; `arrive.rs`, `transmit.rs` and `timeout.rs` are its inputs and
 //! outputs. `recv.rs` with `assembler.rs` and `ack.rs` is the receive half, `send.rs` with `sack.rs`, `rtt.rs` and
-//! `congestion/` the send half. `header.rs` and `seq.rs` are what goes on the wire, `state.rs` is the
-//! state diagram, `listen.rs` serves listeners.
+//! `congestion/` the send half; `rack.rs`, `recovery.rs`, `prr.rs` and `tlp.rs` are its loss
+//! recovery, `pacing.rs` spreads what it sends. `header.rs` and `seq.rs` are what goes on the wire,
+//! `state.rs` is the state diagram, `listen.rs` and `cookie.rs` serve listeners, `path.rs` is told
+//! about the path.
 
 mod ack;
 mod arrive;
@@ -34,9 +36,16 @@ mod assembler;
 mod config;
 mod congestion;
 mod connection;
+mod cookie;
 mod counters;
+mod ecn;
 mod header;
 mod listen;
+mod pacing;
+mod path;
+mod prr;
+mod rack;
+mod recovery;
 mod recv;
 mod rtt;
 mod sack;
@@ -45,12 +54,15 @@ mod seq;
 mod state;
 mod timeout;
 mod timer;
+mod tlp;
 mod transmit;
 
 pub use arrive::Arrival;
 pub use config::{Config, CongestionKind};
 pub use connection::{Connection, TcpEvent};
+pub use cookie::{COOKIE_VALID_NS, CookieEnds, SynCookies};
 pub use counters::{Counters, DropReason};
+pub use ecn::{Ecn, EcnUse};
 pub use header::{
     Flags, HEADER_LEN, HEADER_LEN_MAX, Header, HeaderError, Options, SACK_BLOCKS_MAX, SackBlock,
     TIMESTAMPS_LEN, Timestamps,

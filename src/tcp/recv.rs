@@ -273,6 +273,10 @@ impl Receiver {
         self.shift = shift;
     }
 
+    pub(crate) const fn shift(&self) -> u8 {
+        self.shift
+    }
+
     /// Whether the window grew so much since it was last told that the peer should hear of it.
     pub(crate) fn update_is_due(&self) -> bool {
         let wanted = self.rcv_nxt + u64::from(self.offered_max());
@@ -302,9 +306,13 @@ impl Receiver {
         field
     }
 
-    /// Remembers a duplicate for the next acknowledgment (RFC 2883 §4).
+    /// Remembers a duplicate for the next acknowledgment (RFC 2883 §4). Duplicates that continue
+    /// one another are one block, so that a burst of them is reported whole.
     pub(crate) fn report_duplicate(&mut self, range: Range<StreamOffset>) {
-        self.duplicate = Some(range);
+        match &mut self.duplicate {
+            Some(held) if held.end == range.start => held.end = range.end,
+            held => *held = Some(range),
+        }
     }
 
     /// [`report_duplicate`](Self::report_duplicate) for a segment that lies before RCV.NXT.
@@ -314,7 +322,7 @@ impl Receiver {
         if let Some(start) = start
             && len > 0
         {
-            self.duplicate = Some(start..start + len);
+            self.report_duplicate(start..start + len);
         }
     }
 

@@ -15,6 +15,7 @@ pub(crate) struct RttEstimator {
     /// Smoothed round-trip time; `None` before the first sample.
     srtt_ns: Option<u64>,
     rttvar_ns: u64,
+    last_ns: u64,
     /// Smallest sample so far; `u64::MAX` before the first.
     min_ns: u64,
     /// Timeout without backoff.
@@ -31,6 +32,7 @@ impl RttEstimator {
         Self {
             srtt_ns: None,
             rttvar_ns: 0,
+            last_ns: 0,
             min_ns: u64::MAX,
             rto_ns: nanos(rto_initial).min(rto_max_ns),
             rto_min_ns: nanos(rto_min).min(rto_max_ns),
@@ -42,6 +44,7 @@ impl RttEstimator {
     /// Takes a sample that no retransmission makes ambiguous. It also ends the backoff (Karn).
     pub(crate) fn sample(&mut self, rtt_ns: u64) {
         let rtt_ns = rtt_ns.max(1);
+        self.last_ns = rtt_ns;
         self.min_ns = self.min_ns.min(rtt_ns);
         // RFC 6298 §2.2, §2.3: RTTVAR is updated with the old SRTT, then SRTT.
         let srtt_ns = match self.srtt_ns {
@@ -56,8 +59,12 @@ impl RttEstimator {
             }
         };
         self.srtt_ns = Some(srtt_ns);
-        let rto_ns = srtt_ns.saturating_add(self.rttvar_ns.saturating_mul(4).max(GRANULARITY_NS));
-        self.rto_ns = rto_ns.clamp(self.rto_min_ns, self.rto_max_ns);
+        // RFC 6298 §2.3: SRTT + max (G, K*RTTVAR). The second term is no less than the floor and
+        // than SRTT: on a steady path RTTVAR vanishes, and the timer must leave the time that RACK
+        // and the tail loss probe need.
+        let margin_ns =
+            self.rttvar_ns.saturating_mul(4).max(GRANULARITY_NS).max(self.rto_min_ns).max(srtt_ns);
+        self.rto_ns = srtt_ns.saturating_add(margin_ns).min(self.rto_max_ns);
         self.backoff = 0;
     }
 
@@ -82,6 +89,16 @@ impl RttEstimator {
     /// Smoothed round-trip time.
     pub(crate) const fn srtt_ns(&self) -> Option<u64> {
         self.srtt_ns
+    }
+
+    /// The last sample taken.
+    pub(crate) const fn last_ns(&self) -> u64 {
+        self.last_ns
+    }
+
+    /// RTTVAR.
+    pub(crate) const fn variation_ns(&self) -> u64 {
+        self.rttvar_ns
     }
 
     /// Smallest round-trip time seen.
@@ -130,7 +147,7 @@ mod tests {
         for _ in 0..50 {
             rtt.sample(20_000);
         }
-        assert_eq!(rtt.rto_ns(), 10 * MS);
+        assert_eq!(rtt.rto_ns(), 10 * MS + 20_000);
         rtt.sample(u64::MAX / 2);
         assert_eq!(rtt.rto_ns(), 60_000 * MS);
     }

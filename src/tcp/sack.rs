@@ -12,11 +12,12 @@ use std::ops::Range;
 use arrayvec::ArrayVec;
 
 use super::header::SACK_BLOCKS_MAX;
+use super::rack::{Deliveries, Rack};
 use crate::time::Instant;
 use crate::types::StreamOffset;
 
 /// RFC 6675 §2: "DupThresh".
-const DUP_THRESH: usize = 3;
+const DUP_THRESH: u32 = 3;
 
 /// One segment in flight.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +55,13 @@ impl Segment {
     const fn end(&self) -> StreamOffset {
         StreamOffset(self.start.0 + self.len as u64)
     }
+
+    fn as_resend(&self, first: bool) -> Resend {
+        let fin = self.marks.contains(Marks::FIN);
+        let push = self.marks.contains(Marks::PUSH);
+        let end = if fin { self.start } else { self.end() };
+        Resend { data: self.start..end, fin, push, first }
+    }
 }
 
 /// What a cumulative acknowledgment did.
@@ -61,10 +69,23 @@ impl Segment {
 pub(crate) struct Acknowledged {
     /// Positions acknowledged for the first time, cumulatively.
     pub(crate) octets: u64,
+    /// Those among them that were not SACKed before.
+    pub(crate) fresh: u64,
     /// When the earliest segment among them that is fit for a round-trip sample was sent.
     pub(crate) sample_from: Option<Instant>,
     /// Some of it had been sent more than once.
     pub(crate) ambiguous: bool,
+    /// When the last of it was sent.
+    pub(crate) last_sent_at: Instant,
+}
+
+/// What a search for losses found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Detected {
+    /// Something was newly taken for lost.
+    pub(crate) lost: bool,
+    /// When the next segment counts as lost, unless it arrives.
+    pub(crate) next_at: Option<Instant>,
 }
 
 /// A segment to send again.
@@ -89,10 +110,12 @@ pub(crate) struct Scoreboard {
     resent_octets: u64,
     /// Without SACK: octets that duplicate ACKs say have left the network.
     duplicate_octets: u64,
-    /// Starts of the highest SACKed segments, highest first.
-    top_sacked: ArrayVec<StreamOffset, DUP_THRESH>,
-    /// Segments that start before this were examined for loss.
+    sacked_segments: u32,
+    /// Segments that start before this are SACKed, lost, or were sent again.
     examined: StreamOffset,
+    /// Copies of lost segments in the order they were sent in: when, and where they start. Entries
+    /// whose segment has arrived, or was sent once more, are void.
+    copies: VecDeque<(Instant, StreamOffset)>,
     /// No segment before this is waiting to be sent again.
     resend_from: StreamOffset,
     /// Blocks of the last SACK options: everything wholly inside is marked.
@@ -124,9 +147,34 @@ impl Scoreboard {
         self.lost_octets > self.resent_octets
     }
 
+    /// Whether nothing in flight is SACKed, lost, or counted by duplicate ACKs.
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.sacked_octets | self.lost_octets | self.duplicate_octets == 0
+    }
+
+    /// Octets SACKed above SND.UNA.
+    pub(crate) const fn sacked_octets(&self) -> u64 {
+        self.sacked_octets
+    }
+
+    /// Without SACK: octets that duplicate ACKs say have left the network.
+    pub(crate) const fn duplicate_octets(&self) -> u64 {
+        self.duplicate_octets
+    }
+
+    /// Whether a single segment is in flight: the peer may delay its acknowledgment.
+    pub(crate) fn is_single(&self) -> bool {
+        self.segments.len() == 1
+    }
+
     /// Whether the peer took back what it had SACKed: it acknowledged up to a SACKed segment only.
     pub(crate) fn first_is_sacked(&self) -> bool {
         self.segments.front().is_some_and(|first| first.marks.contains(Marks::SACKED))
+    }
+
+    /// Positions that the oldest segment in flight takes.
+    pub(crate) fn first_len(&self) -> u32 {
+        self.segments.front().map_or(0, |first| first.len)
     }
 
     /// Records `len` new octets, sent as segments of `segment_len` (the last may be shorter).
@@ -151,7 +199,12 @@ impl Scoreboard {
     }
 
     /// The peer has everything before `ack`, which lies in (SND.UNA, SND.NXT].
-    pub(crate) fn acknowledge(&mut self, ack: StreamOffset) -> Acknowledged {
+    pub(crate) fn acknowledge(
+        &mut self,
+        ack: StreamOffset,
+        delivered: &mut Deliveries,
+    ) -> Acknowledged {
+        let (plain, sacked_before) = (self.is_plain(), self.sacked_octets);
         let octets = ack.bytes_since(self.una);
         let mut done = Acknowledged { octets, ..Acknowledged::default() };
         while let Some(first) = self.segments.front_mut()
@@ -176,9 +229,20 @@ impl Scoreboard {
             } else if done.sample_from.is_none() && !gone.marks.contains(Marks::SACKED) {
                 done.sample_from = Some(gone.sent_at);
             }
-            self.forget_marks(&gone);
+            done.last_sent_at = gone.sent_at;
+            if !plain {
+                if !gone.marks.contains(Marks::SACKED) {
+                    let sent_once = !gone.marks.contains(Marks::AMBIGUOUS);
+                    delivered.note(gone.sent_at, gone.end(), sent_once);
+                }
+                self.forget_marks(&gone);
+                if gone.marks.contains(Marks::SACKED) && whole {
+                    self.sacked_segments -= 1;
+                }
+            }
         }
         self.una = ack;
+        done.fresh = octets - (sacked_before - self.sacked_octets);
         done
     }
 
@@ -200,7 +264,11 @@ impl Scoreboard {
     /// SACKed. Blocks outside (SND.UNA, SND.NXT] are ignored: duplicates reported, or nonsense.
     ///
     /// The work is proportional to what is new: what earlier options covered is not walked again.
-    pub(crate) fn sack(&mut self, blocks: impl IntoIterator<Item = Range<StreamOffset>>) -> u64 {
+    pub(crate) fn sack(
+        &mut self,
+        blocks: impl IntoIterator<Item = Range<StreamOffset>>,
+        delivered: &mut Deliveries,
+    ) -> u64 {
         let before = self.sacked_octets;
         let mut seen = ArrayVec::new();
         for block in blocks {
@@ -219,7 +287,7 @@ impl Scoreboard {
                     let starts = self.seen.iter().map(|seen| seen.start);
                     let next = starts.filter(|&start| start > at).min();
                     let stop = next.map_or(block.end, |next| next.min(block.end));
-                    self.mark_sacked(&block, at, stop);
+                    self.mark_sacked(&block, at, stop, delivered);
                     at = stop;
                 }
             }
@@ -234,7 +302,13 @@ impl Scoreboard {
     }
 
     /// Marks the segments that end after `from`, start before `stop`, and lie wholly in `block`.
-    fn mark_sacked(&mut self, block: &Range<StreamOffset>, from: StreamOffset, stop: StreamOffset) {
+    fn mark_sacked(
+        &mut self,
+        block: &Range<StreamOffset>,
+        from: StreamOffset,
+        stop: StreamOffset,
+        delivered: &mut Deliveries,
+    ) {
         let mut index = self.segments.partition_point(|segment| segment.end() <= from);
         while let Some(segment) = self.segments.get_mut(index)
             && segment.start < stop
@@ -249,39 +323,73 @@ impl Scoreboard {
             segment.marks.insert(Marks::SACKED);
             self.forget_marks(&old);
             self.sacked_octets += u64::from(old.len);
-            self.note_top(old.start);
+            self.sacked_segments += 1;
+            delivered.note(old.sent_at, old.end(), !old.marks.contains(Marks::AMBIGUOUS));
         }
     }
 
-    fn note_top(&mut self, start: StreamOffset) {
-        let rank = self.top_sacked.iter().take_while(|&&top| top > start).count();
-        if rank < DUP_THRESH {
-            self.top_sacked.truncate(DUP_THRESH - 1);
-            self.top_sacked.insert(rank, start);
-        }
+    /// Whether as much is SACKed as would begin a recovery without RACK (RFC 8985 §6.2).
+    pub(crate) const fn has_dup_thresh(&self) -> bool {
+        self.sacked_segments >= DUP_THRESH
     }
 
-    /// Marks as lost every segment below three SACKed ones; true when any was newly marked.
+    /// Marks as lost what RACK finds overdue (RFC 8985 §6.2 step 5), copies included.
     ///
-    /// RFC 6675 §4 "IsLost" asks for three discontiguous SACKed sequences or more than two SMSS of
-    /// SACKed octets above. No segment exceeds the SMSS, so three SACKed segments satisfy either
-    /// sooner or later; short segments count as RFC 5681 counts duplicate ACKs.
-    pub(crate) fn detect_losses(&mut self) -> bool {
-        let Some(&third) = self.top_sacked.get(DUP_THRESH - 1) else { return false };
+    /// Segments sent once stand in the order they were sent in, and so do copies: each walk ends at
+    /// the first that is not overdue, and the work is proportional to what is newly known.
+    pub(crate) fn detect_losses(&mut self, now: Instant, rack: &Rack, window_ns: u64) -> Detected {
+        let mut found = self.detect_lost_copies(now, rack, window_ns);
+        let mut next_at = None;
         let from = self.examined.max(self.una);
-        if third <= from {
-            return false;
-        }
-        let before = self.lost_octets;
         let mut index = self.segments.partition_point(|segment| segment.start < from);
-        while let Some(segment) = self.segments.get(index)
-            && segment.start < third
-        {
-            self.mark_lost(index);
+        while let Some(segment) = self.segments.get(index) {
+            if !segment.marks.intersects(Marks::SACKED | Marks::LOST) {
+                if !rack.is_overtaken(segment.sent_at, segment.end()) {
+                    break;
+                }
+                let overdue_at = rack.overdue_at(segment.sent_at, window_ns);
+                if overdue_at > now {
+                    next_at = Some(overdue_at);
+                    break;
+                }
+                self.mark_lost(index);
+                found.lost = true;
+            }
             index += 1;
         }
-        self.examined = third;
-        self.lost_octets > before
+        self.examined = self.segments.get(index).map_or(self.nxt, |segment| segment.start);
+        found.next_at = match (found.next_at, next_at) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        found
+    }
+
+    fn detect_lost_copies(&mut self, now: Instant, rack: &Rack, window_ns: u64) -> Detected {
+        let mut found = Detected::default();
+        while let Some(&(sent_at, start)) = self.copies.front() {
+            let index = self.segments.partition_point(|segment| segment.end() <= start);
+            let in_flight = Marks::LOST | Marks::RESENT;
+            let holding = self.segments.get_mut(index);
+            let holding =
+                holding.filter(|held| held.marks.contains(in_flight) && held.sent_at == sent_at);
+            if let Some(segment) = holding {
+                if !rack.is_overtaken(sent_at, segment.end()) {
+                    break;
+                }
+                let overdue_at = rack.overdue_at(sent_at, window_ns);
+                if overdue_at > now {
+                    found.next_at = Some(overdue_at);
+                    break;
+                }
+                segment.marks.remove(Marks::RESENT);
+                self.resent_octets -= u64::from(segment.len);
+                self.resend_from = self.resend_from.min(segment.start);
+                found.lost = true;
+            }
+            self.copies.pop_front();
+        }
+        found
     }
 
     /// Without SACK: the first segment is lost (RFC 6582 §3.2).
@@ -296,13 +404,14 @@ impl Scoreboard {
     pub(crate) fn mark_all_lost(&mut self, forget_sacks: bool) {
         if forget_sacks {
             self.seen.clear();
-            self.top_sacked.clear();
             self.examined = self.una;
             self.sacked_octets = 0;
+            self.sacked_segments = 0;
         }
         self.duplicate_octets = 0;
         self.resent_octets = 0;
         self.lost_octets = 0;
+        self.copies.clear();
         for segment in &mut self.segments {
             if forget_sacks {
                 segment.marks.remove(Marks::SACKED);
@@ -314,6 +423,41 @@ impl Scoreboard {
             }
         }
         self.resend_from = self.una;
+    }
+
+    /// The first segment is lost, and all that was last sent so long ago that RACK would find it
+    /// overdue (RFC 8985 §6.3).
+    pub(crate) fn mark_overdue_lost(&mut self, now: Instant, rack: &Rack, window_ns: u64) {
+        let una = self.una;
+        for segment in &mut self.segments {
+            let overdue =
+                segment.start == una || rack.overdue_at(segment.sent_at, window_ns) <= now;
+            if segment.marks.contains(Marks::SACKED) || !overdue {
+                continue;
+            }
+            let len = u64::from(segment.len);
+            if segment.marks.contains(Marks::RESENT) {
+                segment.marks.remove(Marks::RESENT);
+                self.resent_octets -= len;
+            }
+            if !segment.marks.contains(Marks::LOST) {
+                segment.marks.insert(Marks::LOST);
+                self.lost_octets += len;
+            }
+        }
+        self.resend_from = self.una;
+    }
+
+    /// Nothing was lost: what is not SACKed is in flight, once.
+    pub(crate) fn forget_losses(&mut self) {
+        for segment in &mut self.segments {
+            segment.marks.remove(Marks::LOST | Marks::RESENT);
+        }
+        self.lost_octets = 0;
+        self.resent_octets = 0;
+        self.copies.clear();
+        self.examined = self.una;
+        self.resend_from = self.nxt;
     }
 
     /// Segments above `emss` cannot have passed a path that shrank to it, nor can their copies.
@@ -388,12 +532,22 @@ impl Scoreboard {
         segment.marks.insert(Marks::RESENT | Marks::AMBIGUOUS);
         segment.sent_at = now;
         self.resent_octets += u64::from(segment.len);
-        let fin = segment.marks.contains(Marks::FIN);
-        let push = segment.marks.contains(Marks::PUSH);
-        let end = if fin { segment.start } else { segment.end() };
-        let data = segment.start..end;
         self.resend_from = segment.end();
-        Some(Resend { data, fin, push, first: index == 0 })
+        self.copies.push_back((now, segment.start));
+        Some(segment.as_resend(index == 0))
+    }
+
+    /// Takes the last segment to send again as a probe (RFC 8985 §7.3), whole; `None` when it is
+    /// known to have arrived or been lost, or no longer fits.
+    pub(crate) fn resend_last(&mut self, now: Instant, emss: u32) -> Option<Resend> {
+        let first = self.is_single();
+        let last = self.segments.back_mut()?;
+        if last.marks.intersects(Marks::SACKED | Marks::LOST) || last.len > emss {
+            return None;
+        }
+        last.marks.insert(Marks::AMBIGUOUS);
+        last.sent_at = now;
+        Some(last.as_resend(first))
     }
 
     /// Cuts a segment that is lost and not sent again after `len` octets.
@@ -411,7 +565,7 @@ impl Scoreboard {
     #[cfg(test)]
     pub(crate) fn check(&self) {
         let mut at = self.una;
-        let (mut sacked, mut lost, mut resent) = (0, 0, 0);
+        let (mut sacked, mut lost, mut resent, mut sacked_segments) = (0, 0, 0, 0);
         for segment in &self.segments {
             assert_eq!(segment.start, at);
             assert!(segment.len > 0);
@@ -420,6 +574,7 @@ impl Scoreboard {
             let has = |mark| if segment.marks.contains(mark) { len } else { 0 };
             assert!(!segment.marks.contains(Marks::SACKED | Marks::LOST));
             sacked += has(Marks::SACKED);
+            sacked_segments += u32::from(segment.marks.contains(Marks::SACKED));
             lost += has(Marks::LOST);
             resent += has(Marks::RESENT);
             if segment.marks.contains(Marks::LOST) && !segment.marks.contains(Marks::RESENT) {
@@ -427,6 +582,7 @@ impl Scoreboard {
             }
         }
         assert_eq!(at, self.nxt);
+        assert_eq!(sacked_segments, self.sacked_segments);
         assert_eq!(
             (sacked, lost, resent),
             (self.sacked_octets, self.lost_octets, self.resent_octets)

@@ -3,25 +3,19 @@
 //! Owns SND.UNA, SND.NXT (in the scoreboard), SND.WND and the loss recovery; holds no payload. New
 //! data enters as lengths; retransmissions leave as the ranges they were first sent as.
 
+use super::ack::Echo;
 use super::config::Config;
 use super::congestion::{AckSample, Congestion, Controller, initial_window};
 use super::header::{Flags, HEADER_LEN, Header, TIMESTAMPS_LEN};
+use super::pacing::{Pace, Pacer};
+use super::rack::{Deliveries, Rack};
+use super::recovery::{Disorder, Recovery, Undo};
 use super::rtt::RttEstimator;
 use super::sack::{Acknowledged, Resend, Scoreboard};
 use super::seq::{SeqNum, SeqSpace};
+use super::tlp::{LossProbe, ProbeDue};
 use crate::time::Instant;
 use crate::types::StreamOffset;
-
-/// Whether losses are being repaired, and up to where.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Recovery {
-    /// No loss is known.
-    Open,
-    /// Losses found by acknowledgments (RFC 6675 §5, RFC 6582 §3.2), until this is acknowledged.
-    Fast { until: StreamOffset },
-    /// The retransmission timer ran out, until this is acknowledged.
-    Timeout { until: StreamOffset },
-}
 
 /// The send half of a connection.
 #[derive(Clone, Debug)]
@@ -29,14 +23,32 @@ pub(crate) struct Sender {
     pub(crate) space: SeqSpace,
     pub(crate) board: Scoreboard,
     pub(crate) rtt: RttEstimator,
-    congestion: Congestion,
-    recovery: Recovery,
+    pub(super) congestion: Congestion,
+    /// The congestion window that holds now; see [`refresh_cwnd`](Self::refresh_cwnd).
+    cwnd: u64,
+    pub(super) recovery: Recovery,
+    pub(super) rack: Rack,
+    pacer: Pacer,
+    /// When RACK finds the next loss, unless an acknowledgment comes first.
+    pub(super) next_loss_at: Option<Instant>,
+    pub(super) loss_probe: Option<LossProbe>,
+    pub(super) probe_due: ProbeDue,
+    /// Longest delay assumed for the acknowledgment of a single segment.
+    pub(super) ack_delay_ns: u64,
+    /// What the last recovery changed, until it is known to have been needed.
+    pub(super) undo: Option<Undo>,
     /// SND.NXT when the last recovery began (RFC 6582 "recover").
-    recover: Option<StreamOffset>,
+    pub(super) recover: Option<StreamOffset>,
     /// Duplicate ACKs in a row, counted when the peer has no SACK.
-    duplicate_acks: u32,
+    pub(super) duplicate_acks: u32,
     /// The next retransmission need not wait for room in cwnd.
-    resend_at_once: bool,
+    pub(super) resend_at_once: bool,
+    /// The acknowledgment in hand echoes a mark.
+    marked: bool,
+    /// Marks echoed before this is acknowledged tell nothing new.
+    marks_until: StreamOffset,
+    /// The layer above wanted to send more than cwnd took.
+    pub(super) starved: bool,
     /// Data before this was sent while cwnd was full.
     limited_before: StreamOffset,
     /// SND.WND.
@@ -52,10 +64,26 @@ pub(crate) struct Sender {
     options_len: usize,
     emss: u32,
     /// Timeouts since the last forward progress.
-    timeouts: u32,
+    pub(super) timeouts: u32,
     /// Last forward progress, or the moment data was first outstanding: R2 counts from here.
     progress_at: Instant,
-    last_sent: Instant,
+    /// A round trip that began before this says nothing of the path: the link was down.
+    link_returned_at: Option<Instant>,
+    pub(super) last_sent: Instant,
+}
+
+/// An acceptable acknowledgment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ack<'a> {
+    pub(crate) header: &'a Header,
+    /// Its number, between SND.UNA − window and SND.NXT.
+    pub(crate) ack: StreamOffset,
+    /// The segment carries nothing else.
+    pub(crate) pure: bool,
+    /// The age of the timestamp it echoes.
+    pub(crate) echo: Option<Echo>,
+    /// It echoes a router's mark, on a connection that uses ECN.
+    pub(crate) marked: bool,
 }
 
 /// What an acknowledgment did.
@@ -65,12 +93,14 @@ pub(crate) struct AckOutcome {
     pub(crate) advanced: bool,
     /// A fast recovery began.
     pub(crate) recovery_began: bool,
+    /// A recovery turned out to be for nothing, and was undone.
+    pub(crate) undone: bool,
+    /// The window was reduced for a mark: the peer is to be told.
+    pub(crate) reduced: bool,
 }
 
 /// An EMSS below this is no use to anybody, whatever the peer's SYN or an ICMP message said.
 const EMSS_MIN: usize = 8;
-/// RFC 5681 §3.2: the third duplicate ACK begins fast retransmit.
-const DUPLICATE_ACKS: u32 = 3;
 
 impl Sender {
     pub(crate) fn new(config: &Config, iss: SeqNum) -> Self {
@@ -79,10 +109,21 @@ impl Sender {
             board: Scoreboard::default(),
             rtt: RttEstimator::new(config.rto_initial, config.rto_min, config.rto_max),
             congestion: Congestion::new(config.congestion, 1, 1),
+            cwnd: 1,
             recovery: Recovery::Open,
+            rack: Rack::new(),
+            pacer: Pacer::default(),
+            next_loss_at: None,
+            loss_probe: None,
+            probe_due: ProbeDue::No,
+            ack_delay_ns: u64::try_from(config.delayed_ack.as_nanos()).unwrap_or(u64::MAX),
+            undo: None,
             recover: None,
             duplicate_acks: 0,
             resend_at_once: false,
+            starved: false,
+            marked: false,
+            marks_until: StreamOffset::ZERO,
             limited_before: StreamOffset::ZERO,
             window: 0,
             window_max: 0,
@@ -96,6 +137,7 @@ impl Sender {
             emss: effective_mss(config.mss_default, usize::from(config.path_payload_max), 0),
             timeouts: 0,
             progress_at: Instant::ZERO,
+            link_returned_at: None,
             last_sent: Instant::ZERO,
         }
     }
@@ -116,6 +158,7 @@ impl Sender {
         let segments = if syn_resent { Some(1) } else { config.initial_window_segments };
         let window = initial_window(self.emss, segments);
         self.congestion = Congestion::new(config.congestion, self.emss, window);
+        self.refresh_cwnd();
         if syn_resent {
             self.rtt.after_syn_loss();
         }
@@ -129,12 +172,26 @@ impl Sender {
         self.sack
     }
 
-    pub(crate) fn cwnd(&self) -> u64 {
-        self.congestion.cwnd()
+    pub(crate) const fn cwnd(&self) -> u64 {
+        self.cwnd
+    }
+
+    /// Takes over what the controller or the recovery now allow.
+    pub(super) fn refresh_cwnd(&mut self) {
+        self.cwnd = if let Recovery::Fast { prr, .. } = &self.recovery {
+            prr.cwnd()
+        } else {
+            self.congestion.cwnd()
+        };
     }
 
     pub(crate) fn ssthresh(&self) -> u64 {
         self.congestion.ssthresh()
+    }
+
+    /// When RACK finds the next loss, unless an acknowledgment comes first.
+    pub(crate) const fn next_loss_at(&self) -> Option<Instant> {
+        self.next_loss_at
     }
 
     pub(crate) const fn timeouts(&self) -> u32 {
@@ -150,9 +207,31 @@ impl Sender {
         self.progress_at = now;
     }
 
+    /// Right edge of the peer's window.
+    pub(crate) fn window_end(&self) -> StreamOffset {
+        self.board.una() + self.window
+    }
+
     /// Octets of new data that the peer's window takes.
     pub(crate) fn window_room(&self) -> u64 {
-        (self.board.una().0 + self.window).saturating_sub(self.board.nxt().0)
+        self.window_end().0.saturating_sub(self.board.nxt().0)
+    }
+
+    /// Octets of new data that may be sent now without a burst on a long path; otherwise the time
+    /// to ask again.
+    pub(crate) fn pacing_room(&self, now: Instant) -> Result<u64, Instant> {
+        match self.pace() {
+            Some(pace) if self.probe_due == ProbeDue::No => {
+                self.pacer.room(now, pace, u64::from(self.emss))
+            }
+            _ => Ok(u64::MAX),
+        }
+    }
+
+    fn pace(&self) -> Option<Pace> {
+        let srtt_ns = self.rtt.srtt_ns().filter(|&srtt_ns| Pace::is_worth_it(srtt_ns))?;
+        let (cwnd, ssthresh) = (self.congestion.cwnd(), self.congestion.ssthresh());
+        Some(Pace::new(cwnd, srtt_ns, cwnd < ssthresh))
     }
 
     /// Octets of new data that cwnd takes: whole segments, of which the last may overhang.
@@ -161,8 +240,12 @@ impl Sender {
     /// packets; otherwise a cwnd that is no multiple of the record length would leave a part of it
     /// unused for ever.
     pub(crate) fn cwnd_room(&mut self) -> u64 {
-        let free = self.congestion.cwnd().saturating_sub(self.board.pipe());
+        let free = self.cwnd().saturating_sub(self.board.pipe());
         self.note_limit();
+        if free == 0 && self.probe_due == ProbeDue::NewData {
+            return u64::from(self.emss);
+        }
+        self.starved = free == 0;
         if free >= crate::limits::FRAME_PAYLOAD_MAX as u64 {
             return free;
         }
@@ -172,7 +255,7 @@ impl Sender {
 
     /// While cwnd is full, everything in flight was sent under its limit.
     fn note_limit(&mut self) {
-        if self.board.pipe() >= self.congestion.cwnd() {
+        if self.board.pipe() >= self.cwnd() {
             self.limited_before = self.board.nxt();
         }
     }
@@ -187,43 +270,65 @@ impl Sender {
     pub(crate) fn restart_if_idle(&mut self, now: Instant) {
         if self.board.flight() == 0 && now.nanos_since(self.last_sent) > self.rtt.rto_ns() {
             self.congestion.on_idle();
+            self.refresh_cwnd();
             self.last_sent = now;
         }
     }
 
     /// Records new data.
     pub(crate) fn sent(&mut self, now: Instant, len: u32, segment_len: u32, push: bool) {
-        self.before_sending(now);
-        self.board.push(now, len, segment_len, push);
+        let stamp = self.before_sending(now);
+        self.board.push(stamp, len, segment_len, push);
         self.note_limit();
+        if let Some(pace) = self.pace() {
+            self.pacer.on_sent(now, pace, u64::from(len));
+        }
+        if let Recovery::Fast { prr, .. } = &mut self.recovery {
+            prr.on_sent(u64::from(len));
+        }
+        if self.probe_due == ProbeDue::NewData {
+            self.note_loss_probe(false);
+        }
     }
 
     /// Records our FIN.
     pub(crate) fn fin_sent(&mut self, now: Instant) {
-        self.before_sending(now);
-        self.board.push_fin(now);
+        let stamp = self.before_sending(now);
+        self.board.push_fin(stamp);
     }
 
-    fn before_sending(&mut self, now: Instant) {
+    fn before_sending(&mut self, now: Instant) -> Instant {
         if self.board.flight() == 0 {
             self.progress_at = now;
         }
-        self.last_sent = now;
+        self.stamp(now)
+    }
+
+    /// The time of a transmission: no two have the same, because RACK goes by their order.
+    fn stamp(&mut self, now: Instant) -> Instant {
+        self.last_sent = now.max(self.last_sent.plus_nanos(1));
+        self.last_sent
     }
 
     /// The next segment to send again, if cwnd has room for it.
     pub(crate) fn resend(&mut self, now: Instant) -> Option<Resend> {
         if !self.board.has_unsent_loss() {
-            return None;
+            if self.probe_due != ProbeDue::LastSegment {
+                return None;
+            }
+            let stamp = self.stamp(now);
+            return self.take_loss_probe(stamp);
         }
-        if !self.resend_at_once && self.board.pipe() >= self.congestion.cwnd() {
+        if !self.resend_at_once && self.board.pipe() >= self.cwnd() {
             self.note_limit();
             return None;
         }
-        let window_end = self.board.una() + self.window;
-        let resend = self.board.resend(now, self.emss, window_end)?;
+        let window_end = self.window_end();
+        let stamp = now.max(self.last_sent.plus_nanos(1));
+        let resend = self.board.resend(stamp, self.emss, window_end)?;
+        self.last_sent = stamp;
         self.resend_at_once = false;
-        self.last_sent = now;
+        self.note_resent(now, &resend);
         Some(resend)
     }
 
@@ -246,41 +351,86 @@ impl Sender {
         self.window_max
     }
 
-    /// Processes an acceptable acknowledgment of `ack`, between SND.UNA − window and SND.NXT.
-    /// `pure`: the segment carries nothing else. `echo_ns`: round trip that its timestamp tells.
-    pub(crate) fn on_ack(
-        &mut self,
-        now: Instant,
-        header: &Header,
-        ack: StreamOffset,
-        pure: bool,
-        echo_ns: Option<u64>,
-    ) -> AckOutcome {
+    /// Processes an acceptable acknowledgment.
+    pub(crate) fn on_ack(&mut self, now: Instant, ack: &Ack<'_>) -> AckOutcome {
         let una = self.board.una();
         let in_flight = self.board.flight() > 0;
         let window_before = self.window;
-        self.update_window(now, header, ack);
+        self.update_window(now, ack.header, ack.ack);
         // RFC 5681 §2: what makes an acknowledgment a duplicate.
-        let duplicate = pure && in_flight && ack == una && self.window == window_before;
-        let acked = if ack > una { self.board.acknowledge(ack) } else { Acknowledged::default() };
-        let sacked = self.take_sacks(header);
-        let advanced = acked.octets > 0;
-        if advanced {
-            self.on_progress(now, &acked, echo_ns);
-        }
-        if !advanced && sacked == 0 && !duplicate {
+        let duplicate = ack.pure && in_flight && ack.ack == una && self.window == window_before;
+        let is_news = ack.ack > una || duplicate || !ack.header.options.sack.is_empty();
+        if !is_news && !ack.marked && self.loss_probe.is_none() {
+            // What data that flows the other way carries.
             return AckOutcome::default();
         }
-        let recovery_began = self.update_recovery(now, &acked, sacked, duplicate);
-        if advanced && !matches!(self.recovery, Recovery::Fast { .. }) {
-            self.congestion.on_ack(&AckSample {
-                now,
-                acked_octets: acked.octets,
-                srtt_ns: self.rtt.srtt_ns(),
-                cwnd_limited: una < self.limited_before,
-            });
+        self.marked = ack.marked;
+        let mut outcome = self.take_ack(now, ack, duplicate);
+        if ack.marked {
+            outcome.reduced = self.on_mark(now);
         }
-        AckOutcome { advanced, recovery_began }
+        self.refresh_cwnd();
+        outcome
+    }
+
+    /// RFC 3168 §6.1.2: reacts to marks "at most once every window of data"; true when it did.
+    fn on_mark(&mut self, now: Instant) -> bool {
+        if self.board.una() < self.marks_until {
+            return false;
+        }
+        self.marks_until = self.board.nxt();
+        // A recovery has reduced the window already.
+        if self.recovery == Recovery::Open {
+            let flight = self.board.flight().min(self.congestion.cwnd());
+            self.congestion.on_mark(now, flight);
+        }
+        true
+    }
+
+    fn take_ack(&mut self, now: Instant, arrived: &Ack<'_>, duplicate: bool) -> AckOutcome {
+        let &Ack { header, ack, pure: _, echo, marked: _ } = arrived;
+        let una = self.board.una();
+        let is_plain = self.board.is_plain() && self.recovery == Recovery::Open;
+        let mut delivered = Deliveries::default();
+        let acked = if ack > una {
+            self.board.acknowledge(ack, &mut delivered)
+        } else {
+            Acknowledged::default()
+        };
+        let advanced = acked.octets > 0;
+        if advanced {
+            self.on_progress(now, &acked, echo);
+            if is_plain
+                && !acked.ambiguous
+                && header.options.sack.is_empty()
+                && self.loss_probe.is_none()
+            {
+                self.rack.in_order(now, acked.last_sent_at, ack);
+                self.grow(now, una, acked.octets, Some(self.rtt.last_ns()));
+                return AckOutcome { advanced, ..AckOutcome::default() };
+            }
+        }
+        self.on_disorder(now, Disorder { header, una, acked, delivered, duplicate, echo })
+    }
+
+    /// New data was acknowledged outside of fast recovery.
+    pub(super) fn grow(
+        &mut self,
+        now: Instant,
+        una: StreamOffset,
+        acked_octets: u64,
+        rtt_ns: Option<u64>,
+    ) {
+        self.congestion.on_ack(&AckSample {
+            now,
+            acked_octets,
+            srtt_ns: self.rtt.srtt_ns(),
+            rtt_ns,
+            una: self.board.una().0,
+            nxt: self.board.nxt().0,
+            marked: self.marked,
+            cwnd_limited: una < self.limited_before,
+        });
     }
 
     /// RFC 9293 §3.10.7.4: a newer segment updates the send window. A newer acknowledgment is newer
@@ -301,102 +451,35 @@ impl Sender {
         }
     }
 
-    fn take_sacks(&mut self, header: &Header) -> u64 {
-        if !self.sack || header.options.sack.is_empty() {
-            return 0;
-        }
-        let (space, una) = (self.space, self.board.una());
-        let blocks = header.options.sack.iter().filter_map(|&(left, right)| {
-            Some(space.offset_near(left, una)?..space.offset_near(right, una)?)
-        });
-        self.board.sack(blocks)
-    }
-
-    fn on_progress(&mut self, now: Instant, acked: &Acknowledged, echo_ns: Option<u64>) {
+    fn on_progress(&mut self, now: Instant, acked: &Acknowledged, echo: Option<Echo>) {
         self.progress_at = now;
         self.timeouts = 0;
         self.duplicate_acks = 0;
+        self.probe_due = ProbeDue::No;
         // RFC 6298 §3: "RTT samples MUST NOT be made using segments that were retransmitted",
         // "unless the TCP timestamp option is used". Send times are finer, so they come first.
         match acked.sample_from {
-            Some(sent_at) if !acked.ambiguous => self.rtt.sample(now.nanos_since(sent_at)),
+            Some(sent_at) if !acked.ambiguous => {
+                self.sample_round_trip(now, now.nanos_since(sent_at));
+            }
             _ => {
-                if let Some(echo_ns) = echo_ns {
-                    self.rtt.sample(echo_ns);
+                if let Some(echo) = echo {
+                    self.sample_round_trip(now, echo.round_trip_ns());
                 }
             }
         }
     }
 
-    /// Ends, continues or begins a recovery; true when a fast recovery began.
-    fn update_recovery(
-        &mut self,
-        now: Instant,
-        acked: &Acknowledged,
-        sacked: u64,
-        duplicate: bool,
-    ) -> bool {
-        if let Recovery::Fast { until } | Recovery::Timeout { until } = self.recovery
-            && self.board.una() >= until
-        {
-            self.recovery = Recovery::Open;
-            self.board.forget_duplicates();
-        }
-        if self.sack {
-            if sacked > 0 {
-                self.board.detect_losses();
-            }
-        } else if acked.octets > 0 {
-            self.board.duplicates_acknowledged(acked.octets);
-            // RFC 6582 §3.2 step 3: a partial acknowledgment: "retransmit the first
-            // unacknowledged segment".
-            if matches!(self.recovery, Recovery::Fast { .. }) {
-                self.board.mark_first_lost();
-                self.resend_at_once = true;
-            }
-        } else if duplicate {
-            self.on_duplicate_ack();
-        }
-        let begins = self.recovery == Recovery::Open && self.board.has_unsent_loss();
-        if begins {
-            self.congestion.on_loss(now, self.board.flight());
-            let until = self.board.nxt();
-            self.recovery = Recovery::Fast { until };
-            self.recover = Some(until);
-            self.resend_at_once = true;
-        }
-        begins
-    }
-
-    /// Without SACK (RFC 5681 §3.2, RFC 6582 §3.2).
-    fn on_duplicate_ack(&mut self) {
-        self.duplicate_acks += 1;
-        if matches!(self.recovery, Recovery::Timeout { .. }) {
-            return;
-        }
-        // Each duplicate ACK stands for a segment that left the network: room for limited transmit
-        // (RFC 3042) before the third, for inflation after it.
-        self.board.duplicate_ack(u64::from(self.emss));
-        let una = self.board.una();
-        let is_new = self.recover.is_none_or(|recover| una > recover);
-        if self.duplicate_acks == DUPLICATE_ACKS && is_new {
-            self.board.mark_first_lost();
+    pub(super) fn sample_round_trip(&mut self, now: Instant, round_trip_ns: u64) {
+        let outage = self.link_returned_at.is_some_and(|at| at.plus_nanos(round_trip_ns) > now);
+        if !outage {
+            self.rtt.sample(round_trip_ns);
         }
     }
 
-    /// The retransmission timer ran out (RFC 6298 §5.4 to §5.6); true when the peer reneged.
-    pub(crate) fn on_timeout(&mut self, now: Instant) -> bool {
-        let reneged = self.board.first_is_sacked();
-        self.congestion.on_timeout(now, self.board.flight(), self.timeouts == 0);
-        self.board.mark_all_lost(reneged);
-        let until = self.board.nxt();
-        self.recovery = Recovery::Timeout { until };
-        self.recover = Some(until);
-        self.rtt.back_off();
-        self.timeouts = self.timeouts.saturating_add(1);
-        self.duplicate_acks = 0;
-        self.resend_at_once = true;
-        reneged
+    /// The link was down until now: acknowledgments of what was sent before tell of the outage.
+    pub(crate) const fn link_returned(&mut self, now: Instant) {
+        self.link_returned_at = Some(now);
     }
 
     /// The path takes IP payloads of `octets` from now on.
@@ -409,11 +492,13 @@ impl Sender {
             self.board.mark_oversized_lost(emss);
             self.resend_at_once |= self.board.has_unsent_loss();
             if self.recovery == Recovery::Open && self.board.has_unsent_loss() {
-                self.recovery = Recovery::Fast { until: self.board.nxt() };
+                self.undo = None;
+                self.enter_fast(self.board.flight());
             }
         }
         self.emss = emss;
         self.congestion.set_emss(emss);
+        self.refresh_cwnd();
     }
 }
 

@@ -1,10 +1,15 @@
 //! Whole-connection tests: scripts against one connection, and two connections over a bad network.
 
 mod close;
+mod ecn;
+mod goodput;
 mod handshake;
+mod path;
 mod random;
 mod recovery;
 mod robust;
 mod script;
 mod sim;
+mod tail;
+mod undo;
 mod window;

@@ -25,6 +25,10 @@ impl Connection {
         while let Some(timer) = self.timers.take_expired(now) {
             match timer {
                 Timer::Retransmit => self.on_retransmit_timeout(now),
+                Timer::Reordering => self.on_reordering_timeout(now),
+                Timer::LossProbe => self.on_loss_probe_timeout(now),
+                // The caller asks for the budget again.
+                Timer::Pacing => {}
                 Timer::DelayedAck => self.acks.owe(),
                 Timer::Persist => self.on_persist_timeout(now),
                 Timer::KeepAlive => self.on_keepalive_timeout(now),
@@ -68,6 +72,13 @@ impl Connection {
         self.arm_retransmit(now);
     }
 
+    /// The answer to the peer's SYN went out without this connection, as a cookie.
+    pub(super) fn syn_went_out(&mut self, now: Instant) {
+        self.handshake.syn_due = false;
+        self.handshake.syns_sent = 1;
+        self.arm_retransmit(now);
+    }
+
     /// Starts the retransmission timer anew, never beyond R2.
     pub(super) fn arm_retransmit(&mut self, now: Instant) {
         let deadline = if self.state.is_synchronized() {
@@ -77,6 +88,44 @@ impl Connection {
         };
         let rto = now.plus_nanos(self.snd.rtt.rto_ns());
         self.timers.set(Timer::Retransmit, rto.min(deadline));
+    }
+
+    /// Something that was overtaken did not arrive in time (RFC 8985 §6.2).
+    fn on_reordering_timeout(&mut self, now: Instant) {
+        if self.snd.detect_losses(now) {
+            self.counters.fast_retransmits += 1;
+        }
+        self.arm_reordering();
+    }
+
+    pub(super) fn arm_reordering(&mut self) {
+        match self.snd.next_loss_at() {
+            Some(at) => self.timers.set(Timer::Reordering, at),
+            None => self.timers.clear(Timer::Reordering),
+        }
+    }
+
+    /// The deadline moves with every segment and acknowledgment; it is only looked at when the
+    /// timer runs out.
+    fn on_loss_probe_timeout(&mut self, now: Instant) {
+        let at = self.snd.loss_probe_at();
+        if at > now {
+            if self.snd.may_probe() {
+                self.timers.set(Timer::LossProbe, at);
+            }
+        } else if self.snd.begin_loss_probe() {
+            self.counters.loss_probes += 1;
+            // RFC 8985 §7.3: the retransmission timer starts anew, so that the probe is answered
+            // before it runs out.
+            self.arm_retransmit(now);
+        }
+    }
+
+    /// Starts the timer of the tail loss probe, unless it runs.
+    pub(super) fn arm_loss_probe(&mut self) {
+        if !self.timers.is_set(Timer::LossProbe) && self.snd.may_probe() {
+            self.timers.set(Timer::LossProbe, self.snd.loss_probe_at());
+        }
     }
 
     fn on_persist_timeout(&mut self, now: Instant) {

@@ -7,6 +7,12 @@ use crate::time::Instant;
 pub(crate) enum Timer {
     /// Retransmission timeout of the SYN, data or the FIN (RFC 6298).
     Retransmit,
+    /// Something overtaken counts as lost soon (RFC 8985 §6.2).
+    Reordering,
+    /// Nothing was heard of the last segment (RFC 8985 §7).
+    LossProbe,
+    /// New data may be sent again; see `pacing.rs`.
+    Pacing,
     /// An acknowledgment is owed (RFC 9293 §3.8.6.3).
     DelayedAck,
     /// The peer's window is too small to send into (RFC 9293 §3.8.6.1, §3.8.6.2.1).
@@ -17,8 +23,16 @@ pub(crate) enum Timer {
     TimeWait,
 }
 
-const TIMERS: [Timer; 5] =
-    [Timer::Retransmit, Timer::DelayedAck, Timer::Persist, Timer::KeepAlive, Timer::TimeWait];
+const TIMERS: [Timer; 8] = [
+    Timer::Retransmit,
+    Timer::Reordering,
+    Timer::LossProbe,
+    Timer::Pacing,
+    Timer::DelayedAck,
+    Timer::Persist,
+    Timer::KeepAlive,
+    Timer::TimeWait,
+];
 const UNSET: Instant = Instant::from_nanos(u64::MAX);
 
 /// When each timer runs out.

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::connection::{Connection, Persist};
+use super::ecn::Ecn;
 use super::header::{Flags, Header, Options, SACK_BLOCKS_MAX};
 use super::seq::SeqNum;
 use super::state::{State, Trigger};
@@ -46,7 +47,16 @@ impl Connection {
         }
         self.snd.restart_if_idle(now);
         let window_room = self.snd.window_room();
-        let room = window_room.min(self.snd.cwnd_room());
+        let mut room = window_room.min(self.snd.cwnd_room());
+        if room > 0 {
+            match self.snd.pacing_room(now) {
+                Ok(paced) => room = room.min(paced),
+                Err(at) => {
+                    room = 0;
+                    self.timers.set(Timer::Pacing, at);
+                }
+            }
+        }
         let idle = self.snd.board.flight() == 0;
         let mut forced = false;
         if idle && window_room < u64::from(self.snd.emss()) {
@@ -55,6 +65,10 @@ impl Connection {
             if !forced && !self.timers.is_set(Timer::Persist) {
                 self.begin_persist(now, window_room);
             }
+        }
+        if self.ecn.cwr_due {
+            // CWR belongs on one segment, and a super-frame would repeat it.
+            room = room.min(u64::from(self.snd.emss()));
         }
         let to_end = self.close_at.map_or(u64::MAX, |end| end.bytes_since(nxt));
         let octets = usize::try_from(room.min(to_end)).unwrap_or(usize::MAX);
@@ -92,7 +106,8 @@ impl Connection {
         self.counters.octets_sent += u64::from(len);
         self.after_sending(now);
         let push = if push { Flags::PSH } else { Flags::empty() };
-        let header = self.header(now, seq, Flags::ACK | push);
+        let flags = Flags::ACK | push | self.ecn.data_flags();
+        let header = Header { ecn: self.ecn.data_field(), ..self.header(now, seq, flags) };
         self.rode_on_data();
         header
     }
@@ -104,6 +119,7 @@ impl Connection {
         if !self.timers.is_set(Timer::Retransmit) {
             self.arm_retransmit(now);
         }
+        self.arm_loss_probe();
         if self.timers.is_set(Timer::Persist) || self.persist.override_due {
             self.timers.clear(Timer::Persist);
             self.persist = Persist::default();
@@ -163,8 +179,12 @@ impl Connection {
     /// The pure acknowledgment that is owed, with SACK blocks. Call it last, when new data has had
     /// the chance to carry the acknowledgment, until it is empty.
     pub fn poll_ack(&mut self, now: Instant) -> Option<Header> {
-        if !self.acks.is_due() || !self.state.is_synchronized() {
+        let has_early = self.ecn.has_early();
+        if !(self.acks.is_due() || has_early) || !self.state.is_synchronized() {
             return None;
+        }
+        if has_early {
+            return self.early_ack(now);
         }
         let seq = self.snd.space.seq_at(self.snd.board.nxt());
         let mut header = self.header(now, seq, Flags::ACK);
@@ -179,11 +199,28 @@ impl Connection {
         Some(header)
     }
 
+    /// An acknowledgment of what came before a change of ECN marks (RFC 8257 §3.2).
+    fn early_ack(&mut self, now: Instant) -> Option<Header> {
+        let (number, echo) = self.ecn.take_early()?;
+        let seq = self.snd.space.seq_at(self.snd.board.nxt());
+        let mut header = self.header(now, seq, Flags::ACK);
+        // The same right edge, seen from an earlier number.
+        let behind = u32::try_from(header.ack.distance_from(number)).unwrap_or(0);
+        let behind = u16::try_from(behind >> self.rcv.shift()).unwrap_or(u16::MAX);
+        header.window = header.window.saturating_add(behind);
+        header.ack = number;
+        header.flags.remove(Flags::ECE);
+        header.flags |= echo;
+        self.counters.acks_sent += 1;
+        Some(header)
+    }
+
     /// Our SYN, or our answer to the peer's.
     fn syn(&mut self, now: Instant) -> Outgoing {
         self.handshake.syn_due = false;
         let answer = self.state == State::SynReceived;
         let flags = if answer { Flags::SYN | Flags::ACK } else { Flags::SYN };
+        let flags = flags | self.ecn.syn_flags(answer, self.handshake.syns_sent > 0);
         let mut header = self.header(now, self.snd.space.isn(), flags);
         if !answer {
             header.ack = SeqNum(0);
@@ -234,14 +271,17 @@ impl Connection {
     fn header(&mut self, now: Instant, seq: SeqNum, flags: Flags) -> Header {
         let ack = self.rcv.ack_number();
         self.timestamps.ack_sent(ack);
+        let is_syn = flags.contains(Flags::SYN);
+        let echo = if is_syn { Flags::empty() } else { self.ecn.echo_flags() };
         Header {
             src_port: self.local_port,
             dst_port: self.remote_port,
             seq,
             ack,
-            flags,
-            window: self.rcv.window_field(flags.contains(Flags::SYN)),
+            flags: flags | echo,
+            window: self.rcv.window_field(is_syn),
             options: Options { timestamps: self.timestamps.option(now), ..Options::default() },
+            ecn: Ecn::NotCapable,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use urnic::driver::Poller;
 use urnic::mem::{Access, Region};
-use urnic::mpa::startup::{Offer, StartupConfig};
+use urnic::mpa::startup::{Fallback, Offer, StartupConfig};
 use urnic::port::{
     ConnectParams, ConnectionCounters, ConnectionId, ListenParams, Port, PortConfig, PortEvent,
 };
@@ -196,6 +196,8 @@ impl Scene {
     /// The victim connects to the peer and sends its Request.
     pub(crate) fn connecting(startup: StartupConfig) -> Self {
         let mut scene = Self::with_startup(startup);
+        // One attempt: what it ends with is what these tests are about.
+        let startup = StartupConfig { fallback: Fallback::empty(), ..startup };
         let offer = Offer { private_data: b"", ird: DEPTH, ord: DEPTH };
         let params = ConnectParams { startup, offer, ..ConnectParams::default() };
         let remote = SocketAddr::from((PEER, PEER_PORT));

@@ -1,6 +1,7 @@
 //! A process and a network namespace for one test.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::Write;
 use std::process::{Command, Output};
 
@@ -11,30 +12,40 @@ const REQUIRE: &str = "URNIC_REQUIRE";
 /// Longest a test may take, in seconds.
 const LIMIT_SECONDS: u32 = 180;
 
-/// Defines tests that run by themselves in a fresh network namespace, with these programs there.
+/// Defines tests that run by themselves in a fresh network namespace. `with` names what they need
+/// beside `ip`: programs, and device nodes by their path.
 macro_rules! netns_tests {
-    ($($(#[$doc:meta])* fn $name:ident() $body:block)*) => {$(
+    (with $needs:expr; $($(#[$doc:meta])* fn $name:ident() $body:block)*) => {$(
         $(#[$doc])*
         #[test]
         fn $name() {
             let path = concat!(module_path!(), "::", stringify!($name));
             let (_crate, path) = path.split_once("::").unwrap();
-            $crate::isolate::run(path, &["ip"], || $body);
+            $crate::isolate::run(path, &$needs, || $body);
         }
     )*};
+    ($($(#[$doc:meta])* fn $name:ident() $body:block)*) => {
+        $crate::isolate::netns_tests! { with []; $($(#[$doc])* fn $name() $body)* }
+    };
 }
 pub(crate) use netns_tests;
 
 /// Runs `test` in a child process in a network namespace of its own. `name` is its full name;
-/// `programs` have to be there.
-pub(crate) fn run(name: &str, programs: &[&str], test: fn()) {
+/// `needs` are programs, and device nodes by their path.
+pub(crate) fn run(name: &str, needs: &[&str], test: fn()) {
     if variable(CHILD).is_some_and(|child| child == name) {
         crate::network::ip("link set lo up");
         crate::network::quiet();
         return test();
     }
-    if let Some(missing) = programs.iter().find(|program| !is_there(program)) {
-        return skip(name, &format!("the program `{missing}` is missing"));
+    for need in ["ip", "unshare", "timeout"].iter().chain(needs) {
+        if need.starts_with('/') {
+            if let Err(error) = File::options().read(true).write(true).open(need) {
+                return skip(name, &format!("{need}: {error}"));
+            }
+        } else if !is_there(need) {
+            return skip(name, &format!("the program `{need}` is missing"));
+        }
     }
     let Some(unshare) = unshare_arguments() else {
         return skip(name, "no right to make network namespaces (run as root, or allow user ones)");
@@ -72,7 +83,7 @@ fn show(text: &str) {
 }
 
 #[expect(clippy::disallowed_methods, reason = "how the gate and the parent talk to a test")]
-fn variable(name: &str) -> Option<String> {
+pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
@@ -91,6 +102,12 @@ fn unshare_arguments() -> Option<&'static [&'static str]> {
             .output()
             .is_ok_and(|output| output.status.success())
     })
+}
+
+/// Whether root here is somebody else outside.
+pub(crate) fn in_user_namespace() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap();
+    map.split_whitespace().collect::<Vec<_>>() != ["0", "0", "4294967295"]
 }
 
 fn told(output: &Output) -> String {

@@ -10,8 +10,14 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+#[path = "../counting/mod.rs"]
+mod counting;
+
 mod isolate;
 mod network;
+mod packet;
 mod scene;
 mod tap;
+mod tap_frames;
 mod tap_open;
+mod xdp;

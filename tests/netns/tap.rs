@@ -22,15 +22,14 @@ fn exchange(mtu: usize, vnet_header: [bool; 2]) {
             let alignment = counters.alignment;
             assert_eq!(counters.mpa.crc_bad, 0, "{what}");
             assert!(counters.rdma.bytes_placed >= 3 * LEN as u64, "{what}: {counters:?}");
-            if counters.tcp.retransmissions == 0 {
-                assert_eq!(alignment.segments_aligned, alignment.segments, "{what}");
-                assert_eq!(counters.mpa.bytes_held, 0, "{what}: pieces of FPDUs");
-            }
+            assert_eq!(alignment.segments_aligned, alignment.segments, "{what}");
         }
     }
 }
 
 netns_tests! {
+    with ["/dev/net/tun", "ping"];
+
     fn plain_frames_of_1500_move_every_octet() {
         exchange(1500, [false, false]);
     }
@@ -61,16 +60,17 @@ netns_tests! {
             let mut scene = Scene::connect(tap_a, tap_b, &Setup::default());
             scene.exchange(LEN, "lossless");
             for counters in [scene.a.counters(), scene.b.counters()] {
-                assert_eq!(counters.tcp.retransmissions, 0, "{counters:?}");
+                // A timer may fire on a busy machine; nothing missing is what a lossless path shows.
+                assert_eq!(counters.tcp.out_of_order, 0, "{counters:?}");
+                assert_eq!(counters.mpa.bytes_held, 0, "pieces of FPDUs");
                 let alignment = counters.alignment;
                 assert!(alignment.segments > 5000, "{alignment:?}");
                 assert_eq!(alignment.segments_aligned, alignment.segments);
                 if vnet_header {
                     assert!(alignment.frames * 8 < alignment.segments, "super: {alignment:?}");
                 } else {
-                    // The startup frame of MPA is one beside the segments that hold FPDUs.
-                    let frames = alignment.segments..=alignment.segments + 1;
-                    assert!(frames.contains(&alignment.frames), "{alignment:?}");
+                    // The frame with the startup of MPA is one more.
+                    assert!(alignment.frames >= alignment.segments, "{alignment:?}");
                 }
             }
             drop(scene);
@@ -79,9 +79,6 @@ netns_tests! {
     }
 
     fn the_hosts_ping_is_answered_during_a_transfer() {
-        if !crate::isolate::is_there("ping") {
-            return crate::isolate::skip("ping during a transfer", "`ping` is missing");
-        }
         let (tap_a, tap_b) = bridged_taps(1500, [true, true]);
         ip("addr add 10.0.0.100/24 dev bridge0");
         let mut scene = Scene::connect(tap_a, tap_b, &Setup::default());
@@ -119,6 +116,7 @@ netns_tests! {
             });
             assert!(over, "{:?} {:?}", scene.a.end.events, scene.b.end.events);
             assert!(!scene.a.poller.device.link_up(), "the deleted TAP's link is down");
+            assert_eq!(scene.a.links, [false], "the port told of it");
             assert!(scene.a.poller.device.readiness().is_none(), "nothing to wait for");
             assert!(scene.b.poller.device.link_up(), "the other's is up");
             drop(scene);
@@ -141,6 +139,8 @@ netns_tests! {
             scene.a.poller.device.link_up()
         });
         assert!(back, "the link is up again");
+        scene.run_for(Duration::from_secs(5), |scene| scene.a.links.len() == 2);
+        assert_eq!(scene.a.links, [false, true], "the port told of both");
         assert!(scene.completes(64), "what was posted before: {:?}", scene.a.counters());
         scene.exchange(1 << 20, "after");
     }
@@ -189,7 +189,7 @@ fn exchange_again_after(next: impl FnOnce()) {
 
 /// Two queues polled as one device: frames come by either, and go by the first.
 #[derive(Debug)]
-struct Both<D>(D, D);
+pub(crate) struct Both<D>(pub(crate) D, pub(crate) D);
 
 impl<D: Device> Device for Both<D> {
     fn capabilities(&self) -> urnic_netdev::Capabilities {

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use urnic::driver::{Connection, ConnectionEvent, EndpointError, monotonic_now};
+use urnic::port::PortError;
 use urnic::stream::StartupFailure;
 use urnic::time::Instant;
 use urnic::types::WrId;
@@ -81,11 +82,20 @@ impl<'h> Client<'h> {
             .context("making a queue pair")?;
         let channel = Channel::new(&host.pd, &qp, recv_depth, depths.recv_len)?;
         let options = host.options.connect_options(hello.emit());
-        let connection = host
-            .endpoint
-            .connect(remote, &qp, &options)
-            .and_then(|connecting| connecting.wait(host.options.timeout))
-            .map_err(|error| explain(remote, host, &error))?;
+        let deadline = monotonic_now() + host.options.timeout;
+        let connection = loop {
+            let connecting = host.endpoint.connect(remote, &qp, &options)?;
+            match connecting.wait(host.options.timeout) {
+                Ok(connection) => break connection,
+                // DHCP has not answered yet.
+                Err(EndpointError::Port(PortError::NoAddress(_)))
+                    if host.options.dev.uses_dhcp() && monotonic_now() < deadline =>
+                {
+                    host.endpoint.run_for(DHCP_INTERVAL)?;
+                }
+                Err(error) => return Err(explain(remote, host, &error)),
+            }
+        };
         let welcome = Welcome::parse(&connection.terms().private_data)
             .with_context(|| format!("{remote} cannot be worked with"))?;
         Ok(Self { host, qp, welcome, connection, remote, channel, cq, waiting_since: None })
@@ -277,6 +287,8 @@ fn explain(remote: SocketAddr, host: &Host, error: &EndpointError) -> anyhow::Er
     }
 }
 
+/// How long to wait before looking again whether there is an address.
+const DHCP_INTERVAL: Duration = Duration::from_millis(50);
 /// How long to wait for an orderly end.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long to wait for the reason of a failure.

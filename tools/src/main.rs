@@ -17,6 +17,7 @@ mod demo;
 mod device;
 mod file_report;
 mod host;
+mod impair;
 mod info;
 mod lat;
 mod progress;
@@ -51,6 +52,8 @@ enum Command {
     Get(cmd::get::Args),
     Info(cmd::info::Args),
     Replay(cmd::replay::Args),
+    Sim(cmd::sim::Args),
+    Impair(cmd::impair::Args),
 }
 
 impl Command {
@@ -65,6 +68,8 @@ impl Command {
             Self::Get(args) => cmd::get::run(&args),
             Self::Info(args) => cmd::info::run(&args),
             Self::Replay(args) => cmd::replay::run(&args),
+            Self::Sim(args) => cmd::sim::run(&args),
+            Self::Impair(args) => cmd::impair::run(&args),
         }
     }
 }

@@ -313,7 +313,41 @@ impl Control {
         };
         Ok((text(DRIVER_AT), text(BUS_INFO_AT)))
     }
+
+    /// Queues that the interface receives on.
+    ///
+    /// # Errors
+    /// See [`Control`]; `EOPNOTSUPP` when the driver does not say, which most with one queue do.
+    pub fn queues(&self, name: Name) -> io::Result<usize> {
+        let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
+        let mut request = Request::new(name).with_pointer(&raw mut channels);
+        let fd = self.socket.as_raw_fd();
+        // SAFETY: the socket is open; SIOCETHTOOL reads one `struct ifreq`, whose layout `Request`
+        // has, and the pointer in it is to `channels`, which lives on and has the layout that the
+        // command in its first field announces.
+        let result = unsafe { libc::ioctl(fd, libc::SIOCETHTOOL, &raw mut request) };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        usize::try_from(channels.receive.max(channels.combined)).map_err(io::Error::other)
+    }
 }
+
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
+
+/// `struct ethtool_channels`: the most there can be of each kind, then what there are.
+#[repr(C)]
+#[derive(Default)]
+struct Channels {
+    command: u32,
+    max: [u32; 4],
+    receive: u32,
+    transmit: u32,
+    other: u32,
+    combined: u32,
+}
+
+const _: () = assert!(size_of::<Channels>() == 36);
 
 const ETHTOOL_GDRVINFO: u32 = 0x3;
 const DRIVER_INFO_TEXT_LEN: usize = 192;

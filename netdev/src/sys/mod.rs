@@ -1,9 +1,17 @@
 //! The only unsafe code of this package: memory a peer may write, and kernel interfaces.
 
+pub(crate) mod address;
+pub(crate) mod bpf;
 pub(crate) mod copy;
 pub(crate) mod fragment;
 pub(crate) mod gather;
 pub(crate) mod interface;
+pub(crate) mod mapping;
+pub(crate) mod packet_ring;
+pub(crate) mod packet_socket;
 pub(crate) mod stream_socket;
 mod sum;
 pub(crate) mod tap;
+pub(crate) mod xdp_queue;
+mod xdp_ring;
+mod xdp_socket;

@@ -251,9 +251,13 @@ fn set_up(config: &TapConfig, control: &Control, made: bool) -> Result<(), OpenE
             .set_mtu(name, mtu)
             .map_err(failed("MTU", format!("sudo ip link set dev {name} mtu {mtu}")))?;
     }
-    if let Some(frames) = config.queue_frames.or_else(|| made.then_some(QUEUE_FRAMES)) {
+    if let Some(frames) = config.queue_frames {
         let remedy = format!("sudo ip link set dev {name} txqueuelen {frames}");
         control.set_queue_len(name, frames).map_err(failed("queue length", remedy))?;
+    } else if made {
+        // Not everybody who may make an interface may do this (not the root of a user namespace);
+        // a shorter queue loses more frames, no more than that.
+        let _shorter = control.set_queue_len(name, QUEUE_FRAMES);
     }
     if let Some(up) = config.up.or_else(|| made.then_some(true))
         && control.flags(name).map(|flags| flags.up()).ok() != Some(up)

@@ -214,6 +214,10 @@ impl KernelEngine {
     fn service(&mut self, now: Instant, slot: usize) -> usize {
         let Some(connection) = self.connections.get_mut(slot) else { return 0 };
         let moved = connection.receive(&mut self.buffer) + connection.send(now);
+        if connection.layered.wants_retry() {
+            self.reconnect(now, slot);
+            return moved + 1;
+        }
         if let Some(error) = connection.take_error() {
             self.registry.refused(slot, EndpointError::Io(error));
         }
@@ -241,6 +245,37 @@ impl KernelEngine {
             self.ready.push(slot);
         }
         moved
+    }
+
+    /// Starts over on another socket in the place of the one on which MPA could not be started.
+    fn reconnect(&mut self, now: Instant, slot: usize) {
+        self.ready.push(slot);
+        let connection = &mut self.connections[slot];
+        let old = connection.remote().and_then(|remote| {
+            let socket = KernelConnection::connect(&self.rnic, remote)?;
+            self.events.add(&socket.socket, Token::Connection(slot))?;
+            Ok(std::mem::replace(connection, socket))
+        });
+        match old {
+            Ok(mut old) => {
+                let connection = &mut self.connections[slot];
+                connection.qp = old.qp.take();
+                if let Some((retry, qp)) = old.layered.take_retry() {
+                    // What could be asked for once can be asked for again, with less in it.
+                    let started =
+                        connection.layered.initiate(now, &qp, &retry.startup, &retry.offer());
+                    if let Err(error) = started {
+                        self.registry.refused(slot, error.into());
+                    }
+                }
+                // The peer has ended the old connection, or need not be waited for.
+                old.abort();
+            }
+            Err(error) => {
+                self.registry.refused(slot, EndpointError::Io(error.kind()));
+                connection.layered.give_up_retry();
+            }
+        }
     }
 
     fn remove(&mut self, slot: usize) {

@@ -21,6 +21,8 @@ pub(super) struct KernelConnection {
     pub(super) socket: Socket,
     pub(super) layered: Layered,
     pub(super) qp: Option<Qp>,
+    /// Whom it was opened to, by this end.
+    remote: Option<SocketAddr>,
     /// The listener in whose backlog it still counts.
     pub(super) listener: Option<usize>,
     /// What the kernel last said the socket is ready for, unless found otherwise since.
@@ -46,6 +48,7 @@ impl KernelConnection {
         let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
         let mut connection = Self::new(rnic, socket)?;
         connection.connecting = true;
+        connection.remote = Some(remote);
         connection.ready = Readiness::default();
         match connection.socket.connect(&SockAddr::from(remote)) {
             Ok(()) => {}
@@ -71,6 +74,7 @@ impl KernelConnection {
             socket,
             layered: Layered::new(rnic),
             qp: None,
+            remote: None,
             listener: None,
             ready: both,
             interest: both,
@@ -82,6 +86,11 @@ impl KernelConnection {
             lost: false,
             error: None,
         })
+    }
+
+    /// The address that this end has opened the connection to.
+    pub(super) fn remote(&self) -> io::Result<SocketAddr> {
+        self.remote.ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     fn connected(&mut self) {

@@ -1,5 +1,7 @@
 //! Collects one startup frame from pieces of any size.
 
+use std::ops::RangeInclusive;
+
 use super::{MpaStartupError, Revision};
 use crate::wire::mpa::{StartupFrame, StartupHeader, StartupKind};
 
@@ -7,8 +9,8 @@ use crate::wire::mpa::{StartupFrame, StartupHeader, StartupKind};
 #[derive(Clone, Debug)]
 pub(super) struct FrameReader {
     kind: StartupKind,
-    /// Highest revision to work with.
-    revision_max: Revision,
+    /// Revisions to work with.
+    revisions: RangeInclusive<Revision>,
     buffer: [u8; StartupFrame::LEN_MAX],
     /// Octets of `buffer` in use. `len <= wanted <= buffer.len()`
     len: usize,
@@ -19,10 +21,10 @@ pub(super) struct FrameReader {
 }
 
 impl FrameReader {
-    pub(super) const fn new(kind: StartupKind, revision_max: Revision) -> Self {
+    pub(super) const fn new(kind: StartupKind, revisions: RangeInclusive<Revision>) -> Self {
         Self {
             kind,
-            revision_max,
+            revisions,
             buffer: [0; StartupFrame::LEN_MAX],
             len: 0,
             wanted: StartupHeader::LEN,
@@ -42,7 +44,10 @@ impl FrameReader {
         {
             // RFC 5044 §7.1.1: Rev MUST be checked, and the connection closed if it does not fit.
             let revision = Revision::from_wire(header.revision)
-                .filter(|revision| (Revision::One..=self.revision_max).contains(revision))
+                .filter(|revision| self.revisions.contains(revision))
+                // RFC 5044 Appendix C.1: an RNIC of the RDMA Consortium always says M = 1. Whatever
+                // sends revision 0 without it is none, and nobody knows what it would send.
+                .filter(|revision| *revision > Revision::Rdmac || header.markers)
                 .ok_or(MpaStartupError::Revision(header.revision))?;
             self.revision = Some(revision);
             self.wanted += usize::from(private_data_len);

@@ -3,8 +3,8 @@
 use super::depth::{self, Depths};
 use super::frame_reader::FrameReader;
 use super::{
-    Framing, MpaStartupError, Negotiated, Offer, PeerDepths, Progress, Revision, Rtr, RtrKind,
-    StartupConfig, StartupMisuse, nothing_expected,
+    Framing, MpaStartupError, Negotiated, Offer, PeerDepths, Progress, Retry, Revision, Rtr,
+    RtrKind, Setback, StartupConfig, StartupMisuse, fallback, nothing_expected,
 };
 use crate::wire::mpa::{EnhancedHeader, RtrKinds, StartupFrame, StartupHeader, StartupKind};
 
@@ -17,6 +17,8 @@ pub struct Initiator {
     /// The Request was enhanced.
     enhanced: bool,
     offered: Depths,
+    /// As in the offer, for another attempt.
+    private_data: Vec<u8>,
     reader: FrameReader,
     answered: bool,
 }
@@ -68,7 +70,8 @@ impl Initiator {
             config: *config,
             enhanced,
             offered: Depths { ird: offer.ird, ord: offer.ord },
-            reader: FrameReader::new(StartupKind::Reply, config.revision),
+            private_data: offer.private_data.to_vec(),
+            reader: FrameReader::new(StartupKind::Reply, lowest(config)..=config.revision),
             answered: false,
         };
         Ok((initiator, super::emit(header, word, offer.private_data)))
@@ -93,6 +96,15 @@ impl Initiator {
         let value = self.conclude(reply, revision)?;
         self.answered = true;
         Ok(Progress::Done { consumed, value })
+    }
+
+    /// What to try on a new TCP connection after this attempt has failed; `None` when the
+    /// configuration has nothing (more) to do without, or that would not help.
+    #[must_use]
+    pub fn retry(&self, setback: &Setback<'_>) -> Option<Retry> {
+        let Depths { ird, ord } = self.offered;
+        let startup = fallback::after(&self.config, setback)?;
+        Some(Retry { startup, private_data: self.private_data.clone(), ird, ord })
     }
 
     fn conclude(
@@ -150,6 +162,16 @@ impl Initiator {
             depths.ord = depths.ord.max(1);
         }
         Ok((depths, Rtr::Send(kind)))
+    }
+}
+
+/// The lowest revision a Reply may have.
+// RFC 5044 Appendix C.2.5: a permissive initiator goes over to revision 0 when the Reply says so.
+const fn lowest(config: &StartupConfig) -> Revision {
+    match config.revision {
+        Revision::Rdmac => Revision::Rdmac,
+        _ if config.permissive => Revision::Rdmac,
+        _ => Revision::One,
     }
 }
 

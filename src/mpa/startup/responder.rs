@@ -1,5 +1,7 @@
 //! The side that waits for the Request.
 
+use std::ops::RangeInclusive;
+
 use super::depth::{self, Depths};
 use super::frame_reader::FrameReader;
 use super::{
@@ -20,7 +22,7 @@ pub struct Responder {
 /// A whole Request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerRequest {
-    /// The initiator's revision; the connection will use it.
+    /// The revision that the connection will use: the initiator's.
     pub revision: Revision,
     /// The initiator wants markers in what it receives (M).
     pub markers: bool,
@@ -50,7 +52,7 @@ impl Responder {
     /// When the configuration makes no sense.
     pub fn new(config: &StartupConfig) -> Result<Self, StartupMisuse> {
         config.check()?;
-        let reader = FrameReader::new(StartupKind::Request, config.revision);
+        let reader = FrameReader::new(StartupKind::Request, acceptable(config));
         Ok(Self { config: *config, reader, state: State::Reading })
     }
 
@@ -67,6 +69,8 @@ impl Responder {
         let Some((frame, revision)) = self.reader.frame() else {
             return Ok(Progress::NeedMore);
         };
+        // RFC 5044 Appendix C.2.5: an RNIC of the RDMA Consortium answers revision 1 with its own.
+        let revision = revision.min(self.config.revision);
         let request = PeerRequest::from_frame(frame, revision);
         self.state = State::Requested(request.clone());
         Ok(Progress::Done { consumed, value: request })
@@ -143,10 +147,12 @@ impl Responder {
         reject: bool,
         private_data: &[u8],
     ) -> Vec<u8> {
+        // RFC 5044 Appendix C.2.4: a Request of revision 0 takes a Reply with M = 1 and C = 1.
+        let rdmac = request.revision == Revision::Rdmac;
         let header = StartupHeader {
             kind: StartupKind::Reply,
-            markers: self.config.markers,
-            crc: self.config.crc,
+            markers: self.config.markers || rdmac,
+            crc: self.config.crc || rdmac,
             reject,
             // RFC 6581 §10: an enhanced Request takes an enhanced Reply, any other a plain one.
             enhanced: request.enhanced,
@@ -160,6 +166,17 @@ impl Responder {
             ord: said.ord,
         });
         super::emit(header, word, private_data)
+    }
+}
+
+/// The revisions a Request may have.
+const fn acceptable(config: &StartupConfig) -> RangeInclusive<Revision> {
+    match config.revision {
+        // RFC 5044 Appendix C.2.5: permissive initiators say revision 1 first, whoever the peer is.
+        Revision::Rdmac => Revision::Rdmac..=Revision::One,
+        // RFC 5044 Appendix C.2.4.
+        highest if config.permissive => Revision::Rdmac..=highest,
+        highest => Revision::One..=highest,
     }
 }
 

@@ -1,5 +1,7 @@
 mod depths;
+mod fallback;
 mod peer_to_peer;
+mod rdmac;
 
 use hex_literal::hex;
 use proptest::prelude::*;
@@ -288,10 +290,10 @@ fn a_misused_answer_can_be_repeated() {
 #[test]
 fn senseless_configurations_are_refused() {
     let error = |config: StartupConfig| Responder::new(&config).unwrap_err();
-    assert_eq!(
-        error(StartupConfig { revision: Revision::Rdmac, ..plain() }),
-        StartupMisuse::Revision
-    );
+    let rdmac = StartupConfig { revision: Revision::Rdmac, markers: true, ..plain() };
+    assert_eq!(error(StartupConfig { markers: false, ..rdmac }), StartupMisuse::RdmacFraming);
+    assert_eq!(error(StartupConfig { crc: false, ..rdmac }), StartupMisuse::RdmacFraming);
+    assert!(Responder::new(&rdmac).is_ok());
     assert_eq!(error(StartupConfig { rtr: RtrKinds::empty(), ..plain() }), StartupMisuse::NoRtr);
     assert_eq!(
         error(StartupConfig { peer_to_peer: true, ..plain() }),
@@ -319,6 +321,7 @@ fn any_config() -> impl Strategy<Value = StartupConfig> {
             negotiate_depths: depths,
             peer_to_peer: p2p && two,
             rtr: RtrKinds::from_bits_truncate(rtr),
+            ..StartupConfig::default()
         }
     })
 }

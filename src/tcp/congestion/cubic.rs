@@ -1,5 +1,6 @@
 //! CUBIC (RFC 9438). Windows are kept in octets, the curve is computed in segments.
 
+use super::hystart::{Growth, HyStart};
 use super::{AckSample, Controller};
 use crate::time::Instant;
 
@@ -26,6 +27,7 @@ pub(crate) struct Cubic {
     /// Window before the reduction that began this epoch, in segments.
     cwnd_prior: f64,
     epoch: Option<Epoch>,
+    hystart: HyStart,
 }
 
 /// A stretch of congestion avoidance.
@@ -51,6 +53,20 @@ impl Cubic {
             w_max: 0.0,
             cwnd_prior: 0.0,
             epoch: None,
+            hystart: HyStart::new(),
+        }
+    }
+
+    /// Slow start (RFC 5681 §3.1), the first one with HyStart++ (RFC 9438 §4.10).
+    fn slow_start(&mut self, ack: &AckSample) {
+        if self.ssthresh.is_finite() {
+            self.cwnd += octets(ack.acked_octets);
+            return;
+        }
+        match self.hystart.on_ack(ack) {
+            Growth::Add(added) => self.cwnd += octets(added),
+            // §4.10: "CUBIC MUST use the current cwnd as W_max", with K = 0.
+            Growth::Leave => self.ssthresh = self.cwnd,
         }
     }
 
@@ -111,6 +127,9 @@ impl Controller for Cubic {
     }
 
     fn on_ack(&mut self, ack: &AckSample) {
+        if ack.marked {
+            return;
+        }
         if !ack.cwnd_limited {
             if let Some(epoch) = &mut self.epoch {
                 let idle_ns = ack.now.nanos_since(epoch.last_ack);
@@ -120,7 +139,7 @@ impl Controller for Cubic {
             return;
         }
         if self.cwnd < self.ssthresh {
-            self.cwnd += octets(ack.acked_octets);
+            self.slow_start(ack);
         } else {
             self.avoid(ack);
         }

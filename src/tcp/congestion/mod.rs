@@ -5,9 +5,12 @@
 //! may be shorter than the EMSS, so nothing counts segments (RFC 5044 appendix B.2.2).
 
 mod cubic;
+mod dctcp;
+mod hystart;
 mod new_reno;
 
 pub(crate) use cubic::Cubic;
+pub(crate) use dctcp::Dctcp;
 pub(crate) use new_reno::NewReno;
 
 use super::config::CongestionKind;
@@ -21,6 +24,13 @@ pub(crate) struct AckSample {
     pub(crate) acked_octets: u64,
     /// Smoothed round-trip time.
     pub(crate) srtt_ns: Option<u64>,
+    /// Round-trip time that this acknowledgment measured.
+    pub(crate) rtt_ns: Option<u64>,
+    /// SND.UNA and SND.NXT after it.
+    pub(crate) una: u64,
+    pub(crate) nxt: u64,
+    /// It carried ECE: the network is congested.
+    pub(crate) marked: bool,
     /// Whether `cwnd` was what limited sending; otherwise it does not grow (RFC 9438 §5.8).
     pub(crate) cwnd_limited: bool,
 }
@@ -35,6 +45,12 @@ pub(crate) trait Controller {
     fn on_ack(&mut self, ack: &AckSample);
     /// A loss was detected by acknowledgments; `flight` octets were in flight. Once per recovery.
     fn on_loss(&mut self, now: Instant, flight: u64);
+    /// The peer echoed marks of a congested router; `flight` octets were in flight. Once per window.
+    fn on_mark(&mut self, now: Instant, flight: u64) {
+        // RFC 3168 §6.1.2: "essentially the same as the congestion control response to a *single*
+        // dropped packet".
+        self.on_loss(now, flight);
+    }
     /// The retransmission timer ran out; `first`: for the first time for this data.
     fn on_timeout(&mut self, now: Instant, flight: u64, first: bool);
     /// Nothing was sent for a retransmission timeout (RFC 5681 §4.1).
@@ -48,6 +64,7 @@ pub(crate) trait Controller {
 pub(crate) enum Congestion {
     NewReno(NewReno),
     Cubic(Cubic),
+    Dctcp(Dctcp),
 }
 
 impl Congestion {
@@ -56,6 +73,7 @@ impl Congestion {
         match kind {
             CongestionKind::NewReno => Self::NewReno(NewReno::new(emss, initial_window)),
             CongestionKind::Cubic => Self::Cubic(Cubic::new(emss, initial_window)),
+            CongestionKind::Dctcp => Self::Dctcp(Dctcp::new(emss, initial_window)),
         }
     }
 
@@ -63,6 +81,7 @@ impl Congestion {
         match self {
             Self::NewReno(controller) => controller,
             Self::Cubic(controller) => controller,
+            Self::Dctcp(controller) => controller,
         }
     }
 
@@ -70,6 +89,7 @@ impl Congestion {
         match self {
             Self::NewReno(controller) => controller,
             Self::Cubic(controller) => controller,
+            Self::Dctcp(controller) => controller,
         }
     }
 }
@@ -79,6 +99,7 @@ impl Controller for Congestion {
         match self {
             Self::NewReno(controller) => controller.cwnd(),
             Self::Cubic(controller) => controller.cwnd(),
+            Self::Dctcp(controller) => controller.cwnd(),
         }
     }
 
@@ -90,11 +111,16 @@ impl Controller for Congestion {
         match self {
             Self::NewReno(controller) => controller.on_ack(ack),
             Self::Cubic(controller) => controller.on_ack(ack),
+            Self::Dctcp(controller) => controller.on_ack(ack),
         }
     }
 
     fn on_loss(&mut self, now: Instant, flight: u64) {
         self.inner_mut().on_loss(now, flight);
+    }
+
+    fn on_mark(&mut self, now: Instant, flight: u64) {
+        self.inner_mut().on_mark(now, flight);
     }
 
     fn on_timeout(&mut self, now: Instant, flight: u64, first: bool) {
@@ -110,15 +136,17 @@ impl Controller for Congestion {
     }
 }
 
-/// The initial window of RFC 5681 §3.1 in octets, or `segments` of `emss` when given.
+/// The initial window in octets: RFC 6928 §2, or `segments` of `emss` when given.
 pub(crate) fn initial_window(emss: u32, segments: Option<u16>) -> u64 {
-    let segments = segments.unwrap_or(match emss {
-        2191.. => 2,
-        1096.. => 3,
-        _ => 4,
-    });
-    u64::from(emss) * u64::from(segments.max(1))
+    let emss = u64::from(emss);
+    match segments {
+        Some(segments) => emss * u64::from(segments.max(1)),
+        // "min (10*MSS, max (2*MSS, 14600))"
+        None => (10 * emss).min((2 * emss).max(INITIAL_WINDOW_OCTETS)),
+    }
 }
+
+const INITIAL_WINDOW_OCTETS: u64 = 14_600;
 
 #[cfg(test)]
 mod tests;

@@ -24,6 +24,19 @@ impl NewReno {
             initial_window,
         }
     }
+
+    /// Multiplies the window, which congestion avoidance goes on from.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "between nothing and the window itself"
+    )]
+    pub(super) fn scale(&mut self, factor: f64) {
+        self.cwnd = ((self.cwnd as f64 * factor) as u64).max(2 * self.emss);
+        self.ssthresh = self.cwnd;
+        self.acked_octets = 0;
+    }
 }
 
 impl Controller for NewReno {
@@ -36,7 +49,7 @@ impl Controller for NewReno {
     }
 
     fn on_ack(&mut self, ack: &AckSample) {
-        if !ack.cwnd_limited {
+        if !ack.cwnd_limited || ack.marked {
             return;
         }
         if self.cwnd < self.ssthresh {

@@ -4,20 +4,30 @@ use crate::time::Duration;
 const EMSS: u32 = 1000;
 
 fn ack(now: Instant, acked_octets: u64) -> AckSample {
-    AckSample { now, acked_octets, srtt_ns: Some(1_000_000), cwnd_limited: true }
+    AckSample {
+        now,
+        acked_octets,
+        srtt_ns: Some(1_000_000),
+        rtt_ns: None,
+        una: 0,
+        nxt: 0,
+        cwnd_limited: true,
+        marked: false,
+    }
 }
 
 fn both() -> [Congestion; 2] {
     [CongestionKind::NewReno, CongestionKind::Cubic]
-        .map(|kind| Congestion::new(kind, EMSS, initial_window(EMSS, None)))
+        .map(|kind| Congestion::new(kind, EMSS, initial_window(EMSS, Some(4))))
 }
 
 #[test]
-fn the_initial_window_is_that_of_rfc_5681() {
+fn the_initial_window_is_that_of_rfc_6928() {
     assert_eq!(initial_window(8948, None), 2 * 8948);
-    assert_eq!(initial_window(1448, None), 3 * 1448);
-    assert_eq!(initial_window(536, None), 4 * 536);
-    assert_eq!(initial_window(1448, Some(10)), 14_480);
+    assert_eq!(initial_window(1460, None), 14_600);
+    assert_eq!(initial_window(1448, None), 14_480);
+    assert_eq!(initial_window(536, None), 5360);
+    assert_eq!(initial_window(1448, Some(4)), 4 * 1448);
 }
 
 #[test]
@@ -132,4 +142,29 @@ fn fast_convergence_lowers_the_target_of_a_window_that_shrinks() {
         now = now + Duration::from_millis(200);
     }
     assert!(cubic.cwnd() < 62_000, "{}", cubic.cwnd());
+}
+
+/// RFC 8257 §3.3: the share of marked octets decides.
+#[test]
+fn dctcp_shrinks_by_the_share_of_marked_octets() {
+    let mut dctcp = Dctcp::new(EMSS, 100_000);
+    // Slow start doubles the window; alpha falls from 1 by a sixteenth per window without marks.
+    for window in 1..=100 {
+        let at = window * 1000;
+        dctcp.on_ack(&AckSample { una: at, nxt: at + 999, ..ack(Instant::ZERO, 1000) });
+    }
+    let before = dctcp.cwnd();
+    assert_eq!(before, 200_000);
+    dctcp.on_mark(Instant::ZERO, before);
+    assert!(dctcp.cwnd() > before * 99 / 100, "{}", dctcp.cwnd());
+    for window in 101..=200 {
+        let at = window * 1000;
+        let sample = ack(Instant::ZERO, 1000);
+        dctcp.on_ack(&AckSample { una: at, nxt: at + 999, marked: true, ..sample });
+    }
+    let before = dctcp.cwnd();
+    dctcp.on_mark(Instant::ZERO, before);
+    assert!(dctcp.cwnd() < before * 51 / 100, "all was marked: {}", dctcp.cwnd());
+    dctcp.on_loss(Instant::ZERO, 50_000);
+    assert_eq!(dctcp.cwnd(), 25_000);
 }

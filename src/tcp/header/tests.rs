@@ -12,6 +12,7 @@ fn emitted(header: &Header) -> Vec<u8> {
 #[test]
 fn a_syn_reads_back_as_it_was_written() {
     let header = Header {
+        ecn: Ecn::NotCapable,
         src_port: 7174,
         dst_port: 40_000,
         seq: SeqNum(0xffff_fffe),
@@ -110,6 +111,7 @@ proptest! {
         ports: (u16, u16), seq: u32, ack: u32, flags: u8, window: u16, options in options(),
     ) {
         let header = Header {
+            ecn: Ecn::NotCapable,
             src_port: ports.0,
             dst_port: ports.1,
             seq: SeqNum(seq),

@@ -15,8 +15,22 @@ fn board(segments: u32) -> Scoreboard {
     board
 }
 
+/// Takes the blocks of a SACK option 1 ms after everything was sent.
+fn sack(board: &mut Scoreboard, rack: &mut Rack, blocks: &[Range<StreamOffset>]) -> u64 {
+    let mut delivered = Deliveries::default();
+    let sacked = board.sack(blocks.iter().cloned(), &mut delivered);
+    rack.update(LATER, &delivered, |_| true);
+    sacked
+}
+
+fn acknowledge(board: &mut Scoreboard, ack: StreamOffset) -> Acknowledged {
+    board.acknowledge(ack, &mut Deliveries::default())
+}
+
+const LATER: Instant = Instant::from_nanos(1_000_000);
+
 fn resent(board: &mut Scoreboard) -> Vec<(u64, u64)> {
-    let ranges = std::iter::from_fn(|| board.resend(Instant::ZERO, EMSS, FAR));
+    let ranges = std::iter::from_fn(|| board.resend(LATER, EMSS, FAR));
     ranges.map(|resend| (resend.data.start.0, resend.data.end.0)).collect()
 }
 
@@ -24,14 +38,15 @@ fn resent(board: &mut Scoreboard) -> Vec<(u64, u64)> {
 fn the_pipe_excludes_what_left_the_network() {
     let mut board = board(10);
     assert_eq!((board.flight(), board.pipe()), (1000, 1000));
-    board.sack([at(700)..at(1000)]);
+    let mut rack = Rack::new();
+    sack(&mut board, &mut rack, &[at(700)..at(1000)]);
     assert_eq!(board.pipe(), 700);
-    assert!(board.detect_losses());
+    assert!(board.detect_losses(LATER, &rack, 0).lost);
     // Segments below 700 are lost: nothing is in the network.
     assert_eq!(board.pipe(), 0);
     board.resend(Instant::ZERO, EMSS, FAR).unwrap();
     assert_eq!(board.pipe(), 100);
-    board.acknowledge(at(1000));
+    acknowledge(&mut board, at(1000));
     assert_eq!((board.flight(), board.pipe()), (0, 0));
     board.check();
 }
@@ -39,30 +54,70 @@ fn the_pipe_excludes_what_left_the_network() {
 #[test]
 fn a_segment_sacked_in_part_is_not_sacked() {
     let mut board = board(5);
-    assert_eq!(board.sack([at(150)..at(350)]), 100);
-    assert_eq!(board.sack([at(150)..at(400)]), 100);
-    assert_eq!(board.sack([at(100)..at(400)]), 100);
+    let mut rack = Rack::new();
+    assert_eq!(sack(&mut board, &mut rack, &[at(150)..at(350)]), 100);
+    assert_eq!(sack(&mut board, &mut rack, &[at(150)..at(400)]), 100);
+    assert_eq!(sack(&mut board, &mut rack, &[at(100)..at(400)]), 100);
     board.check();
 }
 
 #[test]
 fn a_segment_is_lost_once_and_sent_again_once() {
     let mut board = board(10);
-    board.sack([at(100)..at(400)]);
-    assert!(board.detect_losses());
-    assert!(!board.detect_losses());
+    let mut rack = Rack::new();
+    sack(&mut board, &mut rack, &[at(100)..at(400)]);
+    assert!(board.detect_losses(LATER, &rack, 0).lost);
+    assert!(!board.detect_losses(LATER, &rack, 0).lost);
     assert_eq!(resent(&mut board), vec![(0, 100)]);
     assert_eq!(resent(&mut board), vec![]);
-    board.sack([at(500)..at(800), at(100)..at(400)]);
-    assert!(board.detect_losses());
+    sack(&mut board, &mut rack, &[at(500)..at(800), at(100)..at(400)]);
+    assert!(board.detect_losses(LATER, &rack, 0).lost);
     assert_eq!(resent(&mut board), vec![(400, 500)]);
+    board.check();
+}
+
+/// RFC 8985 §6.2: a copy is lost when something sent after it has arrived.
+#[test]
+fn a_lost_copy_is_found_by_what_was_sent_after_it() {
+    let mut board = board(5);
+    let mut rack = Rack::new();
+    let time = |ns: u64| Instant::from_nanos(1_000_000 + ns);
+    sack(&mut board, &mut rack, &[at(100)..at(400)]);
+    assert!(board.detect_losses(time(0), &rack, 0).lost);
+    assert_eq!(resent(&mut board), vec![(0, 100)]);
+    board.push(time(10), EMSS, EMSS, false);
+    let mut delivered = Deliveries::default();
+    board.sack([at(500)..at(600)], &mut delivered);
+    rack.update(time(1_000_010), &delivered, |_| true);
+    // The segment at 400 is lost at once; the copy, sent 10 ns before what arrived, a window later.
+    let found = board.detect_losses(time(1_000_010), &rack, 50);
+    assert_eq!((found.lost, found.next_at), (true, Some(time(1_000_050))));
+    let next = board.resend(time(1_000_010), EMSS, FAR).map(|resend| resend.data);
+    assert_eq!(next, Some(at(400)..at(500)));
+    assert_eq!(resent(&mut board), vec![]);
+    assert!(board.detect_losses(time(1_000_050), &rack, 50).lost);
+    assert_eq!(resent(&mut board), vec![(0, 100)]);
+    board.check();
+}
+
+/// RFC 8985 §7.3: a probe is a whole original segment.
+#[test]
+fn a_probe_repeats_the_last_segment_unless_its_fate_is_known() {
+    let mut board = Scoreboard::default();
+    assert_eq!(board.resend_last(LATER, EMSS), None);
+    board.push(Instant::ZERO, 150, EMSS, true);
+    let probe = board.resend_last(LATER, EMSS).unwrap();
+    assert_eq!((probe.data, probe.push, probe.first), (at(100)..at(150), true, false));
+    assert_eq!(board.pipe(), 150);
+    board.mark_all_lost(false);
+    assert_eq!(board.resend_last(LATER, EMSS), None);
     board.check();
 }
 
 #[test]
 fn after_a_timeout_everything_not_sacked_is_sent_again() {
     let mut board = board(6);
-    board.sack([at(200)..at(300), at(400)..at(500)]);
+    sack(&mut board, &mut Rack::new(), &[at(200)..at(300), at(400)..at(500)]);
     board.mark_all_lost(false);
     assert_eq!(resent(&mut board), vec![(0, 100), (100, 200), (300, 400), (500, 600)]);
     board.mark_all_lost(true);
@@ -103,12 +158,12 @@ fn a_sample_comes_from_a_segment_sent_once() {
     for time in [1, 2, 3, 4] {
         board.push(sent_at(time), EMSS, EMSS, false);
     }
-    let acked = board.acknowledge(at(200));
+    let acked = acknowledge(&mut board, at(200));
     assert_eq!((acked.sample_from, acked.ambiguous), (Some(sent_at(1)), false));
-    board.sack([at(300)..at(400)]);
+    sack(&mut board, &mut Rack::new(), &[at(300)..at(400)]);
     board.mark_first_lost();
     board.resend(sent_at(9), EMSS, FAR);
-    let acked = board.acknowledge(at(400));
+    let acked = acknowledge(&mut board, at(400));
     assert_eq!((acked.octets, acked.sample_from, acked.ambiguous), (200, None, true));
 }
 
@@ -140,12 +195,15 @@ proptest! {
         steps in proptest::collection::vec(step(), 1..60),
     ) {
         let mut board = Scoreboard::default();
-        for step in steps {
+        let mut rack = Rack::new();
+        for (step, ns) in steps.into_iter().zip(0..) {
+            // No two transmissions have the same time.
+            let now = Instant::from_nanos(ns);
             match step {
-                Step::Push(len) => board.push(Instant::ZERO, len, EMSS, false),
+                Step::Push(len) => board.push(now, len, EMSS, false),
                 Step::Ack(ahead) => {
                     let ack = board.una() + ahead.min(board.flight());
-                    let acked = board.acknowledge(ack);
+                    let acked = acknowledge(&mut board, ack);
                     prop_assert_eq!(board.una(), ack);
                     prop_assert_eq!(acked.octets, ahead.min(board.flight() + acked.octets));
                 }
@@ -153,22 +211,25 @@ proptest! {
                     let una = board.una();
                     let blocks = blocks.into_iter().map(|(from, len)| una + from..una + from + len);
                     let before = board.sacked_octets;
-                    let new = board.sack(blocks);
+                    let new = sack(&mut board, &mut rack, &blocks.collect::<Vec<_>>());
                     prop_assert_eq!(board.sacked_octets, before + new);
                 }
                 Step::Detect => {
-                    board.detect_losses();
-                    if let Some(&third) = board.top_sacked.get(DUP_THRESH - 1) {
-                        let unknown = board.segments.iter().filter(|s| {
-                            s.start < third && !s.marks.intersects(Marks::SACKED | Marks::LOST)
-                        });
-                        prop_assert_eq!(unknown.count(), 0);
-                    }
+                    board.detect_losses(LATER, &rack, 0);
+                    let unknown = board.segments.iter().filter(|s| {
+                        rack.is_overtaken(s.sent_at, s.end())
+                            && !s.marks.intersects(Marks::SACKED | Marks::LOST)
+                    });
+                    prop_assert_eq!(unknown.count(), 0);
+                    let lost_copies = board.segments.iter().filter(|s| {
+                        rack.is_overtaken(s.sent_at, s.end()) && s.marks.contains(Marks::RESENT)
+                    });
+                    prop_assert_eq!(lost_copies.count(), 0);
                 }
                 Step::Timeout(forget) => board.mark_all_lost(forget),
                 Step::Resend => {
                     let due = board.has_unsent_loss();
-                    prop_assert_eq!(board.resend(Instant::ZERO, EMSS, FAR).is_some(), due);
+                    prop_assert_eq!(board.resend(now, EMSS, FAR).is_some(), due);
                 }
             }
             board.check();

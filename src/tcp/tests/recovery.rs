@@ -3,6 +3,7 @@ use crate::tcp::{Config, Connection, Flags, TcpEvent};
 use crate::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
+const US: Duration = Duration::from_micros(1);
 
 /// A script with `count` segments of 1000 octets in flight, sent 10 µs apart.
 fn in_flight(config: &Config, count: u32) -> Script {
@@ -22,9 +23,12 @@ fn without_sack() -> Config {
 #[test]
 fn three_sacked_segments_above_make_a_hole_lost() {
     let mut script = in_flight(&config(), 8);
+    script.sleep(100 * US);
     script.receive_sack(0, &[(1000, 2000)]);
+    script.sleep(5 * US);
     script.receive_sack(0, &[(1000, 3000)]);
     assert_eq!(script.resent(), vec![]);
+    script.sleep(3 * US);
     script.receive_sack(0, &[(1000, 4000)]);
     assert_eq!(script.resent(), vec![(0, 1000)]);
     assert_eq!(script.connection.counters().fast_retransmits, 1);
@@ -64,8 +68,12 @@ fn retransmissions_repeat_the_original_boundaries() {
     for len in [10, 990, 7, 1000, 300, 300, 300] {
         script.send(len);
     }
+    script.sleep(100 * US);
     script.receive_sack(0, &[(2007, 2907)]);
-    assert_eq!(script.resent(), vec![(0, 10), (10, 990), (1000, 7), (1007, 1000)]);
+    assert_eq!(script.resent(), vec![(0, 10), (10, 990)]);
+    script.sleep(100 * US);
+    script.receive_sack(1000, &[(2007, 2907)]);
+    assert_eq!(script.resent(), vec![(1000, 7), (1007, 1000)]);
 }
 
 #[test]
@@ -81,7 +89,7 @@ fn a_super_frame_is_tracked_as_its_segments() {
 fn what_is_sacked_is_not_sent_again_after_a_timeout() {
     let mut script = in_flight(&config(), 4);
     script.receive_sack(0, &[(1000, 2000)]);
-    script.wait_for_timer();
+    script.wait_for_rto();
     assert_eq!(script.connection.counters().rtos, 1);
     assert_eq!(script.resent(), vec![(0, 1000)]);
     // RFC 5681 §3.1: one segment; the rest as cwnd grows.
@@ -97,7 +105,7 @@ fn sacks_are_forgotten_when_the_peer_takes_them_back() {
     assert_eq!(script.resent(), vec![(0, 1000)]);
     script.receive_sack(1000, &[]);
     assert_eq!(script.resent(), vec![]);
-    script.wait_for_timer();
+    script.wait_for_rto();
     assert_eq!(script.connection.counters().reneges, 1);
     assert_eq!(script.resent(), vec![(1000, 1000)]);
 }
@@ -115,7 +123,7 @@ fn sack_blocks_that_make_no_sense_are_ignored() {
 fn a_partly_acknowledged_segment_is_sent_again_from_there() {
     let mut script = in_flight(&config(), 2);
     script.receive(0, 400, Flags::ACK, 0);
-    script.wait_for_timer();
+    script.wait_for_rto();
     // One octet of cwnd is free after the first, so the next starts too.
     assert_eq!(script.resent(), vec![(400, 600), (1000, 1000)]);
 }
@@ -154,7 +162,7 @@ fn limited_transmit_sends_new_data_on_the_first_duplicate_acks() {
 #[test]
 fn duplicate_acks_after_a_timeout_begin_no_recovery() {
     let mut script = in_flight(&without_sack(), 4);
-    script.wait_for_timer();
+    script.wait_for_rto();
     script.resent();
     for _ in 0..5 {
         script.receive(0, 0, Flags::ACK, 0);
@@ -169,13 +177,20 @@ fn the_timeout_follows_the_round_trip_and_doubles() {
     script.send(1000);
     script.sleep(4 * MS);
     script.receive(0, 1000, Flags::ACK, 0);
-    // The handshake took 0.1 ms, the data 4 ms: SRTT 0.5875, RTTVAR 1.0125 ms; the floor is 10 ms.
+    // The handshake took 0.1 ms, the data 4 ms: SRTT 0.5875, RTTVAR 1.0125 ms. The margin is at
+    // least 10 ms.
+    let srtt = script.connection.srtt().unwrap();
+    assert_eq!(srtt.as_nanos() / 1000, 587);
+    let rto = 10 * MS + srtt;
     script.send(1000);
-    assert_eq!(script.wait_for_timer(), 10 * MS);
+    let probe_after = script.wait_for_timer();
+    assert_eq!(script.resent(), vec![(1000, 1000)], "the tail loss probe");
+    assert!(probe_after > MS && probe_after < 2 * MS, "{probe_after:?}");
+    assert_eq!(script.wait_for_timer(), rto);
     script.resent();
-    assert_eq!(script.wait_for_timer(), 20 * MS);
+    assert_eq!(script.wait_for_timer(), 2 * rto);
     script.resent();
-    assert_eq!(script.wait_for_timer(), 40 * MS);
+    assert_eq!(script.wait_for_timer(), 4 * rto);
     assert_eq!(script.connection.consecutive_timeouts(), 3);
 }
 
@@ -183,14 +198,14 @@ fn the_timeout_follows_the_round_trip_and_doubles() {
 #[test]
 fn a_retransmitted_segment_gives_no_sample() {
     let mut script = in_flight(&config(), 1);
-    script.wait_for_timer();
+    script.wait_for_rto();
     script.resent();
-    let srtt = script.connection.srtt();
+    let srtt = script.connection.srtt().unwrap();
     script.sleep(9 * MS);
     script.receive(0, 1000, Flags::ACK, 0);
-    assert_eq!(script.connection.srtt(), srtt);
+    assert_eq!(script.connection.srtt(), Some(srtt));
     script.send(1000);
-    assert_eq!(script.wait_for_timer(), 20 * MS);
+    assert!(script.wait_for_rto() > 2 * (10 * MS + srtt));
 }
 
 /// RFC 9293 §3.8.3: R2, here 100 s.

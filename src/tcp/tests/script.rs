@@ -44,15 +44,21 @@ pub(super) fn ack(offset: u32) -> SeqNum {
 impl Script {
     /// A connection opened by the peer.
     pub(super) fn established(config: &Config) -> Self {
+        Self::established_by(config, Flags::SYN)
+    }
+
+    /// The same, with these flags on the peer's SYN.
+    pub(super) fn established_by(config: &Config, flags: Flags) -> Self {
         let now = Instant::ZERO + Duration::from_secs(5000);
         let syn = Header {
             src_port: 9,
             dst_port: 7,
             seq: IRS,
-            flags: Flags::SYN,
+            flags,
             window: 60_000,
             options: Options {
-                mss: Some(1000),
+                // Room for timestamps, when the path has it.
+                mss: Some(if config.timestamps { 1012 } else { 1000 }),
                 window_scale: Some(0),
                 sack_permitted: true,
                 timestamps: config.timestamps.then_some(Timestamps { value: 100, echo: 0 }),
@@ -62,7 +68,7 @@ impl Script {
         };
         let mut connection = Connection::accept(now, config, &syn, ISS, 0);
         let syn_ack = connection.poll_transmit(now).unwrap().header;
-        assert_eq!(syn_ack.flags, Flags::SYN | Flags::ACK);
+        assert!(syn_ack.flags.contains(Flags::SYN | Flags::ACK));
         let timestamps = config.timestamps;
         let mut script = Self { now, connection, peer_clock: 100, timestamps };
         script.sleep(Duration::from_micros(100));
@@ -87,6 +93,7 @@ impl Script {
             flags,
             window: 60_000,
             options: Options { timestamps, ..Options::default() },
+            ..Header::default()
         }
     }
 
@@ -136,6 +143,19 @@ impl Script {
         self.now = self.now.max(next);
         self.connection.handle_timeout(self.now);
         waited
+    }
+
+    /// Runs timers until the retransmission timer has run out; how long that took. Tail loss
+    /// probes on the way are lost.
+    pub(super) fn wait_for_rto(&mut self) -> Duration {
+        let (start, rtos) = (self.now, self.connection.counters().rtos);
+        while self.connection.counters().rtos == rtos {
+            self.wait_for_timer();
+            if self.connection.counters().rtos == rtos {
+                self.resent();
+            }
+        }
+        self.now - start
     }
 
     pub(super) fn transmit(&mut self) -> Option<Outgoing> {

@@ -221,7 +221,7 @@ fn a_closed_window_is_probed_at_growing_intervals_and_kept_while_probes_are_answ
         assert_eq!((probe.header.seq, probe.header.flags), (ack(0).plus(u32::MAX), Flags::ACK));
         script.receive_header(&closed, 0);
     }
-    assert_eq!(intervals[0], Duration::from_millis(10));
+    assert_eq!(intervals[0], Duration::from_micros(10_100));
     assert_eq!(intervals[1], 2 * intervals[0]);
     assert_eq!(intervals.last(), Some(&Duration::from_secs(60)));
     let open = window(&script, 0, 5000);
@@ -272,7 +272,7 @@ fn a_shrinking_window_is_survived() {
     let shrunk = window(&script, 1000, 500);
     script.receive_header(&shrunk, 0);
     assert_eq!(script.connection.send_budget(script.now).octets, 0);
-    script.wait_for_timer();
+    script.wait_for_rto();
     // Only the first segment, though it reaches beyond the window: it is the probe.
     assert_eq!(script.resent(), vec![(1000, 1000)]);
     let closed = window(&script, 1000, 0);

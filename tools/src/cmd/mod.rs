@@ -3,9 +3,11 @@
 pub(crate) mod bw;
 pub(crate) mod demo;
 pub(crate) mod get;
+pub(crate) mod impair;
 pub(crate) mod info;
 pub(crate) mod lat;
 pub(crate) mod ping;
 pub(crate) mod put;
 pub(crate) mod replay;
 pub(crate) mod serve;
+pub(crate) mod sim;

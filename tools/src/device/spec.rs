@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+use urnic::port::VlanId;
 use urnic_netdev::interface::Name;
 
 /// A device as the user names it.
@@ -22,6 +23,16 @@ impl DeviceSpec {
     /// Whether the kernel's TCP carries the connections.
     pub(crate) const fn is_kernel(&self) -> bool {
         matches!(self.kind, Kind::Kernel)
+    }
+}
+
+impl DeviceSpec {
+    /// Whether the address comes from a DHCP server.
+    pub(crate) const fn uses_dhcp(&self) -> bool {
+        match &self.kind {
+            Kind::Kernel => false,
+            Kind::Tap(interface) | Kind::Packet(interface) | Kind::Xdp(interface) => interface.dhcp,
+        }
     }
 }
 
@@ -57,6 +68,8 @@ pub(crate) struct Interface {
     pub(crate) vnet: Option<bool>,
     pub(crate) queue: Option<u32>,
     pub(crate) zerocopy: Option<bool>,
+    pub(crate) vlan: Option<VlanId>,
+    pub(crate) dhcp: bool,
 }
 
 impl FromStr for DeviceSpec {
@@ -100,6 +113,8 @@ fn interface(text: &str, own: &[&str]) -> Result<Interface, String> {
         vnet: None,
         queue: None,
         zerocopy: None,
+        vlan: None,
+        dhcp: false,
     };
     let mut seen = Vec::new();
     for part in parts {
@@ -117,8 +132,11 @@ fn interface(text: &str, own: &[&str]) -> Result<Interface, String> {
         seen.push(key);
         set(&mut found, key, value).map_err(|why| format!("'{part}': {why}"))?;
     }
-    if found.ip.is_none() && found.ip6.is_none() {
-        return Err(format!("'{name}' needs an address: add ip=ADDRESS/LENGTH or ip6=…"));
+    if found.ip.is_none() && found.ip6.is_none() && !found.dhcp {
+        return Err(format!("'{name}' needs an address: add ip=ADDRESS/LENGTH, ip6=… or dhcp"));
+    }
+    if found.dhcp && found.ip.is_some() {
+        return Err("with dhcp, the address is not for you to choose: leave ip= out".into());
     }
     Ok(found)
 }
@@ -133,6 +151,12 @@ fn set(found: &mut Interface, key: &str, value: &str) -> Result<(), String> {
         "mtu" => found.mtu = Some(number(value)?),
         "vnet" => found.vnet = Some(on_off(value)?),
         "queue" => found.queue = Some(number(value)?),
+        "vlan" => {
+            let id = VlanId::new(number(value)?);
+            found.vlan = Some(id.ok_or("a VLAN is from 1 to 4094")?);
+        }
+        "dhcp" if value.is_empty() => found.dhcp = true,
+        "dhcp" => found.dhcp = on_off(value)?,
         "zerocopy" => found.zerocopy = Some(on_off(value)?),
         "queues" if value == "1" => {}
         "queues" => return Err("one endpoint serves one queue: only 1 is possible".into()),
@@ -197,7 +221,7 @@ fn on_off(text: &str) -> Result<bool, String> {
 }
 
 /// Settings of every interface.
-const COMMON: [&str; 5] = ["ip", "ip6", "gw", "gw6", "mac"];
+const COMMON: [&str; 7] = ["ip", "ip6", "gw", "gw6", "mac", "vlan", "dhcp"];
 
 #[cfg(test)]
 mod tests {
@@ -224,6 +248,9 @@ mod tests {
         let xdp: DeviceSpec = "xdp:eth0,queue=3,ip=10.0.0.1/8,zerocopy=on".parse().unwrap();
         let Kind::Xdp(xdp) = xdp.kind() else { panic!("{xdp:?}") };
         assert_eq!((xdp.queue, xdp.zerocopy), (Some(3), Some(true)));
+        let packet: DeviceSpec = "packet:eth0,dhcp,vlan=7".parse().unwrap();
+        let Kind::Packet(packet) = packet.kind() else { panic!("{packet:?}") };
+        assert_eq!((packet.dhcp, packet.vlan), (true, VlanId::new(7)));
         assert!("kernel".parse::<DeviceSpec>().unwrap().is_kernel());
     }
 
@@ -246,6 +273,9 @@ mod tests {
             ("tap:t0,ip=10.0.0.1/8,mac=2:0:0:0:0:0", "'mac=2:0:0:0:0:0'"),
             ("tap:t0,ip=10.0.0.1/8,vnet=yes", "'vnet=yes': on or off"),
             ("tap:t0,ip=10.0.0.1/8,queues=4", "only 1 is possible"),
+            ("tap:t0,ip=10.0.0.1/8,vlan=4095", "from 1 to 4094"),
+            ("tap:t0,ip=10.0.0.1/8,dhcp", "leave ip= out"),
+            ("tap:t0,dhcp=perhaps", "'dhcp=perhaps': on or off"),
             ("packet:eth0,ip=10.0.0.1/8,mtu=9000", "unknown setting 'mtu'"),
             ("xdp:eth0,ip6=fe80::g/64", "'ip6=fe80::g/64'"),
         ] {

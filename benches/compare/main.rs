@@ -1,0 +1,149 @@
+//! urnic next to what people use today, on this machine, in one run.
+//!
+//! `cargo bench --bench compare` measures every case once per round, in alternation, and prints
+//! medians and ratios. It works in a network namespace of its own and leaves nothing behind.
+//! `-- --help` tells the options.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "prints what it measured")]
+#![expect(clippy::cast_precision_loss, reason = "figures for people")]
+
+mod case;
+mod network;
+mod others;
+mod plot;
+mod raw;
+mod report;
+mod sockets;
+mod writes;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Parser;
+use urnic::time::Duration;
+
+use case::Case;
+use network::Far;
+use report::Figures;
+
+/// Measures urnic, raw devices, smoltcp, kernel TCP (iperf3) and UCX side by side.
+///
+/// Needs root (network namespaces, TAP) and the Debian packages iproute2, ethtool, iperf3 and
+/// ucx-utils; cases whose program is missing are left out and named.
+#[derive(Debug, Parser)]
+struct Options {
+    /// Rounds; each runs every case once.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Seconds per case and round.
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// Only cases whose name contains this.
+    #[arg(long, default_value = "")]
+    only: String,
+    /// Also write the figures as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Also draw them.
+    #[arg(long)]
+    svg: Option<PathBuf>,
+    /// One short round: does everything work?
+    #[arg(long)]
+    test: bool,
+    /// Given by cargo.
+    #[arg(long, hide = true)]
+    bench: bool,
+    /// Given by itself, in its namespace.
+    #[arg(long, hide = true)]
+    inside: bool,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let done = if options.inside { measure(&options) } else { in_own_namespace() };
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("compare: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs the bench again in network and mount namespaces of its own.
+fn in_own_namespace() -> Result<ExitCode> {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("compare: skipped: making TAP interfaces and namespaces needs root");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let itself = std::env::current_exe()?;
+    let status = Command::new("unshare")
+        .args(["--net", "--mount", "--"])
+        .arg(itself)
+        .args(std::env::args_os().skip(1))
+        .arg("--inside")
+        .status()
+        .context("cannot run unshare (Debian package util-linux)")?;
+    Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1)))
+}
+
+fn measure(options: &Options) -> Result<ExitCode> {
+    for (program, package) in [("ip", "iproute2"), ("ethtool", "ethtool")] {
+        if !is_there(program) {
+            bail!("{program} is missing: apt install {package}");
+        }
+    }
+    let mounted = Command::new("mount").args(["-t", "sysfs", "sysfs", "/sys"]).status()?;
+    ensure!(mounted.success(), "cannot mount /sys in the bench's namespace");
+    let far = Far::new()?;
+    let (rounds, seconds) =
+        if options.test { (1, 0.05) } else { (options.rounds.max(1), options.seconds) };
+    let time = Duration::try_from_secs_f64(seconds).context("--seconds is no time")?;
+    let mut figures = Figures::new(seconds);
+    let cases = runnable(options, &mut figures);
+    for round in 1..=rounds {
+        for case in &cases {
+            eprintln!("round {round}/{rounds}: {}", case.name);
+            let figure = (case.run)(&far, time).with_context(|| case.name.to_owned())?;
+            figures.add(case, figure);
+        }
+    }
+    println!("{}", figures.table());
+    println!("{}", figures.ratios());
+    for missing in figures.missing() {
+        println!("left out: {missing}");
+    }
+    write(options.json.as_deref(), || figures.json())?;
+    write(options.svg.as_deref(), || plot::svg(&figures))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The wanted cases whose program is there.
+fn runnable(options: &Options, figures: &mut Figures) -> Vec<Case> {
+    let wanted = case::cases().into_iter().filter(|case| case.name.contains(&options.only));
+    wanted
+        .filter(|case| match case.needs {
+            Some((program, package)) if !is_there(program) => {
+                figures.leave_out(case, program, package);
+                false
+            }
+            // Others' programs take whole seconds.
+            Some(_) => !options.test,
+            None => true,
+        })
+        .collect()
+}
+
+fn is_there(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/sbin:/usr/bin:/sbin:/bin".into());
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+fn write(path: Option<&Path>, text: impl FnOnce() -> Result<String>) -> Result<()> {
+    if let Some(path) = path {
+        std::fs::write(path, text()?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        println!("wrote {}", path.display());
+    }
+    Ok(())
+}

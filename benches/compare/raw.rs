@@ -1,0 +1,124 @@
+//! What the devices move with no protocol at all: frames of one side counted at the other.
+//!
+//! The payload comes from as much memory as the engine sends from: a device that only ever reads
+//! the same warm 64 KiB would be a limit that nothing with real data can come near to.
+
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use anyhow::{Result, bail};
+use urnic::driver::monotonic_now;
+use urnic::time::Duration;
+use urnic_netdev::{Device, Fragment, TxChecksum, TxFrame};
+
+use crate::network::{self, Link};
+use crate::writes::{DEPTH, MESSAGE_LEN};
+
+/// Frames to pump.
+#[derive(Clone, Copy, Debug)]
+struct Frames {
+    /// Octets behind the TCP header.
+    payload_len: usize,
+    /// Cut every so many octets.
+    segment_len: Option<u16>,
+}
+
+impl Frames {
+    /// As large as the link carries them.
+    fn largest(link: Link) -> Result<Self> {
+        let (mtu, vnet) = match link {
+            Link::Taps { mtu, vnet } | Link::Packet { mtu, vnet } => (mtu, vnet),
+            Link::Xdp => (1500, false),
+            Link::Kernel => bail!("only devices carry frames"),
+        };
+        // IPv4 and TCP headers with timestamps.
+        let segment_len = mtu - 52;
+        let segments = if vnet { SUPER_FRAME_LEN / segment_len } else { 1 };
+        let cut = u16::try_from(segment_len)?;
+        Ok(Self { payload_len: segments * segment_len, segment_len: vnet.then_some(cut) })
+    }
+}
+
+/// Payload octets per second, in Gbit/s.
+pub(crate) fn rate(link: Link, time: Duration) -> Result<f64> {
+    let frames = Frames::largest(link)?;
+    let (mut near, far) = network::devices(link)?;
+    let octets = Arc::new(AtomicU64::new(0));
+    let stop = Arc::new(AtomicBool::new(false));
+    let receiver = {
+        let (octets, stop) = (Arc::clone(&octets), Arc::clone(&stop));
+        thread::spawn(move || count(far, &octets, &stop))
+    };
+    let head = head(frames.payload_len);
+    let memory = vec![0x5a; MESSAGE_LEN * DEPTH];
+    let checksum = match frames.segment_len {
+        Some(_) => TxChecksum::Partial { start: 34, offset: 16 },
+        None => TxChecksum::Complete,
+    };
+    let segment_size = frames.segment_len.and_then(NonZeroU16::new);
+    let mut at = 0;
+    let mut pump = |time: Duration| {
+        let (start, before) = (monotonic_now(), octets.load(Ordering::Relaxed));
+        loop {
+            let now = monotonic_now();
+            if now - start >= time {
+                let moved = octets.load(Ordering::Relaxed) - before;
+                return moved as f64 * 8.0 / (now - start).as_nanos() as f64;
+            }
+            for _ in 0..BURST {
+                if at + frames.payload_len > memory.len() {
+                    at = 0;
+                }
+                let payload = [Fragment::from_slice(&memory[at..at + frames.payload_len])];
+                at += frames.payload_len;
+                let frame = TxFrame { head: &head, payload: &payload, checksum, segment_size };
+                // A frame that the device has no room for is lost, as on a wire.
+                let _lost = near.transmit(now.as_nanos(), &frame);
+            }
+            near.flush(now.as_nanos());
+            near.receive(now.as_nanos(), BURST, &mut |_| {});
+        }
+    };
+    pump(time / 5);
+    let rate = pump(time);
+    stop.store(true, Ordering::Relaxed);
+    receiver.join().expect("the receiver ends well");
+    Ok(rate)
+}
+
+fn count(mut device: Box<dyn Device + Send>, octets: &AtomicU64, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        let mut sum = 0;
+        device.receive(monotonic_now().as_nanos(), BURST, &mut |frame| {
+            if frame.bytes.starts_with(&network::mac(2)) {
+                sum += frame.bytes.len().saturating_sub(HEAD_LEN) as u64;
+            }
+        });
+        octets.fetch_add(sum, Ordering::Relaxed);
+    }
+}
+
+/// Ethernet, IPv4 and TCP headers of a data segment.
+fn head(payload_len: usize) -> [u8; HEAD_LEN] {
+    let mut head = [0; HEAD_LEN];
+    head[..6].copy_from_slice(&network::mac(2));
+    head[6..12].copy_from_slice(&network::mac(1));
+    head[12..14].copy_from_slice(&[8, 0]);
+    let total = u16::try_from(payload_len + HEAD_LEN - 14).expect("an IP datagram");
+    head[14..16].copy_from_slice(&[0x45, 0]);
+    head[16..18].copy_from_slice(&total.to_be_bytes());
+    head[22..24].copy_from_slice(&[64, 6]);
+    head[26..34].copy_from_slice(&[10, 77, 0, 1, 10, 77, 0, 2]);
+    let checksum = !smoltcp::wire::checksum::data(&head[14..34]);
+    head[24..26].copy_from_slice(&checksum.to_be_bytes());
+    head[34..38].copy_from_slice(&[0x1c, 6, 0x1c, 7]);
+    head[46..48].copy_from_slice(&[0x50, 0x10]);
+    head
+}
+
+const HEAD_LEN: usize = 54;
+const SUPER_FRAME_LEN: usize = 65_000;
+/// Frames sent or received in one go.
+const BURST: usize = 16;

@@ -1,0 +1,142 @@
+//! The receive ring of a packet socket, `TPACKET_V2`: slots of one length in blocks, each with a
+//! header whose first word says whose the slot is.
+#![expect(unsafe_code, reason = "slots are memory that the kernel and this program take turns in")]
+
+use std::mem::offset_of;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use crate::sys::mapping::Mapping;
+
+/// How a ring is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RingLayout {
+    /// Octets of a slot, a multiple of 16.
+    pub(crate) slot_len: usize,
+    /// Octets of a block, a multiple of the page size and at least one slot.
+    pub(crate) block_len: usize,
+    /// Blocks in the ring.
+    pub(crate) blocks: usize,
+}
+
+impl RingLayout {
+    const fn slots_per_block(&self) -> usize {
+        self.block_len / self.slot_len
+    }
+
+    /// Slots in the ring.
+    pub(crate) const fn slots(&self) -> usize {
+        self.slots_per_block() * self.blocks
+    }
+
+    /// Octets to map.
+    pub(crate) const fn len(&self) -> usize {
+        self.block_len * self.blocks
+    }
+}
+
+/// The ring, read in order.
+#[derive(Debug)]
+pub(crate) struct PacketRing {
+    mapping: Mapping,
+    layout: RingLayout,
+    next: usize,
+}
+
+/// A frame as the kernel describes it. Nothing in here has been checked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SlotHeader {
+    /// `TP_STATUS_*`.
+    pub(crate) status: u32,
+    /// Octets of the frame.
+    pub(crate) len: u32,
+    /// How many of them are in the slot.
+    pub(crate) captured_len: u32,
+    /// Where the frame begins in the slot.
+    pub(crate) mac_at: u16,
+    /// The tag that was taken out of the frame.
+    pub(crate) vlan_tci: u16,
+    /// The kind of that tag.
+    pub(crate) vlan_tpid: u16,
+}
+
+impl PacketRing {
+    /// A ring over a mapping of a socket that was told to have one.
+    ///
+    /// # Panics
+    /// When the mapping has another length than the layout.
+    pub(crate) fn new(mapping: Mapping, layout: RingLayout) -> Self {
+        assert_eq!(mapping.len(), layout.len(), "the mapping is the ring");
+        Self { mapping, layout, next: 0 }
+    }
+
+    /// Slots in the ring.
+    pub(crate) const fn slots(&self) -> usize {
+        self.layout.slots()
+    }
+
+    /// Lets `read` look at the next frame, if there is one, and gives its slot back to the kernel.
+    /// `read` gets the whole slot and may change it.
+    pub(crate) fn take<R>(&mut self, read: impl FnOnce(SlotHeader, &mut [u8]) -> R) -> Option<R> {
+        let per_block = self.layout.slots_per_block();
+        let at = self.next / per_block * self.layout.block_len
+            + self.next % per_block * self.layout.slot_len;
+        // Acquire: what the kernel wrote before it gave the slot is read after this.
+        let status = self.mapping.word(at).load(Acquire);
+        if status & libc::TP_STATUS_USER == 0 {
+            return None;
+        }
+        // SAFETY: the kernel neither reads nor writes a slot marked with TP_STATUS_USER until the
+        // mark is taken off below, after the last use of the slice.
+        let slot = unsafe { self.mapping.octets_mut(at, self.layout.slot_len) };
+        let result = read(header(status, slot), slot);
+        // Release: the slot has been read, and written, before the kernel gets it.
+        self.mapping.word(at).store(libc::TP_STATUS_KERNEL, Release);
+        self.next = (self.next + 1) % self.layout.slots();
+        Some(result)
+    }
+}
+
+fn header(status: u32, slot: &[u8]) -> SlotHeader {
+    let half = |at: usize| u16::from_ne_bytes([slot[at], slot[at + 1]]);
+    let word = |at: usize| u32::from_ne_bytes([slot[at], slot[at + 1], slot[at + 2], slot[at + 3]]);
+    SlotHeader {
+        status,
+        len: word(offset_of!(libc::tpacket2_hdr, tp_len)),
+        captured_len: word(offset_of!(libc::tpacket2_hdr, tp_snaplen)),
+        mac_at: half(offset_of!(libc::tpacket2_hdr, tp_mac)),
+        vlan_tci: half(offset_of!(libc::tpacket2_hdr, tp_vlan_tci)),
+        vlan_tpid: half(offset_of!(libc::tpacket2_hdr, tp_vlan_tpid)),
+    }
+}
+
+const _: () = assert!(offset_of!(libc::tpacket2_hdr, tp_status) == 0);
+const _: () = assert!(size_of::<libc::tpacket2_hdr>() == 32);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAYOUT: RingLayout = RingLayout { slot_len: 1536, block_len: 4096, blocks: 2 };
+
+    fn give(ring: &PacketRing, at: usize) {
+        ring.mapping.word(at + 4).store(100 + u32::try_from(at).unwrap(), Release);
+        ring.mapping.word(at).store(libc::TP_STATUS_USER, Release);
+    }
+
+    #[test]
+    fn slots_come_in_order_and_go_back() {
+        let mut ring = PacketRing::new(Mapping::fresh(LAYOUT.len()).unwrap(), LAYOUT);
+        assert_eq!(LAYOUT.slots(), 4);
+        assert!(ring.take(|_, _| ()).is_none());
+        for round in 0..3 {
+            for at in [0, 1536, 4096, 5632] {
+                give(&ring, at);
+                let taken = ring.take(|header, slot| (header.len, slot.len()));
+                let len = 100 + u32::try_from(at).unwrap();
+                assert_eq!(taken, Some((len, 1536)), "slot at {at} in round {round}");
+                assert_eq!(ring.mapping.word(at).load(Acquire), libc::TP_STATUS_KERNEL);
+                assert!(ring.take(|_, _| ()).is_none());
+            }
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Packet memory and the four rings of one AF_XDP queue: who owns which chunk when.
+//!
+//! The first chunks receive, the rest transmit. A chunk is the kernel's from when it is put into
+//! the fill or transmit ring until it comes back through the receive or completion ring. What comes
+//! back that was never given, or lies outside, is left alone and counted.
+#![expect(unsafe_code, reason = "chunks are memory that the kernel and this program take turns in")]
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::sys::mapping::Mapping;
+use crate::sys::packet_socket;
+use crate::sys::xdp_ring::Descriptor;
+use crate::sys::xdp_socket::{self, Rings};
+
+/// Room that the kernel keeps in front of a received frame (`XDP_PACKET_HEADROOM`).
+pub(crate) const HEADROOM_LEN: usize = 256;
+
+/// Octets of frames, with what the kernel counts for its own, that may be under way in copy mode.
+const SEND_BUFFER_LEN: i32 = 16 << 20;
+
+/// How many chunks there are, and how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QueueLayout {
+    /// Octets of a chunk, 2048 or 4096.
+    pub(crate) chunk_len: u32,
+    /// Chunks that receive, a power of two.
+    pub(crate) receive: u32,
+    /// Chunks that transmit, a power of two.
+    pub(crate) transmit: u32,
+}
+
+/// One queue: a socket, its memory and its rings.
+#[derive(Debug)]
+pub(crate) struct XdpQueue {
+    rings: Rings,
+    /// Dropped before the memory: the kernel lets go of it then.
+    socket: OwnedFd,
+    memory: Mapping,
+    layout: QueueLayout,
+    /// By chunk, whether the kernel has it.
+    with_kernel: Box<[bool]>,
+    /// Chunks to transmit with that are not under way.
+    idle: Vec<u32>,
+    /// Whether the transmit ring has entries that the kernel has not been told of.
+    staged: bool,
+    /// Entries of the kernel that could not be.
+    bad_entries: u64,
+}
+
+impl XdpQueue {
+    /// Makes a socket with its memory and rings, bound to nothing. All receiving chunks are the
+    /// kernel's.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub(crate) fn new(layout: QueueLayout) -> io::Result<Self> {
+        let socket = xdp_socket::open()?;
+        // In copy mode frames under way count as the socket's; the usual limit is 208 KiB.
+        packet_socket::set_buffers(socket.as_fd(), SEND_BUFFER_LEN, 0);
+        let QueueLayout { chunk_len, receive, transmit } = layout;
+        let chunks = receive + transmit;
+        let memory = Mapping::fresh(length(chunks) * length(chunk_len))?;
+        xdp_socket::register(socket.as_fd(), &memory, chunk_len)?;
+        let mut rings = xdp_socket::rings(socket.as_fd(), receive, transmit)?;
+        for chunk in 0..receive {
+            rings.fill.put_address(u64::from(chunk) * u64::from(chunk_len));
+        }
+        rings.fill.publish_put();
+        Ok(Self {
+            rings,
+            socket,
+            memory,
+            layout,
+            with_kernel: (0..chunks).map(|chunk| chunk < receive).collect(),
+            idle: (receive..chunks).collect(),
+            staged: false,
+            bad_entries: 0,
+        })
+    }
+
+    /// Binds the socket to a queue of an interface.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub(crate) fn bind(&self, interface_index: u32, queue: u32, zero_copy: bool) -> io::Result<()> {
+        xdp_socket::bind(self.socket.as_fd(), interface_index, queue, zero_copy)
+    }
+
+    /// Entries of the kernel that could not be.
+    pub(crate) const fn bad_entries(&self) -> u64 {
+        self.bad_entries
+    }
+
+    /// Hands at most `burst` received frames to `sink`, and their chunks back to the kernel.
+    pub(crate) fn receive(&mut self, burst: usize, sink: &mut dyn FnMut(&[u8])) -> usize {
+        let waiting = length(self.rings.receive.waiting()).min(burst);
+        let mut count = 0;
+        for _ in 0..waiting {
+            let descriptor = self.rings.receive.take();
+            let Some((chunk, at)) = self.received(descriptor) else {
+                self.bad_entries += 1;
+                continue;
+            };
+            // SAFETY: `received` has checked that the octets are within a chunk that the kernel had
+            // and has just returned: it does not write them before it gets the chunk again below.
+            // Receiving chunks are never borrowed to write.
+            sink(unsafe { self.memory.octets(at, length(descriptor.len)) });
+            count += 1;
+            // The fill ring has an entry for each receiving chunk.
+            debug_assert!(self.rings.fill.room() > 0, "one entry per chunk");
+            self.rings.fill.put_address(u64::from(chunk) * u64::from(self.layout.chunk_len));
+        }
+        if waiting > 0 {
+            self.rings.receive.publish_taken();
+            self.rings.fill.publish_put();
+        }
+        if self.rings.fill.needs_wakeup() {
+            // The next call tells again.
+            let _told = xdp_socket::wake_receive(self.socket.as_fd());
+        }
+        count
+    }
+
+    /// The receiving chunk that a descriptor is in, and where in memory it begins.
+    fn received(&self, Descriptor { at, len }: Descriptor) -> Option<(u32, usize)> {
+        let chunk_len = u64::from(self.layout.chunk_len);
+        let chunk = u32::try_from(at / chunk_len).ok()?;
+        let fits = at % chunk_len + u64::from(len) <= chunk_len;
+        let given = chunk < self.layout.receive && *self.with_kernel.get(length(chunk))?;
+        (fits && given).then_some((chunk, usize::try_from(at).ok()?))
+    }
+
+    /// Chunks to transmit with, after taking back what has been sent.
+    pub(crate) fn room(&mut self) -> usize {
+        let waiting = self.rings.completion.waiting();
+        for _ in 0..waiting {
+            let at = self.rings.completion.take_address();
+            let chunk = u32::try_from(at / u64::from(self.layout.chunk_len)).unwrap_or(u32::MAX);
+            match self.with_kernel.get_mut(length(chunk)) {
+                Some(given) if *given && chunk >= self.layout.receive => {
+                    *given = false;
+                    self.idle.push(chunk);
+                }
+                _ => self.bad_entries += 1,
+            }
+        }
+        if waiting > 0 {
+            self.rings.completion.publish_taken();
+        }
+        self.idle.len().min(length(self.rings.transmit.room()))
+    }
+
+    /// Frames that [`transmit`](Self::transmit) takes now, at least; 0 only when it takes none.
+    pub(crate) fn room_at_least(&self) -> usize {
+        // The transmit ring has an entry for each chunk, free before the chunk comes back.
+        self.idle.len().saturating_add(length(self.rings.completion.unclaimed()))
+    }
+
+    /// Takes a frame of `len` octets that `write` puts into a chunk; `false` when there is none, or
+    /// the frame is longer. It goes out with [`flush`](Self::flush).
+    pub(crate) fn transmit(&mut self, len: usize, write: impl FnOnce(&mut [u8])) -> bool {
+        let Some(frame_len) = u32::try_from(len).ok().filter(|&len| len <= self.layout.chunk_len)
+        else {
+            return false;
+        };
+        if (self.idle.is_empty() && self.room() == 0) || self.rings.transmit.room() == 0 {
+            return false;
+        }
+        let Some(chunk) = self.idle.pop() else { return false };
+        let at = u64::from(chunk) * u64::from(self.layout.chunk_len);
+        let start = length(chunk) * length(self.layout.chunk_len);
+        // SAFETY: the chunk was idle: the kernel does not touch it until it is in the ring. It is
+        // borrowed by nobody else, for `self` is borrowed to write.
+        write(unsafe { self.memory.octets_mut(start, len) });
+        self.with_kernel[length(chunk)] = true;
+        self.rings.transmit.put(Descriptor { at, len: frame_len });
+        self.staged = true;
+        true
+    }
+
+    /// Whether frames wait in the transmit ring that the kernel has to be told of again.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.rings.transmit.has_unconsumed() && self.rings.transmit.needs_wakeup()
+    }
+
+    /// Has the kernel send what was taken. What it does not take now goes with the next call.
+    ///
+    /// # Errors
+    /// `ENETDOWN`, `ENXIO` and others when the interface is down or gone; congestion is none.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        if self.staged {
+            self.rings.transmit.publish_put();
+            self.staged = false;
+        } else if !self.rings.transmit.has_unconsumed() {
+            return Ok(());
+        }
+        let mut left = self.rings.transmit.unconsumed();
+        // In copy mode the kernel takes a part of the ring per call.
+        while left > 0 && self.rings.transmit.needs_wakeup() {
+            match xdp_socket::wake_transmit(self.socket.as_fd()) {
+                Ok(()) => return Ok(()),
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR) => {}
+                    _ => return Err(error),
+                },
+            }
+            let now = self.rings.transmit.unconsumed();
+            if now >= left {
+                break;
+            }
+            left = now;
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for XdpQueue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn length(value: u32) -> usize {
+    usize::try_from(value).expect("32 bits fit")
+}

@@ -1,0 +1,260 @@
+//! Opening AF_XDP sockets on an interface.
+
+use std::io;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use crate::OpenError;
+use crate::interface::{Control, Name};
+use crate::sys::packet_socket::{self, Membership};
+use crate::sys::xdp_queue::{HEADROOM_LEN, QueueLayout, XdpQueue};
+use crate::xdp::redirect::Redirect;
+use crate::xdp::{AttachMode, Link, XdpMode, XdpSocket};
+
+/// Which queue of which interface to open, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct XdpConfig<'a> {
+    /// The interface's name.
+    pub name: Name,
+    /// The queue, from 0.
+    pub queue: u32,
+    /// The IP addresses of the stack above, which the kernel must not have.
+    pub addresses: &'a [IpAddr],
+    /// Ethernet address of the stack, where it is not to be the interface's own. The interface then
+    /// has to listen to all frames on the wire.
+    pub mac: Option<[u8; 6]>,
+    /// Whether to try the driver's own XDP before the generic one.
+    pub native: bool,
+    /// Whether to try zero-copy mode before copy mode.
+    pub zero_copy: bool,
+    /// Frames that wait to be received, at most, and as many to transmit; a power of two.
+    pub ring_frames: usize,
+}
+
+impl<'a> XdpConfig<'a> {
+    /// Queue 0 under the interface's own Ethernet address: in the driver where that works, copied.
+    #[must_use]
+    pub const fn new(name: Name, addresses: &'a [IpAddr]) -> Self {
+        Self {
+            name,
+            queue: 0,
+            addresses,
+            mac: None,
+            native: true,
+            zero_copy: false,
+            ring_frames: RING_FRAMES,
+        }
+    }
+}
+
+/// What it takes to open a queue anew when its interface returns.
+#[derive(Debug)]
+pub(super) struct Reopen {
+    config: XdpConfig<'static>,
+    addresses: Box<[IpAddr]>,
+}
+
+impl Reopen {
+    pub(super) fn open(&self) -> Result<XdpSocket, OpenError> {
+        let config = XdpConfig { addresses: &self.addresses, ..self.config };
+        let mut queues = open(&config, 1)?;
+        Ok(queues.pop().expect("one queue was asked for"))
+    }
+}
+
+/// Largest MTU whose frames fit into a chunk, with a VLAN tag, in octets.
+pub const MTU_MAX: usize = CHUNK_LEN_MAX - HEADROOM_LEN - LINK_HEADER_LEN;
+
+/// A TCP window of several MiB in frames of 1500 octets.
+const RING_FRAMES: usize = 4096;
+const RING_FRAMES_RANGE: RangeInclusive<usize> = 64..=32_768;
+const QUEUES: RangeInclusive<usize> = 1..=256;
+const LINK_HEADER_LEN: usize = crate::ethernet::HEADER_LEN + crate::ethernet::TAG_LEN;
+/// The kernel takes chunks of up to a page.
+const CHUNK_LEN_MAX: usize = 4096;
+const CHUNK_LEN_MIN: usize = 2048;
+
+/// Opens `queues` queues from that of the configuration on.
+pub(super) fn open(config: &XdpConfig<'_>, queues: usize) -> Result<Vec<XdpSocket>, OpenError> {
+    let name = config.name;
+    check_range("number of XDP queues", queues, QUEUES)?;
+    check_range("number of ring frames", config.ring_frames, RING_FRAMES_RANGE)?;
+    let control = open_control()?;
+    let interface_index = control.index(name).map_err(|_| OpenError::unknown_interface(name))?;
+    let own_mac = control.mac(name).map_err(|_| OpenError::WrongKind {
+        name,
+        wanted: "an Ethernet interface",
+        remedy: "use one that is".to_owned(),
+    })?;
+    OpenError::check_addresses(config.addresses)?;
+    let mtu = control.mtu(name).map_err(|error| failed(name, "ask for the MTU of", error))?;
+    if mtu > MTU_MAX {
+        return Err(OpenError::WrongKind {
+            name,
+            wanted: "an interface whose frames fit into the packet memory of AF_XDP",
+            remedy: format!(
+                "its MTU is {mtu}, the largest {MTU_MAX}, and less with some drivers; set it \
+                 (`sudo ip link set dev {name} mtu 3498`), or use the packet device"
+            ),
+        });
+    }
+    let map_len = config.queue.saturating_add(u32::try_from(queues).expect("at most 256"));
+    let redirect = Redirect::attach(name, interface_index, map_len, config.native)?;
+    let redirect = Arc::new(redirect);
+    let mac = config.mac.unwrap_or(own_mac);
+    let membership = if mac == own_mac { Membership::AllGroups } else { Membership::Promiscuous };
+    (config.queue..map_len)
+        .map(|queue| {
+            let (xdp_queue, zero_copy) =
+                bound_queue(config, &control, interface_index, queue, mtu)?;
+            redirect
+                .insert(queue, xdp_queue.as_fd())
+                .map_err(|error| failed(name, "direct frames to an XDP socket on", error))?;
+            let mut socket = XdpSocket {
+                mode: mode(&redirect, zero_copy),
+                _redirect: Arc::clone(&redirect),
+                queue: xdp_queue,
+                _membership: join(name, interface_index, membership)?,
+                control: open_control()?,
+                name,
+                interface_index,
+                reopen: (queues == 1).then(|| Reopen {
+                    config: XdpConfig { addresses: &[], ..*config },
+                    addresses: config.addresses.into(),
+                }),
+                link: Link::Down,
+                mac,
+                frame_len_max: chunk_len(mtu) - HEADROOM_LEN,
+                mtu,
+                check_due_ns: 0,
+                flushed_ns: 0,
+            };
+            socket.ask();
+            Ok(socket)
+        })
+        .collect()
+}
+
+fn mode(redirect: &Redirect, zero_copy: Result<(), String>) -> XdpMode {
+    let native = redirect.mode == AttachMode::Native;
+    let fallbacks = redirect.fallback.clone().into_iter();
+    let (zero_copy, refusal) = match zero_copy {
+        Ok(()) => (true, None),
+        Err(reason) => (false, Some(reason).filter(|reason| !reason.is_empty())),
+    };
+    XdpMode { native, zero_copy, fallbacks: fallbacks.chain(refusal).collect() }
+}
+
+/// Octets of the chunks for an MTU.
+fn chunk_len(mtu: usize) -> usize {
+    if mtu + LINK_HEADER_LEN + HEADROOM_LEN <= CHUNK_LEN_MIN {
+        CHUNK_LEN_MIN
+    } else {
+        CHUNK_LEN_MAX
+    }
+}
+
+/// A socket bound to the queue, and whether in zero-copy mode; if not, why, or nothing when that
+/// was not asked for.
+fn bound_queue(
+    config: &XdpConfig<'_>,
+    control: &Control,
+    interface_index: u32,
+    queue: u32,
+    mtu: usize,
+) -> Result<(XdpQueue, Result<(), String>), OpenError> {
+    let name = config.name;
+    let entries = u32::try_from(config.ring_frames.next_power_of_two()).expect("at most 32768");
+    let chunk_len = u32::try_from(chunk_len(mtu)).expect("at most a page");
+    let layout = QueueLayout { chunk_len, receive: entries, transmit: entries };
+    let new = || XdpQueue::new(layout).map_err(|error| queue_error(name, error));
+    let mut reason = String::new();
+    if config.zero_copy {
+        let socket = new()?;
+        match socket.bind(interface_index, queue, true) {
+            Ok(()) => return Ok((socket, Ok(()))),
+            Err(error) => reason = format!("{name} has no zero-copy mode: {error}"),
+        }
+    }
+    let socket = new()?;
+    socket
+        .bind(interface_index, queue, false)
+        .map_err(|error| bind_error(name, control, queue, error))?;
+    Ok((socket, Err(reason)))
+}
+
+/// A packet socket that receives nothing itself, and makes the interface receive more.
+fn join(name: Name, interface_index: u32, membership: Membership) -> Result<OwnedFd, OpenError> {
+    let failed = |error| failed(name, "receive all that is needed from", error);
+    let socket = packet_socket::open().map_err(failed)?;
+    packet_socket::join(socket.as_fd(), interface_index, membership).map_err(failed)?;
+    Ok(socket)
+}
+
+fn open_control() -> Result<Control, OpenError> {
+    Control::new().map_err(|source| OpenError::Io {
+        action: "open a socket for interface requests".to_owned(),
+        source,
+    })
+}
+
+fn queue_error(name: Name, error: io::Error) -> OpenError {
+    match error.raw_os_error() {
+        Some(libc::EAFNOSUPPORT | libc::ENOPROTOOPT) => OpenError::Unavailable {
+            what: "AF_XDP",
+            remedy: "use a kernel of at least 5.9 that is built with XDP_SOCKETS, or the packet \
+                     device"
+                .to_owned(),
+        },
+        Some(libc::ENOBUFS | libc::EAGAIN | libc::ENOMEM) => OpenError::Permission {
+            action: format!("lock the packet memory of {name}"),
+            remedy: "raise the limit (`ulimit -l unlimited`), run as root, or use fewer ring \
+                     frames"
+                .to_owned(),
+        },
+        _ => failed(name, "make an XDP socket for", error),
+    }
+}
+
+fn bind_error(name: Name, control: &Control, queue: u32, error: io::Error) -> OpenError {
+    let value = usize::try_from(queue).expect("32 bits fit");
+    match error.raw_os_error() {
+        Some(libc::EBUSY) => OpenError::Busy {
+            name,
+            remedy: format!("queue {queue} has an XDP socket already; use another queue"),
+        },
+        Some(libc::EINVAL) if control.queues(name).is_ok_and(|count| value >= count) => {
+            let count = control.queues(name).unwrap_or(1);
+            OpenError::OutOfRange {
+                what: "interface queue",
+                value,
+                min: 0,
+                max: count.saturating_sub(1),
+            }
+        }
+        _ => failed(name, &format!("bind an XDP socket to queue {queue} of"), error),
+    }
+}
+
+fn check_range(
+    what: &'static str,
+    value: usize,
+    range: RangeInclusive<usize>,
+) -> Result<(), OpenError> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    Err(OpenError::OutOfRange { what, value, min: *range.start(), max: *range.end() })
+}
+
+/// The error for a failed `action` on the interface.
+pub(super) fn failed(name: Name, action: &str, error: io::Error) -> OpenError {
+    OpenError::from_io(
+        error,
+        format!("{action} {name}"),
+        "run as root, or give the program the capabilities: \
+         `sudo setcap cap_net_raw,cap_net_admin,cap_bpf+ep PROGRAM`",
+    )
+}

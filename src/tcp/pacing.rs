@@ -1,0 +1,133 @@
+//! Pacing: on a long path, what cwnd takes is spread over the round trip instead of sent at once.
+//!
+//! A window that opens in one step, after idle time or by acknowledgments that come in a bunch,
+//! would overflow queues that the same window fills evenly. On a short path the queues of hosts
+//! and switches hold a whole window, and nothing is paced: the cost there is one comparison.
+
+use crate::time::Instant;
+
+/// Smoothed round trip below which nothing is paced.
+const ROUND_TRIP_MIN_NS: u64 = 2_000_000;
+/// What is sent in one go lasts so long at the pace. A super-frame is no larger.
+const QUANTUM_NS: u64 = 1_000_000;
+/// Segments that may always be sent in one go.
+const QUANTUM_SEGMENTS: u64 = 2;
+
+/// How fast to send, in octets per duration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pace {
+    octets: u64,
+    ns: u64,
+}
+
+impl Pace {
+    /// Whether a path with this round trip is paced.
+    pub(crate) const fn is_worth_it(srtt_ns: u64) -> bool {
+        srtt_ns >= ROUND_TRIP_MIN_NS
+    }
+
+    /// The pace for a window of `cwnd` octets. Faster than a window per round trip, so that pacing
+    /// never limits by itself: twice in slow start, where the window doubles in that time, 1.25
+    /// times later.
+    pub(crate) fn new(cwnd: u64, srtt_ns: u64, slow_start: bool) -> Self {
+        let octets =
+            if slow_start { cwnd.saturating_mul(2) } else { cwnd.saturating_add(cwnd / 4) };
+        Self { octets: octets.max(1), ns: srtt_ns.max(1) }
+    }
+
+    fn ns_for(self, octets: u64) -> u64 {
+        let ns = u128::from(octets) * u128::from(self.ns) / u128::from(self.octets);
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+
+    fn octets_in(self, ns: u64) -> u64 {
+        let octets = u128::from(ns) * u128::from(self.octets) / u128::from(self.ns);
+        u64::try_from(octets).unwrap_or(u64::MAX)
+    }
+
+    /// What may be sent in one go.
+    fn quantum(self, emss: u64) -> u64 {
+        self.octets_in(QUANTUM_NS).max(QUANTUM_SEGMENTS * emss)
+    }
+}
+
+/// When what was sent would have left at the pace.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pacer {
+    clear_at: Instant,
+}
+
+impl Pacer {
+    /// Octets that may be sent now; when it is less than a segment, the time to ask again.
+    pub(crate) fn room(&self, now: Instant, pace: Pace, emss: u64) -> Result<u64, Instant> {
+        let quantum = pace.quantum(emss);
+        let waiting = pace.octets_in(self.clear_at.nanos_since(now));
+        let room = quantum.saturating_sub(waiting);
+        if room >= emss {
+            return Ok(room);
+        }
+        // When half of the quantum is free: few timers, no large bursts.
+        let ahead_ns = self.clear_at.nanos_since(now).saturating_sub(pace.ns_for(quantum / 2));
+        Err(now.plus_nanos(ahead_ns.max(1)))
+    }
+
+    /// `octets` were sent.
+    pub(crate) fn on_sent(&mut self, now: Instant, pace: Pace, octets: u64) {
+        self.clear_at = self.clear_at.max(now).plus_nanos(pace.ns_for(octets));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EMSS: u64 = 1000;
+    const MS: u64 = 1_000_000;
+
+    fn pace(cwnd: u64) -> Pace {
+        Pace::new(cwnd, 20 * MS, false)
+    }
+
+    #[test]
+    fn a_short_path_is_not_paced() {
+        assert!(!Pace::is_worth_it(MS) && Pace::is_worth_it(20 * MS));
+    }
+
+    /// 1.6 MB in 20 ms: 100 kB in each millisecond.
+    #[test]
+    fn a_window_leaves_in_pieces_over_the_round_trip() {
+        let (pace, mut pacer, mut now) = (pace(1_600_000), Pacer::default(), Instant::ZERO);
+        let mut sent = 0;
+        while sent < 1_600_000 {
+            match pacer.room(now, pace, EMSS) {
+                Ok(room) => {
+                    assert!(room <= 100_000);
+                    pacer.on_sent(now, pace, room);
+                    sent += room;
+                }
+                Err(at) => {
+                    assert!(at > now);
+                    now = at;
+                }
+            }
+        }
+        assert!((14 * MS..17 * MS).contains(&now.as_nanos()), "{now}");
+    }
+
+    #[test]
+    fn idle_time_saves_up_no_more_than_a_quantum() {
+        let (pace, mut pacer) = (pace(1_600_000), Pacer::default());
+        pacer.on_sent(Instant::ZERO, pace, 1000);
+        let later = Instant::from_nanos(500 * MS);
+        assert_eq!(pacer.room(later, pace, EMSS), Ok(100_000));
+    }
+
+    #[test]
+    fn a_small_window_sends_two_segments_at_a_time() {
+        let (pace, mut pacer, now) = (pace(4000), Pacer::default(), Instant::ZERO);
+        assert_eq!(pacer.room(now, pace, EMSS), Ok(2000));
+        pacer.on_sent(now, pace, 2000);
+        // A thousand octets take 4 ms.
+        assert_eq!(pacer.room(now, pace, EMSS), Err(Instant::from_nanos(4 * MS)));
+    }
+}

@@ -1,0 +1,134 @@
+//! How fast a transfer is on a bad path, and how long a lost tail takes.
+
+use super::path::{Flow, Network, Path};
+use crate::tcp::{Config, Counters};
+use crate::time::Duration;
+
+const SECONDS: u64 = 10;
+
+/// Goodput in Mbit/s of a transfer that lasts ten seconds, and what was counted.
+fn goodput(config: &Config, path: Path) -> (f64, Counters) {
+    let mut network = Network::new(path);
+    let flow = network.add(config, u64::MAX / 4, Duration::ZERO);
+    network.run_for(Duration::from_secs(SECONDS));
+    let flow = &network.flows[flow];
+    let bits = f64::from(u32::try_from(flow.delivered() >> 3).unwrap()) * 64.0;
+    (bits / 1e6 / f64::from(u32::try_from(SECONDS).unwrap()), *flow.counters())
+}
+
+/// Name, what it does to the path, what goodput it must reach in Mbit/s, and in how many runs.
+type Cell = (&'static str, fn(&mut Path), f64, u32);
+
+/// Cells of the table, with the goodput that each must reach, in Mbit/s.
+const CELLS: [Cell; 8] = [
+    ("no loss", |_| {}, 900.0, 1),
+    ("loss 0.1 %", |path| path.loss = 0.001, 25.0, 3),
+    ("loss 1 %", |path| path.loss = 0.01, 8.0, 3),
+    ("loss 3 %", |path| path.loss = 0.03, 4.5, 3),
+    ("reorder 5 %, 1 ms", |path| path.reorder = (0.05, Duration::from_millis(1)), 900.0, 1),
+    ("reorder 5 %, 10 ms", |path| path.reorder = (0.05, Duration::from_millis(10)), 900.0, 1),
+    ("bursts of 20", |path| path.burst = (0.0005, 20), 35.0, 3),
+    ("small queue", |path| path.queue = Duration::from_millis(2), 700.0, 1),
+];
+
+#[expect(
+    clippy::print_stderr,
+    reason = "the table is what one runs this test with --nocapture for"
+)]
+fn cell(config: &Config, cell: &Cell) -> f64 {
+    let &(name, impair, _, seeds) = cell;
+    let mut total = 0.0;
+    for seed in 0..seeds {
+        let mut path = Path::wan(u64::from(seed));
+        impair(&mut path);
+        let (mbps, counters) = goodput(config, path);
+        total += mbps;
+        let Counters { rtos, fast_retransmits, recoveries_undone, loss_probes, .. } = counters;
+        eprintln!(
+            "{name:20} seed {seed} {mbps:8.2} Mbit/s: {rtos} timeouts, {fast_retransmits} \
+             recoveries, {recoveries_undone} undone, {loss_probes} probes, {} resent of {}",
+            counters.retransmissions, counters.segments_sent
+        );
+    }
+    total / f64::from(seeds)
+}
+
+#[test]
+fn goodput_over_a_long_path_survives_loss_and_reordering() {
+    let config = Config::for_mtu(1500, 20);
+    for expected in &CELLS {
+        let mbps = cell(&config, expected);
+        assert!(mbps >= expected.2, "{}: {mbps} Mbit/s", expected.0);
+    }
+}
+
+/// Time from a Send's first segment to its acknowledgment, when its last segment is lost, in round
+/// trips.
+fn lost_tail(round_trip: Duration, segments: u64, seed: u64) -> f64 {
+    let config = Config::for_mtu(1500, 20);
+    let rate = 10_000_000_000;
+    let mut network = Network::new(Path { round_trip, rate, ..Path::wan(seed) });
+    let flow = network.add(&config, 1448, Duration::ZERO);
+    let mut sent = 1448;
+    network.run_until_acknowledged(flow, sent);
+    // Some Sends before, so that there is a history.
+    for _ in 0..10 {
+        network.offer(flow, 1448 * segments);
+        sent += 1448 * segments;
+        network.run_until_acknowledged(flow, sent);
+        network.run_for(round_trip);
+    }
+    network.drop_data = vec![1 + 11 * segments];
+    network.offer(flow, 1448 * segments);
+    sent += 1448 * segments;
+    let took = network.run_until_acknowledged(flow, sent);
+    assert_eq!(network.flows[flow].counters().rtos, 0);
+    assert!(network.flows[flow].counters().loss_probes > 0);
+    took.as_secs_f64() / round_trip.as_secs_f64()
+}
+
+/// RFC 8985 §7: the tail of a single Send comes within three round trips, not after a timeout.
+#[test]
+fn a_lost_tail_is_repaired_within_three_round_trips() {
+    for round_trip_us in [50, 200, 1000, 20_000, 100_000] {
+        for segments in [1, 2, 5, 8] {
+            let took = lost_tail(Duration::from_micros(round_trip_us), segments, 1);
+            assert!(took < 3.0, "{round_trip_us} us, {segments} segments: {took:.2} round trips");
+        }
+    }
+}
+
+/// Jain's index of what flows delivered in `seconds` after the first `warm_up`.
+fn fairness(config: &Config, path: Path, flows: usize, warm_up: u64, seconds: u64) -> f64 {
+    let mut network = Network::new(path);
+    for index in 0..flows {
+        let delay = Duration::from_millis(500 * index as u64);
+        network.add(config, u64::MAX / 4, delay);
+    }
+    network.run_for(Duration::from_secs(warm_up));
+    let before: Vec<_> = network.flows.iter().map(Flow::delivered).collect();
+    network.run_for(Duration::from_secs(seconds));
+    let shares =
+        network.flows.iter().zip(before).map(|(flow, before)| {
+            f64::from(u32::try_from((flow.delivered() - before) >> 10).unwrap())
+        });
+    let (sum, squares) =
+        shares.fold((0.0, 0.0), |(sum, squares), share| (sum + share, squares + share * share));
+    sum * sum / (squares * f64::from(u32::try_from(flows).unwrap()))
+}
+
+#[test]
+fn two_flows_share_a_bottleneck_fairly() {
+    let config = Config::for_mtu(1500, 20);
+    for seed in 0..3 {
+        let path = Path {
+            rate: 100_000_000,
+            queue: Duration::from_millis(20),
+            // A little randomness: without it two machines in lockstep can stay unfair for ever.
+            loss: 0.000_01,
+            ..Path::wan(seed)
+        };
+        let jain = fairness(&config, path, 2, 10, 40);
+        assert!(jain >= 0.95, "seed {seed}: Jain's index {jain:.3}");
+    }
+}

@@ -1,0 +1,194 @@
+//! Recoveries that turn out to have been for nothing (RFC 3522, RFC 3708, RFC 4015, RFC 5682).
+
+use super::script::{Script, config};
+use crate::tcp::{Config, Header, Timestamps};
+use crate::time::Duration;
+
+const US: Duration = Duration::from_micros(1);
+const MS: Duration = Duration::from_millis(1);
+
+fn with_timestamps() -> Config {
+    Config { timestamps: true, path_payload_max: 1040, ..config() }
+}
+
+/// `count` segments in flight, 10 µs apart, and a round trip of 100 µs later.
+fn in_flight(config: &Config, count: u32) -> Script {
+    let mut script = Script::established(config);
+    for _ in 0..count {
+        script.send(1000);
+        script.sleep(10 * US);
+    }
+    script.sleep(100 * US);
+    script
+}
+
+/// An acknowledgment that echoes our clock as it was `ago`.
+fn ack_with_echo(script: &mut Script, acked: u32, blocks: &[(u32, u32)], ago: Duration) {
+    let at = script.now.as_nanos() - u64::try_from(ago.as_nanos()).unwrap();
+    let echo = u32::try_from(at / 1_000_000).unwrap();
+    let mut header = script.header(0, acked, crate::tcp::Flags::ACK);
+    header.options.timestamps = Some(Timestamps { value: 100, echo });
+    header.options.sack =
+        blocks.iter().map(|&(l, r)| (super::script::ack(l), super::script::ack(r))).collect();
+    script.receive_header(&header, 0);
+}
+
+/// RFC 3522: the timestamp is that of the original.
+#[test]
+fn a_timeout_is_undone_when_the_original_is_acknowledged() {
+    let mut script = in_flight(&with_timestamps(), 6);
+    let (cwnd, ssthresh) = (script.connection.cwnd(), script.connection.ssthresh());
+    script.wait_for_rto();
+    assert_eq!(script.resent(), vec![(0, 1000)]);
+    assert!(script.connection.cwnd() < cwnd);
+    script.sleep(5 * MS);
+    ack_with_echo(&mut script, 1000, &[], 50 * MS);
+    assert_eq!(script.connection.counters().recoveries_undone, 1);
+    assert_eq!(script.connection.ssthresh(), ssthresh);
+    assert!(script.connection.cwnd() >= cwnd);
+    assert_eq!(script.resent(), vec![], "nothing else goes again");
+    script.connection.snd.board.check();
+}
+
+#[test]
+fn a_timeout_stands_when_the_copy_is_acknowledged() {
+    let mut script = in_flight(&with_timestamps(), 6);
+    script.wait_for_rto();
+    script.resent();
+    script.sleep(5 * MS);
+    ack_with_echo(&mut script, 1000, &[], 5 * MS);
+    assert_eq!(script.connection.counters().recoveries_undone, 0);
+    assert_eq!(script.resent(), vec![(1000, 1000), (2000, 1000)]);
+}
+
+/// RFC 3522 for fast retransmit: late, not lost. The next such delay is waited for.
+#[test]
+fn reordering_taken_for_loss_is_undone_and_learned_from() {
+    let mut script = in_flight(&with_timestamps(), 8);
+    let cwnd = script.connection.cwnd();
+    ack_with_echo(&mut script, 0, &[(1000, 4000)], MS);
+    assert_eq!(script.resent(), vec![(0, 1000)]);
+    script.sleep(3 * MS);
+    ack_with_echo(&mut script, 4000, &[], 10 * MS);
+    assert_eq!(script.connection.counters().recoveries_undone, 1);
+    assert!(script.connection.cwnd() >= cwnd);
+    assert_eq!(script.resent(), vec![]);
+    // Now three overtaken segments are given a quarter of a round trip.
+    script.send(1000);
+    for _ in 0..3 {
+        script.sleep(5 * US);
+        script.send(1000);
+    }
+    script.sleep(100 * US);
+    ack_with_echo(&mut script, 8000, &[(9000, 12_000)], Duration::ZERO);
+    assert_eq!(script.resent(), vec![]);
+    ack_with_echo(&mut script, 12_000, &[], Duration::ZERO);
+    assert_eq!(script.connection.counters().fast_retransmits, 1);
+}
+
+/// RFC 3708 §2: everything that was sent again is reported as a duplicate.
+#[test]
+fn a_recovery_is_undone_when_all_copies_come_back_as_duplicates() {
+    let mut script = in_flight(&config(), 10);
+    let cwnd = script.connection.cwnd();
+    script.receive_sack(0, &[(6000, 10_000), (4000, 5000), (1000, 3000)]);
+    assert_eq!(script.resent(), vec![(0, 1000), (3000, 1000), (5000, 1000)]);
+    script.sleep(50 * US);
+    script.receive_sack(10_000, &[]);
+    script.sleep(50 * US);
+    script.receive_sack(10_000, &[(0, 1000)]);
+    script.receive_sack(10_000, &[(3000, 4000)]);
+    assert_eq!(script.connection.counters().recoveries_undone, 0);
+    script.receive_sack(10_000, &[(5000, 6000)]);
+    assert_eq!(script.connection.counters().recoveries_undone, 1);
+    assert!(script.connection.cwnd() >= cwnd);
+}
+
+#[test]
+fn a_duplicate_of_something_older_undoes_nothing() {
+    let mut script = in_flight(&config(), 10);
+    script.receive_sack(2000, &[(3000, 6000)]);
+    assert_eq!(script.resent(), vec![(2000, 1000)]);
+    script.receive_sack(6000, &[(0, 1000)]);
+    script.receive_sack(6000, &[(1000, 2000)]);
+    assert_eq!(script.connection.counters().recoveries_undone, 0);
+}
+
+/// A network that duplicates is no reason to think that nothing was lost.
+#[test]
+fn a_duplicate_of_something_that_never_went_again_undoes_nothing() {
+    let mut script = in_flight(&config(), 10);
+    script.receive_sack(0, &[(1000, 4000)]);
+    assert_eq!(script.resent(), vec![(0, 1000)]);
+    script.receive_sack(0, &[(2000, 3000), (1000, 4000)]);
+    assert_eq!(script.connection.counters().recoveries_undone, 0);
+    script.receive_sack(4000, &[(0, 1000)]);
+    assert_eq!(script.connection.counters().recoveries_undone, 1);
+}
+
+/// RFC 5682 §3, without timestamps: others that nobody sent again arrive.
+#[test]
+fn a_timeout_is_undone_when_others_of_its_time_arrive() {
+    let mut script = in_flight(&config(), 6);
+    let cwnd = script.connection.cwnd();
+    script.wait_for_rto();
+    assert_eq!(script.resent(), vec![(0, 1000)]);
+    script.sleep(100 * US);
+    script.receive_sack(2000, &[]);
+    assert_eq!(script.connection.counters().recoveries_undone, 1);
+    assert!(script.connection.cwnd() >= cwnd);
+    assert_eq!(script.resent(), vec![]);
+}
+
+#[test]
+fn a_timeout_stands_when_only_the_copy_is_acknowledged() {
+    for acked in [1000, 6000] {
+        let mut script = in_flight(&config(), 6);
+        script.wait_for_rto();
+        script.resent();
+        script.sleep(100 * US);
+        script.receive_sack(acked, &[]);
+        assert_eq!(script.connection.counters().recoveries_undone, 0, "{acked}");
+    }
+}
+
+/// A recovery that begins while the copies of the last are on their way is not undone by them.
+#[test]
+fn an_acknowledgment_of_an_earlier_copy_undoes_nothing() {
+    let mut script = in_flight(&with_timestamps(), 4);
+    // Segment 0 is lost; the recovery lasts until 4000. New data meanwhile, of which segment 4 is
+    // found lost in the same recovery.
+    ack_with_echo(&mut script, 0, &[(1000, 4000)], MS);
+    assert_eq!(script.resent(), vec![(0, 1000)]);
+    for _ in 0..5 {
+        script.connection.record_sent(script.now, 1000, 1000, false);
+    }
+    script.sleep(200 * US);
+    ack_with_echo(&mut script, 0, &[(5000, 6000), (1000, 4000)], Duration::ZERO);
+    script.sleep(2 * MS);
+    script.resent();
+    ack_with_echo(&mut script, 4000, &[(5000, 6000)], MS);
+    script.sleep(3 * MS);
+    script.resent();
+    // The recovery is over; segment 6 is found lost.
+    ack_with_echo(&mut script, 4000, &[(7000, 9000), (5000, 6000)], MS);
+    assert_eq!(script.resent(), vec![(6000, 1000)]);
+    script.sleep(2 * MS);
+    ack_with_echo(&mut script, 6000, &[(7000, 9000)], 5 * MS);
+    assert_eq!(script.connection.counters().recoveries_undone, 0);
+}
+
+/// The peer's view: a burst of duplicates is one report (RFC 2883).
+#[test]
+fn duplicates_that_continue_one_another_are_one_block() {
+    let mut script = Script::established(&config());
+    script.receive(0, 0, crate::tcp::Flags::ACK, 3000);
+    while script.ack().is_some() {}
+    let old = |script: &mut Script, at| {
+        let header: Header = script.header(at, 0, crate::tcp::Flags::ACK);
+        script.receive_header(&header, 1000);
+    };
+    old(&mut script, 0);
+    old(&mut script, 1000);
+    assert_eq!(script.acked(), Some((3000, vec![(0, 2000)])));
+}
