@@ -87,13 +87,14 @@ impl<'h> Server<'h> {
     pub(crate) fn run(&mut self, once: bool, stop: &Arc<AtomicBool>) -> anyhow::Result<Ended> {
         while !stop.load(Ordering::Relaxed) {
             self.host.endpoint.turn(LOOK_INTERVAL)?;
-            while let Some(request) = self.listener.next_request(Duration::ZERO)? {
-                self.admit(request);
-            }
+            // Those who have gone make room for those who come.
             if let Some(ended) = self.turn_peers()
                 && once
             {
                 return Ok(ended);
+            }
+            while let Some(request) = self.listener.next_request(Duration::ZERO)? {
+                self.admit(request);
             }
         }
         self.peers.clear();
@@ -150,7 +151,7 @@ impl<'h> Server<'h> {
 
     fn prepare(&self, request: &ConnectRequest) -> anyhow::Result<(Peer, Vec<u8>)> {
         if self.peers.len() >= self.limits.peers_max {
-            bail!("there are {} peers already: try again later", self.peers.len());
+            bail!("{} peers are being served, no more are taken: try later", self.peers.len());
         }
         let hello = Hello::parse(&request.request().private_data)?;
         let (peer, welcome) = Peer::new(self.host, &self.limits, request.remote(), &hello)?;
