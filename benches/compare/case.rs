@@ -52,6 +52,9 @@ const SUPER_9000: Link = Link::Taps { mtu: 9000, vnet: true };
 const PLAIN: Link = Link::Taps { mtu: 1500, vnet: false };
 const PLAIN_9000: Link = Link::Taps { mtu: 9000, vnet: false };
 
+const PACKET_SUPER: Link = Link::Packet { mtu: 1500, vnet: true };
+const PACKET: Link = Link::Packet { mtu: 1500, vnet: false };
+
 /// All cases, in the order they run.
 pub(crate) fn cases() -> Vec<Case> {
     let on = Spec::on;
@@ -76,6 +79,12 @@ pub(crate) fn cases() -> Vec<Case> {
         raw("raw TAP, MTU 9000", PLAIN_9000),
         write("urnic TAP, MTU 9000", on(PLAIN_9000)),
         smoltcp("smoltcp TAP, MTU 9000", PLAIN_9000),
+        raw("raw AF_PACKET, super-frames", PACKET_SUPER),
+        write("urnic AF_PACKET, super-frames", on(PACKET_SUPER)),
+        raw("raw AF_PACKET, MTU 1500", PACKET),
+        write("urnic AF_PACKET, MTU 1500", on(PACKET)),
+        raw("raw AF_XDP, MTU 1500", Link::Xdp),
+        write("urnic AF_XDP, MTU 1500", on(Link::Xdp)),
         write("urnic kernel TCP, veth", on(Link::Kernel)),
         write("urnic kernel TCP, veth, no CRC", unchecked(Link::Kernel)),
         iperf3("iperf3 veth", true),

@@ -3,14 +3,16 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use urnic_netdev::Device;
+use urnic_netdev::packet::{PacketConfig, PacketSocket};
 use urnic_netdev::tap::{Tap, TapConfig};
+use urnic_netdev::xdp::{XdpConfig, XdpSocket};
 
 /// What joins two sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,15 +24,32 @@ pub(crate) enum Link {
         /// With `virtio_net_hdr`: super-frames, partial checksums.
         vnet: bool,
     },
+    /// Packet sockets on the ends of a veth pair of their own.
+    Packet {
+        /// IP MTU.
+        mtu: usize,
+        /// Super-frames, partial checksums.
+        vnet: bool,
+    },
+    /// AF_XDP sockets in copy mode on the ends of that pair.
+    Xdp,
     /// The kernel's TCP over the veth pair.
     Kernel,
 }
 
+/// The Ethernet address of a side's stack.
+pub(crate) const fn mac(host: u8) -> [u8; 6] {
+    [2, 0, 10, 77, 0, host]
+}
+
+/// The IP address of a side's stack.
+pub(crate) const fn address(host: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 77, 0, host)
+}
+
 /// The kernel's addresses on the veth pair.
-pub(crate) const VETH: [IpAddr; 2] = [
-    IpAddr::V4(std::net::Ipv4Addr::new(10, 78, 0, 1)),
-    IpAddr::V4(std::net::Ipv4Addr::new(10, 78, 0, 2)),
-];
+pub(crate) const VETH: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(10, 78, 0, 1)), IpAddr::V4(Ipv4Addr::new(10, 78, 0, 2))];
 
 /// Runs `ip` of iproute2.
 pub(crate) fn ip(arguments: &str) -> Result<()> {
@@ -66,6 +85,14 @@ impl Far {
         }
         ip("link add bridge0 type bridge forward_delay 0 stp_state 0 mcast_snooping 0")?;
         ip("link set bridge0 up")?;
+        ip("link add veth-c type veth peer name veth-d")?;
+        ip("link set veth-c up")?;
+        ip("link set veth-d up")?;
+        for which in ["ip", "ip6", "arp"] {
+            // Bridged frames need not pass the packet filter; there may be none to pass.
+            let path = format!("/proc/sys/net/bridge/bridge-nf-call-{which}tables");
+            let _absent = std::fs::write(path, "0");
+        }
         // Its own view of /sys, in which others find the interfaces.
         let script = "mount -t sysfs sysfs /sys; echo ready; exec cat >/dev/null";
         let mut holder = Command::new("unshare")
@@ -126,8 +153,42 @@ pub(crate) fn devices(link: Link) -> Result<(Box<dyn Device + Send>, Box<dyn Dev
             let (a, b) = taps(mtu, vnet)?;
             Ok((Box::new(a), Box::new(b)))
         }
+        Link::Packet { mtu, vnet } => {
+            let open = |name: &str, host| -> Result<PacketSocket> {
+                ip(&format!("link set {name} mtu {mtu}"))?;
+                let addresses = [IpAddr::V4(address(host))];
+                let mac = Some(mac(host));
+                let config = PacketConfig::new(name.parse()?, &addresses);
+                Ok(PacketSocket::open(&PacketConfig { mac, super_frames: vnet, ..config })?)
+            };
+            Ok((Box::new(open("veth-c", 1)?), Box::new(open("veth-d", 2)?)))
+        }
+        Link::Xdp => {
+            let open = |name: &str, host| -> Result<XdpSocket> {
+                ip(&format!("link set {name} mtu 1500"))?;
+                let addresses = [IpAddr::V4(address(host))];
+                let config = XdpConfig::new(name.parse()?, &addresses);
+                let config = XdpConfig { mac: Some(mac(host)), ..config };
+                // The kernel takes its time to let go of the socket of the case before.
+                let mut opened = XdpSocket::open(&config);
+                for _ in 0..20 {
+                    if opened.is_ok() {
+                        break;
+                    }
+                    pause();
+                    opened = XdpSocket::open(&config);
+                }
+                Ok(opened?)
+            };
+            Ok((Box::new(open("veth-c", 1)?), Box::new(open("veth-d", 2)?)))
+        }
         Link::Kernel => anyhow::bail!("the kernel's TCP is no device"),
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "nothing tells when the kernel is done")]
+fn pause() {
+    std::thread::sleep(std::time::Duration::from_millis(50));
 }
 
 /// Two TAP interfaces on the bridge, gone when they are dropped.

@@ -28,7 +28,11 @@ struct Frames {
 impl Frames {
     /// As large as the link carries them.
     fn largest(link: Link) -> Result<Self> {
-        let Link::Taps { mtu, vnet } = link else { bail!("only devices carry frames") };
+        let (mtu, vnet) = match link {
+            Link::Taps { mtu, vnet } | Link::Packet { mtu, vnet } => (mtu, vnet),
+            Link::Xdp => (1500, false),
+            Link::Kernel => bail!("only devices carry frames"),
+        };
         // IPv4 and TCP headers with timestamps.
         let segment_len = mtu - 52;
         let segments = if vnet { SUPER_FRAME_LEN / segment_len } else { 1 };
@@ -88,7 +92,7 @@ fn count(mut device: Box<dyn Device + Send>, octets: &AtomicU64, stop: &AtomicBo
     while !stop.load(Ordering::Relaxed) {
         let mut sum = 0;
         device.receive(monotonic_now().as_nanos(), BURST, &mut |frame| {
-            if frame.bytes.starts_with(&FAR) {
+            if frame.bytes.starts_with(&network::mac(2)) {
                 sum += frame.bytes.len().saturating_sub(HEAD_LEN) as u64;
             }
         });
@@ -99,8 +103,8 @@ fn count(mut device: Box<dyn Device + Send>, octets: &AtomicU64, stop: &AtomicBo
 /// Ethernet, IPv4 and TCP headers of a data segment.
 fn head(payload_len: usize) -> [u8; HEAD_LEN] {
     let mut head = [0; HEAD_LEN];
-    head[..6].copy_from_slice(&FAR);
-    head[6..12].copy_from_slice(&[2, 0, 10, 77, 0, 1]);
+    head[..6].copy_from_slice(&network::mac(2));
+    head[6..12].copy_from_slice(&network::mac(1));
     head[12..14].copy_from_slice(&[8, 0]);
     let total = u16::try_from(payload_len + HEAD_LEN - 14).expect("an IP datagram");
     head[14..16].copy_from_slice(&[0x45, 0]);
@@ -114,7 +118,6 @@ fn head(payload_len: usize) -> [u8; HEAD_LEN] {
     head
 }
 
-const FAR: [u8; 6] = [2, 0, 10, 77, 0, 2];
 const HEAD_LEN: usize = 54;
 const SUPER_FRAME_LEN: usize = 65_000;
 /// Frames sent or received in one go.

@@ -1,6 +1,6 @@
 //! The engine's side: RDMA Writes from one endpoint into the memory of another, one thread each.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc;
 use std::thread;
 
@@ -51,7 +51,8 @@ impl Side {
         let config = EndpointConfig { own_thread: false, ..EndpointConfig::default() };
         let endpoint = match device {
             Some(device) => {
-                let identity = PortConfig::for_ipv4(address(host));
+                let mac = network::mac(host);
+                let identity = PortConfig { mac, ..PortConfig::for_ipv4(network::address(host)) };
                 let port = Port::new(&rnic, identity, device.capabilities());
                 Endpoint::port(port, device, &config)?
             }
@@ -85,7 +86,8 @@ fn between<R>(
             (Some(near), Some(far))
         }
     };
-    let ip = if near_device.is_some() { IpAddr::from(address(2)) } else { network::VETH[1] };
+    let ip =
+        if near_device.is_some() { IpAddr::from(network::address(2)) } else { network::VETH[1] };
     let params = ListenParams {
         startup: spec.startup(),
         lower_layer: spec.lower_layer,
@@ -126,10 +128,6 @@ fn between<R>(
         server.join().expect("the server does not panic")?;
         Ok(result)
     })
-}
-
-const fn address(host: u8) -> Ipv4Addr {
-    Ipv4Addr::new(10, 77, 0, host)
 }
 
 /// Octets written per second, in Gbit/s.

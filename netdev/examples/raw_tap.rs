@@ -100,7 +100,9 @@ impl<'a> Sender<'a> {
         } else if self.idle_since.get_or_insert_with(Instant::now).elapsed() > STALL {
             let Shared { sent, received, lost, .. } = self.shared;
             let (sent, received) = (sent.load(Ordering::Relaxed), received.load(Ordering::Relaxed));
-            lost.store(sent - received, Ordering::Relaxed);
+            lost.store(sent.saturating_sub(received), Ordering::Relaxed);
+        } else {
+            std::thread::yield_now();
         }
         Ok(())
     }
@@ -172,7 +174,10 @@ fn take(tap: &mut Tap, shared: &Shared) -> usize {
 
 fn receive(mut tap: Tap, shared: &Shared) {
     while !shared.done.load(Ordering::Relaxed) {
-        take(&mut tap, shared);
+        if take(&mut tap, shared) == 0 {
+            // With more threads than cores, the sender may be waiting for this one.
+            std::thread::yield_now();
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Middleware that makes a good link bad: loss, bursts, reordering, duplicates, bit errors, jitter,
-//! and segments cut or merged on the way.
+//! Middleware that makes a good link bad: loss, bursts, outages, reordering, duplicates, bit errors,
+//! a bottleneck with its queue, delay and jitter, and segments cut or merged on the way.
 //!
 //! It impairs frames transmitted through it and passes received frames on untouched; wrap both
 //! ends of a pair to impair both directions. Every decision comes from a seed: the same frames at
@@ -24,10 +24,11 @@ use crate::{
 /// A device that impairs what is transmitted through it; see the [module](self).
 ///
 /// An ordinary frame goes through, in this order: merging with its predecessor, cutting into
-/// pieces, and then for each piece loss, bit errors, duplication, and delay or reordering. A
+/// pieces, and then for each piece loss, bit errors, the bottleneck, duplication, and delay or
+/// reordering. A
 /// super-frame is never merged, cut or corrupted.
 ///
-/// While bit errors, cutting or merging are configured at construction, the device offers neither
+/// While bit errors, cutting, merging or the loss of acknowledgments are configured at construction, the device offers neither
 /// super-frames nor checksum offload, so that frames carry real checksums and arrive
 /// [`Unverified`](crate::RxChecksum::Unverified); a partial checksum that comes anyway is
 /// completed first.
@@ -63,7 +64,7 @@ impl<D: Device> Impair<D> {
             hold: Hold::default(),
             pending: None,
             pool: Vec::new(),
-            offloads_hidden: config.rewrites_frames(),
+            offloads_hidden: config.wants_plain_frames(),
         }
     }
 
@@ -159,11 +160,10 @@ impl<D: Device> Impair<D> {
     /// Decides on one frame as it will travel: loss, errors, duplication, time.
     fn convey(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
         let fate = self.dice.fate(&self.config);
-        if fate.lost {
+        if fate.lost || self.config.outage || self.is_too_long(frame) || self.loses_ack(frame) {
             self.counters.dropped += 1;
             return Ok(());
         }
-        let release = self.hold.schedule(now_ns, fate.jitter_ns, fate.late, &self.config);
         self.counters.reordered += u64::from(fate.late.is_some());
         let mut corrupted = None;
         if fate.corrupt && frame.segment_size.is_none() {
@@ -177,13 +177,36 @@ impl<D: Device> Impair<D> {
             corrupted = Some(bytes);
         }
         let frame = &corrupted.as_deref().map_or(*frame, whole);
+        let release =
+            self.hold.schedule(now_ns, frame.len(), fate.jitter_ns, fate.late, &self.config);
         let result = self.send(now_ns, release, frame);
-        if fate.duplicate && result.is_ok() {
+        if fate.duplicate && result.is_ok() && !matches!(release, Release::Never) {
             self.counters.duplicated += 1;
             self.send(now_ns, release, frame).unwrap_or_else(|_| self.counters.dropped += 1);
         }
         self.pool.extend(corrupted);
         result
+    }
+
+    /// Whether the path does not take a datagram as long as the frame's.
+    fn is_too_long(&self, frame: &TxFrame<'_>) -> bool {
+        let Some(path_mtu) = self.config.path_mtu else { return false };
+        let medium = self.inner.capabilities().medium;
+        let payload_len = frame.len() - frame.head.len();
+        let segment_len =
+            frame.segment_size.map_or(payload_len, |size| payload_len.min(usize::from(size.get())));
+        let datagram_len =
+            frame.head.len() + segment_len - recut::link_header_len(frame.head, medium);
+        datagram_len > path_mtu
+    }
+
+    /// Whether the frame only acknowledges and the dice say that it gets lost.
+    fn loses_ack(&mut self, frame: &TxFrame<'_>) -> bool {
+        // A frame with its payload apart has some.
+        self.config.ack_loss > 0.0
+            && frame.payload.iter().all(|fragment| fragment.is_empty())
+            && recut::is_pure_ack(frame.head, self.inner.capabilities().medium)
+            && self.dice.ack_lost(&self.config)
     }
 
     /// Hands a frame to the inner device, or holds it until its time.
@@ -193,8 +216,14 @@ impl<D: Device> Impair<D> {
         release: Release,
         frame: &TxFrame<'_>,
     ) -> Result<(), TransmitError> {
-        if matches!(release, Release::Now) {
-            return self.inner.transmit(now_ns, frame);
+        match release {
+            Release::Now => return self.inner.transmit(now_ns, frame),
+            Release::Never => {
+                self.counters.dropped += 1;
+                self.counters.overflowed += 1;
+                return Ok(());
+            }
+            Release::At(_) | Release::Late(_) => {}
         }
         if self.hold.len() >= self.config.held_max {
             // The tail of a full queue drops, as in any switch.
@@ -204,6 +233,7 @@ impl<D: Device> Impair<D> {
         let bytes = self.gather(frame);
         let TxFrame { checksum, segment_size, head, .. } = *frame;
         self.hold.put(release, HeldFrame { bytes, head_len: head.len(), checksum, segment_size });
+        self.counters.held_peak = self.counters.held_peak.max(self.hold.len());
         Ok(())
     }
 
@@ -263,6 +293,7 @@ impl<D: Device> Device for Impair<D> {
         self.capabilities().check(frame)?;
         self.release(now_ns);
         self.counters.frames += 1;
+        self.counters.octets += frame.len() as u64;
         let result = if frame.segment_size.is_none() && self.config.rewrites_frames() {
             self.rewrite(now_ns, frame)
         } else {

@@ -340,7 +340,7 @@ fn wire_len(frame: &TxFrame<'_>, len: usize) -> usize {
 }
 
 /// Nanoseconds, rounded up, that `len` octets take at `rate` bits per second.
-fn sending_ns(len: usize, rate: u64) -> u64 {
+pub(crate) fn sending_ns(len: usize, rate: u64) -> u64 {
     const NS_PER_OCTET_AT_1_BPS: u64 = 8 * 1_000_000_000;
     let at_1_bps = u64::try_from(len).ok().and_then(|len| len.checked_mul(NS_PER_OCTET_AT_1_BPS));
     match at_1_bps {

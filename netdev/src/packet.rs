@@ -8,9 +8,12 @@
 //! a timer of a millisecond or more has run out, which is what a ping-pong would wait for each
 //! time. Its slots hold frames of the MTU. A longer frame (the kernel merges them on receive, and
 //! other stacks in this machine send uncut ones) is queued whole behind its slot and fetched by
-//! `read` into one buffer that stays in the cache, where slots of 64 KiB would be as many cache
-//! misses. There is no transmit ring: a frame would have to be copied into it, while the kernel
-//! copies from anywhere; see `examples/raw_packet.rs` for rates.
+//! `read` into one buffer: slots of 64 KiB would make the ring a hundred MiB and more.
+//!
+//! There is no transmit ring: payload would have to be copied into it by this program, while the
+//! kernel copies from anywhere, and a super-frame does not fit into a slot. The price: a trial
+//! program of its own, with plain frames of 1514 octets over veth on a busy machine, spent 1.3 µs
+//! of processor time on a frame by such a ring, and 1.9 by `writev`.
 //!
 //! The interface may be taken down, set up again, deleted and made anew at any time. The device
 //! notices by the errors it meets, and by asking every [`LINK_CHECK_INTERVAL_NS`] of the callers'
@@ -100,7 +103,8 @@ impl PacketSocket {
         self.mac
     }
 
-    /// Frames lost because they were longer than a slot and the socket's queue was full.
+    /// Frames lost because they were longer than a slot and the socket's queue was full. Without
+    /// `CAP_NET_ADMIN` that queue is as short as `net.core.rmem_max` says.
     #[must_use]
     pub const fn frames_cut(&self) -> u64 {
         self.frames_cut
@@ -274,6 +278,12 @@ const SEGMENTATION_LEN_MAX: usize = vnet::SUPER_FRAME_LEN_MAX - vnet::HEADERS_LE
 
 /// Longest frame that the kernel gives, with its header: 64 KiB and the link header, tagged.
 const BUFFER_LEN: usize = vnet::HEADER_LEN + 65_536 + 22;
+
+/// A device moves to the thread that polls it.
+const _: fn() = || {
+    fn moves<T: Send>() {}
+    moves::<PacketSocket>();
+};
 
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,8 @@
 //!
 //! A received frame is borrowed from packet memory; one to transmit is copied into it, the only
 //! device for which that holds, because the kernel or the card sends from nowhere else. Zero-copy
-//! mode means that the kernel copies neither.
+//! mode means that the kernel copies neither. `examples/raw_packet.rs` measures; over veth, the
+//! native mode was slower than the generic one in every run.
 //!
 //! What does not work, and what to do:
 //! - Frames are as long as a chunk: an MTU of up to [`MTU_MAX`], no super-frames. Drivers have
@@ -57,6 +58,7 @@ pub struct XdpSocket {
     frame_len_max: usize,
     mtu: usize,
     check_due_ns: u64,
+    flushed_ns: u64,
     mode: XdpMode,
 }
 
@@ -214,12 +216,20 @@ impl Device for XdpSocket {
         self.queue.room_at_least()
     }
 
-    fn flush(&mut self, _now_ns: u64) {
+    fn flush(&mut self, now_ns: u64) {
+        self.flushed_ns = now_ns;
         if self.link != Link::Gone
             && let Err(error) = self.queue.flush()
         {
             self.learn_from(&error);
         }
+    }
+
+    /// Nothing arrives by itself; but what a congested interface did not take has to be offered
+    /// again, and nobody tells when.
+    fn next_arrival_ns(&self) -> Option<u64> {
+        let waits = self.link == Link::Up && self.queue.has_unsent();
+        waits.then(|| self.flushed_ns.saturating_add(FLUSH_AGAIN_NS))
     }
 
     fn link_up(&self) -> bool {
@@ -230,3 +240,12 @@ impl Device for XdpSocket {
         (self.link != Link::Gone).then(|| self.queue.as_fd())
     }
 }
+
+/// How long frames wait that a congested interface did not take, in nanoseconds.
+const FLUSH_AGAIN_NS: u64 = 50_000;
+
+/// A device moves to the thread that polls it.
+const _: fn() = || {
+    fn moves<T: Send>() {}
+    moves::<XdpSocket>();
+};

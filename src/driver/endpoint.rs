@@ -183,7 +183,8 @@ impl Link {
                 return Ok(cq.poll());
             }
             if self.in_thread.is_some() || now - started < self.spin {
-                std::hint::spin_loop();
+                // Lets a worker that shares this core go on.
+                thread::yield_now();
             } else {
                 UNPARK.with(|waker| cq.req_notify(waker));
                 // What came before the request is not announced.

@@ -158,8 +158,9 @@ impl<D: Device + Send> Engine for PortEngine<D> {
     fn wait(&mut self, now: Instant, deadline: Option<Instant>, wakeup: &Wakeup) {
         let device = &self.poller.device;
         let Some(readiness) = device.readiness() else {
-            // A device without a descriptor has to be asked again soon.
-            let soon = now.plus_nanos(ASK_AGAIN_NS);
+            // A device without a descriptor has to be asked again soon, but for one that is gone.
+            let pause = if device.link_up() { ASK_AGAIN_NS } else { LINK_DOWN_RETRY_NS };
+            let soon = now.plus_nanos(pause);
             let until = deadline.map_or(soon, |deadline| deadline.min(soon));
             wait_for(&mut [PollFd::new(wakeup, PollFlags::IN)], now, Some(until));
             return;

@@ -51,7 +51,9 @@ impl Worker {
         }
         let since = *self.idle_since.get_or_insert(now);
         if now - since < self.spin {
-            std::hint::spin_loop();
+            // Not a bare spin: with more threads than cores, the one that has the work this waits
+            // for may be waiting for this core.
+            std::thread::yield_now();
         } else if !self.stopped {
             self.wait(now, deadline);
         }

@@ -23,10 +23,7 @@ impl Port {
             return;
         }
         for slot in self.slots() {
-            let connection = &mut self.connections[slot as usize];
-            let tcp = &mut connection.optimized.tcp;
-            connection.path.forgive(tcp.consecutive_timeouts());
-            tcp.retransmit_now(now);
+            self.connections[slot as usize].optimized.tcp.retransmit_now(now);
             self.after_input(slot);
         }
         self.host.touch();

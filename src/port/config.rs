@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::limits::LISTEN_BACKLOG_MAX;
+use crate::limits::{LISTEN_BACKLOG_MAX, PIECE_BLOCKS_MAX};
 use crate::mpa::startup::{Offer, StartupConfig};
 use crate::port::framing::Framing;
 use crate::port::route::LinkHeader;
@@ -35,6 +35,10 @@ pub struct PortConfig {
     pub tcp: tcp::Config,
     /// Whether FPDUs that arrive ahead of others are placed at once, on optimized connections.
     pub out_of_order_placement: bool,
+    /// Blocks of [`PIECE_BLOCK_LEN`](crate::limits::PIECE_BLOCK_LEN) octets for FPDUs that are not
+    /// whole, over all connections. Brought to between
+    /// [`BLOCKS_MIN`](crate::mpa::pieces::PieceStore::BLOCKS_MIN) and [`PIECE_BLOCKS_MAX`].
+    pub piece_blocks: usize,
 }
 
 impl PortConfig {
@@ -54,6 +58,7 @@ impl PortConfig {
             path_mtu_min: PATH_MTU_MIN,
             tcp: tcp::Config::default(),
             out_of_order_placement: true,
+            piece_blocks: PIECE_BLOCKS_MAX,
         }
     }
 

@@ -348,6 +348,24 @@ mod tests {
         assert_eq!((part.offset, part.more, part.payload.len()), (0, true, 20));
     }
 
+    #[test]
+    fn a_header_that_is_shorter_than_a_header_is_none() {
+        for words in 0..5_u8 {
+            let mut short = frame();
+            short[14] = 0x40 | words;
+            short[20] = 0x20;
+            let header_len = usize::from(words) * 4;
+            // Whatever makes the sum over so few octets right.
+            if header_len >= 4 {
+                short[14 + header_len - 2..14 + header_len].fill(0);
+                let sum = !checksum::data(&short[14..14 + header_len]);
+                short[14 + header_len - 2..14 + header_len].copy_from_slice(&sum.to_be_bytes());
+            }
+            let parsed = parse_checked(&short);
+            assert!(!matches!(parsed, Ok(Parsed::Tcp(_) | Parsed::Fragment(..))), "{words} words");
+        }
+    }
+
     /// A datagram with these headers, each of 8 octets, before 20 octets of TCP.
     fn extended(headers: &[u8]) -> Vec<u8> {
         let len = u8::try_from(8 * headers.len() + 20).unwrap();

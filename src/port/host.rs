@@ -6,6 +6,30 @@
 //! [`Host::tcp_listen`], [`Host::udp_bind`] give a handle, and [`Host::tcp`], [`Host::udp`] the
 //! socket behind it, which is smoltcp's own. The engine's listeners and connections come first: a
 //! segment that is theirs never gets here.
+//!
+//! ```
+//! use urnic::driver::{Lockstep, Poller};
+//! use urnic::port::{Port, PortConfig};
+//! use urnic::time::{Duration, Instant};
+//! use urnic::verbs::{Rnic, RnicConfig};
+//! use urnic_netdev::{Device, memory};
+//!
+//! let (a, b) = memory::pair(memory::LinkConfig::default());
+//! let rnic = Rnic::new(RnicConfig { seed: 1 });
+//! let port = |last, device: &memory::MemoryDevice| {
+//!     Port::new(&rnic, PortConfig::for_ipv4([10, 0, 0, last].into()), device.capabilities())
+//! };
+//! let (port_a, port_b) = (port(1, &a), port(2, &b));
+//! let mut link = Lockstep::new(Poller::new(port_a, a), Poller::new(port_b, b));
+//!
+//! let server = link.b.port.host_mut().tcp_listen(80, 4096)?;
+//! let client = link.a.port.host_mut().tcp_connect(([10, 0, 0, 2], 80).into(), 4096)?;
+//! let deadline = Instant::ZERO + Duration::from_secs(1);
+//! assert!(link.run_until(deadline, |link| link.a.port.host_mut().tcp(client).may_send()));
+//! link.a.port.host_mut().tcp(client).send_slice(b"hello").expect("the connection is open");
+//! assert!(link.run_until(deadline, |link| link.b.port.host_mut().tcp(server).recv_queue() == 5));
+//! # Ok::<(), urnic::port::host::HostError>(())
+//! ```
 
 mod queue;
 

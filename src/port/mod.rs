@@ -38,7 +38,7 @@ pub use config::{ConnectParams, ListenParams, LowerLayer, PortConfig, VlanId};
 pub use connection::{ConnectionCounters, ConnectionId};
 pub use transmit::BURST_OCTETS;
 
-use crate::limits::{CONNECTIONS_MAX, PIECE_BLOCKS_MAX};
+use crate::limits::CONNECTIONS_MAX;
 use crate::mpa::pieces::PieceStore;
 use crate::port::connection::{Connection, Tuple, TupleHasher};
 use crate::port::framing::Framing;
@@ -253,7 +253,7 @@ impl Port {
             touched: Vec::with_capacity(64),
             retries: Vec::new(),
             events: VecDeque::with_capacity(16),
-            pieces: PieceStore::new(PIECE_BLOCKS_MAX),
+            pieces: PieceStore::new(config.piece_blocks),
             scratch: Scratch::default(),
             isn: tcp::IsnGenerator::new(key),
             cookies: tcp::SynCookies::new(key),

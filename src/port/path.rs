@@ -152,7 +152,7 @@ impl PathMtu {
         }
     }
 
-    /// The link is up again: the timeouts so far are its fault.
+    /// The link is down: the timeouts so far, and the next, are its fault.
     pub(crate) fn forgive(&mut self, timeouts: u32) {
         self.forgiven = timeouts + 1;
     }
@@ -176,6 +176,8 @@ impl PathMtu {
         // A step up that failed is not tried again soon; a path that fell silent is.
         let wait_ns = if probing { RAISE_NS } else { STEP_NS };
         self.probe_at = Some(now.plus_nanos(wait_ns));
+        // The smaller size gets as many chances.
+        self.forgiven = tcp.consecutive_timeouts();
         self.take(now, tcp, size);
     }
 

@@ -242,6 +242,7 @@ impl Messages {
                 let _nothing_to_revoke = rnic.table.invalidate_local(stag, qp.pd);
                 // Done as soon as everything before it is.
                 self.send_queue.framed(number, StreamOffset::ZERO);
+                self.answered = true;
                 continue;
             }
             let len = self.send_queue.len_of(number);
@@ -394,7 +395,7 @@ impl Messages {
         }
     }
 
-    /// Whether a request was answered since the last call.
+    /// Whether a request was answered, or done without any message, since the last call.
     pub(crate) const fn take_answered(&mut self) -> bool {
         std::mem::replace(&mut self.answered, false)
     }

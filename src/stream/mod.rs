@@ -290,8 +290,12 @@ impl Stream {
             && full.tx_unlocked
         {
             full.tx.frame_segment(qp, &self.rnic, room);
+            // An invalidation may be done with nothing to wait for.
+            let completed = full.tx.complete_answered(qp);
             if full.tx.messages.requester.is_in_vain() {
                 self.connection_lost();
+            } else if !completed {
+                self.fail(StreamError::CompletionQueueOverflow);
             }
         }
     }

@@ -188,7 +188,7 @@ impl TxState {
         self.messages.send_queue.complete(qp, snd_una)
     }
 
-    /// Completes requests whose Response was delivered. Returns `false` when a completion was lost.
+    /// Completes requests whose Response was delivered, or that send no message. Returns `false` when a completion was lost.
     #[must_use]
     pub(crate) fn complete_answered(&mut self, qp: &QpShared) -> bool {
         !self.messages.take_answered() || self.messages.send_queue.complete(qp, self.snd_una)

@@ -317,7 +317,9 @@ impl Connection {
         self.ecn.cwr_due |= outcome.reduced;
         self.counters.fast_retransmits += u64::from(outcome.recovery_began);
         self.counters.recoveries_undone += u64::from(outcome.undone);
-        self.arm_reordering();
+        if self.snd.next_loss_at().is_some() || self.timers.is_set(Timer::Reordering) {
+            self.arm_reordering();
+        }
         if outcome.advanced {
             if self.snd.board.flight() == 0 {
                 // RFC 6298 §5.2.

@@ -35,15 +35,18 @@ pub struct Config {
     /// Ask for selective acknowledgments (RFC 2018).
     pub sack: bool,
     /// How long an acknowledgment may wait for company; below 0.5 s (RFC 9293 MUST-40). The default,
-    /// 0.5 ms, is short on purpose: a work request completes when it is acknowledged.
+    /// 0.5 ms, is short on purpose: a work request completes when it is acknowledged. The peer is
+    /// assumed to delay as long.
     pub delayed_ack: Duration,
     /// Data segments at the start of the connection that are acknowledged one by one.
     pub quick_acks: u8,
     /// Whether small segments may be sent while data is in flight (RFC 9293 MUST-17). TCP only
     /// carries the choice: the layer that packs records into segments acts on it.
     pub nodelay: bool,
-    /// Floor of the retransmission timeout. RFC 6298 §2.4 says 1 s; the default of 10 ms is a
-    /// deliberate departure for local networks.
+    /// Least time that the retransmission timeout leaves above the smoothed round trip, which it
+    /// also doubles at least. RFC 6298 §2.4 asks for a timeout of 1 s; the default of 10 ms is a
+    /// deliberate departure for local networks, where RACK and the tail loss probe repair losses
+    /// long before, and a timeout that was for nothing is undone.
     pub rto_min: Duration,
     /// Ceiling of the retransmission timeout, at least 60 s (RFC 6298 §2.5).
     pub rto_max: Duration,

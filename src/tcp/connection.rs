@@ -98,7 +98,8 @@ pub(super) struct KeepAlive {
     pub(super) unanswered: u32,
 }
 
-/// RFC 5961 §7: "at most 10 challenge ACKs in any 5 second window".
+/// RFC 5961 §7: "at most 10 challenge ACKs in any 5 second window". Counted by connection: a count
+/// that connections share tells an outsider what happens on those of others (CVE-2016-5696).
 const CHALLENGES_MAX: u32 = 10;
 const CHALLENGE_PERIOD_NS: u64 = 5_000_000_000;
 const STRAYS_MAX: u32 = 100;

@@ -8,16 +8,17 @@ use super::seq::SeqNum;
 
 /// The ECN field of an IP header (RFC 3168 §5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
 pub enum Ecn {
     /// Not-ECT: routers drop it when they are congested.
     #[default]
-    NotCapable,
+    NotCapable = 0,
     /// ECT(1).
-    Capable1,
+    Capable1 = 1,
     /// ECT(0), which this TCP sends.
-    Capable0,
+    Capable0 = 2,
     /// CE: a router on the way was congested.
-    Experienced,
+    Experienced = 3,
 }
 
 impl Ecn {
@@ -35,12 +36,7 @@ impl Ecn {
     /// The two bits of the field.
     #[must_use]
     pub const fn bits(self) -> u8 {
-        match self {
-            Self::NotCapable => 0,
-            Self::Capable1 => 1,
-            Self::Capable0 => 2,
-            Self::Experienced => 3,
-        }
+        self as u8
     }
 }
 

@@ -21,14 +21,18 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// The pace for a window of `cwnd` octets; `None` where nothing is paced. Faster than a window
-    /// per round trip, so that pacing never limits by itself: twice in slow start, where the
-    /// window doubles in that time, 1.25 times later.
-    pub(crate) fn new(cwnd: u64, srtt_ns: Option<u64>, slow_start: bool) -> Option<Self> {
-        let srtt_ns = srtt_ns.filter(|&srtt_ns| srtt_ns >= ROUND_TRIP_MIN_NS)?;
+    /// Whether a path with this round trip is paced.
+    pub(crate) const fn is_worth_it(srtt_ns: u64) -> bool {
+        srtt_ns >= ROUND_TRIP_MIN_NS
+    }
+
+    /// The pace for a window of `cwnd` octets. Faster than a window per round trip, so that pacing
+    /// never limits by itself: twice in slow start, where the window doubles in that time, 1.25
+    /// times later.
+    pub(crate) fn new(cwnd: u64, srtt_ns: u64, slow_start: bool) -> Self {
         let octets =
             if slow_start { cwnd.saturating_mul(2) } else { cwnd.saturating_add(cwnd / 4) };
-        Some(Self { octets: octets.max(1), ns: srtt_ns })
+        Self { octets: octets.max(1), ns: srtt_ns.max(1) }
     }
 
     fn ns_for(self, octets: u64) -> u64 {
@@ -81,13 +85,12 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn pace(cwnd: u64) -> Pace {
-        Pace::new(cwnd, Some(20 * MS), false).unwrap()
+        Pace::new(cwnd, 20 * MS, false)
     }
 
     #[test]
     fn a_short_path_is_not_paced() {
-        assert_eq!(Pace::new(100_000, Some(MS), true), None);
-        assert_eq!(Pace::new(100_000, None, true), None);
+        assert!(!Pace::is_worth_it(MS) && Pace::is_worth_it(20 * MS));
     }
 
     /// 1.6 MB in 20 ms: 100 kB in each millisecond.

@@ -36,16 +36,14 @@ impl Connection {
 
     /// The connection is over and says nothing more, not even a RST: its address is gone.
     pub fn vanish(&mut self) {
-        if self.state != State::Closed {
-            self.enter(Trigger::Abandoned);
-            self.finish(TcpEvent::TimedOut);
-        }
+        self.enter(Trigger::Abandoned);
         self.reset = None;
     }
 
     /// The link has returned: what was lost meanwhile goes out again at once, not after a timeout
     /// that has grown long.
     pub fn retransmit_now(&mut self, now: Instant) {
+        self.snd.link_returned(now);
         for timer in [Timer::Retransmit, Timer::Persist] {
             if self.timers.is_set(timer) {
                 self.timers.set(timer, now);

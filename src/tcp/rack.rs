@@ -136,6 +136,11 @@ impl Rack {
         }
     }
 
+    /// Something that was sent again had only been late.
+    pub(crate) const fn on_reordering(&mut self) {
+        self.reordering_seen = true;
+    }
+
     /// A recovery is over.
     pub(crate) const fn on_recovered(&mut self) {
         self.persist = self.persist.saturating_sub(1);

@@ -6,12 +6,14 @@
 
 use std::ops::Range;
 
+use arrayvec::ArrayVec;
+
 use super::ack::Echo;
 use super::congestion::{Congestion, Controller};
 use super::header::Header;
 use super::prr::Prr;
 use super::rack::Deliveries;
-use super::sack::Acknowledged;
+use super::sack::{Acknowledged, Resend};
 use super::send::{AckOutcome, Sender};
 use crate::time::Instant;
 use crate::types::StreamOffset;
@@ -32,12 +34,11 @@ pub(crate) enum Recovery {
 pub(crate) struct Undo {
     /// The controller as it was before.
     congestion: Congestion,
-    /// SND.UNA when the recovery began.
-    una: StreamOffset,
-    /// When it first sent something again.
+    /// When the recovery first sent something again.
     resent_at: Option<Instant>,
-    /// Octets sent again less those that the peer reported as duplicates.
-    resent_octets: u64,
+    /// What was sent again and not yet reported as a duplicate; `None` once it was too much to
+    /// keep track of.
+    resent: Option<ArrayVec<Range<StreamOffset>, UNDO_SEGMENTS_MAX>>,
     /// Nothing was acknowledged since: the next timestamp echoed tells what was (RFC 3522).
     is_undecided: bool,
 }
@@ -56,6 +57,8 @@ pub(super) struct Disorder<'a> {
 
 /// RFC 5681 §3.2: the third duplicate ACK begins fast retransmit.
 const DUPLICATE_ACKS: u32 = 3;
+/// Retransmissions of a recovery that D-SACKs can undo. One that resent more had better stand.
+const UNDO_SEGMENTS_MAX: usize = 16;
 
 impl Sender {
     /// Processes an acknowledgment while something is missing, or that reports something so.
@@ -131,7 +134,7 @@ impl Sender {
             && sacked > 0
             && ack.acked.octets == 0
         {
-            self.rtt.sample(now.nanos_since(original.sent_at));
+            self.sample_round_trip(now, now.nanos_since(original.sent_at));
         }
     }
 
@@ -204,6 +207,7 @@ impl Sender {
         let prr = Prr::new(self.congestion.cwnd(), flight);
         self.recovery = Recovery::Fast { until, prr };
         self.recover = Some(until);
+        self.refresh_cwnd();
     }
 
     /// Without SACK (RFC 5681 §3.2, RFC 6582 §3.2).
@@ -246,6 +250,7 @@ impl Sender {
         self.resend_at_once = true;
         self.loss_probe = None;
         self.next_loss_at = None;
+        self.refresh_cwnd();
         reneged
     }
 
@@ -254,26 +259,28 @@ impl Sender {
     fn snapshot(&self) -> Undo {
         Undo {
             congestion: self.congestion.clone(),
-            una: self.board.una(),
             resent_at: None,
-            resent_octets: 0,
+            resent: Some(ArrayVec::new()),
             is_undecided: true,
         }
     }
 
-    /// Something was sent again; `first`: the first segment in flight.
-    pub(super) fn note_resent(&mut self, now: Instant, octets: u64, first: bool) {
+    /// A segment was sent again.
+    pub(super) fn note_resent(&mut self, now: Instant, segment: &Resend) {
+        let range = &segment.data;
         if let Recovery::Fast { prr, .. } = &mut self.recovery {
-            prr.on_sent(octets);
+            prr.on_sent(range.end.bytes_since(range.start));
         }
         if let Some(undo) = &mut self.undo {
             if undo.resent_at.is_none() {
                 undo.resent_at = Some(now);
                 // A recovery may begin while a copy from the one before it is on its way. Then the
                 // next acknowledgment is for that copy.
-                undo.is_undecided = first;
+                undo.is_undecided = segment.first;
             }
-            undo.resent_octets += octets;
+            if undo.resent.as_mut().is_some_and(|resent| resent.try_push(range.clone()).is_err()) {
+                undo.resent = None;
+            }
         }
     }
 
@@ -281,13 +288,13 @@ impl Sender {
     /// nothing was lost (RFC 3708 §2); true when a recovery was undone.
     fn on_dsack(&mut self, range: &Range<StreamOffset>) -> bool {
         self.rack.on_dsack(self.board.nxt());
-        let Some(undo) = &mut self.undo else { return false };
-        if range.end <= undo.una || undo.resent_octets == 0 {
+        let Some(resent) = self.undo.as_mut().and_then(|undo| undo.resent.as_mut()) else {
             return false;
-        }
-        let octets = range.end.bytes_since(range.start);
-        undo.resent_octets = undo.resent_octets.saturating_sub(octets);
-        undo.resent_octets == 0 && self.undo_recovery()
+        };
+        // A network that duplicates makes D-SACKs too: only what went again counts.
+        let before = resent.len();
+        resent.retain(|copy| copy.start < range.start || copy.end > range.end);
+        resent.len() < before && resent.is_empty() && self.undo_recovery()
     }
 
     /// The first acknowledgment after a retransmission that moves SND.UNA tells what caused it;
@@ -321,6 +328,10 @@ impl Sender {
         if self.congestion.cwnd() < undo.congestion.cwnd() {
             self.congestion = undo.congestion;
             self.congestion.set_emss(self.emss());
+        }
+        if matches!(self.recovery, Recovery::Fast { .. }) {
+            // What was taken for lost was late.
+            self.rack.on_reordering();
         }
         if self.recovery != Recovery::Open {
             self.recovery = Recovery::Open;

@@ -24,6 +24,8 @@ pub(crate) struct Sender {
     pub(crate) board: Scoreboard,
     pub(crate) rtt: RttEstimator,
     pub(super) congestion: Congestion,
+    /// The congestion window that holds now; see [`refresh_cwnd`](Self::refresh_cwnd).
+    cwnd: u64,
     pub(super) recovery: Recovery,
     pub(super) rack: Rack,
     pacer: Pacer,
@@ -65,6 +67,8 @@ pub(crate) struct Sender {
     pub(super) timeouts: u32,
     /// Last forward progress, or the moment data was first outstanding: R2 counts from here.
     progress_at: Instant,
+    /// A round trip that began before this says nothing of the path: the link was down.
+    link_returned_at: Option<Instant>,
     pub(super) last_sent: Instant,
 }
 
@@ -105,6 +109,7 @@ impl Sender {
             board: Scoreboard::default(),
             rtt: RttEstimator::new(config.rto_initial, config.rto_min, config.rto_max),
             congestion: Congestion::new(config.congestion, 1, 1),
+            cwnd: 1,
             recovery: Recovery::Open,
             rack: Rack::new(),
             pacer: Pacer::default(),
@@ -132,6 +137,7 @@ impl Sender {
             emss: effective_mss(config.mss_default, usize::from(config.path_payload_max), 0),
             timeouts: 0,
             progress_at: Instant::ZERO,
+            link_returned_at: None,
             last_sent: Instant::ZERO,
         }
     }
@@ -152,6 +158,7 @@ impl Sender {
         let segments = if syn_resent { Some(1) } else { config.initial_window_segments };
         let window = initial_window(self.emss, segments);
         self.congestion = Congestion::new(config.congestion, self.emss, window);
+        self.refresh_cwnd();
         if syn_resent {
             self.rtt.after_syn_loss();
         }
@@ -165,12 +172,17 @@ impl Sender {
         self.sack
     }
 
-    pub(crate) fn cwnd(&self) -> u64 {
-        if let Recovery::Fast { prr, .. } = &self.recovery {
+    pub(crate) const fn cwnd(&self) -> u64 {
+        self.cwnd
+    }
+
+    /// Takes over what the controller or the recovery now allow.
+    pub(super) fn refresh_cwnd(&mut self) {
+        self.cwnd = if let Recovery::Fast { prr, .. } = &self.recovery {
             prr.cwnd()
         } else {
             self.congestion.cwnd()
-        }
+        };
     }
 
     pub(crate) fn ssthresh(&self) -> u64 {
@@ -217,8 +229,9 @@ impl Sender {
     }
 
     fn pace(&self) -> Option<Pace> {
+        let srtt_ns = self.rtt.srtt_ns().filter(|&srtt_ns| Pace::is_worth_it(srtt_ns))?;
         let (cwnd, ssthresh) = (self.congestion.cwnd(), self.congestion.ssthresh());
-        Pace::new(cwnd, self.rtt.srtt_ns(), cwnd < ssthresh)
+        Some(Pace::new(cwnd, srtt_ns, cwnd < ssthresh))
     }
 
     /// Octets of new data that cwnd takes: whole segments, of which the last may overhang.
@@ -257,6 +270,7 @@ impl Sender {
     pub(crate) fn restart_if_idle(&mut self, now: Instant) {
         if self.board.flight() == 0 && now.nanos_since(self.last_sent) > self.rtt.rto_ns() {
             self.congestion.on_idle();
+            self.refresh_cwnd();
             self.last_sent = now;
         }
     }
@@ -314,7 +328,7 @@ impl Sender {
         let resend = self.board.resend(stamp, self.emss, window_end)?;
         self.last_sent = stamp;
         self.resend_at_once = false;
-        self.note_resent(now, resend.data.end.bytes_since(resend.data.start), resend.first);
+        self.note_resent(now, &resend);
         Some(resend)
     }
 
@@ -339,11 +353,23 @@ impl Sender {
 
     /// Processes an acceptable acknowledgment.
     pub(crate) fn on_ack(&mut self, now: Instant, ack: &Ack<'_>) -> AckOutcome {
+        let una = self.board.una();
+        let in_flight = self.board.flight() > 0;
+        let window_before = self.window;
+        self.update_window(now, ack.header, ack.ack);
+        // RFC 5681 §2: what makes an acknowledgment a duplicate.
+        let duplicate = ack.pure && in_flight && ack.ack == una && self.window == window_before;
+        let is_news = ack.ack > una || duplicate || !ack.header.options.sack.is_empty();
+        if !is_news && !ack.marked && self.loss_probe.is_none() {
+            // What data that flows the other way carries.
+            return AckOutcome::default();
+        }
         self.marked = ack.marked;
-        let mut outcome = self.take_ack(now, ack);
+        let mut outcome = self.take_ack(now, ack, duplicate);
         if ack.marked {
             outcome.reduced = self.on_mark(now);
         }
+        self.refresh_cwnd();
         outcome
     }
 
@@ -361,13 +387,10 @@ impl Sender {
         true
     }
 
-    fn take_ack(&mut self, now: Instant, arrived: &Ack<'_>) -> AckOutcome {
-        let &Ack { header, ack, pure, echo, marked: _ } = arrived;
+    fn take_ack(&mut self, now: Instant, arrived: &Ack<'_>, duplicate: bool) -> AckOutcome {
+        let &Ack { header, ack, pure: _, echo, marked: _ } = arrived;
         let una = self.board.una();
-        let in_flight = self.board.flight() > 0;
-        let window_before = self.window;
         let is_plain = self.board.is_plain() && self.recovery == Recovery::Open;
-        self.update_window(now, header, ack);
         let mut delivered = Deliveries::default();
         let acked = if ack > una {
             self.board.acknowledge(ack, &mut delivered)
@@ -387,8 +410,6 @@ impl Sender {
                 return AckOutcome { advanced, ..AckOutcome::default() };
             }
         }
-        // RFC 5681 §2: what makes an acknowledgment a duplicate.
-        let duplicate = pure && in_flight && ack == una && self.window == window_before;
         self.on_disorder(now, Disorder { header, una, acked, delivered, duplicate, echo })
     }
 
@@ -434,16 +455,31 @@ impl Sender {
         self.progress_at = now;
         self.timeouts = 0;
         self.duplicate_acks = 0;
+        self.probe_due = ProbeDue::No;
         // RFC 6298 §3: "RTT samples MUST NOT be made using segments that were retransmitted",
         // "unless the TCP timestamp option is used". Send times are finer, so they come first.
         match acked.sample_from {
-            Some(sent_at) if !acked.ambiguous => self.rtt.sample(now.nanos_since(sent_at)),
+            Some(sent_at) if !acked.ambiguous => {
+                self.sample_round_trip(now, now.nanos_since(sent_at));
+            }
             _ => {
                 if let Some(echo) = echo {
-                    self.rtt.sample(echo.round_trip_ns());
+                    self.sample_round_trip(now, echo.round_trip_ns());
                 }
             }
         }
+    }
+
+    pub(super) fn sample_round_trip(&mut self, now: Instant, round_trip_ns: u64) {
+        let outage = self.link_returned_at.is_some_and(|at| at.plus_nanos(round_trip_ns) > now);
+        if !outage {
+            self.rtt.sample(round_trip_ns);
+        }
+    }
+
+    /// The link was down until now: acknowledgments of what was sent before tell of the outage.
+    pub(crate) const fn link_returned(&mut self, now: Instant) {
+        self.link_returned_at = Some(now);
     }
 
     /// The path takes IP payloads of `octets` from now on.
@@ -462,6 +498,7 @@ impl Sender {
         }
         self.emss = emss;
         self.congestion.set_emss(emss);
+        self.refresh_cwnd();
     }
 }
 

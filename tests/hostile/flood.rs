@@ -41,6 +41,33 @@ fn connections_in_setup_are_bounded_and_given_up() {
 }
 
 #[test]
+fn an_honest_peer_is_served_in_the_middle_of_a_flood() {
+    let mut scene = Scene::new();
+    flood(&mut scene, 100_000);
+    let counters = *scene.victim.port.port_counters();
+    assert_eq!(scene.victim.port.connection_count(), LISTEN_BACKLOG_MAX);
+    assert_eq!(counters.cookies_sent, 100_000 - LISTEN_BACKLOG_MAX as u64);
+    is_open_for_business(&mut scene);
+    assert_eq!(scene.victim.port.port_counters().cookies_redeemed, 1);
+    assert_eq!(scene.victim.port.connection_count(), LISTEN_BACKLOG_MAX + 1);
+}
+
+#[test]
+fn made_up_cookies_open_nothing_and_are_not_answered() {
+    let mut scene = Scene::new();
+    flood(&mut scene, LISTEN_BACKLOG_MAX + 1);
+    scene.peer.pose_as((PEER, 50_000));
+    for guess in 0..1000 {
+        let seq = scene.peer.seq_of(guess);
+        scene.peer.send_flags(scene.now.as_nanos(), seq, urnic::tcp::Flags::ACK);
+    }
+    scene.run(MOMENT);
+    assert_eq!(scene.victim.port.connection_count(), LISTEN_BACKLOG_MAX);
+    assert_eq!(scene.victim.port.port_counters().cookies_redeemed, 0);
+    assert!(!scene.peer.reset_received, "somebody's first segment may have been lost");
+}
+
+#[test]
 fn many_hosts_in_turn_use_nothing_up() {
     let mut scene = Scene::new();
     for _ in 0..2 * NEIGHBOURS_MAX / LISTEN_BACKLOG_MAX {

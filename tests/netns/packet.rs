@@ -8,7 +8,7 @@ use urnic_netdev::packet::{PacketConfig, PacketSocket};
 use urnic_netdev::{Device, Fragment, OpenError, RxChecksum, TransmitError, TxChecksum, TxFrame};
 
 use crate::common::{A, B, v6};
-use crate::isolate::netns_tests;
+use crate::isolate::{is_there, netns_tests, skip};
 use crate::network::{Namespace, command, ip, veth};
 use crate::scene::{Scene, Setup};
 use crate::tap::Both;
@@ -130,6 +130,9 @@ netns_tests! {
 
     /// The kernel cuts and merges on the way.
     fn frames_that_the_kernel_cut_and_merged_move_every_octet() {
+        if !is_there("ethtool") {
+            return skip("frames cut and merged", "`ethtool` is missing");
+        }
         let peer = Namespace::new();
         veth(1500, &peer);
         command("ethtool", "-K veth-a tso off gso off tx off");

@@ -70,6 +70,8 @@ pub(crate) struct Side<D> {
     pub(crate) end: End,
     /// What the connection counted, once it is over.
     pub(crate) closed: Option<Box<ConnectionCounters>>,
+    /// Each change of the link that the port told of: whether it came up.
+    pub(crate) links: Vec<bool>,
 }
 
 impl<D: Device> Side<D> {
@@ -79,7 +81,7 @@ impl<D: Device> Side<D> {
             PortConfig { ipv6: Some((v6(address), 64)), ..PortConfig::for_ipv4(address) };
         config.tcp.user_timeout = setup.user_timeout;
         let port = Port::new(&end.rnic, config, device.capabilities());
-        Self { poller: Poller::new(port, device), end, closed: None }
+        Self { poller: Poller::new(port, device), end, closed: None, links: Vec::new() }
     }
 
     fn poll(&mut self, now: Instant) {
@@ -89,6 +91,8 @@ impl<D: Device> Side<D> {
                 PortEvent::Incoming { connection, .. } => self.end.connection = Some(connection),
                 PortEvent::Stream { event, .. } => self.end.events.push(event),
                 PortEvent::Closed { counters, .. } => self.closed = Some(counters),
+                PortEvent::LinkDown => self.links.push(false),
+                PortEvent::LinkUp => self.links.push(true),
                 other => panic!("unexpected {other:?}"),
             }
         }

@@ -116,6 +116,7 @@ netns_tests! {
             });
             assert!(over, "{:?} {:?}", scene.a.end.events, scene.b.end.events);
             assert!(!scene.a.poller.device.link_up(), "the deleted TAP's link is down");
+            assert_eq!(scene.a.links, [false], "the port told of it");
             assert!(scene.a.poller.device.readiness().is_none(), "nothing to wait for");
             assert!(scene.b.poller.device.link_up(), "the other's is up");
             drop(scene);
@@ -138,6 +139,8 @@ netns_tests! {
             scene.a.poller.device.link_up()
         });
         assert!(back, "the link is up again");
+        scene.run_for(Duration::from_secs(5), |scene| scene.a.links.len() == 2);
+        assert_eq!(scene.a.links, [false, true], "the port told of both");
         assert!(scene.completes(64), "what was posted before: {:?}", scene.a.counters());
         scene.exchange(1 << 20, "after");
     }

@@ -197,6 +197,7 @@ impl Duo {
                     PortEvent::Closed { connection, counters } => {
                         world.closed.push((connection, counters));
                     }
+                    PortEvent::LinkDown | PortEvent::LinkUp => {}
                     other => panic!("unexpected {other:?}"),
                 }
             }

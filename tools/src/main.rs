@@ -10,6 +10,7 @@
 mod clock;
 mod cmd;
 mod demo;
+mod impair;
 mod progress;
 mod replay;
 mod report;
@@ -32,6 +33,8 @@ struct Cli {
 enum Command {
     Demo(cmd::demo::Args),
     Replay(cmd::replay::Args),
+    Sim(cmd::sim::Args),
+    Impair(cmd::impair::Args),
 }
 
 impl Command {
@@ -39,6 +42,8 @@ impl Command {
         match self {
             Self::Demo(args) => cmd::demo::run(&args),
             Self::Replay(args) => cmd::replay::run(&args),
+            Self::Sim(args) => cmd::sim::run(&args),
+            Self::Impair(args) => cmd::impair::run(&args),
         }
     }
 }

@@ -21,7 +21,24 @@ impl Progress {
         Self { bar }
     }
 
-    /// `done` octets are done.
+    /// A bar for `total` things called `name`; draws nothing when `quiet`, or without a terminal.
+    pub(crate) fn items(total: u64, name: &str, quiet: bool) -> Self {
+        let target =
+            if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let bar = ProgressBar::with_draw_target(Some(total), target);
+        let style = ProgressStyle::with_template(&format!(
+            "{{bar:40}} {{human_pos:>11}} of {{human_len}} {name}, {{per_sec}}, {{eta}} left",
+        ));
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        Self { bar }
+    }
+
+    /// Takes the bar away while `action` writes something else.
+    pub(crate) fn suspend<R>(&self, action: impl FnOnce() -> R) -> R {
+        self.bar.suspend(action)
+    }
+
+    /// `done` octets, or things, are done.
     pub(crate) fn set(&self, done: u64) {
         self.bar.set_position(done);
     }

@@ -10,6 +10,21 @@ pub struct ImpairConfig {
     pub loss: f64,
     /// Loss in bursts, in addition.
     pub burst: BurstLoss,
+    /// Probability that a TCP segment which only acknowledges (no payload, no SYN, FIN or RST) is
+    /// lost, in addition.
+    pub ack_loss: f64,
+    /// Every frame is lost: an outage of this direction.
+    pub outage: bool,
+    /// Largest IP datagram that passes, in octets: a longer one is lost and nobody is told. A
+    /// super-frame counts as the segments that it becomes.
+    pub path_mtu: Option<usize>,
+    /// Time that every frame takes, in nanoseconds, besides what the inner device takes.
+    pub delay_ns: u64,
+    /// Bits per second of a bottleneck in front of the delay, counting frame octets only; `None`
+    /// passes frames in no time. At zero nothing ever passes.
+    pub rate_bits_per_second: Option<u64>,
+    /// Frames that wait for the bottleneck or are passing it, at most; one more is lost.
+    pub queue_frames_max: usize,
     /// Probability that a frame is sent twice, the copies back to back.
     pub duplicate: f64,
     /// Probability that bits of a frame are flipped, anywhere behind its link header.
@@ -21,7 +36,7 @@ pub struct ImpairConfig {
     /// Most frames that overtake a reordered one: it is released after 1 to this many later
     /// frames. With 0, only time releases it.
     pub reorder_frames_max: u64,
-    /// Time, in nanoseconds, after which a reordered frame is released in any case.
+    /// Time, in nanoseconds, by which a reordered frame is late at most.
     pub reorder_delay_ns: u64,
     /// Probability that a frame is delayed. A delay keeps the order: later frames wait behind.
     pub jitter: f64,
@@ -59,9 +74,15 @@ pub struct BurstLoss {
 pub struct ImpairCounters {
     /// Frames offered from above that the inner device's link can carry.
     pub frames: u64,
+    /// Octets of those frames.
+    pub octets: u64,
     /// Frames lost by decision, for want of room here or in the inner device, or because its link
     /// went down while they were held.
     pub dropped: u64,
+    /// Of those, frames that found the queue of the bottleneck full.
+    pub overflowed: u64,
+    /// Most frames that were held at one time.
+    pub held_peak: usize,
     /// Frames sent twice.
     pub duplicated: u64,
     /// Frames held back while others overtook them.
@@ -75,7 +96,13 @@ pub struct ImpairCounters {
 }
 
 impl ImpairConfig {
-    /// Whether octets of frames may change, so that checksums have to be real.
+    /// Whether frames have to come in plain, with real checksums: because their octets may change,
+    /// or because what they are is looked up.
+    pub(super) fn wants_plain_frames(&self) -> bool {
+        self.rewrites_frames() || self.ack_loss > 0.0
+    }
+
+    /// Whether octets of frames may change.
     pub(super) fn rewrites_frames(&self) -> bool {
         self.corrupt > 0.0 || self.resegment > 0.0 || self.coalesce > 0.0
     }
@@ -83,11 +110,17 @@ impl ImpairConfig {
 
 impl Default for ImpairConfig {
     /// No impairment. The details are those in force once a probability is set: 1 bit, up to 3
-    /// frames or 1 ms late, up to 1 ms of jitter, up to 4 pieces, 1024 frames held.
+    /// frames or 1 ms late, up to 1 ms of jitter, up to 4 pieces, 1000 frames queued, 1024 held.
     fn default() -> Self {
         Self {
             loss: 0.0,
             burst: BurstLoss::default(),
+            ack_loss: 0.0,
+            outage: false,
+            path_mtu: None,
+            delay_ns: 0,
+            rate_bits_per_second: None,
+            queue_frames_max: 1000,
             duplicate: 0.0,
             corrupt: 0.0,
             corrupt_bits_max: 1,

@@ -14,6 +14,7 @@ pub(super) struct Dice {
     loss: Stream,
     burst: Stream,
     in_burst: bool,
+    ack: Stream,
     duplicate: Stream,
     corrupt: Stream,
     bits: Stream,
@@ -49,6 +50,7 @@ impl Dice {
             resegment: Stream::new(seed, 7),
             cuts: Stream::new(seed, 8),
             coalesce: Stream::new(seed, 9),
+            ack: Stream::new(seed, 10),
         }
     }
 
@@ -71,7 +73,17 @@ impl Dice {
         }
     }
 
+    /// Whether a segment that only acknowledges is lost.
+    pub(super) fn ack_lost(&mut self, config: &ImpairConfig) -> bool {
+        self.ack.chance(config.ack_loss)
+    }
+
     fn burst_loss(&mut self, config: &ImpairConfig) -> bool {
+        if config.burst.enter <= 0.0 {
+            // Bursts may have been switched off in the middle of one.
+            self.in_burst = false;
+            return false;
+        }
         let turn = if self.in_burst { config.burst.leave } else { config.burst.enter };
         self.in_burst ^= self.burst.chance(turn);
         self.in_burst && self.burst.chance(config.burst.loss)

@@ -1,10 +1,16 @@
 //! Frames on their way through the impairment, and when they go on.
+//!
+//! ```text
+//! frame ─ bottleneck (queue, rate) ─ line (delay, jitter; in order) ─┬─▶ inner device
+//!                                  └ late (reordered) ───────────────┘
+//! ```
 
 use std::collections::VecDeque;
 use std::num::NonZeroU16;
 
 use super::config::ImpairConfig;
 use crate::TxChecksum;
+use crate::memory::sending_ns;
 
 /// The held frames of one device.
 ///
@@ -13,9 +19,13 @@ use crate::TxChecksum;
 #[derive(Debug, Default)]
 pub(super) struct Hold {
     /// By release time, because no frame is scheduled before its predecessor in the line.
-    line: VecDeque<(u64, HeldFrame)>,
+    line: VecDeque<InLine>,
     /// When the last frame of the line goes on, or went.
     line_ns: u64,
+    /// When the frames at the bottleneck have passed it.
+    passing_ns: VecDeque<u64>,
+    /// When the bottleneck is free again.
+    free_ns: u64,
     /// In order of age. Few, because each waits for few others, so it is searched.
     late: Vec<(Due, HeldFrame)>,
     /// What is due first of `late`, each of the two on its own.
@@ -34,6 +44,15 @@ pub(super) struct HeldFrame {
     pub(super) segment_size: Option<NonZeroU16>,
 }
 
+/// A frame of the line.
+#[derive(Debug)]
+struct InLine {
+    release_ns: u64,
+    /// How many frames had been scheduled when it was, itself included.
+    scheduled: u64,
+    frame: HeldFrame,
+}
+
 /// When a frame goes on.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Release {
@@ -41,6 +60,8 @@ pub(super) enum Release {
     Now,
     /// At this time, in nanoseconds, as one of the line.
     At(u64),
+    /// Never: the queue of the bottleneck is full.
+    Never,
     /// Out of order.
     Late(Due),
 }
@@ -58,55 +79,84 @@ impl Hold {
         self.line.len() + self.late.len()
     }
 
-    /// Gives a frame its place: behind the line and `jitter_ns` after it may go, or, when `late`
-    /// holds a number of frames, after those (0: after the longest time).
+    /// Takes a frame of `len` octets through the bottleneck: when it has passed it. `None` when
+    /// the queue is full.
+    fn pass(&mut self, now_ns: u64, len: usize, config: &ImpairConfig) -> Option<u64> {
+        let Some(rate) = config.rate_bits_per_second else { return Some(now_ns) };
+        while self.passing_ns.front().is_some_and(|passed_ns| *passed_ns <= now_ns) {
+            self.passing_ns.pop_front();
+        }
+        if self.passing_ns.len() >= config.queue_frames_max {
+            return None;
+        }
+        self.free_ns = self.free_ns.max(now_ns).saturating_add(sending_ns(len, rate));
+        self.passing_ns.push_back(self.free_ns);
+        Some(self.free_ns)
+    }
+
+    /// Gives a frame of `len` octets its place: behind the line, `jitter_ns` after it may go, or,
+    /// when `late` holds a number of frames, after those (0: after the longest time).
     pub(super) fn schedule(
         &mut self,
         now_ns: u64,
+        len: usize,
         jitter_ns: u64,
         late: Option<u64>,
         config: &ImpairConfig,
     ) -> Release {
+        let Some(passed_ns) = self.pass(now_ns, len, config) else { return Release::Never };
+        let arrival_ns = passed_ns.saturating_add(config.delay_ns);
         self.scheduled += 1;
         if let Some(frames) = late {
-            let ns = now_ns.saturating_add(config.reorder_delay_ns);
+            let ns = arrival_ns.saturating_add(config.reorder_delay_ns);
             let scheduled =
                 if frames == 0 { u64::MAX } else { self.scheduled.saturating_add(frames) };
             return Release::Late(Due { ns, scheduled });
         }
-        self.line_ns = now_ns.saturating_add(jitter_ns).max(self.line_ns);
+        self.line_ns = arrival_ns.saturating_add(jitter_ns).max(self.line_ns);
         if self.line_ns <= now_ns { Release::Now } else { Release::At(self.line_ns) }
     }
 
     /// Holds a frame until the time that `schedule` gave it.
     pub(super) fn put(&mut self, release: Release, frame: HeldFrame) {
         match release {
-            Release::Now => self.line.push_back((0, frame)),
-            Release::At(ns) => self.line.push_back((ns, frame)),
+            Release::Now => self.push_line(0, frame),
+            Release::At(ns) => self.push_line(ns, frame),
             Release::Late(due) => {
                 self.late.push((due, frame));
                 self.late_first = self.late_first.earlier(due);
             }
+            Release::Never => {}
         }
+    }
+
+    fn push_line(&mut self, release_ns: u64, frame: HeldFrame) {
+        self.line.push_back(InLine { release_ns, scheduled: self.scheduled, frame });
+    }
+
+    /// How many of the frames scheduled so far wait for none before them in the line.
+    fn passed(&self) -> u64 {
+        self.line.front().map_or(self.scheduled, |first| first.scheduled - 1)
     }
 
     /// When the next frame goes on if no other comes.
     pub(super) fn next_release_ns(&self) -> Option<u64> {
-        let line_ns = self.line.front().map(|(ns, _)| *ns);
+        let line_ns = self.line.front().map(|first| first.release_ns);
         let late_ns = (!self.late.is_empty()).then_some(self.late_first.ns);
         [line_ns, late_ns].into_iter().flatten().min()
     }
 
     /// Takes out a frame that goes on now, if there is one.
     pub(super) fn take_due(&mut self, now_ns: u64) -> Option<HeldFrame> {
-        if self.line.front().is_some_and(|(ns, _)| *ns <= now_ns) {
-            return self.line.pop_front().map(|(_, frame)| frame);
+        let passed = self.passed();
+        let front_ns = self.line.front().map_or(u64::MAX, |first| first.release_ns);
+        // What is due first goes first, however late the call comes.
+        let late_by_ns = now_ns.min(front_ns);
+        if self.late.is_empty() || !self.late_first.has_come(late_by_ns, passed) {
+            let first = if front_ns <= now_ns { self.line.pop_front() } else { None };
+            return first.map(|first| first.frame);
         }
-        let scheduled = self.scheduled;
-        if !self.late_first.has_come(now_ns, scheduled) {
-            return None;
-        }
-        let index = self.late.iter().position(|(due, _)| due.has_come(now_ns, scheduled))?;
+        let index = self.late.iter().position(|(due, _)| due.has_come(late_by_ns, passed))?;
         let (_, frame) = self.late.remove(index);
         self.late_first =
             self.late.iter().fold(Due::default(), |first, (due, _)| first.earlier(*due));
@@ -119,8 +169,8 @@ impl Due {
         Self { ns: self.ns.min(other.ns), scheduled: self.scheduled.min(other.scheduled) }
     }
 
-    fn has_come(self, now_ns: u64, scheduled: u64) -> bool {
-        self.ns <= now_ns || self.scheduled <= scheduled
+    fn has_come(self, now_ns: u64, passed: u64) -> bool {
+        self.ns <= now_ns || self.scheduled <= passed
     }
 }
 

@@ -76,6 +76,14 @@ pub(super) fn is_data(frame: &[u8], medium: Medium) -> bool {
     })
 }
 
+/// Whether the frame holds a TCP segment that only acknowledges.
+pub(super) fn is_pure_ack(frame: &[u8], medium: Medium) -> bool {
+    parse(frame, medium).is_some_and(|layout| {
+        let flags = frame[layout.tcp_at + TCP_FLAGS];
+        layout.payload_len() == 0 && flags & ACK != 0 && flags & FIN == 0
+    })
+}
+
 /// Makes the segment that carries `range` of the payload of `frame`.
 pub(super) fn piece(frame: &[u8], layout: &Layout, range: Range<usize>, out: &mut Vec<u8>) {
     let is_first = range.start == 0;
@@ -225,6 +233,7 @@ const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const PSH: u8 = 0x08;
+const ACK: u8 = 0x10;
 const URG: u8 = 0x20;
 const CWR: u8 = 0x80;
 

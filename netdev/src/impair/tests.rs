@@ -58,7 +58,8 @@ const FRAMES: u32 = 20_000;
 fn the_default_changes_nothing() {
     let mut link = Link::new(ImpairConfig::default(), 1);
     assert_eq!(link.run(500), (0..500).collect::<Vec<_>>());
-    assert_eq!(*link.a.counters(), ImpairCounters { frames: 500, ..ImpairCounters::default() });
+    let counters = ImpairCounters { frames: 500, octets: 500 * 64, ..ImpairCounters::default() };
+    assert_eq!(*link.a.counters(), counters);
 }
 
 #[test]
@@ -379,4 +380,100 @@ fn faults_can_be_switched_off() {
     link.send(0, &Segment::new(10, &[1; 10]).frame());
     // The one that waited to be merged goes on, first and whole.
     assert_eq!(link.received(0).len(), 2);
+}
+
+/// Arrival times, in nanoseconds, of `count` frames of 1000 octets offered at once.
+fn arrivals(config: ImpairConfig, count: u32) -> (Vec<u64>, ImpairCounters) {
+    let mut link = Link::new(config, 23);
+    for _ in 0..count {
+        link.send(0, &[0; 1000]);
+    }
+    let mut arrivals = Vec::new();
+    while let Some(now_ns) = link.a.next_arrival_ns() {
+        link.a.receive(now_ns, 64, &mut |_| {});
+        arrivals.extend(link.received(now_ns).iter().map(|_| now_ns));
+    }
+    arrivals.extend(link.received(u64::MAX).iter().map(|_| 0));
+    (arrivals, *link.a.counters())
+}
+
+#[test]
+fn a_bottleneck_passes_frames_at_its_rate_and_drops_the_tail_of_its_queue() {
+    let config = ImpairConfig {
+        rate_bits_per_second: Some(1_000_000),
+        queue_frames_max: 3,
+        delay_ns: 500,
+        ..ImpairConfig::default()
+    };
+    let (times, counters) = arrivals(config, 5);
+    assert_eq!(times, [8_000_500, 16_000_500, 24_000_500]);
+    assert_eq!((counters.dropped, counters.overflowed), (2, 2));
+    assert_eq!((counters.frames, counters.octets, counters.held_peak), (5, 5000, 3));
+}
+
+#[test]
+fn an_outage_loses_everything() {
+    let (times, counters) = arrivals(ImpairConfig { outage: true, ..ImpairConfig::default() }, 5);
+    assert!(times.is_empty());
+    assert_eq!(counters.dropped, 5);
+}
+
+#[test]
+fn a_burst_ends_when_bursts_are_switched_off() {
+    let burst = BurstLoss { enter: 1.0, leave: 0.0, loss: 1.0 };
+    let mut link = Link::new(ImpairConfig { burst, ..ImpairConfig::default() }, 26);
+    link.send(0, &[0; 60]);
+    assert!(link.received(0).is_empty());
+    link.a.set_config(ImpairConfig::default());
+    link.send(0, &[0; 60]);
+    assert_eq!(link.received(0).len(), 1);
+}
+
+#[test]
+fn a_datagram_longer_than_the_path_takes_is_lost() {
+    let config = ImpairConfig { path_mtu: Some(140), ..ImpairConfig::default() };
+    let mut link = Link::new(config, 27);
+    let segment = |payload_len: usize| Segment::new(1, &vec![7; payload_len]).frame();
+    for payload_len in [100, 101] {
+        link.send(0, &segment(payload_len));
+    }
+    assert_eq!(link.received(0), [segment(100)]);
+}
+
+#[test]
+fn only_acknowledgments_are_lost_where_only_they_should_be() {
+    let config = ImpairConfig { ack_loss: 1.0, ..ImpairConfig::default() };
+    let mut link = Link::new(config, 25);
+    let segment = |payload_len: usize| Segment::new(1, &vec![7; payload_len]).frame();
+    for len in [100, 0, 1, 0] {
+        link.send(0, &segment(len));
+    }
+    assert_eq!(link.received(0), [segment(100), segment(1)]);
+    assert_eq!(link.a.counters().dropped, 2);
+}
+
+#[test]
+fn a_reordered_frame_is_late_in_a_long_line_too() {
+    let config = ImpairConfig {
+        reorder: 0.2,
+        delay_ns: 1_000_000,
+        jitter: 1.0,
+        jitter_ns_max: 1_000,
+        ..ImpairConfig::default()
+    };
+    let mut link = Link::new(config, 24);
+    let mut arrived = Vec::new();
+    for index in 0..200_u64 {
+        let now_ns = index * 10_000;
+        link.a.receive(now_ns, 64, &mut |_| {});
+        link.send(now_ns, &index.to_be_bytes());
+        arrived.extend(link.received(now_ns));
+    }
+    arrived.extend(link.received(u64::MAX));
+    assert_eq!(arrived.len(), 200);
+    let indices = arrived.iter().map(|octets| u64::from_be_bytes(octets[..8].try_into().unwrap()));
+    let furthest = indices.zip(0..).map(|(index, at): (u64, u64)| at.abs_diff(index)).max();
+    // A late frame is overtaken by up to three, and a few of those are late themselves.
+    assert!(furthest.is_some_and(|places| (1..=8).contains(&places)), "{furthest:?}");
+    assert!(link.a.counters().reordered > 20);
 }

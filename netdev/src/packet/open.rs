@@ -64,7 +64,7 @@ const QUEUES: RangeInclusive<usize> = 1..=256;
 const SLOT_OVERHEAD: usize = 192;
 /// The kernel's ring alignment.
 const SLOT_ALIGNMENT: usize = 64;
-/// A frame longer than a page and a half costs more in its slot than fetched by itself.
+/// Longer frames, of an unusual MTU, are fetched by themselves like super-frames.
 const SLOT_LEN_MAX: usize = 16 * 1024;
 /// Blocks of that many octets; the kernel takes them from where memory need not be contiguous.
 const BLOCK_LEN: usize = 256 * 1024;
@@ -75,8 +75,9 @@ const SEND_BUFFER_LEN: i32 = 4 << 20;
 /// The same for long frames that wait behind their slots: a TCP window of several MiB.
 const RECEIVE_BUFFER_LEN: i32 = 16 << 20;
 
-const PERMISSION: &str =
-    "run as root, or give the program the capability: `sudo setcap cap_net_raw+ep PROGRAM`";
+/// The second one lets more than some frames of 64 KiB wait.
+const PERMISSION: &str = "run as root, or give the program the capabilities: \
+                          `sudo setcap cap_net_raw,cap_net_admin+ep PROGRAM`";
 
 /// Opens the interface once.
 pub(super) fn open(config: &PacketConfig<'_>) -> Result<PacketSocket, OpenError> {

@@ -185,3 +185,18 @@ pub(crate) fn attach_xdp(
     // SAFETY: the attributes of this command, which returns a descriptor.
     unsafe { bpf_fd(LINK_CREATE, &attributes) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_program_comes_with_the_verifiers_words() {
+        // A lone `exit`, which returns a register that nobody has set.
+        let exit = u64::from_ne_bytes([0x95, 0, 0, 0, 0, 0, 0, 0]);
+        let (error, log) = load_xdp(&[exit]).unwrap_err();
+        // Without the right to load programs, the kernel does not look at it.
+        let may_not = error.kind() == io::ErrorKind::PermissionDenied && log.is_empty();
+        assert!(may_not || log.contains("R0 !read_ok"), "{error}: {log}");
+    }
+}

@@ -172,7 +172,8 @@ pub(crate) fn fanout_join(fd: BorrowedFd<'_>, group: FanoutGroup) -> io::Result<
     set_option(fd, PacketOption::FANOUT, (kind << 16) | i32::from(group.0))
 }
 
-/// Sets how many octets of frames may wait in each direction, as much as the process may.
+/// Sets how many octets of frames may wait in each direction, as much as the process may; the
+/// kernel has a least length for each. For sockets of any family.
 pub(crate) fn set_buffers(fd: BorrowedFd<'_>, send_len: i32, receive_len: i32) {
     for (force, plain, value) in [
         (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, send_len),

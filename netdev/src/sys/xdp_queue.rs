@@ -9,11 +9,15 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::sys::mapping::Mapping;
+use crate::sys::packet_socket;
 use crate::sys::xdp_ring::Descriptor;
 use crate::sys::xdp_socket::{self, Rings};
 
 /// Room that the kernel keeps in front of a received frame (`XDP_PACKET_HEADROOM`).
 pub(crate) const HEADROOM_LEN: usize = 256;
+
+/// Octets of frames, with what the kernel counts for its own, that may be under way in copy mode.
+const SEND_BUFFER_LEN: i32 = 16 << 20;
 
 /// How many chunks there are, and how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +56,8 @@ impl XdpQueue {
     /// What the kernel answers.
     pub(crate) fn new(layout: QueueLayout) -> io::Result<Self> {
         let socket = xdp_socket::open()?;
+        // In copy mode frames under way count as the socket's; the usual limit is 208 KiB.
+        packet_socket::set_buffers(socket.as_fd(), SEND_BUFFER_LEN, 0);
         let QueueLayout { chunk_len, receive, transmit } = layout;
         let chunks = receive + transmit;
         let memory = Mapping::fresh(length(chunks) * length(chunk_len))?;
@@ -171,6 +177,11 @@ impl XdpQueue {
         self.rings.transmit.put(Descriptor { at, len: frame_len });
         self.staged = true;
         true
+    }
+
+    /// Whether frames wait in the transmit ring that the kernel has to be told of again.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.rings.transmit.has_unconsumed() && self.rings.transmit.needs_wakeup()
     }
 
     /// Has the kernel send what was taken. What it does not take now goes with the next call.

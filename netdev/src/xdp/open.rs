@@ -64,7 +64,7 @@ impl Reopen {
     }
 }
 
-/// Largest MTU whose frames fit into a chunk, with a VLAN tag.
+/// Largest MTU whose frames fit into a chunk, with a VLAN tag, in octets.
 pub const MTU_MAX: usize = CHUNK_LEN_MAX - HEADROOM_LEN - LINK_HEADER_LEN;
 
 /// A TCP window of several MiB in frames of 1500 octets.
@@ -90,7 +90,16 @@ pub(super) fn open(config: &XdpConfig<'_>, queues: usize) -> Result<Vec<XdpSocke
     })?;
     OpenError::check_addresses(config.addresses)?;
     let mtu = control.mtu(name).map_err(|error| failed(name, "ask for the MTU of", error))?;
-    check_range("MTU of an interface for XDP", mtu, 68..=MTU_MAX)?;
+    if mtu > MTU_MAX {
+        return Err(OpenError::WrongKind {
+            name,
+            wanted: "an interface whose frames fit into the packet memory of AF_XDP",
+            remedy: format!(
+                "its MTU is {mtu}, the largest {MTU_MAX}, and less with some drivers; set it \
+                 (`sudo ip link set dev {name} mtu 3498`), or use the packet device"
+            ),
+        });
+    }
     let map_len = config.queue.saturating_add(u32::try_from(queues).expect("at most 256"));
     let redirect = Redirect::attach(name, interface_index, map_len, config.native)?;
     let redirect = Arc::new(redirect);
@@ -120,6 +129,7 @@ pub(super) fn open(config: &XdpConfig<'_>, queues: usize) -> Result<Vec<XdpSocke
                 frame_len_max: chunk_len(mtu) - HEADROOM_LEN,
                 mtu,
                 check_due_ns: 0,
+                flushed_ns: 0,
             };
             socket.ask();
             Ok(socket)

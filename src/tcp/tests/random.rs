@@ -4,7 +4,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::sim::{Plan, Sim};
-use crate::tcp::{Config, CongestionKind, SeqNum};
+use crate::tcp::{Config, CongestionKind, EcnUse, SeqNum};
 use crate::time::Duration;
 
 /// A plan drawn from `seed`.
@@ -19,11 +19,9 @@ fn plan(seed: u64) -> Plan {
             sack: rng.random_bool(0.75),
             window_scaling: rng.random_bool(0.8),
             quick_acks: rng.random_range(0..4),
-            congestion: if rng.random_bool(0.5) {
-                CongestionKind::NewReno
-            } else {
-                CongestionKind::Cubic
-            },
+            congestion: [CongestionKind::NewReno, CongestionKind::Cubic, CongestionKind::Dctcp]
+                [rng.random_range(0..3)],
+            ecn: [EcnUse::Off, EcnUse::Accept, EcnUse::Ask][rng.random_range(0..3)],
             // Losses may be long: giving up is tested elsewhere.
             user_timeout: Duration::from_secs(100_000),
             syn_timeout: Duration::from_secs(100_000),
@@ -43,6 +41,7 @@ fn plan(seed: u64) -> Plan {
         seed,
         loss: losses[rng.random_range(0..losses.len())],
         burst: [0, 0, 5, 30][rng.random_range(0..4)],
+        mark: [0.0, 0.05, 0.5][rng.random_range(0..3)],
         duplicate: [0.0, 0.02, 0.2][rng.random_range(0..3)],
         delay: Duration::from_micros([20, 300, 20_000][rng.random_range(0..3)]),
         jitter: Duration::from_micros(jitter_us),
@@ -96,6 +95,7 @@ fn bulk(seed: u64, loss: f64, sack: bool) -> (Duration, f64) {
         seed,
         loss,
         burst: 0,
+        mark: 0.0,
         duplicate: 0.0,
         delay: Duration::from_micros(50),
         jitter: Duration::ZERO,

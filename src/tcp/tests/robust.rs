@@ -72,6 +72,37 @@ fn data_with_an_impossible_acknowledgment_is_dropped() {
     assert!(script.connection.handle_segment(script.now, &old, 10, 1).payload.is_some());
 }
 
+/// RFC 5961 §5.2 and §7: an acknowledgment of what was never sent is answered, but not for ever.
+#[test]
+fn acknowledgments_of_what_was_never_sent_are_answered_at_a_limited_rate() {
+    let mut script = Script::established(&config());
+    let mut answers = 0;
+    for _ in 0..1000 {
+        let header = script.header(0, 5000, Flags::ACK);
+        assert_eq!(dropped(&mut script, &header, 0), Some(DropReason::AckOutOfRange));
+        answers += u32::from(script.acked().is_some());
+    }
+    assert_eq!(answers, 10);
+    assert_eq!(script.connection.snd_una().0, 0);
+}
+
+/// Two ends that disagree on both numbers do not answer one another for ever.
+#[test]
+fn empty_segments_beyond_the_window_are_answered_at_a_limited_rate() {
+    let mut script = Script::established(&config());
+    let mut answers = 0;
+    for _ in 0..1000 {
+        let header = script.header(1 << 20, 0, Flags::ACK);
+        assert_eq!(dropped(&mut script, &header, 0), Some(DropReason::BeyondWindow));
+        answers += u32::from(script.acked().is_some());
+    }
+    assert_eq!(answers, 100);
+    script.sleep(Duration::from_secs(1));
+    let header = script.header(1 << 20, 0, Flags::ACK);
+    dropped(&mut script, &header, 0);
+    assert!(script.acked().is_some(), "a second later there is room again");
+}
+
 #[test]
 fn a_segment_without_ack_is_dropped() {
     let mut script = Script::established(&config());

@@ -9,7 +9,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::tcp::{
-    Config, Connection, Flags, Header, SeqNum, State, TcpEvent, check_syn, reset_for,
+    Config, Connection, Ecn, Flags, Header, SeqNum, State, TcpEvent, check_syn, reset_for,
 };
 use crate::time::{Duration, Instant};
 use crate::types::StreamOffset;
@@ -22,6 +22,8 @@ pub(super) struct Plan {
     pub(super) loss: f64,
     /// Chance that a loss begins a burst, and the burst's length in segments.
     pub(super) burst: u32,
+    /// Chance that a segment that says it is ECN-capable is marked.
+    pub(super) mark: f64,
     pub(super) duplicate: f64,
     /// One-way delay, and how much is added at random (which reorders).
     pub(super) delay: Duration,
@@ -69,6 +71,8 @@ struct InFlight {
     serial: u64,
     to: usize,
     octets: Vec<u8>,
+    /// Bits of the ECN field.
+    ecn: u8,
 }
 
 pub(super) struct Sim {
@@ -199,8 +203,8 @@ impl Sim {
         assert!(next.as_nanos() != u64::MAX, "nothing will ever happen: {}", self.describe());
         self.now = self.now.max(next);
         if arrival <= timers[0].min(timers[1]) {
-            let Reverse(InFlight { to, octets, .. }) = self.network.pop().unwrap();
-            self.deliver(to, &octets);
+            let Reverse(InFlight { to, octets, ecn, .. }) = self.network.pop().unwrap();
+            self.deliver(to, &octets, Ecn::from_bits(ecn));
             // Sometimes more is read before anything is sent.
             if self.rng.random_bool(0.8) {
                 self.pump(to);
@@ -239,8 +243,9 @@ impl Sim {
         }
     }
 
-    fn deliver(&mut self, to: usize, octets: &[u8]) {
-        let (header, payload_at) = Header::parse(octets).unwrap();
+    fn deliver(&mut self, to: usize, octets: &[u8], ecn: Ecn) {
+        let (mut header, payload_at) = Header::parse(octets).unwrap();
+        header.ecn = ecn;
         let payload = &octets[payload_at..];
         let end = &mut self.ends[to];
         let Some(connection) = &mut end.connection else {
@@ -400,7 +405,11 @@ impl Sim {
             let at = (self.now + self.plan.delay).plus_nanos(jitter);
             self.serial += 1;
             let octets = octets.clone();
-            self.network.push(Reverse(InFlight { at, serial: self.serial, to: 1 - from, octets }));
+            let capable = header.ecn != Ecn::NotCapable;
+            let marked = capable && self.rng.random_bool(self.plan.mark);
+            let ecn = if marked { Ecn::Experienced } else { header.ecn }.bits();
+            let (serial, to) = (self.serial, 1 - from);
+            self.network.push(Reverse(InFlight { at, serial, to, octets, ecn }));
         }
     }
 

@@ -73,6 +73,17 @@ fn reordering_taken_for_loss_is_undone_and_learned_from() {
     assert_eq!(script.connection.counters().recoveries_undone, 1);
     assert!(script.connection.cwnd() >= cwnd);
     assert_eq!(script.resent(), vec![]);
+    // Now three overtaken segments are given a quarter of a round trip.
+    script.send(1000);
+    for _ in 0..3 {
+        script.sleep(5 * US);
+        script.send(1000);
+    }
+    script.sleep(100 * US);
+    ack_with_echo(&mut script, 8000, &[(9000, 12_000)], Duration::ZERO);
+    assert_eq!(script.resent(), vec![]);
+    ack_with_echo(&mut script, 12_000, &[], Duration::ZERO);
+    assert_eq!(script.connection.counters().fast_retransmits, 1);
 }
 
 /// RFC 3708 §2: everything that was sent again is reported as a duplicate.
@@ -101,6 +112,18 @@ fn a_duplicate_of_something_older_undoes_nothing() {
     script.receive_sack(6000, &[(0, 1000)]);
     script.receive_sack(6000, &[(1000, 2000)]);
     assert_eq!(script.connection.counters().recoveries_undone, 0);
+}
+
+/// A network that duplicates is no reason to think that nothing was lost.
+#[test]
+fn a_duplicate_of_something_that_never_went_again_undoes_nothing() {
+    let mut script = in_flight(&config(), 10);
+    script.receive_sack(0, &[(1000, 4000)]);
+    assert_eq!(script.resent(), vec![(0, 1000)]);
+    script.receive_sack(0, &[(2000, 3000), (1000, 4000)]);
+    assert_eq!(script.connection.counters().recoveries_undone, 0);
+    script.receive_sack(4000, &[(0, 1000)]);
+    assert_eq!(script.connection.counters().recoveries_undone, 1);
 }
 
 /// RFC 5682 §3, without timestamps: others that nobody sent again arrive.

@@ -1,0 +1,21 @@
+//! A port on networks as they are: with routers and VLANs, paths that change, links that go down,
+//! neighbours that move, and ordinary sockets beside the engine.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![allow(clippy::cast_possible_truncation, reason = "test octets are made of low octets")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod cookies;
+mod dhcp;
+mod fragments;
+mod frames;
+mod host;
+mod link;
+mod mtu;
+mod neighbours;
+mod noise;
+mod scene;
+mod unreachable;
+mod vlan;
+mod wire;

@@ -1,0 +1,355 @@
+//! One connection: how it is opened, driven and closed, and what is checked when it is over.
+
+use std::io;
+
+use urnic::mpa::startup::Offer;
+use urnic::port::{ConnectParams, ConnectionCounters, ConnectionId, Port, PortEvent};
+use urnic::stream::{StartupFailure, StreamEvent};
+use urnic::time::{Duration, Instant};
+
+use crate::memory::{Model, Part};
+use crate::plan::{Ending, FlowPlan, SidePlan, Start};
+use crate::side::Side;
+use crate::world::{self, Node, World};
+
+/// First TCP port that listeners of a plan are at.
+const TCP_PORT_FIRST: u16 = 7000;
+/// Attempts to connect while faults may be in the way.
+const ATTEMPTS_MAX: u32 = 40;
+/// How long an application waits for the other end's close before it closes too.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Not opened yet.
+    Waiting,
+    /// Opened; the work is done as far as the ends are established.
+    Open,
+    /// Told to close, or failed as it should.
+    Ending,
+    /// Over at both ends.
+    Over,
+}
+
+/// One connection of a plan.
+#[derive(Debug)]
+pub(crate) struct Flow<'p> {
+    pub(crate) plan: &'p FlowPlan,
+    index: usize,
+    model: Model,
+    pub(crate) sides: [Side; 2],
+    pub(crate) stage: Stage,
+    attempt: u32,
+    /// When the ends that have not been told to close are.
+    close_at: Option<Instant>,
+    told: [bool; 2],
+    pub(crate) counters: Vec<ConnectionCounters>,
+}
+
+impl<'p> Flow<'p> {
+    pub(crate) fn new(plan: &'p FlowPlan, index: usize, nodes: &[Node]) -> io::Result<Self> {
+        let [a, b] = plan.nodes;
+        Ok(Self {
+            plan,
+            index,
+            model: Model::of(plan),
+            sides: [Side::new(&nodes[a].rnic, plan, 0)?, Side::new(&nodes[b].rnic, plan, 1)?],
+            stage: Stage::Waiting,
+            attempt: 0,
+            close_at: None,
+            told: [false; 2],
+            counters: Vec::new(),
+        })
+    }
+
+    /// The TCP port that the responder listens at.
+    pub(crate) const fn tcp_port(&self) -> u16 {
+        TCP_PORT_FIRST + self.plan.listener
+    }
+
+    /// When it opens, if that is known.
+    pub(crate) fn opens_at(&self, stages: &[Stage]) -> Option<Instant> {
+        match self.plan.start {
+            Start::At(ns) => Some(Instant::from_nanos(ns)),
+            Start::After(other) => {
+                matches!(stages[other], Stage::Ending | Stage::Over).then_some(Instant::ZERO)
+            }
+        }
+    }
+
+    pub(crate) fn open(&mut self, world: &mut World) -> Result<(), String> {
+        self.stage = Stage::Open;
+        self.attempt += 1;
+        if self.attempt > 1 {
+            for side in &mut self.sides {
+                side.renew(self.plan).map_err(|error| error.to_string())?;
+            }
+        }
+        for side in &mut self.sides {
+            side.post_receives(self.plan)?;
+        }
+        let SidePlan { startup, lower_layer, depths: [ird, ord], .. } = self.plan.sides[0];
+        let private_data = self.private_data();
+        let offer = Offer { private_data: &private_data, ird, ord };
+        let params = ConnectParams { startup, offer, lower_layer };
+        let [from, to] = self.plan.nodes;
+        let remote = (world::address(to, self.plan.ipv6), self.tcp_port()).into();
+        let now = world.now();
+        let qp = self.sides[0].queues.qp.clone();
+        let id = world.port(from).connect(now, remote, &qp, &params);
+        self.sides[0].connection = Some(id.map_err(|error| error.to_string())?);
+        Ok(())
+    }
+
+    /// Says whose request it is, and of which attempt.
+    fn private_data(&self) -> [u8; 8] {
+        let index = u32::try_from(self.index).expect("few flows");
+        let mut data = [0; 8];
+        data[..4].copy_from_slice(&index.to_be_bytes());
+        data[4..].copy_from_slice(&self.attempt.to_be_bytes());
+        data
+    }
+
+    /// Whether a peer's Request is this connection's.
+    pub(crate) fn asks(&self, node: usize, private_data: &[u8]) -> bool {
+        self.plan.nodes[1] == node
+            && self.sides[1].connection.is_none()
+            && private_data == self.private_data()
+    }
+
+    /// Accepts the Request of this connection.
+    pub(crate) fn accept(&mut self, port: &mut Port, id: ConnectionId) {
+        let SidePlan { depths: [ird, ord], .. } = self.plan.sides[1];
+        let offer = Offer { private_data: b"yes", ird, ord };
+        // It may have ended meanwhile; the initiator tries again.
+        if port.accept(id, &self.sides[1].queues.qp, &offer).is_ok() {
+            self.sides[1].connection = Some(id);
+        }
+    }
+
+    /// Which side of it a connection of a node is.
+    pub(crate) fn side_of(&self, node: usize, id: ConnectionId) -> Option<usize> {
+        (0..2)
+            .find(|side| self.plan.nodes[*side] == node && self.sides[*side].connection == Some(id))
+    }
+
+    /// Whether an end of this kind is what the plan wants.
+    const fn fails_by_plan(&self) -> bool {
+        matches!(
+            self.plan.ending,
+            Ending::Abort { .. } | Ending::Mishap { .. } | Ending::Overflow(_)
+        )
+    }
+
+    /// Something happened to an end. `faulty`: whether the link may be the reason for a startup
+    /// that fails.
+    pub(crate) fn on_event(
+        &mut self,
+        world: &mut World,
+        side: usize,
+        event: PortEvent,
+        faulty: bool,
+    ) -> Result<(), String> {
+        match event {
+            PortEvent::Closed { counters, .. } => self.on_closed(world, side, &counters, faulty),
+            PortEvent::Stream { event, .. } => self.on_stream_event(world, side, event, faulty),
+            _ => Ok(()),
+        }
+    }
+
+    fn on_stream_event(
+        &mut self,
+        world: &World,
+        side: usize,
+        event: StreamEvent,
+        faulty: bool,
+    ) -> Result<(), String> {
+        let ends = self.stage == Stage::Ending;
+        match event {
+            StreamEvent::Established(_) => {
+                let now = world.now();
+                let end = &mut self.sides[side];
+                end.established = true;
+                end.next_pump = now;
+                end.pause = self.plan.sides[side].pause_ns.map(|(after_ns, for_ns)| {
+                    let start = now.plus_nanos(after_ns);
+                    (start, start.plus_nanos(for_ns))
+                });
+                Ok(())
+            }
+            StreamEvent::PeerClosed => {
+                self.close_at = Some(world.now());
+                Ok(())
+            }
+            StreamEvent::StartupFailed(
+                StartupFailure::Timeout | StartupFailure::ConnectionLost,
+            ) if faulty || ends => Ok(()),
+            StreamEvent::Failed(_) | StreamEvent::Terminated(_) if self.fails_by_plan() || ends => {
+                self.sides[side].failed = true;
+                self.begin_ending(world.now());
+                Ok(())
+            }
+            // The initiator gave up while the Reply was under way, and tries again.
+            StreamEvent::Failed(_) if faulty && !self.sides[0].established => Ok(()),
+            other => Err(format!("side {side}: {other:?}")),
+        }
+    }
+
+    fn on_closed(
+        &mut self,
+        world: &mut World,
+        side: usize,
+        counters: &ConnectionCounters,
+        faulty: bool,
+    ) -> Result<(), String> {
+        self.sides[side].closed = true;
+        if self.stage == Stage::Open {
+            if self.fails_by_plan() && self.sides[side].established {
+                self.begin_ending(world.now());
+            } else if faulty && !self.sides[0].established && self.attempt < ATTEMPTS_MAX {
+                return if side == 0 { self.open(world) } else { Ok(()) };
+            } else {
+                return Err(format!(
+                    "side {side}: the connection is over: {:?}",
+                    self.sides[side].progress
+                ));
+            }
+        }
+        self.counters.push(*counters);
+        if self.sides.iter().all(|side| side.closed || side.connection.is_none()) {
+            self.stage = Stage::Over;
+            self.check_end()?;
+        }
+        Ok(())
+    }
+
+    fn begin_ending(&mut self, now: Instant) {
+        self.stage = Stage::Ending;
+        self.close_at.get_or_insert(now + PATIENCE);
+    }
+
+    // ---- work ----
+
+    /// Lets both applications do what they can; returns whether something was done.
+    pub(crate) fn pump(&mut self, world: &mut World) -> Result<bool, String> {
+        if !matches!(self.stage, Stage::Open | Stage::Ending) {
+            return Ok(false);
+        }
+        let now = world.now();
+        let mut acted = false;
+        for side in [0, 1] {
+            let [a, b] = &mut self.sides;
+            let (own, peer) = if side == 0 { (a, b) } else { (b, a) };
+            if !own.established || !own.looks(&self.plan.sides[side], now) {
+                continue;
+            }
+            own.poll(self.plan, &self.model).map_err(|text| format!("side {side}: {text}"))?;
+            acted = true;
+            let receives_posted = own.progress.receives_posted;
+            own.post_receives(self.plan)?;
+            own.post_sends(self.plan, peer)?;
+            // What it has posted now, the peer may have waited for.
+            peer.credit |= own.progress.receives_posted > receives_posted;
+        }
+        Ok(acted | self.end(world, now))
+    }
+
+    /// Closes and aborts, when it is time; returns whether it was.
+    fn end(&mut self, world: &mut World, now: Instant) -> bool {
+        let before = (self.stage, self.told);
+        if self.stage == Stage::Open {
+            let done = self.sides.iter().all(|side| side.is_done(self.plan));
+            match self.plan.ending {
+                Ending::Abort { side, completions }
+                    if self.sides[side].established
+                        && (done || self.sides[side].progress.completions >= completions) =>
+                {
+                    if let Some(id) = self.sides[side].connection {
+                        world.port(self.plan.nodes[side]).abort(id);
+                    }
+                    self.begin_ending(now);
+                }
+                Ending::Close(side) if done => {
+                    self.begin_ending(now);
+                    self.close_at = Some(now + PATIENCE * 100);
+                    self.tell(world, side);
+                }
+                Ending::CloseBoth if done => {
+                    self.begin_ending(now);
+                    self.close_at = Some(now);
+                }
+                _ => {}
+            }
+        }
+        if self.stage == Stage::Ending && self.close_at.is_some_and(|at| at <= now) {
+            self.close_at = None;
+            self.tell(world, 0);
+            self.tell(world, 1);
+        }
+        before != (self.stage, self.told)
+    }
+
+    /// Tells an end to close, once.
+    fn tell(&mut self, world: &mut World, side: usize) {
+        if let Some(id) = self.sides[side].connection
+            && !std::mem::replace(&mut self.told[side], true)
+        {
+            // It may be over already.
+            let _over = world.port(self.plan.nodes[side]).disconnect(id);
+        }
+    }
+
+    /// When there is something to do without an event.
+    pub(crate) fn wakeup(&self, now: Instant) -> Option<Instant> {
+        let sides = self.sides.iter().filter(|side| side.established && side.has_news());
+        let pump = sides.map(|side| side.looks_at(now)).min();
+        let close = self.close_at.filter(|_| self.stage == Stage::Ending);
+        match self.stage {
+            Stage::Open | Stage::Ending => pump.into_iter().chain(close).min(),
+            Stage::Waiting | Stage::Over => None,
+        }
+    }
+
+    // ---- the oracle ----
+
+    /// The connection is over: all that was posted has completed, and memory holds what it should.
+    fn check_end(&mut self) -> Result<(), String> {
+        for side in [0, 1] {
+            let end = &mut self.sides[side];
+            end.poll(self.plan, &self.model).map_err(|text| format!("side {side}: {text}"))?;
+            // An end that was never established has nothing that could complete.
+            if end.connection.is_some() {
+                end.check_all_completed(self.plan)
+                    .map_err(|text| format!("side {side}: {text}"))?;
+            }
+            self.check_memory(side)?;
+        }
+        Ok(())
+    }
+
+    fn check_memory(&self, side: usize) -> Result<(), String> {
+        let memory = &self.sides[side].memory;
+        let (found, expected) = (memory.content(), &self.model.memory[side]);
+        if found == *expected {
+            return Ok(());
+        }
+        let initial = memory.layout.initial(side);
+        let numbers = memory.layout.part(Part::Numbers);
+        let wrong = (0..found.len()).find(|at| {
+            let unfinished =
+                self.fails_by_plan() && (found[*at] == initial[*at] || numbers.contains(at));
+            found[*at] != expected[*at] && !unfinished
+        });
+        match wrong {
+            None => Ok(()),
+            Some(at) => {
+                let place = memory.layout.describe(at);
+                Err(format!(
+                    "side {side}: octet {at} of memory ({place}) is {:#04x}, not {:#04x}",
+                    found[at], expected[at]
+                ))
+            }
+        }
+    }
+}

@@ -1,0 +1,456 @@
+//! The application at one end of a connection: what it posts, and what has to come of it.
+
+use std::io;
+
+use urnic::port::ConnectionId;
+use urnic::time::Instant;
+use urnic::types::{Stag, WrId};
+use urnic::verbs::{
+    Cq, Mr, Pd, PostError, Qp, QpConfig, RecvWr, RemoteBuffer, Rnic, SendOp, SendWr, Sge, Wc,
+    WcOpcode, WcStatus,
+};
+
+use crate::memory::{self, Memory, Model, Part, Spot};
+use crate::plan::{Ending, FlowPlan, Kind, Mishap, Op, SidePlan};
+
+/// One end of a connection.
+#[derive(Debug)]
+pub(crate) struct Side {
+    index: usize,
+    rnic: Rnic,
+    pd: Pd,
+    pub(crate) memory: Memory,
+    pub(crate) queues: Queues,
+    pub(crate) connection: Option<ConnectionId>,
+    pub(crate) established: bool,
+    /// The connection has come to its end at this side.
+    pub(crate) closed: bool,
+    /// This side has heard that the stream failed.
+    pub(crate) failed: bool,
+    spots: Vec<Spot>,
+    peer_spots: Vec<Spot>,
+    /// Which requests of the peer take a receive.
+    peer_messages: Vec<usize>,
+    pub(crate) progress: Progress,
+    /// When the application looks at its queues next.
+    pub(crate) next_pump: Instant,
+    /// Whether the peer has posted receives since it looked last.
+    pub(crate) credit: bool,
+    /// Whether it never polls, so that its queue overflows.
+    blind: bool,
+    /// When the application stops looking, and until when.
+    pub(crate) pause: Option<(Instant, Instant)>,
+}
+
+/// The queues of one attempt to connect: a queue pair serves one connection.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    pub(crate) qp: Qp,
+    pub(crate) send_cq: Cq,
+    pub(crate) recv_cq: Cq,
+}
+
+/// How far the work of a side is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Progress {
+    /// Requests posted to the send queue.
+    pub(crate) posted: usize,
+    /// Of those, requests that take a receive of the peer.
+    pub(crate) messages: usize,
+    /// Requests up to here have completed, as far as completions tell.
+    completed: usize,
+    /// Receives posted, and completed.
+    pub(crate) receives_posted: usize,
+    received: usize,
+    /// The peer's requests up to here have been looked at in memory.
+    seen: usize,
+    /// Completions taken.
+    pub(crate) completions: usize,
+    /// A completion that was not a success has come, by queue.
+    broken: [bool; 2],
+}
+
+impl Queues {
+    fn new(rnic: &Rnic, pd: &Pd, flow: &FlowPlan, side: usize) -> io::Result<Self> {
+        let plan = &flow.sides[side];
+        let messages = messages(&flow.sides[1 - side].work).len();
+        let overflows = flow.ending == Ending::Overflow(side);
+        let (send_cq, recv_cq) = if overflows {
+            let cq = rnic.create_cq(1);
+            (cq.clone(), cq)
+        } else {
+            (rnic.create_cq(plan.work.len() + 1), rnic.create_cq(messages + 1))
+        };
+        let config = QpConfig {
+            send_cq: send_cq.clone(),
+            recv_cq: recv_cq.clone(),
+            send_depth: plan.send_depth,
+            recv_depth: plan.receives_posted,
+        };
+        let qp = pd.create_qp(config).map_err(io::Error::other)?;
+        Ok(Self { qp, send_cq, recv_cq })
+    }
+}
+
+/// Which requests of `work` take a receive of the peer.
+fn messages(work: &[Op]) -> Vec<usize> {
+    let all = work.iter().enumerate();
+    all.filter(|(_, op)| op.kind.is_message()).map(|(index, _)| index).collect()
+}
+
+impl Side {
+    pub(crate) fn new(rnic: &Rnic, flow: &FlowPlan, index: usize) -> io::Result<Self> {
+        let pd = rnic.alloc_pd();
+        Ok(Self {
+            index,
+            memory: Memory::new(&pd, flow, index)?,
+            queues: Queues::new(rnic, &pd, flow, index)?,
+            rnic: rnic.clone(),
+            pd,
+            connection: None,
+            established: false,
+            closed: false,
+            failed: false,
+            spots: memory::spots(&flow.sides[index].work),
+            peer_spots: memory::spots(&flow.sides[1 - index].work),
+            peer_messages: messages(&flow.sides[1 - index].work),
+            progress: Progress::default(),
+            next_pump: Instant::ZERO,
+            credit: true,
+            blind: flow.ending == Ending::Overflow(index),
+            pause: None,
+        })
+    }
+
+    /// Begins another attempt to connect.
+    pub(crate) fn renew(&mut self, flow: &FlowPlan) -> io::Result<()> {
+        self.queues = Queues::new(&self.rnic, &self.pd, flow, self.index)?;
+        self.connection = None;
+        self.established = false;
+        self.closed = false;
+        self.progress = Progress::default();
+        self.credit = true;
+        Ok(())
+    }
+
+    /// Posts receives, as many as the plan keeps posted.
+    pub(crate) fn post_receives(&mut self, flow: &FlowPlan) -> Result<(), String> {
+        let sender = 1 - self.index;
+        let posted_max = self.progress.received + flow.sides[self.index].receives_posted;
+        while self.progress.receives_posted < posted_max.min(self.peer_messages.len()) {
+            let index = self.peer_messages[self.progress.receives_posted];
+            if is_mishap(flow, sender, index, Mishap::NoReceive) {
+                break;
+            }
+            let op = &flow.sides[sender].work[index];
+            let (at, len) = (self.peer_spots[index].to, memory::receive_len(flow, sender, index));
+            let sges = cut(self.memory.part(Part::Inbox), at, len, op.pieces);
+            match self.queues.qp.post_recv(RecvWr::new(WrId(index as u64), sges)) {
+                Ok(()) => self.progress.receives_posted += 1,
+                Err(PostError::State(_)) => break,
+                Err(error) => return Err(format!("a receive cannot be posted: {error}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Posts requests, as many as there is room for, here and at the peer.
+    pub(crate) fn post_sends(&mut self, flow: &FlowPlan, peer: &Self) -> Result<(), String> {
+        let work = &flow.sides[self.index].work;
+        while let Some(op) = work.get(self.progress.posted) {
+            let index = self.progress.posted;
+            let takes_receive = op.kind.is_message();
+            if takes_receive
+                && self.progress.messages >= peer.progress.receives_posted
+                && !is_mishap(flow, self.index, index, Mishap::NoReceive)
+            {
+                break;
+            }
+            let wr = self.request(flow, index, peer);
+            match self.queues.qp.post_send(wr) {
+                Ok(()) => {
+                    self.progress.posted += 1;
+                    self.progress.messages += usize::from(takes_receive);
+                }
+                Err(PostError::Full | PostError::State(_)) => break,
+                Err(error) => return Err(format!("request {index} cannot be posted: {error}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn request(&self, flow: &FlowPlan, index: usize, peer: &Self) -> SendWr {
+        let work = &flow.sides[self.index].work;
+        let (op, spot) = (&work[index], self.spots[index]);
+        let id = WrId(index as u64);
+        let source = || cut(self.memory.part(Part::Source), spot.from, op.len, op.pieces);
+        let mishap = match flow.ending {
+            Ending::Mishap { side, at, what } if (side, at) == (self.index, index) => Some(what),
+            _ => None,
+        };
+        let number = peer.memory.part(Part::Numbers).remote(memory::number_at(index) as u64);
+        let earlier = |kind| work[..index].iter().filter(|op| op.kind == kind).count();
+        let wr = match op.kind {
+            Kind::Send => SendWr::new(
+                id,
+                SendOp::Send { invalidate: None, solicited: op.solicited },
+                source(),
+            ),
+            Kind::SendInvalidate => {
+                let stag = if mishap.is_some() {
+                    peer.memory.part(Part::Source).stag()
+                } else {
+                    peer.memory.disposable[earlier(Kind::SendInvalidate)].stag()
+                };
+                let op = SendOp::Send { invalidate: Some(stag), solicited: op.solicited };
+                SendWr::new(id, op, source())
+            }
+            Kind::Write => SendWr::write(id, peer.sink(spot, mishap), source()),
+            Kind::Read | Kind::ReadBack => {
+                let mut written = work[..index].iter().zip(&self.spots[..index]);
+                let written = written.rfind(|(op, _)| op.kind == Kind::Write);
+                let written = written.map(|(op, spot)| (spot.to, op.len));
+                let (part, from, len) = memory::read_extent(op, spot, written);
+                let part = peer.memory.part(part);
+                let remote = match mishap {
+                    Some(Mishap::ReadBounds) => part.remote((part.len() - len / 2) as u64),
+                    Some(_) => peer.memory.part(Part::Inbox).remote(0),
+                    None => part.remote(from as u64),
+                };
+                let landing = self.memory.part(Part::Landing).sge(spot.to..spot.to + len);
+                SendWr::read(id, remote, landing)
+            }
+            Kind::Immediate => {
+                let op = SendOp::Immediate { value: immediate(op), solicited: op.solicited };
+                SendWr::new(id, op, [])
+            }
+            Kind::FetchAdd => SendWr::new(
+                id,
+                SendOp::FetchAdd { remote: number, add: op.len as u64, mask: 0 },
+                [],
+            ),
+            Kind::CmpSwap => SendWr::new(id, cmp_swap(number, op), []),
+            Kind::LocalInvalidate => {
+                let of_peer = &flow.sides[1 - self.index].work;
+                let first = of_peer.iter().filter(|op| op.kind == Kind::SendInvalidate).count();
+                let own = &self.memory.disposable[first + earlier(Kind::LocalInvalidate)];
+                SendWr::new(id, SendOp::LocalInvalidate { stag: own.stag() }, [])
+            }
+        };
+        SendWr { fence: op.fence, signaled: op.signaled, ..wr }
+    }
+
+    /// Where a Write of the peer goes.
+    fn sink(&self, spot: Spot, mishap: Option<Mishap>) -> RemoteBuffer {
+        let sink = self.memory.part(Part::Sink);
+        match mishap {
+            None => sink.remote(spot.to as u64),
+            Some(Mishap::WriteBounds) => sink.remote(sink.len() as u64),
+            Some(Mishap::WriteAccess) => self.memory.part(Part::Source).remote(0),
+            Some(_) => {
+                let RemoteBuffer { stag, to } = sink.remote(0);
+                RemoteBuffer { stag: Stag(stag.0 ^ 0x5555_5500), to }
+            }
+        }
+    }
+
+    /// Takes the completions that there are, and holds each against the model.
+    pub(crate) fn poll(&mut self, flow: &FlowPlan, model: &Model) -> Result<(), String> {
+        if self.blind {
+            return Ok(());
+        }
+        while let Some(wc) = self.queues.recv_cq.poll() {
+            self.progress.completions += 1;
+            self.on_received(flow, model, &wc)?;
+        }
+        while let Some(wc) = self.queues.send_cq.poll() {
+            self.progress.completions += 1;
+            self.on_sent(&flow.sides[self.index], model, &wc)?;
+        }
+        Ok(())
+    }
+
+    fn on_sent(&mut self, plan: &SidePlan, model: &Model, wc: &Wc) -> Result<(), String> {
+        let index = usize::try_from(wc.wr_id.0).unwrap_or(usize::MAX);
+        let failed = wc.status != WcStatus::Success;
+        // What completes in silence may be missing, but only up to the first failure.
+        let next = (self.progress.completed..self.progress.posted)
+            .find(|index| plan.work[*index].signaled || (failed && *index == index_of(wc)))
+            .filter(|next| *next <= index);
+        let skipped = next.is_some_and(|next| {
+            self.progress.broken[0] || plan.work[next..index].iter().any(|op| op.signaled)
+        });
+        if next.is_none() || (skipped && next != Some(index)) {
+            return Err(format!("{wc:?} is not the completion that comes next: {next:?}"));
+        }
+        self.progress.completed = index + 1;
+        if failed {
+            self.progress.broken[0] = true;
+            return Ok(());
+        }
+        let (op, spot) = (&plan.work[index], self.spots[index]);
+        if self.progress.broken[0] || wc.opcode != opcode(op.kind) {
+            return Err(format!("{wc:?} for {op:?}"));
+        }
+        match op.kind {
+            Kind::Read | Kind::ReadBack => {
+                let len = wc.byte_len as usize;
+                let range = spot.to..spot.to + len;
+                if len > op.len
+                    || !self.memory.holds(&model.memory[self.index], Part::Landing, range)
+                {
+                    return Err(format!("Read {index} has not brought its octets: {wc:?}"));
+                }
+            }
+            Kind::FetchAdd | Kind::CmpSwap if wc.value != model.values[self.index][index] => {
+                let expected = model.values[self.index][index];
+                return Err(format!("atomic {index} found {:#x}, not {expected:#x}", wc.value));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn on_received(&mut self, flow: &FlowPlan, model: &Model, wc: &Wc) -> Result<(), String> {
+        let work = &flow.sides[1 - self.index].work;
+        let next = self.peer_messages.get(self.progress.received).copied();
+        self.progress.received += 1;
+        let Some(index) = next.filter(|index| *index == index_of(wc)) else {
+            return Err(format!("{wc:?} is not the receive that comes next: {next:?}"));
+        };
+        let op = &work[index];
+        if wc.status != WcStatus::Success {
+            self.progress.broken[1] = true;
+            return Ok(());
+        }
+        let invalidates = (op.kind == Kind::SendInvalidate).then(|| {
+            let earlier = work[..index].iter().filter(|op| op.kind == Kind::SendInvalidate);
+            self.memory.disposable[earlier.count()].stag()
+        });
+        let is_immediate = op.kind == Kind::Immediate;
+        let expected = Wc {
+            wr_id: WrId(index as u64),
+            status: WcStatus::Success,
+            opcode: if is_immediate { WcOpcode::RecvImmediate } else { WcOpcode::Recv },
+            qp: self.queues.qp.number(),
+            byte_len: if is_immediate { 8 } else { u32::try_from(op.len).unwrap_or(u32::MAX) },
+            invalidated: invalidates,
+            solicited: op.solicited,
+            value: if is_immediate { immediate(op) } else { 0 },
+        };
+        if *wc != expected || self.progress.broken[1] {
+            return Err(format!("{wc:?} instead of {expected:?}"));
+        }
+        self.see(work, model, index)
+    }
+
+    /// Everything that the peer sent up to a message that was delivered is in memory.
+    // RFC 5040 §5.5: a Send is delivered after all that was posted before it.
+    fn see(&mut self, work: &[Op], model: &Model, last: usize) -> Result<(), String> {
+        let unseen = self.progress.seen..=last;
+        let all = work[unseen.clone()].iter().zip(&self.peer_spots[unseen.clone()]);
+        for (index, (op, Spot { to: at, .. })) in unseen.zip(all) {
+            let at = *at;
+            let part = match op.kind {
+                Kind::Write => Part::Sink,
+                Kind::Send | Kind::SendInvalidate => Part::Inbox,
+                _ => continue,
+            };
+            if !self.memory.holds(&model.memory[self.index], part, at..at + op.len) {
+                let text = format!("request {last} was delivered before {op:?}, number {index}");
+                return Err(text);
+            }
+        }
+        self.progress.seen = last + 1;
+        Ok(())
+    }
+
+    /// Whether all of this side's work is done, and all of the peer's that shows here.
+    pub(crate) fn is_done(&self, flow: &FlowPlan) -> bool {
+        self.progress.completed == flow.sides[self.index].work.len()
+            && self.progress.received == self.peer_messages.len()
+    }
+
+    /// Whether the application has something to look at.
+    pub(crate) fn has_news(&self) -> bool {
+        self.credit || !self.blind && self.has_completions()
+    }
+
+    fn has_completions(&self) -> bool {
+        !self.queues.send_cq.is_empty() || !self.queues.recv_cq.is_empty()
+    }
+
+    /// When the application looks at its queues next, pauses included.
+    pub(crate) fn looks_at(&self, now: Instant) -> Instant {
+        let next = self.next_pump.max(now);
+        match self.pause {
+            Some((start, end)) if (start..end).contains(&next) => end,
+            _ => next,
+        }
+    }
+
+    /// Whether the application looks at its queues now.
+    pub(crate) fn looks(&mut self, plan: &SidePlan, now: Instant) -> bool {
+        if self.has_news() && self.looks_at(now) == now {
+            self.credit = false;
+            self.next_pump = now.plus_nanos(plan.poll_period_ns);
+            return true;
+        }
+        false
+    }
+
+    /// Whether everything that was posted has completed, now that the connection is over.
+    pub(crate) fn check_all_completed(&self, flow: &FlowPlan) -> Result<(), String> {
+        if self.blind {
+            return Ok(());
+        }
+        let Progress { posted, completed, receives_posted, received, .. } = self.progress;
+        let silent = &flow.sides[self.index].work[completed..posted];
+        if silent.iter().any(|op| op.signaled) || receives_posted != received {
+            let text = format!("not all that was posted has completed: {:?}", self.progress);
+            return Err(text);
+        }
+        Ok(())
+    }
+}
+
+fn index_of(wc: &Wc) -> usize {
+    usize::try_from(wc.wr_id.0).unwrap_or(usize::MAX)
+}
+
+fn is_mishap(flow: &FlowPlan, side: usize, at: usize, what: Mishap) -> bool {
+    flow.ending == Ending::Mishap { side, at, what }
+}
+
+const fn opcode(kind: Kind) -> WcOpcode {
+    match kind {
+        Kind::Send | Kind::SendInvalidate | Kind::Immediate => WcOpcode::Send,
+        Kind::Write => WcOpcode::RdmaWrite,
+        Kind::Read | Kind::ReadBack => WcOpcode::RdmaRead,
+        Kind::FetchAdd => WcOpcode::FetchAdd,
+        Kind::CmpSwap => WcOpcode::CmpSwap,
+        Kind::LocalInvalidate => WcOpcode::LocalInvalidate,
+    }
+}
+
+/// Compares the two lowest bits with 0: sometimes they are.
+const fn cmp_swap(remote: RemoteBuffer, op: &Op) -> SendOp {
+    SendOp::CmpSwap {
+        remote,
+        compare: 0,
+        compare_mask: 0x3,
+        swap: op.len as u64,
+        swap_mask: memory::swap_mask(op),
+    }
+}
+
+/// What a message of Immediate Data carries.
+const fn immediate(op: &Op) -> u64 {
+    (op.len as u64).wrapping_mul(0x0101_0101_0101)
+}
+
+/// Cuts a range of a region into `pieces` elements, some of them empty.
+fn cut(mr: &Mr, at: usize, len: usize, pieces: usize) -> Vec<Sge> {
+    let bound = |piece: usize| at + len * piece * piece / (pieces * pieces);
+    (0..pieces).map(|piece| mr.sge(bound(piece)..bound(piece + 1))).collect()
+}

@@ -1,0 +1,62 @@
+//! Defects that the simulator has found, each as the smallest plan that shows it.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use urnic::mpa::startup::StartupConfig;
+use urnic::port::LowerLayer;
+use urnic::tcp::CongestionKind;
+use urnic_netdev::impair::ImpairConfig;
+use urnic_sim::plan::{Ending, FlowPlan, Kind, LinkPlan, NodePlan, Op, SidePlan, Start};
+use urnic_sim::{Plan, Scenario};
+
+/// One connection over a perfect link, with this work at the initiator and at the responder.
+fn plan(initiator: &[Op], responder: &[Op]) -> Plan {
+    let node = NodePlan {
+        window_bytes: 1 << 20,
+        out_of_order_placement: true,
+        piece_blocks: usize::MAX,
+        congestion: CongestionKind::Cubic,
+        sack: true,
+        timestamps: true,
+        impair: ImpairConfig::default(),
+    };
+    let side = |work: &[Op]| SidePlan {
+        startup: StartupConfig::default(),
+        lower_layer: LowerLayer::Optimized,
+        depths: [4, 4],
+        work: work.to_vec(),
+        send_depth: 1,
+        receives_posted: 8,
+        poll_period_ns: 0,
+        pause_ns: None,
+    };
+    Plan {
+        seed: 1,
+        scenario: Scenario::Clean,
+        nodes: vec![node; 2],
+        link: LinkPlan {
+            mtu: 1500,
+            latency_ns: 1000,
+            rate_bits_per_second: None,
+            queue_frames: 1024,
+            super_frames: false,
+        },
+        flows: vec![FlowPlan {
+            nodes: [0, 1],
+            ipv6: false,
+            listener: 0,
+            start: Start::At(0),
+            sides: [side(initiator), side(responder)],
+            ending: Ending::CloseBoth,
+        }],
+        changes: Vec::new(),
+    }
+}
+
+/// Seed 5: with everything before it acknowledged, no acknowledgment came to complete it.
+#[test]
+fn a_local_invalidation_completes_with_nothing_under_way() {
+    let send = Op::new(Kind::Send, 3);
+    let invalidate = Op::new(Kind::LocalInvalidate, 0);
+    let outcome = urnic_sim::run(&plan(&[send, invalidate, send], &[send])).unwrap();
+    assert_eq!(outcome.map(|outcome| outcome.runs), Ok(1));
+}

@@ -1,0 +1,167 @@
+//! `urnic impair`.
+
+use std::os::fd::BorrowedFd;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use urnic::driver::monotonic_now;
+use urnic_netdev::Device;
+use urnic_netdev::interface::Name;
+use urnic_netdev::tap::{Tap, TapConfig};
+
+use crate::impair::{Bridge, Options, Summary};
+use crate::{report, units};
+
+/// Join two TAP interfaces by a bad link
+///
+/// What the kernel, or any stack, sends on one interface arrives at the other after it went through
+/// the impairments chosen here, in user space; so any two stacks can be put through the same
+/// faults. Interfaces that do not exist are made, and go when the command ends. Frames are plain:
+/// one packet each, with its checksum, so that losses are losses of packets.
+///
+/// Runs until it is interrupted, then prints what happened to the frames.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// One interface
+    #[arg(value_name = "TAP_A")]
+    a: Name,
+
+    /// The other one
+    #[arg(value_name = "TAP_B")]
+    b: Name,
+
+    #[command(flatten)]
+    options: Options,
+
+    /// Largest IP datagram of both interfaces, in octets; they keep theirs if not given, new ones
+    /// have 1500
+    #[arg(long, value_name = "SIZE")]
+    mtu: Option<usize>,
+
+    /// Stop after this time
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    duration: Option<Duration>,
+
+    /// Print the result as JSON
+    #[arg(long, help_heading = crate::demo::OUTPUT)]
+    json: bool,
+
+    /// Print nothing
+    #[arg(long, help_heading = crate::demo::OUTPUT, conflicts_with = "json")]
+    quiet: bool,
+}
+
+const EXAMPLES: &str = "\
+Exit status: 0 when stopped, 2 when an interface cannot be opened or the options make no sense.
+
+Example, a path of 1 Gbit/s with a round trip of 20 ms and 1 % loss, between two namespaces:
+  urnic impair tapa tapb --rate 1G --delay 10ms --loss 1 &
+  ip netns add a; ip link set tapa netns a; ip -n a addr add 10.9.0.1/24 dev tapa
+  ip netns add b; ip link set tapb netns b; ip -n b addr add 10.9.0.2/24 dev tapb
+  ip -n a link set tapa up; ip -n b link set tapb up
+  ip netns exec b iperf3 -s & ip netns exec a iperf3 -c 10.9.0.2";
+
+/// How long a stop may go unnoticed when the signal comes between looking and waiting.
+const STOP_CHECK_NS: u64 = 100_000_000;
+
+/// Runs the command.
+///
+/// # Errors
+/// When an interface cannot be opened, or the options make no sense.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    args.options.check()?;
+    if args.a == args.b {
+        anyhow::bail!("the two interfaces are the same one");
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
+    }
+    let open = |name| {
+        let config = TapConfig { mtu: args.mtu, ..TapConfig::new(name) };
+        Tap::open(&config).with_context(|| format!("opening {name}"))
+    };
+    let devices = [open(args.a)?, open(args.b)?];
+    let mut bridge = Bridge::new(devices, args.options.configs(false), args.options.seed);
+    precise_timers();
+    if !args.json && !args.quiet {
+        report::print(&format!("{} and {} are joined", args.a, args.b))?;
+    }
+    let start_ns = monotonic_now().as_nanos();
+    carry(&mut bridge, args, start_ns, &stop)?;
+    let elapsed = Duration::from_nanos(monotonic_now().as_nanos() - start_ns);
+    let summary = Summary::of(&bridge, &args.options, elapsed.as_secs_f64());
+    if args.json {
+        report::print_json(&summary)?;
+    } else if !args.quiet {
+        report::print(&summary.text())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Moves frames until it is time to stop.
+fn carry(
+    bridge: &mut Bridge<Tap>,
+    args: &Args,
+    start_ns: u64,
+    stop: &AtomicBool,
+) -> anyhow::Result<()> {
+    let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let end_ns = args.duration.map_or(u64::MAX, |time| start_ns.saturating_add(nanos(time)));
+    let outage = args.options.outage();
+    let mut is_out = false;
+    while !stop.load(Ordering::Relaxed) {
+        let now_ns = monotonic_now().as_nanos();
+        if now_ns >= end_ns {
+            break;
+        }
+        let mut until_ns = end_ns.min(now_ns + STOP_CHECK_NS);
+        if let Some(outage) = outage {
+            let (is_out_now, for_ns) = outage.at(now_ns - start_ns);
+            until_ns = until_ns.min(now_ns + for_ns);
+            if is_out_now != is_out {
+                is_out = is_out_now;
+                bridge.set_config(args.options.configs(is_out));
+            }
+        }
+        if bridge.turn(now_ns) == 0 {
+            until_ns = until_ns.min(bridge.next_release_ns().unwrap_or(u64::MAX));
+            wait(bridge.devices(), until_ns)?;
+        }
+    }
+    Ok(())
+}
+
+/// Sleeps until a frame has arrived, or until `until_ns`.
+fn wait(devices: [&Tap; 2], until_ns: u64) -> anyhow::Result<()> {
+    let left_ns = until_ns.saturating_sub(monotonic_now().as_nanos());
+    if left_ns == 0 {
+        return Ok(());
+    }
+    let timeout = Timespec {
+        tv_sec: i64::try_from(left_ns / 1_000_000_000).unwrap_or(i64::MAX),
+        tv_nsec: i64::try_from(left_ns % 1_000_000_000).unwrap_or(0),
+    };
+    let readiness = devices.map(|device| device.readiness());
+    let descriptors: Vec<BorrowedFd<'_>> = readiness.into_iter().flatten().collect();
+    let mut polled: Vec<_> =
+        descriptors.iter().map(|descriptor| PollFd::new(descriptor, PollFlags::IN)).collect();
+    match poll(&mut polled, Some(&timeout)) {
+        // A signal: the caller looks whether it is time to stop.
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error).context("waiting for frames"),
+    }
+}
+
+/// Lets this thread wake up when it asked for, not up to 50 microseconds later.
+fn precise_timers() {
+    let slack_ns = std::num::NonZeroU64::new(1);
+    // Without it, delays are only a little longer.
+    let _longer = rustix::thread::set_current_timer_slack(slack_ns);
+}

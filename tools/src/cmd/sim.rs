@@ -1,0 +1,237 @@
+//! `urnic sim`.
+
+use std::fs::{self, File};
+use std::io::BufWriter;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+
+use anyhow::Context;
+use serde::Serialize;
+use urnic_sim::{Failure, Outcome, Plan, Scenario, Sweep, SweepEvent};
+
+use crate::EXIT_UNVERIFIED;
+use crate::clock::Stopwatch;
+use crate::progress::Progress;
+use crate::report;
+
+/// Hunt for failures: run seeds of the simulator
+///
+/// Each seed is a scenario: some RNICs on links in memory under a virtual clock, work for them in
+/// both directions, and faults: loss, bursts, reordering, duplicates, corruption, jitter, segments
+/// cut and merged, outages, a link that flaps, bottlenecks, stalled applications, requests that
+/// are not allowed. An oracle knows what has to come of it. A seed gives the same run everywhere.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Seeds to run, from A up to and without B
+    #[arg(long, value_name = "A..B", value_parser = seeds, default_value = "0..1000")]
+    seeds: Range<u64>,
+
+    /// Run them all as this scenario, instead of one drawn from the seed
+    #[arg(long, value_name = "NAME", value_parser = scenario)]
+    scenario: Option<Scenario>,
+
+    /// Threads; as many as there are processors, if not given
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+
+    /// Stop after so many failures
+    #[arg(long, value_name = "NUMBER", default_value_t = 10)]
+    failures: usize,
+
+    /// Run each seed that fails again and write what its nodes sent to DIR/sim-SEED.pcapng, as it
+    /// left the impairment: what was lost is not in it
+    #[arg(long, value_name = "DIR", help_heading = crate::demo::OUTPUT)]
+    record: Option<PathBuf>,
+
+    /// Print the result as JSON
+    #[arg(long, help_heading = crate::demo::OUTPUT)]
+    json: bool,
+
+    /// Print nothing but failures
+    #[arg(long, help_heading = crate::demo::OUTPUT, conflicts_with = "json")]
+    quiet: bool,
+}
+
+const EXAMPLES: &str = "\
+Exit status: 0 when all seeds passed, 1 when one failed, 2 when the options make no sense or a file
+cannot be written.
+
+Examples:
+  urnic sim --seeds 0..20000
+      What the project's gate runs.
+  urnic sim --seeds 0..500 --scenario pressure
+      Only runs with a small piece store and segments in pieces.
+  urnic sim --seeds 4711..4712 --record . && urnic replay sim-4711.pcapng
+      One seed again; look at what crossed the links if it fails.";
+
+/// The result as JSON.
+#[derive(Debug, Serialize)]
+struct Summary {
+    seeds: u64,
+    seconds: f64,
+    virtual_seconds: f64,
+    connections: u64,
+    frames: u64,
+    frames_lost: u64,
+    retransmissions: u64,
+    bytes_placed: u64,
+    bytes_placed_out_of_order: u64,
+    fpdus_by_marker: u64,
+    bytes_held: u64,
+    refused_for_room: u64,
+    failures: Vec<Failed>,
+}
+
+/// A seed that failed.
+#[derive(Clone, Debug, Serialize)]
+struct Failed {
+    seed: u64,
+    scenario: &'static str,
+    failure: String,
+    /// The command that runs it again.
+    again: String,
+    recorded: Option<PathBuf>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When memory cannot be had or a recording not be written; that a seed fails is an exit status.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(folder) = &args.record {
+        fs::create_dir_all(folder)
+            .with_context(|| format!("making the folder {}", folder.display()))?;
+    }
+    let count = args.seeds.end - args.seeds.start;
+    let progress = Progress::items(count, "seeds", args.quiet);
+    let threads = args
+        .threads
+        .map_or_else(|| thread::available_parallelism().map_or(1, usize::from), usize::from);
+    let Args { ref seeds, scenario: only, failures: failures_max, .. } = *args;
+    let sweep = Sweep { seeds: seeds.clone(), only, threads, failures_max };
+    let (mut failures, mut done) = (Vec::new(), 0);
+    // A panic of the engine is reported as a failure; its own message would tear the bar.
+    std::panic::set_hook(Box::new(|_| {}));
+    let stopwatch = Stopwatch::start();
+    let outcome = sweep.run(|event| {
+        done += 1;
+        progress.set(done);
+        if let SweepEvent::Failed(seed, failure) = event {
+            progress.suspend(|| failures.push(fail(args, *seed, failure)));
+        }
+    });
+    progress.clear();
+    let outcome = outcome.context("running the simulator")?;
+    let failed = record(args, failures)?;
+    let code = if failed.is_empty() { ExitCode::SUCCESS } else { EXIT_UNVERIFIED.into() };
+    let summary = summary(&outcome, stopwatch.elapsed().as_secs_f64(), failed);
+    if args.json {
+        report::print_json(&summary)?;
+    } else if !args.quiet {
+        report::print(&text(&summary))?;
+    }
+    Ok(code)
+}
+
+/// Tells of a failure as soon as it is seen.
+fn fail(args: &Args, seed: u64, failure: &Failure) -> Failed {
+    let only =
+        args.scenario.map_or_else(String::new, |only| format!(" --scenario {}", only.name()));
+    let again = format!("urnic sim --seeds {seed}..{}{only} --record .", seed + 1);
+    report::complain(&format!("seed {seed}: {failure}\n  again: {again}"));
+    let scenario = Plan::of_seed(seed, args.scenario).scenario.name();
+    Failed { seed, scenario, failure: failure.to_string(), again, recorded: None }
+}
+
+/// Runs what failed again and writes it down, if that is asked for.
+fn record(args: &Args, mut failed: Vec<Failed>) -> anyhow::Result<Vec<Failed>> {
+    if let Some(folder) = &args.record {
+        for failed in &mut failed {
+            failed.recorded = Some(record_seed(args, folder, failed.seed)?);
+        }
+    }
+    Ok(failed)
+}
+
+fn record_seed(args: &Args, folder: &Path, seed: u64) -> anyhow::Result<PathBuf> {
+    let path = folder.join(format!("sim-{seed}.pcapng"));
+    let file = File::create(&path).with_context(|| format!("writing {}", path.display()))?;
+    let plan = Plan::of_seed(seed, args.scenario);
+    let sink = Box::new(BufWriter::new(file));
+    let _fails_again =
+        urnic_sim::record(&plan, sink).with_context(|| format!("writing {}", path.display()))?;
+    Ok(path)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "seconds are shown with few digits")]
+fn summary(outcome: &Outcome, seconds: f64, failures: Vec<Failed>) -> Summary {
+    Summary {
+        seeds: outcome.runs + failures.len() as u64,
+        seconds,
+        virtual_seconds: outcome.virtual_ns as f64 / 1e9,
+        connections: outcome.connections / 2,
+        frames: outcome.frames,
+        frames_lost: outcome.frames_lost,
+        retransmissions: outcome.retransmissions,
+        bytes_placed: outcome.octets_placed,
+        bytes_placed_out_of_order: outcome.octets_placed_out_of_order,
+        fpdus_by_marker: outcome.fpdus_by_marker,
+        bytes_held: outcome.octets_held,
+        refused_for_room: outcome.refused_for_room,
+        failures,
+    }
+}
+
+fn text(summary: &Summary) -> String {
+    let count = report::count;
+    let mut table = report::table(&["", "seeds"]);
+    for (name, value) in [
+        ("passed", summary.seeds - summary.failures.len() as u64),
+        ("failed", summary.failures.len() as u64),
+        ("connections", summary.connections),
+        ("frames", summary.frames),
+        ("lost", summary.frames_lost),
+        ("segments sent again", summary.retransmissions),
+        ("bytes placed", summary.bytes_placed),
+        ("… out of order", summary.bytes_placed_out_of_order),
+        ("FPDUs found by marker", summary.fpdus_by_marker),
+        ("bytes held", summary.bytes_held),
+        ("refused for want of room", summary.refused_for_room),
+    ] {
+        report::row(&mut table, [name.to_owned(), count(value)]);
+    }
+    let (real, simulated) = (summary.seconds, summary.virtual_seconds);
+    format!("{table}\n{simulated:.0} s of virtual time in {real:.1} s")
+}
+
+fn seeds(text: &str) -> Result<Range<u64>, String> {
+    let Some((first, end)) = text.split_once("..") else {
+        return Err("seeds are given as A..B".to_owned());
+    };
+    let number = |text: &str| text.trim().parse::<u64>().map_err(|error| error.to_string());
+    let (first, end) = (number(first)?, number(end)?);
+    if first < end { Ok(first..end) } else { Err("there is no seed in that range".to_owned()) }
+}
+
+fn scenario(name: &str) -> Result<Scenario, String> {
+    Scenario::of_name(name).ok_or_else(|| {
+        let names: Vec<_> = Scenario::ALL.iter().map(|(_, name, _)| *name).collect();
+        format!("there are: {}", names.join(", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_seeds_are_read() {
+        assert_eq!(seeds("0..300000"), Ok(0..300_000));
+        for text in ["", "5", "5..5", "7..5", "a..b", "1..=2"] {
+            assert!(seeds(text).is_err(), "{text}");
+        }
+    }
+}

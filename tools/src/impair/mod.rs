@@ -1,0 +1,19 @@
+//! `urnic impair`: two devices joined by a bad link.
+//!
+//! ```text
+//! kernel or any stack ═ device A ═▶ impairment ═▶ device B ═ kernel or any stack
+//!                               ◀═ impairment ◀═
+//! ```
+//!
+//! [`Bridge`] moves the frames, [`Options`] say what happens to them, [`Outage`] when nothing gets
+//! through, and [`Summary`] what did.
+
+mod bridge;
+mod options;
+mod outage;
+mod summary;
+
+pub(crate) use bridge::Bridge;
+pub(crate) use options::Options;
+pub(crate) use outage::Outage;
+pub(crate) use summary::Summary;

@@ -1,0 +1,82 @@
+//! What happened to the frames of a bad link.
+
+use serde::Serialize;
+use urnic_netdev::Device;
+
+use crate::impair::{Bridge, Options};
+use crate::report;
+
+/// Reads one number of a direction.
+type Read = fn(&Direction) -> u64;
+
+/// What `urnic impair` reports at its end.
+#[derive(Debug, Serialize)]
+pub(crate) struct Summary {
+    seconds: f64,
+    options: Options,
+    a_to_b: Direction,
+    b_to_a: Direction,
+}
+
+/// The frames of one direction.
+#[derive(Debug, Serialize)]
+struct Direction {
+    frames: u64,
+    bytes: u64,
+    lost: u64,
+    lost_to_full_queue: u64,
+    refused: u64,
+    duplicated: u64,
+    reordered: u64,
+    corrupted: u64,
+    cut: u64,
+    merged: u64,
+    held_frames_peak: usize,
+}
+
+impl Summary {
+    pub(crate) fn of<D: Device>(bridge: &Bridge<D>, options: &Options, seconds: f64) -> Self {
+        let [to_b, to_a] = [0, 1].map(|direction| {
+            let counters = bridge.counters()[direction];
+            Direction {
+                frames: counters.frames,
+                bytes: counters.octets,
+                lost: counters.dropped,
+                lost_to_full_queue: counters.overflowed,
+                refused: bridge.refused()[direction],
+                duplicated: counters.duplicated,
+                reordered: counters.reordered,
+                corrupted: counters.corrupted,
+                cut: counters.resegmented,
+                merged: counters.coalesced,
+                held_frames_peak: counters.held_peak,
+            }
+        });
+        Self { seconds, options: options.clone(), a_to_b: to_b, b_to_a: to_a }
+    }
+
+    /// The summary for people.
+    pub(crate) fn text(&self) -> String {
+        let Self { a_to_b, b_to_a, .. } = self;
+        let mut table = report::table(&["", "A to B", "B to A"]);
+        let each: [(&str, Read); 11] = [
+            ("frames", |d| d.frames),
+            ("bytes", |d| d.bytes),
+            ("lost", |d| d.lost),
+            ("… to a full queue", |d| d.lost_to_full_queue),
+            ("refused by the device", |d| d.refused),
+            ("duplicated", |d| d.duplicated),
+            ("reordered", |d| d.reordered),
+            ("corrupted", |d| d.corrupted),
+            ("cut", |d| d.cut),
+            ("merged", |d| d.merged),
+            ("held at one time", |d| d.held_frames_peak as u64),
+        ];
+        for (name, value) in each {
+            let cells = [a_to_b, b_to_a].map(|direction| report::count(value(direction)));
+            let [to_b, to_a] = cells;
+            report::row(&mut table, [name.to_owned(), to_b, to_a]);
+        }
+        format!("{table}\n{:.1} s", self.seconds)
+    }
+}
