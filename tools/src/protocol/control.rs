@@ -5,7 +5,7 @@ use crate::protocol::{Input, ProtocolError, printable, truncated};
 
 /// Octets of a control message at most.
 pub(crate) const CONTROL_LEN_MAX: usize = 512;
-const _: () = assert!(1 + 8 * FIELD_COUNT <= CONTROL_LEN_MAX);
+const _: () = assert!(8 * FIELD_COUNT < CONTROL_LEN_MAX);
 
 /// One message.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -49,7 +49,7 @@ impl Folder {
         let path = check_name(name)?;
         let leaf = path.file_name().context("a file needs a name")?.to_owned();
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let parent = parent.unwrap_or(Path::new("."));
+        let parent = parent.unwrap_or_else(|| Path::new("."));
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let folder = self.open_beneath(parent, flags).map_err(|error| refused(name, &error))?;
         Ok(Place { folder, name: leaf })
@@ -89,7 +89,7 @@ impl Place {
     pub(crate) fn at(path: &Path) -> anyhow::Result<Self> {
         let name = path.file_name().with_context(|| format!("{} names no file", path.display()))?;
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let Folder { fd: folder } = Folder::open(parent.unwrap_or(Path::new(".")))?;
+        let Folder { fd: folder } = Folder::open(parent.unwrap_or_else(|| Path::new(".")))?;
         Ok(Self { folder, name: name.to_owned() })
     }
 
