@@ -88,7 +88,6 @@ fn number(value: &str) -> u64 {
 ///
 /// # Panics
 /// When a skip is a failure.
-#[expect(clippy::disallowed_methods, reason = "how the gate talks to a test")]
 fn skip(name: &str) {
     let reason = "the program `tshark` is missing";
     assert!(std::env::var_os("URNIC_REQUIRE").is_none(), "{name} cannot be judged: {reason}");
