@@ -24,6 +24,7 @@ mod progress;
 mod protocol;
 mod replay;
 mod report;
+mod rping;
 mod server;
 mod size;
 mod transfer;
@@ -52,6 +53,7 @@ enum Command {
     Get(cmd::get::Args),
     Info(cmd::info::Args),
     Replay(cmd::replay::Args),
+    Rping(cmd::rping::Args),
     Sim(cmd::sim::Args),
     Impair(cmd::impair::Args),
 }
@@ -68,6 +70,7 @@ impl Command {
             Self::Get(args) => cmd::get::run(&args),
             Self::Info(args) => cmd::info::run(&args),
             Self::Replay(args) => cmd::replay::run(&args),
+            Self::Rping(args) => cmd::rping::run(&args),
             Self::Sim(args) => cmd::sim::run(&args),
             Self::Impair(args) => cmd::impair::run(&args),
         }

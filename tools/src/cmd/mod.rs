@@ -9,5 +9,6 @@ pub(crate) mod lat;
 pub(crate) mod ping;
 pub(crate) mod put;
 pub(crate) mod replay;
+pub(crate) mod rping;
 pub(crate) mod serve;
 pub(crate) mod sim;
