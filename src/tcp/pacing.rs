@@ -6,10 +6,13 @@
 
 use crate::time::Instant;
 
-/// Smoothed round trip below which nothing is paced.
+/// Shortest round trip seen below which nothing is paced. Not the smoothed one: ends that wait for
+/// a processor make it long on the shortest of paths.
 const ROUND_TRIP_MIN_NS: u64 = 2_000_000;
 /// What is sent in one go lasts so long at the pace. A super-frame is no larger.
 const QUANTUM_NS: u64 = 1_000_000;
+/// What a sender that is woken late may make up for, at most.
+const CATCH_UP_NS: u64 = 10_000_000;
 /// Segments that may always be sent in one go.
 const QUANTUM_SEGMENTS: u64 = 2;
 
@@ -22,8 +25,8 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// Whether a path with this round trip is paced.
-    pub(crate) const fn is_worth_it(srtt_ns: u64) -> bool {
-        srtt_ns >= ROUND_TRIP_MIN_NS
+    pub(crate) const fn is_worth_it(rtt_min_ns: u64) -> bool {
+        rtt_min_ns >= ROUND_TRIP_MIN_NS
     }
 
     /// The pace for a window of `cwnd` octets. Faster than a window per round trip, so that pacing
@@ -55,17 +58,23 @@ impl Pace {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pacer {
     clear_at: Instant,
+    /// Something has waited for its time, and has not caught up with it since.
+    behind: bool,
 }
 
 impl Pacer {
     /// Octets that may be sent now; when it is less than a segment, the time to ask again.
-    pub(crate) fn room(&self, now: Instant, pace: Pace, emss: u64) -> Result<u64, Instant> {
+    pub(crate) fn room(&mut self, now: Instant, pace: Pace, emss: u64) -> Result<u64, Instant> {
         let quantum = pace.quantum(emss);
         let waiting = pace.octets_in(self.clear_at.nanos_since(now));
-        let room = quantum.saturating_sub(waiting);
+        // Time that passed while something waited was its time: a timer that comes late takes
+        // nothing from the rate.
+        let late_ns = if self.behind { now.nanos_since(self.clear_at).min(CATCH_UP_NS) } else { 0 };
+        let room = quantum.saturating_sub(waiting).saturating_add(pace.octets_in(late_ns));
         if room >= emss {
             return Ok(room);
         }
+        self.behind = true;
         // When half of the quantum is free: few timers, no large bursts.
         let ahead_ns = self.clear_at.nanos_since(now).saturating_sub(pace.ns_for(quantum / 2));
         Err(now.plus_nanos(ahead_ns.max(1)))
@@ -73,7 +82,10 @@ impl Pacer {
 
     /// `octets` were sent.
     pub(crate) fn on_sent(&mut self, now: Instant, pace: Pace, octets: u64) {
-        self.clear_at = self.clear_at.max(now).plus_nanos(pace.ns_for(octets));
+        let credit_ns = if self.behind { CATCH_UP_NS } else { 0 };
+        let from = self.clear_at.as_nanos().max(now.as_nanos().saturating_sub(credit_ns));
+        self.clear_at = Instant::from_nanos(from).plus_nanos(pace.ns_for(octets));
+        self.behind &= self.clear_at < now;
     }
 }
 
@@ -120,6 +132,24 @@ mod tests {
         pacer.on_sent(Instant::ZERO, pace, 1000);
         let later = Instant::from_nanos(500 * MS);
         assert_eq!(pacer.room(later, pace, EMSS), Ok(100_000));
+    }
+
+    #[test]
+    fn a_sender_that_wakes_late_keeps_the_pace() {
+        let (pace, mut pacer, mut now) = (pace(1_600_000), Pacer::default(), Instant::ZERO);
+        let mut sent = 0;
+        while sent < 16_000_000 {
+            match pacer.room(now, pace, EMSS) {
+                Ok(room) => {
+                    assert!(room <= 900_000, "a burst of {room}");
+                    pacer.on_sent(now, pace, room);
+                    sent += room;
+                }
+                // Every timer is 7 ms late.
+                Err(at) => now = at.plus_nanos(7 * MS),
+            }
+        }
+        assert!((150 * MS..170 * MS).contains(&now.as_nanos()), "{now}");
     }
 
     #[test]

@@ -219,7 +219,7 @@ impl Sender {
 
     /// Octets of new data that may be sent now without a burst on a long path; otherwise the time
     /// to ask again.
-    pub(crate) fn pacing_room(&self, now: Instant) -> Result<u64, Instant> {
+    pub(crate) fn pacing_room(&mut self, now: Instant) -> Result<u64, Instant> {
         match self.pace() {
             Some(pace) if self.probe_due == ProbeDue::No => {
                 self.pacer.room(now, pace, u64::from(self.emss))
@@ -229,7 +229,8 @@ impl Sender {
     }
 
     fn pace(&self) -> Option<Pace> {
-        let srtt_ns = self.rtt.srtt_ns().filter(|&srtt_ns| Pace::is_worth_it(srtt_ns))?;
+        self.rtt.min_ns().filter(|&min_ns| Pace::is_worth_it(min_ns))?;
+        let srtt_ns = self.rtt.srtt_ns()?;
         let (cwnd, ssthresh) = (self.congestion.cwnd(), self.congestion.ssthresh());
         Some(Pace::new(cwnd, srtt_ns, cwnd < ssthresh))
     }
