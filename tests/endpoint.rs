@@ -227,10 +227,10 @@ fn one_thread_turns_an_endpoint_that_connects_to_itself() {
             accepting = Some(request.accept(&peer_qp, &Offer::default()).unwrap());
         }
         for place in [&mut opening, &mut accepting] {
-            match place.take().map(|connecting| connecting.poll().unwrap()) {
-                Some(Ok(connection)) => open.push(connection),
-                Some(Err(not_yet)) => *place = Some(not_yet),
-                None => {}
+            let Some(connecting) = place.take() else { continue };
+            match connecting.poll().unwrap() {
+                Ok(connection) => open.push(connection),
+                Err(not_yet) => *place = Some(not_yet),
             }
         }
         if open.len() == 2 {
