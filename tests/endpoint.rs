@@ -213,6 +213,50 @@ fn fifty_connections_at_once_are_all_served() {
 }
 
 #[test]
+fn one_thread_turns_an_endpoint_that_connects_to_itself() {
+    let host = Host::new(false, 1);
+    let listener =
+        host.endpoint.listen(LOOPBACK.parse().unwrap(), ListenParams::default()).unwrap();
+    let (qp, peer_qp) = (host.qp(), host.qp());
+    let options = ConnectOptions::default();
+    let mut opening = Some(host.endpoint.connect(listener.local(), &qp, &options).unwrap());
+    let (mut accepting, mut open) = (None, Vec::new());
+    for _ in 0..1_000 {
+        host.endpoint.turn(Duration::from_millis(20)).unwrap();
+        if let Some(request) = listener.next_request(Duration::ZERO).unwrap() {
+            accepting = Some(request.accept(&peer_qp, &Offer::default()).unwrap());
+        }
+        for place in [&mut opening, &mut accepting] {
+            match place.take().map(|connecting| connecting.poll().unwrap()) {
+                Some(Ok(connection)) => open.push(connection),
+                Some(Err(not_yet)) => *place = Some(not_yet),
+                None => {}
+            }
+        }
+        if open.len() == 2 {
+            return;
+        }
+    }
+    panic!("both ends are open after a second or two");
+}
+
+#[test]
+fn a_sleeping_turn_ends_when_it_is_woken() {
+    let host = Host::new(false, 1);
+    let waker = host.endpoint.waker();
+    let started = urnic::driver::monotonic_now();
+    let asleep = thread::spawn(move || waker.wake());
+    while urnic::driver::monotonic_now() - started < Duration::from_millis(5) {
+        host.endpoint.turn(Duration::ZERO).unwrap();
+    }
+    asleep.join().unwrap();
+    // Rung before it sleeps: it does not sleep.
+    host.endpoint.waker().wake();
+    host.endpoint.turn(PATIENCE).unwrap();
+    assert!(urnic::driver::monotonic_now() - started < PATIENCE, "nobody slept that long");
+}
+
+#[test]
 fn a_closed_port_refuses() {
     let unused = TcpListener::bind(LOOPBACK).unwrap().local_addr().unwrap();
     for own_thread in [true, false] {

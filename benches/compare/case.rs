@@ -13,6 +13,8 @@ use crate::{others, raw, sockets, writes};
 pub(crate) enum Unit {
     /// Payload, in Gbit/s.
     Rate,
+    /// The same, in Mbit/s.
+    Goodput,
     /// Half a round trip, in µs.
     Latency,
 }
@@ -21,6 +23,7 @@ impl Unit {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Rate => "Gbit/s",
+            Self::Goodput => "Mbit/s",
             Self::Latency => "µs",
         }
     }
@@ -31,7 +34,7 @@ type Run = Box<dyn Fn(&Far, Duration) -> Result<f64>>;
 
 /// One figure of each round.
 pub(crate) struct Case {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     pub(crate) unit: Unit,
     /// The program it needs, and the Debian package that has it.
     pub(crate) needs: Option<(&'static str, &'static str)>,
@@ -39,10 +42,11 @@ pub(crate) struct Case {
 }
 
 /// Two figures and what their ratio is to be.
+#[derive(Debug)]
 pub(crate) struct Ratio {
-    pub(crate) name: &'static str,
-    pub(crate) numerator: &'static str,
-    pub(crate) denominator: &'static str,
+    pub(crate) name: String,
+    pub(crate) numerator: String,
+    pub(crate) denominator: String,
     /// At least (rates), at most (latencies).
     pub(crate) aim: f64,
 }
@@ -97,103 +101,79 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-fn raw(name: &'static str, link: Link) -> Case {
-    case(name, Unit::Rate, move |_, time| raw::rate(link, time))
+fn raw(name: &str, link: Link) -> Case {
+    case(name, Unit::Rate, move |far, time| raw::rate(far, link, time))
 }
 
-fn write(name: &'static str, spec: Spec) -> Case {
+fn write(name: &str, spec: Spec) -> Case {
     case(name, Unit::Rate, move |far, time| writes::write_rate(far, &spec, time))
 }
 
-fn smoltcp(name: &'static str, link: Link) -> Case {
-    case(name, Unit::Rate, move |_, time| sockets::rate(link, time))
+fn smoltcp(name: &str, link: Link) -> Case {
+    case(name, Unit::Rate, move |far, time| sockets::rate(far, link, time))
 }
 
-fn latency(name: &'static str, spec: Spec, of: fn((f64, f64)) -> f64) -> Case {
+fn latency(name: &str, spec: Spec, of: fn((f64, f64)) -> f64) -> Case {
     case(name, Unit::Latency, move |far, _| {
         Ok(of(writes::write_latency(far, &spec, LATENCY_ROUNDS)?))
     })
 }
 
-fn iperf3(name: &'static str, offloads: bool) -> Case {
+fn iperf3(name: &str, offloads: bool) -> Case {
     let run = move |far: &Far, time| others::iperf3(far, offloads, time);
     Case { needs: Some(("iperf3", "iperf3")), ..case(name, Unit::Rate, run) }
 }
 
-fn ucx(name: &'static str, unit: Unit, run: fn(&Far, Duration) -> Result<f64>) -> Case {
+fn ucx(name: &str, unit: Unit, run: fn(&Far, Duration) -> Result<f64>) -> Case {
     Case { needs: Some(("ucx_perftest", "ucx-utils")), ..case(name, unit, run) }
 }
 
-fn case(
-    name: &'static str,
+pub(crate) fn case(
+    name: &str,
     unit: Unit,
     run: impl Fn(&Far, Duration) -> Result<f64> + 'static,
 ) -> Case {
-    Case { name, unit, needs: None, run: Box::new(run) }
+    Case { name: name.to_owned(), unit, needs: None, run: Box::new(run) }
 }
 
 /// What the project aims at.
-pub(crate) const RATIOS: &[Ratio] = &[
-    Ratio {
-        name: "super-frames, of the raw rate",
-        numerator: "urnic TAP, super-frames",
-        denominator: "raw TAP, super-frames",
-        aim: 0.65,
-    },
-    Ratio {
-        name: "super-frames at MTU 9000, of the raw rate",
-        numerator: "urnic TAP, super-frames, MTU 9000",
-        denominator: "raw TAP, super-frames, MTU 9000",
-        aim: 0.65,
-    },
-    Ratio {
-        name: "super-frames, to iperf3",
-        numerator: "urnic TAP, super-frames",
-        denominator: "iperf3 veth",
-        aim: 2.0,
-    },
-    Ratio {
-        name: "super-frames, to UCX put",
-        numerator: "urnic TAP, super-frames",
-        denominator: "UCX put, 64 KB, veth",
-        aim: 5.0,
-    },
-    Ratio {
-        name: "markers, of none",
-        numerator: "urnic TAP, super-frames, markers",
-        denominator: "urnic TAP, super-frames",
-        aim: 0.8,
-    },
-    Ratio {
-        name: "plain frames, of the raw rate",
-        numerator: "urnic TAP, MTU 1500",
-        denominator: "raw TAP, MTU 1500",
-        aim: 0.85,
-    },
-    Ratio {
-        name: "plain frames, to smoltcp",
-        numerator: "urnic TAP, MTU 1500",
-        denominator: "smoltcp TAP, MTU 1500",
-        aim: 1.0,
-    },
-    Ratio {
-        name: "kernel TCP, of iperf3",
-        numerator: "urnic kernel TCP, veth",
-        denominator: "iperf3 veth",
-        aim: 0.8,
-    },
-    Ratio {
-        name: "latency, to UCX",
-        numerator: "urnic Write, 8 B, TAP",
-        denominator: "UCX put, 8 B, veth",
-        aim: 1.0,
-    },
-    Ratio {
-        name: "99th percentile, to the median",
-        numerator: "urnic Write, 8 B, TAP, 99th percentile",
-        denominator: "urnic Write, 8 B, TAP",
-        aim: 3.0,
-    },
-];
+pub(crate) fn ratios() -> Vec<Ratio> {
+    let ratio = Ratio::new;
+    vec![
+        ratio(
+            "super-frames, of the raw rate",
+            ("urnic TAP, super-frames", "raw TAP, super-frames"),
+            0.65,
+        ),
+        ratio(
+            "super-frames at MTU 9000, of the raw rate",
+            ("urnic TAP, super-frames, MTU 9000", "raw TAP, super-frames, MTU 9000"),
+            0.65,
+        ),
+        ratio("super-frames, to iperf3", ("urnic TAP, super-frames", "iperf3 veth"), 2.0),
+        ratio("super-frames, to UCX put", ("urnic TAP, super-frames", "UCX put, 64 KB, veth"), 5.0),
+        ratio(
+            "markers, of none",
+            ("urnic TAP, super-frames, markers", "urnic TAP, super-frames"),
+            0.8,
+        ),
+        ratio("plain frames, of the raw rate", ("urnic TAP, MTU 1500", "raw TAP, MTU 1500"), 0.85),
+        ratio("plain frames, to smoltcp", ("urnic TAP, MTU 1500", "smoltcp TAP, MTU 1500"), 1.0),
+        ratio("kernel TCP, of iperf3", ("urnic kernel TCP, veth", "iperf3 veth"), 0.8),
+        ratio("latency, to UCX", ("urnic Write, 8 B, TAP", "UCX put, 8 B, veth"), 1.0),
+        ratio(
+            "99th percentile, to the median",
+            ("urnic Write, 8 B, TAP, 99th percentile", "urnic Write, 8 B, TAP"),
+            3.0,
+        ),
+    ]
+}
+
+impl Ratio {
+    pub(crate) fn new(name: &str, (over, under): (&str, &str), aim: f64) -> Self {
+        let [name, numerator, denominator] = [name, over, under].map(str::to_owned);
+        Self { name, numerator, denominator, aim }
+    }
+}
 
 const LATENCY_ROUNDS: usize = 10_000;

@@ -1,12 +1,13 @@
 //! urnic next to what people use today, on this machine, in one run.
 //!
 //! `cargo bench --bench compare` measures every case once per round, in alternation, and prints
-//! medians and ratios. It works in a network namespace of its own and leaves nothing behind.
+//! medians and ratios; with `-- --impaired`, through a bad link. It works in a network namespace of its own and leaves nothing behind.
 //! `-- --help` tells the options.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "prints what it measured")]
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
 mod case;
+mod impaired;
 mod network;
 mod others;
 mod plot;
@@ -38,6 +39,10 @@ struct Options {
     /// Seconds per case and round.
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
+    /// Measure through a bad link instead: urnic and the kernel's TCP at 20 ms round trip, 1 Gbit/s
+    /// and several kinds of loss. Give it seconds.
+    #[arg(long)]
+    impaired: bool,
     /// Only cases whose name contains this.
     #[arg(long, default_value = "")]
     only: String,
@@ -99,12 +104,13 @@ fn measure(options: &Options) -> Result<ExitCode> {
     let (rounds, seconds) =
         if options.test { (1, 0.05) } else { (options.rounds.max(1), options.seconds) };
     let time = Duration::try_from_secs_f64(seconds).context("--seconds is no time")?;
-    let mut figures = Figures::new(seconds);
+    let aims = if options.impaired { impaired::ratios() } else { case::ratios() };
+    let mut figures = Figures::new(seconds, aims);
     let cases = runnable(options, &mut figures);
     for round in 1..=rounds {
         for case in &cases {
             eprintln!("round {round}/{rounds}: {}", case.name);
-            let figure = (case.run)(&far, time).with_context(|| case.name.to_owned())?;
+            let figure = (case.run)(&far, time).with_context(|| case.name.clone())?;
             figures.add(case, figure);
         }
     }
@@ -120,7 +126,8 @@ fn measure(options: &Options) -> Result<ExitCode> {
 
 /// The wanted cases whose program is there.
 fn runnable(options: &Options, figures: &mut Figures) -> Vec<Case> {
-    let wanted = case::cases().into_iter().filter(|case| case.name.contains(&options.only));
+    let all = if options.impaired { impaired::cases() } else { case::cases() };
+    let wanted = all.into_iter().filter(|case| case.name.contains(&options.only));
     wanted
         .filter(|case| match case.needs {
             Some((program, package)) if !is_there(program) => {

@@ -6,6 +6,7 @@ use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
+use std::thread;
 
 use anyhow::{Context, Result, ensure};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -33,6 +34,8 @@ pub(crate) enum Link {
     },
     /// AF_XDP sockets in copy mode on the ends of that pair.
     Xdp,
+    /// Packet sockets on the two interfaces that `urnic impair` joins.
+    Impaired,
     /// The kernel's TCP over the veth pair.
     Kernel,
 }
@@ -130,6 +133,13 @@ impl Far {
         Ok(move_into_link_name_space(self.namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
     }
 
+    /// Moves one of this namespace's interfaces there, with an address.
+    pub(crate) fn adopt(&self, name: &str, address: IpAddr) -> Result<()> {
+        ip(&format!("link set {name} netns {}", self.holder.id()))?;
+        run(self.command("ip").args(["address", "add", &format!("{address}/24"), "dev", name]))?;
+        run(self.command("ip").args(["link", "set", name, "up"]))
+    }
+
     /// Turns segmentation and receive offloads of the veth pair on or off.
     pub(crate) fn offloads(&self, on: bool) -> Result<()> {
         let state = if on { "on" } else { "off" };
@@ -146,22 +156,31 @@ impl Drop for Far {
     }
 }
 
+/// A device of any kind.
+pub(crate) type AnyDevice = Box<dyn Device + Send>;
+
 /// Two ends of a link of frames.
-pub(crate) fn devices(link: Link) -> Result<(Box<dyn Device + Send>, Box<dyn Device + Send>)> {
+pub(crate) fn devices(far: &Far, link: Link) -> Result<(AnyDevice, AnyDevice)> {
     match link {
         Link::Taps { mtu, vnet } => {
             let (a, b) = taps(mtu, vnet)?;
             Ok((Box::new(a), Box::new(b)))
         }
         Link::Packet { mtu, vnet } => {
-            let open = |name: &str, host| -> Result<PacketSocket> {
+            for name in ["veth-c", "veth-d"] {
                 ip(&format!("link set {name} mtu {mtu}"))?;
-                let addresses = [IpAddr::V4(address(host))];
-                let mac = Some(mac(host));
-                let config = PacketConfig::new(name.parse()?, &addresses);
-                Ok(PacketSocket::open(&PacketConfig { mac, super_frames: vnet, ..config })?)
-            };
-            Ok((Box::new(open("veth-c", 1)?), Box::new(open("veth-d", 2)?)))
+            }
+            Ok((packet("veth-c", 1, vnet)?, packet("veth-d", 2, vnet)?))
+        }
+        Link::Impaired => {
+            let there = thread::scope(|scope| {
+                let inside = scope.spawn(|| {
+                    far.enter()?;
+                    packet(IMPAIRED[1], 2, true)
+                });
+                inside.join().expect("opening does not panic")
+            });
+            Ok((packet(IMPAIRED[0], 1, true)?, there?))
         }
         Link::Xdp => {
             let open = |name: &str, host| -> Result<XdpSocket> {
@@ -186,9 +205,19 @@ pub(crate) fn devices(link: Link) -> Result<(Box<dyn Device + Send>, Box<dyn Dev
     }
 }
 
+fn packet(name: &str, host: u8, super_frames: bool) -> Result<AnyDevice> {
+    let addresses = [IpAddr::V4(address(host))];
+    let config = PacketConfig::new(name.parse()?, &addresses);
+    let config = PacketConfig { mac: Some(mac(host)), super_frames, ..config };
+    Ok(Box::new(PacketSocket::open(&config)?))
+}
+
+/// The interfaces that `urnic impair` joins; the second is in the far namespace.
+pub(crate) const IMPAIRED: [&str; 2] = ["imp-a", "imp-b"];
+
 #[expect(clippy::disallowed_methods, reason = "nothing tells when the kernel is done")]
-fn pause() {
-    std::thread::sleep(std::time::Duration::from_millis(50));
+pub(crate) fn pause() {
+    thread::sleep(std::time::Duration::from_millis(50));
 }
 
 /// Two TAP interfaces on the bridge, gone when they are dropped.

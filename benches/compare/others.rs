@@ -1,5 +1,6 @@
 //! What people use today: iperf3 and UCX over the kernel's TCP.
 
+use std::net::IpAddr;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 
@@ -12,13 +13,19 @@ use crate::writes::MESSAGE_LEN;
 /// Gbit/s of one TCP connection by iperf3 over the veth pair.
 pub(crate) fn iperf3(far: &Far, offloads: bool, time: Duration) -> Result<f64> {
     far.offloads(offloads)?;
+    let rate = iperf3_to(far, VETH[1], time);
+    far.offloads(true)?;
+    rate
+}
+
+/// Gbit/s of one TCP connection with CUBIC, by iperf3, to an address of the far namespace.
+pub(crate) fn iperf3_to(far: &Far, address: IpAddr, time: Duration) -> Result<f64> {
     let mut server = far.command("iperf3").args(["-s", "-1"]).stdout(Stdio::null()).spawn()?;
     start_up();
     let seconds = time.as_secs().max(1).to_string();
     let output = Command::new("iperf3")
-        .args(["-c", &VETH[1].to_string(), "-t", &seconds, "-O", "0.2", "-J"])
+        .args(["-c", &address.to_string(), "-C", "cubic", "-t", &seconds, "-O", "1", "-J"])
         .output()?;
-    far.offloads(true)?;
     let _ended = server.kill();
     server.wait()?;
     let report: serde_json::Value = serde_json::from_slice(&output.stdout)?;

@@ -38,9 +38,10 @@ pub(crate) fn svg(figures: &Figures) -> Result<String> {
             let top = f64::from(rows) - row as f64;
             let (low, high, middle) = (top - 0.85, top - 0.15, top - 0.5);
             let bar =
-                Rectangle::new([(0.0, low), (figure.median, high)], colour(figure.name).filled());
+                Rectangle::new([(0.0, low), (figure.median, high)], colour(&figure.name).filled());
             let spread = PathElement::new([(figure.min, middle), (figure.max, middle)], BLACK);
-            let name = Text::new(figure.name, (-highest * LABELS, top - 0.3), ("sans-serif", 13));
+            let name =
+                Text::new(figure.name.clone(), (-highest * LABELS, top - 0.3), ("sans-serif", 13));
             let value = format!("{:.1}", figure.median);
             let value =
                 Text::new(value, (figure.max + highest * 0.01, top - 0.3), ("sans-serif", 13));

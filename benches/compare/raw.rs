@@ -13,7 +13,7 @@ use urnic::driver::monotonic_now;
 use urnic::time::Duration;
 use urnic_netdev::{Device, Fragment, TxChecksum, TxFrame};
 
-use crate::network::{self, Link};
+use crate::network::{self, AnyDevice, Far, Link};
 use crate::writes::{DEPTH, MESSAGE_LEN};
 
 /// Frames to pump.
@@ -31,7 +31,7 @@ impl Frames {
         let (mtu, vnet) = match link {
             Link::Taps { mtu, vnet } | Link::Packet { mtu, vnet } => (mtu, vnet),
             Link::Xdp => (1500, false),
-            Link::Kernel => bail!("only devices carry frames"),
+            Link::Impaired | Link::Kernel => bail!("not a link to pump frames through"),
         };
         // IPv4 and TCP headers with timestamps.
         let segment_len = mtu - 52;
@@ -42,14 +42,14 @@ impl Frames {
 }
 
 /// Payload octets per second, in Gbit/s.
-pub(crate) fn rate(link: Link, time: Duration) -> Result<f64> {
+pub(crate) fn rate(far: &Far, link: Link, time: Duration) -> Result<f64> {
     let frames = Frames::largest(link)?;
-    let (mut near, far) = network::devices(link)?;
+    let (mut near, there) = network::devices(far, link)?;
     let octets = Arc::new(AtomicU64::new(0));
     let stop = Arc::new(AtomicBool::new(false));
     let receiver = {
         let (octets, stop) = (Arc::clone(&octets), Arc::clone(&stop));
-        thread::spawn(move || count(far, &octets, &stop))
+        thread::spawn(move || count(there, &octets, &stop))
     };
     let head = head(frames.payload_len);
     let memory = vec![0x5a; MESSAGE_LEN * DEPTH];
@@ -88,7 +88,7 @@ pub(crate) fn rate(link: Link, time: Duration) -> Result<f64> {
     Ok(rate)
 }
 
-fn count(mut device: Box<dyn Device + Send>, octets: &AtomicU64, stop: &AtomicBool) {
+fn count(mut device: AnyDevice, octets: &AtomicU64, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         let mut sum = 0;
         device.receive(monotonic_now().as_nanos(), BURST, &mut |frame| {

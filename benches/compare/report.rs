@@ -5,12 +5,12 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
-use crate::case::{Case, RATIOS, Ratio, Unit};
+use crate::case::{Case, Ratio, Unit};
 
 /// One case's figures.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figure {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     pub(crate) unit: &'static str,
     pub(crate) median: f64,
     pub(crate) min: f64,
@@ -19,10 +19,10 @@ pub(crate) struct Figure {
 }
 
 #[derive(Debug, Serialize)]
-struct RatioFigure {
-    name: &'static str,
-    numerator: &'static str,
-    denominator: &'static str,
+struct RatioFigure<'a> {
+    name: &'a str,
+    numerator: &'a str,
+    denominator: &'a str,
     ratio: f64,
     aim: f64,
 }
@@ -42,19 +42,21 @@ pub(crate) struct Figures {
     machine: Machine,
     seconds: f64,
     cases: Vec<(Figure, Unit)>,
+    ratios: Vec<Ratio>,
     missing: Vec<String>,
 }
 
 impl Figures {
-    pub(crate) fn new(seconds: f64) -> Self {
-        Self { machine: Machine::this(), seconds, cases: Vec::new(), missing: Vec::new() }
+    pub(crate) fn new(seconds: f64, ratios: Vec<Ratio>) -> Self {
+        let machine = Machine::this();
+        Self { machine, seconds, cases: Vec::new(), ratios, missing: Vec::new() }
     }
 
     /// Adds one round's figure of a case.
     pub(crate) fn add(&mut self, case: &Case, sample: f64) {
         let at = self.cases.iter().position(|(figure, _)| figure.name == case.name);
         let at = at.unwrap_or_else(|| {
-            let (name, unit) = (case.name, case.unit.name());
+            let (name, unit) = (case.name.clone(), case.unit.name());
             let figure =
                 Figure { name, unit, median: 0.0, min: 0.0, max: 0.0, samples: Vec::new() };
             self.cases.push((figure, case.unit));
@@ -95,7 +97,7 @@ impl Figures {
         for (figure, _) in &self.cases {
             let Figure { name, unit, median, min, max, .. } = figure;
             let number = |value: &f64| format!("{value:.2}");
-            table.add_row([name, &*number(median), &*number(min), &*number(max), unit]);
+            table.add_row([&**name, &*number(median), &*number(min), &*number(max), unit]);
         }
         right_align(&mut table, 1..4);
         format!("{}\n{table}", self.place())
@@ -112,16 +114,16 @@ impl Figures {
         table.to_string()
     }
 
-    fn ratio_figures(&self) -> impl Iterator<Item = RatioFigure> {
-        let median = |name| {
+    fn ratio_figures(&self) -> impl Iterator<Item = RatioFigure<'_>> {
+        let median = |name: &str| {
             self.cases
                 .iter()
                 .find(|(figure, _)| figure.name == name)
                 .map(|(figure, _)| figure.median)
         };
-        RATIOS.iter().filter_map(move |&Ratio { name, numerator, denominator, aim }| {
+        self.ratios.iter().filter_map(move |Ratio { name, numerator, denominator, aim }| {
             let ratio = median(numerator)? / median(denominator)?;
-            Some(RatioFigure { name, numerator, denominator, ratio, aim })
+            Some(RatioFigure { name, numerator, denominator, ratio, aim: *aim })
         })
     }
 
@@ -131,7 +133,7 @@ impl Figures {
             machine: &'a Machine,
             seconds: f64,
             cases: Vec<&'a Figure>,
-            ratios: Vec<RatioFigure>,
+            ratios: Vec<RatioFigure<'a>>,
             missing: &'a [String],
         }
         let report = Report {

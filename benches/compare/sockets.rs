@@ -15,10 +15,8 @@ use urnic::driver::monotonic_now;
 use urnic::time::Duration;
 use urnic_netdev::{Device, TxChecksum, TxFrame};
 
-use crate::network::{self, Link};
+use crate::network::{self, AnyDevice, Far, Link};
 use crate::writes::MESSAGE_LEN;
-
-type AnyDevice = Box<dyn Device + Send>;
 
 /// One smoltcp interface with one socket.
 struct Stack {
@@ -87,13 +85,13 @@ impl Stack {
 }
 
 /// Octets per second through one connection, in Gbit/s.
-pub(crate) fn rate(link: Link, time: Duration) -> Result<f64> {
-    let (near, far) = network::devices(link)?;
+pub(crate) fn rate(far: &Far, link: Link, time: Duration) -> Result<f64> {
+    let (near, there) = network::devices(far, link)?;
     let received = Arc::new(AtomicU64::new(0));
     let stop = Arc::new(AtomicBool::new(false));
     let receiver = {
         let (received, stop) = (Arc::clone(&received), Arc::clone(&stop));
-        thread::spawn(move || receive(far, &received, &stop))
+        thread::spawn(move || receive(there, &received, &stop))
     };
     let mut near = Stack::new(near, 1);
     let Stack { interface, sockets, handle, .. } = &mut near;

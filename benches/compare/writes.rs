@@ -16,7 +16,7 @@ use urnic::types::{Stag, TaggedOffset, WrId};
 use urnic::verbs::{Cq, Mr, Qp, QpConfig, RemoteBuffer, Rnic, RnicConfig, SendWr, WcStatus};
 use urnic_netdev::Device;
 
-use crate::network::{self, Far, Link};
+use crate::network::{self, AnyDevice, Far, Link};
 
 /// How a case runs.
 #[derive(Clone, Copy, Debug)]
@@ -25,11 +25,13 @@ pub(crate) struct Spec {
     pub(crate) lower_layer: LowerLayer,
     pub(crate) crc: bool,
     pub(crate) markers: bool,
+    /// Writes posted at a time.
+    pub(crate) depth: usize,
 }
 
 impl Spec {
     pub(crate) const fn on(link: Link) -> Self {
-        Self { link, lower_layer: LowerLayer::Optimized, crc: true, markers: false }
+        Self { link, lower_layer: LowerLayer::Optimized, crc: true, markers: false, depth: DEPTH }
     }
 
     fn startup(&self) -> StartupConfig {
@@ -46,7 +48,7 @@ struct Side {
 }
 
 impl Side {
-    fn new(device: Option<Box<dyn Device + Send>>, host: u8, len: usize) -> Result<Self> {
+    fn new(device: Option<AnyDevice>, host: u8, len: usize) -> Result<Self> {
         let rnic = Rnic::new(RnicConfig { seed: u64::from(host) });
         let config = EndpointConfig { own_thread: false, ..EndpointConfig::default() };
         let endpoint = match device {
@@ -82,8 +84,8 @@ fn between<R>(
     let (near_device, far_device) = match spec.link {
         Link::Kernel => (None, None),
         link => {
-            let (near, far) = network::devices(link)?;
-            (Some(near), Some(far))
+            let (near, there) = network::devices(far, link)?;
+            (Some(near), Some(there))
         }
     };
     let ip =
@@ -132,7 +134,7 @@ fn between<R>(
 
 /// Octets written per second, in Gbit/s.
 pub(crate) fn write_rate(far: &Far, spec: &Spec, time: Duration) -> Result<f64> {
-    let (len, depth) = (MESSAGE_LEN, DEPTH);
+    let (len, depth) = (MESSAGE_LEN, spec.depth);
     between(far, spec, len * depth, serve_until_closed, |side, _, remote| {
         let mut posted = 0_u64;
         let mut post = |slot: usize| {

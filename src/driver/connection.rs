@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crossbeam::channel::{Receiver, bounded};
+use crossbeam::channel::{Receiver, TryRecvError, bounded};
 
 use crate::driver::command::{Command, ConnectionKey, OwnedOffer};
 use crate::driver::endpoint::{EndpointError, Link};
@@ -68,6 +68,8 @@ pub struct Connecting {
     claim: Claim,
     remote: SocketAddr,
     notices: Receiver<Notice>,
+    /// Why it ends, when that is known before the end.
+    reason: EndpointError,
 }
 
 impl Connecting {
@@ -77,37 +79,66 @@ impl Connecting {
         remote: SocketAddr,
         notices: Receiver<Notice>,
     ) -> Self {
-        Self { claim: Claim { link, key, released: false }, remote, notices }
+        let claim = Claim { link, key, released: false };
+        Self { claim, remote, notices, reason: EndpointError::Closed }
     }
 
     /// Waits until RDMA has started.
     ///
     /// # Errors
     /// Why it did not; [`EndpointError::Timeout`] when it has not in time.
-    pub fn wait(self, timeout: Duration) -> Result<Connection, EndpointError> {
-        let mut reason = EndpointError::Closed;
+    pub fn wait(mut self, timeout: Duration) -> Result<Connection, EndpointError> {
         loop {
-            match self.claim.link.receive(&self.notices, Some(timeout))? {
-                Notice::Event(StreamEvent::Established(terms)) => {
-                    let Self { claim, remote, notices } = self;
-                    return Ok(Connection { claim, remote, terms, notices });
-                }
-                Notice::Event(StreamEvent::Rejected(rejection)) => {
-                    return Err(EndpointError::Rejected(rejection));
-                }
-                // What follows a reason is its consequence.
-                Notice::Event(StreamEvent::StartupFailed(failure)) => {
-                    return Err(match reason {
-                        EndpointError::Closed => EndpointError::Startup(failure),
-                        earlier => earlier,
-                    });
-                }
-                Notice::Refused(error @ EndpointError::Io(_)) => reason = error,
-                Notice::Refused(error) => return Err(error),
-                Notice::Closed(_) => return Err(reason),
-                Notice::Event(_) => {}
+            let notice = self.claim.link.receive(&self.notices, Some(timeout))?;
+            if let Some(terms) = self.handle_notice(notice)? {
+                return Ok(self.established(terms));
             }
         }
+    }
+
+    /// Whether RDMA has started by now: the connection, or this again.
+    ///
+    /// # Errors
+    /// Why it will not start.
+    pub fn poll(mut self) -> Result<Result<Connection, Self>, EndpointError> {
+        loop {
+            match self.notices.try_recv() {
+                Ok(notice) => {
+                    if let Some(terms) = self.handle_notice(notice)? {
+                        return Ok(Ok(self.established(terms)));
+                    }
+                }
+                Err(TryRecvError::Empty) => return Ok(Err(self)),
+                Err(TryRecvError::Disconnected) => return Err(EndpointError::Down),
+            }
+        }
+    }
+
+    /// The terms, once RDMA has started.
+    fn handle_notice(&mut self, notice: Notice) -> Result<Option<Negotiated>, EndpointError> {
+        match notice {
+            Notice::Event(StreamEvent::Established(terms)) => return Ok(Some(terms)),
+            Notice::Event(StreamEvent::Rejected(rejection)) => {
+                return Err(EndpointError::Rejected(rejection));
+            }
+            // What follows a reason is its consequence.
+            Notice::Event(StreamEvent::StartupFailed(failure)) => {
+                return Err(match self.reason.clone() {
+                    EndpointError::Closed => EndpointError::Startup(failure),
+                    earlier => earlier,
+                });
+            }
+            Notice::Refused(error @ EndpointError::Io(_)) => self.reason = error,
+            Notice::Refused(error) => return Err(error),
+            Notice::Closed(_) => return Err(self.reason.clone()),
+            Notice::Event(_) => {}
+        }
+        Ok(None)
+    }
+
+    fn established(self, terms: Negotiated) -> Connection {
+        let Self { claim, remote, notices, .. } = self;
+        Connection { claim, remote, terms, notices }
     }
 }
 

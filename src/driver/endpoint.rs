@@ -342,6 +342,27 @@ impl Endpoint {
         }
     }
 
+    /// Lets an endpoint without a thread work once; when there has been nothing to do for as long as
+    /// its spin time, sleeps until there is, for at most `timeout`. With a zero `timeout` it never
+    /// sleeps. For programs that look at several queues, or at their own memory, between turns.
+    ///
+    /// With a thread of its own there is nothing to be done here.
+    ///
+    /// # Errors
+    /// [`EndpointError::Down`].
+    #[inline]
+    pub fn turn(&self, timeout: Duration) -> Result<(), EndpointError> {
+        let Some(worker) = &self.link.in_thread else { return Ok(()) };
+        let deadline = if timeout.is_zero() { Instant::ZERO } else { monotonic_now() + timeout };
+        turn(worker, Some(deadline))
+    }
+
+    /// Ends the sleep of [`turn`](Self::turn), from another thread.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        Waker::from(Arc::clone(&self.link.wakeup))
+    }
+
     /// Lets an endpoint without a thread work for `time` at most, or until it has nothing to do for
     /// as long as its spin time; with a thread, sleeps for `time`.
     ///

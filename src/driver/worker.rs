@@ -54,7 +54,7 @@ impl Worker {
             // Not a bare spin: with more threads than cores, the one that has the work this waits
             // for may be waiting for this core.
             std::thread::yield_now();
-        } else if !self.stopped {
+        } else if !self.stopped && deadline.is_none_or(|deadline| deadline > now) {
             self.wait(now, deadline);
         }
     }

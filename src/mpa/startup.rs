@@ -13,6 +13,14 @@
 //!   ReplyOutcome                              Negotiated
 //! ```
 //!
+//! # Peers from before the RFC
+//!
+//! Revision 0, of the RDMA Consortium, is spoken with such peers only
+//! ([`permissive`](StartupConfig::permissive)). Drafts 05 to 08 of RFC 5044 are not told apart: the
+//! known differences are in what a sender may do, not in what it puts on the wire. Draft 05 lets a
+//! host ask for CRCs to be suppressed (MAY), the RFC discourages that (SHOULD NOT): C = 0 in both.
+//! Draft 06 moved the rules for MPA-aware TCP to an appendix and took their force.
+//!
 //! A peer that breaks the rules gives an [`MpaStartupError`]; the machine is then of no further
 //! use and TCP is closed (RFC 5044 §7.1.2 (2), (3)).
 

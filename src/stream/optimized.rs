@@ -47,6 +47,8 @@ pub struct AlignmentCounters {
     pub segments_aligned: u64,
     /// Frames handed to the device for them.
     pub frames: u64,
+    /// Of those, super-frames: of more than one segment.
+    pub super_frames: u64,
 }
 
 /// A stream on a TCP connection of its own.
@@ -317,6 +319,7 @@ impl Optimized {
         } else {
             None
         };
+        self.alignment.super_frames += u64::from(segment_size.is_some());
         self.emit(&header, start..end, segment_size, scratch, sink);
         true
     }

@@ -4,10 +4,10 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use urnic_netdev::tap::{QUEUE_FRAMES, Tap, TapConfig};
-use urnic_netdev::{Device, OpenError};
+use urnic_netdev::{Device, OpenError, TxChecksum, TxFrame};
 
 use crate::isolate::netns_tests;
-use crate::network::{command, ip};
+use crate::network::{Namespace, command, ip};
 
 fn config(name: &str) -> TapConfig {
     TapConfig::new(name.parse().unwrap())
@@ -67,6 +67,24 @@ netns_tests! {
         assert_eq!(tap.name().as_str(), "other");
         assert_eq!(tap.capabilities().mtu, 1234);
         assert!(tap.link_up(), "up again under its new name");
+    }
+
+    fn an_interface_moved_to_another_namespace_goes_on_working() {
+        let mut tap = Tap::open(&config("tap0")).unwrap();
+        let there = Namespace::new();
+        ip(&format!("link set tap0 netns {}", there.id()));
+        there.run(|| ip("link set tap0 up"));
+        tap.receive(u64::MAX, 1, &mut |_| ());
+        assert!(tap.link_up(), "out of sight, not down");
+        let frame = TxFrame {
+            head: &[0xff; 60],
+            payload: &[],
+            checksum: TxChecksum::Complete,
+            segment_size: None,
+        };
+        tap.transmit(0, &frame).unwrap();
+        let told = there.run(|| ip("-s -s -j link show tap0"));
+        assert!(told.contains("\"rx\":{\"bytes\":60,\"packets\":1,"), "{told}");
     }
 
     fn errors_say_what_to_do() {

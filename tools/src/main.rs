@@ -4,17 +4,30 @@
 //! its own name.
 //!
 //! Exit status: 0 when all went well, 1 when something did not verify, 2 when the command could
-//! not be carried out as given (usage, files).
+//! not be carried out as given (usage, files, a peer that does not answer).
 #![forbid(unsafe_code)]
 
+mod bw;
+mod channel;
+mod client;
 mod clock;
 mod cmd;
+mod counters;
 mod demo;
+mod device;
+mod file_report;
+mod host;
 mod impair;
+mod info;
+mod lat;
 mod progress;
+mod protocol;
 mod replay;
 mod report;
+mod rping;
+mod server;
 mod size;
+mod transfer;
 mod units;
 
 use std::process::ExitCode;
@@ -32,7 +45,15 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Demo(cmd::demo::Args),
+    Serve(cmd::serve::Args),
+    Ping(cmd::ping::Args),
+    Bw(cmd::bw::Args),
+    Lat(cmd::lat::Args),
+    Put(cmd::put::Args),
+    Get(cmd::get::Args),
+    Info(cmd::info::Args),
     Replay(cmd::replay::Args),
+    Rping(cmd::rping::Args),
     Sim(cmd::sim::Args),
     Impair(cmd::impair::Args),
 }
@@ -41,7 +62,15 @@ impl Command {
     fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Demo(args) => cmd::demo::run(&args),
+            Self::Serve(args) => cmd::serve::run(&args),
+            Self::Ping(args) => cmd::ping::run(&args),
+            Self::Bw(args) => cmd::bw::run(&args),
+            Self::Lat(args) => cmd::lat::run(&args),
+            Self::Put(args) => cmd::put::run(&args),
+            Self::Get(args) => cmd::get::run(&args),
+            Self::Info(args) => cmd::info::run(&args),
             Self::Replay(args) => cmd::replay::run(&args),
+            Self::Rping(args) => cmd::rping::run(&args),
             Self::Sim(args) => cmd::sim::run(&args),
             Self::Impair(args) => cmd::impair::run(&args),
         }
@@ -58,7 +87,8 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             report::complain(&format!("{error:#}"));
-            ExitCode::from(EXIT_UNUSABLE)
+            let is_unverified = error.is::<client::Unverified>();
+            ExitCode::from(if is_unverified { EXIT_UNVERIFIED } else { EXIT_UNUSABLE })
         }
     }
 }

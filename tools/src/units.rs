@@ -23,6 +23,22 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     size::scaled(number, nanos).map(Duration::from_nanos)
 }
 
+/// Reads a time in seconds, such as `5` or `0.5`, or with a unit.
+///
+/// # Errors
+/// When it is no number of at least a thousandth.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let (number, unit) = size::split(text);
+    let time = match unit {
+        "" => size::scaled(number, 1_000_000_000).map(Duration::from_nanos)?,
+        _ => duration(text)?,
+    };
+    if time < Duration::from_millis(1) {
+        return Err("a millisecond is the least".into());
+    }
+    Ok(time)
+}
+
 /// Reads a rate in bits per second, such as `10G` or `1.5Mbit`; K, M, G and T are powers of 1000.
 ///
 /// # Errors
@@ -77,6 +93,13 @@ mod tests {
         for text in ["10", "us", "", "1h", "-1s"] {
             assert!(duration(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn seconds_need_no_unit() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(seconds("20ms"), Ok(Duration::from_millis(20)));
+        assert!(seconds("0").is_err() && seconds("x").is_err());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::tcp::rack::Rack;
 
 const EMSS: u32 = 100;
 const FAR: StreamOffset = StreamOffset(u64::MAX);

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use urnic::mpa::startup::Revision;
 use urnic::tcp::{Flags, SeqNum};
 use urnic::wire::ProtocolVersion;
-use urnic::wire::mpa::StartupKind;
+use urnic::wire::mpa::{EnhancedHeader, RtrKinds, StartupKind};
 
 use super::direction::{Around, Direction, Shared, Terms};
 use super::findings::{Findings, Kind};
@@ -212,6 +212,47 @@ impl Connection {
                 "one of the startup frames is enhanced and the other is not".to_owned()
             });
         }
+        if let (Some(asked), Some(said)) = (request.enhanced, reply.enhanced)
+            && !reply.header.reject
+        {
+            self.note_enhanced(&asked, &said, reply.frame);
+        }
+    }
+
+    /// What the words of two enhanced frames settle, and what is wrong with them.
+    fn note_enhanced(&mut self, asked: &EnhancedHeader, said: &EnhancedHeader, frame: u64) {
+        let count = |depth| (depth != EnhancedHeader::NOT_NEGOTIATED).then_some(depth);
+        // RFC 6581 §9.1: the responder's ORD MUST NOT exceed the initiator's IRD.
+        if let (Some(ird), Some(ord)) = (count(asked.ird), count(said.ord))
+            && ord > ird
+        {
+            self.findings.add(Kind::Depths, "responder", frame, || {
+                format!("the responder's ORD of {ord} is above the initiator's IRD of {ird}")
+            });
+        }
+        if !asked.peer_to_peer {
+            return;
+        }
+        let common = asked.rtr & said.rtr;
+        if !said.peer_to_peer || common.is_empty() {
+            self.findings.add(Kind::RtrUnmatched, "responder", frame, || {
+                "peer-to-peer model, but no RTR message that both ends support".to_owned()
+            });
+            return;
+        }
+        let names = [
+            (RtrKinds::SEND, "Send"),
+            (RtrKinds::WRITE, "RDMA Write"),
+            (RtrKinds::READ, "RDMA Read"),
+        ];
+        let kinds: Vec<&str> = names
+            .into_iter()
+            .filter(|(kind, _)| common.contains(*kind))
+            .map(|(_, name)| name)
+            .collect();
+        self.findings.add(Kind::Rtr, "", frame, || {
+            format!("peer-to-peer model: the RTR message is a zero-length {}", kinds.join(" or "))
+        });
     }
 
     /// Ends the replay of this connection.

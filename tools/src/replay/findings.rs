@@ -36,6 +36,9 @@ pub(super) enum Kind {
     StartupFrame,
     StartupReserved,
     StartupAnswer,
+    Depths,
+    Rtr,
+    RtrUnmatched,
     BothInitiate,
     Rejected,
     InitiatorEarly,
@@ -71,6 +74,8 @@ impl Kind {
             Self::Terminate | Self::TerminateLength | Self::TerminateLayout => "RFC 5040 §4.8",
             Self::StartupFrame | Self::StartupReserved => "RFC 5044 §7.1.1",
             Self::StartupAnswer => "RFC 6581 §10",
+            Self::Depths => "RFC 6581 §9.1",
+            Self::Rtr | Self::RtrUnmatched => "RFC 6581 §9.2",
             Self::BothInitiate | Self::Rejected | Self::InitiatorEarly | Self::ResponderEarly => {
                 "RFC 5044 §7.1.2"
             }
@@ -89,11 +94,14 @@ impl Kind {
             | Self::ReadUnanswered
             | Self::TerminateLayout
             | Self::StartupReserved
+            | Self::Rtr
             | Self::Rejected
             | Self::NotMpa => Severity::Note,
             Self::CutFpdu
             | Self::Terminate
             | Self::StartupAnswer
+            | Self::Depths
+            | Self::RtrUnmatched
             | Self::NoRequest
             | Self::NoReply
             | Self::MidConnection

@@ -148,6 +148,33 @@ fn startups_that_fail_are_told() {
 }
 
 #[test]
+fn enhanced_startups_tell_what_they_settle() {
+    let agreed = |asked: [u8; 4], said: [u8; 4]| {
+        let mut talk = Talk::open();
+        for (side, kind, word) in
+            [(INITIATOR, StartupKind::Request, asked), (RESPONDER, StartupKind::Reply, said)]
+        {
+            let mut frame = startup(kind, false, &word);
+            // S, and revision 2.
+            frame[16] |= 0x10;
+            frame[17] = 2;
+            talk.send(side, &frame);
+        }
+        connection(&talk.file)
+    };
+    assert_eq!(rules(&agreed([0, 1, 0, 1], [0, 1, 0, 1])), []);
+    let kinds = agreed([0x80, 1, 0xC0, 1], [0x80, 1, 0x80, 1]);
+    assert_eq!(rules(&kinds), [(NOTE, "RFC 6581 §9.2")]);
+    assert!(kinds.findings[0].text.ends_with("zero-length RDMA Write"), "{:?}", kinds.findings);
+    let unmatched = agreed([0xC0, 1, 0, 1], [0x80, 1, 0x80, 1]);
+    assert_eq!(rules(&unmatched), [(WARNING, "RFC 6581 §9.2")]);
+    let deep = agreed([0, 1, 0, 1], [0, 1, 0, 2]);
+    assert_eq!(rules(&deep), [(WARNING, "RFC 6581 §9.1")]);
+    // Not negotiated is no number.
+    assert_eq!(rules(&agreed([0, 1, 0x3F, 0xFF], [0x3F, 0xFF, 0x3F, 0xFF])), []);
+}
+
+#[test]
 fn what_the_capture_lacks_is_a_warning() {
     let mut no_reply = Talk::open();
     no_reply.send(INITIATOR, &startup(StartupKind::Request, false, b""));

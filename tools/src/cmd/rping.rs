@@ -1,0 +1,127 @@
+//! `urnic rping`.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use crate::EXIT_UNVERIFIED;
+use crate::device::DEVICES;
+use crate::host::{Host, SPIN, StackOptions};
+use crate::report::complain;
+use crate::rping::{Client, SIZE_MAX, SIZE_MIN, Server, Session};
+
+/// Ping-pong with rdma-core's rping: RDMA Read, RDMA Write and Send, each way
+///
+/// The server reads the client's source buffer and writes it back to its sink; with -V the client
+/// compares. Works with the stock program on either side.
+#[derive(clap::Args, Debug)]
+#[command(disable_version_flag = true, after_long_help = DEVICES)]
+#[command(group(clap::ArgGroup::new("side").required(true).args(["server", "client"])))]
+pub(crate) struct Args {
+    /// Be the server
+    #[arg(short = 's', long)]
+    server: bool,
+
+    /// Be the client
+    #[arg(short = 'c', long)]
+    client: bool,
+
+    /// Address of the server; for a server, where to listen (default: all addresses)
+    #[arg(short = 'a', long, value_name = "IP")]
+    address: Option<IpAddr>,
+
+    /// TCP port of the server
+    #[arg(short = 'p', long, default_value_t = 7174)]
+    port: u16,
+
+    /// Pings to make; a client without it goes on for ever
+    #[arg(short = 'C', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+
+    /// Octets of a ping
+    #[arg(short = 'S', long, value_name = "SIZE", default_value = "64", value_parser = size)]
+    size: usize,
+
+    /// Print every ping
+    #[arg(short = 'v', long)]
+    verbose: bool,
+
+    /// Compare what comes back with what was sent
+    #[arg(short = 'V', long)]
+    validate: bool,
+
+    /// Serve one client after the other, many at once, until killed
+    #[arg(short = 'P', long)]
+    persistent: bool,
+
+    #[command(flatten)]
+    stack: StackOptions,
+}
+
+fn size(text: &str) -> Result<usize, String> {
+    let size = crate::size::parse(text)?;
+    match usize::try_from(size) {
+        Ok(size) if (SIZE_MIN..=SIZE_MAX).contains(&size) => Ok(size),
+        _ => Err(format!("a ping has {SIZE_MIN} to {SIZE_MAX} octets")),
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When it could not be carried out.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let host = Host::open(&args.stack, SPIN)?;
+    let outcome = if args.server { serve(args, &host) } else { ping(args, &host) };
+    Ok(match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&format!("{error:#}"));
+            ExitCode::from(EXIT_UNVERIFIED)
+        }
+    })
+}
+
+fn ping(args: &Args, host: &Host) -> anyhow::Result<()> {
+    let Some(address) = args.address else { bail!("a client needs the server's address: -a IP") };
+    let server = SocketAddr::new(address, args.port);
+    let client = Client::new(&host.pd, args.size, args.verbose, args.validate)?;
+    let session = session(args, host)?;
+    let options = args.stack.connect_options(Vec::new());
+    client.run(session, &host.endpoint, server, options, args.count)
+}
+
+fn session<'a>(args: &Args, host: &'a Host) -> anyhow::Result<Session<'a>> {
+    Session::new(&host.endpoint, &host.rnic, &host.pd, args.stack.timeout)
+}
+
+fn serve(args: &Args, host: &Host) -> anyhow::Result<()> {
+    let address = args.address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    let local = SocketAddr::new(address, args.port);
+    let listener = host
+        .endpoint
+        .listen(local, args.stack.listen_params())
+        .with_context(|| format!("cannot listen at {local}"))?;
+    std::thread::scope(|scope| {
+        loop {
+            let Some(request) = listener.next_request(LISTEN_TURN)? else { continue };
+            let remote = request.remote();
+            let server = Server::new(&host.pd, args.verbose)?;
+            let session = session(args, host)?;
+            let serve = move || server.run(session, request).with_context(|| remote.to_string());
+            if !args.persistent {
+                return serve().map(drop);
+            }
+            scope.spawn(move || {
+                if let Err(error) = serve() {
+                    complain(&format!("{error:#}"));
+                }
+            });
+        }
+    })
+}
+
+/// How long to wait for a client before waiting again.
+const LISTEN_TURN: Duration = Duration::from_secs(3600);

@@ -1,0 +1,135 @@
+//! From a device's name to an endpoint on it.
+
+use std::net::{IpAddr, UdpSocket};
+
+use anyhow::{Context, bail, ensure};
+use urnic::driver::{Endpoint, EndpointConfig};
+use urnic::port::{Port, PortConfig};
+use urnic::verbs::Rnic;
+use urnic_netdev::interface::Control;
+use urnic_netdev::packet::{PacketConfig, PacketSocket};
+use urnic_netdev::tap::{Tap, TapConfig};
+use urnic_netdev::xdp::{XdpConfig, XdpSocket};
+use urnic_netdev::{Device, OpenError};
+
+use crate::device::spec::{DeviceSpec, Interface, Kind};
+
+/// Opens the device and makes an endpoint on it.
+///
+/// # Errors
+/// When the device cannot be had; the message says what to do.
+pub(crate) fn open(
+    spec: &DeviceSpec,
+    rnic: &Rnic,
+    config: &EndpointConfig,
+) -> anyhow::Result<Endpoint> {
+    let explained = || format!("--dev {spec}");
+    match spec.kind() {
+        Kind::Kernel => Endpoint::kernel(rnic, config).context("opening an endpoint"),
+        Kind::Tap(tap) => {
+            check_addresses(tap)?;
+            let mut settings = TapConfig::new(tap.name);
+            settings.mtu = tap.mtu;
+            settings.vnet_header = tap.vnet.unwrap_or(true);
+            let device = Tap::open(&settings).with_context(explained)?;
+            on_port(tap, made_mac(tap), device, rnic, config)
+        }
+        Kind::Packet(interface) => {
+            check_addresses(interface)?;
+            let (addresses, mac) = (addresses(interface), mac_on(interface)?);
+            let mut settings = PacketConfig::new(interface.name, &addresses);
+            settings.super_frames = interface.vnet.unwrap_or(true);
+            settings.mac = interface.mac;
+            let device = PacketSocket::open(&settings).with_context(explained)?;
+            on_port(interface, mac, device, rnic, config)
+        }
+        Kind::Xdp(interface) => {
+            check_addresses(interface)?;
+            let (addresses, mac) = (addresses(interface), mac_on(interface)?);
+            let mut settings = XdpConfig::new(interface.name, &addresses);
+            settings.queue = interface.queue.unwrap_or(0);
+            settings.zero_copy = interface.zerocopy.unwrap_or(false);
+            settings.mac = interface.mac;
+            let device = XdpSocket::open(&settings).with_context(explained)?;
+            on_port(interface, mac, device, rnic, config)
+        }
+    }
+}
+
+fn on_port<D: Device + Send + 'static>(
+    interface: &Interface,
+    mac: [u8; 6],
+    device: D,
+    rnic: &Rnic,
+    config: &EndpointConfig,
+) -> anyhow::Result<Endpoint> {
+    let mtu = device.capabilities().mtu;
+    ensure!(mtu >= MTU_MIN, "{}: its MTU of {mtu} is below {MTU_MIN}", interface.name);
+    let identity = PortConfig {
+        ipv4: interface.ip,
+        ipv6: interface.ip6,
+        gateway_v4: interface.gw,
+        gateway_v6: interface.gw6,
+        dhcp: interface.dhcp,
+        vlan: interface.vlan,
+        ..PortConfig::for_dhcp(mac)
+    };
+    let port = Port::new(rnic, identity, device.capabilities());
+    Endpoint::port(port, device, config).context("opening an endpoint")
+}
+
+/// Our Ethernet address on a TAP interface: it must not be that of the kernel's end. What was not
+/// given is made from an IP address, locally administered.
+fn made_mac(interface: &Interface) -> [u8; 6] {
+    let [a, b, c, d] = match (interface.ip, interface.ip6) {
+        (Some((address, _)), _) => address.octets(),
+        (None, Some((address, _))) => {
+            let octets = address.octets();
+            [octets[12], octets[13], octets[14], octets[15]]
+        }
+        // The same at every start, so that the server gives the same address again.
+        (None, None) => {
+            let name = interface.name.as_str().bytes();
+            let hash = name.fold(0x811c_9dc5_u32, |hash, octet| {
+                (hash ^ u32::from(octet)).wrapping_mul(0x0100_0193)
+            });
+            hash.to_be_bytes()
+        }
+    };
+    interface.mac.unwrap_or([0x02, 0x00, a, b, c, d])
+}
+
+/// Our Ethernet address beside the kernel on its interface: the interface's own unless given.
+fn mac_on(interface: &Interface) -> anyhow::Result<[u8; 6]> {
+    if let Some(mac) = interface.mac {
+        return Ok(mac);
+    }
+    let control = Control::new().context("a socket for interface requests")?;
+    if control.index(interface.name).is_err() {
+        bail!(OpenError::unknown_interface(interface.name));
+    }
+    control.mac(interface.name).with_context(|| format!("the address of {}", interface.name))
+}
+
+fn addresses(interface: &Interface) -> Vec<IpAddr> {
+    let v4 = interface.ip.map(|(ip, _)| IpAddr::V4(ip));
+    v4.into_iter().chain(interface.ip6.map(|(ip, _)| IpAddr::V6(ip))).collect()
+}
+
+/// The kernel answers for its own addresses: with a RST to whatever TCP is not its own.
+fn check_addresses(interface: &Interface) -> anyhow::Result<()> {
+    for address in addresses(interface) {
+        // A socket can be bound to the kernel's own addresses only.
+        if UdpSocket::bind((address, 0)).is_ok() {
+            bail!(
+                "the kernel of this machine has the address {address} itself and would answer for \
+                 it: give the device another address of the network, or take it from the kernel \
+                 (`ip addr del`), or use --dev kernel"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// What IPv6 and every IPv4 host can carry, less options.
+const MTU_MIN: usize = 576;

@@ -1,0 +1,286 @@
+//! What `--dev` says.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use urnic::port::VlanId;
+use urnic_netdev::interface::Name;
+
+/// A device as the user names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DeviceSpec {
+    text: String,
+    kind: Kind,
+}
+
+impl DeviceSpec {
+    /// What it is.
+    pub(crate) const fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    /// Whether the kernel's TCP carries the connections.
+    pub(crate) const fn is_kernel(&self) -> bool {
+        matches!(self.kind, Kind::Kernel)
+    }
+}
+
+impl DeviceSpec {
+    /// Whether the address comes from a DHCP server.
+    pub(crate) const fn uses_dhcp(&self) -> bool {
+        match &self.kind {
+            Kind::Kernel => false,
+            Kind::Tap(interface) | Kind::Packet(interface) | Kind::Xdp(interface) => interface.dhcp,
+        }
+    }
+}
+
+impl fmt::Display for DeviceSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// What kind of device, with its settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The kernel's TCP.
+    Kernel,
+    /// A TAP interface.
+    Tap(Interface),
+    /// A raw socket on an interface.
+    Packet(Interface),
+    /// An AF_XDP socket on a queue of an interface.
+    Xdp(Interface),
+}
+
+/// An interface, and who we are on it. What was not said is `None`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Interface {
+    pub(crate) name: Name,
+    pub(crate) ip: Option<(Ipv4Addr, u8)>,
+    pub(crate) ip6: Option<(Ipv6Addr, u8)>,
+    pub(crate) gw: Option<Ipv4Addr>,
+    pub(crate) gw6: Option<Ipv6Addr>,
+    pub(crate) mac: Option<[u8; 6]>,
+    pub(crate) mtu: Option<usize>,
+    pub(crate) vnet: Option<bool>,
+    pub(crate) queue: Option<u32>,
+    pub(crate) zerocopy: Option<bool>,
+    pub(crate) vlan: Option<VlanId>,
+    pub(crate) dhcp: bool,
+}
+
+impl FromStr for DeviceSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, rest) = text.split_once(':').map_or((text, None), |(a, b)| (a, Some(b)));
+        let kind = match (kind, rest) {
+            ("kernel", None) => Kind::Kernel,
+            ("kernel", Some(_)) => return Err("'kernel' has no settings".into()),
+            ("tap", Some(rest)) => Kind::Tap(interface(rest, &["mtu", "vnet", "queues"])?),
+            ("packet", Some(rest)) => Kind::Packet(interface(rest, &["vnet"])?),
+            ("xdp", Some(rest)) => Kind::Xdp(interface(rest, &["queue", "zerocopy"])?),
+            ("tap" | "packet" | "xdp", None) => {
+                return Err(format!("which interface? Write {kind}:NAME,ip=192.0.2.1/24"));
+            }
+            _ => {
+                return Err(format!(
+                    "unknown kind of device '{kind}': use kernel, tap:NAME,…, packet:IFACE,… or \
+                     xdp:IFACE,…"
+                ));
+            }
+        };
+        Ok(Self { text: text.to_owned(), kind })
+    }
+}
+
+/// Reads `NAME,key=value,…`; `own` are the keys of this kind of device, beside those of all.
+fn interface(text: &str, own: &[&str]) -> Result<Interface, String> {
+    let mut parts = text.split(',');
+    let name = parts.next().unwrap_or_default();
+    let name = name.parse().map_err(|error| format!("interface '{name}': {error}"))?;
+    let mut found = Interface {
+        name,
+        ip: None,
+        ip6: None,
+        gw: None,
+        gw6: None,
+        mac: None,
+        mtu: None,
+        vnet: None,
+        queue: None,
+        zerocopy: None,
+        vlan: None,
+        dhcp: false,
+    };
+    let mut seen = Vec::new();
+    for part in parts {
+        let (key, value) = part.split_once('=').unwrap_or((part, ""));
+        if !own.contains(&key) && !COMMON.contains(&key) {
+            return Err(format!(
+                "unknown setting '{key}': allowed are {}, {}",
+                COMMON.join(", "),
+                own.join(", ")
+            ));
+        }
+        if seen.contains(&key) {
+            return Err(format!("'{key}' is said twice"));
+        }
+        seen.push(key);
+        set(&mut found, key, value).map_err(|why| format!("'{part}': {why}"))?;
+    }
+    if found.ip.is_none() && found.ip6.is_none() && !found.dhcp {
+        return Err(format!("'{name}' needs an address: add ip=ADDRESS/LENGTH, ip6=… or dhcp"));
+    }
+    if found.dhcp && found.ip.is_some() {
+        return Err("with dhcp, the address is not for you to choose: leave ip= out".into());
+    }
+    Ok(found)
+}
+
+fn set(found: &mut Interface, key: &str, value: &str) -> Result<(), String> {
+    match key {
+        "ip" => found.ip = Some(prefix(value, 32)?),
+        "ip6" => found.ip6 = Some(prefix(value, 128)?),
+        "gw" => found.gw = Some(value.parse().map_err(|_| "an IPv4 address is wanted")?),
+        "gw6" => found.gw6 = Some(value.parse().map_err(|_| "an IPv6 address is wanted")?),
+        "mac" => found.mac = Some(mac(value)?),
+        "mtu" => found.mtu = Some(number(value)?),
+        "vnet" => found.vnet = Some(on_off(value)?),
+        "queue" => found.queue = Some(number(value)?),
+        "vlan" => {
+            let id = VlanId::new(number(value)?);
+            found.vlan = Some(id.ok_or("a VLAN is from 1 to 4094")?);
+        }
+        "dhcp" if value.is_empty() => found.dhcp = true,
+        "dhcp" => found.dhcp = on_off(value)?,
+        "zerocopy" => found.zerocopy = Some(on_off(value)?),
+        "queues" if value == "1" => {}
+        "queues" => return Err("one endpoint serves one queue: only 1 is possible".into()),
+        _ => unreachable!("the key is one of those allowed"),
+    }
+    Ok(())
+}
+
+/// `ADDRESS/LENGTH`; without a length, all of the address.
+fn prefix<A: FromStr + Into<IpAddr> + Copy>(text: &str, len_max: u8) -> Result<(A, u8), String> {
+    let (address, len) = text.split_once('/').map_or((text, None), |(a, b)| (a, Some(b)));
+    let address: A = address.parse().map_err(|_| {
+        let example = if len_max == 32 { "192.0.2.1/24" } else { "2001:db8::1/64" };
+        format!("an address with its prefix length is wanted, such as {example}")
+    })?;
+    let ip: IpAddr = address.into();
+    if ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() {
+        return Err("not an address a host can have on a link".into());
+    }
+    let len = match len {
+        None => len_max,
+        Some(len) => len
+            .parse()
+            .ok()
+            .filter(|len| (1..=len_max).contains(len))
+            .ok_or_else(|| format!("a prefix length is from 1 to {len_max}"))?,
+    };
+    Ok((address, len))
+}
+
+fn mac(text: &str) -> Result<[u8; 6], String> {
+    let mut octets = [0; 6];
+    let mut parts = text.split(':');
+    for octet in &mut octets {
+        let part = parts.next().filter(|part| part.len() == 2);
+        *octet = part
+            .and_then(|part| u8::from_str_radix(part, 16).ok())
+            .ok_or("an Ethernet address is wanted, such as 02:00:00:00:00:01")?;
+    }
+    if parts.next().is_some() {
+        return Err("an Ethernet address has six octets".into());
+    }
+    if octets[0] & 1 == 1 {
+        return Err("a group address cannot be a host's".into());
+    }
+    if octets == [0; 6] {
+        return Err("the Ethernet address of nobody".into());
+    }
+    Ok(octets)
+}
+
+fn number<N: FromStr>(text: &str) -> Result<N, String> {
+    text.parse().map_err(|_| "a number is wanted".into())
+}
+
+fn on_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("on or off is wanted".into()),
+    }
+}
+
+/// Settings of every interface.
+const COMMON: [&str; 7] = ["ip", "ip6", "gw", "gw6", "mac", "vlan", "dhcp"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(text: &str) -> String {
+        text.parse::<DeviceSpec>().unwrap_err()
+    }
+
+    #[test]
+    fn every_setting_is_read() {
+        let text = "tap:urn0,ip=10.9.0.2/24,ip6=fd00::2/64,mac=02:00:00:00:00:07,mtu=9000,\
+                    vnet=off,queues=1,gw=10.9.0.1,gw6=fd00::1";
+        let spec: DeviceSpec = text.parse().unwrap();
+        assert_eq!(spec.to_string(), text);
+        let Kind::Tap(tap) = spec.kind() else { panic!("{spec:?}") };
+        assert_eq!(tap.name.as_str(), "urn0");
+        assert_eq!(tap.ip, Some((Ipv4Addr::new(10, 9, 0, 2), 24)));
+        assert_eq!(tap.ip6, Some(("fd00::2".parse().unwrap(), 64)));
+        assert_eq!(tap.mac, Some([2, 0, 0, 0, 0, 7]));
+        assert_eq!((tap.mtu, tap.vnet), (Some(9000), Some(false)));
+        assert_eq!(tap.gw, Some(Ipv4Addr::new(10, 9, 0, 1)));
+        assert_eq!(tap.gw6, Some("fd00::1".parse().unwrap()));
+        let xdp: DeviceSpec = "xdp:eth0,queue=3,ip=10.0.0.1/8,zerocopy=on".parse().unwrap();
+        let Kind::Xdp(xdp) = xdp.kind() else { panic!("{xdp:?}") };
+        assert_eq!((xdp.queue, xdp.zerocopy), (Some(3), Some(true)));
+        let packet: DeviceSpec = "packet:eth0,dhcp,vlan=7".parse().unwrap();
+        let Kind::Packet(packet) = packet.kind() else { panic!("{packet:?}") };
+        assert_eq!((packet.dhcp, packet.vlan), (true, VlanId::new(7)));
+        assert!("kernel".parse::<DeviceSpec>().unwrap().is_kernel());
+    }
+
+    #[test]
+    fn a_refusal_names_the_part_that_is_wrong() {
+        for (text, part) in [
+            ("", "unknown kind"),
+            ("eth0", "unknown kind of device 'eth0'"),
+            ("kernel:x", "no settings"),
+            ("tap", "which interface"),
+            ("tap:t0", "needs an address"),
+            ("tap:a-name-too-long-for-linux,ip=10.0.0.1/8", "interface 'a-name"),
+            ("tap:t0,ip=10.0.0", "'ip=10.0.0': an address"),
+            ("tap:t0,ip=10.0.0.1/33", "from 1 to 32"),
+            ("tap:t0,ip=10.0.0.1/0", "from 1 to 32"),
+            ("tap:t0,ip=224.0.0.1/4", "not an address a host"),
+            ("tap:t0,ip=10.0.0.1/8,ip=10.0.0.2/8", "'ip' is said twice"),
+            ("tap:t0,ip=10.0.0.1/8,speed=9", "unknown setting 'speed': allowed are ip,"),
+            ("tap:t0,ip=10.0.0.1/8,mac=01:00:00:00:00:00", "group address"),
+            ("tap:t0,ip=10.0.0.1/8,mac=2:0:0:0:0:0", "'mac=2:0:0:0:0:0'"),
+            ("tap:t0,ip=10.0.0.1/8,vnet=yes", "'vnet=yes': on or off"),
+            ("tap:t0,ip=10.0.0.1/8,queues=4", "only 1 is possible"),
+            ("tap:t0,ip=10.0.0.1/8,vlan=4095", "from 1 to 4094"),
+            ("tap:t0,ip=10.0.0.1/8,dhcp", "leave ip= out"),
+            ("tap:t0,dhcp=perhaps", "'dhcp=perhaps': on or off"),
+            ("packet:eth0,ip=10.0.0.1/8,mtu=9000", "unknown setting 'mtu'"),
+            ("xdp:eth0,ip6=fe80::g/64", "'ip6=fe80::g/64'"),
+        ] {
+            let why = refusal(text);
+            assert!(why.contains(part), "{text}: {why}");
+        }
+    }
+}

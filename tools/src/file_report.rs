@@ -1,0 +1,134 @@
+//! What `put` and `get` have in common: where a file is at a server, options, and the report.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::client::Transferred;
+use crate::host::StackOptions;
+use crate::protocol::NAME_LEN_MAX;
+use crate::transfer::hex;
+use crate::{report, size, units};
+
+/// Options of a transfer.
+#[derive(clap::Args, Debug)]
+pub(crate) struct TransferOptions {
+    /// Replace a file that has the name already
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    /// Bits per second at most, such as 500M
+    #[arg(long, value_name = "RATE", value_parser = units::rate)]
+    pub(crate) rate: Option<u64>,
+
+    /// Print the result as JSON, and no progress
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) stack: StackOptions,
+}
+
+/// A server, and a file there: `IP:PORT[/NAME]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Remote {
+    pub(crate) address: SocketAddr,
+    pub(crate) name: Option<String>,
+}
+
+impl FromStr for Remote {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (address, name) = match text.split_once('/') {
+            Some((address, name)) => (address, Some(name.to_owned())),
+            None => (text, None),
+        };
+        let address = address.parse().map_err(|_| {
+            format!("'{address}' is not IP:PORT, such as 192.0.2.1:7174 or [2001:db8::1]:7174")
+        })?;
+        if name.as_ref().is_some_and(|name| name.is_empty() || name.len() > NAME_LEN_MAX) {
+            return Err(format!("a name has 1 to {NAME_LEN_MAX} octets"));
+        }
+        Ok(Self { address, name })
+    }
+}
+
+/// The result of a transfer.
+#[derive(Debug, Serialize)]
+pub(crate) struct FileReport {
+    op: &'static str,
+    file: String,
+    peer: SocketAddr,
+    bytes: u64,
+    /// Octets that were there from an earlier attempt.
+    resumed_bytes: u64,
+    seconds: f64,
+    gbps: f64,
+    sha256: String,
+}
+
+impl FileReport {
+    #[expect(clippy::cast_precision_loss, reason = "a rate is not exact")]
+    pub(crate) fn new(
+        op: &'static str,
+        file: &Path,
+        peer: SocketAddr,
+        bytes: u64,
+        transferred: &Transferred,
+        time: Duration,
+    ) -> Self {
+        let seconds = time.as_secs_f64();
+        let moved = bytes - transferred.resumed.min(bytes);
+        Self {
+            op,
+            file: file.display().to_string(),
+            peer,
+            bytes,
+            resumed_bytes: transferred.resumed,
+            seconds,
+            gbps: moved as f64 * 8.0 / seconds / 1e9,
+            sha256: hex(&transferred.sha256),
+        }
+    }
+
+    /// Prints it.
+    ///
+    /// # Errors
+    /// When standard output cannot be written.
+    pub(crate) fn print(&self, json: bool) -> std::io::Result<()> {
+        if json {
+            return report::print_json(self);
+        }
+        let resumed = match self.resumed_bytes {
+            0 => String::new(),
+            octets => format!(", {} of them from an earlier attempt", size::format(octets)),
+        };
+        report::print(&format!(
+            "{}: {} octets in {:.2} s{resumed}\nsha256 {}",
+            self.file,
+            report::count(self.bytes),
+            self.seconds,
+            self.sha256
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_remote_is_an_address_and_perhaps_a_name() {
+        let remote: Remote = "192.0.2.1:7174".parse().unwrap();
+        assert_eq!((remote.address.port(), remote.name), (7174, None));
+        let remote: Remote = "[::1]:7/a/b".parse().unwrap();
+        assert_eq!(remote.name.as_deref(), Some("a/b"));
+        for text in ["", "host:7174", "192.0.2.1", "192.0.2.1:7174/", "/x"] {
+            assert!(text.parse::<Remote>().is_err(), "{text}");
+        }
+    }
+}

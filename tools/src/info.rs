@@ -1,0 +1,216 @@
+//! What can be used on this machine.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::thread;
+
+use rustix::net::{AddressFamily, SocketType, socket};
+use serde::Serialize;
+use urnic_netdev::interface::{Control, Name, names};
+
+use crate::report;
+
+/// All that was found.
+#[derive(Debug, Serialize)]
+pub(crate) struct Found {
+    devices: Vec<Device>,
+    interfaces: Vec<Interface>,
+    machine: Machine,
+}
+
+/// A kind of device.
+#[derive(Debug, Serialize)]
+struct Device {
+    device: &'static str,
+    usable: bool,
+    /// What it can do here.
+    offloads: &'static str,
+    /// What is missing.
+    missing: Option<String>,
+    /// The command that mends it.
+    remedy: Option<&'static str>,
+}
+
+/// An interface of the kernel.
+#[derive(Debug, Serialize)]
+struct Interface {
+    name: String,
+    up: bool,
+    running: bool,
+    mtu: Option<usize>,
+    driver: Option<String>,
+}
+
+/// The processor and its memory.
+#[derive(Debug, Serialize)]
+struct Machine {
+    cores: usize,
+    /// Whether CRC32c has an instruction of its own.
+    crc32c_instruction: bool,
+    /// Whether SHA-256 has.
+    sha256_instruction: bool,
+    /// Huge pages in the kernel's reserve, if it tells.
+    huge_pages_free: Option<u64>,
+}
+
+/// Looks.
+pub(crate) fn look() -> Found {
+    Found {
+        devices: vec![kernel(), tap(), packet(), xdp()],
+        interfaces: interfaces(),
+        machine: machine(),
+    }
+}
+
+const fn kernel() -> Device {
+    Device {
+        device: "kernel",
+        usable: true,
+        offloads: "those of the kernel's TCP",
+        missing: None,
+        remedy: None,
+    }
+}
+
+/// Whether something worked; if not, why not and what helps.
+fn judged<T>(
+    device: &'static str,
+    offloads: &'static str,
+    tried: io::Result<T>,
+    what: &str,
+    remedy: &'static str,
+) -> Device {
+    let missing = tried.err().map(|error| format!("{what}: {error}"));
+    let usable = missing.is_none();
+    Device { device, usable, offloads, missing, remedy: (!usable).then_some(remedy) }
+}
+
+fn tap() -> Device {
+    let node = OpenOptions::new().read(true).write(true).open("/dev/net/tun");
+    let remedy = match &node {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            "sudo chmod 666 /dev/net/tun"
+        }
+        _ => "sudo modprobe tun",
+    };
+    let device = judged("tap", VNET, node, "opening /dev/net/tun", remedy);
+    if device.usable && !has_capability(CAP_NET_ADMIN) {
+        // Interfaces that exist can be used by their owner.
+        return Device {
+            missing: Some("making an interface needs CAP_NET_ADMIN".into()),
+            remedy: Some("sudo ip tuntap add dev urn0 mode tap user $USER vnet_hdr"),
+            ..device
+        };
+    }
+    device
+}
+
+fn packet() -> Device {
+    let tried = socket(AddressFamily::PACKET, SocketType::RAW, None).map_err(io::Error::from);
+    judged(
+        "packet",
+        VNET,
+        tried,
+        "a raw socket",
+        "sudo setcap cap_net_raw,cap_net_admin=ep $(which urnic)",
+    )
+}
+
+fn xdp() -> Device {
+    let tried = socket(AddressFamily::XDP, SocketType::RAW, None).map_err(io::Error::from);
+    let device = judged(
+        "xdp",
+        "none: every frame is of the MTU, with its checksum",
+        tried,
+        "an AF_XDP socket",
+        "sudo setcap cap_net_raw,cap_net_admin,cap_bpf=ep $(which urnic)",
+    );
+    if device.usable && !has_capability(CAP_NET_ADMIN) {
+        return Device {
+            usable: false,
+            missing: Some("loading the redirect program needs CAP_NET_ADMIN and CAP_BPF".into()),
+            remedy: Some("sudo setcap cap_net_raw,cap_net_admin,cap_bpf=ep $(which urnic)"),
+            ..device
+        };
+    }
+    device
+}
+
+/// Whether this process has a capability, as the kernel tells in `/proc`.
+fn has_capability(number: u32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+    effective.is_some_and(|set| set >> number & 1 == 1)
+}
+
+fn interfaces() -> Vec<Interface> {
+    let Ok(control) = Control::new() else { return Vec::new() };
+    names().unwrap_or_default().into_iter().map(|name| interface(&control, name)).collect()
+}
+
+fn interface(control: &Control, name: Name) -> Interface {
+    let flags = control.flags(name).ok();
+    Interface {
+        name: name.to_string(),
+        up: flags.is_some_and(|flags| flags.up()),
+        running: flags.is_some_and(|flags| flags.running()),
+        mtu: control.mtu(name).ok(),
+        driver: control.driver(name).ok().map(|(driver, _)| driver).filter(|text| !text.is_empty()),
+    }
+}
+
+fn machine() -> Machine {
+    #[cfg(target_arch = "x86_64")]
+    let (crc32c, sha256) = (is_x86_feature_detected!("sse4.2"), is_x86_feature_detected!("sha"));
+    #[cfg(not(target_arch = "x86_64"))]
+    let (crc32c, sha256) = (false, false);
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let free = meminfo.lines().find_map(|line| line.strip_prefix("HugePages_Free:"));
+    Machine {
+        cores: thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        crc32c_instruction: crc32c,
+        sha256_instruction: sha256,
+        huge_pages_free: free.and_then(|count| count.trim().parse().ok()),
+    }
+}
+
+impl Found {
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        let mut table = report::table(&["device", "usable", "offloads"]);
+        for device in &self.devices {
+            let usable = if device.usable { "yes" } else { "no" };
+            report::row(&mut table, [device.device.into(), usable.into(), device.offloads.into()]);
+        }
+        let mut text = table.to_string();
+        for device in &self.devices {
+            if let (Some(missing), Some(remedy)) = (&device.missing, device.remedy) {
+                text.push_str(&format!("\n{}: {missing}\n    {remedy}", device.device));
+            }
+        }
+        let mut table = report::table(&["interface", "state", "MTU", "driver"]);
+        for interface in &self.interfaces {
+            let state = match (interface.up, interface.running) {
+                (true, true) => "up",
+                (true, false) => "no carrier",
+                _ => "down",
+            };
+            let mtu = interface.mtu.map_or_else(String::new, |mtu| mtu.to_string());
+            let driver = interface.driver.clone().unwrap_or_default();
+            report::row(&mut table, [interface.name.clone(), state.into(), mtu, driver]);
+        }
+        let Machine { cores, crc32c_instruction, sha256_instruction, .. } = self.machine;
+        let with = |has| if has { "an instruction" } else { "no instruction" };
+        format!(
+            "{text}\n{table}\n{cores} cores; CRC32c has {}, SHA-256 {}",
+            with(crc32c_instruction),
+            with(sha256_instruction)
+        )
+    }
+}
+
+const VNET: &str = "super-frames of 64 KiB and checksums, both ways (vnet=on)";
+const CAP_NET_ADMIN: u32 = 12;

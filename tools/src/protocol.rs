@@ -1,0 +1,265 @@
+//! What `urnic serve` and its clients say to each other.
+//!
+//! A session is one connection. Its client says what it wants in the Private Data of the MPA Request
+//! ([`Hello`]); the server accepts with the memory and the receive buffers it gives ([`Welcome`]) or
+//! rejects with a reason ([`refusal_from`]). After that, Sends *with* Solicited Event carry [`Control`]
+//! messages and Sends without it carry payload. All numbers are big-endian.
+//!
+//! ```text
+//! session      payload                                   control
+//! Memory       client writes and reads the region        CountersRequest → Counters
+//! Echo         client sends, server sends it back        "
+//! Sink         client sends, at most its credits         Credit ←, CountersRequest → Counters
+//! PingPong     each writes into the other's region when  CountersRequest → Counters
+//!              the last octet of its own has changed
+//! Put          client writes the file into the region    Check, Verify → Chunk; Commit → Committed
+//! Get          client reads the file from the region     DigestRequest → Digest; ShaRequest → Sha
+//! ```
+//!
+//! `Working` says that an answer takes longer, `Failed` why none will come.
+//!
+//! Everything that a peer says is bounded by its frame, and checked before it is used.
+
+mod control;
+
+pub(crate) use control::{CONTROL_LEN_MAX, Control};
+
+use urnic::types::{Stag, TaggedOffset};
+use urnic::verbs::RemoteBuffer;
+
+/// First octets of Private Data of both sides.
+const MAGIC: [u8; 4] = *b"urnc";
+/// Version of this protocol. Another is refused.
+const VERSION: u16 = 1;
+/// Octets of a file's name at most.
+pub(crate) const NAME_LEN_MAX: usize = 400;
+/// Octets of a file between two checks of what has arrived.
+pub(crate) const CHUNK_LEN: u64 = 4 << 20;
+/// Checks that a client may have under way.
+pub(crate) const CHECKS_MAX: usize = 16;
+/// Receive buffers for control messages on each side, beside those for payload.
+pub(crate) const CONTROL_DEPTH: usize = 2 * CHECKS_MAX;
+
+/// What kind of session a client wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Session {
+    /// A region to write and read.
+    Memory,
+    /// Payload comes back.
+    Echo,
+    /// Payload is taken in.
+    Sink,
+    /// Both write the last octet of the other's region; this is the client's.
+    PingPong(RemoteBuffer),
+    /// A file for the server.
+    Put { name: String, force: bool },
+    /// A file of the server.
+    Get { name: String },
+}
+
+/// What a client asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hello {
+    pub(crate) session: Session,
+    /// Octets of the region, of each payload message, or of the file to put.
+    pub(crate) len: u64,
+    /// Payload messages under way at a time.
+    pub(crate) depth: u32,
+}
+
+/// What a server gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Welcome {
+    /// Its region.
+    pub(crate) region: RemoteBuffer,
+    /// Octets of the region: of the file to get.
+    pub(crate) len: u64,
+    /// Payload messages that it has buffers for now.
+    pub(crate) credits: u32,
+    /// Chunks of the file to put that it has from an earlier session.
+    pub(crate) chunks_present: u64,
+}
+
+/// Why Private Data, or a control message, means nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ProtocolError {
+    /// It is of another protocol.
+    #[error("the peer speaks RDMA, but is no 'urnic serve'")]
+    Foreign,
+    /// It is of another version.
+    #[error("the peer speaks version {0} of the control protocol, this is version {VERSION}")]
+    Version(u16),
+    /// It ends too soon, goes on for too long, or contains nonsense.
+    #[error("the peer sent a malformed message of the control protocol")]
+    Malformed,
+}
+
+impl Hello {
+    pub(crate) fn emit(&self) -> Vec<u8> {
+        let mut out = header();
+        let code: u8 = match &self.session {
+            Session::Memory => 0,
+            Session::Echo => 1,
+            Session::Sink => 2,
+            Session::PingPong(_) => 3,
+            Session::Put { .. } => 4,
+            Session::Get { .. } => 5,
+        };
+        out.push(code);
+        out.extend(self.len.to_be_bytes());
+        out.extend(self.depth.to_be_bytes());
+        match &self.session {
+            Session::Memory | Session::Echo | Session::Sink => {}
+            Session::PingPong(region) => emit_region(&mut out, *region),
+            Session::Put { name, force } => {
+                out.push(u8::from(*force));
+                out.extend(name.as_bytes());
+            }
+            Session::Get { name } => out.extend(name.as_bytes()),
+        }
+        out
+    }
+
+    pub(crate) fn parse(octets: &[u8]) -> Result<Self, ProtocolError> {
+        let mut input = check_header(octets)?;
+        let code = input.u8()?;
+        let (len, depth) = (input.u64()?, input.u32()?);
+        let session = match code {
+            0 => Session::Memory,
+            1 => Session::Echo,
+            2 => Session::Sink,
+            3 => Session::PingPong(input.region()?),
+            4 => {
+                let force = input.u8()? != 0;
+                Session::Put { force, name: input.text(NAME_LEN_MAX)? }
+            }
+            5 => Session::Get { name: input.text(NAME_LEN_MAX)? },
+            _ => return Err(ProtocolError::Malformed),
+        };
+        input.end()?;
+        Ok(Self { session, len, depth })
+    }
+}
+
+impl Welcome {
+    pub(crate) fn emit(&self) -> Vec<u8> {
+        let mut out = header();
+        emit_region(&mut out, self.region);
+        out.extend(self.len.to_be_bytes());
+        out.extend(self.credits.to_be_bytes());
+        out.extend(self.chunks_present.to_be_bytes());
+        out
+    }
+
+    pub(crate) fn parse(octets: &[u8]) -> Result<Self, ProtocolError> {
+        let mut input = check_header(octets)?;
+        let welcome = Self {
+            region: input.region()?,
+            len: input.u64()?,
+            credits: input.u32()?,
+            chunks_present: input.u64()?,
+        };
+        input.end()?;
+        Ok(welcome)
+    }
+}
+
+/// The Private Data of a rejection.
+pub(crate) fn emit_refusal(reason: &str) -> Vec<u8> {
+    let mut out = header();
+    out.extend(truncated(reason, REASON_LEN_MAX).as_bytes());
+    out
+}
+
+/// The reason in the Private Data of a rejection; `None` when it is not one of `urnic serve`.
+pub(crate) fn refusal_from(octets: &[u8]) -> Option<String> {
+    check_header(octets).ok()?.text(REASON_LEN_MAX).ok().map(|text| printable(&text))
+}
+
+/// A peer's text with nothing in it that a terminal would obey.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// The beginning of a text, of at most `len_max` octets.
+fn truncated(text: &str, len_max: usize) -> &str {
+    let mut end = text.len().min(len_max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+/// Octets of a reason: what fits into an MPA frame of RFC 6581, beside the header.
+const REASON_LEN_MAX: usize = 480;
+
+fn header() -> Vec<u8> {
+    let mut out = MAGIC.to_vec();
+    out.extend(VERSION.to_be_bytes());
+    out
+}
+
+fn check_header(octets: &[u8]) -> Result<Input<'_>, ProtocolError> {
+    let Some((&MAGIC, rest)) = octets.split_first_chunk() else {
+        return Err(ProtocolError::Foreign);
+    };
+    let mut input = Input(rest);
+    match input.u16()? {
+        VERSION => Ok(input),
+        other => Err(ProtocolError::Version(other)),
+    }
+}
+
+fn emit_region(out: &mut Vec<u8>, region: RemoteBuffer) {
+    out.extend(region.stag.0.to_be_bytes());
+    out.extend(region.to.0.to_be_bytes());
+}
+
+/// Octets not read yet.
+struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], ProtocolError> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or(ProtocolError::Malformed)?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    fn u8(&mut self) -> Result<u8, ProtocolError> {
+        self.take().map(u8::from_be_bytes)
+    }
+
+    fn u16(&mut self) -> Result<u16, ProtocolError> {
+        self.take().map(u16::from_be_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, ProtocolError> {
+        self.take().map(u32::from_be_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, ProtocolError> {
+        self.take().map(u64::from_be_bytes)
+    }
+
+    fn region(&mut self) -> Result<RemoteBuffer, ProtocolError> {
+        Ok(RemoteBuffer { stag: Stag(self.u32()?), to: TaggedOffset(self.u64()?) })
+    }
+
+    /// All that is left.
+    fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
+    }
+
+    fn text(&mut self, len_max: usize) -> Result<String, ProtocolError> {
+        let octets = self.rest();
+        let text = str::from_utf8(octets).ok().filter(|text| text.len() <= len_max);
+        text.map(str::to_owned).ok_or(ProtocolError::Malformed)
+    }
+
+    fn end(&self) -> Result<(), ProtocolError> {
+        if self.0.is_empty() { Ok(()) } else { Err(ProtocolError::Malformed) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! The side that owns the buffers and compares them.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use urnic::driver::ConnectOptions;
+use urnic::mem::Access;
+use urnic::verbs::{Mr, Pd};
+
+use super::{Descriptor, READS, Session, pattern};
+use crate::report::print;
+
+/// A client with its two buffers.
+#[derive(Debug)]
+pub(crate) struct Client {
+    source: Mr,
+    sink: Mr,
+    /// Print every ping.
+    verbose: bool,
+    /// Compare what came back.
+    validate: bool,
+}
+
+impl Client {
+    /// # Errors
+    /// When the RNIC has no room for the buffers.
+    pub(crate) fn new(pd: &Pd, size: usize, verbose: bool, validate: bool) -> anyhow::Result<Self> {
+        Ok(Self {
+            source: pd.reg_mr(size, Access::REMOTE_READ)?,
+            sink: pd.reg_mr(size, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?,
+            verbose,
+            validate,
+        })
+    }
+
+    /// Connects, pings `count` times, closes.
+    ///
+    /// # Errors
+    /// What went wrong, or came back wrong.
+    pub(crate) fn run(
+        &self,
+        mut session: Session<'_>,
+        endpoint: &urnic::driver::Endpoint,
+        server: SocketAddr,
+        options: ConnectOptions,
+        count: Option<u64>,
+    ) -> anyhow::Result<()> {
+        let options = ConnectOptions { ird: READS, ord: READS, ..options };
+        let connecting = endpoint.connect(server, session.qp(), &options)?;
+        let connection = connecting
+            .wait(session.timeout())
+            .with_context(|| format!("cannot connect to {server}"))?;
+        session.connected(connection);
+        endpoint.run_for(RESPONDER_SETTLES)?;
+        let mut number = 0;
+        while count.is_none_or(|count| number < count) {
+            self.ping(&mut session, number).with_context(|| format!("ping {number}"))?;
+            number += 1;
+        }
+        session.close()
+    }
+
+    fn ping(&self, session: &mut Session<'_>, number: u64) -> anyhow::Result<()> {
+        let octets = pattern::ping(number, self.source.len());
+        self.source.copy_in(0, &octets);
+        session.send(describe(&self.source))?;
+        session.receive()?;
+        session.send(describe(&self.sink))?;
+        session.receive()?;
+        let mut came = vec![0; self.sink.len()];
+        self.sink.copy_out(0, &mut came);
+        if self.validate && came != octets {
+            let at = came.iter().zip(&octets).position(|(a, b)| a != b).unwrap_or_default();
+            bail!("data mismatch: octet {at} of {} is wrong", octets.len());
+        }
+        if self.verbose {
+            print(&format!("ping data: {}", pattern::text(&came)))?;
+        }
+        Ok(())
+    }
+}
+
+fn describe(mr: &Mr) -> Descriptor {
+    let size = u32::try_from(mr.len()).expect("a ping is at most 64 KiB");
+    Descriptor { buffer: mr.remote(0), size }
+}
+
+/// What the Linux driver siw, as responder, needs after its Reply. It gives the socket to the queue
+/// pair only then; octets that come before that wake nobody, and lie there until others come.
+/// A processor that is emulated takes some milliseconds.
+const RESPONDER_SETTLES: Duration = Duration::from_millis(100);

@@ -1,0 +1,32 @@
+//! The ping-pong of rdma-core's `rping`, octet by octet, for either side of it.
+//!
+//! ```text
+//! client                                  server
+//!   Send: where the source is ──────────▶
+//!          ◀────────────────────────────── RDMA Read of the source
+//!          ◀────────────────────────────── Send: go ahead
+//!   Send: where the sink is ────────────▶
+//!          ◀────────────────────────────── RDMA Write into the sink
+//!          ◀────────────────────────────── Send: done
+//!   sink == source?
+//! ```
+//!
+//! Every Send is 16 octets ([`Descriptor`]); what the server's say means nothing.
+
+mod client;
+mod descriptor;
+mod pattern;
+mod server;
+mod session;
+
+pub(crate) use client::Client;
+pub(crate) use descriptor::Descriptor;
+pub(crate) use server::Server;
+pub(crate) use session::Session;
+
+/// Largest ping: rdma-core's program takes one octet less.
+pub(crate) const SIZE_MAX: usize = 64 << 10;
+/// Smallest ping, as with rdma-core's program: room for `rdma-ping-2147483647: ` and its zero.
+pub(crate) const SIZE_MIN: usize = 23;
+/// Reads open at a time, in either direction.
+pub(crate) const READS: u16 = 1;

@@ -1,0 +1,201 @@
+//! What both sides share: 16-octet Sends in both directions, and errors that say who ended it.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use urnic::driver::{Connection, ConnectionEvent, Endpoint};
+use urnic::mem::Access;
+use urnic::types::WrId;
+use urnic::verbs::{Cq, Mr, Pd, Qp, QpConfig, RecvWr, Rnic, SendWr, Wc, WcStatus};
+
+use super::Descriptor;
+
+/// One side of one connection.
+#[derive(Debug)]
+pub(crate) struct Session<'a> {
+    endpoint: &'a Endpoint,
+    timeout: Duration,
+    qp: Qp,
+    send_cq: Cq,
+    recv_cq: Cq,
+    inbox: Mr,
+    /// One place per Send that is not acknowledged: TCP may have to read it again.
+    outbox: Mr,
+    sends: u64,
+    sends_completed: u64,
+    connection: Option<Connection>,
+    /// The connection has been told to be over.
+    over: Cell<bool>,
+}
+
+/// What a session waited for and did not get because the peer has closed in order.
+#[derive(Debug, thiserror::Error)]
+#[error("the peer has closed the connection")]
+pub(crate) struct PeerClosed;
+
+impl<'a> Session<'a> {
+    /// A session that is not connected; its first receive is posted.
+    ///
+    /// # Errors
+    /// When the RNIC has no room for it.
+    pub(crate) fn new(
+        endpoint: &'a Endpoint,
+        rnic: &Rnic,
+        pd: &Pd,
+        timeout: Duration,
+    ) -> anyhow::Result<Self> {
+        let (send_cq, recv_cq) = (rnic.create_cq(CQ_DEPTH), rnic.create_cq(CQ_DEPTH));
+        let qp = pd.create_qp(QpConfig {
+            send_cq: send_cq.clone(),
+            recv_cq: recv_cq.clone(),
+            send_depth: CQ_DEPTH,
+            recv_depth: RECEIVES,
+        })?;
+        let inbox = pd.reg_mr(Descriptor::LEN * RECEIVES, Access::LOCAL_WRITE)?;
+        let outbox = pd.reg_mr(Descriptor::LEN * OUTBOX_PLACES, Access::empty())?;
+        let session = Self {
+            endpoint,
+            timeout,
+            qp,
+            send_cq,
+            recv_cq,
+            inbox,
+            outbox,
+            sends: 0,
+            sends_completed: 0,
+            connection: None,
+            over: Cell::new(false),
+        };
+        for place in 0..RECEIVES {
+            session.post_receive(place)?;
+        }
+        Ok(session)
+    }
+
+    pub(crate) const fn qp(&self) -> &Qp {
+        &self.qp
+    }
+
+    pub(crate) const fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    pub(crate) fn connected(&mut self, connection: Connection) {
+        self.connection = Some(connection);
+    }
+
+    fn post_receive(&self, place: usize) -> anyhow::Result<()> {
+        let start = place * Descriptor::LEN;
+        let sge = self.inbox.sge(start..start + Descriptor::LEN);
+        self.qp.post_recv(RecvWr::new(WrId(place as u64), [sge]))?;
+        Ok(())
+    }
+
+    /// Sends 16 octets.
+    pub(crate) fn send(&mut self, descriptor: Descriptor) -> anyhow::Result<()> {
+        while self.sends - self.sends_completed >= OUTBOX_PLACES as u64 {
+            self.complete_one()?;
+        }
+        let place = usize::try_from(self.sends % OUTBOX_PLACES as u64).expect("few places");
+        let start = place * Descriptor::LEN;
+        self.outbox.copy_in(start, &descriptor.to_bytes());
+        let sge = self.outbox.sge(start..start + Descriptor::LEN);
+        let posted = self.qp.post_send(SendWr::send(WrId(SEND_ID), [sge]));
+        posted.map_err(|error| self.explain(anyhow!(error)))?;
+        self.sends += 1;
+        Ok(())
+    }
+
+    /// Carries out a Read or a Write.
+    pub(crate) fn perform(&mut self, wr: SendWr) -> anyhow::Result<()> {
+        let id = wr.id;
+        self.qp.post_send(wr).map_err(|error| self.explain(anyhow!(error)))?;
+        while self.complete_one()? != id {}
+        Ok(())
+    }
+
+    fn complete_one(&mut self) -> anyhow::Result<WrId> {
+        let wc = self.wait(&self.send_cq)?;
+        if wc.wr_id == WrId(SEND_ID) {
+            self.sends_completed += 1;
+        }
+        Ok(wc.wr_id)
+    }
+
+    /// Receives 16 octets.
+    pub(crate) fn receive(&self) -> anyhow::Result<Descriptor> {
+        let wc = self.wait(&self.recv_cq)?;
+        if wc.byte_len as usize != Descriptor::LEN {
+            bail!("the peer sent {} octets, {} were expected", wc.byte_len, Descriptor::LEN);
+        }
+        let place = usize::try_from(wc.wr_id.0).expect("the number of a place");
+        let mut octets = [0; Descriptor::LEN];
+        self.inbox.copy_out(place * Descriptor::LEN, &mut octets);
+        self.post_receive(place).map_err(|error| self.explain(error))?;
+        Ok(Descriptor::from_bytes(octets))
+    }
+
+    fn wait(&self, cq: &Cq) -> anyhow::Result<Wc> {
+        let wc = self.endpoint.wait(cq, self.timeout)?;
+        let Some(wc) = wc else {
+            bail!("the peer has not answered for {:?}", self.timeout);
+        };
+        match wc.status {
+            WcStatus::Success => Ok(wc),
+            status => Err(self.explain(anyhow!("{:?} ended with {status:?}", wc.opcode))),
+        }
+    }
+
+    /// The reason why the connection ended, if it is known, in front of its consequence.
+    fn explain(&self, consequence: anyhow::Error) -> anyhow::Error {
+        let Some(connection) = &self.connection else { return consequence };
+        let mut closed_in_order = false;
+        loop {
+            match connection.next_event(REASON_WITHIN) {
+                Ok(Some(ConnectionEvent::Terminated(terminate))) => {
+                    let code = terminate.code;
+                    return consequence.context(format!("the peer terminated the stream: {code}"));
+                }
+                Ok(Some(ConnectionEvent::Failed(error))) if !closed_in_order => {
+                    return consequence.context(error);
+                }
+                Ok(Some(ConnectionEvent::PeerClosed)) => {
+                    closed_in_order = true;
+                    connection.disconnect();
+                }
+                Ok(Some(ConnectionEvent::Closed(_))) => {
+                    self.over.set(true);
+                    break;
+                }
+                Ok(None) | Err(_) => break,
+                Ok(Some(_)) => {}
+            }
+        }
+        if closed_in_order { consequence.context(PeerClosed) } else { consequence }
+    }
+
+    /// Closes, and waits until the peer has too.
+    pub(crate) fn close(self) -> anyhow::Result<()> {
+        let connection = self.connection.as_ref().context("it was never connected")?;
+        if self.over.get() {
+            return Ok(());
+        }
+        connection.disconnect();
+        while let Some(event) = connection.next_event(self.timeout)? {
+            if matches!(event, ConnectionEvent::Closed(_)) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Receives posted at a time: the client may be a message ahead.
+const RECEIVES: usize = 2;
+const OUTBOX_PLACES: usize = 4;
+const CQ_DEPTH: usize = 16;
+/// Names all Sends.
+const SEND_ID: u64 = 1;
+/// How long the event that explains a failed completion may take.
+const REASON_WITHIN: Duration = Duration::from_millis(500);

@@ -1,0 +1,36 @@
+//! A file in chunks: all of one length but for the last.
+
+use std::ops::Range;
+
+use crate::protocol::CHUNK_LEN;
+
+/// Chunks of a file of `len` octets.
+pub(crate) const fn chunk_count(len: u64) -> u64 {
+    len.div_ceil(CHUNK_LEN)
+}
+
+/// The octets of chunk `index`; `None` when a file of `len` octets has no such chunk.
+pub(crate) fn chunk_range(index: u64, len: u64) -> Option<Range<u64>> {
+    let start = index.checked_mul(CHUNK_LEN).filter(|start| *start < len)?;
+    Some(start..len.min(start.saturating_add(CHUNK_LEN)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_cover_a_file_and_nothing_else() {
+        for len in [0, 1, CHUNK_LEN - 1, CHUNK_LEN, CHUNK_LEN + 1, 3 * CHUNK_LEN] {
+            let mut at = 0;
+            for index in 0..chunk_count(len) {
+                let range = chunk_range(index, len).unwrap();
+                assert!(range.start == at && range.end > at);
+                at = range.end;
+            }
+            assert_eq!(at, len);
+            assert_eq!(chunk_range(chunk_count(len), len), None);
+        }
+        assert_eq!(chunk_range(u64::MAX, u64::MAX), None);
+    }
+}

@@ -1,0 +1,88 @@
+//! Checksums of files: CRC32c of chunks, SHA-256 of the whole.
+
+use std::fmt::Write;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use sha2::{Digest, Sha256};
+use urnic::wire::crc32c::Crc32c;
+
+use crate::transfer::chunk_range;
+
+/// CRC32c of chunk `index` of a file of `len` octets.
+///
+/// # Errors
+/// When the file cannot be read, has become shorter, or has no such chunk.
+pub(crate) fn chunk_crc(file: &File, index: u64, len: u64) -> io::Result<u32> {
+    let range = chunk_range(index, len).ok_or(io::ErrorKind::InvalidInput)?;
+    let mut crc = Crc32c::new();
+    let mut buffer = vec![0; BUFFER_LEN];
+    let mut at = range.start;
+    while at < range.end {
+        let octets = read(file, at, range.end, &mut buffer)?;
+        crc.update(octets);
+        at += octets.len() as u64;
+    }
+    Ok(crc.finish())
+}
+
+/// Octets from `at`, as many as fit, not beyond `end`.
+fn read<'a>(file: &File, at: u64, end: u64, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
+    let len = usize::try_from(end - at).unwrap_or(usize::MAX).min(buffer.len());
+    file.read_exact_at(&mut buffer[..len], at)?;
+    Ok(&buffer[..len])
+}
+
+/// The SHA-256 of a file, in steps: hashing a large one takes a while.
+#[derive(Debug)]
+pub(crate) struct Hashing {
+    state: Sha256,
+    at: u64,
+    len: u64,
+    buffer: Vec<u8>,
+}
+
+impl Hashing {
+    /// Begins with a file of `len` octets.
+    pub(crate) fn new(len: u64) -> Self {
+        Self { state: Sha256::new(), at: 0, len, buffer: vec![0; BUFFER_LEN] }
+    }
+
+    /// Hashes some more; the result, once all is hashed.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or has become shorter.
+    pub(crate) fn step(&mut self, file: &File) -> io::Result<Option<[u8; 32]>> {
+        if self.at < self.len {
+            let octets = read(file, self.at, self.len, &mut self.buffer)?;
+            self.state.update(octets);
+            self.at += octets.len() as u64;
+        }
+        let is_done = self.at == self.len;
+        Ok(is_done.then(|| self.state.clone().finalize().into()))
+    }
+
+    /// Hashes all of it.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub(crate) fn finish(mut self, file: &File) -> io::Result<[u8; 32]> {
+        loop {
+            if let Some(sha256) = self.step(file)? {
+                return Ok(sha256);
+            }
+        }
+    }
+}
+
+/// A digest in hexadecimal.
+pub(crate) fn hex(digest: &[u8]) -> String {
+    digest.iter().fold(String::with_capacity(2 * digest.len()), |mut text, octet| {
+        let _infallible = write!(text, "{octet:02x}");
+        text
+    })
+}
+
+/// Octets hashed in one step: stays in the cache, takes less than a millisecond.
+const BUFFER_LEN: usize = 256 << 10;

@@ -1,0 +1,186 @@
+//! A folder, and the only way to what is in it.
+//!
+//! Names come from peers. They are resolved by the kernel beneath the folder's descriptor
+//! (`openat2` with `RESOLVE_BENEATH`): neither `..`, an absolute path nor a symbolic link leads out of
+//! it, not even one that is put there meanwhile.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Component, Path};
+
+use anyhow::{Context, bail, ensure};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+
+use crate::protocol::NAME_LEN_MAX;
+
+/// An open folder.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    fd: OwnedFd,
+}
+
+/// Where a file is, or is to be: an open folder and a name in it.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) folder: OwnedFd,
+    pub(crate) name: OsString,
+}
+
+impl Folder {
+    /// Opens the folder at `path`.
+    ///
+    /// # Errors
+    /// When there is none, or it may not be entered.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::empty())
+            .map_err(io::Error::from)
+            .with_context(|| format!("folder {}", path.display()))?;
+        Ok(Self { fd })
+    }
+
+    /// Where the file `name` is, or would be.
+    ///
+    /// # Errors
+    /// When the name could not be in the folder, or its own folder is not there.
+    pub(crate) fn place(&self, name: &str) -> anyhow::Result<Place> {
+        let path = check_name(name)?;
+        let leaf = path.file_name().context("a file needs a name")?.to_owned();
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or_else(|| Path::new("."));
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let folder = self.open_beneath(parent, flags).map_err(|error| refused(name, &error))?;
+        Ok(Place { folder, name: leaf })
+    }
+
+    /// Opens the file `name` to read it.
+    ///
+    /// # Errors
+    /// When there is no such regular file in the folder, or it may not be read.
+    pub(crate) fn open_file(&self, name: &str) -> anyhow::Result<File> {
+        let path = check_name(name)?;
+        // A pipe or a device must not make the opening wait.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let fd = self.open_beneath(path, flags).map_err(|error| refused(name, &error))?;
+        let file = File::from(fd);
+        ensure!(file.metadata()?.is_file(), "{name} is no regular file");
+        Ok(file)
+    }
+
+    fn open_beneath(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        loop {
+            match rustix::fs::openat2(&self.fd, path, flags, Mode::empty(), resolve) {
+                // Something was renamed meanwhile, or a signal came.
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+                result => return Ok(result?),
+            }
+        }
+    }
+}
+
+impl Place {
+    /// Where the file at `path` is, or would be: the user's own choice, so nothing is forbidden.
+    ///
+    /// # Errors
+    /// When its folder is not there.
+    pub(crate) fn at(path: &Path) -> anyhow::Result<Self> {
+        let name = path.file_name().with_context(|| format!("{} names no file", path.display()))?;
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let Folder { fd: folder } = Folder::open(parent.unwrap_or_else(|| Path::new(".")))?;
+        Ok(Self { folder, name: name.to_owned() })
+    }
+
+    /// Whether something has the name already.
+    pub(crate) fn exists(&self) -> bool {
+        let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+        rustix::fs::statat(&self.folder, self.name.as_os_str(), flags).is_ok()
+    }
+
+    /// The name under which a file is kept while it is not whole.
+    pub(crate) fn name_with(&self, suffix: &str) -> OsString {
+        let mut name = OsString::from(".");
+        name.push(&self.name);
+        name.push(suffix);
+        name
+    }
+
+    pub(crate) fn folder(&self) -> BorrowedFd<'_> {
+        self.folder.as_fd()
+    }
+}
+
+/// Ends the name of a file that is not whole.
+pub(crate) const PART: &str = ".urnic-part";
+/// Ends the name of the list of what has arrived of it.
+pub(crate) const JOURNAL: &str = ".urnic-journal";
+
+/// A peer's name for a file, if it can be one in a folder.
+fn check_name(name: &str) -> anyhow::Result<&Path> {
+    ensure!(
+        !name.is_empty() && name.len() <= NAME_LEN_MAX,
+        "a file name has 1 to {NAME_LEN_MAX} octets"
+    );
+    ensure!(!name.contains(|c: char| c.is_control()), "a file name has no control characters");
+    let path = Path::new(name);
+    for component in path.components() {
+        match component {
+            Component::Normal(part) => ensure!(
+                !is_ours(part),
+                "{name}: names that end with {PART} or {JOURNAL} are kept for unfinished files"
+            ),
+            Component::CurDir => {}
+            _ => bail!("{name} leads out of the folder that is served"),
+        }
+    }
+    ensure!(!name.ends_with('/'), "{name} is a folder");
+    Ok(path)
+}
+
+fn is_ours(name: &OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    name.ends_with(PART.as_bytes()) || name.ends_with(JOURNAL.as_bytes())
+}
+
+fn refused(name: &str, error: &io::Error) -> anyhow::Error {
+    match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+        Some(rustix::io::Errno::XDEV | rustix::io::Errno::LOOP) => {
+            anyhow::anyhow!("{name} leads out of the folder that is served")
+        }
+        Some(rustix::io::Errno::NOENT) => anyhow::anyhow!("there is no {name} in the folder"),
+        Some(rustix::io::Errno::NOSYS) => {
+            anyhow::anyhow!("serving files needs openat2: Linux 5.6 or later")
+        }
+        _ => anyhow::anyhow!("{name}: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused() {
+        for name in [
+            "",
+            ".",
+            "..",
+            "../x",
+            "/etc/passwd",
+            "a/../../x",
+            "a/..",
+            "x/",
+            "a\0b",
+            "a\nb",
+            ".x.urnic-part",
+            "d/.x.urnic-journal",
+        ] {
+            let place = Folder::open(Path::new(".")).unwrap().place(name);
+            assert!(place.is_err(), "{name:?}");
+        }
+        assert!(check_name(&"n".repeat(NAME_LEN_MAX + 1)).is_err());
+        assert_eq!(check_name("a/b.txt").unwrap(), Path::new("a/b.txt"));
+    }
+}

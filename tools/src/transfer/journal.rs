@@ -1,0 +1,119 @@
+//! Which chunks of an unfinished file have arrived and were right.
+//!
+//! A text file beside it: a line about the file, then a line for each chunk, added when the chunk has
+//! been verified. It may end anywhere, for its writer may be killed at any moment. It is believed
+//! only after the chunk has been read and checked again: after a loss of power the file may
+//! hold less than was written.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+
+use crate::transfer::chunk_count;
+
+/// The list of verified chunks, with their CRC32c.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    file: File,
+    chunks: BTreeMap<u64, u32>,
+}
+
+impl Journal {
+    /// Takes up the journal of a file of `len` octets; begins a new one when this is none, or one
+    /// of another file.
+    ///
+    /// # Errors
+    /// When it cannot be read or written.
+    pub(crate) fn open(mut file: File, len: u64) -> io::Result<Self> {
+        let mut text = String::new();
+        let len_max = HEADER_LEN_MAX + chunk_count(len).saturating_mul(LINE_LEN_MAX);
+        // What is not text is no journal.
+        let _not_text = (&file).take(len_max).read_to_string(&mut text);
+        if let Some(chunks) = parse(&text, len) {
+            let end = text.rfind('\n').map_or(0, |at| at as u64 + 1);
+            // A line cut short is written again.
+            file.set_len(end)?;
+            file.seek(io::SeekFrom::End(0))?;
+            return Ok(Self { file, chunks });
+        }
+        file.set_len(0)?;
+        file.rewind()?;
+        file.write_all(header(len).as_bytes())?;
+        Ok(Self { file, chunks: BTreeMap::new() })
+    }
+
+    /// The verified chunks.
+    pub(crate) const fn chunks(&self) -> &BTreeMap<u64, u32> {
+        &self.chunks
+    }
+
+    /// A chunk has been verified.
+    ///
+    /// # Errors
+    /// When that cannot be written.
+    pub(crate) fn add(&mut self, index: u64, crc: u32) -> io::Result<()> {
+        if self.chunks.insert(index, crc) != Some(crc) {
+            self.file.write_all(format!("{index} {crc:08x}\n").as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Forgets all: what is there is not what it should be.
+    ///
+    /// # Errors
+    /// When that cannot be written.
+    pub(crate) fn forget(&mut self) -> io::Result<()> {
+        self.chunks.clear();
+        self.file.set_len(0)
+    }
+}
+
+fn header(len: u64) -> String {
+    format!("urnic-journal 1 {len}\n")
+}
+
+/// The chunks of a journal; `None` when it is none of a file of `len` octets. Later lines count.
+fn parse(text: &str, len: u64) -> Option<BTreeMap<u64, u32>> {
+    let lines = text.strip_prefix(&header(len))?;
+    let whole = &lines[..lines.rfind('\n').map_or(0, |at| at + 1)];
+    whole
+        .lines()
+        .map(|line| {
+            let (index, crc) = line.split_once(' ')?;
+            let index = index.parse().ok().filter(|index| *index < chunk_count(len))?;
+            Some((index, u32::from_str_radix(crc, 16).ok()?))
+        })
+        .collect()
+}
+
+const HEADER_LEN_MAX: u64 = 64;
+const LINE_LEN_MAX: u64 = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::CHUNK_LEN;
+
+    #[test]
+    fn a_journal_is_read_up_to_where_its_writer_was_stopped() {
+        let len = 5 * CHUNK_LEN;
+        let text = header(len) + "0 00000001\n3 deadbeef\n4 000";
+        assert_eq!(parse(&text, len), Some(BTreeMap::from([(0, 1), (3, 0xdead_beef)])));
+        assert_eq!(parse(&header(len), len), Some(BTreeMap::new()));
+    }
+
+    #[test]
+    fn what_is_no_journal_of_this_file_is_not_believed() {
+        let len = 5 * CHUNK_LEN;
+        for text in [
+            String::new(),
+            "something else\n".into(),
+            header(len + 1),
+            header(len) + "5 00000001\n",
+            header(len) + "x\n",
+            header(len) + "0 g\n",
+        ] {
+            assert_eq!(parse(&text, len), None, "{text}");
+        }
+    }
+}

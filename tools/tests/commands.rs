@@ -1,0 +1,244 @@
+//! `urnic serve` and its clients as their users run them, over the kernel's TCP on loopback.
+#![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
+#![allow(clippy::disallowed_methods, reason = "tests wait for other processes, with a bound")]
+#![allow(clippy::cast_precision_loss, reason = "rates are compared roughly")]
+
+#[path = "commands/files.rs"]
+mod files;
+#[path = "commands/scene.rs"]
+mod scene;
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::thread;
+
+use scene::{Server, complaint, json, urnic};
+
+const COUNTERS: [&str; 17] = [
+    "payload_bytes_copied_tx",
+    "payload_bytes_copied_rx",
+    "bytes_placed",
+    "bytes_placed_out_of_order",
+    "bytes_held",
+    "fpdus_sent",
+    "fpdus_received",
+    "crc_bad",
+    "markers_received",
+    "segments_sent",
+    "segments_aligned",
+    "segments_received",
+    "segments_out_of_order",
+    "retransmissions",
+    "rtos",
+    "frames_sent",
+    "super_frames_sent",
+];
+
+#[test]
+fn ping_tells_times_of_the_round_trip() {
+    let server = Server::start("");
+    let result = json(&server.client("ping ADDRESS --count 3 --interval 1ms --size 5K --json"));
+    assert_eq!((result["count"].as_u64(), result["size"].as_u64()), (Some(3), Some(5 << 10)));
+    let [min, mean, max] = ["min_us", "mean_us", "max_us"].map(|key| result[key].as_f64().unwrap());
+    assert!(0.0 < min && min <= mean && mean <= max);
+    let empty = server.client("ping ADDRESS --count 1 --size 0");
+    assert!(empty.status.success(), "{}", complaint(&empty));
+    server.stop();
+}
+
+#[test]
+fn bw_reports_exactly_what_it_promises() {
+    let server = Server::start("--markers --no-crc");
+    for (op, options) in [("write", ""), ("read", "--markers"), ("send", "--no-crc")] {
+        let command = format!("bw ADDRESS --op {op} --size 8K --seconds 0.1 --json {options}");
+        let result = json(&server.client(&command));
+        let keys: Vec<_> = result.as_object().unwrap().keys().map(String::as_str).collect();
+        let mut expected = vec![
+            "op",
+            "size",
+            "seconds",
+            "bytes",
+            "gbps",
+            "messages_per_second",
+            "device",
+            "stack",
+            "markers",
+            "crc",
+            "local",
+            "peer",
+        ];
+        expected.sort_unstable();
+        let mut keys = keys;
+        keys.sort_unstable();
+        assert_eq!(keys, expected);
+        assert_eq!((result["op"].as_str(), result["size"].as_u64()), (Some(op), Some(8 << 10)));
+        assert_eq!(
+            (result["device"].as_str(), result["stack"].as_str()),
+            (Some("kernel"), Some("layered"))
+        );
+        assert_eq!(result["markers"], true, "{op}: each direction has its markers");
+        assert_eq!(result["crc"], op != "send", "off only when both ends say so");
+        let bytes = result["bytes"].as_u64().unwrap();
+        assert!(bytes > 0 && bytes.is_multiple_of(8 << 10));
+        let gbps = bytes as f64 * 8e-9 / result["seconds"].as_f64().unwrap();
+        assert!((gbps / result["gbps"].as_f64().unwrap() - 1.0).abs() < 1e-9);
+        for end in ["local", "peer"] {
+            let counters = result[end].as_object().unwrap();
+            assert_eq!(counters.len(), COUNTERS.len());
+            assert!(COUNTERS.iter().all(|key| counters[*key].is_u64()));
+            assert_eq!(counters["payload_bytes_copied_tx"], 0);
+        }
+        let sink = if op == "read" { "local" } else { "peer" };
+        let placed = result[sink]["bytes_placed"].as_u64().unwrap();
+        // Beside the payload there are some control messages.
+        assert!((bytes..bytes + bytes / 8 + 1000).contains(&placed), "{op}: {placed} of {bytes}");
+    }
+    server.stop();
+}
+
+#[test]
+fn bw_runs_over_several_connections_at_any_depth() {
+    let server = Server::start("");
+    for options in ["--connections 5 --depth 1", "--connections 2 --depth 100 --size 1"] {
+        for op in ["write", "read", "send"] {
+            let command = format!("bw ADDRESS --op {op} --seconds 0.05 --json {options}");
+            assert!(json(&server.client(&command))["bytes"].as_u64().unwrap() > 0, "{command}");
+        }
+    }
+    server.stop();
+}
+
+#[test]
+fn lat_reports_exactly_what_it_promises() {
+    let server = Server::start("");
+    for op in ["write", "send", "read"] {
+        let command = format!("lat ADDRESS --op {op} --iterations 300 --json");
+        let result = json(&server.client(&command));
+        assert_eq!(result.as_object().unwrap().len(), 8);
+        assert_eq!(result["op"], op);
+        assert_eq!((result["size"].as_u64(), result["iterations"].as_u64()), (Some(8), Some(300)));
+        let keys = ["min_us", "median_us", "p99_us", "p999_us", "max_us"];
+        let times = keys.map(|key| result[key].as_f64().unwrap());
+        assert!(times[0] > 0.0 && times.is_sorted(), "{times:?}");
+    }
+    let shown = server.client("lat ADDRESS --size 9K --iterations 100 --histogram");
+    assert!(String::from_utf8_lossy(&shown.stdout).contains('█'), "{}", complaint(&shown));
+    server.stop();
+}
+
+#[test]
+fn info_tells_of_the_kernel_device_and_the_loopback_interface() {
+    let result = json(&urnic("info --json").output().unwrap());
+    assert_eq!(result["devices"][0]["device"], "kernel");
+    assert_eq!(result["devices"][0]["usable"], true);
+    for device in result["devices"].as_array().unwrap() {
+        let mended = device["missing"].is_null() == device["remedy"].is_null();
+        assert!(mended, "what is missing has a remedy: {device}");
+    }
+    let interfaces = result["interfaces"].as_array().unwrap();
+    assert!(interfaces.iter().any(|interface| interface["name"] == "lo"));
+    assert!(urnic("info").output().unwrap().status.success());
+}
+
+#[test]
+fn once_ends_with_the_first_peer() {
+    let server = Server::start("--once");
+    assert!(server.client("ping ADDRESS --count 1").status.success());
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn a_listening_line_for_programs() {
+    let server = Server::start("--json");
+    let line: serde_json::Value = serde_json::from_str(server.line()).unwrap();
+    assert_eq!((&line["event"], &line["device"]), (&"listening".into(), &"kernel".into()));
+    server.stop();
+}
+
+#[test]
+fn twenty_clients_at_once_are_served() {
+    let server = Server::start("");
+    let clients: Vec<_> = (0..20)
+        .map(|i| server.spawn(&format!("ping ADDRESS --count 20 --interval 1ms --size {i}K")))
+        .collect();
+    for client in clients {
+        let output = client.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", complaint(&output));
+    }
+    server.stop();
+}
+
+#[test]
+fn more_than_a_peer_gets_is_refused_with_the_reason() {
+    let server = Server::start("--size 1M --peers 1");
+    let output = server.client("bw ADDRESS --size 2M --seconds 0.1");
+    assert_eq!(output.status.code(), Some(2));
+    let said = complaint(&output);
+    assert!(said.contains("rejected") && said.contains("--size"), "{said}");
+    let said = complaint(&server.client("bw ADDRESS --seconds 0.1 --connections 2"));
+    assert!(said.contains("no more are taken"), "{said}");
+    let said = complaint(&server.client("get ADDRESS/x /tmp/never-made"));
+    assert!(said.contains("--dir"), "{said}");
+    server.stop();
+}
+
+#[test]
+fn a_refused_connection_says_what_to_start() {
+    let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let output = urnic(&format!("ping {unused}")).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = complaint(&output);
+    assert!(said.contains("refused") && said.contains("urnic serve --listen"), "{said}");
+}
+
+#[test]
+fn a_peer_that_does_not_speak_mpa_is_told_apart() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let peer = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+        let _reset = stream.read_to_end(&mut Vec::new());
+    });
+    let output = urnic(&format!("ping {address}")).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(complaint(&output).contains("does not speak MPA"), "{}", complaint(&output));
+    peer.join().unwrap();
+}
+
+#[test]
+fn a_silent_peer_is_given_up_in_time() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let output = urnic(&format!("ping {address} --timeout 200ms")).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(complaint(&output).contains("did not answer within 200ms"), "{}", complaint(&output));
+}
+
+#[test]
+fn what_cannot_be_listened_at_says_why() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    for (options, part) in [
+        (format!("--listen {}", taken.local_addr().unwrap()), "taken by another program"),
+        ("--listen 192.0.2.77:7174".into(), "no address of this machine"),
+        ("--listen 127.0.0.1:0 --stack optimized".into(), "--stack optimized needs"),
+        ("--listen 127.0.0.1:0 --dir /no/such/folder".into(), "/no/such/folder"),
+        ("--listen 127.0.0.1:0 --dev tap:t,ip=127.0.0.1/8".into(), "not an address a host"),
+    ] {
+        let output = urnic(&format!("serve {options}")).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{options}");
+        assert!(complaint(&output).contains(part), "{options}: {}", complaint(&output));
+    }
+}
+
+#[test]
+fn a_foreign_client_does_not_disturb_the_server() {
+    let server = Server::start("");
+    let mut stream = std::net::TcpStream::connect(server.address()).unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: example\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    let _reset = stream.read_to_end(&mut answer);
+    assert!(answer.is_empty());
+    assert!(server.client("ping ADDRESS --count 1").status.success());
+    server.stop();
+}

@@ -1,0 +1,112 @@
+//! A server and the clients of a test. Every process ends with the test, and within a bound.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// `urnic` with these arguments, separated by spaces.
+pub(crate) fn urnic(arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_urnic"));
+    command.args(arguments.split_whitespace());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// What a command said on standard error.
+pub(crate) fn complaint(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The JSON of a command that has to succeed.
+pub(crate) fn json(output: &Output) -> Value {
+    assert_eq!(output.status.code(), Some(0), "{}", complaint(output));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// `urnic serve` on loopback.
+pub(crate) struct Server {
+    child: Child,
+    line: String,
+    address: String,
+}
+
+impl Server {
+    /// Starts one, and waits until it listens.
+    pub(crate) fn start(options: &str) -> Self {
+        Self::start_at("127.0.0.1:0", options)
+    }
+
+    pub(crate) fn start_at(address: &str, options: &str) -> Self {
+        let mut child = urnic(&format!("serve --listen {address} {options}")).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let at = line.find("127.0.0.1:").unwrap_or_else(|| panic!("listens: {line:?}"));
+        let address = line[at..].split([' ', '"']).next().unwrap().to_owned();
+        Self { child, line, address }
+    }
+
+    pub(crate) fn line(&self) -> &str {
+        &self.line
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Starts a client; `ADDRESS` stands for the server's.
+    pub(crate) fn spawn(&self, command: &str) -> Child {
+        urnic(&command.replace("ADDRESS", &self.address)).spawn().unwrap()
+    }
+
+    /// Runs a client.
+    pub(crate) fn client(&self, command: &str) -> Output {
+        self.spawn(command).wait_with_output().unwrap()
+    }
+
+    /// Sends SIGINT; the server has to end well.
+    pub(crate) fn stop(self) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::INT).unwrap();
+        assert_eq!(self.wait(), Some(0), "SIGINT ends a server well");
+    }
+
+    /// Kills it, as a crash would end it.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits for its end; its status.
+    pub(crate) fn wait(mut self) -> Option<i32> {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("the server does not end");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It has ended already if the test went well.
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// Waits until `condition` holds.
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what} does not happen");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(30);

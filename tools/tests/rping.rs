@@ -1,0 +1,86 @@
+//! `urnic rping` with itself, over the kernel's TCP. Stock peers are the interoperability tests'.
+#![allow(clippy::unwrap_used, reason = "what cannot be run fails its test")]
+
+use std::net::TcpListener;
+use std::process::{Command, Output, Stdio};
+
+const URNIC: &str = env!("CARGO_BIN_EXE_urnic");
+
+/// A TCP port that is free now.
+fn free_port() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port().to_string()
+}
+
+fn client(port: &str, arguments: &[&str]) -> Output {
+    // The server may not listen yet.
+    for _ in 0..50 {
+        let output = Command::new(URNIC)
+            .args(["rping", "-c", "-a", "127.0.0.1", "-p", port])
+            .args(arguments)
+            .output()
+            .unwrap();
+        let refused = String::from_utf8_lossy(&output.stderr).contains("refused");
+        if !refused {
+            return output;
+        }
+        std::thread::yield_now();
+    }
+    panic!("the server never listened");
+}
+
+#[test]
+fn client_and_server_ping_each_other_verified() {
+    // What is printed has to fit a pipe that nobody reads yet.
+    for (size, verbose) in [("23", true), ("64", true), ("4096", true), ("65536", false)] {
+        let verbosity: &[&str] = if verbose { &["-v"] } else { &[] };
+        let port = free_port();
+        let server = Command::new(URNIC)
+            .args(["rping", "-s", "-a", "127.0.0.1", "-p", &port])
+            .args(verbosity)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = client(&port, &[&["-C", "5", "-S", size, "-V"], verbosity].concat());
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(said.matches("ping data: rdma-ping-").count(), if verbose { 5 } else { 0 });
+        let server = server.wait_with_output().unwrap();
+        assert!(server.status.success(), "{server:?}");
+        let said = String::from_utf8_lossy(&server.stdout);
+        assert_eq!(said.contains("server ping data: rdma-ping-4: "), verbose, "{said}");
+    }
+}
+
+#[test]
+fn a_persistent_server_serves_many_at_once() {
+    let port = free_port();
+    let mut server = Command::new(URNIC)
+        .args(["rping", "-s", "-P", "-a", "127.0.0.1", "-p", &port])
+        .spawn()
+        .unwrap();
+    let outputs: Vec<Output> = std::thread::scope(|scope| {
+        let clients: Vec<_> =
+            (0..8).map(|_| scope.spawn(|| client(&port, &["-C", "20", "-V"]))).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    server.kill().unwrap();
+    server.wait().unwrap();
+    for output in outputs {
+        assert!(output.status.success(), "{output:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    let nobody = Command::new(URNIC)
+        .args(["rping", "-c", "-a", "127.0.0.1", "-p", &free_port(), "-C", "1"])
+        .output()
+        .unwrap();
+    assert_eq!(nobody.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&nobody.stderr).contains("connection refused"));
+    for arguments in [&["rping"][..], &["rping", "-s", "-c"], &["rping", "-s", "-S", "22"]] {
+        let output = Command::new(URNIC).args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    }
+}
