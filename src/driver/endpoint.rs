@@ -41,12 +41,16 @@ pub struct EndpointConfig {
     pub spin: Duration,
     /// Core to pin the endpoint's thread to; those of further queues go on the cores after it.
     pub core: Option<usize>,
+    /// How long data may stay unacknowledged before a connection over the kernel's TCP is given up
+    /// (R2 of RFC 9293 §3.8.3). That of an engine is in [`PortConfig::tcp`](crate::port::PortConfig).
+    pub user_timeout: Duration,
 }
 
 impl Default for EndpointConfig {
-    /// A thread of its own that looks for work for 50 µs, on any core.
+    /// A thread of its own that looks for work for 50 µs, on any core; peers have 100 s to answer.
     fn default() -> Self {
-        Self { own_thread: true, spin: Duration::from_micros(50), core: None }
+        let spin = Duration::from_micros(50);
+        Self { own_thread: true, spin, core: None, user_timeout: Duration::from_secs(100) }
     }
 }
 
@@ -287,7 +291,7 @@ impl Endpoint {
     /// When the process may not open more descriptors or threads.
     pub fn kernel(rnic: &Rnic, config: &EndpointConfig) -> io::Result<Self> {
         let mailbox = Mailbox::new(config)?;
-        let engine = KernelEngine::new(rnic, mailbox.link.clone())?;
+        let engine = KernelEngine::new(rnic, mailbox.link.clone(), config.user_timeout)?;
         let mut endpoint = Self::without_workers(EventFeed::new());
         endpoint.start(config, mailbox, Box::new(engine))?;
         Ok(endpoint)

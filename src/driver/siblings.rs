@@ -6,9 +6,11 @@ use crossbeam::channel::{Receiver, Sender, bounded};
 
 use crate::driver::RECEIVE_BURST;
 use crate::driver::wakeup::Wakeup;
-use crate::limits::HANDOVER_FRAMES_MAX;
+use crate::limits::{HANDOVER_FRAMES_MAX, PORTS_MAX};
 use crate::port::{Handover, Port, Recipient};
 use crate::time::Instant;
+
+const _: () = assert!(PORTS_MAX <= 64, "a bit for each in a word");
 
 /// One port's way to the others of its station, and theirs to it.
 #[derive(Debug)]

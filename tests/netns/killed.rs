@@ -15,7 +15,7 @@ use crate::common::{A, B, all_access};
 use crate::isolate::{netns_tests, variable};
 use crate::network::{bridge, ip, tap};
 use crate::scene::Clock;
-use crate::stations::{PATIENCE, Station};
+use crate::stations::{PATIENCE, Station, give_kernel};
 
 /// Tells a child to serve until it is killed.
 const SERVER: &str = "URNIC_SERVER";
@@ -145,6 +145,19 @@ netns_tests! {
         survives_a_kill(
             &survivor,
             "killed::an_engine_survives_a_peer_that_is_killed_amid_a_transfer",
+        );
+    }
+
+    /// The kernel gives up by the endpoint's user timeout, not by its own, which is long.
+    fn the_kernels_tcp_survives_a_peer_that_is_killed_amid_a_transfer() {
+        if variable(SERVER).is_some() {
+            serve_until_killed();
+        }
+        bridge("bridge0", &[]);
+        give_kernel(B, "bridge0");
+        survives_a_kill(
+            &Station::kernel_with(B, USER_TIMEOUT),
+            "killed::the_kernels_tcp_survives_a_peer_that_is_killed_amid_a_transfer",
         );
     }
 

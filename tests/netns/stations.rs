@@ -27,8 +27,14 @@ pub(crate) struct Station {
 impl Station {
     /// Over the kernel's TCP, in the namespace of the calling thread.
     pub(crate) fn kernel(address: Ipv4Addr) -> Self {
+        Self::kernel_with(address, Duration::from_secs(100))
+    }
+
+    /// The same, whose connections give up after `user_timeout`.
+    pub(crate) fn kernel_with(address: Ipv4Addr, user_timeout: Duration) -> Self {
         let end = End::new(u64::from(address.to_bits()));
-        let endpoint = Endpoint::kernel(&end.rnic, &EndpointConfig::default()).unwrap();
+        let config = EndpointConfig { user_timeout, ..EndpointConfig::default() };
+        let endpoint = Endpoint::kernel(&end.rnic, &config).unwrap();
         Self { end, endpoint, address }
     }
 
