@@ -32,7 +32,7 @@ pub use startup::PhaseError;
 pub(crate) use tx::{Cut, Room, TxState};
 
 use crate::counters::{MpaRxCounters, RdmaRxCounters};
-use crate::limits::BAD_FPDU_DROPS_MAX;
+use crate::limits::{BAD_FPDU_DROPS_MAX, MPA_FIRST_FPDU_TIMEOUT_NS};
 use crate::mem::TableLease;
 use crate::mpa::pieces::PieceStore;
 use crate::mpa::rx::{Receiver, RxConfig, RxError};
@@ -41,6 +41,7 @@ use crate::mpa::startup::{
 };
 use crate::stream::messages::Messages;
 use crate::stream::rx::{Placed, Placer, RxState};
+use crate::time::Instant;
 use crate::types::{Stag, StreamOffset, TaggedOffset};
 use crate::verbs::{QpShared, QpState, RemoteBuffer, RnicShared, SendOp, WcStatus};
 use crate::wire::mpa::RtrKinds;
@@ -128,6 +129,8 @@ pub struct Stream {
     /// Where FPDUs were last dropped for a bad CRC, and how often in a row.
     bad_fpdu: (StreamOffset, u32),
     closing: bool,
+    /// While closing: when an initiator that has not sent its first FPDU is given up.
+    silent_until: Option<Instant>,
     lost: bool,
     /// Whether the lower layer has carried octets.
     connected: bool,
@@ -151,6 +154,7 @@ impl Stream {
             startup_rx: StreamOffset::ZERO,
             bad_fpdu: (StreamOffset::ZERO, 0),
             closing: false,
+            silent_until: None,
             lost: false,
             connected: false,
             retry: None,
@@ -357,8 +361,34 @@ impl Stream {
         }
     }
 
+    /// Sees to it that a stream that is to close, and cannot yet, does not wait for ever.
+    ///
+    /// RFC 5041 §6.2.1 wants what was posted to be sent before the close, and RFC 5044 §7.1.2 (4)
+    /// forbids a responder to send any of it before the initiator's first FPDU. With nothing sent,
+    /// no timer of TCP finds out that the initiator has gone; flushing at once would lose what was
+    /// posted to one whose first FPDU is under way.
+    pub(crate) fn limit_close(&mut self, now: Instant) {
+        if self.closing && self.silent_until.is_none() && self.is_silenced() {
+            self.silent_until = Some(now.plus_nanos(MPA_FIRST_FPDU_TIMEOUT_NS));
+        }
+    }
+
+    /// Whether there is work that waits for the initiator's first FPDU.
+    fn is_silenced(&self) -> bool {
+        match (&self.phase, &self.full, &self.qp) {
+            (Phase::Full, Some(full), Some(qp)) => !full.tx_unlocked && !full.tx.is_idle(qp),
+            _ => false,
+        }
+    }
+
+    /// When an initiator that keeps this end from closing is given up.
+    fn silence_end(&self) -> Option<Instant> {
+        self.silent_until.filter(|_| self.is_silenced())
+    }
+
     /// The peer has closed its half, after everything it sent was delivered.
     pub(crate) fn peer_closed(&mut self) {
+        let silenced = self.is_silenced();
         match self.phase {
             Phase::Full => {
                 self.events.push_back(StreamEvent::PeerClosed);
@@ -369,7 +399,6 @@ impl Stream {
                 // A peer that ends in the middle of an FPDU did not close in order either, and one
                 // that never sent an FPDU keeps a responder from ever sending.
                 let whole = full.mpa.octets_held() == 0;
-                let silenced = !full.tx_unlocked && !full.tx.is_idle(qp);
                 if !whole || silenced || !full.tx.messages.requester.peer_closed() {
                     self.connection_lost();
                 }
