@@ -15,3 +15,4 @@ mod recovery;
 mod reset;
 mod script;
 mod timer;
+mod timestamps;

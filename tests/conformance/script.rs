@@ -11,7 +11,8 @@
 //! is `FLAGS START:END`, with `S`, `F`, `R`, `P`, `E` (ECE), `W` (CWR) and `.` for ACK; then what
 //! else is of interest: of segments that go out only what a row names is compared, but `P`, which is
 //! advice, never. Between two rows nothing else may go out, and what does must do so at its time,
-//! within [`TOLERANCE_NS`]; a time of `*` waits for it. Comments begin with `#`.
+//! within [`TOLERANCE_NS`]; a time of `*` waits for it. Timestamps are `ts=VALUE:ECHO`: of ours only
+//! the echo is compared, and what the peer echoes counts from our first one. Comments begin with `#`.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -53,6 +54,8 @@ pub(crate) struct Script {
     peer_port: u16,
     our_port: u16,
     our_iss: Option<SeqNum>,
+    /// The first value of our timestamp clock, which has an offset of its own.
+    our_timestamp: Option<u32>,
     sent: VecDeque<Sent>,
     events: Vec<String>,
 }
@@ -121,6 +124,7 @@ impl Script {
             peer_port: PEER_PORT,
             our_port: OUR_PORT,
             our_iss: None,
+            our_timestamp: None,
             sent: VecDeque::new(),
             events: Vec::new(),
         }
@@ -237,6 +241,7 @@ impl Script {
         if self.our_iss.is_none() && sent.header.flags.contains(Flags::SYN) {
             self.our_iss = Some(sent.header.seq);
             self.our_port = sent.header.src_port;
+            self.our_timestamp = sent.header.options.timestamps.map(|found| found.value);
         }
         self.compare(&sent, words).map_err(|what| format!("{what}: {sent:?}"))
     }
@@ -287,7 +292,6 @@ impl Script {
             *right = PEER_ISS.plus(right.0);
         }
         if let Some(timestamps) = &mut wanted.timestamps {
-            // Our clock has an offset of its own.
             timestamps.value = found.timestamps.map_or(0, |found| found.value);
         }
         if *found == wanted { Ok(()) } else { Err(format!("options, instead of {wanted:?}")) }
@@ -317,6 +321,10 @@ impl Script {
                 "port" => header.src_port = u16::try_from(number()?).map_err(|_| "port")?,
                 options => {
                     header.options = parse_options(options)?;
+                    if let Some(timestamps) = &mut header.options.timestamps {
+                        let first = self.our_timestamp.unwrap_or(0);
+                        timestamps.echo = timestamps.echo.wrapping_add(first);
+                    }
                     for (left, right) in &mut header.options.sack {
                         *left = iss.plus(left.0);
                         *right = iss.plus(right.0);
