@@ -24,6 +24,9 @@ pub const MPA_REPLY_TIMEOUT_NS: u64 = 30_000_000_000;
 /// the initiator's first FPDU (RFC 5044 §7.1.2 (4)), in nanoseconds. That FPDU is the last step of
 /// the startup, so it gets the time that the steps before it get.
 pub const MPA_FIRST_FPDU_TIMEOUT_NS: u64 = 30_000_000_000;
+/// How long a stream that was told to close waits for the Response to a Read or an Atomic while
+/// nothing arrives, in nanoseconds: as long as TCP waits for an acknowledgment.
+pub const CLOSE_SILENCE_NS: u64 = 100_000_000_000;
 
 /// How long a connection whose stream has failed waits for the peer to close its half too, in
 /// nanoseconds. RFC 5040 §6.2.1 wants the close graceful, but not for ever.

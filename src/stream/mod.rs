@@ -32,7 +32,7 @@ pub use startup::PhaseError;
 pub(crate) use tx::{Cut, Room, TxState};
 
 use crate::counters::{MpaRxCounters, RdmaRxCounters};
-use crate::limits::{BAD_FPDU_DROPS_MAX, MPA_FIRST_FPDU_TIMEOUT_NS};
+use crate::limits::{BAD_FPDU_DROPS_MAX, CLOSE_SILENCE_NS, MPA_FIRST_FPDU_TIMEOUT_NS};
 use crate::mem::TableLease;
 use crate::mpa::pieces::PieceStore;
 use crate::mpa::rx::{Receiver, RxConfig, RxError};
@@ -129,8 +129,10 @@ pub struct Stream {
     /// Where FPDUs were last dropped for a bad CRC, and how often in a row.
     bad_fpdu: (StreamOffset, u32),
     closing: bool,
-    /// While closing: when an initiator that has not sent its first FPDU is given up.
+    /// While closing: when a peer that says nothing is given up.
     silent_until: Option<Instant>,
+    /// FPDUs received and framed when that was set.
+    fpdus_before: (u64, u64),
     lost: bool,
     /// Whether the lower layer has carried octets.
     connected: bool,
@@ -155,6 +157,7 @@ impl Stream {
             bad_fpdu: (StreamOffset::ZERO, 0),
             closing: false,
             silent_until: None,
+            fpdus_before: (0, 0),
             lost: false,
             connected: false,
             retry: None,
@@ -363,14 +366,43 @@ impl Stream {
 
     /// Sees to it that a stream that is to close, and cannot yet, does not wait for ever.
     ///
-    /// RFC 5041 §6.2.1 wants what was posted to be sent before the close, and RFC 5044 §7.1.2 (4)
-    /// forbids a responder to send any of it before the initiator's first FPDU. With nothing sent,
-    /// no timer of TCP finds out that the initiator has gone; flushing at once would lose what was
-    /// posted to one whose first FPDU is under way.
+    /// RFC 5041 §6.2.1 wants what was posted to be done before the close. Where all that is left is
+    /// to wait for the peer, no timer of TCP finds out that it has gone:
+    /// - RFC 5044 §7.1.2 (4) forbids a responder to send before the initiator's first FPDU. To flush
+    ///   at once would lose what was posted to one whose first FPDU is under way.
+    /// - The Response to a Read may stay away though the request was acknowledged.
     pub(crate) fn limit_close(&mut self, now: Instant) {
-        if self.closing && self.silent_until.is_none() && self.is_silenced() {
-            self.silent_until = Some(now.plus_nanos(MPA_FIRST_FPDU_TIMEOUT_NS));
+        if self.closing && self.silent_until.is_none() {
+            self.extend_silence(now);
         }
+    }
+
+    fn extend_silence(&mut self, now: Instant) {
+        let limit_ns =
+            if self.is_silenced() { MPA_FIRST_FPDU_TIMEOUT_NS } else { CLOSE_SILENCE_NS };
+        self.silent_until = Some(now.plus_nanos(limit_ns));
+        self.fpdus_before = self.fpdus_so_far();
+    }
+
+    fn fpdus_so_far(&self) -> (u64, u64) {
+        (self.mpa_counters().fpdus, self.fpdus_framed())
+    }
+
+    /// Gives up a peer that keeps this end from closing, and has said nothing for too long.
+    fn end_silence(&mut self, now: Instant) {
+        let stuck = self.fpdus_before == self.fpdus_so_far() && self.awaits_response();
+        if self.is_silenced() || stuck {
+            self.connection_lost();
+        } else {
+            self.extend_silence(now);
+        }
+    }
+
+    /// Whether all that was sent was delivered, and a Response is still to come.
+    fn awaits_response(&self) -> bool {
+        self.full
+            .as_ref()
+            .is_some_and(|full| full.tx.all_acknowledged() && !full.tx.messages.requester.is_idle())
     }
 
     /// Whether there is work that waits for the initiator's first FPDU.
@@ -381,9 +413,9 @@ impl Stream {
         }
     }
 
-    /// When an initiator that keeps this end from closing is given up.
+    /// When a peer that keeps this end from closing is given up.
     fn silence_end(&self) -> Option<Instant> {
-        self.silent_until.filter(|_| self.is_silenced())
+        self.silent_until.filter(|_| !self.wants_close())
     }
 
     /// The peer has closed its half, after everything it sent was delivered.

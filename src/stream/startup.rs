@@ -160,7 +160,7 @@ impl Stream {
         // RFC 5044 §7.1.2 (8), (10): both sides time out on startup frames that do not come.
         if self.poll_timeout().is_some_and(|deadline| deadline <= now) {
             match self.phase {
-                Phase::Full => self.connection_lost(),
+                Phase::Full => self.end_silence(now),
                 _ => self.startup_failed(StartupFailure::Timeout),
             }
         }
