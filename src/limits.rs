@@ -20,6 +20,13 @@ pub const PRIVATE_DATA_LEN_MAX: usize = 512;
 pub const MPA_REQUEST_TIMEOUT_NS: u64 = 30_000_000_000;
 /// How long an initiator waits for a whole MPA Reply (RFC 5044 §7.1.2 (10)), in nanoseconds.
 pub const MPA_REPLY_TIMEOUT_NS: u64 = 30_000_000_000;
+/// How long a responder that was told to close, and has posted work it may not send yet, waits for
+/// the initiator's first FPDU (RFC 5044 §7.1.2 (4)), in nanoseconds. That FPDU is the last step of
+/// the startup, so it gets the time that the steps before it get.
+pub const MPA_FIRST_FPDU_TIMEOUT_NS: u64 = 30_000_000_000;
+/// How long a stream that was told to close waits for the Response to a Read or an Atomic while
+/// nothing arrives, in nanoseconds: as long as TCP waits for an acknowledgment.
+pub const CLOSE_SILENCE_NS: u64 = 100_000_000_000;
 
 /// How long a connection whose stream has failed waits for the peer to close its half too, in
 /// nanoseconds. RFC 5040 §6.2.1 wants the close graceful, but not for ever.

@@ -153,6 +153,7 @@ impl Optimized {
         if self.send_new(now, limits, scratch, sink) {
             return true;
         }
+        self.stream.limit_close(now);
         if self.stream.wants_close() {
             let end = self.stream.framed_end();
             if self.tcp.snd_nxt() >= end {

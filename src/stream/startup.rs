@@ -151,6 +151,7 @@ impl Stream {
             Phase::AwaitingReply { deadline, .. } | Phase::AwaitingRequest { deadline, .. } => {
                 Some(deadline)
             }
+            Phase::Full => self.silence_end(),
             _ => None,
         }
     }
@@ -158,7 +159,10 @@ impl Stream {
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         // RFC 5044 §7.1.2 (8), (10): both sides time out on startup frames that do not come.
         if self.poll_timeout().is_some_and(|deadline| deadline <= now) {
-            self.startup_failed(StartupFailure::Timeout);
+            match self.phase {
+                Phase::Full => self.end_silence(now),
+                _ => self.startup_failed(StartupFailure::Timeout),
+            }
         }
     }
 

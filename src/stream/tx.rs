@@ -199,6 +199,11 @@ impl TxState {
         !self.messages.take_answered() || self.messages.send_queue.complete(qp, self.snd_una)
     }
 
+    /// Whether TCP has acknowledged all that is framed.
+    pub(crate) fn all_acknowledged(&self) -> bool {
+        self.snd_una >= self.framed_end
+    }
+
     /// Adds the octets in `range` to `frame`.
     #[inline]
     pub(crate) fn gather<'a>(

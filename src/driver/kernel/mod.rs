@@ -339,11 +339,11 @@ impl Engine for KernelEngine {
             }
             Command::Reject { key, offer } => self.with_connection(key, |connection| {
                 let rejected = connection.layered.reject(&offer.offer());
-                connection.layered.close();
+                connection.layered.close(now);
                 rejected
             }),
             Command::Disconnect { key } => self.with_connection(key, |connection| {
-                connection.layered.close();
+                connection.layered.close(now);
                 Ok(())
             }),
             Command::Abort { key } => self.with_connection(key, |connection| {
