@@ -7,7 +7,7 @@ use crossbeam::channel::Sender;
 use crate::driver::connection::{ConnectRequest, Notice};
 use crate::driver::endpoint::{ConnectOptions, EndpointError};
 use crate::mpa::startup::Offer;
-use crate::port::{ConnectionCounters, ListenParams};
+use crate::port::{ConnectionCounters, ListenParams, PortDrops};
 use crate::verbs::Qp;
 
 /// Names a connection of an endpoint, for commands. Given out by the handles, never reused.
@@ -63,6 +63,8 @@ pub(crate) enum Command {
     Abort { key: ConnectionKey },
     /// Report counters; no answer when the connection is over.
     Counters { key: ConnectionKey, reply: Sender<Box<ConnectionCounters>> },
+    /// Report what was dropped before any connection saw it; nothing where the kernel does that.
+    Drops { reply: Sender<PortDrops> },
     /// End all connections and stop.
     Shutdown,
 }

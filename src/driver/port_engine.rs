@@ -133,6 +133,7 @@ impl<D: Device + Send> Engine for PortEngine<D> {
                     drop(reply.send(Box::new(counters)));
                 }
             }
+            Command::Drops { reply } => drop(reply.send(self.poller.port.drops())),
             Command::Shutdown => {}
         }
     }

@@ -267,10 +267,12 @@ fn explain(remote: SocketAddr, host: &Host, error: &EndpointError) -> anyhow::Er
         EndpointError::Io(kind) => {
             anyhow!("cannot connect to {remote}: {}", std::io::Error::from(*kind))
         }
-        EndpointError::Timeout | EndpointError::Startup(StartupFailure::Timeout) => anyhow!(
-            "{remote} did not answer within {timeout:?}: check the address and the way to it, or \
-             wait longer with --timeout"
-        ),
+        EndpointError::Timeout | EndpointError::Startup(StartupFailure::Timeout) => {
+            let advice = host.checksum_advice().unwrap_or_else(|| {
+                "check the address and the way to it, or wait longer with --timeout".into()
+            });
+            anyhow!("{remote} did not answer within {timeout:?}: {advice}")
+        }
         EndpointError::Rejected(rejection) => match refusal_from(&rejection.private_data) {
             Some(reason) => anyhow!("{remote} rejected the session: {reason}"),
             None => anyhow!("{remote} rejected the connection and is no 'urnic serve'"),

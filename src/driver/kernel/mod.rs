@@ -22,7 +22,7 @@ use crate::driver::kernel::socket::KernelConnection;
 use crate::driver::registry::Registry;
 use crate::driver::wakeup::Wakeup;
 use crate::limits::CONNECTIONS_MAX;
-use crate::port::{ListenParams, PortError};
+use crate::port::{ListenParams, PortDrops, PortError};
 use crate::stream::PhaseError;
 use crate::time::Instant;
 use crate::verbs::{Bell, Doorbell, Qp, Rnic};
@@ -349,6 +349,7 @@ impl Engine for KernelEngine {
                     drop(reply.send(Box::new(self.connections[slot].counters())));
                 }
             }
+            Command::Drops { reply } => drop(reply.send(PortDrops::default())),
             Command::Shutdown => {}
         }
     }
