@@ -204,7 +204,8 @@ impl<'h> Client<'h> {
 
     /// This end's counters.
     pub(crate) fn counters(&self) -> anyhow::Result<Counters> {
-        Ok(Counters::of(&*self.connection.counters().map_err(|_| self.lost())?))
+        let counters = self.connection.counters().map_err(|_| self.lost())?;
+        Ok(Counters::of(&counters, &self.host.options.dev))
     }
 
     /// Closes in order, and waits for a moment until that is done.

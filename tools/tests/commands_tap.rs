@@ -2,6 +2,7 @@
 //! own: TAPs and a raw socket on one bridge.
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 #![allow(clippy::disallowed_methods, reason = "tests wait for other processes, with a bound")]
+#![allow(clippy::print_stderr, reason = "measurements are part of what the tests are for")]
 
 #[path = "commands_tap/capture.rs"]
 mod capture;
@@ -54,6 +55,7 @@ fn every_command(server: &Server, folder: &Folder, device: &str) {
                 let count = |key: &str| bw[end][key].as_u64().unwrap();
                 assert_eq!(count("segments_aligned"), count("segments_sent"), "{options}: {bw}");
                 assert_eq!(count("crc_bad"), 0, "{options}: {bw}");
+                assert_eq!(count("payload_bytes_copied_tx"), 0, "{options}: {bw}");
             }
         }
     }
@@ -160,7 +162,12 @@ netns_tests! {
         assert!(said.contains("ethtool -K") && said.contains("tx off"), "{said}");
         command("ethtool", "-K veth-b tx off");
         let output = client(&format!("bw ADDRESS --seconds 0.1 --json {device}"));
-        assert!(json(&output)["bytes"].as_u64().unwrap() > 0, "after what it said was done");
+        let bw = json(&output);
+        let octets = bw["bytes"].as_u64().unwrap();
+        assert!(octets > 0, "after what it said was done: {bw}");
+        let copied = bw["local"]["payload_bytes_copied_tx"].as_u64().unwrap();
+        assert!(copied > octets, "into the packet memory of the socket: {bw}");
+        assert_eq!(bw["peer"]["payload_bytes_copied_tx"], 0, "a TAP gathers: {bw}");
         server.stop();
         command("ethtool", "-K veth-b tx on");
         // The same, seen from a server.
