@@ -7,7 +7,7 @@ use crossbeam::channel::Sender;
 use crate::driver::connection::{ConnectRequest, Notice};
 use crate::driver::endpoint::{ConnectOptions, EndpointError};
 use crate::mpa::startup::Offer;
-use crate::port::{ConnectionCounters, ListenParams};
+use crate::port::{ConnectionCounters, ListenParams, PortDrops};
 use crate::time::Instant;
 use crate::verbs::Qp;
 
@@ -66,6 +66,8 @@ pub(crate) enum Command {
     Counters { key: ConnectionKey, reply: Sender<Box<ConnectionCounters>> },
     /// Tell the endpoint's IPv4 address, when it has one; no answer after `until`.
     AwaitAddress { until: Instant, reply: Sender<IpAddr> },
+    /// Report what was dropped before any connection saw it; nothing where the kernel does that.
+    Drops { reply: Sender<PortDrops> },
     /// End all connections and stop.
     Shutdown,
 }
@@ -83,6 +85,7 @@ impl Command {
             | Self::Listen { .. }
             | Self::Unlisten { .. }
             | Self::AwaitAddress { .. }
+            | Self::Drops { .. }
             | Self::Shutdown => None,
         }
     }

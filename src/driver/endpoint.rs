@@ -24,7 +24,7 @@ use crate::driver::wakeup::Wakeup;
 use crate::driver::worker::Worker;
 use crate::limits::CONNECT_REQUESTS_MAX;
 use crate::mpa::startup::{Offer, Rejection, StartupConfig};
-use crate::port::{ListenParams, LowerLayer, Port, PortError};
+use crate::port::{ListenParams, LowerLayer, Port, PortDrops, PortError};
 use crate::stream::{PhaseError, StartupFailure};
 use crate::time::{Duration, Instant};
 use crate::verbs::{Cq, Qp, Rnic, Wc};
@@ -491,6 +491,21 @@ impl Endpoint {
         let Some(worker) = &self.first().in_thread else { return Ok(()) };
         let deadline = if timeout.is_zero() { Instant::ZERO } else { monotonic_now() + timeout };
         turn(worker, Some(deadline))
+    }
+
+    /// Frames dropped before any connection saw them. What an endpoint over the kernel's TCP drops
+    /// is the kernel's business: all zero.
+    ///
+    /// # Errors
+    /// [`EndpointError::Down`].
+    pub fn drops(&self) -> Result<PortDrops, EndpointError> {
+        let mut sum = PortDrops::default();
+        for link in &self.links {
+            let (reply, reply_rx) = bounded(1);
+            link.send(Command::Drops { reply })?;
+            sum += link.receive(&reply_rx, None)?;
+        }
+        Ok(sum)
     }
 
     /// Ends the sleep of [`turn`](Self::turn), from another thread.

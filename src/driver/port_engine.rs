@@ -215,6 +215,7 @@ impl<D: Device + Send> Engine for PortEngine<D> {
                 }
             }
             Command::AwaitAddress { until, reply } => self.await_address(until, reply),
+            Command::Drops { reply } => drop(reply.send(self.poller.port.drops())),
             Command::Shutdown => {}
         }
     }

@@ -30,6 +30,7 @@ mod transmit;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::AddAssign;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -233,6 +234,19 @@ pub struct PortDrops {
     pub icmp: u64,
     /// For other ports of the group, which did not keep up.
     pub handover: u64,
+}
+
+impl AddAssign for PortDrops {
+    fn add_assign(&mut self, other: Self) {
+        let Self { malformed, ip_checksum, tcp_checksum, fragments, vlan, icmp, handover } = other;
+        self.malformed += malformed;
+        self.ip_checksum += ip_checksum;
+        self.tcp_checksum += tcp_checksum;
+        self.fragments += fragments;
+        self.vlan += vlan;
+        self.icmp += icmp;
+        self.handover += handover;
+    }
 }
 
 /// First TCP port used for connections opened here (RFC 6335 §6: dynamic ports).

@@ -196,7 +196,8 @@ impl<'h> Client<'h> {
 
     /// This end's counters.
     pub(crate) fn counters(&self) -> anyhow::Result<Counters> {
-        Ok(Counters::of(&*self.connection.counters().map_err(|_| self.lost())?))
+        let counters = self.connection.counters().map_err(|_| self.lost())?;
+        Ok(Counters::of(&counters, &self.host.options.dev))
     }
 
     /// Closes in order, and waits for a moment until that is done.
@@ -259,10 +260,12 @@ fn explain(remote: SocketAddr, host: &Host, error: &EndpointError) -> anyhow::Er
         EndpointError::Io(kind) => {
             anyhow!("cannot connect to {remote}: {}", std::io::Error::from(*kind))
         }
-        EndpointError::Timeout | EndpointError::Startup(StartupFailure::Timeout) => anyhow!(
-            "{remote} did not answer within {timeout:?}: check the address and the way to it, or \
-             wait longer with --timeout"
-        ),
+        EndpointError::Timeout | EndpointError::Startup(StartupFailure::Timeout) => {
+            let advice = host.checksum_advice().unwrap_or_else(|| {
+                "check the address and the way to it, or wait longer with --timeout".into()
+            });
+            anyhow!("{remote} did not answer within {timeout:?}: {advice}")
+        }
         EndpointError::Rejected(rejection) => match refusal_from(&rejection.private_data) {
             Some(reason) => anyhow!("{remote} rejected the session: {reason}"),
             None => anyhow!("{remote} rejected the connection and is no 'urnic serve'"),

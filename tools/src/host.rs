@@ -124,6 +124,22 @@ impl Host {
     }
 }
 
+impl Host {
+    /// What to say where checksums were found wrong; `None` where none was.
+    pub(crate) fn checksum_advice(&self) -> Option<String> {
+        let wrong = self.endpoint.drops().ok()?.tcp_checksum;
+        let dev = &self.options.dev;
+        (wrong > 0).then(|| {
+            format!(
+                "frames with wrong TCP checksums arrive on {dev} ({wrong} dropped). If the sender \
+                 is on this machine it may leave checksums to a card that is not there: 'ethtool \
+                 -K PEER tx off', PEER being the interface at the other end of the link, makes it \
+                 finish them"
+            )
+        })
+    }
+}
+
 /// How long a thread that waits looks for work before it sleeps: longer than most answers take on a
 /// link, short enough to leave a core to others.
 pub(crate) const SPIN: Duration = Duration::from_micros(50);

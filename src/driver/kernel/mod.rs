@@ -22,7 +22,7 @@ use crate::driver::kernel::socket::KernelConnection;
 use crate::driver::registry::Registry;
 use crate::driver::wakeup::Wakeup;
 use crate::limits::CONNECTIONS_MAX;
-use crate::port::{ListenParams, PortError};
+use crate::port::{ListenParams, PortDrops, PortError};
 use crate::stream::PhaseError;
 use crate::time::{Duration, Instant};
 use crate::verbs::{Bell, Doorbell, Qp, Rnic};
@@ -357,6 +357,7 @@ impl Engine for KernelEngine {
             }
             // All addresses of the machine are its own.
             Command::AwaitAddress { reply, .. } => drop(reply.send(Ipv4Addr::UNSPECIFIED.into())),
+            Command::Drops { reply } => drop(reply.send(PortDrops::default())),
             Command::Shutdown => {}
         }
     }

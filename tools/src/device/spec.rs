@@ -28,6 +28,14 @@ impl DeviceSpec {
 }
 
 impl DeviceSpec {
+    /// Whether frames are copied into memory of the device to be sent.
+    pub(crate) const fn copies_to_send(&self) -> bool {
+        match self.kind {
+            Kind::Kernel | Kind::Tap(_) | Kind::Packet(_) => false,
+            Kind::Xdp(_) => true,
+        }
+    }
+
     /// Whether the address comes from a DHCP server.
     pub(crate) const fn uses_dhcp(&self) -> bool {
         match &self.kind {
