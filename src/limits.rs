@@ -20,6 +20,10 @@ pub const PRIVATE_DATA_LEN_MAX: usize = 512;
 pub const MPA_REQUEST_TIMEOUT_NS: u64 = 30_000_000_000;
 /// How long an initiator waits for a whole MPA Reply (RFC 5044 §7.1.2 (10)), in nanoseconds.
 pub const MPA_REPLY_TIMEOUT_NS: u64 = 30_000_000_000;
+/// How long after the Reply a silent peer is nudged for the first time, at most, in nanoseconds.
+pub const NUDGE_AFTER_NS: u64 = 50_000_000;
+/// Longest pause between two nudges, in nanoseconds; after it there are no more.
+pub const NUDGE_PAUSE_MAX_NS: u64 = 4_000_000_000;
 
 /// How long a connection whose stream has failed waits for the peer to close its half too, in
 /// nanoseconds. RFC 5040 §6.2.1 wants the close graceful, but not for ever.

@@ -67,12 +67,12 @@ pub(crate) fn run(lab: &mut Lab, table: &mut Table) -> anyhow::Result<()> {
         ("duplicate 1 %", "duplicate 1%"),
         ("all of it", "delay 2ms loss 2% duplicate 1% reorder 25% 50%"),
     ] {
-        lab.guest.run(&format!("tc qdisc add dev eth0 root netem {netem}"))?;
+        lab.guest.run(&format!("/sbin/tc qdisc add dev eth0 root netem {netem}"))?;
         for device in Device::ALL {
             let ping = Ping { rounds: IMPAIRED_ROUNDS, ..Ping::new(device, 65535) };
             both(lab, table, what, ping);
         }
-        lab.guest.run("tc qdisc del dev eth0 root")?;
+        lab.guest.run("/sbin/tc qdisc del dev eth0 root")?;
     }
     Ok(())
 }
