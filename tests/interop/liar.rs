@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use urnic::driver::{ConnectOptions, Connection, ConnectionEvent, Endpoint, EndpointConfig};
 use urnic::mem::Access;
-use urnic::mpa::startup::Offer;
+use urnic::mpa::startup::{Offer, StartupConfig};
 use urnic::port::ListenParams;
 use urnic::types::{Stag, TaggedOffset, WrId};
 use urnic::verbs::{Cq, Mr, Pd, Qp, QpConfig, RecvWr, RemoteBuffer, Rnic, RnicConfig, SendWr};
@@ -58,7 +58,8 @@ impl Liar {
 
     /// Connects to a server.
     pub(crate) fn connect(&mut self, server: SocketAddr) -> anyhow::Result<()> {
-        let options = ConnectOptions { ird: 1, ord: 1, ..ConnectOptions::default() };
+        let startup = StartupConfig { nudge: true, ..StartupConfig::default() };
+        let options = ConnectOptions { startup, ird: 1, ord: 1, ..ConnectOptions::default() };
         let connecting = self.endpoint.connect(server, &self.qp, &options)?;
         self.connection = Some(connecting.wait(PATIENCE)?);
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 
 use crate::lab::{Device, GUEST, Lab};
 use crate::process::{Ended, Process, last_line};
@@ -76,7 +76,8 @@ fn server_goes(lab: &mut Lab, device: Device, end: End) -> anyhow::Result<Outcom
 
 fn client_goes(lab: &mut Lab, device: Device, end: End) -> anyhow::Result<Outcome> {
     let port = lab.port();
-    let server = Lab::serve(device, port, "--timeout 5s")?;
+    // More than it ever gets: siw closes for a process that was killed as for one that is done.
+    let server = Lab::serve(device, port, "--timeout 5s -C 1000000")?;
     let address = device.address();
     lab.guest.start(&format!("timeout 60 rping -c -a {address} -p {port} -S {SIZE} -V"))?;
     go(lab, end)?;
@@ -104,8 +105,9 @@ fn we_go(lab: &mut Lab, device: Device, client: bool) -> anyhow::Result<Outcome>
     };
     std::thread::sleep(MIDDLE);
     process.kill()?;
-    let answer = lab.guest.finish(job, Duration::from_secs(40))?;
-    // 124: `timeout` had to end it.
-    ensure!(!matches!(answer.status, 0 | 124), "rping ended with {}", answer.status);
+    // It ends by itself, not by its `timeout`. A server's status tells nothing.
+    let limit = Duration::from_secs(10);
+    let answer = lab.guest.finish(job, limit).context("stock rping goes on")?;
+    ensure!(client || answer.status != 0, "rping ended as if all were well");
     Ok(Passed(format!("rping: {}", last_line(&answer.output))))
 }
