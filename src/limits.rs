@@ -27,6 +27,10 @@ pub const MPA_FIRST_FPDU_TIMEOUT_NS: u64 = 30_000_000_000;
 /// How long a stream that was told to close waits for the Response to a Read or an Atomic while
 /// nothing arrives, in nanoseconds: as long as TCP waits for an acknowledgment.
 pub const CLOSE_SILENCE_NS: u64 = 100_000_000_000;
+/// How long after the Reply a silent peer is nudged for the first time, at most, in nanoseconds.
+pub const NUDGE_AFTER_NS: u64 = 50_000_000;
+/// Longest pause between two nudges, in nanoseconds; after it there are no more.
+pub const NUDGE_PAUSE_MAX_NS: u64 = 4_000_000_000;
 
 /// How long a connection whose stream has failed waits for the peer to close its half too, in
 /// nanoseconds. RFC 5040 §6.2.1 wants the close graceful, but not for ever.

@@ -111,11 +111,20 @@ pub struct StartupConfig {
     /// As initiator: what to do without when a peer cannot do it. The connection is then opened
     /// once more ([`Retry`]).
     pub fallback: Fallback,
+    /// As initiator: while the peer has sent nothing since its Reply, repeat an RDMA Write without
+    /// payload behind what was sent, first after
+    /// [`NUDGE_AFTER_NS`](crate::limits::NUDGE_AFTER_NS), each time twice as long after the last.
+    ///
+    /// The peer profile "siw": that Linux driver, as responder, may leave an FPDU that follows
+    /// closely on its Reply where it is until more octets come. Whoever waits for the answer to
+    /// that FPDU then waits for ever. Nothing in the Reply tells siw from others; to them the
+    /// Write means nothing (RFC 6581 §9.2 opens connections with it).
+    pub nudge: bool,
 }
 
 impl Default for StartupConfig {
     /// Revision 2 with depths negotiated, CRCs, no markers, client-server model, every fallback,
-    /// not permissive.
+    /// not permissive, no nudges.
     fn default() -> Self {
         Self {
             markers: false,
@@ -126,6 +135,7 @@ impl Default for StartupConfig {
             peer_to_peer: false,
             rtr: RtrKinds::WRITE.union(RtrKinds::READ),
             fallback: Fallback::all(),
+            nudge: false,
         }
     }
 }

@@ -13,6 +13,7 @@ mod fpdus;
 mod frame;
 pub mod layered;
 mod messages;
+mod nudge;
 pub mod optimized;
 mod receive_queue;
 mod rx;
@@ -40,6 +41,7 @@ use crate::mpa::startup::{
     Framing, MpaStartupError, Negotiated, PeerRequest, Rejection, Retry, Rtr, RtrKind,
 };
 use crate::stream::messages::Messages;
+use crate::stream::nudge::Nudge;
 use crate::stream::rx::{Placed, Placer, RxState};
 use crate::time::Instant;
 use crate::types::{Stag, StreamOffset, TaggedOffset};
@@ -139,6 +141,8 @@ pub struct Stream {
     /// The startup has failed in a way that another one may not; the application knows nothing of
     /// it, and the queue pair is as it was.
     retry: Option<Box<Retry>>,
+    /// When to remind a silent responder of what was sent.
+    nudge: Option<Nudge>,
     events: VecDeque<StreamEvent>,
 }
 
@@ -161,6 +165,7 @@ impl Stream {
             lost: false,
             connected: false,
             retry: None,
+            nudge: None,
             events: VecDeque::with_capacity(4),
         }
     }

@@ -7,6 +7,7 @@ use crate::mpa::startup::{
     Fallback, Initiator, MpaStartupError, Offer, Progress, ReplyOutcome, Responder, Retry, Setback,
     StartupConfig, StartupMisuse,
 };
+use crate::stream::nudge::Nudge;
 use crate::stream::{StartupFailure, Stream, StreamEvent};
 use crate::time::Instant;
 use crate::types::StreamOffset;
@@ -93,6 +94,7 @@ impl Stream {
         self.qp = Some(Arc::clone(qp));
         let deadline = now.plus_nanos(MPA_REPLY_TIMEOUT_NS);
         self.phase = Phase::AwaitingReply { initiator: Box::new(initiator), deadline };
+        self.nudge = config.nudge.then(|| Nudge::first(now));
         Ok(())
     }
 
@@ -147,6 +149,11 @@ impl Stream {
 
     /// When [`handle_timeout`](Self::handle_timeout) has something to do.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        [self.deadline(), self.nudge.map(Nudge::at)].into_iter().flatten().min()
+    }
+
+    /// When a startup that does not come on, or a peer that keeps this end from closing, is given up.
+    fn deadline(&self) -> Option<Instant> {
         match self.phase {
             Phase::AwaitingReply { deadline, .. } | Phase::AwaitingRequest { deadline, .. } => {
                 Some(deadline)
@@ -158,12 +165,13 @@ impl Stream {
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         // RFC 5044 §7.1.2 (8), (10): both sides time out on startup frames that do not come.
-        if self.poll_timeout().is_some_and(|deadline| deadline <= now) {
+        if self.deadline().is_some_and(|deadline| deadline <= now) {
             match self.phase {
                 Phase::Full => self.end_silence(now),
                 _ => self.startup_failed(StartupFailure::Timeout),
             }
         }
+        self.nudge_silent_peer(now);
     }
 
     /// Octets before full operation. Only those in order are taken: where full operation begins

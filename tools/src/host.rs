@@ -78,7 +78,14 @@ impl StackOptions {
     }
 
     fn startup(&self) -> StartupConfig {
-        StartupConfig { markers: self.markers, crc: !self.no_crc, ..StartupConfig::default() }
+        // A peer may be siw, and nothing tells before it stalls.
+        let nudge = true;
+        StartupConfig {
+            markers: self.markers,
+            crc: !self.no_crc,
+            nudge,
+            ..StartupConfig::default()
+        }
     }
 
     /// What to connect with.

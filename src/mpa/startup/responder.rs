@@ -152,7 +152,9 @@ impl Responder {
         let header = StartupHeader {
             kind: StartupKind::Reply,
             markers: self.config.markers || rdmac,
-            crc: self.config.crc || rdmac,
+            // RFC 5044 §7.1.1: the Request's C settles it. siw, set to require CRCs, refuses a
+            // Reply that does not say so too.
+            crc: self.config.crc || request.crc || rdmac,
             reject,
             // RFC 6581 §10: an enhanced Request takes an enhanced Reply, any other a plain one.
             enhanced: request.enhanced,

@@ -102,6 +102,18 @@ fn crc_is_off_only_if_both_sides_say_so() {
 }
 
 #[test]
+fn a_reply_repeats_the_requests_c() {
+    // siw, set to require CRCs, refuses a Reply with C = 0.
+    for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
+        let flags = if theirs { 0x40 } else { 0 };
+        let mut responder = responder(StartupConfig { crc: ours, ..plain() });
+        responder.handle_bytes(&raw(REQUEST_KEY, flags, 1, b"")).unwrap();
+        let (reply, _) = responder.accept(&OFFER).unwrap();
+        assert_eq!(reply[16] & 0x40 != 0, ours || theirs);
+    }
+}
+
+#[test]
 fn markers_are_per_direction() {
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
         let active = StartupConfig { markers: ours, ..plain() };

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
 use crate::EXIT_UNVERIFIED;
 use crate::device::DEVICES;
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     #[arg(short = 'p', long, default_value_t = 7174)]
     port: u16,
 
-    /// Pings to make; a client without it goes on for ever
+    /// Pings to make; a client without it goes on for ever, and a server that gets fewer fails
     #[arg(short = 'C', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
@@ -112,7 +112,10 @@ fn serve(args: &Args, host: &Host) -> anyhow::Result<()> {
             let session = session(args, host)?;
             let serve = move || server.run(session, request).with_context(|| remote.to_string());
             if !args.persistent {
-                return serve().map(drop);
+                let (pings, count) = (serve()?, args.count.unwrap_or_default());
+                // A client that is killed closes like one that is done.
+                ensure!(pings >= count, "{remote}: closed after {pings} of {count} pings");
+                return Ok(());
             }
             scope.spawn(move || {
                 if let Err(error) = serve() {

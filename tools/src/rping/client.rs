@@ -1,7 +1,6 @@
 //! The side that owns the buffers and compares them.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use urnic::driver::ConnectOptions;
@@ -52,7 +51,6 @@ impl Client {
             .wait(session.timeout())
             .with_context(|| format!("cannot connect to {server}"))?;
         session.connected(connection);
-        endpoint.run_for(RESPONDER_SETTLES)?;
         let mut number = 0;
         while count.is_none_or(|count| number < count) {
             self.ping(&mut session, number).with_context(|| format!("ping {number}"))?;
@@ -85,8 +83,3 @@ fn describe(mr: &Mr) -> Descriptor {
     let size = u32::try_from(mr.len()).expect("a ping is at most 64 KiB");
     Descriptor { buffer: mr.remote(0), size }
 }
-
-/// What the Linux driver siw, as responder, needs after its Reply. It gives the socket to the queue
-/// pair only then; octets that come before that wake nobody, and lie there until others come.
-/// A processor that is emulated takes some milliseconds.
-const RESPONDER_SETTLES: Duration = Duration::from_millis(100);

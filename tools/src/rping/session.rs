@@ -175,16 +175,19 @@ impl<'a> Session<'a> {
         if closed_in_order { consequence.context(PeerClosed) } else { consequence }
     }
 
-    /// Closes, and waits until the peer has too.
+    /// Closes, and waits until the peer has too. TIME-WAIT is not waited for.
     pub(crate) fn close(self) -> anyhow::Result<()> {
         let connection = self.connection.as_ref().context("it was never connected")?;
         if self.over.get() {
             return Ok(());
         }
         connection.disconnect();
-        while let Some(event) = connection.next_event(self.timeout)? {
-            if matches!(event, ConnectionEvent::Closed(_)) {
-                break;
+        let mut patience = self.timeout;
+        while let Some(event) = connection.next_event(patience)? {
+            match event {
+                ConnectionEvent::Closed(_) => break,
+                ConnectionEvent::PeerClosed => patience = LAST_ACKNOWLEDGMENT,
+                _ => {}
             }
         }
         Ok(())
@@ -197,5 +200,7 @@ const OUTBOX_PLACES: usize = 4;
 const CQ_DEPTH: usize = 16;
 /// Names all Sends.
 const SEND_ID: u64 = 1;
+/// Time for the acknowledgment of the peer's FIN to leave.
+const LAST_ACKNOWLEDGMENT: Duration = Duration::from_millis(100);
 /// How long the event that explains a failed completion may take.
 const REASON_WITHIN: Duration = Duration::from_millis(500);

@@ -1,0 +1,90 @@
+//! Many connections: at once, and one after the other.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+
+use crate::lab::{Device, GUEST, Lab};
+use crate::table::Outcome::Passed;
+use crate::table::{Outcome, Table};
+
+/// Connections at once.
+const AT_ONCE: usize = 50;
+/// Connections one after the other, when the engine connects.
+const IN_TURN: u32 = 500;
+/// The same when the guest connects: under emulation starting rping is what takes the time.
+const IN_TURN_FROM_GUEST: u32 = 100;
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Runs these cases.
+pub(crate) fn run(lab: &mut Lab, table: &mut Table) {
+    table.case(&format!("{AT_ONCE} at once, rping -s, urnic clients, kernel"), || {
+        at_once_to_guest(lab)
+    });
+    for device in Device::ALL {
+        table.case(&format!("{AT_ONCE} at once, rping -c, urnic server, {device}"), || {
+            at_once_from_guest(lab, device)
+        });
+    }
+    table.case(&format!("{IN_TURN} in turn, rping -s, urnic clients, kernel"), || {
+        in_turn_to_guest(lab)
+    });
+    table.case(&format!("{IN_TURN_FROM_GUEST} in turn, rping -c, urnic server, tap"), || {
+        in_turn_from_guest(lab)
+    });
+}
+
+fn at_once_to_guest(lab: &mut Lab) -> anyhow::Result<Outcome> {
+    let port = lab.port();
+    lab.guest.start(&format!("timeout 150 rping -s -P -a {GUEST} -p {port} -S 4096"))?;
+    lab.guest.listening(port)?;
+    let arguments = format!("-c -a {GUEST} -p {port} -C 20 -S 4096 -V --timeout 60s");
+    let clients: Vec<_> =
+        (0..AT_ONCE).map(|_| Lab::urnic(Device::Kernel, &arguments)).collect::<Result<_, _>>()?;
+    for client in clients {
+        let client = client.finish(LIMIT)?;
+        ensure!(client.code == Some(0), "{client:?}");
+    }
+    lab.guest.run("killall -9 rping")?;
+    Ok(Passed(format!("{AT_ONCE} processes, 20 rounds of 4096 octets each")))
+}
+
+fn at_once_from_guest(lab: &mut Lab, device: Device) -> anyhow::Result<Outcome> {
+    let (port, address) = (lab.port(), device.address());
+    let server = Lab::serve(device, port, "-P --timeout 60s")?;
+    let job = lab.guest.start(&format!(
+        "rm -f /tmp/good; for i in $(seq {AT_ONCE}); do {{ timeout 100 rping -c -a {address} -p {port} \
+         -C 20 -S 4096 -V && echo >>/tmp/good; }} & done; wait; [ $(wc -l </tmp/good) = {AT_ONCE} ]"
+    ))?;
+    let answer = lab.guest.finish(job, LIMIT)?;
+    server.kill()?;
+    ensure!(answer.status == 0, "{}", answer.output);
+    Ok(Passed(format!("{AT_ONCE} processes, 20 rounds of 4096 octets each")))
+}
+
+fn in_turn_to_guest(lab: &mut Lab) -> anyhow::Result<Outcome> {
+    let port = lab.port();
+    lab.guest.start(&format!("timeout 200 rping -s -P -a {GUEST} -p {port} -S 64"))?;
+    lab.guest.listening(port)?;
+    let arguments = format!("-c -a {GUEST} -p {port} -C 1 -S 64 -V");
+    for number in 0..IN_TURN {
+        let client = Lab::urnic(Device::Kernel, &arguments)?.finish(LIMIT)?;
+        ensure!(client.code == Some(0), "number {number}: {client:?}");
+    }
+    lab.guest.run("killall -9 rping")?;
+    Ok(Passed(format!("connect, transfer, disconnect {IN_TURN} times")))
+}
+
+fn in_turn_from_guest(lab: &mut Lab) -> anyhow::Result<Outcome> {
+    let device = Device::Tap;
+    let (port, address) = (lab.port(), device.address());
+    let server = Lab::serve(device, port, "-P")?;
+    let job = lab.guest.start(&format!(
+        "for i in $(seq {IN_TURN_FROM_GUEST}); do timeout 20 rping -c -a {address} -p {port} -C 1 \
+         -S 64 -V || {{ echo number $i; exit 1; }}; done"
+    ))?;
+    let answer = lab.guest.finish(job, LIMIT)?;
+    server.kill()?;
+    ensure!(answer.status == 0, "{}", answer.output);
+    Ok(Passed(format!("connect, transfer, disconnect {IN_TURN_FROM_GUEST} times")))
+}

@@ -1,0 +1,113 @@
+//! A side that dies, or a cable that is pulled, in the middle of a transfer.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+
+use crate::lab::{Device, GUEST, Lab};
+use crate::process::{Ended, Process, last_line};
+use crate::table::Outcome::{Passed, Skipped};
+use crate::table::{Outcome, Table};
+
+/// What `urnic rping` is given; it ends within twice that: a reason is waited for, too.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for the transfer to be in its middle.
+const MIDDLE: Duration = Duration::from_millis(1500);
+const SIZE: u32 = 65535;
+
+/// How the guest's side goes away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Killed,
+    Unplugged,
+}
+
+/// Runs these cases.
+pub(crate) fn run(lab: &mut Lab, table: &mut Table) -> anyhow::Result<()> {
+    for device in Device::ALL {
+        for end in [End::Killed, End::Unplugged] {
+            table.case(&format!("rping -s {end:?}, urnic client, {device}"), || {
+                server_goes(lab, device, end)
+            });
+            plug(lab)?;
+            table.case(&format!("rping -c {end:?}, urnic server, {device}"), || {
+                client_goes(lab, device, end)
+            });
+            plug(lab)?;
+        }
+        table
+            .case(&format!("urnic client Killed, rping -s, {device}"), || we_go(lab, device, true));
+        table.case(&format!("urnic server Killed, rping -c, {device}"), || {
+            we_go(lab, device, false)
+        });
+    }
+    Ok(())
+}
+
+fn plug(lab: &mut Lab) -> anyhow::Result<()> {
+    lab.guest.run("killall -q -9 rping; ip link set eth0 up").map(drop)
+}
+
+fn go(lab: &mut Lab, end: End) -> anyhow::Result<()> {
+    std::thread::sleep(MIDDLE);
+    let command = match end {
+        End::Killed => "killall -9 rping",
+        End::Unplugged => "ip link set eth0 down",
+    };
+    lab.guest.run(command).map(drop)
+}
+
+fn ended(process: Process) -> anyhow::Result<Outcome> {
+    let Ended { code, output, after } = process.finish(2 * TIMEOUT)?;
+    ensure!(code.is_some(), "it has not ended for {after:?}");
+    ensure!(code != Some(0), "it ended as if all were well");
+    Ok(Passed(format!("after {:.1} s: {output}", after.as_secs_f64())))
+}
+
+fn server_goes(lab: &mut Lab, device: Device, end: End) -> anyhow::Result<Outcome> {
+    let port = lab.port();
+    lab.guest.start(&format!("timeout 60 rping -s -a {GUEST} -p {port} -S {SIZE}"))?;
+    lab.guest.listening(port)?;
+    let arguments = format!("-c -a {GUEST} -p {port} -S {SIZE} -V --timeout 5s");
+    let client = Lab::urnic(device, &arguments)?;
+    go(lab, end)?;
+    ended(client)
+}
+
+fn client_goes(lab: &mut Lab, device: Device, end: End) -> anyhow::Result<Outcome> {
+    let port = lab.port();
+    // More than it ever gets: siw closes for a process that was killed as for one that is done.
+    let server = Lab::serve(device, port, "--timeout 5s -C 1000000")?;
+    let address = device.address();
+    lab.guest.start(&format!("timeout 60 rping -c -a {address} -p {port} -S {SIZE} -V"))?;
+    go(lab, end)?;
+    ended(server)
+}
+
+fn we_go(lab: &mut Lab, device: Device, client: bool) -> anyhow::Result<Outcome> {
+    if device == Device::Tap {
+        return Ok(Skipped(
+            "the whole TCP dies with the process: nobody is left to tell the peer, and stock rping \
+             has no timeout"
+                .to_owned(),
+        ));
+    }
+    let (port, address) = (lab.port(), device.address());
+    let (process, job) = if client {
+        let job =
+            lab.guest.start(&format!("timeout 30 rping -s -a {GUEST} -p {port} -S {SIZE}"))?;
+        lab.guest.listening(port)?;
+        (Lab::urnic(device, &format!("-c -a {GUEST} -p {port} -S {SIZE} -V"))?, job)
+    } else {
+        let process = Lab::serve(device, port, "")?;
+        let command = format!("timeout 30 rping -c -a {address} -p {port} -S {SIZE} -V");
+        (process, lab.guest.start(&command)?)
+    };
+    std::thread::sleep(MIDDLE);
+    process.kill()?;
+    // It ends by itself, not by its `timeout`. A server's status tells nothing.
+    let limit = Duration::from_secs(10);
+    let answer = lab.guest.finish(job, limit).context("stock rping goes on")?;
+    ensure!(client || answer.status != 0, "rping ended as if all were well");
+    Ok(Passed(format!("rping: {}", last_line(&answer.output))))
+}
