@@ -3,7 +3,6 @@
 #![allow(clippy::disallowed_methods, reason = "tests wait for other processes, with a bound")]
 
 #[path = "../../tests/netns/isolate.rs"]
-#[allow(dead_code, reason = "the device tests use the rest")]
 mod isolate;
 #[path = "../../tests/netns/network.rs"]
 mod network;
