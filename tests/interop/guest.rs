@@ -109,9 +109,17 @@ impl Guest {
 
     /// Waits until something listens at a TCP port of the guest.
     pub(crate) fn listening(&mut self, port: u16) -> anyhow::Result<()> {
-        let socket = format!(":{port:04X} 00000000:0000 0A");
+        self.socket(&format!(":{port:04X} 00000000:0000 0A"))
+    }
+
+    /// Waits until a connection with this TCP port at either end is established.
+    pub(crate) fn connected(&mut self, port: u16) -> anyhow::Result<()> {
+        self.socket(&format!(":{port:04X} ([0-9A-F:]+ )?01 "))
+    }
+
+    fn socket(&mut self, pattern: &str) -> anyhow::Result<()> {
         self.run(&format!(
-            "n=0; until grep -q '{socket}' /proc/net/tcp; do n=$((n+1)); [ $n -lt 200 ] || exit 1; \
+            "n=0; until grep -qE '{pattern}' /proc/net/tcp; do n=$((n+1)); [ $n -lt 500 ] || exit 1; \
              usleep 20000; done"
         ))
         .map(drop)

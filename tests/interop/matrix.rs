@@ -57,19 +57,20 @@ fn outside() -> anyhow::Result<bool> {
     let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/interop/guest/build.sh");
     let built = Command::new(build).arg(&cache).status().context("building the guest")?;
     ensure!(built.success(), "the guest could not be built");
-    let status = Command::new("unshare")
-        .args(["--net", "--pid", "--fork", "--kill-child", "--"])
+    // `unshare` is deaf to signals: it is to end when this process does.
+    let status = Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "unshare", "--net", "--pid", "--fork", "--kill-child", "--"])
         .arg(std::env::current_exe()?)
         .args(std::env::args_os().skip(1))
         .env(INSIDE, cache)
         .status()
-        .context("unshare")?;
+        .context("setpriv")?;
     Ok(status.success())
 }
 
 /// What keeps this from running here.
 fn missing() -> Option<String> {
-    for program in ["unshare", "apt-get", "dpkg"] {
+    for program in ["unshare", "setpriv", "apt-get", "dpkg"] {
         let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
         if !found.is_ok_and(|output| output.status.success()) {
             return Some(format!("no program `{program}`: this needs Debian"));
