@@ -95,3 +95,11 @@ pub const UNSOLICITED_PER_SECOND_MAX: u32 = 1000;
 pub const HOST_SOCKETS_MAX: usize = 1024;
 /// Octets of one buffer of an ordinary socket.
 pub const HOST_BUFFER_LEN_MAX: usize = 16 << 20;
+/// Ports that are one station, one for each queue of an interface.
+pub const PORTS_MAX: usize = 64;
+/// Frames that wait to be handed to another port of the station; more are dropped.
+pub const HANDOVER_FRAMES_MAX: usize = 256;
+/// Events of an endpoint that nobody has taken; the oldest go first.
+pub const ENDPOINT_EVENTS_MAX: usize = 64;
+/// Calls that wait for an endpoint's address at one time.
+pub const ADDRESS_WAITERS_MAX: usize = 64;

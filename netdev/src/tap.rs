@@ -226,6 +226,10 @@ impl Device for Tap {
         self.link == Link::Up
     }
 
+    fn check_interval_ns(&self) -> Option<u64> {
+        Some(LINK_CHECK_INTERVAL_NS)
+    }
+
     /// `None` while the interface is gone, for then the descriptor is always ready, with an error.
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         (self.link != Link::Gone).then(|| self.file.as_fd())

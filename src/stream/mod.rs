@@ -406,6 +406,11 @@ impl Stream {
         }
     }
 
+    /// Whether a message is framed in part, so that more of it follows.
+    pub(crate) fn is_amid_message(&self) -> bool {
+        self.full.as_ref().is_some_and(|full| full.tx.is_amid_message())
+    }
+
     /// Gives back what is held for unfinished FPDUs.
     pub(crate) fn release(&mut self, store: &mut PieceStore) {
         if let Some(full) = &mut self.full {

@@ -103,6 +103,11 @@ impl TxState {
         self.current.is_some() || self.messages.has_work(qp)
     }
 
+    /// Whether a message is framed in part.
+    pub(crate) const fn is_amid_message(&self) -> bool {
+        self.current.is_some()
+    }
+
     /// Leaves a message unfinished: an error ends the stream.
     pub(crate) fn abandon_message(&mut self) {
         self.current = None;

@@ -117,7 +117,7 @@ impl Host {
         }
         let seed = random_seed().context("drawing a random number")?;
         let rnic = Rnic::new(RnicConfig { seed });
-        let config = EndpointConfig { own_thread: false, spin, core: None };
+        let config = EndpointConfig { own_thread: false, spin, ..EndpointConfig::default() };
         let endpoint = device::open(&options.dev, &rnic, &config)?;
         let pd = rnic.alloc_pd();
         Ok(Self { rnic, pd, endpoint, options: options.clone() })
