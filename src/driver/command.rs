@@ -84,6 +84,7 @@ impl Command {
             Self::Connect { .. }
             | Self::Listen { .. }
             | Self::Unlisten { .. }
+            | Self::Drops { .. }
             | Self::AwaitAddress { .. }
             | Self::Shutdown => None,
         }

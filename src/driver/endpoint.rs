@@ -493,15 +493,18 @@ impl Endpoint {
         turn(worker, Some(deadline))
     }
 
-    /// Frames dropped before any connection saw them. What an endpoint over the kernel's TCP drops
-    /// is the kernel's business: all zero.
+    /// Frames dropped before any connection saw them, for each queue. What an endpoint over the
+    /// kernel's TCP drops is the kernel's business: all zero.
     ///
     /// # Errors
     /// [`EndpointError::Down`].
-    pub fn drops(&self) -> Result<PortDrops, EndpointError> {
-        let (reply, reply_rx) = bounded(1);
-        self.link.send(Command::Drops { reply })?;
-        self.link.receive(&reply_rx, None)
+    pub fn drops(&self) -> Result<Vec<PortDrops>, EndpointError> {
+        let ask = |link: &Link| {
+            let (reply, reply_rx) = bounded(1);
+            link.send(Command::Drops { reply })?;
+            link.receive(&reply_rx, None)
+        };
+        self.links.iter().map(ask).collect()
     }
 
     /// Ends the sleep of [`turn`](Self::turn), from another thread.

@@ -127,7 +127,7 @@ impl Host {
 impl Host {
     /// What to say where checksums were found wrong; `None` where none was.
     pub(crate) fn checksum_advice(&self) -> Option<String> {
-        let wrong = self.endpoint.drops().ok()?.tcp_checksum;
+        let wrong: u64 = self.endpoint.drops().ok()?.iter().map(|drops| drops.tcp_checksum).sum();
         let dev = &self.options.dev;
         (wrong > 0).then(|| {
             format!(
