@@ -20,6 +20,13 @@ pub const PRIVATE_DATA_LEN_MAX: usize = 512;
 pub const MPA_REQUEST_TIMEOUT_NS: u64 = 30_000_000_000;
 /// How long an initiator waits for a whole MPA Reply (RFC 5044 §7.1.2 (10)), in nanoseconds.
 pub const MPA_REPLY_TIMEOUT_NS: u64 = 30_000_000_000;
+/// How long a responder that was told to close, and has posted work it may not send yet, waits for
+/// the initiator's first FPDU (RFC 5044 §7.1.2 (4)), in nanoseconds. That FPDU is the last step of
+/// the startup, so it gets the time that the steps before it get.
+pub const MPA_FIRST_FPDU_TIMEOUT_NS: u64 = 30_000_000_000;
+/// How long a stream that was told to close waits for the Response to a Read or an Atomic while
+/// nothing arrives, in nanoseconds: as long as TCP waits for an acknowledgment.
+pub const CLOSE_SILENCE_NS: u64 = 100_000_000_000;
 /// How long after the Reply a silent peer is nudged for the first time, at most, in nanoseconds.
 pub const NUDGE_AFTER_NS: u64 = 50_000_000;
 /// Longest pause between two nudges, in nanoseconds; after it there are no more.
@@ -99,3 +106,11 @@ pub const UNSOLICITED_PER_SECOND_MAX: u32 = 1000;
 pub const HOST_SOCKETS_MAX: usize = 1024;
 /// Octets of one buffer of an ordinary socket.
 pub const HOST_BUFFER_LEN_MAX: usize = 16 << 20;
+/// Ports that are one station, one for each queue of an interface.
+pub const PORTS_MAX: usize = 64;
+/// Frames that wait to be handed to another port of the station; more are dropped.
+pub const HANDOVER_FRAMES_MAX: usize = 256;
+/// Events of an endpoint that nobody has taken; the oldest go first.
+pub const ENDPOINT_EVENTS_MAX: usize = 64;
+/// Calls that wait for an endpoint's address at one time.
+pub const ADDRESS_WAITERS_MAX: usize = 64;

@@ -129,6 +129,6 @@ fn nobody_is_nudged_without_reason() {
     let mut closing = Initiator::new(true);
     closing.establish();
     assert!(closing.send() > 0);
-    closing.layered.close();
+    closing.layered.close(Instant::ZERO);
     assert!(closing.later().is_empty(), "nothing follows the end of the stream");
 }

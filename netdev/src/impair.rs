@@ -323,6 +323,10 @@ impl<D: Device> Device for Impair<D> {
         self.inner.link_up()
     }
 
+    fn check_interval_ns(&self) -> Option<u64> {
+        self.inner.check_interval_ns()
+    }
+
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         self.inner.readiness()
     }

@@ -142,6 +142,13 @@ pub trait Device: fmt::Debug {
         true
     }
 
+    /// How often [`receive`](Self::receive) wants to be called though nothing arrives, in
+    /// nanoseconds, because changes of the interface make no descriptor ready. `None` when there is
+    /// nothing to notice.
+    fn check_interval_ns(&self) -> Option<u64> {
+        None
+    }
+
     /// A descriptor that becomes readable when frames wait.
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         None
@@ -177,6 +184,10 @@ impl<D: Device + ?Sized> Device for &mut D {
         (**self).link_up()
     }
 
+    fn check_interval_ns(&self) -> Option<u64> {
+        (**self).check_interval_ns()
+    }
+
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         (**self).readiness()
     }
@@ -209,6 +220,10 @@ impl<D: Device + ?Sized> Device for Box<D> {
 
     fn link_up(&self) -> bool {
         (**self).link_up()
+    }
+
+    fn check_interval_ns(&self) -> Option<u64> {
+        (**self).check_interval_ns()
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {

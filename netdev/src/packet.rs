@@ -236,6 +236,10 @@ impl Device for PacketSocket {
         self.link == Link::Up
     }
 
+    fn check_interval_ns(&self) -> Option<u64> {
+        Some(LINK_CHECK_INTERVAL_NS)
+    }
+
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         Some(self.socket.as_fd())
     }

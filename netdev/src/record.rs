@@ -117,6 +117,10 @@ impl<D: Device, W: Write> Device for Recorder<D, W> {
         self.inner.link_up()
     }
 
+    fn check_interval_ns(&self) -> Option<u64> {
+        self.inner.check_interval_ns()
+    }
+
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         self.inner.readiness()
     }

@@ -136,16 +136,18 @@ impl Tap {
 
     /// Agrees with the driver on what stands in front of frames.
     fn set_up_header(&self) -> io::Result<()> {
-        if !self.has_vnet_header() {
-            return Ok(());
-        }
         let fd = self.file.as_fd();
+        if !self.has_vnet_header() {
+            // Without the header nobody could tell a partial checksum from a wrong one; whoever
+            // had the interface before may have asked for them.
+            return tap::set_offload(fd, false);
+        }
         let (_, flags) = tap::attached(fd)?;
         if flags & tap::VNET_HEADER == 0 {
             return Err(io::Error::other("other queues are used without virtio_net_hdr"));
         }
         tap::set_vnet_header_len(fd, vnet::HEADER_LEN)?;
-        tap::set_offload(fd)
+        tap::set_offload(fd, true)
     }
 
     /// Learns from a failed call. The next check is due as usual: a link that flaps costs no more.
@@ -222,6 +224,10 @@ impl Device for Tap {
 
     fn link_up(&self) -> bool {
         self.link == Link::Up
+    }
+
+    fn check_interval_ns(&self) -> Option<u64> {
+        Some(LINK_CHECK_INTERVAL_NS)
     }
 
     /// `None` while the interface is gone, for then the descriptor is always ready, with an error.

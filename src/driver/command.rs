@@ -1,13 +1,14 @@
 //! What handles in application threads ask of the worker that runs their endpoint.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crossbeam::channel::Sender;
 
 use crate::driver::connection::{ConnectRequest, Notice};
 use crate::driver::endpoint::{ConnectOptions, EndpointError};
 use crate::mpa::startup::Offer;
-use crate::port::{ConnectionCounters, ListenParams};
+use crate::port::{ConnectionCounters, ListenParams, PortDrops};
+use crate::time::Instant;
 use crate::verbs::Qp;
 
 /// Names a connection of an endpoint, for commands. Given out by the handles, never reused.
@@ -63,6 +64,29 @@ pub(crate) enum Command {
     Abort { key: ConnectionKey },
     /// Report counters; no answer when the connection is over.
     Counters { key: ConnectionKey, reply: Sender<Box<ConnectionCounters>> },
+    /// Tell the endpoint's IPv4 address, when it has one; no answer after `until`.
+    AwaitAddress { until: Instant, reply: Sender<IpAddr> },
+    /// Report what was dropped before any connection saw it; nothing where the kernel does that.
+    Drops { reply: Sender<PortDrops> },
     /// End all connections and stop.
     Shutdown,
+}
+
+impl Command {
+    /// The connection that it is about.
+    pub(crate) const fn key(&self) -> Option<ConnectionKey> {
+        match self {
+            Self::Accept { key, .. }
+            | Self::Reject { key, .. }
+            | Self::Disconnect { key }
+            | Self::Abort { key }
+            | Self::Counters { key, .. } => Some(*key),
+            Self::Connect { .. }
+            | Self::Listen { .. }
+            | Self::Unlisten { .. }
+            | Self::AwaitAddress { .. }
+            | Self::Drops { .. }
+            | Self::Shutdown => None,
+        }
+    }
 }

@@ -261,18 +261,19 @@ impl Connection {
 /// Waits for peers at one address. Dropping it lets no more in; connections stay.
 #[derive(Debug)]
 pub struct Listener {
-    link: Link,
+    /// One for each worker of the endpoint.
+    links: Vec<Link>,
     local: SocketAddr,
     requests: Receiver<ConnectRequest>,
 }
 
 impl Listener {
     pub(crate) const fn new(
-        link: Link,
+        links: Vec<Link>,
         local: SocketAddr,
         requests: Receiver<ConnectRequest>,
     ) -> Self {
-        Self { link, local, requests }
+        Self { links, local, requests }
     }
 
     /// The address listened at.
@@ -286,7 +287,8 @@ impl Listener {
     /// # Errors
     /// [`EndpointError::Down`].
     pub fn next_request(&self, timeout: Duration) -> Result<Option<ConnectRequest>, EndpointError> {
-        match self.link.receive(&self.requests, Some(timeout)) {
+        let link = self.links.first().ok_or(EndpointError::Down)?;
+        match link.receive(&self.requests, Some(timeout)) {
             Ok(request) => Ok(Some(request)),
             Err(EndpointError::Timeout) => Ok(None),
             Err(error) => Err(error),
@@ -296,6 +298,8 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let _down = self.link.send(Command::Unlisten { local: self.local });
+        for link in &self.links {
+            let _down = link.send(Command::Unlisten { local: self.local });
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! An endpoint: one interface with its connections, as application threads see it.
 
 use std::io;
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::task::{Wake, Waker};
 use std::thread::{self, JoinHandle, Thread};
@@ -15,13 +15,16 @@ use crate::driver::clock::monotonic_now;
 use crate::driver::command::{Command, ConnectionKey};
 use crate::driver::connection::{Connecting, Listener};
 use crate::driver::engine::Engine;
+use crate::driver::events::{EndpointEvent, EventFeed};
 use crate::driver::kernel::KernelEngine;
 use crate::driver::port_engine::PortEngine;
+use crate::driver::queues::Queues;
+use crate::driver::siblings::Siblings;
 use crate::driver::wakeup::Wakeup;
 use crate::driver::worker::Worker;
 use crate::limits::CONNECT_REQUESTS_MAX;
 use crate::mpa::startup::{Offer, Rejection, StartupConfig};
-use crate::port::{ListenParams, LowerLayer, Port, PortError};
+use crate::port::{ListenParams, LowerLayer, Port, PortDrops, PortError};
 use crate::stream::{PhaseError, StartupFailure};
 use crate::time::{Duration, Instant};
 use crate::verbs::{Cq, Qp, Rnic, Wc};
@@ -36,14 +39,18 @@ pub struct EndpointConfig {
     /// How long to look for work before sleeping. Longer answers sooner, at the price of a busy
     /// core.
     pub spin: Duration,
-    /// Core to pin the endpoint's thread to.
+    /// Core to pin the endpoint's thread to; those of further queues go on the cores after it.
     pub core: Option<usize>,
+    /// How long data may stay unacknowledged before a connection over the kernel's TCP is given up
+    /// (R2 of RFC 9293 §3.8.3). That of an engine is in [`PortConfig::tcp`](crate::port::PortConfig).
+    pub user_timeout: Duration,
 }
 
 impl Default for EndpointConfig {
-    /// A thread of its own that looks for work for 50 µs, on any core.
+    /// A thread of its own that looks for work for 50 µs, on any core; peers have 100 s to answer.
     fn default() -> Self {
-        Self { own_thread: true, spin: Duration::from_micros(50), core: None }
+        let spin = Duration::from_micros(50);
+        Self { own_thread: true, spin, core: None, user_timeout: Duration::from_secs(100) }
     }
 }
 
@@ -248,8 +255,32 @@ fn turn(worker: &Mutex<Option<Worker>>, deadline: Option<Instant>) -> Result<(),
 /// Dropping an endpoint ends its connections and its thread.
 #[derive(Debug)]
 pub struct Endpoint {
+    /// One for each worker: at least one.
+    links: Vec<Link>,
+    threads: Vec<JoinHandle<()>>,
+    /// Which worker opens the next connection.
+    next: AtomicUsize,
+    feed: EventFeed,
+}
+
+/// A worker's link to its handles, before there is a worker.
+struct Mailbox {
     link: Link,
-    thread: Option<JoinHandle<()>>,
+    commands: Receiver<Command>,
+}
+
+impl Mailbox {
+    fn new(config: &EndpointConfig) -> io::Result<Self> {
+        let (sender, commands) = unbounded();
+        let link = Link {
+            commands: sender,
+            wakeup: Wakeup::new()?,
+            key_next: Arc::new(AtomicU64::new(0)),
+            spin: config.spin,
+            in_thread: (!config.own_thread).then(|| Arc::new(Mutex::new(None))),
+        };
+        Ok(Self { link, commands })
+    }
 }
 
 impl Endpoint {
@@ -259,7 +290,11 @@ impl Endpoint {
     /// # Errors
     /// When the process may not open more descriptors or threads.
     pub fn kernel(rnic: &Rnic, config: &EndpointConfig) -> io::Result<Self> {
-        Self::start(config, |link| Ok(Box::new(KernelEngine::new(rnic, link)?)))
+        let mailbox = Mailbox::new(config)?;
+        let engine = KernelEngine::new(rnic, mailbox.link.clone(), config.user_timeout)?;
+        let mut endpoint = Self::without_workers(EventFeed::new());
+        endpoint.start(config, mailbox, Box::new(engine))?;
+        Ok(endpoint)
     }
 
     /// An endpoint of a port on the device that the port was made for.
@@ -271,29 +306,86 @@ impl Endpoint {
         device: D,
         config: &EndpointConfig,
     ) -> io::Result<Self> {
-        Self::start(config, |link| Ok(Box::new(PortEngine::new(port, device, link))))
+        Self::ports(vec![(port, device)], config)
     }
 
-    fn start(
+    /// An endpoint of several queues of one interface, each with a port made for it. The ports are
+    /// one station ([`Port::join`]); each is turned by a thread of its own, on the core after that
+    /// of the one before if cores are asked for, or all by the threads that wait.
+    ///
+    /// Connections opened here take turns among the queues. One that a peer opens is served at the
+    /// queue at which its SYN arrives.
+    ///
+    /// # Errors
+    /// When there is no port or the ports are not one station ([`io::ErrorKind::InvalidInput`]), and
+    /// when the process may not open more descriptors or threads.
+    pub fn ports<D: Device + Send + 'static>(
+        mut queues: Vec<(Port, D)>,
         config: &EndpointConfig,
-        engine: impl FnOnce(Link) -> io::Result<Box<dyn Engine>>,
     ) -> io::Result<Self> {
-        let (sender, commands) = unbounded();
-        let wakeup = Wakeup::new()?;
-        let in_thread = (!config.own_thread).then(|| Arc::new(Mutex::new(None)));
-        let key_next = Arc::new(AtomicU64::new(0));
-        let (spin, for_worker) = (config.spin, Arc::clone(&wakeup));
-        let link = Link { commands: sender, wakeup, key_next, spin, in_thread };
-        let engine = engine(link.clone())?;
-        let worker = Worker::new(engine, commands, for_worker, spin);
-        let thread = match &link.in_thread {
+        let mut ports: Vec<_> = queues.iter_mut().map(|(port, _)| port).collect();
+        let joined = Port::join(&mut ports);
+        joined.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        if queues.is_empty() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let workers = if config.own_thread { queues.len() } else { 1 };
+        let mailboxes: Vec<_> =
+            (0..workers).map(|_| Mailbox::new(config)).collect::<io::Result<_>>()?;
+        let link_of = |queue: usize| &mailboxes[queue % workers].link;
+        let wakeups: Vec<_> =
+            (0..queues.len()).map(|queue| Arc::clone(&link_of(queue).wakeup)).collect();
+        let alone = queues.len() == 1;
+        let mut endpoint = Self::without_workers(EventFeed::new());
+        let mut engines = Vec::with_capacity(queues.len());
+        let places = Siblings::among(&wakeups).into_iter().enumerate();
+        for ((port, device), (queue, siblings)) in queues.into_iter().zip(places) {
+            let feed = (queue == 0).then(|| endpoint.feed.clone());
+            let engine = PortEngine::new(port, device, link_of(queue).clone(), feed);
+            engines.push(if alone { engine } else { engine.with_siblings(siblings) });
+        }
+        if config.own_thread || alone {
+            for (mailbox, engine) in mailboxes.into_iter().zip(engines) {
+                endpoint.start(config, mailbox, Box::new(engine))?;
+            }
+        } else {
+            for mailbox in mailboxes {
+                let all = std::mem::take(&mut engines);
+                endpoint.start(config, mailbox, Box::new(Queues::new(all)))?;
+            }
+        }
+        Ok(endpoint)
+    }
+
+    const fn without_workers(feed: EventFeed) -> Self {
+        Self { links: Vec::new(), threads: Vec::new(), next: AtomicUsize::new(0), feed }
+    }
+
+    /// Adds a worker for `engine`. When that fails, dropping the endpoint ends those before.
+    fn start(
+        &mut self,
+        config: &EndpointConfig,
+        mailbox: Mailbox,
+        engine: Box<dyn Engine>,
+    ) -> io::Result<()> {
+        let Mailbox { link, commands } = mailbox;
+        let worker = Worker::new(engine, commands, Arc::clone(&link.wakeup), link.spin);
+        match &link.in_thread {
             Some(place) => {
                 *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker);
-                None
             }
-            None => Some(spawn(worker, config.core)?),
-        };
-        Ok(Self { link, thread })
+            None => {
+                let core = config.core.map(|core| core + self.threads.len());
+                self.threads.push(spawn(worker, core)?);
+            }
+        }
+        self.links.push(link);
+        Ok(())
+    }
+
+    /// The worker that answers for the whole endpoint.
+    fn first(&self) -> &Link {
+        &self.links[0]
     }
 
     /// Starts a connection to `remote` with `qp`. Returns at once; [`Connecting::wait`] waits.
@@ -306,11 +398,13 @@ impl Endpoint {
         qp: &Qp,
         options: &ConnectOptions,
     ) -> Result<Connecting, EndpointError> {
-        let key = self.link.next_key();
+        let turn = self.next.fetch_add(1, Ordering::Relaxed);
+        let link = &self.links[turn % self.links.len()];
+        let key = link.next_key();
         let (notices, notices_rx) = unbounded();
         let (qp, options) = (qp.clone(), Box::new(options.clone()));
-        self.link.send(Command::Connect { key, remote, qp, options, notices })?;
-        Ok(Connecting::new(self.link.clone(), key, remote, notices_rx))
+        link.send(Command::Connect { key, remote, qp, options, notices })?;
+        Ok(Connecting::new(link.clone(), key, remote, notices_rx))
     }
 
     /// Waits for connections at `local`. TCP port 0 lets the endpoint choose one.
@@ -323,10 +417,52 @@ impl Endpoint {
         params: ListenParams,
     ) -> Result<Listener, EndpointError> {
         let (requests, requests_rx) = bounded(CONNECT_REQUESTS_MAX);
+        let mut local = local;
+        // The first worker chooses the TCP port if that is left open; the others take the same. A
+        // listener that is dropped for a refusal ends those before.
+        let mut listening = Vec::with_capacity(self.links.len());
+        for link in &self.links {
+            let (reply, reply_rx) = bounded(1);
+            let (params, requests) = (params.clone(), requests.clone());
+            let asked = link.send(Command::Listen { local, params, requests, reply });
+            match asked.and_then(|()| link.receive(&reply_rx, None)?) {
+                Ok(chosen) => local = chosen,
+                Err(error) => {
+                    drop(Listener::new(listening, local, requests_rx));
+                    return Err(error);
+                }
+            }
+            listening.push(link.clone());
+        }
+        Ok(Listener::new(listening, local, requests_rx))
+    }
+
+    /// Waits until the endpoint has an IPv4 address, at once if it was given one, else from DHCP
+    /// ([`PortConfig::dhcp`](crate::port::PortConfig::dhcp)). Over the kernel's TCP that is
+    /// 0.0.0.0: all addresses of the machine.
+    ///
+    /// # Errors
+    /// [`EndpointError::Timeout`], [`EndpointError::Down`].
+    pub fn wait_address(&self, timeout: Duration) -> Result<IpAddr, EndpointError> {
         let (reply, reply_rx) = bounded(1);
-        self.link.send(Command::Listen { local, params, requests, reply })?;
-        let local = self.link.receive(&reply_rx, None)??;
-        Ok(Listener::new(self.link.clone(), local, requests_rx))
+        let until = monotonic_now() + timeout;
+        self.first().send(Command::AwaitAddress { until, reply })?;
+        self.first().receive(&reply_rx, Some(timeout))
+    }
+
+    /// Takes the oldest event of the endpoint's interface, waiting for one for at most `timeout`;
+    /// `Ok(None)` when none came. Of events that nobody takes, the last
+    /// [`ENDPOINT_EVENTS_MAX`](crate::limits::ENDPOINT_EVENTS_MAX) are kept. Over the kernel's TCP
+    /// there are none.
+    ///
+    /// # Errors
+    /// [`EndpointError::Down`].
+    pub fn next_event(&self, timeout: Duration) -> Result<Option<EndpointEvent>, EndpointError> {
+        match self.first().receive(self.feed.receiver(), Some(timeout)) {
+            Ok(event) => Ok(Some(event)),
+            Err(EndpointError::Timeout) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Takes the oldest completion of `cq`, waiting for one for at most `timeout`; `Ok(None)` when
@@ -338,7 +474,7 @@ impl Endpoint {
     pub fn wait(&self, cq: &Cq, timeout: Duration) -> Result<Option<Wc>, EndpointError> {
         match cq.poll() {
             Some(wc) => Ok(Some(wc)),
-            None => self.link.wait(cq, timeout),
+            None => self.first().wait(cq, timeout),
         }
     }
 
@@ -352,15 +488,30 @@ impl Endpoint {
     /// [`EndpointError::Down`].
     #[inline]
     pub fn turn(&self, timeout: Duration) -> Result<(), EndpointError> {
-        let Some(worker) = &self.link.in_thread else { return Ok(()) };
+        let Some(worker) = &self.first().in_thread else { return Ok(()) };
         let deadline = if timeout.is_zero() { Instant::ZERO } else { monotonic_now() + timeout };
         turn(worker, Some(deadline))
+    }
+
+    /// Frames dropped before any connection saw them. What an endpoint over the kernel's TCP drops
+    /// is the kernel's business: all zero.
+    ///
+    /// # Errors
+    /// [`EndpointError::Down`].
+    pub fn drops(&self) -> Result<PortDrops, EndpointError> {
+        let mut sum = PortDrops::default();
+        for link in &self.links {
+            let (reply, reply_rx) = bounded(1);
+            link.send(Command::Drops { reply })?;
+            sum += link.receive(&reply_rx, None)?;
+        }
+        Ok(sum)
     }
 
     /// Ends the sleep of [`turn`](Self::turn), from another thread.
     #[must_use]
     pub fn waker(&self) -> Waker {
-        Waker::from(Arc::clone(&self.link.wakeup))
+        Waker::from(Arc::clone(&self.first().wakeup))
     }
 
     /// Lets an endpoint without a thread work for `time` at most, or until it has nothing to do for
@@ -370,7 +521,7 @@ impl Endpoint {
     /// [`EndpointError::Down`].
     pub fn run_for(&self, time: Duration) -> Result<(), EndpointError> {
         let (_keeps_it_open, nothing) = bounded::<()>(0);
-        match self.link.receive(&nothing, Some(time)) {
+        match self.first().receive(&nothing, Some(time)) {
             Err(EndpointError::Timeout) | Ok(()) => Ok(()),
             Err(error) => Err(error),
         }
@@ -379,15 +530,17 @@ impl Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        // A worker that is gone has ended its connections.
-        let _gone = self.link.send(Command::Shutdown);
-        if let Some(place) = &self.link.in_thread {
-            let worker = place.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some(worker) = worker {
-                worker.run();
+        for link in &self.links {
+            // A worker that is gone has ended its connections.
+            let _gone = link.send(Command::Shutdown);
+            if let Some(place) = &link.in_thread {
+                let worker = place.lock().unwrap_or_else(PoisonError::into_inner).take();
+                if let Some(worker) = worker {
+                    worker.run();
+                }
             }
         }
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             // A worker that panicked has said so itself.
             let _panicked = thread.join();
         }

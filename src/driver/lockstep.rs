@@ -43,6 +43,11 @@ impl<A: Device, B: Device> Lockstep<A, B> {
     /// Lets both ends work once. When there was nothing to do, advances the clock to the next
     /// event; returns `false` when there is none: nothing ever happens again without new work.
     pub fn step(&mut self) -> bool {
+        self.step_within(Instant::from_nanos(u64::MAX))
+    }
+
+    /// As [`step`](Self::step), but the clock does not pass `limit`.
+    pub fn step_within(&mut self, limit: Instant) -> bool {
         let moved = self.a.poll(self.now) + self.b.poll(self.now);
         if moved > 0 {
             return true;
@@ -54,7 +59,7 @@ impl<A: Device, B: Device> Lockstep<A, B> {
         match next {
             Some(next) => {
                 // A wake-up that is due already may need the clock to tick once to make progress.
-                self.now = next.max(self.now.plus_nanos(1));
+                self.now = next.max(self.now.plus_nanos(1)).min(limit.max(self.now));
                 true
             }
             None => false,

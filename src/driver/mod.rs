@@ -1,7 +1,8 @@
 //! Runs the engine: the only place that knows devices, sockets, threads and the clock.
 //!
 //! [`Endpoint`] is what programs use: it connects, listens and waits, over a port on a device or
-//! over the kernel's TCP, with a thread of its own or within the threads that wait.
+//! over the kernel's TCP, with a thread of its own or within the threads that wait. An interface with
+//! several queues has a port, and a thread, for each: [`Endpoint::ports`].
 //!
 //! ```text
 //! Endpoint, Connection … ─ commands ─→ worker ─ turns ─→ engine ─┬─ port_engine: Port + Device
@@ -16,11 +17,14 @@ mod comp_channel;
 mod connection;
 mod endpoint;
 mod engine;
+mod events;
 mod kernel;
 mod lockstep;
 mod port_engine;
+mod queues;
 mod registry;
 mod seed;
+mod siblings;
 mod wakeup;
 mod worker;
 
@@ -30,6 +34,7 @@ pub use clock::monotonic_now;
 pub use comp_channel::CompChannel;
 pub use connection::{ConnectRequest, Connecting, Connection, ConnectionEvent, Listener};
 pub use endpoint::{ConnectOptions, Endpoint, EndpointConfig, EndpointError};
+pub use events::EndpointEvent;
 pub use lockstep::Lockstep;
 pub use seed::random_seed;
 
@@ -62,11 +67,12 @@ impl<D: Device> Poller<D> {
     pub fn poll(&mut self, now: Instant) -> usize {
         let now_ns = now.as_nanos();
         let Self { port, device } = self;
-        port.handle_link(now, device.link_up());
-        port.set_capabilities(now, device.capabilities());
         let received = port.handle_burst(now, |sink| {
             device.receive(now_ns, RECEIVE_BURST, &mut |frame| sink(&frame))
         });
+        // Receiving is when a device looks at its interface: what it found is acted on at once.
+        port.handle_link(now, device.link_up());
+        port.set_capabilities(now, device.capabilities());
         if port.poll_timeout().is_some_and(|at| at <= now) {
             port.handle_timeout(now);
         }

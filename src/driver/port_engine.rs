@@ -1,21 +1,24 @@
 //! An engine on a frame device: a port and its connections.
 
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
 use std::task::Waker;
 
+use arrayvec::ArrayVec;
 use crossbeam::channel::Sender;
 use rustix::event::{PollFd, PollFlags, poll};
 use urnic_netdev::Device;
 
 use crate::driver::Poller;
 use crate::driver::clock::time_left;
-use crate::driver::command::Command;
+use crate::driver::command::{Command, ConnectionKey};
 use crate::driver::connection::{ConnectRequest, Notice};
 use crate::driver::endpoint::{ConnectOptions, EndpointError, Link};
 use crate::driver::engine::Engine;
+use crate::driver::events::{AddressWaiters, EndpointEvent, EventFeed};
 use crate::driver::registry::Registry;
+use crate::driver::siblings::Siblings;
 use crate::driver::wakeup::Wakeup;
+use crate::limits::PORTS_MAX;
 use crate::port::{ConnectParams, ConnectionId, ListenParams, Port, PortEvent};
 use crate::time::Instant;
 use crate::verbs::Qp;
@@ -25,11 +28,31 @@ use crate::verbs::Qp;
 pub(crate) struct PortEngine<D> {
     poller: Poller<D>,
     registry: Registry<ConnectionId>,
+    /// Where the endpoint's events go; the first of several ports speaks for all.
+    feed: Option<EventFeed>,
+    waiters: AddressWaiters,
+    siblings: Option<Siblings>,
 }
 
 impl<D: Device> PortEngine<D> {
-    pub(crate) fn new(port: Port, device: D, link: Link) -> Self {
-        Self { poller: Poller::new(port, device), registry: Registry::new(link) }
+    pub(crate) fn new(port: Port, device: D, link: Link, feed: Option<EventFeed>) -> Self {
+        Self {
+            poller: Poller::new(port, device),
+            registry: Registry::new(link),
+            feed,
+            waiters: AddressWaiters::default(),
+            siblings: None,
+        }
+    }
+
+    /// Makes it one of several whose ports are one station.
+    pub(crate) fn with_siblings(self, siblings: Siblings) -> Self {
+        Self { siblings: Some(siblings), ..self }
+    }
+
+    /// Whether a handle's connection is this port's.
+    pub(crate) fn has(&self, key: ConnectionKey) -> bool {
+        self.registry.id(key).is_some()
     }
 
     fn connect(
@@ -44,7 +67,7 @@ impl<D: Device> PortEngine<D> {
         Ok(self.poller.port.connect(now, remote, qp, &params)?)
     }
 
-    fn listen(
+    pub(crate) fn listen(
         &mut self,
         local: SocketAddr,
         params: ListenParams,
@@ -54,6 +77,11 @@ impl<D: Device> PortEngine<D> {
         let local = SocketAddr::new(local.ip(), port.listen_at(local.port(), params)?);
         self.registry.listen(any_address(local), requests);
         Ok(local)
+    }
+
+    pub(crate) fn unlisten(&mut self, local: SocketAddr) {
+        self.poller.port.unlisten(local.port());
+        self.registry.unlisten(any_address(local));
     }
 
     fn dispatch_events(&mut self) {
@@ -71,13 +99,69 @@ impl<D: Device> PortEngine<D> {
                     self.registry.closed(connection, counters);
                 }
                 // Connections get over these by themselves, or say that they did not.
-                PortEvent::AddressAcquired { .. }
+                of_the_port @ (PortEvent::AddressAcquired { .. }
                 | PortEvent::AddressLost { .. }
                 | PortEvent::LinkDown
-                | PortEvent::LinkUp => {}
+                | PortEvent::LinkUp) => self.tell(&of_the_port),
             }
         }
     }
+
+    fn tell(&mut self, event: &PortEvent) {
+        if let PortEvent::AddressAcquired { address, .. } = event {
+            self.waiters.tell(*address);
+        }
+        if let (Some(feed), Some(event)) = (&self.feed, EndpointEvent::of(event)) {
+            feed.push(event);
+        }
+    }
+
+    fn await_address(&mut self, until: Instant, reply: Sender<IpAddr>) {
+        self.waiters.add(until, reply);
+        if let Some((address, _)) = self.poller.port.config().ipv4 {
+            self.waiters.tell(IpAddr::V4(address));
+        }
+    }
+
+    /// What to wait for: the device's descriptor, if that may be relied on, and how long at most.
+    fn watch(&self) -> (Option<PollFd<'_>>, Option<u64>) {
+        let device = &self.poller.device;
+        match device.readiness() {
+            // A device whose link is down may report errors for ever: ask it now and then.
+            _ if !device.link_up() => (None, Some(LINK_DOWN_RETRY_NS)),
+            // A device without a descriptor has to be asked again soon.
+            None => (None, Some(ASK_AGAIN_NS)),
+            Some(readiness) => {
+                let mut interest = PollFlags::IN;
+                if self.poller.port.has_ready() {
+                    interest |= PollFlags::OUT;
+                }
+                let descriptor = PollFd::from_borrowed_fd(readiness, interest);
+                (Some(descriptor), device.check_interval_ns())
+            }
+        }
+    }
+}
+
+/// Sleeps until one of the engines, which have one worker, has input, or as [`Engine::wait`] says.
+pub(crate) fn wait_for_any<D: Device>(
+    engines: &[PortEngine<D>],
+    now: Instant,
+    deadline: Option<Instant>,
+    wakeup: &Wakeup,
+) {
+    let mut descriptors = ArrayVec::<_, { PORTS_MAX + 1 }>::new();
+    descriptors.push(PollFd::new(wakeup, PollFlags::IN));
+    let mut until = deadline;
+    for engine in engines {
+        let (descriptor, pause) = engine.watch();
+        descriptors.extend(descriptor);
+        let asked = pause.map(|pause| now.plus_nanos(pause));
+        until = [until, asked].into_iter().flatten().min();
+    }
+    let left = until.map(|until| time_left(now, until));
+    // Interrupted, or refused for lack of memory: the worker looks for work and comes back.
+    let _woken = poll(&mut descriptors, left.as_ref());
 }
 
 /// A port listens at all its addresses: only the TCP port tells listeners apart.
@@ -98,10 +182,7 @@ impl<D: Device + Send> Engine for PortEngine<D> {
             Command::Listen { local, params, requests, reply } => {
                 drop(reply.send(self.listen(local, params, requests)));
             }
-            Command::Unlisten { local } => {
-                self.poller.port.unlisten(local.port());
-                self.registry.unlisten(any_address(local));
-            }
+            Command::Unlisten { local } => self.unlisten(local),
             Command::Accept { key, qp, offer } => {
                 if let Some(id) = self.registry.id(key)
                     && let Err(error) = self.poller.port.accept(id, &qp, &offer.offer())
@@ -133,12 +214,21 @@ impl<D: Device + Send> Engine for PortEngine<D> {
                     drop(reply.send(Box::new(counters)));
                 }
             }
+            Command::AwaitAddress { until, reply } => self.await_address(until, reply),
+            Command::Drops { reply } => drop(reply.send(self.poller.port.drops())),
             Command::Shutdown => {}
         }
     }
 
     fn turn(&mut self, now: Instant) -> usize {
-        let moved = self.poller.poll(now);
+        let mut moved = 0;
+        if let Some(siblings) = &self.siblings {
+            moved += siblings.receive(now, &mut self.poller.port);
+        }
+        moved += self.poller.poll(now);
+        if let Some(siblings) = &self.siblings {
+            siblings.send(&mut self.poller.port);
+        }
         self.dispatch_events();
         moved
     }
@@ -156,31 +246,7 @@ impl<D: Device + Send> Engine for PortEngine<D> {
     }
 
     fn wait(&mut self, now: Instant, deadline: Option<Instant>, wakeup: &Wakeup) {
-        let device = &self.poller.device;
-        let Some(readiness) = device.readiness() else {
-            // A device without a descriptor has to be asked again soon, but for one that is gone.
-            let pause = if device.link_up() { ASK_AGAIN_NS } else { LINK_DOWN_RETRY_NS };
-            let soon = now.plus_nanos(pause);
-            let until = deadline.map_or(soon, |deadline| deadline.min(soon));
-            wait_for(&mut [PollFd::new(wakeup, PollFlags::IN)], now, Some(until));
-            return;
-        };
-        let mut interest = PollFlags::IN;
-        if self.poller.port.has_ready() {
-            interest |= PollFlags::OUT;
-        }
-        let down = !device.link_up();
-        let readiness = readiness.as_fd();
-        let mut descriptors =
-            [PollFd::new(wakeup, PollFlags::IN), PollFd::new(&readiness, interest)];
-        // A device whose link is down may report errors for ever: ask it now and then.
-        let (count, until) = if down {
-            let later = now.plus_nanos(LINK_DOWN_RETRY_NS);
-            (1, Some(deadline.map_or(later, |deadline| deadline.min(later))))
-        } else {
-            (2, deadline)
-        };
-        wait_for(&mut descriptors[..count], now, until);
+        wait_for_any(std::slice::from_ref(self), now, deadline, wakeup);
     }
 
     fn shutdown(&mut self, now: Instant) {
@@ -193,12 +259,6 @@ impl<D: Device + Send> Engine for PortEngine<D> {
             }
         }
     }
-}
-
-fn wait_for(descriptors: &mut [PollFd<'_>], now: Instant, until: Option<Instant>) {
-    let left = until.map(|until| time_left(now, until));
-    // Interrupted, or refused for lack of memory: the worker looks for work and comes back.
-    let _woken = poll(descriptors, left.as_ref());
 }
 
 /// How long a device without a descriptor is left alone.

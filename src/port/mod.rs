@@ -16,6 +16,7 @@ mod control;
 mod demux;
 mod emit;
 mod framing;
+mod group;
 pub mod host;
 mod icmp;
 mod neighbour;
@@ -29,6 +30,8 @@ mod transmit;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::AddAssign;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use slab::Slab;
@@ -36,12 +39,14 @@ use urnic_netdev::Capabilities;
 
 pub use config::{ConnectParams, ListenParams, LowerLayer, PortConfig, VlanId};
 pub use connection::{ConnectionCounters, ConnectionId};
+pub use group::{Handover, Recipient};
 pub use transmit::BURST_OCTETS;
 
 use crate::limits::CONNECTIONS_MAX;
 use crate::mpa::pieces::PieceStore;
 use crate::port::connection::{Connection, Tuple, TupleHasher};
 use crate::port::framing::Framing;
+use crate::port::group::Membership;
 use crate::port::host::Host;
 use crate::port::neighbour::Neighbours;
 use crate::port::path::PathMtu;
@@ -121,6 +126,9 @@ pub enum PortError {
     /// No free TCP port or connection slot.
     #[error("no connection slot is free")]
     Exhausted,
+    /// The ports cannot be one station; see [`Port::join`].
+    #[error("ports of one station need the same addresses, not by DHCP, and no connections yet")]
+    NotOneStation,
     /// The call does not fit what the connection is doing.
     #[error(transparent)]
     Phase(#[from] PhaseError),
@@ -184,7 +192,11 @@ pub struct Port {
     pieces: PieceStore,
     scratch: Scratch,
     isn: tcp::IsnGenerator,
+    /// The TCP port to try next for a connection opened here.
     ephemeral: u16,
+    ephemeral_range: RangeInclusive<u16>,
+    /// The station of several ports that this one is part of.
+    group: Option<Membership>,
     counters: PortCounters,
 }
 
@@ -201,6 +213,8 @@ pub struct PortCounters {
     pub cookies_sent: u64,
     /// Connections opened by a cookie that came back.
     pub cookies_redeemed: u64,
+    /// Frames for connections of other ports of the group.
+    pub handed_over: u64,
 }
 
 /// Frames a port dropped before any connection saw them.
@@ -218,6 +232,21 @@ pub struct PortDrops {
     pub vlan: u64,
     /// ICMP errors that quote no segment in flight (RFC 5927 §4.1).
     pub icmp: u64,
+    /// For other ports of the group, which did not keep up.
+    pub handover: u64,
+}
+
+impl AddAssign for PortDrops {
+    fn add_assign(&mut self, other: Self) {
+        let Self { malformed, ip_checksum, tcp_checksum, fragments, vlan, icmp, handover } = other;
+        self.malformed += malformed;
+        self.ip_checksum += ip_checksum;
+        self.tcp_checksum += tcp_checksum;
+        self.fragments += fragments;
+        self.vlan += vlan;
+        self.icmp += icmp;
+        self.handover += handover;
+    }
 }
 
 /// First TCP port used for connections opened here (RFC 6335 §6: dynamic ports).
@@ -259,6 +288,8 @@ impl Port {
             cookies: tcp::SynCookies::new(key),
             cookie_answers: VecDeque::new(),
             ephemeral: EPHEMERAL_FIRST,
+            ephemeral_range: EPHEMERAL_FIRST..=u16::MAX,
+            group: None,
             counters: PortCounters::default(),
             config,
         }
@@ -366,6 +397,9 @@ impl Port {
     ) -> Result<ConnectionId, PortError> {
         if self.connections.len() >= CONNECTIONS_MAX {
             return Err(PortError::Exhausted);
+        }
+        if self.group.as_ref().is_some_and(|group| !group.claim(tuple)) {
+            return Err(PortError::PortTaken(tuple.local_port()));
         }
         self.generation = self.generation.wrapping_add(1);
         let policy = self.config.rx_policy(lower_layer);
@@ -478,6 +512,9 @@ impl Port {
             self.release_backlog(place);
         }
         self.by_tuple.remove(&connection.tuple);
+        if let Some(group) = &self.group {
+            group.release(&connection.tuple);
+        }
         self.last_hit = None;
         self.timers.forget(id.slot);
         let counters = Box::new(connection.counters());
@@ -493,9 +530,10 @@ impl Port {
     }
 
     fn free_port(&mut self, local: IpAddr, remote: SocketAddr) -> Result<u16, PortError> {
-        for _ in EPHEMERAL_FIRST..=u16::MAX {
+        let (first, last) = self.ephemeral_range.clone().into_inner();
+        for _ in first..=last {
             let candidate = self.ephemeral;
-            self.ephemeral = self.ephemeral.checked_add(1).unwrap_or(EPHEMERAL_FIRST);
+            self.ephemeral = if candidate < last { candidate + 1 } else { first };
             let tuple = Tuple::new(local, candidate, remote.ip(), remote.port());
             if !self.by_tuple.contains_key(&tuple) && !self.listeners.contains_key(&candidate) {
                 return Ok(candidate);

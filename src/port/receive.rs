@@ -11,7 +11,7 @@ use crate::port::framing::{Framing, Opened};
 use crate::port::icmp::{self, IcmpError, Report};
 use crate::port::reassembly::Part;
 use crate::port::route::Route;
-use crate::port::{ConnectionId, Port, PortEvent};
+use crate::port::{ConnectionId, Port, PortError, PortEvent};
 use crate::tcp::{self, SynRefusal};
 use crate::time::Instant;
 
@@ -48,7 +48,7 @@ impl Port {
         receive(&mut |frame| self.take_frame(now, self.framing, frame, &mut lease))
     }
 
-    fn take_frame(
+    pub(super) fn take_frame(
         &mut self,
         now: Instant,
         framing: Framing,
@@ -82,6 +82,7 @@ impl Port {
         let payload = &inbound.segment[payload_at..];
         let slot = match self.find(&tuple) {
             Some(slot) if !self.gives_way(slot, &header) => slot,
+            _ if self.belongs_to_sibling(&tuple, framing, frame) => return,
             _ => match self.handle_unclaimed(now, tuple, &header, inbound) {
                 Claim::Redeemed(slot) => slot,
                 Claim::Opened(slot) => return self.after_input(slot),
@@ -96,6 +97,16 @@ impl Port {
         let pieces = &mut self.pieces;
         connection.optimized.handle_segment(now, &header, payload, segments, pieces, lease);
         self.after_input(slot);
+    }
+
+    /// Whether another port of the group has the connection, and got the frame.
+    fn belongs_to_sibling(&mut self, tuple: &Tuple, framing: Framing, frame: &RxFrame<'_>) -> bool {
+        if self.group.is_none() {
+            return false;
+        }
+        let Ok(opened) = framing.open(frame.bytes) else { return false };
+        // The TCP checksum was verified here.
+        self.hand_over(tuple, &opened, RxChecksum::Valid, frame.segment_size)
     }
 
     fn find(&mut self, tuple: &Tuple) -> Option<u32> {
@@ -170,10 +181,8 @@ impl Port {
         let ts_offset = self.isn.timestamp_offset(local, remote);
         let tcp = tcp::Connection::accept(now, &tcp_config, header, iss, ts_offset);
         let place = Place { listener: local.port(), by_cookie: false };
-        match self.accept_connection(now, tuple, tcp, place, inbound) {
-            Some(slot) => Claim::Opened(slot),
-            None => Claim::Host,
-        }
+        self.accept_connection(now, tuple, tcp, place, inbound)
+            .map_or_else(|claim| claim, Claim::Opened)
     }
 
     /// Makes a connection of a listener's; its place in the backlog is taken.
@@ -184,22 +193,28 @@ impl Port {
         tcp: tcp::Connection,
         place: Place,
         inbound: &Inbound<'_>,
-    ) -> Option<u32> {
+    ) -> Result<u32, Claim> {
         let (local, remote) = (tuple.local(), tuple.remote());
-        let params = self.listeners.get(&place.listener)?.params.clone();
-        let Ok(id) = self.insert(tuple, tcp, params.lower_layer, Some(place)) else {
-            self.release_backlog(place);
-            return None;
+        let listener = self.listeners.get(&place.listener).ok_or(Claim::Host)?;
+        let params = listener.params.clone();
+        let id = match self.insert(tuple, tcp, params.lower_layer, Some(place)) {
+            Ok(id) => id,
+            Err(reason) => {
+                self.release_backlog(place);
+                // Another port of the group was faster with a copy of the segment.
+                let elsewhere = matches!(reason, PortError::PortTaken(_));
+                return Err(if elsewhere { Claim::Done } else { Claim::Host });
+            }
         };
         if let Some(mac) = inbound.source_mac {
             self.neighbours.suppose(self.config.next_hop(remote.ip()), mac);
         }
         let stream = &mut self.connections[id.slot as usize].optimized.stream;
         if !params.delayed {
-            stream.respond(now, &params.startup).ok()?;
+            stream.respond(now, &params.startup).map_err(|_| Claim::Host)?;
         }
         self.events.push_back(PortEvent::Incoming { connection: id, local, remote });
-        Some(id.slot)
+        Ok(id.slot)
     }
 
     /// RFC 4987 §3.6: the backlog is full, and the SYN is answered without keeping anything.
@@ -243,10 +258,8 @@ impl Port {
             return Claim::Done;
         }
         self.counters.cookies_redeemed += 1;
-        match self.accept_connection(now, tuple, tcp, place, inbound) {
-            Some(slot) => Claim::Redeemed(slot),
-            None => Claim::Host,
-        }
+        self.accept_connection(now, tuple, tcp, place, inbound)
+            .map_or_else(|claim| claim, Claim::Redeemed)
     }
 
     fn cookie_ends(&self, tuple: &Tuple) -> tcp::CookieEnds {
@@ -264,9 +277,15 @@ impl Port {
     }
 
     fn handle_other(&mut self, now: Instant, opened: &Opened<'_>, checksum: RxChecksum) {
-        self.neighbours.learn_from(&self.config, opened);
+        if self.neighbours.learn_from(&self.config, opened).is_some() {
+            self.tell_siblings(opened, checksum);
+        }
         self.wake_those_who_waited();
         if let Some(error) = icmp::parse(opened) {
+            let ours = self.by_tuple.contains_key(&error.tuple);
+            if !ours && self.hand_over(&error.tuple, opened, checksum, None) {
+                return;
+            }
             self.handle_icmp(now, &error);
         }
         self.host.handle_frame(opened, checksum);

@@ -190,8 +190,9 @@ impl Layered {
     }
 
     /// Closes in order: what was posted is finished first.
-    pub fn close(&mut self) {
+    pub fn close(&mut self, now: Instant) {
         self.stream.close();
+        self.stream.limit_close(now);
     }
 
     /// What has happened since the last call.

@@ -33,7 +33,7 @@ pub use startup::PhaseError;
 pub(crate) use tx::{Cut, Room, TxState};
 
 use crate::counters::{MpaRxCounters, RdmaRxCounters};
-use crate::limits::BAD_FPDU_DROPS_MAX;
+use crate::limits::{BAD_FPDU_DROPS_MAX, CLOSE_SILENCE_NS, MPA_FIRST_FPDU_TIMEOUT_NS};
 use crate::mem::TableLease;
 use crate::mpa::pieces::PieceStore;
 use crate::mpa::rx::{Receiver, RxConfig, RxError};
@@ -43,6 +43,7 @@ use crate::mpa::startup::{
 use crate::stream::messages::Messages;
 use crate::stream::nudge::Nudge;
 use crate::stream::rx::{Placed, Placer, RxState};
+use crate::time::Instant;
 use crate::types::{Stag, StreamOffset, TaggedOffset};
 use crate::verbs::{QpShared, QpState, RemoteBuffer, RnicShared, SendOp, WcStatus};
 use crate::wire::mpa::RtrKinds;
@@ -130,6 +131,10 @@ pub struct Stream {
     /// Where FPDUs were last dropped for a bad CRC, and how often in a row.
     bad_fpdu: (StreamOffset, u32),
     closing: bool,
+    /// While closing: when a peer that says nothing is given up.
+    silent_until: Option<Instant>,
+    /// FPDUs received and framed when that was set.
+    fpdus_before: (u64, u64),
     lost: bool,
     /// Whether the lower layer has carried octets.
     connected: bool,
@@ -155,6 +160,8 @@ impl Stream {
             startup_rx: StreamOffset::ZERO,
             bad_fpdu: (StreamOffset::ZERO, 0),
             closing: false,
+            silent_until: None,
+            fpdus_before: (0, 0),
             lost: false,
             connected: false,
             retry: None,
@@ -362,8 +369,63 @@ impl Stream {
         }
     }
 
+    /// Sees to it that a stream that is to close, and cannot yet, does not wait for ever.
+    ///
+    /// RFC 5041 §6.2.1 wants what was posted to be done before the close. Where all that is left is
+    /// to wait for the peer, no timer of TCP finds out that it has gone:
+    /// - RFC 5044 §7.1.2 (4) forbids a responder to send before the initiator's first FPDU. To flush
+    ///   at once would lose what was posted to one whose first FPDU is under way.
+    /// - The Response to a Read may stay away though the request was acknowledged.
+    pub(crate) fn limit_close(&mut self, now: Instant) {
+        if self.closing && self.silent_until.is_none() {
+            self.extend_silence(now);
+        }
+    }
+
+    fn extend_silence(&mut self, now: Instant) {
+        let limit_ns =
+            if self.is_silenced() { MPA_FIRST_FPDU_TIMEOUT_NS } else { CLOSE_SILENCE_NS };
+        self.silent_until = Some(now.plus_nanos(limit_ns));
+        self.fpdus_before = self.fpdus_so_far();
+    }
+
+    fn fpdus_so_far(&self) -> (u64, u64) {
+        (self.mpa_counters().fpdus, self.fpdus_framed())
+    }
+
+    /// Gives up a peer that keeps this end from closing, and has said nothing for too long.
+    fn end_silence(&mut self, now: Instant) {
+        let stuck = self.fpdus_before == self.fpdus_so_far() && self.awaits_response();
+        if self.is_silenced() || stuck {
+            self.connection_lost();
+        } else {
+            self.extend_silence(now);
+        }
+    }
+
+    /// Whether all that was sent was delivered, and a Response is still to come.
+    fn awaits_response(&self) -> bool {
+        self.full
+            .as_ref()
+            .is_some_and(|full| full.tx.all_acknowledged() && !full.tx.messages.requester.is_idle())
+    }
+
+    /// Whether there is work that waits for the initiator's first FPDU.
+    fn is_silenced(&self) -> bool {
+        match (&self.phase, &self.full, &self.qp) {
+            (Phase::Full, Some(full), Some(qp)) => !full.tx_unlocked && !full.tx.is_idle(qp),
+            _ => false,
+        }
+    }
+
+    /// When a peer that keeps this end from closing is given up.
+    fn silence_end(&self) -> Option<Instant> {
+        self.silent_until.filter(|_| !self.wants_close())
+    }
+
     /// The peer has closed its half, after everything it sent was delivered.
     pub(crate) fn peer_closed(&mut self) {
+        let silenced = self.is_silenced();
         match self.phase {
             Phase::Full => {
                 self.events.push_back(StreamEvent::PeerClosed);
@@ -374,7 +436,6 @@ impl Stream {
                 // A peer that ends in the middle of an FPDU did not close in order either, and one
                 // that never sent an FPDU keeps a responder from ever sending.
                 let whole = full.mpa.octets_held() == 0;
-                let silenced = !full.tx_unlocked && !full.tx.is_idle(qp);
                 if !whole || silenced || !full.tx.messages.requester.peer_closed() {
                     self.connection_lost();
                 }
@@ -409,6 +470,11 @@ impl Stream {
             (Some(full), Some(qp)) => full.tx_unlocked && full.tx.has_work(qp),
             _ => false,
         }
+    }
+
+    /// Whether a message is framed in part, so that more of it follows.
+    pub(crate) fn is_amid_message(&self) -> bool {
+        self.full.as_ref().is_some_and(|full| full.tx.is_amid_message())
     }
 
     /// Gives back what is held for unfinished FPDUs.

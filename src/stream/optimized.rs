@@ -153,6 +153,7 @@ impl Optimized {
         if self.send_new(now, limits, scratch, sink) {
             return true;
         }
+        self.stream.limit_close(now);
         if self.stream.wants_close() {
             let end = self.stream.framed_end();
             if self.tcp.snd_nxt() >= end {
@@ -312,7 +313,9 @@ impl Optimized {
     ) -> bool {
         self.alignment.frames += 1;
         let end = start + len as u64;
-        let push = end == self.stream.framed_end();
+        // RFC 9293 §3.9.1.2 (SHLD-28): PSH is for the last segment of what was handed over. One amid
+        // a message would keep the receiver's kernel from merging what follows (GRO).
+        let push = end == self.stream.framed_end() && !self.stream.is_amid_message();
         let header = self.tcp.record_sent(now, len, segment_len, push);
         let segment_size = if len > segment_len {
             u16::try_from(segment_len).ok().and_then(NonZeroU16::new)

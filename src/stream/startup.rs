@@ -149,22 +149,27 @@ impl Stream {
 
     /// When [`handle_timeout`](Self::handle_timeout) has something to do.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        [self.startup_deadline(), self.nudge.map(Nudge::at)].into_iter().flatten().min()
+        [self.deadline(), self.nudge.map(Nudge::at)].into_iter().flatten().min()
     }
 
-    const fn startup_deadline(&self) -> Option<Instant> {
+    /// When a startup that does not come on, or a peer that keeps this end from closing, is given up.
+    fn deadline(&self) -> Option<Instant> {
         match self.phase {
             Phase::AwaitingReply { deadline, .. } | Phase::AwaitingRequest { deadline, .. } => {
                 Some(deadline)
             }
+            Phase::Full => self.silence_end(),
             _ => None,
         }
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         // RFC 5044 §7.1.2 (8), (10): both sides time out on startup frames that do not come.
-        if self.startup_deadline().is_some_and(|deadline| deadline <= now) {
-            self.startup_failed(StartupFailure::Timeout);
+        if self.deadline().is_some_and(|deadline| deadline <= now) {
+            match self.phase {
+                Phase::Full => self.end_silence(now),
+                _ => self.startup_failed(StartupFailure::Timeout),
+            }
         }
         self.nudge_silent_peer(now);
     }

@@ -103,6 +103,11 @@ impl TxState {
         self.current.is_some() || self.messages.has_work(qp)
     }
 
+    /// Whether a message is framed in part.
+    pub(crate) const fn is_amid_message(&self) -> bool {
+        self.current.is_some()
+    }
+
     /// Leaves a message unfinished: an error ends the stream.
     pub(crate) fn abandon_message(&mut self) {
         self.current = None;
@@ -192,6 +197,11 @@ impl TxState {
     #[must_use]
     pub(crate) fn complete_answered(&mut self, qp: &QpShared) -> bool {
         !self.messages.take_answered() || self.messages.send_queue.complete(qp, self.snd_una)
+    }
+
+    /// Whether TCP has acknowledged all that is framed.
+    pub(crate) fn all_acknowledged(&self) -> bool {
+        self.snd_una >= self.framed_end
     }
 
     /// Adds the octets in `range` to `frame`.

@@ -14,4 +14,6 @@ mod hardening;
 mod recovery;
 mod reset;
 mod script;
+mod startup;
 mod timer;
+mod timestamps;

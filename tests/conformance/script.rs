@@ -11,18 +11,23 @@
 //! is `FLAGS START:END`, with `S`, `F`, `R`, `P`, `E` (ECE), `W` (CWR) and `.` for ACK; then what
 //! else is of interest: of segments that go out only what a row names is compared, but `P`, which is
 //! advice, never. Between two rows nothing else may go out, and what does must do so at its time,
-//! within [`TOLERANCE_NS`]; a time of `*` waits for it. Comments begin with `#`.
+//! within [`TOLERANCE_NS`]; a time of `*` waits for it. Timestamps are `ts=VALUE:ECHO`: of ours only
+//! the echo is compared, and what the peer echoes counts from our first one. Comments begin with `#`.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{IpProtocol, Ipv4Packet, Ipv4Repr};
-use urnic::port::{ConnectionId, ListenParams, LowerLayer, Port, PortConfig, PortEvent};
+use urnic::mpa::startup::{Offer, StartupConfig};
+use urnic::port::{
+    ConnectParams, ConnectionId, ListenParams, LowerLayer, Port, PortConfig, PortEvent,
+};
 use urnic::stream::StreamEvent;
 use urnic::tcp::{Config, Flags, Header, Options, SeqNum, Timestamps};
 use urnic::time::Instant;
-use urnic::verbs::{Rnic, RnicConfig};
+use urnic::types::WrId;
+use urnic::verbs::{Qp, QpConfig, Rnic, RnicConfig, SendWr};
 use urnic_netdev::{Capabilities, Medium, RxChecksum, RxFrame};
 
 const US: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
@@ -43,6 +48,7 @@ struct Sent {
     at_ns: u64,
     header: Header,
     len: u32,
+    payload: Vec<u8>,
 }
 
 /// A port, its peer of paper, and one connection.
@@ -53,8 +59,15 @@ pub(crate) struct Script {
     peer_port: u16,
     our_port: u16,
     our_iss: Option<SeqNum>,
+    /// The first value of our timestamp clock, which has an offset of its own.
+    our_timestamp: Option<u32>,
     sent: VecDeque<Sent>,
     events: Vec<String>,
+    /// What the peer's stream begins with; then come octets of no meaning.
+    peer_octets: Vec<u8>,
+    /// Our stream, as far as it was sent.
+    octets: Vec<u8>,
+    qp: Qp,
 }
 
 /// The choices that most tables use: MSS 1000, every second segment acknowledged, no timestamps.
@@ -89,6 +102,29 @@ pub(crate) fn connect(config: Config, table: &str) {
     script.run(table);
 }
 
+/// Runs a table against an MPA responder; the peer's stream begins with `peer_octets`. Returns ours.
+pub(crate) fn respond(peer_octets: &[u8], table: &str) -> Vec<u8> {
+    let mut script = Script::new(config());
+    script.peer_octets = peer_octets.to_vec();
+    let params = ListenParams { lower_layer: LowerLayer::Optimized, ..ListenParams::default() };
+    script.port.listen(OUR_PORT, params).unwrap();
+    script.run(table);
+    script.octets
+}
+
+/// Runs a table against an MPA initiator; the peer's stream begins with `peer_octets`. Returns ours.
+pub(crate) fn initiate(peer_octets: &[u8], startup: StartupConfig, table: &str) -> Vec<u8> {
+    let mut script = Script::new(Config { window_scaling: false, ..config() });
+    script.peer_octets = peer_octets.to_vec();
+    let remote = SocketAddr::from((PEER, PEER_PORT));
+    let params =
+        ConnectParams { startup, lower_layer: LowerLayer::Optimized, ..ConnectParams::default() };
+    let id = script.port.connect(script.now, remote, &script.qp, &params).unwrap();
+    script.connection = Some(id);
+    script.run(table);
+    script.octets
+}
+
 /// The handshake that tables about something else begin with.
 pub(crate) const ESTABLISHED: &str = "
 0.000 < S  0:0 win 60000 <mss=1000,sackOK>
@@ -106,6 +142,9 @@ pub(crate) const ESTABLISHED_WITHOUT_SACK: &str = "
 impl Script {
     fn new(tcp: Config) -> Self {
         let rnic = Rnic::new(RnicConfig { seed: 1 });
+        let cq = rnic.create_cq(16);
+        let queues = QpConfig { send_cq: cq.clone(), recv_cq: cq, send_depth: 8, recv_depth: 8 };
+        let qp = rnic.alloc_pd().create_qp(queues).unwrap();
         let config = PortConfig { tcp, ..PortConfig::for_ipv4(US) };
         let capabilities = Capabilities {
             medium: Medium::Ip,
@@ -121,8 +160,12 @@ impl Script {
             peer_port: PEER_PORT,
             our_port: OUR_PORT,
             our_iss: None,
+            our_timestamp: None,
             sent: VecDeque::new(),
             events: Vec::new(),
+            peer_octets: Vec::new(),
+            octets: Vec::new(),
+            qp,
         }
     }
 
@@ -183,7 +226,8 @@ impl Script {
                 let (header, data_at) = Header::parse(&octets[IPV4_HEADER_LEN..]).unwrap();
                 let len = octets.len() - IPV4_HEADER_LEN - data_at;
                 let len = u32::try_from(len).unwrap();
-                sent.push_back(Sent { at_ns: now.as_nanos(), header, len });
+                let payload = octets.split_off(IPV4_HEADER_LEN + data_at);
+                sent.push_back(Sent { at_ns: now.as_nanos(), header, len, payload });
                 Ok(())
             });
             if moved == 0 {
@@ -194,8 +238,8 @@ impl Script {
             match event {
                 PortEvent::Incoming { connection, .. } => self.connection = Some(connection),
                 PortEvent::Closed { .. } => self.events.push("closed".to_owned()),
-                PortEvent::Stream { event: StreamEvent::PeerClosed, .. } => {
-                    self.events.push("peer-closed".to_owned());
+                PortEvent::Stream { event, .. } => {
+                    self.events.extend(name(&event).map(ToOwned::to_owned));
                 }
                 _ => {}
             }
@@ -237,8 +281,15 @@ impl Script {
         if self.our_iss.is_none() && sent.header.flags.contains(Flags::SYN) {
             self.our_iss = Some(sent.header.seq);
             self.our_port = sent.header.src_port;
+            self.our_timestamp = sent.header.options.timestamps.map(|found| found.value);
         }
-        self.compare(&sent, words).map_err(|what| format!("{what}: {sent:?}"))
+        self.compare(&sent, words).map_err(|what| format!("{what}: {sent:?}"))?;
+        // The first octet has the number 1.
+        let start = sent.header.seq.0.wrapping_sub(self.our_iss.unwrap_or(SeqNum(0)).0).max(1);
+        if start as usize == self.octets.len() + 1 {
+            self.octets.extend(sent.payload);
+        }
+        Ok(())
     }
 
     fn compare(&self, sent: &Sent, words: &[&str]) -> Result<(), String> {
@@ -287,7 +338,6 @@ impl Script {
             *right = PEER_ISS.plus(right.0);
         }
         if let Some(timestamps) = &mut wanted.timestamps {
-            // Our clock has an offset of its own.
             timestamps.value = found.timestamps.map_or(0, |found| found.value);
         }
         if *found == wanted { Ok(()) } else { Err(format!("options, instead of {wanted:?}")) }
@@ -317,6 +367,10 @@ impl Script {
                 "port" => header.src_port = u16::try_from(number()?).map_err(|_| "port")?,
                 options => {
                     header.options = parse_options(options)?;
+                    if let Some(timestamps) = &mut header.options.timestamps {
+                        let first = self.our_timestamp.unwrap_or(0);
+                        timestamps.echo = timestamps.echo.wrapping_add(first);
+                    }
                     for (left, right) in &mut header.options.sack {
                         *left = iss.plus(left.0);
                         *right = iss.plus(right.0);
@@ -324,8 +378,11 @@ impl Script {
                 }
             }
         }
-        let data = end.wrapping_sub(start);
-        let frame = frame(&header, usize::try_from(data).unwrap());
+        let octets = (start..end).map(|number| {
+            let said = number.checked_sub(1).and_then(|at| self.peer_octets.get(at as usize));
+            said.copied().unwrap_or(5)
+        });
+        let frame = frame(&header, &octets.collect::<Vec<u8>>());
         let frame = RxFrame { bytes: &frame, checksum: RxChecksum::Valid, segment_size: None };
         self.port.handle_frame(self.now, &frame);
         Ok(())
@@ -341,6 +398,17 @@ impl Script {
                 self.port.send_streaming(id, &vec![7; len]).map_err(|error| error.to_string())
             }
             ["close"] => self.port.disconnect(id).map_err(|error| error.to_string()),
+            ["accept"] => {
+                let accepted = self.port.accept(id, &self.qp, &Offer::default());
+                accepted.map_err(|error| error.to_string())
+            }
+            ["reject"] => {
+                self.port.reject(id, &Offer::default()).map_err(|error| error.to_string())
+            }
+            // A Send of nothing.
+            ["post"] => {
+                self.qp.post_send(SendWr::send(WrId(1), [])).map_err(|error| error.to_string())
+            }
             ["abort"] => {
                 self.port.abort(id);
                 Ok(())
@@ -372,6 +440,19 @@ impl Script {
             other => Err(format!("{other:?} is nothing an application finds")),
         }
     }
+}
+
+/// What a row calls an event.
+fn name(event: &StreamEvent) -> Option<&'static str> {
+    Some(match event {
+        StreamEvent::Request(_) => "request",
+        StreamEvent::Established(_) => "established",
+        StreamEvent::Rejected(_) => "rejected",
+        StreamEvent::StartupFailed(_) => "startup-failed",
+        StreamEvent::Failed(_) => "failed",
+        StreamEvent::PeerClosed => "peer-closed",
+        _ => return None,
+    })
 }
 
 fn flags(word: &str) -> Result<Flags, String> {
@@ -423,9 +504,9 @@ fn parse_options(word: &str) -> Result<Options, String> {
     Ok(options)
 }
 
-/// The IPv4 packet with a segment of `len` octets.
-fn frame(header: &Header, len: usize) -> Vec<u8> {
-    let payload_len = header.len() + len;
+/// The IPv4 packet with a segment.
+fn frame(header: &Header, payload: &[u8]) -> Vec<u8> {
+    let payload_len = header.len() + payload.len();
     let repr = Ipv4Repr {
         src_addr: PEER,
         dst_addr: US,
@@ -433,9 +514,10 @@ fn frame(header: &Header, len: usize) -> Vec<u8> {
         payload_len,
         hop_limit: 64,
     };
-    let mut octets = vec![5; IPV4_HEADER_LEN + payload_len];
+    let mut octets = vec![0; IPV4_HEADER_LEN + payload_len];
     let mut packet = Ipv4Packet::new_unchecked(&mut octets[..]);
     repr.emit(&mut packet, &ChecksumCapabilities::default());
     header.emit(&mut octets[IPV4_HEADER_LEN..]);
+    octets[IPV4_HEADER_LEN + header.len()..].copy_from_slice(payload);
     octets
 }

@@ -14,9 +14,14 @@ mod common;
 mod counting;
 
 mod isolate;
+mod kernel_peer;
+mod killed;
+mod lease;
 mod network;
 mod packet;
+mod queues;
 mod scene;
+mod stations;
 mod tap;
 mod tap_frames;
 mod tap_open;

@@ -18,7 +18,7 @@ const LEN: usize = 8 << 20;
 /// The Ethernet addresses that the engines have.
 pub(crate) const MACS: [[u8; 6]; 2] = [[2, 0, 10, 0, 0, 1], [2, 0, 10, 0, 0, 2]];
 
-fn with_config<R>(name: &str, test: impl FnOnce(PacketConfig<'_>) -> R) -> R {
+pub(crate) fn with_config<R>(name: &str, test: impl FnOnce(PacketConfig<'_>) -> R) -> R {
     let which = usize::from(name == "veth-b");
     let address = [A, B][which];
     let addresses = [IpAddr::V4(address), IpAddr::V6(v6(address))];

@@ -232,16 +232,16 @@ const MESSAGE_LEN: usize = 65_521;
 const DEPTH: usize = 32;
 
 /// One side's share of an exchange.
-struct Work {
-    seed: u8,
+pub(crate) struct Work {
+    pub(crate) seed: u8,
     len: usize,
     source: Mr,
     /// Where the peer writes.
-    written: Mr,
+    pub(crate) written: Mr,
     /// Where the peer's messages arrive.
-    received: Mr,
+    pub(crate) received: Mr,
     /// Where what was read from the peer's source goes.
-    read: Mr,
+    pub(crate) read: Mr,
     posted: usize,
     completed: usize,
     arrived: usize,
@@ -255,7 +255,7 @@ impl std::fmt::Debug for Work {
 }
 
 impl Work {
-    fn new(end: &End, len: usize, seed: u8) -> Self {
+    pub(crate) fn new(end: &End, len: usize, seed: u8) -> Self {
         let source = end.pd.reg_mr(len, all_access()).unwrap();
         fill(&source, seed);
         let written = end.pd.reg_mr(len, all_access()).unwrap();
@@ -269,7 +269,7 @@ impl Work {
     }
 
     /// What the peer needs to know: where to write, where to read.
-    fn buffers(&self) -> [urnic::verbs::RemoteBuffer; 2] {
+    pub(crate) fn buffers(&self) -> [urnic::verbs::RemoteBuffer; 2] {
         [self.written.remote(0), self.source.remote(0)]
     }
 
@@ -277,12 +277,16 @@ impl Work {
         self.len.div_ceil(MESSAGE_LEN)
     }
 
-    fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.completed == 3 * self.messages() && self.arrived == self.messages()
     }
 
     /// Takes what is complete and posts more: for each part of the buffer a Write, a Send, a Read.
-    fn go_on(&mut self, end: &End, [write_to, read_from]: [urnic::verbs::RemoteBuffer; 2]) {
+    pub(crate) fn go_on(
+        &mut self,
+        end: &End,
+        [write_to, read_from]: [urnic::verbs::RemoteBuffer; 2],
+    ) {
         while let Some(wc) = end.cq.poll() {
             assert_eq!(wc.status, WcStatus::Success, "{wc:?} {:?}", end.events);
             // Receives are numbered by offset, below any work request posted here.

@@ -52,6 +52,16 @@ netns_tests! {
         exchange_again_after(|| exchange(9000, [false, true]));
     }
 
+    /// An interface that stays remembers what its last user could do with frames.
+    fn plain_frames_work_on_an_interface_that_had_super_frames() {
+        ip("tuntap add dev tap-a mode tap");
+        ip("link set tap-a up");
+        drop(network::tap("tap-a", 1500, true));
+        let (tap_a, tap_b) = bridged_taps(1500, [false, true]);
+        let mut scene = Scene::connect(tap_a, tap_b, &Setup::default());
+        scene.exchange(LEN, "plain after super-frames");
+    }
+
     /// RFC 5044 Appendix A: on a lossless path every segment starts with an FPDU and holds whole
     /// FPDUs only.
     fn nothing_is_lost_and_every_segment_is_aligned() {

@@ -1,17 +1,19 @@
 //! Orderly ends (RFC 5040 §6.2, RFC 5041 §6.2.1).
 
+use urnic::limits::MPA_FIRST_FPDU_TIMEOUT_NS;
+use urnic::port::ConnectionId;
 use urnic::stream::StreamEvent;
-use urnic::time::Duration;
+use urnic::time::{Duration, Instant};
 use urnic::types::WrId;
 use urnic::verbs::{PostError, QpState, SendWr, WcStatus};
 use urnic_netdev::impair::ImpairConfig;
 
-use crate::duo::{Duo, LINK, TCP_PORT};
+use crate::duo::{Duo, LINK, Queues, TCP_PORT};
 
 const LEN: usize = 300_000;
 
 /// Posts a Write, a Read and a Send that take many round trips.
-fn post_much(duo: &Duo, side: usize, queues: &crate::duo::Queues) {
+fn post_much(duo: &Duo, side: usize, queues: &Queues) {
     let (own, peer) = (&duo.sides[side].memory, &duo.sides[1 - side].memory);
     let halves = (own.sge(0..LEN), own.sge(LEN..2 * LEN));
     queues.qp.post_send(SendWr::write(WrId(1), peer.remote(600_000), [halves.0])).unwrap();
@@ -191,5 +193,78 @@ fn a_queue_pair_serves_one_connection_in_its_life() {
         duo.port(0).abort(ids[0]);
         duo.run(Duration::from_secs(1));
     }
+    duo.ends_empty();
+}
+
+/// An initiator that has sent no FPDU, and a responder with work that so may not be sent, which
+/// closes. `ahead` happens before.
+fn a_silenced_responder_closes(ahead: impl FnOnce(&mut Duo, [ConnectionId; 2])) -> Silenced {
+    let mut duo = Duo::listening();
+    let queues = [duo.sides[0].queues(64), duo.sides[1].queues(64)];
+    queues[0].post_receive(8, &duo.sides[0].memory, 10);
+    let ids = duo.connect([&queues[0], &queues[1]]);
+    queues[1].post_send(1, &duo.sides[1].memory, 10);
+    queues[1].post_send(2, &duo.sides[1].memory, 10);
+    duo.run(Duration::from_millis(1));
+    ahead(&mut duo, ids);
+    let told_at = duo.now();
+    duo.port(1).disconnect(ids[1]).unwrap();
+    Silenced { duo, queues, ids, told_at }
+}
+
+struct Silenced {
+    duo: Duo,
+    queues: [Queues; 2],
+    ids: [ConnectionId; 2],
+    told_at: Instant,
+}
+
+const BOUND: Duration = Duration::from_nanos(MPA_FIRST_FPDU_TIMEOUT_NS);
+
+const GIVEN_UP: [(u64, WcStatus); 2] = [(1, WcStatus::RetryExcErr), (2, WcStatus::WrFlushErr)];
+
+#[test]
+fn closing_gives_up_an_initiator_that_left_before_its_first_fpdu_unheard() {
+    // RFC 5044 §7.1.2 (4): nothing may be sent, so nothing finds out that the peer has gone.
+    let Silenced { mut duo, queues, ids, told_at } = a_silenced_responder_closes(|duo, ids| {
+        duo.wire.set_link_up(false);
+        duo.port(0).abort(ids[0]);
+        duo.run(Duration::from_millis(1));
+        duo.wire.set_link_up(true);
+    });
+    duo.until(|duo| duo.port(1).connection_count() == 0);
+    let waited = duo.now() - told_at;
+    assert!(BOUND <= waited && waited < BOUND + Duration::from_secs(1), "{waited:?}");
+    assert_eq!(queues[1].sent(), GIVEN_UP);
+    assert_eq!(queues[1].qp.state(), QpState::Error);
+    let lost = StreamEvent::Failed(urnic::stream::StreamError::ConnectionLost);
+    assert!(duo.sides[1].saw(ids[1], |event| *event == lost));
+    duo.ends_empty();
+}
+
+#[test]
+fn closing_gives_up_an_initiator_that_stays_and_sends_no_fpdu() {
+    let Silenced { mut duo, queues, ids, told_at } = a_silenced_responder_closes(|_, _| {});
+    duo.until(|duo| duo.sides[0].saw(ids[0], |event| *event == StreamEvent::PeerClosed));
+    let waited = duo.now() - told_at;
+    assert!(BOUND <= waited && waited < BOUND + Duration::from_secs(1), "{waited:?}");
+    assert_eq!(queues[1].sent(), GIVEN_UP);
+    assert_eq!(queues[0].received(), [(8, WcStatus::WrFlushErr)]);
+    duo.port(0).disconnect(ids[0]).unwrap();
+    duo.ends_empty();
+}
+
+#[test]
+fn closing_waits_for_a_first_fpdu_that_comes_in_time() {
+    let Silenced { mut duo, queues, ids, .. } = a_silenced_responder_closes(|_, _| {});
+    queues[0].post_receive(9, &duo.sides[0].memory, 10);
+    duo.run(Duration::from_secs(20));
+    assert!(queues[1].sent().is_empty());
+    let sink = duo.sides[1].memory.remote(0);
+    queues[0].qp.post_send(SendWr::write(WrId(3), sink, [])).unwrap();
+    duo.until(|duo| duo.sides[0].saw(ids[0], |event| *event == StreamEvent::PeerClosed));
+    assert_eq!(queues[1].sent(), [(1, WcStatus::Success), (2, WcStatus::Success)]);
+    assert_eq!(queues[0].received(), [(8, WcStatus::Success), (9, WcStatus::Success)]);
+    duo.port(0).disconnect(ids[0]).unwrap();
     duo.ends_empty();
 }

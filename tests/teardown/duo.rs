@@ -179,7 +179,7 @@ impl Duo {
     /// Lets some virtual time pass, or all that anything still happens in.
     pub(crate) fn run(&mut self, duration: Duration) {
         let deadline = self.now() + duration;
-        while self.now() < deadline && self.lockstep.step() {
+        while self.now() < deadline && self.lockstep.step_within(deadline) {
             self.collect();
         }
         self.collect();

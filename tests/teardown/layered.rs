@@ -144,7 +144,7 @@ fn moves_everything(config: [StartupConfig; 2], emss: usize, runs: &[usize]) {
         assert!(ends[end].octets(3 * LEN, LEN) == content[peer], "sent");
     }
     for end in &mut ends {
-        end.layered.close();
+        end.layered.close(Instant::ZERO);
     }
     pump(&mut ends, emss, &mut runs);
     assert!(ends[0].closed && ends[1].closed);
@@ -250,6 +250,27 @@ fn a_startup_over_a_silent_byte_stream_times_out() {
         assert!(matches!(end.events[..], [StreamEvent::StartupFailed(_)]), "{:?}", end.events);
         assert!(end.closed);
     }
+}
+
+#[test]
+fn a_silenced_end_of_a_byte_stream_is_closed_within_a_bound() {
+    // RFC 5044 §7.1.2 (4): nothing is written before the initiator's first FPDU.
+    let mut runs = [1000].iter().copied().cycle();
+    let mut ends = started([StartupConfig::default(); 2], 1460, &mut runs);
+    let end = &mut ends[1];
+    assert_eq!(end.layered.poll_timeout(), None);
+    end.qp.post_send(SendWr::send(WrId(1), [])).unwrap();
+    let told_at = Instant::ZERO + Duration::from_secs(1);
+    end.layered.close(told_at);
+    assert_eq!(end.write(1460, 1000), 0);
+    assert!(!end.closed);
+    let deadline = told_at.plus_nanos(urnic::limits::MPA_FIRST_FPDU_TIMEOUT_NS);
+    assert_eq!(end.layered.poll_timeout(), Some(deadline));
+    end.layered.handle_timeout(deadline);
+    assert_eq!(end.write(1460, 1000), 0);
+    assert!(end.closed);
+    assert_eq!(statuses(&end.cq), [(1, WcStatus::RetryExcErr, 0)]);
+    assert_eq!(end.layered.poll_timeout(), None);
 }
 
 #[test]

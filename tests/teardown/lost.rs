@@ -1,5 +1,6 @@
 //! Ends that nobody planned.
 
+use urnic::limits::CLOSE_SILENCE_NS;
 use urnic::stream::{StartupFailure, StreamError, StreamEvent};
 use urnic::time::Duration;
 use urnic::types::WrId;
@@ -164,4 +165,27 @@ fn an_overflowing_send_completion_queue_ends_its_stream() {
     assert!(queues[0].send.overflowed());
     assert_eq!(queues[0].qp.state(), QpState::Error);
     duo.ends_empty();
+}
+
+#[test]
+fn a_read_whose_peer_left_unheard_does_not_keep_a_closing_end_for_ever() {
+    let mut duo = Duo::listening();
+    let queues = [duo.sides[0].queues(64), duo.sides[1].queues(64)];
+    let ids = duo.connect([&queues[0], &queues[1]]);
+    let remote = duo.sides[1].memory.remote(0);
+    let sink = duo.sides[0].memory.sge(0..500_000);
+    queues[0].qp.post_send(SendWr::read(WrId(1), remote, sink)).unwrap();
+    duo.run(Duration::from_millis(2));
+    // In the middle of the Response, with the request acknowledged.
+    duo.wire.set_link_up(false);
+    duo.run(Duration::from_millis(1));
+    duo.port(1).abort(ids[1]);
+    duo.run(Duration::from_millis(1));
+    duo.wire.set_link_up(true);
+    duo.port(0).disconnect(ids[0]).unwrap();
+    let told_at = duo.now();
+    duo.until(|duo| duo.port(0).connection_count() == 0);
+    let (waited, bound) = (duo.now() - told_at, Duration::from_nanos(CLOSE_SILENCE_NS));
+    assert!(bound <= waited && waited < bound + Duration::from_secs(1), "{waited:?}");
+    assert_eq!(queues[0].sent(), [(1, WcStatus::RetryExcErr)]);
 }

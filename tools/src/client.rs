@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use urnic::driver::{Connection, ConnectionEvent, EndpointError, monotonic_now};
-use urnic::port::PortError;
 use urnic::stream::StartupFailure;
 use urnic::time::Instant;
 use urnic::types::WrId;
@@ -82,20 +81,13 @@ impl<'h> Client<'h> {
             .context("making a queue pair")?;
         let channel = Channel::new(&host.pd, &qp, recv_depth, depths.recv_len)?;
         let options = host.options.connect_options(hello.emit());
-        let deadline = monotonic_now() + host.options.timeout;
-        let connection = loop {
-            let connecting = host.endpoint.connect(remote, &qp, &options)?;
-            match connecting.wait(host.options.timeout) {
-                Ok(connection) => break connection,
-                // DHCP has not answered yet.
-                Err(EndpointError::Port(PortError::NoAddress(_)))
-                    if host.options.dev.uses_dhcp() && monotonic_now() < deadline =>
-                {
-                    host.endpoint.run_for(DHCP_INTERVAL)?;
-                }
-                Err(error) => return Err(explain(remote, host, &error)),
-            }
-        };
+        if host.options.dev.uses_dhcp() && remote.is_ipv4() {
+            let address = host.endpoint.wait_address(host.options.timeout);
+            address.with_context(|| format!("waiting for an address on {}", host.options.dev))?;
+        }
+        let connecting = host.endpoint.connect(remote, &qp, &options)?;
+        let connection =
+            connecting.wait(host.options.timeout).map_err(|error| explain(remote, host, &error))?;
         let welcome = Welcome::parse(&connection.terms().private_data)
             .with_context(|| format!("{remote} cannot be worked with"))?;
         Ok(Self { host, qp, welcome, connection, remote, channel, cq, waiting_since: None })
@@ -204,7 +196,8 @@ impl<'h> Client<'h> {
 
     /// This end's counters.
     pub(crate) fn counters(&self) -> anyhow::Result<Counters> {
-        Ok(Counters::of(&*self.connection.counters().map_err(|_| self.lost())?))
+        let counters = self.connection.counters().map_err(|_| self.lost())?;
+        Ok(Counters::of(&counters, &self.host.options.dev))
     }
 
     /// Closes in order, and waits for a moment until that is done.
@@ -267,10 +260,12 @@ fn explain(remote: SocketAddr, host: &Host, error: &EndpointError) -> anyhow::Er
         EndpointError::Io(kind) => {
             anyhow!("cannot connect to {remote}: {}", std::io::Error::from(*kind))
         }
-        EndpointError::Timeout | EndpointError::Startup(StartupFailure::Timeout) => anyhow!(
-            "{remote} did not answer within {timeout:?}: check the address and the way to it, or \
-             wait longer with --timeout"
-        ),
+        EndpointError::Timeout | EndpointError::Startup(StartupFailure::Timeout) => {
+            let advice = host.checksum_advice().unwrap_or_else(|| {
+                "check the address and the way to it, or wait longer with --timeout".into()
+            });
+            anyhow!("{remote} did not answer within {timeout:?}: {advice}")
+        }
         EndpointError::Rejected(rejection) => match refusal_from(&rejection.private_data) {
             Some(reason) => anyhow!("{remote} rejected the session: {reason}"),
             None => anyhow!("{remote} rejected the connection and is no 'urnic serve'"),
@@ -287,8 +282,6 @@ fn explain(remote: SocketAddr, host: &Host, error: &EndpointError) -> anyhow::Er
     }
 }
 
-/// How long to wait before looking again whether there is an address.
-const DHCP_INTERVAL: Duration = Duration::from_millis(50);
 /// How long to wait for an orderly end.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long to wait for the reason of a failure.

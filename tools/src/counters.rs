@@ -3,14 +3,17 @@
 use serde::Serialize;
 use urnic::port::ConnectionCounters;
 
+use crate::device::DeviceSpec;
+
 /// Fields of [`Counters`].
 pub(crate) const FIELD_COUNT: usize = 17;
 
 /// Counts of the connections of a session, at one end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Counters {
-    /// Octets of payload that were copied in user space to be sent. Always 0: frames and vectored
-    /// writes refer to registered memory, and nothing in the engine can send any other payload.
+    /// Octets that were copied in user space to be sent, with what frames them. The engine copies
+    /// none (`tests/copies.rs` looks for them): frames and vectored writes refer to registered
+    /// memory. An AF_XDP socket can send from nowhere but its packet memory, so there it is all.
     pub(crate) payload_bytes_copied_tx: u64,
     /// Octets of payload copied in user space from where they arrived: once to where they belong,
     /// and once more what had to be held because its FPDU was not whole.
@@ -71,11 +74,11 @@ impl Counters {
         frames_sent, super_frames_sent,
     }
 
-    /// What one connection counted.
-    pub(crate) const fn of(counters: &ConnectionCounters) -> Self {
+    /// What one connection counted on a device.
+    pub(crate) const fn of(counters: &ConnectionCounters, device: &DeviceSpec) -> Self {
         let ConnectionCounters { tcp, alignment, fpdus_framed, mpa, rdma, .. } = counters;
         Self {
-            payload_bytes_copied_tx: 0,
+            payload_bytes_copied_tx: if device.copies_to_send() { tcp.octets_sent } else { 0 },
             payload_bytes_copied_rx: rdma.bytes_placed + mpa.bytes_held,
             bytes_placed: rdma.bytes_placed,
             bytes_placed_out_of_order: rdma.bytes_placed_out_of_order,

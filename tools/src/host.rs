@@ -124,10 +124,26 @@ impl Host {
         }
         let seed = random_seed().context("drawing a random number")?;
         let rnic = Rnic::new(RnicConfig { seed });
-        let config = EndpointConfig { own_thread: false, spin, core: None };
+        let config = EndpointConfig { own_thread: false, spin, ..EndpointConfig::default() };
         let endpoint = device::open(&options.dev, &rnic, &config)?;
         let pd = rnic.alloc_pd();
         Ok(Self { rnic, pd, endpoint, options: options.clone() })
+    }
+}
+
+impl Host {
+    /// What to say where checksums were found wrong; `None` where none was.
+    pub(crate) fn checksum_advice(&self) -> Option<String> {
+        let wrong = self.endpoint.drops().ok()?.tcp_checksum;
+        let dev = &self.options.dev;
+        (wrong > 0).then(|| {
+            format!(
+                "frames with wrong TCP checksums arrive on {dev} ({wrong} dropped). If the sender \
+                 is on this machine it may leave checksums to a card that is not there: 'ethtool \
+                 -K PEER tx off', PEER being the interface at the other end of the link, makes it \
+                 finish them"
+            )
+        })
     }
 }
 

@@ -35,12 +35,14 @@ pub(crate) fn attached(fd: BorrowedFd<'_>) -> io::Result<(Name, u16)> {
     Ok((request.name(), request.short()))
 }
 
-/// Lets the kernel hand over frames with partial checksums, and uncut TCP super-frames.
+/// Tells the kernel whether it may hand over frames with partial checksums, and uncut TCP
+/// super-frames. An interface keeps what its last user said.
 ///
 /// # Errors
 /// `EINVAL` when the kernel is too old for one of them.
-pub(crate) fn set_offload(fd: BorrowedFd<'_>) -> io::Result<()> {
-    let offloads = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+pub(crate) fn set_offload(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
+    let all = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+    let offloads = if on { all } else { 0 };
     // SAFETY: `fd` is open, and TUNSETOFFLOAD takes a number, no pointer.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, u64::from(offloads)) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

@@ -226,7 +226,7 @@ fn tap_on(file: File, name: Name, attach_flags: u16) -> Result<Tap, OpenError> {
         });
     }
     tap.set_up_header().map_err(|source| OpenError::Io {
-        action: format!("switch on super-frames and checksum offload of {name}"),
+        action: format!("agree on super-frames and checksum offload of {name}"),
         source,
     })?;
     Ok(tap)

@@ -5,7 +5,7 @@ mod events;
 mod socket;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -22,9 +22,9 @@ use crate::driver::kernel::socket::KernelConnection;
 use crate::driver::registry::Registry;
 use crate::driver::wakeup::Wakeup;
 use crate::limits::CONNECTIONS_MAX;
-use crate::port::{ListenParams, PortError};
+use crate::port::{ListenParams, PortDrops, PortError};
 use crate::stream::PhaseError;
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use crate::verbs::{Bell, Doorbell, Qp, Rnic};
 
 #[derive(Debug)]
@@ -40,6 +40,8 @@ struct KernelListener {
 #[derive(Debug)]
 pub(crate) struct KernelEngine {
     rnic: Rnic,
+    /// How long a peer may leave data unacknowledged.
+    user_timeout: Duration,
     doorbell: Arc<Doorbell>,
     connections: Slab<KernelConnection>,
     listeners: Slab<KernelListener>,
@@ -53,9 +55,10 @@ pub(crate) struct KernelEngine {
 }
 
 impl KernelEngine {
-    pub(crate) fn new(rnic: &Rnic, link: Link) -> io::Result<Self> {
+    pub(crate) fn new(rnic: &Rnic, link: Link, user_timeout: Duration) -> io::Result<Self> {
         Ok(Self {
             rnic: rnic.clone(),
+            user_timeout,
             doorbell: Doorbell::new(),
             connections: Slab::new(),
             listeners: Slab::new(),
@@ -79,7 +82,8 @@ impl KernelEngine {
         if self.connections.len() >= CONNECTIONS_MAX {
             return Err(PortError::Exhausted.into());
         }
-        let mut connection = KernelConnection::connect(&self.rnic, remote).map_err(io_error)?;
+        let mut connection =
+            KernelConnection::connect(&self.rnic, remote, self.user_timeout).map_err(io_error)?;
         connection.layered.initiate(now, qp, &options.startup, &options.offer())?;
         let slot = self.connections.vacant_key();
         self.events.add(&connection.socket, Token::Connection(slot)).map_err(io_error)?;
@@ -134,7 +138,9 @@ impl KernelEngine {
             if full {
                 continue;
             }
-            let Ok(mut connection) = KernelConnection::accepted(&self.rnic, socket) else {
+            let Ok(mut connection) =
+                KernelConnection::accepted(&self.rnic, socket, self.user_timeout)
+            else {
                 continue;
             };
             let token = Token::Connection(self.connections.vacant_key());
@@ -252,7 +258,7 @@ impl KernelEngine {
         self.ready.push(slot);
         let connection = &mut self.connections[slot];
         let old = connection.remote().and_then(|remote| {
-            let socket = KernelConnection::connect(&self.rnic, remote)?;
+            let socket = KernelConnection::connect(&self.rnic, remote, self.user_timeout)?;
             self.events.add(&socket.socket, Token::Connection(slot))?;
             Ok(std::mem::replace(connection, socket))
         });
@@ -333,11 +339,11 @@ impl Engine for KernelEngine {
             }
             Command::Reject { key, offer } => self.with_connection(key, |connection| {
                 let rejected = connection.layered.reject(&offer.offer());
-                connection.layered.close();
+                connection.layered.close(now);
                 rejected
             }),
             Command::Disconnect { key } => self.with_connection(key, |connection| {
-                connection.layered.close();
+                connection.layered.close(now);
                 Ok(())
             }),
             Command::Abort { key } => self.with_connection(key, |connection| {
@@ -349,6 +355,9 @@ impl Engine for KernelEngine {
                     drop(reply.send(Box::new(self.connections[slot].counters())));
                 }
             }
+            // All addresses of the machine are its own.
+            Command::AwaitAddress { reply, .. } => drop(reply.send(Ipv4Addr::UNSPECIFIED.into())),
+            Command::Drops { reply } => drop(reply.send(PortDrops::default())),
             Command::Shutdown => {}
         }
     }

@@ -43,10 +43,14 @@ pub(super) struct KernelConnection {
 
 impl KernelConnection {
     /// Starts to connect.
-    pub(super) fn connect(rnic: &Rnic, remote: SocketAddr) -> io::Result<Self> {
+    pub(super) fn connect(
+        rnic: &Rnic,
+        remote: SocketAddr,
+        user_timeout: Duration,
+    ) -> io::Result<Self> {
         let domain = Domain::for_address(remote);
         let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
-        let mut connection = Self::new(rnic, socket)?;
+        let mut connection = Self::new(rnic, socket, user_timeout)?;
         connection.connecting = true;
         connection.remote = Some(remote);
         connection.ready = Readiness::default();
@@ -59,14 +63,20 @@ impl KernelConnection {
     }
 
     /// Takes over a connection that a peer has opened.
-    pub(super) fn accepted(rnic: &Rnic, socket: Socket) -> io::Result<Self> {
-        let mut connection = Self::new(rnic, socket)?;
+    pub(super) fn accepted(
+        rnic: &Rnic,
+        socket: Socket,
+        user_timeout: Duration,
+    ) -> io::Result<Self> {
+        let mut connection = Self::new(rnic, socket, user_timeout)?;
         connection.connected();
         Ok(connection)
     }
 
-    fn new(rnic: &Rnic, socket: Socket) -> io::Result<Self> {
+    fn new(rnic: &Rnic, socket: Socket, user_timeout: Duration) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
+        // The kernel's own limit is a number of retransmissions: a quarter of an hour.
+        socket.set_tcp_user_timeout(Some(user_timeout))?;
         // An FPDU that is ready is sent: waiting for more is the application's choice.
         socket.set_tcp_nodelay(true)?;
         let both = Readiness { readable: true, writable: true, failed: false };

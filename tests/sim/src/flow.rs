@@ -44,8 +44,6 @@ pub(crate) struct Flow<'p> {
     /// When the ends that have not been told to close are.
     close_at: Option<Instant>,
     told: [bool; 2],
-    /// When ends that were told to close, and cannot, are given up.
-    abort_at: Option<Instant>,
     pub(crate) counters: Vec<ConnectionCounters>,
 }
 
@@ -61,7 +59,6 @@ impl<'p> Flow<'p> {
             attempt: 0,
             close_at: None,
             told: [false; 2],
-            abort_at: None,
             counters: Vec::new(),
         })
     }
@@ -289,18 +286,6 @@ impl<'p> Flow<'p> {
             self.close_at = None;
             self.tell(world, 0);
             self.tell(world, 1);
-            self.abort_at = self.fails_by_plan().then(|| now + PATIENCE * 20);
-        }
-        // A responder whose peer gave up before its first FPDU may send nothing (RFC 5044 §7.1.2
-        // (4)), not even to find out.
-        if self.abort_at.is_some_and(|at| at <= now) {
-            self.abort_at = None;
-            for side in [0, 1] {
-                if let Some(id) = self.sides[side].connection {
-                    world.port(self.plan.nodes[side]).abort(id);
-                }
-            }
-            return true;
         }
         before != (self.stage, self.told)
     }
@@ -321,7 +306,7 @@ impl<'p> Flow<'p> {
         let pump = sides.map(|side| side.looks_at(now)).min();
         let close = self.close_at.filter(|_| self.stage == Stage::Ending);
         match self.stage {
-            Stage::Open | Stage::Ending => pump.into_iter().chain(close).chain(self.abort_at).min(),
+            Stage::Open | Stage::Ending => pump.into_iter().chain(close).min(),
             Stage::Waiting | Stage::Over => None,
         }
     }

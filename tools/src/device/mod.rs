@@ -14,5 +14,6 @@ Devices (--dev):
   packet:IFACE,ip=ADDRESS/LEN   an interface of the kernel, by raw socket; TCP is ours
   xdp:IFACE,ip=ADDRESS/LENGTH   a queue of an interface, by AF_XDP; TCP is ours
   More, separated by commas: ip6=ADDRESS/LENGTH gw=ADDRESS gw6=ADDRESS mac=xx:xx:xx:xx:xx:xx
-  vlan=N dhcp; tap: mtu=N vnet=on|off; packet: vnet=on|off; xdp: queue=N zerocopy=on|off. With vnet, super-frames
-  of 64 KiB cross the interface (the default); 'urnic info' tells which devices can be used here.";
+  vlan=N dhcp; tap: mtu=N vnet=on|off queues=N; packet: vnet=on|off queues=N; xdp: queue=N
+  zerocopy=on|off. With vnet, super-frames of 64 KiB cross the interface (the default); each of N
+  queues has a thread, and connections take turns; 'urnic info' tells which devices can be used here.";

@@ -31,8 +31,8 @@ pub(crate) fn open(
             let mut settings = TapConfig::new(tap.name);
             settings.mtu = tap.mtu;
             settings.vnet_header = tap.vnet.unwrap_or(true);
-            let device = Tap::open(&settings).with_context(explained)?;
-            on_port(tap, made_mac(tap), device, rnic, config)
+            let queues = Tap::open_queues(&settings, tap.queues).with_context(explained)?;
+            on_ports(tap, made_mac(tap), queues, rnic, config)
         }
         Kind::Packet(interface) => {
             check_addresses(interface)?;
@@ -40,8 +40,8 @@ pub(crate) fn open(
             let mut settings = PacketConfig::new(interface.name, &addresses);
             settings.super_frames = interface.vnet.unwrap_or(true);
             settings.mac = interface.mac;
-            let device = PacketSocket::open(&settings).with_context(explained)?;
-            on_port(interface, mac, device, rnic, config)
+            let queues = PacketSocket::open_queues(&settings, interface.queues);
+            on_ports(interface, mac, queues.with_context(explained)?, rnic, config)
         }
         Kind::Xdp(interface) => {
             check_addresses(interface)?;
@@ -51,20 +51,18 @@ pub(crate) fn open(
             settings.zero_copy = interface.zerocopy.unwrap_or(false);
             settings.mac = interface.mac;
             let device = XdpSocket::open(&settings).with_context(explained)?;
-            on_port(interface, mac, device, rnic, config)
+            on_ports(interface, mac, vec![device], rnic, config)
         }
     }
 }
 
-fn on_port<D: Device + Send + 'static>(
+fn on_ports<D: Device + Send + 'static>(
     interface: &Interface,
     mac: [u8; 6],
-    device: D,
+    devices: Vec<D>,
     rnic: &Rnic,
     config: &EndpointConfig,
 ) -> anyhow::Result<Endpoint> {
-    let mtu = device.capabilities().mtu;
-    ensure!(mtu >= MTU_MIN, "{}: its MTU of {mtu} is below {MTU_MIN}", interface.name);
     let identity = PortConfig {
         ipv4: interface.ip,
         ipv6: interface.ip6,
@@ -74,8 +72,13 @@ fn on_port<D: Device + Send + 'static>(
         vlan: interface.vlan,
         ..PortConfig::for_dhcp(mac)
     };
-    let port = Port::new(rnic, identity, device.capabilities());
-    Endpoint::port(port, device, config).context("opening an endpoint")
+    let mut queues = Vec::with_capacity(devices.len());
+    for device in devices {
+        let mtu = device.capabilities().mtu;
+        ensure!(mtu >= MTU_MIN, "{}: its MTU of {mtu} is below {MTU_MIN}", interface.name);
+        queues.push((Port::new(rnic, identity.clone(), device.capabilities()), device));
+    }
+    Endpoint::ports(queues, config).context("opening an endpoint")
 }
 
 /// Our Ethernet address on a TAP interface: it must not be that of the kernel's end. What was not

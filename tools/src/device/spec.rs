@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+use urnic::limits::PORTS_MAX;
 use urnic::port::VlanId;
 use urnic_netdev::interface::Name;
 
@@ -27,6 +28,14 @@ impl DeviceSpec {
 }
 
 impl DeviceSpec {
+    /// Whether frames are copied into memory of the device to be sent.
+    pub(crate) const fn copies_to_send(&self) -> bool {
+        match self.kind {
+            Kind::Kernel | Kind::Tap(_) | Kind::Packet(_) => false,
+            Kind::Xdp(_) => true,
+        }
+    }
+
     /// Whether the address comes from a DHCP server.
     pub(crate) const fn uses_dhcp(&self) -> bool {
         match &self.kind {
@@ -67,6 +76,8 @@ pub(crate) struct Interface {
     pub(crate) mtu: Option<usize>,
     pub(crate) vnet: Option<bool>,
     pub(crate) queue: Option<u32>,
+    /// Queues to use, each with a thread.
+    pub(crate) queues: usize,
     pub(crate) zerocopy: Option<bool>,
     pub(crate) vlan: Option<VlanId>,
     pub(crate) dhcp: bool,
@@ -81,7 +92,7 @@ impl FromStr for DeviceSpec {
             ("kernel", None) => Kind::Kernel,
             ("kernel", Some(_)) => return Err("'kernel' has no settings".into()),
             ("tap", Some(rest)) => Kind::Tap(interface(rest, &["mtu", "vnet", "queues"])?),
-            ("packet", Some(rest)) => Kind::Packet(interface(rest, &["vnet"])?),
+            ("packet", Some(rest)) => Kind::Packet(interface(rest, &["vnet", "queues"])?),
             ("xdp", Some(rest)) => Kind::Xdp(interface(rest, &["queue", "zerocopy"])?),
             ("tap" | "packet" | "xdp", None) => {
                 return Err(format!("which interface? Write {kind}:NAME,ip=192.0.2.1/24"));
@@ -112,6 +123,7 @@ fn interface(text: &str, own: &[&str]) -> Result<Interface, String> {
         mtu: None,
         vnet: None,
         queue: None,
+        queues: 1,
         zerocopy: None,
         vlan: None,
         dhcp: false,
@@ -138,6 +150,9 @@ fn interface(text: &str, own: &[&str]) -> Result<Interface, String> {
     if found.dhcp && found.ip.is_some() {
         return Err("with dhcp, the address is not for you to choose: leave ip= out".into());
     }
+    if found.dhcp && found.queues > 1 {
+        return Err("dhcp works with one queue only: leave queues= out, or give ip=".into());
+    }
     Ok(found)
 }
 
@@ -158,8 +173,10 @@ fn set(found: &mut Interface, key: &str, value: &str) -> Result<(), String> {
         "dhcp" if value.is_empty() => found.dhcp = true,
         "dhcp" => found.dhcp = on_off(value)?,
         "zerocopy" => found.zerocopy = Some(on_off(value)?),
-        "queues" if value == "1" => {}
-        "queues" => return Err("one endpoint serves one queue: only 1 is possible".into()),
+        "queues" => {
+            let queues = Some(number(value)?).filter(|queues| (1..=PORTS_MAX).contains(queues));
+            found.queues = queues.ok_or_else(|| format!("1 to {PORTS_MAX} queues are possible"))?;
+        }
         _ => unreachable!("the key is one of those allowed"),
     }
     Ok(())
@@ -234,7 +251,7 @@ mod tests {
     #[test]
     fn every_setting_is_read() {
         let text = "tap:urn0,ip=10.9.0.2/24,ip6=fd00::2/64,mac=02:00:00:00:00:07,mtu=9000,\
-                    vnet=off,queues=1,gw=10.9.0.1,gw6=fd00::1";
+                    vnet=off,queues=4,gw=10.9.0.1,gw6=fd00::1";
         let spec: DeviceSpec = text.parse().unwrap();
         assert_eq!(spec.to_string(), text);
         let Kind::Tap(tap) = spec.kind() else { panic!("{spec:?}") };
@@ -242,7 +259,7 @@ mod tests {
         assert_eq!(tap.ip, Some((Ipv4Addr::new(10, 9, 0, 2), 24)));
         assert_eq!(tap.ip6, Some(("fd00::2".parse().unwrap(), 64)));
         assert_eq!(tap.mac, Some([2, 0, 0, 0, 0, 7]));
-        assert_eq!((tap.mtu, tap.vnet), (Some(9000), Some(false)));
+        assert_eq!((tap.mtu, tap.vnet, tap.queues), (Some(9000), Some(false), 4));
         assert_eq!(tap.gw, Some(Ipv4Addr::new(10, 9, 0, 1)));
         assert_eq!(tap.gw6, Some("fd00::1".parse().unwrap()));
         let xdp: DeviceSpec = "xdp:eth0,queue=3,ip=10.0.0.1/8,zerocopy=on".parse().unwrap();
@@ -272,7 +289,9 @@ mod tests {
             ("tap:t0,ip=10.0.0.1/8,mac=01:00:00:00:00:00", "group address"),
             ("tap:t0,ip=10.0.0.1/8,mac=2:0:0:0:0:0", "'mac=2:0:0:0:0:0'"),
             ("tap:t0,ip=10.0.0.1/8,vnet=yes", "'vnet=yes': on or off"),
-            ("tap:t0,ip=10.0.0.1/8,queues=4", "only 1 is possible"),
+            ("tap:t0,ip=10.0.0.1/8,queues=0", "1 to 64 queues"),
+            ("packet:eth0,ip=10.0.0.1/8,queues=65", "1 to 64 queues"),
+            ("tap:t0,dhcp,queues=2", "one queue only"),
             ("tap:t0,ip=10.0.0.1/8,vlan=4095", "from 1 to 4094"),
             ("tap:t0,ip=10.0.0.1/8,dhcp", "leave ip= out"),
             ("tap:t0,dhcp=perhaps", "'dhcp=perhaps': on or off"),

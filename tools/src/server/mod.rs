@@ -53,6 +53,8 @@ pub(crate) struct Server<'h> {
     listener: Listener,
     peers: Vec<Peer>,
     look_due: Instant,
+    /// Whether wrong checksums were told of.
+    advised: bool,
 }
 
 impl<'h> Server<'h> {
@@ -72,7 +74,14 @@ impl<'h> Server<'h> {
             ),
             Err(error) => return Err(error).with_context(|| format!("listening at {local}")),
         };
-        Ok(Self { host, limits, listener, peers: Vec::new(), look_due: monotonic_now() })
+        Ok(Self {
+            host,
+            limits,
+            listener,
+            peers: Vec::new(),
+            look_due: monotonic_now(),
+            advised: false,
+        })
     }
 
     /// The address listened at.
@@ -107,6 +116,7 @@ impl<'h> Server<'h> {
         let look = now >= self.look_due;
         if look {
             self.look_due = now + LOOK_INTERVAL;
+            self.advise();
         }
         let mut ended = None;
         let idle_max = self.host.options.timeout;
@@ -124,6 +134,17 @@ impl<'h> Server<'h> {
             }
         });
         ended
+    }
+
+    /// Tells, once, when nobody can connect for lack of right checksums.
+    fn advise(&mut self) {
+        if !self.advised
+            && self.peers.is_empty()
+            && let Some(advice) = self.host.checksum_advice()
+        {
+            report::complain(&advice);
+            self.advised = true;
+        }
     }
 
     /// Gives a peer the session it asks for, or tells it why not.

@@ -10,6 +10,7 @@ use urnic::verbs::{Cq, Qp, QpConfig, Wc, WcOpcode, WcStatus};
 
 use crate::channel::{CONTROL_SENT, Channel, OUTBOX_DEPTH};
 use crate::counters::Counters;
+use crate::device::DeviceSpec;
 use crate::host::Host;
 use crate::protocol::{CONTROL_DEPTH, Control, Hello, Session, Welcome};
 use crate::server::Limits;
@@ -20,6 +21,8 @@ use crate::server::role::{Role, needs};
 pub(crate) struct Peer {
     remote: SocketAddr,
     link: Link,
+    /// What carries the connection.
+    device: DeviceSpec,
     qp: Qp,
     cq: Cq,
     channel: Channel,
@@ -65,7 +68,8 @@ impl Peer {
         let channel = Channel::new(&host.pd, &qp, recv_depth, needs.recv_len)?;
         let (role, welcome) = Role::new(host, limits, &qp, hello, needs)?;
         let seen = (0, urnic::driver::monotonic_now());
-        Ok((Self { remote, link: Link::None, qp, cq, channel, role, seen }, welcome))
+        let device = host.options.dev.clone();
+        Ok((Self { remote, link: Link::None, device, qp, cq, channel, role, seen }, welcome))
     }
 
     pub(crate) const fn qp(&self) -> &Qp {
@@ -147,7 +151,8 @@ impl Peer {
 
     fn counters(&self) -> anyhow::Result<Counters> {
         let Link::Open(connection) = &self.link else { bail!("the connection is not open yet") };
-        Ok(Counters::of(&*connection.counters().map_err(|_| anyhow!("the connection was lost"))?))
+        let counters = connection.counters().map_err(|_| anyhow!("the connection was lost"))?;
+        Ok(Counters::of(&counters, &self.device))
     }
 
     /// A request was flushed: the connection is over; its events say why.

@@ -1,0 +1,103 @@
+//! The ports of several queues, turned by one worker: what an endpoint without threads does.
+
+use std::task::Waker;
+
+use urnic_netdev::Device;
+
+use crate::driver::command::Command;
+use crate::driver::engine::Engine;
+use crate::driver::port_engine::{PortEngine, wait_for_any};
+use crate::driver::wakeup::Wakeup;
+use crate::time::Instant;
+
+/// Engines whose ports are one station. There is at least one.
+#[derive(Debug)]
+pub(crate) struct Queues<D> {
+    engines: Vec<PortEngine<D>>,
+    /// Which one opens the next connection.
+    next: usize,
+}
+
+impl<D: Device + Send> Queues<D> {
+    pub(crate) const fn new(engines: Vec<PortEngine<D>>) -> Self {
+        Self { engines, next: 0 }
+    }
+
+    /// All ports listen, or none does. The first chooses the TCP port if that is left open.
+    fn listen(&mut self, command: Command) {
+        let Command::Listen { mut local, params, requests, reply } = command else { return };
+        let mut result = Ok(local);
+        for index in 0..self.engines.len() {
+            let listening = self.engines[index].listen(local, params.clone(), requests.clone());
+            match listening {
+                Ok(chosen) => local = chosen,
+                Err(error) => {
+                    for engine in &mut self.engines[..index] {
+                        engine.unlisten(local);
+                    }
+                    result = Err(error);
+                    break;
+                }
+            }
+        }
+        // The caller may wait no longer.
+        drop(reply.send(result.map(|_| local)));
+    }
+}
+
+impl<D: Device + Send> Engine for Queues<D> {
+    fn handle_command(&mut self, now: Instant, command: Command) {
+        let index = match &command {
+            Command::Listen { .. } => return self.listen(command),
+            Command::Unlisten { local } => {
+                for engine in &mut self.engines {
+                    engine.unlisten(*local);
+                }
+                return;
+            }
+            Command::Connect { .. } => {
+                self.next = (self.next + 1) % self.engines.len();
+                self.next
+            }
+            _ => match command.key() {
+                // A connection that is over has no port.
+                Some(key) => match self.engines.iter().position(|engine| engine.has(key)) {
+                    Some(index) => index,
+                    None => return,
+                },
+                None => 0,
+            },
+        };
+        self.engines[index].handle_command(now, command);
+    }
+
+    fn turn(&mut self, now: Instant) -> usize {
+        self.engines.iter_mut().map(|engine| engine.turn(now)).sum()
+    }
+
+    fn next_wakeup(&mut self) -> Option<Instant> {
+        self.engines.iter_mut().filter_map(Engine::next_wakeup).min()
+    }
+
+    fn arm(&mut self, waker: &Waker) -> bool {
+        let mut quiet = true;
+        for engine in &mut self.engines {
+            quiet &= engine.arm(waker);
+        }
+        quiet
+    }
+
+    fn disarm(&mut self) {
+        self.engines.iter_mut().for_each(Engine::disarm);
+    }
+
+    fn wait(&mut self, now: Instant, deadline: Option<Instant>, wakeup: &Wakeup) {
+        wait_for_any(&self.engines, now, deadline, wakeup);
+    }
+
+    fn shutdown(&mut self, now: Instant) {
+        for engine in &mut self.engines {
+            engine.shutdown(now);
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Two ports that are one station, on a link whose far end is one port, under a virtual clock. Which
+//! of the two a frame arrives at changes with every frame, as no kernel would have it.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod common;
+
+use std::net::{IpAddr, SocketAddr};
+
+use common::{A, B, End, TCP_PORT, all_access, content, fill, poller, v6};
+use urnic::driver::Poller;
+use urnic::mpa::startup::Offer;
+use urnic::port::{ConnectParams, ConnectionId, ListenParams, Port, PortConfig, PortError};
+use urnic::port::{PortEvent, Recipient};
+use urnic::stream::StreamEvent;
+use urnic::time::{Duration, Instant};
+use urnic::types::WrId;
+use urnic::verbs::{SendWr, WcStatus};
+use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
+use urnic_netdev::{Device, RxFrame};
+
+/// One port, and two that are a station behind one device.
+struct Station {
+    peer: Poller<MemoryDevice>,
+    device: MemoryDevice,
+    ports: [Port; 2],
+    /// Which port gets the next frame.
+    turn: usize,
+    now: Instant,
+    peer_end: End,
+    end: End,
+    peer_connection: Option<ConnectionId>,
+    /// The connection at each of the two ports.
+    connections: [Option<ConnectionId>; 2],
+    peer_events: Vec<StreamEvent>,
+    events: Vec<StreamEvent>,
+}
+
+fn config() -> PortConfig {
+    PortConfig { ipv6: Some((v6(B), 64)), ..PortConfig::for_ipv4(B) }
+}
+
+impl Station {
+    fn new() -> Self {
+        let (near, device) = memory::pair(LinkConfig::default());
+        let (peer_end, end) = (End::new(1), End::new(2));
+        let capabilities = device.capabilities();
+        let mut ports = [(); 2].map(|()| Port::new(&end.rnic, config(), capabilities));
+        let [first, second] = &mut ports;
+        Port::join(&mut [first, second]).unwrap();
+        Self {
+            peer: poller(&peer_end.rnic, A, near),
+            device,
+            ports,
+            turn: 0,
+            now: Instant::ZERO,
+            peer_end,
+            end,
+            peer_connection: None,
+            connections: [None; 2],
+            peer_events: Vec::new(),
+            events: Vec::new(),
+        }
+    }
+
+    /// Lets all work once, or the clock go on; `false` when nothing will happen any more.
+    fn step(&mut self) -> bool {
+        let Self { peer, device, ports, turn, now, .. } = self;
+        let mut moved = peer.poll(*now);
+        moved += device.receive(now.as_nanos(), 64, &mut |frame: RxFrame<'_>| {
+            ports[*turn % 2].handle_frame(*now, &frame);
+            *turn += 1;
+        });
+        for from in 0..2 {
+            while let Some(handover) = ports[from].poll_handover() {
+                let to = match handover.to() {
+                    Recipient::One(to) => to,
+                    Recipient::Others => 1 - from,
+                };
+                assert_ne!(to, from, "nobody hands over to himself");
+                ports[to].handle_handover(*now, &handover);
+            }
+        }
+        for port in ports.iter_mut() {
+            if port.poll_timeout().is_some_and(|at| at <= *now) {
+                port.handle_timeout(*now);
+            }
+            let now_ns = now.as_nanos();
+            moved += port.poll_transmit(*now, 64, &mut |frame| device.transmit(now_ns, frame));
+        }
+        device.flush(now.as_nanos());
+        if moved > 0 {
+            return true;
+        }
+        let arrival = device.next_arrival_ns().map(Instant::from_nanos);
+        let timeouts = ports.iter_mut().map(Port::poll_timeout);
+        let next = timeouts.chain([arrival, peer.next_wakeup()]).flatten().min();
+        let Some(next) = next else { return false };
+        *now = next.max(now.plus_nanos(1));
+        true
+    }
+
+    fn run_until(&mut self, mut done: impl FnMut(&mut Self) -> bool) -> bool {
+        let deadline = self.now + Duration::from_secs(60);
+        loop {
+            self.collect();
+            if done(self) {
+                return true;
+            }
+            if self.now > deadline || !self.step() {
+                return false;
+            }
+        }
+    }
+
+    fn collect(&mut self) {
+        while let Some(event) = self.peer.port.poll_event() {
+            match event {
+                PortEvent::Incoming { connection, .. } => self.peer_connection = Some(connection),
+                PortEvent::Stream { event, .. } => self.peer_events.push(event),
+                PortEvent::Closed { .. } => self.peer_connection = None,
+                other => panic!("unexpected {other:?}"),
+            }
+        }
+        for (port, connection) in self.ports.iter_mut().zip(&mut self.connections) {
+            while let Some(event) = port.poll_event() {
+                match event {
+                    PortEvent::Incoming { connection: id, .. } => *connection = Some(id),
+                    PortEvent::Stream { event, .. } => self.events.push(event),
+                    PortEvent::Closed { .. } => *connection = None,
+                    other => panic!("unexpected {other:?}"),
+                }
+            }
+        }
+    }
+
+    /// Both ends write to one another, and every octet is looked at.
+    fn exchange(&mut self) {
+        let len = 300_001;
+        let ends = [&self.peer_end, &self.end];
+        let sources = ends.map(|end| end.pd.reg_mr(len, all_access()).unwrap());
+        let sinks = ends.map(|end| end.pd.reg_mr(len, all_access()).unwrap());
+        let octets = [fill(&sources[0], 1), fill(&sources[1], 2)];
+        for (from, to) in [(0, 1), (1, 0)] {
+            let wr = SendWr::write(WrId(1), sinks[to].remote(0), [sources[from].sge(0..len)]);
+            ends[from].qp.post_send(wr).unwrap();
+        }
+        let mut completed = [0; 2];
+        let done = self.run_until(|station| {
+            for (count, end) in completed.iter_mut().zip([&station.peer_end, &station.end]) {
+                while let Some(wc) = end.cq.poll() {
+                    assert_eq!(wc.status, WcStatus::Success);
+                    *count += 1;
+                }
+            }
+            completed == [1; 2]
+        });
+        assert!(done, "{completed:?} {:?} {:?}", self.peer_events, self.events);
+        assert_eq!(content(&sinks[0]), octets[1]);
+        assert_eq!(content(&sinks[1]), octets[0]);
+        let handed_over = self.ports.each_ref().map(|port| port.port_counters().handed_over);
+        assert!(handed_over.iter().sum::<u64>() > 50, "every second frame: {handed_over:?}");
+        assert!(handed_over.contains(&0), "one port has the connection: {handed_over:?}");
+    }
+
+    fn are_established(&self) -> bool {
+        let established = |event: &StreamEvent| matches!(event, StreamEvent::Established(_));
+        self.peer_events.iter().any(established) && self.events.iter().any(established)
+    }
+}
+
+fn offer() -> Offer<'static> {
+    Offer { private_data: b"hello", ird: 8, ord: 8 }
+}
+
+/// The station opens a connection by one of its ports; answers come to both.
+fn station_connects(index: usize, ipv6: bool) -> Station {
+    let mut station = Station::new();
+    station.peer.port.listen(TCP_PORT, ListenParams::default()).unwrap();
+    let address = if ipv6 { IpAddr::V6(v6(A)) } else { IpAddr::V4(A) };
+    let remote = SocketAddr::new(address, TCP_PORT);
+    let params = ConnectParams { offer: offer(), ..ConnectParams::default() };
+    // The first frame, an answer to the question for the peer's link address, goes to the other.
+    station.turn = 1 - index;
+    let qp = station.end.qp.clone();
+    let id = station.ports[index].connect(Instant::ZERO, remote, &qp, &params).unwrap();
+    station.connections[index] = Some(id);
+    let mut accepted = false;
+    let connected = station.run_until(|station| {
+        let request = |event: &StreamEvent| matches!(event, StreamEvent::Request(_));
+        if !accepted && station.peer_events.iter().any(request) {
+            let id = station.peer_connection.unwrap();
+            station.peer.port.accept(id, &station.peer_end.qp, &offer()).unwrap();
+            accepted = true;
+        }
+        station.are_established()
+    });
+    assert!(connected, "{:?} {:?}", station.peer_events, station.events);
+    station
+}
+
+/// The peer opens a connection; its frames come to both ports from the first on.
+fn peer_connects() -> Station {
+    let mut station = Station::new();
+    for port in &mut station.ports {
+        port.listen(TCP_PORT, ListenParams::default()).unwrap();
+    }
+    let remote = SocketAddr::new(IpAddr::V4(B), TCP_PORT);
+    let params = ConnectParams { offer: offer(), ..ConnectParams::default() };
+    let qp = station.peer_end.qp.clone();
+    let id = station.peer.port.connect(Instant::ZERO, remote, &qp, &params).unwrap();
+    station.peer_connection = Some(id);
+    let mut accepted = false;
+    let connected = station.run_until(|station| {
+        let request = |event: &StreamEvent| matches!(event, StreamEvent::Request(_));
+        if !accepted && station.events.iter().any(request) {
+            let index = station.connections.iter().position(Option::is_some).unwrap();
+            let id = station.connections[index].unwrap();
+            station.ports[index].accept(id, &station.end.qp, &offer()).unwrap();
+            accepted = true;
+        }
+        station.are_established()
+    });
+    assert!(connected, "{:?} {:?}", station.peer_events, station.events);
+    station
+}
+
+#[test]
+fn a_connection_opened_by_either_port_works_wherever_frames_arrive() {
+    for index in [0, 1] {
+        for ipv6 in [false, true] {
+            station_connects(index, ipv6).exchange();
+        }
+    }
+}
+
+#[test]
+fn a_connection_of_a_peer_has_one_owner_wherever_frames_arrive() {
+    let mut station = peer_connects();
+    assert_eq!(station.connections.iter().flatten().count(), 1, "one port has it");
+    station.exchange();
+}
+
+/// The table of connections forgets those that are over: a segment of one is then answered with a
+/// reset, by one of the ports.
+#[test]
+fn the_end_of_a_connection_is_known_to_all() {
+    let mut station = peer_connects();
+    let index = station.connections.iter().position(Option::is_some).unwrap();
+    let id = station.connections[index].unwrap();
+    station.ports[index].abort(id);
+    let over = station
+        .run_until(|station| station.connections == [None; 2] && station.peer_connection.is_none());
+    assert!(over, "{:?} {:?}", station.peer_events, station.events);
+    let before = station.ports.each_ref().map(|port| port.port_counters().handed_over);
+    // The same addresses once more, at the other port first.
+    station.turn = 1 - index;
+    let remote = SocketAddr::new(IpAddr::V4(B), 9);
+    let qp = station.peer_end.pd.create_qp(urnic::verbs::QpConfig {
+        send_cq: station.peer_end.cq.clone(),
+        recv_cq: station.peer_end.cq.clone(),
+        send_depth: 8,
+        recv_depth: 8,
+    });
+    let params = ConnectParams { offer: offer(), ..ConnectParams::default() };
+    let now = station.now;
+    station.peer_connection =
+        Some(station.peer.port.connect(now, remote, &qp.unwrap(), &params).unwrap());
+    assert!(station.run_until(|station| station.peer_connection.is_none()), "refused");
+    let after = station.ports.each_ref().map(|port| port.port_counters().handed_over);
+    assert_eq!(before, after, "nobody has it");
+}
+
+/// RFC 9293 §3.4: no two connections of one station have the same addresses and ports.
+#[test]
+fn ports_of_a_station_open_connections_from_different_tcp_ports() {
+    let mut station = Station::new();
+    station.peer.port.listen(TCP_PORT, ListenParams::default()).unwrap();
+    let remote = SocketAddr::new(IpAddr::V4(A), TCP_PORT);
+    for index in [0, 1] {
+        for _ in 0..20 {
+            let port = &mut station.ports[index];
+            port.open(Instant::ZERO, remote, urnic::port::LowerLayer::default()).unwrap();
+        }
+    }
+    station.run_until(|station| station.peer.port.connection_count() == 40);
+    assert_eq!(station.peer.port.connection_count(), 40, "all are different");
+}
+
+#[test]
+fn ports_that_differ_are_not_one_station() {
+    let end = End::new(1);
+    let (_, device) = memory::pair(LinkConfig::default());
+    let capabilities = device.capabilities();
+    let make = |config: PortConfig| Port::new(&end.rnic, config, capabilities);
+    let mut one = make(config());
+    for other in [
+        PortConfig::for_ipv4(A),
+        PortConfig { ipv6: None, ..config() },
+        PortConfig { mac: [2; 6], ..config() },
+    ] {
+        let joined = Port::join(&mut [&mut one, &mut make(other)]);
+        assert_eq!(joined, Err(PortError::NotOneStation));
+    }
+    let dhcp = || make(PortConfig::for_dhcp([2; 6]));
+    assert_eq!(Port::join(&mut [&mut dhcp(), &mut dhcp()]), Err(PortError::NotOneStation));
+    let elsewhere = End::new(2);
+    let mut stranger = Port::new(&elsewhere.rnic, config(), capabilities);
+    let joined = Port::join(&mut [&mut one, &mut stranger]);
+    assert_eq!(joined, Err(PortError::NotOneStation));
+    let mut two = make(config());
+    Port::join(&mut [&mut one, &mut two]).unwrap();
+    let again = Port::join(&mut [&mut one, &mut make(config())]);
+    assert_eq!(again, Err(PortError::NotOneStation), "one station at a time");
+}

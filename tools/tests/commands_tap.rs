@@ -1,0 +1,183 @@
+//! `urnic serve` and its clients on devices of our own TCP, each test in a network namespace of its
+//! own: TAPs and a raw socket on one bridge.
+#![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
+#![allow(clippy::disallowed_methods, reason = "tests wait for other processes, with a bound")]
+#![allow(clippy::print_stderr, reason = "measurements are part of what the tests are for")]
+
+#[path = "commands_tap/capture.rs"]
+mod capture;
+#[path = "commands_tap/flat.rs"]
+mod flat;
+#[path = "../../tests/netns/isolate.rs"]
+mod isolate;
+#[path = "commands_tap/killed.rs"]
+mod killed;
+#[path = "../../tests/netns/network.rs"]
+mod network;
+#[path = "commands_tap/scene.rs"]
+mod scene;
+
+use std::fs;
+use std::path::PathBuf;
+
+use isolate::{is_there, netns_tests, skip};
+use network::{command, ip};
+use scene::{Server, client, complaint, join, json};
+
+/// A folder that goes away with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let root = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("urnic-tap-{name}"));
+        let _left_over = fs::remove_dir_all(&root);
+        fs::create_dir_all(root.join("served")).unwrap();
+        Self(root)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _best_effort = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Every command, by a client on `device`; `name` is the test's.
+fn every_command(server: &Server, folder: &Folder, device: &str) {
+    let ping = json(&client(&format!("ping ADDRESS --count 3 --interval 1ms --json {device}")));
+    assert_eq!(ping["count"], 3, "{device}");
+    for op in ["write", "read", "send"] {
+        for depth in [1, 16] {
+            let options = format!("--op {op} --depth {depth} --seconds 0.1 --json {device}");
+            let bw = json(&client(&format!("bw ADDRESS {options}")));
+            assert!(bw["bytes"].as_u64().unwrap() > 0, "{options}: {bw}");
+            for end in ["local", "peer"] {
+                let count = |key: &str| bw[end][key].as_u64().unwrap();
+                assert_eq!(count("segments_aligned"), count("segments_sent"), "{options}: {bw}");
+                assert_eq!(count("crc_bad"), 0, "{options}: {bw}");
+                assert_eq!(count("payload_bytes_copied_tx"), 0, "{options}: {bw}");
+            }
+        }
+    }
+    let lat = json(&client(&format!("lat ADDRESS --iterations 100 --json {device}")));
+    assert_eq!(lat["iterations"], 100, "{device}");
+    let octets: Vec<u8> =
+        (0..3_000_001_u32).map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
+    let [sent, back] = ["sent", "back"].map(|name| folder.0.join(name));
+    fs::write(&sent, &octets).unwrap();
+    let put = format!("put {} ADDRESS/it --force {device}", sent.display());
+    let output = client(&put);
+    assert!(output.status.success(), "{put}: {}", complaint(&output));
+    assert!(fs::read(folder.0.join("served/it")).unwrap() == octets, "{put}");
+    let _left_over = fs::remove_file(&back);
+    let get = format!("get ADDRESS/it {} {device}", back.display());
+    let output = client(&get);
+    assert!(output.status.success(), "{get}: {}", complaint(&output));
+    assert!(fs::read(&back).unwrap() == octets, "{get}");
+    assert!(server.complaints().is_empty(), "the server has nothing to complain about");
+}
+
+/// A server on a TAP, clients on another.
+fn over_taps(name: &str, server_header: &str, client_header: &str) {
+    let folder = Folder::new(name);
+    join(&["tap-s", "tap-c"]);
+    let served = folder.0.join("served");
+    let server = Server::start(&format!(
+        "--dev tap:tap-s,ip=10.7.0.2/24,ip6=fd07::2/64,vnet={server_header} --dir {}",
+        served.display()
+    ));
+    let device = format!("--dev tap:tap-c,ip=10.7.0.3/24,vnet={client_header}");
+    every_command(&server, &folder, &device);
+    let device = format!("--dev tap:tap-c,ip6=fd07::3/64,vnet={client_header}");
+    let output = client(&format!("ping [fd07::2]:7174 --count 1 {device}"));
+    assert!(output.status.success(), "IPv6: {}", complaint(&output));
+    server.stop();
+}
+
+netns_tests! {
+    with ["/dev/net/tun"];
+
+    fn every_command_works_over_taps_with_super_frames() {
+        over_taps("super", "on", "on");
+    }
+
+    fn every_command_works_over_plain_taps() {
+        over_taps("plain", "off", "off");
+    }
+
+    fn a_plain_tap_serves_one_with_super_frames() {
+        over_taps("plain-super", "off", "on");
+    }
+
+    fn a_tap_with_super_frames_serves_a_plain_one() {
+        over_taps("super-plain", "on", "off");
+    }
+
+    /// The interface was used with super-frames just before, and outlives its users.
+    fn a_client_changes_its_mind_about_super_frames() {
+        join(&["tap-s", "tap-c"]);
+        let server = Server::start("--dev tap:tap-s,ip=10.7.0.2/24");
+        for header in ["on", "off", "on", "off"] {
+            let device = format!("--dev tap:tap-c,ip=10.7.0.3/24,vnet={header}");
+            let bw = json(&client(&format!("bw ADDRESS --seconds 0.1 --json {device}")));
+            assert!(bw["bytes"].as_u64().unwrap() > 0, "{header}: {bw}");
+        }
+        server.stop();
+    }
+
+    fn every_command_works_on_a_raw_socket() {
+        let folder = Folder::new("packet");
+        join(&["tap-s"]);
+        ip("link add veth-b type veth peer name veth-c");
+        ip("link set veth-b up master bridge0");
+        ip("link set veth-c up");
+        let served = folder.0.join("served");
+        let server = Server::start(&format!(
+            "--dev tap:tap-s,ip=10.7.0.2/24 --dir {}", served.display()
+        ));
+        for header in ["on", "off"] {
+            let device = format!("--dev packet:veth-c,ip=10.7.0.4/24,vnet={header}");
+            every_command(&server, &folder, &device);
+        }
+        server.stop();
+    }
+
+    /// The bridge's end of the veth leaves checksums to its card; there is none.
+    fn an_xdp_socket_that_gets_no_finished_checksums_says_what_to_do() {
+        if !is_there("ethtool") {
+            return skip("checksums nobody finishes", "`ethtool` is missing");
+        }
+        join(&["tap-s"]);
+        ip("link add veth-b type veth peer name veth-c");
+        ip("link set veth-b up master bridge0");
+        ip("link set veth-c up");
+        let server = Server::start("--dev tap:tap-s,ip=10.7.0.2/24");
+        let device = "--dev xdp:veth-c,ip=10.7.0.4/24 --timeout 2s";
+        let output = client(&format!("ping ADDRESS --count 1 {device}"));
+        let said = complaint(&output);
+        if said.contains("CAP_") || said.contains("AF_XDP sockets") {
+            return skip("checksums nobody finishes", &said);
+        }
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("ethtool -K") && said.contains("tx off"), "{said}");
+        command("ethtool", "-K veth-b tx off");
+        let output = client(&format!("bw ADDRESS --seconds 0.1 --json {device}"));
+        let bw = json(&output);
+        let octets = bw["bytes"].as_u64().unwrap();
+        assert!(octets > 0, "after what it said was done: {bw}");
+        let copied = bw["local"]["payload_bytes_copied_tx"].as_u64().unwrap();
+        assert!(copied > octets, "into the packet memory of the socket: {bw}");
+        assert_eq!(bw["peer"]["payload_bytes_copied_tx"], 0, "a TAP gathers: {bw}");
+        server.stop();
+        command("ethtool", "-K veth-b tx on");
+        // The same, seen from a server.
+        ip("tuntap add dev tap-x mode tap");
+        ip("link set tap-x up master bridge0");
+        let server = Server::start_at("10.7.0.4:7174", "--dev xdp:veth-c,ip=10.7.0.4/24");
+        let output = client("ping 10.7.0.4:7174 --dev tap:tap-x,ip=10.7.0.5/24 --timeout 1s");
+        assert_eq!(output.status.code(), Some(2), "{}", complaint(&output));
+        let said = server.complaint(scene::PATIENCE).expect("the server says what is wrong");
+        assert!(said.contains("ethtool -K") && said.contains("tx off"), "{said}");
+        server.stop();
+    }
+}

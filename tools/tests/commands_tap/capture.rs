@@ -1,0 +1,92 @@
+//! What a capture on the bridge shows of a lossless run.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::Folder;
+use crate::isolate::netns_tests;
+use crate::scene::{Server, client, join, json, urnic};
+
+/// A capture on the bridge, into a file.
+struct Capture(Child);
+
+impl Capture {
+    fn start(file: &str) -> Self {
+        let arguments = ["-q", "-i", "bridge0", "-f", "tcp", "-B", "256", "-w", file];
+        let mut child =
+            Command::new("dumpcap").args(arguments).stderr(Stdio::piped()).spawn().unwrap();
+        let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
+        let begun = errors.by_ref().map_while(Result::ok).any(|line| line.starts_with("File: "));
+        assert!(begun, "dumpcap captures");
+        // Whatever else it says is not in its way.
+        std::thread::spawn(move || errors.for_each(drop));
+        Self(child)
+    }
+
+    fn stop(mut self) {
+        kill_process(Pid::from_child(&self.0), Signal::INT).unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+/// RFC 5044 Appendix A: every segment starts with an FPDU and holds whole FPDUs only; seen on the
+/// wire, by a passive reader.
+fn every_segment_is_aligned(header: &str) {
+    let folder = Folder::new(&format!("capture-{header}"));
+    join(&["tap-s", "tap-c"]);
+    for (op, size) in [("write", "64K"), ("send", "64"), ("read", "64K")] {
+        let server = Server::start(&format!("--dev tap:tap-s,ip=10.7.0.2/24,vnet={header}"));
+        let file = folder.0.join(format!("{op}.pcapng"));
+        let file = file.to_str().unwrap();
+        let capture = Capture::start(file);
+        let device = format!("--dev tap:tap-c,ip=10.7.0.3/24,vnet={header}");
+        let options = format!("--op {op} --size {size} --seconds 0.05 --json {device}");
+        let measured = json(&client(&format!("bw ADDRESS {options}")));
+        server.stop();
+        capture.stop();
+        let report = json(&urnic(&format!("replay --json {file}")).output().unwrap());
+        let seen = &report["files"][0];
+        assert_eq!(seen["frames_corrupt"], 0, "{op}: {seen}");
+        let told = seen.to_string();
+        assert!(!told.contains("do not hold whole FPDUs"), "{op}: {told}");
+        let connections = seen["connections"].as_array().unwrap();
+        assert_eq!(connections.len(), 1, "{op}: {seen}");
+        for direction in connections[0]["directions"].as_array().unwrap() {
+            let count = |key: &str| direction[key].as_u64().unwrap();
+            assert!(count("segments") > 1, "{op}: {direction}");
+            // The Request and the Reply of MPA's startup are no FPDUs; the impatient send them twice.
+            let others = count("segments") - count("segments_aligned");
+            assert!(others <= 1 + count("segments_retransmitted"), "{op}: {direction}");
+            assert_eq!(count("crc_good"), count("fpdus"), "{op}: {direction}");
+            assert_eq!(count("bytes_held_peak"), 0, "{op}: {direction}");
+        }
+        let directions = connections[0]["directions"].as_array().unwrap();
+        let segments = directions.iter().map(|one| one["segments"].as_u64().unwrap());
+        assert!(segments.clone().sum::<u64>() > 16, "{op}: {seen}");
+        let (bytes, segments) = (&measured["bytes"], segments.collect::<Vec<_>>());
+        eprintln!(
+            "measured vnet={header} {op}: {bytes} octets, segments {segments:?}, all aligned"
+        );
+    }
+}
+
+netns_tests! {
+    with ["/dev/net/tun", "dumpcap"];
+
+    fn on_the_bridge_every_plain_segment_is_aligned() {
+        every_segment_is_aligned("off");
+    }
+
+    fn on_the_bridge_every_super_frame_is_aligned() {
+        every_segment_is_aligned("on");
+    }
+}

@@ -1,0 +1,102 @@
+//! Memory stays flat however much is moved. Long; run with
+//!
+//! ```text
+//! cargo test --release -p urnic-tools --test commands_tap -- --ignored flat
+//! ```
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use crate::isolate::netns_tests;
+use crate::scene::{Server, join, json, urnic};
+
+/// What a process may have grown by, in octets: nothing that depends on how much is moved.
+const GROWTH_MAX: u64 = 4 << 20;
+/// After this long everything has taken its size.
+const WARM_UP: Duration = Duration::from_secs(2);
+/// Sessions at most; a slow machine needs more of them.
+const SESSIONS_MAX: usize = 12;
+
+/// Octets of memory that a process has now.
+fn resident(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    Some(kibibytes << 10)
+}
+
+/// What a process has at first, once it is warm, and at most, until it ends.
+#[derive(Debug, Default)]
+struct Samples {
+    first: u64,
+    last: u64,
+    max: u64,
+}
+
+impl Samples {
+    fn take(&mut self, pid: u32) {
+        if let Some(now) = resident(pid).filter(|&now| now > 0) {
+            if self.first == 0 {
+                self.first = now;
+            }
+            self.last = now;
+            self.max = self.max.max(now);
+        }
+    }
+}
+
+/// Moves so many octets in messages of `size`, and looks at both processes meanwhile.
+fn stays_flat(what: &str, op: &str, size: u64, octets: u64) {
+    join(&["tap-s", "tap-c"]);
+    let server = Server::start("--dev tap:tap-s,ip=10.7.0.2/24");
+    let (mut moved, mut served) = (0, Samples::default());
+    for session in 0.. {
+        assert!(session < SESSIONS_MAX, "{what}: {moved} of {octets} octets in that many sessions");
+        let device = "--dev tap:tap-c,ip=10.7.0.3/24";
+        let options = format!("--op {op} --size {size} --seconds 12 --json {device}");
+        let mut client = urnic(&format!("bw ADDRESS {options}")).spawn().unwrap();
+        thread::sleep(WARM_UP);
+        let mut own = Samples::default();
+        while client.try_wait().unwrap().is_none() {
+            own.take(client.id());
+            served.take(server.pid());
+            thread::sleep(Duration::from_millis(100));
+        }
+        let output = client.wait_with_output().unwrap();
+        let result = json(&output);
+        moved += result["bytes"].as_u64().unwrap();
+        let (gbps, rate) = (&result["gbps"], &result["messages_per_second"]);
+        eprintln!(
+            "measured {what}, session {session}: {moved} octets so far, {gbps} Gbit/s, {rate} \
+             messages/s; resident octets: client {own:?}, server {served:?}"
+        );
+        for samples in [&own, &served] {
+            assert!(samples.first > 0, "looked at");
+            assert!(samples.max <= samples.first + GROWTH_MAX, "{what}: {samples:?}");
+        }
+        if moved >= octets {
+            break;
+        }
+    }
+    server.stop();
+}
+
+netns_tests! {
+    with ["/dev/net/tun"];
+
+    #[ignore = "12 seconds and more"]
+    fn a_million_small_sends_leave_memory_flat() {
+        stays_flat("a million Sends of 64 octets", "send", 64, 64_000_000);
+    }
+
+    #[ignore = "12 seconds and more"]
+    fn a_million_small_writes_leave_memory_flat() {
+        stays_flat("a million Writes of 64 octets", "write", 64, 64_000_000);
+    }
+
+    #[ignore = "12 seconds and more"]
+    fn writes_of_20_gb_leave_memory_flat() {
+        stays_flat("20 GB of Writes", "write", 65_536, 20_000_000_000);
+    }
+}

@@ -1,0 +1,136 @@
+//! `urnic impair` between two kernels: TAPs in network namespaces that the tests make themselves.
+#![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
+#![allow(clippy::disallowed_methods, reason = "tests wait for other processes, with a bound")]
+
+#[path = "../../tests/netns/isolate.rs"]
+mod isolate;
+#[path = "../../tests/netns/network.rs"]
+mod network;
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use isolate::netns_tests;
+use network::{Namespace, ip};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Echo requests of one `ping`.
+const PINGS: u64 = 20;
+
+/// Two namespaces, this and another, with nothing between them but the command.
+struct Path {
+    command: Child,
+    _far: Namespace,
+}
+
+impl Path {
+    fn start(options: &str) -> Self {
+        let command = Command::new(env!("CARGO_BIN_EXE_urnic"))
+            .args(["impair", "tap-a", "tap-b", "--json", "--duration", "60s"])
+            .args(options.split_whitespace())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let far = Namespace::new();
+        let deadline = Instant::now() + PATIENCE;
+        while !["tap-a", "tap-b"].iter().all(|name| ip("link show").contains(name)) {
+            assert!(Instant::now() < deadline, "the interfaces are not made");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        ip(&format!("link set tap-b netns {}", far.id()));
+        join("tap-a", 1, 2);
+        far.run(|| join("tap-b", 2, 1));
+        Self { command, _far: far }
+    }
+
+    /// Sends SIGTERM; the command has to end well, and its interfaces with it. What it printed.
+    fn stop(mut self) -> Value {
+        kill_process(Pid::from_child(&self.command), Signal::TERM).unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        while self.command.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < deadline, "the command does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let status = self.command.wait().unwrap();
+        let told = std::io::read_to_string(self.command.stdout.take().unwrap()).unwrap();
+        let complaint = std::io::read_to_string(self.command.stderr.take().unwrap()).unwrap();
+        assert_eq!((status.code(), complaint.as_str()), (Some(0), ""));
+        assert!(!ip("link show").contains("tap-"), "{}", ip("link show"));
+        serde_json::from_str(&told).unwrap()
+    }
+}
+
+impl Drop for Path {
+    fn drop(&mut self) {
+        // It has ended already if the test went well.
+        let _ended = self.command.kill();
+        let _reaped = self.command.wait();
+    }
+}
+
+/// Gives an interface its address, and the link address of its peer, for which then nobody asks:
+/// all frames are echoes. Their link addresses are made of the addresses.
+fn join(interface: &str, own: u8, peer: u8) {
+    ip(&format!("link set {interface} address 02:00:00:00:00:0{own}"));
+    ip(&format!("addr add 10.0.0.{own}/24 dev {interface}"));
+    ip(&format!("link set {interface} up"));
+    ip(&format!("neigh add 10.0.0.{peer} lladdr 02:00:00:00:00:0{peer} dev {interface}"));
+}
+
+/// Pings the other kernel through the command; how many answers came, and the shortest round trip
+/// in milliseconds.
+fn ping() -> (u64, Option<f64>) {
+    let count = PINGS.to_string();
+    let output = Command::new("ping")
+        .args(["-n", "-q", "-c", &count, "-i", "0.02", "-W", "1", "10.0.0.2"])
+        .env("LC_ALL", "C")
+        .output()
+        .unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    let summary = told.lines().find(|line| line.contains("packets transmitted")).unwrap();
+    let answers = summary.split(", ").find_map(|part| part.strip_suffix(" received")).unwrap();
+    let shortest = told.lines().find_map(|line| {
+        let (_, times) = line.strip_prefix("rtt ")?.split_once(" = ")?;
+        times.split('/').next()?.parse().ok()
+    });
+    (answers.parse().unwrap(), shortest)
+}
+
+/// A count of one direction.
+fn count(result: &Value, direction: &str, what: &str) -> u64 {
+    result[direction][what].as_u64().unwrap_or_else(|| panic!("{direction} {what}: {result}"))
+}
+
+netns_tests! {
+    with ["/dev/net/tun", "ping"];
+
+    fn a_round_trip_takes_the_delay_of_both_directions() {
+        let path = Path::start("--delay 15ms");
+        let (answers, shortest) = ping();
+        let shortest = shortest.unwrap();
+        assert!((30.0..200.0).contains(&shortest), "{shortest} ms");
+        assert_eq!(answers, PINGS);
+        let result = path.stop();
+        assert_eq!(result["options"]["delay_ns"], 15_000_000);
+        for direction in ["a_to_b", "b_to_a"] {
+            assert!(count(&result, direction, "frames") >= PINGS, "{result}");
+            assert_eq!(count(&result, direction, "lost"), 0, "{result}");
+        }
+    }
+
+    fn one_direction_may_lose_everything() {
+        let path = Path::start("--loss 100 --direction b-to-a");
+        assert_eq!(ping(), (0, None));
+        let result = path.stop();
+        assert!(count(&result, "a_to_b", "frames") >= PINGS, "{result}");
+        assert_eq!(count(&result, "a_to_b", "lost"), 0, "{result}");
+        // The other kernel has answered.
+        assert!(count(&result, "b_to_a", "frames") >= PINGS, "{result}");
+        assert_eq!(count(&result, "b_to_a", "lost"), count(&result, "b_to_a", "frames"));
+    }
+}
