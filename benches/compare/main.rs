@@ -7,6 +7,7 @@
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
 mod case;
+mod core;
 mod impaired;
 mod network;
 mod others;

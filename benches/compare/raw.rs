@@ -13,6 +13,7 @@ use urnic::driver::monotonic_now;
 use urnic::time::Duration;
 use urnic_netdev::{Device, Fragment, TxChecksum, TxFrame};
 
+use crate::core::pin;
 use crate::network::{self, AnyDevice, Far, Link};
 use crate::writes::{DEPTH, MESSAGE_LEN};
 
@@ -45,6 +46,7 @@ impl Frames {
 pub(crate) fn rate(far: &Far, link: Link, time: Duration) -> Result<f64> {
     let frames = Frames::largest(link)?;
     let (mut near, there) = network::devices(far, link)?;
+    let _core = pin(0);
     let octets = Arc::new(AtomicU64::new(0));
     let stop = Arc::new(AtomicBool::new(false));
     let receiver = {
@@ -89,6 +91,7 @@ pub(crate) fn rate(far: &Far, link: Link, time: Duration) -> Result<f64> {
 }
 
 fn count(mut device: AnyDevice, octets: &AtomicU64, stop: &AtomicBool) {
+    let _core = pin(1);
     while !stop.load(Ordering::Relaxed) {
         let mut sum = 0;
         device.receive(monotonic_now().as_nanos(), BURST, &mut |frame| {

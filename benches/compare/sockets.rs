@@ -15,6 +15,7 @@ use urnic::driver::monotonic_now;
 use urnic::time::Duration;
 use urnic_netdev::{Device, TxChecksum, TxFrame};
 
+use crate::core::pin;
 use crate::network::{self, AnyDevice, Far, Link};
 use crate::writes::MESSAGE_LEN;
 
@@ -87,6 +88,7 @@ impl Stack {
 /// Octets per second through one connection, in Gbit/s.
 pub(crate) fn rate(far: &Far, link: Link, time: Duration) -> Result<f64> {
     let (near, there) = network::devices(far, link)?;
+    let _core = pin(0);
     let received = Arc::new(AtomicU64::new(0));
     let stop = Arc::new(AtomicBool::new(false));
     let receiver = {
@@ -121,6 +123,7 @@ pub(crate) fn rate(far: &Far, link: Link, time: Duration) -> Result<f64> {
 }
 
 fn receive(device: AnyDevice, received: &AtomicU64, stop: &AtomicBool) {
+    let _core = pin(1);
     let mut stack = Stack::new(device, 2);
     stack.socket().listen(TCP_PORT).expect("a port that is not 0");
     let mut memory = vec![0; MESSAGE_LEN];

@@ -17,6 +17,7 @@ use urnic::types::{Stag, TaggedOffset, WrId};
 use urnic::verbs::{Cq, Mr, Qp, QpConfig, RemoteBuffer, Rnic, RnicConfig, SendWr, WcStatus};
 use urnic_netdev::Device;
 
+use crate::core::pin;
 use crate::network::{self, AnyDevice, Far, Link};
 
 /// How a case runs.
@@ -103,6 +104,7 @@ fn between<R>(
             if far_device.is_none() {
                 far.enter()?;
             }
+            let _core = pin(1);
             let side = Side::new(far_device, 2, len)?;
             let listener = side.endpoint.listen(SocketAddr::new(ip, 0), params)?;
             listens.send(listener.local())?;
@@ -114,6 +116,7 @@ fn between<R>(
             serve(&side, &connection, peer, measured);
             Ok(())
         });
+        let _core = pin(0);
         let side = Side::new(near_device, 1, len)?;
         let options = ConnectOptions {
             startup: spec.startup(),
