@@ -11,7 +11,7 @@ use super::direction::{Around, Direction, Shared, Terms};
 use super::findings::{Findings, Kind};
 use super::order::Reads;
 use super::packet::Segment;
-use super::report::{ConnectionReport, MarkersReport, MpaReport, hex};
+use super::report::{ConnectionReport, DirectionReport, MarkersReport, MpaReport, hex};
 use super::scan::ConnectionPlan;
 use super::startup::Frame;
 
@@ -267,8 +267,13 @@ impl Connection {
             self.reads[side].finish(is_whole[side], &mut self.findings);
         }
         let initiator = self.initiator();
-        let directions = [(initiator, "initiator"), (1 - initiator, "responder")]
-            .map(|(side, from)| self.sides[side].report(from, &mut shared.images));
+        let directions =
+            [(initiator, "initiator"), (1 - initiator, "responder")].map(|(side, from)| {
+                DirectionReport {
+                    profile: self.findings.profile(from),
+                    ..self.sides[side].report(from, &mut shared.images)
+                }
+            });
         ConnectionReport {
             initiator: self.ends[initiator].to_string(),
             responder: self.ends[1 - initiator].to_string(),

@@ -146,6 +146,12 @@ impl Findings {
         self.counts.keys().any(|(known, _)| *known == kind)
     }
 
+    /// The known implementation that `from` behaves like, by habits that no other is known to have.
+    pub(super) fn profile(&self, from: &'static str) -> Option<&'static str> {
+        let habits = [Kind::CrcAlone, Kind::TerminateLayout];
+        habits.iter().any(|habit| self.counts.contains_key(&(*habit, from))).then_some("siw")
+    }
+
     /// The list; the last that is listed of a kind says how many more there are.
     pub(super) fn into_list(mut self) -> Vec<Finding> {
         for ((kind, _), (count, last)) in &self.counts {
@@ -169,6 +175,18 @@ const fn listed_max(severity: Severity) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn siw_is_known_by_its_habits() {
+        let mut findings = Findings::default();
+        findings.add(Kind::Crc, "initiator", 1, String::new);
+        assert_eq!(findings.profile("initiator"), None);
+        findings.add(Kind::CrcAlone, "responder", 2, String::new);
+        assert_eq!(findings.profile("responder"), Some("siw"));
+        assert_eq!(findings.profile("initiator"), None, "the habit is the other end's");
+        findings.add(Kind::TerminateLayout, "initiator", 3, String::new);
+        assert_eq!(findings.profile("initiator"), Some("siw"));
+    }
 
     #[test]
     fn what_is_not_listed_is_counted() {

@@ -78,6 +78,9 @@ pub(crate) struct MarkersReport {
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct DirectionReport {
     pub(crate) from: &'static str,
+    /// The known implementation that the sender behaves like: `siw` for Linux's driver.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) profile: Option<&'static str>,
     /// TCP segments with payload, those of the startup and retransmissions included.
     pub(crate) segments: u64,
     /// Of those, segments that begin where an FPDU begins and end where one ends.

@@ -56,6 +56,9 @@ fn write_connection(out: &mut String, connection: &ConnectionReport) -> fmt::Res
     }
     write_table(out, &counters_table(&connection.directions))?;
     for direction in &connection.directions {
+        if let Some(profile) = direction.profile {
+            writeln!(out, "  {}: peer profile {profile}", direction.from)?;
+        }
         for terminate in &direction.terminate {
             writeln!(
                 out,
