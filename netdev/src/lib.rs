@@ -155,78 +155,52 @@ pub trait Device: fmt::Debug {
     }
 }
 
-impl<D: Device + ?Sized> Device for &mut D {
-    fn capabilities(&self) -> Capabilities {
-        (**self).capabilities()
-    }
+/// A device that is referred to is a device.
+macro_rules! forward_device {
+    ($($holder:ty),+) => {$(
+        impl<D: Device + ?Sized> Device for $holder {
+            fn capabilities(&self) -> Capabilities {
+                (**self).capabilities()
+            }
 
-    fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {
-        (**self).receive(now_ns, burst, sink)
-    }
+            fn receive(
+                &mut self,
+                now_ns: u64,
+                burst: usize,
+                sink: &mut dyn FnMut(RxFrame<'_>),
+            ) -> usize {
+                (**self).receive(now_ns, burst, sink)
+            }
 
-    fn transmit(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
-        (**self).transmit(now_ns, frame)
-    }
+            fn transmit(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
+                (**self).transmit(now_ns, frame)
+            }
 
-    fn transmit_room(&self) -> usize {
-        (**self).transmit_room()
-    }
+            fn transmit_room(&self) -> usize {
+                (**self).transmit_room()
+            }
 
-    fn flush(&mut self, now_ns: u64) {
-        (**self).flush(now_ns);
-    }
+            fn flush(&mut self, now_ns: u64) {
+                (**self).flush(now_ns);
+            }
 
-    fn next_arrival_ns(&self) -> Option<u64> {
-        (**self).next_arrival_ns()
-    }
+            fn next_arrival_ns(&self) -> Option<u64> {
+                (**self).next_arrival_ns()
+            }
 
-    fn link_up(&self) -> bool {
-        (**self).link_up()
-    }
+            fn link_up(&self) -> bool {
+                (**self).link_up()
+            }
 
-    fn check_interval_ns(&self) -> Option<u64> {
-        (**self).check_interval_ns()
-    }
+            fn check_interval_ns(&self) -> Option<u64> {
+                (**self).check_interval_ns()
+            }
 
-    fn readiness(&self) -> Option<BorrowedFd<'_>> {
-        (**self).readiness()
-    }
+            fn readiness(&self) -> Option<BorrowedFd<'_>> {
+                (**self).readiness()
+            }
+        }
+    )+};
 }
 
-impl<D: Device + ?Sized> Device for Box<D> {
-    fn capabilities(&self) -> Capabilities {
-        (**self).capabilities()
-    }
-
-    fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {
-        (**self).receive(now_ns, burst, sink)
-    }
-
-    fn transmit(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
-        (**self).transmit(now_ns, frame)
-    }
-
-    fn transmit_room(&self) -> usize {
-        (**self).transmit_room()
-    }
-
-    fn flush(&mut self, now_ns: u64) {
-        (**self).flush(now_ns);
-    }
-
-    fn next_arrival_ns(&self) -> Option<u64> {
-        (**self).next_arrival_ns()
-    }
-
-    fn link_up(&self) -> bool {
-        (**self).link_up()
-    }
-
-    fn check_interval_ns(&self) -> Option<u64> {
-        (**self).check_interval_ns()
-    }
-
-    fn readiness(&self) -> Option<BorrowedFd<'_>> {
-        (**self).readiness()
-    }
-}
+forward_device!(&mut D, Box<D>);

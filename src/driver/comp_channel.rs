@@ -17,11 +17,10 @@ use crate::verbs::{Cq, Wc};
 /// becomes readable when completions arrive, so the queue can stand in an epoll set.
 ///
 /// ```no_run
-/// # fn main() -> std::io::Result<()> {
-/// # use urnic::driver::CompChannel;
-/// # let cq: urnic::verbs::Cq = unimplemented!();
 /// # fn wait_readable(_: std::os::fd::BorrowedFd<'_>) {}
-/// let channel = CompChannel::new(&cq)?;
+/// # use urnic::driver::CompChannel;
+/// # fn print_completions(cq: &urnic::verbs::Cq) -> std::io::Result<()> {
+/// let channel = CompChannel::new(cq)?;
 /// loop {
 ///     channel.req_notify();
 ///     while let Some(wc) = cq.poll() {

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use crossbeam::channel::{Receiver, TryRecvError, bounded};
 
 use crate::driver::command::{Command, ConnectionKey, OwnedOffer};
-use crate::driver::endpoint::{EndpointError, Link};
+use crate::driver::endpoint::EndpointError;
+use crate::driver::link::Link;
 use crate::mpa::startup::{Negotiated, Offer, PeerRequest};
 use crate::port::ConnectionCounters;
 use crate::stream::{StreamError, StreamEvent};

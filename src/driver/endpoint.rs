@@ -2,25 +2,25 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
-use std::task::{Wake, Waker};
-use std::thread::{self, JoinHandle, Thread};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::task::Waker;
+use std::thread::{self, JoinHandle};
 
-use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded, unbounded};
+use crossbeam::channel::{bounded, unbounded};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use urnic_netdev::Device;
 
 use crate::driver::clock::monotonic_now;
-use crate::driver::command::{Command, ConnectionKey};
+use crate::driver::command::Command;
 use crate::driver::connection::{Connecting, Listener};
 use crate::driver::engine::Engine;
 use crate::driver::events::{EndpointEvent, EventFeed};
 use crate::driver::kernel::KernelEngine;
+use crate::driver::link::{Link, Mailbox, turn};
 use crate::driver::port_engine::PortEngine;
 use crate::driver::queues::Queues;
 use crate::driver::siblings::Siblings;
-use crate::driver::wakeup::Wakeup;
 use crate::driver::worker::Worker;
 use crate::limits::CONNECT_REQUESTS_MAX;
 use crate::mpa::startup::{Offer, Rejection, StartupConfig};
@@ -120,117 +120,6 @@ pub enum EndpointError {
     Down,
 }
 
-/// The way from handles to their worker.
-#[derive(Clone, Debug)]
-pub(crate) struct Link {
-    commands: Sender<Command>,
-    wakeup: Arc<Wakeup>,
-    key_next: Arc<AtomicU64>,
-    /// How long to look before sleeping.
-    spin: Duration,
-    /// The worker, when it has no thread of its own.
-    in_thread: Option<Arc<Mutex<Option<Worker>>>>,
-}
-
-impl Link {
-    pub(crate) fn next_key(&self) -> ConnectionKey {
-        ConnectionKey(self.key_next.fetch_add(1, Ordering::Relaxed))
-    }
-
-    /// Hands a request to the worker.
-    pub(crate) fn send(&self, command: Command) -> Result<(), EndpointError> {
-        self.commands.send(command).map_err(|_| EndpointError::Down)?;
-        self.wakeup.ring();
-        Ok(())
-    }
-
-    /// Waits for a message, turning the worker meanwhile if nobody else does.
-    pub(crate) fn receive<T>(
-        &self,
-        from: &Receiver<T>,
-        timeout: Option<Duration>,
-    ) -> Result<T, EndpointError> {
-        let deadline = timeout.map(|timeout| monotonic_now() + timeout);
-        let Some(worker) = &self.in_thread else {
-            let received = match timeout {
-                Some(timeout) => from.recv_timeout(timeout),
-                None => from.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            };
-            return received.map_err(|error| match error {
-                RecvTimeoutError::Timeout => EndpointError::Timeout,
-                RecvTimeoutError::Disconnected => EndpointError::Down,
-            });
-        };
-        loop {
-            match from.try_recv() {
-                Ok(message) => return Ok(message),
-                Err(TryRecvError::Disconnected) => return Err(EndpointError::Down),
-                Err(TryRecvError::Empty) => {}
-            }
-            if deadline.is_some_and(|deadline| monotonic_now() >= deadline) {
-                return Err(EndpointError::Timeout);
-            }
-            turn(worker, deadline)?;
-        }
-    }
-
-    /// Waits for a completion, turning the worker meanwhile if nobody else does.
-    fn wait(&self, cq: &Cq, timeout: Duration) -> Result<Option<Wc>, EndpointError> {
-        let started = monotonic_now();
-        let deadline = started + timeout;
-        loop {
-            if let Some(wc) = cq.poll() {
-                return Ok(Some(wc));
-            }
-            if let Some(worker) = &self.in_thread {
-                turn(worker, Some(deadline))?;
-            }
-            let now = monotonic_now();
-            if now >= deadline {
-                return Ok(cq.poll());
-            }
-            if self.in_thread.is_some() || now - started < self.spin {
-                // Lets a worker that shares this core go on.
-                thread::yield_now();
-            } else {
-                UNPARK.with(|waker| cq.req_notify(waker));
-                // What came before the request is not announced.
-                if cq.is_empty() {
-                    thread::park_timeout(deadline - now);
-                }
-            }
-        }
-    }
-}
-
-/// Ends a [`thread::park`].
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-thread_local! {
-    /// Wakes the thread it is made in, when that waits for a completion.
-    static UNPARK: Waker = Waker::from(Arc::new(Unpark(thread::current())));
-}
-
-/// Turns a worker without a thread, or waits a little for the thread that does it just now.
-fn turn(worker: &Mutex<Option<Worker>>, deadline: Option<Instant>) -> Result<(), EndpointError> {
-    let mut guard = match worker.try_lock() {
-        Ok(guard) => guard,
-        Err(TryLockError::Poisoned(_)) => return Err(EndpointError::Down),
-        Err(TryLockError::WouldBlock) => {
-            thread::yield_now();
-            return Ok(());
-        }
-    };
-    guard.as_mut().ok_or(EndpointError::Down)?.turn_or_wait(deadline);
-    Ok(())
-}
-
 /// One interface with its connections: a port on its device, or the kernel's TCP.
 ///
 /// ```no_run
@@ -261,26 +150,6 @@ pub struct Endpoint {
     /// Which worker opens the next connection.
     next: AtomicUsize,
     feed: EventFeed,
-}
-
-/// A worker's link to its handles, before there is a worker.
-struct Mailbox {
-    link: Link,
-    commands: Receiver<Command>,
-}
-
-impl Mailbox {
-    fn new(config: &EndpointConfig) -> io::Result<Self> {
-        let (sender, commands) = unbounded();
-        let link = Link {
-            commands: sender,
-            wakeup: Wakeup::new()?,
-            key_next: Arc::new(AtomicU64::new(0)),
-            spin: config.spin,
-            in_thread: (!config.own_thread).then(|| Arc::new(Mutex::new(None))),
-        };
-        Ok(Self { link, commands })
-    }
 }
 
 impl Endpoint {

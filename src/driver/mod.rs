@@ -19,6 +19,7 @@ mod endpoint;
 mod engine;
 mod events;
 mod kernel;
+mod link;
 mod lockstep;
 mod port_engine;
 mod queues;

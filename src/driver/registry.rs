@@ -8,7 +8,8 @@ use crossbeam::channel::{Sender, unbounded};
 
 use crate::driver::command::ConnectionKey;
 use crate::driver::connection::{ConnectRequest, Connecting, Notice};
-use crate::driver::endpoint::{EndpointError, Link};
+use crate::driver::endpoint::EndpointError;
+use crate::driver::link::Link;
 use crate::mpa::startup::PeerRequest;
 use crate::port::ConnectionCounters;
 use crate::stream::StreamEvent;

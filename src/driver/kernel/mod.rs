@@ -15,10 +15,11 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::driver::command::{Command, ConnectionKey};
 use crate::driver::connection::{ConnectRequest, Notice};
-use crate::driver::endpoint::{ConnectOptions, EndpointError, Link};
+use crate::driver::endpoint::{ConnectOptions, EndpointError};
 use crate::driver::engine::Engine;
 use crate::driver::kernel::events::{Events, Token};
 use crate::driver::kernel::socket::KernelConnection;
+use crate::driver::link::Link;
 use crate::driver::registry::Registry;
 use crate::driver::wakeup::Wakeup;
 use crate::limits::CONNECTIONS_MAX;
