@@ -8,9 +8,8 @@
 mod config;
 mod dice;
 mod hold;
-mod recut;
 
-pub use config::{BurstLoss, ImpairConfig, ImpairCounters, PIECES_MAX};
+pub use config::{BurstLoss, ImpairConfig, ImpairCounters, LATE_NS, PIECES_MAX};
 
 use std::os::fd::BorrowedFd;
 
@@ -18,7 +17,7 @@ use dice::Dice;
 use hold::{HeldFrame, Hold, Release};
 
 use crate::{
-    Capabilities, Device, Fragment, RxFrame, TransmitError, TxChecksum, TxFrame, checksum,
+    Capabilities, Device, Fragment, RxFrame, TransmitError, TxChecksum, TxFrame, checksum, segment,
 };
 
 /// A device that impairs what is transmitted through it; see the [module](self).
@@ -103,7 +102,7 @@ impl<D: Device> Impair<D> {
         let Capabilities { medium, mtu, .. } = self.inner.capabilities();
         let mut has_merged = false;
         if let Some(mut pending) = self.pending.take() {
-            if recut::merge(&mut pending, &bytes, medium, mtu) {
+            if segment::merge(&mut pending, &bytes, medium, mtu) {
                 self.counters.coalesced += 1;
                 self.pool.push(std::mem::replace(&mut bytes, pending));
                 has_merged = true;
@@ -111,7 +110,7 @@ impl<D: Device> Impair<D> {
                 self.cut(now_ns, pending).unwrap_or_else(|_| self.counters.dropped += 1);
             }
         }
-        if self.dice.coalesce.chance(self.config.coalesce) && recut::is_data(&bytes, medium) {
+        if self.dice.coalesce.chance(self.config.coalesce) && segment::is_data(&bytes, medium) {
             self.pending = Some(bytes);
             return Ok(());
         }
@@ -137,7 +136,7 @@ impl<D: Device> Impair<D> {
         let mut result = Ok(());
         let cut = self.dice.resegment.chance(self.config.resegment);
         let medium = self.inner.capabilities().medium;
-        match recut::parse(&bytes, medium).filter(|layout| cut && layout.payload_len() >= 2) {
+        match segment::parse(&bytes, medium).filter(|layout| cut && layout.payload_len() >= 2) {
             None => result = self.convey(now_ns, &whole(&bytes)),
             Some(layout) => {
                 self.counters.resegmented += 1;
@@ -145,7 +144,7 @@ impl<D: Device> Impair<D> {
                 let cuts = self.dice.cuts(layout.payload_len(), pieces_max);
                 let mut piece = self.pool.pop().unwrap_or_default();
                 for range in cuts.pieces() {
-                    recut::piece(&bytes, &layout, range, &mut piece);
+                    segment::piece(&bytes, &layout, range, 0, &mut piece);
                     // Half of a frame cannot be refused: a piece without room is a loss.
                     self.convey(now_ns, &whole(&piece))
                         .unwrap_or_else(|_| self.counters.dropped += 1);
@@ -168,7 +167,8 @@ impl<D: Device> Impair<D> {
         let mut corrupted = None;
         if fate.corrupt && frame.segment_size.is_none() {
             let mut bytes = self.gather(frame);
-            let link_header_len = recut::link_header_len(&bytes, self.inner.capabilities().medium);
+            let link_header_len =
+                segment::link_header_len(&bytes, self.inner.capabilities().medium);
             let behind = bytes.get_mut(link_header_len..).unwrap_or_default();
             if !behind.is_empty() {
                 self.dice.flip_bits(behind, self.config.corrupt_bits_max);
@@ -196,7 +196,7 @@ impl<D: Device> Impair<D> {
         let segment_len =
             frame.segment_size.map_or(payload_len, |size| payload_len.min(usize::from(size.get())));
         let datagram_len =
-            frame.head.len() + segment_len - recut::link_header_len(frame.head, medium);
+            frame.head.len() + segment_len - segment::link_header_len(frame.head, medium);
         datagram_len > path_mtu
     }
 
@@ -205,7 +205,7 @@ impl<D: Device> Impair<D> {
         // A frame with its payload apart has some.
         self.config.ack_loss > 0.0
             && frame.payload.iter().all(|fragment| fragment.is_empty())
-            && recut::is_pure_ack(frame.head, self.inner.capabilities().medium)
+            && segment::is_pure_ack(frame.head, self.inner.capabilities().medium)
             && self.dice.ack_lost(&self.config)
     }
 
@@ -239,7 +239,9 @@ impl<D: Device> Impair<D> {
 
     /// Passes on held frames whose time has come, or which enough others have overtaken.
     fn release(&mut self, now_ns: u64) {
-        while let Some(held) = self.hold.take_due(now_ns) {
+        while let Some((held, late_ns)) = self.hold.take_due(now_ns) {
+            self.counters.late += u64::from(late_ns > LATE_NS);
+            self.counters.late_ns_max = self.counters.late_ns_max.max(late_ns);
             let (head, payload) = held.bytes.split_at(held.head_len);
             let payload = [Fragment::from_slice(payload)];
             let frame = TxFrame {
@@ -258,8 +260,13 @@ impl<D: Device> Impair<D> {
     /// The whole frame in a recycled buffer.
     fn gather(&mut self, frame: &TxFrame<'_>) -> Vec<u8> {
         let mut bytes = self.pool.pop().unwrap_or_default();
-        bytes.resize(frame.len(), 0);
-        frame.gather(&mut bytes);
+        bytes.clear();
+        bytes.extend_from_slice(frame.head);
+        for fragment in frame.payload {
+            let at = bytes.len();
+            bytes.resize(at + fragment.len(), 0);
+            fragment.copy_to(&mut bytes[at..]);
+        }
         bytes
     }
 }

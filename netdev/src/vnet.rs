@@ -110,16 +110,21 @@ pub(crate) fn moved_by(mut header: [u8; HEADER_LEN], len: usize) -> [u8; HEADER_
 }
 
 /// The outermost transport header of a frame.
-struct Transport {
-    at: usize,
-    protocol: u8,
-    ipv6: bool,
+pub(crate) struct Transport {
+    pub(crate) at: usize,
+    pub(crate) protocol: u8,
+    pub(crate) ipv6: bool,
 }
 
 /// Finds the transport header of an Ethernet frame; `None` behind IPv6 extension headers, in later
 /// fragments, and in frames that are not IP.
 fn transport(frame: &[u8]) -> Option<Transport> {
     let (at, ethertype) = ethernet::network_header(frame)?;
+    transport_behind(frame, at, ethertype)
+}
+
+/// Like [`transport`], with the network header at `at`.
+pub(crate) fn transport_behind(frame: &[u8], at: usize, ethertype: u16) -> Option<Transport> {
     match ethertype {
         ethernet::IPV4 => {
             let header_len = usize::from(frame.get(at)? & 0x0f) * 4;

@@ -83,6 +83,10 @@ pub struct ImpairCounters {
     pub overflowed: u64,
     /// Most frames that were held at one time.
     pub held_peak: usize,
+    /// Held frames that went on more than [`LATE_NS`] after their time, because nobody called.
+    pub late: u64,
+    /// Longest time by which one did, in nanoseconds.
+    pub late_ns_max: u64,
     /// Frames sent twice.
     pub duplicated: u64,
     /// Frames held back while others overtook them.
@@ -144,6 +148,9 @@ impl Default for BurstLoss {
         Self { enter: 0.0, leave: 0.25, loss: 1.0 }
     }
 }
+
+/// From when on a frame counts as late, in nanoseconds.
+pub const LATE_NS: u64 = 200_000;
 
 /// Most pieces that one segment is cut into.
 pub const PIECES_MAX: usize = 16;

@@ -146,21 +146,22 @@ impl Hold {
         [line_ns, late_ns].into_iter().flatten().min()
     }
 
-    /// Takes out a frame that goes on now, if there is one.
-    pub(super) fn take_due(&mut self, now_ns: u64) -> Option<HeldFrame> {
+    /// Takes out a frame that goes on now, if there is one, and how long ago its time was.
+    pub(super) fn take_due(&mut self, now_ns: u64) -> Option<(HeldFrame, u64)> {
         let passed = self.passed();
         let front_ns = self.line.front().map_or(u64::MAX, |first| first.release_ns);
         // What is due first goes first, however late the call comes.
         let late_by_ns = now_ns.min(front_ns);
         if self.late.is_empty() || !self.late_first.has_come(late_by_ns, passed) {
             let first = if front_ns <= now_ns { self.line.pop_front() } else { None };
-            return first.map(|first| first.frame);
+            return first.map(|first| (first.frame, now_ns - first.release_ns));
         }
         let index = self.late.iter().position(|(due, _)| due.has_come(late_by_ns, passed))?;
-        let (_, frame) = self.late.remove(index);
+        let (due, frame) = self.late.remove(index);
         self.late_first =
             self.late.iter().fold(Due::default(), |first, (due, _)| first.earlier(*due));
-        Some(frame)
+        // One that was overtaken by enough others goes at once.
+        Some((frame, now_ns.saturating_sub(due.ns)))
     }
 }
 

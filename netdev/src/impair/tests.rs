@@ -1,8 +1,8 @@
 use std::num::{NonZeroU16, NonZeroUsize};
 
-use super::recut::tests::{Segment, read};
 use super::*;
 use crate::memory::{LinkConfig, MemoryDevice, pair};
+use crate::segment::tests::{Segment, read};
 use crate::{Medium, RxChecksum};
 
 /// An impaired end, the other one, and what arrives there.
@@ -476,4 +476,18 @@ fn a_reordered_frame_is_late_in_a_long_line_too() {
     // A late frame is overtaken by up to three, and a few of those are late themselves.
     assert!(furthest.is_some_and(|places| (1..=8).contains(&places)), "{furthest:?}");
     assert!(link.a.counters().reordered > 20);
+}
+
+#[test]
+fn a_frame_that_nobody_fetched_in_time_counts_as_late() {
+    let config = ImpairConfig { delay_ns: 500, ..ImpairConfig::default() };
+    let mut link = Link::new(config, 28);
+    link.send(0, &[1; 60]);
+    assert_eq!(link.received(500 + LATE_NS).len(), 1);
+    let counters = *link.a.counters();
+    assert_eq!((counters.late, counters.late_ns_max), (0, LATE_NS));
+    link.send(1_000_000, &[1; 60]);
+    assert_eq!(link.received(1_000_501 + LATE_NS).len(), 1);
+    let counters = *link.a.counters();
+    assert_eq!((counters.late, counters.late_ns_max), (1, LATE_NS + 1));
 }

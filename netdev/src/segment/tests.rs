@@ -4,22 +4,25 @@ use super::*;
 
 /// What a test segment is made of.
 #[derive(Clone, Debug)]
-pub(in crate::impair) struct Segment {
-    pub(in crate::impair) medium: Medium,
-    pub(in crate::impair) tagged: bool,
-    pub(in crate::impair) is_v6: bool,
-    pub(in crate::impair) seq: u32,
-    pub(in crate::impair) flags: u8,
-    pub(in crate::impair) options: Vec<u8>,
-    pub(in crate::impair) payload: Vec<u8>,
+pub(crate) struct Segment {
+    pub(crate) medium: Medium,
+    pub(crate) tagged: bool,
+    pub(crate) is_v6: bool,
+    /// Identification, over IPv4.
+    pub(crate) id: u16,
+    pub(crate) seq: u32,
+    pub(crate) flags: u8,
+    pub(crate) options: Vec<u8>,
+    pub(crate) payload: Vec<u8>,
 }
 
 impl Segment {
-    pub(in crate::impair) fn new(seq: u32, payload: &[u8]) -> Self {
+    pub(crate) fn new(seq: u32, payload: &[u8]) -> Self {
         Self {
             medium: Medium::Ethernet,
             tagged: false,
             is_v6: false,
+            id: 0x1234,
             seq,
             flags: 0x10,
             options: Vec::new(),
@@ -28,7 +31,7 @@ impl Segment {
     }
 
     /// The frame, built field by field with its own arithmetic.
-    pub(in crate::impair) fn frame(&self) -> Vec<u8> {
+    pub(crate) fn frame(&self) -> Vec<u8> {
         let mut tcp = vec![0x30, 0x39, 0x10, 0x92];
         tcp.extend(self.seq.to_be_bytes());
         tcp.extend(77_u32.to_be_bytes());
@@ -61,7 +64,8 @@ impl Segment {
         } else {
             let mut ip = vec![0x45, 0];
             ip.extend((20 + len).to_be_bytes());
-            ip.extend([0x12, 0x34, 0x40, 0, 64, 6, 0, 0]);
+            ip.extend(self.id.to_be_bytes());
+            ip.extend([0x40, 0, 64, 6, 0, 0]);
             ip.extend(&addresses);
             let checksum = naive_checksum(&ip);
             ip[10..12].copy_from_slice(&checksum.to_be_bytes());
@@ -82,7 +86,7 @@ fn naive_checksum(bytes: &[u8]) -> u16 {
 }
 
 /// Sequence number, flags and payload of a frame that has to be sound.
-pub(in crate::impair) fn read(frame: &[u8], medium: Medium) -> (u32, u8, Vec<u8>) {
+pub(crate) fn read(frame: &[u8], medium: Medium) -> (u32, u8, Vec<u8>) {
     let layout = parse(frame, medium).expect("a sound TCP segment");
     assert_eq!(layout.end, frame.len(), "no padding");
     let payload = frame[layout.payload_at..].to_vec();
@@ -96,7 +100,7 @@ fn cut_at(segment: &Segment, at: &[usize]) -> Vec<Vec<u8>> {
     let ends = at.iter().copied().chain([segment.payload.len()]);
     let make = |end| {
         let mut out = Vec::new();
-        piece(&frame, &layout, start..end, &mut out);
+        piece(&frame, &layout, start..end, 0, &mut out);
         start = end;
         out
     };
@@ -173,7 +177,7 @@ fn padding_is_not_payload() {
     let layout = parse(&frame, Medium::Ethernet).unwrap();
     assert_eq!(layout.payload_len(), 2);
     let mut out = Vec::new();
-    piece(&frame, &layout, 1..2, &mut out);
+    piece(&frame, &layout, 1..2, 0, &mut out);
     assert_eq!(read(&out, Medium::Ethernet), (2, 0x10, vec![2]));
     assert!(merge(&mut frame, &Segment::new(3, &[3]).frame(), Medium::Ethernet, 1500));
     assert_eq!(read(&frame, Medium::Ethernet), (1, 0x10, vec![1, 2, 3]));

@@ -1,7 +1,7 @@
 //! TCP segments cut into smaller ones and merged into larger ones, as middleboxes and offloads do.
 //!
-//! This is the one place of the package that looks behind the link header, and only at what
-//! cutting needs. Segments whose checksum is wrong are left alone: recutting would repair it.
+//! Middleware looks behind the link header here, and only at what cutting needs. Segments whose
+//! checksum is wrong are left alone: recutting would repair it.
 
 use std::ops::Range;
 
@@ -10,13 +10,13 @@ use crate::{Medium, ethernet};
 
 /// Where the parts of a frame with a TCP segment begin, in octets from the frame's first.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Layout {
-    ip_at: usize,
+pub(crate) struct Layout {
+    pub(crate) ip_at: usize,
     version: Version,
-    tcp_at: usize,
-    payload_at: usize,
+    pub(crate) tcp_at: usize,
+    pub(crate) payload_at: usize,
     /// Behind the IP datagram; padding may follow.
-    end: usize,
+    pub(crate) end: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +27,13 @@ enum Version {
 
 impl Layout {
     /// Octets of TCP payload.
-    pub(super) const fn payload_len(&self) -> usize {
+    pub(crate) const fn payload_len(&self) -> usize {
         self.end - self.payload_at
     }
 }
 
 /// Octets of the link header, VLAN tags included; the whole frame when it ends inside.
-pub(super) fn link_header_len(frame: &[u8], medium: Medium) -> usize {
+pub(crate) fn link_header_len(frame: &[u8], medium: Medium) -> usize {
     match medium {
         Medium::Ip => 0,
         Medium::Ethernet => ethernet::network_header(frame).map_or(frame.len(), |(at, _)| at),
@@ -42,7 +42,12 @@ pub(super) fn link_header_len(frame: &[u8], medium: Medium) -> usize {
 
 /// Finds a TCP segment that may be cut: over IPv4 or plain IPv6, not a fragment, with a correct
 /// checksum and no flags besides those of a data transfer.
-pub(super) fn parse(frame: &[u8], medium: Medium) -> Option<Layout> {
+pub(crate) fn parse(frame: &[u8], medium: Medium) -> Option<Layout> {
+    locate(frame, medium).filter(|layout| tcp_sum(frame, layout).checksum() == 0)
+}
+
+/// Finds a TCP segment like [`parse`], whatever is in its checksum field.
+pub(crate) fn locate(frame: &[u8], medium: Medium) -> Option<Layout> {
     let ip_at = link_header_len(frame, medium);
     let ip = frame.get(ip_at..)?;
     let (version, header_len, ip_len) = match ip.first()? >> 4 {
@@ -59,33 +64,39 @@ pub(super) fn parse(frame: &[u8], medium: Medium) -> Option<Layout> {
     if tcp[TCP_FLAGS] & (SYN | RST | URG) != 0 {
         return None;
     }
-    let layout = Layout {
+    Some(Layout {
         ip_at,
         version,
         tcp_at: ip_at + header_len,
         payload_at: ip_at + header_len + tcp_header_len,
         end: ip_at + ip_len,
-    };
-    (tcp_sum(frame, &layout).checksum() == 0).then_some(layout)
+    })
 }
 
 /// Whether the frame holds a TCP segment with payload that could be merged with a later one.
-pub(super) fn is_data(frame: &[u8], medium: Medium) -> bool {
+pub(crate) fn is_data(frame: &[u8], medium: Medium) -> bool {
     parse(frame, medium).is_some_and(|layout| {
         layout.payload_len() > 0 && frame[layout.tcp_at + TCP_FLAGS] & FIN == 0
     })
 }
 
 /// Whether the frame holds a TCP segment that only acknowledges.
-pub(super) fn is_pure_ack(frame: &[u8], medium: Medium) -> bool {
+pub(crate) fn is_pure_ack(frame: &[u8], medium: Medium) -> bool {
     parse(frame, medium).is_some_and(|layout| {
         let flags = frame[layout.tcp_at + TCP_FLAGS];
         layout.payload_len() == 0 && flags & ACK != 0 && flags & FIN == 0
     })
 }
 
-/// Makes the segment that carries `range` of the payload of `frame`.
-pub(super) fn piece(frame: &[u8], layout: &Layout, range: Range<usize>, out: &mut Vec<u8>) {
+/// Makes the segment that carries `range` of the payload of `frame`. Over IPv4 its identification
+/// is `id_offset` more.
+pub(crate) fn piece(
+    frame: &[u8],
+    layout: &Layout,
+    range: Range<usize>,
+    id_offset: u16,
+    out: &mut Vec<u8>,
+) {
     let is_first = range.start == 0;
     let is_last = range.end == layout.payload_len();
     out.clear();
@@ -101,12 +112,30 @@ pub(super) fn piece(frame: &[u8], layout: &Layout, range: Range<usize>, out: &mu
         // RFC 3168 §6.1.2: CWR answers one ECE; only the first piece repeats it.
         out[layout.tcp_at + TCP_FLAGS] &= !CWR;
     }
+    if layout.version == Version::V4 {
+        let id = identification(out, layout).unwrap_or(0).wrapping_add(id_offset);
+        out[layout.ip_at + IPV4_ID..][..2].copy_from_slice(&id.to_be_bytes());
+    }
     finish(out, *layout);
+}
+
+/// The identification of an IPv4 datagram.
+pub(crate) fn identification(frame: &[u8], layout: &Layout) -> Option<u16> {
+    let at = layout.ip_at + IPV4_ID;
+    (layout.version == Version::V4).then(|| u16::from_be_bytes([frame[at], frame[at + 1]]))
+}
+
+/// Whether the right checksums of a segment are those that would be computed for it: one of all
+/// ones is as right as zero, but never the result.
+pub(crate) fn has_computed_checksums(frame: &[u8], layout: &Layout) -> bool {
+    let is_computed = |at: usize| frame[at..at + 2] != [0xff; 2];
+    is_computed(layout.tcp_at + TCP_CHECKSUM)
+        && (layout.version == Version::V6 || is_computed(layout.ip_at + IPV4_CHECKSUM))
 }
 
 /// Appends the payload of `second` to `first`, when it continues the same flow with equal headers
 /// and the IP datagram stays within `mtu`. Says whether it did.
-pub(super) fn merge(first: &mut Vec<u8>, second: &[u8], medium: Medium, mtu: usize) -> bool {
+pub(crate) fn merge(first: &mut Vec<u8>, second: &[u8], medium: Medium, mtu: usize) -> bool {
     let (Some(a), Some(b)) = (parse(first, medium), parse(second, medium)) else { return false };
     let len = a.end - a.ip_at + b.payload_len();
     if len > mtu || len > usize::from(u16::MAX) || !continues(first, &a, second, &b) {
@@ -119,8 +148,8 @@ pub(super) fn merge(first: &mut Vec<u8>, second: &[u8], medium: Medium, mtu: usi
     true
 }
 
-/// Whether `second` could have been cut from the end of `first`.
-fn continues(first: &[u8], a: &Layout, second: &[u8], b: &Layout) -> bool {
+/// Whether `second` could have been cut from the end of `first`, but for the identifications.
+pub(crate) fn continues(first: &[u8], a: &Layout, second: &[u8], b: &Layout) -> bool {
     let (Layout { ip_at, tcp_at, payload_at, .. }, b_at) = (*a, (b.ip_at, b.tcp_at, b.payload_at));
     if (ip_at, tcp_at, payload_at) != b_at || a.version != b.version {
         return false;
@@ -178,6 +207,23 @@ fn ipv6(ip: &[u8]) -> Option<(Version, usize, usize)> {
 
 /// Writes lengths and checksums that fit a changed frame, which ends with its datagram.
 fn finish(frame: &mut [u8], layout: Layout) {
+    let layout = finish_network(frame, layout);
+    let field = layout.tcp_at + TCP_CHECKSUM;
+    frame[field..field + 2].fill(0);
+    let checksum = tcp_sum(frame, &layout).checksum();
+    frame[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
+}
+
+/// Like [`finish`], with the checksum left for a device to complete: the field gets the sum of the
+/// pseudo-header.
+pub(crate) fn finish_partial(frame: &mut [u8], layout: Layout) {
+    let layout = finish_network(frame, layout);
+    let sum = !pseudo_header(frame, &layout).checksum();
+    frame[layout.tcp_at + TCP_CHECKSUM..][..2].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// Writes lengths and the checksum of the IP header that fit a changed frame.
+fn finish_network(frame: &mut [u8], layout: Layout) -> Layout {
     let layout = Layout { end: frame.len(), ..layout };
     let ip = &mut frame[layout.ip_at..layout.end];
     let length = |len: usize| u16::try_from(len).expect("no longer than an IP datagram");
@@ -195,47 +241,50 @@ fn finish(frame: &mut [u8], layout: Layout) {
             ip[4..6].copy_from_slice(&payload_len.to_be_bytes());
         }
     }
-    let field = layout.tcp_at + TCP_CHECKSUM;
-    frame[field..field + 2].fill(0);
-    let checksum = tcp_sum(frame, &layout).checksum();
-    frame[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
+    layout
 }
 
 /// The sum of pseudo-header and segment.
 fn tcp_sum(frame: &[u8], layout: &Layout) -> Sum {
+    pseudo_header(frame, layout).octets(&frame[layout.tcp_at..layout.end])
+}
+
+fn pseudo_header(frame: &[u8], layout: &Layout) -> Sum {
     let ip = &frame[layout.ip_at..];
     let addresses = match layout.version {
         Version::V4 => &ip[12..20],
         Version::V6 => &ip[8..40],
     };
-    let segment = &frame[layout.tcp_at..layout.end];
-    let len = u32::try_from(segment.len()).expect("no longer than an IP datagram");
+    let len = u32::try_from(layout.end - layout.tcp_at).expect("no longer than an IP datagram");
     // RFC 9293 §3.1: "a pseudo-header [...] conceptually prefixed to the TCP header": addresses,
     // protocol and length.
-    Sum::default().octets(addresses).number(u32::from(PROTOCOL_TCP)).number(len).octets(segment)
+    Sum::default().octets(addresses).number(u32::from(PROTOCOL_TCP)).number(len)
 }
 
 fn number(frame: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([frame[at], frame[at + 1], frame[at + 2], frame[at + 3]])
 }
 
+/// Offsets in the IPv4 header.
+const IPV4_ID: usize = 4;
+const IPV4_CHECKSUM: usize = 10;
 const IPV4_HEADER_LEN: usize = 20;
 const IPV6_HEADER_LEN: usize = 40;
 const PROTOCOL_TCP: u8 = 6;
 /// Offsets in the TCP header.
 const TCP_SEQ: usize = 4;
 const TCP_OFFSET: usize = 12;
-const TCP_FLAGS: usize = 13;
-const TCP_CHECKSUM: usize = 16;
+pub(crate) const TCP_FLAGS: usize = 13;
+pub(crate) const TCP_CHECKSUM: usize = 16;
 const TCP_HEADER_LEN: usize = 20;
 /// Bits of the flags octet.
-const FIN: u8 = 0x01;
+pub(crate) const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
-const PSH: u8 = 0x08;
+pub(crate) const PSH: u8 = 0x08;
 const ACK: u8 = 0x10;
 const URG: u8 = 0x20;
-const CWR: u8 = 0x80;
+pub(crate) const CWR: u8 = 0x80;
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;

@@ -1,0 +1,151 @@
+//! Middleware that shows single packets to the layer above while the device below moves
+//! super-frames.
+//!
+//! ```text
+//! layer above ═ packets, checksums complete ═ Packets ═ super-frames, partial checksums ═ device
+//! ```
+//!
+//! A received super-frame is cut the way the kernel cuts it for a device without offloads, so the
+//! layer above meets the packets that would have been on a wire. In the other direction, when asked
+//! for, packets that follow each other in one flow leave as one super-frame, but only when cutting
+//! that gives the same packets again, octet for octet. Their order is that of the layer above, and
+//! a packet whose checksum is wrong stays alone.
+
+mod cut;
+mod merge;
+
+use std::os::fd::BorrowedFd;
+
+use cut::Rest;
+use merge::Train;
+
+use crate::{Capabilities, Device, RxChecksum, RxFrame, TransmitError, TxFrame};
+
+/// A device of single packets on one of super-frames; see the [module](self).
+///
+/// Whatever the inner device offers, this one takes neither super-frames nor partial checksums, and
+/// what it hands over is [`Unverified`](RxChecksum::Unverified), with its real checksum in place.
+#[derive(Debug)]
+pub struct Packets<D> {
+    inner: D,
+    merges: bool,
+    /// What did not fit the caller's last burst.
+    rest: Rest,
+    /// Packets that leave together, at the next `flush` at the latest.
+    train: Train,
+    lost: u64,
+}
+
+impl<D: Device> Packets<D> {
+    /// Wraps `inner`; with `merges`, packets may leave as super-frames, if the device takes them.
+    #[must_use]
+    pub fn new(inner: D, merges: bool) -> Self {
+        let Capabilities { segmentation_len_max, tx_checksum, .. } = inner.capabilities();
+        let merges = merges && tx_checksum && segmentation_len_max.is_some();
+        Self { inner, merges, rest: Rest::default(), train: Train::default(), lost: 0 }
+    }
+
+    /// The wrapped device.
+    pub const fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    /// Packets that the inner device refused when they were to leave with others.
+    pub const fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Sends the train.
+    fn depart(&mut self, now_ns: u64) {
+        let Self { inner, train, lost, .. } = self;
+        *lost += train.depart(|frame| inner.transmit(now_ns, frame));
+    }
+}
+
+impl<D: Device> Device for Packets<D> {
+    fn capabilities(&self) -> Capabilities {
+        let capabilities = self.inner.capabilities();
+        Capabilities { segmentation_len_max: None, tx_checksum: false, ..capabilities }
+    }
+
+    fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {
+        let Self { inner, rest, .. } = self;
+        let medium = inner.capabilities().medium;
+        let mut count = rest.hand_over(burst, sink);
+        while count < burst {
+            // One at a time, for nobody knows how many packets it is.
+            let received = inner.receive(now_ns, 1, &mut |frame| {
+                count += match frame {
+                    RxFrame { bytes, segment_size: Some(size), .. } => {
+                        rest.cut(bytes, medium, size, burst - count, sink)
+                    }
+                    RxFrame { bytes, checksum: RxChecksum::Valid, .. } => {
+                        rest.complete(bytes, medium, sink)
+                    }
+                    RxFrame { checksum: RxChecksum::Unverified, .. } => {
+                        sink(frame);
+                        1
+                    }
+                };
+            });
+            if received == 0 {
+                break;
+            }
+        }
+        count
+    }
+
+    fn transmit(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
+        if !self.merges {
+            return self.inner.transmit(now_ns, frame);
+        }
+        if !self.inner.link_up() {
+            return Err(TransmitError::LinkDown);
+        }
+        self.capabilities().check(frame)?;
+        let Capabilities { medium, segmentation_len_max, .. } = self.inner.capabilities();
+        let payload_len_max = segmentation_len_max.map_or(0, Into::into);
+        if self.train.couple(frame, medium, payload_len_max) {
+            return Ok(());
+        }
+        self.depart(now_ns);
+        if self.train.begin(frame, medium) {
+            return Ok(());
+        }
+        self.inner.transmit(now_ns, frame)
+    }
+
+    fn transmit_room(&self) -> usize {
+        self.inner.transmit_room()
+    }
+
+    fn flush(&mut self, now_ns: u64) {
+        self.depart(now_ns);
+        self.inner.flush(now_ns);
+    }
+
+    fn next_arrival_ns(&self) -> Option<u64> {
+        // What has been cut off is there already.
+        if self.rest.is_empty() { self.inner.next_arrival_ns() } else { Some(0) }
+    }
+
+    fn link_up(&self) -> bool {
+        self.inner.link_up()
+    }
+
+    fn check_interval_ns(&self) -> Option<u64> {
+        self.inner.check_interval_ns()
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.readiness()
+    }
+}
+
+/// A frame whose checksum anybody may verify.
+const fn plain(bytes: &[u8]) -> RxFrame<'_> {
+    RxFrame { bytes, checksum: RxChecksum::Unverified, segment_size: None }
+}
+
+#[cfg(test)]
+mod tests;

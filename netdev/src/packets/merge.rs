@@ -1,0 +1,126 @@
+//! Packets to transmit become super-frames.
+
+use std::num::NonZeroU16;
+
+use crate::segment::{self, CWR, FIN, Layout, PSH, TCP_CHECKSUM, TCP_FLAGS};
+use crate::{Fragment, Medium, TransmitError, TxChecksum, TxFrame};
+
+/// Packets of one flow that follow each other, to leave as one frame.
+///
+/// Invariant: cut after every `size` octets of payload, as the kernel does it, the frame gives the
+/// packets that were coupled, octet for octet.
+#[derive(Debug, Default)]
+pub(super) struct Train {
+    /// The first packet as it came, then the payload of the others.
+    bytes: Vec<u8>,
+    /// The parts of all that; `None` without a packet.
+    layout: Option<Layout>,
+    count: u16,
+    /// Octets of payload in each packet but the last, which may have fewer.
+    size: usize,
+    /// Whether the last packet ends the train: it is shorter, or has a flag of last packets.
+    is_closed: bool,
+    /// A packet that comes in parts, put together.
+    scratch: Vec<u8>,
+}
+
+impl Train {
+    /// Begins with a packet that others may follow; says whether it is one.
+    pub(super) fn begin(&mut self, frame: &TxFrame<'_>, medium: Medium) -> bool {
+        debug_assert!(self.layout.is_none(), "the train before has departed");
+        let packet = in_one_place(frame, &mut self.scratch);
+        let Some(layout) = wagon(packet, medium) else { return false };
+        if packet[layout.tcp_at + TCP_FLAGS] & (PSH | FIN) != 0 {
+            return false;
+        }
+        self.bytes.clear();
+        self.bytes.extend_from_slice(packet);
+        (self.layout, self.count, self.is_closed) = (Some(layout), 1, false);
+        self.size = layout.payload_len();
+        true
+    }
+
+    /// Appends a packet, when it belongs there and the payload stays within `payload_len_max`; says
+    /// whether it did.
+    pub(super) fn couple(
+        &mut self,
+        frame: &TxFrame<'_>,
+        medium: Medium,
+        payload_len_max: usize,
+    ) -> bool {
+        let Self { bytes, layout: Some(first), count, size, is_closed, scratch } = self else {
+            return false;
+        };
+        let packet = in_one_place(frame, scratch);
+        let Some(layout) = wagon(packet, medium) else { return false };
+        let payload_len = layout.payload_len();
+        let fits = payload_len <= *size
+            && first.payload_len() + payload_len <= payload_len_max
+            && first.end - first.ip_at + payload_len <= usize::from(u16::MAX);
+        let id = segment::identification(bytes, first).map(|id| id.wrapping_add(*count));
+        if *is_closed
+            || !fits
+            || segment::identification(packet, &layout) != id
+            || !segment::continues(bytes, first, packet, &layout)
+        {
+            return false;
+        }
+        let flags = packet[layout.tcp_at + TCP_FLAGS];
+        bytes.extend_from_slice(&packet[layout.payload_at..]);
+        bytes[first.tcp_at + TCP_FLAGS] |= flags;
+        first.end = bytes.len();
+        *count += 1;
+        *is_closed = payload_len < *size || flags & (PSH | FIN) != 0;
+        true
+    }
+
+    /// Hands the train to `transmit`, if there is one. Returns how many packets were refused.
+    pub(super) fn depart(
+        &mut self,
+        transmit: impl FnOnce(&TxFrame<'_>) -> Result<(), TransmitError>,
+    ) -> u64 {
+        let Some(layout) = self.layout.take() else { return 0 };
+        let result = if self.count == 1 {
+            transmit(&TxFrame {
+                head: &self.bytes,
+                payload: &[],
+                checksum: TxChecksum::Complete,
+                segment_size: None,
+            })
+        } else {
+            segment::finish_partial(&mut self.bytes, layout);
+            let (head, payload) = self.bytes.split_at(layout.payload_at);
+            let position = |at: usize| u16::try_from(at).expect("in the headers of one packet");
+            transmit(&TxFrame {
+                head,
+                payload: &[Fragment::from_slice(payload)],
+                checksum: TxChecksum::Partial {
+                    start: position(layout.tcp_at),
+                    offset: position(TCP_CHECKSUM),
+                },
+                segment_size: u16::try_from(self.size).ok().and_then(NonZeroU16::new),
+            })
+        };
+        if result.is_ok() { 0 } else { u64::from(self.count) }
+    }
+}
+
+/// The parts of a packet that cutting could give: a sound data segment without padding, and without
+/// CWR, which only a first one keeps.
+fn wagon(packet: &[u8], medium: Medium) -> Option<Layout> {
+    let layout = segment::parse(packet, medium)?;
+    let is_data = layout.payload_len() > 0 && layout.end == packet.len();
+    let flags = packet[layout.tcp_at + TCP_FLAGS];
+    (is_data && flags & CWR == 0 && segment::has_computed_checksums(packet, &layout))
+        .then_some(layout)
+}
+
+/// All octets of the packet, put together if need be.
+fn in_one_place<'a>(frame: &TxFrame<'a>, scratch: &'a mut Vec<u8>) -> &'a [u8] {
+    if frame.payload.iter().all(Fragment::is_empty) {
+        return frame.head;
+    }
+    scratch.resize(frame.len(), 0);
+    frame.gather(scratch);
+    scratch
+}
