@@ -7,6 +7,8 @@ mod isolate;
 #[path = "../../tests/netns/network.rs"]
 mod network;
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -23,7 +25,7 @@ const PINGS: u64 = 20;
 /// Two namespaces, this and another, with nothing between them but the command.
 struct Path {
     command: Child,
-    _far: Namespace,
+    far: Namespace,
 }
 
 impl Path {
@@ -45,7 +47,7 @@ impl Path {
         ip(&format!("link set tap-b netns {}", far.id()));
         join("tap-a", 1, 2);
         far.run(|| join("tap-b", 2, 1));
-        Self { command, _far: far }
+        Self { command, far }
     }
 
     /// Sends SIGTERM; the command has to end well, and its interfaces with it. What it printed.
@@ -101,6 +103,35 @@ fn ping() -> (u64, Option<f64>) {
     (answers.parse().unwrap(), shortest)
 }
 
+/// Octets of one transfer, in each direction.
+const TRANSFER_LEN: usize = 4 << 20;
+
+/// Octets that no shift of them equals.
+fn pattern(side: u32) -> Vec<u8> {
+    let words = 0..u32::try_from(TRANSFER_LEN / 4).unwrap();
+    words.flat_map(|word| (word.wrapping_mul(0x9e37_79b1) ^ side).to_be_bytes()).collect()
+}
+
+/// Sends a pattern and receives the other's, at once.
+fn exchange(stream: &TcpStream, side: u32) {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| (&*stream).write_all(&pattern(side)).unwrap());
+        let mut received = vec![0; TRANSFER_LEN];
+        (&*stream).read_exact(&mut received).unwrap();
+        assert!(received == pattern(1 - side), "what arrived is what was sent");
+    });
+}
+
+/// The kernels on both sides send each other a few megabytes by TCP.
+fn transfer(path: &Path) {
+    let listener = path.far.run(|| TcpListener::bind(("10.0.0.2", 7000)).unwrap());
+    std::thread::scope(|scope| {
+        scope.spawn(|| exchange(&listener.accept().unwrap().0, 1));
+        exchange(&TcpStream::connect(("10.0.0.2", 7000)).unwrap(), 0);
+    });
+}
+
 /// A count of one direction.
 fn count(result: &Value, direction: &str, what: &str) -> u64 {
     result[direction][what].as_u64().unwrap_or_else(|| panic!("{direction} {what}: {result}"))
@@ -132,5 +163,35 @@ netns_tests! {
         // The other kernel has answered.
         assert!(count(&result, "b_to_a", "frames") >= PINGS, "{result}");
         assert_eq!(count(&result, "b_to_a", "lost"), count(&result, "b_to_a", "frames"));
+    }
+
+    fn two_kernels_exchange_data_packet_by_packet_or_by_super_frames() {
+        for options in ["", "--delay 2ms --rate 1G --queue 8000", "--offload --delay 2ms --rate 1G --queue 8000"] {
+            let path = Path::start(options);
+            transfer(&path);
+            let result = path.stop();
+            for direction in ["a_to_b", "b_to_a"] {
+                // However the kernel handed them over, these were packets.
+                let packets_min = TRANSFER_LEN as u64 / 1460;
+                assert!(count(&result, direction, "frames") > packets_min, "{options}: {result}");
+                for fault in ["lost", "refused", "duplicated", "reordered"] {
+                    assert_eq!(count(&result, direction, fault), 0, "{options}: {result}");
+                }
+            }
+        }
+    }
+
+    fn faults_of_packets_change_nothing_about_the_data() {
+        for options in ["", "--offload"] {
+            let faults = "--loss 0.5 --corrupt 0.5 --resegment 5 --coalesce 5 --reorder 1 --duplicate 1";
+            let path = Path::start(&format!("{faults} {options}"));
+            transfer(&path);
+            let result = path.stop();
+            for direction in ["a_to_b", "b_to_a"] {
+                for fault in ["lost", "corrupted", "cut", "reordered", "duplicated"] {
+                    assert!(count(&result, direction, fault) > 0, "{options} {fault}: {result}");
+                }
+            }
+        }
     }
 }

@@ -13,7 +13,7 @@ mod options;
 mod outage;
 mod summary;
 
-pub(crate) use bridge::Bridge;
+pub(crate) use bridge::{BURST, Bridge};
 pub(crate) use options::Options;
 pub(crate) use outage::Outage;
 pub(crate) use summary::Summary;

@@ -13,6 +13,11 @@ use crate::units;
 /// At the largest MTU in use, 9000, that is 280 MiB.
 const HELD_FRAMES_MAX: usize = 32_768;
 
+/// Longest time by which frames are late so that several go on together.
+const GRAIN_NS_MAX: u64 = 50_000;
+/// Grains in a delay, at least.
+const GRAINS_PER_DELAY: u64 = 20;
+
 /// What happens to frames. Percentages are of the frames of one direction.
 #[derive(Args, Clone, Debug, Serialize)]
 pub(crate) struct Options {
@@ -128,6 +133,12 @@ impl Options {
     /// When the link fails, if it does.
     pub(crate) fn outage(&self) -> Option<Outage> {
         Outage::new(self.outage_every, self.outage_for)
+    }
+
+    /// How long to leave frames alone after others were moved, as the interrupt moderation of a
+    /// network card does: each turn then moves several. Little beside the delay of the path.
+    pub(crate) fn grain_ns(&self) -> u64 {
+        (nanos_of(self.delay) / GRAINS_PER_DELAY).min(GRAIN_NS_MAX)
     }
 
     /// What happens to frames to B and to A.

@@ -31,6 +31,8 @@ struct Direction {
     corrupted: u64,
     cut: u64,
     merged: u64,
+    late: u64,
+    late_ns_max: u64,
     held_frames_peak: usize,
 }
 
@@ -49,6 +51,8 @@ impl Summary {
                 corrupted: counters.corrupted,
                 cut: counters.resegmented,
                 merged: counters.coalesced,
+                late: counters.late,
+                late_ns_max: counters.late_ns_max,
                 held_frames_peak: counters.held_peak,
             }
         });
@@ -59,7 +63,7 @@ impl Summary {
     pub(crate) fn text(&self) -> String {
         let Self { a_to_b, b_to_a, .. } = self;
         let mut table = report::table(&["", "A to B", "B to A"]);
-        let each: [(&str, Read); 11] = [
+        let each: [(&str, Read); 13] = [
             ("frames", |d| d.frames),
             ("bytes", |d| d.bytes),
             ("lost", |d| d.lost),
@@ -70,6 +74,8 @@ impl Summary {
             ("corrupted", |d| d.corrupted),
             ("cut", |d| d.cut),
             ("merged", |d| d.merged),
+            ("sent over 200 µs late", |d| d.late),
+            ("latest, in µs", |d| d.late_ns_max / 1000),
             ("held at one time", |d| d.held_frames_peak as u64),
         ];
         for (name, value) in each {
