@@ -9,6 +9,8 @@
 mod case;
 mod core;
 mod impaired;
+#[path = "../common/ingress.rs"]
+mod ingress;
 mod network;
 mod others;
 mod plot;

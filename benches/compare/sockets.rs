@@ -16,6 +16,7 @@ use urnic::time::Duration;
 use urnic_netdev::{Device, TxChecksum, TxFrame};
 
 use crate::core::pin;
+use crate::ingress::{Ingress, Received};
 use crate::network::{self, AnyDevice, Far, Link};
 use crate::writes::MESSAGE_LEN;
 
@@ -148,55 +149,6 @@ fn transmit(device: &mut AnyDevice, octets: &[u8]) {
         TxFrame { head: octets, payload: &[], checksum: TxChecksum::Complete, segment_size: None };
     // A frame that the device has no room for is lost, as on a wire.
     let _lost = device.transmit(nanos(), &frame);
-}
-
-/// Hands one received frame to an interface.
-struct Ingress<'a> {
-    frame: Option<&'a [u8]>,
-    answers: &'a mut Vec<Vec<u8>>,
-    capabilities: &'a DeviceCapabilities,
-}
-
-struct Received<'a>(&'a [u8]);
-
-impl phy::RxToken for Received<'_> {
-    fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
-        f(self.0)
-    }
-}
-
-struct Answer<'a>(&'a mut Vec<Vec<u8>>);
-
-impl phy::TxToken for Answer<'_> {
-    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
-        let mut frame = vec![0; len];
-        let result = f(&mut frame);
-        self.0.push(frame);
-        result
-    }
-}
-
-impl phy::Device for Ingress<'_> {
-    type RxToken<'a>
-        = Received<'a>
-    where
-        Self: 'a;
-    type TxToken<'a>
-        = Answer<'a>
-    where
-        Self: 'a;
-
-    fn receive(&mut self, _: Instant) -> Option<(Received<'_>, Answer<'_>)> {
-        Some((Received(self.frame.take()?), Answer(self.answers)))
-    }
-
-    fn transmit(&mut self, _: Instant) -> Option<Answer<'_>> {
-        Some(Answer(self.answers))
-    }
-
-    fn capabilities(&self) -> DeviceCapabilities {
-        self.capabilities.clone()
-    }
 }
 
 /// Lets an interface send.

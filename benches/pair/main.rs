@@ -6,6 +6,8 @@
 //! prints medians and their ratios.
 
 mod case;
+#[path = "../common/ingress.rs"]
+mod ingress;
 mod ratios;
 mod rdma;
 mod sockets;

@@ -14,6 +14,7 @@ use urnic_netdev::memory::{self, MemoryDevice};
 use urnic_netdev::{Device, RxChecksum};
 
 use crate::case::{self, MEMORY_LEN, MESSAGE_LEN};
+use crate::ingress::{Ingress, Received};
 
 const TCP_PORT: u16 = 7174;
 const ETHERNET_LEN: usize = 14;
@@ -95,55 +96,6 @@ impl Stack {
 
 fn nanos(now: Instant) -> u64 {
     u64::try_from(now.total_micros()).expect("a time after zero") * 1000
-}
-
-/// Hands one received frame to an interface.
-struct Ingress<'a> {
-    frame: Option<&'a [u8]>,
-    answers: &'a mut Vec<Vec<u8>>,
-    capabilities: &'a DeviceCapabilities,
-}
-
-struct Received<'a>(&'a [u8]);
-
-impl phy::RxToken for Received<'_> {
-    fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
-        f(self.0)
-    }
-}
-
-struct Answer<'a>(&'a mut Vec<Vec<u8>>);
-
-impl phy::TxToken for Answer<'_> {
-    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
-        let mut frame = vec![0; len];
-        let result = f(&mut frame);
-        self.0.push(frame);
-        result
-    }
-}
-
-impl phy::Device for Ingress<'_> {
-    type RxToken<'a>
-        = Received<'a>
-    where
-        Self: 'a;
-    type TxToken<'a>
-        = Answer<'a>
-    where
-        Self: 'a;
-
-    fn receive(&mut self, _: Instant) -> Option<(Received<'_>, Answer<'_>)> {
-        Some((Received(self.frame.take()?), Answer(self.answers)))
-    }
-
-    fn transmit(&mut self, _: Instant) -> Option<Answer<'_>> {
-        Some(Answer(self.answers))
-    }
-
-    fn capabilities(&self) -> DeviceCapabilities {
-        self.capabilities.clone()
-    }
 }
 
 /// Lets an interface write frames into the link.
