@@ -113,17 +113,15 @@ impl Pair {
         limit: Duration,
         mut done: impl FnMut(&mut Self) -> bool,
     ) -> bool {
-        let deadline = self.link.now() + limit;
-        loop {
-            self.collect_events();
-            if done(self) {
-                return true;
-            }
-            if self.link.now() >= deadline || !self.link.step() {
-                self.collect_events();
-                return done(self);
-            }
-        }
+        run_for(
+            self,
+            limit,
+            |pair| &mut pair.link,
+            |pair| {
+                pair.collect_events();
+                done(pair)
+            },
+        )
     }
 
     fn collect_events(&mut self) {
@@ -149,6 +147,24 @@ impl Pair {
             wc.is_some()
         });
         wc.unwrap_or_else(|| panic!("no completion; {:?} {:?}", self.a.events, self.b.events))
+    }
+}
+
+/// Runs the link of a scene until `done`, at most for `limit` of virtual time.
+pub(crate) fn run_for<S, A: Device, B: Device>(
+    scene: &mut S,
+    limit: Duration,
+    link: impl Fn(&mut S) -> &mut Lockstep<A, B>,
+    mut done: impl FnMut(&mut S) -> bool,
+) -> bool {
+    let deadline = link(scene).now() + limit;
+    loop {
+        if done(scene) {
+            return true;
+        }
+        if link(scene).now() >= deadline || !link(scene).step() {
+            return done(scene);
+        }
     }
 }
 

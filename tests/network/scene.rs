@@ -16,7 +16,7 @@ use urnic::verbs::{SendWr, WcStatus};
 use urnic_netdev::Device;
 use urnic_netdev::memory::{self, Link, LinkConfig};
 
-use crate::common::{A, B, End, TCP_PORT, all_access, content, fill};
+use crate::common::{self, A, B, End, TCP_PORT, all_access, content, fill};
 use crate::wire::{Middle, Verdict, Wire};
 
 pub(crate) const A6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
@@ -130,17 +130,15 @@ impl Scene {
         limit: Duration,
         mut done: impl FnMut(&mut Self) -> bool,
     ) -> bool {
-        let deadline = self.link.now() + limit;
-        loop {
-            self.collect_events();
-            if done(self) {
-                return true;
-            }
-            if self.link.now() >= deadline || !self.link.step() {
-                self.collect_events();
-                return done(self);
-            }
-        }
+        common::run_for(
+            self,
+            limit,
+            |scene| &mut scene.link,
+            |scene| {
+                scene.collect_events();
+                done(scene)
+            },
+        )
     }
 
     fn collect_events(&mut self) {
