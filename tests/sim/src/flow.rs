@@ -6,6 +6,7 @@ use urnic::mpa::startup::Offer;
 use urnic::port::{ConnectParams, ConnectionCounters, ConnectionId, Port, PortEvent};
 use urnic::stream::{StartupFailure, StreamEvent};
 use urnic::time::{Duration, Instant};
+use urnic::verbs::QpState;
 
 use crate::memory::{Model, Part};
 use crate::plan::{Ending, FlowPlan, SidePlan, Start};
@@ -16,6 +17,9 @@ use crate::world::{self, Node, World};
 const TCP_PORT_FIRST: u16 = 7000;
 /// Attempts to connect while faults may be in the way.
 const ATTEMPTS_MAX: u32 = 40;
+/// How late a user timeout may be noticed: the longest time between two window probes, and what was
+/// under way when the peer vanished.
+const TIMER: Duration = Duration::from_secs(65);
 /// How long an application waits for the other end's close before it closes too.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -44,6 +48,11 @@ pub(crate) struct Flow<'p> {
     /// When the ends that have not been told to close are.
     close_at: Option<Instant>,
     told: [bool; 2],
+    /// Nobody hears the other any more.
+    is_silent: bool,
+    /// For each end that waited for an acknowledgment when that began: the request it waited with,
+    /// and when it must have given up.
+    gives_up: [Option<(usize, Instant)>; 2],
     pub(crate) counters: Vec<ConnectionCounters>,
 }
 
@@ -59,6 +68,8 @@ impl<'p> Flow<'p> {
             attempt: 0,
             close_at: None,
             told: [false; 2],
+            is_silent: false,
+            gives_up: [None; 2],
             counters: Vec::new(),
         })
     }
@@ -134,12 +145,41 @@ impl<'p> Flow<'p> {
             .find(|side| self.plan.nodes[*side] == node && self.sides[*side].connection == Some(id))
     }
 
+    /// From now on each end is alone, and has to notice that by itself: nobody tells it to close.
+    /// `user_timeouts` are those of the ends.
+    pub(crate) fn fall_silent(&mut self, now: Instant, user_timeouts: [Duration; 2]) {
+        self.is_silent = true;
+        self.close_at = None;
+        for (side, timeout) in user_timeouts.into_iter().enumerate() {
+            let end = &self.sides[side];
+            let waits_with = end.waits_with(&self.plan.sides[side].work);
+            self.gives_up[side] = waits_with.map(|index| (index, now + timeout + TIMER));
+        }
+    }
+
+    /// An end learns that its connection is over: in time, if it waited for an acknowledgment.
+    // RFC 9293 §3.8.3: data that nobody acknowledges is given up after the user timeout.
+    fn check_given_up(&self, side: usize, now: Instant) -> Result<(), String> {
+        match self.gives_up[side] {
+            Some((index, by)) if now > by && self.sides[side].has_completed() <= index => {
+                Err(format!("side {side} waited for an acknowledgment of request {index} too long"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether an end was told to close.
+    pub(crate) const fn is_told(&self) -> bool {
+        self.told[0] || self.told[1]
+    }
+
     /// Whether an end of this kind is what the plan wants.
     const fn fails_by_plan(&self) -> bool {
-        matches!(
-            self.plan.ending,
-            Ending::Abort { .. } | Ending::Mishap { .. } | Ending::Overflow(_)
-        )
+        self.is_silent
+            || matches!(
+                self.plan.ending,
+                Ending::Abort { .. } | Ending::Mishap { .. } | Ending::Overflow(_)
+            )
     }
 
     /// Something happened to an end. `faulty`: whether the link may be the reason for a startup
@@ -186,6 +226,7 @@ impl<'p> Flow<'p> {
                 StartupFailure::Timeout | StartupFailure::ConnectionLost,
             ) if faulty || ends => Ok(()),
             StreamEvent::Failed(_) | StreamEvent::Terminated(_) if self.fails_by_plan() || ends => {
+                self.check_given_up(side, world.now())?;
                 self.sides[side].failed = true;
                 self.begin_ending(world.now());
                 Ok(())
@@ -204,8 +245,11 @@ impl<'p> Flow<'p> {
         faulty: bool,
     ) -> Result<(), String> {
         self.sides[side].closed = true;
+        if !self.sides[side].failed {
+            self.check_given_up(side, world.now())?;
+        }
         if self.stage == Stage::Open {
-            if self.fails_by_plan() && self.sides[side].established {
+            if self.is_silent || self.fails_by_plan() && self.sides[side].established {
                 self.begin_ending(world.now());
             } else if faulty && !self.sides[0].established && self.attempt < ATTEMPTS_MAX {
                 return if side == 0 { self.open(world) } else { Ok(()) };
@@ -226,7 +270,9 @@ impl<'p> Flow<'p> {
 
     fn begin_ending(&mut self, now: Instant) {
         self.stage = Stage::Ending;
-        self.close_at.get_or_insert(now + PATIENCE);
+        if !self.is_silent {
+            self.close_at.get_or_insert(now + PATIENCE);
+        }
     }
 
     // ---- work ----
@@ -322,6 +368,10 @@ impl<'p> Flow<'p> {
             if end.connection.is_some() {
                 end.check_all_completed(self.plan)
                     .map_err(|text| format!("side {side}: {text}"))?;
+                let state = end.queues.qp.state();
+                if self.is_silent && state != QpState::Error {
+                    return Err(format!("side {side}: the queue pair is {state:?} after the end"));
+                }
             }
             self.check_memory(side)?;
         }

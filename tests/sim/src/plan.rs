@@ -22,6 +22,20 @@ pub struct Plan {
     pub flows: Vec<FlowPlan>,
     /// What happens to the link, in order of time.
     pub changes: Vec<Change>,
+    /// When nobody is heard any more, if that happens.
+    pub silence: Option<Silence>,
+}
+
+/// When the nodes fall silent towards each other, for ever: no FIN comes and no RST. To each of
+/// them, its peers have vanished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silence {
+    /// At a time, in nanoseconds.
+    At(u64),
+    /// After so many completions, of all connections.
+    Completions(usize),
+    /// This long, in nanoseconds, after an end of a connection was told to close.
+    Closing(u64),
 }
 
 /// One port.
@@ -39,6 +53,10 @@ pub struct NodePlan {
     pub sack: bool,
     /// Ask for timestamps.
     pub timestamps: bool,
+    /// How long data may stay unacknowledged, in nanoseconds.
+    pub user_timeout_ns: u64,
+    /// Idle time before the peer is asked whether it is there, in nanoseconds.
+    pub keepalive_ns: Option<u64>,
     /// What happens to frames that the node sends, at first.
     pub impair: ImpairConfig,
 }
@@ -248,6 +266,7 @@ impl Plan {
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.changes.is_empty()
+            && self.silence.is_none()
             && self.nodes.iter().all(|node| node.impair == ImpairConfig::default())
             && self.link.rate_bits_per_second.is_none()
     }

@@ -13,7 +13,7 @@ use urnic::time::{Duration, Instant};
 use crate::Outcome;
 use crate::failure::Failure;
 use crate::flow::{Flow, Stage};
-use crate::plan::{Plan, Start};
+use crate::plan::{NodePlan, Plan, Silence, Start};
 use crate::world::{self, Node, Sink, World};
 
 /// Steps that no plan needs: two ends that keep each other busy for ever are stopped there.
@@ -27,11 +27,19 @@ const PATIENCE: Duration = Duration::from_secs(400);
 /// The same where nothing ever happens to a frame, TIME-WAIT included.
 const PATIENCE_CLEAN: Duration = Duration::from_secs(70);
 
+/// How long a peer may be gone before that is noticed, besides the user timeout and the idle time
+/// before keep-alive probes: nine of those and the wait for the last, 75 s each; a window probe or a
+/// SYN whose timer has backed off; a startup; TIME-WAIT.
+const GONE_UNNOTICED: Duration = Duration::from_secs(10 * 75 + 3 * 60 + 30 + 60);
+
 struct Run<'p> {
     plan: &'p Plan,
     world: World,
     flows: Vec<Flow<'p>>,
     faulty_until: Instant,
+    /// When nobody is heard any more, as soon as that is known.
+    silent_at: Option<Instant>,
+    is_silent: bool,
 }
 
 /// Does everything in a plan. What crosses the links is written to `sink`, as a pcapng file.
@@ -46,7 +54,7 @@ pub(crate) fn run(plan: &Plan, sink: Option<Sink>) -> io::Result<Result<Outcome,
     } else {
         Instant::from_nanos(plan.faults_end_ns()) + AFTERMATH
     };
-    let mut run = Run { plan, world, flows, faulty_until };
+    let mut run = Run { plan, world, flows, faulty_until, silent_at: None, is_silent: false };
     let result = run.all();
     if let Some(capture) = capture {
         capture.finish()?;
@@ -57,8 +65,11 @@ pub(crate) fn run(plan: &Plan, sink: Option<Sink>) -> io::Result<Result<Outcome,
 impl Run<'_> {
     fn all(&mut self) -> Result<Outcome, String> {
         self.listen()?;
-        let deadline = self.deadline();
+        let mut deadline = self.deadline();
         while !self.flows.iter().all(|flow| flow.stage == Stage::Over) {
+            if self.fall_silent() {
+                deadline = self.deadline();
+            }
             self.open_flows()?;
             let moved = self.world.poll();
             let mut acted = self.take_events()?;
@@ -110,8 +121,43 @@ impl Run<'_> {
         let each = if self.plan.is_clean() { PATIENCE_CLEAN } else { PATIENCE };
         let rounds = self.plan.flows.iter().filter(|flow| matches!(flow.start, Start::After(_)));
         let rounds = u32::try_from(rounds.count() + 1).unwrap_or(u32::MAX);
+        if let Some(silent_at) = self.silent_at.filter(|_| self.is_silent) {
+            let each = |of: fn(&NodePlan) -> u64| self.plan.nodes.iter().map(of).max().unwrap_or(0);
+            let timeout_ns = each(|node| node.user_timeout_ns);
+            let idle_ns = each(|node| node.keepalive_ns.unwrap_or(0));
+            return silent_at.plus_nanos(timeout_ns + idle_ns + paused_ns + polled_ns)
+                + GONE_UNNOTICED;
+        }
         Instant::from_nanos(self.plan.faults_end_ns() + crossing_ns + paused_ns + polled_ns)
             + each * rounds
+    }
+
+    /// Whether this is the moment from which on nobody is heard any more; makes it so.
+    fn fall_silent(&mut self) -> bool {
+        let now = self.world.now();
+        self.silent_at = self.silent_at.or_else(|| match self.plan.silence? {
+            Silence::At(ns) => Some(Instant::from_nanos(ns)),
+            Silence::Completions(count) => {
+                let sides = self.flows.iter().flat_map(|flow| &flow.sides);
+                let seen: usize = sides.map(|side| side.progress.completions).sum();
+                (seen >= count).then_some(now)
+            }
+            Silence::Closing(after_ns) => {
+                self.flows.iter().any(Flow::is_told).then(|| now.plus_nanos(after_ns))
+            }
+        });
+        if self.is_silent || self.silent_at.is_none_or(|at| at > now) {
+            return false;
+        }
+        self.is_silent = true;
+        // No attempt to connect can be made again with success.
+        self.faulty_until = Instant::from_nanos(u64::MAX);
+        self.world.fall_silent();
+        for flow in &mut self.flows {
+            let timeout_ns = |node: usize| self.plan.nodes[node].user_timeout_ns;
+            flow.fall_silent(now, flow.plan.nodes.map(timeout_ns).map(Duration::from_nanos));
+        }
+        true
     }
 
     fn open_flows(&mut self) -> Result<(), String> {
@@ -134,7 +180,8 @@ impl Run<'_> {
         let pumps = self.flows.iter().filter_map(|flow| flow.wakeup(self.world.now()));
         let stages: Vec<_> = self.flows.iter().map(|flow| flow.stage).collect();
         let waiting = self.flows.iter().filter(|flow| flow.stage == Stage::Waiting);
-        pumps.chain(waiting.filter_map(|flow| flow.opens_at(&stages))).min()
+        let silence = self.silent_at.filter(|_| !self.is_silent);
+        pumps.chain(waiting.filter_map(|flow| flow.opens_at(&stages))).chain(silence).min()
     }
 
     /// Returns whether there was one.
@@ -176,7 +223,10 @@ impl Run<'_> {
 
     /// Waits for what attempts that failed have left: TIME-WAIT, and startups that time out.
     fn let_go(&mut self) -> Result<(), String> {
-        let limit = self.world.now() + PATIENCE;
+        let mut limit = self.world.now() + PATIENCE;
+        if self.is_silent {
+            limit = limit.max(self.deadline());
+        }
         while self.world.nodes.iter().any(|node| node.poller.port.connection_count() > 0)
             && self.world.now() < limit
             && (self.world.poll() > 0 || self.world.advance(None))

@@ -6,7 +6,8 @@ use urnic::tcp::CongestionKind;
 use urnic_netdev::impair::{BurstLoss, ImpairConfig};
 
 use crate::plan::{
-    Change, Ending, Event, FlowPlan, Kind, LinkPlan, Mishap, NodePlan, Op, Plan, SidePlan, Start,
+    Change, Ending, Event, FlowPlan, Kind, LinkPlan, Mishap, NodePlan, Op, Plan, SidePlan, Silence,
+    Start,
 };
 use crate::random::Random;
 
@@ -57,11 +58,14 @@ pub enum Scenario {
     BlackHole,
     /// Megabytes.
     Large,
+    /// A peer vanishes in the middle.
+    Vanish,
 }
 
 impl Scenario {
-    /// All of them, and how often each is drawn.
-    pub const ALL: [(Self, &'static str, u64); 22] = [
+    /// All of them, and how often each is drawn. The last one came later: it is drawn from other
+    /// bits of the seed, so that the seeds of all others mean what they did.
+    pub const ALL: [(Self, &'static str, u64); 23] = [
         (Self::Clean, "clean", 6),
         (Self::Mixed, "mixed", 12),
         (Self::Loss, "loss", 6),
@@ -84,6 +88,7 @@ impl Scenario {
         (Self::Mtu, "mtu", 5),
         (Self::BlackHole, "black-hole", 2),
         (Self::Large, "large", 1),
+        (Self::Vanish, "vanish", 0),
     ];
 
     /// Its name.
@@ -118,6 +123,8 @@ impl Plan {
     pub fn of_seed(seed: u64, only: Option<Scenario>) -> Self {
         let mut random = Random::new(seed);
         let drawn = Scenario::draw(&mut random);
+        let vanishes = Random::new(seed ^ VANISH_BITS).one_in(VANISH_ONE_IN);
+        let drawn = if vanishes { Scenario::Vanish } else { drawn };
         Drawing { random, scenario: only.unwrap_or(drawn) }.plan(seed)
     }
 }
@@ -133,6 +140,9 @@ const LAST: Op = Op { solicited: true, ..Op::new(Kind::Send, 3) };
 const HELD_MAX: usize = 4096;
 const MILLISECOND_NS: u64 = 1_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
+/// What makes another seed of a seed, and how often a peer vanishes.
+const VANISH_BITS: u64 = 0x7661_6e69_7368_6564;
+const VANISH_ONE_IN: u64 = 16;
 
 impl Drawing {
     fn plan(mut self, seed: u64) -> Plan {
@@ -141,7 +151,8 @@ impl Drawing {
         let nodes: Vec<_> = (0..node_count).map(|_| self.node()).collect();
         let flows = self.flows(node_count);
         let changes = self.changes(&nodes);
-        Plan { seed, scenario: self.scenario, nodes, link, flows, changes }
+        let silence = (self.scenario == Scenario::Vanish).then(|| self.silence(&link, &flows));
+        Plan { seed, scenario: self.scenario, nodes, link, flows, changes, silence }
     }
 
     fn link(&mut self) -> LinkPlan {
@@ -185,7 +196,38 @@ impl Drawing {
             congestion: random.pick(&[CongestionKind::Cubic, CongestionKind::NewReno]),
             sack: !random.one_in(6),
             timestamps: !random.one_in(4),
+            user_timeout_ns: if self.scenario == Scenario::Vanish {
+                random.pick(&[2, 20, 100]) * SECOND_NS
+            } else {
+                100 * SECOND_NS
+            },
+            keepalive_ns: (self.scenario == Scenario::Vanish)
+                .then(|| random.pick(&[1, 30, 7200]) * SECOND_NS),
             impair,
+        }
+    }
+
+    /// When nobody is heard any more: while connections are set up, at any time, in the middle of
+    /// the work, or while connections are closed.
+    fn silence(&mut self, link: &LinkPlan, flows: &[FlowPlan]) -> Silence {
+        let random = &mut self.random;
+        // A handshake and a startup take a few of these.
+        let round_ns = 2 * link.latency_ns + 100_000;
+        match random.below(4) {
+            0 => Silence::At(random.below(6 * round_ns)),
+            1 => {
+                let longest_ns = random.pick(&[MILLISECOND_NS, 50 * MILLISECOND_NS, SECOND_NS]);
+                Silence::At(random.below(longest_ns))
+            }
+            2 => {
+                let sides = flows.iter().flat_map(|flow| &flow.sides);
+                let requests: usize = sides.map(|side| side.work.len()).sum();
+                Silence::Completions(random.len(1, 2 * requests))
+            }
+            _ => {
+                let longest_ns = if random.one_in(3) { 1 } else { 4 * round_ns };
+                Silence::Closing(random.below(longest_ns))
+            }
         }
     }
 
@@ -313,7 +355,7 @@ impl Drawing {
             _ => {}
         }
         // All faults stop, so that progress can be asked for. A narrow path is none.
-        if !matches!(self.scenario, Scenario::Clean | Scenario::BlackHole) {
+        if !matches!(self.scenario, Scenario::Clean | Scenario::BlackHole | Scenario::Vanish) {
             let longest_ns = random.pick(&[100 * MILLISECOND_NS, 3 * SECOND_NS, 20 * SECOND_NS]);
             let end_ns = at_ns + random.below(longest_ns);
             let quiet = ImpairConfig { held_max: HELD_MAX, ..ImpairConfig::default() };

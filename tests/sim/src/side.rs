@@ -371,6 +371,21 @@ impl Side {
             && self.progress.received == self.peer_messages.len()
     }
 
+    /// Up to which request all have completed, as far as completions tell.
+    pub(crate) const fn has_completed(&self) -> usize {
+        self.progress.completed
+    }
+
+    /// The first of its requests that have not completed, when only acknowledgments are missing:
+    /// none of them is a Read or an Atomic, or may wait for one.
+    pub(crate) fn waits_with(&self, work: &[Op]) -> Option<usize> {
+        let Progress { completed, posted, .. } = self.progress;
+        let open = &work[completed..posted];
+        let sends_only = open.iter().all(|op| op.kind.is_message() || op.kind == Kind::Write);
+        let is_open = self.established && open.iter().any(|op| op.signaled);
+        (is_open && sends_only && self.queues.send_cq.is_empty()).then_some(completed)
+    }
+
     /// Whether the application has something to look at.
     pub(crate) fn has_news(&self) -> bool {
         self.credit || !self.blind && self.has_completions()

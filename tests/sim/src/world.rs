@@ -6,10 +6,10 @@ use std::num::NonZeroUsize;
 
 use urnic::driver::Poller;
 use urnic::port::{Port, PortConfig};
-use urnic::time::Instant;
+use urnic::time::{Duration, Instant};
 use urnic::verbs::{Rnic, RnicConfig};
 use urnic_netdev::Device;
-use urnic_netdev::impair::{Impair, ImpairCounters};
+use urnic_netdev::impair::{Impair, ImpairConfig, ImpairCounters};
 use urnic_netdev::memory::{self, Link, LinkConfig, MemoryDevice};
 use urnic_netdev::record::{CaptureWriter, Directions, Recorder};
 
@@ -76,6 +76,14 @@ impl World {
 
     pub(crate) fn impair_counters(&self) -> impl Iterator<Item = &ImpairCounters> {
         self.nodes.iter().map(|node| node.poller.device.counters())
+    }
+
+    /// Loses every frame that anybody sends from now on.
+    pub(crate) fn fall_silent(&mut self) {
+        for Node { poller, .. } in &mut self.nodes {
+            let config = ImpairConfig { outage: true, ..*poller.device.config() };
+            poller.device.set_config(config);
+        }
     }
 
     /// Lets everybody work once; returns the number of frames moved.
@@ -175,6 +183,8 @@ fn make_node(plan: &NodePlan, index: usize, seed: u64, device: Box<dyn Device>) 
     config.tcp.congestion = plan.congestion;
     config.tcp.sack = plan.sack;
     config.tcp.timestamps = plan.timestamps;
+    config.tcp.user_timeout = Duration::from_nanos(plan.user_timeout_ns);
+    config.tcp.keepalive = plan.keepalive_ns.map(Duration::from_nanos);
     let port = Port::new(&rnic, config, device.capabilities());
     Node { rnic, poller: Poller::new(port, device) }
 }

@@ -19,6 +19,8 @@ fn plan(initiator: &[Op], responder: &[Op]) -> Plan {
         congestion: CongestionKind::Cubic,
         sack: true,
         timestamps: true,
+        user_timeout_ns: 100_000_000_000,
+        keepalive_ns: None,
         impair: ImpairConfig::default(),
     };
     let side = |work: &[Op]| SidePlan {
@@ -51,6 +53,7 @@ fn plan(initiator: &[Op], responder: &[Op]) -> Plan {
             ending: Ending::CloseBoth,
         }],
         changes: Vec::new(),
+        silence: None,
     }
 }
 

@@ -1,6 +1,7 @@
 //! The same seed gives the same run, and runs come across what they look for.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+use urnic_sim::plan::Silence;
 use urnic_sim::{Outcome, Plan, Scenario, Sweep, SweepEvent};
 
 /// Runs seeds and stops at the first failure, naming the command that runs it again.
@@ -41,6 +42,37 @@ fn every_scenario_passes() {
         let seeds = if scenario == Scenario::Large { 0..3 } else { 1000..1015 };
         sweep(seeds, Some(scenario));
     }
+}
+
+/// What the oracle says of plans with a peer that vanishes while their nodes never ask whether it is
+/// there.
+#[test]
+fn a_peer_that_vanishes_unnoticed_is_a_failure() {
+    let mut unnoticed = 0;
+    for seed in 0..60 {
+        let mut plan = Plan::of_seed(seed, Some(Scenario::Vanish));
+        for node in &mut plan.nodes {
+            node.keepalive_ns = None;
+        }
+        unnoticed += usize::from(urnic_sim::run(&plan).unwrap().is_err());
+    }
+    // Who waits for an acknowledgment notices all the same.
+    assert!((5..55).contains(&unnoticed), "{unnoticed} of 60");
+}
+
+#[test]
+fn peers_vanish_in_every_stage() {
+    let mut stages = [0; 3];
+    for seed in 0..200 {
+        match Plan::of_seed(seed, Some(Scenario::Vanish)).silence.unwrap() {
+            Silence::At(_) => stages[0] += 1,
+            Silence::Completions(_) => stages[1] += 1,
+            Silence::Closing(_) => stages[2] += 1,
+        }
+    }
+    assert!(stages.iter().all(|count| *count > 20), "{stages:?}");
+    let drawn = (0..2000).filter(|seed| Plan::of_seed(*seed, None).scenario == Scenario::Vanish);
+    assert!((80..180).contains(&drawn.count()));
 }
 
 #[test]

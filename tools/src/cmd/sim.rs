@@ -21,7 +21,7 @@ use crate::report;
 /// Each seed is a scenario: some RNICs on links in memory under a virtual clock, work for them in
 /// both directions, and faults: loss, bursts, reordering, duplicates, corruption, jitter, segments
 /// cut and merged, outages, a link that flaps, bottlenecks, stalled applications, requests that
-/// are not allowed. An oracle knows what has to come of it. A seed gives the same run everywhere.
+/// are not allowed, peers that vanish. An oracle knows what has to come of it. A seed gives the same run everywhere.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
