@@ -28,6 +28,8 @@ pub(crate) struct PathMtu {
     ip_header_len: usize,
     /// When a larger size is tried.
     probe_at: Option<Instant>,
+    /// The limit that a router has named, and until when nothing beyond it is tried.
+    named: Option<(usize, Instant)>,
     /// SND.NXT when the current size was taken up.
     since: StreamOffset,
     /// Timeouts in a row that say nothing about the size: the link was down.
@@ -52,6 +54,9 @@ const STEP_NS: u64 = 1_000_000_000;
 /// RFC 1191 §6.3 and RFC 8201 §4: a larger size is not tried within 5 minutes after a router has
 /// named the limit; 10 are recommended. RFC 8899 PMTU_RAISE_TIMER is the same.
 const RAISE_NS: u64 = 600_000_000_000;
+/// RFC 1191 §6.3: nor "less than 1 minute after a previous, successful attempted increase", beyond
+/// that limit; twice that is recommended.
+const RAISE_AGAIN_NS: u64 = 120_000_000_000;
 
 impl PathMtu {
     /// `floor_v4`: what an IPv4 path is not asked to fall below.
@@ -67,6 +72,7 @@ impl PathMtu {
             floor: floor.min(device_mtu),
             ip_header_len,
             probe_at: None,
+            named: None,
             since: StreamOffset::ZERO,
             forgiven: 0,
         }
@@ -99,7 +105,9 @@ impl PathMtu {
         }
         self.confirmed = self.confirmed.min(size);
         self.ceiling = size;
-        self.probe_at = Some(now.plus_nanos(RAISE_NS));
+        let until = now.plus_nanos(RAISE_NS);
+        self.named = Some((size, until));
+        self.probe_at = Some(until);
         self.take(now, tcp, size);
         true
     }
@@ -182,17 +190,23 @@ impl PathMtu {
     }
 
     fn step_up(&mut self, now: Instant, tcp: &mut tcp::Connection, device_mtu: usize) {
-        // The limit that a router has named is old enough to be tried anew.
-        self.ceiling = device_mtu;
+        let held_until = self.named.map(|(_, until)| until).filter(|until| *until > now);
+        if held_until.is_none() {
+            // The limit that a router has named is old enough to be tried anew.
+            self.ceiling = device_mtu;
+        }
         let next = PLATEAUS.iter().copied().find(|size| *size > self.current);
         let size = next.map_or(self.ceiling, |size| size.min(self.ceiling));
-        if size <= self.current {
-            return;
+        if size >= self.ceiling {
+            self.probe_at = held_until;
+        } else {
+            // Up to what a router has named the way is known.
+            let is_beyond = self.named.is_some_and(|(named, _)| size >= named);
+            self.probe_at = Some(now.plus_nanos(if is_beyond { RAISE_AGAIN_NS } else { STEP_NS }));
         }
-        if size < self.ceiling {
-            self.probe_at = Some(now.plus_nanos(STEP_NS));
+        if size > self.current {
+            self.take(now, tcp, size);
         }
-        self.take(now, tcp, size);
     }
 
     fn take(&mut self, now: Instant, tcp: &mut tcp::Connection, size: usize) {
@@ -262,12 +276,30 @@ mod tests {
         assert_eq!(at, Instant::ZERO + Duration::from_secs(600));
         path.handle_timeout(Instant::ZERO + Duration::from_secs(599), &mut tcp, 1500);
         assert_eq!(path.current(), 1400);
-        let mut sizes = Vec::new();
+        // RFC 1191 §6.3: two minutes between steps beyond the limit.
+        assert_eq!(steps(&mut path, &mut tcp), [(600, 1452), (720, 1492), (840, 1500)]);
+    }
+
+    /// The steps up that follow: the second, and the size.
+    fn steps(path: &mut PathMtu, tcp: &mut tcp::Connection) -> Vec<(u64, usize)> {
+        let mut steps = Vec::new();
         while let Some(at) = path.poll_timeout() {
-            path.handle_timeout(at, &mut tcp, 1500);
-            sizes.push(path.current());
+            path.handle_timeout(at, tcp, 1500);
+            steps.push((at.as_nanos() / 1_000_000_000, path.current()));
         }
-        assert_eq!(sizes, [1452, 1492, 1500]);
+        steps
+    }
+
+    #[test]
+    fn a_path_that_falls_silent_does_not_make_a_named_limit_older() {
+        let (mut path, mut tcp) = (path("10.0.0.2", 552), tcp());
+        path.on_too_big(Instant::ZERO, &mut tcp, 1452, 1500);
+        // As a black hole leaves it: a small size that is stepped up from soon.
+        let at = Instant::ZERO + Duration::from_secs(60);
+        path.take(at, &mut tcp, BASE);
+        path.probe_at = Some(at);
+        let expected = [(60, 1400), (61, 1452), (600, 1492), (720, 1500)];
+        assert_eq!(steps(&mut path, &mut tcp), expected);
     }
 
     #[test]
