@@ -92,6 +92,22 @@ impl PortConfig {
         self.address_for(address) == Some(address)
     }
 
+    /// Whether the address is that of one host: no group's, not everybody's, not nobody's.
+    pub(crate) fn is_of_one_host(&self, address: IpAddr) -> bool {
+        let IpAddr::V4(address) = address else {
+            return !address.is_multicast() && !address.is_unspecified();
+        };
+        let is_of_subnet = self.ipv4.is_some_and(|(own, prefix_len)| {
+            let host_bits = u32::MAX.checked_shr(u32::from(prefix_len)).unwrap_or(0);
+            // RFC 3021: the two addresses of a point-to-point link are those of its ends.
+            host_bits > 1 && address.to_bits() == own.to_bits() | host_bits
+        });
+        !address.is_multicast()
+            && !address.is_broadcast()
+            && !address.is_unspecified()
+            && !is_of_subnet
+    }
+
     /// The neighbour through which `remote` is reached.
     pub(crate) fn next_hop(&self, remote: IpAddr) -> IpAddr {
         match remote {

@@ -220,7 +220,7 @@ pub struct PortCounters {
 /// Frames a port dropped before any connection saw them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortDrops {
-    /// Not a well-formed frame of a known kind.
+    /// Not a well-formed frame of a known kind, or TCP to or from an address of no single host.
     pub malformed: u64,
     /// IPv4 header checksum wrong.
     pub ip_checksum: u64,

@@ -147,7 +147,14 @@ impl Port {
         header: &tcp::Header,
         inbound: &Inbound<'_>,
     ) -> Claim {
-        // RFC 9293 MUST-57: a SYN to a broadcast or multicast address is not for us.
+        // RFC 9293 §3.9.2.3 (MUST-57): "MUST silently discard an incoming SYN segment that is
+        // addressed to a broadcast or multicast address". RFC 1122 §3.2.1.3: nor does anything
+        // come from one.
+        let ends = [tuple.local().ip(), tuple.remote().ip()];
+        if !ends.into_iter().all(|end| self.config.is_of_one_host(end)) {
+            self.counters.drops.malformed += 1;
+            return Claim::Done;
+        }
         if !self.config.owns(tuple.local().ip()) {
             return Claim::Host;
         }

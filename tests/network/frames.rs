@@ -2,6 +2,10 @@
 
 pub(crate) const ETHERNET_LEN: usize = 14;
 
+/// Where the addresses are in an untagged IPv4 frame.
+pub(crate) const SOURCE_AT: usize = 26;
+pub(crate) const DESTINATION_AT: usize = 30;
+
 /// The internet checksum (RFC 1071), ready for its field.
 pub(crate) fn checksum(octets: &[u8]) -> [u8; 2] {
     let mut sum: u32 = octets
@@ -30,6 +34,22 @@ pub(crate) fn is_tcp(frame: &[u8]) -> bool {
         [0x86, 0xdd] => frame[20] == 6,
         _ => false,
     }
+}
+
+/// Computes the checksums of an untagged IPv4 frame with TCP anew.
+pub(crate) fn seal(frame: &mut [u8]) {
+    const TCP_AT: usize = ETHERNET_LEN + 20;
+    frame[24..26].fill(0);
+    let sum = checksum(&frame[ETHERNET_LEN..TCP_AT]);
+    frame[24..26].copy_from_slice(&sum);
+    let end = ETHERNET_LEN + datagram_len(frame);
+    frame[TCP_AT + 16..TCP_AT + 18].fill(0);
+    let mut pseudo = frame[SOURCE_AT..TCP_AT].to_vec();
+    pseudo.extend([0, 6]);
+    pseudo.extend(((end - TCP_AT) as u16).to_be_bytes());
+    pseudo.extend(&frame[TCP_AT..end]);
+    let sum = checksum(&pseudo);
+    frame[TCP_AT + 16..TCP_AT + 18].copy_from_slice(&sum);
 }
 
 /// What a router, at the address that the frame went to, says of it: ICMP or ICMPv6 of this kind,

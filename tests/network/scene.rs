@@ -74,6 +74,12 @@ impl Scene {
         self.link.a.device.middle = Some(middle);
     }
 
+    /// Puts something between `b` and the link.
+    pub(crate) fn behind_b(&mut self, middle: impl FnMut(&[u8]) -> Verdict + 'static) {
+        let middle: Middle = Rc::new(RefCell::new(middle));
+        self.link.b.device.middle = Some(middle);
+    }
+
     /// Starts to connect to `address`.
     pub(crate) fn begin(&mut self, address: IpAddr) {
         let remote = SocketAddr::new(address, TCP_PORT);

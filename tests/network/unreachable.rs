@@ -1,12 +1,14 @@
 //! Peers that cannot be reached, and networks that say so.
 
+use std::cell::Cell;
 use std::net::IpAddr;
+use std::rc::Rc;
 
 use urnic::stream::{StartupFailure, StreamEvent};
 use urnic::time::Duration;
 
 use crate::common::B;
-use crate::frames::{icmp_about, is_tcp};
+use crate::frames::{DESTINATION_AT, SOURCE_AT, icmp_about, is_tcp, seal};
 use crate::scene::{B6, Scene};
 use crate::wire::Verdict;
 
@@ -79,4 +81,71 @@ fn a_connection_whose_startup_timed_out_is_over_at_once() {
     assert!(scene.run_for(Duration::from_secs(100), |scene| failure(scene).is_some()));
     assert_eq!(failure(&scene), Some(StartupFailure::Timeout));
     assert!(scene.run_for(Duration::from_millis(1), |scene| !scene.closed.is_empty()));
+}
+
+#[test]
+fn a_connect_outlasts_what_may_pass() {
+    // RFC 9293 §3.9.2.2: network unreachable and source route failed (MUST-56), time exceeded and
+    // parameter problem are no reason to give up; source quench is none for anything (MUST-55).
+    for (address, kind, code) in [
+        (IpAddr::V4(B), 3, 0),
+        (IpAddr::V4(B), 3, 5),
+        (IpAddr::V4(B), 4, 0),
+        (IpAddr::V4(B), 11, 0),
+        (IpAddr::V4(B), 12, 0),
+        (IpAddr::V6(B6), 1, 0),
+        (IpAddr::V6(B6), 3, 0),
+        (IpAddr::V6(B6), 4, 1),
+    ] {
+        let mut scene = Scene::new();
+        let mut answered = false;
+        scene.behind_a(move |frame| {
+            if is_tcp(frame) && !std::mem::replace(&mut answered, true) {
+                return Verdict::Answer(icmp_about(frame, kind, code, 0));
+            }
+            Verdict::Pass
+        });
+        scene.connect(address);
+        assert!(scene.write_within(10_000, Duration::from_secs(5)), "{kind}/{code}");
+    }
+}
+
+#[test]
+fn a_syn_to_a_group_or_to_everybody_is_ignored() {
+    // RFC 9293 §3.9.2.3 (MUST-57): "MUST silently discard an incoming SYN segment that is addressed
+    // to a broadcast or multicast address"; RFC 1122 §3.2.1.3: nor from one.
+    let everybody = [255; 4];
+    let (of_subnet, group) = ([10, 0, 0, 255], [224, 0, 0, 1]);
+    for (at, address) in [
+        (DESTINATION_AT, everybody),
+        (DESTINATION_AT, of_subnet),
+        (DESTINATION_AT, group),
+        (SOURCE_AT, everybody),
+        (SOURCE_AT, group),
+    ] {
+        let mut scene = Scene::new();
+        let heard = Rc::new(Cell::new(0));
+        let count = Rc::clone(&heard);
+        scene.behind_b(move |frame| {
+            count.set(count.get() + usize::from(is_tcp(frame)));
+            Verdict::Pass
+        });
+        scene.behind_a(move |frame| {
+            if !is_tcp(frame) {
+                return Verdict::Pass;
+            }
+            let mut changed = frame.to_vec();
+            changed[at..at + 4].copy_from_slice(&address);
+            seal(&mut changed);
+            if at == DESTINATION_AT {
+                changed[..6].fill(0xff);
+            }
+            Verdict::Become(vec![changed])
+        });
+        scene.begin(IpAddr::V4(B));
+        scene.run_for(Duration::from_secs(20), |_| false);
+        assert_eq!((failure(&scene), heard.get()), (None, 0), "{address:?} at {at}");
+        assert!(scene.said[1].is_empty() && scene.b.events.is_empty(), "{address:?} at {at}");
+        assert_eq!(scene.link.b.port.connection_count(), 0, "{address:?} at {at}");
+    }
 }
