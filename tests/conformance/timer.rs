@@ -46,3 +46,17 @@ fn a_closed_window_is_probed() {
         ",
     );
 }
+
+#[test]
+fn an_idle_connection_sends_nothing_unless_told_to() {
+    // RFC 9293 §3.8.4 (MUST-25): keep-alives "MUST default to off".
+    established(
+        "
+        0.010     ? connections 1
+        259200.000 ? connections 1
+        259200.000 ! write 100
+        259200.000 > P. 1:101 ack 1
+        259200.001 < .  1:1 ack 101
+        ",
+    );
+}

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use urnic::port::PortConfig;
 use urnic::time::Duration;
 use urnic_netdev::memory::LinkConfig;
 
@@ -155,4 +156,14 @@ fn ordinary_sockets_follow_the_device_too() {
         received += socket.recv(|octets| (octets.len(), octets.len())).unwrap_or(0);
         received == sent
     }));
+}
+
+#[test]
+fn a_link_that_takes_hardly_more_than_headers_works() {
+    // RFC 5044 §A.5.2: room for an FPDU of the smallest MULPDU, on whatever MTU.
+    let link = LinkConfig { mtu: 100, ..LINK };
+    let mut scene = Scene::with(link, PortConfig::for_ipv4(A), PortConfig::for_ipv4(B));
+    scene.connect(IpAddr::V4(B));
+    // No segment takes the smallest FPDU, so none is aligned.
+    assert!(scene.write_within(50_000, WHILE));
 }
