@@ -382,7 +382,10 @@ impl Side {
         let Progress { completed, posted, .. } = self.progress;
         let open = &work[completed..posted];
         let sends_only = open.iter().all(|op| op.kind.is_message() || op.kind == Kind::Write);
-        let is_open = self.established && open.iter().any(|op| op.signaled);
+        // RFC 5044 §7.1.2 (4): a responder sends nothing before the first FPDU, so nobody could have
+        // acknowledged it.
+        let may_send = self.index == 0 || completed > 0 || self.progress.received > 0;
+        let is_open = self.established && may_send && open.iter().any(|op| op.signaled);
         (is_open && sends_only && self.queues.send_cq.is_empty()).then_some(completed)
     }
 
