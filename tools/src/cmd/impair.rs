@@ -137,7 +137,7 @@ fn carry(
             }
         }
         let grain_end_ns = now_ns + args.options.grain_ns();
-        match bridge.turn(now_ns) {
+        match bridge.turn(|| monotonic_now().as_nanos()) {
             0 => {
                 let release_ns = bridge.next_release_ns().unwrap_or(u64::MAX);
                 wait(&bridge.devices(), until_ns.min(release_ns.max(grain_end_ns)))?;

@@ -31,11 +31,14 @@ impl<D: Device> Bridge<D> {
     }
 
     /// Moves what can be moved now; returns the number of frames received.
-    pub(crate) fn turn(&mut self, now_ns: u64) -> usize {
+    ///
+    /// `clock` is asked again for each of them, after it was received: were it asked before, and
+    /// this process then kept waiting, a frame that came meanwhile would go on too early.
+    pub(crate) fn turn(&mut self, clock: impl Fn() -> u64) -> usize {
         let Self { ends: [a, b], refused: [to_b, to_a] } = self;
-        let moved = forward(now_ns, a, b, to_b) + forward(now_ns, b, a, to_a);
+        let moved = forward(&clock, a, b, to_b) + forward(&clock, b, a, to_a);
         for end in [a, b] {
-            end.flush(now_ns);
+            end.flush(clock());
         }
         moved
     }
@@ -71,12 +74,12 @@ impl<D: Device> Bridge<D> {
 }
 
 fn forward<D: Device>(
-    now_ns: u64,
+    clock: impl Fn() -> u64,
     from: &mut Impair<D>,
     to: &mut Impair<D>,
     refused: &mut u64,
 ) -> usize {
-    from.receive(now_ns, BURST, &mut |frame: RxFrame<'_>| {
+    from.receive(clock(), BURST, &mut |frame: RxFrame<'_>| {
         // Every frame is one packet with its checksum in it.
         let frame = TxFrame {
             head: frame.bytes,
@@ -84,7 +87,7 @@ fn forward<D: Device>(
             checksum: TxChecksum::Complete,
             segment_size: frame.segment_size,
         };
-        *refused += u64::from(to.transmit(now_ns, &frame).is_err());
+        *refused += u64::from(to.transmit(clock(), &frame).is_err());
     })
 }
 
