@@ -23,6 +23,13 @@ pub struct MpaRxCounters {
     pub bytes_held: u64,
     /// Most octets held at one time.
     pub bytes_held_peak: u64,
+    /// Time from arrival to placement, summed over the octets held: octets × nanoseconds. All others
+    /// are placed when they arrive, so divided by all octets it is the mean. Octets held now count
+    /// up to the last change.
+    pub held_octet_ns: u128,
+    /// Longest time from arrival to placement, in nanoseconds, at most: octets of the same 2048 of
+    /// the stream count from the first of them that came.
+    pub held_ns_max: u64,
     /// Segments (or parts) refused for lack of room; TCP brings them again.
     pub refused_for_room: u64,
 }

@@ -53,7 +53,7 @@ impl Initiator {
         let mut responder = Responder::new(&StartupConfig::default()).unwrap();
         assert!(matches!(responder.handle_bytes(&request).unwrap(), Progress::Done { .. }));
         let (reply, _) = responder.accept(&OFFER).unwrap();
-        self.layered.handle_bytes(&reply);
+        self.layered.handle_bytes(Instant::ZERO, &reply);
     }
 
     fn send(&mut self) -> usize {
@@ -123,7 +123,7 @@ fn nobody_is_nudged_without_reason() {
     assert!(peer.send() > 0);
     let write = peer.later().swap_remove(0).1;
     // Its CRC is right wherever it stands; a Write without payload asks for no buffer.
-    answered.layered.handle_bytes(&write);
+    answered.layered.handle_bytes(Instant::ZERO, &write);
     assert!(answered.later().is_empty(), "the peer is awake");
 
     let mut closing = Initiator::new(true);

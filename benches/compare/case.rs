@@ -17,6 +17,10 @@ pub(crate) enum Unit {
     Goodput,
     /// Half a round trip, in µs.
     Latency,
+    /// Of what all flows together move, in percent.
+    Share,
+    /// Jain's index of fairness: 1 when flows move the same.
+    Fairness,
 }
 
 impl Unit {
@@ -25,6 +29,8 @@ impl Unit {
             Self::Rate => "Gbit/s",
             Self::Goodput => "Mbit/s",
             Self::Latency => "µs",
+            Self::Share => "%",
+            Self::Fairness => "Jain",
         }
     }
 }

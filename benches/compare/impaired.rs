@@ -28,7 +28,7 @@ const CELLS: &[(&str, &str)] = &[
 const DEPTH: usize = 128;
 
 /// The kernel's addresses on the impaired interfaces.
-const KERNEL: [IpAddr; 2] =
+pub(crate) const KERNEL: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(10, 79, 0, 1)), IpAddr::V4(Ipv4Addr::new(10, 79, 0, 2))];
 
 /// Who sends through the link, and how the figures are named.
@@ -62,8 +62,8 @@ pub(crate) fn ratios() -> Vec<Ratio> {
 
 /// Goodput in Mbit/s.
 fn through(far: &Far, options: &str, kind: usize, time: Duration) -> Result<f64> {
-    let _link = Impaired::start(far, options)?;
-    let spec = Spec { depth: DEPTH, ..Spec::on(Link::Impaired) };
+    let _link = Impaired::start(far, &format!("--rate 1G --delay 10ms {options}"))?;
+    let spec = Spec { depth: DEPTH, ..Spec::on(Link::Impaired { flow: 0 }) };
     let rate = match kind {
         0 => writes::write_rate(far, &spec, time)?,
         1 => writes::write_rate(far, &Spec { markers: true, ..spec }, time)?,
@@ -74,21 +74,12 @@ fn through(far: &Far, options: &str, kind: usize, time: Duration) -> Result<f64>
 }
 
 /// A running `urnic impair`.
-struct Impaired(Child);
+pub(crate) struct Impaired(Child);
 
 impl Impaired {
-    fn start(far: &Far, options: &str) -> Result<Self> {
+    pub(crate) fn start(far: &Far, options: &str) -> Result<Self> {
         let child = Command::new(env!("CARGO_BIN_EXE_urnic"))
-            .args([
-                "impair",
-                IMPAIRED[0],
-                IMPAIRED[1],
-                "--rate",
-                "1G",
-                "--delay",
-                "10ms",
-                "--quiet",
-            ])
+            .args(["impair", IMPAIRED[0], IMPAIRED[1], "--quiet"])
             .args(options.split_whitespace())
             .stdout(Stdio::null())
             .spawn()?;

@@ -1,16 +1,19 @@
 //! urnic next to what people use today, on this machine, in one run.
 //!
 //! `cargo bench --bench compare` measures every case once per round, in alternation, and prints
-//! medians and ratios; with `-- --impaired`, through a bad link. It works in a network namespace of its own and leaves nothing behind.
+//! medians and ratios; with `-- --impaired`, through a bad link; with `-- --fairness`, two flows at
+//! a time through a bottleneck. It works in a network namespace of its own and leaves nothing behind.
 //! `-- --help` tells the options.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "prints what it measured")]
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
 mod case;
 mod core;
+mod fairness;
 mod impaired;
 #[path = "../common/ingress.rs"]
 mod ingress;
+mod kernel_flow;
 mod network;
 mod others;
 mod plot;
@@ -46,6 +49,10 @@ struct Options {
     /// and several kinds of loss. Give it seconds.
     #[arg(long)]
     impaired: bool,
+    /// Measure how two flows share a bottleneck of 100 Mbit/s and 20 ms: urnic and the kernel's
+    /// CUBIC, and two of a kind. Give it half a minute.
+    #[arg(long, conflicts_with = "impaired")]
+    fairness: bool,
     /// Only cases whose name contains this.
     #[arg(long, default_value = "")]
     only: String,
@@ -110,7 +117,11 @@ fn measure(options: &Options) -> Result<ExitCode> {
     let (rounds, seconds) =
         if options.test { (1, 0.05) } else { (options.rounds.max(1), options.seconds) };
     let time = Duration::try_from_secs_f64(seconds).context("--seconds is no time")?;
-    let aims = if options.impaired { impaired::ratios() } else { case::ratios() };
+    let aims = match options {
+        Options { impaired: true, .. } => impaired::ratios(),
+        Options { fairness: true, .. } => Vec::new(),
+        _ => case::ratios(),
+    };
     let mut figures = Figures::new(seconds, aims);
     let cases = runnable(options, &mut figures);
     for round in 1..=rounds {
@@ -132,7 +143,11 @@ fn measure(options: &Options) -> Result<ExitCode> {
 
 /// The wanted cases whose program is there.
 fn runnable(options: &Options, figures: &mut Figures) -> Vec<Case> {
-    let all = if options.impaired { impaired::cases() } else { case::cases() };
+    let all = match options {
+        Options { impaired: true, .. } => impaired::cases(),
+        Options { fairness: true, .. } => fairness::cases(),
+        _ => case::cases(),
+    };
     let wanted = all.into_iter().filter(|case| case.name.contains(&options.only));
     wanted
         .filter(|case| match case.needs {

@@ -34,10 +34,23 @@ pub(crate) enum Link {
     },
     /// AF_XDP sockets in copy mode on the ends of that pair.
     Xdp,
-    /// Packet sockets on the two interfaces that `urnic impair` joins.
-    Impaired,
+    /// Packet sockets on the two interfaces that `urnic impair` joins, for one of several flows.
+    Impaired {
+        /// Which, from 0.
+        flow: u8,
+    },
     /// The kernel's TCP over the veth pair.
     Kernel,
+}
+
+impl Link {
+    /// The two hosts, from which their addresses are made.
+    pub(crate) const fn hosts(self) -> [u8; 2] {
+        match self {
+            Self::Impaired { flow } => [2 * flow + 1, 2 * flow + 2],
+            _ => [1, 2],
+        }
+    }
 }
 
 /// The Ethernet address of a side's stack.
@@ -134,6 +147,14 @@ impl Far {
         command
     }
 
+    /// Runs `task` in the far namespace.
+    pub(crate) fn run<R: Send>(&self, task: impl FnOnce() -> R + Send) -> Result<R> {
+        thread::scope(|scope| {
+            let inside = scope.spawn(|| self.enter().map(|()| task()));
+            inside.join().expect("the task does not panic")
+        })
+    }
+
     /// Moves the calling thread into the far namespace.
     pub(crate) fn enter(&self) -> Result<()> {
         Ok(move_into_link_name_space(self.namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
@@ -178,15 +199,10 @@ pub(crate) fn devices(far: &Far, link: Link) -> Result<(AnyDevice, AnyDevice)> {
             }
             Ok((packet("veth-c", 1, vnet)?, packet("veth-d", 2, vnet)?))
         }
-        Link::Impaired => {
-            let there = thread::scope(|scope| {
-                let inside = scope.spawn(|| {
-                    far.enter()?;
-                    packet(IMPAIRED[1], 2, true)
-                });
-                inside.join().expect("opening does not panic")
-            });
-            Ok((packet(IMPAIRED[0], 1, true)?, there?))
+        Link::Impaired { .. } => {
+            let [near_host, far_host] = link.hosts();
+            let there = far.run(|| packet(IMPAIRED[1], far_host, true))?;
+            Ok((packet(IMPAIRED[0], near_host, true)?, there?))
         }
         Link::Xdp => {
             let open = |name: &str, host| -> Result<XdpSocket> {

@@ -90,8 +90,12 @@ fn between<R>(
             (Some(near), Some(there))
         }
     };
-    let ip =
-        if near_device.is_some() { IpAddr::from(network::address(2)) } else { network::VETH[1] };
+    let [near_host, far_host] = spec.link.hosts();
+    let ip = if near_device.is_some() {
+        IpAddr::from(network::address(far_host))
+    } else {
+        network::VETH[1]
+    };
     let params = ListenParams {
         startup: spec.startup(),
         lower_layer: spec.lower_layer,
@@ -105,7 +109,7 @@ fn between<R>(
                 far.enter()?;
             }
             let _core = pin(1);
-            let side = Side::new(far_device, 2, len)?;
+            let side = Side::new(far_device, far_host, len)?;
             let listener = side.endpoint.listen(SocketAddr::new(ip, 0), params)?;
             listens.send(listener.local())?;
             let request = listener.next_request(PATIENCE)?.context("nobody connects")?;
@@ -117,7 +121,7 @@ fn between<R>(
             Ok(())
         });
         let _core = pin(0);
-        let side = Side::new(near_device, 1, len)?;
+        let side = Side::new(near_device, near_host, len)?;
         let options = ConnectOptions {
             startup: spec.startup(),
             private_data: advertise(&side.memory).to_vec(),
@@ -140,33 +144,46 @@ fn between<R>(
 
 /// Octets written per second, in Gbit/s.
 pub(crate) fn write_rate(far: &Far, spec: &Spec, time: Duration) -> Result<f64> {
+    let (mut started, mut measured_from) = (None, None);
+    let mut rate = 0.0;
+    write_while(far, spec, |octets| {
+        let now = monotonic_now();
+        if measured_from.is_none() && now - *started.get_or_insert(now) >= time / 5 {
+            measured_from = Some((now, octets));
+        }
+        let Some((from, before)) = measured_from.filter(|(from, _)| now - *from >= time) else {
+            return true;
+        };
+        rate = (octets - before) as f64 * 8.0 / (now - from).as_nanos() as f64;
+        false
+    })?;
+    Ok(rate)
+}
+
+/// Writes for as long as `go_on`, which is told after each completion how many octets were
+/// written so far, says so.
+pub(crate) fn write_while(
+    far: &Far,
+    spec: &Spec,
+    mut go_on: impl FnMut(u64) -> bool,
+) -> Result<()> {
     let (len, depth) = (MESSAGE_LEN, spec.depth);
     between(far, spec, len * depth, serve_until_closed, |side, _, remote| {
-        let mut posted = 0_u64;
-        let mut post = |slot: usize| {
+        let post = |slot: usize| {
             let start = slot * len;
             let target = RemoteBuffer { to: TaggedOffset(remote.to.0 + start as u64), ..remote };
             let wr =
                 SendWr::write(WrId(slot as u64), target, [side.memory.sge(start..start + len)]);
             side.qp.post_send(wr).expect("the queue has room");
-            posted += 1;
         };
-        (0..depth).for_each(&mut post);
-        let mut completed = 0_u64;
-        let mut run = |time: Duration| {
-            let start = monotonic_now();
-            let before = completed;
-            while monotonic_now() - start < time {
-                let wc = side.endpoint.wait(&side.cq, PATIENCE).expect("up").expect("completes");
-                assert_eq!(wc.status, WcStatus::Success);
-                completed += 1;
-                post(usize::try_from(wc.wr_id.0).expect("a slot"));
-            }
-            (completed - before) as f64 * len as f64 * 8.0
-                / (monotonic_now() - start).as_nanos() as f64
-        };
-        run(time / 5);
-        run(time)
+        (0..depth).for_each(post);
+        let mut octets = 0;
+        while go_on(octets) {
+            let wc = side.endpoint.wait(&side.cq, PATIENCE).expect("up").expect("completes");
+            assert_eq!(wc.status, WcStatus::Success);
+            octets += len as u64;
+            post(usize::try_from(wc.wr_id.0).expect("a slot"));
+        }
     })
 }
 

@@ -13,10 +13,15 @@
 //! of the store free ([`Purpose::Ahead`]), and octets of the FPDU at the in-order point are accepted
 //! only after [`PieceList::reserve`] got blocks for the whole of that FPDU.
 
+mod wait;
+
 use std::collections::VecDeque;
 use std::fmt;
 
+use wait::Wait;
+
 use crate::limits::{FRAME_PAYLOAD_MAX, PIECE_BLOCK_LEN, PIECE_BLOCKS_MAX};
+use crate::time::Instant;
 use crate::types::StreamOffset;
 
 /// Separate ranges that one [`PieceList`] keeps track of.
@@ -52,6 +57,7 @@ pub struct PieceStore {
     reserved: usize,
     octets: u64,
     octets_peak: u64,
+    now: Instant,
 }
 
 impl PieceStore {
@@ -69,7 +75,13 @@ impl PieceStore {
             reserved: 0,
             octets: 0,
             octets_peak: 0,
+            now: Instant::ZERO,
         }
+    }
+
+    /// Tells the store what time it is, for its lists to count how long octets wait.
+    pub const fn set_time(&mut self, now: Instant) {
+        self.now = now;
     }
 
     /// Octets held now, over all lists.
@@ -170,6 +182,8 @@ struct Page {
     block: u32,
     /// Octets held in it, at least 1.
     octets: usize,
+    /// When the first of its octets came.
+    since: Instant,
 }
 
 /// What one direction of a connection holds in a [`PieceStore`].
@@ -185,6 +199,7 @@ pub struct PieceList {
     octets: u64,
     /// Blocks the store has promised for the FPDU at the in-order point.
     reserved: usize,
+    wait: Wait,
 }
 
 impl PieceList {
@@ -205,6 +220,19 @@ impl PieceList {
     #[must_use]
     pub const fn octets_held(&self) -> u64 {
         self.octets
+    }
+
+    /// Octets held, summed over the time that they were, up to the last change: octets × ns.
+    #[must_use]
+    pub const fn octet_ns(&self) -> u128 {
+        self.wait.octet_ns()
+    }
+
+    /// Longest time for which an octet that is held no more was held, in nanoseconds. Octets of one
+    /// page count from the first that came.
+    #[must_use]
+    pub const fn held_ns_max(&self) -> u64 {
+        self.wait.ns_max()
     }
 
     /// The held ranges in stream order.
@@ -299,6 +327,7 @@ impl PieceList {
         }
         let kept = self.copy_in(at, octets, purpose, store);
         if kept > 0 {
+            self.wait.advance(store.now, self.octets);
             self.octets += kept as u64;
             store.count_in(kept);
             self.join(index, touches_before, at, at + kept as u64);
@@ -348,6 +377,7 @@ impl PieceList {
     /// Gives up the held octets of `from..to`.
     pub fn remove(&mut self, from: StreamOffset, to: StreamOffset, store: &mut PieceStore) {
         let mut index = self.pieces.partition_point(|piece| piece.end <= from);
+        self.wait.advance(store.now, self.octets);
         while let Some(piece) = self.pieces.get(index).copied().filter(|piece| piece.start < to) {
             let (start, end) = (piece.start.max(from), piece.end.min(to));
             self.release(start, end, store);
@@ -392,7 +422,9 @@ impl PieceList {
     /// Gives everything back to the store.
     pub fn clear(&mut self, store: &mut PieceStore) {
         self.unreserve(store);
+        self.wait.advance(store.now, self.octets);
         for page in self.pages.drain(..) {
+            self.wait.end(store.now, page.since);
             store.give_back(page.block);
         }
         store.octets -= self.octets;
@@ -420,7 +452,8 @@ impl PieceList {
             Purpose::Ahead if store.available() > store.in_order_share() => {}
             _ => return None,
         }
-        self.pages.insert(index, Page { number, block: store.take(), octets: 0 });
+        let page = Page { number, block: store.take(), octets: 0, since: store.now };
+        self.pages.insert(index, page);
         Some(index)
     }
 
@@ -433,6 +466,7 @@ impl PieceList {
             let len = page_end.index_from(at);
             let page = &mut self.pages[index];
             page.octets -= len;
+            self.wait.end(store.now, page.since);
             if page.octets == 0 {
                 store.give_back(page.block);
                 self.pages.remove(index);

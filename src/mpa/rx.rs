@@ -201,6 +201,7 @@ impl<T: Copy> Receiver<T> {
     pub fn stop(&mut self, store: &mut PieceStore) {
         self.stopped = true;
         self.held.clear(store);
+        self.count_wait();
         self.ahead.clear();
     }
 
@@ -415,6 +416,7 @@ impl<T: Copy> Receiver<T> {
     ) -> Result<(), Failure<S::Error>> {
         if fpdu.whole.is_none() {
             self.held.remove(fpdu.start, fpdu.end, store);
+            self.count_wait();
         }
         if fpdu.start != self.next {
             self.ahead.insert(fpdu.start, fpdu.end, token);

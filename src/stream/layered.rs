@@ -87,7 +87,8 @@ impl Layered {
     /// Takes the next octets that the byte stream delivered.
     ///
     /// After a rejection the byte stream is the caller's again: octets given then are dropped.
-    pub fn handle_bytes(&mut self, mut bytes: &[u8]) {
+    pub fn handle_bytes(&mut self, now: Instant, mut bytes: &[u8]) {
+        self.store.set_time(now);
         // In full operation octets in order are never refused: an FPDU's pieces always fit the
         // store. During the startup a call may take only what belongs to the peer's frame.
         let rnic = self.stream.rnic();

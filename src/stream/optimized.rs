@@ -96,6 +96,7 @@ impl Optimized {
         }
         if let Some(arrived) = &arrival.payload {
             let octets = &payload[arrived.skip..];
+            store.set_time(now);
             let refused = self.pass_up(arrived.range.clone(), octets, store, lease);
             self.tcp.finish_arrival(now, &arrival, refused);
         }

@@ -80,7 +80,7 @@ fn pump(ends: &mut [End; 2], emss: usize, runs: &mut impl Iterator<Item = usize>
             let take = runs.next().unwrap().min(ends[from].pipe.len());
             let octets: Vec<u8> = ends[from].pipe.drain(..take).collect();
             moved += octets.len();
-            ends[1 - from].layered.handle_bytes(&octets);
+            ends[1 - from].layered.handle_bytes(Instant::ZERO, &octets);
             ends[1 - from].collect();
             let request = |event: &StreamEvent| matches!(event, StreamEvent::Request(_));
             if let Some(at) = ends[1 - from].events.iter().position(request) {
@@ -282,12 +282,12 @@ fn octets_behind_a_rejection_are_the_callers_and_do_no_harm() {
     b.layered.respond(Instant::ZERO, &config).unwrap();
     a.write(1460, 1000);
     let request: Vec<u8> = a.pipe.drain(..).collect();
-    b.layered.handle_bytes(&request);
+    b.layered.handle_bytes(Instant::ZERO, &request);
     b.layered.reject(&Offer::default()).unwrap();
     b.write(1460, 1000);
     let mut answer: Vec<u8> = b.pipe.drain(..).collect();
     answer.extend([7; 200_000]);
-    a.layered.handle_bytes(&answer);
+    a.layered.handle_bytes(Instant::ZERO, &answer);
     a.collect();
     assert!(matches!(a.events[0], StreamEvent::Rejected(_)), "{:?}", a.events[0]);
 }

@@ -61,6 +61,18 @@ fn a_bad_link_verifies_whatever_the_seed() {
 }
 
 #[test]
+fn markers_shorten_the_time_to_placement() {
+    let mean_ns = |markers: &str| {
+        let result = verified(&format!("--loss 1 --bytes 4M --seed 3 --markers {markers}"));
+        [0, 1].map(|from| result["directions"][from]["placement_ns_mean"].as_f64().unwrap())
+    };
+    let (with, without) = (mean_ns("on"), mean_ns("off"));
+    for from in 0..2 {
+        assert!(10.0 * with[from] < without[from], "{with:?} {without:?} ns");
+    }
+}
+
+#[test]
 fn every_extreme_verifies() {
     for arguments in [
         "--loss 30",
@@ -134,6 +146,7 @@ fn the_json_says_what_was_asked_and_what_was_counted() {
             "bytes_placed",
             "bytes_placed_out_of_order",
             "bytes_held_peak",
+            "placement_ns_max",
         ] {
             assert!(direction[key].is_u64(), "{key}");
         }
@@ -141,6 +154,7 @@ fn the_json_says_what_was_asked_and_what_was_counted() {
         assert_eq!(direction["crc_good"], 0, "no CRC is checked");
         assert_eq!(direction["copies_per_byte_tx"], 0.0);
         assert_eq!(direction["copies_per_byte_rx"], 1.0, "aligned and in order: one copy");
+        assert_eq!(direction["placement_ns_mean"], 0.0, "nothing waits");
         let by_opcode = direction["fpdus_by_opcode"].as_object().unwrap();
         let total: u64 = by_opcode.values().map(|count| count.as_u64().unwrap()).sum();
         assert_eq!(direction["fpdus"], total);

@@ -220,7 +220,7 @@ impl KernelEngine {
     /// Moves one connection's octets and tells what happened.
     fn service(&mut self, now: Instant, slot: usize) -> usize {
         let Some(connection) = self.connections.get_mut(slot) else { return 0 };
-        let moved = connection.receive(&mut self.buffer) + connection.send(now);
+        let moved = connection.receive(now, &mut self.buffer) + connection.send(now);
         if connection.layered.wants_retry() {
             self.reconnect(now, slot);
             return moved + 1;

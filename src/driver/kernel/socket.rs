@@ -128,7 +128,7 @@ impl KernelConnection {
     }
 
     /// Reads what has arrived; returns how many reads that took.
-    pub(super) fn receive(&mut self, buffer: &mut [u8]) -> usize {
+    pub(super) fn receive(&mut self, now: Instant, buffer: &mut [u8]) -> usize {
         let mut reads = 0;
         while self.ready.readable && !self.is_finished() && !self.connecting && reads < READ_BURST {
             match (&self.socket).read(buffer) {
@@ -137,7 +137,7 @@ impl KernelConnection {
                     self.layered.handle_end();
                 }
                 Ok(len) => {
-                    self.layered.handle_bytes(&buffer[..len]);
+                    self.layered.handle_bytes(now, &buffer[..len]);
                     self.ready.readable = len == buffer.len();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

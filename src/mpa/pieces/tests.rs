@@ -124,6 +124,29 @@ fn a_location_goes_with_its_octets() {
 }
 
 #[test]
+fn octets_count_the_time_they_wait() {
+    let (mut store, mut list) = (PieceStore::default(), PieceList::new());
+    store.set_time(Instant::from_nanos(1000));
+    hold(&mut list, 100, &[1; 10], &mut store);
+    store.set_time(Instant::from_nanos(1500));
+    hold(&mut list, 3 * BLOCK, &[1; 3], &mut store);
+    assert_eq!((list.octet_ns(), list.held_ns_max()), (5000, 0), "nothing has left");
+    store.set_time(Instant::from_nanos(1700));
+    list.remove(at(100), at(104), &mut store);
+    assert_eq!((list.octet_ns(), list.held_ns_max()), (5000 + 13 * 200, 700));
+    store.set_time(Instant::from_nanos(2000));
+    list.remove(at(104), at(4 * BLOCK), &mut store);
+    let waits = 4 * 700 + 6 * 1000 + 3 * 500;
+    assert_eq!((list.octet_ns(), list.held_ns_max()), (waits, 1000));
+    store.set_time(Instant::from_nanos(9000));
+    hold(&mut list, 100, &[1; 2], &mut store);
+    assert_eq!(list.octet_ns(), waits, "no time passes for nothing");
+    store.set_time(Instant::from_nanos(11_000));
+    list.clear(&mut store);
+    assert_eq!((list.octet_ns(), list.held_ns_max()), (waits + 2 * 2000, 2000));
+}
+
+#[test]
 #[should_panic(expected = "octets held twice")]
 fn octets_given_twice_are_a_callers_bug() {
     let (mut store, mut list) = (PieceStore::default(), PieceList::new());
@@ -141,7 +164,11 @@ proptest! {
         let mut store = PieceStore::new(0);
         let mut lists = [PieceList::new(), PieceList::new()];
         let mut models = [BTreeMap::new(), BTreeMap::new()];
-        for (step, (which, add, from, len)) in (0..).zip(actions) {
+        let mut came_ns = [BTreeMap::new(), BTreeMap::new()];
+        let (mut waits_ns, mut longest_ns, mut now_ns) = ([0, 0], [0, 0], 0);
+        for (step, (which, add, from, len)) in (0_u64..).zip(actions) {
+            now_ns = step * step;
+            store.set_time(Instant::from_nanos(now_ns));
             let (list, model) = (&mut lists[which], &mut models[which]);
             if add {
                 // Only what is not held: the gaps of the range.
@@ -152,11 +179,16 @@ proptest! {
                     let octets: Vec<u8> = (from..to).map(|o| (o * 31 + step).to_le_bytes()[0]).collect();
                     let kept = hold(list, from, &octets, &mut store) as u64;
                     model.extend((from..from + kept).zip(octets));
+                    came_ns[which].extend((from..from + kept).map(|o| (o, now_ns)));
                     from = to + 1;
                 }
             } else {
                 list.remove(at(from), at(from + len), &mut store);
                 model.retain(|o, _| !(from..from + len).contains(o));
+                for (_, came_ns) in came_ns[which].extract_if(from..from + len, |_, _| true) {
+                    waits_ns[which] += u128::from(now_ns - came_ns);
+                    longest_ns[which] = longest_ns[which].max(now_ns - came_ns);
+                }
             }
             prop_assert_eq!(list.octets_held(), model.len() as u64);
             prop_assert!(list.pieces().zip(list.pieces().skip(1)).all(|(a, b)| a.end < b.start));
@@ -172,8 +204,14 @@ proptest! {
             prop_assert!(expected.next().is_none());
         }
         prop_assert_eq!(store.octets_held(), models.iter().map(|m| m.len() as u64).sum::<u64>());
-        for list in &mut lists {
+        for (which, list) in lists.iter_mut().enumerate() {
             list.clear(&mut store);
+            for came_ns in came_ns[which].values() {
+                waits_ns[which] += u128::from(now_ns - came_ns);
+                longest_ns[which] = longest_ns[which].max(now_ns - came_ns);
+            }
+            prop_assert_eq!(list.octet_ns(), waits_ns[which]);
+            prop_assert!(list.held_ns_max() >= longest_ns[which]);
         }
         prop_assert_eq!((store.blocks_used(), store.octets_held()), (0, 0));
     }

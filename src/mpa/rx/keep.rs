@@ -89,6 +89,12 @@ impl<T: Copy> Receiver<T> {
         kept
     }
 
+    /// Takes over how long octets have waited.
+    pub(super) const fn count_wait(&mut self) {
+        self.counters.held_octet_ns = self.held.octet_ns();
+        self.counters.held_ns_max = self.held.held_ns_max();
+    }
+
     /// Counts a segment of which something found no room.
     #[cold]
     pub(super) fn count_refusal(&mut self) {

@@ -55,6 +55,9 @@ struct Direction {
     bytes_placed: u64,
     bytes_placed_out_of_order: u64,
     bytes_held_peak: u64,
+    /// From arrival to placement, on the link's clock: mean over all octets, and the longest.
+    placement_ns_mean: f64,
+    placement_ns_max: u64,
     /// Times a payload octet is copied on its way between memory and device.
     copies_per_byte_tx: f64,
     copies_per_byte_rx: f64,
@@ -139,6 +142,8 @@ impl Outcome {
         row("bytes placed", &|d| report::count(d.bytes_placed));
         row("  out of order", &|d| report::count(d.bytes_placed_out_of_order));
         row("held for unfinished FPDUs, peak", &|d| report::count(d.bytes_held_peak));
+        row("arrival to placement, mean", &|d| format!("{:.3} µs", d.placement_ns_mean / 1e3));
+        row("  longest", &|d| format!("{:.3} µs", micros(d.placement_ns_max)));
         row("copies per payload byte, sender", &|d| format!("{:.3}", d.copies_per_byte_tx));
         row("copies per payload byte, receiver", &|d| format!("{:.3}", d.copies_per_byte_rx));
         table
@@ -183,6 +188,8 @@ impl Direction {
             bytes_placed: rdma.bytes_placed,
             bytes_placed_out_of_order: rdma.bytes_placed_out_of_order,
             bytes_held_peak: mpa.bytes_held_peak,
+            placement_ns_mean: mean(mpa.held_octet_ns, rdma.bytes_placed),
+            placement_ns_max: mpa.held_ns_max,
             // The engine hands the device references to registered memory, never octets of it.
             copies_per_byte_tx: 0.0,
             copies_per_byte_rx: ratio(rdma.bytes_placed + mpa.bytes_held, rdma.bytes_placed),
@@ -228,6 +235,16 @@ impl ByOpcode {
             atomic_response,
         }
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a time, shown with three decimals")]
+fn mean(octet_ns: u128, octets: u64) -> f64 {
+    if octets == 0 { 0.0 } else { octet_ns as f64 / octets as f64 }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a time, shown with three decimals")]
+fn micros(ns: u64) -> f64 {
+    ns as f64 / 1e3
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a ratio, shown with three decimals")]

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::limits::FPDUS_AHEAD_MAX;
+use crate::time::Instant;
 
 #[test]
 fn aligned_segments_in_order_touch_no_store() {
@@ -91,6 +92,23 @@ fn without_markers_what_lies_beyond_a_gap_waits() {
     bench.give(&stream, stream.range(0));
     bench.assert_complete(&stream);
     assert_eq!(bench.receiver.counters().bytes_held_peak, 2 * 1448);
+}
+
+#[test]
+fn the_time_from_arrival_to_placement_is_counted() {
+    let wait = |markers: bool| {
+        let stream = Stream::of(0, markers, &[1442; 4]);
+        let mut bench = Bench::new(&stream);
+        for (at_ns, index) in [(1000, 1), (1300, 2), (5000, 0), (6000, 3)] {
+            bench.store.set_time(Instant::from_nanos(at_ns));
+            bench.give(&stream, stream.range(index));
+        }
+        bench.assert_complete(&stream);
+        let counters = bench.receiver.counters();
+        (counters.held_octet_ns, counters.held_ns_max)
+    };
+    assert_eq!(wait(true), (0, 0));
+    assert_eq!(wait(false), (1448 * 4000 + 1448 * 3700, 4000));
 }
 
 #[test]
