@@ -44,7 +44,7 @@ struct Options {
     /// and several kinds of loss. Give it seconds.
     #[arg(long)]
     impaired: bool,
-    /// Only cases whose name contains this.
+    /// Only the case of this name, or else those whose name contains it.
     #[arg(long, default_value = "")]
     only: String,
     /// Also write the figures as JSON.
@@ -131,7 +131,10 @@ fn measure(options: &Options) -> Result<ExitCode> {
 /// The wanted cases whose program is there.
 fn runnable(options: &Options, figures: &mut Figures) -> Vec<Case> {
     let all = if options.impaired { impaired::cases() } else { case::cases() };
-    let wanted = all.into_iter().filter(|case| case.name.contains(&options.only));
+    let exact = all.iter().any(|case| case.name == options.only);
+    let wanted = all.into_iter().filter(|case| {
+        if exact { case.name == options.only } else { case.name.contains(&options.only) }
+    });
     wanted
         .filter(|case| match case.needs {
             Some((program, package)) if !is_there(program) => {
