@@ -49,6 +49,9 @@ impl Head {
         let mut octets = [0; ULPDU_FRONT_LEN_MAX];
         let header = self.target.segment_header(self.control, self.version, offset, last);
         let header_len = header.emit(&mut octets);
+        if self.inline.is_empty() {
+            return Front { octets, len: header_len };
+        }
         let len = header_len + self.inline.len();
         octets[header_len..len].copy_from_slice(&self.inline);
         Front { octets, len }
