@@ -59,6 +59,8 @@ pub(crate) struct Ratio {
 
 const SUPER: Link = Link::Taps { mtu: 1500, vnet: true };
 const SUPER_9000: Link = Link::Taps { mtu: 9000, vnet: true };
+/// As much as one IP datagram carries: one FPDU is a frame.
+const SUPER_65000: Link = Link::Taps { mtu: 65_000, vnet: true };
 const PLAIN: Link = Link::Taps { mtu: 1500, vnet: false };
 const PLAIN_9000: Link = Link::Taps { mtu: 9000, vnet: false };
 
@@ -73,6 +75,9 @@ pub(crate) fn cases() -> Vec<Case> {
     let marked = |link| Spec { markers: true, ..on(link) };
     vec![
         raw("raw TAP, super-frames", SUPER),
+        case("raw TAP, super-frames, gathered", Unit::Rate, |far, time| {
+            raw::gathered_rate(far, SUPER, time)
+        }),
         write("urnic TAP, super-frames", on(SUPER)),
         write("urnic TAP, super-frames, no CRC", unchecked(SUPER)),
         write("urnic TAP, super-frames, markers", marked(SUPER)),
@@ -80,6 +85,8 @@ pub(crate) fn cases() -> Vec<Case> {
         raw("raw TAP, super-frames, MTU 9000", SUPER_9000),
         write("urnic TAP, super-frames, MTU 9000", on(SUPER_9000)),
         write("urnic TAP, super-frames, MTU 9000, markers", marked(SUPER_9000)),
+        raw("raw TAP, MTU 65000", SUPER_65000),
+        write("urnic TAP, MTU 65000", on(SUPER_65000)),
         raw("raw TAP, MTU 1500", PLAIN),
         write("urnic TAP, MTU 1500", on(PLAIN)),
         write("urnic TAP, MTU 1500, no CRC", unchecked(PLAIN)),
@@ -152,12 +159,20 @@ pub(crate) fn ratios() -> Vec<Ratio> {
             0.65,
         ),
         ratio(
+            "super-frames, of the raw rate gathered",
+            ("urnic TAP, super-frames", "raw TAP, super-frames, gathered"),
+            0.8,
+        ),
+        ratio(
             "super-frames at MTU 9000, of the raw rate",
             ("urnic TAP, super-frames, MTU 9000", "raw TAP, super-frames, MTU 9000"),
             0.65,
         ),
+        ratio("MTU 65000, of the raw rate", ("urnic TAP, MTU 65000", "raw TAP, MTU 65000"), 0.65),
         ratio("super-frames, to iperf3", ("urnic TAP, super-frames", "iperf3 veth"), 2.0),
         ratio("super-frames, to UCX put", ("urnic TAP, super-frames", "UCX put, 64 KB, veth"), 5.0),
+        ratio("MTU 65000, to iperf3", ("urnic TAP, MTU 65000", "iperf3 veth"), 2.0),
+        ratio("MTU 65000, to UCX put", ("urnic TAP, MTU 65000", "UCX put, 64 KB, veth"), 5.0),
         ratio(
             "markers, of none",
             ("urnic TAP, super-frames, markers", "urnic TAP, super-frames"),

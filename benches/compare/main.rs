@@ -53,7 +53,7 @@ struct Options {
     /// CUBIC, and two of a kind. Give it half a minute.
     #[arg(long, conflicts_with = "impaired")]
     fairness: bool,
-    /// Only cases whose name contains this.
+    /// Only the case of this name, or else those whose name contains it.
     #[arg(long, default_value = "")]
     only: String,
     /// Also write the figures as JSON.
@@ -148,7 +148,10 @@ fn runnable(options: &Options, figures: &mut Figures) -> Vec<Case> {
         Options { fairness: true, .. } => fairness::cases(),
         _ => case::cases(),
     };
-    let wanted = all.into_iter().filter(|case| case.name.contains(&options.only));
+    let exact = all.iter().any(|case| case.name == options.only);
+    let wanted = all.into_iter().filter(|case| {
+        if exact { case.name == options.only } else { case.name.contains(&options.only) }
+    });
     wanted
         .filter(|case| match case.needs {
             Some((program, package)) if !is_there(program) => {

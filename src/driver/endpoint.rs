@@ -44,13 +44,23 @@ pub struct EndpointConfig {
     /// How long data may stay unacknowledged before a connection over the kernel's TCP is given up
     /// (R2 of RFC 9293 §3.8.3). That of an engine is in [`PortConfig::tcp`](crate::port::PortConfig).
     pub user_timeout: Duration,
+    /// How long an acknowledgment may wait for the rest of a burst, at least, on a device: see
+    /// [`tcp::Config::ack_hold`](crate::tcp::Config::ack_hold). A segment that only acknowledges
+    /// costs both ends and all between as much as one with data.
+    pub ack_hold: Duration,
 }
 
 impl Default for EndpointConfig {
-    /// A thread of its own that looks for work for 50 µs, on any core; peers have 100 s to answer.
+    /// A thread of its own that looks for work for 50 µs, on any core; peers have 100 s to answer;
+    /// acknowledgments wait for 25 µs.
     fn default() -> Self {
-        let spin = Duration::from_micros(50);
-        Self { own_thread: true, spin, core: None, user_timeout: Duration::from_secs(100) }
+        Self {
+            own_thread: true,
+            spin: Duration::from_micros(50),
+            core: None,
+            user_timeout: Duration::from_secs(100),
+            ack_hold: Duration::from_micros(25),
+        }
     }
 }
 
@@ -208,7 +218,8 @@ impl Endpoint {
         let mut endpoint = Self::without_workers(EventFeed::new());
         let mut engines = Vec::with_capacity(queues.len());
         let places = Siblings::among(&wakeups).into_iter().enumerate();
-        for ((port, device), (queue, siblings)) in queues.into_iter().zip(places) {
+        for ((mut port, device), (queue, siblings)) in queues.into_iter().zip(places) {
+            port.hold_acks(config.ack_hold);
             let feed = (queue == 0).then(|| endpoint.feed.clone());
             let engine = PortEngine::new(port, device, link_of(queue).clone(), feed);
             engines.push(if alone { engine } else { engine.with_siblings(siblings) });

@@ -9,6 +9,7 @@ use std::ops::Range;
 use crate::limits::{MARKER_LEN, ULPDU_LEN_MAX};
 use crate::mpa::marker::{CRC_LEN, FpduLayout, LENGTH_LEN, MarkerGrid, pad_len};
 use crate::types::StreamOffset;
+use crate::wire::ddp::TaggedHeader;
 use crate::wire::mpa::Marker;
 
 /// Most leading octets of a ULPDU given inline: DDP untagged header (18), RDMAP Atomic Request (52),
@@ -151,7 +152,12 @@ impl<'a> Fpdu<'a> {
         let ulpdu_len = u16::try_from(self.ulpdu_len()).expect("checked against ULPDU_LEN_MAX");
         head[..LENGTH_LEN].copy_from_slice(&ulpdu_len.to_be_bytes());
         let head_len = LENGTH_LEN + self.header.len();
-        head[LENGTH_LEN..head_len].copy_from_slice(self.header);
+        let room = &mut head[LENGTH_LEN..head_len];
+        // A copy of known length is no call. This one is made for almost every FPDU.
+        match <&[u8; TaggedHeader::LEN]>::try_from(self.header) {
+            Ok(header) => room.copy_from_slice(header),
+            Err(_) => room.copy_from_slice(self.header),
+        }
         head_len
     }
 

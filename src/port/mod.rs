@@ -57,7 +57,7 @@ use crate::port::timers::Timers;
 use crate::stream::optimized::Optimized;
 use crate::stream::{PhaseError, Scratch, Stream, StreamEvent};
 use crate::tcp;
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use crate::verbs::{Bell, Doorbell, Qp, Rnic};
 
 /// Something that happened at a port.
@@ -319,6 +319,12 @@ impl Port {
     #[must_use]
     pub const fn config(&self) -> &PortConfig {
         &self.config
+    }
+
+    /// Lets connections hold acknowledgments for as long, at least: see
+    /// [`tcp::Config::ack_hold`]. For connections from now on.
+    pub fn hold_acks(&mut self, hold: Duration) {
+        self.config.tcp.ack_hold = self.config.tcp.ack_hold.max(hold);
     }
 
     /// Most octets that were held for unfinished FPDUs at one time, over all connections.

@@ -1,19 +1,18 @@
 //! FPDUs that are framed but not acknowledged, as descriptors: no payload is stored.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
-use arrayvec::ArrayVec;
-
+use crate::ddp::tx::Target;
 use crate::mpa::marker::MarkerGrid;
 use crate::mpa::tx;
+use crate::stream::messages::Inline;
 use crate::types::StreamOffset;
+use crate::wire::ProtocolVersion;
 
 /// Octets of the longest DDP header with an RDMAP header behind it (a Terminate that returns a
 /// Read Request: 18 + 4 + 2 + 18 + 28, or an Atomic Request: 18 + 52).
 pub(crate) const ULPDU_FRONT_LEN_MAX: usize = 70;
-
-/// The octets of a ULPDU that are not gathered.
-pub(crate) type Front = ArrayVec<u8, ULPDU_FRONT_LEN_MAX>;
 
 /// Where an FPDU's payload is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,156 +25,346 @@ pub(crate) enum Source {
     Response(u64),
 }
 
-/// One FPDU: enough to write it again at any time.
+/// What the segments of one message have in common: enough to write the header of any.
 #[derive(Clone, Debug)]
-pub(crate) struct Fpdu {
-    /// First octet on the stream, a leading marker included.
-    pub(crate) start: StreamOffset,
-    /// Octets on the stream: markers, length, ULPDU, pad and CRC.
-    pub(crate) wire_len: u32,
-    /// DDP header and whatever of the ULPDU is not gathered.
-    pub(crate) front: Front,
-    /// Where the gathered payload is.
-    pub(crate) source: Source,
-    /// Its first octet in the source.
-    pub(crate) offset: u32,
-    /// Its octets.
-    pub(crate) len: u32,
+pub(crate) struct Head {
+    pub(crate) target: Target,
+    /// The RDMAP control octet.
+    pub(crate) control: u8,
+    pub(crate) version: ProtocolVersion,
+    /// Octets after the DDP header of the only segment; empty when payload is gathered.
+    pub(crate) inline: Inline,
 }
 
-impl Fpdu {
-    /// The FPDU as MPA frames it.
+/// The octets of a ULPDU that are not gathered: DDP header, RDMAP header.
+pub(crate) struct Front {
+    octets: [u8; ULPDU_FRONT_LEN_MAX],
+    len: usize,
+}
+
+impl Head {
+    /// What stands before the payload octets from `offset` on.
     #[inline]
-    pub(crate) fn framed(&self, grid: MarkerGrid) -> tx::Fpdu<'_> {
-        tx::Fpdu::new(grid, self.start, &self.front, self.len as usize)
+    fn front(&self, offset: u32, last: bool) -> Front {
+        let mut octets = [0; ULPDU_FRONT_LEN_MAX];
+        let header = self.target.segment_header(self.control, self.version, offset, last);
+        let header_len = header.emit(&mut octets);
+        if self.inline.is_empty() {
+            return Front { octets, len: header_len };
+        }
+        let len = header_len + self.inline.len();
+        octets[header_len..len].copy_from_slice(&self.inline);
+        Front { octets, len }
+    }
+}
+
+/// FPDUs of one message that follow each other and have equal lengths. Enough to write any of them
+/// again at any time.
+#[derive(Clone, Debug)]
+pub(crate) struct FpduRun {
+    /// First octet on the stream, a leading marker included.
+    pub(crate) start: StreamOffset,
+    /// Octets of each on the stream: markers, length, ULPDU, pad and CRC.
+    pub(crate) wire_len: u32,
+    /// How many: at least one.
+    pub(crate) count: u32,
+    pub(crate) head: Head,
+    /// Where the gathered payload is.
+    pub(crate) source: Source,
+    /// The first one's first octet in the source.
+    pub(crate) offset: u32,
+    /// Payload octets of each.
+    pub(crate) len: u32,
+    /// The last one ends the message.
+    pub(crate) last: bool,
+}
+
+impl FpduRun {
+    #[inline]
+    pub(crate) fn end(&self) -> StreamOffset {
+        self.start + u64::from(self.wire_len) * u64::from(self.count)
+    }
+
+    /// How many of them begin before `at`, if that is not before the run.
+    #[inline]
+    fn begun_before(&self, at: StreamOffset) -> u32 {
+        let octets = at.bytes_since(self.start);
+        u32::try_from(octets.div_ceil(u64::from(self.wire_len))).unwrap_or(u32::MAX).min(self.count)
+    }
+
+    /// Those that have octets in `range`, by their numbers.
+    #[inline]
+    pub(crate) fn numbers_in(&self, range: &Range<StreamOffset>) -> Range<u32> {
+        let first = if range.start > self.start {
+            // Whole ones before; the last of those begun may reach into the range.
+            let octets = range.start.bytes_since(self.start);
+            u32::try_from(octets / u64::from(self.wire_len)).unwrap_or(u32::MAX).min(self.count)
+        } else {
+            0
+        };
+        first..self.begun_before(range.end)
+    }
+
+    /// One of them.
+    #[inline]
+    pub(crate) const fn fpdu(&self, number: u32) -> Fpdu<'_> {
+        Fpdu { run: self, number }
+    }
+
+    /// Takes in `fpdu` if it goes on alike.
+    fn extend(&mut self, next: &NextFpdu) -> bool {
+        let alike = !self.last
+            && self.source == next.source
+            && self.wire_len == next.wire_len
+            && self.len == next.len
+            && self.head.inline.is_empty()
+            && next.offset == self.offset + self.len * self.count;
+        if alike {
+            self.count += 1;
+            self.last = next.last;
+        }
+        alike
+    }
+}
+
+/// An FPDU that is being framed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NextFpdu {
+    pub(crate) start: StreamOffset,
+    pub(crate) wire_len: u32,
+    pub(crate) source: Source,
+    /// Its first payload octet in the source.
+    pub(crate) offset: u32,
+    /// Payload octets.
+    pub(crate) len: u32,
+    /// It ends its message.
+    pub(crate) last: bool,
+}
+
+/// One FPDU of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fpdu<'a> {
+    run: &'a FpduRun,
+    number: u32,
+}
+
+impl<'a> Fpdu<'a> {
+    #[inline]
+    pub(crate) fn start(self) -> StreamOffset {
+        self.run.start + u64::from(self.number) * u64::from(self.run.wire_len)
     }
 
     #[inline]
-    pub(crate) fn end(&self) -> StreamOffset {
-        self.start + u64::from(self.wire_len)
+    pub(crate) fn end(self) -> StreamOffset {
+        self.start() + u64::from(self.run.wire_len)
+    }
+
+    pub(crate) const fn source(self) -> Source {
+        self.run.source
+    }
+
+    /// Its first payload octet in the source.
+    #[inline]
+    pub(crate) const fn offset(self) -> u32 {
+        self.run.offset + self.number * self.run.len
+    }
+
+    /// What stands before its payload.
+    #[inline]
+    pub(crate) fn front(self) -> Front {
+        let last = self.run.last && self.number + 1 == self.run.count;
+        self.run.head.front(self.offset(), last)
+    }
+
+    /// The FPDU as MPA frames it.
+    #[inline]
+    pub(crate) fn framed<'f>(self, front: &'f Front, grid: MarkerGrid) -> tx::Fpdu<'f> {
+        let front = &front.octets[..front.len];
+        tx::Fpdu::new(grid, self.start(), front, self.run.len as usize)
     }
 }
 
 /// Framed FPDUs in stream order, without gaps.
 #[derive(Debug, Default)]
 pub(crate) struct FpduQueue {
-    fpdus: VecDeque<Fpdu>,
+    runs: VecDeque<FpduRun>,
 }
 
-/// How many FPDUs are looked at from the back before searching: new segments are at the back.
+/// How many runs are looked at from the back before searching: new segments are at the back.
 const BACK_SCAN: usize = 64;
 
 impl FpduQueue {
-    pub(crate) fn with_capacity(fpdus: usize) -> Self {
-        Self { fpdus: VecDeque::with_capacity(fpdus) }
+    pub(crate) fn with_capacity(runs: usize) -> Self {
+        Self { runs: VecDeque::with_capacity(runs) }
     }
 
-    pub(crate) fn push(&mut self, fpdu: Fpdu) {
-        debug_assert!(self.fpdus.back().is_none_or(|last| last.end() == fpdu.start));
-        self.fpdus.push_back(fpdu);
-    }
-
-    /// Drops what is acknowledged; returns each dropped FPDU's source to `dropped`.
-    pub(crate) fn release(&mut self, snd_una: StreamOffset, mut dropped: impl FnMut(Source)) {
-        while let Some(fpdu) = self.fpdus.front() {
-            if fpdu.end() > snd_una {
-                break;
-            }
-            dropped(fpdu.source);
-            self.fpdus.pop_front();
+    /// Appends an FPDU; `head` is asked for when it is not like the one before.
+    #[inline]
+    pub(crate) fn push(&mut self, fpdu: &NextFpdu, head: impl FnOnce() -> Head) {
+        debug_assert!(self.runs.back().is_none_or(|last| last.end() == fpdu.start));
+        if !self.runs.back_mut().is_some_and(|back| back.extend(fpdu)) {
+            let NextFpdu { start, wire_len, source, offset, len, last } = *fpdu;
+            let head = head();
+            self.runs.push_back(FpduRun {
+                start,
+                wire_len,
+                count: 1,
+                head,
+                source,
+                offset,
+                len,
+                last,
+            });
         }
     }
 
-    /// Index of the first FPDU that ends after `at`.
+    /// The run that the next FPDU may become a part of.
+    pub(crate) fn back_mut(&mut self) -> Option<&mut FpduRun> {
+        self.runs.back_mut()
+    }
+
+    /// Drops what is acknowledged; tells `dropped` the source and number of FPDUs.
+    pub(crate) fn release(&mut self, snd_una: StreamOffset, mut dropped: impl FnMut(Source, u32)) {
+        while let Some(run) = self.runs.front_mut() {
+            if run.start >= snd_una {
+                break;
+            }
+            let octets = snd_una.bytes_since(run.start);
+            let whole = octets / u64::from(run.wire_len);
+            let whole = u32::try_from(whole).unwrap_or(u32::MAX).min(run.count);
+            dropped(run.source, whole);
+            if whole < run.count {
+                run.start = run.start + u64::from(run.wire_len) * u64::from(whole);
+                run.offset += run.len * whole;
+                run.count -= whole;
+                break;
+            }
+            self.runs.pop_front();
+        }
+    }
+
+    /// The runs from the first that ends after `at`.
     #[inline]
-    pub(crate) fn index_after(&self, at: StreamOffset) -> usize {
-        let len = self.fpdus.len();
+    pub(crate) fn runs_from(&self, at: StreamOffset) -> impl Iterator<Item = &FpduRun> {
+        self.runs.range(self.index_after(at)..)
+    }
+
+    #[inline]
+    fn index_after(&self, at: StreamOffset) -> usize {
+        let len = self.runs.len();
         // What is about to be sent for the first time is at the back.
         let mut index = len;
         while index > 0 && len - index < BACK_SCAN {
-            if self.fpdus[index - 1].end() <= at {
+            if self.runs[index - 1].end() <= at {
                 return index;
             }
             index -= 1;
         }
-        self.fpdus.partition_point(|fpdu| fpdu.end() <= at)
-    }
-
-    /// The FPDU at `index`.
-    #[inline]
-    pub(crate) fn get(&self, index: usize) -> Option<&Fpdu> {
-        self.fpdus.get(index)
+        self.runs.partition_point(|run| run.end() <= at)
     }
 
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.fpdus.is_empty()
+        self.runs.is_empty()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::ops::Range;
-
     use super::*;
+    use crate::types::{Stag, TaggedOffset};
 
+    fn head() -> Head {
+        Head {
+            target: Target::Tagged { stag: Stag(1), to: TaggedOffset(0) },
+            control: 0,
+            version: ProtocolVersion::IETF,
+            inline: Inline::new(),
+        }
+    }
+
+    /// A message of FPDUs of these lengths on the stream, with half of that as payload.
     fn queue(lens: &[u32]) -> FpduQueue {
         let mut queue = FpduQueue::default();
-        let mut start = StreamOffset(100);
-        for &wire_len in lens {
-            queue.push(Fpdu {
-                start,
-                wire_len,
-                front: ArrayVec::new(),
-                source: Source::Inline,
-                offset: 0,
-                len: 0,
-            });
+        let (mut start, mut offset) = (StreamOffset(100), 0);
+        for (index, &wire_len) in lens.iter().enumerate() {
+            let (len, last) = (wire_len / 2, index + 1 == lens.len());
+            let source = Source::Work(7);
+            queue.push(&NextFpdu { start, wire_len, source, offset, len, last }, head);
             start = start + u64::from(wire_len);
+            offset += len;
         }
         queue
     }
 
-    fn starts(queue: &FpduQueue, range: Range<u64>) -> Vec<u64> {
+    /// Start and payload offset of the FPDUs in a range of the stream.
+    fn found(queue: &FpduQueue, range: Range<u64>) -> Vec<(u64, u32)> {
         let range = StreamOffset(range.start)..StreamOffset(range.end);
-        (queue.index_after(range.start)..)
-            .map_while(|index| queue.get(index))
-            .take_while(|fpdu| fpdu.start < range.end)
-            .map(|fpdu| fpdu.start.0)
+        queue
+            .runs_from(range.start)
+            .take_while(|run| run.start < range.end)
+            .flat_map(|run| run.numbers_in(&range).map(|number| run.fpdu(number)))
+            .map(|fpdu| (fpdu.start().0, fpdu.offset()))
             .collect()
     }
 
     #[test]
     fn fpdus_are_found_by_stream_range_wherever_they_are() {
-        let lens: Vec<u32> = (0..500).map(|i| 24 + 4 * (i % 7)).collect();
-        let queue = queue(&lens);
-        let all: Vec<(u64, u64)> = {
-            let mut at = 100;
-            lens.iter()
-                .map(|&len| {
-                    at += u64::from(len);
-                    (at - u64::from(len), at)
-                })
-                .collect()
-        };
-        for (start, end) in [(100, 101), (123, 125), (5000, 9000), (100, 1 << 20), (124, 148)] {
-            let expected: Vec<u64> = all
+        let mixed: Vec<u32> = (0..500).map(|i| 24 + 4 * (i % 7)).collect();
+        let alike: Vec<u32> = (0..500).map(|i| 24 + 4 * (i / 50)).collect();
+        for lens in [mixed, alike] {
+            let mut queue = queue(&lens);
+            let mut at = (100, 0);
+            let mut all: Vec<(u64, u64, u32)> = lens
                 .iter()
-                .filter(|(first, last)| *first < end && *last > start)
-                .map(|(first, _)| *first)
+                .map(|&len| {
+                    let (start, offset) = at;
+                    at = (start + u64::from(len), offset + len / 2);
+                    (start, at.0, offset)
+                })
                 .collect();
-            assert_eq!(starts(&queue, start..end), expected, "{start}..{end}");
+            for released in [0, 1, 3, 70] {
+                let una = all[released].0;
+                queue.release(StreamOffset(una), |_, _| {});
+                all.retain(|&(start, ..)| start >= una);
+                for (start, end) in
+                    [(100, 101), (123, 125), (5000, 9000), (100, 1 << 20), (124, 148)]
+                {
+                    let expected: Vec<(u64, u32)> = all
+                        .iter()
+                        .filter(|(first, last, _)| *first < end && *last > start)
+                        .map(|&(first, _, offset)| (first, offset))
+                        .collect();
+                    assert_eq!(found(&queue, start..end), expected, "{start}..{end}");
+                }
+            }
         }
     }
 
     #[test]
+    fn fpdus_alike_share_a_descriptor_until_their_message_ends() {
+        let mut queue = queue(&[40, 40, 40, 36, 36]);
+        assert_eq!(queue.runs.iter().map(|run| run.count).collect::<Vec<_>>(), [3, 2]);
+        let lasts: Vec<bool> = queue.runs.iter().map(|run| run.last).collect();
+        assert_eq!(lasts, [false, true]);
+        let start = queue.runs[1].end();
+        let source = Source::Work(8);
+        let next = NextFpdu { start, wire_len: 36, source, offset: 0, len: 18, last: false };
+        queue.push(&next, head);
+        assert_eq!(queue.runs.len(), 3);
+    }
+
+    #[test]
     fn only_whole_acknowledged_fpdus_are_released() {
-        let mut queue = queue(&[24, 24]);
+        let mut queue = queue(&[24, 24, 24]);
         let mut released = 0;
-        queue.release(StreamOffset(147), |_| released += 1);
+        queue.release(StreamOffset(147), |_, count| released += count);
         assert_eq!(released, 1);
-        queue.release(StreamOffset(148), |_| released += 1);
+        queue.release(StreamOffset(148), |_, count| released += count);
         assert_eq!(released, 2);
+        assert!(!queue.is_empty());
+        queue.release(StreamOffset(172), |_, count| released += count);
+        assert_eq!(released, 3);
         assert!(queue.is_empty());
     }
 }

@@ -4,6 +4,8 @@ use arrayvec::ArrayVec;
 use urnic_netdev::Fragment;
 
 use crate::limits::{FRAGMENTS_MAX, FRAME_PAYLOAD_MAX};
+use crate::wire::ddp::TaggedHeader;
+use crate::wire::mpa::{CRC_LEN, FPDU_HEADER_LEN as LENGTH_LEN};
 
 /// The fragments of one frame, on the stack. Filled in place: it is too large to be returned.
 pub type Fragments<'a> = ArrayVec<Fragment<'a>, FRAGMENTS_MAX>;
@@ -41,7 +43,7 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         let end = self.open_len + octets.len();
         match self.scratch.get_mut(self.open_len..end) {
             Some(room) if !self.full => {
-                room.copy_from_slice(octets);
+                copy(room, octets);
                 self.open_len = end;
             }
             _ => self.full = true,
@@ -79,6 +81,21 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         } else {
             self.len += len;
         }
+    }
+}
+
+/// Octets of the length and header of a tagged FPDU.
+const HEAD_LEN: usize = LENGTH_LEN + TaggedHeader::LEN;
+
+/// Copies equal lengths. For the usual ones, a head and a marker or CRC, that is no call.
+#[inline]
+fn copy(to: &mut [u8], from: &[u8]) {
+    if let Ok(head) = <&[u8; HEAD_LEN]>::try_from(from) {
+        to.copy_from_slice(head);
+    } else if let Ok(word) = <&[u8; CRC_LEN]>::try_from(from) {
+        to.copy_from_slice(word);
+    } else {
+        to.copy_from_slice(from);
     }
 }
 

@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 use crate::ddp::tx::Target;
 use crate::mem::{HeldSlice, SharedSlice};
 use crate::rdmap::read::{Awaited, Requester};
-use crate::stream::fpdus::{Front, Source, ULPDU_FRONT_LEN_MAX};
+use crate::stream::fpdus::{Head, Source};
 use crate::stream::send_queue::SendQueue;
 use crate::types::{Msn, QueueNumber, Stag, StreamOffset, TaggedOffset};
 use crate::verbs::{QpShared, RnicShared, SendOp, SendWr};
@@ -43,17 +43,10 @@ impl Message {
         self.target.header_len() + self.inline.len() + payload_len as usize
     }
 
-    /// The octets of a segment that are not gathered: DDP header, RDMAP header.
-    pub(crate) fn front(&self, version: ProtocolVersion, offset: u32, last: bool) -> Front {
+    /// What its segments have in common.
+    pub(crate) fn head(&self, version: ProtocolVersion) -> Head {
         let control = Control { version, opcode: self.opcode }.to_byte();
-        let header = self.target.segment_header(control, version, offset, last);
-        let mut front = Front::from([0; ULPDU_FRONT_LEN_MAX]);
-        let header_len = header.emit(&mut front);
-        front.truncate(header_len);
-        front
-            .try_extend_from_slice(&self.inline)
-            .expect("the longest header and the longest inline octets fit");
-        front
+        Head { target: self.target, control, version, inline: self.inline.clone() }
     }
 }
 
@@ -355,8 +348,8 @@ impl Messages {
         }
     }
 
-    /// An FPDU of `source` was framed; `whole` when it ends its message at `end`.
-    pub(crate) fn framed(&mut self, source: Source, end: Option<StreamOffset>) {
+    /// `count` FPDUs of `source` were framed; with `end`, the last ends its message there.
+    pub(crate) fn framed(&mut self, source: Source, count: u32, end: Option<StreamOffset>) {
         match source {
             Source::Inline => {}
             Source::Work(number) => {
@@ -367,7 +360,7 @@ impl Messages {
             Source::Response(number) => {
                 let index = self.response_index(number);
                 let response = &mut self.responses[index];
-                response.unacknowledged += 1;
+                response.unacknowledged += count;
                 if end.is_some() {
                     response.framed = true;
                     self.responses_unframed -= 1;
@@ -376,11 +369,11 @@ impl Messages {
         }
     }
 
-    /// An FPDU of `source` was acknowledged.
-    pub(crate) fn acknowledged(&mut self, source: Source) {
+    /// `count` FPDUs of `source` were acknowledged.
+    pub(crate) fn acknowledged(&mut self, source: Source, count: u32) {
         let Source::Response(number) = source else { return };
         let index = self.response_index(number);
-        self.responses[index].unacknowledged -= 1;
+        self.responses[index].unacknowledged -= count;
         while self.responses.front().is_some_and(|r| r.framed && r.unacknowledged == 0) {
             self.responses.pop_front();
             self.responses_base += 1;
@@ -419,6 +412,20 @@ impl Messages {
                 }
             }
         }
+    }
+
+    /// The `len` octets of a payload from `offset` on, if they are one run of memory.
+    pub(crate) fn contiguous(
+        &self,
+        source: Source,
+        offset: u32,
+        len: u32,
+    ) -> Option<SharedSlice<'_>> {
+        let mut whole = None;
+        self.payload(source, offset, len, |run| {
+            whole = (run.len() == len as usize).then_some(run);
+        });
+        whole
     }
 
     fn response_index(&self, number: u64) -> usize {

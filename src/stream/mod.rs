@@ -313,6 +313,14 @@ impl Stream {
         }
     }
 
+    /// Frames as many further segments like the last, of `segment_len` octets, as the message has, at
+    /// most `segments`.
+    pub(crate) fn frame_alike(&mut self, segment_len: usize, segments: usize, room: &mut Room) {
+        if let Some(full) = &mut self.full {
+            full.tx.frame_alike(segment_len, segments, room);
+        }
+    }
+
     /// Describes the octets in `range` of the stream.
     pub(crate) fn gather<'a>(
         &'a self,

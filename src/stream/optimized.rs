@@ -268,7 +268,9 @@ impl Optimized {
         len_max: usize,
         room: &mut Room,
     ) -> usize {
-        let mut total = segment_len;
+        // A single FPDU with a whole segment to itself has others like it behind.
+        self.stream.frame_alike(segment_len, (len_max / segment_len).saturating_sub(1), room);
+        let mut total = self.stream.framed_end().index_from(start);
         while total + segment_len <= len_max && room.fragments > 0 {
             room.segment_len = segment_len;
             let before = room.fragments;

@@ -15,7 +15,7 @@ use crate::limits::MULPDU_MIN;
 use crate::mem::SharedSlice;
 use crate::mpa::marker::{MarkerGrid, fpdu_len};
 use crate::mpa::tx::RunSink;
-use crate::stream::fpdus::{Fpdu, FpduQueue};
+use crate::stream::fpdus::{Fpdu, FpduQueue, FpduRun, NextFpdu};
 use crate::stream::frame::FrameBuilder;
 use crate::stream::messages::{Message, Messages};
 use crate::types::StreamOffset;
@@ -78,7 +78,7 @@ impl TxState {
     ) -> Self {
         Self {
             messages,
-            fpdus: FpduQueue::with_capacity(FPDUS_RESERVED),
+            fpdus: FpduQueue::with_capacity(RUNS_RESERVED),
             current: None,
             framed_end: origin,
             grid: MarkerGrid::new(origin, markers),
@@ -171,16 +171,40 @@ impl TxState {
         message.framed_len += payload_len;
         let last = message.framed_len == message.len;
         let source = message.source;
-        let front = message.front(self.version, offset, last);
         let wire_len = u32::try_from(wire_len).expect("an FPDU is at most 65288 octets");
         let start = self.framed_end;
         self.framed_end = start + u64::from(wire_len);
-        self.fpdus.push(Fpdu { start, wire_len, front, source, offset, len: payload_len });
+        let fpdu = NextFpdu { start, wire_len, source, offset, len: payload_len, last };
+        self.fpdus.push(&fpdu, || message.head(self.version));
         self.fpdus_framed += 1;
-        self.messages.framed(source, last.then_some(self.framed_end));
+        self.messages.framed(source, 1, last.then_some(self.framed_end));
         if last {
             self.current = None;
         }
+    }
+
+    /// Goes on in the message with FPDUs like the last, if each of those was a whole segment: at
+    /// most `segments` more of `segment_len` octets. Takes from `room` what they need.
+    pub(crate) fn frame_alike(&mut self, segment_len: usize, segments: usize, room: &mut Room) {
+        let (Some(message), Some(run)) = (&mut self.current, self.fpdus.back_mut()) else { return };
+        // With markers the lengths of payload differ.
+        let fits = !self.grid.is_enabled()
+            && run.source == message.source
+            && run.wire_len as usize == segment_len
+            && run.len > 0;
+        if !fits {
+            return;
+        }
+        // The last FPDU of the message is another affair, even if it is as long.
+        let in_message = (message.len - message.framed_len).saturating_sub(1) / run.len;
+        let in_room = room.fragments / FRAGMENTS_PER_FPDU;
+        let count = in_message.min(u32::try_from(segments.min(in_room)).unwrap_or(u32::MAX));
+        run.count += count;
+        message.framed_len += run.len * count;
+        room.fragments -= count as usize * FRAGMENTS_PER_FPDU;
+        self.framed_end = self.framed_end + u64::from(run.wire_len) * u64::from(count);
+        self.fpdus_framed += u64::from(count);
+        self.messages.framed(run.source, count, None);
     }
 
     /// TCP has acknowledged everything before `snd_una`. Returns `false` when a completion was
@@ -189,7 +213,7 @@ impl TxState {
     pub(crate) fn acknowledged(&mut self, qp: &QpShared, snd_una: StreamOffset) -> bool {
         self.snd_una = snd_una;
         let messages = &mut self.messages;
-        self.fpdus.release(snd_una, |source| messages.acknowledged(source));
+        self.fpdus.release(snd_una, |source, count| messages.acknowledged(source, count));
         self.messages.send_queue.complete(qp, snd_una)
     }
 
@@ -211,18 +235,38 @@ impl TxState {
         range: Range<StreamOffset>,
         frame: &mut FrameBuilder<'a, '_>,
     ) {
-        let mut index = self.fpdus.index_after(range.start);
-        while let Some(fpdu) = self.fpdus.get(index) {
-            if fpdu.start >= range.end {
+        for run in self.fpdus.runs_from(range.start) {
+            if run.start >= range.end {
                 break;
             }
-            index += 1;
-            if range.start <= fpdu.start && fpdu.end() <= range.end {
-                let crc = self.crc.then(Crc32c::new);
-                let messages = &self.messages;
-                fpdu.framed(self.grid).emit(&mut Runs { frame, messages, fpdu, crc, known_crc: 0 });
+            self.gather_run(run, &range, frame);
+        }
+    }
+
+    #[inline]
+    fn gather_run<'a>(
+        &'a self,
+        run: &'a FpduRun,
+        range: &Range<StreamOffset>,
+        frame: &mut FrameBuilder<'a, '_>,
+    ) {
+        let messages = &self.messages;
+        let numbers = run.numbers_in(range);
+        let first = run.offset + numbers.start * run.len;
+        let len = (numbers.end - numbers.start) * run.len;
+        let payload = messages.contiguous(run.source, first, len);
+        let crc = self.crc.then(Crc32c::new);
+        for fpdu in numbers.map(|number| run.fpdu(number)) {
+            if range.start <= fpdu.start() && fpdu.end() <= range.end {
+                let front = fpdu.front();
+                // Found once for all: most messages are in one place.
+                let at = (fpdu.offset() - first) as usize;
+                let payload = payload.map(|all| all.part(at, run.len as usize));
+                let source = Payload { messages, fpdu, contiguous: payload };
+                let mut runs = Runs { frame, payload: source, crc, known_crc: 0 };
+                fpdu.framed(&front, self.grid).emit(&mut runs);
             } else {
-                self.gather_part(fpdu, &range, frame);
+                self.gather_part(fpdu, range, frame);
             }
         }
     }
@@ -232,32 +276,54 @@ impl TxState {
     #[cold]
     fn gather_part<'a>(
         &'a self,
-        fpdu: &'a Fpdu,
+        fpdu: Fpdu<'a>,
         range: &Range<StreamOffset>,
         frame: &mut FrameBuilder<'a, '_>,
     ) {
-        let framed = fpdu.framed(self.grid);
-        let messages = &self.messages;
+        let front = fpdu.front();
+        let framed = fpdu.framed(&front, self.grid);
+        let payload = Payload { messages: &self.messages, fpdu, contiguous: None };
         // The CRC is over all of it, whatever is sent of it.
-        let mut whole = DigestOnly { messages, fpdu, crc: Crc32c::new() };
+        let mut whole = DigestOnly { payload, crc: Crc32c::new() };
         if self.crc {
             framed.emit(&mut whole);
         }
         let known_crc = if self.crc { whole.crc.finish() } else { 0 };
-        let from = range.start.max(fpdu.start).index_from(fpdu.start);
-        let to = range.end.min(fpdu.end()).index_from(fpdu.start);
-        framed.emit_part(from..to, &mut Runs { frame, messages, fpdu, crc: None, known_crc });
+        let from = range.start.max(fpdu.start()).index_from(fpdu.start());
+        let to = range.end.min(fpdu.end()).index_from(fpdu.start());
+        framed.emit_part(from..to, &mut Runs { frame, payload, crc: None, known_crc });
     }
 }
 
-/// Descriptors for which there is room from the start.
-const FPDUS_RESERVED: usize = 4096;
+/// Runs for which there is room from the start.
+const RUNS_RESERVED: usize = 1024;
+
+/// Where an FPDU's payload is.
+#[derive(Clone, Copy)]
+struct Payload<'a> {
+    messages: &'a Messages,
+    fpdu: Fpdu<'a>,
+    /// All of it, when that is known and in one place.
+    contiguous: Option<SharedSlice<'a>>,
+}
+
+impl<'a> Payload<'a> {
+    /// Calls `each` with the runs of memory that hold a part of it.
+    #[inline]
+    fn part(&self, offset: usize, len: usize, mut each: impl FnMut(SharedSlice<'a>)) {
+        if let Some(all) = self.contiguous {
+            return each(all.part(offset, len));
+        }
+        let narrow = |octets| u32::try_from(octets).expect("an FPDU has at most 64 KiB");
+        let (offset, len) = (self.fpdu.offset() + narrow(offset), narrow(len));
+        self.messages.payload(self.fpdu.source(), offset, len, each);
+    }
+}
 
 /// Writes an FPDU's runs into a frame and computes its CRC on the way.
 struct Runs<'a, 'r, 'f> {
     frame: &'r mut FrameBuilder<'a, 'f>,
-    messages: &'a Messages,
-    fpdu: &'a Fpdu,
+    payload: Payload<'a>,
     crc: Option<Crc32c>,
     known_crc: u32,
 }
@@ -273,9 +339,8 @@ impl RunSink for Runs<'_, '_, '_> {
 
     #[inline]
     fn payload(&mut self, offset: usize, len: usize) {
-        let (offset, len) = in_source(self.fpdu, offset, len);
-        let Self { frame, messages, fpdu, crc, known_crc: _ } = self;
-        messages.payload(fpdu.source, offset, len, |run| {
+        let Self { frame, payload, crc, known_crc: _ } = self;
+        payload.part(offset, len, |run| {
             if let Some(crc) = crc {
                 digest(run, crc);
             }
@@ -293,8 +358,7 @@ impl RunSink for Runs<'_, '_, '_> {
 
 /// Computes an FPDU's CRC and nothing else.
 struct DigestOnly<'a> {
-    messages: &'a Messages,
-    fpdu: &'a Fpdu,
+    payload: Payload<'a>,
     crc: Crc32c,
 }
 
@@ -304,9 +368,8 @@ impl RunSink for DigestOnly<'_> {
     }
 
     fn payload(&mut self, offset: usize, len: usize) {
-        let (offset, len) = in_source(self.fpdu, offset, len);
-        let crc = &mut self.crc;
-        self.messages.payload(self.fpdu.source, offset, len, |run| digest(run, crc));
+        let Self { payload, crc } = self;
+        payload.part(offset, len, |run| digest(run, crc));
     }
 
     fn crc(&mut self, _part: Range<usize>) {}
@@ -315,11 +378,4 @@ impl RunSink for DigestOnly<'_> {
 #[inline]
 fn digest(run: SharedSlice<'_>, crc: &mut Crc32c) {
     *crc = Crc32c::from_state(crate::mem::crc32c_append_shared(crc.state(), run));
-}
-
-/// A run of an FPDU's payload as a run of its source.
-#[inline]
-#[expect(clippy::cast_possible_truncation, reason = "a run is inside an FPDU of at most 64 KiB")]
-const fn in_source(fpdu: &Fpdu, offset: usize, len: usize) -> (u32, u32) {
-    (fpdu.offset + offset as u32, len as u32)
 }

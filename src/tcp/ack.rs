@@ -17,32 +17,100 @@ pub(crate) struct AckPolicy {
     separate: bool,
     /// Segments still acknowledged one by one.
     quick: u8,
+    /// Full-sized segments that one acknowledgment is for, while acknowledgments may be held.
+    stretch: usize,
+    /// What is held counts as enough by RFC 9293, and goes when the timer runs out.
+    held: bool,
+    /// Octets that are held at most.
+    held_octets_max: usize,
 }
+
+/// When data is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AckDue {
+    /// Now.
+    Now,
+    /// When its burst is over.
+    Held,
+    /// When the delayed-ACK timer runs out, or with more data.
+    Delayed,
+}
+
+/// Full-sized segments that an acknowledgment is for when none is held (RFC 9293 SHLD-19).
+const EVERY_SECOND: usize = 2;
+/// Full-sized segments that are held at most: two super-frames of the usual MTU, 64 KiB of another.
+const STRETCH_MAX: usize = 64;
+/// Octets that are held at most, and never more than a quarter of the window: the peer must not have
+/// to wait.
+const HELD_OCTETS_MAX: usize = 96 << 10;
 
 /// Duplicate ACKs owed at once, for peers without SACK that count them.
 const OWED_MAX: u32 = 64;
 
 impl AckPolicy {
-    pub(crate) const fn new(quick: u8) -> Self {
-        Self { full_segments: 0, octets: 0, owed: 0, separate: false, quick }
+    /// The first `quick` segments are acknowledged one by one; `window` is what is advertised at
+    /// most.
+    pub(crate) fn new(quick: u8, window: u32) -> Self {
+        let quarter = usize::try_from(window / 4).unwrap_or(usize::MAX);
+        Self {
+            full_segments: 0,
+            octets: 0,
+            owed: 0,
+            separate: false,
+            quick,
+            stretch: EVERY_SECOND,
+            held: false,
+            held_octets_max: quarter.min(HELD_OCTETS_MAX),
+        }
     }
 
-    /// In-order data was committed; true when its acknowledgment may wait.
+    /// In-order data was committed: when is it acknowledged? `push`: its sender had no more.
+    /// `hold`: acknowledgments may wait for the rest of a burst.
     ///
     /// RFC 9293 §3.8.6.3: "an ACK SHOULD be generated for at least every second full-sized segment
     /// or 2*RMSS bytes of new data". A segment above half the MSS counts as full-sized, because one
     /// that ends where the next FPDU no longer fits is as full as it gets.
-    pub(crate) fn on_data(&mut self, segments: usize, octets: usize, mss: usize) -> bool {
+    ///
+    /// RFC 9293 MUST-58, MUST-59: acknowledgments are aggregated, and what is queued is processed
+    /// before any is sent. A receiver that is faster than the link has a queue of one segment, so
+    /// it holds what is due for a moment. It waits for twice as many segments each time as many as
+    /// it waited for have come, and for half as many when they have not.
+    pub(crate) fn on_data(
+        &mut self,
+        segments: usize,
+        octets: usize,
+        mss: usize,
+        push: bool,
+        hold: bool,
+    ) -> AckDue {
         self.octets = self.octets.saturating_add(octets);
         if octets.saturating_mul(2) > mss.saturating_mul(segments) {
             self.full_segments = self.full_segments.saturating_add(segments);
         }
         let quick = self.quick > 0;
         self.quick = self.quick.saturating_sub(u8::try_from(segments).unwrap_or(u8::MAX));
-        if quick || self.full_segments >= 2 || self.octets >= mss.saturating_mul(2) {
+        let is_due = self.full_segments >= EVERY_SECOND || self.octets >= mss.saturating_mul(2);
+        if self.owed > 0 || quick || (is_due && (push || !hold)) {
             self.owed = self.owed.max(1);
+            AckDue::Now
+        } else if !is_due {
+            AckDue::Delayed
+        } else if self.full_segments >= self.stretch || self.octets >= self.held_octets_max {
+            self.stretch = (self.stretch * 2).min(STRETCH_MAX);
+            self.owed = 1;
+            AckDue::Now
+        } else {
+            self.held = true;
+            AckDue::Held
         }
-        self.owed == 0
+    }
+
+    /// The delayed-ACK timer ran out.
+    pub(crate) fn on_timeout(&mut self) {
+        if self.held {
+            self.stretch = (self.stretch / 2).max(EVERY_SECOND);
+        }
+        self.owe();
     }
 
     /// An acknowledgment must go now, but may ride on data.
@@ -69,8 +137,7 @@ impl AckPolicy {
     /// A pure acknowledgment went out; true when nothing more is owed.
     pub(crate) fn pure_ack_sent(&mut self) -> bool {
         self.owed = self.owed.saturating_sub(1);
-        self.full_segments = 0;
-        self.octets = 0;
+        self.begin_again();
         if self.owed == 0 {
             self.separate = false;
         }
@@ -79,12 +146,18 @@ impl AckPolicy {
 
     /// A data segment carried the acknowledgment number; true when nothing more is owed.
     pub(crate) fn rode_on_data(&mut self) -> bool {
-        self.full_segments = 0;
-        self.octets = 0;
+        self.begin_again();
         if !self.separate {
             self.owed = 0;
         }
         self.owed == 0
+    }
+
+    /// Everything so far is acknowledged.
+    const fn begin_again(&mut self) {
+        self.full_segments = 0;
+        self.octets = 0;
+        self.held = false;
     }
 }
 

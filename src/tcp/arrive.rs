@@ -1,5 +1,6 @@
 //! The way in: RFC 9293 §3.10.7, in its order, with RFC 7323 and RFC 5961.
 
+use super::ack::AckDue;
 use super::connection::{Connection, Persist, TcpEvent};
 use super::counters::DropReason;
 use super::header::{Flags, Header};
@@ -27,6 +28,8 @@ pub struct Arrival {
     committed_before: u64,
     /// It does not continue the stream, or there was a gap already.
     disordered: bool,
+    /// Its sender had no more to send.
+    push: bool,
 }
 
 /// No super-frame stands for more segments than it has octets.
@@ -63,6 +66,7 @@ impl Connection {
             payload_len,
             committed_before: self.rcv.committed_octets(),
             disordered: self.rcv.has_gap(),
+            push: header.flags.contains(Flags::PSH),
         };
         let result = match self.state {
             State::Closed => Err(Stop::Drop(DropReason::Closed)),
@@ -100,9 +104,14 @@ impl Connection {
             self.acks.owe_separate(!self.snd.has_sack());
         } else {
             let mss = usize::from(self.config.mss_receive);
-            let may_wait = self.acks.on_data(arrival.segments, arrival.payload_len, mss);
-            if may_wait && !self.timers.is_set(Timer::DelayedAck) {
-                self.timers.set(Timer::DelayedAck, now + self.config.delayed_ack);
+            let Arrival { segments, payload_len, push, .. } = *arrival;
+            let hold = self.config.ack_hold;
+            match self.acks.on_data(segments, payload_len, mss, push, !hold.is_zero()) {
+                AckDue::Now => {}
+                AckDue::Held => self.timers.set_at_most(Timer::DelayedAck, now + hold),
+                AckDue::Delayed => {
+                    self.timers.set_at_most(Timer::DelayedAck, now + self.config.delayed_ack);
+                }
             }
         }
         self.take_fin(now);

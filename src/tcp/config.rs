@@ -35,9 +35,14 @@ pub struct Config {
     /// Ask for selective acknowledgments (RFC 2018).
     pub sack: bool,
     /// How long an acknowledgment may wait for company; below 0.5 s (RFC 9293 MUST-40). The default,
-    /// 0.5 ms, is short on purpose: a work request completes when it is acknowledged. The peer is
+    /// 50 µs, is short on purpose: a work request completes when it is acknowledged. The peer is
     /// assumed to delay as long.
     pub delayed_ack: Duration,
+    /// How long an acknowledgment that is due may wait for the rest of a burst, so that one does for
+    /// many segments; a gap, a duplicate or a push is answered at once all the same. The default is
+    /// zero: every second segment is acknowledged (RFC 9293 SHLD-19). At most
+    /// [`delayed_ack`](Self::delayed_ack) is of use.
+    pub ack_hold: Duration,
     /// Data segments at the start of the connection that are acknowledged one by one.
     pub quick_acks: u8,
     /// Whether small segments may be sent while data is in flight (RFC 9293 MUST-17). TCP only
@@ -95,7 +100,8 @@ impl Default for Config {
             window_scaling: true,
             timestamps: true,
             sack: true,
-            delayed_ack: Duration::from_micros(500),
+            delayed_ack: Duration::from_micros(50),
+            ack_hold: Duration::ZERO,
             quick_acks: 16,
             nodelay: false,
             rto_min: Duration::from_millis(10),

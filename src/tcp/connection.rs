@@ -155,7 +155,7 @@ impl Connection {
             state: State::Closed,
             snd: Sender::new(config, iss),
             rcv: Receiver::new(SeqNum(0), config.window_bytes, u32::from(config.mss_receive)),
-            acks: AckPolicy::new(config.quick_acks),
+            acks: AckPolicy::new(config.quick_acks, config.window_bytes),
             timestamps: TimestampState::new(config.timestamps, ts_offset),
             ecn: EcnState::new(config.ecn, config.congestion == CongestionKind::Dctcp),
             timers: Timers::new(),
@@ -454,7 +454,7 @@ impl Connection {
     /// Nothing is sent any more, but for a RST.
     fn stop(&mut self) {
         self.timers.clear_all();
-        self.acks = AckPolicy::new(0);
+        self.acks = AckPolicy::new(0, self.config.window_bytes);
         self.handshake.syn_due = false;
         self.persist = Persist::default();
     }

@@ -29,7 +29,7 @@ impl Connection {
                 Timer::LossProbe => self.on_loss_probe_timeout(now),
                 // The caller asks for the budget again.
                 Timer::Pacing => {}
-                Timer::DelayedAck => self.acks.owe(),
+                Timer::DelayedAck => self.acks.on_timeout(),
                 Timer::Persist => self.on_persist_timeout(now),
                 Timer::KeepAlive => self.on_keepalive_timeout(now),
                 Timer::TimeWait => self.enter(Trigger::TimeWaitOver),

@@ -50,6 +50,12 @@ impl Timers {
         self.deadlines[timer as usize] = deadline;
     }
 
+    /// Sets a timer, or moves it if it would run out later.
+    pub(crate) fn set_at_most(&mut self, timer: Timer, deadline: Instant) {
+        let set = &mut self.deadlines[timer as usize];
+        *set = deadline.min(*set);
+    }
+
     pub(crate) const fn clear(&mut self, timer: Timer) {
         self.deadlines[timer as usize] = UNSET;
     }

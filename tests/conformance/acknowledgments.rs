@@ -20,11 +20,11 @@ fn every_second_segment_is_acknowledged_at_once() {
 
 #[test]
 fn a_single_segment_is_acknowledged_within_half_a_second() {
-    // RFC 9293 MUST-40; the default delay is half a millisecond.
+    // RFC 9293 MUST-40; the default delay is 50 µs.
     established(
         "
-        0.0100 < .  1:1001 ack 1
-        0.0105 > .  1:1 ack 1001
+        0.01000 < .  1:1001 ack 1
+        0.01005 > .  1:1 ack 1001
         ",
     );
 }

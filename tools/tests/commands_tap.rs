@@ -19,6 +19,7 @@ mod scene;
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use isolate::{is_there, netns_tests, skip};
 use network::{command, ip};
@@ -111,6 +112,18 @@ netns_tests! {
 
     fn a_tap_with_super_frames_serves_a_plain_one() {
         over_taps("super-plain", "on", "off");
+    }
+
+    /// Where the kernel has no address yet, it lets everybody bind to any: that makes none its own.
+    fn a_new_namespace_has_room_for_any_address() {
+        let urnic = env!("CARGO_BIN_EXE_urnic");
+        let output = Command::new("timeout")
+            .args(["--signal=INT", "2", "unshare", "--net", urnic, "serve", "--once"])
+            .args(["--dev", "tap:tap-n,ip=10.7.0.2/24", "--listen", "10.7.0.2:7174"])
+            .output()
+            .unwrap();
+        let listens = String::from_utf8_lossy(&output.stdout).contains("listening");
+        assert!(listens, "{}", complaint(&output));
     }
 
     /// The interface was used with super-frames just before, and outlives its users.

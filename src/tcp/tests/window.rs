@@ -32,9 +32,59 @@ fn small_segments_wait_for_the_delayed_ack_timer() {
         script.receive(index * 100, 0, Flags::ACK, 100);
         assert_eq!(script.acked(), None);
     }
-    assert_eq!(script.wait_for_timer(), Duration::from_micros(500));
+    assert_eq!(script.wait_for_timer(), Duration::from_micros(50));
     assert_eq!(script.acked(), Some((500, vec![])));
     assert_eq!(script.connection.poll_timeout(), None);
+}
+
+/// Receives `segments` of 1000 octets from `seq` on, all at once; returns how many acknowledgments
+/// that made.
+fn burst(script: &mut Script, seq: u32, segments: u32) -> usize {
+    (0..segments)
+        .filter(|index| {
+            script.receive(seq + index * 1000, 0, Flags::ACK, 1000);
+            script.acked().is_some()
+        })
+        .count()
+}
+
+#[test]
+fn held_acknowledgments_are_for_ever_longer_bursts_while_those_come() {
+    let hold = Duration::from_micros(25);
+    let config = Config { ack_hold: hold, window_bytes: 1 << 20, ..config() };
+    let mut script = Script::established(&config);
+    // After 2, 4, 8, 16 and 32 segments, and then after as many as may be held.
+    assert_eq!(burst(&mut script, 0, 62), 5);
+    assert_eq!(burst(&mut script, 62_000, 640), 10);
+    // What did not fill up goes when the time is over, and next time less is waited for.
+    assert_eq!(burst(&mut script, 702_000, 40), 0);
+    assert_eq!(script.wait_for_timer(), hold);
+    assert_eq!(script.acked(), Some((742_000, vec![])));
+    assert_eq!(burst(&mut script, 742_000, 32), 1);
+    // A single segment waits as long as ever.
+    assert_eq!(burst(&mut script, 774_000, 1), 0);
+    assert_eq!(script.wait_for_timer(), config.delayed_ack);
+    assert_eq!(script.acked(), Some((775_000, vec![])));
+}
+
+#[test]
+fn no_more_is_held_than_a_quarter_of_the_window() {
+    let config = Config { ack_hold: Duration::from_micros(25), ..config() };
+    let mut script = Script::established(&config);
+    // 60 000 octets, so 15 segments.
+    assert_eq!(burst(&mut script, 0, 14 + 150), 3 + 10);
+}
+
+#[test]
+fn a_push_or_a_gap_ends_the_hold() {
+    let config = Config { ack_hold: Duration::from_micros(25), ..config() };
+    let mut script = Script::established(&config);
+    assert_eq!(burst(&mut script, 0, 5), 1);
+    script.receive(5000, 0, Flags::ACK | Flags::PSH, 1000);
+    assert_eq!(script.acked(), Some((6000, vec![])));
+    assert_eq!(burst(&mut script, 6000, 2), 0);
+    script.receive(9000, 0, Flags::ACK, 1000);
+    assert_eq!(script.acked(), Some((8000, vec![(9000, 10_000)])));
 }
 
 #[test]

@@ -122,8 +122,7 @@ fn addresses(interface: &Interface) -> Vec<IpAddr> {
 /// The kernel answers for its own addresses: with a RST to whatever TCP is not its own.
 fn check_addresses(interface: &Interface) -> anyhow::Result<()> {
     for address in addresses(interface) {
-        // A socket can be bound to the kernel's own addresses only.
-        if UdpSocket::bind((address, 0)).is_ok() {
+        if is_the_kernels(address) {
             bail!(
                 "the kernel of this machine has the address {address} itself and would answer for \
                  it: give the device another address of the network, or take it from the kernel \
@@ -132,6 +131,15 @@ fn check_addresses(interface: &Interface) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// A socket can be bound to the kernel's own addresses only, but to any where the kernel has none
+/// at all, as in a new network namespace; that has no way to reach them then.
+fn is_the_kernels(address: IpAddr) -> bool {
+    UdpSocket::bind((address, 0)).is_ok_and(|socket| {
+        let itself = socket.local_addr();
+        itself.is_ok_and(|itself| socket.connect(itself).is_ok())
+    })
 }
 
 /// What IPv6 and every IPv4 host can carry, less options.
