@@ -286,6 +286,46 @@ fn ports_of_a_station_open_connections_from_different_tcp_ports() {
     assert_eq!(station.peer.port.connection_count(), 40, "all are different");
 }
 
+/// An Ethernet frame from the peer, `kind` an ethertype.
+fn from_peer(to: [u8; 6], kind: [u8; 2], payload: &[&[u8]]) -> Vec<u8> {
+    let head: [&[u8]; 3] = [&to, &PEER_MAC, &kind];
+    head.into_iter().chain(payload.iter().copied()).flatten().copied().collect()
+}
+
+const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
+
+/// Who asks for the station's link address has told his: the port that his ping comes to need not
+/// ask for it, and one of the two answers the question.
+#[test]
+fn what_one_port_was_asked_the_other_knows() {
+    let mut station = Station::new();
+    let mac = station.ports[0].config().mac;
+    let (peer, own) = (A.octets(), B.octets());
+    let arp = [&[0, 1, 8, 0, 6, 4, 0, 1][..], &PEER_MAC, &peer, &[0; 6], &own];
+    let question = from_peer([0xff; 6], [8, 6], &arp);
+    let mut ip = [&[0x45, 0, 0, 28, 0, 0, 0, 0, 64, 1, 0, 0], &peer[..], &own].concat();
+    let sum = !smoltcp::wire::checksum::data(&ip);
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    // Echo request with identifier 0 and sequence number 0.
+    let ping = from_peer(mac, [8, 0], &[&ip, &[8, 0, 0xf7, 0xff, 0, 0, 0, 0]]);
+    // The ping waits to be looked at when the news comes.
+    for (port, frame) in [(0, &question), (1, &ping)] {
+        let checksum = urnic_netdev::RxChecksum::Unverified;
+        let frame = RxFrame { bytes: frame, checksum, segment_size: None };
+        station.ports[port].handle_frame(station.now, &frame);
+    }
+    let news = station.ports[0].poll_handover().unwrap();
+    station.ports[1].handle_handover(station.now, &news);
+    let mut said: [Vec<[u8; 2]>; 2] = Default::default();
+    for (port, said) in station.ports.iter_mut().zip(&mut said) {
+        port.poll_transmit(station.now, 64, &mut |frame| {
+            said.push([frame.head[12], frame.head[13]]);
+            Ok(())
+        });
+    }
+    assert_eq!(said, [vec![[8, 6]], vec![[8, 0]]], "an answer, and a reply");
+}
+
 #[test]
 fn ports_that_differ_are_not_one_station() {
     let end = End::new(1);

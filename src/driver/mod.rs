@@ -66,6 +66,11 @@ impl<D: Device> Poller<D> {
     /// Receives what has arrived, sends what is due. Returns the number of frames moved; 0 means
     /// that nothing happens until [`next_wakeup`](Self::next_wakeup) or new work.
     pub fn poll(&mut self, now: Instant) -> usize {
+        self.receive(now) + self.transmit(now)
+    }
+
+    /// The first half of [`poll`](Self::poll): receives what has arrived, and runs timers.
+    pub(crate) fn receive(&mut self, now: Instant) -> usize {
         let now_ns = now.as_nanos();
         let Self { port, device } = self;
         let received = port.handle_burst(now, |sink| {
@@ -77,6 +82,13 @@ impl<D: Device> Poller<D> {
         if port.poll_timeout().is_some_and(|at| at <= now) {
             port.handle_timeout(now);
         }
+        received
+    }
+
+    /// The second half: sends what is due.
+    pub(crate) fn transmit(&mut self, now: Instant) -> usize {
+        let now_ns = now.as_nanos();
+        let Self { port, device } = self;
         let room = device.transmit_room().min(TRANSMIT_BURST);
         let sent = if room == 0 {
             0
@@ -84,7 +96,7 @@ impl<D: Device> Poller<D> {
             port.poll_transmit(now, room, &mut |frame| device.transmit(now_ns, frame))
         };
         device.flush(now_ns);
-        received + sent
+        sent
     }
 
     /// When there is something to do next without new work: a frame arrives or a timer runs out.

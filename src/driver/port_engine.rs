@@ -222,14 +222,14 @@ impl<D: Device + Send> Engine for PortEngine<D> {
     }
 
     fn turn(&mut self, now: Instant) -> usize {
-        let mut moved = 0;
+        let mut moved = self.poller.receive(now);
         if let Some(siblings) = &self.siblings {
+            // Before anything is answered. Whoever is told our link address may send to any of the
+            // queues at once, and the port there has to know his; so it looks here before it answers.
+            siblings.send(&mut self.poller.port);
             moved += siblings.receive(now, &mut self.poller.port);
         }
-        moved += self.poller.poll(now);
-        if let Some(siblings) = &self.siblings {
-            siblings.send(&mut self.poller.port);
-        }
+        moved += self.poller.transmit(now);
         self.dispatch_events();
         moved
     }

@@ -21,7 +21,6 @@ use crate::limits::{HANDOVER_FRAMES_MAX, PORTS_MAX};
 use crate::mem::TableLease;
 use crate::port::connection::{Tuple, TupleHasher};
 use crate::port::framing::Opened;
-use crate::port::neighbour::Heard;
 use crate::port::{EPHEMERAL_FIRST, Port, PortError};
 use crate::time::Instant;
 
@@ -163,7 +162,7 @@ impl Port {
         let framing = self.framing.without_tag();
         if *to == Recipient::Others {
             if let Ok(opened) = framing.open(frame) {
-                self.hear_from_sibling(&opened, checksum);
+                self.hear_from_sibling(now, &opened, checksum);
             }
             return;
         }
@@ -182,12 +181,11 @@ impl Port {
     }
 
     /// News of a neighbour that came to another port, which answers it if it was a question.
-    fn hear_from_sibling(&mut self, opened: &Opened<'_>, checksum: RxChecksum) {
-        let heard = self.neighbours.learn_from(&self.config, opened);
-        self.wake_those_who_waited();
-        if heard == Some(Heard::Answer) {
-            self.host.handle_frame(opened, checksum);
+    fn hear_from_sibling(&mut self, now: Instant, opened: &Opened<'_>, checksum: RxChecksum) {
+        if self.neighbours.learn_from(&self.config, opened).is_some() {
+            self.host.overhear(now, opened, checksum);
         }
+        self.wake_those_who_waited();
     }
 
     /// Tells the other ports what was heard of a neighbour.

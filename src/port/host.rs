@@ -265,6 +265,18 @@ impl Host {
         self.dirty |= self.queue.push_received(opened, checksum);
     }
 
+    /// Takes in at once what another port of the station has heard of a neighbour, ahead of frames
+    /// that wait. That port answers, if it was a question: what smoltcp says to it is left unsaid.
+    pub(crate) fn overhear(&mut self, now: Instant, opened: &Opened<'_>, checksum: RxChecksum) {
+        let waiting = self.queue.set_aside();
+        self.queue.push_received(opened, checksum);
+        let at = smoltcp_time(now);
+        self.interface.poll_ingress_single(at, &mut self.queue, &mut self.sockets);
+        self.queue.restore(waiting);
+        // Somebody may have waited for it.
+        self.dirty = true;
+    }
+
     /// The application, or the port, may have done something that smoltcp has to see.
     pub(crate) const fn touch(&mut self) {
         self.dirty = true;

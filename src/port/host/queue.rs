@@ -23,6 +23,14 @@ pub(super) struct Queue {
     unsolicited: Allowance,
 }
 
+/// The queues as they were.
+#[derive(Debug)]
+pub(super) struct Aside {
+    received: VecDeque<Vec<u8>>,
+    /// How many frames there were to send.
+    to_send: usize,
+}
+
 /// Answers to strangers that may be sent in the second that has begun.
 #[derive(Debug, Default)]
 struct Allowance {
@@ -74,6 +82,20 @@ impl Queue {
         }
         self.received.push_back(frame);
         true
+    }
+
+    /// Takes what was received out of smoltcp's sight until it is restored.
+    pub(super) fn set_aside(&mut self) -> Aside {
+        Aside { received: std::mem::take(&mut self.received), to_send: self.to_send.len() }
+    }
+
+    /// Puts back what was set aside, and drops what came or was said since.
+    pub(super) fn restore(&mut self, aside: Aside) {
+        let said = self.to_send.split_off(aside.to_send);
+        let came = std::mem::replace(&mut self.received, aside.received);
+        for frame in said.into_iter().chain(came) {
+            self.recycle(frame);
+        }
     }
 
     /// The next frame for the device. Resets and ICMP errors beyond what is due to strangers are
