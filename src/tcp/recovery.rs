@@ -46,6 +46,8 @@ pub(crate) struct Undo {
 /// An acknowledgment that is more than the next in order.
 pub(super) struct Disorder<'a> {
     pub(super) header: &'a Header,
+    /// Its number; before SND.UNA when later ones have overtaken it.
+    pub(super) number: StreamOffset,
     /// SND.UNA before it.
     pub(super) una: StreamOffset,
     pub(super) acked: Acknowledged,
@@ -106,11 +108,12 @@ impl Sender {
             (range.start < range.end).then_some(range)
         });
         // RFC 2883 §4: the first block reports a duplicate if it lies below the acknowledgment
-        // number, or inside the second block.
+        // number, or inside the second block. The number beside it: what an overtaken
+        // acknowledgment reports was news then.
         let (first, second) = (ranges.next(), ranges.next());
-        let window_max = self.window_max();
+        let (number, window_max) = (ack.number, self.window_max());
         let dsack = first.clone().filter(|first| {
-            let below = first.end <= una && una.bytes_since(first.start) <= window_max;
+            let below = first.end <= number && number.bytes_since(first.start) <= window_max;
             let inside =
                 |outer: &Range<StreamOffset>| first.start >= outer.start && first.end <= outer.end;
             below || second.as_ref().is_some_and(inside)

@@ -411,7 +411,8 @@ impl Sender {
                 return AckOutcome { advanced, ..AckOutcome::default() };
             }
         }
-        self.on_disorder(now, Disorder { header, una, acked, delivered, duplicate, echo })
+        let number = ack;
+        self.on_disorder(now, Disorder { header, number, una, acked, delivered, duplicate, echo })
     }
 
     /// New data was acknowledged outside of fast recovery.
