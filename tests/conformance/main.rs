@@ -13,6 +13,7 @@ mod handshake;
 mod hardening;
 mod recovery;
 mod reset;
+mod sack;
 mod script;
 mod startup;
 mod timer;
