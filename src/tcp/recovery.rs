@@ -78,6 +78,7 @@ impl Sender {
         if advanced {
             outcome.undone |= self.undo_if_needless(now, &ack);
         }
+        outcome.undone |= self.on_frto_ack(&ack);
         self.end_recovery();
         if !advanced && sacked == 0 && !ack.duplicate {
             return outcome;
@@ -236,6 +237,7 @@ impl Sender {
         if first {
             self.undo = Some(self.snapshot());
         }
+        self.begin_frto(first);
         self.congestion.on_timeout(now, self.board.flight(), first);
         if self.has_sack() && !reneged {
             // RFC 8985 §6.3: what was sent a moment ago is not lost because the first segment is.
@@ -326,7 +328,7 @@ impl Sender {
     }
 
     /// RFC 4015 §3.2: the windows are what they were.
-    fn undo_recovery(&mut self) -> bool {
+    pub(super) fn undo_recovery(&mut self) -> bool {
         let Some(undo) = self.undo.take() else { return false };
         if self.congestion.cwnd() < undo.congestion.cwnd() {
             self.congestion = undo.congestion;

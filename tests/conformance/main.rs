@@ -9,6 +9,7 @@
 
 mod acknowledgments;
 mod close;
+mod frto;
 mod handshake;
 mod hardening;
 mod recovery;
