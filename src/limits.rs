@@ -60,8 +60,11 @@ pub const OUT_OF_ORDER_RANGES_MAX: usize = 1024;
 pub const FPDUS_AHEAD_MAX: usize = 16_384;
 /// Octets in one block of the piece store.
 pub const PIECE_BLOCK_LEN: usize = 2048;
-/// Blocks in a port's piece store: 4 MiB.
-pub const PIECE_BLOCKS_MAX: usize = 2048;
+/// Blocks in a port's piece store: 8 MiB, which are allocated when they are needed. What the store
+/// refuses is lost: a receive window that a lost segment leaves behind has to fit beyond it.
+pub const PIECE_BLOCKS_MAX: usize = 4096;
+/// Octets of the receive window that a connection offers unless it is told otherwise.
+pub const RECEIVE_WINDOW_BYTES: u32 = 4 << 20;
 
 /// Consecutive times a segment is dropped for a bad CRC at the same place before the stream is
 /// terminated: a path that corrupts at random gets through, a peer that computes wrong does not.

@@ -20,7 +20,7 @@ use std::fmt;
 
 use wait::Wait;
 
-use crate::limits::{FRAME_PAYLOAD_MAX, PIECE_BLOCK_LEN, PIECE_BLOCKS_MAX};
+use crate::limits::{FRAME_PAYLOAD_MAX, PIECE_BLOCK_LEN, PIECE_BLOCKS_MAX, RECEIVE_WINDOW_BYTES};
 use crate::time::Instant;
 use crate::types::StreamOffset;
 
@@ -34,6 +34,11 @@ const IN_ORDER_SHARE: usize = 4;
 const _: () = assert!(PIECE_BLOCK_LEN.is_power_of_two());
 const _: () = assert!(PIECE_BLOCKS_MAX / IN_ORDER_SHARE >= FPDU_BLOCKS_MAX);
 const _: () = assert!(PIECE_BLOCKS_MAX < u32::MAX as usize);
+// A whole window beyond a gap is never refused.
+const _: () = assert!(
+    (PIECE_BLOCKS_MAX - PIECE_BLOCKS_MAX / IN_ORDER_SHARE - 1) * PIECE_BLOCK_LEN
+        >= RECEIVE_WINDOW_BYTES as usize
+);
 
 type Block = [u8; PIECE_BLOCK_LEN];
 

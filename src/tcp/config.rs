@@ -1,6 +1,7 @@
 //! What can be chosen about a connection.
 
 use super::ecn::EcnUse;
+use crate::limits::RECEIVE_WINDOW_BYTES;
 use crate::time::Duration;
 
 /// Which congestion controller a connection uses.
@@ -96,7 +97,7 @@ impl Default for Config {
             mss_receive: 1460,
             path_payload_max: 1480,
             mss_default: 536,
-            window_bytes: 4 << 20,
+            window_bytes: RECEIVE_WINDOW_BYTES,
             window_scaling: true,
             timestamps: true,
             sack: true,

@@ -39,6 +39,7 @@ mod connection;
 mod cookie;
 mod counters;
 mod ecn;
+mod frto;
 mod header;
 mod listen;
 mod pacing;

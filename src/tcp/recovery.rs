@@ -46,6 +46,8 @@ pub(crate) struct Undo {
 /// An acknowledgment that is more than the next in order.
 pub(super) struct Disorder<'a> {
     pub(super) header: &'a Header,
+    /// Its number; before SND.UNA when later ones have overtaken it.
+    pub(super) number: StreamOffset,
     /// SND.UNA before it.
     pub(super) una: StreamOffset,
     pub(super) acked: Acknowledged,
@@ -76,6 +78,7 @@ impl Sender {
         if advanced {
             outcome.undone |= self.undo_if_needless(now, &ack);
         }
+        outcome.undone |= self.on_frto_ack(&ack);
         self.end_recovery();
         if !advanced && sacked == 0 && !ack.duplicate {
             return outcome;
@@ -106,11 +109,12 @@ impl Sender {
             (range.start < range.end).then_some(range)
         });
         // RFC 2883 §4: the first block reports a duplicate if it lies below the acknowledgment
-        // number, or inside the second block.
+        // number, or inside the second block. The number beside it: what an overtaken
+        // acknowledgment reports was news then.
         let (first, second) = (ranges.next(), ranges.next());
-        let window_max = self.window_max();
+        let (number, window_max) = (ack.number, self.window_max());
         let dsack = first.clone().filter(|first| {
-            let below = first.end <= una && una.bytes_since(first.start) <= window_max;
+            let below = first.end <= number && number.bytes_since(first.start) <= window_max;
             let inside =
                 |outer: &Range<StreamOffset>| first.start >= outer.start && first.end <= outer.end;
             below || second.as_ref().is_some_and(inside)
@@ -233,6 +237,7 @@ impl Sender {
         if first {
             self.undo = Some(self.snapshot());
         }
+        self.begin_frto(first);
         self.congestion.on_timeout(now, self.board.flight(), first);
         if self.has_sack() && !reneged {
             // RFC 8985 §6.3: what was sent a moment ago is not lost because the first segment is.
@@ -323,7 +328,7 @@ impl Sender {
     }
 
     /// RFC 4015 §3.2: the windows are what they were.
-    fn undo_recovery(&mut self) -> bool {
+    pub(super) fn undo_recovery(&mut self) -> bool {
         let Some(undo) = self.undo.take() else { return false };
         if self.congestion.cwnd() < undo.congestion.cwnd() {
             self.congestion = undo.congestion;

@@ -309,6 +309,10 @@ impl Receiver {
     /// Remembers a duplicate for the next acknowledgment (RFC 2883 §4). Duplicates that continue
     /// one another are one block, so that a burst of them is reported whole.
     pub(crate) fn report_duplicate(&mut self, range: Range<StreamOffset>) {
+        if range.start >= self.rcv_nxt {
+            // RFC 2883 §4.2: the block it lies in comes next, whichever was reported last.
+            self.report(range.start);
+        }
         match &mut self.duplicate {
             Some(held) if held.end == range.start => held.end = range.end,
             held => *held = Some(range),

@@ -6,6 +6,7 @@
 use super::ack::Echo;
 use super::config::Config;
 use super::congestion::{AckSample, Congestion, Controller, initial_window};
+use super::frto::Frto;
 use super::header::{Flags, HEADER_LEN, Header, TIMESTAMPS_LEN};
 use super::pacing::{Pace, Pacer};
 use super::rack::{Deliveries, Rack};
@@ -37,6 +38,7 @@ pub(crate) struct Sender {
     pub(super) ack_delay_ns: u64,
     /// What the last recovery changed, until it is known to have been needed.
     pub(super) undo: Option<Undo>,
+    pub(super) frto: Frto,
     /// SND.NXT when the last recovery began (RFC 6582 "recover").
     pub(super) recover: Option<StreamOffset>,
     /// Duplicate ACKs in a row, counted when the peer has no SACK.
@@ -118,6 +120,7 @@ impl Sender {
             probe_due: ProbeDue::No,
             ack_delay_ns: u64::try_from(config.delayed_ack.as_nanos()).unwrap_or(u64::MAX),
             undo: None,
+            frto: Frto::Off,
             recover: None,
             duplicate_acks: 0,
             resend_at_once: false,
@@ -170,6 +173,10 @@ impl Sender {
 
     pub(crate) const fn has_sack(&self) -> bool {
         self.sack
+    }
+
+    pub(super) const fn has_timestamps(&self) -> bool {
+        self.options_len > 0
     }
 
     pub(crate) const fn cwnd(&self) -> u64 {
@@ -241,6 +248,9 @@ impl Sender {
     /// packets; otherwise a cwnd that is no multiple of the record length would leave a part of it
     /// unused for ever.
     pub(crate) fn cwnd_room(&mut self) -> u64 {
+        if let Frto::Second { new_octets } = self.frto {
+            return new_octets;
+        }
         let free = self.cwnd().saturating_sub(self.board.pipe());
         self.note_limit();
         if free == 0 && self.probe_due == ProbeDue::NewData {
@@ -281,6 +291,7 @@ impl Sender {
         let stamp = self.before_sending(now);
         self.board.push(stamp, len, segment_len, push);
         self.note_limit();
+        self.note_new_data(u64::from(len));
         if let Some(pace) = self.pace() {
             self.pacer.on_sent(now, pace, u64::from(len));
         }
@@ -319,6 +330,9 @@ impl Sender {
             }
             let stamp = self.stamp(now);
             return self.take_loss_probe(stamp);
+        }
+        if self.holds_back() {
+            return None;
         }
         if !self.resend_at_once && self.board.pipe() >= self.cwnd() {
             self.note_limit();
@@ -411,7 +425,8 @@ impl Sender {
                 return AckOutcome { advanced, ..AckOutcome::default() };
             }
         }
-        self.on_disorder(now, Disorder { header, una, acked, delivered, duplicate, echo })
+        let number = ack;
+        self.on_disorder(now, Disorder { header, number, una, acked, delivered, duplicate, echo })
     }
 
     /// New data was acknowledged outside of fast recovery.

@@ -9,10 +9,12 @@
 
 mod acknowledgments;
 mod close;
+mod frto;
 mod handshake;
 mod hardening;
 mod recovery;
 mod reset;
+mod sack;
 mod script;
 mod startup;
 mod timer;

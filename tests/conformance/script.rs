@@ -104,7 +104,12 @@ pub(crate) fn connect(config: Config, table: &str) {
 
 /// Runs a table against an MPA responder; the peer's stream begins with `peer_octets`. Returns ours.
 pub(crate) fn respond(peer_octets: &[u8], table: &str) -> Vec<u8> {
-    let mut script = Script::new(config());
+    respond_with(config(), peer_octets, table)
+}
+
+/// The same with other choices.
+pub(crate) fn respond_with(config: Config, peer_octets: &[u8], table: &str) -> Vec<u8> {
+    let mut script = Script::new(config);
     script.peer_octets = peer_octets.to_vec();
     let params = ListenParams { lower_layer: LowerLayer::Optimized, ..ListenParams::default() };
     script.port.listen(OUR_PORT, params).unwrap();

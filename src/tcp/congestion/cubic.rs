@@ -164,6 +164,10 @@ impl Controller for Cubic {
         self.epoch = None;
     }
 
+    fn limit(&mut self, limit: u64) {
+        self.cwnd = self.cwnd.min(octets(limit));
+    }
+
     fn set_emss(&mut self, emss: u32) {
         let ratio = self.emss / f64::from(emss);
         self.w_max *= ratio;

@@ -73,6 +73,10 @@ impl Controller for Dctcp {
         self.reno.on_idle();
     }
 
+    fn limit(&mut self, octets: u64) {
+        self.reno.limit(octets);
+    }
+
     fn set_emss(&mut self, emss: u32) {
         self.reno.set_emss(emss);
     }

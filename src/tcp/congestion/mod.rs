@@ -55,6 +55,8 @@ pub(crate) trait Controller {
     fn on_timeout(&mut self, now: Instant, flight: u64, first: bool);
     /// Nothing was sent for a retransmission timeout (RFC 5681 §4.1).
     fn on_idle(&mut self);
+    /// `cwnd` is no more than `octets` for now.
+    fn limit(&mut self, octets: u64);
     /// The effective MSS changed.
     fn set_emss(&mut self, emss: u32);
 }
@@ -129,6 +131,10 @@ impl Controller for Congestion {
 
     fn on_idle(&mut self) {
         self.inner_mut().on_idle();
+    }
+
+    fn limit(&mut self, octets: u64) {
+        self.inner_mut().limit(octets);
     }
 
     fn set_emss(&mut self, emss: u32) {

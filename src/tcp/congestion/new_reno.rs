@@ -88,6 +88,10 @@ impl Controller for NewReno {
         self.cwnd = self.cwnd.min(self.initial_window);
     }
 
+    fn limit(&mut self, octets: u64) {
+        self.cwnd = self.cwnd.min(octets);
+    }
+
     fn set_emss(&mut self, emss: u32) {
         self.emss = u64::from(emss);
         self.cwnd = self.cwnd.max(self.emss);

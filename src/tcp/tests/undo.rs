@@ -86,6 +86,28 @@ fn reordering_taken_for_loss_is_undone_and_learned_from() {
     assert_eq!(script.connection.counters().fast_retransmits, 1);
 }
 
+/// An acknowledgment that another has overtaken reports what had been received then. That lies below
+/// SND.UNA by now, and is no duplicate (RFC 2883 §4 compares with the number beside it): RACK's
+/// window stays a quarter of a round trip.
+#[test]
+fn blocks_of_an_overtaken_acknowledgment_are_no_duplicates() {
+    let mut script = in_flight(&config(), 4);
+    script.receive_sack(0, &[(1000, 2000)]);
+    script.receive_sack(4000, &[]);
+    script.receive_sack(0, &[(1000, 2000)]);
+    script.receive_sack(0, &[(1000, 3000)]);
+    script.send(1000);
+    for _ in 0..3 {
+        script.sleep(5 * US);
+        script.send(1000);
+    }
+    script.sleep(100 * US);
+    script.receive_sack(4000, &[(5000, 8000)]);
+    // The first was sent 115 us ago, the last of the others 100: overdue after 125.
+    assert_eq!(script.wait_for_timer(), 10 * US);
+    assert_eq!(script.resent(), vec![(4000, 1000)]);
+}
+
 /// RFC 3708 §2: everything that was sent again is reported as a duplicate.
 #[test]
 fn a_recovery_is_undone_when_all_copies_come_back_as_duplicates() {
