@@ -85,7 +85,9 @@ impl Link {
             if now >= deadline {
                 return Ok(cq.poll());
             }
-            if self.in_thread.is_some() || now - started < self.spin {
+            if self.in_thread.is_some() {
+                // The worker has waited, if there was nothing to do.
+            } else if now - started < self.spin {
                 // Lets a worker that shares this core go on.
                 thread::yield_now();
             } else {

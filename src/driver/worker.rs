@@ -23,6 +23,10 @@ pub(crate) struct Worker {
     stopped: bool,
 }
 
+/// How long to look for work before the core is offered to others: a few frames' time. An offer
+/// costs as much as looking.
+const BARE_SPIN: Duration = Duration::from_micros(5);
+
 impl Worker {
     pub(crate) fn new(
         engine: Box<dyn Engine>,
@@ -50,9 +54,12 @@ impl Worker {
             return;
         }
         let since = *self.idle_since.get_or_insert(now);
-        if now - since < self.spin {
-            // Not a bare spin: with more threads than cores, the one that has the work this waits
-            // for may be waiting for this core.
+        let idle = now - since;
+        if idle < self.spin.min(BARE_SPIN) {
+            std::hint::spin_loop();
+        } else if idle < self.spin {
+            // With more threads than cores, the one that has the work this waits for may be waiting
+            // for this core.
             std::thread::yield_now();
         } else if !self.stopped && deadline.is_none_or(|deadline| deadline > now) {
             self.wait(now, deadline);
