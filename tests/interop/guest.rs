@@ -163,4 +163,4 @@ fn read_answer(reader: &mut impl BufRead) -> anyhow::Result<(u32, Answer)> {
 }
 
 const BOOT_WITHIN: Duration = Duration::from_secs(120);
-const COMMAND_WITHIN: Duration = Duration::from_secs(30);
+const COMMAND_WITHIN: Duration = Duration::from_secs(90);
