@@ -17,7 +17,15 @@ use clap::Parser;
 use urnic_netdev::impair::ImpairConfig;
 
 use figures::{Cell, Figures};
-use run::{LOCAL, WIDE, Way};
+use run::{Path, WIDE, Way};
+
+/// Ten gigabits over 100 µs, with a queue of two bandwidth-delay products.
+const LOCAL: Path = Path {
+    rate_bits_per_second: 10_000_000_000,
+    round_trip_ns: 100_000,
+    queue_frames: 165,
+    depth: 8,
+};
 
 /// Simulates the same bad links with markers, without, and layered.
 #[derive(Debug, Parser)]

@@ -63,15 +63,6 @@ pub(crate) const WIDE: Path = Path {
     depth: 64,
 };
 
-/// Ten gigabits over 100 µs, with a queue of two bandwidth-delay products.
-#[allow(dead_code, reason = "the test does with one path")]
-pub(crate) const LOCAL: Path = Path {
-    rate_bits_per_second: 10_000_000_000,
-    round_trip_ns: 100_000,
-    queue_frames: 165,
-    depth: 8,
-};
-
 /// Sends `messages` one way over the path.
 ///
 /// # Panics

@@ -260,13 +260,8 @@ impl<D: Device> Impair<D> {
     /// The whole frame in a recycled buffer.
     fn gather(&mut self, frame: &TxFrame<'_>) -> Vec<u8> {
         let mut bytes = self.pool.pop().unwrap_or_default();
-        bytes.clear();
-        bytes.extend_from_slice(frame.head);
-        for fragment in frame.payload {
-            let at = bytes.len();
-            bytes.resize(at + fragment.len(), 0);
-            fragment.copy_to(&mut bytes[at..]);
-        }
+        bytes.resize(frame.len(), 0);
+        frame.gather(&mut bytes);
         bytes
     }
 }

@@ -182,7 +182,7 @@ impl Port {
 
     /// News of a neighbour that came to another port, which answers it if it was a question.
     fn hear_from_sibling(&mut self, now: Instant, opened: &Opened<'_>, checksum: RxChecksum) {
-        if self.neighbours.learn_from(&self.config, opened).is_some() {
+        if self.neighbours.learn_from(&self.config, opened) {
             self.host.overhear(now, opened, checksum);
         }
         self.wake_those_who_waited();

@@ -48,16 +48,6 @@ struct Claim {
     to_us: bool,
     /// It counts against what is known already (RFC 4861 §7.2.5; always with ARP).
     overrides: bool,
-    heard: Heard,
-}
-
-/// What kind of message said something of a neighbour.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
-    /// It wants an answer.
-    Question,
-    /// An answer, or news that nobody asked for.
-    Answer,
 }
 
 impl Neighbours {
@@ -127,10 +117,12 @@ impl Neighbours {
         self.due.front().map(|(asked_at, _)| asked_at.plus_nanos(SOLICIT_INTERVAL_NS))
     }
 
-    /// Learns from an ARP packet or a neighbour solicitation or advertisement; `None` when the frame
-    /// is something else.
-    pub(crate) fn learn_from(&mut self, config: &PortConfig, opened: &Opened<'_>) -> Option<Heard> {
-        let Claim { address, mac, to_us, overrides, heard } = claim_in(config, opened)?;
+    /// Learns from an ARP packet or a neighbour solicitation or advertisement; `false` when the
+    /// frame is something else.
+    pub(crate) fn learn_from(&mut self, config: &PortConfig, opened: &Opened<'_>) -> bool {
+        let Some(Claim { address, mac, to_us, overrides }) = claim_in(config, opened) else {
+            return false;
+        };
         // RFC 826: what is known is brought up to date; new is what somebody tells us or what we
         // asked for. Nobody speaks for us.
         let known = self.known.contains_key(&address);
@@ -138,7 +130,7 @@ impl Neighbours {
         if (if known { overrides } else { wanted }) && !config.owns(address) {
             self.learn(address, mac);
         }
-        Some(heard)
+        true
     }
 
     /// Asks for a neighbour's link address, unless that was done a moment ago. The connection in
@@ -187,7 +179,6 @@ fn claim_in(config: &PortConfig, opened: &Opened<'_>) -> Option<Claim> {
         ETHERTYPE_ARP => {
             let packet = ArpPacket::new_checked(opened.payload).ok()?;
             let ArpRepr::EthernetIpv4 {
-                operation,
                 source_hardware_addr,
                 source_protocol_addr,
                 target_protocol_addr,
@@ -198,14 +189,12 @@ fn claim_in(config: &PortConfig, opened: &Opened<'_>) -> Option<Claim> {
             };
             let address = IpAddr::V4(source_protocol_addr);
             let to_us = config.owns(IpAddr::V4(target_protocol_addr));
-            let question = operation == ArpOperation::Request;
             // RFC 5227 §2.1.1: a probe has no sender address yet.
             (!address.is_unspecified()).then_some(Claim {
                 address,
                 mac: source_hardware_addr.0,
                 to_us,
                 overrides: true,
-                heard: if question { Heard::Question } else { Heard::Answer },
             })
         }
         ETHERTYPE_IPV6 => {
@@ -219,20 +208,20 @@ fn claim_in(config: &PortConfig, opened: &Opened<'_>) -> Option<Claim> {
             let checksums = smoltcp::phy::ChecksumCapabilities::default();
             let repr = Icmpv6Repr::parse(&source, &destination, &message, &checksums).ok()?;
             let Icmpv6Repr::Ndisc(ndisc) = repr else { return None };
-            let (address, lladdr, to_us, overrides, heard) = match ndisc {
+            let (address, lladdr, to_us, overrides) = match ndisc {
                 NdiscRepr::NeighborSolicit { target_addr, lladdr } => {
                     let to_us = config.owns(IpAddr::V6(target_addr));
-                    (source, lladdr?, to_us, true, Heard::Question)
+                    (source, lladdr?, to_us, true)
                 }
                 NdiscRepr::NeighborAdvert { flags, target_addr, lladdr } => {
                     let overrides = flags.contains(NdiscNeighborFlags::OVERRIDE);
-                    (target_addr, lladdr?, false, overrides, Heard::Answer)
+                    (target_addr, lladdr?, false, overrides)
                 }
                 _ => return None,
             };
             let mac: [u8; 6] = lladdr.as_bytes().try_into().ok()?;
             let address = IpAddr::V6(address);
-            (!address.is_unspecified()).then_some(Claim { address, mac, to_us, overrides, heard })
+            (!address.is_unspecified()).then_some(Claim { address, mac, to_us, overrides })
         }
         _ => None,
     }

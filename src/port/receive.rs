@@ -284,7 +284,7 @@ impl Port {
     }
 
     fn handle_other(&mut self, now: Instant, opened: &Opened<'_>, checksum: RxChecksum) {
-        if self.neighbours.learn_from(&self.config, opened).is_some() {
+        if self.neighbours.learn_from(&self.config, opened) {
             self.tell_siblings(opened, checksum);
         }
         self.wake_those_who_waited();

@@ -85,24 +85,14 @@ impl FpduRun {
         self.start + u64::from(self.wire_len) * u64::from(self.count)
     }
 
-    /// How many of them begin before `at`, if that is not before the run.
-    #[inline]
-    fn begun_before(&self, at: StreamOffset) -> u32 {
-        let octets = at.bytes_since(self.start);
-        u32::try_from(octets.div_ceil(u64::from(self.wire_len))).unwrap_or(u32::MAX).min(self.count)
-    }
-
     /// Those that have octets in `range`, by their numbers.
     #[inline]
     pub(crate) fn numbers_in(&self, range: &Range<StreamOffset>) -> Range<u32> {
-        let first = if range.start > self.start {
-            // Whole ones before; the last of those begun may reach into the range.
-            let octets = range.start.bytes_since(self.start);
-            u32::try_from(octets / u64::from(self.wire_len)).unwrap_or(u32::MAX).min(self.count)
-        } else {
-            0
-        };
-        first..self.begun_before(range.end)
+        let wire_len = u64::from(self.wire_len);
+        let narrow = |number| u32::try_from(number).unwrap_or(u32::MAX).min(self.count);
+        let first = range.start.max(self.start).bytes_since(self.start) / wire_len;
+        let end = range.end.bytes_since(self.start).div_ceil(wire_len);
+        narrow(first)..narrow(end)
     }
 
     /// One of them.
