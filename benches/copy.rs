@@ -6,8 +6,8 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use urnic::mem::{Access, Region, RegionTable, Registration, Scope};
-use urnic::types::{PdNum, QpNum, Stag, TaggedOffset};
+use urnic_engine::mem::{Access, Region, RegionTable, Registration, Scope};
+use urnic_engine::types::{PdNum, QpNum, Stag, TaggedOffset};
 
 const PD: PdNum = PdNum(1);
 const QP: QpNum = QpNum(1);

@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use crc_fast::CrcAlgorithm;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use urnic::mem::SharedSlice;
+use urnic_engine::mem::SharedSlice;
 
 const LENGTHS: [usize; 7] = [16, 64, 128, 508, 1440, 8940, 65_536];
 

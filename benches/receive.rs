@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use criterion::measurement::{Measurement, WallTime};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use urnic::mem::Access;
-use urnic::mpa::startup::{Offer, StartupConfig};
-use urnic::port::{ConnectParams, ListenParams, Port, PortConfig, PortEvent};
-use urnic::stream::StreamEvent;
-use urnic::time::Instant;
-use urnic::types::WrId;
-use urnic::verbs::{Cq, Mr, Pd, Qp, QpConfig, Rnic, RnicConfig, SendWr};
+use urnic_engine::mem::Access;
+use urnic_engine::mpa::startup::{Offer, StartupConfig};
+use urnic_engine::port::{ConnectParams, ListenParams, Port, PortConfig, PortEvent};
+use urnic_engine::stream::StreamEvent;
+use urnic_engine::time::Instant;
+use urnic_engine::types::WrId;
+use urnic_engine::verbs::{Cq, Mr, Pd, Qp, QpConfig, Rnic, RnicConfig, SendWr};
 use urnic_netdev::{Capabilities, Medium, RxChecksum, RxFrame, TxChecksum};
 
 const INITIATOR: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
@@ -44,15 +44,10 @@ struct End {
 
 impl End {
     fn new(seed: u64, address: Ipv4Addr, capabilities: Capabilities) -> Self {
-        let rnic = Rnic::new(RnicConfig { seed });
+        let rnic = Rnic::new(RnicConfig { seed: seed.into() });
         let pd = rnic.alloc_pd();
-        let cq = rnic.create_cq(2 * BATCH);
-        let config = QpConfig {
-            send_cq: cq.clone(),
-            recv_cq: cq.clone(),
-            send_depth: BATCH,
-            recv_depth: BATCH,
-        };
+        let cq = rnic.create_cq(2 * BATCH).expect("a depth within its limit");
+        let config = QpConfig { send_depth: BATCH, recv_depth: BATCH, ..QpConfig::new(&cq) };
         let qp = pd.create_qp(config).expect("a legal queue pair");
         let port = Port::new(&rnic, PortConfig::for_ipv4(address), capabilities);
         Self { pd, cq, qp, port }

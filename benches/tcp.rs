@@ -3,16 +3,16 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use urnic::tcp::{Config, Connection, Header, SeqNum};
-use urnic::time::{Duration, Instant};
+use urnic_engine::tcp::{Config, Header, SeqNum, Tcb};
+use urnic_engine::time::{Duration, Instant};
 
 const MSS: usize = 1448;
 const SEGMENTS: usize = 32;
 
 struct Pair {
     now: Instant,
-    sender: Connection,
-    receiver: Connection,
+    sender: Tcb,
+    receiver: Tcb,
     headers: Vec<Header>,
     acks: Vec<Header>,
 }
@@ -21,9 +21,9 @@ impl Pair {
     fn new() -> Self {
         let now = Instant::ZERO + Duration::from_secs(1);
         let config = Config { initial_window_segments: Some(1000), ..Config::default() };
-        let mut sender = Connection::connect(now, &config, 1, 2, SeqNum(7), 0);
+        let mut sender = Tcb::connect(now, &config, 1, 2, SeqNum(7), 0);
         let syn = sender.poll_transmit(now).expect("a SYN is due").header;
-        let mut receiver = Connection::accept(now, &config, &syn, SeqNum(9), 0);
+        let mut receiver = Tcb::accept(now, &config, &syn, SeqNum(9), 0);
         let syn_ack = receiver.poll_transmit(now).expect("a SYN is due").header;
         sender.handle_segment(now, &syn_ack, 0, 1);
         let ack = sender.poll_ack(now).expect("an ACK is due");
@@ -34,7 +34,7 @@ impl Pair {
     fn send(&mut self) {
         for _ in 0..SEGMENTS {
             let budget = self.sender.send_budget(self.now);
-            assert!(budget.octets >= MSS);
+            assert!(budget.bytes >= MSS);
             self.headers.push(self.sender.record_sent(self.now, MSS, MSS, false));
         }
     }

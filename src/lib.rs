@@ -2,56 +2,115 @@
 //!
 //! `urnic` is a software RNIC: RDMA Write, RDMA Read, Send and the rest of RDMAP (RFC 5040, 7306)
 //! over DDP (RFC 5041), MPA (RFC 5044, 6581) and a TCP of its own, with no RDMA hardware and no
-//! kernel module. It is an *integrated optimized MPA/TCP* in the sense of RFC 5044 Appendix A:
+//! kernel module. It is an *integrated optimized MPA/TCP* in the sense of RFC 5044 Appendix A.
 //!
-//! - **Records, not bytes.** TCP knows FPDUs: every segment starts with one and holds whole ones, on
-//!   the first transmission and on every retransmission.
-//! - **Placement now, delivery in order.** Received segments pass up at once in any order. MPA finds
-//!   the FPDUs in them (by the length chain, or by markers), DDP places their payload straight
-//!   into registered memory. There is no reassembly buffer on that path.
-//! - **No payload copy on the way out, one on the way in.** A frame is gathered from registered
-//!   memory; what arrives is copied once, to where it belongs.
+//! # Concepts
 //!
-//! # The flow
+//! - An [`Rnic`] is one adapter in software. A protection domain ([`Pd`]) of it ties memory to the
+//!   queue pairs that may use it.
+//! - An [`Endpoint`] is one interface: a port on a device (TAP, packet socket, AF_XDP, memory link) or
+//!   the kernel's TCP, which needs no privilege. It connects and listens.
+//! - Memory is registered ([`Mr`]) with rights ([`Access`]). Its steering tag and offset, a
+//!   [`RemoteBuffer`], are what a peer needs to write or read it; programs send them as they like,
+//!   for example in the private data of the connection.
+//! - A queue pair ([`Qp`]) is one end of a connection. Work is posted to it ([`SendWr`], [`RecvWr`]),
+//!   and what became of it ([`Wc`]) is found in its completion queue ([`Cq`]).
+//! - Memory that a peer may write is never a Rust slice: it is read and written by copying, and
+//!   the completion queue orders what was copied.
+//! - A completed Send or Write says that the peer's TCP has it, not that its program has looked.
+//! - A connection is closed in order by [`Connection::close`]. An endpoint that is dropped resets
+//!   those that are not closed yet.
 //!
-//! ```text
-//! rx  Device ─ port::demux ─ tcp ─ mpa::rx ─ ddp (place) ─ rdmap (deliver) ─ verbs::Cq
-//! tx  verbs::Qp ─ rdmap ─ ddp (cut at MULPDU) ─ mpa::tx (FPDU) ─ tcp (record) ─ port::emit ─ Device
+//! In the order a program meets them: [`Rnic::new`], [`Endpoint::kernel`] or [`Endpoint::on_device`],
+//! [`Rnic::alloc_pd`], [`Pd::reg_mr`], [`Rnic::create_cq`], [`Pd::create_qp`], [`Endpoint::listen`] or
+//! [`Endpoint::connect`], [`Qp::post_send`], [`Endpoint::wait`], [`Connection::close`].
+//!
+//! All configuration is plain structs with public fields: change some, take the rest with
+//! `..EndpointConfig::default()`, or `..QpConfig::new(&cq)` and `..PortConfig::for_ipv4(address)`, where
+//! something has no default. What endpoints and connections refuse is an [`Error`]; making queues
+//! and posting work have a [`QueueError`] and a [`PostError`]; how posted work ended is a [`WcStatus`].
+//! The library logs by `tracing`, with the target `urnic`.
+//!
+//! # A server and a client
+//!
+//! Two programs over the kernel's TCP. The server lets one peer write into its memory, and tells it
+//! where by private data (`cargo run --example serve`):
+//!
+//! ```no_run
+#![doc = include_str!("../examples/serve.rs")]
 //! ```
 //!
-//! # Sans-IO
+//! The client (`cargo run --example write`):
 //!
-//! Below [`driver`] nothing does I/O, sleeps, spawns, reads a clock or draws unseeded randomness.
-//! Every layer follows one contract: `handle_*(now, input)` changes state, then the caller drains
-//! `poll_transmit`, `poll_event` and `poll_timeout`. The same code runs on a virtual clock in tests,
-//! on captured frames in `urnic replay`, and on devices.
-//!
-//! # Where to read
-//!
-//! [`verbs`] is the programming interface and [`port`] makes connections. [`stream`] composes the
-//! layers: its `rx.rs` and `tx.rs` are the two pipelines, top to bottom. The layers themselves,
-//! [`tcp`], [`mpa`], [`ddp`] and [`rdmap`], know nothing of each other. [`mem`] decides who may touch
-//! which memory. [`wire`] is octets and nothing else. Every bound is in [`limits`].
-//!
-//! # Example
-//!
-//! Two RNICs on a memory link in one process; one writes into the other's memory.
-//!
+//! ```no_run
+#![doc = include_str!("../examples/write.rs")]
 //! ```
-#![doc = include_str!("../examples/hello_rdma.rs")]
+//!
+//! # Waiting in an async program
+//!
+//! A [`CompChannel`] has a descriptor, which stands in any event loop; here that of tokio
+//! (`cargo run --example tokio`):
+//!
+//! ```no_run
+#![doc = include_str!("../examples/tokio.rs")]
+//! ```
+//!
+//! # The engine by hand
+//!
+//! Below is the package `urnic-engine`, sans-IO: no thread, no clock, no socket. Replay of captures,
+//! simulators, tests and benches drive it themselves; programs do not need it. Two RNICs on a memory
+//! link under a virtual clock (`cargo run --example lockstep`):
+//!
+//! ```no_run
+#![doc = include_str!("../examples/lockstep.rs")]
 //! ```
 
-pub mod counters;
-pub mod ddp;
-pub mod driver;
-pub mod limits;
-pub mod mem;
-pub mod mpa;
-pub mod port;
-pub mod rdmap;
-pub mod stream;
-pub mod tcp;
-pub mod time;
-pub mod types;
-pub mod verbs;
-pub mod wire;
+mod clock;
+mod config;
+mod error;
+mod handle;
+mod mail;
+mod seed;
+mod worker;
+
+// The adapter and its interface.
+pub use config::EndpointConfig;
+pub use error::Error;
+pub use handle::endpoint::Endpoint;
+pub use mail::events::EndpointEvent;
+pub use seed::random_seed;
+pub use urnic_engine::port::{PortConfig, PortDrops, PortError, VlanId};
+pub use urnic_engine::stream::life::LifeTimes;
+pub use urnic_engine::tcp::{Config as TcpConfig, KeepAliveTimes};
+pub use urnic_engine::verbs::{Rnic, RnicConfig, Seed};
+
+// Memory.
+pub use urnic_engine::mem::{Access, Region};
+pub use urnic_engine::types::{Stag, TaggedOffset};
+pub use urnic_engine::verbs::{Mr, MrPart, Pd, RemoteBuffer};
+
+// Queues.
+pub use handle::comp_channel::CompChannel;
+pub use urnic_engine::verbs::{
+    Cq, Qp, QpConfig, QpRules, QpState, QueueError, ReceiverNotReady, Srq,
+};
+
+// Connections.
+pub use config::ConnectOptions;
+pub use handle::connecting::{ConnectRequest, Connecting};
+pub use handle::connection::{Connection, ConnectionEvent};
+pub use handle::listener::Listener;
+pub use urnic_engine::mpa::startup::{
+    Fallback, Negotiated, Offer, PeerRequest, Rejection, Revision, RtrKinds, StartupConfig,
+};
+pub use urnic_engine::port::{ConnectionCounters, ListenParams, LowerLayer};
+pub use urnic_engine::stream::{PhaseError, StartupFailure, StreamError};
+pub use urnic_engine::wire::terminate::Terminate;
+
+// Work and its completion.
+pub use urnic_engine::types::{QpNum, WrId};
+pub use urnic_engine::verbs::{PostError, RecvWr, SendOp, SendWr, Sge, Wc, WcOpcode, WcStatus};
+
+/// For programs that turn a port or a device of the packages below themselves: the clock of
+/// endpoints.
+pub use clock::monotonic_now;

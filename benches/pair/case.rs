@@ -27,6 +27,8 @@ pub(crate) struct Rdma {
     pub(crate) crc: bool,
     /// Whether the stream has markers.
     pub(crate) markers: bool,
+    /// Whether messages are read from the other end and not written to it.
+    pub(crate) reads: bool,
 }
 
 /// One setting of smoltcp's TCP sockets.
@@ -76,7 +78,7 @@ impl Link {
 }
 
 const fn rdma(name: &'static str, against: &'static str, link: Link) -> Rdma {
-    Rdma { name, against, link, crc: true, markers: false }
+    Rdma { name, against, link, crc: true, markers: false, reads: false }
 }
 
 /// All settings of urnic. CRCs are on unless the name says otherwise.
@@ -86,6 +88,9 @@ pub(crate) const RDMA: &[Rdma] = &[
     Rdma { markers: true, ..rdma("1500, markers", "1500", Link::plain(1500)) },
     rdma("1500, software checksums", "1500, software checksums", Link::summed(1500)),
     rdma("1500, super-frames", "1500", Link::super_frames(1500)),
+    Rdma { reads: true, ..rdma("1500, read", "1500", Link::plain(1500)) },
+    Rdma { reads: true, ..rdma("1500, super-frames, read", "1500", Link::super_frames(1500)) },
+    Rdma { reads: true, ..rdma("9000, read", "9000", Link::plain(9000)) },
     rdma("9000", "9000", Link::plain(9000)),
     Rdma { crc: false, ..rdma("9000, no CRC", "9000", Link::plain(9000)) },
     Rdma { markers: true, ..rdma("9000, markers", "9000", Link::plain(9000)) },

@@ -14,7 +14,7 @@ use urnic_netdev::memory::{self, MemoryDevice};
 use urnic_netdev::{Device, RxChecksum};
 
 use crate::case::{self, MEMORY_LEN, MESSAGE_LEN};
-use crate::ingress::{Ingress, Received};
+use urnic_testkit::ingress::{Ingress, Received};
 
 const TCP_PORT: u16 = 7174;
 const ETHERNET_LEN: usize = 14;

@@ -1,13 +1,13 @@
-//! How many frames a second packet sockets and AF_XDP sockets carry over a veth pair when nobody
-//! looks at them: the limit that a stack above them is measured against.
+//! How many frames a second packet sockets and AF_XDP sockets carry over a veth pair when nothing
+//! reads them: the limit that a stack above them is measured against.
 //!
 //! ```text
 //! raw_packet KIND FROM TO [--payload OCTETS] [--segment OCTETS] [--seconds S]
 //! ```
 //!
 //! `KIND` is `packet` (plain frames), `packet-bypass` (around the queueing discipline), `super`
-//! (super-frames cut every `--segment` octets by whom it may concern), `xdp` (in the driver) or
-//! `xdp-generic`. `FROM` and `TO` are the two ends of a veth pair. One thread sends a burst of 64
+//! (super-frames cut every `--segment` octets by the next stack that needs it), `xdp` (in the driver)
+//! or `xdp-generic`. `FROM` and `TO` are the two ends of a veth pair. One thread sends a burst of 64
 //! frames and receives what has arrived, in turns.
 #![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a program that measures")]
 

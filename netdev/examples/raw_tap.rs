@@ -1,5 +1,5 @@
-//! How many octets a second TAP interfaces carry when nobody looks at them: the limit that a
-//! stack above them is measured against.
+//! How many octets a second TAP interfaces carry when nothing reads them: the limit that a stack
+//! above them is measured against.
 //!
 //! ```text
 //! raw_tap FROM TO [--super] [--payload OCTETS] [--segment OCTETS] [--seconds S]
@@ -10,7 +10,7 @@
 //! second one receives them (or one does both in turns), with at most `--window` octets between
 //! them, as a TCP would have it: without that bound the receiver's queue overflows and the sender
 //! works for nothing. With `--super` a frame is a super-frame, to be cut every `--segment` octets
-//! by whom it may concern, and its checksum is partial.
+//! by the next stack that needs it cut, and its checksum is partial.
 #![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a program that measures")]
 
 use std::error::Error;

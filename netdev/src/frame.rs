@@ -70,7 +70,7 @@ pub enum TxChecksum {
 pub struct RxFrame<'a> {
     /// The frame from its first link-layer octet (or IP octet, on [`Medium::Ip`]).
     pub bytes: &'a [u8],
-    /// Whether anybody has verified the transport checksum.
+    /// Whether the transport checksum was verified.
     pub checksum: RxChecksum,
     /// Payload octets per original segment, when the device merged several into this frame.
     pub segment_size: Option<NonZeroU16>,
@@ -79,7 +79,7 @@ pub struct RxFrame<'a> {
 /// What is known of a received frame's transport checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RxChecksum {
-    /// Nobody has looked: the receiver must.
+    /// Not verified: the receiver must.
     Unverified,
     /// Known to be right, or never having left this machine's memory.
     Valid,

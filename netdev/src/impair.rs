@@ -35,7 +35,7 @@ use crate::{
 /// Delayed frames move on when a method is called with a later `now_ns`, and
 /// [`next_arrival_ns`](Device::next_arrival_ns) counts them in: it is the earlier of the inner
 /// device's next arrival and the next release of a frame held here. A driver under a virtual clock
-/// that advances to the earliest of all its devices therefore never waits in vain.
+/// that advances to the earliest of all its devices therefore never waits for nothing.
 #[derive(Debug)]
 pub struct Impair<D> {
     inner: D,
@@ -295,7 +295,7 @@ impl<D: Device> Device for Impair<D> {
         self.capabilities().check(frame)?;
         self.release(now_ns);
         self.counters.frames += 1;
-        self.counters.octets += frame.len() as u64;
+        self.counters.bytes += frame.len() as u64;
         let result = if frame.segment_size.is_none() && self.config.rewrites_frames() {
             self.rewrite(now_ns, frame)
         } else {

@@ -9,6 +9,7 @@ mod checksum;
 mod ethernet;
 pub mod frame;
 pub mod impair;
+mod link_state;
 pub mod memory;
 mod open;
 pub mod packet;
@@ -32,12 +33,22 @@ pub mod shared_memory {
     pub use crate::sys::stream_socket::send_fragments;
 }
 
+/// What the kernel's TCP says of a stream socket.
+pub mod stream_socket {
+    pub use crate::sys::stream_socket::{
+        Delivery, delivery, set_syn_retries, syn_retries, undelivered,
+    };
+}
+
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::os::fd::BorrowedFd;
 
 pub use frame::{Fragment, Medium, RxChecksum, RxFrame, TxChecksum, TxFrame};
 pub use open::OpenError;
+
+/// The target of what devices tell `tracing`: what they were opened with, and changes of their link.
+const TRACE: &str = "urnic::netdev";
 
 /// What a device can do. Constant while the device exists, but for the MTU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +144,7 @@ pub trait Device: fmt::Debug {
         let _ = now_ns;
     }
 
-    /// When the next frame becomes receivable without anybody doing anything, on a virtual link.
+    /// When the next frame becomes receivable by the passing of time, on a virtual link.
     /// `None` when there is none, or when the device is not on a virtual clock.
     fn next_arrival_ns(&self) -> Option<u64> {
         None

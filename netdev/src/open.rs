@@ -39,7 +39,7 @@ pub enum OpenError {
         /// What to do.
         remedy: String,
     },
-    /// Somebody else has the interface, or the queue, open.
+    /// Another process has the interface, or the queue, open.
     #[error("{name} is in use by another process: {remedy}")]
     Busy {
         /// The interface.

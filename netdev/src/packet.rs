@@ -32,6 +32,7 @@ pub use filter::ADDRESSES_MAX;
 pub use open::PacketConfig;
 
 use crate::interface::{Control, Name};
+use crate::link_state::LinkState;
 use crate::sys::gather::{Gather, RUNS_MAX};
 use crate::sys::packet_ring::{PacketRing, SlotHeader};
 use crate::sys::packet_socket::{self, Membership};
@@ -52,7 +53,7 @@ pub struct PacketSocket {
     interface_index: u32,
     membership: Membership,
     super_frames: bool,
-    link: Link,
+    link: LinkState,
     mac: [u8; 6],
     mtu: usize,
     check_due_ns: u64,
@@ -60,15 +61,6 @@ pub struct PacketSocket {
     /// A frame that is longer than a slot, behind its header.
     buffer: Box<[u8]>,
     frames_cut: u64,
-}
-
-/// What is known of the interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Link {
-    Up,
-    Down,
-    /// The interface was deleted, and the socket is bound to nothing.
-    Gone,
 }
 
 impl PacketSocket {
@@ -128,14 +120,14 @@ impl PacketSocket {
             return;
         }
         self.check_due_ns = now_ns.saturating_add(LINK_CHECK_INTERVAL_NS);
-        // An interface that goes down leaves an error on the socket: as long as nobody takes it,
+        // An interface that goes down leaves an error on the socket: as long as it is not taken,
         // the descriptor is ready all the time.
         let _known_by_flags = packet_socket::take_error(self.socket.as_fd());
         let Ok(index) = self.control.index(self.name) else {
-            self.link = Link::Gone;
+            self.link.set(self.name, LinkState::Gone);
             return;
         };
-        if self.link == Link::Gone || index != self.interface_index {
+        if self.link == LinkState::Gone || index != self.interface_index {
             self.bind_again(index);
             return;
         }
@@ -147,9 +139,10 @@ impl PacketSocket {
         match (self.control.flags(self.name), self.control.mtu(self.name)) {
             (Ok(flags), Ok(mtu)) => {
                 self.mtu = mtu;
-                self.link = if flags.up() { Link::Up } else { Link::Down };
+                let to = if flags.up() { LinkState::Up } else { LinkState::Down };
+                self.link.set(self.name, to);
             }
-            _ => self.link = Link::Gone,
+            _ => self.link.set(self.name, LinkState::Gone),
         }
     }
 
@@ -163,7 +156,7 @@ impl PacketSocket {
             self.interface_index = interface_index;
             self.ask();
         } else {
-            self.link = Link::Gone;
+            self.link.set(self.name, LinkState::Gone);
         }
     }
 
@@ -173,11 +166,11 @@ impl PacketSocket {
             Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => TransmitError::Full,
             Some(libc::EMSGSIZE) => TransmitError::TooLong,
             Some(libc::ENETDOWN) => {
-                self.link = Link::Down;
+                self.link.set(self.name, LinkState::Down);
                 TransmitError::LinkDown
             }
             Some(libc::ENXIO | libc::ENODEV) => {
-                self.link = Link::Gone;
+                self.link.set(self.name, LinkState::Gone);
                 TransmitError::LinkDown
             }
             // EINVAL for a frame the kernel cannot parse, EFAULT for memory whose file shrank.
@@ -220,7 +213,7 @@ impl Device for PacketSocket {
     }
 
     fn transmit(&mut self, _now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
-        if self.link != Link::Up {
+        if self.link != LinkState::Up {
             return Err(TransmitError::LinkDown);
         }
         self.capabilities().check(frame)?;
@@ -233,7 +226,7 @@ impl Device for PacketSocket {
     }
 
     fn link_up(&self) -> bool {
-        self.link == Link::Up
+        self.link == LinkState::Up
     }
 
     fn check_interval_ns(&self) -> Option<u64> {
@@ -250,12 +243,12 @@ impl Device for PacketSocket {
 fn frame_in<'a>(
     header: SlotHeader,
     slot: &'a mut [u8],
-    mut queue: &File,
+    queue: &File,
     buffer: &'a mut [u8],
 ) -> Option<RxFrame<'a>> {
     let captured_len = usize::try_from(header.captured_len).ok()?;
     let (memory, at, len) = if header.status & libc::TP_STATUS_COPY != 0 {
-        let read_len = queue.read(buffer).ok()?;
+        let read_len = fetch(queue, buffer)?;
         (buffer, vnet::HEADER_LEN, read_len.checked_sub(vnet::HEADER_LEN)?)
     } else {
         (slot, usize::from(header.mac_at), captured_len)
@@ -276,6 +269,23 @@ fn frame_in<'a>(
     let frame = vlan::put_back(front, vnet::HEADER_LEN, tpid, header.vlan_tci)?;
     Some(vnet::decode(vnet::moved_by(vnet_header, crate::ethernet::TAG_LEN), frame))
 }
+
+/// Takes the frame from the socket's queue that a slot stands for.
+fn fetch(mut queue: &File, buffer: &mut [u8]) -> Option<usize> {
+    // An error that waits on the socket, of an interface that went down, is told before any frame
+    // and once: the frame is there still, and would pass for that of the next slot.
+    for _ in 0..FETCH_TRIES {
+        match queue.read(buffer) {
+            Ok(len) => return Some(len),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+            Err(_) => {}
+        }
+    }
+    None
+}
+
+/// Errors in a row after which a frame is given up: one waits, and another may come meanwhile.
+const FETCH_TRIES: usize = 3;
 
 /// Super-frame payload that fits with the longest headers.
 const SEGMENTATION_LEN_MAX: usize = vnet::SUPER_FRAME_LEN_MAX - vnet::HEADERS_LEN_MAX;

@@ -73,7 +73,7 @@ impl<D: Device> Device for Packets<D> {
         let medium = inner.capabilities().medium;
         let mut count = rest.hand_over(burst, sink);
         while count < burst {
-            // One at a time, for nobody knows how many packets it is.
+            // One at a time, for it may be any number of packets.
             let received = inner.receive(now_ns, 1, &mut |frame| {
                 count += match frame {
                     RxFrame { bytes, segment_size: Some(size), .. } => {
@@ -142,7 +142,7 @@ impl<D: Device> Device for Packets<D> {
     }
 }
 
-/// A frame whose checksum anybody may verify.
+/// A frame whose checksum is left to its receiver.
 const fn plain(bytes: &[u8]) -> RxFrame<'_> {
     RxFrame { bytes, checksum: RxChecksum::Unverified, segment_size: None }
 }

@@ -20,6 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 pub use open::{QUEUE_FRAMES, TapConfig};
 
 use crate::interface::{Control, Name};
+use crate::link_state::LinkState;
 use crate::sys::gather::{Gather, RUNS_MAX};
 use crate::sys::tap;
 use crate::{
@@ -38,21 +39,12 @@ pub struct Tap {
     name: Name,
     /// What to attach with, should the interface be made anew.
     attach_flags: u16,
-    link: Link,
+    link: LinkState,
     mtu: usize,
     check_due_ns: u64,
     gather: Gather,
     /// The frame being received, behind its header.
     buffer: Box<[u8]>,
-}
-
-/// What is known of the interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Link {
-    Up,
-    Down,
-    /// The interface was deleted.
-    Gone,
 }
 
 impl Tap {
@@ -94,7 +86,7 @@ impl Tap {
             return;
         }
         self.check_due_ns = now_ns.saturating_add(LINK_CHECK_INTERVAL_NS);
-        if self.link == Link::Gone {
+        if self.link == LinkState::Gone {
             self.attach_again();
         } else {
             self.ask();
@@ -103,26 +95,27 @@ impl Tap {
 
     /// Brings name, state and MTU up to date.
     fn ask(&mut self) {
-        self.link = match tap::attached(self.file.as_fd()) {
-            Err(_) => Link::Gone,
+        let to = match tap::attached(self.file.as_fd()) {
+            Err(_) => LinkState::Gone,
             Ok((name, _)) => {
                 self.name = name;
                 match (self.control.flags(name), self.control.mtu(name)) {
                     (Ok(flags), Ok(mtu)) => {
                         self.mtu = mtu;
-                        if flags.up() { Link::Up } else { Link::Down }
+                        if flags.up() { LinkState::Up } else { LinkState::Down }
                     }
                     // Moved to another namespace, where its name says nothing here: the MTU stays
                     // what it was, and calls that fail tell when the link is down.
-                    _ => Link::Up,
+                    _ => LinkState::Up,
                 }
             }
         };
+        self.link.set(self.name, to);
     }
 
     /// The interface was deleted; attaches to another of the same name, if there is one.
     fn attach_again(&mut self) {
-        // Never makes one: whoever deleted it meant it.
+        // Never makes one: it was deleted on purpose.
         if self.control.index(self.name).is_err() {
             return;
         }
@@ -138,8 +131,8 @@ impl Tap {
     fn set_up_header(&self) -> io::Result<()> {
         let fd = self.file.as_fd();
         if !self.has_vnet_header() {
-            // Without the header nobody could tell a partial checksum from a wrong one; whoever
-            // had the interface before may have asked for them.
+            // Without the header a partial checksum looks like a wrong one, and an earlier owner of
+            // the interface may have asked for them.
             return tap::set_offload(fd, false);
         }
         let (_, flags) = tap::attached(fd)?;
@@ -156,11 +149,11 @@ impl Tap {
             Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => TransmitError::Full,
             Some(libc::EMSGSIZE) => TransmitError::TooLong,
             Some(libc::EIO | libc::ENETDOWN) => {
-                self.link = Link::Down;
+                self.link.set(self.name, LinkState::Down);
                 TransmitError::LinkDown
             }
             Some(libc::EBADFD | libc::EBADF | libc::ENODEV | libc::ENXIO) => {
-                self.link = Link::Gone;
+                self.link.set(self.name, LinkState::Gone);
                 TransmitError::LinkDown
             }
             // EINVAL for a frame the kernel cannot parse, EFAULT for memory whose file shrank.
@@ -183,7 +176,7 @@ impl Device for Tap {
 
     fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {
         self.check_link(now_ns);
-        if self.link == Link::Gone {
+        if self.link == LinkState::Gone {
             return 0;
         }
         let mut count = 0;
@@ -209,7 +202,7 @@ impl Device for Tap {
     }
 
     fn transmit(&mut self, _now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
-        if self.link != Link::Up {
+        if self.link != LinkState::Up {
             return Err(TransmitError::LinkDown);
         }
         self.capabilities().check(frame)?;
@@ -223,7 +216,7 @@ impl Device for Tap {
     }
 
     fn link_up(&self) -> bool {
-        self.link == Link::Up
+        self.link == LinkState::Up
     }
 
     fn check_interval_ns(&self) -> Option<u64> {
@@ -232,7 +225,7 @@ impl Device for Tap {
 
     /// `None` while the interface is gone, for then the descriptor is always ready, with an error.
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
-        (self.link != Link::Gone).then(|| self.file.as_fd())
+        (self.link != LinkState::Gone).then(|| self.file.as_fd())
     }
 }
 

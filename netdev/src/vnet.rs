@@ -37,7 +37,7 @@ const TCP_CWR: u8 = 0x80;
 ///
 /// # Errors
 /// [`TransmitError::Refused`] for a super-frame that is not TCP over IPv4 or IPv6 without extension
-/// headers, which nobody below could cut, and for a checksum outside the frame.
+/// headers, which no layer below could cut, and for a checksum outside the frame.
 #[inline]
 pub(crate) fn encode(frame: &TxFrame<'_>) -> Result<[u8; HEADER_LEN], TransmitError> {
     let mut header = [0; HEADER_LEN];

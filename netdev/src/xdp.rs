@@ -14,7 +14,7 @@
 //! What does not work, and what to do:
 //! - Frames are as long as a chunk: an MTU of up to [`MTU_MAX`], no super-frames. Drivers have
 //!   limits of their own (veth 3506 octets).
-//! - Nobody completes checksums. A sender in this machine that leaves them to its card (the kernel
+//! - Nothing completes checksums. A sender in this machine that leaves them to its card (the kernel
 //!   on the other end of a veth, a packet socket with super-frames) sends frames that never get
 //!   one, and they are dropped as corrupt: `ethtool -K PEER tx off`.
 //! - A card that takes VLAN tags out of frames loses them: `ethtool -K IFACE rxvlan off`.
@@ -29,6 +29,7 @@ use std::sync::Arc;
 pub use open::{MTU_MAX, XdpConfig};
 
 use crate::interface::{Control, Name};
+use crate::link_state::LinkState;
 use crate::sys::bpf::AttachMode;
 use crate::sys::xdp_queue::XdpQueue;
 use crate::{
@@ -52,7 +53,7 @@ pub struct XdpSocket {
     name: Name,
     interface_index: u32,
     reopen: Option<open::Reopen>,
-    link: Link,
+    link: LinkState,
     mac: [u8; 6],
     /// Longest frame that fits into a chunk.
     frame_len_max: usize,
@@ -71,15 +72,6 @@ pub struct XdpMode {
     pub zero_copy: bool,
     /// Why it is not what was asked for, each with what the kernel answered.
     pub fallbacks: Vec<String>,
-}
-
-/// What is known of the interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Link {
-    Up,
-    Down,
-    /// The interface was deleted, and with it the binding and the program.
-    Gone,
 }
 
 impl XdpSocket {
@@ -132,9 +124,11 @@ impl XdpSocket {
         }
         self.check_due_ns = now_ns.saturating_add(LINK_CHECK_INTERVAL_NS);
         match self.control.index(self.name) {
-            Ok(index) if self.link != Link::Gone && index == self.interface_index => self.ask(),
+            Ok(index) if self.link != LinkState::Gone && index == self.interface_index => {
+                self.ask()
+            }
             Ok(_) => self.open_again(),
-            Err(_) => self.link = Link::Gone,
+            Err(_) => self.link.set(self.name, LinkState::Gone),
         }
     }
 
@@ -144,15 +138,16 @@ impl XdpSocket {
             (Ok(flags), Ok(mtu)) => {
                 let link_header_len = crate::ethernet::HEADER_LEN + crate::ethernet::TAG_LEN;
                 self.mtu = mtu.min(self.frame_len_max - link_header_len);
-                self.link = if flags.up() { Link::Up } else { Link::Down };
+                let to = if flags.up() { LinkState::Up } else { LinkState::Down };
+                self.link.set(self.name, to);
             }
-            _ => self.link = Link::Gone,
+            _ => self.link.set(self.name, LinkState::Gone),
         }
     }
 
     /// An interface of the name has appeared after the first one was deleted.
     fn open_again(&mut self) {
-        self.link = Link::Gone;
+        self.link.set(self.name, LinkState::Gone);
         // One of several queues cannot: the program is attached once for all of them.
         if let Some(reopen) = &self.reopen
             && let Ok(again) = reopen.open()
@@ -165,8 +160,10 @@ impl XdpSocket {
 
     fn learn_from(&mut self, error: &io::Error) {
         match error.raw_os_error() {
-            Some(libc::ENETDOWN) => self.link = Link::Down,
-            Some(libc::ENXIO | libc::ENODEV | libc::EBADF) => self.link = Link::Gone,
+            Some(libc::ENETDOWN) => self.link.set(self.name, LinkState::Down),
+            Some(libc::ENXIO | libc::ENODEV | libc::EBADF) => {
+                self.link.set(self.name, LinkState::Gone)
+            }
             // The next check will tell; frames stay in the ring until then.
             _ => {}
         }
@@ -186,7 +183,7 @@ impl Device for XdpSocket {
 
     fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {
         self.check_link(now_ns);
-        if self.link == Link::Gone {
+        if self.link == LinkState::Gone {
             return 0;
         }
         self.queue.receive(burst, &mut |bytes| {
@@ -195,7 +192,7 @@ impl Device for XdpSocket {
     }
 
     fn transmit(&mut self, _now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
-        if self.link != Link::Up {
+        if self.link != LinkState::Up {
             return Err(TransmitError::LinkDown);
         }
         self.capabilities().check(frame)?;
@@ -218,7 +215,7 @@ impl Device for XdpSocket {
 
     fn flush(&mut self, now_ns: u64) {
         self.flushed_ns = now_ns;
-        if self.link != Link::Gone
+        if self.link != LinkState::Gone
             && let Err(error) = self.queue.flush()
         {
             self.learn_from(&error);
@@ -226,14 +223,14 @@ impl Device for XdpSocket {
     }
 
     /// Nothing arrives by itself; but what a congested interface did not take has to be offered
-    /// again, and nobody tells when.
+    /// again, and no event tells when.
     fn next_arrival_ns(&self) -> Option<u64> {
-        let waits = self.link == Link::Up && self.queue.has_unsent();
+        let waits = self.link == LinkState::Up && self.queue.has_unsent();
         waits.then(|| self.flushed_ns.saturating_add(FLUSH_AGAIN_NS))
     }
 
     fn link_up(&self) -> bool {
-        self.link == Link::Up
+        self.link == LinkState::Up
     }
 
     fn check_interval_ns(&self) -> Option<u64> {
@@ -241,12 +238,22 @@ impl Device for XdpSocket {
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
-        (self.link != Link::Gone).then(|| self.queue.as_fd())
+        (self.link != LinkState::Gone).then(|| self.queue.as_fd())
     }
 }
 
 /// How long frames wait that a congested interface did not take, in nanoseconds.
 const FLUSH_AGAIN_NS: u64 = 50_000;
+
+/// The error for a failed `action` on the interface.
+fn failed(name: Name, action: &str, error: io::Error) -> OpenError {
+    OpenError::from_io(
+        error,
+        format!("{action} {name}"),
+        "run as root, or give the program the capabilities: \
+         `sudo setcap cap_net_raw,cap_net_admin,cap_bpf+ep PROGRAM`",
+    )
+}
 
 /// A device moves to the thread that polls it.
 const _: fn() = || {

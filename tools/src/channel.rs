@@ -1,11 +1,20 @@
 //! Control messages over a queue pair, beside the payload of a session.
 
 use anyhow::{Context, bail, ensure};
-use urnic::mem::Access;
-use urnic::types::WrId;
-use urnic::verbs::{Mr, Pd, PostError, Qp, RecvWr, SendOp, SendWr, Wc};
+use urnic::{Access, Mr, Pd, PostError, Qp, RecvWr, SendOp, SendWr, Wc, WcOpcode, WrId};
 
 use crate::protocol::{CONTROL_LEN_MAX, Control};
+
+/// How many messages a channel has memory for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Buffers {
+    /// Receive buffers, for payload and control messages together.
+    pub(crate) receive: usize,
+    /// Octets of a payload message at most.
+    pub(crate) payload_len: usize,
+    /// Control messages under way from this end.
+    pub(crate) control: usize,
+}
 
 /// Receive buffers of one size, and places to send control messages from.
 ///
@@ -17,34 +26,56 @@ pub(crate) struct Channel {
     slot_len: usize,
     outbox: Mr,
     outbox_next: usize,
+    /// Control messages whose octets the engine may still read.
+    outbox_open: usize,
+}
+
+/// Why a control message was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SendError {
+    /// As many as there are places for have been sent, and not one of them has been received.
+    #[error("the peer does not take the answers that it asks for")]
+    NotTaken,
+    #[error(transparent)]
+    Post(#[from] PostError),
 }
 
 impl Channel {
-    /// Registers `depth` receive buffers for messages of `len` octets and posts them.
-    pub(crate) fn new(pd: &Pd, qp: &Qp, depth: usize, len: usize) -> anyhow::Result<Self> {
-        let slot_len = len.max(CONTROL_LEN_MAX);
-        let total = slot_len.checked_mul(depth).context("too much memory for receive buffers")?;
-        let inbox = pd.reg_mr(total, Access::LOCAL_WRITE).context("memory for receive buffers")?;
+    /// Registers the buffers and posts those to receive.
+    pub(crate) fn new(pd: &Pd, qp: &Qp, buffers: Buffers) -> anyhow::Result<Self> {
+        let Buffers { receive, payload_len, control } = buffers;
+        let slot_len = payload_len.max(CONTROL_LEN_MAX);
+        let total = slot_len.checked_mul(receive).context(RECEIVE_BUFFERS)?;
+        let inbox = pd.reg_mr(total, Access::LOCAL_WRITE).context(RECEIVE_BUFFERS)?;
         let outbox = pd
-            .reg_mr(OUTBOX_DEPTH * CONTROL_LEN_MAX, Access::empty())
+            .reg_mr(control * CONTROL_LEN_MAX, Access::empty())
             .context("memory for control messages")?;
-        let channel = Self { inbox, slot_len, outbox, outbox_next: 0 };
-        for slot in 0..depth {
+        let channel = Self { inbox, slot_len, outbox, outbox_next: 0, outbox_open: 0 };
+        for slot in 0..receive {
             channel.post_slot(qp, slot)?;
         }
         Ok(channel)
     }
 
-    /// Sends a control message.
-    pub(crate) fn send(&mut self, qp: &Qp, message: &Control) -> Result<(), PostError> {
+    /// Sends a control message. Its place is taken until [`sent`](Self::sent).
+    pub(crate) fn send(&mut self, qp: &Qp, message: &Control) -> Result<(), SendError> {
+        let places = self.outbox.len() / CONTROL_LEN_MAX;
+        if self.outbox_open == places {
+            return Err(SendError::NotTaken);
+        }
         let octets = message.emit();
-        let slot = self.outbox_next;
-        let at = slot * CONTROL_LEN_MAX;
+        let at = self.outbox_next * CONTROL_LEN_MAX;
         self.outbox.copy_in(at, &octets);
         let op = SendOp::Send { invalidate: None, solicited: true };
         qp.post_send(SendWr::new(CONTROL_SENT, op, [self.outbox.sge(at..at + octets.len())]))?;
-        self.outbox_next = (slot + 1) % OUTBOX_DEPTH;
+        self.outbox_next = (self.outbox_next + 1) % places;
+        self.outbox_open += 1;
         Ok(())
+    }
+
+    /// A control message, the oldest, was completed.
+    pub(crate) const fn sent(&mut self) {
+        self.outbox_open = self.outbox_open.saturating_sub(1);
     }
 
     /// Reads the control message that a receive completed with, and posts its buffer again.
@@ -76,8 +107,13 @@ impl Channel {
     pub(crate) fn echo(&self, qp: &Qp, wc: &Wc) -> anyhow::Result<()> {
         let slot = self.slot(wc)?;
         let at = slot * self.slot_len;
-        let octets = self.inbox.sge(at..at + wc.byte_len as usize);
-        qp.post_send(SendWr::send(echo_id(slot), [octets]))?;
+        qp.post_send(if wc.opcode == WcOpcode::RecvImmediate {
+            let op = SendOp::Immediate { value: wc.value, solicited: false };
+            SendWr::new(echo_id(slot), op, [])
+        } else {
+            let octets = self.inbox.sge(at..at + wc.byte_len as usize);
+            SendWr::send(echo_id(slot), [octets])
+        })?;
         Ok(())
     }
 
@@ -104,8 +140,6 @@ impl Channel {
     }
 }
 
-/// Control messages that may be under way from this end.
-pub(crate) const OUTBOX_DEPTH: usize = 64;
 /// Names a control message that is being sent.
 pub(crate) const CONTROL_SENT: WrId = WrId(1 << 32);
 /// Names the echo of the buffer whose number is added.
@@ -113,4 +147,48 @@ const ECHO_SENT: u64 = 1 << 33;
 
 const fn echo_id(slot: usize) -> WrId {
     WrId(ECHO_SENT + slot as u64)
+}
+
+/// What is said where there is no memory for them.
+const RECEIVE_BUFFERS: &str = "memory for receive buffers (a smaller --size needs less)";
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use urnic::{ConnectOptions, ListenParams, Offer, QpConfig};
+
+    use super::*;
+    use crate::host::{Host, StackOptions};
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn a_place_is_used_again_only_after_its_message_was_sent() {
+        let host = Host::open(&StackOptions::kernel(PATIENCE), Duration::ZERO).unwrap();
+        let queue_pair = || {
+            let cq = host.rnic.create_cq(64).unwrap();
+            let (send_cq, recv_cq) = (cq.clone(), cq);
+            let config =
+                QpConfig { send_depth: 8, recv_depth: 8, ..QpConfig::with_cqs(send_cq, recv_cq) };
+            host.pd.create_qp(config).unwrap()
+        };
+        let (qp, other) = (queue_pair(), queue_pair());
+        let local = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = host.endpoint.listen(local, ListenParams::default()).unwrap();
+        let connecting = host.endpoint.connect(listener.local(), &qp, &ConnectOptions::default());
+        let request = listener.next_request(PATIENCE).unwrap().unwrap();
+        let _accepted = request.accept(&other, &Offer::default()).unwrap();
+        let _connection = connecting.unwrap().wait(PATIENCE).unwrap();
+        let buffers = Buffers { receive: 4, payload_len: 0, control: 3 };
+        let mut channel = Channel::new(&host.pd, &qp, buffers).unwrap();
+        for _ in 0..3 {
+            channel.send(&qp, &Control::Working).unwrap();
+        }
+        assert_eq!(channel.send(&qp, &Control::Working), Err(SendError::NotTaken));
+        channel.sent();
+        channel.send(&qp, &Control::Working).unwrap();
+        assert_eq!(channel.send(&qp, &Control::Working), Err(SendError::NotTaken));
+    }
 }

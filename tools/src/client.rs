@@ -1,26 +1,31 @@
 //! One session, at the end that asks.
 
+mod close;
+mod failure;
 mod get;
 mod pieces;
 mod put;
+mod waiting;
 
+pub(crate) use close::close_all;
 pub(crate) use get::get;
 pub(crate) use put::{Transferred, put};
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
-use urnic::driver::{Connection, ConnectionEvent, EndpointError, monotonic_now};
-use urnic::stream::StartupFailure;
-use urnic::time::Instant;
-use urnic::types::WrId;
-use urnic::verbs::{Cq, Qp, QpConfig, SendWr, Wc, WcOpcode, WcStatus};
+use anyhow::{Context, anyhow, bail, ensure};
+use urnic::{Connection, Cq, Qp, QpConfig, SendWr, Wc, WcOpcode, WcStatus, WrId, monotonic_now};
+use urnic_engine::time::Instant;
 
-use crate::channel::{CONTROL_SENT, Channel, OUTBOX_DEPTH};
+use crate::channel::{Buffers, CONTROL_SENT, Channel};
+use crate::client::failure::explain;
+use crate::client::waiting::Waiting;
 use crate::counters::Counters;
+use crate::device::{self, Problem};
 use crate::host::Host;
-use crate::protocol::{CONTROL_DEPTH, Control, Hello, Welcome, refusal_from};
+use crate::interrupt::{Interrupt, Interrupted};
+use crate::protocol::{Control, Hello, Session, Welcome};
 
 /// What the client side of a session is made with.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +47,20 @@ pub(crate) struct Client<'h> {
     remote: SocketAddr,
     channel: Channel,
     cq: Cq,
-    waiting_since: Option<Instant>,
+    waiting: Waiting,
+    life: SignsOfLife,
+    /// What ends the session early, where its command does not look itself.
+    interrupt: Interrupt,
+}
+
+/// What tells a server that its client, which asks for nothing, is still there.
+#[derive(Clone, Copy, Debug)]
+struct SignsOfLife {
+    /// How often one is sent.
+    interval: Duration,
+    last: Instant,
+    /// Whether the last one has not been answered.
+    open: bool,
 }
 
 /// Something that has happened in a session.
@@ -57,40 +75,78 @@ pub(crate) enum Happened {
 }
 
 impl<'h> Client<'h> {
-    /// Connects to `remote` and asks for a session.
+    /// Connects to the first of `remotes` that answers, and asks for a session.
     ///
     /// # Errors
-    /// Why there is none; the message says what to do.
+    /// Why there is none, of the last; the message says what to do.
     pub(crate) fn connect(
+        host: &'h Host,
+        remotes: &[SocketAddr],
+        hello: &Hello,
+        depths: Depths,
+    ) -> anyhow::Result<Self> {
+        if let Some(problem) = device::problem(&host.options.dev).filter(Problem::is_down) {
+            bail!("{problem}");
+        }
+        if host.options.dev.uses_dhcp() && remotes.iter().any(SocketAddr::is_ipv4) {
+            let address = host.endpoint.wait_address(host.options.timeout);
+            address.with_context(|| format!("waiting for an address on {}", host.options.dev))?;
+        }
+        let mut failed = anyhow!("no address to connect to");
+        for remote in remotes {
+            match Self::connect_to(host, *remote, hello, depths) {
+                Ok(client) => return Ok(client),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    fn connect_to(
         host: &'h Host,
         remote: SocketAddr,
         hello: &Hello,
         depths: Depths,
     ) -> anyhow::Result<Self> {
-        let send_depth = depths.send + OUTBOX_DEPTH;
-        let recv_depth = depths.recv + CONTROL_DEPTH;
-        let cq = host.rnic.create_cq(send_depth + recv_depth);
+        // Two places for each request: one may be acknowledged later than its answer comes.
+        let control = 2 * hello.session.requests_max();
+        let send_depth = depths.send + control;
+        let recv_depth = depths.recv + hello.session.answers_max();
+        let cq = host.rnic.create_cq(send_depth + recv_depth)?;
         let qp = host
             .pd
-            .create_qp(QpConfig {
-                send_cq: cq.clone(),
-                recv_cq: cq.clone(),
-                send_depth,
-                recv_depth,
-            })
+            .create_qp(QpConfig { send_depth, recv_depth, ..QpConfig::new(&cq) })
             .context("making a queue pair")?;
-        let channel = Channel::new(&host.pd, &qp, recv_depth, depths.recv_len)?;
+        let buffers = Buffers { receive: recv_depth, payload_len: depths.recv_len, control };
+        let channel = Channel::new(&host.pd, &qp, buffers)?;
         let options = host.options.connect_options(hello.emit());
-        if host.options.dev.uses_dhcp() && remote.is_ipv4() {
-            let address = host.endpoint.wait_address(host.options.timeout);
-            address.with_context(|| format!("waiting for an address on {}", host.options.dev))?;
-        }
         let connecting = host.endpoint.connect(remote, &qp, &options)?;
         let connection =
             connecting.wait(host.options.timeout).map_err(|error| explain(remote, host, &error))?;
         let welcome = Welcome::parse(&connection.terms().private_data)
             .with_context(|| format!("{remote} cannot be worked with"))?;
-        Ok(Self { host, qp, welcome, connection, remote, channel, cq, waiting_since: None })
+        let interval = Duration::from_millis(u64::from(welcome.idle_ms / 4).max(1));
+        let life = SignsOfLife { interval, last: monotonic_now(), open: false };
+        let file_len = match &hello.session {
+            Session::Put { .. } => hello.len,
+            Session::Get { .. } => welcome.len,
+            _ => 0,
+        };
+        let waiting = Waiting::new(host.options.timeout, file_len);
+        let interrupt = Interrupt::default();
+        let client =
+            Self { host, qp, welcome, connection, remote, channel, cq, waiting, life, interrupt };
+        Ok(client)
+    }
+
+    /// The server.
+    pub(crate) const fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+
+    /// From now on a signal ends the session, with [`Interrupted`].
+    pub(crate) fn end_on(&mut self, interrupt: &Interrupt) {
+        self.interrupt = interrupt.clone();
     }
 
     /// Reads payload that has arrived.
@@ -100,7 +156,7 @@ impl<'h> Client<'h> {
 
     /// Gives the buffer of payload back.
     pub(crate) fn release(&self, wc: &Wc) -> anyhow::Result<()> {
-        self.channel.repost(&self.qp, wc)
+        self.channel.repost(&self.qp, wc).map_err(|error| self.reason(error))
     }
 
     /// Posts a request.
@@ -118,23 +174,39 @@ impl<'h> Client<'h> {
     /// Takes what has happened, without waiting.
     #[inline]
     pub(crate) fn poll(&mut self) -> anyhow::Result<Option<Happened>> {
+        if self.interrupt.has_come() {
+            return Err(Interrupted.into());
+        }
         while let Some(wc) = self.cq.poll() {
-            self.waiting_since = None;
             if wc.status != WcStatus::Success {
                 return Err(self.lost());
             }
             match wc.opcode {
                 WcOpcode::Recv if wc.solicited => {
-                    match self.channel.take_control(&self.qp, &wc)? {
+                    let taken = self.channel.take_control(&self.qp, &wc);
+                    match taken.map_err(|error| self.reason(error))? {
                         Control::Failed(reason) => bail!("{} says: {reason}", self.remote),
-                        Control::Working => {}
+                        Control::Working => self.waiting.told(monotonic_now()),
+                        // Credits are not what this end waits for: they answer no question.
+                        message @ Control::Credit(_) => {
+                            return Ok(Some(Happened::Control(message)));
+                        }
                         Control::NotVerified => return Err(Unverified.into()),
-                        message => return Ok(Some(Happened::Control(message))),
+                        Control::Counters(_) if self.life.open => self.life.open = false,
+                        message => {
+                            self.waiting.end();
+                            return Ok(Some(Happened::Control(message)));
+                        }
                     }
                 }
-                WcOpcode::Recv => return Ok(Some(Happened::Payload(wc))),
-                _ if wc.wr_id == CONTROL_SENT => {}
-                _ => return Ok(Some(Happened::Done(wc.wr_id))),
+                WcOpcode::Recv | WcOpcode::RecvImmediate => {
+                    return Ok(Some(Happened::Payload(wc)));
+                }
+                _ if wc.wr_id == CONTROL_SENT => self.channel.sent(),
+                _ => {
+                    self.waiting.end();
+                    return Ok(Some(Happened::Done(wc.wr_id)));
+                }
             }
         }
         Ok(None)
@@ -160,31 +232,78 @@ impl<'h> Client<'h> {
     /// When nothing has happened for longer than the timeout.
     pub(crate) fn idle(&mut self, sleep_max: Duration) -> anyhow::Result<()> {
         self.host.endpoint.turn(sleep_max)?;
-        let now = monotonic_now();
-        let since = *self.waiting_since.get_or_insert(now);
-        if now - since >= self.host.options.timeout {
-            bail!(
-                "{} has not answered for {:?}: it has stopped, or the way to it is broken",
-                self.remote,
-                self.host.options.timeout
-            );
+        match self.waiting.is_over(monotonic_now()) {
+            Some(time) => Err(self.silent(time)),
+            None => Ok(()),
         }
+    }
+
+    /// It is not the server that this end waits for: lets the endpoint work, for `sleep_max` at
+    /// most, and gives a sign of life when one is due.
+    ///
+    /// # Errors
+    /// When the last one was not answered within the timeout, or the session has ended.
+    pub(crate) fn pause(&mut self, sleep_max: Duration) -> anyhow::Result<()> {
+        let now = monotonic_now();
+        self.waiting.end();
+        let since = now - self.life.last;
+        if self.life.open && since >= self.host.options.timeout {
+            return Err(self.silent(self.host.options.timeout));
+        }
+        if !self.life.open && since >= self.life.interval {
+            self.send(&Control::CountersRequest)?;
+            self.life = SignsOfLife { last: now, open: true, ..self.life };
+        }
+        self.host.endpoint.turn(sleep_max.min(self.life.interval))?;
+        Ok(())
+    }
+
+    /// Does nothing for a while, and stays in the session.
+    ///
+    /// # Errors
+    /// As [`pause`](Self::pause), and when the server says something.
+    pub(crate) fn rest(&mut self, time: Duration) -> anyhow::Result<()> {
+        let end = monotonic_now() + time;
+        loop {
+            while let Some(happened) = self.poll()? {
+                match happened {
+                    Happened::Control(message) => return Err(self.unexpected(&message)),
+                    Happened::Payload(_) => return Err(self.unasked()),
+                    Happened::Done(_) => {}
+                }
+            }
+            let now = monotonic_now();
+            if now >= end {
+                return Ok(());
+            }
+            self.pause((end - now).min(SIGNAL_INTERVAL))?;
+        }
+    }
+
+    /// Whether a file can cross: without a place for a chunk it never would.
+    fn check_places(&self) -> anyhow::Result<()> {
+        ensure!(self.welcome.credits > 0, "{} has no place for a chunk of a file", self.remote);
         Ok(())
     }
 
     /// Waits for a control message.
     pub(crate) fn wait_control(&mut self) -> anyhow::Result<Control> {
         loop {
-            if let Happened::Control(message) = self.wait()? {
-                return Ok(message);
+            match self.wait()? {
+                Happened::Control(message) => return Ok(message),
+                Happened::Payload(_) => return Err(self.unasked()),
+                Happened::Done(_) => {}
             }
         }
     }
 
     /// Asks the server for its counters: the answer comes when all that was sent has arrived.
-    /// Credits that come meanwhile are of no use any more.
-    pub(crate) fn peer_counters(&mut self) -> anyhow::Result<Counters> {
-        self.send(&Control::CountersRequest)?;
+    pub(crate) fn ask_counters(&mut self) -> anyhow::Result<()> {
+        self.send(&Control::CountersRequest)
+    }
+
+    /// Waits for the counters asked for. Credits that come meanwhile are of no use any more.
+    pub(crate) fn wait_counters(&mut self) -> anyhow::Result<Counters> {
         loop {
             match self.wait_control()? {
                 Control::Counters(counters) => return Ok(counters),
@@ -194,50 +313,31 @@ impl<'h> Client<'h> {
         }
     }
 
+    /// The processor time that the server has used so far.
+    pub(crate) fn processor_time(&mut self) -> anyhow::Result<Duration> {
+        self.send(&Control::ProcessorTimeRequest)?;
+        loop {
+            match self.wait_control()? {
+                Control::ProcessorTime { ns } => return Ok(Duration::from_nanos(ns)),
+                Control::Credit(_) => {}
+                other => return Err(self.unexpected(&other)),
+            }
+        }
+    }
+
+    /// Ends the server's part of a session of both; how many messages that had.
+    pub(crate) fn stop(&mut self) -> anyhow::Result<u64> {
+        self.send(&Control::Stop)?;
+        match self.wait_control()? {
+            Control::Stopped { messages } => Ok(messages),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
     /// This end's counters.
     pub(crate) fn counters(&self) -> anyhow::Result<Counters> {
         let counters = self.connection.counters().map_err(|_| self.lost())?;
         Ok(Counters::of(&counters, &self.host.options.dev))
-    }
-
-    /// Closes in order, and waits for a moment until that is done.
-    pub(crate) fn close(self) -> anyhow::Result<()> {
-        self.connection.disconnect();
-        let deadline = monotonic_now() + CLOSE_TIMEOUT;
-        while monotonic_now() < deadline {
-            match self.connection.next_event(CLOSE_TIMEOUT)? {
-                Some(ConnectionEvent::Closed(_)) | None => break,
-                Some(_) => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// The server said something that does not belong here.
-    pub(crate) fn unexpected(&self, message: &Control) -> anyhow::Error {
-        anyhow!("{} said {message:?}, which makes no sense here", self.remote)
-    }
-
-    /// Why the session has ended.
-    pub(crate) fn lost(&self) -> anyhow::Error {
-        let remote = self.remote;
-        // What failed first says why; there may be a Terminate on its way.
-        while let Ok(Some(event)) = self.connection.next_event(REASON_WAIT) {
-            match event {
-                ConnectionEvent::Failed(error) => {
-                    return anyhow!("the session with {remote} failed here: {error}");
-                }
-                ConnectionEvent::Terminated(terminate) => {
-                    return anyhow!("{remote} ended the session with {terminate:?}");
-                }
-                ConnectionEvent::PeerClosed => {
-                    return anyhow!("{remote} closed the connection before all was done");
-                }
-                ConnectionEvent::Closed(_) => break,
-                _ => {}
-            }
-        }
-        anyhow!("the connection to {remote} was lost")
     }
 }
 
@@ -249,40 +349,5 @@ impl<'h> Client<'h> {
 )]
 pub(crate) struct Unverified;
 
-/// Why a connection was not opened, and what to do.
-fn explain(remote: SocketAddr, host: &Host, error: &EndpointError) -> anyhow::Error {
-    let timeout = host.options.timeout;
-    match error {
-        EndpointError::Io(std::io::ErrorKind::ConnectionRefused) => anyhow!(
-            "{remote} refused the connection: nothing listens there; start 'urnic serve --listen \
-             {remote}' on that machine"
-        ),
-        EndpointError::Io(kind) => {
-            anyhow!("cannot connect to {remote}: {}", std::io::Error::from(*kind))
-        }
-        EndpointError::Timeout | EndpointError::Startup(StartupFailure::Timeout) => {
-            let advice = host.checksum_advice().unwrap_or_else(|| {
-                "check the address and the way to it, or wait longer with --timeout".into()
-            });
-            anyhow!("{remote} did not answer within {timeout:?}: {advice}")
-        }
-        EndpointError::Rejected(rejection) => match refusal_from(&rejection.private_data) {
-            Some(reason) => anyhow!("{remote} rejected the session: {reason}"),
-            None => anyhow!("{remote} rejected the connection and is no 'urnic serve'"),
-        },
-        EndpointError::Startup(StartupFailure::Protocol(error)) => anyhow!(
-            "{remote} does not speak MPA: {error}; what listens there is no RDMA service, so check \
-             the port number"
-        ),
-        EndpointError::Startup(StartupFailure::ConnectionLost) | EndpointError::Closed => anyhow!(
-            "{remote} closed the connection instead of starting RDMA: nothing listens there, or \
-             what listens does not speak MPA; check the port number"
-        ),
-        other => anyhow!("cannot connect to {remote}: {other}"),
-    }
-}
-
-/// How long to wait for an orderly end.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long to wait for the reason of a failure.
-const REASON_WAIT: Duration = Duration::from_millis(200);
+/// How soon a signal is noticed at the latest.
+pub(crate) const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);

@@ -1,20 +1,26 @@
 //! What an end counted, as it is reported and as it crosses the wire.
 
 use serde::Serialize;
-use urnic::port::ConnectionCounters;
+use urnic::ConnectionCounters;
 
 use crate::device::DeviceSpec;
 
 /// Fields of [`Counters`].
-pub(crate) const FIELD_COUNT: usize = 17;
+pub(crate) const FIELD_COUNT: usize = 19;
 
 /// Counts of the connections of a session, at one end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Counters {
-    /// Octets that were copied in user space to be sent, with what frames them. The engine copies
-    /// none (`tests/copies.rs` looks for them): frames and vectored writes refer to registered
-    /// memory. An AF_XDP socket can send from nowhere but its packet memory, so there it is all.
+    /// Octets that were copied in user space to be sent. Of Writes and Sends the engine copies none
+    /// (`tests/copies.rs` looks for them) but those of FPDUs that were cut: frames and vectored
+    /// writes refer to registered memory. Read Responses are copied once. An AF_XDP socket can send
+    /// from nowhere but its packet memory, so there it is all once more, with what frames it.
     pub(crate) payload_bytes_copied_tx: u64,
+    /// Of those, octets of Read Responses: what was in memory when they were framed.
+    pub(crate) payload_bytes_snapshot: u64,
+    /// Of those, octets of other FPDUs that were kept because a part of them went out alone or was
+    /// acknowledged, or because their request was flushed.
+    pub(crate) payload_bytes_kept: u64,
     /// Octets of payload copied in user space from where they arrived: once to where they belong,
     /// and once more what had to be held because its FPDU was not whole.
     pub(crate) payload_bytes_copied_rx: u64,
@@ -44,7 +50,7 @@ pub(crate) struct Counters {
     pub(crate) retransmissions: u64,
     /// Retransmission timeouts.
     pub(crate) rtos: u64,
-    /// Frames sent with FPDUs.
+    /// Frames sent by our own TCP, acknowledgments too.
     pub(crate) frames_sent: u64,
     /// Of those, super-frames: of more than one segment.
     pub(crate) super_frames_sent: u64,
@@ -68,17 +74,20 @@ macro_rules! in_order {
 
 impl Counters {
     in_order! {
-        payload_bytes_copied_tx, payload_bytes_copied_rx, bytes_placed, bytes_placed_out_of_order,
-        bytes_held, fpdus_sent, fpdus_received, crc_bad, markers_received, segments_sent,
+        payload_bytes_copied_tx, payload_bytes_snapshot, payload_bytes_kept,
+        payload_bytes_copied_rx, bytes_placed, bytes_placed_out_of_order, bytes_held, fpdus_sent, fpdus_received, crc_bad, markers_received, segments_sent,
         segments_aligned, segments_received, segments_out_of_order, retransmissions, rtos,
         frames_sent, super_frames_sent,
     }
 
     /// What one connection counted on a device.
     pub(crate) const fn of(counters: &ConnectionCounters, device: &DeviceSpec) -> Self {
-        let ConnectionCounters { tcp, alignment, fpdus_framed, mpa, rdma, .. } = counters;
+        let ConnectionCounters { tcp, alignment, fpdus_framed, mpa, rdma, rdma_tx, .. } = counters;
+        let copied_by_device = if device.copies_to_send() { tcp.bytes_sent } else { 0 };
         Self {
-            payload_bytes_copied_tx: if device.copies_to_send() { tcp.octets_sent } else { 0 },
+            payload_bytes_copied_tx: copied_by_device + rdma_tx.bytes_snapshot + rdma_tx.bytes_kept,
+            payload_bytes_snapshot: rdma_tx.bytes_snapshot,
+            payload_bytes_kept: rdma_tx.bytes_kept,
             payload_bytes_copied_rx: rdma.bytes_placed + mpa.bytes_held,
             bytes_placed: rdma.bytes_placed,
             bytes_placed_out_of_order: rdma.bytes_placed_out_of_order,
@@ -93,7 +102,7 @@ impl Counters {
             segments_out_of_order: tcp.out_of_order,
             retransmissions: tcp.retransmissions,
             rtos: tcp.rtos,
-            frames_sent: alignment.frames,
+            frames_sent: counters.frames_sent,
             super_frames_sent: alignment.super_frames,
         }
     }

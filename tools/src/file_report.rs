@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::client::Transferred;
+use crate::address::HostPort;
+use crate::client::{Client, Transferred, Unverified};
 use crate::host::StackOptions;
+use crate::interrupt::Interrupted;
 use crate::protocol::NAME_LEN_MAX;
 use crate::transfer::hex;
 use crate::{report, size, units};
@@ -32,10 +34,15 @@ pub(crate) struct TransferOptions {
     pub(crate) stack: StackOptions,
 }
 
-/// A server, and a file there: `IP:PORT[/NAME]`.
+/// Whether a file is standard input, or standard output.
+pub(crate) fn is_standard_stream(file: &Path) -> bool {
+    file.as_os_str() == "-"
+}
+
+/// A server, and a file there: `HOST[:PORT][/NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Remote {
-    pub(crate) address: SocketAddr,
+    pub(crate) address: HostPort,
     pub(crate) name: Option<String>,
 }
 
@@ -47,14 +54,30 @@ impl FromStr for Remote {
             Some((address, name)) => (address, Some(name.to_owned())),
             None => (text, None),
         };
-        let address = address.parse().map_err(|_| {
-            format!("'{address}' is not IP:PORT, such as 192.0.2.1:7174 or [2001:db8::1]:7174")
-        })?;
+        let address = address.parse()?;
         if name.as_ref().is_some_and(|name| name.is_empty() || name.len() > NAME_LEN_MAX) {
             return Err(format!("a name has 1 to {NAME_LEN_MAX} octets"));
         }
         Ok(Self { address, name })
     }
+}
+
+/// A transfer has broken off: ends the session, and says what is kept for the next attempt.
+pub(crate) fn broken_off(
+    client: Client<'_>,
+    error: anyhow::Error,
+    moved: u64,
+    where_kept: &str,
+) -> anyhow::Error {
+    if error.is::<Interrupted>() {
+        // The server learns at once that nothing more comes.
+        let _as_far_as_it_goes = client.close();
+    }
+    if error.is::<Unverified>() || moved == 0 {
+        return error;
+    }
+    let moved = size::format(moved);
+    error.context(format!("{moved} are kept {where_kept}: the same command goes on from there"))
 }
 
 /// The result of a transfer.
@@ -108,7 +131,7 @@ impl FileReport {
             octets => format!(", {} of them from an earlier attempt", size::format(octets)),
         };
         report::print(&format!(
-            "{}: {} octets in {:.2} s{resumed}\nsha256 {}",
+            "{}: {} bytes in {:.2} s{resumed}\nsha256 {}",
             self.file,
             report::count(self.bytes),
             self.seconds,
@@ -124,10 +147,12 @@ mod tests {
     #[test]
     fn a_remote_is_an_address_and_perhaps_a_name() {
         let remote: Remote = "192.0.2.1:7174".parse().unwrap();
-        assert_eq!((remote.address.port(), remote.name), (7174, None));
+        assert_eq!((remote.address.port, remote.name), (7174, None));
+        let remote: Remote = "host/a".parse().unwrap();
+        assert_eq!((remote.address.port, remote.name.as_deref()), (7174, Some("a")));
         let remote: Remote = "[::1]:7/a/b".parse().unwrap();
         assert_eq!(remote.name.as_deref(), Some("a/b"));
-        for text in ["", "host:7174", "192.0.2.1", "192.0.2.1:7174/", "/x"] {
+        for text in ["", "host:x", "192.0.2.256", "192.0.2.1:7174/", "/x"] {
             assert!(text.parse::<Remote>().is_err(), "{text}");
         }
     }

@@ -1,14 +1,17 @@
 //! What every command on a device begins with: an RNIC, an endpoint on the device, a domain.
 
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use urnic::driver::{ConnectOptions, Endpoint, EndpointConfig, random_seed};
-use urnic::mpa::startup::StartupConfig;
-use urnic::port::{ListenParams, LowerLayer};
-use urnic::verbs::{Pd, Rnic, RnicConfig};
+use urnic::{
+    ConnectOptions, Endpoint, EndpointConfig, LifeTimes, ListenParams, LowerLayer, Pd, Region,
+    Rnic, RnicConfig, StartupConfig, random_seed,
+};
 
 use anyhow::{Context, bail};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::device::{self, DeviceSpec};
 use crate::units;
@@ -32,8 +35,8 @@ pub(crate) struct StackOptions {
     #[arg(long, help_heading = STACK)]
     pub(crate) no_crc: bool,
 
-    /// How long to wait for a peer that does not answer
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::duration,
+    /// How long to wait for a peer that does not answer, in seconds or with a unit
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::seconds,
           help_heading = STACK)]
     pub(crate) timeout: Duration,
 }
@@ -70,6 +73,13 @@ impl StackOptions {
         }
     }
 
+    /// Those of a test without privilege.
+    #[cfg(test)]
+    pub(crate) fn kernel(timeout: Duration) -> Self {
+        let dev = "kernel".parse().expect("a device that there is");
+        Self { dev, stack: None, markers: false, no_crc: false, timeout }
+    }
+
     const fn lower_layer(&self) -> LowerLayer {
         match self.stack_kind() {
             StackKind::Optimized => LowerLayer::Optimized,
@@ -96,8 +106,8 @@ impl StackOptions {
 
     /// What to listen with.
     pub(crate) fn listen_params(&self) -> ListenParams {
-        let (startup, lower_layer) = (self.startup(), self.lower_layer());
-        ListenParams { startup, lower_layer, ..ListenParams::default() }
+        let lower_layer = self.lower_layer();
+        ListenParams { startup: self.startup(), lower_layer, ..ListenParams::default() }
     }
 }
 
@@ -122,9 +132,15 @@ impl Host {
                  over the kernel's TCP, MPA is always layered"
             );
         }
+        if options.dev.is_kernel() {
+            allow_descriptors();
+        }
         let seed = random_seed().context("drawing a random number")?;
         let rnic = Rnic::new(RnicConfig { seed });
-        let config = EndpointConfig { own_thread: false, spin, ..EndpointConfig::default() };
+        let mut life = LifeTimes::default();
+        // A peer that connects and sends no Request does nothing, too.
+        life.request = life.request.min(options.timeout);
+        let config = EndpointConfig { own_thread: false, spin, life, ..EndpointConfig::default() };
         let endpoint = device::open(&options.dev, &rnic, &config)?;
         let pd = rnic.alloc_pd();
         Ok(Self { rnic, pd, endpoint, options: options.clone() })
@@ -146,6 +162,26 @@ impl Host {
         })
     }
 }
+
+/// Raises the number of descriptors that this process may have as far as it is free to: each
+/// connection over the kernel's TCP takes one.
+fn allow_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    // What cannot be raised is met when a connection is opened.
+    let _as_it_was = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// Fresh memory for `len` octets: of huge pages where it fills at least half of one. A page of 2 MiB
+/// for each of a thousand connections with small messages would be 2 GiB.
+///
+/// # Errors
+/// When there is none.
+pub(crate) fn memory(len: usize) -> io::Result<Arc<Region>> {
+    if len < HUGE_LEN_MIN { Region::anonymous(len) } else { Region::huge(len) }
+}
+
+/// Octets from which on memory is of huge pages.
+const HUGE_LEN_MIN: usize = 1 << 20;
 
 /// How long a thread that waits looks for work before it sleeps: longer than most answers take on a
 /// link, short enough to leave a core to others.

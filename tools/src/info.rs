@@ -94,15 +94,36 @@ fn tap() -> Device {
         _ => "sudo modprobe tun",
     };
     let device = judged("tap", VNET, node, "opening /dev/net/tun", remedy);
-    if device.usable && !has_capability(CAP_NET_ADMIN) {
-        // Interfaces that exist can be used by their owner.
-        return Device {
-            missing: Some("making an interface needs CAP_NET_ADMIN".into()),
-            remedy: Some("sudo ip tuntap add dev urn0 mode tap user $USER vnet_hdr"),
-            ..device
-        };
+    if !device.usable || has_capability(CAP_NET_ADMIN) {
+        return device;
     }
-    device
+    let own = own_taps();
+    let missing = if own.is_empty() {
+        "making an interface needs CAP_NET_ADMIN, and there is none that you may use".to_owned()
+    } else {
+        format!("making an interface needs CAP_NET_ADMIN; you may use {}", own.join(", "))
+    };
+    Device {
+        usable: !own.is_empty(),
+        missing: Some(missing),
+        remedy: Some("sudo ip tuntap add dev urn0 mode tap user $USER vnet_hdr"),
+        ..device
+    }
+}
+
+/// The TAP interfaces that this process may use without privilege: those of its user, and those of
+/// no user.
+fn own_taps() -> Vec<String> {
+    let user = rustix::process::geteuid().as_raw();
+    let is_own = |name: &Name| {
+        let owner = fs::read_to_string(format!("/sys/class/net/{name}/owner")).ok();
+        owner.and_then(|owner| owner.trim().parse::<i64>().ok()).is_some_and(|owner| {
+            // The kernel shows -1 for none.
+            owner == -1 || owner == i64::from(user)
+        })
+    };
+    let names = names().unwrap_or_default().into_iter();
+    names.filter(is_own).map(|name| name.to_string()).collect()
 }
 
 fn packet() -> Device {

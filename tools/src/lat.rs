@@ -3,17 +3,35 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, ensure};
 use hdrhistogram::Histogram;
-use urnic::driver::monotonic_now;
-use urnic::mem::{Access, Region};
-use urnic::types::WrId;
-use urnic::verbs::{Mr, RemoteBuffer, SendWr};
+use serde::Serialize;
+use urnic::{Access, Mr, RemoteBuffer, SendOp, SendWr, WrId, monotonic_now};
 
+use crate::bw::no_memory;
 use crate::client::{Client, Depths, Happened};
-use crate::cmd::lat::Op;
-use crate::host::Host;
+use crate::host::{Host, memory};
+use crate::interrupt::Interrupt;
+use crate::measure::{Intervals, Op, Times, new_histogram};
 use crate::protocol::{Hello, Session};
+
+/// What to measure.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) op: Op,
+    pub(crate) size: u32,
+    pub(crate) iterations: u32,
+    /// What a round trip is divided by.
+    pub(crate) parts: f64,
+}
+
+/// What was measured in an interval.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Moment {
+    iterations: u64,
+    #[serde(flatten)]
+    times: Times,
+}
 
 /// Makes round trips; their times in nanoseconds.
 ///
@@ -21,42 +39,62 @@ use crate::protocol::{Hello, Session};
 /// When the server cannot be reached, refuses, or falls silent.
 pub(crate) fn measure(
     host: &Host,
-    peer: SocketAddr,
-    op: Op,
-    size: u32,
-    iterations: u32,
+    remotes: &[SocketAddr],
+    plan: &Plan,
+    interrupt: &Interrupt,
+    intervals: &mut Intervals<Moment>,
 ) -> anyhow::Result<Histogram<u64>> {
-    let len = usize::try_from(size)?;
-    let memory = || -> anyhow::Result<Mr> {
+    let len = usize::try_from(plan.size)?;
+    let registered = || -> anyhow::Result<Mr> {
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        host.pd.reg_region(Region::huge(len)?, access).context("registering memory")
+        let region = memory(len).with_context(|| no_memory(plan.size))?;
+        host.pd.reg_region(region, access).context("registering memory")
     };
-    let (source, target) = (memory()?, memory()?);
-    let (session, recv) = match op {
+    let (source, target) = (registered()?, registered()?);
+    let (session, recv) = match plan.op {
         Op::Write => (Session::PingPong(target.remote(0)), 0),
-        Op::Send => (Session::Echo, 1),
-        Op::Read => (Session::Memory, 0),
+        Op::Send | Op::Immediate => (Session::Echo, 1),
+        Op::Read | Op::FetchAdd => (Session::Memory, 0),
     };
-    let hello = Hello { session, len: u64::from(size), depth: recv };
+    let hello = Hello { session, len: u64::from(plan.size), depth: recv };
     let depths = Depths { send: SEND_DEPTH, recv: usize::try_from(recv)?, recv_len: len };
-    let client = Client::connect(host, peer, &hello, depths)?;
+    let client = Client::connect(host, remotes, &hello, depths)?;
+    interrupt.watch()?;
     let remote = client.welcome.region;
     let mut trips = Trips { client, source, target, remote, len, next: 1 };
-    let mut times = Histogram::new_with_max(TIME_MAX_NS, 3).context("making a histogram")?;
-    for number in 0..iterations / 10 + WARM_UP_MIN + iterations {
-        let started = monotonic_now();
-        match op {
-            Op::Write => trips.write()?,
-            Op::Send => trips.send()?,
-            Op::Read => trips.read()?,
+    let (mut times, mut recent) = (new_histogram()?, new_histogram()?);
+    let warm_up = u64::from(plan.iterations / 10).clamp(WARM_UP_MIN, WARM_UP_MAX);
+    for number in 0..warm_up + u64::from(plan.iterations) {
+        if number == warm_up {
+            intervals.start(monotonic_now());
         }
-        let ns = monotonic_now().nanos_since(started);
-        if number >= iterations / 10 + WARM_UP_MIN {
-            times.saturating_record(ns);
+        if interrupt.has_come() {
+            break;
+        }
+        let started = monotonic_now();
+        trips.make(plan.op)?;
+        let now = monotonic_now();
+        if number < warm_up {
+            continue;
+        }
+        let ns = now.nanos_since(started);
+        times.saturating_record(ns);
+        recent.saturating_record(ns);
+        if intervals.is_due(now) {
+            intervals.end(now, |_| Moment::new(&recent, plan.parts));
+            recent.reset();
         }
     }
     trips.client.close()?;
+    ensure!(!times.is_empty(), "interrupted before anything was measured");
     Ok(times)
+}
+
+impl Moment {
+    fn new(times: &Histogram<u64>, parts: f64) -> (Self, String) {
+        let (iterations, times) = (times.len(), Times::of(times, parts));
+        (Self { iterations, times }, format!("{iterations:>9} round trips: {times}"))
+    }
 }
 
 struct Trips<'h> {
@@ -70,11 +108,37 @@ struct Trips<'h> {
 }
 
 impl Trips<'_> {
+    #[inline]
+    fn make(&mut self, op: Op) -> anyhow::Result<()> {
+        let Self { client, source, target, remote, len, .. } = self;
+        match op {
+            Op::Write => self.write(),
+            Op::Send => {
+                client.post(SendWr::send(WrId(0), [source.sge(0..*len)]))?;
+                self.await_echo()
+            }
+            Op::Immediate => {
+                let op = SendOp::Immediate { value: 0, solicited: false };
+                client.post(SendWr::new(WrId(0), op, []))?;
+                self.await_echo()
+            }
+            Op::Read => {
+                client.post(SendWr::read(WrId(0), *remote, target.sge(0..*len)))?;
+                self.await_done()
+            }
+            Op::FetchAdd => {
+                let op = SendOp::FetchAdd { remote: *remote, add: 1, mask: 0 };
+                client.post(SendWr::new(WrId(0), op, []))?;
+                self.await_done()
+            }
+        }
+    }
+
     fn write(&mut self) -> anyhow::Result<()> {
         let Self { client, source, target, remote, len, next } = self;
         let expected = [*next];
         *next = next.wrapping_add(1);
-        // The answer to the last Write has come, so nobody reads the source any more.
+        // The answer to the last Write has come, so the source is not read any more.
         source.copy_in(*len - 1, &expected);
         client.post(SendWr::write(WrId(0), *remote, [source.sge(0..*len)]))?;
         let mut seen = [0];
@@ -86,33 +150,31 @@ impl Trips<'_> {
             }
             // A failure shows as a completion.
             while let Some(event) = client.poll()? {
-                if let Happened::Control(other) = event {
-                    return Err(client.unexpected(&other));
+                match event {
+                    Happened::Control(other) => return Err(client.unexpected(&other)),
+                    Happened::Payload(_) => return Err(client.unasked()),
+                    Happened::Done(_) => {}
                 }
             }
         }
         Ok(())
     }
 
-    fn send(&mut self) -> anyhow::Result<()> {
-        let Self { client, source, len, .. } = self;
-        client.post(SendWr::send(WrId(0), [source.sge(0..*len)]))?;
+    fn await_echo(&mut self) -> anyhow::Result<()> {
         loop {
-            match next(client)? {
-                Happened::Payload(wc) => return client.release(&wc),
+            match next(&mut self.client)? {
+                Happened::Payload(wc) => return self.client.release(&wc),
                 Happened::Done(_) => {}
-                Happened::Control(other) => return Err(client.unexpected(&other)),
+                Happened::Control(other) => return Err(self.client.unexpected(&other)),
             }
         }
     }
 
-    fn read(&mut self) -> anyhow::Result<()> {
-        let Self { client, target, remote, len, .. } = self;
-        client.post(SendWr::read(WrId(0), *remote, target.sge(0..*len)))?;
-        match next(client)? {
+    fn await_done(&mut self) -> anyhow::Result<()> {
+        match next(&mut self.client)? {
             Happened::Done(_) => Ok(()),
-            Happened::Control(other) => Err(client.unexpected(&other)),
-            Happened::Payload(_) => bail!("the server sends what nobody asked for"),
+            Happened::Control(other) => Err(self.client.unexpected(&other)),
+            Happened::Payload(_) => Err(self.client.unasked()),
         }
     }
 }
@@ -127,11 +189,10 @@ fn next(client: &mut Client<'_>) -> anyhow::Result<Happened> {
     }
 }
 
-/// Longest time that is told from longer ones.
-const TIME_MAX_NS: u64 = 10_000_000_000;
 /// Requests that are done but not seen to be.
 const SEND_DEPTH: usize = 64;
-/// Round trips before the measurement, beside a tenth of those measured.
-const WARM_UP_MIN: u32 = 10;
+/// Round trips before the measurement: a tenth of those measured, within these bounds.
+const WARM_UP_MIN: u64 = 10;
+const WARM_UP_MAX: u64 = 1_000;
 /// Never sleep.
 pub(crate) const SPIN_ALWAYS: Duration = Duration::from_secs(3600);

@@ -7,6 +7,7 @@
 //! not be carried out as given (usage, files, a peer that does not answer).
 #![forbid(unsafe_code)]
 
+mod address;
 mod bw;
 mod channel;
 mod client;
@@ -19,7 +20,11 @@ mod file_report;
 mod host;
 mod impair;
 mod info;
+mod interrupt;
 mod lat;
+mod logging;
+mod measure;
+mod printable;
 mod progress;
 mod protocol;
 mod replay;
@@ -30,21 +35,42 @@ mod size;
 mod transfer;
 mod units;
 
+use std::ffi::OsStr;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// A software RNIC: RDMA over plain Ethernet, in user space.
 #[derive(Debug, Parser)]
-#[command(name = "urnic", version, propagate_version = true, arg_required_else_help = true)]
+#[command(name = "urnic", version = env!("URNIC_VERSION"), propagate_version = true)]
+#[command(arg_required_else_help = true, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
+
+    /// Tell on standard error what is decided, with times: off, error, warn, info, debug or trace,
+    /// of all or of modules (urnic_engine::tcp=debug)
+    #[arg(long, global = true, env = "URNIC_LOG", value_name = "LEVEL", hide_env_values = true,
+          value_parser = logging::filter, help_heading = "Diagnosis")]
+    log: Option<logging::Filter>,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  urnic serve --listen 0.0.0.0 --dir /srv/files
+      Be the other end, over the kernel's TCP: no privilege is needed.
+  urnic ping server                      Does it answer, and how soon?
+  urnic bw server --op read --bidir      How much goes through, both ways at once?
+  urnic lat server --all-sizes           How long does a message take, by its size?
+  urnic put backup.tar server            Bring a file there.
+  urnic demo                             See it work within one process.
+  urnic replay capture.pcap              See what a captured session did.
+
+A server is HOST, HOST:PORT or [IPV6]:PORT; the port is 7174 unless told. 'urnic COMMAND --help'
+has more; 'urnic man DIR' writes manual pages, 'urnic completions SHELL' completions.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Demo(cmd::demo::Args),
     Serve(cmd::serve::Args),
     Ping(cmd::ping::Args),
     Bw(cmd::bw::Args),
@@ -52,10 +78,17 @@ enum Command {
     Put(cmd::put::Args),
     Get(cmd::get::Args),
     Info(cmd::info::Args),
+    Demo(cmd::demo::Args),
     Replay(cmd::replay::Args),
     Rping(cmd::rping::Args),
+    Run(cmd::run::Args),
     Sim(cmd::sim::Args),
     Impair(cmd::impair::Args),
+    Completions(cmd::completions::Args),
+    Man(cmd::man::Args),
+    /// Print every option of every command
+    #[command(hide = true)]
+    DumpOptions,
 }
 
 impl Command {
@@ -71,8 +104,12 @@ impl Command {
             Self::Info(args) => cmd::info::run(&args),
             Self::Replay(args) => cmd::replay::run(&args),
             Self::Rping(args) => cmd::rping::run(&args),
+            Self::Run(args) => cmd::run::run(&args),
             Self::Sim(args) => cmd::sim::run(&args),
             Self::Impair(args) => cmd::impair::run(&args),
+            Self::Completions(args) => cmd::completions::run(&args, &mut Cli::command()),
+            Self::Man(args) => cmd::man::run(&args, Cli::command()),
+            Self::DumpOptions => cmd::dump_options::run(&mut Cli::command()),
         }
     }
 }
@@ -83,12 +120,40 @@ const EXIT_UNVERIFIED: u8 = 1;
 const EXIT_UNUSABLE: u8 = 2;
 
 fn main() -> ExitCode {
-    match Cli::parse().command.run() {
+    // Of what cannot be read, too: a program that asked for JSON gets the reason as JSON.
+    let mut words = std::env::args_os().skip(1).take_while(|word| word != "--");
+    let (mut is_json, mut is_stream) = (false, false);
+    words.by_ref().for_each(|word| {
+        is_json |= word == OsStr::new("--json");
+        is_stream |= word == OsStr::new("-");
+    });
+    // Standard output is the file's.
+    is_json &= !is_stream;
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            if is_json && error.use_stderr() {
+                let text = error.render().to_string();
+                report::fail_as_json(text.trim_start_matches("error: "), EXIT_UNUSABLE);
+            }
+            error.exit();
+        }
+    };
+    logging::start(cli.log);
+    match cli.command.run() {
         Ok(code) => code,
         Err(error) => {
-            report::complain(&format!("{error:#}"));
-            let is_unverified = error.is::<client::Unverified>();
-            ExitCode::from(if is_unverified { EXIT_UNVERIFIED } else { EXIT_UNUSABLE })
+            let status = match () {
+                () if error.is::<client::Unverified>() => EXIT_UNVERIFIED,
+                () if error.is::<interrupt::Interrupted>() => interrupt::STATUS,
+                () => EXIT_UNUSABLE,
+            };
+            let text = format!("{error:#}");
+            report::complain(&text);
+            if is_json {
+                report::fail_as_json(&text, status);
+            }
+            ExitCode::from(status)
         }
     }
 }

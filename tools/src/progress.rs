@@ -1,12 +1,44 @@
-//! A progress bar on standard error; silent when that is not a terminal.
+//! A progress bar on standard error; silent when that is not a terminal, unless lines are asked for.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::cell::Cell;
+use std::time::Duration;
+
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::clock::Stopwatch;
+use crate::report;
+
+/// Octets, as [`Progress::with_lines`] shows them.
+pub(crate) fn octets(count: u64) -> String {
+    HumanBytes(count).to_string()
+}
+
+/// A count of things.
+pub(crate) fn items(count: u64) -> String {
+    HumanCount(count).to_string()
+}
 
 /// Octets done out of octets to do.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
+    /// The bar itself goes to its end when it is taken away.
+    done: Cell<u64>,
+    lines: Option<Lines>,
 }
+
+/// Lines now and then, where there is no terminal to draw a bar on.
+#[derive(Debug)]
+struct Lines {
+    since: Stopwatch,
+    /// When the next one is due, after the start.
+    next: Cell<Duration>,
+    show: fn(u64) -> String,
+}
+
+/// The first line comes after this time; then it is doubled, up to the longest pause.
+const LINE_AFTER: Duration = Duration::from_secs(5);
+const LINE_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 impl Progress {
     /// A bar for `total` octets; draws nothing when `quiet`, or without a terminal.
@@ -18,7 +50,7 @@ impl Progress {
             "{bar:40} {binary_bytes:>11} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left",
         );
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        Self { bar }
+        Self { bar, done: Cell::new(0), lines: None }
     }
 
     /// A bar for `total` things called `name`; draws nothing when `quiet`, or without a terminal.
@@ -30,7 +62,16 @@ impl Progress {
             "{{bar:40}} {{human_pos:>11}} of {{human_len}} {name}, {{per_sec}}, {{eta}} left",
         ));
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        Self { bar }
+        Self { bar, done: Cell::new(0), lines: None }
+    }
+
+    /// Tells of a long run by lines where no bar can be drawn.
+    pub(crate) fn with_lines(mut self, show: fn(u64) -> String) -> Self {
+        if self.bar.is_hidden() {
+            let next = Cell::new(LINE_AFTER);
+            self.lines = Some(Lines { since: Stopwatch::start(), next, show });
+        }
+        self
     }
 
     /// Takes the bar away while `action` writes something else.
@@ -40,7 +81,29 @@ impl Progress {
 
     /// `done` octets, or things, are done.
     pub(crate) fn set(&self, done: u64) {
+        self.done.set(done);
         self.bar.set_position(done);
+        if let Some(Lines { since, next, show }) = &self.lines {
+            let elapsed = since.elapsed();
+            if elapsed >= next.get() {
+                next.set(elapsed + elapsed.min(LINE_PAUSE_MAX));
+                let total = self.bar.length().unwrap_or_default();
+                let seconds = elapsed.as_secs();
+                report::complain(&format!("{} of {} after {seconds} s", show(done), show(total)));
+            }
+        }
+    }
+
+    /// What is done.
+    pub(crate) const fn done(&self) -> u64 {
+        self.done.get()
+    }
+
+    /// `done` were done before: what follows is how fast it goes.
+    pub(crate) fn resume(&self, done: u64) {
+        self.done.set(done);
+        self.bar.set_position(done);
+        self.bar.reset_eta();
     }
 
     /// Takes the bar away.

@@ -12,11 +12,19 @@
 //! Sink         client sends, at most its credits         Credit ←, CountersRequest → Counters
 //! PingPong     each writes into the other's region when  CountersRequest → Counters
 //!              the last octet of its own has changed
-//! Put          client writes the file into the region    Check, Verify → Chunk; Commit → Committed
-//! Get          client reads the file from the region     DigestRequest → Digest; ShaRequest → Sha
+//! Both         each writes into, or reads from, the      Start; Stop → Stopped
+//!              region of the other
+//! Put          client writes chunks into the places of   Check, Verify → Chunk; Commit → Committed
+//!              the region; the server stores them
+//! Get          client reads chunks from those places,    DigestRequest, Fetch → Digest;
+//!              where the server has put them             ShaRequest → Sha
 //! ```
 //!
-//! `Working` says that an answer takes longer, `Failed` why none will come.
+//! A place of a region holds a chunk of the file, or all of a shorter file. No file is mapped: what
+//! becomes of a file while it crosses is an error of its session.
+//!
+//! `Working` says that an answer takes longer, `Failed` why none will come. A client that has nothing
+//! to ask for longer than a part of [`Welcome::idle_ms`] asks for counters, and is still there.
 //!
 //! Everything that a peer says is bounded by its frame, and checked before it is used.
 
@@ -24,21 +32,22 @@ mod control;
 
 pub(crate) use control::{CONTROL_LEN_MAX, Control};
 
-use urnic::types::{Stag, TaggedOffset};
-use urnic::verbs::RemoteBuffer;
+use urnic::{RemoteBuffer, Stag, TaggedOffset};
+
+use crate::printable::printable;
 
 /// First octets of Private Data of both sides.
 const MAGIC: [u8; 4] = *b"urnc";
 /// Version of this protocol. Another is refused.
-const VERSION: u16 = 1;
+const VERSION: u16 = 3;
 /// Octets of a file's name at most.
 pub(crate) const NAME_LEN_MAX: usize = 400;
 /// Octets of a file between two checks of what has arrived.
 pub(crate) const CHUNK_LEN: u64 = 4 << 20;
 /// Checks that a client may have under way.
 pub(crate) const CHECKS_MAX: usize = 16;
-/// Receive buffers for control messages on each side, beside those for payload.
-pub(crate) const CONTROL_DEPTH: usize = 2 * CHECKS_MAX;
+/// Chunks of a file that may be between its two ends: one crosses while others are read and written.
+pub(crate) const PLACES_MAX: u32 = 4;
 
 /// What kind of session a client wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,10 +60,48 @@ pub(crate) enum Session {
     Sink,
     /// Both write the last octet of the other's region; this is the client's.
     PingPong(RemoteBuffer),
+    /// Both write the other's region, or read it; this is the client's.
+    Both { remote: RemoteBuffer, is_read: bool },
     /// A file for the server.
     Put { name: String, force: bool },
     /// A file of the server.
     Get { name: String },
+}
+
+impl Session {
+    /// As the log names it.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Memory => "reads and writes".into(),
+            Self::Echo => "echo".into(),
+            Self::Sink => "sends".into(),
+            Self::PingPong(_) => "ping-pong".into(),
+            Self::Both { .. } => "both ways".into(),
+            Self::Put { name, .. } => format!("put {}", printable(name)),
+            Self::Get { name } => format!("get {}", printable(name)),
+        }
+    }
+
+    /// Control messages that a client may have unanswered: the server has a receive buffer for
+    /// each, as long as a payload message.
+    pub(crate) const fn requests_max(&self) -> usize {
+        match self {
+            // A sign of life, and the question at the end.
+            Self::Memory | Self::Echo | Self::Sink | Self::PingPong(_) => 2,
+            // The same, and the beginning and the end.
+            Self::Both { .. } => 4,
+            Self::Put { .. } | Self::Get { .. } => 2 * CHECKS_MAX,
+        }
+    }
+
+    /// Control messages that a client has to have receive buffers for.
+    pub(crate) const fn answers_max(&self) -> usize {
+        match self {
+            // Two answers, and the credits for each half of the buffers.
+            Self::Memory | Self::Echo | Self::Sink | Self::PingPong(_) | Self::Both { .. } => 4,
+            Self::Put { .. } | Self::Get { .. } => 2 * CHECKS_MAX,
+        }
+    }
 }
 
 /// What a client asks for.
@@ -74,10 +121,12 @@ pub(crate) struct Welcome {
     pub(crate) region: RemoteBuffer,
     /// Octets of the region: of the file to get.
     pub(crate) len: u64,
-    /// Payload messages that it has buffers for now.
+    /// Payload messages that it has buffers for now; chunks of a file that the region has places for.
     pub(crate) credits: u32,
     /// Chunks of the file to put that it has from an earlier session.
     pub(crate) chunks_present: u64,
+    /// Milliseconds without any work after which the server gives a client up.
+    pub(crate) idle_ms: u32,
 }
 
 /// Why Private Data, or a control message, means nothing.
@@ -104,6 +153,7 @@ impl Hello {
             Session::PingPong(_) => 3,
             Session::Put { .. } => 4,
             Session::Get { .. } => 5,
+            Session::Both { .. } => 6,
         };
         out.push(code);
         out.extend(self.len.to_be_bytes());
@@ -111,6 +161,10 @@ impl Hello {
         match &self.session {
             Session::Memory | Session::Echo | Session::Sink => {}
             Session::PingPong(region) => emit_region(&mut out, *region),
+            Session::Both { remote, is_read } => {
+                out.push(u8::from(*is_read));
+                emit_region(&mut out, *remote);
+            }
             Session::Put { name, force } => {
                 out.push(u8::from(*force));
                 out.extend(name.as_bytes());
@@ -134,6 +188,10 @@ impl Hello {
                 Session::Put { force, name: input.text(NAME_LEN_MAX)? }
             }
             5 => Session::Get { name: input.text(NAME_LEN_MAX)? },
+            6 => {
+                let is_read = input.u8()? != 0;
+                Session::Both { is_read, remote: input.region()? }
+            }
             _ => return Err(ProtocolError::Malformed),
         };
         input.end()?;
@@ -148,6 +206,7 @@ impl Welcome {
         out.extend(self.len.to_be_bytes());
         out.extend(self.credits.to_be_bytes());
         out.extend(self.chunks_present.to_be_bytes());
+        out.extend(self.idle_ms.to_be_bytes());
         out
     }
 
@@ -158,6 +217,7 @@ impl Welcome {
             len: input.u64()?,
             credits: input.u32()?,
             chunks_present: input.u64()?,
+            idle_ms: input.u32()?,
         };
         input.end()?;
         Ok(welcome)
@@ -174,11 +234,6 @@ pub(crate) fn emit_refusal(reason: &str) -> Vec<u8> {
 /// The reason in the Private Data of a rejection; `None` when it is not one of `urnic serve`.
 pub(crate) fn refusal_from(octets: &[u8]) -> Option<String> {
     check_header(octets).ok()?.text(REASON_LEN_MAX).ok().map(|text| printable(&text))
-}
-
-/// A peer's text with nothing in it that a terminal would obey.
-pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 /// The beginning of a text, of at most `len_max` octets.

@@ -1,9 +1,11 @@
 //! How results reach the user: a table for people, JSON for programs, both made from one struct.
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
+
+use crate::printable::printable;
 
 /// An empty table in the style of all reports: `header` names its columns, all but the first
 /// aligned to the right.
@@ -61,12 +63,52 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
 /// # Errors
 /// When standard output cannot be written.
 pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
-    print(&serde_json::to_string_pretty(value).map_err(io::Error::other)?)
+    // Not by way of a string: a report can be long.
+    let mut out = BufWriter::new(io::stdout().lock());
+    serde_json::to_writer_pretty(&mut out, &Versioned { schema: SCHEMA, value })?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+/// Writes `value` as JSON on one line to standard output.
+///
+/// # Errors
+/// When standard output cannot be written.
+pub(crate) fn print_json_line(value: &impl Serialize) -> io::Result<()> {
+    print(&serde_json::to_string(&Versioned { schema: SCHEMA, value })?)
+}
+
+/// Which meaning the fields of all JSON have (`docs/json.md`): another number when a field is gone
+/// or means something else. New fields keep the number.
+const SCHEMA: u32 = 2;
+
+/// A report with the version of its fields.
+#[derive(Serialize)]
+struct Versioned<'a, T: Serialize> {
+    schema: u32,
+    #[serde(flatten)]
+    value: &'a T,
+}
+
+/// Why a command was not carried out, for programs.
+#[derive(Serialize)]
+struct Failure<'a> {
+    error: &'a str,
+    exit_status: u8,
+}
+
+/// Says on standard output, as JSON, why a command was not carried out.
+pub(crate) fn fail_as_json(text: &str, exit_status: u8) {
+    let lines: Vec<String> = text.trim_end().lines().map(printable).collect();
+    let _unheard = print_json(&Failure { error: &lines.join("\n"), exit_status });
 }
 
 /// Tells the user on standard error what is wrong. When even that fails, the exit status tells.
+///
+/// Names that a peer chose can be part of any error: what is no text is replaced, line by line.
 pub(crate) fn complain(text: &str) {
-    let _nobody_listens = writeln!(io::stderr(), "urnic: {text}");
+    let lines: Vec<String> = text.lines().map(printable).collect();
+    let _unheard = writeln!(io::stderr(), "urnic: {}", lines.join("\n"));
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use crate::size;
 
-/// Reads a time such as `10us`, `1.5ms`, `250ns`, `2s` or `0`.
+/// Reads a time such as `10us`, `1.5ms`, `250ns`, `2s`, `15min`, `36h`, `7d` or `0`.
 ///
 /// # Errors
 /// When there is no unit (but for 0) or no number.
@@ -17,37 +17,54 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         "us" | "µs" => 1_000,
         "ms" => 1_000_000,
         "s" => 1_000_000_000,
+        "min" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        "d" => 86_400_000_000_000,
         "" if size::scaled(number, 1) == Ok(0) => 0,
-        _ => return Err("a time needs a unit: ns, us, ms or s".into()),
+        _ => return Err("a time needs a unit: ns, us, ms, s, min, h or d".into()),
     };
     size::scaled(number, nanos).map(Duration::from_nanos)
 }
 
-/// Reads a time in seconds, such as `5` or `0.5`, or with a unit.
+/// Reads a time in seconds, such as `5` or `0.5`, or with a unit, such as `20ms`; 0 is one, too.
 ///
 /// # Errors
-/// When it is no number of at least a thousandth.
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+/// When it is no number, or the unit is none.
+pub(crate) fn pause(text: &str) -> Result<Duration, String> {
     let (number, unit) = size::split(text);
-    let time = match unit {
-        "" => size::scaled(number, 1_000_000_000).map(Duration::from_nanos)?,
-        _ => duration(text)?,
-    };
+    match unit {
+        "" => size::scaled(number, 1_000_000_000).map(Duration::from_nanos),
+        _ => duration(text),
+    }
+}
+
+/// Reads a time as [`pause`] does, of a millisecond at least.
+///
+/// # Errors
+/// As [`pause`], and when it is shorter.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let time = pause(text)?;
     if time < Duration::from_millis(1) {
         return Err("a millisecond is the least".into());
     }
     Ok(time)
 }
 
-/// Reads a rate in bits per second, such as `10G` or `1.5Mbit`; K, M, G and T are powers of 1000.
+/// Reads a rate in bits per second, such as `10G`, `1.5Mbit`, `10Gbit/s` or `100Gbps`; K, M, G and T are powers of 1000.
 ///
 /// # Errors
 /// When it is not a number with an optional unit, or is 0.
 pub(crate) fn rate(text: &str) -> Result<u64, String> {
     let (number, unit) = size::split(text);
     let unit = unit.to_ascii_lowercase();
-    let prefix = unit.strip_suffix("/s").unwrap_or(&unit);
-    let scale = match prefix.strip_suffix("bit").unwrap_or(prefix) {
+    let prefix = match unit.strip_suffix("bps") {
+        Some(prefix) => prefix,
+        None => {
+            let bits = unit.strip_suffix("/s").unwrap_or(&unit);
+            bits.strip_suffix("bit").unwrap_or(bits)
+        }
+    };
+    let scale = match prefix {
         "" => 1,
         "k" => 1_000,
         "m" => 1_000_000,
@@ -90,7 +107,10 @@ mod tests {
         assert_eq!(duration("1.5ms"), Ok(Duration::from_micros(1500)));
         assert_eq!(duration("0"), Ok(Duration::ZERO));
         assert_eq!(duration("2 s"), Ok(Duration::from_secs(2)));
-        for text in ["10", "us", "", "1h", "-1s"] {
+        assert_eq!(duration("1.5min"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("2h"), Ok(Duration::from_secs(7200)));
+        assert_eq!(duration("7d"), Ok(Duration::from_secs(604_800)));
+        for text in ["10", "us", "", "1m", "-1s", "20000000000000d"] {
             assert!(duration(text).is_err(), "{text}");
         }
     }
@@ -99,7 +119,8 @@ mod tests {
     fn seconds_need_no_unit() {
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
         assert_eq!(seconds("20ms"), Ok(Duration::from_millis(20)));
-        assert!(seconds("0").is_err() && seconds("x").is_err());
+        assert_eq!((seconds("5"), pause("0")), (Ok(Duration::from_secs(5)), Ok(Duration::ZERO)));
+        assert!(seconds("0").is_err() && seconds("999us").is_err() && seconds("x").is_err());
     }
 
     #[test]
@@ -107,7 +128,8 @@ mod tests {
         assert_eq!(rate("10G"), Ok(10_000_000_000));
         assert_eq!(rate("1.5Mbit"), Ok(1_500_000));
         assert_eq!(rate("100 kbit/s"), Ok(100_000));
-        for text in ["0", "G", "10KiB", "1b"] {
+        assert_eq!((rate("100Gbps"), rate("9bps")), (Ok(100_000_000_000), Ok(9)));
+        for text in ["0", "G", "10KiB", "1b", "1Gb", "1bitbps", "1Gbps/s"] {
             assert!(rate(text).is_err(), "{text}");
         }
     }

@@ -4,26 +4,22 @@
 #![allow(clippy::disallowed_methods, reason = "tests wait for other processes, with a bound")]
 #![allow(clippy::print_stderr, reason = "measurements are part of what the tests are for")]
 
-#[path = "commands_tap/capture.rs"]
 mod capture;
-#[path = "commands_tap/flat.rs"]
 mod flat;
-#[path = "../../tests/netns/isolate.rs"]
-mod isolate;
-#[path = "commands_tap/killed.rs"]
 mod killed;
-#[path = "../../tests/netns/network.rs"]
-mod network;
-#[path = "commands_tap/scene.rs"]
+mod lease;
+mod many;
 mod scene;
+mod state;
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 
-use isolate::{is_there, netns_tests, skip};
-use network::{command, ip};
 use scene::{Server, client, complaint, join, json};
+use urnic_testkit::isolate::netns_tests;
+use urnic_testkit::network::{command, ip};
+use urnic_testkit::programs::{is_there, program};
+use urnic_testkit::skip;
 
 /// A folder that goes away with the test.
 struct Folder(PathBuf);
@@ -56,7 +52,10 @@ fn every_command(server: &Server, folder: &Folder, device: &str) {
                 let count = |key: &str| bw[end][key].as_u64().unwrap();
                 assert_eq!(count("segments_aligned"), count("segments_sent"), "{options}: {bw}");
                 assert_eq!(count("crc_bad"), 0, "{options}: {bw}");
-                assert_eq!(count("payload_bytes_copied_tx"), 0, "{options}: {bw}");
+                let copied = count("payload_bytes_copied_tx") - count("payload_bytes_snapshot");
+                assert_eq!(copied, 0, "{options}: {bw}");
+                let is_source = op == "read" && end == "peer";
+                assert_eq!(count("payload_bytes_snapshot") > 0, is_source, "{options}: {bw}");
             }
         }
     }
@@ -83,10 +82,13 @@ fn over_taps(name: &str, server_header: &str, client_header: &str) {
     let folder = Folder::new(name);
     join(&["tap-s", "tap-c"]);
     let served = folder.0.join("served");
-    let server = Server::start(&format!(
-        "--dev tap:tap-s,ip=10.7.0.2/24,ip6=fd07::2/64,vnet={server_header} --dir {}",
-        served.display()
-    ));
+    let server = Server::start_at(
+        "[::]:7174",
+        &format!(
+            "--dev tap:tap-s,ip=10.7.0.2/24,ip6=fd07::2/64,vnet={server_header} --allow-overwrite --dir {}",
+            served.display()
+        ),
+    );
     let device = format!("--dev tap:tap-c,ip=10.7.0.3/24,vnet={client_header}");
     every_command(&server, &folder, &device);
     let device = format!("--dev tap:tap-c,ip6=fd07::3/64,vnet={client_header}");
@@ -114,10 +116,10 @@ netns_tests! {
         over_taps("super-plain", "on", "off");
     }
 
-    /// Where the kernel has no address yet, it lets everybody bind to any: that makes none its own.
+    /// Where the kernel has no address yet, it lets a socket bind to any: that makes none its own.
     fn a_new_namespace_has_room_for_any_address() {
         let urnic = env!("CARGO_BIN_EXE_urnic");
-        let output = Command::new("timeout")
+        let output = program("timeout")
             .args(["--signal=INT", "2", "unshare", "--net", urnic, "serve", "--once"])
             .args(["--dev", "tap:tap-n,ip=10.7.0.2/24", "--listen", "10.7.0.2:7174"])
             .output()
@@ -146,7 +148,7 @@ netns_tests! {
         ip("link set veth-c up");
         let served = folder.0.join("served");
         let server = Server::start(&format!(
-            "--dev tap:tap-s,ip=10.7.0.2/24 --dir {}", served.display()
+            "--dev tap:tap-s,ip=10.7.0.2/24 --allow-overwrite --dir {}", served.display()
         ));
         for header in ["on", "off"] {
             let device = format!("--dev packet:veth-c,ip=10.7.0.4/24,vnet={header}");

@@ -3,13 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 #![allow(clippy::disallowed_methods, reason = "tests wait for other processes, with a bound")]
 
-#[path = "../../tests/netns/isolate.rs"]
-mod isolate;
-#[path = "../../benches/compare/kernel_flow.rs"]
-mod kernel_flow;
-#[path = "../../tests/netns/network.rs"]
-mod network;
-
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -17,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use isolate::netns_tests;
-use kernel_flow::KernelFlow;
-use network::{Namespace, ip};
+use urnic_testkit::isolate::netns_tests;
+use urnic_testkit::kernel_flow::KernelFlow;
+use urnic_testkit::network::{Namespace, ip};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// So slow that processors do not matter, with a queue of 60 ms that is not full at once when the

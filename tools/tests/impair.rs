@@ -2,11 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 #![allow(clippy::disallowed_methods, reason = "tests wait for other processes, with a bound")]
 
-#[path = "../../tests/netns/isolate.rs"]
-mod isolate;
-#[path = "../../tests/netns/network.rs"]
-mod network;
-
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -15,8 +10,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use isolate::netns_tests;
-use network::{Namespace, ip};
+use urnic_testkit::isolate::netns_tests;
+use urnic_testkit::network::{Namespace, ip};
+use urnic_testkit::programs::program;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Echo requests of one `ping`.
@@ -75,7 +71,7 @@ impl Drop for Path {
     }
 }
 
-/// Gives an interface its address, and the link address of its peer, for which then nobody asks:
+/// Gives an interface its address, and the link address of its peer, for which no ARP request is sent then:
 /// all frames are echoes. Their link addresses are made of the addresses.
 fn join(interface: &str, own: u8, peer: u8) {
     ip(&format!("link set {interface} address 02:00:00:00:00:0{own}"));
@@ -88,7 +84,7 @@ fn join(interface: &str, own: u8, peer: u8) {
 /// in milliseconds.
 fn ping() -> (u64, Option<f64>) {
     let count = PINGS.to_string();
-    let output = Command::new("ping")
+    let output = program("ping")
         .args(["-n", "-q", "-c", &count, "-i", "0.02", "-W", "1", "10.0.0.2"])
         .env("LC_ALL", "C")
         .output()

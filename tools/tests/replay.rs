@@ -4,6 +4,11 @@
 //! It lacks what depends on how a receiver works (what was found by markers, placed out of order or
 //! held). Where FPDUs overwrite each other and the capture shuffles them, two hashes are right.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![allow(clippy::disallowed_methods, reason = "what is measured is time, and other processes")]
+
+mod captures;
+mod memory;
+mod pipes;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -181,6 +186,10 @@ fn files_that_cannot_be_read_are_named_and_the_others_reported() {
     let complaints = String::from_utf8(output.stderr).unwrap();
     assert!(complaints.contains("garbage.pcap: neither pcap nor pcapng"), "{complaints}");
     assert!(complaints.contains("missing.pcap: reading the capture failed"), "{complaints}");
+    let text = urnic(&names);
+    let told = String::from_utf8(text.stdout).unwrap();
+    assert!(!told.contains("reading the capture failed"), "said once, on standard error:\n{told}");
+    assert!(String::from_utf8(text.stderr).unwrap().contains("reading the capture failed"));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["files"].as_array().unwrap().len(), 3);
     assert_eq!(report["files"][2]["frames"], 80);
@@ -197,6 +206,32 @@ fn a_capture_cut_short_is_reported_as_far_as_it_goes() {
     assert_eq!(output.status.code(), Some(0));
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("warning") && text.contains("the capture is cut off"), "{text}");
+}
+
+/// Names are not always the user's own: a complaint holds nothing that a terminal would obey.
+#[test]
+fn a_complaint_cannot_steer_the_terminal() {
+    let output = urnic(&["none\u{1b}[2J\u{202e}.pcap"]);
+    let complaint = String::from_utf8(output.stderr).unwrap();
+    assert!(complaint.contains("none\u{fffd}[2J\u{fffd}.pcap: reading"), "{complaint:?}");
+    assert!(!complaint.contains(['\u{1b}', '\u{202e}']), "{complaint:?}");
+}
+
+/// The first frame or a later one: what is there is read, and a header that is cut is no capture.
+#[test]
+fn where_a_capture_is_cut_it_ends() {
+    let whole = fs::read(pcaps().join("siw-rping-crc.pcap")).unwrap();
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cut.pcap");
+    for (len, status, warned) in [(10, 2, false), (23, 2, false), (30, 0, true), (60, 0, true)] {
+        fs::write(&path, &whole[..len]).unwrap();
+        let output = urnic(&["--json", path.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(status), "{len}");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let file = &report["files"][0];
+        assert_eq!(file["error"].is_null(), status == 0, "{len}: {file}");
+        assert_eq!(!file["findings"].as_array().unwrap().is_empty(), warned, "{len}: {file}");
+        assert_eq!(output.stderr.is_empty(), status == 0, "{len}");
+    }
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn client(port: &str, arguments: &[&str]) -> Output {
 
 #[test]
 fn client_and_server_ping_each_other_verified() {
-    // What is printed has to fit a pipe that nobody reads yet.
+    // What is printed has to fit a pipe that is not read yet.
     for (size, verbose) in [("23", true), ("64", true), ("4096", true), ("65536", false)] {
         let verbosity: &[&str] = if verbose { &["-v"] } else { &[] };
         let port = free_port();

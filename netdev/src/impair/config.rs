@@ -15,7 +15,7 @@ pub struct ImpairConfig {
     pub ack_loss: f64,
     /// Every frame is lost: an outage of this direction.
     pub outage: bool,
-    /// Largest IP datagram that passes, in octets: a longer one is lost and nobody is told. A
+    /// Largest IP datagram that passes, in octets: a longer one is lost silently. A
     /// super-frame counts as the segments that it becomes.
     pub path_mtu: Option<usize>,
     /// Time that every frame takes, in nanoseconds, besides what the inner device takes.
@@ -75,7 +75,7 @@ pub struct ImpairCounters {
     /// Frames offered from above that the inner device's link can carry.
     pub frames: u64,
     /// Octets of those frames.
-    pub octets: u64,
+    pub bytes: u64,
     /// Frames lost by decision, for want of room here or in the inner device, or because its link
     /// went down while they were held.
     pub dropped: u64,
@@ -83,7 +83,8 @@ pub struct ImpairCounters {
     pub overflowed: u64,
     /// Most frames that were held at one time.
     pub held_peak: usize,
-    /// Held frames that went on more than [`LATE_NS`] after their time, because nobody called.
+    /// Held frames that went on more than [`LATE_NS`] after their time, because the device was
+    /// not called.
     pub late: u64,
     /// Longest time by which one did, in nanoseconds.
     pub late_ns_max: u64,

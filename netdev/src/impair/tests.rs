@@ -58,7 +58,7 @@ const FRAMES: u32 = 20_000;
 fn the_default_changes_nothing() {
     let mut link = Link::new(ImpairConfig::default(), 1);
     assert_eq!(link.run(500), (0..500).collect::<Vec<_>>());
-    let counters = ImpairCounters { frames: 500, octets: 500 * 64, ..ImpairCounters::default() };
+    let counters = ImpairCounters { frames: 500, bytes: 500 * 64, ..ImpairCounters::default() };
     assert_eq!(*link.a.counters(), counters);
 }
 
@@ -408,7 +408,7 @@ fn a_bottleneck_passes_frames_at_its_rate_and_drops_the_tail_of_its_queue() {
     let (times, counters) = arrivals(config, 5);
     assert_eq!(times, [8_000_500, 16_000_500, 24_000_500]);
     assert_eq!((counters.dropped, counters.overflowed), (2, 2));
-    assert_eq!((counters.frames, counters.octets, counters.held_peak), (5, 5000, 3));
+    assert_eq!((counters.frames, counters.bytes, counters.held_peak), (5, 5000, 3));
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Which frames the kernel copies to the socket: a classic BPF program made of the stack's
-//! addresses. The rest of the interface's traffic is none of ours and costs nothing.
+//! addresses. The rest of the interface's traffic is left out and costs nothing.
 
 use std::net::IpAddr;
 

@@ -6,10 +6,14 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
 
+use tracing::debug;
+
 use crate::OpenError;
+use crate::TRACE;
 use crate::interface::{Control, Name};
+use crate::link_state::LinkState;
 use crate::packet::filter::{self, ADDRESSES_MAX};
-use crate::packet::{BUFFER_LEN, Link, PacketSocket};
+use crate::packet::{BUFFER_LEN, PacketSocket};
 use crate::sys::gather::Gather;
 use crate::sys::packet_ring::RingLayout;
 use crate::sys::packet_socket::{self, Membership, PacketOption};
@@ -28,8 +32,8 @@ pub struct PacketConfig<'a> {
     /// in any case.
     pub super_frames: bool,
     /// Ethernet address of the stack, where it is not to be the interface's own. The interface then
-    /// has to listen to all frames on the wire, and the kernel looks no closer at ours. With the
-    /// interface's own it does, and forwards them if it was told to forward.
+    /// has to listen to all frames on the wire, and the kernel does not look closer at those of
+    /// this port. With the interface's own it does, and forwards them if it was told to forward.
     pub mac: Option<[u8; 6]>,
     /// Frames that wait to be received, at most.
     pub ring_frames: usize,
@@ -138,6 +142,8 @@ fn prepare(config: &PacketConfig<'_>) -> Result<PacketSocket, OpenError> {
     let layout = layout(mtu, config.ring_frames);
     let ring = set_up(&socket, config, mac, layout)
         .map_err(|error| failed(name, "set up a packet socket for", error))?;
+    let (frames, super_frames) = (config.ring_frames, config.super_frames);
+    debug!(target: TRACE, %name, mtu, frames, super_frames, "packet socket with its ring made");
     let membership = if mac == own_mac { Membership::AllGroups } else { Membership::Promiscuous };
     Ok(PacketSocket {
         ring,
@@ -147,7 +153,7 @@ fn prepare(config: &PacketConfig<'_>) -> Result<PacketSocket, OpenError> {
         interface_index,
         membership,
         super_frames: config.super_frames,
-        link: Link::Down,
+        link: LinkState::Down,
         mac,
         mtu,
         check_due_ns: 0,

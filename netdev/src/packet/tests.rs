@@ -88,3 +88,31 @@ fn what_cannot_be_is_no_frame() {
     }
     assert!(frame_in(good, &mut slot, &empty(), &mut []).is_some());
 }
+
+/// The frame behind a slot is fetched though an error of the interface is told first: otherwise each
+/// slot after it would get the frame of the one before.
+#[test]
+fn an_error_that_waits_on_the_socket_does_not_leave_its_frame_behind() {
+    use std::net::UdpSocket;
+    use std::os::fd::OwnedFd;
+    let queue = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    queue.connect(peer.local_addr().unwrap()).unwrap();
+    queue.set_nonblocking(true).unwrap();
+    let waiting = |first: u8| [vec![0; vnet::HEADER_LEN], vec![first; 20]].concat();
+    for first in [1, 2] {
+        peer.send_to(&waiting(first), queue.local_addr().unwrap()).unwrap();
+    }
+    drop(peer);
+    // The port is closed by now: the refusal waits on the socket, before the two frames.
+    queue.send(&[0]).unwrap();
+    let queue = File::from(OwnedFd::from(queue));
+    let mut buffer = [0; 64];
+    for first in [1, 2] {
+        let header = header(libc::TP_STATUS_COPY, 20);
+        let frame = frame_in(header, &mut [], &queue, &mut buffer).unwrap();
+        assert_eq!(frame.bytes, [first; 20]);
+    }
+    let none = frame_in(header(libc::TP_STATUS_COPY, 20), &mut [], &queue, &mut buffer);
+    assert!(none.is_none(), "nothing waits");
+}

@@ -1,4 +1,4 @@
-//! A pcapng file being written, shared by whoever records into it.
+//! A pcapng file being written, shared by all that record into it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -142,7 +142,7 @@ impl<W: Write> Clone for CaptureWriter<W> {
 
 impl<W: Write> fmt::Debug for CaptureWriter<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not what is behind the lock: whoever debugs may hold it.
+        // Not what is behind the lock: the debugging thread may hold it.
         f.debug_struct("CaptureWriter").finish_non_exhaustive()
     }
 }

@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_refused_program_comes_with_the_verifiers_words() {
-        // A lone `exit`, which returns a register that nobody has set.
+        // A lone `exit`, which returns a register that was never set.
         let exit = u64::from_ne_bytes([0x95, 0, 0, 0, 0, 0, 0, 0]);
         let (error, log) = load_xdp(&[exit]).unwrap_err();
         // Without the right to load programs, the kernel does not look at it.

@@ -13,7 +13,7 @@
 ///
 /// # Safety
 /// `dst` must be valid for writes of `bytes.len()` octets, must not overlap `bytes`, and while
-/// this runs nobody may access those octets but by atomics, through this module, or from outside
+/// this runs those octets must not be accessed but by atomics, through this module, or from outside
 /// the program.
 #[inline]
 pub unsafe fn copy_in(bytes: &[u8], dst: *mut u8) {
@@ -33,7 +33,7 @@ pub unsafe fn copy_in(bytes: &[u8], dst: *mut u8) {
 ///
 /// # Safety
 /// `src` must be valid for reads of `bytes.len()` octets, must not overlap `bytes`, and while this
-/// runs nobody may write those octets but by atomics, through this module, or from outside the
+/// runs those octets must not be written but by atomics, through this module, or from outside the
 /// program.
 #[inline]
 pub unsafe fn copy_out(src: *const u8, bytes: &mut [u8]) {

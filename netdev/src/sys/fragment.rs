@@ -1,4 +1,4 @@
-//! Readable memory that somebody else may write at any moment.
+//! Readable memory that other threads or processes may write at any moment.
 #![allow(unsafe_code, reason = "reads memory that may change under it; see STYLE of the project")]
 
 use std::marker::PhantomData;

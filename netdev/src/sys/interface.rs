@@ -75,7 +75,7 @@ impl fmt::Debug for Name {
 pub struct Flags(u16);
 
 impl Flags {
-    /// Whether somebody has set the interface up.
+    /// Whether the interface was set up.
     #[must_use]
     pub const fn up(self) -> bool {
         self.0 & 0x1 != 0
@@ -200,7 +200,7 @@ impl Control {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the call just returned this descriptor, and nobody else knows it.
+        // SAFETY: the call just returned this descriptor, and nothing else holds it.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Self { socket })
     }

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 
-/// A run of mapped memory, shared with nobody but the kernel.
+/// A run of mapped memory, shared with the kernel only.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
@@ -88,8 +88,8 @@ impl Mapping {
     /// # Panics
     /// When they are not inside the mapping.
     pub(crate) unsafe fn octets(&self, at: usize, len: usize) -> &[u8] {
-        // SAFETY: mapped and readable for as long as `self` is borrowed, always initialised; nobody
-        // writes, says the caller.
+        // SAFETY: mapped and readable for as long as `self` is borrowed, always initialised; not
+        // written meanwhile, says the caller.
         unsafe { std::slice::from_raw_parts(self.at(at, len).as_ptr(), len) }
     }
 
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(octets[..2], [0, 0]);
         assert_eq!(octets[2..6], 0x0102_0304_u32.to_ne_bytes());
         octets[7] = 9;
-        // SAFETY: as above, and nobody writes.
+        // SAFETY: as above, and it is not written.
         assert_eq!(unsafe { mapping.octets(4097, 1) }, [9]);
     }
 

@@ -139,4 +139,16 @@ mod tests {
             }
         }
     }
+
+    /// Whatever the kernel says of a frame besides, its slot goes back.
+    #[test]
+    fn every_slot_goes_back_whatever_its_status() {
+        let others = [libc::TP_STATUS_COPY, libc::TP_STATUS_LOSING, libc::TP_STATUS_CSUMNOTREADY];
+        let mut ring = PacketRing::new(Mapping::fresh(LAYOUT.len()).unwrap(), LAYOUT);
+        for (at, other) in [0, 1536, 4096].into_iter().zip(others) {
+            ring.mapping.word(at).store(libc::TP_STATUS_USER | other, Release);
+            assert!(ring.take(|_, _| ()).is_some());
+            assert_eq!(ring.mapping.word(at).load(Acquire), libc::TP_STATUS_KERNEL, "{other:x}");
+        }
+    }
 }

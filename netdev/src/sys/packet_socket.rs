@@ -21,7 +21,7 @@ pub(crate) fn open() -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call just returned this descriptor, and nobody else knows it.
+    // SAFETY: the call just returned this descriptor, and nothing else holds it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -1,8 +1,10 @@
-//! Writing memory that may change to a connected stream socket.
+//! What a connected stream socket of the kernel is asked for beyond ordinary calls: writing memory
+//! that may change, and how its TCP fares.
 #![allow(unsafe_code, reason = "hands memory that may change to the kernel; it is never a slice")]
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
 
 use super::fragment::Fragment;
 
@@ -32,6 +34,109 @@ pub fn send_fragments(socket: BorrowedFd<'_>, fragments: &[Fragment<'_>]) -> io:
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
+/// What has become of the octets that were written to a socket of the kernel's TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The peer has acknowledged all of them.
+    Done,
+    /// The peer's window is closed, and it has answered when it was last asked (RFC 9293 MUST-37:
+    /// such a peer is waited for).
+    Answered,
+    /// An answer is awaited; the last one came so long ago.
+    Awaited(Duration),
+}
+
+/// Octets written to a socket of the kernel's TCP that the peer has not acknowledged, with the FIN.
+///
+/// # Errors
+/// What `ioctl(2)` says.
+pub fn undelivered(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut octets: libc::c_int = 0;
+    // SAFETY: SIOCOUTQ (TIOCOUTQ) writes one int to the address given, which is that of a live one.
+    let asked = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut octets) };
+    if asked == 0 {
+        Ok(u64::try_from(octets).unwrap_or(0))
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Asks the kernel's TCP what has become of the octets that were written.
+///
+/// Its own limit, `TCP_USER_TIMEOUT`, also ends connections whose peer answers every window probe.
+///
+/// # Errors
+/// What `ioctl(2)` and `getsockopt(2)` say.
+pub fn delivery(socket: BorrowedFd<'_>) -> io::Result<Delivery> {
+    if undelivered(socket)? == 0 {
+        return Ok(Delivery::Done);
+    }
+    // SAFETY: `tcp_info` is a C struct of integers, for which all zeroes are valid.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut len = libc::socklen_t::try_from(size_of_val(&info)).expect("a few hundred octets");
+    // SAFETY: the kernel writes at most `len` octets to `info`, which has as many and lives on.
+    let asked = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut len,
+        )
+    };
+    if asked != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // A single probe may be on its way just now. Between probes there may be two minutes, so the age
+    // of the last answer alone says nothing.
+    if info.tcpi_unacked == 0 && info.tcpi_probes < 2 {
+        return Ok(Delivery::Answered);
+    }
+    Ok(Delivery::Awaited(Duration::from_millis(u64::from(info.tcpi_last_ack_recv))))
+}
+
+/// How often the kernel repeats a SYN that is not answered. More often than the default, the time is
+/// the caller's to bound.
+///
+/// # Errors
+/// What `setsockopt(2)` says.
+pub fn set_syn_retries(socket: BorrowedFd<'_>, retries: u8) -> io::Result<()> {
+    let retries = libc::c_int::from(retries);
+    let len = libc::socklen_t::try_from(size_of_val(&retries)).expect("a few octets");
+    // SAFETY: the kernel reads `len` octets from the address of a live int, which has as many.
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_SYNCNT,
+            (&raw const retries).cast(),
+            len,
+        )
+    };
+    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// How often the kernel repeats a SYN that is not answered.
+///
+/// # Errors
+/// What `getsockopt(2)` says.
+pub fn syn_retries(socket: BorrowedFd<'_>) -> io::Result<u8> {
+    let mut retries: libc::c_int = 0;
+    let mut len = libc::socklen_t::try_from(size_of_val(&retries)).expect("a few octets");
+    // SAFETY: the kernel writes at most `len` octets to the address of a live int, which has as many.
+    let asked = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_SYNCNT,
+            (&raw mut retries).cast(),
+            &raw mut len,
+        )
+    };
+    let retries = u8::try_from(retries).unwrap_or(u8::MAX);
+    if asked == 0 { Ok(retries) } else { Err(io::Error::last_os_error()) }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Read;
@@ -58,6 +163,41 @@ mod tests {
         drop(far);
         let error = send_fragments(near.as_fd(), &[Fragment::from_slice(&[1])]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the kernel acknowledges in real time")]
+    fn what_is_acknowledged_is_not_waited_for() {
+        use std::io::Write;
+        use std::net::{TcpListener, TcpStream};
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (_far, _) = listener.accept().unwrap();
+        near.write_all(&[1; 100]).unwrap();
+        let started = std::time::Instant::now();
+        assert!(undelivered(near.as_fd()).unwrap() <= 100);
+        while delivery(near.as_fd()).unwrap() != Delivery::Done {
+            assert!(started.elapsed().as_secs() < 10, "loopback acknowledges");
+        }
+        // More than the peer's buffer takes is not delivered, and the peer's TCP answers probes.
+        near.set_nonblocking(true).unwrap();
+        while near.write(&[1; 1 << 16]).is_ok() {}
+        while delivery(near.as_fd()).unwrap() != Delivery::Answered {
+            assert!(started.elapsed().as_secs() < 10, "loopback acknowledges");
+        }
+        assert!(undelivered(near.as_fd()).unwrap() > 0);
+        let (local, _far) = UnixStream::pair().unwrap();
+        assert!(
+            delivery(local.as_fd()).is_err() || delivery(local.as_fd()).unwrap() == Delivery::Done
+        );
+    }
+
+    #[test]
+    fn syns_are_repeated_as_often_as_asked() {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        set_syn_retries(socket.as_fd(), 8).unwrap();
+        assert_eq!(syn_retries(socket.as_fd()).unwrap(), 8);
+        assert!(set_syn_retries(socket.as_fd(), 0).is_err(), "TCP sends a SYN again");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Packet memory and the four rings of one AF_XDP queue: who owns which chunk when.
+//! Packet memory and the four rings of one AF_XDP queue, and which side owns a chunk when.
 //!
 //! The first chunks receive, the rest transmit. A chunk is the kernel's from when it is put into
 //! the fill or transmit ring until it comes back through the receive or completion ring. What comes
@@ -107,8 +107,9 @@ impl XdpQueue {
             // Receiving chunks are never borrowed to write.
             sink(unsafe { self.memory.octets(at, length(descriptor.len)) });
             count += 1;
-            // The fill ring has an entry for each receiving chunk.
-            debug_assert!(self.rings.fill.room() > 0, "one entry per chunk");
+            // The fill ring has an entry for each receiving chunk, and the kernel has read that of this
+            // one. It tells of frames first and of the entries that it has read after that, so the
+            // ring may seem full for a moment.
             self.rings.fill.put_address(u64::from(chunk) * u64::from(self.layout.chunk_len));
         }
         if waiting > 0 {
@@ -171,7 +172,7 @@ impl XdpQueue {
         let at = u64::from(chunk) * u64::from(self.layout.chunk_len);
         let start = length(chunk) * length(self.layout.chunk_len);
         // SAFETY: the chunk was idle: the kernel does not touch it until it is in the ring. It is
-        // borrowed by nobody else, for `self` is borrowed to write.
+        // borrowed only once, for `self` is borrowed to write.
         write(unsafe { self.memory.octets_mut(start, len) });
         self.with_kernel[length(chunk)] = true;
         self.rings.transmit.put(Descriptor { at, len: frame_len });
@@ -223,4 +224,93 @@ impl AsFd for XdpQueue {
 
 fn length(value: u32) -> usize {
     usize::try_from(value).expect("32 bits fit")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+    use crate::sys::xdp_ring::{Ring, RingOffsets};
+
+    const OFFSETS: RingOffsets =
+        RingOffsets { producer: 0, consumer: 64, flags: 128, entries: 192 };
+    const LAYOUT: QueueLayout = QueueLayout { chunk_len: 2048, receive: 2, transmit: 4 };
+
+    /// A queue whose kernel is a peer that counts the calls; it asks for one for each flush.
+    fn queue() -> (XdpQueue, UnixDatagram) {
+        let (socket, kernel) = UnixDatagram::pair().unwrap();
+        kernel.set_nonblocking(true).unwrap();
+        let ring = |entries, entry_len| {
+            Ring::new(Mapping::fresh(4096).unwrap(), OFFSETS, entries, entry_len)
+        };
+        let rings = Rings {
+            fill: ring(2, 8),
+            completion: ring(4, 8),
+            receive: ring(2, 16),
+            transmit: ring(4, 16),
+        };
+        rings.transmit.set_word(OFFSETS.flags, libc::XDP_RING_NEED_WAKEUP);
+        let queue = XdpQueue {
+            rings,
+            socket: socket.into(),
+            memory: Mapping::fresh(6 * 2048).unwrap(),
+            layout: LAYOUT,
+            with_kernel: (0..6).map(|chunk| chunk < 2).collect(),
+            idle: (2..6).collect(),
+            staged: false,
+            bad_entries: 0,
+        };
+        (queue, kernel)
+    }
+
+    fn calls(kernel: &UnixDatagram) -> usize {
+        std::iter::from_fn(|| kernel.recv(&mut [0]).ok()).count()
+    }
+
+    #[test]
+    fn what_a_congested_kernel_did_not_take_is_offered_again_without_new_frames() {
+        let (mut queue, kernel) = queue();
+        assert!(queue.flush().is_ok() && !queue.has_unsent());
+        assert_eq!(calls(&kernel), 0, "nothing to send");
+        // Calls whose frames are not taken, until the next would have to wait.
+        while xdp_socket::wake_transmit(queue.as_fd()).is_ok() {}
+        assert!(queue.transmit(60, |chunk| chunk.fill(7)));
+        assert!(queue.flush().is_ok(), "congestion is no error");
+        assert!(queue.has_unsent());
+        calls(&kernel);
+        assert!(queue.flush().is_ok());
+        assert_eq!(calls(&kernel), 1, "told again");
+        // The kernel has taken the frame.
+        queue.rings.transmit.set_word(OFFSETS.consumer, 1);
+        assert!(queue.flush().is_ok() && !queue.has_unsent());
+        assert_eq!(calls(&kernel), 0);
+        // One that takes frames by itself needs no call.
+        queue.rings.transmit.set_word(OFFSETS.flags, 0);
+        assert!(queue.transmit(60, |chunk| chunk.fill(7)));
+        assert!(queue.flush().is_ok() && !queue.has_unsent());
+        assert_eq!(calls(&kernel), 0);
+    }
+
+    #[test]
+    fn there_is_room_for_as_many_frames_as_chunks_and_again_when_they_come_back() {
+        let (mut queue, _kernel) = queue();
+        for left in (0..4).rev() {
+            assert!(queue.transmit(60, |chunk| chunk.fill(7)));
+            assert_eq!(queue.room_at_least(), left);
+        }
+        assert!(!queue.transmit(60, |_| panic!("no chunk")));
+        assert!(queue.flush().is_ok());
+        // One was sent: the last chunk, which was taken first.
+        queue.rings.transmit.set_word(OFFSETS.consumer, 4);
+        let [a, b, c, d, e, f, g, h] = (5 * 2048_u64).to_ne_bytes();
+        let halves = [[a, b, c, d], [e, f, g, h]].map(u32::from_ne_bytes);
+        queue.rings.completion.set_word(OFFSETS.entries, halves[0]);
+        queue.rings.completion.set_word(OFFSETS.entries + 4, halves[1]);
+        queue.rings.completion.set_word(OFFSETS.producer, 1);
+        assert_eq!(queue.room_at_least(), 1);
+        assert!(queue.transmit(60, |chunk| chunk.fill(8)));
+        assert!(!queue.transmit(60, |_| panic!("no chunk")));
+        assert_eq!(queue.bad_entries(), 0);
+    }
 }

@@ -40,7 +40,7 @@ pub(crate) struct Descriptor {
 }
 
 impl Ring {
-    /// A ring that nobody has used.
+    /// A ring that was not used yet.
     ///
     /// # Panics
     /// When the number of entries is no power of two.
@@ -52,6 +52,12 @@ impl Ring {
     ) -> Self {
         assert!(entries.is_power_of_two(), "rings have a power of two of entries");
         Self { mapping, offsets, entries, entry_len, own: 0, other: 0 }
+    }
+
+    /// Writes a word of the mapping, as the other side does.
+    #[cfg(test)]
+    pub(crate) fn set_word(&self, at: usize, value: u32) {
+        self.mapping.word(at).store(value, Release);
     }
 
     /// Entries that can be put in, as producer.

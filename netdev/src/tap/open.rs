@@ -5,12 +5,16 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 
+use tracing::debug;
+
 use crate::OpenError;
+use crate::TRACE;
 use crate::interface::{Control, Name};
+use crate::link_state::LinkState;
 use crate::sys::gather::Gather;
 use crate::sys::interface::open_node;
 use crate::sys::tap;
-use crate::tap::{BUFFER_LEN, Link, Tap};
+use crate::tap::{BUFFER_LEN, Tap};
 
 /// Which TAP interface to open, and how to set it up.
 ///
@@ -206,7 +210,7 @@ fn tap_on(file: File, name: Name, attach_flags: u16) -> Result<Tap, OpenError> {
         control,
         name,
         attach_flags,
-        link: Link::Down,
+        link: LinkState::Down,
         mtu: 0,
         check_due_ns: 0,
         gather: Gather::new(),
@@ -229,6 +233,8 @@ fn tap_on(file: File, name: Name, attach_flags: u16) -> Result<Tap, OpenError> {
         action: format!("agree on super-frames and checksum offload of {name}"),
         source,
     })?;
+    let super_frames = tap.has_vnet_header();
+    debug!(target: TRACE, %name, super_frames, "TAP queue opened");
     Ok(tap)
 }
 
@@ -255,7 +261,7 @@ fn set_up(config: &TapConfig, control: &Control, made: bool) -> Result<(), OpenE
         let remedy = format!("sudo ip link set dev {name} txqueuelen {frames}");
         control.set_queue_len(name, frames).map_err(failed("queue length", remedy))?;
     } else if made {
-        // Not everybody who may make an interface may do this (not the root of a user namespace);
+        // The right to make an interface is not the right to do this (root of a user namespace lacks it);
         // a shorter queue loses more frames, no more than that.
         let _shorter = control.set_queue_len(name, QUEUE_FRAMES);
     }

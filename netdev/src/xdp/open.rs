@@ -5,13 +5,18 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::debug;
 
 use crate::OpenError;
+use crate::TRACE;
 use crate::interface::{Control, Name};
+use crate::link_state::LinkState;
 use crate::sys::packet_socket::{self, Membership};
 use crate::sys::xdp_queue::{HEADROOM_LEN, QueueLayout, XdpQueue};
 use crate::xdp::redirect::Redirect;
-use crate::xdp::{AttachMode, Link, XdpMode, XdpSocket};
+use crate::xdp::{AttachMode, XdpMode, XdpSocket, failed};
 
 /// Which queue of which interface to open, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +129,7 @@ pub(super) fn open(config: &XdpConfig<'_>, queues: usize) -> Result<Vec<XdpSocke
                     config: XdpConfig { addresses: &[], ..*config },
                     addresses: config.addresses.into(),
                 }),
-                link: Link::Down,
+                link: LinkState::Down,
                 mac,
                 frame_len_max: chunk_len(mtu) - HEADROOM_LEN,
                 mtu,
@@ -132,6 +137,8 @@ pub(super) fn open(config: &XdpConfig<'_>, queues: usize) -> Result<Vec<XdpSocke
                 flushed_ns: 0,
             };
             socket.ask();
+            let mode = &socket.mode;
+            debug!(target: TRACE, %name, queue, mtu, ?mode, "XDP socket opened");
             Ok(socket)
         })
         .collect()
@@ -169,21 +176,42 @@ fn bound_queue(
     let entries = u32::try_from(config.ring_frames.next_power_of_two()).expect("at most 32768");
     let chunk_len = u32::try_from(chunk_len(mtu)).expect("at most a page");
     let layout = QueueLayout { chunk_len, receive: entries, transmit: entries };
+    debug!(target: TRACE, %name, queue, chunk_len, entries, "rings of an XDP queue");
     let new = || XdpQueue::new(layout).map_err(|error| queue_error(name, error));
     let mut reason = String::new();
     if config.zero_copy {
         let socket = new()?;
-        match socket.bind(interface_index, queue, true) {
+        match bind(&socket, interface_index, queue, true) {
             Ok(()) => return Ok((socket, Ok(()))),
             Err(error) => reason = format!("{name} has no zero-copy mode: {error}"),
         }
     }
     let socket = new()?;
-    socket
-        .bind(interface_index, queue, false)
+    bind(&socket, interface_index, queue, false)
         .map_err(|error| bind_error(name, control, queue, error))?;
     Ok((socket, Err(reason)))
 }
+
+/// Binds a socket to a queue. The kernel lets go of a queue only some time after its socket was
+/// closed, in the background: one that is busy is tried again for a while.
+#[expect(clippy::disallowed_methods, reason = "nothing tells when the kernel has let go")]
+fn bind(socket: &XdpQueue, interface_index: u32, queue: u32, zero_copy: bool) -> io::Result<()> {
+    let mut left = BIND_TRIES;
+    loop {
+        match socket.bind(interface_index, queue, zero_copy) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && left > 0 => {
+                left -= 1;
+                std::thread::sleep(BIND_PAUSE);
+            }
+            result => return result,
+        }
+    }
+}
+
+/// How often, and after which pause, a busy queue is tried again: for two seconds, when the kernel
+/// needs milliseconds unless the machine is very busy.
+const BIND_TRIES: u32 = 200;
+const BIND_PAUSE: Duration = Duration::from_millis(10);
 
 /// A packet socket that receives nothing itself, and makes the interface receive more.
 fn join(name: Name, interface_index: u32, membership: Membership) -> Result<OwnedFd, OpenError> {
@@ -247,14 +275,4 @@ fn check_range(
         return Ok(());
     }
     Err(OpenError::OutOfRange { what, value, min: *range.start(), max: *range.end() })
-}
-
-/// The error for a failed `action` on the interface.
-pub(super) fn failed(name: Name, action: &str, error: io::Error) -> OpenError {
-    OpenError::from_io(
-        error,
-        format!("{action} {name}"),
-        "run as root, or give the program the capabilities: \
-         `sudo setcap cap_net_raw,cap_net_admin,cap_bpf+ep PROGRAM`",
-    )
 }

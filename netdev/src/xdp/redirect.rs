@@ -29,10 +29,10 @@ impl Redirect {
         native: bool,
     ) -> Result<Self, OpenError> {
         let map = bpf::socket_map(queues)
-            .map_err(|error| super::open::failed(name, "make an XDP socket map for", error))?;
+            .map_err(|error| super::failed(name, "make an XDP socket map for", error))?;
         let program = bpf::load_xdp(&program(map.as_fd())).map_err(|(error, log)| {
             let log = if log.is_empty() { String::new() } else { format!(" ({log})") };
-            super::open::failed(name, &format!("load an XDP program{log} for"), error)
+            super::failed(name, &format!("load an XDP program{log} for"), error)
         })?;
         let attach = |mode| bpf::attach_xdp(program.as_fd(), interface_index, mode);
         let (mode, fallback) = match native.then(|| attach(AttachMode::Native)) {
@@ -50,7 +50,7 @@ impl Redirect {
         };
         let link = attach(mode).map_err(|error| match error.raw_os_error() {
             Some(libc::EBUSY | libc::EEXIST) => busy(name),
-            _ => super::open::failed(name, "attach an XDP program to", error),
+            _ => super::failed(name, "attach an XDP program to", error),
         })?;
         Ok(Self { map, _link: link, mode, fallback })
     }

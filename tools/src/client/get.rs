@@ -1,18 +1,16 @@
-//! Fetching a file from a server: RDMA Reads into a file here, chunk by chunk, each verified.
+//! Fetching a file from a server: RDMA Reads into memory here, chunk by chunk, each verified.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
-use anyhow::{Context, ensure};
-use urnic::mem::{Access, Region};
-use urnic::types::{TaggedOffset, WrId};
-use urnic::verbs::{Mr, MrPart, RemoteBuffer, SendWr};
+use anyhow::Context;
+use urnic::{Access, Mr, MrPart, RemoteBuffer, SendWr, TaggedOffset, WrId};
 
 use crate::client::pieces::{PIECES_MAX, Piece, Pieces};
-use crate::client::put::{Transferred, hash_in_thread, join, sleep_max};
+use crate::client::put::{Transferred, answered, hash_in_thread, join, sleep_max};
 use crate::client::{Client, Happened, Unverified};
 use crate::progress::Progress;
-use crate::protocol::{CHECKS_MAX, Control};
-use crate::transfer::{Partial, chunk_count, chunk_range};
+use crate::protocol::{CHECKS_MAX, Control, PLACES_MAX};
+use crate::transfer::{Partial, Staging, chunk_count, chunk_range};
 
 /// Transfers the file within a session for it.
 ///
@@ -25,22 +23,32 @@ pub(crate) fn get(
     progress: &Progress,
 ) -> anyhow::Result<Transferred> {
     let len = partial.len();
-    let region = Region::file(partial.file(), 0, usize::try_from(len)?).context("mapping")?;
+    client.check_places()?;
+    let places = client.welcome.credits.min(PLACES_MAX);
+    let staging = Staging::new(len, places).context("memory for the file")?;
     let part = MrPart {
-        range: 0..region.len(),
+        range: 0..staging.region().len(),
         base: TaggedOffset(0),
         access: Access::LOCAL_WRITE,
         only: Some(client.qp.number()),
     };
-    let sink = client.host.pd.reg_part(region, part).context("registering the file")?;
-    let mut receiver =
-        Receiver { client, partial, sink, reads: HashMap::new(), checks: 0, verified: 0, progress };
+    let sink = client.host.pd.reg_part(staging.region(), part).context("registering memory")?;
+    let mut receiver = Receiver {
+        client,
+        partial,
+        staging,
+        sink,
+        free: (0..places).collect(),
+        crossing: HashMap::new(),
+        asked: HashSet::new(),
+        verified: 0,
+        progress,
+    };
     let missing = receiver.find_missing()?;
     let resumed = receiver.verified;
-    receiver.receive(Pieces::new(len, missing, rate))?;
-    let Receiver { client, mut partial, sink, .. } = receiver;
-    // What is hashed, the server cannot change any more.
-    drop(sink);
+    progress.resume(resumed);
+    receiver.receive(missing, Pieces::new(len, VecDeque::new(), rate))?;
+    let Receiver { client, mut partial, .. } = receiver;
     client.send(&Control::ShaRequest)?;
     let hashing = hash_in_thread(partial.file(), len)?;
     let expected = match client.wait_control()? {
@@ -59,14 +67,29 @@ pub(crate) fn get(
 struct Receiver<'a, 'h> {
     client: &'a mut Client<'h>,
     partial: Partial,
+    staging: Staging,
     sink: Mr,
-    /// Reads that are not done, by chunk; and whether more of the chunk are to come.
-    reads: HashMap<u64, (usize, bool)>,
+    /// Places for chunks, here and at the server, that are free.
+    free: Vec<u32>,
+    /// Chunks on their way.
+    crossing: HashMap<u64, Crossing>,
     /// Chunks whose digest is due.
-    checks: usize,
+    asked: HashSet<u64>,
     /// Octets that are there and right.
     verified: u64,
     progress: &'a Progress,
+}
+
+/// A chunk on its way.
+#[derive(Clone, Copy, Debug)]
+struct Crossing {
+    place: u32,
+    /// What the server says it has.
+    crc: u32,
+    /// Reads that are not done.
+    open: usize,
+    /// Whether more Reads are to come.
+    more: bool,
 }
 
 impl Receiver<'_, '_> {
@@ -78,12 +101,12 @@ impl Receiver<'_, '_> {
         }
         let mut missing = VecDeque::new();
         for index in chunks {
-            if self.checks == CHECKS_MAX {
+            if self.asked.len() == CHECKS_MAX {
                 self.take_check(&mut missing)?;
             }
             self.ask(index)?;
         }
-        while self.checks > 0 {
+        while !self.asked.is_empty() {
             self.take_check(&mut missing)?;
         }
         Ok(missing)
@@ -92,7 +115,7 @@ impl Receiver<'_, '_> {
     fn take_check(&mut self, missing: &mut VecDeque<u64>) -> anyhow::Result<()> {
         match self.client.wait_control()? {
             Control::Digest { index, crc } => {
-                self.checks -= 1;
+                answered(&mut self.asked, index)?;
                 if self.partial.has(index, crc).context("reading the file")? {
                     self.count(index);
                 } else {
@@ -106,7 +129,7 @@ impl Receiver<'_, '_> {
 
     fn ask(&mut self, index: u64) -> anyhow::Result<()> {
         self.client.send(&Control::DigestRequest { index })?;
-        self.checks += 1;
+        self.asked.insert(index);
         Ok(())
     }
 
@@ -116,36 +139,38 @@ impl Receiver<'_, '_> {
         self.progress.set(self.verified);
     }
 
-    fn receive(&mut self, mut pieces: Pieces) -> anyhow::Result<()> {
+    fn receive(&mut self, mut wanted: VecDeque<u64>, mut pieces: Pieces) -> anyhow::Result<()> {
         let mut open = 0;
-        while open > 0 || self.checks > 0 || !pieces.is_empty() {
+        while !(wanted.is_empty() && self.crossing.is_empty()) {
+            while let (Some(place), Some(index)) = (self.free.last(), wanted.front()) {
+                let (place, index) = (*place, *index);
+                self.client.send(&Control::Fetch { index, place })?;
+                self.crossing.insert(index, Crossing { place, crc: 0, open: 0, more: true });
+                self.asked.insert(index);
+                let _taken = (self.free.pop(), wanted.pop_front());
+            }
             let pause = pieces.pause();
-            // A chunk in the making may need a check, too.
-            while open < PIECES_MAX
-                && self.checks + self.reads.len() < CHECKS_MAX
-                && pieces.pause().is_zero()
-            {
+            while open < PIECES_MAX && pieces.pause().is_zero() {
                 let Some(piece) = pieces.next() else { break };
                 self.read(&piece)?;
                 open += 1;
             }
             match self.client.poll()? {
-                Some(Happened::Done(id)) => {
+                Some(Happened::Done(WrId(index))) => {
                     open -= 1;
-                    self.done(id)?;
-                }
-                Some(Happened::Control(Control::Digest { index, crc })) => {
-                    ensure!(self.checks > 0, "the server answers what nobody asked");
-                    self.checks -= 1;
-                    if self.partial.verify(index, crc).context("verifying the file")? {
-                        self.count(index);
-                    } else {
+                    if !self.done(index)? {
                         pieces.again(index)?;
+                        wanted.push_back(index);
                     }
                 }
+                Some(Happened::Control(Control::Digest { index, crc })) => {
+                    answered(&mut self.asked, index)?;
+                    self.crossing.get_mut(&index).context("a digest of no chunk")?.crc = crc;
+                    pieces.add(index);
+                }
                 Some(Happened::Control(other)) => return Err(self.client.unexpected(&other)),
-                Some(Happened::Payload(_)) => {}
-                None if open == 0 && self.checks == 0 => self.client.host.endpoint.turn(pause)?,
+                Some(Happened::Payload(_)) => return Err(self.client.unasked()),
+                None if open == 0 && self.asked.is_empty() => self.client.pause(pause)?,
                 None => self.client.idle(sleep_max(pause))?,
             }
         }
@@ -153,26 +178,33 @@ impl Receiver<'_, '_> {
     }
 
     fn read(&mut self, piece: &Piece) -> anyhow::Result<()> {
+        let crossing = self.crossing.get_mut(&piece.chunk).context("a piece of no chunk")?;
+        crossing.open += 1;
+        crossing.more = !piece.is_last;
+        let at = self.staging.offset(crossing.place, &piece.range);
         let region = self.client.welcome.region;
-        let to = TaggedOffset(region.to.0.wrapping_add(piece.range.start));
-        let octets = usize::try_from(piece.range.start)?..usize::try_from(piece.range.end)?;
-        let remote = RemoteBuffer { stag: region.stag, to };
-        self.client.post(SendWr::read(WrId(piece.chunk), remote, self.sink.sge(octets)))?;
-        let (open, more) = self.reads.entry(piece.chunk).or_insert((0, true));
-        *open += 1;
-        *more = !piece.is_last;
-        Ok(())
+        let remote =
+            RemoteBuffer { stag: region.stag, to: TaggedOffset(region.to.0.wrapping_add(at)) };
+        let end = at + (piece.range.end - piece.range.start);
+        let octets = usize::try_from(at)?..usize::try_from(end)?;
+        self.client.post(SendWr::read(WrId(piece.chunk), remote, self.sink.sge(octets)))
     }
 
-    /// A Read is done; asks for the digest of its chunk if that is there now.
-    fn done(&mut self, WrId(chunk): WrId) -> anyhow::Result<()> {
-        if let Some((open, more)) = self.reads.get_mut(&chunk) {
-            *open -= 1;
-            if *open == 0 && !*more {
-                self.reads.remove(&chunk);
-                self.ask(chunk)?;
-            }
+    /// A Read is done; `false` when all of its chunk is here now, and is not what it should be.
+    fn done(&mut self, index: u64) -> anyhow::Result<bool> {
+        let crossing = self.crossing.get_mut(&index).context("a Read of no chunk")?;
+        crossing.open -= 1;
+        if crossing.open > 0 || crossing.more {
+            return Ok(true);
         }
-        Ok(())
+        let Crossing { place, crc, .. } = *crossing;
+        self.crossing.remove(&index);
+        self.free.push(place);
+        let stored = self.partial.store(&self.staging, place, index, crc);
+        let is_good = stored.context("writing the file")?;
+        if is_good {
+            self.count(index);
+        }
+        Ok(is_good)
     }
 }

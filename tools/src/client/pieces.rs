@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use anyhow::{bail, ensure};
-use urnic::driver::monotonic_now;
-use urnic::time::Instant;
+use urnic::monotonic_now;
+use urnic_engine::time::Instant;
 
 use crate::transfer::chunk_range;
 
@@ -19,10 +19,10 @@ pub(super) struct Pieces {
     current: Option<(u64, Range<u64>)>,
     /// Chunks that were wrong when they had crossed, and how often.
     wrong: HashMap<u64, u32>,
-    started: Instant,
-    /// Octets per second at most, and octets so far.
+    /// Octets per second at most.
     rate: Option<u64>,
-    taken: u64,
+    /// With a rate: when the next piece may go.
+    due: Instant,
 }
 
 /// A piece, and whether it is the last of its chunk.
@@ -36,15 +36,36 @@ pub(super) struct Piece {
 impl Pieces {
     /// The given chunks of a file of `len` octets, at `rate` bits per second at most.
     pub(super) fn new(len: u64, chunks: VecDeque<u64>, rate: Option<u64>) -> Self {
-        Self {
-            len,
-            waiting: chunks,
-            current: None,
-            wrong: HashMap::new(),
-            started: monotonic_now(),
-            rate: rate.map(|bits| (bits / 8).max(1)),
-            taken: 0,
-        }
+        let rate = rate.map(|bits| (bits / 8).max(1));
+        let (waiting, wrong) = (chunks, HashMap::new());
+        let mut pieces = Self { len, waiting, current: None, wrong, rate, due: monotonic_now() };
+        // The first piece waits for its time as all others do: of a file that is shorter than a
+        // piece, none would.
+        pieces.due = pieces.due + pieces.time_of(pieces.piece_len().min(len));
+        pieces
+    }
+
+    /// Octets of a piece: fewer at a low rate, which would come in bursts.
+    fn piece_len(&self) -> u64 {
+        let in_a_burst = |rate: u64| rate / (1_000_000_000 / BURST_NS);
+        self.rate.map_or(PIECE_LEN, in_a_burst).clamp(1, PIECE_LEN)
+    }
+
+    /// How long `octets` take.
+    fn time_of(&self, octets: u64) -> Duration {
+        let Some(rate) = self.rate else { return Duration::ZERO };
+        let ns = u128::from(octets) * 1_000_000_000 / u128::from(rate);
+        Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
+
+    /// One more chunk, after those before it.
+    pub(super) fn add(&mut self, chunk: u64) {
+        self.waiting.push_back(chunk);
+    }
+
+    /// Whether a chunk has been begun and not ended.
+    pub(super) const fn is_within_chunk(&self) -> bool {
+        self.current.is_some()
     }
 
     /// Whether none is left.
@@ -54,10 +75,7 @@ impl Pieces {
 
     /// How long to wait before the next piece.
     pub(super) fn pause(&self) -> Duration {
-        let Some(rate) = self.rate else { return Duration::ZERO };
-        let due_ns = u128::from(self.taken) * 1_000_000_000 / u128::from(rate);
-        let due = Duration::from_nanos(u64::try_from(due_ns).unwrap_or(u64::MAX));
-        due.saturating_sub(monotonic_now() - self.started)
+        if self.rate.is_none() { Duration::ZERO } else { self.due - monotonic_now() }
     }
 
     /// The next piece.
@@ -66,18 +84,25 @@ impl Pieces {
             let chunk = self.waiting.pop_front()?;
             self.current = chunk_range(chunk, self.len).map(|range| (chunk, range));
         }
+        let piece_len = self.piece_len();
         let (chunk, rest) = self.current.as_mut()?;
-        let range = rest.start..rest.end.min(rest.start + PIECE_LEN);
+        let range = rest.start..rest.end.min(rest.start + piece_len);
         let piece = Piece { chunk: *chunk, is_last: range.end == rest.end, range };
         rest.start = piece.range.end;
-        self.taken += piece.range.end - piece.range.start;
         if piece.is_last {
             self.current = None;
+        }
+        if self.rate.is_some() {
+            // An end that was late makes good what it has missed, but for more than a moment.
+            let time = self.time_of(piece.range.end - piece.range.start);
+            let missed =
+                (monotonic_now() - self.due).saturating_sub(Duration::from_nanos(BURST_NS));
+            self.due = self.due + missed + time;
         }
         Some(piece)
     }
 
-    /// A chunk has crossed and is wrong: it has to cross again.
+    /// A chunk has crossed and is wrong: it is to be [added](Self::add) again.
     ///
     /// # Errors
     /// When it was wrong too often.
@@ -88,13 +113,14 @@ impl Pieces {
         if *times > WRONG_MAX {
             bail!("octets {chunk} x 4 MiB of the file arrive wrong again and again");
         }
-        self.waiting.push_back(chunk);
         Ok(())
     }
 }
 
 /// Octets of a piece.
 const PIECE_LEN: u64 = 256 << 10;
+/// With a rate: how much of it goes at once, and how much is made good.
+const BURST_NS: u64 = 20_000_000;
 /// Pieces under way at a time.
 pub(super) const PIECES_MAX: usize = 32;
 /// How often a chunk may arrive wrong.
@@ -115,23 +141,49 @@ mod tests {
             let chunk = usize::try_from(piece.chunk).unwrap();
             assert_eq!(piece.range.start, at[chunk]);
             at[chunk] = piece.range.end;
+            assert_eq!(pieces.is_within_chunk(), !piece.is_last);
             if piece.is_last {
                 ended.push(piece.chunk);
             }
         }
+        assert!(!pieces.is_within_chunk());
         assert_eq!(at, [CHUNK_LEN, 2 * CHUNK_LEN, len]);
         assert_eq!(ended, [0, 2, 1]);
         assert!(pieces.is_empty() && pieces.pause().is_zero());
     }
 
     #[test]
-    fn a_chunk_that_is_always_wrong_is_given_up() {
-        let mut pieces = Pieces::new(10, VecDeque::from([0]), Some(8));
-        for _ in 0..WRONG_MAX {
-            assert!(pieces.next().unwrap().is_last);
-            pieces.again(0).unwrap();
+    fn a_rate_holds_from_the_first_octet_on() {
+        for (rate, piece_len) in
+            [(1, 1), (8, 1), (800_000, 2_000), (8_000_000_000, PIECE_LEN), (u64::MAX, PIECE_LEN)]
+        {
+            let mut pieces = Pieces::new(2 * CHUNK_LEN, VecDeque::from([0, 1]), Some(rate));
+            let first = pieces.pause();
+            let octets = pieces.next().unwrap().range.end;
+            assert_eq!(octets, piece_len, "{rate} bits per second");
+            let time = Duration::from_secs_f64(octets as f64 / (rate / 8).max(1) as f64);
+            let slack = Duration::from_millis(15);
+            assert!(first <= time && first + slack >= time, "{rate}: {first:?} of {time:?}");
+            let second = pieces.pause();
+            assert!(second <= 2 * time && second + slack >= time, "{rate}: {second:?}");
         }
-        assert!(pieces.pause() > Duration::from_secs(5), "a byte per second");
+        let short = Pieces::new(5, VecDeque::from([0]), Some(8));
+        assert!(short.pause() <= Duration::from_secs(1), "an octet");
+        let none = Pieces::new(0, VecDeque::new(), Some(1));
+        assert!(none.pause().is_zero(), "nothing takes no time");
+    }
+
+    #[test]
+    fn a_chunk_that_is_always_wrong_is_given_up() {
+        let mut pieces = Pieces::new(10, VecDeque::new(), Some(8));
+        pieces.add(0);
+        for _ in 0..WRONG_MAX {
+            let octets = std::iter::from_fn(|| pieces.next()).count();
+            assert_eq!(octets, 10, "one by one at such a rate");
+            pieces.again(0).unwrap();
+            pieces.add(0);
+        }
+        assert!(pieces.pause() > Duration::from_secs(25), "a byte per second");
         assert!(pieces.again(0).is_err());
         assert!(pieces.again(1).is_err(), "there is no such chunk");
     }

@@ -1,22 +1,20 @@
-//! Bringing a file to a server: RDMA Writes into its file, chunk by chunk, each verified.
+//! Bringing a file to a server: RDMA Writes into memory there, chunk by chunk, each verified.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::io;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
-use urnic::driver::monotonic_now;
-use urnic::mem::Access;
-use urnic::types::{TaggedOffset, WrId};
-use urnic::verbs::{Mr, RemoteBuffer, SendWr};
+use anyhow::{Context, anyhow, ensure};
+use urnic::{Access, Mr, RemoteBuffer, SendWr, TaggedOffset, WrId};
+use urnic_engine::wire::crc32c::Crc32c;
 
 use crate::client::pieces::{PIECES_MAX, Piece, Pieces};
 use crate::client::{Client, Happened};
 use crate::progress::Progress;
-use crate::protocol::{CHECKS_MAX, Control};
-use crate::transfer::{Hashing, chunk_count, chunk_crc, chunk_range};
+use crate::protocol::{CHECKS_MAX, Control, PLACES_MAX};
+use crate::transfer::{Hashing, Staging, chunk_count, chunk_crc, chunk_range};
 
 /// What was transferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,10 +36,28 @@ pub(crate) fn put(
     progress: &Progress,
 ) -> anyhow::Result<Transferred> {
     let hashing = hash_in_thread(file, len)?;
-    let source = client.host.pd.reg_file(file, Access::empty()).context("mapping the file")?;
-    let mut sender = Sender { client, file, source, len, checks: 0, verified: 0, progress };
+    client.check_places()?;
+    let staging = Staging::new(len, client.welcome.credits.min(PLACES_MAX));
+    let staging = staging.context("memory for the file")?;
+    let memory = client.host.pd.reg_region(staging.region(), Access::empty());
+    let source = memory.context("registering memory")?;
+    let free = (0..client.welcome.credits.min(PLACES_MAX)).collect();
+    let mut sender = Sender {
+        client,
+        file,
+        staging,
+        source,
+        free,
+        crossing: HashMap::new(),
+        crc: Crc32c::new(),
+        len,
+        asked: HashSet::new(),
+        verified: 0,
+        progress,
+    };
     let missing = sender.find_missing()?;
     let resumed = sender.verified;
+    progress.resume(resumed);
     sender.send(Pieces::new(len, missing, rate))?;
     let sha256 = join(client, hashing)?;
     client.send(&Control::Commit { sha256 })?;
@@ -59,7 +75,7 @@ pub(super) fn hash_in_thread(
     let file = file.try_clone().context("another handle of the file")?;
     thread::Builder::new()
         .name("urnic-hash".to_owned())
-        .spawn(move || Hashing::new(len).finish(&file))
+        .spawn(move || Hashing::new(len).finish(&file, || true).map(Option::unwrap_or_default))
         .context("starting a thread to hash the file")
 }
 
@@ -68,13 +84,8 @@ pub(super) fn join(
     client: &mut Client<'_>,
     hashing: JoinHandle<io::Result<[u8; 32]>>,
 ) -> anyhow::Result<[u8; 32]> {
-    let mut asked = monotonic_now();
     while !hashing.is_finished() {
-        client.host.endpoint.turn(JOIN_INTERVAL)?;
-        if monotonic_now() - asked > ALIVE_INTERVAL {
-            client.peer_counters()?;
-            asked = monotonic_now();
-        }
+        client.rest(JOIN_INTERVAL)?;
     }
     let hashed = hashing.join().map_err(|_| anyhow!("the thread that hashes has panicked"))?;
     hashed.context("hashing the file")
@@ -83,10 +94,17 @@ pub(super) fn join(
 struct Sender<'a, 'h> {
     client: &'a mut Client<'h>,
     file: &'a File,
+    staging: Staging,
     source: Mr,
+    /// Places for chunks, here and at the server, that are free.
+    free: Vec<u32>,
+    /// The places of chunks that have been begun.
+    crossing: HashMap<u64, u32>,
+    /// Of the chunk that is being sent, as far as it is.
+    crc: Crc32c,
     len: u64,
     /// Chunks whose result is due.
-    checks: usize,
+    asked: HashSet<u64>,
     /// Octets that are there and right.
     verified: u64,
     progress: &'a Progress,
@@ -101,14 +119,14 @@ impl Sender<'_, '_> {
         }
         let mut missing = VecDeque::new();
         for index in chunks {
-            if self.checks == CHECKS_MAX {
+            if self.asked.len() == CHECKS_MAX {
                 self.take_check(&mut missing)?;
             }
             let crc = self.crc(index)?;
             self.client.send(&Control::Check { index, crc })?;
-            self.checks += 1;
+            self.asked.insert(index);
         }
-        while self.checks > 0 {
+        while !self.asked.is_empty() {
             self.take_check(&mut missing)?;
         }
         Ok(missing)
@@ -117,7 +135,7 @@ impl Sender<'_, '_> {
     fn take_check(&mut self, missing: &mut VecDeque<u64>) -> anyhow::Result<()> {
         match self.client.wait_control()? {
             Control::Chunk { index, is_good } => {
-                self.checks -= 1;
+                answered(&mut self.asked, index)?;
                 if is_good {
                     self.count(index);
                 } else {
@@ -141,9 +159,12 @@ impl Sender<'_, '_> {
 
     fn send(&mut self, mut pieces: Pieces) -> anyhow::Result<()> {
         let mut open = 0;
-        while open > 0 || self.checks > 0 || !pieces.is_empty() {
+        while open > 0 || !self.asked.is_empty() || !pieces.is_empty() {
             let pause = pieces.pause();
-            while open < PIECES_MAX && self.checks < CHECKS_MAX && pieces.pause().is_zero() {
+            while open < PIECES_MAX
+                && (pieces.is_within_chunk() || !self.free.is_empty())
+                && pieces.pause().is_zero()
+            {
                 let Some(piece) = pieces.next() else { break };
                 self.write(&piece)?;
                 open += 1;
@@ -151,13 +172,20 @@ impl Sender<'_, '_> {
             match self.client.poll()? {
                 Some(Happened::Done(_)) => open -= 1,
                 Some(Happened::Control(Control::Chunk { index, is_good })) => {
-                    self.checks = self.checks.saturating_sub(1);
-                    if is_good { self.count(index) } else { pieces.again(index)? }
+                    answered(&mut self.asked, index)?;
+                    let place = self.crossing.remove(&index);
+                    self.free.push(place.context("a result of no chunk")?);
+                    if is_good {
+                        self.count(index);
+                    } else {
+                        pieces.again(index)?;
+                        pieces.add(index);
+                    }
                 }
                 Some(Happened::Control(other)) => return Err(self.client.unexpected(&other)),
-                Some(Happened::Payload(_)) => {}
+                Some(Happened::Payload(_)) => return Err(self.client.unasked()),
                 // It is this end that waits.
-                None if open == 0 && self.checks == 0 => self.client.host.endpoint.turn(pause)?,
+                None if open == 0 && self.asked.is_empty() => self.client.pause(pause)?,
                 None => self.client.idle(sleep_max(pause))?,
             }
         }
@@ -165,19 +193,42 @@ impl Sender<'_, '_> {
     }
 
     fn write(&mut self, piece: &Piece) -> anyhow::Result<()> {
+        let place = match self.crossing.get(&piece.chunk) {
+            Some(place) => *place,
+            None => {
+                let place = self.free.pop().context("no place for a chunk")?;
+                self.crossing.insert(piece.chunk, place);
+                self.crc = Crc32c::new();
+                place
+            }
+        };
+        let at = self.staging.offset(place, &piece.range);
+        self.staging
+            .load_piece(self.file, place, piece.range.clone(), &mut self.crc)
+            .context("reading the file")?;
         let region = self.client.welcome.region;
-        let to = TaggedOffset(region.to.0.wrapping_add(piece.range.start));
-        let octets = usize::try_from(piece.range.start)?..usize::try_from(piece.range.end)?;
-        let remote = RemoteBuffer { stag: region.stag, to };
+        let remote =
+            RemoteBuffer { stag: region.stag, to: TaggedOffset(region.to.0.wrapping_add(at)) };
+        let end = at + (piece.range.end - piece.range.start);
+        let octets = usize::try_from(at)?..usize::try_from(end)?;
         self.client.post(SendWr::write(WrId(0), remote, [self.source.sge(octets)]))?;
         if piece.is_last {
             // The server hears of it after all of the chunk has been placed.
-            let (index, crc) = (piece.chunk, self.crc(piece.chunk)?);
-            self.client.send(&Control::Verify { index, crc })?;
-            self.checks += 1;
+            let crc = std::mem::replace(&mut self.crc, Crc32c::new()).finish();
+            self.client.send(&Control::Verify { index: piece.chunk, crc, place })?;
+            self.asked.insert(piece.chunk);
         }
         Ok(())
     }
+}
+
+/// The server has answered about a chunk.
+///
+/// # Errors
+/// When it was not asked, or has answered before.
+pub(super) fn answered(asked: &mut HashSet<u64>, index: u64) -> anyhow::Result<()> {
+    ensure!(asked.remove(&index), "the server answers what was not asked");
+    Ok(())
 }
 
 /// How long to sleep when the next piece may go after `pause`.
@@ -187,5 +238,3 @@ pub(super) fn sleep_max(pause: Duration) -> Duration {
 
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 const JOIN_INTERVAL: Duration = Duration::from_millis(5);
-/// How often the server hears of a client that is busy with itself.
-const ALIVE_INTERVAL: Duration = Duration::from_secs(1);

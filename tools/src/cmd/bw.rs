@@ -1,50 +1,71 @@
 //! `urnic bw`.
 
-use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::ValueEnum;
-use serde::Serialize;
+use anyhow::ensure;
 
-use crate::bw::{self, Plan};
-use crate::counters::Counters;
+use crate::address::HostPort;
+use crate::bw::{self, Bandwidth, Plan, Table, header};
 use crate::device::DEVICES;
 use crate::host::{Host, SPIN, StackOptions};
-use crate::{report, size, units};
+use crate::interrupt::Interrupt;
+use crate::measure::{Intervals, Op, message_size, sizes};
+use crate::{report, units};
 
 /// Measure throughput to a server
 ///
-/// Keeps a number of RDMA Writes, RDMA Reads or Sends under way for some seconds, waits until the
-/// server has received them all, and tells what each end has counted.
+/// Keeps a number of RDMA Writes, RDMA Reads, Sends or Atomics under way for some seconds, waits until
+/// the server has received them all, and tells what each end has counted.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{DEVICES}"))]
 pub(crate) struct Args {
-    /// Where 'urnic serve' listens
-    #[arg(value_name = "IP:PORT")]
-    peer: SocketAddr,
+    /// Where 'urnic serve' listens; the port is 7174 unless told
+    #[arg(value_name = "HOST[:PORT]")]
+    peer: HostPort,
 
     /// What to do with the server's memory
     #[arg(long, value_enum, default_value = "write")]
     op: Op,
 
-    /// Octets of a message
-    #[arg(long, value_name = "SIZE", default_value = "64K", value_parser = message_size)]
-    size: u32,
+    /// Octets of a message; 64K unless told
+    #[arg(short, long, value_name = "SIZE", value_parser = message_size)]
+    size: Option<u32>,
 
-    /// How long
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = units::seconds)]
-    seconds: Duration,
+    /// All sizes from 2 octets to 8 MiB, one after the other, in one table
+    #[arg(short, long, conflicts_with_all = ["size", "interval"])]
+    all_sizes: bool,
+
+    /// How long; 5 seconds unless told, and 1 for each of --all-sizes
+    #[arg(short = 't', long, value_name = "SECONDS", value_parser = units::seconds)]
+    seconds: Option<Duration>,
+
+    /// Messages to send, on all connections together, however long that takes
+    #[arg(short = 'n', long, value_name = "N", conflicts_with = "seconds",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+
+    /// Both directions at once: the server writes or reads this end's memory, too
+    #[arg(short, long)]
+    bidir: bool,
+
+    /// Bits of payload per second at most, on all connections together
+    #[arg(long, value_name = "RATE", value_parser = units::rate, conflicts_with = "bidir")]
+    rate: Option<u64>,
 
     /// Messages under way at a time, on each connection
-    #[arg(long, value_name = "N", default_value_t = 16,
+    #[arg(short, long, value_name = "N", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(1..=4096))]
     depth: u32,
 
     /// Connections
-    #[arg(long, value_name = "N", default_value_t = 1,
+    #[arg(short = 'P', long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     connections: u32,
+
+    /// Tell what was done in each of these times, in seconds or with a unit
+    #[arg(short, long, value_name = "TIME", value_parser = units::seconds)]
+    interval: Option<Duration>,
 
     /// Print the result as JSON
     #[arg(long)]
@@ -54,99 +75,39 @@ pub(crate) struct Args {
     stack: StackOptions,
 }
 
-/// What is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Op {
-    /// RDMA Write into the server's memory
-    Write,
-    /// RDMA Read from the server's memory
-    Read,
-    /// Send to the server
-    Send,
-}
-
-impl Op {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Write => "write",
-            Self::Read => "read",
-            Self::Send => "send",
-        }
-    }
-}
-
 const EXAMPLES: &str = "\
 Rates are of payload, in units of 10^9 bits per second. At most 16 Reads are open at a time on a
-connection, whatever the depth.
+connection, whatever the depth, and 128 MiB on all connections together, with one message on each.
+Segments and frames are counted that carry FPDUs: acknowledgments
+alone are not. Segments are sent again when they are lost, and also to find out whether they were
+(RACK-TLP, RFC 8985 §7): a few are sent again on a link without loss when an end has to wait for
+its core. Processor time is of both programs; the server's is that of all its peers.
+
+SIGINT (Ctrl-C) ends the measurement early, and what there is of it is told; a second one ends the
+program.
 
 Examples:
-  urnic bw 192.0.2.1:7174
+  urnic bw server
       RDMA Writes of 64 KiB, 16 at a time.
-  urnic bw 192.0.2.1:7174 --op read --size 1M --seconds 10
-  urnic bw 10.7.0.2:7174 --dev tap:urn1,ip=10.7.0.3/24 --json | jq .gbps";
+  urnic bw server --op read -s 1M -t 10 -i 1
+  urnic bw 192.0.2.1:7174 --all-sizes --bidir
+  urnic bw 10.7.0.2 --dev tap:urn1,ip=10.7.0.3/24 --json | jq .gbps";
 
-/// Reads the size of a message.
-pub(crate) fn message_size(text: &str) -> Result<u32, String> {
-    match u32::try_from(size::parse(text)?) {
-        Ok(0) => Err("a message has 1 octet at least".into()),
-        Ok(size) => Ok(size),
-        Err(_) => Err("a message is shorter than 4 GiB (RFC 5041)".into()),
-    }
-}
-
-/// The result.
-#[derive(Debug, Serialize)]
-struct Bandwidth {
-    op: Op,
-    size: u32,
-    seconds: f64,
-    bytes: u64,
-    gbps: f64,
-    messages_per_second: f64,
-    device: String,
-    stack: &'static str,
-    markers: bool,
-    crc: bool,
-    local: Counters,
-    peer: Counters,
-}
-
-impl Bandwidth {
-    fn text(&self) -> String {
-        let Self { op, size, seconds, gbps, messages_per_second, device, stack, .. } = self;
-        let mut table = report::table(&["", "here", "server"]);
-        let rows = [
-            ("octets placed", self.local.bytes_placed, self.peer.bytes_placed),
-            (
-                "payload copied, sending",
-                self.local.payload_bytes_copied_tx,
-                self.peer.payload_bytes_copied_tx,
-            ),
-            (
-                "payload copied, receiving",
-                self.local.payload_bytes_copied_rx,
-                self.peer.payload_bytes_copied_rx,
-            ),
-            ("FPDUs sent", self.local.fpdus_sent, self.peer.fpdus_sent),
-            ("FPDUs received", self.local.fpdus_received, self.peer.fpdus_received),
-            ("segments sent", self.local.segments_sent, self.peer.segments_sent),
-            ("segments aligned", self.local.segments_aligned, self.peer.segments_aligned),
-            ("retransmissions", self.local.retransmissions, self.peer.retransmissions),
-            ("frames sent", self.local.frames_sent, self.peer.frames_sent),
-            ("super-frames sent", self.local.super_frames_sent, self.peer.super_frames_sent),
-        ];
-        for (name, here, there) in rows {
-            report::row(&mut table, [name.into(), report::count(here), report::count(there)]);
+impl Args {
+    fn plan(&self, size: u32) -> Plan {
+        let default = if self.all_sizes { SECONDS_OF_EACH } else { SECONDS };
+        let time = self.count.is_none().then(|| self.seconds.unwrap_or(default));
+        let fit = if self.all_sizes { (UNDER_WAY_OF_ALL / size).max(1) } else { u32::MAX };
+        Plan {
+            op: self.op,
+            size,
+            time,
+            count: self.count,
+            rate: self.rate,
+            depth: self.depth.min(fit),
+            connections: self.connections,
+            is_both: self.bidir,
         }
-        format!(
-            "{} of {}: {gbps:.2} Gbit/s, {messages_per_second:.0} messages/s for {seconds:.2} s\n\
-             {device}, {stack}, markers {}, CRC {}\n{table}",
-            op.name(),
-            size::format(u64::from(*size)),
-            if self.markers { "on" } else { "off" },
-            if self.crc { "on" } else { "off" },
-        )
     }
 }
 
@@ -155,37 +116,42 @@ impl Bandwidth {
 /// # Errors
 /// When the server cannot be reached, or the session fails.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let sizes = sizes(args.op, args.size, args.all_sizes, SIZE)?;
+    ensure!(
+        !args.bidir || matches!(args.op, Op::Write | Op::Read),
+        "--bidir is for --op write and --op read"
+    );
+    let remotes = args.peer.resolve(&args.stack.dev)?;
     let host = Host::open(&args.stack, SPIN)?;
-    let plan = Plan {
-        op: args.op,
-        size: args.size,
-        time: args.seconds,
-        depth: args.depth,
-        connections: args.connections,
-    };
-    let measured = bw::measure(&host, args.peer, &plan)?;
-    let seconds = measured.time.as_secs_f64();
-    let bytes = measured.messages * u64::from(args.size);
-    #[expect(clippy::cast_precision_loss, reason = "a rate is not exact")]
-    let (bits, messages) = (bytes as f64 * 8.0, measured.messages as f64);
-    let result = Bandwidth {
-        op: args.op,
-        size: args.size,
-        seconds,
-        bytes,
-        gbps: bits / seconds / 1e9,
-        messages_per_second: messages / seconds,
-        device: args.stack.dev.to_string(),
-        stack: args.stack.stack_kind().name(),
-        markers: measured.markers,
-        crc: measured.crc,
-        local: measured.local,
-        peer: measured.peer,
-    };
-    if args.json {
-        report::print_json(&result)?;
-    } else {
-        report::print(&result.text())?;
+    let interrupt = Interrupt::default();
+    let mut results = Vec::new();
+    for size in sizes {
+        let plan = args.plan(size);
+        let mut intervals = Intervals::new(args.interval, args.json || args.all_sizes);
+        let measured = bw::measure(&host, &remotes, &plan, &interrupt, &mut intervals)?;
+        let result = Bandwidth::new(&plan, &measured, intervals.finish(), &args.stack);
+        if args.all_sizes && !args.json {
+            // Each as soon as it is known: all of them take a while.
+            let above = if results.is_empty() { header(args.bidir) } else { String::new() };
+            report::print(&format!("{above}{}", result.row()))?;
+        }
+        results.push(result);
+        if interrupt.has_come() {
+            break;
+        }
+    }
+    match (results.first(), args.all_sizes, args.json) {
+        (_, true, true) => report::print_json(&Table { sizes: results })?,
+        (Some(result), false, true) => report::print_json(result)?,
+        (Some(result), false, false) => report::print(&result.text())?,
+        _ => {}
     }
     Ok(ExitCode::SUCCESS)
 }
+
+/// What is measured unless told.
+const SIZE: u32 = 64 << 10;
+const SECONDS: Duration = Duration::from_secs(5);
+const SECONDS_OF_EACH: Duration = Duration::from_secs(1);
+/// Octets under way of the largest sizes of a table: what a server gives to one peer holds them.
+const UNDER_WAY_OF_ALL: u32 = 24 << 20;

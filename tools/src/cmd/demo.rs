@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use crate::EXIT_UNVERIFIED;
 use crate::demo::{Options, Session};
-use crate::progress::Progress;
+use crate::progress::{self, Progress};
 use crate::report;
 
 /// Move data between two RNICs on a link in memory, and verify every octet
@@ -64,7 +64,10 @@ Examples:
 /// # Errors
 /// When a file or memory cannot be had; that something does not verify is an exit status.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let progress = Progress::octets(args.options.total_bytes(), args.quiet);
+    let mut progress = Progress::octets(args.options.total_bytes(), args.quiet);
+    if !args.quiet && !args.json {
+        progress = progress.with_lines(progress::octets);
+    }
     let outcome = Session::new(&args.options)?.run(&progress)?;
     if args.json {
         report::print_json(&outcome)?;

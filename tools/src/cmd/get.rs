@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 
@@ -9,24 +10,25 @@ use crate::client;
 use crate::clock::Stopwatch;
 use crate::cmd::put::connect;
 use crate::device::DEVICES;
-use crate::file_report::{FileReport, Remote, TransferOptions};
+use crate::file_report::{FileReport, Remote, TransferOptions, broken_off, is_standard_stream};
 use crate::host::{Host, SPIN};
+use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::protocol::{Hello, Session};
-use crate::transfer::{Partial, Place};
+use crate::transfer::{Partial, Place, Room};
 
 /// Fetch a file from a server
 ///
-/// The file comes by RDMA Reads, from where it is mapped there into where it is mapped here. It gets
-/// its name when it is whole, on the disk, and its SHA-256 is right.
+/// The file comes by RDMA Reads, in chunks that are checked when they have arrived. It gets its name
+/// when it is whole, on the disk, and its SHA-256 is right; only then it goes to standard output.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{DEVICES}"))]
 pub(crate) struct Args {
     /// Where 'urnic serve --dir' listens, and the name of the file there
-    #[arg(value_name = "IP:PORT/NAME")]
+    #[arg(value_name = "HOST[:PORT]/NAME")]
     from: Remote,
 
-    /// Where to put it
+    /// Where to put it; - for standard output
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
@@ -40,33 +42,59 @@ command goes on from there.
 
 Exit status: 0 when the file is there, 1 when its checksum was wrong, 2 when it could not be had.
 
+SIGINT (Ctrl-C) ends a transfer in the same way.
+
 Examples:
-  urnic get 192.0.2.1:7174/backup.tar backup.tar
-  urnic get 192.0.2.1:7174/2026/november.tar /tmp/november.tar --force";
+  urnic get server/backup.tar backup.tar
+  urnic get server/2026/november.tar /tmp/november.tar --force
+  urnic get server/work.tar - | tar -x";
 
 /// Runs the command.
 ///
 /// # Errors
 /// When the file is not here in the end.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let name = args.from.name.clone().context("which file? Write IP:PORT/NAME")?;
+    let name = args.from.name.clone().context("which file? Write HOST[:PORT]/NAME")?;
     let options = &args.options;
-    let place = Place::at(&args.file)?;
-    let is_free = options.force || !place.exists();
-    ensure!(is_free, "{} exists: give --force to replace it", args.file.display());
+    let is_output = is_standard_stream(&args.file);
+    ensure!(
+        !(is_output && options.json),
+        "the file and its report cannot both go to standard output: leave --json out"
+    );
+    let place = (!is_output).then(|| Place::at(&args.file)).transpose()?;
+    if let Some(place) = &place {
+        place.check_free(options.force)?;
+    }
     let host = Host::open(&options.stack, SPIN)?;
     let hello = Hello { session: Session::Get { name }, len: 0, depth: 0 };
-    let mut client = connect(&host, args.from.address, &hello)?;
+    let remotes = args.from.address.resolve(&options.stack.dev)?;
+    let mut client = connect(&host, &remotes, &hello)?;
+    let interrupt = Interrupt::default();
+    interrupt.watch()?;
+    client.end_on(&interrupt);
     let len = client.welcome.len;
-    let partial = Partial::open(place, len, options.force)?;
+    let room = Arc::new(Room::new(None, 0));
+    let partial = match place {
+        Some(place) => Partial::open(place, len, options.force, room)?,
+        None => Partial::unnamed(len, room)?,
+    };
     let progress = Progress::octets(len, options.json);
     let time = Stopwatch::start();
     let result = client::get(&mut client, partial, options.rate, &progress);
     progress.clear();
-    let transferred = result?;
+    let transferred = match result {
+        Ok(transferred) => transferred,
+        // What has no name of its own is not kept.
+        Err(error) => {
+            let moved = if is_output { 0 } else { progress.done() };
+            return Err(broken_off(client, error, moved, "here"));
+        }
+    };
     let report =
-        FileReport::new("get", &args.file, args.from.address, len, &transferred, time.elapsed());
+        FileReport::new("get", &args.file, client.remote(), len, &transferred, time.elapsed());
     client.close()?;
-    report.print(options.json)?;
+    if !is_output {
+        report.print(options.json)?;
+    }
     Ok(ExitCode::SUCCESS)
 }

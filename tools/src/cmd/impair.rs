@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use urnic::driver::monotonic_now;
+use urnic::monotonic_now;
 use urnic_netdev::Device;
 use urnic_netdev::interface::Name;
 use urnic_netdev::tap::{Tap, TapConfig};

@@ -1,18 +1,20 @@
 //! `urnic lat`.
 
-use std::fmt::Write;
-use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use clap::ValueEnum;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::cmd::bw::message_size;
+use crate::address::HostPort;
 use crate::device::DEVICES;
 use crate::host::{Host, StackOptions};
-use crate::lat::{self, SPIN_ALWAYS};
-use crate::{report, size};
+use crate::interrupt::Interrupt;
+use crate::lat::{self, Moment, Plan, SPIN_ALWAYS};
+use crate::measure::{
+    Bar, Interval, Intervals, Op, Times, bars, histogram, message_size, processor_time, sizes,
+};
+use crate::{report, size, units};
 
 /// Measure latency to a server: half of the round trip
 ///
@@ -21,25 +23,32 @@ use crate::{report, size};
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{DEVICES}"))]
 pub(crate) struct Args {
-    /// Where 'urnic serve' listens
-    #[arg(value_name = "IP:PORT")]
-    peer: SocketAddr,
+    /// Where 'urnic serve' listens; the port is 7174 unless told
+    #[arg(value_name = "HOST[:PORT]")]
+    peer: HostPort,
 
     /// What goes to and fro
     #[arg(long, value_enum, default_value = "write")]
     op: Op,
 
-    /// Octets of a message
-    #[arg(long, value_name = "SIZE", default_value = "8", value_parser = message_size)]
-    size: u32,
+    /// Octets of a message; 8 unless told
+    #[arg(short, long, value_name = "SIZE", value_parser = message_size)]
+    size: Option<u32>,
 
-    /// Round trips to measure
-    #[arg(long, value_name = "N", default_value_t = 10_000,
-          value_parser = clap::value_parser!(u32).range(1..))]
-    iterations: u32,
+    /// All sizes from 2 octets to 8 MiB, one after the other, in one table
+    #[arg(short, long, conflicts_with_all = ["size", "interval", "histogram"])]
+    all_sizes: bool,
 
-    /// Show how the times are spread
-    #[arg(long, conflicts_with = "json")]
+    /// Round trips to measure; 10000 unless told, and 1000 for each of --all-sizes
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    iterations: Option<u32>,
+
+    /// Tell how long they took in each of these times, in seconds or with a unit
+    #[arg(short, long, value_name = "TIME", value_parser = units::seconds)]
+    interval: Option<Duration>,
+
+    /// Show how the times are spread; with --json, all of them, to three digits
+    #[arg(long)]
     histogram: bool,
 
     /// Print the result as JSON
@@ -50,37 +59,90 @@ pub(crate) struct Args {
     stack: StackOptions,
 }
 
-/// What is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Op {
-    /// RDMA Writes in both directions
-    Write,
-    /// Sends in both directions
-    Send,
-    /// RDMA Reads of the server's memory
-    Read,
-}
-
 const EXAMPLES: &str = "\
 Both ends look for work without a pause, so each needs a core to itself. A tenth as many round
-trips are made before the measurement begins.
+trips, from 10 to 1000, are made before the measurement begins. Times are half of a round trip, as
+others tell them.
+
+SIGINT (Ctrl-C) ends the measurement early, and what there is of it is told; a second one ends the
+program.
 
 Examples:
-  urnic lat 192.0.2.1:7174
-  urnic lat 192.0.2.1:7174 --op send --size 4K --iterations 100000 --histogram";
+  urnic lat server
+  urnic lat server --op send -s 4K -n 100000 --histogram
+  urnic lat server --all-sizes
+  urnic lat server --json --histogram | jq -r '.histogram[] | [.up_to_us, .count] | @csv'";
 
-/// The result.
+/// The result. `docs/json.md` tells what each field means.
 #[derive(Debug, Serialize)]
 struct Latency {
     op: Op,
-    size: u32,
-    iterations: u32,
-    min_us: f64,
-    median_us: f64,
-    p99_us: f64,
-    p999_us: f64,
-    max_us: f64,
+    size_bytes: u32,
+    iterations: u64,
+    interrupted: bool,
+    #[serde(flatten)]
+    times: Times,
+    processor_local_seconds: f64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    histogram: Vec<Bar>,
+    intervals: Vec<Interval<Moment>>,
+    #[serde(skip)]
+    recorded: Histogram<u64>,
+}
+
+/// Results of several sizes.
+#[derive(Debug, Serialize)]
+struct Table {
+    sizes: Vec<Latency>,
+}
+
+impl Args {
+    fn measure(
+        &self,
+        host: &Host,
+        remotes: &[std::net::SocketAddr],
+        size: u32,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<Latency> {
+        let default = if self.all_sizes { ITERATIONS_OF_EACH } else { ITERATIONS };
+        let iterations = self.iterations.unwrap_or(default);
+        let plan = Plan { op: self.op, size, iterations, parts: HALVES };
+        let mut intervals = Intervals::new(self.interval, self.json || self.all_sizes);
+        let processor_before = processor_time();
+        let recorded = lat::measure(host, remotes, &plan, interrupt, &mut intervals)?;
+        let processor = processor_time().saturating_sub(processor_before);
+        let is_exported = self.histogram && self.json;
+        Ok(Latency {
+            op: self.op,
+            size_bytes: size,
+            iterations: recorded.len(),
+            interrupted: recorded.len() < u64::from(iterations),
+            times: Times::of(&recorded, HALVES),
+            processor_local_seconds: processor.as_secs_f64(),
+            histogram: if is_exported { bars(&recorded, HALVES) } else { Vec::new() },
+            intervals: intervals.finish(),
+            recorded,
+        })
+    }
+}
+
+impl Latency {
+    fn text(&self, has_histogram: bool) -> String {
+        let Self { op, iterations, times, recorded, interrupted, .. } = self;
+        let size = size::format(u64::from(self.size_bytes));
+        let until = if *interrupted { " until it was interrupted" } else { "" };
+        let spread = if has_histogram { histogram(recorded, HALVES) } else { String::new() };
+        format!(
+            "{} of {size}, {iterations} times{until}, half of the round trip:\n{times}{spread}",
+            op.name()
+        )
+    }
+
+    fn row(&self) -> String {
+        let size = size::format(u64::from(self.size_bytes));
+        let columns = self.times.columns().map(|us| format!(" {us:>9.2}"));
+        format!("{size:>8} {:>8}{}", self.iterations, columns.concat())
+    }
 }
 
 /// Runs the command.
@@ -88,59 +150,37 @@ struct Latency {
 /// # Errors
 /// When the server cannot be reached, or the session fails.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let sizes = sizes(args.op, args.size, args.all_sizes, SIZE)?;
+    let remotes = args.peer.resolve(&args.stack.dev)?;
     let host = Host::open(&args.stack, SPIN_ALWAYS)?;
-    let times = lat::measure(&host, args.peer, args.op, args.size, args.iterations)?;
-    let at = |quantile| us(times.value_at_quantile(quantile));
-    let result = Latency {
-        op: args.op,
-        size: args.size,
-        iterations: args.iterations,
-        min_us: us(times.min()),
-        median_us: at(0.5),
-        p99_us: at(0.99),
-        p999_us: at(0.999),
-        max_us: us(times.max()),
-    };
-    if args.json {
-        report::print_json(&result)?;
-        return Ok(ExitCode::SUCCESS);
+    let interrupt = Interrupt::default();
+    let mut results = Vec::new();
+    for size in sizes {
+        let result = args.measure(&host, &remotes, size, &interrupt)?;
+        if args.all_sizes && !args.json {
+            if results.is_empty() {
+                let columns = Times::COLUMNS.map(|name| format!(" {name:>9}"));
+                report::print(&format!("{:>8} {:>8}{} (µs)", "size", "times", columns.concat()))?;
+            }
+            report::print(&result.row())?;
+        }
+        results.push(result);
+        if interrupt.has_come() {
+            break;
+        }
     }
-    let Latency { size, iterations, min_us, median_us, p99_us, p999_us, max_us, .. } = result;
-    let mut text = format!(
-        "{:?} of {}, {iterations} times, half of the round trip:\nmin {min_us:.2} µs, median \
-         {median_us:.2} µs, p99 {p99_us:.2} µs, p99.9 {p999_us:.2} µs, max {max_us:.2} µs",
-        args.op,
-        size::format(u64::from(size)),
-    );
-    if args.histogram {
-        text.push_str(&histogram(&times));
+    match (results.first(), args.all_sizes, args.json) {
+        (_, true, true) => report::print_json(&Table { sizes: results })?,
+        (Some(result), false, true) => report::print_json(result)?,
+        (Some(result), false, false) => report::print(&result.text(args.histogram))?,
+        _ => {}
     }
-    report::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Half of a round trip, in microseconds.
-#[expect(clippy::cast_precision_loss, reason = "shown with two decimals")]
-fn us(round_trip_ns: u64) -> f64 {
-    round_trip_ns as f64 / 2_000.0
-}
-
-/// A line for each doubling of the time.
-fn histogram(times: &Histogram<u64>) -> String {
-    let mut text = String::new();
-    let most = times.iter_log(100, 2.0).map(|bucket| bucket.count_since_last_iteration()).max();
-    let most = most.unwrap_or(0).max(1);
-    for bucket in times.iter_log(100, 2.0) {
-        let count = bucket.count_since_last_iteration();
-        if count == 0 {
-            continue;
-        }
-        let bar = usize::try_from(count * BAR_LEN / most).unwrap_or(0);
-        let below = us(bucket.value_iterated_to() + 1);
-        let _infallible = write!(text, "\n< {below:>9.2} µs {count:>10} {}", "█".repeat(bar));
-    }
-    text
-}
-
-/// Characters of the longest bar.
-const BAR_LEN: u64 = 40;
+/// What is measured unless told.
+const SIZE: u32 = 8;
+const ITERATIONS: u32 = 10_000;
+const ITERATIONS_OF_EACH: u32 = 1_000;
+/// A round trip has two halves.
+const HALVES: f64 = 2.0;

@@ -1,14 +1,18 @@
 //! One file per command: its arguments, and what it does with them.
 
 pub(crate) mod bw;
+pub(crate) mod completions;
 pub(crate) mod demo;
+pub(crate) mod dump_options;
 pub(crate) mod get;
 pub(crate) mod impair;
 pub(crate) mod info;
 pub(crate) mod lat;
+pub(crate) mod man;
 pub(crate) mod ping;
 pub(crate) mod put;
 pub(crate) mod replay;
 pub(crate) mod rping;
+pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod sim;

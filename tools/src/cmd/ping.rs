@@ -5,38 +5,38 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::ensure;
+use hdrhistogram::Histogram;
 use serde::Serialize;
-use urnic::driver::monotonic_now;
-use urnic::mem::Access;
-use urnic::types::WrId;
-use urnic::verbs::{Mr, SendWr};
+use urnic::{Access, Mr, SendWr, WrId, monotonic_now};
 
+use crate::address::HostPort;
 use crate::client::{Client, Depths, Happened};
 use crate::device::DEVICES;
 use crate::host::{Host, SPIN, StackOptions};
+use crate::interrupt::{self, Interrupt, Interrupted};
+use crate::measure::{Times, new_histogram};
 use crate::protocol::{Hello, Session};
-use crate::report;
-use crate::{size, units};
+use crate::{report, size, units};
 
 /// Send messages to a server and see how long they take to come back
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{DEVICES}"))]
 pub(crate) struct Args {
-    /// Where 'urnic serve' listens
-    #[arg(value_name = "IP:PORT")]
-    peer: SocketAddr,
+    /// Where 'urnic serve' listens; the port is 7174 unless told
+    #[arg(value_name = "HOST[:PORT]")]
+    peer: HostPort,
 
     /// Messages to send
-    #[arg(long, value_name = "N", default_value_t = 4,
+    #[arg(short, long, value_name = "N", default_value_t = 4,
           value_parser = clap::value_parser!(u32).range(1..))]
     count: u32,
 
-    /// Time from one message to the next
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
+    /// Time from one message to the next, in seconds or with a unit
+    #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = units::pause)]
     interval: Duration,
 
     /// Octets of a message
-    #[arg(long, value_name = "SIZE", default_value = "56", value_parser = size::parse)]
+    #[arg(short, long, value_name = "SIZE", default_value = "56", value_parser = size::parse)]
     size: u64,
 
     /// Print the result as JSON
@@ -49,23 +49,24 @@ pub(crate) struct Args {
 
 const EXAMPLES: &str = "\
 Each message is a Send; the server sends it back, and every octet is compared. Times are of the
-whole round trip. The interval must be shorter than the server's --timeout.
+whole round trip.
 
-Exit status: 0 when all came back, 2 when not.
+Exit status: 0 when all came back, or those before it was interrupted (Ctrl-C); 2 when not.
 
 Examples:
-  urnic ping 192.0.2.1:7174
-  urnic ping 192.0.2.1:7174 --size 64K --count 100 --interval 10ms";
+  urnic ping server
+  urnic ping 192.0.2.1:7174 -s 64K -c 100 -i 0.01";
 
-/// What came of it.
+/// What came of it. `docs/json.md` tells what each field means.
 #[derive(Serialize)]
 struct Pinged {
     peer: SocketAddr,
-    size: u64,
-    count: u32,
-    min_us: f64,
-    mean_us: f64,
-    max_us: f64,
+    size_bytes: u64,
+    /// Messages that came back.
+    count: u64,
+    interrupted: bool,
+    #[serde(flatten)]
+    times: Times,
 }
 
 /// Runs the command.
@@ -73,42 +74,69 @@ struct Pinged {
 /// # Errors
 /// When a message does not come back.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let remotes = args.peer.resolve(&args.stack.dev)?;
     let host = Host::open(&args.stack, SPIN)?;
     let hello = Hello { session: Session::Echo, len: args.size, depth: 1 };
     let len = usize::try_from(args.size)?;
     let depths = Depths { send: 2, recv: 1, recv_len: len };
-    let mut client = Client::connect(&host, args.peer, &hello, depths)?;
+    let mut client = Client::connect(&host, &remotes, &hello, depths)?;
+    let interrupt = Interrupt::default();
+    interrupt.watch()?;
+    client.end_on(&interrupt);
     let source = host.pd.reg_mr(len, Access::empty())?;
-    let mut times = Vec::new();
-    for number in 0..args.count {
-        if number > 0 {
-            host.endpoint.run_for(args.interval)?;
-        }
-        let us = round_trip(&mut client, &source, number)?;
-        times.push(us);
+    let mut times = new_histogram()?;
+    let ended = messages(args, &mut client, &source, &mut times);
+    let peer = client.remote();
+    let interrupted = ended.as_ref().is_err_and(|error| error.is::<Interrupted>());
+    let closed = match ended {
+        Ok(()) => client.close(),
+        Err(_) if interrupted => client.close(),
+        failed => failed,
+    };
+    if !times.is_empty() {
+        let (size_bytes, count) = (args.size, times.len());
+        let spread = Times::of(&times, 1.0);
         if !args.json {
-            let (size, peer) = (args.size, args.peer);
-            report::print(&format!("{size} octets from {peer}: number {number}, {us:.1} µs"))?;
+            report::print(&format!("{}: {spread}", came_back(count)))?;
+        } else if closed.is_ok() {
+            report::print_json(&Pinged { peer, size_bytes, count, interrupted, times: spread })?;
         }
     }
-    client.close()?;
-    let mean_us = times.iter().sum::<f64>() / f64::from(args.count);
-    let min_us = times.iter().copied().fold(f64::INFINITY, f64::min);
-    let max_us = times.iter().copied().fold(0.0, f64::max);
-    let (peer, size, count) = (args.peer, args.size, args.count);
-    let pinged = Pinged { peer, size, count, min_us, mean_us, max_us };
-    if args.json {
-        report::print_json(&pinged)?;
-    } else {
-        report::print(&format!(
-            "{count} messages came back: min {min_us:.1} µs, mean {mean_us:.1} µs, max {max_us:.1} µs"
-        ))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    closed?;
+    Ok(match interrupted && times.is_empty() {
+        true => ExitCode::from(interrupt::STATUS),
+        false => ExitCode::SUCCESS,
+    })
 }
 
-/// Sends a message and waits for it; the time that took in microseconds.
-fn round_trip(client: &mut Client<'_>, source: &Mr, number: u32) -> anyhow::Result<f64> {
+fn came_back(count: u64) -> String {
+    if count == 1 { "1 message came back".into() } else { format!("{count} messages came back") }
+}
+
+/// Sends the messages, one after the other.
+fn messages(
+    args: &Args,
+    client: &mut Client<'_>,
+    source: &Mr,
+    times: &mut Histogram<u64>,
+) -> anyhow::Result<()> {
+    for number in 0..args.count {
+        if number > 0 {
+            client.rest(args.interval)?;
+        }
+        let ns = round_trip(client, source, number)?;
+        times.saturating_record(ns);
+        if !args.json {
+            let (size, peer) = (args.size, client.remote());
+            let us = Duration::from_nanos(ns).as_secs_f64() * 1e6;
+            report::print(&format!("{size} bytes from {peer}: number {number}, {us:.1} µs"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Sends a message and waits for it; the time that took in nanoseconds.
+fn round_trip(client: &mut Client<'_>, source: &Mr, number: u32) -> anyhow::Result<u64> {
     let [salt, ..] = number.to_le_bytes();
     let octets: Vec<u8> = (0..source.len()).map(|i| i.to_le_bytes()[0] ^ salt).collect();
     source.copy_in(0, &octets);
@@ -118,10 +146,10 @@ fn round_trip(client: &mut Client<'_>, source: &Mr, number: u32) -> anyhow::Resu
     while came_back.is_none() || !sent {
         match client.wait()? {
             Happened::Payload(wc) => {
-                let us = (monotonic_now() - started).as_secs_f64() * 1e6;
+                let ns = monotonic_now().nanos_since(started);
                 ensure!(client.read_payload(&wc)? == octets, "the message came back changed");
                 client.release(&wc)?;
-                came_back = Some(us);
+                came_back = Some(ns);
             }
             Happened::Done(_) => sent = true,
             Happened::Control(other) => return Err(client.unexpected(&other)),

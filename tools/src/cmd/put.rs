@@ -1,33 +1,38 @@
 //! `urnic put`.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek};
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
+use rustix::fs::OFlags;
 
 use crate::client::{self, Client, Depths};
 use crate::clock::Stopwatch;
 use crate::device::DEVICES;
-use crate::file_report::{FileReport, Remote, TransferOptions};
+use crate::file_report::{FileReport, Remote, TransferOptions, broken_off, is_standard_stream};
 use crate::host::{Host, SPIN};
+use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::protocol::{Hello, Session};
+use crate::transfer::spooled;
 
 /// Bring a file to a server
 ///
-/// The file goes by RDMA Writes from where it is mapped here into where it is mapped there. It gets
-/// its name when it is whole, on the disk, and its SHA-256 is right.
+/// The file goes by RDMA Writes, in chunks that are checked when they have arrived. It gets its name when it is whole, on the disk, and its SHA-256 is right.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{DEVICES}"))]
 pub(crate) struct Args {
-    /// The file
+    /// The file; - for what comes on standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
     /// Where 'urnic serve --dir' listens, and the name there; the file's own if none is given
-    #[arg(value_name = "IP:PORT[/NAME]")]
+    #[arg(value_name = "HOST[:PORT][/NAME]")]
     to: Remote,
 
     #[command(flatten)]
@@ -40,19 +45,19 @@ command goes on from there. Do not change the file while it is sent.
 
 Exit status: 0 when the file is there, 1 when its checksum was wrong, 2 when it could not be sent.
 
+SIGINT (Ctrl-C) ends a transfer in the same way.
+
 Examples:
-  urnic put backup.tar 192.0.2.1:7174
-  urnic put backup.tar 192.0.2.1:7174/2026/november.tar --force --rate 1G";
+  urnic put backup.tar server
+  urnic put backup.tar server/2026/november.tar --force --rate 1G
+  tar -c work | urnic put - server/work.tar";
 
 /// Runs the command.
 ///
 /// # Errors
 /// When the file is not there in the end.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let file = File::open(&args.file).with_context(|| args.file.display().to_string())?;
-    let metadata = file.metadata()?;
-    ensure!(metadata.is_file(), "{} is no regular file", args.file.display());
-    let len = metadata.len();
+    let (file, len) = source(&args.file)?;
     let name = match &args.to.name {
         Some(name) => name.clone(),
         None => own_name(&args.file)?,
@@ -61,32 +66,72 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let host = Host::open(&options.stack, SPIN)?;
     let session = Session::Put { name, force: options.force };
     let hello = Hello { session, len, depth: 0 };
-    let mut client = connect(&host, args.to.address, &hello)?;
+    let remotes = args.to.address.resolve(&options.stack.dev)?;
+    let mut client = connect(&host, &remotes, &hello)?;
+    let interrupt = Interrupt::default();
+    interrupt.watch()?;
+    client.end_on(&interrupt);
     let progress = Progress::octets(len, options.json);
     let time = Stopwatch::start();
     let result = client::put(&mut client, &file, len, options.rate, &progress);
     progress.clear();
-    let transferred = result?;
+    let transferred = match result {
+        Ok(transferred) => transferred,
+        Err(error) => return Err(broken_off(client, error, progress.done(), "at the server")),
+    };
     let report =
-        FileReport::new("put", &args.file, args.to.address, len, &transferred, time.elapsed());
+        FileReport::new("put", &args.file, client.remote(), len, &transferred, time.elapsed());
     client.close()?;
     report.print(options.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
+/// The file to send, and its length.
+fn source(path: &Path) -> anyhow::Result<(File, u64)> {
+    let shown = path.display();
+    let file = if is_standard_stream(path) {
+        let input = io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
+        let mut input = File::from(input);
+        let is_whole_file = input.metadata()?.is_file() && input.stream_position()? == 0;
+        if is_whole_file { input } else { spooled(&mut input).context("standard input")? }
+    } else {
+        // A pipe must not make the opening wait for its other end.
+        let flags = i32::try_from(OFlags::NONBLOCK.bits())?;
+        let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+        opened.with_context(|| shown.to_string())?
+    };
+    let metadata = file.metadata()?;
+    ensure!(
+        metadata.is_file(),
+        "{shown} is no regular file; '-' sends what comes on standard input"
+    );
+    let len = metadata.len();
+    // Files of /proc have octets and no length.
+    let has_more = file.read_at(&mut [0], len).with_context(|| shown.to_string())? > 0;
+    ensure!(
+        !has_more,
+        "{shown} has more octets than its length says: send it by 'urnic put - HOST[:PORT]/NAME < {shown}'"
+    );
+    Ok((file, len))
+}
+
 /// Opens a session for a file.
 pub(crate) fn connect<'h>(
     host: &'h Host,
-    address: SocketAddr,
+    remotes: &[SocketAddr],
     hello: &Hello,
 ) -> anyhow::Result<Client<'h>> {
-    Client::connect(host, address, hello, Depths { send: 64, recv: 0, recv_len: 0 })
+    Client::connect(host, remotes, hello, Depths { send: 64, recv: 0, recv_len: 0 })
 }
 
 fn own_name(file: &Path) -> anyhow::Result<String> {
+    ensure!(!is_standard_stream(file), "standard input has no name: write HOST[:PORT]/NAME");
     let name = file.file_name().and_then(|name| name.to_str());
     let name = name.with_context(|| {
-        format!("{} has no name in UTF-8: give one behind the port, IP:PORT/NAME", file.display())
+        format!(
+            "{} has no name in UTF-8: give one behind the port, HOST[:PORT]/NAME",
+            file.display()
+        )
     })?;
     Ok(name.to_owned())
 }

@@ -1,13 +1,13 @@
 //! `urnic replay`.
 
-use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 
-use crate::replay::{self, Report, text};
+use crate::replay::input::Input;
+use crate::replay::{self, FileReport, Report, text};
 use crate::report::{complain, print, print_json};
 use crate::{EXIT_UNUSABLE, EXIT_UNVERIFIED};
 
@@ -21,7 +21,7 @@ use crate::{EXIT_UNUSABLE, EXIT_UNVERIFIED};
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Capture files, pcap or pcapng
+    /// Capture files, pcap or pcapng; - for standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
@@ -36,21 +36,31 @@ pub(crate) struct Args {
 
 const EXAMPLES: &str = "\
 Exit status: 0 when all files were read, 1 with --strict when a finding is an error, 2 when a file
-cannot be read. A capture that merely ends early is read as far as it goes.
+cannot be read. A capture that merely ends early is read as far as it goes. What comes from a pipe is
+copied to a file in the folder for temporary ones, because it is read twice.
 
 Examples:
   urnic replay pcaps/siw-write-crc.pcap
   urnic replay --json a.pcap b.pcapng | jq '.files[].connections[].findings'
-  urnic replay --strict *.pcapng";
+  urnic replay --strict *.pcapng
+  ssh host tcpdump -i eth0 -w - tcp port 7174 | urnic replay -";
+
+/// Reads a file, or a pipe.
+fn replay_file(path: &Path) -> FileReport {
+    let mut input = Input::of(path);
+    let open = || match &mut input {
+        Ok(input) => input.open(),
+        Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+    };
+    replay::replay(&path.to_string_lossy(), open)
+}
 
 /// Runs the command.
 ///
 /// # Errors
 /// When the report cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let files =
-        args.files.iter().map(|path| replay::replay(&path.to_string_lossy(), || File::open(path)));
-    let report = Report { files: files.collect() };
+    let report = Report { files: args.files.iter().map(|path| replay_file(path)).collect() };
     let mut is_readable = true;
     for file in &report.files {
         if let Some(error) = &file.error {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 
 use crate::EXIT_UNVERIFIED;
+use crate::address::{DEFAULT_PORT, HostName};
 use crate::device::DEVICES;
 use crate::host::{Host, SPIN, StackOptions};
 use crate::report::complain;
@@ -29,11 +30,11 @@ pub(crate) struct Args {
     client: bool,
 
     /// Address of the server; for a server, where to listen (default: all addresses)
-    #[arg(short = 'a', long, value_name = "IP")]
-    address: Option<IpAddr>,
+    #[arg(short = 'a', long, value_name = "HOST")]
+    address: Option<HostName>,
 
     /// TCP port of the server
-    #[arg(short = 'p', long, default_value_t = 7174)]
+    #[arg(short = 'p', long, default_value_t = DEFAULT_PORT)]
     port: u16,
 
     /// Pings to make; a client without it goes on for ever, and a server that gets fewer fails
@@ -85,7 +86,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn ping(args: &Args, host: &Host) -> anyhow::Result<()> {
-    let Some(address) = args.address else { bail!("a client needs the server's address: -a IP") };
+    let Some(host_name) = &args.address else {
+        bail!("a client needs the server's address: -a HOST")
+    };
+    let address = first_address(host_name, &args.stack)?;
     let server = SocketAddr::new(address, args.port);
     let client = Client::new(&host.pd, args.size, args.verbose, args.validate)?;
     let session = session(args, host)?;
@@ -93,12 +97,19 @@ fn ping(args: &Args, host: &Host) -> anyhow::Result<()> {
     client.run(session, &host.endpoint, server, options, args.count)
 }
 
+fn first_address(name: &HostName, stack: &StackOptions) -> anyhow::Result<IpAddr> {
+    name.resolve(&stack.dev)?.first().copied().context("no address")
+}
+
 fn session<'a>(args: &Args, host: &'a Host) -> anyhow::Result<Session<'a>> {
     Session::new(&host.endpoint, &host.rnic, &host.pd, args.stack.timeout)
 }
 
 fn serve(args: &Args, host: &Host) -> anyhow::Result<()> {
-    let address = args.address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    let address = match &args.address {
+        Some(address) => first_address(address, &args.stack)?,
+        None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+    };
     let local = SocketAddr::new(address, args.port);
     let listener = host
         .endpoint

@@ -1,87 +1,175 @@
 //! `urnic serve`.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::{Duration, SystemTime};
 
-use anyhow::Context;
-use serde::Serialize;
+use anyhow::{Context, ensure};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::EXIT_UNVERIFIED;
-use crate::device::DEVICES;
+use crate::address::HostPort;
+use crate::device::{self, DEVICES};
 use crate::host::{Host, SPIN, StackOptions};
-use crate::report;
-use crate::server::{Ended, Limits, Server};
-use crate::size;
-use crate::transfer::Folder;
+use crate::server::{
+    Ended, Event, Limits, Log, Opened, Places, Server, await_address, check_address,
+};
+use crate::transfer::{Folder, Room, sweep};
+use crate::{size, units};
 
 /// Wait for peers, and be the other end of ping, bw, lat, put and get
 ///
 /// Prints one line when it listens, then serves any number of peers at once until it is stopped by
-/// SIGINT or SIGTERM. Each peer has memory of its own; no peer reaches another's.
+/// SIGINT or SIGTERM. Each peer has memory of its own; no peer reaches another's. There is no
+/// authentication: each peer that reaches the address may use what the options allow.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{DEVICES}"))]
 pub(crate) struct Args {
-    /// Address and TCP port to listen at; port 0 chooses a free one (kernel device)
-    #[arg(long, value_name = "IP:PORT")]
-    listen: SocketAddr,
-
-    /// Folder whose files peers may get, and where they may put files; none without this
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
+    /// Address and TCP port to listen at: one of the device's, or 0.0.0.0 or :: for all of its
+    /// kind; the port is 7174 unless told, and 0 chooses a free one
+    #[arg(long, value_name = "HOST[:PORT]")]
+    listen: HostPort,
 
     /// Memory that one peer may have
-    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = memory_size)]
     size: u64,
 
-    /// Largest file that a peer may put
-    #[arg(long, value_name = "SIZE", default_value = "1T", value_parser = size::parse)]
-    file_size: u64,
+    /// Memory that all peers may have together, and those of one address half of it; 4G, or twice
+    /// --size if that is more
+    #[arg(long, value_name = "SIZE", value_parser = memory_size)]
+    total_size: Option<u64>,
 
     /// Peers at a time
-    #[arg(long, value_name = "N", default_value_t = 64,
+    #[arg(long, value_name = "N", default_value_t = 2048,
           value_parser = clap::value_parser!(u32).range(1..=4096))]
     peers: u32,
 
-    /// End when the first peer has gone; the exit status tells how
+    /// Peers at a time from one address, or from one /64 of IPv6
+    #[arg(long, value_name = "N", default_value_t = 1024,
+          value_parser = clap::value_parser!(u32).range(1..=4096))]
+    peers_per_address: u32,
+
+    /// End when a peer has come and all have gone; the exit status tells how
     #[arg(long)]
     once: bool,
 
-    /// Print the line as JSON
+    /// Tell of all that happens as JSON, an object on each line
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    files: FileOptions,
 
     #[command(flatten)]
     stack: StackOptions,
 }
 
-const EXAMPLES: &str = "\
-A peer that does nothing for the time of --timeout is given up. Files arrive under another name and
-get their own when they are whole and their checksum is right; what has arrived of a file when its
-sender goes away is kept, hidden, and the next attempt goes on from there. Nobody else may shorten
-files while they are served.
+/// What becomes of files.
+#[derive(clap::Args, Debug)]
+struct FileOptions {
+    /// Folder whose files peers may get, and where they may put files; none without this
+    #[arg(long, value_name = "DIR", help_heading = FILES)]
+    dir: Option<PathBuf>,
 
-Exit status: 0 when it was stopped, 1 with --once when the session failed, 2 when it cannot listen.
+    /// Give files out, and take none
+    #[arg(long, help_heading = FILES)]
+    read_only: bool,
+
+    /// Let 'put --force' replace files
+    #[arg(long, conflicts_with = "read_only", help_heading = FILES)]
+    allow_overwrite: bool,
+
+    /// Largest file that a peer may put
+    #[arg(long, value_name = "SIZE", default_value = "1T", value_parser = size::parse,
+          help_heading = FILES)]
+    file_size: u64,
+
+    /// What peers may put while the server runs, all files together; no limit without this
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = FILES)]
+    quota: Option<u64>,
+
+    /// Percent of the disk that stay free of files that peers put
+    #[arg(long, value_name = "PERCENT", default_value_t = 5,
+          value_parser = clap::value_parser!(u8).range(0..=100), help_heading = FILES)]
+    keep_free: u8,
+
+    /// How long what has arrived of a file is kept for its sender to go on
+    #[arg(long, value_name = "TIME", default_value = "7d", value_parser = units::duration,
+          help_heading = FILES)]
+    keep_parts: Duration,
+}
+
+/// The heading of these options.
+const FILES: &str = "Files";
+
+const EXAMPLES: &str = "\
+A peer that does nothing for the time of --timeout is given up, and so is one that connects and does
+not ask for anything. Files arrive under another name and get their own when they are whole and their
+checksum is right; what has arrived of a file when its sender goes away is kept, hidden, for the time
+of --keep-parts, and the next attempt goes on from there. Files and folders whose names begin with a
+dot are neither given out nor taken. Nothing is replaced without --allow-overwrite.
+
+Each session is told of when it has ended: on standard output when all went well, on standard error
+when not.
+
+Exit status: 0 when it was stopped, 1 with --once when a session failed or was refused, 2 when it
+cannot listen.
 
 Examples:
-  urnic serve --listen 0.0.0.0:7174
+  urnic serve --listen 0.0.0.0
       On all addresses of this machine, over the kernel's TCP. No privilege is needed.
-  urnic serve --listen 0.0.0.0:7174 --dir /srv/files
-      Serve files, too.
-  urnic serve --dev tap:urn0,ip=10.7.0.2/24 --listen 10.7.0.2:7174
+  urnic serve --listen 0.0.0.0 --dir /srv/files --quota 100G
+      Serve files, too, and take 100 GiB of them.
+  urnic serve --dev tap:urn0,ip=10.7.0.2/24 --listen 10.7.0.2
       On a TAP interface, with our own TCP; 'ip address add 10.7.0.1/24 dev urn0' gives the kernel
       an address on it, and then 'ping 10.7.0.2' is answered, too.";
 
-/// The line that tells where it listens.
-#[derive(Serialize)]
-struct Listening {
-    event: &'static str,
-    address: SocketAddr,
-    device: String,
-    stack: &'static str,
+/// Reads how much memory peers may have.
+fn memory_size(text: &str) -> Result<u64, String> {
+    match size::parse(text)? {
+        octets if octets < MEMORY_MIN => Err(format!("{} are the least", size::format(MEMORY_MIN))),
+        octets if octets > MEMORY_MAX => Err(format!("{} are the most", size::format(MEMORY_MAX))),
+        octets => Ok(octets),
+    }
+}
+
+/// A page: less gives no session at all.
+const MEMORY_MIN: u64 = 4 << 10;
+/// More than the machines that this is for have.
+const MEMORY_MAX: u64 = 1 << 40;
+/// Memory of all peers unless told otherwise.
+const TOTAL_SIZE: u64 = 4 << 30;
+
+impl Args {
+    fn limits(&self, folder: Option<Folder>) -> anyhow::Result<Limits> {
+        let total = self.total_size.unwrap_or_else(|| TOTAL_SIZE.max(2 * self.size));
+        ensure!(
+            total >= self.size,
+            "--total-size {} is less than --size {}: one peer could not have what it may",
+            size::format(total),
+            size::format(self.size)
+        );
+        let places = Places {
+            peers_max: usize::try_from(self.peers)?,
+            peers_per_source_max: usize::try_from(self.peers_per_address)?,
+            memory_max: total,
+            memory_per_source_max: (total / 2).max(self.size),
+        };
+        let FileOptions { read_only, allow_overwrite, file_size, quota, keep_free, .. } =
+            self.files;
+        Ok(Limits {
+            folder,
+            read_only,
+            allow_overwrite,
+            memory_max: self.size,
+            file_max: file_size,
+            room: Arc::new(Room::new(quota, keep_free)),
+            places,
+        })
+    }
 }
 
 /// Runs the command.
@@ -89,32 +177,67 @@ struct Listening {
 /// # Errors
 /// When it cannot listen.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let folder = args.dir.as_deref().map(Folder::open).transpose()?;
+    let dev = &args.stack.dev;
+    let addresses = args.listen.resolve(dev).context("--listen")?;
+    let mut listen = *addresses.first().context("--listen")?;
+    check_address(dev, listen.ip())?;
+    let log = if args.json { Log::Json } else { Log::Text };
+    let folder = args.files.dir.as_deref().map(Folder::open).transpose()?;
+    let limits = args.limits(folder)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("waiting for signals")?;
     }
     let host = Host::open(&args.stack, SPIN)?;
-    let limits = Limits {
-        folder,
-        memory_max: args.size,
-        file_max: args.file_size,
-        peers_max: usize::try_from(args.peers)?,
-    };
-    let mut server = Server::new(&host, args.listen, limits)?;
-    let listening = Listening {
-        event: "listening",
-        address: server.local(),
-        device: args.stack.dev.to_string(),
-        stack: args.stack.stack_kind().name(),
-    };
-    if args.json {
-        report::print(&serde_json::to_string(&listening)?)?;
-    } else {
-        report::print(&format!("listening at {} on {}", listening.address, listening.device))?;
+    if let Some(problem) = device::problem(dev) {
+        log.notice(format!("no peer can connect: {problem}"));
     }
+    let Opened::With(leased) = await_address(&host, &stop)? else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    if let Some(leased) = leased.filter(|_| listen.is_ipv4()) {
+        let is_leased = listen.ip().is_unspecified() || listen.ip() == leased;
+        ensure!(is_leased, "--listen: {} is not {leased}, which DHCP has given", listen.ip());
+        listen.set_ip(leased);
+    }
+    if let (Some(dir), false) = (&args.files.dir, args.files.read_only) {
+        keep_swept(Folder::open(dir)?, args.files.keep_parts, log)?;
+    }
+    let mut server = Server::new(&host, listen, limits, log)?;
+    log.tell(&Event::Listening {
+        address: server.local(),
+        device: dev.to_string(),
+        stack: args.stack.stack_kind().name(),
+    });
     Ok(match server.run(args.once, &stop)? {
         Ended::Well => ExitCode::SUCCESS,
         Ended::Badly => ExitCode::from(EXIT_UNVERIFIED),
     })
 }
+
+/// Starts the thread that removes what was not taken up again for `age`, now and from time to time.
+fn keep_swept(folder: Folder, age: Duration, log: Log) -> anyhow::Result<()> {
+    let body = move || {
+        loop {
+            if let Err(error) = sweep(&folder, age, now()) {
+                log.notice(format!("looking for old unfinished files: {error}"));
+            }
+            pause();
+        }
+    };
+    let thread = thread::Builder::new().name("urnic-sweep".to_owned()).spawn(body);
+    thread.context("starting a thread for unfinished files").map(drop)
+}
+
+#[expect(clippy::disallowed_methods, reason = "the age of a file is of the wall clock")]
+fn now() -> SystemTime {
+    SystemTime::now()
+}
+
+#[expect(clippy::disallowed_methods, reason = "a thread of its own that does nothing else")]
+fn pause() {
+    thread::sleep(SWEEP_INTERVAL);
+}
+
+/// How often old unfinished files are looked for.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(600);

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde::Serialize;
 use urnic_sim::{Failure, Outcome, Plan, Scenario, Sweep, SweepEvent};
 
 use crate::EXIT_UNVERIFIED;
 use crate::clock::Stopwatch;
-use crate::progress::Progress;
+use crate::progress::{self, Progress};
 use crate::report;
 
 /// Hunt for failures: run seeds of the simulator
@@ -21,7 +21,10 @@ use crate::report;
 /// Each seed is a scenario: some RNICs on links in memory under a virtual clock, work for them in
 /// both directions, and faults: loss, bursts, reordering, duplicates, corruption, jitter, segments
 /// cut and merged, outages, a link that flaps, bottlenecks, stalled applications, requests that
-/// are not allowed, peers that vanish. An oracle knows what has to come of it. A seed gives the same run everywhere.
+/// are not allowed, peers that vanish, ends of life in every order, peers that take all they can
+/// get, memory that changes while it is read, forged frames, messages that come before their
+/// receives. An oracle knows what has to come of it.
+/// A seed gives the same run everywhere.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -38,11 +41,12 @@ pub(crate) struct Args {
     threads: Option<u16>,
 
     /// Stop after so many failures
-    #[arg(long, value_name = "NUMBER", default_value_t = 10)]
-    failures: usize,
+    #[arg(long, value_name = "NUMBER", default_value_t = 10,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    failures: u64,
 
     /// Run each seed that fails again and write what its nodes sent to DIR/sim-SEED.pcapng, as it
-    /// left the impairment: what was lost is not in it
+    /// left the impairment: what was lost is not in it. The folder is made when it is needed
     #[arg(long, value_name = "DIR", help_heading = crate::demo::OUTPUT)]
     record: Option<PathBuf>,
 
@@ -101,16 +105,20 @@ struct Failed {
 /// # Errors
 /// When memory cannot be had or a recording not be written; that a seed fails is an exit status.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    if let Some(folder) = &args.record {
-        fs::create_dir_all(folder)
-            .with_context(|| format!("making the folder {}", folder.display()))?;
+    if let Some(folder) = args.record.as_ref().filter(|folder| folder.exists() && !folder.is_dir())
+    {
+        bail!("--record {}: that is no folder", folder.display());
     }
     let count = args.seeds.end - args.seeds.start;
-    let progress = Progress::items(count, "seeds", args.quiet);
+    let mut progress = Progress::items(count, "seeds", args.quiet);
+    if !args.quiet && !args.json {
+        progress = progress.with_lines(progress::items);
+    }
     let threads = args
         .threads
         .map_or_else(|| thread::available_parallelism().map_or(1, usize::from), usize::from);
-    let Args { ref seeds, scenario: only, failures: failures_max, .. } = *args;
+    let Args { ref seeds, scenario: only, .. } = *args;
+    let failures_max = usize::try_from(args.failures).unwrap_or(usize::MAX);
     let sweep = Sweep { seeds: seeds.clone(), only, threads, failures_max };
     let (mut failures, mut done) = (Vec::new(), 0);
     // A panic of the engine is reported as a failure; its own message would tear the bar.
@@ -157,6 +165,8 @@ fn record(args: &Args, mut failed: Vec<Failed>) -> anyhow::Result<Vec<Failed>> {
 }
 
 fn record_seed(args: &Args, folder: &Path, seed: u64) -> anyhow::Result<PathBuf> {
+    fs::create_dir_all(folder)
+        .with_context(|| format!("making the folder {}", folder.display()))?;
     let path = folder.join(format!("sim-{seed}.pcapng"));
     let file = File::create(&path).with_context(|| format!("writing {}", path.display()))?;
     let plan = Plan::of_seed(seed, args.scenario);
@@ -176,10 +186,10 @@ fn summary(outcome: &Outcome, seconds: f64, failures: Vec<Failed>) -> Summary {
         frames: outcome.frames,
         frames_lost: outcome.frames_lost,
         retransmissions: outcome.retransmissions,
-        bytes_placed: outcome.octets_placed,
-        bytes_placed_out_of_order: outcome.octets_placed_out_of_order,
+        bytes_placed: outcome.bytes_placed,
+        bytes_placed_out_of_order: outcome.bytes_placed_out_of_order,
         fpdus_by_marker: outcome.fpdus_by_marker,
-        bytes_held: outcome.octets_held,
+        bytes_held: outcome.bytes_held,
         refused_for_room: outcome.refused_for_room,
         failures,
     }

@@ -1,7 +1,7 @@
 //! Memory that the peer fills, cut into slots: each holds one operation at a time, between guards.
 
-use urnic::mem::{Access, Region};
-use urnic::verbs::{Mr, Pd};
+use urnic_engine::mem::{Access, Region};
+use urnic_engine::verbs::{Mr, Pd};
 
 use super::Failure;
 use super::pattern::{Difference, Pattern, Piece, Random};
@@ -181,12 +181,12 @@ const COMPLEMENT_MAX: usize = 512;
 
 #[cfg(test)]
 mod tests {
-    use urnic::verbs::{Rnic, RnicConfig};
+    use urnic_engine::verbs::{Rnic, RnicConfig};
 
     use super::*;
 
     fn arena() -> (Arena, Pattern, Random) {
-        let pd = Rnic::new(RnicConfig { seed: 1 }).alloc_pd();
+        let pd = Rnic::new(RnicConfig { seed: 1.into() }).alloc_pd();
         let arena = Arena::new("sink", &pd, &[(100, 2), (1000, 1)], Access::LOCAL_WRITE).unwrap();
         (arena, Pattern::new(1, 4096), Random::new(1))
     }

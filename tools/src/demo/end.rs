@@ -2,9 +2,11 @@
 
 use std::collections::VecDeque;
 
-use urnic::port::{ConnectionCounters, ConnectionId};
-use urnic::types::WrId;
-use urnic::verbs::{Cq, Mr, Pd, Qp, QpConfig, Rnic, RnicConfig, SendWr, Wc, WcOpcode, WcStatus};
+use urnic_engine::port::{ConnectionCounters, ConnectionId};
+use urnic_engine::types::WrId;
+use urnic_engine::verbs::{
+    Cq, Mr, Pd, Qp, QpConfig, Rnic, RnicConfig, SendWr, Wc, WcOpcode, WcStatus,
+};
 
 use super::Failure;
 use super::arena::Target;
@@ -50,9 +52,12 @@ pub(super) struct End {
 
 impl End {
     pub(super) fn new(name: &'static str, seed: u64) -> Self {
-        let rnic = Rnic::new(RnicConfig { seed });
+        let rnic = Rnic::new(RnicConfig { seed: seed.into() });
         let pd = rnic.alloc_pd();
-        let (send_cq, recv_cq) = (rnic.create_cq(2 * SEND_DEPTH), rnic.create_cq(2 * RECV_DEPTH));
+        let (send_cq, recv_cq) = (
+            rnic.create_cq(2 * SEND_DEPTH).expect("a depth within CQ_DEPTH_MAX"),
+            rnic.create_cq(2 * RECV_DEPTH).expect("a depth within CQ_DEPTH_MAX"),
+        );
         Self {
             name,
             rnic,
@@ -70,10 +75,9 @@ impl End {
     /// A fresh queue pair, used from now on.
     pub(super) fn new_qp(&mut self) -> anyhow::Result<Qp> {
         let config = QpConfig {
-            send_cq: self.send_cq.clone(),
-            recv_cq: self.recv_cq.clone(),
             send_depth: SEND_DEPTH,
             recv_depth: RECV_DEPTH,
+            ..QpConfig::with_cqs(self.send_cq.clone(), self.recv_cq.clone())
         };
         let qp = self.pd.create_qp(config)?;
         self.qp = Some(qp.clone());

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use urnic::mem::Access;
-use urnic::types::{Stag, WrId};
-use urnic::verbs::{Mr, RecvWr, RemoteBuffer, SendOp, SendWr, Sge, Wc, WcOpcode};
+use urnic_engine::mem::Access;
+use urnic_engine::types::{Stag, WrId};
+use urnic_engine::verbs::{Mr, RecvWr, RemoteBuffer, SendOp, SendWr, Sge, Wc, WcOpcode};
 
 use super::Failure;
 use super::arena::{Arena, Target};
@@ -203,7 +203,7 @@ impl Flow {
         let target = self.sinks.arm(slot, at, pieces, &self.pattern)?;
         let remote = RemoteBuffer { stag, ..self.sinks.memory.remote(at as u64) };
         let mut wr = SendWr::write(WrId(0), remote, sges);
-        // Completions that nobody asked for stay away: the message that follows proves arrival.
+        // Completions that were not asked for stay away: the message that follows proves arrival.
         wr.signaled = !self.random.one_in(4);
         sender.post(wr, WcOpcode::RdmaWrite, Work::Toward)?;
         self.writes.push(target);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde::{Serialize, Serializer};
-use urnic::port::LowerLayer;
+use urnic_engine::port::LowerLayer;
 use urnic_netdev::impair::ImpairConfig;
 use urnic_netdev::memory::LinkConfig;
 
@@ -127,7 +127,7 @@ impl Options {
     /// The link without its impairments.
     pub(super) fn link(&self) -> LinkConfig {
         // Impairments put more frames on the link than TCP's window has segments; a queue without
-        // room for them would lose some that nobody asked to lose.
+        // room for them would lose some that no option asked to lose.
         let is_impaired = self.impairments() != no_impairments();
         let defaults = LinkConfig::default();
         LinkConfig {

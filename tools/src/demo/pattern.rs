@@ -2,7 +2,7 @@
 //!
 //! Both cost little: they run beside the engine whose throughput is shown.
 
-use urnic::verbs::Mr;
+use urnic_engine::verbs::Mr;
 
 /// A small seeded generator (SplitMix64): the run depends on nothing but its seed.
 #[derive(Clone, Debug)]
@@ -132,15 +132,15 @@ const fn mix(word: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use urnic::mem::Access;
-    use urnic::verbs::{Rnic, RnicConfig};
+    use urnic_engine::mem::Access;
+    use urnic_engine::verbs::{Rnic, RnicConfig};
 
     use super::*;
 
     #[test]
     fn a_pattern_matches_itself_and_nothing_else() {
         let mut pattern = Pattern::new(7, 50_001);
-        let pd = Rnic::new(RnicConfig { seed: 1 }).alloc_pd();
+        let pd = Rnic::new(RnicConfig { seed: 1.into() }).alloc_pd();
         let memory = pd.reg_mr(50_000, Access::LOCAL_WRITE).unwrap();
         memory.copy_in(5, &pattern.octets()[100..20_100]);
         memory.copy_in(20_005, &pattern.octets()[3..33]);

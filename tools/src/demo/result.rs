@@ -2,7 +2,7 @@
 
 use comfy_table::Table;
 use serde::Serialize;
-use urnic::port::ConnectionCounters;
+use urnic_engine::port::ConnectionCounters;
 use urnic_netdev::impair::ImpairCounters;
 
 use super::{Failure, Options, Session};
@@ -161,7 +161,7 @@ impl Outcome {
 
 impl Direction {
     fn of(session: &Session<'_>, from: usize) -> Self {
-        let ConnectionCounters { tcp: tcp_tx, alignment, .. } = session.counters(from);
+        let ConnectionCounters { tcp: tcp_tx, alignment, rdma_tx, .. } = session.counters(from);
         let ConnectionCounters { tcp: tcp_rx, mpa, rdma, .. } = session.counters(1 - from);
         let ImpairCounters {
             frames, dropped, duplicated, reordered, corrupted, resegmented, ..
@@ -188,10 +188,14 @@ impl Direction {
             bytes_placed: rdma.bytes_placed,
             bytes_placed_out_of_order: rdma.bytes_placed_out_of_order,
             bytes_held_peak: mpa.bytes_held_peak,
-            placement_ns_mean: mean(mpa.held_octet_ns, rdma.bytes_placed),
+            placement_ns_mean: mean(mpa.held_byte_ns, rdma.bytes_placed),
             placement_ns_max: mpa.held_ns_max,
-            // The engine hands the device references to registered memory, never octets of it.
-            copies_per_byte_tx: 0.0,
+            // The engine hands the device references to registered memory, but for Read Responses,
+            // which are copied once, and FPDUs that were cut.
+            copies_per_byte_tx: ratio(
+                rdma_tx.bytes_snapshot + rdma_tx.bytes_kept,
+                rdma.bytes_placed,
+            ),
             copies_per_byte_rx: ratio(rdma.bytes_placed + mpa.bytes_held, rdma.bytes_placed),
             frames,
             frames_lost: dropped,

@@ -2,10 +2,10 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use urnic::mpa::startup::{Offer, StartupConfig};
-use urnic::port::{ConnectParams, ConnectionCounters, ListenParams, PortError, PortEvent};
-use urnic::stream::{StartupFailure, StreamEvent};
-use urnic::time::{Duration, Instant};
+use urnic_engine::mpa::startup::{Offer, StartupConfig};
+use urnic_engine::port::{ConnectParams, ConnectionCounters, ListenParams, PortError, PortEvent};
+use urnic_engine::stream::{StartupFailure, StreamEvent};
+use urnic_engine::time::{Duration, Instant};
 
 use super::end::{End, Work};
 use super::flow::{Flow, FlowConfig};
@@ -203,7 +203,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn is_current(&self, end: usize, connection: urnic::port::ConnectionId) -> bool {
+    fn is_current(&self, end: usize, connection: urnic_engine::port::ConnectionId) -> bool {
         self.ends[end].connection == Some(connection)
     }
 

@@ -6,9 +6,9 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 
 use anyhow::Context;
-use urnic::driver::{Lockstep, Poller};
-use urnic::port::{Port, PortConfig};
-use urnic::time::Duration;
+use urnic_engine::poll::{Lockstep, Poller};
+use urnic_engine::port::{Port, PortConfig};
+use urnic_engine::time::Duration;
 use urnic_netdev::Device;
 use urnic_netdev::impair::Impair;
 use urnic_netdev::memory;

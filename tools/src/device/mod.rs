@@ -2,9 +2,11 @@
 
 mod open;
 mod spec;
+mod state;
 
 pub(crate) use open::open;
 pub(crate) use spec::DeviceSpec;
+pub(crate) use state::{Problem, problem};
 
 /// What `--help` says of devices.
 pub(crate) const DEVICES: &str = "\

@@ -3,9 +3,7 @@
 use std::net::{IpAddr, UdpSocket};
 
 use anyhow::{Context, bail, ensure};
-use urnic::driver::{Endpoint, EndpointConfig};
-use urnic::port::{Port, PortConfig};
-use urnic::verbs::Rnic;
+use urnic::{Endpoint, EndpointConfig, PortConfig, Rnic};
 use urnic_netdev::interface::Control;
 use urnic_netdev::packet::{PacketConfig, PacketSocket};
 use urnic_netdev::tap::{Tap, TapConfig};
@@ -36,7 +34,7 @@ pub(crate) fn open(
         }
         Kind::Packet(interface) => {
             check_addresses(interface)?;
-            let (addresses, mac) = (addresses(interface), mac_on(interface)?);
+            let (addresses, mac) = (interface.addresses(), mac_on(interface)?);
             let mut settings = PacketConfig::new(interface.name, &addresses);
             settings.super_frames = interface.vnet.unwrap_or(true);
             settings.mac = interface.mac;
@@ -45,7 +43,7 @@ pub(crate) fn open(
         }
         Kind::Xdp(interface) => {
             check_addresses(interface)?;
-            let (addresses, mac) = (addresses(interface), mac_on(interface)?);
+            let (addresses, mac) = (interface.addresses(), mac_on(interface)?);
             let mut settings = XdpConfig::new(interface.name, &addresses);
             settings.queue = interface.queue.unwrap_or(0);
             settings.zero_copy = interface.zerocopy.unwrap_or(false);
@@ -70,15 +68,14 @@ fn on_ports<D: Device + Send + 'static>(
         gateway_v6: interface.gw6,
         dhcp: interface.dhcp,
         vlan: interface.vlan,
+        life: config.life,
         ..PortConfig::for_dhcp(mac)
     };
-    let mut queues = Vec::with_capacity(devices.len());
-    for device in devices {
+    for device in &devices {
         let mtu = device.capabilities().mtu;
         ensure!(mtu >= MTU_MIN, "{}: its MTU of {mtu} is below {MTU_MIN}", interface.name);
-        queues.push((Port::new(rnic, identity.clone(), device.capabilities()), device));
     }
-    Endpoint::ports(queues, config).context("opening an endpoint")
+    Endpoint::on_queues(rnic, devices, identity, config).context("opening an endpoint")
 }
 
 /// Our Ethernet address on a TAP interface: it must not be that of the kernel's end. What was not
@@ -114,14 +111,9 @@ fn mac_on(interface: &Interface) -> anyhow::Result<[u8; 6]> {
     control.mac(interface.name).with_context(|| format!("the address of {}", interface.name))
 }
 
-fn addresses(interface: &Interface) -> Vec<IpAddr> {
-    let v4 = interface.ip.map(|(ip, _)| IpAddr::V4(ip));
-    v4.into_iter().chain(interface.ip6.map(|(ip, _)| IpAddr::V6(ip))).collect()
-}
-
 /// The kernel answers for its own addresses: with a RST to whatever TCP is not its own.
 fn check_addresses(interface: &Interface) -> anyhow::Result<()> {
-    for address in addresses(interface) {
+    for address in interface.addresses() {
         if is_the_kernels(address) {
             bail!(
                 "the kernel of this machine has the address {address} itself and would answer for \

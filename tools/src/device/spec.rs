@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use urnic::limits::PORTS_MAX;
-use urnic::port::VlanId;
+use urnic::VlanId;
+use urnic_engine::limits::PORTS_MAX;
 use urnic_netdev::interface::Name;
 
 /// A device as the user names it.
@@ -36,6 +36,51 @@ impl DeviceSpec {
         }
     }
 
+    /// Its addresses that are known from the beginning; `None` for those of the machine.
+    pub(crate) fn addresses(&self) -> Option<Vec<IpAddr>> {
+        match &self.kind {
+            Kind::Kernel => None,
+            Kind::Tap(interface) | Kind::Packet(interface) | Kind::Xdp(interface) => {
+                Some(interface.addresses())
+            }
+        }
+    }
+
+    /// The interface; `None` for the kernel's own.
+    pub(crate) const fn interface(&self) -> Option<&Interface> {
+        match &self.kind {
+            Kind::Kernel => None,
+            Kind::Tap(interface) | Kind::Packet(interface) | Kind::Xdp(interface) => {
+                Some(interface)
+            }
+        }
+    }
+
+    /// Why no frame could ever reach `remote` from here, where that is known.
+    pub(crate) fn no_way_to(&self, remote: IpAddr) -> Option<String> {
+        let interface = self.interface()?;
+        let (is_link, has_gateway, example) = match remote {
+            IpAddr::V4(remote) => {
+                let (own, len) = interface.ip?;
+                let mask = u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0);
+                let is_link = u32::from(own) & mask == u32::from(remote) & mask;
+                (is_link, interface.gw.is_some(), "gw")
+            }
+            IpAddr::V6(remote) => {
+                let (own, len) = interface.ip6?;
+                let mask = u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0);
+                let is_link = u128::from(own) & mask == u128::from(remote) & mask;
+                (is_link || remote.is_unicast_link_local(), interface.gw6.is_some(), "gw6")
+            }
+        };
+        (!is_link && !has_gateway).then(|| {
+            format!(
+                "{remote} is not in the network of --dev {self}, which has no gateway: add \
+                 {example}=ADDRESS, or correct the address or its prefix length"
+            )
+        })
+    }
+
     /// Whether the address comes from a DHCP server.
     pub(crate) const fn uses_dhcp(&self) -> bool {
         match &self.kind {
@@ -64,7 +109,7 @@ pub(crate) enum Kind {
     Xdp(Interface),
 }
 
-/// An interface, and who we are on it. What was not said is `None`.
+/// An interface, and this host's addresses on it. What was not said is `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Interface {
     pub(crate) name: Name,
@@ -81,6 +126,14 @@ pub(crate) struct Interface {
     pub(crate) zerocopy: Option<bool>,
     pub(crate) vlan: Option<VlanId>,
     pub(crate) dhcp: bool,
+}
+
+impl Interface {
+    /// Its addresses that are known from the beginning.
+    pub(crate) fn addresses(&self) -> Vec<IpAddr> {
+        let v4 = self.ip.map(|(ip, _)| IpAddr::V4(ip));
+        v4.into_iter().chain(self.ip6.map(|(ip, _)| IpAddr::V6(ip))).collect()
+    }
 }
 
 impl FromStr for DeviceSpec {
@@ -153,6 +206,7 @@ fn interface(text: &str, own: &[&str]) -> Result<Interface, String> {
     if found.dhcp && found.queues > 1 {
         return Err("dhcp works with one queue only: leave queues= out, or give ip=".into());
     }
+    check_gateways(&found)?;
     Ok(found)
 }
 
@@ -182,7 +236,26 @@ fn set(found: &mut Interface, key: &str, value: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// `ADDRESS/LENGTH`; without a length, all of the address.
+/// A gateway is a neighbour: it has an address of the network, or a link-local one (RFC 4861 §8).
+fn check_gateways(found: &Interface) -> Result<(), String> {
+    if let (Some((ip, len)), Some(gw)) = (found.ip, found.gw) {
+        let host_bits = 32 - u32::from(len);
+        let network = |address: Ipv4Addr| u64::from(u32::from(address)) >> host_bits;
+        if network(ip) != network(gw) || ip == gw {
+            return Err(format!("'gw={gw}' is no neighbour in the network of ip={ip}/{len}"));
+        }
+    }
+    if let (Some((ip, len)), Some(gw)) = (found.ip6, found.gw6) {
+        let host_bits = 128 - u32::from(len);
+        let network = |address: Ipv6Addr| u128::from(address).checked_shr(host_bits);
+        if (network(ip) != network(gw) && !gw.is_unicast_link_local()) || ip == gw {
+            return Err(format!("'gw6={gw}' is no neighbour in the network of ip6={ip}/{len}"));
+        }
+    }
+    Ok(())
+}
+
+/// `ADDRESS/LENGTH`.
 fn prefix<A: FromStr + Into<IpAddr> + Copy>(text: &str, len_max: u8) -> Result<(A, u8), String> {
     let (address, len) = text.split_once('/').map_or((text, None), |(a, b)| (a, Some(b)));
     let address: A = address.parse().map_err(|_| {
@@ -194,7 +267,7 @@ fn prefix<A: FromStr + Into<IpAddr> + Copy>(text: &str, len_max: u8) -> Result<(
         return Err("not an address a host can have on a link".into());
     }
     let len = match len {
-        None => len_max,
+        None => return Err(format!("its prefix length is missing: such as {ip}/{COMMON_LEN}")),
         Some(len) => len
             .parse()
             .ok()
@@ -237,6 +310,9 @@ fn on_off(text: &str) -> Result<bool, String> {
     }
 }
 
+/// A prefix length that networks of both kinds can have, for an example.
+const COMMON_LEN: u8 = 24;
+
 /// Settings of every interface.
 const COMMON: [&str; 7] = ["ip", "ip6", "gw", "gw6", "mac", "vlan", "dhcp"];
 
@@ -269,6 +345,32 @@ mod tests {
         let Kind::Packet(packet) = packet.kind() else { panic!("{packet:?}") };
         assert_eq!((packet.dhcp, packet.vlan), (true, VlanId::new(7)));
         assert!("kernel".parse::<DeviceSpec>().unwrap().is_kernel());
+        for text in [
+            "tap:t,ip=10.0.0.2/31,gw=10.0.0.3",
+            "tap:t,ip=10.0.0.2/1,gw=127.0.0.1",
+            "tap:t,ip6=fd00::2/64,gw6=fe80::1",
+            "packet:t,dhcp,gw=10.0.0.1",
+        ] {
+            assert!(text.parse::<DeviceSpec>().is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn there_is_a_way_to_neighbours_and_by_a_gateway() {
+        let reaches = |dev: &str, peer: &str| {
+            let dev: DeviceSpec = dev.parse().unwrap();
+            dev.no_way_to(peer.parse().unwrap()).is_none()
+        };
+        for dev in
+            ["kernel", "tap:t,ip=10.0.0.2/8,gw=10.0.0.1", "tap:t,ip=10.0.0.2/1", "tap:t,dhcp"]
+        {
+            assert!(reaches(dev, "10.9.9.9") && reaches(dev, "11.1.1.1"), "{dev}");
+        }
+        assert!(reaches("tap:t,ip=10.0.0.2/24", "10.0.0.9"));
+        assert!(!reaches("tap:t,ip=10.0.0.2/24", "10.0.1.9"));
+        assert!(!reaches("tap:t,ip=10.0.0.2/32", "10.0.0.3"));
+        assert!(reaches("tap:t,ip6=fd00::2/64", "fe80::1"));
+        assert!(!reaches("tap:t,ip6=fd00::2/128", "fd00::3"));
     }
 
     #[test]
@@ -281,6 +383,13 @@ mod tests {
             ("tap:t0", "needs an address"),
             ("tap:a-name-too-long-for-linux,ip=10.0.0.1/8", "interface 'a-name"),
             ("tap:t0,ip=10.0.0", "'ip=10.0.0': an address"),
+            ("tap:t0,ip=10.0.0.1", "length is missing: such as 10.0.0.1/24"),
+            ("tap:t0,ip6=fd00::1", "length is missing"),
+            ("tap:t0,ip=10.0.0.2/24,gw=10.0.1.1", "'gw=10.0.1.1' is no neighbour"),
+            ("tap:t0,ip=10.0.0.2/24,gw=10.0.0.2", "no neighbour"),
+            ("tap:t0,ip=10.0.0.2/32,gw=10.0.0.3", "no neighbour"),
+            ("tap:t0,ip6=fd00::2/64,gw6=fd00:0:0:1::1", "'gw6=fd00:0:0:1::1' is no neighbour"),
+            ("tap:t0,ip6=fd00::2/128,gw6=fd00::2", "no neighbour"),
             ("tap:t0,ip=10.0.0.1/33", "from 1 to 32"),
             ("tap:t0,ip=10.0.0.1/0", "from 1 to 32"),
             ("tap:t0,ip=224.0.0.1/4", "not an address a host"),

@@ -42,7 +42,7 @@ impl Summary {
             let counters = bridge.counters()[direction];
             Direction {
                 frames: counters.frames,
-                bytes: counters.octets,
+                bytes: counters.bytes,
                 lost: counters.dropped,
                 lost_to_full_queue: counters.overflowed,
                 refused: bridge.refused()[direction],

@@ -1,7 +1,8 @@
 //! Control messages: Sends with Solicited Event.
 
 use crate::counters::{Counters, FIELD_COUNT};
-use crate::protocol::{Input, ProtocolError, printable, truncated};
+use crate::printable::printable;
+use crate::protocol::{Input, ProtocolError, truncated};
 
 /// Octets of a control message at most.
 pub(crate) const CONTROL_LEN_MAX: usize = 512;
@@ -18,8 +19,8 @@ pub(crate) enum Control {
     Credit(u32),
     /// Client: do you have this chunk from an earlier session?
     Check { index: u64, crc: u32 },
-    /// Client: the chunk is written; its CRC32c.
-    Verify { index: u64, crc: u32 },
+    /// Client: the chunk is in this place of the region; its CRC32c.
+    Verify { index: u64, crc: u32, place: u32 },
     /// Server: whether the chunk is there and right.
     Chunk { index: u64, is_good: bool },
     /// Client: all is written; the SHA-256 of the file.
@@ -28,6 +29,8 @@ pub(crate) enum Control {
     Committed,
     /// Client: what is the CRC32c of this chunk?
     DigestRequest { index: u64 },
+    /// Client: put this chunk into this place of the region. The answer is its digest.
+    Fetch { index: u64, place: u32 },
     /// Server: this.
     Digest { index: u64, crc: u32 },
     /// Client: what is the SHA-256 of the file?
@@ -40,6 +43,16 @@ pub(crate) enum Control {
     NotVerified,
     /// Server: there will be no answer, and why.
     Failed(String),
+    /// Client: the server's writes, or reads, may begin.
+    Start,
+    /// Client: no more of them.
+    Stop,
+    /// Server: all that were begun are done, so many.
+    Stopped { messages: u64 },
+    /// Client: how much processor time have you used?
+    ProcessorTimeRequest,
+    /// Server: so many nanoseconds.
+    ProcessorTime { ns: u64 },
 }
 
 impl Control {
@@ -56,7 +69,10 @@ impl Control {
                 out.extend(count.to_be_bytes());
             }
             Self::Check { index, crc } => chunk(&mut out, 3, *index, *crc),
-            Self::Verify { index, crc } => chunk(&mut out, 4, *index, *crc),
+            Self::Verify { index, crc, place } => {
+                chunk(&mut out, 4, *index, *crc);
+                out.extend(place.to_be_bytes());
+            }
             Self::Chunk { index, is_good } => chunk(&mut out, 5, *index, u32::from(*is_good)),
             Self::Commit { sha256 } => {
                 out.push(6);
@@ -67,6 +83,7 @@ impl Control {
                 out.push(8);
                 out.extend(index.to_be_bytes());
             }
+            Self::Fetch { index, place } => chunk(&mut out, 15, *index, *place),
             Self::Digest { index, crc } => chunk(&mut out, 9, *index, *crc),
             Self::ShaRequest => out.push(10),
             Self::Sha { sha256 } => {
@@ -78,6 +95,17 @@ impl Control {
             Self::Failed(reason) => {
                 out.push(13);
                 out.extend(truncated(reason, CONTROL_LEN_MAX - 1).as_bytes());
+            }
+            Self::Start => out.push(16),
+            Self::Stop => out.push(17),
+            Self::Stopped { messages } => {
+                out.push(18);
+                out.extend(messages.to_be_bytes());
+            }
+            Self::ProcessorTimeRequest => out.push(19),
+            Self::ProcessorTime { ns } => {
+                out.push(20);
+                out.extend(ns.to_be_bytes());
             }
         }
         out
@@ -96,7 +124,7 @@ impl Control {
             }
             2 => Self::Credit(input.u32()?),
             3 => Self::Check { index: input.u64()?, crc: input.u32()? },
-            4 => Self::Verify { index: input.u64()?, crc: input.u32()? },
+            4 => Self::Verify { index: input.u64()?, crc: input.u32()?, place: input.u32()? },
             5 => Self::Chunk { index: input.u64()?, is_good: input.u32()? != 0 },
             6 => Self::Commit { sha256: input.take()? },
             7 => Self::Committed,
@@ -107,6 +135,12 @@ impl Control {
             12 => Self::Working,
             13 => Self::Failed(printable(&input.text(CONTROL_LEN_MAX)?)),
             14 => Self::NotVerified,
+            15 => Self::Fetch { index: input.u64()?, place: input.u32()? },
+            16 => Self::Start,
+            17 => Self::Stop,
+            18 => Self::Stopped { messages: input.u64()? },
+            19 => Self::ProcessorTimeRequest,
+            20 => Self::ProcessorTime { ns: input.u64()? },
             _ => return Err(ProtocolError::Malformed),
         };
         input.end()?;

@@ -15,13 +15,14 @@ fn every_hello_reads_back() {
         Session::Echo,
         Session::Sink,
         Session::PingPong(region()),
+        Session::Both { remote: region(), is_read: true },
         Session::Put { name: name.clone(), force: true },
         Session::Get { name },
     ] {
         let hello = Hello { session, len: 1 << 40, depth: 16 };
         assert_eq!(Hello::parse(&hello.emit()), Ok(hello));
     }
-    let welcome = Welcome { region: region(), len: 7, credits: 3, chunks_present: 2 };
+    let welcome = Welcome { region: region(), len: 7, credits: 3, chunks_present: 2, idle_ms: 9 };
     assert_eq!(Welcome::parse(&welcome.emit()), Ok(welcome));
 }
 
@@ -44,7 +45,8 @@ fn every_control_message_reads_back() {
         Control::Counters(counters),
         Control::Credit(5),
         Control::Check { index: 1, crc: 2 },
-        Control::Verify { index: 3, crc: 4 },
+        Control::Verify { index: 3, crc: 4, place: 12 },
+        Control::Fetch { index: 13, place: 14 },
         Control::Chunk { index: 5, is_good: true },
         Control::Commit { sha256: [7; 32] },
         Control::Committed,
@@ -55,6 +57,11 @@ fn every_control_message_reads_back() {
         Control::Working,
         Control::NotVerified,
         Control::Failed("no".into()),
+        Control::Start,
+        Control::Stop,
+        Control::Stopped { messages: 15 },
+        Control::ProcessorTimeRequest,
+        Control::ProcessorTime { ns: 16 },
     ] {
         let octets = message.emit();
         assert!(octets.len() <= CONTROL_LEN_MAX);
@@ -67,7 +74,7 @@ fn what_is_foreign_or_of_another_version_is_told_apart() {
     assert_eq!(Hello::parse(b""), Err(ProtocolError::Foreign));
     assert_eq!(Hello::parse(b"rping..."), Err(ProtocolError::Foreign));
     assert_eq!(Hello::parse(b"urnc\0\x09whatever"), Err(ProtocolError::Version(9)));
-    assert_eq!(Hello::parse(b"urnc\0\x01"), Err(ProtocolError::Malformed));
+    assert_eq!(Hello::parse(b"urnc\0\x03"), Err(ProtocolError::Malformed));
     assert_eq!(refusal_from(b"go away"), None);
 }
 
@@ -87,7 +94,7 @@ proptest! {
     fn no_octets_make_a_parser_panic_and_what_is_read_is_written_the_same(
         octets in prop::collection::vec(any::<u8>(), 0..600),
     ) {
-        let mut hello = b"urnc\0\x01".to_vec();
+        let mut hello = b"urnc\0\x03".to_vec();
         hello.extend(&octets);
         if let Ok(read) = Hello::parse(&hello) {
             prop_assert_eq!(Hello::parse(&read.emit()), Ok(read));

@@ -1,13 +1,15 @@
 //! Which segments hold whole FPDUs.
 
+use std::collections::BTreeMap;
+
+use super::limits::{Holding, Room};
 use super::tally::Tally;
 
 /// Counts the segments of one direction by alignment, once it is known where FPDUs are.
 #[derive(Debug, Default)]
 pub(super) struct Alignment {
-    /// Start and end of segments beyond which the stream is not delivered yet.
-    undecided: Vec<(u64, u64)>,
-    decide_at: usize,
+    /// How many segments have this end and start, beyond which the stream is not delivered yet.
+    undecided: BTreeMap<(u64, u64), u64>,
     /// Segments that begin where an FPDU begins and end where one ends.
     pub(super) aligned: u64,
     /// Other segments that reach into full operation.
@@ -17,34 +19,43 @@ pub(super) struct Alignment {
 }
 
 impl Alignment {
-    /// Takes note of a segment; `true` when it is time to [`decide`](Self::decide).
-    pub(super) fn note(&mut self, start: u64, end: u64) -> bool {
-        self.undecided.push((start, end));
-        self.undecided.len() >= self.decide_at.max(UNDECIDED_MIN)
+    /// Takes note of a segment. Without room it is never decided about.
+    pub(super) fn note(&mut self, start: u64, end: u64, held: &mut Holding, room: &mut Room) {
+        if let Some(count) = self.undecided.get_mut(&(end, start)) {
+            *count += 1;
+        } else if held.take(room) {
+            self.undecided.insert((end, start), 1);
+        }
     }
 
     /// Decides about the segments that end where the stream is delivered, in full operation from
     /// `origin` on.
-    pub(super) fn decide(&mut self, origin: u64, tally: &Tally) {
+    pub(super) fn decide(
+        &mut self,
+        origin: u64,
+        tally: &Tally,
+        held: &mut Holding,
+        room: &mut Room,
+    ) {
         let delivered = tally.delivered_end().0;
-        self.undecided.retain(|&(start, end)| {
+        while let Some(first) = self.undecided.first_entry() {
+            let (end, start) = *first.key();
             if end > delivered {
-                return true;
+                break;
             }
-            if tally.is_start(start) && tally.is_boundary(end) {
-                self.aligned += 1;
+            let count = first.remove();
+            held.give(1, room);
+            if start < tally.starts_known_from() {
+                // A copy of what came long ago: where its FPDUs were is forgotten.
+            } else if tally.is_start(start) && tally.is_boundary(end) {
+                self.aligned += count;
             } else if end > origin {
-                self.unaligned += 1;
+                self.unaligned += count;
                 let is_crc = end - start == CRC_LEN && tally.is_boundary(end);
-                self.crc_alone += u64::from(is_crc);
+                self.crc_alone += if is_crc { count } else { 0 };
             }
-            false
-        });
-        // Looking at each segment again and again would take quadratic time.
-        self.decide_at = self.undecided.len() * 2;
+        }
     }
 }
 
-/// Segments that are collected before it is decided about them.
-const UNDECIDED_MIN: usize = 4096;
-const CRC_LEN: u64 = urnic::wire::mpa::CRC_LEN as u64;
+const CRC_LEN: u64 = urnic_engine::wire::mpa::CRC_LEN as u64;

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use urnic::types::StreamOffset;
+use urnic_engine::types::StreamOffset;
+
+use super::limits::{Holding, Room};
 
 /// The frames that brought the octets of a stream which are not delivered yet.
 #[derive(Debug, Default)]
@@ -12,10 +14,16 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Octets `start..end` came in `frame`, for the first time.
-    pub(super) fn note(&mut self, start: u64, end: u64, frame: u64) {
-        if self.frames.len() < NOTES_MAX {
-            self.frames.insert(start, (end, frame));
+    /// Octets `start..end` came in `frame`, for the first time. Without room it is not known later.
+    pub(super) fn note(
+        &mut self,
+        (start, end): (u64, u64),
+        frame: u64,
+        held: &mut Holding,
+        room: &mut Room,
+    ) {
+        if held.take(room) && self.frames.insert(start, (end, frame)).is_some() {
+            held.give(1, room);
         }
     }
 
@@ -31,15 +39,18 @@ impl Arrivals {
     }
 
     /// Octets before `delivered` will not be asked for any more.
-    pub(super) fn forget_before(&mut self, delivered: StreamOffset) {
+    pub(super) fn forget_before(
+        &mut self,
+        delivered: StreamOffset,
+        held: &mut Holding,
+        room: &mut Room,
+    ) {
         while let Some(entry) = self.frames.first_entry() {
             if entry.get().0 > delivered.0 {
                 break;
             }
             entry.remove();
+            held.give(1, room);
         }
     }
 }
-
-/// Notes kept: more are out of order at one time only when the capture has lost frames.
-const NOTES_MAX: usize = 1 << 18;

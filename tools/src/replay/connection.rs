@@ -2,13 +2,14 @@
 
 use std::net::SocketAddr;
 
-use urnic::mpa::startup::Revision;
-use urnic::tcp::{Flags, SeqNum};
-use urnic::wire::ProtocolVersion;
-use urnic::wire::mpa::{EnhancedHeader, RtrKinds, StartupKind};
+use urnic_engine::mpa::startup::Revision;
+use urnic_engine::tcp::{Flags, SeqNum};
+use urnic_engine::wire::ProtocolVersion;
+use urnic_engine::wire::mpa::{EnhancedHeader, RtrKinds, StartupKind};
 
 use super::direction::{Around, Direction, Shared, Terms};
-use super::findings::{Findings, Kind};
+use super::findings::{Findings, Found, Kind, Listing};
+use super::limits::CONNECTIONS_MAX;
 use super::order::Reads;
 use super::packet::Segment;
 use super::report::{ConnectionReport, DirectionReport, MarkersReport, MpaReport, hex};
@@ -17,7 +18,7 @@ use super::startup::Frame;
 
 /// A connection being replayed. Side 0 sent the first frame.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct ReplayedConnection {
     ends: [SocketAddr; 2],
     sides: [Direction; 2],
     /// Reads by the side that requested them.
@@ -42,13 +43,18 @@ enum State {
     Refused,
 }
 
-impl Connection {
-    pub(super) fn new(ends: [SocketAddr; 2], plan: ConnectionPlan, first_frame: u64) -> Self {
+impl ReplayedConnection {
+    pub(super) fn new(
+        ends: [SocketAddr; 2],
+        plan: ConnectionPlan,
+        first_frame: u64,
+        listing: Listing,
+    ) -> Self {
         Self {
             ends,
             sides: plan.sides.map(Direction::new),
             reads: [Reads::new(), Reads::new()],
-            findings: Findings::default(),
+            findings: Findings::new(listing),
             first_frame,
             state: State::Open,
             early: None,
@@ -114,7 +120,7 @@ impl Connection {
         direction.startup().is_some_and(|frame| direction.is_acknowledged_beyond(end, frame.end))
     }
 
-    /// Looks at who sends first. A segment counts as sent too early only if the capture has nothing
+    /// Looks at which side sends first. A segment counts as sent too early only if the capture has nothing
     /// before it that would allow it, and its acknowledgment says that its sender had not got it
     /// either.
     fn judge_first(&mut self, side: usize, segment: &Segment<'_>, frame: u64) {
@@ -255,8 +261,20 @@ impl Connection {
         });
     }
 
-    /// Ends the replay of this connection.
-    pub(super) fn finish(mut self, shared: &mut Shared) -> ConnectionReport {
+    /// The connection makes room for another, before the capture is at its end.
+    pub(super) fn let_go(&mut self) {
+        let frame = self.sides.iter().map(|side| side.last_frame).max().unwrap_or_default();
+        self.findings.add(Kind::LetGo, "", frame, || {
+            format!(
+                "idle longest of {CONNECTIONS_MAX} connections, it made room for another: what it \
+                 sent later is reported as a connection of its own"
+            )
+        });
+    }
+
+    /// Ends the replay of this connection, and gives back what it shares with others. Returns its
+    /// report, and how many errors and how many findings that are not listed there are.
+    pub(super) fn finish(mut self, shared: &mut Shared) -> (ConnectionReport, u64, u64) {
         self.note_what_is_missing();
         let mut is_whole = [false; 2];
         for side in [0, 1] {
@@ -264,7 +282,7 @@ impl Connection {
             is_whole[side] = direction.finish(&mut around);
         }
         for side in [0, 1] {
-            self.reads[side].finish(is_whole[side], &mut self.findings);
+            self.reads[side].finish(is_whole[side], &mut shared.notes, &mut self.findings);
         }
         let initiator = self.initiator();
         let directions =
@@ -274,13 +292,19 @@ impl Connection {
                     ..self.sides[side].report(from, &mut shared.images)
                 }
             });
-        ConnectionReport {
+        let mpa = self.mpa_report();
+        for side in &mut self.sides {
+            side.release(shared);
+        }
+        let Found { list, errors, unlisted } = self.findings.into_found();
+        let report = ConnectionReport {
             initiator: self.ends[initiator].to_string(),
             responder: self.ends[1 - initiator].to_string(),
-            mpa: self.mpa_report(),
+            mpa,
             directions: directions.into(),
-            findings: self.findings.into_list(),
-        }
+            findings: list,
+        };
+        (report, errors, unlisted)
     }
 
     /// Says why there is no full operation.

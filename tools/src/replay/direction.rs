@@ -1,7 +1,7 @@
 //! One passive endpoint: follows what one side of a connection sends.
 //!
 //! ```text
-//! segment → which octets are new → startup frame | tcp::Receiver + mpa::rx::Receiver → Observer
+//! segment → which octets are new → startup frame | tcp::ReceiveHalf + mpa::rx::FpduReceiver → Observer
 //! ```
 //!
 //! Octets that the receive code does not take at once wait here, as they would wait at their sender
@@ -9,16 +9,19 @@
 
 use std::collections::BTreeMap;
 
-use urnic::mpa::pieces::PieceStore;
-use urnic::mpa::rx::{Receiver as MpaReceiver, RxConfig, RxError};
-use urnic::tcp::{Flags, Receiver as TcpReceiver, SeqNum, SeqSpace};
-use urnic::types::StreamOffset;
-use urnic::wire::ProtocolVersion;
+use urnic_engine::mpa::MpaFault;
+use urnic_engine::mpa::pieces::PieceStore;
+use urnic_engine::mpa::rx::{FpduReceiver, RxConfig, RxError};
+use urnic_engine::tcp::{Flags, ReceiveHalf, SeqNum, SeqSpace};
+use urnic_engine::time::Instant;
+use urnic_engine::types::StreamOffset;
+use urnic_engine::wire::ProtocolVersion;
 
 use super::alignment::Alignment;
 use super::arrivals::Arrivals;
 use super::findings::{Findings, Kind};
 use super::image::ImageBudget;
+use super::limits::{Holding, NOTES_MAX, Room, STARTS_MAX, WAITING_MAX};
 use super::observer::{Observer, Token};
 use super::order::Reads;
 use super::packet::Segment;
@@ -32,14 +35,22 @@ use super::tally::Tally;
 #[derive(Debug)]
 pub(super) struct Shared {
     store: PieceStore,
-    /// Octets that may still be kept waiting.
-    waiting_room: usize,
+    /// For octets that wait.
+    waiting_room: Room,
+    pub(super) notes: Room,
+    starts: Room,
     pub(super) images: ImageBudget,
 }
 
 impl Shared {
     pub(super) fn new() -> Self {
-        Self { store: PieceStore::default(), waiting_room: WAITING_MAX, images: ImageBudget::new() }
+        Self {
+            store: PieceStore::default(),
+            waiting_room: Room::new(WAITING_MAX),
+            notes: Room::new(NOTES_MAX),
+            starts: Room::new(STARTS_MAX),
+            images: ImageBudget::new(),
+        }
     }
 }
 
@@ -50,7 +61,7 @@ pub(super) struct Around<'a> {
     /// The Reads requested by this side, and those requested by the other.
     pub(super) requested: &'a mut Reads,
     pub(super) answered: &'a mut Reads,
-    /// Who sends in this direction.
+    /// The sender of this direction.
     pub(super) from: &'static str,
 }
 
@@ -60,7 +71,7 @@ pub(super) struct Direction {
     space: SeqSpace,
     /// The highest stream position seen, plus one.
     high: u64,
-    tcp: TcpReceiver,
+    tcp: ReceiveHalf,
     phase: Phase,
     /// Every octet the capture brought.
     seen: RangeSet,
@@ -68,7 +79,9 @@ pub(super) struct Direction {
     /// New octets that were not taken yet, with their frame, by position.
     waiting: BTreeMap<u64, (Vec<u8>, u64)>,
     /// Octets that found no room to wait.
-    lost_octets: u64,
+    lost_bytes: u64,
+    /// What of the shared room for notes is this direction's.
+    held: Holding,
     /// There will be no full operation: payload is only counted.
     is_discarding: bool,
     alignment: Alignment,
@@ -94,7 +107,7 @@ enum Phase {
 /// Full operation.
 #[derive(Debug)]
 struct Full {
-    mpa: MpaReceiver<Token>,
+    mpa: FpduReceiver<Token>,
     tally: Tally,
 }
 
@@ -111,12 +124,13 @@ impl Direction {
         Self {
             space: SeqSpace::new(plan.isn),
             high: 0,
-            tcp: TcpReceiver::passive(plan.isn),
+            tcp: ReceiveHalf::passive(plan.isn),
             phase: Phase::Startup(Search::default()),
             seen: RangeSet::default(),
             arrivals: Arrivals::default(),
             waiting: BTreeMap::new(),
-            lost_octets: 0,
+            lost_bytes: 0,
+            held: Holding::of_notes(),
             is_discarding: false,
             alignment: Alignment::default(),
             segments: 0,
@@ -164,23 +178,26 @@ impl Direction {
         let last = u64::try_from(end).unwrap_or(0);
         self.segments += 1;
         self.segments_out_of_order += u64::from(u128::from(first) > self.seen.end_of_run(0));
-        if self.alignment.note(first, last) {
-            self.decide_alignment();
-        }
+        self.alignment.note(first, last, &mut self.held, &mut around.shared.notes);
         self.high = self.high.max(last);
         let new = self.seen.missing(u128::from(first)..u128::from(last));
         self.segments_retransmitted += u64::from(new.is_empty());
         for part in new {
-            self.seen.insert(part.clone());
+            let notes = &mut around.shared.notes;
+            if !self.seen.insert_within(part.clone(), &mut self.held, notes) {
+                self.lost_bytes += u64::try_from(part.end - part.start).unwrap_or(u64::MAX);
+                continue;
+            }
             let position = |at| u64::try_from(at).expect("stream positions have 64 bits");
             let (from, to) = (position(part.start), position(part.end));
-            self.arrivals.note(from, to, frame);
+            self.arrivals.note((from, to), frame, &mut self.held, notes);
             let index = |at: u64| usize::try_from(i128::from(at) - start).unwrap_or(usize::MAX);
             let bytes = segment.payload.get(index(from)..index(to)).unwrap_or_default();
             let taken = self.offer(from, bytes, frame, around);
             self.wait(from + taken as u64, &bytes[taken..], frame, around);
         }
         self.pump(around);
+        self.decide_alignment(&mut around.shared.notes);
     }
 
     /// The other side's frame is whole too: full operation begins.
@@ -195,7 +212,7 @@ impl Direction {
             ..RxConfig::default()
         };
         let full = Full {
-            mpa: MpaReceiver::new(config, origin),
+            mpa: FpduReceiver::new(config, origin),
             tally: Tally::new(origin, terms.markers, terms.crc, terms.version),
         };
         self.phase = Phase::Full(frame.clone(), Box::new(full));
@@ -211,7 +228,18 @@ impl Direction {
     pub(super) fn discard(&mut self, shared: &mut Shared) {
         self.is_discarding = true;
         for (bytes, _) in std::mem::take(&mut self.waiting).into_values() {
-            shared.waiting_room += bytes.len();
+            shared.waiting_room.give(bytes.len());
+            self.held.give(1, &mut shared.notes);
+        }
+    }
+
+    /// Gives back all that is shared, at the end.
+    pub(super) fn release(&mut self, shared: &mut Shared) {
+        self.discard(shared);
+        self.held.give_all(&mut shared.notes);
+        if let Phase::Full(_, full) = &mut self.phase {
+            full.mpa.stop(&mut shared.store);
+            full.tally.release(&mut shared.starts, &mut shared.images);
         }
     }
 
@@ -226,13 +254,14 @@ impl Direction {
             Phase::Full(_, full) => full.tally.delivered_end(),
             _ => self.tcp.rcv_nxt(),
         };
-        self.arrivals.forget_before(delivered);
+        self.arrivals.forget_before(delivered, &mut self.held, &mut around.shared.notes);
     }
 
     /// Offers one waiting piece. Returns whether any of it was taken.
     fn offer_waiting(&mut self, start: u64, around: &mut Around<'_>) -> bool {
         let Some((bytes, frame)) = self.waiting.remove(&start) else { return false };
-        around.shared.waiting_room += bytes.len();
+        around.shared.waiting_room.give(bytes.len());
+        self.held.give(1, &mut around.shared.notes);
         let taken = self.offer(start, &bytes, frame, around);
         self.wait(start + taken as u64, &bytes[taken..], frame, around);
         taken > 0
@@ -242,13 +271,13 @@ impl Direction {
         if bytes.is_empty() {
             return;
         }
-        match around.shared.waiting_room.checked_sub(bytes.len()) {
-            Some(left) => {
-                around.shared.waiting_room = left;
-                self.waiting.insert(start, (bytes.to_vec(), frame));
-            }
-            None => self.lost_octets += bytes.len() as u64,
+        let Shared { waiting_room, notes, .. } = &mut *around.shared;
+        if !self.held.has_room(notes) || !waiting_room.take(bytes.len()) {
+            self.lost_bytes += bytes.len() as u64;
+            return;
         }
+        self.held.take(notes);
+        self.waiting.insert(start, (bytes.to_vec(), frame));
     }
 
     /// Offers octets never taken before; returns how many were taken.
@@ -281,7 +310,13 @@ impl Direction {
             }
             Phase::Settled(_) => 0,
             Phase::Full(_, full) => {
-                let taken = full.offer(&self.tcp, start, bytes, (frame, &self.arrivals), around);
+                // FPDUs ahead of others are kept in mind until those have come.
+                let is_ahead = start != self.tcp.rcv_nxt().0;
+                if is_ahead && !self.held.has_room(&around.shared.notes) {
+                    return 0;
+                }
+                let arrivals = (frame, &self.arrivals);
+                let taken = full.offer(&self.tcp, start, bytes, arrivals, &mut self.held, around);
                 self.commit(start, taken);
                 taken
             }
@@ -291,20 +326,19 @@ impl Direction {
 
     fn commit(&mut self, start: u64, len: usize) {
         let start = StreamOffset(start);
-        // Room was asked for where octets are out of order.
         let committed = self.tcp.commit(start..start + len as u64);
-        debug_assert!(committed.is_ok(), "committed without room");
+        committed.expect("in order, or room was asked for by where the octets start");
     }
 
-    fn decide_alignment(&mut self) {
+    fn decide_alignment(&mut self, notes: &mut Room) {
         if let Phase::Full(startup, full) = &self.phase {
-            self.alignment.decide(startup.end, &full.tally);
+            self.alignment.decide(startup.end, &full.tally, &mut self.held, notes);
         }
     }
 
     /// Makes the last findings, and says whether the stream was delivered without a gap.
     pub(super) fn finish(&mut self, around: &mut Around<'_>) -> bool {
-        self.decide_alignment();
+        self.decide_alignment(&mut around.shared.notes);
         let is_whole = self.report_gaps(around);
         let from = around.from;
         let Phase::Full(startup, full) = &mut self.phase else { return false };
@@ -336,7 +370,6 @@ impl Direction {
                 format!("closes inside an FPDU: {} octets are left over", end - delivered)
             });
         }
-        full.mpa.stop(&mut around.shared.store);
         is_whole
     }
 
@@ -358,8 +391,8 @@ impl Direction {
                 first.start
             )
         });
-        if self.lost_octets > 0 {
-            let octets = self.lost_octets;
+        if self.lost_bytes > 0 {
+            let octets = self.lost_bytes;
             around.findings.add(Kind::WaitingFull, from, frame, || {
                 format!("{octets} octets beyond the gap were not even kept")
             });
@@ -393,10 +426,11 @@ impl Full {
     /// Passes octets to MPA; returns how many it took.
     fn offer(
         &mut self,
-        tcp: &TcpReceiver,
+        tcp: &ReceiveHalf,
         start: u64,
         bytes: &[u8],
         (frame, arrivals): (u64, &Arrivals),
+        held: &mut Holding,
         around: &mut Around<'_>,
     ) -> usize {
         let start = StreamOffset(start);
@@ -406,22 +440,25 @@ impl Full {
             return 0;
         }
         let from = around.from;
+        let Shared { store, notes, starts, images, .. } = &mut *around.shared;
         let mut observer = Observer {
             tally: &mut self.tally,
             findings: &mut *around.findings,
             requested: &mut *around.requested,
             answered: &mut *around.answered,
-            budget: &mut around.shared.images,
+            budget: images,
+            held,
+            notes,
+            starts,
             arrivals,
             segment: (start, bytes),
             frame,
             from,
         };
-        let store = &mut around.shared.store;
-        let taken = self.mpa.handle_bytes(start, bytes, store, &mut observer);
+        let taken = self.mpa.handle_bytes(Instant::ZERO, start, bytes, store, &mut observer);
         if let Some(error) = taken.error {
             let (kind, text) = match error {
-                RxError::Mpa(error @ urnic::mpa::MpaError::Marker { .. }) => (Kind::Marker, error),
+                RxError::Mpa(error) if error.fault == MpaFault::Marker => (Kind::Marker, error),
                 RxError::Mpa(error) => (Kind::UlpduLength, error),
                 RxError::Sink(never) => match never {},
             };
@@ -437,6 +474,3 @@ impl Full {
         taken.end.index_from(start)
     }
 }
-
-/// Octets of a capture that may wait at one time: 64 MiB.
-const WAITING_MAX: usize = 64 << 20;

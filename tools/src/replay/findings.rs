@@ -1,7 +1,10 @@
 //! What the observer has to say about a connection, apart from numbers.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
+use super::limits::{FINDINGS_MAX, FINDINGS_OWN};
 use super::report::{Finding, Severity};
 
 /// Kinds of finding. Each has one severity and one rule.
@@ -50,6 +53,7 @@ pub(super) enum Kind {
     Gap,
     WaitingFull,
     MemoryFull,
+    LetGo,
 }
 
 impl Kind {
@@ -80,7 +84,7 @@ impl Kind {
                 "RFC 5044 §7.1.2"
             }
             Self::NoRequest | Self::NoReply | Self::NotMpa | Self::MidConnection => "RFC 5044 §7.1",
-            Self::Gap | Self::WaitingFull | Self::MemoryFull => "RFC 9293 §3.4",
+            Self::Gap | Self::WaitingFull | Self::MemoryFull | Self::LetGo => "RFC 9293 §3.4",
         }
     }
 
@@ -107,21 +111,71 @@ impl Kind {
             | Self::MidConnection
             | Self::Gap
             | Self::WaitingFull
-            | Self::MemoryFull => Severity::Warning,
+            | Self::MemoryFull
+            | Self::LetGo => Severity::Warning,
             _ => Severity::Error,
         }
     }
 }
 
 /// The findings of one connection, in the order in which they were made.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Findings {
     list: Vec<Finding>,
-    /// How many of each kind, by sender, and where the last one that is listed stands.
-    counts: BTreeMap<(Kind, &'static str), (u64, usize)>,
+    counts: BTreeMap<(Kind, &'static str), Count>,
+    listing: Listing,
+}
+
+/// How many findings of one kind there are from one sender.
+#[derive(Debug, Default)]
+struct Count {
+    all: u64,
+    listed: u64,
+    /// Where the last one that is listed stands.
+    last: usize,
+}
+
+/// How many more findings of a file can be listed.
+#[derive(Clone, Debug)]
+pub(super) struct Listing(Rc<Cell<usize>>);
+
+impl Listing {
+    pub(super) fn new() -> Self {
+        Self(Rc::new(Cell::new(FINDINGS_MAX)))
+    }
+
+    /// Takes room for one more on a list of `len`.
+    fn take(&self, len: usize) -> bool {
+        if len < FINDINGS_OWN {
+            return true;
+        }
+        let left = self.0.get();
+        self.0.set(left.saturating_sub(1));
+        left > 0
+    }
+
+    /// Gives back the room of a list that is not shown after all.
+    pub(super) fn give(&self, list: &[Finding]) {
+        self.0.set(self.0.get() + list.len().saturating_sub(FINDINGS_OWN));
+    }
+}
+
+/// The findings of a connection that is over.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// The last that is listed of a kind says how many more there are.
+    pub(super) list: Vec<Finding>,
+    /// Of all.
+    pub(super) errors: u64,
+    /// Those of kinds of which none is listed.
+    pub(super) unlisted: u64,
 }
 
 impl Findings {
+    pub(super) fn new(listing: Listing) -> Self {
+        Self { list: Vec::new(), counts: BTreeMap::new(), listing }
+    }
+
     /// Adds a finding about what `from` sends, or about the connection if that is empty. If there
     /// are many of its kind already it is only counted.
     pub(super) fn add(
@@ -131,12 +185,13 @@ impl Findings {
         frame: u64,
         text: impl FnOnce() -> String,
     ) {
-        let (count, last) = self.counts.entry((kind, from)).or_default();
-        *count += 1;
+        let count = self.counts.entry((kind, from)).or_default();
+        count.all += 1;
         let severity = kind.severity();
-        if *count <= listed_max(severity) {
+        if count.listed < listed_max(severity) && self.listing.take(self.list.len()) {
             let text = if from.is_empty() { text() } else { format!("{from}: {}", text()) };
-            *last = self.list.len();
+            count.listed += 1;
+            count.last = self.list.len();
             self.list.push(Finding { severity, rule: kind.rule(), frame, text });
         }
     }
@@ -152,15 +207,23 @@ impl Findings {
         habits.iter().any(|habit| self.counts.contains_key(&(*habit, from))).then_some("siw")
     }
 
-    /// The list; the last that is listed of a kind says how many more there are.
-    pub(super) fn into_list(mut self) -> Vec<Finding> {
-        for ((kind, _), (count, last)) in &self.counts {
-            let more = count.saturating_sub(listed_max(kind.severity()));
-            if let Some(finding) = self.list.get_mut(*last).filter(|_| more > 0) {
-                finding.text.push_str(&format!(" ({more} more like this)"));
+    /// Ends it.
+    pub(super) fn into_found(mut self) -> Found {
+        let (mut errors, mut unlisted) = (0, 0);
+        for ((kind, _), count) in &self.counts {
+            let Count { all, listed, last } = *count;
+            if kind.severity() == Severity::Error {
+                errors += all;
+            }
+            match self.list.get_mut(last) {
+                _ if listed == 0 => unlisted += all,
+                Some(finding) if all > listed => {
+                    finding.text.push_str(&format!(" ({} more like this)", all - listed));
+                }
+                _ => {}
             }
         }
-        self.list
+        Found { list: self.list, errors, unlisted }
     }
 }
 
@@ -178,7 +241,7 @@ mod tests {
 
     #[test]
     fn siw_is_known_by_its_habits() {
-        let mut findings = Findings::default();
+        let mut findings = Findings::new(Listing::new());
         findings.add(Kind::Crc, "initiator", 1, String::new);
         assert_eq!(findings.profile("initiator"), None);
         findings.add(Kind::CrcAlone, "responder", 2, String::new);
@@ -190,7 +253,7 @@ mod tests {
 
     #[test]
     fn what_is_not_listed_is_counted() {
-        let mut findings = Findings::default();
+        let mut findings = Findings::new(Listing::new());
         for frame in 1..=5 {
             findings.add(Kind::Pad, "initiator", frame, || "pad".to_owned());
         }
@@ -199,10 +262,37 @@ mod tests {
         }
         findings.add(Kind::Pad, "responder", 9, || "pad".to_owned());
         assert!(findings.has(Kind::Crc) && !findings.has(Kind::Gap));
-        let list = findings.into_list();
+        let Found { list, errors, unlisted } = findings.into_found();
+        assert_eq!((errors, unlisted), (103, 0));
         assert_eq!(list.len(), 102);
         assert_eq!(list[0].text, "initiator: pad (4 more like this)");
         assert_eq!((list[100].frame, &*list[100].text), (100, "responder: CRC (3 more like this)"));
         assert_eq!(list[101].text, "responder: pad");
+    }
+
+    #[test]
+    fn a_file_lists_so_many_findings_and_counts_the_others() {
+        let listing = Listing::new();
+        let many = |kinds: &[Kind]| {
+            let mut findings = Findings::new(listing.clone());
+            for kind in kinds {
+                for frame in 1..=101 {
+                    findings.add(*kind, "initiator", frame, String::new);
+                }
+            }
+            let found = findings.into_found();
+            assert_eq!(found.errors, 101 * kinds.len() as u64, "counted whether listed or not");
+            (found.list, found.unlisted)
+        };
+        let shared = 100 - FINDINGS_OWN;
+        for _ in 0..FINDINGS_MAX / shared {
+            assert_eq!(many(&[Kind::Crc]).0.len(), 100);
+        }
+        let (rest, _) = many(&[Kind::Crc]);
+        assert_eq!(rest.len(), FINDINGS_OWN + FINDINGS_MAX % shared);
+        let (own, unlisted) = many(&[Kind::Crc, Kind::Marker]);
+        assert_eq!((own.len(), unlisted), (FINDINGS_OWN, 101), "its own, and no Marker");
+        listing.give(&rest);
+        assert_eq!(many(&[Kind::Crc]).0.len(), rest.len(), "what was given back is there again");
     }
 }

@@ -24,6 +24,8 @@ pub(super) struct Summary {
     pub(super) cut: u64,
     /// The first of them.
     pub(super) first_cut: u64,
+    /// The header of the file was whole.
+    pub(super) has_begun: bool,
     /// What ended it before the end of the file.
     pub(super) error: Option<CaptureError>,
 }
@@ -37,6 +39,7 @@ impl<R: Read, F: FnMut() -> std::io::Result<R>> Frames for Capture<F> {
         match (self.0)().map_err(CaptureError::from).and_then(CaptureReader::open) {
             Err(error) => summary.error = Some(error),
             Ok(reader) => {
+                summary.has_begun = true;
                 for frame in reader {
                     let frame = match frame {
                         Ok(frame) => frame,

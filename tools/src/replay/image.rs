@@ -1,27 +1,31 @@
 //! Memory that the observer makes up for the steering tags it sees.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::Bound;
 
 use sha2::{Digest, Sha256};
 
-use super::ranges::RangeSet;
+use super::limits::{EXTENTS_MAX, HOLE_BYTES_MAX, IMAGE_BYTES_MAX, Room, SPAN_MAX, STAGS_MAX};
 use super::report::hex;
 
 /// What was placed under one steering tag: sparse, over all 64 bits of tagged offset.
+///
+/// Memory is kept for octets that were written, and for no others.
 #[derive(Debug, Default)]
 pub(super) struct Image {
-    /// By page number.
-    pages: BTreeMap<u64, Box<Page>>,
-    written: RangeSet,
+    /// Octets written, by the offset of the first. Extents do not overlap; within a page no two
+    /// touch, and none reaches into a second page: adding to one never moves more than a page.
+    extents: BTreeMap<u64, Vec<u8>>,
     bytes: u64,
 }
 
 /// Bounds the memory of all images of a file, and the work to digest them.
 #[derive(Debug)]
 pub(super) struct ImageBudget {
-    pages: usize,
-    hole_octets: u64,
+    stags: Room,
+    extents: Room,
+    octets: Room,
+    hole_bytes: u64,
 }
 
 /// No memory is left for images.
@@ -30,12 +34,24 @@ pub(super) struct OutOfMemory;
 
 impl ImageBudget {
     pub(super) const fn new() -> Self {
-        Self { pages: PAGES_MAX, hole_octets: HOLE_OCTETS_MAX }
+        Self::of(STAGS_MAX, EXTENTS_MAX, IMAGE_BYTES_MAX, HOLE_BYTES_MAX)
     }
 
-    #[cfg(test)]
-    const fn of(pages: usize, hole_octets: u64) -> Self {
-        Self { pages, hole_octets }
+    const fn of(stags: usize, extents: usize, octets: usize, hole_bytes: u64) -> Self {
+        let [stags, extents, octets] = [Room::new(stags), Room::new(extents), Room::new(octets)];
+        Self { stags, extents, octets, hole_bytes }
+    }
+
+    /// An image of one more steering tag, if there is room for it.
+    pub(super) fn image(&mut self) -> Option<Image> {
+        self.stags.take(1).then(Image::default)
+    }
+
+    /// Takes an image back.
+    pub(super) fn release(&mut self, image: &Image) {
+        self.stags.give(1);
+        self.extents.give(image.extents.len());
+        self.octets.give(usize::try_from(image.bytes).expect("as many as were taken"));
     }
 }
 
@@ -53,27 +69,68 @@ impl Image {
         let mut done = 0;
         while done < bytes.len() {
             let position = at.wrapping_add(done as u64);
-            let (number, offset) = split(position);
-            let len = (PAGE_LEN - offset).min(bytes.len() - done);
-            let page = match self.pages.get_mut(&number) {
-                Some(page) => page,
-                None => {
-                    budget.pages = budget.pages.checked_sub(1).ok_or(OutOfMemory)?;
-                    self.pages.entry(number).or_insert_with(|| Box::new([0; PAGE_LEN]))
-                }
-            };
-            page[offset..offset + len].copy_from_slice(&bytes[done..done + len]);
-            let start = u128::from(position);
-            let new = self.written.insert(start..start + len as u128);
-            self.bytes += u64::try_from(new).expect("no more than a page");
+            let left_of_page = PAGE_LEN - usize::try_from(position % PAGE_LEN as u64).unwrap_or(0);
+            let len = left_of_page.min(bytes.len() - done);
+            self.place_in_page(position, &bytes[done..done + len], budget)?;
             done += len;
         }
         Ok(())
     }
 
+    /// Places octets that lie in one page.
+    fn place_in_page(
+        &mut self,
+        at: u64,
+        bytes: &[u8],
+        budget: &mut ImageBudget,
+    ) -> Result<(), OutOfMemory> {
+        let page = at - at % PAGE_LEN as u64;
+        let end_in_page = offset_in(page, at) + bytes.len();
+        // The first octet behind, if that is in the page: an extent there touches.
+        let upto = page + (end_in_page as u64).min(PAGE_LEN as u64 - 1);
+        let behind = (Bound::Excluded(at), Bound::Included(upto));
+        let before = self.extents.range_mut(page..=at).next_back();
+        let before = before.filter(|(first, extent)| offset_in(**first, at) <= extent.len());
+        let before = before.map(|(first, _)| *first);
+        let reached: Vec<u64> =
+            before.into_iter().chain(self.extents.range(behind).map(|(first, _)| *first)).collect();
+        let len_before: usize = reached.iter().map(|first| self.extents[first].len()).sum();
+        let first = reached.first().map_or(at, |first| at.min(*first));
+        let end_before =
+            reached.last().map_or(0, |last| offset_in(page, *last) + self.extents[last].len());
+        let len = end_before.max(end_in_page) - offset_in(page, first);
+        // Whatever lies between the extents reached is written now.
+        if !budget.octets.take(len - len_before) {
+            return Err(OutOfMemory);
+        }
+        if reached.is_empty() && !budget.extents.take(1) {
+            budget.octets.give(len);
+            return Err(OutOfMemory);
+        }
+        self.bytes += (len - len_before) as u64;
+        let mut merged = match before {
+            Some(before) => self.extents.remove(&before).expect("it was found"),
+            None => Vec::new(),
+        };
+        // Not more than the page: what is appended to piece by piece is not moved each time.
+        let capacity = len.next_power_of_two().min(PAGE_LEN);
+        merged.reserve_exact(capacity - merged.len().min(capacity));
+        merged.resize(len, 0);
+        for other in reached.iter().filter(|other| Some(**other) != before) {
+            let octets = self.extents.remove(other).expect("it was found");
+            let start = offset_in(first, *other);
+            merged[start..start + octets.len()].copy_from_slice(&octets);
+        }
+        let start = offset_in(first, at);
+        merged[start..start + bytes.len()].copy_from_slice(bytes);
+        self.extents.insert(first, merged);
+        budget.extents.give(reached.len().saturating_sub(1));
+        Ok(())
+    }
+
     /// The lowest offset written; `None` when nothing was.
     pub(super) fn first_offset(&self) -> Option<u64> {
-        self.written.span().and_then(|span| u64::try_from(span.start).ok())
+        self.extents.first_key_value().map(|(first, _)| *first)
     }
 
     /// Distinct octets written.
@@ -85,41 +142,28 @@ impl Image {
     /// never written count as zero. `None` when that is more than [`SPAN_MAX`], or when the holes of
     /// all images together are more than this tool is willing to digest.
     pub(super) fn sha256(&self, budget: &mut ImageBudget) -> Option<String> {
-        let span = self.written.span()?;
-        if span.end - span.start > SPAN_MAX {
+        let (&last, extent) = self.extents.last_key_value()?;
+        let first = self.first_offset()?;
+        let span = u128::from(last - first) + extent.len() as u128;
+        if span > SPAN_MAX {
             return None;
         }
-        let holes = span.end - span.start - u128::from(self.bytes);
-        budget.hole_octets = budget.hole_octets.checked_sub(u64::try_from(holes).ok()?)?;
+        let holes = u64::try_from(span).ok()?.checked_sub(self.bytes)?;
+        budget.hole_bytes = budget.hole_bytes.checked_sub(holes)?;
         let mut digest = Sha256::new();
-        let mut at = span.start;
-        for range in self.written.iter() {
-            digest_zeros(&mut digest, range.start - at);
-            self.digest_written(&mut digest, range.clone());
-            at = range.end;
+        let mut at = u128::from(first);
+        for (start, octets) in &self.extents {
+            digest_zeros(&mut digest, u128::from(*start) - at);
+            digest.update(octets);
+            at = u128::from(*start) + octets.len() as u128;
         }
         Some(hex(&digest.finalize()))
     }
-
-    fn digest_written(&self, digest: &mut Sha256, range: Range<u128>) {
-        let mut at = range.start;
-        while at < range.end {
-            let position = u64::try_from(at).expect("tagged offsets have 64 bits");
-            let (number, offset) = split(position);
-            let left = usize::try_from(range.end - at).unwrap_or(usize::MAX);
-            let len = (PAGE_LEN - offset).min(left);
-            let page = self.pages.get(&number).expect("octets written are in a page");
-            digest.update(&page[offset..offset + len]);
-            at += len as u128;
-        }
-    }
 }
 
-/// The page of a position, and where in it.
-fn split(position: u64) -> (u64, usize) {
-    let len = PAGE_LEN as u64;
-    let offset = usize::try_from(position % len).expect("below the length of a page");
-    (position / len, offset)
+/// How far `at` is behind `from`, both in one page.
+fn offset_in(from: u64, at: u64) -> usize {
+    usize::try_from(at - from).expect("no more than a page")
 }
 
 fn digest_zeros(digest: &mut Sha256, mut count: u128) {
@@ -131,18 +175,13 @@ fn digest_zeros(digest: &mut Sha256, mut count: u128) {
     }
 }
 
-type Page = [u8; PAGE_LEN];
-
+/// Octets that extents do not reach across: what moving an extent costs at most.
 const PAGE_LEN: usize = 4096;
-/// Pages of all images of a file together: 2 GiB.
-const PAGES_MAX: usize = (2 << 30) / PAGE_LEN;
-/// Octets never written, over all images of a file, that are digested: 4 GiB.
-const HOLE_OCTETS_MAX: u64 = 4 << 30;
-/// The longest image that is digested: 1 GiB.
-const SPAN_MAX: u128 = 1 << 30;
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn sha(bytes: &[u8]) -> String {
@@ -176,23 +215,77 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded() {
-        let mut budget = ImageBudget::of(2, 0);
-        let mut image = Image::default();
+    fn memory_is_bounded_by_pieces_and_by_octets() {
+        let mut budget = ImageBudget::of(2, 2, 4, 0);
+        let mut image = budget.image().unwrap();
         assert_eq!(image.place(0, &[1], &mut budget), Ok(()));
         assert_eq!(image.place(1 << 40, &[1], &mut budget), Ok(()));
-        assert_eq!(image.place(1 << 50, &[1], &mut budget), Err(OutOfMemory));
-        assert_eq!(image.place(1, &[1], &mut budget), Ok(()));
-        assert_eq!(image.bytes(), 3);
+        assert_eq!(image.place(1 << 50, &[1], &mut budget), Err(OutOfMemory), "a third piece");
+        assert_eq!(image.place(1, &[1], &mut budget), Ok(()), "joins the first");
+        assert_eq!(image.place(2, &[1, 1], &mut budget), Err(OutOfMemory), "a fifth octet");
+        assert_eq!(image.place(2, &[1], &mut budget), Ok(()));
+        assert_eq!(image.place(0, &[7, 7, 7], &mut budget), Ok(()), "written already");
+        assert_eq!(image.bytes(), 4);
+        budget.release(&image);
+        let mut next = budget.image().unwrap();
+        assert_eq!(next.place(5, &[1, 2, 3, 4], &mut budget), Ok(()), "all of it is there again");
+        assert_eq!(next.place(1 << 20, &[], &mut budget), Ok(()));
+        assert!(budget.image().is_some() && budget.image().is_none(), "two steering tags");
+    }
+
+    #[test]
+    fn a_piece_costs_what_it_holds_and_not_its_page() {
+        let mut budget = ImageBudget::new();
+        let mut image = Image::default();
+        for at in [0, 4095, 4096, 8191] {
+            image.place(at, &[1], &mut budget).unwrap();
+        }
+        assert!(image.extents.values().all(|extent| extent.capacity() < 16));
+        // Piece by piece, as segments come: one extent for each page, and never more than it.
+        let mut image = Image::default();
+        for at in (0..40_000).step_by(100) {
+            image.place(at, &[3; 100], &mut budget).unwrap();
+        }
+        assert_eq!(image.extents.len(), 10);
+        assert!(image.extents.values().all(|extent| extent.capacity() <= PAGE_LEN));
     }
 
     #[test]
     fn the_work_for_holes_is_bounded_over_all_images() {
-        let mut budget = ImageBudget::of(100, 25_000);
+        let mut budget = ImageBudget::of(100, 100, 100, 25_000);
         let mut image = Image::default();
         image.place(0, &[1; 5], &mut budget).unwrap();
         image.place(20_000, &[1; 5], &mut budget).unwrap();
         assert!(image.sha256(&mut budget).is_some());
         assert_eq!(image.sha256(&mut budget), None);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+        #[test]
+        fn it_agrees_with_plain_memory(
+            writes in proptest::collection::vec((3900_usize..4400, 1_usize..200, any::<u8>()), 1..60),
+        ) {
+            let mut budget = ImageBudget::new();
+            let mut image = budget.image().unwrap();
+            let mut model = vec![None; 5000];
+            for (at, len, value) in writes {
+                image.place(at as u64, &vec![value; len], &mut budget).unwrap();
+                model[at..at + len].fill(Some(value));
+            }
+            let first = model.iter().position(Option::is_some).unwrap();
+            let last = model.iter().rposition(Option::is_some).unwrap();
+            let octets: Vec<u8> = model[first..=last].iter().map(|one| one.unwrap_or(0)).collect();
+            prop_assert_eq!(image.first_offset(), Some(first as u64));
+            prop_assert_eq!(image.bytes(), model.iter().flatten().count() as u64);
+            prop_assert_eq!(image.sha256(&mut budget), Some(sha(&octets)));
+            // Everything comes back, and no two extents of a page touch.
+            let runs = (0..model.len() - 1).filter(|at| {
+                model[*at].is_some() && (model[at + 1].is_none() || (at + 1) % PAGE_LEN == 0)
+            });
+            prop_assert_eq!(image.extents.len(), runs.count());
+            budget.release(&image);
+            prop_assert!(budget.octets.take(IMAGE_BYTES_MAX) && budget.extents.take(EXTENTS_MAX));
+        }
     }
 }

@@ -6,7 +6,8 @@
 //! to end after an error) the observer makes up or does without, so that it can say what else is
 //! there.
 //!
-//! Memory is bounded for any capture: see the limits in [`image`], [`direction`] and [`findings`].
+//! Memory is bounded for any capture, of any length, by the limits in [`limits`]. Where one is
+//! reached, a finding says so, and what one connection has used up is not missing to the others.
 
 mod alignment;
 mod arrivals;
@@ -15,6 +16,8 @@ mod direction;
 mod findings;
 mod frames;
 mod image;
+pub(crate) mod input;
+mod limits;
 mod observer;
 mod order;
 mod packet;
@@ -25,78 +28,192 @@ mod startup;
 mod tally;
 pub(crate) mod text;
 
+use std::collections::HashMap;
 use std::io::Read;
+use std::iter::{Copied, Peekable};
 
 use urnic_netdev::capture::CaptureError;
 
-use connection::Connection;
+use connection::ReplayedConnection;
 use direction::Shared;
+use findings::Listing;
 use frames::{Capture, Frames, Summary};
-pub(crate) use report::Report;
-use report::{FileReport, Finding, Severity};
-use scan::{Connections, Plan};
+use limits::{
+    CONNECTIONS_MAX, CONNECTIONS_TOTAL_MAX, DAMAGED_MAX, REPORTED_MPA_MAX, REPORTED_OTHERS_MAX,
+};
+use packet::Segment;
+use report::{ConnectionReport, Finding, Severity};
+pub(crate) use report::{FileReport, Report};
+use scan::{Connections, Ended, Plan};
 
 /// Replays the capture that `open` opens; it is opened more than once.
 pub(crate) fn replay<R: Read>(name: &str, open: impl FnMut() -> std::io::Result<R>) -> FileReport {
     let mut capture = Capture(open);
-    let plan = Plan::of(&mut capture);
-    let mut report = FileReport { file: name.to_owned(), ..FileReport::default() };
-    let mut shared = Shared::new();
-    let mut known = Connections::default();
-    let mut connections: Vec<Connection> = Vec::new();
-    let mut left_out = plan.left_out.iter().copied().peekable();
-    let mut skipped = 0;
-    let summary = capture.for_each(&mut |number, segment| {
-        let Some(segment) = segment else {
-            skipped += 1;
-            return;
-        };
-        if left_out.next_if_eq(&number).is_some() {
-            skipped += 1;
-            return;
-        }
-        let is_trusted = plan.checksums_ignored || segment.checksum != packet::Checksum::Wrong;
-        let Some((index, side)) = known.find(&segment, is_trusted) else { return };
-        if index == connections.len() {
-            // A file that changes between the passes only makes for a poor report.
-            let plan = plan.connections.get(index).copied().unwrap_or_default();
-            let ends = [segment.source, segment.target];
-            connections.push(Connection::new(ends, plan, number));
-        }
-        if let Some(connection) = connections.get_mut(index) {
-            connection.handle(side, &segment, number, &mut shared);
+    let mut plan = Plan::of(&mut capture);
+    let first_error = plan.error.take();
+    let mut replay = Replay::new(&plan);
+    let mut summary = capture.for_each(&mut |number, segment| match segment {
+        Some(segment) => replay.handle(number, &segment),
+        None => replay.skipped += 1,
+    });
+    // What could not be read once may look like the end of the file the second time.
+    let error = first_error.or_else(|| summary.error.take());
+    let mut report = replay.finish(name);
+    report.frames = summary.frames;
+    report.frames_corrupt = plan.left_out.len() as u64;
+    report.findings.splice(0..0, about_file(&plan, &summary, error.as_ref()));
+    report.error = error.filter(|error| !is_cut_short(error, &summary)).map(|error| {
+        // The chain of causes in one line.
+        let error = anyhow::Error::from(error);
+        if summary.frames == 0 {
+            format!("{error:#}")
+        } else {
+            format!("not read to its end: {error:#}")
         }
     });
-    report.frames = summary.frames;
-    report.frames_skipped = skipped;
-    report.frames_corrupt = plan.left_out.len() as u64;
-    report.connections =
-        connections.into_iter().map(|connection| connection.finish(&mut shared)).collect();
-    report.findings = about_file(&plan, &summary);
-    report.error =
-        summary.error.filter(|error| !is_cut_short(error, summary.frames)).map(|error| {
-            // The chain of causes in one line.
-            let error = anyhow::Error::from(error);
-            if summary.frames == 0 {
-                format!("{error:#}")
-            } else {
-                format!("not read to its end: {error:#}")
-            }
-        });
     report
 }
 
-/// Whether a capture merely ends early, behind some frames.
-const fn is_cut_short(error: &CaptureError, frames: u64) -> bool {
-    matches!(error, CaptureError::Truncated { .. }) && frames > 0
+/// The second pass over a capture.
+struct Replay<'p> {
+    plan: &'p Plan,
+    shared: Shared,
+    known: Connections,
+    /// Those that are followed, by their number.
+    connections: HashMap<usize, ReplayedConnection>,
+    left_out: Peekable<Copied<std::slice::Iter<'p, u64>>>,
+    listing: Listing,
+    /// Reports of connections that are over, with their numbers.
+    reports: Vec<(usize, ConnectionReport)>,
+    reported: [usize; 2],
+    unlisted: u64,
+    findings_unlisted: u64,
+    errors: u64,
+    skipped: u64,
 }
 
-fn about_file(plan: &Plan, summary: &Summary) -> Vec<Finding> {
+impl<'p> Replay<'p> {
+    fn new(plan: &'p Plan) -> Self {
+        Self {
+            plan,
+            shared: Shared::new(),
+            known: Connections::default(),
+            connections: HashMap::new(),
+            left_out: plan.left_out.iter().copied().peekable(),
+            listing: Listing::new(),
+            reports: Vec::new(),
+            reported: [0; 2],
+            unlisted: 0,
+            findings_unlisted: 0,
+            errors: 0,
+            skipped: 0,
+        }
+    }
+
+    fn handle(&mut self, number: u64, segment: &Segment<'_>) {
+        if self.left_out.next_if_eq(&number).is_some() {
+            self.skipped += 1;
+            return;
+        }
+        let is_trusted = self.plan.checksums_ignored || segment.checksum != packet::Checksum::Wrong;
+        let Some(place) = self.known.find(number, segment, is_trusted) else { return };
+        if let Some(Ended { ordinal, was_let_go }) = place.ended {
+            self.end(ordinal, was_let_go);
+        }
+        let connection = self.connections.entry(place.ordinal).or_insert_with(|| {
+            // A file that changes between the passes only makes for a poor report.
+            let plan = self.plan.connections.get(place.ordinal).copied().unwrap_or_default();
+            let ends = [segment.source, segment.target];
+            ReplayedConnection::new(ends, plan, number, self.listing.clone())
+        });
+        connection.handle(place.side, segment, number, &mut self.shared);
+    }
+
+    /// A connection is over: what is known of it is all there is.
+    fn end(&mut self, ordinal: usize, was_let_go: bool) {
+        let Some(mut connection) = self.connections.remove(&ordinal) else { return };
+        if was_let_go {
+            connection.let_go();
+        }
+        let (report, errors, findings_unlisted) = connection.finish(&mut self.shared);
+        self.errors += errors;
+        let is_mpa = usize::from(report.mpa.is_some());
+        if self.reported[is_mpa] < [REPORTED_OTHERS_MAX, REPORTED_MPA_MAX][is_mpa] {
+            self.reported[is_mpa] += 1;
+            self.findings_unlisted += findings_unlisted;
+            self.reports.push((ordinal, report));
+        } else {
+            self.unlisted += 1;
+            self.listing.give(&report.findings);
+        }
+    }
+
+    /// Ends all connections; what is there to report of them, and of what found no room.
+    fn finish(mut self, name: &str) -> FileReport {
+        let mut rest: Vec<usize> = self.connections.keys().copied().collect();
+        rest.sort_unstable();
+        for ordinal in rest {
+            self.end(ordinal, false);
+        }
+        self.reports.sort_unstable_by_key(|(ordinal, _)| *ordinal);
+        let findings = self.about_limits();
+        FileReport {
+            file: name.to_owned(),
+            frames_skipped: self.skipped,
+            connections: self.reports.into_iter().map(|(_, report)| report).collect(),
+            connections_unlisted: self.unlisted,
+            errors: self.errors,
+            findings,
+            ..FileReport::default()
+        }
+    }
+
+    /// What a limit kept from being told.
+    fn about_limits(&self) -> Vec<Finding> {
+        let Connections { let_go, beyond, .. } = self.known;
+        let told = [
+            (
+                let_go,
+                format!(
+                    "{let_go} connections made room for others, those that were idle longest first: \
+                 {CONNECTIONS_MAX} are followed at one time"
+                ),
+            ),
+            (
+                beyond,
+                format!(
+                    "{beyond} segments of further connections are left out: {CONNECTIONS_TOTAL_MAX} \
+                 are followed in one file"
+                ),
+            ),
+            (self.unlisted, format!("{} more connections are not listed", self.unlisted)),
+            (
+                self.findings_unlisted,
+                format!("{} more findings are not listed", self.findings_unlisted),
+            ),
+        ];
+        let told = told.into_iter().filter(|(count, _)| *count > 0);
+        told.map(|(_, text)| Finding { severity: Severity::Warning, rule: LIMITS, frame: 0, text })
+            .collect()
+    }
+}
+
+/// The rule of findings that come of the limits of this program.
+const LIMITS: &str = "limits of replay";
+
+/// Whether a capture merely ends early, behind its header.
+const fn is_cut_short(error: &CaptureError, summary: &Summary) -> bool {
+    matches!(error, CaptureError::Truncated { .. }) && summary.has_begun
+}
+
+fn about_file(plan: &Plan, summary: &Summary, error: Option<&CaptureError>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut add = |severity, rule, frame, text| {
         findings.push(Finding { severity, rule, frame, text });
     };
-    if let Some(error @ CaptureError::Truncated { frame, .. }) = &summary.error {
+    if let Some(error @ CaptureError::Truncated { frame, .. }) = error
+        && is_cut_short(error, summary)
+    {
         add(Severity::Warning, "capture", *frame, error.to_string());
     }
     if summary.cut > 0 {
@@ -124,6 +241,14 @@ fn about_file(plan: &Plan, summary: &Summary) -> Vec<Finding> {
             plan.used_although_wrong
         );
         add(Severity::Note, checksum, 0, text);
+    }
+    if plan.unjudged > 0 {
+        let text = format!(
+            "{} more segments with a wrong checksum are taken as they are: {DAMAGED_MAX} are \
+             thought about",
+            plan.unjudged
+        );
+        add(Severity::Warning, LIMITS, 0, text);
     }
     findings
 }

@@ -1,21 +1,23 @@
 //! The layer above MPA: places, counts and judges what the receive code passes up.
 
+use std::collections::btree_map::Entry;
 use std::convert::Infallible;
 
-use urnic::ddp;
-use urnic::mpa::MpaError;
-use urnic::mpa::marker::{FpduLayout, LENGTH_LEN};
-use urnic::mpa::rx::{FpduSink, HEAD_LEN, InvalidFpdu, Ulpdu};
-use urnic::rdmap;
-use urnic::types::{QueueNumber, StreamOffset};
-use urnic::wire::ddp::{DdpHeader, TaggedHeader, UntaggedHeader};
-use urnic::wire::mpa::pad_len;
-use urnic::wire::rdmap::{Control, Opcode, ReadRequest};
-use urnic::wire::terminate::{Terminate, TerminateLayout};
+use urnic_engine::ddp;
+use urnic_engine::mpa::MpaFault;
+use urnic_engine::mpa::marker::{FpduLayout, LENGTH_LEN};
+use urnic_engine::mpa::rx::{FaultyFpdu, FpduSink, HEAD_LEN, Ulpdu};
+use urnic_engine::rdmap;
+use urnic_engine::types::{QueueNumber, StreamOffset};
+use urnic_engine::wire::ddp::{DdpHeader, TaggedHeader, UntaggedHeader};
+use urnic_engine::wire::mpa::pad_len;
+use urnic_engine::wire::rdmap::{Control, Opcode, ReadRequest};
+use urnic_engine::wire::terminate::{Terminate, TerminateLayout};
 
 use super::arrivals::Arrivals;
 use super::findings::{Findings, Kind};
-use super::image::ImageBudget;
+use super::image::{ImageBudget, OutOfMemory};
+use super::limits::{Holding, Room};
 use super::order::Reads;
 use super::report::TerminateReport;
 use super::tally::Tally;
@@ -28,11 +30,15 @@ pub(super) struct Observer<'a> {
     pub(super) requested: &'a mut Reads,
     pub(super) answered: &'a mut Reads,
     pub(super) budget: &'a mut ImageBudget,
+    /// Room for FPDUs ahead of the delivery point, and for where delivered ones start.
+    pub(super) held: &'a mut Holding,
+    pub(super) notes: &'a mut Room,
+    pub(super) starts: &'a mut Room,
     pub(super) arrivals: &'a Arrivals,
     /// The octets being handled and where they stand.
     pub(super) segment: (StreamOffset, &'a [u8]),
     pub(super) frame: u64,
-    /// Who sent them.
+    /// Their sender.
     pub(super) from: &'static str,
 }
 
@@ -43,6 +49,8 @@ pub(super) struct Token {
     end: StreamOffset,
     frame: u64,
     part: Part,
+    /// It lies ahead of the delivery point, and room was taken for it.
+    is_noted: bool,
 }
 
 /// What an FPDU is part of.
@@ -64,10 +72,11 @@ enum Part {
 }
 
 impl Observer<'_> {
-    fn token(&self, start: StreamOffset, layout: FpduLayout) -> Token {
+    fn token(&mut self, start: StreamOffset, layout: FpduLayout) -> Token {
         let end = start + layout.wire_len() as u64;
         let frame = self.arrivals.frame_before(end).unwrap_or(self.frame);
-        Token { start, end, frame, part: Part::Unusable }
+        let is_noted = start != self.tally.delivered_end && self.held.take(self.notes);
+        Token { start, end, frame, part: Part::Unusable, is_noted }
     }
 
     fn count(&mut self, layout: FpduLayout) {
@@ -186,18 +195,27 @@ impl Observer<'_> {
             });
             return;
         }
-        let image = self.tally.images.entry(header.stag).or_default();
-        let mut at = header.to.0;
-        for chunk in ulpdu.chunks(TaggedHeader::LEN) {
-            if image.place(at, chunk, self.budget).is_err() {
-                self.findings.add(Kind::MemoryFull, from, token.frame, || {
-                    format!("no memory left for the buffer of STag {}", header.stag)
-                });
-                return;
-            }
-            at = at.wrapping_add(chunk.len() as u64);
+        if self.fill_image(ulpdu, header).is_err() {
+            self.findings.add(Kind::MemoryFull, from, token.frame, || {
+                format!("no memory left for the buffer of STag {}", header.stag)
+            });
+            return;
         }
         self.count_placed(len, token);
+    }
+
+    /// Places the payload in the image of its steering tag.
+    fn fill_image(&mut self, ulpdu: &Ulpdu<'_>, header: &TaggedHeader) -> Result<(), OutOfMemory> {
+        let image = match self.tally.images.entry(header.stag) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(self.budget.image().ok_or(OutOfMemory)?),
+        };
+        let mut at = header.to.0;
+        for chunk in ulpdu.chunks(TaggedHeader::LEN) {
+            image.place(at, chunk, self.budget)?;
+            at = at.wrapping_add(chunk.len() as u64);
+        }
+        Ok(())
     }
 
     fn count_placed(&mut self, len: usize, token: &Token) {
@@ -284,35 +302,38 @@ impl FpduSink for Observer<'_> {
     }
 
     fn deliver(&mut self, token: Token) -> Result<(), Infallible> {
-        let Token { start, end, frame, part } = token;
+        let Token { start, end, frame, part, is_noted } = token;
+        if is_noted {
+            self.held.give(1, self.notes);
+        }
+        self.tally.delivered_start(start.0, self.starts);
         let (from, order) = (self.from, &mut self.tally.order);
-        self.tally.starts.push(start.0);
         self.tally.delivered_end = end;
         order.fpdu(from, frame, self.findings);
         match part {
             Part::Unusable => {
                 order.forget();
-                self.requested.forget();
-                self.answered.forget();
+                self.requested.forget(self.notes);
+                self.answered.forget(self.notes);
             }
             Part::Terminate => order.terminated(frame),
             Part::Tagged { opcode, header, len } => {
                 let whole = order.tagged(opcode, &header, len, (from, frame), self.findings);
                 if let Some(response) = whole {
-                    self.answered.response(response, self.findings);
+                    self.answered.response(response, self.notes, self.findings);
                 }
             }
             Part::Untagged { header, len, request } => {
                 order.untagged(&header, len, (from, frame), self.findings);
                 if let Some(request) = request {
-                    self.requested.request(request, frame, self.findings);
+                    self.requested.request(request, frame, self.notes, self.findings);
                 }
             }
         }
         Ok(())
     }
 
-    fn pass_over(&mut self, fpdu: &InvalidFpdu<'_>) -> Option<Token> {
+    fn pass_over(&mut self, fpdu: &FaultyFpdu<'_>) -> Option<Token> {
         let (from, layout) = (self.from, fpdu.layout());
         self.count(layout);
         let mut token = self.token(fpdu.start(), layout);
@@ -323,7 +344,7 @@ impl FpduSink for Observer<'_> {
                 format!("the marker at stream octet {marker} does not point at its FPDU")
             });
         }
-        if matches!(fpdu.error(), MpaError::Crc { .. }) {
+        if fpdu.error().fault == MpaFault::Crc {
             self.tally.crc_bad += 1;
             self.findings.add(Kind::Crc, from, token.frame, || {
                 format!(

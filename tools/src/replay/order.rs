@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 
-use urnic::ddp::DdpError;
-use urnic::ddp::untagged::UntaggedQueue;
-use urnic::types::{Msn, QueueNumber, Stag, TaggedOffset};
-use urnic::wire::ddp::{TaggedHeader, UntaggedHeader};
-use urnic::wire::rdmap::{Opcode, ReadRequest};
+use urnic_engine::ddp::DdpError;
+use urnic_engine::ddp::untagged::UntaggedQueue;
+use urnic_engine::types::{Msn, QueueNumber, Stag, TaggedOffset};
+use urnic_engine::wire::ddp::{TaggedHeader, UntaggedHeader};
+use urnic_engine::wire::rdmap::{Opcode, ReadRequest};
 
 use super::findings::{Findings, Kind};
+use super::limits::{Holding, Room};
 
 /// What one end has sent so far, in stream order.
 #[derive(Debug)]
@@ -183,41 +184,69 @@ pub(super) struct Response {
 pub(super) struct Reads {
     requests: VecDeque<(ReadRequest, u64)>,
     responses: VecDeque<Response>,
-    /// Requests and Responses were all seen so far.
+    /// Requests and Responses were all seen so far, and kept until they were matched.
     is_complete: bool,
+    held: Holding,
 }
 
 impl Reads {
     pub(super) const fn new() -> Self {
-        Self { requests: VecDeque::new(), responses: VecDeque::new(), is_complete: true }
+        Self {
+            requests: VecDeque::new(),
+            responses: VecDeque::new(),
+            is_complete: true,
+            held: Holding::of_notes(),
+        }
     }
 
-    /// Something of either stream was missed: matching has no ground any more.
-    pub(super) fn forget(&mut self) {
+    /// Something of either stream was missed, or found no room: matching has no ground any more.
+    pub(super) fn forget(&mut self, notes: &mut Room) {
+        self.held.give_all(notes);
         *self = Self { is_complete: false, ..Self::new() };
     }
 
-    pub(super) fn request(&mut self, request: ReadRequest, frame: u64, findings: &mut Findings) {
-        if self.is_complete {
+    pub(super) fn request(
+        &mut self,
+        request: ReadRequest,
+        frame: u64,
+        notes: &mut Room,
+        findings: &mut Findings,
+    ) {
+        if self.is_complete && self.has_room(notes) {
             self.requests.push_back((request, frame));
-            self.match_up(findings);
+            self.match_up(notes, findings);
         }
     }
 
-    pub(super) fn response(&mut self, response: Response, findings: &mut Findings) {
-        if self.is_complete {
+    pub(super) fn response(
+        &mut self,
+        response: Response,
+        notes: &mut Room,
+        findings: &mut Findings,
+    ) {
+        if self.is_complete && self.has_room(notes) {
             self.responses.push_back(response);
-            self.match_up(findings);
+            self.match_up(notes, findings);
         }
+    }
+
+    /// Takes room for one more; gives matching up where there is none.
+    fn has_room(&mut self, notes: &mut Room) -> bool {
+        let has_room = self.held.take(notes);
+        if !has_room {
+            self.forget(notes);
+        }
+        has_room
     }
 
     /// RFC 5040 §5.5 (20): Responses come in the order of the Requests.
-    fn match_up(&mut self, findings: &mut Findings) {
+    fn match_up(&mut self, notes: &mut Room, findings: &mut Findings) {
         while let (Some(&(request, asked)), Some(&response)) =
             (self.requests.front(), self.responses.front())
         {
             self.requests.pop_front();
             self.responses.pop_front();
+            self.held.give(2, notes);
             let place = (request.sink_stag, request.sink_to);
             let is_same_place = place == (response.stag, response.to) || request.size == 0;
             if !is_same_place || u64::from(request.size) != response.len {
@@ -238,7 +267,8 @@ impl Reads {
     }
 
     /// The capture is at its end. `all_seen`: the requester's stream was delivered whole.
-    pub(super) fn finish(&self, all_seen: bool, findings: &mut Findings) {
+    pub(super) fn finish(&mut self, all_seen: bool, notes: &mut Room, findings: &mut Findings) {
+        self.held.give_all(notes);
         if let Some(response) = self.responses.front().filter(|_| all_seen) {
             let count = self.responses.len();
             findings.add(Kind::ResponseUnasked, "", response.frame, || {

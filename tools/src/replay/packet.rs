@@ -3,14 +3,14 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use smoltcp::wire::checksum;
-use urnic::tcp;
+use urnic_engine::tcp;
 
 /// A TCP segment of a capture.
 #[derive(Debug)]
 pub(super) struct Segment<'a> {
-    /// Who sent it.
+    /// Its sender.
     pub(super) source: SocketAddr,
-    /// Who it is for.
+    /// Its receiver.
     pub(super) target: SocketAddr,
     pub(super) header: tcp::Header,
     pub(super) payload: &'a [u8],

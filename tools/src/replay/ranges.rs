@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use super::limits::{Holding, Room};
+
 /// Positions, kept as disjoint ranges that do not touch.
 ///
 /// Positions are 128 bits wide because a tagged buffer may end at 2⁶⁴.
@@ -13,6 +15,27 @@ pub(super) struct RangeSet {
 }
 
 impl RangeSet {
+    /// Adds a range, if it joins another or there is room for one more; returns whether it is in.
+    pub(super) fn insert_within(
+        &mut self,
+        range: Range<u128>,
+        held: &mut Holding,
+        room: &mut Room,
+    ) -> bool {
+        if range.start >= range.end {
+            return true;
+        }
+        let joins =
+            self.ranges.range(..=range.end).next_back().is_some_and(|(_, &to)| to >= range.start);
+        if !joins && !held.take(room) {
+            return false;
+        }
+        let before = self.ranges.len() + usize::from(!joins);
+        self.insert(range);
+        held.give(before - self.ranges.len(), room);
+        true
+    }
+
     /// Adds a range; returns how many of its positions are new.
     pub(super) fn insert(&mut self, range: Range<u128>) -> u128 {
         let Range { mut start, mut end } = range;
@@ -77,7 +100,8 @@ impl RangeSet {
     }
 
     /// The ranges, in order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Range<u128>> + '_ {
+    #[cfg(test)]
+    fn iter(&self) -> impl Iterator<Item = Range<u128>> + '_ {
         self.ranges.iter().map(|(&start, &end)| start..end)
     }
 
@@ -94,6 +118,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::replay::limits::NOTES_OWN;
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(128))]
@@ -126,6 +151,27 @@ mod tests {
                 prop_assert_eq!(set.touches(at as u128), touches);
             }
         }
+    }
+
+    #[test]
+    fn ranges_that_join_others_need_no_room() {
+        let (mut room, mut held) = (Room::new(0), Holding::of_notes());
+        let mut set = RangeSet::default();
+        let mut taken = 0;
+        while set.insert_within(taken * 10..taken * 10 + 5, &mut held, &mut room) {
+            taken += 1;
+        }
+        assert_eq!(set.iter().count(), NOTES_OWN, "no more than there is room");
+        assert!(set.insert_within(5..7, &mut held, &mut room), "behind the first");
+        assert!(!set.insert_within(8..9, &mut held, &mut room), "between two");
+        assert!(set.insert_within(7..10, &mut held, &mut room), "joins two");
+        assert!(set.insert_within(1000..1001, &mut held, &mut room), "room for one again");
+        assert!(!set.insert_within(2000..2001, &mut held, &mut room));
+        assert!(set.insert_within(0..5000, &mut held, &mut room), "all become one");
+        for at in 0..NOTES_OWN as u128 - 1 {
+            assert!(set.insert_within(6000 + 2 * at..6001 + 2 * at, &mut held, &mut room));
+        }
+        assert!(!set.insert_within(9000..9001, &mut held, &mut room));
     }
 
     #[test]

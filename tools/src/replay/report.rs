@@ -22,6 +22,12 @@ pub(crate) struct FileReport {
     /// Of the skipped frames, those with a wrong checksum.
     pub(crate) frames_corrupt: u64,
     pub(crate) connections: Vec<ConnectionReport>,
+    /// Connections that are only counted: there are more than a report lists.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) connections_unlisted: u64,
+    /// Findings that are errors, whether listed or not.
+    #[serde(skip)]
+    pub(crate) errors: u64,
     /// About the file as a whole.
     pub(crate) findings: Vec<Finding>,
     /// Why the file could not be read, or not further than `frames`.
@@ -32,7 +38,7 @@ pub(crate) struct FileReport {
 /// One TCP connection.
 #[derive(Debug, Serialize)]
 pub(crate) struct ConnectionReport {
-    /// Who sent the MPA Request; without one, who sent the first frame.
+    /// The side that sent the MPA Request; without one, the side of the first frame.
     pub(crate) initiator: String,
     pub(crate) responder: String,
     /// `None` when the capture has no MPA Request of this connection.
@@ -147,19 +153,20 @@ pub(crate) enum Severity {
     Note,
     /// The result is incomplete, or the session failed.
     Warning,
-    /// Somebody broke a rule.
+    /// A rule was broken.
     Error,
 }
 
 impl Report {
     /// Whether any finding is an error.
     pub(crate) fn has_errors(&self) -> bool {
-        let findings = |file: &FileReport| {
-            let of_connections = file.connections.iter().flat_map(|one| &one.findings);
-            file.findings.iter().chain(of_connections).any(|one| one.severity == Severity::Error)
-        };
-        self.files.iter().any(findings)
+        self.files.iter().any(|file| file.errors > 0)
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde passes")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Octets in hexadecimal.

@@ -3,12 +3,16 @@
 //! That is where the streams of each connection begin, for captures that lack a SYN or have it late,
 //! and which frames were damaged on their way, so that their receiver dropped them too.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 
-use urnic::tcp::{Flags, SeqNum};
+use urnic_engine::tcp::{Flags, SeqNum};
+use urnic_netdev::capture::CaptureError;
 
 use super::frames::Frames;
+use super::limits::{
+    CONNECTIONS_MAX, CONNECTIONS_TOTAL_MAX, DAMAGED_MAX, Holding, NOTES_MAX, Room,
+};
 use super::packet::{Checksum, Segment};
 use super::ranges::RangeSet;
 
@@ -21,8 +25,12 @@ pub(super) struct Plan {
     pub(super) left_out: Vec<u64>,
     /// Frames with a wrong checksum that are used, because nothing else brings their octets.
     pub(super) used_although_wrong: u64,
+    /// Frames with a wrong checksum that found no room to be thought about: they are used too.
+    pub(super) unjudged: u64,
     /// Checksums mean nothing in this capture: most are wrong.
     pub(super) checksums_ignored: bool,
+    /// What kept the capture from being read to its end, other than the end.
+    pub(super) error: Option<CaptureError>,
 }
 
 /// Where the two streams of a connection begin, by side.
@@ -43,103 +51,174 @@ pub(super) struct SidePlan {
 impl Plan {
     /// Reads all frames.
     pub(super) fn of(frames: &mut dyn Frames) -> Self {
-        let mut scan = Scan::default();
-        frames.for_each(&mut |number, segment| {
+        let mut scan = Scan::new(false);
+        let summary = frames.for_each(&mut |number, segment| {
             if let Some(segment) = segment {
                 scan.handle(number, &segment);
             }
         });
         if scan.wrong.saturating_mul(2) > scan.segments {
             // Addresses were rewritten, or the capturing device did something unheard of.
-            scan = Scan { trusts_all: true, ..Scan::default() };
+            scan = Scan::new(true);
             frames.for_each(&mut |number, segment| {
                 if let Some(segment) = segment {
                     scan.handle(number, &segment);
                 }
             });
         }
-        scan.finish()
+        let error = summary.error.filter(|error| matches!(error, CaptureError::Io(_)));
+        Self { error, ..scan.finish() }
     }
 }
 
-/// Knows which connection a segment belongs to.
+/// Knows which connection a segment belongs to. Both passes ask it the same, and get the same
+/// answers.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
-    by_ends: HashMap<(SocketAddr, SocketAddr), usize>,
-    all: Vec<Ends>,
+    /// Those that are followed.
+    followed: HashMap<(SocketAddr, SocketAddr), Ends>,
+    /// Them in the order in which they are let go.
+    seats: BTreeMap<Seat, (SocketAddr, SocketAddr)>,
+    opened: usize,
+    /// Connections let go to make room.
+    pub(super) let_go: u64,
+    /// Segments that would have opened more connections than are followed at all.
+    pub(super) beyond: u64,
 }
+
+/// Whether a connection has carried data, and the last frame of it: the lowest is let go first.
+type Seat = (bool, u64);
 
 #[derive(Debug)]
 struct Ends {
-    /// Who sent the first frame.
+    /// Which connection of the file this is, from 0.
+    ordinal: usize,
+    /// The sender of the first frame.
     first: SocketAddr,
     /// Number of the first SYN of each side.
     syn: [Option<SeqNum>; 2],
     /// A FIN or RST was seen.
     is_over: bool,
+    seat: Seat,
+}
+
+/// Where a segment belongs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// The connection.
+    pub(super) ordinal: usize,
+    /// The side that sent it.
+    pub(super) side: usize,
+    /// The connection that is not followed any more from now on.
+    pub(super) ended: Option<Ended>,
+}
+
+/// A connection that is not followed any more.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ended {
+    pub(super) ordinal: usize,
+    /// It had to make room; otherwise another was opened between the same ports.
+    pub(super) was_let_go: bool,
 }
 
 impl Connections {
     /// The connection of a segment, and the side that sent it. Only a trusted segment opens one.
     pub(super) fn find(
         &mut self,
+        number: u64,
         segment: &Segment<'_>,
         is_trusted: bool,
-    ) -> Option<(usize, usize)> {
-        let Segment { source, target, ref header, .. } = *segment;
-        let ends = (source.min(target), source.max(target));
-        let known = self.by_ends.get(&ends).copied();
+    ) -> Option<Place> {
+        let Segment { source, target, ref header, payload, .. } = *segment;
+        let key = (source.min(target), source.max(target));
+        let known = self.followed.get(&key);
         if !is_trusted {
-            return known.map(|index| (index, self.side(index, source)));
+            let side = |ends: &Ends| usize::from(ends.first != source);
+            return known.map(|ends| Place {
+                ordinal: ends.ordinal,
+                side: side(ends),
+                ended: None,
+            });
         }
-        let index = match known {
-            Some(index) if !self.is_new(index, segment) => index,
-            _ => {
-                let index = self.all.len();
-                self.all.push(Ends { first: source, syn: [None; 2], is_over: false });
-                self.by_ends.insert(ends, index);
-                index
-            }
-        };
-        let side = self.side(index, source);
-        let ends = &mut self.all[index];
+        let is_new = known.is_none_or(|ends| ends.is_followed_by(segment));
+        let ended = if is_new { self.open(key, source, number)? } else { None };
+        let ends = self.followed.get_mut(&key)?;
+        let side = usize::from(ends.first != source);
         ends.is_over |= header.flags.intersects(Flags::FIN | Flags::RST);
         if header.flags.contains(Flags::SYN) {
             ends.syn[side].get_or_insert(header.seq);
         }
-        Some((index, side))
+        self.seats.remove(&ends.seat);
+        ends.seat = (ends.seat.0 || !payload.is_empty(), number);
+        self.seats.insert(ends.seat, key);
+        Some(Place { ordinal: ends.ordinal, side, ended })
     }
 
-    fn side(&self, index: usize, source: SocketAddr) -> usize {
-        usize::from(self.all[index].first != source)
+    /// Follows another connection, in place of the one between the same ports or, without room, of
+    /// the one that is let go first. `None` when the file has had too many.
+    fn open(
+        &mut self,
+        key: (SocketAddr, SocketAddr),
+        first: SocketAddr,
+        number: u64,
+    ) -> Option<Option<Ended>> {
+        if self.opened == CONNECTIONS_TOTAL_MAX {
+            self.beyond += 1;
+            return None;
+        }
+        let ordinal = self.opened;
+        self.opened += 1;
+        let seat = (false, number);
+        let ends = Ends { ordinal, first, syn: [None; 2], is_over: false, seat };
+        let mut ended = None;
+        if let Some(old) = self.followed.insert(key, ends) {
+            self.seats.remove(&old.seat);
+            ended = Some(Ended { ordinal: old.ordinal, was_let_go: false });
+        } else if self.followed.len() > CONNECTIONS_MAX
+            && let Some((_, idle)) = self.seats.pop_first()
+            && let Some(old) = self.followed.remove(&idle)
+        {
+            self.let_go += 1;
+            ended = Some(Ended { ordinal: old.ordinal, was_let_go: true });
+        }
+        self.seats.insert(seat, key);
+        Some(ended)
     }
+}
 
+impl Ends {
     /// Whether the segment opens another connection between the same ports.
-    fn is_new(&self, index: usize, segment: &Segment<'_>) -> bool {
+    fn is_followed_by(&self, segment: &Segment<'_>) -> bool {
         let flags = segment.header.flags;
         if !flags.contains(Flags::SYN) || flags.contains(Flags::ACK) {
             return false;
         }
-        let ends = &self.all[index];
-        match ends.syn[self.side(index, segment.source)] {
+        match self.syn[usize::from(self.first != segment.source)] {
             Some(seq) => seq != segment.header.seq,
-            None => ends.is_over,
+            None => self.is_over,
         }
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Scan {
     connections: Connections,
-    sides: Vec<[SideScan; 2]>,
+    /// Those that are followed, by their number.
+    sides: HashMap<usize, [SideScan; 2]>,
+    plans: Vec<ConnectionPlan>,
     left_out: Vec<u64>,
+    /// Room for ranges of good octets, and for segments with a wrong checksum.
+    notes: Room,
+    damaged: Room,
+    unjudged: u64,
+    used: u64,
     segments: u64,
     wrong: u64,
     trusts_all: bool,
 }
 
 /// What was seen of the stream that one side sends.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct SideScan {
     /// From its own SYN.
     first_octet: Option<SeqNum>,
@@ -154,27 +233,52 @@ struct SideScan {
     lowest: i64,
     /// Positions that segments with a good checksum brought, moved up by [`ZERO`].
     good: RangeSet,
+    held: Holding,
     /// Segments with a wrong checksum: frame, start, end.
     wrong: Vec<(u64, u128, u128)>,
 }
 
 impl Scan {
+    fn new(trusts_all: bool) -> Self {
+        Self {
+            connections: Connections::default(),
+            sides: HashMap::new(),
+            plans: Vec::new(),
+            left_out: Vec::new(),
+            notes: Room::new(NOTES_MAX),
+            damaged: Room::new(DAMAGED_MAX),
+            unjudged: 0,
+            used: 0,
+            segments: 0,
+            wrong: 0,
+            trusts_all,
+        }
+    }
+
     fn handle(&mut self, number: u64, segment: &Segment<'_>) {
         let is_wrong = segment.checksum == Checksum::Wrong;
         self.segments += 1;
         self.wrong += u64::from(is_wrong);
         let is_trusted = self.trusts_all || !is_wrong;
-        let Some((index, side)) = self.connections.find(segment, is_trusted) else {
-            self.left_out.push(number);
+        // Each takes room once, and keeps it: as what is thought about, then as what is left out.
+        if !is_trusted && !self.damaged.take(1) {
+            self.unjudged += 1;
+            return;
+        }
+        let Some(place) = self.connections.find(number, segment, is_trusted) else {
+            if !is_trusted {
+                self.left_out.push(number);
+            }
             return;
         };
-        if index >= self.sides.len() {
-            self.sides.resize_with(index + 1, Default::default);
+        let Place { ordinal, side, ended } = place;
+        if let Some(Ended { ordinal, .. }) = ended {
+            self.end(ordinal);
         }
         let flags = segment.header.flags;
         let syn = flags.contains(Flags::SYN);
+        let sides = self.sides.entry(ordinal).or_insert_with(|| [SideScan::new(), SideScan::new()]);
         if is_trusted && syn {
-            let sides = &mut self.sides[index];
             sides[side].first_octet.get_or_insert_with(|| segment.header.seq.plus(1));
             if flags.contains(Flags::ACK) {
                 sides[1 - side].acknowledged.get_or_insert(segment.header.ack);
@@ -182,36 +286,60 @@ impl Scan {
         }
         let seq = segment.header.seq.plus(u32::from(syn));
         let has_data = !segment.payload.is_empty() && !flags.contains(Flags::RST);
-        let side = &mut self.sides[index][side];
+        let side = &mut sides[side];
         match (has_data, is_trusted) {
-            (true, true) => side.handle_data(seq, segment.payload),
+            (true, true) => side.handle_data(seq, segment.payload, &mut self.notes),
             (true, false) => side.wrong.push(side.locate_wrong(number, seq, segment.payload)),
             (false, true) => {}
             (false, false) => self.left_out.push(number),
         }
     }
 
+    /// A connection is at its end: what is known of it is all there is.
+    fn end(&mut self, ordinal: usize) {
+        let Some(mut sides) = self.sides.remove(&ordinal) else { return };
+        if self.plans.len() <= ordinal {
+            self.plans.resize(ordinal + 1, ConnectionPlan::default());
+        }
+        for side in &mut sides {
+            self.used += side.judge_wrong(&mut self.left_out);
+            side.held.give_all(&mut self.notes);
+        }
+        self.plans[ordinal] = ConnectionPlan { sides: sides.each_ref().map(SideScan::plan) };
+    }
+
     fn finish(mut self) -> Plan {
-        let mut used = 0;
-        for side in self.sides.iter_mut().flatten() {
-            used += side.judge_wrong(&mut self.left_out);
+        let rest: Vec<usize> = self.sides.keys().copied().collect();
+        for ordinal in rest {
+            self.end(ordinal);
         }
         self.left_out.sort_unstable();
-        let of = |side: &SideScan| side.plan();
         Plan {
-            connections: self
-                .sides
-                .iter()
-                .map(|sides| ConnectionPlan { sides: sides.each_ref().map(of) })
-                .collect(),
+            connections: self.plans,
             left_out: self.left_out,
-            used_although_wrong: used,
+            used_although_wrong: self.used,
+            unjudged: self.unjudged,
+            error: None,
             checksums_ignored: self.trusts_all,
         }
     }
 }
 
 impl SideScan {
+    fn new() -> Self {
+        Self {
+            first_octet: None,
+            acknowledged: None,
+            startup: None,
+            anchor: None,
+            high: 0,
+            lowest: 0,
+            good: RangeSet::default(),
+            held: Holding::of_notes(),
+            wrong: Vec::new(),
+        }
+    }
+
     fn position(&self, seq: SeqNum) -> i64 {
         let anchor = self.anchor.unwrap_or(seq);
         // Sequence numbers are positions modulo 2³².
@@ -220,13 +348,14 @@ impl SideScan {
         self.high + i64::from(seq.distance_from(high))
     }
 
-    fn handle_data(&mut self, seq: SeqNum, payload: &[u8]) {
+    fn handle_data(&mut self, seq: SeqNum, payload: &[u8], notes: &mut Room) {
         self.anchor.get_or_insert(seq);
         let start = self.position(seq);
         let end = start + i64::try_from(payload.len()).expect("a frame is short");
         self.high = self.high.max(end);
         self.lowest = self.lowest.min(start);
-        self.good.insert(shifted(start)..shifted(end));
+        // Without room, a wrong segment beside these octets may be left out.
+        self.good.insert_within(shifted(start)..shifted(end), &mut self.held, notes);
         let begins = |key: &[u8; 16]| payload.starts_with(key);
         if self.startup.is_none() && KEYS.into_iter().any(begins) {
             self.startup = Some(seq);
@@ -241,7 +370,7 @@ impl SideScan {
     /// Decides which wrong segments are left out; returns how many are used.
     ///
     /// A segment damaged on its way comes again. One whose octets nothing else brings, and that fits
-    /// exactly beside what is there, was damaged by whoever wrote the capture: it is used.
+    /// exactly beside what is there, was damaged when the capture was written: it is used.
     fn judge_wrong(&mut self, left_out: &mut Vec<u64>) -> u64 {
         let mut used = 0;
         let mut wrong = std::mem::take(&mut self.wrong);

@@ -1,7 +1,7 @@
 //! Finding the MPA startup frame at the front of a stream.
 
-use urnic::limits::STREAMING_BYTES_MAX;
-use urnic::wire::mpa::{
+use urnic_engine::limits::STREAMING_BYTES_MAX;
+use urnic_engine::wire::mpa::{
     EnhancedHeader, StartupFrame, StartupFrameError, StartupHeader, StartupKind,
 };
 

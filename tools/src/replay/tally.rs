@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use urnic::counters::MpaRxCounters;
-use urnic::mpa::marker::MarkerGrid;
-use urnic::types::{Stag, StreamOffset};
-use urnic::wire::ProtocolVersion;
-use urnic::wire::rdmap::Opcode;
+use urnic_engine::counters::MpaRxCounters;
+use urnic_engine::mpa::marker::MarkerGrid;
+use urnic_engine::types::{Stag, StreamOffset};
+use urnic_engine::wire::ProtocolVersion;
+use urnic_engine::wire::rdmap::Opcode;
 
 use super::image::{Image, ImageBudget};
+use super::limits::{Holding, Room};
 use super::order::Order;
 use super::report::{BufferReport, DirectionReport, TerminateReport};
 
@@ -30,8 +31,10 @@ pub(super) struct Tally {
     pub(super) terminate: Vec<TerminateReport>,
     pub(super) images: BTreeMap<Stag, Image>,
     pub(super) order: Order,
-    /// Where each FPDU delivered starts, ascending.
-    pub(super) starts: Vec<u64>,
+    /// Where each FPDU delivered starts, ascending, from `starts_known_from` on.
+    starts: Vec<u64>,
+    starts_held: Holding,
+    starts_known_from: u64,
     /// Where the last one ends.
     pub(super) delivered_end: StreamOffset,
 }
@@ -60,7 +63,36 @@ impl Tally {
             images: BTreeMap::new(),
             order: Order::new(),
             starts: Vec::new(),
+            starts_held: Holding::of_starts(),
+            starts_known_from: 0,
             delivered_end: origin,
+        }
+    }
+
+    /// An FPDU was delivered that starts at `position`. Without room, the older half of those known
+    /// is forgotten.
+    pub(super) fn delivered_start(&mut self, position: u64, room: &mut Room) {
+        if !self.starts_held.has_room(room) {
+            let old = self.starts.len().div_ceil(2);
+            self.starts.drain(..old);
+            self.starts_held.give(old, room);
+            self.starts_known_from = self.starts.first().copied().unwrap_or(position);
+        }
+        if self.starts_held.take(room) {
+            self.starts.push(position);
+        }
+    }
+
+    /// Delivered FPDUs that start before this position are forgotten.
+    pub(super) const fn starts_known_from(&self) -> u64 {
+        self.starts_known_from
+    }
+
+    /// Gives back all memory, at the end.
+    pub(super) fn release(&mut self, starts: &mut Room, images: &mut ImageBudget) {
+        self.starts_held.give_all(starts);
+        for image in std::mem::take(&mut self.images).values() {
+            images.release(image);
         }
     }
 
@@ -138,7 +170,29 @@ fn json_name(bits: u8) -> String {
         Opcode::ImmediateSolicited => "immediate_se",
         Opcode::AtomicRequest => "atomic_request",
         Opcode::AtomicResponse => "atomic_response",
+        Opcode::SendImmediate => "send_immediate",
+        Opcode::SendImmediateSolicited => "send_immediate_se",
         Opcode::Reserved(_) => return format!("opcode_{bits:#x}"),
     };
     name.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_older_starts_are_forgotten_first() {
+        let mut tally = Tally::new(StreamOffset(20), false, true, ProtocolVersion::IETF);
+        let mut room = Room::new(16);
+        for position in (20..).step_by(10).take(48) {
+            tally.delivered_start(position, &mut room);
+        }
+        let from = tally.starts_known_from();
+        assert_eq!(from, 180, "half of 32, when the 33rd came");
+        assert!(tally.is_start(from) && tally.is_start(490) && !tally.is_start(from - 10));
+        assert_eq!(tally.starts.len() as u64, (500 - from) / 10);
+        tally.release(&mut room, &mut ImageBudget::new());
+        assert!(room.take(16) && !room.take(1));
+    }
 }

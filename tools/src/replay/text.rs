@@ -22,7 +22,8 @@ pub(crate) fn of(report: &Report) -> String {
 
 fn write_file(out: &mut String, file: &FileReport) -> fmt::Result {
     writeln!(out, "{}: {} frames, {} skipped", file.file, file.frames, file.frames_skipped)?;
-    if let Some(error) = &file.error {
+    // A file that could not be read at all is named on standard error.
+    if let Some(error) = file.error.as_ref().filter(|_| file.frames > 0) {
         writeln!(out, "  error: {error}")?;
     }
     write_findings(out, &file.findings)?;

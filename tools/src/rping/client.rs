@@ -3,9 +3,7 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, bail};
-use urnic::driver::ConnectOptions;
-use urnic::mem::Access;
-use urnic::verbs::{Mr, Pd};
+use urnic::{Access, ConnectOptions, Mr, Pd};
 
 use super::{Descriptor, READS, Session, pattern};
 use crate::report::print;
@@ -40,7 +38,7 @@ impl Client {
     pub(crate) fn run(
         &self,
         mut session: Session<'_>,
-        endpoint: &urnic::driver::Endpoint,
+        endpoint: &urnic::Endpoint,
         server: SocketAddr,
         options: ConnectOptions,
         count: Option<u64>,

@@ -1,7 +1,6 @@
 //! What the Sends carry.
 
-use urnic::types::{Stag, TaggedOffset};
-use urnic::verbs::RemoteBuffer;
+use urnic::{RemoteBuffer, Stag, TaggedOffset};
 
 /// A buffer of the client: `be64 address, be32 STag, be32 size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

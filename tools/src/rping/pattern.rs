@@ -1,5 +1,7 @@
 //! The octets of a ping.
 
+use crate::printable::printable;
+
 /// The content of ping `number` in a buffer of `size` octets: `rdma-ping-N: `, then letters and
 /// signs from `A` to `z` in a circle that begins one further in every ping, then a zero.
 pub(crate) fn ping(number: u64, size: usize) -> Vec<u8> {
@@ -14,10 +16,10 @@ pub(crate) fn ping(number: u64, size: usize) -> Vec<u8> {
     octets
 }
 
-/// What a ping says, for people: up to its first zero.
+/// What a ping says, for people: up to its first zero. The peer may have put anything into it.
 pub(crate) fn text(octets: &[u8]) -> String {
     let end = octets.iter().position(|octet| *octet == 0).unwrap_or(octets.len());
-    String::from_utf8_lossy(&octets[..end]).into_owned()
+    printable(&String::from_utf8_lossy(&octets[..end]))
 }
 
 const FIRST: u8 = b'A';
@@ -36,6 +38,15 @@ mod tests {
         assert_eq!(ping(0, 24), b"rdma-ping-0: ABCDEFGHIJ\0");
         assert_eq!(ping(58, 24), b"rdma-ping-58: ABCDEFGHI\0");
         assert_eq!(ping(57, 24), b"rdma-ping-57: zABCDEFGH\0");
+    }
+
+    #[test]
+    fn a_ping_cannot_steer_the_terminal() {
+        assert_eq!(
+            text(b"\x1b]0;owned\x07\x1b[2J\xff\0rest"),
+            "\u{fffd}]0;owned\u{fffd}\u{fffd}[2J\u{fffd}"
+        );
+        assert_eq!(text("abc\u{202e}fdp".as_bytes()), "abc\u{fffd}fdp");
     }
 
     #[test]

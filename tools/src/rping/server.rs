@@ -1,11 +1,9 @@
 //! The side that moves the data: a Read from the client, a Write back to it.
 
 use anyhow::{Context, bail};
-use urnic::driver::ConnectRequest;
-use urnic::mem::Access;
-use urnic::mpa::startup::Offer;
-use urnic::types::{Stag, TaggedOffset, WrId};
-use urnic::verbs::{Mr, Pd, RemoteBuffer, SendWr};
+use urnic::{
+    Access, ConnectRequest, Mr, Offer, Pd, RemoteBuffer, SendWr, Stag, TaggedOffset, WrId,
+};
 
 use super::session::PeerClosed;
 use super::{Descriptor, READS, SIZE_MAX, Session, pattern};

@@ -1,13 +1,13 @@
-//! What both sides share: 16-octet Sends in both directions, and errors that say who ended it.
+//! What both sides share: 16-octet Sends in both directions, and errors that say which side ended it.
 
 use std::cell::Cell;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use urnic::driver::{Connection, ConnectionEvent, Endpoint};
-use urnic::mem::Access;
-use urnic::types::WrId;
-use urnic::verbs::{Cq, Mr, Pd, Qp, QpConfig, RecvWr, Rnic, SendWr, Wc, WcStatus};
+use urnic::{
+    Access, Connection, ConnectionEvent, Cq, Endpoint, Mr, Pd, Qp, QpConfig, RecvWr, Rnic, SendWr,
+    Wc, WcStatus, WrId,
+};
 
 use super::Descriptor;
 
@@ -45,12 +45,11 @@ impl<'a> Session<'a> {
         pd: &Pd,
         timeout: Duration,
     ) -> anyhow::Result<Self> {
-        let (send_cq, recv_cq) = (rnic.create_cq(CQ_DEPTH), rnic.create_cq(CQ_DEPTH));
+        let (send_cq, recv_cq) = (rnic.create_cq(CQ_DEPTH)?, rnic.create_cq(CQ_DEPTH)?);
         let qp = pd.create_qp(QpConfig {
-            send_cq: send_cq.clone(),
-            recv_cq: recv_cq.clone(),
             send_depth: CQ_DEPTH,
             recv_depth: RECEIVES,
+            ..QpConfig::with_cqs(send_cq.clone(), recv_cq.clone())
         })?;
         let inbox = pd.reg_mr(Descriptor::LEN * RECEIVES, Access::LOCAL_WRITE)?;
         let outbox = pd.reg_mr(Descriptor::LEN * OUTBOX_PLACES, Access::empty())?;

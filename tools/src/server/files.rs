@@ -1,107 +1,42 @@
-//! Files at the server. The peer moves the octets; here they are checked and put on the disk, by a
-//! thread for each transfer.
+//! Files at the server. The peer moves the octets to and from memory of the session; from there to
+//! the disk, and back, they are moved and checked by a thread for each transfer.
 
 use std::fs::File;
 use std::io;
-use std::sync::mpsc::{
-    Receiver, Sender, SyncSender, TryRecvError, TrySendError, channel, sync_channel,
-};
-use std::task::Waker;
-use std::thread;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::mpsc::TryRecvError;
 
-use anyhow::{Context, anyhow, bail};
-use urnic::driver::monotonic_now;
-use urnic::mem::{Access, Region};
-use urnic::time::Instant;
-use urnic::verbs::{Mr, Qp, RemoteBuffer};
+use anyhow::{Context, anyhow, bail, ensure};
+use urnic::{Access, Mr, Qp, RemoteBuffer};
 
 use crate::channel::Channel;
 use crate::host::Host;
-use crate::protocol::{CHECKS_MAX, Control};
-use crate::server::role::register;
-use crate::transfer::{Hashing, Partial, Place, chunk_crc};
+use crate::protocol::Control;
+use crate::server::clerk::{Clerk, Desk, Leaving};
+use crate::server::places::Source;
+use crate::server::registration::register;
+use crate::transfer::{Hashing, Partial, Place, Room, Staging, chunk_crc, chunk_range};
 
-/// A thread that answers control messages about a file, in order.
-#[derive(Debug)]
-struct Clerk {
-    questions: SyncSender<Control>,
-    answers: Receiver<Control>,
-    /// Questions not answered.
-    open: usize,
-    /// When the peer was last told anything.
-    told: Instant,
+/// What a transfer is made with beside its file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transfer<'a> {
+    pub(crate) host: &'a Host,
+    pub(crate) qp: &'a Qp,
+    /// Places for chunks.
+    pub(crate) places: u32,
+    pub(crate) source: Source,
+    pub(crate) leaving: &'a Leaving,
 }
-
-impl Clerk {
-    fn start(
-        host: &Host,
-        work: impl FnOnce(&Receiver<Control>, &Replies) + Send + 'static,
-    ) -> anyhow::Result<Self> {
-        let (questions, questions_rx) = sync_channel(CHECKS_MAX);
-        let (answers_tx, answers) = channel();
-        let replies = Replies { answers: answers_tx, waker: host.endpoint.waker() };
-        thread::Builder::new()
-            .name("urnic-file".to_owned())
-            .spawn(move || work(&questions_rx, &replies))
-            .context("starting a thread for the file")?;
-        Ok(Self { questions, answers, open: 0, told: monotonic_now() })
-    }
-
-    fn ask(&mut self, question: Control) -> anyhow::Result<()> {
-        match self.questions.try_send(question) {
-            Ok(()) => {
-                self.open += 1;
-                Ok(())
-            }
-            Err(TrySendError::Full(_)) => bail!("the peer asked too many questions at a time"),
-            Err(TrySendError::Disconnected(_)) => bail!("the file's thread has ended"),
-        }
-    }
-
-    /// Passes answers on, and says so now and then when one takes long.
-    fn turn(&mut self, qp: &Qp, to: &mut Channel) -> anyhow::Result<Option<Control>> {
-        match self.answers.try_recv() {
-            Ok(answer) => {
-                self.open -= 1;
-                self.told = monotonic_now();
-                to.send(qp, &answer)?;
-                return Ok(Some(answer));
-            }
-            Err(TryRecvError::Empty) => {}
-            Err(TryRecvError::Disconnected) if self.open == 0 => {}
-            Err(TryRecvError::Disconnected) => bail!("the file's thread has ended"),
-        }
-        if self.open > 0 && monotonic_now() - self.told > WORKING_INTERVAL {
-            self.told = monotonic_now();
-            to.send(qp, &Control::Working)?;
-        }
-        Ok(None)
-    }
-}
-
-/// The way back from a file's thread.
-struct Replies {
-    answers: Sender<Control>,
-    waker: Waker,
-}
-
-impl Replies {
-    fn give(&self, answer: Control) {
-        // Nobody may be left who wants to know.
-        let _gone = self.answers.send(answer);
-        self.waker.wake_by_ref();
-    }
-}
-
-/// How often the peer is told that an answer takes longer.
-const WORKING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A file that comes.
 #[derive(Debug)]
 pub(crate) struct Put {
     /// Gone when all has been written.
-    region: Option<Mr>,
+    memory: Option<Mr>,
+    places: u32,
+    len: u64,
+    /// Octets that were said to have come.
+    claimed: u64,
     present: u64,
     clerk: Clerk,
     is_committed: bool,
@@ -109,32 +44,53 @@ pub(crate) struct Put {
 
 impl Put {
     pub(crate) fn new(
-        host: &Host,
-        qp: &Qp,
+        transfer: Transfer<'_>,
         place: Place,
         len: u64,
         force: bool,
+        room: Arc<Room>,
     ) -> anyhow::Result<Self> {
-        let partial = Partial::open(place, len, force)?;
-        let region = Region::file(partial.file(), 0, usize::try_from(len)?).context("mapping")?;
-        let region = register(host, qp, region, Access::REMOTE_WRITE)?;
+        let Transfer { host, qp, places, source, leaving } = transfer;
+        let partial = Partial::open(place, len, force, room)?;
+        let staging = Staging::new(len, places).context("no memory")?;
+        let memory = register(host, qp, staging.region(), Access::REMOTE_WRITE)?;
         let present = partial.chunks_present();
-        let clerk = Clerk::start(host, move |questions, replies| {
-            take_in(partial, questions, replies);
-        })?;
-        Ok(Self { region: Some(region), present, clerk, is_committed: false })
+        let clerk =
+            Clerk::start(host, source, leaving, move |desk| take_in(partial, &staging, desk))?;
+        Ok(Self {
+            memory: Some(memory),
+            places,
+            len,
+            claimed: 0,
+            present,
+            clerk,
+            is_committed: false,
+        })
     }
 
     pub(crate) fn welcome(&self) -> (RemoteBuffer, u64) {
-        let region = self.region.as_ref().expect("nothing has been committed yet");
-        (region.remote(0), self.present)
+        let memory = self.memory.as_ref().expect("nothing has been committed yet");
+        (memory.remote(0), self.present)
     }
 
-    pub(crate) fn handle_control(&mut self, message: Control) -> anyhow::Result<Option<Control>> {
+    /// A control message has come after `placed` octets.
+    pub(crate) fn handle_control(
+        &mut self,
+        message: Control,
+        placed: u64,
+    ) -> anyhow::Result<Option<Control>> {
+        if let Control::Verify { place, index, .. } = message {
+            ensure!(place < self.places, "the peer speaks of place {place} of {}", self.places);
+            // Memory that was not written to is zeros. A peer could fill the disk with them at the
+            // price of a message for each chunk.
+            let chunk = chunk_range(index, self.len).context("there is no such chunk")?;
+            self.claimed = self.claimed.saturating_add(chunk.end - chunk.start);
+            ensure!(self.claimed <= placed, "the peer speaks of octets that it has not written");
+        }
         match message {
-            Control::Check { .. } | Control::Verify { .. } if self.region.is_some() => {}
+            Control::Check { .. } | Control::Verify { .. } if self.memory.is_some() => {}
             // What is hashed from here on, the peer cannot change any more.
-            Control::Commit { .. } if self.region.take().is_some() => {}
+            Control::Commit { .. } if self.memory.take().is_some() => {}
             other => return Err(anyhow!("the peer said {other:?}, which makes no sense here")),
         }
         self.clerk.ask(message)?;
@@ -155,23 +111,28 @@ impl Put {
         self.is_committed
     }
 
+    /// Whether the peer has been told why there will be no more answers.
+    pub(crate) const fn has_last_word(&self) -> bool {
+        self.clerk.has_last_word()
+    }
+
     pub(crate) const fn is_working(&self) -> bool {
-        self.clerk.open > 0
+        self.clerk.is_working()
     }
 }
 
 /// The thread of a file that comes.
-fn take_in(mut partial: Partial, questions: &Receiver<Control>, replies: &Replies) {
-    while let Ok(question) = questions.recv() {
+fn take_in(mut partial: Partial, staging: &Staging, desk: &Desk) {
+    while let Some(question) = desk.next() {
         let answer = match question {
             Control::Check { index, crc } => {
                 partial.has(index, crc).map(|is_good| Control::Chunk { index, is_good })
             }
-            Control::Verify { index, crc } => {
-                partial.verify(index, crc).map(|is_good| Control::Chunk { index, is_good })
-            }
+            Control::Verify { index, crc, place } => partial
+                .store(staging, place, index, crc)
+                .map(|is_good| Control::Chunk { index, is_good }),
             Control::Commit { sha256 } => {
-                replies.give(match commit(partial, sha256) {
+                desk.give(match commit(partial, sha256, desk) {
                     Ok(true) => Control::Committed,
                     Ok(false) => Control::NotVerified,
                     Err(error) => Control::Failed(format!("{error:#}")),
@@ -182,7 +143,7 @@ fn take_in(mut partial: Partial, questions: &Receiver<Control>, replies: &Replie
         };
         let answer = answer.unwrap_or_else(|error| Control::Failed(error.to_string()));
         let is_last = matches!(answer, Control::Failed(_));
-        replies.give(answer);
+        desk.give(answer);
         if is_last {
             return;
         }
@@ -190,8 +151,12 @@ fn take_in(mut partial: Partial, questions: &Receiver<Control>, replies: &Replie
 }
 
 /// Puts the file in its place; `false` when it is not the one that was sent.
-fn commit(mut partial: Partial, sha256: [u8; 32]) -> anyhow::Result<bool> {
-    let found = Hashing::new(partial.len()).finish(partial.file()).context("hashing the file")?;
+fn commit(mut partial: Partial, sha256: [u8; 32], desk: &Desk) -> anyhow::Result<bool> {
+    // What never came would be hashed as zeros, for as long as the peer likes.
+    ensure!(partial.is_whole(), "not all of the file has arrived");
+    let hashing = Hashing::new(partial.len());
+    let found = hashing.finish(partial.file(), || desk.is_wanted()).context("hashing the file")?;
+    let found = found.context("the peer went away")?;
     if found != sha256 {
         partial.forget().context("giving the file up")?;
         return Ok(false);
@@ -203,32 +168,38 @@ fn commit(mut partial: Partial, sha256: [u8; 32]) -> anyhow::Result<bool> {
 /// A file that goes.
 #[derive(Debug)]
 pub(crate) struct Get {
-    region: Mr,
+    memory: Mr,
+    places: u32,
+    len: u64,
     clerk: Clerk,
 }
 
 impl Get {
-    pub(crate) fn new(host: &Host, qp: &Qp, file: File) -> anyhow::Result<Self> {
-        let len = file.metadata()?.len();
-        let region =
-            Region::file_read_only(&file, 0, usize::try_from(len)?).context("mapping the file")?;
-        let region = register(host, qp, region, Access::REMOTE_READ)?;
-        let clerk = Clerk::start(host, move |questions, replies| {
-            let ended = give_out(&file, len, questions, replies);
+    pub(crate) fn new(transfer: Transfer<'_>, file: File, len: u64) -> anyhow::Result<Self> {
+        let Transfer { host, qp, places, source, leaving } = transfer;
+        let staging = Staging::new(len, places).context("no memory")?;
+        let memory = register(host, qp, staging.region(), Access::REMOTE_READ)?;
+        let clerk = Clerk::start(host, source, leaving, move |desk| {
+            let ended = give_out(&file, &staging, len, desk);
             if let Err(error) = ended {
-                replies.give(Control::Failed(format!("reading the file: {error}")));
+                desk.give(Control::Failed(format!("reading the file: {error}")));
             }
         })?;
-        Ok(Self { region, clerk })
+        Ok(Self { memory, places, len, clerk })
     }
 
     pub(crate) fn welcome(&self) -> (RemoteBuffer, u64) {
-        (self.region.remote(0), self.region.len() as u64)
+        (self.memory.remote(0), self.len)
     }
 
     pub(crate) fn handle_control(&mut self, message: Control) -> anyhow::Result<Option<Control>> {
         match message {
-            Control::DigestRequest { .. } | Control::ShaRequest => self.clerk.ask(message)?,
+            Control::Fetch { place, .. } if place >= self.places => {
+                bail!("the peer speaks of place {place} of {}", self.places);
+            }
+            Control::DigestRequest { .. } | Control::Fetch { .. } | Control::ShaRequest => {
+                self.clerk.ask(message)?;
+            }
             other => return Err(anyhow!("the peer said {other:?}, which makes no sense here")),
         }
         Ok(None)
@@ -241,24 +212,24 @@ impl Get {
         }
     }
 
+    /// As [`Put::has_last_word`].
+    pub(crate) const fn has_last_word(&self) -> bool {
+        self.clerk.has_last_word()
+    }
+
     pub(crate) const fn is_working(&self) -> bool {
-        self.clerk.open > 0
+        self.clerk.is_working()
     }
 }
 
-/// The thread of a file that goes: hashes it while nobody asks anything.
-fn give_out(
-    file: &File,
-    len: u64,
-    questions: &Receiver<Control>,
-    replies: &Replies,
-) -> io::Result<()> {
+/// The thread of a file that goes: hashes it while no question is open.
+fn give_out(file: &File, staging: &Staging, len: u64, desk: &Desk) -> io::Result<()> {
     let mut hashing = Hashing::new(len);
     let mut whole = None;
     loop {
         let question = match whole {
-            Some(_) => questions.recv().ok(),
-            None => match questions.try_recv() {
+            Some(_) => desk.next(),
+            None => match desk.try_next() {
                 Ok(question) => Some(question),
                 Err(TryRecvError::Disconnected) => None,
                 Err(TryRecvError::Empty) => {
@@ -270,18 +241,89 @@ fn give_out(
         match question {
             Some(Control::DigestRequest { index }) => {
                 let crc = chunk_crc(file, index, len)?;
-                replies.give(Control::Digest { index, crc });
+                desk.give(Control::Digest { index, crc });
+            }
+            Some(Control::Fetch { index, place }) => {
+                let crc = staging.load(file, index, place)?;
+                desk.give(Control::Digest { index, crc });
             }
             Some(Control::ShaRequest) => {
-                let sha256 = loop {
-                    match whole {
-                        Some(sha256) => break sha256,
-                        None => whole = hashing.step(file)?,
-                    }
-                };
-                replies.give(Control::Sha { sha256 });
+                while whole.is_none() && desk.is_wanted() {
+                    whole = hashing.step(file)?;
+                }
+                let Some(sha256) = whole else { return Ok(()) };
+                desk.give(Control::Sha { sha256 });
             }
             _ => return Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::StackOptions;
+    use crate::protocol::CHUNK_LEN;
+    use crate::server::clerk::tests::desk_of_one_that_left;
+    use crate::transfer::unnamed_file;
+    use std::time::Duration;
+    use urnic::QpConfig;
+
+    #[test]
+    fn only_octets_that_were_written_make_a_chunk() {
+        let host =
+            Host::open(&StackOptions::kernel(Duration::from_secs(1)), Duration::ZERO).unwrap();
+        let cq = host.rnic.create_cq(4).unwrap();
+        let (send_cq, recv_cq) = (cq.clone(), cq);
+        let config =
+            QpConfig { send_depth: 1, recv_depth: 1, ..QpConfig::with_cqs(send_cq, recv_cq) };
+        let (qp, leaving) = (host.pd.create_qp(config).unwrap(), Leaving::default());
+        let name = format!("urnic-claimed-{}", std::process::id());
+        let put = |len| {
+            let source = Source::of(([127, 0, 0, 1], 1).into());
+            let transfer = Transfer { host: &host, qp: &qp, places: 2, source, leaving: &leaving };
+            let place = Place::at(&std::env::temp_dir().join(&name)).unwrap();
+            Put::new(transfer, place, len, true, Arc::new(Room::new(None, 0))).unwrap()
+        };
+        let verify = |index, place| Control::Verify { index, crc: 0, place };
+        let mut whole = put(2 * CHUNK_LEN);
+        whole.handle_control(verify(0, 0), CHUNK_LEN).unwrap();
+        whole.handle_control(verify(1, 1), 2 * CHUNK_LEN).unwrap();
+        assert!(whole.handle_control(verify(0, 0), 2 * CHUNK_LEN).is_err(), "once more");
+        drop(whole);
+        while !leaving.sources().is_empty() {}
+        let mut bad = put(2 * CHUNK_LEN);
+        assert!(bad.handle_control(verify(0, 0), CHUNK_LEN - 1).is_err(), "an octet is missing");
+        assert!(bad.handle_control(verify(2, 0), u64::MAX).is_err(), "there is no such chunk");
+        assert!(bad.handle_control(verify(0, 2), u64::MAX).is_err(), "there is no such place");
+    }
+
+    /// Octets that take hours to hash.
+    const HUGE: u64 = 1 << 43;
+
+    #[test]
+    fn a_hash_that_is_not_waited_for_any_more_is_not_finished() {
+        let file = unnamed_file().unwrap();
+        file.set_len(HUGE).unwrap();
+        let staging = Staging::new(0, 1).unwrap();
+        for questions in [vec![], vec![Control::ShaRequest]] {
+            let (desk, given) = desk_of_one_that_left(questions);
+            give_out(&file, &staging, HUGE, &desk).unwrap();
+            drop(desk);
+            assert_eq!(given.recv().ok(), None, "no answer");
+        }
+    }
+
+    #[test]
+    fn a_file_whose_sender_has_gone_is_not_committed() {
+        let room = || Arc::new(Room::new(None, 0));
+        let (desk, _given) = desk_of_one_that_left(vec![]);
+        // An empty file: there is nothing to hash, and it is still not wanted.
+        let partial = Partial::unnamed(0, room()).unwrap();
+        let refused = commit(partial, [0; 32], &desk).unwrap_err();
+        assert!(refused.to_string().contains("went away"), "{refused}");
+        let partial = Partial::unnamed(1, room()).unwrap();
+        let refused = commit(partial, [0; 32], &desk).unwrap_err();
+        assert!(refused.to_string().contains("not all"), "{refused}");
     }
 }

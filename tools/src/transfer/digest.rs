@@ -6,9 +6,10 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use sha2::{Digest, Sha256};
-use urnic::wire::crc32c::Crc32c;
+use urnic_engine::wire::crc32c::Crc32c;
 
 use crate::transfer::chunk_range;
+use crate::transfer::staging::shortened;
 
 /// CRC32c of chunk `index` of a file of `len` octets.
 ///
@@ -30,7 +31,7 @@ pub(crate) fn chunk_crc(file: &File, index: u64, len: u64) -> io::Result<u32> {
 /// Octets from `at`, as many as fit, not beyond `end`.
 fn read<'a>(file: &File, at: u64, end: u64, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
     let len = usize::try_from(end - at).unwrap_or(usize::MAX).min(buffer.len());
-    file.read_exact_at(&mut buffer[..len], at)?;
+    file.read_exact_at(&mut buffer[..len], at).map_err(shortened)?;
     Ok(&buffer[..len])
 }
 
@@ -63,16 +64,21 @@ impl Hashing {
         Ok(is_done.then(|| self.state.clone().finalize().into()))
     }
 
-    /// Hashes all of it.
+    /// Hashes all of it, for as long as it is `wanted`; `None` when it was not to the end.
     ///
     /// # Errors
     /// As [`step`](Self::step).
-    pub(crate) fn finish(mut self, file: &File) -> io::Result<[u8; 32]> {
-        loop {
+    pub(crate) fn finish(
+        mut self,
+        file: &File,
+        wanted: impl Fn() -> bool,
+    ) -> io::Result<Option<[u8; 32]>> {
+        while wanted() {
             if let Some(sha256) = self.step(file)? {
-                return Ok(sha256);
+                return Ok(Some(sha256));
             }
         }
+        Ok(None)
     }
 }
 
@@ -86,3 +92,23 @@ pub(crate) fn hex(digest: &[u8]) -> String {
 
 /// Octets hashed in one step: stays in the cache, takes less than a millisecond.
 const BUFFER_LEN: usize = 256 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transfer::unnamed_file;
+    use std::cell::Cell;
+
+    #[test]
+    fn hashing_ends_when_it_is_not_wanted_any_more() {
+        let file = unnamed_file().unwrap();
+        let len = 10 * BUFFER_LEN as u64;
+        file.set_len(len).unwrap();
+        let asked = Cell::new(0);
+        let wanted = || asked.replace(asked.get() + 1) < 3;
+        assert_eq!(Hashing::new(len).finish(&file, wanted).unwrap(), None);
+        assert_eq!(asked.get(), 4, "asked before every step");
+        assert!(Hashing::new(len).finish(&file, || true).unwrap().is_some());
+        assert!(Hashing::new(len + 1).finish(&file, || true).is_err(), "it is shorter");
+    }
+}

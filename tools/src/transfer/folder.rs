@@ -4,14 +4,14 @@
 //! (`openat2` with `RESOLVE_BENEATH`): neither `..`, an absolute path nor a symbolic link leads out of
 //! it, not even one that is put there meanwhile.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path};
 
 use anyhow::{Context, bail, ensure};
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 
 use crate::protocol::NAME_LEN_MAX;
 
@@ -69,6 +69,10 @@ impl Folder {
         Ok(file)
     }
 
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
     fn open_beneath(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         loop {
@@ -87,16 +91,39 @@ impl Place {
     /// # Errors
     /// When its folder is not there.
     pub(crate) fn at(path: &Path) -> anyhow::Result<Self> {
-        let name = path.file_name().with_context(|| format!("{} names no file", path.display()))?;
+        let shown = path.display();
+        let octets = path.as_os_str().as_encoded_bytes();
+        ensure!(!octets.ends_with(b"/"), "{shown} is a folder: give the name of a file in it");
+        let name = path.file_name().with_context(|| format!("{shown} names no file"))?;
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let Folder { fd: folder } = Folder::open(parent.unwrap_or_else(|| Path::new(".")))?;
         Ok(Self { folder, name: name.to_owned() })
     }
 
-    /// Whether something has the name already.
-    pub(crate) fn exists(&self) -> bool {
+    /// Whether a file may get the name: it is free, or with `force` a regular file has it.
+    ///
+    /// # Errors
+    /// Why not. What is no regular file (a folder, a device, a pipe, a link to any of them) is never
+    /// replaced: a file in its place is not what its users expect there.
+    pub(crate) fn check_free(&self, force: bool) -> anyhow::Result<()> {
         let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
-        rustix::fs::statat(&self.folder, self.name.as_os_str(), flags).is_ok()
+        let name = self.name.display();
+        let found = match rustix::fs::statat(&self.folder, self.name.as_os_str(), flags) {
+            Ok(found) => FileType::from_raw_mode(found.st_mode),
+            Err(rustix::io::Errno::NOENT) => return Ok(()),
+            Err(error) => return Err(io::Error::from(error)).context(name.to_string()),
+        };
+        match found {
+            FileType::RegularFile => {
+                ensure!(force, "{name} exists: give --force to replace it");
+                Ok(())
+            }
+            FileType::Directory => bail!("{name} is a folder: give the name of a file in it"),
+            FileType::Symlink => {
+                bail!("{name} is a symbolic link, which is not replaced: name the file itself")
+            }
+            _ => bail!("{name} is no regular file, and is not replaced"),
+        }
     }
 
     /// The name under which a file is kept while it is not whole.
@@ -127,21 +154,17 @@ fn check_name(name: &str) -> anyhow::Result<&Path> {
     let path = Path::new(name);
     for component in path.components() {
         match component {
+            // Hidden files are settings and keys, and what has arrived of unfinished files.
             Component::Normal(part) => ensure!(
-                !is_ours(part),
-                "{name}: names that end with {PART} or {JOURNAL} are kept for unfinished files"
+                !part.as_encoded_bytes().starts_with(b"."),
+                "{name}: files and folders whose names begin with a dot are not served"
             ),
             Component::CurDir => {}
             _ => bail!("{name} leads out of the folder that is served"),
         }
     }
-    ensure!(!name.ends_with('/'), "{name} is a folder");
+    ensure!(!name.ends_with('/'), "{name} names a folder: give the name of a file in it");
     Ok(path)
-}
-
-fn is_ours(name: &OsStr) -> bool {
-    let name = name.as_encoded_bytes();
-    name.ends_with(PART.as_bytes()) || name.ends_with(JOURNAL.as_bytes())
 }
 
 fn refused(name: &str, error: &io::Error) -> anyhow::Error {
@@ -176,6 +199,8 @@ mod tests {
             "a\nb",
             ".x.urnic-part",
             "d/.x.urnic-journal",
+            ".ssh/id",
+            "d/.hidden",
         ] {
             let place = Folder::open(Path::new(".")).unwrap().place(name);
             assert!(place.is_err(), "{name:?}");

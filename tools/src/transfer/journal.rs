@@ -14,7 +14,8 @@ use crate::transfer::chunk_count;
 /// The list of verified chunks, with their CRC32c.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    file: File,
+    /// `None` for a file that no later attempt can go on with.
+    file: Option<File>,
     chunks: BTreeMap<u64, u32>,
 }
 
@@ -34,12 +35,17 @@ impl Journal {
             // A line cut short is written again.
             file.set_len(end)?;
             file.seek(io::SeekFrom::End(0))?;
-            return Ok(Self { file, chunks });
+            return Ok(Self { file: Some(file), chunks });
         }
         file.set_len(0)?;
         file.rewind()?;
         file.write_all(header(len).as_bytes())?;
-        Ok(Self { file, chunks: BTreeMap::new() })
+        Ok(Self { file: Some(file), chunks: BTreeMap::new() })
+    }
+
+    /// A journal that is not kept.
+    pub(crate) const fn unkept() -> Self {
+        Self { file: None, chunks: BTreeMap::new() }
     }
 
     /// The verified chunks.
@@ -52,8 +58,10 @@ impl Journal {
     /// # Errors
     /// When that cannot be written.
     pub(crate) fn add(&mut self, index: u64, crc: u32) -> io::Result<()> {
-        if self.chunks.insert(index, crc) != Some(crc) {
-            self.file.write_all(format!("{index} {crc:08x}\n").as_bytes())?;
+        if self.chunks.insert(index, crc) != Some(crc)
+            && let Some(file) = &mut self.file
+        {
+            file.write_all(format!("{index} {crc:08x}\n").as_bytes())?;
         }
         Ok(())
     }
@@ -64,7 +72,7 @@ impl Journal {
     /// When that cannot be written.
     pub(crate) fn forget(&mut self) -> io::Result<()> {
         self.chunks.clear();
-        self.file.set_len(0)
+        self.file.as_ref().map_or(Ok(()), |file| file.set_len(0))
     }
 }
 

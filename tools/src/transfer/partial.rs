@@ -2,56 +2,93 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, ErrorKind};
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::io::{self, ErrorKind, Seek};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
-use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use crate::transfer::folder::{JOURNAL, PART};
 use crate::transfer::journal::Journal;
-use crate::transfer::{Place, chunk_crc};
+use crate::transfer::{Place, Room, Staging, chunk_count, chunk_crc, chunk_range, unnamed_file};
 
 /// A file that is not whole yet.
 ///
-/// Dropping it leaves what has arrived, for the next attempt.
+/// Dropping it leaves what has arrived, for the next attempt; of a file of which nothing has, it
+/// leaves nothing.
 #[derive(Debug)]
 pub(crate) struct Partial {
-    place: Place,
+    target: Target,
     file: File,
     journal: Journal,
     len: u64,
-    /// Whether a file of that name is replaced.
-    force: bool,
+    room: Arc<Room>,
+}
+
+/// Where the file goes when it is whole.
+#[derive(Debug)]
+enum Target {
+    /// To its name.
+    Named {
+        place: Place,
+        /// Whether a file of that name is replaced.
+        force: bool,
+    },
+    /// To standard output.
+    Output,
+    /// It is there.
+    Reached,
 }
 
 impl Partial {
-    /// Begins a file of `len` octets, or goes on with it. Room for all of it is taken at once: a
-    /// full disk is found now, not while octets are placed.
+    /// Begins a file of `len` octets, or goes on with it. Room is taken for what arrives, when it
+    /// does: what a peer announces costs nothing.
     ///
     /// # Errors
     /// When the name is taken (unless `force`), when another process is at it, when there is no
     /// room, or when files cannot be made there.
-    pub(crate) fn open(place: Place, len: u64, force: bool) -> anyhow::Result<Self> {
+    pub(crate) fn open(
+        place: Place,
+        len: u64,
+        force: bool,
+        room: Arc<Room>,
+    ) -> anyhow::Result<Self> {
         let name = place.name.to_string_lossy().into_owned();
-        ensure!(force || !place.exists(), "{name} exists: give --force to replace it");
+        place.check_free(force)?;
+        room.check(place.folder(), 0).with_context(|| name.clone())?;
         let file = File::from(
             open_own(&place, place.name_with(PART)).with_context(|| format!("making {name}"))?,
         );
         lock(&place, &file).with_context(|| name.clone())?;
-        reserve(&file, len).with_context(|| format!("room for {len} octets of {name}"))?;
-        let journal = File::from(
-            open_own(&place, place.name_with(JOURNAL))
-                .with_context(|| format!("making the journal of {name}"))?,
-        );
-        let journal =
-            Journal::open(journal, len).with_context(|| format!("the journal of {name}"))?;
-        Ok(Self { place, file, journal, len, force })
+        let journal = journal_of(&place, len).with_context(|| format!("the journal of {name}"));
+        let is_kept = journal.is_ok();
+        let target = Target::Named { place, force };
+        let journal = journal.unwrap_or_else(|_| Journal::unkept());
+        let partial = Self { target, file, journal, len, room };
+        ensure!(is_kept, "the journal of {name} cannot be written");
+        let had = partial.file.metadata()?;
+        if had.len() > len {
+            partial.file.set_len(len)?;
+        }
+        let missing = len.saturating_sub(had.blocks().saturating_mul(512));
+        partial.room.check(&partial.file, missing).with_context(|| name.clone())?;
+        Ok(partial)
     }
 
-    /// The file's memory: to be mapped, not to be truncated.
+    /// Begins a file of `len` octets that goes to standard output.
+    ///
+    /// # Errors
+    /// When there is no room for it.
+    pub(crate) fn unnamed(len: u64, room: Arc<Room>) -> anyhow::Result<Self> {
+        let file = unnamed_file().context("a temporary file")?;
+        room.check(&file, len).context("a temporary file")?;
+        Ok(Self { target: Target::Output, file, journal: Journal::unkept(), len, room })
+    }
+
+    /// The file, as far as it has arrived.
     pub(crate) const fn file(&self) -> &File {
         &self.file
     }
@@ -66,21 +103,41 @@ impl Partial {
         self.journal.chunks().len() as u64
     }
 
+    /// Whether every chunk was verified once.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.chunks_present() == chunk_count(self.len)
+    }
+
     /// Whether chunk `index` was verified once, is still there, and has this CRC32c.
     ///
     /// # Errors
     /// When the file cannot be read.
     pub(crate) fn has(&self, index: u64, crc: u32) -> io::Result<bool> {
-        let listed = self.journal.chunks().get(&index) == Some(&crc);
-        Ok(listed && chunk_crc(&self.file, index, self.len)? == crc)
+        if self.journal.chunks().get(&index) != Some(&crc) {
+            return Ok(false);
+        }
+        match chunk_crc(&self.file, index, self.len) {
+            Ok(found) => Ok(found == crc),
+            // After a loss of power the file may hold less than was written down.
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
-    /// Checks what has arrived of chunk `index`, and writes it down when it is right.
+    /// Writes chunk `index` from `place`, and lists it when it has this CRC32c.
     ///
     /// # Errors
-    /// When the file cannot be read, or the journal cannot be written.
-    pub(crate) fn verify(&mut self, index: u64, crc: u32) -> io::Result<bool> {
-        let is_good = chunk_crc(&self.file, index, self.len)? == crc;
+    /// When there is no room, or the file or its journal cannot be written.
+    pub(crate) fn store(
+        &mut self,
+        staging: &Staging,
+        place: u32,
+        index: u64,
+        crc: u32,
+    ) -> io::Result<bool> {
+        let range = chunk_range(index, self.len).ok_or(ErrorKind::InvalidInput)?;
+        self.room.take(self.file.as_fd(), range.end - range.start)?;
+        let is_good = staging.store(&self.file, index, place)? == crc;
         if is_good {
             self.journal.add(index, crc)?;
         }
@@ -96,13 +153,33 @@ impl Partial {
     }
 
     /// The file is whole and right: brings it to the disk, gives it its name, and brings that to
-    /// the disk too.
+    /// the disk too; or writes it to standard output.
     ///
     /// # Errors
     /// When that fails, or the name has been taken meanwhile.
-    pub(crate) fn commit(self) -> anyhow::Result<()> {
-        let Self { place, file, journal: _, len: _, force } = self;
-        file.sync_all().context("bringing the file to the disk")?;
+    pub(crate) fn commit(mut self) -> anyhow::Result<()> {
+        match std::mem::replace(&mut self.target, Target::Reached) {
+            Target::Named { place, force } => {
+                let named = self.name(&place, force);
+                if named.is_err() {
+                    self.target = Target::Named { place, force };
+                }
+                named
+            }
+            Target::Output => {
+                self.file.rewind().context("reading the temporary file")?;
+                io::copy(&mut self.file, &mut io::stdout().lock())
+                    .context("writing to standard output")?;
+                Ok(())
+            }
+            Target::Reached => Ok(()),
+        }
+    }
+
+    fn name(&self, place: &Place, force: bool) -> anyhow::Result<()> {
+        self.file.sync_all().context("bringing the file to the disk")?;
+        // Another kind of file may have got the name meanwhile.
+        place.check_free(force)?;
         let flags = if force { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
         let folder = place.folder();
         let part = place.name_with(PART);
@@ -119,8 +196,31 @@ impl Partial {
     }
 }
 
-/// Opens a file of ours in the folder, making it if it is not there. A link is not followed: who
-/// can write to the folder could otherwise have us write elsewhere.
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if let Target::Named { place, .. } = &self.target
+            && self.journal.chunks().is_empty()
+        {
+            // This file is locked, so no other transfer is at it.
+            remove_own(place);
+        }
+    }
+}
+
+/// Removes what is kept of an unfinished file.
+pub(super) fn remove_own(place: &Place) {
+    for suffix in [JOURNAL, PART] {
+        // What cannot be removed is taken up by the next attempt.
+        let _left = rustix::fs::unlinkat(place.folder(), place.name_with(suffix), AtFlags::empty());
+    }
+}
+
+fn journal_of(place: &Place, len: u64) -> io::Result<Journal> {
+    Journal::open(File::from(open_own(place, place.name_with(JOURNAL))?), len)
+}
+
+/// Opens a file of this transfer in the folder, making it if it is not there. A link is not
+/// followed: another writer of the folder could otherwise have this process write elsewhere.
 fn open_own(place: &Place, name: OsString) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -133,8 +233,8 @@ fn open_own(place: &Place, name: OsString) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Makes sure that nobody else receives the same file.
-fn lock(place: &Place, file: &File) -> anyhow::Result<()> {
+/// Makes sure that no other transfer receives the same file.
+pub(super) fn lock(place: &Place, file: &File) -> anyhow::Result<()> {
     const BUSY: &str = "another transfer of this file is under way";
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
@@ -150,36 +250,4 @@ fn lock(place: &Place, file: &File) -> anyhow::Result<()> {
         Ok(named) if named.st_ino == own.ino() && named.st_dev == own.dev() => Ok(()),
         _ => bail!(BUSY),
     }
-}
-
-/// Gives the file its length and takes room for all of it: memory mapped from a file without room
-/// faults when it is written.
-fn reserve(file: &File, len: u64) -> anyhow::Result<()> {
-    let old_len = file.metadata()?.len();
-    if old_len > len {
-        file.set_len(len)?;
-    }
-    if len == 0 {
-        return Ok(());
-    }
-    loop {
-        match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len) {
-            Ok(()) => return Ok(()),
-            Err(Errno::INTR) => {}
-            Err(Errno::OPNOTSUPP) => return Ok(write_zeros(file, old_len.min(len), len)?),
-            Err(error) => return Err(io::Error::from(error).into()),
-        }
-    }
-}
-
-/// For file systems that cannot take room otherwise.
-fn write_zeros(file: &File, from: u64, to: u64) -> io::Result<()> {
-    let zeros = vec![0; 1 << 20];
-    let mut at = from;
-    while at < to {
-        let len = usize::try_from(to - at).unwrap_or(usize::MAX).min(zeros.len());
-        file.write_all_at(&zeros[..len], at)?;
-        at += len as u64;
-    }
-    Ok(())
 }

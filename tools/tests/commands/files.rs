@@ -4,35 +4,35 @@ use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use crate::scene::{Server, complaint, json, wait_until};
+use crate::commands::scene::{Server, complaint, json, wait_until};
 
 /// A folder that goes away with the test.
-struct Folder {
-    root: PathBuf,
+pub(crate) struct Folder {
+    pub(crate) root: PathBuf,
 }
 
 impl Folder {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let root = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("urnic-{name}"));
         let _left_over = fs::remove_dir_all(&root);
         fs::create_dir_all(root.join("served")).unwrap();
         Self { root }
     }
 
-    fn served(&self, name: &str) -> PathBuf {
+    pub(crate) fn served(&self, name: &str) -> PathBuf {
         self.root.join("served").join(name)
     }
 
-    fn own(&self, name: &str) -> PathBuf {
+    pub(crate) fn own(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 
-    fn serve(&self, options: &str) -> Server {
+    pub(crate) fn serve(&self, options: &str) -> Server {
         Server::start(&format!("--dir {} {options}", self.root.join("served").display()))
     }
 
     /// What is in the served folder, hidden files too.
-    fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let names = fs::read_dir(self.root.join("served")).unwrap();
         let mut names: Vec<_> =
             names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -48,7 +48,7 @@ impl Drop for Folder {
 }
 
 /// Octets that are different everywhere.
-fn pattern(len: usize) -> Vec<u8> {
+pub(crate) fn pattern(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut octets = Vec::with_capacity(len + 8);
     while octets.len() < len {
@@ -61,11 +61,11 @@ fn pattern(len: usize) -> Vec<u8> {
     octets
 }
 
-fn put(file: &Path, to: &str) -> String {
+pub(crate) fn put(file: &Path, to: &str) -> String {
     format!("put {} ADDRESS{to} --json", file.display())
 }
 
-fn get(from: &str, file: &Path) -> String {
+pub(crate) fn get(from: &str, file: &Path) -> String {
     format!("get ADDRESS{from} {} --json", file.display())
 }
 
@@ -126,9 +126,15 @@ fn a_file_that_is_there_is_replaced_by_force_only() {
     let file = folder.own("file");
     fs::write(&file, "new").unwrap();
     fs::write(folder.served("file"), "old").unwrap();
-    let output = server.client(&put(&file, ""));
-    assert_eq!(output.status.code(), Some(2));
-    assert!(complaint(&output).contains("--force"), "{}", complaint(&output));
+    for (options, part) in [("", "--force"), ("--force", "--allow-overwrite")] {
+        let output = server.client(&format!("{} {options}", put(&file, "")));
+        assert_eq!(output.status.code(), Some(2));
+        assert!(complaint(&output).contains(part), "{}", complaint(&output));
+        assert_eq!(fs::read(folder.served("file")).unwrap(), b"old");
+    }
+    server.stop();
+    let server = folder.serve("--allow-overwrite");
+    assert_eq!(server.client(&put(&file, "")).status.code(), Some(2), "both ends have to agree");
     assert_eq!(fs::read(folder.served("file")).unwrap(), b"old");
     json(&server.client(&format!("{} --force", put(&file, ""))));
     assert_eq!(fs::read(folder.served("file")).unwrap(), b"new");
@@ -141,7 +147,7 @@ fn a_file_that_is_there_is_replaced_by_force_only() {
 #[test]
 fn no_name_leads_out_of_the_folder() {
     let folder = Folder::new("escape");
-    let server = folder.serve("");
+    let server = folder.serve("--allow-overwrite");
     let secret = folder.own("secret");
     fs::write(&secret, "secret").unwrap();
     symlink("..", folder.served("up")).unwrap();
@@ -159,12 +165,14 @@ fn no_name_leads_out_of_the_folder() {
         assert_eq!(output.status.code(), Some(2), "put {name}: {}", complaint(&output));
     }
     assert_eq!(folder.names(), ["absolute", "link", "up"]);
-    // A link with the name of a file is replaced, not followed.
+    // A link with the name of a file is neither followed nor replaced.
     let file = folder.own("file");
     fs::write(&file, "harmless").unwrap();
-    json(&server.client(&format!("{} --force", put(&file, "/link"))));
+    let output = server.client(&format!("{} --force", put(&file, "/link")));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(complaint(&output).contains("symbolic link"), "{}", complaint(&output));
     assert_eq!(fs::read(&secret).unwrap(), b"secret");
-    assert_eq!(fs::read(folder.served("link")).unwrap(), b"harmless");
+    assert!(fs::symlink_metadata(folder.served("link")).unwrap().is_symlink());
     // Nor is one that waits where the unfinished file would be.
     symlink(&secret, folder.served(".trap.urnic-part")).unwrap();
     let output = server.client(&put(&file, "/trap"));
@@ -174,7 +182,34 @@ fn no_name_leads_out_of_the_folder() {
 }
 
 /// Whether chunks have been verified.
-fn has_progress(journal: &Path) -> bool {
+/// Less than a chunk, less than a piece, and at the lowest rate.
+#[test]
+fn a_rate_is_kept_from_the_first_octet_on() {
+    let folder = Folder::new("rate");
+    let server = folder.serve("");
+    let file = folder.own("file");
+    for (len, rate, at_least, at_most) in [
+        (2_000_000, "8M", 1.9, 8.0),
+        (20_000, "80K", 1.9, 8.0),
+        (2, "1", 1.9, 8.0),
+        (2, "8", 1.9, 8.0),
+        (2_000_000, "18000000T", 0.0, 1.9),
+        (0, "1", 0.0, 1.9),
+    ] {
+        fs::write(&file, pattern(len)).unwrap();
+        let name = format!("/at-{rate}-{len}");
+        let back = folder.own("back");
+        for command in [put(&file, &name), format!("{} --force", get(&name, &back))] {
+            let result = json(&server.client(&format!("{command} --rate {rate}")));
+            let seconds = result["seconds"].as_f64().unwrap();
+            assert!((at_least..at_most).contains(&seconds), "{command} --rate {rate}: {seconds}");
+        }
+        assert_eq!(fs::read(&back).unwrap(), pattern(len));
+    }
+    server.stop();
+}
+
+pub(crate) fn has_progress(journal: &Path) -> bool {
     fs::read_to_string(journal).is_ok_and(|text| text.lines().count() >= 3)
 }
 
@@ -217,7 +252,7 @@ fn a_put_whose_server_is_killed_fails_and_is_taken_up_again() {
     let output = client.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", complaint(&output));
     assert!(!folder.served("file").exists(), "no half file under the final name");
-    // One octet of what has arrived changes while nobody looks.
+    // One octet of what has arrived changes unseen.
     let part = folder.served(".file.urnic-part");
     let mut changed = fs::read(&part).unwrap();
     changed[100] ^= 1;

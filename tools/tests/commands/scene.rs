@@ -1,6 +1,6 @@
 //! A server and the clients of a test. Every process ends with the test, and within a bound.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -73,6 +73,32 @@ impl Server {
         assert_eq!(self.wait(), Some(0), "SIGINT ends a server well");
     }
 
+    /// As [`stop`](Self::stop); what it complained about.
+    pub(crate) fn stop_and_tell(mut self) -> String {
+        let mut said = String::new();
+        let mut errors = self.child.stderr.take().unwrap();
+        let reader = std::thread::spawn(move || {
+            errors.read_to_string(&mut said).unwrap();
+            said
+        });
+        self.stop();
+        reader.join().unwrap()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Threads that it has now.
+    pub(crate) fn threads(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap().count()
+    }
+
+    /// Octets of memory that it has had at most.
+    pub(crate) fn memory_max(&self) -> u64 {
+        memory_max(self.pid())
+    }
+
     /// Kills it, as a crash would end it.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
@@ -100,6 +126,13 @@ impl Drop for Server {
     }
 }
 
+/// Octets of memory that a process has had at most.
+pub(crate) fn memory_max(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().trim().parse::<u64>().unwrap() << 10
+}
+
 /// Waits until `condition` holds.
 pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
@@ -109,4 +142,4 @@ pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,42 +1,61 @@
 //! What a capture on the bridge shows of a lossless run.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::Folder;
-use crate::isolate::netns_tests;
-use crate::scene::{Server, client, join, json, urnic};
+use crate::commands_tap::Folder;
+use crate::commands_tap::scene::{Server, client, join, json, urnic};
+use urnic_testkit::isolate::netns_tests;
+use urnic_testkit::programs::program;
 
 /// A capture on the bridge, into a file.
-struct Capture(Child);
+struct Capture {
+    child: Child,
+    file: PathBuf,
+}
 
 impl Capture {
     fn start(file: &str) -> Self {
         let arguments = ["-q", "-i", "bridge0", "-f", "tcp", "-B", "256", "-w", file];
-        let mut child =
-            Command::new("dumpcap").args(arguments).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = program("dumpcap").args(arguments).stderr(Stdio::piped()).spawn().unwrap();
         let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
         let begun = errors.by_ref().map_while(Result::ok).any(|line| line.starts_with("File: "));
         assert!(begun, "dumpcap captures");
         // Whatever else it says is not in its way.
-        std::thread::spawn(move || errors.for_each(drop));
-        Self(child)
+        thread::spawn(move || errors.for_each(drop));
+        Self { child, file: file.into() }
     }
 
+    /// Ends it when all has been written: what the kernel still has for it then is lost.
     fn stop(mut self) {
-        kill_process(Pid::from_child(&self.0), Signal::INT).unwrap();
-        self.0.wait().unwrap();
+        let len = || fs::metadata(&self.file).map_or(0, |metadata| metadata.len());
+        let (mut before, mut quiet_since) = (len(), Instant::now());
+        while quiet_since.elapsed() < SETTLE_TIME {
+            thread::sleep(Duration::from_millis(20));
+            if len() != before {
+                (before, quiet_since) = (len(), Instant::now());
+            }
+        }
+        kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
+        self.child.wait().unwrap();
     }
 }
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        let _ended = self.0.kill();
-        let _reaped = self.0.wait();
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
     }
 }
+
+/// Several times as long as a capture leaves frames with the kernel.
+const SETTLE_TIME: Duration = Duration::from_secs(1);
 
 /// RFC 5044 Appendix A: every segment starts with an FPDU and holds whole FPDUs only; seen on the
 /// wire, by a passive reader.

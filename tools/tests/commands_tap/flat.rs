@@ -8,8 +8,8 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use crate::isolate::netns_tests;
-use crate::scene::{Server, join, json, urnic};
+use crate::commands_tap::scene::{Server, join, json, urnic};
+use urnic_testkit::isolate::netns_tests;
 
 /// What a process may have grown by, in octets: nothing that depends on how much is moved.
 const GROWTH_MAX: u64 = 4 << 20;

@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::isolate::netns_tests;
-use crate::network::ip;
-use crate::scene::{
-    PATIENCE, Server, client, complaint, join, json, octets_from, urnic, wait_until,
+use crate::commands_tap::scene::{
+    PATIENCE, Server, bytes_from, client, complaint, join, json, urnic, wait_until,
 };
+use urnic_testkit::isolate::netns_tests;
+use urnic_testkit::network::ip;
 
 /// Of the end that stays.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -30,7 +30,7 @@ netns_tests! {
             let mut killed = urnic(&format!("bw ADDRESS --seconds 60 {device}")).spawn().unwrap();
             wait_until("an interface", PATIENCE, || ip("link").contains("tap-c"));
             ip("link set tap-c master bridge0");
-            wait_until("a transfer", PATIENCE, || octets_from("tap-c") > UNDER_WAY);
+            wait_until("a transfer", PATIENCE, || bytes_from("tap-c") > UNDER_WAY);
             killed.kill().unwrap();
             let at = Instant::now();
             killed.wait().unwrap();
@@ -53,11 +53,11 @@ netns_tests! {
             // The server makes its interface itself.
             let server = Server::start(&format!("--dev tap:tap-s,ip=10.7.0.2/24,vnet={header}"));
             ip("link set tap-s master bridge0");
-            let from = [octets_from("tap-s"), octets_from("tap-c")];
+            let from = [bytes_from("tap-s"), bytes_from("tap-c")];
             let device = format!("--dev tap:tap-c,ip=10.7.0.3/24,vnet={header} --timeout 2s");
             let waiting = urnic(&format!("bw ADDRESS --op {op} --seconds 60 {device}")).spawn().unwrap();
             wait_until("a transfer", PATIENCE, || {
-                let now = [octets_from("tap-s"), octets_from("tap-c")];
+                let now = [bytes_from("tap-s"), bytes_from("tap-c")];
                 now.iter().zip(from).any(|(now, from)| now - from > UNDER_WAY)
             });
             server.kill();

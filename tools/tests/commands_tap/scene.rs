@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::network::{self, ip};
+use urnic_testkit::network::{self, ip};
 
 /// Where servers listen.
 pub(crate) const ADDRESS: &str = "10.7.0.2:7174";
 
-/// New TAPs of these names, up and on a new bridge, that outlive those who use them.
+/// New TAPs of these names, up and on a new bridge, that outlive the processes on them.
 pub(crate) fn join(taps: &[&str]) {
     for tap in taps {
         ip(&format!("tuntap add dev {tap} mode tap"));
@@ -48,7 +48,7 @@ pub(crate) fn json(output: &Output) -> Value {
 }
 
 /// Octets that have come from the user of a TAP.
-pub(crate) fn octets_from(tap: &str) -> u64 {
+pub(crate) fn bytes_from(tap: &str) -> u64 {
     let shown: Value = serde_json::from_str(&ip(&format!("-s -j link show dev {tap}"))).unwrap();
     shown[0]["stats64"]["rx"]["bytes"].as_u64().unwrap()
 }
@@ -65,6 +65,7 @@ pub(crate) fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut(
 /// `urnic serve`.
 pub(crate) struct Server {
     child: Child,
+    line: String,
     complaints: Receiver<String>,
 }
 
@@ -87,9 +88,21 @@ impl Server {
                 }
             }
         });
-        let server = Self { child, complaints };
+        let server = Self { child, line, complaints };
+        let line = server.line();
         assert!(line.starts_with("listening at "), "{line:?} {:?}", server.complaint(PATIENCE));
         server
+    }
+
+    /// The line that tells where it listens.
+    pub(crate) fn line(&self) -> &str {
+        &self.line
+    }
+
+    /// The TCP port that it listens at.
+    pub(crate) fn port(&self) -> u16 {
+        let address = self.line.split(' ').nth(2).unwrap();
+        address.rsplit(':').next().unwrap().parse().unwrap()
     }
 
     /// What it has complained about since it was last asked.

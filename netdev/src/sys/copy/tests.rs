@@ -16,7 +16,7 @@ fn round_trip(len: usize, src_offset: usize, dst_offset: usize) {
     let base = memory.as_mut_ptr();
     // SAFETY: inside the vector.
     let dst = unsafe { base.add(start) };
-    // SAFETY: `len` octets of the vector follow; nobody else has it.
+    // SAFETY: `len` octets of the vector follow; nothing else borrows it.
     unsafe { copy_in(bytes, dst) };
     let mut back = vec![CANARY; len + 2 * MARGIN];
     // SAFETY: as above.
@@ -86,13 +86,13 @@ fn the_reference_means_the_same() {
     let bytes = pattern(300);
     let (mut by_copy, mut by_reference) = (vec![0; 300], vec![0; 300]);
     for len in [0, 1, 8, 33, 129, 300] {
-        // SAFETY: 300 octets nobody else has.
+        // SAFETY: 300 octets nothing else borrows.
         unsafe { copy_in(&bytes[..len], by_copy.as_mut_ptr()) };
         // SAFETY: as above.
         unsafe { reference::copy_in(&bytes[..len], by_reference.as_mut_ptr()) };
         assert_eq!(by_copy, by_reference);
         let (mut out, mut out_by_reference) = (vec![0; len], vec![0; len]);
-        // SAFETY: 300 octets nobody else has.
+        // SAFETY: 300 octets nothing else borrows.
         unsafe { copy_out(by_copy.as_mut_ptr(), &mut out) };
         // SAFETY: as above.
         unsafe { reference::copy_out(by_reference.as_mut_ptr(), &mut out_by_reference) };

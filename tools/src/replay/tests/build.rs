@@ -1,12 +1,12 @@
 //! Captures of conversations that never took place.
 
-use urnic::mpa::marker::pad_len;
-use urnic::types::{MsgOffset, Msn, QueueNumber, Stag, TaggedOffset};
-use urnic::wire::ProtocolVersion;
-use urnic::wire::crc32c::Crc32c;
-use urnic::wire::ddp::{DdpHeader, TaggedHeader, UntaggedHeader};
-use urnic::wire::mpa::{StartupFrame, StartupHeader, StartupKind};
-use urnic::wire::rdmap::{Control, Opcode, ReadRequest};
+use urnic_engine::mpa::marker::pad_len;
+use urnic_engine::types::{MsgOffset, Msn, QueueNumber, Stag, TaggedOffset};
+use urnic_engine::wire::ProtocolVersion;
+use urnic_engine::wire::crc32c::Crc32c;
+use urnic_engine::wire::ddp::{DdpHeader, TaggedHeader, UntaggedHeader};
+use urnic_engine::wire::mpa::{StartupFrame, StartupHeader, StartupKind};
+use urnic_engine::wire::rdmap::{Control, Opcode, ReadRequest};
 
 pub(super) const INITIATOR: usize = 0;
 pub(super) const RESPONDER: usize = 1;
@@ -128,8 +128,15 @@ fn checksum(bytes: &[u8]) -> u16 {
 
 /// A startup frame of revision 1 with CRCs.
 pub(super) fn startup(kind: StartupKind, markers: bool, private_data: &[u8]) -> Vec<u8> {
-    let header =
-        StartupHeader { kind, markers, crc: true, reject: false, enhanced: false, revision: 1 };
+    let header = StartupHeader {
+        kind,
+        markers,
+        crc: true,
+        reject: false,
+        enhanced: false,
+        immediates: false,
+        revision: 1,
+    };
     let mut out = Vec::new();
     StartupFrame { header, private_data }.emit(&mut out);
     out

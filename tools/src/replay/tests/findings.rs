@@ -1,7 +1,7 @@
 //! Each rule, and a session that breaks it.
 
-use urnic::wire::mpa::StartupKind;
-use urnic::wire::rdmap::Opcode;
+use urnic_engine::wire::mpa::StartupKind;
+use urnic_engine::wire::rdmap::Opcode;
 
 use super::build::{fpdu, startup, tagged, untagged};
 use super::*;
@@ -93,7 +93,7 @@ fn pad_that_is_not_zero_is_noted_once() {
         let mut octets = fpdu(&send(msn, b"x"));
         let crc_at = octets.len() - 4;
         octets[crc_at - 1] = 7;
-        let mut crc = urnic::wire::crc32c::Crc32c::new();
+        let mut crc = urnic_engine::wire::crc32c::Crc32c::new();
         crc.update(&octets[..crc_at]);
         octets[crc_at..].copy_from_slice(&crc.finish().to_le_bytes());
         talk.send(INITIATOR, &octets);

@@ -1,7 +1,7 @@
 //! Captures that were damaged, and captures that mean harm.
 
 use proptest::prelude::*;
-use urnic::wire::mpa::StartupKind;
+use urnic_engine::wire::mpa::StartupKind;
 
 use super::build::{fpdu, startup};
 use super::*;

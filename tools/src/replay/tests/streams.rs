@@ -1,12 +1,12 @@
 //! What counts as what.
 
 use sha2::{Digest, Sha256};
-use urnic::wire::mpa::StartupKind;
+use urnic_engine::wire::mpa::StartupKind;
 
 use super::build::{fpdu, startup, tagged};
 use super::*;
 use crate::replay::report::hex;
-use urnic::wire::rdmap::Opcode;
+use urnic_engine::wire::rdmap::Opcode;
 
 #[test]
 fn a_lawful_session_gives_no_findings() {

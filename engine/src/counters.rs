@@ -1,0 +1,71 @@
+//! What each layer counts. Plain integers, owned by the layer, read from outside.
+
+use crate::wire::rdmap::Opcode;
+
+/// Counts of MPA reception (RFC 5044).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MpaRxCounters {
+    /// Distinct FPDUs found whole and valid.
+    pub fpdus: u64,
+    /// FPDUs whose beginning was found through a marker.
+    pub fpdus_by_marker: u64,
+    /// FPDUs passed up before all earlier octets had arrived.
+    pub fpdus_out_of_order: u64,
+    /// FPDUs whose CRC was checked and right.
+    pub crc_good: u64,
+    /// FPDUs whose CRC was checked and wrong.
+    pub crc_bad: u64,
+    /// Markers read.
+    pub markers: u64,
+    /// Markers that contradict the FPDU they stand in.
+    pub marker_errors: u64,
+    /// Octets copied into the piece store because their FPDU was not whole.
+    pub bytes_held: u64,
+    /// Most octets held at one time.
+    pub bytes_held_peak: u64,
+    /// Time from arrival to placement, summed over the octets held: octets × nanoseconds. All others
+    /// are placed when they arrive, so divided by all octets it is the mean. Octets held now count
+    /// up to the last change.
+    pub held_byte_ns: u128,
+    /// Longest time from arrival to placement, in nanoseconds, at most: octets of the same 2048 of
+    /// the stream count from the first of them that came.
+    pub held_ns_max: u64,
+    /// Segments (or parts) refused for lack of room; TCP brings them again.
+    pub refused_for_room: u64,
+}
+
+/// Counts of DDP placement and RDMAP delivery (RFC 5041, RFC 5040).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RdmaRxCounters {
+    /// Octets copied to their final place.
+    pub bytes_placed: u64,
+    /// Of those, octets of FPDUs that were placed before all earlier octets had arrived.
+    pub bytes_placed_out_of_order: u64,
+    /// Octets of payload of Sends that were copied once more, because no receive was posted when they
+    /// came. They count as placed when they are copied to a receive.
+    pub bytes_without_receive: u64,
+    /// FPDUs delivered, by opcode.
+    pub fpdus_by_opcode: [u64; 16],
+    /// Messages delivered (FPDUs with the Last flag), by opcode.
+    pub messages_by_opcode: [u64; 16],
+}
+
+/// Counts of what was copied in user space to be sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RdmaTxCounters {
+    /// Octets of payload of RDMA Read Responses: each is copied once, when it is framed.
+    pub bytes_snapshot: u64,
+    /// Octets of payload of other FPDUs that were copied because a part of them went out alone or was
+    /// acknowledged, or because their request was flushed.
+    pub bytes_kept: u64,
+}
+
+impl RdmaRxCounters {
+    pub(crate) const fn count(&mut self, opcode: Opcode, last: bool) {
+        let index = opcode.bits() as usize;
+        self.fpdus_by_opcode[index] += 1;
+        if last {
+            self.messages_by_opcode[index] += 1;
+        }
+    }
+}

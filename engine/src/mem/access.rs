@@ -1,0 +1,97 @@
+//! What may be done with a region, and how a request is refused.
+
+use bitflags::bitflags;
+
+use crate::types::QpNum;
+
+bitflags! {
+    /// What a steering tag permits. Reading by the owner is always permitted.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct Access: u8 {
+        /// The owner's own work requests may place data: receives, and sinks of RDMA Reads.
+        const LOCAL_WRITE = 1 << 0;
+        /// The peer may read, by RDMA Read Request.
+        const REMOTE_READ = 1 << 1;
+        /// The peer may place data, by RDMA Write.
+        const REMOTE_WRITE = 1 << 2;
+        /// The peer may have atomic operations executed (RFC 7306 §5), together with the rights to
+        /// read and to write: take [`FOR_ATOMIC`](Self::FOR_ATOMIC).
+        const REMOTE_ATOMIC = 1 << 3;
+        /// The peer may invalidate the steering tag, by Send with Invalidate, even though its
+        /// scope is a whole protection domain. See [`Scope`].
+        const REMOTE_INVALIDATE = 1 << 4;
+    }
+}
+
+impl Access {
+    /// All rights that an atomic operation of the peer needs: it reads and it writes (RFC 7306 §9).
+    pub const FOR_ATOMIC: Self =
+        Self::REMOTE_READ.union(Self::REMOTE_WRITE).union(Self::REMOTE_ATOMIC);
+
+    /// The rights that change memory.
+    pub(crate) const WRITING: Self =
+        Self::LOCAL_WRITE.union(Self::REMOTE_WRITE).union(Self::REMOTE_ATOMIC);
+}
+
+/// Which streams a steering tag is good for (RFC 5041 §8.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Every stream of the registration's protection domain.
+    Pd,
+    /// This stream only. The peer at its other end may invalidate the steering tag.
+    Stream(QpNum),
+}
+
+/// Why a steering tag, range and stream do not make a grant. Each has its code in the Terminate
+/// message of DDP (layer 1) and of RDMAP (layer 0).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Refusal {
+    /// No such steering tag: never given out, deregistered, or invalidated.
+    #[error("invalid steering tag")]
+    InvalidStag,
+    /// The range is not inside the registered one.
+    #[error("tagged offset or length outside the registered range")]
+    BaseOrBounds,
+    /// The steering tag does not permit this kind of access.
+    #[error("access rights violation")]
+    AccessRights,
+    /// Another protection domain's, or another stream's.
+    #[error("steering tag not associated with the stream")]
+    NotAssociated,
+    /// Tagged offset plus length reaches 2⁶⁴.
+    #[error("tagged offset wraps")]
+    TaggedOffsetWrap,
+    /// The steering tag is shared by several streams and not marked for remote invalidation.
+    #[error("steering tag cannot be invalidated by the peer")]
+    CannotInvalidate,
+}
+
+/// Why memory was not registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// The range is not inside its region.
+    #[error("range outside its region")]
+    OutsideRegion,
+    /// The range's tagged offsets would reach 2⁶⁴.
+    #[error("tagged offsets of the range wrap")]
+    TaggedOffsetWrap,
+    /// A right to write was asked for memory that is mapped read-only.
+    #[error("write access to read-only memory")]
+    ReadOnlyMemory,
+    /// The table is full.
+    #[error("no room for another registration")]
+    TableFull,
+}
+
+/// How an application misused its own region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegionMisuse {
+    /// The range is not inside the region.
+    #[error("range outside the region")]
+    OutsideRegion,
+    /// The memory is mapped read-only.
+    #[error("write to read-only memory")]
+    ReadOnlyMemory,
+}

@@ -1,0 +1,165 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn pattern(len: usize) -> Vec<u8> {
+    let mut state = 0x1234_5678_u32;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        state.to_be_bytes()[0]
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+fn expected(state: u32, bytes: &[u8]) -> u32 {
+    !crc32c::crc32c_append(!state, bytes)
+}
+
+/// Every tier this processor has must agree with the crate.
+fn assert_all_tiers(state: u32, bytes: &[u8]) {
+    let expected = expected(state, bytes);
+    let slice = SharedSlice::from_bytes(bytes);
+    let len = bytes.len();
+    assert_eq!(crc32c_append_shared(state, slice), expected, "{len} octets");
+    assert_eq!(append_by_bounce(state, slice), expected, "{len} octets by bounce");
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        if x86::has_lanes() {
+            // SAFETY: the features are there and the slice is readable.
+            let state = unsafe { x86::append_by_lanes(state, slice.as_ptr(), len) };
+            assert_eq!(state, expected, "{len} octets by lanes");
+        }
+        if x86::has_lanes() && x86::has_fold() && len >= 64 {
+            // SAFETY: as above, and there are at least 64 octets.
+            let state = unsafe { x86::append_by_folding(state, slice.as_ptr(), len) };
+            assert_eq!(state, expected, "{len} octets by folding");
+        }
+    }
+}
+
+/// RFC 3720 §B.4, the vectors that RFC 5044 §4.4 relies on.
+#[test]
+fn vectors_of_the_standard() {
+    let ascending: Vec<u8> = (0..32).collect();
+    let descending: Vec<u8> = (0..32).rev().collect();
+    let vectors: [(&[u8], u32); 5] = [
+        (&[0; 32], 0x8A91_36AA),
+        (&[0xFF; 32], 0x62A8_AB43),
+        (&ascending, 0x46DD_794E),
+        (&descending, 0x113F_DB5C),
+        (b"123456789", 0xE306_9283),
+    ];
+    for (bytes, crc) in vectors {
+        assert_eq!(!SharedSlice::from_bytes(bytes).digest(u32::MAX), crc);
+        assert_all_tiers(u32::MAX, bytes);
+    }
+}
+
+#[test]
+fn every_length_agrees_with_the_crate() {
+    let longest = if cfg!(miri) { 20 } else { 2048 };
+    let bytes = pattern(longest);
+    for len in 0..=longest {
+        assert_all_tiers(u32::MAX, &bytes[..len]);
+        assert_all_tiers(0, &bytes[longest - len..]);
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "slow, and the bounce does not care for alignment")]
+fn every_alignment_agrees_with_the_crate() {
+    let bytes = pattern(2200);
+    for len in [63, 64, 65, 127, 128, 191, 192, 508, 1440, 2048] {
+        for start in 0..128 {
+            assert_all_tiers(0xDEAD_BEEF, &bytes[start..start + len]);
+        }
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "slow")]
+fn long_runs_agree_with_the_crate() {
+    let bytes = pattern(1 << 20);
+    for len in [3071, 3072, 3073, 8940, 65_535, 65_536, 100_001, 1 << 20] {
+        assert_all_tiers(u32::MAX, &bytes[..len]);
+    }
+}
+
+#[test]
+fn a_copy_has_the_digest_of_what_was_copied() {
+    for len in [0, 1, 7, 4095, 4096, 4097, 3 * 4096 + 5] {
+        let bytes = pattern(len);
+        let mut copy = vec![0xEE; len];
+        let state = copy_and_digest(0x1234_5678, SharedSlice::from_bytes(&bytes), &mut copy);
+        assert!(copy == bytes, "{len} octets");
+        assert_eq!(state, expected(0x1234_5678, &bytes), "{len} octets");
+    }
+}
+
+/// Digest and copy agree even though the memory changes all the time.
+#[test]
+#[cfg(not(miri))]
+fn a_copy_of_memory_that_changes_has_its_own_digest() {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    let region = crate::mem::Region::anonymous(10_000).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut round = 0_u8;
+            while !stop.load(Relaxed) {
+                round = round.wrapping_add(1);
+                region.write(0, &[round; 10_000]).unwrap();
+            }
+        });
+        let mut copy = vec![0; 10_000];
+        for _ in 0..300 {
+            let state = copy_and_digest(u32::MAX, region.slice(0, 10_000).unwrap(), &mut copy);
+            if state != expected(u32::MAX, &copy) {
+                stop.store(true, Relaxed);
+                panic!("the digest is of other octets than the copy");
+            }
+        }
+        stop.store(true, Relaxed);
+    });
+}
+
+/// The run ends where a file ends; the page behind it is mapped, but a load from it would fault.
+#[test]
+#[cfg(all(target_os = "linux", not(miri)))]
+fn nothing_beyond_the_run_is_loaded() {
+    const PAGE_LEN: usize = 4096;
+    let path = std::env::temp_dir().join(format!("urnic-digest-{}", std::process::id()));
+    std::fs::write(&path, [0; PAGE_LEN]).unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let map = memmap2::MmapOptions::new().len(2 * PAGE_LEN).map_raw_read_only(&file).unwrap();
+    // SAFETY: the first page is in the file, mapped while `map` lives, and never written.
+    let page = unsafe { SharedSlice::from_raw_parts(map.as_ptr(), PAGE_LEN) };
+    for len in 0..=1000 {
+        let last = page.part(PAGE_LEN - len, len);
+        assert_eq!(crc32c_append_shared(0, last), 0, "zeros do not change a zero register");
+        last.copy_out(0, &mut vec![1; len]);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 200 }))]
+
+    #[test]
+    fn any_split_gives_the_same(
+        bytes in proptest::collection::vec(any::<u8>(), 0..4000),
+        state: u32,
+        cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..4),
+    ) {
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
+        cuts.sort_unstable();
+        let whole = SharedSlice::from_bytes(&bytes);
+        let (mut at, mut split) = (0, state);
+        for cut in cuts.into_iter().chain([bytes.len()]) {
+            split = crc32c_append_shared(split, whole.part(at, cut - at));
+            at = cut;
+        }
+        prop_assert_eq!(split, expected(state, &bytes));
+        prop_assert_eq!(crc32c_append_shared(state, whole), split);
+    }
+}

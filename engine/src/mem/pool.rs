@@ -1,0 +1,93 @@
+//! Blocks of private memory, shared by all streams of an RNIC.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::limits::{KEPT_BLOCK_LEN, KEPT_BLOCKS_FREE_MAX, KEPT_BLOCKS_MAX};
+
+/// A block: private memory, so references to it are sound.
+pub(crate) type Block = Box<[u8]>;
+
+/// Where streams take blocks for octets that have to stay as they were first sent.
+///
+/// A block is taken for each [`KEPT_BLOCK_LEN`] octets, so an uncontended lock does no harm. The one
+/// given back last is taken first: it is the one that the processor still has in its cache.
+#[derive(Debug, Default)]
+pub(crate) struct BlockPool {
+    free: Mutex<Vec<Block>>,
+    taken: AtomicUsize,
+}
+
+impl BlockPool {
+    /// How many blocks a stream that has `own` may take now for octets that a peer asked for.
+    ///
+    /// As many as leave it no more than are left for all others. So a peer that acknowledges nothing
+    /// gets at most half of [`KEPT_BLOCKS_MAX`], two of them a third each, and there is room for
+    /// another one in any case.
+    pub(crate) fn share(&self, own: usize) -> usize {
+        let left = KEPT_BLOCKS_MAX.saturating_sub(self.taken.load(Ordering::Relaxed));
+        left.saturating_sub(own) / 2
+    }
+
+    /// Takes a block; its octets are arbitrary.
+    pub(crate) fn take(&self) -> Block {
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        free.unwrap_or_else(|| vec![0; KEPT_BLOCK_LEN].into_boxed_slice())
+    }
+
+    /// Gives a block back.
+    pub(crate) fn give_back(&self, block: Block) {
+        self.taken.fetch_sub(1, Ordering::Relaxed);
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.len() < KEPT_BLOCKS_FREE_MAX {
+            free.push(block);
+        }
+    }
+
+    /// Blocks that streams have.
+    #[cfg(test)]
+    pub(crate) fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_gets_half_of_what_is_left_and_the_next_a_third() {
+        let pool = BlockPool::default();
+        let blocks = |count| -> Vec<Block> { (0..count).map(|_| pool.take()).collect() };
+        assert_eq!(pool.share(0), KEPT_BLOCKS_MAX / 2);
+        let first = blocks(100);
+        assert_eq!(pool.share(100), (KEPT_BLOCKS_MAX - 200) / 2);
+        assert_eq!(pool.share(0), (KEPT_BLOCKS_MAX - 100) / 2, "a newcomer");
+        pool.taken.store(KEPT_BLOCKS_MAX - 50, Ordering::Relaxed);
+        assert_eq!(pool.share(50), 0);
+        assert_eq!(pool.share(49), 0);
+        assert_eq!(pool.share(48), 1);
+        pool.taken.store(100, Ordering::Relaxed);
+        for block in first {
+            pool.give_back(block);
+        }
+        assert_eq!(pool.taken(), 0);
+    }
+
+    #[test]
+    fn what_is_given_back_is_taken_again_up_to_a_limit() {
+        let pool = BlockPool::default();
+        let block = pool.take();
+        assert_eq!(block.len(), KEPT_BLOCK_LEN);
+        let address = block.as_ptr();
+        pool.give_back(block);
+        let again = pool.take();
+        assert_eq!(again.as_ptr(), address);
+        pool.taken.store(KEPT_BLOCKS_FREE_MAX + 1, Ordering::Relaxed);
+        for _ in 0..=KEPT_BLOCKS_FREE_MAX {
+            pool.give_back(Block::default());
+        }
+        assert_eq!(pool.free.lock().unwrap().len(), KEPT_BLOCKS_FREE_MAX);
+    }
+}

@@ -1,0 +1,229 @@
+//! Runs of memory that can be registered.
+#![expect(unsafe_code, reason = "owns memory that may change while the program looks")]
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use memmap2::{Advice, MmapOptions, MmapRaw};
+
+use super::access::RegionMisuse;
+use super::shared::{SharedSlice, WritableSlice};
+
+/// A run of memory that stays mapped while there is a handle to it.
+///
+/// Registering it ([`RegionTable::register`](super::RegionTable::register)) lets peers reach it;
+/// the application reaches it by [`read`](Self::read), [`write`](Self::write) and
+/// [`slice`](Self::slice) all the time. Offsets count octets from its first. A region may have no
+/// octets at all.
+#[derive(Debug)]
+pub struct Region {
+    base: *mut u8,
+    len: usize,
+    writable: bool,
+    pages: PageKind,
+    /// What keeps the memory mapped; `None` when it is the caller's.
+    map: Option<MmapRaw>,
+}
+
+/// What kind of pages a region got, which decides how much address translation costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageKind {
+    /// The processor's base page size, or unknown.
+    Base,
+    /// Base pages that the kernel was advised to merge into huge ones as it can.
+    TransparentHuge,
+    /// Huge pages of 2 MiB from the kernel's reserve.
+    Huge,
+}
+
+// SAFETY: the memory is reached only through the operations of `SharedSlice` and `WritableSlice`,
+// which tolerate access from any number of threads; unmapping needs no particular thread.
+unsafe impl Send for Region {}
+// SAFETY: as above; every other field is immutable.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// New memory of `len` octets, all zero, in base pages.
+    ///
+    /// # Errors
+    /// When the system has no more memory, or `len` exceeds `isize::MAX`.
+    pub fn anonymous(len: usize) -> io::Result<Arc<Self>> {
+        let map = MmapOptions::new().len(len).map_anon()?;
+        Ok(Self::from_map(map.into(), len, true, PageKind::Base))
+    }
+
+    /// New memory of `len` octets, all zero, in huge pages where the system has them;
+    /// [`pages`](Self::pages) tells. The mapping is a whole number of 2 MiB pages.
+    ///
+    /// # Errors
+    /// As [`anonymous`](Self::anonymous).
+    pub fn huge(len: usize) -> io::Result<Arc<Self>> {
+        const HUGE_PAGE_BITS: u8 = 21;
+        // The kernel unmaps huge pages only by whole pages, so the length is made whole here.
+        let mapped_len = len
+            .checked_next_multiple_of(1 << HUGE_PAGE_BITS)
+            .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        if mapped_len == 0 {
+            return Self::anonymous(0);
+        }
+        let mut options = MmapOptions::new();
+        options.len(mapped_len);
+        if let Ok(map) = options.clone().huge(Some(HUGE_PAGE_BITS)).map_anon() {
+            return Ok(Self::from_map(map.into(), len, true, PageKind::Huge));
+        }
+        let map = options.map_anon()?;
+        let pages = match map.advise(Advice::HugePage) {
+            Ok(()) => PageKind::TransparentHuge,
+            Err(_) => PageKind::Base,
+        };
+        Ok(Self::from_map(map.into(), len, true, pages))
+    }
+
+    /// `len` octets of `file`, beginning at `offset`; what is placed there goes to the file.
+    ///
+    /// The file must not be truncated below `offset + len` while the region lives: the
+    /// processor would fault on access.
+    ///
+    /// # Errors
+    /// When the file does not have that range, or cannot be mapped for reading and writing.
+    pub fn file(file: &File, offset: u64, len: usize) -> io::Result<Arc<Self>> {
+        check_file_range(file, offset, len)?;
+        let map = MmapOptions::new().offset(offset).len(len).map_raw(file)?;
+        Ok(Self::from_map(map, len, true, PageKind::Base))
+    }
+
+    /// As [`file`](Self::file), but nothing can be placed there: registering the region with a
+    /// right to write is refused.
+    ///
+    /// # Errors
+    /// When the file does not have that range, or cannot be mapped for reading.
+    pub(crate) fn file_read_only(file: &File, offset: u64, len: usize) -> io::Result<Arc<Self>> {
+        check_file_range(file, offset, len)?;
+        let map = MmapOptions::new().offset(offset).len(len).map_raw_read_only(file)?;
+        Ok(Self::from_map(map, len, false, PageKind::Base))
+    }
+
+    /// The caller's own memory.
+    ///
+    /// # Safety
+    /// Until the last handle to the region is dropped (registrations and posted work keep one), the
+    /// `len` octets at `base` must stay mapped, readable and writable and inside one allocation,
+    /// and must not be accessed but by atomics, through this crate, or from outside the program.
+    /// `len` must not exceed `isize::MAX`. With `len` 0, `base` may be dangling but not null.
+    #[must_use]
+    pub unsafe fn from_raw_parts(base: *mut u8, len: usize) -> Arc<Self> {
+        Arc::new(Self { base, len, writable: true, pages: PageKind::Base, map: None })
+    }
+
+    fn from_map(map: MmapRaw, len: usize, writable: bool, pages: PageKind) -> Arc<Self> {
+        assert!(len <= map.len(), "a region is not longer than its mapping");
+        Arc::new(Self { base: map.as_mut_ptr(), len, writable, pages, map: Some(map) })
+    }
+
+    /// Octets in the region.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the region has no octets.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether anything can be placed in the region.
+    #[must_use]
+    pub(crate) const fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// What kind of pages the region got.
+    #[must_use]
+    pub const fn pages(&self) -> PageKind {
+        self.pages
+    }
+
+    /// The `len` octets that begin at `offset`; `None` when they are not all inside.
+    #[must_use]
+    #[inline]
+    pub fn slice(&self, offset: usize, len: usize) -> Option<SharedSlice<'_>> {
+        let ptr = self.address(offset, len)?;
+        // SAFETY: inside the region, which is mapped while it is borrowed, one allocation of at
+        // most `isize::MAX` octets, and written only by copies and atomics.
+        Some(unsafe { SharedSlice::from_raw_parts(ptr, len) })
+    }
+
+    /// As [`slice`](Self::slice), to write; `None` also when the memory is read-only.
+    #[inline]
+    pub(crate) fn writable(&self, offset: usize, len: usize) -> Option<WritableSlice<'_>> {
+        if !self.writable {
+            return None;
+        }
+        let ptr = self.address(offset, len)?;
+        // SAFETY: as in `slice`; and it is mapped writable.
+        Some(unsafe { WritableSlice::from_raw_parts(ptr, len) })
+    }
+
+    #[inline]
+    fn address(&self, offset: usize, len: usize) -> Option<*mut u8> {
+        if offset > self.len || len > self.len - offset {
+            return None;
+        }
+        // SAFETY: `offset <= self.len`, inside, or one past, the region's allocation.
+        Some(unsafe { self.base.add(offset) })
+    }
+
+    /// Copies `bytes.len()` octets that begin at `offset` to `bytes`.
+    ///
+    /// # Errors
+    /// [`RegionMisuse::OutsideRegion`]; nothing is copied then.
+    pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), RegionMisuse> {
+        let from = self.slice(offset, bytes.len()).ok_or(RegionMisuse::OutsideRegion)?;
+        from.copy_out(0, bytes);
+        Ok(())
+    }
+
+    /// Copies `bytes` in, beginning at `offset`. This is the application's own access, which
+    /// needs no steering tag and no right.
+    ///
+    /// # Errors
+    /// [`RegionMisuse`]; nothing is copied then.
+    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), RegionMisuse> {
+        if !self.writable {
+            return Err(RegionMisuse::ReadOnlyMemory);
+        }
+        let to = self.writable(offset, bytes.len()).ok_or(RegionMisuse::OutsideRegion)?;
+        to.copy_in(0, bytes);
+        Ok(())
+    }
+
+    /// Waits until what was placed in a file's region is on the file's device. Does nothing for
+    /// other memory.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn flush(&self) -> io::Result<()> {
+        match &self.map {
+            Some(map) if self.writable => map.flush(),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Pages beyond the end of a file map but fault on access, so the range is checked first.
+fn check_file_range(file: &File, offset: u64, len: usize) -> io::Result<()> {
+    let len = u64::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let end = offset.checked_add(len).ok_or(io::ErrorKind::InvalidInput)?;
+    if end > file.metadata()?.len() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "range beyond the end of the file",
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

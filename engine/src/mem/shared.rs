@@ -1,0 +1,203 @@
+//! Slices without references: runs of memory that others may touch at any moment.
+#![expect(unsafe_code, reason = "reaches memory that may change under it")]
+
+use std::marker::PhantomData;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use urnic_netdev::{Fragment, shared_memory};
+
+/// A run of readable memory that a peer's data or another thread may change at any moment.
+///
+/// It is a pair of address and length that lives as long as what keeps the memory mapped, and is
+/// never a `&[u8]`. Octets that change while they are read arrive old or new, one by one.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedSlice<'r> {
+    ptr: *const u8,
+    len: usize,
+    memory: PhantomData<&'r ()>,
+}
+
+impl<'r> SharedSlice<'r> {
+    /// A shared slice over ordinary memory, which does not change: inline data, frame octets.
+    #[must_use]
+    pub const fn from_bytes(bytes: &'r [u8]) -> Self {
+        Self { ptr: bytes.as_ptr(), len: bytes.len(), memory: PhantomData }
+    }
+
+    /// A shared slice over `len` octets at `ptr`.
+    ///
+    /// # Safety
+    /// For all of `'r`, the `len` octets at `ptr` must be mapped, readable and inside one
+    /// allocation, `len` must not exceed `isize::MAX`, and they must not be written but by atomics,
+    /// through this module, or from outside the program.
+    pub(super) const unsafe fn from_raw_parts(ptr: *const u8, len: usize) -> Self {
+        Self { ptr, len, memory: PhantomData }
+    }
+
+    /// Octets in the slice.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the slice has no octets.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Address of the first octet.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    pub(super) const fn as_ptr(&self) -> *const u8 {
+        self.ptr
+    }
+
+    /// The `len` octets that begin at `start`.
+    ///
+    /// # Panics
+    /// When they are not inside the slice: a caller's bug, never a peer's doing.
+    #[must_use]
+    pub fn part(&self, start: usize, len: usize) -> Self {
+        assert_inside(self.len, start, len);
+        // SAFETY: `start <= self.len`, so this is inside, or one past, the run that the
+        // constructor vouched for.
+        let ptr = unsafe { self.ptr.add(start) };
+        Self { ptr, len, memory: PhantomData }
+    }
+
+    /// The same run as a device's gather list takes it.
+    #[must_use]
+    pub const fn fragment(&self) -> Fragment<'r> {
+        // SAFETY: mapped, readable and at most `isize::MAX` long for all of `'r`, as this slice's
+        // constructor vouched for.
+        unsafe { Fragment::from_raw_parts(self.ptr, self.len) }
+    }
+
+    /// Copies `bytes.len()` octets that begin at `offset` to `bytes`.
+    ///
+    /// # Panics
+    /// When they are not inside the slice: a caller's bug, never a peer's doing.
+    #[inline]
+    pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) {
+        let from = self.part(offset, bytes.len());
+        // SAFETY: `from` is readable for `bytes.len()` octets and written only as `copy_out`
+        // allows; `bytes` is borrowed mutably, so it cannot overlap what other code may access.
+        unsafe { shared_memory::copy_out(from.ptr, bytes) }
+    }
+}
+
+/// A [`SharedSlice`] that may also be written.
+///
+/// It exists only inside the engine: a peer's data gets here through a
+/// [`Grant`](super::Grant), an application's through its [`Region`](super::Region).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WritableSlice<'r> {
+    ptr: *mut u8,
+    len: usize,
+    memory: PhantomData<&'r ()>,
+}
+
+impl WritableSlice<'_> {
+    /// A writable slice over `len` octets at `ptr`.
+    ///
+    /// # Safety
+    /// As [`SharedSlice::from_raw_parts`], and the octets must be mapped writable.
+    pub(super) const unsafe fn from_raw_parts(ptr: *mut u8, len: usize) -> Self {
+        Self { ptr, len, memory: PhantomData }
+    }
+
+    /// Copies `bytes` in, beginning at `offset`.
+    ///
+    /// # Panics
+    /// When they do not fit: a caller's bug, never a peer's doing.
+    #[inline]
+    pub(crate) fn copy_in(&self, offset: usize, bytes: &[u8]) {
+        let to = self.address(offset, bytes.len());
+        // SAFETY: `to` is writable for `bytes.len()` octets and accessed only as `copy_in` allows;
+        // `bytes` is a reference, and no reference exists to memory that may change under it.
+        unsafe { shared_memory::copy_in(bytes, to) }
+    }
+
+    /// Replaces the eight octets at `offset` by `f` of them, atomically against every other such
+    /// call, and on x86-64 against the processor's own atomics; returns what they were. Integers are in the
+    /// byte order of this machine. `f` may be called several times.
+    ///
+    /// # Errors
+    /// [`Misaligned`] when their address is not a multiple of eight; nothing is changed then.
+    ///
+    /// # Panics
+    /// When they are not inside the slice: a caller's bug, never a peer's doing.
+    pub(crate) fn fetch_update_u64(
+        &self,
+        offset: usize,
+        mut f: impl FnMut(u64) -> u64,
+    ) -> Result<u64, Misaligned> {
+        let at = aligned(self.address(offset, 8))?;
+        if !WORDS_ARE_ATOMIC {
+            return Ok(self.update_octets(offset, at, f));
+        }
+        // SAFETY: readable and writable, as `address` has checked, and aligned. Octet-wise copies
+        // that race with it are in assembly (`WORDS_ARE_ATOMIC`), outside the language's rules on
+        // accesses of mixed size.
+        let word = unsafe { AtomicU64::from_ptr(at) };
+        let mut original = word.load(Relaxed);
+        while let Err(now) = word.compare_exchange_weak(original, f(original), AcqRel, Relaxed) {
+            original = now;
+        }
+        Ok(original)
+    }
+
+    /// As [`fetch_update_u64`](Self::fetch_update_u64), by octets and under a lock.
+    fn update_octets(&self, offset: usize, at: *mut u64, f: impl FnOnce(u64) -> u64) -> u64 {
+        let word = SharedSlice { ptr: self.ptr, len: self.len, memory: PhantomData };
+        let mut octets = [0; 8];
+        let _exclusive = word_lock(at);
+        word.copy_out(offset, &mut octets);
+        let original = u64::from_ne_bytes(octets);
+        self.copy_in(offset, &f(original).to_ne_bytes());
+        original
+    }
+
+    fn address(&self, offset: usize, len: usize) -> *mut u8 {
+        assert_inside(self.len, offset, len);
+        // SAFETY: `offset <= self.len`, inside, or one past, the run that the constructor vouched
+        // for.
+        unsafe { self.ptr.add(offset) }
+    }
+}
+
+/// Whether words are read and changed by the processor's 64-bit atomics.
+///
+/// Copies of the same memory may run meanwhile. On x86-64 they are in assembly. Elsewhere they are
+/// octet-wise atomics of the language, which must not race with atomics of another size; there
+/// words go by octets, too, and a lock makes them atomic against each other, which is what RFC 7306
+/// §5 asks for. Against the processor's own atomics in other code they are not, then.
+const WORDS_ARE_ATOMIC: bool = cfg!(all(target_arch = "x86_64", not(miri)));
+
+/// Locks that words share by their addresses.
+static WORD_LOCKS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
+
+fn word_lock(at: *mut u64) -> MutexGuard<'static, ()> {
+    let lock = &WORD_LOCKS[at.addr() / 8 % WORD_LOCKS.len()];
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The address of an atomic operation is not a multiple of eight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the address of an atomic operation is not 64-bit aligned")]
+pub struct Misaligned;
+
+fn aligned(ptr: *mut u8) -> Result<*mut u64, Misaligned> {
+    let ptr = ptr.cast::<u64>();
+    if ptr.is_aligned() { Ok(ptr) } else { Err(Misaligned) }
+}
+
+#[inline]
+fn assert_inside(slice_len: usize, start: usize, len: usize) {
+    assert!(start <= slice_len && len <= slice_len - start, "part outside its shared slice");
+}
+
+#[cfg(test)]
+mod tests;

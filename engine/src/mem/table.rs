@@ -1,0 +1,303 @@
+//! Steering tags and what they stand for: the one place where access is decided.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use super::access::{Access, Refusal, RegisterError, Scope};
+use super::grant::Grant;
+use super::region::Region;
+use super::stag::{StagHash, StagSource};
+use crate::limits::REGISTRATIONS_MAX;
+use crate::types::{PdNum, QpNum, Stag, TaggedOffset};
+
+/// The registered memory of one RNIC.
+///
+/// Application threads register and revoke; engine threads look up. An engine thread takes a
+/// [`read`](Self::read) guard, checks and places one received segment under it, and drops it.
+/// Revoking waits for the guards of that moment, so when it returns nothing from the network
+/// writes under the steering tag any more:
+//
+// RFC 5040 §8.1.1(6): after access has been revoked, the RNIC MUST ensure that no network packet
+// modifies the buffer.
+pub struct RegionTable {
+    inner: RwLock<Inner>,
+    registrations_max: usize,
+}
+
+struct Inner {
+    registrations: HashMap<u32, Registration, StagHash>,
+    stags: StagSource,
+}
+
+/// What a steering tag stands for.
+#[derive(Clone, Debug)]
+pub struct Registration {
+    /// The memory, kept mapped while registered.
+    pub region: Arc<Region>,
+    /// The first registered octet of the region.
+    pub offset: usize,
+    /// Registered octets. May be 0, which registers nothing but is legal.
+    pub len: usize,
+    /// The tagged offset of the first registered octet.
+    pub base: TaggedOffset,
+    /// What is permitted.
+    pub access: Access,
+    /// The protection domain whose streams may use the steering tag.
+    pub pd: PdNum,
+    /// Whether all of them may.
+    pub scope: Scope,
+}
+
+impl RegionTable {
+    /// An empty table that draws its steering tags from `seed`, which has to be unpredictable
+    /// where peers are not trusted.
+    #[must_use]
+    pub fn new(seed: [u8; 32]) -> Self {
+        Self::with_limit(seed, REGISTRATIONS_MAX)
+    }
+
+    /// As [`new`](Self::new), for at most `registrations_max` at one time, at most
+    /// [`REGISTRATIONS_MAX`].
+    #[must_use]
+    pub(crate) fn with_limit(seed: [u8; 32], registrations_max: usize) -> Self {
+        let inner = Inner { registrations: HashMap::default(), stags: StagSource::new(seed) };
+        Self {
+            inner: RwLock::new(inner),
+            registrations_max: registrations_max.min(REGISTRATIONS_MAX),
+        }
+    }
+
+    /// Gives memory a steering tag.
+    ///
+    /// # Errors
+    /// See [`RegisterError`]; nothing changes then.
+    pub fn register(&self, registration: Registration) -> Result<Stag, RegisterError> {
+        let Registration { region, offset, len, base, access, .. } = &registration;
+        if region.slice(*offset, *len).is_none() {
+            return Err(RegisterError::OutsideRegion);
+        }
+        // RFC 5041 §7.1 refuses segments whose TO + length reaches 2⁶⁴ (see `check`), so such an
+        // octet could never be used.
+        if end_of(*base, *len).is_none() {
+            return Err(RegisterError::TaggedOffsetWrap);
+        }
+        // RFC 5042 §7.3: before an STag is enabled, verify that its owner may access the memory
+        // with the rights it asks for.
+        if access.intersects(Access::WRITING) && !region.is_writable() {
+            return Err(RegisterError::ReadOnlyMemory);
+        }
+        let mut inner = self.write();
+        let Inner { registrations, stags } = &mut *inner;
+        if registrations.len() >= self.registrations_max {
+            return Err(RegisterError::TableFull);
+        }
+        let stag = stags.draw(|tag| registrations.contains_key(&tag));
+        registrations.insert(stag.0, registration);
+        Ok(stag)
+    }
+
+    /// Takes a steering tag away, and waits for the segments being placed or read; `false` when there
+    /// is no such tag (any more).
+    ///
+    /// Like every other change to the table, it waits for ever on a thread that holds a
+    /// [`TableGuard`] of this table.
+    pub(crate) fn deregister(&self, stag: Stag) -> bool {
+        self.remove_if(stag, |_| Ok(())).is_ok()
+    }
+
+    /// Invalidates a steering tag for its owner, which names its protection domain. Waits as
+    /// [`deregister`](Self::deregister) does.
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidStag`], or [`Refusal::NotAssociated`] for another domain's tag.
+    pub(crate) fn invalidate_local(&self, stag: Stag, pd: PdNum) -> Result<(), Refusal> {
+        self.remove_if(stag, |registration| {
+            if registration.pd == pd { Ok(()) } else { Err(Refusal::NotAssociated) }
+        })
+    }
+
+    /// Invalidates a steering tag for the peer at the other end of stream `qp` in domain `pd`.
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidStag`], [`Refusal::NotAssociated`], [`Refusal::CannotInvalidate`]; the
+    /// tag stays valid then.
+    //
+    // RFC 5040 §8.1.1(7): a peer MUST NOT be able to invalidate an STag that is shared by several
+    // streams. RFC 5042 §6.4.5 puts that duty on the ULP, which takes it by REMOTE_INVALIDATE.
+    pub(crate) fn invalidate_remote(
+        &self,
+        stag: Stag,
+        pd: PdNum,
+        qp: QpNum,
+    ) -> Result<(), Refusal> {
+        self.remove_if(stag, |registration| {
+            registration.check_association(pd, qp)?;
+            let may = match registration.scope {
+                Scope::Stream(_) => true,
+                Scope::Pd => registration.access.contains(Access::REMOTE_INVALIDATE),
+            };
+            if may { Ok(()) } else { Err(Refusal::CannotInvalidate) }
+        })
+    }
+
+    fn remove_if(
+        &self,
+        stag: Stag,
+        check: impl FnOnce(&Registration) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let mut inner = self.write();
+        check(inner.registrations.get(&stag.0).ok_or(Refusal::InvalidStag)?)?;
+        let removed = inner.registrations.remove(&stag.0);
+        inner.stags.retire(stag);
+        drop(inner);
+        // Outside the lock, because this may unmap memory.
+        drop(removed);
+        Ok(())
+    }
+
+    /// Opens the table for the checks and placements of one received segment, or of one batch of
+    /// work requests. Changes wait meanwhile: keep it short, and take no second one on the same
+    /// thread.
+    #[must_use]
+    pub fn read(&self) -> TableGuard<'_> {
+        // A poisoned lock is still good: changes panic, if at all, before they change anything.
+        TableGuard { inner: self.inner.read().unwrap_or_else(PoisonError::into_inner) }
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
+        self.inner.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Steering tags registered now.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.read().inner.registrations.len()
+    }
+
+    /// Whether nothing is registered now.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl fmt::Debug for RegionTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Steering tags are capabilities: they do not belong in a log.
+        f.debug_struct("RegionTable")
+            .field("registrations_max", &self.registrations_max)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A table open for lookups; see [`RegionTable::read`].
+pub struct TableGuard<'t> {
+    inner: RwLockReadGuard<'t, Inner>,
+}
+
+/// A table that is opened when it is first needed, for a batch of received segments.
+///
+/// Opening and closing costs two atomic operations that wait for all stores before them, so once per
+/// batch is much cheaper than once per segment. Before the table is changed on the same
+/// thread, the lease is closed.
+#[derive(Debug)]
+pub struct TableLease<'t> {
+    table: &'t RegionTable,
+    guard: Option<TableGuard<'t>>,
+}
+
+impl<'t> TableLease<'t> {
+    /// A lease that has not opened the table yet.
+    #[must_use]
+    pub const fn new(table: &'t RegionTable) -> Self {
+        Self { table, guard: None }
+    }
+
+    /// The table, to be changed: close the lease first.
+    #[must_use]
+    pub const fn table(&self) -> &'t RegionTable {
+        self.table
+    }
+
+    /// The table, open.
+    #[inline]
+    pub fn open(&mut self) -> &TableGuard<'t> {
+        self.guard.get_or_insert_with(|| self.table.read())
+    }
+
+    /// Lets changes through, until the next [`open`](Self::open).
+    pub fn close(&mut self) {
+        self.guard = None;
+    }
+}
+
+impl TableGuard<'_> {
+    /// Decides whether stream `qp` of domain `pd` may have `len` octets at `to` under `stag`, with
+    /// all the rights in `need`. Reading for the owner itself needs [`Access::empty`].
+    ///
+    /// Zero-length RDMA messages are not to be checked at all (RFC 5041 §7.1, RFC 5040 §5.2.1);
+    /// here a `len` of 0 is checked like any other.
+    ///
+    /// # Errors
+    /// The first [`Refusal`] in this order: steering tag, association, rights, wrap, bounds.
+    //
+    // RFC 5041 §7.1: "the DDP layer MUST validate" that the STag is valid for the stream, that the
+    // buffer permits placement, that TO and TO + length are in range and their sum does not wrap.
+    // Wrap comes before bounds, which would hide it.
+    #[inline]
+    pub fn check(
+        &self,
+        stag: Stag,
+        to: TaggedOffset,
+        len: usize,
+        need: Access,
+        pd: PdNum,
+        qp: QpNum,
+    ) -> Result<Grant<'_>, Refusal> {
+        let registration = self.inner.registrations.get(&stag.0).ok_or(Refusal::InvalidStag)?;
+        registration.check_association(pd, qp)?;
+        if !registration.access.contains(need) {
+            return Err(Refusal::AccessRights);
+        }
+        let at = registration.locate(to, len)?;
+        Ok(Grant::new(&registration.region, registration.offset + at, len, need))
+    }
+}
+
+impl fmt::Debug for TableGuard<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TableGuard").finish_non_exhaustive()
+    }
+}
+
+impl Registration {
+    // RFC 5041 §8.2: an STag is associated with a protection domain or with a single stream.
+    fn check_association(&self, pd: PdNum, qp: QpNum) -> Result<(), Refusal> {
+        let in_scope = match self.scope {
+            Scope::Pd => true,
+            Scope::Stream(only) => only == qp,
+        };
+        if self.pd == pd && in_scope { Ok(()) } else { Err(Refusal::NotAssociated) }
+    }
+
+    /// Where in the registered range `len` octets at `to` are.
+    fn locate(&self, to: TaggedOffset, len: usize) -> Result<usize, Refusal> {
+        // A sum of exactly 2⁶⁴ wraps too, to 0.
+        end_of(to, len).ok_or(Refusal::TaggedOffsetWrap)?;
+        let at = to.0.checked_sub(self.base.0).ok_or(Refusal::BaseOrBounds)?;
+        let at = usize::try_from(at).map_err(|_| Refusal::BaseOrBounds)?;
+        if at > self.len || len > self.len - at {
+            return Err(Refusal::BaseOrBounds);
+        }
+        Ok(at)
+    }
+}
+
+/// The tagged offset after the last of `len` octets at `to`; `None` when it reaches 2⁶⁴.
+fn end_of(to: TaggedOffset, len: usize) -> Option<u64> {
+    to.0.checked_add(u64::try_from(len).ok()?)
+}
+
+#[cfg(test)]
+mod tests;

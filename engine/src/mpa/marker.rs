@@ -1,0 +1,283 @@
+//! Where markers stand, and what that does to lengths: pure arithmetic on stream positions.
+//!
+//! ```text
+//!  stream  |M|len| ULPDU ........ |M| ULPDU ...... |pad|CRC|len| ULPDU ... |M| ...
+//!          ^  ^                    ^                        ^               ^
+//!          |  header               marker, FPDUPTR = its distance from the header
+//!          start (leading marker: FPDUPTR 0, part of this FPDU)  start (none leads it)
+//! ```
+//!
+//! Two ways to count inside an FPDU: *FPDU octets* leave the markers out, *wire octets* count them.
+//! [`FpduLayout`] converts. Everything is 4-aligned relative to the first marker, so a marker never
+//! splits the length field or the CRC.
+
+use crate::limits::{MARKER_LEN, MARKER_SPACING, MULPDU_MIN, ULPDU_LEN_MAX};
+use crate::types::StreamOffset;
+pub(crate) use crate::wire::mpa::fpdu_len;
+pub use crate::wire::mpa::{CRC_LEN, FPDU_HEADER_LEN as LENGTH_LEN, pad_len};
+
+/// [`MARKER_SPACING`] as an index.
+const SPACING: usize = 512;
+/// FPDU octets between two markers.
+pub(crate) const RUN_LEN: usize = SPACING - MARKER_LEN;
+/// The smallest FPDU: one octet of ULPDU.
+const FPDU_LEN_MIN: usize = fpdu_len(1);
+
+const _: () = assert!(SPACING as u64 == MARKER_SPACING && SPACING.is_power_of_two());
+const _: () = assert!(fpdu_len(ULPDU_LEN_MAX) < u16::MAX as usize);
+
+/// The largest ULPDU whose FPDU fits an effective maximum segment of `emss` octets wherever the
+/// markers fall, within 128 to 64768.
+///
+/// With an `emss` so small that the result is clamped up to 128, FPDUs span segments.
+#[must_use]
+pub const fn mulpdu(emss: usize, markers: bool) -> usize {
+    // RFC 5044 §4.5: "MULPDU = EMSS - (6 + 4 * Ceiling(EMSS / 512) + EMSS mod 4)" with markers,
+    // "MULPDU = EMSS - (6 + EMSS mod 4)" without.
+    let marker_bytes = if markers { MARKER_LEN * emss.div_ceil(SPACING) } else { 0 };
+    let overhead = LENGTH_LEN + CRC_LEN + marker_bytes + emss % 4;
+    clamp_mulpdu(emss.saturating_sub(overhead))
+}
+
+/// RFC 5044 §3: "MPA MUST … report … MULPDU … in the range 128 to 64768" (both included).
+const fn clamp_mulpdu(len: usize) -> usize {
+    if len < MULPDU_MIN {
+        MULPDU_MIN
+    } else if len > ULPDU_LEN_MAX {
+        ULPDU_LEN_MAX
+    } else {
+        len
+    }
+}
+
+/// The marker positions of one direction of a stream.
+///
+/// RFC 5044 §4.3: a marker stands at every sequence number whose distance from the first octet of
+/// full operation is a multiple of 512. Positions before that octet are never asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MarkerGrid {
+    origin: StreamOffset,
+    enabled: bool,
+}
+
+impl MarkerGrid {
+    /// The grid of a direction whose first full-operation octet is at `origin`; without `enabled`
+    /// there are no markers.
+    #[must_use]
+    pub const fn new(origin: StreamOffset, enabled: bool) -> Self {
+        Self { origin, enabled }
+    }
+
+    /// Whether this direction carries markers.
+    #[must_use]
+    #[inline]
+    pub(crate) const fn is_enabled(self) -> bool {
+        self.enabled
+    }
+
+    /// Octets from the last marker position at or before `at`, 0 to 511.
+    #[inline]
+    const fn phase(self, at: StreamOffset) -> usize {
+        // 512 divides 2⁶⁴, so the phase survives wrapping.
+        (at.0.wrapping_sub(self.origin.0) & (MARKER_SPACING - 1)) as usize
+    }
+
+    /// Whether a marker begins at `at`.
+    #[must_use]
+    #[inline]
+    pub(crate) const fn is_marker(self, at: StreamOffset) -> bool {
+        self.enabled && self.phase(at) == 0
+    }
+
+    /// The first marker at or after `at`; `None` when there are no markers.
+    #[must_use]
+    pub(crate) const fn next_marker(self, at: StreamOffset) -> Option<StreamOffset> {
+        if !self.enabled {
+            return None;
+        }
+        let distance = (SPACING - self.phase(at)) % SPACING;
+        match at.0.checked_add(distance as u64) {
+            Some(position) => Some(StreamOffset(position)),
+            None => None,
+        }
+    }
+
+    /// The markers at or after `at`, in stream order; none when there are no markers.
+    pub(crate) fn markers_from(self, at: StreamOffset) -> impl Iterator<Item = StreamOffset> {
+        std::iter::successors(self.next_marker(at), |marker| {
+            marker.0.checked_add(MARKER_SPACING).map(StreamOffset)
+        })
+    }
+
+    /// Octets of marker that lead an FPDU starting at `start`: 4 or 0.
+    #[must_use]
+    #[inline]
+    pub(crate) const fn leading_len(self, start: StreamOffset) -> usize {
+        if self.is_marker(start) { MARKER_LEN } else { 0 }
+    }
+
+    /// Where the FPDU starts that a received marker points at, its leading marker included; `None`
+    /// when no FPDU can start there.
+    ///
+    /// `fpduptr` is as received: the two low bits are masked here.
+    #[must_use]
+    pub(crate) const fn fpdu_start(
+        self,
+        marker: StreamOffset,
+        fpduptr: u16,
+    ) -> Option<StreamOffset> {
+        // RFC 5044 §4.2 (erratum 1427): the two low bits are zero by definition, whatever arrives.
+        let distance = (fpduptr & !3) as u64;
+        if distance == 0 {
+            return Some(marker);
+        }
+        let Some(header) = marker.0.checked_sub(distance) else { return None };
+        if header < self.origin.0 || self.is_marker(StreamOffset(header)) {
+            return None;
+        }
+        // RFC 5044 §4.3: a marker directly before the header belongs to that FPDU.
+        let before = StreamOffset(header.wrapping_sub(MARKER_LEN as u64));
+        Some(if self.is_marker(before) { before } else { StreamOffset(header) })
+    }
+
+    /// The layout of an FPDU that starts at `start` (at its leading marker if there is one).
+    ///
+    /// # Panics
+    /// When `ulpdu_len` exceeds [`ULPDU_LEN_MAX`]: callers check peer-given lengths before.
+    #[must_use]
+    #[inline]
+    pub const fn layout(self, start: StreamOffset, ulpdu_len: usize) -> FpduLayout {
+        assert!(ulpdu_len <= ULPDU_LEN_MAX, "ULPDU longer than MPA allows");
+        FpduLayout { lead: self.lead(start), fpdu_bytes: fpdu_len(ulpdu_len), ulpdu_len }
+    }
+
+    /// FPDU octets from `start` to the first marker; `usize::MAX` without markers.
+    #[inline]
+    const fn lead(self, start: StreamOffset) -> usize {
+        if self.enabled { (SPACING - self.phase(start)) % SPACING } else { usize::MAX }
+    }
+
+    /// The largest ULPDU whose FPDU, starting at `start`, takes at most `room` octets of stream;
+    /// `None` when not even one octet fits.
+    ///
+    /// This is the dynamic MULPDU (RFC 5044 §4.5) for packing an FPDU into what a segment has left.
+    /// What is *reported* upwards never goes below 128; this may.
+    #[must_use]
+    pub(crate) const fn mulpdu_for_room(self, start: StreamOffset, room: usize) -> Option<usize> {
+        let fpdu_bytes = bytes_in(self.lead(start), room) & !3;
+        if fpdu_bytes < FPDU_LEN_MIN {
+            return None;
+        }
+        let len = fpdu_bytes - LENGTH_LEN - CRC_LEN;
+        Some(if len > ULPDU_LEN_MAX { ULPDU_LEN_MAX } else { len })
+    }
+}
+
+/// FPDU octets among the first `wire_len` wire octets, when `lead` of them precede the first marker.
+#[inline]
+const fn bytes_in(lead: usize, wire_len: usize) -> usize {
+    if wire_len <= lead {
+        return wire_len;
+    }
+    let beyond = wire_len - lead;
+    lead + beyond / SPACING * RUN_LEN + (beyond % SPACING).saturating_sub(MARKER_LEN)
+}
+
+/// One FPDU's layout: how its octets and its markers interleave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FpduLayout {
+    /// FPDU octets before the first marker; 0 when a marker leads.
+    lead: usize,
+    /// FPDU octets, CRC included, markers not.
+    fpdu_bytes: usize,
+    ulpdu_len: usize,
+}
+
+impl FpduLayout {
+    /// Octets of the ULPDU.
+    #[must_use]
+    #[inline]
+    pub const fn ulpdu_len(&self) -> usize {
+        self.ulpdu_len
+    }
+
+    /// Wire octets: all of the above and the markers.
+    #[must_use]
+    #[inline]
+    pub const fn wire_len(&self) -> usize {
+        self.fpdu_bytes + MARKER_LEN * self.marker_count()
+    }
+
+    /// Wire offset of the CRC field.
+    #[must_use]
+    #[inline]
+    pub const fn crc_at(&self) -> usize {
+        // The last four FPDU octets; no marker splits them, none follows them.
+        self.wire_len() - CRC_LEN
+    }
+
+    /// Markers in the FPDU, a leading one included.
+    #[must_use]
+    #[inline]
+    pub const fn marker_count(&self) -> usize {
+        if self.fpdu_bytes <= self.lead {
+            0
+        } else {
+            (self.fpdu_bytes - self.lead).div_ceil(RUN_LEN)
+        }
+    }
+
+    /// Wire offset of marker `index` (zero-based, below [`marker_count`](Self::marker_count)).
+    #[must_use]
+    #[inline]
+    pub(crate) const fn marker_at(&self, index: usize) -> usize {
+        self.lead + index * SPACING
+    }
+
+    /// The FPDU octet that marker `index` stands before.
+    #[must_use]
+    #[inline]
+    pub(crate) const fn marker_octet(&self, index: usize) -> usize {
+        self.lead + index * RUN_LEN
+    }
+
+    /// The FPDUPTR of marker `index`: octets of stream from the FPDU's header to the marker, 0 for a
+    /// leading marker.
+    #[must_use]
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "at most 65280 for a ULPDU up to 64768")]
+    pub(crate) const fn fpduptr(&self, index: usize) -> u16 {
+        // RFC 5044 §4.3: "FPDUPTR … the number of octets in the TCP stream from the beginning of
+        // the ULPDU_Length field to the first octet of the entire Marker"; "zero" when it lies
+        // between FPDUs.
+        if index == 0 && self.lead == 0 {
+            return 0;
+        }
+        let header_at = if self.lead == 0 { MARKER_LEN } else { 0 };
+        (self.marker_at(index) - header_at) as u16
+    }
+
+    /// Wire offset of FPDU octet `octet` (counted without markers).
+    #[must_use]
+    #[inline]
+    pub const fn wire_of(&self, octet: usize) -> usize {
+        if octet < self.lead {
+            return octet;
+        }
+        octet + MARKER_LEN * ((octet - self.lead) / RUN_LEN + 1)
+    }
+
+    /// FPDU octets from `octet` on that no marker interrupts, at least 1, counted as if the FPDU
+    /// had no end.
+    #[must_use]
+    #[inline]
+    pub(crate) const fn run_len_from(&self, octet: usize) -> usize {
+        if octet < self.lead {
+            return self.lead - octet;
+        }
+        RUN_LEN - (octet - self.lead) % RUN_LEN
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,411 @@
+//! Octets that wait for the rest of their FPDU.
+//!
+//! A [`PieceStore`] belongs to a port and owns the memory: blocks of a fixed size, allocated when
+//! first needed and used again and again. A [`PieceList`] belongs to one direction of one
+//! connection and says which octets of its stream are held.
+//!
+//! A block backs one *page* of the stream (octets `2048·n` to `2048·(n+1)`), so pieces of one page
+//! share a block in whatever order and however small they come: memory is bounded by the span of
+//! stream held, never by the number of pieces. A block is taken when an octet of its page comes,
+//! never for octets that were only announced.
+//!
+//! **Shares.** Octets that TCP has acknowledged in order cannot be given up, so no
+//! stream may need what another one holds:
+//!
+//! - *Near* pages, those that the FPDU at the in-order point can touch
+//!   ([`NEAR_PAGES`]), are always granted. They belong to the connection, as its queues do: the
+//!   bound is [`NEAR_PAGES`] blocks for each connection. So octets in order are never refused,
+//!   every stream makes progress whatever the others do, and none ever waits for another.
+//! - *Far* pages come from the blocks that all connections share. A list may take another one while
+//!   it has fewer than twice as many as are free: one stream alone gets two thirds of
+//!   them, and however many take all they can, some are left for one that comes new. What is
+//!   refused was not acknowledged, and TCP brings it again.
+//! - Far octets lie beyond a gap, so TCP has at most reported them in SACK blocks, which lets it take
+//!   them back (RFC 2018 §8). A list whose stream has made no progress for
+//!   [`PIECES_IDLE_NS`](crate::limits::PIECES_IDLE_NS) gives up its far pages when another stream
+//!   was refused ([`PieceList::give_up_far`]). No stream is ended for that.
+
+mod store;
+mod wait;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+pub use store::PieceStore;
+use wait::Wait;
+
+use crate::limits::{FRAME_PAYLOAD_MAX, PIECE_BLOCK_LEN};
+use crate::time::Instant;
+use crate::types::StreamOffset;
+
+/// Separate ranges that one [`PieceList`] keeps track of.
+pub const PIECE_RANGES_MAX: usize = 1024;
+/// Pages that an FPDU of the largest size can touch.
+pub const NEAR_PAGES: usize = FRAME_PAYLOAD_MAX.div_ceil(PIECE_BLOCK_LEN) + 1;
+
+const _: () = assert!(PIECE_BLOCK_LEN.is_power_of_two());
+
+/// A contiguous range of held octets. No two ranges of a list touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Its first octet.
+    pub start: StreamOffset,
+    /// The octet after its last.
+    pub end: StreamOffset,
+    /// Where in it a marker said that an FPDU starts that was not whole yet.
+    pub located: Option<StreamOffset>,
+}
+
+/// A page of stream with held octets in it.
+#[derive(Clone, Copy, Debug)]
+struct Page {
+    number: u64,
+    block: u32,
+    /// Octets held in it, at least 1.
+    bytes: usize,
+    /// When the first of its octets came.
+    since: Instant,
+}
+
+/// What one direction of a connection holds in a [`PieceStore`].
+///
+/// Always used with the same store. [`clear`](Self::clear) it before dropping it: blocks do not find
+/// their way back by themselves.
+#[derive(Debug)]
+pub struct PieceList {
+    /// Sorted by position.
+    pieces: VecDeque<Piece>,
+    pieces_max: usize,
+    /// Sorted by number.
+    pages: VecDeque<Page>,
+    bytes: u64,
+    /// The in-order point, as it was last told.
+    in_order: StreamOffset,
+    /// When it last moved, or a first far page was taken.
+    progress_at: Instant,
+    /// Pages that are far.
+    far: usize,
+    wait: Wait,
+}
+
+impl Default for PieceList {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl PieceList {
+    /// A list that holds nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_pieces_max(PIECE_RANGES_MAX)
+    }
+
+    /// A list of at most `pieces_max` separate ranges, at most [`PIECE_RANGES_MAX`].
+    #[must_use]
+    pub(crate) fn with_pieces_max(pieces_max: usize) -> Self {
+        Self {
+            pieces: VecDeque::new(),
+            pieces_max: pieces_max.min(PIECE_RANGES_MAX),
+            pages: VecDeque::new(),
+            bytes: 0,
+            in_order: StreamOffset::ZERO,
+            progress_at: Instant::ZERO,
+            far: 0,
+            wait: Wait::default(),
+        }
+    }
+
+    /// Whether nothing is held.
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Octets held.
+    #[must_use]
+    pub const fn bytes_held(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Octets held, summed over the time that they were, up to the last change: octets × ns.
+    #[must_use]
+    pub const fn octet_ns(&self) -> u128 {
+        self.wait.octet_ns()
+    }
+
+    /// Longest time for which an octet that is held no more was held, in nanoseconds. Octets of one
+    /// page count from the first that came.
+    #[must_use]
+    pub const fn held_ns_max(&self) -> u64 {
+        self.wait.ns_max()
+    }
+
+    /// The held ranges in stream order.
+    pub fn pieces(&self) -> impl ExactSizeIterator<Item = &Piece> {
+        self.pieces.iter()
+    }
+
+    /// The range that `at` is in.
+    #[must_use]
+    pub(crate) fn piece_at(&self, at: StreamOffset) -> Option<&Piece> {
+        let index = self.pieces.partition_point(|piece| piece.end <= at);
+        self.pieces.get(index).filter(|piece| piece.start <= at)
+    }
+
+    /// The range that ends exactly at `at`.
+    #[must_use]
+    pub(crate) fn piece_ending_at(&self, at: StreamOffset) -> Option<&Piece> {
+        let index = self.pieces.partition_point(|piece| piece.end < at);
+        self.pieces.get(index).filter(|piece| piece.end == at)
+    }
+
+    /// The longest run of octets from `at` on that is contiguous in memory; empty when `at` is not
+    /// held.
+    #[must_use]
+    pub fn run<'a>(&self, at: StreamOffset, store: &'a PieceStore) -> &'a [u8] {
+        let Some(piece) = self.piece_at(at) else { return &[] };
+        let (number, from) = split(at);
+        let (end_number, end) = split(piece.end);
+        let to = if end_number == number { end } else { PIECE_BLOCK_LEN };
+        let index = self.page_index(number).expect("held octets have a page");
+        &store.block(self.pages[index].block)[from..to]
+    }
+
+    /// The in-order point of the stream is at `at` now: pages come near that were far.
+    #[inline]
+    pub fn advance(&mut self, at: StreamOffset, store: &mut PieceStore) {
+        if at == self.in_order {
+            return;
+        }
+        self.in_order = at;
+        self.progress_at = store.now;
+        if self.far > 0 {
+            let first_far = self.first_far();
+            let far = self.pages.len() - self.pages.partition_point(|page| page.number < first_far);
+            store.far -= self.far - far;
+            self.far = far;
+        }
+    }
+
+    /// Since when the stream has made no progress while it held far pages; `None` without any.
+    #[must_use]
+    pub(crate) fn stalled_since(&self) -> Option<Instant> {
+        (self.far > 0).then_some(self.progress_at)
+    }
+
+    /// Gives up all octets in far pages, and calls `forget` with each range of them. They count as
+    /// never received.
+    pub fn give_up_far(
+        &mut self,
+        store: &mut PieceStore,
+        mut forget: impl FnMut(Range<StreamOffset>),
+    ) {
+        let from = StreamOffset(self.first_far() * PIECE_BLOCK_LEN as u64);
+        let first = self.pieces.partition_point(|piece| piece.end <= from);
+        for piece in self.pieces.iter().skip(first) {
+            forget(piece.start.max(from)..piece.end);
+        }
+        self.remove(from, StreamOffset(u64::MAX), store);
+    }
+
+    /// The number of the first page that is far.
+    const fn first_far(&self) -> u64 {
+        split(self.in_order).0 + NEAR_PAGES as u64
+    }
+
+    /// Copies octets in; returns how many, from the front, found room. All of those do that lie in
+    /// near pages and continue what is in order.
+    ///
+    /// # Panics
+    /// When some of them are held already: TCP passes each octet of a stream once.
+    pub fn hold(&mut self, at: StreamOffset, octets: &[u8], store: &mut PieceStore) -> usize {
+        if octets.is_empty() {
+            return 0;
+        }
+        let end = at + octets.len() as u64;
+        let index = self.pieces.partition_point(|piece| piece.end < at);
+        let touches_before = self.pieces.get(index).is_some_and(|piece| piece.end == at);
+        let after = self.pieces.get(index + usize::from(touches_before));
+        assert!(after.is_none_or(|piece| piece.start >= end), "octets held twice");
+        // By where they start, as in TCP's own table: perhaps not all of them find room, and then
+        // they do not touch what follows.
+        let full = self.pieces.len() >= self.pieces_max;
+        if full && !touches_before && at != self.in_order {
+            return 0;
+        }
+        let kept = self.copy_in(at, octets, store);
+        if kept > 0 {
+            self.wait.advance(store.now, self.bytes);
+            self.bytes += kept as u64;
+            store.count_in(kept);
+            self.join(index, touches_before, at, at + kept as u64);
+        }
+        kept
+    }
+
+    /// Copies octets into blocks until one is refused; returns how many.
+    fn copy_in(&mut self, at: StreamOffset, octets: &[u8], store: &mut PieceStore) -> usize {
+        let mut kept = 0;
+        while kept < octets.len() {
+            let (number, from) = split(at + kept as u64);
+            let Some(index) = self.page_for(number, store) else { break };
+            let len = (octets.len() - kept).min(PIECE_BLOCK_LEN - from);
+            let page = &mut self.pages[index];
+            store.block_mut(page.block)[from..from + len]
+                .copy_from_slice(&octets[kept..kept + len]);
+            page.bytes += len;
+            kept += len;
+        }
+        kept
+    }
+
+    /// Enters `start..end` among the pieces; `index` is the first that does not end before it.
+    fn join(&mut self, index: usize, touches_before: bool, start: StreamOffset, end: StreamOffset) {
+        let after_index = index + usize::from(touches_before);
+        let after = self.pieces.get(after_index).copied().filter(|piece| piece.start == end);
+        match (touches_before, after) {
+            (false, None) => self.pieces.insert(index, Piece { start, end, located: None }),
+            (false, Some(_)) => self.pieces[index].start = start,
+            (true, None) => self.pieces[index].end = end,
+            (true, Some(after)) => {
+                let before = &mut self.pieces[index];
+                before.end = after.end;
+                before.located = before.located.or(after.located);
+                self.pieces.remove(after_index);
+            }
+        }
+    }
+
+    /// Gives up the held octets of `from..to`.
+    pub fn remove(&mut self, from: StreamOffset, to: StreamOffset, store: &mut PieceStore) {
+        let mut index = self.pieces.partition_point(|piece| piece.end <= from);
+        self.wait.advance(store.now, self.bytes);
+        while let Some(piece) = self.pieces.get(index).copied().filter(|piece| piece.start < to) {
+            let (start, end) = (piece.start.max(from), piece.end.min(to));
+            self.release(start, end, store);
+            let before = Piece { end: start, ..piece }.without_stale_location();
+            let after = Piece { start: end, ..piece }.without_stale_location();
+            match (before.start < before.end, after.start < after.end) {
+                (false, false) => {
+                    self.pieces.remove(index);
+                }
+                (true, false) => {
+                    self.pieces[index] = before;
+                    index += 1;
+                }
+                (false, true) => self.pieces[index] = after,
+                (true, true) => {
+                    self.pieces[index] = before;
+                    self.pieces.insert(index + 1, after);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Notes that a marker located the start of an unfinished FPDU at `start`, which is held.
+    pub(crate) fn set_located(&mut self, start: StreamOffset) {
+        let index = self.pieces.partition_point(|piece| piece.end <= start);
+        if let Some(piece) = self.pieces.get_mut(index).filter(|piece| piece.start <= start) {
+            piece.located = Some(start);
+        }
+    }
+
+    /// Forgets such a note: it proved wrong.
+    pub(crate) fn clear_located(&mut self, start: StreamOffset) {
+        let index = self.pieces.partition_point(|piece| piece.end <= start);
+        if let Some(piece) = self.pieces.get_mut(index)
+            && piece.located == Some(start)
+        {
+            piece.located = None;
+        }
+    }
+
+    /// Gives everything back to the store.
+    pub fn clear(&mut self, store: &mut PieceStore) {
+        store.far -= self.far;
+        self.far = 0;
+        self.wait.advance(store.now, self.bytes);
+        for page in self.pages.drain(..) {
+            self.wait.end(store.now, page.since);
+            store.give_back(page.block);
+        }
+        store.bytes -= self.bytes;
+        self.bytes = 0;
+        self.pieces.clear();
+    }
+
+    fn page_index(&self, number: u64) -> Option<usize> {
+        let index = self.pages.partition_point(|page| page.number < number);
+        self.pages.get(index).filter(|page| page.number == number).map(|_| index)
+    }
+
+    /// The page `number`, backed by a new block if it has none; `None` when there is no room.
+    fn page_for(&mut self, number: u64, store: &mut PieceStore) -> Option<usize> {
+        let index = self.pages.partition_point(|page| page.number < number);
+        if self.pages.get(index).is_some_and(|page| page.number == number) {
+            return Some(index);
+        }
+        if number >= self.first_far() {
+            if !store.grants_far(self.far) {
+                store.refuse(number, self.far);
+                return None;
+            }
+            if self.far == 0 {
+                self.progress_at = store.now;
+            }
+            self.far += 1;
+            store.far += 1;
+        }
+        let page = Page { number, block: store.take(), bytes: 0, since: store.now };
+        self.pages.insert(index, page);
+        Some(index)
+    }
+
+    /// Uncounts the held octets `start..end` and frees the blocks that become empty.
+    fn release(&mut self, start: StreamOffset, end: StreamOffset, store: &mut PieceStore) {
+        let mut at = start;
+        let first_far = self.first_far();
+        let mut index = self.page_index(split(start).0).expect("held octets have a page");
+        while at < end {
+            let page_end = StreamOffset((split(at).0 + 1) * PIECE_BLOCK_LEN as u64).min(end);
+            let len = page_end.index_from(at);
+            let page = &mut self.pages[index];
+            page.bytes -= len;
+            self.wait.end(store.now, page.since);
+            if page.bytes == 0 {
+                if page.number >= first_far {
+                    self.far -= 1;
+                    store.far -= 1;
+                }
+                store.give_back(page.block);
+                self.pages.remove(index);
+            } else {
+                index += 1;
+            }
+            self.bytes -= len as u64;
+            store.bytes -= len as u64;
+            at = page_end;
+        }
+    }
+}
+
+impl Piece {
+    fn without_stale_location(self) -> Self {
+        let located = self.located.filter(|at| (self.start..self.end).contains(at));
+        Self { located, ..self }
+    }
+}
+
+/// The page that `at` is in, and where in it.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "a remainder below PIECE_BLOCK_LEN")]
+const fn split(at: StreamOffset) -> (u64, usize) {
+    let len = PIECE_BLOCK_LEN as u64;
+    (at.0 / len, (at.0 % len) as usize)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! The memory of a port for pieces, and the share of each connection.
+
+use std::fmt;
+
+use crate::limits::{PIECE_BLOCK_LEN, PIECE_BLOCKS_MAX, RECEIVE_WINDOW_BYTES};
+use crate::time::Instant;
+
+/// Far pages that a list may have for each that is free.
+const FAR_SHARE: usize = 2;
+
+// What one stream alone may hold is more than a whole window beyond a gap.
+const _: () = assert!(
+    (PIECE_BLOCKS_MAX * FAR_SHARE / (FAR_SHARE + 1) - 1) * PIECE_BLOCK_LEN
+        >= RECEIVE_WINDOW_BYTES as usize
+);
+
+type Block = [u8; PIECE_BLOCK_LEN];
+
+/// A port's memory for pieces.
+pub struct PieceStore {
+    /// Every block there is. An index names a block; one given back beyond what the store keeps is
+    /// `None` until it is taken again.
+    pub(super) blocks: Vec<Option<Box<Block>>>,
+    free: Vec<u32>,
+    /// Blocks that are allocated.
+    pub(super) allocated: usize,
+    /// Far pages that all lists together may have.
+    far_max: usize,
+    /// Far pages that they have.
+    pub(super) far: usize,
+    /// Whether a far page was refused since this was last asked.
+    refused: bool,
+    pub(super) bytes: u64,
+    bytes_peak: u64,
+    /// When octets last came in.
+    pub(super) now: Instant,
+}
+
+impl PieceStore {
+    /// A store of `far_max` blocks of [`PIECE_BLOCK_LEN`] octets for what lies beyond the FPDU in
+    /// order, at most [`PIECE_BLOCKS_MAX`]. Each connection may have
+    /// [`NEAR_PAGES`](super::NEAR_PAGES) beside them.
+    #[must_use]
+    pub fn new(far_max: usize) -> Self {
+        Self {
+            blocks: Vec::new(),
+            free: Vec::new(),
+            allocated: 0,
+            far_max: far_max.min(PIECE_BLOCKS_MAX),
+            far: 0,
+            refused: false,
+            bytes: 0,
+            bytes_peak: 0,
+            now: Instant::ZERO,
+        }
+    }
+
+    /// Octets come in at `now`: what the lists count waiting from, and stalling by.
+    pub(in crate::mpa) const fn note_time(&mut self, now: Instant) {
+        self.now = now;
+    }
+
+    /// Octets held now, over all lists.
+    #[must_use]
+    pub const fn bytes_held(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Most octets held at one time.
+    #[must_use]
+    pub const fn bytes_held_peak(&self) -> u64 {
+        self.bytes_peak
+    }
+
+    /// Blocks in use.
+    #[must_use]
+    pub const fn blocks_used(&self) -> usize {
+        self.blocks.len() - self.free.len()
+    }
+
+    /// Whether a list was refused a far page since this was last asked.
+    pub(crate) const fn take_refused(&mut self) -> bool {
+        std::mem::replace(&mut self.refused, false)
+    }
+
+    /// When octets last came in.
+    #[must_use]
+    pub const fn time(&self) -> Instant {
+        self.now
+    }
+
+    /// Whether a list with `own` far pages may have another one.
+    pub(super) const fn grants_far(&self, own: usize) -> bool {
+        own < FAR_SHARE * (self.far_max - self.far)
+    }
+
+    /// A list with `own` far pages is refused the page `number`.
+    #[cold]
+    pub(super) fn refuse(&mut self, number: u64, own: usize) {
+        let (far, far_max) = (self.far, self.far_max);
+        tracing::debug!(target: "urnic::mpa", page = number, own, far, far_max, "far page refused");
+        self.refused = true;
+    }
+
+    pub(super) fn take(&mut self) -> u32 {
+        let block = self.free.pop().unwrap_or_else(|| {
+            let block = u32::try_from(self.blocks.len()).expect("fewer blocks than 2^32");
+            self.blocks.push(None);
+            // Room for every block on the free list now, so that giving back never allocates.
+            self.free.reserve(self.blocks.len());
+            block
+        });
+        let place = &mut self.blocks[block as usize];
+        if place.is_none() {
+            *place = Some(Box::new([0; PIECE_BLOCK_LEN]));
+            self.allocated += 1;
+        }
+        block
+    }
+
+    pub(super) fn give_back(&mut self, block: u32) {
+        // What many connections have needed at one time is not kept for ever.
+        if self.allocated > PIECE_BLOCKS_MAX {
+            self.blocks[block as usize] = None;
+            self.allocated -= 1;
+        }
+        self.free.push(block);
+    }
+
+    pub(super) fn block(&self, block: u32) -> &Block {
+        self.blocks[block as usize].as_deref().expect("a page has its block")
+    }
+
+    pub(super) fn block_mut(&mut self, block: u32) -> &mut Block {
+        self.blocks[block as usize].as_deref_mut().expect("a page has its block")
+    }
+
+    pub(super) fn count_in(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+        self.bytes_peak = self.bytes_peak.max(self.bytes);
+    }
+}
+
+impl Default for PieceStore {
+    fn default() -> Self {
+        Self::new(PIECE_BLOCKS_MAX)
+    }
+}
+
+impl fmt::Debug for PieceStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PieceStore")
+            .field("far_max", &self.far_max)
+            .field("far", &self.far)
+            .field("blocks_used", &self.blocks_used())
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
+    }
+}

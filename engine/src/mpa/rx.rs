@@ -1,0 +1,491 @@
+//! Reception: finds FPDUs in stream octets that arrive in any order, verifies them, passes them up.
+//!
+//! [`FpduReceiver`] owns the place in the stream up to which FPDUs were delivered, a list of those placed
+//! ahead of it, and the octets of FPDUs that are not whole. It promises the layer above: every valid
+//! FPDU is placed exactly once, as soon as it is whole; delivery follows stream order; nothing
+//! that failed its CRC or contradicts a marker is ever shown; after an error nothing more comes. It
+//! promises TCP: octets it reports as taken are never needed again.
+//!
+//! An FPDU's start is known in one of three ways (RFC 5044 §6): it follows the delivered part of the
+//! stream; it follows an FPDU that proved valid; a marker points at it *and* it proves valid. The first
+//! two are trusted: what is wrong there is an error. A marker beyond a gap is not: if it leads
+//! nowhere, the octets wait until the gap closes.
+//!
+//! Whole FPDUs inside one segment, with nothing held, take the short way: no piece store, no list.
+#![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+mod ahead;
+mod config;
+mod error;
+mod faulty;
+mod keep;
+mod locate;
+mod octets;
+
+use crate::counters::MpaRxCounters;
+use crate::limits::ULPDU_LEN_MAX;
+use crate::mpa::marker::{CRC_LEN, LENGTH_LEN, MarkerGrid, fpdu_len};
+use crate::mpa::pieces::{PieceList, PieceStore};
+use crate::time::Instant;
+use crate::types::StreamOffset;
+use crate::wire::crc32c::{Crc32c, to_wire};
+
+use ahead::Ahead;
+use error::Stop;
+use faulty::FaultAt;
+use locate::{Lead, Located, Search};
+use octets::{Octets, Slice, Spread, after};
+
+pub use config::{RxConfig, RxLimits};
+pub use error::{MpaError, MpaFault, RxError};
+pub use faulty::FaultyFpdu;
+pub use octets::{Chunks, HEAD_LEN, Ulpdu};
+
+/// The layer above: DDP placement and RDMAP delivery.
+pub trait FpduSink {
+    /// What delivery needs to know about an FPDU that was placed.
+    type Token: Copy;
+    /// Why the layer above refuses an FPDU.
+    type Error: Copy;
+
+    /// Takes the ULPDU of a valid FPDU that starts at stream position `at`. Called once per FPDU, in
+    /// any order.
+    ///
+    /// # Errors
+    /// Ends reception.
+    fn place(&mut self, ulpdu: &Ulpdu<'_>, at: StreamOffset) -> Result<Self::Token, Self::Error>;
+
+    /// Delivers a placed FPDU. Called in stream order, when every earlier octet was accepted.
+    ///
+    /// # Errors
+    /// Ends reception.
+    fn deliver(&mut self, token: Self::Token) -> Result<(), Self::Error>;
+
+    /// Sees a whole FPDU that stands where one must stand and is wrong.
+    ///
+    /// `None`, what every endpoint answers, ends reception or drops the segment. An observer, which
+    /// has no memory to protect and wants to know what else is on the stream, may give a token: the
+    /// FPDU is then passed over by its length, and the token delivered in its turn. Nothing vouches
+    /// for that length, so what follows is worth no more than the observer makes of it.
+    #[cold]
+    fn pass_over(&mut self, fpdu: &FaultyFpdu<'_>) -> Option<Self::Token> {
+        let _ = fpdu;
+        None
+    }
+}
+
+/// What became of some stream octets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Taken<E> {
+    /// Octets before this were used or kept: TCP may acknowledge them. The others must be treated as
+    /// never received.
+    pub end: StreamOffset,
+    /// What went wrong, if anything. Unless droppable, the receiver has stopped and `end` is the end
+    /// of the octets given.
+    pub error: Option<RxError<E>>,
+}
+
+/// Receives one direction of an MPA stream. `T` is the [`FpduSink`]'s token.
+#[derive(Debug)]
+pub struct FpduReceiver<T> {
+    config: RxConfig,
+    grid: MarkerGrid,
+    /// The start of the first FPDU not delivered.
+    next: StreamOffset,
+    /// Valid FPDUs beyond `next`, placed and not delivered.
+    ahead: Ahead<T>,
+    /// Octets at or beyond `next` in no placed FPDU. No piece begins before a known start's octets
+    /// end: a piece that touches a placed FPDU begins where that one ends.
+    held: PieceList,
+    stopped: bool,
+    counters: MpaRxCounters,
+}
+
+/// Where a walk along FPDUs ended; everything of the segment before `from` is settled.
+enum Halt {
+    /// The rest is to be held; `located` is an FPDU start that only a marker vouches for.
+    Hold { from: StreamOffset, located: Option<StreamOffset> },
+    /// The rest cannot be accepted now.
+    Refuse { from: StreamOffset },
+}
+
+impl<T: Copy> FpduReceiver<T> {
+    /// A receiver for the direction whose first full-operation octet is at `origin`.
+    #[must_use]
+    pub fn new(config: RxConfig, origin: StreamOffset) -> Self {
+        Self::with_limits(config, origin, RxLimits::default())
+    }
+
+    /// The same with other limits.
+    #[must_use]
+    pub fn with_limits(config: RxConfig, origin: StreamOffset, limits: RxLimits) -> Self {
+        // RFC 5044 §4.3: larger ones would overflow FPDUPTR. And an empty ULPDU is never valid.
+        let config = RxConfig {
+            ulpdu_len_min: config.ulpdu_len_min.max(1),
+            ulpdu_len_max: config.ulpdu_len_max.min(ULPDU_LEN_MAX),
+            ..config
+        };
+        Self {
+            config,
+            grid: MarkerGrid::new(origin, config.markers),
+            next: origin,
+            ahead: Ahead::new(limits.fpdus_ahead_max),
+            held: PieceList::with_pieces_max(limits.pieces_max),
+            stopped: false,
+            counters: MpaRxCounters::default(),
+        }
+    }
+
+    /// Takes octets of the stream at `offset`, none of which was accepted before, and passes up every
+    /// FPDU that they make whole.
+    ///
+    /// The same `store` must be given at every call. `now` is for how long octets wait.
+    ///
+    /// # Panics
+    /// When octets accepted earlier are given again and are still held: TCP passes each once.
+    pub fn handle_bytes<S: FpduSink<Token = T>>(
+        &mut self,
+        now: Instant,
+        offset: StreamOffset,
+        bytes: &[u8],
+        store: &mut PieceStore,
+        sink: &mut S,
+    ) -> Taken<S::Error> {
+        let slice = Slice { at: offset, bytes };
+        let end = slice.end();
+        // RFC 5044 §8: after an error "MPA MUST NOT" pass or deliver anything more. The octets are
+        // accepted, so that the peer can still send what follows, and discarded.
+        if self.stopped || bytes.is_empty() {
+            return Taken { end, error: None };
+        }
+        debug_assert!(offset >= self.next, "octets that were delivered before");
+        store.note_time(now);
+        let taken = match self.pass_plain(slice, sink) {
+            Ok(rest) if rest.bytes.is_empty() => Ok(end),
+            Ok(rest) => self.take(rest, store, sink),
+            Err(stop) => Err(stop),
+        };
+        match taken {
+            Ok(end) => Taken { end, error: None },
+            Err(Stop { error, accepted }) => {
+                if accepted.is_none() {
+                    self.stop(store);
+                }
+                Taken { end: accepted.unwrap_or(end), error: Some(error) }
+            }
+        }
+    }
+
+    /// Gives all memory back to `store`; whatever arrives from now on is discarded.
+    ///
+    /// To be called when the stream ends, and when a droppable error is treated as fatal.
+    pub fn stop(&mut self, store: &mut PieceStore) {
+        self.stopped = true;
+        self.held.clear(store);
+        self.count_wait();
+        self.ahead.clear();
+    }
+
+    /// The end of the last FPDU delivered: the stream is complete up to here.
+    ///
+    /// When TCP's own point at the end of the stream is beyond it, the peer cut an FPDU short.
+    #[must_use]
+    pub const fn delivered(&self) -> StreamOffset {
+        self.next
+    }
+
+    /// FPDUs placed and not yet delivered.
+    #[must_use]
+    pub(crate) fn fpdus_ahead(&self) -> usize {
+        self.ahead.len()
+    }
+
+    /// Octets on the stream of FPDUs placed and not yet delivered.
+    #[must_use]
+    pub fn bytes_ahead(&self) -> u64 {
+        self.ahead.bytes()
+    }
+
+    /// Octets held for FPDUs that are not whole.
+    #[must_use]
+    pub const fn bytes_held(&self) -> u64 {
+        self.held.bytes_held()
+    }
+
+    /// Counts since the beginning.
+    #[must_use]
+    pub const fn counters(&self) -> &MpaRxCounters {
+        &self.counters
+    }
+
+    /// The short way: passes up whole FPDUs at the front of a segment that continues the stream,
+    /// when nothing is held or ahead and there are no markers. Returns what is left; anything odd
+    /// in it is for the long way to judge.
+    #[inline]
+    fn pass_plain<'s, S: FpduSink<Token = T>>(
+        &mut self,
+        slice: Slice<'s>,
+        sink: &mut S,
+    ) -> Result<Slice<'s>, Stop<S::Error>> {
+        let mut rest = slice.bytes;
+        if slice.at != self.next || self.grid.is_enabled() || !self.held.is_empty() {
+            return Ok(slice);
+        }
+        // An FPDU ahead of a gap is followed by a gap, or by held octets.
+        if !self.ahead.is_empty() {
+            return Ok(slice);
+        }
+        let RxConfig { crc, ulpdu_len_min, ulpdu_len_max, .. } = self.config;
+        while let Some((&length, after_length)) = rest.split_first_chunk::<LENGTH_LEN>() {
+            let ulpdu_len = usize::from(u16::from_be_bytes(length));
+            if ulpdu_len < ulpdu_len_min || ulpdu_len > ulpdu_len_max {
+                break;
+            }
+            let Some((fpdu, next)) = rest.split_at_checked(fpdu_len(ulpdu_len)) else { break };
+            let Some((covered, received)) = fpdu.split_last_chunk::<CRC_LEN>() else { break };
+            // RFC 5044 §4.4: the CRC is compared before anything of the FPDU is used.
+            if crc {
+                let mut digest = Crc32c::new();
+                digest.update(covered);
+                if to_wire(digest.finish()) != *received {
+                    break;
+                }
+            }
+            let Some(ulpdu) = after_length.get(..ulpdu_len) else { break };
+            let token = sink.place(&Ulpdu::from_slice(ulpdu), self.next).map_err(Stop::of_sink)?;
+            self.counters.fpdus = self.counters.fpdus.wrapping_add(1);
+            self.counters.crc_good = self.counters.crc_good.wrapping_add(u64::from(crc));
+            self.next = after(self.next, fpdu.len());
+            rest = next;
+            sink.deliver(token).map_err(Stop::of_sink)?;
+        }
+        Ok(Slice { at: self.next, bytes: rest })
+    }
+
+    /// Whether FPDUs beyond a gap are placed at once, from now on.
+    pub(crate) const fn place_out_of_order(&mut self, wanted: bool) {
+        self.config.out_of_order = wanted;
+    }
+
+    /// Processes a segment; returns up to where it was accepted.
+    fn take<S: FpduSink<Token = T>>(
+        &mut self,
+        slice: Slice<'_>,
+        store: &mut PieceStore,
+        sink: &mut S,
+    ) -> Result<StreamOffset, Stop<S::Error>> {
+        let next_before = self.next;
+        let run_start = self.run_start(slice.at);
+        let halt = if run_start == self.next || self.ahead.ends_at(run_start) {
+            self.walk(run_start, None, slice, store, sink)?
+        } else if self.config.out_of_order && self.grid.is_enabled() {
+            self.walk_from_marker(run_start, slice, store, sink)?
+        } else {
+            Halt::Hold { from: slice.at, located: None }
+        };
+        if self.next != next_before {
+            self.resume(slice.end(), store, sink)?;
+            self.held.advance(self.next, store);
+        }
+        Ok(self.keep_rest(&halt, slice, store))
+    }
+
+    /// The start of the run of held octets that ends at `at`; `at` itself when there is none.
+    #[inline]
+    fn run_start(&self, at: StreamOffset) -> StreamOffset {
+        if self.held.is_empty() {
+            return at;
+        }
+        self.held.piece_ending_at(at).map_or(at, |piece| piece.start)
+    }
+
+    /// Passes up one FPDU after the other from the trusted position `start` on. `verified` is the first
+    /// one, when a marker led to it.
+    fn walk<S: FpduSink<Token = T>>(
+        &mut self,
+        mut start: StreamOffset,
+        mut verified: Option<Located<'_>>,
+        slice: Slice<'_>,
+        store: &mut PieceStore,
+        sink: &mut S,
+    ) -> Result<Halt, Stop<S::Error>> {
+        loop {
+            let by_marker = verified.is_some();
+            let fpdu = match verified.take() {
+                Some(fpdu) => fpdu,
+                None => match self.check(start, slice, store) {
+                    Ok(Some(fpdu)) => fpdu,
+                    Ok(None) => return Ok(Halt::Hold { from: start, located: None }),
+                    Err(wrong) => match self.pass_over(&wrong, slice, store, sink)? {
+                        Some(end) => {
+                            start = end;
+                            continue;
+                        }
+                        None => return Ok(Halt::Refuse { from: start }),
+                    },
+                },
+            };
+            if !self.accept(&fpdu, slice, store, sink)? {
+                if start < slice.end() {
+                    self.count_refusal();
+                }
+                return Ok(Halt::Refuse { from: start });
+            }
+            self.counters.fpdus_by_marker =
+                self.counters.fpdus_by_marker.wrapping_add(u64::from(by_marker));
+            start = fpdu.end;
+        }
+    }
+
+    /// The valid FPDU at the trusted position `start`; `None` when it is not whole.
+    #[inline(always)]
+    fn check<'s>(
+        &mut self,
+        start: StreamOffset,
+        slice: Slice<'s>,
+        store: &PieceStore,
+    ) -> Result<Option<Located<'s>>, FaultAt<'s>> {
+        let octets = Octets { slice, held: &self.held, store };
+        match locate::locate(&self.config, self.grid, start, &octets) {
+            Search::Whole(fpdu) => {
+                let verdict = locate::verify(&fpdu, &octets, self.config.crc);
+                self.count_verdict(&fpdu, verdict);
+                verdict.map(|()| Some(fpdu)).map_err(|fault| FaultAt::whole(fault, fpdu))
+            }
+            // RFC 5044 §8: "when the gap closes", the chain of lengths must meet the start that a
+            // marker gave.
+            Search::Partial { end: Some(end) } if self.ahead.conflicts_with(start, end) => {
+                self.counters.marker_errors = self.counters.marker_errors.wrapping_add(1);
+                Err(FaultAt::at(MpaFault::Marker, start))
+            }
+            Search::Partial { .. } => Ok(None),
+            Search::BadLength => {
+                trace_length(start);
+                Err(FaultAt::at(MpaFault::UlpduLength, start))
+            }
+        }
+    }
+
+    /// Places a valid FPDU, and delivers what is in order now. `false`: there is no room to remember it.
+    #[inline(always)]
+    fn accept<S: FpduSink<Token = T>>(
+        &mut self,
+        fpdu: &Located<'_>,
+        slice: Slice<'_>,
+        store: &mut PieceStore,
+        sink: &mut S,
+    ) -> Result<bool, Stop<S::Error>> {
+        let in_order = fpdu.start == self.next;
+        if !in_order && self.ahead.is_full() {
+            return Ok(false);
+        }
+        let placed = if let Some(ulpdu) = fpdu.contiguous_ulpdu() {
+            sink.place(&Ulpdu::from_slice(ulpdu), fpdu.start)
+        } else {
+            let octets = Octets { slice, held: &self.held, store };
+            let Located { start, layout, whole, .. } = *fpdu;
+            let spread = Spread { octets, start, layout, whole };
+            sink.place(&Ulpdu::from_spread(&spread), fpdu.start)
+        };
+        let token = match placed {
+            Ok(token) => token,
+            Err(error) => return Err(Stop::of_sink(error)),
+        };
+        self.counters.fpdus = self.counters.fpdus.wrapping_add(1);
+        if !in_order {
+            self.counters.fpdus_out_of_order = self.counters.fpdus_out_of_order.wrapping_add(1);
+        }
+        self.settle(fpdu, token, store, sink)?;
+        Ok(true)
+    }
+
+    /// The octets of an FPDU are used: delivers it and what follows it, or remembers it until then.
+    #[inline(always)]
+    fn settle<S: FpduSink<Token = T>>(
+        &mut self,
+        fpdu: &Located<'_>,
+        token: T,
+        store: &mut PieceStore,
+        sink: &mut S,
+    ) -> Result<(), Stop<S::Error>> {
+        if fpdu.whole.is_none() {
+            self.held.remove(fpdu.start, fpdu.end, store);
+            self.count_wait();
+        }
+        if fpdu.start != self.next {
+            self.ahead.insert(fpdu.start, fpdu.end, token);
+            return Ok(());
+        }
+        self.next = fpdu.end;
+        sink.deliver(token).map_err(Stop::of_sink)?;
+        while let Some((end, token)) = self.ahead.pop_at(self.next) {
+            self.next = end;
+            sink.deliver(token).map_err(Stop::of_sink)?;
+        }
+        Ok(())
+    }
+
+    /// Finds an FPDU in or around a segment beyond a gap by its markers, and walks on from it.
+    fn walk_from_marker<S: FpduSink<Token = T>>(
+        &mut self,
+        run_start: StreamOffset,
+        slice: Slice<'_>,
+        store: &mut PieceStore,
+        sink: &mut S,
+    ) -> Result<Halt, Stop<S::Error>> {
+        match self.find_lead(run_start, slice, store) {
+            Lead::None => Ok(Halt::Hold { from: slice.at, located: None }),
+            Lead::Partial(start) => Ok(Halt::Hold { from: slice.at, located: Some(start) }),
+            // Not an error yet, since only a marker vouches for the start. But accepting octets that
+            // look corrupt would turn it into a fatal one.
+            Lead::Corrupt(start) => {
+                let from = self.hold_before(start, slice, store).unwrap_or(start);
+                Ok(Halt::Refuse { from })
+            }
+            Lead::Found(fpdu) => {
+                // First the octets before it: if they find no room, nothing after them may be used.
+                if let Some(from) = self.hold_before(fpdu.start, slice, store) {
+                    self.count_refusal();
+                    return Ok(Halt::Refuse { from });
+                }
+                self.walk(fpdu.start, Some(fpdu), slice, store, sink)
+            }
+        }
+    }
+
+    /// Counts what verifying an FPDU brought to light.
+    #[inline]
+    fn count_verdict(&mut self, fpdu: &Located<'_>, verdict: Result<(), MpaFault>) {
+        if let Err(fault) = verdict {
+            self.count_fault(fpdu, fault);
+            if fault == MpaFault::Crc {
+                return;
+            }
+        }
+        let counters = &mut self.counters;
+        counters.crc_good = counters.crc_good.wrapping_add(u64::from(self.config.crc));
+        counters.markers = counters.markers.wrapping_add(fpdu.layout.marker_count() as u64);
+    }
+
+    #[cold]
+    fn count_fault(&mut self, fpdu: &Located<'_>, fault: MpaFault) {
+        let ulpdu_len = fpdu.layout.ulpdu_len();
+        tracing::debug!(target: "urnic::mpa", start = %fpdu.start, ulpdu_len, %fault, "FPDU refused");
+        let counters = &mut self.counters;
+        match fault {
+            MpaFault::Crc => counters.crc_bad = counters.crc_bad.wrapping_add(1),
+            MpaFault::Marker => counters.marker_errors = counters.marker_errors.wrapping_add(1),
+            MpaFault::UlpduLength => {}
+        }
+    }
+}
+
+#[cold]
+fn trace_length(start: StreamOffset) {
+    let fault = MpaFault::UlpduLength;
+    tracing::debug!(target: "urnic::mpa", %start, %fault, "FPDU refused");
+}
+
+#[cfg(test)]
+mod tests;

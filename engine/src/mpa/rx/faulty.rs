@@ -1,0 +1,96 @@
+//! FPDUs with a fault, and observers that go on behind them.
+
+use crate::mpa::marker::FpduLayout;
+use crate::mpa::pieces::PieceStore;
+use crate::mpa::rx::error::{MpaError, MpaFault, Stop};
+use crate::mpa::rx::locate::{self, Located};
+use crate::mpa::rx::octets::{Octets, Slice, Spread, Ulpdu};
+use crate::mpa::rx::{FpduReceiver, FpduSink};
+use crate::types::StreamOffset;
+
+/// A fault at a trusted position.
+pub(super) struct FaultAt<'s> {
+    fault: MpaFault,
+    start: StreamOffset,
+    /// The FPDU, when all of it is at hand.
+    fpdu: Option<Located<'s>>,
+}
+
+impl<'s> FaultAt<'s> {
+    pub(super) const fn whole(fault: MpaFault, fpdu: Located<'s>) -> Self {
+        Self { fault, start: fpdu.start, fpdu: Some(fpdu) }
+    }
+
+    pub(super) const fn at(fault: MpaFault, start: StreamOffset) -> Self {
+        Self { fault, start, fpdu: None }
+    }
+
+    fn end(&self) -> StreamOffset {
+        self.fpdu.map_or(self.start, |fpdu| fpdu.end)
+    }
+}
+
+/// A whole FPDU with a wrong CRC, or with markers that do not point at its header.
+#[derive(Clone, Copy, Debug)]
+pub struct FaultyFpdu<'a> {
+    spread: Spread<'a>,
+    error: MpaError,
+}
+
+impl<'a> FaultyFpdu<'a> {
+    /// Its first octet on the stream, a leading marker included.
+    #[must_use]
+    pub const fn start(&self) -> StreamOffset {
+        self.spread.start
+    }
+
+    /// How its octets and markers interleave.
+    #[must_use]
+    pub const fn layout(&self) -> FpduLayout {
+        self.spread.layout
+    }
+
+    /// What is wrong with it; its CRC if both are.
+    #[must_use]
+    pub const fn error(&self) -> MpaError {
+        self.error
+    }
+
+    /// What its length claims to be the ULPDU.
+    #[must_use]
+    pub const fn ulpdu(&'a self) -> Ulpdu<'a> {
+        Ulpdu::from_spread(&self.spread)
+    }
+
+    /// Its markers that do not point at its header.
+    pub fn wrong_markers(&self) -> impl Iterator<Item = StreamOffset> {
+        locate::wrong_markers(self.spread.start, self.spread.layout, self.spread.octets)
+    }
+}
+
+impl<T: Copy> FpduReceiver<T> {
+    /// Lets an observer pass over a wrong FPDU; its end. `None`: there is no room to remember it.
+    #[cold]
+    pub(super) fn pass_over<S: FpduSink<Token = T>>(
+        &mut self,
+        wrong: &FaultAt<'_>,
+        slice: Slice<'_>,
+        store: &mut PieceStore,
+        sink: &mut S,
+    ) -> Result<Option<StreamOffset>, Stop<S::Error>> {
+        let vouched = self.config.crc && wrong.fpdu.is_some() && wrong.fault != MpaFault::Crc;
+        let stop = || Stop::of_peer(wrong.fault, wrong.start..wrong.end(), slice, vouched);
+        let Some(fpdu) = wrong.fpdu else { return Err(stop()) };
+        if fpdu.start != self.next && self.ahead.is_full() {
+            return Ok(None);
+        }
+        let octets = Octets { slice, held: &self.held, store };
+        let invalid = FaultyFpdu {
+            spread: Spread { octets, start: fpdu.start, layout: fpdu.layout, whole: fpdu.whole },
+            error: wrong.fault.error(fpdu.start..fpdu.end, slice, vouched),
+        };
+        let Some(token) = sink.pass_over(&invalid) else { return Err(stop()) };
+        self.settle(&fpdu, token, store, sink)?;
+        Ok(Some(fpdu.end))
+    }
+}

@@ -1,0 +1,227 @@
+//! Finding the extent of an FPDU, checking it, and following markers to one.
+
+use crate::limits::{MARKER_LEN, MARKER_SPACING};
+use crate::mpa::marker::{CRC_LEN, FpduLayout, LENGTH_LEN, MarkerGrid};
+use crate::mpa::pieces::PieceStore;
+use crate::mpa::rx::error::MpaFault;
+use crate::mpa::rx::octets::{Octets, Slice, after};
+use crate::mpa::rx::{FpduReceiver, RxConfig};
+use crate::types::StreamOffset;
+use crate::wire::crc32c::{Crc32c, to_wire};
+use crate::wire::mpa::Marker;
+
+/// Wrong FPDUs that one segment's markers may lead to before they are left alone: bounds the work a
+/// peer can cause. A CRC over an FPDU costs the same whether it turns out good or not.
+const BAD_LEADS_MAX: usize = 2;
+
+/// An FPDU all octets of which are at hand.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Located<'s> {
+    pub(super) start: StreamOffset,
+    pub(super) end: StreamOffset,
+    pub(super) layout: FpduLayout,
+    /// All its wire octets, when they lie in the segment.
+    pub(super) whole: Option<&'s [u8]>,
+}
+
+/// What is found where an FPDU should start.
+pub(super) enum Search<'s> {
+    Whole(Located<'s>),
+    /// Octets are missing; its end is known once its length is at hand.
+    Partial {
+        end: Option<StreamOffset>,
+    },
+    BadLength,
+}
+
+/// Where markers lead.
+pub(super) enum Lead<'s> {
+    /// To a valid FPDU.
+    Found(Located<'s>),
+    /// To the start of one that is not whole.
+    Partial(StreamOffset),
+    /// To one with a wrong CRC, all of it in the segment.
+    Corrupt(StreamOffset),
+    None,
+}
+
+/// Looks for the FPDU that starts at `start`.
+// Its result is large; called, it would travel through memory for every FPDU.
+#[inline(always)]
+pub(super) fn locate<'s>(
+    config: &RxConfig,
+    grid: MarkerGrid,
+    start: StreamOffset,
+    octets: &Octets<'s, '_>,
+) -> Search<'s> {
+    let Some(field) = octets.read::<LENGTH_LEN>(after(start, grid.leading_len(start))) else {
+        return Search::Partial { end: None };
+    };
+    let ulpdu_len = usize::from(u16::from_be_bytes(field));
+    if ulpdu_len < config.ulpdu_len_min || ulpdu_len > config.ulpdu_len_max {
+        return Search::BadLength;
+    }
+    let layout = grid.layout(start, ulpdu_len);
+    let end = after(start, layout.wire_len());
+    let whole = octets.slice.get(start, layout.wire_len());
+    // RFC 5044 §6: the ULPDU_Length decides whether the whole FPDU is there.
+    if whole.is_none() && octets.end_of_run(start) < end {
+        return Search::Partial { end: Some(end) };
+    }
+    Search::Whole(Located { start, end, layout, whole })
+}
+
+/// Checks a whole FPDU: first its CRC, then its markers.
+#[inline]
+pub(super) fn verify(
+    fpdu: &Located<'_>,
+    octets: &Octets<'_, '_>,
+    crc: bool,
+) -> Result<(), MpaFault> {
+    // RFC 5044 §4.4: the receiver "MUST" compare the CRC "before" using the FPDU.
+    if crc && !has_good_crc(fpdu, octets) {
+        return Err(MpaFault::Crc);
+    }
+    if let Some(wire) = fpdu.whole {
+        return if has_right_markers(wire, fpdu.layout) { Ok(()) } else { Err(MpaFault::Marker) };
+    }
+    match wrong_markers(fpdu.start, fpdu.layout, *octets).next() {
+        None => Ok(()),
+        Some(_) => Err(MpaFault::Marker),
+    }
+}
+
+/// Whether all markers of an FPDU with these wire octets point at its header, as in
+/// [`wrong_markers`].
+#[inline]
+fn has_right_markers(wire: &[u8], layout: FpduLayout) -> bool {
+    (0..layout.marker_count()).all(|index| {
+        let marker = wire.get(layout.marker_at(index)..).and_then(<[u8]>::first_chunk);
+        marker.is_some_and(|octets| Marker::from_bytes(*octets).fpduptr == layout.fpduptr(index))
+    })
+}
+
+/// The markers of an FPDU that do not point at its header.
+#[inline(always)]
+pub(super) fn wrong_markers(
+    start: StreamOffset,
+    layout: FpduLayout,
+    octets: Octets<'_, '_>,
+) -> impl Iterator<Item = StreamOffset> {
+    (0..layout.marker_count()).filter_map(move |index| {
+        let marker = after(start, layout.marker_at(index));
+        // RFC 5044 §4.3: all markers of an FPDU point at its header. §4.2 (erratum 1427): the
+        // reserved octets and the two low bits say nothing.
+        let pointer = octets.read(marker).map(|octets| Marker::from_bytes(octets).fpduptr);
+        let is_right = pointer == Some(layout.fpduptr(index));
+        (!is_right).then_some(marker)
+    })
+}
+
+/// RFC 5044 §4.4: the CRC covers all octets before it in stream order, markers too.
+#[inline]
+fn has_good_crc(fpdu: &Located<'_>, octets: &Octets<'_, '_>) -> bool {
+    let mut digest = Crc32c::new();
+    let crc_at = fpdu.layout.crc_at();
+    let received = if let Some((covered, crc)) = fpdu.whole.and_then(<[u8]>::split_last_chunk) {
+        digest.update(covered);
+        Some(*crc)
+    } else {
+        octets.for_each_run(fpdu.start, crc_at, |run| digest.update(run));
+        octets.read::<CRC_LEN>(after(fpdu.start, crc_at))
+    };
+    // RFC 5044 §4.4, figures 5 and 6: least significant octet first.
+    received == Some(to_wire(digest.finish()))
+}
+
+impl<'s> Located<'s> {
+    /// The ULPDU, when it lies in the segment and no marker splits it.
+    #[inline]
+    pub(super) fn contiguous_ulpdu(&self) -> Option<&'s [u8]> {
+        let len = self.layout.ulpdu_len();
+        let first = self.layout.wire_of(LENGTH_LEN);
+        let last = self.layout.wire_of(len.saturating_add(LENGTH_LEN).saturating_sub(1));
+        let end = first.saturating_add(len);
+        if last < end { self.whole?.get(first..end) } else { None }
+    }
+}
+
+impl<T: Copy> FpduReceiver<T> {
+    /// Follows the markers in a segment, and those known to be around it, to an FPDU.
+    ///
+    /// `run_start` is the first octet held contiguous with the segment.
+    pub(super) fn find_lead<'s>(
+        &mut self,
+        run_start: StreamOffset,
+        slice: Slice<'s>,
+        store: &PieceStore,
+    ) -> Lead<'s> {
+        let octets = Octets { slice, held: &self.held, store };
+        let located = |at| self.held.piece_at(at).and_then(|piece| piece.located);
+        let earlier = located(run_start);
+        let markers = marker_leads(self.grid, run_start, &octets);
+        let leads = earlier.into_iter().chain(markers).chain(located(slice.end()));
+
+        let mut previous = None;
+        let (mut bad, mut bad_crcs) = (0_usize, 0_usize);
+        let mut lead = Lead::None;
+        for start in leads.filter(|start| *start >= run_start) {
+            if previous.replace(start) == Some(start) || bad == BAD_LEADS_MAX {
+                continue;
+            }
+            match locate(&self.config, self.grid, start, &octets) {
+                Search::Whole(fpdu) => match verify(&fpdu, &octets, self.config.crc) {
+                    Ok(()) => lead = Lead::Found(fpdu),
+                    Err(MpaFault::Crc) if fpdu.whole.is_some() => lead = Lead::Corrupt(start),
+                    Err(fault) => {
+                        bad = bad.saturating_add(1);
+                        bad_crcs = bad_crcs.saturating_add(usize::from(fault == MpaFault::Crc));
+                    }
+                },
+                Search::Partial { end } => {
+                    let overlaps = end.is_some_and(|end| self.ahead.conflicts_with(start, end));
+                    if !overlaps {
+                        lead = Lead::Partial(start);
+                    }
+                }
+                Search::BadLength => {}
+            }
+            if !matches!(lead, Lead::None) {
+                break;
+            }
+        }
+        self.count_leads(&lead, bad_crcs);
+        // A note that led nowhere would only be followed again.
+        if let Some(start) = earlier
+            && !matches!(lead, Lead::Partial(led) if led == start)
+        {
+            self.held.clear_located(start);
+        }
+        lead
+    }
+
+    fn count_leads(&mut self, lead: &Lead<'_>, bad_crcs: usize) {
+        if let Lead::Found(fpdu) = lead {
+            self.count_verdict(fpdu, Ok(()));
+        }
+        let corrupt = u64::from(matches!(lead, Lead::Corrupt(_))).wrapping_add(bad_crcs as u64);
+        self.counters.crc_bad = self.counters.crc_bad.wrapping_add(corrupt);
+    }
+}
+
+/// The FPDU starts that markers point at: those any octet of which is in the segment, and the first
+/// one held right after it.
+fn marker_leads<'a>(
+    grid: MarkerGrid,
+    run_start: StreamOffset,
+    octets: &'a Octets<'_, '_>,
+) -> impl Iterator<Item = StreamOffset> + 'a {
+    /// Octets of a marker that can be in an earlier segment.
+    const SPLIT_LEN_MAX: u64 = MARKER_LEN as u64 - 1;
+
+    let first = StreamOffset(octets.slice.at.0.saturating_sub(SPLIT_LEN_MAX)).max(run_start);
+    let beyond = StreamOffset(octets.slice.end().0.saturating_add(MARKER_SPACING));
+    grid.markers_from(first).take_while(move |marker| *marker < beyond).filter_map(move |marker| {
+        grid.fpdu_start(marker, Marker::from_bytes(octets.read(marker)?).fpduptr)
+    })
+}

@@ -1,0 +1,296 @@
+//! Stream octets that lie in several places, and ULPDUs made of them.
+
+use crate::limits::MARKER_LEN;
+use crate::mpa::marker::{FpduLayout, LENGTH_LEN, RUN_LEN};
+use crate::mpa::pieces::{PieceList, PieceStore};
+use crate::types::StreamOffset;
+
+/// Octets that [`Ulpdu::head`] makes contiguous: the longest DDP and RDMAP header, rounded up.
+pub const HEAD_LEN: usize = 72;
+
+/// The position `bytes` after `at`. Streams end long before positions do.
+#[inline]
+pub(super) const fn after(at: StreamOffset, bytes: usize) -> StreamOffset {
+    StreamOffset(at.0.wrapping_add(bytes as u64))
+}
+
+/// Octets of the segment being handled.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slice<'s> {
+    pub(super) at: StreamOffset,
+    pub(super) bytes: &'s [u8],
+}
+
+impl<'s> Slice<'s> {
+    #[inline]
+    pub(super) const fn end(&self) -> StreamOffset {
+        after(self.at, self.bytes.len())
+    }
+
+    /// Where `at` is in it; beyond any length when it is not.
+    #[inline]
+    fn index(&self, at: StreamOffset) -> usize {
+        usize::try_from(at.0.wrapping_sub(self.at.0)).unwrap_or(usize::MAX)
+    }
+
+    /// The `len` octets at `at`, if all are in it.
+    #[inline]
+    pub(super) fn get(&self, at: StreamOffset, len: usize) -> Option<&'s [u8]> {
+        self.bytes.get(self.index(at)..)?.get(..len)
+    }
+
+    /// What lies at or after `at`.
+    pub(super) fn from(&self, at: StreamOffset) -> Self {
+        if at <= self.at {
+            return *self;
+        }
+        let bytes = self.bytes.get(self.index(at)..).unwrap_or_default();
+        Self { at: at.min(self.end()), bytes }
+    }
+
+    /// What lies before `at`.
+    pub(super) fn before(&self, at: StreamOffset) -> Self {
+        if at <= self.at {
+            return Self { bytes: &[], ..*self };
+        }
+        Self { bytes: self.bytes.get(..self.index(at)).unwrap_or(self.bytes), ..*self }
+    }
+}
+
+/// All octets at hand: the segment's and the held ones.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Octets<'s, 'h> {
+    pub(super) slice: Slice<'s>,
+    pub(super) held: &'h PieceList,
+    pub(super) store: &'h PieceStore,
+}
+
+impl<'s: 'a, 'h: 'a, 'a> Octets<'s, 'h> {
+    /// A run of octets from `at` on, as long as it is contiguous in memory; empty when `at` is not at
+    /// hand.
+    fn run(&self, at: StreamOffset) -> &'a [u8] {
+        match self.slice.bytes.get(self.slice.index(at)..) {
+            Some(run) if !run.is_empty() => run,
+            _ => self.held.run(at, self.store),
+        }
+    }
+
+    /// The `N` octets at `at`, if all are at hand.
+    #[inline]
+    pub(super) fn read<const N: usize>(&self, at: StreamOffset) -> Option<[u8; N]> {
+        match self.slice.get(at, N) {
+            Some(octets) => octets.try_into().ok(),
+            None => self.gather(at),
+        }
+    }
+
+    #[cold]
+    fn gather<const N: usize>(&self, at: StreamOffset) -> Option<[u8; N]> {
+        let mut octets = [0; N];
+        let mut done = 0;
+        while let Some(rest) = octets.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            let run = self.run(after(at, done));
+            if run.is_empty() {
+                return None;
+            }
+            let len = run.len().min(rest.len());
+            rest.get_mut(..len)?.copy_from_slice(run.get(..len)?);
+            done = done.saturating_add(len);
+        }
+        Some(octets)
+    }
+
+    /// The end of the contiguous octets that begin at `at`.
+    pub(super) fn end_of_run(&self, at: StreamOffset) -> StreamOffset {
+        let mut end = at;
+        // At most: held before the segment, the segment, held after it.
+        for _ in 0..3 {
+            if end >= self.slice.at && end < self.slice.end() {
+                end = self.slice.end();
+            }
+            let Some(piece) = self.held.piece_at(end) else { break };
+            end = piece.end;
+        }
+        end
+    }
+
+    /// Calls `f` with each run of the `len` octets at `at`, all of which are at hand.
+    pub(super) fn for_each_run(&self, at: StreamOffset, len: usize, mut f: impl FnMut(&[u8])) {
+        let mut done = 0;
+        while done < len {
+            let run = self.run(after(at, done));
+            let run = run.get(..len.saturating_sub(done)).unwrap_or(run);
+            debug_assert!(!run.is_empty(), "octets at hand vanished");
+            if run.is_empty() {
+                return;
+            }
+            f(run);
+            done = done.saturating_add(run.len());
+        }
+    }
+}
+
+/// An FPDU with all octets at hand, in several places or with markers among them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spread<'a> {
+    pub(super) octets: Octets<'a, 'a>,
+    pub(super) start: StreamOffset,
+    pub(super) layout: FpduLayout,
+    /// All its wire octets, when they lie in the segment.
+    pub(super) whole: Option<&'a [u8]>,
+}
+
+impl<'a> Spread<'a> {
+    /// The next run of the ULPDU's octets from `at` on, of which `rest` are left.
+    #[inline(never)]
+    fn chunk(&self, at: usize, rest: usize) -> Option<&'a [u8]> {
+        let octet = at.saturating_add(LENGTH_LEN);
+        let run = self.octets.run(after(self.start, self.layout.wire_of(octet)));
+        let len = self.layout.run_len_from(octet).min(rest).min(run.len());
+        run.get(..len).filter(|run| !run.is_empty())
+    }
+}
+
+/// Calls `each` with the runs of an FPDU's octets `from..end` that its markers separate; `wire` are all
+/// its wire octets. The positions of one run follow from those of the run before: only the first
+/// takes divisions.
+#[inline]
+fn each_between_markers<'a>(
+    wire: &'a [u8],
+    layout: &FpduLayout,
+    from: usize,
+    end: usize,
+    mut each: impl FnMut(&'a [u8]),
+) {
+    let (mut octet, mut at) = (from, layout.wire_of(from));
+    let mut len = layout.run_len_from(from);
+    while octet < end {
+        len = len.min(end.saturating_sub(octet));
+        let run = wire.get(at..).and_then(|rest| rest.get(..len));
+        debug_assert!(run.is_some(), "all octets of the FPDU are in the segment");
+        let Some(run) = run else { return };
+        each(run);
+        octet = octet.saturating_add(len);
+        at = at.saturating_add(len).saturating_add(MARKER_LEN);
+        len = RUN_LEN;
+    }
+}
+
+/// The ULPDU of a valid FPDU: its octets may lie in several places.
+#[derive(Clone, Copy, Debug)]
+pub struct Ulpdu<'a> {
+    source: Source<'a>,
+    len: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Source<'a> {
+    /// The ULPDU itself.
+    Contiguous(&'a [u8]),
+    Spread(&'a Spread<'a>),
+}
+
+impl<'a> Ulpdu<'a> {
+    /// The ULPDU in `fpdu`.
+    pub(super) const fn from_spread(fpdu: &'a Spread<'a>) -> Self {
+        Self { source: Source::Spread(fpdu), len: fpdu.layout.ulpdu_len() }
+    }
+
+    /// A ULPDU that lies in one place.
+    #[must_use]
+    pub const fn from_slice(octets: &'a [u8]) -> Self {
+        Self { source: Source::Contiguous(octets), len: octets.len() }
+    }
+
+    /// Its length in octets, at least the configured minimum.
+    #[must_use]
+    #[inline]
+    #[expect(clippy::len_without_is_empty, reason = "a ULPDU that was passed up is never empty")]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// All of it, when it lies in one place.
+    #[must_use]
+    #[inline]
+    pub const fn as_slice(&self) -> Option<&'a [u8]> {
+        match self.source {
+            Source::Contiguous(octets) => Some(octets),
+            Source::Spread(_) => None,
+        }
+    }
+
+    /// Its first octets in one place: [`HEAD_LEN`] of them, or all if it is shorter. Copied to
+    /// `scratch` only when they are scattered.
+    #[must_use]
+    #[inline]
+    pub fn head<'h>(&self, scratch: &'h mut [u8; HEAD_LEN]) -> &'h [u8]
+    where
+        'a: 'h,
+    {
+        let first = match self.source {
+            Source::Contiguous(octets) => octets,
+            Source::Spread(_) => self.chunks(0).next().unwrap_or_default(),
+        };
+        if let Some(head) = first.get(..self.len.min(HEAD_LEN)) {
+            return head;
+        }
+        let copied = self.copy_to(0, scratch);
+        scratch.get(..copied).unwrap_or_default()
+    }
+
+    /// Its octets from `from` on, as slices in order, none of them empty.
+    #[inline]
+    pub const fn chunks(&self, from: usize) -> Chunks<'a> {
+        Chunks { ulpdu: *self, at: from }
+    }
+
+    /// Calls `each` with its octets from `from` on, as [`chunks`](Self::chunks) gives them.
+    #[inline]
+    pub(crate) fn for_each_chunk(&self, from: usize, mut each: impl FnMut(&'a [u8])) {
+        if let Source::Spread(Spread { layout, whole: Some(wire), .. }) = self.source {
+            let end = self.len.saturating_add(LENGTH_LEN);
+            return each_between_markers(wire, layout, from.saturating_add(LENGTH_LEN), end, each);
+        }
+        for chunk in self.chunks(from) {
+            each(chunk);
+        }
+    }
+
+    /// Copies octets from `from` on to `out` until either ends; returns how many.
+    pub fn copy_to(&self, from: usize, out: &mut [u8]) -> usize {
+        let mut done = 0;
+        for chunk in self.chunks(from) {
+            let Some(rest) = out.get_mut(done..).filter(|rest| !rest.is_empty()) else { break };
+            let len = chunk.len().min(rest.len());
+            if let (Some(to), Some(octets)) = (rest.get_mut(..len), chunk.get(..len)) {
+                to.copy_from_slice(octets);
+            }
+            done = done.saturating_add(len);
+        }
+        done
+    }
+}
+
+/// The octets of a [`Ulpdu`] as slices in order; see [`Ulpdu::chunks`].
+#[derive(Clone, Debug)]
+pub struct Chunks<'a> {
+    ulpdu: Ulpdu<'a>,
+    /// Octets of the ULPDU already given.
+    at: usize,
+}
+
+impl<'a> Iterator for Chunks<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let rest = self.ulpdu.len.checked_sub(self.at).filter(|rest| *rest > 0)?;
+        let chunk = match self.ulpdu.source {
+            Source::Contiguous(octets) => octets.get(self.at..)?,
+            Source::Spread(spread) => spread.chunk(self.at, rest)?,
+        };
+        self.at = self.at.saturating_add(chunk.len());
+        Some(chunk)
+    }
+}

@@ -1,0 +1,196 @@
+#![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "test code")]
+
+mod errors;
+mod observe;
+mod order;
+mod random;
+mod vectors;
+
+use std::ops::Range;
+
+use super::*;
+use crate::mpa::tx::{Fpdu, RunSink};
+use crate::wire::crc32c::Crc32c;
+
+/// A stream of FPDUs as a peer would send it.
+struct Stream {
+    grid: MarkerGrid,
+    origin: StreamOffset,
+    octets: Vec<u8>,
+    /// Where each FPDU starts, and its ULPDU.
+    fpdus: Vec<(StreamOffset, Vec<u8>)>,
+}
+
+struct Wire<'a> {
+    octets: &'a mut Vec<u8>,
+    payload: &'a [u8],
+    crc: Crc32c,
+}
+
+impl RunSink for Wire<'_> {
+    fn inline(&mut self, octets: &[u8]) {
+        self.crc.update(octets);
+        self.octets.extend_from_slice(octets);
+    }
+    fn payload(&mut self, offset: usize, len: usize) {
+        let payload = self.payload;
+        self.inline(&payload[offset..offset + len]);
+    }
+    fn crc(&mut self) {
+        self.octets.extend_from_slice(&self.crc.finish().to_le_bytes());
+    }
+}
+
+impl Stream {
+    fn new(origin: u64, markers: bool) -> Self {
+        let origin = StreamOffset(origin);
+        let grid = MarkerGrid::new(origin, markers);
+        Self { grid, origin, octets: Vec::new(), fpdus: Vec::new() }
+    }
+
+    /// A stream of ULPDUs of these lengths, no two alike.
+    fn of(origin: u64, markers: bool, lens: &[usize]) -> Self {
+        let mut stream = Self::new(origin, markers);
+        for (seed, len) in lens.iter().enumerate() {
+            let ulpdu: Vec<u8> =
+                (0..*len).map(|n| (n * 7 + n / 251 + seed * 13).to_le_bytes()[0]).collect();
+            stream.push(&ulpdu);
+        }
+        stream
+    }
+
+    fn push(&mut self, ulpdu: &[u8]) {
+        let start = self.end();
+        let (header, payload) = ulpdu.split_at(ulpdu.len().min(18));
+        let fpdu = Fpdu::new(self.grid, start, header, payload.len());
+        fpdu.emit(&mut Wire { octets: &mut self.octets, payload, crc: Crc32c::new() });
+        self.fpdus.push((start, ulpdu.to_vec()));
+    }
+
+    fn end(&self) -> StreamOffset {
+        self.origin + self.octets.len() as u64
+    }
+
+    /// The octets of FPDU `index`, relative to the origin.
+    fn range(&self, index: usize) -> Range<usize> {
+        let start = |index: usize| self.fpdus.get(index).map_or_else(|| self.end(), |fpdu| fpdu.0);
+        start(index).index_from(self.origin)..start(index + 1).index_from(self.origin)
+    }
+
+    /// Makes the CRC of FPDU `index` right again after its octets were changed.
+    fn mend_crc(&mut self, index: usize) {
+        let Range { start, end } = self.range(index);
+        let mut crc = Crc32c::new();
+        crc.update(&self.octets[start..end - 4]);
+        self.octets[end - 4..end].copy_from_slice(&crc.finish().to_le_bytes());
+    }
+
+    fn starts(&self) -> Vec<StreamOffset> {
+        self.fpdus.iter().map(|fpdu| fpdu.0).collect()
+    }
+}
+
+/// Remembers what it is given.
+#[derive(Default)]
+struct Upper {
+    placed: Vec<(StreamOffset, Vec<u8>)>,
+    delivered: Vec<StreamOffset>,
+    refuse_at: Option<StreamOffset>,
+    /// Whether it passes over what is wrong; and what it passed over, with its wrong markers.
+    observes: bool,
+    passed_over: Vec<(StreamOffset, Vec<u8>, MpaError, Vec<StreamOffset>)>,
+}
+
+impl FpduSink for Upper {
+    type Token = StreamOffset;
+    type Error = &'static str;
+
+    fn place(&mut self, ulpdu: &Ulpdu<'_>, at: StreamOffset) -> Result<StreamOffset, &'static str> {
+        let octets: Vec<u8> = ulpdu.chunks(0).flatten().copied().collect();
+        assert_eq!(octets.len(), ulpdu.len());
+        let mut scratch = [0; HEAD_LEN];
+        assert_eq!(ulpdu.head(&mut scratch), &octets[..octets.len().min(HEAD_LEN)]);
+        assert!(ulpdu.as_slice().is_none_or(|slice| slice == octets));
+        for from in [1, 13, 18, octets.len() / 2, octets.len()] {
+            let mut copy = vec![0; octets.len()];
+            let copied = ulpdu.copy_to(from, &mut copy);
+            assert_eq!(copy[..copied], octets[from.min(octets.len())..]);
+        }
+        if self.refuse_at == Some(at) {
+            return Err("refused");
+        }
+        self.placed.push((at, octets));
+        Ok(at)
+    }
+
+    fn deliver(&mut self, at: StreamOffset) -> Result<(), &'static str> {
+        let mut known = self.placed.iter().map(|fpdu| fpdu.0);
+        let mut wrong = self.passed_over.iter().map(|fpdu| fpdu.0);
+        assert!(known.any(|it| it == at) || wrong.any(|it| it == at), "delivered, not placed");
+        self.delivered.push(at);
+        Ok(())
+    }
+
+    fn pass_over(&mut self, fpdu: &FaultyFpdu<'_>) -> Option<StreamOffset> {
+        let ulpdu = fpdu.ulpdu().chunks(0).flatten().copied().collect();
+        assert_eq!(fpdu.layout().ulpdu_len(), fpdu.ulpdu().len());
+        let wrong = (fpdu.start(), ulpdu, fpdu.error(), fpdu.wrong_markers().collect());
+        self.observes.then(|| self.passed_over.push(wrong))?;
+        Some(fpdu.start())
+    }
+}
+
+/// A receiver with what it needs around it.
+struct Bench {
+    receiver: FpduReceiver<StreamOffset>,
+    store: PieceStore,
+    upper: Upper,
+    origin: StreamOffset,
+    now: Instant,
+}
+
+impl Bench {
+    fn new(stream: &Stream) -> Self {
+        Self::with(stream, RxConfig::default())
+    }
+
+    fn with(stream: &Stream, config: RxConfig) -> Self {
+        let config = RxConfig { markers: stream.grid.is_enabled(), ulpdu_len_min: 1, ..config };
+        Self {
+            receiver: FpduReceiver::new(config, stream.origin),
+            store: PieceStore::default(),
+            upper: Upper::default(),
+            origin: stream.origin,
+            now: Instant::ZERO,
+        }
+    }
+
+    fn give_to(
+        &mut self,
+        stream: &Stream,
+        range: Range<usize>,
+    ) -> (usize, Option<RxError<&'static str>>) {
+        let offset = self.origin + range.start as u64;
+        let bytes = &stream.octets[range];
+        let taken =
+            self.receiver.handle_bytes(self.now, offset, bytes, &mut self.store, &mut self.upper);
+        (taken.end.index_from(offset), taken.error)
+    }
+
+    /// Gives octets that must be accepted whole and without error.
+    fn give(&mut self, stream: &Stream, range: Range<usize>) {
+        let len = range.len();
+        assert_eq!(self.give_to(stream, range), (len, None));
+    }
+
+    fn assert_complete(&self, stream: &Stream) {
+        let mut placed = self.upper.placed.clone();
+        placed.sort();
+        assert_eq!(placed, stream.fpdus);
+        assert_eq!(self.upper.delivered, stream.starts());
+        assert_eq!(self.receiver.delivered(), stream.end());
+        assert_eq!(self.receiver.counters().fpdus, stream.fpdus.len() as u64);
+        assert_eq!((self.receiver.bytes_held(), self.receiver.fpdus_ahead()), (0, 0));
+        assert_eq!((self.store.bytes_held(), self.store.blocks_used()), (0, 0));
+    }
+}

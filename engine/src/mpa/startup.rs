@@ -1,0 +1,379 @@
+//! Startup: the Request and the Reply that turn a TCP stream into an MPA connection.
+//!
+//! [`Initiator`] and [`Responder`] each own one side of the exchange, over any ordered stream of
+//! octets in pieces of any size. They promise the exact octet at which the exchange ends, and that
+//! what both sides then do agrees ([`Negotiated`]). They keep no time: the owner drops a startup
+//! that exceeds [`MPA_REQUEST_TIMEOUT_NS`](crate::limits::MPA_REQUEST_TIMEOUT_NS) or
+//! [`MPA_REPLY_TIMEOUT_NS`](crate::limits::MPA_REPLY_TIMEOUT_NS).
+//!
+//! ```text
+//! initiator                                 responder
+//!   Initiator::new ── Request ──────────────▶ handle_bytes ─▶ PeerRequest
+//!   handle_bytes   ◀───────────── Reply ──── accept | reject
+//!   ReplyOutcome                              Negotiated
+//! ```
+//!
+//! # Peers from before the RFC
+//!
+//! Revision 0, of the RDMA Consortium, is spoken with such peers only
+//! ([`permissive`](StartupConfig::permissive)). Drafts 05 to 08 of RFC 5044 are not told apart: the
+//! known differences are in what a sender may do, not in what it puts on the wire. Draft 05 lets a
+//! host ask for CRCs to be suppressed (MAY), the RFC discourages that (SHOULD NOT): C = 0 in both.
+//! Draft 06 moved the rules for MPA-aware TCP to an appendix and took their force.
+//!
+//! A peer that breaks the rules gives an [`MpaStartupError`]; the machine is then of no further
+//! use and TCP is closed (RFC 5044 §7.1.2 (2), (3)).
+
+mod depth;
+mod fallback;
+mod frame_reader;
+mod initiator;
+mod responder;
+
+pub use crate::wire::mpa::{RtrKinds, StartupFrameError};
+pub(crate) use fallback::Setback;
+pub use fallback::{Fallback, Retry};
+pub use initiator::{Initiator, Rejection, ReplyOutcome};
+pub use responder::{PeerRequest, Responder};
+
+use crate::limits::{PRIVATE_DATA_LEN_MAX, READS_OUTSTANDING_MAX};
+use crate::wire::ProtocolVersion;
+use crate::wire::mpa::{EnhancedHeader, StartupFrame, StartupHeader};
+
+/// A revision of MPA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Revision {
+    /// 0: RDMA Consortium, from before the RFCs (RFC 5044 Appendix C).
+    Rdmac,
+    /// 1: RFC 5044.
+    One,
+    /// 2: RFC 6581.
+    Two,
+}
+
+impl Revision {
+    /// The revision with this number on the wire; `None` when no such revision is known.
+    #[must_use]
+    pub const fn from_wire(rev: u8) -> Option<Self> {
+        match rev {
+            0 => Some(Self::Rdmac),
+            1 => Some(Self::One),
+            2 => Some(Self::Two),
+            _ => None,
+        }
+    }
+
+    /// The number on the wire.
+    #[must_use]
+    pub const fn to_wire(self) -> u8 {
+        match self {
+            Self::Rdmac => 0,
+            Self::One => 1,
+            Self::Two => 2,
+        }
+    }
+
+    /// The version that DDP and RDMAP use with it.
+    // RFC 5044 §3: MPA gives DDP the negotiated version; Appendix C.1: versions are never mixed.
+    #[must_use]
+    pub const fn protocol_version(self) -> ProtocolVersion {
+        match self {
+            Self::Rdmac => ProtocolVersion::RDMAC,
+            Self::One | Self::Two => ProtocolVersion::IETF,
+        }
+    }
+}
+
+/// What one side wants of its connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StartupConfig {
+    /// Ask the peer for markers in what it sends (M). Markers toward the peer are its choice.
+    pub markers: bool,
+    /// Ask for CRCs (C). They are off only if both sides say so.
+    // RFC 5044 §4.4: on, unless the administrator explicitly asks for off.
+    pub crc: bool,
+    /// As initiator: the revision to speak. As responder: the highest to accept.
+    ///
+    /// [`Rdmac`](Revision::Rdmac) plays an RNIC of the RDMA Consortium, which speaks revision 0
+    /// only, with markers and CRCs.
+    pub revision: Revision,
+    /// Work with RNICs of the RDMA Consortium too: a "permissive" RNIC of RFC 5044 Appendix C.
+    /// With such a peer markers are on in both directions and CRCs are on, and DDP and RDMAP have
+    /// version 0.
+    pub permissive: bool,
+    /// As initiator with revision 2: tell the peer IRD and ORD and adapt to its own.
+    pub negotiate_depths: bool,
+    /// As initiator with revision 2: ask for the peer-to-peer model, in which an RTR message opens
+    /// the connection and either side may send first after that.
+    pub peer_to_peer: bool,
+    /// RTR messages this side can send as initiator, or take as responder. Not empty.
+    pub rtr: RtrKinds,
+    /// As initiator: what to do without when a peer cannot do it. The connection is then opened
+    /// once more ([`Retry`]).
+    pub fallback: Fallback,
+    /// As initiator: while the peer has sent nothing since its Reply, repeat an RDMA Write without
+    /// payload behind what was sent, first after
+    /// [`NUDGE_AFTER_NS`](crate::limits::NUDGE_AFTER_NS), each time twice as long after the last.
+    ///
+    /// The peer profile "siw": that Linux driver, as responder, may leave an FPDU that follows
+    /// closely on its Reply where it is until more octets come. The answer to that FPDU is
+    /// then awaited for ever. Nothing in the Reply tells siw from others; to them the
+    /// Write means nothing (RFC 6581 §9.2 opens connections with it).
+    pub nudge: bool,
+    /// Send and take Sends and Writes with immediate data
+    /// ([`SendOp::SendImmediate`](crate::verbs::SendOp::SendImmediate),
+    /// [`SendOp::RdmaWriteImmediate`](crate::verbs::SendOp::RdmaWriteImmediate)) on connections whose peer
+    /// has this set too. No RFC has them. This end says so by a bit of its startup frame that RFC 5044
+    /// §7.1.1 has senders leave 0 and receivers not check: as initiator to every peer, as responder to
+    /// one that has said so.
+    pub immediates: bool,
+}
+
+impl Default for StartupConfig {
+    /// Revision 2 with depths negotiated, CRCs, no markers, client-server model, every fallback,
+    /// not permissive, no nudges, nothing that no RFC has.
+    fn default() -> Self {
+        Self {
+            markers: false,
+            crc: true,
+            revision: Revision::Two,
+            permissive: false,
+            negotiate_depths: true,
+            peer_to_peer: false,
+            rtr: RtrKinds::WRITE.union(RtrKinds::READ),
+            fallback: Fallback::all(),
+            nudge: false,
+            immediates: false,
+        }
+    }
+}
+
+impl StartupConfig {
+    fn check(&self) -> Result<(), StartupMisuse> {
+        // RFC 5044 Appendix C.1: an RNIC of the RDMA Consortium has markers and CRCs always on.
+        if self.revision == Revision::Rdmac && !(self.markers && self.crc) {
+            return Err(StartupMisuse::RdmacFraming);
+        }
+        // RFC 6581 §9.2: an enhanced responder MUST support at least one RTR message.
+        if self.rtr.is_empty() {
+            return Err(StartupMisuse::NoRtr);
+        }
+        if self.peer_to_peer && self.revision < Revision::Two {
+            return Err(StartupMisuse::PeerToPeerRevision);
+        }
+        Ok(())
+    }
+}
+
+/// What the application brings to one connection: the parameters of connect and of accept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offer<'a> {
+    /// Private Data for the peer's application: at most 512 octets, 508 in an enhanced frame.
+    pub private_data: &'a [u8],
+    /// Inbound RDMA Reads and Atomics to accept at a time: 0 to
+    /// [`READS_OUTSTANDING_MAX`].
+    pub ird: u16,
+    /// Outbound RDMA Reads and Atomics wanted open at a time: 0 to
+    /// [`READS_OUTSTANDING_MAX`].
+    pub ord: u16,
+}
+
+impl Offer<'_> {
+    fn check(&self, enhanced: bool) -> Result<(), StartupMisuse> {
+        // RFC 6581 §9: the enhanced word counts as Private Data.
+        let word_len = if enhanced { EnhancedHeader::LEN } else { 0 };
+        let len_max = PRIVATE_DATA_LEN_MAX - word_len;
+        if self.private_data.len() > len_max {
+            return Err(StartupMisuse::PrivateDataLen { len: self.private_data.len(), len_max });
+        }
+        if self.ird > READS_OUTSTANDING_MAX || self.ord > READS_OUTSTANDING_MAX {
+            return Err(StartupMisuse::Depth);
+        }
+        Ok(())
+    }
+}
+
+/// The terms of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Negotiated {
+    /// Framing, in both directions.
+    pub framing: Framing,
+    /// The frames were enhanced (RFC 6581).
+    pub enhanced: bool,
+    /// Inbound Reads and Atomics to provide for.
+    pub ird: u16,
+    /// Outbound Reads and Atomics that may be open at a time.
+    pub ord: u16,
+    /// IRD and ORD as the peer said, for the application.
+    pub peer_depths: PeerDepths,
+    /// The first message of the connection.
+    pub rtr: Rtr,
+    /// Both ends send and take Sends and Writes with immediate data.
+    pub immediates: bool,
+    /// The peer's Private Data, without the enhanced word.
+    pub private_data: Vec<u8>,
+}
+
+/// How FPDUs are framed after the startup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Framing {
+    /// Revision both sides use.
+    pub revision: Revision,
+    /// CRCs are generated and checked.
+    pub crc: bool,
+    /// This side puts markers into what it sends: the peer's M.
+    pub markers_to_peer: bool,
+    /// The peer puts markers into what it sends: this side's M.
+    pub markers_to_us: bool,
+}
+
+impl Framing {
+    /// What follows from this side's wishes and the flags of the peer's frame.
+    fn agree(config: &StartupConfig, revision: Revision, markers: bool, crc: bool) -> Self {
+        // RFC 5044 Appendix C.2.4, C.2.5: with an RNIC of the RDMA Consortium there are markers in
+        // both directions and CRCs, whatever the IETF side has said.
+        if revision == Revision::Rdmac {
+            return Self { revision, crc: true, markers_to_peer: true, markers_to_us: true };
+        }
+        Self {
+            revision,
+            // RFC 5044 §7.1.1: CRCs are off only if both sides sent C = 0.
+            crc: config.crc || crc,
+            // RFC 5044 §7.1.1: M = 1 received: markers MUST be added to what is sent.
+            markers_to_peer: markers,
+            markers_to_us: config.markers,
+        }
+    }
+}
+
+/// IRD and ORD in the peer's frame. `None`: not said, the applications settle it themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeerDepths {
+    /// Reads the peer accepts at a time, 0 to 16382.
+    pub ird: Option<u16>,
+    /// Reads the peer wants open at a time, 0 to 16382.
+    pub ord: Option<u16>,
+}
+
+/// The part an RTR message plays (RFC 6581 §9.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rtr {
+    /// Client-server model: none. The initiator sends whatever it has first.
+    None,
+    /// Initiator: this message goes out before any other.
+    Send(RtrKind),
+    /// Responder: one of these comes first.
+    Expect(RtrKinds),
+}
+
+/// One kind of RTR message.
+///
+/// It is emitted with an STag that is not 0, and causes no completion (RFC 6581 §4.4.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RtrKind {
+    /// A Send without payload.
+    SendZero,
+    /// An RDMA Write without payload.
+    WriteZero,
+    /// An RDMA Read of no octets. Takes one of the ORD until it is answered.
+    ReadZero,
+}
+
+/// How far the peer's frame has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress<T> {
+    /// All octets were taken in; the frame is not complete.
+    NeedMore,
+    /// The frame is complete.
+    Done {
+        /// Octets of the input that belong to the frame. There can be no more at this moment: a
+        /// peer that sent them breaks the protocol ([`MpaStartupError::EarlyData`]).
+        // RFC 5044 §7.1.2 (2), (4): neither side may send between the Request and the Reply, nor
+        // the responder between its Reply and the initiator's first FPDU.
+        consumed: usize,
+        /// What the frame says.
+        value: T,
+    },
+}
+
+/// The peer broke the startup protocol, or cannot be worked with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MpaStartupError {
+    /// The frame is malformed.
+    #[error(transparent)]
+    Frame(#[from] StartupFrameError),
+    /// The peer's revision, given here, is not one to work with.
+    #[error("MPA revision {0} of the peer is not supported")]
+    Revision(u8),
+    /// The Reply is enhanced where the Request was not, or the other way round (RFC 6581 §10).
+    #[error("the reply does not answer the kind of the request")]
+    EnhancedMismatch,
+    /// Octets came between the frame and the answer to it.
+    #[error("octets before the peer may send any")]
+    EarlyData,
+    /// The responder wants more Reads open than can be provided for (RFC 6581 §9.1).
+    #[error("the responder wants more outstanding reads than can be served")]
+    InsufficientIrd(Framing),
+    /// Both sides support no RTR message in common (RFC 6581 §9.2).
+    #[error("no ready-to-receive message that both sides support")]
+    NoMatchingRtr(Framing),
+}
+
+impl MpaStartupError {
+    /// The framing of the Terminate message to send before TCP is closed.
+    ///
+    /// `None`: TCP is closed at once (RFC 5044 §8: an invalid startup frame).
+    // RFC 6581 §9.1, §9.2, RFC 5044 §7.1.2 (4): only an initiator can, and after a good Reply.
+    #[must_use]
+    pub(crate) const fn terminates_in(&self) -> Option<Framing> {
+        match *self {
+            Self::InsufficientIrd(framing) | Self::NoMatchingRtr(framing) => Some(framing),
+            Self::Frame(_) | Self::Revision(_) | Self::EnhancedMismatch | Self::EarlyData => None,
+        }
+    }
+}
+
+/// The caller asked for what cannot be. Nothing was sent; the call can be repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartupMisuse {
+    /// The Private Data is too long for the frame.
+    #[error("private data of {len} octets, at most {len_max} fit")]
+    PrivateDataLen {
+        /// Octets given.
+        len: usize,
+        /// Octets that fit.
+        len_max: usize,
+    },
+    /// IRD or ORD is above `READS_OUTSTANDING_MAX`.
+    #[error("IRD and ORD are at most {READS_OUTSTANDING_MAX}")]
+    Depth,
+    /// Revision 0 without markers or without CRCs.
+    #[error("MPA revision 0 always has markers and CRCs")]
+    RdmacFraming,
+    /// No RTR message is configured.
+    #[error("at least one kind of ready-to-receive message must be supported")]
+    NoRtr,
+    /// The peer-to-peer model without revision 2.
+    #[error("the peer-to-peer model needs MPA revision 2")]
+    PeerToPeerRevision,
+    /// There is no Request to answer, or it was answered.
+    #[error("no MPA request waits for an answer")]
+    NoRequest,
+}
+
+/// After a whole frame nothing may come until it is answered.
+fn nothing_expected<T>(bytes: &[u8]) -> Result<Progress<T>, MpaStartupError> {
+    if bytes.is_empty() { Ok(Progress::NeedMore) } else { Err(MpaStartupError::EarlyData) }
+}
+
+fn emit(header: StartupHeader, word: Option<EnhancedHeader>, private_data: &[u8]) -> Vec<u8> {
+    let word = word.map(EnhancedHeader::to_bytes);
+    let private_data: Vec<u8> = word.iter().flatten().chain(private_data).copied().collect();
+    let mut frame = Vec::with_capacity(StartupHeader::LEN + private_data.len());
+    StartupFrame { header, private_data: &private_data }.emit(&mut frame);
+    frame
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! What an initiator does without, on a new connection, when a peer cannot do it.
+//!
+//! No peer says what it could not read. RFC 6581 §10 has it close TCP without a Reply, and drivers
+//! that cannot send markers reject. So another attempt is a guess, made when it may help, each
+//! at most once: revision 1 first, then no markers.
+
+use super::{MpaStartupError, Offer, Rejection, Revision, StartupConfig};
+
+bitflags::bitflags! {
+    /// What an initiator may do without.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct Fallback: u8 {
+        /// Revision 2: for peers that know only RFC 5044. IRD and ORD are then left to the
+        /// applications. Never done in the peer-to-peer model, which revision 1 does not have.
+        // RFC 6581 §10: the initiator MAY then attempt to use RFC 5044, if the ULP can.
+        const REVISION_1 = 1;
+        /// Markers in what the peer sends: for peers that cannot send any.
+        const NO_MARKERS = 1 << 1;
+    }
+}
+
+/// How an attempt to start MPA as initiator failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Setback<'a> {
+    /// The peer closed or reset the established connection instead of sending a whole Reply.
+    Closed,
+    /// The Reply cannot be worked with.
+    Unusable(MpaStartupError),
+    /// The Reply rejects the connection.
+    Rejected(&'a Rejection),
+}
+
+/// Another attempt, on a new TCP connection to the same peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// The settings of the attempt, with less to fall back to.
+    pub startup: StartupConfig,
+    /// Private Data as in the offer before.
+    pub private_data: Vec<u8>,
+    /// Inbound Reads as in the offer before.
+    pub ird: u16,
+    /// Outbound Reads as in the offer before.
+    pub ord: u16,
+}
+
+impl Retry {
+    /// The offer to start with.
+    #[must_use]
+    pub fn offer(&self) -> Offer<'_> {
+        Offer { private_data: &self.private_data, ird: self.ird, ord: self.ord }
+    }
+}
+
+/// The settings to try after `config` has met `setback`.
+pub(super) fn after(config: &StartupConfig, setback: &Setback<'_>) -> Option<StartupConfig> {
+    let lower_revision = config.fallback.contains(Fallback::REVISION_1)
+        && config.revision == Revision::Two
+        && !config.peer_to_peer;
+    let no_markers = config.fallback.contains(Fallback::NO_MARKERS)
+        && config.markers
+        && config.revision > Revision::Rdmac;
+    let in_revision_1 = StartupConfig {
+        revision: Revision::One,
+        fallback: config.fallback.difference(Fallback::REVISION_1),
+        ..*config
+    };
+    let without_markers = StartupConfig {
+        markers: false,
+        fallback: config.fallback.difference(Fallback::NO_MARKERS),
+        ..*config
+    };
+    match setback {
+        // RFC 6581 §10: a responder that knows only RFC 5044 takes an enhanced Request for
+        // malformed and closes TCP; RFC 5044 §7.1.1 has it close TCP for the revision alone.
+        Setback::Closed if lower_revision => Some(in_revision_1),
+        Setback::Closed if no_markers => Some(without_markers),
+        // A Reply of revision 1, or 0, or without S: the peer has not read the Request as meant.
+        Setback::Unusable(MpaStartupError::EnhancedMismatch) if lower_revision => {
+            Some(in_revision_1)
+        }
+        // RFC 5044 §4.3 has every sender able to make markers; those that are not reject, with
+        // nothing to say. An application that rejects mostly says why.
+        Setback::Rejected(rejection) if no_markers && rejection.private_data.is_empty() => {
+            Some(without_markers)
+        }
+        _ => None,
+    }
+}

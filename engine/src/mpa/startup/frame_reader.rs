@@ -1,0 +1,73 @@
+//! Collects one startup frame from pieces of any size.
+
+use std::ops::RangeInclusive;
+
+use super::{MpaStartupError, Revision};
+use crate::wire::mpa::{StartupFrame, StartupHeader, StartupKind};
+
+/// The frame so far.
+#[derive(Clone, Debug)]
+pub(super) struct FrameReader {
+    kind: StartupKind,
+    /// Revisions to work with.
+    revisions: RangeInclusive<Revision>,
+    buffer: [u8; StartupFrame::LEN_MAX],
+    /// Octets of `buffer` in use. `len <= wanted <= buffer.len()`
+    len: usize,
+    /// Octets of the frame as far as is known: of its fixed part, then of all.
+    wanted: usize,
+    /// Revision of the frame, once the fixed part has been found good.
+    revision: Option<Revision>,
+}
+
+impl FrameReader {
+    pub(super) const fn new(kind: StartupKind, revisions: RangeInclusive<Revision>) -> Self {
+        Self {
+            kind,
+            revisions,
+            buffer: [0; StartupFrame::LEN_MAX],
+            len: 0,
+            wanted: StartupHeader::LEN,
+            revision: None,
+        }
+    }
+
+    /// Takes in octets until the frame is complete. Returns how many.
+    ///
+    /// Everything wrong with the frame is reported as soon as it shows, private data is not waited
+    /// for. An error stays: the next call meets the same octets.
+    pub(super) fn read(&mut self, bytes: &[u8]) -> Result<usize, MpaStartupError> {
+        let mut consumed = self.fill(bytes);
+        if self.revision.is_none()
+            && let Some((header, private_data_len)) =
+                StartupHeader::parse(self.kind, &self.buffer[..self.len])?
+        {
+            // RFC 5044 §7.1.1: Rev MUST be checked, and the connection closed if it does not fit.
+            let revision = Revision::from_wire(header.revision)
+                .filter(|revision| self.revisions.contains(revision))
+                // RFC 5044 Appendix C.1: an RNIC of the RDMA Consortium always says M = 1. Whatever
+                // sends revision 0 without it is none, and what it would send is not known.
+                .filter(|revision| *revision > Revision::Rdmac || header.markers)
+                .ok_or(MpaStartupError::Revision(header.revision))?;
+            self.revision = Some(revision);
+            self.wanted += usize::from(private_data_len);
+            consumed += self.fill(&bytes[consumed..]);
+        }
+        Ok(consumed)
+    }
+
+    /// The frame and its revision, when complete.
+    pub(super) fn frame(&self) -> Option<(StartupFrame<'_>, Revision)> {
+        let revision = self.revision?;
+        let (frame, _) = StartupFrame::parse_as(self.kind, &self.buffer[..self.len]).ok()??;
+        Some((frame, revision))
+    }
+
+    // RFC 5044 §7.1.2 (9): no more than PD_Length octets are ever copied.
+    fn fill(&mut self, bytes: &[u8]) -> usize {
+        let count = bytes.len().min(self.wanted - self.len);
+        self.buffer[self.len..self.len + count].copy_from_slice(&bytes[..count]);
+        self.len += count;
+        count
+    }
+}

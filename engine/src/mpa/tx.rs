@@ -1,0 +1,188 @@
+//! Framing: one ULPDU becomes one FPDU, as a sequence of runs and without touching the payload.
+//!
+//! The caller implements [`RunSink`]. One pass in stream order lets it write the inline octets into a
+//! scratch buffer, note where payload is to be gathered from, and feed all of it to the CRC.
+
+use crate::limits::{MARKER_LEN, ULPDU_LEN_MAX};
+use crate::mpa::marker::{FpduLayout, LENGTH_LEN, MarkerGrid, pad_len};
+use crate::types::StreamOffset;
+use crate::wire::ddp::TaggedHeader;
+use crate::wire::mpa::Marker;
+
+/// Most leading octets of a ULPDU given inline: DDP untagged header (18), RDMAP Atomic Request (52),
+/// rounded up.
+pub const INLINE_LEN_MAX: usize = 72;
+
+/// Takes the runs of an FPDU in stream order.
+///
+/// RFC 5044 §4.4: the CRC covers everything of the FPDU before it, markers too, in stream order; so
+/// feeding every run to a CRC32c as it comes, before [`crc`](Self::crc), gives the right value.
+pub trait RunSink {
+    /// Octets made by the layers: leading marker, length, ULPDU header; markers; pad. Never empty.
+    fn inline(&mut self, octets: &[u8]);
+    /// `len` octets (never 0) of the ULPDU's payload, `offset` octets into that payload.
+    fn payload(&mut self, offset: usize, len: usize);
+    /// The CRC field. The value goes on the wire least significant octet first (RFC 5044 §4.4).
+    fn crc(&mut self);
+}
+
+/// An FPDU to be sent: a description, no octets of payload.
+#[derive(Clone, Copy, Debug)]
+pub struct Fpdu<'a> {
+    layout: FpduLayout,
+    header: &'a [u8],
+}
+
+impl<'a> Fpdu<'a> {
+    /// The FPDU at stream position `start` whose ULPDU is `header` (DDP and RDMAP header octets)
+    /// followed by `payload_len` octets of payload.
+    ///
+    /// # Panics
+    /// When `header` exceeds [`INLINE_LEN_MAX`], or the ULPDU is empty or exceeds [`ULPDU_LEN_MAX`]:
+    /// a caller's bug (RFC 5044 §3: "DDP MUST NOT post more than 64768 octets").
+    #[must_use]
+    #[inline]
+    pub fn new(
+        grid: MarkerGrid,
+        start: StreamOffset,
+        header: &'a [u8],
+        payload_len: usize,
+    ) -> Self {
+        assert!(header.len() <= INLINE_LEN_MAX, "ULPDU header too long to be inline");
+        assert!(payload_len <= ULPDU_LEN_MAX, "ULPDU longer than MPA allows");
+        let ulpdu_len = header.len() + payload_len;
+        assert!(ulpdu_len > 0, "empty ULPDU");
+        Self { layout: grid.layout(start, ulpdu_len), header }
+    }
+
+    /// Octets of stream this FPDU takes, a leading marker included.
+    #[must_use]
+    #[inline]
+    pub const fn wire_len(&self) -> usize {
+        self.layout.wire_len()
+    }
+
+    /// Octets of the ULPDU.
+    #[must_use]
+    #[inline]
+    pub const fn ulpdu_len(&self) -> usize {
+        self.layout.ulpdu_len()
+    }
+
+    /// Gives every run of the FPDU to `sink`, in stream order.
+    #[inline]
+    pub fn emit<S: RunSink>(&self, sink: &mut S) {
+        if self.layout.marker_count() == 0 {
+            self.emit_unmarked(sink)
+        } else {
+            self.emit_marked(sink)
+        }
+    }
+
+    #[inline]
+    fn emit_unmarked<S: RunSink>(&self, sink: &mut S) {
+        let mut head = [0; LENGTH_LEN + INLINE_LEN_MAX];
+        let head_len = self.write_head(&mut head);
+        sink.inline(&head[..head_len]);
+        let payload_len = self.payload_len();
+        if payload_len > 0 {
+            sink.payload(0, payload_len);
+        }
+        let pad = pad_len(self.ulpdu_len());
+        if pad > 0 {
+            sink.inline(&[0; 3][..pad]);
+        }
+        sink.crc();
+    }
+
+    fn emit_marked<S: RunSink>(&self, sink: &mut S) {
+        let mut markers = Markers::new(self.layout);
+        let mut head = [0; LENGTH_LEN + INLINE_LEN_MAX + MARKER_LEN];
+        let mut head_len = self.write_head(&mut head);
+        let mut octet = head_len;
+        // The head is far shorter than the distance of two markers: at most one is due in it.
+        let before = markers.next_octet;
+        if before < head_len {
+            head.copy_within(before..head_len, before + MARKER_LEN);
+            head[before..before + MARKER_LEN].copy_from_slice(&markers.take());
+            head_len += MARKER_LEN;
+        }
+        sink.inline(&head[..head_len]);
+
+        let payload_at = octet;
+        let payload_end = octet + self.payload_len();
+        while octet < payload_end {
+            if markers.next_octet == octet {
+                sink.inline(&markers.take());
+            }
+            let run_end = markers.next_octet.min(payload_end);
+            sink.payload(octet - payload_at, run_end - octet);
+            octet = run_end;
+        }
+
+        // Pad ends 4-aligned, so a marker can be due before the CRC but not inside the pad.
+        let pad = pad_len(self.ulpdu_len());
+        let mut tail = [0; 3 + MARKER_LEN];
+        let mut tail_len = pad;
+        if markers.next_octet == octet + pad {
+            tail[pad..pad + MARKER_LEN].copy_from_slice(&markers.take());
+            tail_len += MARKER_LEN;
+        }
+        if tail_len > 0 {
+            sink.inline(&tail[..tail_len]);
+        }
+        sink.crc();
+    }
+
+    /// Writes ULPDU_Length and the inline part of the ULPDU; returns their length.
+    #[inline]
+    fn write_head(&self, head: &mut [u8]) -> usize {
+        // RFC 5044 §4.1: ULPDU_Length counts the contained ULPDU only.
+        let ulpdu_len = u16::try_from(self.ulpdu_len()).expect("checked against ULPDU_LEN_MAX");
+        head[..LENGTH_LEN].copy_from_slice(&ulpdu_len.to_be_bytes());
+        let head_len = LENGTH_LEN + self.header.len();
+        let room = &mut head[LENGTH_LEN..head_len];
+        // A copy of known length is no call. This one is made for almost every FPDU.
+        match <&[u8; TaggedHeader::LEN]>::try_from(self.header) {
+            Ok(header) => room.copy_from_slice(header),
+            Err(_) => room.copy_from_slice(self.header),
+        }
+        head_len
+    }
+
+    #[inline]
+    const fn payload_len(&self) -> usize {
+        self.layout.ulpdu_len() - self.header.len()
+    }
+}
+
+/// The markers of one FPDU that are still to be emitted.
+struct Markers {
+    layout: FpduLayout,
+    index: usize,
+    count: usize,
+    /// The FPDU octet that the next marker stands before; beyond all of them when none is left.
+    next_octet: usize,
+}
+
+impl Markers {
+    #[inline]
+    const fn new(layout: FpduLayout) -> Self {
+        let count = layout.marker_count();
+        let next_octet = if count > 0 { layout.marker_octet(0) } else { usize::MAX };
+        Self { layout, index: 0, count, next_octet }
+    }
+
+    /// The next marker's octets.
+    #[inline]
+    fn take(&mut self) -> [u8; MARKER_LEN] {
+        let marker = Marker { fpduptr: self.layout.fpduptr(self.index) };
+        self.index += 1;
+        let is_left = self.index < self.count;
+        self.next_octet = if is_left { self.layout.marker_octet(self.index) } else { usize::MAX };
+        marker.to_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! The bare loop: a port and its device, turned by the caller.
+//!
+//! [`Poller`] moves frames between a [`Port`] and a [`Device`] at a time the caller names.
+//! [`Lockstep`] runs two of them on one virtual clock.
+
+mod lockstep;
+
+use urnic_netdev::Device;
+
+pub use lockstep::Lockstep;
+
+use crate::port::Port;
+use crate::time::Instant;
+
+/// Frames taken from a device in one go.
+pub const RECEIVE_BURST: usize = 64;
+/// Frames given to a device in one go. Small enough that what they refer to is still in the cache
+/// when the other end, or the kernel, looks at it.
+const TRANSMIT_BURST: usize = 64;
+
+/// A port and its device, polled by the caller.
+#[derive(Debug)]
+pub struct Poller<D> {
+    /// The port.
+    pub port: Port,
+    /// The device.
+    pub device: D,
+}
+
+impl<D: Device> Poller<D> {
+    /// Joins a port with the device it was made for.
+    pub const fn new(port: Port, device: D) -> Self {
+        Self { port, device }
+    }
+
+    /// Receives what has arrived, sends what is due. Returns the number of frames moved; 0 means
+    /// that nothing happens until [`next_wakeup`](Self::next_wakeup) or new work.
+    pub fn poll(&mut self, now: Instant) -> usize {
+        self.receive(now) + self.transmit(now)
+    }
+
+    /// The first half of [`poll`](Self::poll): receives what has arrived, and runs timers.
+    pub fn receive(&mut self, now: Instant) -> usize {
+        let now_ns = now.as_nanos();
+        let Self { port, device } = self;
+        let received = port.handle_burst(now, |sink| {
+            device.receive(now_ns, RECEIVE_BURST, &mut |frame| sink(&frame))
+        });
+        // Receiving is when a device looks at its interface: what it found is acted on at once.
+        port.handle_link(now, device.link_up());
+        port.set_capabilities(now, device.capabilities());
+        if port.poll_timeout().is_some_and(|at| at <= now) {
+            port.handle_timeout(now);
+        }
+        received
+    }
+
+    /// The second half: sends what is due.
+    pub fn transmit(&mut self, now: Instant) -> usize {
+        let now_ns = now.as_nanos();
+        let Self { port, device } = self;
+        let room = device.transmit_room().min(TRANSMIT_BURST);
+        let sent = if room == 0 {
+            0
+        } else {
+            port.poll_transmit(now, room, &mut |frame| device.transmit(now_ns, frame))
+        };
+        device.flush(now_ns);
+        sent
+    }
+
+    /// When there is something to do next without new work: a frame arrives or a timer runs out.
+    pub fn next_wakeup(&mut self) -> Option<Instant> {
+        let arrival = self.device.next_arrival_ns().map(Instant::from_nanos);
+        match (arrival, self.port.poll_timeout()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+}

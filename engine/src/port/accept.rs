@@ -1,0 +1,181 @@
+//! Connections that peers open: SYNs for listeners, and cookies that come back.
+
+use tracing::debug;
+
+use crate::port::drops::FrameDrop;
+use crate::port::interface::demux::Inbound;
+use crate::port::interface::route::{LinkHeader, Route};
+use crate::port::listeners::BacklogSlot;
+use crate::port::tuple::Tuple;
+use crate::port::{Port, PortError, PortEvent, TRACE};
+use crate::stream::carrier::OwnTcp;
+use crate::tcp::{self, SynRefusal};
+use crate::time::Instant;
+
+/// What becomes of a segment for no connection.
+pub(super) enum Claim {
+    /// It opened a connection.
+    Opened(u32),
+    /// It brought back a cookie: the connection that has been made wants to see it.
+    Redeemed(u32),
+    /// It was answered, or needs no answer.
+    Done,
+    /// It is for the host stack.
+    Host,
+}
+
+impl Port {
+    /// A segment for no connection: opens one if it is a SYN for a listener, or brings back a
+    /// listener's cookie.
+    #[inline(never)]
+    pub(super) fn handle_unclaimed(
+        &mut self,
+        now: Instant,
+        tuple: Tuple,
+        header: &tcp::Header,
+        inbound: &Inbound<'_>,
+    ) -> Claim {
+        // RFC 9293 §3.9.2.3 (MUST-57): "MUST silently discard an incoming SYN segment that is
+        // addressed to a broadcast or multicast address". RFC 1122 §3.2.1.3: nor does anything
+        // come from one.
+        let ends = [tuple.local().ip(), tuple.remote().ip()];
+        if !ends.into_iter().all(|end| self.config.is_unicast(end)) {
+            self.drop_frame(FrameDrop::Malformed);
+            return Claim::Done;
+        }
+        if !self.config.owns(tuple.local().ip()) {
+            return Claim::Host;
+        }
+        let Some(listener) = self.listeners.at(tuple.local()) else { return Claim::Host };
+        let admitted =
+            tcp::check_syn(header).and_then(|()| listener.take_half_open(tuple.remote().ip()));
+        match admitted {
+            Ok(slot) => self.accept_syn(now, tuple, header, inbound, slot),
+            Err(SynRefusal::BacklogFull) => {
+                listener.cookie_sent_at = Some(now);
+                self.answer_with_cookie(now, tuple, header, inbound);
+                Claim::Done
+            }
+            Err(SynRefusal::UnknownConnection) if listener.expects_cookies(now) => {
+                self.redeem_cookie(now, tuple, header, inbound)
+            }
+            Err(_) => Claim::Host,
+        }
+    }
+
+    fn accept_syn(
+        &mut self,
+        now: Instant,
+        tuple: Tuple,
+        header: &tcp::Header,
+        inbound: &Inbound<'_>,
+        backlog_slot: BacklogSlot,
+    ) -> Claim {
+        let (local, remote) = (tuple.local(), tuple.remote());
+        let tcp_config = self.config.tcp_for(remote.ip(), self.interface.capabilities.mtu);
+        let iss = self.isn.isn(now, local, remote);
+        let ts_offset = self.isn.timestamp_offset(local, remote);
+        let tcp = tcp::Tcb::accept(now, &tcp_config, header, iss, ts_offset);
+        self.accept_connection(now, tuple, tcp, backlog_slot, inbound)
+            .map_or_else(|claim| claim, Claim::Opened)
+    }
+
+    /// Makes a connection of a listener's; its slot in the backlog is taken.
+    fn accept_connection(
+        &mut self,
+        now: Instant,
+        tuple: Tuple,
+        tcp: tcp::Tcb,
+        backlog_slot: BacklogSlot,
+        inbound: &Inbound<'_>,
+    ) -> Result<u32, Claim> {
+        let (local, remote) = (tuple.local(), tuple.remote());
+        let found = self.listeners.of(backlog_slot).ok_or(Claim::Host)?;
+        let (params, listener) = (found.params.clone(), found.local());
+        let id = match self.insert(tuple, tcp, params.lower_layer, Some(backlog_slot)) {
+            Ok(id) => id,
+            Err(reason) => {
+                self.listeners.release(backlog_slot);
+                // Another queue of the interface was faster with a copy of the segment.
+                let elsewhere = matches!(reason, PortError::PortTaken(_));
+                return Err(if elsewhere { Claim::Done } else { Claim::Host });
+            }
+        };
+        // What came through a router says nothing of the router's link address.
+        let next_hop = self.config.next_hop(remote.ip());
+        if let Some(mac) = inbound.source_mac
+            && next_hop == remote.ip()
+            && self.interface.neighbours.learn_provisionally(now, next_hop, mac)
+        {
+            self.connections[id.slot].confirm_neighbour = true;
+        }
+        let OwnTcp { tcp, stream, .. } = &mut self.connections[id.slot].carrier;
+        if params.keepalive.is_some() {
+            tcp.set_keepalive(now, params.keepalive);
+        }
+        if !params.delayed {
+            stream.respond(now, &params.startup).map_err(|_| Claim::Host)?;
+        }
+        self.events.push_back(PortEvent::Incoming { connection: id, listener, local, remote });
+        Ok(id.slot)
+    }
+
+    /// RFC 4987 §3.6: the backlog is full, and the SYN is answered without keeping anything.
+    fn answer_with_cookie(
+        &mut self,
+        now: Instant,
+        tuple: Tuple,
+        syn: &tcp::Header,
+        inbound: &Inbound<'_>,
+    ) {
+        if !self.listeners.has_room_for_answer() {
+            return;
+        }
+        let ends = self.cookie_ends(&tuple);
+        let config = self.config.tcp_for(ends.remote.ip(), self.interface.capabilities.mtu);
+        let answer = self.listeners.cookies.answer(now, &config, syn, &ends);
+        // It goes back where the SYN came from: a SYN alone has no neighbour asked for.
+        let (framing, own) = (self.interface.framing, self.config.mac);
+        let link = inbound.source_mac.map(|mac| LinkHeader::new(framing, own, mac));
+        let route = Route::new(link, ends.local.ip(), ends.remote.ip());
+        self.listeners.push_answer(route, answer);
+        self.counters.cookies_sent += 1;
+        let sent = self.counters.cookies_sent;
+        if sent.is_power_of_two() {
+            debug!(target: TRACE, %tuple, sent, "backlog full: SYN answered with a cookie");
+        }
+    }
+
+    fn redeem_cookie(
+        &mut self,
+        now: Instant,
+        tuple: Tuple,
+        header: &tcp::Header,
+        inbound: &Inbound<'_>,
+    ) -> Claim {
+        let ends = self.cookie_ends(&tuple);
+        let config = self.config.tcp_for(ends.remote.ip(), self.interface.capabilities.mtu);
+        // No reset to what brings back none: it may be the second segment of a peer whose first was
+        // lost, and comes again.
+        let Some(tcp) = self.listeners.cookies.redeem(now, &config, header, &ends) else {
+            return Claim::Done;
+        };
+        let Some(listener) = self.listeners.at(tuple.local()) else { return Claim::Host };
+        let Some(backlog_slot) = listener.take_arriving(tuple.remote().ip()) else {
+            return Claim::Done;
+        };
+        self.counters.cookies_redeemed += 1;
+        let redeemed = self.counters.cookies_redeemed;
+        if redeemed.is_power_of_two() {
+            debug!(target: TRACE, %tuple, redeemed, "cookie redeemed");
+        }
+        self.accept_connection(now, tuple, tcp, backlog_slot, inbound)
+            .map_or_else(|claim| claim, Claim::Redeemed)
+    }
+
+    fn cookie_ends(&self, tuple: &Tuple) -> tcp::CookieEnds {
+        let (local, remote) = (tuple.local(), tuple.remote());
+        let ts_offset = self.isn.timestamp_offset(local, remote);
+        tcp::CookieEnds { local, remote, ts_offset }
+    }
+}

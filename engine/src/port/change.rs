@@ -1,0 +1,130 @@
+//! What changes under a port while it runs: the link, the device's MTU, its addresses.
+
+use std::net::IpAddr;
+
+use tracing::debug;
+use urnic_netdev::Capabilities;
+
+use crate::limits::ADDRESS_PATIENCE_NS;
+use crate::port::host::LeaseNews;
+use crate::port::{Port, PortEvent, TRACE};
+use crate::time::Instant;
+
+/// Whether the application knows how it stands with the address that DHCP is to give.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum LeaseWatch {
+    /// There is nothing to tell: it has one, or wants none.
+    #[default]
+    Quiet,
+    /// It is told then that there is none.
+    Until(Instant),
+    /// It was told that there is none.
+    Told,
+}
+
+impl LeaseWatch {
+    pub(super) const fn poll_timeout(self) -> Option<Instant> {
+        if let Self::Until(at) = self { Some(at) } else { None }
+    }
+}
+
+impl Port {
+    /// The device's link is up or down. Connections wait for its return as long as their user
+    /// timeout allows, and send again at once what was lost when it comes.
+    ///
+    /// Calling it with what it said before costs nothing.
+    pub fn handle_link(&mut self, now: Instant, up: bool) {
+        if up == self.interface.link_up {
+            return;
+        }
+        self.interface.link_up = up;
+        debug!(target: TRACE, up, "link changed");
+        self.events.push_back(if up { PortEvent::LinkUp } else { PortEvent::LinkDown });
+        if !up {
+            return;
+        }
+        for slot in self.connections.slots() {
+            self.connections[slot].carrier.tcp.retransmit_now(now);
+            self.connections.after_input(slot);
+        }
+        self.host.touch();
+    }
+
+    /// The device can do something else now than when the port was made: its MTU has changed, say.
+    /// Connections follow at once. The medium stays what it was.
+    ///
+    /// Calling it with what it said before costs nothing.
+    pub fn set_capabilities(&mut self, now: Instant, capabilities: Capabilities) {
+        if capabilities == self.interface.capabilities {
+            return;
+        }
+        let before = self.interface.capabilities.mtu;
+        self.interface.capabilities =
+            Capabilities { medium: self.interface.capabilities.medium, ..capabilities };
+        let mtu = capabilities.mtu;
+        if mtu == before {
+            return;
+        }
+        debug!(target: TRACE, before, mtu, "MTU of the device changed");
+        self.host.set_mtu(&self.config, mtu);
+        for slot in self.connections.slots() {
+            let connection = &mut self.connections[slot];
+            let tcp = &mut connection.carrier.tcp;
+            connection.path.on_device(now, tcp, before, mtu);
+            self.connections.after_input(slot);
+        }
+    }
+
+    /// Takes over what DHCP has brought about.
+    pub(super) fn take_lease_news(&mut self) {
+        let Some(news) = self.host.take_lease_news() else { return };
+        let lost = self.config.ipv4.take();
+        self.config.gateway_v4 = None;
+        if let LeaseNews::Acquired { address, prefix_len, router } = news {
+            self.config.ipv4 = Some((address, prefix_len));
+            self.config.gateway_v4 = router;
+        }
+        self.host.set_addresses(&self.config);
+        // A lease that was renewed is no news.
+        if lost == self.config.ipv4 {
+            return;
+        }
+        if let Some((address, _)) = lost {
+            debug!(target: TRACE, %address, "address lost");
+            self.abandon_address(IpAddr::V4(address));
+            self.events.push_back(PortEvent::AddressLost { address: IpAddr::V4(address) });
+        }
+        if let Some((address, prefix_len)) = self.config.ipv4 {
+            let address = IpAddr::V4(address);
+            debug!(target: TRACE, %address, prefix_len, "address acquired");
+            self.events.push_back(PortEvent::AddressAcquired { address, prefix_len });
+        }
+    }
+
+    /// Tells that no lease has come for long.
+    pub(super) fn watch_lease(&mut self, now: Instant) {
+        self.lease_watch = match self.lease_watch {
+            _ if !self.config.dhcp || self.config.ipv4.is_some() => LeaseWatch::Quiet,
+            LeaseWatch::Quiet => LeaseWatch::Until(now.plus_nanos(ADDRESS_PATIENCE_NS)),
+            LeaseWatch::Until(at) if at <= now => {
+                debug!(target: TRACE, "no DHCP server has given an address");
+                self.events.push_back(PortEvent::AddressOverdue);
+                LeaseWatch::Told
+            }
+            unchanged => unchanged,
+        };
+    }
+
+    /// RFC 2131 §4.4.5: an address whose lease has ended is not used any more, not even for a
+    /// reset.
+    fn abandon_address(&mut self, address: IpAddr) {
+        for slot in self.connections.slots() {
+            let connection = &mut self.connections[slot];
+            if connection.tuple().local().ip() == address {
+                connection.carrier.tcp.vanish();
+                connection.carrier.stream.connection_lost();
+                self.connections.after_input(slot);
+            }
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! One connection of a port: its stream, its addresses, and how frames reach its peer.
+
+use std::net::IpAddr;
+
+use crate::counters::{MpaRxCounters, RdmaRxCounters, RdmaTxCounters};
+use crate::port::config::PortConfig;
+use crate::port::interface::framing::LinkFraming;
+use crate::port::interface::neighbour::Neighbours;
+use crate::port::interface::path::PathMtu;
+use crate::port::interface::route::{LinkHeader, Route};
+use crate::port::listeners::BacklogSlot;
+use crate::port::tuple::Tuple;
+use crate::stream::PhaseError;
+use crate::stream::carrier::{AlignmentCounters, OwnTcp};
+use crate::tcp;
+use crate::time::Instant;
+
+/// Names a connection of one port. Never reused while the port lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConnectionId {
+    pub(in crate::port) slot: u32,
+    pub(in crate::port) generation: u32,
+}
+
+/// Everything a connection has counted, by layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionCounters {
+    /// TCP.
+    pub tcp: tcp::Counters,
+    /// Frames handed to the device, of any kind: acknowledgments and what opens and closes the
+    /// connection, too. A super-frame is one. 0 where the kernel's TCP sends.
+    pub frames_sent: u64,
+    /// Segments sent, by alignment.
+    pub alignment: AlignmentCounters,
+    /// FPDUs framed for sending.
+    pub fpdus_framed: u64,
+    /// MPA reception.
+    pub mpa: MpaRxCounters,
+    /// Placement and delivery.
+    pub rdma: RdmaRxCounters,
+    /// Copies made to send.
+    pub rdma_tx: RdmaTxCounters,
+}
+
+#[derive(Debug)]
+pub(crate) struct PortConnection {
+    tuple: Tuple,
+    pub(crate) carrier: OwnTcp,
+    pub(crate) generation: u32,
+    pub(crate) path: PathMtu,
+    route: Option<Route>,
+    /// What [`Neighbours::changes`] was when the route was made.
+    route_at: u64,
+    /// The neighbour's link address is to be asked for again (RFC 1122 §2.3.2.1).
+    pub(crate) confirm_neighbour: bool,
+    /// Whether an answer to the question for the neighbour wakes it.
+    pub(crate) awaits_neighbour: bool,
+    /// Whether it stands in the port's list of those that may send.
+    pub(crate) ready: bool,
+    /// Whether it stands in the port's list of those that did something.
+    pub(crate) touched: bool,
+    /// Whether it stands in the port's list of those in TIME-WAIT.
+    pub(crate) in_time_wait: bool,
+    /// Frames handed to the device.
+    pub(crate) frames_sent: u64,
+    /// The slot in a listener's backlog that it still has.
+    backlog_slot: Option<BacklogSlot>,
+    /// Its end was told: only its addresses are kept.
+    pub(crate) retired: bool,
+}
+
+impl PortConnection {
+    pub(crate) fn new(
+        tuple: Tuple,
+        carrier: OwnTcp,
+        path: PathMtu,
+        generation: u32,
+        backlog_slot: Option<BacklogSlot>,
+    ) -> Self {
+        Self {
+            tuple,
+            carrier,
+            path,
+            generation,
+            route: None,
+            route_at: 0,
+            confirm_neighbour: false,
+            awaits_neighbour: false,
+            ready: false,
+            touched: false,
+            in_time_wait: false,
+            frames_sent: 0,
+            backlog_slot,
+            retired: false,
+        }
+    }
+
+    /// Starts over on another TCP connection, with the startup that the stream of the last one, which
+    /// is over, has left.
+    pub(crate) fn reopen(&mut self, now: Instant, tcp: tcp::Tcb) -> Result<(), PhaseError> {
+        let old = &mut self.carrier.stream;
+        let mut stream = old.successor();
+        let retried = match old.take_retry() {
+            Some((retry, qp)) => stream.initiate(now, &qp, &retry.startup, &retry.offer()),
+            None => Err(PhaseError::NotStreaming),
+        };
+        let aligned = self.carrier.is_aligned();
+        self.carrier = OwnTcp::new(tcp, stream, aligned);
+        retried
+    }
+
+    /// The addresses of both ends.
+    #[inline]
+    pub(crate) const fn tuple(&self) -> Tuple {
+        self.tuple
+    }
+
+    /// Gives it other addresses: DHCP may have given the port another since.
+    pub(super) const fn set_tuple(&mut self, tuple: Tuple) {
+        self.tuple = tuple;
+        self.route = None;
+    }
+
+    pub(crate) fn next_hop(&self, config: &PortConfig) -> IpAddr {
+        config.next_hop(self.tuple.remote().ip())
+    }
+
+    /// How frames reach the peer; `None` while its link address is not known.
+    pub(crate) fn resolve(
+        &mut self,
+        config: &PortConfig,
+        neighbours: &Neighbours,
+        framing: LinkFraming,
+    ) -> Option<Route> {
+        if self.route.is_none() || self.route_at != neighbours.changes() {
+            let (local, remote) = (self.tuple.local().ip(), self.tuple.remote().ip());
+            let next_hop = config.next_hop(remote);
+            self.route_at = neighbours.changes();
+            if !framing.has_link_layer() {
+                self.route = Some(Route::new(None, local, remote));
+            } else if let Some(mac) = neighbours.lookup(next_hop) {
+                let link = LinkHeader::new(framing, config.mac, mac);
+                self.route = Some(Route::new(Some(link), local, remote));
+            }
+        }
+        self.route
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        match (self.carrier.poll_timeout(), self.path.poll_timeout()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Time has passed; the device's MTU and whether its link is up.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, device_mtu: usize, link_up: bool) {
+        self.carrier.handle_timeout(now);
+        let tcp = &mut self.carrier.tcp;
+        if !link_up {
+            self.path.forgive(tcp.consecutive_timeouts());
+        }
+        self.path.handle_timeout(now, tcp, device_mtu);
+        self.confirm_neighbour |= tcp.is_path_suspect();
+    }
+
+    pub(crate) fn release_bell(&self) {
+        if let Some(bell) = self.carrier.stream.qp().and_then(|qp| qp.bell.get()) {
+            bell.release();
+        }
+    }
+
+    /// The slot in a listener's backlog that it still has.
+    pub(crate) const fn backlog_slot(&self) -> Option<&BacklogSlot> {
+        self.backlog_slot.as_ref()
+    }
+
+    /// It has another slot now.
+    pub(crate) const fn set_backlog_slot(&mut self, slot: BacklogSlot) {
+        self.backlog_slot = Some(slot);
+    }
+
+    /// It has none any more.
+    pub(crate) const fn take_backlog_slot(&mut self) -> Option<BacklogSlot> {
+        self.backlog_slot.take()
+    }
+
+    /// Whether the application's name of a connection is this one's.
+    pub(crate) const fn is(&self, id: ConnectionId) -> bool {
+        self.generation == id.generation && !self.retired
+    }
+
+    /// Whether both ends have closed, and TCP only keeps the addresses for a while.
+    pub(crate) fn is_in_time_wait(&self) -> bool {
+        self.carrier.tcp.state() == tcp::State::TimeWait
+    }
+
+    /// Whether TCP has nothing more to do.
+    pub(crate) fn is_over(&self) -> bool {
+        self.carrier.tcp.is_finished()
+    }
+
+    pub(crate) fn counters(&self) -> ConnectionCounters {
+        let stream = &self.carrier.stream;
+        ConnectionCounters {
+            tcp: *self.carrier.tcp.counters(),
+            frames_sent: self.frames_sent,
+            alignment: self.carrier.alignment(),
+            fpdus_framed: stream.fpdus_framed(),
+            mpa: stream.mpa_counters(),
+            rdma: stream.rdma_counters(),
+            rdma_tx: stream.tx_counters(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use urnic_netdev::Medium;
+
+    use super::*;
+    use crate::stream::life::LifeTimes;
+    use crate::stream::{RxPolicy, Stream};
+    use crate::tcp::SeqNum;
+    use crate::verbs::{Rnic, RnicConfig};
+
+    fn tcp() -> tcp::Tcb {
+        let config = tcp::Config::for_mtu(1500, 20);
+        tcp::Tcb::connect(Instant::ZERO, &config, 1, 2, SeqNum(0), 0)
+    }
+
+    /// The source address in the frames of a connection.
+    fn source(connection: &mut PortConnection, config: &PortConfig) -> Vec<u8> {
+        let neighbours = Neighbours::new((1, 2));
+        let framing = LinkFraming::new(Medium::Ip, None);
+        let route = connection.resolve(config, &neighbours, framing).unwrap();
+        let mut headers = vec![0; route.headers_len()];
+        route.write_headers(&mut headers, 20, tcp::Ecn::NotCapable);
+        headers[12..16].to_vec()
+    }
+
+    #[test]
+    fn a_connection_opened_anew_sends_from_the_address_it_has_now() {
+        let rnic = Rnic::new(RnicConfig { seed: 1.into() });
+        let stream =
+            Stream::new(Arc::clone(&rnic.shared), RxPolicy::default(), LifeTimes::default());
+        let tuple = |last: u8| Tuple::new([10, 0, 0, last].into(), 1, [10, 0, 0, 9].into(), 2);
+        let path = PathMtu::new([10, 0, 0, 9].into(), 1500, 552);
+        let carrier = OwnTcp::new(tcp(), stream, true);
+        let mut connection = PortConnection::new(tuple(1), carrier, path, 1, None);
+        let config = PortConfig::for_ipv4([10, 0, 0, 1].into());
+        assert_eq!(source(&mut connection, &config), [10, 0, 0, 1]);
+        connection.set_tuple(tuple(7));
+        let retried = connection.reopen(Instant::ZERO, tcp());
+        assert_eq!(retried, Err(PhaseError::NotStreaming), "no startup is to be tried again");
+        assert_eq!(source(&mut connection, &config), [10, 0, 0, 7]);
+    }
+}

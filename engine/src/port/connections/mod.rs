@@ -1,0 +1,379 @@
+//! The connections of a port: by slot and by addresses, and what is due on which of them.
+//!
+//! The addresses of a connection stand in the port's table and, when the port is one of several
+//! queues of an interface, in the table of owners that the queues share. Both change together, in
+//! [`Connections::insert`], [`Connections::rename`] and [`Connections::remove`] only: no other code
+//! reaches the tables or the tuple of a connection.
+
+pub(in crate::port) mod connection;
+mod time_wait;
+mod tuples;
+
+use std::collections::VecDeque;
+use std::ops::{Index, IndexMut};
+
+use slab::Slab;
+
+pub(super) use tuples::Taken;
+
+use crate::port::connections::connection::{ConnectionId, PortConnection};
+use crate::port::connections::tuples::Tuples;
+use crate::port::interface::path::PathMtu;
+use crate::port::listeners::BacklogSlot;
+use crate::port::timers::TimerQueue;
+use crate::port::tuple::Tuple;
+use crate::siphash::Key;
+use crate::stream::carrier::OwnTcp;
+use crate::time::Instant;
+
+/// The connections of a port.
+#[derive(Debug)]
+pub(super) struct Connections {
+    slots: Slab<PortConnection>,
+    /// Of the newest connection.
+    generation: u32,
+    tuples: Tuples,
+    timers: TimerQueue,
+    /// Connections that may have something to send.
+    ready: VecDeque<u32>,
+    /// Connections that did something since they were last looked at.
+    touched: Vec<u32>,
+    /// Connections to be opened once more, with less asked of the peer.
+    retries: Vec<u32>,
+    /// Connections in TIME-WAIT, longest first. Some of them may be over.
+    time_wait: VecDeque<ConnectionId>,
+}
+
+impl Connections {
+    pub(super) fn new(key: Key) -> Self {
+        Self {
+            slots: Slab::new(),
+            generation: 0,
+            tuples: Tuples::new(key),
+            timers: TimerQueue::default(),
+            ready: VecDeque::with_capacity(64),
+            touched: Vec::with_capacity(64),
+            retries: Vec::new(),
+            time_wait: VecDeque::new(),
+        }
+    }
+
+    /// Makes the tables of ports, which have no connections yet, share one table of owners, in this
+    /// order.
+    pub(super) fn join<'a>(key: Key, of_ports: impl Iterator<Item = &'a mut Self>) {
+        Tuples::join(key, of_ports.map(|connections| &mut connections.tuples));
+    }
+
+    // ---- addresses ----
+
+    /// Makes a connection of these addresses; it may send at once.
+    ///
+    /// # Errors
+    /// This port, or another queue of the interface, has a connection of these addresses.
+    pub(super) fn insert(
+        &mut self,
+        tuple: Tuple,
+        carrier: OwnTcp,
+        path: PathMtu,
+        backlog_slot: Option<BacklogSlot>,
+    ) -> Result<ConnectionId, Taken> {
+        let slot = u32::try_from(self.slots.vacant_key()).expect("bounded by CONNECTIONS_MAX");
+        self.tuples.insert(tuple, slot)?;
+        self.generation = self.generation.wrapping_add(1);
+        let generation = self.generation;
+        self.slots.insert(PortConnection::new(tuple, carrier, path, generation, backlog_slot));
+        self.wake(slot);
+        Ok(ConnectionId { slot, generation })
+    }
+
+    /// Gives a connection other addresses, between which it has no route yet.
+    ///
+    /// # Errors
+    /// They are those of another connection. It keeps those it had.
+    pub(super) fn rename(&mut self, slot: u32, tuple: Tuple) -> Result<(), Taken> {
+        let connection = &mut self.slots[slot as usize];
+        self.tuples.rename(&connection.tuple(), tuple)?;
+        connection.set_tuple(tuple);
+        Ok(())
+    }
+
+    /// Ends a connection here. What is queued about its slot means nothing any more.
+    pub(super) fn remove(&mut self, slot: u32) {
+        let connection = self.slots.remove(slot as usize);
+        self.tuples.remove(&connection.tuple());
+        self.timers.forget(slot);
+    }
+
+    /// The connection of these addresses.
+    #[inline]
+    pub(super) fn find(&mut self, tuple: &Tuple) -> Option<u32> {
+        self.tuples.find(tuple)
+    }
+
+    /// Whether a connection of this port has these addresses.
+    pub(super) fn contains(&self, tuple: &Tuple) -> bool {
+        self.tuples.contains(tuple)
+    }
+
+    /// The other queue of the interface that has the connection of these addresses.
+    pub(super) fn other_owner(&self, tuple: &Tuple) -> Option<usize> {
+        self.tuples.other_owner(tuple)
+    }
+
+    // ---- slots ----
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    pub(super) fn get(&self, slot: u32) -> Option<&PortConnection> {
+        self.slots.get(slot as usize)
+    }
+
+    pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut PortConnection> {
+        self.slots.get_mut(slot as usize)
+    }
+
+    /// The connection that the application names.
+    pub(super) fn by_id(&self, id: ConnectionId) -> Option<&PortConnection> {
+        self.get(id.slot).filter(|connection| connection.is(id))
+    }
+
+    /// The connection that the application names.
+    pub(super) fn by_id_mut(&mut self, id: ConnectionId) -> Option<&mut PortConnection> {
+        self.get_mut(id.slot).filter(|connection| connection.is(id))
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &PortConnection)> {
+        self.slots.iter().map(|(slot, connection)| (number(slot), connection))
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut PortConnection> {
+        self.slots.iter_mut().map(|(_, connection)| connection)
+    }
+
+    /// The slots of all connections.
+    pub(super) fn slots(&self) -> Vec<u32> {
+        self.iter().map(|(slot, _)| slot).collect()
+    }
+
+    // ---- what is due ----
+
+    /// The connection may have something to send.
+    pub(super) fn wake(&mut self, slot: u32) {
+        if let Some(connection) = self.slots.get_mut(slot as usize)
+            && !connection.ready
+        {
+            connection.ready = true;
+            self.ready.push_back(slot);
+        }
+    }
+
+    /// Any connection may have new work: its bell found no room in the doorbell.
+    pub(super) fn wake_all(&mut self) {
+        for slot in self.slots() {
+            self[slot].release_bell();
+            self.wake(slot);
+        }
+    }
+
+    /// The connection has done something: [`next_touched`](Self::next_touched) names it.
+    #[inline]
+    pub(super) fn touch(&mut self, slot: u32) {
+        let connection = &mut self.slots[slot as usize];
+        if !connection.touched {
+            connection.touched = true;
+            self.touched.push(slot);
+        }
+    }
+
+    /// A connection has handled input: it may send, and has to be looked at.
+    #[inline]
+    pub(super) fn after_input(&mut self, slot: u32) {
+        self.wake(slot);
+        self.touch(slot);
+    }
+
+    /// Whether a connection may have something to send.
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Takes the connection whose turn it is to send.
+    pub(super) fn next_ready(&mut self) -> Option<u32> {
+        loop {
+            let slot = self.ready.pop_front()?;
+            if let Some(connection) = self.slots.get_mut(slot as usize) {
+                connection.ready = false;
+                return Some(slot);
+            }
+        }
+    }
+
+    /// Takes a connection that did something.
+    pub(super) fn next_touched(&mut self) -> Option<u32> {
+        loop {
+            let slot = self.touched.pop()?;
+            if let Some(connection) = self.slots.get_mut(slot as usize) {
+                connection.touched = false;
+                return Some(slot);
+            }
+        }
+    }
+
+    /// The deadline of a connection has changed.
+    pub(super) fn arm(&mut self, slot: u32) {
+        if let Some(deadline) = self[slot].poll_timeout() {
+            self.timers.arm(slot, deadline);
+        }
+    }
+
+    /// When a deadline of a connection comes.
+    pub(super) fn next_deadline(&mut self) -> Option<Instant> {
+        let Self { slots, timers, .. } = self;
+        timers.next(|slot| slots.get(slot as usize).and_then(PortConnection::poll_timeout))
+    }
+
+    /// Takes a connection whose deadline has come.
+    pub(super) fn pop_due(&mut self, now: Instant) -> Option<u32> {
+        let Self { slots, timers, .. } = self;
+        timers.pop_due(now, |slot| slots.get(slot as usize).and_then(PortConnection::poll_timeout))
+    }
+
+    // ---- connections to be opened once more ----
+
+    /// The connection is to be opened once more, with less asked of the peer.
+    pub(super) fn push_retry(&mut self, slot: u32) {
+        self.retries.push(slot);
+    }
+
+    pub(super) fn has_retries(&self) -> bool {
+        !self.retries.is_empty()
+    }
+
+    /// Takes a connection that is to be opened once more.
+    pub(super) fn next_retry(&mut self) -> Option<u32> {
+        loop {
+            let slot = self.retries.pop()?;
+            if self.get(slot).is_some_and(|one| one.carrier.stream.wants_retry()) {
+                return Some(slot);
+            }
+        }
+    }
+
+    /// The connection is another than before: what was due on the old one is not.
+    pub(super) fn forget_deadline(&mut self, slot: u32) {
+        self.timers.forget(slot);
+    }
+}
+
+impl Index<u32> for Connections {
+    type Output = PortConnection;
+
+    #[inline]
+    fn index(&self, slot: u32) -> &PortConnection {
+        &self.slots[slot as usize]
+    }
+}
+
+impl IndexMut<u32> for Connections {
+    #[inline]
+    fn index_mut(&mut self, slot: u32) -> &mut PortConnection {
+        &mut self.slots[slot as usize]
+    }
+}
+
+fn number(slot: usize) -> u32 {
+    u32::try_from(slot).expect("bounded by CONNECTIONS_MAX")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::stream::life::LifeTimes;
+    use crate::stream::{RxPolicy, Stream};
+    use crate::tcp::{self, SeqNum};
+    use crate::verbs::{Rnic, RnicConfig};
+
+    const KEY: Key = (1, 2);
+
+    fn tuple(remote_port: u16) -> Tuple {
+        Tuple::new([10, 0, 0, 1].into(), 7174, [10, 0, 0, 2].into(), remote_port)
+    }
+
+    fn insert(connections: &mut Connections, tuple: Tuple) -> Result<ConnectionId, Taken> {
+        let rnic = Rnic::new(RnicConfig { seed: 1.into() });
+        let stream =
+            Stream::new(Arc::clone(&rnic.shared), RxPolicy::default(), LifeTimes::default());
+        let config = tcp::Config::for_mtu(1500, 20);
+        let tcp = tcp::Tcb::connect(Instant::ZERO, &config, 1, 2, SeqNum(0), 0);
+        let path = PathMtu::new(tuple.remote().ip(), 1500, 552);
+        connections.insert(tuple, OwnTcp::new(tcp, stream, true), path, None)
+    }
+
+    /// The table and the connections say the same, and no other queue takes what one has.
+    fn check([one, other]: &mut [Connections; 2]) {
+        for port in 0..20 {
+            let tuple = tuple(port);
+            let of_one = one.find(&tuple);
+            let of_other = other.find(&tuple);
+            assert!(of_one.is_none() || of_other.is_none(), "{tuple} has two owners");
+            assert_eq!(one.other_owner(&tuple), of_other.map(|_| 1), "{tuple}");
+            assert_eq!(other.other_owner(&tuple), of_one.map(|_| 0), "{tuple}");
+            for (connections, found) in [(&*one, of_one), (&*other, of_other)] {
+                let has_it = connections.iter().find(|(_, one)| one.tuple() == tuple);
+                assert_eq!(has_it.map(|(slot, _)| slot), found, "{tuple}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_connection_is_found_by_the_addresses_it_has_and_by_no_others() {
+        let mut queues = [Connections::new(KEY), Connections::new(KEY)];
+        Connections::join(KEY, queues.iter_mut());
+        for port in 0..10 {
+            let queue = &mut queues[usize::from(port % 2)];
+            insert(queue, tuple(port)).unwrap();
+            check(&mut queues);
+        }
+        for port in 0..10 {
+            let [one, other] = &mut queues;
+            let taken = [insert(one, tuple(port)), insert(other, tuple(port))];
+            assert_eq!(taken, [Err(Taken); 2], "{port}");
+            check(&mut queues);
+        }
+        for slot in 0..5_u16 {
+            let (own, of_other) = (tuple(10 + slot), tuple(2 * slot + 1));
+            assert_eq!(queues[0].rename(slot.into(), of_other), Err(Taken));
+            check(&mut queues);
+            queues[0].rename(slot.into(), own).unwrap();
+            assert_eq!(queues[0].find(&own), Some(slot.into()));
+            check(&mut queues);
+        }
+        for slot in 0..5 {
+            queues.iter_mut().for_each(|queue| queue.remove(slot));
+            check(&mut queues);
+        }
+        assert!(queues.iter().all(Connections::is_empty));
+        for port in 0..20 {
+            insert(&mut queues[0], tuple(port)).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_name_means_one_connection_although_its_slot_is_used_again() {
+        let mut connections = Connections::new(KEY);
+        let first = insert(&mut connections, tuple(1)).unwrap();
+        connections.remove(first.slot);
+        let second = insert(&mut connections, tuple(1)).unwrap();
+        assert_eq!(first.slot, second.slot);
+        assert!(connections.by_id(first).is_none());
+        assert!(connections.by_id(second).is_some());
+    }
+}

@@ -1,0 +1,247 @@
+//! Which connection a segment belongs to: the port's own table, and the table of owners.
+//!
+//! Both change together and only here, so that no other queue of the interface ever has a connection
+//! of the same addresses, and none keeps an address that it has no connection for.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::port::tuple::Tuple;
+use crate::siphash::{Key, TableHash};
+
+/// Which queue of an interface has which connection.
+type Owners = HashMap<Tuple, usize, TableHash>;
+
+/// The connections of one port by their addresses.
+#[derive(Debug)]
+pub(super) struct Tuples {
+    slots: HashMap<Tuple, u32, TableHash>,
+    last_hit: Option<(Tuple, u32)>,
+    claims: Option<Claims>,
+}
+
+/// What a queue says of itself in the table of owners.
+#[derive(Clone, Debug)]
+struct Claims {
+    index: usize,
+    owners: Arc<Mutex<Owners>>,
+}
+
+/// The addresses are those of a connection of this port or of another queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::port) struct Taken;
+
+impl Claims {
+    fn owners(&self) -> MutexGuard<'_, Owners> {
+        // A poisoned lock is still good: the table is changed in one step.
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tuples {
+    pub(super) fn new(key: Key) -> Self {
+        let slots = HashMap::with_hasher(TableHash::new(key));
+        Self { slots, last_hit: None, claims: None }
+    }
+
+    /// Makes the tables of ports, which have no connections yet, share one table of owners.
+    pub(super) fn join<'a>(key: Key, ports: impl Iterator<Item = &'a mut Self>) {
+        let owners = Arc::new(Mutex::new(Owners::with_hasher(TableHash::new(key))));
+        for (index, tuples) in ports.enumerate() {
+            debug_assert!(tuples.slots.is_empty(), "connections are claimed when they are made");
+            tuples.claims = Some(Claims { index, owners: Arc::clone(&owners) });
+        }
+    }
+
+    /// The connection of these addresses.
+    #[inline]
+    pub(super) fn find(&mut self, tuple: &Tuple) -> Option<u32> {
+        if let Some((last, slot)) = &self.last_hit
+            && last == tuple
+        {
+            return Some(*slot);
+        }
+        let slot = *self.slots.get(tuple)?;
+        self.last_hit = Some((*tuple, slot));
+        Some(slot)
+    }
+
+    /// Whether a connection of this port has these addresses.
+    pub(super) fn contains(&self, tuple: &Tuple) -> bool {
+        self.slots.contains_key(tuple)
+    }
+
+    /// The other queue of the interface that has the connection of these addresses.
+    pub(super) fn other_owner(&self, tuple: &Tuple) -> Option<usize> {
+        let claims = self.claims.as_ref()?;
+        claims.owners().get(tuple).copied().filter(|owner| *owner != claims.index)
+    }
+
+    /// Gives a connection its addresses.
+    pub(super) fn insert(&mut self, tuple: Tuple, slot: u32) -> Result<(), Taken> {
+        if self.slots.contains_key(&tuple) {
+            return Err(Taken);
+        }
+        if let Some(claims) = &self.claims {
+            let mut owners = claims.owners();
+            if owners.contains_key(&tuple) {
+                return Err(Taken);
+            }
+            owners.insert(tuple, claims.index);
+        }
+        self.slots.insert(tuple, slot);
+        Ok(())
+    }
+
+    /// Gives a connection other addresses; it keeps those it had when they are taken.
+    pub(super) fn rename(&mut self, from: &Tuple, to: Tuple) -> Result<(), Taken> {
+        let slot = *self.slots.get(from).ok_or(Taken)?;
+        self.insert(to, slot)?;
+        self.remove(from);
+        Ok(())
+    }
+
+    /// A connection is over.
+    pub(super) fn remove(&mut self, tuple: &Tuple) {
+        if self.slots.remove(tuple).is_some()
+            && let Some(claims) = &self.claims
+        {
+            claims.owners().remove(tuple);
+        }
+        self.last_hit = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: Key = (1, 2);
+
+    fn tuple(remote_port: u16) -> Tuple {
+        Tuple::new([10, 0, 0, 1].into(), 7174, [10, 0, 0, 2].into(), remote_port)
+    }
+
+    fn queues() -> [Tuples; 2] {
+        let mut both = [Tuples::new(KEY), Tuples::new(KEY)];
+        Tuples::join(KEY, both.iter_mut());
+        both
+    }
+
+    fn claimed(tuples: &Tuples) -> Vec<(Tuple, usize)> {
+        let owners = tuples.claims.as_ref().unwrap().owners();
+        owners.iter().map(|(tuple, index)| (*tuple, *index)).collect()
+    }
+
+    #[test]
+    fn a_connection_is_found_until_it_is_removed() {
+        let mut tuples = Tuples::new(KEY);
+        assert_eq!(tuples.find(&tuple(1)), None);
+        tuples.insert(tuple(1), 7).unwrap();
+        tuples.insert(tuple(2), 8).unwrap();
+        for _ in 0..2 {
+            assert_eq!((tuples.find(&tuple(1)), tuples.find(&tuple(2))), (Some(7), Some(8)));
+        }
+        tuples.remove(&tuple(2));
+        assert_eq!((tuples.find(&tuple(1)), tuples.find(&tuple(2))), (Some(7), None));
+        assert!(tuples.contains(&tuple(1)) && !tuples.contains(&tuple(2)));
+        assert_eq!(tuples.insert(tuple(1), 9), Err(Taken));
+        assert_eq!(tuples.find(&tuple(1)), Some(7));
+    }
+
+    #[test]
+    fn a_renamed_connection_has_its_new_addresses_only_here_and_at_the_owners() {
+        let [mut one, mut other] = queues();
+        one.insert(tuple(1), 7).unwrap();
+        assert_eq!(one.find(&tuple(1)), Some(7));
+        one.rename(&tuple(1), tuple(2)).unwrap();
+        assert_eq!((one.find(&tuple(1)), one.find(&tuple(2))), (None, Some(7)));
+        assert_eq!(claimed(&one), [(tuple(2), 0)]);
+        assert_eq!(other.other_owner(&tuple(2)), Some(0));
+        assert_eq!(other.other_owner(&tuple(1)), None);
+        assert_eq!(one.other_owner(&tuple(2)), None, "its own");
+        // What another queue has is not to be had, and nothing is lost by asking.
+        other.insert(tuple(1), 3).unwrap();
+        assert_eq!(one.rename(&tuple(2), tuple(1)), Err(Taken));
+        assert_eq!(other.insert(tuple(2), 4), Err(Taken));
+        assert_eq!((one.find(&tuple(2)), other.find(&tuple(1))), (Some(7), Some(3)));
+        assert_eq!(other.find(&tuple(2)), None);
+    }
+
+    #[test]
+    fn the_table_of_owners_is_empty_when_no_queue_has_a_connection() {
+        let [mut one, mut other] = queues();
+        for port in 0..1000 {
+            let tuples = if port % 3 == 0 { &mut one } else { &mut other };
+            tuples.insert(tuple(port), u32::from(port)).unwrap();
+            // Of no connection of its own nothing is taken away.
+            let without = if port % 3 == 0 { &mut other } else { &mut one };
+            without.remove(&tuple(port));
+        }
+        assert_eq!(claimed(&one).len(), 1000);
+        for port in 0..1000 {
+            let tuples = if port % 3 == 0 { &mut one } else { &mut other };
+            tuples.remove(&tuple(port));
+        }
+        assert_eq!(claimed(&one), []);
+        assert!(one.slots.is_empty() && other.slots.is_empty());
+    }
+
+    /// What the addresses of an outsider hash to cannot be known without the key: sets of them that
+    /// share a bucket of the table under one key are spread under another.
+    #[test]
+    fn addresses_that_collide_under_one_key_do_not_under_another() {
+        use std::hash::BuildHasher;
+        let buckets = |key, tuples: &[Tuple]| {
+            let hash = TableHash::new(key);
+            let mut buckets: Vec<u64> =
+                tuples.iter().map(|tuple| hash.hash_one(tuple) % 1024).collect();
+            buckets.sort_unstable();
+            buckets.dedup();
+            buckets.len()
+        };
+        let hash = TableHash::new(KEY);
+        let chosen: Vec<Tuple> =
+            (0..=u16::MAX).map(tuple).filter(|tuple| hash.hash_one(tuple) % 1024 == 5).collect();
+        assert!(chosen.len() > 30, "{}", chosen.len());
+        assert_eq!(buckets(KEY, &chosen), 1);
+        assert!(buckets((1, 3), &chosen) * 4 > chosen.len() * 3);
+        // Every part of the addresses counts.
+        let base = tuple(1);
+        let parts = [
+            Tuple::new([10, 0, 0, 3].into(), 7174, [10, 0, 0, 2].into(), 1),
+            Tuple::new([10, 0, 0, 1].into(), 7175, [10, 0, 0, 2].into(), 1),
+            Tuple::new([10, 0, 0, 1].into(), 7174, [10, 0, 0, 3].into(), 1),
+            tuple(2),
+        ];
+        for other in parts {
+            assert_ne!(hash.hash_one(other), hash.hash_one(base));
+        }
+        // The two ends are not interchangeable, and each half of an IPv6 address counts.
+        let v6 = |local: u128, remote: u128| {
+            let [local, remote] = [local, remote].map(std::net::Ipv6Addr::from_bits);
+            hash.hash_one(Tuple::new(local.into(), 1, remote.into(), 2))
+        };
+        let all = [v6(1, 2), v6(2, 1), v6(1 << 64, 2), v6(1, 2 << 64), v6(1, 3), v6(3, 2)];
+        for (index, one) in all.iter().enumerate() {
+            assert!(!all[..index].contains(one), "{index}");
+        }
+        let swapped = Tuple::new([10, 0, 0, 2].into(), 7174, [10, 0, 0, 1].into(), 1);
+        assert_ne!(hash.hash_one(swapped), hash.hash_one(base));
+    }
+
+    /// The upper half of an IPv6 address and the lower one do not cancel out.
+    #[test]
+    fn addresses_whose_halves_fold_alike_differ() {
+        use std::hash::BuildHasher;
+        let hash = TableHash::new(KEY);
+        let of = |high: u64, low: u64| {
+            let remote = std::net::Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low));
+            hash.hash_one(Tuple::new([10, 0, 0, 1].into(), 7174, remote.into(), 1))
+        };
+        let mut seen: Vec<u64> = (0..1000).map(|x| of(x, x ^ 0x1234_5678)).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), 1000);
+    }
+}

@@ -1,0 +1,275 @@
+//! What an application asks of a port: to listen, and to start, accept, close and inspect
+//! connections. How it opens them is in `open`.
+
+use std::net::{Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::task::Waker;
+
+use tracing::debug;
+
+use crate::mpa::startup::{Offer, StartupConfig};
+use crate::port::connections::connection::PortConnection;
+use crate::port::listeners::canonical;
+use crate::port::{
+    ConnectionCounters, ConnectionId, EPHEMERAL_FIRST, ListenParams, Port, PortError, TRACE,
+};
+use crate::tcp::KeepAliveTimes;
+use crate::time::Instant;
+use crate::verbs::Qp;
+
+impl Port {
+    /// Waits for connections to a TCP port at all addresses of the port.
+    ///
+    /// # Errors
+    /// [`PortError::PortTaken`].
+    pub fn listen(&mut self, tcp_port: u16, params: ListenParams) -> Result<(), PortError> {
+        let local = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), tcp_port);
+        self.add_listener(local, params)
+    }
+
+    /// Waits for connections to an address of the port; returns the address with its TCP port. The
+    /// unspecified address of a family stands for all addresses of that family that the port has or
+    /// will have (from DHCP, say), and `::` for those of both families, as with the kernel's
+    /// sockets. TCP port 0 lets the port choose one.
+    ///
+    /// # Errors
+    /// [`PortError::NoSuchAddress`], [`PortError::PortTaken`], [`PortError::Exhausted`].
+    pub fn listen_at(
+        &mut self,
+        local: SocketAddr,
+        params: ListenParams,
+    ) -> Result<SocketAddr, PortError> {
+        let mut local = canonical(local);
+        if !local.ip().is_unspecified() && !self.config.owns(local.ip()) {
+            return Err(PortError::NoSuchAddress(local.ip()));
+        }
+        if local.port() == 0 {
+            let free = (EPHEMERAL_FIRST..=u16::MAX).rev().find(|port| !self.is_taken(*port));
+            local.set_port(free.ok_or(PortError::Exhausted)?);
+        }
+        self.add_listener(local, params)?;
+        Ok(local)
+    }
+
+    fn is_taken(&self, tcp_port: u16) -> bool {
+        self.listeners.has_tcp_port(tcp_port) || self.host.has_tcp_port(tcp_port)
+    }
+
+    fn add_listener(&mut self, local: SocketAddr, params: ListenParams) -> Result<(), PortError> {
+        let tcp_port = local.port();
+        let of_host = self.host.has_tcp_port(tcp_port);
+        if of_host || self.listeners.insert(local, params).is_err() {
+            return Err(PortError::PortTaken(tcp_port));
+        }
+        debug!(target: TRACE, %local, "listening");
+        Ok(())
+    }
+
+    /// Waits for connections to a TCP port no more, at whichever address. Connections that exist
+    /// stay.
+    pub fn unlisten(&mut self, tcp_port: u16) {
+        self.listeners.remove_tcp_port(tcp_port);
+    }
+
+    /// Waits for connections to this address, as [`listen_at`](Self::listen_at) returned it, no more.
+    /// Connections that exist stay.
+    pub fn unlisten_at(&mut self, local: SocketAddr) {
+        self.listeners.remove(canonical(local));
+    }
+
+    /// Starts MPA as initiator on a connection in streaming mode.
+    ///
+    /// # Errors
+    /// See [`PortError`].
+    pub fn start_initiator(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        qp: &Qp,
+        startup: &StartupConfig,
+        offer: &Offer<'_>,
+    ) -> Result<(), PortError> {
+        let connection = self.connection_mut(id)?;
+        connection.carrier.stream.initiate(now, &qp.shared, startup, offer)?;
+        self.attach(id, qp);
+        Ok(())
+    }
+
+    /// Work posted to `qp` rings for this connection.
+    fn attach(&mut self, id: ConnectionId, qp: &Qp) {
+        qp.attach(&self.doorbell, id.slot);
+        self.connections.wake(id.slot);
+    }
+
+    /// Starts MPA as responder on a connection in streaming mode. `last_message` is sent before
+    /// the peer's Request is awaited (RFC 5044 §7.1.5).
+    ///
+    /// # Errors
+    /// See [`PortError`].
+    pub fn start_responder(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        startup: &StartupConfig,
+        last_message: &[u8],
+    ) -> Result<(), PortError> {
+        let connection = self.connection_mut(id)?;
+        connection.carrier.stream.send_streaming(last_message)?;
+        connection.carrier.stream.respond(now, startup)?;
+        self.connections.wake(id.slot);
+        Ok(())
+    }
+
+    /// Sends octets in streaming mode, before MPA is started.
+    ///
+    /// # Errors
+    /// See [`PortError`].
+    pub fn send_streaming(&mut self, id: ConnectionId, octets: &[u8]) -> Result<(), PortError> {
+        self.connection_mut(id)?.carrier.stream.send_streaming(octets)?;
+        self.connections.wake(id.slot);
+        Ok(())
+    }
+
+    /// Reads octets received in streaming mode; returns how many.
+    ///
+    /// # Errors
+    /// [`PortError::NoConnection`].
+    pub fn receive_streaming(
+        &mut self,
+        id: ConnectionId,
+        octets: &mut [u8],
+    ) -> Result<usize, PortError> {
+        let len = self.connection_mut(id)?.carrier.stream.receive_streaming(octets);
+        // There is room for more, of which the peer is to hear.
+        self.connections.wake(id.slot);
+        Ok(len)
+    }
+
+    /// Asks for one call of `waker` when work is posted to a queue pair of the port; `false`, and
+    /// no call, when some has been already.
+    #[must_use]
+    pub fn arm_doorbell(&self, waker: &Waker) -> bool {
+        self.doorbell.arm(waker);
+        let quiet = !self.doorbell.has_rung();
+        if !quiet {
+            self.doorbell.disarm(waker);
+        }
+        quiet
+    }
+
+    /// The call of `waker` at posted work is wanted no more.
+    pub fn disarm_doorbell(&self, waker: &Waker) {
+        self.doorbell.disarm(waker);
+    }
+
+    /// Whether a connection or the host stack may have something to send that the device had no
+    /// room for.
+    #[must_use]
+    pub fn has_ready(&self) -> bool {
+        self.interface.refused.waits()
+            || self.connections.has_ready()
+            || self.host.has_frames()
+            || self.listeners.has_answers()
+    }
+
+    /// Accepts a peer's Request ([`StreamEvent::Request`](crate::stream::StreamEvent::Request)) with `qp`.
+    ///
+    /// # Errors
+    /// See [`PortError`].
+    pub fn accept(
+        &mut self,
+        id: ConnectionId,
+        qp: &Qp,
+        offer: &Offer<'_>,
+    ) -> Result<(), PortError> {
+        self.connection_mut(id)?.carrier.stream.accept(&qp.shared, offer)?;
+        self.attach(id, qp);
+        self.connections.after_input(id.slot);
+        Ok(())
+    }
+
+    /// Refuses a peer's Request. The TCP connection stays open in streaming mode
+    /// (RFC 5044 §7.1.2 (6)): [`disconnect`](Self::disconnect) ends it.
+    ///
+    /// # Errors
+    /// See [`PortError`].
+    pub fn reject(&mut self, id: ConnectionId, offer: &Offer<'_>) -> Result<(), PortError> {
+        self.connection_mut(id)?.carrier.stream.reject(offer)?;
+        self.connections.after_input(id.slot);
+        Ok(())
+    }
+
+    /// Closes a connection in order: work posted so far is finished first.
+    ///
+    /// # Errors
+    /// [`PortError::NoConnection`].
+    pub fn disconnect(&mut self, id: ConnectionId) -> Result<(), PortError> {
+        self.connection_mut(id)?.carrier.stream.close();
+        self.connections.after_input(id.slot);
+        Ok(())
+    }
+
+    /// Takes `qp` back from its connection, if it has one here: when this returns, no memory that it
+    /// names is read or written any more. Work that had not completed fails; what was sent is delivered,
+    /// and the connection closes in order.
+    pub fn release_qp(&mut self, qp: &Qp) {
+        let is_its = |connection: &PortConnection| {
+            connection.carrier.stream.qp().is_some_and(|own| Arc::ptr_eq(own, &qp.shared))
+        };
+        let slots: Vec<u32> = self
+            .connections
+            .iter()
+            .filter_map(|(slot, connection)| is_its(connection).then_some(slot))
+            .collect();
+        for slot in slots {
+            self.connections[slot].carrier.stream.release_qp();
+            self.connections.after_input(slot);
+        }
+    }
+
+    /// Turns keep-alive probes of a connection on, or off (RFC 9293 MUST-24). Without a call it is as
+    /// [`ListenParams`] say, or else the port's configuration of TCP.
+    ///
+    /// # Errors
+    /// [`PortError::NoConnection`].
+    pub fn set_keepalive(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        times: Option<KeepAliveTimes>,
+    ) -> Result<(), PortError> {
+        self.connection_mut(id)?.carrier.tcp.set_keepalive(now, times);
+        self.connections.wake(id.slot);
+        Ok(())
+    }
+
+    /// Ends a connection at once with a RST. One that both ends have closed stays what it is
+    /// (RFC 9293 §3.6.1, MUST-13).
+    pub fn abort(&mut self, id: ConnectionId) {
+        if let Ok(connection) = self.connection_mut(id)
+            && !connection.is_in_time_wait()
+        {
+            connection.carrier.stream.give_up_retry();
+            connection.carrier.tcp.abort();
+            connection.carrier.stream.connection_lost();
+            self.connections.wake(id.slot);
+            self.connections.after_input(id.slot);
+        }
+    }
+
+    /// The largest IP datagram that a connection's segments are cut for now, in octets.
+    ///
+    /// # Errors
+    /// [`PortError::NoConnection`].
+    pub fn path_mtu(&self, id: ConnectionId) -> Result<usize, PortError> {
+        Ok(self.connection(id)?.path.current())
+    }
+
+    /// What a connection has counted so far.
+    ///
+    /// # Errors
+    /// [`PortError::NoConnection`].
+    pub fn counters(&self, id: ConnectionId) -> Result<ConnectionCounters, PortError> {
+        Ok(self.connection(id)?.counters())
+    }
+}

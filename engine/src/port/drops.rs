@@ -1,0 +1,100 @@
+//! What a port counts, and why it drops frames.
+
+use std::ops::AddAssign;
+
+/// What a port counts besides its connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortCounters {
+    /// Frames dropped before any connection saw them.
+    pub drops: PortDrops,
+    /// IP datagrams put together from fragments.
+    pub reassembled: u64,
+    /// ICMP errors about a segment in flight that changed something.
+    pub icmp_heeded: u64,
+    /// SYNs answered with a cookie because the backlog was full (RFC 4987).
+    pub cookies_sent: u64,
+    /// Connections opened by a cookie that came back.
+    pub cookies_redeemed: u64,
+    /// Times that a connection without progress gave up octets far beyond a gap, because another
+    /// needed the room. They were not acknowledged, and come again.
+    pub pieces_reclaimed: u64,
+    /// Connections reset because others needed their slot in a backlog (RFC 5042 §6.4.2).
+    pub backlog_evicted: u64,
+    /// Frames for connections of other queues of the interface.
+    pub handed_over: u64,
+}
+
+/// Frames a port dropped before any connection saw them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortDrops {
+    /// Not a well-formed frame of a known kind, or TCP to or from an address that is not unicast.
+    pub malformed: u64,
+    /// IPv4 header checksum wrong.
+    pub ip_checksum: u64,
+    /// TCP checksum wrong.
+    pub tcp_checksum: u64,
+    /// IP fragments that overlap others, contradict them, are too many, or are not for this port.
+    pub fragments: u64,
+    /// Of another VLAN.
+    pub vlan: u64,
+    /// For another host of the link, or TCP in a link multicast (RFC 1122 §3.3.6).
+    pub foreign: u64,
+    /// ICMP errors that quote no segment in flight (RFC 5927 §4.1).
+    pub icmp: u64,
+    /// For other queues of the interface, which did not keep up.
+    pub handover: u64,
+}
+
+impl AddAssign for PortDrops {
+    fn add_assign(&mut self, other: Self) {
+        let Self { malformed, ip_checksum, tcp_checksum, fragments, vlan, foreign, icmp, handover } =
+            other;
+        self.malformed += malformed;
+        self.ip_checksum += ip_checksum;
+        self.tcp_checksum += tcp_checksum;
+        self.fragments += fragments;
+        self.vlan += vlan;
+        self.foreign += foreign;
+        self.icmp += icmp;
+        self.handover += handover;
+    }
+}
+
+/// Why a frame is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FrameDrop {
+    /// See [`PortDrops::malformed`].
+    Malformed,
+    /// See [`PortDrops::ip_checksum`].
+    IpChecksum,
+    /// See [`PortDrops::tcp_checksum`].
+    TcpChecksum,
+    /// See [`PortDrops::fragments`].
+    Fragment,
+    /// See [`PortDrops::vlan`].
+    Vlan,
+    /// See [`PortDrops::foreign`].
+    Foreign,
+    /// See [`PortDrops::icmp`].
+    Icmp,
+    /// See [`PortDrops::handover`].
+    Handover,
+}
+
+impl PortDrops {
+    /// Counts a dropped frame; returns how many were dropped for this reason.
+    pub(crate) const fn count(&mut self, reason: FrameDrop) -> u64 {
+        let counter = match reason {
+            FrameDrop::Malformed => &mut self.malformed,
+            FrameDrop::IpChecksum => &mut self.ip_checksum,
+            FrameDrop::TcpChecksum => &mut self.tcp_checksum,
+            FrameDrop::Fragment => &mut self.fragments,
+            FrameDrop::Vlan => &mut self.vlan,
+            FrameDrop::Foreign => &mut self.foreign,
+            FrameDrop::Icmp => &mut self.icmp,
+            FrameDrop::Handover => &mut self.handover,
+        };
+        *counter += 1;
+        *counter
+    }
+}

@@ -1,0 +1,205 @@
+//! ICMP errors about segments of ours: what they say, as far as it can be believed.
+
+use std::net::IpAddr;
+
+use smoltcp::wire::{Icmpv4Packet, Icmpv6Packet, Ipv4Packet, Ipv6Packet};
+
+use crate::port::interface::framing::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, Opened};
+use crate::port::tuple::Tuple;
+use crate::tcp::SeqNum;
+
+/// An ICMP error that quotes a TCP segment from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IcmpError {
+    /// The address it came to, which has to be the port's.
+    pub(crate) destination: IpAddr,
+    /// The connection of the quoted segment.
+    pub(crate) tuple: Tuple,
+    /// The quoted sequence number.
+    pub(crate) seq: SeqNum,
+    pub(crate) report: Report,
+}
+
+/// What an ICMP error reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Report {
+    /// The datagram of `datagram_len` octets was too big; the next link takes `mtu` octets, 0 when
+    /// the router does not say (RFC 1191 §4, RFC 4443 §3.2).
+    TooBig { mtu: usize, datagram_len: usize },
+    /// The protocol or port is not served there, or a filter on the path refuses the segment.
+    Unreachable,
+}
+
+const PROTOCOL_TCP: u8 = 6;
+const PROTOCOL_ICMPV6: u8 = 58;
+const TYPE_UNREACHABLE_V4: u8 = 3;
+const CODE_FRAGMENTATION_NEEDED: u8 = 4;
+// RFC 9293 §3.9.2.2 (MUST-56): network and host unreachable and source route failed (0, 1, 5) are
+// soft errors: a router says so while it still asks for the host's link address, too.
+/// Protocol, port; network and host administratively prohibited; filtered.
+const CODES_UNREACHABLE_V4: [u8; 5] = [2, 3, 9, 10, 13];
+const TYPE_UNREACHABLE_V6: u8 = 1;
+/// Prohibited, port, policy, reject route; not "address unreachable", which is a soft error.
+const CODES_UNREACHABLE_V6: [u8; 4] = [1, 4, 5, 6];
+const TYPE_TOO_BIG_V6: u8 = 2;
+/// Octets of an ICMP header, the word before the quoted datagram included.
+const ICMP_LEN: usize = 8;
+const IPV6_HEADER_LEN: usize = 40;
+
+/// The ICMP error in a datagram, if it is one about TCP.
+pub(crate) fn parse(opened: &Opened<'_>) -> Option<IcmpError> {
+    match opened.ethertype {
+        ETHERTYPE_IPV4 => parse_v4(opened.payload),
+        ETHERTYPE_IPV6 => parse_v6(opened.payload),
+        _ => None,
+    }
+}
+
+fn parse_v4(datagram: &[u8]) -> Option<IcmpError> {
+    let packet = Ipv4Packet::new_checked(datagram).ok()?;
+    if packet.next_header() != smoltcp::wire::IpProtocol::Icmp {
+        return None;
+    }
+    let octets = packet.payload();
+    let message = Icmpv4Packet::new_checked(octets).ok()?;
+    let (head, quoted) = octets.split_first_chunk::<ICMP_LEN>()?;
+    if head[0] != TYPE_UNREACHABLE_V4 || !message.verify_checksum() {
+        return None;
+    }
+    let mtu = usize::from(u16::from_be_bytes([head[6], head[7]]));
+    // Not `new_checked`: the quoted datagram is cut off.
+    let [version, .., flags_high, flags_low, _, protocol, _, _] = *quoted.first_chunk::<12>()?;
+    let fragment = u16::from_be_bytes([flags_high, flags_low]) & 0x1fff != 0;
+    let header_len = usize::from(version & 15) * 4;
+    if version >> 4 != 4 || header_len < 20 || fragment || protocol != PROTOCOL_TCP {
+        return None;
+    }
+    let addresses = quoted.get(12..20)?;
+    let (source, destination) = addresses.split_first_chunk::<4>()?;
+    let destination: [u8; 4] = destination.try_into().ok()?;
+    let datagram_len = usize::from(u16::from_be_bytes([quoted[2], quoted[3]]));
+    let report = match head[1] {
+        CODE_FRAGMENTATION_NEEDED => Report::TooBig { mtu, datagram_len },
+        code if CODES_UNREACHABLE_V4.contains(&code) => Report::Unreachable,
+        _ => return None,
+    };
+    let to = IpAddr::V4(packet.dst_addr());
+    error_about(to, (*source).into(), destination.into(), quoted.get(header_len..)?, report)
+}
+
+fn parse_v6(datagram: &[u8]) -> Option<IcmpError> {
+    let packet = Ipv6Packet::new_checked(datagram).ok()?;
+    if u8::from(packet.next_header()) != PROTOCOL_ICMPV6 {
+        return None;
+    }
+    let octets = packet.payload();
+    let message = Icmpv6Packet::new_checked(octets).ok()?;
+    if !message.verify_checksum(&packet.src_addr(), &packet.dst_addr()) {
+        return None;
+    }
+    let (head, quoted) = octets.split_first_chunk::<ICMP_LEN>()?;
+    let (inner, segment) = quoted.split_first_chunk::<IPV6_HEADER_LEN>()?;
+    if inner[0] >> 4 != 6 || inner[6] != PROTOCOL_TCP {
+        return None;
+    }
+    let mtu = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
+    let mtu = usize::try_from(mtu).unwrap_or(usize::MAX);
+    let payload_len = usize::from(u16::from_be_bytes([inner[4], inner[5]]));
+    let report = match (head[0], head[1]) {
+        (TYPE_TOO_BIG_V6, _) => Report::TooBig { mtu, datagram_len: IPV6_HEADER_LEN + payload_len },
+        (TYPE_UNREACHABLE_V6, code) if CODES_UNREACHABLE_V6.contains(&code) => Report::Unreachable,
+        _ => return None,
+    };
+    let source: [u8; 16] = *inner[8..].first_chunk()?;
+    let destination: [u8; 16] = *inner[24..].first_chunk()?;
+    error_about(IpAddr::V6(packet.dst_addr()), source.into(), destination.into(), segment, report)
+}
+
+fn error_about(
+    destination: IpAddr,
+    local: IpAddr,
+    remote: IpAddr,
+    segment: &[u8],
+    report: Report,
+) -> Option<IcmpError> {
+    // RFC 792: at least 64 bits of the segment are quoted: ports and sequence number.
+    let &[a, b, c, d, seq @ ..] = segment.first_chunk::<8>()?;
+    let (local_port, remote_port) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+    let tuple = Tuple::new(local, local_port, remote, remote_port);
+    Some(IcmpError { destination, tuple, seq: SeqNum(u32::from_be_bytes(seq)), report })
+}
+
+#[cfg(test)]
+mod tests {
+    use smoltcp::wire::checksum;
+
+    use super::*;
+    use crate::port::interface::framing::LinkFraming;
+
+    /// Fragmentation needed, from 10.0.0.9 to 10.0.0.1, about a segment to 10.0.0.2.
+    fn too_big_v4() -> Vec<u8> {
+        let mut quoted = vec![0x45, 0, 0x05, 0xdc, 0, 0, 0x40, 0, 63, 6, 0, 0];
+        quoted.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+        quoted.extend([0x1c, 6, 0x9c, 0x40, 0, 0, 0x12, 0x34]);
+        let mut icmp = vec![3, 4, 0, 0, 0, 0, 0x05, 0x78];
+        icmp.extend(quoted);
+        let sum = !checksum::data(&icmp);
+        icmp[2..4].copy_from_slice(&sum.to_be_bytes());
+        let mut datagram = vec![0x45, 0, 0, 56, 0, 0, 0, 0, 64, 1, 0, 0, 10, 0, 0, 9, 10, 0, 0, 1];
+        let sum = !checksum::data(&datagram);
+        datagram[10..12].copy_from_slice(&sum.to_be_bytes());
+        datagram.extend(icmp);
+        datagram
+    }
+
+    fn parsed(datagram: &[u8]) -> Option<IcmpError> {
+        parse(&LinkFraming::Ip.open(datagram).ok()?)
+    }
+
+    #[test]
+    fn fragmentation_needed_names_the_connection_and_the_mtu() {
+        let error = parsed(&too_big_v4()).unwrap();
+        let tuple = Tuple::new([10, 0, 0, 1].into(), 7174, [10, 0, 0, 2].into(), 40_000);
+        assert_eq!((error.tuple, error.seq), (tuple, SeqNum(0x1234)));
+        assert_eq!(error.report, Report::TooBig { mtu: 1400, datagram_len: 1500 });
+        assert_eq!(error.destination, IpAddr::from([10, 0, 0, 1]));
+    }
+
+    #[test]
+    fn what_is_broken_or_cut_short_says_nothing() {
+        let good = too_big_v4();
+        for at in 20..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 0x40;
+            assert_eq!(parsed(&bad), None, "octet {at}");
+        }
+        for len in 0..good.len() {
+            assert_eq!(parsed(&good[..len]), None, "{len} octets");
+        }
+    }
+
+    #[test]
+    fn packet_too_big_names_the_connection_and_the_mtu() {
+        let (router, own, peer) = ([0xfd; 16], [0xaa; 16], [0xbb; 16]);
+        let mut icmp = vec![2, 0, 0, 0, 0, 0, 0x05, 0x00, 0x60, 0, 0, 0, 0x05, 0xb4, 6, 64];
+        icmp.extend(own);
+        icmp.extend(peer);
+        icmp.extend([0x1c, 6, 0x9c, 0x40, 0, 0, 0x12, 0x34]);
+        let len = u8::try_from(icmp.len()).unwrap();
+        let sums = [checksum::data(&router), checksum::data(&own), u16::from(len), 58];
+        let sum = !checksum::combine(&[checksum::combine(&sums), checksum::data(&icmp)]);
+        icmp[2..4].copy_from_slice(&sum.to_be_bytes());
+        let mut datagram = vec![0x60, 0, 0, 0, 0, len, 58, 64];
+        datagram.extend(router);
+        datagram.extend(own);
+        datagram.extend(icmp);
+        let error = parsed(&datagram).unwrap();
+        assert_eq!(error.report, Report::TooBig { mtu: 1280, datagram_len: 1500 });
+        assert_eq!(error.tuple, Tuple::new(own.into(), 7174, peer.into(), 40_000));
+        for at in 24..datagram.len() {
+            let mut bad = datagram.clone();
+            bad[at] ^= 1;
+            assert_eq!(parsed(&bad), None, "octet {at}");
+        }
+    }
+}

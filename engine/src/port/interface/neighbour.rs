@@ -1,0 +1,353 @@
+//! Link addresses of neighbours: learned from ARP and NDP, asked for when missing.
+//!
+//! smoltcp has such a table too, but keeps it to itself; frames of the engine do not pass it.
+//!
+//! Entries do not age. RFC 1122 §2.3.2.1 wants one of four ways to find those that are out of date;
+//! here it is advice from above: a connection that gets no answer has the neighbour asked again.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+
+use smoltcp::wire::EthernetAddress;
+use tracing::debug;
+use urnic_netdev::{TxChecksum, TxFrame};
+
+use crate::limits::{CONNECTIONS_MAX, NEIGHBOUR_LOCK_NS, NEIGHBOURS_MAX};
+use crate::port::TRACE;
+use crate::port::config::PortConfig;
+use crate::port::interface::discovery::{Claim, arp_request, claim_in, neighbour_solicitation};
+use crate::port::interface::framing::{LinkFraming, Opened};
+use crate::port::interface::outlet::Outlet;
+use crate::siphash::{Key, TableHash};
+use crate::time::Instant;
+
+/// Time between two questions for the same neighbour.
+const SOLICIT_INTERVAL_NS: u64 = 200_000_000;
+
+#[derive(Debug)]
+pub(crate) struct Neighbours {
+    known: HashMap<IpAddr, Known, TableHash>,
+    /// Questions without an answer yet, and the connections that wait for it.
+    asked: HashMap<IpAddr, Question, TableHash>,
+    /// The same questions, oldest first; one that was answered meanwhile is void.
+    due: VecDeque<(Instant, IpAddr)>,
+    /// Connections whose question was answered, or is to be asked again.
+    woken: Vec<u32>,
+    /// Counts the times that a neighbour had another address than before.
+    changes: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    mac: [u8; 6],
+    /// When it got that address.
+    since: Instant,
+}
+
+#[derive(Debug)]
+struct Question {
+    asked_at: Instant,
+    waiting: Vec<u32>,
+}
+
+impl Neighbours {
+    pub(crate) fn new(key: Key) -> Self {
+        Self {
+            known: HashMap::with_hasher(TableHash::new(key)),
+            asked: HashMap::with_hasher(TableHash::new(key)),
+            due: VecDeque::new(),
+            woken: Vec::new(),
+            changes: 0,
+        }
+    }
+
+    pub(crate) fn lookup(&self, address: IpAddr) -> Option<[u8; 6]> {
+        self.known.get(&address).map(|known| known.mac)
+    }
+
+    /// Differs from every earlier value once a neighbour that was known has another link address.
+    pub(crate) const fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Takes the source address of a frame from `address`, which is on this link, for its link address
+    /// if none is known; `true` when that was so, and the neighbour should be asked. Any host can
+    /// send such a frame, so that it changes nothing that is known.
+    pub(crate) fn learn_provisionally(
+        &mut self,
+        now: Instant,
+        address: IpAddr,
+        mac: [u8; 6],
+    ) -> bool {
+        let is_new = !self.known.contains_key(&address);
+        if is_new {
+            self.learn(now, address, mac);
+        }
+        is_new
+    }
+
+    fn learn(&mut self, now: Instant, address: IpAddr, mac: [u8; 6]) {
+        // A multicast address is no host's own.
+        if mac[0] & 1 != 0 || mac == [0; 6] {
+            return;
+        }
+        let known = self.known.get(&address).copied();
+        if let Some(Known { mac: before, since }) = known {
+            // Of several claims in a row the first holds, unless it was asked for: claims that
+            // are repeated do not make every connection look for its route at each.
+            let too_soon = now.nanos_since(since) < NEIGHBOUR_LOCK_NS;
+            if before != mac && too_soon && !self.asked.contains_key(&address) {
+                return;
+            }
+        }
+        // Made-up addresses must not keep other neighbours from being reached. Connections
+        // keep the route they have; an address that is dropped and needed is asked for again.
+        if self.known.len() >= NEIGHBOURS_MAX
+            && known.is_none()
+            && let Some(dropped) = self.known.keys().next().copied()
+        {
+            self.known.remove(&dropped);
+        }
+        let question = self.asked.remove(&address);
+        let asked = question.is_some();
+        self.woken.extend(question.into_iter().flat_map(|question| question.waiting));
+        let has_moved = known.is_some_and(|known| known.mac != mac);
+        self.changes += u64::from(has_moved);
+        if has_moved || known.is_none() {
+            // What was not asked for can be repeated at will, under any address.
+            if asked {
+                debug!(target: TRACE, %address, mac = %EthernetAddress(mac), "neighbour resolved");
+            } else if has_moved {
+                debug!(target: TRACE, %address, mac = %EthernetAddress(mac), "neighbour moved");
+            }
+            self.known.insert(address, Known { mac, since: now });
+        }
+    }
+
+    /// How many connections wait for an answer.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.asked.values().map(|question| question.waiting.len()).sum()
+    }
+
+    /// A connection that need not wait for an answer any longer.
+    pub(crate) fn next_woken(&mut self) -> Option<u32> {
+        self.woken.pop()
+    }
+
+    /// Forgets questions that were asked too long ago; a connection that still needs the answer asks again.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        while let Some(&(asked_at, address)) = self.due.front()
+            && now.nanos_since(asked_at) >= SOLICIT_INTERVAL_NS
+        {
+            self.due.pop_front();
+            if self.asked.get(&address).is_some_and(|question| question.asked_at == asked_at)
+                && let Some(question) = self.asked.remove(&address)
+            {
+                debug!(target: TRACE, %address, "neighbour has not answered");
+                self.woken.extend(question.waiting);
+            }
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.due.front().map(|(asked_at, _)| asked_at.plus_nanos(SOLICIT_INTERVAL_NS))
+    }
+
+    /// Learns from an ARP packet or a neighbour solicitation or advertisement; `false` when the
+    /// frame is something else.
+    pub(crate) fn learn_from(
+        &mut self,
+        now: Instant,
+        config: &PortConfig,
+        opened: &Opened<'_>,
+    ) -> bool {
+        let Some(Claim { address, mac, to_us, overrides }) = claim_in(config, opened) else {
+            return false;
+        };
+        // RFC 826: what is known is brought up to date; new is what is said to this port or
+        // what it asked for. No other host speaks for its own addresses.
+        let known = self.known.contains_key(&address);
+        let wanted = to_us || self.asked.contains_key(&address);
+        if (if known { overrides } else { wanted }) && !config.owns(address) {
+            self.learn(now, address, mac);
+        }
+        true
+    }
+
+    /// Asks for a neighbour's link address, unless that was done a moment ago. The connection in
+    /// `waiting` is woken by the answer, or when it is time to ask again; `false` when it is not.
+    pub(crate) fn solicit(
+        &mut self,
+        now: Instant,
+        config: &PortConfig,
+        framing: LinkFraming,
+        target: IpAddr,
+        waiting: Option<u32>,
+        outlet: &mut Outlet<'_>,
+    ) -> bool {
+        let waits = waiting.is_some();
+        if let Some(question) = self.asked.get_mut(&target) {
+            question.waiting.extend(waiting);
+            return waits;
+        }
+        let mut frame = match (target, config.address_for(target)) {
+            (IpAddr::V4(target), Some(IpAddr::V4(own))) => arp_request(config.mac, own, target),
+            (IpAddr::V6(target), Some(IpAddr::V6(own))) => {
+                neighbour_solicitation(config.mac, own, target)
+            }
+            _ => return false,
+        };
+        // As many questions as connections: each waits for one. Doubts can wait.
+        if self.due.len() >= CONNECTIONS_MAX && waiting.is_none() {
+            return false;
+        }
+        let waiting = waiting.into_iter().collect();
+        self.asked.insert(target, Question { asked_at: now, waiting });
+        self.due.push_back((now, target));
+        framing.seal(&mut frame);
+        let frame = TxFrame {
+            head: &frame,
+            payload: &[],
+            checksum: TxChecksum::Complete,
+            segment_size: None,
+        };
+        // As lost as on any wire: it is asked again.
+        let _lost = outlet.send(&frame);
+        waits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::port::interface::outlet::Refused;
+
+    #[test]
+    fn the_table_is_bounded_and_the_newest_neighbour_is_always_in_it() {
+        let mut neighbours = Neighbours::new((1, 2));
+        for host in 0..2 * NEIGHBOURS_MAX {
+            let host = u32::try_from(host).unwrap();
+            let address = IpAddr::V4(Ipv4Addr::from(host));
+            neighbours.learn(Instant::ZERO, address, [2, 0, 0, 0, 0, 1]);
+            assert!(neighbours.lookup(address).is_some());
+        }
+        assert_eq!(neighbours.known.len(), NEIGHBOURS_MAX);
+    }
+
+    #[test]
+    fn a_multicast_link_address_is_not_learned() {
+        let mut neighbours = Neighbours::new((1, 2));
+        let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        neighbours.learn(Instant::ZERO, address, [0xff; 6]);
+        neighbours.learn(Instant::ZERO, address, [0; 6]);
+        assert!(neighbours.lookup(address).is_none());
+    }
+
+    const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+    const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+    const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
+
+    fn hear(neighbours: &mut Neighbours, frame: &[u8]) {
+        hear_at(Instant::ZERO, neighbours, frame);
+    }
+
+    fn hear_at(now: Instant, neighbours: &mut Neighbours, frame: &[u8]) {
+        let config = PortConfig::for_ipv4(OWN);
+        neighbours.learn_from(now, &config, &LinkFraming::Ethernet.open(frame).unwrap());
+    }
+
+    fn ask(neighbours: &mut Neighbours, now: Instant, waiting: Option<u32>) -> usize {
+        let config = PortConfig::for_ipv4(OWN);
+        let target = IpAddr::V4(PEER);
+        let (mut refused, mut device) = (Refused::default(), |_: &TxFrame<'_>| Ok(()));
+        let mut outlet = Outlet::new(&mut refused, &mut device);
+        let waits =
+            neighbours.solicit(now, &config, LinkFraming::Ethernet, target, waiting, &mut outlet);
+        assert_eq!(waits, waiting.is_some());
+        outlet.taken()
+    }
+
+    #[test]
+    fn new_is_only_what_was_asked_for_or_said_to_us() {
+        let mut neighbours = Neighbours::new((1, 2));
+        let other = Ipv4Addr::new(10, 0, 0, 3);
+        hear(&mut neighbours, &arp_request(MAC, PEER, other));
+        assert_eq!(neighbours.lookup(IpAddr::V4(PEER)), None, "overheard");
+        hear(&mut neighbours, &arp_request(MAC, PEER, OWN));
+        assert_eq!(neighbours.lookup(IpAddr::V4(PEER)), Some(MAC));
+        let later = Instant::ZERO.plus_nanos(NEIGHBOUR_LOCK_NS);
+        hear_at(later, &mut neighbours, &arp_request([4; 6], PEER, PEER));
+        assert_eq!(neighbours.lookup(IpAddr::V4(PEER)), Some([4; 6]), "gratuitous ARP");
+        assert_eq!(neighbours.changes(), 1);
+        assert!(!neighbours.learn_provisionally(later, IpAddr::V4(PEER), MAC));
+        assert_eq!(neighbours.lookup(IpAddr::V4(PEER)), Some([4; 6]), "a SYN changes nothing");
+        hear(&mut neighbours, &arp_request(MAC, OWN, OWN));
+        assert_eq!(
+            neighbours.lookup(IpAddr::V4(OWN)),
+            None,
+            "no other host speaks for an own address"
+        );
+    }
+
+    #[test]
+    fn what_a_frame_came_from_is_learned_provisionally_once_and_to_be_asked_for() {
+        let mut neighbours = Neighbours::new((1, 2));
+        assert!(neighbours.learn_provisionally(Instant::ZERO, IpAddr::V4(PEER), MAC));
+        assert_eq!(neighbours.lookup(IpAddr::V4(PEER)), Some(MAC));
+        assert!(!neighbours.learn_provisionally(Instant::ZERO, IpAddr::V4(PEER), MAC));
+    }
+
+    #[test]
+    fn of_claims_in_a_row_the_first_holds_unless_it_was_asked_for() {
+        let mut neighbours = Neighbours::new((1, 2));
+        let at = |ns| Instant::ZERO.plus_nanos(ns);
+        let lookup = |neighbours: &Neighbours| neighbours.lookup(IpAddr::V4(PEER));
+        let (first, second, third) = (MAC, [4; 6], [6; 6]);
+        hear_at(at(0), &mut neighbours, &arp_request(first, PEER, OWN));
+        hear_at(at(NEIGHBOUR_LOCK_NS - 1), &mut neighbours, &arp_request(second, PEER, PEER));
+        assert_eq!((lookup(&neighbours), neighbours.changes()), (Some(first), 0));
+        hear_at(at(NEIGHBOUR_LOCK_NS), &mut neighbours, &arp_request(second, PEER, PEER));
+        assert_eq!((lookup(&neighbours), neighbours.changes()), (Some(second), 1));
+        // Hearing the same again makes it no younger.
+        hear_at(at(2 * NEIGHBOUR_LOCK_NS - 1), &mut neighbours, &arp_request(second, PEER, PEER));
+        hear_at(at(2 * NEIGHBOUR_LOCK_NS), &mut neighbours, &arp_request(first, PEER, PEER));
+        assert_eq!((lookup(&neighbours), neighbours.changes()), (Some(first), 2));
+        hear_at(at(2 * NEIGHBOUR_LOCK_NS), &mut neighbours, &arp_request(third, PEER, PEER));
+        assert_eq!(lookup(&neighbours), Some(first));
+        ask(&mut neighbours, at(2 * NEIGHBOUR_LOCK_NS), None);
+        hear_at(at(2 * NEIGHBOUR_LOCK_NS), &mut neighbours, &arp_request(third, PEER, PEER));
+        assert_eq!((lookup(&neighbours), neighbours.changes()), (Some(third), 3));
+    }
+
+    #[test]
+    fn an_answer_wakes_the_connections_that_wait_for_it_and_no_others() {
+        let mut neighbours = Neighbours::new((1, 2));
+        assert_eq!(ask(&mut neighbours, Instant::ZERO, Some(3)), 1);
+        assert_eq!(ask(&mut neighbours, Instant::ZERO, Some(4)), 0, "asked a moment ago");
+        hear(&mut neighbours, &arp_request(MAC, Ipv4Addr::new(10, 0, 0, 7), OWN));
+        assert_eq!(neighbours.next_woken(), None);
+        hear(&mut neighbours, &arp_request(MAC, PEER, PEER));
+        let mut woken: Vec<_> = std::iter::from_fn(|| neighbours.next_woken()).collect();
+        woken.sort_unstable();
+        assert_eq!(woken, [3, 4]);
+        let at = neighbours.poll_timeout().unwrap();
+        neighbours.handle_timeout(at);
+        assert_eq!((neighbours.poll_timeout(), neighbours.next_woken()), (None, None));
+    }
+
+    #[test]
+    fn a_question_is_asked_again_by_those_who_still_wait() {
+        let mut neighbours = Neighbours::new((1, 2));
+        ask(&mut neighbours, Instant::ZERO, Some(3));
+        neighbours.handle_timeout(Instant::ZERO.plus_nanos(SOLICIT_INTERVAL_NS - 1));
+        assert_eq!(neighbours.next_woken(), None);
+        let later = Instant::ZERO.plus_nanos(SOLICIT_INTERVAL_NS);
+        neighbours.handle_timeout(later);
+        assert_eq!(neighbours.next_woken(), Some(3));
+        assert_eq!(ask(&mut neighbours, later, None), 1);
+    }
+}

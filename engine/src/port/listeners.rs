@@ -1,0 +1,239 @@
+//! Listeners, and the slots in their backlogs.
+//!
+//! A connection that a peer opens has a slot at its listener: among the half-open ones until the
+//! peer has answered the SYN-ACK, then among those that wait for the peer's Request and the
+//! application's answer. When the first are full, SYNs are answered with cookies (RFC 4987 §3.6);
+//! when the others are, [`Backlog`](tcp::Backlog) says which one gives way.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use crate::limits::{COOKIE_ANSWERS_MAX, LISTEN_BACKLOG_MAX};
+use crate::port::config::ListenParams;
+use crate::port::interface::route::Route;
+use crate::siphash::{Key, TableHash};
+use crate::tcp::{self, SynRefusal};
+use crate::time::Instant;
+
+/// The listeners of a port.
+#[derive(Debug)]
+pub(super) struct Listeners {
+    by_tcp_port: HashMap<u16, Vec<Listener>, TableHash>,
+    /// Of the newest listener.
+    generation: u64,
+    pub(super) cookies: tcp::SynCookies,
+    /// SYN-ACKs with cookies to send.
+    cookie_answers: VecDeque<(Route, tcp::Header)>,
+}
+
+/// Another listener takes connections to the address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Taken;
+
+impl Listeners {
+    pub(super) fn new(table_key: Key, cookies: tcp::SynCookies) -> Self {
+        Self {
+            by_tcp_port: HashMap::with_hasher(TableHash::new(table_key)),
+            generation: 0,
+            cookies,
+            cookie_answers: VecDeque::new(),
+        }
+    }
+
+    /// Whether any address is listened at on this TCP port.
+    pub(super) fn has_tcp_port(&self, tcp_port: u16) -> bool {
+        self.by_tcp_port.contains_key(&tcp_port)
+    }
+
+    /// Adds a listener. As with the kernel's sockets, no two take connections to one address.
+    pub(super) fn insert(&mut self, local: SocketAddr, params: ListenParams) -> Result<(), Taken> {
+        let others = self.by_tcp_port.get(&local.port()).map_or(&[][..], Vec::as_slice);
+        let is_taken = others.iter().any(|other| {
+            covers(other.local.ip(), local.ip()) || covers(local.ip(), other.local.ip())
+        });
+        if is_taken {
+            return Err(Taken);
+        }
+        self.generation += 1;
+        let listener = Listener::new(local, self.generation, params);
+        self.by_tcp_port.entry(local.port()).or_default().push(listener);
+        Ok(())
+    }
+
+    /// Removes all listeners of a TCP port.
+    pub(super) fn remove_tcp_port(&mut self, tcp_port: u16) {
+        self.by_tcp_port.remove(&tcp_port);
+    }
+
+    /// Removes the listener that was made for this address.
+    pub(super) fn remove(&mut self, local: SocketAddr) {
+        if let Some(listeners) = self.by_tcp_port.get_mut(&local.port()) {
+            listeners.retain(|listener| listener.local != local);
+            if listeners.is_empty() {
+                self.by_tcp_port.remove(&local.port());
+            }
+        }
+    }
+
+    /// The listener that takes connections to `local`.
+    pub(super) fn at(&mut self, local: SocketAddr) -> Option<&mut Listener> {
+        let listeners = self.by_tcp_port.get_mut(&local.port())?;
+        listeners.iter_mut().find(|listener| covers(listener.local.ip(), local.ip()))
+    }
+
+    /// The listener whose backlog has the slot, unless it is gone.
+    pub(super) fn of(&mut self, slot: BacklogSlot) -> Option<&mut Listener> {
+        let listeners = self.by_tcp_port.get_mut(&slot.tcp_port)?;
+        listeners.iter_mut().find(|listener| listener.generation == slot.generation)
+    }
+
+    /// Gives a slot back.
+    pub(super) fn release(&mut self, slot: BacklogSlot) {
+        if let Some(listener) = self.of(slot) {
+            listener.release(slot);
+        }
+    }
+
+    /// Whether there is room for one more SYN-ACK with a cookie.
+    pub(super) fn has_room_for_answer(&self) -> bool {
+        self.cookie_answers.len() < COOKIE_ANSWERS_MAX
+    }
+
+    /// Queues a SYN-ACK with a cookie.
+    pub(super) fn push_answer(&mut self, route: Route, header: tcp::Header) {
+        self.cookie_answers.push_back((route, header));
+    }
+
+    /// Takes a SYN-ACK with a cookie that is to be sent.
+    pub(super) fn next_answer(&mut self) -> Option<(Route, tcp::Header)> {
+        self.cookie_answers.pop_front()
+    }
+
+    /// Whether SYN-ACKs with cookies are to be sent.
+    pub(super) fn has_answers(&self) -> bool {
+        !self.cookie_answers.is_empty()
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Listener {
+    /// The address and TCP port it was made for.
+    local: SocketAddr,
+    /// Never used twice by a port.
+    generation: u64,
+    pub(super) params: ListenParams,
+    half_open: tcp::Backlog,
+    waiting: tcp::Backlog,
+    /// When the last cookie was given out.
+    pub(super) cookie_sent_at: Option<Instant>,
+}
+
+impl Listener {
+    fn new(local: SocketAddr, generation: u64, params: ListenParams) -> Self {
+        let backlog = params.backlog.clamp(1, LISTEN_BACKLOG_MAX);
+        Self {
+            local,
+            generation,
+            params,
+            half_open: tcp::Backlog::new(backlog),
+            waiting: tcp::Backlog::waiting(backlog),
+            cookie_sent_at: None,
+        }
+    }
+
+    pub(super) const fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Whether a cookie may come back.
+    pub(super) fn expects_cookies(&self, now: Instant) -> bool {
+        self.cookie_sent_at.is_some_and(|at| now.nanos_since(at) < tcp::COOKIE_VALID_NS)
+    }
+
+    /// A slot for a connection from `source` whose SYN is good.
+    pub(super) fn take_half_open(&mut self, source: IpAddr) -> Result<BacklogSlot, SynRefusal> {
+        let taken = self.half_open.take_free(source, NOT_YET)?;
+        Ok(self.slot(Stage::HalfOpen(taken)))
+    }
+
+    /// A slot for a connection from `source` that a cookie opens, if it would find one among those
+    /// that wait.
+    pub(super) fn take_arriving(&self, source: IpAddr) -> Option<BacklogSlot> {
+        self.waiting.has_place_for(source).then(|| self.slot(Stage::Arriving))
+    }
+
+    /// Moves a connection that stands to those that wait; returns the connection that gives way.
+    pub(super) fn take_waiting(
+        &mut self,
+        source: IpAddr,
+        connection: u32,
+    ) -> Result<(BacklogSlot, Option<u32>), SynRefusal> {
+        let taken = self.waiting.take(source, connection)?;
+        Ok((self.slot(Stage::Waiting(taken.place)), taken.evicted))
+    }
+
+    /// The startup of a connection that waits has come on.
+    pub(super) fn set_standing(&mut self, slot: BacklogSlot, standing: tcp::Standing) {
+        if let Stage::Waiting(of) = slot.stage {
+            self.waiting.set_standing(of, standing);
+        }
+    }
+
+    /// Gives a slot back.
+    pub(super) fn release(&mut self, slot: BacklogSlot) {
+        match slot.stage {
+            Stage::HalfOpen(of) => self.half_open.release(of),
+            Stage::Arriving => {}
+            Stage::Waiting(of) => self.waiting.release(of),
+        }
+    }
+
+    const fn slot(&self, stage: Stage) -> BacklogSlot {
+        let (tcp_port, generation) = (self.local.port(), self.generation);
+        BacklogSlot { tcp_port, generation, stage, asked: false }
+    }
+}
+
+/// The connection of a half-open slot, which is never asked for.
+const NOT_YET: u32 = u32::MAX;
+
+/// A slot in the backlog of a listener, which may be gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BacklogSlot {
+    tcp_port: u16,
+    /// Of the listener. A later one at the same address has another.
+    generation: u64,
+    stage: Stage,
+    /// Whether the peer's Request has come.
+    pub(super) asked: bool,
+}
+
+impl BacklogSlot {
+    /// Whether it is among those that wait.
+    pub(super) const fn is_waiting(&self) -> bool {
+        matches!(self.stage, Stage::Waiting(_))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    HalfOpen(tcp::BacklogPlace),
+    /// It stands, and is to find a slot among those that wait.
+    Arriving,
+    Waiting(tcp::BacklogPlace),
+}
+
+/// Whether a listener at `listener` takes connections to `local`.
+fn covers(listener: IpAddr, local: IpAddr) -> bool {
+    match listener {
+        // As an IPv6 socket of the kernel that is not for IPv6 only (RFC 3493 §5.3).
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => true,
+        IpAddr::V4(address) if address.is_unspecified() => local.is_ipv4(),
+        address => address == local,
+    }
+}
+
+/// The address in the form in which listeners keep theirs.
+pub(super) fn canonical(local: SocketAddr) -> SocketAddr {
+    SocketAddr::new(local.ip().to_canonical(), local.port())
+}

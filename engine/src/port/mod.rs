@@ -1,0 +1,260 @@
+//! One interface: frames in and out, connections, and the host stack beside them.
+//!
+//! ```text
+//! frame ─ interface::demux ─┬─ TCP of a connection or listener here ─→ stream::carrier
+//!                           └─ everything else ─────────────────────→ host (smoltcp: ARP, NDP,
+//!                                                                     ping, RST …)
+//! ```
+//!
+//! A [`Port`] is sans-IO like everything under it: the caller brings frames and the time to
+//! `handle_*`, then drains [`poll_transmit`](Port::poll_transmit), [`poll_event`](Port::poll_event)
+//! and [`poll_timeout`](Port::poll_timeout) until they are empty.
+//!
+//! It is made of rooms: `interface` knows frames, neighbours and routes; `connections` and
+//! `listeners` keep what is open; [`host`] is the host stack; and `queues` has, when the port is one
+//! of several queues of an interface, what it hands over to the others. What goes through several of
+//! them is in files of its own: `receive`, `accept`, `transmit`, `settle`, and what an application
+//! asks in `control` and `open`.
+//!
+//! Decisions are told to `tracing`, target `urnic::port`, never for each good frame. What one frame of
+//! any sender brings about (drops, cookies, evictions) is told when its counter reaches a power of two.
+
+mod accept;
+mod change;
+mod config;
+mod connections;
+mod control;
+mod drops;
+mod event;
+pub mod host;
+mod interface;
+mod listeners;
+mod open;
+mod queues;
+mod receive;
+mod recycle;
+mod settle;
+mod source_ports;
+pub mod timers;
+mod transmit;
+mod tuple;
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use tracing::debug;
+use urnic_netdev::Capabilities;
+
+pub use config::{ConnectParams, ListenParams, LowerLayer, PortConfig, VlanId};
+pub use connections::connection::{ConnectionCounters, ConnectionId};
+pub use drops::{PortCounters, PortDrops};
+pub use event::{PortError, PortEvent};
+pub use queues::{Handover, Recipient};
+
+use crate::limits::CONNECTIONS_MAX;
+use crate::mpa::pieces::PieceStore;
+use crate::port::change::LeaseWatch;
+use crate::port::connections::Connections;
+use crate::port::connections::connection::PortConnection;
+use crate::port::drops::FrameDrop;
+use crate::port::host::Host;
+use crate::port::interface::Interface;
+use crate::port::listeners::Listeners;
+use crate::port::queues::Handovers;
+use crate::port::source_ports::SourcePorts;
+use crate::stream::Scratch;
+use crate::tcp;
+use crate::time::{Duration, Instant};
+use crate::verbs::{Doorbell, Rnic};
+
+/// First TCP port used for connections opened here (RFC 6335 §6: dynamic ports).
+const EPHEMERAL_FIRST: u16 = 49152;
+
+/// The target of what ports tell `tracing`.
+const TRACE: &str = "urnic::port";
+
+/// One interface with its connections.
+#[derive(Debug)]
+pub struct Port {
+    rnic: Rnic,
+    config: PortConfig,
+    interface: Interface,
+    lease_watch: LeaseWatch,
+    connections: Connections,
+    listeners: Listeners,
+    host: Host,
+    /// What is for the other queues of the interface, if this port is one of several.
+    handovers: Option<Handovers>,
+    doorbell: Arc<Doorbell>,
+    isn: tcp::IsnGenerator,
+    source_ports: SourcePorts,
+    pieces: PieceStore,
+    /// Before this no connection is asked to give up pieces.
+    reclaim_at: Instant,
+    scratch: Scratch,
+    events: VecDeque<PortEvent>,
+    counters: PortCounters,
+}
+
+impl Port {
+    /// A port of `rnic` for a device with these capabilities.
+    #[must_use]
+    pub fn new(rnic: &Rnic, mut config: PortConfig, capabilities: Capabilities) -> Self {
+        config.connections_max = config.connections_max.min(CONNECTIONS_MAX);
+        let seed = &rnic.shared.seed;
+        let number = rnic.shared.count_port();
+        let keys = seed.port_keys();
+        let interface = Interface::new(capabilities, config.vlan, keys.tables);
+        Self {
+            rnic: rnic.clone(),
+            host: Host::new(&config, &capabilities, interface.framing, seed, number),
+            interface,
+            lease_watch: LeaseWatch::default(),
+            connections: Connections::new(keys.tables),
+            listeners: Listeners::new(keys.tables, tcp::SynCookies::new(keys.cookies)),
+            handovers: None,
+            doorbell: Doorbell::new(),
+            isn: tcp::IsnGenerator::new(keys.sequence_numbers, keys.timestamps),
+            source_ports: SourcePorts::new(keys.source_ports, EPHEMERAL_FIRST..=u16::MAX),
+            pieces: PieceStore::new(config.piece_blocks),
+            reclaim_at: Instant::ZERO,
+            scratch: Scratch::default(),
+            events: VecDeque::with_capacity(16),
+            counters: PortCounters::default(),
+            config,
+        }
+    }
+
+    /// Frames dropped before any connection saw them.
+    #[must_use]
+    pub const fn drops(&self) -> PortDrops {
+        self.counters.drops
+    }
+
+    /// What the port counts besides its connections.
+    #[must_use]
+    pub const fn port_counters(&self) -> &PortCounters {
+        &self.counters
+    }
+
+    /// The host stack beside the engine, with ordinary TCP and UDP sockets.
+    ///
+    /// What is done to them takes effect when the port is polled next.
+    pub const fn host_mut(&mut self) -> &mut Host {
+        self.host.touch();
+        &mut self.host
+    }
+
+    /// The port's addresses as they are now: DHCP changes them.
+    #[must_use]
+    pub const fn config(&self) -> &PortConfig {
+        &self.config
+    }
+
+    /// What the device can do, as the port knows it.
+    #[must_use]
+    pub const fn capabilities(&self) -> &Capabilities {
+        &self.interface.capabilities
+    }
+
+    /// Lets connections hold acknowledgments for as long, at least: see
+    /// [`tcp::Config::ack_hold`]. For connections from now on.
+    pub fn hold_acks(&mut self, hold: Duration) {
+        self.config.tcp.ack_hold = self.config.tcp.ack_hold.max(hold);
+    }
+
+    /// Most octets that were held for unfinished FPDUs at one time, over all connections.
+    #[must_use]
+    pub const fn bytes_held_peak(&self) -> u64 {
+        self.pieces.bytes_held_peak()
+    }
+
+    /// Octets held for unfinished FPDUs now, over all connections.
+    #[must_use]
+    pub const fn bytes_held(&self) -> u64 {
+        self.pieces.bytes_held()
+    }
+
+    /// Connections that exist now, in whatever state: also those in TIME-WAIT, of which
+    /// [`PortEvent::Closed`] has told already.
+    #[must_use]
+    pub fn connection_count(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due.
+    #[must_use]
+    pub fn poll_timeout(&mut self) -> Option<Instant> {
+        self.settle();
+        if self.connections.has_retries() {
+            return Some(Instant::ZERO);
+        }
+        let of_connections = self.connections.next_deadline();
+        let host = self.host.poll_timeout();
+        let neighbours = self.interface.neighbours.poll_timeout();
+        let all = [of_connections, host, neighbours, self.lease_watch.poll_timeout()];
+        all.into_iter().flatten().min()
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.settle();
+        while let Some(slot) = self.connections.pop_due(now) {
+            let (mtu, link_up) = (self.interface.capabilities.mtu, self.interface.link_up);
+            self.connections[slot].handle_timeout(now, mtu, link_up);
+            self.connections.after_input(slot);
+        }
+        self.interface.neighbours.handle_timeout(now);
+        self.wake_for_neighbours();
+        self.interface.reassembly.expire(now);
+        self.reopen(now);
+    }
+
+    /// What has happened since the last call.
+    pub fn poll_event(&mut self) -> Option<PortEvent> {
+        self.settle();
+        self.events.pop_front()
+    }
+
+    /// Counts a frame that no connection sees.
+    #[cold]
+    fn drop_frame(&mut self, reason: FrameDrop) {
+        let dropped = self.counters.drops.count(reason);
+        if dropped.is_power_of_two() {
+            debug!(target: TRACE, ?reason, dropped, "frame dropped");
+        }
+    }
+
+    fn connection(&self, id: ConnectionId) -> Result<&PortConnection, PortError> {
+        self.connections.by_id(id).ok_or(PortError::NoConnection)
+    }
+
+    fn connection_mut(&mut self, id: ConnectionId) -> Result<&mut PortConnection, PortError> {
+        self.connections.by_id_mut(id).ok_or(PortError::NoConnection)
+    }
+
+    /// Wakes connections whose neighbour has answered, or is to be asked again.
+    fn wake_for_neighbours(&mut self) {
+        while let Some(slot) = self.interface.neighbours.next_woken() {
+            if let Some(connection) = self.connections.get_mut(slot) {
+                connection.awaits_neighbour = false;
+            }
+            self.connections.wake(slot);
+        }
+    }
+}
+
+impl Drop for Port {
+    /// No connection outlives its port: what was posted completes, as flushed.
+    ///
+    /// A port also goes when the thread that turns it panics. Threads that wait for completions then
+    /// get them all the same, as long as its connections can still be ended.
+    fn drop(&mut self) {
+        for connection in self.connections.iter_mut() {
+            // One that a panic was about may be in any state.
+            let lost = AssertUnwindSafe(|| connection.carrier.stream.connection_lost());
+            drop(catch_unwind(lost));
+        }
+    }
+}

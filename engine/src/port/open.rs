@@ -1,0 +1,139 @@
+//! Connections opened from here: their addresses, TCP ports and first sequence numbers; and those
+//! that are opened once more.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use tracing::debug;
+
+use crate::port::interface::path::PathMtu;
+use crate::port::listeners::BacklogSlot;
+use crate::port::tuple::Tuple;
+use crate::port::{ConnectParams, ConnectionId, LowerLayer, Port, PortError, TRACE};
+use crate::stream::Stream;
+use crate::stream::carrier::OwnTcp;
+use crate::tcp;
+use crate::time::Instant;
+use crate::verbs::Qp;
+
+impl Port {
+    /// Opens a TCP connection to `remote` and starts MPA on it as initiator with `qp`.
+    ///
+    /// # Errors
+    /// See [`PortError`].
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        remote: SocketAddr,
+        qp: &Qp,
+        params: &ConnectParams<'_>,
+    ) -> Result<ConnectionId, PortError> {
+        let id = self.open(now, remote, params.lower_layer)?;
+        if let Err(error) = self.start_initiator(now, id, qp, &params.startup, &params.offer) {
+            self.abort(id);
+            return Err(error);
+        }
+        Ok(id)
+    }
+
+    /// Opens a TCP connection to `remote` in streaming mode; MPA is started on it later.
+    ///
+    /// # Errors
+    /// See [`PortError`].
+    pub fn open(
+        &mut self,
+        now: Instant,
+        remote: SocketAddr,
+        lower_layer: LowerLayer,
+    ) -> Result<ConnectionId, PortError> {
+        let (tuple, tcp) = self.syn_to(now, remote)?;
+        self.insert(tuple, tcp, lower_layer, None)
+    }
+
+    /// A new TCP connection to `remote`, and its addresses.
+    fn syn_to(&mut self, now: Instant, remote: SocketAddr) -> Result<(Tuple, tcp::Tcb), PortError> {
+        let local_ip = self.config.address_for(remote.ip()).ok_or_else(|| {
+            let pending = self.config.dhcp && remote.is_ipv4();
+            let reason = if pending { PortError::AddressPending } else { PortError::NoAddress };
+            reason(remote.ip())
+        })?;
+        let (port, isn_min) = match self.free_port(local_ip, remote) {
+            Ok(port) => (port, None),
+            Err(_) => {
+                let (port, isn_min) = self.recycle_port(local_ip, remote)?;
+                (port, Some(isn_min))
+            }
+        };
+        let local = SocketAddr::new(local_ip, port);
+        let tcp_config = self.config.tcp_for(remote.ip(), self.interface.capabilities.mtu);
+        let iss = self.isn.isn(now, local, remote);
+        let iss = isn_min.filter(|least| least.is_after(iss)).unwrap_or(iss);
+        let ts_offset = self.isn.timestamp_offset(local, remote);
+        let tcp = tcp::Tcb::connect(now, &tcp_config, local.port(), remote.port(), iss, ts_offset);
+        Ok((Tuple::new(local.ip(), local.port(), remote.ip(), remote.port()), tcp))
+    }
+
+    /// Opens connections once more whose MPA startup is to be tried with less
+    /// ([`StartupConfig::fallback`](crate::mpa::startup::StartupConfig::fallback)). They keep their
+    /// names: only the peer sees another connection.
+    pub(super) fn reopen(&mut self, now: Instant) {
+        while let Some(slot) = self.connections.next_retry() {
+            let remote = self.connections[slot].tuple().remote();
+            let renamed = self.syn_to(now, remote).ok().filter(|(tuple, _)| {
+                // Chosen because it was free; another queue of the interface cannot have it.
+                self.connections.rename(slot, *tuple).is_ok()
+            });
+            let Some((_, mut tcp)) = renamed else {
+                self.connections[slot].carrier.stream.give_up_retry();
+                self.connections.touch(slot);
+                continue;
+            };
+            let tuple = self.connections[slot].tuple();
+            debug!(target: TRACE, %tuple, "connection opened once more, with less asked of the peer");
+            self.connections[slot].path = self.new_path(remote.ip());
+            // As it was set for this connection.
+            tcp.set_keepalive(now, self.connections[slot].carrier.tcp.keepalive());
+            let retried = self.connections[slot].reopen(now, tcp);
+            self.connections.forget_deadline(slot);
+            if retried.is_err() {
+                self.connections[slot].carrier.tcp.abort();
+            }
+            self.connections.after_input(slot);
+        }
+    }
+
+    /// Makes a connection whose TCP is here already.
+    pub(super) fn insert(
+        &mut self,
+        tuple: Tuple,
+        tcp: tcp::Tcb,
+        lower_layer: LowerLayer,
+        backlog_slot: Option<BacklogSlot>,
+    ) -> Result<ConnectionId, PortError> {
+        self.make_room()?;
+        let policy = self.config.rx_policy(lower_layer);
+        let stream = Stream::new(Arc::clone(&self.rnic.shared), policy, self.config.life);
+        let aligned = lower_layer == LowerLayer::Optimized;
+        let carrier = OwnTcp::new(tcp, stream, aligned);
+        let path = self.new_path(tuple.remote().ip());
+        let accepted = backlog_slot.is_some();
+        let inserted = self.connections.insert(tuple, carrier, path, backlog_slot);
+        if inserted.is_ok() {
+            debug!(target: TRACE, %tuple, accepted, ?lower_layer, "connection opened");
+        }
+        inserted.map_err(|_taken| PortError::PortTaken(tuple.local_port()))
+    }
+
+    fn new_path(&self, remote: IpAddr) -> PathMtu {
+        PathMtu::new(remote, self.interface.capabilities.mtu, self.config.path_mtu_min)
+    }
+
+    fn free_port(&mut self, local: IpAddr, remote: SocketAddr) -> Result<u16, PortError> {
+        let Self { source_ports, connections, listeners, .. } = self;
+        let is_free = |candidate| {
+            let tuple = Tuple::new(local, candidate, remote.ip(), remote.port());
+            !connections.contains(&tuple) && !listeners.has_tcp_port(candidate)
+        };
+        source_ports.choose(local, remote, is_free).ok_or(PortError::Exhausted)
+    }
+}

@@ -1,0 +1,235 @@
+//! Frames in: to the connection they belong to, to a listener, or to the host stack.
+
+use std::sync::Arc;
+
+use tracing::debug;
+use urnic_netdev::{RxChecksum, RxFrame};
+
+use crate::mem::TableLease;
+use crate::port::accept::Claim;
+use crate::port::drops::FrameDrop;
+use crate::port::interface::demux::{self, Inbound, Parsed};
+use crate::port::interface::framing::{LinkFraming, Opened};
+use crate::port::interface::icmp::{self, IcmpError, Report};
+use crate::port::interface::reassembly::Part;
+use crate::port::tuple::Tuple;
+use crate::port::{ConnectionId, Port, TRACE};
+use crate::tcp;
+use crate::time::Instant;
+use crate::verbs::calls::HeldCalls;
+
+impl Port {
+    /// Takes a received frame. Several at a time cost less by [`handle_burst`](Self::handle_burst).
+    pub fn handle_frame(&mut self, now: Instant, frame: &RxFrame<'_>) {
+        self.handle_burst(now, |sink| sink(frame));
+    }
+
+    /// Takes the received frames that `receive` hands to its argument; returns what `receive`
+    /// returns.
+    ///
+    /// Registered memory cannot be revoked meanwhile, so `receive` must not wait for anything that
+    /// revokes it.
+    pub fn handle_burst<R>(
+        &mut self,
+        now: Instant,
+        receive: impl FnOnce(&mut dyn FnMut(&RxFrame<'_>)) -> R,
+    ) -> R {
+        let rnic = Arc::clone(&self.rnic.shared);
+        let _until_the_lease_is_closed = HeldCalls::new();
+        let mut lease = TableLease::new(&rnic.table);
+        receive(&mut |frame| self.take_frame(now, self.interface.framing, frame, &mut lease))
+    }
+
+    pub(super) fn take_frame(
+        &mut self,
+        now: Instant,
+        framing: LinkFraming,
+        frame: &RxFrame<'_>,
+        lease: &mut TableLease<'_>,
+    ) {
+        // RFC 1122 §3.3.6 takes it that the link layer delivers what is for this host: a bridge that
+        // floods, or an interface in promiscuous mode, brings more.
+        if framing.has_link_layer() && !self.config.is_link_destination(frame.bytes) {
+            return self.drop_frame(FrameDrop::Foreign);
+        }
+        let verify = frame.checksum == RxChecksum::Unverified;
+        match demux::parse_plain(framing, frame.bytes, verify) {
+            Some(inbound) => self.handle_tcp(now, framing, frame, &inbound, lease),
+            None => self.take_unusual_frame(now, framing, frame, lease),
+        }
+    }
+
+    #[inline(never)]
+    fn take_unusual_frame(
+        &mut self,
+        now: Instant,
+        framing: LinkFraming,
+        frame: &RxFrame<'_>,
+        lease: &mut TableLease<'_>,
+    ) {
+        if let Some(whole) = self.take_frame_or_part(now, framing, frame, lease) {
+            let framing = framing.without_tag();
+            let checksum = RxChecksum::Unverified;
+            let frame = RxFrame { bytes: &whole, checksum, segment_size: None };
+            // A fragment in what fragments made up is refused, as by other stacks: with an atomic
+            // one (RFC 6946) for each eight octets a datagram would be looked at thousands of times.
+            if self.take_frame_or_part(now, framing, &frame, lease).is_some() {
+                self.drop_frame(FrameDrop::Fragment);
+            }
+        }
+    }
+
+    /// Takes a frame; returns what it makes whole, if it is the last part of a datagram.
+    fn take_frame_or_part(
+        &mut self,
+        now: Instant,
+        framing: LinkFraming,
+        frame: &RxFrame<'_>,
+        lease: &mut TableLease<'_>,
+    ) -> Option<Vec<u8>> {
+        let verify = frame.checksum == RxChecksum::Unverified;
+        match demux::parse(framing, frame.bytes, verify) {
+            Ok(Parsed::Tcp(inbound)) => self.handle_tcp(now, framing, frame, &inbound, lease),
+            Ok(Parsed::Other(opened)) => self.handle_other(now, &opened, frame.checksum),
+            Ok(Parsed::Fragment(opened, part)) => return self.handle_fragment(now, &opened, &part),
+            Err(reason) => self.drop_frame(reason),
+        }
+        None
+    }
+
+    #[inline(always)]
+    fn handle_tcp(
+        &mut self,
+        now: Instant,
+        framing: LinkFraming,
+        frame: &RxFrame<'_>,
+        inbound: &Inbound<'_>,
+        lease: &mut TableLease<'_>,
+    ) {
+        let Ok((mut header, payload_at)) = tcp::Header::parse(inbound.segment) else {
+            self.drop_frame(FrameDrop::Malformed);
+            return;
+        };
+        header.ecn = inbound.ecn;
+        let (source, destination) = (inbound.source, inbound.destination);
+        let tuple = Tuple::new(destination, header.dst_port, source, header.src_port);
+        let payload = &inbound.segment[payload_at..];
+        let slot = match self.connections.find(&tuple) {
+            Some(slot) if !self.gives_way(slot, &header) => slot,
+            _ if self.belongs_to_other_queue(&tuple, framing, frame) => return,
+            _ => match self.handle_unclaimed(now, tuple, &header, inbound) {
+                Claim::Redeemed(slot) => slot,
+                Claim::Opened(slot) => return self.connections.after_input(slot),
+                Claim::Done => return,
+                Claim::Host => return self.pass_to_host(framing, frame),
+            },
+        };
+        let segments = frame
+            .segment_size
+            .map_or(1, |size| payload.len().div_ceil(usize::from(size.get())).max(1));
+        let connection = &mut self.connections[slot];
+        let pieces = &mut self.pieces;
+        connection.carrier.handle_segment(now, &header, payload, segments, pieces, lease);
+        self.connections.after_input(slot);
+    }
+
+    /// Whether another queue of the interface has the connection, and got the frame.
+    fn belongs_to_other_queue(
+        &mut self,
+        tuple: &Tuple,
+        framing: LinkFraming,
+        frame: &RxFrame<'_>,
+    ) -> bool {
+        if self.handovers.is_none() {
+            return false;
+        }
+        let Ok(opened) = framing.open(frame.bytes) else { return false };
+        // The TCP checksum was verified here.
+        self.hand_over(tuple, &opened, RxChecksum::Valid, frame.segment_size)
+    }
+
+    /// Whether a connection in TIME-WAIT made room for the one that a SYN opens (RFC 9293 §3.6.1,
+    /// RFC 6191).
+    #[inline]
+    fn gives_way(&mut self, slot: u32, header: &tcp::Header) -> bool {
+        let connection = &self.connections[slot];
+        let gives_way = header.flags.contains(tcp::Flags::SYN)
+            && connection.carrier.tcp.may_be_replaced_by(header);
+        if gives_way {
+            let id = ConnectionId { slot, generation: connection.generation };
+            self.settle();
+            self.remove(id);
+        }
+        gives_way
+    }
+
+    fn pass_to_host(&mut self, framing: LinkFraming, frame: &RxFrame<'_>) {
+        if let Ok(opened) = framing.open(frame.bytes) {
+            self.host.handle_frame(&opened, frame.checksum);
+        }
+    }
+
+    fn handle_other(&mut self, now: Instant, opened: &Opened<'_>, checksum: RxChecksum) {
+        if self.interface.neighbours.learn_from(now, &self.config, opened) {
+            self.tell_other_queues(opened, checksum);
+        }
+        self.wake_for_neighbours();
+        // RFC 1122 §3.3.6: what came to several hosts of the link is not about one host's segment.
+        if !opened.is_multicast()
+            && let Some(error) = icmp::parse(opened)
+        {
+            let ours = self.connections.contains(&error.tuple);
+            if !ours && self.hand_over(&error.tuple, opened, checksum, None) {
+                return;
+            }
+            self.handle_icmp(now, &error);
+        }
+        self.host.handle_frame(opened, checksum);
+    }
+
+    /// A part of a datagram; the last that comes makes it whole.
+    fn handle_fragment(
+        &mut self,
+        now: Instant,
+        opened: &Opened<'_>,
+        part: &Part<'_>,
+    ) -> Option<Vec<u8>> {
+        // Only what is for us, or multicast that the host stack may take, is worth the memory.
+        let to = part.key.destination;
+        if !self.config.owns(to) && !to.is_multicast() {
+            self.drop_frame(FrameDrop::Fragment);
+            return None;
+        }
+        if let Ok(whole) = self.interface.reassembly.insert(now, opened, part) {
+            self.counters.reassembled += u64::from(whole.is_some());
+            whole
+        } else {
+            self.drop_frame(FrameDrop::Fragment);
+            None
+        }
+    }
+
+    /// RFC 5927 §4.1: an ICMP error counts only if it quotes a segment that is in flight.
+    fn handle_icmp(&mut self, now: Instant, error: &IcmpError) {
+        let slot = self.connections.find(&error.tuple);
+        let Some(slot) = slot.filter(|_| self.config.owns(error.destination)) else { return };
+        let connection = &mut self.connections[slot];
+        let tcp = &mut connection.carrier.tcp;
+        if !tcp.is_unanswered(error.seq) {
+            self.drop_frame(FrameDrop::Icmp);
+            return;
+        }
+        let heeded = match error.report {
+            Report::TooBig { mtu, datagram_len } => {
+                connection.path.on_too_big(now, tcp, mtu, datagram_len)
+            }
+            Report::Unreachable => connection.carrier.refuse(),
+        };
+        self.counters.icmp_heeded += u64::from(heeded);
+        if heeded {
+            let (tuple, report) = (&error.tuple, error.report);
+            debug!(target: TRACE, %tuple, ?report, "ICMP error heeded");
+        }
+        self.connections.after_input(slot);
+    }
+}

@@ -1,0 +1,243 @@
+//! Frames out: connections take turns, after the host stack and SYN-ACKs with cookies.
+
+use std::num::NonZeroUsize;
+
+use urnic_netdev::{TransmitError, TxFrame};
+
+use crate::limits::FRAGMENTS_MAX;
+use crate::port::Port;
+use crate::port::interface::emit::Emitter;
+use crate::port::interface::outlet::Outlet;
+use crate::stream::carrier::{SegmentSink, TxLimits};
+use crate::time::Instant;
+
+/// Octets after which [`Port::poll_transmit`] returns, so that what was sent is still in the cache
+/// when the device, or the other end, looks at it.
+pub(super) const BURST_BYTES: usize = 256 << 10;
+
+/// Frames one connection may send before the next has its turn.
+const TURN_FRAMES: usize = 32;
+
+impl Port {
+    /// Hands frames that are due to `transmit`: at most `room`, and not many more octets than
+    /// `BURST_BYTES`. Returns how many were taken; 0 means that nothing is due.
+    ///
+    /// A frame that the device has no room for ([`TransmitError::Full`]) ends the call and is the
+    /// first of the next; one that is refused for another reason is lost as on a wire, and TCP
+    /// brings its octets again. It is no use to call while the device is full.
+    pub fn poll_transmit(
+        &mut self,
+        now: Instant,
+        room: usize,
+        transmit: &mut dyn FnMut(&TxFrame<'_>) -> Result<(), TransmitError>,
+    ) -> usize {
+        self.reopen(now);
+        let mut refused = std::mem::take(&mut self.interface.refused);
+        let mut outlet = Outlet::new(&mut refused, transmit);
+        self.fill(now, room, &mut outlet);
+        let taken = outlet.taken();
+        self.interface.refused = refused;
+        taken
+    }
+
+    fn fill(&mut self, now: Instant, room: usize, outlet: &mut Outlet<'_>) {
+        // Half the room is for connections, however talkative the host stack is.
+        self.host.poll_transmit(now, room.div_ceil(2), outlet);
+        self.take_lease_news();
+        self.watch_lease(now);
+        self.send_cookie_answers(room, outlet);
+        while let Some(slot) = self.doorbell.next() {
+            if let Some(connection) = self.connections.get(slot) {
+                connection.release_bell();
+            }
+            self.connections.wake(slot);
+        }
+        if self.doorbell.take_missed() {
+            self.connections.wake_all();
+        }
+        let mut bytes = 0;
+        while outlet.taken() < room && bytes < BURST_BYTES && !outlet.is_full() {
+            let Some(slot) = self.connections.next_ready() else { break };
+            let room = (room - outlet.taken()).min(TURN_FRAMES);
+            bytes += self.transmit_turn(now, slot, room, outlet);
+        }
+    }
+
+    /// Sends SYN-ACKs with cookies, which belong to no connection.
+    fn send_cookie_answers(&mut self, room: usize, outlet: &mut Outlet<'_>) {
+        while outlet.taken() < room
+            && !outlet.is_full()
+            && let Some((route, header)) = self.listeners.next_answer()
+        {
+            Emitter::new(&route, &self.interface.capabilities, outlet).emit(&header, &[], None);
+        }
+    }
+
+    /// Lets a connection send; returns how many octets that were.
+    fn transmit_turn(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        room: usize,
+        outlet: &mut Outlet<'_>,
+    ) -> usize {
+        let connection = &mut self.connections[slot];
+        let Some(route) =
+            connection.resolve(&self.config, &self.interface.neighbours, self.interface.framing)
+        else {
+            let next_hop = connection.next_hop(&self.config);
+            // Once is enough, however often it is woken meanwhile.
+            let waiting = (!connection.awaits_neighbour).then_some(slot);
+            let neighbours = &mut self.interface.neighbours;
+            connection.awaits_neighbour |= neighbours.solicit(
+                now,
+                &self.config,
+                self.interface.framing,
+                next_hop,
+                waiting,
+                outlet,
+            );
+            connection.carrier.while_unreachable(now);
+            self.connections.touch(slot);
+            return 0;
+        };
+        if std::mem::take(&mut connection.confirm_neighbour)
+            && self.interface.framing.has_link_layer()
+        {
+            // The peer has not answered for long: its link address may be another by now.
+            let next_hop = connection.next_hop(&self.config);
+            let neighbours = &mut self.interface.neighbours;
+            neighbours.solicit(now, &self.config, self.interface.framing, next_hop, None, outlet);
+        }
+        let limits = TxLimits {
+            super_frame_len_max: self
+                .interface
+                .capabilities
+                .segmentation_len_max
+                .map_or(0, NonZeroUsize::get),
+            fragments_max: self.interface.capabilities.fragments_max.min(FRAGMENTS_MAX),
+        };
+        let mut emitter = Emitter::new(&route, &self.interface.capabilities, outlet);
+        let mut more = true;
+        while more && emitter.may_continue(room) {
+            more = connection.carrier.poll_transmit(now, &limits, &mut self.scratch, &mut emitter);
+        }
+        let turn = emitter.turn();
+        connection.frames_sent += turn.frames as u64;
+        if more {
+            self.connections.wake(slot);
+        }
+        self.connections.touch(slot);
+        turn.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use urnic_netdev::memory::{self, LinkConfig};
+    use urnic_netdev::{Capabilities, Device, Medium};
+
+    use super::*;
+    use crate::mem::Access;
+    use crate::mpa::startup::Offer;
+    use crate::poll::{Lockstep, Poller};
+    use crate::port::{ConnectParams, ListenParams, LowerLayer, PortConfig, PortEvent};
+    use crate::stream::StreamEvent;
+    use crate::types::WrId;
+    use crate::verbs::{Doorbell, QpConfig, Rnic, RnicConfig, SendWr, WcStatus};
+
+    const CAPABILITIES: Capabilities = Capabilities {
+        medium: Medium::Ethernet,
+        mtu: 1500,
+        segmentation_len_max: None,
+        tx_checksum: false,
+        fragments_max: usize::MAX,
+    };
+
+    /// As by queue pairs whose connections are over.
+    #[test]
+    fn work_that_found_no_place_at_the_doorbell_is_done() {
+        let (a, b) = memory::pair(LinkConfig::default());
+        let rnic = Rnic::new(RnicConfig { seed: 1.into() });
+        let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(64).unwrap());
+        let address = |last| Ipv4Addr::new(10, 0, 0, last);
+        let poller = |last, device: memory::MemoryDevice| {
+            let config = PortConfig::for_ipv4(address(last));
+            Poller::new(Port::new(&rnic, config, device.capabilities()), device)
+        };
+        let mut link = Lockstep::new(poller(1, a), poller(2, b));
+        link.a.port.doorbell = Doorbell::with_places(1);
+        link.b.port.listen(7, ListenParams::default()).unwrap();
+        let qp = || {
+            let (send_cq, recv_cq) = (cq.clone(), cq.clone());
+            pd.create_qp(QpConfig {
+                send_depth: 4,
+                recv_depth: 4,
+                ..QpConfig::with_cqs(send_cq, recv_cq)
+            })
+            .unwrap()
+        };
+        let (open, mut peers) = ([qp(), qp(), qp()], vec![qp(), qp(), qp()]);
+        for qp in &open {
+            let remote = (address(2), 7).into();
+            link.a.port.connect(Instant::ZERO, remote, qp, &ConnectParams::default()).unwrap();
+        }
+        let mut established = 0;
+        let connected = link.run_until(Instant::from_nanos(1_000_000_000), |link| {
+            while let Some(event) = link.b.port.poll_event() {
+                if let PortEvent::Stream { connection, event: StreamEvent::Request(_) } = event {
+                    let qp = peers.pop().unwrap();
+                    link.b.port.accept(connection, &qp, &Offer::default()).unwrap();
+                }
+            }
+            let of_a = std::iter::from_fn(|| link.a.port.poll_event());
+            established += of_a
+                .filter(|event| {
+                    matches!(event, PortEvent::Stream { event: StreamEvent::Established(_), .. })
+                })
+                .count();
+            established == open.len()
+        });
+        assert!(connected);
+        let memory = pd.reg_mr(8, Access::REMOTE_WRITE).unwrap();
+        // The second time no bell may have stayed pressed.
+        for round in 1..3 {
+            for qp in &open {
+                let write = SendWr::write(WrId(round), memory.remote(0), [memory.sge(0..8)]);
+                qp.post_send(write).unwrap();
+            }
+            let deadline = Instant::from_nanos((1 + round) * 1_000_000_000);
+            assert!(link.run_until(deadline, |_| cq.len() == open.len()), "{} of 3", cq.len());
+            assert!(std::iter::from_fn(|| cq.poll()).all(|wc| wc.status == WcStatus::Success));
+        }
+    }
+
+    /// However often a connection is woken by other things while its neighbour has not answered, as
+    /// by a peer that repeats its SYN.
+    #[test]
+    fn a_connection_waits_for_its_neighbour_once() {
+        let rnic = Rnic::new(RnicConfig { seed: 1.into() });
+        let config = PortConfig::for_ipv4([10, 0, 0, 1].into());
+        let mut port = Port::new(&rnic, config, CAPABILITIES);
+        let mut asked = 0;
+        for round in 1..=3 {
+            let now = Instant::from_nanos(round * 1_000_000_000);
+            port.handle_timeout(now);
+            for last in [7, 8] {
+                if round == 1 {
+                    let remote = ([10, 0, 0, last], 7174).into();
+                    port.open(now, remote, LowerLayer::Optimized).unwrap();
+                }
+            }
+            for _ in 0..100 {
+                port.connections.wake(0);
+                port.connections.wake(1);
+                asked += port.poll_transmit(now, 64, &mut |_| Ok(()));
+                assert_eq!(port.interface.neighbours.waiting(), 2, "round {round}");
+            }
+        }
+        assert!(asked >= 6, "each is asked for again: {asked}");
+    }
+}

@@ -1,0 +1,70 @@
+//! The addresses of a connection.
+
+use std::fmt::{self, Display, Formatter};
+use std::hash::{Hash, Hasher};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+/// The addresses of both ends, in a form that compares in a few instructions: IPv4 addresses as
+/// IPv4-mapped IPv6 ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tuple {
+    local: u128,
+    remote: u128,
+    /// Local port in the high half.
+    ports: u32,
+}
+
+impl Tuple {
+    #[inline]
+    pub(crate) fn new(local: IpAddr, local_port: u16, remote: IpAddr, remote_port: u16) -> Self {
+        let ports = u32::from(local_port) << 16 | u32::from(remote_port);
+        Self { local: mapped(local), remote: mapped(remote), ports }
+    }
+
+    pub(crate) fn local(&self) -> SocketAddr {
+        SocketAddr::new(unmapped(self.local), self.local_port())
+    }
+
+    pub(crate) fn remote(&self) -> SocketAddr {
+        SocketAddr::new(unmapped(self.remote), (self.ports & 0xffff) as u16)
+    }
+
+    pub(crate) const fn local_port(&self) -> u16 {
+        (self.ports >> 16) as u16
+    }
+}
+
+/// Local end first.
+impl Display for Tuple {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{} - {}", self.local(), self.remote())
+    }
+}
+
+/// In as few words as the addresses take.
+impl Hash for Tuple {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        const MAPPED: u128 = 0xffff;
+        if self.local >> 32 == MAPPED && self.remote >> 32 == MAPPED {
+            let low = |address: u128| u64::try_from(address & 0xffff_ffff).expect("32 bits");
+            state.write_u64(low(self.local) << 32 | low(self.remote));
+        } else {
+            state.write_u128(self.local);
+            state.write_u128(self.remote);
+        }
+        state.write_u32(self.ports);
+    }
+}
+
+#[inline]
+fn mapped(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => 0xffff << 32 | u128::from(address.to_bits()),
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
+fn unmapped(bits: u128) -> IpAddr {
+    Ipv6Addr::from_bits(bits).to_canonical()
+}

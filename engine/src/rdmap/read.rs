@@ -1,0 +1,265 @@
+//! Outstanding RDMA Reads and Atomics of the requester (RFC 5040 §5.2, §6.1; RFC 7306 §5.2).
+
+use std::collections::VecDeque;
+
+use crate::rdmap::RdmapError;
+use crate::types::{Stag, TaggedOffset};
+
+/// One request that awaits its response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// An RDMA Read.
+    Read {
+        /// The sink's STag, as it went out.
+        stag: Stag,
+        /// Where in the sink the data starts.
+        to: TaggedOffset,
+        /// Octets asked for.
+        len: u32,
+        /// Octets delivered so far.
+        delivered_len: u32,
+    },
+    /// An Atomic.
+    Atomic {
+        /// The identifier that the response must echo.
+        request_id: u32,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    awaited: Awaited,
+    work: u64,
+}
+
+/// The requests of one stream that await responses, oldest first; at most ORD of them.
+#[derive(Debug)]
+pub struct Requester {
+    entries: VecDeque<Entry>,
+    ord: u16,
+    /// The peer will send nothing more.
+    peer_closed: bool,
+    /// A request went out that no Response can answer.
+    unanswerable: bool,
+}
+
+impl Requester {
+    /// Nothing outstanding; at most `ord` requests at a time.
+    #[must_use]
+    pub fn new(ord: u16) -> Self {
+        Self { entries: VecDeque::new(), ord, peer_closed: false, unanswerable: false }
+    }
+
+    /// Whether another request may be sent.
+    ///
+    /// RFC 5040 §6.1: the number outstanding must not exceed ORD.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.entries.len() < usize::from(self.ord)
+    }
+
+    /// Whether a request may ever be sent.
+    #[must_use]
+    pub const fn may_ask(&self) -> bool {
+        self.ord > 0
+    }
+
+    /// Whether nothing is outstanding (what a fence waits for).
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// A request goes out; `work` comes back when it is answered.
+    ///
+    /// # Panics
+    /// When there is no room: a caller's bug.
+    pub fn sent(&mut self, awaited: Awaited, work: u64) {
+        assert!(self.has_room(), "more Reads outstanding than ORD");
+        self.entries.push_back(Entry { awaited, work });
+        self.unanswerable |= self.peer_closed;
+    }
+
+    /// The peer has closed its half: no Response comes any more. Returns whether none is awaited.
+    pub(crate) fn peer_closed(&mut self) -> bool {
+        self.peer_closed = true;
+        self.is_idle()
+    }
+
+    /// Whether a request went out after the peer had closed its half.
+    #[must_use]
+    pub(crate) const fn has_unanswerable(&self) -> bool {
+        self.unanswerable
+    }
+
+    /// The `work` of the oldest request, which the next Response has to answer.
+    #[must_use]
+    pub fn oldest(&self) -> Option<u64> {
+        self.entries.front().map(|entry| entry.work)
+    }
+
+    /// The `work` of the Read whose sink has the octet at (`stag`, `to`).
+    #[must_use]
+    pub(crate) fn read_into(&self, at: Stag, octet: TaggedOffset) -> Option<u64> {
+        let inside = |entry: &&Entry| match entry.awaited {
+            Awaited::Read { stag, to, len, delivered_len: _ } => {
+                stag == at && octet.0.wrapping_sub(to.0) < u64::from(len)
+            }
+            Awaited::Atomic { .. } => false,
+        };
+        self.entries.iter().find(inside).map(|entry| entry.work)
+    }
+
+    /// Whether a Response segment with `len` octets at (`stag`, `to`) answers a request.
+    ///
+    /// Without this check a hostile peer could write through the STag of a sink at will
+    /// (RFC 5040 §5.2.2; siw checks the same). Responses may be placed out of order, so any
+    /// outstanding Read will do here; delivery is strict.
+    ///
+    /// # Errors
+    /// [`RdmapError::UnexpectedOpcode`] when nothing awaits it.
+    pub(crate) fn check_placement(
+        &self,
+        at: Stag,
+        start: TaggedOffset,
+        size: usize,
+    ) -> Result<(), RdmapError> {
+        let inside = |entry: &Entry| match entry.awaited {
+            Awaited::Read { stag, to, len, delivered_len: _ } => {
+                let skip = start.0.wrapping_sub(to.0);
+                stag == at && skip <= u64::from(len) && size as u64 <= u64::from(len) - skip
+            }
+            Awaited::Atomic { .. } => false,
+        };
+        if self.entries.iter().any(inside) { Ok(()) } else { Err(RdmapError::UnexpectedOpcode) }
+    }
+
+    /// Delivers a segment of a Read Response, in stream order. Returns the `work` of the Read and
+    /// its length when it was the last.
+    ///
+    /// # Errors
+    /// [`RdmapError::UnexpectedOpcode`] when the oldest request is not a Read of this place,
+    /// [`RdmapError::Stream`] when the response ends early or late.
+    pub(crate) fn deliver_read(
+        &mut self,
+        at: Stag,
+        start: TaggedOffset,
+        size: u32,
+        last: bool,
+    ) -> Result<Option<(u64, u32)>, RdmapError> {
+        // RFC 5040 §5.5 rule 20: Responses come in the order of the Requests.
+        let Some(entry) = self.entries.front_mut() else {
+            return Err(RdmapError::UnexpectedOpcode);
+        };
+        let Awaited::Read { stag, to, len, delivered_len } = &mut entry.awaited else {
+            return Err(RdmapError::UnexpectedOpcode);
+        };
+        let expected = TaggedOffset(to.0.wrapping_add(u64::from(*delivered_len)));
+        // RFC 5041 §5.2: STag and TO of an empty segment are not checked.
+        if size > 0 && (*stag != at || expected != start) {
+            return Err(RdmapError::UnexpectedOpcode);
+        }
+        let total = delivered_len.checked_add(size).filter(|total| *total <= *len);
+        let Some(total) = total else { return Err(RdmapError::Stream) };
+        *delivered_len = total;
+        if !last {
+            return Ok(None);
+        }
+        if total != *len {
+            return Err(RdmapError::Stream);
+        }
+        let work = entry.work;
+        self.entries.pop_front();
+        Ok(Some((work, total)))
+    }
+
+    /// Delivers an Atomic Response, in stream order. Returns the `work` of the Atomic.
+    ///
+    /// # Errors
+    /// [`RdmapError::UnexpectedOpcode`] when the oldest request is not that Atomic.
+    pub(crate) fn deliver_atomic(&mut self, response_id: u32) -> Result<u64, RdmapError> {
+        match self.entries.front() {
+            Some(Entry { awaited: Awaited::Atomic { request_id }, work })
+                if *request_id == response_id =>
+            {
+                let work = *work;
+                self.entries.pop_front();
+                Ok(work)
+            }
+            _ => Err(RdmapError::UnexpectedOpcode),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(stag: u32, to: u64, len: u32) -> Awaited {
+        Awaited::Read { stag: Stag(stag), to: TaggedOffset(to), len, delivered_len: 0 }
+    }
+
+    #[test]
+    fn never_more_than_ord_outstanding() {
+        let mut requester = Requester::new(2);
+        requester.sent(read(1, 0, 8), 10);
+        assert!(requester.has_room());
+        requester.sent(read(1, 8, 8), 11);
+        assert!(!requester.has_room());
+        let done = requester.deliver_read(Stag(1), TaggedOffset(0), 8, true);
+        assert_eq!(done, Ok(Some((10, 8))));
+        assert!(requester.has_room());
+    }
+
+    #[test]
+    fn responses_are_placed_in_any_order_but_only_where_asked() {
+        let mut requester = Requester::new(4);
+        requester.sent(read(1, 100, 50), 0);
+        requester.sent(read(2, 0, 10), 1);
+        let check = |stag, to, len| requester.check_placement(Stag(stag), TaggedOffset(to), len);
+        assert_eq!(check(2, 0, 10), Ok(()));
+        assert_eq!(check(1, 149, 1), Ok(()));
+        assert_eq!(check(1, 149, 2), Err(RdmapError::UnexpectedOpcode));
+        assert_eq!(check(1, 99, 1), Err(RdmapError::UnexpectedOpcode));
+        assert_eq!(check(3, 0, 1), Err(RdmapError::UnexpectedOpcode));
+        assert_eq!(check(1, u64::MAX, 1), Err(RdmapError::UnexpectedOpcode));
+    }
+
+    #[test]
+    fn a_response_must_have_the_length_asked_for() {
+        let mut requester = Requester::new(1);
+        requester.sent(read(1, 0, 8), 0);
+        let short = requester.deliver_read(Stag(1), TaggedOffset(0), 7, true);
+        assert_eq!(short, Err(RdmapError::Stream));
+    }
+
+    #[test]
+    fn a_read_is_found_by_any_octet_of_its_sink() {
+        let mut requester = Requester::new(4);
+        assert_eq!(requester.oldest(), None);
+        requester.sent(Awaited::Atomic { request_id: 9 }, 3);
+        requester.sent(read(1, 100, 50), 4);
+        requester.sent(read(1, 150, 1), 5);
+        assert_eq!(requester.oldest(), Some(3));
+        let found = |stag, to| requester.read_into(Stag(stag), TaggedOffset(to));
+        assert_eq!((found(1, 100), found(1, 149), found(1, 150)), (Some(4), Some(4), Some(5)));
+        assert_eq!((found(1, 99), found(1, 151), found(2, 100)), (None, None, None));
+    }
+
+    #[test]
+    fn an_empty_response_needs_no_valid_tag() {
+        let mut requester = Requester::new(1);
+        requester.sent(read(1, 77, 0), 5);
+        let done = requester.deliver_read(Stag(0xdead), TaggedOffset(0), 0, true);
+        assert_eq!(done, Ok(Some((5, 0))));
+    }
+
+    #[test]
+    fn an_atomic_response_must_echo_its_request() {
+        let mut requester = Requester::new(1);
+        requester.sent(Awaited::Atomic { request_id: 9 }, 3);
+        assert_eq!(requester.deliver_atomic(8), Err(RdmapError::UnexpectedOpcode));
+        assert_eq!(requester.deliver_atomic(9), Ok(3));
+        assert_eq!(requester.deliver_atomic(9), Err(RdmapError::UnexpectedOpcode));
+    }
+}

@@ -1,0 +1,356 @@
+//! A stream over any ordered byte stream: layered MPA (RFC 5044 §5).
+//!
+//! The byte stream may be a kernel socket, another stack's socket or a pipe. It keeps order and
+//! loses nothing, and it hides how it cuts segments: FPDUs are framed to the size the caller names
+//! and are aligned only by luck.
+
+use std::sync::Arc;
+
+use crate::counters::{MpaRxCounters, RdmaRxCounters, RdmaTxCounters};
+use crate::limits::{FRAGMENTS_MAX, PIECE_BLOCKS_MAX};
+use crate::mem::TableLease;
+use crate::mpa::pieces::PieceStore;
+use crate::mpa::startup::{Offer, Retry, StartupConfig};
+use crate::stream::life::{LifeTimes, Probes};
+use crate::stream::{
+    Cut, Fragments, FrameBuilder, PhaseError, Room, RxPolicy, Scratch, Setup, Stream, StreamEvent,
+};
+use crate::time::Instant;
+use crate::types::StreamOffset;
+use crate::verbs::calls::HeldCalls;
+use crate::verbs::{Qp, Rnic};
+
+/// An RDMAP stream over an ordered byte stream that the caller moves.
+///
+/// After every call, drain [`octets_to_send`](Self::octets_to_send) and then
+/// [`poll_event`](Self::poll_event).
+#[derive(Debug)]
+pub struct ByteStream {
+    stream: Stream,
+    store: PieceStore,
+    scratch: Scratch,
+    received: StreamOffset,
+    sent: StreamOffset,
+    /// The latest time that was told.
+    now: Instant,
+}
+
+impl ByteStream {
+    /// A stream in streaming mode, over a byte stream that carries octets already.
+    #[must_use]
+    pub fn new(rnic: &Rnic) -> Self {
+        let mut stream = Self::opening(rnic, LifeTimes::default());
+        stream.stream.connected();
+        stream
+    }
+
+    /// A stream in streaming mode, over a byte stream that is still to be opened:
+    /// [`connected`](Self::connected) tells when it is.
+    #[must_use]
+    pub fn opening(rnic: &Rnic, times: LifeTimes) -> Self {
+        // The byte stream keeps order: nothing can be placed ahead, and a bad FPDU cannot be
+        // asked for again.
+        let policy = RxPolicy { out_of_order: false, drop_bad_fpdus: false };
+        Self {
+            stream: Stream::new(Arc::clone(&rnic.shared), policy, times),
+            store: PieceStore::new(PIECE_BLOCKS_MAX),
+            scratch: Scratch::default(),
+            received: StreamOffset::ZERO,
+            sent: StreamOffset::ZERO,
+            now: Instant::ZERO,
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn stream_mut(&mut self) -> &mut Stream {
+        &mut self.stream
+    }
+
+    /// Starts MPA as initiator (RFC 5044 §7.1).
+    ///
+    /// # Errors
+    /// See [`PhaseError`].
+    pub fn initiate(
+        &mut self,
+        now: Instant,
+        qp: &Qp,
+        config: &StartupConfig,
+        offer: &Offer<'_>,
+    ) -> Result<(), PhaseError> {
+        self.now = now;
+        self.stream.initiate(now, &qp.shared, config, offer)
+    }
+
+    /// Starts MPA as responder: waits for the peer's Request.
+    ///
+    /// # Errors
+    /// See [`PhaseError`].
+    pub fn respond(&mut self, now: Instant, config: &StartupConfig) -> Result<(), PhaseError> {
+        self.now = now;
+        self.stream.respond(now, config)
+    }
+
+    /// Accepts the peer's Request.
+    ///
+    /// # Errors
+    /// See [`PhaseError`].
+    pub fn accept(&mut self, qp: &Qp, offer: &Offer<'_>) -> Result<(), PhaseError> {
+        self.stream.accept(&qp.shared, offer)?;
+        self.stream.watch(self.now);
+        Ok(())
+    }
+
+    /// Refuses the peer's Request. The byte stream stays open (RFC 5044 §7.1.2 (6)); to end it, also
+    /// [`close`](Self::close).
+    ///
+    /// # Errors
+    /// See [`PhaseError`].
+    pub fn reject(&mut self, offer: &Offer<'_>) -> Result<(), PhaseError> {
+        self.stream.reject(offer)
+    }
+
+    /// Takes the next octets that the byte stream delivered.
+    ///
+    /// After a rejection the byte stream is the caller's again: octets given then are dropped.
+    pub fn handle_bytes(&mut self, now: Instant, mut bytes: &[u8]) {
+        self.now = now;
+        // In full operation octets in order are never refused: the FPDU that is next is always
+        // granted its pages. During the startup a call may take only what belongs to the peer's frame.
+        let rnic = self.stream.rnic();
+        let _until_the_lease_is_closed = HeldCalls::new();
+        let mut lease = TableLease::new(&rnic.table);
+        while !bytes.is_empty() {
+            let start = self.received;
+            let taken = self.stream.handle_bytes(now, start, bytes, &mut self.store, &mut lease);
+            let len = if taken > start { taken.index_from(start) } else { bytes.len() };
+            self.received = start + len as u64;
+            bytes = &bytes[len..];
+        }
+        self.stream.watch(now);
+    }
+
+    /// Whether octets are to be read from the byte stream. Not while so many messages wait for
+    /// receives ([`ReceiverNotReady::Wait`](crate::verbs::ReceiverNotReady::Wait)) that no more are to be held; those that are given
+    /// nevertheless are taken.
+    #[must_use]
+    pub fn wants_octets(&self) -> bool {
+        !self.stream.is_full()
+    }
+
+    /// Receives may have been posted: delivers messages that wait for them.
+    /// [`octets_to_send`](Self::octets_to_send) does so, too.
+    pub fn deliver_held(&mut self) {
+        self.stream.deliver_held();
+    }
+
+    /// The byte stream is open.
+    pub fn connected(&mut self, now: Instant) {
+        self.now = now;
+        self.stream.connected();
+        self.stream.watch(now);
+    }
+
+    /// The byte stream has ended after what it delivered.
+    pub fn handle_end(&mut self) {
+        self.stream.peer_closed();
+        self.stream.watch(self.now);
+    }
+
+    /// The sending half of the byte stream was closed, as [`wants_close`](Self::wants_close) said.
+    pub fn handle_shutdown(&mut self, now: Instant) {
+        self.now = now;
+        self.stream.sending_closed();
+        self.stream.watch(now);
+    }
+
+    /// The byte stream was closed in order, by both ends.
+    pub fn handle_closed(&mut self) {
+        self.stream.connection_closed();
+    }
+
+    /// The byte stream has failed.
+    pub fn handle_loss(&mut self) {
+        self.stream.connection_lost();
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.now = now;
+        self.stream.handle_timeout(now);
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.stream.poll_timeout()
+    }
+
+    /// Appends the octets to write next to `fragments`, at least `len_min` if so many are ready,
+    /// gathered from where they are; FPDUs are cut for segments of `emss` octets. Nothing is
+    /// appended when there is nothing to send. Tell [`handle_sent`](Self::handle_sent) how many
+    /// were written.
+    pub fn octets_to_send<'a>(
+        &'a mut self,
+        emss: usize,
+        len_min: usize,
+        fragments: &mut Fragments<'a>,
+    ) {
+        self.stream.deliver_held();
+        let mut room = Room { segment_len: emss, fragments: FRAGMENTS_MAX, cut: Cut::Always };
+        loop {
+            let framed = self.stream.framed_end();
+            if framed.index_from(self.sent) >= len_min || room.fragments == 0 {
+                break;
+            }
+            room.segment_len = emss;
+            self.stream.frame_segment(&mut room);
+            if self.stream.framed_end() == framed {
+                break;
+            }
+        }
+        // Octets framed earlier and still unwritten may need more fragments than one call takes.
+        let end = self.stream.framed_end().min(self.sent + SEND_LEN_MAX);
+        if end > self.sent && !self.is_stuck() {
+            self.stream.keep_cut(&(self.sent..end));
+            let mut frame = FrameBuilder::new(&mut self.scratch, fragments);
+            self.stream.gather(self.sent..end, &mut frame);
+            frame.finish();
+        }
+    }
+
+    /// Whether octets are still to be written that this end does not have any more, because the stream
+    /// has failed and their memory is the program's again: the byte stream is to be reset.
+    #[must_use]
+    pub fn is_stuck(&self) -> bool {
+        let end = self.stream.framed_end().min(self.sent + SEND_LEN_MAX);
+        end > self.sent && self.stream.is_gone(&(self.sent..end))
+    }
+
+    /// `len` of the octets were written: the byte stream has promised to deliver them.
+    pub fn handle_sent(&mut self, len: usize) {
+        self.stream.connected();
+        self.sent = self.sent + len as u64;
+        self.stream.acknowledged(self.sent);
+    }
+
+    /// The startup to try on a new byte stream to the same peer, with a stream of its own, in place
+    /// of this one, which is over and of which no event has told ([`StartupConfig::fallback`]).
+    pub fn take_retry(&mut self) -> Option<(Box<Retry>, Qp)> {
+        let (retry, shared) = self.stream.take_retry()?;
+        Some((retry, Qp { shared }))
+    }
+
+    /// Whether [`take_retry`](Self::take_retry) has something.
+    #[must_use]
+    pub const fn wants_retry(&self) -> bool {
+        self.stream.wants_retry()
+    }
+
+    /// There will be no other startup after all: this one has failed.
+    pub fn give_up_retry(&mut self) {
+        self.stream.give_up_retry();
+    }
+
+    /// Whether the sending half is to be closed: everything has been sent.
+    #[must_use]
+    pub fn wants_close(&self) -> bool {
+        self.stream.wants_close() && self.stream.framed_end() == self.sent
+    }
+
+    /// Where the startup stands.
+    #[must_use]
+    pub fn setup(&self) -> Setup {
+        self.stream.setup()
+    }
+
+    /// Closes in order: what was posted is finished first.
+    pub fn close(&mut self, now: Instant) {
+        self.now = now;
+        self.stream.close();
+        self.stream.watch(now);
+    }
+
+    /// Takes the queue pair back: no memory that it names is used any more when this returns. What was
+    /// framed is still sent, as it was; work that had not completed fails.
+    pub fn release_qp(&mut self, now: Instant) {
+        self.now = now;
+        self.stream.release_qp();
+        self.stream.watch(now);
+    }
+
+    /// Whether the byte stream is to be ended at once, with a RST if it has one: the peer keeps this
+    /// end from closing, or asks for what can no longer be said.
+    #[must_use]
+    pub const fn wants_reset(&self) -> bool {
+        self.stream.wants_reset()
+    }
+
+    /// Whether the stream is over, and only the byte stream is still there.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        self.stream.is_over()
+    }
+
+    /// Whether the stream was told to close, or has failed.
+    #[must_use]
+    pub const fn is_closing(&self) -> bool {
+        self.stream.is_closing()
+    }
+
+    /// Of the octets written, so many have not reached the peer.
+    pub fn note_undelivered(&mut self, bytes: u64) {
+        self.stream.note_delivered(StreamOffset(self.sent.0.saturating_sub(bytes)));
+    }
+
+    /// What the byte stream is to probe an idle peer for, when it does now for `current`. Probes for
+    /// a Response are turned off when they are about to be sent and
+    /// [none is awaited](Self::awaits_response).
+    #[must_use]
+    pub fn probes(&self, current: Probes) -> Probes {
+        self.stream.probes(current)
+    }
+
+    /// Whether the peer is to answer a Read or an Atomic.
+    #[must_use]
+    pub fn awaits_response(&self) -> bool {
+        self.stream.awaits_response()
+    }
+
+    /// Something may have changed: keeps the timer of the stage that the stream is in.
+    pub fn watch(&mut self, now: Instant) {
+        self.now = now;
+        self.stream.watch(now);
+    }
+
+    /// What has happened since the last call.
+    pub fn poll_event(&mut self) -> Option<StreamEvent> {
+        self.stream.poll_event()
+    }
+
+    /// FPDUs framed for sending.
+    #[must_use]
+    pub fn fpdus_framed(&self) -> u64 {
+        self.stream.fpdus_framed()
+    }
+
+    /// Counts of MPA reception.
+    #[must_use]
+    pub fn mpa_counters(&self) -> MpaRxCounters {
+        self.stream.mpa_counters()
+    }
+
+    /// Counts of placement and delivery.
+    #[must_use]
+    pub fn rdma_counters(&self) -> RdmaRxCounters {
+        self.stream.rdma_counters()
+    }
+
+    /// Counts of what was copied to be sent.
+    #[must_use]
+    pub fn rdma_tx_counters(&self) -> RdmaTxCounters {
+        self.stream.tx_counters()
+    }
+}
+
+/// Octets offered for writing at once.
+const SEND_LEN_MAX: u64 = 1 << 20;

@@ -1,0 +1,9 @@
+//! The lower layers (LLP) that carry a stream: the TCP of this crate, which knows FPDUs, or any
+//! ordered byte stream, which does not.
+
+mod bytes;
+mod own_tcp;
+
+pub use bytes::ByteStream;
+pub use own_tcp::AlignmentCounters;
+pub(crate) use own_tcp::{OwnTcp, SegmentSink, TxLimits};

@@ -1,0 +1,479 @@
+//! A stream on the TCP of this crate (RFC 5044 Appendix A).
+//!
+//! TCP says which octets may go and which have to go again; the stream says what they are. Segments
+//! hold whole FPDUs, unless alignment is turned off: TCP is then used as any byte stream would be.
+//! Received octets pass up at once, wherever they belong in the stream, and TCP acknowledges exactly
+//! what the stream took.
+
+mod run;
+
+use std::num::NonZeroU16;
+use std::ops::Range;
+
+use urnic_netdev::Fragment;
+
+use crate::limits::{FRAGMENTS_MAX, FRAME_PAYLOAD_MAX};
+use crate::mem::TableLease;
+use crate::mpa::pieces::PieceStore;
+use crate::stream::life::Probes;
+use crate::stream::{Cut, Fragments, FrameBuilder, Room, Scratch, Stream};
+use crate::tcp::{self, KeepAliveTimes};
+use crate::time::Instant;
+use crate::types::StreamOffset;
+
+/// Where finished segments go: something that puts IP and link headers around them.
+pub(crate) trait SegmentSink {
+    /// Sends a segment, or a run of segments of `segment_size` octets each (the last may be
+    /// shorter) under one header.
+    fn emit(
+        &mut self,
+        header: &tcp::Header,
+        payload: &[Fragment<'_>],
+        segment_size: Option<NonZeroU16>,
+    );
+}
+
+/// How the transmit side uses the lower layer and the device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TxLimits {
+    /// Largest payload of a super-frame; 0 without segmentation offload.
+    pub(crate) super_frame_len_max: usize,
+    /// Fragments the device takes in one frame.
+    pub(crate) fragments_max: usize,
+}
+
+/// Segments of a connection, seen by what they hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AlignmentCounters {
+    /// Data segments sent for the first time.
+    pub segments: u64,
+    /// Of those, segments that start with an FPDU and hold whole FPDUs only.
+    pub segments_aligned: u64,
+    /// Frames handed to the device for them.
+    pub frames: u64,
+    /// Of those, super-frames: of more than one segment.
+    pub super_frames: u64,
+}
+
+/// A stream on a TCP connection of its own.
+#[derive(Debug)]
+pub(crate) struct OwnTcp {
+    pub(crate) tcp: tcp::Tcb,
+    pub(crate) stream: Stream,
+    /// Whether TCP segments are cut at FPDUs. Off, TCP is used as any byte stream would be.
+    aligned: bool,
+    alignment: AlignmentCounters,
+    /// What the stream's room was when the window was last made to follow it.
+    offered: Option<usize>,
+    /// What TCP probes an idle peer for.
+    probes: Probes,
+}
+
+impl OwnTcp {
+    pub(crate) fn new(tcp: tcp::Tcb, stream: Stream, aligned: bool) -> Self {
+        let alignment = AlignmentCounters::default();
+        let (offered, probes) = (None, Probes::Off);
+        let mut new = Self { tcp, stream, aligned, alignment, offered, probes };
+        new.follow_room();
+        new
+    }
+
+    /// Offers as many octets as the stream has room for. In streaming mode it keeps octets until the
+    /// application reads them; FPDUs go to where they belong, and there the window is a policy, unless
+    /// messages wait for receives: it closes as they grow more.
+    fn follow_room(&mut self) {
+        let room = self.stream.receive_room();
+        if room == self.offered {
+            return;
+        }
+        self.offered = room;
+        self.tcp.limit_receive_window(room);
+    }
+
+    /// Whether segments are cut at FPDUs.
+    pub(crate) const fn is_aligned(&self) -> bool {
+        self.aligned
+    }
+
+    pub(crate) const fn alignment(&self) -> AlignmentCounters {
+        self.alignment
+    }
+
+    // ---- receive ----
+
+    /// Processes a segment, or several that the device merged into one.
+    pub(crate) fn handle_segment(
+        &mut self,
+        now: Instant,
+        header: &tcp::Header,
+        payload: &[u8],
+        segments: usize,
+        store: &mut PieceStore,
+        lease: &mut TableLease<'_>,
+    ) {
+        let una = self.tcp.snd_una();
+        let arrival = self.tcp.handle_segment(now, header, payload.len(), segments);
+        if self.tcp.snd_una() != una {
+            self.stream.acknowledged(self.tcp.snd_una());
+        }
+        if let Some(arrived) = &arrival.payload {
+            let octets = &payload[arrived.skip..];
+            let refused = self.pass_up(now, arrived.range.clone(), octets, store, lease);
+            self.tcp.finish_arrival(now, &arrival, refused);
+        }
+        self.after_input();
+        self.watch(now);
+    }
+
+    /// Keeps the timer of the stage that the stream is in, and does what the stage asks of TCP.
+    #[inline]
+    fn watch(&mut self, now: Instant) {
+        let is_settled = match self.probes {
+            Probes::Off => !self.stream.awaits_response(),
+            Probes::FirstFpdu => false,
+            Probes::Response => true,
+        };
+        if !is_settled || !self.stream.is_undisturbed() {
+            self.watch_stage(now);
+        }
+    }
+
+    #[inline(never)]
+    fn watch_stage(&mut self, now: Instant) {
+        self.stream.watch(now);
+        self.set_probes(now, self.stream.probes(self.probes));
+        if self.stream.wants_reset() {
+            self.tcp.abort();
+        }
+    }
+
+    fn set_probes(&mut self, now: Instant, probes: Probes) {
+        if probes == self.probes {
+            return;
+        }
+        self.probes = probes;
+        let times = match probes {
+            Probes::Off => None,
+            Probes::FirstFpdu => Some(KeepAliveTimes::after(self.stream.times().probe)),
+            Probes::Response => Some(KeepAliveTimes::giving_up_after(self.tcp.user_timeout())),
+        };
+        self.tcp.probe_idle_peer(now, times);
+    }
+
+    /// Passes up what of `range` was never passed before. Returns whether some of it was refused.
+    ///
+    /// RFC 5044 Appendix A.3: segments go to MPA as soon as they are received and validated, each
+    /// octet once, and TCP commits to those that MPA keeps.
+    fn pass_up(
+        &mut self,
+        now: Instant,
+        range: Range<StreamOffset>,
+        octets: &[u8],
+        store: &mut PieceStore,
+        lease: &mut TableLease<'_>,
+    ) -> bool {
+        let mut from = range.start;
+        while let Some(missing) = self.tcp.next_missing(from..range.end) {
+            if !self.tcp.can_commit(&missing) {
+                return true;
+            }
+            let start = missing.start.index_from(range.start);
+            let end = missing.end.index_from(range.start);
+            let octets = &octets[start..end];
+            let kept = self.stream.handle_bytes(now, missing.start, octets, store, lease);
+            if kept > missing.start {
+                let committed = self.tcp.commit(missing.start..kept);
+                committed.expect("room was asked for by where the range starts");
+            }
+            if kept < missing.end {
+                return true;
+            }
+            from = missing.end;
+        }
+        false
+    }
+
+    /// Gives up octets far beyond a gap to others that need the room: TCP brings them again.
+    pub(crate) fn give_up_far(&mut self, store: &mut PieceStore) {
+        let Self { tcp, stream, .. } = self;
+        stream.give_up_far(store, |range| tcp.forget(&range));
+    }
+
+    // ---- transmit ----
+
+    /// Sends one frame, if there is something to send. Returns whether there was.
+    pub(crate) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        limits: &TxLimits,
+        scratch: &mut Scratch,
+        sink: &mut impl SegmentSink,
+    ) -> bool {
+        self.stream.deliver_held();
+        self.follow_room();
+        if let Some(outgoing) = self.tcp.poll_transmit(now) {
+            self.emit_any(&outgoing.header, outgoing.data, None, scratch, sink);
+            return true;
+        }
+        if self.send_new(now, limits, scratch, sink) {
+            return true;
+        }
+        self.watch(now);
+        if self.stream.wants_close() {
+            let end = self.stream.framed_end();
+            if self.tcp.snd_nxt() >= end {
+                self.tcp.close(end);
+                self.stream.sending_closed();
+                self.watch(now);
+                if let Some(outgoing) = self.tcp.poll_transmit(now) {
+                    self.emit_any(&outgoing.header, outgoing.data, None, scratch, sink);
+                    return true;
+                }
+            }
+        }
+        if let Some(header) = self.tcp.poll_ack(now) {
+            sink.emit(&header, &[], None);
+            return true;
+        }
+        false
+    }
+
+    /// Sends new data: one segment, or a run of equal ones as a super-frame.
+    fn send_new(
+        &mut self,
+        now: Instant,
+        limits: &TxLimits,
+        scratch: &mut Scratch,
+        sink: &mut impl SegmentSink,
+    ) -> bool {
+        let start = self.tcp.snd_nxt();
+        let framed = self.stream.framed_end();
+        if framed <= start && !self.stream.has_work() {
+            return false;
+        }
+        let budget = self.tcp.send_budget(now);
+        let emss = self.tcp.emss();
+        if budget.bytes == 0 {
+            return false;
+        }
+        if !self.aligned {
+            return self.send_as_stream(now, &budget, limits, scratch, sink);
+        }
+        if framed > start {
+            // Octets of the startup, or the rest of an FPDU that did not fit one segment.
+            let len = framed.index_from(start).min(emss).min(budget.bytes);
+            self.alignment.segments += u64::from(self.stream.has_fpdus_at(start));
+            return self.send_range(now, start, len, len, scratch, sink);
+        }
+        let fragments = limits.fragments_max.min(FRAGMENTS_MAX);
+        let mut room = Room { segment_len: emss, fragments, cut: Cut::Always };
+        if budget.bytes < emss && !budget.forced {
+            // RFC 9293 §3.8.6.2.1: the peer's window ends inside the segment. What fits whole may
+            // go; the rest waits for the window to grow.
+            room.segment_len = budget.bytes;
+            room.cut = Cut::Never;
+        }
+        let segment_len = self.stream.frame_segment(&mut room).index_from(start);
+        if segment_len == 0 {
+            return false;
+        }
+        if segment_len > budget.bytes || segment_len > emss {
+            // Not even the smallest FPDU fits: it spans segments.
+            let len = emss.min(budget.bytes);
+            self.alignment.segments += 1;
+            return self.send_range(now, start, len, len, scratch, sink);
+        }
+        let len_max = limits.super_frame_len_max.min(FRAME_PAYLOAD_MAX).min(budget.bytes);
+        let total = self.extend_run(start, segment_len, len_max, &mut room);
+        let segments = total.div_ceil(segment_len) as u64;
+        self.alignment.segments += segments;
+        self.alignment.segments_aligned += segments;
+        // All of it was framed just now, in whole FPDUs, and nothing is framed behind it.
+        let data = start..start + total as u64;
+        let segment_size = self.segment_size(total, segment_len);
+        let push = !self.stream.is_amid_message();
+        let header = self.tcp.record_sent(now, total, segment_len, push);
+        self.emit_whole(&header, data, segment_size, scratch, sink);
+        true
+    }
+
+    /// Sends new data as a byte stream would: segments are filled, FPDUs fall where they fall.
+    fn send_as_stream(
+        &mut self,
+        now: Instant,
+        budget: &tcp::Budget,
+        limits: &TxLimits,
+        scratch: &mut Scratch,
+        sink: &mut impl SegmentSink,
+    ) -> bool {
+        let start = self.tcp.snd_nxt();
+        let at_fpdu = self.stream.framed_end() == start;
+        let emss = self.tcp.emss();
+        // As many full segments as one frame carries.
+        let run_max = limits.super_frame_len_max.min(FRAME_PAYLOAD_MAX).min(budget.bytes);
+        let len_max = (run_max - run_max % emss).max(emss.min(budget.bytes));
+        // Half for what this call frames, half for what the one before left over.
+        let fragments = limits.fragments_max.min(FRAGMENTS_MAX) / 2;
+        let mut room = Room { segment_len: emss, fragments, cut: Cut::Always };
+        let len = self.fill_unaligned(start, len_max, &mut room);
+        let end = start + len as u64;
+        // RFC 9293 §3.8.6.2.1: a segment is not cut short by a window that will grow.
+        let cut_short = end < self.stream.framed_end() && len_max < emss;
+        if len == 0 || (cut_short && !budget.forced) {
+            return false;
+        }
+        if self.stream.has_fpdus_at(start) {
+            let whole = at_fpdu && len <= emss && end == self.stream.framed_end();
+            self.alignment.segments += len.div_ceil(emss) as u64;
+            self.alignment.segments_aligned += u64::from(whole);
+        }
+        self.send_range(now, start, len, len.min(emss), scratch, sink)
+    }
+
+    fn send_range(
+        &mut self,
+        now: Instant,
+        start: StreamOffset,
+        len: usize,
+        segment_len: usize,
+        scratch: &mut Scratch,
+        sink: &mut impl SegmentSink,
+    ) -> bool {
+        let data = start..start + len as u64;
+        let segment_size = self.segment_size(len, segment_len);
+        let header = self.tcp.record_sent(now, len, segment_len, self.pushes(data.end));
+        self.emit_any(&header, data, segment_size, scratch, sink);
+        true
+    }
+
+    /// Counts a frame of `len` new octets in segments of `segment_len`; returns the size of each if
+    /// there are several.
+    #[inline]
+    fn segment_size(&mut self, len: usize, segment_len: usize) -> Option<NonZeroU16> {
+        self.alignment.frames += 1;
+        if len <= segment_len {
+            return None;
+        }
+        let segment_size = u16::try_from(segment_len).ok().and_then(NonZeroU16::new);
+        self.alignment.super_frames += u64::from(segment_size.is_some());
+        segment_size
+    }
+
+    /// Whether new octets up to `end` carry PSH.
+    ///
+    /// RFC 9293 §3.9.1.2 (SHLD-28): it is for the last segment of what was handed over. One amid a
+    /// message would keep the receiver's kernel from merging what follows (GRO).
+    #[inline]
+    fn pushes(&self, end: StreamOffset) -> bool {
+        end == self.stream.framed_end() && !self.stream.is_amid_message()
+    }
+
+    /// Sends octets of any FPDUs, whole or not.
+    fn emit_any(
+        &mut self,
+        header: &tcp::Header,
+        data: Range<StreamOffset>,
+        segment_size: Option<NonZeroU16>,
+        scratch: &mut Scratch,
+        sink: &mut impl SegmentSink,
+    ) {
+        self.stream.keep_cut(&data);
+        self.emit_whole(header, data, segment_size, scratch, sink);
+    }
+
+    /// Sends octets of whole FPDUs, or of such as are kept.
+    fn emit_whole(
+        &mut self,
+        header: &tcp::Header,
+        data: Range<StreamOffset>,
+        segment_size: Option<NonZeroU16>,
+        scratch: &mut Scratch,
+        sink: &mut impl SegmentSink,
+    ) {
+        if self.stream.is_gone(&data) {
+            // A failed stream owes the peer octets that it does not have any more.
+            self.tcp.abort();
+            return self.after_input();
+        }
+        self.emit(header, data, segment_size, scratch, sink);
+    }
+
+    fn emit(
+        &self,
+        header: &tcp::Header,
+        data: Range<StreamOffset>,
+        segment_size: Option<NonZeroU16>,
+        scratch: &mut Scratch,
+        sink: &mut impl SegmentSink,
+    ) {
+        if data.is_empty() {
+            sink.emit(header, &[], None);
+            return;
+        }
+        let mut fragments = Fragments::new();
+        let mut frame = FrameBuilder::new(scratch, &mut fragments);
+        self.stream.gather(data.clone(), &mut frame);
+        let len = frame.finish();
+        assert!(
+            len == data.end.index_from(data.start),
+            "framing keeps below the limits of a frame"
+        );
+        sink.emit(header, &fragments, segment_size);
+    }
+
+    // ---- time and events ----
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        let deadlines = [self.tcp.poll_timeout(), self.stream.poll_timeout()];
+        deadlines.into_iter().flatten().min()
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        let unasked = self.probes == Probes::Response && !self.stream.awaits_response();
+        if unasked && self.tcp.is_probe_due(now) {
+            self.set_probes(now, Probes::Off);
+        }
+        self.tcp.handle_timeout(now);
+        self.stream.handle_timeout(now);
+        // A startup that timed out before TCP's own handshake was done: no peer waits
+        // for a close.
+        match self.tcp.state() {
+            tcp::State::SynReceived if self.stream.is_over() => self.tcp.abort(),
+            tcp::State::SynSent if self.stream.is_over() => self.tcp.close(StreamOffset::ZERO),
+            _ => {}
+        }
+        self.after_input();
+        self.watch(now);
+    }
+
+    /// The network says that the peer cannot be reached; returns whether that ended the connection.
+    pub(crate) fn refuse(&mut self) -> bool {
+        let refused = self.tcp.refuse();
+        self.after_input();
+        refused
+    }
+
+    /// The peer's link address is not known: nothing can be sent. A connection that the
+    /// application has closed, or that has waited as long as for an answer to its SYN, ends here.
+    pub(crate) fn while_unreachable(&mut self, now: Instant) {
+        if self.stream.wants_close() && self.tcp.state() == tcp::State::SynSent {
+            self.tcp.close(StreamOffset::ZERO);
+        }
+        self.tcp.expire_handshake(now);
+        self.after_input();
+    }
+
+    /// Lets the stream know what became of the connection.
+    fn after_input(&mut self) {
+        while let Some(event) = self.tcp.poll_event() {
+            match event {
+                tcp::TcpEvent::Established => self.stream.connected(),
+                tcp::TcpEvent::PeerFin => self.stream.peer_closed(),
+                tcp::TcpEvent::Closed => self.stream.connection_closed(),
+                tcp::TcpEvent::Reset | tcp::TcpEvent::TimedOut | tcp::TcpEvent::Refused => {
+                    self.stream.connection_lost()
+                }
+            }
+        }
+    }
+}

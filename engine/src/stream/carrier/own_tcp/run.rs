@@ -1,0 +1,82 @@
+//! What one frame carries: segments of equal length behind the first, or octets wherever they end.
+
+use crate::stream::carrier::own_tcp::OwnTcp;
+use crate::stream::{Cut, Room};
+use crate::types::StreamOffset;
+
+impl OwnTcp {
+    /// Adds segments of exactly `segment_len` octets to the run that starts at `start`, the last
+    /// possibly shorter. Returns the octets of the whole run.
+    pub(super) fn extend_run(
+        &mut self,
+        start: StreamOffset,
+        segment_len: usize,
+        len_max: usize,
+        room: &mut Room,
+    ) -> usize {
+        if segment_len * 2 > len_max {
+            return segment_len;
+        }
+        // A segment of the run holds whole FPDUs, or it is none of the run: what the device cuts at
+        // `segment_len` must not be longer.
+        if room.cut == Cut::Always {
+            room.cut = Cut::IfWorthwhile;
+        }
+        let mut total = self.extend_alike(start, segment_len, len_max, room);
+        while total + segment_len <= len_max && room.fragments > 0 {
+            room.segment_len = segment_len;
+            let before = room.fragments;
+            let grown = self.stream.frame_segment(room).index_from(start);
+            let added = grown - total;
+            total = grown;
+            if added != segment_len {
+                break;
+            }
+            // Stop while a segment like the last still has its fragments.
+            if room.fragments < before - room.fragments {
+                break;
+            }
+            // The first segment may have held the end of a message, this one goes on in the next.
+            total = self.extend_alike(start, segment_len, len_max, room);
+        }
+        total
+    }
+
+    /// Adds as many segments like the last as its message has: a single FPDU with a whole segment to
+    /// itself has others like it behind. Returns the octets of the whole run.
+    fn extend_alike(
+        &mut self,
+        start: StreamOffset,
+        segment_len: usize,
+        len_max: usize,
+        room: &mut Room,
+    ) -> usize {
+        let total = self.stream.framed_end().index_from(start);
+        let segments = len_max.saturating_sub(total) / segment_len;
+        if segments == 0 {
+            return total;
+        }
+        self.stream.frame_alike(segment_len, segments, room);
+        self.stream.framed_end().index_from(start)
+    }
+
+    /// Frames until `len_max` octets are there or nothing is left; returns how many to send.
+    pub(super) fn fill_unaligned(
+        &mut self,
+        start: StreamOffset,
+        len_max: usize,
+        room: &mut Room,
+    ) -> usize {
+        loop {
+            let framed = self.stream.framed_end().index_from(start);
+            if framed >= len_max || room.fragments == 0 {
+                return framed.min(len_max);
+            }
+            // As a byte stream would be used: FPDUs of full size, cut wherever a segment ends.
+            room.segment_len = self.tcp.emss();
+            if self.stream.frame_segment(room).index_from(start) == framed {
+                return framed;
+            }
+        }
+    }
+}

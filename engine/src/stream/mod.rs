@@ -1,0 +1,423 @@
+//! One RDMAP stream: MPA, DDP and RDMAP composed over an ordered flow of octets.
+//!
+//! A [`Stream`] does not know what carries it. The lower layer (LLP) calls `handle_bytes` with
+//! octets it received, in any order if it can say where they belong; it asks `frame_segment` for
+//! octets to send, and `gather` for their content as often as it has to send them. Two lower layers
+//! exist ([`carrier`]): the MPA-aware TCP of this crate, and any ordered byte stream.
+//!
+//! `rx/` and `tx/` are the two pipelines; `phase/` says which of them there are, and how a stream
+//! begins and ends.
+
+pub mod carrier;
+pub mod error;
+pub mod life;
+mod phase;
+mod rx;
+mod tx;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+pub use error::StreamError;
+pub use phase::{PhaseError, Setup, StartupFailure};
+pub use tx::Fragments;
+pub(crate) use tx::{Cut, FrameBuilder, Room, Scratch};
+
+use crate::counters::{MpaRxCounters, RdmaRxCounters, RdmaTxCounters};
+use crate::limits::STREAMING_BYTES_MAX;
+use crate::mem::TableLease;
+use crate::mpa::pieces::PieceStore;
+use crate::mpa::startup::{Negotiated, PeerRequest, Rejection};
+use crate::stream::life::LifeTimes;
+use crate::stream::phase::{Phase, Watch};
+use crate::stream::tx::FrameError;
+use crate::time::Instant;
+use crate::types::StreamOffset;
+use crate::verbs::{QpShared, RnicShared};
+use crate::wire::terminate::Terminate;
+
+/// Something that happened to a stream, for the application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StreamEvent {
+    /// The peer asks to start RDMA; accept or reject it.
+    Request(PeerRequest),
+    /// RDMA has started on these terms.
+    Established(Negotiated),
+    /// The peer refused to start RDMA.
+    Rejected(Rejection),
+    /// The startup failed; the connection is being closed.
+    StartupFailed(StartupFailure),
+    /// This end found an error; the peer is told and the connection closed.
+    Failed(StreamError),
+    /// The peer ended the stream with this Terminate.
+    Terminated(Terminate),
+    /// The peer has closed its half of the connection.
+    PeerClosed,
+    /// Octets of streaming mode are there to be read.
+    StreamingBytes,
+}
+
+/// How received FPDUs are treated, beyond what was negotiated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RxPolicy {
+    /// Place FPDUs that arrive ahead of others. Off for applications that poll the last octet of
+    /// a buffer, and over a lower layer that keeps order by itself.
+    pub out_of_order: bool,
+    /// Drop a segment whose FPDU fails its CRC, so that TCP brings it again, as long as that helps
+    /// (RFC 5044 §8 allows it). Otherwise the first such FPDU ends the stream.
+    pub drop_bad_fpdus: bool,
+}
+
+impl Default for RxPolicy {
+    fn default() -> Self {
+        Self { out_of_order: true, drop_bad_fpdus: true }
+    }
+}
+
+/// One RDMAP stream.
+#[derive(Debug)]
+pub struct Stream {
+    rnic: Arc<RnicShared>,
+    phase: Phase,
+    policy: RxPolicy,
+    times: LifeTimes,
+    /// The stage of [`life`] it was last seen in.
+    watch: Watch,
+    /// Octets sent before full operation; the first is at stream offset 0.
+    streaming_tx: Vec<u8>,
+    /// Octets received in streaming mode and not read.
+    streaming_rx: VecDeque<u8>,
+    /// Next octet expected before full operation.
+    startup_rx: StreamOffset,
+    /// What the lower layer has delivered.
+    acknowledged: StreamOffset,
+    /// Whether the lower layer has carried octets.
+    connected: bool,
+    /// The application has refused the peer's Request.
+    rejected: bool,
+    /// This end closes, or has failed.
+    closing: bool,
+    /// The lower layer has closed its sending half.
+    sending_closed: bool,
+    peer_closed: bool,
+    /// All work has failed.
+    lost: bool,
+    /// The lower layer is to reset the connection.
+    reset: bool,
+    /// The lower layer is gone.
+    gone: bool,
+    events: VecDeque<StreamEvent>,
+}
+
+impl Stream {
+    /// A stream in streaming mode: octets pass as they are until MPA is started.
+    pub(crate) fn new(rnic: Arc<RnicShared>, policy: RxPolicy, times: LifeTimes) -> Self {
+        Self {
+            rnic,
+            phase: Phase::Streaming,
+            policy,
+            times,
+            watch: Watch::new(),
+            streaming_tx: Vec::new(),
+            streaming_rx: VecDeque::new(),
+            startup_rx: StreamOffset::ZERO,
+            acknowledged: StreamOffset::ZERO,
+            connected: false,
+            rejected: false,
+            closing: false,
+            sending_closed: false,
+            peer_closed: false,
+            lost: false,
+            reset: false,
+            gone: false,
+            events: VecDeque::with_capacity(4),
+        }
+    }
+
+    /// A stream like this one, at its very beginning.
+    pub(crate) fn successor(&self) -> Self {
+        Self::new(Arc::clone(&self.rnic), self.policy, self.times)
+    }
+
+    /// What the stream belongs to.
+    pub(crate) fn rnic(&self) -> Arc<RnicShared> {
+        Arc::clone(&self.rnic)
+    }
+
+    /// The queue pair, once there is one.
+    pub(crate) const fn qp(&self) -> Option<&Arc<QpShared>> {
+        self.phase.qp()
+    }
+
+    /// What has happened since the last call.
+    pub(crate) fn poll_event(&mut self) -> Option<StreamEvent> {
+        self.events.pop_front()
+    }
+
+    /// Counts of MPA reception.
+    pub(crate) fn mpa_counters(&self) -> MpaRxCounters {
+        self.phase.full().map_or_else(MpaRxCounters::default, |full| *full.mpa.counters())
+    }
+
+    /// Counts of placement and delivery.
+    pub(crate) fn rdma_counters(&self) -> RdmaRxCounters {
+        self.phase.full().map_or_else(RdmaRxCounters::default, |full| full.rx.counters())
+    }
+
+    /// Counts of what was copied to be sent.
+    pub(crate) fn tx_counters(&self) -> RdmaTxCounters {
+        self.phase.full().map_or_else(RdmaTxCounters::default, |full| full.tx.counters())
+    }
+
+    /// FPDUs framed for sending.
+    pub(crate) fn fpdus_framed(&self) -> u64 {
+        self.phase.full().map_or(0, |full| full.tx.fpdus_framed())
+    }
+
+    // ---- receive ----
+
+    /// Takes octets of the stream at `offset` that were never given before. Returns up to where
+    /// they were used or kept; the rest counts as not received.
+    pub(crate) fn handle_bytes(
+        &mut self,
+        now: Instant,
+        offset: StreamOffset,
+        bytes: &[u8],
+        store: &mut PieceStore,
+        lease: &mut TableLease<'_>,
+    ) -> StreamOffset {
+        let end = offset + bytes.len() as u64;
+        match &mut self.phase {
+            Phase::Full(full) => {
+                let taken = full.handle_bytes(now, offset, bytes, &self.rnic, store, lease);
+                let taken = taken.unwrap_or_else(|ended| {
+                    self.end_full(ended);
+                    end
+                });
+                self.reset_if_speechless();
+                taken
+            }
+            Phase::Ending(_) | Phase::Retrying { .. } | Phase::Over => end,
+            Phase::Streaming
+            | Phase::AwaitingReply { .. }
+            | Phase::AwaitingRequest { .. }
+            | Phase::AwaitingAnswer { .. } => self.handle_startup_bytes(offset, bytes),
+        }
+    }
+
+    // ---- transmit ----
+
+    /// End of what is framed: TCP may send up to here.
+    pub(crate) fn framed_end(&self) -> StreamOffset {
+        match self.phase.full() {
+            Some(full) => full.tx.framed_end(),
+            None => StreamOffset(self.streaming_tx.len() as u64),
+        }
+    }
+
+    /// Frames whole FPDUs for one more segment, if there is work. Returns the end of what is framed.
+    #[inline]
+    pub(crate) fn frame_segment(&mut self, room: &mut Room) -> StreamOffset {
+        let Some(full) = self.phase.full_mut().filter(|full| full.tx_unlocked) else {
+            return self.framed_end();
+        };
+        let before = full.tx.framed_end();
+        let mut framed = full.tx.frame_segment(&full.qp, &self.rnic, room);
+        // An invalidation may be done with nothing to wait for.
+        let is_done = full.tx.messages.has_answered();
+        let mut completed = full.tx.complete_answered(&full.qp);
+        if is_done && framed.is_ok() && full.tx.framed_end() == before {
+            // And what is behind it may have waited for nothing else.
+            framed = full.tx.frame_segment(&full.qp, &self.rnic, room);
+            completed &= full.tx.complete_answered(&full.qp);
+        }
+        let unanswerable = full.tx.messages.requester.has_unanswerable();
+        match framed {
+            Ok(()) if completed && !unanswerable => full.tx.framed_end(),
+            _ => self.end_framing(framed, completed, unanswerable, room),
+        }
+    }
+
+    #[cold]
+    fn end_framing(
+        &mut self,
+        framed: Result<(), FrameError>,
+        completed: bool,
+        unanswerable: bool,
+        room: &mut Room,
+    ) -> StreamOffset {
+        if unanswerable {
+            self.give_up();
+        } else if !completed {
+            self.fail(StreamError::CompletionQueueOverflow);
+        } else if let Err(error) = framed {
+            self.fail_to_frame(error, room);
+        }
+        self.framed_end()
+    }
+
+    /// RFC 5040 §7.1 (1): where a message cannot be sent, the Terminate takes its place.
+    #[cold]
+    fn fail_to_frame(&mut self, error: FrameError, room: &mut Room) {
+        let Some(full) = self.phase.full_mut() else { return };
+        let error = match error {
+            FrameError::Local(error) => error,
+            FrameError::Source { refusal, request, msn } => {
+                full.rx.note_rest(refusal, &request, msn)
+            }
+        };
+        self.fail(error);
+        if let Some(full) = self.phase.full_mut() {
+            let framed = full.tx.frame_segment(&full.qp, &self.rnic, room);
+            debug_assert!(framed.is_ok(), "a Terminate needs no memory");
+        }
+    }
+
+    /// Frames as many further segments like the last, of `segment_len` octets, as the message has, at
+    /// most `segments`.
+    pub(crate) fn frame_alike(&mut self, segment_len: usize, segments: usize, room: &mut Room) {
+        if let Some(full) = self.phase.full_mut() {
+            full.tx.frame_alike(&full.qp, &self.rnic, segment_len, segments, room);
+        }
+    }
+
+    /// To be called before a range is gathered that may begin or end inside an FPDU: all of the FPDU
+    /// is then sent with the same octets ever after.
+    pub(crate) fn keep_cut(&mut self, range: &Range<StreamOffset>) {
+        if let Some(full) = self.phase.full_mut() {
+            full.tx.keep_cut(range);
+        }
+    }
+
+    /// Whether octets in `range` cannot be sent any more, because their memory was given back to the
+    /// program when the stream failed: all that is left is to reset the connection.
+    pub(crate) fn is_gone(&self, range: &Range<StreamOffset>) -> bool {
+        self.phase.full().is_some_and(|full| full.tx.is_gone(range))
+    }
+
+    /// Describes the octets in `range` of the stream.
+    pub(crate) fn gather<'a>(
+        &'a self,
+        range: Range<StreamOffset>,
+        frame: &mut FrameBuilder<'a, '_>,
+    ) {
+        let startup_end = StreamOffset(self.streaming_tx.len() as u64);
+        if range.start < startup_end {
+            let start = range.start.index_from(StreamOffset::ZERO);
+            let end = range.end.min(startup_end).index_from(StreamOffset::ZERO);
+            frame.push_inline(&self.streaming_tx[start..end]);
+        }
+        if range.end > startup_end
+            && let Some(full) = self.phase.full()
+        {
+            full.tx.gather(range.start.max(startup_end)..range.end, frame);
+        }
+    }
+
+    /// Whether what is sent at `start` is an FPDU's and not the startup's.
+    pub(crate) const fn has_fpdus_at(&self, start: StreamOffset) -> bool {
+        self.phase.full().is_some() && start.0 >= self.streaming_tx.len() as u64
+    }
+
+    /// The lower layer has delivered everything before `snd_una`.
+    pub(crate) fn acknowledged(&mut self, snd_una: StreamOffset) {
+        self.acknowledged = snd_una;
+        if let Some(full) = self.phase.full_mut()
+            && !full.tx.acknowledged(&full.qp, snd_una)
+        {
+            self.fail(StreamError::CompletionQueueOverflow);
+        }
+    }
+
+    /// Whether the lower layer is to close its sending half once all framed octets are sent.
+    pub(crate) fn wants_close(&self) -> bool {
+        self.closing
+            && match &self.phase {
+                // A Terminate that may not be sent yet never will be.
+                Phase::Ending(full) if !full.tx_unlocked => true,
+                Phase::Full(full) | Phase::Ending(full) => full.tx.is_idle(&full.qp),
+                _ => true,
+            }
+    }
+
+    // ---- what there is ----
+
+    /// Whether the stream is over, and only the connection is still there.
+    pub(crate) const fn is_over(&self) -> bool {
+        self.phase.is_over()
+    }
+
+    /// Octets that may come now, by what there is room for; `None` when TCP's own policy decides.
+    pub(crate) fn receive_room(&self) -> Option<usize> {
+        match &self.phase {
+            Phase::Streaming => Some(STREAMING_BYTES_MAX - self.streaming_rx.len()),
+            Phase::Full(full) => full.rx.receive_queue.room(),
+            _ => None,
+        }
+    }
+
+    /// Whether so many messages wait for receives that no more octets are to be brought.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self.phase, Phase::Full(_)) && self.receive_room() == Some(0)
+    }
+
+    /// Where the startup stands.
+    pub(crate) fn setup(&self) -> Setup {
+        match self.phase {
+            Phase::Streaming => Setup::Streaming { heard: self.startup_rx > StreamOffset::ZERO },
+            Phase::AwaitingRequest { .. } => Setup::AwaitingRequest,
+            Phase::AwaitingAnswer { .. } => Setup::AwaitingAnswer,
+            Phase::AwaitingReply { .. } | Phase::Full(_) => Setup::Started,
+            Phase::Ending(_) | Phase::Retrying { .. } | Phase::Over => Setup::Over,
+        }
+    }
+
+    /// Whether MPA startup is under way or still to come.
+    pub(crate) const fn is_starting(&self) -> bool {
+        match self.phase {
+            Phase::Streaming => !self.rejected && !self.closing,
+            Phase::AwaitingReply { .. }
+            | Phase::AwaitingRequest { .. }
+            | Phase::AwaitingAnswer { .. } => true,
+            Phase::Full(_) | Phase::Ending(_) | Phase::Retrying { .. } | Phase::Over => false,
+        }
+    }
+
+    /// Whether there may be something to frame.
+    pub(crate) fn has_work(&self) -> bool {
+        self.phase.full().is_some_and(|full| full.tx_unlocked && full.tx.has_work(&full.qp))
+    }
+
+    /// Whether a message is framed in part, so that more of it follows.
+    pub(crate) fn is_amid_message(&self) -> bool {
+        self.phase.full().is_some_and(|full| full.tx.is_amid_message())
+    }
+
+    /// Since when no FPDU was delivered while octets far beyond the next one were held; `None` while
+    /// none are.
+    pub(crate) fn stalled_since(&self) -> Option<Instant> {
+        self.phase.full()?.mpa.stalled_since()
+    }
+
+    /// Gives up what is held far beyond the next FPDU; `forget` is called with each range of it.
+    pub(crate) fn give_up_far(
+        &mut self,
+        store: &mut PieceStore,
+        forget: impl FnMut(Range<StreamOffset>),
+    ) {
+        if let Some(full) = self.phase.full_mut() {
+            full.mpa.give_up_far(store, forget);
+        }
+    }
+
+    /// Gives back what is held for unfinished FPDUs.
+    pub(crate) fn release(&mut self, store: &mut PieceStore) {
+        if let Some(full) = self.phase.full_mut() {
+            full.mpa.stop(store);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

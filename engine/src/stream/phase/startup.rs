@@ -1,0 +1,454 @@
+//! From streaming mode to full operation (RFC 5044 §7.1).
+
+use std::sync::Arc;
+
+use crate::limits::STREAMING_BYTES_MAX;
+use crate::mpa::startup::{
+    Fallback, Framing, Initiator, MpaStartupError, Negotiated, Offer, PeerDepths, Progress,
+    Rejection, ReplyOutcome, Responder, Retry, Rtr, Setback, StartupConfig, StartupMisuse,
+};
+use crate::stream::error::startup_code;
+use crate::stream::phase::Phase;
+use crate::stream::phase::full::{Full, Origins};
+use crate::stream::phase::nudge::Nudge;
+use crate::stream::{Stream, StreamEvent};
+use crate::tcp::Standing;
+use crate::time::Instant;
+use crate::types::StreamOffset;
+use crate::verbs::{QpShared, QpState, WcStatus};
+use crate::wire::terminate::{Terminate, TerminateCode};
+
+/// Why a call does not fit a stream's phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PhaseError {
+    /// MPA can only be started from streaming mode.
+    #[error("MPA has been started already")]
+    NotStreaming,
+    /// There is no Request to answer.
+    #[error("no request of the peer waits for an answer")]
+    NoRequest,
+    /// The queue pair belongs to another connection, or did.
+    #[error("the queue pair has been used for a connection already")]
+    QpInUse,
+    /// The parameters cannot be sent.
+    #[error(transparent)]
+    Startup(#[from] StartupMisuse),
+    /// Streaming mode keeps only a bounded number of octets.
+    #[error("too many octets in streaming mode")]
+    StreamingFull,
+}
+
+/// How far the startup of a stream that a peer opened is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setup {
+    /// MPA has not started, or was refused; whether octets have come.
+    Streaming {
+        /// Whether octets have come.
+        heard: bool,
+    },
+    /// The peer's Request is awaited.
+    AwaitingRequest,
+    /// The application is to answer it.
+    AwaitingAnswer,
+    /// Nothing more of it is this end's to wait for as a responder.
+    Started,
+    /// The stream is over.
+    Over,
+}
+
+impl Setup {
+    /// How a connection whose startup is here stands at its listener; `None`: it has left it. Whether
+    /// the peer's Request has `asked`, and whether this end is `closing`.
+    #[must_use]
+    pub const fn standing(self, asked: bool, closing: bool) -> Option<Standing> {
+        match self {
+            Self::AwaitingRequest | Self::Streaming { heard: false } if !asked => {
+                Some(Standing::Silent)
+            }
+            // A delayed startup: the application knows of the connection.
+            Self::Streaming { .. } if !asked => Some(Standing::Asked),
+            Self::AwaitingRequest | Self::AwaitingAnswer => Some(Standing::Asked),
+            // RFC 5044 §7.1.2 (6): refused. Unless the application closes too, it goes on with the
+            // connection in streaming mode.
+            Self::Streaming { .. } if !closing => None,
+            Self::Streaming { .. } | Self::Over => Some(Standing::Ended),
+            Self::Started => None,
+        }
+    }
+}
+
+/// Why a startup failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartupFailure {
+    /// The peer broke the startup protocol or cannot be worked with.
+    #[error(transparent)]
+    Protocol(#[from] MpaStartupError),
+    /// The peer did not answer in time.
+    #[error("the peer's startup frame did not come in time")]
+    Timeout,
+    /// The connection ended before the startup did.
+    #[error("the connection ended before MPA had started")]
+    ConnectionLost,
+}
+
+impl Stream {
+    /// Sends octets as they are, before MPA is started.
+    pub(crate) fn send_streaming(&mut self, octets: &[u8]) -> Result<(), PhaseError> {
+        if !matches!(self.phase, Phase::Streaming) {
+            return Err(PhaseError::NotStreaming);
+        }
+        if self.streaming_tx.len() + octets.len() > STREAMING_BYTES_MAX {
+            return Err(PhaseError::StreamingFull);
+        }
+        self.streaming_tx.extend_from_slice(octets);
+        Ok(())
+    }
+
+    /// Reads octets that came before MPA was started; returns how many.
+    pub(crate) fn receive_streaming(&mut self, octets: &mut [u8]) -> usize {
+        let len = octets.len().min(self.streaming_rx.len());
+        for (octet, received) in octets.iter_mut().zip(self.streaming_rx.drain(..len)) {
+            *octet = received;
+        }
+        len
+    }
+
+    /// Starts MPA as initiator: the Request goes out now.
+    pub(crate) fn initiate(
+        &mut self,
+        now: Instant,
+        qp: &Arc<QpShared>,
+        config: &StartupConfig,
+        offer: &Offer<'_>,
+    ) -> Result<(), PhaseError> {
+        if !matches!(self.phase, Phase::Streaming) {
+            return Err(PhaseError::NotStreaming);
+        }
+        let claim = Claim::take(qp)?;
+        // What was said in streaming mode cannot be said again on another connection.
+        let fresh = self.streaming_tx.is_empty() && self.startup_rx == StreamOffset::ZERO;
+        let fallback = if fresh { config.fallback } else { Fallback::empty() };
+        let config = StartupConfig { fallback, ..*config };
+        let (initiator, request) = Initiator::new(&config, offer)?;
+        self.streaming_tx.extend_from_slice(&request);
+        self.phase = Phase::AwaitingReply {
+            initiator: Box::new(initiator),
+            qp: claim.keep(),
+            nudge: config.nudge.then(|| Nudge::first(now)),
+        };
+        self.watch(now);
+        Ok(())
+    }
+
+    /// Starts MPA as responder: the peer's next octets are its Request.
+    pub(crate) fn respond(
+        &mut self,
+        now: Instant,
+        config: &StartupConfig,
+    ) -> Result<(), PhaseError> {
+        if !matches!(self.phase, Phase::Streaming) {
+            return Err(PhaseError::NotStreaming);
+        }
+        let responder = Box::new(Responder::new(config)?);
+        self.phase = Phase::AwaitingRequest { responder };
+        self.watch(now);
+        // What the peer sent too early for streaming mode belongs to the Request.
+        if !self.streaming_rx.is_empty() {
+            let early: Vec<u8> = self.streaming_rx.drain(..).collect();
+            self.read_startup(&early);
+        }
+        Ok(())
+    }
+
+    /// Accepts the peer's Request.
+    pub(crate) fn accept(
+        &mut self,
+        qp: &Arc<QpShared>,
+        offer: &Offer<'_>,
+    ) -> Result<(), PhaseError> {
+        let Phase::AwaitingAnswer { responder } = &mut self.phase else {
+            return Err(PhaseError::NoRequest);
+        };
+        let claim = Claim::take(qp)?;
+        let (reply, terms) = responder.accept(offer)?;
+        self.streaming_tx.extend_from_slice(&reply);
+        self.begin_full(claim.keep(), &terms, false, None);
+        self.establish(terms);
+        Ok(())
+    }
+
+    /// Refuses the peer's Request. TCP stays open in streaming mode (RFC 5044 §7.1.2 (6)).
+    pub(crate) fn reject(&mut self, offer: &Offer<'_>) -> Result<(), PhaseError> {
+        let Phase::AwaitingAnswer { responder } = &mut self.phase else {
+            return Err(PhaseError::NoRequest);
+        };
+        let reply = responder.reject(offer)?;
+        self.streaming_tx.extend_from_slice(&reply);
+        self.phase = Phase::Streaming;
+        self.rejected = true;
+        Ok(())
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) has something to do.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        [self.stage_end(), self.nudge_at()].into_iter().flatten().min()
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        // What happened since counts before the timer does.
+        self.watch(now);
+        // RFC 5044 §7.1.2 (8), (10): both sides time out on startup frames that do not come.
+        if self.stage_end().is_some_and(|end| end <= now) {
+            self.end_stage();
+            self.watch(now);
+        }
+        self.nudge_silent_peer(now);
+    }
+
+    /// Octets before full operation. Only those in order are taken: where full operation begins
+    /// is not known before.
+    pub(in crate::stream) fn handle_startup_bytes(
+        &mut self,
+        offset: StreamOffset,
+        bytes: &[u8],
+    ) -> StreamOffset {
+        if offset != self.startup_rx {
+            return offset;
+        }
+        let taken = if matches!(self.phase, Phase::Streaming) {
+            let room = STREAMING_BYTES_MAX - self.streaming_rx.len();
+            let taken = bytes.len().min(room);
+            self.streaming_rx.extend(&bytes[..taken]);
+            if taken > 0 {
+                self.events.push_back(StreamEvent::StreamingBytes);
+            }
+            taken
+        } else {
+            self.read_startup(bytes)
+        };
+        if self.phase.is_over() {
+            return offset + bytes.len() as u64;
+        }
+        // In full operation the origin of FPDUs must not move any more.
+        if self.phase.full().is_none() {
+            self.startup_rx = offset + taken as u64;
+        }
+        offset + taken as u64
+    }
+
+    /// Reads the peer's startup frame; returns how many octets were its.
+    fn read_startup(&mut self, bytes: &[u8]) -> usize {
+        match &mut self.phase {
+            Phase::AwaitingReply { initiator, qp, nudge } => match initiator.handle_bytes(bytes) {
+                Ok(Progress::NeedMore) => bytes.len(),
+                Ok(Progress::Done { consumed, value: ReplyOutcome::Accepted(_) })
+                    if consumed < bytes.len() =>
+                {
+                    self.startup_error(MpaStartupError::EarlyData, bytes.len())
+                }
+                Ok(Progress::Done { consumed, value: ReplyOutcome::Accepted(terms) }) => {
+                    let (qp, nudge) = (Arc::clone(qp), *nudge);
+                    self.startup_rx = self.startup_rx + consumed as u64;
+                    self.begin_full(qp, &terms, true, nudge);
+                    self.establish(terms);
+                    consumed
+                }
+                Ok(Progress::Done { consumed, value: ReplyOutcome::Rejected(rejection) }) => {
+                    self.startup_rx = self.startup_rx + consumed as u64;
+                    self.reject_came(rejection);
+                    consumed
+                }
+                Err(error) => self.startup_error(error, bytes.len()),
+            },
+            Phase::AwaitingRequest { responder } | Phase::AwaitingAnswer { responder } => {
+                match responder.handle_bytes(bytes) {
+                    Ok(Progress::NeedMore) => bytes.len(),
+                    // RFC 5044 §7.1.2 (3): the initiator waits for the Reply.
+                    Ok(Progress::Done { consumed, .. }) if consumed < bytes.len() => {
+                        self.startup_error(MpaStartupError::EarlyData, bytes.len())
+                    }
+                    Ok(Progress::Done { consumed, value }) => {
+                        self.events.push_back(StreamEvent::Request(value));
+                        self.phase.request_came();
+                        consumed
+                    }
+                    Err(error) => self.startup_error(error, bytes.len()),
+                }
+            }
+            Phase::Streaming
+            | Phase::Full(_)
+            | Phase::Ending(_)
+            | Phase::Retrying { .. }
+            | Phase::Over => bytes.len(),
+        }
+    }
+
+    /// The Reply refuses to start MPA.
+    fn reject_came(&mut self, rejection: Rejection) {
+        tracing::debug!(
+            target: "urnic::stream", ird = rejection.peer_depths.ird, ord = rejection.peer_depths.ord,
+            "the peer rejects the startup"
+        );
+        if let Some(retry) = self.retry_after(&Setback::Rejected(&rejection)) {
+            self.phase = retry;
+            self.closing = true;
+            return;
+        }
+        // A queue pair serves one connection in its life, and this was it.
+        self.flush(WcStatus::WrFlushErr, WcStatus::WrFlushErr);
+        // RFC 5044 §7.1.2 (3): MPA is left, TCP stays open.
+        self.phase = Phase::Streaming;
+        self.events.push_back(StreamEvent::Rejected(rejection));
+    }
+
+    /// Both ends have agreed on `terms`.
+    fn establish(&mut self, terms: Negotiated) {
+        let Negotiated { framing, ird, ord, ref rtr, .. } = terms;
+        let Framing { revision, crc, markers_to_peer, markers_to_us } = framing;
+        let qp = self.qp().map(|qp| qp.number.0);
+        tracing::debug!(
+            target: "urnic::stream", qp, ?revision, crc, markers_to_peer, markers_to_us, ird, ord,
+            ?rtr, "terms"
+        );
+        self.events.push_back(StreamEvent::Established(terms));
+    }
+
+    /// Enters full operation on the negotiated terms.
+    fn begin_full(
+        &mut self,
+        qp: Arc<QpShared>,
+        terms: &Negotiated,
+        initiator: bool,
+        nudge: Option<Nudge>,
+    ) {
+        let origins =
+            Origins { rx: self.startup_rx, tx: StreamOffset(self.streaming_tx.len() as u64) };
+        let shared = Arc::clone(&qp);
+        let mut full = Full::new(&self.rnic, qp, terms, initiator, self.policy, origins);
+        full.nudge = nudge;
+        self.phase = Phase::Full(Box::new(full));
+        shared.set_terms(terms.ord, terms.immediates);
+        shared.set_state(QpState::Rts);
+    }
+
+    /// The lower layer has a connection: a peer is there that can refuse.
+    pub(crate) const fn connected(&mut self) {
+        self.connected = true;
+    }
+
+    /// Whether the startup is to be tried once more, on another connection of the lower layer, with
+    /// another stream.
+    pub(crate) const fn wants_retry(&self) -> bool {
+        matches!(self.phase, Phase::Retrying { .. })
+    }
+
+    /// What to try, and for which queue pair. This stream then has no queue pair any more.
+    pub(crate) fn take_retry(&mut self) -> Option<(Box<Retry>, Arc<QpShared>)> {
+        self.lost = true;
+        match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::Retrying { retry, qp } => {
+                qp.release_claim();
+                Some((retry, qp))
+            }
+            other => {
+                self.phase = other;
+                None
+            }
+        }
+    }
+
+    /// There will be no other startup after all: this one has failed.
+    pub(crate) fn give_up_retry(&mut self) {
+        if self.wants_retry() {
+            self.lost = true;
+            self.events.push_back(StreamEvent::StartupFailed(StartupFailure::ConnectionLost));
+            self.flush(WcStatus::WrFlushErr, WcStatus::WrFlushErr);
+            self.phase.end();
+        }
+    }
+
+    /// The phase after a setback that another attempt may be spared; `None` when none may.
+    fn retry_after(&self, setback: &Setback<'_>) -> Option<Phase> {
+        let Phase::AwaitingReply { initiator, qp, .. } = &self.phase else { return None };
+        let retry = Box::new(initiator.retry(setback)?);
+        tracing::debug!(
+            target: "urnic::stream", qp = qp.number.0, ?setback, startup = ?retry.startup,
+            "the startup is tried once more"
+        );
+        Some(Phase::Retrying { retry, qp: Arc::clone(qp) })
+    }
+
+    /// The startup has failed.
+    pub(super) fn startup_failed(&mut self, failure: StartupFailure) {
+        let setback = match failure {
+            // An application that closes does not want another attempt.
+            _ if self.closing => None,
+            StartupFailure::ConnectionLost if self.connected => Some(Setback::Closed),
+            StartupFailure::Protocol(error) => Some(Setback::Unusable(error)),
+            StartupFailure::ConnectionLost | StartupFailure::Timeout => None,
+        };
+        self.closing = true;
+        if let Some(retry) = setback.and_then(|setback| self.retry_after(&setback)) {
+            self.phase = retry;
+            return;
+        }
+        let qp = self.qp().map(|qp| qp.number.0);
+        tracing::debug!(target: "urnic::stream", qp, %failure, "the startup has failed");
+        self.events.push_back(StreamEvent::StartupFailed(failure));
+        self.flush(WcStatus::WrFlushErr, WcStatus::WrFlushErr);
+        self.phase.end();
+    }
+
+    /// The peer's startup frame is not what it must be; returns how many octets were its: all.
+    fn startup_error(&mut self, error: MpaStartupError, len: usize) -> usize {
+        if let Some(framing) = error.terminates_in() {
+            self.startup_rx = self.startup_rx + len as u64;
+            self.terminate_startup(startup_code(error), framing);
+        }
+        self.startup_failed(error.into());
+        len
+    }
+
+    /// RFC 6581 §9.1, §9.2: an initiator that cannot go on says so in the negotiated framing.
+    fn terminate_startup(&mut self, code: TerminateCode, framing: Framing) {
+        let Some(qp) = self.qp().map(Arc::clone) else { return };
+        let terms = Negotiated {
+            framing,
+            enhanced: true,
+            ird: 1,
+            ord: 1,
+            peer_depths: PeerDepths::default(),
+            rtr: Rtr::None,
+            immediates: false,
+            private_data: Vec::new(),
+        };
+        self.begin_full(qp, &terms, true, None);
+        if let Some(full) = self.phase.full_mut() {
+            full.tx.messages.terminate(Terminate::new(code));
+        }
+    }
+}
+
+/// A queue pair taken for a connection, and given back unless it is kept: a call that fails leaves
+/// it as it was.
+struct Claim<'q>(Option<&'q Arc<QpShared>>);
+
+impl<'q> Claim<'q> {
+    fn take(qp: &'q Arc<QpShared>) -> Result<Self, PhaseError> {
+        if qp.claim() { Ok(Self(Some(qp))) } else { Err(PhaseError::QpInUse) }
+    }
+
+    fn keep(mut self) -> Arc<QpShared> {
+        Arc::clone(self.0.take().expect("kept once"))
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if let Some(qp) = self.0 {
+            qp.release_claim();
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Delivery: messages take effect in stream order (RFC 5040 §5.5, RFC 5041 §5.4).
+
+use crate::mem::{Access, AtomicOp, TableLease};
+use crate::rdmap::RdmapError;
+use crate::stream::error::{StreamError, invalidate_refusal, read_refusal};
+use crate::stream::rx::receive_queue::MessageAttributes;
+use crate::stream::rx::{DeliveredWrites, InboundRequest, PlacedSegment, Placer};
+use crate::stream::tx::ResponseKind;
+use crate::types::Msn;
+use crate::verbs::{QpShared, RnicShared, WcOpcode};
+use crate::wire::ddp::{DdpHeader, TaggedHeader, UntaggedHeader};
+use crate::wire::rdmap::{AtomicOpcode, AtomicRequest, AtomicResponse, Opcode, ReadRequest};
+
+impl Placer<'_, '_> {
+    #[inline(always)]
+    pub(super) fn try_deliver(&mut self, placed: &PlacedSegment) -> Result<(), StreamError> {
+        match placed.header {
+            DdpHeader::Tagged(header) => self.deliver_tagged(placed, &header),
+            DdpHeader::Untagged(header) => self.deliver_untagged(placed, &header),
+        }
+    }
+
+    #[inline(always)]
+    fn deliver_tagged(
+        &mut self,
+        placed: &PlacedSegment,
+        header: &TaggedHeader,
+    ) -> Result<(), StreamError> {
+        // RFC 5040 §5.1: an RDMA Write is not delivered to the ULP.
+        if placed.opcode == Opcode::ReadResponse {
+            let requester = &mut self.messages.requester;
+            let done = requester
+                .deliver_read(header.stag, header.to, placed.len, header.last)
+                .inspect_err(|_| self.messages.blame_oldest_request())?;
+            if let Some((work, _len)) = done {
+                self.messages.answered(work, 0);
+            }
+        } else {
+            self.rx.writes.deliver(placed.len, header.last);
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn deliver_untagged(
+        &mut self,
+        placed: &PlacedSegment,
+        header: &UntaggedHeader,
+    ) -> Result<(), StreamError> {
+        let &PlacedSegment { opcode, len, value: _, header: _ } = placed;
+        let UntaggedHeader { msn, mo, last, .. } = *header;
+        let len = len as usize;
+        match opcode {
+            Opcode::ReadRequest | Opcode::AtomicRequest => {
+                let whole = self.rx.request_order.deliver(msn, mo, len, last)?;
+                // RFC 5040 §4.4: a Read Request is a message of one segment.
+                if whole.is_none() {
+                    return Err(RdmapError::Stream.into());
+                }
+                match self.rx.requests.pop_front().flatten() {
+                    Some(InboundRequest::Read(request)) => {
+                        self.deliver_read_request(request, msn).inspect_err(|error| {
+                            self.note_placed(*error, placed);
+                            self.rx.note_read(&request);
+                        })
+                    }
+                    Some(InboundRequest::Atomic(request)) => self.deliver_atomic_request(&request),
+                    None => Err(RdmapError::Stream.into()),
+                }
+            }
+            Opcode::AtomicResponse => {
+                let whole = self.rx.atomic_order.deliver(msn, mo, len, last)?;
+                let response = self.rx.atomic_responses.pop_front().flatten();
+                let (Some(_), Some(response)) = (whole, response) else {
+                    return Err(RdmapError::Stream.into());
+                };
+                let requester = &mut self.messages.requester;
+                let work = requester
+                    .deliver_atomic(response.request_id)
+                    .inspect_err(|_| self.messages.blame_oldest_request())?;
+                self.messages.answered(work, response.original);
+                Ok(())
+            }
+            Opcode::Terminate => {
+                self.rx.peer_terminate = self.rx.terminate.take();
+                // RFC 5040 §5.4: nothing may follow a Terminate on its stream.
+                Err(StreamError::PeerTerminated)
+            }
+            _ => self.deliver_send(placed, header),
+        }
+    }
+
+    fn deliver_send(
+        &mut self,
+        placed: &PlacedSegment,
+        header: &UntaggedHeader,
+    ) -> Result<(), StreamError> {
+        if let Some((_, len)) = placed.about_a_write(self.rx.immediates) {
+            // What the program is told was written is what was written.
+            let DeliveredWrites { len: written_len, amid } = self.rx.writes;
+            if amid || written_len != len {
+                return Err(RdmapError::Stream.into());
+            }
+        }
+        let Self { rx, qp, rnic, lease, messages: _ } = self;
+        let at = (header.msn, header.mo);
+        let immediates = rx.immediates;
+        let attributes = || attributes(placed, immediates, qp, rnic, lease);
+        rx.receive_queue.deliver(qp, placed, at, attributes)
+    }
+
+    /// What a message does and says that has waited and is delivered now.
+    pub(super) fn attributes(
+        &mut self,
+        last: &PlacedSegment,
+    ) -> Result<MessageAttributes, StreamError> {
+        attributes(last, self.rx.immediates, self.qp, self.rnic, self.lease)
+    }
+
+    fn deliver_read_request(&mut self, request: ReadRequest, msn: Msn) -> Result<(), StreamError> {
+        let ReadRequest { size, source_stag, source_to, .. } = request;
+        // RFC 5040 §5.2.1: the source of a Read of size 0 is not checked; it is answered.
+        if size > 0 {
+            self.qp.check_right(Access::REMOTE_READ).map_err(read_refusal)?;
+            let guard = self.lease.open();
+            let (pd, number) = (self.qp.pd, self.qp.number);
+            guard
+                .check(source_stag, source_to, size as usize, Access::REMOTE_READ, pd, number)
+                .map_err(read_refusal)?;
+        }
+        self.messages.respond(ResponseKind::Read { request, msn });
+        Ok(())
+    }
+
+    fn deliver_atomic_request(&mut self, request: &AtomicRequest) -> Result<(), StreamError> {
+        self.qp.check_right(Access::REMOTE_ATOMIC).map_err(read_refusal)?;
+        let guard = self.lease.open();
+        let (pd, number) = (self.qp.pd, self.qp.number);
+        // RFC 7306 §8.2, and RFC 5040 §7.2 for what it leaves out.
+        let grant = guard
+            .check(request.stag, request.to, 8, Access::FOR_ATOMIC, pd, number)
+            .map_err(read_refusal)?;
+        let &AtomicRequest { data, mask, compare, compare_mask, .. } = request;
+        let op = match request.opcode {
+            AtomicOpcode::FetchAdd => AtomicOp::FetchAdd { add: data, mask },
+            AtomicOpcode::CmpSwap => {
+                AtomicOp::CmpSwap { compare, compare_mask, swap: data, swap_mask: mask }
+            }
+            _ => return Err(RdmapError::UnexpectedOpcode.into()),
+        };
+        // RFC 7306 §5.1: a misaligned address leaves memory unchanged and ends the stream.
+        let original = grant.execute(op).map_err(|_| RdmapError::Stream)?;
+        let request_id = request.request_id;
+        self.messages.respond(ResponseKind::Atomic(AtomicResponse { request_id, original }));
+        Ok(())
+    }
+}
+
+/// What a message does and says besides its payload; `last` is its last segment.
+fn attributes(
+    last: &PlacedSegment,
+    immediates: bool,
+    qp: &QpShared,
+    rnic: &RnicShared,
+    lease: &mut TableLease<'_>,
+) -> Result<MessageAttributes, StreamError> {
+    let opcode = last.opcode;
+    let mut invalidated = None;
+    if opcode.invalidates() {
+        let invalidate_stag = last.invalidate_stag();
+        // RFC 5040 §5.3: invalidated at delivery, after all earlier Writes were placed.
+        lease.close();
+        let done = rnic.table.invalidate_remote(invalidate_stag, qp.pd, qp.number);
+        done.map_err(invalidate_refusal)?;
+        invalidated = Some(invalidate_stag);
+    }
+    let (kind, value, byte_len) = match opcode {
+        Opcode::Immediate | Opcode::ImmediateSolicited => match last.about_a_write(immediates) {
+            Some((immediate, len)) => (WcOpcode::RecvWriteImmediate, immediate, Some(len)),
+            None => (WcOpcode::RecvImmediate, last.value, Some(8)),
+        },
+        Opcode::SendImmediate | Opcode::SendImmediateSolicited => {
+            (WcOpcode::RecvSendImmediate, last.invalidate_stag().0.into(), None)
+        }
+        _ => (WcOpcode::Recv, 0, None),
+    };
+    let solicited = opcode.solicits_event();
+    Ok(MessageAttributes { opcode: kind, value, byte_len, invalidated, solicited })
+}

@@ -1,0 +1,335 @@
+//! Receive: from a valid FPDU to memory (placement), then to the application (delivery).
+//!
+//! ```text
+//! mpa::rx ─ FPDU, in any order ─→ place: DDP header, opcode, buffer, copy
+//!         └ FPDUs, in order ────→ deliver: completion, Response, invalidation, Terminate
+//! ```
+//!
+//! A message for which no receive is posted ends the stream or, if its queue pair says so, waits in
+//! [`held`] until one is; its delivery is put off, and that of what comes behind it is not.
+//!
+//! Every check that can refuse a segment runs before its first octet is copied. What the two steps
+//! share is here.
+
+mod deliver;
+mod held;
+mod place;
+mod receive_queue;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::counters::RdmaRxCounters;
+use crate::ddp::tx::Target;
+use crate::ddp::untagged::UntaggedQueue;
+use crate::mem::{Refusal, TableLease};
+use crate::mpa::rx::{FpduSink, HEAD_LEN, Ulpdu};
+use crate::mpa::startup::Rtr;
+use crate::stream::error::{StreamError, read_refusal, terminate_about};
+use crate::stream::rx::receive_queue::{ReceiveQueue, Settled};
+use crate::stream::tx::Messages;
+use crate::types::{MsgOffset, Msn, QueueNumber, Stag, StreamOffset};
+use crate::verbs::{QpShared, RnicShared};
+use crate::wire::ProtocolVersion;
+use crate::wire::ddp::DdpHeader;
+use crate::wire::mpa::RtrKinds;
+use crate::wire::rdmap::{
+    ABOUT_A_WRITE, AtomicRequest, AtomicResponse, Control, Opcode, ReadRequest,
+};
+use crate::wire::terminate::Terminate;
+
+/// What delivery has to know of a segment that was placed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlacedSegment {
+    header: DdpHeader,
+    opcode: Opcode,
+    /// Octets after the DDP header.
+    len: u32,
+    /// The eight octets of Immediate Data.
+    value: u64,
+}
+
+impl PlacedSegment {
+    /// Octets that go to memory: those of Immediate Data go into the completion.
+    const fn payload_len(&self) -> usize {
+        if matches!(self.opcode, Opcode::Immediate | Opcode::ImmediateSolicited) {
+            return 0;
+        }
+        self.len as usize
+    }
+
+    /// Where in its message the payload begins, of an untagged segment.
+    const fn mo(&self) -> MsgOffset {
+        match self.header {
+            DdpHeader::Untagged(header) => header.mo,
+            DdpHeader::Tagged(_) => MsgOffset(0),
+        }
+    }
+
+    /// The Invalidate STag field of an untagged segment.
+    const fn invalidate_stag(&self) -> Stag {
+        match self.header {
+            DdpHeader::Untagged(header) => header.invalidate_stag,
+            DdpHeader::Tagged(_) => Stag(0),
+        }
+    }
+
+    /// The 32 bits and the length of the Write that Immediate Data tells of, where that was `agreed` on.
+    fn about_a_write(&self, agreed: bool) -> Option<(u64, u32)> {
+        let is_immediate = matches!(self.opcode, Opcode::Immediate | Opcode::ImmediateSolicited);
+        let tells = is_immediate && agreed && self.invalidate_stag() == ABOUT_A_WRITE;
+        let len = u32::try_from(self.value & u64::from(u32::MAX)).ok()?;
+        tells.then_some((self.value >> 32, len))
+    }
+}
+
+/// A request of the peer that was placed and waits for its delivery.
+#[derive(Clone, Copy, Debug)]
+enum InboundRequest {
+    Read(ReadRequest),
+    Atomic(AtomicRequest),
+}
+
+/// How long the last RDMA Write is, which Immediate Data may tell of.
+#[derive(Clone, Copy, Debug, Default)]
+struct DeliveredWrites {
+    /// Octets of the last one that were delivered.
+    len: u32,
+    /// More of it is to come.
+    amid: bool,
+}
+
+impl DeliveredWrites {
+    /// A segment of a Write was delivered. A Write of 2³² octets, which RFC 5041 §5.2 rules out, counts
+    /// as empty.
+    #[inline(always)]
+    const fn deliver(&mut self, len: u32, last: bool) {
+        let before = if self.amid { self.len } else { 0 };
+        *self = Self { len: before.wrapping_add(len), amid: !last };
+    }
+}
+
+/// The receive side of an RDMAP stream in full operation.
+#[derive(Debug)]
+pub(crate) struct RxState {
+    pub(crate) receive_queue: ReceiveQueue,
+    version: ProtocolVersion,
+    /// Order of Read and Atomic Requests (queue number 1).
+    request_order: UntaggedQueue,
+    /// Requests placed ahead of delivery, by distance from the next one.
+    requests: VecDeque<Option<InboundRequest>>,
+    ird: u16,
+    /// Order of Atomic Responses (queue number 3).
+    atomic_order: UntaggedQueue,
+    atomic_responses: VecDeque<Option<AtomicResponse>>,
+    ord: u16,
+    /// Sends and Writes with immediate data were agreed on.
+    immediates: bool,
+    writes: DeliveredWrites,
+    /// The peer's Terminate, placed; then delivered.
+    terminate: Option<Terminate>,
+    pub(crate) peer_terminate: Option<Terminate>,
+    /// What to tell the peer about the first error.
+    pub(crate) fault: Option<Terminate>,
+    counters: RdmaRxCounters,
+    /// Octets of the last FPDU placed, until it is delivered or another is placed.
+    last_placed: u64,
+    /// Whether the initiator's first FPDU, which may be its ready-to-receive message, is still to be
+    /// delivered.
+    awaits_first: bool,
+}
+
+/// Whether the ready-to-receive message may be a Send (RFC 6581 §9.2): which of the kinds named in
+/// the Reply it is, the first FPDU tells.
+pub(crate) const fn may_begin_with_send(rtr: &Rtr) -> bool {
+    matches!(rtr, Rtr::Expect(kinds) if kinds.contains(RtrKinds::SEND))
+}
+
+impl RxState {
+    pub(crate) fn new(
+        version: ProtocolVersion,
+        ird: u16,
+        ord: u16,
+        rtr: &Rtr,
+        immediates: bool,
+    ) -> Self {
+        let absorb_first = may_begin_with_send(rtr);
+        Self {
+            receive_queue: ReceiveQueue::new(absorb_first),
+            awaits_first: absorb_first,
+            version,
+            request_order: UntaggedQueue::new(),
+            requests: VecDeque::new(),
+            ird,
+            atomic_order: UntaggedQueue::new(),
+            atomic_responses: VecDeque::new(),
+            ord,
+            immediates,
+            writes: DeliveredWrites::default(),
+            terminate: None,
+            peer_terminate: None,
+            fault: None,
+            counters: RdmaRxCounters::default(),
+            last_placed: 0,
+        }
+    }
+
+    /// Expects message `msn` next, on every queue.
+    #[cfg(test)]
+    pub(crate) const fn start_at(&mut self, msn: Msn) {
+        self.receive_queue.start_at(msn);
+        self.request_order = UntaggedQueue::starting_at(msn);
+        self.atomic_order = UntaggedQueue::starting_at(msn);
+    }
+
+    pub(crate) const fn counters(&self) -> RdmaRxCounters {
+        let mut counters = self.counters;
+        counters.bytes_placed_out_of_order += self.last_placed;
+        let (held, settled) = self.receive_queue.bytes_held();
+        counters.bytes_without_receive = held;
+        counters.bytes_placed += settled;
+        counters
+    }
+
+    /// Whether the first FPDU is still to be delivered, and it matters what it is.
+    pub(crate) const fn awaits_first(&self) -> bool {
+        self.awaits_first
+    }
+
+    /// RFC 5040 §7.1 (3): an inbound Read Request in error comes back with its RDMAP header.
+    fn note_read(&mut self, request: &ReadRequest) {
+        if let Some(fault) = self.fault.take() {
+            self.fault = Some(fault.with_read_request(request.to_bytes()));
+        }
+    }
+
+    /// Remembers what to tell the peer about a Read Request that was delivered and cannot be
+    /// answered to its end: `rest` is what is left of it. Returns the error.
+    pub(crate) fn note_rest(
+        &mut self,
+        refusal: Refusal,
+        rest: &ReadRequest,
+        msn: Msn,
+    ) -> StreamError {
+        let error = StreamError::from(read_refusal(refusal));
+        let qn = QueueNumber::READ_REQUEST;
+        let control = Control { version: self.version, opcode: Opcode::ReadRequest }.to_byte();
+        let target = Target::Untagged { qn, msn, invalidate_stag: Stag(0) };
+        let header = target.segment_header(control, self.version, 0, true);
+        let mut front = [0; DdpHeader::LEN_MAX];
+        let header_len = header.emit(&mut front);
+        if self.fault.is_none()
+            && let Some(code) = error.terminate_code()
+        {
+            let segment_len = header_len + ReadRequest::LEN;
+            self.fault = Some(terminate_about(code, &front[..header_len], segment_len));
+            self.note_read(rest);
+        }
+        error
+    }
+
+    /// An FPDU comes. MPA delivers one that is in order right after it was placed, so the one
+    /// before, if still undelivered, was ahead.
+    const fn count_ahead(&mut self) {
+        self.counters.bytes_placed_out_of_order += self.last_placed;
+        self.last_placed = 0;
+    }
+
+    /// The payload of the FPDU was placed.
+    const fn count_placed(&mut self, len: u64) {
+        self.counters.bytes_placed += len;
+        self.last_placed = len;
+    }
+}
+
+/// The receive side together with what it acts on, while one segment is handled.
+#[derive(Debug)]
+pub(crate) struct Placer<'a, 't> {
+    rx: &'a mut RxState,
+    messages: &'a mut Messages,
+    qp: &'a Arc<QpShared>,
+    rnic: &'a RnicShared,
+    /// Open from the first placement on, so that a revocation returns only when no placement is
+    /// under way (RFC 5040 §8.1.1).
+    lease: &'a mut TableLease<'t>,
+}
+
+impl<'a, 't> Placer<'a, 't> {
+    pub(crate) fn new(
+        rx: &'a mut RxState,
+        messages: &'a mut Messages,
+        qp: &'a Arc<QpShared>,
+        rnic: &'a RnicShared,
+        lease: &'a mut TableLease<'t>,
+    ) -> Self {
+        Self { rx, messages, qp, rnic, lease }
+    }
+
+    /// Delivers messages that have waited into the receives that are posted now.
+    #[cold]
+    pub(crate) fn deliver_held(&mut self) -> Result<(), StreamError> {
+        loop {
+            let settled = self.rx.receive_queue.settle_next(self.qp, self.lease);
+            let settled = settled.inspect_err(|error| self.note_blamed(*error))?;
+            let Some(Settled { last, len }) = settled else { return Ok(()) };
+            let attributes = self.attributes(&last);
+            let attributes = attributes.inspect_err(|error| self.note_placed(*error, &last))?;
+            self.rx.receive_queue.complete(self.qp, len, &attributes)?;
+        }
+    }
+
+    /// An error may be about a segment that was held.
+    #[cold]
+    fn note_blamed(&mut self, error: StreamError) {
+        if let Some(segment) = self.rx.receive_queue.take_blamed() {
+            self.note_placed(error, &segment);
+        }
+    }
+
+    fn note_placed(&mut self, error: StreamError, placed: &PlacedSegment) {
+        let mut front = [0; DdpHeader::LEN_MAX];
+        let header_len = placed.header.emit(&mut front);
+        self.note(error, &front[..header_len], header_len + placed.len as usize);
+    }
+
+    /// Remembers what to tell the peer; the first error counts (RFC 5040 §7.1).
+    fn note(&mut self, error: StreamError, segment: &[u8], segment_len: usize) {
+        if self.rx.fault.is_none()
+            && let Some(code) = error.terminate_code()
+        {
+            self.rx.fault = Some(terminate_about(code, segment, segment_len));
+        }
+    }
+}
+
+impl FpduSink for Placer<'_, '_> {
+    type Token = PlacedSegment;
+    type Error = StreamError;
+
+    #[inline(always)]
+    fn place(
+        &mut self,
+        ulpdu: &Ulpdu<'_>,
+        _at: StreamOffset,
+    ) -> Result<PlacedSegment, StreamError> {
+        self.rx.count_ahead();
+        let mut scratch = [0; HEAD_LEN];
+        let head = ulpdu.head(&mut scratch);
+        self.try_place(ulpdu, head).inspect_err(|error| {
+            self.note_blamed(*error);
+            self.note(*error, head, ulpdu.len());
+        })
+    }
+
+    #[inline(always)]
+    fn deliver(&mut self, placed: PlacedSegment) -> Result<(), StreamError> {
+        self.rx.last_placed = 0;
+        self.rx.counters.count(placed.opcode, placed.header.last());
+        let delivered = self.try_deliver(&placed);
+        if self.rx.awaits_first {
+            self.rx.awaits_first = false;
+            self.rx.receive_queue.first_delivered();
+        }
+        delivered.inspect_err(|error| self.note_placed(*error, &placed))
+    }
+}

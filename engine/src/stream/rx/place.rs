@@ -1,0 +1,187 @@
+//! Placement: the payload of one segment goes to its buffer, in whatever order segments come
+//! (RFC 5041 §5.3, §7.1).
+
+use std::collections::VecDeque;
+
+use crate::ddp::{self, DdpError};
+use crate::mem::Access;
+use crate::mpa::rx::Ulpdu;
+use crate::rdmap::{self, RdmapError};
+use crate::stream::error::{StreamError, tagged_refusal};
+use crate::stream::rx::{InboundRequest, PlacedSegment, Placer};
+use crate::types::QueueNumber;
+use crate::verbs::WcStatus;
+use crate::wire::ddp::{DdpHeader, TaggedHeader, UntaggedHeader};
+use crate::wire::rdmap::{AtomicRequest, AtomicResponse, IMMEDIATE_DATA_LEN, Opcode, ReadRequest};
+use crate::wire::terminate::{Terminate, TerminateCode};
+
+impl Placer<'_, '_> {
+    #[inline(always)]
+    pub(super) fn try_place(
+        &mut self,
+        ulpdu: &Ulpdu<'_>,
+        head: &[u8],
+    ) -> Result<PlacedSegment, StreamError> {
+        let header = ddp::rx::header(head, self.rx.version)?;
+        if let DdpHeader::Untagged(header) = header
+            && header.qn.0 > QueueNumber::ATOMIC_RESPONSE.0
+        {
+            return Err(DdpError::UntaggedQueueNumber.into());
+        }
+        let opcode = rdmap::rx::opcode(&header, self.rx.version)?;
+        let len = ulpdu.len() - header.len();
+        let value = match header {
+            DdpHeader::Tagged(header) => {
+                self.place_tagged(ulpdu, &header, opcode, len)?;
+                0
+            }
+            DdpHeader::Untagged(header) => {
+                self.place_untagged(ulpdu, head, &header, opcode, len)?
+            }
+        };
+        let len = u32::try_from(len).expect("a ULPDU is at most 64768 octets");
+        Ok(PlacedSegment { header, opcode, len, value })
+    }
+
+    #[inline(always)]
+    fn place_tagged(
+        &mut self,
+        ulpdu: &Ulpdu<'_>,
+        header: &TaggedHeader,
+        opcode: Opcode,
+        len: usize,
+    ) -> Result<(), StreamError> {
+        // RFC 5041 §5.2: STag and TO of a zero-length message are not checked.
+        if len == 0 {
+            return Ok(());
+        }
+        let access = if opcode == Opcode::RdmaWrite {
+            self.qp.check_right(Access::REMOTE_WRITE).map_err(tagged_refusal)?;
+            Access::REMOTE_WRITE
+        } else {
+            self.messages
+                .requester
+                .check_placement(header.stag, header.to, len)
+                .inspect_err(|_| self.messages.blame_oldest_request())?;
+            Access::LOCAL_WRITE
+        };
+        let guard = self.lease.open();
+        let grant = guard
+            .check(header.stag, header.to, len, access, self.qp.pd, self.qp.number)
+            .map_err(|refusal| {
+                // A Response to where this end asked for it: its own memory is not there any more.
+                if opcode == Opcode::ReadResponse {
+                    self.messages.blame_read(header.stag, header.to, WcStatus::LocProtErr);
+                }
+                tagged_refusal(refusal)
+            })?;
+        let mut at = 0;
+        ulpdu.for_each_chunk(TaggedHeader::LEN, |chunk| {
+            grant.place(at, chunk);
+            at += chunk.len();
+        });
+        self.rx.count_placed(len as u64);
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn place_untagged(
+        &mut self,
+        ulpdu: &Ulpdu<'_>,
+        head: &[u8],
+        header: &UntaggedHeader,
+        opcode: Opcode,
+        len: usize,
+    ) -> Result<u64, StreamError> {
+        let after_header = head.get(UntaggedHeader::LEN..).unwrap_or_default();
+        let after_header = after_header.get(..len).unwrap_or(after_header);
+        match opcode {
+            Opcode::ReadRequest => {
+                // RFC 5040 §4.2: a Read Request carries no payload.
+                let request = match ReadRequest::parse(after_header) {
+                    Ok(request) if len == ReadRequest::LEN => InboundRequest::Read(request),
+                    _ => return Err(RdmapError::Stream.into()),
+                };
+                self.place_request(header, request)?;
+            }
+            Opcode::AtomicRequest => {
+                let request = match AtomicRequest::parse(after_header) {
+                    Ok(request) if len == AtomicRequest::LEN => InboundRequest::Atomic(request),
+                    _ => return Err(RdmapError::Stream.into()),
+                };
+                self.place_request(header, request)?;
+            }
+            Opcode::AtomicResponse => {
+                let response = match AtomicResponse::parse(after_header) {
+                    Ok(response) if len == AtomicResponse::LEN => response,
+                    _ => return Err(RdmapError::Stream.into()),
+                };
+                let room = usize::from(self.rx.ord);
+                let index = self.rx.atomic_order.buffer_index(header.msn, room)?;
+                put(&mut self.rx.atomic_responses, index, response);
+            }
+            Opcode::Terminate => {
+                if self.rx.terminate.is_none() && self.rx.peer_terminate.is_none() {
+                    let parsed = Terminate::parse(after_header);
+                    // A Terminate too short to say why still ends the stream.
+                    self.rx.terminate = Some(parsed.map_or_else(
+                        |_| Terminate::new(TerminateCode::LOCAL_CATASTROPHIC),
+                        |(terminate, _)| terminate,
+                    ));
+                }
+            }
+            Opcode::Immediate | Opcode::ImmediateSolicited => {
+                // RFC 7306 §6.3: exactly eight octets.
+                let Ok(octets) = <[u8; IMMEDIATE_DATA_LEN]>::try_from(after_header) else {
+                    return Err(RdmapError::Stream.into());
+                };
+                // §6.3: and they are the whole message; a Send cannot be ended by them.
+                if len != IMMEDIATE_DATA_LEN || !header.last || header.mo.0 != 0 {
+                    return Err(RdmapError::Stream.into());
+                }
+                // They go into the completion; the buffer's memory stays as it is.
+                // Without a receive there is nothing to hold before the delivery.
+                let (at, none) = ((header.msn, header.mo), std::iter::empty());
+                let _has_receive = self.rx.receive_queue.place(self.qp, self.lease, at, 0, none)?;
+                return Ok(u64::from_be_bytes(octets));
+            }
+            Opcode::SendImmediate | Opcode::SendImmediateSolicited if !self.rx.immediates => {
+                return Err(RdmapError::UnexpectedOpcode.into());
+            }
+            _ => {
+                let payload = ulpdu.chunks(UntaggedHeader::LEN);
+                let at = (header.msn, header.mo);
+                if self.rx.receive_queue.place(self.qp, self.lease, at, len, payload)? {
+                    self.rx.count_placed(len as u64);
+                } else {
+                    let header = DdpHeader::Untagged(*header);
+                    let len = u32::try_from(len).expect("a ULPDU is at most 64768 octets");
+                    let segment = PlacedSegment { header, opcode, len, value: 0 };
+                    let payload = ulpdu.chunks(UntaggedHeader::LEN);
+                    self.rx.receive_queue.hold(segment, at, payload)?;
+                }
+            }
+        }
+        Ok(0)
+    }
+
+    fn place_request(
+        &mut self,
+        header: &UntaggedHeader,
+        request: InboundRequest,
+    ) -> Result<(), StreamError> {
+        // RFC 5040 §6.1: no more inbound Reads than IRD; §5.2.2: as many buffers on the queue.
+        let room = usize::from(self.rx.ird).saturating_sub(self.messages.responses_unframed());
+        let index = self.rx.request_order.buffer_index(header.msn, room)?;
+        put(&mut self.rx.requests, index, request);
+        Ok(())
+    }
+}
+
+/// Puts `value` at `index` of a list that is filled in any order and emptied from the front.
+fn put<T>(list: &mut VecDeque<Option<T>>, index: usize, value: T) {
+    while list.len() <= index {
+        list.push_back(None);
+    }
+    list[index] = Some(value);
+}

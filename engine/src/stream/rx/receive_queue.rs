@@ -1,0 +1,407 @@
+//! The receive queue as the engine sees it: buffers taken from the application, in order, until
+//! a message has been delivered into them. Messages for which there is none wait, if the queue pair
+//! lets them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+
+use crate::ddp::DdpError;
+use crate::ddp::untagged::UntaggedQueue;
+use crate::limits::{FPDUS_AHEAD_MAX, SGE_MAX};
+use crate::mem::{Access, Grant, Refusal, TableGuard, TableLease};
+use crate::stream::error::StreamError;
+use crate::stream::rx::PlacedSegment;
+use crate::stream::rx::held::{HeldMessages, HeldSegment};
+use crate::types::{MsgOffset, Msn, Stag, TaggedOffset};
+use crate::verbs::{QpShared, RecvWr, Wc, WcOpcode, WcStatus};
+
+/// Buffers for Sends (queue number 0), oldest first, with the order of the messages that fill
+/// them.
+///
+/// The oldest buffer is that of the oldest message that was not completed. While messages wait, that
+/// one is the first of them and has no buffer, so no message has.
+#[derive(Debug)]
+pub(crate) struct ReceiveQueue {
+    posted: VecDeque<RecvWr>,
+    order: UntaggedQueue,
+    /// RFC 6581 §9.2: the first FPDU may be a ready-to-receive Send, which consumes message number 1
+    /// but no posted buffer.
+    absorb_first: bool,
+    /// The buffer that an error is about, counted from the oldest.
+    fault: Option<usize>,
+    held: HeldMessages,
+    /// The segment that an error is about, where that is not the one which was just handled.
+    blamed: Option<PlacedSegment>,
+}
+
+/// Where the payload of a message goes.
+enum Buffer {
+    /// To this posted buffer.
+    Posted(usize),
+    /// It may have none.
+    NoneNeeded,
+    /// None is posted, and the message may wait for one.
+    Missing,
+}
+
+/// A message that has waited and is in its buffer now.
+pub(super) struct Settled {
+    pub(super) last: PlacedSegment,
+    pub(super) len: u32,
+}
+
+/// What a delivered message does and says besides its payload.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MessageAttributes {
+    /// What its completion is called.
+    pub(crate) opcode: WcOpcode,
+    pub(crate) value: u64,
+    /// Octets that the completion tells of, if those are not the message's.
+    pub(crate) byte_len: Option<u32>,
+    pub(crate) invalidated: Option<Stag>,
+    pub(crate) solicited: bool,
+}
+
+impl ReceiveQueue {
+    pub(crate) fn new(absorb_first: bool) -> Self {
+        Self {
+            posted: VecDeque::new(),
+            order: UntaggedQueue::new(),
+            absorb_first,
+            fault: None,
+            held: HeldMessages::default(),
+            blamed: None,
+        }
+    }
+
+    /// Expects message `msn` next.
+    #[cfg(test)]
+    pub(crate) const fn start_at(&mut self, msn: Msn) {
+        self.order = UntaggedQueue::starting_at(msn);
+    }
+
+    /// The first FPDU was delivered: if it was no ready-to-receive Send, none follows.
+    pub(crate) const fn first_delivered(&mut self) {
+        self.absorb_first = false;
+    }
+
+    /// Whether messages wait for receives.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.held.is_waiting()
+    }
+
+    /// Octets that may come now, while messages wait.
+    pub(crate) fn room(&self) -> Option<usize> {
+        self.is_waiting().then(|| self.held.room())
+    }
+
+    /// Octets of payload that were held, and those of them that found a receive.
+    pub(super) const fn bytes_held(&self) -> (u64, u64) {
+        (self.held.held, self.held.settled)
+    }
+
+    /// The segment that the last error is about, if that was one which had waited.
+    pub(super) const fn take_blamed(&mut self) -> Option<PlacedSegment> {
+        self.blamed.take()
+    }
+
+    /// Copies a segment's payload into the buffer of its message, wherever that stands in the
+    /// order. `false`: there is none, and the segment is to be [held](Self::hold).
+    ///
+    /// RFC 5041 §7.1: the buffer, then the offset, then the length are checked before placement.
+    pub(crate) fn place<'p>(
+        &mut self,
+        qp: &QpShared,
+        lease: &mut TableLease<'_>,
+        (msn, mo): (Msn, MsgOffset),
+        len: usize,
+        payload: impl Iterator<Item = &'p [u8]>,
+    ) -> Result<bool, StreamError> {
+        match self.buffer(qp, lease, msn)? {
+            Buffer::Posted(index) => self.copy(qp, lease, index, mo, len, payload)?,
+            Buffer::NoneNeeded => UntaggedQueue::check_extent(mo, len, 0)?,
+            Buffer::Missing => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Keeps a segment whose message has no buffer.
+    #[cold]
+    pub(super) fn hold<'p>(
+        &mut self,
+        segment: PlacedSegment,
+        at: (Msn, MsgOffset),
+        payload: impl Iterator<Item = &'p [u8]>,
+    ) -> Result<(), StreamError> {
+        Ok(self.held.hold(segment, at, payload)?)
+    }
+
+    /// Copies payload into a posted buffer.
+    fn copy<'p>(
+        &mut self,
+        qp: &QpShared,
+        lease: &mut TableLease<'_>,
+        index: usize,
+        mo: MsgOffset,
+        len: usize,
+        payload: impl Iterator<Item = &'p [u8]>,
+    ) -> Result<(), StreamError> {
+        let wr = &self.posted[index];
+        if wr.inaccessible {
+            // It fails when it is delivered: the buffers before it are filled first.
+            return Ok(());
+        }
+        if let Err(error) = UntaggedQueue::check_extent(mo, len, wr.len()) {
+            self.fault = Some(index);
+            return Err(error.into());
+        }
+        if len == 0 {
+            return Ok(());
+        }
+        match writable(qp, lease.open(), wr, u64::from(mo.0), len) {
+            Ok(grants) => scatter(&grants, payload),
+            Err(_revoked) => {
+                self.fault = Some(index);
+                return Err(StreamError::LocalProtection);
+            }
+        }
+        Ok(())
+    }
+
+    /// The buffer of message `msn`.
+    fn buffer(
+        &mut self,
+        qp: &QpShared,
+        lease: &mut TableLease<'_>,
+        msn: Msn,
+    ) -> Result<Buffer, StreamError> {
+        if self.held.is_waiting() {
+            // What is posted now is for the message that has waited longest.
+            return self.missing(msn);
+        }
+        let absorbed = usize::from(self.absorb_first);
+        loop {
+            match self.order.buffer_index(msn, self.posted.len() + absorbed) {
+                Ok(0) if self.absorb_first => return Ok(Buffer::NoneNeeded),
+                Ok(index) => return Ok(Buffer::Posted(index - absorbed)),
+                Err(error) if self.is_too_far(qp, msn) => return self.refuse(qp, msn, error),
+                Err(error) => match qp.receives.take() {
+                    Some(wr) => {
+                        self.posted.push_back(wr);
+                        self.fill_from_ahead(qp, lease)?;
+                    }
+                    None => return self.refuse(qp, msn, error),
+                },
+            }
+        }
+    }
+
+    /// Whether a message is not to have buffers of a shared queue taken for all that are before it.
+    ///
+    /// Messages are numbered by the peer: one wrong number must not empty the queue of others
+    /// (RFC 5042 §6.4.3.1). A message that may wait does so until its turn comes.
+    fn is_too_far(&self, qp: &QpShared, msn: Msn) -> bool {
+        if !qp.receives.are_shared() {
+            return false;
+        }
+        let ahead_max = if qp.receives.may_be_late() { 0 } else { FPDUS_AHEAD_MAX };
+        let ahead = msn.distance_from(self.order.msn()) as usize;
+        ahead.saturating_sub(self.posted.len() + usize::from(self.absorb_first)) > ahead_max
+    }
+
+    /// There is no buffer for message `msn`, which is `error` where it may not wait.
+    fn refuse(&self, qp: &QpShared, msn: Msn, error: DdpError) -> Result<Buffer, StreamError> {
+        if qp.receives.may_be_late() { self.missing(msn) } else { Err(error.into()) }
+    }
+
+    /// A message without a buffer may wait, unless it is one that was delivered before. One that is too
+    /// far ahead is found at its delivery.
+    fn missing(&self, msn: Msn) -> Result<Buffer, StreamError> {
+        let is_ahead = msn.distance_from(self.order.msn()).cast_signed() >= 0;
+        if is_ahead { Ok(Buffer::Missing) } else { Err(DdpError::UntaggedMsnRange.into()) }
+    }
+
+    /// Copies what was held of the message of the last buffer, which was just taken.
+    fn fill_from_ahead(
+        &mut self,
+        qp: &QpShared,
+        lease: &mut TableLease<'_>,
+    ) -> Result<(), StreamError> {
+        let index = self.posted.len() - 1;
+        // At most as many as are in a queue, which is far below 2³².
+        #[expect(clippy::cast_possible_truncation, reason = "QP_DEPTH_MAX")]
+        let msn = Msn(self.order.msn().0.wrapping_add(index as u32));
+        while let Some(segment) = self.held.next_ahead(msn) {
+            self.settle(qp, lease, index, &segment)?;
+        }
+        Ok(())
+    }
+
+    /// Copies a segment that was held into its buffer; returns where in the message it ends.
+    fn settle(
+        &mut self,
+        qp: &QpShared,
+        lease: &mut TableLease<'_>,
+        index: usize,
+        held: &HeldSegment,
+    ) -> Result<u64, StreamError> {
+        let HeldSegment { segment, payload } = held;
+        let mo = segment.mo();
+        let len = payload.len();
+        if let Err(error) = self.copy(qp, lease, index, mo, len, std::iter::once(&**payload)) {
+            self.blamed = Some(*segment);
+            return Err(error);
+        }
+        self.held.settled += len as u64;
+        Ok(u64::from(mo.0) + len as u64)
+    }
+
+    /// Copies the message that has waited longest into the next receive. Returns it when it is whole;
+    /// it is to be [completed](Self::complete) then. `None`: no message waits any more that is whole,
+    /// or there is no receive for it.
+    pub(super) fn settle_next(
+        &mut self,
+        qp: &Arc<QpShared>,
+        lease: &mut TableLease<'_>,
+    ) -> Result<Option<Settled>, StreamError> {
+        if !self.held.is_waiting() {
+            qp.receives.ask_no_more(qp);
+            return Ok(None);
+        }
+        let Some(wr) = qp.receives.take_or_ask(qp) else { return Ok(None) };
+        self.posted.push_back(wr);
+        while let Some(held) = self.held.next() {
+            let end = self.settle(qp, lease, 0, &held)?;
+            if held.segment.header.last() {
+                // RFC 5041 §5.4: the last segment's offset plus its payload. Delivery has checked it.
+                let len = u32::try_from(end).map_err(|_| DdpError::UntaggedTooLong)?;
+                return Ok(Some(Settled { last: held.segment, len }));
+            }
+        }
+        // The rest of the message is still to come, and goes to its buffer directly.
+        qp.receives.ask_no_more(qp);
+        self.fill_from_ahead(qp, lease)?;
+        Ok(None)
+    }
+
+    /// Delivers a segment in stream order; raises the completion when it ends its message. `attributes`
+    /// does then what else the message asks for, which can fail.
+    pub(crate) fn deliver(
+        &mut self,
+        qp: &QpShared,
+        segment: &PlacedSegment,
+        (msn, mo): (Msn, MsgOffset),
+        attributes: impl FnOnce() -> Result<MessageAttributes, StreamError>,
+    ) -> Result<(), StreamError> {
+        // RFC 5040 §5.3, RFC 5041 §5.4: a message out of its order is none, and does nothing.
+        let (len, last) = (segment.payload_len(), segment.header.last());
+        let message = self.order.deliver(msn, mo, len, last)?;
+        if self.posted.is_empty() && !self.absorb_first {
+            return Ok(self.held.wait(*segment, (msn, mo))?);
+        }
+        let Some(message) = message else { return Ok(()) };
+        let attributes = attributes()?;
+        if self.absorb_first {
+            self.absorb_first = false;
+            return Ok(());
+        }
+        self.complete(qp, message.len, &attributes)
+    }
+
+    /// Raises the completion of the oldest buffer, into which its message was delivered.
+    pub(super) fn complete(
+        &mut self,
+        qp: &QpShared,
+        len: u32,
+        attributes: &MessageAttributes,
+    ) -> Result<(), StreamError> {
+        let &MessageAttributes { opcode, value, byte_len, invalidated, solicited } = attributes;
+        if len > 0 && self.posted.front().is_some_and(|wr| wr.inaccessible) {
+            self.fault = Some(0);
+            return Err(StreamError::LocalProtection);
+        }
+        let wr = self.posted.pop_front().expect("a placed message has its buffer");
+        // Before its completion can be polled: a program posts as many as it has polled.
+        qp.receives.completed();
+        let kept = qp.push_receive(Wc {
+            wr_id: wr.id,
+            status: WcStatus::Success,
+            opcode,
+            qp: qp.number,
+            byte_len: byte_len.unwrap_or(len),
+            invalidated,
+            solicited,
+            value,
+        });
+        if kept { Ok(()) } else { Err(StreamError::CompletionQueueOverflow) }
+    }
+
+    /// Raises an error completion for every buffer: `status` for the one that the error is about, if
+    /// there is one; the rest is flushed. Messages that wait are given up.
+    pub(crate) fn fail(&mut self, qp: &QpShared, status: WcStatus) {
+        self.held.clear();
+        qp.receives.ask_no_more(qp);
+        let fault = self.fault.take();
+        let mut index = 0;
+        let mut status_of_next = || {
+            index += 1;
+            if Some(index - 1) == fault { status } else { WcStatus::WrFlushErr }
+        };
+        while let Some(wr) = self.posted.pop_front() {
+            qp.fail_receive(&wr, status_of_next());
+        }
+        qp.flush_posted_receives(status_of_next());
+    }
+}
+
+/// Permission to write the `len` octets of the scatter list of `wr` from octet `skip` on. The extent
+/// was checked.
+///
+/// RFC 5040 §8.1.1 (6): memory whose steering tag was revoked is not changed by any packet, even if
+/// the buffer was posted before.
+fn writable<'g>(
+    qp: &QpShared,
+    table: &'g TableGuard<'_>,
+    wr: &RecvWr,
+    mut skip: u64,
+    len: usize,
+) -> Result<ArrayVec<Grant<'g>, SGE_MAX>, Refusal> {
+    let (mut grants, mut left) = (ArrayVec::new(), len);
+    for sge in &wr.sges {
+        if left == 0 {
+            break;
+        }
+        let Some(room) = u64::from(sge.len).checked_sub(skip).filter(|room| *room > 0) else {
+            skip -= u64::from(sge.len);
+            continue;
+        };
+        let take = usize::try_from(room).map_or(left, |room| left.min(room));
+        // It does not wrap: the range was inside the registration when the element was made.
+        let to = TaggedOffset(sge.to.0.wrapping_add(skip));
+        grants.push(table.check(sge.stag, to, take, Access::LOCAL_WRITE, qp.pd, qp.number)?);
+        left -= take;
+        skip = 0;
+    }
+    Ok(grants)
+}
+
+/// Copies `payload` to the granted octets, which are as many.
+fn scatter<'p>(grants: &[Grant<'_>], payload: impl Iterator<Item = &'p [u8]>) {
+    let mut grants = grants.iter();
+    let mut grant = grants.next();
+    let mut at = 0;
+    for mut chunk in payload {
+        while !chunk.is_empty() {
+            let to = grant.expect("as many octets are granted as there are");
+            let take = chunk.len().min(to.len() - at);
+            to.place(at, &chunk[..take]);
+            chunk = &chunk[take..];
+            at += take;
+            if at == to.len() {
+                (grant, at) = (grants.next(), 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! Cuts messages at the MULPDU and describes FPDUs: no octet of payload is touched, but those of Read
+//! Responses, which are kept as memory is now.
+
+use crate::ddp;
+use crate::limits::MULPDU_MIN;
+use crate::mem::{Access, Refusal, SharedSlice, TableLease};
+use crate::mpa::marker::fpdu_len;
+use crate::stream::error::StreamError;
+use crate::stream::tx::TxState;
+use crate::stream::tx::fpdus::NextFpdu;
+use crate::stream::tx::gather::{Payload, keep};
+use crate::stream::tx::kept;
+use crate::stream::tx::message::{Message, Source};
+use crate::types::{Msn, TaggedOffset};
+use crate::verbs::{QpShared, RnicShared};
+use crate::wire::ddp::TaggedHeader;
+use crate::wire::mpa::{CRC_LEN, FPDU_HEADER_LEN};
+use crate::wire::rdmap::ReadRequest;
+
+/// Fragments that one FPDU can need at most, beyond two per marker: head, scatter elements, tail.
+const FRAGMENTS_PER_FPDU: usize = 2 + crate::limits::SGE_MAX;
+
+/// Why nothing was framed, and never will be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum FrameError {
+    /// An error of this end.
+    Local(StreamError),
+    /// What is left of this Read Request may not be read any more: it is answered up to there.
+    Source { refusal: Refusal, request: ReadRequest, msn: Msn },
+}
+
+/// What a frame may still take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// Octets of the segment.
+    pub(crate) segment_len: usize,
+    /// Fragments of the frame.
+    pub(crate) fragments: usize,
+    /// Whether a message that does not fit may be cut at the beginning of the segment.
+    pub(crate) cut: Cut,
+}
+
+/// Whether a message may be cut to fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// Yes.
+    Always,
+    /// Only if what fits is worth an FPDU of its own.
+    IfWorthwhile,
+    /// No: the segment is short because the peer's window is, and will grow.
+    Never,
+}
+
+/// The shortest FPDU: a tagged DDP header without payload, and no marker.
+const FPDU_LEN_MIN: usize = fpdu_len(TaggedHeader::LEN);
+
+impl TxState {
+    /// Frames whole FPDUs for one segment that starts at [`framed_end`](Self::framed_end), and
+    /// takes from `room` what they need.
+    ///
+    /// Normally they fit the segment. Only when not even the smallest FPDU does (EMSS below 128)
+    /// is one framed all the same, and then spans segments (RFC 5044 §4.5).
+    ///
+    /// # Errors
+    /// When the next message cannot go out; nothing was framed then.
+    #[inline]
+    pub(crate) fn frame_segment(
+        &mut self,
+        qp: &QpShared,
+        rnic: &RnicShared,
+        room: &mut Room,
+    ) -> Result<(), FrameError> {
+        if self.frame_like_last(room) {
+            return Ok(());
+        }
+        self.frame_any(qp, rnic, room)
+    }
+
+    /// The short way on in a message: one more FPDU like the last, when that is what
+    /// [`frame_any`](Self::frame_any) would find to fill the segment.
+    #[inline(always)]
+    fn frame_like_last(&mut self, room: &mut Room) -> bool {
+        let (Some(message), Some(run)) = (&mut self.current, self.fpdus.back_mut()) else {
+            return false;
+        };
+        let (ulpdu_len, wire_len) = (message.ulpdu_len(run.len), run.wire_len as usize);
+        // Without a pad, and with less than a word to spare, it has all the payload that fits.
+        let fills = room.segment_len & !3 == wire_len && fpdu_len_unpadded(ulpdu_len) == wire_len;
+        // With markers the lengths of payload differ.
+        let fits = fills
+            && ulpdu_len >= MULPDU_MIN
+            && room.cut != Cut::Never
+            && run.source == message.source
+            && matches!(message.source, Source::Work(_))
+            && message.len - message.framed_len > run.len
+            && !self.grid.is_enabled();
+        if !fits {
+            return false;
+        }
+        debug_assert_eq!(message.framed_len, run.offset + run.count * run.len);
+        run.count += 1;
+        message.framed_len += run.len;
+        self.framed_end = self.framed_end + u64::from(run.wire_len);
+        self.fpdus_framed += 1;
+        room.fragments = room.fragments.saturating_sub(FRAGMENTS_PER_FPDU);
+        true
+    }
+
+    #[inline(never)]
+    fn frame_any(
+        &mut self,
+        qp: &QpShared,
+        rnic: &RnicShared,
+        room: &mut Room,
+    ) -> Result<(), FrameError> {
+        // Open while memory is read for a peer, so that a revocation returns only when no octet is
+        // read any more.
+        let mut lease = TableLease::new(&rnic.table);
+        let mut left = room.segment_len;
+        let mut first = true;
+        while first || left >= FPDU_LEN_MIN {
+            if self.current.is_none() {
+                match self.begin_message(qp, &mut lease) {
+                    Ok(()) => {}
+                    // What was framed before goes first; the error shows again.
+                    Err(_) if !first => return Ok(()),
+                    Err(error) => return Err(FrameError::Local(error)),
+                }
+            }
+            let Some(message) = &self.current else { return Ok(()) };
+            let cut = if first { room.cut } else { Cut::IfWorthwhile };
+            let Some(payload_len) = self.next_payload_len(message, left, cut) else {
+                return Ok(());
+            };
+            let layout = self.grid.layout(self.framed_end, message.ulpdu_len(payload_len));
+            let wire_len = layout.wire_len();
+            let fragments = fragments_of(message, wire_len, layout.marker_count());
+            if fragments > room.fragments && !first {
+                return Ok(());
+            }
+            if is_read_response(message) && payload_len > 0 {
+                if self.kept.room() < wire_len {
+                    return Ok(());
+                }
+                match self.snapshot(qp, &mut lease, payload_len, wire_len) {
+                    Ok(()) => {}
+                    Err(_) if !first => return Ok(()),
+                    Err(error) => return Err(error),
+                }
+            } else {
+                self.frame_fpdu(payload_len, wire_len);
+            }
+            room.fragments = room.fragments.saturating_sub(fragments);
+            left = left.saturating_sub(wire_len);
+            first = false;
+        }
+        Ok(())
+    }
+
+    /// Takes the message whose turn it is, if there is one. Not inlined: most segments go on in the
+    /// message before.
+    #[inline(never)]
+    fn begin_message(
+        &mut self,
+        qp: &QpShared,
+        lease: &mut TableLease<'_>,
+    ) -> Result<(), StreamError> {
+        self.current = self.messages.next(qp, lease)?;
+        Ok(())
+    }
+
+    /// Frames the next FPDU of a Read Response, and keeps it as memory is now.
+    #[inline(never)]
+    fn snapshot(
+        &mut self,
+        qp: &QpShared,
+        lease: &mut TableLease<'_>,
+        payload_len: u32,
+        wire_len: usize,
+    ) -> Result<(), FrameError> {
+        let memory = self.readable(qp, lease, payload_len)?;
+        self.frame_fpdu(payload_len, wire_len);
+        let fpdu = self.fpdus.last().expect("one was framed");
+        let contiguous = Some(memory);
+        let payload = Payload { messages: &self.messages, fpdu, contiguous };
+        keep(&mut self.kept, payload, self.grid, self.crc);
+        self.counters.bytes_snapshot += u64::from(payload_len);
+        Ok(())
+    }
+
+    /// The next `len` octets that the Read Request being answered asks for.
+    ///
+    /// RFC 5042 §6.3.3: access ends when it is revoked, even in the middle of a Response; RFC 5040
+    /// §4.8: the Terminate then says how far the Response has come.
+    fn readable<'g>(
+        &self,
+        qp: &QpShared,
+        lease: &'g mut TableLease<'_>,
+        len: u32,
+    ) -> Result<SharedSlice<'g>, FrameError> {
+        let message = self.current.as_ref().expect("a message is being framed");
+        let request = self.messages.read_request(message.source);
+        let (request, msn) = request.expect("a Read Response answers a Read Request");
+        let done = u64::from(message.framed_len);
+        let from = TaggedOffset(request.source_to.0.wrapping_add(done));
+        let (stag, need) = (request.source_stag, Access::REMOTE_READ);
+        let grant = lease.open().check(stag, from, len as usize, need, qp.pd, qp.number);
+        grant.map(|grant| grant.slice()).map_err(|refusal| {
+            let request = ReadRequest {
+                sink_to: TaggedOffset(request.sink_to.0.wrapping_add(done)),
+                source_to: from,
+                size: request.size - message.framed_len,
+                ..*request
+            };
+            FrameError::Source { refusal, request, msn }
+        })
+    }
+
+    /// Payload octets of the FPDU that comes next, when `left` octets of the segment are free;
+    /// `None` when it is better to end the segment here.
+    fn next_payload_len(&self, message: &Message, left: usize, cut: Cut) -> Option<u32> {
+        let remaining = message.len - message.framed_len;
+        let fits = self.grid.mulpdu_for_room(self.framed_end, left).unwrap_or(0);
+        if message.ulpdu_len(remaining) <= fits {
+            return Some(remaining);
+        }
+        let mulpdu = match cut {
+            Cut::Never => return None,
+            // RFC 5044 §4.5: MULPDU is never reported below 128, even if that breaks alignment.
+            Cut::Always => fits.max(MULPDU_MIN),
+            // RFC 5044 §4.5 lets MULPDU shrink to the room left in the segment, not below 128.
+            Cut::IfWorthwhile if message.inline.is_empty() && fits >= MULPDU_MIN => fits,
+            Cut::IfWorthwhile => return None,
+        };
+        Some(ddp::tx::payload_len(&message.target, remaining, mulpdu))
+    }
+
+    #[inline(always)]
+    fn frame_fpdu(&mut self, payload_len: u32, wire_len: usize) {
+        let message = self.current.as_mut().expect("a message is being framed");
+        let offset = message.framed_len;
+        message.framed_len += payload_len;
+        let last = message.framed_len == message.len;
+        let source = message.source;
+        let wire_len = u32::try_from(wire_len).expect("an FPDU is at most 65288 octets");
+        let start = self.framed_end;
+        self.framed_end = start + u64::from(wire_len);
+        let fpdu = NextFpdu { start, wire_len, source, offset, len: payload_len, last };
+        self.fpdus.push(&fpdu, || message.head(self.version));
+        self.fpdus_framed += 1;
+        self.messages.framed(source, 1, last.then_some(self.framed_end));
+        if last {
+            self.current = None;
+        }
+    }
+
+    /// Goes on in the message with FPDUs like the last, if each of those was a whole segment: at
+    /// most `segments` more of `segment_len` octets. Takes from `room` what they need.
+    pub(crate) fn frame_alike(
+        &mut self,
+        qp: &QpShared,
+        rnic: &RnicShared,
+        segment_len: usize,
+        segments: usize,
+        room: &mut Room,
+    ) {
+        let (Some(message), Some(run)) = (&self.current, self.fpdus.back()) else { return };
+        // With markers the lengths of payload differ.
+        let fits = !self.grid.is_enabled()
+            && run.source == message.source
+            && run.wire_len as usize == segment_len
+            && run.len > 0;
+        if !fits {
+            return;
+        }
+        // The last FPDU of the message has a header of its own (L), even if it is as long.
+        let in_message = (message.len - message.framed_len).saturating_sub(1) / run.len;
+        let is_answer = is_read_response(message);
+        let fragments = fragments_of(message, segment_len, 0);
+        let mut most = segments.min(room.fragments / fragments);
+        if is_answer {
+            most = most.min(self.kept.room() / segment_len);
+        }
+        let count = in_message.min(u32::try_from(most).unwrap_or(u32::MAX));
+        let mut lease = TableLease::new(&rnic.table);
+        let memory = if is_answer && count > 0 {
+            // A refusal shows again when the next FPDU is framed.
+            let len = run.len * count;
+            let Ok(memory) = self.readable(qp, &mut lease, len) else { return };
+            Some(memory)
+        } else {
+            None
+        };
+        let (Some(message), Some(run)) = (&mut self.current, self.fpdus.back_mut()) else { return };
+        let first = run.count;
+        run.count += count;
+        message.framed_len += run.len * count;
+        room.fragments -= count as usize * fragments;
+        self.framed_end = self.framed_end + u64::from(run.wire_len) * u64::from(count);
+        self.fpdus_framed += u64::from(count);
+        self.messages.framed(run.source, count, None);
+        if let (Some(memory), Some(run)) = (memory, self.fpdus.back()) {
+            let len = run.len as usize;
+            for number in 0..count {
+                let contiguous = Some(memory.part(number as usize * len, len));
+                let fpdu = run.fpdu(first + number);
+                let payload = Payload { messages: &self.messages, fpdu, contiguous };
+                keep(&mut self.kept, payload, self.grid, self.crc);
+            }
+            self.counters.bytes_snapshot += u64::from(count) * u64::from(run.len);
+        }
+    }
+}
+
+/// Octets of an FPDU without markers whose ULPDU needs no pad.
+const fn fpdu_len_unpadded(ulpdu_len: usize) -> usize {
+    FPDU_HEADER_LEN + ulpdu_len + CRC_LEN
+}
+
+const fn is_read_response(message: &Message) -> bool {
+    matches!(message.source, Source::Response(_)) && message.inline.is_empty()
+}
+
+/// Fragments that an FPDU of this message can need.
+fn fragments_of(message: &Message, wire_len: usize, markers: usize) -> usize {
+    if is_read_response(message) {
+        kept::fragments(wire_len)
+    } else {
+        FRAGMENTS_PER_FPDU + 2 * markers
+    }
+}

@@ -1,0 +1,244 @@
+//! Writes described FPDUs: into a frame, or where they are kept; with their CRCs.
+
+use std::ops::Range;
+
+use crate::mem::{SharedSlice, crc32c_append_shared};
+use crate::mpa::marker::MarkerGrid;
+use crate::mpa::tx::RunSink;
+use crate::stream::tx::TxState;
+use crate::stream::tx::fpdus::{FpduRun, QueuedFpdu};
+use crate::stream::tx::frame::FrameBuilder;
+use crate::stream::tx::kept::Kept;
+use crate::stream::tx::message::Source;
+use crate::stream::tx::turn::Messages;
+use crate::types::StreamOffset;
+use crate::wire::crc32c::{self, Crc32c};
+use crate::wire::mpa::CRC_LEN;
+
+impl TxState {
+    /// Sees to it that an FPDU of which `range` holds a part only is sent with the same octets ever
+    /// after. To be called before the range is gathered, unless it is known to hold whole FPDUs.
+    pub(crate) fn keep_cut(&mut self, range: &Range<StreamOffset>) {
+        self.keep_across(range.start);
+        self.keep_across(range.end);
+    }
+
+    pub(super) fn keep_across(&mut self, at: StreamOffset) {
+        if let Some(fpdu) = self.fpdus.across(at)
+            && !self.kept.holds(at)
+            && !self.is_gone(&(at..at + 1))
+        {
+            let payload = Payload { messages: &self.messages, fpdu, contiguous: None };
+            keep(&mut self.kept, payload, self.grid, self.crc);
+            self.counters.bytes_kept += u64::from(fpdu.len());
+        }
+    }
+
+    /// Requests are about to be flushed: keeps what was framed of them and is not acknowledged, at
+    /// most `bytes_max` of it, because their memory is the program's again.
+    pub(crate) fn keep_requests(&mut self, bytes_max: usize) {
+        let mut left = bytes_max;
+        for fpdu in self.fpdus.iter() {
+            let gathered = matches!(fpdu.source(), Source::Work(_)) && fpdu.len() > 0;
+            // The last octet is kept if any that may be sent again is.
+            if !gathered || self.kept.holds(StreamOffset(fpdu.end().0 - 1)) {
+                continue;
+            }
+            let wire_len = fpdu.end().index_from(fpdu.start());
+            let Some(rest) = left.checked_sub(wire_len) else {
+                let start = if self.gone.is_empty() { fpdu.start() } else { self.gone.start };
+                self.gone = start..fpdu.end();
+                left = 0;
+                continue;
+            };
+            left = rest;
+            let payload = Payload { messages: &self.messages, fpdu, contiguous: None };
+            keep(&mut self.kept, payload, self.grid, self.crc);
+            self.counters.bytes_kept += u64::from(fpdu.len());
+        }
+    }
+
+    /// Adds the octets in `range` to `frame`.
+    #[inline]
+    pub(crate) fn gather<'a>(
+        &'a self,
+        range: Range<StreamOffset>,
+        frame: &mut FrameBuilder<'a, '_>,
+    ) {
+        // Nearly always what is sent is what was framed last, and nothing of it is kept.
+        if self.kept.is_empty()
+            && let Some(run) = self.fpdus.back().filter(|run| run.start <= range.start)
+        {
+            return self.gather_run(run, &range, frame);
+        }
+        self.gather_any(range, frame);
+    }
+
+    #[inline(never)]
+    fn gather_any<'a>(&'a self, range: Range<StreamOffset>, frame: &mut FrameBuilder<'a, '_>) {
+        self.kept.gather(range, frame, |rest, frame| {
+            for run in self.fpdus.runs_from(rest.start) {
+                if run.start >= rest.end {
+                    break;
+                }
+                self.gather_run(run, &rest, frame);
+            }
+        });
+    }
+
+    #[inline]
+    fn gather_run<'a>(
+        &'a self,
+        run: &'a FpduRun,
+        range: &Range<StreamOffset>,
+        frame: &mut FrameBuilder<'a, '_>,
+    ) {
+        let messages = &self.messages;
+        let numbers = run.numbers_in(range);
+        debug_assert!(run.is_whole(&numbers, range), "cut, so kept");
+        let first = run.offset + numbers.start * run.len;
+        let len = (numbers.end - numbers.start) * run.len;
+        let payload = messages.contiguous(run.source, first, len);
+        if let Some(payload) = payload
+            && !self.grid.is_enabled()
+            && run.gather_plain(numbers.clone(), payload, self.crc, frame)
+        {
+            return;
+        }
+        self.gather_each(run, numbers, payload, frame);
+    }
+
+    /// Adds those of a run's FPDUs with these numbers to `frame`; `payload` is theirs, if it is in one
+    /// place.
+    fn gather_each<'a>(
+        &'a self,
+        run: &'a FpduRun,
+        numbers: Range<u32>,
+        payload: Option<SharedSlice<'a>>,
+        frame: &mut FrameBuilder<'a, '_>,
+    ) {
+        let messages = &self.messages;
+        let first = run.offset + numbers.start * run.len;
+        let crc = self.crc.then(Crc32c::new);
+        for fpdu in numbers.map(|number| run.fpdu(number)) {
+            let front = fpdu.front();
+            // Found once for all: most messages are in one place.
+            let at = (fpdu.offset() - first) as usize;
+            let payload = payload.map(|all| all.part(at, run.len as usize));
+            let source = Payload { messages, fpdu, contiguous: payload };
+            let mut runs = Runs { frame, payload: source, crc };
+            fpdu.framed(&front, self.grid).emit(&mut runs);
+        }
+    }
+}
+
+/// Keeps the octets of an FPDU as its memory is now.
+pub(super) fn keep(kept: &mut Kept, payload: Payload<'_>, grid: MarkerGrid, crc: bool) {
+    let fpdu = payload.fpdu;
+    kept.begin(fpdu.start());
+    let crc = crc.then(Crc32c::new);
+    fpdu.framed(&fpdu.front(), grid).emit(&mut Keeper { kept, payload, crc });
+}
+
+/// Where an FPDU's payload is.
+#[derive(Clone, Copy)]
+pub(super) struct Payload<'a> {
+    pub(super) messages: &'a Messages,
+    pub(super) fpdu: QueuedFpdu<'a>,
+    /// All of it, when that is known and in one place.
+    pub(super) contiguous: Option<SharedSlice<'a>>,
+}
+
+impl<'a> Payload<'a> {
+    /// Calls `each` with the runs of memory that hold a part of it.
+    #[inline]
+    fn part(&self, offset: usize, len: usize, mut each: impl FnMut(SharedSlice<'a>)) {
+        if let Some(all) = self.contiguous {
+            return each(all.part(offset, len));
+        }
+        let narrow = |octets| u32::try_from(octets).expect("an FPDU has at most 64 KiB");
+        let (offset, len) = (self.fpdu.offset() + narrow(offset), narrow(len));
+        self.messages.payload(self.fpdu.source(), offset, len, each);
+    }
+}
+
+/// Writes an FPDU's runs into a frame and computes its CRC on the way.
+struct Runs<'a, 'r, 'f> {
+    frame: &'r mut FrameBuilder<'a, 'f>,
+    payload: Payload<'a>,
+    crc: Option<Crc32c>,
+}
+
+impl<'a> Runs<'a, '_, '_> {
+    #[inline]
+    fn add(&mut self, run: SharedSlice<'a>) {
+        if let Some(crc) = &mut self.crc {
+            digest(run, crc);
+        }
+        self.frame.push_memory(run.fragment());
+    }
+}
+
+impl RunSink for Runs<'_, '_, '_> {
+    #[inline]
+    fn inline(&mut self, octets: &[u8]) {
+        if let Some(crc) = &mut self.crc {
+            crc.update(octets);
+        }
+        self.frame.push_inline(octets);
+    }
+
+    #[inline]
+    fn payload(&mut self, offset: usize, len: usize) {
+        // Most messages are in one place.
+        if let Some(all) = self.payload.contiguous {
+            return self.add(all.part(offset, len));
+        }
+        let payload = self.payload;
+        payload.part(offset, len, |run| self.add(run));
+    }
+
+    #[inline]
+    fn crc(&mut self) {
+        self.frame.push_inline(&crc_field(self.crc));
+    }
+}
+
+/// Keeps an FPDU's octets and computes its CRC on the way.
+struct Keeper<'k, 'a> {
+    kept: &'k mut Kept,
+    payload: Payload<'a>,
+    crc: Option<Crc32c>,
+}
+
+impl RunSink for Keeper<'_, '_> {
+    #[inline]
+    fn inline(&mut self, octets: &[u8]) {
+        if let Some(crc) = &mut self.crc {
+            crc.update(octets);
+        }
+        self.kept.append(octets);
+    }
+
+    #[inline]
+    fn payload(&mut self, offset: usize, len: usize) {
+        let Self { kept, payload, crc } = self;
+        payload.part(offset, len, |run| kept.append_shared(run, crc.as_mut()));
+    }
+
+    #[inline]
+    fn crc(&mut self) {
+        self.kept.append(&crc_field(self.crc));
+    }
+}
+
+/// RFC 5044 §4.1: with CRCs off the field is there all the same, content arbitrary.
+#[inline]
+pub(super) fn crc_field(crc: Option<Crc32c>) -> [u8; CRC_LEN] {
+    crc32c::to_wire(crc.map_or(0, Crc32c::finish))
+}
+
+#[inline]
+pub(super) fn digest(run: SharedSlice<'_>, crc: &mut Crc32c) {
+    *crc = Crc32c::from_state(crc32c_append_shared(crc.state(), run));
+}

@@ -1,0 +1,127 @@
+//! A message on its way out: what its segments have in common, and where their octets are.
+
+use arrayvec::ArrayVec;
+
+use crate::ddp::tx::Target;
+use crate::mpa::startup::RtrKind;
+use crate::types::{Msn, QueueNumber, Stag, TaggedOffset};
+use crate::verbs::{RemoteBuffer, SendOp};
+use crate::wire::ProtocolVersion;
+use crate::wire::rdmap::{Control, Opcode};
+
+/// The number that stands for the ready-to-receive message where a work request's would.
+pub(super) const RTR_WORK: u64 = u64::MAX;
+
+/// Its steering tag, at both ends. Shipping hardware refuses 0 even at length 0.
+pub(super) const RTR_STAG: Stag = Stag(1);
+
+/// Octets after the DDP header that are not gathered from registered memory.
+pub(crate) type Inline = ArrayVec<u8, 52>;
+
+/// A message on its way out.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) target: Target,
+    pub(crate) opcode: Opcode,
+    /// Octets that follow the DDP header of the only segment; empty when payload is gathered.
+    pub(crate) inline: Inline,
+    pub(crate) source: Source,
+    /// Octets to gather.
+    pub(crate) len: u32,
+    /// Octets already framed.
+    pub(crate) framed_len: u32,
+}
+
+impl Message {
+    /// `len` octets of memory, in as many segments as they take.
+    pub(super) fn gathered(target: Target, opcode: Opcode, source: Source, len: u32) -> Self {
+        Self { target, opcode, inline: Inline::new(), source, len, framed_len: 0 }
+    }
+
+    /// One segment with these octets behind its DDP header.
+    pub(super) fn inline(target: Target, opcode: Opcode, source: Source, octets: &[u8]) -> Self {
+        let inline = octets.iter().copied().collect();
+        Self { target, opcode, inline, source, len: 0, framed_len: 0 }
+    }
+
+    /// Octets of a ULPDU of this message with `payload_len` gathered octets.
+    pub(crate) const fn ulpdu_len(&self, payload_len: u32) -> usize {
+        self.target.header_len() + self.inline.len() + payload_len as usize
+    }
+
+    /// What its segments have in common.
+    pub(crate) fn head(&self, version: ProtocolVersion) -> Head {
+        let control = Control { version, opcode: self.opcode }.to_byte();
+        Head { target: self.target, control, version, inline: self.inline.clone() }
+    }
+}
+
+/// Octets of the longest DDP header with an RDMAP header behind it (a Terminate that returns a
+/// Read Request: 18 + 4 + 2 + 18 + 28, or an Atomic Request: 18 + 52).
+pub(crate) const ULPDU_FRONT_LEN_MAX: usize = 70;
+
+/// Where an FPDU's payload is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// It has none beyond the inline octets.
+    Inline,
+    /// In the memory of a request of the send queue.
+    Work(u64),
+    /// Kept as it was when framed: what an inbound RDMA Read asked for, or the answer to an Atomic.
+    Response(u64),
+}
+
+/// What the segments of one message have in common: enough to write the header of any.
+#[derive(Clone, Debug)]
+pub(crate) struct Head {
+    pub(crate) target: Target,
+    /// The RDMAP control octet.
+    pub(crate) control: u8,
+    pub(crate) version: ProtocolVersion,
+    /// Octets after the DDP header of the only segment; empty when payload is gathered.
+    pub(crate) inline: Inline,
+}
+
+/// The octets of a ULPDU that are not gathered: DDP header, RDMAP header.
+pub(crate) struct Front {
+    octets: [u8; ULPDU_FRONT_LEN_MAX],
+    len: usize,
+}
+
+impl Front {
+    #[inline]
+    pub(crate) fn octets(&self) -> &[u8] {
+        &self.octets[..self.len]
+    }
+}
+
+impl Head {
+    /// What stands before the payload octets from `offset` on.
+    #[inline]
+    pub(crate) fn front(&self, offset: u32, last: bool) -> Front {
+        let mut octets = [0; ULPDU_FRONT_LEN_MAX];
+        let header = self.target.segment_header(self.control, self.version, offset, last);
+        let header_len = header.emit(&mut octets);
+        if self.inline.is_empty() {
+            return Front { octets, len: header_len };
+        }
+        let len = header_len + self.inline.len();
+        octets[header_len..len].copy_from_slice(&self.inline);
+        Front { octets, len }
+    }
+}
+
+/// The next message of an untagged queue.
+pub(super) const fn untagged(qn: QueueNumber, msn: Msn) -> Target {
+    Target::Untagged { qn, msn, invalidate_stag: Stag(0) }
+}
+
+/// The message that opens a peer-to-peer connection (RFC 6581 §9.2).
+pub(super) const fn rtr_op(kind: RtrKind) -> SendOp {
+    let remote = RemoteBuffer { stag: RTR_STAG, to: TaggedOffset(0) };
+    match kind {
+        RtrKind::SendZero => SendOp::Send { invalidate: None, solicited: false },
+        RtrKind::WriteZero => SendOp::RdmaWrite { remote },
+        RtrKind::ReadZero => SendOp::RdmaRead { remote },
+    }
+}

@@ -1,0 +1,144 @@
+//! Transmit: from a posted request to the octets of a segment.
+//!
+//! ```text
+//! turn (whose turn it is) ─→ request, responses (a message) ─→ describe: cut at the MULPDU,
+//!     FPDUs ─→ queue of descriptors (fpdus) ─→ gather ─→ frame: inline octets + runs of memory
+//! ```
+//!
+//! A message is cut when it is about to be sent, so each FPDU has the size that fits now. Writing a
+//! segment again (a retransmission) reads the same descriptors. What may not be gathered from the
+//! program's memory, or not again, is [`kept`].
+
+mod describe;
+mod fpdus;
+mod frame;
+mod gather;
+mod kept;
+mod message;
+mod plain;
+mod request;
+mod responses;
+mod send_queue;
+mod turn;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+pub(crate) use describe::{Cut, FrameError, Room};
+pub use frame::Fragments;
+pub(crate) use frame::{FrameBuilder, Scratch};
+pub(crate) use responses::ResponseKind;
+pub(crate) use turn::Messages;
+
+use crate::counters::RdmaTxCounters;
+use crate::mem::pool::BlockPool;
+use crate::mpa::marker::MarkerGrid;
+use crate::mpa::startup::Framing;
+use crate::stream::tx::fpdus::FpduQueue;
+use crate::stream::tx::kept::Kept;
+use crate::stream::tx::message::Message;
+use crate::types::StreamOffset;
+use crate::verbs::QpShared;
+use crate::wire::ProtocolVersion;
+
+/// The transmit side of an RDMAP stream in full operation.
+#[derive(Debug)]
+pub(crate) struct TxState {
+    pub(crate) messages: Messages,
+    fpdus: FpduQueue,
+    kept: Kept,
+    /// Octets that cannot be sent again: their request was flushed, and they were not kept.
+    gone: Range<StreamOffset>,
+    current: Option<Message>,
+    /// End of what is framed.
+    framed_end: StreamOffset,
+    grid: MarkerGrid,
+    crc: bool,
+    version: ProtocolVersion,
+    fpdus_framed: u64,
+    counters: RdmaTxCounters,
+    /// What TCP has acknowledged.
+    snd_una: StreamOffset,
+}
+
+impl TxState {
+    /// Nothing framed: FPDUs begin at `origin`, and at most `ord` Reads are outstanding. What is kept
+    /// is kept in blocks of `pool`.
+    pub(crate) fn new(
+        pool: Arc<BlockPool>,
+        ord: u16,
+        origin: StreamOffset,
+        framing: &Framing,
+    ) -> Self {
+        Self {
+            messages: Messages::new(ord),
+            fpdus: FpduQueue::default(),
+            kept: Kept::new(pool),
+            gone: origin..origin,
+            current: None,
+            framed_end: origin,
+            grid: MarkerGrid::new(origin, framing.markers_to_peer),
+            crc: framing.crc,
+            version: framing.revision.protocol_version(),
+            fpdus_framed: 0,
+            counters: RdmaTxCounters::default(),
+            snd_una: StreamOffset::ZERO,
+        }
+    }
+
+    /// End of what is framed; what TCP has sent ends here or earlier.
+    pub(crate) const fn framed_end(&self) -> StreamOffset {
+        self.framed_end
+    }
+
+    pub(crate) const fn fpdus_framed(&self) -> u64 {
+        self.fpdus_framed
+    }
+
+    pub(crate) const fn counters(&self) -> RdmaTxCounters {
+        self.counters
+    }
+
+    /// Whether there may be something to frame.
+    pub(crate) fn has_work(&self, qp: &QpShared) -> bool {
+        self.current.is_some() || self.messages.has_work(qp)
+    }
+
+    /// Whether a message is framed in part.
+    pub(crate) const fn is_amid_message(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// Leaves a message unfinished: an error ends the stream.
+    pub(crate) fn abandon_message(&mut self) {
+        self.current = None;
+    }
+
+    /// Whether nothing is left to frame or to be answered.
+    pub(crate) fn is_idle(&self, qp: &QpShared) -> bool {
+        self.current.is_none() && self.messages.is_idle(qp)
+    }
+
+    /// TCP has acknowledged everything before `snd_una`. Returns `false` when a completion was
+    /// lost.
+    #[must_use]
+    pub(crate) fn acknowledged(&mut self, qp: &QpShared, snd_una: StreamOffset) -> bool {
+        self.snd_una = snd_una;
+        let messages = &mut self.messages;
+        self.fpdus.release(snd_una, |source, count| messages.acknowledged(source, count));
+        self.kept.release(snd_una);
+        self.keep_across(snd_una);
+        self.messages.send_queue.complete(qp, snd_una)
+    }
+
+    /// Completes requests whose Response was delivered, or that send no message. Returns `false` when a completion was lost.
+    #[must_use]
+    pub(crate) fn complete_answered(&mut self, qp: &QpShared) -> bool {
+        !self.messages.take_answered() || self.messages.send_queue.complete(qp, self.snd_una)
+    }
+
+    /// Whether there are octets in `range` that cannot be sent any more.
+    pub(crate) fn is_gone(&self, range: &Range<StreamOffset>) -> bool {
+        !self.gone.is_empty() && self.gone.start < range.end && range.start < self.gone.end
+    }
+}

@@ -1,0 +1,73 @@
+//! Writes the FPDUs that nearly all of a long message are cut into: tagged, without markers, and
+//! with their payload in one run of memory. The same octets as [`Fpdu::emit`](crate::mpa::tx::Fpdu)
+//! writes, without asking for each FPDU what is known of all.
+
+use std::ops::Range;
+
+use crate::ddp::tx::Target;
+use crate::limits::ULPDU_LEN_MAX;
+use crate::mem::SharedSlice;
+use crate::stream::tx::fpdus::FpduRun;
+use crate::stream::tx::frame::FrameBuilder;
+use crate::stream::tx::gather::{crc_field, digest};
+use crate::types::TaggedOffset;
+use crate::wire::crc32c::Crc32c;
+use crate::wire::ddp::TaggedHeader;
+use crate::wire::mpa::{CRC_LEN, FPDU_HEADER_LEN, pad_len};
+
+/// Octets of a head: length and tagged DDP header.
+const HEAD_LEN: usize = FPDU_HEADER_LEN + TaggedHeader::LEN;
+const PAD_LEN_MAX: usize = 3;
+
+impl FpduRun {
+    /// Adds those of the FPDUs with these numbers to `frame`; `payload` is theirs, all of it. Returns
+    /// whether they are of the kind that this is for. The stream has no markers.
+    #[inline]
+    pub(super) fn gather_plain<'a>(
+        &self,
+        numbers: Range<u32>,
+        payload: SharedSlice<'a>,
+        crc: bool,
+        frame: &mut FrameBuilder<'a, '_>,
+    ) -> bool {
+        let Target::Tagged { stag, to } = self.head.target else { return false };
+        let len = self.len as usize;
+        let ulpdu_len = TaggedHeader::LEN + len;
+        if !self.head.inline.is_empty() || len == 0 || ulpdu_len > ULPDU_LEN_MAX {
+            return false;
+        }
+        // RFC 5044 §4.1: ULPDU_Length counts the contained ULPDU only.
+        let length = u16::try_from(ulpdu_len).expect("checked against ULPDU_LEN_MAX");
+        let pad = pad_len(ulpdu_len);
+        let (version, rsvd_ulp) = (self.head.version, self.head.control);
+        let last_of_all = if self.last { self.count - 1 } else { u32::MAX };
+        let (mut offset, mut at) = (self.offset + numbers.start * self.len, 0);
+        for number in numbers {
+            let last = number == last_of_all;
+            // RFC 5041 §5.2: the segment's TO is the message's plus the offset of its payload.
+            let to = TaggedOffset(to.0.wrapping_add(u64::from(offset)));
+            let header = TaggedHeader { last, version, rsvd_ulp, stag, to };
+            let mut head = [0; HEAD_LEN];
+            head[..FPDU_HEADER_LEN].copy_from_slice(&length.to_be_bytes());
+            head[FPDU_HEADER_LEN..].copy_from_slice(&header.to_bytes());
+            frame.push_array(&head);
+            let octets = payload.part(at, len);
+            frame.push_memory(octets.fragment());
+            // RFC 5044 §4.4: the CRC covers everything of the FPDU before it, the pad too.
+            let crc = crc.then(|| {
+                let mut crc = Crc32c::new();
+                crc.update(&head);
+                digest(octets, &mut crc);
+                crc.update(&[0; PAD_LEN_MAX][..pad]);
+                crc
+            });
+            let field: [u8; CRC_LEN] = crc_field(crc);
+            if pad > 0 {
+                frame.push_inline(&[0; PAD_LEN_MAX][..pad]);
+            }
+            frame.push_array(&field);
+            (offset, at) = (offset.wrapping_add(self.len), at + len);
+        }
+        true
+    }
+}

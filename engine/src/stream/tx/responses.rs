@@ -1,0 +1,120 @@
+//! Answers to the peer's Reads and Atomics (RFC 5040 §5.2, RFC 7306 §5.3).
+
+use std::collections::VecDeque;
+
+use crate::ddp::tx::Target;
+use crate::stream::tx::message::{Message, Source, untagged};
+use crate::types::{Msn, QueueNumber};
+use crate::wire::rdmap::{AtomicResponse, Opcode, ReadRequest};
+
+/// An answer to an inbound Read or Atomic, waiting to be sent or to be acknowledged.
+#[derive(Debug)]
+struct Response {
+    kind: ResponseKind,
+    /// FPDUs framed from it that are not acknowledged.
+    unacknowledged: u32,
+    framed: bool,
+}
+
+#[derive(Debug)]
+pub(crate) enum ResponseKind {
+    /// An RDMA Read Response: the Request, and its number on its queue. What it asks for is looked up
+    /// and copied when it is framed, segment by segment.
+    Read { request: ReadRequest, msn: Msn },
+    /// An Atomic Response.
+    Atomic(AtomicResponse),
+}
+
+/// Responses by number: 0 is the first the stream ever had.
+#[derive(Debug)]
+pub(crate) struct Responses {
+    entries: VecDeque<Response>,
+    /// Number of the front entry.
+    base: u64,
+    /// Number of the next one to be framed.
+    next: u64,
+    /// Those that are not framed to their end.
+    unframed: usize,
+    atomic_msn: Msn,
+}
+
+impl Responses {
+    pub(super) const fn new() -> Self {
+        Self { entries: VecDeque::new(), base: 0, next: 0, unframed: 0, atomic_msn: Msn::FIRST }
+    }
+
+    /// Numbers Atomic Responses from `msn` on.
+    #[cfg(test)]
+    pub(super) const fn start_at(&mut self, msn: Msn) {
+        self.atomic_msn = msn;
+    }
+
+    pub(super) fn push(&mut self, kind: ResponseKind) {
+        self.entries.push_back(Response { kind, unacknowledged: 0, framed: false });
+        self.unframed += 1;
+    }
+
+    /// Those not framed to their end, for the bound on inbound Reads.
+    pub(super) const fn unframed(&self) -> usize {
+        self.unframed
+    }
+
+    /// Whether one waits to become a message.
+    pub(super) fn has_next(&self) -> bool {
+        self.index(self.next) < self.entries.len()
+    }
+
+    /// The message of the next one.
+    pub(super) fn next(&mut self) -> Option<Message> {
+        let number = self.next;
+        let response = self.entries.get(self.index(number))?;
+        self.next += 1;
+        Some(match &response.kind {
+            ResponseKind::Read { request, .. } => {
+                // RFC 5040 §4.4: the sink's STag and TO are copied uninterpreted.
+                let target = Target::Tagged { stag: request.sink_stag, to: request.sink_to };
+                let source = Source::Response(number);
+                Message::gathered(target, Opcode::ReadResponse, source, request.size)
+            }
+            ResponseKind::Atomic(answer) => {
+                let target = untagged(QueueNumber::ATOMIC_RESPONSE, self.atomic_msn);
+                self.atomic_msn = self.atomic_msn.next();
+                let source = Source::Response(number);
+                Message::inline(target, Opcode::AtomicResponse, source, &answer.to_bytes())
+            }
+        })
+    }
+
+    /// `count` FPDUs of a Response were framed; `last` if they end it.
+    pub(super) fn framed(&mut self, number: u64, count: u32, last: bool) {
+        let index = self.index(number);
+        let response = &mut self.entries[index];
+        response.unacknowledged += count;
+        if last {
+            response.framed = true;
+            self.unframed -= 1;
+        }
+    }
+
+    /// `count` FPDUs of a Response were acknowledged.
+    pub(super) fn acknowledged(&mut self, number: u64, count: u32) {
+        let index = self.index(number);
+        self.entries[index].unacknowledged -= count;
+        while self.entries.front().is_some_and(|r| r.framed && r.unacknowledged == 0) {
+            self.entries.pop_front();
+            self.base += 1;
+        }
+    }
+
+    /// The Read Request that a Response answers, with its message number.
+    pub(super) fn read_request(&self, number: u64) -> Option<(&ReadRequest, Msn)> {
+        match &self.entries[self.index(number)].kind {
+            ResponseKind::Read { request, msn } => Some((request, *msn)),
+            ResponseKind::Atomic(_) => None,
+        }
+    }
+
+    fn index(&self, number: u64) -> usize {
+        usize::try_from(number - self.base).expect("a queue fits the address space")
+    }
+}

@@ -1,0 +1,227 @@
+//! The send queue as the engine sees it: requests taken from the application, in order, until
+//! they complete.
+
+use std::collections::VecDeque;
+
+use crate::mem::SharedSlice;
+use crate::types::StreamOffset;
+use crate::verbs::{QpShared, SendOp, SendWr, Wc, WcStatus};
+
+/// How far a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// Not framed to its end yet.
+    Pending,
+    /// All its octets are before this point of the stream; done when TCP has acknowledged them.
+    Framed(StreamOffset),
+    /// Its Requests so far are framed before this point; done when all Responses are delivered.
+    AwaitsResponse(StreamOffset),
+    /// Done before this point of the stream; completes when everything before it has.
+    Done(StreamOffset, u64),
+}
+
+#[derive(Debug)]
+struct Entry {
+    wr: SendWr,
+    len: u32,
+    progress: Progress,
+    /// Messages that are still to be framed to their end or, of Requests, to be answered.
+    messages_left: usize,
+}
+
+/// Messages that a request is sent as.
+fn messages_of(wr: &SendWr) -> usize {
+    match wr.op {
+        // A Request for each element. A Read of no octets is a Request all the same.
+        SendOp::RdmaRead { .. } => wr.sges.len().max(1),
+        // The Write, and Immediate Data.
+        SendOp::RdmaWriteImmediate { .. } => 2,
+        _ => 1,
+    }
+}
+
+/// Requests by number: 0 is the first the stream ever had.
+#[derive(Debug, Default)]
+pub(crate) struct SendQueue {
+    entries: VecDeque<Entry>,
+    /// Number of the front entry.
+    base: u64,
+    /// Number of the next entry to be started.
+    next: u64,
+    /// Messages of that entry that were begun.
+    begun: usize,
+    failed: bool,
+    /// The request that an error is about, and how that is called.
+    fault: Option<(u64, WcStatus)>,
+}
+
+impl SendQueue {
+    /// The next request to start, with its number.
+    pub(crate) fn peek(&mut self, qp: &QpShared) -> Option<(u64, &SendWr)> {
+        if self.failed {
+            return None;
+        }
+        while self.index(self.next) >= self.entries.len() {
+            let wr = qp.sq.pop()?;
+            let len = u32::try_from(wr.len()).expect("checked when posted");
+            let messages_left = messages_of(&wr);
+            self.entries.push_back(Entry { wr, len, progress: Progress::Pending, messages_left });
+        }
+        let index = self.index(self.next);
+        Some((self.next, &self.entries[index].wr))
+    }
+
+    /// Messages of the request that `peek` shows that were begun already.
+    pub(crate) const fn begun(&self) -> usize {
+        self.begun
+    }
+
+    /// A message of the request that `peek` showed begins. With the last of them the next request is next.
+    pub(crate) fn advance(&mut self) {
+        self.begun += 1;
+        if self.begun >= messages_of(&self.entry(self.next).wr) {
+            self.begun = 0;
+            self.next += 1;
+        }
+    }
+
+    /// Whether every request before this one has completed.
+    pub(crate) const fn is_oldest(&self, number: u64) -> bool {
+        self.base == number
+    }
+
+    /// Octets of local memory in a request.
+    pub(crate) fn len_of(&self, number: u64) -> u32 {
+        self.entry(number).len
+    }
+
+    /// A whole message of the request is framed; its last octet is before `end`.
+    pub(crate) fn framed(&mut self, number: u64, end: StreamOffset) {
+        let index = self.index(number);
+        let Some(entry) = self.entries.get_mut(index) else { return };
+        if entry.wr.op.awaits_response() {
+            entry.progress = Progress::AwaitsResponse(end);
+            return;
+        }
+        entry.messages_left = entry.messages_left.saturating_sub(1);
+        if entry.messages_left == 0 {
+            entry.progress = Progress::Framed(end);
+        }
+    }
+
+    /// A response to a request was delivered, with `value` for an atomic.
+    pub(crate) fn answered(&mut self, number: u64, value: u64) {
+        let index = self.index(number);
+        let Some(entry) = self.entries.get_mut(index) else { return };
+        entry.messages_left = entry.messages_left.saturating_sub(1);
+        if let Progress::AwaitsResponse(end) = entry.progress
+            && entry.messages_left == 0
+        {
+            entry.progress = Progress::Done(end, value);
+        }
+    }
+
+    /// Raises completions for what is done, in order; `snd_una` is what TCP has acknowledged.
+    /// Returns `false` when a completion was lost.
+    ///
+    /// RFC 5040 §5.5 rule 15: local completions come in the order of submission.
+    #[must_use]
+    pub(crate) fn complete(&mut self, qp: &QpShared, snd_una: StreamOffset) -> bool {
+        let mut kept = true;
+        while let Some(entry) = self.entries.front() {
+            let value = match entry.progress {
+                Progress::Framed(end) if end <= snd_una => 0,
+                // A delivered Response proves that the Request arrived, acknowledged or not; but
+                // the descriptor of the Request refers to this entry until it is.
+                Progress::Done(end, value) if end <= snd_una => value,
+                _ => break,
+            };
+            // Before its completion can be polled: a program posts as many as it has polled.
+            qp.send_completed();
+            if entry.wr.signaled {
+                kept &= qp.push_send(success(entry, qp, value));
+            }
+            self.entries.pop_front();
+            self.base += 1;
+        }
+        kept
+    }
+
+    /// The error that is about to end the stream is about this request.
+    pub(crate) fn blame(&mut self, number: u64, status: WcStatus) {
+        self.fault.get_or_insert((number, status));
+    }
+
+    /// Raises an error completion for every request: the one that is to blame gets its status, the
+    /// oldest `first`; all others are flushed. Their memory is the
+    /// program's again.
+    pub(crate) fn fail(&mut self, qp: &QpShared, first: WcStatus) {
+        self.failed = true;
+        let mut status = first;
+        for (number, entry) in (self.base..).zip(self.entries.drain(..)) {
+            let own = self.fault.filter(|(to_blame, _)| *to_blame == number);
+            qp.fail_send(&entry.wr, own.map_or(status, |(_, status)| status));
+            status = WcStatus::WrFlushErr;
+        }
+        qp.flush_posted_sends(status);
+    }
+
+    /// Whether a request may be started.
+    pub(crate) fn has_work(&self, qp: &QpShared) -> bool {
+        !self.failed && (self.index(self.next) < self.entries.len() || !qp.sq.is_empty())
+    }
+
+    /// Whether every request has completed.
+    pub(crate) fn is_empty(&self, qp: &QpShared) -> bool {
+        self.failed || (self.entries.is_empty() && qp.sq.is_empty())
+    }
+
+    /// Calls `each` with the runs of local memory that hold `len` octets of a request's payload
+    /// from `offset` on.
+    pub(crate) fn payload<'a>(
+        &'a self,
+        number: u64,
+        offset: u32,
+        len: u32,
+        each: &mut impl FnMut(SharedSlice<'a>),
+    ) {
+        let (mut skip, mut left) = (offset as usize, len as usize);
+        for sge in &self.entry(number).wr.sges {
+            if left == 0 {
+                return;
+            }
+            let run_len = sge.len as usize;
+            if skip >= run_len {
+                skip -= run_len;
+                continue;
+            }
+            let take = left.min(run_len - skip);
+            let run = sge.region.slice(sge.offset + skip, take);
+            each(run.expect("a scatter element was checked against its region when made"));
+            skip = 0;
+            left -= take;
+        }
+        assert!(left == 0, "payload beyond the request");
+    }
+
+    fn entry(&self, number: u64) -> &Entry {
+        &self.entries[self.index(number)]
+    }
+
+    fn index(&self, number: u64) -> usize {
+        usize::try_from(number - self.base).expect("a queue fits the address space")
+    }
+}
+
+fn success(entry: &Entry, qp: &QpShared, value: u64) -> Wc {
+    Wc {
+        wr_id: entry.wr.id,
+        status: WcStatus::Success,
+        opcode: entry.wr.op.wc_opcode(),
+        qp: qp.number,
+        byte_len: entry.len,
+        invalidated: None,
+        solicited: false,
+        value,
+    }
+}

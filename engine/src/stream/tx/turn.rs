@@ -1,0 +1,363 @@
+//! Whose turn it is: Terminate, ready-to-receive message, answers to the peer, posted requests.
+
+use crate::mem::{Access, SharedSlice, TableLease};
+use crate::mpa::startup::RtrKind;
+use crate::rdmap::read::Requester;
+use crate::stream::error::StreamError;
+use crate::stream::tx::message::{Message, RTR_STAG, RTR_WORK, Source, rtr_op, untagged};
+use crate::stream::tx::responses::{ResponseKind, Responses};
+use crate::stream::tx::send_queue::SendQueue;
+use crate::types::{Msn, QueueNumber, Stag, StreamOffset, TaggedOffset};
+use crate::verbs::{QpShared, RemoteBuffer, SendOp, SendWr, Sge, WcStatus};
+use crate::wire::rdmap::{Opcode, ReadRequest};
+use crate::wire::terminate::Terminate;
+
+/// Everything that can become a message.
+#[derive(Debug)]
+pub(crate) struct Messages {
+    pub(crate) send_queue: SendQueue,
+    pub(crate) requester: Requester,
+    responses: Responses,
+    /// What numbers the next messages of the send queue have.
+    pub(super) numbers: Numbers,
+    rtr: Option<RtrKind>,
+    terminate: Option<Terminate>,
+    terminated: bool,
+    /// A request was answered since the last look.
+    answered: bool,
+    /// Whose turn it is when both an answer and a request wait.
+    response_turn: bool,
+    /// The message before was a Write with immediate data: that data is next.
+    immediate_follows: bool,
+}
+
+/// The numbers of the next messages of the send queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Numbers {
+    /// On queue 0: Sends and Immediate Data.
+    pub(super) send: Msn,
+    /// On queue 1: Read and Atomic Requests (RFC 7306 §5.2.1).
+    pub(super) request: Msn,
+    /// The identifier of the next Atomic Request.
+    pub(super) atomic_id: u32,
+}
+
+impl Numbers {
+    const fn first() -> Self {
+        Self { send: Msn::FIRST, request: Msn::FIRST, atomic_id: 0 }
+    }
+}
+
+impl Messages {
+    pub(crate) fn new(ord: u16) -> Self {
+        Self {
+            send_queue: SendQueue::default(),
+            requester: Requester::new(ord),
+            responses: Responses::new(),
+            numbers: Numbers::first(),
+            rtr: None,
+            terminate: None,
+            terminated: false,
+            answered: false,
+            response_turn: false,
+            immediate_follows: false,
+        }
+    }
+
+    /// Numbers messages from `msn` on, on every queue.
+    #[cfg(test)]
+    pub(crate) const fn start_at(&mut self, msn: Msn) {
+        self.numbers = Numbers { send: msn, request: msn, ..Numbers::first() };
+        self.responses.start_at(msn);
+    }
+
+    /// The ready-to-receive message goes out before anything else (RFC 6581 §9.2).
+    pub(crate) fn set_rtr(&mut self, kind: RtrKind) {
+        self.rtr = Some(kind);
+    }
+
+    /// The next message is this Terminate, and none follows it (RFC 5040 §5.4).
+    pub(crate) fn terminate(&mut self, terminate: Terminate) {
+        if !self.terminated && self.terminate.is_none() {
+            self.terminate = Some(terminate);
+        }
+    }
+
+    /// Nothing more is sent.
+    pub(crate) fn stop(&mut self) {
+        self.terminated = true;
+        self.terminate = None;
+    }
+
+    /// Answers not yet framed to their end, for the bound on inbound Reads.
+    pub(crate) const fn responses_unframed(&self) -> usize {
+        self.responses.unframed()
+    }
+
+    pub(crate) fn respond(&mut self, kind: ResponseKind) {
+        self.responses.push(kind);
+    }
+
+    /// Whether something may wait to become a message.
+    pub(crate) fn has_work(&self, qp: &QpShared) -> bool {
+        !self.terminated
+            && (self.terminate.is_some()
+                || self.rtr.is_some()
+                || self.responses.has_next()
+                || self.send_queue.has_work(qp))
+    }
+
+    /// Whether the peer is owed something that is not framed: an answer or a Terminate.
+    pub(crate) const fn owes(&self) -> bool {
+        !self.terminated && (self.responses.unframed() > 0 || self.terminate.is_some())
+    }
+
+    /// Whether nothing waits to become a message.
+    pub(crate) fn is_idle(&self, qp: &QpShared) -> bool {
+        self.terminated
+            || (self.terminate.is_none()
+                && self.rtr.is_none()
+                && self.responses.unframed() == 0
+                && self.requester.is_idle()
+                && self.send_queue.is_empty(qp))
+    }
+
+    /// The next message to frame, if any may go now. The lease is closed where the table changes.
+    ///
+    /// RFC 5040 §5.5 rule 13: messages go to DDP in the order they were posted. Answers to the
+    /// peer's Reads are not ordered with them; the two take turns.
+    ///
+    /// # Errors
+    /// When a request cannot be built; it is blamed.
+    pub(crate) fn next(
+        &mut self,
+        qp: &QpShared,
+        lease: &mut TableLease<'_>,
+    ) -> Result<Option<Message>, StreamError> {
+        if self.terminated {
+            return Ok(None);
+        }
+        if let Some(terminate) = self.terminate.take() {
+            self.terminated = true;
+            return Ok(Some(terminate_message(&terminate)));
+        }
+        if self.immediate_follows {
+            // Nothing comes between a Write and the Immediate Data that tells of it.
+            return self.next_work(qp, lease);
+        }
+        if let Some(kind) = self.rtr.take() {
+            let op = rtr_op(kind);
+            return Ok(self.describe(&op, RTR_WORK, 0, RTR_STAG, TaggedOffset(0)));
+        }
+        self.response_turn = !self.response_turn;
+        if self.response_turn
+            && let Some(response) = self.responses.next()
+        {
+            return Ok(Some(response));
+        }
+        match self.next_work(qp, lease)? {
+            None if !self.response_turn => Ok(self.responses.next()),
+            work => Ok(work),
+        }
+    }
+
+    fn next_work(
+        &mut self,
+        qp: &QpShared,
+        lease: &mut TableLease<'_>,
+    ) -> Result<Option<Message>, StreamError> {
+        loop {
+            let idle = self.requester.is_idle();
+            let room = self.requester.has_room();
+            let begun = self.send_queue.begun();
+            let Some((number, wr)) = self.send_queue.peek(qp) else { return Ok(None) };
+            // RFC 5040 §5.5, Appendix B: a fence waits for earlier Reads.
+            if wr.fence && !idle && begun == 0 {
+                return Ok(None);
+            }
+            let op = wr.op;
+            if op.awaits_response() && !room && self.requester.may_ask() {
+                return Ok(None);
+            }
+            let is_read = matches!(op, SendOp::RdmaRead { .. });
+            let sink = sink_of(wr, begun);
+            // RFC 5040 §7.1 (1): an error of this end while a message is built. Without this check of
+            // a Read a valid Response would be refused, and the peer be told that it was wrong.
+            let failure = if wr.inaccessible || (is_read && !may_be_written(qp, lease, &wr.sges)) {
+                Some((WcStatus::LocProtErr, StreamError::LocalProtection))
+            } else if op.needs_agreement() && !qp.has_immediates() {
+                // Posted before it was known what the peer takes.
+                Some((WcStatus::LocQpOpErr, StreamError::NoImmediates))
+            } else if op.awaits_response() && !room {
+                // RFC 5040 §6.1: posted before it was known that none may be open.
+                Some((WcStatus::LocQpOpErr, StreamError::OrdZero))
+            } else {
+                None
+            };
+            if let Some((status, error)) = failure {
+                // It ends the stream, so what was posted before it completes first (§5.5 rule 15).
+                if !self.send_queue.is_oldest(number) {
+                    return Ok(None);
+                }
+                self.send_queue.blame(number, status);
+                return Err(error);
+            }
+            self.send_queue.advance();
+            if let SendOp::LocalInvalidate { stag } = op {
+                // A tag that is not (or no longer) the domain's own opens nothing, which is what was
+                // asked for.
+                lease.close();
+                let _nothing_to_revoke = lease.table().invalidate_local(stag, qp.pd);
+                // Done as soon as everything before it is.
+                self.send_queue.framed(number, StreamOffset::ZERO);
+                self.answered = true;
+                continue;
+            }
+            if let SendOp::RdmaRead { remote } = op {
+                let to = TaggedOffset(remote.to.0.wrapping_add(sink.before));
+                let op = SendOp::RdmaRead { remote: RemoteBuffer { to, ..remote } };
+                return Ok(self.describe(&op, number, sink.len, sink.stag, sink.to));
+            }
+            let len = self.send_queue.len_of(number);
+            if let SendOp::RdmaWriteImmediate { remote, immediate, solicited } = op {
+                self.immediate_follows = begun == 0;
+                return Ok(if begun == 0 {
+                    let write = SendOp::RdmaWrite { remote };
+                    self.describe(&write, number, len, sink.stag, sink.to)
+                } else {
+                    Some(self.about_a_write(number, immediate, len, solicited))
+                });
+            }
+            return Ok(self.describe(&op, number, len, sink.stag, sink.to));
+        }
+    }
+
+    /// `count` FPDUs of `source` were framed; with `end`, the last ends its message there.
+    pub(crate) fn framed(&mut self, source: Source, count: u32, end: Option<StreamOffset>) {
+        match source {
+            Source::Inline => {}
+            Source::Work(number) => {
+                if let Some(end) = end {
+                    self.send_queue.framed(number, end);
+                }
+            }
+            Source::Response(number) => self.responses.framed(number, count, end.is_some()),
+        }
+    }
+
+    /// `count` FPDUs of `source` were acknowledged.
+    pub(crate) fn acknowledged(&mut self, source: Source, count: u32) {
+        if let Source::Response(number) = source {
+            self.responses.acknowledged(number, count);
+        }
+    }
+
+    /// The peer's answer to the oldest request is not what the protocol allows.
+    pub(crate) fn blame_oldest_request(&mut self) {
+        if let Some(work) = self.requester.oldest() {
+            self.blame(work, WcStatus::BadRespErr);
+        }
+    }
+
+    /// The memory of the Read that asked for an answer at this place is not there any more.
+    pub(crate) fn blame_read(&mut self, stag: Stag, to: TaggedOffset, status: WcStatus) {
+        if let Some(work) = self.requester.read_into(stag, to) {
+            self.blame(work, status);
+        }
+    }
+
+    fn blame(&mut self, work: u64, status: WcStatus) {
+        if work != RTR_WORK {
+            self.send_queue.blame(work, status);
+        }
+    }
+
+    /// The response to the request with this number was delivered, with `value` for an atomic.
+    pub(crate) fn answered(&mut self, work: u64, value: u64) {
+        if work != RTR_WORK {
+            self.send_queue.answered(work, value);
+            self.answered = true;
+        }
+    }
+
+    /// Whether [`take_answered`](Self::take_answered) will say so.
+    pub(crate) const fn has_answered(&self) -> bool {
+        self.answered
+    }
+
+    /// Whether a request was answered, or done without any message, since the last call.
+    pub(crate) const fn take_answered(&mut self) -> bool {
+        std::mem::replace(&mut self.answered, false)
+    }
+
+    /// Calls `each` with the runs of registered memory that hold `len` octets of payload from
+    /// `offset` on.
+    pub(crate) fn payload<'a>(
+        &'a self,
+        source: Source,
+        offset: u32,
+        len: u32,
+        mut each: impl FnMut(SharedSlice<'a>),
+    ) {
+        match source {
+            // What Responses carry is not gathered: it is kept from the moment they are framed.
+            Source::Inline | Source::Response(_) => {}
+            Source::Work(number) => self.send_queue.payload(number, offset, len, &mut each),
+        }
+    }
+
+    /// The Read Request that a Response answers, with its message number.
+    pub(crate) fn read_request(&self, source: Source) -> Option<(&ReadRequest, Msn)> {
+        let Source::Response(number) = source else { return None };
+        self.responses.read_request(number)
+    }
+
+    /// The `len` octets of a payload from `offset` on, if they are one run of memory.
+    pub(crate) fn contiguous(
+        &self,
+        source: Source,
+        offset: u32,
+        len: u32,
+    ) -> Option<SharedSlice<'_>> {
+        if len == 0 {
+            return None;
+        }
+        let mut whole = None;
+        self.payload(source, offset, len, |run| {
+            whole = (run.len() == len as usize).then_some(run);
+        });
+        whole
+    }
+}
+
+fn terminate_message(terminate: &Terminate) -> Message {
+    // RFC 5040 §5.4: one Terminate per direction, the first message of its queue.
+    let target = untagged(QueueNumber::TERMINATE, Msn::FIRST);
+    Message::inline(target, Opcode::Terminate, Source::Inline, &terminate.to_bytes())
+}
+
+/// Whether the memory may still be written in the name of this end.
+fn may_be_written(qp: &QpShared, lease: &mut TableLease<'_>, sges: &[Sge]) -> bool {
+    let table = lease.open();
+    sges.iter().filter(|sge| sge.len > 0).all(|sge| {
+        let (len, need) = (sge.len as usize, Access::LOCAL_WRITE);
+        table.check(sge.stag, sge.to, len, need, qp.pd, qp.number).is_ok()
+    })
+}
+
+/// Where the Response to one Read Request goes.
+#[derive(Clone, Copy)]
+struct Sink {
+    stag: Stag,
+    to: TaggedOffset,
+    len: u32,
+    /// Octets that the Requests before it ask for.
+    before: u64,
+}
+
+/// The sink of the Request with this number of a request. A Read of no octets needs none.
+fn sink_of(wr: &SendWr, number: usize) -> Sink {
+    let before = wr.sges.iter().take(number).map(|sge| u64::from(sge.len)).sum();
+    let none = Sink { stag: RTR_STAG, to: TaggedOffset(0), len: 0, before };
+    wr.sges.get(number).map_or(none, |&Sge { stag, to, len, .. }| Sink { stag, to, len, before })
+}

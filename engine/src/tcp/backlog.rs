@@ -1,0 +1,296 @@
+//! Places for connections that peers have opened and that no application has taken over yet.
+//!
+//! A [`Backlog`] is of a fixed size, and says what happens when it is full *before* another
+//! connection is taken in: the least useful one gives way, or the new one is refused. The source
+//! that has opened most of them loses one first (RFC 5042 §6.4.1, §6.4.2): addresses that are hard
+//! to come by count each for itself, IPv4 addresses whole and IPv6 addresses by their /64, all of
+//! which belongs to one subscriber (RFC 6177 §2).
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
+
+use super::listen::SynRefusal;
+use crate::limits::LISTEN_WAITING_MAX;
+
+/// How far the startup of a connection in a [`Backlog`] is; the first gives way first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// It has failed, or was refused: only its orderly end is still to come.
+    Ended,
+    /// The peer has not sent its Request.
+    Silent,
+    /// The application is to answer the peer.
+    Asked,
+}
+
+/// A place in one [`Backlog`]. No other place of that backlog ever has the same name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BacklogPlace(u64);
+
+/// What [`Backlog::take`] has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// The new connection's place.
+    pub place: BacklogPlace,
+    /// The connection that had to give way: it is to be reset. Its place is free already.
+    pub evicted: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    place: BacklogPlace,
+    source: u128,
+    standing: Standing,
+    connection: u32,
+}
+
+/// The connections of a listener that are not handed over yet.
+#[derive(Clone, Debug)]
+pub struct Backlog {
+    /// Oldest first, hence sorted by place.
+    held: VecDeque<Held>,
+    /// How many places each source has.
+    sources: BTreeMap<u128, usize>,
+    max: usize,
+    next: u64,
+}
+
+impl Backlog {
+    /// Room for `max` connections, at least 1 and at most
+    /// [`LISTEN_WAITING_MAX`](crate::limits::LISTEN_WAITING_MAX).
+    #[must_use]
+    pub fn new(max: usize) -> Self {
+        let max = max.clamp(1, LISTEN_WAITING_MAX);
+        Self { held: VecDeque::new(), sources: BTreeMap::new(), max, next: 0 }
+    }
+
+    /// Room for those that stand already, of a listener with a backlog of `backlog`: as many again
+    /// as may be half open.
+    #[must_use]
+    pub fn waiting(backlog: usize) -> Self {
+        Self::new(backlog.saturating_mul(2))
+    }
+
+    /// Connections that have a place now.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Takes a place only if one is free.
+    ///
+    /// # Errors
+    /// [`SynRefusal::BacklogFull`]; nothing has changed then.
+    pub(crate) fn take_free(
+        &mut self,
+        source: IpAddr,
+        connection: u32,
+    ) -> Result<BacklogPlace, SynRefusal> {
+        if self.held.len() >= self.max {
+            return Err(SynRefusal::BacklogFull);
+        }
+        Ok(self.enter(source_of(source), connection))
+    }
+
+    /// Whether [`take`](Self::take) would find a place for a connection from `source`.
+    #[must_use]
+    pub fn has_place_for(&self, source: IpAddr) -> bool {
+        self.held.len() < self.max || self.first_to_give_way(source_of(source)).is_some()
+    }
+
+    /// Takes a place for `connection`, from another one if none is free: from one that has ended;
+    /// else from the oldest silent one of the source that has most places; else, if that source has
+    /// more places than `source` will have, from the newest it has.
+    ///
+    /// # Errors
+    /// [`SynRefusal::BacklogFull`]; nothing has changed then.
+    pub fn take(&mut self, source: IpAddr, connection: u32) -> Result<Taken, SynRefusal> {
+        let source = source_of(source);
+        let mut evicted = None;
+        if self.held.len() >= self.max {
+            let index = self.first_to_give_way(source).ok_or(SynRefusal::BacklogFull)?;
+            evicted = Some(self.leave(index));
+        }
+        Ok(Taken { place: self.enter(source, connection), evicted })
+    }
+
+    /// The startup of a connection has come on. Nothing happens when its place is free by now.
+    pub fn set_standing(&mut self, place: BacklogPlace, standing: Standing) {
+        if let Some(index) = self.index_of(place) {
+            self.held[index].standing = standing;
+        }
+    }
+
+    /// A connection needs its place no more. Nothing happens when that is free already.
+    pub fn release(&mut self, place: BacklogPlace) {
+        if let Some(index) = self.index_of(place) {
+            self.leave(index);
+        }
+    }
+
+    fn first_to_give_way(&self, source: u128) -> Option<usize> {
+        let own = self.places_of(source);
+        let candidates = self.held.iter().enumerate().filter(|(_, held)| {
+            held.standing != Standing::Asked || self.places_of(held.source) > own + 1
+        });
+        let order = |(index, held): &(usize, &Held)| {
+            let newest_first = held.standing == Standing::Asked;
+            let age = if newest_first { usize::MAX - index } else { *index };
+            (held.standing, Reverse(self.places_of(held.source)), age)
+        };
+        candidates.min_by_key(order).map(|(index, _)| index)
+    }
+
+    fn places_of(&self, source: u128) -> usize {
+        self.sources.get(&source).copied().unwrap_or(0)
+    }
+
+    fn index_of(&self, place: BacklogPlace) -> Option<usize> {
+        self.held.binary_search_by_key(&place, |held| held.place).ok()
+    }
+
+    fn enter(&mut self, source: u128, connection: u32) -> BacklogPlace {
+        let place = BacklogPlace(self.next);
+        self.next += 1;
+        *self.sources.entry(source).or_default() += 1;
+        self.held.push_back(Held { place, source, standing: Standing::Silent, connection });
+        place
+    }
+
+    /// Frees the place at `index`; returns whose it was.
+    fn leave(&mut self, index: usize) -> u32 {
+        let held = self.held.remove(index).expect("the index of a place");
+        match self.sources.get_mut(&held.source) {
+            Some(places) if *places > 1 => *places -= 1,
+            _ => drop(self.sources.remove(&held.source)),
+        }
+        held.connection
+    }
+}
+
+/// What counts as one source.
+fn source_of(address: IpAddr) -> u128 {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(address) => address.to_bits() >> 64 << 64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
+    }
+
+    fn full_of(sources: &[IpAddr]) -> (Backlog, Vec<BacklogPlace>) {
+        let mut backlog = Backlog::new(sources.len());
+        let places = sources.iter().zip(0..);
+        let places = places.map(|(source, connection)| backlog.take(*source, connection));
+        let places = places.map(|taken| taken.unwrap().place).collect();
+        (backlog, places)
+    }
+
+    fn evicted_for(backlog: &mut Backlog, source: IpAddr) -> Option<u32> {
+        let had_place = backlog.has_place_for(source);
+        let taken = backlog.take(source, 99);
+        assert_eq!(had_place, taken.is_ok());
+        taken.ok().map(|taken| taken.evicted.expect("it was full"))
+    }
+
+    #[test]
+    fn a_place_is_taken_while_one_is_free_and_given_back_once() {
+        let mut backlog = Backlog::new(2);
+        let first = backlog.take_free(host(1), 0).unwrap();
+        let second = backlog.take_free(host(1), 1).unwrap();
+        assert_eq!(backlog.take_free(host(2), 2), Err(SynRefusal::BacklogFull));
+        backlog.release(first);
+        backlog.release(first);
+        assert_eq!(backlog.pending(), 1, "given back once");
+        let third = backlog.take_free(host(2), 2).unwrap();
+        assert!(third != first && third != second);
+        backlog.release(first);
+        assert_eq!(backlog.pending(), 2, "the name of a place that is free means nothing");
+    }
+
+    #[test]
+    fn a_place_of_another_backlog_means_nothing() {
+        let mut old = Backlog::new(4);
+        let places: Vec<_> = (0..3).map(|n| old.take_free(host(1), n).unwrap()).collect();
+        let mut new = Backlog::new(4);
+        new.release(places[2]);
+        assert_eq!(new.pending(), 0);
+    }
+
+    #[test]
+    fn the_oldest_silent_one_gives_way() {
+        let (mut backlog, _) = full_of(&[host(1), host(2), host(3)]);
+        assert_eq!(evicted_for(&mut backlog, host(4)), Some(0));
+        assert_eq!(evicted_for(&mut backlog, host(5)), Some(1));
+        assert_eq!(backlog.pending(), 3);
+    }
+
+    #[test]
+    fn the_source_with_most_places_pays_first() {
+        let (mut backlog, _) = full_of(&[host(1), host(2), host(2), host(3)]);
+        assert_eq!(evicted_for(&mut backlog, host(4)), Some(1), "its oldest");
+        // Each has one now: the oldest of all.
+        assert_eq!(evicted_for(&mut backlog, host(5)), Some(0));
+    }
+
+    #[test]
+    fn a_source_with_most_places_displaces_itself() {
+        let (mut backlog, _) = full_of(&[host(1), host(2), host(2)]);
+        assert_eq!(evicted_for(&mut backlog, host(2)), Some(1));
+    }
+
+    #[test]
+    fn what_has_ended_gives_way_before_anything_else() {
+        let (mut backlog, places) = full_of(&[host(2), host(2), host(1)]);
+        backlog.set_standing(places[2], Standing::Ended);
+        assert_eq!(evicted_for(&mut backlog, host(2)), Some(2));
+    }
+
+    #[test]
+    fn those_that_have_asked_stay_unless_their_source_has_more_than_its_share() {
+        let (mut backlog, places) = full_of(&[host(1), host(1), host(2)]);
+        for place in places {
+            backlog.set_standing(place, Standing::Asked);
+        }
+        assert_eq!(evicted_for(&mut backlog, host(1)), None);
+        assert_eq!(evicted_for(&mut backlog, host(2)), None, "it would have as many");
+        assert_eq!(evicted_for(&mut backlog, host(3)), Some(1), "the newest of its source");
+        assert_eq!(backlog.pending(), 3);
+    }
+
+    #[test]
+    fn a_silent_one_gives_way_before_one_that_has_asked() {
+        let (mut backlog, places) = full_of(&[host(1), host(1), host(2)]);
+        backlog.set_standing(places[0], Standing::Asked);
+        backlog.set_standing(places[1], Standing::Asked);
+        assert_eq!(evicted_for(&mut backlog, host(3)), Some(2));
+    }
+
+    #[test]
+    fn an_ipv6_subscriber_is_one_source_and_ipv4_hosts_are_each_one() {
+        let v6 = |text: &str| text.parse::<IpAddr>().unwrap();
+        let sources = [v6("fd00::1"), v6("fd00:0:0:1::1"), v6("fd00:0:0:1:8000::2")];
+        let (mut backlog, _) = full_of(&sources);
+        assert_eq!(evicted_for(&mut backlog, v6("fd00:0:0:2::1")), Some(1));
+        let mapped = v6("::ffff:10.0.0.2");
+        let (mut backlog, _) = full_of(&[host(1), host(3), host(2), mapped]);
+        assert_eq!(evicted_for(&mut backlog, host(4)), Some(2), "two of one host");
+    }
+
+    #[test]
+    fn a_backlog_has_a_limit_of_its_own() {
+        let mut backlog = Backlog::new(usize::MAX);
+        let full = (0..).find(|n| backlog.take_free(host(1), *n).is_err()).unwrap();
+        assert_eq!(full as usize, LISTEN_WAITING_MAX);
+        let mut backlog = Backlog::new(0);
+        backlog.take_free(host(1), 0).unwrap();
+        assert!(backlog.sources.len() == 1 && backlog.take_free(host(1), 1).is_err());
+    }
+}

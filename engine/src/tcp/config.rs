@@ -1,0 +1,204 @@
+//! What can be chosen about a connection.
+
+use super::ecn::EcnUse;
+use crate::limits::RECEIVE_WINDOW_BYTES;
+use crate::time::Duration;
+
+/// Which congestion controller a connection uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CongestionKind {
+    /// RFC 5681 and RFC 6582.
+    NewReno,
+    /// RFC 9438.
+    #[default]
+    Cubic,
+    /// RFC 8257, for networks whose switches mark early. Ask for ECN with it; without marks it
+    /// behaves like NewReno. Both ends have to use it, since marks are echoed in another way.
+    Dctcp,
+}
+
+/// Choices for one connection. [`Config::default`] suits a local network.
+///
+/// There is none about Nagle's algorithm, because there is no Nagle's algorithm: RFC 9293 SHLD-7
+/// recommends it, MUST-17 wants a way to turn it off, and RFC 5044 appendix A.2 turns it off for
+/// programs that care for latency, as those of RDMA do. Records that are posted at once share
+/// segments all the same, since the layer above packs what is there when a segment is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The MSS announced in our SYN, in octets: MTU less the fixed IP and TCP headers
+    /// (RFC 9293 §3.7.1), options not subtracted.
+    pub mss_receive: u16,
+    /// Largest IP payload the path takes: MTU less the IP header, in octets.
+    pub path_payload_max: u16,
+    /// The peer's MSS when its SYN names none: 536 for IPv4, 1220 for IPv6 (RFC 9293 MUST-15).
+    pub mss_default: u16,
+    /// Receive window policy, in octets; at most 1 GiB.
+    pub window_bytes: u32,
+    /// Ask for window scaling (RFC 7323 §2).
+    pub window_scaling: bool,
+    /// Ask for timestamps (RFC 7323 §3).
+    pub timestamps: bool,
+    /// Ask for selective acknowledgments (RFC 2018).
+    pub sack: bool,
+    /// How long an acknowledgment may wait for company; below 0.5 s (RFC 9293 MUST-40). The default,
+    /// 50 µs, is short on purpose: a work request completes when it is acknowledged. The peer is
+    /// assumed to delay as long.
+    pub delayed_ack: Duration,
+    /// How long an acknowledgment that is due may wait for the rest of a burst, so that one does for
+    /// many segments; a gap, a duplicate or a push is answered at once all the same. The default is
+    /// zero: every second segment is acknowledged (RFC 9293 SHLD-19). At most
+    /// [`delayed_ack`](Self::delayed_ack) is of use.
+    pub ack_hold: Duration,
+    /// Data segments at the start of the connection that are acknowledged one by one.
+    pub quick_acks: u8,
+    /// Least time that the retransmission timeout leaves above the smoothed round trip, which it
+    /// also doubles at least. RFC 6298 §2.4 asks for a timeout of 1 s; the default of 10 ms is a
+    /// deliberate departure for local networks, where RACK and the tail loss probe repair losses
+    /// long before, and a timeout that was for nothing is undone.
+    pub rto_min: Duration,
+    /// Ceiling of the retransmission timeout, at least 60 s (RFC 6298 §2.5).
+    pub rto_max: Duration,
+    /// Retransmission timeout before the first round-trip sample (RFC 6298 §2.1).
+    pub rto_initial: Duration,
+    /// R2 of RFC 9293 §3.8.3: the connection is given up after data stayed unacknowledged so long.
+    pub user_timeout: Duration,
+    /// R2 for a SYN, at least 3 minutes (RFC 9293 MUST-23).
+    pub syn_timeout: Duration,
+    /// How long TIME-WAIT lasts, 2·MSL.
+    pub time_wait: Duration,
+    /// When keep-alive probes are sent; off by default (RFC 9293 MUST-25). RFC 9293 MUST-28 has two
+    /// hours as the least that may be a default; here turning it on names the time, and any may be
+    /// named. [`Tcb::set_keepalive`](super::Tcb::set_keepalive) changes it later.
+    pub keepalive: Option<KeepAliveTimes>,
+    /// Whether explicit congestion notification is used (RFC 3168).
+    pub ecn: EcnUse,
+    /// Congestion controller.
+    pub congestion: CongestionKind,
+    /// Initial congestion window in segments; `None` for that of RFC 6928: ten segments, but two
+    /// when they are large.
+    pub initial_window_segments: Option<u16>,
+}
+
+impl Config {
+    /// The default for a link with this MTU and IP header length, both in octets.
+    #[must_use]
+    pub(crate) fn for_mtu(mtu: u16, ip_header_len: u16) -> Self {
+        let path_payload_max = mtu.saturating_sub(ip_header_len);
+        let mss_default = if ip_header_len > 20 { 1220 } else { 536 };
+        Self {
+            mss_receive: path_payload_max.saturating_sub(20),
+            path_payload_max,
+            mss_default,
+            ..Self::default()
+        }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            mss_receive: 1460,
+            path_payload_max: 1480,
+            mss_default: 536,
+            window_bytes: RECEIVE_WINDOW_BYTES,
+            window_scaling: true,
+            timestamps: true,
+            sack: true,
+            delayed_ack: Duration::from_micros(50),
+            ack_hold: Duration::ZERO,
+            quick_acks: 16,
+            rto_min: Duration::from_millis(10),
+            rto_max: Duration::from_secs(60),
+            rto_initial: Duration::from_secs(1),
+            user_timeout: Duration::from_secs(100),
+            syn_timeout: Duration::from_secs(180),
+            time_wait: Duration::from_secs(60),
+            keepalive: None,
+            ecn: EcnUse::default(),
+            congestion: CongestionKind::default(),
+            initial_window_segments: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_of_both_families_are_those_of_rfc_9293() {
+        // MUST-15: the peer's MSS when it names none. §3.7.1: ours leaves out the fixed headers.
+        for (ip_header_len, mss_default, mss_receive) in [(20, 536, 1460), (40, 1220, 1440)] {
+            let config = Config::for_mtu(1500, ip_header_len);
+            assert_eq!((config.mss_default, config.mss_receive), (mss_default, mss_receive));
+        }
+    }
+
+    #[test]
+    fn probes_that_give_up_after_a_limit_take_about_as_long() {
+        for (limit, expected) in [(0, 2), (1, 2), (2, 2), (3, 3), (5, 5), (100, 100), (3600, 3600)]
+        {
+            let times = KeepAliveTimes::giving_up_after(Duration::from_secs(limit));
+            let total = times.idle + times.interval * times.probes;
+            assert_eq!(total.as_secs(), expected, "{limit}: {times:?}");
+            assert_eq!(times, times.within_limits());
+        }
+        let longest = KeepAliveTimes::giving_up_after(Duration::MAX);
+        assert_eq!((longest.idle, longest.probes), (TIME_MAX, PROBES_MAX));
+    }
+}
+
+/// When keep-alive probes are sent, and how many go unanswered before the connection is given up.
+///
+/// Times are of a second to nine hours and a number of probes is of 1 to 127, as the kernel's TCP has
+/// them; others are taken for the nearest of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepAliveTimes {
+    /// How long nothing was heard of the peer before the first probe.
+    pub idle: Duration,
+    /// From one probe to the next.
+    pub interval: Duration,
+    /// Probes without an answer.
+    pub probes: u32,
+}
+
+impl Default for KeepAliveTimes {
+    /// RFC 9293 MUST-28: the default idle time "MUST be no less than two hours". RFC 9293 §3.8.4: a
+    /// probe that is not answered is no dead connection; nine in eleven minutes are.
+    fn default() -> Self {
+        Self { idle: Duration::from_secs(7200), interval: Duration::from_secs(75), probes: 9 }
+    }
+}
+
+impl KeepAliveTimes {
+    /// Those of the default, but for the idle time.
+    #[must_use]
+    pub fn after(idle: Duration) -> Self {
+        Self { idle, ..Self::default() }
+    }
+
+    /// Those that give up a peer that was not heard of for about `limit`, of two seconds at least.
+    #[must_use]
+    pub fn giving_up_after(limit: Duration) -> Self {
+        let idle = (limit / 4).clamp(TIME_MIN, TIME_MAX);
+        let probes = (limit.as_nanos() / idle.as_nanos()).saturating_sub(1);
+        let probes = u32::try_from(probes).unwrap_or(PROBES_MAX);
+        Self { idle, interval: idle, probes }.within_limits()
+    }
+
+    /// Within what every TCP below can do.
+    #[must_use]
+    pub fn within_limits(self) -> Self {
+        Self {
+            idle: self.idle.clamp(TIME_MIN, TIME_MAX),
+            interval: self.interval.clamp(TIME_MIN, TIME_MAX),
+            probes: self.probes.clamp(1, PROBES_MAX),
+        }
+    }
+}
+
+/// Linux takes seconds up to these for `TCP_KEEPIDLE` and `TCP_KEEPINTVL`, and probes up to these for
+/// `TCP_KEEPCNT`.
+const TIME_MIN: Duration = Duration::from_secs(1);
+const TIME_MAX: Duration = Duration::from_secs(32_767);
+const PROBES_MAX: u32 = 127;

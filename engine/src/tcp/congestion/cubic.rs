@@ -1,0 +1,207 @@
+//! CUBIC (RFC 9438). Windows are kept in octets, the curve is computed in segments.
+
+use super::hystart::{Growth, HyStart};
+use super::{AckSample, Controller};
+use crate::time::Instant;
+
+/// RFC 9438 §5: "C SHOULD be set to 0.4".
+const C: f64 = 0.4;
+/// RFC 9438 §4.6: multiplicative decrease factor.
+const BETA: f64 = 0.7;
+/// RFC 9438 §4.3: α of the Reno-friendly region.
+const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+/// Beyond this cwnd is only a number: no window is larger.
+const CWND_MAX: f64 = (1_u64 << 40) as f64;
+
+/// The controller of RFC 9438.
+#[derive(Clone, Debug)]
+pub(crate) struct Cubic {
+    /// Octets.
+    cwnd: f64,
+    /// Octets; infinite before the first loss.
+    ssthresh: f64,
+    emss: f64,
+    initial_window: f64,
+    /// W_max: the window before the last reduction, or less of it, in segments.
+    w_max: f64,
+    /// Window before the reduction that began this epoch, in segments.
+    cwnd_prior: f64,
+    epoch: Option<Epoch>,
+    /// The retransmission timer ran out, and congestion avoidance has not begun since.
+    after_timeout: bool,
+    hystart: HyStart,
+}
+
+/// A stretch of congestion avoidance.
+#[derive(Clone, Copy, Debug)]
+struct Epoch {
+    /// Moved forward by the time that sending was not limited by cwnd (RFC 9438 §5.8).
+    start: Instant,
+    /// When the last acknowledgment came.
+    last_ack: Instant,
+    /// Where the curve is flat, in segments: the window before the reduction, or that of the start
+    /// when it is larger. It stays where it is when the window grows beyond.
+    w_max: f64,
+    /// Seconds until the curve reaches `w_max`.
+    k: f64,
+    /// What Reno would have, in segments.
+    w_est: f64,
+}
+
+impl Cubic {
+    pub(crate) fn new(emss: u32, initial_window: u64) -> Self {
+        Self {
+            cwnd: octets(initial_window),
+            ssthresh: f64::INFINITY,
+            emss: f64::from(emss),
+            initial_window: octets(initial_window),
+            w_max: 0.0,
+            cwnd_prior: 0.0,
+            epoch: None,
+            after_timeout: false,
+            hystart: HyStart::new(),
+        }
+    }
+
+    /// Slow start (RFC 5681 §3.1), the first one with HyStart++ (RFC 9438 §4.10). Returns the
+    /// acknowledged octets that are left for congestion avoidance: slow start ends at ssthresh.
+    fn slow_start(&mut self, ack: &AckSample) -> f64 {
+        let acked = octets(ack.acked_bytes);
+        if self.ssthresh.is_finite() {
+            let room = (self.ssthresh - self.cwnd).max(0.0);
+            if acked < room {
+                self.cwnd += acked;
+                return 0.0;
+            }
+            self.cwnd = self.cwnd.max(self.ssthresh);
+            return acked - room;
+        }
+        match self.hystart.on_ack(ack) {
+            Growth::Add(added) => self.cwnd += octets(added),
+            // §4.10: "CUBIC MUST use the current cwnd as W_max", with K = 0.
+            Growth::Leave => self.ssthresh = self.cwnd,
+        }
+        0.0
+    }
+
+    /// RFC 9438 §4.2 to §4.5: one acknowledgment in congestion avoidance, of `acked` octets.
+    fn avoid(&mut self, ack: &AckSample, acked: f64) {
+        let cwnd = self.cwnd / self.emss;
+        if std::mem::take(&mut self.after_timeout) {
+            // §4.8: in the first congestion avoidance after a timeout, "K is set to 0, and W_max is
+            // set to the congestion window size at the beginning of the current congestion
+            // avoidance stage".
+            self.w_max = cwnd;
+        }
+        let w_max = self.w_max.max(cwnd);
+        let epoch = self.epoch.get_or_insert_with(|| Epoch {
+            start: ack.now,
+            last_ack: ack.now,
+            w_max,
+            k: ((w_max - cwnd) / C).cbrt(),
+            w_est: cwnd,
+        });
+        epoch.last_ack = ack.now;
+        let acked = acked / self.emss;
+        // §4.3: α is 1 once the estimate reaches the window before the reduction.
+        let alpha = if epoch.w_est >= self.cwnd_prior { 1.0 } else { ALPHA };
+        epoch.w_est += alpha * acked / cwnd;
+        let t = seconds(ack.now.nanos_since(epoch.start));
+        let w_cubic = |t: f64| C * (t - epoch.k).powi(3) + epoch.w_max;
+        if w_cubic(t) < epoch.w_est {
+            self.cwnd = (epoch.w_est * self.emss).max(self.cwnd);
+            return;
+        }
+        // §4.2: the target one round trip ahead, kept in [cwnd, 1.5·cwnd].
+        let target = w_cubic(t + seconds(ack.srtt_ns.unwrap_or(0))).clamp(cwnd, 1.5 * cwnd);
+        self.cwnd += (target - cwnd) / cwnd * acked * self.emss;
+    }
+
+    /// §4.6, §4.7: the reduction that a loss or a timeout brings.
+    fn reduce(&mut self, flight: u64) {
+        let cwnd = self.cwnd / self.emss;
+        // §4.7 fast convergence: a window that did not get back to w_max gives up more.
+        self.w_max = if cwnd < self.w_max { cwnd * (1.0 + BETA) / 2.0 } else { cwnd };
+        self.cwnd_prior = cwnd;
+        self.ssthresh = (octets(flight) * BETA).max(2.0 * self.emss);
+        self.epoch = None;
+    }
+}
+
+impl Controller for Cubic {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "between one EMSS and CWND_MAX"
+    )]
+    fn cwnd(&self) -> u64 {
+        self.cwnd as u64
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "positive; the cast saturates"
+    )]
+    fn ssthresh(&self) -> u64 {
+        self.ssthresh as u64
+    }
+
+    fn on_ack(&mut self, ack: &AckSample) {
+        if ack.marked {
+            return;
+        }
+        if !ack.cwnd_limited {
+            if let Some(epoch) = &mut self.epoch {
+                let idle_ns = ack.now.nanos_since(epoch.last_ack);
+                epoch.start = epoch.start.plus_nanos(idle_ns);
+                epoch.last_ack = ack.now;
+            }
+            return;
+        }
+        let left = self.slow_start(ack);
+        if left > 0.0 {
+            self.avoid(ack, left);
+        }
+        self.cwnd = self.cwnd.min(CWND_MAX);
+    }
+
+    fn on_loss(&mut self, _now: Instant, flight: u64) {
+        self.reduce(flight);
+        self.after_timeout = false;
+        self.cwnd = self.ssthresh;
+    }
+
+    fn on_timeout(&mut self, _now: Instant, flight: u64, first: bool) {
+        if first {
+            self.reduce(flight);
+        }
+        self.cwnd = self.emss;
+        self.after_timeout = true;
+        self.epoch = None;
+    }
+
+    fn on_idle(&mut self) {
+        self.cwnd = self.cwnd.min(self.initial_window);
+        self.epoch = None;
+    }
+
+    fn set_emss(&mut self, emss: u32) {
+        let ratio = self.emss / f64::from(emss);
+        self.w_max *= ratio;
+        self.cwnd_prior *= ratio;
+        self.emss = f64::from(emss);
+        self.cwnd = self.cwnd.max(self.emss);
+        self.epoch = None;
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "windows are far below 2^52 octets")]
+const fn octets(octets: u64) -> f64 {
+    octets as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a duration's last digits do not matter")]
+const fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}

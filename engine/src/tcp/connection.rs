@@ -1,0 +1,500 @@
+//! One connection: its parts, its birth, its timers and its end.
+
+use std::ops::Range;
+
+use arrayvec::ArrayVec;
+use tracing::debug;
+
+use super::TRACE;
+use super::ack::{AckPolicy, RateLimit, TimestampState};
+use super::config::{Config, CongestionKind, KeepAliveTimes};
+use super::counters::Counters;
+use super::ecn::EcnState;
+use super::header::{Flags, Header, Options};
+use super::recv::{Full, ReceiveHalf, SHIFT_MAX, shift_for};
+use super::send::SendHalf;
+use super::seq::SeqNum;
+use super::state::{State, Trigger};
+use super::timer::{Timer, Timers};
+use crate::time::{Duration, Instant};
+use crate::types::StreamOffset;
+
+/// What happened to a connection that the layer above should know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TcpEvent {
+    /// Data may be sent.
+    Established,
+    /// The peer closed its direction, and every octet before that was committed.
+    PeerFin,
+    /// Both directions closed in good order. The connection may linger in TIME-WAIT after this.
+    Closed,
+    /// The peer reset the connection.
+    Reset,
+    /// The peer stopped answering (R2 of RFC 9293 §3.8.3), or never answered the SYN.
+    TimedOut,
+    /// The peer refused the connection: a RST in answer to our SYN.
+    Refused,
+}
+
+/// A TCP connection: the Transmission Control Block (TCB) of RFC 9293 §3.3.1. See the
+/// [module](super) for the order of calls.
+#[derive(Clone, Debug)]
+pub struct Tcb {
+    pub(super) config: Config,
+    pub(super) local_port: u16,
+    pub(super) remote_port: u16,
+    pub(super) state: State,
+    pub(super) snd: SendHalf,
+    pub(super) rcv: ReceiveHalf,
+    pub(super) acks: AckPolicy,
+    pub(super) timestamps: TimestampState,
+    pub(super) ecn: EcnState,
+    pub(super) timers: Timers,
+    pub(super) handshake: Handshake,
+    /// Where our FIN goes, once the user closed.
+    pub(super) close_at: Option<StreamOffset>,
+    pub(super) fin_sent: bool,
+    /// A RST to send.
+    pub(super) reset: Option<Header>,
+    pub(super) persist: Persist,
+    pub(super) keepalive: KeepAlive,
+    /// See [`probe_idle_peer`](Self::probe_idle_peer).
+    pub(super) probe_idle: Option<KeepAliveTimes>,
+    pub(super) events: ArrayVec<TcpEvent, 4>,
+    pub(super) counters: Counters,
+    /// Challenge ACKs (RFC 5961 §7).
+    pub(super) challenges: RateLimit,
+    /// Answers to unacceptable segments without data, which two confused ends could exchange
+    /// for ever.
+    pub(super) strays: RateLimit,
+}
+
+/// The exchange of SYNs.
+#[derive(Clone, Debug)]
+pub(super) struct Handshake {
+    /// Opened by us (`connect`), not by the peer. RFC 9293 MUST-11: remembered in SYN-RECEIVED.
+    pub(super) active: bool,
+    /// A SYN or SYN-ACK waits to be sent.
+    pub(super) syn_due: bool,
+    /// When the SYN went out; `None` once another did (Karn), or it is acknowledged.
+    pub(super) syn_sent_at: Option<Instant>,
+    /// SYNs and SYN-ACKs sent.
+    pub(super) syns_sent: u32,
+    /// The timer ran out before our SYN was acknowledged.
+    pub(super) syn_timed_out: bool,
+    pub(super) started_at: Instant,
+    /// What the peer's SYN asked for; before it is seen, what we ask for.
+    pub(super) window_scale: Option<u8>,
+    pub(super) sack: bool,
+}
+
+/// The send window is too small (RFC 9293 §3.8.6.1 and §3.8.6.2.1).
+#[derive(Clone, Debug, Default)]
+pub(super) struct Persist {
+    pub(super) probe_due: bool,
+    /// The timer waits for a window that is open to grow, not for one that is shut.
+    pub(super) override_armed: bool,
+    /// The override timer ran out: send what the window takes.
+    pub(super) override_due: bool,
+    pub(super) backoff: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct KeepAlive {
+    pub(super) heard_at: Instant,
+    pub(super) unanswered: u32,
+}
+
+/// RFC 5961 §7: "at most 10 challenge ACKs in any 5 second window". Counted by connection: a count
+/// that connections share tells an outsider what happens on those of others (CVE-2016-5696). The
+/// section wants the values tunable, for the sake of a count that serves a whole system and has to
+/// fit its size; one of a single connection fits all, and is a constant.
+const CHALLENGES_MAX: u32 = 10;
+const CHALLENGE_PERIOD_NS: u64 = 5_000_000_000;
+const STRAYS_MAX: u32 = 100;
+const STRAY_PERIOD_NS: u64 = 1_000_000_000;
+impl Tcb {
+    /// Opens a connection: SYN-SENT. `iss` is the initial send sequence number, `ts_offset` is added
+    /// to the timestamp clock; see `IsnGenerator` for both.
+    #[must_use]
+    pub fn connect(
+        now: Instant,
+        config: &Config,
+        local_port: u16,
+        remote_port: u16,
+        iss: SeqNum,
+        ts_offset: u32,
+    ) -> Self {
+        let mut connection = Self::new(now, config, local_port, remote_port, iss, ts_offset);
+        connection.state = State::SynSent;
+        connection.handshake.active = true;
+        connection
+    }
+
+    /// Answers a SYN: SYN-RECEIVED. The caller has checked it with
+    /// `check_syn`; the ports are taken from it.
+    #[must_use]
+    pub fn accept(
+        now: Instant,
+        config: &Config,
+        syn: &Header,
+        iss: SeqNum,
+        ts_offset: u32,
+    ) -> Self {
+        let mut connection = Self::new(now, config, syn.dst_port, syn.src_port, iss, ts_offset);
+        connection.counters.segments_received = 1;
+        connection.state = State::SynReceived;
+        connection.take_syn(now, syn);
+        connection
+    }
+
+    fn new(
+        now: Instant,
+        config: &Config,
+        local_port: u16,
+        remote_port: u16,
+        iss: SeqNum,
+        ts_offset: u32,
+    ) -> Self {
+        let shift = shift_for(config.window_bytes);
+        Self {
+            config: *config,
+            local_port,
+            remote_port,
+            state: State::Closed,
+            snd: SendHalf::new(config, iss),
+            rcv: ReceiveHalf::new(SeqNum(0), config.window_bytes, u32::from(config.mss_receive)),
+            acks: AckPolicy::new(config.quick_acks, config.window_bytes),
+            timestamps: TimestampState::new(config.timestamps, ts_offset),
+            ecn: EcnState::new(config.ecn, config.congestion == CongestionKind::Dctcp),
+            timers: Timers::new(),
+            handshake: Handshake {
+                active: false,
+                syn_due: true,
+                syn_sent_at: None,
+                syns_sent: 0,
+                syn_timed_out: false,
+                started_at: now,
+                window_scale: config.window_scaling.then_some(shift),
+                sack: config.sack,
+            },
+            close_at: None,
+            fin_sent: false,
+            reset: None,
+            persist: Persist::default(),
+            keepalive: KeepAlive { heard_at: now, unanswered: 0 },
+            probe_idle: None,
+            events: ArrayVec::new(),
+            counters: Counters::default(),
+            challenges: RateLimit::new(CHALLENGES_MAX, CHALLENGE_PERIOD_NS),
+            strays: RateLimit::new(STRAYS_MAX, STRAY_PERIOD_NS),
+        }
+    }
+
+    /// Takes the peer's SYN: where its stream starts, and what both sides agree on. An option counts
+    /// only when both SYNs have it (RFC 7323 §2.2, §3.2; RFC 2018 §2).
+    pub(super) fn take_syn(&mut self, now: Instant, syn: &Header) {
+        let config = &self.config;
+        let Options { mss, window_scale, sack_permitted, timestamps, sack: _ } = &syn.options;
+        let window = self.rcv.window_bytes();
+        self.rcv = ReceiveHalf::new(syn.seq, window, u32::from(config.mss_receive));
+        // RFC 7323 §2.3: a shift above 14 is taken for 14.
+        let peer_shift = window_scale.map(|shift| shift.min(SHIFT_MAX));
+        if peer_shift.is_none() {
+            self.handshake.window_scale = None;
+        }
+        let both_scale = self.handshake.window_scale.is_some();
+        self.rcv.set_shift(self.handshake.window_scale.unwrap_or(0));
+        self.handshake.sack &= sack_permitted;
+        self.ecn.take_syn(syn.flags);
+        self.timestamps.agreed &= timestamps.is_some();
+        if let Some(timestamps) = timestamps {
+            self.timestamps.begin(now, timestamps.value);
+        }
+        let shift = if both_scale { peer_shift.unwrap_or(0) } else { 0 };
+        self.snd.agree(*mss, shift, self.timestamps.agreed, self.handshake.sack);
+        self.snd.first_window(syn);
+    }
+
+    /// The state of RFC 9293 §3.3.2. A connection in [`State::Closed`] can be dropped once
+    /// [`poll_transmit`](Self::poll_transmit) and [`poll_event`](Self::poll_event) are empty.
+    #[must_use]
+    pub const fn state(&self) -> State {
+        self.state
+    }
+
+    /// What this connection counted.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// First part of `within` that was never committed.
+    #[must_use]
+    pub fn next_missing(&self, within: Range<StreamOffset>) -> Option<Range<StreamOffset>> {
+        self.rcv.next_missing(within)
+    }
+
+    /// Whether [`commit`](Self::commit) has room for `range` and for any front part of it.
+    #[must_use]
+    pub fn can_commit(&self, range: &Range<StreamOffset>) -> bool {
+        self.rcv.can_commit(range)
+    }
+
+    /// The layer above keeps the octets of `range`, which [`next_missing`](Self::next_missing)
+    /// reported. They will be acknowledged and are never offered again.
+    ///
+    /// # Errors
+    /// [`Full`] when there are too many ranges beyond the cumulative point: the octets count as not
+    /// received, and must not be used.
+    pub fn commit(&mut self, range: Range<StreamOffset>) -> Result<(), Full> {
+        self.rcv.commit(range)
+    }
+
+    /// Octets of `range` that were committed beyond a gap could not be kept: they count as never
+    /// received (RFC 2018 §8). Nothing of what is acknowledged is taken back.
+    pub fn forget(&mut self, range: &Range<StreamOffset>) {
+        self.rcv.forget(range);
+    }
+
+    /// The cumulative point of the receive direction: every octet before it was committed.
+    #[must_use]
+    pub const fn delivered(&self) -> StreamOffset {
+        self.rcv.rcv_nxt()
+    }
+
+    /// Sets the receive window policy in octets. What was offered before stays good: the right edge
+    /// never moves back (RFC 9293 SHLD-14). Opening a closed window sends an update.
+    pub(crate) fn set_receive_window(&mut self, bytes: u32) {
+        self.rcv.set_window(bytes);
+        if self.state.is_synchronized() && self.rcv.update_is_due() {
+            self.acks.owe();
+        }
+    }
+
+    /// Offers at most `bytes`, or as many as the configuration says. Before anything was offered the
+    /// first window follows, too.
+    pub(crate) fn limit_receive_window(&mut self, bytes: Option<usize>) {
+        let limit = bytes.and_then(|bytes| u32::try_from(bytes).ok()).unwrap_or(u32::MAX);
+        let window = limit.min(self.config.window_bytes);
+        if window != self.rcv.window_bytes() {
+            self.set_receive_window(window);
+        }
+    }
+
+    /// SND.UNA: every octet before it is acknowledged.
+    #[must_use]
+    pub(crate) fn snd_una(&self) -> StreamOffset {
+        self.snd.board.una().min(self.send_end())
+    }
+
+    /// SND.NXT: the next octet to be sent for the first time.
+    #[must_use]
+    pub(crate) fn snd_nxt(&self) -> StreamOffset {
+        self.snd.board.nxt().min(self.send_end())
+    }
+
+    /// The number after the last one sent, the FIN's counted.
+    #[must_use]
+    pub(crate) fn snd_end_seq(&self) -> SeqNum {
+        self.snd.space.seq_at(self.snd.board.nxt())
+    }
+
+    /// Whether `seq` is in flight: an ICMP message that quotes another number is not believed
+    /// (RFC 5927 §4.1).
+    #[must_use]
+    pub(crate) fn is_in_flight(&self, seq: SeqNum) -> bool {
+        let ahead = seq.distance_from(self.snd.space.seq_at(self.snd.board.una()));
+        u64::try_from(ahead).is_ok_and(|ahead| ahead < self.snd.board.flight())
+    }
+
+    /// End of our data: the position of the FIN when it was sent.
+    fn send_end(&self) -> StreamOffset {
+        let fin_at = self.close_at.filter(|_| self.fin_sent);
+        fin_at.unwrap_or(StreamOffset(u64::MAX))
+    }
+
+    /// Effective MSS: the most octets of data in one segment, a multiple of 8.
+    #[must_use]
+    pub fn emss(&self) -> usize {
+        usize::try_from(self.snd.emss()).unwrap_or(usize::MAX)
+    }
+
+    /// The path takes IP payloads (TCP header and data) of at most `bytes` from now on. Segments in
+    /// flight above the new EMSS are sent again, cut to fit.
+    pub(crate) fn set_path_mtu(&mut self, now: Instant, bytes: usize) {
+        self.snd.set_path(bytes);
+        if self.snd.board.flight() > 0 {
+            self.arm_retransmit(now);
+        }
+    }
+
+    /// Congestion window, in octets.
+    #[must_use]
+    #[cfg(test)]
+    pub(crate) fn cwnd(&self) -> u64 {
+        self.snd.cwnd()
+    }
+
+    /// Slow start threshold, in octets.
+    #[must_use]
+    #[cfg(test)]
+    pub(crate) fn ssthresh(&self) -> u64 {
+        self.snd.ssthresh()
+    }
+
+    /// Smoothed round-trip time.
+    #[must_use]
+    #[cfg(test)]
+    pub(crate) fn srtt(&self) -> Option<Duration> {
+        self.snd.rtt.srtt_ns().map(Duration::from_nanos)
+    }
+
+    /// Retransmission timeouts since the last forward progress. From 3 on the path is suspect (R1 of
+    /// RFC 9293 §3.8.3).
+    #[must_use]
+    pub(crate) const fn consecutive_timeouts(&self) -> u32 {
+        self.snd.timeouts()
+    }
+
+    /// Turns keep-alive probes on, or off (RFC 9293 MUST-24, MUST-27).
+    pub fn set_keepalive(&mut self, now: Instant, times: Option<KeepAliveTimes>) {
+        self.config.keepalive = times;
+        self.keepalive.unanswered = 0;
+        self.timers.clear(Timer::KeepAlive);
+        let is_open = self.state.is_synchronized() && self.state != State::TimeWait;
+        if let Some(times) = self.keepalive_times().filter(|_| is_open) {
+            self.timers.set(Timer::KeepAlive, now.max(self.keepalive.heard_at + times.idle));
+        }
+    }
+
+    /// When keep-alive probes are sent.
+    #[must_use]
+    pub const fn keepalive(&self) -> Option<KeepAliveTimes> {
+        self.config.keepalive
+    }
+
+    /// How long data may stay unacknowledged ([`Config::user_timeout`]).
+    pub(crate) const fn user_timeout(&self) -> Duration {
+        self.config.user_timeout
+    }
+
+    /// Closes our direction: a FIN follows the octet before `end`. Nothing may be sent beyond it.
+    /// Closing twice changes nothing.
+    ///
+    /// # Panics
+    /// When more than `end` was sent already: a caller's bug.
+    pub fn close(&mut self, end: StreamOffset) {
+        if self.close_at.is_some() || self.state == State::Closed {
+            return;
+        }
+        if self.state == State::SynSent {
+            // RFC 9293 §3.10.4: nothing was exchanged yet; the connection is deleted.
+            self.enter(Trigger::Abandoned);
+            self.finish(TcpEvent::Closed);
+            return;
+        }
+        assert!(end >= self.snd.board.nxt(), "closed before octets that were already sent");
+        self.close_at = Some(end);
+    }
+
+    /// Gives the connection up: the peer gets a RST (RFC 9293 §3.10.5). There is no event for it.
+    pub fn abort(&mut self) {
+        let sends_reset = self.state.is_synchronized() && self.state != State::TimeWait;
+        if sends_reset || self.state == State::SynReceived {
+            self.reset = Some(Header {
+                src_port: self.local_port,
+                dst_port: self.remote_port,
+                seq: self.snd.space.seq_at(self.snd.board.nxt()),
+                ack: self.rcv.ack_number(),
+                flags: Flags::RST | Flags::ACK,
+                ..Header::default()
+            });
+        }
+        self.enter(Trigger::Abandoned);
+        self.stop();
+    }
+
+    /// Whether nothing is left to be done or sent: the connection can be dropped.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.state == State::Closed && self.reset.is_none() && self.events.is_empty()
+    }
+
+    /// Whether a SYN may replace this connection in TIME-WAIT: it is provably from a later
+    /// incarnation (RFC 9293 §3.6.1 MAY-2, RFC 6191).
+    #[must_use]
+    pub(crate) fn may_be_replaced_by(&self, syn: &Header) -> bool {
+        let later = || syn.seq.is_after(self.rcv.ack_number());
+        let newer = match syn.options.timestamps {
+            Some(timestamps) if self.timestamps.agreed => {
+                self.timestamps.is_newer(timestamps.value) || later()
+            }
+            _ => later(),
+        };
+        self.state == State::TimeWait && super::check_syn(syn).is_ok() && newer
+    }
+
+    /// The next event, oldest first.
+    pub fn poll_event(&mut self) -> Option<TcpEvent> {
+        self.events.pop_at(0)
+    }
+
+    /// Takes a transition of the state diagram.
+    pub(super) fn enter(&mut self, trigger: Trigger) {
+        if let Some(next) = self.state.after(trigger) {
+            let (local_port, remote_port) = (self.local_port, self.remote_port);
+            debug!(
+                target: TRACE, local_port, remote_port, from = ?self.state, to = ?next, ?trigger,
+                "state changed"
+            );
+            self.state = next;
+        }
+        if self.state == State::Closed {
+            self.stop();
+        }
+    }
+
+    /// Both SYNs are acknowledged.
+    pub(super) fn establish(&mut self, now: Instant) {
+        if let Some(sent_at) = self.handshake.syn_sent_at.take() {
+            self.snd.rtt.sample(now, now.nanos_since(sent_at));
+        }
+        self.handshake.syn_due = false;
+        self.snd.begin(&self.config, self.handshake.syn_timed_out);
+        self.timers.clear(Timer::Retransmit);
+        if let Some(times) = self.keepalive_times() {
+            self.timers.set(Timer::KeepAlive, now + times.idle);
+        }
+        self.enter(Trigger::SynsAcknowledged);
+        self.raise(TcpEvent::Established);
+    }
+
+    /// Both FINs are exchanged, ours acknowledged.
+    pub(super) fn begin_time_wait(&mut self, now: Instant) {
+        self.timers.clear_all();
+        self.timers.set(Timer::TimeWait, now + self.config.time_wait);
+        self.raise(TcpEvent::Closed);
+    }
+
+    /// The connection ended in CLOSED.
+    pub(super) fn finish(&mut self, event: TcpEvent) {
+        self.stop();
+        self.raise(event);
+    }
+
+    pub(super) fn raise(&mut self, event: TcpEvent) {
+        // Established, PeerFin and one end: more cannot happen to one connection.
+        if !self.events.is_full() {
+            self.events.push(event);
+        }
+    }
+
+    /// Nothing is sent any more, but for a RST.
+    fn stop(&mut self) {
+        self.timers.clear_all();
+        self.acks = AckPolicy::new(0, self.config.window_bytes);
+        self.handshake.syn_due = false;
+        self.persist = Persist::default();
+    }
+}

@@ -1,0 +1,69 @@
+//! What a connection counts, and why it drops segments.
+
+/// Why an arriving segment was dropped, in whole or but for its ACK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DropReason {
+    /// The connection is closed.
+    Closed,
+    /// Older than what was received: a timestamp went backwards (RFC 7323 §5.3).
+    Paws,
+    /// Timestamps were agreed and the segment has none (RFC 7323 §3.2).
+    TimestampMissing,
+    /// Everything in it lies before RCV.NXT: a duplicate, or a probe.
+    Old,
+    /// It starts beyond the window.
+    BeyondWindow,
+    /// Its data finds the window closed; its ACK was processed.
+    WindowClosed,
+    /// A RST that is in the window but not exactly at RCV.NXT (RFC 5961 §3).
+    BlindReset,
+    /// A SYN on an open connection (RFC 5961 §4).
+    UnexpectedSyn,
+    /// No ACK bit where one is required.
+    AckMissing,
+    /// It acknowledges what was never sent, or is far too old (RFC 5961 §5).
+    AckOutOfRange,
+    /// Data after the peer's FIN.
+    AfterFin,
+}
+
+impl DropReason {
+    /// How many reasons there are.
+    pub const COUNT: usize = Self::AfterFin as usize + 1;
+}
+
+/// What one connection counted. A super-frame counts as the wire segments it stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Data segments sent for the first time.
+    pub segments_sent: u64,
+    /// Stream octets sent for the first time.
+    pub bytes_sent: u64,
+    /// Data or FIN segments sent again because they seemed lost.
+    pub retransmissions: u64,
+    /// Pure acknowledgments sent.
+    pub acks_sent: u64,
+    /// Segments received, of any kind.
+    pub segments_received: u64,
+    /// Data segments that started beyond octets still missing.
+    pub out_of_order: u64,
+    /// Data segments that held nothing new.
+    pub duplicates: u64,
+    /// Data segments the layer above refused in whole or part.
+    pub refused: u64,
+    /// Retransmission timeouts.
+    pub rtos: u64,
+    /// Loss recoveries begun without a timeout.
+    pub fast_retransmits: u64,
+    /// Recoveries, of either kind, that turned out to be for nothing and were undone.
+    pub recoveries_undone: u64,
+    /// Tail loss probes sent (RFC 8985 §7): the last segment again, or a new one. They are sent when
+    /// an acknowledgment is late, lost or not, and count as no retransmission.
+    pub loss_probes: u64,
+    /// Zero-window and keep-alive probes sent.
+    pub probes_sent: u64,
+    /// Times a peer took back data it had selectively acknowledged.
+    pub reneges: u64,
+    /// Drops by reason, indexed by [`DropReason`].
+    pub dropped: [u64; DropReason::COUNT],
+}

@@ -1,0 +1,84 @@
+//! TCP for MPA: a TCP that deals in segments and records, not in a byte stream.
+//!
+//! It knows ranges of stream offsets and holds no payload: the layer above owns the octets, cuts
+//! them into records, and gathers them again when a range must be retransmitted. On the way in, each
+//! segment's payload is offered at once, in any order; what the layer above
+//! [commits](Tcb::commit) is acknowledged, what it does not is brought again by the peer.
+//!
+//! Promises to the layer above:
+//!
+//! - octets reported missing were never committed before (RFC 5044 appendix A.3);
+//! - a retransmission repeats the boundaries of the original segment, unless the path shrank below
+//!   it (RFC 5044 appendix A.1);
+//! - data is never offered unless every acceptance check passed: window, PAWS, RFC 5961.
+//!
+//! # Call order
+//!
+//! ```text
+//! in    handle_segment → (next_missing, can_commit, commit)* → finish_arrival
+//! out   poll_transmit* → (send_budget, record_sent)* → poll_ack*
+//! time  handle_timeout when poll_timeout says so
+//! then  poll_event*
+//! ```
+//!
+//! Decisions are told to `tracing`, target `urnic::tcp`, never for each good segment: changes of state,
+//! timeouts, probes, recoveries, a shut window, and drops when their counter reaches a power of two.
+//!
+//! # Files
+//!
+//! `connection.rs` is the owner; `arrive.rs`, `transmit.rs` and `timeout.rs` are its inputs and
+//! outputs. `recv.rs` with `assembler.rs` and `ack.rs` is the receive half, `send.rs` with `sack.rs`, `rtt.rs` and
+//! `congestion/` the send half; `rack.rs`, `recovery.rs`, `prr.rs` and `tlp.rs` are its loss
+//! recovery, `pacing.rs` spreads what it sends. `header.rs` and `seq.rs` are what goes on the wire,
+//! `state.rs` is the state diagram, `listen.rs`, `backlog.rs` and `cookie.rs` serve listeners, `path.rs` is told
+//! about the path.
+
+mod ack;
+mod arrive;
+mod assembler;
+mod backlog;
+mod config;
+mod congestion;
+mod connection;
+mod cookie;
+mod counters;
+mod ecn;
+mod header;
+mod keepalive;
+mod listen;
+mod pacing;
+mod path;
+mod prr;
+mod rack;
+mod recv;
+mod rtt;
+mod sack;
+mod send;
+mod seq;
+mod state;
+mod timeout;
+mod timer;
+mod transmit;
+
+pub use arrive::Arrival;
+pub use backlog::{Backlog, BacklogPlace, Standing, Taken};
+pub use config::{Config, CongestionKind, KeepAliveTimes};
+pub use connection::{Tcb, TcpEvent};
+pub(crate) use cookie::{COOKIE_VALID_NS, CookieEnds, SynCookies};
+pub use counters::{Counters, DropReason};
+pub use ecn::EcnUse;
+pub use header::{
+    Ecn, Flags, HEADER_LEN, HEADER_LEN_MAX, Header, HeaderError, Options, SackBlock, Timestamps,
+};
+pub use listen::SynRefusal;
+pub(crate) use listen::{IsnGenerator, check_syn};
+pub use recv::{ArrivedPayload, Full, ReceiveHalf};
+pub use seq::{SeqNum, SeqSpace};
+pub use state::{State, Trigger};
+pub use transmit::{Budget, Outgoing};
+
+/// The target of what connections tell `tracing`.
+const TRACE: &str = "urnic::tcp";
+
+#[cfg(test)]
+mod tests;

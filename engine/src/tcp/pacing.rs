@@ -1,0 +1,176 @@
+//! Pacing: on a long path, what cwnd takes is spread over the round trip instead of sent at once.
+//!
+//! A window that opens in one step, after idle time or by acknowledgments that come in a bunch,
+//! would overflow queues that the same window fills evenly. On a short path the queues of hosts
+//! and switches hold a whole window, and nothing is paced: the cost there is one comparison.
+
+use crate::time::Instant;
+
+/// Shortest round trip seen below which nothing is paced. Not the smoothed one: ends that wait for
+/// a processor make it long on the shortest of paths.
+const ROUND_TRIP_MIN_NS: u64 = 2_000_000;
+/// What is sent in one go lasts so long at the pace. A super-frame is no larger.
+const QUANTUM_NS: u64 = 1_000_000;
+/// What a sender that is woken late may make up for, at most.
+const CATCH_UP_NS: u64 = 10_000_000;
+/// Segments that may always be sent in one go.
+const QUANTUM_SEGMENTS: u64 = 2;
+
+/// How fast to send, in octets per duration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pace {
+    bytes: u64,
+    ns: u64,
+}
+
+impl Pace {
+    /// Whether a path with this round trip is paced.
+    pub(crate) const fn is_worth_it(rtt_min_ns: u64) -> bool {
+        rtt_min_ns >= ROUND_TRIP_MIN_NS
+    }
+
+    /// The pace for a window of `cwnd` octets. Faster than a window per round trip, so that pacing
+    /// never limits by itself: twice in slow start, where the window doubles in that time, 1.25
+    /// times later.
+    pub(crate) fn new(cwnd: u64, srtt_ns: u64, slow_start: bool) -> Self {
+        let bytes = if slow_start { cwnd.saturating_mul(2) } else { cwnd.saturating_add(cwnd / 4) };
+        Self { bytes: bytes.max(1), ns: srtt_ns.max(1) }
+    }
+
+    fn ns_for(self, bytes: u64) -> u64 {
+        let ns = u128::from(bytes) * u128::from(self.ns) / u128::from(self.bytes);
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+
+    fn bytes_in(self, ns: u64) -> u64 {
+        let bytes = u128::from(ns) * u128::from(self.bytes) / u128::from(self.ns);
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+
+    /// What may be sent in one go.
+    fn quantum(self, emss: u64) -> u64 {
+        self.bytes_in(QUANTUM_NS).max(QUANTUM_SEGMENTS * emss)
+    }
+}
+
+/// When what was sent would have left at the pace.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pacer {
+    clear_at: Instant,
+    /// Something has waited for its time, and has not caught up with it since.
+    behind: bool,
+}
+
+impl Pacer {
+    /// Octets that may be sent now; when it is less than a segment, the time to ask again.
+    pub(crate) fn room(&mut self, now: Instant, pace: Pace, emss: u64) -> Result<u64, Instant> {
+        let quantum = pace.quantum(emss);
+        let waiting = pace.bytes_in(self.clear_at.nanos_since(now));
+        // Time that passed while something waited was its time: a timer that comes late takes
+        // nothing from the rate.
+        let late_ns = if self.behind { now.nanos_since(self.clear_at).min(CATCH_UP_NS) } else { 0 };
+        let room = quantum.saturating_sub(waiting).saturating_add(pace.bytes_in(late_ns));
+        if room >= emss {
+            return Ok(room);
+        }
+        self.behind = true;
+        // When half of the quantum is free: few timers, no large bursts.
+        let ahead_ns = self.clear_at.nanos_since(now).saturating_sub(pace.ns_for(quantum / 2));
+        Err(now.plus_nanos(ahead_ns.max(1)))
+    }
+
+    /// `bytes` were sent.
+    pub(crate) fn on_sent(&mut self, now: Instant, pace: Pace, bytes: u64) {
+        let credit_ns = if self.behind { CATCH_UP_NS } else { 0 };
+        let from = self.clear_at.as_nanos().max(now.as_nanos().saturating_sub(credit_ns));
+        self.clear_at = Instant::from_nanos(from).plus_nanos(pace.ns_for(bytes));
+        self.behind &= self.clear_at < now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EMSS: u64 = 1000;
+    const MS: u64 = 1_000_000;
+
+    fn pace(cwnd: u64) -> Pace {
+        Pace::new(cwnd, 20 * MS, false)
+    }
+
+    #[test]
+    fn a_short_path_is_not_paced() {
+        assert!(!Pace::is_worth_it(MS) && Pace::is_worth_it(20 * MS));
+    }
+
+    /// 1.6 MB in 20 ms: 100 kB in each millisecond.
+    #[test]
+    fn a_window_leaves_in_pieces_over_the_round_trip() {
+        let (pace, mut pacer, mut now) = (pace(1_600_000), Pacer::default(), Instant::ZERO);
+        let mut sent = 0;
+        while sent < 1_600_000 {
+            match pacer.room(now, pace, EMSS) {
+                Ok(room) => {
+                    assert!(room <= 100_000);
+                    pacer.on_sent(now, pace, room);
+                    sent += room;
+                }
+                Err(at) => {
+                    assert!(at > now);
+                    now = at;
+                }
+            }
+        }
+        assert!((14 * MS..17 * MS).contains(&now.as_nanos()), "{now}");
+    }
+
+    #[test]
+    fn idle_time_saves_up_no_more_than_a_quantum() {
+        let (pace, mut pacer) = (pace(1_600_000), Pacer::default());
+        pacer.on_sent(Instant::ZERO, pace, 1000);
+        let later = Instant::from_nanos(500 * MS);
+        assert_eq!(pacer.room(later, pace, EMSS), Ok(100_000));
+    }
+
+    #[test]
+    fn a_sender_that_wakes_late_keeps_the_pace() {
+        let (pace, mut pacer, mut now) = (pace(1_600_000), Pacer::default(), Instant::ZERO);
+        let mut sent = 0;
+        while sent < 16_000_000 {
+            match pacer.room(now, pace, EMSS) {
+                Ok(room) => {
+                    assert!(room <= 900_000, "a burst of {room}");
+                    // In several frames.
+                    let frame = room.min(60_000);
+                    pacer.on_sent(now, pace, frame);
+                    sent += frame;
+                }
+                // Every timer is 7 ms late.
+                Err(at) => now = at.plus_nanos(7 * MS),
+            }
+        }
+        assert!((150 * MS..170 * MS).contains(&now.as_nanos()), "{now}");
+    }
+
+    /// What a late timer may make up for is not saved for later.
+    #[test]
+    fn a_sender_that_has_caught_up_begins_with_a_quantum() {
+        let (pace, mut pacer, now) = (pace(1_600_000), Pacer::default(), Instant::ZERO);
+        let room = pacer.room(now, pace, EMSS).unwrap();
+        pacer.on_sent(now, pace, room);
+        let at = pacer.room(now, pace, EMSS).unwrap_err();
+        let room = pacer.room(at, pace, EMSS).unwrap();
+        pacer.on_sent(at, pace, room);
+        assert_eq!(pacer.room(at.plus_nanos(1000 * MS), pace, EMSS), Ok(100_000));
+    }
+
+    #[test]
+    fn a_small_window_sends_two_segments_at_a_time() {
+        let (pace, mut pacer, now) = (pace(4000), Pacer::default(), Instant::ZERO);
+        assert_eq!(pacer.room(now, pace, EMSS), Ok(2000));
+        pacer.on_sent(now, pace, 2000);
+        // A thousand octets take 4 ms.
+        assert_eq!(pacer.room(now, pace, EMSS), Err(Instant::from_nanos(4 * MS)));
+    }
+}

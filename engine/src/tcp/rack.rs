@@ -1,0 +1,239 @@
+//! RACK: what was sent well before something that has arrived is lost (RFC 8985 §5, §6).
+//!
+//! Knows times and offsets only. The scoreboard walks its segments and asks here which of them are
+//! overdue; the sender decides what a loss means.
+
+use crate::time::Instant;
+use crate::types::StreamOffset;
+
+/// A transmission that an acknowledgment reported as delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Delivery {
+    pub(crate) sent_at: Instant,
+    pub(crate) end: StreamOffset,
+}
+
+/// What one acknowledgment delivered, as far as RACK cares.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Deliveries {
+    /// The latest among segments that were sent once.
+    pub(crate) original: Option<Delivery>,
+    /// The latest among segments that were sent more than once.
+    pub(crate) resent: Option<Delivery>,
+    /// Lowest end of a segment sent once.
+    pub(crate) lowest_end: Option<StreamOffset>,
+}
+
+impl Deliveries {
+    /// Notes a delivered segment. Segments are noted in stream order.
+    pub(crate) fn note(&mut self, sent_at: Instant, end: StreamOffset, sent_once: bool) {
+        let slot = if sent_once { &mut self.original } else { &mut self.resent };
+        if slot.is_none_or(|known| is_later((sent_at, end), (known.sent_at, known.end))) {
+            *slot = Some(Delivery { sent_at, end });
+        }
+        if sent_once {
+            self.lowest_end = Some(self.lowest_end.map_or(end, |lowest| lowest.min(end)));
+        }
+    }
+}
+
+/// RFC 8985 §6.2 "RACK_sent_after": of two segments sent at the same moment, the one that ends
+/// later in the stream was sent later.
+fn is_later(one: (Instant, StreamOffset), other: (Instant, StreamOffset)) -> bool {
+    one > other
+}
+
+/// The state of RFC 8985 §5.3.
+#[derive(Clone, Debug)]
+pub(crate) struct Rack {
+    /// "RACK.xmit_ts" and "RACK.end_seq": the latest transmission known to have arrived.
+    latest: Delivery,
+    /// "RACK.rtt": the round trip of that transmission.
+    rtt_ns: u64,
+    /// "RACK.fack": the highest position known to have arrived.
+    highest: StreamOffset,
+    reordering_seen: bool,
+    /// "RACK.dsack_round": the window has grown for D-SACKs of this round trip, which ends here.
+    dsack_round: Option<StreamOffset>,
+    /// "RACK.reo_wnd_mult".
+    multiple: u64,
+    /// "RACK.reo_wnd_persist": recoveries until the multiple falls back to 1.
+    persist: u32,
+}
+
+/// RFC 8985 §6.2 step 4: recoveries without D-SACK after which the window is small again.
+const PERSIST_RECOVERIES: u32 = 16;
+
+impl Rack {
+    pub(crate) const fn new() -> Self {
+        Self {
+            latest: Delivery { sent_at: Instant::ZERO, end: StreamOffset::ZERO },
+            rtt_ns: 0,
+            highest: StreamOffset::ZERO,
+            reordering_seen: false,
+            dsack_round: None,
+            multiple: 1,
+            persist: PERSIST_RECOVERIES,
+        }
+    }
+
+    /// Everything before `end` arrived in order; `sent_at`: when the last of it was sent. Cheaper
+    /// than [`update`](Self::update), for when nothing is missing.
+    pub(crate) const fn in_order(&mut self, now: Instant, sent_at: Instant, end: StreamOffset) {
+        self.latest = Delivery { sent_at, end };
+        self.rtt_ns = now.nanos_since(sent_at);
+        self.highest = end;
+    }
+
+    /// RFC 8985 §6.2 steps 2 and 3. `could_be_resent`: whether a segment that was sent again at
+    /// that time can have caused this acknowledgment by that copy.
+    pub(crate) fn update(
+        &mut self,
+        now: Instant,
+        delivered: &Deliveries,
+        could_be_resent: impl Fn(Instant) -> bool,
+    ) {
+        // Step 3: something sent once arrived below something that had arrived before.
+        if delivered.lowest_end.is_some_and(|end| end < self.highest) {
+            self.reordering_seen = true;
+        }
+        let resent = delivered.resent.filter(|resent| could_be_resent(resent.sent_at));
+        for delivery in [delivered.original, resent].into_iter().flatten() {
+            if is_later((delivery.sent_at, delivery.end), (self.latest.sent_at, self.latest.end)) {
+                self.latest = delivery;
+                self.rtt_ns = now.nanos_since(delivery.sent_at);
+            }
+        }
+        let ends = [delivered.original, delivered.resent].into_iter().flatten();
+        self.highest = ends.map(|delivery| delivery.end).fold(self.highest, StreamOffset::max);
+    }
+
+    /// A copy that was taken for the latest arrival was not: `original` is the latest.
+    pub(crate) const fn go_back_to(&mut self, now: Instant, original: Delivery) {
+        self.latest = original;
+        self.rtt_ns = now.nanos_since(original.sent_at);
+    }
+
+    /// Everything before `end` is acknowledged.
+    pub(crate) fn acknowledged(&mut self, end: StreamOffset) {
+        self.highest = self.highest.max(end);
+        // RFC 8985 §6.2 step 4: the round trip in which D-SACKs count once is over.
+        if self.dsack_round.is_some_and(|round| end >= round) {
+            self.dsack_round = None;
+        }
+    }
+
+    /// Whether a segment was sent before something that has arrived.
+    pub(crate) fn is_overtaken(&self, sent_at: Instant, end: StreamOffset) -> bool {
+        is_later((self.latest.sent_at, self.latest.end), (sent_at, end))
+    }
+
+    /// When a segment that is overtaken counts as lost.
+    pub(crate) const fn overdue_at(&self, sent_at: Instant, window_ns: u64) -> Instant {
+        sent_at.plus_nanos(self.rtt_ns.saturating_add(window_ns))
+    }
+
+    /// RFC 8985 §6.2 step 4: a D-SACK says that something was sent again needlessly.
+    pub(crate) const fn on_dsack(&mut self, nxt: StreamOffset) {
+        if self.dsack_round.is_none() {
+            self.dsack_round = Some(nxt);
+            self.multiple = self.multiple.saturating_add(1);
+            self.persist = PERSIST_RECOVERIES;
+        }
+    }
+
+    /// Something that was sent again had only been late.
+    pub(crate) const fn on_reordering(&mut self) {
+        self.reordering_seen = true;
+    }
+
+    /// A recovery is over.
+    pub(crate) const fn on_recovered(&mut self) {
+        self.persist = self.persist.saturating_sub(1);
+        if self.persist == 0 {
+            self.multiple = 1;
+        }
+    }
+
+    /// RFC 8985 §6.2 "RACK_update_reo_wnd": how much later than expected a segment may arrive.
+    /// `certain`: losses are being repaired, or as much is SACKed as would begin a repair without
+    /// RACK.
+    pub(crate) fn window_ns(
+        &self,
+        certain: bool,
+        min_ns: Option<u64>,
+        srtt_ns: Option<u64>,
+    ) -> u64 {
+        if !self.reordering_seen && certain {
+            return 0;
+        }
+        let (Some(min_ns), Some(srtt_ns)) = (min_ns, srtt_ns) else { return 0 };
+        self.multiple.saturating_mul(min_ns / 4).min(srtt_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(us: u64) -> Instant {
+        Instant::from_nanos(us * 1000)
+    }
+
+    fn originals(segments: &[(u64, u64)]) -> Deliveries {
+        let mut delivered = Deliveries::default();
+        for &(sent_us, end) in segments {
+            delivered.note(at(sent_us), StreamOffset(end), true);
+        }
+        delivered
+    }
+
+    #[test]
+    fn what_was_sent_before_an_arrival_is_overtaken_and_overdue_a_round_trip_later() {
+        let mut rack = Rack::new();
+        rack.update(at(150), &originals(&[(40, 400), (50, 500)]), |_| true);
+        assert!(rack.is_overtaken(at(50), StreamOffset(400)));
+        assert!(!rack.is_overtaken(at(50), StreamOffset(500)));
+        assert!(!rack.is_overtaken(at(51), StreamOffset(100)));
+        assert_eq!(rack.overdue_at(at(40), 7_000), at(147));
+    }
+
+    #[test]
+    fn a_copy_that_cannot_have_caused_the_acknowledgment_is_not_believed() {
+        let mut rack = Rack::new();
+        let mut delivered = originals(&[(10, 100)]);
+        delivered.note(at(90), StreamOffset(200), false);
+        rack.update(at(100), &delivered, |sent_at| sent_at < at(80));
+        assert!(!rack.is_overtaken(at(50), StreamOffset(300)));
+        rack.update(at(100), &delivered, |_| true);
+        assert!(rack.is_overtaken(at(50), StreamOffset(300)));
+    }
+
+    /// RFC 8985 §6.2 step 4.
+    #[test]
+    fn the_window_is_zero_until_reordering_is_seen_and_grows_with_dsacks() {
+        let mut rack = Rack::new();
+        let window = |rack: &Rack| rack.window_ns(true, Some(400), Some(1000));
+        assert_eq!(window(&rack), 0);
+        assert_eq!(rack.window_ns(false, Some(400), Some(1000)), 100);
+        rack.update(at(9), &originals(&[(5, 500)]), |_| true);
+        rack.update(at(9), &originals(&[(3, 300)]), |_| true);
+        assert_eq!(window(&rack), 100);
+        // Once per round trip.
+        rack.on_dsack(StreamOffset(1000));
+        rack.on_dsack(StreamOffset(1000));
+        assert_eq!(window(&rack), 200);
+        rack.acknowledged(StreamOffset(1000));
+        for _ in 0..20 {
+            rack.on_dsack(StreamOffset(1000));
+            rack.acknowledged(StreamOffset(1000));
+        }
+        assert_eq!(window(&rack), 1000, "never above SRTT");
+        for _ in 1..PERSIST_RECOVERIES {
+            rack.on_recovered();
+        }
+        assert_eq!(window(&rack), 1000);
+        rack.on_recovered();
+        assert_eq!(window(&rack), 100);
+    }
+}

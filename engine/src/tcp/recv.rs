@@ -1,0 +1,400 @@
+//! The receive half: which octets are acceptable, which are new, and what the window is.
+//!
+//! Owns RCV.NXT, the window's right edge and the table of out-of-order ranges; holds no payload. It
+//! promises the layer above that octets reported missing were never committed before, so that data
+//! processed once is never overwritten (RFC 5044 appendix A.3).
+//!
+//! It also works alone, without a connection: [`ReceiveHalf::passive`] follows one direction of a
+//! capture.
+
+use std::ops::Range;
+
+use arrayvec::ArrayVec;
+
+use super::assembler::Assembler;
+use super::header::SackBlock;
+use super::seq::{SeqNum, SeqSpace};
+use crate::types::StreamOffset;
+
+/// The part of an arrived segment's payload that lies in the window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArrivedPayload {
+    /// Octets at the start of the segment's payload that lie before `range`.
+    pub skip: usize,
+    /// Stream position of the octets after those; never empty. Parts of it may have been received
+    /// before: ask [`ReceiveHalf::next_missing`].
+    pub range: Range<StreamOffset>,
+}
+
+/// Another out-of-order range would exceed `limits::OUT_OF_ORDER_RANGES_MAX`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many out-of-order ranges")]
+pub struct Full;
+
+/// Where a segment stands relative to the window (RFC 9293 §3.4, the acceptability test).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Acceptability {
+    /// Wholly before RCV.NXT.
+    Old,
+    /// Starts beyond the window.
+    Beyond,
+    /// Acceptable; `payload` is what the window admits of it.
+    Inside { payload: Option<ArrivedPayload>, starts_at_next: bool },
+}
+
+/// The receive half of a connection.
+#[derive(Clone, Debug)]
+pub struct ReceiveHalf {
+    space: SeqSpace,
+    /// RCV.NXT, the FIN not counted.
+    rcv_nxt: StreamOffset,
+    /// Right edge: the highest offset ever offered, plus one. It never moves back.
+    edge: StreamOffset,
+    /// Right edge as the peer can compute it from the last window field.
+    advertised: StreamOffset,
+    /// Window policy.
+    window_bytes: u32,
+    /// Shift applied to window fields.
+    shift: u8,
+    /// Our MSS, the step of the window.
+    mss: u32,
+    assembler: Assembler,
+    /// Where the peer's FIN stands, once one was seen.
+    fin_at: Option<StreamOffset>,
+    fin_taken: bool,
+    /// Starts of the out-of-order ranges reported most recently, newest first (RFC 2018 §4).
+    recent: ArrayVec<StreamOffset, 4>,
+    /// A duplicate to report once (RFC 2883).
+    duplicate: Option<Range<StreamOffset>>,
+    /// Octets committed since the start.
+    committed_bytes: u64,
+}
+
+/// Largest window: RFC 7323 §2.3 keeps it below 2³⁰.
+const WINDOW_MAX: u32 = 1 << 30;
+/// Largest shift (RFC 7323 §2.3).
+pub(crate) const SHIFT_MAX: u8 = 14;
+
+impl ReceiveHalf {
+    /// A receiver for the stream after the SYN numbered `irs`, with a window of at most
+    /// `window_bytes` opened in steps of `mss`.
+    #[must_use]
+    pub(crate) fn new(irs: SeqNum, window_bytes: u32, mss: u32) -> Self {
+        let window_bytes = window_bytes.min(WINDOW_MAX);
+        Self {
+            space: SeqSpace::new(irs),
+            rcv_nxt: StreamOffset::ZERO,
+            edge: StreamOffset::ZERO + u64::from(window_bytes),
+            advertised: StreamOffset::ZERO,
+            window_bytes,
+            shift: 0,
+            mss,
+            assembler: Assembler::default(),
+            fin_at: None,
+            fin_taken: false,
+            recent: ArrayVec::new(),
+            duplicate: None,
+            committed_bytes: 0,
+        }
+    }
+
+    /// A receiver that follows the direction whose SYN is numbered `irs`, accepting anything.
+    #[must_use]
+    pub fn passive(irs: SeqNum) -> Self {
+        Self::new(irs, WINDOW_MAX, 1)
+    }
+
+    /// The same, with a table of at most `ranges_max` out-of-order ranges.
+    #[must_use]
+    pub fn with_ranges_max(self, ranges_max: usize) -> Self {
+        Self { assembler: Assembler::new(ranges_max), ..self }
+    }
+
+    /// For a passive receiver: places `len` octets numbered from `seq`. `None` when all of them lie
+    /// before the cumulative point. To go on after octets that a capture lacks, commit the gap.
+    #[must_use]
+    pub fn handle_data(&self, seq: SeqNum, len: usize) -> Option<ArrivedPayload> {
+        let near = self.highest_end();
+        let distance = i64::from(seq.distance_from(self.space.seq_at(near)));
+        let len = i64::try_from(len).ok()?;
+        // Positions relative to `near`; the cumulative point is at or before it.
+        let next = -i64::try_from(near.bytes_since(self.rcv_nxt)).ok()?;
+        let (start, end) = (distance.max(next), distance.checked_add(len)?);
+        if end <= start {
+            return None;
+        }
+        let skip = usize::try_from(start - distance).ok()?;
+        let start = near.0.checked_add_signed(start)?;
+        let end = near.0.checked_add_signed(end)?;
+        Some(ArrivedPayload { skip, range: StreamOffset(start)..StreamOffset(end) })
+    }
+
+    /// The cumulative point: every octet before it was committed.
+    #[must_use]
+    pub const fn rcv_nxt(&self) -> StreamOffset {
+        self.rcv_nxt
+    }
+
+    /// First part of `within` that was never committed.
+    #[must_use]
+    pub fn next_missing(&self, within: Range<StreamOffset>) -> Option<Range<StreamOffset>> {
+        let start = within.start.max(self.rcv_nxt);
+        if start >= within.end {
+            return None;
+        }
+        if self.assembler.is_empty() {
+            return Some(start..within.end);
+        }
+        self.assembler.next_missing(start..within.end)
+    }
+
+    /// Whether [`commit`](Self::commit) has room for `range` and for any front part of it: to be
+    /// asked before anything is taken, when it is not known yet how much will be kept.
+    #[must_use]
+    pub fn can_commit(&self, range: &Range<StreamOffset>) -> bool {
+        range.start <= self.rcv_nxt || self.assembler.has_room_from(range.start)
+    }
+
+    /// The octets of `range` are kept: they count as received from now on.
+    ///
+    /// # Errors
+    /// [`Full`] when the range touches no other and there are too many; nothing changed.
+    pub fn commit(&mut self, range: Range<StreamOffset>) -> Result<(), Full> {
+        if range.start >= range.end {
+            return Ok(());
+        }
+        let octets = range.end.bytes_since(range.start);
+        if range.start <= self.rcv_nxt {
+            self.rcv_nxt = self.rcv_nxt.max(range.end);
+            if !self.assembler.is_empty() {
+                self.rcv_nxt = self.assembler.absorb(self.rcv_nxt);
+            }
+            // More than was offered is a caller's choice; the window must not become negative.
+            self.edge = self.edge.max(self.rcv_nxt);
+        } else {
+            let start = range.start;
+            if !self.assembler.insert(range) {
+                return Err(Full);
+            }
+            self.report(start);
+        }
+        self.committed_bytes = self.committed_bytes.wrapping_add(octets);
+        Ok(())
+    }
+
+    /// Octets of `range` that were committed beyond a gap count as never received, though they may
+    /// have been reported: RFC 2018 §8 lets a receiver that is short of memory discard them, and has
+    /// the sender keep them until they are acknowledged.
+    pub fn forget(&mut self, range: &Range<StreamOffset>) {
+        self.assembler.remove(range);
+    }
+
+    /// Whether octets beyond a gap were committed.
+    #[must_use]
+    pub(crate) fn has_gap(&self) -> bool {
+        !self.assembler.is_empty()
+    }
+
+    /// End of the highest octet committed.
+    #[must_use]
+    pub(crate) fn highest_end(&self) -> StreamOffset {
+        self.assembler.highest_end().unwrap_or(self.rcv_nxt)
+    }
+
+    pub(crate) const fn space(&self) -> SeqSpace {
+        self.space
+    }
+
+    pub(crate) const fn committed_bytes(&self) -> u64 {
+        self.committed_bytes
+    }
+
+    pub(crate) const fn fin_taken(&self) -> bool {
+        self.fin_taken
+    }
+
+    /// The acknowledgment number.
+    pub(crate) fn ack_number(&self) -> SeqNum {
+        self.space.seq_at(self.next_position())
+    }
+
+    /// RCV.NXT, the FIN counted.
+    fn next_position(&self) -> StreamOffset {
+        self.rcv_nxt + u64::from(self.fin_taken)
+    }
+
+    /// The acceptability test of RFC 9293 §3.4 for a segment with `payload_len` octets and
+    /// `control` SYN and FIN bits.
+    ///
+    /// Kinder than the RFC's in one way: a segment without text that stands exactly at the right
+    /// edge is acceptable. A peer that used up the window and lost some of it acknowledges from
+    /// there, and those acknowledgments must count.
+    pub(crate) fn acceptability(
+        &self,
+        seq: SeqNum,
+        payload_len: usize,
+        control: u8,
+    ) -> Acceptability {
+        let next = self.next_position();
+        let start = i64::from(seq.distance_from(self.space.seq_at(next)));
+        let Ok(len) = i64::try_from(payload_len) else { return Acceptability::Beyond };
+        let text_end = start.saturating_add(len);
+        let end = text_end.saturating_add(i64::from(control));
+        if end < 0 || (end == 0 && end != start) {
+            return Acceptability::Old;
+        }
+        let limit = if self.fin_taken { next } else { self.edge.min(self.fin_limit()) };
+        let window = if self.fin_taken { 0 } else { self.edge.0.saturating_sub(next.0) };
+        let start_in_window = u64::try_from(start).unwrap_or(0);
+        if start_in_window > window {
+            return Acceptability::Beyond;
+        }
+        let payload = || {
+            let from = next + start_in_window;
+            let to = StreamOffset(next.0.checked_add_signed(text_end)?).min(limit);
+            let skip = usize::try_from(start.min(0).unsigned_abs()).ok()?;
+            (from < to).then_some(ArrivedPayload { skip, range: from..to })
+        };
+        Acceptability::Inside { payload: payload(), starts_at_next: start <= 0 }
+    }
+
+    /// Forgets everything beyond the cumulative point, as RFC 2018 §8 allows and discourages.
+    #[cfg(test)]
+    pub(crate) fn renege(&mut self) {
+        self.assembler = Assembler::default();
+    }
+
+    fn fin_limit(&self) -> StreamOffset {
+        self.fin_at.unwrap_or(StreamOffset(u64::MAX))
+    }
+
+    /// Notes a FIN that follows the octet before `seq`; ignored when it contradicts what is known.
+    pub(crate) fn note_fin(&mut self, seq: SeqNum) {
+        let Some(at) = self.space.offset_near(seq, self.rcv_nxt) else { return };
+        if self.fin_at.is_none() && at >= self.highest_end() && at <= self.edge {
+            self.fin_at = Some(at);
+        }
+    }
+
+    /// Takes the FIN when everything before it was committed; true once.
+    pub(crate) fn take_fin(&mut self) -> bool {
+        let due = !self.fin_taken && self.fin_at == Some(self.rcv_nxt);
+        self.fin_taken |= due;
+        due
+    }
+
+    /// Sets the window policy. The right edge already offered stays (RFC 9293 SHLD-14).
+    pub(crate) fn set_window(&mut self, bytes: u32) {
+        self.window_bytes = bytes.min(WINDOW_MAX);
+        if self.advertised == StreamOffset::ZERO {
+            // No segment has told the peer anything yet.
+            self.edge = self.rcv_nxt + u64::from(self.window_bytes);
+        }
+    }
+
+    pub(crate) const fn window_bytes(&self) -> u32 {
+        self.window_bytes
+    }
+
+    pub(crate) fn set_shift(&mut self, shift: u8) {
+        self.shift = shift;
+    }
+
+    pub(crate) const fn shift(&self) -> u8 {
+        self.shift
+    }
+
+    /// Whether the window grew so much since it was last told that the peer should hear of it.
+    pub(crate) fn update_is_due(&self) -> bool {
+        let wanted = self.rcv_nxt + u64::from(self.offered_max());
+        wanted.0.saturating_sub(self.advertised.0) >= self.step()
+    }
+
+    /// RFC 9293 §3.8.6.2.2: the right edge moves in steps of min(MSS, half the buffer).
+    fn step(&self) -> u64 {
+        u64::from(self.mss.min(self.window_bytes / 2).max(1))
+    }
+
+    /// The policy, limited to what the window field can say.
+    fn offered_max(&self) -> u32 {
+        self.window_bytes.min(u32::from(u16::MAX) << self.shift)
+    }
+
+    /// The window field for a segment sent now, on a SYN unscaled.
+    pub(crate) fn window_field(&mut self, on_syn: bool) -> u16 {
+        let wanted = self.rcv_nxt + u64::from(self.offered_max());
+        if wanted.0.saturating_sub(self.edge.0) >= self.step() {
+            self.edge = wanted;
+        }
+        let shift = if on_syn { 0 } else { self.shift };
+        let window = self.edge.bytes_since(self.rcv_nxt) >> shift;
+        let field = u16::try_from(window).unwrap_or(u16::MAX);
+        self.advertised = self.rcv_nxt + (u64::from(field) << shift);
+        field
+    }
+
+    /// Remembers a duplicate for the next acknowledgment (RFC 2883 §4). Duplicates that continue
+    /// one another are one block, so that a burst of them is reported whole.
+    pub(crate) fn report_duplicate(&mut self, range: Range<StreamOffset>) {
+        if range.start >= self.rcv_nxt {
+            // RFC 2883 §4.2: the block it lies in comes next, whichever was reported last.
+            self.report(range.start);
+        }
+        match &mut self.duplicate {
+            Some(held) if held.end == range.start => held.end = range.end,
+            held => *held = Some(range),
+        }
+    }
+
+    /// [`report_duplicate`](Self::report_duplicate) for a segment that lies before RCV.NXT.
+    pub(crate) fn report_old(&mut self, seq: SeqNum, payload_len: usize) {
+        let start = self.space.offset_near(seq, self.rcv_nxt);
+        let len = u64::try_from(payload_len).unwrap_or(0);
+        if let Some(start) = start
+            && len > 0
+        {
+            self.report_duplicate(start..start + len);
+        }
+    }
+
+    /// RFC 2018 §4: the block with the newest segment comes first, then those reported last.
+    fn report(&mut self, start: StreamOffset) {
+        let block = self.assembler.containing(start);
+        self.recent.retain(|point| !block.as_ref().is_some_and(|block| block.contains(point)));
+        self.recent.truncate(self.recent.capacity() - 1);
+        self.recent.insert(0, start);
+    }
+
+    /// Fills `out` with the blocks to report, at most `max`; a duplicate is reported once.
+    pub(crate) fn sack_blocks<const N: usize>(
+        &mut self,
+        out: &mut ArrayVec<SackBlock, N>,
+        max: usize,
+    ) {
+        if let Some(duplicate) = self.duplicate.take() {
+            out.push((self.space.seq_at(duplicate.start), self.space.seq_at(duplicate.end)));
+        }
+        let Self { recent, assembler, space, .. } = self;
+        recent.retain(|point| assembler.containing(*point).is_some());
+        let mut told: ArrayVec<StreamOffset, 4> = ArrayVec::new();
+        for block in recent.iter().filter_map(|point| assembler.containing(*point)) {
+            if out.len() >= max {
+                break;
+            }
+            if !told.contains(&block.start) {
+                told.push(block.start);
+                out.push((space.seq_at(block.start), space.seq_at(block.end)));
+            }
+        }
+    }
+}
+
+/// The smallest shift with which the window field can say `window_bytes` (RFC 7323 §2.2).
+pub(crate) fn shift_for(window_bytes: u32) -> u8 {
+    (0..SHIFT_MAX)
+        .find(|&shift| window_bytes.min(WINDOW_MAX) >> shift <= u32::from(u16::MAX))
+        .unwrap_or(SHIFT_MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,420 @@
+//! The scoreboard: every segment in flight, and what is known about it.
+//!
+//! Segments keep the boundaries they were first sent with, so that a retransmission repeats whole
+//! records (RFC 5044 appendix A.1); the sender splits one only when the path no longer takes it.
+//!
+//! Invariants: segments are contiguous, the first holds SND.UNA, the last ends at SND.NXT; the
+//! octet sums below equal what a walk over the segments would find.
+
+mod loss;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use super::rack::Deliveries;
+use crate::time::Instant;
+use crate::types::StreamOffset;
+
+/// One segment in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Segment {
+    start: StreamOffset,
+    /// When it was last sent.
+    sent_at: Instant,
+    /// Positions it takes: octets, or 1 for a FIN.
+    len: u32,
+    marks: Marks,
+    /// SACKed segments from this one on, as far as is known: a walk may go on after them. 0 when it
+    /// is not SACKed.
+    sacked_run: u16,
+}
+
+bitflags::bitflags! {
+    /// What is known about a segment.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    struct Marks: u8 {
+        /// Selectively acknowledged.
+        const SACKED = 1;
+        /// Taken for lost; never together with SACKED.
+        const LOST = 2;
+        /// Lost and sent again, and that copy not taken for lost.
+        const RESENT = 4;
+        /// Sent more than once at some time: no round-trip sample (Karn).
+        const AMBIGUOUS = 8;
+        /// Ends a burst: PSH.
+        const PUSH = 16;
+        /// A FIN, without octets.
+        const FIN = 32;
+    }
+}
+
+const _: () = assert!(size_of::<Segment>() == 24);
+
+impl Segment {
+    const fn end(&self) -> StreamOffset {
+        StreamOffset(self.start.0 + self.len as u64)
+    }
+
+    fn as_resend(&self, first: bool) -> Resend {
+        let fin = self.marks.contains(Marks::FIN);
+        let push = self.marks.contains(Marks::PUSH);
+        let end = if fin { self.start } else { self.end() };
+        Resend { data: self.start..end, fin, push, first }
+    }
+}
+
+/// What a cumulative acknowledgment did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Acknowledged {
+    /// Positions acknowledged for the first time, cumulatively.
+    pub(crate) bytes: u64,
+    /// Those among them that were not SACKed before.
+    pub(crate) fresh: u64,
+    /// When the earliest segment among them that is fit for a round-trip sample was sent.
+    pub(crate) sample_from: Option<Instant>,
+    /// Some of it had been sent more than once.
+    pub(crate) ambiguous: bool,
+    /// When the last of it was sent.
+    pub(crate) last_sent_at: Instant,
+}
+
+/// A segment to send again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Resend {
+    /// Its octets; empty for a FIN.
+    pub(crate) data: Range<StreamOffset>,
+    pub(crate) fin: bool,
+    pub(crate) push: bool,
+    /// Whether it is the first in flight.
+    pub(crate) first: bool,
+}
+
+/// All segments in flight.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scoreboard {
+    segments: VecDeque<Segment>,
+    una: StreamOffset,
+    nxt: StreamOffset,
+    sacked_bytes: u64,
+    lost_bytes: u64,
+    resent_bytes: u64,
+    /// Without SACK: octets that duplicate ACKs say have left the network.
+    duplicate_bytes: u64,
+    sacked_segments: u32,
+    /// Segments that start before this are SACKed, lost, or were sent again.
+    examined: StreamOffset,
+    /// Copies of lost segments in the order they were sent in: when, and where they start. Entries
+    /// whose segment has arrived, or was sent once more, are void.
+    copies: VecDeque<(Instant, StreamOffset)>,
+    /// No segment before this is waiting to be sent again.
+    resend_from: StreamOffset,
+    /// Segments looked at by [`sack`](Self::sack) so far.
+    #[cfg(test)]
+    steps: u64,
+}
+
+impl Scoreboard {
+    pub(crate) const fn una(&self) -> StreamOffset {
+        self.una
+    }
+
+    pub(crate) const fn nxt(&self) -> StreamOffset {
+        self.nxt
+    }
+
+    /// FlightSize (RFC 5681 §2): sent and not cumulatively acknowledged.
+    pub(crate) const fn flight(&self) -> u64 {
+        self.nxt.0 - self.una.0
+    }
+
+    /// RFC 6675 §4 "SetPipe": octets believed to be in the network.
+    pub(crate) const fn pipe(&self) -> u64 {
+        let gone = self.sacked_bytes + self.lost_bytes + self.duplicate_bytes;
+        (self.flight() + self.resent_bytes).saturating_sub(gone)
+    }
+
+    /// Whether a lost segment waits to be sent again.
+    pub(crate) const fn has_unsent_loss(&self) -> bool {
+        self.lost_bytes > self.resent_bytes
+    }
+
+    /// Whether nothing in flight is SACKed, lost, or counted by duplicate ACKs.
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.sacked_bytes | self.lost_bytes | self.duplicate_bytes == 0
+    }
+
+    /// Octets SACKed above SND.UNA.
+    pub(crate) const fn sacked_bytes(&self) -> u64 {
+        self.sacked_bytes
+    }
+
+    /// Without SACK: octets that duplicate ACKs say have left the network.
+    pub(crate) const fn duplicate_bytes(&self) -> u64 {
+        self.duplicate_bytes
+    }
+
+    /// Whether a single segment is in flight: the peer may delay its acknowledgment.
+    pub(crate) fn is_single(&self) -> bool {
+        self.segments.len() == 1
+    }
+
+    /// Whether the peer took back what it had SACKed: it acknowledged up to a SACKed segment only.
+    pub(crate) fn first_is_sacked(&self) -> bool {
+        self.segments.front().is_some_and(|first| first.marks.contains(Marks::SACKED))
+    }
+
+    /// Positions that the oldest segment in flight takes.
+    pub(crate) fn first_len(&self) -> u32 {
+        self.segments.front().map_or(0, |first| first.len)
+    }
+
+    /// Records `len` new octets, sent as segments of `segment_len` (the last may be shorter).
+    pub(crate) fn push(&mut self, now: Instant, len: u32, segment_len: u32, push: bool) {
+        let mut left = len;
+        while left > 0 {
+            let len = left.min(segment_len);
+            left -= len;
+            let marks = if push && left == 0 { Marks::PUSH } else { Marks::empty() };
+            self.append(now, len, marks);
+        }
+    }
+
+    /// Records a FIN.
+    pub(crate) fn push_fin(&mut self, now: Instant) {
+        self.append(now, 1, Marks::FIN);
+    }
+
+    fn append(&mut self, sent_at: Instant, len: u32, marks: Marks) {
+        self.segments.push_back(Segment { start: self.nxt, sent_at, len, marks, sacked_run: 0 });
+        self.nxt = self.nxt + u64::from(len);
+    }
+
+    /// The peer has everything before `ack`, which lies in (SND.UNA, SND.NXT].
+    pub(crate) fn acknowledge(
+        &mut self,
+        ack: StreamOffset,
+        delivered: &mut Deliveries,
+    ) -> Acknowledged {
+        let (plain, sacked_before) = (self.is_plain(), self.sacked_bytes);
+        let bytes = ack.bytes_since(self.una);
+        let mut done = Acknowledged { bytes, ..Acknowledged::default() };
+        while let Some(first) = self.segments.front_mut()
+            && first.start < ack
+        {
+            let whole = first.end() <= ack;
+            let gone = if whole {
+                *first
+            } else {
+                let len = u32::try_from(ack.bytes_since(first.start));
+                let len = len.expect("part of a segment is shorter than a segment");
+                let gone = Segment { len, ..*first };
+                first.start = ack;
+                first.len -= len;
+                gone
+            };
+            if whole {
+                self.segments.pop_front();
+            }
+            if gone.marks.contains(Marks::AMBIGUOUS) {
+                done.ambiguous = true;
+            } else if done.sample_from.is_none() && !gone.marks.contains(Marks::SACKED) {
+                done.sample_from = Some(gone.sent_at);
+            }
+            done.last_sent_at = gone.sent_at;
+            if !plain {
+                if !gone.marks.contains(Marks::SACKED) {
+                    let sent_once = !gone.marks.contains(Marks::AMBIGUOUS);
+                    delivered.note(gone.sent_at, gone.end(), sent_once);
+                }
+                self.forget_marks(&gone);
+                if gone.marks.contains(Marks::SACKED) && whole {
+                    self.sacked_segments -= 1;
+                }
+            }
+        }
+        self.una = ack;
+        done.fresh = bytes - (sacked_before - self.sacked_bytes);
+        done
+    }
+
+    /// Takes a segment's octets out of the sums.
+    fn forget_marks(&mut self, segment: &Segment) {
+        let len = u64::from(segment.len);
+        if segment.marks.contains(Marks::SACKED) {
+            self.sacked_bytes -= len;
+        }
+        if segment.marks.contains(Marks::LOST) {
+            self.lost_bytes -= len;
+        }
+        if segment.marks.contains(Marks::RESENT) {
+            self.resent_bytes -= len;
+        }
+    }
+
+    /// Takes the blocks of a SACK option, already turned into offsets; returns the octets newly
+    /// SACKed. Blocks outside (SND.UNA, SND.NXT] are ignored: duplicates reported, or nonsense.
+    pub(crate) fn sack(
+        &mut self,
+        blocks: impl IntoIterator<Item = Range<StreamOffset>>,
+        delivered: &mut Deliveries,
+    ) -> u64 {
+        let before = self.sacked_bytes;
+        for block in blocks {
+            if block.start < block.end && block.start >= self.una && block.end <= self.nxt {
+                self.mark_sacked(&block, delivered);
+            }
+        }
+        self.sacked_bytes - before
+    }
+
+    /// Marks the segments that lie wholly in `block`.
+    ///
+    /// A peer may report what it likes, in any order, with every acknowledgment. What was marked
+    /// before is therefore passed over in runs, and each walk leaves them as long as it found them:
+    /// all the walks together cost little more than one step for each segment.
+    fn mark_sacked(&mut self, block: &Range<StreamOffset>, delivered: &mut Deliveries) {
+        let from = self.segments.partition_point(|segment| segment.start < block.start);
+        let mut index = from;
+        while let Some(segment) = self.segments.get_mut(index)
+            && segment.end() <= block.end
+        {
+            #[cfg(test)]
+            {
+                self.steps += 1;
+            }
+            if segment.sacked_run > 0 {
+                index += usize::from(segment.sacked_run);
+                continue;
+            }
+            let old = *segment;
+            segment.marks.remove(Marks::LOST | Marks::RESENT);
+            segment.marks.insert(Marks::SACKED);
+            segment.sacked_run = 1;
+            index += 1;
+            self.forget_marks(&old);
+            self.sacked_bytes += u64::from(old.len);
+            self.sacked_segments += 1;
+            delivered.note(old.sent_at, old.end(), !old.marks.contains(Marks::AMBIGUOUS));
+        }
+        self.join_runs(from, index);
+    }
+
+    /// The segments from `from` to before `end` are all SACKed: the runs among them become one.
+    fn join_runs(&mut self, from: usize, end: usize) {
+        let mut index = from;
+        while index < end {
+            let run = &mut self.segments[index].sacked_run;
+            let next = index + usize::from(*run);
+            *run = u16::try_from(end - index).unwrap_or(u16::MAX);
+            index = next;
+        }
+    }
+
+    /// Without SACK: one more segment of `bytes` has left the network, as a duplicate ACK tells.
+    pub(crate) fn duplicate_ack(&mut self, bytes: u64) {
+        let most = self.flight().saturating_sub(self.lost_bytes);
+        self.duplicate_bytes = (self.duplicate_bytes + bytes).min(most);
+    }
+
+    /// Without SACK: `bytes` counted by duplicate ACKs are now acknowledged cumulatively.
+    pub(crate) fn duplicates_acknowledged(&mut self, bytes: u64) {
+        self.duplicate_bytes = self.duplicate_bytes.saturating_sub(bytes);
+    }
+
+    /// Without SACK: nothing is known to have left the network any more.
+    pub(crate) fn forget_duplicates(&mut self) {
+        self.duplicate_bytes = 0;
+    }
+
+    /// Takes the next lost segment to send again, whole; only the first one when `window_end` lies
+    /// before its start. One longer than `emss` is split first.
+    pub(crate) fn resend(
+        &mut self,
+        now: Instant,
+        emss: u32,
+        window_end: StreamOffset,
+    ) -> Option<Resend> {
+        if !self.has_unsent_loss() {
+            return None;
+        }
+        let from = self.resend_from.max(self.una);
+        let mut index = self.segments.partition_point(|segment| segment.start < from);
+        let due = |segment: &Segment| {
+            segment.marks.contains(Marks::LOST) && !segment.marks.contains(Marks::RESENT)
+        };
+        while self.segments.get(index).is_some_and(|segment| !due(segment)) {
+            index += 1;
+        }
+        let segment = *self.segments.get(index)?;
+        self.resend_from = segment.start;
+        if index > 0 && segment.start >= window_end {
+            return None;
+        }
+        if segment.len > emss {
+            self.split(index, emss);
+        }
+        let segment = &mut self.segments[index];
+        segment.marks.insert(Marks::RESENT | Marks::AMBIGUOUS);
+        segment.sent_at = now;
+        self.resent_bytes += u64::from(segment.len);
+        self.resend_from = segment.end();
+        self.copies.push_back((now, segment.start));
+        Some(segment.as_resend(index == 0))
+    }
+
+    /// Takes the last segment to send again as a probe (RFC 8985 §7.3), whole; `None` when it is
+    /// known to have arrived or been lost, or no longer fits.
+    pub(crate) fn resend_last(&mut self, now: Instant, emss: u32) -> Option<Resend> {
+        let first = self.is_single();
+        let last = self.segments.back_mut()?;
+        if last.marks.intersects(Marks::SACKED | Marks::LOST) || last.len > emss {
+            return None;
+        }
+        last.marks.insert(Marks::AMBIGUOUS);
+        last.sent_at = now;
+        Some(last.as_resend(first))
+    }
+
+    /// Cuts a segment that is lost and not sent again after `len` octets.
+    fn split(&mut self, index: usize, len: u32) {
+        let segment = &mut self.segments[index];
+        let mut rest = *segment;
+        rest.start = rest.start + u64::from(len);
+        rest.len -= len;
+        segment.len = len;
+        segment.marks.remove(Marks::PUSH);
+        self.segments.insert(index + 1, rest);
+    }
+
+    /// Checks the invariants by a walk.
+    #[cfg(test)]
+    pub(crate) fn check(&self) {
+        let mut at = self.una;
+        let (mut sacked, mut lost, mut resent, mut sacked_segments) = (0, 0, 0, 0);
+        for (index, segment) in self.segments.iter().enumerate() {
+            assert_eq!(segment.start, at);
+            let is_sacked = |segment: &Segment| segment.marks.contains(Marks::SACKED);
+            let run = usize::from(segment.sacked_run);
+            assert_eq!(run > 0, is_sacked(segment));
+            assert!(self.segments.range(index..index + run).all(is_sacked));
+            assert!(segment.len > 0);
+            at = segment.end();
+            let len = u64::from(segment.len);
+            let has = |mark| if segment.marks.contains(mark) { len } else { 0 };
+            assert!(!segment.marks.contains(Marks::SACKED | Marks::LOST));
+            sacked += has(Marks::SACKED);
+            sacked_segments += u32::from(segment.marks.contains(Marks::SACKED));
+            lost += has(Marks::LOST);
+            resent += has(Marks::RESENT);
+            if segment.marks.contains(Marks::LOST) && !segment.marks.contains(Marks::RESENT) {
+                assert!(segment.start >= self.resend_from || segment.start == self.una);
+            }
+        }
+        assert_eq!(at, self.nxt);
+        assert_eq!(sacked_segments, self.sacked_segments);
+        assert_eq!((sacked, lost, resent), (self.sacked_bytes, self.lost_bytes, self.resent_bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests;

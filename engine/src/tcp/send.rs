@@ -1,0 +1,580 @@
+//! The send half: what may be sent, what must be sent again, and what acknowledgments mean.
+//!
+//! Owns SND.UNA, SND.NXT (in the scoreboard), SND.WND and the loss recovery; holds no payload. New
+//! data enters as lengths; retransmissions leave as the ranges they were first sent as.
+
+mod frto;
+pub(super) mod recovery;
+mod tlp;
+
+use super::ack::Echo;
+use super::config::Config;
+use super::congestion::{AckSample, Congestion, Controller, initial_window};
+use super::header::{Flags, HEADER_LEN, Header, TIMESTAMPS_LEN};
+use super::pacing::{Pace, Pacer};
+use super::rack::{Deliveries, Rack};
+use super::rtt::RttEstimator;
+use super::sack::{Acknowledged, Resend, Scoreboard};
+use super::seq::{SeqNum, SeqSpace};
+use crate::limits::EMSS_MIN;
+use crate::time::{Duration, Instant};
+use crate::types::StreamOffset;
+use frto::Frto;
+use recovery::{Disorder, Recovery, Undo};
+use tlp::{LossProbe, ProbeDue};
+
+/// The send half of a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct SendHalf {
+    pub(crate) space: SeqSpace,
+    pub(crate) board: Scoreboard,
+    pub(crate) rtt: RttEstimator,
+    pub(super) congestion: Congestion,
+    /// The congestion window that holds now; see [`refresh_cwnd`](Self::refresh_cwnd).
+    cwnd: u64,
+    pub(super) recovery: Recovery,
+    pub(super) rack: Rack,
+    pacer: Pacer,
+    /// When RACK finds the next loss, unless an acknowledgment comes first.
+    pub(super) next_loss_at: Option<Instant>,
+    pub(super) loss_probe: Option<LossProbe>,
+    pub(super) probe_due: ProbeDue,
+    /// Longest delay assumed for the acknowledgment of a single segment.
+    pub(super) ack_delay_ns: u64,
+    /// What the last recovery changed, until it is known to have been needed.
+    pub(super) undo: Option<Undo>,
+    pub(super) frto: Frto,
+    /// SND.NXT when the last recovery began (RFC 6582 "recover").
+    pub(super) recover: Option<StreamOffset>,
+    /// Duplicate ACKs in a row, counted when the peer has no SACK.
+    pub(super) duplicate_acks: u32,
+    /// The next retransmission need not wait for room in cwnd.
+    pub(super) resend_at_once: bool,
+    /// The acknowledgment in hand echoes a mark.
+    marked: bool,
+    /// Marks that are echoed for what was sent before this tell nothing new.
+    marks_until: Option<StreamOffset>,
+    /// The layer above wanted to send more than cwnd took.
+    pub(super) starved: bool,
+    /// Data before this was sent while cwnd was full.
+    limited_before: StreamOffset,
+    /// SND.WND.
+    window: u64,
+    window_max: u64,
+    shift: u8,
+    /// Sequence and acknowledgment number of the last window update (RFC 9293 SND.WL1, SND.WL2).
+    wl1: SeqNum,
+    wl2: StreamOffset,
+    sack: bool,
+    peer_mss: u16,
+    path_payload_max: usize,
+    options_len: usize,
+    emss: u32,
+    /// Timeouts since the last forward progress.
+    pub(super) timeouts: u32,
+    /// Last forward progress, or the moment data was first outstanding: R2 counts from here.
+    progress_at: Instant,
+    /// Retransmissions and probes that a timer sent since then.
+    unanswered: u32,
+    /// A round trip that began before this says nothing of the path: the link was down.
+    link_returned_at: Option<Instant>,
+    pub(super) last_sent: Instant,
+}
+
+/// An acceptable acknowledgment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ack<'a> {
+    pub(crate) header: &'a Header,
+    /// Its number, between SND.UNA − window and SND.NXT.
+    pub(crate) ack: StreamOffset,
+    /// The segment carries nothing else.
+    pub(crate) pure: bool,
+    /// The age of the timestamp it echoes.
+    pub(crate) echo: Option<Echo>,
+    /// It echoes a router's mark, on a connection that uses ECN.
+    pub(crate) marked: bool,
+}
+
+/// What an acknowledgment did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AckOutcome {
+    /// SND.UNA moved.
+    pub(crate) advanced: bool,
+    /// A fast recovery began.
+    pub(crate) recovery_began: bool,
+    /// A recovery turned out to be for nothing, and was undone.
+    pub(crate) undone: bool,
+    /// The window was reduced for a mark: the peer is to be told.
+    pub(crate) reduced: bool,
+}
+
+/// The EMSS on a path that takes less than a header, whatever told so.
+const EMSS_FLOOR: usize = 8;
+/// Transmissions that the peer has to leave unanswered before it is given up: R1 of RFC 9293
+/// §3.8.3 is at least 3 (SHLD-10), and R2 comes after it.
+const UNANSWERED_MIN: u32 = 3;
+
+impl SendHalf {
+    pub(crate) fn new(config: &Config, iss: SeqNum) -> Self {
+        Self {
+            space: SeqSpace::new(iss),
+            board: Scoreboard::default(),
+            rtt: RttEstimator::new(config.rto_initial, config.rto_min, config.rto_max),
+            congestion: Congestion::new(config.congestion, 1, 1),
+            cwnd: 1,
+            recovery: Recovery::Open,
+            rack: Rack::new(),
+            pacer: Pacer::default(),
+            next_loss_at: None,
+            loss_probe: None,
+            probe_due: ProbeDue::No,
+            ack_delay_ns: u64::try_from(config.delayed_ack.as_nanos()).unwrap_or(u64::MAX),
+            undo: None,
+            frto: Frto::Off,
+            recover: None,
+            duplicate_acks: 0,
+            resend_at_once: false,
+            starved: false,
+            marked: false,
+            marks_until: None,
+            limited_before: StreamOffset::ZERO,
+            window: 0,
+            window_max: 0,
+            shift: 0,
+            wl1: SeqNum(0),
+            wl2: StreamOffset::ZERO,
+            sack: false,
+            peer_mss: config.mss_default,
+            path_payload_max: usize::from(config.path_payload_max),
+            options_len: 0,
+            emss: effective_mss(config.mss_default, usize::from(config.path_payload_max), 0),
+            timeouts: 0,
+            progress_at: Instant::ZERO,
+            unanswered: 0,
+            link_returned_at: None,
+            last_sent: Instant::ZERO,
+        }
+    }
+
+    /// Both SYNs are seen: what was agreed on. `shift` is the peer's.
+    pub(crate) fn agree(&mut self, peer_mss: Option<u16>, shift: u8, timestamps: bool, sack: bool) {
+        self.peer_mss = peer_mss.unwrap_or(self.peer_mss);
+        self.shift = shift;
+        self.sack = sack;
+        self.options_len = if timestamps { TIMESTAMPS_LEN } else { 0 };
+        self.emss = effective_mss(self.peer_mss, self.path_payload_max, self.options_len);
+    }
+
+    /// The connection is established: data may flow.
+    pub(crate) fn begin(&mut self, config: &Config, syn_resent: bool) {
+        // RFC 5681 §3.1: "If the SYN or SYN/ACK is lost, the initial window used by a sender after
+        // a correctly transmitted SYN MUST be one segment".
+        let segments = if syn_resent { Some(1) } else { config.initial_window_segments };
+        let window = initial_window(self.emss, segments);
+        self.congestion = Congestion::new(config.congestion, self.emss, window);
+        self.refresh_cwnd();
+        if syn_resent {
+            self.rtt.after_syn_loss();
+        }
+    }
+
+    pub(crate) const fn emss(&self) -> u32 {
+        self.emss
+    }
+
+    pub(crate) const fn has_sack(&self) -> bool {
+        self.sack
+    }
+
+    pub(super) const fn has_timestamps(&self) -> bool {
+        self.options_len > 0
+    }
+
+    pub(crate) const fn cwnd(&self) -> u64 {
+        self.cwnd
+    }
+
+    /// Takes over what the controller or the recovery now allow.
+    pub(super) fn refresh_cwnd(&mut self) {
+        self.cwnd = if let Recovery::Fast { prr, .. } = &self.recovery {
+            prr.cwnd()
+        } else {
+            self.congestion.cwnd()
+        };
+    }
+
+    #[cfg(test)]
+    pub(crate) fn ssthresh(&self) -> u64 {
+        self.congestion.ssthresh()
+    }
+
+    /// When RACK finds the next loss, unless an acknowledgment comes first.
+    pub(crate) const fn next_loss_at(&self) -> Option<Instant> {
+        self.next_loss_at
+    }
+
+    pub(crate) const fn timeouts(&self) -> u32 {
+        self.timeouts
+    }
+
+    pub(crate) const fn progress_at(&self) -> Instant {
+        self.progress_at
+    }
+
+    /// Takes `now` for the moment from which a lack of progress counts: the peer is alive.
+    pub(crate) const fn progress(&mut self, now: Instant) {
+        self.progress_at = now;
+        self.unanswered = 0;
+    }
+
+    /// A timer sends something that the peer has to answer.
+    pub(super) const fn note_unanswered(&mut self) {
+        self.unanswered = self.unanswered.saturating_add(1);
+    }
+
+    /// R2 of RFC 9293 §3.8.3: the peer was silent for `user_timeout`, and what it left unanswered
+    /// is more than a few losses explain. Time alone is not enough: at the ceiling of the
+    /// retransmission timeout a single loss would take it all.
+    pub(crate) fn is_given_up(&self, now: Instant, user_timeout: Duration) -> bool {
+        self.unanswered >= UNANSWERED_MIN && now >= self.progress_at + user_timeout
+    }
+
+    /// When the peer is given up at the latest; `None` while too little is unanswered for that.
+    /// What was sent last is waited for as long as the timer says.
+    pub(crate) fn give_up_at(&self, user_timeout: Duration) -> Option<Instant> {
+        (self.unanswered > UNANSWERED_MIN).then(|| self.progress_at + user_timeout)
+    }
+
+    /// Right edge of the peer's window.
+    pub(crate) fn window_end(&self) -> StreamOffset {
+        self.board.una() + self.window
+    }
+
+    /// Octets of new data that the peer's window takes.
+    pub(crate) fn window_room(&self) -> u64 {
+        self.window_end().0.saturating_sub(self.board.nxt().0)
+    }
+
+    /// Octets of new data that may be sent now without a burst on a long path; otherwise the time
+    /// to ask again.
+    pub(crate) fn pacing_room(&mut self, now: Instant) -> Result<u64, Instant> {
+        match self.pace() {
+            Some(pace) if self.probe_due == ProbeDue::No => {
+                self.pacer.room(now, pace, u64::from(self.emss))
+            }
+            _ => Ok(u64::MAX),
+        }
+    }
+
+    fn pace(&self) -> Option<Pace> {
+        self.rtt.min_ns().filter(|&min_ns| Pace::is_worth_it(min_ns))?;
+        let srtt_ns = self.rtt.srtt_ns()?;
+        let (cwnd, ssthresh) = (self.congestion.cwnd(), self.congestion.ssthresh());
+        Some(Pace::new(cwnd, srtt_ns, cwnd < ssthresh))
+    }
+
+    /// Octets of new data that cwnd takes: whole segments, of which the last may overhang.
+    ///
+    /// A segment may be sent while at least one octet of cwnd is free, as stacks do that count
+    /// packets; otherwise a cwnd that is no multiple of the record length would leave a part of it
+    /// unused for ever.
+    pub(crate) fn cwnd_room(&mut self) -> u64 {
+        if let Frto::Second { new_bytes } = self.frto {
+            return new_bytes;
+        }
+        let free = self.cwnd().saturating_sub(self.board.pipe());
+        self.note_limit();
+        if free == 0 && self.probe_due == ProbeDue::NewData {
+            return u64::from(self.emss);
+        }
+        self.starved = free == 0;
+        if free >= crate::limits::FRAME_PAYLOAD_MAX as u64 {
+            return free;
+        }
+        let emss = self.emss;
+        u32::try_from(free).map_or(free, |free| u64::from(free.div_ceil(emss)) * u64::from(emss))
+    }
+
+    /// While cwnd is full, everything in flight was sent under its limit.
+    fn note_limit(&mut self) {
+        if self.board.pipe() >= self.cwnd() {
+            self.limited_before = self.board.nxt();
+        }
+    }
+
+    /// Whether the window is so large a part of what this peer ever offered that it is not silly
+    /// to fill it (RFC 9293 §3.8.6.2.1, Fs = 1/2).
+    pub(crate) const fn fills_half_the_window(&self, room: u64) -> bool {
+        room.saturating_mul(2) >= self.window_max
+    }
+
+    /// RFC 5681 §4.1: after an idle RTO, cwnd restarts from the initial window at most.
+    pub(crate) fn restart_if_idle(&mut self, now: Instant) {
+        if self.board.flight() == 0 && now.nanos_since(self.last_sent) > self.rtt.rto_ns() {
+            self.congestion.on_idle();
+            self.refresh_cwnd();
+            self.last_sent = now;
+        }
+    }
+
+    /// Records new data.
+    pub(crate) fn sent(&mut self, now: Instant, len: u32, segment_len: u32, push: bool) {
+        let stamp = self.before_sending(now);
+        self.board.push(stamp, len, segment_len, push);
+        self.note_limit();
+        self.note_new_data(u64::from(len));
+        if let Some(pace) = self.pace() {
+            self.pacer.on_sent(now, pace, u64::from(len));
+        }
+        if let Recovery::Fast { prr, .. } = &mut self.recovery {
+            prr.on_sent(u64::from(len));
+        }
+        if self.probe_due == ProbeDue::NewData {
+            self.note_loss_probe(false);
+        }
+    }
+
+    /// Records our FIN.
+    pub(crate) fn fin_sent(&mut self, now: Instant) {
+        let stamp = self.before_sending(now);
+        self.board.push_fin(stamp);
+    }
+
+    fn before_sending(&mut self, now: Instant) -> Instant {
+        if self.board.flight() == 0 {
+            self.progress(now);
+        }
+        self.stamp(now)
+    }
+
+    /// The time of a transmission: no two have the same, because RACK goes by their order.
+    fn stamp(&mut self, now: Instant) -> Instant {
+        self.last_sent = now.max(self.last_sent.plus_nanos(1));
+        self.last_sent
+    }
+
+    /// The next segment to send again, if cwnd has room for it.
+    pub(crate) fn resend(&mut self, now: Instant) -> Option<Resend> {
+        if !self.board.has_unsent_loss() {
+            if self.probe_due != ProbeDue::LastSegment {
+                return None;
+            }
+            let stamp = self.stamp(now);
+            return self.take_loss_probe(stamp);
+        }
+        if self.holds_back() {
+            return None;
+        }
+        if !self.resend_at_once && self.board.pipe() >= self.cwnd() {
+            self.note_limit();
+            return None;
+        }
+        let window_end = self.window_end();
+        let stamp = now.max(self.last_sent.plus_nanos(1));
+        let resend = self.board.resend(stamp, self.emss, window_end)?;
+        self.last_sent = stamp;
+        self.resend_at_once = false;
+        self.note_resent(now, &resend);
+        Some(resend)
+    }
+
+    /// Window of the first segment that has one: the SYN's is not scaled.
+    pub(crate) fn first_window(&mut self, header: &Header) {
+        let scaled = !header.flags.contains(Flags::SYN);
+        self.set_window(header, StreamOffset::ZERO, scaled);
+    }
+
+    fn set_window(&mut self, header: &Header, ack: StreamOffset, scaled: bool) {
+        let shift = if scaled { self.shift } else { 0 };
+        self.window = u64::from(header.window) << shift;
+        self.window_max = self.window_max.max(self.window);
+        self.wl1 = header.seq;
+        self.wl2 = ack;
+    }
+
+    /// Largest window the peer ever offered (RFC 5961 "MAX.SND.WND").
+    pub(crate) const fn window_max(&self) -> u64 {
+        self.window_max
+    }
+
+    /// Whether nothing is in flight, no probe's answer is awaited and no loss is expected.
+    #[inline]
+    pub(super) const fn is_at_rest(&self) -> bool {
+        self.board.flight() == 0 && self.loss_probe.is_none() && self.next_loss_at.is_none()
+    }
+
+    /// Processes an acceptable acknowledgment.
+    pub(crate) fn on_ack(&mut self, now: Instant, ack: &Ack<'_>) -> AckOutcome {
+        let una = self.board.una();
+        let in_flight = self.board.flight() > 0;
+        let window_before = self.window;
+        self.update_window(now, ack.header, ack.ack);
+        // RFC 5681 §2: what makes an acknowledgment a duplicate.
+        let duplicate = ack.pure && in_flight && ack.ack == una && self.window == window_before;
+        let is_news = ack.ack > una || duplicate || !ack.header.options.sack.is_empty();
+        if !is_news && !ack.marked && self.loss_probe.is_none() {
+            // What data that flows the other way carries.
+            return AckOutcome::default();
+        }
+        self.marked = ack.marked;
+        let mut outcome = self.take_ack(now, ack, duplicate);
+        if ack.marked {
+            outcome.reduced = self.on_mark(now);
+        }
+        self.refresh_cwnd();
+        outcome
+    }
+
+    /// RFC 3168 §6.1.2: reacts to marks "at most once every window of data"; true when it did.
+    fn on_mark(&mut self, now: Instant) -> bool {
+        if self.marks_until.is_some_and(|until| self.board.una() <= until) {
+            return false;
+        }
+        self.marks_until = Some(self.board.nxt());
+        // A recovery has reduced the window already.
+        if self.recovery == Recovery::Open {
+            let flight = self.board.flight().min(self.congestion.cwnd());
+            self.congestion.on_mark(now, flight);
+        }
+        true
+    }
+
+    fn take_ack(&mut self, now: Instant, arrived: &Ack<'_>, duplicate: bool) -> AckOutcome {
+        let &Ack { header, ack, pure: _, echo, marked: _ } = arrived;
+        let una = self.board.una();
+        let is_plain = self.board.is_plain() && self.recovery == Recovery::Open;
+        let mut delivered = Deliveries::default();
+        let acked = if ack > una {
+            self.board.acknowledge(ack, &mut delivered)
+        } else {
+            Acknowledged::default()
+        };
+        let advanced = acked.bytes > 0;
+        if advanced {
+            self.on_progress(now, &acked, echo);
+            if is_plain
+                && !acked.ambiguous
+                && header.options.sack.is_empty()
+                && self.loss_probe.is_none()
+            {
+                self.rack.in_order(now, acked.last_sent_at, ack);
+                self.grow(now, una, acked.bytes, Some(self.rtt.last_ns()));
+                return AckOutcome { advanced, ..AckOutcome::default() };
+            }
+        }
+        let number = ack;
+        self.on_disorder(now, Disorder { header, number, una, acked, delivered, duplicate, echo })
+    }
+
+    /// New data was acknowledged outside of fast recovery.
+    pub(super) fn grow(
+        &mut self,
+        now: Instant,
+        una: StreamOffset,
+        acked_bytes: u64,
+        rtt_ns: Option<u64>,
+    ) {
+        self.congestion.on_ack(&AckSample {
+            now,
+            acked_bytes,
+            srtt_ns: self.rtt.srtt_ns(),
+            rtt_ns,
+            una: self.board.una().0,
+            nxt: self.board.nxt().0,
+            marked: self.marked,
+            cwnd_limited: una < self.limited_before,
+        });
+    }
+
+    /// Whether a segment is newer than the one that SND.WND came from.
+    pub(crate) fn updates_window(&self, header: &Header, ack: StreamOffset) -> bool {
+        let window = u64::from(header.window) << self.shift;
+        ack > self.wl2
+            || header.seq.is_after(self.wl1)
+            || (header.seq == self.wl1 && ack == self.wl2 && (window > self.window || window == 0))
+    }
+
+    /// RFC 9293 §3.10.7.4: a newer segment updates the send window. A newer acknowledgment is newer
+    /// too, even on retransmitted data; of two segments with the same numbers the larger window
+    /// counts, unless one closes it: reordered segments must not shrink it by accident for long.
+    #[inline]
+    pub(super) fn update_window(&mut self, now: Instant, header: &Header, ack: StreamOffset) {
+        if ack >= self.board.una() && self.updates_window(header, ack) {
+            self.set_window(header, ack, true);
+        }
+        if self.window == 0 {
+            // RFC 9293 MUST-37: "TCP implementations MUST allow the connection to stay open" as
+            // long as the receiver acknowledges probes.
+            self.progress(now);
+        }
+    }
+
+    fn on_progress(&mut self, now: Instant, acked: &Acknowledged, echo: Option<Echo>) {
+        self.progress(now);
+        self.timeouts = 0;
+        self.duplicate_acks = 0;
+        self.probe_due = ProbeDue::No;
+        // RFC 6298 §3: "RTT samples MUST NOT be made using segments that were retransmitted",
+        // "unless the TCP timestamp option is used". Send times are finer, so they come first.
+        match acked.sample_from {
+            Some(sent_at) if !acked.ambiguous => {
+                self.sample_round_trip(now, now.nanos_since(sent_at));
+            }
+            _ => {
+                if let Some(echo) = echo {
+                    self.sample_round_trip(now, echo.round_trip_ns());
+                }
+            }
+        }
+    }
+
+    pub(super) fn sample_round_trip(&mut self, now: Instant, round_trip_ns: u64) {
+        let outage = self.link_returned_at.is_some_and(|at| at.plus_nanos(round_trip_ns) > now);
+        if !outage {
+            self.rtt.sample(now, round_trip_ns);
+        }
+    }
+
+    /// The link was down until now: acknowledgments of what was sent before tell of the outage.
+    pub(crate) const fn link_returned(&mut self, now: Instant) {
+        self.link_returned_at = Some(now);
+    }
+
+    /// Octets of header and options in front of data.
+    pub(crate) const fn header_len(&self) -> usize {
+        HEADER_LEN + self.options_len
+    }
+
+    /// The path takes IP payloads of `bytes` from now on.
+    pub(crate) fn set_path(&mut self, bytes: usize) {
+        self.path_payload_max = bytes;
+        let emss = effective_mss(self.peer_mss, bytes, self.options_len);
+        if emss < self.emss {
+            // Segments that no longer fit were dropped because of their size: they are sent again
+            // without a reduction of cwnd.
+            self.board.mark_oversized_lost(emss);
+            self.resend_at_once |= self.board.has_unsent_loss();
+            if self.recovery == Recovery::Open && self.board.has_unsent_loss() {
+                self.undo = None;
+                self.enter_fast(self.board.flight());
+            }
+        }
+        self.emss = emss;
+        self.congestion.set_emss(emss);
+        self.refresh_cwnd();
+    }
+}
+
+/// RFC 9293 §3.7.1: the most octets of data in a segment whose header carries `options_len` octets
+/// of options. A multiple of 8, which keeps FPDU lengths even on all parts of the path.
+///
+/// A peer that names less than [`EMSS_MIN`] gets that all the same, as far as the path takes it:
+/// segments of a few octets would cost this end many times what they cost the peer.
+fn effective_mss(peer_mss: u16, path_payload_max: usize, options_len: usize) -> u32 {
+    let path = path_payload_max.saturating_sub(HEADER_LEN + options_len);
+    let peer = usize::from(peer_mss).saturating_sub(options_len).max(EMSS_MIN);
+    u32::try_from((peer.min(path) & !7).max(EMSS_FLOOR)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests;

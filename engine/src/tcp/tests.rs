@@ -1,0 +1,18 @@
+//! Whole-connection tests: scripts against one connection, and two connections over a bad network.
+
+mod close;
+mod ecn;
+mod goodput;
+mod handshake;
+mod path;
+mod persist;
+mod random;
+mod recovery;
+mod robust;
+mod script;
+mod sim;
+mod tail;
+mod timeout;
+mod timestamps;
+mod undo;
+mod window;

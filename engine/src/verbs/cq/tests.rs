@@ -1,0 +1,179 @@
+//! Waking, resizing and discarding, also while others push and poll.
+
+use std::sync::atomic::AtomicUsize;
+use std::task::Wake;
+use std::thread;
+
+use super::*;
+use crate::types::WrId;
+use crate::verbs::WcOpcode;
+
+#[derive(Default)]
+struct Calls(AtomicUsize);
+
+impl Calls {
+    fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Wake for Calls {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn waker() -> (Arc<Calls>, Waker) {
+    let calls = Arc::new(Calls::default());
+    (Arc::clone(&calls), Waker::from(calls))
+}
+
+fn wc(id: u64, qp: u32) -> Wc {
+    Wc::failed(WrId(id), WcStatus::Success, WcOpcode::Recv, QpNum(qp))
+}
+
+fn push(cq: &Cq, wc: Wc) -> bool {
+    cq.push(wc, &AtomicBool::new(false))
+}
+
+fn drained(cq: &Cq) -> Vec<(u64, u32)> {
+    std::iter::from_fn(|| cq.poll()).map(|wc| (wc.wr_id.0, wc.qp.0)).collect()
+}
+
+#[test]
+fn a_queue_armed_for_solicited_events_is_quiet_until_one_comes() {
+    let wc = wc(1, 1);
+    let solicited = Wc { solicited: true, ..wc };
+    let failed = Wc { status: WcStatus::WrFlushErr, ..wc };
+    for wanted in [solicited, failed] {
+        let ((calls, waker), cq) = (waker(), Cq::new(8));
+        assert!(push(&cq, solicited), "before it is armed");
+        cq.req_notify_solicited(&waker);
+        assert!(push(&cq, wc) && push(&cq, wc));
+        assert_eq!(calls.count(), 0);
+        assert!(push(&cq, wanted) && push(&cq, wanted));
+        assert_eq!(calls.count(), 1, "once for each request");
+        cq.req_notify(&waker);
+        assert!(push(&cq, wc));
+        assert_eq!(calls.count(), 2, "any completion");
+    }
+}
+
+#[test]
+fn a_lost_completion_wakes_those_that_wait_for_any_kind() {
+    let ((calls, waker), cq) = (waker(), Cq::new(1));
+    let (lost, lost_waker) = self::waker();
+    assert!(push(&cq, wc(1, 1)));
+    cq.req_notify_solicited(&waker);
+    cq.req_notify_overflow(&lost_waker);
+    assert_eq!(lost.count(), 0, "none is lost yet");
+    assert!(!push(&cq, wc(2, 1)) && cq.overflowed());
+    assert!(!push(&cq, wc(3, 1)));
+    assert_eq!((calls.count(), lost.count()), (1, 1));
+    cq.req_notify_overflow(&lost_waker);
+    cq.cancel_notify(&lost_waker);
+    assert!(!push(&cq, wc(4, 1)));
+    assert_eq!(lost.count(), 1, "not wanted any more");
+}
+
+#[test]
+fn a_resized_queue_keeps_what_waits_in_its_order() {
+    let cq = Cq::new(4);
+    let clone = cq.clone();
+    for id in 0..6 {
+        assert!(push(&cq, wc(id, 1)));
+        if id < 2 {
+            assert!(cq.poll().is_some());
+        }
+    }
+    assert!(!push(&cq, wc(9, 1)), "full, and its ring has turned over");
+    assert_eq!(cq.resize(3), Err(QueueError::CqWaiting(4)));
+    assert_eq!(cq.resize(0), Err(QueueError::CqDepth(0)));
+    assert_eq!(cq.resize(CQ_DEPTH_MAX + 1), Err(QueueError::CqDepth(CQ_DEPTH_MAX + 1)));
+    assert_eq!((cq.depth(), cq.len()), (4, 4));
+    cq.resize(6).unwrap();
+    assert_eq!((clone.depth(), clone.len()), (6, 4));
+    assert!(push(&clone, wc(6, 1)) && push(&clone, wc(7, 1)) && !push(&cq, wc(8, 1)));
+    assert_eq!(drained(&clone), [(2, 1), (3, 1), (4, 1), (5, 1), (6, 1), (7, 1)]);
+    cq.resize(1).unwrap();
+    assert!(push(&cq, wc(1, 1)) && !push(&cq, wc(2, 1)));
+}
+
+#[test]
+fn the_completions_of_one_queue_pair_are_discarded() {
+    let cq = Cq::new(6);
+    for id in 0..6 {
+        assert!(push(&cq, wc(id, u32::from(id % 3 == 0))));
+    }
+    cq.discard(QpNum(1));
+    assert_eq!(drained(&cq), [(1, 0), (2, 0), (4, 0), (5, 0)]);
+    let silent = AtomicBool::new(true);
+    let (calls, waker) = waker();
+    cq.req_notify(&waker);
+    assert!(cq.push(wc(1, 1), &silent) && cq.is_empty(), "nor does one come later");
+    assert_eq!(calls.count(), 0);
+}
+
+/// Two queue pairs push while one thread polls and one resizes: each completion comes once, in order.
+#[test]
+fn nothing_is_lost_or_reordered_while_the_depth_changes() {
+    const COUNT: u64 = 20_000;
+    let cq = Cq::new(64);
+    let (done, mut next, mut polled) = (AtomicBool::new(false), [0; 2], 0);
+    thread::scope(|scope| {
+        for qp in 0..2 {
+            let cq = &cq;
+            scope.spawn(move || {
+                for id in 0..COUNT {
+                    // A full queue loses it, so it comes again.
+                    while !push(cq, wc(id, qp)) {
+                        thread::yield_now();
+                    }
+                }
+            });
+        }
+        let (done, cq) = (&done, &cq);
+        scope.spawn(move || {
+            let mut depth = 1;
+            while !done.load(Ordering::Relaxed) {
+                let waiting = cq.resize(depth);
+                assert!(matches!(waiting, Ok(()) | Err(QueueError::CqWaiting(_))));
+                depth = depth % 200 + 7;
+                thread::yield_now();
+            }
+        });
+        while polled < 2 * COUNT {
+            let Some(wc) = cq.poll() else {
+                thread::yield_now();
+                continue;
+            };
+            let expected = &mut next[wc.qp.0 as usize];
+            assert_eq!(wc.wr_id.0, *expected);
+            (*expected, polled) = (*expected + 1, polled + 1);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(cq.is_empty());
+}
+
+/// When a discard has returned, nothing of the queue pair is polled, also while another thread pushes.
+#[test]
+fn a_discard_is_complete_when_it_returns() {
+    for _ in 0..500 {
+        let (cq, silent) = (Cq::new(256), AtomicBool::new(false));
+        thread::scope(|scope| {
+            let pusher = scope.spawn(|| {
+                for id in 0..100 {
+                    assert!(cq.push(wc(id, 1), &silent) && push(&cq, wc(id, 2)));
+                }
+            });
+            thread::yield_now();
+            silent.store(true, Ordering::Release);
+            cq.discard(QpNum(1));
+            let left = drained(&cq);
+            assert!(left.iter().all(|(_, qp)| *qp == 2), "{left:?}");
+            pusher.join().unwrap();
+            assert!(drained(&cq).iter().all(|(_, qp)| *qp == 2));
+        });
+    }
+}

@@ -1,0 +1,36 @@
+//! The public nouns and verbs, named as in rdma-core.
+//!
+//! An [`Rnic`] is the device context. From it come protection domains ([`Pd`]), completion queues
+//! ([`Cq`]); from a domain come memory regions ([`Mr`]) and queue pairs ([`Qp`]). Work is posted to
+//! a queue pair and its completions are polled from the queue. A [`Port`](crate::port::Port) moves
+//! the data; the handles here may be used from any thread.
+
+mod alarm;
+pub(crate) mod calls;
+mod cq;
+mod doorbell;
+mod mr;
+mod pd;
+mod qp;
+mod receives;
+mod rnic;
+mod srq;
+mod sync;
+mod wc;
+mod wr;
+
+pub use crate::secret::Seed;
+pub use cq::Cq;
+pub use mr::{Mr, MrPart};
+pub use pd::Pd;
+pub use qp::{PostError, Qp, QpConfig, QpRules, QpState, QueueError};
+pub use receives::ReceiverNotReady;
+pub use rnic::{Rnic, RnicConfig};
+pub use srq::Srq;
+pub use wc::{Wc, WcOpcode, WcStatus};
+pub use wr::{RecvWr, RemoteBuffer, SendOp, SendWr, Sge};
+
+pub use alarm::Alarm;
+pub use doorbell::{Bell, Doorbell};
+pub(crate) use qp::QpShared;
+pub(crate) use rnic::RnicShared;

@@ -1,0 +1,160 @@
+//! Memory regions.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::mem::{Access, Region, RegionMisuse, Registration, Scope};
+use crate::types::{PdNum, QpNum, Stag, TaggedOffset};
+use crate::verbs::{RemoteBuffer, RnicShared, Sge};
+
+/// Which octets of a region a registration opens, where they begin for the peer, and to which
+/// stream (RFC 5040 §8.1.1 (4), (5)).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MrPart {
+    /// The octets, counted from the region's first.
+    pub range: Range<usize>,
+    /// The tagged offset of the first of them. Offset plus length must stay below 2⁶⁴.
+    pub base: TaggedOffset,
+    /// What is permitted.
+    pub access: Access,
+    /// The one queue pair whose stream may use the steering tag; `None` opens it to every stream
+    /// of the domain (RFC 5041 §8.2). Only the peer of a single stream, and the holders of
+    /// [`Access::REMOTE_INVALIDATE`], may invalidate it.
+    pub only: Option<QpNum>,
+}
+
+/// A registered memory region: memory with an STag under which peers reach it.
+///
+/// Peers may write it at any moment, so it is read and written by copying, never borrowed. The
+/// tagged offset of its first octet is 0, unless it was registered with [`MrPart::base`]. Dropping
+/// it ends all access as [`invalidate`](Self::invalidate) does; the memory itself stays while posted
+/// work refers to it.
+#[derive(Debug)]
+pub struct Mr {
+    rnic: Arc<RnicShared>,
+    pd: PdNum,
+    region: Arc<Region>,
+    range: Range<usize>,
+    base: TaggedOffset,
+    stag: Stag,
+    access: Access,
+    only: Option<QpNum>,
+}
+
+impl Mr {
+    pub(crate) fn register(
+        rnic: Arc<RnicShared>,
+        pd: PdNum,
+        region: Arc<Region>,
+        part: MrPart,
+    ) -> io::Result<Self> {
+        let MrPart { range, base, access, only } = part;
+        let len = range.end.checked_sub(range.start).ok_or(io::ErrorKind::InvalidInput)?;
+        let registration = Registration {
+            region: Arc::clone(&region),
+            offset: range.start,
+            len,
+            base,
+            access,
+            pd,
+            scope: only.map_or(Scope::Pd, Scope::Stream),
+        };
+        let stag = rnic.table.register(registration).map_err(io::Error::other)?;
+        Ok(Self { rnic, pd, region, range, base, stag, access, only })
+    }
+
+    /// The steering tag that peers use.
+    #[must_use]
+    pub const fn stag(&self) -> Stag {
+        self.stag
+    }
+
+    /// Registered octets.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.range.end - self.range.start
+    }
+
+    /// Whether no octet is registered.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The place `offset` octets into the region, to advertise to a peer.
+    #[must_use]
+    pub const fn remote(&self, offset: u64) -> RemoteBuffer {
+        RemoteBuffer { stag: self.stag, to: TaggedOffset(self.base.0.wrapping_add(offset)) }
+    }
+
+    /// A run of the region for a work request.
+    ///
+    /// # Panics
+    /// When the range is not inside the region or longer than `u32::MAX` octets.
+    #[must_use]
+    pub fn sge(&self, range: Range<usize>) -> Sge {
+        assert!(range.start <= range.end && range.end <= self.len(), "range outside the region");
+        Sge {
+            region: Arc::clone(&self.region),
+            offset: self.range.start + range.start,
+            len: u32::try_from(range.len()).expect("a run is at most u32::MAX octets"),
+            stag: self.stag,
+            pd: self.pd,
+            only: self.only,
+            to: self.remote(range.start as u64).to,
+            writable: self.access.contains(Access::LOCAL_WRITE),
+        }
+    }
+
+    /// Copies `bytes` into the region at `offset`.
+    ///
+    /// # Panics
+    /// When they do not fit, or the region was mapped read-only.
+    pub fn copy_in(&self, offset: usize, bytes: &[u8]) {
+        let at = self.locate(offset, bytes.len()).expect("octets inside the registered range");
+        self.region.write(at, bytes).expect("octets inside a writable region");
+    }
+
+    /// Copies octets from the region at `offset` into `bytes`.
+    ///
+    /// # Panics
+    /// When they are not all inside the region.
+    pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) {
+        let at = self.locate(offset, bytes.len()).expect("octets inside the registered range");
+        self.region.read(at, bytes).expect("octets inside the region");
+    }
+
+    /// Where in the region `len` octets at `offset` of the registered range are.
+    fn locate(&self, offset: usize, len: usize) -> Result<usize, RegionMisuse> {
+        let room = self.len().checked_sub(offset).ok_or(RegionMisuse::OutsideRegion)?;
+        if len > room {
+            return Err(RegionMisuse::OutsideRegion);
+        }
+        Ok(self.range.start + offset)
+    }
+
+    /// Ends all access through the STag; when this returns, no packet changes the memory any more, also
+    /// not through receives and Reads posted before (RFC 5040 §8.1.1), and nothing that is written
+    /// there from now on is read by a peer (RFC 5042 §6.3.3). What a Read Response has taken before
+    /// may still be on its way; a Response that was not whole ends its stream. Writes and Sends
+    /// posted before are this end's own doing and still take what is there. Returns whether the STag
+    /// was still valid.
+    pub fn invalidate(&self) -> bool {
+        self.rnic.table.invalidate_local(self.stag, self.pd).is_ok()
+    }
+
+    /// Writes a file-backed region's changes to its file; nothing to do for other memory.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn flush(&self) -> io::Result<()> {
+        self.region.flush()
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        self.rnic.table.deregister(self.stag);
+    }
+}

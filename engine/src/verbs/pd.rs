@@ -1,0 +1,87 @@
+//! Protection domains.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use crate::mem::{Access, Region};
+use crate::types::{PdNum, TaggedOffset};
+use crate::verbs::{Mr, MrPart, Qp, QpConfig, QueueError, RnicShared, Srq};
+
+/// A protection domain: memory and queue pairs that may be used together (RFC 5042 §2.1).
+///
+/// A stream can reach only memory of its own domain.
+#[derive(Clone, Debug)]
+pub struct Pd {
+    rnic: Arc<RnicShared>,
+    number: PdNum,
+}
+
+impl Pd {
+    pub(crate) fn new(rnic: Arc<RnicShared>, number: PdNum) -> Self {
+        Self { rnic, number }
+    }
+
+    /// The domain's number.
+    #[must_use]
+    pub const fn number(&self) -> PdNum {
+        self.number
+    }
+
+    /// Registers `len` octets of fresh, zeroed memory.
+    ///
+    /// # Errors
+    /// When the memory cannot be mapped or the table of registrations is full.
+    pub fn reg_mr(&self, len: usize, access: Access) -> io::Result<Mr> {
+        self.reg_region(Region::anonymous(len)?, access)
+    }
+
+    /// Registers a whole file, mapped shared: what peers write goes to the file.
+    ///
+    /// # Errors
+    /// When the file cannot be mapped as `access` asks, or the table of registrations is full.
+    pub fn reg_file(&self, file: &File, access: Access) -> io::Result<Mr> {
+        let len = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+        let region = if access.intersects(Access::WRITING) {
+            Region::file(file, 0, len)?
+        } else {
+            Region::file_read_only(file, 0, len)?
+        };
+        self.reg_region(region, access)
+    }
+
+    /// Registers memory that exists already; several registrations may share it.
+    ///
+    /// # Errors
+    /// When the region is read-only and `access` asks for writing, or the table is full.
+    pub fn reg_region(&self, region: Arc<Region>, access: Access) -> io::Result<Mr> {
+        let range = 0..region.len();
+        self.reg_part(region, MrPart { range, base: TaggedOffset(0), access, only: None })
+    }
+
+    /// Registers some octets of memory that exists already, where and for which stream `part` says.
+    ///
+    /// # Errors
+    /// When the range is not inside the region or its tagged offsets reach 2⁶⁴, when the region is
+    /// read-only and writing is asked for, or when the table of registrations is full.
+    pub fn reg_part(&self, region: Arc<Region>, part: MrPart) -> io::Result<Mr> {
+        Mr::register(Arc::clone(&self.rnic), self.number, region, part)
+    }
+
+    /// Makes a queue pair in this domain.
+    ///
+    /// # Errors
+    /// When a depth in `config` is 0 or beyond its limit, or its shared receive queue is of another
+    /// domain.
+    pub fn create_qp(&self, config: QpConfig) -> Result<Qp, QueueError> {
+        Qp::new(&self.rnic, self.number, config)
+    }
+
+    /// Makes a receive queue for `depth` buffers that several queue pairs of this domain share.
+    ///
+    /// # Errors
+    /// When `depth` is 0 or beyond [`QP_DEPTH_MAX`](crate::limits::QP_DEPTH_MAX).
+    pub fn create_srq(&self, depth: usize) -> Result<Srq, QueueError> {
+        Srq::new(self.number, depth)
+    }
+}

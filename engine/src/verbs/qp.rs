@@ -1,0 +1,234 @@
+//! Queue pairs: what a program holds of one.
+
+mod config;
+mod shared;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use crate::limits::{QP_DEPTH_MAX, SGE_MAX};
+use crate::mem::Access;
+use crate::types::{PdNum, QpNum};
+use crate::verbs::doorbell::{Bell, Doorbell};
+use crate::verbs::receives::reserve;
+use crate::verbs::{RecvWr, RnicShared, SendOp, SendWr, Sge, WcStatus};
+
+pub use config::{PostError, QpConfig, QpRules, QpState, QueueError};
+pub(crate) use shared::QpShared;
+
+const _: () = assert!(SGE_MAX >= 1);
+
+/// A queue pair: the application's end of one RDMAP stream.
+///
+/// It serves one connection, and its states come in the order of [`QpState`]. Each request completes
+/// once. Those left when the state becomes [`QpState::Error`] complete with errors, in each queue in
+/// order: the oldest with the reason, where there is one of that queue, the rest as flushed
+/// ([`WcStatus::WrFlushErr`]). The connection's end is told after that.
+///
+/// Handles are references and may be used from several threads; requests posted from one thread
+/// are processed in order.
+#[derive(Clone, Debug)]
+pub struct Qp {
+    pub(crate) shared: Arc<QpShared>,
+}
+
+impl Qp {
+    pub(crate) fn new(rnic: &RnicShared, pd: PdNum, config: QpConfig) -> Result<Self, QueueError> {
+        for depth in [config.send_depth, config.recv_depth] {
+            if !(1..=QP_DEPTH_MAX).contains(&depth) {
+                return Err(QueueError::QpDepth(depth));
+            }
+        }
+        Ok(Self { shared: Arc::new(QpShared::new(rnic, pd, config)?) })
+    }
+
+    /// The queue pair's number.
+    #[must_use]
+    pub fn number(&self) -> QpNum {
+        self.shared.number
+    }
+
+    /// Posted work rings `doorbell` for `connection` from now on. A queue pair serves one connection in
+    /// its life, but of several attempts to connect the last one counts.
+    pub fn attach(&self, doorbell: &Arc<Doorbell>, connection: u32) {
+        let first = self.shared.bell.set(Bell::new(Arc::clone(doorbell), connection));
+        if first.is_err()
+            && let Some(bell) = self.shared.bell.get()
+        {
+            bell.attach(doorbell, connection);
+        }
+    }
+
+    /// The button that posted work presses, once the queue pair belongs to a connection.
+    #[must_use]
+    pub fn bell(&self) -> Option<&Bell> {
+        self.shared.bell.get()
+    }
+
+    /// Whether both are handles of one queue pair.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// Its state now.
+    #[must_use]
+    pub fn state(&self) -> QpState {
+        self.shared.state()
+    }
+
+    /// Ends a queue pair that has no connection: its state is [`QpState::Error`] and its work completes
+    /// as flushed, the oldest Send or Write with `first`. Returns whether that was done. If a
+    /// connection has it, or an attempt at one, nothing is done yet; but when such an attempt fails, it
+    /// is.
+    pub fn give_up(&self, first: WcStatus) -> bool {
+        self.shared.end_attempts();
+        fence(Ordering::SeqCst);
+        let is_free = self.shared.claim();
+        if is_free {
+            self.shared.attempt_failed(first, WcStatus::WrFlushErr);
+        }
+        is_free
+    }
+
+    /// Requests of the send queue that have not completed.
+    #[must_use]
+    pub fn sends_outstanding(&self) -> usize {
+        self.shared.sq_outstanding.load(Ordering::Acquire)
+    }
+
+    /// Ends its completions: those that wait in its completion queues are dropped, and none is raised
+    /// any more, however its requests end (`ibv_destroy_qp`). The connection, if there is one, goes on.
+    pub fn discard_completions(&self) {
+        let QpShared { number, send_cq, recv_cq, silent, .. } = &*self.shared;
+        silent.store(true, Ordering::Release);
+        send_cq.discard(*number);
+        recv_cq.discard(*number);
+    }
+
+    /// Lets the peer do no more than `rights` says, whatever rights its steering tags give: of
+    /// [`Access::REMOTE_READ`], [`Access::REMOTE_WRITE`] and [`Access::REMOTE_ATOMIC`]
+    /// (`qp_access_flags` of `ibv_modify_qp`). At first it may do all of them.
+    pub fn set_remote_rights(&self, rights: Access) {
+        self.shared.remote_rights.store(rights.bits(), Ordering::Release);
+    }
+
+    /// Whether messages of the peer wait for receives ([`ReceiverNotReady::Wait`](crate::verbs::ReceiverNotReady::Wait)).
+    #[must_use]
+    pub fn messages_wait(&self) -> bool {
+        self.shared.receives.are_awaited()
+    }
+
+    /// Posts a request to the send queue.
+    ///
+    /// The memory it names belongs to the engine until the request completes. RDMA Writes and Sends
+    /// are gathered from it when they are sent, without a copy, and again if they have to be sent
+    /// again. Changing it meanwhile sends octets that are undefined (RFC 5040 §5.5 rule 8), under a
+    /// CRC that may be that of others: the peer may then end the stream. Invalidating or dropping
+    /// its registration does not take back a Write or a Send that was posted; a Read whose sink is
+    /// not registered any more fails with [`WcStatus::LocProtErr`]. After a flush nothing more is
+    /// read from it.
+    ///
+    /// An Atomic of the peer is executed when its request is delivered, and a Read is answered with
+    /// what is in memory when the Response is sent. So of a Read and a later Atomic of one peer on the
+    /// same word, the Read may see what the Atomic did, unless the Atomic is
+    /// [fenced](SendWr::fenced): RFC 7306 §7 orders only the Responses.
+    ///
+    /// # Errors
+    /// See [`PostError`]; nothing was posted.
+    pub fn post_send(&self, wr: SendWr) -> Result<(), PostError> {
+        let state = self.shared.state();
+        if state != QpState::Rts && self.shared.rules == QpRules::Iwarp {
+            return Err(PostError::State(state));
+        }
+        self.check_send(&wr, state)?;
+        reserve(&self.shared.sq_outstanding, self.shared.sq.capacity())?;
+        let pushed = self.shared.sq.push(wr);
+        assert!(pushed.is_ok(), "the queue has room for every reserved place");
+        self.shared.press();
+        // The engine may have flushed between the check above and the push.
+        if self.shared.is_flushed.load(Ordering::SeqCst) {
+            self.shared.flush_posted_sends(WcStatus::WrFlushErr);
+        }
+        Ok(())
+    }
+
+    /// Posts a buffer to the receive queue.
+    ///
+    /// When the registration of its memory ends before a message has come, nothing is placed there
+    /// any more: the message ends the stream, and the buffer completes with
+    /// [`WcStatus::LocProtErr`].
+    ///
+    /// # Errors
+    /// See [`PostError`]; nothing was posted.
+    pub fn post_recv(&self, wr: RecvWr) -> Result<(), PostError> {
+        let state = self.shared.state();
+        // RFC 5041 §6.2.1: this end's half-close keeps reception running.
+        if state == QpState::Error && self.shared.rules == QpRules::Iwarp {
+            return Err(PostError::State(state));
+        }
+        if wr.sges.iter().any(|sge| !sge.writable) && !wr.inaccessible {
+            return Err(PostError::Scatter);
+        }
+        if !wr.inaccessible && !wr.sges.iter().all(|sge| self.may_place_in(sge)) {
+            return Err(PostError::NotAssociated);
+        }
+        if wr.len() > u64::from(u32::MAX) {
+            return Err(PostError::TooLong(wr.len()));
+        }
+        if self.shared.receives.post(wr)? {
+            self.shared.press();
+        }
+        // As for sends: there may be no stream left to flush it.
+        if self.shared.is_flushed.load(Ordering::SeqCst) {
+            self.shared.flush_posted_receives(WcStatus::WrFlushErr);
+        }
+        Ok(())
+    }
+
+    fn check_send(&self, wr: &SendWr, state: QpState) -> Result<(), PostError> {
+        let len = wr.len();
+        // RFC 5041 §5.2: a ULP message is shorter than 2^32 octets.
+        if len > u64::from(u32::MAX) {
+            return Err(PostError::TooLong(len));
+        }
+        let fits = match wr.op {
+            SendOp::Send { .. }
+            | SendOp::RdmaWrite { .. }
+            | SendOp::SendImmediate { .. }
+            | SendOp::RdmaWriteImmediate { .. } => true,
+            SendOp::RdmaRead { .. } => wr.sges.iter().all(|sge| sge.writable),
+            SendOp::Immediate { .. }
+            | SendOp::FetchAdd { .. }
+            | SendOp::CmpSwap { .. }
+            | SendOp::LocalInvalidate { .. } => wr.sges.is_empty(),
+        };
+        if !fits && !wr.inaccessible {
+            return Err(PostError::Scatter);
+        }
+        let is_read = matches!(wr.op, SendOp::RdmaRead { .. });
+        let own = |sge: &Sge| {
+            if is_read { self.may_place_in(sge) } else { sge.pd == self.shared.pd }
+        };
+        if !wr.inaccessible && !wr.sges.iter().all(own) {
+            return Err(PostError::NotAssociated);
+        }
+        // RFC 5040 §6.1: with an ORD of 0 it could never be sent, nor what is posted behind it.
+        let is_agreed = state == QpState::Rts;
+        if is_agreed && wr.op.awaits_response() && self.shared.ord.load(Ordering::Relaxed) == 0 {
+            return Err(PostError::OrdZero);
+        }
+        if is_agreed && wr.op.needs_agreement() && !self.shared.has_immediates() {
+            return Err(PostError::NoImmediates);
+        }
+        Ok(())
+    }
+
+    /// Whether this queue pair's requests may name the memory as a place for what arrives
+    /// (RFC 5040 §8.1.1 (1), RFC 5042 §7.3).
+    fn may_place_in(&self, sge: &Sge) -> bool {
+        sge.pd == self.shared.pd && sge.only.is_none_or(|only| only == self.shared.number)
+    }
+}

@@ -1,0 +1,98 @@
+//! What may be posted when, and what becomes of places in queues.
+
+use std::sync::atomic::AtomicUsize;
+
+use super::*;
+use crate::limits::CQ_DEPTH_MAX;
+use crate::types::WrId;
+use crate::verbs::{Rnic, RnicConfig};
+
+fn qp() -> Qp {
+    let rnic = Rnic::new(RnicConfig { seed: 1.into() });
+    let (send_cq, recv_cq) = (rnic.create_cq(1).unwrap(), rnic.create_cq(1).unwrap());
+    // As `ibv_create_qp`: how deep completion queues have to be is for the program to know.
+    let config = QpConfig::with_cqs(send_cq, recv_cq);
+    rnic.alloc_pd().create_qp(config).unwrap()
+}
+
+#[test]
+fn a_queue_pair_is_claimed_once() {
+    let qp = qp();
+    assert!(qp.shared.claim());
+    assert!(!qp.shared.claim());
+    qp.shared.release_claim();
+    assert!(qp.shared.claim(), "an attempt that came to nothing leaves it free");
+    qp.shared.release_claim();
+    qp.shared.set_state(QpState::Error);
+    assert!(!qp.shared.claim(), "one that was used is of no use");
+}
+
+#[test]
+fn depths_that_no_queue_has_are_refused() {
+    let rnic = Rnic::new(RnicConfig { seed: 1.into() });
+    for depth in [0, CQ_DEPTH_MAX + 1, usize::MAX] {
+        assert_eq!(rnic.create_cq(depth).err(), Some(QueueError::CqDepth(depth)));
+    }
+    for depth in [1, CQ_DEPTH_MAX] {
+        assert_eq!(rnic.create_cq(depth).map(|cq| cq.depth()), Ok(depth));
+    }
+    let cq = rnic.create_cq(1).unwrap();
+    for depth in [0, QP_DEPTH_MAX + 1, usize::MAX] {
+        for (send_depth, recv_depth) in [(depth, 1), (1, depth)] {
+            let config = QpConfig { send_depth, recv_depth, ..QpConfig::new(&cq) };
+            let refused = rnic.alloc_pd().create_qp(config).err();
+            assert_eq!(refused, Some(QueueError::QpDepth(depth)));
+        }
+    }
+}
+
+/// Posts again as soon as it is told of a completion.
+struct PostAgain {
+    qp: Qp,
+    posted: AtomicUsize,
+}
+
+impl std::task::Wake for PostAgain {
+    fn wake(self: Arc<Self>) {
+        let receives = self.qp.post_recv(RecvWr::new(WrId(2), [])).is_ok();
+        let sends = self.qp.post_send(SendWr::send(WrId(2), [])).is_ok();
+        self.posted.fetch_add(usize::from(receives) + usize::from(sends), Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn what_can_be_polled_has_left_its_place() {
+    let rnic = Rnic::new(RnicConfig { seed: 1.into() });
+    let cq = rnic.create_cq(4).unwrap();
+    let config = QpConfig { send_depth: 1, recv_depth: 1, ..QpConfig::new(&cq) };
+    let qp = rnic.alloc_pd().create_qp(config).unwrap();
+    qp.shared.set_state(QpState::Rts);
+    qp.post_recv(RecvWr::new(WrId(1), [])).unwrap();
+    qp.post_send(SendWr::send(WrId(1), [])).unwrap();
+    let again = Arc::new(PostAgain { qp: qp.clone(), posted: AtomicUsize::new(0) });
+    let waker = std::task::Waker::from(Arc::clone(&again));
+    cq.req_notify(&waker);
+    let receive = qp.shared.receives.take().unwrap();
+    qp.shared.fail_receive(&receive, WcStatus::LocLenErr);
+    assert_eq!(again.posted.load(Ordering::Relaxed), 1, "a receive");
+    cq.req_notify(&waker);
+    let send = qp.shared.sq.pop().unwrap();
+    qp.shared.fail_send(&send, WcStatus::LocProtErr);
+    assert_eq!(again.posted.load(Ordering::Relaxed), 2, "and a send");
+}
+
+#[test]
+fn of_two_that_claim_at_once_one_succeeds() {
+    for _ in 0..200 {
+        let (qp, start) = (qp(), std::sync::Barrier::new(2));
+        let claim = || {
+            start.wait();
+            usize::from(qp.shared.claim())
+        };
+        let claimed = std::thread::scope(|scope| {
+            let other = scope.spawn(claim);
+            claim() + other.join().unwrap()
+        });
+        assert_eq!(claimed, 1);
+    }
+}

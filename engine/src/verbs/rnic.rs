@@ -1,0 +1,87 @@
+//! The device context.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::limits::CQ_DEPTH_MAX;
+use crate::mem::RegionTable;
+use crate::mem::pool::BlockPool;
+use crate::secret::{Purpose, Seed};
+use crate::types::PdNum;
+use crate::verbs::{Cq, Pd, QueueError};
+
+/// What an [`Rnic`] is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct RnicConfig {
+    /// What everything random comes from: STags, initial sequence numbers and more, each by a key
+    /// of its own. Use `urnic::random_seed` unless a run has to be repeatable, for which
+    /// a number will do (`1.into()`): a peer that knows the seed can guess STags.
+    pub seed: Seed,
+}
+
+#[derive(Debug)]
+pub(crate) struct RnicShared {
+    pub(crate) table: RegionTable,
+    pub(crate) seed: Seed,
+    /// Memory for what streams keep until it is acknowledged.
+    pub(crate) blocks: Arc<BlockPool>,
+    pd_next: AtomicU32,
+    ports: AtomicU32,
+    pub(crate) qp_next: AtomicU32,
+}
+
+impl RnicShared {
+    /// Counts a port; returns how many there were before.
+    pub(crate) fn count_port(&self) -> u32 {
+        self.ports.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// A software RNIC: the owner of registered memory, domains, queues and queue pairs.
+///
+/// One process may have several; they share nothing.
+#[derive(Clone, Debug)]
+pub struct Rnic {
+    pub(crate) shared: Arc<RnicShared>,
+}
+
+impl Rnic {
+    /// Makes an RNIC.
+    #[must_use]
+    pub fn new(config: RnicConfig) -> Self {
+        Self {
+            shared: Arc::new(RnicShared {
+                table: RegionTable::new(config.seed.key(Purpose::Stags, 0)),
+                seed: config.seed,
+                blocks: Arc::default(),
+                pd_next: AtomicU32::new(1),
+                ports: AtomicU32::new(0),
+                qp_next: AtomicU32::new(1),
+            }),
+        }
+    }
+
+    /// Makes a protection domain.
+    #[must_use]
+    pub fn alloc_pd(&self) -> Pd {
+        let number = self.shared.pd_next.fetch_add(1, Ordering::Relaxed);
+        Pd::new(Arc::clone(&self.shared), PdNum(number))
+    }
+
+    /// Makes a completion queue for `depth` completions.
+    ///
+    /// Make it at least as deep as the sum of all work that can be outstanding on it, counting what
+    /// has completed until it was polled: a place in a queue pair is free again when its completion
+    /// is raised. As with `ibv_create_cq`, that is the program's to see to (RFC 5042 §6.4.3.2): a
+    /// queue pair may be made on a queue that is less deep, for a program that knows how much of
+    /// it completes. A queue that overflows puts the queue pairs that lost a completion in error.
+    ///
+    /// # Errors
+    /// [`QueueError::CqDepth`] when `depth` is 0 or above [`CQ_DEPTH_MAX`].
+    pub fn create_cq(&self, depth: usize) -> Result<Cq, QueueError> {
+        if !(1..=CQ_DEPTH_MAX).contains(&depth) {
+            return Err(QueueError::CqDepth(depth));
+        }
+        Ok(Cq::new(depth))
+    }
+}

@@ -1,0 +1,103 @@
+//! Work completions.
+
+use crate::types::{QpNum, Stag, WrId};
+
+/// How a work request ended.
+///
+/// The statuses mean what `ibv_wc_status` means. After the first status other than
+/// [`Success`](Self::Success) a queue pair is in error and everything behind completes as
+/// [`WrFlushErr`](Self::WrFlushErr).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WcStatus {
+    /// Done.
+    Success,
+    /// A message was longer than the buffer posted for it.
+    LocLenErr,
+    /// Local memory could not be used as the request asked.
+    LocProtErr,
+    /// The request could not be processed for a local reason.
+    LocQpOpErr,
+    /// The peer sent something that the protocol does not allow.
+    BadRespErr,
+    /// The peer refused access to its memory.
+    RemAccessErr,
+    /// The peer found the request invalid.
+    RemInvReqErr,
+    /// The peer could not do what was asked.
+    RemOpErr,
+    /// The connection was lost before the request was done.
+    RetryExcErr,
+    /// The queue pair was already in error.
+    WrFlushErr,
+}
+
+/// What kind of request completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WcOpcode {
+    /// A Send of any form.
+    Send,
+    /// An RDMA Write.
+    RdmaWrite,
+    /// An RDMA Read.
+    RdmaRead,
+    /// An atomic fetch-and-add.
+    FetchAdd,
+    /// An atomic compare-and-swap.
+    CmpSwap,
+    /// An invalidation of a local STag.
+    LocalInvalidate,
+    /// A received Send.
+    Recv,
+    /// Received Immediate Data (RFC 7306 §6).
+    RecvImmediate,
+    /// A received Send with 32 bits of immediate data.
+    RecvSendImmediate,
+    /// A receive that an RDMA Write with 32 bits of immediate data has used up: the Write is placed, and the
+    /// memory of the receive as it was.
+    RecvWriteImmediate,
+}
+
+/// A work completion.
+///
+/// `wr_id`, `status`, `qp` and `opcode` are always valid. The other fields are valid only when
+/// `status` is [`WcStatus::Success`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wc {
+    /// The name the application gave the request.
+    pub wr_id: WrId,
+    /// How it ended.
+    pub status: WcStatus,
+    /// What it was.
+    pub opcode: WcOpcode,
+    /// The queue pair it was posted to.
+    pub qp: QpNum,
+    /// Octets of payload: received for a receive, written by the peer for
+    /// [`WcOpcode::RecvWriteImmediate`], read for an RDMA Read, sent otherwise.
+    pub byte_len: u32,
+    /// On a receive: the local STag that the peer invalidated with this Send (RFC 5040 §5.3).
+    pub invalidated: Option<Stag>,
+    /// On a receive: whether the sender asked for an event (RFC 5040 §5.3).
+    pub solicited: bool,
+    /// On [`WcOpcode::RecvImmediate`]: the eight octets, as a big-endian number. On
+    /// [`WcOpcode::RecvSendImmediate`] and [`WcOpcode::RecvWriteImmediate`]: the 32 bits. On an atomic:
+    /// the value that was in the remote memory before.
+    pub value: u64,
+}
+
+impl Wc {
+    /// The completion of a request that did not succeed.
+    pub(crate) const fn failed(id: WrId, status: WcStatus, opcode: WcOpcode, qp: QpNum) -> Self {
+        Self {
+            wr_id: id,
+            status,
+            opcode,
+            qp,
+            byte_len: 0,
+            invalidated: None,
+            solicited: false,
+            value: 0,
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Work requests.
+
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+
+use crate::limits::SGE_MAX;
+use crate::mem::Region;
+use crate::types::{PdNum, QpNum, Stag, TaggedOffset, WrId};
+use crate::verbs::WcOpcode;
+
+/// A run of registered local memory.
+///
+/// Made by [`Mr::sge`](crate::verbs::Mr::sge), which checks the range; it keeps the memory alive.
+#[derive(Clone, Debug)]
+pub struct Sge {
+    pub(crate) region: Arc<Region>,
+    pub(crate) offset: usize,
+    pub(crate) len: u32,
+    pub(crate) stag: Stag,
+    /// The protection domain it was registered in.
+    pub(crate) pd: PdNum,
+    /// The one queue pair it was registered for, if it was.
+    pub(crate) only: Option<QpNum>,
+    /// Position of the run inside the tagged buffer, for the sink of a Read.
+    pub(crate) to: TaggedOffset,
+    /// Whether the engine may store into it (receive buffers and sinks of Reads).
+    pub(crate) writable: bool,
+}
+
+impl Sge {
+    /// Octets in the run.
+    #[must_use]
+    pub const fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether the run has no octets.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether it may be a place for what arrives: it was registered with
+    /// [`Access::LOCAL_WRITE`](crate::mem::Access::LOCAL_WRITE).
+    #[must_use]
+    pub const fn is_writable(&self) -> bool {
+        self.writable
+    }
+}
+
+/// A buffer in the peer's memory, as the peer advertised it: what an RDMA Write or Read names. Programs
+/// may send it as [`to_octets`](Self::to_octets), for example in Private Data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteBuffer {
+    /// The peer's steering tag.
+    pub stag: Stag,
+    /// Where in the tagged buffer.
+    pub to: TaggedOffset,
+}
+
+impl RemoteBuffer {
+    /// Octets of it in a message.
+    pub const LEN: usize = 12;
+
+    /// Steering tag and tagged offset in network byte order.
+    #[must_use]
+    pub fn to_octets(self) -> [u8; Self::LEN] {
+        let mut octets = [0; Self::LEN];
+        octets[..4].copy_from_slice(&self.stag.0.to_be_bytes());
+        octets[4..].copy_from_slice(&self.to.0.to_be_bytes());
+        octets
+    }
+
+    /// What [`to_octets`](Self::to_octets) has made, at the start of `octets`; `None` when there are too
+    /// few. No peer gains any right by what it claims here.
+    #[must_use]
+    pub fn from_octets(octets: &[u8]) -> Option<Self> {
+        let (stag, rest) = octets.split_first_chunk()?;
+        let to = rest.first_chunk()?;
+        let (stag, to) = (u32::from_be_bytes(*stag), u64::from_be_bytes(*to));
+        Some(Self { stag: Stag(stag), to: TaggedOffset(to) })
+    }
+}
+
+/// What a posted send request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SendOp {
+    /// Send to the peer's next receive buffer (RFC 5040 §5.3).
+    Send {
+        /// The peer's STag to invalidate when the message is delivered.
+        invalidate: Option<Stag>,
+        /// Ask for an event at the peer.
+        solicited: bool,
+    },
+    /// Write into the peer's memory (RFC 5040 §5.1).
+    RdmaWrite {
+        /// Where to.
+        remote: RemoteBuffer,
+    },
+    /// Read from the peer's memory into the request's scatter elements, one after the other. Each
+    /// element is the sink of a Read Request of its own (RFC 5040 §5.2.2): one Response writes one
+    /// tagged buffer. They complete together.
+    RdmaRead {
+        /// Where from.
+        remote: RemoteBuffer,
+    },
+    /// Send eight octets that arrive in the peer's completion (RFC 7306 §6).
+    Immediate {
+        /// The octets, as a big-endian number.
+        value: u64,
+        /// Ask for an event at the peer.
+        solicited: bool,
+    },
+    /// Send with 32 bits that arrive in the peer's completion
+    /// ([`WcOpcode::RecvSendImmediate`](crate::verbs::WcOpcode::RecvSendImmediate)). No RFC has it: the
+    /// connection must have agreed on it
+    /// ([`StartupConfig::immediates`](crate::mpa::startup::StartupConfig::immediates)).
+    SendImmediate {
+        /// The 32 bits.
+        immediate: u32,
+        /// Ask for an event at the peer.
+        solicited: bool,
+    },
+    /// Write into the peer's memory (RFC 5040 §5.1), then take one of its receive buffers to tell it of
+    /// that and of 32 bits ([`WcOpcode::RecvWriteImmediate`](crate::verbs::WcOpcode::RecvWriteImmediate)).
+    /// On the wire it is an RDMA Write and, right behind it, Immediate Data (RFC 7306 §6). The connection
+    /// must have agreed on it, as for [`SendImmediate`](Self::SendImmediate).
+    RdmaWriteImmediate {
+        /// Where to.
+        remote: RemoteBuffer,
+        /// The 32 bits.
+        immediate: u32,
+        /// Ask for an event at the peer.
+        solicited: bool,
+    },
+    /// Add to a 64-bit number in the peer's memory and fetch what it was (RFC 7306 §5.1.1).
+    FetchAdd {
+        /// Where the number is; the address must be 64-bit aligned.
+        remote: RemoteBuffer,
+        /// What to add.
+        add: u64,
+        /// A 1 keeps the carry out of that bit from spreading. 0 is a plain 64-bit add.
+        mask: u64,
+    },
+    /// Compare a 64-bit number in the peer's memory and swap it if equal (RFC 7306 §5.1.2).
+    CmpSwap {
+        /// Where the number is; the address must be 64-bit aligned.
+        remote: RemoteBuffer,
+        /// What to compare with.
+        compare: u64,
+        /// Which bits to compare.
+        compare_mask: u64,
+        /// What to store when equal.
+        swap: u64,
+        /// Which bits to store.
+        swap_mask: u64,
+    },
+    /// Invalidate a local STag: no remote access through it afterwards.
+    LocalInvalidate {
+        /// The local STag.
+        stag: Stag,
+    },
+}
+
+impl SendOp {
+    /// Whether it is done only when the peer has answered.
+    pub(crate) const fn awaits_response(&self) -> bool {
+        matches!(self, Self::RdmaRead { .. } | Self::FetchAdd { .. } | Self::CmpSwap { .. })
+    }
+
+    /// Whether only peers that have agreed on it understand it.
+    pub(crate) const fn needs_agreement(&self) -> bool {
+        matches!(self, Self::SendImmediate { .. } | Self::RdmaWriteImmediate { .. })
+    }
+
+    /// What its completion calls it.
+    pub(crate) const fn wc_opcode(&self) -> WcOpcode {
+        match self {
+            Self::Send { .. } | Self::SendImmediate { .. } | Self::Immediate { .. } => {
+                WcOpcode::Send
+            }
+            Self::RdmaWrite { .. } | Self::RdmaWriteImmediate { .. } => WcOpcode::RdmaWrite,
+            Self::RdmaRead { .. } => WcOpcode::RdmaRead,
+            Self::FetchAdd { .. } => WcOpcode::FetchAdd,
+            Self::CmpSwap { .. } => WcOpcode::CmpSwap,
+            Self::LocalInvalidate { .. } => WcOpcode::LocalInvalidate,
+        }
+    }
+}
+
+/// A request for the send queue. [`send`](Self::send), [`write`](Self::write) and
+/// [`read`](Self::read) make the common ones; others are made of a [`SendOp`] by [`new`](Self::new).
+/// Atomics take no local memory: what was there before is [`Wc::value`](crate::verbs::Wc::value).
+#[derive(Clone, Debug)]
+pub struct SendWr {
+    /// The application's name for it.
+    pub id: WrId,
+    /// What to do.
+    pub op: SendOp,
+    /// Local memory to send from, or to read into.
+    pub sges: ArrayVec<Sge, SGE_MAX>,
+    /// Wait for all earlier Reads and Atomics of this queue before starting.
+    pub fence: bool,
+    /// Whether success raises a completion. Failure always does.
+    pub signaled: bool,
+    /// See [`inaccessible`](Self::inaccessible).
+    pub inaccessible: bool,
+}
+
+impl SendWr {
+    /// A signalled, unfenced request.
+    ///
+    /// # Panics
+    /// When there are more than [`SGE_MAX`] elements.
+    #[must_use]
+    pub fn new(id: WrId, op: SendOp, sges: impl IntoIterator<Item = Sge>) -> Self {
+        let sges = sges.into_iter().collect();
+        Self { id, op, sges, fence: false, signaled: true, inaccessible: false }
+    }
+
+    /// A plain Send of the given memory.
+    #[must_use]
+    pub fn send(id: WrId, sges: impl IntoIterator<Item = Sge>) -> Self {
+        Self::new(id, SendOp::Send { invalidate: None, solicited: false }, sges)
+    }
+
+    /// An RDMA Write of the given memory to `remote`.
+    #[must_use]
+    pub fn write(id: WrId, remote: RemoteBuffer, sges: impl IntoIterator<Item = Sge>) -> Self {
+        Self::new(id, SendOp::RdmaWrite { remote }, sges)
+    }
+
+    /// An RDMA Read from `remote` into the given memory; reads as much as `sink` holds.
+    #[must_use]
+    pub fn read(id: WrId, remote: RemoteBuffer, sink: Sge) -> Self {
+        Self::new(id, SendOp::RdmaRead { remote }, [sink])
+    }
+
+    /// The same request with a fence.
+    #[must_use]
+    pub fn fenced(mut self) -> Self {
+        self.fence = true;
+        self
+    }
+
+    /// The same request without a completion on success.
+    #[must_use]
+    pub fn unsignaled(mut self) -> Self {
+        self.signaled = false;
+        self
+    }
+
+    /// The same request, of which is known that it asks for memory it may not use: a key that is not
+    /// valid, a range outside its region, a right that is missing. As devices do, the queue pair takes
+    /// it; when everything before it has completed it fails with
+    /// [`WcStatus::LocProtErr`](crate::verbs::WcStatus::LocProtErr), and ends the stream (RFC 5040
+    /// §7.1 (1)). Its `sges` are not looked at.
+    #[must_use]
+    pub fn inaccessible(mut self) -> Self {
+        self.inaccessible = true;
+        self
+    }
+
+    /// Octets of local memory in the request.
+    pub(crate) fn len(&self) -> u64 {
+        self.sges.iter().map(|sge| u64::from(sge.len)).sum()
+    }
+}
+
+/// A request for the receive queue: a buffer for one incoming Send.
+#[derive(Clone, Debug)]
+pub struct RecvWr {
+    /// The application's name for it.
+    pub id: WrId,
+    /// Where the message goes.
+    pub sges: ArrayVec<Sge, SGE_MAX>,
+    /// See [`inaccessible`](Self::inaccessible).
+    pub inaccessible: bool,
+}
+
+impl RecvWr {
+    /// A receive buffer made of the given memory.
+    ///
+    /// # Panics
+    /// When there are more than [`SGE_MAX`] elements.
+    #[must_use]
+    pub fn new(id: WrId, sges: impl IntoIterator<Item = Sge>) -> Self {
+        Self { id, sges: sges.into_iter().collect(), inaccessible: false }
+    }
+
+    /// The same request, of which is known that it asks for memory it may not use. As
+    /// [`SendWr::inaccessible`]: a message with payload that comes for it is placed nowhere and ends the
+    /// stream when it is delivered, and the request completes with
+    /// [`WcStatus::LocProtErr`](crate::verbs::WcStatus::LocProtErr). Its `sges` are not looked at.
+    #[must_use]
+    pub fn inaccessible(mut self) -> Self {
+        self.inaccessible = true;
+        self
+    }
+
+    /// Octets the buffer holds.
+    pub(crate) fn len(&self) -> u64 {
+        self.sges.iter().map(|sge| u64::from(sge.len)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_remote_buffer_is_what_its_octets_say() {
+        let buffer = RemoteBuffer { stag: Stag(0x0102_0304), to: TaggedOffset(5) };
+        let octets = buffer.to_octets();
+        assert_eq!(octets, [1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 5]);
+        assert_eq!(RemoteBuffer::from_octets(&octets), Some(buffer));
+        assert_eq!(RemoteBuffer::from_octets(&octets[1..]), None);
+    }
+}

@@ -1,0 +1,396 @@
+//! The records that a station on an IPoIB link exchanges with the subnet administrator.
+
+use super::super::address::{Gid, Lid, PKey, QKey, Qpn};
+use super::super::{TooShort, take};
+use super::DATA_LEN;
+
+/// How a port is a member of a group (RFC 4392 §1.3.1.1): bits that may be combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct JoinState(pub u8);
+
+impl JoinState {
+    /// Sends and receives; the group lives as long as it has one such member.
+    pub const FULL_MEMBER: Self = Self(1);
+    /// Sends and receives, and does not keep the group alive.
+    pub const NON_MEMBER: Self = Self(2);
+    /// Sends only.
+    pub const SEND_ONLY_NON_MEMBER: Self = Self(4);
+}
+
+/// Which components of a [`McMemberRecord`] a request gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberMask;
+
+impl MemberMask {
+    /// MGID, port GID, P_Key, join state: to join a group that exists, or to leave one.
+    pub const JOIN: u64 = 1 << 0 | 1 << 1 | 1 << 7 | 1 << 16;
+    /// The MGID alone: to ask for a group.
+    pub const GROUP: u64 = 1 << 0;
+    /// What a group is made with, too: Q_Key, MTU, traffic class, rate, service level, flow label and
+    /// hop limit.
+    pub const CREATE: u64 = Self::JOIN
+        | 1 << 2
+        | 1 << 4
+        | 1 << 5
+        | 1 << 6
+        | 1 << 8
+        | 1 << 9
+        | 1 << 12
+        | 1 << 13
+        | 1 << 14;
+}
+
+/// A group, or a port's membership in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct McMemberRecord {
+    /// The group.
+    pub mgid: Gid,
+    /// The member.
+    pub port_gid: Gid,
+    /// The key of all its datagrams.
+    pub q_key: QKey,
+    /// Its name in the subnet.
+    pub mlid: Lid,
+    /// Largest packet payload, as InfiniBand codes it (4 is 2048 octets, 5 is 4096), with the selector
+    /// in the two upper bits.
+    pub mtu: u8,
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// The partition.
+    pub p_key: PKey,
+    /// Static rate, coded, with its selector.
+    pub rate: u8,
+    /// How long a packet may live in the subnet, coded, with its selector.
+    pub packet_life_time: u8,
+    /// Service level: four bits.
+    pub service_level: u8,
+    /// Flow label: 20 bits.
+    pub flow_label: u32,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Scope: four bits.
+    pub scope: u8,
+    /// How the port is a member.
+    pub join_state: JoinState,
+}
+
+/// "Exactly this", in the two upper bits of a coded value.
+const SELECT_EXACTLY: u8 = 2 << 6;
+
+impl McMemberRecord {
+    /// Largest packet payload of the group in octets; `None` when the code is none.
+    #[must_use]
+    pub const fn mtu_octets(&self) -> Option<usize> {
+        match self.mtu & 0x3f {
+            code @ 1..=5 => Some(128 << code),
+            _ => None,
+        }
+    }
+
+    /// The code of exactly `octets`; `None` when InfiniBand has none for it.
+    #[must_use]
+    pub const fn mtu_code(octets: usize) -> Option<u8> {
+        let code = match octets {
+            256 => 1,
+            512 => 2,
+            1024 => 3,
+            2048 => 4,
+            4096 => 5,
+            _ => return None,
+        };
+        Some(SELECT_EXACTLY | code)
+    }
+
+    /// Reads the record at the start of a datagram's data.
+    ///
+    /// # Errors
+    /// When there are too few octets.
+    pub fn parse(mut data: &[u8]) -> Result<Self, TooShort> {
+        let rest = &mut data;
+        let (mgid, port_gid) = (Gid(take(rest)?), Gid(take(rest)?));
+        let q_key = QKey(u32::from_be_bytes(take(rest)?));
+        let mlid = Lid(u16::from_be_bytes(take(rest)?));
+        let [mtu, traffic_class] = take(rest)?;
+        let p_key = PKey(u16::from_be_bytes(take(rest)?));
+        let [rate, packet_life_time] = take(rest)?;
+        let (service_level, flow_label, hop_limit) = level_of(u32::from_be_bytes(take(rest)?));
+        let [membership, _, _, _] = take(rest)?;
+        Ok(Self {
+            mgid,
+            port_gid,
+            q_key,
+            mlid,
+            mtu,
+            traffic_class,
+            p_key,
+            rate,
+            packet_life_time,
+            service_level,
+            flow_label,
+            hop_limit,
+            scope: membership >> 4,
+            join_state: JoinState(membership & 0x0f),
+        })
+    }
+
+    /// The octets, as a datagram's data.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; DATA_LEN] {
+        fill([
+            &self.mgid.0,
+            &self.port_gid.0,
+            &self.q_key.0.to_be_bytes(),
+            &self.mlid.0.to_be_bytes(),
+            &[self.mtu, self.traffic_class],
+            &self.p_key.0.to_be_bytes(),
+            &[self.rate, self.packet_life_time],
+            &of_level(self.service_level, self.flow_label, self.hop_limit),
+            &[self.scope << 4 | self.join_state.0 & 0x0f],
+        ])
+    }
+}
+
+/// Which components of a [`PathRecord`] a request gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathMask;
+
+impl PathMask {
+    /// Destination and source GID, reversible, number of paths, P_Key.
+    pub const QUERY: u64 = 1 << 2 | 1 << 3 | 1 << 11 | 1 << 12 | 1 << 13;
+}
+
+/// A way from one port to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathRecord {
+    /// Where it leads.
+    pub dgid: Gid,
+    /// Where it begins.
+    pub sgid: Gid,
+    /// The destination's name in the subnet.
+    pub dlid: Lid,
+    /// The source's.
+    pub slid: Lid,
+    /// The partition.
+    pub p_key: PKey,
+    /// Service level: four bits.
+    pub service_level: u8,
+    /// Largest packet payload, coded, with its selector.
+    pub mtu: u8,
+    /// Static rate, coded, with its selector.
+    pub rate: u8,
+    /// How long a packet may live on it, coded, with its selector.
+    pub packet_life_time: u8,
+}
+
+/// Reversible, and one path.
+const REVERSIBLE_ONE: u8 = 1 << 7 | 1;
+
+impl PathRecord {
+    /// A question for one way from `sgid` to `dgid`.
+    #[must_use]
+    pub const fn query(sgid: Gid, dgid: Gid, p_key: PKey) -> Self {
+        Self {
+            dgid,
+            sgid,
+            dlid: Lid(0),
+            slid: Lid(0),
+            p_key,
+            service_level: 0,
+            mtu: 0,
+            rate: 0,
+            packet_life_time: 0,
+        }
+    }
+
+    /// Reads the record at the start of a datagram's data.
+    ///
+    /// # Errors
+    /// When there are too few octets.
+    pub fn parse(mut data: &[u8]) -> Result<Self, TooShort> {
+        let rest = &mut data;
+        let _service_id: [u8; 8] = take(rest)?;
+        let (dgid, sgid) = (Gid(take(rest)?), Gid(take(rest)?));
+        let dlid = Lid(u16::from_be_bytes(take(rest)?));
+        let slid = Lid(u16::from_be_bytes(take(rest)?));
+        let _flow_and_hops: [u8; 4] = take(rest)?;
+        let [_class, _reversible, p0, p1, _, level, mtu, rate, packet_life_time] = take(rest)?;
+        Ok(Self {
+            dgid,
+            sgid,
+            dlid,
+            slid,
+            p_key: PKey(u16::from_be_bytes([p0, p1])),
+            service_level: level & 0x0f,
+            mtu,
+            rate,
+            packet_life_time,
+        })
+    }
+
+    /// The octets, as a datagram's data: one path, good for both directions.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; DATA_LEN] {
+        fill([
+            &[0; 8],
+            &self.dgid.0,
+            &self.sgid.0,
+            &self.dlid.0.to_be_bytes(),
+            &self.slid.0.to_be_bytes(),
+            &[0; 4],
+            &[0, REVERSIBLE_ONE],
+            &self.p_key.0.to_be_bytes(),
+            &[0, self.service_level & 0x0f, self.mtu, self.rate, self.packet_life_time],
+        ])
+    }
+}
+
+/// What a Notice tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Trap {
+    /// A port has come into the subnet.
+    GidIn,
+    /// A port has left it.
+    GidOut,
+    /// A group was made.
+    GroupCreated,
+    /// A group is no more.
+    GroupDeleted,
+    /// Another one.
+    Unknown(u16),
+}
+
+impl Trap {
+    /// The trap of this number.
+    #[must_use]
+    pub const fn from_number(number: u16) -> Self {
+        match number {
+            64 => Self::GidIn,
+            65 => Self::GidOut,
+            66 => Self::GroupCreated,
+            67 => Self::GroupDeleted,
+            other => Self::Unknown(other),
+        }
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn number(self) -> u16 {
+        match self {
+            Self::GidIn => 64,
+            Self::GidOut => 65,
+            Self::GroupCreated => 66,
+            Self::GroupDeleted => 67,
+            Self::Unknown(number) => number,
+        }
+    }
+}
+
+/// A subscription to a trap, of whatever GID (RFC 4391 §10 asks for 66 and 67).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InformInfo {
+    /// What to be told of.
+    pub trap: Trap,
+    /// To subscribe, or to end that.
+    pub subscribe: bool,
+    /// Where Reports are sent to.
+    pub qpn: Qpn,
+}
+
+/// The subnet manager, which all traps of groups and GIDs come from.
+const PRODUCER_CLASS_MANAGER: [u8; 3] = [0, 0, 4];
+/// How long an answer to a Report may take: 4.096 us times two to this power.
+const RESPONSE_TIME: u8 = 18;
+
+impl InformInfo {
+    /// The octets, as a datagram's data.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; DATA_LEN] {
+        let [_, qpn @ ..] = self.qpn.bits().to_be_bytes();
+        fill([
+            // Any GID and any LID.
+            &[0; 16],
+            &[0xff, 0xff, 0, 0, 0, 0],
+            &[1, u8::from(self.subscribe)],
+            // Any type.
+            &[0xff, 0xff],
+            &self.trap.number().to_be_bytes(),
+            &qpn,
+            &[RESPONSE_TIME],
+            &[0],
+            &PRODUCER_CLASS_MANAGER,
+        ])
+    }
+
+    /// Reads the record at the start of a datagram's data.
+    ///
+    /// # Errors
+    /// When there are too few octets.
+    pub fn parse(mut data: &[u8]) -> Result<Self, TooShort> {
+        let rest = &mut data;
+        let _gid_and_lids: [u8; 22] = take(rest)?;
+        let [_generic, subscribe, _, _, t0, t1, q0, q1, q2, _] = take(rest)?;
+        Ok(Self {
+            trap: Trap::from_number(u16::from_be_bytes([t0, t1])),
+            subscribe: subscribe & 1 != 0,
+            qpn: Qpn::from_bits(u32::from_be_bytes([0, q0, q1, q2])),
+        })
+    }
+}
+
+/// What a Report tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// What happened.
+    pub trap: Trap,
+    /// To which port or group.
+    pub gid: Gid,
+}
+
+impl Notice {
+    /// Reads the record at the start of a datagram's data; `None` when it is not of the subnet
+    /// manager.
+    ///
+    /// # Errors
+    /// When there are too few octets.
+    pub fn parse(mut data: &[u8]) -> Result<Option<Self>, TooShort> {
+        let rest = &mut data;
+        let [generic, producer @ ..] = take::<4>(rest)?;
+        let trap = Trap::from_number(u16::from_be_bytes(take(rest)?));
+        let _lid_count_and_reserved: [u8; 10] = take(rest)?;
+        let gid = Gid(take(rest)?);
+        let of_manager = generic & 0x80 != 0 && producer == PRODUCER_CLASS_MANAGER;
+        Ok(of_manager.then_some(Self { trap, gid }))
+    }
+
+    /// The octets, as a datagram's data.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; DATA_LEN] {
+        fill([
+            // Generic, of type informational.
+            &[1 << 7 | 4],
+            &PRODUCER_CLASS_MANAGER,
+            &self.trap.number().to_be_bytes(),
+            &[0; 10],
+            &self.gid.0,
+        ])
+    }
+}
+
+/// Service level, flow label and hop limit, in one word.
+#[expect(clippy::cast_possible_truncation, reason = "four and eight bits")]
+const fn level_of(word: u32) -> (u8, u32, u8) {
+    ((word >> 28) as u8, word >> 8 & 0x000f_ffff, word as u8)
+}
+
+fn of_level(service_level: u8, flow_label: u32, hop_limit: u8) -> [u8; 4] {
+    (u32::from(service_level & 0x0f) << 28 | (flow_label & 0x000f_ffff) << 8 | u32::from(hop_limit))
+        .to_be_bytes()
+}
+
+fn fill<const N: usize>(parts: [&[u8]; N]) -> [u8; DATA_LEN] {
+    let mut data = [0; DATA_LEN];
+    for (octet, value) in data.iter_mut().zip(parts.into_iter().flatten()) {
+        *octet = *value;
+    }
+    data
+}

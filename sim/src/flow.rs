@@ -1,0 +1,550 @@
+//! One connection: how it is opened, driven and closed, and what is checked when it is over.
+
+use std::io;
+
+use urnic_engine::mpa::startup::Offer;
+use urnic_engine::port::{ConnectParams, ConnectionCounters, ConnectionId, Port, PortEvent};
+use urnic_engine::stream::{StartupFailure, StreamEvent};
+use urnic_engine::time::{Duration, Instant};
+use urnic_engine::verbs::QpState;
+
+use crate::memory::{Model, Part};
+use crate::plan::{Act, Deed, Ending, FlowPlan, SidePlan, Start};
+use crate::side::Side;
+use crate::world::{self, Node, World};
+
+/// First TCP port that listeners of a plan are at.
+const TCP_PORT_FIRST: u16 = 7000;
+/// Attempts to connect while faults may be in the way.
+const ATTEMPTS_MAX: u32 = 40;
+/// Longest that three transmissions go without an answer before the next timer: each timeout is a
+/// minute at most, and a peer that has missed fewer is not given up.
+const UNANSWERED: Duration = Duration::from_secs(3 * 60);
+/// How late a user timeout may be noticed: the longest time between two window probes, and what was
+/// under way when the peer vanished.
+const TIMER: Duration = Duration::from_secs(65);
+/// How long an application waits for the other end's close before it closes too.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Not opened yet.
+    Waiting,
+    /// Opened; the work is done as far as the ends are established.
+    Open,
+    /// Told to close, or failed as it should.
+    Ending,
+    /// Over at both ends.
+    Over,
+}
+
+/// One connection of a plan.
+#[derive(Debug)]
+pub(crate) struct Flow<'p> {
+    pub(crate) plan: &'p FlowPlan,
+    index: usize,
+    model: Model,
+    pub(crate) sides: [Side; 2],
+    pub(crate) stage: Stage,
+    attempt: u32,
+    /// When the ends that have not been told to close are.
+    close_at: Option<Instant>,
+    told: [bool; 2],
+    /// When each end does its deed, if it has one and has not done it.
+    deeds: [Option<(Instant, Deed)>; 2],
+    /// When a side invalidates what the peer reads.
+    revokes: Option<(usize, Instant)>,
+    /// Messages that were posted by an end that has left, all of which are to be delivered.
+    left_behind: [usize; 2],
+    /// Requests rejected so far; the last one, by the attempt that it was.
+    rejected: u32,
+    rejected_attempt: u32,
+    /// When it was opened first, and when all its work was done.
+    pub(crate) opened_at: Option<Instant>,
+    pub(crate) done_at: Option<Instant>,
+    /// No end hears the other any more.
+    is_silent: bool,
+    /// For each end that waited for an acknowledgment when that began: the request it waited with,
+    /// and when it must have given up.
+    gives_up: [Option<(usize, Instant)>; 2],
+    pub(crate) counters: Vec<ConnectionCounters>,
+}
+
+impl<'p> Flow<'p> {
+    pub(crate) fn new(plan: &'p FlowPlan, index: usize, nodes: &[Node]) -> io::Result<Self> {
+        let [a, b] = plan.nodes;
+        Ok(Self {
+            plan,
+            index,
+            model: Model::of(plan),
+            sides: [Side::new(&nodes[a].rnic, plan, 0)?, Side::new(&nodes[b].rnic, plan, 1)?],
+            stage: Stage::Waiting,
+            attempt: 0,
+            close_at: None,
+            told: [false; 2],
+            deeds: [None; 2],
+            revokes: None,
+            left_behind: [0; 2],
+            rejected: 0,
+            rejected_attempt: 0,
+            opened_at: None,
+            done_at: None,
+            is_silent: false,
+            gives_up: [None; 2],
+            counters: Vec::new(),
+        })
+    }
+
+    /// The TCP port that the responder listens at.
+    pub(crate) const fn tcp_port(&self) -> u16 {
+        TCP_PORT_FIRST + self.plan.listener
+    }
+
+    /// When it opens, if that is known.
+    pub(crate) fn opens_at(&self, stages: &[Stage]) -> Option<Instant> {
+        match self.plan.start {
+            Start::At(ns) => Some(Instant::from_nanos(ns)),
+            Start::After(other) => {
+                matches!(stages[other], Stage::Ending | Stage::Over).then_some(Instant::ZERO)
+            }
+        }
+    }
+
+    pub(crate) fn open(&mut self, world: &mut World) -> Result<(), String> {
+        self.stage = Stage::Open;
+        self.opened_at.get_or_insert_with(|| world.now());
+        self.attempt += 1;
+        if self.attempt > 1 {
+            for side in &mut self.sides {
+                side.renew(self.plan).map_err(|error| error.to_string())?;
+            }
+        }
+        for side in self.sides.iter_mut().filter(|_| !self.plan.waits) {
+            side.post_receives(self.plan)?;
+        }
+        let SidePlan { startup, lower_layer, depths: [ird, ord], .. } = self.plan.sides[0];
+        let private_data = self.private_data();
+        let offer = Offer { private_data: &private_data, ird, ord };
+        let params = ConnectParams { startup, offer, lower_layer };
+        let [from, to] = self.plan.nodes;
+        let remote = (world::address(to, self.plan.ipv6), self.tcp_port()).into();
+        let now = world.now();
+        let qp = self.sides[0].queues.qp.clone();
+        let id = world.port(from).connect(now, remote, &qp, &params);
+        self.sides[0].connection = Some(id.map_err(|error| error.to_string())?);
+        Ok(())
+    }
+
+    /// Says whose request it is, and of which attempt.
+    fn private_data(&self) -> [u8; 8] {
+        let index = u32::try_from(self.index).expect("few flows");
+        let mut data = [0; 8];
+        data[..4].copy_from_slice(&index.to_be_bytes());
+        data[4..].copy_from_slice(&self.attempt.to_be_bytes());
+        data
+    }
+
+    /// Whether a peer's Request is this connection's.
+    pub(crate) fn asks(&self, node: usize, private_data: &[u8]) -> bool {
+        self.plan.nodes[1] == node
+            && self.sides[1].connection.is_none()
+            && private_data == self.private_data()
+    }
+
+    /// Whether it took more than one attempt, besides those that were rejected.
+    pub(crate) const fn was_tried_again(&self) -> bool {
+        self.attempt > self.rejected + 1
+    }
+
+    /// Answers the Request of this connection.
+    pub(crate) fn answer(&mut self, port: &mut Port, id: ConnectionId) {
+        if self.rejected < self.plan.rejects {
+            self.rejected += 1;
+            self.rejected_attempt = self.attempt;
+            let offer = Offer { private_data: b"no", ird: 0, ord: 0 };
+            // It may have ended meanwhile; the initiator tries again.
+            let _gone = port.reject(id, &offer);
+            return;
+        }
+        self.accept(port, id);
+    }
+
+    fn accept(&mut self, port: &mut Port, id: ConnectionId) {
+        let SidePlan { depths: [ird, ord], .. } = self.plan.sides[1];
+        let offer = Offer { private_data: b"yes", ird, ord };
+        // It may have ended meanwhile; the initiator tries again.
+        if port.accept(id, &self.sides[1].queues.qp, &offer).is_ok() {
+            self.sides[1].connection = Some(id);
+        }
+    }
+
+    /// Which side of it a connection of a node is.
+    pub(crate) fn side_of(&self, node: usize, id: ConnectionId) -> Option<usize> {
+        (0..2)
+            .find(|side| self.plan.nodes[*side] == node && self.sides[*side].connection == Some(id))
+    }
+
+    /// From now on each end is alone, and has to notice that by itself: it is not told to close.
+    /// `user_timeouts` are those of the ends.
+    pub(crate) fn fall_silent(&mut self, now: Instant, user_timeouts: [Duration; 2]) {
+        self.is_silent = true;
+        self.close_at = None;
+        for (side, timeout) in user_timeouts.into_iter().enumerate() {
+            let end = &self.sides[side];
+            let waits_with = end.waits_with(&self.plan.sides[side].work);
+            let longest = timeout.max(UNANSWERED) + TIMER;
+            self.gives_up[side] = waits_with.map(|index| (index, now + longest));
+        }
+    }
+
+    /// An end learns that its connection is over: in time, if it waited for an acknowledgment.
+    // RFC 9293 §3.8.3: data that is not acknowledged is given up after the user timeout.
+    fn check_given_up(&self, side: usize, now: Instant) -> Result<(), String> {
+        match self.gives_up[side] {
+            Some((index, by)) if now > by && self.sides[side].has_completed() <= index => {
+                Err(format!("side {side} waited for an acknowledgment of request {index} too long"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether an end was told to close.
+    pub(crate) const fn is_told(&self) -> bool {
+        self.told[0] || self.told[1]
+    }
+
+    /// Whether an end of this kind is what the plan wants.
+    const fn fails_by_plan(&self) -> bool {
+        self.is_silent
+            || self.plan.is_hostile
+            || matches!(
+                self.plan.ending,
+                Ending::Abort { .. }
+                    | Ending::Mishap { .. }
+                    | Ending::Overflow(_)
+                    | Ending::Acts(_)
+                    | Ending::Invalidate { .. }
+            )
+    }
+
+    /// Something happened to an end. `faulty`: whether the link may be the reason for a startup
+    /// that fails.
+    pub(crate) fn on_event(
+        &mut self,
+        world: &mut World,
+        side: usize,
+        event: PortEvent,
+        faulty: bool,
+    ) -> Result<(), String> {
+        match event {
+            PortEvent::Closed { counters, .. } => self.on_closed(world, side, &counters, faulty),
+            PortEvent::Stream { event, .. } => self.on_stream_event(world, side, event, faulty),
+            _ => Ok(()),
+        }
+    }
+
+    fn on_stream_event(
+        &mut self,
+        world: &mut World,
+        side: usize,
+        event: StreamEvent,
+        faulty: bool,
+    ) -> Result<(), String> {
+        let ends = self.stage == Stage::Ending;
+        match event {
+            StreamEvent::Established(_) => {
+                let now = world.now();
+                let end = &mut self.sides[side];
+                end.established = true;
+                end.next_pump = now;
+                end.pause = self.plan.sides[side].pause_ns.map(|(after_ns, for_ns)| {
+                    let start = now.plus_nanos(after_ns);
+                    (start, start.plus_nanos(for_ns))
+                });
+                match self.plan.ending {
+                    Ending::Acts(acts) if acts[side].what != Deed::Nothing => {
+                        let Act { what, after_ns } = acts[side];
+                        self.deeds[side] = Some((now.plus_nanos(after_ns), what));
+                    }
+                    Ending::Invalidate { side: of, after_ns } if of == side => {
+                        self.revokes = Some((side, now.plus_nanos(after_ns)));
+                    }
+                    _ => {}
+                }
+                Ok(())
+            }
+            StreamEvent::PeerClosed => {
+                if self.fails_by_plan() {
+                    self.begin_ending(world.now());
+                }
+                self.close_at = Some(world.now());
+                Ok(())
+            }
+            StreamEvent::StartupFailed(
+                StartupFailure::Timeout | StartupFailure::ConnectionLost,
+            ) if faulty || ends || self.plan.is_hostile => Ok(()),
+            StreamEvent::Rejected(_) if self.rejected_attempt == self.attempt => {
+                self.close_rejected(world);
+                Ok(())
+            }
+            StreamEvent::Failed(_) | StreamEvent::Terminated(_) if self.fails_by_plan() || ends => {
+                self.check_given_up(side, world.now())?;
+                self.sides[side].failed = true;
+                self.begin_ending(world.now());
+                Ok(())
+            }
+            // The initiator gave up while the Reply was under way, and tries again.
+            StreamEvent::Failed(_) if faulty && !self.sides[0].established => Ok(()),
+            other => Err(format!("side {side}: {other:?}")),
+        }
+    }
+
+    /// The connection is the application's, in streaming mode (RFC 5044 §7.1.2 (6)): it has no use
+    /// for it.
+    fn close_rejected(&self, world: &mut World) {
+        let Some(id) = self.sides[0].connection else { return };
+        let port = world.port(self.plan.nodes[0]);
+        if self.attempt.is_multiple_of(2) {
+            port.abort(id);
+        } else {
+            // It may be over already.
+            let _over = port.disconnect(id);
+        }
+    }
+
+    fn on_closed(
+        &mut self,
+        world: &mut World,
+        side: usize,
+        counters: &ConnectionCounters,
+        faulty: bool,
+    ) -> Result<(), String> {
+        self.sides[side].closed = true;
+        if !self.sides[side].failed {
+            self.check_given_up(side, world.now())?;
+        }
+        if self.stage == Stage::Open {
+            let is_rejected = self.rejected_attempt == self.attempt;
+            if self.is_silent
+                || self.plan.is_hostile
+                || self.fails_by_plan() && self.sides[side].established
+            {
+                self.begin_ending(world.now());
+            } else if (faulty || is_rejected)
+                && !self.sides[0].established
+                && self.attempt < ATTEMPTS_MAX
+            {
+                return if side == 0 { self.open(world) } else { Ok(()) };
+            } else {
+                return Err(format!(
+                    "side {side}: the connection is over: {:?}",
+                    self.sides[side].progress
+                ));
+            }
+        }
+        self.counters.push(*counters);
+        if self.sides.iter().all(|side| side.closed || side.connection.is_none()) {
+            self.stage = Stage::Over;
+            self.check_end()?;
+        }
+        Ok(())
+    }
+
+    fn begin_ending(&mut self, now: Instant) {
+        self.stage = Stage::Ending;
+        if !self.is_silent {
+            self.close_at.get_or_insert(now + PATIENCE);
+        }
+    }
+
+    // ---- work ----
+
+    /// Lets both applications do what they can; returns whether something was done.
+    pub(crate) fn pump(&mut self, world: &mut World) -> Result<bool, String> {
+        if !matches!(self.stage, Stage::Open | Stage::Ending) {
+            return Ok(false);
+        }
+        let now = world.now();
+        let mut acted = false;
+        for side in &mut self.sides {
+            side.live.tick(&side.memory);
+        }
+        if let Some((side, _)) = self.revokes.take_if(|(_, at)| *at <= now) {
+            let side = &mut self.sides[side];
+            side.live.revoke(&side.memory);
+            // The work of the others may go on; what reads this cannot.
+            self.close_at.get_or_insert(now + PATIENCE);
+        }
+        for side in [0, 1] {
+            let [a, b] = &mut self.sides;
+            let (own, peer) = if side == 0 { (a, b) } else { (b, a) };
+            if own.has_left || !own.established || !own.looks(&self.plan.sides[side], now) {
+                continue;
+            }
+            let peer_live = peer.live.counter();
+            own.poll(self.plan, &self.model, peer_live)
+                .map_err(|text| format!("side {side}: {text}"))?;
+            acted = true;
+            let receives_posted = own.progress.receives_posted;
+            own.post_receives(self.plan)?;
+            own.post_sends(self.plan, peer)?;
+            // What it has posted now, the peer may have waited for.
+            peer.credit |= own.progress.receives_posted > receives_posted;
+        }
+        acted |= self.act(world, now)?;
+        Ok(acted | self.end(world, now))
+    }
+
+    /// Lets the ends do their deeds, when it is time; returns whether there was one.
+    fn act(&mut self, world: &mut World, now: Instant) -> Result<bool, String> {
+        let mut acted = false;
+        for side in [0, 1] {
+            let Some((_, what)) = self.deeds[side].take_if(|(at, _)| *at <= now) else { continue };
+            acted = true;
+            let Some(id) = self.sides[side].connection else { continue };
+            match what {
+                Deed::Nothing => {}
+                Deed::Abort => world.port(self.plan.nodes[side]).abort(id),
+                Deed::Disconnect => self.tell(world, side),
+                Deed::Leave => {
+                    self.tell(world, side);
+                    let end = &mut self.sides[side];
+                    self.left_behind[side] = end.progress.messages;
+                    end.leave(self.plan).map_err(|error| error.to_string())?;
+                }
+            }
+            self.begin_ending(now);
+        }
+        Ok(acted)
+    }
+
+    /// Closes and aborts, when it is time; returns whether it was.
+    fn end(&mut self, world: &mut World, now: Instant) -> bool {
+        let before = (self.stage, self.told);
+        if self.stage == Stage::Open {
+            let done = self.sides.iter().all(|side| side.is_done(self.plan));
+            if done {
+                self.done_at.get_or_insert(now);
+            }
+            match self.plan.ending {
+                Ending::Abort { side, completions }
+                    if self.sides[side].established
+                        && (done || self.sides[side].progress.completions >= completions) =>
+                {
+                    if let Some(id) = self.sides[side].connection {
+                        world.port(self.plan.nodes[side]).abort(id);
+                    }
+                    self.begin_ending(now);
+                }
+                Ending::Close(side) if done => {
+                    self.begin_ending(now);
+                    self.close_at = Some(now + PATIENCE * 100);
+                    self.tell(world, side);
+                }
+                Ending::CloseBoth | Ending::Acts(_) | Ending::Invalidate { .. } if done => {
+                    self.begin_ending(now);
+                    self.close_at = Some(now);
+                }
+                _ => {}
+            }
+        }
+        if self.stage == Stage::Ending && self.close_at.is_some_and(|at| at <= now) {
+            self.close_at = None;
+            self.tell(world, 0);
+            self.tell(world, 1);
+        }
+        before != (self.stage, self.told)
+    }
+
+    /// Tells an end to close, once.
+    fn tell(&mut self, world: &mut World, side: usize) {
+        if let Some(id) = self.sides[side].connection
+            && !std::mem::replace(&mut self.told[side], true)
+        {
+            // It may be over already.
+            let _over = world.port(self.plan.nodes[side]).disconnect(id);
+        }
+    }
+
+    /// When there is something to do without an event.
+    pub(crate) fn wakeup(&self, now: Instant) -> Option<Instant> {
+        let looks = |side: &&Side| side.established && !side.has_left && side.has_news();
+        let sides = self.sides.iter().filter(looks);
+        let pump = sides.map(|side| side.looks_at(now)).min();
+        let close = self.close_at.filter(|_| self.stage == Stage::Ending);
+        let deeds = self.deeds.iter().flatten().map(|(at, _)| *at);
+        let own = deeds.chain(self.revokes.map(|(_, at)| at));
+        match self.stage {
+            Stage::Open | Stage::Ending => pump.into_iter().chain(close).chain(own).min(),
+            Stage::Waiting | Stage::Over => None,
+        }
+    }
+
+    // ---- the oracle ----
+
+    /// The connection is over: all that was posted has completed, and memory holds what it should.
+    fn check_end(&mut self) -> Result<(), String> {
+        for side in [0, 1] {
+            let peer_live = self.sides[1 - side].live.counter();
+            let end = &mut self.sides[side];
+            end.poll(self.plan, &self.model, peer_live)
+                .map_err(|text| format!("side {side}: {text}"))?;
+        }
+        for side in [0, 1] {
+            let end = &self.sides[side];
+            end.check_revoked(self.plan).map_err(|text| format!("side {side}: {text}"))?;
+            self.check_left_behind(side)?;
+            let end = &self.sides[side];
+            // An end that was never established has nothing that could complete.
+            if end.connection.is_some() {
+                end.check_all_completed(self.plan)
+                    .map_err(|text| format!("side {side}: {text}"))?;
+                let state = end.queues.qp.state();
+                if self.is_silent && !end.has_left && state != QpState::Error {
+                    return Err(format!("side {side}: the queue pair is {state:?} after the end"));
+                }
+            }
+            self.check_memory(side)?;
+        }
+        Ok(())
+    }
+
+    /// What an end had posted before it left is with its peer, unless that has ended it too: by
+    /// itself, or with its listener before it was established.
+    fn check_left_behind(&self, side: usize) -> Result<(), String> {
+        let Ending::Acts(acts) = self.plan.ending else { return Ok(()) };
+        let (left, peer) = (self.left_behind[side], &self.sides[1 - side]);
+        let ends_itself = acts[1 - side].what != Deed::Nothing || !peer.established;
+        if !ends_itself && !self.is_silent && peer.progress.delivered < left {
+            let delivered = peer.progress.delivered;
+            return Err(format!("side {side} left {left} messages, of which {delivered} came"));
+        }
+        Ok(())
+    }
+
+    fn check_memory(&self, side: usize) -> Result<(), String> {
+        let memory = &self.sides[side].memory;
+        let (found, expected) = (memory.content(), &self.model.memory[side]);
+        if found == *expected {
+            return Ok(());
+        }
+        let initial = memory.layout.initial(side);
+        let numbers = memory.layout.part(Part::Numbers);
+        let wrong = (0..found.len()).find(|at| {
+            let unfinished =
+                self.fails_by_plan() && (found[*at] == initial[*at] || numbers.contains(at));
+            found[*at] != expected[*at] && !unfinished && !self.sides[side].is_live(self.plan, *at)
+        });
+        match wrong {
+            None => Ok(()),
+            Some(at) => {
+                let place = memory.layout.describe(at);
+                Err(format!(
+                    "side {side}: octet {at} of memory ({place}) is {:#04x}, not {:#04x}",
+                    found[at], expected[at]
+                ))
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The simulator: ports of the engine on links in memory, under a virtual clock, with faults and
+//! work drawn from a seed, and an oracle that knows what has to come of it.
+//!
+//! ```text
+//! seed ── drawing ─▶ Plan ─┬─ world: nodes, links, a switch, the clock, faults ─┐
+//!                          ├─ flow, side: what applications post and poll       ├─▶ Outcome
+//!                          └─ memory: what has to come of it (Model) ───────────┘    or Failure
+//! ```
+//!
+//! A run is a function of its [`Plan`], and a plan one of its seed: the same seed gives the same
+//! run on every machine. `urnic sim` and the tests of this package run the same code.
+//!
+//! The oracle: every octet of memory is what the work makes of it and every other one what it was;
+//! each completion is the next one due, with all that it says, and when it comes the data is there;
+//! everything posted completes; when a run is over no connection, piece or region is left; and it is
+//! over in bounded virtual time after the last fault, far sooner where there was none.
+
+mod drawing;
+mod failure;
+mod flow;
+mod guess;
+mod live;
+mod memory;
+pub mod plan;
+mod random;
+mod run;
+mod scenario;
+mod side;
+mod sweep;
+mod switch;
+mod world;
+
+use std::io::{self, Write};
+
+pub use failure::Failure;
+pub use plan::Plan;
+pub use scenario::Scenario;
+pub use sweep::{Sweep, SweepEvent};
+
+/// What runs came across.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Runs.
+    pub runs: u64,
+    /// Times that all nodes were polled.
+    pub steps: u64,
+    /// Virtual time, in nanoseconds.
+    pub virtual_ns: u64,
+    /// Frames sent.
+    pub frames: u64,
+    /// Of those, frames lost by decision.
+    pub frames_lost: u64,
+    /// Ends of connections.
+    pub connections: u64,
+    /// Segments sent again.
+    pub retransmissions: u64,
+    /// Octets placed.
+    pub bytes_placed: u64,
+    /// Of those, octets placed ahead of others.
+    pub bytes_placed_out_of_order: u64,
+    /// FPDUs found by a marker.
+    pub fpdus_by_marker: u64,
+    /// Octets held for FPDUs that were not whole.
+    pub bytes_held: u64,
+    /// Octets of messages that waited for a receive.
+    pub bytes_without_receive: u64,
+    /// Segments refused for want of room in a piece store.
+    pub refused_for_room: u64,
+    /// Frames forged by a node that guesses.
+    pub frames_forged: u64,
+}
+
+impl Outcome {
+    /// Adds what another run came across.
+    pub const fn add(&mut self, other: &Self) {
+        let Self {
+            runs,
+            steps,
+            virtual_ns,
+            frames,
+            frames_lost,
+            connections,
+            retransmissions,
+            bytes_placed,
+            bytes_placed_out_of_order,
+            fpdus_by_marker,
+            bytes_held,
+            bytes_without_receive,
+            refused_for_room,
+            frames_forged,
+        } = other;
+        self.runs += *runs;
+        self.steps += *steps;
+        self.virtual_ns += *virtual_ns;
+        self.frames += *frames;
+        self.frames_lost += *frames_lost;
+        self.connections += *connections;
+        self.retransmissions += *retransmissions;
+        self.bytes_placed += *bytes_placed;
+        self.bytes_placed_out_of_order += *bytes_placed_out_of_order;
+        self.fpdus_by_marker += *fpdus_by_marker;
+        self.bytes_held += *bytes_held;
+        self.bytes_without_receive += *bytes_without_receive;
+        self.refused_for_room += *refused_for_room;
+        self.frames_forged += *frames_forged;
+    }
+}
+
+/// Runs a plan; a panic of the engine is a failure too.
+///
+/// # Errors
+/// When memory cannot be had. What the oracle finds is the inner result.
+pub fn run(plan: &Plan) -> io::Result<Result<Outcome, Failure>> {
+    let result = std::panic::catch_unwind(|| run::run(plan, None));
+    result.unwrap_or_else(|panic| Ok(Err(Failure::new(0, panic_text(&*panic)))))
+}
+
+/// Runs a plan and writes what its nodes send to `sink`, as a pcapng file.
+///
+/// # Errors
+/// When memory cannot be had, or `sink` not be written.
+pub fn record(plan: &Plan, sink: Box<dyn Write + Send>) -> io::Result<Result<Outcome, Failure>> {
+    let sink = std::panic::AssertUnwindSafe(std::sync::Mutex::new(Some(sink)));
+    let result = std::panic::catch_unwind(|| {
+        let taken = sink.lock().map(|mut sink| sink.take());
+        run::run(plan, taken.unwrap_or_default())
+    });
+    result.unwrap_or_else(|panic| Ok(Err(Failure::new(0, panic_text(&*panic)))))
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("the engine panicked: {}", text.unwrap_or("with something that is no text"))
+}

@@ -1,0 +1,83 @@
+//! Memory that changes while the peer reads it.
+//!
+//! Every word of it holds the same counter, which goes up at every step; all octets of a counter are
+//! below 0x80. A Read that was posted at one count and completed at another has to bring counts
+//! between the two. What was invalidated is written over with octets that no counter has.
+
+use std::ops::RangeInclusive;
+
+use crate::memory::{Memory, Part};
+
+/// Octets of one counter.
+const WORD_LEN: usize = 8;
+/// What revoked memory is written over with.
+pub(crate) const REVOKED: u8 = 0xee;
+
+/// What one end goes on writing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Live {
+    count: u64,
+    is_revoked: bool,
+}
+
+impl Live {
+    /// The count that memory holds now.
+    pub(crate) const fn counter(self) -> u64 {
+        self.count
+    }
+
+    /// Writes the next count everywhere.
+    pub(crate) fn tick(&mut self, memory: &Memory) {
+        let len = memory.part(Part::Live).len();
+        if self.is_revoked || len == 0 {
+            return;
+        }
+        self.count += 1;
+        memory.part(Part::Live).copy_in(0, &word(self.count).repeat(len.div_ceil(WORD_LEN))[..len]);
+    }
+
+    /// Invalidates the memory, and then writes over it: nothing of that may leave.
+    pub(crate) fn revoke(&mut self, memory: &Memory) {
+        let live = memory.part(Part::Live);
+        let start = memory.layout.part(Part::Live).start;
+        if std::mem::replace(&mut self.is_revoked, true) {
+            return;
+        }
+        live.invalidate();
+        memory.region.write(start, &vec![REVOKED; live.len()]).expect("a part of the region");
+    }
+}
+
+/// A count in digits of seven bits.
+fn word(count: u64) -> [u8; WORD_LEN] {
+    std::array::from_fn(|digit| {
+        u8::try_from(count >> (7 * (WORD_LEN - 1 - digit)) & 0x7f).expect("seven bits")
+    })
+}
+
+/// Holds what a Read has brought against the counts that there were from its post to its end.
+pub(crate) fn check(found: &[u8], counts: RangeInclusive<u64>) -> Result<(), String> {
+    for (index, octets) in found.chunks_exact(WORD_LEN).enumerate() {
+        let count = octets.iter().fold(0, |count, octet| count << 7 | u64::from(*octet));
+        let is_word = octets.iter().all(|octet| *octet < 0x80);
+        if !is_word || !counts.contains(&count) {
+            return Err(format!("word {index} is {octets:02x?}, not a count of {counts:?}"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_as_they_are_written() {
+        for count in [0, 1, 127, 128, 16_383, 16_384, 1 << 40] {
+            assert!(check(&word(count).repeat(3), count..=count).is_ok());
+            assert!(check(&word(count), count + 1..=count + 2).is_err());
+            assert!(word(count).iter().all(|octet| *octet < 0x80));
+        }
+        assert!(check(&[REVOKED; 8], 0..=u64::MAX).is_err());
+    }
+}

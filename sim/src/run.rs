@@ -1,0 +1,453 @@
+//! Doing what a plan says, from the first frame to the last check.
+
+use std::io;
+use std::sync::{Arc, Weak};
+
+use urnic_engine::limits::{PIECE_BLOCK_LEN, PIECE_BLOCKS_MAX};
+use urnic_engine::mem::Region;
+use urnic_engine::mpa::pieces::NEAR_PAGES;
+use urnic_engine::mpa::startup::Offer;
+use urnic_engine::port::{ConnectionId, ListenParams, LowerLayer, PortEvent};
+use urnic_engine::stream::StreamEvent;
+use urnic_engine::time::{Duration, Instant};
+
+use crate::Outcome;
+use crate::failure::Failure;
+use crate::flow::{Flow, Stage};
+use crate::plan::{Ending, FlowPlan, NodePlan, Plan, Says, Silence, Start};
+use crate::scenario::Scenario;
+use crate::world::{self, Node, Sink, World};
+
+/// Steps that no plan needs: two ends that keep each other busy for ever are stopped there.
+const STEPS_MAX: u64 = 5_000_000;
+/// How long a startup may still suffer from the last fault: RFC 5044's timeouts, and what TCP's
+/// timer has backed off to.
+const AFTERMATH: Duration = Duration::from_secs(95);
+/// How long everything may take after the last fault, besides the time that its octets take: a
+/// timer that has backed off, a connection tried again, TIME-WAIT.
+const PATIENCE: Duration = Duration::from_secs(400);
+/// The same where nothing ever happens to a frame, TIME-WAIT included.
+const PATIENCE_CLEAN: Duration = Duration::from_secs(70);
+
+/// How long a peer may be gone before that is noticed, besides the user timeout and the idle time
+/// before keep-alive probes: nine of those and the wait for the last, 75 s each; a window probe or a
+/// SYN whose timer has backed off; a startup; TIME-WAIT.
+const GONE_UNNOTICED: Duration = Duration::from_secs(10 * 75 + 3 * 60 + 30 + 60);
+
+/// How much longer than alone the work of a connection may take beside hostile ones, on a link that
+/// loses nothing.
+const UNNOTICED: Duration = Duration::from_secs(5);
+/// Private Data of Requests that no flow makes.
+const REJECT_ME: &[u8] = b"rejectme";
+const IGNORE_ME: &[u8] = b"ignoreme";
+
+struct Run<'p> {
+    plan: &'p Plan,
+    world: World,
+    flows: Vec<Flow<'p>>,
+    faulty_until: Instant,
+    /// Connections that were opened to be left alone: their nodes.
+    idle: Vec<(usize, ConnectionId)>,
+    idlers_done: usize,
+    /// When no frame arrives any more, as soon as that is known.
+    silent_at: Option<Instant>,
+    is_silent: bool,
+}
+
+/// Does everything in a plan. What crosses the links is written to `sink`, as a pcapng file.
+pub(crate) fn run(plan: &Plan, sink: Option<Sink>) -> io::Result<Result<Outcome, Failure>> {
+    let capture = sink.map(world::capture).transpose()?;
+    let world = World::new(plan, capture.as_ref());
+    let flows = plan.flows.iter().enumerate();
+    let flows = flows.map(|(index, flow)| Flow::new(flow, index, &world.nodes));
+    let flows = flows.collect::<io::Result<Vec<_>>>()?;
+    let faulty_until = if plan.is_clean() {
+        Instant::ZERO
+    } else {
+        Instant::from_nanos(plan.faults_end_ns()) + AFTERMATH
+    };
+    let mut run = Run {
+        plan,
+        world,
+        flows,
+        faulty_until,
+        idle: Vec::new(),
+        idlers_done: 0,
+        silent_at: None,
+        is_silent: false,
+    };
+    let result = run.all();
+    if let Some(capture) = capture {
+        capture.finish()?;
+    }
+    Ok(result.map_err(|text| Failure::new(run.world.now().as_nanos(), text)))
+}
+
+impl Run<'_> {
+    fn all(&mut self) -> Result<Outcome, String> {
+        self.listen()?;
+        let mut deadline = self.deadline();
+        while !self.flows.iter().all(|flow| flow.stage == Stage::Over) {
+            if self.fall_silent() {
+                deadline = self.deadline();
+            }
+            self.open_flows()?;
+            self.open_idle()?;
+            let moved = self.world.poll();
+            while let Some(node) = self.world.next_relisten() {
+                self.listen_again(node)?;
+            }
+            let mut acted = self.take_events()?;
+            for flow in &mut self.flows {
+                acted |= flow.pump(&mut self.world)?;
+            }
+            if moved == 0 && !acted {
+                let wakeup = self.wakeup();
+                let is_over = self.flows.iter().all(|flow| flow.stage == Stage::Over);
+                if !is_over && !self.world.advance(wakeup) {
+                    return Err(format!("nothing ever happens again: {}", self.describe()));
+                }
+            }
+            if self.world.now() > deadline {
+                return Err(format!("not over in time: {}", self.describe()));
+            }
+            if self.world.steps > STEPS_MAX {
+                return Err(format!("no end of frames: {}", self.describe()));
+            }
+        }
+        self.check_crcs()?;
+        self.check_unnoticed()?;
+        self.let_go()?;
+        let outcome = self.outcome();
+        self.check_leaks()?;
+        Ok(outcome)
+    }
+
+    fn listen(&mut self) -> Result<(), String> {
+        (0..self.flows.len()).try_for_each(|flow| self.listen_for(flow))
+    }
+
+    /// Stops listening at all ports of a node, and listens again.
+    fn listen_again(&mut self, node: usize) -> Result<(), String> {
+        for index in 0..self.flows.len() {
+            if self.flows[index].plan.nodes[1] == node {
+                let tcp_port = self.flows[index].tcp_port();
+                self.world.port(node).unlisten(tcp_port);
+                self.listen_for(index)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Listens for a flow.
+    fn listen_for(&mut self, index: usize) -> Result<(), String> {
+        let flow = &self.flows[index];
+        let side = &flow.plan.sides[1];
+        let params = ListenParams {
+            startup: side.startup,
+            lower_layer: side.lower_layer,
+            ..ListenParams::default()
+        };
+        let port = self.world.port(flow.plan.nodes[1]);
+        port.listen(flow.tcp_port(), params).map_err(|error| error.to_string())
+    }
+
+    /// Opens the connections that are left alone.
+    fn open_idle(&mut self) -> Result<(), String> {
+        let now = self.world.now();
+        while let Some(idler) = self.plan.idlers.get(self.idlers_done) {
+            if Instant::from_nanos(idler.at_ns) > now {
+                break;
+            }
+            self.idlers_done += 1;
+            let remote = (world::address(0, false), self.flows[0].tcp_port()).into();
+            for number in 0..idler.count {
+                let port = self.world.port(idler.node);
+                let id = port.open(now, remote, LowerLayer::Layered);
+                let id = id.map_err(|error| format!("an idle connection: {error}"))?;
+                let octets = match idler.says {
+                    Says::Nothing => Vec::new(),
+                    Says::HalfRequest => b"MPA ID Req".to_vec(),
+                    Says::Request { rejected } => {
+                        let mut request = b"MPA ID Req Frame\x40\x01\x00\x08".to_vec();
+                        request.extend(if rejected { REJECT_ME } else { IGNORE_ME });
+                        request
+                    }
+                    Says::Garbage => vec![0x47; 20 + number % 40],
+                };
+                if !octets.is_empty() {
+                    port.send_streaming(id, &octets).map_err(|error| error.to_string())?;
+                }
+                self.idle.push((idler.node, id));
+            }
+        }
+        Ok(())
+    }
+
+    /// Connections beside those that mean harm are what they are without.
+    fn check_unnoticed(&self) -> Result<(), String> {
+        if !matches!(self.plan.scenario, Scenario::Exhausted | Scenario::Guesses) {
+            return Ok(());
+        }
+        for (index, flow) in self.flows.iter().enumerate().filter(|(_, flow)| !flow.plan.is_hostile)
+        {
+            let is_whole = matches!(flow.plan.ending, Ending::Close(_) | Ending::CloseBoth);
+            let (Some(opened_at), Some(done_at)) = (flow.opened_at, flow.done_at) else {
+                if is_whole {
+                    return Err(format!("flow {index} has not done its work"));
+                }
+                continue;
+            };
+            let took = done_at - opened_at;
+            if is_whole && (flow.was_tried_again() || took > self.time_alone(flow.plan)) {
+                return Err(format!("flow {index} has noticed what others do: {took:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// How long the work of a connection may take on a link that loses nothing, beside what its
+    /// windows, its round trips and its application's pauses ask for.
+    fn time_alone(&self, flow: &FlowPlan) -> Duration {
+        let round_ns = 2 * self.plan.link.latency_ns;
+        let windows = flow.nodes.map(|node| u64::from(self.plan.nodes[node].window_bytes));
+        let window = windows.into_iter().min().unwrap_or(1).max(1);
+        let work = flow.sides.iter().flat_map(|side| &side.work);
+        let octets: u64 = work.clone().map(|op| op.len as u64).sum();
+        let rounds = octets.div_ceil(window) + 2 * work.count() as u64;
+        let idle_ns: u64 = flow
+            .sides
+            .iter()
+            .map(|side| {
+                let polled_ns = side.poll_period_ns * 8 * (side.work.len() as u64 + 8);
+                polled_ns + side.pause_ns.map_or(0, |(a, b)| a + b)
+            })
+            .sum();
+        UNNOTICED + Duration::from_nanos(rounds * round_ns + idle_ns)
+    }
+
+    fn deadline(&self) -> Instant {
+        let rate = self.plan.link.rate_bits_per_second.unwrap_or(u64::MAX);
+        let crossing_ns = self.plan.octets().saturating_mul(64_000_000_000 / rate.max(64_000));
+        let pauses = self.plan.flows.iter().flat_map(|flow| &flow.sides);
+        let paused_ns: u64 = pauses.filter_map(|side| side.pause_ns).map(|(a, b)| a + b).sum();
+        let polls = self.plan.flows.iter().flat_map(|flow| &flow.sides);
+        let polled_ns: u64 =
+            polls.map(|side| side.poll_period_ns * 8 * (side.work.len() as u64 + 8)).sum();
+        let hostile = self.plan.flows.iter().any(|flow| flow.is_hostile);
+        let each = if hostile {
+            GONE_UNNOTICED
+        } else if self.plan.is_clean() {
+            PATIENCE_CLEAN
+        } else {
+            PATIENCE
+        };
+        let rounds = self.plan.flows.iter().filter(|flow| matches!(flow.start, Start::After(_)));
+        let rounds = u32::try_from(rounds.count() + 1).unwrap_or(u32::MAX);
+        if let Some(silent_at) = self.silent_at.filter(|_| self.is_silent) {
+            let each = |of: fn(&NodePlan) -> u64| self.plan.nodes.iter().map(of).max().unwrap_or(0);
+            let timeout_ns = each(|node| node.user_timeout_ns);
+            let idle_ns = each(|node| node.keepalive_ns.unwrap_or(0));
+            return silent_at.plus_nanos(timeout_ns + idle_ns + paused_ns + polled_ns)
+                + GONE_UNNOTICED;
+        }
+        Instant::from_nanos(self.plan.faults_end_ns() + crossing_ns + paused_ns + polled_ns)
+            + each * rounds
+    }
+
+    /// Whether this is the moment from which on no frame arrives any more; makes it so.
+    fn fall_silent(&mut self) -> bool {
+        let now = self.world.now();
+        self.silent_at = self.silent_at.or_else(|| match self.plan.silence? {
+            Silence::At(ns) => Some(Instant::from_nanos(ns)),
+            Silence::Completions(count) => {
+                let sides = self.flows.iter().flat_map(|flow| &flow.sides);
+                let seen: usize = sides.map(|side| side.progress.completions).sum();
+                (seen >= count).then_some(now)
+            }
+            Silence::Closing(after_ns) => {
+                self.flows.iter().any(Flow::is_told).then(|| now.plus_nanos(after_ns))
+            }
+        });
+        if self.is_silent || self.silent_at.is_none_or(|at| at > now) {
+            return false;
+        }
+        self.is_silent = true;
+        // No attempt to connect can be made again with success.
+        self.faulty_until = Instant::from_nanos(u64::MAX);
+        self.world.fall_silent();
+        for flow in &mut self.flows {
+            let timeout_ns = |node: usize| self.plan.nodes[node].user_timeout_ns;
+            flow.fall_silent(now, flow.plan.nodes.map(timeout_ns).map(Duration::from_nanos));
+        }
+        true
+    }
+
+    fn open_flows(&mut self) -> Result<(), String> {
+        if self.flows.iter().all(|flow| flow.stage != Stage::Waiting) {
+            return Ok(());
+        }
+        let stages: Vec<_> = self.flows.iter().map(|flow| flow.stage).collect();
+        for flow in &mut self.flows {
+            if flow.stage == Stage::Waiting
+                && flow.opens_at(&stages).is_some_and(|at| at <= self.world.now())
+            {
+                flow.open(&mut self.world)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// When there is something to do that no frame and no timer of a port brings about.
+    fn wakeup(&self) -> Option<Instant> {
+        let pumps = self.flows.iter().filter_map(|flow| flow.wakeup(self.world.now()));
+        let stages: Vec<_> = self.flows.iter().map(|flow| flow.stage).collect();
+        let waiting = self.flows.iter().filter(|flow| flow.stage == Stage::Waiting);
+        let silence = self.silent_at.filter(|_| !self.is_silent);
+        let idler = self.plan.idlers.get(self.idlers_done);
+        let idler = idler.map(|idler| Instant::from_nanos(idler.at_ns));
+        pumps
+            .chain(idler)
+            .chain(waiting.filter_map(|flow| flow.opens_at(&stages)))
+            .chain(silence)
+            .min()
+    }
+
+    /// Returns whether there was one.
+    fn take_events(&mut self) -> Result<bool, String> {
+        let mut any = false;
+        for node in 0..self.world.nodes.len() {
+            while let Some(event) = self.world.port(node).poll_event() {
+                self.on_event(node, event)?;
+                any = true;
+            }
+        }
+        Ok(any)
+    }
+
+    fn on_event(&mut self, node: usize, event: PortEvent) -> Result<(), String> {
+        let (PortEvent::Stream { connection: id, .. } | PortEvent::Closed { connection: id, .. }) =
+            event
+        else {
+            return Ok(());
+        };
+        if let PortEvent::Stream { event: StreamEvent::Request(request), .. } = &event {
+            let asks = |flow: &&mut Flow<'_>| flow.asks(node, &request.private_data);
+            if let Some(flow) = self.flows.iter_mut().find(asks) {
+                flow.answer(self.world.port(node), id);
+                return Ok(());
+            }
+            let data = &request.private_data[..];
+            if data == REJECT_ME {
+                let offer = Offer { private_data: b"no", ird: 0, ord: 0 };
+                let _gone = self.world.port(node).reject(id, &offer);
+            } else if data != IGNORE_ME && self.plan.guesses.is_some() {
+                return Err("a Request that nobody made".to_owned());
+            }
+            return Ok(());
+        }
+        let faulty = self.world.now() < self.faulty_until;
+        for (index, flow) in self.flows.iter_mut().enumerate() {
+            if let Some(side) = flow.side_of(node, id) {
+                return flow
+                    .on_event(&mut self.world, side, event, faulty)
+                    .map_err(|text| format!("flow {index}: {text}"));
+            }
+        }
+        // What is left of an attempt that has been given up.
+        Ok(())
+    }
+
+    /// Waits for what attempts that failed have left: TIME-WAIT, and startups that time out.
+    fn let_go(&mut self) -> Result<(), String> {
+        let mut limit = self.world.now() + PATIENCE;
+        if self.is_silent {
+            limit = limit.max(self.deadline());
+        }
+        for (node, id) in std::mem::take(&mut self.idle) {
+            // The ends that left them alone vanish: no frame says that they are over.
+            self.world.silence(node);
+            self.world.port(node).abort(id);
+            limit = limit.max(self.world.now() + GONE_UNNOTICED);
+        }
+        while self.world.nodes.iter().any(|node| node.poller.port.connection_count() > 0)
+            && self.world.now() < limit
+            && (self.world.poll() > 0 || self.world.advance(None))
+        {
+            self.take_events()?;
+        }
+        Ok(())
+    }
+
+    /// Nothing may be left of connections that are over.
+    fn check_leaks(&mut self) -> Result<(), String> {
+        for (node, Node { poller, .. }) in self.world.nodes.iter().enumerate() {
+            let (connections, octets) = (poller.port.connection_count(), poller.port.bytes_held());
+            if connections != 0 || octets != 0 {
+                return Err(format!(
+                    "node {node} keeps {connections} connections, {octets} octets"
+                ));
+            }
+            let blocks = self.plan.nodes[node].piece_blocks;
+            let blocks = blocks.min(PIECE_BLOCKS_MAX) + NEAR_PAGES * self.flows.len();
+            let held_max = (blocks * PIECE_BLOCK_LEN) as u64;
+            if poller.port.bytes_held_peak() > held_max {
+                return Err(format!("node {node} has held more than {held_max} octets"));
+            }
+        }
+        let sides = self.flows.iter().flat_map(|flow| &flow.sides);
+        let regions: Vec<Weak<Region>> =
+            sides.map(|side| Arc::downgrade(&side.memory.region)).collect();
+        self.flows.clear();
+        match regions.iter().filter(|region| region.strong_count() > 0).count() {
+            0 => Ok(()),
+            kept => Err(format!("{kept} regions are kept after their last use")),
+        }
+    }
+
+    /// A peer whose memory changes while it is read still sends what its CRCs were computed over.
+    // RFC 5044 §4.4: a CRC that is wrong ends the stream, or has the segment sent again.
+    fn check_crcs(&self) -> Result<(), String> {
+        let corrupts = self.plan.nodes.iter().any(|node| node.impair.corrupt > 0.0);
+        let wrong: u64 =
+            self.flows.iter().flat_map(|flow| &flow.counters).map(|one| one.mpa.crc_bad).sum();
+        if wrong > 0 && !corrupts {
+            return Err(format!("{wrong} CRCs are wrong on links that change nothing"));
+        }
+        Ok(())
+    }
+
+    fn outcome(&self) -> Outcome {
+        let mut outcome = Outcome {
+            runs: 1,
+            steps: self.world.steps,
+            virtual_ns: self.world.now().as_nanos(),
+            ..Outcome::default()
+        };
+        for counters in self.world.impair_counters() {
+            outcome.frames += counters.frames;
+            outcome.frames_lost += counters.dropped;
+        }
+        outcome.frames_forged = self.world.frames_forged();
+        for counters in self.flows.iter().flat_map(|flow| &flow.counters) {
+            outcome.connections += 1;
+            outcome.retransmissions += counters.tcp.retransmissions;
+            outcome.bytes_placed += counters.rdma.bytes_placed;
+            outcome.bytes_placed_out_of_order += counters.rdma.bytes_placed_out_of_order;
+            outcome.fpdus_by_marker += counters.mpa.fpdus_by_marker;
+            outcome.bytes_held += counters.mpa.bytes_held;
+            outcome.bytes_without_receive += counters.rdma.bytes_without_receive;
+            outcome.refused_for_room += counters.mpa.refused_for_room;
+        }
+        outcome
+    }
+
+    fn describe(&self) -> String {
+        let flows = self.flows.iter().enumerate().filter(|(_, flow)| flow.stage != Stage::Over);
+        let describe = |(index, flow): (usize, &Flow<'_>)| {
+            let [a, b] = flow.sides.each_ref().map(|side| side.progress);
+            format!("flow {index} {:?}: {a:?} {b:?}", flow.stage)
+        };
+        flows.map(describe).collect::<Vec<_>>().join("; ")
+    }
+}

@@ -1,0 +1,124 @@
+//! What runs look for, by name.
+
+use crate::random::Random;
+
+/// What a run looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scenario {
+    /// No faults at all: nothing may take long.
+    Clean,
+    /// All impairments at once, each perhaps.
+    Mixed,
+    /// Independent loss.
+    Loss,
+    /// Loss in bursts.
+    Burst,
+    /// Reordering and jitter.
+    Reorder,
+    /// Duplicates.
+    Duplicate,
+    /// Flipped bits.
+    Corrupt,
+    /// Segments cut and merged on the way.
+    Recut,
+    /// Lost acknowledgments.
+    AckLoss,
+    /// The link goes down and comes back.
+    Flap,
+    /// One direction loses everything for a while.
+    Outage,
+    /// A bottleneck with a short queue.
+    Bottleneck,
+    /// A small piece store and segments in pieces.
+    Pressure,
+    /// Applications that stop reading, short windows.
+    Stall,
+    /// One connection after the other.
+    Churn,
+    /// Several nodes around one.
+    Star,
+    /// Requests that are not allowed.
+    Mishap,
+    /// Ends that give up.
+    Abort,
+    /// The latency changes under way.
+    Path,
+    /// The MTU of the links changes under way.
+    Mtu,
+    /// The path takes less than the links, and no ICMP says so.
+    BlackHole,
+    /// Megabytes.
+    Large,
+    /// A peer vanishes in the middle.
+    Vanish,
+    /// Ends of life on both sides, in every order.
+    Ends,
+    /// Peers that take all they can get, beside one that does its work.
+    Exhausted,
+    /// Memory that changes while it is read, and is invalidated.
+    Changing,
+    /// Forged frames, and guessed tags.
+    Guesses,
+    /// Messages that come before their receives, and wait for them.
+    Unready,
+}
+
+impl Scenario {
+    /// All of them, and how often each is drawn. The last ones came later: they are drawn from other
+    /// bits of the seed, so that the seeds of all others mean what they did.
+    pub const ALL: [(Self, &'static str, u64); 28] = [
+        (Self::Clean, "clean", 6),
+        (Self::Mixed, "mixed", 12),
+        (Self::Loss, "loss", 6),
+        (Self::Burst, "burst", 6),
+        (Self::Reorder, "reorder", 6),
+        (Self::Duplicate, "duplicate", 3),
+        (Self::Corrupt, "corrupt", 5),
+        (Self::Recut, "recut", 8),
+        (Self::AckLoss, "ack-loss", 4),
+        (Self::Flap, "flap", 5),
+        (Self::Outage, "outage", 5),
+        (Self::Bottleneck, "bottleneck", 5),
+        (Self::Pressure, "pressure", 5),
+        (Self::Stall, "stall", 6),
+        (Self::Churn, "churn", 4),
+        (Self::Star, "star", 4),
+        (Self::Mishap, "mishap", 6),
+        (Self::Abort, "abort", 5),
+        (Self::Path, "path", 3),
+        (Self::Mtu, "mtu", 5),
+        (Self::BlackHole, "black-hole", 2),
+        (Self::Large, "large", 1),
+        (Self::Vanish, "vanish", 0),
+        (Self::Ends, "ends", 0),
+        (Self::Exhausted, "exhausted", 0),
+        (Self::Changing, "changing", 0),
+        (Self::Guesses, "guesses", 0),
+        (Self::Unready, "unready", 0),
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        let found = Self::ALL.iter().find(|(scenario, ..)| *scenario == self);
+        found.map_or("?", |(_, name, _)| name)
+    }
+
+    /// The scenario of that name.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, own, _)| *own == name).map(|(scenario, ..)| *scenario)
+    }
+
+    pub(crate) fn draw(random: &mut Random) -> Self {
+        let total = Self::ALL.iter().map(|(.., weight)| weight).sum();
+        let mut left = random.below(total);
+        for (scenario, _, weight) in Self::ALL {
+            if left < weight {
+                return scenario;
+            }
+            left -= weight;
+        }
+        Self::Mixed
+    }
+}

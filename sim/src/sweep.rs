@@ -1,0 +1,89 @@
+//! Many seeds, on several threads.
+
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use crate::{Failure, Outcome, Plan, Scenario, run};
+
+/// Which seeds to run, and how.
+#[derive(Clone, Debug)]
+pub struct Sweep {
+    /// The seeds.
+    pub seeds: Range<u64>,
+    /// Only this scenario.
+    pub only: Option<Scenario>,
+    /// Threads, at least one.
+    pub threads: usize,
+    /// Failures after which no further seed is begun.
+    pub failures_max: usize,
+}
+
+/// What a sweep reports while it runs.
+#[derive(Debug)]
+pub enum SweepEvent {
+    /// A seed is done.
+    Done(Outcome),
+    /// A seed has failed.
+    Failed(u64, Failure),
+}
+
+impl Sweep {
+    /// Runs all seeds and tells `report` of each, in the order in which they are done.
+    ///
+    /// # Errors
+    /// When memory cannot be had.
+    pub fn run(&self, mut report: impl FnMut(&SweepEvent)) -> io::Result<Outcome> {
+        let next = AtomicU64::new(self.seeds.start);
+        let stop = AtomicBool::new(false);
+        let (events, received) = mpsc::sync_channel(64);
+        let mut total = Outcome::default();
+        thread::scope(|scope| {
+            for _ in 0..self.threads.max(1) {
+                let events = events.clone();
+                let (next, stop) = (&next, &stop);
+                scope.spawn(move || self.work(next, stop, &events));
+            }
+            drop(events);
+            let mut failures = 0;
+            for event in received {
+                let event = event.inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
+                match &event {
+                    SweepEvent::Done(outcome) => total.add(outcome),
+                    SweepEvent::Failed(..) => {
+                        failures += 1;
+                        stop.fetch_or(failures >= self.failures_max, Ordering::Relaxed);
+                    }
+                }
+                report(&event);
+            }
+            Ok(total)
+        })
+    }
+
+    fn work(
+        &self,
+        next: &AtomicU64,
+        stop: &AtomicBool,
+        events: &mpsc::SyncSender<io::Result<SweepEvent>>,
+    ) {
+        while !stop.load(Ordering::Relaxed) {
+            // The last seed there can be has none after it.
+            let following = |seed| (seed < self.seeds.end).then(|| seed + 1);
+            let Ok(seed) = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, following)
+            else {
+                return;
+            };
+            let event = run(&Plan::of_seed(seed, self.only)).map(|result| match result {
+                Ok(outcome) => SweepEvent::Done(outcome),
+                Err(failure) => SweepEvent::Failed(seed, failure),
+            });
+            // There is no receiver any more after an error.
+            if events.send(event).is_err() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Ports, the links between them, and the clock.
+
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroUsize;
+
+use urnic_engine::poll::Poller;
+use urnic_engine::port::{Port, PortConfig};
+use urnic_engine::tcp::KeepAliveTimes;
+use urnic_engine::time::{Duration, Instant};
+use urnic_engine::verbs::{Rnic, RnicConfig};
+use urnic_netdev::Device;
+use urnic_netdev::impair::{Impair, ImpairConfig, ImpairCounters};
+use urnic_netdev::memory::{self, Link, LinkConfig, MemoryDevice};
+use urnic_netdev::record::{CaptureWriter, Directions, Recorder};
+
+use crate::guess::Guesser;
+use crate::plan::{Change, Event, LinkPlan, NodePlan, Plan};
+use crate::switch::Switch;
+
+/// Where a recording goes.
+pub(crate) type Sink = Box<dyn Write + Send>;
+
+/// The device of a node: what it sends is impaired, then recorded, then travels.
+type NodeDevice = Impair<Box<dyn Device>>;
+
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) rnic: Rnic,
+    pub(crate) poller: Poller<NodeDevice>,
+}
+
+/// Everything below the applications.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) nodes: Vec<Node>,
+    links: Vec<Link>,
+    switch: Option<Switch>,
+    /// Nodes that are to listen again.
+    relisten: Vec<usize>,
+    changes: std::vec::IntoIter<Change>,
+    next_change: Option<Change>,
+    now: Instant,
+    /// Steps taken so far.
+    pub(crate) steps: u64,
+}
+
+impl World {
+    /// Makes the nodes of a plan; what they send is recorded to `capture`.
+    pub(crate) fn new(plan: &Plan, capture: Option<&CaptureWriter<Sink>>) -> Self {
+        let (devices, links, switch) = join(plan);
+        let nodes = devices
+            .into_iter()
+            .zip(&plan.nodes)
+            .enumerate()
+            .map(|(index, (device, node))| {
+                let device: Box<dyn Device> = match capture {
+                    None => Box::new(device),
+                    Some(writer) => {
+                        let name = format!("node {index}");
+                        Box::new(Recorder::new(device, writer, &name, Directions::Sent))
+                    }
+                };
+                let seed = plan.seed.wrapping_mul(64).wrapping_add(index as u64);
+                make_node(node, index, seed, device)
+            })
+            .collect();
+        let mut changes = plan.changes.clone().into_iter();
+        let next_change = changes.next();
+        let relisten = Vec::new();
+        Self { nodes, links, switch, relisten, changes, next_change, now: Instant::ZERO, steps: 0 }
+    }
+
+    pub(crate) const fn now(&self) -> Instant {
+        self.now
+    }
+
+    pub(crate) fn port(&mut self, node: usize) -> &mut Port {
+        &mut self.nodes[node].poller.port
+    }
+
+    pub(crate) fn impair_counters(&self) -> impl Iterator<Item = &ImpairCounters> {
+        self.nodes.iter().map(|node| node.poller.device.counters())
+    }
+
+    /// Loses every frame from now on.
+    pub(crate) fn fall_silent(&mut self) {
+        (0..self.nodes.len()).for_each(|node| self.silence(node));
+    }
+
+    /// Loses every frame that a node sends from now on.
+    pub(crate) fn silence(&mut self, node: usize) {
+        let device = &mut self.nodes[node].poller.device;
+        let config = ImpairConfig { outage: true, ..*device.config() };
+        device.set_config(config);
+    }
+
+    /// A node that is to listen again, if there is one.
+    pub(crate) fn next_relisten(&mut self) -> Option<usize> {
+        self.relisten.pop()
+    }
+
+    /// Frames forged so far.
+    pub(crate) fn frames_forged(&self) -> u64 {
+        let guesser = self.switch.as_ref().and_then(|switch| switch.guesser.as_ref());
+        guesser.map_or(0, |guesser| guesser.forged)
+    }
+
+    /// Lets every node work once; returns the number of frames moved.
+    pub(crate) fn poll(&mut self) -> usize {
+        self.steps += 1;
+        self.apply_changes();
+        let now = self.now;
+        let moved: usize = self.nodes.iter_mut().map(|node| node.poller.poll(now)).sum();
+        moved + self.switch.as_mut().map_or(0, |switch| switch.poll(now.as_nanos()))
+    }
+
+    /// Advances the clock to the next event, or to `wakeup`; `false` when there is none. Right when
+    /// [`poll`](Self::poll) has moved nothing and no work was posted since.
+    pub(crate) fn advance(&mut self, wakeup: Option<Instant>) -> bool {
+        let ports = self.nodes.iter_mut().filter_map(|node| node.poller.next_wakeup());
+        let switch = self.switch.as_ref().and_then(Switch::next_arrival_ns);
+        let change = self.next_change.map(|change| change.at_ns);
+        let virtual_ns = [switch, change].into_iter().flatten().map(Instant::from_nanos);
+        match ports.chain(virtual_ns).chain(wakeup).min() {
+            Some(next) => {
+                // A wake-up that is due already may need the clock to tick once to make progress.
+                self.now = next.max(self.now.plus_nanos(1));
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn apply_changes(&mut self) {
+        while let Some(Change { what, .. }) =
+            self.next_change.filter(|change| change.at_ns <= self.now.as_nanos())
+        {
+            match what {
+                Event::Impair(node, config) => {
+                    self.nodes[node].poller.device.set_config(config);
+                }
+                Event::Link(up) => self.links.iter().for_each(|link| link.set_link_up(up)),
+                Event::Mtu(mtu) => self.links.iter().for_each(|link| link.set_mtu(mtu)),
+                Event::Latency(ns) => self.links.iter().for_each(|link| link.set_latency(ns)),
+                Event::ListenAgain(node) => self.relisten.push(node),
+            }
+            self.next_change = self.changes.next();
+        }
+    }
+}
+
+fn link_config(link: &LinkPlan) -> LinkConfig {
+    LinkConfig {
+        mtu: link.mtu,
+        latency_ns: link.latency_ns,
+        rate_bits_per_second: link.rate_bits_per_second,
+        queue_frames: link.queue_frames,
+        super_frame_len_max: link.super_frames.then_some(NonZeroUsize::new(65_535)).flatten(),
+        tx_checksum: link.super_frames,
+        ..LinkConfig::default()
+    }
+}
+
+/// A device for every node: the ends of one link, or links to a switch.
+fn join(plan: &Plan) -> (Vec<MemoryDevice>, Vec<Link>, Option<Switch>) {
+    let config = link_config(&plan.link);
+    if plan.nodes.len() == 2 {
+        let (a, b) = memory::pair(config);
+        let link = a.link();
+        return (vec![a, b], vec![link], None);
+    }
+    let pairs = plan.nodes.iter().map(|_| memory::pair(config));
+    let (devices, ports): (Vec<_>, Vec<_>) = pairs.unzip();
+    let links = devices.iter().map(MemoryDevice::link).collect();
+    let guesser = plan.guesses.map(|guesses| Guesser::new(guesses, plan.seed));
+    (devices, links, Some(Switch::new(ports, guesser)))
+}
+
+pub(crate) fn address_v4(node: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, number(node))
+}
+
+fn address_v6(node: usize) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, u16::from(number(node)))
+}
+
+/// The address of a node.
+pub(crate) fn address(node: usize, ipv6: bool) -> IpAddr {
+    if ipv6 { IpAddr::V6(address_v6(node)) } else { IpAddr::V4(address_v4(node)) }
+}
+
+fn number(node: usize) -> u8 {
+    u8::try_from(node + 1).expect("few nodes")
+}
+
+fn make_node(plan: &NodePlan, index: usize, seed: u64, device: Box<dyn Device>) -> Node {
+    let rnic = Rnic::new(RnicConfig { seed: seed.into() });
+    let device = Impair::new(device, plan.impair, seed ^ 0x5eed);
+    let mut config = PortConfig::for_ipv4(address_v4(index));
+    config.ipv6 = Some((address_v6(index), 64));
+    config.out_of_order_placement = plan.out_of_order_placement;
+    config.piece_blocks = plan.piece_blocks;
+    config.tcp.window_bytes = plan.window_bytes;
+    config.tcp.congestion = plan.congestion;
+    config.tcp.sack = plan.sack;
+    config.tcp.timestamps = plan.timestamps;
+    config.tcp.user_timeout = Duration::from_nanos(plan.user_timeout_ns);
+    let idle = plan.keepalive_ns.map(Duration::from_nanos);
+    config.tcp.keepalive = idle.map(KeepAliveTimes::after);
+    let port = Port::new(&rnic, config, device.capabilities());
+    Node { rnic, poller: Poller::new(port, device) }
+}
+
+/// A capture file on `sink`.
+pub(crate) fn capture(sink: Sink) -> io::Result<CaptureWriter<Sink>> {
+    CaptureWriter::new(sink)
+}

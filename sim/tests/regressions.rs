@@ -1,0 +1,92 @@
+//! Defects that the simulator has found, each as the smallest plan that shows it.
+
+use urnic_engine::mpa::startup::StartupConfig;
+use urnic_engine::port::LowerLayer;
+use urnic_engine::tcp::CongestionKind;
+use urnic_netdev::impair::ImpairConfig;
+use urnic_sim::plan::{
+    Change, Ending, Event, FlowPlan, Kind, LinkPlan, NodePlan, Op, SidePlan, Start,
+};
+use urnic_sim::{Plan, Scenario};
+
+/// One connection over a perfect link, with this work at the initiator and at the responder.
+fn plan(initiator: &[Op], responder: &[Op]) -> Plan {
+    let node = NodePlan {
+        window_bytes: 1 << 20,
+        out_of_order_placement: true,
+        piece_blocks: usize::MAX,
+        congestion: CongestionKind::Cubic,
+        sack: true,
+        timestamps: true,
+        user_timeout_ns: 100_000_000_000,
+        keepalive_ns: None,
+        impair: ImpairConfig::default(),
+    };
+    let side = |work: &[Op]| SidePlan {
+        startup: StartupConfig { immediates: true, ..StartupConfig::default() },
+        lower_layer: LowerLayer::Optimized,
+        depths: [4, 4],
+        work: work.to_vec(),
+        send_depth: 1,
+        receives_posted: 8,
+        poll_period_ns: 0,
+        pause_ns: None,
+    };
+    Plan {
+        seed: 1,
+        scenario: Scenario::Clean,
+        nodes: vec![node; 2],
+        link: LinkPlan {
+            mtu: 1500,
+            latency_ns: 1000,
+            rate_bits_per_second: None,
+            queue_frames: 1024,
+            super_frames: false,
+        },
+        flows: vec![FlowPlan {
+            nodes: [0, 1],
+            ipv6: false,
+            listener: 0,
+            start: Start::At(0),
+            sides: [side(initiator), side(responder)],
+            ending: Ending::CloseBoth,
+            rejects: 0,
+            waits: false,
+            is_hostile: false,
+        }],
+        changes: Vec::new(),
+        silence: None,
+        idlers: Vec::new(),
+        guesses: None,
+    }
+}
+
+/// Seed 5: with everything before it acknowledged, no acknowledgment came to complete it.
+#[test]
+fn a_local_invalidation_completes_with_nothing_under_way() {
+    let send = Op::new(Kind::Send, 3);
+    let invalidate = Op::new(Kind::LocalInvalidate, 0);
+    let outcome = urnic_sim::run(&plan(&[send, invalidate, send], &[send])).unwrap();
+    assert_eq!(outcome.map(|outcome| outcome.runs), Ok(1));
+}
+
+/// Seed 57772: with its timestamps the segment was larger than the step down of the path MTU, and
+/// without them it was not, so it was never cut.
+#[test]
+fn a_segment_that_only_its_options_make_too_large_is_cut() {
+    // 1216 octets of payload are an FPDU of 1240 and a datagram of 1292.
+    let work = [Op::new(Kind::Send, 1216), Op::new(Kind::Send, 3)];
+    let mut plan = plan(&work, &[Op::new(Kind::Send, 3)]);
+    plan.nodes[0].impair = ImpairConfig { path_mtu: Some(1280), ..ImpairConfig::default() };
+    let outcome = urnic_sim::run(&plan).unwrap();
+    assert_eq!(outcome.map(|outcome| outcome.runs), Ok(1));
+}
+
+/// What proves that a run that hangs does not pass.
+#[test]
+fn a_link_that_stays_down_is_a_failure() {
+    let send = Op::new(Kind::Send, 3);
+    let mut plan = plan(&[send], &[send]);
+    plan.changes = vec![Change { at_ns: 0, what: Event::Link(false) }];
+    assert!(urnic_sim::run(&plan).unwrap().is_err());
+}

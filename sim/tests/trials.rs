@@ -1,0 +1,119 @@
+//! The scenarios of ends, exhaustion, change and guesses come across what they are for.
+
+use std::collections::HashSet;
+
+use urnic_sim::plan::{Deed, Ending, Event, Kind, Mishap, Says};
+use urnic_sim::{Plan, Scenario};
+
+fn plans(name: &str, count: u64) -> impl Iterator<Item = Plan> {
+    let scenario = Scenario::of_name(name).unwrap();
+    (0..count).map(move |seed| Plan::of_seed(seed, Some(scenario)))
+}
+
+#[test]
+fn a_quarter_of_all_seeds_are_trials() {
+    let trials = [Scenario::Ends, Scenario::Exhausted, Scenario::Changing, Scenario::Guesses];
+    let drawn: Vec<_> = (0..2000).map(|seed| Plan::of_seed(seed, None).scenario).collect();
+    for trial in trials {
+        let count = drawn.iter().filter(|scenario| **scenario == trial).count();
+        assert!((90..170).contains(&count), "{trial:?}: {count}");
+    }
+}
+
+#[test]
+fn both_ends_end_in_every_pair_of_ways_and_in_either_order() {
+    let deeds = [Deed::Nothing, Deed::Disconnect, Deed::Abort, Deed::Leave];
+    let mut met = HashSet::new();
+    let (mut rejected, mut relistened, mut vanished) = (0, 0, 0);
+    for plan in plans("ends", 600) {
+        relistened += usize::from(
+            plan.changes.iter().any(|change| matches!(change.what, Event::ListenAgain(_))),
+        );
+        vanished += usize::from(plan.silence.is_some());
+        for flow in &plan.flows {
+            rejected += usize::from(flow.rejects > 0);
+            if let Ending::Acts([a, b]) = flow.ending {
+                let place = |deed| deeds.iter().position(|one| *one == deed).unwrap();
+                met.insert((place(a.what), place(b.what), a.after_ns.cmp(&b.after_ns)));
+            }
+        }
+    }
+    for a in 0..deeds.len() {
+        for b in 0..deeds.len() {
+            let orders = met.iter().filter(|(x, y, _)| (*x, *y) == (a, b)).count();
+            assert!(orders >= 2 || (a, b) == (0, 0), "{:?} {:?}", deeds[a], deeds[b]);
+        }
+    }
+    assert!(rejected > 100 && relistened > 100 && vanished > 50);
+}
+
+#[test]
+fn hostile_peers_are_of_every_kind_beside_one_that_is_not() {
+    let mut said = HashSet::new();
+    let mut holders = 0;
+    for plan in plans("exhausted", 100) {
+        assert!(!plan.flows[0].is_hostile && plan.nodes[0].piece_blocks == 0);
+        assert_eq!(plan.flows[0].nodes, [1, 0]);
+        holders += plan.flows.iter().filter(|flow| flow.is_hostile).count();
+        assert!(plan.flows[1..].iter().all(|flow| flow.is_hostile && flow.nodes[0] > 1));
+        for idler in &plan.idlers {
+            assert!(idler.node > 1);
+            said.insert(match idler.says {
+                Says::Nothing => 0,
+                Says::HalfRequest => 1,
+                Says::Request { rejected: true } => 2,
+                Says::Request { rejected: false } => 3,
+                Says::Garbage => 4,
+            });
+        }
+    }
+    assert_eq!(said.len(), 5);
+    assert!(holders > 100, "{holders}");
+}
+
+#[test]
+fn memory_is_read_while_it_changes_and_invalidated_while_it_is_read() {
+    let mut invalidated = 0;
+    for plan in plans("changing", 100) {
+        for flow in &plan.flows {
+            for side in &flow.sides {
+                assert!(side.work.iter().any(|op| op.kind == Kind::ReadLive && op.len % 8 == 0));
+            }
+            invalidated += usize::from(matches!(flow.ending, Ending::Invalidate { .. }));
+        }
+        assert!(plan.nodes.iter().all(|node| node.window_bytes <= 20_000), "windows that close");
+    }
+    assert!(invalidated > 30, "{invalidated}");
+}
+
+#[test]
+fn guesses_are_made_and_change_nothing() {
+    let mut forged = 0;
+    let mut tags = 0;
+    for plan in plans("guesses", 40) {
+        let guessed = |ending| matches!(ending, Ending::Mishap { what: Mishap::WriteGuess, .. });
+        tags += plan.flows.iter().filter(|flow| guessed(flow.ending)).count();
+        let outcome = urnic_sim::run(&plan).unwrap();
+        forged += outcome.expect("nothing comes of guesses").frames_forged;
+        let mut quiet = plan.clone();
+        quiet.guesses = None;
+        assert_eq!(urnic_sim::run(&quiet).unwrap().unwrap().frames_forged, 0);
+    }
+    assert!(forged > 10_000 && tags > 5, "{forged} frames, {tags} tags");
+}
+
+#[test]
+fn messages_come_before_their_receives_and_more_than_may_wait() {
+    let (mut held, mut full) = (0, 0);
+    for plan in plans("unready", 60) {
+        assert!(plan.flows.iter().all(|flow| flow.waits));
+        let most = plan.flows.iter().flat_map(|flow| &flow.sides).map(|side| {
+            let sends = side.work.iter().filter(|op| op.kind == Kind::Send);
+            sends.map(|op| op.len).sum::<usize>()
+        });
+        full += usize::from(most.max() > Some(urnic_engine::limits::HELD_BYTES_MAX));
+        let outcome = urnic_sim::run(&plan).unwrap().expect("they are delivered in order");
+        held += outcome.bytes_without_receive;
+    }
+    assert!(held > 1 << 20 && full > 1, "{held} octets, {full} times");
+}

@@ -1,0 +1,129 @@
+//! The errors of the library.
+//!
+//! One family for what is asked of endpoints, listeners, connections and completion channels:
+//! [`Error`]. Work and its queues have their own, from the engine, for these calls are frequent and
+//! their errors few: [`QueueError`](crate::QueueError) when queues are made, [`PostError`](crate::PostError)
+//! when work is posted, a [`WcStatus`](crate::WcStatus) for how posted work ended, and a
+//! [`StreamError`](crate::StreamError) in the event that tells of a connection's failure.
+
+use std::io;
+
+use rustix::io::Errno;
+use urnic_engine::mpa::startup::Rejection;
+use urnic_engine::port::PortError;
+use urnic_engine::stream::{PhaseError, StartupFailure};
+
+/// Why an endpoint, a listener, a connection or a completion channel could not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[expect(clippy::error_impl_error, reason = "the one family of the crate, written urnic::Error")]
+pub enum Error {
+    /// It has not happened in the time given. What was waited for may still come.
+    #[error(
+        "it did not happen in the time given: wait longer, or check that the peer is reachable"
+    )]
+    Timeout,
+    /// The kernel's TCP could not connect or listen, or the connection was lost.
+    #[error("TCP: {}{}", io::Error::from(*.0), tcp_advice(*.0))]
+    Io(io::ErrorKind),
+    /// The operating system refused something that is not of one connection: a descriptor, a thread, a
+    /// core, randomness.
+    #[error("{action}: {}{}", io::Error::from_raw_os_error(*.os_error), advice(*.os_error))]
+    System {
+        /// What was asked of it.
+        action: &'static str,
+        /// `errno` of the call.
+        os_error: i32,
+    },
+    /// The configuration cannot be carried out; the text says which part.
+    #[error("the configuration cannot be carried out: {0}")]
+    Config(&'static str),
+    /// The peer's application refused to start RDMA. Its private data may say why.
+    #[error("the peer's application rejected the connection")]
+    Rejected(Rejection),
+    /// MPA could not be started: what answers there may not speak it.
+    #[error("MPA startup failed: {0}; check that an RDMA service listens at that address and port")]
+    Startup(StartupFailure),
+    /// The interface has no such address, no free TCP port, or no room for a connection.
+    #[error(transparent)]
+    Port(PortError),
+    /// The call does not fit what the connection or the queue pair is doing.
+    #[error(transparent)]
+    Phase(#[from] PhaseError),
+    /// The connection is over. Its last event says how it ended.
+    #[error("the connection is over")]
+    Closed,
+    /// The endpoint has been dropped, or its worker has failed: open another.
+    #[error("the endpoint has ended: open another")]
+    Down,
+}
+
+impl Error {
+    /// The operating system's refusal to do this.
+    pub(crate) fn system(action: &'static str, error: &io::Error) -> Self {
+        let os_error = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
+        Self::System { action, os_error }
+    }
+}
+
+/// As an engine on a device says it and one over the kernel's TCP alike.
+impl From<PortError> for Error {
+    fn from(error: PortError) -> Self {
+        match error {
+            PortError::Phase(phase) => Self::Phase(phase),
+            other => Self::Port(other),
+        }
+    }
+}
+
+/// For programs whose own errors are those of I/O.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Io(kind) => kind.into(),
+            Error::System { os_error, .. } => Self::from_raw_os_error(os_error),
+            Error::Timeout => Self::new(io::ErrorKind::TimedOut, error),
+            Error::Config(_) => Self::new(io::ErrorKind::InvalidInput, error),
+            other => Self::other(other),
+        }
+    }
+}
+
+/// What mends a failure of TCP, where that is known.
+const fn tcp_advice(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::ConnectionRefused => "; nothing listens at that address and port",
+        io::ErrorKind::TimedOut => "; the peer does not answer",
+        io::ErrorKind::PermissionDenied => "; TCP ports below 1024 need a privilege",
+        _ => "",
+    }
+}
+
+/// What mends a refusal, where that is known.
+const fn advice(os_error: i32) -> &'static str {
+    match Errno::from_raw_os_error(os_error) {
+        Errno::MFILE => "; raise the process's limit of open files (`ulimit -n`)",
+        Errno::NFILE => "; the system's limit of open files is reached (`sysctl fs.file-max`)",
+        Errno::AGAIN => "; the limit of threads may be reached (`ulimit -u`)",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_of_the_system_says_what_was_asked_and_what_mends_it() {
+        let full = Error::system("opening an eventfd", &Errno::MFILE.into());
+        let text = full.to_string();
+        assert!(text.starts_with("opening an eventfd: "), "{text}");
+        assert!(text.contains("ulimit -n"), "{text}");
+    }
+
+    #[test]
+    fn misuse_is_told_alike_by_both_engines() {
+        let phase = PhaseError::QpInUse;
+        assert_eq!(Error::from(PortError::Phase(phase)), Error::Phase(phase));
+    }
+}

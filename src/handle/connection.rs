@@ -1,0 +1,152 @@
+//! Open connections.
+
+use std::net::SocketAddr;
+
+use std::task::Waker;
+
+use crossbeam::channel::bounded;
+use tracing::debug;
+
+use crate::clock::monotonic_now;
+use crate::error::Error;
+use crate::handle::link::WorkerLink;
+use crate::mail::channel::Told;
+use crate::mail::command::Command;
+use crate::mail::command::outbox::Claim;
+use crate::mail::notice::Notice;
+use urnic_engine::mpa::startup::Negotiated;
+use urnic_engine::port::ConnectionCounters;
+use urnic_engine::stream::{StreamError, StreamEvent};
+use urnic_engine::time::Duration;
+use urnic_engine::wire::terminate::Terminate;
+
+/// Something that happened to an open connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConnectionEvent {
+    /// This end found an error; the peer is told and the connection closes.
+    Failed(StreamError),
+    /// The peer ended the stream with this Terminate.
+    Terminated(Terminate),
+    /// The peer has closed its half of the connection: nothing more arrives. What was posted is
+    /// still sent; [`disconnect`](Connection::disconnect) closes this half.
+    PeerClosed,
+    /// The connection is over, for the application; this is what it counted. TCP may keep the
+    /// addresses for a while (TIME-WAIT).
+    Closed(Box<ConnectionCounters>),
+}
+
+/// An open connection. Dropping it closes it in order, as [`disconnect`](Self::disconnect) does: work
+/// posted so far is finished first, even if the peer closes its half meanwhile.
+///
+/// # Events
+/// In this order, each at most once:
+/// 1. [`PeerClosed`](ConnectionEvent::PeerClosed): receives are flushed; this end may still send.
+/// 2. [`Failed`](ConnectionEvent::Failed) or [`Terminated`](ConnectionEvent::Terminated): all work was
+///    completed, with errors. Without one of them the end is orderly.
+/// 3. [`Closed`](ConnectionEvent::Closed), always, unless the endpoint ends first: all work is
+///    completed, and the connection holds no memory and no queue pair any more.
+///
+/// A peer cannot put that off for ever once this end closes, or has failed: the
+/// [table](urnic_engine::stream::life) of a connection's life says which timer bounds which stage, the same
+/// over the kernel's TCP and that of the engine. While this end does not close, a peer may be silent
+/// as long as it likes.
+#[derive(Debug)]
+pub struct Connection {
+    pub(super) link: WorkerLink,
+    pub(super) claim: Claim,
+    pub(super) remote: SocketAddr,
+    pub(super) terms: Negotiated,
+    pub(super) notices: Told<Notice>,
+}
+
+impl Connection {
+    /// The peer's address.
+    #[must_use]
+    pub const fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+
+    /// What was agreed at the start, with the peer's Private Data.
+    #[must_use]
+    pub const fn terms(&self) -> &Negotiated {
+        &self.terms
+    }
+
+    /// Waits for something to happen to the connection; `Ok(None)` when nothing does in time.
+    ///
+    /// # Errors
+    /// [`Error::Down`].
+    pub fn next_event(&self, timeout: Duration) -> Result<Option<ConnectionEvent>, Error> {
+        loop {
+            let notice = match self.link.receive(self.notices.receiver(), Some(timeout)) {
+                Ok(notice) => notice,
+                Err(Error::Timeout) => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            return Ok(Some(match notice {
+                Notice::Event(StreamEvent::Failed(error)) => ConnectionEvent::Failed(error),
+                Notice::Event(StreamEvent::Terminated(terminate)) => {
+                    ConnectionEvent::Terminated(terminate)
+                }
+                Notice::Event(StreamEvent::PeerClosed) => ConnectionEvent::PeerClosed,
+                Notice::Closed(counters) => ConnectionEvent::Closed(counters),
+                Notice::Event(_) | Notice::Refused(_) => continue,
+            }));
+        }
+    }
+
+    /// Asks for one call of `waker` when [`next_event`](Self::next_event) may have something new. Look
+    /// once more afterwards, with a timeout of zero: what has happened before gives no call. The call
+    /// is made by the endpoint's worker: it may not wait for completions or for an endpoint.
+    pub fn notify(&self, waker: &Waker) {
+        self.notices.notify(waker);
+    }
+
+    /// What the connection has counted so far.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when it is over: [`ConnectionEvent::Closed`] has the counts.
+    pub fn counters(&self) -> Result<Box<ConnectionCounters>, Error> {
+        let (reply, reply_rx) = bounded(1);
+        self.claim.send(Command::Counters { key: self.claim.key(), reply })?;
+        self.link.receive(&reply_rx, None).map_err(|_| Error::Closed)
+    }
+
+    /// Starts to close in order: work posted so far is finished first. The peer may go on sending as
+    /// long as its FPDUs keep coming (RFC 5041 §6.2.1), and receives may be posted for them; without
+    /// progress for [`CLOSE_SILENCE_NS`](urnic_engine::limits::CLOSE_SILENCE_NS) the connection is reset.
+    /// [`ConnectionEvent::Closed`] tells when it is done.
+    pub fn disconnect(&self) {
+        debug!(target: "urnic", remote = %self.remote, "closing");
+        // An endpoint that is down has closed it.
+        let _down = self.claim.send(Command::Disconnect { key: self.claim.key() });
+    }
+
+    /// Closes in order and waits for the end: [`disconnect`](Self::disconnect), then events until
+    /// [`ConnectionEvent::Closed`], which has the counts. Both ends do so before they drop their
+    /// endpoints, for that resets what is not closed yet.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] when the peer does not close in time: the connection goes on closing.
+    /// [`Error::Closed`] when the end was told before.
+    pub fn close(self, timeout: Duration) -> Result<Box<ConnectionCounters>, Error> {
+        self.disconnect();
+        let deadline = monotonic_now() + timeout;
+        loop {
+            let left = deadline - monotonic_now();
+            match self.link.receive(self.notices.receiver(), Some(left)) {
+                Ok(Notice::Closed(counters)) => return Ok(counters),
+                Ok(_) => {}
+                Err(Error::Down) => return Err(Error::Closed),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Ends the connection at once with a RST.
+    pub fn abort(&self) {
+        debug!(target: "urnic", remote = %self.remote, "resetting");
+        let _down = self.claim.send(Command::Abort { key: self.claim.key() });
+    }
+}

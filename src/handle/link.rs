@@ -1,0 +1,161 @@
+//! A handle's way to its worker: commands there, waiting for what comes of them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
+use std::thread::{self, Thread};
+
+use crossbeam::channel::{Receiver, RecvTimeoutError, TryRecvError, unbounded};
+
+use crate::clock::monotonic_now;
+use crate::config::EndpointConfig;
+use crate::error::Error;
+use crate::mail::command::Command;
+use crate::mail::command::outbox::Outbox;
+use crate::mail::wakeup::Wakeup;
+use crate::worker::shared::SharedWorker;
+use urnic_engine::time::Duration;
+use urnic_engine::verbs::{Alarm, Cq, Wc};
+
+/// The way from handles to their worker.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkerLink {
+    pub(crate) outbox: Outbox,
+    /// How long to look before sleeping.
+    pub(crate) spin: Duration,
+    /// The worker, when it has no thread of its own, or one that others may stand in for.
+    pub(crate) in_thread: Option<Arc<SharedWorker>>,
+    /// The end of the worker's own thread.
+    pub(crate) end: Arc<ThreadEnd>,
+}
+
+impl WorkerLink {
+    /// Waits for a message, turning the worker meanwhile if no other thread does.
+    pub(crate) fn receive<T>(
+        &self,
+        from: &Receiver<T>,
+        timeout: Option<Duration>,
+    ) -> Result<T, Error> {
+        let deadline = timeout.map(|timeout| monotonic_now() + timeout);
+        let Some(worker) = &self.in_thread else {
+            let received = match timeout {
+                Some(timeout) => from.recv_timeout(timeout),
+                None => from.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            return received.map_err(|error| match error {
+                RecvTimeoutError::Timeout => Error::Timeout,
+                RecvTimeoutError::Disconnected => Error::Down,
+            });
+        };
+        loop {
+            let seen = worker.turns();
+            match from.try_recv() {
+                Ok(message) => return Ok(message),
+                Err(TryRecvError::Disconnected) => return Err(Error::Down),
+                Err(TryRecvError::Empty) => {}
+            }
+            if deadline.is_some_and(|deadline| monotonic_now() >= deadline) {
+                return Err(Error::Timeout);
+            }
+            worker.turn(Some(seen), deadline, self.spin)?;
+        }
+    }
+
+    /// Waits for a completion, turning the worker meanwhile if no other thread does.
+    pub(crate) fn wait(&self, cq: &Cq, timeout: Duration) -> Result<Option<Wc>, Error> {
+        let started = monotonic_now();
+        let deadline = started + timeout;
+        loop {
+            let seen = self.in_thread.as_ref().map_or(0, |worker| worker.turns());
+            if let Some(wc) = cq.poll() {
+                return Ok(Some(wc));
+            }
+            if let Some(worker) = &self.in_thread {
+                worker.turn(Some(seen), Some(deadline), self.spin)?;
+            } else if self.end.has_come() {
+                // Its last act may have been to complete something.
+                return cq.poll().map(Some).ok_or(Error::Down);
+            }
+            let now = monotonic_now();
+            if now >= deadline {
+                return Ok(cq.poll());
+            }
+            if self.in_thread.is_some() {
+                // The worker has waited, if there was nothing to do.
+            } else if now - started < self.spin {
+                // Lets a worker that shares this core go on.
+                thread::yield_now();
+            } else {
+                UNPARK.with(|waker| self.park(cq, waker, deadline - now));
+            }
+        }
+    }
+
+    /// Sleeps until `cq` has a completion, the worker's thread ends, or `timeout` has passed.
+    fn park(&self, cq: &Cq, waker: &Waker, timeout: Duration) {
+        cq.req_notify(waker);
+        self.end.alarm.arm(waker);
+        // What came before the request is not announced.
+        if cq.is_empty() && !self.end.has_come() {
+            thread::park_timeout(timeout);
+        }
+        cq.cancel_notify(waker);
+        self.end.alarm.cancel(waker);
+    }
+}
+
+/// Whether the thread of a worker has ended. A panic ends it while others wait for what it does.
+#[derive(Debug)]
+pub(crate) struct ThreadEnd {
+    has_come: AtomicBool,
+    alarm: Alarm,
+}
+
+impl ThreadEnd {
+    pub(crate) fn has_come(&self) -> bool {
+        self.has_come.load(Ordering::Acquire)
+    }
+}
+
+/// Held by the thread: tells of its end when it goes.
+pub(crate) struct Alive(pub(crate) Arc<ThreadEnd>);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.has_come.store(true, Ordering::Release);
+        self.0.alarm.ring();
+    }
+}
+
+/// A worker's link to its handles, before there is a worker.
+pub(crate) struct Mailbox {
+    pub(crate) link: WorkerLink,
+    pub(crate) commands: Receiver<Command>,
+}
+
+impl Mailbox {
+    pub(crate) fn new(config: &EndpointConfig) -> Result<Self, Error> {
+        let (sender, commands) = unbounded();
+        let link = WorkerLink {
+            outbox: Outbox::new(sender, Wakeup::new()?),
+            spin: config.spin,
+            in_thread: (!config.own_thread || config.polled).then(Arc::default),
+            end: Arc::new(ThreadEnd { has_come: AtomicBool::new(false), alarm: Alarm::new() }),
+        };
+        Ok(Self { link, commands })
+    }
+}
+
+/// Ends a [`thread::park`].
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+thread_local! {
+    /// Wakes the thread it is made in, when that waits for a completion.
+    static UNPARK: Waker = Waker::from(Arc::new(Unpark(thread::current())));
+}

@@ -1,0 +1,85 @@
+//! Listeners: where peers ask to connect.
+
+use std::net::SocketAddr;
+use std::task::Waker;
+use std::time::Duration;
+
+use crossbeam::channel::bounded;
+
+use crate::error::Error;
+use crate::handle::connecting::ConnectRequest;
+use crate::handle::link::WorkerLink;
+use crate::mail::channel::Told;
+use crate::mail::command::{Command, Incoming};
+
+/// Waits for peers at one address. Dropping it lets no more in; connections stay.
+#[derive(Debug)]
+pub struct Listener {
+    /// One for each worker of the endpoint.
+    links: Vec<WorkerLink>,
+    local: SocketAddr,
+    requests: Told<Incoming>,
+}
+
+impl Listener {
+    pub(crate) const fn new(
+        links: Vec<WorkerLink>,
+        local: SocketAddr,
+        requests: Told<Incoming>,
+    ) -> Self {
+        Self { links, local, requests }
+    }
+
+    /// The address listened at.
+    #[must_use]
+    pub const fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Asks for one call of `waker` when [`next_request`](Self::next_request) may have something new.
+    /// Look once more afterwards, with a timeout of zero: what has come before gives no call. The call
+    /// is made by the endpoint's worker: it may not wait for completions or for an endpoint.
+    pub fn notify(&self, waker: &Waker) {
+        self.requests.notify(waker);
+    }
+
+    /// Waits for the next peer's request; `Ok(None)` when none comes in time.
+    ///
+    /// # Errors
+    /// [`Error::Down`].
+    pub fn next_request(&self, timeout: Duration) -> Result<Option<ConnectRequest>, Error> {
+        let link = self.links.first().ok_or(Error::Down)?;
+        match link.receive(self.requests.receiver(), Some(timeout)) {
+            Ok(incoming) => {
+                let outbox = incoming.claim.outbox();
+                let of_worker = |link: &&WorkerLink| link.outbox.is_of_same_worker(outbox);
+                let link = self.links.iter().find(of_worker).ok_or(Error::Down)?.clone();
+                Ok(Some(ConnectRequest::new(link, incoming)))
+            }
+            Err(Error::Timeout) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Listener {
+    /// Lets no more in, and waits until the address is free for others.
+    pub fn close(mut self) {
+        for link in std::mem::take(&mut self.links) {
+            let (reply, done) = bounded::<()>(0);
+            let command = Command::Unlisten { local: self.local, reply: Some(reply) };
+            if link.outbox.send(command).is_ok() {
+                // The worker drops its end when it is done, or when it is gone.
+                let _done = link.receive(&done, None);
+            }
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        for link in &self.links {
+            let _down = link.outbox.send(Command::Unlisten { local: self.local, reply: None });
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What handles in application threads ask of the worker that runs their endpoint.
+
+pub(crate) mod outbox;
+
+use std::net::{IpAddr, SocketAddr};
+
+use crossbeam::channel::Sender;
+
+use crate::config::ConnectOptions;
+use crate::error::Error;
+use crate::mail::channel::{Teller, Told};
+use crate::mail::command::outbox::Claim;
+use crate::mail::notice::Notice;
+use urnic_engine::mpa::startup::{Offer, PeerRequest};
+use urnic_engine::port::{ConnectionCounters, ListenParams, PortDrops};
+use urnic_engine::time::Instant;
+use urnic_engine::verbs::Qp;
+
+/// Names a connection of an endpoint, for commands. Given out by the handles, never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ConnectionKey(pub(crate) u64);
+
+/// Private Data and depths, owned while they travel.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnedOffer {
+    private_data: Vec<u8>,
+    ird: u16,
+    ord: u16,
+}
+
+impl OwnedOffer {
+    pub(crate) fn new(offer: &Offer<'_>) -> Self {
+        Self { private_data: offer.private_data.to_vec(), ird: offer.ird, ord: offer.ord }
+    }
+
+    pub(crate) fn offer(&self) -> Offer<'_> {
+        Offer { private_data: &self.private_data, ird: self.ird, ord: self.ord }
+    }
+}
+
+/// A connection that a peer has opened, with its Request: what a listener makes a handle of. Dropping
+/// it closes the connection.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pub(crate) claim: Claim,
+    pub(crate) remote: SocketAddr,
+    pub(crate) request: PeerRequest,
+    pub(crate) notices: Told<Notice>,
+}
+
+/// One request to a worker. What comes of a connection arrives as [`Notice`]s.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Open a connection.
+    Connect {
+        key: ConnectionKey,
+        remote: SocketAddr,
+        qp: Qp,
+        options: Box<ConnectOptions>,
+        notices: Teller<Notice>,
+    },
+    /// Wait for connections.
+    Listen {
+        local: SocketAddr,
+        params: ListenParams,
+        requests: Teller<Incoming>,
+        /// The address listened at, with the TCP port filled in.
+        reply: Sender<Result<SocketAddr, Error>>,
+    },
+    /// Wait no more. Connections that exist stay.
+    Unlisten {
+        local: SocketAddr,
+        /// For a caller that waits until the address is free.
+        reply: Option<Sender<()>>,
+    },
+    /// Use the memory of a queue pair no more, and close its connection.
+    Release { qp: Qp, reply: Sender<()> },
+    /// Accept the peer's Request.
+    Accept { key: ConnectionKey, qp: Qp, offer: OwnedOffer },
+    /// Refuse the peer's Request and close.
+    Reject { key: ConnectionKey, offer: OwnedOffer },
+    /// Close in order.
+    Disconnect { key: ConnectionKey },
+    /// End at once.
+    Abort { key: ConnectionKey },
+    /// Report counters; no answer when the connection is over.
+    Counters { key: ConnectionKey, reply: Sender<Box<ConnectionCounters>> },
+    /// Tell the endpoint's IPv4 address, when it has one; no answer after `until`.
+    AwaitAddress { until: Instant, reply: Sender<IpAddr> },
+    /// Report what was dropped before any connection saw it; nothing where the kernel does that.
+    Drops { reply: Sender<PortDrops> },
+    /// End all connections and stop.
+    Shutdown,
+}
+
+impl Command {
+    /// The connection that it is about.
+    pub(crate) const fn key(&self) -> Option<ConnectionKey> {
+        match self {
+            Self::Accept { key, .. }
+            | Self::Reject { key, .. }
+            | Self::Disconnect { key }
+            | Self::Abort { key }
+            | Self::Counters { key, .. } => Some(*key),
+            Self::Connect { .. }
+            | Self::Listen { .. }
+            | Self::Unlisten { .. }
+            | Self::Release { .. }
+            | Self::AwaitAddress { .. }
+            | Self::Drops { .. }
+            | Self::Shutdown => None,
+        }
+    }
+}

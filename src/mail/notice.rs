@@ -1,0 +1,16 @@
+//! What a worker tells the handle of a connection.
+
+use crate::error::Error;
+use urnic_engine::port::ConnectionCounters;
+use urnic_engine::stream::StreamEvent;
+
+/// What a worker tells of a connection.
+#[derive(Debug)]
+pub(crate) enum Notice {
+    /// Something happened to its stream.
+    Event(StreamEvent),
+    /// It could not be opened, or the last request for it could not be carried out.
+    Refused(Error),
+    /// It is over.
+    Closed(Box<ConnectionCounters>),
+}

@@ -1,0 +1,28 @@
+//! Randomness from the operating system, to seed the engine with.
+
+use crate::error::Error;
+use rustix::io::Errno;
+use urnic_engine::verbs::Seed;
+
+/// A fresh seed for [`RnicConfig`](urnic_engine::verbs::RnicConfig), which no peer can guess.
+///
+/// # Errors
+/// When the operating system has no randomness to give.
+pub fn random_seed() -> Result<Seed, Error> {
+    let mut octets = [0; Seed::LEN];
+    getrandom::fill(&mut octets).map_err(|error| {
+        let os_error = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
+        Error::System { action: "drawing a random seed", os_error }
+    })?;
+    Ok(Seed::from_octets(octets))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_seeds_differ() {
+        assert_ne!(random_seed().unwrap(), random_seed().unwrap());
+    }
+}

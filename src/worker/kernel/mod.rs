@@ -1,0 +1,422 @@
+//! An engine over the kernel's TCP: layered streams (RFC 5044 §5) on ordinary sockets, which need
+//! no privilege and speak to anything.
+
+mod accept;
+mod acks;
+mod events;
+mod listeners;
+mod probes;
+mod socket;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::Waker;
+
+use slab::Slab;
+use tracing::debug;
+
+use crate::config::{ConnectOptions, EndpointConfig};
+use crate::error::Error;
+use crate::mail::channel::Teller;
+use crate::mail::command::outbox::Outbox;
+use crate::mail::command::{Command, ConnectionKey};
+use crate::mail::events::EventFeed;
+use crate::mail::notice::Notice;
+use crate::mail::wakeup::Wakeup;
+use crate::worker::engine::Engine;
+use crate::worker::kernel::events::{Events, Token};
+use crate::worker::kernel::listeners::{ACCEPT_BURST, KernelListener, listen_error};
+use crate::worker::kernel::socket::{BacklogSlot, KernelConnection};
+use crate::worker::registry::Registry;
+use urnic_engine::limits::CONNECTIONS_MAX;
+use urnic_engine::port::timers::TimerQueue;
+use urnic_engine::port::{PortDrops, PortError};
+use urnic_engine::stream::PhaseError;
+use urnic_engine::stream::life::LifeTimes;
+use urnic_engine::time::{Duration, Instant};
+use urnic_engine::verbs::{Doorbell, Qp, Rnic};
+
+/// The sockets of one endpoint and the streams on them.
+#[derive(Debug)]
+pub(crate) struct KernelEngine {
+    rnic: Rnic,
+    /// How long a peer may leave data unacknowledged.
+    user_timeout: Duration,
+    life: LifeTimes,
+    doorbell: Arc<Doorbell>,
+    connections: Slab<KernelConnection>,
+    listeners: Slab<KernelListener>,
+    registry: Registry<usize>,
+    events: Events,
+    /// Connections to be looked at.
+    ready: Vec<usize>,
+    timers: TimerQueue,
+    /// When listeners that are paused are asked again; `None` when none is.
+    accept_retry: Option<Instant>,
+    buffer: Box<[u8]>,
+    /// There are no events of an interface: its end tells that of the engine.
+    _feed: EventFeed,
+}
+
+impl KernelEngine {
+    pub(crate) fn new(
+        rnic: &Rnic,
+        outbox: Outbox,
+        config: &EndpointConfig,
+        feed: EventFeed,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            rnic: rnic.clone(),
+            user_timeout: config.user_timeout,
+            life: config.life,
+            doorbell: Doorbell::new(),
+            connections: Slab::new(),
+            listeners: Slab::new(),
+            registry: Registry::new(outbox),
+            events: Events::new().map_err(|error| Error::system("opening an epoll set", &error))?,
+            ready: Vec::new(),
+            timers: TimerQueue::default(),
+            accept_retry: None,
+            buffer: vec![0; RECEIVE_LEN].into_boxed_slice(),
+            _feed: feed,
+        })
+    }
+
+    fn connect(
+        &mut self,
+        now: Instant,
+        key: ConnectionKey,
+        remote: SocketAddr,
+        qp: &Qp,
+        options: &ConnectOptions,
+        notices: &Teller<Notice>,
+    ) -> Result<(), Error> {
+        if self.connections.len() >= CONNECTIONS_MAX {
+            return Err(PortError::Exhausted.into());
+        }
+        let mut connection =
+            KernelConnection::connect(&self.rnic, remote, self.user_timeout, self.life)
+                .map_err(io_error)?;
+        connection.set_keepalive(options.keepalive).map_err(io_error)?;
+        connection.layered.initiate(now, qp, &options.startup, &options.offer())?;
+        let slot = self.connections.vacant_key();
+        self.events.add(&connection.socket, Token::Connection(slot)).map_err(io_error)?;
+        self.connections.insert(connection);
+        self.attach(slot, qp);
+        self.registry.opened(slot, key, remote, notices.clone());
+        self.ready.push(slot);
+        Ok(())
+    }
+
+    fn attach(&mut self, slot: usize, qp: &Qp) {
+        qp.attach(&self.doorbell, slot32(slot));
+        self.connections[slot].qp = Some(qp.clone());
+        self.ready.push(slot);
+    }
+
+    fn collect_events(&mut self, now: Instant) -> usize {
+        let mut moved = 0;
+        let mut listeners = [0; ACCEPT_BURST];
+        let mut listener_count = 0;
+        for (token, readiness) in self.events.poll() {
+            match token {
+                Token::Listener(slot) => {
+                    if let Some(place) = listeners.get_mut(listener_count) {
+                        *place = slot;
+                        listener_count += 1;
+                    }
+                }
+                Token::Connection(slot) => {
+                    if let Some(connection) = self.connections.get_mut(slot) {
+                        connection.handle_readiness(now, readiness);
+                        self.ready.push(slot);
+                    }
+                }
+            }
+        }
+        for slot in &listeners[..listener_count] {
+            moved += self.accept_incoming(now, *slot);
+        }
+        while let Some(slot) = self.doorbell.next() {
+            if let Some(connection) = self.connections.get(slot as usize) {
+                connection.release_bell();
+                self.ready.push(slot as usize);
+            }
+        }
+        if self.doorbell.take_missed() {
+            for (slot, connection) in &self.connections {
+                connection.release_bell();
+                self.ready.push(slot);
+            }
+        }
+        moved
+    }
+
+    fn expire(&mut self, now: Instant) {
+        if self.accept_retry().is_some_and(|at| at <= now) {
+            self.resume_accepting();
+        }
+        let connections = &mut self.connections;
+        while let Some(slot) = self.timers.pop_due(now, |slot| timeout_of(connections, slot)) {
+            // What it wants next is asked for when it is served.
+            connections[slot as usize].handle_timeout(now);
+            self.ready.push(slot as usize);
+        }
+    }
+
+    /// Moves one connection's octets and tells what happened.
+    fn service(&mut self, now: Instant, slot: usize) -> usize {
+        let Some(connection) = self.connections.get_mut(slot) else { return 0 };
+        let mut moved = connection.receive(now, &mut self.buffer) + connection.send(now);
+        if connection.layered.wants_retry() {
+            self.reconnect(now, slot);
+            return moved + 1;
+        }
+        connection.watch(now);
+        if let Some(error) = connection.take_error() {
+            self.registry.refused(slot, Error::Io(error));
+        }
+        let mut wanted = true;
+        while let Some(event) = connection.layered.poll_event() {
+            wanted &= self.registry.event(slot, event);
+            // The thread that turns this engine may wait for it.
+            moved += 1;
+        }
+        if !wanted {
+            connection.abort();
+        }
+        if let Some(deadline) = connection.poll_timeout() {
+            self.timers.arm(slot32(slot), deadline);
+        }
+        self.settle_place(slot);
+        let connection = &mut self.connections[slot];
+        let interest = connection.interest();
+        if connection.is_over() {
+            self.remove(slot);
+            moved += 1;
+        } else if self.events.update(&connection.socket, slot, interest).is_err() {
+            connection.abort();
+            self.remove(slot);
+            moved += 1;
+        } else if connection.has_more() {
+            self.ready.push(slot);
+        }
+        moved
+    }
+
+    /// Starts over on another socket in the place of the one on which MPA could not be started.
+    fn reconnect(&mut self, now: Instant, slot: usize) {
+        self.ready.push(slot);
+        let connection = &mut self.connections[slot];
+        let old = connection.remote().and_then(|remote| {
+            let mut socket =
+                KernelConnection::connect(&self.rnic, remote, self.user_timeout, self.life)?;
+            socket.set_keepalive(connection.keepalive())?;
+            self.events.add(&socket.socket, Token::Connection(slot))?;
+            Ok(std::mem::replace(connection, socket))
+        });
+        match old {
+            Ok(mut old) => {
+                let connection = &mut self.connections[slot];
+                connection.qp = old.qp.take();
+                if let Some((retry, qp)) = old.layered.take_retry() {
+                    // What could be asked for once can be asked for again, with less in it.
+                    let started =
+                        connection.layered.initiate(now, &qp, &retry.startup, &retry.offer());
+                    if let Err(error) = started {
+                        self.registry.refused(slot, error.into());
+                    }
+                }
+                // The peer has ended the old connection, or need not be waited for.
+                old.abort();
+            }
+            Err(error) => {
+                self.registry.refused(slot, Error::Io(error.kind()));
+                connection.layered.give_up_retry();
+            }
+        }
+    }
+
+    fn remove(&mut self, slot: usize) {
+        let mut connection = self.connections.remove(slot);
+        connection.end();
+        while let Some(event) = connection.layered.poll_event() {
+            self.registry.event(slot, event);
+        }
+        if let Some(BacklogSlot { listener, place, .. }) = connection.backlog_slot
+            && let Some(listener) = self.listeners.get_mut(listener)
+        {
+            listener.waiting.release(place);
+        }
+        self.timers.forget(slot32(slot));
+        self.registry.closed(slot, Box::new(connection.counters()));
+        // Its descriptor is free now: the next turn may take a connection that waits for one.
+        drop(connection);
+        self.resume_accepting();
+    }
+
+    fn release_qp(&mut self, now: Instant, qp: &Qp) {
+        for (slot, connection) in &mut self.connections {
+            if connection.qp.as_ref().is_some_and(|own| own.is_same(qp)) {
+                connection.layered.release_qp(now);
+                self.ready.push(slot);
+            }
+        }
+    }
+
+    fn with_connection(
+        &mut self,
+        key: ConnectionKey,
+        act: impl FnOnce(&mut KernelConnection) -> Result<(), PhaseError>,
+    ) {
+        if let Some(slot) = self.registry.id(key) {
+            if let Err(error) = act(&mut self.connections[slot]) {
+                self.registry.refused(slot, error.into());
+            }
+            self.ready.push(slot);
+        }
+    }
+}
+
+impl Engine for KernelEngine {
+    fn handle_command(&mut self, now: Instant, command: Command) {
+        match command {
+            Command::Connect { key, remote, qp, options, notices } => {
+                if let Err(error) = self.connect(now, key, remote, &qp, &options, &notices) {
+                    debug!(target: "urnic", %remote, %error, "cannot connect");
+                    // The handle may be gone already.
+                    notices.tell(Notice::Refused(error));
+                    notices.tell(Notice::Closed(Box::default()));
+                }
+            }
+            Command::Listen { local, params, requests, reply } => {
+                let listening = self.listen(local, params, requests);
+                drop(reply.send(listening.map_err(|error| listen_error(&error, local))));
+            }
+            Command::Unlisten { local, reply } => {
+                self.unlisten(local);
+                drop(reply);
+            }
+            Command::Release { qp, reply } => {
+                self.release_qp(now, &qp);
+                drop(reply);
+            }
+            Command::Accept { key, qp, offer } => {
+                let mut accepted = false;
+                self.with_connection(key, |connection| {
+                    // However long the application took: what the peer owes now, it owes from now.
+                    connection.layered.watch(now);
+                    connection.layered.accept(&qp, &offer.offer())?;
+                    accepted = true;
+                    Ok(())
+                });
+                if let (true, Some(slot)) = (accepted, self.registry.id(key)) {
+                    self.attach(slot, &qp);
+                }
+            }
+            Command::Reject { key, offer } => self.with_connection(key, |connection| {
+                let rejected = connection.layered.reject(&offer.offer());
+                connection.layered.close(now);
+                rejected
+            }),
+            Command::Disconnect { key } => self.with_connection(key, |connection| {
+                connection.layered.close(now);
+                Ok(())
+            }),
+            Command::Abort { key } => self.with_connection(key, |connection| {
+                connection.abort();
+                Ok(())
+            }),
+            Command::Counters { key, reply } => {
+                if let Some(slot) = self.registry.id(key) {
+                    drop(reply.send(Box::new(self.connections[slot].counters())));
+                }
+            }
+            // All addresses of the machine are its own.
+            Command::AwaitAddress { reply, .. } => drop(reply.send(Ipv4Addr::UNSPECIFIED.into())),
+            Command::Drops { reply } => drop(reply.send(PortDrops::default())),
+            Command::Shutdown => {}
+        }
+    }
+
+    fn turn(&mut self, now: Instant) -> usize {
+        let mut moved = self.collect_events(now);
+        self.expire(now);
+        let mut ready = std::mem::take(&mut self.ready);
+        ready.sort_unstable();
+        ready.dedup();
+        for slot in ready.drain(..) {
+            moved += self.service(now, slot);
+        }
+        // What became ready meanwhile is behind; the allocation is kept.
+        if self.ready.is_empty() {
+            self.ready = ready;
+        }
+        moved + self.ready.len()
+    }
+
+    fn next_wakeup(&mut self) -> Option<Instant> {
+        let connections = &self.connections;
+        let timeout = self.timers.next(|slot| timeout_of(connections, slot));
+        earlier(timeout, self.accept_retry())
+    }
+
+    fn arm(&mut self, waker: &Waker) -> bool {
+        self.doorbell.arm(waker);
+        !self.doorbell.has_rung() && self.ready.is_empty()
+    }
+
+    fn disarm(&mut self, waker: &Waker) {
+        self.doorbell.disarm(waker);
+    }
+
+    fn wait(&mut self, now: Instant, deadline: Option<Instant>, wakeup: &Wakeup) {
+        self.events.wait(now, deadline, wakeup);
+    }
+
+    fn shutdown(&mut self, _now: Instant) {
+        for slot in self.registry.all() {
+            self.connections[slot].abort();
+            self.remove(slot);
+        }
+    }
+}
+
+impl Drop for KernelEngine {
+    /// As the port's: no connection outlives its engine.
+    fn drop(&mut self) {
+        for (_, connection) in &mut self.connections {
+            let connection = AssertUnwindSafe(connection);
+            // A second panic has nothing to add to the first.
+            let _panicked = catch_unwind(|| { connection }.abort());
+        }
+    }
+}
+
+/// A connection's place, as timers and bells know it.
+fn slot32(slot: usize) -> u32 {
+    u32::try_from(slot).expect("bounded by CONNECTIONS_MAX")
+}
+
+fn timeout_of(connections: &Slab<KernelConnection>, slot: u32) -> Option<Instant> {
+    connections.get(slot as usize).and_then(KernelConnection::poll_timeout)
+}
+
+fn io_error(error: io::Error) -> Error {
+    Error::Io(error.kind())
+}
+
+fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// Octets read from a socket at once: half of a core's second-level cache, so that they are still
+/// there when they are placed.
+const RECEIVE_LEN: usize = 256 << 10;

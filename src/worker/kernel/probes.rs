@@ -1,0 +1,113 @@
+//! Keep-alive probes of an idle connection, which the kernel sends.
+
+use std::io;
+
+use socket2::{Socket, TcpKeepalive};
+
+use urnic_engine::stream::carrier::ByteStream;
+use urnic_engine::stream::life::{LifeTimes, Probes};
+use urnic_engine::tcp::KeepAliveTimes;
+use urnic_engine::time::{Duration, Instant};
+
+/// What the kernel was asked to probe a peer for, and when.
+#[derive(Debug)]
+pub(super) struct IdleProbes {
+    probes: Probes,
+    /// While the first FPDU of the peer is awaited.
+    first_fpdu: KeepAliveTimes,
+    /// While a Response is awaited.
+    response: KeepAliveTimes,
+    /// Whenever the connection is idle, as the application has it (RFC 9293 MUST-24).
+    chosen: Option<KeepAliveTimes>,
+    /// When it is to be seen whether a Response is still awaited.
+    look_at: Instant,
+}
+
+impl IdleProbes {
+    pub(super) fn new(user_timeout: Duration, life: &LifeTimes) -> Self {
+        let interval = life.probe;
+        Self {
+            probes: Probes::Off,
+            first_fpdu: KeepAliveTimes { idle: interval, interval, ..KeepAliveTimes::default() },
+            response: KeepAliveTimes::giving_up_after(user_timeout),
+            chosen: None,
+            look_at: Instant::ZERO,
+        }
+    }
+
+    /// What the application wants, if anything.
+    pub(super) const fn chosen(&self) -> Option<KeepAliveTimes> {
+        self.chosen
+    }
+
+    /// The application wants this from now on.
+    pub(super) fn choose(
+        &mut self,
+        socket: &Socket,
+        times: Option<KeepAliveTimes>,
+    ) -> io::Result<()> {
+        self.chosen = times.map(KeepAliveTimes::within_limits);
+        self.ask(socket)
+    }
+
+    /// Asks the kernel for what the stream wants.
+    pub(super) fn follow(
+        &mut self,
+        now: Instant,
+        socket: &Socket,
+        stream: &ByteStream,
+    ) -> io::Result<()> {
+        let probes = stream.probes(self.probes);
+        if probes == self.probes {
+            return Ok(());
+        }
+        self.look_at = now + self.response.idle;
+        self.probes = probes;
+        self.ask(socket)
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        (self.probes == Probes::Response).then_some(self.look_at)
+    }
+
+    /// Time has passed: a connection that awaits nothing is left alone again.
+    pub(super) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        socket: &Socket,
+        stream: &ByteStream,
+    ) -> io::Result<()> {
+        if self.poll_timeout().is_none_or(|at| now < at) {
+            return Ok(());
+        }
+        self.look_at = now + self.response.idle;
+        if stream.awaits_response() {
+            return Ok(());
+        }
+        self.probes = Probes::Off;
+        self.ask(socket)
+    }
+
+    fn ask(&self, socket: &Socket) -> io::Result<()> {
+        let own = match self.probes {
+            Probes::Off => None,
+            Probes::FirstFpdu => Some(self.first_fpdu.within_limits()),
+            Probes::Response => Some(self.response),
+        };
+        // The sooner ones, as with the TCP of this project.
+        let times = own.into_iter().chain(self.chosen).min_by_key(|times| times.idle);
+        let Some(times) = times else {
+            return socket.set_keepalive(false);
+        };
+        let probes = TcpKeepalive::new()
+            .with_time(whole_seconds(times.idle))
+            .with_interval(whole_seconds(times.interval))
+            .with_retries(times.probes);
+        socket.set_tcp_keepalive(&probes)
+    }
+}
+
+/// What the kernel counts in.
+fn whole_seconds(time: Duration) -> Duration {
+    Duration::from_secs(time.as_secs() + u64::from(time.subsec_nanos() > 0))
+}

@@ -1,0 +1,418 @@
+//! One connection: a kernel socket and the layered stream on it.
+
+use std::io::{self, Read};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::AsFd;
+
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use urnic_netdev::shared_memory::send_fragments;
+use urnic_netdev::stream_socket::{Delivery, delivery, set_syn_retries, undelivered};
+
+use crate::worker::kernel::acks::AckWatch;
+use crate::worker::kernel::events::Readiness;
+use crate::worker::kernel::probes::IdleProbes;
+use urnic_engine::port::ConnectionCounters;
+use urnic_engine::stream::carrier::ByteStream;
+use urnic_engine::stream::life::LifeTimes;
+use urnic_engine::stream::{Fragments, Setup};
+use urnic_engine::tcp::{self, KeepAliveTimes, Standing};
+use urnic_engine::time::{Duration, Instant};
+use urnic_engine::verbs::{Qp, Rnic};
+
+/// A place at a listener.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BacklogSlot {
+    pub(super) listener: usize,
+    pub(super) place: tcp::BacklogPlace,
+    /// Whether the peer's Request has come.
+    pub(super) asked: bool,
+}
+
+/// A connection over the kernel's TCP.
+#[derive(Debug)]
+pub(super) struct KernelConnection {
+    pub(super) socket: Socket,
+    pub(super) layered: ByteStream,
+    pub(super) qp: Option<Qp>,
+    /// The peer it was opened to, by this end.
+    remote: Option<SocketAddr>,
+    /// The place at a listener that it still has.
+    pub(super) backlog_slot: Option<BacklogSlot>,
+    /// What the kernel last said the socket is ready for, unless found otherwise since.
+    ready: Readiness,
+    /// What the kernel is asked to report.
+    interest: Readiness,
+    connecting: bool,
+    /// A burst limit ended the last round of writes.
+    send_stopped: bool,
+    /// Segment length that FPDUs are cut for (RFC 5044 §5.1: as the TCP below has it), and until when
+    /// it is taken for that.
+    emss: usize,
+    emss_until: Instant,
+    /// Everything has been sent and the peer has been told.
+    sending_ended: bool,
+    acks: AckWatch,
+    probes: IdleProbes,
+    receiving_ended: bool,
+    lost: bool,
+    error: Option<io::ErrorKind>,
+}
+
+impl KernelConnection {
+    /// Starts to connect.
+    pub(super) fn connect(
+        rnic: &Rnic,
+        remote: SocketAddr,
+        user_timeout: Duration,
+        life: LifeTimes,
+    ) -> io::Result<Self> {
+        let domain = Domain::for_address(remote);
+        let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+        // RFC 9293 MUST-23: at least three minutes, which the stream's own timer bounds.
+        set_syn_retries(socket.as_fd(), SYN_RETRIES)?;
+        let mut connection = Self::new(rnic, socket, user_timeout, life)?;
+        connection.connecting = true;
+        connection.remote = Some(remote);
+        connection.ready = Readiness::default();
+        match connection.socket.connect(&SockAddr::from(remote)) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(IN_PROGRESS) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(connection)
+    }
+
+    /// Takes over a connection that a peer has opened.
+    pub(super) fn accepted(
+        now: Instant,
+        rnic: &Rnic,
+        socket: Socket,
+        user_timeout: Duration,
+        life: LifeTimes,
+    ) -> io::Result<Self> {
+        let mut connection = Self::new(rnic, socket, user_timeout, life)?;
+        connection.connected(now);
+        Ok(connection)
+    }
+
+    fn new(
+        rnic: &Rnic,
+        socket: Socket,
+        user_timeout: Duration,
+        life: LifeTimes,
+    ) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        // An FPDU that is ready is sent: waiting for more is the application's choice.
+        socket.set_tcp_nodelay(true)?;
+        let both = Readiness { readable: true, writable: true, failed: false };
+        Ok(Self {
+            socket,
+            layered: ByteStream::opening(rnic, life),
+            qp: None,
+            remote: None,
+            backlog_slot: None,
+            ready: both,
+            interest: both,
+            connecting: false,
+            send_stopped: false,
+            emss: EMSS_DEFAULT,
+            emss_until: Instant::ZERO,
+            sending_ended: false,
+            acks: AckWatch::new(user_timeout),
+            probes: IdleProbes::new(user_timeout, &life),
+            receiving_ended: false,
+            lost: false,
+            error: None,
+        })
+    }
+
+    /// The address that this end has opened the connection to.
+    pub(super) fn remote(&self) -> io::Result<SocketAddr> {
+        self.remote.ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    fn connected(&mut self, now: Instant) {
+        self.connecting = false;
+        self.layered.connected(now);
+    }
+
+    /// The kernel says what the socket is ready for.
+    pub(super) fn handle_readiness(&mut self, now: Instant, readiness: Readiness) {
+        self.ready.readable |= readiness.readable;
+        self.ready.writable |= readiness.writable;
+        if self.connecting && readiness.writable {
+            match self.socket.take_error() {
+                Ok(None) => self.connected(now),
+                Ok(Some(error)) | Err(error) => self.fail(&error),
+            }
+        } else if readiness.failed
+            && let Ok(Some(error)) = self.socket.take_error()
+        {
+            self.fail(&error);
+        }
+    }
+
+    /// Reads what has arrived; returns how many reads that took.
+    pub(super) fn receive(&mut self, now: Instant, buffer: &mut [u8]) -> usize {
+        self.layered.deliver_held();
+        let mut reads = 0;
+        while self.may_read() && reads < READ_BURST {
+            match (&self.socket).read(buffer) {
+                Ok(0) => {
+                    self.receiving_ended = true;
+                    self.layered.watch(now);
+                    self.layered.handle_end();
+                }
+                Ok(len) => {
+                    self.layered.handle_bytes(now, &buffer[..len]);
+                    self.ready.readable = len == buffer.len();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.ready.readable = false;
+                    break;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => self.fail(&error),
+            }
+            reads += 1;
+        }
+        reads
+    }
+
+    /// RFC 5044 §4.5: the EMSS that FPDUs are cut for follows the connection's, which changes with the
+    /// path.
+    fn follow_emss(&mut self, now: Instant) {
+        if self.emss_until > now {
+            return;
+        }
+        self.emss_until = now.plus_nanos(EMSS_FOLLOWED_NS);
+        if let Ok(mss) = self.socket.tcp_mss() {
+            self.emss = (mss as usize).clamp(EMSS_MIN, EMSS_MAX);
+        }
+    }
+
+    /// Writes what is to be sent; returns how many writes that took.
+    pub(super) fn send(&mut self, now: Instant) -> usize {
+        if self.may_send() {
+            self.follow_emss(now);
+        }
+        let mut writes = 0;
+        while self.ready.writable && self.may_send() && writes < WRITE_BURST {
+            let mut fragments = Fragments::new();
+            self.layered.octets_to_send(self.emss, SEND_LEN, &mut fragments);
+            if fragments.is_empty() {
+                drop(fragments);
+                if self.layered.is_stuck() {
+                    self.abort();
+                }
+                break;
+            }
+            let sent = send_fragments(self.socket.as_fd(), &fragments);
+            drop(fragments);
+            match sent {
+                Ok(len) => {
+                    self.acks.wrote(now);
+                    self.layered.handle_sent(len);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.ready.writable = false;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => self.fail(&error),
+            }
+            writes += 1;
+        }
+        self.send_stopped = writes == WRITE_BURST;
+        if self.may_send() && self.layered.wants_close() {
+            // Nothing is to be read after a RST for unread octets: the peer gets all there is,
+            // then the end (RFC 5040 §7: the Terminate must arrive).
+            let shut = self.socket.shutdown(Shutdown::Write);
+            self.sending_ended = true;
+            self.layered.handle_shutdown(now);
+            if let Err(error) = shut {
+                self.fail(&error);
+            }
+        }
+        writes
+    }
+
+    const fn may_send(&self) -> bool {
+        !self.connecting && !self.lost && !self.sending_ended
+    }
+
+    const fn is_finished(&self) -> bool {
+        self.lost || self.receiving_ended
+    }
+
+    /// Whether octets are there and wanted. What is left to the kernel closes TCP's window.
+    fn may_read(&self) -> bool {
+        let has_some = self.ready.readable && !self.is_finished() && !self.connecting;
+        has_some && self.layered.wants_octets()
+    }
+
+    /// Whether a burst limit stopped it, not the socket.
+    pub(super) fn has_more(&self) -> bool {
+        self.may_read() || (self.send_stopped && self.may_send())
+    }
+
+    /// What the kernel is to report from now on; `None` when that has not changed.
+    pub(super) fn interest(&mut self) -> Option<Readiness> {
+        let wanted = Readiness {
+            readable: !self.is_finished() && self.layered.wants_octets(),
+            writable: self.connecting || (!self.ready.writable && self.may_send()),
+            failed: false,
+        };
+        let changed = wanted != self.interest;
+        self.interest = wanted;
+        changed.then_some(wanted)
+    }
+
+    /// Time has passed.
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        let socket = &self.socket;
+        // What is wrong with a socket that cannot be asked, reading and writing tell.
+        let state = || delivery(socket.as_fd()).unwrap_or(Delivery::Done);
+        if self.acks.is_over(now, state) {
+            self.fail(&io::ErrorKind::TimedOut.into());
+        }
+        let asked = self.probes.handle_timeout(now, &self.socket, &self.layered);
+        if let Err(error) = asked {
+            self.fail(&error);
+        }
+        self.note_delivery();
+        self.layered.handle_timeout(now);
+    }
+
+    /// While this end closes, what the peer acknowledges counts, not what the socket's buffer takes.
+    fn note_delivery(&mut self) {
+        if self.layered.is_closing()
+            && let Ok(octets) = undelivered(self.socket.as_fd())
+        {
+            self.layered.note_undelivered(octets);
+        }
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let deadlines =
+            [self.layered.poll_timeout(), self.acks.poll_timeout(), self.probes.poll_timeout()];
+        deadlines.into_iter().flatten().min()
+    }
+
+    /// Keeps the timer of the stage that the stream is in, and does what the stage asks of TCP.
+    pub(super) fn watch(&mut self, now: Instant) {
+        self.note_delivery();
+        self.layered.watch(now);
+        let asked = self.probes.follow(now, &self.socket, &self.layered);
+        if let Err(error) = asked {
+            self.fail(&error);
+        }
+        // A startup that is given up before TCP is there has no peer that waits for a close.
+        let unopened = self.connecting && self.layered.is_over();
+        if !self.lost && (unopened || self.layered.wants_reset()) {
+            self.abort();
+        }
+    }
+
+    /// When an idle peer is probed (RFC 9293 MUST-24: by connection).
+    pub(super) fn set_keepalive(&mut self, times: Option<KeepAliveTimes>) -> io::Result<()> {
+        self.probes.choose(&self.socket, times)
+    }
+
+    pub(super) const fn keepalive(&self) -> Option<KeepAliveTimes> {
+        self.probes.chosen()
+    }
+
+    /// Ends at once with a RST.
+    pub(super) fn abort(&mut self) {
+        // Closing a socket with a linger time of 0 resets the connection.
+        let _closes_anyway = self.socket.set_linger(Some(Duration::ZERO));
+        self.lost = true;
+        self.layered.handle_loss();
+    }
+
+    fn fail(&mut self, error: &io::Error) {
+        self.error = Some(error.kind());
+        self.abort();
+    }
+
+    /// Why the socket failed; told once.
+    pub(super) fn take_error(&mut self) -> Option<io::ErrorKind> {
+        self.error.take()
+    }
+
+    /// Whether nothing more will happen.
+    pub(super) const fn is_over(&self) -> bool {
+        self.lost || (self.sending_ended && self.receiving_ended)
+    }
+
+    /// Nothing more will happen: tells the stream which end this was.
+    pub(super) fn end(&mut self) {
+        if self.lost {
+            self.layered.handle_loss();
+        } else {
+            self.layered.handle_closed();
+        }
+    }
+
+    /// How it stands at its listener; `None`: it needs its place there no more.
+    pub(super) fn standing(&mut self) -> Option<Standing> {
+        let setup = self.layered.setup();
+        let closing = self.layered.is_closing();
+        let held = self.backlog_slot.as_mut()?;
+        held.asked |= setup == Setup::AwaitingAnswer;
+        setup.standing(held.asked, closing)
+    }
+
+    pub(super) fn release_bell(&self) {
+        if let Some(bell) = self.qp.as_ref().and_then(|qp| qp.bell()) {
+            bell.release();
+        }
+    }
+
+    pub(super) fn counters(&self) -> ConnectionCounters {
+        ConnectionCounters {
+            fpdus_framed: self.layered.fpdus_framed(),
+            mpa: self.layered.mpa_counters(),
+            rdma: self.layered.rdma_counters(),
+            rdma_tx: self.layered.rdma_tx_counters(),
+            ..ConnectionCounters::default()
+        }
+    }
+}
+
+/// `EINPROGRESS`.
+const IN_PROGRESS: i32 = rustix::io::Errno::INPROGRESS.raw_os_error();
+/// Until the kernel tells the segment length.
+const EMSS_DEFAULT: usize = 1448;
+const EMSS_MIN: usize = 536;
+/// How long a segment length counts until the kernel is asked again, in nanoseconds.
+const EMSS_FOLLOWED_NS: u64 = 100_000_000;
+const EMSS_MAX: usize = 65_480;
+/// Octets offered to the kernel at once, at least. What it does not take is gathered again, so more
+/// would be gathered for nothing.
+const SEND_LEN: usize = 128 << 10;
+/// SYNs that the kernel sends again at most: more than fit the time there is.
+const SYN_RETRIES: u8 = 8;
+/// Reads and writes of one connection before the next has its turn.
+const READ_BURST: usize = 4;
+const WRITE_BURST: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use urnic_netdev::stream_socket::syn_retries;
+
+    use super::*;
+    use urnic_engine::verbs::RnicConfig;
+
+    #[test]
+    fn the_kernel_repeats_a_syn_for_longer_than_the_stream_waits() {
+        let rnic = Rnic::new(RnicConfig { seed: 1.into() });
+        let remote = SocketAddr::from(([127, 0, 0, 1], 9));
+        let limit = Duration::from_secs(100);
+        let connection = KernelConnection::connect(&rnic, remote, limit, LifeTimes::default());
+        let retries = syn_retries(connection.unwrap().socket.as_fd()).unwrap();
+        // RFC 6298 §5.5: 1 s, doubled each time.
+        let given_up = Duration::from_secs((2 << retries) - 1);
+        assert!(given_up > LifeTimes::default().open, "{given_up:?}");
+    }
+}

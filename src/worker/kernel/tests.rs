@@ -1,0 +1,203 @@
+//! The engine over kernel sockets, turned by hand under a clock of the tests.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use crossbeam::channel::{Receiver, unbounded};
+
+use super::*;
+use crate::mail::channel::{Told, limited, unlimited};
+use crate::mail::command::Incoming;
+use crate::mail::command::outbox::Outbox;
+use crate::mail::wakeup::Wakeup;
+use urnic_engine::limits::{ACCEPT_RETRY_NS, MPA_REPLY_TIMEOUT_NS};
+use urnic_engine::mem::Access;
+use urnic_engine::mpa::startup::{Revision, StartupConfig};
+use urnic_engine::port::ListenParams;
+use urnic_engine::stream::{StartupFailure, StreamEvent};
+use urnic_engine::types::WrId;
+use urnic_engine::verbs::{Cq, Pd, QpConfig, QpState, RecvWr, RnicConfig, SendWr, WcStatus};
+
+struct Scene {
+    engine: KernelEngine,
+    pd: Pd,
+    /// What handles would send with.
+    outbox: Outbox,
+    _commands: Receiver<Command>,
+    cq: Cq,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let rnic = Rnic::new(RnicConfig { seed: 1.into() });
+        let config = EndpointConfig::default();
+        let (commands, receiver) = unbounded();
+        let outbox = Outbox::new(commands, Wakeup::new().unwrap());
+        let engine = KernelEngine::new(&rnic, outbox.clone(), &config, EventFeed::new()).unwrap();
+        let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16).unwrap());
+        Self { engine, pd, outbox, _commands: receiver, cq }
+    }
+
+    fn qp(&self) -> Qp {
+        let (send_cq, recv_cq) = (self.cq.clone(), self.cq.clone());
+        self.pd
+            .create_qp(QpConfig {
+                send_depth: 4,
+                recv_depth: 4,
+                ..QpConfig::with_cqs(send_cq, recv_cq)
+            })
+            .unwrap()
+    }
+
+    /// Starts to connect to a peer and sends it the Request.
+    fn connect(&mut self, now: Instant, peer: &TcpListener) -> (Qp, Told<Notice>) {
+        let (qp, (notices, told)) = (self.qp(), unlimited());
+        let (key, remote) = (self.outbox.next_key(), peer.local_addr().unwrap());
+        let startup = StartupConfig { revision: Revision::One, ..StartupConfig::default() };
+        let options = Box::new(ConnectOptions { startup, ..ConnectOptions::default() });
+        let command = Command::Connect { key, remote, qp: qp.clone(), options, notices };
+        self.engine.handle_command(now, command);
+        self.settle(now);
+        (qp, told)
+    }
+
+    fn listen(&mut self) -> (SocketAddr, Told<Incoming>) {
+        let (requests, requested) = limited(4);
+        let local = "127.0.0.1:0".parse().unwrap();
+        let local = self.engine.listen(local, ListenParams::default(), requests).unwrap();
+        (local, requested)
+    }
+
+    /// Works until there is nothing to do, without any time passing.
+    fn settle(&mut self, now: Instant) {
+        while self.engine.turn(now) > 0 {}
+    }
+}
+
+fn at(ns: u64) -> Instant {
+    Instant::from_nanos(ns)
+}
+
+fn has_timed_out(told: &Told<Notice>) -> bool {
+    told.receiver().try_iter().any(|notice| {
+        matches!(notice, Notice::Event(StreamEvent::StartupFailed(StartupFailure::Timeout)))
+    })
+}
+
+#[test]
+fn each_startup_times_out_at_its_time() {
+    const APART_NS: u64 = 1_000_000_000;
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut scene = Scene::new();
+    // Two at each time.
+    let told: Vec<_> = [0, 0, APART_NS, APART_NS, 2 * APART_NS, 2 * APART_NS]
+        .map(|begun| scene.connect(at(begun), &silent).1)
+        .into_iter()
+        .collect();
+    for (told, i) in told.chunks(2).zip(0..) {
+        let due = i * APART_NS + MPA_REPLY_TIMEOUT_NS;
+        // Besides, the kernel is asked now and then what the peer acknowledges.
+        let next = scene.engine.next_wakeup().unwrap();
+        assert!(next <= at(due), "startups {i}: {next:?}");
+        scene.settle(at(due - 1));
+        assert!(!told.iter().any(has_timed_out), "startups {i} have a nanosecond left");
+        scene.engine.turn(at(due));
+        assert!(told.iter().all(has_timed_out), "startups {i}");
+    }
+}
+
+#[test]
+fn a_paused_listener_is_asked_again_after_a_while() {
+    let mut scene = Scene::new();
+    let (local, _requests) = scene.listen();
+    scene.engine.pause_accepting(at(5), 0);
+    let _peer = TcpStream::connect(local).unwrap();
+    scene.settle(at(5 + ACCEPT_RETRY_NS - 1));
+    assert_eq!(scene.engine.connections.len(), 0, "it is left alone");
+    assert_eq!(scene.engine.next_wakeup(), Some(at(5 + ACCEPT_RETRY_NS)));
+    scene.settle(at(5 + ACCEPT_RETRY_NS));
+    scene.settle(at(5 + ACCEPT_RETRY_NS));
+    assert_eq!(scene.engine.connections.len(), 1);
+    assert_eq!(scene.engine.accept_retry(), None);
+}
+
+#[test]
+fn a_paused_listener_is_asked_again_when_a_connection_ends() {
+    let mut scene = Scene::new();
+    let (local, _requests) = scene.listen();
+    let first = TcpStream::connect(local).unwrap();
+    scene.settle(at(0));
+    assert_eq!(scene.engine.connections.len(), 1);
+    scene.engine.pause_accepting(at(0), 0);
+    let second = TcpStream::connect(local).unwrap();
+    scene.settle(at(0));
+    assert_eq!(scene.engine.connections.len(), 1, "the second waits in the backlog");
+    scene.engine.remove(0);
+    scene.settle(at(0));
+    assert_eq!(scene.engine.connections.len(), 1, "the second has come");
+    let (_, connection) = scene.engine.connections.iter().next().unwrap();
+    let peer = connection.socket.peer_addr().unwrap().as_socket();
+    assert_eq!(peer, Some(second.local_addr().unwrap()));
+    drop(first);
+}
+
+#[test]
+fn a_connection_that_ends_in_setup_gives_its_place_back() {
+    let mut scene = Scene::new();
+    let (local, _requests) = scene.listen();
+    let _peers = [(); 2].map(|()| TcpStream::connect(local).unwrap());
+    scene.settle(at(0));
+    assert_eq!(scene.engine.listeners[0].waiting.pending(), 2);
+    scene.engine.remove(0);
+    assert_eq!(scene.engine.listeners[0].waiting.pending(), 1);
+    scene.engine.remove(1);
+    assert_eq!(scene.engine.listeners[0].waiting.pending(), 0);
+}
+
+/// As by queue pairs whose connections are over.
+#[test]
+fn work_that_found_no_place_at_the_doorbell_is_done() {
+    let mut scene = Scene::new();
+    scene.engine.doorbell = Doorbell::with_places(1);
+    let peers = TcpListener::bind("127.0.0.1:0").unwrap();
+    let memory = scene.pd.reg_mr(8, Access::LOCAL_WRITE).unwrap();
+    let mut open = Vec::new();
+    for _ in 0..3 {
+        let (qp, _told) = scene.connect(at(0), &peers);
+        let (mut peer, _) = peers.accept().unwrap();
+        peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        peer.read_exact(&mut [0; 20]).unwrap();
+        peer.write_all(b"MPA ID Rep Frame\x40\x01\x00\x00").unwrap();
+        let clock = crate::monotonic_now;
+        let deadline = clock() + Duration::from_secs(20);
+        while qp.state() != QpState::Rts {
+            assert!(clock() < deadline, "in full operation");
+            scene.engine.turn(at(0));
+        }
+        open.push((qp, peer));
+    }
+    scene.settle(at(0));
+    // The second time no bell may have stayed pressed.
+    for round in 0..2 {
+        for (qp, _) in &open {
+            qp.post_send(SendWr::send(WrId(round), [memory.sge(0..8)])).unwrap();
+        }
+        assert!(!scene.engine.arm(Waker::noop()), "there is work");
+        scene.settle(at(0));
+        for (_, peer) in &mut open {
+            peer.read_exact(&mut [0; 2 + 18 + 8 + 4]).unwrap();
+        }
+    }
+}
+
+#[test]
+fn dropping_the_engine_flushes_what_was_posted() {
+    let mut scene = Scene::new();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (qp, _told) = scene.connect(at(0), &silent);
+    let memory = scene.pd.reg_mr(8, Access::LOCAL_WRITE).unwrap();
+    qp.post_recv(RecvWr::new(WrId(3), [memory.sge(0..8)])).unwrap();
+    drop(scene.engine);
+    let wc = scene.cq.poll().expect("flushed");
+    assert_eq!((wc.wr_id, wc.status), (WrId(3), WcStatus::WrFlushErr));
+}

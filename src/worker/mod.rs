@@ -1,0 +1,134 @@
+//! The loop that turns an engine: polls while there is work, then waits. Workers know the mail that
+//! handles send, and no handles.
+
+pub(crate) mod engine;
+pub(crate) mod kernel;
+pub(crate) mod listen;
+pub(crate) mod port;
+pub(crate) mod registry;
+pub(crate) mod shared;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::task::Waker;
+
+use crossbeam::channel::{Receiver, TryRecvError};
+use tracing::{debug, error};
+
+use crate::clock::monotonic_now;
+use crate::mail::command::Command;
+use crate::mail::wakeup::Wakeup;
+use crate::worker::engine::Engine;
+use urnic_engine::time::{Duration, Instant};
+
+/// An engine with its mailbox. Turned by a thread of its own, or by the threads that wait for something.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    engine: Box<dyn Engine>,
+    commands: Receiver<Command>,
+    wakeup: Arc<Wakeup>,
+    waker: Waker,
+    spin: Duration,
+    /// It sleeps soon when there is nothing to do.
+    is_brief: bool,
+    idle_since: Option<Instant>,
+    stopped: bool,
+}
+
+/// How long to look for work before the core is offered to others: a few frames' time. An offer
+/// costs as much as looking.
+const BARE_SPIN: Duration = Duration::from_micros(5);
+
+impl Worker {
+    pub(crate) fn new(
+        engine: Box<dyn Engine>,
+        commands: Receiver<Command>,
+        wakeup: Arc<Wakeup>,
+        spin: Duration,
+    ) -> Self {
+        let waker = Waker::from(Arc::clone(&wakeup));
+        let (is_brief, idle_since, stopped) = (false, None, false);
+        Self { engine, commands, wakeup, waker, spin, is_brief, idle_since, stopped }
+    }
+
+    /// Whether it sleeps soon when there is nothing to do, instead of after the spin time. Beside a
+    /// thread that looks at its memory, an offered core comes back a whole slice later.
+    pub(crate) const fn set_brief(&mut self, is_brief: bool) {
+        self.is_brief = is_brief;
+    }
+
+    /// Works until the endpoint is shut down.
+    pub(crate) fn run(mut self) {
+        while !self.stopped {
+            self.turn_or_wait(None);
+        }
+    }
+
+    /// Works once. Without anything to do for as long as the spin time, sleeps until there is, or
+    /// until `deadline`.
+    ///
+    /// # Panics
+    /// With what the engine or its device panics with. The worker is to be dropped then, and the
+    /// engine with it, which fails all work.
+    pub(crate) fn turn_or_wait(&mut self, deadline: Option<Instant>) {
+        let worked = catch_unwind(AssertUnwindSafe(|| self.work_or_wait(deadline)));
+        if let Err(panic) = worked {
+            error!(target: "urnic", "the worker of an endpoint panicked: all its work fails");
+            resume_unwind(panic);
+        }
+    }
+
+    fn work_or_wait(&mut self, deadline: Option<Instant>) {
+        let now = monotonic_now();
+        if self.turn(now) {
+            self.idle_since = None;
+            return;
+        }
+        let since = *self.idle_since.get_or_insert(now);
+        let idle = now - since;
+        if idle < self.spin.min(BARE_SPIN) {
+            std::hint::spin_loop();
+        } else if idle < self.spin && !self.is_brief {
+            // With more threads than cores, the one that has the work this waits for may be waiting
+            // for this core.
+            std::thread::yield_now();
+        } else if !self.stopped && deadline.is_none_or(|deadline| deadline > now) {
+            self.wait(now, deadline);
+        }
+    }
+
+    /// Works once; `false` when there was nothing to do.
+    fn turn(&mut self, now: Instant) -> bool {
+        let mut worked = false;
+        while !self.stopped {
+            match self.commands.try_recv() {
+                // Or all handles are gone.
+                Ok(Command::Shutdown) | Err(TryRecvError::Disconnected) => {
+                    self.engine.shutdown(now);
+                    debug!(target: "urnic", "worker stopped");
+                    self.stopped = true;
+                }
+                Ok(command) => self.engine.handle_command(now, command),
+                Err(TryRecvError::Empty) => break,
+            }
+            worked = true;
+        }
+        let moved = if self.stopped { 0 } else { self.engine.turn(now) };
+        worked || moved > 0
+    }
+
+    fn wait(&mut self, now: Instant, deadline: Option<Instant>) {
+        // Commands ring the wakeup itself; only queue pairs have to be asked for a call.
+        if self.engine.arm(&self.waker) {
+            let next = match (self.engine.next_wakeup(), deadline) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
+            if next.is_none_or(|next| next > now) {
+                self.engine.wait(now, next, &self.wakeup);
+            }
+        }
+        self.engine.disarm(&self.waker);
+        self.wakeup.clear();
+    }
+}

@@ -1,0 +1,102 @@
+//! The ports of several queues, turned by one worker: what an endpoint without threads does.
+
+use std::task::Waker;
+
+use urnic_netdev::Device;
+
+use crate::mail::command::Command;
+use crate::mail::wakeup::Wakeup;
+use crate::worker::engine::Engine;
+use crate::worker::listen::listen_at_all;
+use crate::worker::port::{PortEngine, wait_for_any};
+use urnic_engine::time::Instant;
+
+/// The engines of the queues of one interface. There is at least one.
+#[derive(Debug)]
+pub(crate) struct Queues<D> {
+    engines: Vec<PortEngine<D>>,
+    /// Which one opens the next connection.
+    next: usize,
+}
+
+impl<D: Device + Send> Queues<D> {
+    pub(crate) const fn new(engines: Vec<PortEngine<D>>) -> Self {
+        Self { engines, next: 0 }
+    }
+
+    fn listen(&mut self, command: Command) {
+        let Command::Listen { local, params, requests, reply } = command else { return };
+        let listening = listen_at_all(
+            &mut self.engines,
+            local,
+            |engine, local| engine.listen(local, params.clone(), requests.clone()),
+            PortEngine::unlisten,
+        );
+        // The caller may wait no longer.
+        drop(reply.send(listening));
+    }
+}
+
+impl<D: Device + Send> Engine for Queues<D> {
+    fn handle_command(&mut self, now: Instant, command: Command) {
+        let index = match &command {
+            Command::Listen { .. } => return self.listen(command),
+            Command::Unlisten { local, reply: _ } => {
+                for engine in &mut self.engines {
+                    engine.unlisten(*local);
+                }
+                return;
+            }
+            Command::Release { qp, reply } => {
+                for engine in &mut self.engines {
+                    let command = Command::Release { qp: qp.clone(), reply: reply.clone() };
+                    engine.handle_command(now, command);
+                }
+                return;
+            }
+            Command::Connect { .. } => {
+                self.next = (self.next + 1) % self.engines.len();
+                self.next
+            }
+            _ => match command.key() {
+                // A connection that is over has no port.
+                Some(key) => match self.engines.iter().position(|engine| engine.has(key)) {
+                    Some(index) => index,
+                    None => return,
+                },
+                None => 0,
+            },
+        };
+        self.engines[index].handle_command(now, command);
+    }
+
+    fn turn(&mut self, now: Instant) -> usize {
+        self.engines.iter_mut().map(|engine| engine.turn(now)).sum()
+    }
+
+    fn next_wakeup(&mut self) -> Option<Instant> {
+        self.engines.iter_mut().filter_map(Engine::next_wakeup).min()
+    }
+
+    fn arm(&mut self, waker: &Waker) -> bool {
+        let mut quiet = true;
+        for engine in &mut self.engines {
+            quiet &= engine.arm(waker);
+        }
+        quiet
+    }
+
+    fn disarm(&mut self, waker: &Waker) {
+        self.engines.iter_mut().for_each(|engine| engine.disarm(waker));
+    }
+
+    fn wait(&mut self, now: Instant, deadline: Option<Instant>, wakeup: &Wakeup) {
+        wait_for_any(&self.engines, now, deadline, wakeup);
+    }
+
+    fn shutdown(&mut self, now: Instant) {
+        for engine in &mut self.engines {
+            engine.shutdown(now);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Which handle is told of which connection.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::SocketAddr;
+
+use tracing::{debug, info};
+
+use crate::error::Error;
+use crate::mail::channel::{Teller, unlimited};
+use crate::mail::command::outbox::Outbox;
+use crate::mail::command::{ConnectionKey, Incoming};
+use crate::mail::notice::Notice;
+use urnic_engine::mpa::startup::PeerRequest;
+use urnic_engine::port::ConnectionCounters;
+use urnic_engine::stream::StreamEvent;
+
+#[derive(Debug)]
+struct Entry {
+    key: ConnectionKey,
+    /// `None` until the connection's listener knows of it.
+    notices: Option<Teller<Notice>>,
+    local: SocketAddr,
+    /// The listener that it was opened to by the peer.
+    listener: Option<u64>,
+    remote: SocketAddr,
+}
+
+/// Where Requests go that are sent to an address.
+#[derive(Debug)]
+struct Listening {
+    /// Never used twice: a later listener at the same address is another one.
+    number: u64,
+    requests: Teller<Incoming>,
+}
+
+/// The two names of each connection, an engine's own and its handle's, and which handle is told of
+/// what.
+#[derive(Debug)]
+pub(crate) struct Registry<Id> {
+    entries: HashMap<Id, Entry>,
+    ids: HashMap<ConnectionKey, Id>,
+    /// By the address listened at.
+    listeners: HashMap<SocketAddr, Listening>,
+    /// The number of the newest listener.
+    newest_listener: u64,
+    outbox: Outbox,
+}
+
+impl<Id: Copy + Eq + Hash> Registry<Id> {
+    pub(crate) fn new(outbox: Outbox) -> Self {
+        let (entries, ids, listeners) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { entries, ids, listeners, newest_listener: 0, outbox }
+    }
+
+    /// The engine's name of a handle's connection; `None` when it is over.
+    pub(crate) fn id(&self, key: ConnectionKey) -> Option<Id> {
+        self.ids.get(&key).copied()
+    }
+
+    /// A connection opened here.
+    pub(crate) fn opened(
+        &mut self,
+        id: Id,
+        key: ConnectionKey,
+        remote: SocketAddr,
+        notices: Teller<Notice>,
+    ) {
+        debug!(target: "urnic", %remote, "connecting");
+        self.ids.insert(key, id);
+        let local = SocketAddr::new(remote.ip(), 0);
+        let entry = Entry { key, notices: Some(notices), local, listener: None, remote };
+        self.entries.insert(id, entry);
+    }
+
+    /// A connection opened by a peer, at the address `local` that is listened at.
+    pub(crate) fn incoming(&mut self, id: Id, local: SocketAddr, remote: SocketAddr) {
+        let key = self.outbox.next_key();
+        self.ids.insert(key, id);
+        let listener = self.listeners.get(&local).map(|listening| listening.number);
+        self.entries.insert(id, Entry { key, notices: None, local, listener, remote });
+    }
+
+    pub(crate) fn listen(&mut self, local: SocketAddr, requests: Teller<Incoming>) {
+        debug!(target: "urnic", %local, "listening");
+        self.newest_listener += 1;
+        self.listeners.insert(local, Listening { number: self.newest_listener, requests });
+    }
+
+    pub(crate) fn unlisten(&mut self, local: SocketAddr) {
+        self.listeners.remove(&local);
+    }
+
+    /// Passes an event on; `false` when it is a Request that no listener takes, whose connection is
+    /// to be ended. A handle that was dropped has closed its connection, which goes on to its end.
+    pub(crate) fn event(&mut self, id: Id, event: StreamEvent) -> bool {
+        let Some(entry) = self.entries.get_mut(&id) else { return true };
+        trace_event(entry, &event);
+        match event {
+            StreamEvent::Request(request) => self.request(id, request),
+            event => {
+                // A startup that fails before its Request has come has no handle.
+                if let Some(notices) = &entry.notices {
+                    notices.tell(Notice::Event(event));
+                }
+                true
+            }
+        }
+    }
+
+    /// Gives the listener a Request, if it has room.
+    ///
+    /// RFC 9293 §3.9.1.1, §3.9.1.4: a connection belongs to the passive OPEN that it matched, and ends
+    /// with it. A later listener at the same address may have other parameters, and another program
+    /// behind it.
+    fn request(&mut self, id: Id, request: PeerRequest) -> bool {
+        let Some(entry) = self.entries.get_mut(&id) else { return false };
+        let (sender, notices) = unlimited();
+        entry.notices = Some(sender);
+        let (claim, remote, local) = (self.outbox.claim(entry.key), entry.remote, entry.local);
+        let incoming = Incoming { claim, remote, request, notices };
+        let own = entry.listener;
+        let listening =
+            self.listeners.get(&local).filter(|listening| Some(listening.number) == own);
+        let Some(listener) = listening else {
+            debug!(target: "urnic", %local, %remote, "request at a listener that has gone: reset");
+            return false;
+        };
+        match listener.requests.try_tell(incoming) {
+            Ok(()) => true,
+            Err(refused) => {
+                let full = refused.is_full();
+                debug!(target: "urnic", %local, %remote, full, "the listener takes no request: reset");
+                false
+            }
+        }
+    }
+
+    /// The last request for a connection could not be carried out.
+    pub(crate) fn refused(&self, id: Id, error: Error) {
+        let Some(entry) = self.entries.get(&id) else { return };
+        debug!(target: "urnic", remote = %entry.remote, %error, "connection refused its request");
+        if let Some(notices) = &entry.notices {
+            notices.tell(Notice::Refused(error));
+        }
+    }
+
+    /// All connections.
+    pub(crate) fn all(&self) -> Vec<Id> {
+        self.entries.keys().copied().collect()
+    }
+
+    /// A connection is over.
+    pub(crate) fn closed(&mut self, id: Id, counters: Box<ConnectionCounters>) {
+        if let Some(entry) = self.entries.remove(&id) {
+            self.ids.remove(&entry.key);
+            debug!(target: "urnic", remote = %entry.remote, "connection closed");
+            if let Some(notices) = entry.notices {
+                notices.tell(Notice::Closed(counters));
+            }
+        }
+    }
+}
+
+/// Tells the log what has happened to a connection.
+fn trace_event(entry: &Entry, event: &StreamEvent) {
+    let remote = entry.remote;
+    match event {
+        StreamEvent::Request(_) => {
+            debug!(target: "urnic", local = %entry.local, %remote, "a peer asks to connect");
+        }
+        StreamEvent::Established(terms) => {
+            let (ird, ord) = (terms.ird, terms.ord);
+            info!(target: "urnic", %remote, framing = ?terms.framing, ird, ord, "connected");
+        }
+        StreamEvent::Rejected(_) => {
+            info!(target: "urnic", %remote, "the peer's application rejected the connection");
+        }
+        StreamEvent::StartupFailed(reason) => {
+            info!(target: "urnic", %remote, %reason, "MPA startup failed");
+        }
+        StreamEvent::Failed(reason) => {
+            info!(target: "urnic", %remote, %reason, "connection failed");
+        }
+        StreamEvent::Terminated(terminate) => {
+            info!(target: "urnic", %remote, ?terminate, "the peer terminated the stream");
+        }
+        StreamEvent::PeerClosed => debug!(target: "urnic", %remote, "the peer has closed"),
+        _ => {}
+    }
+}

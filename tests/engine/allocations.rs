@@ -1,0 +1,232 @@
+//! Moving data allocates nothing: neither the engine nor the verbs nor the memory link ask the heap
+//! for anything per segment, per message or per acknowledgment, once buffers have their size.
+//!
+//! The allocator of this test counts what the test's own thread asks for. A run that allocates
+//! fails with the backtrace of its first allocation.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use urnic_engine::mpa::startup::StartupConfig;
+use urnic_engine::port::LowerLayer;
+use urnic_engine::types::WrId;
+use urnic_engine::verbs::{Mr, RecvWr, SendWr, WcOpcode, WcStatus};
+use urnic_netdev::impair::ImpairConfig;
+use urnic_netdev::memory::LinkConfig;
+use urnic_testkit::counting::Census;
+use urnic_testkit::pair::{Pair, Setup, all_access, content, fill};
+
+/// Octets of each message.
+const MESSAGE_LEN: usize = 48 * 1024 + 13;
+/// Messages under way at a time.
+const WINDOW: u64 = 12;
+/// Data segments that must have passed before, and while, allocations are counted.
+const SEGMENTS: u64 = 20_000;
+
+/// Two ends, their memory, and a stream of Writes, Reads and Sends from one to the other.
+struct Traffic {
+    pair: Pair,
+    source: Mr,
+    sink: Mr,
+    posted: u64,
+    completed: u64,
+    received: u64,
+}
+
+impl Traffic {
+    fn new(setup: Setup) -> Self {
+        let pair = Pair::connect(setup);
+        let source = pair.a.pd.reg_mr(MESSAGE_LEN, all_access()).unwrap();
+        fill(&source, 5);
+        let sink = pair.b.pd.reg_mr(3 * MESSAGE_LEN, all_access()).unwrap();
+        let traffic = Self { pair, source, sink, posted: 0, completed: 0, received: 0 };
+        for _ in 0..2 * WINDOW {
+            traffic.post_recv();
+        }
+        traffic
+    }
+
+    fn post_recv(&self) {
+        let inbox = self.sink.sge(2 * MESSAGE_LEN..3 * MESSAGE_LEN);
+        self.pair.b.qp.post_recv(RecvWr::new(WrId(7), [inbox])).unwrap();
+    }
+
+    fn post(&mut self) {
+        let id = WrId(self.posted);
+        let local = || self.source.sge(0..MESSAGE_LEN);
+        let wr = match self.posted % 3 {
+            0 => SendWr::write(id, self.sink.remote(0), [local()]),
+            1 => SendWr::read(id, self.sink.remote(0), self.source.sge(0..MESSAGE_LEN)),
+            _ => SendWr::send(id, [local()]),
+        };
+        self.pair.a.qp.post_send(wr).unwrap();
+        self.posted += 1;
+    }
+
+    /// Goes on until so many data segments more were sent, in both directions together.
+    fn run(&mut self, segments: u64) {
+        let target = self.segments() + segments;
+        while self.segments() < target {
+            while self.posted < self.completed + WINDOW {
+                self.post();
+            }
+            assert!(self.pair.link.step(), "something is under way");
+            while let Some(wc) = self.pair.a.cq.poll() {
+                assert_eq!((wc.wr_id, wc.status), (WrId(self.completed), WcStatus::Success));
+                self.completed += 1;
+            }
+            while let Some(wc) = self.pair.b.cq.poll() {
+                assert_eq!((wc.opcode, wc.status), (WcOpcode::Recv, WcStatus::Success));
+                self.received += 1;
+                self.post_recv();
+            }
+        }
+    }
+
+    /// Data segments sent so far for the first time.
+    fn segments(&self) -> u64 {
+        let (a, b) = (&self.pair.link.a.port, &self.pair.link.b.port);
+        let a = a.counters(self.pair.a.connection.unwrap()).unwrap();
+        let b = b.counters(self.pair.b.connection.unwrap()).unwrap();
+        a.alignment.segments + b.alignment.segments
+    }
+}
+
+impl Traffic {
+    /// Moves [`SEGMENTS`] segments and returns how many allocations that took.
+    fn count(&mut self, census: Census) -> u64 {
+        let (completed, received) = (self.completed, self.received);
+        self.run(SEGMENTS);
+        let allocations = census.end();
+        assert!(self.completed > completed + 100 && self.received > received + 30);
+        let (source, sink) = (content(&self.source), content(&self.sink));
+        assert!(sink[..MESSAGE_LEN] == source && sink[2 * MESSAGE_LEN..] == source);
+        allocations
+    }
+}
+
+/// After a warm-up in which everything takes its size, the first count is zero.
+fn allocates_nothing(setup: Setup) {
+    let mut traffic = Traffic::new(setup);
+    traffic.run(SEGMENTS);
+    let allocations = traffic.count(Census::begin());
+    assert_eq!(allocations, 0, "heap allocations in {SEGMENTS} segments with {setup:?}");
+}
+
+/// Pools grow when chance brings more disorder than ever before, within their bounds. So a count of
+/// zero is reached after a few rounds; anything allocated per segment or per loss never gets there.
+fn comes_to_allocate_nothing(setup: Setup) {
+    const ROUNDS: usize = 8;
+    let mut traffic = Traffic::new(setup);
+    traffic.run(SEGMENTS);
+    let mut counts = Vec::with_capacity(ROUNDS);
+    while counts.last() != Some(&0) {
+        assert!(counts.len() < ROUNDS, "{counts:?} allocations by round with {setup:?}");
+        counts.push(traffic.count(Census::begin_quietly()));
+    }
+}
+
+fn setup(markers: bool) -> Setup {
+    let startup = StartupConfig { markers, ..StartupConfig::default() };
+    let link = LinkConfig { latency_ns: 10_000, ..LinkConfig::default() };
+    Setup { link, startup, ..Setup::default() }
+}
+
+#[test]
+fn the_census_counts_every_kind_of_allocation() {
+    let census = Census::begin_quietly();
+    let boxed = std::hint::black_box(Box::new(1));
+    assert_eq!(census.so_far(), 1);
+    let mut vec = std::hint::black_box(vec![0_u8; 10]);
+    assert_eq!(census.so_far(), 2);
+    vec.reserve_exact(1000);
+    assert_eq!(census.so_far(), 3, "growing counts");
+    drop((boxed, vec));
+    assert_eq!(census.end(), 3, "freeing does not");
+}
+
+#[test]
+fn an_allocation_of_another_thread_is_not_counted() {
+    let (go, gone) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            go.wait();
+            drop(std::hint::black_box(vec![0_u8; 100]));
+            gone.wait();
+        });
+        let census = Census::begin_quietly();
+        go.wait();
+        gone.wait();
+        assert_eq!(census.end(), 0);
+    });
+}
+
+#[test]
+fn setting_up_a_connection_does_allocate() {
+    let census = Census::begin_quietly();
+    let traffic = Traffic::new(setup(false));
+    assert!(census.end() > 20, "the census sees what the engine does");
+    drop(traffic);
+}
+
+#[test]
+fn a_clean_link_allocates_nothing() {
+    allocates_nothing(setup(false));
+}
+
+#[test]
+fn markers_allocate_nothing() {
+    allocates_nothing(setup(true));
+}
+
+#[test]
+fn super_frames_allocate_nothing() {
+    let mut setup = setup(false);
+    setup.link.super_frame_len_max = std::num::NonZeroUsize::new(65_000);
+    setup.link.tx_checksum = true;
+    allocates_nothing(setup);
+}
+
+#[test]
+fn a_layered_lower_layer_allocates_nothing() {
+    allocates_nothing(Setup { lower_layer: LowerLayer::Layered, ..setup(false) });
+}
+
+#[test]
+fn loss_reordering_and_duplication_come_to_allocate_nothing() {
+    for markers in [false, true] {
+        let impair = ImpairConfig {
+            loss: 0.005,
+            reorder: 0.02,
+            duplicate: 0.005,
+            corrupt: 0.001,
+            ..ImpairConfig::default()
+        };
+        comes_to_allocate_nothing(Setup { impair, seed: 3, ..setup(markers) });
+    }
+}
+
+#[test]
+fn unaligned_arrival_comes_to_allocate_nothing() {
+    for markers in [false, true] {
+        let impair = ImpairConfig { resegment: 0.2, coalesce: 0.2, ..ImpairConfig::default() };
+        comes_to_allocate_nothing(Setup { impair, seed: 4, ..setup(markers) });
+    }
+}
+
+/// Octets of the heap that both ends of an idle established connection may take, beside their queue
+/// pairs: streams, TCP, and what the ports know of the connection.
+const IDLE_BYTES_MAX: i64 = 20_000;
+
+/// A connection costs what it uses: queues of descriptors grow when there is something to send.
+#[test]
+fn an_idle_connection_is_small() {
+    let mut pair = Pair::connect(setup(false));
+    let ends = |pair: &Pair| [&pair.a, &pair.b].map(|end| end.another_qp());
+    let qps: Vec<_> = (0..32).map(|_| ends(&pair)).collect();
+    let before = urnic_testkit::counting::live_bytes();
+    for [a, b] in &qps {
+        pair.connect_another(a, b);
+    }
+    // The mean, because tables of the ports grow now and then.
+    let mean = (urnic_testkit::counting::live_bytes() - before) / 32;
+    assert!((1..=IDLE_BYTES_MAX).contains(&mean), "{mean} octets");
+}

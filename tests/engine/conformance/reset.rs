@@ -1,0 +1,79 @@
+//! RFC 9293 §3.5.2, §3.5.3 and §3.10.7: resets, sent and received.
+
+use urnic_engine::tcp::Config;
+
+use crate::conformance::script::{ESTABLISHED, config, connect, listen};
+
+#[test]
+fn an_ack_for_no_connection_is_reset() {
+    listen(
+        config(),
+        "
+        0.000 < .  1:1 ack 1
+        0.000 > R  1:1
+        ",
+    );
+}
+
+#[test]
+fn a_syn_to_a_port_nobody_listens_at_is_reset() {
+    connect(
+        Config { window_scaling: false, ..config() },
+        "
+        0.000 > S  0:0
+        0.010 < S  0:0 port 50000
+        0.010 > R. 0:0 ack 1
+        0.020 < R. 0:0 ack 1
+        0.030 ? closed
+        ",
+    );
+}
+
+#[test]
+fn a_wrong_ack_of_a_syn_is_reset_and_the_syn_stands() {
+    // RFC 9293 §3.10.7.3, first step.
+    connect(
+        Config { window_scaling: false, ..config() },
+        "
+        0.000 > S  0:0
+        0.010 < S. 0:0 ack 5 win 60000
+        0.010 > R  5:5
+        0.020 < S. 0:0 ack 1 win 60000
+        0.020 > .  1:1 ack 1
+        ",
+    );
+}
+
+#[test]
+fn an_abort_sends_a_reset_at_what_comes_next() {
+    listen(
+        config(),
+        &[
+            ESTABLISHED,
+            "
+        0.010 ! write 100
+        0.010 > P. 1:101 ack 1
+        0.011 ! abort
+        0.011 > R. 101:101 ack 1
+        0.030 ? connections 0
+        ",
+        ]
+        .concat(),
+    );
+}
+
+#[test]
+fn a_reset_ends_the_connection() {
+    listen(
+        config(),
+        &[
+            ESTABLISHED,
+            "
+        0.010 < R  1:1
+        0.020 ? closed
+        0.020 ? connections 0
+        ",
+        ]
+        .concat(),
+    );
+}

@@ -1,0 +1,534 @@
+//! Timed tables of segments against a port: what comes in, and exactly what has to go out.
+//!
+//! ```text
+//! 0.000  <  S   0:0    win 60000 <mss=1000,sackOK>    the peer sends
+//! 0.000  >  S.  0:0    ack 1                          the port has to send
+//! 0.010  !  write 500                                 the application does something
+//! 0.010  ?  read 100                                  the application finds something
+//! ```
+//!
+//! Times are seconds from the start, sequence numbers count from each side's initial one. A segment
+//! is `FLAGS START:END`, with `S`, `F`, `R`, `P`, `E` (ECE), `W` (CWR) and `.` for ACK; then what
+//! else is of interest: of segments that go out only what a row names is compared, but `P`, which is
+//! advice, never. Between two rows nothing else may go out, and what does must do so at its time,
+//! within [`TOLERANCE_NS`]; a time of `*` waits for it. Timestamps are `ts=VALUE:ECHO`: of ours only
+//! the echo is compared, and what the peer echoes counts from our first one. Comments begin with `#`.
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{IpProtocol, Ipv4Packet, Ipv4Repr};
+use urnic_engine::mpa::startup::{Offer, StartupConfig};
+use urnic_engine::port::{
+    ConnectParams, ConnectionId, ListenParams, LowerLayer, Port, PortConfig, PortEvent,
+};
+use urnic_engine::stream::StreamEvent;
+use urnic_engine::tcp::{Config, Flags, Header, KeepAliveTimes, Options, SeqNum, Timestamps};
+use urnic_engine::time::{Duration, Instant};
+use urnic_engine::types::WrId;
+use urnic_engine::verbs::{Qp, QpConfig, Rnic, RnicConfig, SendWr};
+use urnic_netdev::{Capabilities, Medium, RxChecksum, RxFrame};
+
+const US: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+const OUR_PORT: u16 = 7174;
+const PEER_PORT: u16 = 40_000;
+/// The peer's initial sequence number: it wraps within the first few octets.
+const PEER_ISS: SeqNum = SeqNum(0xffff_fffa);
+/// When scripts start: initial sequence numbers follow the clock.
+const START_NS: u64 = 5_000_000_000_000;
+/// How far from its time a segment may go out: the retransmission timer's granularity.
+const TOLERANCE_NS: u64 = 1_000_000;
+const IPV4_HEADER_LEN: usize = 20;
+
+/// A segment that went out.
+#[derive(Debug)]
+struct Sent {
+    at_ns: u64,
+    header: Header,
+    len: u32,
+    payload: Vec<u8>,
+}
+
+/// A port, its peer of paper, and one connection.
+pub(crate) struct Script {
+    port: Port,
+    now: Instant,
+    connection: Option<ConnectionId>,
+    peer_port: u16,
+    our_port: u16,
+    our_iss: Option<SeqNum>,
+    /// The first value of our timestamp clock, which has an offset of its own.
+    our_timestamp: Option<u32>,
+    sent: VecDeque<Sent>,
+    events: Vec<String>,
+    /// What the peer's stream begins with; then come octets of no meaning.
+    peer_octets: Vec<u8>,
+    /// Our stream, as far as it was sent.
+    octets: Vec<u8>,
+    qp: Qp,
+}
+
+/// The choices that most tables use: MSS 1000, every second segment acknowledged, no timestamps.
+pub(crate) fn config() -> Config {
+    Config {
+        timestamps: false,
+        quick_acks: 0,
+        window_bytes: 60_000,
+        initial_window_segments: Some(10),
+        ..Config::default()
+    }
+}
+
+/// Runs a table against a listener.
+pub(crate) fn listen(config: Config, table: &str) {
+    let mut script = Script::new(config);
+    let params = ListenParams {
+        delayed: true,
+        lower_layer: LowerLayer::Optimized,
+        ..ListenParams::default()
+    };
+    script.port.listen(OUR_PORT, params).unwrap();
+    script.run(table);
+}
+
+/// Runs a table against a connection that the port opens.
+pub(crate) fn connect(config: Config, table: &str) {
+    let mut script = Script::new(config);
+    let remote = SocketAddr::from((PEER, PEER_PORT));
+    let id = script.port.open(script.now, remote, LowerLayer::Optimized).unwrap();
+    script.connection = Some(id);
+    script.run(table);
+}
+
+/// Runs a table against an MPA responder; the peer's stream begins with `peer_octets`. Returns ours.
+pub(crate) fn respond(peer_octets: &[u8], table: &str) -> Vec<u8> {
+    respond_with(config(), peer_octets, table)
+}
+
+/// The same with other choices.
+pub(crate) fn respond_with(config: Config, peer_octets: &[u8], table: &str) -> Vec<u8> {
+    let mut script = Script::new(config);
+    script.peer_octets = peer_octets.to_vec();
+    let params = ListenParams { lower_layer: LowerLayer::Optimized, ..ListenParams::default() };
+    script.port.listen(OUR_PORT, params).unwrap();
+    script.run(table);
+    script.octets
+}
+
+/// Runs a table against an MPA initiator; the peer's stream begins with `peer_octets`. Returns ours.
+pub(crate) fn initiate(peer_octets: &[u8], startup: StartupConfig, table: &str) -> Vec<u8> {
+    let mut script = Script::new(Config { window_scaling: false, ..config() });
+    script.peer_octets = peer_octets.to_vec();
+    let remote = SocketAddr::from((PEER, PEER_PORT));
+    let params =
+        ConnectParams { startup, lower_layer: LowerLayer::Optimized, ..ConnectParams::default() };
+    let id = script.port.connect(script.now, remote, &script.qp, &params).unwrap();
+    script.connection = Some(id);
+    script.run(table);
+    script.octets
+}
+
+/// The handshake that tables about something else begin with.
+pub(crate) const ESTABLISHED: &str = "
+0.000 < S  0:0 win 60000 <mss=1000,sackOK>
+0.000 > S. 0:0 ack 1
+0.001 < .  1:1 ack 1 win 60000
+";
+
+/// The same with a peer that does not know selective acknowledgments.
+pub(crate) const ESTABLISHED_WITHOUT_SACK: &str = "
+0.000 < S  0:0 win 60000 <mss=1000>
+0.000 > S. 0:0 ack 1
+0.001 < .  1:1 ack 1 win 60000
+";
+
+impl Script {
+    fn new(tcp: Config) -> Self {
+        let rnic = Rnic::new(RnicConfig { seed: 1.into() });
+        let cq = rnic.create_cq(16).unwrap();
+        let queues = QpConfig { send_depth: 8, recv_depth: 8, ..QpConfig::new(&cq) };
+        let qp = rnic.alloc_pd().create_qp(queues).unwrap();
+        let config = PortConfig { tcp, ..PortConfig::for_ipv4(US) };
+        let capabilities = Capabilities {
+            medium: Medium::Ip,
+            mtu: 1040,
+            segmentation_len_max: None,
+            tx_checksum: false,
+            fragments_max: usize::MAX,
+        };
+        Self {
+            port: Port::new(&rnic, config, capabilities),
+            now: Instant::from_nanos(START_NS),
+            connection: None,
+            peer_port: PEER_PORT,
+            our_port: OUR_PORT,
+            our_iss: None,
+            our_timestamp: None,
+            sent: VecDeque::new(),
+            events: Vec::new(),
+            peer_octets: Vec::new(),
+            octets: Vec::new(),
+            qp,
+        }
+    }
+
+    fn run(&mut self, table: &str) {
+        for (number, row) in table.lines().enumerate() {
+            let row = row.split('#').next().unwrap_or_default().trim();
+            if !row.is_empty() {
+                self.row(row).unwrap_or_else(|error| {
+                    panic!("row {number}: {row}\n{error}\nin\n{table}");
+                });
+            }
+        }
+        self.settle();
+        assert!(self.sent.is_empty(), "sent after the last row: {:?}\nin\n{table}", self.sent);
+    }
+
+    fn row(&mut self, row: &str) -> Result<(), String> {
+        let mut words = row.split_whitespace();
+        let time = words.next().ok_or("no time")?;
+        let direction = words.next().ok_or("no direction")?;
+        let rest: Vec<_> = words.collect();
+        let at = match time {
+            "*" => None,
+            seconds => {
+                let seconds: f64 = seconds.parse().map_err(|_| "a time is seconds, or *")?;
+                Some(Instant::from_nanos(START_NS + (seconds * 1e9) as u64))
+            }
+        };
+        match direction {
+            ">" => self.expect(at, &rest),
+            _ => {
+                let at = at.ok_or("only what goes out can be waited for")?;
+                self.sleep_until(at);
+                if let Some(sent) = self.sent.front() {
+                    return Err(format!("sent before that: {sent:?}"));
+                }
+                match direction {
+                    "<" => self.receive(&rest)?,
+                    "!" => self.act(&rest)?,
+                    "?" => self.find(&rest)?,
+                    other => return Err(format!("{other} is no direction")),
+                }
+                self.settle();
+                Ok(())
+            }
+        }
+    }
+
+    // ---- the port ----
+
+    /// Takes all that the port does at this moment.
+    fn settle(&mut self) {
+        let (now, sent) = (self.now, &mut self.sent);
+        loop {
+            let moved = self.port.poll_transmit(now, 64, &mut |frame| {
+                let mut octets = vec![0; frame.len()];
+                frame.gather(&mut octets);
+                let (header, data_at) = Header::parse(&octets[IPV4_HEADER_LEN..]).unwrap();
+                let len = octets.len() - IPV4_HEADER_LEN - data_at;
+                let len = u32::try_from(len).unwrap();
+                let payload = octets.split_off(IPV4_HEADER_LEN + data_at);
+                sent.push_back(Sent { at_ns: now.as_nanos(), header, len, payload });
+                Ok(())
+            });
+            if moved == 0 {
+                break;
+            }
+        }
+        while let Some(event) = self.port.poll_event() {
+            match event {
+                PortEvent::Incoming { connection, .. } => self.connection = Some(connection),
+                PortEvent::Closed { .. } => self.events.push("closed".to_owned()),
+                PortEvent::Stream { event, .. } => {
+                    self.events.extend(name(&event).map(ToOwned::to_owned));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Runs the timers that are due by `until`, one after the other, at their times.
+    fn sleep_until(&mut self, until: Instant) {
+        while let Some(at) = self.port.poll_timeout().filter(|at| *at <= until) {
+            self.now = self.now.max(at);
+            self.port.handle_timeout(self.now);
+            self.settle();
+        }
+        self.now = self.now.max(until);
+    }
+
+    fn expect(&mut self, at: Option<Instant>, words: &[&str]) -> Result<(), String> {
+        self.settle();
+        // No timer waits longer than TIME-WAIT, or than the longest retransmission timeout.
+        for _ in 0..1000 {
+            if !self.sent.is_empty() {
+                break;
+            }
+            let Some(next) = self.port.poll_timeout() else { break };
+            let late = at.is_some_and(|at| next.as_nanos() > at.as_nanos() + TOLERANCE_NS);
+            if late {
+                break;
+            }
+            self.sleep_until(next);
+        }
+        let sent = self.sent.pop_front().ok_or("nothing was sent")?;
+        if let Some(at) = at {
+            let difference = sent.at_ns.abs_diff(at.as_nanos());
+            if difference > TOLERANCE_NS {
+                let seconds = (sent.at_ns - START_NS) as f64 / 1e9;
+                return Err(format!("sent at {seconds:.6}: {sent:?}"));
+            }
+        }
+        if self.our_iss.is_none() && sent.header.flags.contains(Flags::SYN) {
+            self.our_iss = Some(sent.header.seq);
+            self.our_port = sent.header.src_port;
+            self.our_timestamp = sent.header.options.timestamps.map(|found| found.value);
+        }
+        self.compare(&sent, words).map_err(|what| format!("{what}: {sent:?}"))?;
+        // The first octet has the number 1.
+        let start = sent.header.seq.0.wrapping_sub(self.our_iss.unwrap_or(SeqNum(0)).0).max(1);
+        if start as usize == self.octets.len() + 1 {
+            self.octets.extend(sent.payload);
+        }
+        Ok(())
+    }
+
+    fn compare(&self, sent: &Sent, words: &[&str]) -> Result<(), String> {
+        let header = &sent.header;
+        let mut words = words.iter();
+        let wanted = flags(words.next().ok_or("no flags")?)?;
+        if header.flags - Flags::PSH != wanted - Flags::PSH {
+            return Err(format!("flags {:?}", header.flags));
+        }
+        let (start, end) = range(words.next().ok_or("no sequence numbers")?)?;
+        let iss = self.our_iss.unwrap_or(SeqNum(0));
+        let found = header.seq.0.wrapping_sub(iss.0);
+        // RFC 9293 §3.10.7.1: a reset of what has no connection takes its number from the segment, or
+        // is 0 itself.
+        let is_reset = header.flags.contains(Flags::RST);
+        if !is_reset && (found, found.wrapping_add(sent.len)) != (start, end) {
+            return Err(format!("octets {found}:{}", found.wrapping_add(sent.len)));
+        }
+        while let Some(word) = words.next() {
+            let mut number = || -> Result<u32, String> {
+                let word = words.next().ok_or("a number is missing")?;
+                word.parse().map_err(|_| format!("{word} is no number"))
+            };
+            match *word {
+                "ack" => {
+                    let (wanted, found) = (number()?, header.ack.0.wrapping_sub(PEER_ISS.0));
+                    if wanted != found {
+                        return Err(format!("ack {found}"));
+                    }
+                }
+                "win" => {
+                    if number()? != u32::from(header.window) {
+                        return Err(format!("win {}", header.window));
+                    }
+                }
+                options => self.compare_options(&header.options, options)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn compare_options(&self, found: &Options, wanted: &str) -> Result<(), String> {
+        let mut wanted = parse_options(wanted)?;
+        for (left, right) in &mut wanted.sack {
+            *left = PEER_ISS.plus(left.0);
+            *right = PEER_ISS.plus(right.0);
+        }
+        if let Some(timestamps) = &mut wanted.timestamps {
+            timestamps.value = found.timestamps.map_or(0, |found| found.value);
+        }
+        if *found == wanted { Ok(()) } else { Err(format!("options, instead of {wanted:?}")) }
+    }
+
+    fn receive(&mut self, words: &[&str]) -> Result<(), String> {
+        let mut words = words.iter();
+        let flags = flags(words.next().ok_or("no flags")?)?;
+        let (start, end) = range(words.next().ok_or("no sequence numbers")?)?;
+        let iss = self.our_iss.unwrap_or(SeqNum(0));
+        let mut header = Header {
+            src_port: self.peer_port,
+            dst_port: self.our_port,
+            seq: PEER_ISS.plus(start),
+            flags,
+            window: 60_000,
+            ..Header::default()
+        };
+        while let Some(word) = words.next() {
+            let mut number = || -> Result<u32, String> {
+                let word = words.next().ok_or("a number is missing")?;
+                word.parse().map_err(|_| format!("{word} is no number"))
+            };
+            match *word {
+                "ack" => header.ack = iss.plus(number()?),
+                "win" => header.window = u16::try_from(number()?).map_err(|_| "window")?,
+                "port" => header.src_port = u16::try_from(number()?).map_err(|_| "port")?,
+                options => {
+                    header.options = parse_options(options)?;
+                    if let Some(timestamps) = &mut header.options.timestamps {
+                        let first = self.our_timestamp.unwrap_or(0);
+                        timestamps.echo = timestamps.echo.wrapping_add(first);
+                    }
+                    for (left, right) in &mut header.options.sack {
+                        *left = iss.plus(left.0);
+                        *right = iss.plus(right.0);
+                    }
+                }
+            }
+        }
+        let octets = (start..end).map(|number| {
+            let said = number.checked_sub(1).and_then(|at| self.peer_octets.get(at as usize));
+            said.copied().unwrap_or(5)
+        });
+        let frame = frame(&header, &octets.collect::<Vec<u8>>());
+        let frame = RxFrame { bytes: &frame, checksum: RxChecksum::Valid, segment_size: None };
+        self.port.handle_frame(self.now, &frame);
+        Ok(())
+    }
+
+    // ---- the application ----
+
+    fn act(&mut self, words: &[&str]) -> Result<(), String> {
+        let id = self.connection.ok_or("no connection yet")?;
+        match words {
+            ["write", len] => {
+                let len: usize = len.parse().map_err(|_| "write N")?;
+                self.port.send_streaming(id, &vec![7; len]).map_err(|error| error.to_string())
+            }
+            ["keepalive", seconds] => {
+                let idle = seconds.parse().map(Duration::from_secs).ok();
+                let times = idle.map(KeepAliveTimes::after);
+                let set = self.port.set_keepalive(self.now, id, times);
+                set.map_err(|error| error.to_string())
+            }
+            ["close"] => self.port.disconnect(id).map_err(|error| error.to_string()),
+            ["accept"] => {
+                let accepted = self.port.accept(id, &self.qp, &Offer::default());
+                accepted.map_err(|error| error.to_string())
+            }
+            ["reject"] => {
+                self.port.reject(id, &Offer::default()).map_err(|error| error.to_string())
+            }
+            // A Send of nothing.
+            ["post"] => {
+                self.qp.post_send(SendWr::send(WrId(1), [])).map_err(|error| error.to_string())
+            }
+            ["abort"] => {
+                self.port.abort(id);
+                Ok(())
+            }
+            other => Err(format!("{other:?} is nothing an application does")),
+        }
+    }
+
+    fn find(&mut self, words: &[&str]) -> Result<(), String> {
+        match words {
+            ["read", len] => {
+                let wanted: usize = len.parse().map_err(|_| "read N")?;
+                let id = self.connection.ok_or("no connection yet")?;
+                let mut octets = vec![0; 65_536];
+                let found = self.port.receive_streaming(id, &mut octets);
+                let found = found.map_err(|error| error.to_string())?;
+                if found == wanted { Ok(()) } else { Err(format!("read {found}")) }
+            }
+            [event] => {
+                let position = self.events.iter().position(|found| found == event);
+                let position = position.ok_or_else(|| format!("only {:?}", self.events))?;
+                self.events.remove(position);
+                Ok(())
+            }
+            ["connections", count] => {
+                let found = self.port.connection_count();
+                if *count == found.to_string() { Ok(()) } else { Err(format!("{found}")) }
+            }
+            other => Err(format!("{other:?} is nothing an application finds")),
+        }
+    }
+}
+
+/// What a row calls an event.
+fn name(event: &StreamEvent) -> Option<&'static str> {
+    Some(match event {
+        StreamEvent::Request(_) => "request",
+        StreamEvent::Established(_) => "established",
+        StreamEvent::Rejected(_) => "rejected",
+        StreamEvent::StartupFailed(_) => "startup-failed",
+        StreamEvent::Failed(_) => "failed",
+        StreamEvent::PeerClosed => "peer-closed",
+        _ => return None,
+    })
+}
+
+fn flags(word: &str) -> Result<Flags, String> {
+    word.chars().try_fold(Flags::empty(), |flags, letter| {
+        let flag = match letter {
+            'S' => Flags::SYN,
+            'F' => Flags::FIN,
+            'R' => Flags::RST,
+            'P' => Flags::PSH,
+            'E' => Flags::ECE,
+            'W' => Flags::CWR,
+            '.' => Flags::ACK,
+            other => return Err(format!("{other} is no flag")),
+        };
+        Ok(flags | flag)
+    })
+}
+
+fn range(word: &str) -> Result<(u32, u32), String> {
+    let (start, end) = word.split_once(':').ok_or("sequence numbers are START:END")?;
+    let number = |text: &str| text.parse().map_err(|_| format!("{text} is no number"));
+    Ok((number(start)?, number(end)?))
+}
+
+/// Reads options such as `<mss=1000,sackOK,sack=1:5,wscale=7,ts=5:6>`.
+fn parse_options(word: &str) -> Result<Options, String> {
+    let inner = word.strip_prefix('<').and_then(|word| word.strip_suffix('>'));
+    let inner = inner.ok_or_else(|| format!("{word} is not understood"))?;
+    let mut options = Options::default();
+    for item in inner.split(',') {
+        let (name, value) = item.split_once('=').unwrap_or((item, ""));
+        let number = |text: &str| text.parse::<u32>().map_err(|_| format!("{text} is no number"));
+        match name {
+            "" => {}
+            "mss" => options.mss = u16::try_from(number(value)?).ok(),
+            "wscale" => options.window_scale = u8::try_from(number(value)?).ok(),
+            "sackOK" => options.sack_permitted = true,
+            "sack" => {
+                let (left, right) = range(value)?;
+                options.sack.push((SeqNum(left), SeqNum(right)));
+            }
+            "ts" => {
+                let (value, echo) = range(value)?;
+                options.timestamps = Some(Timestamps { value, echo });
+            }
+            other => return Err(format!("{other} is no option")),
+        }
+    }
+    Ok(options)
+}
+
+/// The IPv4 packet with a segment.
+fn frame(header: &Header, payload: &[u8]) -> Vec<u8> {
+    let payload_len = header.len() + payload.len();
+    let repr = Ipv4Repr {
+        src_addr: PEER,
+        dst_addr: US,
+        next_header: IpProtocol::Tcp,
+        payload_len,
+        hop_limit: 64,
+    };
+    let mut octets = vec![0; IPV4_HEADER_LEN + payload_len];
+    let mut packet = Ipv4Packet::new_unchecked(&mut octets[..]);
+    repr.emit(&mut packet, &ChecksumCapabilities::default());
+    header.emit(&mut octets[IPV4_HEADER_LEN..]);
+    octets[IPV4_HEADER_LEN + header.len()..].copy_from_slice(payload);
+    octets
+}

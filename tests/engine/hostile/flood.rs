@@ -1,0 +1,305 @@
+//! Many peers that are none (RFC 4987, RFC 5042 §6.4.1).
+
+use std::net::Ipv4Addr;
+
+use urnic_engine::limits::{
+    LISTEN_BACKLOG_MAX, LISTEN_WAITING_MAX, MPA_REQUEST_TIMEOUT_NS, NEIGHBOURS_MAX,
+};
+use urnic_engine::mpa::startup::Offer;
+use urnic_engine::port::ListenParams;
+use urnic_engine::stream::StreamEvent;
+use urnic_engine::time::Duration;
+
+use crate::hostile::scene::{LISTEN_PORT, MOMENT, PEER, Scene};
+use urnic_testkit::octets::{CRC, REQUEST_KEY, empty_write, startup};
+
+/// One host with many connections.
+const HOG: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 66);
+
+/// Opens connections that stand and say nothing.
+fn stay_silent(scene: &mut Scene, hosts: impl IntoIterator<Item = (Ipv4Addr, u16)>) {
+    for host in hosts {
+        scene.open_as(host);
+        assert!(scene.peer.is_established(), "{host:?}");
+    }
+}
+
+fn of_the_hog(count: usize) -> impl Iterator<Item = (Ipv4Addr, u16)> {
+    (0..count).map(|n| (HOG, 10_000 + n as u16))
+}
+
+/// Sends SYNs from made-up hosts that never answer.
+fn flood(scene: &mut Scene, count: usize) {
+    scene.peer.deaf = true;
+    for index in 0..count {
+        let host = Ipv4Addr::from(0x0A01_0000 + index as u32);
+        scene.peer.pose_as((host, 1000));
+        scene.peer.send_syn(scene.now.as_nanos());
+        scene.run(Duration::from_micros(5));
+    }
+    scene.peer.deaf = false;
+}
+
+/// An honest peer is served.
+fn is_open_for_business(scene: &mut Scene) {
+    scene.peer.pose_as((PEER, 50_000));
+    scene.open();
+    serves(scene);
+}
+
+/// The peer's connection is served.
+fn serves(scene: &mut Scene) {
+    scene.request(&startup(REQUEST_KEY, CRC, 1, b""));
+    scene.accept();
+    scene.send(&empty_write());
+    assert!(scene.answers().is_empty());
+}
+
+#[test]
+fn connections_in_setup_are_bounded_and_given_up() {
+    let mut scene = Scene::new();
+    flood(&mut scene, LISTEN_BACKLOG_MAX + 100);
+    assert_eq!(scene.victim.port.connection_count(), LISTEN_BACKLOG_MAX);
+    scene.run(Duration::from_nanos(MPA_REQUEST_TIMEOUT_NS) + MOMENT);
+    assert_eq!(scene.victim.port.connection_count(), 0);
+    is_open_for_business(&mut scene);
+}
+
+#[test]
+fn an_honest_peer_is_served_in_the_middle_of_a_flood() {
+    let mut scene = Scene::new();
+    flood(&mut scene, 100_000);
+    let counters = *scene.victim.port.port_counters();
+    assert_eq!(scene.victim.port.connection_count(), LISTEN_BACKLOG_MAX);
+    assert_eq!(counters.cookies_sent, 100_000 - LISTEN_BACKLOG_MAX as u64);
+    is_open_for_business(&mut scene);
+    assert_eq!(scene.victim.port.port_counters().cookies_redeemed, 1);
+    assert_eq!(scene.victim.port.connection_count(), LISTEN_BACKLOG_MAX + 1);
+}
+
+#[test]
+fn made_up_cookies_open_nothing_and_are_not_answered() {
+    let mut scene = Scene::new();
+    flood(&mut scene, LISTEN_BACKLOG_MAX + 1);
+    scene.peer.pose_as((PEER, 50_000));
+    for guess in 0..1000 {
+        let seq = scene.peer.seq_of(guess);
+        scene.peer.send_flags(scene.now.as_nanos(), seq, urnic_engine::tcp::Flags::ACK);
+    }
+    scene.run(MOMENT);
+    assert_eq!(scene.victim.port.connection_count(), LISTEN_BACKLOG_MAX);
+    assert_eq!(scene.victim.port.port_counters().cookies_redeemed, 0);
+    assert!(!scene.peer.reset_received, "somebody's first segment may have been lost");
+}
+
+#[test]
+fn many_hosts_in_turn_use_nothing_up() {
+    let mut scene = Scene::new();
+    for _ in 0..2 * NEIGHBOURS_MAX / LISTEN_BACKLOG_MAX {
+        flood(&mut scene, LISTEN_BACKLOG_MAX);
+        scene.run(Duration::from_nanos(MPA_REQUEST_TIMEOUT_NS) + MOMENT);
+    }
+    assert_eq!(scene.victim.port.connection_count(), 0);
+    is_open_for_business(&mut scene);
+}
+
+/// The half-open places of a listener have no share for each source: when they are taken, by one host
+/// or by many, a SYN is answered with a cookie, which takes none (RFC 4987 §3.6).
+#[test]
+fn half_open_connections_of_one_host_keep_no_other_out() {
+    let mut scene = Scene::new();
+    scene.peer.deaf = true;
+    for host in of_the_hog(2 * LISTEN_BACKLOG_MAX) {
+        scene.peer.pose_as(host);
+        scene.peer.send_syn(scene.now.as_nanos());
+        scene.run(Duration::from_micros(5));
+    }
+    scene.peer.deaf = false;
+    assert_eq!(scene.victim.port.connection_count(), LISTEN_BACKLOG_MAX, "it has all of them");
+    let (refused, others) = (LISTEN_BACKLOG_MAX as u64, 20);
+    for n in 0..others {
+        scene.open_as((Ipv4Addr::new(10, 0, 0, 67 + n as u8), 1000));
+        assert!(scene.peer.is_established(), "host {n}");
+        scene.request(&startup(REQUEST_KEY, CRC, 1, b""));
+        let _qp = scene.accept_another();
+        scene.send(&empty_write());
+        assert!(scene.answers().is_empty(), "host {n} is served");
+    }
+    let counters = *scene.victim.port.port_counters();
+    assert_eq!(counters.cookies_sent, refused + others, "each of them");
+    assert_eq!(counters.cookies_redeemed, others);
+    assert_eq!(counters.backlog_evicted, 0, "nothing was taken from any");
+    is_open_for_business(&mut scene);
+}
+
+#[test]
+fn segments_of_no_connection_are_answered_with_a_reset_or_not_at_all() {
+    let mut scene = Scene::new();
+    scene.peer.pose_as((PEER, 60_000));
+    let seq = scene.peer.seq_of(0);
+    for flags in 0..=0x3F_u8 {
+        let flags = urnic_engine::tcp::Flags::from_bits_retain(flags & !2);
+        scene.peer.send_flags(scene.now.as_nanos(), seq, flags);
+        scene.run(Duration::from_millis(1));
+        assert_eq!(scene.victim.port.connection_count(), 0, "{flags:?}");
+    }
+    assert!(scene.peer.reset_received);
+    is_open_for_business(&mut scene);
+}
+
+#[test]
+fn silent_connections_of_one_host_keep_nobody_out() {
+    let mut scene = Scene::new();
+    stay_silent(&mut scene, of_the_hog(LISTEN_WAITING_MAX + 88));
+    assert_eq!(scene.victim.port.connection_count(), LISTEN_WAITING_MAX);
+    let counters = *scene.victim.port.port_counters();
+    assert_eq!((counters.backlog_evicted, counters.cookies_sent), (88, 0), "none is half open");
+    is_open_for_business(&mut scene);
+    assert_eq!(scene.victim.port.port_counters().backlog_evicted, 89);
+}
+
+#[test]
+fn silent_connections_of_many_hosts_keep_nobody_out() {
+    let mut scene = Scene::new();
+    let hosts = (0..LISTEN_WAITING_MAX as u32 + 1).map(|n| (Ipv4Addr::from(0x0A02_0000 + n), 1000));
+    stay_silent(&mut scene, hosts);
+    is_open_for_business(&mut scene);
+    assert_eq!(scene.victim.port.port_counters().backlog_evicted, 2);
+}
+
+#[test]
+fn one_that_takes_its_time_keeps_its_place_beside_a_host_with_hundreds() {
+    let mut scene = Scene::new();
+    scene.open_as((PEER, 50_000));
+    let honest = (scene.peer.park(), scene.connection);
+    stay_silent(&mut scene, of_the_hog(2 * LISTEN_WAITING_MAX));
+    scene.peer.resume(honest.0);
+    scene.connection = honest.1;
+    scene.events.clear();
+    serves(&mut scene);
+}
+
+#[test]
+fn refused_peers_that_never_close_keep_nobody_out() {
+    let mut scene = Scene::new();
+    for n in 0..LISTEN_WAITING_MAX as u32 + 88 {
+        scene.open_as((Ipv4Addr::from(0x0A02_0000 + n), 1000));
+        assert!(scene.peer.is_established(), "{n}");
+        scene.peer.send(scene.now.as_nanos(), &startup(REQUEST_KEY, CRC, 1, b"no"));
+        scene.run(Duration::from_millis(1));
+        let id = scene.connection.expect("comes in");
+        scene.victim.port.reject(id, &Offer::default()).unwrap();
+        scene.victim.port.disconnect(id).unwrap();
+        scene.run(Duration::from_millis(1));
+        assert!(scene.peer.fin_received);
+    }
+    assert!(scene.victim.port.connection_count() <= LISTEN_WAITING_MAX);
+    scene.events.clear();
+    is_open_for_business(&mut scene);
+}
+
+#[test]
+fn a_refused_peer_that_goes_on_in_streaming_mode_needs_no_place() {
+    let mut scene = Scene::new();
+    let backlog = ListenParams { backlog: 1, ..ListenParams::default() };
+    scene.victim.port.unlisten(LISTEN_PORT);
+    scene.victim.port.listen(LISTEN_PORT, backlog).unwrap();
+    for n in 0..5 {
+        scene.open_as((PEER, 20_000 + n));
+        scene.request(&startup(REQUEST_KEY, CRC, 1, b""));
+        scene.victim.port.reject(scene.connection.unwrap(), &Offer::default()).unwrap();
+    }
+    stay_silent(&mut scene, of_the_hog(2));
+    assert_eq!(scene.victim.port.connection_count(), 7);
+    assert_eq!(scene.victim.port.port_counters().backlog_evicted, 0);
+}
+
+#[test]
+fn requests_without_an_answer_leave_a_place_for_another_host() {
+    let mut scene = Scene::new();
+    let asks = |scene: &mut Scene, host| {
+        scene.open_as(host);
+        scene.peer.send(scene.now.as_nanos(), &startup(REQUEST_KEY, CRC, 1, b""));
+        scene.run(Duration::from_millis(1));
+        scene.events.iter().any(|event| matches!(event, StreamEvent::Request(_)))
+    };
+    for host in of_the_hog(LISTEN_WAITING_MAX) {
+        assert!(asks(&mut scene, host));
+    }
+    assert!(!asks(&mut scene, (HOG, 9000)), "it has more than its share");
+    assert!(scene.peer.reset_received);
+    assert_eq!(scene.victim.port.connection_count(), LISTEN_WAITING_MAX);
+    scene.events.clear();
+    is_open_for_business(&mut scene);
+}
+
+#[test]
+fn one_that_waits_for_its_answer_does_not_give_way_to_silent_ones() {
+    let mut scene = Scene::new();
+    scene.open_as((PEER, 50_000));
+    scene.request(&startup(REQUEST_KEY, CRC, 1, b""));
+    let asked = (scene.peer.park(), scene.connection, std::mem::take(&mut scene.events));
+    let hosts = (0..2 * LISTEN_WAITING_MAX as u32).map(|n| Ipv4Addr::from(0x0A02_0000 + n));
+    stay_silent(&mut scene, hosts.map(|host| (host, 1000)));
+    scene.peer.resume(asked.0);
+    (scene.connection, scene.events) = (asked.1, asked.2);
+    scene.origin = scene.peer.sent;
+    scene.accept();
+    scene.send(&empty_write());
+    assert!(scene.answers().is_empty());
+}
+
+#[test]
+fn connections_of_a_listener_that_is_gone_have_no_place_at_the_new_one() {
+    let mut scene = Scene::new();
+    let params = || ListenParams { backlog: 1, ..ListenParams::default() };
+    let anew = |scene: &mut Scene| {
+        scene.victim.port.unlisten(LISTEN_PORT);
+        scene.victim.port.listen(LISTEN_PORT, params()).unwrap();
+    };
+    anew(&mut scene);
+    scene.peer.deaf = true;
+    scene.open_as((HOG, 1));
+    anew(&mut scene);
+    // The one half-open place of the new one is taken just before that of the old one ends.
+    scene.run(Duration::from_nanos(MPA_REQUEST_TIMEOUT_NS) - Duration::from_secs(1));
+    scene.open_as((HOG, 2));
+    assert_eq!(scene.victim.port.port_counters().cookies_sent, 0);
+    assert_eq!(scene.victim.port.connection_count(), 2);
+    scene.run(Duration::from_secs(2));
+    assert_eq!(scene.victim.port.connection_count(), 1);
+    scene.open_as((HOG, 3));
+    assert_eq!(scene.victim.port.port_counters().cookies_sent, 1, "it is still taken");
+}
+
+#[test]
+fn silent_connections_of_a_listener_that_is_gone_have_no_place_at_the_new_one() {
+    let mut scene = Scene::new();
+    let anew = |scene: &mut Scene| {
+        scene.victim.port.unlisten(LISTEN_PORT);
+        let params = ListenParams { backlog: 1, ..ListenParams::default() };
+        scene.victim.port.listen(LISTEN_PORT, params).unwrap();
+    };
+    anew(&mut scene);
+    stay_silent(&mut scene, [(HOG, 1), (HOG, 2)]);
+    anew(&mut scene);
+    scene.run(Duration::from_nanos(MPA_REQUEST_TIMEOUT_NS) - Duration::from_secs(1));
+    stay_silent(&mut scene, [(HOG, 3), (HOG, 4)]);
+    scene.run(Duration::from_secs(2));
+    assert_eq!(scene.victim.port.port_counters().backlog_evicted, 0);
+    stay_silent(&mut scene, [(HOG, 5)]);
+    assert_eq!(scene.victim.port.port_counters().backlog_evicted, 1, "both places are taken");
+}
+
+#[test]
+fn listening_anew_with_peers_in_setup_ends_in_order() {
+    let mut scene = Scene::new();
+    stay_silent(&mut scene, of_the_hog(3));
+    flood(&mut scene, 3);
+    for _ in 0..2 {
+        scene.victim.port.unlisten(LISTEN_PORT);
+        scene.victim.port.listen(LISTEN_PORT, ListenParams::default()).unwrap();
+    }
+    scene.run(Duration::from_nanos(3 * MPA_REQUEST_TIMEOUT_NS));
+    is_open_for_business(&mut scene);
+}

@@ -1,0 +1,564 @@
+//! The table on a port, under virtual time, with a peer made of octets.
+//!
+//! One file because its cells are those of one table.
+
+use std::net::SocketAddr;
+
+use urnic_engine::mpa::startup::{Fallback, Offer, Revision, StartupConfig};
+use urnic_engine::port::ConnectParams;
+use urnic_engine::stream::life::{Expiry, LifeTimes, Outcome, Peer, Stage, Timer, Told};
+use urnic_engine::stream::{StartupFailure, StreamError, StreamEvent};
+use urnic_engine::tcp::Flags;
+use urnic_engine::time::Duration;
+use urnic_engine::types::WrId;
+use urnic_engine::verbs::{QpState, SendWr, WcStatus};
+use urnic_netdev::Device;
+
+use crate::hostile::scene::{BASE, MOMENT, PEER, Scene};
+use urnic_testkit::octets::{
+    CRC, ENHANCED, REPLY_KEY, REQUEST_KEY, SEND, empty_write, read_request, send, startup,
+};
+
+/// RFC 6581 §9: one Read each way; an RTR, which is a Write, is wanted.
+const WANTS_RTR: [u8; 4] = [0x80, 1, 0x80, 1];
+/// More than it takes to say something, less than any timer of the table.
+const SOON: Duration = Duration::from_secs(5);
+/// How far from a timer's end the outcome is looked at.
+const SLACK: Duration = Duration::from_millis(500);
+const LOST: StreamEvent = StreamEvent::Failed(StreamError::ConnectionLost);
+
+#[test]
+fn every_cell_of_the_table_is_what_happens() {
+    for stage in Stage::ALL {
+        for peer in Peer::ALL {
+            Cell::enter(stage, peer).check();
+        }
+    }
+}
+
+/// A connection in a stage, and what its peer is about to do.
+struct Cell {
+    scene: Scene,
+    stage: Stage,
+    peer: Peer,
+    /// Events that told of the way to the stage.
+    before: usize,
+}
+
+impl Cell {
+    fn enter(stage: Stage, peer: Peer) -> Self {
+        let scene = match stage {
+            Stage::Opening => opening(),
+            Stage::AwaitingReply => Scene::connecting(revision_1()),
+            Stage::AwaitingRequest => {
+                let mut scene = Scene::new();
+                scene.open();
+                scene
+            }
+            Stage::Answering => asked(peer),
+            Stage::Streaming => rejected(peer),
+            Stage::Leaving => {
+                let mut scene = rejected(peer);
+                disconnect(&mut scene);
+                scene
+            }
+            Stage::AwaitingRtr => {
+                let mut scene = Scene::new();
+                scene.open();
+                scene.request(&startup(REQUEST_KEY, CRC | ENHANCED, 2, &WANTS_RTR));
+                scene.accept();
+                scene
+            }
+            Stage::AwaitingFirstFpdu => Scene::started(StartupConfig::default()),
+            Stage::Silenced => {
+                let mut scene = Scene::started(StartupConfig::default());
+                scene.post_send();
+                disconnect(&mut scene);
+                scene
+            }
+            Stage::TimeWait => {
+                let mut scene = Scene::ready();
+                disconnect(&mut scene);
+                scene.peer.send_fin(scene.now.as_nanos());
+                scene.run(MOMENT);
+                assert_eq!(told(&scene.events), [StreamEvent::PeerClosed]);
+                assert!(scene.closed.is_some(), "told when TIME-WAIT begins");
+                assert_eq!(scene.qp.state(), QpState::Error);
+                scene
+            }
+            _ => full(stage, peer),
+        };
+        let before = scene.events.len();
+        Self { scene, stage, peer, before }
+    }
+
+    /// What the application was told since, but for octets of streaming mode.
+    fn told(&self) -> Vec<StreamEvent> {
+        let told = self.scene.events[self.before..].iter();
+        told.filter(|event| **event != StreamEvent::StreamingBytes).cloned().collect()
+    }
+
+    fn events_of(&self, told: Told) -> Vec<StreamEvent> {
+        match told {
+            Told::Nothing => vec![],
+            Told::StartupFailed => {
+                vec![StreamEvent::StartupFailed(StartupFailure::ConnectionLost)]
+            }
+            Told::PeerClosed => vec![StreamEvent::PeerClosed],
+            // The peer's close comes first where it is what broke the connection.
+            Told::Failed if self.peer == Peer::Closes => vec![StreamEvent::PeerClosed, LOST],
+            Told::Failed => vec![LOST],
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        self.scene.victim.port.connection_count() == 0
+    }
+
+    fn check(mut self) {
+        let cell = format!("{:?} {:?}", self.stage, self.peer);
+        match self.stage.meets(self.peer) {
+            Outcome::Lasts => {
+                let before = self.before;
+                self.act(Duration::from_secs(1000));
+                let told = &self.scene.events[before..];
+                let unrelated = |event: &&StreamEvent| {
+                    !matches!(event, StreamEvent::Established(_) | StreamEvent::Request(_))
+                };
+                assert_eq!(told.iter().find(unrelated), None, "{cell}");
+                assert!(!self.is_gone(), "{cell}");
+            }
+            Outcome::Expires(timer) => {
+                let duration = duration_of(timer);
+                self.act(duration - SLACK);
+                assert!(!self.is_gone() && self.told().is_empty(), "{cell}: {:?}", self.told());
+                self.scene.run(2 * SLACK);
+                self.expired(&cell);
+            }
+            Outcome::Tells(told) => {
+                self.act(SOON);
+                assert_eq!(self.told(), self.events_of(told), "{cell}");
+                assert!(!self.is_gone(), "{cell}");
+            }
+            Outcome::Ends(told) => {
+                self.act(SOON);
+                assert_eq!(self.told(), self.events_of(told), "{cell}");
+                self.has_ended(&cell);
+            }
+        }
+    }
+
+    fn expired(&mut self, cell: &str) {
+        let expected: &[StreamEvent] = match self.stage.row().expiry {
+            Expiry::Nothing => &[],
+            Expiry::FailStartup => &[StreamEvent::StartupFailed(StartupFailure::Timeout)],
+            Expiry::GiveUp => &[LOST],
+            Expiry::Reset if self.stage.row().lost == Told::Failed => &[LOST],
+            Expiry::Reset => &[],
+        };
+        assert_eq!(self.told(), expected, "{cell}");
+        match self.stage.row().expiry {
+            Expiry::Nothing => assert!(self.is_gone(), "{cell}"),
+            Expiry::Reset => {
+                let unheard = self.scene.peer.deaf;
+                assert!(self.scene.peer.reset_received || unheard, "{cell}");
+                self.has_ended(cell);
+            }
+            // What is left lingers, and is reset: a stage of its own.
+            Expiry::FailStartup | Expiry::GiveUp => {
+                self.scene.run(duration_of(Timer::Linger) + SLACK);
+                self.has_ended(cell);
+            }
+        }
+    }
+
+    /// The end was told, and nothing is left of the connection but perhaps its addresses.
+    fn has_ended(&mut self, cell: &str) {
+        assert!(self.scene.closed.is_some(), "{cell}: the end is told");
+        if self.scene.connection.is_some() && self.scene.qp.state() != QpState::Init {
+            assert_eq!(self.scene.qp.state(), QpState::Error, "{cell}");
+        }
+        assert_eq!(self.scene.victim.port.bytes_held(), 0, "{cell}");
+        let id = self.scene.connection.unwrap();
+        assert!(self.scene.victim.port.counters(id).is_err(), "{cell}: the name means nothing");
+        self.scene.run(duration_of(Timer::TimeWait) + SLACK);
+        assert!(self.is_gone(), "{cell}");
+    }
+
+    /// Lets the peer do what it does, for so long.
+    fn act(&mut self, duration: Duration) {
+        let scene = &mut self.scene;
+        let now_ns = scene.now.as_nanos();
+        let closed = matches!(self.stage, Stage::PeerClosed | Stage::BothClosed | Stage::TimeWait);
+        match self.peer {
+            Peer::Acts => return self.go_on(duration),
+            Peer::IsSilent => scene.peer.deaf = true,
+            Peer::AnswersProbes => {}
+            // The peer has closed already, or cannot yet.
+            Peer::Closes if closed || self.stage == Stage::Opening => {}
+            Peer::Closes => scene.peer.send_fin(now_ns),
+            Peer::Resets if self.stage == Stage::Opening => {
+                scene.peer.refuses = true;
+                scene.peer.deaf = false;
+            }
+            Peer::Resets => {
+                let seq = scene.peer.seq_of(scene.peer.sent + u64::from(closed));
+                scene.peer.send_flags(now_ns, seq, Flags::RST | Flags::ACK);
+            }
+        }
+        scene.run(duration);
+    }
+
+    /// The peer does what the protocol has next.
+    fn go_on(&mut self, duration: Duration) {
+        let scene = &mut self.scene;
+        match self.stage {
+            Stage::Opening => {
+                scene.peer.deaf = false;
+                scene.run(SOON);
+                assert!(scene.peer.is_established());
+            }
+            Stage::AwaitingReply => {
+                scene.reply(&startup(REPLY_KEY, CRC, 1, b""));
+                scene.run(duration);
+            }
+            Stage::AwaitingRequest => {
+                scene.request(&startup(REQUEST_KEY, CRC, 1, b""));
+                scene.run(duration);
+            }
+            Stage::AwaitingRtr | Stage::AwaitingFirstFpdu => {
+                scene.send(&empty_write());
+                scene.run(duration);
+                assert_eq!(scene.qp.state(), QpState::Rts);
+            }
+            Stage::Silenced => {
+                scene.send(&empty_write());
+                assert_eq!(scene.completed().status, WcStatus::Success);
+                assert_eq!(scene.answers().last().unwrap()[..2], SEND);
+                assert!(scene.peer.fin_received, "closed once the work was done");
+            }
+            // As long as FPDUs keep coming, in no hurry.
+            Stage::Draining | Stage::HalfClosed => {
+                for _ in 0..10 {
+                    scene.send(&empty_write());
+                    scene.run(duration_of(Timer::CloseSilence) - SLACK);
+                }
+            }
+            Stage::BothClosed => {
+                scene.peer.deaf = false;
+                scene.run(duration);
+            }
+            // Octets that come late are taken and dropped, and change nothing.
+            Stage::Leaving | Stage::Failed => {
+                for _ in 0..10 {
+                    let at = scene.now;
+                    scene.send(&empty_write());
+                    scene.run((duration / 10).saturating_sub(scene.now - at));
+                }
+            }
+            Stage::Answering
+            | Stage::Streaming
+            | Stage::Running
+            | Stage::PeerClosed
+            | Stage::TimeWait => scene.run(duration),
+        }
+    }
+}
+
+/// Stages of full operation.
+fn full(stage: Stage, peer: Peer) -> Scene {
+    let mut scene = Scene::ready();
+    scene.post_receive(100);
+    // A Read is not answered after the peer has closed: there, the open request is a Send, too.
+    let sends = matches!(peer, Peer::AnswersProbes | Peer::Closes);
+    if peer == Peer::AnswersProbes || (stage == Stage::Draining && sends) {
+        scene.peer.window = 0;
+        scene.send(&empty_write());
+    }
+    match stage {
+        Stage::PeerClosed => close_peer(&mut scene),
+        Stage::Draining if sends => {
+            scene.post_send();
+            disconnect(&mut scene);
+        }
+        Stage::Draining => {
+            scene.post_read(700);
+            disconnect(&mut scene);
+        }
+        Stage::HalfClosed => disconnect(&mut scene),
+        Stage::BothClosed => {
+            close_peer(&mut scene);
+            scene.peer.deaf = true;
+            disconnect(&mut scene);
+        }
+        Stage::Failed => {
+            // A second Send without a buffer.
+            scene.send_all(&[send(1, b""), send(2, b"")]);
+            assert!(scene.events.iter().any(|event| matches!(event, StreamEvent::Failed(_))));
+        }
+        _ => assert_eq!(stage, Stage::Running),
+    }
+    scene
+}
+
+fn close_peer(scene: &mut Scene) {
+    scene.peer.send_fin(scene.now.as_nanos());
+    scene.run(MOMENT);
+    assert_eq!(scene.events.last(), Some(&StreamEvent::PeerClosed));
+}
+
+fn disconnect(scene: &mut Scene) {
+    let connection = scene.connection.unwrap();
+    scene.victim.port.disconnect(connection).unwrap();
+    scene.run(MOMENT);
+}
+
+/// A Request was sent, to which the peer takes no answer if it only answers probes.
+fn asked(peer: Peer) -> Scene {
+    let mut scene = Scene::new();
+    scene.open();
+    if peer == Peer::AnswersProbes {
+        scene.peer.window = 0;
+    }
+    scene.request(&startup(REQUEST_KEY, CRC, 1, b""));
+    scene
+}
+
+fn rejected(peer: Peer) -> Scene {
+    let mut scene = asked(peer);
+    let connection = scene.connection.unwrap();
+    scene.victim.port.reject(connection, &Offer::default()).unwrap();
+    scene.run(MOMENT);
+    scene
+}
+
+/// What a Reply of the older revision fits.
+fn revision_1() -> StartupConfig {
+    StartupConfig { revision: Revision::One, ..StartupConfig::default() }
+}
+
+/// The victim's SYN is not answered.
+fn opening() -> Scene {
+    let mut scene = Scene::new();
+    scene.peer.deaf = true;
+    let startup = StartupConfig { fallback: Fallback::empty(), ..revision_1() };
+    let params = ConnectParams { startup, ..ConnectParams::default() };
+    let remote = SocketAddr::from((PEER, 40_000));
+    let id = scene.victim.port.connect(scene.now, remote, &scene.qp, &params).unwrap();
+    scene.connection = Some(id);
+    scene.run(MOMENT);
+    scene
+}
+
+/// The events of a stage's end without those of a startup that went well.
+fn told(events: &[StreamEvent]) -> Vec<StreamEvent> {
+    let good = |event: &&StreamEvent| {
+        !matches!(event, StreamEvent::Request(_) | StreamEvent::Established(_))
+    };
+    events.iter().filter(good).cloned().collect()
+}
+
+fn duration_of(timer: Timer) -> Duration {
+    let times = LifeTimes::default();
+    times.of(timer).unwrap_or(match timer {
+        // Nine probes are not answered.
+        Timer::Probes => 10 * times.probe,
+        _ => Duration::from_secs(60),
+    })
+}
+
+#[test]
+fn a_request_that_crosses_our_fin_is_answered_by_a_reset() {
+    let mut scene = Scene::ready();
+    scene.post_receive(100);
+    disconnect(&mut scene);
+    assert!(scene.peer.fin_received && !scene.peer.reset_received);
+    let source = (scene.tags.all.stag().0, BASE);
+    scene.send(&read_request(1, (1, 0), 8, source));
+    assert!(scene.peer.reset_received, "the peer must not wait for an answer");
+    assert_eq!(told(&scene.events), [LOST]);
+    assert!(scene.closed.is_some());
+    assert_eq!(scene.received().status, WcStatus::WrFlushErr);
+}
+
+#[test]
+fn an_error_found_after_our_fin_is_told_by_a_reset() {
+    let mut scene = Scene::ready();
+    disconnect(&mut scene);
+    scene.send(&send(1, b"no buffer"));
+    assert!(scene.peer.reset_received, "no Terminate can be sent any more");
+    assert!(matches!(told(&scene.events)[..], [StreamEvent::Failed(_)]), "{:?}", scene.events);
+    assert!(scene.closed.is_some());
+}
+
+#[test]
+fn receives_may_be_posted_after_our_half_close() {
+    // RFC 5041 §6.2.1: reception goes on.
+    let mut scene = Scene::ready();
+    disconnect(&mut scene);
+    assert_eq!(scene.qp.state(), QpState::Closing);
+    scene.post_receive(100);
+    scene.send(&send(1, b"late, and in time"));
+    assert_eq!(scene.received().status, WcStatus::Success);
+    assert!(scene.qp.post_send(SendWr::send(WrId(1), [])).is_err(), "nothing new is sent");
+    scene.ends_in_order();
+}
+
+#[test]
+fn a_half_close_lasts_as_long_as_fpdus_keep_coming() {
+    let mut scene = Scene::ready();
+    disconnect(&mut scene);
+    let silence = duration_of(Timer::CloseSilence);
+    for _ in 0..20 {
+        scene.run(silence - SLACK);
+        scene.send(&empty_write());
+        assert!(scene.closed.is_none());
+    }
+    // Half an FPDU is none.
+    let fpdu = scene.fpdu(&empty_write());
+    scene.run(silence / 2);
+    scene.send_octets(&fpdu[..8]);
+    scene.run(silence / 2 + SLACK);
+    assert!(scene.closed.is_some());
+    assert_eq!(told(&scene.events), [LOST]);
+}
+
+#[test]
+fn a_startup_that_is_closed_is_given_up_whatever_the_peer_answers() {
+    let mut scene = Scene::connecting(revision_1());
+    disconnect(&mut scene);
+    let failed = StreamEvent::StartupFailed(StartupFailure::ConnectionLost);
+    assert_eq!(scene.events, std::slice::from_ref(&failed));
+    assert_eq!(scene.qp.state(), QpState::Error, "nothing can be posted that never would go out");
+    scene.reply(&startup(REPLY_KEY, CRC, 1, b""));
+    assert_eq!(scene.events, [failed]);
+    assert_eq!(scene.qp.state(), QpState::Error);
+    scene.run(duration_of(Timer::Linger));
+    assert!(scene.closed.is_some() && scene.peer.reset_received);
+}
+
+#[test]
+fn a_startup_that_is_closed_is_not_tried_again() {
+    let mut scene = Scene::new();
+    let (params, remote) = (ConnectParams::default(), SocketAddr::from((PEER, 40_000)));
+    assert!(!params.startup.fallback.is_empty());
+    let id = scene.victim.port.connect(scene.now, remote, &scene.qp, &params).unwrap();
+    scene.connection = Some(id);
+    scene.run(MOMENT);
+    disconnect(&mut scene);
+    let failed = StreamEvent::StartupFailed(StartupFailure::ConnectionLost);
+    assert_eq!(scene.events, [failed]);
+    assert_eq!(scene.qp.state(), QpState::Error);
+}
+
+#[test]
+fn the_time_for_a_reply_begins_when_tcp_is_established() {
+    // RFC 9293 MUST-23: a SYN is repeated for three minutes.
+    let mut scene = opening();
+    scene.run(Duration::from_secs(100));
+    assert!(scene.events.is_empty(), "{:?}", scene.events);
+    scene.peer.deaf = false;
+    while !scene.peer.is_established() {
+        scene.run(MOMENT);
+        assert!(scene.events.is_empty() && scene.now.as_nanos() < 180_000_000_000);
+    }
+    scene.run(duration_of(Timer::Reply) - SLACK);
+    assert!(scene.events.is_empty(), "{:?}", scene.events);
+    scene.run(2 * SLACK);
+    assert_eq!(scene.events, [StreamEvent::StartupFailed(StartupFailure::Timeout)]);
+}
+
+#[test]
+fn a_responder_is_established_at_its_reply_and_sends_after_the_rtr() {
+    // RFC 6581 §9.2: work may be posted at once; RFC 5044 §7.1.2 (4): it waits for the RTR.
+    let Cell { mut scene, .. } = Cell::enter(Stage::AwaitingRtr, Peer::Acts);
+    assert!(scene.events.iter().any(|event| matches!(event, StreamEvent::Established(_))));
+    scene.post_send();
+    scene.run(SOON);
+    assert!(scene.answers().is_empty());
+    scene.send(&empty_write());
+    assert_eq!(scene.answers()[0][..2], SEND);
+}
+
+#[test]
+fn work_posted_after_a_peer_closed_without_any_fpdu_fails() {
+    let mut scene = Scene::started(StartupConfig::default());
+    close_peer(&mut scene);
+    scene.post_send();
+    scene.run(MOMENT);
+    assert_eq!(scene.completed().status, WcStatus::RetryExcErr);
+    assert_eq!(scene.events.last(), Some(&LOST));
+}
+
+#[test]
+fn probes_stop_with_the_first_fpdu() {
+    let mut scene = Scene::ready();
+    scene.peer.deaf = true;
+    scene.run(Duration::from_secs(10_000));
+    assert!(scene.closed.is_none(), "an idle connection is left alone");
+}
+
+#[test]
+fn an_abort_in_time_wait_changes_nothing() {
+    let mut scene = Cell::enter(Stage::TimeWait, Peer::Acts).scene;
+    let id = scene.connection.unwrap();
+    scene.victim.port.abort(id);
+    scene.run(MOMENT);
+    assert_eq!(scene.victim.port.connection_count(), 1);
+    assert!(!scene.peer.reset_received);
+    assert!(scene.victim.port.disconnect(id).is_err());
+    scene.run(duration_of(Timer::TimeWait));
+    assert_eq!(scene.victim.port.connection_count(), 0);
+}
+
+#[test]
+fn an_abort_right_after_the_last_fin_changes_nothing() {
+    // RFC 9293 MUST-13: TIME-WAIT has begun, though its beginning is not told yet.
+    let mut scene = Scene::ready();
+    disconnect(&mut scene);
+    scene.peer.send_fin(scene.now.as_nanos());
+    scene.now = scene.now + Duration::from_millis(1);
+    // Nothing but the frame: the port has not been polled since.
+    let (now, victim) = (scene.now, &mut scene.victim);
+    let taken = victim.port.handle_burst(now, |sink| {
+        victim.device.receive(now.as_nanos(), 1, &mut |frame| sink(&frame))
+    });
+    assert_eq!(taken, 1);
+    let id = scene.connection.unwrap();
+    scene.victim.port.abort(id);
+    scene.run(MOMENT);
+    assert_eq!(scene.victim.port.connection_count(), 1);
+    assert_eq!(told(&scene.events), [StreamEvent::PeerClosed]);
+    assert!(scene.closed.is_some() && !scene.peer.reset_received);
+}
+
+#[test]
+fn rejected_peers_that_stay_take_no_place_from_others() {
+    // RFC 5044 §7.1.2 (6) lets them stay.
+    let mut scene = Scene::new();
+    let mut rejected = Vec::new();
+    for index in 0..2 * urnic_engine::limits::LISTEN_BACKLOG_MAX as u16 + 1 {
+        scene.peer.pose_as((PEER, 20_000 + index));
+        scene.peer.sent = 0;
+        scene.peer.received.clear();
+        scene.peer.acknowledged = 0;
+        scene.open();
+        scene.request(&startup(REQUEST_KEY, CRC, 1, b""));
+        let asked = matches!(scene.events.pop(), Some(StreamEvent::Request(_)));
+        assert!(asked, "peer {index} is answered");
+        let connection = scene.connection.unwrap();
+        scene.victim.port.reject(connection, &Offer::default()).unwrap();
+        scene.run(MOMENT);
+        rejected.push(connection);
+    }
+    // Once this end closes, they have some time to close, too.
+    scene.peer.deaf = true;
+    assert_eq!(scene.victim.port.connection_count(), rejected.len());
+    for connection in rejected {
+        scene.victim.port.disconnect(connection).unwrap();
+    }
+    scene.run(duration_of(Timer::Linger) - SLACK);
+    assert!(scene.closed.is_none());
+    scene.run(2 * SLACK);
+    assert_eq!(scene.victim.port.connection_count(), 0);
+}

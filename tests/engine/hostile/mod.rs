@@ -1,0 +1,26 @@
+//! A peer that speaks TCP and MPA well, and then breaks the rules of one layer after the other.
+//!
+//! The peer is made of octets: it shares nothing with the engine but the device, the value of a
+//! TCP header and a CRC function. Every rule broken has to end in the Terminate message (or the
+//! close) that the RFCs name for it, with memory untouched.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![allow(clippy::cast_possible_truncation, reason = "test octets are made of low octets")]
+
+mod atomics;
+mod connection;
+mod flood;
+mod guesses;
+mod immediates;
+mod invalidate;
+mod life;
+mod mpa;
+mod not_ready;
+mod peer;
+mod reads;
+mod replies;
+mod scene;
+mod shares;
+mod startup;
+mod tagged;
+mod terminate;
+mod untagged;

@@ -1,0 +1,112 @@
+//! The same rules for messages that wait for a receive: they are broken when the message comes, or when
+//! it is delivered.
+
+use urnic_engine::types::WrId;
+use urnic_engine::verbs::{QpConfig, ReceiverNotReady, RecvWr, WcStatus};
+
+use crate::hostile::scene::{About, MOMENT, Scene};
+use urnic_testkit::octets::{
+    self, CRC, REQUEST_KEY, SEND, SEND_INVALIDATE, SEND_MORE, send, send_invalidate, untagged,
+};
+
+/// In full operation, with a victim whose messages wait for receives.
+fn waiting() -> Scene {
+    let mut scene = Scene::new();
+    let config = QpConfig::with_cqs(scene.send_cq.clone(), scene.recv_cq.clone());
+    let config = QpConfig { receiver_not_ready: ReceiverNotReady::Wait, ..config };
+    scene.qp = scene.pd.create_qp(config).unwrap();
+    start(&mut scene);
+    scene
+}
+
+fn start(scene: &mut Scene) {
+    scene.open();
+    scene.request(&octets::startup(REQUEST_KEY, CRC, 1, b""));
+    scene.accept();
+    scene.send(&octets::empty_write());
+}
+
+/// Three messages that wait, of 10 octets, none and 10.
+fn with_three() -> Scene {
+    let mut scene = waiting();
+    scene.send_all(&[send(1, &[1; 10]), send(2, &[]), send(3, &[3; 10])]);
+    scene
+}
+
+#[test]
+fn a_message_that_waits_is_not_sent_again_nor_overtaken() {
+    for msn in [0, 1, 3, 5, 100, u32::MAX] {
+        with_three().dies_of(&send(msn, b"x"), (1, 2, 3), About::Segment);
+        with_three().dies_of(&send(msn, b""), (1, 2, 3), About::Segment);
+    }
+    waiting().dies_of(&send(2, b"x"), (1, 2, 3), About::Segment);
+}
+
+#[test]
+fn a_message_that_waits_has_no_holes() {
+    for mo in [59, 61, 0, u32::MAX] {
+        let mut scene = waiting();
+        scene.send(&untagged(SEND_MORE, 0, 1, 0, &[7; 60]));
+        scene.dies_of(&untagged(SEND, 0, 1, mo, &[7; 41]), (1, 2, 4), About::Segment);
+    }
+}
+
+#[test]
+fn a_message_that_waited_and_outgrows_its_receive_is_refused_by_its_segment() {
+    for (buffer, at, len) in [(100, 60, 41), (59, 0, 60), (0, 0, 60)] {
+        let mut scene = waiting();
+        let first = untagged(SEND_MORE, 0, 1, 0, &[7; 60]);
+        let second = untagged(SEND, 0, 1, 60, &[7; 41]);
+        scene.send_all(&[first.clone(), second.clone()]);
+        assert!(scene.answers().is_empty());
+        scene.post_receive(buffer);
+        scene.post_receive(200);
+        scene.run(MOMENT);
+        let blamed = if at == 0 { first } else { second };
+        assert_eq!(blamed.len(), 18 + len);
+        scene.is_dead(&blamed, (1, 2, 5), About::Segment, WcStatus::LocLenErr);
+    }
+}
+
+#[test]
+fn what_follows_outgrows_the_receive_of_a_message_that_waited_in_part() {
+    let mut scene = waiting();
+    scene.send(&untagged(SEND_MORE, 0, 1, 0, &[7; 60]));
+    scene.post_receive(100);
+    scene.run(MOMENT);
+    let rest = untagged(SEND, 0, 1, 60, &[7; 41]);
+    scene.dies_with(&rest, (1, 2, 5), About::Segment, WcStatus::LocLenErr);
+}
+
+/// RFC 5040 §5.3: the tag is invalidated when the message is delivered, so it is looked at then.
+#[test]
+fn a_message_that_waited_may_not_invalidate_what_it_may_not() {
+    let mut scene = waiting();
+    let message = send_invalidate(SEND_INVALIDATE, 1, 0xDEAD_BEEF, b"x");
+    scene.send(&message);
+    assert!(scene.answers().is_empty());
+    scene.post_receive(10);
+    scene.run(MOMENT);
+    scene.is_dead(&message, (0, 1, 9), About::Segment, WcStatus::WrFlushErr);
+}
+
+/// RFC 5042 §6.4.3.1: a wrong number takes no receive of the other queue pairs.
+#[test]
+fn a_wrong_message_number_does_not_empty_a_shared_queue() {
+    for receiver_not_ready in [ReceiverNotReady::Terminate, ReceiverNotReady::Wait] {
+        for msn in [0, 100_000, u32::MAX] {
+            let mut scene = Scene::new();
+            let srq = scene.pd.create_srq(16).unwrap();
+            let config = QpConfig::with_cqs(scene.send_cq.clone(), scene.recv_cq.clone());
+            let srq_of = Some(srq.clone());
+            let config = QpConfig { receiver_not_ready, srq: srq_of, ..config };
+            scene.qp = scene.pd.create_qp(config).unwrap();
+            start(&mut scene);
+            for id in 0..16 {
+                srq.post_recv(RecvWr::new(WrId(id), [])).unwrap();
+            }
+            scene.dies_of(&send(msn, b""), (1, 2, 3), About::Segment);
+            assert_eq!(srq.len(), 16);
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The integration tests of the engine: one binary, a module for each suite.
+//! `tests/README.md` is their map.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use urnic_testkit::counting::Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+mod allocations;
+mod conformance;
+mod copies;
+mod goodput;
+mod hostile;
+mod immediates;
+mod markers;
+mod multi_queue;
+mod network;
+mod not_ready;
+mod nudge;
+mod pair;
+mod property;
+mod requests;
+mod revisions;
+mod teardown;
+mod tshark;

@@ -1,0 +1,169 @@
+//! Paths that take less than the device, or change (RFC 1191, RFC 8201, RFC 4821).
+
+use std::cell::Cell;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use urnic_engine::port::PortConfig;
+use urnic_engine::time::Duration;
+use urnic_netdev::memory::LinkConfig;
+
+use crate::network::frames::{datagram_len, icmp_about, is_tcp};
+use crate::network::scene::{A6, B6, LINK, Scene, config};
+use crate::network::wire::Verdict;
+use urnic_testkit::pair::{A, B};
+
+const BOTH: [IpAddr; 2] = [IpAddr::V4(B), IpAddr::V6(B6)];
+const WHILE: Duration = Duration::from_secs(20);
+
+/// A router behind which links take `mtu` octets, and which may say so.
+fn router(scene: &mut Scene, mtu: &Rc<Cell<usize>>, talks: bool) {
+    let mtu = Rc::clone(mtu);
+    scene.behind_a(move |frame| {
+        if datagram_len(frame) <= mtu.get() {
+            return Verdict::Pass;
+        }
+        let (kind, code) = if frame[12] == 0x08 { (3, 4) } else { (2, 0) };
+        let named = u32::try_from(mtu.get()).unwrap();
+        if talks { Verdict::Answer(icmp_about(frame, kind, code, named)) } else { Verdict::Lose }
+    });
+}
+
+fn path_mtu(scene: &Scene) -> usize {
+    scene.link.a.port.path_mtu(scene.id()).unwrap()
+}
+
+/// Writes once more: every segment of it starts with an FPDU and holds whole ones.
+fn is_aligned(scene: &mut Scene) {
+    let alignment = |scene: &Scene| scene.link.a.port.counters(scene.id()).unwrap().alignment;
+    let before = alignment(scene);
+    assert!(scene.write_within(200_000, WHILE));
+    let after = alignment(scene);
+    let (all, aligned) =
+        (after.segments - before.segments, after.segments_aligned - before.segments_aligned);
+    assert!(all > 100 && all == aligned, "{aligned} of {all}");
+}
+
+#[test]
+fn a_router_that_names_its_limit_is_heeded_at_once() {
+    for address in BOTH {
+        let mut scene = Scene::new();
+        let mtu = Rc::new(Cell::new(1400));
+        router(&mut scene, &mtu, true);
+        scene.connect(address);
+        assert!(scene.write_within(1 << 20, WHILE));
+        assert_eq!(path_mtu(&scene), 1400);
+        let counters = scene.link.a.port.counters(scene.id()).unwrap();
+        assert_eq!(counters.tcp.rtos, 0, "no timeout was needed");
+        assert_eq!(scene.link.a.port.port_counters().icmp_heeded, 1);
+        is_aligned(&mut scene);
+    }
+}
+
+#[test]
+fn a_router_that_says_nothing_is_found_out() {
+    for address in BOTH {
+        let mut scene = Scene::new();
+        let mtu = Rc::new(Cell::new(1400));
+        router(&mut scene, &mtu, false);
+        scene.connect(address);
+        assert!(scene.write_within(1 << 20, WHILE), "{address}");
+        // Up again in steps, to what the path takes and a try beyond.
+        for _ in 0..40 {
+            assert!(scene.write_within(20_000, WHILE), "{address}");
+            scene.run_for(Duration::from_millis(200), |_| false);
+        }
+        assert_eq!(path_mtu(&scene), 1400, "{address}");
+        is_aligned(&mut scene);
+    }
+}
+
+#[test]
+fn an_outage_is_no_lasting_limit() {
+    let mut scene = Scene::new();
+    let mtu = Rc::new(Cell::new(1500));
+    router(&mut scene, &mtu, false);
+    scene.connect(IpAddr::V4(B));
+    let (end, path) = (scene.now() + Duration::from_secs(2), Rc::clone(&mtu));
+    mtu.set(0);
+    assert!(scene.write_while(1 << 20, WHILE, |scene| {
+        if scene.now() >= end {
+            path.set(1500);
+        }
+    }));
+    for _ in 0..60 {
+        assert!(scene.write_within(20_000, WHILE));
+        scene.run_for(Duration::from_millis(200), |_| false);
+    }
+    assert_eq!(path_mtu(&scene), 1500);
+    is_aligned(&mut scene);
+}
+
+#[test]
+fn a_forged_limit_is_not_believed() {
+    let mut scene = Scene::new();
+    let forged = Rc::new(Cell::new(0));
+    let count = Rc::clone(&forged);
+    scene.behind_a(move |frame| {
+        // Of a sequence number that is far from what is in flight.
+        if is_tcp(frame) && datagram_len(frame) > 1000 && count.get() < 5 {
+            count.set(count.get() + 1);
+            let mut quoted = frame.to_vec();
+            quoted[38] ^= 0x40;
+            return Verdict::PassAndAnswer(icmp_about(&quoted, 3, 4, 600));
+        }
+        Verdict::Pass
+    });
+    scene.connect(IpAddr::V4(B));
+    assert!(scene.write_within(1 << 20, WHILE));
+    assert_eq!((path_mtu(&scene), forged.get()), (1500, 5));
+    let counters = scene.link.a.port.port_counters();
+    assert_eq!((counters.icmp_heeded, counters.drops.icmp), (0, 5));
+}
+
+#[test]
+fn the_device_is_followed_down_and_up_in_the_middle_of_a_transfer() {
+    for address in BOTH {
+        let link = LinkConfig { mtu: 9000, ..LINK };
+        let mut scene = Scene::with(link, config(A, A6), config(B, B6));
+        scene.connect(address);
+        assert_eq!(path_mtu(&scene), 9000);
+        let (start, wire) = (scene.now(), scene.wire.clone());
+        let sizes = [9000, 1500, 4000, 1300, 9000];
+        assert!(scene.write_while(4 << 20, WHILE, |scene| {
+            let at = (scene.now() - start).as_millis() as usize / 6;
+            wire.set_mtu(sizes[at.min(sizes.len() - 1)]);
+        }));
+        assert_eq!(path_mtu(&scene), 9000, "the transfer took long enough for all of them");
+        wire.set_mtu(1500);
+        is_aligned(&mut scene);
+        assert_eq!(path_mtu(&scene), 1500);
+    }
+}
+
+#[test]
+fn ordinary_sockets_follow_the_device_too() {
+    let mut scene = Scene::new();
+    let there = scene.link.b.port.host_mut().tcp_listen(80, 60_000).unwrap();
+    let here = scene.link.a.port.host_mut().tcp_connect((B, 80).into(), 60_000).unwrap();
+    scene.run_for(Duration::from_secs(1), |_| false);
+    scene.wire.set_mtu(900);
+    scene.run_for(Duration::from_millis(10), |_| false);
+    let sent = scene.link.a.port.host_mut().tcp(here).send_slice(&[3; 40_000]).unwrap();
+    let mut received = 0;
+    assert!(scene.run_for(WHILE, |scene| {
+        let socket = scene.link.b.port.host_mut().tcp(there);
+        received += socket.recv(|octets| (octets.len(), octets.len())).unwrap_or(0);
+        received == sent
+    }));
+}
+
+#[test]
+fn a_link_that_takes_hardly_more_than_headers_works() {
+    // RFC 5044 §A.5.2: room for an FPDU of the smallest MULPDU, on whatever MTU.
+    let link = LinkConfig { mtu: 100, ..LINK };
+    let mut scene = Scene::with(link, PortConfig::for_ipv4(A), PortConfig::for_ipv4(B));
+    scene.connect(IpAddr::V4(B));
+    // No segment takes the smallest FPDU, so none is aligned.
+    assert!(scene.write_within(50_000, WHILE));
+}

@@ -1,0 +1,214 @@
+//! Queue pairs that share a receive queue.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
+
+use urnic_engine::limits::QP_DEPTH_MAX;
+use urnic_engine::mem::Access;
+use urnic_engine::types::TaggedOffset;
+use urnic_engine::types::{QpNum, WrId};
+use urnic_engine::verbs::{
+    MrPart, PostError, Qp, QpConfig, QpState, QueueError, ReceiverNotReady, RecvWr, SendWr, Srq,
+    WcStatus,
+};
+use urnic_testkit::pair::Pair;
+
+use super::{pause, setup};
+
+/// Two connections; both queue pairs of `b` take their receives from one queue.
+struct Shared {
+    pair: Pair,
+    /// Queue pairs of the senders, and of the receivers.
+    a: [Qp; 2],
+    b: [Qp; 2],
+    srq: Srq,
+}
+
+fn shared(receiver_not_ready: ReceiverNotReady) -> Shared {
+    let mut pair = Pair::connect(setup());
+    let srq = pair.b.pd.create_srq(64).unwrap();
+    let config =
+        QpConfig { receiver_not_ready, srq: Some(srq.clone()), ..QpConfig::new(&pair.b.cq) };
+    let a = [(); 2].map(|()| pair.a.another_qp());
+    let b = [(); 2].map(|()| pair.b.pd.create_qp(config.clone()).unwrap());
+    for (a, b) in a.iter().zip(&b) {
+        pair.connect_another(a, b);
+    }
+    Shared { pair, a, b, srq }
+}
+
+impl Shared {
+    fn post(&self, id: u64) {
+        self.srq.post_recv(RecvWr::new(WrId(id), [])).unwrap();
+    }
+
+    /// The numbers of requests and queue pairs that have completed, and how.
+    fn received(&mut self) -> Vec<(u64, QpNum, WcStatus)> {
+        pause(&mut self.pair);
+        let cq = &self.pair.b.cq;
+        std::iter::from_fn(|| cq.poll()).map(|wc| (wc.wr_id.0, wc.qp, wc.status)).collect()
+    }
+
+    fn send(&self, from: usize) {
+        self.a[from].post_send(SendWr::send(WrId(0), []).unsignaled()).unwrap();
+    }
+
+    fn numbers(&self) -> [QpNum; 2] {
+        self.b.each_ref().map(Qp::number)
+    }
+}
+
+const OK: WcStatus = WcStatus::Success;
+const BOTH: [ReceiverNotReady; 2] = [ReceiverNotReady::Terminate, ReceiverNotReady::Wait];
+
+#[test]
+fn messages_of_two_queue_pairs_take_the_oldest_receive() {
+    for not_ready in BOTH {
+        let mut shared = shared(not_ready);
+        let [one, two] = shared.numbers();
+        (0..6).for_each(|id| shared.post(id));
+        assert_eq!((shared.srq.len(), shared.srq.depth()), (6, 64));
+        for from in [0, 1, 1] {
+            shared.send(from);
+            assert_eq!(shared.received().len(), 1);
+        }
+        (6..8).for_each(|id| shared.post(id));
+        shared.send(1);
+        shared.send(0);
+        shared.send(0);
+        let mut last = shared.received();
+        last.sort_unstable_by_key(|(id, ..)| *id);
+        let ids: Vec<_> = last.iter().map(|(id, _, status)| (*id, *status)).collect();
+        assert_eq!(ids, [(3, OK), (4, OK), (5, OK)]);
+        let of = |qp| last.iter().filter(|(_, number, _)| *number == qp).count();
+        assert_eq!((of(one), of(two)), (2, 1));
+        assert_eq!(shared.srq.len(), 2);
+    }
+}
+
+#[test]
+fn a_queue_that_is_empty_ends_the_stream_or_has_messages_wait() {
+    let mut ended = shared(ReceiverNotReady::Terminate);
+    ended.send(0);
+    assert!(ended.received().is_empty());
+    assert_eq!(ended.b.each_ref().map(Qp::state), [QpState::Error, QpState::Rts]);
+    // The other is as it was.
+    ended.post(7);
+    ended.send(1);
+    let two = ended.numbers()[1];
+    assert_eq!(ended.received(), [(7, two, OK)]);
+
+    let mut waiting = shared(ReceiverNotReady::Wait);
+    let [one, two] = waiting.numbers();
+    for from in [0, 1, 0, 1] {
+        waiting.send(from);
+    }
+    assert!(waiting.received().is_empty());
+    let mut received = Vec::new();
+    for id in 0..4 {
+        waiting.post(id);
+        received.extend(waiting.received());
+        assert_eq!(received.len() as u64, id + 1, "each post finds a message that waits");
+    }
+    assert_eq!(received.iter().filter(|(_, qp, _)| *qp == one).count(), 2);
+    assert_eq!(received.iter().filter(|(_, qp, _)| *qp == two).count(), 2);
+    assert!(received.iter().enumerate().all(|(index, (id, ..))| index as u64 == *id));
+    // No stream asks any more, and what is posted now stays.
+    waiting.post(9);
+    assert!(waiting.received().is_empty());
+    assert_eq!(waiting.srq.len(), 1);
+}
+
+#[test]
+fn a_queue_pair_that_fails_flushes_what_it_has_taken_and_leaves_the_rest() {
+    for not_ready in BOTH {
+        let mut shared = shared(not_ready);
+        let [one, two] = shared.numbers();
+        (0..3).for_each(|id| shared.post(id));
+        // Half a message takes a receive: the rest of it never comes.
+        let source = shared.pair.a.pd.reg_mr(1 << 20, Access::LOCAL_WRITE).unwrap();
+        let inbox = shared.pair.b.pd.reg_mr(8, Access::LOCAL_WRITE).unwrap();
+        shared.srq.post_recv(RecvWr::new(WrId(3), [inbox.sge(0..8)])).unwrap();
+        (4..6).for_each(|id| shared.post(id));
+        for _ in 0..3 {
+            shared.send(0);
+        }
+        assert_eq!(shared.received(), [(0, one, OK), (1, one, OK), (2, one, OK)]);
+        let long = SendWr::send(WrId(0), [source.sge(0..9)]).unsignaled();
+        shared.a[0].post_send(long).unwrap();
+        assert_eq!(shared.received(), [(3, one, WcStatus::LocLenErr)]);
+        assert_eq!(shared.srq.len(), 2, "the others are not the queue pair's");
+        shared.send(1);
+        assert_eq!(shared.received(), [(4, two, OK)]);
+    }
+}
+
+#[derive(Default)]
+struct Calls(AtomicUsize);
+
+impl Wake for Calls {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn the_limit_is_told_once_each_time_that_it_is_asked_for() {
+    let mut shared = shared(ReceiverNotReady::Wait);
+    let calls = Arc::new(Calls::default());
+    let waker = Waker::from(Arc::clone(&calls));
+    let count = || calls.0.load(Ordering::Relaxed);
+    (0..8).for_each(|id| shared.post(id));
+    for (round, limit) in [(1, 6), (2, 4)] {
+        shared.srq.arm_limit(limit, &waker);
+        assert_eq!(shared.srq.limit(), limit);
+        while shared.srq.len() > limit {
+            shared.send(0);
+            assert_eq!(shared.received().len(), 1);
+            assert_eq!(count(), round - 1, "as many as the limit are not fewer");
+        }
+        for _ in 0..2 {
+            shared.post(9);
+            shared.send(1);
+            shared.send(0);
+            assert_eq!(shared.received().len(), 2);
+            assert_eq!((count(), shared.srq.limit()), (round, 0));
+        }
+        shared.post(9);
+    }
+    shared.srq.arm_limit(64, &waker);
+    shared.srq.arm_limit(0, &waker);
+    shared.send(0);
+    assert_eq!((shared.received().len(), count()), (1, 2), "taken back");
+}
+
+#[test]
+fn what_does_not_belong_to_a_shared_queue_is_refused() {
+    let shared = shared(ReceiverNotReady::Wait);
+    let (pd, srq) = (&shared.pair.b.pd, &shared.srq);
+    let own = shared.b[0].post_recv(RecvWr::new(WrId(0), []));
+    assert_eq!(own, Err(PostError::SharedReceives));
+    let access = Access::LOCAL_WRITE;
+    let foreign = shared.pair.b.rnic.alloc_pd().reg_mr(8, access).unwrap();
+    let region = urnic_engine::mem::Region::anonymous(8).unwrap();
+    let only = Some(shared.b[0].number());
+    let part = MrPart { range: 0..8, base: TaggedOffset(0), access, only };
+    let private = pd.reg_part(region, part).unwrap();
+    for mr in [&foreign, &private] {
+        let refused = srq.post_recv(RecvWr::new(WrId(0), [mr.sge(0..8)]));
+        assert_eq!(refused, Err(PostError::NotAssociated));
+    }
+    let read_only = pd.reg_mr(8, Access::empty()).unwrap();
+    let refused = srq.post_recv(RecvWr::new(WrId(0), [read_only.sge(0..8)]));
+    assert_eq!(refused, Err(PostError::Scatter));
+    (0..64).for_each(|id| shared.post(id));
+    assert_eq!(srq.post_recv(RecvWr::new(WrId(0), [])), Err(PostError::Full));
+
+    let other = shared.pair.b.rnic.alloc_pd();
+    let config = QpConfig { srq: Some(srq.clone()), ..QpConfig::new(&shared.pair.b.cq) };
+    assert_eq!(other.create_qp(config).err(), Some(QueueError::SrqNotAssociated));
+    for depth in [0, QP_DEPTH_MAX + 1] {
+        assert_eq!(pd.create_srq(depth).err(), Some(QueueError::SrqDepth(depth)));
+    }
+}

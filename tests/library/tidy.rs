@@ -1,0 +1,320 @@
+//! Rules of the project that no compiler checks, held against the source text.
+#![allow(clippy::unwrap_used, reason = "a source that cannot be read fails its test")]
+
+mod circles;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use urnic_testkit::summary::{LAST_PACKAGE, LAST_TEST};
+
+/// Every folder with Rust files.
+const FOLDERS: [&str; 12] = [
+    "engine/src",
+    "ipoib/src",
+    "src",
+    "netdev",
+    "sim",
+    "tools/src",
+    "tools/tests",
+    "tools/benches",
+    "tests",
+    "benches",
+    "examples",
+    "verbs",
+];
+/// Lines of code of a file that need no reason.
+const LINES_MAX: usize = 500;
+/// How the head of a longer file begins its reason.
+const WHY_SO_LONG: &str = "One file because";
+
+/// Every Rust file of the project below `folder`.
+fn sources(folder: &str) -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = Vec::new();
+    let mut folders = vec![root.join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                found.push((path.strip_prefix(root).unwrap().to_owned(), text));
+            }
+        }
+    }
+    assert!(!found.is_empty(), "{folder} has sources");
+    found
+}
+
+fn is_test(path: &Path) -> bool {
+    let text = path.to_string_lossy();
+    text.contains("/tests/") || text.ends_with("tests.rs")
+}
+
+/// The text without its inline test module and without comments.
+fn code(text: &str) -> String {
+    let text = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn protocol_layers_do_not_import_their_neighbours() {
+    const LAYERS: [&str; 4] = ["tcp", "mpa", "ddp", "rdmap"];
+    for layer in LAYERS {
+        for (path, text) in sources(&format!("engine/src/{layer}")) {
+            let code = code(&text);
+            for other in LAYERS.into_iter().chain(["stream", "port", "poll", "verbs"]) {
+                let imported = code.contains(&format!("crate::{other}::"))
+                    || code.contains(&format!("crate::{other};"));
+                assert!(other == layer || !imported, "{} imports {other}", path.display());
+            }
+        }
+    }
+}
+
+/// The modules of the engine, each above those that it may import.
+const ORDER: [&str; 16] = [
+    "types", "time", "limits", "siphash", "secret", "mem", "wire", "counters", "tcp", "mpa", "ddp",
+    "rdmap", "verbs", "stream", "port", "poll",
+];
+
+#[test]
+fn the_engine_imports_downward() {
+    for (path, text) in sources("engine/src") {
+        let module = path.strip_prefix("engine/src").unwrap().with_extension("");
+        let module = module.iter().next().unwrap().to_string_lossy().into_owned();
+        if module == "lib" {
+            continue;
+        }
+        let place = ORDER.iter().position(|name| *name == module);
+        let place = place.unwrap_or_else(|| panic!("{module} has no place in the order"));
+        let code = code(&text);
+        for above in &ORDER[place + 1..] {
+            let imports = code.contains(&format!("crate::{above}::"));
+            assert!(is_test(&path) || !imports, "{} imports {above}", path.display());
+        }
+    }
+}
+
+#[test]
+fn only_the_bare_loop_names_devices_and_only_the_port_the_host_stack() {
+    for (path, text) in sources("engine/src") {
+        let code = code(&text);
+        let name = path.to_string_lossy();
+        let names_device = code.contains("urnic_netdev::Device") || code.contains("memory::pair");
+        assert!(name.starts_with("engine/src/poll") || !names_device, "{name} names a device");
+        let names_host = code.contains("smoltcp::iface") || code.contains("smoltcp::socket");
+        assert!(name.starts_with("engine/src/port") || !names_host, "{name} names the host stack");
+    }
+}
+
+/// What the engine's own code does without. A file that the caller opened may be mapped.
+const FORBIDDEN: [&str; 18] = [
+    "std::thread",
+    "thread::spawn",
+    "TcpStream",
+    "TcpListener",
+    "UdpSocket",
+    "UnixStream",
+    "std::os::unix::net",
+    "Instant::now",
+    "SystemTime",
+    "File::open",
+    "File::create",
+    "OpenOptions",
+    "fs::read",
+    "fs::write",
+    "std::env",
+    "std::process",
+    "std::io::std",
+    "getrandom",
+];
+
+/// What the engine is made with: nothing that waits, spawns, reads a clock or draws randomness.
+#[test]
+fn the_engine_does_no_io() {
+    const ALLOWED: [&str; 13] = [
+        "arrayvec",
+        "bitflags",
+        "bytemuck",
+        "crc32c",
+        "crossbeam",
+        "memmap2",
+        "rand",
+        "rand_chacha",
+        "slab",
+        "smoltcp",
+        "thiserror",
+        "tracing",
+        "urnic-netdev",
+    ];
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("engine/Cargo.toml");
+    let manifest = fs::read_to_string(manifest).unwrap();
+    let (_, dependencies) = manifest.split_once("\n[dependencies]\n").unwrap();
+    let dependencies = dependencies.split("\n[").next().unwrap();
+    for line in dependencies.lines().filter(|line| !line.is_empty()) {
+        let name = line.split(['.', ' ']).next().unwrap();
+        assert!(ALLOWED.contains(&name), "the engine depends on {name}");
+    }
+    for (path, text) in sources("engine/src").into_iter().filter(|(path, _)| !is_test(path)) {
+        let code = code(&text);
+        for word in FORBIDDEN {
+            assert!(!code.contains(word), "{} uses {word}", path.display());
+        }
+    }
+}
+
+#[test]
+fn unsafe_code_is_only_where_it_is_allowed() {
+    const ALLOWED: [&str; 5] = [
+        "engine/src/mem/digest",
+        "engine/src/mem/region",
+        "engine/src/mem/shared",
+        "netdev/src/sys/",
+        // C's interface is all pointers.
+        "verbs/src/",
+    ];
+    for (path, text) in ["engine/src", "ipoib/src", "src", "netdev/src", "tools/src", "verbs/src"]
+        .into_iter()
+        .flat_map(sources)
+    {
+        let name = path.to_string_lossy();
+        let allowed = ALLOWED.iter().any(|prefix| name.starts_with(prefix));
+        let unsafe_code = code(&text).contains("unsafe {") || code(&text).contains("unsafe fn");
+        assert!(allowed || !unsafe_code, "{name} has unsafe code");
+    }
+}
+
+#[test]
+fn every_file_says_what_it_is_and_stays_a_small_room() {
+    for (path, text) in FOLDERS.into_iter().flat_map(sources) {
+        let name = path.display();
+        let lines = code(&text).lines().count();
+        let head = text.lines().take_while(|line| line.starts_with("//!"));
+        let says_why = head.clone().any(|line| line.contains(WHY_SO_LONG));
+        assert!(says_why || lines <= LINES_MAX, "{name} has {lines} lines of code");
+        let is_unit_test = is_test(&path) && path.iter().any(|folder| folder == "src");
+        assert!(is_unit_test || head.count() > 0, "{name} does not say what it is");
+    }
+}
+
+/// What a comment is not about. Put together here, so that this file does not find itself.
+#[test]
+fn comments_are_about_things_of_the_protocol_and_of_the_code() {
+    let somebody = ["every", "any", "some", "no"].map(|start| [start, "body"].concat());
+    let others = ["stranger", "those who ", "whoever"].map(str::to_owned);
+    for (path, text) in FOLDERS.into_iter().flat_map(sources) {
+        let comments = text.lines().filter(|line| line.trim_start().starts_with("//"));
+        for line in comments.filter(|_| !path.ends_with("tidy.rs")) {
+            let line = line.to_lowercase();
+            for word in somebody.iter().chain(&others) {
+                assert!(!line.contains(word.as_str()), "{}: {}", path.display(), line.trim());
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_is_left_undone_silently() {
+    // Put together here, so that this file does not find itself.
+    let marks = [["TO", "DO"].concat(), ["FIX", "ME"].concat(), ["XX", "X"].concat()];
+    for (path, text) in FOLDERS.into_iter().flat_map(sources) {
+        for mark in &marks {
+            let found = text.contains(mark.as_str());
+            assert!(!found, "{} has a {mark}", path.display());
+        }
+    }
+}
+
+#[test]
+fn every_limit_is_used() {
+    let limits =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("engine/src/limits.rs"));
+    let limits = limits.unwrap();
+    let all: String = ["engine/src", "src"]
+        .into_iter()
+        .flat_map(sources)
+        .filter(|(path, _)| !path.ends_with("limits.rs"))
+        .map(|(_, text)| text)
+        .collect();
+    for line in limits.lines().filter(|line| line.starts_with("pub const ")) {
+        let name = line.trim_start_matches("pub const ").split(':').next().unwrap();
+        assert!(all.contains(name), "nothing uses {name}");
+    }
+}
+
+/// Cargo runs documentation tests last of all, and the last thing that runs has to be the count of
+/// what was skipped: an example in the documentation is a program in `examples/`.
+#[test]
+fn examples_in_the_documentation_are_programs() {
+    for (path, text) in
+        ["engine/src", "ipoib/src", "src", "netdev/src", "sim/src"].into_iter().flat_map(sources)
+    {
+        let mut lines = text.lines().map(str::trim_start).peekable();
+        let mut is_open = false;
+        while let Some(line) = lines.next() {
+            let Some(fence) = line
+                .strip_prefix("//! ```")
+                .or_else(|| line.strip_prefix("/// ```"))
+                .filter(|language| !language.contains('`'))
+            else {
+                continue;
+            };
+            let is_code = !is_open && matches!(fence, "" | "rust" | "no_run" | "should_panic");
+            let includes = lines.peek().is_some_and(|next| next.contains("doc = include_str!("));
+            assert!(!is_code || includes, "{}: an example that is no program", path.display());
+            is_open = !is_open;
+        }
+    }
+    for manifest in [
+        "Cargo.toml",
+        "engine/Cargo.toml",
+        "ipoib/Cargo.toml",
+        "netdev/Cargo.toml",
+        "sim/Cargo.toml",
+    ] {
+        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(manifest));
+        assert!(
+            text.unwrap().contains("\ndoctest = false\n"),
+            "{manifest} has documentation tests"
+        );
+    }
+}
+
+/// A machine may lack any program: what starts one says what happens then.
+#[test]
+fn tests_start_programs_by_the_kit() {
+    for (path, text) in
+        ["tests", "tools/tests", "netdev/src", "engine/src", "src"].into_iter().flat_map(sources)
+    {
+        let of_the_kit = path.starts_with("tests/kit") || path.starts_with("tools/tests/interop");
+        let starts = text.contains(concat!("Command::new", "(\""));
+        assert!(of_the_kit || !starts, "{} starts a program that may be missing", path.display());
+    }
+}
+
+/// Cargo goes by the names of packages, then by those of their tests.
+#[test]
+fn the_count_of_what_was_skipped_comes_last() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for manifest in ["Cargo.toml", "tools/Cargo.toml", "verbs/Cargo.toml"] {
+        let text = fs::read_to_string(root.join(manifest)).unwrap();
+        let entry = format!("[[test]]\nname = \"{LAST_TEST}\"");
+        assert!(text.contains(&entry), "{manifest} has the test");
+        let names = text.split("\n[[test]]\nname = \"").skip(1);
+        for name in names.map(|rest| rest.split('"').next().unwrap()) {
+            assert!(name <= LAST_TEST, "{manifest}: {name} runs after the count");
+        }
+    }
+    let workspace = fs::read_to_string(root.join("Cargo.toml")).unwrap();
+    let members = workspace.lines().find_map(|line| line.strip_prefix("members = ")).unwrap();
+    let folders = members.split('"').skip(1).step_by(2);
+    let package = |folder: &str| {
+        let manifest = fs::read_to_string(root.join(folder).join("Cargo.toml")).unwrap();
+        let (_, package) = manifest.split_once("[package]\nname = \"").unwrap();
+        package.split('"').next().unwrap().to_owned()
+    };
+    assert_eq!(folders.map(package).max().unwrap(), LAST_PACKAGE);
+}

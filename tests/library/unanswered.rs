@@ -1,0 +1,88 @@
+//! Reads that are not answered, over the kernel's TCP: a peer whose TCP is there may take its time,
+//! one that is not there is given up, though all that was sent to it was acknowledged.
+#![expect(clippy::disallowed_methods, reason = "the kernel's TCP works in real time")]
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use socket2::{SockFilter, SockRef};
+use urnic::{
+    Access, Connection, ConnectionEvent, Cq, Endpoint, EndpointConfig, ListenParams, Mr, Offer, Qp,
+    QpConfig, RecvWr, RemoteBuffer, Rnic, RnicConfig, SendWr, Stag, TaggedOffset, WcStatus, WrId,
+};
+use urnic_testkit::octets::{CRC, REQUEST_KEY, fpdu, send, startup};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const USER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A connection from a peer that is a socket, which has sent its first message.
+struct Scene {
+    endpoint: Endpoint,
+    cq: Cq,
+    qp: Qp,
+    memory: Mr,
+    connection: Connection,
+    peer: TcpStream,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let rnic = Rnic::new(RnicConfig { seed: urnic::random_seed().unwrap() });
+        let config = EndpointConfig { user_timeout: USER_TIMEOUT, ..EndpointConfig::default() };
+        let endpoint = Endpoint::kernel(&rnic, &config).unwrap();
+        let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16).unwrap());
+        let qp = pd.create_qp(QpConfig::new(&cq)).unwrap();
+        let memory = pd.reg_mr(100, Access::LOCAL_WRITE).unwrap();
+        qp.post_recv(RecvWr::new(WrId(0), [memory.sge(0..100)])).unwrap();
+        let local = "127.0.0.1:0".parse().unwrap();
+        let listener = endpoint.listen(local, ListenParams::default()).unwrap();
+        let mut peer = TcpStream::connect(listener.local()).unwrap();
+        peer.write_all(&startup(REQUEST_KEY, CRC, 1, b"")).unwrap();
+        let request = listener.next_request(PATIENCE).unwrap().expect("the Request comes");
+        let offer = Offer { ird: 4, ord: 4, ..Offer::default() };
+        let connection = request.accept(&qp, &offer).unwrap().wait(PATIENCE).unwrap();
+        peer.read_exact(&mut [0; 20]).unwrap();
+        peer.write_all(&fpdu(&send(1, b"hello"), 0, false)).unwrap();
+        let scene = Self { endpoint, cq, qp, memory, connection, peer };
+        assert_eq!(scene.completed(PATIENCE), Some(WcStatus::Success));
+        scene
+    }
+
+    fn completed(&self, timeout: Duration) -> Option<WcStatus> {
+        Some(self.endpoint.wait(&self.cq, timeout).unwrap()?.status)
+    }
+
+    /// Posts a Read, and lets the peer's TCP acknowledge the request.
+    fn ask(&mut self) {
+        let remote = RemoteBuffer { stag: Stag(7), to: TaggedOffset(0) };
+        self.qp.post_send(SendWr::read(WrId(1), remote, self.memory.sge(0..100))).unwrap();
+        // Length, header of 46 octets, CRC.
+        self.peer.read_exact(&mut [0; 52]).unwrap();
+    }
+}
+
+#[test]
+fn a_peer_that_is_gone_is_missed() {
+    let mut scene = Scene::new();
+    scene.ask();
+    // BPF_RET | BPF_K with no octets to be taken: not even the peer's TCP hears anything.
+    let nothing = [SockFilter::new(6, 0, 0, 0)];
+    if let Err(error) = SockRef::from(&scene.peer).attach_filter(&nothing) {
+        return urnic_testkit::skip("a_peer_that_is_gone_is_missed", &format!("{error}"));
+    }
+    let began = std::time::Instant::now();
+    assert_eq!(scene.completed(PATIENCE), Some(WcStatus::RetryExcErr));
+    let waited = began.elapsed();
+    assert!(waited < 3 * USER_TIMEOUT, "{waited:?}");
+    let event = scene.connection.next_event(PATIENCE).unwrap();
+    assert!(matches!(event, Some(ConnectionEvent::Failed(_))), "{event:?}");
+}
+
+#[test]
+fn a_peer_whose_tcp_answers_may_take_its_time() {
+    let mut scene = Scene::new();
+    scene.ask();
+    assert_eq!(scene.completed(3 * USER_TIMEOUT), None);
+    assert_eq!(scene.connection.next_event(Duration::ZERO).unwrap(), None);
+}

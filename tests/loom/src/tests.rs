@@ -1,0 +1,180 @@
+//! Threads that ring, and threads that look and sleep.
+
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+
+use loom::model::Builder;
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use loom::sync::{Condvar, Mutex};
+use loom::thread;
+
+use crate::verbs::alarm::Alarm;
+use crate::verbs::doorbell::{Bell, Doorbell};
+
+/// Tries every order with at most so many preemptions: more find nothing new and take minutes.
+fn model(preemptions: usize, test: impl Fn() + Send + Sync + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(test);
+}
+
+/// As the eventfd of a worker or of a channel: stays rung until it is cleared.
+struct Wakeup {
+    is_rung: Mutex<bool>,
+    rung: Condvar,
+}
+
+impl Wakeup {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { is_rung: Mutex::new(false), rung: Condvar::new() })
+    }
+
+    fn wait(&self) {
+        let mut is_rung = self.is_rung.lock().unwrap();
+        while !*is_rung {
+            is_rung = self.rung.wait(is_rung).unwrap();
+        }
+    }
+
+    fn clear(&self) {
+        *self.is_rung.lock().unwrap() = false;
+    }
+}
+
+impl Wake for Wakeup {
+    fn wake(self: Arc<Self>) {
+        *self.is_rung.lock().unwrap() = true;
+        self.rung.notify_all();
+    }
+}
+
+/// Waits as a program waits at a completion queue.
+fn wait_for(alarm: &Alarm, is_done: impl Fn() -> bool) {
+    let wakeup = Wakeup::new();
+    let waker = Waker::from(Arc::clone(&wakeup));
+    while !is_done() {
+        alarm.arm(&waker);
+        if !is_done() {
+            wakeup.wait();
+        }
+        alarm.cancel(&waker);
+        wakeup.clear();
+    }
+}
+
+#[test]
+fn what_happened_is_seen_or_called_for() {
+    model(3, || {
+        let alarm = Arc::new(Alarm::new());
+        let happened = Arc::new(AtomicBool::new(false));
+        let other = {
+            let (alarm, happened) = (Arc::clone(&alarm), Arc::clone(&happened));
+            thread::spawn(move || {
+                happened.store(true, Ordering::Relaxed);
+                alarm.ring();
+            })
+        };
+        wait_for(&alarm, || happened.load(Ordering::Relaxed));
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn each_of_two_waiters_is_called() {
+    model(2, || {
+        let alarm = Arc::new(Alarm::new());
+        let count = Arc::new(AtomicUsize::new(0));
+        // Each takes one.
+        let waiter = |least: usize| {
+            let (alarm, count) = (Arc::clone(&alarm), Arc::clone(&count));
+            move || wait_for(&alarm, || count.load(Ordering::Relaxed) >= least)
+        };
+        let other = thread::spawn(waiter(2));
+        let ringer = {
+            let (alarm, count) = (Arc::clone(&alarm), Arc::clone(&count));
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    count.fetch_add(1, Ordering::Relaxed);
+                    alarm.ring();
+                }
+            })
+        };
+        waiter(1)();
+        other.join().unwrap();
+        ringer.join().unwrap();
+    });
+}
+
+/// What the port's worker does: serves the bells that have rung, and sleeps when none has.
+fn serve(doorbell: &Doorbell, bells: &[Arc<Bell>], posted: &[Arc<AtomicUsize>], all: usize) {
+    let wakeup = Wakeup::new();
+    let waker = Waker::from(Arc::clone(&wakeup));
+    let mut seen = vec![0; bells.len()];
+    let look = |slot: usize, seen: &mut Vec<usize>| {
+        bells[slot].release();
+        seen[slot] = posted[slot].load(Ordering::Relaxed);
+    };
+    loop {
+        while let Some(slot) = doorbell.next() {
+            look(slot as usize, &mut seen);
+        }
+        if doorbell.take_missed() {
+            (0..bells.len()).for_each(|slot| look(slot, &mut seen));
+        }
+        if seen.iter().sum::<usize>() == all {
+            return;
+        }
+        doorbell.arm(&waker);
+        if !doorbell.has_rung() {
+            wakeup.wait();
+        }
+        doorbell.disarm(&waker);
+        wakeup.clear();
+    }
+}
+
+#[test]
+fn posted_work_is_served() {
+    model(3, || {
+        let doorbell = Doorbell::new();
+        let bell = Arc::new(Bell::new(Arc::clone(&doorbell), 0));
+        let posted = Arc::new(AtomicUsize::new(0));
+        let poster = {
+            let (bell, posted) = (Arc::clone(&bell), Arc::clone(&posted));
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    posted.fetch_add(1, Ordering::Relaxed);
+                    bell.press();
+                }
+            })
+        };
+        serve(&doorbell, &[bell], &[posted], 2);
+        poster.join().unwrap();
+    });
+}
+
+#[test]
+fn posted_work_is_served_though_there_is_no_place_for_it() {
+    model(2, || {
+        // Two queue pairs, one place.
+        let doorbell = Doorbell::new();
+        let bells: Vec<_> =
+            (0..2).map(|slot| Arc::new(Bell::new(Arc::clone(&doorbell), slot))).collect();
+        let posted: Vec<_> = (0..2).map(|_| Arc::new(AtomicUsize::new(0))).collect();
+        let posters: Vec<_> = bells
+            .iter()
+            .zip(&posted)
+            .map(|(bell, posted)| {
+                let (bell, posted) = (Arc::clone(bell), Arc::clone(posted));
+                thread::spawn(move || {
+                    posted.fetch_add(1, Ordering::Relaxed);
+                    bell.press();
+                })
+            })
+            .collect();
+        serve(&doorbell, &bells, &posted, 2);
+        for poster in posters {
+            poster.join().unwrap();
+        }
+    });
+}

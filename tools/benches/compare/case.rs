@@ -1,0 +1,200 @@
+//! What is measured, and which figures are held against each other.
+
+use anyhow::Result;
+use urnic_engine::port::LowerLayer;
+use urnic_engine::time::Duration;
+
+use crate::network::{Far, Link};
+use crate::writes::Spec;
+use crate::{others, raw, sockets, writes};
+
+/// What a figure is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// Payload, in Gbit/s.
+    Rate,
+    /// The same, in Mbit/s.
+    Goodput,
+    /// Half a round trip, in µs.
+    Latency,
+    /// Of what all flows together move, in percent.
+    Share,
+    /// Jain's index of fairness: 1 when flows move the same.
+    Fairness,
+}
+
+impl Unit {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Rate => "Gbit/s",
+            Self::Goodput => "Mbit/s",
+            Self::Latency => "µs",
+            Self::Share => "%",
+            Self::Fairness => "Jain",
+        }
+    }
+}
+
+/// Measures one figure.
+type Run = Box<dyn Fn(&Far, Duration) -> Result<f64>>;
+
+/// One figure of each round.
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) unit: Unit,
+    /// The program it needs, and the Debian package that has it.
+    pub(crate) needs: Option<(&'static str, &'static str)>,
+    pub(crate) run: Run,
+}
+
+/// Two figures and what their ratio is to be.
+#[derive(Debug)]
+pub(crate) struct Ratio {
+    pub(crate) name: String,
+    pub(crate) numerator: String,
+    pub(crate) denominator: String,
+    /// At least (rates), at most (latencies).
+    pub(crate) aim: f64,
+}
+
+const SUPER: Link = Link::Taps { mtu: 1500, vnet: true };
+const SUPER_9000: Link = Link::Taps { mtu: 9000, vnet: true };
+/// As much as one IP datagram carries: one FPDU is a frame.
+const SUPER_65000: Link = Link::Taps { mtu: 65_000, vnet: true };
+const PLAIN: Link = Link::Taps { mtu: 1500, vnet: false };
+const PLAIN_9000: Link = Link::Taps { mtu: 9000, vnet: false };
+
+const PACKET_SUPER: Link = Link::Packet { mtu: 1500, vnet: true };
+const PACKET: Link = Link::Packet { mtu: 1500, vnet: false };
+
+/// All cases, in the order they run.
+pub(crate) fn cases() -> Vec<Case> {
+    let on = Spec::on;
+    let layered = |link| Spec { lower_layer: LowerLayer::Layered, ..on(link) };
+    let unchecked = |link| Spec { crc: false, ..on(link) };
+    let marked = |link| Spec { markers: true, ..on(link) };
+    vec![
+        raw("raw TAP, super-frames", SUPER),
+        case("raw TAP, super-frames, gathered", Unit::Rate, |far, time| {
+            raw::gathered_rate(far, SUPER, time)
+        }),
+        write("urnic TAP, super-frames", on(SUPER)),
+        write("urnic TAP, super-frames, no CRC", unchecked(SUPER)),
+        write("urnic TAP, super-frames, markers", marked(SUPER)),
+        write("urnic TAP, super-frames, layered", layered(SUPER)),
+        raw("raw TAP, super-frames, MTU 9000", SUPER_9000),
+        write("urnic TAP, super-frames, MTU 9000", on(SUPER_9000)),
+        write("urnic TAP, super-frames, MTU 9000, markers", marked(SUPER_9000)),
+        raw("raw TAP, MTU 65000", SUPER_65000),
+        write("urnic TAP, MTU 65000", on(SUPER_65000)),
+        raw("raw TAP, MTU 1500", PLAIN),
+        write("urnic TAP, MTU 1500", on(PLAIN)),
+        write("urnic TAP, MTU 1500, no CRC", unchecked(PLAIN)),
+        write("urnic TAP, MTU 1500, markers", marked(PLAIN)),
+        write("urnic TAP, MTU 1500, layered", layered(PLAIN)),
+        smoltcp("smoltcp TAP, MTU 1500", PLAIN),
+        raw("raw TAP, MTU 9000", PLAIN_9000),
+        write("urnic TAP, MTU 9000", on(PLAIN_9000)),
+        smoltcp("smoltcp TAP, MTU 9000", PLAIN_9000),
+        raw("raw AF_PACKET, super-frames", PACKET_SUPER),
+        write("urnic AF_PACKET, super-frames", on(PACKET_SUPER)),
+        raw("raw AF_PACKET, MTU 1500", PACKET),
+        write("urnic AF_PACKET, MTU 1500", on(PACKET)),
+        raw("raw AF_XDP, MTU 1500", Link::Xdp),
+        write("urnic AF_XDP, MTU 1500", on(Link::Xdp)),
+        write("urnic kernel TCP, veth", on(Link::Kernel)),
+        write("urnic kernel TCP, veth, no CRC", unchecked(Link::Kernel)),
+        iperf3("iperf3 veth", true),
+        iperf3("iperf3 veth, offloads off", false),
+        ucx("UCX put, 64 KB, veth", Unit::Rate, |far, _| others::ucx_put_rate(far)),
+        latency("urnic Write, 8 B, TAP", on(PLAIN), |(median, _)| median),
+        latency("urnic Write, 8 B, TAP, 99th percentile", on(PLAIN), |(_, p99)| p99),
+        latency("urnic Write, 8 B, kernel TCP", on(Link::Kernel), |(median, _)| median),
+        ucx("UCX put, 8 B, veth", Unit::Latency, |far, _| others::ucx_put_latency(far)),
+    ]
+}
+
+fn raw(name: &str, link: Link) -> Case {
+    case(name, Unit::Rate, move |far, time| raw::rate(far, link, time))
+}
+
+fn write(name: &str, spec: Spec) -> Case {
+    case(name, Unit::Rate, move |far, time| writes::write_rate(far, &spec, time))
+}
+
+fn smoltcp(name: &str, link: Link) -> Case {
+    case(name, Unit::Rate, move |far, time| sockets::rate(far, link, time))
+}
+
+fn latency(name: &str, spec: Spec, of: fn((f64, f64)) -> f64) -> Case {
+    case(name, Unit::Latency, move |far, _| {
+        Ok(of(writes::write_latency(far, &spec, LATENCY_ROUNDS)?))
+    })
+}
+
+fn iperf3(name: &str, offloads: bool) -> Case {
+    let run = move |far: &Far, time| others::iperf3(far, offloads, time);
+    Case { needs: Some(("iperf3", "iperf3")), ..case(name, Unit::Rate, run) }
+}
+
+fn ucx(name: &str, unit: Unit, run: fn(&Far, Duration) -> Result<f64>) -> Case {
+    Case { needs: Some(("ucx_perftest", "ucx-utils")), ..case(name, unit, run) }
+}
+
+pub(crate) fn case(
+    name: &str,
+    unit: Unit,
+    run: impl Fn(&Far, Duration) -> Result<f64> + 'static,
+) -> Case {
+    Case { name: name.to_owned(), unit, needs: None, run: Box::new(run) }
+}
+
+/// What the project aims at.
+pub(crate) fn ratios() -> Vec<Ratio> {
+    let ratio = Ratio::new;
+    vec![
+        ratio(
+            "super-frames, of the raw rate",
+            ("urnic TAP, super-frames", "raw TAP, super-frames"),
+            0.65,
+        ),
+        ratio(
+            "super-frames, of the raw rate gathered",
+            ("urnic TAP, super-frames", "raw TAP, super-frames, gathered"),
+            0.8,
+        ),
+        ratio(
+            "super-frames at MTU 9000, of the raw rate",
+            ("urnic TAP, super-frames, MTU 9000", "raw TAP, super-frames, MTU 9000"),
+            0.65,
+        ),
+        ratio("MTU 65000, of the raw rate", ("urnic TAP, MTU 65000", "raw TAP, MTU 65000"), 0.65),
+        ratio("super-frames, to iperf3", ("urnic TAP, super-frames", "iperf3 veth"), 2.0),
+        ratio("super-frames, to UCX put", ("urnic TAP, super-frames", "UCX put, 64 KB, veth"), 5.0),
+        ratio("MTU 65000, to iperf3", ("urnic TAP, MTU 65000", "iperf3 veth"), 2.0),
+        ratio("MTU 65000, to UCX put", ("urnic TAP, MTU 65000", "UCX put, 64 KB, veth"), 5.0),
+        ratio(
+            "markers, of none",
+            ("urnic TAP, super-frames, markers", "urnic TAP, super-frames"),
+            0.8,
+        ),
+        ratio("plain frames, of the raw rate", ("urnic TAP, MTU 1500", "raw TAP, MTU 1500"), 0.85),
+        ratio("plain frames, to smoltcp", ("urnic TAP, MTU 1500", "smoltcp TAP, MTU 1500"), 1.0),
+        ratio("kernel TCP, of iperf3", ("urnic kernel TCP, veth", "iperf3 veth"), 0.8),
+        ratio("latency, to UCX", ("urnic Write, 8 B, TAP", "UCX put, 8 B, veth"), 1.0),
+        ratio(
+            "99th percentile, to the median",
+            ("urnic Write, 8 B, TAP, 99th percentile", "urnic Write, 8 B, TAP"),
+            3.0,
+        ),
+    ]
+}
+
+impl Ratio {
+    pub(crate) fn new(name: &str, (over, under): (&str, &str), aim: f64) -> Self {
+        let [name, numerator, denominator] = [name, over, under].map(str::to_owned);
+        Self { name, numerator, denominator, aim }
+    }
+}
+
+const LATENCY_ROUNDS: usize = 10_000;

@@ -1,0 +1,255 @@
+//! Interfaces to measure on: TAPs on a bridge in the bench's own network namespace, and a veth pair
+//! into a second one.
+
+use std::fs::File;
+use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::AsFd;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use anyhow::{Context, Result, ensure};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use urnic_netdev::Device;
+use urnic_netdev::packet::{PacketConfig, PacketSocket};
+use urnic_netdev::tap::{Tap, TapConfig};
+use urnic_netdev::xdp::{XdpConfig, XdpSocket};
+
+/// What joins two sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// Two TAP interfaces on a bridge.
+    Taps {
+        /// IP MTU.
+        mtu: usize,
+        /// With `virtio_net_hdr`: super-frames, partial checksums.
+        vnet: bool,
+    },
+    /// Packet sockets on the ends of a veth pair of their own.
+    Packet {
+        /// IP MTU.
+        mtu: usize,
+        /// Super-frames, partial checksums.
+        vnet: bool,
+    },
+    /// AF_XDP sockets in copy mode on the ends of that pair.
+    Xdp,
+    /// Packet sockets on the two interfaces that `urnic impair` joins, for one of several flows.
+    Impaired {
+        /// Which, from 0.
+        flow: u8,
+    },
+    /// The kernel's TCP over the veth pair.
+    Kernel,
+}
+
+impl Link {
+    /// The two hosts, from which their addresses are made.
+    pub(crate) const fn hosts(self) -> [u8; 2] {
+        match self {
+            Self::Impaired { flow } => [2 * flow + 1, 2 * flow + 2],
+            _ => [1, 2],
+        }
+    }
+}
+
+/// The Ethernet address of a side's stack.
+pub(crate) const fn mac(host: u8) -> [u8; 6] {
+    [2, 0, 10, 77, 0, host]
+}
+
+/// The IP address of a side's stack.
+pub(crate) const fn address(host: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 77, 0, host)
+}
+
+/// The kernel's addresses on the veth pair.
+pub(crate) const VETH: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(10, 78, 0, 1)), IpAddr::V4(Ipv4Addr::new(10, 78, 0, 2))];
+
+/// Runs `ip` of iproute2.
+pub(crate) fn ip(arguments: &str) -> Result<()> {
+    run(Command::new("ip").args(arguments.split_whitespace()))
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
+    ensure!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(())
+}
+
+/// The second namespace, with the far end of the veth pair. It goes with the bench, however that
+/// ends.
+#[derive(Debug)]
+pub(crate) struct Far {
+    holder: Child,
+    namespace: File,
+}
+
+impl Far {
+    /// Makes the bridge, the second namespace and the veth pair.
+    pub(crate) fn new() -> Result<Self> {
+        ip("link set lo up")?;
+        for which in ["all", "default"] {
+            // There is no such file where the kernel has no IPv6: just as quiet.
+            let path = format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6");
+            let _absent = std::fs::write(path, "1");
+        }
+        // Frames on a bridge pass the host's packet filter where that is loaded: a
+        // seventh of what a small frame costs, and none of what is compared.
+        for filter in ["arptables", "ip6tables", "iptables"] {
+            let _absent =
+                std::fs::write(format!("/proc/sys/net/bridge/bridge-nf-call-{filter}"), "0");
+        }
+        ip("link add bridge0 type bridge forward_delay 0 stp_state 0 mcast_snooping 0")?;
+        ip("link set bridge0 up")?;
+        ip("link add veth-c type veth peer name veth-d")?;
+        ip("link set veth-c up")?;
+        ip("link set veth-d up")?;
+        for which in ["ip", "ip6", "arp"] {
+            // Bridged frames need not pass the packet filter; there may be none to pass.
+            let path = format!("/proc/sys/net/bridge/bridge-nf-call-{which}tables");
+            let _absent = std::fs::write(path, "0");
+        }
+        // Its own view of /sys, in which others find the interfaces.
+        let script = "mount -t sysfs sysfs /sys; echo ready; exec cat >/dev/null";
+        let mut holder = Command::new("unshare")
+            .args(["--net", "--mount", "--", "sh", "-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        holder.stdout.as_mut().context("a pipe")?.read_exact(&mut [0; 6])?;
+        let namespace = File::open(format!("/proc/{}/ns/net", holder.id()))?;
+        let far = Self { holder, namespace };
+        let id = far.holder.id();
+        ip(&format!("link add veth-a type veth peer name veth-b netns {id}"))?;
+        ip(&format!("address add {}/24 dev veth-a", VETH[0]))?;
+        ip("link set veth-a up")?;
+        run(far.command("ip").args([
+            "address",
+            "add",
+            &format!("{}/24", VETH[1]),
+            "dev",
+            "veth-b",
+        ]))?;
+        run(far.command("ip").args(["link", "set", "veth-b", "up"]))?;
+        Ok(far)
+    }
+
+    /// A program to be run in the far namespace.
+    pub(crate) fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &self.holder.id().to_string(), "-n", "-m", "--", program]);
+        command
+    }
+
+    /// Runs `task` in the far namespace.
+    pub(crate) fn run<R: Send>(&self, task: impl FnOnce() -> R + Send) -> Result<R> {
+        thread::scope(|scope| {
+            let inside = scope.spawn(|| self.enter().map(|()| task()));
+            inside.join().expect("the task does not panic")
+        })
+    }
+
+    /// Moves the calling thread into the far namespace.
+    pub(crate) fn enter(&self) -> Result<()> {
+        Ok(move_into_link_name_space(self.namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
+    }
+
+    /// Moves one of this namespace's interfaces there, with an address.
+    pub(crate) fn adopt(&self, name: &str, address: IpAddr) -> Result<()> {
+        ip(&format!("link set {name} netns {}", self.holder.id()))?;
+        run(self.command("ip").args(["address", "add", &format!("{address}/24"), "dev", name]))?;
+        run(self.command("ip").args(["link", "set", name, "up"]))
+    }
+
+    /// Turns segmentation and receive offloads of the veth pair on or off.
+    pub(crate) fn offloads(&self, on: bool) -> Result<()> {
+        let state = if on { "on" } else { "off" };
+        let arguments = |name| ["-K", name, "tso", state, "gso", state, "gro", state];
+        run(Command::new("ethtool").args(arguments("veth-a")))?;
+        run(self.command("ethtool").args(arguments("veth-b")))
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        drop(self.holder.stdin.take());
+        let _ended = self.holder.wait();
+    }
+}
+
+/// A device of any kind.
+pub(crate) type AnyDevice = Box<dyn Device + Send>;
+
+/// Two ends of a link of frames.
+pub(crate) fn devices(far: &Far, link: Link) -> Result<(AnyDevice, AnyDevice)> {
+    match link {
+        Link::Taps { mtu, vnet } => {
+            let (a, b) = taps(mtu, vnet)?;
+            Ok((Box::new(a), Box::new(b)))
+        }
+        Link::Packet { mtu, vnet } => {
+            for name in ["veth-c", "veth-d"] {
+                ip(&format!("link set {name} mtu {mtu}"))?;
+            }
+            Ok((packet("veth-c", 1, vnet)?, packet("veth-d", 2, vnet)?))
+        }
+        Link::Impaired { .. } => {
+            let [near_host, far_host] = link.hosts();
+            let there = far.run(|| packet(IMPAIRED[1], far_host, true))?;
+            Ok((packet(IMPAIRED[0], near_host, true)?, there?))
+        }
+        Link::Xdp => {
+            let open = |name: &str, host| -> Result<XdpSocket> {
+                ip(&format!("link set {name} mtu 1500"))?;
+                let addresses = [IpAddr::V4(address(host))];
+                let config = XdpConfig::new(name.parse()?, &addresses);
+                let config = XdpConfig { mac: Some(mac(host)), ..config };
+                // The kernel takes its time to let go of the socket of the case before.
+                let mut opened = XdpSocket::open(&config);
+                for _ in 0..20 {
+                    if opened.is_ok() {
+                        break;
+                    }
+                    pause();
+                    opened = XdpSocket::open(&config);
+                }
+                Ok(opened?)
+            };
+            Ok((Box::new(open("veth-c", 1)?), Box::new(open("veth-d", 2)?)))
+        }
+        Link::Kernel => anyhow::bail!("the kernel's TCP is no device"),
+    }
+}
+
+fn packet(name: &str, host: u8, super_frames: bool) -> Result<AnyDevice> {
+    let addresses = [IpAddr::V4(address(host))];
+    let config = PacketConfig::new(name.parse()?, &addresses);
+    let config = PacketConfig { mac: Some(mac(host)), super_frames, ..config };
+    Ok(Box::new(PacketSocket::open(&config)?))
+}
+
+/// The interfaces that `urnic impair` joins; the second is in the far namespace.
+pub(crate) const IMPAIRED: [&str; 2] = ["imp-a", "imp-b"];
+
+#[expect(clippy::disallowed_methods, reason = "nothing tells when the kernel is done")]
+pub(crate) fn pause() {
+    thread::sleep(std::time::Duration::from_millis(50));
+}
+
+/// Two TAP interfaces on the bridge, gone when they are dropped.
+fn taps(mtu: usize, vnet: bool) -> Result<(Tap, Tap)> {
+    let tap = |name: &str| -> Result<Tap> {
+        let config =
+            TapConfig { mtu: Some(mtu), vnet_header: vnet, ..TapConfig::new(name.parse()?) };
+        let tap = Tap::open(&config)?;
+        ip(&format!("link set {name} master bridge0"))?;
+        Ok(tap)
+    };
+    Ok((tap("tap-a")?, tap("tap-b")?))
+}

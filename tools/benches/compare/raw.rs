@@ -1,0 +1,166 @@
+//! What the devices move with no protocol at all: frames of one side counted at the other.
+//!
+//! The payload comes from as much memory as the engine sends from: a device that only ever reads
+//! the same warm 64 KiB would be a limit that nothing with real data can come near to. Gathered, each
+//! segment is two runs of memory, as an FPDU's header and payload are: the limit of what does not
+//! copy.
+
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use anyhow::{Result, bail};
+use urnic::monotonic_now;
+use urnic_engine::time::Duration;
+use urnic_netdev::{Device, Fragment, TxChecksum, TxFrame};
+
+use crate::core::pin;
+use crate::network::{self, AnyDevice, Far, Link};
+use crate::writes::{DEPTH, MESSAGE_LEN};
+
+/// Frames to pump.
+#[derive(Clone, Copy, Debug)]
+struct Frames {
+    /// Octets behind the TCP header.
+    payload_len: usize,
+    /// Cut every so many octets.
+    segment_len: Option<u16>,
+    /// Octets that begin each segment and come from elsewhere.
+    header_len: usize,
+}
+
+impl Frames {
+    /// As large as the link carries them.
+    fn largest(link: Link, header_len: usize) -> Result<Self> {
+        let (mtu, vnet) = match link {
+            Link::Taps { mtu, vnet } | Link::Packet { mtu, vnet } => (mtu, vnet),
+            Link::Xdp => (1500, false),
+            Link::Impaired { .. } | Link::Kernel => bail!("not a link to pump frames through"),
+        };
+        // IPv4 and TCP headers with timestamps.
+        let segment_len = mtu - 52;
+        let segments = if vnet { SUPER_FRAME_LEN / segment_len } else { 1 };
+        let cut = u16::try_from(segment_len)?;
+        let payload_len = segments * segment_len;
+        Ok(Self { payload_len, segment_len: vnet.then_some(cut), header_len })
+    }
+
+    /// The runs of one frame.
+    fn gather<'m>(
+        &self,
+        mut memory: &'m [u8],
+        mut headers: &'m [u8],
+        runs: &mut Vec<Fragment<'m>>,
+    ) {
+        runs.clear();
+        let mut left = self.payload_len;
+        let segment_len = self.segment_len.map_or(self.payload_len, usize::from);
+        while left > 0 {
+            let len = left.min(if self.header_len > 0 { segment_len } else { left });
+            let (header, payload);
+            (header, headers) = headers.split_at(self.header_len.min(len));
+            (payload, memory) = memory.split_at(len - header.len());
+            let both = [header, payload].map(Fragment::from_slice);
+            runs.extend(both.into_iter().filter(|run| !run.is_empty()));
+            left -= len;
+        }
+    }
+}
+
+/// Payload octets per second, in Gbit/s.
+pub(crate) fn rate(far: &Far, link: Link, time: Duration) -> Result<f64> {
+    pump(far, link, 0, time)
+}
+
+/// The same of memory in runs: a header of its own, then the rest of each segment.
+pub(crate) fn gathered_rate(far: &Far, link: Link, time: Duration) -> Result<f64> {
+    pump(far, link, FPDU_OVERHEAD_LEN, time)
+}
+
+fn pump(far: &Far, link: Link, header_len: usize, time: Duration) -> Result<f64> {
+    let frames = Frames::largest(link, header_len)?;
+    let (mut near, there) = network::devices(far, link)?;
+    let _core = pin(0);
+    let octets = Arc::new(AtomicU64::new(0));
+    let stop = Arc::new(AtomicBool::new(false));
+    let receiver = {
+        let (octets, stop) = (Arc::clone(&octets), Arc::clone(&stop));
+        thread::spawn(move || count(there, &octets, &stop))
+    };
+    let head = head(frames.payload_len);
+    let memory = vec![0x5a; MESSAGE_LEN * DEPTH];
+    let headers = vec![0xa5; SUPER_FRAME_LEN];
+    let mut payload = Vec::with_capacity(SUPER_FRAME_LEN / 256);
+    let checksum = match frames.segment_len {
+        Some(_) => TxChecksum::Partial { start: 34, offset: 16 },
+        None => TxChecksum::Complete,
+    };
+    let segment_size = frames.segment_len.and_then(NonZeroU16::new);
+    let mut at = 0;
+    let mut run = |time: Duration| {
+        let (start, before) = (monotonic_now(), octets.load(Ordering::Relaxed));
+        loop {
+            let now = monotonic_now();
+            if now - start >= time {
+                let moved = octets.load(Ordering::Relaxed) - before;
+                return moved as f64 * 8.0 / (now - start).as_nanos() as f64;
+            }
+            for _ in 0..BURST {
+                if at + frames.payload_len > memory.len() {
+                    at = 0;
+                }
+                frames.gather(&memory[at..], &headers, &mut payload);
+                at += frames.payload_len;
+                let frame = TxFrame { head: &head, payload: &payload, checksum, segment_size };
+                // A frame that the device has no room for is lost, as on a wire.
+                let _lost = near.transmit(now.as_nanos(), &frame);
+            }
+            near.flush(now.as_nanos());
+            near.receive(now.as_nanos(), BURST, &mut |_| {});
+        }
+    };
+    run(time / 5);
+    let rate = run(time);
+    stop.store(true, Ordering::Relaxed);
+    receiver.join().expect("the receiver ends well");
+    Ok(rate)
+}
+
+fn count(mut device: AnyDevice, octets: &AtomicU64, stop: &AtomicBool) {
+    let _core = pin(1);
+    while !stop.load(Ordering::Relaxed) {
+        let mut sum = 0;
+        device.receive(monotonic_now().as_nanos(), BURST, &mut |frame| {
+            if frame.bytes.starts_with(&network::mac(2)) {
+                sum += frame.bytes.len().saturating_sub(HEAD_LEN) as u64;
+            }
+        });
+        octets.fetch_add(sum, Ordering::Relaxed);
+    }
+}
+
+/// Ethernet, IPv4 and TCP headers of a data segment.
+fn head(payload_len: usize) -> [u8; HEAD_LEN] {
+    let mut head = [0; HEAD_LEN];
+    head[..6].copy_from_slice(&network::mac(2));
+    head[6..12].copy_from_slice(&network::mac(1));
+    head[12..14].copy_from_slice(&[8, 0]);
+    let total = u16::try_from(payload_len + HEAD_LEN - 14).expect("an IP datagram");
+    head[14..16].copy_from_slice(&[0x45, 0]);
+    head[16..18].copy_from_slice(&total.to_be_bytes());
+    head[22..24].copy_from_slice(&[64, 6]);
+    head[26..34].copy_from_slice(&[10, 77, 0, 1, 10, 77, 0, 2]);
+    let checksum = !smoltcp::wire::checksum::data(&head[14..34]);
+    head[24..26].copy_from_slice(&checksum.to_be_bytes());
+    head[34..38].copy_from_slice(&[0x1c, 6, 0x1c, 7]);
+    head[46..48].copy_from_slice(&[0x50, 0x10]);
+    head
+}
+
+const HEAD_LEN: usize = 54;
+/// Octets that MPA and DDP add to a tagged FPDU: length, header, CRC.
+const FPDU_OVERHEAD_LEN: usize = 20;
+const SUPER_FRAME_LEN: usize = 65_000;
+/// Frames sent or received in one go.
+const BURST: usize = 16;

@@ -1,0 +1,274 @@
+//! Measuring throughput: as many messages as fit into some seconds, or a number of them.
+
+mod budget;
+mod flow;
+mod result;
+
+pub(crate) use crate::bw::result::{Bandwidth, Table, header};
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::Serialize;
+use urnic::{Access, Mr, Region, monotonic_now};
+use urnic_engine::time::Instant;
+
+use crate::bw::budget::Budget;
+use crate::bw::flow::Flow;
+use crate::client::{Client, Depths, SIGNAL_INTERVAL, close_all};
+use crate::counters::Counters;
+use crate::host::{Host, memory};
+use crate::interrupt::Interrupt;
+use crate::measure::{Intervals, Op, processor_time};
+use crate::protocol::{Control, Hello, Session};
+use crate::size;
+
+/// What to measure.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) op: Op,
+    pub(crate) size: u32,
+    /// How long; as long as it takes without one.
+    pub(crate) time: Option<Duration>,
+    /// How many messages, on all connections together.
+    pub(crate) count: Option<u64>,
+    /// Bits of payload per second at most, on all connections together.
+    pub(crate) rate: Option<u64>,
+    /// Messages under way on each connection.
+    pub(crate) depth: u32,
+    pub(crate) connections: u32,
+    /// Whether the server does the same at the same time.
+    pub(crate) is_both: bool,
+}
+
+/// What was measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measured {
+    pub(crate) messages: u64,
+    /// Of the server, in a session of both.
+    pub(crate) messages_of_server: u64,
+    /// From the first request until the server had received all.
+    pub(crate) time: Duration,
+    /// Whether there were markers in the direction of the payload.
+    pub(crate) markers: bool,
+    pub(crate) crc: bool,
+    pub(crate) local: Counters,
+    pub(crate) peer: Counters,
+    /// Processor time here, and at the server.
+    pub(crate) processor: (Duration, Duration),
+    pub(crate) was_interrupted: bool,
+}
+
+/// What was measured in an interval.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Moment {
+    messages: u64,
+    bytes: u64,
+    gbps: f64,
+    messages_per_second: f64,
+}
+
+impl Moment {
+    #[expect(clippy::cast_precision_loss, reason = "a rate is not exact")]
+    pub(crate) fn new(messages: u64, size: u32, seconds: f64) -> (Self, String) {
+        let bytes = messages * u64::from(size);
+        let (gbps, messages_per_second) =
+            (bytes as f64 * 8e-9 / seconds, messages as f64 / seconds);
+        let text = format!("{gbps:>9.3} Gbit/s {messages_per_second:>12.0} messages/s");
+        (Self { messages, bytes, gbps, messages_per_second }, text)
+    }
+}
+
+/// Measures, and tells of each interval.
+///
+/// # Errors
+/// When the server cannot be reached, refuses, or falls silent.
+pub(crate) fn measure(
+    host: &Host,
+    remotes: &[SocketAddr],
+    plan: &Plan,
+    interrupt: &Interrupt,
+    intervals: &mut Intervals<Moment>,
+) -> anyhow::Result<Measured> {
+    let plan = &Plan { depth: depth_within(plan), ..*plan };
+    let region = || -> anyhow::Result<Arc<Region>> {
+        memory(usize::try_from(plan.size)?).with_context(|| no_memory(plan.size))
+    };
+    let registered = |access| -> anyhow::Result<Mr> {
+        host.pd.reg_region(region()?, access).context("registering memory")
+    };
+    let memory = registered(Access::LOCAL_WRITE)?;
+    // What the server writes and reads meanwhile.
+    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+    let target = plan.is_both.then(|| registered(access)).transpose()?;
+    let mut flows = connect(host, remotes, plan, target.as_ref())?;
+    interrupt.watch()?;
+    let first = flows.first_mut().context("no connection")?;
+    let processor_before = (first.client.processor_time()?, processor_time());
+    for flow in flows.iter_mut().filter(|_| plan.is_both) {
+        flow.client.send(&Control::Start)?;
+    }
+    let started = monotonic_now();
+    run(host, plan, &mut flows, &memory, started, interrupt, intervals)?;
+    let mut measured = finish(&mut flows, plan, started)?;
+    let first = flows.first_mut().context("no connection")?;
+    let (server, local) = (first.client.processor_time()?, processor_time());
+    measured.processor =
+        (local.saturating_sub(processor_before.1), server.saturating_sub(processor_before.0));
+    measured.was_interrupted = interrupt.has_come();
+    close_all(flows.into_iter().map(|flow| flow.client).collect())?;
+    Ok(measured)
+}
+
+/// Opens the connections.
+fn connect<'h>(
+    host: &'h Host,
+    remotes: &[SocketAddr],
+    plan: &Plan,
+    target: Option<&Mr>,
+) -> anyhow::Result<Vec<Flow<'h>>> {
+    let (session, depth) = match (target, plan.op) {
+        (Some(target), op) => {
+            (Session::Both { remote: target.remote(0), is_read: op == Op::Read }, plan.depth)
+        }
+        (None, Op::Write | Op::Read | Op::FetchAdd) => (Session::Memory, 0),
+        // All may be on their way while the credits for half as many are on their way back.
+        (None, Op::Send | Op::Immediate) => (Session::Sink, plan.depth + plan.depth.div_ceil(2)),
+    };
+    let hello = Hello { session, len: u64::from(plan.size), depth };
+    let depths = Depths { send: usize::try_from(plan.depth)?, recv: 0, recv_len: 0 };
+    let mut remotes = remotes.to_vec();
+    let mut flows = Vec::new();
+    for _ in 0..plan.connections {
+        let client = Client::connect(host, &remotes, &hello, depths)?;
+        remotes = vec![client.remote()];
+        flows.push(Flow::new(client, plan.op, plan.depth));
+    }
+    Ok(flows)
+}
+
+/// Posts and collects until the time is over, or all messages are done.
+fn run(
+    host: &Host,
+    plan: &Plan,
+    flows: &mut [Flow<'_>],
+    memory: &Mr,
+    started: Instant,
+    interrupt: &Interrupt,
+    intervals: &mut Intervals<Moment>,
+) -> anyhow::Result<()> {
+    let end = plan.time.map(|time| started + time);
+    let mut budget = Budget::new(plan.count, plan.rate, plan.size, started);
+    let (mut silent_since, mut told) = (started, 0);
+    intervals.start(started);
+    loop {
+        let now = monotonic_now();
+        budget.set_time(now);
+        let is_open =
+            end.is_none_or(|end| now < end) && !budget.is_spent() && !interrupt.has_come();
+        let mut happened = false;
+        for flow in &mut *flows {
+            if is_open {
+                flow.fill(memory, &mut budget)?;
+            }
+            happened |= flow.collect()?;
+        }
+        let is_idle = flows.iter().all(|flow| flow.open == 0);
+        if happened || !flows.iter().any(Flow::is_waiting) {
+            silent_since = now;
+        } else if now - silent_since > host.options.timeout {
+            let first = flows.first().context("no connection")?;
+            return Err(first.client.silent(host.options.timeout));
+        }
+        if intervals.is_due(now) {
+            let done: u64 = flows.iter().map(|flow| flow.done).sum();
+            intervals.end(now, |seconds| Moment::new(done - told, plan.size, seconds));
+            told = done;
+        }
+        if !is_open && is_idle {
+            return Ok(());
+        }
+        // What was posted goes out here; only an idle endpoint sleeps.
+        let sleep = if happened { Duration::ZERO } else { budget.pause(SIGNAL_INTERVAL) };
+        host.endpoint
+            .turn(end.filter(|end| now < *end).map_or(sleep, |end| sleep.min(end - now)))?;
+    }
+}
+
+/// Messages that each connection may have under way: as many as asked for, as long as all together
+/// are not more than [`UNDER_WAY_MAX`], or than one connection has.
+fn depth_within(plan: &Plan) -> u32 {
+    let message = u64::from(plan.size);
+    let budget = UNDER_WAY_MAX.max(message * u64::from(plan.depth));
+    let fit = budget / (message * u64::from(plan.connections)).max(1);
+    plan.depth.min(u32::try_from(fit).unwrap_or(u32::MAX)).max(1)
+}
+
+/// Waits until the server has received all, and adds up.
+fn finish(flows: &mut [Flow<'_>], plan: &Plan, started: Instant) -> anyhow::Result<Measured> {
+    let framing = flows.first().context("no connection")?.client.connection.terms().framing;
+    let (mut peer, mut messages_of_server) = (Counters::default(), 0);
+    for flow in &mut *flows {
+        if plan.is_both {
+            messages_of_server = u64::saturating_add(messages_of_server, flow.client.stop()?);
+        }
+        flow.client.ask_counters()?;
+    }
+    for flow in &mut *flows {
+        peer = peer.plus(&flow.client.wait_counters()?);
+    }
+    let time = monotonic_now() - started;
+    let (mut local, mut messages) = (Counters::default(), 0);
+    for flow in flows {
+        messages += flow.done;
+        local = local.plus(&flow.client.counters()?);
+    }
+    let markers = match plan.op {
+        Op::Write | Op::Send | Op::FetchAdd | Op::Immediate => framing.markers_to_peer,
+        Op::Read => framing.markers_to_us,
+    };
+    let processor = (Duration::ZERO, Duration::ZERO);
+    let (crc, was_interrupted) = (framing.crc, false);
+    Ok(Measured {
+        messages,
+        messages_of_server,
+        time,
+        markers,
+        crc,
+        local,
+        peer,
+        processor,
+        was_interrupted,
+    })
+}
+
+/// What to do when messages of `size` octets do not fit into the memory of this machine.
+pub(crate) fn no_memory(size: u32) -> String {
+    format!("memory for messages of {}: ask for a smaller --size", size::format(u64::from(size)))
+}
+
+/// Octets under way on all connections together: more is the length of a queue, and of the wait for
+/// its end.
+const UNDER_WAY_MAX: u64 = 128 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_depth_of_a_connection_shrinks_only_when_many_share_a_link() {
+        let within = |size, depth, connections| {
+            let (op, time, count, rate, is_both) = (Op::Write, None, None, None, false);
+            depth_within(&Plan { op, size, time, count, rate, depth, connections, is_both })
+        };
+        assert_eq!(within(64 << 10, 16, 1), 16);
+        assert_eq!(within(64 << 10, 16, 128), 16, "just as much as may be under way");
+        assert_eq!(within(64 << 10, 16, 129), 15);
+        assert_eq!(within(64 << 10, 16, 1024), 2);
+        assert_eq!(within(u32::MAX, 4096, 1), 4096, "one connection has what it asks for");
+        assert_eq!(within(u32::MAX, 16, 1024), 1, "each has one at least");
+        assert_eq!(within(1, 4096, 1024), 4096);
+    }
+}

@@ -1,0 +1,127 @@
+//! Why a server was not reached, and what to do about it.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use urnic::{ConnectionEvent, Error, PostError, StartupFailure};
+
+use crate::client::Client;
+use crate::device;
+use crate::host::Host;
+use crate::protocol::{Control, refusal_from};
+
+impl Client<'_> {
+    pub(crate) fn silent(&self, time: Duration) -> anyhow::Error {
+        anyhow!(
+            "{} has not answered for {:?}: it has stopped, or the way to it is broken",
+            self.remote,
+            time
+        )
+    }
+
+    /// The server said something that does not belong here.
+    pub(crate) fn unexpected(&self, message: &Control) -> anyhow::Error {
+        anyhow!("{} said {message:?}, which makes no sense here", self.remote)
+    }
+
+    /// The server sent payload where none was asked for.
+    pub(crate) fn unasked(&self) -> anyhow::Error {
+        anyhow!("{} sends what was not asked for", self.remote)
+    }
+
+    /// What to say of an error in a session: a buffer that cannot be posted is the end of the
+    /// connection, which has a reason of its own.
+    pub(super) fn reason(&self, error: anyhow::Error) -> anyhow::Error {
+        if error.is::<PostError>() { self.lost() } else { error }
+    }
+
+    /// Why the session has ended.
+    pub(crate) fn lost(&self) -> anyhow::Error {
+        let remote = self.remote;
+        // What failed first says why; there may be a Terminate on its way.
+        while let Ok(Some(event)) = self.connection.next_event(REASON_WAIT) {
+            match event {
+                ConnectionEvent::Failed(error) => {
+                    return anyhow!("the session with {remote} failed here: {error}");
+                }
+                ConnectionEvent::Terminated(terminate) => {
+                    return anyhow!("{remote} ended the session with {terminate:?}");
+                }
+                ConnectionEvent::PeerClosed => {
+                    return anyhow!("{remote} closed the connection before all was done");
+                }
+                ConnectionEvent::Closed(_) => break,
+                _ => {}
+            }
+        }
+        anyhow!("the connection to {remote} was lost")
+    }
+}
+
+/// Why a connection was not opened, and what to do.
+pub(super) fn explain(remote: SocketAddr, host: &Host, error: &Error) -> anyhow::Error {
+    let timeout = host.options.timeout;
+    match error {
+        Error::Io(std::io::ErrorKind::ConnectionRefused) => anyhow!(
+            "{remote} refused the connection: nothing listens there; start 'urnic serve --listen \
+             {remote}' on that machine"
+        ),
+        Error::Io(kind) => {
+            anyhow!("cannot connect to {remote}: {}", std::io::Error::from(*kind))
+        }
+        Error::Timeout | Error::Startup(StartupFailure::Timeout) => {
+            anyhow!("{remote} did not answer within {timeout:?}: {}", advice(remote, host, error))
+        }
+        Error::Rejected(rejection) => match refusal_from(&rejection.private_data) {
+            Some(reason) => anyhow!("{remote} rejected the session: {reason}"),
+            None => anyhow!("{remote} rejected the connection and is no 'urnic serve'"),
+        },
+        Error::Startup(StartupFailure::Protocol(error)) => anyhow!(
+            "{remote} does not speak MPA: {error}; what listens there is no RDMA service, so check \
+             the port number"
+        ),
+        Error::Startup(StartupFailure::ConnectionLost) | Error::Closed => anyhow!(
+            "{remote} closed the connection instead of starting RDMA: nothing listens there, or \
+             what listens does not speak MPA; check the port number"
+        ),
+        other => anyhow!("cannot connect to {remote}: {other}"),
+    }
+}
+
+/// What to look at when nothing has come back from `remote`: what is known to be wrong, or else what
+/// may be.
+fn advice(remote: SocketAddr, host: &Host, error: &Error) -> String {
+    if let Some(advice) = host.checksum_advice() {
+        return advice;
+    }
+    let dev = &host.options.dev;
+    if let Some(problem) = device::problem(dev) {
+        return problem.to_string();
+    }
+    if matches!(error, Error::Startup(StartupFailure::Timeout)) {
+        return "it has taken the connection and then said nothing: what listens there is no RDMA \
+                service, or does not run any more; check the port number"
+            .into();
+    }
+    let address = remote.ip();
+    if let Some(why) = dev.no_way_to(address) {
+        return why;
+    }
+    let port = remote.port();
+    match dev.addresses() {
+        None => format!(
+            "either nothing comes back from there (does 'ping -c 3 {address}' get answers? does a \
+             firewall drop TCP port {port}?), or what listens at that port takes connections and is \
+             no RDMA service; --timeout waits longer"
+        ),
+        Some(_) => format!(
+            "is {address} up, and in the same network and VLAN as --dev {dev}? Does no other host \
+             have the address of this device? Does a firewall drop TCP port {port}? --timeout waits \
+             longer"
+        ),
+    }
+}
+
+/// How long to wait for the reason of a failure.
+const REASON_WAIT: Duration = Duration::from_millis(200);

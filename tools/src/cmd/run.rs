@@ -1,0 +1,124 @@
+//! `urnic run`: a program of rdma-core, as it is, on urnic.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, bail, ensure};
+
+/// Run a program written for libibverbs and librdmacm on urnic
+///
+/// The program is not changed: it finds urnic's libibverbs.so.1 and librdmacm.so.1 before those of the
+/// system, and one device, urnic0. It needs no root, no kernel module and no /dev/infiniband. What it
+/// sends is iWARP over the kernel's TCP.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// What the device looks like: ib as RoCE, which most programs are written for, or iwarp
+    #[arg(long, value_enum, default_value_t = Personality::Ib)]
+    personality: Personality,
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Personality {
+    Ib,
+    Iwarp,
+}
+
+const EXAMPLES: &str = "\
+Without this command: put libibverbs.so.1 and librdmacm.so.1, both links to liburnic_rdma.so, into a
+folder, name it in LD_LIBRARY_PATH, and say URNIC_PERSONALITY=iwarp if wanted. URNIC_LOG=debug tells
+what the library does.
+
+Examples:
+  urnic run -- ibv_devinfo
+  urnic run -- rping -s -a 127.0.0.1 -C 10 -v        # in one terminal
+  urnic run -- rping -c -a 127.0.0.1 -C 10 -v        # in another
+  urnic run -- ib_write_bw -R -d urnic0 -F 10.0.0.2";
+
+/// The file that both libraries are.
+const LIBRARY: &str = "liburnic_rdma.so";
+/// The names that programs look for.
+const NAMES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
+
+/// Runs the command; returns only if the program cannot be started.
+///
+/// # Errors
+/// When the library or the program is not there, or no folder can be made for the library's names.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let Some((program, arguments)) = args.program.split_first() else { bail!("no program") };
+    let library = library()?;
+    let folder = folder().context("a folder for the names of the library")?;
+    for name in NAMES {
+        link(&library, &folder.join(name))
+            .with_context(|| format!("{name} in {}", folder.display()))?;
+    }
+    let mut path = folder.into_os_string();
+    if let Some(others) = env::var_os("LD_LIBRARY_PATH").filter(|others| !others.is_empty()) {
+        path.push(":");
+        path.push(others);
+    }
+    let personality = match args.personality {
+        Personality::Ib => "ib",
+        Personality::Iwarp => "iwarp",
+    };
+    let error = Command::new(program)
+        .args(arguments)
+        .env("LD_LIBRARY_PATH", path)
+        .env("URNIC_PERSONALITY", personality)
+        .exec();
+    Err(error).with_context(|| format!("cannot start {}", program.display()))
+}
+
+/// The library, beside this program or in the `lib` beside its folder.
+fn library() -> anyhow::Result<PathBuf> {
+    let program = env::current_exe().context("where this program is")?;
+    let folder = program.parent().unwrap_or_else(|| Path::new("/"));
+    let places = [
+        folder.join(LIBRARY),
+        folder.join("deps").join(LIBRARY),
+        folder.join("../lib").join(LIBRARY),
+    ];
+    let found = places.iter().find(|place| place.is_file());
+    let found = found.with_context(|| {
+        let folder = folder.display();
+        format!(
+            "{LIBRARY} is not in {folder}: build it with `cargo build --release`, or copy it there"
+        )
+    })?;
+    fs::canonicalize(found).context("the library")
+}
+
+/// A folder that only this user can change: what is linked there is run.
+fn folder() -> anyhow::Result<PathBuf> {
+    let user = rustix::process::geteuid().as_raw();
+    let base = env::var_os("XDG_RUNTIME_DIR").map_or_else(env::temp_dir, PathBuf::from);
+    let folder = base.join(format!("urnic-run-{user}"));
+    match DirBuilder::new().mode(0o700).create(&folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.into()),
+        _ => {}
+    }
+    let found = fs::symlink_metadata(&folder)?;
+    let is_private =
+        found.is_dir() && found.uid() == user && found.permissions().mode() & 0o022 == 0;
+    ensure!(is_private, "{} is not a folder that only you can change: remove it", folder.display());
+    Ok(folder)
+}
+
+/// Makes a link to the library, unless it is there; other runs may make it at the same time.
+fn link(library: &Path, link: &Path) -> io::Result<()> {
+    if fs::read_link(link).is_ok_and(|there| there == library) {
+        return Ok(());
+    }
+    let new = link.with_extension(format!("new-{}", std::process::id()));
+    symlink(library, &new)?;
+    fs::rename(&new, link)
+}

@@ -1,0 +1,111 @@
+//! What a measurement tells while it runs: a line for each interval, or one that changes.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget};
+use serde::Serialize;
+use urnic_engine::time::Instant;
+
+use crate::report;
+
+/// One interval of `T`.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Interval<T> {
+    /// Since the beginning.
+    from_seconds: f64,
+    to_seconds: f64,
+    #[serde(flatten)]
+    measured: T,
+}
+
+/// Where the intervals go.
+#[derive(Debug)]
+pub(crate) struct Intervals<T> {
+    length: Duration,
+    form: Form,
+    started: Instant,
+    /// When the current one began, and when it is over.
+    from: Instant,
+    due: Instant,
+    past: Vec<Interval<T>>,
+}
+
+/// How they are shown.
+#[derive(Debug)]
+enum Form {
+    /// A line each, on standard output.
+    Lines,
+    /// A field of the result.
+    Json,
+    /// The current one, on a terminal.
+    Live(ProgressBar),
+    /// Not at all.
+    Hidden,
+}
+
+impl<T: Serialize> Intervals<T> {
+    /// Lines, or with `is_json` a list, at each `length`; without one, the state of affairs on a
+    /// terminal.
+    pub(crate) fn new(length: Option<Duration>, is_json: bool) -> Self {
+        let form = match length {
+            Some(_) if is_json => Form::Json,
+            Some(_) => Form::Lines,
+            None if is_json => Form::Hidden,
+            None => Form::Live(ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())),
+        };
+        let length = length.unwrap_or(LIVE_LENGTH);
+        let zero = Instant::ZERO;
+        Self { length, form, started: zero, from: zero, due: zero, past: Vec::new() }
+    }
+
+    /// The measurement begins.
+    pub(crate) fn start(&mut self, now: Instant) {
+        (self.started, self.from, self.due) = (now, now, now + self.length);
+    }
+
+    /// Whether an interval is over.
+    #[inline]
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        now >= self.due
+    }
+
+    /// Ends an interval: `measure` says what was measured in so many seconds, and how it is shown.
+    pub(crate) fn end(&mut self, now: Instant, measure: impl FnOnce(f64) -> (T, String)) {
+        let seconds = (now - self.from).as_secs_f64();
+        let (measured, text) = measure(seconds);
+        let from_seconds = (self.from - self.started).as_secs_f64();
+        let to_seconds = (now - self.started).as_secs_f64();
+        self.from = now;
+        while self.due <= now {
+            self.due = self.due + self.length.max(now - self.due);
+        }
+        match &self.form {
+            Form::Lines => {
+                let line = format!("{from_seconds:>8.2} – {to_seconds:>8.2} s  {text}");
+                // What cannot be shown meanwhile is told in the end, or cannot be either.
+                let _unread = report::print(&line);
+            }
+            Form::Json => self.past.push(Interval { from_seconds, to_seconds, measured }),
+            Form::Live(bar) => {
+                bar.set_style(
+                    indicatif::ProgressStyle::with_template("{msg}")
+                        .unwrap_or_else(|_| indicatif::ProgressStyle::default_spinner()),
+                );
+                bar.set_message(format!("{to_seconds:>6.0} s  {text}"));
+                bar.tick();
+            }
+            Form::Hidden => {}
+        }
+    }
+
+    /// The measurement is over: what there is for the result.
+    pub(crate) fn finish(self) -> Vec<Interval<T>> {
+        if let Form::Live(bar) = &self.form {
+            bar.finish_and_clear();
+        }
+        self.past
+    }
+}
+
+/// How often the state of affairs is shown on a terminal.
+const LIVE_LENGTH: Duration = Duration::from_secs(1);

@@ -1,0 +1,11 @@
+//! What `bw`, `lat` and `ping` have in common: operations, times, lines while they run.
+
+mod intervals;
+mod op;
+mod processor;
+mod times;
+
+pub(crate) use intervals::{Interval, Intervals};
+pub(crate) use op::{Op, message_size, sizes};
+pub(crate) use processor::{Processor, processor_time};
+pub(crate) use times::{Bar, Times, bars, histogram, new_histogram};

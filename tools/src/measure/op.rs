@@ -1,0 +1,92 @@
+//! What is measured: an operation, and the size of its messages.
+
+use anyhow::ensure;
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::size;
+
+/// An operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Op {
+    /// RDMA Write into the server's memory
+    Write,
+    /// RDMA Read from the server's memory
+    Read,
+    /// Send to the server
+    Send,
+    /// Atomic FetchAdd of 8 octets of the server's memory (RFC 7306 §5.1.1)
+    FetchAdd,
+    /// Immediate Data, 8 octets in a completion at the server (RFC 7306 §6)
+    Immediate,
+}
+
+impl Op {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Write => "write",
+            Self::Read => "read",
+            Self::Send => "send",
+            Self::FetchAdd => "fetch-add",
+            Self::Immediate => "immediate",
+        }
+    }
+
+    /// Octets of each message; `None` when they are to be chosen.
+    const fn fixed_len(self) -> Option<u32> {
+        match self {
+            Self::Write | Self::Read | Self::Send => None,
+            Self::FetchAdd | Self::Immediate => Some(ATOMIC_LEN),
+        }
+    }
+
+    /// Whether each message takes a receive buffer of the server.
+    pub(crate) const fn takes_buffer(self) -> bool {
+        matches!(self, Self::Send | Self::Immediate)
+    }
+}
+
+/// The sizes to measure: all of them with `is_all`, or the one given, or the default.
+///
+/// # Errors
+/// When the messages of the operation have one size only.
+pub(crate) fn sizes(
+    op: Op,
+    given: Option<u32>,
+    is_all: bool,
+    default: u32,
+) -> anyhow::Result<Vec<u32>> {
+    if let Some(len) = op.fixed_len() {
+        let name = op.name();
+        ensure!(!is_all, "--all-sizes: a message of --op {name} has {len} octets, always");
+        ensure!(given.is_none_or(|size| size == len), "--size: --op {name} is of {len} octets");
+        return Ok(vec![len]);
+    }
+    Ok(if is_all { ALL_SIZES.to_vec() } else { vec![given.unwrap_or(default)] })
+}
+
+/// Reads the size of a message.
+pub(crate) fn message_size(text: &str) -> Result<u32, String> {
+    match u32::try_from(size::parse(text)?) {
+        Ok(0) => Err("a message has 1 octet at least".into()),
+        Ok(size) => Ok(size),
+        Err(_) => Err("a message is shorter than 4 GiB (RFC 5041)".into()),
+    }
+}
+
+/// Octets of an atomic, and of Immediate Data.
+pub(crate) const ATOMIC_LEN: u32 = 8;
+
+/// The sizes of one table: powers of two from 2 octets to 8 MiB, as perftest has them.
+pub(crate) const ALL_SIZES: [u32; 23] = {
+    let mut sizes = [0; 23];
+    let mut index = 0;
+    while index < sizes.len() {
+        sizes[index] = 2 << index;
+        index += 1;
+    }
+    sizes
+};
+
+const _: () = assert!(ALL_SIZES[22] == 8 << 20);

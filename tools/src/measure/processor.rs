@@ -1,0 +1,41 @@
+//! Processor time of both ends.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+
+/// Processor time that this process has used: of all its threads, in the kernel too.
+pub(crate) fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
+}
+
+/// Processor time of a measurement, at both ends.
+///
+/// The server's is that of its process: of its other peers, too, if it has some. What the kernel does
+/// in interrupts is not counted at either end.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Processor {
+    pub(crate) local_seconds: f64,
+    pub(crate) server_seconds: f64,
+    /// For 10⁹ octets of payload.
+    pub(crate) local_seconds_per_gb: f64,
+    pub(crate) server_seconds_per_gb: f64,
+}
+
+impl Processor {
+    /// For `bytes` of payload.
+    #[expect(clippy::cast_precision_loss, reason = "a rate is not exact")]
+    pub(crate) fn new(local: Duration, server: Duration, bytes: u64) -> Self {
+        let (local_seconds, server_seconds) = (local.as_secs_f64(), server.as_secs_f64());
+        let per_gb = |seconds: f64| if bytes == 0 { 0.0 } else { seconds * 1e9 / bytes as f64 };
+        Self {
+            local_seconds,
+            server_seconds,
+            local_seconds_per_gb: per_gb(local_seconds),
+            server_seconds_per_gb: per_gb(server_seconds),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Captures that come from a pipe: they are read once, and replay reads twice.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// Where a capture comes from.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// A file, opened anew each time.
+    File(PathBuf),
+    /// What can be read only once, and a copy of what was read of it, which goes with the program.
+    Once {
+        /// Until it is opened.
+        source: Option<Box<File>>,
+        copy: Option<File>,
+    },
+}
+
+/// A capture being read.
+#[derive(Debug)]
+pub(crate) enum Opened {
+    File(File),
+    /// What is read is copied.
+    First {
+        source: Box<File>,
+        copy: File,
+    },
+}
+
+impl Input {
+    /// The capture at `path`; standard input for `-`.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub(crate) fn of(path: &Path) -> io::Result<Self> {
+        let source = if path.as_os_str() == "-" {
+            File::from(rustix::io::dup(io::stdin())?)
+        } else {
+            let file = File::open(path)?;
+            if file.metadata()?.is_file() {
+                return Ok(Self::File(path.to_owned()));
+            }
+            file
+        };
+        Ok(Self::Once { source: Some(Box::new(source)), copy: None })
+    }
+
+    /// Begins at the first octet.
+    ///
+    /// # Errors
+    /// When the file cannot be opened, or no copy be made.
+    pub(crate) fn open(&mut self) -> io::Result<Opened> {
+        match self {
+            Self::File(path) => File::open(path).map(Opened::File),
+            Self::Once { source, copy } => {
+                if let Some(source) = source.take() {
+                    let spool = tempfile::tempfile().map_err(copying)?;
+                    *copy = Some(spool.try_clone().map_err(copying)?);
+                    return Ok(Opened::First { source, copy: spool });
+                }
+                let copy = copy.as_ref().ok_or(io::ErrorKind::NotFound)?;
+                let mut again = copy.try_clone().map_err(copying)?;
+                again.seek(SeekFrom::Start(0)).map_err(copying)?;
+                Ok(Opened::File(again))
+            }
+        }
+    }
+}
+
+impl Read for Opened {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::File(file) => file.read(buffer),
+            Self::First { source, copy } => {
+                let len = source.read(buffer)?;
+                copy.write_all(&buffer[..len]).map_err(copying)?;
+                Ok(len)
+            }
+        }
+    }
+}
+
+fn copying(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("copying what comes from a pipe: {error}"))
+}

@@ -1,0 +1,199 @@
+//! A thread for each transfer: reads, checks and writes the file while the server goes on.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{
+    Receiver, Sender, SyncSender, TryRecvError, TrySendError, channel, sync_channel,
+};
+use std::task::Waker;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use urnic::{Qp, monotonic_now};
+use urnic_engine::time::Instant;
+
+use crate::channel::Channel;
+use crate::host::Host;
+use crate::protocol::{CHECKS_MAX, Control};
+use crate::server::places::Source;
+
+/// Threads whose peers have gone, and that have not ended yet: each still takes a place among the
+/// peers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Leaving(Rc<RefCell<Threads>>);
+
+/// With the addresses of their peers.
+type Threads = Vec<(Source, JoinHandle<()>)>;
+
+impl Leaving {
+    /// The addresses of the peers whose threads still work.
+    pub(crate) fn sources(&self) -> Vec<Source> {
+        let mut threads = self.0.borrow_mut();
+        threads.retain(|(_, thread)| !thread.is_finished());
+        threads.iter().map(|(source, _)| *source).collect()
+    }
+}
+
+/// A thread that answers control messages about a file, in order.
+#[derive(Debug)]
+pub(super) struct Clerk {
+    /// `None` once the thread is to end.
+    questions: Option<SyncSender<Control>>,
+    answers: Receiver<Control>,
+    /// Questions not answered.
+    open: usize,
+    /// When the peer was last told anything.
+    told: Instant,
+    has_last_word: bool,
+    gone: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    source: Source,
+    leaving: Leaving,
+}
+
+impl Clerk {
+    pub(super) fn start(
+        host: &Host,
+        source: Source,
+        leaving: &Leaving,
+        work: impl FnOnce(&Desk) + Send + 'static,
+    ) -> anyhow::Result<Self> {
+        let (sender, questions) = sync_channel(CHECKS_MAX);
+        let (answers_tx, answers) = channel();
+        let gone = Arc::new(AtomicBool::new(false));
+        let waker = host.endpoint.waker();
+        let desk = Desk { questions, answers: answers_tx, waker, gone: Arc::clone(&gone) };
+        let thread = thread::Builder::new()
+            .name("urnic-file".to_owned())
+            .spawn(move || work(&desk))
+            .context("starting a thread for the file")?;
+        Ok(Self {
+            questions: Some(sender),
+            answers,
+            open: 0,
+            told: monotonic_now(),
+            has_last_word: false,
+            gone,
+            thread: Some(thread),
+            source,
+            leaving: leaving.clone(),
+        })
+    }
+
+    pub(super) fn ask(&mut self, question: Control) -> anyhow::Result<()> {
+        let Some(questions) = &self.questions else { bail!("the file's thread has ended") };
+        match questions.try_send(question) {
+            Ok(()) => {
+                self.open += 1;
+                Ok(())
+            }
+            Err(TrySendError::Full(_)) => bail!("the peer asked too many questions at a time"),
+            Err(TrySendError::Disconnected(_)) => bail!("the file's thread has ended"),
+        }
+    }
+
+    /// Passes answers on, and says so now and then when one takes long.
+    pub(super) fn turn(&mut self, qp: &Qp, to: &mut Channel) -> anyhow::Result<Option<Control>> {
+        match self.answers.try_recv() {
+            Ok(answer) => {
+                self.open = self.open.saturating_sub(1);
+                self.told = monotonic_now();
+                to.send(qp, &answer)?;
+                self.has_last_word = matches!(answer, Control::Failed(_) | Control::NotVerified);
+                return Ok(Some(answer));
+            }
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) if self.open == 0 => {}
+            Err(TryRecvError::Disconnected) => bail!("the file's thread has ended"),
+        }
+        if self.open > 0 && monotonic_now() - self.told > WORKING_INTERVAL {
+            self.told = monotonic_now();
+            to.send(qp, &Control::Working)?;
+        }
+        Ok(None)
+    }
+
+    /// Whether the peer has been told why there will be no more answers.
+    pub(super) const fn has_last_word(&self) -> bool {
+        self.has_last_word
+    }
+
+    pub(super) const fn is_working(&self) -> bool {
+        self.open > 0
+    }
+}
+
+impl Drop for Clerk {
+    fn drop(&mut self) {
+        self.gone.store(true, Ordering::Relaxed);
+        self.questions = None;
+        if let Some(thread) = self.thread.take() {
+            self.leaving.0.borrow_mut().push((self.source, thread));
+        }
+    }
+}
+
+/// The thread's end of the way to its session.
+pub(super) struct Desk {
+    questions: Receiver<Control>,
+    answers: Sender<Control>,
+    waker: Waker,
+    gone: Arc<AtomicBool>,
+}
+
+impl Desk {
+    /// The next question; `None` when the session is over.
+    pub(super) fn next(&self) -> Option<Control> {
+        self.questions.recv().ok().filter(|_| self.is_wanted())
+    }
+
+    /// The next question if there is one now.
+    ///
+    /// # Errors
+    /// [`TryRecvError::Disconnected`] when the session is over.
+    pub(super) fn try_next(&self) -> Result<Control, TryRecvError> {
+        self.questions.try_recv()
+    }
+
+    /// Whether the session is still there. Long work asks at every step.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.gone.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn give(&self, answer: Control) {
+        // The session may be over.
+        let _gone = self.answers.send(answer);
+        self.waker.wake_by_ref();
+    }
+}
+
+/// How often the peer is told that an answer takes longer.
+const WORKING_INTERVAL: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A desk of a session that is over after `questions` were asked.
+    pub(in crate::server) fn desk_of_one_that_left(
+        questions: Vec<Control>,
+    ) -> (Desk, Receiver<Control>) {
+        let (sender, receiver) = sync_channel(CHECKS_MAX);
+        for question in questions {
+            sender.send(question).unwrap();
+        }
+        let (answers, given) = channel();
+        let gone = Arc::new(AtomicBool::new(true));
+        (Desk { questions: receiver, answers, waker: Waker::noop().clone(), gone }, given)
+    }
+
+    #[test]
+    fn no_question_of_a_session_that_is_over_is_worked_on() {
+        let (desk, _given) = desk_of_one_that_left(vec![Control::ShaRequest]);
+        assert_eq!(desk.next(), None);
+        assert!(!desk.is_wanted());
+    }
+}

@@ -1,0 +1,165 @@
+//! What a session takes from the machine, known before any of it is taken.
+
+use std::fs::File;
+
+use anyhow::{Context, ensure};
+
+use crate::protocol::{Hello, Session};
+use crate::server::Limits;
+use crate::size;
+use crate::transfer::{place_len, places_within};
+
+/// Requests, buffers and memory of a session, beside those for control messages.
+#[derive(Debug)]
+pub(crate) struct Needs {
+    /// Requests under way at a time.
+    pub(crate) send: usize,
+    /// Receive buffers for payload.
+    pub(crate) receive: usize,
+    /// Octets of each.
+    pub(crate) receive_len: usize,
+    /// Places for chunks of a file.
+    pub(crate) places: u32,
+    /// Octets of memory, all together.
+    pub(crate) memory: u64,
+    /// The file to give out, and its length.
+    pub(crate) file: Option<(File, u64)>,
+}
+
+impl Needs {
+    /// What `hello` asks for.
+    ///
+    /// # Errors
+    /// When that is more than a peer gets, or is not there.
+    pub(crate) fn of(hello: &Hello, limits: &Limits) -> anyhow::Result<Self> {
+        let Hello { session, len, depth } = hello;
+        let most = limits.memory_max;
+        let mut needs =
+            Self { send: 1, receive: 0, receive_len: 0, places: 0, memory: 0, file: None };
+        match session {
+            Session::Memory => needs.memory = at_most(most, *len, 1, "a region")?,
+            Session::PingPong(_) => {
+                ensure!(*len > 0, "ping-pong needs a message of 1 octet at least");
+                needs.send = PING_PONG_DEPTH;
+                needs.memory = at_most(most, *len, PING_PONG_SLOTS, "regions")?;
+            }
+            Session::Both { .. } => {
+                check_depth(*depth)?;
+                needs.send = usize::try_from(*depth)?;
+                needs.memory = at_most(most, *len, BOTH_SLOTS, "regions")?;
+            }
+            Session::Echo | Session::Sink => {
+                check_depth(*depth)?;
+                needs.receive = usize::try_from(*depth)?;
+                needs.receive_len = usize::try_from(*len)?;
+                if matches!(session, Session::Echo) {
+                    needs.send = needs.receive;
+                }
+                let buffers = u64::from(*depth) + session.requests_max() as u64;
+                needs.memory = at_most(most, *len, buffers, "receive buffers")?;
+            }
+            Session::Put { .. } => needs.take_places(*len, most)?,
+            Session::Get { name } => {
+                let file = folder(limits)?.open_file(name)?;
+                let len = file.metadata()?.len();
+                needs.take_places(len, most)?;
+                needs.file = Some((file, len));
+            }
+        }
+        Ok(needs)
+    }
+
+    /// Memory for chunks of a file of `len` octets.
+    fn take_places(&mut self, len: u64, memory_max: u64) -> anyhow::Result<()> {
+        self.places = places_within(len, memory_max).with_context(|| {
+            format!(
+                "a chunk of a file has {} octets, and a peer gets {}: start 'urnic serve' with a \
+                 larger --size",
+                size::format(place_len(len)),
+                size::format(memory_max)
+            )
+        })?;
+        self.memory = place_len(len) * u64::from(self.places);
+        Ok(())
+    }
+}
+
+fn check_depth(depth: u32) -> anyhow::Result<()> {
+    ensure!(depth > 0, "messages need a depth of 1 at least");
+    ensure!(depth <= DEPTH_MAX, "a depth of {depth} is more than {DEPTH_MAX}");
+    Ok(())
+}
+
+/// Octets of `count` things of `len` octets.
+///
+/// # Errors
+/// When they are more than a peer gets.
+fn at_most(memory_max: u64, len: u64, count: u64, what: &str) -> anyhow::Result<u64> {
+    let total = len.checked_mul(count);
+    let shown = size::format(len);
+    let sum = match (count, total) {
+        (1, _) => format!("{what} of {shown}"),
+        (_, Some(total)) => {
+            format!("{count} {what} of {shown}, which are {} together,", size::format(total))
+        }
+        (_, None) => format!("{count} {what} of {shown}"),
+    };
+    total.filter(|total| *total <= memory_max).with_context(|| {
+        format!(
+            "the session needs {sum} and a peer gets {}: ask for smaller messages or fewer at a \
+             time, or start 'urnic serve' with a larger --size",
+            size::format(memory_max)
+        )
+    })
+}
+
+/// Payload messages under way at a time: twice those of 'urnic bw', for the credits on their way.
+const DEPTH_MAX: u32 = 8192;
+/// Times the length of a message: what is written to, and what is written from.
+const PING_PONG_SLOTS: u64 = 2;
+/// The same, for both directions.
+const BOTH_SLOTS: u64 = 2;
+/// Writes under way: one, and those whose completion has not been seen.
+const PING_PONG_DEPTH: usize = 64;
+
+/// The folder that is served.
+///
+/// # Errors
+/// When there is none.
+pub(crate) fn folder(limits: &Limits) -> anyhow::Result<&crate::transfer::Folder> {
+    limits.folder.as_ref().context("no files are served here: 'urnic serve' was not given --dir")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::tests::limits;
+
+    fn needs(session: Session, len: u64, depth: u32) -> Result<Needs, String> {
+        let hello = Hello { session, len, depth };
+        Needs::of(&hello, &limits()).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn memory_is_counted_to_the_octet() {
+        let most = limits().memory_max;
+        assert_eq!(needs(Session::Memory, most, 0).unwrap().memory, most);
+        let said = needs(Session::Memory, most + 1, 0).unwrap_err();
+        assert!(said.contains("a region of 1M") && said.contains("--size"), "{said}");
+        let buffers = 16 + Session::Sink.requests_max() as u64;
+        let len = most / buffers;
+        assert_eq!(needs(Session::Sink, len, 16).unwrap().memory, len * buffers);
+        let said = needs(Session::Sink, len + 1, 16).unwrap_err();
+        assert!(said.contains("18 receive buffers of") && said.contains("together"), "{said}");
+        assert!(needs(Session::Echo, u64::MAX, 2).is_err(), "a product beyond 64 bits");
+    }
+
+    #[test]
+    fn a_depth_is_from_1_to_its_limit() {
+        for session in [Session::Echo, Session::Sink] {
+            assert!(needs(session.clone(), 0, 0).is_err());
+            assert_eq!(needs(session.clone(), 0, DEPTH_MAX).unwrap().receive, DEPTH_MAX as usize);
+            assert!(needs(session, 0, DEPTH_MAX + 1).is_err());
+        }
+    }
+}

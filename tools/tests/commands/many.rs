@@ -1,0 +1,171 @@
+//! Many connections, long times, large numbers: commands at their extremes over the kernel's TCP.
+
+use std::io::Read;
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use urnic_testkit::programs::{missing, program};
+use urnic_testkit::skip;
+
+use crate::commands::scene::{Server, complaint, json, wait_until};
+
+/// What a thousand connections may take on each side.
+const MEMORY_MAX: u64 = 1 << 30;
+
+#[test]
+fn a_thousand_connections_are_opened_used_and_closed_at_once() {
+    let server = Server::start("");
+    let started = Instant::now();
+    let command = "bw ADDRESS --connections 1000 --seconds 0.2 --size 4K --json";
+    let result = json(&server.client(command));
+    assert!(result["bytes"].as_u64().unwrap() > 0);
+    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
+    assert!(server.memory_max() < MEMORY_MAX / 2, "{}", server.memory_max());
+    let result = json(&server.client("bw ADDRESS --connections 1024 --seconds 0.1 --json"));
+    assert!(result["bytes"].as_u64().unwrap() > 0);
+    assert!(server.memory_max() < MEMORY_MAX, "{}", server.memory_max());
+    assert_eq!(server.stop_and_tell(), "");
+}
+
+/// A shell gives its programs fewer descriptors than they may ask for.
+#[test]
+fn more_connections_than_the_first_limit_of_descriptors_are_opened() {
+    if let Some(reason) = missing(["sh"]) {
+        return skip("more connections than the first limit of descriptors", &reason);
+    }
+    let server = Server::start("");
+    let limited = "ulimit -S -n 100 && exec \"$0\" \"$@\"";
+    let bw = ["bw", server.address(), "--connections", "200", "--seconds", "0.05"];
+    let output =
+        program("sh").args(["-c", limited, env!("CARGO_BIN_EXE_urnic")]).args(bw).output().unwrap();
+    assert!(output.status.success(), "{}", complaint(&output));
+    server.stop();
+}
+
+#[test]
+fn a_thousand_connections_send_too() {
+    let server = Server::start("");
+    let command = "bw ADDRESS --op send --connections 1000 --seconds 0.1 --size 4K --json";
+    assert!(json(&server.client(command))["bytes"].as_u64().unwrap() > 0);
+    assert!(server.memory_max() < MEMORY_MAX, "{}", server.memory_max());
+    server.stop();
+}
+
+#[test]
+fn the_greatest_depth_works_for_every_operation() {
+    let server = Server::start("");
+    for op in ["write", "read", "send"] {
+        let command = format!("bw ADDRESS --op {op} --depth 4096 --size 64 --seconds 0.1 --json");
+        assert!(json(&server.client(&command))["bytes"].as_u64().unwrap() > 0, "{op}");
+    }
+    server.stop();
+}
+
+#[test]
+fn the_greatest_number_of_iterations_is_begun() {
+    let server = Server::start("");
+    let mut client = server.spawn("lat ADDRESS --iterations 4294967295");
+    thread::sleep(Duration::from_millis(500));
+    assert_eq!(client.try_wait().unwrap(), None, "it measures");
+    client.kill().unwrap();
+    client.wait().unwrap();
+    server.stop();
+}
+
+#[test]
+fn messages_as_long_as_a_peer_may_have_them_come_back() {
+    let server = Server::start("--size 4M");
+    for command in
+        ["ping ADDRESS --count 2 --interval 0 --size 1M", "lat ADDRESS --size 2M --iterations 3"]
+    {
+        let output = server.client(command);
+        assert!(output.status.success(), "{command}: {}", complaint(&output));
+    }
+    let said = complaint(&server.client("ping ADDRESS --size 2M"));
+    assert!(said.contains("3 receive buffers of 2M, which are 6M together"), "{said}");
+    assert!(said.contains("a peer gets 4M"), "{said}");
+    let said = complaint(&server.client("bw ADDRESS --size 1G"));
+    assert!(said.contains("a region of 1G and a peer gets 4M"), "{said}");
+    server.stop();
+}
+
+#[test]
+fn an_interval_longer_than_the_servers_patience_is_bridged() {
+    let server = Server::start("--timeout 300ms");
+    let output = server.client("ping ADDRESS --count 2 --interval 1500ms");
+    assert!(output.status.success(), "{}", complaint(&output));
+    assert_eq!(server.stop_and_tell(), "");
+}
+
+#[test]
+fn a_rate_that_leaves_a_session_without_work_for_long_keeps_it_open() {
+    let folder = crate::commands::files::Folder::new("slow");
+    let server = folder.serve("--timeout 300ms");
+    let file = folder.own("file");
+    // Two pieces: the second may go two seconds after the first.
+    std::fs::write(&file, crate::commands::files::pattern(300 << 10)).unwrap();
+    json(&server.client(&format!("put {} ADDRESS --rate 1M --json", file.display())));
+    let back = folder.own("back");
+    json(&server.client(&format!("get ADDRESS/file {} --rate 1M --json", back.display())));
+    assert_eq!(std::fs::read(back).unwrap(), std::fs::read(file).unwrap());
+    assert_eq!(server.stop_and_tell(), "");
+}
+
+/// RFC 5044 §7.1.2 (10): a peer that connects and does not start MPA is not waited for for ever.
+#[test]
+fn a_connection_that_asks_for_nothing_is_given_up_in_the_time_of_the_option() {
+    let server = Server::start("--timeout 300ms");
+    let honest = server.spawn("ping ADDRESS --count 20 --interval 50ms");
+    let mut silent = TcpStream::connect(server.address()).unwrap();
+    let started = Instant::now();
+    silent.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let ended = silent.read(&mut [0]);
+    assert!(
+        !matches!(&ended, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock),
+        "{ended:?}"
+    );
+    assert!(started.elapsed() >= Duration::from_millis(250), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    let output = honest.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", complaint(&output));
+    server.stop();
+}
+
+#[test]
+fn a_server_for_one_ends_when_all_connections_of_it_have_gone() {
+    for connections in [1, 2, 50] {
+        let server = Server::start("--once");
+        let command = format!("bw ADDRESS --connections {connections} --seconds 0.1 --json");
+        assert!(json(&server.client(&command))["bytes"].as_u64().unwrap() > 0);
+        assert_eq!(server.wait(), Some(0), "{connections} connections");
+    }
+}
+
+#[test]
+fn a_server_for_one_ends_badly_when_it_refuses_that_one() {
+    let server = Server::start("--once --size 1M");
+    let said = complaint(&server.client("ping ADDRESS --size 5M"));
+    assert!(said.contains("rejected"), "the reason arrives: {said}");
+    assert_eq!(server.wait(), Some(1));
+}
+
+#[test]
+fn peers_beyond_the_number_are_told_which_option_decides() {
+    for (options, part) in [
+        ("--peers 3", "--peers"),
+        ("--peers-per-address 3", "--peers-per-address"),
+        ("--size 1M --total-size 6M", "--total-size"),
+    ] {
+        let server = Server::start(options);
+        let works = server.client("bw ADDRESS --connections 3 --size 1M --seconds 0.05 --json");
+        json(&works);
+        wait_until("room", || {
+            let output = server.client("bw ADDRESS --connections 3 --size 1M --seconds 0.05");
+            output.status.success()
+        });
+        let said = complaint(&server.client("bw ADDRESS --connections 4 --size 1M --seconds 0.05"));
+        assert!(said.contains("rejected") && said.contains(part), "{options}: {said}");
+        server.stop();
+    }
+}

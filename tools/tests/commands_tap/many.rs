@@ -1,0 +1,124 @@
+//! A thousand connections on every device; ends that take no longer than they have to.
+
+use std::time::{Duration, Instant};
+
+use crate::commands_tap::scene::{Server, client, complaint, join, json};
+use urnic_testkit::isolate::netns_tests;
+use urnic_testkit::network::{command, ip};
+use urnic_testkit::programs::is_there;
+use urnic_testkit::skip;
+
+/// What a thousand connections may take of a server, in octets.
+const MEMORY_MAX: u64 = 1 << 30;
+
+/// Octets of memory that a process has had at most.
+fn memory_max(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().trim().parse::<u64>().unwrap() << 10
+}
+
+/// A thousand connections from `device` to a server with default options.
+fn a_thousand(device: &str) {
+    let server = Server::start("--dev tap:tap-s,ip=10.7.0.2/24");
+    for connections in [12, 1000] {
+        let options = format!("--connections {connections} --size 4K --seconds 0.1 --json");
+        let bw = json(&client(&format!("bw ADDRESS {options} --dev {device}")));
+        assert!(bw["bytes"].as_u64().unwrap() >= 4096 * connections, "{device}: {bw}");
+    }
+    assert_eq!(server.complaints(), Vec::<String>::new(), "{device}");
+    let memory = memory_max(server.pid());
+    assert!(memory < MEMORY_MAX, "{device}: {memory} octets");
+    let output = client(&format!("ping ADDRESS --count 1 --dev {device}"));
+    assert!(output.status.success(), "{device}: {}", complaint(&output));
+    server.stop();
+}
+
+/// A veth of the bridge, for sockets of interfaces.
+fn veth() {
+    ip("link add veth-b type veth peer name veth-c");
+    ip("link set veth-b up master bridge0");
+    ip("link set veth-c up");
+}
+
+netns_tests! {
+    with ["/dev/net/tun"];
+
+    fn a_thousand_connections_over_taps() {
+        join(&["tap-s", "tap-c"]);
+        a_thousand("tap:tap-c,ip=10.7.0.3/24");
+    }
+
+    fn a_thousand_connections_over_plain_taps() {
+        join(&["tap-s", "tap-c"]);
+        a_thousand("tap:tap-c,ip=10.7.0.3/24,vnet=off");
+    }
+
+    fn a_thousand_connections_on_a_raw_socket() {
+        join(&["tap-s"]);
+        veth();
+        a_thousand("packet:veth-c,ip=10.7.0.4/24");
+    }
+
+    fn a_thousand_connections_on_an_xdp_socket() {
+        const NAME: &str = "a thousand connections on an AF_XDP socket";
+        if !is_there("ethtool") {
+            return skip(NAME, "`ethtool` is missing");
+        }
+        join(&["tap-s", "tap-c"]);
+        veth();
+        command("ethtool", "-K veth-b tx off");
+        let server = Server::start("--dev tap:tap-s,ip=10.7.0.2/24");
+        let output = client("ping ADDRESS --count 1 --dev xdp:veth-c,ip=10.7.0.5/24");
+        server.stop();
+        let said = complaint(&output);
+        if said.contains("CAP_") || said.contains("AF_XDP sockets") {
+            return skip(NAME, &said);
+        }
+        a_thousand("xdp:veth-c,ip=10.7.0.5/24");
+    }
+
+    /// TIME-WAIT is not waited for, nor is one connection after the other closed.
+    fn commands_end_when_their_last_result_is_there() {
+        join(&["tap-s", "tap-c"]);
+        let server = Server::start("--dev tap:tap-s,ip=10.7.0.2/24");
+        let device = "--dev tap:tap-c,ip=10.7.0.3/24";
+        for arguments in [
+            "ping ADDRESS --count 1",
+            "lat ADDRESS --iterations 1",
+            "bw ADDRESS --seconds 0.01",
+            "bw ADDRESS --seconds 0.01 --connections 40",
+        ] {
+            // A busy machine may be late once.
+            let fastest = (0..5).map(|_| {
+                let started = Instant::now();
+                let output = client(&format!("{arguments} {device}"));
+                assert!(output.status.success(), "{arguments}: {}", complaint(&output));
+                started.elapsed()
+            });
+            let fastest = fastest.min().unwrap();
+            assert!(fastest < Duration::from_millis(800), "{arguments}: {fastest:?}");
+        }
+        assert_eq!(server.complaints(), Vec::<String>::new());
+        server.stop();
+    }
+
+    /// The port is free, and not the same each time.
+    fn port_zero_is_one_of_many() {
+        join(&["tap-s", "tap-c"]);
+        let mut ports = Vec::new();
+        for _ in 0..4 {
+            let server = Server::start_at("10.7.0.2:0", "--dev tap:tap-s,ip=10.7.0.2/24");
+            let port = server.port();
+            assert!(port >= 49_152, "{port}");
+            let output = client(&format!(
+                "ping 10.7.0.2:{port} --count 1 --dev tap:tap-c,ip=10.7.0.3/24"
+            ));
+            assert!(output.status.success(), "{}", complaint(&output));
+            ports.push(port);
+            server.stop();
+        }
+        ports.dedup();
+        assert!(ports.len() > 1, "{ports:?}");
+    }
+}

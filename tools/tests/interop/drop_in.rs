@@ -1,0 +1,57 @@
+//! The stock `rping` of this host on urnic's libibverbs and librdmacm, against that of the guest on siw.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+
+use crate::lab::{Device, GUEST, Lab};
+use crate::process::last_line;
+use crate::table::Outcome::Passed;
+use crate::table::{Outcome, Table};
+
+const ROUNDS: u32 = 200;
+const SIZES: [u32; 2] = [64, 65535];
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// Runs these cases.
+pub(crate) fn run(lab: &mut Lab, table: &mut Table) -> anyhow::Result<()> {
+    for size in SIZES {
+        table.case(lab, &format!("rping -s, rping -c on urnic's libraries, {size}"), |lab| {
+            to_guest(lab, size)
+        })?;
+        table.case(lab, &format!("rping -c, rping -s on urnic's libraries, {size}"), |lab| {
+            from_guest(lab, size)
+        })?;
+    }
+    Ok(())
+}
+
+/// The guest serves.
+fn to_guest(lab: &mut Lab, size: u32) -> anyhow::Result<Outcome> {
+    let port = lab.port();
+    let server =
+        lab.guest.start(&format!("timeout 100 rping -s -a {GUEST} -p {port} -S {size}"))?;
+    lab.guest.listening(port)?;
+    let arguments = format!("-c -a {GUEST} -p {port} -C {ROUNDS} -S {size} -V");
+    let client = Lab::stock_rping(&arguments)?.finish(LIMIT)?;
+    lab.guest.run("killall -q rping || true")?;
+    let server = lab.guest.finish(server, LIMIT)?;
+    let said = last_line(&server.output);
+    ensure!(client.code == Some(0), "here: {client:?}; guest: {} {said}", server.status);
+    Ok(Passed(format!("{ROUNDS} rounds of {size} octets")))
+}
+
+/// The host serves.
+fn from_guest(lab: &mut Lab, size: u32) -> anyhow::Result<Outcome> {
+    let (port, address) = (lab.port(), Device::Kernel.address());
+    let server = Lab::stock_rping(&format!("-s -a {address} -p {port} -C {ROUNDS} -S {size} -V"))?;
+    Lab::listens(Device::Kernel, port)?;
+    let command = format!("timeout 90 rping -c -a {address} -p {port} -C {ROUNDS} -S {size} -V");
+    let client = lab.guest.start(&command)?;
+    let client = lab.guest.finish(client, LIMIT + Duration::from_secs(5))?;
+    let server = server.finish(Duration::from_secs(10))?;
+    let said = last_line(&client.output);
+    ensure!(client.status == 0, "guest: {} {said}; here: {server:?}", client.status);
+    ensure!(server.code == Some(0), "here: {server:?}");
+    Ok(Passed(format!("{ROUNDS} rounds of {size} octets")))
+}

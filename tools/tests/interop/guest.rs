@@ -1,0 +1,179 @@
+//! The guest: Debian's kernel with siw, under emulation, told what to do over a virtio console.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+
+use crate::lab::GUEST;
+use crate::process::Process;
+
+/// A guest that runs.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    console: UnixStream,
+    answers: Receiver<(u32, Answer)>,
+    /// Answers not waited for yet.
+    kept: BTreeMap<u32, Answer>,
+    requests: u32,
+    emulator: Process,
+    cache: PathBuf,
+}
+
+/// What became of a command in the guest.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u32,
+    pub(crate) output: String,
+}
+
+/// A command that may still run in the guest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job(u32);
+
+impl Guest {
+    /// Boots what `build.sh` made in `cache`, on the TAP `tapg`.
+    pub(crate) fn boot(cache: &Path) -> anyhow::Result<Self> {
+        let control = cache.join(format!("control-{}", std::process::id()));
+        // Of a run that was killed.
+        if control.exists() {
+            std::fs::remove_file(&control)?;
+        }
+        let (files, path) = (cache.display(), control.display());
+        // QEMU before 9.1 may wait for ever for receive buffers that the guest has given already, when
+        // their notification depends on an event index.
+        // Emulated even where KVM is: virtual machines that have it often cannot carry it through.
+        let arguments = format!(
+            "-machine accel=tcg -cpu max -m 640 -smp 1 -display none -nodefaults \
+             -no-reboot -serial file:{files}/serial.log -kernel {files}/vmlinuz \
+             -initrd {files}/initrd \
+             -netdev tap,id=n0,ifname=tapg,script=no,downscript=no \
+             -device virtio-net-pci,netdev=n0,mac=02:00:0a:4d:00:02,romfile=,event_idx=off \
+             -device virtio-serial-pci -chardev socket,id=c0,path={path},server=on,wait=off \
+             -device virtserialport,chardev=c0,name=urnic.control -append"
+        );
+        let line = format!("console=ttyS0 quiet panic=-1 urnic.address={GUEST}/24");
+        let arguments = arguments.split_whitespace().chain([line.as_str()]);
+        let emulator = Process::start("qemu-system-x86_64", arguments)?;
+        let console = connect(&control)?;
+        std::fs::remove_file(&control)?;
+        let (sender, answers) = channel();
+        let mut reader = BufReader::new(console.try_clone()?);
+        std::thread::spawn(move || {
+            while let Ok(answer) = read_answer(&mut reader) {
+                if sender.send(answer).is_err() {
+                    return;
+                }
+            }
+        });
+        let kept = BTreeMap::new();
+        let cache = cache.to_owned();
+        let mut guest = Self { console, answers, kept, requests: 0, emulator, cache };
+        // The guest says so when it is ready.
+        guest.finish(Job(0), BOOT_WITHIN).context("the guest does not boot")?;
+        Ok(guest)
+    }
+
+    /// Boots it anew. What ran in it is gone.
+    pub(crate) fn reboot(&mut self) -> anyhow::Result<()> {
+        // Its TAP is free when the emulator has ended.
+        self.emulator.end()?;
+        *self = Self::boot(&self.cache)?;
+        Ok(())
+    }
+
+    /// Starts a command of the guest's shell.
+    pub(crate) fn start(&mut self, command: &str) -> anyhow::Result<Job> {
+        self.requests += 1;
+        self.console.write_all(format!("{} {command}\n", self.requests).as_bytes())?;
+        Ok(Job(self.requests))
+    }
+
+    /// Waits for its end.
+    pub(crate) fn finish(&mut self, job: Job, limit: Duration) -> anyhow::Result<Answer> {
+        let began = Instant::now();
+        loop {
+            if let Some(answer) = self.kept.remove(&job.0) {
+                return Ok(answer);
+            }
+            let left = limit.saturating_sub(began.elapsed());
+            match self.answers.recv_timeout(left) {
+                Ok((number, answer)) => {
+                    self.kept.insert(number, answer);
+                }
+                Err(RecvTimeoutError::Timeout) => bail!("the guest has not answered for {limit:?}"),
+                Err(RecvTimeoutError::Disconnected) => bail!("the guest is gone"),
+            }
+        }
+    }
+
+    /// Runs a command that must succeed; what it printed.
+    pub(crate) fn run(&mut self, command: &str) -> anyhow::Result<String> {
+        let job = self.start(command)?;
+        let answer = self.finish(job, COMMAND_WITHIN)?;
+        ensure!(answer.status == 0, "in the guest: {command}: {}", answer.output.trim());
+        Ok(answer.output)
+    }
+
+    /// Waits until something listens at a TCP port of the guest.
+    pub(crate) fn listening(&mut self, port: u16) -> anyhow::Result<()> {
+        self.socket(&format!(":{port:04X} 00000000:0000 0A"))
+    }
+
+    /// Waits until a connection with this TCP port at either end is established.
+    pub(crate) fn connected(&mut self, port: u16) -> anyhow::Result<()> {
+        self.socket(&format!(":{port:04X} ([0-9A-F:]+ )?01 "))
+    }
+
+    fn socket(&mut self, pattern: &str) -> anyhow::Result<()> {
+        self.run(&format!(
+            "n=0; until grep -qE '{pattern}' /proc/net/tcp; do n=$((n+1)); [ $n -lt 500 ] || exit 1; \
+             usleep 20000; done"
+        ))
+        .map(drop)
+    }
+
+    /// Loads siw anew, as it is or as the build that asks for CRCs itself.
+    pub(crate) fn reload(&mut self, asks_for_crc: bool) -> anyhow::Result<()> {
+        let module = if asks_for_crc { "/modules/crc/siw.ko" } else { "/modules/*-siw.ko" };
+        self.run(&format!(
+            "rdma link del siw0 && rmmod siw && insmod {module} && \
+             rdma link add siw0 type siw netdev eth0"
+        ))
+        .map(drop)
+    }
+}
+
+fn connect(control: &Path) -> anyhow::Result<UnixStream> {
+    let began = Instant::now();
+    loop {
+        match UnixStream::connect(control) {
+            Ok(stream) => return Ok(stream),
+            Err(error) if began.elapsed() > Duration::from_secs(10) => {
+                return Err(error).context("the emulator does not start");
+            }
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+fn read_answer(reader: &mut impl BufRead) -> anyhow::Result<(u32, Answer)> {
+    let mut line = String::new();
+    reader.read_line(&mut line)?;
+    let mut numbers = line.split_whitespace().map(str::parse::<u32>);
+    let (Some(job), Some(status), Some(len)) = (numbers.next(), numbers.next(), numbers.next())
+    else {
+        bail!("{GUEST} says {line:?}");
+    };
+    let mut output = Vec::new();
+    reader.take(len?.into()).read_to_end(&mut output)?;
+    Ok((job?, Answer { status: status?, output: String::from_utf8_lossy(&output).into_owned() }))
+}
+
+const BOOT_WITHIN: Duration = Duration::from_secs(120);
+// Fifty programs that start at the same time on a busy machine take their time.
+const COMMAND_WITHIN: Duration = Duration::from_secs(200);

@@ -1,0 +1,105 @@
+//! The engine against the Linux driver siw and the stock programs of rdma-core, in a guest.
+//!
+//! ```text
+//! cargo test -p urnic-tools --test interop            all of it, guest build included
+//! cargo test -p urnic-tools --test interop -- WORD…   the cases whose name contains a WORD
+//! ```
+//!
+//! Needs root (network namespaces, Debian packages). The guest is kept in `$URNIC_CACHE`, by default
+//! `target/interop`; `tools/tests/interop/guest/build.sh CACHE --remove` removes it. Without the programs
+//! this prints why it skips; with `URNIC_REQUIRE=1` that fails.
+#![expect(clippy::print_stdout, reason = "a table of what worked is what this program is for")]
+#![expect(clippy::disallowed_methods, reason = "real programs run in real time")]
+
+mod drop_in;
+mod guest;
+mod lab;
+mod liar;
+mod many;
+mod pings;
+mod process;
+mod refusals;
+mod sudden;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, bail, ensure};
+use urnic_testkit::programs;
+
+use crate::guest::Guest;
+use crate::lab::Lab;
+use crate::table::Table;
+
+/// Set in the process that runs inside the namespace.
+const INSIDE: &str = "URNIC_INTEROP_INSIDE";
+
+fn main() -> ExitCode {
+    let outcome = if std::env::var_os(INSIDE).is_some() { inside() } else { outside() };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            println!("interop: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Builds the guest, then runs the rest in a namespace in which everything ends with it.
+fn outside() -> anyhow::Result<bool> {
+    if let Some(missing) = missing() {
+        urnic_testkit::skip("interop", &missing);
+        return Ok(true);
+    }
+    let cache = cache();
+    let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/guest/build.sh");
+    let built = Command::new(build).arg(&cache).status().context("building the guest")?;
+    ensure!(built.success(), "the guest could not be built");
+    // `unshare` is deaf to signals: it is to end when this process does.
+    let status = Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "unshare", "--net", "--pid", "--fork", "--kill-child", "--"])
+        .arg(std::env::current_exe()?)
+        .args(std::env::args_os().skip(1))
+        .env(INSIDE, cache)
+        .status()
+        .context("setpriv")?;
+    Ok(status.success())
+}
+
+/// What keeps this from running here.
+fn missing() -> Option<String> {
+    if let Some(missing) = programs::missing(["unshare", "setpriv", "apt-get", "dpkg", "sh"]) {
+        return Some(format!("{missing}: this needs Debian"));
+    }
+    let allowed = Command::new("unshare").args(["--net", "--pid", "--fork", "true"]).output();
+    if !allowed.is_ok_and(|output| output.status.success()) {
+        return Some("no right to make network namespaces: run it as root".to_owned());
+    }
+    (!Path::new("/dev/net/tun").exists()).then(|| "no /dev/net/tun".to_owned())
+}
+
+fn cache() -> PathBuf {
+    std::env::var_os("URNIC_CACHE").map_or_else(
+        // Beside the folder of the build profile.
+        || Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("interop"),
+        PathBuf::from,
+    )
+}
+
+fn inside() -> anyhow::Result<bool> {
+    let Some(cache) = std::env::var_os(INSIDE) else { bail!("no guest") };
+    let words: Vec<String> =
+        std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let mut table = Table::new(words);
+    lab::network()?;
+    let guest = table.once("guest boots", || Guest::boot(Path::new(&cache)))?;
+    let mut lab = Lab::new(guest);
+    pings::run(&mut lab, &mut table)?;
+    drop_in::run(&mut lab, &mut table)?;
+    refusals::run(&mut lab, &mut table)?;
+    sudden::run(&mut lab, &mut table)?;
+    many::run(&mut lab, &mut table)?;
+    Ok(table.finish())
+}

@@ -1,0 +1,117 @@
+//! What was tried, and how it went.
+
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+
+use crate::lab::Lab;
+
+/// How one case ended without a failure.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// What was shown, in a few words.
+    Passed(String),
+    /// Why it could not be tried.
+    Skipped(String),
+}
+
+/// Prints a row as soon as its case ends; the sum at the end.
+#[derive(Debug)]
+pub(crate) struct Table {
+    words: Vec<String>,
+    passed: u32,
+    skipped: Vec<(String, String)>,
+    failed: Vec<String>,
+    /// How often the guest was booted anew.
+    reboots: u32,
+    began: Instant,
+}
+
+/// How often a network that died is excused.
+const REBOOTS: u32 = 2;
+
+impl Table {
+    /// Only cases whose name contains one of `words` are run, all if there is none.
+    pub(crate) fn new(words: Vec<String>) -> Self {
+        let began = Instant::now();
+        Self { words, passed: 0, skipped: Vec::new(), failed: Vec::new(), reboots: 0, began }
+    }
+
+    /// Something without which nothing else can be tried.
+    pub(crate) fn once<T>(
+        &mut self,
+        name: &str,
+        act: impl FnOnce() -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let began = Instant::now();
+        let value = act()?;
+        self.passed += 1;
+        row("passed", name, began.elapsed(), "");
+        Ok(value)
+    }
+
+    /// Runs one case; once more on a new guest when it failed and the emulated network is dead, which
+    /// a few times may happen.
+    ///
+    /// # Errors
+    /// The guest does not boot again.
+    pub(crate) fn case(
+        &mut self,
+        lab: &mut Lab,
+        name: &str,
+        act: impl Fn(&mut Lab) -> anyhow::Result<Outcome>,
+    ) -> anyhow::Result<()> {
+        if !self.words.is_empty() && !self.words.iter().any(|word| name.contains(word.as_str())) {
+            return Ok(());
+        }
+        let began = Instant::now();
+        let mut outcome = act(lab);
+        if let Err(error) = &outcome
+            && !lab.guest_answers()
+        {
+            row("NO LINK", name, began.elapsed(), &format!("{error:#}"));
+            ensure!(self.reboots < REBOOTS, "the guest's network died {REBOOTS} times before");
+            self.reboots += 1;
+            lab.reboot()?;
+            outcome = act(lab);
+        }
+        match outcome {
+            Ok(Outcome::Passed(what)) => {
+                self.passed += 1;
+                row("passed", name, began.elapsed(), &what);
+            }
+            Ok(Outcome::Skipped(why)) => {
+                row("SKIPPED", name, began.elapsed(), &why);
+                self.skipped.push((name.to_owned(), why));
+            }
+            Err(error) => {
+                row("FAILED", name, began.elapsed(), &format!("{error:#}"));
+                self.failed.push(name.to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints the sum; whether nothing failed.
+    pub(crate) fn finish(self) -> bool {
+        println!(
+            "\ninterop: {} passed, {} failed, {} skipped, {} guests, in {} s",
+            self.passed,
+            self.failed.len(),
+            self.skipped.len(),
+            self.reboots + 1,
+            self.began.elapsed().as_secs()
+        );
+        for name in &self.failed {
+            println!("  failed: {name}");
+        }
+        for (name, why) in &self.skipped {
+            println!("  skipped: {name}: {why}");
+        }
+        self.failed.is_empty()
+    }
+}
+
+fn row(outcome: &str, name: &str, took: Duration, what: &str) {
+    println!("{outcome:8}{name:56}{:7.1} s  {what}", took.as_secs_f64());
+}

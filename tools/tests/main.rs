@@ -1,0 +1,14 @@
+//! The tests of the command: one binary, a module for each command or kind of device.
+//! `tests/README.md` at the top of the repository is their map.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod benches;
+mod commands;
+mod commands_tap;
+mod demo;
+mod docs;
+mod fairness;
+mod impair;
+mod options;
+mod replay;
+mod rping;

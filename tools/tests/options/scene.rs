@@ -1,0 +1,252 @@
+//! Servers for all cases on one device, and interfaces for those that run at the same time.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use crate::options::run;
+use urnic_testkit::network::{bridge, command, ip};
+
+/// Cases that run at the same time. Most of their time they wait.
+pub(crate) const WORKERS: usize = 4;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Device {
+    Kernel,
+    Tap,
+    Packet,
+    Xdp,
+}
+
+/// What the cases have in common.
+pub(crate) struct Scene {
+    pub(crate) folder: PathBuf,
+    device: Device,
+    servers: Vec<Child>,
+    /// Where `serve` and `rping --server` listen.
+    serve: String,
+    rping: (String, String),
+}
+
+/// A TCP port that is free now.
+fn free_port() -> u16 {
+    // Two scenes ask at the same time: neither gets the same port twice in a row.
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    let _number = ASKED.fetch_add(1, Ordering::Relaxed);
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+impl Scene {
+    /// For commands that need no peer.
+    pub(crate) fn without_servers() -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = run::folder(&format!("alone-{}-{number}", std::process::id()));
+        let scene = Self {
+            folder,
+            device: Device::Kernel,
+            servers: Vec::new(),
+            serve: "127.0.0.1:1".to_owned(),
+            rping: ("127.0.0.1".to_owned(), "1".to_owned()),
+        };
+        scene.make_files();
+        scene
+    }
+
+    pub(crate) fn new(device: Device) -> Self {
+        let mut scene = Self::without_servers();
+        scene.device = device;
+        if device == Device::Kernel {
+            scene.serve = format!("127.0.0.1:{}", free_port());
+            scene.rping.1 = free_port().to_string();
+            scene.start_servers("", "");
+            return scene;
+        }
+        scene.serve = "10.7.0.2:7174".to_owned();
+        scene.rping = ("10.7.0.3".to_owned(), "7175".to_owned());
+        make_interfaces(device);
+        scene.start_servers(
+            "--dev tap:tap-s,ip=10.7.0.2/24,ip6=fd07::2/64",
+            "--dev tap:tap-r,ip=10.7.0.3/24",
+        );
+        // For the one setting that both ends must share.
+        scene.start("serve --listen 10.8.0.2:7174 --dev tap:tap-v,ip=10.8.0.2/24,vlan=5");
+        scene
+    }
+
+    /// Why AF_XDP cannot be used here, if that is so.
+    pub(crate) fn without_xdp() -> Option<String> {
+        ip("link add veth-x type veth peer name veth-y");
+        ip("link set veth-x up");
+        ip("link set veth-y up");
+        let output = Command::new(env!("CARGO_BIN_EXE_urnic"))
+            .args(["ping", "10.7.0.2:7174", "--count", "1", "--timeout", "100ms"])
+            .args(["--dev", "xdp:veth-x,ip=10.7.0.4/24"])
+            .output()
+            .unwrap();
+        ip("link del veth-x");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (said.contains("CAP_") || said.contains("AF_XDP sockets")).then_some(said)
+    }
+
+    fn make_files(&self) {
+        // Three of the chunks that files are moved in: the second waits for its time.
+        fs::write(self.folder.join("served/served"), vec![7; 10 << 20]).unwrap();
+        fs::write(self.folder.join("source"), vec![9; 10 << 20]).unwrap();
+        fs::write(self.folder.join("source-größer"), vec![9; 500]).unwrap();
+    }
+
+    fn start_servers(&mut self, serve: &str, rping: &str) {
+        let folder = self.folder.join("served");
+        let (address, port) = self.rping.clone();
+        // Many more than one at a time: some cases ask for that.
+        // On a device, both its addresses.
+        let listen = match self.device {
+            Device::Kernel => self.serve.clone(),
+            _ => self.serve.replace("10.7.0.2", "[::]"),
+        };
+        self.start(&format!(
+            "serve --listen {listen} --dir {} --peers 1100 --timeout 60s --allow-overwrite {serve}",
+            folder.display()
+        ));
+        let line = format!("rping --server --persistent --address {address} --port {port} {rping}");
+        self.spawn(&line);
+    }
+
+    /// Starts a server, and waits until it listens.
+    fn start(&mut self, line: &str) {
+        let mut child = self.spawn(line);
+        let mut listens = String::new();
+        let mut output = BufReader::new(child.take().unwrap());
+        output.read_line(&mut listens).unwrap();
+        assert!(listens.starts_with("listening at "), "urnic {line}: {listens:?}");
+        // What it says later is of no interest, and must not hold it up.
+        thread::spawn(move || output.lines().map_while(Result::ok).for_each(drop));
+    }
+
+    fn spawn(&mut self, line: &str) -> Option<std::process::ChildStdout> {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_urnic"))
+            .args(line.split_whitespace())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let output = child.stdout.take();
+        self.servers.push(child);
+        output
+    }
+
+    /// The device of a worker as `--dev` has it; nothing for the kernel.
+    fn own_device(&self, worker: usize) -> Option<String> {
+        let own = own_ip(worker);
+        match self.device {
+            Device::Kernel => None,
+            Device::Tap => Some(format!("tap:w{worker},ip={own}/24")),
+            Device::Packet => Some(format!("packet:w{worker},ip={own}/24")),
+            Device::Xdp => Some(format!("xdp:w{worker},ip={own}/24")),
+        }
+    }
+
+    /// A command line of the table with everything in its place.
+    pub(crate) fn fill(&self, line: &str, worker: usize, number: usize) -> Vec<String> {
+        let is_kernel = self.device == Device::Kernel;
+        let own = if is_kernel { "127.0.0.1".to_owned() } else { own_ip(worker) };
+        let port = if line.contains("OWN") { free_port() } else { 0 };
+        let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcaps/siw-rping-crc.pcap");
+        let places = [
+            ("IP-OWN", own.clone()),
+            ("PORT-OWN", port.to_string()),
+            ("ADDRESS", self.serve.clone()),
+            ("OWN", format!("{own}:{port}")),
+            ("CAPTURE", capture.display().to_string()),
+            ("SOURCE-", self.folder.join("source-").display().to_string()),
+            ("SOURCE", self.folder.join("source").display().to_string()),
+            ("OUT", self.folder.join(format!("out-{number}")).display().to_string()),
+            ("NEW", format!("new-{number}")),
+            ("LONG", "x".repeat(5000)),
+            ("EMPTY", String::new()),
+            ("WORKER", (10 + worker).to_string()),
+            ("IFACE", format!("w{worker}")),
+        ];
+        let mut filled: Vec<String> = Vec::new();
+        for word in line.split(' ').filter(|word| !word.is_empty()) {
+            let is_server_of_rping = ["IP", "PORT"].contains(&word);
+            filled.push(match word {
+                "IP" if is_server_of_rping => self.rping.0.clone(),
+                "PORT" => self.rping.1.clone(),
+                word => places.iter().fold(word.to_owned(), |word, (name, value)| {
+                    if word.contains(name) { word.replace(name, value) } else { word }
+                }),
+            });
+        }
+        let says_device = filled.iter().any(|word| word.starts_with("--dev"));
+        if let Some(device) = self.own_device(worker).filter(|_| !says_device) {
+            filled.extend(["--dev".to_owned(), device]);
+        }
+        filled
+    }
+
+    /// The command line of a client for a server that a case has started.
+    pub(crate) fn use_of(&self, command: &str, server: &[String], worker: usize) -> String {
+        let after = |option: &str| {
+            let at = server.iter().position(|word| word == option);
+            at.and_then(|at| server.get(at + 1)).cloned().unwrap_or_default()
+        };
+        let device = match self.device {
+            Device::Kernel => String::new(),
+            _ => format!("--dev tap:h{worker},ip=10.7.0.{}/24", 40 + worker),
+        };
+        if command == "serve" {
+            let address = after("--listen");
+            return format!("ping {address} --count 1 --timeout 3s {device}");
+        }
+        let (address, port) = (after("--address"), after("--port"));
+        format!("rping --client --address {address} --port {port} --count 2 --timeout 3s {device}")
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        for server in &mut self.servers {
+            let _ended = server.kill();
+            let _reaped = server.wait();
+        }
+        let _best_effort = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn own_ip(worker: usize) -> String {
+    format!("10.7.0.{}", 10 + worker)
+}
+
+/// One bridge with the TAPs of the servers, and for each worker its interface and the TAP of the
+/// client of its servers.
+fn make_interfaces(device: Device) {
+    let mut bridged: Vec<String> = ["tap-s", "tap-r", "tap-v"].map(str::to_owned).into();
+    bridged.extend((0..WORKERS).map(|worker| format!("h{worker}")));
+    if device == Device::Tap {
+        bridged.extend((0..WORKERS).map(|worker| format!("w{worker}")));
+    }
+    for tap in &bridged {
+        ip(&format!("tuntap add dev {tap} mode tap"));
+        ip(&format!("link set {tap} up"));
+    }
+    bridge("bridge0", &bridged.iter().map(String::as_str).collect::<Vec<_>>());
+    if device == Device::Tap {
+        return;
+    }
+    for worker in 0..WORKERS {
+        ip(&format!("link add b{worker} type veth peer name w{worker}"));
+        ip(&format!("link set b{worker} up master bridge0"));
+        ip(&format!("link set w{worker} up"));
+        if device == Device::Xdp {
+            // Nothing on the way finishes checksums for an AF_XDP socket.
+            command("ethtool", &format!("-K b{worker} tx off"));
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Rows of what the command tells of itself, and while it runs.
+
+use super::Expect::{Refused, Says, Works};
+use super::{Row, row};
+
+pub(super) const SELF: &[Row] = &[
+    row(
+        "completions",
+        "ARGUMENT",
+        &[
+            ("!completions bash", Says("_urnic")),
+            ("!completions zsh", Says("#compdef urnic")),
+            ("!completions fish", Says("complete -c urnic")),
+        ],
+        &[("!completions EMPTY", Refused("<SHELL>")), ("!completions LONG", Refused("<SHELL>"))],
+    ),
+    row(
+        "man",
+        "ARGUMENT",
+        &[("!man OUT", Works)],
+        &[
+            ("!man EMPTY", Refused("<DIR>")),
+            ("!man SOURCE", Refused("source")),
+            ("!man /proc/none", Refused("/proc/none")),
+        ],
+    ),
+    row(
+        "run",
+        "ARGUMENT",
+        &[
+            ("!run /proc/self/exe --version", Works),
+            ("!run -- /proc/self/exe sim --seeds 0..1 --quiet", Works),
+        ],
+        &[("!run EMPTY", Refused("cannot start")), ("!run LONG", Refused("cannot start"))],
+    ),
+    row(
+        "run",
+        "--personality",
+        &[
+            ("!run --personality iwarp -- /proc/self/exe --version", Works),
+            ("!run --personality ib /proc/self/exe --version", Works),
+        ],
+        &[("!run --personality roce /proc/self/exe", Refused("--personality"))],
+    ),
+    row(
+        "run",
+        "--log",
+        &[("!run --log debug /proc/self/exe --version", Works)],
+        &[("!run --log loud /proc/self/exe", Refused("--log"))],
+    ),
+];
+
+/// What is told while a command runs.
+macro_rules! log {
+    ($($command:literal),*) => {
+        &[$(row(
+            $command,
+            "--log",
+            &[("--log debug", Works)],
+            &[("--log loud", Refused("--log")), ("--log urnic_engine::tcp=trace", Works)],
+        )),*]
+    };
+}
+
+pub(super) const LOG: &[Row] = log!(
+    "ping",
+    "bw",
+    "lat",
+    "put",
+    "get",
+    "rping",
+    "serve",
+    "info",
+    "demo",
+    "replay",
+    "sim",
+    "impair",
+    "completions",
+    "man"
+);

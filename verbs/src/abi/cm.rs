@@ -1,0 +1,353 @@
+//! The connection manager: `rdma_cm_id`, events, parameters, addresses, and the kernel's forms of
+//! addresses and paths.
+
+use libc::{
+    c_char, c_int, c_uint, c_void, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t,
+};
+
+use super::{ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_gid, ibv_pd, ibv_qp, ibv_srq};
+
+c_types! {
+    CM_TYPES;
+
+    /// An address as InfiniBand has it.
+    struct rdma_ib_addr: 40 {
+        0 sgid: ibv_gid,
+        16 dgid: ibv_gid,
+        32 pkey: u16,
+    }
+
+    /// Without a name in C.
+    union rdma_addr_src as "": 128 {
+        0 src_addr: sockaddr,
+        0 src_sin: sockaddr_in,
+        0 src_sin6: sockaddr_in6,
+        0 src_storage: sockaddr_storage,
+    }
+
+    /// Without a name in C.
+    union rdma_addr_dst as "": 128 {
+        0 dst_addr: sockaddr,
+        0 dst_sin: sockaddr_in,
+        0 dst_sin6: sockaddr_in6,
+        0 dst_storage: sockaddr_storage,
+    }
+
+    /// An address by transport.
+    union rdma_addr_addr as "__typeof__(((struct rdma_addr *)0)->addr)": 40 {
+        0 ibaddr: rdma_ib_addr,
+    }
+
+    /// The addresses of a connection.
+    struct rdma_addr: 296 {
+        0 src as "src_storage": rdma_addr_src,
+        128 dst as "dst_storage": rdma_addr_dst,
+        256 addr: rdma_addr_addr,
+    }
+
+    /// The addresses of a connection and the paths between them.
+    struct rdma_route: 312 {
+        0 addr: rdma_addr,
+        296 path_rec: *mut ibv_sa_path_rec,
+        304 num_paths: c_int,
+    }
+
+    /// A channel of events.
+    struct rdma_event_channel: 4 {
+        0 fd: c_int,
+    }
+
+    /// What a socket is to TCP.
+    struct rdma_cm_id: 416 {
+        0 verbs: *mut ibv_context,
+        8 channel: *mut rdma_event_channel,
+        16 context: *mut c_void,
+        24 qp: *mut ibv_qp,
+        32 route: rdma_route,
+        344 ps: c_uint,
+        348 port_num: u8,
+        352 event: *mut rdma_cm_event,
+        360 send_cq_channel: *mut ibv_comp_channel,
+        368 send_cq: *mut ibv_cq,
+        376 recv_cq_channel: *mut ibv_comp_channel,
+        384 recv_cq: *mut ibv_cq,
+        392 srq: *mut ibv_srq,
+        400 pd: *mut ibv_pd,
+        408 qp_type: c_uint,
+    }
+
+    /// Parameters of a connection.
+    struct rdma_conn_param: 24 {
+        0 private_data: *const c_void,
+        8 private_data_len: u8,
+        9 responder_resources: u8,
+        10 initiator_depth: u8,
+        11 flow_control: u8,
+        12 retry_count: u8,
+        13 rnr_retry_count: u8,
+        14 srq: u8,
+        16 qp_num: u32,
+    }
+
+    /// Parameters of a datagram service.
+    struct rdma_ud_param: 56 {
+        0 private_data: *const c_void,
+        8 private_data_len: u8,
+        16 ah_attr: ibv_ah_attr,
+        48 qp_num: u32,
+        52 qkey: u32,
+    }
+
+    /// By port space.
+    union rdma_cm_event_param as "__typeof__(((struct rdma_cm_event *)0)->param)": 56 {
+        0 conn: rdma_conn_param,
+        0 ud: rdma_ud_param,
+    }
+
+    /// An event.
+    struct rdma_cm_event: 80 {
+        0 id: *mut rdma_cm_id,
+        8 listen_id: *mut rdma_cm_id,
+        16 event: c_uint,
+        20 status: c_int,
+        24 param: rdma_cm_event_param,
+    }
+
+    /// What `rdma_getaddrinfo` answers.
+    struct rdma_addrinfo: 96 {
+        0 ai_flags: c_int,
+        4 ai_family: c_int,
+        8 ai_qp_type: c_int,
+        12 ai_port_space: c_int,
+        16 ai_src_len: socklen_t,
+        20 ai_dst_len: socklen_t,
+        24 ai_src_addr: *mut sockaddr,
+        32 ai_dst_addr: *mut sockaddr,
+        40 ai_src_canonname: *mut c_char,
+        48 ai_dst_canonname: *mut c_char,
+        56 ai_route_len: usize,
+        64 ai_route: *mut c_void,
+        72 ai_connect_len: usize,
+        80 ai_connect: *mut c_void,
+        88 ai_next: *mut rdma_addrinfo,
+    }
+
+    /// Wishes for a multicast group.
+    struct rdma_cm_join_mc_attr_ex: 16 {
+        0 comp_mask: u32,
+        4 join_flags: u32,
+        8 addr: *mut sockaddr,
+    }
+
+    /// A path as programs know it.
+    struct ibv_sa_path_rec: 64 {
+        0 dgid: ibv_gid,
+        16 sgid: ibv_gid,
+        32 dlid: u16,
+        34 slid: u16,
+        36 raw_traffic: c_int,
+        40 flow_label: u32,
+        44 hop_limit: u8,
+        45 traffic_class: u8,
+        48 reversible: c_int,
+        52 numb_path: u8,
+        54 pkey: u16,
+        56 sl: u8,
+        57 mtu_selector: u8,
+        58 mtu: u8,
+        59 rate_selector: u8,
+        60 rate: u8,
+        61 packet_life_time_selector: u8,
+        62 packet_life_time: u8,
+        63 preference: u8,
+    }
+
+    /// A path as it is on the wire.
+    struct ibv_path_record: 64 {
+        0 service_id: u64,
+        8 dgid: ibv_gid,
+        24 sgid: ibv_gid,
+        40 dlid: u16,
+        42 slid: u16,
+        44 flowlabel_hoplimit: u32,
+        48 tclass: u8,
+        49 reversible_numpath: u8,
+        50 pkey: u16,
+        52 qosclass_sl: u16,
+        54 mtu: u8,
+        55 rate: u8,
+        56 packetlifetime: u8,
+        57 preference: u8,
+        58 reserved: [u8; 6],
+    }
+
+    /// A path for `RDMA_OPTION_IB_PATH`.
+    struct ibv_path_data: 72 {
+        0 flags: u32,
+        4 reserved: u32,
+        8 path: ibv_path_record,
+    }
+
+    /// A path as the kernel tells it.
+    struct ib_user_path_rec: 64 {
+        0 dgid: [u8; 16],
+        16 sgid: [u8; 16],
+        32 dlid: u16,
+        34 slid: u16,
+        36 raw_traffic: u32,
+        40 flow_label: u32,
+        44 reversible: u32,
+        48 mtu: u32,
+        52 pkey: u16,
+        54 hop_limit: u8,
+        55 traffic_class: u8,
+        56 numb_path: u8,
+        57 sl: u8,
+        58 mtu_selector: u8,
+        59 rate_selector: u8,
+        60 rate: u8,
+        61 packet_life_time_selector: u8,
+        62 packet_life_time: u8,
+        63 preference: u8,
+    }
+
+    /// `ibv_global_route` as the kernel tells it.
+    struct ib_uverbs_global_route: 24 {
+        0 dgid: [u8; 16],
+        16 flow_label: u32,
+        20 sgid_index: u8,
+        21 hop_limit: u8,
+        22 traffic_class: u8,
+        23 reserved: u8,
+    }
+
+    /// `ibv_ah_attr` as the kernel tells it.
+    struct ib_uverbs_ah_attr: 32 {
+        0 grh: ib_uverbs_global_route,
+        24 dlid: u16,
+        26 sl: u8,
+        27 src_path_bits: u8,
+        28 static_rate: u8,
+        29 is_global: u8,
+        30 port_num: u8,
+        31 reserved: u8,
+    }
+
+    /// `ibv_qp_attr` as the kernel tells it.
+    struct ib_uverbs_qp_attr: 144 {
+        0 qp_attr_mask: u32,
+        4 qp_state: u32,
+        8 cur_qp_state: u32,
+        12 path_mtu: u32,
+        16 path_mig_state: u32,
+        20 qkey: u32,
+        24 rq_psn: u32,
+        28 sq_psn: u32,
+        32 dest_qp_num: u32,
+        36 qp_access_flags: u32,
+        40 ah_attr: ib_uverbs_ah_attr,
+        72 alt_ah_attr: ib_uverbs_ah_attr,
+        104 max_send_wr: u32,
+        108 max_recv_wr: u32,
+        112 max_send_sge: u32,
+        116 max_recv_sge: u32,
+        120 max_inline_data: u32,
+        124 pkey_index: u16,
+        126 alt_pkey_index: u16,
+        128 en_sqd_async_notify: u8,
+        129 sq_draining: u8,
+        130 max_rd_atomic: u8,
+        131 max_dest_rd_atomic: u8,
+        132 min_rnr_timer: u8,
+        133 port_num: u8,
+        134 timeout: u8,
+        135 retry_cnt: u8,
+        136 rnr_retry: u8,
+        137 alt_port_num: u8,
+        138 alt_timeout: u8,
+        139 reserved: [u8; 5],
+    }
+}
+
+c_constants! {
+    CM_CONSTANTS;
+
+    // Types of events.
+    RDMA_CM_EVENT_ADDR_RESOLVED: u32 = 0;
+    RDMA_CM_EVENT_ADDR_ERROR: u32 = 1;
+    RDMA_CM_EVENT_ROUTE_RESOLVED: u32 = 2;
+    RDMA_CM_EVENT_ROUTE_ERROR: u32 = 3;
+    RDMA_CM_EVENT_CONNECT_REQUEST: u32 = 4;
+    RDMA_CM_EVENT_CONNECT_RESPONSE: u32 = 5;
+    RDMA_CM_EVENT_CONNECT_ERROR: u32 = 6;
+    RDMA_CM_EVENT_UNREACHABLE: u32 = 7;
+    RDMA_CM_EVENT_REJECTED: u32 = 8;
+    RDMA_CM_EVENT_ESTABLISHED: u32 = 9;
+    RDMA_CM_EVENT_DISCONNECTED: u32 = 10;
+    RDMA_CM_EVENT_DEVICE_REMOVAL: u32 = 11;
+    RDMA_CM_EVENT_MULTICAST_JOIN: u32 = 12;
+    RDMA_CM_EVENT_MULTICAST_ERROR: u32 = 13;
+    RDMA_CM_EVENT_ADDR_CHANGE: u32 = 14;
+    RDMA_CM_EVENT_TIMEWAIT_EXIT: u32 = 15;
+
+    // Port spaces.
+    RDMA_PS_IPOIB: u32 = 2;
+    RDMA_PS_TCP: u32 = 262;
+    RDMA_PS_UDP: u32 = 273;
+    RDMA_PS_IB: u32 = 319;
+
+    // Service identifiers of port spaces, in `sockaddr_ib`.
+    RDMA_IB_IP_PS_MASK: u64 = 0xffff_ffff_ffff_0000;
+    RDMA_IB_IP_PORT_MASK: u64 = 0xffff;
+    RDMA_IB_IP_PS_TCP: u64 = 0x0106_0000;
+    RDMA_IB_IP_PS_UDP: u64 = 0x0111_0000;
+    RDMA_IB_PS_IB: u64 = 0x013f_0000;
+
+    // The key of datagrams and multicast groups.
+    RDMA_UDP_QKEY: u32 = 0x0123_4567;
+
+    // As many as the device can.
+    RDMA_MAX_RESP_RES: u8 = 255;
+    RDMA_MAX_INIT_DEPTH: u8 = 255;
+
+    // Flags of `rdma_addrinfo`.
+    RAI_PASSIVE: c_int = 1;
+    RAI_NUMERICHOST: c_int = 1 << 1;
+    RAI_NOROUTE: c_int = 1 << 2;
+    RAI_FAMILY: c_int = 1 << 3;
+
+    // Levels and names of options.
+    RDMA_OPTION_ID: c_int = 0;
+    RDMA_OPTION_IB: c_int = 1;
+    RDMA_OPTION_ID_TOS: c_int = 0;
+    RDMA_OPTION_ID_REUSEADDR: c_int = 1;
+    RDMA_OPTION_ID_AFONLY: c_int = 2;
+    RDMA_OPTION_ID_ACK_TIMEOUT: c_int = 3;
+    RDMA_OPTION_IB_PATH: c_int = 1;
+
+    // What is set in `rdma_cm_join_mc_attr_ex`.
+    RDMA_CM_JOIN_MC_ATTR_ADDRESS: u32 = 1;
+    RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS: u32 = 1 << 1;
+
+    // How to join a multicast group.
+    RDMA_MC_JOIN_FLAG_FULLMEMBER: u32 = 0;
+    RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER: u32 = 1;
+
+    // Bits of paths.
+    IBV_PATH_RECORD_REVERSIBLE: u32 = 1 << 7;
+    IBV_PATH_FLAG_GMP: u32 = 1;
+    IBV_PATH_FLAG_PRIMARY: u32 = 1 << 1;
+    IBV_PATH_FLAG_ALTERNATE: u32 = 1 << 2;
+    IBV_PATH_FLAG_OUTBOUND: u32 = 1 << 3;
+    IBV_PATH_FLAG_INBOUND: u32 = 1 << 4;
+    IBV_PATH_FLAG_INBOUND_REVERSE: u32 = 1 << 5;
+    IBV_PATH_FLAG_BIDIRECTIONAL: u32 = 0x28;
+
+    // Options of rsockets.
+    SOL_RDMA: c_int = 0x0001_0000;
+    RDMA_SQSIZE: c_int = 0;
+    RDMA_RQSIZE: c_int = 1;
+    RDMA_INLINE: c_int = 2;
+    RDMA_IOMAPSIZE: c_int = 3;
+    RDMA_ROUTE: c_int = 4;
+}

@@ -1,0 +1,180 @@
+//! What the device and its port tell of themselves. Numbers are the engine's limits.
+#![expect(unsafe_code, reason = "answers are written where C wants them")]
+
+use std::net::IpAddr;
+
+use libc::c_int;
+use urnic_engine::limits::{CQ_DEPTH_MAX, READS_OUTSTANDING_MAX, SGE_MAX};
+
+use crate::abi::{
+    IBV_ATOMIC_HCA, IBV_DEVICE_RC_RNR_NAK_GEN, IBV_LINK_LAYER_ETHERNET, IBV_MTU_4096,
+    IBV_PORT_ACTIVE, IBV_PORT_CM_SUP, IBV_PORT_IP_BASED_GIDS, ibv_context, ibv_device_attr,
+    ibv_device_attr_ex, ibv_port_attr, ibv_query_device_ex_input,
+};
+use crate::device::{copy_text, node_guid};
+use crate::gid::{self, PORT};
+
+/// Work requests that a queue may be made for. The engine could take more; each place is memory.
+pub(crate) const WR_MAX: u32 = 16_384;
+/// Octets that a request may carry inline.
+pub(crate) const INLINE_MAX: u32 = 512;
+/// Elements of a request's list.
+pub(crate) const ELEMENTS_MAX: u32 = 4;
+const _: () = assert!(ELEMENTS_MAX as usize == SGE_MAX);
+/// Completions that a queue may be made for.
+pub(crate) const CQE_MAX: c_int = (1 << 20) - 1;
+const _: () = assert!(CQE_MAX.cast_unsigned() as usize == CQ_DEPTH_MAX - 1);
+
+/// Any number but 0 and those of makers whose quirks programs look for.
+const VENDOR_ID: u32 = 0xffff;
+const PORT_PHYSICALLY_UP: u8 = 5;
+/// 1 lane at a rate that programs print; what is reached depends on the host.
+const WIDTH_4X: u8 = 2;
+const SPEED_10_GBPS: u8 = 4;
+
+pub(crate) fn device_attributes() -> ibv_device_attr {
+    let mut attributes = ibv_device_attr::zeroed();
+    copy_text(&mut attributes.fw_ver, VERSION);
+    attributes.node_guid = node_guid();
+    attributes.sys_image_guid = node_guid();
+    attributes.max_mr_size = u64::MAX;
+    attributes.page_size_cap = !0xfff;
+    attributes.vendor_id = VENDOR_ID;
+    attributes.vendor_part_id = 1;
+    attributes.max_qp = 1 << 16;
+    attributes.max_qp_wr = WR_MAX.cast_signed();
+    attributes.max_sge = ELEMENTS_MAX.cast_signed();
+    attributes.max_sge_rd = ELEMENTS_MAX.cast_signed();
+    attributes.max_cq = 1 << 16;
+    attributes.max_cqe = CQE_MAX;
+    attributes.max_mr = 1 << 20;
+    attributes.max_pd = 1 << 16;
+    attributes.max_qp_rd_atom = c_int::from(READS_OUTSTANDING_MAX);
+    attributes.max_res_rd_atom = c_int::from(READS_OUTSTANDING_MAX) << 16;
+    attributes.max_qp_init_rd_atom = c_int::from(READS_OUTSTANDING_MAX);
+    attributes.atomic_cap = IBV_ATOMIC_HCA;
+    attributes.device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN;
+    attributes.max_srq = 1 << 16;
+    attributes.max_srq_wr = WR_MAX.cast_signed();
+    attributes.max_srq_sge = ELEMENTS_MAX.cast_signed();
+    attributes.max_ah = 1 << 16;
+    attributes.max_pkeys = 1;
+    attributes.phys_port_cnt = PORT;
+    attributes
+}
+
+const VERSION: &std::ffi::CStr = {
+    match std::ffi::CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+        Ok(text) => text,
+        Err(_) => c"0",
+    }
+};
+
+fn port_attributes() -> ibv_port_attr {
+    let mut attributes = ibv_port_attr::zeroed();
+    attributes.state = IBV_PORT_ACTIVE;
+    attributes.max_mtu = IBV_MTU_4096;
+    attributes.active_mtu = IBV_MTU_4096;
+    attributes.gid_tbl_len = c_int::try_from(gid::table().len()).unwrap_or(c_int::MAX);
+    attributes.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
+    attributes.max_msg_sz = 1 << 31;
+    attributes.pkey_tbl_len = 1;
+    attributes.lid = lid();
+    attributes.max_vl_num = 1;
+    attributes.active_width = WIDTH_4X;
+    attributes.active_speed = SPEED_10_GBPS;
+    attributes.phys_state = PORT_PHYSICALLY_UP;
+    attributes.link_layer = IBV_LINK_LAYER_ETHERNET;
+    attributes
+}
+
+/// The low half of the host's address: programs that connect by LID are on one network.
+pub(crate) fn lid() -> u16 {
+    let octets = match gid::first_address() {
+        IpAddr::V4(address) => [address.octets()[2], address.octets()[3]],
+        IpAddr::V6(address) => [address.octets()[14], address.octets()[15]],
+    };
+    u16::from_be_bytes(octets)
+}
+
+/// `ibv_query_device`.
+///
+/// # Safety
+/// `place` points at a place for the answer.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_device(
+    _context: *mut ibv_context,
+    place: *mut ibv_device_attr,
+) -> c_int {
+    // SAFETY: C's place for the answer, by this function's contract.
+    unsafe { place.write(device_attributes()) };
+    0
+}
+
+/// The operation behind `ibv_query_device_ex`; `size` says how much of it the program knows.
+///
+/// # Safety
+/// `place` points at `size` octets for the answer.
+pub(crate) unsafe extern "C" fn query_device_ex(
+    _context: *mut ibv_context,
+    _input: *const ibv_query_device_ex_input,
+    place: *mut ibv_device_attr_ex,
+    size: usize,
+) -> c_int {
+    if size < size_of::<ibv_device_attr>() {
+        return libc::EINVAL;
+    }
+    let mut attributes = ibv_device_attr_ex::zeroed();
+    attributes.orig_attr = device_attributes();
+    attributes.phys_port_cnt_ex = PORT.into();
+    // SAFETY: `size` octets are the program's, and at least as many are in `attributes`.
+    unsafe { write_prefix(&attributes, place, size) };
+    0
+}
+
+/// The operation behind the macro `ibv_query_port`.
+///
+/// # Safety
+/// `place` points at `len` octets for the answer.
+pub(crate) unsafe extern "C" fn query_port(
+    _context: *mut ibv_context,
+    port: u8,
+    place: *mut ibv_port_attr,
+    len: usize,
+) -> c_int {
+    if port != PORT {
+        return libc::EINVAL;
+    }
+    // SAFETY: `len` octets are the program's, by this function's contract.
+    unsafe { write_prefix(&port_attributes(), place, len) };
+    0
+}
+
+/// `ibv_query_port` as programs from before the macro know it: 48 octets.
+///
+/// # Safety
+/// `place` points at 48 octets for the answer.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_port(
+    context: *mut ibv_context,
+    port: u8,
+    place: *mut ibv_port_attr,
+) -> c_int {
+    const OLD_LEN: usize = 48;
+    // SAFETY: this function's contract, with that length.
+    unsafe { query_port(context, port, place, OLD_LEN) }
+}
+
+/// Writes as much of a value as a program of some version knows, and zeros behind it.
+///
+/// # Safety
+/// `place` points at `len` octets.
+unsafe fn write_prefix<T: Copy>(value: &T, place: *mut T, len: usize) {
+    let known = len.min(size_of::<T>());
+    // SAFETY: `known` octets are in both, and a value on the stack does not overlap C's memory.
+    unsafe { std::ptr::copy_nonoverlapping((&raw const *value).cast::<u8>(), place.cast(), known) };
+    // SAFETY: `known` is at most `len`.
+    let rest = unsafe { place.cast::<u8>().add(known) };
+    // SAFETY: what is left of the `len` octets.
+    unsafe { rest.write_bytes(0, len - known) };
+}

@@ -1,0 +1,101 @@
+//! Completion channels: a descriptor that tells which completion queue has something.
+#![expect(unsafe_code, reason = "C's pointers to channels")]
+
+use std::sync::Arc;
+
+use libc::{c_int, c_uint, c_void};
+
+use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
+use crate::cq::cq;
+use crate::errno::{Errno, or_null};
+use crate::event_queue::EventQueue;
+use crate::fault::{self, Call};
+use crate::object::{CPtr, Object};
+
+/// A completion channel.
+#[derive(Debug)]
+pub(crate) struct CompChannel {
+    pub(crate) events: EventQueue<CPtr<ibv_cq>>,
+}
+
+type ChannelObject = Object<ibv_comp_channel, Arc<CompChannel>>;
+
+/// What is behind C's pointer.
+///
+/// # Safety
+/// `channel` came from [`ibv_create_comp_channel`] and was not destroyed.
+pub(crate) unsafe fn channel<'a>(channel: *mut ibv_comp_channel) -> &'a Arc<CompChannel> {
+    // SAFETY: made in `create`, by this function's contract.
+    unsafe { ChannelObject::of(channel) }
+}
+
+/// Makes a channel of an open device.
+pub(crate) fn create(context: *mut ibv_context) -> Result<*mut ibv_comp_channel, Errno> {
+    fault::check(Call::CreateCompChannel)?;
+    let channel = Arc::new(CompChannel { events: EventQueue::new()? });
+    let c = ibv_comp_channel { context, fd: channel.events.fd(), refcnt: 0 };
+    Ok(ChannelObject::make(c, |_| channel))
+}
+
+/// `ibv_create_comp_channel`.
+#[unsafe(no_mangle)]
+extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
+    or_null(create(context))
+}
+
+/// `ibv_destroy_comp_channel`: EBUSY while a completion queue uses it.
+///
+/// # Safety
+/// `channel` is live, and used no more if the answer is 0.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    // SAFETY: a live channel, by this function's contract.
+    let users = Arc::strong_count(unsafe { self::channel(channel) });
+    if users > 1 {
+        return Errno::BUSY.0;
+    }
+    // SAFETY: live, and freed once: the answer is 0.
+    drop(unsafe { ChannelObject::free(channel) });
+    0
+}
+
+/// `ibv_get_cq_event`: waits for the next one, unless the descriptor is not blocking.
+///
+/// # Safety
+/// `channel` is live; the other pointers are of places for the answer.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_cq_event(
+    channel: *mut ibv_comp_channel,
+    place: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: a live channel, by this function's contract.
+    let channel = unsafe { self::channel(channel) };
+    // SAFETY: a queue takes its events out of the channel when it is destroyed: it is live.
+    let taken = |of: &CPtr<ibv_cq>| unsafe { cq(of.0) }.unacknowledged.taken();
+    match channel.events.take(taken) {
+        Ok(CPtr(found)) => {
+            // SAFETY: a live queue: it waits for the event to be acknowledged.
+            let context = unsafe { (*found).cq_context };
+            // SAFETY: C's place for the answer, by this function's contract.
+            unsafe { place.write(found) };
+            // SAFETY: as above.
+            unsafe { cq_context.write(context) };
+            0
+        }
+        Err(errno) => {
+            errno.set();
+            -1
+        }
+    }
+}
+
+/// `ibv_ack_cq_events`.
+///
+/// # Safety
+/// `cq` is live.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, events: c_uint) {
+    // SAFETY: a live queue, by this function's contract.
+    unsafe { self::cq(cq) }.unacknowledged.acknowledged(events);
+}

@@ -1,0 +1,111 @@
+//! Event channels.
+#![expect(unsafe_code, reason = "C's pointers to channels")]
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::event::Pending;
+use super::id::Id;
+use crate::abi::rdma_event_channel;
+use crate::errno::{Errno, or_null};
+use crate::event_queue::EventQueue;
+use crate::object::{CPtr, Object};
+use crate::turn;
+
+/// A channel of events of ids.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub(super) events: EventQueue<Pending>,
+}
+
+type ChannelObject = Object<rdma_event_channel, Arc<Channel>>;
+
+impl Channel {
+    /// The oldest event; waits for one unless the descriptor is not blocking.
+    pub(super) fn take(&self) -> Result<Pending, Errno> {
+        let event = self.events.take(|event| event.counted().unacknowledged.taken())?;
+        if let Some(listener) = &event.listener {
+            // There is room for another one.
+            listener.untaken.fetch_sub(1, Ordering::AcqRel);
+            turn::request(listener);
+        }
+        Ok(event)
+    }
+
+    /// Takes out the events of an id that goes or moves.
+    pub(super) fn take_events_of(&self, id: &Arc<Id>) -> Vec<Pending> {
+        self.events.remove(|event| Arc::ptr_eq(event.counted(), id))
+    }
+}
+
+/// Makes a channel.
+fn create() -> Result<*mut rdma_event_channel, Errno> {
+    let channel = Arc::new(Channel { events: EventQueue::new()? });
+    let c = rdma_event_channel { fd: channel.events.fd() };
+    Ok(ChannelObject::make(c, |_| channel))
+}
+
+/// What is behind C's pointer.
+///
+/// # Safety
+/// `channel` came from [`rdma_create_event_channel`] and was not destroyed.
+pub(super) unsafe fn channel<'a>(channel: *mut rdma_event_channel) -> &'a Arc<Channel> {
+    // SAFETY: made in `create`, by this function's contract.
+    unsafe { ChannelObject::of(channel) }
+}
+
+/// The channel of an id.
+#[derive(Debug)]
+pub(super) struct Attached {
+    pub(super) channel: Arc<Channel>,
+    pub(super) c: CPtr<rdma_event_channel>,
+    /// It was made for the id, whose calls wait for their events themselves.
+    pub(super) is_own: bool,
+}
+
+impl Attached {
+    /// The program's channel, or without one a channel of the id's own.
+    ///
+    /// # Safety
+    /// `c` is NULL or live.
+    pub(super) unsafe fn new(c: *mut rdma_event_channel) -> Result<Self, Errno> {
+        let is_own = c.is_null();
+        let c = if is_own { create()? } else { c };
+        // SAFETY: just made, or live by this function's contract.
+        let channel = Arc::clone(unsafe { channel(c) });
+        Ok(Self { channel, c: CPtr(c), is_own })
+    }
+
+    /// That of an id that comes of this one's.
+    pub(super) fn inherited(&self) -> Result<Self, Errno> {
+        if self.is_own {
+            // SAFETY: NULL.
+            return unsafe { Self::new(std::ptr::null_mut()) };
+        }
+        Ok(Self { channel: Arc::clone(&self.channel), c: self.c, is_own: false })
+    }
+
+    /// The id uses it no more.
+    pub(super) fn leave(self) {
+        if self.is_own {
+            // SAFETY: made for the id, and freed once, with it or when it is given another.
+            drop(unsafe { ChannelObject::free(self.c.0) });
+        }
+    }
+}
+
+/// `rdma_create_event_channel`.
+#[unsafe(no_mangle)]
+extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
+    or_null(create())
+}
+
+/// `rdma_destroy_event_channel`.
+///
+/// # Safety
+/// `channel` is live and used no more, also by no id.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
+    // SAFETY: live, and freed once, by this function's contract.
+    drop(unsafe { ChannelObject::free(channel) });
+}

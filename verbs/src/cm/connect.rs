@@ -1,0 +1,186 @@
+//! The active side: addresses, a route, a connection.
+#![expect(unsafe_code, reason = "C's pointers to ids and parameters")]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use libc::{c_int, sockaddr};
+use urnic::{ConnectOptions, Connecting, WcStatus, monotonic_now};
+use urnic_engine::limits::READS_OUTSTANDING_MAX;
+use urnic_engine::time::{Duration, Instant};
+
+use super::address::{from_c, source_for};
+use super::event::Pending;
+use super::id::{Id, Phase, finish, finish_established, id};
+use super::listen::bind;
+use crate::abi::{
+    RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_REJECTED,
+    RDMA_CM_EVENT_ROUTE_RESOLVED, rdma_cm_id, rdma_conn_param,
+};
+use crate::errno::{Errno, minus_one};
+use crate::event_queue::locked;
+use crate::fault::{self, Call};
+use crate::object::optional;
+use crate::process::{process, startup};
+use crate::turn;
+
+/// Reads that may be open, as C says it in eight bits; the most is as many as there can be.
+pub(super) fn depth(wanted: u8) -> u16 {
+    u16::from(wanted).min(READS_OUTSTANDING_MAX)
+}
+
+/// The program's private data.
+pub(super) fn private_data(param: &rdma_conn_param) -> Vec<u8> {
+    let len = usize::from(param.private_data_len);
+    if len == 0 || param.private_data.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: as many octets as said, until the call with these parameters returns: C's contract.
+    unsafe { std::slice::from_raw_parts(param.private_data.cast::<u8>(), len) }.to_vec()
+}
+
+fn resolve(id: &Arc<Id>, source: Option<SocketAddr>, remote: SocketAddr) -> Result<(), Errno> {
+    fault::check(Call::ResolveAddr)?;
+    if let Some(source) = source
+        && matches!(*locked(&id.phase), Phase::Idle)
+    {
+        bind(id, source)?;
+    }
+    let local = match &*locked(&id.phase) {
+        Phase::Idle => None,
+        Phase::Bound(local, _) => Some(*local),
+        _ => return Err(Errno::INVALID),
+    };
+    let found = match local.filter(|local| !local.ip().is_unspecified()) {
+        Some(local) => Ok(local),
+        None => source_for(remote).map(|ip| SocketAddr::new(ip, local.map_or(0, |at| at.port()))),
+    };
+    match found {
+        Ok(local) => {
+            id.show_addresses(local, Some(remote));
+            id.show_device()?;
+            *locked(&id.phase) = Phase::Resolved(remote);
+            id.tell(Pending::new(id, RDMA_CM_EVENT_ADDR_RESOLVED, 0));
+        }
+        Err(errno) => id.tell(Pending::new(id, RDMA_CM_EVENT_ADDR_ERROR, -errno.0)),
+    }
+    Ok(())
+}
+
+/// `rdma_resolve_addr`: the answer is there at once; the route is the kernel's.
+///
+/// # Safety
+/// `of` is live, `source` NULL or an address, `remote` an address.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_resolve_addr(
+    of: *mut rdma_cm_id,
+    source: *mut sockaddr,
+    remote: *mut sockaddr,
+    _timeout_ms: c_int,
+) -> c_int {
+    // SAFETY: an address, by this function's contract.
+    let Some(remote) = (unsafe { from_c(remote) }) else {
+        return minus_one(Err(Errno(libc::EAFNOSUPPORT)));
+    };
+    // SAFETY: NULL or an address, by this function's contract.
+    let source = unsafe { from_c(source) };
+    // SAFETY: live, by this function's contract.
+    finish(of, resolve(unsafe { id(of) }, source, remote))
+}
+
+/// `rdma_resolve_route`.
+///
+/// # Safety
+/// `of` is live.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_resolve_route(
+    of: *mut rdma_cm_id,
+    _timeout_ms: c_int,
+) -> c_int {
+    // SAFETY: live, by this function's contract.
+    let resolving = unsafe { id(of) };
+    let is_resolved = matches!(&*locked(&resolving.phase), Phase::Resolved(_));
+    let done = match fault::check(Call::ResolveRoute) {
+        Ok(()) if !is_resolved => Err(Errno::INVALID),
+        checked => checked,
+    };
+    if done.is_ok() {
+        resolving.show_route();
+        resolving.tell(Pending::new(resolving, RDMA_CM_EVENT_ROUTE_RESOLVED, 0));
+    }
+    finish(of, done)
+}
+
+fn connect(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
+    let is_rejected = fault::check_connect()?;
+    let qp = locked(&id.qp).clone().ok_or(Errno::INVALID)?;
+    let mut phase = locked(&id.phase);
+    let Phase::Resolved(remote) = *phase else { return Err(Errno::INVALID) };
+    if is_rejected {
+        *phase = Phase::Ended;
+        drop(phase);
+        qp.inner().give_up(WcStatus::WrFlushErr);
+        id.tell(Pending::new(id, RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED));
+        return Ok(());
+    }
+    let options = ConnectOptions {
+        startup: startup(),
+        private_data: param.map_or_else(Vec::new, private_data),
+        ird: param.map_or(READS_OUTSTANDING_MAX, |param| depth(param.responder_resources)),
+        ord: param.map_or(READS_OUTSTANDING_MAX, |param| depth(param.initiator_depth)),
+        ..ConnectOptions::default()
+    };
+    let connecting = process()?.endpoint.connect(remote, &qp.inner(), &options)?;
+    let until = monotonic_now() + REFUSED_FOR;
+    *locked(&id.attempt) = Some(Attempt { remote, options, until });
+    *phase = Phase::Connecting(Box::new(connecting));
+    drop(phase);
+    turn::request(id);
+    Ok(())
+}
+
+/// What an active id asks for, to ask once more.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    remote: SocketAddr,
+    options: ConnectOptions,
+    until: Instant,
+}
+
+/// How long a peer may refuse because nothing listens there yet. Programs exchange a port and listen
+/// right after: on InfiniBand, where addresses take milliseconds to be resolved, they are in time.
+const REFUSED_FOR: Duration = Duration::from_millis(250);
+/// Between attempts.
+const PAUSE: Duration = Duration::from_millis(5);
+
+impl Id {
+    /// Nothing listens at the peer: asks for a turn to try again, if it is not too late.
+    pub(super) fn try_later(self: &Arc<Self>) -> bool {
+        let now = monotonic_now();
+        let may = locked(&self.attempt).as_ref().is_some_and(|attempt| now < attempt.until);
+        if may {
+            self.timer.set(self, now + PAUSE);
+        }
+        may
+    }
+
+    /// Tries once more.
+    pub(super) fn try_again(&self) -> Option<Connecting> {
+        let qp = locked(&self.qp).clone()?;
+        let attempt = locked(&self.attempt);
+        let Attempt { remote, options, .. } = attempt.as_ref()?;
+        process().ok()?.endpoint.connect(*remote, &qp.inner(), options).ok()
+    }
+}
+
+/// `rdma_connect`. Without parameters, as many Reads as there can be.
+///
+/// # Safety
+/// `of` is live, `param` NULL or parameters.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_connect(of: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+    // SAFETY: NULL or parameters, by this function's contract.
+    let param = unsafe { optional(param) };
+    // SAFETY: live, by this function's contract.
+    finish_established(of, connect(unsafe { id(of) }, param))
+}

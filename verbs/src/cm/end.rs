@@ -1,0 +1,100 @@
+//! Ends: disconnecting, and ids that are destroyed.
+#![expect(unsafe_code, reason = "C's pointers to ids")]
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use libc::{c_int, c_uint};
+use urnic::WcStatus;
+
+use super::event::Pending;
+use super::event::rdma_ack_cm_event;
+use super::id::{Id, IdObject, Phase, finish, id};
+use crate::abi::rdma_cm_id;
+use crate::errno::{Errno, minus_one};
+use crate::event_queue::locked;
+
+fn disconnect(id: &Arc<Id>) -> Result<(), Errno> {
+    let mut phase = locked(&id.phase);
+    match &*phase {
+        Phase::Connected(connection) => connection.disconnect(),
+        // Accepted, and not established yet: it never will be.
+        Phase::Connecting(_) if id.accepted.load(Ordering::Acquire) => {
+            *phase = Phase::Ended;
+            id.tell_disconnected();
+            if let Some(qp) = &*locked(&id.qp) {
+                qp.inner().give_up(WcStatus::WrFlushErr);
+            }
+        }
+        // It is over already, and C was told.
+        Phase::Ended if *locked(&id.disconnected) => {}
+        _ => return Err(Errno::INVALID),
+    }
+    Ok(())
+}
+
+/// `rdma_disconnect`: work posted so far is finished first, then both ends are told.
+///
+/// # Safety
+/// `of` is live.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_disconnect(of: *mut rdma_cm_id) -> c_int {
+    // SAFETY: live, by this function's contract.
+    let ending = unsafe { id(of) };
+    let was_told = *locked(&ending.disconnected);
+    let done = disconnect(ending);
+    // An id that waits has had its event.
+    if was_told { minus_one(done) } else { finish(of, done) }
+}
+
+/// `rdma_notify`: what happens to a queue pair is known here already.
+#[unsafe(no_mangle)]
+extern "C" fn rdma_notify(_id: *mut rdma_cm_id, _event: c_uint) -> c_int {
+    0
+}
+
+/// `rdma_destroy_id`: waits until the events taken are acknowledged. A connection closes in order.
+///
+/// # Safety
+/// `of` is live and used no more.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_destroy_id(of: *mut rdma_cm_id) -> c_int {
+    // SAFETY: live, by this function's contract.
+    let going = Arc::clone(unsafe { id(of) });
+    // No turn finds anything to tell any more.
+    let ended = std::mem::replace(&mut *locked(&going.phase), Phase::Ended);
+    // SAFETY: C's part of a live id.
+    let kept = unsafe { (*of).event };
+    if !kept.is_null() {
+        // SAFETY: the event that a synchronous call has left there.
+        unsafe { rdma_ack_cm_event(kept) };
+    }
+    for event in going.leave_channel() {
+        forget(event);
+    }
+    if let Phase::Listening(listener) = ended {
+        // Its address is free when this returns: programs listen again.
+        listener.close();
+    }
+    going.unacknowledged.wait();
+    // SAFETY: live, and freed once, by this function's contract.
+    drop(unsafe { IdObject::free(of) });
+    0
+}
+
+/// An event that is never told. The id of a request goes with it, which closes its connection.
+fn forget(event: Pending) {
+    if event.listener.is_some() {
+        discard(&event.id);
+    }
+}
+
+/// An id that C was never told of.
+pub(super) fn discard(id: &Arc<Id>) {
+    *locked(&id.phase) = Phase::Ended;
+    for event in id.leave_channel() {
+        forget(event);
+    }
+    // SAFETY: C does not know it, so nothing uses C's part.
+    drop(unsafe { IdObject::free(id.c.0) });
+}

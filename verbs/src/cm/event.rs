@@ -1,0 +1,124 @@
+//! Events: what has happened to an id, until C takes it and until C acknowledges it.
+#![expect(unsafe_code, reason = "C's pointers to events")]
+
+use std::ptr;
+use std::sync::Arc;
+
+use libc::c_int;
+
+use super::channel::channel;
+use super::id::Id;
+use crate::abi::{rdma_cm_event, rdma_cm_event_param, rdma_conn_param, rdma_event_channel};
+use crate::errno::Errno;
+use crate::object::Object;
+
+/// Octets that C may read behind `private_data`, whatever its length says: programs read structures
+/// without a look at it.
+const PRIVATE_DATA_PLACE: usize = 256;
+
+/// An event that waits to be taken.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) id: Arc<Id>,
+    /// The id that listens, for a request.
+    pub(super) listener: Option<Arc<Id>>,
+    pub(super) kind: u32,
+    pub(super) status: c_int,
+    pub(super) private_data: Vec<u8>,
+    /// Reads that the peer will answer, and those that it will have open.
+    pub(super) depths: [u16; 2],
+}
+
+impl Pending {
+    pub(super) fn new(id: &Arc<Id>, kind: u32, status: c_int) -> Self {
+        let (listener, private_data) = (None, Vec::new());
+        Self { id: Arc::clone(id), listener, kind, status, private_data, depths: [0; 2] }
+    }
+
+    /// The id that may not be destroyed before the event is acknowledged.
+    pub(super) fn counted(&self) -> &Arc<Id> {
+        self.listener.as_ref().unwrap_or(&self.id)
+    }
+}
+
+/// What C's event refers to.
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub(super) counted: Arc<Id>,
+    _private_data: Box<[u8; PRIVATE_DATA_PLACE]>,
+}
+
+type EventObject = Object<rdma_cm_event, Taken>;
+
+/// Makes C's event of one that was taken.
+pub(super) fn to_c(pending: Pending) -> *mut rdma_cm_event {
+    let counted = Arc::clone(pending.counted());
+    pending.id.show_queue_pair(pending.kind);
+    let mut octets = Box::new([0; PRIVATE_DATA_PLACE]);
+    let len = pending.private_data.len().min(usize::from(u8::MAX));
+    octets[..len].copy_from_slice(&pending.private_data[..len]);
+    let depth = |depth: u16| u8::try_from(depth).unwrap_or(u8::MAX);
+    let conn = rdma_conn_param {
+        private_data: if len == 0 { ptr::null() } else { octets.as_ptr().cast() },
+        private_data_len: u8::try_from(len).unwrap_or(u8::MAX),
+        responder_resources: depth(pending.depths[0]),
+        initiator_depth: depth(pending.depths[1]),
+        flow_control: 0,
+        retry_count: RETRIES,
+        rnr_retry_count: RETRIES,
+        srq: 0,
+        qp_num: 0,
+    };
+    let mut c = rdma_cm_event::zeroed();
+    c.id = pending.id.c.0;
+    c.listen_id = pending.listener.map_or(ptr::null_mut(), |listener| listener.c.0);
+    (c.event, c.status) = (pending.kind, pending.status);
+    c.param = rdma_cm_event_param { conn };
+    EventObject::make(c, |_| Taken { counted, _private_data: octets })
+}
+
+/// The most that its field can say: TCP retries as long as its user timeout.
+const RETRIES: u8 = 7;
+
+/// `rdma_get_cm_event`: waits for the next one, unless the descriptor is not blocking.
+///
+/// # Safety
+/// `of` is live, `event` points at a place for the answer.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_get_cm_event(
+    of: *mut rdma_event_channel,
+    event: *mut *mut rdma_cm_event,
+) -> c_int {
+    if of.is_null() || event.is_null() {
+        Errno::INVALID.set();
+        return -1;
+    }
+    // SAFETY: a live channel, by this function's contract.
+    match unsafe { channel(of) }.take() {
+        Ok(pending) => {
+            // SAFETY: C's place for the answer, by this function's contract.
+            unsafe { event.write(to_c(pending)) };
+            0
+        }
+        Err(errno) => {
+            errno.set();
+            -1
+        }
+    }
+}
+
+/// `rdma_ack_cm_event`: frees the event.
+///
+/// # Safety
+/// `event` was taken and is acknowledged once.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
+    if event.is_null() {
+        Errno::INVALID.set();
+        return -1;
+    }
+    // SAFETY: made in `to_c`, and freed once, by this function's contract.
+    let taken = unsafe { EventObject::free(event) };
+    taken.counted.unacknowledged.acknowledged(1);
+    0
+}

@@ -1,0 +1,284 @@
+//! Ids: what a socket is to TCP.
+#![expect(unsafe_code, reason = "C's pointers to ids")]
+
+use std::net::SocketAddr;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+use libc::{c_int, c_void};
+use socket2::Socket;
+use urnic::{ConnectRequest, Connecting, Connection, Listener};
+
+use super::channel::{Attached, Channel};
+use super::connect::Attempt;
+use super::ep::ListenerAttr;
+use super::event::{Pending, rdma_ack_cm_event};
+use super::sync::complete;
+use crate::abi::{
+    IBV_QPT_RC, RDMA_CM_EVENT_ESTABLISHED, RDMA_PS_IB, RDMA_PS_TCP, ibv_sa_path_rec, rdma_cm_id,
+    rdma_event_channel,
+};
+use crate::errno::{Errno, minus_one};
+use crate::event_queue::{Unacknowledged, locked};
+use crate::fault::{self, Call};
+use crate::object::{CPtr, Object, Place};
+use crate::qp::Qp;
+use crate::turn::{self, Timer};
+
+/// An id.
+#[derive(Debug)]
+pub(crate) struct Id {
+    pub(super) c: CPtr<rdma_cm_id>,
+    /// `None` when it is destroyed.
+    channel: Mutex<Option<Attached>>,
+    pub(super) phase: Mutex<Phase>,
+    pub(super) qp: Mutex<Option<Arc<Qp>>>,
+    pub(super) unacknowledged: Unacknowledged,
+    /// What queue pairs of its requests are made with, for an endpoint.
+    pub(super) listener_attr: Mutex<Option<ListenerAttr>>,
+    /// What it has asked a peer for, and its next try.
+    pub(super) attempt: Mutex<Option<Attempt>>,
+    pub(super) timer: Timer,
+    /// It has accepted a peer's request.
+    pub(super) accepted: AtomicBool,
+    /// C was told that the connection is over.
+    pub(super) disconnected: Mutex<bool>,
+    /// Requests of peers that C was told of and has not looked at, and how many there may be.
+    pub(super) untaken: AtomicUsize,
+    pub(super) backlog: AtomicUsize,
+    /// What `path_rec` of C's part points at.
+    pub(super) path: OnceLock<Box<Place<ibv_sa_path_rec>>>,
+}
+
+/// What an id is doing, with what belongs to that.
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// Nothing yet.
+    Idle,
+    /// It has an address, which this socket keeps until the id listens.
+    Bound(SocketAddr, Option<Socket>),
+    /// The peer's address is known.
+    Resolved(SocketAddr),
+    Listening(Listener),
+    /// A peer has asked, and waits for an answer.
+    Requested(Box<ConnectRequest>),
+    Connecting(Box<Connecting>),
+    Connected(Box<Connection>),
+    /// Nothing listens at the peer yet: it is asked again.
+    Refused,
+    /// There was a connection, or an attempt.
+    Ended,
+}
+
+pub(super) type IdObject = Object<rdma_cm_id, Arc<Id>>;
+
+/// Calls for a turn of the id.
+struct IdWaker(Arc<Id>);
+
+impl Wake for IdWaker {
+    fn wake(self: Arc<Self>) {
+        turn::request(&self.0);
+    }
+}
+
+/// What is behind C's pointer.
+///
+/// # Safety
+/// `id` was made by this library and not destroyed.
+pub(super) unsafe fn id<'a>(id: *mut rdma_cm_id) -> &'a Arc<Id> {
+    // SAFETY: made in `make`, by this function's contract.
+    unsafe { IdObject::of(id) }
+}
+
+/// Makes an id.
+pub(super) fn make(
+    attached: Attached,
+    user: *mut c_void,
+    ps: u32,
+    phase: Phase,
+) -> Result<Arc<Id>, Errno> {
+    let mut c = rdma_cm_id::zeroed();
+    (c.channel, c.context, c.ps, c.qp_type) = (attached.c.0, user, ps, IBV_QPT_RC);
+    let mut made = None;
+    IdObject::make(c, |c| {
+        let id = Arc::new(Id {
+            c,
+            channel: Mutex::new(Some(attached)),
+            phase: Mutex::new(phase),
+            qp: Mutex::default(),
+            unacknowledged: Unacknowledged::default(),
+            listener_attr: Mutex::default(),
+            attempt: Mutex::default(),
+            timer: Timer::default(),
+            accepted: AtomicBool::new(false),
+            disconnected: Mutex::default(),
+            untaken: AtomicUsize::new(0),
+            backlog: AtomicUsize::new(0),
+            path: OnceLock::new(),
+        });
+        made = Some(Arc::clone(&id));
+        id
+    });
+    made.ok_or(Errno::NO_MEMORY)
+}
+
+impl Id {
+    pub(super) fn channel(&self) -> Result<Arc<Channel>, Errno> {
+        let attached = locked(&self.channel);
+        attached.as_ref().map(|attached| Arc::clone(&attached.channel)).ok_or(Errno::INVALID)
+    }
+
+    /// Made without a channel: each call waits for what comes of it.
+    pub(super) fn is_synchronous(&self) -> bool {
+        locked(&self.channel).as_ref().is_some_and(|attached| attached.is_own)
+    }
+
+    pub(super) fn tell(&self, pending: Pending) {
+        // Under the lock: an id that moves to another channel takes all its events along, in order.
+        if let Some(attached) = &*locked(&self.channel) {
+            attached.channel.events.push(pending);
+        }
+    }
+
+    /// It has no channel any more: what C was not told of is returned.
+    pub(super) fn leave_channel(self: &Arc<Self>) -> Vec<Pending> {
+        let Some(attached) = locked(&self.channel).take() else { return Vec::new() };
+        let untold = attached.channel.take_events_of(self);
+        attached.leave();
+        untold
+    }
+
+    pub(super) fn waker(self: &Arc<Self>) -> Waker {
+        Waker::from(Arc::new(IdWaker(Arc::clone(self))))
+    }
+
+    /// What an id of a peer's request is made with: the channel, and C's context.
+    pub(super) fn inherited(&self) -> Result<(Attached, *mut c_void), Errno> {
+        let attached = locked(&self.channel);
+        let attached = attached.as_ref().ok_or(Errno::INVALID)?.inherited()?;
+        // SAFETY: C's part of a live id.
+        let user = unsafe { (*self.c.0).context };
+        Ok((attached, user))
+    }
+
+    /// The queue pair goes: its connection closes, in order.
+    pub(crate) fn qp_goes(&self, qp: &Arc<Qp>) {
+        let mut own = locked(&self.qp);
+        if own.as_ref().is_some_and(|own| Arc::ptr_eq(own, qp)) {
+            *own = None;
+            drop(own);
+            if let Phase::Connected(connection) = &*locked(&self.phase) {
+                connection.disconnect();
+            }
+        }
+    }
+
+    /// Ends its connection at once.
+    pub(crate) fn abort(&self) {
+        if let Phase::Connected(connection) = &*locked(&self.phase) {
+            connection.abort();
+        }
+    }
+}
+
+/// No time: what is there now.
+pub(super) const NOW: Duration = Duration::ZERO;
+
+/// `rdma_create_id`.
+///
+/// # Safety
+/// `of_channel` is NULL or live, `place` a place for the id.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_create_id(
+    of_channel: *mut rdma_event_channel,
+    place: *mut *mut rdma_cm_id,
+    user: *mut c_void,
+    ps: u32,
+) -> c_int {
+    let made = match ps {
+        RDMA_PS_TCP | RDMA_PS_IB => {
+            // SAFETY: NULL or live, by this function's contract.
+            let attached = unsafe { Attached::new(of_channel) };
+            fault::check(Call::CreateId)
+                .and(attached)
+                .and_then(|attached| make(attached, user, ps, Phase::Idle))
+        }
+        // Datagrams have no place in iWARP.
+        _ => Err(Errno::NOT_SUPPORTED),
+    };
+    minus_one(made.map(|made| {
+        // SAFETY: C's place for the answer, by this function's contract.
+        unsafe { place.write(made.c.0) };
+    }))
+}
+
+/// Gives the id another channel, with the events that C was not told of.
+fn migrate(of: *mut rdma_cm_id, to: Attached) {
+    // SAFETY: live, by the contract of C's function.
+    let migrating = unsafe { id(of) };
+    // SAFETY: C's part of a live id.
+    let kept = unsafe { (*of).event };
+    if !kept.is_null() {
+        // SAFETY: as above.
+        unsafe { (*of).event = ptr::null_mut() };
+        // SAFETY: the event that a call which waits has left there.
+        unsafe { rdma_ack_cm_event(kept) };
+    }
+    let mut channel = locked(&migrating.channel);
+    if let Some(from) = &*channel {
+        for event in from.channel.take_events_of(migrating) {
+            to.channel.events.push(event);
+        }
+    }
+    // SAFETY: C's part of a live id.
+    unsafe { (*of).channel = to.c.0 };
+    let from = channel.replace(to);
+    drop(channel);
+    migrating.unacknowledged.wait();
+    if let Some(from) = from {
+        from.leave();
+    }
+}
+
+/// `rdma_migrate_id`: later events, and those that were not taken, come by another channel. Without
+/// one, calls wait for their events from now on.
+///
+/// # Safety
+/// `of` is live, `of_channel` NULL or live.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_migrate_id(
+    of: *mut rdma_cm_id,
+    of_channel: *mut rdma_event_channel,
+) -> c_int {
+    // SAFETY: live, by this function's contract.
+    if unsafe { id(of) }.is_synchronous() && of_channel.is_null() {
+        return minus_one(Err(Errno::INVALID));
+    }
+    // SAFETY: NULL or live, by this function's contract.
+    minus_one(unsafe { Attached::new(of_channel) }.map(|to| migrate(of, to)))
+}
+
+/// As [`finish`], for a call that leads to a connection: any other end of it is an error.
+pub(super) fn finish_established(of: *mut rdma_cm_id, done: Result<(), Errno>) -> c_int {
+    let answer = finish(of, done);
+    // SAFETY: C's part of a live id.
+    let kept = unsafe { (*of).event };
+    if answer == 0 && !kept.is_null() {
+        // SAFETY: the event that the call has left there.
+        let event = unsafe { (*kept).event };
+        if event != RDMA_CM_EVENT_ESTABLISHED {
+            return minus_one(Err(Errno(libc::ECONNRESET)));
+        }
+    }
+    answer
+}
+
+/// Waits for what comes of a call, if the id was made without a channel.
+pub(super) fn finish(of: *mut rdma_cm_id, done: Result<(), Errno>) -> c_int {
+    // SAFETY: callers have looked behind it already.
+    let waits = unsafe { id(of) }.is_synchronous();
+    minus_one(done.and_then(|()| if waits { complete(of) } else { Ok(()) }))
+}

@@ -1,0 +1,164 @@
+//! The passive side: an address, a listener, requests that are accepted or rejected.
+#![expect(unsafe_code, reason = "C's pointers to ids and parameters")]
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::Ordering;
+
+use libc::{c_int, c_void, sockaddr};
+use socket2::{Domain, Protocol, Socket, Type};
+use urnic::{ListenParams, Offer};
+
+use super::address::from_c;
+use super::connect::{depth, private_data};
+use super::id::{Id, Phase, finish_established, id};
+use super::turn::DEPTH;
+use crate::abi::{rdma_cm_id, rdma_conn_param};
+use crate::errno::{Errno, minus_one};
+use crate::event_queue::locked;
+use crate::fault::{self, Call};
+use crate::process::{process, startup};
+use crate::turn;
+use std::sync::Arc;
+
+/// Connections that may wait, of a program that says 0.
+const BACKLOG: usize = 128;
+
+/// Takes the address, so that no other program can, as long as the id does not listen.
+pub(super) fn bind(id: &Id, local: SocketAddr) -> Result<(), Errno> {
+    fault::check(Call::BindAddr)?;
+    let mut phase = locked(&id.phase);
+    if !matches!(*phase, Phase::Idle) {
+        return Err(Errno::INVALID);
+    }
+    let socket = Socket::new(Domain::for_address(local), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&local.into())?;
+    let local = socket.local_addr()?.as_socket().ok_or(Errno::INVALID)?;
+    id.show_addresses(local, None);
+    if !local.ip().is_unspecified() {
+        id.show_device()?;
+    }
+    *phase = Phase::Bound(local, Some(socket));
+    Ok(())
+}
+
+fn listen(id: &Arc<Id>, backlog: c_int) -> Result<(), Errno> {
+    fault::check(Call::Listen)?;
+    let mut phase = locked(&id.phase);
+    let local = match &mut *phase {
+        Phase::Idle => SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+        Phase::Bound(local, socket) => {
+            drop(socket.take());
+            *local
+        }
+        _ => return Err(Errno::INVALID),
+    };
+    let wanted = usize::try_from(backlog).unwrap_or(0);
+    let backlog = if wanted == 0 { BACKLOG } else { wanted };
+    let params = ListenParams { backlog, startup: startup(), ..ListenParams::default() };
+    let listener = process()?.endpoint.listen(local, params)?;
+    id.show_addresses(listener.local(), None);
+    id.backlog.store(backlog, Ordering::Release);
+    *phase = Phase::Listening(listener);
+    drop(phase);
+    turn::request(id);
+    Ok(())
+}
+
+/// `rdma_bind_addr`.
+///
+/// # Safety
+/// `of` is live, `address` an address.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_bind_addr(
+    of: *mut rdma_cm_id,
+    address: *mut sockaddr,
+) -> c_int {
+    // SAFETY: an address, by this function's contract.
+    let Some(local) = (unsafe { from_c(address) }) else {
+        return minus_one(Err(Errno(libc::EAFNOSUPPORT)));
+    };
+    // SAFETY: live, by this function's contract.
+    minus_one(bind(unsafe { id(of) }, local))
+}
+
+/// `rdma_listen`.
+///
+/// # Safety
+/// `of` is live.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_listen(of: *mut rdma_cm_id, backlog: c_int) -> c_int {
+    // SAFETY: live, by this function's contract.
+    minus_one(listen(unsafe { id(of) }, backlog))
+}
+
+fn accept(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
+    fault::check(Call::Accept)?;
+    let qp = locked(&id.qp).clone().ok_or(Errno::INVALID)?;
+    let mut phase = locked(&id.phase);
+    let request = match std::mem::replace(&mut *phase, Phase::Ended) {
+        Phase::Requested(request) => request,
+        other => {
+            *phase = other;
+            return Err(Errno::INVALID);
+        }
+    };
+    let asked = request.request().depths;
+    // Without parameters, what the peer has asked for.
+    let (asked_ird, asked_ord) = (asked.ord.unwrap_or(DEPTH), asked.ird.unwrap_or(DEPTH));
+    let ird = param.map_or(asked_ird, |param| depth(param.responder_resources));
+    let ord = param.map_or(asked_ord, |param| depth(param.initiator_depth));
+    let octets = param.map_or_else(Vec::new, private_data);
+    let offer = Offer { private_data: &octets, ird, ord };
+    *phase = Phase::Connecting(Box::new(request.accept(&qp.inner(), &offer)?));
+    id.accepted.store(true, Ordering::Release);
+    drop(phase);
+    turn::request(id);
+    Ok(())
+}
+
+/// `rdma_accept`.
+///
+/// # Safety
+/// `of` is live, `param` NULL or parameters.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_accept(of: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+    // SAFETY: NULL or parameters, by this function's contract.
+    let param = unsafe { crate::object::optional(param) };
+    // SAFETY: live, by this function's contract.
+    finish_established(of, accept(unsafe { id(of) }, param))
+}
+
+/// `rdma_reject`: closes the connection that asked.
+///
+/// # Safety
+/// `of` is live, `octets` points at `len` octets.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_reject(of: *mut rdma_cm_id, octets: *const c_void, len: u8) -> c_int {
+    let len = usize::from(len);
+    let octets: &[u8] = if len == 0 || octets.is_null() {
+        &[]
+    } else {
+        // SAFETY: as many as said, by this function's contract.
+        unsafe { std::slice::from_raw_parts(octets.cast(), len) }
+    };
+    // SAFETY: live, by this function's contract.
+    let mut phase = locked(&unsafe { id(of) }.phase);
+    minus_one(match std::mem::replace(&mut *phase, Phase::Ended) {
+        Phase::Requested(request) => request.reject(octets).map_err(Errno::from),
+        other => {
+            *phase = other;
+            Err(Errno::INVALID)
+        }
+    })
+}
+
+/// `rdma_reject_ece`: as [`rdma_reject`], for a reason that the wire does not have.
+///
+/// # Safety
+/// As [`rdma_reject`].
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_reject_ece(of: *mut rdma_cm_id, octets: *const c_void, len: u8) -> c_int {
+    // SAFETY: as this function's contract.
+    unsafe { rdma_reject(of, octets, len) }
+}

@@ -1,0 +1,19 @@
+//! `librdmacm`: connection ids, their events, connections.
+//!
+//! One thread of the process (`turn`) moves ids on when the endpoint's worker tells that something has
+//! happened to their connections; what it finds is told to C as events.
+
+mod address;
+mod addrinfo;
+mod channel;
+mod connect;
+mod end;
+mod ep;
+mod event;
+pub(crate) mod id;
+mod listen;
+mod options;
+mod queue_pair;
+pub(crate) mod show;
+mod sync;
+mod turn;

@@ -1,0 +1,109 @@
+//! What C sees of an id in its own part: the device, addresses, the route, the state of the queue pair.
+#![expect(unsafe_code, reason = "C's part of an id is written where C reads it")]
+
+use std::net::SocketAddr;
+
+use super::address;
+use super::id::Id;
+use crate::abi::{
+    IBV_MTU_4096, IBV_QPS_ERR, IBV_QPS_RTS, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
+    ibv_context, ibv_gid, ibv_pd, ibv_sa_path_rec, rdma_addr_addr, rdma_addr_dst, rdma_addr_src,
+    rdma_ib_addr,
+};
+use crate::context;
+use crate::device::device;
+use crate::errno::Errno;
+use crate::event_queue::locked;
+use crate::gid::{self, PORT};
+use crate::object::{CPtr, Place};
+use crate::pd;
+use crate::process::process;
+
+/// The open device that ids show.
+pub(super) fn verbs() -> Result<*mut ibv_context, Errno> {
+    let process = process()?;
+    if let Some(open) = process.of_ids.get() {
+        return Ok(open.0);
+    }
+    let opened = context::open(device())?;
+    Ok(process.of_ids.get_or_init(|| CPtr(opened)).0)
+}
+
+/// The domain of ids whose programs name none.
+pub(crate) fn default_pd() -> Result<*mut ibv_pd, Errno> {
+    let open = verbs()?;
+    // SAFETY: the device that ids show is open for ever.
+    let made = || CPtr(pd::alloc(open, unsafe { context::context(open) }));
+    Ok(process()?.pd_of_ids.get_or_init(made).0)
+}
+
+impl Id {
+    /// Tells C of the device that the id is on.
+    pub(super) fn show_device(&self) -> Result<(), Errno> {
+        let verbs = verbs()?;
+        let c = self.c.0;
+        // SAFETY: C's part of a live id; C lets one call at a time change it.
+        unsafe { (*c).verbs = verbs };
+        // SAFETY: as above.
+        unsafe { (*c).port_num = PORT };
+        // SAFETY: as above.
+        if unsafe { (*c).pd }.is_null() {
+            let pd = default_pd()?;
+            // SAFETY: as above.
+            unsafe { (*c).pd = pd };
+        }
+        Ok(())
+    }
+
+    /// Tells C of the addresses of the id's connection.
+    pub(super) fn show_addresses(&self, local: SocketAddr, remote: Option<SocketAddr>) {
+        let c = self.c.0;
+        // SAFETY: a place inside C's part of a live id; C lets one call at a time change it.
+        let place = unsafe { &raw mut (*c).route.addr };
+        // SAFETY: as above.
+        let mut addresses = unsafe { place.read() };
+        let mut gids = rdma_ib_addr::zeroed();
+        gids.pkey = gid::DEFAULT_PKEY;
+        gids.sgid = ibv_gid { raw: gid::octets(local.ip()) };
+        addresses.src = rdma_addr_src { src_storage: address::storage(local) };
+        if let Some(remote) = remote {
+            gids.dgid = ibv_gid { raw: gid::octets(remote.ip()) };
+            addresses.dst = rdma_addr_dst { dst_storage: address::storage(remote) };
+        }
+        addresses.addr = rdma_addr_addr { ibaddr: gids };
+        // SAFETY: as above.
+        unsafe { place.write(addresses) };
+    }
+
+    /// Tells C of the route, as devices of InfiniBand have one.
+    pub(super) fn show_route(&self) {
+        let place = self.path.get_or_init(Box::<Place<_>>::default);
+        let c = self.c.0;
+        // SAFETY: a place inside C's part of a live id; C lets one call at a time change it.
+        let addresses = unsafe { (*c).route.addr.addr };
+        // SAFETY: both fields of the union are plain numbers, and this one is what `show_addresses` has
+        // written.
+        let gids = unsafe { addresses.ibaddr };
+        let mut path = ibv_sa_path_rec::zeroed();
+        let mtu = u8::try_from(IBV_MTU_4096).unwrap_or(0);
+        (path.dgid, path.sgid, path.pkey) = (gids.dgid, gids.sgid, gids.pkey);
+        (path.reversible, path.numb_path, path.mtu) = (1, 1, mtu);
+        place.put(path);
+        // SAFETY: as above.
+        unsafe { (*c).route.path_rec = place.pointer() };
+        // SAFETY: as above.
+        unsafe { (*c).route.num_paths = 1 };
+    }
+
+    /// What the queue pair is in by now, for C to see: before it is told of the event that says so.
+    pub(super) fn show_queue_pair(&self, event: u32) {
+        let Some(qp) = locked(&self.qp).clone() else { return };
+        let state = match event {
+            RDMA_CM_EVENT_ESTABLISHED => IBV_QPS_RTS,
+            RDMA_CM_EVENT_DISCONNECTED => IBV_QPS_ERR,
+            _ => return,
+        };
+        // SAFETY: C's part of a live queue pair; the call is one that may change it.
+        unsafe { (*qp.c.0).state = state };
+    }
+}

@@ -1,0 +1,175 @@
+//! What a turn of an id does.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use libc::c_int;
+use urnic::{Connecting, Connection, ConnectionEvent, Error, Listener, WcStatus};
+
+use super::end::discard;
+use super::event::Pending;
+use super::id::{Id, NOW, Phase, make};
+use crate::abi::{
+    IBV_EVENT_QP_FATAL, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST,
+    RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_REJECTED,
+    RDMA_CM_EVENT_UNREACHABLE, RDMA_PS_TCP,
+};
+use crate::cm::address::source_for;
+use crate::errno::Errno;
+use crate::event_queue::locked;
+use crate::turn::Turn;
+
+impl Turn for Id {
+    fn turn(self: Arc<Self>) {
+        self.look();
+    }
+}
+
+impl Id {
+    /// Looks what has happened, and tells C.
+    fn look(self: &Arc<Self>) {
+        let mut phase = locked(&self.phase);
+        *phase = match std::mem::replace(&mut *phase, Phase::Ended) {
+            Phase::Listening(listener) => {
+                self.take_requests(&listener);
+                Phase::Listening(listener)
+            }
+            Phase::Connecting(connecting) => self.connecting(*connecting),
+            Phase::Connected(connection) => self.connected(*connection),
+            Phase::Refused => match self.try_again() {
+                Some(connecting) => self.connecting(connecting),
+                None => Phase::Ended,
+            },
+            other => other,
+        };
+    }
+
+    fn take_requests(self: &Arc<Self>, listener: &Listener) {
+        listener.notify(&self.waker());
+        while self.untaken.load(Ordering::Acquire) < self.backlog.load(Ordering::Acquire)
+            && let Ok(Some(request)) = listener.next_request(NOW)
+        {
+            let remote = request.remote();
+            let (private_data, depths) =
+                (request.request().private_data.clone(), request.request().depths);
+            let phase = Phase::Requested(Box::new(request));
+            let child =
+                self.inherited().and_then(|(own, user)| make(own, user, RDMA_PS_TCP, phase));
+            let Ok(child) = child else {
+                // No descriptor, no memory: the request was dropped, which closes the connection.
+                continue;
+            };
+            let local = listener.local();
+            let ip = if local.ip().is_unspecified() { source_for(remote).ok() } else { None };
+            let local = std::net::SocketAddr::new(ip.unwrap_or_else(|| local.ip()), local.port());
+            child.show_addresses(local, Some(remote));
+            if child.show_device().is_err() {
+                discard(&child);
+                continue;
+            }
+            let mut event = Pending::new(&child, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
+            event.listener = Some(Arc::clone(self));
+            event.private_data = private_data;
+            // What the peer will have open is what this end is asked to answer.
+            event.depths = [depths.ord.unwrap_or(DEPTH), depths.ird.unwrap_or(DEPTH)];
+            self.untaken.fetch_add(1, Ordering::AcqRel);
+            self.tell(event);
+        }
+    }
+
+    fn connecting(self: &Arc<Self>, connecting: Connecting) -> Phase {
+        connecting.notify(&self.waker());
+        match connecting.poll() {
+            Ok(Err(still)) => Phase::Connecting(Box::new(still)),
+            Ok(Ok(connection)) => {
+                let mut event = Pending::new(self, RDMA_CM_EVENT_ESTABLISHED, 0);
+                let terms = connection.terms();
+                event.private_data.clone_from(&terms.private_data);
+                event.depths = [terms.ird, terms.ord];
+                self.tell(event);
+                self.connected(connection)
+            }
+            Err(Error::Io(std::io::ErrorKind::ConnectionRefused)) if self.try_later() => {
+                Phase::Refused
+            }
+            Err(error) => {
+                self.failed(error);
+                Phase::Ended
+            }
+        }
+    }
+
+    fn failed(self: &Arc<Self>, error: Error) {
+        if self.accepted.load(Ordering::Acquire) {
+            // As the kernel's connection manager for iWARP: a peer that asked and went is one that has
+            // disconnected. Servers end at what else could be told.
+            return self.tell_disconnected();
+        }
+        if let Some(qp) = &*locked(&self.qp) {
+            // As rdma_cm has it: what is posted to it is flushed.
+            qp.inner().give_up(WcStatus::WrFlushErr);
+        }
+        let (kind, private_data) = match &error {
+            Error::Rejected(rejection) => (RDMA_CM_EVENT_REJECTED, rejection.private_data.clone()),
+            Error::Startup(_) => (RDMA_CM_EVENT_REJECTED, Vec::new()),
+            Error::Io(std::io::ErrorKind::ConnectionRefused) => {
+                (RDMA_CM_EVENT_REJECTED, Vec::new())
+            }
+            Error::Io(_) | Error::Timeout => (RDMA_CM_EVENT_UNREACHABLE, Vec::new()),
+            _ => (RDMA_CM_EVENT_CONNECT_ERROR, Vec::new()),
+        };
+        let status: c_int = -Errno::from(error).0;
+        let mut event = Pending::new(self, kind, status);
+        event.private_data = private_data;
+        self.tell(event);
+    }
+
+    fn connected(self: &Arc<Self>, connection: Connection) -> Phase {
+        connection.notify(&self.waker());
+        loop {
+            match connection.next_event(NOW) {
+                Ok(None) => return Phase::Connected(Box::new(connection)),
+                Ok(Some(ConnectionEvent::Closed(_))) | Err(_) => {
+                    self.tell_disconnected();
+                    if let Some(qp) = &*locked(&self.qp) {
+                        qp.tell_last_wqe();
+                    }
+                    return Phase::Ended;
+                }
+                // C knows no half-closed connections: this end closes too. Messages that wait for
+                // receives may still have them, until the program ends the connection.
+                Ok(Some(event)) => {
+                    if event != ConnectionEvent::PeerClosed || !self.has_messages() {
+                        connection.disconnect();
+                    }
+                    if event != ConnectionEvent::PeerClosed {
+                        self.tell_fatal();
+                    }
+                    self.tell_disconnected();
+                }
+            }
+        }
+    }
+
+    /// Whether messages of the peer wait for receives.
+    fn has_messages(&self) -> bool {
+        locked(&self.qp).as_ref().is_some_and(|qp| qp.inner().messages_wait())
+    }
+
+    /// Tells of an error on the queue pair, as its device does.
+    fn tell_fatal(&self) {
+        if let Some(qp) = &*locked(&self.qp) {
+            qp.context.events.of_qp(qp.c, IBV_EVENT_QP_FATAL);
+        }
+    }
+
+    /// Once in the life of a connection.
+    pub(super) fn tell_disconnected(self: &Arc<Self>) {
+        if !std::mem::replace(&mut *locked(&self.disconnected), true) {
+            self.tell(Pending::new(self, RDMA_CM_EVENT_DISCONNECTED, 0));
+        }
+    }
+}
+
+/// Reads open at a time with a peer that does not say how many: RFC 6581's Requests do.
+pub(super) const DEPTH: u16 = 16;

@@ -1,0 +1,142 @@
+//! Open devices: `ibv_context`, at the end of a `verbs_context`, with the operations that inline
+//! functions call.
+#![expect(
+    unsafe_code,
+    reason = "the context lies inside a larger structure that C finds by counting back"
+)]
+
+use std::mem::offset_of;
+use std::sync::Arc;
+
+use libc::{c_int, c_uint};
+
+use crate::abi::{
+    ibv_async_event, ibv_context, ibv_device, ibv_mw, ibv_mw_bind, ibv_pd, ibv_qp, verbs_context,
+};
+use crate::async_event::AsyncEvents;
+use crate::errno::{Errno, or_null};
+use crate::fault::{self, Call};
+use crate::object::{Object, optional};
+use crate::process::{Process, process};
+use crate::{attributes, cq, qp, srq};
+
+/// An open device.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) process: Arc<Process>,
+    pub(crate) events: AsyncEvents,
+}
+
+type ContextObject = Object<verbs_context, Arc<Context>>;
+
+/// Opens the device.
+pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
+    fault::check(Call::OpenDevice)?;
+    let process = process()?;
+    let context = Arc::new(Context { process, events: AsyncEvents::new()? });
+    let mut c = verbs_context::zeroed();
+    c.sz = size_of::<verbs_context>();
+    c.query_port = Some(attributes::query_port);
+    c.query_device_ex = Some(attributes::query_device_ex);
+    c.create_qp_ex = Some(qp::create::create_qp_ex);
+    // What makes shared receive queues of the basic type is inline: `ibv_create_srq` is called.
+    c.get_srq_num = Some(srq::get_srq_num);
+    c.create_cq_ex = Some(cq::extended::create_cq_ex);
+    let open = &mut c.context;
+    open.device = device;
+    // There are no commands to a kernel, but programs duplicate the descriptor.
+    open.cmd_fd = context.events.fd();
+    open.async_fd = context.events.fd();
+    open.num_comp_vectors = 1;
+    // All ones: the operations of `verbs_context` are there.
+    open.abi_compat = std::ptr::without_provenance_mut(usize::MAX);
+    open.ops.poll_cq = Some(cq::poll_cq);
+    open.ops.req_notify_cq = Some(cq::req_notify_cq);
+    open.ops.post_send = Some(qp::post::post_send);
+    open.ops.post_recv = Some(qp::post::post_recv);
+    open.ops.post_srq_recv = Some(srq::post_srq_recv);
+    open.ops.alloc_mw = Some(no_alloc_mw);
+    open.ops.bind_mw = Some(no_bind_mw);
+    open.ops.dealloc_mw = Some(no_dealloc_mw);
+    let object = ContextObject::make(c, |_| context);
+    Ok(object.wrapping_byte_add(offset_of!(verbs_context, context)).cast())
+}
+
+fn whole(context: *mut ibv_context) -> *mut verbs_context {
+    context.wrapping_byte_sub(offset_of!(verbs_context, context)).cast()
+}
+
+/// What is behind C's pointer.
+///
+/// # Safety
+/// `context` came from [`open`] and is open.
+pub(crate) unsafe fn context<'a>(context: *mut ibv_context) -> &'a Arc<Context> {
+    // SAFETY: made in `open`, by this function's contract.
+    unsafe { ContextObject::of(whole(context)) }
+}
+
+/// `ibv_open_device`.
+#[unsafe(no_mangle)]
+extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    or_null(open(device))
+}
+
+/// `ibv_close_device`.
+///
+/// # Safety
+/// `context` came from [`ibv_open_device`] and is used no more.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    // SAFETY: made in `open`, and closed once, by this function's contract.
+    drop(unsafe { ContextObject::free(whole(context)) });
+    0
+}
+
+/// `ibv_get_async_event`: waits for the next one.
+///
+/// # Safety
+/// `context` is open, `event` points at a place for the answer.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_async_event(
+    context: *mut ibv_context,
+    event: *mut ibv_async_event,
+) -> c_int {
+    // SAFETY: an open context, by this function's contract.
+    let context = unsafe { self::context(context) };
+    match context.events.take() {
+        Ok(next) => {
+            // SAFETY: C's place for the answer, by this function's contract.
+            unsafe { event.write(next) };
+            0
+        }
+        Err(errno) => {
+            errno.set();
+            -1
+        }
+    }
+}
+
+/// `ibv_ack_async_event`.
+///
+/// # Safety
+/// The event was taken, and is acknowledged once.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
+    // SAFETY: as this function's contract.
+    if let Some(event) = unsafe { optional(event) } {
+        // SAFETY: as above.
+        unsafe { AsyncEvents::acknowledge(event) };
+    }
+}
+
+extern "C" fn no_alloc_mw(_pd: *mut ibv_pd, _kind: c_uint) -> *mut ibv_mw {
+    or_null(Err(Errno::NOT_SUPPORTED))
+}
+
+extern "C" fn no_bind_mw(_qp: *mut ibv_qp, _mw: *mut ibv_mw, _bind: *mut ibv_mw_bind) -> c_int {
+    libc::EOPNOTSUPP
+}
+
+extern "C" fn no_dealloc_mw(_mw: *mut ibv_mw) -> c_int {
+    libc::EOPNOTSUPP
+}

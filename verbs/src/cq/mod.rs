@@ -1,0 +1,283 @@
+//! Completion queues.
+#![expect(unsafe_code, reason = "C's pointers to queues")]
+
+mod completion;
+pub(crate) mod extended;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Wake, Waker};
+
+use libc::{c_int, c_void};
+use urnic::{Wc, WcOpcode};
+
+use crate::abi::{IBV_EVENT_CQ_ERR, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
+use crate::attributes::CQE_MAX;
+use crate::channel::{CompChannel, channel};
+use crate::context::{Context, context};
+use crate::errno::{Errno, or_null};
+use crate::event_queue::{Unacknowledged, locked};
+use crate::fault::{self, Call};
+use crate::object::{CPtr, Object};
+use crate::process::next_handle;
+
+/// A completion queue.
+#[derive(Debug)]
+pub(crate) struct Cq {
+    pub(crate) context: Arc<Context>,
+    pub(crate) inner: urnic::Cq,
+    channel: Option<Arc<CompChannel>>,
+    /// Called at a completion that was asked for, if there is a channel.
+    notify: Option<(Arc<Notify>, Waker)>,
+    /// Called at the first completion that is lost.
+    overflow: (Arc<Overflow>, Waker),
+    pub(crate) unacknowledged: Unacknowledged,
+    /// The same for asynchronous events.
+    pub(crate) async_unacknowledged: Unacknowledged,
+    /// Held while completions are taken: what an Atomic has fetched is stored in their order.
+    polling: Mutex<()>,
+    /// An event was asked for and has not come: the program is about to sleep.
+    armed: Arc<AtomicBool>,
+    /// Times that nothing was found since something was.
+    empty_polls: AtomicUsize,
+    /// The completion that the extended interface looks at.
+    current: Mutex<Option<Wc>>,
+}
+
+/// Every queue is made as an extended one; C's plain queue is its first part.
+type CqObject = Object<ibv_cq_ex, Cq>;
+
+/// Tells a channel, until the queue is destroyed: a call may come late.
+#[derive(Debug)]
+struct Notify {
+    to: Mutex<Option<(Arc<CompChannel>, CPtr<ibv_cq>)>>,
+    armed: Arc<AtomicBool>,
+}
+
+impl Wake for Notify {
+    fn wake(self: Arc<Self>) {
+        self.armed.store(false, Ordering::Relaxed);
+        if let Some((channel, cq)) = &*locked(&self.to) {
+            channel.events.push(*cq);
+        }
+    }
+}
+
+/// Tells the device that a completion was lost.
+#[derive(Debug)]
+struct Overflow {
+    context: Arc<Context>,
+    /// Until the queue is destroyed: a call may come late.
+    cq: Mutex<Option<CPtr<ibv_cq>>>,
+}
+
+impl Wake for Overflow {
+    fn wake(self: Arc<Self>) {
+        if let Some(cq) = *locked(&self.cq) {
+            self.context.events.of_cq(cq, IBV_EVENT_CQ_ERR);
+        }
+    }
+}
+
+/// What is behind C's pointer.
+///
+/// # Safety
+/// `cq` came from [`create`] and was not destroyed.
+pub(crate) unsafe fn cq<'a>(cq: *mut ibv_cq) -> &'a Cq {
+    // SAFETY: made in `create`, by this function's contract.
+    unsafe { CqObject::of(cq.cast()) }
+}
+
+/// Makes a queue; `c` has what C is told in the extended part.
+fn create(
+    of: *mut ibv_context,
+    context: &Arc<Context>,
+    cqe: c_int,
+    told: (*mut c_void, *mut ibv_comp_channel),
+    mut c: ibv_cq_ex,
+) -> Result<*mut ibv_cq, Errno> {
+    fault::check(Call::CreateCq)?;
+    if !(1..=CQE_MAX).contains(&cqe) {
+        return Err(Errno::INVALID);
+    }
+    let (cq_context, of_channel) = told;
+    // SAFETY: NULL, or a live channel, by the contract of C's function.
+    let channel = (!of_channel.is_null()).then(|| Arc::clone(unsafe { channel(of_channel) }));
+    let depth = usize::try_from(cqe).map_err(|_| Errno::INVALID)?;
+    let inner = context.process.rnic.create_cq(depth).map_err(|_| Errno::INVALID)?;
+    (c.context, c.channel, c.cq_context) = (of, of_channel, cq_context);
+    (c.handle, c.cqe) = (next_handle(), cqe);
+    let object = CqObject::make(c, |c| {
+        let cq = CPtr(c.0.cast::<ibv_cq>());
+        let armed = Arc::new(AtomicBool::new(false));
+        let notify = |channel: &Arc<CompChannel>| {
+            let to = Mutex::new(Some((Arc::clone(channel), cq)));
+            let notify = Arc::new(Notify { to, armed: Arc::clone(&armed) });
+            (Arc::clone(&notify), Waker::from(notify))
+        };
+        let overflow =
+            Arc::new(Overflow { context: Arc::clone(context), cq: Mutex::new(Some(cq)) });
+        let overflow = (Arc::clone(&overflow), Waker::from(overflow));
+        inner.req_notify_overflow(&overflow.1);
+        Cq {
+            context: Arc::clone(context),
+            inner,
+            notify: channel.as_ref().map(notify),
+            overflow,
+            channel,
+            armed,
+            unacknowledged: Unacknowledged::default(),
+            async_unacknowledged: Unacknowledged::default(),
+            polling: Mutex::default(),
+            empty_polls: AtomicUsize::new(0),
+            current: Mutex::default(),
+        }
+    });
+    Ok(object.cast())
+}
+
+/// `ibv_create_cq`.
+///
+/// # Safety
+/// `of` is an open device, `channel` NULL or live.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_create_cq(
+    of: *mut ibv_context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    comp_vector: c_int,
+) -> *mut ibv_cq {
+    if comp_vector != 0 {
+        return or_null(Err(Errno::INVALID));
+    }
+    // SAFETY: an open device, by this function's contract.
+    let context = unsafe { context(of) };
+    or_null(create(of, context, cqe, (cq_context, channel), ibv_cq_ex::zeroed()))
+}
+
+/// `ibv_destroy_cq`: waits until the events taken are acknowledged; EBUSY while queue pairs use it.
+///
+/// # Safety
+/// `cq` is live, and used no more if the answer is 0.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
+    // SAFETY: a live queue, by this function's contract.
+    let queue = unsafe { self::cq(cq) };
+    if queue.context.process.uses(cq) {
+        return Errno::BUSY.0;
+    }
+    if let (Some(channel), Some((notify, waker))) = (&queue.channel, &queue.notify) {
+        queue.inner.cancel_notify(waker);
+        // A call that is on its way finds no channel to tell.
+        drop(locked(&notify.to).take());
+        channel.events.remove(|event| event.0 == cq);
+    }
+    queue.inner.cancel_notify(&queue.overflow.1);
+    *locked(&queue.overflow.0.cq) = None;
+    queue.context.events.forget_cq(CPtr(cq));
+    queue.unacknowledged.wait();
+    queue.async_unacknowledged.wait();
+    // SAFETY: live, and freed once: the answer is 0.
+    drop(unsafe { CqObject::free(cq.cast()) });
+    0
+}
+
+/// `ibv_resize_cq`: EINVAL for a depth that no queue has, or that is less than what waits.
+///
+/// # Safety
+/// `cq` is live.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    // SAFETY: a live queue, by this function's contract.
+    let queue = unsafe { self::cq(cq) };
+    let wanted = (1..=CQE_MAX).contains(&cqe).then(|| usize::try_from(cqe).ok()).flatten();
+    if wanted.is_none_or(|depth| queue.inner.resize(depth).is_err()) {
+        return libc::EINVAL;
+    }
+    // SAFETY: C's part of a live queue; C resizes a queue in one thread at a time.
+    unsafe { (*cq).cqe = cqe };
+    0
+}
+
+impl Cq {
+    /// Lets the endpoint work if nothing waits here: programs that look again and again wait for no
+    /// other thread.
+    fn turn(&self) {
+        if self.inner.is_empty() {
+            // One that sleeps next, or looks at its memory, comes once or twice.
+            let empty = self.empty_polls.fetch_add(1, Ordering::Relaxed);
+            let stays = empty > 2 && !self.armed.load(Ordering::Relaxed);
+            let _down_completes_nothing = self.context.process.endpoint.poll_turn(stays);
+        }
+    }
+
+    /// Takes the oldest completion that the program is to see. What an Atomic has fetched is stored
+    /// where its request wants it.
+    fn take(&self, _polling: &MutexGuard<'_, ()>) -> Option<Wc> {
+        loop {
+            let wc = self.inner.poll()?;
+            self.empty_polls.store(0, Ordering::Relaxed);
+            let is_atomic = matches!(wc.opcode, WcOpcode::FetchAdd | WcOpcode::CmpSwap);
+            if !is_atomic {
+                return Some(wc);
+            }
+            let qp = self.context.process.qp(wc.qp.0);
+            if qp.is_none_or(|qp| qp.store_fetched(&wc)) {
+                return Some(wc);
+            }
+        }
+    }
+
+    /// Makes room for completions that the program does not ask for.
+    pub(crate) fn add_room(&self, completions: usize) {
+        // A queue of the largest depth stays as it is.
+        let _as_it_is = self.inner.resize(self.inner.depth() + completions);
+    }
+}
+
+/// The operation behind `ibv_poll_cq`.
+///
+/// # Safety
+/// `cq` is live, `wcs` points at places for `entries` completions.
+pub(crate) unsafe extern "C" fn poll_cq(
+    cq: *mut ibv_cq,
+    entries: c_int,
+    wcs: *mut ibv_wc,
+) -> c_int {
+    // SAFETY: a live queue, by this function's contract.
+    let queue = unsafe { self::cq(cq) };
+    queue.turn();
+    let polling = locked(&queue.polling);
+    let mut taken = 0;
+    while taken < entries
+        && let Some(wc) = queue.take(&polling)
+    {
+        let index = usize::try_from(taken).unwrap_or(0);
+        // SAFETY: `taken` is below `entries`.
+        let place = unsafe { wcs.add(index) };
+        let wc = completion::to_c(&wc);
+        // SAFETY: one of C's places for the answer, by this function's contract.
+        unsafe { place.write(wc) };
+        taken += 1;
+    }
+    taken
+}
+
+/// The operation behind `ibv_req_notify_cq`.
+///
+/// # Safety
+/// `cq` is live.
+pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    // SAFETY: a live queue, by this function's contract.
+    let queue = unsafe { self::cq(cq) };
+    let Some((_, waker)) = &queue.notify else { return 0 };
+    queue.armed.store(true, Ordering::Relaxed);
+    if solicited_only == 0 {
+        queue.inner.req_notify(waker);
+    } else {
+        queue.inner.req_notify_solicited(waker);
+    }
+    queue.context.process.endpoint.hand_over();
+    0
+}

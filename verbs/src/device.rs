@@ -1,0 +1,123 @@
+//! The list of devices: there is one, `urnic0`.
+#![expect(unsafe_code, reason = "lists and names that C reads by pointers")]
+
+use std::ffi::CStr;
+use std::net::IpAddr;
+use std::ptr;
+use std::sync::OnceLock;
+
+use libc::{c_char, c_int};
+
+use crate::abi::{IBV_NODE_CA, IBV_NODE_RNIC, IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP, ibv_device};
+use crate::errno::Errno;
+use crate::gid;
+use crate::object::{CPtr, Object};
+
+/// What libraries of device makers read behind an `ibv_device`, to see whether it is theirs: zeros say
+/// that it is not.
+type BehindDevice = [u64; 64];
+
+/// What the device looks like. The wire is iWARP in both cases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Personality {
+    /// RoCE v2: programs that know InfiniBand's transport only are content.
+    Ib,
+    /// iWARP.
+    Iwarp,
+}
+
+/// Says which, from `urnic run --personality` or the environment.
+pub(crate) const PERSONALITY: &str = "URNIC_PERSONALITY";
+
+pub(crate) fn personality() -> Personality {
+    static PERSONALITY_OF_PROCESS: OnceLock<Personality> = OnceLock::new();
+    *PERSONALITY_OF_PROCESS.get_or_init(|| match std::env::var_os(PERSONALITY) {
+        Some(word) if word == "iwarp" => Personality::Iwarp,
+        _ => Personality::Ib,
+    })
+}
+
+/// The device. It is never freed: programs keep it after they have freed the list.
+pub(crate) fn device() -> *mut ibv_device {
+    static DEVICE: OnceLock<CPtr<ibv_device>> = OnceLock::new();
+    DEVICE
+        .get_or_init(|| {
+            let mut device = ibv_device::zeroed();
+            (device.node_type, device.transport_type) = match personality() {
+                Personality::Ib => (IBV_NODE_CA, IBV_TRANSPORT_IB),
+                Personality::Iwarp => (IBV_NODE_RNIC, IBV_TRANSPORT_IWARP),
+            };
+            copy_text(&mut device.name, c"urnic0");
+            copy_text(&mut device.dev_name, c"urnic0");
+            copy_text(&mut device.dev_path, c"/sys/class/infiniband_verbs/urnic0");
+            copy_text(&mut device.ibdev_path, c"/sys/class/infiniband/urnic0");
+            CPtr(Object::<ibv_device, BehindDevice>::make(device, |_| [0; 64]))
+        })
+        .0
+}
+
+/// Puts text, cut to fit, and a zero into a field of C.
+pub(crate) fn copy_text<const LEN: usize>(field: &mut [c_char; LEN], text: &CStr) {
+    let octets = text.to_bytes();
+    for (place, octet) in field.iter_mut().zip(octets.iter().take(LEN - 1)) {
+        *place = c_char::from_ne_bytes([*octet]);
+    }
+}
+
+/// The node's GUID in network order: the same in all processes of a host, and not 0.
+pub(crate) fn node_guid() -> u64 {
+    let host = match gid::first_address() {
+        IpAddr::V4(address) => u64::from(address.to_bits()),
+        IpAddr::V6(address) => (address.to_bits() & u128::from(u32::MAX)).try_into().unwrap_or(1),
+    };
+    // The first three octets are of no maker: locally administered.
+    (0x02ff_ff00_0000_0000_u64 | (host << 8) | 1).to_be()
+}
+
+/// `ibv_get_device_list`.
+///
+/// # Safety
+/// `count` is NULL or points at a place for the number.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+    if !count.is_null() {
+        // SAFETY: not NULL, so a place for a number, by this function's contract.
+        unsafe { count.write(1) };
+    }
+    Box::into_raw(Box::new([device(), ptr::null_mut()])).cast()
+}
+
+/// `ibv_free_device_list`.
+///
+/// # Safety
+/// `list` came from [`ibv_get_device_list`] and is freed once.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
+    if !list.is_null() {
+        // SAFETY: made by `Box::into_raw` of this type, by this function's contract.
+        drop(unsafe { Box::from_raw(list.cast::<[*mut ibv_device; 2]>()) });
+    }
+}
+
+/// `ibv_get_device_name`.
+///
+/// # Safety
+/// `device` is from a list of [`ibv_get_device_list`].
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
+    // SAFETY: a device of ours lives for ever; only the address is taken.
+    unsafe { &raw const (*device).name }.cast()
+}
+
+/// `ibv_get_device_guid`.
+#[unsafe(no_mangle)]
+extern "C" fn ibv_get_device_guid(_device: *mut ibv_device) -> u64 {
+    node_guid()
+}
+
+/// `ibv_get_device_index`: -1, there is no kernel that counts it.
+#[unsafe(no_mangle)]
+extern "C" fn ibv_get_device_index(_device: *mut ibv_device) -> c_int {
+    Errno::NOT_SUPPORTED.set();
+    -1
+}

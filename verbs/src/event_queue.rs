@@ -1,0 +1,163 @@
+//! Queues of events with a descriptor that is readable while there is one, and the counts of those that
+//! C has taken and acknowledged.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fs::OFlags;
+
+use crate::errno::Errno;
+
+/// Events in the order in which they came. The descriptor is an eventfd that counts them, so `poll`,
+/// `epoll` and `select` are right, and a program that sets `O_NONBLOCK` on it is obeyed.
+#[derive(Debug)]
+pub(crate) struct EventQueue<T> {
+    fd: OwnedFd,
+    queue: Mutex<VecDeque<T>>,
+}
+
+impl<T> EventQueue<T> {
+    pub(crate) fn new() -> Result<Self, Errno> {
+        let fd = eventfd(0, EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC)?;
+        Ok(Self { fd, queue: Mutex::default() })
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    pub(crate) fn push(&self, event: T) {
+        // The count changes with the queue, under its lock: where the one is, the other is.
+        let mut queue = locked(&self.queue);
+        queue.push_back(event);
+        // It cannot block: the counter would have to be full.
+        let _counted = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
+    }
+
+    /// The oldest event; waits for one unless the program has made the descriptor not blocking. `taken`
+    /// is called with it under the lock: at any time an event is in the queue or counted as taken, so that
+    /// a call that destroys its object finds it in one of the two.
+    pub(crate) fn take(&self, taken: impl FnOnce(&T)) -> Result<T, Errno> {
+        loop {
+            let mut queue = locked(&self.queue);
+            if let Some(event) = queue.pop_front() {
+                self.uncount();
+                taken(&event);
+                return Ok(event);
+            }
+            drop(queue);
+            if rustix::fs::fcntl_getfl(&self.fd)?.contains(OFlags::NONBLOCK) {
+                return Err(Errno(libc::EAGAIN));
+            }
+            poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], None)?;
+        }
+    }
+
+    /// Takes out the events that are of something which goes. Their counts go with them.
+    pub(crate) fn remove(&self, gone: impl Fn(&T) -> bool) -> Vec<T> {
+        let mut queue = locked(&self.queue);
+        let (out, kept): (Vec<_>, Vec<_>) = queue.drain(..).partition(gone);
+        *queue = kept.into();
+        for _ in &out {
+            self.uncount();
+        }
+        out
+    }
+
+    /// One event less; it was counted, so this does not block.
+    fn uncount(&self) {
+        let _counted = rustix::io::read(&self.fd, &mut [0; 8]);
+    }
+}
+
+/// Events of one object that C has taken and not acknowledged. C destroys the object only when it has
+/// acknowledged them; it may acknowledge more than it has taken.
+#[derive(Debug, Default)]
+pub(crate) struct Unacknowledged {
+    count: Mutex<u32>,
+    changed: Condvar,
+}
+
+impl Unacknowledged {
+    pub(crate) fn taken(&self) {
+        *locked(&self.count) += 1;
+    }
+
+    pub(crate) fn acknowledged(&self, events: u32) {
+        let mut count = locked(&self.count);
+        *count = count.saturating_sub(events);
+        self.changed.notify_all();
+    }
+
+    /// Waits until all are.
+    pub(crate) fn wait(&self) {
+        let count = locked(&self.count);
+        drop(self.changed.wait_while(count, |count| *count > 0));
+    }
+}
+
+/// The lock, whatever became of a thread that held it: nothing is left half done under one.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_in_order_and_those_removed_leave_no_count() {
+        let events = EventQueue::new().unwrap();
+        for event in 0..4 {
+            events.push(event);
+        }
+        assert_eq!(events.remove(|event| event % 2 == 0), [0, 2]);
+        let next = || events.take(|_| ());
+        assert_eq!((next(), next()), (Ok(1), Ok(3)));
+        rustix::io::ioctl_fionbio(&events.fd, true).unwrap();
+        assert_eq!(next(), Err(Errno(libc::EAGAIN)), "a program may make it not blocking");
+        events.push(4);
+        assert_eq!(next(), Ok(4));
+    }
+
+    /// Events come, are waited for, and are taken out, all at the same time.
+    #[test]
+    fn no_event_is_lost_between_threads_and_no_count_is_left() {
+        const EVENTS: usize = 20_000;
+        let (events, taken) = (EventQueue::new().unwrap(), Mutex::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while let Ok(Some(_)) = events.take(|_: &Option<usize>| *locked(&taken) += 1) {}
+                });
+            }
+            let remover = scope.spawn(|| {
+                let mut removed = 0;
+                while *locked(&taken) + removed < EVENTS {
+                    removed += events.remove(|event| event.is_some_and(|n| n % 3 == 0)).len();
+                }
+                removed
+            });
+            for event in 0..EVENTS {
+                events.push(Some(event));
+            }
+            let removed = remover.join().unwrap();
+            events.push(None);
+            events.push(None);
+            assert!(removed <= EVENTS.div_ceil(3));
+        });
+        rustix::io::ioctl_fionbio(&events.fd, true).unwrap();
+        assert_eq!(events.take(|_| ()), Err(Errno(libc::EAGAIN)));
+        assert_eq!(rustix::io::read(&events.fd, &mut [0; 8]), Err(rustix::io::Errno::AGAIN));
+    }
+
+    #[test]
+    fn more_may_be_acknowledged_than_was_taken() {
+        let events = Unacknowledged::default();
+        events.taken();
+        events.acknowledged(7);
+        events.wait();
+    }
+}

@@ -1,0 +1,212 @@
+//! Faults on demand: `URNIC_FAIL=create_cq:2,post_send:100:ENOMEM,connect:1:reject` makes the second
+//! `ibv_create_cq` of the process fail, the hundredth `ibv_post_send`, and lets the first `rdma_connect` be
+//! rejected, so that programs can try what they do about errors.
+#![expect(clippy::disallowed_methods, reason = "the variable is how a program is told")]
+#![expect(
+    clippy::print_stderr,
+    reason = "a wrong variable is told where the person looks who set it"
+)]
+
+use std::env;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use libc::c_int;
+
+use crate::errno::Errno;
+
+/// The variable that names the faults.
+const VARIABLE: &str = "URNIC_FAIL";
+
+/// A call that can be made to fail, by the name that it has in the variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    OpenDevice,
+    AllocPd,
+    RegMr,
+    CreateCompChannel,
+    CreateCq,
+    CreateQp,
+    CreateSrq,
+    ModifyQp,
+    PostSend,
+    PostRecv,
+    CreateId,
+    BindAddr,
+    ResolveAddr,
+    ResolveRoute,
+    Listen,
+    Connect,
+    Accept,
+}
+
+const CALLS: [(&str, Call, Errno); 17] = [
+    ("open_device", Call::OpenDevice, Errno(libc::EMFILE)),
+    ("alloc_pd", Call::AllocPd, Errno::NO_MEMORY),
+    ("reg_mr", Call::RegMr, Errno::NO_MEMORY),
+    ("create_comp_channel", Call::CreateCompChannel, Errno(libc::EMFILE)),
+    ("create_cq", Call::CreateCq, Errno::NO_MEMORY),
+    ("create_qp", Call::CreateQp, Errno::NO_MEMORY),
+    ("create_srq", Call::CreateSrq, Errno::NO_MEMORY),
+    ("modify_qp", Call::ModifyQp, Errno::INVALID),
+    ("post_send", Call::PostSend, Errno::NO_MEMORY),
+    ("post_recv", Call::PostRecv, Errno::NO_MEMORY),
+    ("create_id", Call::CreateId, Errno(libc::EMFILE)),
+    ("bind_addr", Call::BindAddr, Errno(libc::EADDRINUSE)),
+    ("resolve_addr", Call::ResolveAddr, Errno(libc::ENODEV)),
+    ("resolve_route", Call::ResolveRoute, Errno(libc::ENETUNREACH)),
+    ("listen", Call::Listen, Errno(libc::EADDRINUSE)),
+    ("connect", Call::Connect, Errno::INVALID),
+    ("accept", Call::Accept, Errno::INVALID),
+];
+
+const ERRORS: [(&str, c_int); 14] = [
+    ("EACCES", libc::EACCES),
+    ("EADDRINUSE", libc::EADDRINUSE),
+    ("EAGAIN", libc::EAGAIN),
+    ("EBUSY", libc::EBUSY),
+    ("ECONNREFUSED", libc::ECONNREFUSED),
+    ("EFAULT", libc::EFAULT),
+    ("EINVAL", libc::EINVAL),
+    ("EIO", libc::EIO),
+    ("EMFILE", libc::EMFILE),
+    ("ENODEV", libc::ENODEV),
+    ("ENOMEM", libc::ENOMEM),
+    ("EOPNOTSUPP", libc::EOPNOTSUPP),
+    ("EPERM", libc::EPERM),
+    ("ETIMEDOUT", libc::ETIMEDOUT),
+];
+
+/// What comes of the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// It fails.
+    Error(Errno),
+    /// `rdma_connect`: the peer rejects it.
+    Reject,
+}
+
+#[derive(Debug)]
+struct Fault {
+    call: Call,
+    /// Which of the calls fails, from 1.
+    number: u64,
+    outcome: Outcome,
+    calls: AtomicU64,
+}
+
+impl Fault {
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut parts = text.split(':');
+        let name = parts.next().unwrap_or_default();
+        let found = CALLS.iter().find(|(known, ..)| *known == name);
+        let &(_, call, usual) = found.ok_or_else(|| {
+            let known: Vec<_> = CALLS.iter().map(|(known, ..)| *known).collect();
+            format!("no call is named {name:?}; those that can fail are {}", known.join(", "))
+        })?;
+        let number = parts.next().and_then(|number| number.parse().ok()).filter(|n| *n > 0);
+        let number =
+            number.ok_or_else(|| format!("{text:?} does not say which call, as in {name}:1"))?;
+        let outcome = match parts.next() {
+            None => Outcome::Error(usual),
+            Some("reject") if call == Call::Connect => Outcome::Reject,
+            Some(error) => {
+                let known = ERRORS.iter().find(|(known, _)| *known == error);
+                let (_, errno) =
+                    known.ok_or_else(|| format!("{error:?} is no error known here"))?;
+                Outcome::Error(Errno(*errno))
+            }
+        };
+        match parts.next() {
+            Some(more) => Err(format!("{more:?} is too much in {text:?}")),
+            None => Ok(Self { call, number, outcome, calls: AtomicU64::new(0) }),
+        }
+    }
+
+    fn parse_all(text: &str) -> Result<Vec<Self>, String> {
+        text.split(',').filter(|part| !part.is_empty()).map(Self::parse).collect()
+    }
+
+    /// Counts a call; what comes of it, if it is the one.
+    fn meets(&self, call: Call) -> Option<Outcome> {
+        let is_it =
+            self.call == call && self.calls.fetch_add(1, Ordering::Relaxed) + 1 == self.number;
+        is_it.then_some(self.outcome)
+    }
+}
+
+fn faults() -> &'static [Fault] {
+    static FAULTS: OnceLock<Vec<Fault>> = OnceLock::new();
+    FAULTS.get_or_init(|| {
+        let text = env::var(VARIABLE).unwrap_or_default();
+        Fault::parse_all(&text).unwrap_or_else(|problem| {
+            eprintln!("urnic: {VARIABLE}: {problem}; no call is made to fail");
+            Vec::new()
+        })
+    })
+}
+
+fn outcome(call: Call) -> Option<Outcome> {
+    faults().iter().filter_map(|fault| fault.meets(call)).last()
+}
+
+/// The error that this call is to fail with, if it is.
+pub(crate) fn check(call: Call) -> Result<(), Errno> {
+    match outcome(call) {
+        Some(Outcome::Error(errno)) => Err(errno),
+        Some(Outcome::Reject) | None => Ok(()),
+    }
+}
+
+/// The same for `rdma_connect`: whether the peer is to reject it.
+pub(crate) fn check_connect() -> Result<bool, Errno> {
+    match outcome(Call::Connect) {
+        Some(Outcome::Error(errno)) => Err(errno),
+        Some(Outcome::Reject) => Ok(true),
+        None => Ok(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_call_that_is_named_fails_once() {
+        let faults = Fault::parse_all("create_cq:2,post_send:3:EAGAIN,connect:1:reject").unwrap();
+        let meet = |call| faults.iter().filter_map(|fault| fault.meets(call)).last();
+        let error = |errno| Some(Outcome::Error(Errno(errno)));
+        let seen: Vec<_> = (0..4).map(|_| meet(Call::CreateCq)).collect();
+        assert_eq!(seen, [None, error(libc::ENOMEM), None, None]);
+        let seen: Vec<_> = (0..4).map(|_| meet(Call::PostSend)).collect();
+        assert_eq!(seen, [None, None, error(libc::EAGAIN), None]);
+        assert_eq!([(); 2].map(|()| meet(Call::Connect)), [Some(Outcome::Reject), None]);
+        assert_eq!(meet(Call::Accept), None);
+    }
+
+    #[test]
+    fn what_names_no_call_is_told_with_what_can_be_named() {
+        for (text, told) in [
+            ("create_qq:1", "create_qp"),
+            ("create_qp", "create_qp:1"),
+            ("create_qp:0", "create_qp:1"),
+            ("create_qp:-1", "create_qp:1"),
+            ("create_qp:1:EWHAT", "EWHAT"),
+            ("create_qp:1:reject", "reject"),
+            ("create_qp:1:EIO:2", "too much"),
+            ("create_cq:1,,x:1", "\"x\""),
+        ] {
+            let problem = Fault::parse_all(text).unwrap_err();
+            assert!(problem.contains(told), "{problem}");
+        }
+        assert!(Fault::parse_all("").unwrap().is_empty());
+    }
+
+    #[test]
+    fn every_call_has_one_name() {
+        for (index, (name, call, _)) in CALLS.iter().enumerate() {
+            let alike = CALLS[..index].iter().any(|other| other.0 == *name || other.1 == *call);
+            assert!(!alike, "{name}");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The GID table: the addresses of this host, as RoCE has them (IPv4-mapped where they are of IPv4).
+#![expect(unsafe_code, reason = "entries are written where C wants them")]
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use libc::{c_int, c_uint};
+
+use crate::abi::{IBV_GID_TYPE_ROCE_V2, ibv_context, ibv_gid, ibv_gid_entry};
+use crate::errno::Errno;
+
+/// The one port of the device.
+pub(crate) const PORT: u8 = 1;
+
+/// One address of an interface that is up.
+#[derive(Clone, Debug)]
+pub(crate) struct Gid {
+    pub(crate) address: IpAddr,
+    pub(crate) interface_index: u32,
+}
+
+impl Gid {
+    pub(crate) fn octets(&self) -> [u8; 16] {
+        octets(self.address)
+    }
+}
+
+/// An address as a GID.
+pub(crate) const fn octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+/// A GID as an address.
+pub(crate) fn address(octets: [u8; 16]) -> IpAddr {
+    Ipv6Addr::from(octets).to_canonical()
+}
+
+/// The table now. IPv4 comes first, since programs take the first entry; loopback last, since it leads
+/// nowhere else.
+pub(crate) fn table() -> Vec<Gid> {
+    let mut table: Vec<Gid> = if_addrs::get_if_addrs()
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|interface| interface.is_oper_up() || interface.is_loopback())
+        .map(|interface| Gid {
+            address: interface.ip(),
+            interface_index: interface.index.unwrap_or(0),
+        })
+        .collect();
+    if table.is_empty() {
+        // A port without an address is no port: programs give up on it.
+        table.push(Gid { address: Ipv4Addr::LOCALHOST.into(), interface_index: 0 });
+    }
+    table.sort_by_key(|gid| (gid.address.is_loopback(), gid.address.is_ipv6()));
+    table
+}
+
+/// The address that programs know the host by.
+pub(crate) fn first_address() -> IpAddr {
+    table().first().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |gid| gid.address)
+}
+
+fn entry(index: usize, gid: &Gid) -> ibv_gid_entry {
+    ibv_gid_entry {
+        gid: ibv_gid { raw: gid.octets() },
+        gid_index: u32::try_from(index).unwrap_or(u32::MAX),
+        port_num: PORT.into(),
+        gid_type: IBV_GID_TYPE_ROCE_V2,
+        ndev_ifindex: gid.interface_index,
+    }
+}
+
+/// `ibv_query_gid`: -1 where there is no such entry.
+///
+/// # Safety
+/// `gid` points at a place for one.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_gid(
+    _context: *mut ibv_context,
+    port: u8,
+    index: c_int,
+    gid: *mut ibv_gid,
+) -> c_int {
+    let index = usize::try_from(index).unwrap_or(usize::MAX);
+    match table().get(index).filter(|_| port == PORT) {
+        Some(found) => {
+            // SAFETY: C's place for the answer, by this function's contract.
+            unsafe { gid.write(ibv_gid { raw: found.octets() }) };
+            0
+        }
+        None => {
+            Errno::INVALID.set();
+            -1
+        }
+    }
+}
+
+/// `_ibv_query_gid_ex`, behind the macro `ibv_query_gid_ex`.
+///
+/// # Safety
+/// `entry` points at a place for one.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn _ibv_query_gid_ex(
+    _context: *mut ibv_context,
+    port: u32,
+    index: u32,
+    place: *mut ibv_gid_entry,
+    _flags: u32,
+    _size: usize,
+) -> c_int {
+    if port != u32::from(PORT) {
+        return libc::EINVAL;
+    }
+    let index = usize::try_from(index).unwrap_or(usize::MAX);
+    match table().get(index) {
+        Some(gid) => {
+            // SAFETY: C's place for the answer, by this function's contract.
+            unsafe { place.write(entry(index, gid)) };
+            0
+        }
+        None => libc::ENODATA,
+    }
+}
+
+/// `_ibv_query_gid_table`, behind the macro `ibv_query_gid_table`: how many entries were written, or a
+/// negative number of `errno`, for too few places.
+///
+/// # Safety
+/// `entries` points at places for `max_entries`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn _ibv_query_gid_table(
+    _context: *mut ibv_context,
+    entries: *mut ibv_gid_entry,
+    max_entries: usize,
+    _flags: u32,
+    _size: usize,
+) -> isize {
+    let table = table();
+    if table.len() > max_entries {
+        return -(libc::EINVAL as isize);
+    }
+    for (index, gid) in table.iter().enumerate() {
+        // SAFETY: `index` is below `max_entries`.
+        let place = unsafe { entries.add(index) };
+        // SAFETY: one of C's places for the answer, by this function's contract.
+        unsafe { place.write(entry(index, gid)) };
+    }
+    isize::try_from(table.len()).unwrap_or(isize::MAX)
+}
+
+/// `ibv_query_gid_type`, a private symbol that programs use nevertheless. All entries are of the type
+/// that it calls RoCE v2.
+///
+/// # Safety
+/// `kind` points at a place for the answer.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_gid_type(
+    _context: *mut ibv_context,
+    port: u8,
+    index: c_uint,
+    kind: *mut c_uint,
+) -> c_int {
+    if port != PORT || usize::try_from(index).unwrap_or(usize::MAX) >= table().len() {
+        Errno::INVALID.set();
+        return -1;
+    }
+    // SAFETY: C's place for the answer, by this function's contract.
+    unsafe { kind.write(SYSFS_ROCE_V2) };
+    0
+}
+
+/// `IBV_GID_TYPE_SYSFS_ROCE_V2` of rdma-core's private header.
+const SYSFS_ROCE_V2: c_uint = 1;
+
+/// `ibv_query_pkey`: there is one partition key, the default one.
+///
+/// # Safety
+/// `pkey` points at a place for the answer.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_pkey(
+    _context: *mut ibv_context,
+    port: u8,
+    index: c_int,
+    pkey: *mut u16,
+) -> c_int {
+    if port != PORT || index != 0 {
+        Errno::INVALID.set();
+        return -1;
+    }
+    // SAFETY: C's place for the answer, by this function's contract.
+    unsafe { pkey.write(DEFAULT_PKEY) };
+    0
+}
+
+/// Full membership of the default partition; the same in either byte order.
+pub(crate) const DEFAULT_PKEY: u16 = 0xffff;
+
+/// `ibv_get_pkey_index`.
+#[unsafe(no_mangle)]
+extern "C" fn ibv_get_pkey_index(_context: *mut ibv_context, port: u8, pkey: u16) -> c_int {
+    if port == PORT && pkey == DEFAULT_PKEY { 0 } else { -1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gid_is_an_address_and_back() {
+        for text in ["10.1.2.3", "fe80::1", "::1"] {
+            let parsed: IpAddr = text.parse().unwrap();
+            assert_eq!(address(octets(parsed)), parsed);
+        }
+    }
+
+    #[test]
+    fn loopback_comes_last() {
+        let table = table();
+        let first = table.iter().position(|gid| gid.address.is_loopback());
+        let others = first.map_or(0, |first| {
+            table[first..].iter().filter(|gid| !gid.address.is_loopback()).count()
+        });
+        assert_eq!(others, 0);
+    }
+}

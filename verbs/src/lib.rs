@@ -1,0 +1,45 @@
+//! `libibverbs.so.1` and `librdmacm.so.1` in front of urnic, for programs as they are.
+//!
+//! Programs see one device, `urnic0`, which looks like RoCE or, if asked, like iWARP; the wire is
+//! always iWARP over TCP. What is supported, what differs and why: `docs/verbs.md`.
+//!
+//! ```text
+//!   abi         C's structures and constants, as rdma-core's headers have them
+//!   object      C pointers to objects of this crate, the only place that makes one of the other
+//!   process     the one RNIC and endpoint of a process
+//!   device, context, attributes, gid, pd, mr, channel, cq, srq, qp, work, async_event
+//!   cm          rdma_cm: ids, their events, connections
+//!   peer        connections without rdma_cm
+//!   turn        the thread that moves both on
+//!   private, refused, names, rsocket   what has to be there and needs no state
+//! ```
+
+pub mod abi;
+mod ah;
+mod async_event;
+mod attributes;
+mod channel;
+mod cm;
+mod context;
+mod cq;
+mod device;
+mod errno;
+mod event_queue;
+mod fault;
+mod fork;
+mod gid;
+mod log;
+mod mr;
+mod names;
+mod object;
+mod pd;
+mod peer;
+mod private;
+mod process;
+mod qp;
+mod refused;
+mod rsocket;
+mod srq;
+mod thread;
+mod turn;
+mod work;

@@ -1,0 +1,261 @@
+//! Memory regions: the program's own memory, registered.
+#![expect(unsafe_code, reason = "the program's memory is named by address and length")]
+
+use std::ptr;
+use std::sync::{Arc, Mutex};
+
+use libc::{c_int, c_uint, c_void};
+use urnic::{Access, Mr, MrPart, Region, Sge, TaggedOffset};
+
+use crate::abi::{
+    IBV_ACCESS_HUGETLB, IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_ON_DEMAND, IBV_ACCESS_OPTIONAL_RANGE,
+    IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE,
+    IBV_ACCESS_ZERO_BASED, ibv_mr, ibv_pd,
+};
+use crate::errno::{Errno, or_null};
+use crate::event_queue::locked;
+use crate::fault::{self, Call};
+use crate::object::Object;
+use crate::pd::{Pd, pd};
+
+/// A region, and the address that requests and peers know its first octet by.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    mr: Mr,
+    iova: u64,
+    /// It was deregistered: the memory may be gone.
+    is_gone: Mutex<bool>,
+}
+
+type MrObject = Object<ibv_mr, (Arc<Pd>, u32)>;
+
+impl Registered {
+    /// The local and the remote key: the steering tag.
+    pub(crate) fn key(&self) -> u32 {
+        self.mr.stag().0
+    }
+
+    /// The run of it at an address; `None` when it is not all inside.
+    pub(crate) fn sge(&self, addr: u64, len: u32) -> Option<Sge> {
+        let start = usize::try_from(addr.checked_sub(self.iova)?).ok()?;
+        let end = start.checked_add(usize::try_from(len).ok()?)?;
+        (end <= self.mr.len()).then(|| self.mr.sge(start..end))
+    }
+
+    /// Stores what an Atomic has fetched.
+    pub(crate) fn store(&self, addr: u64, value: u64) {
+        let Some(start) = addr.checked_sub(self.iova).and_then(|at| usize::try_from(at).ok())
+        else {
+            return;
+        };
+        let octets = value.to_ne_bytes();
+        let is_gone = locked(&self.is_gone);
+        if *is_gone {
+            return;
+        }
+        if start.checked_add(octets.len()).is_some_and(|end| end <= self.mr.len()) {
+            self.mr.copy_in(start, &octets);
+        }
+    }
+}
+
+/// The engine's words for C's rights.
+fn access(flags: c_uint) -> Result<Access, Errno> {
+    let known = IBV_ACCESS_OPTIONAL_RANGE | (IBV_ACCESS_ON_DEMAND - 1) | IBV_ACCESS_HUGETLB;
+    if flags & IBV_ACCESS_ON_DEMAND != 0 {
+        return Err(Errno::NOT_SUPPORTED);
+    }
+    let remote_writes = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+    let local_write = flags & IBV_ACCESS_LOCAL_WRITE != 0;
+    // As InfiniBand has it: a peer is given no right that the owner does not have.
+    if flags & !known != 0 || (flags & remote_writes != 0 && !local_write) {
+        return Err(Errno::INVALID);
+    }
+    let mut access = Access::empty();
+    for (flag, right) in [
+        (IBV_ACCESS_LOCAL_WRITE, Access::LOCAL_WRITE),
+        (IBV_ACCESS_REMOTE_WRITE, Access::REMOTE_WRITE),
+        (IBV_ACCESS_REMOTE_READ, Access::REMOTE_READ),
+        // RFC 7306 §9 wants the rights to read and to write with it. A peer that may compare and swap
+        // can read and write every word anyhow.
+        (IBV_ACCESS_REMOTE_ATOMIC, Access::FOR_ATOMIC),
+    ] {
+        if flags & flag != 0 {
+            access |= right;
+        }
+    }
+    Ok(access)
+}
+
+/// Makes the pages present, as a device that locks them does: what cannot be is an error now and not a
+/// signal later.
+fn populate(addr: *mut c_void, len: usize, writable: bool) -> Result<(), Errno> {
+    let Some(last) = addr.addr().checked_add(len) else { return Err(Errno::INVALID) };
+    let page = rustix::param::page_size();
+    let start = addr.addr() / page * page;
+    let advice = if writable {
+        rustix::mm::Advice::LinuxPopulateWrite
+    } else {
+        rustix::mm::Advice::LinuxPopulateRead
+    };
+    let first = addr.with_addr(start);
+    // SAFETY: no memory is changed or unmapped by this advice; pages become present.
+    let advised = unsafe { rustix::mm::madvise(first, last - start, advice) };
+    match advised {
+        Ok(()) => Ok(()),
+        // A kernel before 5.14 does not know it: registered as it is.
+        Err(rustix::io::Errno::INVAL) if !knows_populate() => Ok(()),
+        Err(_) => Err(Errno(libc::EFAULT)),
+    }
+}
+
+/// Whether the kernel knows that advice, asked on no memory at all.
+fn knows_populate() -> bool {
+    // SAFETY: a length of 0 names no memory.
+    unsafe { rustix::mm::madvise(ptr::null_mut(), 0, rustix::mm::Advice::LinuxPopulateRead) }
+        .is_ok()
+}
+
+fn register(
+    of: *mut ibv_pd,
+    pd: &Arc<Pd>,
+    addr: *mut c_void,
+    len: usize,
+    iova: u64,
+    flags: c_uint,
+) -> Result<*mut ibv_mr, Errno> {
+    fault::check(Call::RegMr)?;
+    let access = access(flags)?;
+    if isize::try_from(len).is_err() {
+        return Err(Errno::NO_MEMORY);
+    }
+    if len > 0 {
+        populate(addr, len, access.contains(Access::LOCAL_WRITE))?;
+    }
+    let place = if addr.is_null() { ptr::dangling_mut() } else { addr.cast::<u8>() };
+    if addr.is_null() && len > 0 {
+        return Err(Errno(libc::EFAULT));
+    }
+    // SAFETY: the pages are present, and that they stay until `ibv_dereg_mr` returns is the program's
+    // part of the contract of `ibv_reg_mr`. This crate makes no reference into them.
+    let region = unsafe { Region::from_raw_parts(place, len) };
+    let base = if flags & IBV_ACCESS_ZERO_BASED == 0 { iova } else { 0 };
+    let part = MrPart { range: 0..len, base: TaggedOffset(base), access, only: None };
+    let mr = pd.inner.reg_part(region, part).map_err(|_| Errno::NO_MEMORY)?;
+    let registered = Arc::new(Registered { mr, iova: base, is_gone: Mutex::default() });
+    let key = registered.key();
+    pd.add(registered);
+    let mut c = ibv_mr::zeroed();
+    (c.context, c.pd) = (context_of(of), of);
+    (c.addr, c.length) = (addr, len);
+    (c.handle, c.lkey, c.rkey) = (key, key, key);
+    Ok(MrObject::make(c, |_| (Arc::clone(pd), key)))
+}
+
+fn context_of(pd: *mut ibv_pd) -> *mut crate::abi::ibv_context {
+    // SAFETY: a live domain: callers have looked behind it already.
+    unsafe { (*pd).context }
+}
+
+/// `ibv_reg_mr`.
+///
+/// # Safety
+/// `of` is a live domain; the memory stays mapped until the region is deregistered.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_reg_mr(
+    of: *mut ibv_pd,
+    addr: *mut c_void,
+    len: usize,
+    access: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: a live domain, by this function's contract.
+    let pd = unsafe { pd(of) };
+    or_null(register(of, pd, addr, len, addr.addr() as u64, access.cast_unsigned()))
+}
+
+/// `ibv_reg_mr_iova`: peers and requests know the first octet by `iova`.
+///
+/// # Safety
+/// As [`ibv_reg_mr`].
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_reg_mr_iova(
+    of: *mut ibv_pd,
+    addr: *mut c_void,
+    len: usize,
+    iova: u64,
+    access: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: as this function's contract.
+    unsafe { ibv_reg_mr_iova2(of, addr, len, iova, access.cast_unsigned()) }
+}
+
+/// `ibv_reg_mr_iova2`, which the macro `ibv_reg_mr` calls when the rights are not constant.
+///
+/// # Safety
+/// As [`ibv_reg_mr`].
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_reg_mr_iova2(
+    of: *mut ibv_pd,
+    addr: *mut c_void,
+    len: usize,
+    iova: u64,
+    access: c_uint,
+) -> *mut ibv_mr {
+    // SAFETY: a live domain, by this function's contract.
+    let pd = unsafe { pd(of) };
+    or_null(register(of, pd, addr, len, iova, access))
+}
+
+/// `ibv_dereg_mr`: when it returns, no peer reaches the memory any more.
+///
+/// # Safety
+/// `mr` is live and used no more.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
+    // SAFETY: made in `register`, and freed once, by this function's contract.
+    let (pd, key) = unsafe { MrObject::free(mr) };
+    if let Some(registered) = pd.remove(key) {
+        // Whatever still has a handle of it: nothing is stored there, and no peer reaches it.
+        *locked(&registered.is_gone) = true;
+        registered.mr.invalidate();
+    }
+    0
+}
+
+/// `ibv_rereg_mr`: not supported, which leaves the region as it is (`IBV_REREG_MR_ERR_INPUT`).
+#[unsafe(no_mangle)]
+extern "C" fn ibv_rereg_mr(
+    _mr: *mut ibv_mr,
+    _flags: c_int,
+    _pd: *mut ibv_pd,
+    _addr: *mut c_void,
+    _len: usize,
+    _access: c_int,
+) -> c_int {
+    Errno::NOT_SUPPORTED.set();
+    -1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_given_no_right_to_write_that_the_owner_does_not_have() {
+        assert_eq!(access(IBV_ACCESS_REMOTE_WRITE), Err(Errno::INVALID));
+        assert_eq!(access(IBV_ACCESS_REMOTE_ATOMIC), Err(Errno::INVALID));
+        assert_eq!(access(IBV_ACCESS_ON_DEMAND), Err(Errno::NOT_SUPPORTED));
+        assert_eq!(access(1 << 15), Err(Errno::INVALID));
+        assert_eq!(access(IBV_ACCESS_REMOTE_READ), Ok(Access::REMOTE_READ));
+        let both = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | (1 << 20);
+        assert_eq!(access(both), Ok(Access::LOCAL_WRITE | Access::REMOTE_WRITE));
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_an_error_and_not_a_signal() {
+        let page = rustix::param::page_size();
+        assert_eq!(populate(ptr::without_provenance_mut(page), 8, true), Err(Errno(libc::EFAULT)));
+        let mut octets = [0_u8; 8];
+        assert_eq!(populate((&raw mut octets).cast(), octets.len(), true), Ok(()));
+    }
+}

@@ -1,0 +1,132 @@
+//! Protection domains, with the regions that requests name by key.
+#![expect(unsafe_code, reason = "C's pointers to domains")]
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use libc::c_int;
+use urnic::{RecvWr, Sge, WrId};
+
+use crate::abi::{ibv_context, ibv_pd, ibv_sge};
+use crate::attributes::ELEMENTS_MAX;
+use crate::context::{Context, context};
+use crate::errno::{Errno, or_null};
+use crate::fault::{self, Call};
+use crate::mr::Registered;
+use crate::object::Object;
+use crate::process::next_handle;
+
+/// A protection domain.
+#[derive(Debug)]
+pub(crate) struct Pd {
+    pub(crate) context: Arc<Context>,
+    pub(crate) inner: urnic::Pd,
+    /// By local key, which is the steering tag.
+    regions: RwLock<HashMap<u32, Arc<Registered>>>,
+}
+
+type PdObject = Object<ibv_pd, Arc<Pd>>;
+
+impl Pd {
+    pub(crate) fn add(&self, region: Arc<Registered>) {
+        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
+        regions.insert(region.key(), region);
+    }
+
+    pub(crate) fn remove(&self, key: u32) -> Option<Arc<Registered>> {
+        self.regions.write().unwrap_or_else(PoisonError::into_inner).remove(&key)
+    }
+
+    pub(crate) fn region(&self, key: u32) -> Option<Arc<Registered>> {
+        self.regions.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+    }
+
+    /// What an element of a request's list names; `None` when its key is not of this domain, or its
+    /// range not of the region.
+    pub(crate) fn sge(&self, element: &ibv_sge) -> Option<Sge> {
+        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
+        regions.get(&element.lkey)?.sge(element.addr, element.length)
+    }
+
+    /// Appends what the elements name to `sges`; those without octets name nothing. `false` when a key is
+    /// not of this domain, a range not of its region, or a place for what arrives may not be written: as
+    /// devices do, the request is taken, and completes with an error in its turn.
+    pub(crate) fn resolve(
+        &self,
+        elements: &[ibv_sge],
+        is_sink: bool,
+        sges: &mut impl Extend<Sge>,
+    ) -> Result<bool, Errno> {
+        let named = elements.iter().filter(|element| element.length > 0);
+        if named.clone().count() > ELEMENTS_MAX as usize {
+            return Err(Errno::INVALID);
+        }
+        let mut usable = true;
+        for element in named {
+            let sge = self.sge(element).filter(|sge| !is_sink || sge.is_writable());
+            usable &= sge.is_some();
+            sges.extend(sge);
+        }
+        Ok(usable)
+    }
+
+    /// A receive into what the elements name.
+    pub(crate) fn receive(&self, id: u64, elements: &[ibv_sge]) -> Result<RecvWr, Errno> {
+        let mut wr = RecvWr::new(WrId(id), []);
+        wr.inaccessible = !self.resolve(elements, true, &mut wr.sges)?;
+        Ok(wr)
+    }
+
+    fn is_in_use(&self) -> bool {
+        !self.regions.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+}
+
+/// What is behind C's pointer.
+///
+/// # Safety
+/// `pd` came from [`ibv_alloc_pd`] and was not deallocated.
+pub(crate) unsafe fn pd<'a>(pd: *mut ibv_pd) -> &'a Arc<Pd> {
+    // SAFETY: made in `alloc`, by this function's contract.
+    unsafe { PdObject::of(pd) }
+}
+
+/// Makes a domain of an open device.
+pub(crate) fn alloc(of: *mut ibv_context, context: &Arc<Context>) -> *mut ibv_pd {
+    let pd = Pd {
+        context: Arc::clone(context),
+        inner: context.process.rnic.alloc_pd(),
+        regions: RwLock::default(),
+    };
+    let mut c = ibv_pd::zeroed();
+    (c.context, c.handle) = (of, next_handle());
+    PdObject::make(c, |_| Arc::new(pd))
+}
+
+/// `ibv_alloc_pd`.
+///
+/// # Safety
+/// `of` is an open device.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_alloc_pd(of: *mut ibv_context) -> *mut ibv_pd {
+    // SAFETY: an open device, by this function's contract.
+    let context = unsafe { context(of) };
+    or_null(fault::check(Call::AllocPd).map(|()| alloc(of, context)))
+}
+
+/// `ibv_dealloc_pd`: EBUSY while regions, queue pairs or shared receive queues are of it.
+///
+/// # Safety
+/// `pd` came from [`ibv_alloc_pd`] and is used no more if the answer is 0.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    // SAFETY: a live domain, by this function's contract.
+    let domain = unsafe { self::pd(pd) };
+    // Queue pairs, regions and shared receive queues hold one handle each.
+    if domain.is_in_use() || Arc::strong_count(domain) > 1 {
+        return Errno::BUSY.0;
+    }
+    // SAFETY: live, and freed once: the answer is 0.
+    drop(unsafe { PdObject::free(pd) });
+    0
+}

@@ -1,0 +1,136 @@
+//! Numbers of queue pairs. The upper 16 of their 24 bits are the TCP port at which the process listens
+//! for peers that connect to them: a peer that knows the number knows where to ask, and no two
+//! processes of a host give the same number.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+
+use urnic::{Error, ListenParams, Listener};
+
+use super::requests::Requests;
+use crate::errno::Errno;
+use crate::event_queue::locked;
+use crate::process::{Process, startup};
+use crate::turn;
+
+/// Queue pairs of one TCP port.
+const BLOCK: usize = 256;
+/// Queue pairs of rdma_cm's ids are found by their connections: they have the numbers of TCP ports that
+/// ordinary programs do not listen at.
+const OF_IDS: std::ops::Range<u32> = 1..1024 << 8;
+
+/// The numbers of a process.
+#[derive(Debug, Default)]
+pub(crate) struct Numbers {
+    blocks: Mutex<Vec<Block>>,
+    next_of_ids: Mutex<u32>,
+}
+
+#[derive(Debug)]
+struct Block {
+    tcp_port: u16,
+    used: [bool; BLOCK],
+    /// Where the search for a free number begins: one that was just given back may still be in
+    /// a peer's memory.
+    next: usize,
+    requests: Arc<Requests>,
+}
+
+impl Block {
+    fn take(&mut self) -> Option<u32> {
+        let index = (self.next..BLOCK).chain(0..self.next).find(|index| !self.used[*index])?;
+        self.used[index] = true;
+        self.next = (index + 1) % BLOCK;
+        Some(u32::from(self.tcp_port) << 8 | u32::try_from(index).ok()?)
+    }
+}
+
+impl Numbers {
+    /// A number at which peers may ask for the queue pair.
+    pub(crate) fn take(&self, process: &Arc<Process>) -> Result<u32, Errno> {
+        let mut blocks = locked(&self.blocks);
+        if let Some(number) = blocks.iter_mut().find_map(Block::take) {
+            return Ok(number);
+        }
+        let listener = listen(process)?;
+        let tcp_port = listener.local().port();
+        let requests = Arc::new(Requests::new(process, listener));
+        turn::request(&requests);
+        let mut block = Block { tcp_port, used: [false; BLOCK], next: 0, requests };
+        let number = block.take().ok_or(Errno::NO_MEMORY);
+        blocks.push(block);
+        number
+    }
+
+    /// A number for a queue pair that an id connects; `is_free` tells whether none has it.
+    pub(crate) fn take_for_id(&self, is_free: impl Fn(u32) -> bool) -> Result<u32, Errno> {
+        let mut next = locked(&self.next_of_ids);
+        for _ in OF_IDS {
+            *next = if OF_IDS.contains(&(*next + 1)) { *next + 1 } else { OF_IDS.start };
+            if is_free(*next) {
+                return Ok(*next);
+            }
+        }
+        Err(Errno::NO_MEMORY)
+    }
+
+    /// The queue pair with this number is ready: peers that wait for it are looked for.
+    pub(super) fn ready(&self, number: u32) {
+        let blocks = locked(&self.blocks);
+        if let Some(block) = blocks.iter().find(|block| u32::from(block.tcp_port) == number >> 8) {
+            turn::request(&block.requests);
+        }
+    }
+
+    /// The queue pair is gone.
+    pub(crate) fn give_back(&self, number: u32) {
+        for block in &mut *locked(&self.blocks) {
+            if u32::from(block.tcp_port) == number >> 8 {
+                block.used[(number & 0xff) as usize] = false;
+            }
+        }
+    }
+}
+
+/// Listens at any port, for both families where there are both.
+fn listen(process: &Process) -> Result<Listener, Error> {
+    let listen = |any: std::net::IpAddr| {
+        process.endpoint.listen(
+            SocketAddr::new(any, 0),
+            ListenParams { startup: startup(), ..ListenParams::default() },
+        )
+    };
+    listen(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| listen(Ipv4Addr::UNSPECIFIED.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::process;
+
+    #[test]
+    fn more_than_256_queue_pairs_listen_at_two_ports_and_no_number_is_given_twice() {
+        let (process, numbers) = (process().unwrap(), Numbers::default());
+        let mut taken: Vec<u32> = (0..=BLOCK).map(|_| numbers.take(&process).unwrap()).collect();
+        let ports: std::collections::HashSet<u32> =
+            taken.iter().map(|number| number >> 8).collect();
+        assert_eq!(ports.len(), 2);
+        // The next free one, and not the one that was given back just now.
+        numbers.give_back(taken[0]);
+        taken.push(numbers.take(&process).unwrap());
+        taken.sort_unstable();
+        taken.dedup();
+        assert_eq!(taken.len(), BLOCK + 1, "the first came back");
+        assert!(taken.iter().all(|number| *number >= OF_IDS.end && *number < 1 << 24));
+    }
+
+    #[test]
+    fn numbers_of_ids_come_round_and_skip_those_in_use() {
+        let numbers = Numbers::default();
+        assert_eq!(numbers.take_for_id(|_| true), Ok(1));
+        assert_eq!(numbers.take_for_id(|number| number > 4), Ok(5));
+        *locked(&numbers.next_of_ids) = OF_IDS.end - 1;
+        assert_eq!(numbers.take_for_id(|_| true), Ok(1));
+        assert_eq!(numbers.take_for_id(|_| false), Err(Errno::NO_MEMORY));
+    }
+}

@@ -1,0 +1,128 @@
+//! The private names of libibverbs, which its drivers bind when they are loaded: perftest, UCX and
+//! libfabric load `libmlx5` or `libefa` before they ask what devices there are. No driver is ever
+//! asked for a device of this crate's, so each function refuses; `ibv_query_gid_type` alone is for
+//! programs and lies with the GIDs.
+//!
+//! No function here looks at its arguments, and C's calling conventions leave those to the caller.
+#![expect(unsafe_code, reason = "functions exported to C")]
+
+use std::ptr;
+
+use libc::{c_int, c_uint, c_void};
+
+use crate::errno::Errno;
+
+/// `kind name …`: what a refusal is, by the type of the answer.
+macro_rules! private {
+    (number $($name:ident)*) => {
+        $(#[unsafe(no_mangle)] extern "C" fn $name() -> c_int { libc::EOPNOTSUPP })*
+    };
+    (pointer $($name:ident)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            extern "C" fn $name() -> *mut c_void {
+                Errno::NOT_SUPPORTED.set();
+                ptr::null_mut()
+            }
+        )*
+    };
+    (nothing $($name:ident)*) => {
+        $(#[unsafe(no_mangle)] extern "C" fn $name() {})*
+    };
+}
+
+private! {
+    number
+    execute_ioctl
+    ibv_cmd_advise_mr
+    ibv_cmd_alloc_dm
+    ibv_cmd_alloc_mw
+    ibv_cmd_alloc_pd
+    ibv_cmd_attach_mcast
+    ibv_cmd_close_xrcd
+    ibv_cmd_create_ah
+    ibv_cmd_create_counters
+    ibv_cmd_create_cq
+    ibv_cmd_create_cq_ex
+    ibv_cmd_create_flow
+    ibv_cmd_create_flow_action_esp
+    ibv_cmd_create_qp
+    ibv_cmd_create_qp_ex
+    ibv_cmd_create_qp_ex2
+    ibv_cmd_create_rwq_ind_table
+    ibv_cmd_create_srq
+    ibv_cmd_create_srq_ex
+    ibv_cmd_create_wq
+    ibv_cmd_dealloc_mw
+    ibv_cmd_dealloc_pd
+    ibv_cmd_dereg_mr
+    ibv_cmd_destroy_ah
+    ibv_cmd_destroy_counters
+    ibv_cmd_destroy_cq
+    ibv_cmd_destroy_flow
+    ibv_cmd_destroy_flow_action
+    ibv_cmd_destroy_qp
+    ibv_cmd_destroy_rwq_ind_table
+    ibv_cmd_destroy_srq
+    ibv_cmd_destroy_wq
+    ibv_cmd_detach_mcast
+    ibv_cmd_free_dm
+    ibv_cmd_get_context
+    ibv_cmd_modify_cq
+    ibv_cmd_modify_flow_action_esp
+    ibv_cmd_modify_qp
+    ibv_cmd_modify_qp_ex
+    ibv_cmd_modify_srq
+    ibv_cmd_modify_wq
+    ibv_cmd_open_qp
+    ibv_cmd_open_xrcd
+    ibv_cmd_poll_cq
+    ibv_cmd_post_recv
+    ibv_cmd_post_send
+    ibv_cmd_post_srq_recv
+    ibv_cmd_query_context
+    ibv_cmd_query_device_any
+    ibv_cmd_query_mr
+    ibv_cmd_query_port
+    ibv_cmd_query_qp
+    ibv_cmd_query_srq
+    ibv_cmd_read_counters
+    ibv_cmd_reg_dm_mr
+    ibv_cmd_reg_dmabuf_mr
+    ibv_cmd_reg_mr
+    ibv_cmd_req_notify_cq
+    ibv_cmd_rereg_mr
+    ibv_cmd_resize_cq
+}
+
+private! {
+    pointer
+    _verbs_init_and_alloc_context
+    verbs_open_device
+}
+
+private! {
+    nothing
+    __verbs_log
+    verbs_init_cq
+    verbs_register_driver_34
+    verbs_set_ops
+    verbs_uninit_context
+}
+
+/// How many attributes a command to the kernel has: none is ever made.
+#[unsafe(no_mangle)]
+extern "C" fn __ioctl_final_num_attrs() -> c_uint {
+    0
+}
+
+/// A file of a device in sysfs: none has any.
+#[unsafe(no_mangle)]
+extern "C" fn ibv_read_ibdev_sysfs_file() -> c_int {
+    Errno(libc::ENOENT).set();
+    -1
+}
+
+/// Whether objects of a device that is gone may be destroyed: drivers read it.
+#[unsafe(no_mangle)]
+static verbs_allow_disassociate_destroy: u8 = 0;

@@ -1,0 +1,111 @@
+//! The one RNIC and endpoint of a process, made when the first device is opened or the first
+//! connection id needs one.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+use urnic::{Endpoint, EndpointConfig, Rnic, RnicConfig, StartupConfig, random_seed};
+
+use crate::abi::{ibv_context, ibv_cq, ibv_pd, ibv_srq};
+use crate::errno::Errno;
+use crate::event_queue::locked;
+use crate::fork;
+use crate::log;
+use crate::object::CPtr;
+use crate::peer::numbers::Numbers;
+use crate::qp::Qp;
+use crate::thread::run_as_own;
+
+/// What all objects of a process share.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) rnic: Rnic,
+    pub(crate) endpoint: Endpoint,
+    /// By number, as completions name them.
+    qps: RwLock<HashMap<u32, Arc<Qp>>>,
+    pub(crate) numbers: Numbers,
+    /// The open device that ids of rdma_cm show: one, for ever.
+    pub(crate) of_ids: OnceLock<CPtr<ibv_context>>,
+    /// The domain of ids whose programs name none.
+    pub(crate) pd_of_ids: OnceLock<CPtr<ibv_pd>>,
+    /// The fork that it was made after.
+    generation: u32,
+}
+
+impl Process {
+    /// Whether it was made in this process, and not in one that this was forked from: that one's threads
+    /// are not here.
+    pub(crate) fn is_own(&self) -> bool {
+        self.generation == fork::generation()
+    }
+
+    pub(crate) fn add_qp(&self, qp: Arc<Qp>) {
+        self.qps.write().unwrap_or_else(PoisonError::into_inner).insert(qp.number(), qp);
+    }
+
+    pub(crate) fn remove_qp(&self, number: u32) {
+        self.qps.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        self.numbers.give_back(number);
+    }
+
+    pub(crate) fn qp(&self, number: u32) -> Option<Arc<Qp>> {
+        self.qps.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
+    }
+
+    /// Whether a queue pair completes to this queue.
+    pub(crate) fn uses(&self, cq: *mut ibv_cq) -> bool {
+        let qps = self.qps.read().unwrap_or_else(PoisonError::into_inner);
+        qps.values().any(|qp| qp.completes_to(cq))
+    }
+
+    /// Whether a queue pair takes receives from this queue.
+    pub(crate) fn uses_srq(&self, srq: *mut ibv_srq) -> bool {
+        let qps = self.qps.read().unwrap_or_else(PoisonError::into_inner);
+        qps.values().any(|qp| qp.receives_from(srq))
+    }
+}
+
+static PROCESS: Mutex<Option<Arc<Process>>> = Mutex::new(None);
+/// Numbers for `handle` fields, which are only for people to look at.
+static HANDLES: AtomicU32 = AtomicU32::new(1);
+
+/// The process's RNIC and endpoint. It stays until the process ends: programs open and close devices
+/// as they like, and the threads of an endpoint are not cheap.
+pub(crate) fn process() -> Result<Arc<Process>, Errno> {
+    let generation = fork::generation();
+    let mut process = locked(&PROCESS);
+    if let Some(process) = process.as_ref().filter(|process| process.generation == generation) {
+        return Ok(Arc::clone(process));
+    }
+    log::start();
+    let rnic = Rnic::new(RnicConfig { seed: random_seed().map_err(Errno::from)? });
+    // Programs poll, or sleep, or both.
+    let config = EndpointConfig { polled: true, ..EndpointConfig::default() };
+    let endpoint = run_as_own(|| Endpoint::kernel(&rnic, &config))??;
+    let made = Arc::new(Process {
+        rnic,
+        endpoint,
+        qps: RwLock::default(),
+        numbers: Numbers::default(),
+        of_ids: OnceLock::new(),
+        pd_of_ids: OnceLock::new(),
+        generation,
+    });
+    if let Some(inherited) = process.replace(Arc::clone(&made)) {
+        // A parent's: its threads are not in this process, and nothing may wait for them.
+        fork::forget(inherited);
+    }
+    Ok(made)
+}
+
+/// How connections start.
+pub(crate) fn startup() -> StartupConfig {
+    // Programs written for InfiniBand send first from either end (RFC 6581 §9.2), and with immediate data.
+    let (peer_to_peer, immediates) = (true, true);
+    StartupConfig { peer_to_peer, immediates, nudge: true, ..StartupConfig::default() }
+}
+
+pub(crate) fn next_handle() -> u32 {
+    HANDLES.fetch_add(1, Ordering::Relaxed)
+}

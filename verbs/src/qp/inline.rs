@@ -1,0 +1,61 @@
+//! Memory that requests with inline data are sent from: C may use its own again at once.
+#![expect(unsafe_code, reason = "the program's memory is named by address and length")]
+
+use std::io;
+
+use urnic::{Access, Mr, Pd, Region, Sge};
+
+use crate::abi::ibv_data_buf;
+use crate::attributes::INLINE_MAX;
+use crate::errno::Errno;
+
+/// A ring of places, one more than requests can be outstanding: the place that is written next is
+/// that of a request which has completed.
+#[derive(Debug, Default)]
+pub(super) struct InlineRing {
+    memory: Option<Mr>,
+    next: usize,
+    places: usize,
+}
+
+const PLACE_LEN: usize = INLINE_MAX as usize;
+
+impl InlineRing {
+    pub(super) const fn new(send_depth: usize) -> Self {
+        Self { memory: None, next: 0, places: send_depth + 1 }
+    }
+
+    /// Copies the program's octets to the next place. [`taken`](Self::taken) tells that the request
+    /// was posted.
+    pub(super) fn copy(&mut self, pd: &Pd, buffers: &[ibv_data_buf]) -> Result<Sge, Errno> {
+        let len = buffers.iter().map(|buffer| buffer.length).fold(0, usize::saturating_add);
+        if len > PLACE_LEN {
+            return Err(Errno::INVALID);
+        }
+        if self.memory.is_none() {
+            self.memory = Some(self.allocate(pd).map_err(|_| Errno::NO_MEMORY)?);
+        }
+        let Some(memory) = &self.memory else { return Err(Errno::NO_MEMORY) };
+        let start = self.next * PLACE_LEN;
+        let mut at = start;
+        for buffer in buffers.iter().filter(|buffer| buffer.length > 0) {
+            let mut octets = [0; PLACE_LEN];
+            let octets = &mut octets[..buffer.length];
+            // SAFETY: the program's memory, which it promises to be there until the call returns.
+            // Peers may write it if it is registered too: it is copied as such.
+            let region = unsafe { Region::from_raw_parts(buffer.addr.cast(), buffer.length) };
+            region.read(0, octets).map_err(|_| Errno::INVALID)?;
+            memory.copy_in(at, octets);
+            at += buffer.length;
+        }
+        Ok(memory.sge(start..at))
+    }
+
+    fn allocate(&self, pd: &Pd) -> io::Result<Mr> {
+        pd.reg_mr(self.places * PLACE_LEN, Access::empty())
+    }
+
+    pub(super) const fn taken(&mut self) {
+        self.next = (self.next + 1) % self.places;
+    }
+}

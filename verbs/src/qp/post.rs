@@ -1,0 +1,175 @@
+//! Posting work: `ibv_post_send`, `ibv_post_recv`.
+#![expect(unsafe_code, reason = "C's requests are lists of pointers")]
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use libc::c_int;
+use urnic::{PostError, SendOp, SendWr, WrId};
+
+use super::{Fetch, Qp, Sink, qp};
+use crate::abi::{ibv_data_buf, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge};
+use crate::attributes::ELEMENTS_MAX;
+use crate::cq::cq;
+use crate::errno::{Errno, number};
+use crate::event_queue::locked;
+use crate::fault::{self, Call};
+use crate::object::optional;
+use crate::work::{Request, elements};
+
+/// The memory of a request.
+#[derive(Clone, Copy)]
+pub(super) enum Memory<'a> {
+    /// Registered memory.
+    Elements(&'a [ibv_sge]),
+    /// The program's memory as it is now, to be copied.
+    Inline(&'a [ibv_data_buf]),
+}
+
+impl From<PostError> for Errno {
+    fn from(error: PostError) -> Self {
+        match error {
+            PostError::Full => Self::NO_MEMORY,
+            _ => Self::INVALID,
+        }
+    }
+}
+
+impl Qp {
+    /// Posts one request.
+    pub(super) fn send(&self, request: &Request, memory: Memory<'_>) -> Result<(), Errno> {
+        fault::check(Call::PostSend)?;
+        if !self.takes_sends() {
+            return Err(Errno::INVALID);
+        }
+        let is_atomic = matches!(request.op, SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. });
+        let mut wr = SendWr::new(WrId(request.id), request.op, []);
+        wr.fence = request.fence;
+        wr.signaled = request.signaled || self.all_signaled;
+        match memory {
+            _ if matches!(request.op, SendOp::LocalInvalidate { .. }) => {}
+            Memory::Elements(elements) if is_atomic => return self.send_atomic(wr, elements),
+            Memory::Elements(elements) => {
+                let is_sink = matches!(request.op, SendOp::RdmaRead { .. });
+                wr.inaccessible = !self.pd.resolve(elements, is_sink, &mut wr.sges)?;
+            }
+            Memory::Inline(buffers) => {
+                let mut ring = locked(&self.inline);
+                wr.sges.push(ring.copy(&self.pd.inner, buffers)?);
+                self.inner().post_send(wr)?;
+                ring.taken();
+                return Ok(());
+            }
+        }
+        Ok(self.inner().post_send(wr)?)
+    }
+
+    /// A request that is alone is sent by the thread that posts it, if it can be: it is waited for. More
+    /// of them are sent together.
+    pub(super) fn turn(&self) {
+        if self.inner().sends_outstanding() <= 2 {
+            let _down_sends_nothing = self.context.process.endpoint.poll_turn(false);
+        }
+    }
+
+    fn send_atomic(&self, mut wr: SendWr, elements: &[ibv_sge]) -> Result<(), Errno> {
+        let [element] = elements else { return Err(Errno::INVALID) };
+        let fetch = Fetch { sink: self.atomic_sink(element), signaled: wr.signaled };
+        wr.inaccessible = fetch.sink.is_none();
+        wr.signaled = true;
+        if !fetch.signaled && !self.has_quiet_atomics.swap(true, Ordering::AcqRel) {
+            // SAFETY: a queue is not destroyed while queue pairs complete to it.
+            unsafe { cq(self.cqs[0].0) }.add_room(self.config.send_depth);
+        }
+        // Under the lock, so that both are in one order.
+        let mut fetches = locked(&self.fetches);
+        self.inner().post_send(wr)?;
+        fetches.push_back(fetch);
+        Ok(())
+    }
+
+    /// Where an Atomic stores what it fetches; `None` where it may not.
+    fn atomic_sink(&self, element: &ibv_sge) -> Option<Sink> {
+        let region = self.pd.region(element.lkey)?;
+        let sge = region.sge(element.addr, element.length)?;
+        let fits = usize::try_from(element.length) == Ok(size_of::<u64>());
+        (fits && sge.is_writable())
+            .then(|| Sink { region: Arc::downgrade(&region), addr: element.addr })
+    }
+
+    fn receive(&self, id: u64, elements: &[ibv_sge]) -> Result<(), Errno> {
+        fault::check(Call::PostRecv)?;
+        if !self.takes_receives() {
+            return Err(Errno::INVALID);
+        }
+        Ok(self.inner().post_recv(self.pd.receive(id, elements)?)?)
+    }
+
+    fn post(&self, wr: &ibv_send_wr) -> Result<(), Errno> {
+        let request = Request::of(wr)?;
+        // SAFETY: the list is there until the call of `ibv_post_send` returns, by its contract.
+        let elements = unsafe { elements(wr.sg_list, wr.num_sge) }?;
+        if !request.inline {
+            return self.send(&request, Memory::Elements(elements));
+        }
+        if elements.len() > ELEMENTS_MAX as usize {
+            return Err(Errno::INVALID);
+        }
+        let mut buffers = [ibv_data_buf::zeroed(); ELEMENTS_MAX as usize];
+        for (buffer, element) in buffers.iter_mut().zip(elements) {
+            buffer.addr =
+                std::ptr::with_exposed_provenance_mut(usize::try_from(element.addr).unwrap_or(0));
+            buffer.length = usize::try_from(element.length).unwrap_or(usize::MAX);
+        }
+        self.send(&request, Memory::Inline(&buffers[..elements.len()]))
+    }
+}
+
+/// The operation behind `ibv_post_send`: requests up to the first that is not taken.
+///
+/// # Safety
+/// `of` is live, `wr` a list of requests, `bad` a place for the first that was not taken.
+pub(crate) unsafe extern "C" fn post_send(
+    of: *mut ibv_qp,
+    mut wr: *mut ibv_send_wr,
+    bad: *mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: live, by this function's contract.
+    let qp = unsafe { qp(of) };
+    // SAFETY: NULL or a request, by this function's contract.
+    while let Some(next) = unsafe { optional(wr) } {
+        if let Err(errno) = qp.post(next) {
+            // SAFETY: C's place for the answer, by this function's contract.
+            unsafe { bad.write(wr) };
+            return number(Err(errno));
+        }
+        wr = next.next;
+    }
+    qp.turn();
+    0
+}
+
+/// The operation behind `ibv_post_recv`: buffers up to the first that is not taken.
+///
+/// # Safety
+/// `of` is live, `wr` a list of buffers, `bad` a place for the first that was not taken.
+pub(crate) unsafe extern "C" fn post_recv(
+    of: *mut ibv_qp,
+    mut wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: live, by this function's contract.
+    let qp = unsafe { qp(of) };
+    // SAFETY: NULL or a buffer, by this function's contract.
+    while let Some(next) = unsafe { optional(wr) } {
+        // SAFETY: its list is there until this call returns.
+        let elements = unsafe { elements(next.sg_list, next.num_sge) };
+        if let Err(errno) = elements.and_then(|elements| qp.receive(next.wr_id, elements)) {
+            // SAFETY: C's place for the answer, by this function's contract.
+            unsafe { bad.write(wr) };
+            return number(Err(errno));
+        }
+        wr = next.next;
+    }
+    0
+}

@@ -1,0 +1,290 @@
+//! What urnic does not have and what needs no state to be answered: multicast, objects of other
+//! processes, memory of other devices, options of a vendor; and the few helpers of libibverbs that
+//! librdmacm and `ibv_devinfo` take from it, which work.
+//!
+//! Refusals are those of rdma-core over a device whose driver lacks the operation.
+#![expect(unsafe_code, reason = "functions exported to C")]
+
+use std::ffi::{CStr, CString, OsStr};
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::sync::OnceLock;
+use std::{env, fs, ptr};
+
+use libc::{c_char, c_int, c_void, sockaddr};
+
+use crate::abi::{
+    IBV_SYSFS_PATH_MAX, ib_user_path_rec, ib_uverbs_ah_attr, ib_uverbs_qp_attr, ibv_ah_attr,
+    ibv_context, ibv_dm, ibv_ece, ibv_gid, ibv_global_route, ibv_mr, ibv_pd, ibv_qp, ibv_qp_attr,
+    ibv_qp_cap, ibv_sa_path_rec, rdma_cm_id, rdma_cm_join_mc_attr_ex,
+};
+use crate::errno::{Errno, minus_one, or_null};
+
+/// `name(arguments) -> type = answer;` …
+macro_rules! refused {
+    ($($name:ident($($argument:ty),*) -> $type:ty = $answer:expr;)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            extern "C" fn $name($(_: $argument),*) -> $type {
+                $answer
+            }
+        )*
+    };
+}
+
+refused! {
+    ibv_attach_mcast(*mut ibv_qp, *const ibv_gid, u16) -> c_int = libc::EOPNOTSUPP;
+    ibv_detach_mcast(*mut ibv_qp, *const ibv_gid, u16) -> c_int = libc::EOPNOTSUPP;
+    rdma_join_multicast(*mut rdma_cm_id, *mut sockaddr, *mut c_void) -> c_int = not_supported();
+    rdma_join_multicast_ex(*mut rdma_cm_id, *mut rdma_cm_join_mc_attr_ex, *mut c_void) -> c_int =
+        not_supported();
+    // No group was ever joined: librdmacm's answer to that.
+    rdma_leave_multicast(*mut rdma_cm_id, *mut sockaddr) -> c_int =
+        minus_one(Err(Errno(libc::EADDRNOTAVAIL)));
+
+    ibv_import_device(c_int) -> *mut ibv_context = none();
+    ibv_import_pd(*mut ibv_context, u32) -> *mut ibv_pd = none();
+    ibv_import_mr(*mut ibv_pd, u32) -> *mut ibv_mr = none();
+    ibv_import_dm(*mut ibv_context, u32) -> *mut ibv_dm = none();
+    ibv_unimport_pd(*mut ibv_pd) -> () = ();
+    ibv_unimport_mr(*mut ibv_mr) -> () = ();
+    ibv_unimport_dm(*mut ibv_dm) -> () = ();
+    ibv_reg_dmabuf_mr(*mut ibv_pd, u64, usize, u64, c_int, c_int) -> *mut ibv_mr = none();
+
+    ibv_query_ece(*mut ibv_qp, *mut ibv_ece) -> c_int = libc::EOPNOTSUPP;
+    ibv_set_ece(*mut ibv_qp, *mut ibv_ece) -> c_int = libc::EOPNOTSUPP;
+    rdma_set_local_ece(*mut rdma_cm_id, *mut ibv_ece) -> c_int = not_supported();
+}
+
+fn not_supported() -> c_int {
+    minus_one(Err(Errno::NOT_SUPPORTED))
+}
+
+fn none<C>() -> *mut C {
+    or_null(Err(Errno::NOT_SUPPORTED))
+}
+
+/// The options of the peer's vendor, of which the wire carries none: all zero, as from any peer
+/// that has none. Only for connections with a queue pair of the program's own.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
+    // SAFETY: an id of the caller's, or NULL.
+    let qp = unsafe { id.as_ref() }.map(|id| id.qp);
+    if ece.is_null() || qp != Some(ptr::null_mut()) {
+        return minus_one(Err(Errno::INVALID));
+    }
+    // SAFETY: a place for the options, by the contract of the function in C.
+    unsafe { ece.write(ibv_ece::zeroed()) };
+    0
+}
+
+/// Where sysfs is: `SYSFS_PATH` without a slash at its end, unless the process has rights that its
+/// user has not, or `/sys`.
+#[unsafe(no_mangle)]
+extern "C" fn ibv_get_sysfs_path() -> *const c_char {
+    static PATH: OnceLock<CString> = OnceLock::new();
+    PATH.get_or_init(|| {
+        let is_plain = rustix::process::getuid() == rustix::process::geteuid();
+        let mut path = env::var_os("SYSFS_PATH")
+            .filter(|_| is_plain)
+            .map_or_else(|| b"/sys".to_vec(), OsStringExt::into_vec);
+        path.truncate(IBV_SYSFS_PATH_MAX);
+        while path.last() == Some(&b'/') {
+            path.pop();
+        }
+        CString::new(path).unwrap_or_default()
+    })
+    .as_ptr()
+}
+
+/// The content of a file of sysfs without its line end, as a C string: how long it is, or -1, which
+/// is the answer too where the string would not fit.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_read_sysfs_file(
+    folder: *const c_char,
+    file: *const c_char,
+    buffer: *mut c_char,
+    size: usize,
+) -> c_int {
+    // SAFETY: a C string, by the contract of the function in C.
+    let folder = unsafe { CStr::from_ptr(folder) };
+    // SAFETY: as above.
+    let file = unsafe { CStr::from_ptr(file) };
+    let path = Path::new(OsStr::from_bytes(folder.to_bytes()));
+    match sysfs_text(&path.join(OsStr::from_bytes(file.to_bytes())), size) {
+        Ok(text) => {
+            let len = c_int::try_from(text.len()).unwrap_or(c_int::MAX);
+            let text = text.into_iter().chain([0]).collect::<Vec<u8>>();
+            // SAFETY: the caller's buffer of `size` octets, more than the text without its end has.
+            unsafe { ptr::copy_nonoverlapping(text.as_ptr().cast(), buffer, text.len()) };
+            len
+        }
+        Err(errno) => minus_one(Err(errno)),
+    }
+}
+
+/// What a file has without its line end; fewer than `size` octets.
+fn sysfs_text(path: &Path, size: usize) -> Result<Vec<u8>, Errno> {
+    let mut text = Vec::new();
+    let limit = u64::try_from(size).unwrap_or(u64::MAX);
+    fs::File::open(path)?.take(limit).read_to_end(&mut text)?;
+    if text.ends_with(b"\n") {
+        text.pop();
+    }
+    if text.len() < size { Ok(text) } else { Err(Errno::INVALID) }
+}
+
+/// As the kernel tells an address, so the program is told.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_copy_ah_attr_from_kern(
+    to: *mut ibv_ah_attr,
+    from: *const ib_uverbs_ah_attr,
+) {
+    // SAFETY: an address of the kernel's form, by the contract of the function in C.
+    let from = unsafe { from.read() };
+    // SAFETY: a place for an address.
+    unsafe { to.write(ah_attr(&from)) };
+}
+
+/// As the kernel tells attributes of a queue pair, so the program is told: all but `qp_state` and
+/// `rate_limit`, which stay as they are.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_copy_qp_attr_from_kern(
+    to: *mut ibv_qp_attr,
+    from: *const ib_uverbs_qp_attr,
+) {
+    // SAFETY: attributes of the kernel's form, by the contract of the function in C.
+    let from = unsafe { from.read() };
+    // SAFETY: attributes of the caller's, which were set to something before.
+    let old = unsafe { to.read() };
+    // SAFETY: the same place.
+    unsafe { to.write(qp_attr(&from, &old)) };
+}
+
+/// As the kernel tells a path, so the program is told.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_copy_path_rec_from_kern(
+    to: *mut ibv_sa_path_rec,
+    from: *const ib_user_path_rec,
+) {
+    // SAFETY: a path of the kernel's form, by the contract of the function in C.
+    let from = unsafe { from.read() };
+    let path = ibv_sa_path_rec {
+        dgid: ibv_gid { raw: from.dgid },
+        sgid: ibv_gid { raw: from.sgid },
+        dlid: from.dlid,
+        slid: from.slid,
+        raw_traffic: from.raw_traffic.cast_signed(),
+        flow_label: from.flow_label,
+        hop_limit: from.hop_limit,
+        traffic_class: from.traffic_class,
+        reversible: from.reversible.cast_signed(),
+        numb_path: from.numb_path,
+        pkey: from.pkey,
+        sl: from.sl,
+        mtu_selector: from.mtu_selector,
+        // A number below six in 32 bits there, in 8 here.
+        mtu: from.mtu.to_ne_bytes()[if cfg!(target_endian = "little") { 0 } else { 3 }],
+        rate_selector: from.rate_selector,
+        rate: from.rate,
+        packet_life_time_selector: from.packet_life_time_selector,
+        packet_life_time: from.packet_life_time,
+        preference: from.preference,
+    };
+    // SAFETY: a place for a path.
+    unsafe { to.write(path) };
+}
+
+/// As the program tells a path, so the kernel is told.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_copy_path_rec_to_kern(
+    to: *mut ib_user_path_rec,
+    from: *const ibv_sa_path_rec,
+) {
+    // SAFETY: a path, by the contract of the function in C.
+    let from = unsafe { from.read() };
+    let path = ib_user_path_rec {
+        dgid: raw(from.dgid),
+        sgid: raw(from.sgid),
+        dlid: from.dlid,
+        slid: from.slid,
+        raw_traffic: from.raw_traffic.cast_unsigned(),
+        flow_label: from.flow_label,
+        reversible: from.reversible.cast_unsigned(),
+        mtu: from.mtu.into(),
+        pkey: from.pkey,
+        hop_limit: from.hop_limit,
+        traffic_class: from.traffic_class,
+        numb_path: from.numb_path,
+        sl: from.sl,
+        mtu_selector: from.mtu_selector,
+        rate_selector: from.rate_selector,
+        rate: from.rate,
+        packet_life_time_selector: from.packet_life_time_selector,
+        packet_life_time: from.packet_life_time,
+        preference: from.preference,
+    };
+    // SAFETY: a place for a path of the kernel's form.
+    unsafe { to.write(path) };
+}
+
+fn raw(gid: ibv_gid) -> [u8; 16] {
+    // SAFETY: 16 octets by either name.
+    unsafe { gid.raw }
+}
+
+fn ah_attr(from: &ib_uverbs_ah_attr) -> ibv_ah_attr {
+    ibv_ah_attr {
+        grh: ibv_global_route {
+            dgid: ibv_gid { raw: from.grh.dgid },
+            flow_label: from.grh.flow_label,
+            sgid_index: from.grh.sgid_index,
+            hop_limit: from.grh.hop_limit,
+            traffic_class: from.grh.traffic_class,
+        },
+        dlid: from.dlid,
+        sl: from.sl,
+        src_path_bits: from.src_path_bits,
+        static_rate: from.static_rate,
+        is_global: from.is_global,
+        port_num: from.port_num,
+    }
+}
+
+fn qp_attr(from: &ib_uverbs_qp_attr, old: &ibv_qp_attr) -> ibv_qp_attr {
+    ibv_qp_attr {
+        qp_state: old.qp_state,
+        cur_qp_state: from.cur_qp_state,
+        path_mtu: from.path_mtu,
+        path_mig_state: from.path_mig_state,
+        qkey: from.qkey,
+        rq_psn: from.rq_psn,
+        sq_psn: from.sq_psn,
+        dest_qp_num: from.dest_qp_num,
+        qp_access_flags: from.qp_access_flags,
+        cap: ibv_qp_cap {
+            max_send_wr: from.max_send_wr,
+            max_recv_wr: from.max_recv_wr,
+            max_send_sge: from.max_send_sge,
+            max_recv_sge: from.max_recv_sge,
+            max_inline_data: from.max_inline_data,
+        },
+        ah_attr: ah_attr(&from.ah_attr),
+        alt_ah_attr: ah_attr(&from.alt_ah_attr),
+        pkey_index: from.pkey_index,
+        alt_pkey_index: from.alt_pkey_index,
+        en_sqd_async_notify: from.en_sqd_async_notify,
+        sq_draining: from.sq_draining,
+        max_rd_atomic: from.max_rd_atomic,
+        max_dest_rd_atomic: from.max_dest_rd_atomic,
+        min_rnr_timer: from.min_rnr_timer,
+        port_num: from.port_num,
+        timeout: from.timeout,
+        retry_cnt: from.retry_cnt,
+        rnr_retry: from.rnr_retry,
+        alt_port_num: from.alt_port_num,
+        alt_timeout: from.alt_timeout,
+        rate_limit: old.rate_limit,
+    }
+}

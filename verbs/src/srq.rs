@@ -1,0 +1,300 @@
+//! Shared receive queues.
+#![expect(unsafe_code, reason = "C's pointers to queues and attributes")]
+
+use std::ptr;
+use std::sync::{Arc, Mutex};
+use std::task::{Wake, Waker};
+
+use libc::c_int;
+
+use crate::abi::{
+    IBV_EVENT_SRQ_LIMIT_REACHED, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQ_LIMIT,
+    IBV_SRQ_MAX_WR, IBV_SRQT_BASIC, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
+    ibv_srq_init_attr_ex, rdma_cm_id,
+};
+use crate::attributes::{ELEMENTS_MAX, WR_MAX};
+use crate::cm::show::default_pd;
+use crate::context::Context;
+use crate::errno::{Errno, minus_one, number, or_null};
+use crate::event_queue::{Unacknowledged, locked};
+use crate::fault::{self, Call};
+use crate::object::{CPtr, Object, optional};
+use crate::pd::{Pd, pd};
+use crate::process::next_handle;
+use crate::work::elements;
+
+/// A shared receive queue.
+#[derive(Debug)]
+pub(crate) struct Srq {
+    pub(crate) pd: Arc<Pd>,
+    pub(crate) inner: urnic::Srq,
+    notify: Arc<Notify>,
+    max_wr: u32,
+    /// Asynchronous events that C has taken.
+    pub(crate) unacknowledged: Unacknowledged,
+}
+
+type SrqObject = Object<ibv_srq, Arc<Srq>>;
+
+/// Tells C that few buffers are left.
+#[derive(Debug)]
+struct Notify {
+    context: Arc<Context>,
+    srq: CPtr<ibv_srq>,
+    /// Whether C has the queue still.
+    is_live: Mutex<bool>,
+}
+
+impl Wake for Notify {
+    fn wake(self: Arc<Self>) {
+        let is_live = locked(&self.is_live);
+        if *is_live {
+            self.context.events.of_srq(self.srq, IBV_EVENT_SRQ_LIMIT_REACHED);
+        }
+    }
+}
+
+/// What is behind C's pointer.
+///
+/// # Safety
+/// `srq` was made by this library and not destroyed.
+pub(crate) unsafe fn srq<'a>(srq: *mut ibv_srq) -> &'a Arc<Srq> {
+    // SAFETY: made in `create`, by this function's contract.
+    unsafe { SrqObject::of(srq) }
+}
+
+/// Makes a queue, and tells in `attr` what it can.
+///
+/// # Safety
+/// `of` is NULL or live.
+unsafe fn create(
+    of: *mut ibv_pd,
+    srq_context: *mut libc::c_void,
+    attr: &mut ibv_srq_attr,
+) -> Result<*mut ibv_srq, Errno> {
+    fault::check(Call::CreateSrq)?;
+    if of.is_null() || attr.max_wr > WR_MAX || attr.max_sge > ELEMENTS_MAX {
+        return Err(Errno::INVALID);
+    }
+    // SAFETY: a live domain, by this function's contract.
+    let pd = unsafe { pd(of) };
+    attr.max_wr = attr.max_wr.max(1);
+    attr.max_sge = ELEMENTS_MAX;
+    let depth = usize::try_from(attr.max_wr).map_err(|_| Errno::INVALID)?;
+    let inner = pd.inner.create_srq(depth).map_err(|_| Errno::INVALID)?;
+    let mut c = ibv_srq::zeroed();
+    // SAFETY: a live domain, as above.
+    c.context = unsafe { (*of).context };
+    (c.srq_context, c.pd, c.handle) = (srq_context, of, next_handle());
+    let max_wr = attr.max_wr;
+    Ok(SrqObject::make(c, |srq| {
+        let context = Arc::clone(&pd.context);
+        let notify = Arc::new(Notify { context, srq, is_live: Mutex::new(true) });
+        let unacknowledged = Unacknowledged::default();
+        Arc::new(Srq { pd: Arc::clone(pd), inner, notify, max_wr, unacknowledged })
+    }))
+}
+
+/// `ibv_create_srq`. The limit in `attr` is not looked at, as everywhere.
+///
+/// # Safety
+/// `of` is live, `attr` points at attributes.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_create_srq(of: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq {
+    // SAFETY: attributes of the program's, by this function's contract.
+    let attr = unsafe { &mut *attr };
+    // SAFETY: as this function's contract.
+    or_null(unsafe { create(of, attr.srq_context, &mut attr.attr) })
+}
+
+impl Srq {
+    fn modify(&self, attr: &ibv_srq_attr, mask: u32) -> Result<(), Errno> {
+        if mask & IBV_SRQ_MAX_WR != 0 {
+            // The device does not say that it can (IBV_DEVICE_SRQ_RESIZE).
+            return Err(Errno::NOT_SUPPORTED);
+        }
+        if mask & !IBV_SRQ_LIMIT != 0 || attr.srq_limit > self.max_wr {
+            return Err(Errno::INVALID);
+        }
+        if mask & IBV_SRQ_LIMIT != 0 {
+            let limit = usize::try_from(attr.srq_limit).map_err(|_| Errno::INVALID)?;
+            self.inner.arm_limit(limit, &Waker::from(Arc::clone(&self.notify)));
+        }
+        Ok(())
+    }
+
+    fn attributes(&self) -> ibv_srq_attr {
+        let srq_limit = u32::try_from(self.inner.limit()).unwrap_or(u32::MAX);
+        ibv_srq_attr { max_wr: self.max_wr, max_sge: ELEMENTS_MAX, srq_limit }
+    }
+}
+
+/// `ibv_modify_srq`.
+///
+/// # Safety
+/// `of` is live, `attr` points at attributes.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_modify_srq(
+    of: *mut ibv_srq,
+    attr: *mut ibv_srq_attr,
+    mask: c_int,
+) -> c_int {
+    // SAFETY: attributes, by this function's contract.
+    let attr = unsafe { attr.read() };
+    // SAFETY: live, by this function's contract.
+    number(unsafe { srq(of) }.modify(&attr, mask.cast_unsigned()))
+}
+
+/// `ibv_query_srq`.
+///
+/// # Safety
+/// `of` is live, `attr` a place for the answer.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_srq(of: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
+    // SAFETY: live, by this function's contract.
+    let answer = unsafe { srq(of) }.attributes();
+    // SAFETY: C's place for the answer, by this function's contract.
+    unsafe { attr.write(answer) };
+    0
+}
+
+/// `ibv_destroy_srq`: EBUSY while queue pairs use it; waits until the events taken are acknowledged.
+///
+/// # Safety
+/// `of` is live, and used no more if the answer is 0.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_destroy_srq(of: *mut ibv_srq) -> c_int {
+    // SAFETY: live, by this function's contract.
+    let queue = unsafe { srq(of) };
+    let context = &queue.notify.context;
+    if context.process.uses_srq(of) {
+        return Errno::BUSY.0;
+    }
+    // From here on no event names it.
+    *locked(&queue.notify.is_live) = false;
+    context.events.forget_srq(CPtr(of));
+    queue.unacknowledged.wait();
+    // SAFETY: live, and freed once: the answer is 0.
+    drop(unsafe { SrqObject::free(of) });
+    0
+}
+
+/// The operation behind `ibv_post_srq_recv`: buffers up to the first that is not taken.
+///
+/// # Safety
+/// `of` is live, `wr` a list of buffers, `bad` a place for the first that was not taken.
+pub(crate) unsafe extern "C" fn post_srq_recv(
+    of: *mut ibv_srq,
+    mut wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: live, by this function's contract.
+    let queue = unsafe { srq(of) };
+    // SAFETY: NULL or a buffer, by this function's contract.
+    while let Some(next) = unsafe { optional(wr) } {
+        // SAFETY: its list is there until this call returns.
+        let elements = unsafe { elements(next.sg_list, next.num_sge) };
+        let buffer = elements.and_then(|elements| queue.pd.receive(next.wr_id, elements));
+        if let Err(errno) = buffer.and_then(|buffer| Ok(queue.inner.post_recv(buffer)?)) {
+            // SAFETY: C's place for the answer, by this function's contract.
+            unsafe { bad.write(wr) };
+            return number(Err(errno));
+        }
+        wr = next.next;
+    }
+    0
+}
+
+/// The operation behind `ibv_get_srq_num`: a number of its own, which no peer needs to know.
+///
+/// # Safety
+/// `of` is live, `place` a place for the answer.
+pub(crate) unsafe extern "C" fn get_srq_num(of: *mut ibv_srq, place: *mut u32) -> c_int {
+    // SAFETY: C's part of a live queue.
+    let number = unsafe { (*of).handle };
+    // SAFETY: C's place for the answer, by this function's contract.
+    unsafe { place.write(number) };
+    0
+}
+
+/// Makes a queue that is the id's.
+///
+/// # Safety
+/// `of` is live, `pd` NULL or live.
+unsafe fn create_for_id(
+    of: *mut rdma_cm_id,
+    wanted: *mut ibv_pd,
+    srq_context: *mut libc::c_void,
+    attr: &mut ibv_srq_attr,
+) -> Result<(), Errno> {
+    // SAFETY: C's part of a live id.
+    let c = unsafe { of.read() };
+    if c.verbs.is_null() || !c.srq.is_null() {
+        return Err(Errno::INVALID);
+    }
+    let pd = [wanted, c.pd].into_iter().find(|pd| !pd.is_null());
+    let pd = match pd {
+        Some(pd) => pd,
+        None => default_pd()?,
+    };
+    // SAFETY: a live domain, by this function's contract.
+    let made = unsafe { create(pd, srq_context, attr) }?;
+    // SAFETY: C's part of a live id, which no other thread changes now.
+    let c = unsafe { &mut *of };
+    (c.srq, c.pd) = (made, pd);
+    Ok(())
+}
+
+/// `rdma_create_srq`.
+///
+/// # Safety
+/// `of` is live, `pd` NULL or live, `attr` points at attributes.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_create_srq(
+    of: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_srq_init_attr,
+) -> c_int {
+    // SAFETY: attributes of the program's, by this function's contract.
+    let attr = unsafe { &mut *attr };
+    // SAFETY: as this function's contract.
+    minus_one(unsafe { create_for_id(of, pd, attr.srq_context, &mut attr.attr) })
+}
+
+/// `rdma_create_srq_ex`, for queues of the basic type.
+///
+/// # Safety
+/// `of` is live, `attr` points at attributes, which name what is live.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_create_srq_ex(
+    of: *mut rdma_cm_id,
+    attr: *mut ibv_srq_init_attr_ex,
+) -> c_int {
+    // SAFETY: attributes of the program's, by this function's contract.
+    let attr = unsafe { &mut *attr };
+    let known = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+    let has = |flag| attr.comp_mask & flag != 0;
+    if attr.comp_mask & !known != 0
+        || (has(IBV_SRQ_INIT_ATTR_TYPE) && attr.srq_type != IBV_SRQT_BASIC)
+    {
+        return minus_one(Err(Errno::NOT_SUPPORTED));
+    }
+    let pd = if has(IBV_SRQ_INIT_ATTR_PD) { attr.pd } else { ptr::null_mut() };
+    // SAFETY: as this function's contract.
+    minus_one(unsafe { create_for_id(of, pd, attr.srq_context, &mut attr.attr) })
+}
+
+/// `rdma_destroy_srq`.
+///
+/// # Safety
+/// `of` is live, its queue used no more.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_destroy_srq(of: *mut rdma_cm_id) {
+    // SAFETY: C's part of a live id.
+    let c = unsafe { &mut *of };
+    let srq = std::mem::replace(&mut c.srq, ptr::null_mut());
+    if !srq.is_null() {
+        // SAFETY: the id's own queue, used no more, by this function's contract.
+        unsafe { ibv_destroy_srq(srq) };
+    }
+}

@@ -1,0 +1,95 @@
+//! C's work requests in the engine's words.
+#![expect(unsafe_code, reason = "C's requests are lists of pointers")]
+
+use std::slice;
+
+use urnic::{RemoteBuffer, SendOp, Stag, TaggedOffset};
+
+use crate::abi::{
+    IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED,
+    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ,
+    IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM,
+    IBV_WR_SEND_WITH_INV, ibv_send_wr, ibv_sge,
+};
+use crate::errno::Errno;
+
+/// What a request does and how, without its memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) id: u64,
+    pub(crate) op: SendOp,
+    pub(crate) fence: bool,
+    pub(crate) signaled: bool,
+    pub(crate) inline: bool,
+}
+
+/// A place in the peer's memory as C names it.
+pub(crate) const fn remote(rkey: u32, addr: u64) -> RemoteBuffer {
+    RemoteBuffer { stag: Stag(rkey), to: TaggedOffset(addr) }
+}
+
+/// All bits of a number: C's atomics know no masks.
+pub(crate) const ALL_BITS: u64 = u64::MAX;
+
+impl Request {
+    /// What a request of `ibv_post_send` says.
+    pub(crate) fn of(wr: &ibv_send_wr) -> Result<Self, Errno> {
+        let flags = wr.send_flags;
+        let solicited = flags & IBV_SEND_SOLICITED != 0;
+        // SAFETY: the opcode says which field of the union C has filled in; all are numbers.
+        let rdma = unsafe { wr.wr.rdma };
+        // SAFETY: as above.
+        let atomic = unsafe { wr.wr.atomic };
+        // SAFETY: as above.
+        let invalidate = Stag(unsafe { wr.imm.invalidate_rkey });
+        // SAFETY: as above. The program has it in network order.
+        let immediate = u32::from_be(unsafe { wr.imm.imm_data });
+        let there = remote(rdma.rkey, rdma.remote_addr);
+        let number = remote(atomic.rkey, atomic.remote_addr);
+        let op = match wr.opcode {
+            IBV_WR_RDMA_WRITE => SendOp::RdmaWrite { remote: there },
+            IBV_WR_RDMA_READ => SendOp::RdmaRead { remote: there },
+            IBV_WR_SEND => SendOp::Send { invalidate: None, solicited },
+            IBV_WR_RDMA_WRITE_WITH_IMM => {
+                SendOp::RdmaWriteImmediate { remote: there, immediate, solicited }
+            }
+            IBV_WR_SEND_WITH_IMM => SendOp::SendImmediate { immediate, solicited },
+            IBV_WR_SEND_WITH_INV => SendOp::Send { invalidate: Some(invalidate), solicited },
+            IBV_WR_LOCAL_INV => SendOp::LocalInvalidate { stag: invalidate },
+            IBV_WR_ATOMIC_FETCH_AND_ADD => {
+                SendOp::FetchAdd { remote: number, add: atomic.compare_add, mask: 0 }
+            }
+            IBV_WR_ATOMIC_CMP_AND_SWP => compare_and_swap(number, atomic.compare_add, atomic.swap),
+            _ => return Err(Errno::NOT_SUPPORTED),
+        };
+        Ok(Self {
+            id: wr.wr_id,
+            op,
+            fence: flags & IBV_SEND_FENCE != 0,
+            signaled: flags & IBV_SEND_SIGNALED != 0,
+            inline: flags & IBV_SEND_INLINE != 0,
+        })
+    }
+}
+
+pub(crate) const fn compare_and_swap(remote: RemoteBuffer, compare: u64, swap: u64) -> SendOp {
+    SendOp::CmpSwap { remote, compare, compare_mask: ALL_BITS, swap, swap_mask: ALL_BITS }
+}
+
+/// The elements of a request's list.
+///
+/// # Safety
+/// `list` points at `count` elements, which stay until the answer is used no more.
+pub(crate) unsafe fn elements<'a>(
+    list: *const ibv_sge,
+    count: i32,
+) -> Result<&'a [ibv_sge], Errno> {
+    match usize::try_from(count) {
+        Err(_) => Err(Errno::INVALID),
+        Ok(0) => Ok(&[]),
+        Ok(_) if list.is_null() => Err(Errno::INVALID),
+        // SAFETY: not NULL, and as long as said, by this function's contract. Lists are the program's
+        // own: peers cannot write them unless it registers them.
+        Ok(count) => Ok(unsafe { slice::from_raw_parts(list, count) }),
+    }
+}

@@ -1,0 +1,278 @@
+//! Programs of rdma-core as the distribution ships them, on the library, over the loopback interface.
+#![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
+#![allow(clippy::disallowed_methods, reason = "tests wait for other processes, with a bound")]
+
+mod matrix;
+
+use std::fs;
+use std::io::Read;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use urnic_testkit::programs;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A folder in which the library has the names that programs look for.
+struct Libraries(TempDir);
+
+impl Libraries {
+    fn new() -> Self {
+        let test = std::env::current_exe().unwrap();
+        let library = test.parent().unwrap().join("liburnic_rdma.so");
+        let folder = TempDir::new().unwrap();
+        for name in ["libibverbs.so.1", "librdmacm.so.1"] {
+            symlink(&library, folder.path().join(name)).unwrap();
+        }
+        Self(folder)
+    }
+
+    /// Starts a program on the library. What it prints goes to a file.
+    fn start(&self, line: &str, iwarp: bool) -> Program {
+        self.start_with(line, iwarp, &[])
+    }
+
+    fn start_with(&self, line: &str, iwarp: bool, variables: &[(&str, &str)]) -> Program {
+        let mut words = line.split_whitespace();
+        let log = self.0.path().join(format!("log-{:?}", Instant::now()));
+        let output = fs::File::create(&log).unwrap();
+        let child = programs::program(words.next().unwrap())
+            .args(words)
+            .env("LD_LIBRARY_PATH", self.0.path())
+            .env("URNIC_PERSONALITY", if iwarp { "iwarp" } else { "ib" })
+            .envs(variables.iter().copied())
+            .stdin(Stdio::null())
+            .stderr(output.try_clone().unwrap())
+            .stdout(output)
+            .spawn()
+            .unwrap();
+        Program { child, log, line: line.to_owned() }
+    }
+
+    fn run(&self, line: &str, iwarp: bool) -> String {
+        self.start(line, iwarp).finish()
+    }
+}
+
+struct Program {
+    child: Child,
+    log: PathBuf,
+    line: String,
+}
+
+impl Program {
+    fn said(&self) -> String {
+        let mut said = Vec::new();
+        fs::File::open(&self.log).unwrap().read_to_end(&mut said).unwrap();
+        String::from_utf8_lossy(&said).into_owned()
+    }
+
+    /// Waits for its end, which has to be a good one; what it printed.
+    fn finish(mut self) -> String {
+        let began = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(began.elapsed() < LIMIT, "{} does not end: {}", self.line, self.said());
+            thread::sleep(Duration::from_millis(5));
+        };
+        assert!(status.success(), "{} ends with {status}: {}", self.line, self.said());
+        self.said()
+    }
+
+    /// Waits until something listens at the port.
+    fn listens(mut self, port: u16) -> Self {
+        let began = Instant::now();
+        let listener = format!(":{port:04X} ");
+        // State 0A is LISTEN; a host without IPv6 has no second table.
+        let is_listener = |line: &str| line.contains(&listener) && line.contains(":0000 0A ");
+        let listens = || {
+            ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
+                fs::read_to_string(table).is_ok_and(|text| text.lines().any(is_listener))
+            })
+        };
+        while !listens() {
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none(), "{} ends with {ended:?}: {}", self.line, self.said());
+            assert!(began.elapsed() < LIMIT, "{} does not listen: {}", self.line, self.said());
+            thread::sleep(Duration::from_millis(5));
+        }
+        self
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It has ended, or is ended here.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// A port that nothing listens at just now.
+fn free_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+}
+
+/// Whether the programs are there; says by name that the test is skipped if not.
+fn has(test: &str, needs: &[&str]) -> bool {
+    let missing = programs::missing(needs.iter().copied());
+    if let Some(reason) = &missing {
+        urnic_testkit::skip(test, reason);
+    }
+    missing.is_none()
+}
+
+#[test]
+fn devices_are_listed_and_described() {
+    if !has("devices_are_listed_and_described", &["ibv_devices", "ibv_devinfo"]) {
+        return;
+    }
+    let libraries = Libraries::new();
+    let listed = libraries.run("ibv_devices", false);
+    assert!(listed.contains("urnic0"), "{listed}");
+    for (iwarp, transport) in [(false, "InfiniBand (0)"), (true, "iWARP (1)")] {
+        let described = libraries.run("ibv_devinfo -v", iwarp);
+        assert!(described.contains("PORT_ACTIVE"), "{described}");
+        assert!(described.contains(transport), "{described}");
+        assert!(described.contains("GID[  0]"), "{described}");
+    }
+}
+
+#[test]
+fn rping_pings() {
+    if !has("rping_pings", &["rping"]) {
+        return;
+    }
+    let libraries = Libraries::new();
+    for (iwarp, options) in [(false, "-C 100 -vV"), (true, "-C 100 -vV -S 65535")] {
+        let port = free_port();
+        let server = libraries.start(&format!("rping -s -a 127.0.0.1 -p {port} {options}"), iwarp);
+        let server = server.listens(port);
+        let client = libraries.run(&format!("rping -c -a 127.0.0.1 -p {port} {options}"), iwarp);
+        assert!(client.contains("rdma-ping-99"), "{client}");
+        let server = server.finish();
+        assert!(server.contains("rdma-ping-99"), "{server}");
+    }
+}
+
+#[test]
+fn a_client_without_a_server_is_told() {
+    if !has("a_client_without_a_server_is_told", &["rping"]) {
+        return;
+    }
+    let libraries = Libraries::new();
+    let mut client = libraries.start(&format!("rping -c -a 127.0.0.1 -p {}", free_port()), false);
+    let status = client.child.wait().unwrap();
+    assert!(
+        !status.success() && client.said().contains("RDMA_CM_EVENT_REJECTED"),
+        "{}",
+        client.said()
+    );
+}
+
+#[test]
+fn endpoints_without_channels_exchange_a_message() {
+    if !has("endpoints_without_channels_exchange_a_message", &["rdma_server", "rdma_client"]) {
+        return;
+    }
+    let libraries = Libraries::new();
+    let port = free_port();
+    let server = libraries.start(&format!("rdma_server -p {port}"), false).listens(port);
+    let client = libraries.run(&format!("rdma_client -s 127.0.0.1 -p {port}"), false);
+    assert!(client.contains("end 0"), "{client}");
+    let server = server.finish();
+    assert!(server.contains("end 0"), "{server}");
+}
+
+#[test]
+fn ten_connections_transfer_and_migrate() {
+    if !has("ten_connections_transfer_and_migrate", &["ucmatose"]) {
+        return;
+    }
+    let libraries = Libraries::new();
+    for options in ["-c 10 -C 100", "-c 10 -C 100 -m"] {
+        let port = free_port();
+        let server = libraries.start(&format!("ucmatose -b 127.0.0.1 -p {port} {options}"), false);
+        let server = server.listens(port);
+        let client = libraries.run(&format!("ucmatose -s 127.0.0.1 -p {port} {options}"), false);
+        assert!(client.contains("return status 0"), "{client}");
+        let server = server.finish();
+        assert!(server.contains("return status 0"), "{server}");
+    }
+}
+
+/// Shared receive queues, and messages that come before their receives, as a program in C sees them.
+#[test]
+fn connections_share_receives() {
+    const HEADER: &str = "/usr/include/rdma/rdma_cma.h";
+    if !has("connections_share_receives", &["cc"]) {
+        return;
+    }
+    if !Path::new(HEADER).exists() {
+        urnic_testkit::skip("connections_share_receives", &format!("{HEADER} is missing"));
+        return;
+    }
+    let libraries = Libraries::new();
+    let program = libraries.0.path().join("shared_receives");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/shared_receives.c");
+    let mut compiler = programs::program("cc");
+    compiler.arg("-o").arg(&program).arg(source).args(["-lrdmacm", "-libverbs"]);
+    let compiled = compiler.output().unwrap();
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    for iwarp in [false, true] {
+        let said = libraries.run(&format!("{} {}", program.display(), free_port()), iwarp);
+        assert!(said.contains("all is well"), "{said}");
+    }
+}
+
+/// `URNIC_FAIL`: programs find the faults that are asked for, and end as their authors have meant.
+#[test]
+fn faults_come_when_they_are_asked_for() {
+    if !has("faults_come_when_they_are_asked_for", &["rping", "ibv_rc_pingpong"]) {
+        return;
+    }
+    let libraries = Libraries::new();
+    for (fault, line, said) in [
+        ("create_cq:1", "ibv_rc_pingpong", "Couldn't create CQ"),
+        ("reg_mr:1:EPERM", "ibv_rc_pingpong", "Couldn't register MR"),
+        ("create_qp:1", "ibv_rc_pingpong", "Couldn't create QP"),
+        ("modify_qp:1", "ibv_rc_pingpong", "Failed to modify QP to INIT"),
+        ("post_recv:1", "ibv_rc_pingpong", "Couldn't post receive"),
+        ("connect:1:reject", "rping -c -a 127.0.0.1 -p 9", "RDMA_CM_EVENT_REJECTED"),
+        ("resolve_addr:1", "rping -c -a 127.0.0.1 -p 9", "rdma_resolve_addr"),
+        ("nothing:1", "ibv_rc_pingpong -g 99", "no call is named \"nothing\""),
+    ] {
+        let mut program = libraries.start_with(line, false, &[("URNIC_FAIL", fault)]);
+        let status = program.child.wait().unwrap();
+        let told = program.said();
+        assert!(!status.success() && told.contains(said), "{fault}: {told}");
+    }
+}
+
+/// What a peer cannot do to a server: the 21st client is served as the first was.
+#[test]
+fn a_server_outlives_clients_that_are_killed() {
+    if !has("a_server_outlives_clients_that_are_killed", &["rping"]) {
+        return;
+    }
+    let libraries = Libraries::new();
+    let port = free_port();
+    let server =
+        libraries.start(&format!("rping -s -P -a 127.0.0.1 -p {port}"), false).listens(port);
+    for pause in 0..20 {
+        let line = format!("rping -c -a 127.0.0.1 -p {port} -C 100000");
+        let mut client = libraries.start(&line, false);
+        thread::sleep(Duration::from_millis(3 * pause));
+        client.child.kill().unwrap();
+        client.child.wait().unwrap();
+    }
+    libraries.run(&format!("rping -c -a 127.0.0.1 -p {port} -C 10 -V"), false);
+    drop::<Program>(server);
+}

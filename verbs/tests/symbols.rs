@@ -1,0 +1,212 @@
+//! What the shared library exports: exactly the names and versions of `rdma.map`; all that any
+//! program or library of this machine imports from the two libraries it stands for; and nothing
+//! that the loader complains of.
+#![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use object::read::elf::{FileHeader, SectionHeader, Sym};
+use object::read::{ReadCache, ReadRef, SymbolIndex};
+use object::{Endianness, elf};
+use urnic_testkit::programs;
+
+/// The names the library goes by.
+const LINKS: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
+/// Where distributions put programs and libraries; folders that a machine lacks are none.
+const FOLDERS: [&str; 8] = [
+    "/usr/bin",
+    "/usr/sbin",
+    "/usr/libexec",
+    "/usr/local/bin",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib/python3/dist-packages/pyverbs",
+];
+
+/// `name@version`.
+type Versioned = String;
+
+#[test]
+fn the_library_exports_what_the_map_lists_and_nothing_else() {
+    let mapped = mapped();
+    let exported = exports();
+    let missing: Vec<_> = mapped.difference(&exported).collect();
+    let unlisted: Vec<_> = exported.difference(&mapped).collect();
+    assert!(missing.is_empty(), "in rdma.map and not exported: {missing:#?}");
+    assert!(unlisted.is_empty(), "exported and not in rdma.map: {unlisted:#?}");
+}
+
+#[test]
+fn every_import_of_an_installed_file_is_exported() {
+    let exported = exports();
+    let mut files = 0;
+    let mut missing = BTreeMap::<Versioned, Vec<PathBuf>>::new();
+    for path in FOLDERS.iter().flat_map(|folder| files_below(Path::new(folder))) {
+        let imports = imports(&path);
+        files += usize::from(!imports.is_empty());
+        for import in imports.difference(&exported) {
+            missing.entry(import.clone()).or_default().push(path.clone());
+        }
+    }
+    if files == 0 {
+        urnic_testkit::skip("imports of installed programs", "none that uses RDMA is installed");
+    }
+    let lines: Vec<_> = missing
+        .iter()
+        .map(|(name, files)| {
+            format!("{name}: by {} and {} more", files[0].display(), files.len() - 1)
+        })
+        .collect();
+    assert!(lines.is_empty(), "imported and not exported:\n{}", lines.join("\n"));
+}
+
+#[test]
+fn the_loader_finds_every_version() {
+    if let Some(reason) = programs::missing(["ibv_devices"]) {
+        urnic_testkit::skip("the loader's view of the libraries", &reason);
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for link in LINKS {
+        symlink(library(), folder.path().join(link)).unwrap();
+    }
+    let run = programs::program("ibv_devices")
+        .env("LD_LIBRARY_PATH", folder.path())
+        .env("LD_BIND_NOW", "1")
+        .output()
+        .unwrap();
+    let (said, complaints) =
+        (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(!complaints.contains("no version information"), "{complaints}");
+    assert!(run.status.success(), "{}: {complaints}", run.status);
+    assert!(said.contains("urnic0"), "another library answered: {said}");
+}
+
+/// The shared library, which cargo builds beside the tests.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let library = test.with_file_name("liburnic_rdma.so");
+    assert!(library.is_file(), "{} is not there", library.display());
+    library
+}
+
+/// The names of `rdma.map` with the node each is in.
+fn mapped() -> BTreeSet<Versioned> {
+    let mut node = "";
+    let mut names = BTreeSet::new();
+    for line in include_str!("../rdma.map").lines() {
+        if let Some((name, "")) = line.split_once(" {") {
+            node = name;
+        } else if let Some(name) = line.strip_prefix("        ") {
+            let name = name.strip_suffix(';').unwrap();
+            assert!(names.insert(format!("{name}@{node}")), "{name} twice in {node}");
+        }
+    }
+    names
+}
+
+/// All that the library defines, which has to be as the version to link with.
+fn exports() -> BTreeSet<Versioned> {
+    let symbols = symbols(&library());
+    let defined: Vec<_> = symbols.iter().filter(|symbol| symbol.library.is_none()).collect();
+    for symbol in &defined {
+        assert!(symbol.is_default, "{} is no default version", symbol.name);
+    }
+    defined.iter().map(|symbol| symbol.versioned()).collect()
+}
+
+/// What a file needs of the two libraries; nothing where it is no ELF file.
+fn imports(path: &Path) -> BTreeSet<Versioned> {
+    let symbols = symbols(path);
+    let theirs = symbols.iter().filter(|symbol| {
+        symbol.library.as_ref().is_some_and(|library| LINKS.contains(&library.as_str()))
+    });
+    theirs.map(Symbol::versioned).collect()
+}
+
+/// All files below a folder, links left out.
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => folders.push(entry.path()),
+                Ok(kind) if kind.is_file() => files.push(entry.path()),
+                _ => {}
+            }
+        }
+    }
+    files
+}
+
+/// A symbol of the dynamic table.
+struct Symbol {
+    name: String,
+    /// Empty where it has none.
+    version: String,
+    is_default: bool,
+    /// The library it is to come from; none of what the file itself defines.
+    library: Option<String>,
+}
+
+impl Symbol {
+    fn versioned(&self) -> Versioned {
+        format!("{}@{}", self.name, self.version)
+    }
+}
+
+/// The dynamic symbols of a file; none where it is no ELF file of 64 bits, or has none.
+fn symbols(path: &Path) -> Vec<Symbol> {
+    let mut magic = [0; 5];
+    let Ok(mut file) = File::open(path) else { return Vec::new() };
+    if file.read_exact(&mut magic).is_err() || magic != *b"\x7fELF\x02" {
+        return Vec::new();
+    }
+    // Only what is looked at is read: some libraries are large.
+    let cache = ReadCache::new(file);
+    dynamic_symbols(&cache).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn dynamic_symbols<'data>(data: impl ReadRef<'data>) -> object::read::Result<Vec<Symbol>> {
+    let header = elf::FileHeader64::<Endianness>::parse(data)?;
+    let endian = header.endian()?;
+    let sections = header.sections(endian, data)?;
+    // Debug information apart from its program has a table with nothing in the file.
+    let is_whole = sections.iter().any(|section| section.sh_type(endian) == elf::SHT_DYNSYM);
+    let Some(versions) = sections.versions(endian, data)?.filter(|_| is_whole) else {
+        return Ok(Vec::new());
+    };
+    let table = sections.symbols(endian, data, elf::SHT_DYNSYM)?;
+    let mut symbols = Vec::new();
+    for (place, symbol) in table.iter().enumerate() {
+        let index = versions.version_index(endian, SymbolIndex(place));
+        let name = text(symbol.name(endian, table.strings())?);
+        let version = versions.version(index.index())?;
+        let version_name = version.map_or_else(String::new, |version| text(version.name()));
+        // The first is no symbol, and the linker makes one of each version.
+        if name.is_empty() || name == version_name {
+            continue;
+        }
+        let library = version.and_then(|version| version.file()).map(text);
+        if symbol.is_undefined(endian) && library.is_none() {
+            continue;
+        }
+        symbols.push(Symbol {
+            name,
+            version: version_name,
+            is_default: !index.is_hidden(),
+            library,
+        });
+    }
+    Ok(symbols)
+}
+
+fn text(octets: &[u8]) -> String {
+    String::from_utf8_lossy(octets).into_owned()
+}
