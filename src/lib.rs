@@ -87,7 +87,7 @@ pub use urnic_engine::verbs::{Rnic, RnicConfig, Seed};
 // Memory.
 pub use urnic_engine::mem::{Access, Region};
 pub use urnic_engine::types::{Stag, TaggedOffset};
-pub use urnic_engine::verbs::{Mr, MrPart, Pd, RemoteBuffer};
+pub use urnic_engine::verbs::{BindError, Mr, MrPart, Mw, MwBind, MwType, Pd, RemoteBuffer};
 
 // Queues.
 pub use handle::comp_channel::CompChannel;

@@ -125,6 +125,8 @@ pub const FLUSHED_BYTES_KEPT_MAX: usize = 1 << 20;
 
 /// Steering tags registered at one time in one table.
 pub const REGISTRATIONS_MAX: usize = 1 << 20;
+/// Memory windows allocated at one time in one table. Each has 256 steering tags for itself.
+pub const WINDOWS_MAX: usize = 1 << 16;
 /// Steering tags remembered after their end so that they do not come back soon.
 pub const STAGS_RETIRED_MAX: usize = 1 << 17;
 
@@ -153,8 +155,9 @@ pub const DHCP_RETRY_MS: u64 = 4000;
 pub const ADDRESS_PATIENCE_NS: u64 = 15_000_000_000;
 /// Frames that wait for the host stack, in each direction.
 pub const HOST_FRAMES_MAX: usize = 256;
-// A drawn steering tag is taken at once but for one time in 1024.
+// A drawn steering tag is taken at once but for one time in 1024, and where there are windows, in 128.
 const _: () = assert!(REGISTRATIONS_MAX + STAGS_RETIRED_MAX <= 1 << 22);
+const _: () = assert!(WINDOWS_MAX << 8 <= 1 << 25);
 
 /// IPv6 extension headers before TCP that are walked (RFC 8504 §5.3).
 pub const EXTENSION_HEADERS_MAX: usize = 8;

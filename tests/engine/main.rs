@@ -24,3 +24,4 @@ mod requests;
 mod revisions;
 mod teardown;
 mod tshark;
+mod windows;

@@ -4,12 +4,13 @@
 use std::net::IpAddr;
 
 use libc::c_int;
-use urnic_engine::limits::{CQ_DEPTH_MAX, READS_OUTSTANDING_MAX, SGE_MAX};
+use urnic_engine::limits::{CQ_DEPTH_MAX, READS_OUTSTANDING_MAX, SGE_MAX, WINDOWS_MAX};
 
 use crate::abi::{
-    IBV_ATOMIC_HCA, IBV_DEVICE_RC_RNR_NAK_GEN, IBV_LINK_LAYER_ETHERNET, IBV_MTU_4096,
-    IBV_PORT_ACTIVE, IBV_PORT_CM_SUP, IBV_PORT_IP_BASED_GIDS, ibv_context, ibv_device_attr,
-    ibv_device_attr_ex, ibv_port_attr, ibv_query_device_ex_input,
+    IBV_ATOMIC_HCA, IBV_DEVICE_MEM_WINDOW, IBV_DEVICE_MEM_WINDOW_TYPE_2B,
+    IBV_DEVICE_RC_RNR_NAK_GEN, IBV_LINK_LAYER_ETHERNET, IBV_MTU_4096, IBV_PORT_ACTIVE,
+    IBV_PORT_CM_SUP, IBV_PORT_IP_BASED_GIDS, ibv_context, ibv_device_attr, ibv_device_attr_ex,
+    ibv_port_attr, ibv_query_device_ex_input,
 };
 use crate::device::{copy_text, node_guid};
 use crate::gid::{self, PORT};
@@ -53,7 +54,9 @@ pub(crate) fn device_attributes() -> ibv_device_attr {
     attributes.max_res_rd_atom = c_int::from(READS_OUTSTANDING_MAX) << 16;
     attributes.max_qp_init_rd_atom = c_int::from(READS_OUTSTANDING_MAX);
     attributes.atomic_cap = IBV_ATOMIC_HCA;
-    attributes.device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN;
+    attributes.device_cap_flags =
+        IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+    attributes.max_mw = c_int::try_from(WINDOWS_MAX).unwrap_or(c_int::MAX);
     attributes.max_srq = 1 << 16;
     attributes.max_srq_wr = WR_MAX.cast_signed();
     attributes.max_srq_sge = ELEMENTS_MAX.cast_signed();

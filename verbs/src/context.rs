@@ -8,17 +8,15 @@
 use std::mem::offset_of;
 use std::sync::Arc;
 
-use libc::{c_int, c_uint};
+use libc::c_int;
 
-use crate::abi::{
-    ibv_async_event, ibv_context, ibv_device, ibv_mw, ibv_mw_bind, ibv_pd, ibv_qp, verbs_context,
-};
+use crate::abi::{ibv_async_event, ibv_context, ibv_device, verbs_context};
 use crate::async_event::AsyncEvents;
 use crate::errno::{Errno, or_null};
 use crate::fault::{self, Call};
 use crate::object::{Object, optional};
 use crate::process::{Process, process};
-use crate::{attributes, cq, qp, srq};
+use crate::{attributes, cq, mw, qp, srq};
 
 /// An open device.
 #[derive(Debug)]
@@ -55,9 +53,9 @@ pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
     open.ops.post_send = Some(qp::post::post_send);
     open.ops.post_recv = Some(qp::post::post_recv);
     open.ops.post_srq_recv = Some(srq::post_srq_recv);
-    open.ops.alloc_mw = Some(no_alloc_mw);
-    open.ops.bind_mw = Some(no_bind_mw);
-    open.ops.dealloc_mw = Some(no_dealloc_mw);
+    open.ops.alloc_mw = Some(mw::alloc_mw);
+    open.ops.bind_mw = Some(mw::bind_mw);
+    open.ops.dealloc_mw = Some(mw::dealloc_mw);
     let object = ContextObject::make(c, |_| context);
     Ok(object.wrapping_byte_add(offset_of!(verbs_context, context)).cast())
 }
@@ -127,16 +125,4 @@ unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
         // SAFETY: as above.
         unsafe { AsyncEvents::acknowledge(event) };
     }
-}
-
-extern "C" fn no_alloc_mw(_pd: *mut ibv_pd, _kind: c_uint) -> *mut ibv_mw {
-    or_null(Err(Errno::NOT_SUPPORTED))
-}
-
-extern "C" fn no_bind_mw(_qp: *mut ibv_qp, _mw: *mut ibv_mw, _bind: *mut ibv_mw_bind) -> c_int {
-    libc::EOPNOTSUPP
-}
-
-extern "C" fn no_dealloc_mw(_mw: *mut ibv_mw) -> c_int {
-    libc::EOPNOTSUPP
 }

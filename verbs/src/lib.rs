@@ -7,7 +7,7 @@
 //!   abi         C's structures and constants, as rdma-core's headers have them
 //!   object      C pointers to objects of this crate, the only place that makes one of the other
 //!   process     the one RNIC and endpoint of a process
-//!   device, context, attributes, gid, pd, mr, channel, cq, srq, qp, work, async_event
+//!   device, context, attributes, gid, pd, mr, mw, channel, cq, srq, qp, work, async_event
 //!   cm          rdma_cm: ids, their events, connections
 //!   peer        connections without rdma_cm
 //!   turn        the thread that moves both on
@@ -30,6 +30,7 @@ mod fork;
 mod gid;
 mod log;
 mod mr;
+mod mw;
 mod names;
 mod object;
 mod pd;

@@ -8,9 +8,9 @@ use libc::{c_int, c_uint, c_void};
 use urnic::{Access, Mr, MrPart, Region, Sge, TaggedOffset};
 
 use crate::abi::{
-    IBV_ACCESS_HUGETLB, IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_ON_DEMAND, IBV_ACCESS_OPTIONAL_RANGE,
-    IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE,
-    IBV_ACCESS_ZERO_BASED, ibv_mr, ibv_pd,
+    IBV_ACCESS_HUGETLB, IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_MW_BIND, IBV_ACCESS_ON_DEMAND,
+    IBV_ACCESS_OPTIONAL_RANGE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
+    IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_ZERO_BASED, ibv_mr, ibv_pd,
 };
 use crate::errno::{Errno, or_null};
 use crate::event_queue::locked;
@@ -76,6 +76,7 @@ fn access(flags: c_uint) -> Result<Access, Errno> {
         (IBV_ACCESS_LOCAL_WRITE, Access::LOCAL_WRITE),
         (IBV_ACCESS_REMOTE_WRITE, Access::REMOTE_WRITE),
         (IBV_ACCESS_REMOTE_READ, Access::REMOTE_READ),
+        (IBV_ACCESS_MW_BIND, Access::MW_BIND),
         // RFC 7306 §9 wants the rights to read and to write with it. A peer that may compare and swap
         // can read and write every word anyhow.
         (IBV_ACCESS_REMOTE_ATOMIC, Access::FOR_ATOMIC),
@@ -206,19 +207,24 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
     or_null(register(of, pd, addr, len, iova, access))
 }
 
-/// `ibv_dereg_mr`: when it returns, no peer reaches the memory any more.
+/// `ibv_dereg_mr`: when it returns, no peer reaches the memory any more. EBUSY while windows are bound to it.
 ///
 /// # Safety
-/// `mr` is live and used no more.
+/// `mr` is live, and used no more if the answer is 0.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
-    // SAFETY: made in `register`, and freed once, by this function's contract.
-    let (pd, key) = unsafe { MrObject::free(mr) };
-    if let Some(registered) = pd.remove(key) {
-        // Whatever still has a handle of it: nothing is stored there, and no peer reaches it.
+pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
+    // SAFETY: made in `register`, by this function's contract.
+    let (pd, key) = unsafe { MrObject::of(mr) };
+    if let Some(registered) = pd.region(*key) {
+        if !registered.mr.invalidate_unless_bound() {
+            return Errno::BUSY.0;
+        }
+        // Whatever still has a handle of it: nothing is stored there.
         *locked(&registered.is_gone) = true;
-        registered.mr.invalidate();
+        pd.remove(*key);
     }
+    // SAFETY: as above, and freed once: the answer is 0.
+    drop(unsafe { MrObject::free(mr) });
     0
 }
 

@@ -7,11 +7,12 @@ use urnic::{RemoteBuffer, SendOp, Stag, TaggedOffset};
 
 use crate::abi::{
     IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED,
-    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ,
-    IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM,
-    IBV_WR_SEND_WITH_INV, ibv_send_wr, ibv_sge,
+    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV,
+    IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
+    IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_send_wr, ibv_sge,
 };
 use crate::errno::Errno;
+use crate::mw::bind_type_2;
 
 /// What a request does and how, without its memory.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +57,12 @@ impl Request {
             IBV_WR_SEND_WITH_IMM => SendOp::SendImmediate { immediate, solicited },
             IBV_WR_SEND_WITH_INV => SendOp::Send { invalidate: Some(invalidate), solicited },
             IBV_WR_LOCAL_INV => SendOp::LocalInvalidate { stag: invalidate },
+            IBV_WR_BIND_MW => {
+                // SAFETY: this field of the union, by the opcode.
+                let bind = unsafe { wr.bind.bind_mw };
+                // SAFETY: a live window and region, by the contract of `ibv_post_send`.
+                unsafe { bind_type_2(bind.mw, bind.rkey, &bind.bind_info) }?
+            }
             IBV_WR_ATOMIC_FETCH_AND_ADD => {
                 SendOp::FetchAdd { remote: number, add: atomic.compare_add, mask: 0 }
             }

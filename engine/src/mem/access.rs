@@ -20,6 +20,8 @@ bitflags! {
         /// The peer may invalidate the steering tag, by Send with Invalidate, even though its
         /// scope is a whole protection domain. See [`Scope`].
         const REMOTE_INVALIDATE = 1 << 4;
+        /// Windows may be bound to it ([`MwBind`](super::MwBind)).
+        const MW_BIND = 1 << 5;
     }
 }
 
@@ -64,6 +66,12 @@ pub enum Refusal {
     /// The steering tag is shared by several streams and not marked for remote invalidation.
     #[error("steering tag cannot be invalidated by the peer")]
     CannotInvalidate,
+    /// Windows are bound to the region: they are unbound first.
+    #[error("windows are bound to the region")]
+    WindowsBound,
+    /// A window of type 1 is not invalidated, but bound to nothing.
+    #[error("a window of type 1 cannot be invalidated")]
+    WindowOfTypeOne,
 }
 
 /// Why memory was not registered.

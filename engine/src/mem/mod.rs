@@ -7,7 +7,7 @@
 //! way from a steering tag to memory is [`TableGuard::check`], which yields a [`Grant`] or a
 //! [`Refusal`]; and that once an STag is deregistered or invalidated, nothing that came in from
 //! the network writes under it any more, posted receives included (RFC 5040 §8.1.1), and no octet is
-//! read under it for a peer (RFC 5042 §6.3.3).
+//! read under it for a peer (RFC 5042 §6.3.3). That goes for the bindings of memory windows, too.
 //!
 //! **May not** hand out a `&[u8]` over such memory. The writer is an engine thread acting for the
 //! peer while application threads read; in the language's terms that is a race on every octet. So
@@ -29,6 +29,7 @@ pub mod region;
 pub mod shared;
 mod stag;
 pub mod table;
+mod window;
 
 pub use access::{Access, Refusal, RegionMisuse, RegisterError, Scope};
 pub use atomic::AtomicOp;
@@ -37,3 +38,4 @@ pub use grant::Grant;
 pub use region::{PageKind, Region};
 pub use shared::{Misaligned, SharedSlice};
 pub use table::{RegionTable, Registration, TableGuard, TableLease};
+pub use window::{BindError, MwBind, MwType};

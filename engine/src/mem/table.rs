@@ -1,5 +1,7 @@
 //! Steering tags and what they stand for: the one place where access is decided.
 
+mod windows;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -8,6 +10,7 @@ use super::access::{Access, Refusal, RegisterError, Scope};
 use super::grant::Grant;
 use super::region::Region;
 use super::stag::{StagHash, StagSource};
+use super::window::{MwType, Role, Window, index_of};
 use crate::limits::REGISTRATIONS_MAX;
 use crate::types::{PdNum, QpNum, Stag, TaggedOffset};
 
@@ -26,8 +29,18 @@ pub struct RegionTable {
 }
 
 struct Inner {
-    registrations: HashMap<u32, Registration, StagHash>,
+    entries: HashMap<u32, Entry, StagHash>,
+    /// By the upper 24 bits of their steering tags.
+    windows: HashMap<u32, Window, StagHash>,
+    /// Entries that are bindings of windows.
+    windows_bound: usize,
     stags: StagSource,
+}
+
+/// A steering tag that is valid.
+struct Entry {
+    registration: Registration,
+    role: Role,
 }
 
 /// What a steering tag stands for.
@@ -61,7 +74,12 @@ impl RegionTable {
     /// [`REGISTRATIONS_MAX`].
     #[must_use]
     pub(crate) fn with_limit(seed: [u8; 32], registrations_max: usize) -> Self {
-        let inner = Inner { registrations: HashMap::default(), stags: StagSource::new(seed) };
+        let inner = Inner {
+            entries: HashMap::default(),
+            windows: HashMap::default(),
+            windows_bound: 0,
+            stags: StagSource::new(seed),
+        };
         Self {
             inner: RwLock::new(inner),
             registrations_max: registrations_max.min(REGISTRATIONS_MAX),
@@ -88,40 +106,75 @@ impl RegionTable {
             return Err(RegisterError::ReadOnlyMemory);
         }
         let mut inner = self.write();
-        let Inner { registrations, stags } = &mut *inner;
-        if registrations.len() >= self.registrations_max {
+        let Inner { entries, windows, windows_bound, stags } = &mut *inner;
+        if entries.len() - *windows_bound >= self.registrations_max {
             return Err(RegisterError::TableFull);
         }
-        let stag = stags.draw(|tag| registrations.contains_key(&tag));
-        registrations.insert(stag.0, registration);
+        let in_use = |tag| entries.contains_key(&tag) || windows.contains_key(&index_of(tag));
+        let stag = stags.draw(in_use);
+        entries.insert(stag.0, Entry { registration, role: Role::Region { windows: 0 } });
         Ok(stag)
     }
 
-    /// Takes a steering tag away, and waits for the segments being placed or read; `false` when there
-    /// is no such tag (any more).
+    /// Takes a region's steering tag away with all windows that are bound to it, and waits for the segments
+    /// being placed or read; `false` when there is no such tag (any more).
     ///
     /// Like every other change to the table, it waits for ever on a thread that holds a
     /// [`TableGuard`] of this table.
     pub(crate) fn deregister(&self, stag: Stag) -> bool {
-        self.remove_if(stag, |_| Ok(())).is_ok()
+        let mut inner = self.write();
+        // A tag that was invalidated may be that of a window by now.
+        let Some(Entry { role: Role::Region { windows }, .. }) = inner.entries.get(&stag.0) else {
+            return false;
+        };
+        if *windows > 0 {
+            inner.unbind_all(|_, bound_to| bound_to == stag);
+        }
+        let removed = inner.remove(stag);
+        drop(inner);
+        // Outside the lock, because this may unmap memory.
+        drop(removed);
+        true
     }
 
-    /// Invalidates a steering tag for its owner, which names its protection domain. Waits as
-    /// [`deregister`](Self::deregister) does.
+    /// Invalidates a steering tag for its owner at stream `qp`, which names its protection domain. Waits
+    /// as [`deregister`](Self::deregister) does.
     ///
     /// # Errors
-    /// [`Refusal::InvalidStag`], or [`Refusal::NotAssociated`] for another domain's tag.
-    pub(crate) fn invalidate_local(&self, stag: Stag, pd: PdNum) -> Result<(), Refusal> {
-        self.remove_if(stag, |registration| {
-            if registration.pd == pd { Ok(()) } else { Err(Refusal::NotAssociated) }
+    /// [`Refusal::InvalidStag`]; [`Refusal::NotAssociated`] for another domain's tag;
+    /// [`Refusal::WindowsBound`]; for a window [`Refusal::WindowOfTypeOne`], or
+    /// [`Refusal::CannotInvalidate`] when it is bound at another stream of the domain.
+    pub(crate) fn invalidate_local(&self, stag: Stag, pd: PdNum, qp: QpNum) -> Result<(), Refusal> {
+        self.remove_if(stag, |Entry { registration, role }| {
+            if registration.pd != pd {
+                return Err(Refusal::NotAssociated);
+            }
+            match role {
+                Role::Window(MwType::Two) if registration.scope != Scope::Stream(qp) => {
+                    Err(Refusal::CannotInvalidate)
+                }
+                _ => Ok(()),
+            }
+        })
+    }
+
+    /// Ends a region for its owner: as [`deregister`](Self::deregister), but not while windows are bound
+    /// to it.
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidStag`], [`Refusal::WindowsBound`].
+    pub(crate) fn revoke(&self, stag: Stag) -> Result<(), Refusal> {
+        self.remove_if(stag, |entry| match entry.role {
+            Role::Region { .. } => Ok(()),
+            Role::Window(_) => Err(Refusal::InvalidStag),
         })
     }
 
     /// Invalidates a steering tag for the peer at the other end of stream `qp` in domain `pd`.
     ///
     /// # Errors
-    /// [`Refusal::InvalidStag`], [`Refusal::NotAssociated`], [`Refusal::CannotInvalidate`]; the
-    /// tag stays valid then.
+    /// [`Refusal::InvalidStag`], [`Refusal::NotAssociated`], [`Refusal::CannotInvalidate`],
+    /// [`Refusal::WindowsBound`], [`Refusal::WindowOfTypeOne`]; the tag stays valid then.
     //
     // RFC 5040 §8.1.1(7): a peer MUST NOT be able to invalidate an STag that is shared by several
     // streams. RFC 5042 §6.4.5 puts that duty on the ULP, which takes it by REMOTE_INVALIDATE.
@@ -131,7 +184,7 @@ impl RegionTable {
         pd: PdNum,
         qp: QpNum,
     ) -> Result<(), Refusal> {
-        self.remove_if(stag, |registration| {
+        self.remove_if(stag, |Entry { registration, role: _ }| {
             registration.check_association(pd, qp)?;
             let may = match registration.scope {
                 Scope::Stream(_) => true,
@@ -144,12 +197,17 @@ impl RegionTable {
     fn remove_if(
         &self,
         stag: Stag,
-        check: impl FnOnce(&Registration) -> Result<(), Refusal>,
+        check: impl FnOnce(&Entry) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         let mut inner = self.write();
-        check(inner.registrations.get(&stag.0).ok_or(Refusal::InvalidStag)?)?;
-        let removed = inner.registrations.remove(&stag.0);
-        inner.stags.retire(stag);
+        let entry = inner.entries.get(&stag.0).ok_or(Refusal::InvalidStag)?;
+        check(entry)?;
+        match entry.role {
+            Role::Region { windows: 0 } | Role::Window(MwType::Two) => {}
+            Role::Region { .. } => return Err(Refusal::WindowsBound),
+            Role::Window(MwType::One) => return Err(Refusal::WindowOfTypeOne),
+        }
+        let removed = inner.remove(stag);
         drop(inner);
         // Outside the lock, because this may unmap memory.
         drop(removed);
@@ -172,7 +230,7 @@ impl RegionTable {
     /// Steering tags registered now.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.read().inner.registrations.len()
+        self.read().inner.entries.len()
     }
 
     /// Whether nothing is registered now.
@@ -255,7 +313,8 @@ impl TableGuard<'_> {
         pd: PdNum,
         qp: QpNum,
     ) -> Result<Grant<'_>, Refusal> {
-        let registration = self.inner.registrations.get(&stag.0).ok_or(Refusal::InvalidStag)?;
+        let entry = self.inner.entries.get(&stag.0).ok_or(Refusal::InvalidStag)?;
+        let registration = &entry.registration;
         registration.check_association(pd, qp)?;
         if !registration.access.contains(need) {
             return Err(Refusal::AccessRights);
@@ -268,6 +327,18 @@ impl TableGuard<'_> {
 impl fmt::Debug for TableGuard<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TableGuard").finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    /// Takes an entry away. What refers to it knows that.
+    fn remove(&mut self, stag: Stag) -> Option<Entry> {
+        let entry = self.entries.remove(&stag.0)?;
+        match entry.role {
+            Role::Region { .. } => self.stags.retire(stag),
+            Role::Window(_) => self.unbound(stag),
+        }
+        Some(entry)
     }
 }
 

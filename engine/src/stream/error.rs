@@ -5,7 +5,7 @@
 //! Terminate code and its completion status.
 
 use crate::ddp::DdpError;
-use crate::mem::Refusal;
+use crate::mem::{BindError, Refusal};
 use crate::mpa::{MpaError, MpaFault, MpaStartupError};
 use crate::rdmap::RdmapError;
 use crate::verbs::WcStatus;
@@ -44,6 +44,12 @@ pub enum StreamError {
     /// on them.
     #[error("the connection has not agreed on Sends and Writes with immediate data")]
     NoImmediates,
+    /// A memory window was not bound as a request asked.
+    #[error("a memory window was not bound: {0}")]
+    MwBind(BindError),
+    /// A steering tag of this end that a request was to invalidate stays valid.
+    #[error("a local steering tag was not invalidated: {0}")]
+    LocalInvalidate(Refusal),
 }
 
 impl StreamError {
@@ -60,7 +66,9 @@ impl StreamError {
             Self::CompletionQueueOverflow
             | Self::LocalProtection
             | Self::OrdZero
-            | Self::NoImmediates => TerminateCode::LOCAL_CATASTROPHIC,
+            | Self::NoImmediates
+            | Self::MwBind(_)
+            | Self::LocalInvalidate(_) => TerminateCode::LOCAL_CATASTROPHIC,
         })
     }
 
@@ -78,6 +86,8 @@ impl StreamError {
             | Self::Rdmap(_)
             | Self::OrdZero
             | Self::NoImmediates
+            | Self::MwBind(_)
+            | Self::LocalInvalidate(_)
             | Self::CompletionQueueOverflow => WcStatus::WrFlushErr,
         }
     }
@@ -183,9 +193,11 @@ pub(crate) const fn startup_code(error: MpaStartupError) -> TerminateCode {
 pub(super) const fn tagged_refusal(refusal: Refusal) -> DdpError {
     match refusal {
         // No DDP code says "no permission": siw and this engine use the invalid STag's.
-        Refusal::InvalidStag | Refusal::AccessRights | Refusal::CannotInvalidate => {
-            DdpError::TaggedInvalidStag
-        }
+        Refusal::InvalidStag
+        | Refusal::AccessRights
+        | Refusal::CannotInvalidate
+        | Refusal::WindowsBound
+        | Refusal::WindowOfTypeOne => DdpError::TaggedInvalidStag,
         Refusal::BaseOrBounds => DdpError::TaggedBaseOrBounds,
         Refusal::NotAssociated => DdpError::TaggedNotAssociated,
         Refusal::TaggedOffsetWrap => DdpError::TaggedWrap,
@@ -196,7 +208,10 @@ pub(super) const fn tagged_refusal(refusal: Refusal) -> DdpError {
 pub(super) const fn read_refusal(refusal: Refusal) -> RdmapError {
     match refusal {
         Refusal::InvalidStag => RdmapError::InvalidStag,
-        Refusal::AccessRights | Refusal::CannotInvalidate => RdmapError::AccessRights,
+        Refusal::AccessRights
+        | Refusal::CannotInvalidate
+        | Refusal::WindowsBound
+        | Refusal::WindowOfTypeOne => RdmapError::AccessRights,
         Refusal::BaseOrBounds => RdmapError::BaseOrBounds,
         Refusal::NotAssociated => RdmapError::NotAssociated,
         Refusal::TaggedOffsetWrap => RdmapError::Wrap,
@@ -211,6 +226,8 @@ pub(super) const fn invalidate_refusal(refusal: Refusal) -> RdmapError {
         Refusal::InvalidStag
         | Refusal::AccessRights
         | Refusal::CannotInvalidate
+        | Refusal::WindowsBound
+        | Refusal::WindowOfTypeOne
         | Refusal::BaseOrBounds
         | Refusal::NotAssociated
         | Refusal::TaggedOffsetWrap => RdmapError::CannotInvalidate,
@@ -226,7 +243,7 @@ mod tests {
     #[test]
     fn every_error_has_the_code_that_the_rfcs_assign() {
         let mpa = |fault| StreamError::from(MpaError { fault, droppable: false });
-        let expected: [(StreamError, Option<&str>); 30] = [
+        let expected: [(StreamError, Option<&str>); 32] = [
             (mpa(MpaFault::Crc), Some("2/0/02")),
             (mpa(MpaFault::Marker), Some("2/0/03")),
             (mpa(MpaFault::UlpduLength), Some("2/0/03")),
@@ -255,6 +272,8 @@ mod tests {
             (StreamError::LocalProtection, Some("0/0/00")),
             (StreamError::OrdZero, Some("0/0/00")),
             (StreamError::NoImmediates, Some("0/0/00")),
+            (StreamError::MwBind(BindError::Empty), Some("0/0/00")),
+            (StreamError::LocalInvalidate(Refusal::WindowsBound), Some("0/0/00")),
             (StreamError::ConnectionLost, None),
             (StreamError::PeerTerminated, None),
         ];

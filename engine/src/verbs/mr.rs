@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::mem::{Access, Region, RegionMisuse, Registration, Scope};
+use crate::mem::{Access, Refusal, Region, RegionMisuse, Registration, Scope};
 use crate::types::{PdNum, QpNum, Stag, TaggedOffset};
 use crate::verbs::{RemoteBuffer, RnicShared, Sge};
 
@@ -138,10 +138,15 @@ impl Mr {
     /// not through receives and Reads posted before (RFC 5040 §8.1.1), and nothing that is written
     /// there from now on is read by a peer (RFC 5042 §6.3.3). What a Read Response has taken before
     /// may still be on its way; a Response that was not whole ends its stream. Writes and Sends
-    /// posted before are this end's own doing and still take what is there. Returns whether the STag
-    /// was still valid.
+    /// posted before are this end's own doing and still take what is there. Windows that are bound to
+    /// the region show nothing any more. Returns whether the STag was still valid.
     pub fn invalidate(&self) -> bool {
-        self.rnic.table.invalidate_local(self.stag, self.pd).is_ok()
+        self.rnic.table.deregister(self.stag)
+    }
+
+    /// The same, unless windows are bound to the region (`ibv_dereg_mr`): returns whether none are.
+    pub fn invalidate_unless_bound(&self) -> bool {
+        !matches!(self.rnic.table.revoke(self.stag), Err(Refusal::WindowsBound))
     }
 
     /// Writes a file-backed region's changes to its file; nothing to do for other memory.

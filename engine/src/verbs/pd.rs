@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-use crate::mem::{Access, Region};
+use crate::mem::{Access, MwType, Region};
 use crate::types::{PdNum, TaggedOffset};
-use crate::verbs::{Mr, MrPart, Qp, QpConfig, QueueError, RnicShared, Srq};
+use crate::verbs::{Mr, MrPart, Mw, Qp, QpConfig, QueueError, RnicShared, Srq};
 
 /// A protection domain: memory and queue pairs that may be used together (RFC 5042 §2.1).
 ///
@@ -66,6 +66,20 @@ impl Pd {
     /// read-only and writing is asked for, or when the table of registrations is full.
     pub fn reg_part(&self, region: Arc<Region>, part: MrPart) -> io::Result<Mr> {
         Mr::register(Arc::clone(&self.rnic), self.number, region, part)
+    }
+
+    /// Makes a memory window, which shows nothing yet.
+    ///
+    /// # Errors
+    /// When there are [`WINDOWS_MAX`](crate::limits::WINDOWS_MAX) already.
+    pub fn alloc_mw(&self, mw_type: MwType) -> io::Result<Mw> {
+        Mw::alloc(Arc::clone(&self.rnic), self.number, mw_type)
+    }
+
+    /// Unbinds the windows of type 2 that were bound at a queue pair of this domain: to be called before
+    /// another one is made with its number ([`QpConfig::number`]).
+    pub fn unbind_at(&self, qp: &Qp) {
+        self.rnic.table.unbind_at(self.number, qp.number());
     }
 
     /// Makes a queue pair in this domain.

@@ -203,7 +203,8 @@ impl Qp {
             SendOp::Immediate { .. }
             | SendOp::FetchAdd { .. }
             | SendOp::CmpSwap { .. }
-            | SendOp::LocalInvalidate { .. } => wr.sges.is_empty(),
+            | SendOp::LocalInvalidate { .. }
+            | SendOp::BindMw { .. } => wr.sges.is_empty(),
         };
         if !fits && !wr.inaccessible {
             return Err(PostError::Scatter);

@@ -18,6 +18,8 @@ pub enum WcStatus {
     LocProtErr,
     /// The request could not be processed for a local reason.
     LocQpOpErr,
+    /// A memory window could not be bound as the request asked.
+    MwBindErr,
     /// The peer sent something that the protocol does not allow.
     BadRespErr,
     /// The peer refused access to its memory.
@@ -48,6 +50,8 @@ pub enum WcOpcode {
     CmpSwap,
     /// An invalidation of a local STag.
     LocalInvalidate,
+    /// A binding of a memory window.
+    BindMw,
     /// A received Send.
     Recv,
     /// Received Immediate Data (RFC 7306 §6).

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 
 use crate::limits::SGE_MAX;
-use crate::mem::Region;
+use crate::mem::{MwBind, Region};
 use crate::types::{PdNum, QpNum, Stag, TaggedOffset, WrId};
 use crate::verbs::WcOpcode;
 
@@ -159,8 +159,14 @@ pub enum SendOp {
     },
     /// Invalidate a local STag: no remote access through it afterwards.
     LocalInvalidate {
-        /// The local STag.
+        /// The local STag: of a region without windows, or of a window of type 2 that was bound at this
+        /// queue pair.
         stag: Stag,
+    },
+    /// Bind a memory window ([`Mw`](crate::verbs::Mw)). Nothing is sent.
+    BindMw {
+        /// What it is to show.
+        bind: MwBind,
     },
 }
 
@@ -186,6 +192,7 @@ impl SendOp {
             Self::FetchAdd { .. } => WcOpcode::FetchAdd,
             Self::CmpSwap { .. } => WcOpcode::CmpSwap,
             Self::LocalInvalidate { .. } => WcOpcode::LocalInvalidate,
+            Self::BindMw { .. } => WcOpcode::BindMw,
         }
     }
 }

@@ -24,3 +24,4 @@ mod startup;
 mod tagged;
 mod terminate;
 mod untagged;
+mod windows;

@@ -513,7 +513,8 @@ impl Tags {
         let rights = Access::LOCAL_WRITE
             | Access::REMOTE_READ
             | Access::REMOTE_WRITE
-            | Access::REMOTE_ATOMIC;
+            | Access::REMOTE_ATOMIC
+            | Access::MW_BIND;
         let mut at = 0;
         let mut part = |pd: &Pd, access, base, only| {
             // Octets of no message between the parts.

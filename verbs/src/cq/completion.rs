@@ -3,12 +3,12 @@
 use urnic::{Wc, WcOpcode, WcStatus};
 
 use crate::abi::{
-    IBV_WC_BAD_RESP_ERR, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_GENERAL_ERR,
+    IBV_WC_BAD_RESP_ERR, IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_GENERAL_ERR,
     IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_QP_OP_ERR, IBV_WC_LOCAL_INV,
-    IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM,
-    IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR, IBV_WC_RETRY_EXC_ERR,
-    IBV_WC_SEND, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, IBV_WC_WR_FLUSH_ERR, ibv_wc,
-    ibv_wc_imm,
+    IBV_WC_MW_BIND_ERR, IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV,
+    IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR,
+    IBV_WC_RETRY_EXC_ERR, IBV_WC_SEND, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WITH_INV,
+    IBV_WC_WR_FLUSH_ERR, ibv_wc, ibv_wc_imm,
 };
 
 /// The completion as C knows it.
@@ -38,6 +38,7 @@ const fn status(status: WcStatus) -> u32 {
         WcStatus::LocLenErr => IBV_WC_LOC_LEN_ERR,
         WcStatus::LocProtErr => IBV_WC_LOC_PROT_ERR,
         WcStatus::LocQpOpErr => IBV_WC_LOC_QP_OP_ERR,
+        WcStatus::MwBindErr => IBV_WC_MW_BIND_ERR,
         WcStatus::BadRespErr => IBV_WC_BAD_RESP_ERR,
         WcStatus::RemAccessErr => IBV_WC_REM_ACCESS_ERR,
         WcStatus::RemInvReqErr => IBV_WC_REM_INV_REQ_ERR,
@@ -55,6 +56,7 @@ const fn opcode(opcode: WcOpcode) -> u32 {
         WcOpcode::FetchAdd => IBV_WC_FETCH_ADD,
         WcOpcode::CmpSwap => IBV_WC_COMP_SWAP,
         WcOpcode::LocalInvalidate => IBV_WC_LOCAL_INV,
+        WcOpcode::BindMw => IBV_WC_BIND_MW,
         WcOpcode::Recv | WcOpcode::RecvImmediate | WcOpcode::RecvSendImmediate => IBV_WC_RECV,
         WcOpcode::RecvWriteImmediate => IBV_WC_RECV_RDMA_WITH_IMM,
         _ => IBV_WC_SEND,

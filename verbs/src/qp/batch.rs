@@ -9,11 +9,13 @@ use urnic::{SendOp, Stag};
 use super::post::Memory;
 use super::{Qp, qp};
 use crate::abi::{
-    IBV_SEND_FENCE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, ibv_data_buf, ibv_qp_ex, ibv_sge,
+    IBV_SEND_FENCE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, ibv_data_buf, ibv_mw, ibv_mw_bind_info,
+    ibv_qp_ex, ibv_sge,
 };
 use crate::attributes::ELEMENTS_MAX;
 use crate::errno::Errno;
 use crate::event_queue::locked;
+use crate::mw::bind_type_2;
 use crate::work::{Request, compare_and_swap, elements, remote};
 
 /// Requests that `ibv_wr_complete` posts.
@@ -57,6 +59,7 @@ pub(super) fn install(c: &mut ibv_qp_ex) {
     c.wr_send_imm = Some(wr_send_imm);
     c.wr_send_inv = Some(wr_send_inv);
     c.wr_local_inv = Some(wr_local_inv);
+    c.wr_bind_mw = Some(wr_bind_mw);
     c.wr_atomic_cmp_swp = Some(wr_atomic_cmp_swp);
     c.wr_atomic_fetch_add = Some(wr_atomic_fetch_add);
     c.wr_set_sge = Some(wr_set_sge);
@@ -196,6 +199,25 @@ unsafe extern "C" fn wr_send_inv(c: *mut ibv_qp_ex, rkey: u32) {
 unsafe extern "C" fn wr_local_inv(c: *mut ibv_qp_ex, rkey: u32) {
     // SAFETY: live, by this function's contract.
     unsafe { Qp::begin(c, |_| SendOp::LocalInvalidate { stag: Stag(rkey) }) }
+}
+
+/// # Safety
+/// `c`, the window and the region are live, `info` points at a binding.
+unsafe extern "C" fn wr_bind_mw(
+    c: *mut ibv_qp_ex,
+    mw: *mut ibv_mw,
+    rkey: u32,
+    info: *const ibv_mw_bind_info,
+) {
+    // SAFETY: a binding, by this function's contract.
+    let info = unsafe { info.read() };
+    // SAFETY: as this function's contract.
+    match unsafe { bind_type_2(mw, rkey, &info) } {
+        // SAFETY: live, by this function's contract.
+        Ok(op) => unsafe { Qp::begin(c, |_| op) },
+        // SAFETY: as above.
+        Err(errno) => locked(&unsafe { qp(c.cast()) }.batch).error = Some(errno),
+    }
 }
 
 /// # Safety

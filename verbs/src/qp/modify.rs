@@ -178,6 +178,8 @@ impl Qp {
             let _down = self.context.process.endpoint.release(inner);
         }
         inner.give_up(WcStatus::WrFlushErr);
+        // Its number is another queue pair's next.
+        self.pd.inner.unbind_at(inner);
     }
 
     /// Records what was said, for `ibv_query_qp`.

@@ -47,7 +47,7 @@ impl Qp {
         wr.fence = request.fence;
         wr.signaled = request.signaled || self.all_signaled;
         match memory {
-            _ if matches!(request.op, SendOp::LocalInvalidate { .. }) => {}
+            _ if is_local(&request.op) => {}
             Memory::Elements(elements) if is_atomic => return self.send_atomic(wr, elements),
             Memory::Elements(elements) => {
                 let is_sink = matches!(request.op, SendOp::RdmaRead { .. });
@@ -62,6 +62,13 @@ impl Qp {
             }
         }
         Ok(self.inner().post_send(wr)?)
+    }
+
+    /// Posts a request that names no memory and sends nothing.
+    pub(crate) fn send_local(&self, request: &Request) -> Result<(), Errno> {
+        self.send(request, Memory::Elements(&[]))?;
+        self.turn();
+        Ok(())
     }
 
     /// A request that is alone is sent by the thread that posts it, if it can be: it is waited for. More
@@ -123,6 +130,11 @@ impl Qp {
         }
         self.send(&request, Memory::Inline(&buffers[..elements.len()]))
     }
+}
+
+/// Whether a request only changes what keys of this end open.
+const fn is_local(op: &SendOp) -> bool {
+    matches!(op, SendOp::LocalInvalidate { .. } | SendOp::BindMw { .. })
 }
 
 /// The operation behind `ibv_post_send`: requests up to the first that is not taken.

@@ -2,6 +2,8 @@
 //! order.
 #![allow(clippy::disallowed_methods, reason = "tests wait for another thread, with a bound")]
 
+mod windows;
+
 use std::ptr;
 use std::sync::Arc;
 use std::thread;

@@ -235,10 +235,10 @@ fn a_deregistered_tag_is_invalid_and_does_not_come_back() {
 fn the_owner_invalidates_within_its_domain() {
     let table = table();
     let stag = table.register(registration()).unwrap();
-    assert_eq!(table.invalidate_local(stag, PdNum(2)), Err(Refusal::NotAssociated));
+    assert_eq!(table.invalidate_local(stag, PdNum(2), QP), Err(Refusal::NotAssociated));
     assert_eq!(ask(&table, stag, 1000, 1), Ok(1));
-    assert_eq!(table.invalidate_local(stag, PD), Ok(()));
-    assert_eq!(table.invalidate_local(stag, PD), Err(Refusal::InvalidStag));
+    assert_eq!(table.invalidate_local(stag, PD, QP), Ok(()));
+    assert_eq!(table.invalidate_local(stag, PD, QP), Err(Refusal::InvalidStag));
     assert_eq!(ask(&table, stag, 1000, 1), Err(Refusal::InvalidStag));
 }
 

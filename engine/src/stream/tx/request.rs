@@ -85,7 +85,9 @@ impl Messages {
                 let target = Target::Untagged { qn: QueueNumber::SEND, msn, invalidate_stag };
                 Message::gathered(target, opcode, source, len)
             }
-            SendOp::LocalInvalidate { .. } | SendOp::RdmaWriteImmediate { .. } => return None,
+            SendOp::LocalInvalidate { .. }
+            | SendOp::BindMw { .. }
+            | SendOp::RdmaWriteImmediate { .. } => return None,
         })
     }
 

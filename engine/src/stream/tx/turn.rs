@@ -1,6 +1,6 @@
 //! Whose turn it is: Terminate, ready-to-receive message, answers to the peer, posted requests.
 
-use crate::mem::{Access, SharedSlice, TableLease};
+use crate::mem::{Access, Refusal, SharedSlice, TableLease};
 use crate::mpa::startup::RtrKind;
 use crate::rdmap::read::Requester;
 use crate::stream::error::StreamError;
@@ -180,6 +180,7 @@ impl Messages {
                 return Ok(None);
             }
             let is_read = matches!(op, SendOp::RdmaRead { .. });
+            let is_local = matches!(op, SendOp::LocalInvalidate { .. } | SendOp::BindMw { .. });
             let sink = sink_of(wr, begun);
             // RFC 5040 §7.1 (1): an error of this end while a message is built. Without this check of
             // a Read a valid Response would be refused, and the peer be told that it was wrong.
@@ -191,6 +192,8 @@ impl Messages {
             } else if op.awaits_response() && !room {
                 // RFC 5040 §6.1: posted before it was known that none may be open.
                 Some((WcStatus::LocQpOpErr, StreamError::OrdZero))
+            } else if is_local {
+                change_table(&op, qp, lease).err()
             } else {
                 None
             };
@@ -203,11 +206,7 @@ impl Messages {
                 return Err(error);
             }
             self.send_queue.advance();
-            if let SendOp::LocalInvalidate { stag } = op {
-                // A tag that is not (or no longer) the domain's own opens nothing, which is what was
-                // asked for.
-                lease.close();
-                let _nothing_to_revoke = lease.table().invalidate_local(stag, qp.pd);
+            if is_local {
                 // Done as soon as everything before it is.
                 self.send_queue.framed(number, StreamOffset::ZERO);
                 self.answered = true;
@@ -343,6 +342,32 @@ fn may_be_written(qp: &QpShared, lease: &mut TableLease<'_>, sges: &[Sge]) -> bo
         let (len, need) = (sge.len as usize, Access::LOCAL_WRITE);
         table.check(sge.stag, sge.to, len, need, qp.pd, qp.number).is_ok()
     })
+}
+
+/// What a request does that sends nothing: it changes what steering tags open. A request that fails is tried
+/// again until everything before it has completed.
+#[cold]
+fn change_table(
+    op: &SendOp,
+    qp: &QpShared,
+    lease: &mut TableLease<'_>,
+) -> Result<(), (WcStatus, StreamError)> {
+    lease.close();
+    match op {
+        SendOp::LocalInvalidate { stag } => {
+            match lease.table().invalidate_local(*stag, qp.pd, qp.number) {
+                // A tag that is not (or no longer) the domain's own opens nothing, which is what was
+                // asked for.
+                Ok(()) | Err(Refusal::InvalidStag | Refusal::NotAssociated) => Ok(()),
+                Err(refusal) => Err((WcStatus::LocQpOpErr, StreamError::LocalInvalidate(refusal))),
+            }
+        }
+        SendOp::BindMw { bind } => lease
+            .table()
+            .bind(bind, qp.pd, qp.number)
+            .map_err(|error| (WcStatus::MwBindErr, StreamError::MwBind(error))),
+        _ => Ok(()),
+    }
 }
 
 /// Where the Response to one Read Request goes.

@@ -1,0 +1,101 @@
+//! Memory windows.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::mem::{Access, MwBind, MwType};
+use crate::types::{PdNum, Stag, TaggedOffset};
+use crate::verbs::{Mr, RnicShared};
+
+/// A memory window: a steering tag that requests of the send queue ([`SendOp::BindMw`](crate::verbs::SendOp::BindMw)) point at
+/// a part of a memory region, with rights of its own.
+///
+/// A binding takes effect in the order of the send queue: a Send posted behind it may carry the steering tag to
+/// the peer. It ends when the window is bound again or invalidated ([`MwType`] says which), when its region
+/// ends ([`Mr::invalidate`]), or when this is dropped; when that call returns, or that request has completed,
+/// no packet changes the memory under its steering tag any more.
+#[derive(Debug)]
+pub struct Mw {
+    rnic: Arc<RnicShared>,
+    pd: PdNum,
+    mw_type: MwType,
+    /// The steering tag that was chosen last; at first one that was never bound.
+    stag: AtomicU32,
+    /// What is added to the lowest octet for the next: odd, so that each octet comes back as late as possible
+    /// (RFC 5040 §8.1.1 (8)), and drawn, so that a peer that knows one does not know the next.
+    step: u8,
+}
+
+impl Mw {
+    pub(crate) fn alloc(rnic: Arc<RnicShared>, pd: PdNum, mw_type: MwType) -> io::Result<Self> {
+        let (stag, step) = rnic.table.alloc_window(pd, mw_type).map_err(io::Error::other)?;
+        Ok(Self { rnic, pd, mw_type, stag: AtomicU32::new(stag.0), step })
+    }
+
+    /// Which kind of window it is.
+    #[must_use]
+    pub const fn mw_type(&self) -> MwType {
+        self.mw_type
+    }
+
+    /// The number of its protection domain.
+    #[must_use]
+    pub const fn pd(&self) -> PdNum {
+        self.pd
+    }
+
+    /// The steering tag chosen last. It is valid when the binding that it was chosen for has completed.
+    #[must_use]
+    pub fn stag(&self) -> Stag {
+        Stag(self.stag.load(Ordering::Relaxed))
+    }
+
+    /// Chooses another steering tag of the window. 256 have to be chosen until one comes again.
+    pub fn next_stag(&self) -> Stag {
+        let next = |stag: u32| {
+            let [key, index @ ..] = stag.to_le_bytes();
+            Some(u32::from_le_bytes([key.wrapping_add(self.step), index[0], index[1], index[2]]))
+        };
+        let before = self.stag.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        Stag(before.ok().and_then(next).unwrap_or_default())
+    }
+
+    /// A binding to octets of `mr` under the [next](Self::next_stag) steering tag. The peer knows them by
+    /// offsets that begin with 0 (`IBV_ACCESS_ZERO_BASED`); change [`MwBind::base`] for others.
+    ///
+    /// # Panics
+    /// When the range is not inside the region.
+    #[must_use]
+    pub fn bind(&self, mr: &Mr, range: Range<usize>, access: Access) -> MwBind {
+        assert!(range.start <= range.end && range.end <= mr.len(), "range outside the region");
+        MwBind {
+            stag: self.next_stag(),
+            mr: mr.stag(),
+            from: mr.remote(range.start as u64).to,
+            len: range.len() as u64,
+            base: TaggedOffset(0),
+            access,
+        }
+    }
+
+    /// A binding to nothing, which ends what a window of type 1 shows.
+    #[must_use]
+    pub fn unbind(&self) -> MwBind {
+        MwBind {
+            stag: self.next_stag(),
+            mr: Stag(0),
+            from: TaggedOffset(0),
+            len: 0,
+            base: TaggedOffset(0),
+            access: Access::empty(),
+        }
+    }
+}
+
+impl Drop for Mw {
+    fn drop(&mut self) {
+        self.rnic.table.dealloc_window(self.stag());
+    }
+}

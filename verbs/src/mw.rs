@@ -1,0 +1,154 @@
+//! Memory windows.
+#![expect(unsafe_code, reason = "C's pointers to windows, regions and bindings")]
+
+use std::sync::Arc;
+
+use libc::{c_int, c_uint};
+use urnic::{Access, MwBind, MwType, SendOp, Stag, TaggedOffset};
+
+use crate::abi::{
+    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_OPTIONAL_RANGE, IBV_ACCESS_REMOTE_ATOMIC,
+    IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_ZERO_BASED, IBV_MW_TYPE_1,
+    IBV_MW_TYPE_2, IBV_SEND_FENCE, IBV_SEND_SIGNALED, ibv_mw, ibv_mw_bind, ibv_mw_bind_info,
+    ibv_pd, ibv_qp,
+};
+use crate::errno::{Errno, number, or_null};
+use crate::object::{Object, optional};
+use crate::pd::{Pd, pd};
+use crate::process::next_handle;
+use crate::qp::qp;
+use crate::work::Request;
+
+/// A window.
+#[derive(Debug)]
+struct Mw {
+    /// Before its domain: that is in use until the window is no more.
+    inner: urnic::Mw,
+    _pd: Arc<Pd>,
+}
+
+type MwObject = Object<ibv_mw, Mw>;
+
+/// The operation behind `ibv_alloc_mw`. The window shows nothing yet.
+///
+/// # Safety
+/// `of` is a live domain.
+pub(crate) unsafe extern "C" fn alloc_mw(of: *mut ibv_pd, kind: c_uint) -> *mut ibv_mw {
+    let mw_type = match kind {
+        IBV_MW_TYPE_1 => MwType::One,
+        IBV_MW_TYPE_2 => MwType::Two,
+        _ => return or_null(Err(Errno::INVALID)),
+    };
+    // SAFETY: a live domain, by this function's contract.
+    let domain = unsafe { pd(of) };
+    let Ok(inner) = domain.inner.alloc_mw(mw_type) else {
+        return or_null(Err(Errno::NO_MEMORY));
+    };
+    let mut c = ibv_mw::zeroed();
+    // SAFETY: C's part of a live domain.
+    c.context = unsafe { (*of).context };
+    (c.pd, c.r#type) = (of, kind);
+    (c.rkey, c.handle) = (inner.stag().0, next_handle());
+    MwObject::make(c, |_| Mw { inner, _pd: Arc::clone(domain) })
+}
+
+/// The operation behind `ibv_dealloc_mw`: unbinds, too. When it returns, no peer reaches memory through the
+/// window.
+///
+/// # Safety
+/// `mw` is live and used no more.
+pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
+    // SAFETY: made in `alloc_mw`, and freed once, by this function's contract.
+    drop(unsafe { MwObject::free(mw) });
+    0
+}
+
+/// The operation behind `ibv_bind_mw`: posts a binding of a window of type 1, under a key that the window has
+/// from then on.
+///
+/// # Safety
+/// The queue pair, the window and the region are live, `bind` points at a binding.
+pub(crate) unsafe extern "C" fn bind_mw(
+    of: *mut ibv_qp,
+    mw: *mut ibv_mw,
+    bind: *mut ibv_mw_bind,
+) -> c_int {
+    // SAFETY: live, by this function's contract.
+    let pair = unsafe { qp(of) };
+    // SAFETY: a live window.
+    let window = unsafe { MwObject::of(mw) };
+    // SAFETY: a binding, by this function's contract.
+    let bind = unsafe { bind.read() };
+    if window.inner.mw_type() != MwType::One {
+        return libc::EINVAL;
+    }
+    let stag = window.inner.next_stag();
+    // SAFETY: as this function's contract.
+    let op = unsafe { shown(&bind.bind_info, stag) };
+    let posted = op.and_then(|op| {
+        let request = Request {
+            id: bind.wr_id,
+            op,
+            fence: bind.send_flags & IBV_SEND_FENCE != 0,
+            signaled: bind.send_flags & IBV_SEND_SIGNALED != 0,
+            inline: false,
+        };
+        pair.send_local(&request)
+    });
+    if posted.is_ok() {
+        // SAFETY: C's part of a live window, which C binds in one thread at a time.
+        unsafe { (*mw).rkey = stag.0 };
+    }
+    number(posted)
+}
+
+/// What a request to bind a window of type 2 does (`IBV_WR_BIND_MW`, `ibv_wr_bind_mw`). Its key is the
+/// window's but for the lowest octet.
+///
+/// # Safety
+/// `mw` and the region are NULL or live.
+pub(crate) unsafe fn bind_type_2(
+    mw: *const ibv_mw,
+    rkey: u32,
+    info: &ibv_mw_bind_info,
+) -> Result<SendOp, Errno> {
+    // SAFETY: NULL or live, by this function's contract.
+    let mw = unsafe { optional(mw) }.ok_or(Errno::INVALID)?;
+    if mw.r#type != IBV_MW_TYPE_2 || (mw.rkey ^ rkey) >> 8 != 0 || info.mr.is_null() {
+        return Err(Errno::INVALID);
+    }
+    // SAFETY: as this function's contract.
+    unsafe { shown(info, Stag(rkey)) }
+}
+
+/// # Safety
+/// The region is NULL or live.
+unsafe fn shown(info: &ibv_mw_bind_info, stag: Stag) -> Result<SendOp, Errno> {
+    let &ibv_mw_bind_info { mr, addr, length: len, mw_access_flags: flags } = info;
+    let access = access(flags)?;
+    // SAFETY: NULL or live, by this function's contract.
+    let region = unsafe { optional(mr.cast_const()) };
+    if region.is_none() && (addr != 0 || len != 0) {
+        return Err(Errno::INVALID);
+    }
+    let mr = Stag(region.map_or(0, |region| region.lkey));
+    let from = TaggedOffset(addr);
+    let base = if flags & IBV_ACCESS_ZERO_BASED == 0 { from } else { TaggedOffset(0) };
+    Ok(SendOp::BindMw { bind: MwBind { stag, mr, from, len, base, access } })
+}
+
+/// What a window permits. The right to write locally, which programs name with it, is the region's.
+fn access(flags: c_uint) -> Result<Access, Errno> {
+    let rights = [
+        (IBV_ACCESS_LOCAL_WRITE, Access::empty()),
+        (IBV_ACCESS_REMOTE_WRITE, Access::REMOTE_WRITE),
+        (IBV_ACCESS_REMOTE_READ, Access::REMOTE_READ),
+        (IBV_ACCESS_REMOTE_ATOMIC, Access::FOR_ATOMIC),
+        (IBV_ACCESS_ZERO_BASED, Access::empty()),
+    ];
+    let known = rights.iter().fold(IBV_ACCESS_OPTIONAL_RANGE, |known, (flag, _)| known | flag);
+    if flags & !known != 0 {
+        return Err(Errno::INVALID);
+    }
+    Ok(rights.iter().filter(|(flag, _)| flags & flag != 0).map(|(_, right)| *right).collect())
+}
