@@ -55,7 +55,7 @@ pub const LINGER_EXTENSIONS_MAX: u32 = 5;
 pub const FRAME_PAYLOAD_MAX: usize = 65_535;
 
 /// Scatter/gather entries of one work request.
-pub const SGE_MAX: usize = 4;
+pub const SGE_MAX: usize = 6;
 /// Work requests a queue pair can hold in each direction.
 pub const QP_DEPTH_MAX: usize = 65_536;
 /// Completions a completion queue can hold.

@@ -20,7 +20,7 @@ pub(crate) const WR_MAX: u32 = 16_384;
 /// Octets that a request may carry inline.
 pub(crate) const INLINE_MAX: u32 = 512;
 /// Elements of a request's list.
-pub(crate) const ELEMENTS_MAX: u32 = 4;
+pub(crate) const ELEMENTS_MAX: u32 = 6;
 const _: () = assert!(ELEMENTS_MAX as usize == SGE_MAX);
 /// Completions that a queue may be made for.
 pub(crate) const CQE_MAX: c_int = (1 << 20) - 1;

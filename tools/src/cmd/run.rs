@@ -22,6 +22,10 @@ pub(crate) struct Args {
     /// What the device looks like: ib as RoCE, which most programs are written for, or iwarp
     #[arg(long, value_enum, default_value_t = Personality::Ib)]
     personality: Personality,
+    /// Show the program a device file, /dev/infiniband/urnic0: UCX takes no device without. UCX then needs
+    /// to be told its transports, as in UCX_TLS=rc_verbs
+    #[arg(long)]
+    device_file: bool,
     /// The program and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -42,10 +46,13 @@ Examples:
   urnic run -- ibv_devinfo
   urnic run -- rping -s -a 127.0.0.1 -C 10 -v        # in one terminal
   urnic run -- rping -c -a 127.0.0.1 -C 10 -v        # in another
-  urnic run -- ib_write_bw -R -d urnic0 -F 10.0.0.2";
+  urnic run -- ib_write_bw -R -d urnic0 -F 10.0.0.2
+  urnic run --device-file -- ucx_perftest -d urnic0:1 -x rc_verbs -t am_lat 10.0.0.2";
 
 /// The file that both libraries are.
 const LIBRARY: &str = "liburnic_rdma.so";
+/// What shows programs a device file.
+const PRELOAD: &str = "liburnic_preload.so";
 /// The names that programs look for.
 const NAMES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
 
@@ -55,7 +62,7 @@ const NAMES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
 /// When the library or the program is not there, or no folder can be made for the library's names.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Some((program, arguments)) = args.program.split_first() else { bail!("no program") };
-    let library = library()?;
+    let library = find(LIBRARY)?;
     let folder = folder().context("a folder for the names of the library")?;
     for name in NAMES {
         link(&library, &folder.join(name))
@@ -70,7 +77,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Personality::Ib => "ib",
         Personality::Iwarp => "iwarp",
     };
-    let error = Command::new(program)
+    let mut command = Command::new(program);
+    if args.device_file {
+        let mut preload = find(PRELOAD)?.into_os_string();
+        if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+            preload.push(":");
+            preload.push(others);
+        }
+        command.env("LD_PRELOAD", preload);
+    }
+    let error = command
         .args(arguments)
         .env("LD_LIBRARY_PATH", path)
         .env("URNIC_PERSONALITY", personality)
@@ -78,23 +94,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Err(error).with_context(|| format!("cannot start {}", program.display()))
 }
 
-/// The library, beside this program or in the `lib` beside its folder.
-fn library() -> anyhow::Result<PathBuf> {
+/// A library, beside this program or in the `lib` beside its folder.
+fn find(name: &str) -> anyhow::Result<PathBuf> {
     let program = env::current_exe().context("where this program is")?;
     let folder = program.parent().unwrap_or_else(|| Path::new("/"));
-    let places = [
-        folder.join(LIBRARY),
-        folder.join("deps").join(LIBRARY),
-        folder.join("../lib").join(LIBRARY),
-    ];
+    let places =
+        [folder.join(name), folder.join("deps").join(name), folder.join("../lib").join(name)];
     let found = places.iter().find(|place| place.is_file());
     let found = found.with_context(|| {
         let folder = folder.display();
         format!(
-            "{LIBRARY} is not in {folder}: build it with `cargo build --release`, or copy it there"
+            "{name} is not in {folder}: build it with `cargo build --release`, or copy it there"
         )
     })?;
-    fs::canonicalize(found).context("the library")
+    fs::canonicalize(found).with_context(|| name.to_owned())
 }
 
 /// A folder that only this user can change: what is linked there is run.

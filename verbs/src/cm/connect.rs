@@ -13,6 +13,7 @@ use super::address::{from_c, source_for};
 use super::event::Pending;
 use super::id::{Id, Phase, finish, finish_established, id};
 use super::listen::bind;
+use super::own_qp::Depths;
 use crate::abi::{
     RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_REJECTED,
     RDMA_CM_EVENT_ROUTE_RESOLVED, rdma_cm_id, rdma_conn_param,
@@ -113,13 +114,13 @@ pub(crate) unsafe extern "C" fn rdma_resolve_route(
 
 fn connect(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
     let is_rejected = fault::check_connect()?;
-    let qp = locked(&id.qp).clone().ok_or(Errno::INVALID)?;
     let mut phase = locked(&id.phase);
     let Phase::Resolved(remote) = *phase else { return Err(Errno::INVALID) };
+    let qp = id.carrier(param)?;
     if is_rejected {
         *phase = Phase::Ended;
         drop(phase);
-        qp.inner().give_up(WcStatus::WrFlushErr);
+        qp.give_up(WcStatus::WrFlushErr);
         id.tell(Pending::new(id, RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED));
         return Ok(());
     }
@@ -130,9 +131,10 @@ fn connect(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
         ord: param.map_or(READS_OUTSTANDING_MAX, |param| depth(param.initiator_depth)),
         ..ConnectOptions::default()
     };
-    let connecting = process()?.endpoint.connect(remote, &qp.inner(), &options)?;
+    let connecting = process()?.endpoint.connect(remote, &qp, &options)?;
+    *locked(&id.depths) = Depths { responder_resources: options.ird, initiator_depth: options.ord };
     let until = monotonic_now() + REFUSED_FOR;
-    *locked(&id.attempt) = Some(Attempt { remote, options, until });
+    *locked(&id.attempt) = Some(Attempt { remote, qp, options, until });
     *phase = Phase::Connecting(Box::new(connecting));
     drop(phase);
     turn::request(id);
@@ -143,6 +145,7 @@ fn connect(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
 #[derive(Debug)]
 pub(super) struct Attempt {
     remote: SocketAddr,
+    qp: urnic::Qp,
     options: ConnectOptions,
     until: Instant,
 }
@@ -166,10 +169,9 @@ impl Id {
 
     /// Tries once more.
     pub(super) fn try_again(&self) -> Option<Connecting> {
-        let qp = locked(&self.qp).clone()?;
         let attempt = locked(&self.attempt);
-        let Attempt { remote, options, .. } = attempt.as_ref()?;
-        process().ok()?.endpoint.connect(*remote, &qp.inner(), options).ok()
+        let Attempt { remote, qp, options, .. } = attempt.as_ref()?;
+        process().ok()?.endpoint.connect(*remote, qp, options).ok()
     }
 }
 

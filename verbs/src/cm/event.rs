@@ -27,12 +27,21 @@ pub(super) struct Pending {
     pub(super) private_data: Vec<u8>,
     /// Reads that the peer will answer, and those that it will have open.
     pub(super) depths: [u16; 2],
+    pub(super) number_of_peer: u32,
 }
 
 impl Pending {
     pub(super) fn new(id: &Arc<Id>, kind: u32, status: c_int) -> Self {
         let (listener, private_data) = (None, Vec::new());
-        Self { id: Arc::clone(id), listener, kind, status, private_data, depths: [0; 2] }
+        Self {
+            id: Arc::clone(id),
+            listener,
+            kind,
+            status,
+            private_data,
+            depths: [0; 2],
+            number_of_peer: 0,
+        }
     }
 
     /// The id that may not be destroyed before the event is acknowledged.
@@ -67,7 +76,7 @@ pub(super) fn to_c(pending: Pending) -> *mut rdma_cm_event {
         retry_count: RETRIES,
         rnr_retry_count: RETRIES,
         srq: 0,
-        qp_num: 0,
+        qp_num: pending.number_of_peer,
     };
     let mut c = rdma_cm_event::zeroed();
     c.id = pending.id.c.0;

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Wake, Waker};
 use std::time::Duration;
@@ -16,10 +16,12 @@ use super::channel::{Attached, Channel};
 use super::connect::Attempt;
 use super::ep::ListenerAttr;
 use super::event::{Pending, rdma_ack_cm_event};
+use super::options::ACK_TIMEOUT;
+use super::own_qp::Depths;
 use super::sync::complete;
 use crate::abi::{
-    IBV_QPT_RC, RDMA_CM_EVENT_ESTABLISHED, RDMA_PS_IB, RDMA_PS_TCP, ibv_sa_path_rec, rdma_cm_id,
-    rdma_event_channel,
+    IBV_QPT_RC, RDMA_CM_EVENT_CONNECT_RESPONSE, RDMA_CM_EVENT_ESTABLISHED, RDMA_PS_IB, RDMA_PS_TCP,
+    ibv_sa_path_rec, rdma_cm_id, rdma_event_channel,
 };
 use crate::errno::{Errno, minus_one};
 use crate::event_queue::{Unacknowledged, locked};
@@ -36,6 +38,15 @@ pub(crate) struct Id {
     channel: Mutex<Option<Attached>>,
     pub(super) phase: Mutex<Phase>,
     pub(super) qp: Mutex<Option<Arc<Qp>>>,
+    /// That is not the id's: the program brings it to each state itself.
+    pub(super) has_own_qp: AtomicBool,
+    /// The program was told of the peer's Reply, and is to say that its queue pair is ready.
+    pub(super) awaits_establish: AtomicBool,
+    /// What the peer's queue pair is called here.
+    pub(super) number_of_peer: OnceLock<u32>,
+    pub(super) depths: Mutex<Depths>,
+    /// `RDMA_OPTION_ID_ACK_TIMEOUT`, told again by `rdma_init_qp_attr`.
+    pub(super) ack_timeout: AtomicU8,
     pub(super) unacknowledged: Unacknowledged,
     /// What queue pairs of its requests are made with, for an endpoint.
     pub(super) listener_attr: Mutex<Option<ListenerAttr>>,
@@ -109,6 +120,11 @@ pub(super) fn make(
             channel: Mutex::new(Some(attached)),
             phase: Mutex::new(phase),
             qp: Mutex::default(),
+            has_own_qp: AtomicBool::new(false),
+            awaits_establish: AtomicBool::new(false),
+            number_of_peer: OnceLock::new(),
+            depths: Mutex::new(Depths { responder_resources: 0, initiator_depth: 0 }),
+            ack_timeout: AtomicU8::new(ACK_TIMEOUT),
             unacknowledged: Unacknowledged::default(),
             listener_attr: Mutex::default(),
             attempt: Mutex::default(),
@@ -176,10 +192,10 @@ impl Id {
         }
     }
 
-    /// Ends its connection at once.
-    pub(crate) fn abort(&self) {
+    /// Its queue pair goes to the error state: nothing more is sent, and the connection closes in order.
+    pub(crate) fn close(&self) {
         if let Phase::Connected(connection) = &*locked(&self.phase) {
-            connection.abort();
+            connection.disconnect();
         }
     }
 }
@@ -269,7 +285,7 @@ pub(super) fn finish_established(of: *mut rdma_cm_id, done: Result<(), Errno>) -
     if answer == 0 && !kept.is_null() {
         // SAFETY: the event that the call has left there.
         let event = unsafe { (*kept).event };
-        if event != RDMA_CM_EVENT_ESTABLISHED {
+        if !matches!(event, RDMA_CM_EVENT_ESTABLISHED | RDMA_CM_EVENT_CONNECT_RESPONSE) {
             return minus_one(Err(Errno(libc::ECONNRESET)));
         }
     }

@@ -11,6 +11,7 @@ use urnic::{ListenParams, Offer};
 use super::address::from_c;
 use super::connect::{depth, private_data};
 use super::id::{Id, Phase, finish_established, id};
+use super::own_qp::Depths;
 use super::turn::DEPTH;
 use crate::abi::{rdma_cm_id, rdma_conn_param};
 use crate::errno::{Errno, minus_one};
@@ -94,8 +95,11 @@ unsafe extern "C" fn rdma_listen(of: *mut rdma_cm_id, backlog: c_int) -> c_int {
 
 fn accept(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
     fault::check(Call::Accept)?;
-    let qp = locked(&id.qp).clone().ok_or(Errno::INVALID)?;
     let mut phase = locked(&id.phase);
+    if !matches!(*phase, Phase::Requested(_)) {
+        return Err(Errno::INVALID);
+    }
+    let qp = id.carrier(param)?;
     let request = match std::mem::replace(&mut *phase, Phase::Ended) {
         Phase::Requested(request) => request,
         other => {
@@ -109,8 +113,9 @@ fn accept(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
     let ird = param.map_or(asked_ird, |param| depth(param.responder_resources));
     let ord = param.map_or(asked_ord, |param| depth(param.initiator_depth));
     let octets = param.map_or_else(Vec::new, private_data);
+    *locked(&id.depths) = Depths { responder_resources: ird, initiator_depth: ord };
     let offer = Offer { private_data: &octets, ird, ord };
-    *phase = Phase::Connecting(Box::new(request.accept(&qp.inner(), &offer)?));
+    *phase = Phase::Connecting(Box::new(request.accept(&qp, &offer)?));
     id.accepted.store(true, Ordering::Release);
     drop(phase);
     turn::request(id);

@@ -13,6 +13,7 @@ mod event;
 pub(crate) mod id;
 mod listen;
 mod options;
+mod own_qp;
 mod queue_pair;
 pub(crate) mod show;
 mod sync;

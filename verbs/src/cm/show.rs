@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "C's part of an id is written where C reads it")]
 
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 
 use super::address;
 use super::id::Id;
@@ -97,6 +98,9 @@ impl Id {
 
     /// What the queue pair is in by now, for C to see: before it is told of the event that says so.
     pub(super) fn show_queue_pair(&self, event: u32) {
+        if self.has_own_qp.load(Ordering::Acquire) {
+            return;
+        }
         let Some(qp) = locked(&self.qp).clone() else { return };
         let state = match event {
             RDMA_CM_EVENT_ESTABLISHED => IBV_QPS_RTS,

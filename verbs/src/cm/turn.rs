@@ -9,10 +9,11 @@ use urnic::{Connecting, Connection, ConnectionEvent, Error, Listener, WcStatus};
 use super::end::discard;
 use super::event::Pending;
 use super::id::{Id, NOW, Phase, make};
+use super::own_qp::Depths;
 use crate::abi::{
     IBV_EVENT_QP_FATAL, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST,
-    RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_REJECTED,
-    RDMA_CM_EVENT_UNREACHABLE, RDMA_PS_TCP,
+    RDMA_CM_EVENT_CONNECT_RESPONSE, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
+    RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE, RDMA_PS_TCP,
 };
 use crate::cm::address::source_for;
 use crate::errno::Errno;
@@ -72,6 +73,9 @@ impl Id {
             event.private_data = private_data;
             // What the peer will have open is what this end is asked to answer.
             event.depths = [depths.ord.unwrap_or(DEPTH), depths.ird.unwrap_or(DEPTH)];
+            let [responder_resources, initiator_depth] = event.depths;
+            *locked(&child.depths) = Depths { responder_resources, initiator_depth };
+            event.number_of_peer = child.number_of_peer();
             self.untaken.fetch_add(1, Ordering::AcqRel);
             self.tell(event);
         }
@@ -82,10 +86,24 @@ impl Id {
         match connecting.poll() {
             Ok(Err(still)) => Phase::Connecting(Box::new(still)),
             Ok(Ok(connection)) => {
-                let mut event = Pending::new(self, RDMA_CM_EVENT_ESTABLISHED, 0);
+                // No attempt follows: what it would be made with is not kept.
+                *locked(&self.attempt) = None;
+                let is_active = !self.accepted.load(Ordering::Acquire);
+                let awaits = is_active && self.has_own_qp.load(Ordering::Acquire);
+                let kind =
+                    if awaits { RDMA_CM_EVENT_CONNECT_RESPONSE } else { RDMA_CM_EVENT_ESTABLISHED };
+                let mut event = Pending::new(self, kind, 0);
+                if is_active {
+                    event.number_of_peer = self.number_of_peer();
+                }
                 let terms = connection.terms();
                 event.private_data.clone_from(&terms.private_data);
                 event.depths = [terms.ird, terms.ord];
+                *locked(&self.depths) =
+                    Depths { responder_resources: terms.ird, initiator_depth: terms.ord };
+                if awaits {
+                    return self.responded(event, connection);
+                }
                 self.tell(event);
                 self.connected(connection)
             }
@@ -97,6 +115,13 @@ impl Id {
                 Phase::Ended
             }
         }
+    }
+
+    /// The program's own queue pair: the program brings it to RTS, and says so.
+    fn responded(self: &Arc<Self>, event: Pending, connection: Connection) -> Phase {
+        self.awaits_establish.store(true, Ordering::Release);
+        self.tell(event);
+        self.connected(connection)
     }
 
     fn failed(self: &Arc<Self>, error: Error) {

@@ -159,13 +159,12 @@ impl Link {
         }
     }
 
-    /// The queue pair goes to the error state: what there is of a connection ends at once, and work is
-    /// flushed.
+    /// The queue pair goes to the error state: work is flushed at once. What was sent before is delivered,
+    /// and its peer is told nothing that it would have to take for an error: InfiniBand tells it nothing.
     pub(crate) fn abort(&self) {
+        // An endpoint that is down uses nothing.
+        let _down = self.context.process.endpoint.release(&self.inner);
         let phase = std::mem::replace(&mut *locked(&self.phase), Phase::Ended);
-        if let Phase::Connected(connection) = &phase {
-            connection.abort();
-        }
         drop(phase);
         self.inner.give_up(WcStatus::WrFlushErr);
     }

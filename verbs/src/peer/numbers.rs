@@ -19,6 +19,11 @@ const BLOCK: usize = 256;
 /// ordinary programs do not listen at.
 const OF_IDS: std::ops::Range<u32> = 1..1024 << 8;
 
+/// Whether a number is of a queue pair that rdma_cm connects.
+pub(crate) const fn is_of_id(number: u32) -> bool {
+    number >= OF_IDS.start && number < OF_IDS.end
+}
+
 /// The numbers of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
@@ -62,16 +67,17 @@ impl Numbers {
         number
     }
 
+    /// A number for a queue pair of a peer, which MPA does not tell.
+    pub(crate) fn next_of_ids(&self) -> u32 {
+        let mut next = locked(&self.next_of_ids);
+        *next = if is_of_id(*next + 1) { *next + 1 } else { OF_IDS.start };
+        *next
+    }
+
     /// A number for a queue pair that an id connects; `is_free` tells whether none has it.
     pub(crate) fn take_for_id(&self, is_free: impl Fn(u32) -> bool) -> Result<u32, Errno> {
-        let mut next = locked(&self.next_of_ids);
-        for _ in OF_IDS {
-            *next = if OF_IDS.contains(&(*next + 1)) { *next + 1 } else { OF_IDS.start };
-            if is_free(*next) {
-                return Ok(*next);
-            }
-        }
-        Err(Errno::NO_MEMORY)
+        let mut numbers = OF_IDS.map(|_| self.next_of_ids());
+        numbers.find(|number| is_free(*number)).ok_or(Errno::NO_MEMORY)
     }
 
     /// The queue pair with this number is ready: peers that wait for it are looked for.

@@ -157,6 +157,7 @@ pub(crate) unsafe fn create(
             srq: of_srq,
             last_wqe_told: AtomicBool::new(false),
             cap,
+            connects,
             all_signaled,
             told: Mutex::new(ibv_qp_attr::zeroed()),
             told_state: AtomicU32::new(IBV_QPS_RESET),

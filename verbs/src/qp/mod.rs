@@ -28,6 +28,7 @@ use crate::object::{CPtr, Object};
 use crate::pd::Pd;
 use crate::peer::link::Link;
 use crate::qp::batch::Batch;
+use crate::qp::create::Connects;
 use crate::qp::inline::InlineRing;
 
 /// A queue pair.
@@ -46,6 +47,7 @@ pub(crate) struct Qp {
     /// Whether the program was told that no more are taken.
     last_wqe_told: AtomicBool,
     cap: ibv_qp_cap,
+    connects: Connects,
     /// Every request completes, whether it asks for that or not.
     all_signaled: bool,
     /// What the program has said by `ibv_modify_qp`.
@@ -120,6 +122,13 @@ impl Qp {
         locked(&self.link).clone()
     }
 
+    /// Whether an id may carry it: it is the program's to connect, and not connected.
+    pub(crate) fn may_be_carried(&self) -> bool {
+        self.connects == Connects::Program
+            && locked(&self.link).is_none()
+            && locked(&self.id).strong_count() == 0
+    }
+
     pub(crate) fn receives_from(&self, srq: *mut ibv_srq) -> bool {
         self.srq == CPtr(srq)
     }
@@ -140,8 +149,8 @@ impl Qp {
         let told = self.told_state();
         match self.inner().state() {
             QpState::Closing | QpState::Error => IBV_QPS_ERR,
-            // Connected by rdma_cm: the program need not say anything.
-            QpState::Rts if told < IBV_QPS_RTR => IBV_QPS_RTS,
+            // Connected by rdma_cm: the program need not say anything, unless it is its own.
+            QpState::Rts if told < IBV_QPS_RTR && self.connects == Connects::Id => IBV_QPS_RTS,
             QpState::Rts | QpState::Init => told,
         }
     }
@@ -149,7 +158,8 @@ impl Qp {
     /// Whether the send queue takes requests: from RTS on, in error too.
     fn takes_sends(&self) -> bool {
         let told = self.told_state();
-        told >= IBV_QPS_RTS || (told < IBV_QPS_RTR && self.inner().state() != QpState::Init)
+        let is_followed = self.connects == Connects::Id && told < IBV_QPS_RTR;
+        told >= IBV_QPS_RTS || (is_followed && self.inner().state() != QpState::Init)
     }
 
     /// Whether the receive queue takes buffers: from INIT on.

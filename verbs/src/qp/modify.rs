@@ -8,6 +8,7 @@ use libc::{c_int, c_uint};
 use urnic::{Access, WcStatus};
 use urnic_engine::limits::READS_OUTSTANDING_MAX;
 
+use super::create::Connects;
 use super::{Qp, qp};
 use crate::abi::{
     IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_QP_ACCESS_FLAGS,
@@ -18,6 +19,7 @@ use crate::abi::{
     ibv_qp_init_attr,
 };
 use crate::cm::id::Id;
+use crate::device::{Personality, personality};
 use crate::errno::{Errno, number};
 use crate::event_queue::locked;
 use crate::fault::{self, Call};
@@ -25,6 +27,7 @@ use crate::gid::PORT;
 use crate::peer::address;
 use crate::peer::hello::Name;
 use crate::peer::link::{Link, Terms, depth};
+use crate::peer::numbers::is_of_id;
 
 /// What has to be said on the way to a state (the table of InfiniBand for reliable connections).
 const fn required(from: u32, to: u32) -> Option<u32> {
@@ -82,6 +85,11 @@ fn check_values(attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Whether rdma_cm carries a queue pair of the program's own, or will: then there is no one to connect to.
+const fn is_carried(has_id: bool, attr: &ibv_qp_attr, mask: u32) -> bool {
+    has_id || mask & IBV_QP_AV == 0 || is_of_id(attr.dest_qp_num)
+}
+
 impl Qp {
     fn modify(&self, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
         fault::check(Call::ModifyQp)?;
@@ -89,9 +97,12 @@ impl Qp {
         let to = if mask & IBV_QP_STATE == 0 { from } else { attr.qp_state };
         // What rdma_cm has connected is in RTS; programs that go there themselves are followed.
         let by_cm = locked(&self.id).upgrade();
-        if by_cm.is_none() || matches!(to, IBV_QPS_ERR | IBV_QPS_RESET) {
+        let is_own = self.connects == Connects::Program;
+        if is_own || matches!(to, IBV_QPS_ERR | IBV_QPS_RESET) {
             let required = required(from, to).ok_or(Errno::INVALID)?;
-            if mask & required != required {
+            // iWARP's connection manager says less: there is no path that a program names.
+            let by_iwarp = personality() == Personality::Iwarp && mask & IBV_QP_AV == 0;
+            if mask & required != required && !by_iwarp {
                 return Err(Errno::INVALID);
             }
         }
@@ -103,7 +114,9 @@ impl Qp {
                 self.fail(by_cm.as_deref());
                 return Ok(());
             }
-            IBV_QPS_RTR if by_cm.is_none() => return self.link_up(attr, mask),
+            IBV_QPS_RTR if is_own && !is_carried(by_cm.is_some(), attr, mask) => {
+                return self.link_up(attr, mask);
+            }
             _ => {}
         }
         self.record(attr, mask, to);
@@ -140,7 +153,9 @@ impl Qp {
             link.abort();
         }
         if let Some(id) = id {
-            id.abort();
+            // An endpoint that is down uses nothing.
+            let _down = self.context.process.endpoint.release(&self.inner());
+            id.close();
         }
         self.inner().give_up(WcStatus::WrFlushErr);
         self.tell_last_wqe();
@@ -186,7 +201,7 @@ impl Qp {
     pub(crate) fn record(&self, attr: &ibv_qp_attr, mask: u32, state: u32) {
         let mut told = locked(&self.told);
         self.told_state.store(state, Ordering::Release);
-        if mask & IBV_QP_ACCESS_FLAGS != 0 && locked(&self.id).upgrade().is_none() {
+        if mask & IBV_QP_ACCESS_FLAGS != 0 && self.connects == Connects::Program {
             self.inner().set_remote_rights(remote_rights(attr.qp_access_flags));
         }
         macro_rules! record {

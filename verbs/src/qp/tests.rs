@@ -23,6 +23,7 @@ use crate::abi::{
     IBV_WR_SEND_WITH_IMM, ibv_context, ibv_cq, ibv_mr, ibv_pd, ibv_qp, ibv_qp_ex, ibv_qp_init_attr,
     ibv_recv_wr, ibv_send_wr, ibv_send_wr_imm, ibv_send_wr_rdma, ibv_sge, ibv_wc,
 };
+use crate::attributes::ELEMENTS_MAX;
 use crate::context::{context, open};
 use crate::cq::{ibv_create_cq, ibv_resize_cq, poll_cq};
 use crate::device::device;
@@ -216,9 +217,9 @@ fn a_read_fills_several_elements_and_more_than_there_can_be_are_refused() {
     let octets = unsafe { std::slice::from_raw_parts(a.octets, LEN) };
     assert_eq!(octets.iter().filter(|&&octet| octet == 7).count(), 30);
     assert!(octets[100..110].iter().chain(&octets[300..320]).all(|&octet| octet == 7));
-    let mut five = [1; 5].map(|_| a.element(a.mr, 0, 8));
-    assert_eq!(a.send(2, IBV_WR_RDMA_WRITE, b, &mut five), libc::EINVAL);
-    assert_eq!(a.receive(2, &mut five), libc::EINVAL);
+    let mut too_many = [(); ELEMENTS_MAX as usize + 1].map(|()| a.element(a.mr, 0, 8));
+    assert_eq!(a.send(2, IBV_WR_RDMA_WRITE, b, &mut too_many), libc::EINVAL);
+    assert_eq!(a.receive(2, &mut too_many), libc::EINVAL);
 }
 
 #[test]

@@ -2,13 +2,16 @@
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 #![allow(clippy::disallowed_methods, reason = "tests wait for other processes, with a bound")]
 
+mod cm;
+mod compiled;
 mod matrix;
+mod ucx;
 
 use std::fs;
 use std::io::Read;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -211,25 +214,7 @@ fn ten_connections_transfer_and_migrate() {
 /// Shared receive queues, and messages that come before their receives, as a program in C sees them.
 #[test]
 fn connections_share_receives() {
-    const HEADER: &str = "/usr/include/rdma/rdma_cma.h";
-    if !has("connections_share_receives", &["cc"]) {
-        return;
-    }
-    if !Path::new(HEADER).exists() {
-        urnic_testkit::skip("connections_share_receives", &format!("{HEADER} is missing"));
-        return;
-    }
-    let libraries = Libraries::new();
-    let program = libraries.0.path().join("shared_receives");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/shared_receives.c");
-    let mut compiler = programs::program("cc");
-    compiler.arg("-o").arg(&program).arg(source).args(["-lrdmacm", "-libverbs"]);
-    let compiled = compiler.output().unwrap();
-    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-    for iwarp in [false, true] {
-        let said = libraries.run(&format!("{} {}", program.display(), free_port()), iwarp);
-        assert!(said.contains("all is well"), "{said}");
-    }
+    compiled::run("connections_share_receives", "shared_receives");
 }
 
 /// `URNIC_FAIL`: programs find the faults that are asked for, and end as their authors have meant.

@@ -44,6 +44,12 @@ pub(super) const SELF: &[Row] = &[
     ),
     row(
         "run",
+        "--device-file",
+        &[("!run --device-file -- /proc/self/exe --version", Works)],
+        &[("!run --device-file=yes -- /proc/self/exe", Refused("--device-file"))],
+    ),
+    row(
+        "run",
         "--log",
         &[("!run --log debug /proc/self/exe --version", Works)],
         &[("!run --log loud /proc/self/exe", Refused("--log"))],

@@ -1,0 +1,230 @@
+//! Connections with a queue pair of the program's own: it is named by its number in the parameters of
+//! `rdma_connect` and `rdma_accept`, and the program brings it to each state itself, with what
+//! `rdma_init_qp_attr` says. A number that names no queue pair here gets a stream all the same: programs
+//! connect to exchange private data, and connect their queue pairs without rdma_cm.
+#![expect(unsafe_code, reason = "C's pointers to ids and attributes")]
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use libc::c_int;
+use urnic::{Access, QpConfig, QpRules, ReceiverNotReady};
+
+use super::id::{Id, Phase, id};
+use crate::abi::{
+    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
+    IBV_ACCESS_REMOTE_WRITE, IBV_MTU_4096, IBV_QP_ACCESS_FLAGS, IBV_QP_AV, IBV_QP_DEST_QPN,
+    IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU,
+    IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN,
+    IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS,
+    ibv_qp_attr, rdma_cm_id, rdma_conn_param,
+};
+use crate::device::{Personality, personality};
+use crate::errno::{Errno, minus_one};
+use crate::event_queue::locked;
+use crate::gid::{self, PORT};
+use crate::process::{Process, process};
+
+/// What is kept of a connection's parameters, for `rdma_init_qp_attr`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Depths {
+    /// Reads of the peer that may be open.
+    pub(super) responder_resources: u16,
+    /// Reads of this end that may be open.
+    pub(super) initiator_depth: u16,
+}
+
+/// As many as the field can say.
+fn octet(depth: u16) -> u8 {
+    u8::try_from(depth).unwrap_or(u8::MAX)
+}
+
+impl Id {
+    /// The engine's queue pair that carries the connection: that of the id, or the one that the program
+    /// names.
+    pub(super) fn carrier(
+        self: &Arc<Self>,
+        param: Option<&rdma_conn_param>,
+    ) -> Result<urnic::Qp, Errno> {
+        if let Some(qp) = &*locked(&self.qp) {
+            return Ok(qp.inner().clone());
+        }
+        // As rdma-core: without a queue pair, parameters have to name one.
+        let number = param.ok_or(Errno::INVALID)?.qp_num;
+        let process = process()?;
+        self.has_own_qp.store(true, Ordering::Release);
+        let named = process.qp(number).filter(|pair| pair.may_be_carried());
+        let Some(pair) = named else { return bare(&process) };
+        *locked(&pair.id) = Arc::downgrade(self);
+        let carrier = pair.inner().clone();
+        *locked(&self.qp) = Some(pair);
+        Ok(carrier)
+    }
+
+    /// The number that the peer's queue pair is known by here. MPA does not carry it (RFC 5044 §7.1), so it
+    /// is one that says: what is connected to it is connected by rdma_cm.
+    pub(super) fn number_of_peer(&self) -> u32 {
+        if personality() == Personality::Iwarp {
+            // As the kernel tells it of iWARP.
+            return 0;
+        }
+        let number = || process().map_or(1, |process| process.numbers.next_of_ids());
+        *self.number_of_peer.get_or_init(number)
+    }
+
+    fn can_be_ready(&self) -> Readiness {
+        match &*locked(&self.phase) {
+            Phase::Requested(_) | Phase::Connected(_) => Readiness::Peer,
+            Phase::Connecting(_) if self.accepted.load(Ordering::Acquire) => Readiness::Peer,
+            Phase::Connecting(_) | Phase::Refused => Readiness::Asked,
+            _ => Readiness::None,
+        }
+    }
+}
+
+/// How much is known of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Readiness {
+    /// Nothing was asked for.
+    None,
+    /// The peer has not answered.
+    Asked,
+    /// What the peer says.
+    Peer,
+}
+
+/// A queue pair that carries a stream on which nothing is sent. Its peer has no right to memory.
+fn bare(process: &Process) -> Result<urnic::Qp, Errno> {
+    let cq = process.rnic.create_cq(1).map_err(|_| Errno::NO_MEMORY)?;
+    let config = QpConfig {
+        send_depth: 1,
+        recv_depth: 1,
+        rules: QpRules::InfiniBand,
+        receiver_not_ready: ReceiverNotReady::Wait,
+        ..QpConfig::new(&cq)
+    };
+    let made = process.rnic.alloc_pd().create_qp(config).map_err(|_| Errno::NO_MEMORY)?;
+    made.set_remote_rights(Access::empty());
+    Ok(made)
+}
+
+/// What InfiniBand's connection manager says on the way to a state (`ib_cm_init_qp_attr` of Linux).
+fn infiniband(id: &Id, attr: &mut ibv_qp_attr) -> Result<u32, Errno> {
+    let known = id.can_be_ready();
+    let Depths { responder_resources, initiator_depth } = *locked(&id.depths);
+    (attr.port_num, attr.pkey_index) = (PORT, 0);
+    if attr.qp_state == IBV_QPS_INIT || known == Readiness::None {
+        if known != Readiness::None {
+            attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+        }
+        if known != Readiness::None && responder_resources > 0 {
+            attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+        }
+        return Ok(IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    }
+    if known != Readiness::Peer {
+        return Err(Errno::INVALID);
+    }
+    if attr.qp_state == IBV_QPS_RTR {
+        // SAFETY: C's part of a live id.
+        let route = unsafe { (*id.c.0).route.addr };
+        // SAFETY: a union of one field, of octets.
+        let gids = unsafe { route.addr.ibaddr };
+        // SAFETY: 16 octets by either name.
+        let local = gid::address(unsafe { gids.sgid.raw });
+        let index = gid::table().iter().position(|entry| entry.address == local);
+        attr.path_mtu = IBV_MTU_4096;
+        attr.dest_qp_num = id.number_of_peer();
+        attr.rq_psn = id.number_of_peer();
+        attr.max_dest_rd_atomic = octet(responder_resources);
+        attr.ah_attr.is_global = 1;
+        attr.ah_attr.port_num = PORT;
+        attr.ah_attr.grh.dgid = gids.dgid;
+        attr.ah_attr.grh.sgid_index = index.and_then(|index| index.try_into().ok()).unwrap_or(0);
+        attr.ah_attr.grh.hop_limit = HOP_LIMIT;
+        return Ok(IBV_QP_AV
+            | IBV_QP_PATH_MTU
+            | IBV_QP_DEST_QPN
+            | IBV_QP_RQ_PSN
+            | IBV_QP_MAX_DEST_RD_ATOMIC
+            | IBV_QP_MIN_RNR_TIMER);
+    }
+    if attr.qp_state != IBV_QPS_RTS {
+        return Err(Errno::INVALID);
+    }
+    attr.sq_psn = id.number_of_peer();
+    attr.timeout = id.ack_timeout.load(Ordering::Acquire);
+    (attr.retry_cnt, attr.rnr_retry) = (RETRIES, RETRIES);
+    attr.max_rd_atomic = octet(initiator_depth);
+    Ok(IBV_QP_SQ_PSN
+        | IBV_QP_TIMEOUT
+        | IBV_QP_RETRY_CNT
+        | IBV_QP_RNR_RETRY
+        | IBV_QP_MAX_QP_RD_ATOMIC)
+}
+
+/// What that of iWARP says (`iw_cm_init_qp_attr`).
+fn iwarp(id: &Id, attr: &mut ibv_qp_attr) -> Result<u32, Errno> {
+    match attr.qp_state {
+        IBV_QPS_INIT | IBV_QPS_RTR => {
+            if id.can_be_ready() != Readiness::None {
+                attr.qp_access_flags =
+                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+            }
+            Ok(IBV_QP_ACCESS_FLAGS)
+        }
+        IBV_QPS_RTS => Ok(0),
+        _ => Err(Errno::INVALID),
+    }
+}
+
+/// Hops of a packet, as IPv4 and IPv6 have them.
+const HOP_LIMIT: u8 = 64;
+/// The most that the field can say.
+const RETRIES: u8 = 7;
+
+/// `rdma_init_qp_attr`: what `ibv_modify_qp` is to be told on the way to the state in `attr`.
+///
+/// # Safety
+/// `of` is live, `attr` points at attributes, `mask` at a place for the answer.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_init_qp_attr(
+    of: *mut rdma_cm_id,
+    attr: *mut ibv_qp_attr,
+    mask: *mut c_int,
+) -> c_int {
+    // SAFETY: live, by this function's contract.
+    let asked = unsafe { id(of) };
+    // SAFETY: C's part of a live id.
+    if unsafe { (*of).verbs }.is_null() {
+        return minus_one(Err(Errno::INVALID));
+    }
+    let mut said = ibv_qp_attr::zeroed();
+    // SAFETY: attributes of the program's, of which the state has been set.
+    said.qp_state = unsafe { (*attr).qp_state };
+    let told = match personality() {
+        Personality::Ib => infiniband(asked, &mut said),
+        Personality::Iwarp => iwarp(asked, &mut said),
+    };
+    minus_one(told.map(|told| {
+        // SAFETY: C's place for the answer, by this function's contract.
+        unsafe { attr.write(said) };
+        // SAFETY: as above.
+        unsafe { mask.write((told | IBV_QP_STATE).cast_signed()) };
+    }))
+}
+
+/// `rdma_establish`: the program's own queue pair is ready. MPA's ready-to-receive message is sent as soon
+/// as the peer's Reply has come (RFC 6581 §9.2): messages that come before a receive wait for it.
+///
+/// # Safety
+/// `of` is live.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_establish(of: *mut rdma_cm_id) -> c_int {
+    // SAFETY: live, by this function's contract.
+    let establishing = unsafe { id(of) };
+    let awaits = establishing.awaits_establish.swap(false, Ordering::AcqRel);
+    // SAFETY: C's part of a live id.
+    let has_qp = !unsafe { (*of).qp }.is_null();
+    minus_one(if awaits && !has_qp { Ok(()) } else { Err(Errno::INVALID) })
+}

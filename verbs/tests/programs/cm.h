@@ -1,0 +1,105 @@
+/* What the programs about rdma_cm share: a channel for each of the two ends, and their events. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <rdma/rdma_cma.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define CHECK(condition) do { \
+	if (!(condition)) { \
+		fprintf(stderr, "line %d: %s (errno %d)\n", __LINE__, #condition, errno); \
+		exit(1); \
+	} \
+} while (0)
+/* A call that fails with -1 and this number. */
+#define FAILS(call, number) do { \
+	errno = 0; \
+	CHECK((call) == -1 && errno == (number)); \
+} while (0)
+
+/* The active end, and the passive. */
+enum { ACTIVE, PASSIVE };
+static struct rdma_event_channel *channels[2];
+
+/* The next event, acknowledged, and what it said; its private data is copied. */
+struct told {
+	struct rdma_cm_event event;
+	char private_data[256];
+};
+
+static inline struct told next_event(int end)
+{
+	struct told told = { 0 };
+	struct rdma_cm_event *event;
+	struct pollfd readable = { channels[end]->fd, POLLIN };
+	CHECK(poll(&readable, 1, 10000) == 1);
+	CHECK(!rdma_get_cm_event(channels[end], &event));
+	told.event = *event;
+	memcpy(told.private_data, event->param.conn.private_data ? event->param.conn.private_data : "",
+	       event->param.conn.private_data_len);
+	CHECK(!rdma_ack_cm_event(event));
+	return told;
+}
+
+static inline struct told expect(int end, enum rdma_cm_event_type type)
+{
+	struct told told = next_event(end);
+	if (told.event.event != type) {
+		fprintf(stderr, "end %d: %s (%d) in place of %s\n", end, rdma_event_str(told.event.event),
+			told.event.status, rdma_event_str(type));
+		exit(1);
+	}
+	return told;
+}
+
+static inline int is_quiet(int end)
+{
+	struct pollfd readable = { channels[end]->fd, POLLIN };
+	return poll(&readable, 1, 50) == 0;
+}
+
+static inline struct sockaddr_in at(const char *address, int port)
+{
+	struct sockaddr_in made = { .sin_family = AF_INET, .sin_port = htons(port) };
+	CHECK(inet_pton(AF_INET, address, &made.sin_addr) == 1);
+	return made;
+}
+
+/* An id that listens. */
+static inline struct rdma_cm_id *listener_at(int port)
+{
+	struct rdma_cm_id *id;
+	struct sockaddr_in address = at("127.0.0.1", port);
+	CHECK(!rdma_create_id(channels[PASSIVE], &id, NULL, RDMA_PS_TCP));
+	CHECK(!rdma_bind_addr(id, (struct sockaddr *)&address));
+	CHECK(!rdma_listen(id, 8));
+	return id;
+}
+
+/* An id whose peer's address and route are known. */
+static inline struct rdma_cm_id *resolved_to(int port)
+{
+	struct rdma_cm_id *id;
+	struct sockaddr_in address = at("127.0.0.1", port);
+	CHECK(!rdma_create_id(channels[ACTIVE], &id, NULL, RDMA_PS_TCP));
+	CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 1000));
+	expect(ACTIVE, RDMA_CM_EVENT_ADDR_RESOLVED);
+	CHECK(!rdma_resolve_route(id, 1000));
+	expect(ACTIVE, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	return id;
+}
+
+static inline void open_channels(void)
+{
+	for (int end = 0; end < 2; end++)
+		CHECK((channels[end] = rdma_create_event_channel()));
+}
+
+static inline int looks_like_infiniband(struct rdma_cm_id *id)
+{
+	return id->verbs->device->transport_type == IBV_TRANSPORT_IB;
+}

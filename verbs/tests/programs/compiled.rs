@@ -1,0 +1,44 @@
+//! Programs in C that stand beside the tests: compiled against the headers and libraries of the distribution, and
+//! run on ours.
+
+use std::path::{Path, PathBuf};
+
+use urnic_testkit::programs;
+
+use super::{Libraries, free_port, has};
+
+/// The program, if the compiler and the header are there; says by name that the test is skipped if not.
+pub(super) fn compile(
+    test: &str,
+    libraries: &Libraries,
+    name: &str,
+    header: &str,
+    linked: &[&str],
+) -> Option<PathBuf> {
+    if !has(test, &["cc"]) {
+        return None;
+    }
+    if !Path::new(header).exists() {
+        urnic_testkit::skip(test, &format!("{header} is missing"));
+        return None;
+    }
+    let program = libraries.0.path().join(name);
+    let source = format!("{}/tests/programs/{name}.c", env!("CARGO_MANIFEST_DIR"));
+    let mut compiler = programs::program("cc");
+    compiler.args(["-Wall", "-Werror", "-o"]).arg(&program).arg(source).args(linked);
+    let compiled = compiler.output().unwrap();
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    Some(program)
+}
+
+/// Runs a program of rdma_cm, which is told a free port, as either kind of device. It checks by itself what it sees.
+pub(super) fn run(test: &str, name: &str) {
+    let libraries = Libraries::new();
+    let header = "/usr/include/rdma/rdma_cma.h";
+    let linked = ["-lrdmacm", "-libverbs", "-lpthread"];
+    let Some(program) = compile(test, &libraries, name, header, &linked) else { return };
+    for iwarp in [false, true] {
+        let said = libraries.run(&format!("{} {}", program.display(), free_port()), iwarp);
+        assert!(said.contains("all is well"), "{said}");
+    }
+}
