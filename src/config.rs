@@ -6,6 +6,8 @@
 //! completion queue, [`PortConfig::for_ipv4`](crate::PortConfig::for_ipv4) and
 //! [`PortConfig::for_dhcp`](crate::PortConfig::for_dhcp) the address.
 
+use std::net::SocketAddr;
+
 use urnic_engine::mpa::startup::{Offer, StartupConfig};
 use urnic_engine::port::LowerLayer;
 use urnic_engine::stream::life::LifeTimes;
@@ -75,6 +77,13 @@ pub struct ConnectOptions {
     /// (RFC 9293 §3.8.4: keep-alives "MUST default to off"). Of connections that peers open,
     /// [`ListenParams::keepalive`](urnic_engine::port::ListenParams) says it.
     pub keepalive: Option<KeepAliveTimes>,
+    /// The address to connect from: `None`, or an unspecified one, for that of the route. Over the kernel's
+    /// TCP it may have a TCP port, which other sockets may have too as long as the peers differ; on a device it
+    /// has port 0.
+    pub local: Option<SocketAddr>,
+    /// The octet of the IP header that is type of service and traffic class, over the kernel's TCP; its lowest
+    /// two bits are TCP's own (RFC 3168 §5).
+    pub traffic_class: Option<u8>,
 }
 
 impl Default for ConnectOptions {
@@ -86,6 +95,8 @@ impl Default for ConnectOptions {
             ord: READ_DEPTH,
             lower_layer: LowerLayer::default(),
             keepalive: None,
+            local: None,
+            traffic_class: None,
         }
     }
 }

@@ -232,6 +232,8 @@ pub struct ListenParams {
     /// When keep-alive probes are sent on the connections; `None` for what [`PortConfig::tcp`] says,
     /// and for none over the kernel's TCP.
     pub keepalive: Option<tcp::KeepAliveTimes>,
+    /// Of `::`, only the addresses of IPv6: those of IPv4 are another listener's.
+    pub only_ipv6: bool,
 }
 
 impl Default for ListenParams {
@@ -242,6 +244,7 @@ impl Default for ListenParams {
             backlog: LISTEN_BACKLOG_MAX,
             delayed: false,
             keepalive: None,
+            only_ipv6: false,
         }
     }
 }

@@ -49,7 +49,7 @@ impl Listeners {
     pub(super) fn insert(&mut self, local: SocketAddr, params: ListenParams) -> Result<(), Taken> {
         let others = self.by_tcp_port.get(&local.port()).map_or(&[][..], Vec::as_slice);
         let is_taken = others.iter().any(|other| {
-            covers(other.local.ip(), local.ip()) || covers(local.ip(), other.local.ip())
+            other.covers(local.ip()) || covers(local.ip(), params.only_ipv6, other.local.ip())
         });
         if is_taken {
             return Err(Taken);
@@ -78,7 +78,7 @@ impl Listeners {
     /// The listener that takes connections to `local`.
     pub(super) fn at(&mut self, local: SocketAddr) -> Option<&mut Listener> {
         let listeners = self.by_tcp_port.get_mut(&local.port())?;
-        listeners.iter_mut().find(|listener| covers(listener.local.ip(), local.ip()))
+        listeners.iter_mut().find(|listener| listener.covers(local.ip()))
     }
 
     /// The listener whose backlog has the slot, unless it is gone.
@@ -129,6 +129,10 @@ pub(super) struct Listener {
 }
 
 impl Listener {
+    fn covers(&self, local: IpAddr) -> bool {
+        covers(self.local.ip(), self.params.only_ipv6, local)
+    }
+
     fn new(local: SocketAddr, generation: u64, params: ListenParams) -> Self {
         let backlog = params.backlog.clamp(1, LISTEN_BACKLOG_MAX);
         Self {
@@ -224,10 +228,10 @@ enum Stage {
 }
 
 /// Whether a listener at `listener` takes connections to `local`.
-fn covers(listener: IpAddr, local: IpAddr) -> bool {
+fn covers(listener: IpAddr, only_ipv6: bool, local: IpAddr) -> bool {
     match listener {
-        // As an IPv6 socket of the kernel that is not for IPv6 only (RFC 3493 §5.3).
-        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => true,
+        // As IPv6 sockets of the kernel (RFC 3493 §5.3).
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => !only_ipv6 || local.is_ipv6(),
         IpAddr::V4(address) if address.is_unspecified() => local.is_ipv4(),
         address => address == local,
     }

@@ -50,6 +50,12 @@ impl Port {
         self.insert(tuple, tcp, lower_layer, None)
     }
 
+    /// The address that connections to `remote` are opened from.
+    #[must_use]
+    pub fn local_address_for(&self, remote: IpAddr) -> Option<IpAddr> {
+        self.config.address_for(remote)
+    }
+
     /// A new TCP connection to `remote`, and its addresses.
     fn syn_to(&mut self, now: Instant, remote: SocketAddr) -> Result<(Tuple, tcp::Tcb), PortError> {
         let local_ip = self.config.address_for(remote.ip()).ok_or_else(|| {

@@ -39,8 +39,9 @@ impl KernelEngine {
     ) -> io::Result<SocketAddr> {
         let socket = Socket::new(Domain::for_address(local), Type::STREAM, Some(Protocol::TCP))?;
         if local.is_ipv6() {
-            // `::` is all addresses of both families, whatever the machine's default.
-            socket.set_only_v6(false)?;
+            // `::` is all addresses of both families, unless it is told otherwise, whatever the machine's
+            // default.
+            socket.set_only_v6(params.only_ipv6)?;
         }
         socket.set_reuse_address(true)?;
         socket.set_nonblocking(true)?;

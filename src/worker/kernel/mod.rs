@@ -30,7 +30,7 @@ use crate::mail::wakeup::Wakeup;
 use crate::worker::engine::Engine;
 use crate::worker::kernel::events::{Events, Token};
 use crate::worker::kernel::listeners::{ACCEPT_BURST, KernelListener, listen_error};
-use crate::worker::kernel::socket::{BacklogSlot, KernelConnection};
+use crate::worker::kernel::socket::{BacklogSlot, KernelConnection, Opened};
 use crate::worker::registry::Registry;
 use urnic_engine::limits::CONNECTIONS_MAX;
 use urnic_engine::port::timers::TimerQueue;
@@ -98,8 +98,10 @@ impl KernelEngine {
         if self.connections.len() >= CONNECTIONS_MAX {
             return Err(PortError::Exhausted.into());
         }
+        let ConnectOptions { local, traffic_class, .. } = *options;
+        let opened = Opened { remote, local, traffic_class };
         let mut connection =
-            KernelConnection::connect(&self.rnic, remote, self.user_timeout, self.life)
+            KernelConnection::connect(&self.rnic, opened, self.user_timeout, self.life)
                 .map_err(io_error)?;
         connection.set_keepalive(options.keepalive).map_err(io_error)?;
         connection.layered.initiate(now, qp, &options.startup, &options.offer())?;
@@ -212,9 +214,9 @@ impl KernelEngine {
     fn reconnect(&mut self, now: Instant, slot: usize) {
         self.ready.push(slot);
         let connection = &mut self.connections[slot];
-        let old = connection.remote().and_then(|remote| {
+        let old = connection.opened_again().and_then(|opened| {
             let mut socket =
-                KernelConnection::connect(&self.rnic, remote, self.user_timeout, self.life)?;
+                KernelConnection::connect(&self.rnic, opened, self.user_timeout, self.life)?;
             socket.set_keepalive(connection.keepalive())?;
             self.events.add(&socket.socket, Token::Connection(slot))?;
             Ok(std::mem::replace(connection, socket))

@@ -34,8 +34,8 @@ pub(super) struct KernelConnection {
     pub(super) socket: Socket,
     pub(super) layered: ByteStream,
     pub(super) qp: Option<Qp>,
-    /// The peer it was opened to, by this end.
-    remote: Option<SocketAddr>,
+    /// How it was opened, by this end.
+    opened: Option<Opened>,
     /// The place at a listener that it still has.
     pub(super) backlog_slot: Option<BacklogSlot>,
     /// What the kernel last said the socket is ready for, unless found otherwise since.
@@ -58,21 +58,47 @@ pub(super) struct KernelConnection {
     error: Option<io::ErrorKind>,
 }
 
+/// What a connection is opened with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Opened {
+    pub(super) remote: SocketAddr,
+    pub(super) local: Option<SocketAddr>,
+    pub(super) traffic_class: Option<u8>,
+}
+
+impl Opened {
+    /// The socket connects from where it is to.
+    fn prepare(&self, socket: &Socket) -> io::Result<()> {
+        if let Some(octet) = self.traffic_class {
+            match self.remote {
+                SocketAddr::V4(_) => socket.set_tos_v4(octet.into())?,
+                SocketAddr::V6(_) => socket.set_tclass_v6(octet.into())?,
+            }
+        }
+        let Some(local) = self.local else { return Ok(()) };
+        // Others may keep the address, or use it for other peers.
+        socket.set_reuse_address(true)?;
+        socket.bind(&SockAddr::from(local))
+    }
+}
+
 impl KernelConnection {
     /// Starts to connect.
     pub(super) fn connect(
         rnic: &Rnic,
-        remote: SocketAddr,
+        opened: Opened,
         user_timeout: Duration,
         life: LifeTimes,
     ) -> io::Result<Self> {
+        let remote = opened.remote;
         let domain = Domain::for_address(remote);
         let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+        opened.prepare(&socket)?;
         // RFC 9293 MUST-23: at least three minutes, which the stream's own timer bounds.
         set_syn_retries(socket.as_fd(), SYN_RETRIES)?;
         let mut connection = Self::new(rnic, socket, user_timeout, life)?;
         connection.connecting = true;
-        connection.remote = Some(remote);
+        connection.opened = Some(opened);
         connection.ready = Readiness::default();
         match connection.socket.connect(&SockAddr::from(remote)) {
             Ok(()) => {}
@@ -109,7 +135,7 @@ impl KernelConnection {
             socket,
             layered: ByteStream::opening(rnic, life),
             qp: None,
-            remote: None,
+            opened: None,
             backlog_slot: None,
             ready: both,
             interest: both,
@@ -126,9 +152,14 @@ impl KernelConnection {
         })
     }
 
-    /// The address that this end has opened the connection to.
-    pub(super) fn remote(&self) -> io::Result<SocketAddr> {
-        self.remote.ok_or_else(|| io::ErrorKind::NotConnected.into())
+    /// How this end opens the connection once more: from another TCP port, as the first may still be in use.
+    pub(super) fn opened_again(&self) -> io::Result<Opened> {
+        let opened = self.opened.ok_or(io::ErrorKind::NotConnected)?;
+        let local = opened.local.map(|mut local| {
+            local.set_port(0);
+            local
+        });
+        Ok(Opened { local, ..opened })
     }
 
     fn connected(&mut self, now: Instant) {
@@ -409,7 +440,8 @@ mod tests {
         let rnic = Rnic::new(RnicConfig { seed: 1.into() });
         let remote = SocketAddr::from(([127, 0, 0, 1], 9));
         let limit = Duration::from_secs(100);
-        let connection = KernelConnection::connect(&rnic, remote, limit, LifeTimes::default());
+        let opened = Opened { remote, local: None, traffic_class: None };
+        let connection = KernelConnection::connect(&rnic, opened, limit, LifeTimes::default());
         let retries = syn_retries(connection.unwrap().socket.as_fd()).unwrap();
         // RFC 6298 §5.5: 1 s, doubled each time.
         let given_up = Duration::from_secs((2 << retries) - 1);

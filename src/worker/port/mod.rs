@@ -28,7 +28,7 @@ use crate::worker::port::handovers::Handovers;
 use crate::worker::registry::Registry;
 use urnic_engine::limits::PORTS_MAX;
 use urnic_engine::poll::Poller;
-use urnic_engine::port::{ConnectParams, ConnectionId, ListenParams, Port, PortEvent};
+use urnic_engine::port::{ConnectParams, ConnectionId, ListenParams, Port, PortError, PortEvent};
 use urnic_engine::time::Instant;
 use urnic_engine::verbs::Qp;
 
@@ -76,6 +76,15 @@ impl<D: Device> PortEngine<D> {
         let ConnectOptions { startup, lower_layer, keepalive, .. } = *options;
         let params = ConnectParams { startup, offer: options.offer(), lower_layer };
         let port = &mut self.poller.port;
+        if let Some(local) = options.local {
+            if local.port() != 0 {
+                return Err(Error::Config("the endpoint chooses the TCP ports of its device"));
+            }
+            let ip = local.ip().to_canonical();
+            if !ip.is_unspecified() && port.local_address_for(remote.ip()) != Some(ip) {
+                return Err(PortError::NoSuchAddress(local.ip()).into());
+            }
+        }
         let id = port.connect(now, remote, qp, &params)?;
         if keepalive.is_some() {
             port.set_keepalive(now, id, keepalive)?;

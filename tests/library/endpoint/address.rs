@@ -5,7 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 
 use super::{Host, PATIENCE, mpa_request};
 use urnic::{
-    Endpoint, EndpointConfig, Error, ListenParams, PortConfig, PortError, Rnic, RnicConfig,
+    ConnectOptions, Endpoint, EndpointConfig, Error, ListenParams, PortConfig, PortError, Rnic,
+    RnicConfig,
 };
 use urnic_netdev::memory::{self, LinkConfig};
 
@@ -62,5 +63,63 @@ fn the_unspecified_ipv6_address_is_all_addresses_of_both_families() {
         let request = listener.next_request(PATIENCE).unwrap().expect("asks");
         assert_eq!(request.remote(), stream.local_addr().unwrap());
         request.reject(b"").unwrap();
+    }
+}
+
+#[test]
+fn a_listener_for_ipv6_only_leaves_ipv4_to_another() {
+    for endpoint in [&Host::new(true, 1).endpoint, &unplugged()] {
+        let only = ListenParams { only_ipv6: true, ..ListenParams::default() };
+        let of_ipv6 = endpoint.listen("[::]:0".parse().unwrap(), only).unwrap();
+        let of_ipv4 = SocketAddr::new("0.0.0.0".parse().unwrap(), of_ipv6.local().port());
+        let of_ipv4 = endpoint.listen(of_ipv4, ListenParams::default()).unwrap();
+        assert_eq!(of_ipv4.local().port(), of_ipv6.local().port());
+    }
+}
+
+#[test]
+fn a_connection_comes_from_the_address_that_it_is_told() {
+    let (server, client) = (Host::new(true, 1), Host::new(true, 2));
+    let listener =
+        server.endpoint.listen("127.0.0.1:0".parse().unwrap(), ListenParams::default()).unwrap();
+    let connect = |local: &str| {
+        let options = ConnectOptions {
+            local: Some(local.parse().unwrap()),
+            traffic_class: Some(0x20),
+            ..ConnectOptions::default()
+        };
+        client.endpoint.connect(listener.local(), &client.qp(), &options).unwrap()
+    };
+    let _first = connect("127.0.0.2:0");
+    let remote = listener.next_request(PATIENCE).unwrap().expect("asks").remote();
+    assert_eq!(remote.ip().to_string(), "127.0.0.2");
+    // A TCP port that another socket keeps, and shares.
+    let keeper = socket2::Socket::new(
+        socket2::Domain::IPV4,
+        socket2::Type::STREAM,
+        Some(socket2::Protocol::TCP),
+    );
+    let keeper = keeper.unwrap();
+    keeper.set_reuse_address(true).unwrap();
+    keeper.bind(&"127.0.0.3:0".parse::<SocketAddr>().unwrap().into()).unwrap();
+    let local = keeper.local_addr().unwrap().as_socket().unwrap();
+    let _second = connect(&local.to_string());
+    let request = listener.next_request(PATIENCE).unwrap().expect("asks");
+    assert_eq!(request.remote(), local);
+    let error = connect("192.0.2.77:0").wait(PATIENCE).unwrap_err();
+    assert_eq!(error, Error::Io(std::io::ErrorKind::AddrNotAvailable));
+}
+
+#[test]
+fn on_a_device_connections_come_from_its_own_address() {
+    let (endpoint, host) = (unplugged(), Host::new(true, 2));
+    for (local, error) in [
+        ("10.0.0.9:0", Error::Port(PortError::NoSuchAddress("10.0.0.9".parse().unwrap()))),
+        ("10.0.0.2:7", Error::Config("the endpoint chooses the TCP ports of its device")),
+    ] {
+        let options =
+            ConnectOptions { local: Some(local.parse().unwrap()), ..ConnectOptions::default() };
+        let connecting = endpoint.connect("10.0.0.1:9".parse().unwrap(), &host.qp(), &options);
+        assert_eq!(connecting.unwrap().wait(PATIENCE).unwrap_err(), error);
     }
 }

@@ -72,18 +72,21 @@ const FAMILY_V4: libc::sa_family_t = AF_INET as libc::sa_family_t;
 #[expect(clippy::cast_possible_truncation, reason = "2 and 10")]
 const FAMILY_V6: libc::sa_family_t = AF_INET6 as libc::sa_family_t;
 
-/// The address of this host that a packet to `remote` has as its source.
-pub(super) fn source_for(remote: SocketAddr) -> Result<IpAddr, Errno> {
+/// The address of this host that a packet to `remote` has as its source; with the interface, where that is of
+/// one link, and without a port.
+pub(super) fn source_for(remote: SocketAddr) -> Result<SocketAddr, Errno> {
     let any: IpAddr = match remote {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let found = || -> io::Result<IpAddr> {
+    let found = || -> io::Result<SocketAddr> {
         // Connecting a datagram socket looks up the route and sends nothing.
         let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
         // Any port will do; 0 is none.
         socket.connect(SocketAddr::new(remote.ip(), remote.port().max(1)))?;
-        Ok(socket.local_addr()?.ip())
+        let mut local = socket.local_addr()?;
+        local.set_port(0);
+        Ok(local)
     };
     found().map_err(Errno::from)
 }
@@ -108,6 +111,6 @@ mod tests {
     #[test]
     fn loopback_is_reached_from_loopback() {
         let remote = "127.0.0.1:7".parse().unwrap();
-        assert_eq!(source_for(remote), Ok(Ipv4Addr::LOCALHOST.into()));
+        assert_eq!(source_for(remote), Ok((Ipv4Addr::LOCALHOST, 0).into()));
     }
 }

@@ -6,7 +6,7 @@ use std::ptr;
 
 use libc::{addrinfo, c_char, c_int, c_void, socklen_t};
 
-use super::address::{from_c, source_for, storage};
+use super::address::{from_c, storage};
 use crate::abi::{
     IBV_QPT_RC, RAI_FAMILY, RAI_NUMERICHOST, RAI_PASSIVE, RDMA_PS_TCP, rdma_addrinfo,
 };
@@ -68,10 +68,9 @@ unsafe extern "C" fn rdma_getaddrinfo(
     let source = if passive {
         Some(address)
     } else {
-        // What the program wants to come from, or what the route says.
+        // What the program wants to come from: as rdma-core, which asks for no route.
         // SAFETY: NULL or an address, by this function's contract.
         unsafe { from_c(hints.ai_src_addr) }
-            .or_else(|| source_for(address).ok().map(|ip| SocketAddr::new(ip, 0)))
     };
     let made = answer(hints, source, (!passive).then_some(address));
     // SAFETY: C's place for the answer, by this function's contract.

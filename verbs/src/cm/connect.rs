@@ -5,18 +5,20 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use libc::{c_int, sockaddr};
+use socket2::Socket;
 use urnic::{ConnectOptions, Connecting, WcStatus, monotonic_now};
 use urnic_engine::limits::READS_OUTSTANDING_MAX;
 use urnic_engine::time::{Duration, Instant};
 
 use super::address::{from_c, source_for};
 use super::event::Pending;
-use super::id::{Id, Phase, finish, finish_established, id};
+use super::id::{Id, Phase, Route, finish, finish_established, id};
 use super::listen::bind;
 use super::own_qp::Depths;
 use crate::abi::{
     RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_REJECTED,
-    RDMA_CM_EVENT_ROUTE_RESOLVED, rdma_cm_id, rdma_conn_param,
+    RDMA_CM_EVENT_ROUTE_RESOLVED, RDMA_MAX_INIT_DEPTH, RDMA_MAX_RESP_RES, rdma_cm_id,
+    rdma_conn_param,
 };
 use crate::errno::{Errno, minus_one};
 use crate::event_queue::locked;
@@ -28,6 +30,16 @@ use crate::turn;
 /// Reads that may be open, as C says it in eight bits; the most is as many as there can be.
 pub(super) fn depth(wanted: u8) -> u16 {
     u16::from(wanted).min(READS_OUTSTANDING_MAX)
+}
+
+/// As rdma-core: more than the device has is refused, but for the number that stands for as many as there are.
+pub(super) fn check_depths(param: Option<&rdma_conn_param>) -> Result<(), Errno> {
+    let Some(param) = param else { return Ok(()) };
+    let is_beyond =
+        |wanted: u8, all: u8| wanted != all && u16::from(wanted) > READS_OUTSTANDING_MAX;
+    let beyond = is_beyond(param.responder_resources, RDMA_MAX_RESP_RES)
+        || is_beyond(param.initiator_depth, RDMA_MAX_INIT_DEPTH);
+    if beyond { Err(Errno::INVALID) } else { Ok(()) }
 }
 
 /// The program's private data.
@@ -42,25 +54,38 @@ pub(super) fn private_data(param: &rdma_conn_param) -> Vec<u8> {
 
 fn resolve(id: &Arc<Id>, source: Option<SocketAddr>, remote: SocketAddr) -> Result<(), Errno> {
     fault::check(Call::ResolveAddr)?;
-    if let Some(source) = source
-        && matches!(*locked(&id.phase), Phase::Idle)
-    {
+    if source.is_some_and(|source| source.is_ipv4() != remote.is_ipv4()) {
+        return Err(Errno::INVALID);
+    }
+    let is_idle = matches!(*locked(&id.phase), Phase::Idle);
+    if is_idle {
+        // Without an address of the program's, the route says which; the TCP port is chosen now, as programs
+        // may ask for it before they connect.
+        let source = match source {
+            Some(source) => source,
+            None => match source_for(remote) {
+                Ok(source) => source,
+                Err(errno) => {
+                    id.tell(Pending::new(id, RDMA_CM_EVENT_ADDR_ERROR, -errno.0));
+                    return Ok(());
+                }
+            },
+        };
         bind(id, source)?;
     }
-    let local = match &*locked(&id.phase) {
-        Phase::Idle => None,
-        Phase::Bound(local, _) => Some(*local),
-        _ => return Err(Errno::INVALID),
-    };
-    let found = match local.filter(|local| !local.ip().is_unspecified()) {
-        Some(local) => Ok(local),
-        None => source_for(remote).map(|ip| SocketAddr::new(ip, local.map_or(0, |at| at.port()))),
-    };
+    let mut phase = locked(&id.phase);
+    let Phase::Bound(bound, keeper) = &mut *phase else { return Err(Errno::INVALID) };
+    if bound.is_ipv4() != remote.is_ipv4() {
+        return Err(Errno::INVALID);
+    }
+    let found = if bound.ip().is_unspecified() { source_for(remote) } else { Ok(*bound) };
     match found {
-        Ok(local) => {
+        Ok(mut local) => {
+            local.set_port(bound.port());
             id.show_addresses(local, Some(remote));
             id.show_device()?;
-            *locked(&id.phase) = Phase::Resolved(remote);
+            let keeper = keeper.take();
+            *phase = Phase::Resolved(Route { local, remote, keeper, is_resolved: false });
             id.tell(Pending::new(id, RDMA_CM_EVENT_ADDR_RESOLVED, 0));
         }
         Err(errno) => id.tell(Pending::new(id, RDMA_CM_EVENT_ADDR_ERROR, -errno.0)),
@@ -81,10 +106,14 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addr(
 ) -> c_int {
     // SAFETY: an address, by this function's contract.
     let Some(remote) = (unsafe { from_c(remote) }) else {
-        return minus_one(Err(Errno(libc::EAFNOSUPPORT)));
+        return minus_one(Err(Errno::INVALID));
     };
+    let is_named = !source.is_null();
     // SAFETY: NULL or an address, by this function's contract.
     let source = unsafe { from_c(source) };
+    if is_named && source.is_none() {
+        return minus_one(Err(Errno::INVALID));
+    }
     // SAFETY: live, by this function's contract.
     finish(of, resolve(unsafe { id(of) }, source, remote))
 }
@@ -100,11 +129,14 @@ pub(crate) unsafe extern "C" fn rdma_resolve_route(
 ) -> c_int {
     // SAFETY: live, by this function's contract.
     let resolving = unsafe { id(of) };
-    let is_resolved = matches!(&*locked(&resolving.phase), Phase::Resolved(_));
-    let done = match fault::check(Call::ResolveRoute) {
-        Ok(()) if !is_resolved => Err(Errno::INVALID),
-        checked => checked,
-    };
+    let done =
+        fault::check(Call::ResolveRoute).and_then(|()| match &mut *locked(&resolving.phase) {
+            Phase::Resolved(route) if !route.is_resolved => {
+                route.is_resolved = true;
+                Ok(())
+            }
+            _ => Err(Errno::INVALID),
+        });
     if done.is_ok() {
         resolving.show_route();
         resolving.tell(Pending::new(resolving, RDMA_CM_EVENT_ROUTE_RESOLVED, 0));
@@ -114,8 +146,12 @@ pub(crate) unsafe extern "C" fn rdma_resolve_route(
 
 fn connect(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
     let is_rejected = fault::check_connect()?;
+    check_depths(param)?;
     let mut phase = locked(&id.phase);
-    let Phase::Resolved(remote) = *phase else { return Err(Errno::INVALID) };
+    let Phase::Resolved(Route { local, remote, is_resolved: true, keeper }) = &mut *phase else {
+        return Err(Errno::INVALID);
+    };
+    let (local, remote, keeper) = (*local, *remote, keeper.take());
     let qp = id.carrier(param)?;
     if is_rejected {
         *phase = Phase::Ended;
@@ -129,12 +165,14 @@ fn connect(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
         private_data: param.map_or_else(Vec::new, private_data),
         ird: param.map_or(READS_OUTSTANDING_MAX, |param| depth(param.responder_resources)),
         ord: param.map_or(READS_OUTSTANDING_MAX, |param| depth(param.initiator_depth)),
+        local: Some(local),
+        traffic_class: locked(&id.options).traffic_class,
         ..ConnectOptions::default()
     };
     let connecting = process()?.endpoint.connect(remote, &qp, &options)?;
     *locked(&id.depths) = Depths { responder_resources: options.ird, initiator_depth: options.ord };
     let until = monotonic_now() + REFUSED_FOR;
-    *locked(&id.attempt) = Some(Attempt { remote, qp, options, until });
+    *locked(&id.attempt) = Some(Attempt { remote, qp, options, until, _keeper: keeper });
     *phase = Phase::Connecting(Box::new(connecting));
     drop(phase);
     turn::request(id);
@@ -148,11 +186,13 @@ pub(super) struct Attempt {
     qp: urnic::Qp,
     options: ConnectOptions,
     until: Instant,
+    /// Keeps the local address between attempts.
+    _keeper: Option<Socket>,
 }
 
 /// How long a peer may refuse because nothing listens there yet. Programs exchange a port and listen
 /// right after: on InfiniBand, where addresses take milliseconds to be resolved, they are in time.
-const REFUSED_FOR: Duration = Duration::from_millis(250);
+const REFUSED_FOR: Duration = Duration::from_secs(1);
 /// Between attempts.
 const PAUSE: Duration = Duration::from_millis(5);
 

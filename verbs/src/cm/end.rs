@@ -47,10 +47,17 @@ unsafe extern "C" fn rdma_disconnect(of: *mut rdma_cm_id) -> c_int {
     if was_told { minus_one(done) } else { finish(of, done) }
 }
 
-/// `rdma_notify`: what happens to a queue pair is known here already.
+/// `rdma_notify`: what happens to a queue pair is known here already. As Linux, an error for an id that has
+/// asked for no connection and was asked for none.
+///
+/// # Safety
+/// `of` is live.
 #[unsafe(no_mangle)]
-extern "C" fn rdma_notify(_id: *mut rdma_cm_id, _event: c_uint) -> c_int {
-    0
+unsafe extern "C" fn rdma_notify(of: *mut rdma_cm_id, _event: c_uint) -> c_int {
+    // SAFETY: live, by this function's contract.
+    let phase = locked(&unsafe { id(of) }.phase);
+    let is_none = matches!(*phase, Phase::Idle | Phase::Bound(..) | Phase::Resolved(_));
+    minus_one(if is_none { Err(Errno::INVALID) } else { Ok(()) })
 }
 
 /// `rdma_destroy_id`: waits until the events taken are acknowledged. A connection closes in order.

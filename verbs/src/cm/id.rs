@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Wake, Waker};
 use std::time::Duration;
@@ -16,12 +16,12 @@ use super::channel::{Attached, Channel};
 use super::connect::Attempt;
 use super::ep::ListenerAttr;
 use super::event::{Pending, rdma_ack_cm_event};
-use super::options::ACK_TIMEOUT;
+use super::options::Options;
 use super::own_qp::Depths;
 use super::sync::complete;
 use crate::abi::{
-    IBV_QPT_RC, RDMA_CM_EVENT_CONNECT_RESPONSE, RDMA_CM_EVENT_ESTABLISHED, RDMA_PS_IB, RDMA_PS_TCP,
-    ibv_sa_path_rec, rdma_cm_id, rdma_event_channel,
+    IBV_QPT_RC, RDMA_CM_EVENT_CONNECT_RESPONSE, RDMA_CM_EVENT_ESTABLISHED, RDMA_PS_IB,
+    RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, ibv_sa_path_rec, rdma_cm_id, rdma_event_channel,
 };
 use crate::errno::{Errno, minus_one};
 use crate::event_queue::{Unacknowledged, locked};
@@ -45,8 +45,7 @@ pub(crate) struct Id {
     /// What the peer's queue pair is called here.
     pub(super) number_of_peer: OnceLock<u32>,
     pub(super) depths: Mutex<Depths>,
-    /// `RDMA_OPTION_ID_ACK_TIMEOUT`, told again by `rdma_init_qp_attr`.
-    pub(super) ack_timeout: AtomicU8,
+    pub(super) options: Mutex<Options>,
     pub(super) unacknowledged: Unacknowledged,
     /// What queue pairs of its requests are made with, for an endpoint.
     pub(super) listener_attr: Mutex<Option<ListenerAttr>>,
@@ -72,7 +71,7 @@ pub(super) enum Phase {
     /// It has an address, which this socket keeps until the id listens.
     Bound(SocketAddr, Option<Socket>),
     /// The peer's address is known.
-    Resolved(SocketAddr),
+    Resolved(Route),
     Listening(Listener),
     /// A peer has asked, and waits for an answer.
     Requested(Box<ConnectRequest>),
@@ -82,6 +81,17 @@ pub(super) enum Phase {
     Refused,
     /// There was a connection, or an attempt.
     Ended,
+}
+
+/// The way to a peer.
+#[derive(Debug)]
+pub(super) struct Route {
+    pub(super) local: SocketAddr,
+    pub(super) remote: SocketAddr,
+    /// Keeps the local address.
+    pub(super) keeper: Option<Socket>,
+    /// It was asked for.
+    pub(super) is_resolved: bool,
 }
 
 pub(super) type IdObject = Object<rdma_cm_id, Arc<Id>>;
@@ -124,7 +134,7 @@ pub(super) fn make(
             awaits_establish: AtomicBool::new(false),
             number_of_peer: OnceLock::new(),
             depths: Mutex::new(Depths { responder_resources: 0, initiator_depth: 0 }),
-            ack_timeout: AtomicU8::new(ACK_TIMEOUT),
+            options: Mutex::default(),
             unacknowledged: Unacknowledged::default(),
             listener_attr: Mutex::default(),
             attempt: Mutex::default(),
@@ -223,7 +233,8 @@ unsafe extern "C" fn rdma_create_id(
                 .and_then(|attached| make(attached, user, ps, Phase::Idle))
         }
         // Datagrams have no place in iWARP.
-        _ => Err(Errno::NOT_SUPPORTED),
+        RDMA_PS_UDP | RDMA_PS_IPOIB => Err(Errno::NOT_SUPPORTED),
+        _ => Err(Errno::INVALID),
     };
     minus_one(made.map(|made| {
         // SAFETY: C's place for the answer, by this function's contract.

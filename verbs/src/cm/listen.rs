@@ -9,7 +9,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use urnic::{ListenParams, Offer};
 
 use super::address::from_c;
-use super::connect::{depth, private_data};
+use super::connect::{check_depths, depth, private_data};
 use super::id::{Id, Phase, finish_established, id};
 use super::own_qp::Depths;
 use super::turn::DEPTH;
@@ -33,6 +33,9 @@ pub(super) fn bind(id: &Id, local: SocketAddr) -> Result<(), Errno> {
     }
     let socket = Socket::new(Domain::for_address(local), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
+    if local.is_ipv6() {
+        socket.set_only_v6(locked(&id.options).only_ipv6)?;
+    }
     socket.bind(&local.into())?;
     let local = socket.local_addr()?.as_socket().ok_or(Errno::INVALID)?;
     id.show_addresses(local, None);
@@ -56,7 +59,8 @@ fn listen(id: &Arc<Id>, backlog: c_int) -> Result<(), Errno> {
     };
     let wanted = usize::try_from(backlog).unwrap_or(0);
     let backlog = if wanted == 0 { BACKLOG } else { wanted };
-    let params = ListenParams { backlog, startup: startup(), ..ListenParams::default() };
+    let only_ipv6 = locked(&id.options).only_ipv6;
+    let params = ListenParams { backlog, startup: startup(), only_ipv6, ..ListenParams::default() };
     let listener = process()?.endpoint.listen(local, params)?;
     id.show_addresses(listener.local(), None);
     id.backlog.store(backlog, Ordering::Release);
@@ -77,7 +81,7 @@ pub(crate) unsafe extern "C" fn rdma_bind_addr(
 ) -> c_int {
     // SAFETY: an address, by this function's contract.
     let Some(local) = (unsafe { from_c(address) }) else {
-        return minus_one(Err(Errno(libc::EAFNOSUPPORT)));
+        return minus_one(Err(Errno::INVALID));
     };
     // SAFETY: live, by this function's contract.
     minus_one(bind(unsafe { id(of) }, local))
@@ -95,6 +99,7 @@ unsafe extern "C" fn rdma_listen(of: *mut rdma_cm_id, backlog: c_int) -> c_int {
 
 fn accept(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
     fault::check(Call::Accept)?;
+    check_depths(param)?;
     let mut phase = locked(&id.phase);
     if !matches!(*phase, Phase::Requested(_)) {
         return Err(Errno::INVALID);

@@ -7,26 +7,101 @@ use std::ptr;
 use libc::{c_int, c_void};
 
 use super::address::from_c;
+use super::id::{Id, Phase, id};
 use super::show::verbs;
-use crate::abi::{RDMA_OPTION_ID, ibv_context, rdma_cm_id};
+use crate::abi::{
+    RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_AFONLY, RDMA_OPTION_ID_REUSEADDR,
+    RDMA_OPTION_ID_TOS, ibv_context, rdma_cm_id,
+};
 use crate::errno::{Errno, minus_one, or_null};
+use crate::event_queue::locked;
 
-/// `rdma_set_option`: options of ids are hints that TCP here needs none of; those of InfiniBand's paths
-/// do not exist.
+/// A value of an option, of the length that it has to be of.
+///
+/// # Safety
+/// `value` points at `len` octets.
+unsafe fn value_of<T: Copy>(value: *const c_void, len: usize) -> Result<T, Errno> {
+    if value.is_null() || len != size_of::<T>() {
+        return Err(Errno::INVALID);
+    }
+    // SAFETY: as long as the type, by this function's contract; C need not have aligned it.
+    Ok(unsafe { value.cast::<T>().read_unaligned() })
+}
+
+/// What the options of an id were set to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Options {
+    /// The octet that is the type of service of IPv4 and the traffic class of IPv6.
+    pub(super) traffic_class: Option<u8>,
+    /// `::` is the addresses of IPv6 only.
+    pub(super) only_ipv6: bool,
+    /// How long InfiniBand would wait for an acknowledgment, as its queue pairs have it.
+    pub(super) ack_timeout: u8,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { traffic_class: None, only_ipv6: false, ack_timeout: ACK_TIMEOUT }
+    }
+}
+
+/// # Safety
+/// `value` points at `len` octets.
+unsafe fn set_option(of: &Id, name: c_int, value: *const c_void, len: usize) -> Result<(), Errno> {
+    match name {
+        RDMA_OPTION_ID_TOS => {
+            // SAFETY: as long as said, by this function's contract.
+            locked(&of.options).traffic_class = Some(unsafe { value_of::<u8>(value, len) }?);
+        }
+        RDMA_OPTION_ID_REUSEADDR => {
+            // Addresses that nothing listens at are shared here without it, as those of servers over TCP are.
+            // SAFETY: as long as said, by this function's contract.
+            unsafe { value_of::<c_int>(value, len) }?;
+            if matches!(&*locked(&of.phase), Phase::Listening(_)) {
+                return Err(Errno::INVALID);
+            }
+        }
+        RDMA_OPTION_ID_AFONLY => {
+            // SAFETY: as long as said, by this function's contract.
+            let only = unsafe { value_of::<c_int>(value, len) }? != 0;
+            if !matches!(&*locked(&of.phase), Phase::Idle | Phase::Bound(..)) {
+                return Err(Errno::INVALID);
+            }
+            locked(&of.options).only_ipv6 = only;
+        }
+        RDMA_OPTION_ID_ACK_TIMEOUT => {
+            // SAFETY: as long as said, by this function's contract.
+            locked(&of.options).ack_timeout = unsafe { value_of::<u8>(value, len) }?;
+        }
+        _ => return Err(Errno(libc::ENOSYS)),
+    }
+    Ok(())
+}
+
+/// `rdma_set_option`; errors as Linux has them. The options of InfiniBand's paths do not exist.
+///
+/// # Safety
+/// `of` is live, `value` points at `len` octets.
 #[unsafe(no_mangle)]
-extern "C" fn rdma_set_option(
-    _id: *mut rdma_cm_id,
+unsafe extern "C" fn rdma_set_option(
+    of: *mut rdma_cm_id,
     level: c_int,
-    _name: c_int,
-    _value: *mut c_void,
-    _len: usize,
+    name: c_int,
+    value: *mut c_void,
+    len: usize,
 ) -> c_int {
-    minus_one(if level == RDMA_OPTION_ID { Ok(()) } else { Err(Errno(libc::ENOSYS)) })
+    if level != RDMA_OPTION_ID {
+        return minus_one(Err(Errno(libc::ENOSYS)));
+    }
+    // SAFETY: live, by this function's contract.
+    let of = unsafe { id(of) };
+    // SAFETY: as long as said, by this function's contract.
+    minus_one(unsafe { set_option(of, name, value, len) })
 }
 
 /// What InfiniBand's connection manager says where the program says nothing: 4.096 us times two to the
 /// power of it, 67 ms.
-pub(super) const ACK_TIMEOUT: u8 = 14;
+const ACK_TIMEOUT: u8 = 14;
 
 fn port(address: Option<SocketAddr>) -> u16 {
     address.map_or(0, |address| address.port().to_be())

@@ -24,6 +24,7 @@ use crate::errno::{Errno, minus_one};
 use crate::event_queue::locked;
 use crate::gid::{self, PORT};
 use crate::process::{Process, process};
+use crate::qp::Qp;
 
 /// What is kept of a connection's parameters, for `rdma_init_qp_attr`.
 #[derive(Clone, Copy, Debug)]
@@ -153,7 +154,7 @@ fn infiniband(id: &Id, attr: &mut ibv_qp_attr) -> Result<u32, Errno> {
         return Err(Errno::INVALID);
     }
     attr.sq_psn = id.number_of_peer();
-    attr.timeout = id.ack_timeout.load(Ordering::Acquire);
+    attr.timeout = locked(&id.options).ack_timeout;
     (attr.retry_cnt, attr.rnr_retry) = (RETRIES, RETRIES);
     attr.max_rd_atomic = octet(initiator_depth);
     Ok(IBV_QP_SQ_PSN
@@ -175,6 +176,19 @@ fn iwarp(id: &Id, attr: &mut ibv_qp_attr) -> Result<u32, Errno> {
         }
         IBV_QPS_RTS => Ok(0),
         _ => Err(Errno::INVALID),
+    }
+}
+
+impl Id {
+    /// Tells what the queue pair of a connection has, as if the program had said it.
+    pub(super) fn record_attributes(&self, qp: &Qp) {
+        for state in [IBV_QPS_RTR, IBV_QPS_RTS] {
+            let mut attr = ibv_qp_attr::zeroed();
+            attr.qp_state = state;
+            if let Ok(mask) = infiniband(self, &mut attr) {
+                qp.record(&attr, mask, IBV_QPS_RTS);
+            }
+        }
     }
 }
 

@@ -107,6 +107,9 @@ impl Id {
             RDMA_CM_EVENT_DISCONNECTED => IBV_QPS_ERR,
             _ => return,
         };
+        if state == IBV_QPS_RTS {
+            self.record_attributes(&qp);
+        }
         // SAFETY: C's part of a live queue pair; the call is one that may change it.
         unsafe { (*qp.c.0).state = state };
     }

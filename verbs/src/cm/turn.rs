@@ -61,8 +61,9 @@ impl Id {
                 continue;
             };
             let local = listener.local();
-            let ip = if local.ip().is_unspecified() { source_for(remote).ok() } else { None };
-            let local = std::net::SocketAddr::new(ip.unwrap_or_else(|| local.ip()), local.port());
+            let found = if local.ip().is_unspecified() { source_for(remote).ok() } else { None };
+            let ip = found.map_or_else(|| local.ip(), |found| found.ip());
+            let local = std::net::SocketAddr::new(ip, local.port());
             child.show_addresses(local, Some(remote));
             if child.show_device().is_err() {
                 discard(&child);

@@ -1,11 +1,75 @@
 //! The connection manager, as programs see it.
 
+use super::matrix::{LOOPBACK, row, run};
 use super::{Libraries, compiled, free_port, has};
 
 /// Queue pairs that programs make and bring to each state themselves.
 #[test]
 fn programs_connect_their_own_queue_pairs() {
     compiled::run("programs_connect_their_own_queue_pairs", "own_queue_pairs");
+}
+
+/// Options, addresses, the order of calls, and errors.
+#[test]
+fn ids_are_as_those_of_rdma_core() {
+    compiled::run("ids_are_as_those_of_rdma_core", "ids");
+}
+
+/// perftest with `-R`: it exchanges its parameters by one connection, and measures by others.
+#[test]
+fn perftest_measures_by_rdma_cm() {
+    run(
+        "perftest_measures_by_rdma_cm",
+        "ib_write_bw",
+        LOOPBACK,
+        &[
+            row(
+                "ib_write_bw -R -F -p PORT -n 100",
+                "ib_write_bw -R -F -p PORT -n 100 HOST",
+                " 65536 ",
+            ),
+            row(
+                "ib_write_lat -R -F -p PORT -n 100",
+                "ib_write_lat -R -F -p PORT -n 100 HOST",
+                " 100 ",
+            ),
+            row(
+                "ib_read_bw -R -F -p PORT -n 100 -q 3",
+                "ib_read_bw -R -F -p PORT -n 100 -q 3 HOST",
+                " 65536 ",
+            ),
+            row(
+                "ib_read_lat -R -F -p PORT -n 100",
+                "ib_read_lat -R -F -p PORT -n 100 HOST",
+                " 100 ",
+            ),
+            row(
+                "ib_send_bw -R -F -p PORT -n 300 -e",
+                "ib_send_bw -R -F -p PORT -n 300 -e HOST",
+                " 65536 ",
+            ),
+            row(
+                "ib_send_bw -R -F -p PORT -n 300 --use-srq",
+                "ib_send_bw -R -F -p PORT -n 300 --use-srq HOST",
+                " 65536 ",
+            ),
+            row(
+                "ib_send_lat -R -F -p PORT -n 100",
+                "ib_send_lat -R -F -p PORT -n 100 HOST",
+                " 100 ",
+            ),
+            row(
+                "ib_atomic_bw -R -F -p PORT -n 100",
+                "ib_atomic_bw -R -F -p PORT -n 100 HOST",
+                " 8 ",
+            ),
+            row(
+                "ib_atomic_lat -R -F -p PORT -n 100",
+                "ib_atomic_lat -R -F -p PORT -n 100 HOST",
+                " 100 ",
+            ),
+        ],
+    );
 }
 
 /// `rping -q` at either end, or at both.

@@ -5,21 +5,21 @@ use std::net::IpAddr;
 use super::{Libraries, free_port, has};
 
 /// `PORT` stands for a port that is free, `HOST` for the address of the server.
-struct Row {
+pub(super) struct Row {
     server: &'static str,
     client: &'static str,
     /// What the client prints when all is well.
     says: &'static str,
 }
 
-const fn row(server: &'static str, client: &'static str, says: &'static str) -> Row {
+pub(super) const fn row(server: &'static str, client: &'static str, says: &'static str) -> Row {
     Row { server, client, says }
 }
 
 /// perftest looks for words like these when something went wrong.
 const BAD: [&str; 4] = ["Completion with error", "Failed status", "Couldn't", "Unable to"];
 
-fn run(test: &str, program: &str, host: IpAddr, rows: &[Row]) {
+pub(super) fn run(test: &str, program: &str, host: IpAddr, rows: &[Row]) {
     if !has(test, &[program]) {
         return;
     }
@@ -39,7 +39,7 @@ fn run(test: &str, program: &str, host: IpAddr, rows: &[Row]) {
     }
 }
 
-const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+pub(super) const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
 #[test]
 fn queue_pairs_connected_by_number_ping() {
