@@ -32,7 +32,10 @@ impl From<io::Error> for Errno {
         Self(error.raw_os_error().unwrap_or_else(|| match error.kind() {
             io::ErrorKind::InvalidInput => libc::EINVAL,
             io::ErrorKind::ConnectionRefused => libc::ECONNREFUSED,
-            io::ErrorKind::ConnectionReset => libc::ECONNRESET,
+            // As a system call says it that comes after the reset.
+            io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::NotConnected => libc::ECONNRESET,
             io::ErrorKind::TimedOut => libc::ETIMEDOUT,
             io::ErrorKind::AddrInUse => libc::EADDRINUSE,
             io::ErrorKind::AddrNotAvailable => libc::EADDRNOTAVAIL,

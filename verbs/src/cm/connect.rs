@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use libc::{c_int, sockaddr};
 use socket2::Socket;
-use urnic::{ConnectOptions, Connecting, WcStatus, monotonic_now};
+use urnic::{ConnectOptions, Connecting, Error, WcStatus, monotonic_now};
 use urnic_engine::limits::READS_OUTSTANDING_MAX;
 use urnic_engine::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use super::event::Pending;
 use super::id::{Id, Phase, Route, finish, finish_established, id};
 use super::listen::bind;
 use super::own_qp::Depths;
+use super::ports::Asking;
 use crate::abi::{
     RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_REJECTED,
     RDMA_CM_EVENT_ROUTE_RESOLVED, RDMA_MAX_INIT_DEPTH, RDMA_MAX_RESP_RES, rdma_cm_id,
@@ -172,7 +173,9 @@ fn connect(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
     let connecting = process()?.endpoint.connect(remote, &qp, &options)?;
     *locked(&id.depths) = Depths { responder_resources: options.ird, initiator_depth: options.ord };
     let until = monotonic_now() + REFUSED_FOR;
-    *locked(&id.attempt) = Some(Attempt { remote, qp, options, until, _keeper: keeper });
+    *locked(&id.attempt) =
+        Some(Attempt { remote, qp, options, until, failure: None, _keeper: keeper });
+    *locked(&id.asking) = Asking::start(remote);
     *phase = Phase::Connecting(Box::new(connecting));
     drop(phase);
     turn::request(id);
@@ -186,6 +189,8 @@ pub(super) struct Attempt {
     qp: urnic::Qp,
     options: ConnectOptions,
     until: Instant,
+    /// Why it has failed, if the peer may tell another TCP port.
+    failure: Option<Error>,
     /// Keeps the local address between attempts.
     _keeper: Option<Socket>,
 }
@@ -205,6 +210,47 @@ impl Id {
             self.timer.set(self, now + PAUSE);
         }
         may
+    }
+
+    /// Whether the peer has told that its TCP port is another one: the next attempt is made there.
+    pub(super) fn is_told_port(self: &Arc<Self>) -> bool {
+        let mut asking = locked(&self.asking);
+        let Some(question) = &mut *asking else { return false };
+        let told = question.look();
+        let next = question.next_look().filter(|_| told.is_none());
+        match next {
+            Some(at) => self.timer.set(self, at),
+            None => *asking = None,
+        }
+        drop(asking);
+        if let (Some(tcp_port), Some(attempt)) = (told, &mut *locked(&self.attempt)) {
+            attempt.remote.set_port(tcp_port);
+        }
+        told.is_some()
+    }
+
+    /// An attempt has failed, perhaps at a program that has the TCP port for TCP: keeps why, as long as the
+    /// peer may tell another one. The reason comes back if it may not.
+    pub(super) fn fail_later(self: &Arc<Self>, error: Error) -> Result<(), Error> {
+        let is_asking = locked(&self.asking).is_some();
+        match &mut *locked(&self.attempt) {
+            Some(attempt) if is_asking && !matches!(error, Error::Rejected(_)) => {
+                attempt.failure = Some(error);
+                self.timer.set(self, monotonic_now() + PAUSE);
+                Ok(())
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// Why the last attempt has failed, if it is not made again by itself.
+    pub(super) fn take_failure(&self) -> Option<Error> {
+        locked(&self.attempt).as_mut()?.failure.take()
+    }
+
+    /// Asks for a turn to try at the TCP port that was told.
+    pub(super) fn try_soon(self: &Arc<Self>) {
+        self.timer.set(self, monotonic_now() + PAUSE);
     }
 
     /// Tries once more.

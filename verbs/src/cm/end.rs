@@ -83,6 +83,8 @@ pub(crate) unsafe extern "C" fn rdma_destroy_id(of: *mut rdma_cm_id) -> c_int {
         // Its address is free when this returns: programs listen again.
         listener.close();
     }
+    drop(locked(&going.announced).take());
+    drop(locked(&going.marker).take());
     going.unacknowledged.wait();
     // SAFETY: live, and freed once, by this function's contract.
     drop(unsafe { IdObject::free(of) });

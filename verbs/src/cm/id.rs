@@ -18,6 +18,7 @@ use super::ep::ListenerAttr;
 use super::event::{Pending, rdma_ack_cm_event};
 use super::options::Options;
 use super::own_qp::Depths;
+use super::ports::{Announced, Asking, Marker};
 use super::sync::complete;
 use crate::abi::{
     IBV_QPT_RC, RDMA_CM_EVENT_CONNECT_RESPONSE, RDMA_CM_EVENT_ESTABLISHED, RDMA_PS_IB,
@@ -49,6 +50,12 @@ pub(crate) struct Id {
     pub(super) unacknowledged: Unacknowledged,
     /// What queue pairs of its requests are made with, for an endpoint.
     pub(super) listener_attr: Mutex<Option<ListenerAttr>>,
+    /// Its number is another program's for TCP: tells peers the TCP port.
+    pub(super) announced: Mutex<Option<Announced>>,
+    /// Tells other processes that it listens.
+    pub(super) marker: Mutex<Option<Marker>>,
+    /// Asks its peer for the TCP port.
+    pub(super) asking: Mutex<Option<Asking>>,
     /// What it has asked a peer for, and its next try.
     pub(super) attempt: Mutex<Option<Attempt>>,
     pub(super) timer: Timer,
@@ -137,6 +144,9 @@ pub(super) fn make(
             options: Mutex::default(),
             unacknowledged: Unacknowledged::default(),
             listener_attr: Mutex::default(),
+            announced: Mutex::default(),
+            marker: Mutex::default(),
+            asking: Mutex::default(),
             attempt: Mutex::default(),
             timer: Timer::default(),
             accepted: AtomicBool::new(false),

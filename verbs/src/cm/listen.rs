@@ -1,19 +1,21 @@
 //! The passive side: an address, a listener, requests that are accepted or rejected.
 #![expect(unsafe_code, reason = "C's pointers to ids and parameters")]
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::Ordering;
 
 use libc::{c_int, c_void, sockaddr};
 use socket2::{Domain, Protocol, Socket, Type};
-use urnic::{ListenParams, Offer};
+use urnic::{Error, ListenParams, Offer, PortError};
 
 use super::address::from_c;
 use super::connect::{check_depths, depth, private_data};
 use super::id::{Id, Phase, finish_established, id};
 use super::own_qp::Depths;
+use super::ports::{self, Announced, Marker};
 use super::turn::DEPTH;
-use crate::abi::{rdma_cm_id, rdma_conn_param};
+use crate::abi::{RDMA_CM_EVENT_ESTABLISHED, rdma_cm_id, rdma_conn_param};
 use crate::errno::{Errno, minus_one};
 use crate::event_queue::locked;
 use crate::fault::{self, Call};
@@ -36,13 +38,19 @@ pub(super) fn bind(id: &Id, local: SocketAddr) -> Result<(), Errno> {
     if local.is_ipv6() {
         socket.set_only_v6(locked(&id.options).only_ipv6)?;
     }
-    socket.bind(&local.into())?;
-    let local = socket.local_addr()?.as_socket().ok_or(Errno::INVALID)?;
+    let (local, socket) = match socket.bind(&local.into()) {
+        Ok(()) => (socket.local_addr()?.as_socket().ok_or(Errno::INVALID)?, Some(socket)),
+        // A program has the TCP port for TCP: the number is free for RDMA.
+        Err(error) if error.kind() == ErrorKind::AddrInUse && !ports::is_taken(local) => {
+            (local, None)
+        }
+        Err(error) => return Err(error.into()),
+    };
     id.show_addresses(local, None);
     if !local.ip().is_unspecified() {
         id.show_device()?;
     }
-    *phase = Phase::Bound(local, Some(socket));
+    *phase = Phase::Bound(local, socket);
     Ok(())
 }
 
@@ -61,8 +69,19 @@ fn listen(id: &Arc<Id>, backlog: c_int) -> Result<(), Errno> {
     let backlog = if wanted == 0 { BACKLOG } else { wanted };
     let only_ipv6 = locked(&id.options).only_ipv6;
     let params = ListenParams { backlog, startup: startup(), only_ipv6, ..ListenParams::default() };
-    let listener = process()?.endpoint.listen(local, params)?;
-    id.show_addresses(listener.local(), None);
+    let (listener, announced) = match process()?.endpoint.listen(local, params.clone()) {
+        Err(Error::Port(PortError::PortTaken(_))) if local.port() != 0 => {
+            let (listener, announced) = Announced::listen(local, params)?;
+            (listener, Some(announced))
+        }
+        listening => (listening?, None),
+    };
+    let shown = announced.as_ref().map_or_else(|| listener.local(), |announced| announced.local);
+    if announced.is_none() {
+        *locked(&id.marker) = Marker::take(shown);
+    }
+    *locked(&id.announced) = announced;
+    id.show_addresses(shown, None);
     id.backlog.store(backlog, Ordering::Release);
     *phase = Phase::Listening(listener);
     drop(phase);
@@ -123,6 +142,8 @@ fn accept(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
     *phase = Phase::Connecting(Box::new(request.accept(&qp, &offer)?));
     id.accepted.store(true, Ordering::Release);
     drop(phase);
+    // As rdma-core: its queue pair is in RTS when the call returns.
+    id.show_queue_pair(RDMA_CM_EVENT_ESTABLISHED);
     turn::request(id);
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! What a turn of an id does.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -37,10 +38,7 @@ impl Id {
             }
             Phase::Connecting(connecting) => self.connecting(*connecting),
             Phase::Connected(connection) => self.connected(*connection),
-            Phase::Refused => match self.try_again() {
-                Some(connecting) => self.connecting(connecting),
-                None => Phase::Ended,
-            },
+            Phase::Refused => self.refused(),
             other => other,
         };
     }
@@ -60,7 +58,8 @@ impl Id {
                 // No descriptor, no memory: the request was dropped, which closes the connection.
                 continue;
             };
-            let local = listener.local();
+            let announced = locked(&self.announced).as_ref().map(|announced| announced.local);
+            let local = announced.unwrap_or_else(|| listener.local());
             let found = if local.ip().is_unspecified() { source_for(remote).ok() } else { None };
             let ip = found.map_or_else(|| local.ip(), |found| found.ip());
             let local = std::net::SocketAddr::new(ip, local.port());
@@ -82,13 +81,38 @@ impl Id {
         }
     }
 
+    /// The last attempt has failed.
+    fn refused(self: &Arc<Self>) -> Phase {
+        let is_told = self.is_told_port();
+        match self.take_failure().filter(|_| !is_told) {
+            Some(error) => match self.fail_later(error) {
+                Ok(()) => Phase::Refused,
+                Err(error) => {
+                    self.failed(error);
+                    Phase::Ended
+                }
+            },
+            None => match self.try_again() {
+                Some(connecting) => self.connecting(connecting),
+                None => Phase::Ended,
+            },
+        }
+    }
+
     fn connecting(self: &Arc<Self>, connecting: Connecting) -> Phase {
+        if self.is_told_port() {
+            // What has the TCP port of the number is not the peer.
+            drop(connecting);
+            self.try_soon();
+            return Phase::Refused;
+        }
         connecting.notify(&self.waker());
         match connecting.poll() {
             Ok(Err(still)) => Phase::Connecting(Box::new(still)),
             Ok(Ok(connection)) => {
                 // No attempt follows: what it would be made with is not kept.
                 *locked(&self.attempt) = None;
+                *locked(&self.asking) = None;
                 let is_active = !self.accepted.load(Ordering::Acquire);
                 let awaits = is_active && self.has_own_qp.load(Ordering::Acquire);
                 let kind =
@@ -108,13 +132,14 @@ impl Id {
                 self.tell(event);
                 self.connected(connection)
             }
-            Err(Error::Io(std::io::ErrorKind::ConnectionRefused)) if self.try_later() => {
-                Phase::Refused
-            }
-            Err(error) => {
-                self.failed(error);
-                Phase::Ended
-            }
+            Err(Error::Io(ErrorKind::ConnectionRefused)) if self.try_later() => Phase::Refused,
+            Err(error) => match self.fail_later(error) {
+                Ok(()) => Phase::Refused,
+                Err(error) => {
+                    self.failed(error);
+                    Phase::Ended
+                }
+            },
         }
     }
 
@@ -138,9 +163,13 @@ impl Id {
         let (kind, private_data) = match &error {
             Error::Rejected(rejection) => (RDMA_CM_EVENT_REJECTED, rejection.private_data.clone()),
             Error::Startup(_) => (RDMA_CM_EVENT_REJECTED, Vec::new()),
-            Error::Io(std::io::ErrorKind::ConnectionRefused) => {
-                (RDMA_CM_EVENT_REJECTED, Vec::new())
-            }
+            // As Linux has it of iWARP: what listens there closes the connection.
+            Error::Io(
+                ErrorKind::ConnectionRefused
+                | ErrorKind::ConnectionReset
+                | ErrorKind::BrokenPipe
+                | ErrorKind::NotConnected,
+            ) => (RDMA_CM_EVENT_REJECTED, Vec::new()),
             Error::Io(_) | Error::Timeout => (RDMA_CM_EVENT_UNREACHABLE, Vec::new()),
             _ => (RDMA_CM_EVENT_CONNECT_ERROR, Vec::new()),
         };

@@ -15,6 +15,12 @@ fn ids_are_as_those_of_rdma_core() {
     compiled::run("ids_are_as_those_of_rdma_core", "ids");
 }
 
+/// One number for TCP and for RDMA, as servers that speak both have it.
+#[test]
+fn a_port_of_rdma_is_not_one_of_tcp() {
+    compiled::run("a_port_of_rdma_is_not_one_of_tcp", "ports");
+}
+
 /// perftest with `-R`: it exchanges its parameters by one connection, and measures by others.
 #[test]
 fn perftest_measures_by_rdma_cm() {

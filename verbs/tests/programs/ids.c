@@ -159,6 +159,7 @@ static void attributes(int port)
 	peer = expect(PASSIVE, RDMA_CM_EVENT_CONNECT_REQUEST).event.id;
 	made = init;
 	CHECK(!rdma_create_qp(peer, NULL, &made) && !rdma_accept(peer, &param));
+	CHECK(!ibv_query_qp(peer->qp, &attr, IBV_QP_STATE, &made) && attr.qp_state == IBV_QPS_RTS);
 	expect(ACTIVE, RDMA_CM_EVENT_ESTABLISHED);
 	expect(PASSIVE, RDMA_CM_EVENT_ESTABLISHED);
 	CHECK(!ibv_query_qp(id->qp, &attr, IBV_QP_TIMEOUT, &made));

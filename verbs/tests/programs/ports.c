@@ -1,0 +1,110 @@
+/* One number for TCP and for RDMA: the two are different ports, as they are on InfiniBand. */
+#include "cm.h"
+#include <pthread.h>
+
+static int server, closes;
+
+/* A server of TCP, which does not answer what it does not understand, or closes. */
+static void *serve(void *arg)
+{
+	char octet;
+	int peer;
+	while ((peer = accept(server, NULL, NULL)) >= 0) {
+		if (!closes && recv(peer, &octet, 1, 0) == 1 && octet == 'p')
+			CHECK(send(peer, "P", 1, 0) == 1);
+		if (closes)
+			close(peer);
+	}
+	return NULL;
+}
+
+static void over_tcp(int port)
+{
+	struct sockaddr_in address = at("127.0.0.1", port);
+	char octet = 'p';
+	int peer = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(!connect(peer, (struct sockaddr *)&address, sizeof(address)));
+	CHECK(send(peer, &octet, 1, 0) == 1 && recv(peer, &octet, 1, 0) == 1 && octet == 'P');
+	close(peer);
+}
+
+static void over_rdma(struct rdma_cm_id *listener, int port)
+{
+	struct ibv_qp_init_attr init = {
+		.qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
+	}, made = init;
+	struct ibv_recv_wr receive = { .wr_id = 5 }, *bad_receive;
+	struct ibv_send_wr send = { .opcode = IBV_WR_SEND }, *bad;
+	struct ibv_wc wc = { 0 };
+	struct rdma_conn_param param = { .private_data = "hello", .private_data_len = 6 };
+	struct rdma_cm_id *id = resolved_to(port), *peer;
+	CHECK(!rdma_create_qp(id, NULL, &made));
+	CHECK(!ibv_post_recv(id->qp, &receive, &bad_receive));
+	CHECK(!rdma_connect(id, &param));
+	struct told told = expect(PASSIVE, RDMA_CM_EVENT_CONNECT_REQUEST);
+	CHECK(!strcmp(told.private_data, "hello") && told.event.listen_id == listener);
+	peer = told.event.id;
+	CHECK(rdma_get_src_port(peer) == htons(port) && rdma_get_dst_port(id) == htons(port));
+	made = init;
+	CHECK(!rdma_create_qp(peer, NULL, &made) && !rdma_accept(peer, &param));
+	expect(ACTIVE, RDMA_CM_EVENT_ESTABLISHED);
+	expect(PASSIVE, RDMA_CM_EVENT_ESTABLISHED);
+	/* What was posted before is there: the attempt at the server of TCP has not touched it. */
+	CHECK(!ibv_post_send(peer->qp, &send, &bad));
+	while (!ibv_poll_cq(id->recv_cq, 1, &wc))
+		;
+	CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == 5);
+	CHECK(!rdma_disconnect(id));
+	expect(ACTIVE, RDMA_CM_EVENT_DISCONNECTED);
+	expect(PASSIVE, RDMA_CM_EVENT_DISCONNECTED);
+	rdma_destroy_qp(id);
+	rdma_destroy_qp(peer);
+	CHECK(!rdma_destroy_id(id) && !rdma_destroy_id(peer));
+}
+
+int main(int count, char **words)
+{
+	int port = atoi(words[1]), yes = 1;
+	struct sockaddr_in address = at("127.0.0.1", port), any = at("0.0.0.0", port);
+	struct rdma_conn_param param = { .qp_num = 1 };
+	pthread_t thread;
+	open_channels();
+	server = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(!setsockopt(server, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)));
+	CHECK(!bind(server, (struct sockaddr *)&address, sizeof(address)) && !listen(server, 9));
+	CHECK(!pthread_create(&thread, NULL, serve, NULL));
+	/* TCP alone: not a peer. */
+	closes = 1;
+	struct rdma_cm_id *listener, *second, *id = resolved_to(port);
+	CHECK(!rdma_connect(id, &param));
+	CHECK(expect(ACTIVE, RDMA_CM_EVENT_REJECTED).event.status);
+	CHECK(!rdma_destroy_id(id));
+
+	for (closes = 0; closes < 2; closes++) {
+		listener = listener_at(port);
+		CHECK(rdma_get_src_port(listener) == htons(port));
+		/* The number is taken now for RDMA, at each address that covers it. */
+		CHECK(!rdma_create_id(channels[PASSIVE], &second, NULL, RDMA_PS_TCP));
+		FAILS(rdma_bind_addr(second, (struct sockaddr *)&address), EADDRINUSE);
+		FAILS(rdma_bind_addr(second, (struct sockaddr *)&any), EADDRINUSE);
+		CHECK(!rdma_destroy_id(second));
+		if (!closes)
+			over_tcp(port);
+		over_rdma(listener, port);
+		over_rdma(listener, port);
+		CHECK(!rdma_destroy_id(listener));
+	}
+	/* Without the server of TCP, the TCP port is RDMA's. */
+	shutdown(server, SHUT_RDWR);
+	pthread_join(thread, NULL);
+	close(server);
+	listener = listener_at(port);
+	CHECK(!rdma_create_id(channels[PASSIVE], &second, NULL, RDMA_PS_TCP));
+	FAILS(rdma_bind_addr(second, (struct sockaddr *)&address), EADDRINUSE);
+	CHECK(!rdma_destroy_id(second));
+	over_rdma(listener, port);
+	CHECK(!rdma_destroy_id(listener));
+	printf("all is well\n");
+	return 0;
+}
