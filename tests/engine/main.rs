@@ -8,6 +8,7 @@ use urnic_testkit::counting::Counting;
 static ALLOCATOR: Counting = Counting;
 
 mod allocations;
+mod batches;
 mod conformance;
 mod copies;
 mod goodput;
@@ -21,6 +22,7 @@ mod nudge;
 mod pair;
 mod property;
 mod requests;
+mod reregister;
 mod revisions;
 mod teardown;
 mod tshark;

@@ -16,7 +16,7 @@ use crate::errno::{Errno, or_null};
 use crate::fault::{self, Call};
 use crate::object::{Object, optional};
 use crate::process::{Process, process};
-use crate::{attributes, cq, mw, qp, srq};
+use crate::{attributes, cq, mw, parent_domain, qp, srq};
 
 /// An open device.
 #[derive(Debug)]
@@ -40,6 +40,9 @@ pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
     // What makes shared receive queues of the basic type is inline: `ibv_create_srq` is called.
     c.get_srq_num = Some(srq::get_srq_num);
     c.create_cq_ex = Some(cq::extended::create_cq_ex);
+    c.alloc_parent_domain = Some(parent_domain::alloc_parent_domain);
+    c.alloc_td = Some(parent_domain::alloc_td);
+    c.dealloc_td = Some(parent_domain::dealloc_td);
     let open = &mut c.context;
     open.device = device;
     // There are no commands to a kernel, but programs duplicate the descriptor.

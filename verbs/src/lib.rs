@@ -7,12 +7,17 @@
 //!   abi         C's structures and constants, as rdma-core's headers have them
 //!   object      C pointers to objects of this crate, the only place that makes one of the other
 //!   process     the one RNIC and endpoint of a process
-//!   device, context, attributes, gid, pd, mr, mw, channel, cq, srq, qp, work, async_event
+//!   device, context, attributes, gid, pd, parent_domain, mr, mw, channel, cq, srq, qp, work, async_event
 //!   cm          rdma_cm: ids, their events, connections
 //!   peer        connections without rdma_cm
 //!   turn        the thread that moves both on
 //!   private, refused, names, rsocket   what has to be there and needs no state
 //! ```
+
+/// Tests count what posting asks the heap for.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: urnic_testkit::counting::Counting = urnic_testkit::counting::Counting;
 
 pub mod abi;
 mod ah;
@@ -33,6 +38,7 @@ mod mr;
 mod mw;
 mod names;
 mod object;
+mod parent_domain;
 mod pd;
 mod peer;
 mod private;
@@ -40,6 +46,7 @@ mod process;
 mod qp;
 mod refused;
 mod rsocket;
+mod section;
 mod srq;
 mod thread;
 mod turn;

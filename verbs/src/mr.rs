@@ -1,6 +1,8 @@
 //! Memory regions: the program's own memory, registered.
 #![expect(unsafe_code, reason = "the program's memory is named by address and length")]
 
+pub(crate) mod rereg;
+
 use std::ptr;
 use std::sync::{Arc, Mutex};
 
@@ -23,11 +25,20 @@ use crate::pd::{Pd, pd};
 pub(crate) struct Registered {
     mr: Mr,
     iova: u64,
+    /// The rights in C's words.
+    flags: c_uint,
     /// It was deregistered: the memory may be gone.
     is_gone: Mutex<bool>,
 }
 
-type MrObject = Object<ibv_mr, (Arc<Pd>, u32)>;
+/// What C's pointer to a region stands for, until it is registered anew.
+#[derive(Debug)]
+struct Held {
+    pd: Arc<Pd>,
+    registered: Arc<Registered>,
+}
+
+type MrObject = Object<ibv_mr, Mutex<Held>>;
 
 impl Registered {
     /// The local and the remote key: the steering tag.
@@ -130,6 +141,22 @@ fn register(
     if isize::try_from(len).is_err() {
         return Err(Errno::NO_MEMORY);
     }
+    let region = region(addr, len, access)?;
+    let base = if flags & IBV_ACCESS_ZERO_BASED == 0 { iova } else { 0 };
+    let part = MrPart { range: 0..len, base: TaggedOffset(base), access, only: None };
+    let mr = pd.inner.reg_part(region, part).map_err(|_| Errno::NO_MEMORY)?;
+    let registered = Arc::new(Registered { mr, iova: base, flags, is_gone: Mutex::default() });
+    let key = registered.key();
+    pd.add(Arc::clone(&registered));
+    let mut c = ibv_mr::zeroed();
+    (c.context, c.pd) = (context_of(of), of);
+    (c.addr, c.length) = (addr, len);
+    (c.handle, c.lkey, c.rkey) = (key, key, key);
+    Ok(MrObject::make(c, |_| Mutex::new(Held { pd: Arc::clone(pd), registered })))
+}
+
+/// The program's memory, of which all pages are present.
+fn region(addr: *mut c_void, len: usize, access: Access) -> Result<Arc<Region>, Errno> {
     if len > 0 {
         populate(addr, len, access.contains(Access::LOCAL_WRITE))?;
     }
@@ -139,18 +166,7 @@ fn register(
     }
     // SAFETY: the pages are present, and that they stay until `ibv_dereg_mr` returns is the program's
     // part of the contract of `ibv_reg_mr`. This crate makes no reference into them.
-    let region = unsafe { Region::from_raw_parts(place, len) };
-    let base = if flags & IBV_ACCESS_ZERO_BASED == 0 { iova } else { 0 };
-    let part = MrPart { range: 0..len, base: TaggedOffset(base), access, only: None };
-    let mr = pd.inner.reg_part(region, part).map_err(|_| Errno::NO_MEMORY)?;
-    let registered = Arc::new(Registered { mr, iova: base, is_gone: Mutex::default() });
-    let key = registered.key();
-    pd.add(registered);
-    let mut c = ibv_mr::zeroed();
-    (c.context, c.pd) = (context_of(of), of);
-    (c.addr, c.length) = (addr, len);
-    (c.handle, c.lkey, c.rkey) = (key, key, key);
-    Ok(MrObject::make(c, |_| (Arc::clone(pd), key)))
+    Ok(unsafe { Region::from_raw_parts(place, len) })
 }
 
 fn context_of(pd: *mut ibv_pd) -> *mut crate::abi::ibv_context {
@@ -214,32 +230,19 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: made in `register`, by this function's contract.
-    let (pd, key) = unsafe { MrObject::of(mr) };
-    if let Some(registered) = pd.region(*key) {
+    let held = unsafe { MrObject::of(mr) };
+    {
+        let Held { pd, registered } = &*locked(held);
         if !registered.mr.invalidate_unless_bound() {
             return Errno::BUSY.0;
         }
         // Whatever still has a handle of it: nothing is stored there.
         *locked(&registered.is_gone) = true;
-        pd.remove(*key);
+        pd.remove(registered.key());
     }
     // SAFETY: as above, and freed once: the answer is 0.
     drop(unsafe { MrObject::free(mr) });
     0
-}
-
-/// `ibv_rereg_mr`: not supported, which leaves the region as it is (`IBV_REREG_MR_ERR_INPUT`).
-#[unsafe(no_mangle)]
-extern "C" fn ibv_rereg_mr(
-    _mr: *mut ibv_mr,
-    _flags: c_int,
-    _pd: *mut ibv_pd,
-    _addr: *mut c_void,
-    _len: usize,
-    _access: c_int,
-) -> c_int {
-    Errno::NOT_SUPPORTED.set();
-    -1
 }
 
 #[cfg(test)]

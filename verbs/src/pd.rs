@@ -14,6 +14,7 @@ use crate::errno::{Errno, or_null};
 use crate::fault::{self, Call};
 use crate::mr::Registered;
 use crate::object::Object;
+use crate::parent_domain::Td;
 use crate::process::next_handle;
 
 /// A protection domain.
@@ -21,8 +22,12 @@ use crate::process::next_handle;
 pub(crate) struct Pd {
     pub(crate) context: Arc<Context>,
     pub(crate) inner: urnic::Pd,
-    /// By local key, which is the steering tag.
-    regions: RwLock<HashMap<u32, Arc<Registered>>>,
+    /// By local key, which is the steering tag: those of the domain and of its parent domains.
+    regions: Arc<RwLock<HashMap<u32, Arc<Registered>>>>,
+    /// Of a parent domain: the domain that it was made with, which is in use until it is no more.
+    base: Option<Arc<Self>>,
+    /// The thread domain that it was made with.
+    _td: Option<Arc<Td>>,
 }
 
 type PdObject = Object<ibv_pd, Arc<Pd>>;
@@ -77,8 +82,9 @@ impl Pd {
         Ok(wr)
     }
 
-    fn is_in_use(&self) -> bool {
-        !self.regions.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+    /// Whether it is a parent domain.
+    pub(crate) const fn is_parent(&self) -> bool {
+        self.base.is_some()
     }
 }
 
@@ -96,8 +102,26 @@ pub(crate) fn alloc(of: *mut ibv_context, context: &Arc<Context>) -> *mut ibv_pd
     let pd = Pd {
         context: Arc::clone(context),
         inner: context.process.rnic.alloc_pd(),
-        regions: RwLock::default(),
+        regions: Arc::default(),
+        base: None,
+        _td: None,
     };
+    make(of, pd)
+}
+
+/// Makes a parent domain: another handle of the same domain.
+pub(crate) fn extend(of: *mut ibv_context, base: &Arc<Pd>, td: Option<Arc<Td>>) -> *mut ibv_pd {
+    let pd = Pd {
+        context: Arc::clone(&base.context),
+        inner: base.inner.clone(),
+        regions: Arc::clone(&base.regions),
+        base: Some(Arc::clone(base)),
+        _td: td,
+    };
+    make(of, pd)
+}
+
+fn make(of: *mut ibv_context, pd: Pd) -> *mut ibv_pd {
     let mut c = ibv_pd::zeroed();
     (c.context, c.handle) = (of, next_handle());
     PdObject::make(c, |_| Arc::new(pd))
@@ -114,16 +138,17 @@ unsafe extern "C" fn ibv_alloc_pd(of: *mut ibv_context) -> *mut ibv_pd {
     or_null(fault::check(Call::AllocPd).map(|()| alloc(of, context)))
 }
 
-/// `ibv_dealloc_pd`: EBUSY while regions, queue pairs or shared receive queues are of it.
+/// `ibv_dealloc_pd`: EBUSY while regions, windows, queue pairs, shared receive queues or parent domains are of
+/// it.
 ///
 /// # Safety
 /// `pd` came from [`ibv_alloc_pd`] and is used no more if the answer is 0.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     // SAFETY: a live domain, by this function's contract.
     let domain = unsafe { self::pd(pd) };
-    // Queue pairs, regions and shared receive queues hold one handle each.
-    if domain.is_in_use() || Arc::strong_count(domain) > 1 {
+    // Each of those holds a handle.
+    if Arc::strong_count(domain) > 1 {
         return Errno::BUSY.0;
     }
     // SAFETY: live, and freed once: the answer is 0.

@@ -90,6 +90,12 @@ pub enum RegisterError {
     /// The table is full.
     #[error("no room for another registration")]
     TableFull,
+    /// What is to be registered anew is not registered any more.
+    #[error("the steering tag is not valid any more")]
+    NotRegistered,
+    /// Windows are bound to what is to be registered anew: they are unbound first.
+    #[error("windows are bound to the region")]
+    WindowsBound,
 }
 
 /// How an application misused its own region.

@@ -116,6 +116,18 @@ impl Region {
         Arc::new(Self { base, len, writable: true, pages: PageKind::Base, map: None })
     }
 
+    /// Copies the octets at `base` to `bytes`, without a region made of them.
+    ///
+    /// # Safety
+    /// As [`from_raw_parts`](Self::from_raw_parts) for as many octets as `bytes` has, during the call; they
+    /// need not be writable.
+    pub unsafe fn read_raw(base: *const u8, bytes: &mut [u8]) {
+        // SAFETY: mapped, readable, inside one allocation and accessed as this function's contract says; a
+        // slice is never longer than `isize::MAX`.
+        let from = unsafe { SharedSlice::from_raw_parts(base, bytes.len()) };
+        from.copy_out(0, bytes);
+    }
+
     fn from_map(map: MmapRaw, len: usize, writable: bool, pages: PageKind) -> Arc<Self> {
         assert!(len <= map.len(), "a region is not longer than its mapping");
         Arc::new(Self { base: map.as_mut_ptr(), len, writable, pages, map: Some(map) })

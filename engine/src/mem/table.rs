@@ -91,20 +91,7 @@ impl RegionTable {
     /// # Errors
     /// See [`RegisterError`]; nothing changes then.
     pub fn register(&self, registration: Registration) -> Result<Stag, RegisterError> {
-        let Registration { region, offset, len, base, access, .. } = &registration;
-        if region.slice(*offset, *len).is_none() {
-            return Err(RegisterError::OutsideRegion);
-        }
-        // RFC 5041 §7.1 refuses segments whose TO + length reaches 2⁶⁴ (see `check`), so such an
-        // octet could never be used.
-        if end_of(*base, *len).is_none() {
-            return Err(RegisterError::TaggedOffsetWrap);
-        }
-        // RFC 5042 §7.3: before an STag is enabled, verify that its owner may access the memory
-        // with the rights it asks for.
-        if access.intersects(Access::WRITING) && !region.is_writable() {
-            return Err(RegisterError::ReadOnlyMemory);
-        }
+        registration.verify()?;
         let mut inner = self.write();
         let Inner { entries, windows, windows_bound, stags } = &mut *inner;
         if entries.len() - *windows_bound >= self.registrations_max {
@@ -114,6 +101,35 @@ impl RegionTable {
         let stag = stags.draw(in_use);
         entries.insert(stag.0, Entry { registration, role: Role::Region { windows: 0 } });
         Ok(stag)
+    }
+
+    /// Has a region's steering tag stand for something else. Waits as [`deregister`](Self::deregister)
+    /// does: when this returns, nothing from the network writes where only the old registration was.
+    ///
+    /// # Errors
+    /// See [`RegisterError`]; nothing changes then.
+    pub(crate) fn reregister(
+        &self,
+        stag: Stag,
+        registration: Registration,
+    ) -> Result<(), RegisterError> {
+        registration.verify()?;
+        let mut inner = self.write();
+        let before = match inner.entries.get_mut(&stag.0) {
+            Some(Entry { registration: now, role: Role::Region { windows: 0 } }) => {
+                std::mem::replace(now, registration)
+            }
+            Some(Entry { role: Role::Region { .. }, .. }) => {
+                return Err(RegisterError::WindowsBound);
+            }
+            Some(Entry { role: Role::Window(_), .. }) | None => {
+                return Err(RegisterError::NotRegistered);
+            }
+        };
+        drop(inner);
+        // Outside the lock, because this may unmap memory.
+        drop(before);
+        Ok(())
     }
 
     /// Takes a region's steering tag away with all windows that are bound to it, and waits for the segments
@@ -343,6 +359,25 @@ impl Inner {
 }
 
 impl Registration {
+    /// Whether it may be made.
+    fn verify(&self) -> Result<(), RegisterError> {
+        let Self { region, offset, len, base, access, .. } = self;
+        if region.slice(*offset, *len).is_none() {
+            return Err(RegisterError::OutsideRegion);
+        }
+        // RFC 5041 §7.1 refuses segments whose TO + length reaches 2⁶⁴ (see `check`), so such an
+        // octet could never be used.
+        if end_of(*base, *len).is_none() {
+            return Err(RegisterError::TaggedOffsetWrap);
+        }
+        // RFC 5042 §7.3: before an STag is enabled, verify that its owner may access the memory
+        // with the rights it asks for.
+        if access.intersects(Access::WRITING) && !region.is_writable() {
+            return Err(RegisterError::ReadOnlyMemory);
+        }
+        Ok(())
+    }
+
     // RFC 5041 §8.2: an STag is associated with a protection domain or with a single stream.
     fn check_association(&self, pd: PdNum, qp: QpNum) -> Result<(), Refusal> {
         let in_scope = match self.scope {

@@ -4,9 +4,9 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::mem::{Access, Refusal, Region, RegionMisuse, Registration, Scope};
+use crate::mem::{Access, Refusal, Region, RegionMisuse, RegisterError, Registration, Scope};
 use crate::types::{PdNum, QpNum, Stag, TaggedOffset};
-use crate::verbs::{RemoteBuffer, RnicShared, Sge};
+use crate::verbs::{Pd, RemoteBuffer, RnicShared, Sge};
 
 /// Which octets of a region a registration opens, where they begin for the peer, and to which
 /// stream (RFC 5040 §8.1.1 (4), (5)).
@@ -32,7 +32,7 @@ pub struct MrPart {
 /// work refers to it.
 #[derive(Debug)]
 pub struct Mr {
-    rnic: Arc<RnicShared>,
+    registered: Arc<Registered>,
     pd: PdNum,
     region: Arc<Region>,
     range: Range<usize>,
@@ -42,6 +42,13 @@ pub struct Mr {
     only: Option<QpNum>,
 }
 
+/// A steering tag, until the last handle goes that was made for it.
+#[derive(Debug)]
+struct Registered {
+    rnic: Arc<RnicShared>,
+    stag: Stag,
+}
+
 impl Mr {
     pub(crate) fn register(
         rnic: Arc<RnicShared>,
@@ -49,19 +56,41 @@ impl Mr {
         region: Arc<Region>,
         part: MrPart,
     ) -> io::Result<Self> {
-        let MrPart { range, base, access, only } = part;
-        let len = range.end.checked_sub(range.start).ok_or(io::ErrorKind::InvalidInput)?;
-        let registration = Registration {
-            region: Arc::clone(&region),
-            offset: range.start,
-            len,
-            base,
-            access,
-            pd,
-            scope: only.map_or(Scope::Pd, Scope::Stream),
-        };
+        let registration = registration(&region, pd, &part).map_err(io::Error::other)?;
         let stag = rnic.table.register(registration).map_err(io::Error::other)?;
-        Ok(Self { rnic, pd, region, range, base, stag, access, only })
+        Ok(Self::of(Arc::new(Registered { rnic, stag }), pd, region, part))
+    }
+
+    fn of(registered: Arc<Registered>, pd: PdNum, region: Arc<Region>, part: MrPart) -> Self {
+        let MrPart { range, base, access, only } = part;
+        let stag = registered.stag;
+        Self { registered, pd, region, range, base, stag, access, only }
+    }
+
+    /// Has the STag stand for other octets, or the same with other rights or in another domain
+    /// (`ibv_rereg_mr`), and returns a handle for that. When this returns, no packet changes what the STag
+    /// stood for and stands for no more, also not through receives and Reads posted before. This handle
+    /// stays as it was: its scatter elements are refused where they do not fit any more. The STag is valid
+    /// until both are dropped.
+    ///
+    /// # Errors
+    /// As [`Pd::reg_part`], and when the STag is not valid any more or windows are bound to it; it stands for
+    /// what it did.
+    pub fn reregister(
+        &self,
+        pd: &Pd,
+        region: Arc<Region>,
+        part: MrPart,
+    ) -> Result<Self, RegisterError> {
+        let registration = registration(&region, pd.number(), &part)?;
+        self.registered.rnic.table.reregister(self.stag, registration)?;
+        Ok(Self::of(Arc::clone(&self.registered), pd.number(), region, part))
+    }
+
+    /// The memory that octets of it are registered.
+    #[must_use]
+    pub const fn region(&self) -> &Arc<Region> {
+        &self.region
     }
 
     /// The steering tag that peers use.
@@ -141,12 +170,12 @@ impl Mr {
     /// posted before are this end's own doing and still take what is there. Windows that are bound to
     /// the region show nothing any more. Returns whether the STag was still valid.
     pub fn invalidate(&self) -> bool {
-        self.rnic.table.deregister(self.stag)
+        self.registered.rnic.table.deregister(self.stag)
     }
 
     /// The same, unless windows are bound to the region (`ibv_dereg_mr`): returns whether none are.
     pub fn invalidate_unless_bound(&self) -> bool {
-        !matches!(self.rnic.table.revoke(self.stag), Err(Refusal::WindowsBound))
+        !matches!(self.registered.rnic.table.revoke(self.stag), Err(Refusal::WindowsBound))
     }
 
     /// Writes a file-backed region's changes to its file; nothing to do for other memory.
@@ -158,7 +187,26 @@ impl Mr {
     }
 }
 
-impl Drop for Mr {
+/// What the table is told.
+fn registration(
+    region: &Arc<Region>,
+    pd: PdNum,
+    part: &MrPart,
+) -> Result<Registration, RegisterError> {
+    let MrPart { range, base, access, only } = part;
+    let len = range.end.checked_sub(range.start).ok_or(RegisterError::OutsideRegion)?;
+    Ok(Registration {
+        region: Arc::clone(region),
+        offset: range.start,
+        len,
+        base: *base,
+        access: *access,
+        pd,
+        scope: only.map_or(Scope::Pd, Scope::Stream),
+    })
+}
+
+impl Drop for Registered {
     fn drop(&mut self) {
         self.rnic.table.deregister(self.stag);
     }

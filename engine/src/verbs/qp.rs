@@ -1,5 +1,6 @@
 //! Queue pairs: what a program holds of one.
 
+mod batch;
 mod config;
 mod shared;
 #[cfg(test)]
@@ -15,6 +16,7 @@ use crate::verbs::doorbell::{Bell, Doorbell};
 use crate::verbs::receives::reserve;
 use crate::verbs::{RecvWr, RnicShared, SendOp, SendWr, Sge, WcStatus};
 
+pub use batch::SendBatch;
 pub use config::{PostError, QpConfig, QpRules, QpState, QueueError};
 pub(crate) use shared::QpShared;
 
@@ -139,11 +141,7 @@ impl Qp {
     /// # Errors
     /// See [`PostError`]; nothing was posted.
     pub fn post_send(&self, wr: SendWr) -> Result<(), PostError> {
-        let state = self.shared.state();
-        if state != QpState::Rts && self.shared.rules == QpRules::Iwarp {
-            return Err(PostError::State(state));
-        }
-        self.check_send(&wr, state)?;
+        self.check_send(&wr)?;
         reserve(&self.shared.sq_outstanding, self.shared.sq.capacity())?;
         let pushed = self.shared.sq.push(wr);
         assert!(pushed.is_ok(), "the queue has room for every reserved place");
@@ -188,7 +186,11 @@ impl Qp {
         Ok(())
     }
 
-    fn check_send(&self, wr: &SendWr, state: QpState) -> Result<(), PostError> {
+    fn check_send(&self, wr: &SendWr) -> Result<(), PostError> {
+        let state = self.shared.state();
+        if state != QpState::Rts && self.shared.rules == QpRules::Iwarp {
+            return Err(PostError::State(state));
+        }
         let len = wr.len();
         // RFC 5041 §5.2: a ULP message is shorter than 2^32 octets.
         if len > u64::from(u32::MAX) {

@@ -148,6 +148,7 @@ c_constants! {
     IBV_REREG_MR_CHANGE_PD: u32 = 1 << 1;
     IBV_REREG_MR_CHANGE_ACCESS: u32 = 1 << 2;
     IBV_REREG_MR_FLAGS_SUPPORTED: u32 = 7;
+    IBV_REREG_MR_ERR_INPUT: i32 = -1;
 
     // Types of windows.
     IBV_MW_TYPE_1: u32 = 1;

@@ -1,17 +1,20 @@
-//! `ibv_cq_ex`: completions read one by one, field by field.
+//! `ibv_cq_ex`: completions read one by one, field by field. From `ibv_start_poll` to `ibv_end_poll` other
+//! threads wait that take completions of the queue.
 #![expect(unsafe_code, reason = "C's pointers to queues")]
+
+use std::sync::Arc;
 
 use libc::{c_int, c_uint};
 
 use super::{completion, cq, create};
 use crate::abi::{
-    IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN,
+    IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CQ_INIT_ATTR_MASK_PD, IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN,
     IBV_CREATE_CQ_ATTR_SINGLE_THREADED, IBV_WC_STANDARD_FLAGS, ibv_context, ibv_cq_ex,
     ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc,
 };
 use crate::context::context;
 use crate::errno::{Errno, or_null};
-use crate::event_queue::locked;
+use crate::pd::pd;
 
 /// The operation behind `ibv_create_cq_ex`.
 ///
@@ -25,7 +28,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     let attr = unsafe { attr.read() };
     let flags_known = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
     let has_flags = attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0;
-    if attr.comp_mask & !IBV_CQ_INIT_ATTR_MASK_FLAGS != 0
+    if attr.comp_mask & !(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD) != 0
         || attr.wc_flags & !IBV_WC_STANDARD_FLAGS != 0
         || (has_flags && attr.flags & !flags_known != 0)
     {
@@ -36,12 +39,24 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     }
     // SAFETY: an open device, by this function's contract.
     let context = unsafe { context(of) };
+    let domain = if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD == 0 {
+        None
+    } else if attr.parent_domain.is_null() {
+        return or_null(Err(Errno::INVALID));
+    } else {
+        // SAFETY: a live domain, by this function's contract.
+        let domain = unsafe { pd(attr.parent_domain) };
+        if !domain.is_parent() {
+            return or_null(Err(Errno::INVALID));
+        }
+        Some(Arc::clone(domain))
+    };
     let cqe = c_int::try_from(attr.cqe).unwrap_or(c_int::MAX);
     let told = (attr.cq_context, attr.channel);
-    or_null(create(of, context, cqe, told, operations())).cast()
+    or_null(create(of, context, cqe, told, domain, operations())).cast()
 }
 
-fn operations() -> ibv_cq_ex {
+pub(crate) fn operations() -> ibv_cq_ex {
     let mut c = ibv_cq_ex::zeroed();
     c.start_poll = Some(start_poll);
     c.next_poll = Some(next_poll);
@@ -68,10 +83,19 @@ unsafe fn advance(c: *mut ibv_cq_ex, begins: bool) -> c_int {
     let queue = unsafe { cq(c.cast()) };
     if begins {
         queue.turn();
+        queue.polling.enter();
     }
-    let next = queue.take(&locked(&queue.polling));
-    *locked(&queue.current) = next;
-    let Some(wc) = next else { return libc::ENOENT };
+    let next = queue.polling.inside(|current| {
+        *current = queue.take(current);
+        *current
+    });
+    let Some(wc) = next else {
+        // A round that did not begin is not ended by the program; one that did is.
+        if begins {
+            queue.polling.leave();
+        }
+        return libc::ENOENT;
+    };
     let wc = completion::to_c(&wc);
     // SAFETY: C's part of a live queue, which C reads between these calls only.
     unsafe { (*c).wr_id = wc.wr_id };
@@ -98,7 +122,12 @@ unsafe extern "C" fn next_poll(c: *mut ibv_cq_ex) -> c_int {
     unsafe { advance(c, false) }
 }
 
-extern "C" fn end_poll(_c: *mut ibv_cq_ex) {}
+/// # Safety
+/// `c` is live.
+unsafe extern "C" fn end_poll(c: *mut ibv_cq_ex) {
+    // SAFETY: a live queue, by this function's contract.
+    unsafe { cq(c.cast()) }.polling.leave();
+}
 
 /// The completion that was taken last.
 ///
@@ -107,7 +136,7 @@ extern "C" fn end_poll(_c: *mut ibv_cq_ex) {}
 unsafe fn current(c: *mut ibv_cq_ex) -> ibv_wc {
     // SAFETY: a live queue, by this function's contract.
     let queue = unsafe { cq(c.cast()) };
-    let current = *locked(&queue.current);
+    let current = queue.polling.inside(|current| *current);
     current.map_or_else(ibv_wc::zeroed, |wc| completion::to_c(&wc))
 }
 

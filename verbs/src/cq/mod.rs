@@ -5,7 +5,7 @@ mod completion;
 pub(crate) mod extended;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 
 use libc::{c_int, c_void};
@@ -19,7 +19,9 @@ use crate::errno::{Errno, or_null};
 use crate::event_queue::{Unacknowledged, locked};
 use crate::fault::{self, Call};
 use crate::object::{CPtr, Object};
+use crate::pd::Pd;
 use crate::process::next_handle;
+use crate::section::Section;
 
 /// A completion queue.
 #[derive(Debug)]
@@ -34,14 +36,15 @@ pub(crate) struct Cq {
     pub(crate) unacknowledged: Unacknowledged,
     /// The same for asynchronous events.
     pub(crate) async_unacknowledged: Unacknowledged,
-    /// Held while completions are taken: what an Atomic has fetched is stored in their order.
-    polling: Mutex<()>,
+    /// Entered to take completions: what an Atomic has fetched is stored in their order. The completion
+    /// that the extended interface looks at.
+    polling: Section<Option<Wc>>,
+    /// Of the parent domain that it was made with.
+    _domain: Option<Arc<Pd>>,
     /// An event was asked for and has not come: the program is about to sleep.
     armed: Arc<AtomicBool>,
     /// Times that nothing was found since something was.
     empty_polls: AtomicUsize,
-    /// The completion that the extended interface looks at.
-    current: Mutex<Option<Wc>>,
 }
 
 /// Every queue is made as an extended one; C's plain queue is its first part.
@@ -94,6 +97,7 @@ fn create(
     context: &Arc<Context>,
     cqe: c_int,
     told: (*mut c_void, *mut ibv_comp_channel),
+    domain: Option<Arc<Pd>>,
     mut c: ibv_cq_ex,
 ) -> Result<*mut ibv_cq, Errno> {
     fault::check(Call::CreateCq)?;
@@ -128,9 +132,9 @@ fn create(
             armed,
             unacknowledged: Unacknowledged::default(),
             async_unacknowledged: Unacknowledged::default(),
-            polling: Mutex::default(),
+            polling: Section::default(),
+            _domain: domain,
             empty_polls: AtomicUsize::new(0),
-            current: Mutex::default(),
         }
     });
     Ok(object.cast())
@@ -153,7 +157,7 @@ pub(crate) unsafe extern "C" fn ibv_create_cq(
     }
     // SAFETY: an open device, by this function's contract.
     let context = unsafe { context(of) };
-    or_null(create(of, context, cqe, (cq_context, channel), ibv_cq_ex::zeroed()))
+    or_null(create(of, context, cqe, (cq_context, channel), None, ibv_cq_ex::zeroed()))
 }
 
 /// `ibv_destroy_cq`: waits until the events taken are acknowledged; EBUSY while queue pairs use it.
@@ -213,8 +217,8 @@ impl Cq {
     }
 
     /// Takes the oldest completion that the program is to see. What an Atomic has fetched is stored
-    /// where its request wants it.
-    fn take(&self, _polling: &MutexGuard<'_, ()>) -> Option<Wc> {
+    /// where its request wants it. One thread at a time does.
+    fn take(&self, _polling: &mut Option<Wc>) -> Option<Wc> {
         loop {
             let wc = self.inner.poll()?;
             self.empty_polls.store(0, Ordering::Relaxed);
@@ -248,20 +252,21 @@ pub(crate) unsafe extern "C" fn poll_cq(
     // SAFETY: a live queue, by this function's contract.
     let queue = unsafe { self::cq(cq) };
     queue.turn();
-    let polling = locked(&queue.polling);
-    let mut taken = 0;
-    while taken < entries
-        && let Some(wc) = queue.take(&polling)
-    {
-        let index = usize::try_from(taken).unwrap_or(0);
-        // SAFETY: `taken` is below `entries`.
-        let place = unsafe { wcs.add(index) };
-        let wc = completion::to_c(&wc);
-        // SAFETY: one of C's places for the answer, by this function's contract.
-        unsafe { place.write(wc) };
-        taken += 1;
-    }
-    taken
+    queue.polling.alone(|polling, _| {
+        let mut taken = 0;
+        while taken < entries
+            && let Some(wc) = queue.take(polling)
+        {
+            let index = usize::try_from(taken).unwrap_or(0);
+            // SAFETY: `taken` is below `entries`.
+            let place = unsafe { wcs.add(index) };
+            let wc = completion::to_c(&wc);
+            // SAFETY: one of C's places for the answer, by this function's contract.
+            unsafe { place.write(wc) };
+            taken += 1;
+        }
+        taken
+    })
 }
 
 /// The operation behind `ibv_req_notify_cq`.

@@ -1,50 +1,105 @@
 //! `ibv_wr_*`: requests built call by call, and posted together.
+//!
+//! From `ibv_wr_start` to `ibv_wr_complete` or `ibv_wr_abort` one thread is in the send queue's section; others,
+//! `ibv_post_send` among them, wait. Each request takes its place in the queue when it is built, so that what
+//! `ibv_wr_complete` posts is everything or, after an error, nothing.
 #![expect(unsafe_code, reason = "C's pointers to queue pairs and data")]
 
 use std::slice;
 
 use libc::{c_int, c_void};
-use urnic::{SendOp, Stag};
+use urnic::{SendBatch, SendOp, SendWr, Stag, WrId};
 
-use super::post::Memory;
-use super::{Qp, qp};
+use super::inline::InlineRing;
+use super::post::{is_atomic, is_local};
+use super::{Fetch, Qp, qp};
 use crate::abi::{
     IBV_SEND_FENCE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, ibv_data_buf, ibv_mw, ibv_mw_bind_info,
     ibv_qp_ex, ibv_sge,
 };
-use crate::attributes::ELEMENTS_MAX;
 use crate::errno::Errno;
 use crate::event_queue::locked;
+use crate::fault::{self, Call};
 use crate::mw::bind_type_2;
-use crate::work::{Request, compare_and_swap, elements, remote};
+use crate::work::{compare_and_swap, elements, remote};
 
-/// Requests that `ibv_wr_complete` posts.
-#[derive(Debug, Default)]
-pub(crate) struct Batch {
-    requests: Vec<(Request, Data)>,
-    /// The first that could not be built: nothing of the batch is posted.
+/// What is posted to a send queue from, by one thread at a time.
+#[derive(Debug)]
+pub(super) struct SendSide {
+    pub(super) inline: InlineRing,
+    batch: SendBatch,
+    /// The request that is being built.
+    current: Option<Building>,
+    /// Of the atomics of the batch.
+    fetches: Vec<Fetch>,
+    /// The first thing that was wrong: nothing of the batch is posted.
     error: Option<Errno>,
 }
 
-/// The memory of a request, copied from what the calls said.
 #[derive(Debug)]
-enum Data {
-    Elements(Vec<ElementCopy>),
-    /// Inline data, as it was at the call.
-    Octets(Vec<u8>),
+struct Building {
+    wr: SendWr,
+    /// Of an atomic.
+    fetch: Option<Fetch>,
+    /// Its octets are in the ring.
+    is_inline: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct ElementCopy {
-    addr: u64,
-    length: u32,
-    lkey: u32,
-}
-
-impl From<&ibv_sge> for ElementCopy {
-    fn from(element: &ibv_sge) -> Self {
-        Self { addr: element.addr, length: element.length, lkey: element.lkey }
+impl SendSide {
+    pub(super) fn new(inner: &urnic::Qp, send_depth: usize) -> Self {
+        Self {
+            inline: InlineRing::new(send_depth),
+            batch: inner.batch(),
+            current: None,
+            fetches: Vec::new(),
+            error: None,
+        }
     }
+
+    /// The queue pair was reset: what was built is gone with the queue that it was built for.
+    pub(super) fn reset(&mut self, inner: &urnic::Qp) {
+        self.clear();
+        self.batch = inner.batch();
+    }
+
+    fn clear(&mut self) {
+        self.batch.clear();
+        self.inline.untake();
+        self.fetches.clear();
+        (self.current, self.error) = (None, None);
+    }
+
+    fn fail(&mut self, errno: Errno) {
+        self.error.get_or_insert(errno);
+    }
+
+    /// The request that was being built is whole.
+    fn finish(&mut self, qp: &Qp) {
+        let Some(Building { wr, fetch, .. }) = self.current.take() else { return };
+        if self.error.is_some() {
+            return;
+        }
+        let takes = fault::check(Call::PostSend).and_then(|()| {
+            // An atomic has to have a place for what it fetches.
+            let is_whole = qp.takes_sends() && fetch.is_some() == is_atomic(&wr.op);
+            if is_whole { Ok(()) } else { Err(Errno::INVALID) }
+        });
+        match takes.and_then(|()| Ok(self.batch.push(wr)?)) {
+            Ok(()) => self.fetches.extend(fetch),
+            Err(errno) => self.fail(errno),
+        }
+    }
+}
+
+/// `IBV_SEND_INLINE` is for these.
+const fn may_be_inline(op: &SendOp) -> bool {
+    matches!(
+        op,
+        SendOp::Send { .. }
+            | SendOp::SendImmediate { .. }
+            | SendOp::RdmaWrite { .. }
+            | SendOp::RdmaWriteImmediate { .. }
+    )
 }
 
 /// The operations of an extended queue pair.
@@ -80,50 +135,92 @@ impl Qp {
         let flags = unsafe { (*c).wr_flags };
         // SAFETY: live, by this function's contract.
         let qp = unsafe { qp(c.cast()) };
-        let request = Request {
-            id,
-            op: op(flags & IBV_SEND_SOLICITED != 0),
-            fence: flags & IBV_SEND_FENCE != 0,
-            signaled: flags & IBV_SEND_SIGNALED != 0,
-            inline: false,
-        };
-        locked(&qp.batch).requests.push((request, Data::Elements(Vec::new())));
+        let mut wr = SendWr::new(WrId(id), op(flags & IBV_SEND_SOLICITED != 0), []);
+        wr.fence = flags & IBV_SEND_FENCE != 0;
+        wr.signaled = qp.all_signaled || flags & IBV_SEND_SIGNALED != 0;
+        qp.send_side.inside(|side| {
+            side.finish(qp);
+            side.current = Some(Building { wr, fetch: None, is_inline: false });
+        });
     }
 
-    fn give(&self, data: Data) {
-        let mut batch = locked(&self.batch);
-        match batch.requests.last_mut() {
-            Some((_, memory)) => *memory = data,
-            None => batch.error = Some(Errno::INVALID),
-        }
+    /// What is wrong with a request is told at the end.
+    fn refuse(&self, errno: Errno) {
+        self.send_side.inside(|side| side.fail(errno));
+    }
+
+    /// The memory of the request that is being built.
+    fn set_elements(&self, elements: Result<&[ibv_sge], Errno>) {
+        self.set(|_, building| {
+            let (elements, Building { wr, fetch, .. }) = (elements?, building);
+            if is_atomic(&wr.op) {
+                if fetch.is_some() {
+                    return Err(Errno::INVALID);
+                }
+                *fetch = Some(self.fetch(wr, elements)?);
+                return Ok(());
+            }
+            wr.sges.clear();
+            let is_sink = matches!(wr.op, SendOp::RdmaRead { .. });
+            wr.inaccessible = !self.pd.resolve(elements, is_sink, &mut wr.sges)?;
+            Ok(())
+        });
+    }
+
+    /// The same, as it is now.
+    fn set_inline(&self, buffers: &[ibv_data_buf]) {
+        self.set(|inline, building| {
+            let Building { wr, is_inline, .. } = building;
+            if *is_inline || !may_be_inline(&wr.op) {
+                return Err(Errno::INVALID);
+            }
+            // Requests before it have their places in the queue, so theirs in the ring are not this one.
+            let sge = inline.copy(&self.pd.inner, buffers)?;
+            inline.taken();
+            *is_inline = true;
+            wr.sges.clear();
+            wr.sges.push(sge);
+            Ok(())
+        });
+    }
+
+    /// Sets memory of the request that is being built, if nothing was wrong yet.
+    fn set(&self, set: impl FnOnce(&mut InlineRing, &mut Building) -> Result<(), Errno>) {
+        self.send_side.inside(|side| {
+            if side.error.is_some() {
+                return;
+            }
+            let done = match &mut side.current {
+                Some(building) if !is_local(&building.wr.op) => set(&mut side.inline, building),
+                _ => Err(Errno::INVALID),
+            };
+            if let Err(errno) = done {
+                side.fail(errno);
+            }
+        });
     }
 
     fn post_batch(&self) -> Result<(), Errno> {
-        let mut batch = locked(&self.batch);
-        if let Some(errno) = batch.error.take() {
-            batch.requests.clear();
-            return Err(errno);
-        }
-        for (request, data) in batch.requests.drain(..) {
-            match data {
-                Data::Octets(mut octets) => {
-                    let addr = octets.as_mut_ptr().cast();
-                    let buffer = ibv_data_buf { addr, length: octets.len() };
-                    self.send(&request, Memory::Inline(&[buffer]))?;
-                }
-                Data::Elements(copies) => {
-                    let mut elements = [ibv_sge::zeroed(); ELEMENTS_MAX as usize];
-                    let used = elements.get_mut(..copies.len()).ok_or(Errno::INVALID)?;
-                    for (element, copy) in used.iter_mut().zip(&copies) {
-                        let ElementCopy { addr, length, lkey } = *copy;
-                        *element = ibv_sge { addr, length, lkey };
-                    }
-                    self.send(&request, Memory::Elements(used))?;
-                }
+        let posted = self.send_side.inside(|side| {
+            side.finish(self);
+            if let Some(errno) = side.error {
+                side.clear();
+                return Err(errno);
             }
+            if !side.fetches.is_empty() {
+                // Before the completions that they are for.
+                let mut fetches = locked(&self.fetches);
+                fetches.extend(side.fetches.drain(..));
+            }
+            side.batch.post();
+            side.inline.keep();
+            Ok(())
+        });
+        self.send_side.leave();
+        if posted.is_ok() {
+            self.turn();
         }
-        self.turn();
-        Ok(())
+        posted
     }
 }
 
@@ -131,7 +228,9 @@ impl Qp {
 /// `c` is live.
 unsafe extern "C" fn wr_start(c: *mut ibv_qp_ex) {
     // SAFETY: live, by this function's contract.
-    *locked(&unsafe { qp(c.cast()) }.batch) = Batch::default();
+    let qp = unsafe { qp(c.cast()) };
+    qp.send_side.enter();
+    qp.send_side.inside(SendSide::clear);
 }
 
 /// # Safety
@@ -144,8 +243,10 @@ unsafe extern "C" fn wr_complete(c: *mut ibv_qp_ex) -> c_int {
 /// # Safety
 /// `c` is live.
 unsafe extern "C" fn wr_abort(c: *mut ibv_qp_ex) {
-    // SAFETY: as `wr_start`.
-    unsafe { wr_start(c) }
+    // SAFETY: live, by this function's contract.
+    let qp = unsafe { qp(c.cast()) };
+    qp.send_side.inside(SendSide::clear);
+    qp.send_side.leave();
 }
 
 /// # Safety
@@ -216,7 +317,7 @@ unsafe extern "C" fn wr_bind_mw(
         // SAFETY: live, by this function's contract.
         Ok(op) => unsafe { Qp::begin(c, |_| op) },
         // SAFETY: as above.
-        Err(errno) => locked(&unsafe { qp(c.cast()) }.batch).error = Some(errno),
+        Err(errno) => unsafe { qp(c.cast()) }.refuse(errno),
     }
 }
 
@@ -246,7 +347,7 @@ unsafe extern "C" fn wr_atomic_fetch_add(c: *mut ibv_qp_ex, rkey: u32, addr: u64
 unsafe extern "C" fn wr_set_sge(c: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
     // SAFETY: live, by this function's contract.
     let qp = unsafe { qp(c.cast()) };
-    qp.give(Data::Elements(vec![ElementCopy { addr, length, lkey }]));
+    qp.set_elements(Ok(&[ibv_sge { addr, length, lkey }]));
 }
 
 /// # Safety
@@ -255,10 +356,7 @@ unsafe extern "C" fn wr_set_sge_list(c: *mut ibv_qp_ex, count: usize, list: *con
     // SAFETY: live, by this function's contract.
     let qp = unsafe { qp(c.cast()) };
     // SAFETY: as long as said, by this function's contract.
-    match unsafe { elements(list, i32::try_from(count).unwrap_or(-1)) } {
-        Ok(elements) => qp.give(Data::Elements(elements.iter().map(ElementCopy::from).collect())),
-        Err(errno) => locked(&qp.batch).error = Some(errno),
-    }
+    qp.set_elements(unsafe { elements(list, i32::try_from(count).unwrap_or(-1)) });
 }
 
 /// # Safety
@@ -284,15 +382,5 @@ unsafe extern "C" fn wr_set_inline_data_list(
         // SAFETY: as long as said, by this function's contract.
         unsafe { slice::from_raw_parts(list, count) }
     };
-    let mut octets = Vec::new();
-    for buffer in buffers.iter().filter(|buffer| buffer.length > 0) {
-        // SAFETY: the program's memory at the time of the call, by this function's contract.
-        let region = unsafe { urnic::Region::from_raw_parts(buffer.addr.cast(), buffer.length) };
-        let start = octets.len();
-        octets.resize(start + buffer.length, 0);
-        if region.read(0, &mut octets[start..]).is_err() {
-            locked(&qp.batch).error = Some(Errno::INVALID);
-        }
-    }
-    qp.give(Data::Octets(octets));
+    qp.set_inline(buffers);
 }

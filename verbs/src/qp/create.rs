@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, RwLock, Weak};
 use libc::c_int;
 use urnic::{QpConfig, QpNum, QpRules, ReceiverNotReady};
 
-use super::inline::InlineRing;
-use super::{Qp, QpObject, batch, qp};
+use super::batch::{self, SendSide};
+use super::{Qp, QpObject, qp};
 use crate::abi::{
     IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_BIND_MW,
     IBV_QP_EX_WITH_LOCAL_INV, IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_RDMA_WRITE,
@@ -25,6 +25,7 @@ use crate::fault::{self, Call};
 use crate::object::CPtr;
 use crate::pd::pd;
 use crate::process::next_handle;
+use crate::section::Section;
 use crate::srq::srq;
 
 /// Work requests that a program may build with `ibv_wr_*`.
@@ -135,12 +136,12 @@ pub(crate) unsafe fn create(
         srq: srq.map(|srq| srq.inner.clone()),
         ..QpConfig::with_cqs(send_cq.inner.clone(), recv_cq.inner.clone())
     };
-    let send_depth = config.send_depth;
     let made = pd.inner.create_qp(config.clone());
     let inner = made.map_err(|_| {
         process.numbers.give_back(number);
         Errno::INVALID
     })?;
+    let send_side = Section::new(SendSide::new(&inner, config.send_depth));
     // SAFETY: a live domain, by this function's contract.
     let c = unsafe { c_part(of, attr, number, extended) };
     let (cqs, of_srq) = ([CPtr(attr.send_cq), CPtr(attr.recv_cq)], CPtr(attr.srq));
@@ -161,10 +162,9 @@ pub(crate) unsafe fn create(
             all_signaled,
             told: Mutex::new(ibv_qp_attr::zeroed()),
             told_state: AtomicU32::new(IBV_QPS_RESET),
-            inline: Mutex::new(InlineRing::new(send_depth)),
+            send_side,
             fetches: Mutex::default(),
             has_quiet_atomics: AtomicBool::new(false),
-            batch: Mutex::default(),
             unacknowledged: Unacknowledged::default(),
             id: Mutex::new(Weak::new()),
             link: Mutex::default(),

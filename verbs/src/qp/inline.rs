@@ -15,6 +15,8 @@ use crate::errno::Errno;
 pub(super) struct InlineRing {
     memory: Option<Mr>,
     next: usize,
+    /// Places from there on that requests have which are not posted yet.
+    taken: usize,
     places: usize,
 }
 
@@ -22,11 +24,11 @@ const PLACE_LEN: usize = INLINE_MAX as usize;
 
 impl InlineRing {
     pub(super) const fn new(send_depth: usize) -> Self {
-        Self { memory: None, next: 0, places: send_depth + 1 }
+        Self { memory: None, next: 0, taken: 0, places: send_depth + 1 }
     }
 
-    /// Copies the program's octets to the next place. [`taken`](Self::taken) tells that the request
-    /// was posted.
+    /// Copies the program's octets to the next place. [`taken`](Self::taken) tells that a request has it,
+    /// [`keep`](Self::keep) that all that have one are posted, and [`untake`](Self::untake) that none will be.
     pub(super) fn copy(&mut self, pd: &Pd, buffers: &[ibv_data_buf]) -> Result<Sge, Errno> {
         let len = buffers.iter().map(|buffer| buffer.length).fold(0, usize::saturating_add);
         if len > PLACE_LEN {
@@ -36,15 +38,14 @@ impl InlineRing {
             self.memory = Some(self.allocate(pd).map_err(|_| Errno::NO_MEMORY)?);
         }
         let Some(memory) = &self.memory else { return Err(Errno::NO_MEMORY) };
-        let start = self.next * PLACE_LEN;
+        let start = (self.next + self.taken) % self.places * PLACE_LEN;
         let mut at = start;
         for buffer in buffers.iter().filter(|buffer| buffer.length > 0) {
             let mut octets = [0; PLACE_LEN];
             let octets = &mut octets[..buffer.length];
             // SAFETY: the program's memory, which it promises to be there until the call returns.
             // Peers may write it if it is registered too: it is copied as such.
-            let region = unsafe { Region::from_raw_parts(buffer.addr.cast(), buffer.length) };
-            region.read(0, octets).map_err(|_| Errno::INVALID)?;
+            unsafe { Region::read_raw(buffer.addr.cast::<u8>(), octets) };
             memory.copy_in(at, octets);
             at += buffer.length;
         }
@@ -56,6 +57,15 @@ impl InlineRing {
     }
 
     pub(super) const fn taken(&mut self) {
-        self.next = (self.next + 1) % self.places;
+        self.taken += 1;
+    }
+
+    pub(super) const fn keep(&mut self) {
+        self.next = (self.next + self.taken) % self.places;
+        self.taken = 0;
+    }
+
+    pub(super) const fn untake(&mut self) {
+        self.taken = 0;
     }
 }

@@ -27,9 +27,9 @@ use crate::mr::Registered;
 use crate::object::{CPtr, Object};
 use crate::pd::Pd;
 use crate::peer::link::Link;
-use crate::qp::batch::Batch;
+use crate::qp::batch::SendSide;
 use crate::qp::create::Connects;
-use crate::qp::inline::InlineRing;
+use crate::section::Section;
 
 /// A queue pair.
 pub(crate) struct Qp {
@@ -54,13 +54,12 @@ pub(crate) struct Qp {
     told: Mutex<ibv_qp_attr>,
     /// The state that it has come to by that.
     told_state: AtomicU32,
-    inline: Mutex<InlineRing>,
+    /// What `ibv_post_send` and `ibv_wr_start` post from.
+    send_side: Section<SendSide>,
     /// Atomics that were posted, in their order.
     fetches: Mutex<VecDeque<Fetch>>,
     /// Some of their completions are not for the program.
     has_quiet_atomics: AtomicBool,
-    /// What `ibv_wr_start` has begun.
-    batch: Mutex<Batch>,
     /// Asynchronous events that C has taken.
     pub(crate) unacknowledged: Unacknowledged,
     /// The connection that it belongs to, by rdma_cm.

@@ -170,6 +170,7 @@ impl Qp {
         }
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *inner, fresh);
+        self.send_side.alone(|side, _| side.reset(&inner));
         drop(inner);
         self.take_back(&before);
         locked(&self.fetches).clear();

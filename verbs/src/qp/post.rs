@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use libc::c_int;
 use urnic::{PostError, SendOp, SendWr, WrId};
 
+use super::inline::InlineRing;
 use super::{Fetch, Qp, Sink, qp};
 use crate::abi::{ibv_data_buf, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge};
 use crate::attributes::ELEMENTS_MAX;
@@ -37,27 +38,38 @@ impl From<PostError> for Errno {
 
 impl Qp {
     /// Posts one request.
-    pub(super) fn send(&self, request: &Request, memory: Memory<'_>) -> Result<(), Errno> {
+    fn send(
+        &self,
+        inline: &mut InlineRing,
+        request: &Request,
+        memory: Memory<'_>,
+    ) -> Result<(), Errno> {
         fault::check(Call::PostSend)?;
         if !self.takes_sends() {
             return Err(Errno::INVALID);
         }
-        let is_atomic = matches!(request.op, SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. });
         let mut wr = SendWr::new(WrId(request.id), request.op, []);
         wr.fence = request.fence;
         wr.signaled = request.signaled || self.all_signaled;
         match memory {
             _ if is_local(&request.op) => {}
-            Memory::Elements(elements) if is_atomic => return self.send_atomic(wr, elements),
+            Memory::Elements(elements) if is_atomic(&request.op) => {
+                let fetch = self.fetch(&mut wr, elements)?;
+                // Under the lock, so that both are in one order.
+                let mut fetches = locked(&self.fetches);
+                self.inner().post_send(wr)?;
+                fetches.push_back(fetch);
+                return Ok(());
+            }
             Memory::Elements(elements) => {
                 let is_sink = matches!(request.op, SendOp::RdmaRead { .. });
                 wr.inaccessible = !self.pd.resolve(elements, is_sink, &mut wr.sges)?;
             }
             Memory::Inline(buffers) => {
-                let mut ring = locked(&self.inline);
-                wr.sges.push(ring.copy(&self.pd.inner, buffers)?);
+                wr.sges.push(inline.copy(&self.pd.inner, buffers)?);
                 self.inner().post_send(wr)?;
-                ring.taken();
+                inline.taken();
+                inline.keep();
                 return Ok(());
             }
         }
@@ -66,9 +78,23 @@ impl Qp {
 
     /// Posts a request that names no memory and sends nothing.
     pub(crate) fn send_local(&self, request: &Request) -> Result<(), Errno> {
-        self.send(request, Memory::Elements(&[]))?;
+        self.post_with(|inline| self.send(inline, request, Memory::Elements(&[])))?;
         self.turn();
         Ok(())
+    }
+
+    /// Posts while no other thread does, and is not between `ibv_wr_start` and `ibv_wr_complete`. A thread
+    /// that is there itself would wait for itself: it is refused.
+    fn post_with(
+        &self,
+        post: impl FnOnce(&mut InlineRing) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        self.send_side.alone(|side, is_inside| {
+            if is_inside {
+                return Err(Errno::INVALID);
+            }
+            post(&mut side.inline)
+        })
     }
 
     /// A request that is alone is sent by the thread that posts it, if it can be: it is waited for. More
@@ -79,7 +105,8 @@ impl Qp {
         }
     }
 
-    fn send_atomic(&self, mut wr: SendWr, elements: &[ibv_sge]) -> Result<(), Errno> {
+    /// Has an atomic complete always, and says what is done then.
+    pub(super) fn fetch(&self, wr: &mut SendWr, elements: &[ibv_sge]) -> Result<Fetch, Errno> {
         let [element] = elements else { return Err(Errno::INVALID) };
         let fetch = Fetch { sink: self.atomic_sink(element), signaled: wr.signaled };
         wr.inaccessible = fetch.sink.is_none();
@@ -88,11 +115,7 @@ impl Qp {
             // SAFETY: a queue is not destroyed while queue pairs complete to it.
             unsafe { cq(self.cqs[0].0) }.add_room(self.config.send_depth);
         }
-        // Under the lock, so that both are in one order.
-        let mut fetches = locked(&self.fetches);
-        self.inner().post_send(wr)?;
-        fetches.push_back(fetch);
-        Ok(())
+        Ok(fetch)
     }
 
     /// Where an Atomic stores what it fetches; `None` where it may not.
@@ -112,12 +135,12 @@ impl Qp {
         Ok(self.inner().post_recv(self.pd.receive(id, elements)?)?)
     }
 
-    fn post(&self, wr: &ibv_send_wr) -> Result<(), Errno> {
+    fn post(&self, inline: &mut InlineRing, wr: &ibv_send_wr) -> Result<(), Errno> {
         let request = Request::of(wr)?;
         // SAFETY: the list is there until the call of `ibv_post_send` returns, by its contract.
         let elements = unsafe { elements(wr.sg_list, wr.num_sge) }?;
         if !request.inline {
-            return self.send(&request, Memory::Elements(elements));
+            return self.send(inline, &request, Memory::Elements(elements));
         }
         if elements.len() > ELEMENTS_MAX as usize {
             return Err(Errno::INVALID);
@@ -128,13 +151,18 @@ impl Qp {
                 std::ptr::with_exposed_provenance_mut(usize::try_from(element.addr).unwrap_or(0));
             buffer.length = usize::try_from(element.length).unwrap_or(usize::MAX);
         }
-        self.send(&request, Memory::Inline(&buffers[..elements.len()]))
+        self.send(inline, &request, Memory::Inline(&buffers[..elements.len()]))
     }
 }
 
 /// Whether a request only changes what keys of this end open.
-const fn is_local(op: &SendOp) -> bool {
+pub(super) const fn is_local(op: &SendOp) -> bool {
     matches!(op, SendOp::LocalInvalidate { .. } | SendOp::BindMw { .. })
+}
+
+/// Whether a request fetches a number.
+pub(super) const fn is_atomic(op: &SendOp) -> bool {
+    matches!(op, SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. })
 }
 
 /// The operation behind `ibv_post_send`: requests up to the first that is not taken.
@@ -148,14 +176,18 @@ pub(crate) unsafe extern "C" fn post_send(
 ) -> c_int {
     // SAFETY: live, by this function's contract.
     let qp = unsafe { qp(of) };
-    // SAFETY: NULL or a request, by this function's contract.
-    while let Some(next) = unsafe { optional(wr) } {
-        if let Err(errno) = qp.post(next) {
-            // SAFETY: C's place for the answer, by this function's contract.
-            unsafe { bad.write(wr) };
-            return number(Err(errno));
+    let posted = qp.post_with(|inline| {
+        // SAFETY: NULL or a request, by this function's contract.
+        while let Some(next) = unsafe { optional(wr) } {
+            qp.post(inline, next)?;
+            wr = next.next;
         }
-        wr = next.next;
+        Ok(())
+    });
+    if posted.is_err() {
+        // SAFETY: C's place for the answer, by this function's contract.
+        unsafe { bad.write(wr) };
+        return number(posted);
     }
     qp.turn();
     0

@@ -2,6 +2,9 @@
 //! order.
 #![allow(clippy::disallowed_methods, reason = "tests wait for another thread, with a bound")]
 
+mod batch;
+mod domains;
+mod reregister;
 mod windows;
 
 use std::ptr;

@@ -122,3 +122,12 @@ fn a_callers_memory_is_written_in_place() {
     drop(region);
     assert_eq!(memory[9..14], [0, 1, 2, 3, 0]);
 }
+
+#[test]
+fn octets_of_the_caller_are_read_as_they_are() {
+    let memory = *b"some octets";
+    let mut bytes = [0; 6];
+    // SAFETY: octets of this test, which nothing else accesses.
+    unsafe { Region::read_raw(memory.as_ptr().wrapping_add(5), &mut bytes) };
+    assert_eq!(&bytes, b"octets");
+}

@@ -306,11 +306,14 @@ fn an_atomic_needs_an_aligned_address_not_an_aligned_offset() {
     assert_eq!(octets(&region), expected);
 }
 
-/// RFC 5040 §8.1.1(6): a flood of Writes against a revocation.
+/// RFC 5040 §8.1.1(6): a flood of Writes against a revocation, and against a registration anew.
 #[test]
 fn nothing_is_placed_after_revocation_returns() {
     let rounds = if cfg!(miri) { 2 } else { 200 };
-    for _ in 0..rounds {
+    let revoke = |table: &RegionTable, stag| assert!(table.deregister(stag));
+    let move_away = |table: &RegionTable, stag| table.reregister(stag, registration()).unwrap();
+    let ends: [fn(&RegionTable, Stag); 2] = [revoke, move_away];
+    for round in 0..rounds {
         let table = table();
         let registration = registration();
         let region = Arc::clone(&registration.region);
@@ -331,7 +334,7 @@ fn nothing_is_placed_after_revocation_returns() {
             while placed.load(SeqCst) == 0 {
                 thread::yield_now();
             }
-            assert!(table.deregister(stag));
+            ends[round % 2](&table, stag);
             region.write(200, &[2; 100]).unwrap();
             thread::yield_now();
             assert_eq!(octets(&region)[200..300], [2; 100]);
