@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
 use crate::interface::{self, Name, NameError};
 
@@ -89,6 +90,18 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// Whether a number of the configuration is one that the device can do.
+    pub(crate) fn check_range(
+        what: &'static str,
+        value: usize,
+        range: RangeInclusive<usize>,
+    ) -> Result<(), Self> {
+        if range.contains(&value) {
+            return Ok(());
+        }
+        Err(Self::OutOfRange { what, value, min: *range.start(), max: *range.end() })
+    }
+
     /// The error for a failed `action` (as in "cannot {action}"): [`Permission`](Self::Permission)
     /// with the `remedy` when that is why it failed.
     pub(crate) fn from_io(source: io::Error, action: String, remedy: impl Into<String>) -> Self {

@@ -2,15 +2,27 @@
 
 use std::io;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// The variable, with the words of `urnic --log`.
 const LOG: &str = "URNIC_LOG";
 
 /// Begins to log, if it is asked for and the program does not log by the same means itself.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "an environment variable is all a program has to ask"
+)]
+#[expect(clippy::print_stderr, reason = "who has asked for a log reads standard error")]
 pub(crate) fn start() {
-    if let Ok(filter) = EnvFilter::try_from_env(LOG) {
-        let told = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
-        let _the_program_has_its_own = told.try_init();
+    let Ok(text) = std::env::var(LOG) else { return };
+    match text.parse::<Targets>() {
+        Ok(targets) => {
+            let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(false);
+            let told = tracing_subscriber::registry().with(lines).with(targets).try_init();
+            let _the_program_has_its_own = told;
+        }
+        Err(error) => eprintln!("urnic: {LOG}={text}: {error}; say debug, or MODULE=LEVEL,…"),
     }
 }

@@ -105,31 +105,11 @@ impl Alarm {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::AtomicUsize;
     use std::task::Wake;
 
     use super::*;
     use crate::verbs::calls::HeldCalls;
-
-    #[derive(Default)]
-    struct Calls(AtomicUsize);
-
-    impl Calls {
-        fn count(&self) -> usize {
-            self.0.load(Ordering::Relaxed)
-        }
-    }
-
-    impl Wake for Calls {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn waker() -> (Arc<Calls>, Waker) {
-        let calls = Arc::new(Calls::default());
-        (Arc::clone(&calls), Waker::from(calls))
-    }
+    use crate::verbs::counting_waker::{Calls, waker};
 
     #[test]
     fn an_armed_alarm_calls_once() {
@@ -188,7 +168,7 @@ mod tests {
 
     impl Wake for Again {
         fn wake(self: Arc<Self>) {
-            self.1.0.fetch_add(1, Ordering::Relaxed);
+            self.1.add();
             self.0.arm(&Waker::from(Arc::clone(&self)));
         }
     }

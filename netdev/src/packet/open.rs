@@ -95,7 +95,7 @@ pub(super) fn open_queues(
     config: &PacketConfig<'_>,
     queues: usize,
 ) -> Result<Vec<PacketSocket>, OpenError> {
-    check_range("number of packet queues", queues, QUEUES)?;
+    OpenError::check_range("number of packet queues", queues, QUEUES)?;
     if queues == 1 {
         return Ok(vec![open(config)?]);
     }
@@ -123,8 +123,8 @@ pub(super) fn open_queues(
 /// A socket with its ring that is not bound yet.
 fn prepare(config: &PacketConfig<'_>) -> Result<PacketSocket, OpenError> {
     let name = config.name;
-    check_range("number of ring frames", config.ring_frames, RING_FRAMES_RANGE)?;
-    check_range("number of addresses", config.addresses.len(), 0..=ADDRESSES_MAX)?;
+    OpenError::check_range("number of ring frames", config.ring_frames, RING_FRAMES_RANGE)?;
+    OpenError::check_range("number of addresses", config.addresses.len(), 0..=ADDRESSES_MAX)?;
     let control = Control::new().map_err(|source| OpenError::Io {
         action: "open a socket for interface requests".to_owned(),
         source,
@@ -203,17 +203,6 @@ fn layout(mtu: usize, ring_frames: usize) -> RingLayout {
 }
 
 const _: () = assert!(vnet::HEADER_LEN + 80 + 22 <= SLOT_OVERHEAD);
-
-fn check_range(
-    what: &'static str,
-    value: usize,
-    range: RangeInclusive<usize>,
-) -> Result<(), OpenError> {
-    if range.contains(&value) {
-        return Ok(());
-    }
-    Err(OpenError::OutOfRange { what, value, min: *range.start(), max: *range.end() })
-}
 
 fn open_error(name: Name, error: io::Error) -> OpenError {
     match error.raw_os_error() {

@@ -60,9 +60,9 @@ const NODE: &str = "/dev/net/tun";
 
 /// Opens `queues` queues of the interface.
 pub(super) fn open(config: &TapConfig, queues: usize) -> Result<Vec<Tap>, OpenError> {
-    check_range("number of TAP queues", queues, QUEUES)?;
+    OpenError::check_range("number of TAP queues", queues, QUEUES)?;
     if let Some(mtu) = config.mtu {
-        check_range("TAP MTU", mtu, MTU)?;
+        OpenError::check_range("TAP MTU", mtu, MTU)?;
     }
     let control = Control::new().map_err(|source| OpenError::Io {
         action: "open a socket for interface requests".to_owned(),
@@ -90,17 +90,6 @@ pub(super) fn open(config: &TapConfig, queues: usize) -> Result<Vec<Tap>, OpenEr
         tap.ask();
     }
     Ok(taps)
-}
-
-fn check_range(
-    what: &'static str,
-    value: usize,
-    range: RangeInclusive<usize>,
-) -> Result<(), OpenError> {
-    if range.contains(&value) {
-        return Ok(());
-    }
-    Err(OpenError::OutOfRange { what, value, min: *range.start(), max: *range.end() })
 }
 
 fn open_tun() -> Result<File, OpenError> {

@@ -84,8 +84,8 @@ const CHUNK_LEN_MIN: usize = 2048;
 /// Opens `queues` queues from that of the configuration on.
 pub(super) fn open(config: &XdpConfig<'_>, queues: usize) -> Result<Vec<XdpSocket>, OpenError> {
     let name = config.name;
-    check_range("number of XDP queues", queues, QUEUES)?;
-    check_range("number of ring frames", config.ring_frames, RING_FRAMES_RANGE)?;
+    OpenError::check_range("number of XDP queues", queues, QUEUES)?;
+    OpenError::check_range("number of ring frames", config.ring_frames, RING_FRAMES_RANGE)?;
     let control = open_control()?;
     let interface_index = control.index(name).map_err(|_| OpenError::unknown_interface(name))?;
     let own_mac = control.mac(name).map_err(|_| OpenError::WrongKind {
@@ -264,15 +264,4 @@ fn bind_error(name: Name, control: &Control, queue: u32, error: io::Error) -> Op
         }
         _ => failed(name, &format!("bind an XDP socket to queue {queue} of"), error),
     }
-}
-
-fn check_range(
-    what: &'static str,
-    value: usize,
-    range: RangeInclusive<usize>,
-) -> Result<(), OpenError> {
-    if range.contains(&value) {
-        return Ok(());
-    }
-    Err(OpenError::OutOfRange { what, value, min: *range.start(), max: *range.end() })
 }

@@ -1,32 +1,11 @@
 //! Waking, resizing and discarding, also while others push and poll.
 
-use std::sync::atomic::AtomicUsize;
-use std::task::Wake;
 use std::thread;
 
 use super::*;
 use crate::types::WrId;
 use crate::verbs::WcOpcode;
-
-#[derive(Default)]
-struct Calls(AtomicUsize);
-
-impl Calls {
-    fn count(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-impl Wake for Calls {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-fn waker() -> (Arc<Calls>, Waker) {
-    let calls = Arc::new(Calls::default());
-    (Arc::clone(&calls), Waker::from(calls))
-}
+use crate::verbs::counting_waker::waker;
 
 fn wc(id: u64, qp: u32) -> Wc {
     Wc::failed(WrId(id), WcStatus::Success, WcOpcode::Recv, QpNum(qp))

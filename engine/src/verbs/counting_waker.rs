@@ -1,0 +1,31 @@
+//! A waker that counts its calls, for tests.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
+
+/// How often a waker was called.
+#[derive(Default)]
+pub(crate) struct Calls(AtomicUsize);
+
+impl Calls {
+    pub(crate) fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Wake for Calls {
+    fn wake(self: Arc<Self>) {
+        self.add();
+    }
+}
+
+/// A waker and its calls.
+pub(crate) fn waker() -> (Arc<Calls>, Waker) {
+    let calls = Arc::new(Calls::default());
+    (Arc::clone(&calls), Waker::from(calls))
+}
