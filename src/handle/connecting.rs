@@ -95,7 +95,7 @@ impl Connecting {
             Notice::Refused(error @ Error::Io(_)) => self.reason = error,
             Notice::Refused(error) => return Err(error),
             Notice::Closed(_) => return Err(self.reason.clone()),
-            Notice::Event(_) => {}
+            Notice::Event(_) | Notice::PeerEnding => {}
         }
         Ok(None)
     }

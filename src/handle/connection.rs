@@ -31,6 +31,10 @@ pub enum ConnectionEvent {
     /// The peer has closed its half of the connection: nothing more arrives. What was posted is
     /// still sent; [`disconnect`](Connection::disconnect) closes this half.
     PeerClosed,
+    /// The peer has closed its half, behind messages that wait for receives
+    /// ([`ReceiverNotReady::Wait`](crate::ReceiverNotReady::Wait)) and are too many to be read: they may
+    /// still have them. Told over the kernel's TCP, before [`PeerClosed`](Self::PeerClosed).
+    PeerEnding,
     /// The connection is over, for the application; this is what it counted. TCP may keep the
     /// addresses for a while (TIME-WAIT).
     Closed(Box<ConnectionCounters>),
@@ -90,6 +94,7 @@ impl Connection {
                     ConnectionEvent::Terminated(terminate)
                 }
                 Notice::Event(StreamEvent::PeerClosed) => ConnectionEvent::PeerClosed,
+                Notice::PeerEnding => ConnectionEvent::PeerEnding,
                 Notice::Closed(counters) => ConnectionEvent::Closed(counters),
                 Notice::Event(_) | Notice::Refused(_) => continue,
             }));

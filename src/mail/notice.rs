@@ -11,6 +11,8 @@ pub(crate) enum Notice {
     Event(StreamEvent),
     /// It could not be opened, or the last request for it could not be carried out.
     Refused(Error),
+    /// The peer has closed its half, behind messages that wait for receives.
+    PeerEnding,
     /// It is over.
     Closed(Box<ConnectionCounters>),
 }

@@ -108,6 +108,13 @@ impl<Id: Copy + Eq + Hash> Registry<Id> {
         }
     }
 
+    /// The peer has closed its half, behind messages that wait.
+    pub(crate) fn peer_ending(&self, id: Id) {
+        if let Some(notices) = self.entries.get(&id).and_then(|entry| entry.notices.as_ref()) {
+            notices.tell(Notice::PeerEnding);
+        }
+    }
+
     /// Gives the listener a Request, if it has room.
     ///
     /// RFC 9293 §3.9.1.1, §3.9.1.4: a connection belongs to the passive OPEN that it matched, and ends

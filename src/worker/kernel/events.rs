@@ -44,6 +44,8 @@ pub(super) struct Readiness {
     pub(super) writable: bool,
     /// The socket has an error, or is at its end.
     pub(super) failed: bool,
+    /// The peer has closed its half: told only of a socket that nothing else is waited for of.
+    pub(super) peer_ended: bool,
 }
 
 impl Readiness {
@@ -53,7 +55,7 @@ impl Readiness {
         flags.set(EventFlags::OUT, self.writable);
         // Errors and hang-ups are reported whether they are waited for or not: once, where nothing
         // else is, or a socket that is not read for a while would be ready at every turn.
-        flags.set(EventFlags::ET, flags.is_empty());
+        flags.set(EventFlags::ET | EventFlags::RDHUP, flags.is_empty());
         flags
     }
 }
@@ -116,7 +118,8 @@ impl Events {
             let failed = flags.intersects(EventFlags::ERR | EventFlags::HUP);
             let readable = failed || flags.contains(EventFlags::IN);
             let writable = failed || flags.contains(EventFlags::OUT);
-            (Token::from_data(data), Readiness { readable, writable, failed })
+            let peer_ended = flags.contains(EventFlags::RDHUP);
+            (Token::from_data(data), Readiness { readable, writable, failed, peer_ended })
         };
         ready.iter_mut().map(read).collect()
     }

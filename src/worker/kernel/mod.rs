@@ -182,6 +182,9 @@ impl KernelEngine {
         if let Some(error) = connection.take_error() {
             self.registry.refused(slot, Error::Io(error));
         }
+        if connection.take_peer_ending() {
+            self.registry.peer_ending(slot);
+        }
         let mut wanted = true;
         while let Some(event) = connection.layered.poll_event() {
             wanted &= self.registry.event(slot, event);

@@ -54,6 +54,8 @@ pub(super) struct KernelConnection {
     acks: AckWatch,
     probes: IdleProbes,
     receiving_ended: bool,
+    /// The peer has closed its half, behind octets that cannot be read yet; not told.
+    peer_ending: bool,
     lost: bool,
     error: Option<io::ErrorKind>,
 }
@@ -130,7 +132,7 @@ impl KernelConnection {
         socket.set_nonblocking(true)?;
         // An FPDU that is ready is sent: waiting for more is the application's choice.
         socket.set_tcp_nodelay(true)?;
-        let both = Readiness { readable: true, writable: true, failed: false };
+        let both = Readiness { readable: true, writable: true, ..Readiness::default() };
         Ok(Self {
             socket,
             layered: ByteStream::opening(rnic, life),
@@ -147,6 +149,7 @@ impl KernelConnection {
             acks: AckWatch::new(user_timeout),
             probes: IdleProbes::new(user_timeout, &life),
             receiving_ended: false,
+            peer_ending: false,
             lost: false,
             error: None,
         })
@@ -171,6 +174,7 @@ impl KernelConnection {
     pub(super) fn handle_readiness(&mut self, now: Instant, readiness: Readiness) {
         self.ready.readable |= readiness.readable;
         self.ready.writable |= readiness.writable;
+        self.peer_ending |= readiness.peer_ended && !self.layered.wants_octets();
         if self.connecting && readiness.writable {
             match self.socket.take_error() {
                 Ok(None) => self.connected(now),
@@ -291,7 +295,7 @@ impl KernelConnection {
         let wanted = Readiness {
             readable: !self.is_finished() && self.layered.wants_octets(),
             writable: self.connecting || (!self.ready.writable && self.may_send()),
-            failed: false,
+            ..Readiness::default()
         };
         let changed = wanted != self.interest;
         self.interest = wanted;
@@ -367,6 +371,10 @@ impl KernelConnection {
     }
 
     /// Why the socket failed; told once.
+    pub(super) fn take_peer_ending(&mut self) -> bool {
+        std::mem::take(&mut self.peer_ending)
+    }
+
     pub(super) fn take_error(&mut self) -> Option<io::ErrorKind> {
         self.error.take()
     }

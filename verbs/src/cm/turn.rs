@@ -191,6 +191,8 @@ impl Id {
                     }
                     return Phase::Ended;
                 }
+                // Messages of it may still have receives.
+                Ok(Some(ConnectionEvent::PeerEnding)) => self.tell_disconnected(),
                 // C knows no half-closed connections: this end closes too. Messages that wait for
                 // receives may still have them, until the program ends the connection.
                 Ok(Some(event)) => {

@@ -247,7 +247,7 @@ impl Link {
             match connection.next_event(Duration::ZERO) {
                 // InfiniBand has no close: a peer that has gone is missed when something is sent to it.
                 Ok(None) => return Phase::Connected(Box::new(connection)),
-                Ok(Some(ConnectionEvent::PeerClosed)) => {}
+                Ok(Some(ConnectionEvent::PeerClosed | ConnectionEvent::PeerEnding)) => {}
                 Ok(Some(ConnectionEvent::Closed(_))) | Err(_) => {
                     self.tell_last_wqe();
                     return Phase::Ended;

@@ -21,6 +21,12 @@ fn a_port_of_rdma_is_not_one_of_tcp() {
     compiled::run("a_port_of_rdma_is_not_one_of_tcp", "ports");
 }
 
+/// A peer that disconnects while more of it waits than is read.
+#[test]
+fn a_peer_that_goes_is_told_behind_messages_that_wait() {
+    compiled::run("a_peer_that_goes_is_told_behind_messages_that_wait", "full");
+}
+
 /// perftest with `-R`: it exchanges its parameters by one connection, and measures by others.
 #[test]
 fn perftest_measures_by_rdma_cm() {
