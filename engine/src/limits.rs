@@ -62,6 +62,9 @@ pub const QP_DEPTH_MAX: usize = 65_536;
 pub const CQ_DEPTH_MAX: usize = 1 << 20;
 /// Outstanding RDMA Reads and Atomics in each direction of a stream (IRD, ORD).
 pub const READS_OUTSTANDING_MAX: u16 = 128;
+/// Octets of the stream from the end of a Write or Send that the peer is to confirm to the end of the
+/// last one behind it, until the confirmation is asked for though more could be sent first.
+pub const UNCONFIRMED_BYTES: u64 = 256 << 10;
 /// Connections of one port, those in TIME-WAIT included.
 pub const CONNECTIONS_MAX: usize = 65_536;
 /// Half-open connections (RFC 9293 SYN-RECEIVED) of one listener. More are served by cookies.

@@ -20,6 +20,7 @@ mod network;
 mod not_ready;
 mod nudge;
 mod pair;
+mod placed;
 mod property;
 mod requests;
 mod reregister;

@@ -5,6 +5,9 @@ use std::collections::VecDeque;
 use crate::rdmap::RdmapError;
 use crate::types::{Stag, TaggedOffset};
 
+/// The `work` of a Read of no octets that asks whether everything before it was placed.
+pub(crate) const CONFIRMATION: u64 = u64::MAX - 1;
+
 /// One request that awaits its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
@@ -36,7 +39,12 @@ struct Entry {
 #[derive(Debug)]
 pub struct Requester {
     entries: VecDeque<Entry>,
+    /// Requests of the program that may be outstanding.
     ord: u16,
+    /// One more than those may be: a place for a confirmation.
+    has_place_apart: bool,
+    /// A confirmation is among the entries.
+    confirming: bool,
     /// The peer will send nothing more.
     peer_closed: bool,
     /// A request went out that no Response can answer.
@@ -47,7 +55,19 @@ impl Requester {
     /// Nothing outstanding; at most `ord` requests at a time.
     #[must_use]
     pub fn new(ord: u16) -> Self {
-        Self { entries: VecDeque::new(), ord, peer_closed: false, unanswerable: false }
+        Self {
+            entries: VecDeque::new(),
+            ord,
+            has_place_apart: false,
+            confirming: false,
+            peer_closed: false,
+            unanswerable: false,
+        }
+    }
+
+    /// Whether one request more than the program's may be outstanding, for confirmations.
+    pub(crate) const fn set_place_apart(&mut self, has_place_apart: bool) {
+        self.has_place_apart = has_place_apart;
     }
 
     /// Whether another request may be sent.
@@ -55,7 +75,19 @@ impl Requester {
     /// RFC 5040 §6.1: the number outstanding must not exceed ORD.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.entries.len() < usize::from(self.ord)
+        let apart = usize::from(self.has_place_apart && self.confirming);
+        self.entries.len() - apart < usize::from(self.ord)
+    }
+
+    /// Whether a confirmation may be sent: one at a time, and within ORD as well.
+    pub(crate) fn may_confirm(&self) -> bool {
+        let most = usize::from(self.ord) + usize::from(self.has_place_apart);
+        !self.confirming && !self.peer_closed && self.entries.len() < most
+    }
+
+    /// Whether a confirmation may ever be sent.
+    pub(crate) const fn can_confirm(&self) -> bool {
+        self.has_place_apart || self.ord > 0
     }
 
     /// Whether a request may ever be sent.
@@ -64,10 +96,16 @@ impl Requester {
         self.ord > 0
     }
 
-    /// Whether nothing is outstanding (what a fence waits for).
+    /// Whether nothing is outstanding.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// Whether nothing of the program is outstanding (what a fence waits for).
+    #[must_use]
+    pub(crate) fn is_clear(&self) -> bool {
+        self.entries.len() == usize::from(self.confirming)
     }
 
     /// A request goes out; `work` comes back when it is answered.
@@ -75,14 +113,20 @@ impl Requester {
     /// # Panics
     /// When there is no room: a caller's bug.
     pub fn sent(&mut self, awaited: Awaited, work: u64) {
-        assert!(self.has_room(), "more Reads outstanding than ORD");
+        // The ready-to-receive message comes before everything else, so it may have the place apart.
+        let most = usize::from(self.ord) + usize::from(self.has_place_apart);
+        assert!(self.entries.len() < most, "more Reads outstanding than ORD");
         self.entries.push_back(Entry { awaited, work });
+        self.confirming |= work == CONFIRMATION;
         self.unanswerable |= self.peer_closed;
     }
 
-    /// The peer has closed its half: no Response comes any more. Returns whether none is awaited.
+    /// The peer has closed its half: no Response comes any more. Returns whether the program awaits
+    /// none.
     pub(crate) fn peer_closed(&mut self) -> bool {
         self.peer_closed = true;
+        self.confirming = false;
+        self.entries.retain(|entry| entry.work != CONFIRMATION);
         self.is_idle()
     }
 
@@ -170,6 +214,7 @@ impl Requester {
         }
         let work = entry.work;
         self.entries.pop_front();
+        self.confirming &= work != CONFIRMATION;
         Ok(Some((work, total)))
     }
 
@@ -209,6 +254,28 @@ mod tests {
         let done = requester.deliver_read(Stag(1), TaggedOffset(0), 8, true);
         assert_eq!(done, Ok(Some((10, 8))));
         assert!(requester.has_room());
+    }
+
+    #[test]
+    fn a_confirmation_has_a_place_apart_or_one_of_those_that_there_are() {
+        let mut shared = Requester::new(1);
+        assert!(shared.can_confirm() && shared.may_confirm());
+        shared.sent(read(1, 0, 0), CONFIRMATION);
+        assert!(!shared.has_room() && !shared.may_confirm(), "there is one place");
+        assert!(shared.is_clear() && !shared.is_idle(), "no fence waits for it");
+        assert_eq!(
+            shared.deliver_read(Stag(1), TaggedOffset(0), 0, true),
+            Ok(Some((CONFIRMATION, 0)))
+        );
+        assert!(shared.has_room() && shared.may_confirm());
+        let mut apart = Requester::new(1);
+        apart.set_place_apart(true);
+        apart.sent(read(1, 0, 0), CONFIRMATION);
+        assert!(apart.has_room() && !apart.may_confirm(), "one at a time");
+        apart.sent(read(1, 0, 8), 7);
+        assert!(!apart.has_room() && !apart.is_clear());
+        assert!(!apart.peer_closed(), "the program awaits a Response");
+        assert!(!apart.may_confirm() && !Requester::new(0).can_confirm());
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Two streams with a pipe between them: what leaves when memory changes, and numbers near their wrap.
 
+mod placed;
+
 use super::carrier::ByteStream;
 use super::*;
 use crate::limits::{FLUSHED_BYTES_KEPT_MAX, FRAGMENTS_MAX};
@@ -17,6 +19,7 @@ const LEN: usize = 1 << 20;
 struct End {
     layered: ByteStream,
     rnic: Rnic,
+    pd: crate::verbs::Pd,
     memory: Mr,
     cq: Cq,
     qp: Qp,
@@ -33,7 +36,7 @@ impl End {
             | Access::REMOTE_WRITE
             | Access::REMOTE_ATOMIC;
         let memory = pd.reg_mr(2 * LEN, access).unwrap();
-        Self { layered: ByteStream::new(&rnic), rnic, memory, cq, qp }
+        Self { layered: ByteStream::new(&rnic), rnic, pd, memory, cq, qp }
     }
 
     /// Takes up to `len_max` octets of at least `len_min` that are offered.

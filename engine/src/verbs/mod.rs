@@ -28,7 +28,7 @@ pub use cq::Cq;
 pub use mr::{Mr, MrPart};
 pub use mw::Mw;
 pub use pd::Pd;
-pub use qp::{PostError, Qp, QpConfig, QpRules, QpState, QueueError, SendBatch};
+pub use qp::{CompletionMeans, PostError, Qp, QpConfig, QpRules, QpState, QueueError, SendBatch};
 pub use receives::ReceiverNotReady;
 pub use rnic::{Rnic, RnicConfig};
 pub use srq::Srq;

@@ -17,7 +17,7 @@ use crate::verbs::receives::reserve;
 use crate::verbs::{RecvWr, RnicShared, SendOp, SendWr, Sge, WcStatus};
 
 pub use batch::SendBatch;
-pub use config::{PostError, QpConfig, QpRules, QpState, QueueError};
+pub use config::{CompletionMeans, PostError, QpConfig, QpRules, QpState, QueueError};
 pub(crate) use shared::QpShared;
 
 const _: () = assert!(SGE_MAX >= 1);

@@ -176,6 +176,19 @@ impl SendOp {
         matches!(self, Self::RdmaRead { .. } | Self::FetchAdd { .. } | Self::CmpSwap { .. })
     }
 
+    /// Whether its completion may say that the peer has it: of others a Response says it, or there is no
+    /// peer in it.
+    pub(crate) const fn is_confirmable(&self) -> bool {
+        matches!(
+            self,
+            Self::Send { .. }
+                | Self::RdmaWrite { .. }
+                | Self::Immediate { .. }
+                | Self::SendImmediate { .. }
+                | Self::RdmaWriteImmediate { .. }
+        )
+    }
+
     /// Whether only peers that have agreed on it understand it.
     pub(crate) const fn needs_agreement(&self) -> bool {
         matches!(self, Self::SendImmediate { .. } | Self::RdmaWriteImmediate { .. })

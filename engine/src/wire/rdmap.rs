@@ -152,6 +152,12 @@ impl Opcode {
         })
     }
 
+    /// The peer awaits an answer (RFC 5040 §4.4, RFC 7306 §5.2).
+    #[must_use]
+    pub(crate) const fn is_request(self) -> bool {
+        matches!(self, Self::ReadRequest | Self::AtomicRequest)
+    }
+
     /// The STag in the Invalidate STag field is to be invalidated (RFC 5040 §5.3).
     #[must_use]
     pub const fn invalidates(self) -> bool {

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use urnic_engine::mem::Access;
 use urnic_engine::types::WrId;
 use urnic_engine::verbs::{
-    Cq, Mr, Pd, Qp, QpConfig, ReceiverNotReady, RecvWr, RemoteBuffer, Rnic, RnicConfig, SendOp,
-    SendWr, Sge, Wc,
+    CompletionMeans, Cq, Mr, Pd, Qp, QpConfig, ReceiverNotReady, RecvWr, RemoteBuffer, Rnic,
+    RnicConfig, SendOp, SendWr, Sge, Wc,
 };
 
 use crate::property::plan::{Kind, Op, Plan};
@@ -101,6 +101,10 @@ impl End {
                 Some(_) => ReceiverNotReady::Wait,
                 None => ReceiverNotReady::Terminate,
             },
+            completion: match plan.placed {
+                true => CompletionMeans::Placed,
+                false => CompletionMeans::Taken,
+            },
             ..QpConfig::with_cqs(send_cq.clone(), recv_cq.clone())
         };
         let qp = pd.create_qp(config).unwrap();
@@ -143,6 +147,19 @@ impl End {
             octets
         };
         PLACES.iter().map(|place| read(self.region(*place))).collect()
+    }
+
+    /// Whether the octets of a request of the peer are where they belong.
+    pub(crate) fn has(&self, plan: &Plan, op: &Op, spot: Spot, expected: &[Vec<u8>]) -> bool {
+        let place = match op.kind {
+            Kind::Write => Place::Sink,
+            // Where messages are kept until there are receives, a Read passes them.
+            Kind::Send | Kind::SendInvalidate if plan.late_receives.is_none() => Place::Inbox,
+            _ => return true,
+        };
+        let mut octets = vec![0; op.len];
+        self.region(place).copy_out(spot.to, &mut octets);
+        octets == expected[place as usize][spot.to..spot.to + op.len]
     }
 
     /// Makes ready a buffer for everything the peer will send.

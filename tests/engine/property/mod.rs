@@ -24,6 +24,7 @@ struct Met {
     bytes_held: Cell<u64>,
     duplicates: Cell<u64>,
     bytes_without_receive: Cell<u64>,
+    confirmations: Cell<u64>,
 }
 
 impl Met {
@@ -36,6 +37,7 @@ impl Met {
                 (&self.bytes_held, counters.mpa.bytes_held),
                 (&self.duplicates, counters.tcp.duplicates),
                 (&self.bytes_without_receive, counters.rdma.bytes_without_receive),
+                (&self.confirmations, counters.rdma_tx.confirmations),
             ] {
                 cell.set(cell.get() + count);
             }
@@ -50,6 +52,7 @@ impl Met {
             &self.bytes_held,
             &self.duplicates,
             &self.bytes_without_receive,
+            &self.confirmations,
         ] {
             assert!(cell.get() > 0, "{self:?}");
         }

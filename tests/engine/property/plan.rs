@@ -30,6 +30,8 @@ pub(crate) struct Plan {
     /// Receives are posted one after the other, so many looks at the ends apart, and messages wait for
     /// them; `None`: all are posted before there is a connection.
     pub(crate) late_receives: Option<usize>,
+    /// Whether completions of Writes and Sends say that they are placed.
+    pub(crate) placed: bool,
     /// What each end posts.
     pub(crate) work: [Vec<Op>; 2],
 }
@@ -190,13 +192,19 @@ pub(crate) fn any_plan(size: Size) -> impl Strategy<Value = Plan> {
     ];
     let window_bytes = prop::sample::select(vec![3000, 20_000, 65_535, 1 << 20]);
     let late_receives = prop::option::weighted(0.3, prop::sample::select(vec![1, 3, 20, 1000]));
-    let settings = (lower_layer, prop::bool::weighted(0.8), 1..=6_u16, window_bytes, late_receives);
+    let settings = (
+        lower_layer,
+        prop::bool::weighted(0.8),
+        1..=6_u16,
+        window_bytes,
+        (late_receives, any::<bool>()),
+    );
     let most = if size == Size::Small { 14 } else { 5 };
     let work = [0, 1].map(|_| prop::collection::vec(any_op(size), 0..=most));
     (any::<u64>(), any_startup(), settings, any_link(size), work).prop_map(
         |(seed, startup, settings, link, work)| {
-            let (lower_layer, out_of_order_placement, depth, window_bytes, late_receives) =
-                settings;
+            let (lower_layer, out_of_order_placement, depth, window_bytes, receives) = settings;
+            let (late_receives, placed) = receives;
             let work = work.map(|mut ops| {
                 ops.push(LAST);
                 ops
@@ -210,6 +218,7 @@ pub(crate) fn any_plan(size: Size) -> impl Strategy<Value = Plan> {
                 window_bytes,
                 link,
                 late_receives,
+                placed,
                 work,
             }
         },

@@ -28,6 +28,8 @@ struct Runner<'p> {
     plan: &'p Plan,
     ends: [End; 2],
     link: Link,
+    /// What is to be in memory in the end.
+    expected: Memory,
     connections: [Option<ConnectionId>; 2],
     completions: [[Vec<Wc>; 2]; 2],
     established: [bool; 2],
@@ -45,6 +47,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Outcome, String> {
         plan,
         ends,
         link,
+        expected: expected_memory(plan),
         connections: [None; 2],
         completions: Default::default(),
         established: [false; 2],
@@ -142,7 +145,24 @@ impl Runner<'_> {
             while let Some(event) = self.port(end).poll_event() {
                 self.on_event(end, event);
             }
+            let seen = self.completions[end][0].len();
             self.ends[end].drain(&mut self.completions[end]);
+            for index in seen..self.completions[end][0].len() {
+                self.look_at_peer(end, index);
+            }
+        }
+    }
+
+    /// A Write or a Send that has completed is at the peer, if that is what completions mean.
+    fn look_at_peer(&mut self, end: usize, index: usize) {
+        let wc = &self.completions[end][0][index];
+        let number = usize::try_from(wc.wr_id.0).unwrap() - 1000;
+        let work = &self.plan.work[end];
+        let spot = spots(work)[number];
+        let is_there =
+            self.ends[1 - end].has(self.plan, &work[number], spot, &self.expected[1 - end]);
+        if self.plan.placed && !is_there {
+            self.failure = Some(format!("request {number} of end {end} is not there: {wc:?}"));
         }
     }
 

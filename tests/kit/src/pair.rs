@@ -13,7 +13,9 @@ use urnic_engine::port::{
 };
 use urnic_engine::stream::StreamEvent;
 use urnic_engine::time::Duration;
-use urnic_engine::verbs::{Cq, Mr, Pd, Qp, QpConfig, ReceiverNotReady, Rnic, RnicConfig, Wc};
+use urnic_engine::verbs::{
+    CompletionMeans, Cq, Mr, Pd, Qp, QpConfig, ReceiverNotReady, Rnic, RnicConfig, Wc,
+};
 use urnic_netdev::impair::{Impair, ImpairConfig};
 use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
 use urnic_netdev::{Device, Medium};
@@ -89,6 +91,7 @@ pub struct Setup {
     pub lower_layer: LowerLayer,
     pub ipv6: bool,
     pub receiver_not_ready: ReceiverNotReady,
+    pub completion: CompletionMeans,
     pub seed: u64,
 }
 
@@ -119,7 +122,8 @@ fn poller_of<D: Device>(rnic: &Rnic, config: PortConfig, device: D) -> Poller<D>
 impl Pair {
     /// Connects `a` to `b`; panics if that takes more than a minute of virtual time.
     pub fn connect(setup: Setup) -> Self {
-        let Setup { link, impair, startup, lower_layer, ipv6, receiver_not_ready, seed } = setup;
+        let Setup { link, impair, startup, lower_layer, ipv6, .. } = setup;
+        let Setup { receiver_not_ready, completion, seed, .. } = setup;
         let (device_a, device_b) = memory::pair(link);
         let device_a = Impair::new(device_a, impair, seed.wrapping_mul(2) + 11);
         let device_b = Impair::new(device_b, impair, seed.wrapping_mul(2) + 12);
@@ -128,6 +132,7 @@ impl Pair {
                 send_depth: 256,
                 recv_depth: 256,
                 receiver_not_ready,
+                completion,
                 ..QpConfig::new(cq)
             })
         });

@@ -71,8 +71,10 @@ impl Stream {
         // A peer that ends in the middle of an FPDU did not close in order either, and one
         // that never sent an FPDU keeps a responder from ever sending.
         let whole = full.mpa.bytes_held() == 0;
-        if !whole || silenced || !full.tx.messages.requester.peer_closed() {
+        if !whole || silenced || !full.tx.messages.peer_closed() {
             self.give_up();
+        } else if !full.tx.complete_answered(&full.qp) {
+            self.fail(StreamError::CompletionQueueOverflow);
         }
     }
 
@@ -218,8 +220,13 @@ impl Stream {
     /// A request of the peer, or an error, that came after our FIN: it can neither be answered nor
     /// told any more, and a peer that awaits the answer must not wait for ever.
     pub(in crate::stream) fn reset_if_speechless(&mut self) {
-        let owes = || self.phase.full().is_some_and(|full| full.tx.messages.owes());
-        if self.sending_closed && owes() {
+        if !self.sending_closed {
+            return;
+        }
+        let Some(full) = self.phase.full_mut() else { return };
+        // A peer that asks whether its Writes were placed learns from our FIN that it is not told any more.
+        full.tx.messages.forget_empty_answers();
+        if full.tx.messages.owes() {
             self.reset();
         }
     }

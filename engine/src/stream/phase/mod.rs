@@ -7,6 +7,7 @@
 mod closing;
 mod full;
 mod nudge;
+mod places;
 mod stage;
 mod startup;
 
@@ -19,6 +20,7 @@ pub use startup::{PhaseError, Setup, StartupFailure};
 
 use crate::mpa::startup::{Initiator, Responder, Retry};
 use crate::stream::phase::nudge::Nudge;
+use crate::stream::phase::places::Asked;
 use crate::verbs::QpShared;
 
 /// Where a stream is.
@@ -30,6 +32,7 @@ pub(crate) enum Phase {
     AwaitingReply {
         initiator: Box<Initiator>,
         qp: Arc<QpShared>,
+        asked: Asked,
         /// When to remind a silent responder of what was sent.
         nudge: Option<Nudge>,
     },

@@ -11,6 +11,7 @@ use crate::stream::error::startup_code;
 use crate::stream::phase::Phase;
 use crate::stream::phase::full::{Full, Origins};
 use crate::stream::phase::nudge::Nudge;
+use crate::stream::phase::places::Asked;
 use crate::stream::{Stream, StreamEvent};
 use crate::tcp::Standing;
 use crate::time::Instant;
@@ -131,11 +132,14 @@ impl Stream {
         let fresh = self.streaming_tx.is_empty() && self.startup_rx == StreamOffset::ZERO;
         let fallback = if fresh { config.fallback } else { Fallback::empty() };
         let config = StartupConfig { fallback, ..*config };
-        let (initiator, request) = Initiator::new(&config, offer)?;
+        let asked = Asked::of(offer);
+        let offer = asked.offer(qp, offer.private_data);
+        let (initiator, request) = Initiator::new(&config, &offer)?;
         self.streaming_tx.extend_from_slice(&request);
         self.phase = Phase::AwaitingReply {
             initiator: Box::new(initiator),
             qp: claim.keep(),
+            asked,
             nudge: config.nudge.then(|| Nudge::first(now)),
         };
         self.watch(now);
@@ -172,9 +176,11 @@ impl Stream {
             return Err(PhaseError::NoRequest);
         };
         let claim = Claim::take(qp)?;
-        let (reply, terms) = responder.accept(offer)?;
+        let asked = Asked::of(offer);
+        let (reply, mut terms) = responder.accept(&asked.offer(qp, offer.private_data))?;
         self.streaming_tx.extend_from_slice(&reply);
-        self.begin_full(claim.keep(), &terms, false, None);
+        let apart = asked.divide(qp, &mut terms);
+        self.begin_full(claim.keep(), &terms, apart, false, None);
         self.establish(terms);
         Ok(())
     }
@@ -241,27 +247,30 @@ impl Stream {
     /// Reads the peer's startup frame; returns how many octets were its.
     fn read_startup(&mut self, bytes: &[u8]) -> usize {
         match &mut self.phase {
-            Phase::AwaitingReply { initiator, qp, nudge } => match initiator.handle_bytes(bytes) {
-                Ok(Progress::NeedMore) => bytes.len(),
-                Ok(Progress::Done { consumed, value: ReplyOutcome::Accepted(_) })
-                    if consumed < bytes.len() =>
-                {
-                    self.startup_error(MpaStartupError::EarlyData, bytes.len())
+            Phase::AwaitingReply { initiator, qp, asked, nudge } => {
+                match initiator.handle_bytes(bytes) {
+                    Ok(Progress::NeedMore) => bytes.len(),
+                    Ok(Progress::Done { consumed, value: ReplyOutcome::Accepted(_) })
+                        if consumed < bytes.len() =>
+                    {
+                        self.startup_error(MpaStartupError::EarlyData, bytes.len())
+                    }
+                    Ok(Progress::Done { consumed, value: ReplyOutcome::Accepted(mut terms) }) => {
+                        let (qp, nudge) = (Arc::clone(qp), *nudge);
+                        let apart = asked.divide(&qp, &mut terms);
+                        self.startup_rx = self.startup_rx + consumed as u64;
+                        self.begin_full(qp, &terms, apart, true, nudge);
+                        self.establish(terms);
+                        consumed
+                    }
+                    Ok(Progress::Done { consumed, value: ReplyOutcome::Rejected(rejection) }) => {
+                        self.startup_rx = self.startup_rx + consumed as u64;
+                        self.reject_came(rejection);
+                        consumed
+                    }
+                    Err(error) => self.startup_error(error, bytes.len()),
                 }
-                Ok(Progress::Done { consumed, value: ReplyOutcome::Accepted(terms) }) => {
-                    let (qp, nudge) = (Arc::clone(qp), *nudge);
-                    self.startup_rx = self.startup_rx + consumed as u64;
-                    self.begin_full(qp, &terms, true, nudge);
-                    self.establish(terms);
-                    consumed
-                }
-                Ok(Progress::Done { consumed, value: ReplyOutcome::Rejected(rejection) }) => {
-                    self.startup_rx = self.startup_rx + consumed as u64;
-                    self.reject_came(rejection);
-                    consumed
-                }
-                Err(error) => self.startup_error(error, bytes.len()),
-            },
+            }
             Phase::AwaitingRequest { responder } | Phase::AwaitingAnswer { responder } => {
                 match responder.handle_bytes(bytes) {
                     Ok(Progress::NeedMore) => bytes.len(),
@@ -315,11 +324,12 @@ impl Stream {
         self.events.push_back(StreamEvent::Established(terms));
     }
 
-    /// Enters full operation on the negotiated terms.
+    /// Enters full operation on the negotiated terms, with a place `apart` for confirmations or without.
     fn begin_full(
         &mut self,
         qp: Arc<QpShared>,
         terms: &Negotiated,
+        apart: bool,
         initiator: bool,
         nudge: Option<Nudge>,
     ) {
@@ -327,6 +337,7 @@ impl Stream {
             Origins { rx: self.startup_rx, tx: StreamOffset(self.streaming_tx.len() as u64) };
         let shared = Arc::clone(&qp);
         let mut full = Full::new(&self.rnic, qp, terms, initiator, self.policy, origins);
+        full.tx.messages.confirm(&full.qp, apart);
         full.nudge = nudge;
         self.phase = Phase::Full(Box::new(full));
         shared.set_terms(terms.ord, terms.immediates);
@@ -371,8 +382,9 @@ impl Stream {
 
     /// The phase after a setback that another attempt may be spared; `None` when none may.
     fn retry_after(&self, setback: &Setback<'_>) -> Option<Phase> {
-        let Phase::AwaitingReply { initiator, qp, .. } = &self.phase else { return None };
-        let retry = Box::new(initiator.retry(setback)?);
+        let Phase::AwaitingReply { initiator, qp, asked, .. } = &self.phase else { return None };
+        let mut retry = Box::new(initiator.retry(setback)?);
+        asked.restore(&mut retry);
         tracing::debug!(
             target: "urnic::stream", qp = qp.number.0, ?setback, startup = ?retry.startup,
             "the startup is tried once more"
@@ -424,7 +436,7 @@ impl Stream {
             immediates: false,
             private_data: Vec::new(),
         };
-        self.begin_full(qp, &terms, true, None);
+        self.begin_full(qp, &terms, false, true, None);
         if let Some(full) = self.phase.full_mut() {
             full.tx.messages.terminate(Terminate::new(code));
         }

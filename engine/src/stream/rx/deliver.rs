@@ -7,7 +7,7 @@ use crate::stream::rx::receive_queue::MessageAttributes;
 use crate::stream::rx::{DeliveredWrites, InboundRequest, PlacedSegment, Placer};
 use crate::stream::tx::ResponseKind;
 use crate::types::Msn;
-use crate::verbs::{QpShared, RnicShared, WcOpcode};
+use crate::verbs::{QpRules, QpShared, RnicShared, WcOpcode};
 use crate::wire::ddp::{DdpHeader, TaggedHeader, UntaggedHeader};
 use crate::wire::rdmap::{AtomicOpcode, AtomicRequest, AtomicResponse, Opcode, ReadRequest};
 
@@ -57,16 +57,17 @@ impl Placer<'_, '_> {
                 if whole.is_none() {
                     return Err(RdmapError::Stream.into());
                 }
-                match self.rx.requests.pop_front().flatten() {
-                    Some(InboundRequest::Read(request)) => {
-                        self.deliver_read_request(request, msn).inspect_err(|error| {
-                            self.note_placed(*error, placed);
-                            self.rx.note_read(&request);
-                        })
-                    }
-                    Some(InboundRequest::Atomic(request)) => self.deliver_atomic_request(&request),
-                    None => Err(RdmapError::Stream.into()),
+                let request = self.rx.requests.pop_front().flatten();
+                let Some(request) = request else { return Err(RdmapError::Stream.into()) };
+                // On InfiniBand a message without a receive holds up everything behind it: the answer says
+                // that what was sent before is delivered, and answers come in the order of requests
+                // (RFC 5040 §5.5 rules 12 and 20).
+                let waits = self.qp.rules == QpRules::InfiniBand;
+                if waits && self.rx.receive_queue.wait_request(placed) {
+                    self.rx.requests_waiting.push_back(request);
+                    return Ok(());
                 }
+                self.deliver_request(request, placed, msn)
             }
             Opcode::AtomicResponse => {
                 let whole = self.rx.atomic_order.deliver(msn, mo, len, last)?;
@@ -115,6 +116,35 @@ impl Placer<'_, '_> {
         last: &PlacedSegment,
     ) -> Result<MessageAttributes, StreamError> {
         attributes(last, self.rx.immediates, self.qp, self.rnic, self.lease)
+    }
+
+    fn deliver_request(
+        &mut self,
+        request: InboundRequest,
+        placed: &PlacedSegment,
+        msn: Msn,
+    ) -> Result<(), StreamError> {
+        match request {
+            InboundRequest::Read(request) => {
+                self.deliver_read_request(request, msn).inspect_err(|error| {
+                    self.note_placed(*error, placed);
+                    self.rx.note_read(&request);
+                })
+            }
+            InboundRequest::Atomic(request) => self.deliver_atomic_request(&request),
+        }
+    }
+
+    /// A request that has waited behind messages is delivered now.
+    pub(super) fn deliver_waiting_request(
+        &mut self,
+        placed: &PlacedSegment,
+    ) -> Result<(), StreamError> {
+        let request = self.rx.requests_waiting.pop_front();
+        let (Some(request), DdpHeader::Untagged(header)) = (request, placed.header) else {
+            return Err(RdmapError::Stream.into());
+        };
+        self.deliver_request(request, placed, header.msn)
     }
 
     fn deliver_read_request(&mut self, request: ReadRequest, msn: Msn) -> Result<(), StreamError> {

@@ -85,6 +85,22 @@ impl HeldMessages {
         Ok(())
     }
 
+    /// The segment of a request is next in stream order: it waits behind the messages that do. Not amid
+    /// one: then nothing is done.
+    pub(super) fn wait_request(&mut self, segment: PlacedSegment) -> bool {
+        let waits = self.waiting.back().is_some_and(|last| last.segment.header.last());
+        if waits {
+            self.waiting.push_back(HeldSegment { segment, payload: Box::default() });
+        }
+        waits
+    }
+
+    /// Takes the oldest segment that waits, if it is that of a request.
+    pub(super) fn next_request(&mut self) -> Option<PlacedSegment> {
+        let next = self.waiting.front()?;
+        next.segment.opcode.is_request().then(|| self.next())?.map(|held| held.segment)
+    }
+
     /// Takes the oldest segment that waits.
     pub(super) fn next(&mut self) -> Option<HeldSegment> {
         let next = self.waiting.pop_front()?;

@@ -118,6 +118,8 @@ pub(crate) struct RxState {
     request_order: UntaggedQueue,
     /// Requests placed ahead of delivery, by distance from the next one.
     requests: VecDeque<Option<InboundRequest>>,
+    /// Those that were delivered and wait behind messages; with the answers that are due, IRD at most.
+    requests_waiting: VecDeque<InboundRequest>,
     ird: u16,
     /// Order of Atomic Responses (queue number 3).
     atomic_order: UntaggedQueue,
@@ -160,6 +162,7 @@ impl RxState {
             version,
             request_order: UntaggedQueue::new(),
             requests: VecDeque::new(),
+            requests_waiting: VecDeque::new(),
             ird,
             atomic_order: UntaggedQueue::new(),
             atomic_responses: VecDeque::new(),
@@ -269,6 +272,11 @@ impl<'a, 't> Placer<'a, 't> {
     #[cold]
     pub(crate) fn deliver_held(&mut self) -> Result<(), StreamError> {
         loop {
+            if let Some(placed) = self.rx.receive_queue.next_request() {
+                let delivered = self.deliver_waiting_request(&placed);
+                delivered.inspect_err(|error| self.note_placed(*error, &placed))?;
+                continue;
+            }
             let settled = self.rx.receive_queue.settle_next(self.qp, self.lease);
             let settled = settled.inspect_err(|error| self.note_blamed(*error))?;
             let Some(Settled { last, len }) = settled else { return Ok(()) };

@@ -171,7 +171,8 @@ impl Placer<'_, '_> {
         request: InboundRequest,
     ) -> Result<(), StreamError> {
         // RFC 5040 §6.1: no more inbound Reads than IRD; §5.2.2: as many buffers on the queue.
-        let room = usize::from(self.rx.ird).saturating_sub(self.messages.responses_unframed());
+        let open = self.messages.responses_unframed() + self.rx.requests_waiting.len();
+        let room = usize::from(self.rx.ird).saturating_sub(open);
         let index = self.rx.request_order.buffer_index(header.msn, room)?;
         put(&mut self.rx.requests, index, request);
         Ok(())

@@ -258,6 +258,16 @@ impl ReceiveQueue {
         Ok(u64::from(mo.0) + len as u64)
     }
 
+    /// The segment of a Read or Atomic Request waits behind the messages that do, if it can.
+    pub(super) fn wait_request(&mut self, segment: &PlacedSegment) -> bool {
+        self.held.wait_request(*segment)
+    }
+
+    /// The segment of the request that has waited longest, if no message is before it.
+    pub(super) fn next_request(&mut self) -> Option<PlacedSegment> {
+        self.held.next_request()
+    }
+
     /// Copies the message that has waited longest into the next receive. Returns it when it is whole;
     /// it is to be [completed](Self::complete) then. `None`: no message waits any more that is whole,
     /// or there is no receive for it.

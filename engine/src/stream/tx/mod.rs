@@ -9,6 +9,7 @@
 //! segment again (a retransmission) reads the same descriptors. What may not be gathered from the
 //! program's memory, or not again, is [`kept`].
 
+mod confirmations;
 mod describe;
 mod fpdus;
 mod frame;
@@ -95,8 +96,8 @@ impl TxState {
         self.fpdus_framed
     }
 
-    pub(crate) const fn counters(&self) -> RdmaTxCounters {
-        self.counters
+    pub(crate) fn counters(&self) -> RdmaTxCounters {
+        RdmaTxCounters { confirmations: self.messages.confirmations(), ..self.counters }
     }
 
     /// Whether there may be something to frame.

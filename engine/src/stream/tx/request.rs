@@ -1,8 +1,8 @@
 //! The message of a work request (RFC 5040 §5, RFC 7306 §5).
 
 use crate::ddp::tx::Target;
-use crate::rdmap::read::Awaited;
-use crate::stream::tx::message::{Message, RTR_WORK, Source, untagged};
+use crate::rdmap::read::{Awaited, CONFIRMATION};
+use crate::stream::tx::message::{Message, RTR_STAG, RTR_WORK, Source, untagged};
 use crate::stream::tx::turn::Messages;
 use crate::types::{Msn, QueueNumber, Stag, TaggedOffset};
 use crate::verbs::SendOp;
@@ -41,6 +41,7 @@ impl Messages {
                 };
                 let awaited = Awaited::Read { stag: sink, to: sink_to, len, delivered_len: 0 };
                 self.requester.sent(awaited, number);
+                self.send_queue.asked_behind(number);
                 let target = untagged(QueueNumber::READ_REQUEST, self.next_request_msn());
                 Message::inline(target, Opcode::ReadRequest, source, &request.to_bytes())
             }
@@ -106,9 +107,23 @@ impl Messages {
         Message::inline(target, opcode, Source::Work(number), &value.to_be_bytes())
     }
 
+    /// A Read Request whose Response says that everything before it was delivered (RFC 5040 §5.5 rule 12:
+    /// a Request is processed after its delivery, even one of size 0). §5.2.1: with that size, tags are
+    /// not looked at.
+    pub(super) fn confirmation(&mut self) -> Message {
+        let (stag, to) = (RTR_STAG, TaggedOffset(0));
+        let request =
+            ReadRequest { sink_stag: stag, sink_to: to, size: 0, source_stag: stag, source_to: to };
+        self.requester.sent(Awaited::Read { stag, to, len: 0, delivered_len: 0 }, CONFIRMATION);
+        self.send_queue.asked();
+        let target = untagged(QueueNumber::READ_REQUEST, self.next_request_msn());
+        Message::inline(target, Opcode::ReadRequest, Source::Inline, &request.to_bytes())
+    }
+
     /// An Atomic Request goes out: its Response is awaited.
     fn await_atomic(&mut self, request: &AtomicRequest, number: u64) -> Target {
         self.requester.sent(Awaited::Atomic { request_id: request.request_id }, number);
+        self.send_queue.asked_behind(number);
         untagged(QueueNumber::READ_REQUEST, self.next_request_msn())
     }
 

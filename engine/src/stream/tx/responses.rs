@@ -54,6 +54,18 @@ impl Responses {
         self.unframed += 1;
     }
 
+    /// Forgets the last ones that were not begun and have no octets: all they would say is that they were
+    /// asked for.
+    pub(super) fn forget_empty(&mut self) {
+        while self.has_next()
+            && let Some(ResponseKind::Read { request: ReadRequest { size: 0, .. }, .. }) =
+                self.entries.back().map(|response| &response.kind)
+        {
+            self.entries.pop_back();
+            self.unframed -= 1;
+        }
+    }
+
     /// Those not framed to their end, for the bound on inbound Reads.
     pub(super) const fn unframed(&self) -> usize {
         self.unframed

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use crate::mem::SharedSlice;
+use crate::stream::tx::confirmations::Confirmations;
 use crate::types::StreamOffset;
 use crate::verbs::{QpShared, SendOp, SendWr, Wc, WcStatus};
 
@@ -27,6 +28,8 @@ struct Entry {
     progress: Progress,
     /// Messages that are still to be framed to their end or, of Requests, to be answered.
     messages_left: usize,
+    /// It completes when the peer has confirmed it.
+    confirm: bool,
 }
 
 /// Messages that a request is sent as.
@@ -53,6 +56,8 @@ pub(crate) struct SendQueue {
     failed: bool,
     /// The request that an error is about, and how that is called.
     fault: Option<(u64, WcStatus)>,
+    /// What the peer has confirmed; `None` where that is not asked for, so that it costs nothing there.
+    confirmations: Option<Box<Confirmations>>,
 }
 
 impl SendQueue {
@@ -65,7 +70,9 @@ impl SendQueue {
             let wr = qp.sq.pop()?;
             let len = u32::try_from(wr.len()).expect("checked when posted");
             let messages_left = messages_of(&wr);
-            self.entries.push_back(Entry { wr, len, progress: Progress::Pending, messages_left });
+            let confirm = self.confirms() && wr.signaled && wr.op.is_confirmable();
+            let progress = Progress::Pending;
+            self.entries.push_back(Entry { wr, len, progress, messages_left, confirm });
         }
         let index = self.index(self.next);
         Some((self.next, &self.entries[index].wr))
@@ -106,11 +113,74 @@ impl SendQueue {
         entry.messages_left = entry.messages_left.saturating_sub(1);
         if entry.messages_left == 0 {
             entry.progress = Progress::Framed(end);
+            if entry.confirm
+                && let Some(confirmations) = &mut self.confirmations
+            {
+                confirmations.framed(number, end);
+            }
+        }
+    }
+
+    /// From now on the peer is to confirm Writes and Sends that raise completions.
+    pub(crate) fn confirm(&mut self) {
+        self.confirmations = Some(Box::default());
+    }
+
+    /// Nothing is confirmed any more: what has waited for that is done. Returns whether there may be
+    /// something.
+    pub(crate) fn confirm_no_more(&mut self) -> bool {
+        let Some(confirmations) = &mut self.confirmations else { return false };
+        !std::mem::replace(&mut confirmations.are_over, true)
+    }
+
+    fn confirms(&self) -> bool {
+        self.confirmations.as_ref().is_some_and(|confirmations| !confirmations.are_over)
+    }
+
+    /// Whether a request is framed whose confirmation was not asked for.
+    #[inline]
+    pub(crate) fn awaits_confirmation(&self) -> bool {
+        self.confirmations.as_ref().is_some_and(|confirmations| confirmations.are_awaited())
+    }
+
+    /// Whether so much awaits a confirmation that it is asked for before more is sent.
+    #[inline]
+    pub(crate) fn is_confirmation_due(&self) -> bool {
+        self.begun == 0
+            && self.confirmations.as_ref().is_some_and(|confirmations| confirmations.are_due())
+    }
+
+    /// How often confirmations were asked for.
+    pub(crate) fn confirmations(&self) -> u64 {
+        self.confirmations.as_ref().map_or(0, |confirmations| confirmations.count)
+    }
+
+    /// A confirmation is asked for, of all that was started.
+    pub(crate) fn asked(&mut self) {
+        if let Some(confirmations) = &mut self.confirmations {
+            confirmations.asked(self.next);
+        }
+    }
+
+    /// A Read or an Atomic goes out: its Response confirms what is before it.
+    pub(crate) fn asked_behind(&mut self, number: u64) {
+        if let Some(confirmations) = &mut self.confirmations {
+            confirmations.asked_behind(number);
+        }
+    }
+
+    /// The confirmation that was asked for is there.
+    pub(crate) fn confirmed(&mut self) {
+        if let Some(confirmations) = &mut self.confirmations {
+            confirmations.confirmed();
         }
     }
 
     /// A response to a request was delivered, with `value` for an atomic.
     pub(crate) fn answered(&mut self, number: u64, value: u64) {
+        if let Some(confirmations) = &mut self.confirmations {
+            confirmations.confirmed_before(number);
+        }
         let index = self.index(number);
         let Some(entry) = self.entries.get_mut(index) else { return };
         entry.messages_left = entry.messages_left.saturating_sub(1);
@@ -130,7 +200,11 @@ impl SendQueue {
         let mut kept = true;
         while let Some(entry) = self.entries.front() {
             let value = match entry.progress {
-                Progress::Framed(end) if end <= snd_una => 0,
+                Progress::Framed(end)
+                    if end <= snd_una && !(entry.confirm && self.lacks_confirmation(self.base)) =>
+                {
+                    0
+                }
                 // A delivered Response proves that the Request arrived, acknowledged or not; but
                 // the descriptor of the Request refers to this entry until it is.
                 Progress::Done(end, value) if end <= snd_una => value,
@@ -147,6 +221,10 @@ impl SendQueue {
         kept
     }
 
+    fn lacks_confirmation(&self, number: u64) -> bool {
+        self.confirmations.as_ref().is_some_and(|confirmations| confirmations.lack(number))
+    }
+
     /// The error that is about to end the stream is about this request.
     pub(crate) fn blame(&mut self, number: u64, status: WcStatus) {
         self.fault.get_or_insert((number, status));
@@ -157,6 +235,7 @@ impl SendQueue {
     /// program's again.
     pub(crate) fn fail(&mut self, qp: &QpShared, first: WcStatus) {
         self.failed = true;
+        self.confirm_no_more();
         let mut status = first;
         for (number, entry) in (self.base..).zip(self.entries.drain(..)) {
             let own = self.fault.filter(|(to_blame, _)| *to_blame == number);

@@ -2,13 +2,13 @@
 
 use crate::mem::{Access, Refusal, SharedSlice, TableLease};
 use crate::mpa::startup::RtrKind;
-use crate::rdmap::read::Requester;
+use crate::rdmap::read::{CONFIRMATION, Requester};
 use crate::stream::error::StreamError;
 use crate::stream::tx::message::{Message, RTR_STAG, RTR_WORK, Source, rtr_op, untagged};
 use crate::stream::tx::responses::{ResponseKind, Responses};
 use crate::stream::tx::send_queue::SendQueue;
 use crate::types::{Msn, QueueNumber, Stag, StreamOffset, TaggedOffset};
-use crate::verbs::{QpShared, RemoteBuffer, SendOp, SendWr, Sge, WcStatus};
+use crate::verbs::{CompletionMeans, QpShared, RemoteBuffer, SendOp, SendWr, Sge, WcStatus};
 use crate::wire::rdmap::{Opcode, ReadRequest};
 use crate::wire::terminate::Terminate;
 
@@ -64,6 +64,11 @@ impl Messages {
         }
     }
 
+    /// How often a confirmation was asked for.
+    pub(crate) fn confirmations(&self) -> u64 {
+        self.send_queue.confirmations()
+    }
+
     /// Numbers messages from `msn` on, on every queue.
     #[cfg(test)]
     pub(crate) const fn start_at(&mut self, msn: Msn) {
@@ -83,6 +88,25 @@ impl Messages {
         }
     }
 
+    /// Work of `qp` is confirmed by the peer if that is wanted and Reads are allowed; with a place `apart`
+    /// from those of the program's Reads, or in one of theirs.
+    pub(crate) fn confirm(&mut self, qp: &QpShared, apart: bool) {
+        self.requester.set_place_apart(apart);
+        if qp.completion == CompletionMeans::Placed && self.requester.can_confirm() {
+            self.send_queue.confirm();
+        }
+    }
+
+    /// The peer has closed its half: no Response comes any more, and nothing is confirmed. Returns
+    /// whether the program awaits no Response.
+    pub(crate) fn peer_closed(&mut self) -> bool {
+        let awaits_none = self.requester.peer_closed();
+        if awaits_none {
+            self.answered |= self.send_queue.confirm_no_more();
+        }
+        awaits_none
+    }
+
     /// Nothing more is sent.
     pub(crate) fn stop(&mut self) {
         self.terminated = true;
@@ -98,13 +122,19 @@ impl Messages {
         self.responses.push(kind);
     }
 
+    /// Nothing can be sent any more: answers to Reads of no octets are not missed.
+    pub(crate) fn forget_empty_answers(&mut self) {
+        self.responses.forget_empty();
+    }
+
     /// Whether something may wait to become a message.
     pub(crate) fn has_work(&self, qp: &QpShared) -> bool {
         !self.terminated
             && (self.terminate.is_some()
                 || self.rtr.is_some()
                 || self.responses.has_next()
-                || self.send_queue.has_work(qp))
+                || self.send_queue.has_work(qp)
+                || self.may_confirm())
     }
 
     /// Whether the peer is owed something that is not framed: an answer or a Terminate.
@@ -155,10 +185,19 @@ impl Messages {
         {
             return Ok(Some(response));
         }
+        if self.send_queue.is_confirmation_due() && self.may_confirm() {
+            return Ok(Some(self.confirmation()));
+        }
         match self.next_work(qp, lease)? {
+            None if self.may_confirm() => Ok(Some(self.confirmation())),
             None if !self.response_turn => Ok(self.responses.next()),
             work => Ok(work),
         }
+    }
+
+    /// Whether something awaits a confirmation that was not asked for yet, and may be asked for now.
+    fn may_confirm(&self) -> bool {
+        self.send_queue.awaits_confirmation() && self.requester.may_confirm()
     }
 
     fn next_work(
@@ -167,7 +206,7 @@ impl Messages {
         lease: &mut TableLease<'_>,
     ) -> Result<Option<Message>, StreamError> {
         loop {
-            let idle = self.requester.is_idle();
+            let idle = self.requester.is_clear();
             let room = self.requester.has_room();
             let begun = self.send_queue.begun();
             let Some((number, wr)) = self.send_queue.peek(qp) else { return Ok(None) };
@@ -266,14 +305,17 @@ impl Messages {
     }
 
     fn blame(&mut self, work: u64, status: WcStatus) {
-        if work != RTR_WORK {
+        if work != RTR_WORK && work != CONFIRMATION {
             self.send_queue.blame(work, status);
         }
     }
 
     /// The response to the request with this number was delivered, with `value` for an atomic.
     pub(crate) fn answered(&mut self, work: u64, value: u64) {
-        if work != RTR_WORK {
+        if work == CONFIRMATION {
+            self.send_queue.confirmed();
+            self.answered = true;
+        } else if work != RTR_WORK {
             self.send_queue.answered(work, value);
             self.answered = true;
         }

@@ -30,8 +30,34 @@ pub enum QpRules {
     ///   completes as flushed.
     /// * An attempt to connect that fails leaves the queue pair and its work as they were. Another may
     ///   be made; [`Qp::give_up`](crate::verbs::Qp::give_up) flushes instead.
+    /// * Reads and Atomics of the peer wait behind messages of it that wait for receives.
     /// * When the peer closes its half in order, receives stay posted until this end closes too.
     InfiniBand,
+}
+
+/// What the completion of an RDMA Write or of a Send says of the peer. Whatever it says, the memory that
+/// was sent from is the program's again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CompletionMeans {
+    /// Nothing: the layer below has promised to deliver the octets (RFC 5040 §5.5 rules 9 and 14). With
+    /// the engine's own TCP the peer's TCP has acknowledged them; a byte stream has taken them.
+    #[default]
+    Taken,
+    /// That it is placed at the peer, and everything posted before it: a Write in memory, a Send in the
+    /// buffer of a receive, as on a reliable connection of InfiniBand. A program may tell the peer of it
+    /// in another way than by this connection. (A peer that keeps messages until there are receives, and
+    /// does not have InfiniBand's rules, may have only kept the Send.)
+    ///
+    /// Behind Writes and Sends that raise completions goes an RDMA Read of no octets, whose Response
+    /// says that they were delivered (RFC 5040 §5.5 rules 12 and 20): one for all that are sent until it
+    /// goes, one at a time, and none where a Read or an Atomic of the program says the same. It takes a
+    /// place of ORD and of the peer's IRD. The connection asks for one place more than the program does,
+    /// and gives one more; where the peer gives none more, the program's Reads share theirs.
+    ///
+    /// As [`Taken`](Self::Taken) are: requests that raise no completion; all requests, where the peer
+    /// allows no Reads at all; and those for which it has closed its half of the connection, in order,
+    /// before it could answer.
+    Placed,
 }
 
 /// What a queue pair is made with: `QpConfig { send_depth: 8, ..QpConfig::new(&cq) }`.
@@ -47,6 +73,8 @@ pub struct QpConfig {
     pub recv_depth: usize,
     /// When work is taken, and what becomes of it.
     pub rules: QpRules,
+    /// What completions of Writes and Sends say.
+    pub completion: CompletionMeans,
     /// A number of the program's choice, which no other queue pair of the RNIC has; the next one in
     /// order without.
     pub number: Option<QpNum>,
@@ -72,6 +100,7 @@ impl QpConfig {
             send_depth: Self::DEPTH,
             recv_depth: Self::DEPTH,
             rules: QpRules::Iwarp,
+            completion: CompletionMeans::Taken,
             number: None,
             receiver_not_ready: ReceiverNotReady::Terminate,
             srq: None,

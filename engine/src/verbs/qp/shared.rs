@@ -8,7 +8,7 @@ use crossbeam::queue::ArrayQueue;
 use crate::mem::{Access, Refusal};
 use crate::types::{PdNum, QpNum};
 use crate::verbs::doorbell::Bell;
-use crate::verbs::qp::config::{QpConfig, QpRules, QpState, QueueError};
+use crate::verbs::qp::config::{CompletionMeans, QpConfig, QpRules, QpState, QueueError};
 use crate::verbs::receives::Receives;
 use crate::verbs::{Cq, RecvWr, RnicShared, SendWr, Wc, WcOpcode, WcStatus};
 
@@ -21,6 +21,7 @@ pub(crate) struct QpShared {
     pub(crate) sq: ArrayQueue<SendWr>,
     pub(crate) receives: Receives,
     pub(crate) rules: QpRules,
+    pub(crate) completion: CompletionMeans,
     pub(super) sq_outstanding: AtomicUsize,
     pub(super) state: AtomicU8,
     /// Its completions are wanted no more.
@@ -45,7 +46,7 @@ impl QpShared {
     /// A queue pair that no connection has.
     pub(super) fn new(rnic: &RnicShared, pd: PdNum, config: QpConfig) -> Result<Self, QueueError> {
         let QpConfig { send_cq, recv_cq, send_depth, recv_depth, rules, number, .. } = config;
-        let QpConfig { receiver_not_ready, srq, .. } = config;
+        let QpConfig { receiver_not_ready, srq, completion, .. } = config;
         let next = || QpNum(rnic.qp_next.fetch_add(1, Ordering::Relaxed));
         if srq.as_ref().is_some_and(|srq| srq.pd() != pd) {
             return Err(QueueError::SrqNotAssociated);
@@ -58,6 +59,7 @@ impl QpShared {
             sq: ArrayQueue::new(send_depth),
             receives: Receives::new(recv_depth, srq, receiver_not_ready),
             rules,
+            completion,
             sq_outstanding: AtomicUsize::new(0),
             state: AtomicU8::new(QpState::Init as u8),
             silent: AtomicBool::new(false),

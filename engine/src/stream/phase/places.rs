@@ -1,0 +1,51 @@
+//! Places of IRD and ORD for confirmations ([`CompletionMeans::Placed`]), besides those that programs
+//! ask for.
+
+use crate::limits::READS_OUTSTANDING_MAX;
+use crate::mpa::startup::{Negotiated, Offer, Retry};
+use crate::verbs::{CompletionMeans, QpRules, QpShared};
+
+/// The depths that the program has asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    ird: u16,
+    ord: u16,
+}
+
+impl Asked {
+    pub(super) const fn of(offer: &Offer<'_>) -> Self {
+        Self { ird: offer.ird, ord: offer.ord }
+    }
+
+    /// What is offered to the peer: one Read more, of either end that may confirm. Peers of queue pairs
+    /// with InfiniBand's rules are expected to.
+    pub(super) fn offer<'a>(self, qp: &QpShared, private_data: &'a [u8]) -> Offer<'a> {
+        let asks = qp.completion == CompletionMeans::Placed;
+        let answers = asks || qp.rules == QpRules::InfiniBand;
+        // What is beyond the limit is for the startup to refuse.
+        let more = |depth: u16, is_wanted| {
+            if is_wanted && depth < READS_OUTSTANDING_MAX { depth + 1 } else { depth }
+        };
+        Offer { private_data, ird: more(self.ird, answers), ord: more(self.ord, asks) }
+    }
+
+    /// Takes the place of the confirmations out of what was agreed on, if there is one more than the
+    /// program has asked for. Returns whether there is.
+    ///
+    /// A peer that has not said how many Reads it takes was asked for no more in another way either
+    /// (RFC 6581 §9.1): the program's have to do.
+    pub(super) fn divide(self, qp: &QpShared, terms: &mut Negotiated) -> bool {
+        // Without confirmations what was agreed on is the program's. It may be more than it has asked
+        // for: a ready-to-receive Read needs a place (RFC 6581 §9.1).
+        if qp.completion == CompletionMeans::Taken || terms.ord <= self.ord {
+            return false;
+        }
+        terms.ord = self.ord;
+        terms.peer_depths.ird.is_some()
+    }
+
+    /// Another startup begins with what the program has asked for.
+    pub(super) const fn restore(self, retry: &mut Retry) {
+        (retry.ird, retry.ord) = (self.ird, self.ord);
+    }
+}
