@@ -41,6 +41,8 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// What makes another seed of a seed, and how often a peer vanishes.
 const VANISH_BITS: u64 = 0x7661_6e69_7368_6564;
 const VANISH_ONE_IN: u64 = 16;
+/// What makes another seed of a seed, for what completions say.
+const PLACED_BITS: u64 = 0x0070_6c61_6365_6421;
 
 impl Drawing {
     fn plan(mut self, seed: u64) -> Plan {
@@ -59,6 +61,11 @@ impl Drawing {
         let mut plan =
             Plan { seed, scenario, nodes, link, flows, changes, silence, idlers, guesses };
         self.make_trial(&mut plan);
+        // Drawn apart: the rest of a plan is what it was before there was this.
+        let mut random = Random::new(seed ^ PLACED_BITS);
+        for side in plan.flows.iter_mut().flat_map(|flow| &mut flow.sides) {
+            side.placed = random.one_in(3);
+        }
         plan
     }
 
@@ -405,6 +412,7 @@ impl Drawing {
             lower_layer,
             depths: [0, 1].map(|_| random.pick(&[1, 1, 2, 4, 16])),
             work,
+            placed: false,
             send_depth,
             receives_posted: random.pick(&[1, 2, 8, 64]),
             poll_period_ns: if lazy { random.pick(&[1000, 50_000, 5_000_000]) } else { 0 },

@@ -192,7 +192,7 @@ impl<'p> Flow<'p> {
         self.close_at = None;
         for (side, timeout) in user_timeouts.into_iter().enumerate() {
             let end = &self.sides[side];
-            let waits_with = end.waits_with(&self.plan.sides[side].work);
+            let waits_with = end.waits_with(&self.plan.sides[side]);
             let longest = timeout.max(UNANSWERED) + TIMER;
             self.gives_up[side] = waits_with.map(|index| (index, now + longest));
         }
@@ -367,6 +367,7 @@ impl<'p> Flow<'p> {
         }
         let now = world.now();
         let mut acted = false;
+        let is_checked = self.confirms();
         for side in &mut self.sides {
             side.live.tick(&side.memory);
         }
@@ -383,7 +384,8 @@ impl<'p> Flow<'p> {
                 continue;
             }
             let peer_live = peer.live.counter();
-            own.poll(self.plan, &self.model, peer_live)
+            let peer_memory = is_checked.then_some(&peer.memory);
+            own.poll(self.plan, &self.model, peer_live, peer_memory)
                 .map_err(|text| format!("side {side}: {text}"))?;
             acted = true;
             let receives_posted = own.progress.receives_posted;
@@ -394,6 +396,11 @@ impl<'p> Flow<'p> {
         }
         acted |= self.act(world, now)?;
         Ok(acted | self.end(world, now))
+    }
+
+    /// Whether ends that are asked what is placed answer: until one of them closes, they do.
+    const fn confirms(&self) -> bool {
+        !self.is_told() && !self.plan.is_hostile && !matches!(self.plan.ending, Ending::Acts(_))
     }
 
     /// Lets the ends do their deeds, when it is time; returns whether there was one.
@@ -488,7 +495,7 @@ impl<'p> Flow<'p> {
         for side in [0, 1] {
             let peer_live = self.sides[1 - side].live.counter();
             let end = &mut self.sides[side];
-            end.poll(self.plan, &self.model, peer_live)
+            end.poll(self.plan, &self.model, peer_live, None)
                 .map_err(|text| format!("side {side}: {text}"))?;
         }
         for side in [0, 1] {

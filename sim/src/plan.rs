@@ -188,6 +188,8 @@ pub struct SidePlan {
     pub depths: [u16; 2],
     /// What is posted to the send queue, in order.
     pub work: Vec<Op>,
+    /// Whether completions of Writes and Sends say that they are placed at the peer.
+    pub placed: bool,
     /// Depth of the send queue.
     pub send_depth: usize,
     /// Receive buffers kept posted, at most.

@@ -1,5 +1,6 @@
 //! The application at one end of a connection: what it posts, and what has to come of it.
 
+mod placed;
 mod request;
 
 use std::io;
@@ -8,8 +9,8 @@ use urnic_engine::port::ConnectionId;
 use urnic_engine::time::Instant;
 use urnic_engine::types::{Stag, WrId};
 use urnic_engine::verbs::{
-    Cq, Pd, PostError, Qp, QpConfig, ReceiverNotReady, RecvWr, RemoteBuffer, Rnic, SendOp, SendWr,
-    Wc, WcStatus,
+    CompletionMeans, Cq, Pd, PostError, Qp, QpConfig, ReceiverNotReady, RecvWr, RemoteBuffer, Rnic,
+    SendOp, SendWr, Wc, WcStatus,
 };
 
 use crate::live::{self, Live};
@@ -103,6 +104,10 @@ impl Queues {
             receiver_not_ready: match flow.waits {
                 true => ReceiverNotReady::Wait,
                 false => ReceiverNotReady::Terminate,
+            },
+            completion: match plan.placed {
+                true => CompletionMeans::Placed,
+                false => CompletionMeans::Taken,
             },
             ..QpConfig::with_cqs(send_cq.clone(), recv_cq.clone())
         };
@@ -294,12 +299,14 @@ impl Side {
 
     /// Takes the completions that there are, and holds each against the model.
     ///
-    /// `peer_live` is the peer's counter now.
+    /// `peer_live` is the peer's counter now, and `peer_memory` its memory, if what has completed has to
+    /// be there.
     pub(crate) fn poll(
         &mut self,
         flow: &FlowPlan,
         model: &Model,
         peer_live: u64,
+        peer_memory: Option<&Memory>,
     ) -> Result<(), String> {
         if self.blind {
             return Ok(());
@@ -310,7 +317,11 @@ impl Side {
         }
         while let Some(wc) = self.queues.send_cq.poll() {
             self.progress.completions += 1;
-            self.on_sent(&flow.sides[self.index], model, peer_live, &wc)?;
+            let plan = &flow.sides[self.index];
+            self.on_sent(plan, model, peer_live, &wc)?;
+            if let Some(memory) = peer_memory.filter(|_| plan.placed) {
+                self.check_placed(flow, model, memory, &wc)?;
+            }
         }
         Ok(())
     }
@@ -471,8 +482,9 @@ impl Side {
     }
 
     /// The first of its requests that have not completed, when only acknowledgments are missing:
-    /// none of them is a Read or an Atomic, or may wait for one.
-    pub(crate) fn waits_with(&self, work: &[Op]) -> Option<usize> {
+    /// none of them is a Read or an Atomic, or may wait for one, or for the peer to confirm it.
+    pub(crate) fn waits_with(&self, plan: &SidePlan) -> Option<usize> {
+        let work = &plan.work;
         let Progress { completed, posted, .. } = self.progress;
         let open = &work[completed..posted];
         let sends_only = open.iter().all(|op| op.kind.is_message() || op.kind == Kind::Write);
@@ -480,7 +492,8 @@ impl Side {
         // acknowledged it.
         let may_send = self.index == 0 || completed > 0 || self.progress.received > 0;
         let is_open = self.established && may_send && open.iter().any(|op| op.signaled);
-        (is_open && sends_only && self.queues.send_cq.is_empty()).then_some(completed)
+        (is_open && sends_only && !plan.placed && self.queues.send_cq.is_empty())
+            .then_some(completed)
     }
 
     /// Whether the application has something to look at.

@@ -26,6 +26,7 @@ fn plan(initiator: &[Op], responder: &[Op]) -> Plan {
         startup: StartupConfig { immediates: true, ..StartupConfig::default() },
         lower_layer: LowerLayer::Optimized,
         depths: [4, 4],
+        placed: false,
         work: work.to_vec(),
         send_depth: 1,
         receives_posted: 8,
