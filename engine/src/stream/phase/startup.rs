@@ -181,6 +181,7 @@ impl Stream {
         self.streaming_tx.extend_from_slice(&reply);
         let apart = asked.divide(qp, &mut terms);
         self.begin_full(claim.keep(), &terms, apart, false, None);
+        asked.show(qp, &mut terms);
         self.establish(terms);
         Ok(())
     }
@@ -256,10 +257,11 @@ impl Stream {
                         self.startup_error(MpaStartupError::EarlyData, bytes.len())
                     }
                     Ok(Progress::Done { consumed, value: ReplyOutcome::Accepted(mut terms) }) => {
-                        let (qp, nudge) = (Arc::clone(qp), *nudge);
+                        let (qp, asked, nudge) = (Arc::clone(qp), *asked, *nudge);
                         let apart = asked.divide(&qp, &mut terms);
                         self.startup_rx = self.startup_rx + consumed as u64;
-                        self.begin_full(qp, &terms, apart, true, nudge);
+                        self.begin_full(Arc::clone(&qp), &terms, apart, true, nudge);
+                        asked.show(&qp, &mut terms);
                         self.establish(terms);
                         consumed
                     }
