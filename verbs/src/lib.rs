@@ -7,7 +7,8 @@
 //!   abi         C's structures and constants, as rdma-core's headers have them
 //!   object      C pointers to objects of this crate, the only place that makes one of the other
 //!   process     the one RNIC and endpoint of a process
-//!   device, context, attributes, gid, pd, parent_domain, mr, mw, channel, cq, srq, qp, work, async_event
+//!   device, ack, context, attributes, gid, pd, parent_domain, mr, mw, channel, cq, srq, qp, work,
+//!   async_event
 //!   cm          rdma_cm: ids, their events, connections
 //!   peer        connections without rdma_cm
 //!   turn        the thread that moves both on
@@ -20,6 +21,7 @@
 static ALLOCATOR: urnic_testkit::counting::Counting = urnic_testkit::counting::Counting;
 
 pub mod abi;
+mod ack;
 mod ah;
 mod async_event;
 mod attributes;

@@ -22,6 +22,10 @@ pub(crate) struct Args {
     /// What the device looks like: ib as RoCE, which most programs are written for, or iwarp
     #[arg(long, value_enum, default_value_t = Personality::Ib)]
     personality: Personality,
+    /// When Sends and Writes complete: peer, when they are placed at the other end, as on InfiniBand, or
+    /// local, when TCP has taken them [default: local]
+    #[arg(long, value_enum)]
+    ack: Option<Ack>,
     /// Show the program a device file, /dev/infiniband/urnic0: UCX takes no device without. UCX then needs
     /// to be told its transports, as in UCX_TLS=rc_verbs
     #[arg(long)]
@@ -37,10 +41,16 @@ enum Personality {
     Iwarp,
 }
 
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Ack {
+    Peer,
+    Local,
+}
+
 const EXAMPLES: &str = "\
 Without this command: put libibverbs.so.1 and librdmacm.so.1, both links to liburnic_rdma.so, into a
-folder, name it in LD_LIBRARY_PATH, and say URNIC_PERSONALITY=iwarp if wanted. URNIC_LOG=debug tells
-what the library does.
+folder, name it in LD_LIBRARY_PATH, and say URNIC_PERSONALITY=iwarp or URNIC_ACK=peer if wanted.
+URNIC_LOG=debug tells what the library does.
 
 Examples:
   urnic run -- ibv_devinfo
@@ -86,11 +96,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         command.env("LD_PRELOAD", preload);
     }
-    let error = command
-        .args(arguments)
-        .env("LD_LIBRARY_PATH", path)
-        .env("URNIC_PERSONALITY", personality)
-        .exec();
+    command.args(arguments).env("LD_LIBRARY_PATH", path).env("URNIC_PERSONALITY", personality);
+    match args.ack {
+        Some(Ack::Peer) => command.env("URNIC_ACK", "peer"),
+        Some(Ack::Local) => command.env("URNIC_ACK", "local"),
+        None => &mut command,
+    };
+    let error = command.exec();
     Err(error).with_context(|| format!("cannot start {}", program.display()))
 }
 

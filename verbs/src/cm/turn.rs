@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use libc::c_int;
 use urnic::{Connecting, Connection, ConnectionEvent, Error, Listener, WcStatus};
+use urnic_engine::limits::READS_OUTSTANDING_MAX;
 
 use super::end::discard;
 use super::event::Pending;
@@ -51,6 +52,8 @@ impl Id {
             let remote = request.remote();
             let (private_data, depths) =
                 (request.request().private_data.clone(), request.request().depths);
+            // Only this library asks for immediate data.
+            let is_alike = request.request().immediates;
             let phase = Phase::Requested(Box::new(request));
             let child =
                 self.inherited().and_then(|(own, user)| make(own, user, RDMA_PS_TCP, phase));
@@ -72,7 +75,12 @@ impl Id {
             event.listener = Some(Arc::clone(self));
             event.private_data = private_data;
             // What the peer will have open is what this end is asked to answer.
-            event.depths = [depths.ord.unwrap_or(DEPTH), depths.ird.unwrap_or(DEPTH)];
+            let asked = |depth: Option<u16>| match depth {
+                // Its queue pairs ask for a place of their own, which is none of its program's.
+                Some(depth @ 1..READS_OUTSTANDING_MAX) if is_alike => depth - 1,
+                depth => depth.unwrap_or(DEPTH),
+            };
+            event.depths = [asked(depths.ord), asked(depths.ird)];
             let [responder_resources, initiator_depth] = event.depths;
             *locked(&child.depths) = Depths { responder_resources, initiator_depth };
             event.number_of_peer = child.number_of_peer();

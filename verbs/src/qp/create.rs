@@ -17,6 +17,7 @@ use crate::abi::{
     IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QPS_RESET, IBV_QPT_RC, IBV_QPT_UC, ibv_context, ibv_pd,
     ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
 };
+use crate::ack;
 use crate::attributes::{ELEMENTS_MAX, INLINE_MAX, WR_MAX};
 use crate::cq::cq;
 use crate::errno::{Errno, or_null};
@@ -130,6 +131,7 @@ pub(crate) unsafe fn create(
         send_depth: depth(cap.max_send_wr)?,
         recv_depth: depth(cap.max_recv_wr)?,
         rules: QpRules::InfiniBand,
+        completion: ack::completion(),
         // As on InfiniBand with the retry count that programs ask for, 7: for ever.
         receiver_not_ready: ReceiverNotReady::Wait,
         number: Some(QpNum(number)),

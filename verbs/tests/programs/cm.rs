@@ -6,25 +6,25 @@ use super::{Libraries, compiled, free_port, has};
 /// Queue pairs that programs make and bring to each state themselves.
 #[test]
 fn programs_connect_their_own_queue_pairs() {
-    compiled::run("programs_connect_their_own_queue_pairs", "own_queue_pairs");
+    compiled::run("programs_connect_their_own_queue_pairs", "own_queue_pairs", &[]);
 }
 
 /// Options, addresses, the order of calls, and errors.
 #[test]
 fn ids_are_as_those_of_rdma_core() {
-    compiled::run("ids_are_as_those_of_rdma_core", "ids");
+    compiled::run("ids_are_as_those_of_rdma_core", "ids", &[]);
 }
 
 /// One number for TCP and for RDMA, as servers that speak both have it.
 #[test]
 fn a_port_of_rdma_is_not_one_of_tcp() {
-    compiled::run("a_port_of_rdma_is_not_one_of_tcp", "ports");
+    compiled::run("a_port_of_rdma_is_not_one_of_tcp", "ports", &[]);
 }
 
 /// A peer that disconnects while more of it waits than is read.
 #[test]
 fn a_peer_that_goes_is_told_behind_messages_that_wait() {
-    compiled::run("a_peer_that_goes_is_told_behind_messages_that_wait", "full");
+    compiled::run("a_peer_that_goes_is_told_behind_messages_that_wait", "full", &[]);
 }
 
 /// perftest with `-R`: it exchanges its parameters by one connection, and measures by others.

@@ -32,13 +32,15 @@ pub(super) fn compile(
 }
 
 /// Runs a program of rdma_cm, which is told a free port, as either kind of device. It checks by itself what it sees.
-pub(super) fn run(test: &str, name: &str) {
+/// `variables` are its environment.
+pub(super) fn run(test: &str, name: &str, variables: &[(&str, &str)]) {
     let libraries = Libraries::new();
     let header = "/usr/include/rdma/rdma_cma.h";
     let linked = ["-lrdmacm", "-libverbs", "-lpthread"];
     let Some(program) = compile(test, &libraries, name, header, &linked) else { return };
     for iwarp in [false, true] {
-        let said = libraries.run(&format!("{} {}", program.display(), free_port()), iwarp);
+        let line = format!("{} {}", program.display(), free_port());
+        let said = libraries.start_with(&line, iwarp, variables).finish();
         assert!(said.contains("all is well"), "{said}");
     }
 }

@@ -50,6 +50,15 @@ pub(super) const SELF: &[Row] = &[
     ),
     row(
         "run",
+        "--ack",
+        &[
+            ("!run --ack peer -- /proc/self/exe --version", Works),
+            ("!run --personality iwarp --ack local -- /proc/self/exe --version", Works),
+        ],
+        &[("!run --ack never /proc/self/exe", Refused("--ack"))],
+    ),
+    row(
+        "run",
         "--log",
         &[("!run --log debug /proc/self/exe --version", Works)],
         &[("!run --log loud /proc/self/exe", Refused("--log"))],
