@@ -67,6 +67,7 @@
 
 mod clock;
 mod config;
+pub mod device;
 mod error;
 mod handle;
 mod mail;

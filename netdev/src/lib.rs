@@ -10,6 +10,7 @@ mod ethernet;
 pub mod frame;
 pub mod impair;
 mod link_state;
+pub mod loopback;
 pub mod memory;
 mod open;
 pub mod packet;

@@ -12,6 +12,7 @@ use crossbeam::channel::{Receiver, Sender, bounded};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tracing::info;
 use urnic_netdev::Device;
+use urnic_netdev::loopback::Loopback;
 
 use crate::clock::monotonic_now;
 use crate::config::{ConnectOptions, EndpointConfig};
@@ -108,10 +109,11 @@ impl Endpoint {
         if queues.is_empty() {
             return Err(Error::Config("an endpoint needs a queue at least"));
         }
+        let mac = port.mac;
         let with_port = |device: D| {
             let mut port = Port::new(rnic, port.clone(), device.capabilities());
             port.hold_acks(config.ack_hold);
-            (port, device)
+            (port, Loopback::new(device, mac))
         };
         let mut queues: Vec<_> = queues.into_iter().map(with_port).collect();
         Port::join(&mut queues.iter_mut().map(|(port, _)| port).collect::<Vec<_>>())?;
@@ -235,6 +237,36 @@ impl Endpoint {
         };
         let local = listen_at_all(&mut links, local, listen, unlisten)?;
         Ok(Listener::new(links, local, requests_rx))
+    }
+
+    /// Closes all connections, those whose handles are gone included, for a process that ends: work
+    /// posted so far is finished, and the peers are told. Waits for at most `timeout` until they have
+    /// acknowledged it, over the kernel's TCP until the kernel has it all. What is not finished by then
+    /// is reset.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] when not all was, [`Error::Down`].
+    pub fn finish(&self, timeout: Duration) -> Result<(), Error> {
+        let until = monotonic_now() + timeout;
+        let replies: Vec<_> = self
+            .links
+            .iter()
+            .map(|link| {
+                let (reply, done) = bounded(1);
+                link.outbox.send(Command::Finish { until, reply })?;
+                Ok((link, done))
+            })
+            .collect::<Result<_, Error>>()?;
+        let mut finished = Ok(());
+        for (link, done) in replies {
+            // The worker answers in time, unless another thread keeps it from turning.
+            match link.receive(&done, Some((until - monotonic_now()) + FINISH_GRACE)) {
+                Ok(true) => {}
+                Ok(false) => finished = Err(Error::Timeout),
+                Err(error) => finished = Err(error),
+            }
+        }
+        finished
     }
 
     /// Takes a queue pair back from its connection, or from an attempt at one: when this returns, the
@@ -408,6 +440,9 @@ impl Drop for Endpoint {
         }
     }
 }
+
+/// How long a worker that has to answer by some time is waited for beyond it.
+const FINISH_GRACE: Duration = Duration::from_millis(50);
 
 fn spawn(
     work: impl FnOnce() + Send + 'static,

@@ -89,6 +89,9 @@ pub(crate) enum Command {
     AwaitAddress { until: Instant, reply: Sender<IpAddr> },
     /// Report what was dropped before any connection saw it; nothing where the kernel does that.
     Drops { reply: Sender<PortDrops> },
+    /// Close all connections, and tell whether the peers have all there was to tell them; until then,
+    /// at most, and reset the others.
+    Finish { until: Instant, reply: Sender<bool> },
     /// End all connections and stop.
     Shutdown,
 }
@@ -108,6 +111,7 @@ impl Command {
             | Self::Release { .. }
             | Self::AwaitAddress { .. }
             | Self::Drops { .. }
+            | Self::Finish { .. }
             | Self::Shutdown => None,
         }
     }

@@ -33,4 +33,24 @@ pub(crate) trait Engine: fmt::Debug + Send {
 
     /// Ends all connections, telling their peers.
     fn shutdown(&mut self, now: Instant);
+
+    /// Closes all connections in order.
+    fn close_all(&mut self, now: Instant);
+
+    /// What is missing until the peers of connections that close have been told all.
+    fn owed(&self) -> Owed;
+
+    /// Resets connections that owe their peers something.
+    fn abort_owing(&mut self);
+}
+
+/// What is missing until an engine can go without its peers missing anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Owed {
+    /// Nothing.
+    Nothing,
+    /// Acknowledgments of what the peers still send: their ends, most likely.
+    Answers,
+    /// Octets, or this end's close.
+    Octets,
 }

@@ -12,13 +12,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::task::Waker;
 
-use crossbeam::channel::{Receiver, TryRecvError};
+use crossbeam::channel::{Receiver, Sender, TryRecvError};
 use tracing::{debug, error};
 
 use crate::clock::monotonic_now;
 use crate::mail::command::Command;
 use crate::mail::wakeup::Wakeup;
-use crate::worker::engine::Engine;
+use crate::worker::engine::{Engine, Owed};
 use urnic_engine::time::{Duration, Instant};
 
 /// An engine with its mailbox. Turned by a thread of its own, or by the threads that wait for something.
@@ -33,7 +33,18 @@ pub(crate) struct Worker {
     is_brief: bool,
     idle_since: Option<Instant>,
     stopped: bool,
+    finishing: Vec<Finishing>,
 }
+
+/// A caller that waits until the peers have been told all.
+#[derive(Debug)]
+struct Finishing {
+    until: Instant,
+    reply: Sender<bool>,
+}
+
+/// How long the peers' own ends are waited for when they have all of this end.
+const ANSWERS_AWAITED: Duration = Duration::from_millis(200);
 
 /// How long to look for work before the core is offered to others: a few frames' time. An offer
 /// costs as much as looking.
@@ -47,8 +58,8 @@ impl Worker {
         spin: Duration,
     ) -> Self {
         let waker = Waker::from(Arc::clone(&wakeup));
-        let (is_brief, idle_since, stopped) = (false, None, false);
-        Self { engine, commands, wakeup, waker, spin, is_brief, idle_since, stopped }
+        let (is_brief, idle_since, stopped, finishing) = (false, None, false, Vec::new());
+        Self { engine, commands, wakeup, waker, spin, is_brief, idle_since, stopped, finishing }
     }
 
     /// Whether it sleeps soon when there is nothing to do, instead of after the spin time. Beside a
@@ -108,22 +119,50 @@ impl Worker {
                     debug!(target: "urnic", "worker stopped");
                     self.stopped = true;
                 }
+                Ok(Command::Finish { until, reply }) => {
+                    self.engine.close_all(now);
+                    self.finishing.push(Finishing { until, reply });
+                }
                 Ok(command) => self.engine.handle_command(now, command),
                 Err(TryRecvError::Empty) => break,
             }
             worked = true;
         }
         let moved = if self.stopped { 0 } else { self.engine.turn(now) };
+        if !self.finishing.is_empty() {
+            self.finish(now);
+        }
         worked || moved > 0
+    }
+
+    /// Answers callers whose peers have been told all, or whose time is over.
+    #[cold]
+    fn finish(&mut self, now: Instant) {
+        let owed = self.engine.owed();
+        for Finishing { until, reply } in &mut self.finishing {
+            match owed {
+                Owed::Nothing => *until = now,
+                Owed::Answers => *until = (*until).min(now + ANSWERS_AWAITED),
+                Owed::Octets => {}
+            }
+            if *until <= now {
+                let _the_caller_waits_no_longer = reply.send(owed < Owed::Octets);
+            }
+        }
+        let before = self.finishing.len();
+        self.finishing.retain(|finishing| finishing.until > now);
+        if self.finishing.len() < before && owed == Owed::Octets {
+            self.engine.abort_owing();
+            self.engine.turn(now);
+        }
     }
 
     fn wait(&mut self, now: Instant, deadline: Option<Instant>) {
         // Commands ring the wakeup itself; only queue pairs have to be asked for a call.
         if self.engine.arm(&self.waker) {
-            let next = match (self.engine.next_wakeup(), deadline) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            };
+            let finishing = self.finishing.iter().map(|finishing| finishing.until).min();
+            let next = [self.engine.next_wakeup(), deadline, finishing];
+            let next = next.into_iter().flatten().min();
             if next.is_none_or(|next| next > now) {
                 self.engine.wait(now, next, &self.wakeup);
             }

@@ -10,6 +10,7 @@ static ALLOCATOR: Counting = Counting;
 mod congested;
 mod endpoint;
 mod examples;
+mod finish;
 mod front;
 mod keepalive;
 mod life;

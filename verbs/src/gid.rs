@@ -7,6 +7,7 @@ use libc::{c_int, c_uint};
 
 use crate::abi::{IBV_GID_TYPE_ROCE_V2, ibv_context, ibv_gid, ibv_gid_entry};
 use crate::errno::Errno;
+use crate::network;
 
 /// The one port of the device.
 pub(crate) const PORT: u8 = 1;
@@ -37,9 +38,14 @@ pub(crate) fn address(octets: [u8; 16]) -> IpAddr {
     Ipv6Addr::from(octets).to_canonical()
 }
 
-/// The table now. IPv4 comes first, since programs take the first entry; loopback last, since it leads
+/// The table now: the interface's addresses, or those of the host. IPv4 comes first, since programs take the first entry; loopback last, since it leads
 /// nowhere else.
 pub(crate) fn table() -> Vec<Gid> {
+    if network::device().is_some() {
+        // No interface of the kernel has them.
+        let gid = |address| Gid { address, interface_index: 0 };
+        return network::addresses().into_iter().map(gid).collect();
+    }
     let mut table: Vec<Gid> = if_addrs::get_if_addrs()
         .unwrap_or_default()
         .into_iter()

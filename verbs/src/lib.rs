@@ -7,6 +7,7 @@
 //!   abi         C's structures and constants, as rdma-core's headers have them
 //!   object      C pointers to objects of this crate, the only place that makes one of the other
 //!   process     the one RNIC and endpoint of a process
+//!   network     what the endpoint is on: the kernel's TCP, or an interface
 //!   device, ack, context, attributes, gid, pd, parent_domain, mr, mw, channel, cq, srq, qp, work,
 //!   async_event
 //!   cm          rdma_cm: ids, their events, connections
@@ -32,6 +33,7 @@ mod cq;
 mod device;
 mod errno;
 mod event_queue;
+mod exit;
 mod fault;
 mod fork;
 mod gid;
@@ -39,6 +41,7 @@ mod log;
 mod mr;
 mod mw;
 mod names;
+mod network;
 mod object;
 mod parent_domain;
 mod pd;

@@ -5,13 +5,15 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-use urnic::{Endpoint, EndpointConfig, Rnic, RnicConfig, StartupConfig, random_seed};
+use urnic::{EndpointConfig, Rnic, RnicConfig, StartupConfig, random_seed};
 
 use crate::abi::{ibv_context, ibv_cq, ibv_pd, ibv_srq};
 use crate::errno::Errno;
 use crate::event_queue::locked;
+use crate::exit;
 use crate::fork;
 use crate::log;
+use crate::network::Network;
 use crate::object::CPtr;
 use crate::peer::numbers::Numbers;
 use crate::qp::Qp;
@@ -21,7 +23,7 @@ use crate::thread::run_as_own;
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) rnic: Rnic,
-    pub(crate) endpoint: Endpoint,
+    pub(crate) network: Network,
     /// By number, as completions name them.
     qps: RwLock<HashMap<u32, Arc<Qp>>>,
     pub(crate) numbers: Numbers,
@@ -82,21 +84,28 @@ pub(crate) fn process() -> Result<Arc<Process>, Errno> {
     let rnic = Rnic::new(RnicConfig { seed: random_seed().map_err(Errno::from)? });
     // Programs poll, or sleep, or both.
     let config = EndpointConfig { polled: true, ..EndpointConfig::default() };
-    let endpoint = run_as_own(|| Endpoint::kernel(&rnic, &config))??;
+    let network = run_as_own(|| Network::open(&rnic, &config))??;
     let made = Arc::new(Process {
         rnic,
-        endpoint,
+        network,
         qps: RwLock::default(),
         numbers: Numbers::default(),
         of_ids: OnceLock::new(),
         pd_of_ids: OnceLock::new(),
         generation,
     });
+    exit::prepare();
     if let Some(inherited) = process.replace(Arc::clone(&made)) {
         // A parent's: its threads are not in this process, and nothing may wait for them.
         fork::forget(inherited);
     }
     Ok(made)
+}
+
+/// The process's, if it has one and no thread makes it just now.
+pub(crate) fn existing() -> Option<Arc<Process>> {
+    let process = PROCESS.try_lock().ok()?.clone();
+    process.filter(|process| process.is_own())
 }
 
 /// How connections start.

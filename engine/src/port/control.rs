@@ -13,7 +13,7 @@ use crate::port::listeners::canonical;
 use crate::port::{
     ConnectionCounters, ConnectionId, EPHEMERAL_FIRST, ListenParams, Port, PortError, TRACE,
 };
-use crate::tcp::KeepAliveTimes;
+use crate::tcp::{KeepAliveTimes, State};
 use crate::time::Instant;
 use crate::verbs::Qp;
 
@@ -207,6 +207,18 @@ impl Port {
         self.connection_mut(id)?.carrier.stream.close();
         self.connections.after_input(id.slot);
         Ok(())
+    }
+
+    /// Whether the peer of a connection has acknowledged all that this end sends, and its close: nothing
+    /// is lost if the port goes now.
+    #[must_use]
+    pub fn is_end_acknowledged(&self, id: ConnectionId) -> bool {
+        self.connection(id).is_ok_and(|connection| {
+            matches!(
+                connection.carrier.tcp.state(),
+                State::FinWait2 | State::TimeWait | State::Closed
+            )
+        })
     }
 
     /// Takes `qp` back from its connection, if it has one here: when this returns, no memory that it

@@ -1,7 +1,7 @@
 //! Listening sockets: connections that peers open, and their places in the backlog.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tracing::{debug, warn};
@@ -28,6 +28,13 @@ pub(super) struct KernelListener {
     pub(super) waiting: tcp::Backlog,
     /// Whether it is left alone until [`KernelEngine::accept_retry`].
     pub(super) paused: bool,
+}
+
+impl Drop for KernelListener {
+    /// A child of this process may have the socket too, and nothing accepts connections there.
+    fn drop(&mut self) {
+        let _closes_anyway = self.socket.shutdown(Shutdown::Both);
+    }
 }
 
 impl KernelEngine {

@@ -27,7 +27,7 @@ use crate::mail::command::{Command, ConnectionKey};
 use crate::mail::events::EventFeed;
 use crate::mail::notice::Notice;
 use crate::mail::wakeup::Wakeup;
-use crate::worker::engine::Engine;
+use crate::worker::engine::{Engine, Owed};
 use crate::worker::kernel::events::{Events, Token};
 use crate::worker::kernel::listeners::{ACCEPT_BURST, KernelListener, listen_error};
 use crate::worker::kernel::socket::{BacklogSlot, KernelConnection, Opened};
@@ -344,7 +344,8 @@ impl Engine for KernelEngine {
             // All addresses of the machine are its own.
             Command::AwaitAddress { reply, .. } => drop(reply.send(Ipv4Addr::UNSPECIFIED.into())),
             Command::Drops { reply } => drop(reply.send(PortDrops::default())),
-            Command::Shutdown => {}
+            // The worker's own.
+            Command::Finish { .. } | Command::Shutdown => {}
         }
     }
 
@@ -387,6 +388,28 @@ impl Engine for KernelEngine {
         for slot in self.registry.all() {
             self.connections[slot].abort();
             self.remove(slot);
+        }
+    }
+
+    fn close_all(&mut self, now: Instant) {
+        for (slot, connection) in &mut self.connections {
+            connection.layered.close(now);
+            self.ready.push(slot);
+        }
+    }
+
+    fn owed(&self) -> Owed {
+        let mut connections = self.connections.iter().map(|(_, connection)| connection);
+        // The kernel sends what it has, and answers, when this process is gone.
+        if connections.any(KernelConnection::owes) { Owed::Octets } else { Owed::Nothing }
+    }
+
+    fn abort_owing(&mut self) {
+        for (slot, connection) in &mut self.connections {
+            if connection.owes() {
+                connection.abort();
+                self.ready.push(slot);
+            }
         }
     }
 }

@@ -4,6 +4,7 @@ use std::io::{self, Read};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsFd;
 
+use rustix::net::connect_unspec;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use urnic_netdev::shared_memory::send_fragments;
 use urnic_netdev::stream_socket::{Delivery, delivery, set_syn_retries, undelivered};
@@ -275,6 +276,12 @@ impl KernelConnection {
         !self.connecting && !self.lost && !self.sending_ended
     }
 
+    /// Whether the kernel does not have yet all that the peer is to get, and the end of it. Where TCP is
+    /// not there yet, nothing was promised.
+    pub(super) const fn owes(&self) -> bool {
+        self.may_send()
+    }
+
     const fn is_finished(&self) -> bool {
         self.lost || self.receiving_ended
     }
@@ -359,8 +366,10 @@ impl KernelConnection {
 
     /// Ends at once with a RST.
     pub(super) fn abort(&mut self) {
-        // Closing a socket with a linger time of 0 resets the connection.
+        // Closing a socket with a linger time of 0 resets the connection, if no child of this process
+        // has it too; dissolving its association does so in any case.
         let _closes_anyway = self.socket.set_linger(Some(Duration::ZERO));
+        let _closes_anyway = connect_unspec(&self.socket);
         self.lost = true;
         self.layered.handle_loss();
     }

@@ -22,7 +22,7 @@ use crate::mail::command::{Command, ConnectionKey, Incoming};
 use crate::mail::events::{AddressWaiters, EndpointEvent, EventFeed};
 use crate::mail::notice::Notice;
 use crate::mail::wakeup::Wakeup;
-use crate::worker::engine::Engine;
+use crate::worker::engine::{Engine, Owed};
 use crate::worker::port::congestion::Congestion;
 use crate::worker::port::handovers::Handovers;
 use crate::worker::registry::Registry;
@@ -262,7 +262,8 @@ impl<D: Device + Send> Engine for PortEngine<D> {
             }
             Command::AwaitAddress { until, reply } => self.await_address(until, reply),
             Command::Drops { reply } => drop(reply.send(self.poller.port.drops())),
-            Command::Shutdown => {}
+            // The worker's own.
+            Command::Finish { .. } | Command::Shutdown => {}
         }
     }
 
@@ -304,6 +305,26 @@ impl<D: Device + Send> Engine for PortEngine<D> {
         for _ in 0..SHUTDOWN_TURNS {
             if self.turn(now) == 0 {
                 break;
+            }
+        }
+    }
+
+    fn close_all(&mut self, _now: Instant) {
+        for id in self.registry.all() {
+            let _over = self.poller.port.disconnect(id);
+        }
+    }
+
+    fn owed(&self) -> Owed {
+        let port = &self.poller.port;
+        let of = |id| if port.is_end_acknowledged(id) { Owed::Answers } else { Owed::Octets };
+        self.registry.all().into_iter().map(of).max().unwrap_or(Owed::Nothing)
+    }
+
+    fn abort_owing(&mut self) {
+        for id in self.registry.all() {
+            if !self.poller.port.is_end_acknowledged(id) {
+                self.poller.port.abort(id);
             }
         }
     }

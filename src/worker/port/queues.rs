@@ -6,7 +6,7 @@ use urnic_netdev::Device;
 
 use crate::mail::command::Command;
 use crate::mail::wakeup::Wakeup;
-use crate::worker::engine::Engine;
+use crate::worker::engine::{Engine, Owed};
 use crate::worker::listen::listen_at_all;
 use crate::worker::port::{PortEngine, wait_for_any};
 use urnic_engine::time::Instant;
@@ -98,5 +98,19 @@ impl<D: Device + Send> Engine for Queues<D> {
         for engine in &mut self.engines {
             engine.shutdown(now);
         }
+    }
+
+    fn close_all(&mut self, now: Instant) {
+        for engine in &mut self.engines {
+            engine.close_all(now);
+        }
+    }
+
+    fn owed(&self) -> Owed {
+        self.engines.iter().map(Engine::owed).max().unwrap_or(Owed::Nothing)
+    }
+
+    fn abort_owing(&mut self) {
+        self.engines.iter_mut().for_each(Engine::abort_owing);
     }
 }

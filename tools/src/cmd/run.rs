@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,19 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail, ensure};
 
+use crate::device::{self, DEVICES, DeviceSpec};
+
 /// Run a program written for libibverbs and librdmacm on urnic
 ///
 /// The program is not changed: it finds urnic's libibverbs.so.1 and librdmacm.so.1 before those of the
 /// system, and one device, urnic0. It needs no root, no kernel module and no /dev/infiniband. What it
-/// sends is iWARP over the kernel's TCP.
+/// sends is iWARP over the kernel's TCP, or over a TCP of urnic's own on an interface (--dev).
 #[derive(clap::Args, Debug)]
-#[command(after_long_help = EXAMPLES)]
+#[command(after_long_help = help())]
 pub(crate) struct Args {
+    /// The network it is on: kernel, tap:NAME,…, packet:IFACE,… or xdp:IFACE,… (see below)
+    #[arg(long, value_name = "DEVICE", default_value = "kernel")]
+    dev: DeviceSpec,
     /// What the device looks like: ib as RoCE, which most programs are written for, or iwarp
     #[arg(long, value_enum, default_value_t = Personality::Ib)]
     personality: Personality,
@@ -47,9 +52,15 @@ enum Ack {
     Local,
 }
 
+/// What `--help` says at its end.
+fn help() -> String {
+    format!("{EXAMPLES}{DEVICES}")
+}
+
 const EXAMPLES: &str = "\
 Without this command: put libibverbs.so.1 and librdmacm.so.1, both links to liburnic_rdma.so, into a
-folder, name it in LD_LIBRARY_PATH, and say URNIC_PERSONALITY=iwarp or URNIC_ACK=peer if wanted.
+folder, name it in LD_LIBRARY_PATH, and say URNIC_PERSONALITY=iwarp, URNIC_ACK=peer and
+URNIC_DEV=DEVICE if wanted.
 URNIC_LOG=debug tells what the library does.
 
 Examples:
@@ -57,7 +68,13 @@ Examples:
   urnic run -- rping -s -a 127.0.0.1 -C 10 -v        # in one terminal
   urnic run -- rping -c -a 127.0.0.1 -C 10 -v        # in another
   urnic run -- ib_write_bw -R -d urnic0 -F 10.0.0.2
-  urnic run --device-file -- ucx_perftest -d urnic0:1 -x rc_verbs -t am_lat 10.0.0.2";
+  urnic run --device-file -- ucx_perftest -d urnic0:1 -x rc_verbs -t am_lat 10.0.0.2
+  urnic run --dev tap:urn0,ip=10.7.0.2/24 -- rping -s -a 10.7.0.2 -v
+
+An interface has one program at a time. The addresses of --dev are those of urnic0; what a program sends
+by ordinary sockets goes through the kernel as always.
+
+";
 
 /// The file that both libraries are.
 const LIBRARY: &str = "liburnic_rdma.so";
@@ -73,11 +90,10 @@ const NAMES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Some((program, arguments)) = args.program.split_first() else { bail!("no program") };
     let library = find(LIBRARY)?;
-    let folder = folder().context("a folder for the names of the library")?;
-    for name in NAMES {
-        link(&library, &folder.join(name))
-            .with_context(|| format!("{name} in {}", folder.display()))?;
-    }
+    let folder = match installed(&library) {
+        Some(folder) => folder,
+        None => linked(&library)?,
+    };
     let mut path = folder.into_os_string();
     if let Some(others) = env::var_os("LD_LIBRARY_PATH").filter(|others| !others.is_empty()) {
         path.push(":");
@@ -87,6 +103,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Personality::Ib => "ib",
         Personality::Iwarp => "iwarp",
     };
+    if let Some(problem) = device::problem(&args.dev) {
+        writeln!(io::stderr(), "urnic: no frame can pass: {problem}").context("standard error")?;
+    }
     let mut command = Command::new(program);
     if args.device_file {
         let mut preload = find(PRELOAD)?.into_os_string();
@@ -97,6 +116,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         command.env("LD_PRELOAD", preload);
     }
     command.args(arguments).env("LD_LIBRARY_PATH", path).env("URNIC_PERSONALITY", personality);
+    command.env("URNIC_DEV", args.dev.to_string());
     match args.ack {
         Some(Ack::Peer) => command.env("URNIC_ACK", "peer"),
         Some(Ack::Local) => command.env("URNIC_ACK", "local"),
@@ -104,6 +124,24 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let error = command.exec();
     Err(error).with_context(|| format!("cannot start {}", program.display()))
+}
+
+/// The folder `urnic` beside the library, if that has its names there, as packages and images of containers
+/// make them: nothing has to be written then.
+fn installed(library: &Path) -> Option<PathBuf> {
+    let folder = library.parent()?.join("urnic");
+    let is_it = |name: &str| fs::canonicalize(folder.join(name)).is_ok_and(|it| it == library);
+    NAMES.iter().all(|name| is_it(name)).then_some(folder)
+}
+
+/// A folder of this user in which the library has its names.
+fn linked(library: &Path) -> anyhow::Result<PathBuf> {
+    let folder = folder().context("a folder for the names of the library")?;
+    for name in NAMES {
+        link(library, &folder.join(name))
+            .with_context(|| format!("{name} in {}", folder.display()))?;
+    }
+    Ok(folder)
 }
 
 /// A library, beside this program or in the `lib` beside its folder.
@@ -146,4 +184,27 @@ fn link(library: &Path, link: &Path) -> io::Result<()> {
     let new = link.with_extension(format!("new-{}", std::process::id()));
     symlink(library, &new)?;
     fs::rename(&new, link)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_are_installed_beside_the_library_are_used() {
+        let place = tempfile::tempdir().unwrap();
+        let place = fs::canonicalize(place.path()).unwrap();
+        let (library, folder) = (place.join(LIBRARY), place.join("urnic"));
+        fs::write(&library, "").unwrap();
+        fs::create_dir(&folder).unwrap();
+        assert_eq!(installed(&library), None);
+        for name in NAMES {
+            assert_eq!(installed(&library), None, "not all are there");
+            symlink(&library, folder.join(name)).unwrap();
+        }
+        assert_eq!(installed(&library), Some(folder.clone()));
+        fs::remove_file(folder.join(NAMES[0])).unwrap();
+        symlink("/dev/null", folder.join(NAMES[0])).unwrap();
+        assert_eq!(installed(&library), None, "another library has the name");
+    }
 }

@@ -1,12 +1,29 @@
-//! The devices a command can use: `--dev` read, explained and opened.
+//! The devices a command can use: `--dev` explained and opened. The library reads it.
 
-mod open;
-mod spec;
 mod state;
 
-pub(crate) use open::open;
-pub(crate) use spec::DeviceSpec;
+use anyhow::anyhow;
+use urnic::device::DeviceError;
+use urnic::{Endpoint, EndpointConfig, Rnic};
+
 pub(crate) use state::{Problem, problem};
+pub(crate) use urnic::device::DeviceSpec;
+
+/// Opens the device and makes an endpoint on it.
+///
+/// # Errors
+/// When the device cannot be had; the message says what to do.
+pub(crate) fn open(
+    spec: &DeviceSpec,
+    rnic: &Rnic,
+    config: &EndpointConfig,
+) -> anyhow::Result<Endpoint> {
+    spec.open(rnic, config).map_err(|error| match error {
+        DeviceError::Device(error) => anyhow!(error).context(format!("--dev {spec}")),
+        DeviceError::Endpoint(error) => anyhow!(error).context("opening an endpoint"),
+        other => other.into(),
+    })
+}
 
 /// What `--help` says of devices.
 pub(crate) const DEVICES: &str = "\

@@ -3,9 +3,8 @@
 use std::fmt;
 use std::fs;
 
+use urnic::device::{DeviceSpec, Kind};
 use urnic_netdev::interface::{Control, Name};
-
-use crate::device::spec::{DeviceSpec, Kind};
 
 /// What is wrong with an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 use libc::{AF_INET, AF_INET6, c_int, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
 
 use crate::errno::Errno;
+use crate::network;
 
 /// The address that C points at; `None` when it is NULL or of no IP family.
 ///
@@ -75,6 +76,9 @@ const FAMILY_V6: libc::sa_family_t = AF_INET6 as libc::sa_family_t;
 /// The address of this host that a packet to `remote` has as its source; with the interface, where that is of
 /// one link, and without a port.
 pub(super) fn source_for(remote: SocketAddr) -> Result<SocketAddr, Errno> {
+    if let Some(spec) = network::device() {
+        return network::source_for(spec, remote.ip()).map(|ip| SocketAddr::new(ip, 0));
+    }
     let any: IpAddr = match remote {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),

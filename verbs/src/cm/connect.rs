@@ -5,14 +5,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use libc::{c_int, sockaddr};
-use socket2::Socket;
 use urnic::{ConnectOptions, Connecting, Error, WcStatus, monotonic_now};
 use urnic_engine::limits::READS_OUTSTANDING_MAX;
 use urnic_engine::time::{Duration, Instant};
 
 use super::address::{from_c, source_for};
 use super::event::Pending;
-use super::id::{Id, Phase, Route, finish, finish_established, id};
+use super::id::{Id, Keeper, Phase, Route, finish, finish_established, id};
 use super::listen::bind;
 use super::own_qp::Depths;
 use super::ports::Asking;
@@ -24,6 +23,7 @@ use crate::abi::{
 use crate::errno::{Errno, minus_one};
 use crate::event_queue::locked;
 use crate::fault::{self, Call};
+use crate::network;
 use crate::object::optional;
 use crate::process::{process, startup};
 use crate::turn;
@@ -166,11 +166,11 @@ fn connect(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
         private_data: param.map_or_else(Vec::new, private_data),
         ird: param.map_or(READS_OUTSTANDING_MAX, |param| depth(param.responder_resources)),
         ord: param.map_or(READS_OUTSTANDING_MAX, |param| depth(param.initiator_depth)),
-        local: Some(local),
+        local: Some(from(local)),
         traffic_class: locked(&id.options).traffic_class,
         ..ConnectOptions::default()
     };
-    let connecting = process()?.endpoint.connect(remote, &qp, &options)?;
+    let connecting = process()?.network.endpoint.connect(remote, &qp, &options)?;
     *locked(&id.depths) = Depths { responder_resources: options.ird, initiator_depth: options.ord };
     let until = monotonic_now() + REFUSED_FOR;
     *locked(&id.attempt) =
@@ -180,6 +180,11 @@ fn connect(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
     drop(phase);
     turn::request(id);
     Ok(())
+}
+
+/// Where a connection comes from: on an interface, the TCP port is the endpoint's choice.
+fn from(local: SocketAddr) -> SocketAddr {
+    if network::device().is_some() { SocketAddr::new(local.ip(), 0) } else { local }
 }
 
 /// What an active id asks for, to ask once more.
@@ -192,7 +197,7 @@ pub(super) struct Attempt {
     /// Why it has failed, if the peer may tell another TCP port.
     failure: Option<Error>,
     /// Keeps the local address between attempts.
-    _keeper: Option<Socket>,
+    _keeper: Option<Keeper>,
 }
 
 /// How long a peer may refuse because nothing listens there yet. Programs exchange a port and listen
@@ -257,7 +262,7 @@ impl Id {
     pub(super) fn try_again(&self) -> Option<Connecting> {
         let attempt = locked(&self.attempt);
         let Attempt { remote, qp, options, .. } = attempt.as_ref()?;
-        process().ok()?.endpoint.connect(*remote, qp, options).ok()
+        process().ok()?.network.endpoint.connect(*remote, qp, options).ok()
     }
 }
 

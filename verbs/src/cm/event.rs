@@ -10,6 +10,7 @@ use super::channel::channel;
 use super::id::Id;
 use crate::abi::{rdma_cm_event, rdma_cm_event_param, rdma_conn_param, rdma_event_channel};
 use crate::errno::Errno;
+use crate::exit;
 use crate::object::Object;
 
 /// Octets that C may read behind `private_data`, whatever its length says: programs read structures
@@ -102,14 +103,18 @@ unsafe extern "C" fn rdma_get_cm_event(
         Errno::INVALID.set();
         return -1;
     }
+    // Held while it waits: programs destroy a channel at which another thread still waits. As with a
+    // descriptor that is closed, that thread goes on waiting.
     // SAFETY: a live channel, by this function's contract.
-    match unsafe { channel(of) }.take() {
+    let waited_at = Arc::clone(unsafe { channel(of) });
+    match waited_at.take() {
         Ok(pending) => {
             // SAFETY: C's place for the answer, by this function's contract.
             unsafe { event.write(to_c(pending)) };
             0
         }
         Err(errno) => {
+            exit::wait_if_under_way();
             errno.set();
             -1
         }

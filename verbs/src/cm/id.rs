@@ -27,6 +27,7 @@ use crate::abi::{
 use crate::errno::{Errno, minus_one};
 use crate::event_queue::{Unacknowledged, locked};
 use crate::fault::{self, Call};
+use crate::network::Bound;
 use crate::object::{CPtr, Object, Place};
 use crate::qp::Qp;
 use crate::turn::{self, Timer};
@@ -75,8 +76,8 @@ pub(crate) struct Id {
 pub(super) enum Phase {
     /// Nothing yet.
     Idle,
-    /// It has an address, which this socket keeps until the id listens.
-    Bound(SocketAddr, Option<Socket>),
+    /// It has an address, which is kept for it until it listens.
+    Bound(SocketAddr, Option<Keeper>),
     /// The peer's address is known.
     Resolved(Route),
     Listening(Listener),
@@ -96,9 +97,19 @@ pub(super) struct Route {
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
     /// Keeps the local address.
-    pub(super) keeper: Option<Socket>,
+    pub(super) keeper: Option<Keeper>,
     /// It was asked for.
     pub(super) is_resolved: bool,
+}
+
+/// Keeps an address.
+#[derive(Debug)]
+#[expect(dead_code, reason = "held until the address is used")]
+pub(super) enum Keeper {
+    /// From other programs.
+    Kernel(Socket),
+    /// From other ids, on an interface of urnic's own.
+    Interface(Bound),
 }
 
 pub(super) type IdObject = Object<rdma_cm_id, Arc<Id>>;

@@ -11,7 +11,7 @@ use urnic::{Error, ListenParams, Offer, PortError};
 
 use super::address::from_c;
 use super::connect::{check_depths, depth, private_data};
-use super::id::{Id, Phase, finish_established, id};
+use super::id::{Id, Keeper, Phase, finish_established, id};
 use super::own_qp::Depths;
 use super::ports::{self, Announced, Marker};
 use super::turn::DEPTH;
@@ -19,12 +19,36 @@ use crate::abi::{RDMA_CM_EVENT_ESTABLISHED, rdma_cm_id, rdma_conn_param};
 use crate::errno::{Errno, minus_one};
 use crate::event_queue::locked;
 use crate::fault::{self, Call};
+use crate::network;
 use crate::process::{process, startup};
 use crate::turn;
 use std::sync::Arc;
 
 /// Connections that may wait, of a program that says 0.
 const BACKLOG: usize = 128;
+
+fn keep(id: &Id, local: SocketAddr) -> Result<(SocketAddr, Option<Keeper>), Errno> {
+    if network::device().is_some() {
+        let bound = process()?.network.bind(local)?;
+        return Ok((bound.local, Some(Keeper::Interface(bound))));
+    }
+    let socket = Socket::new(Domain::for_address(local), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if local.is_ipv6() {
+        socket.set_only_v6(locked(&id.options).only_ipv6)?;
+    }
+    match socket.bind(&local.into()) {
+        Ok(()) => {
+            let local = socket.local_addr()?.as_socket().ok_or(Errno::INVALID)?;
+            Ok((local, Some(Keeper::Kernel(socket))))
+        }
+        // A program has the TCP port for TCP: the number is free for RDMA.
+        Err(error) if error.kind() == ErrorKind::AddrInUse && !ports::is_taken(local) => {
+            Ok((local, None))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
 
 /// Takes the address, so that no other program can, as long as the id does not listen.
 pub(super) fn bind(id: &Id, local: SocketAddr) -> Result<(), Errno> {
@@ -33,24 +57,12 @@ pub(super) fn bind(id: &Id, local: SocketAddr) -> Result<(), Errno> {
     if !matches!(*phase, Phase::Idle) {
         return Err(Errno::INVALID);
     }
-    let socket = Socket::new(Domain::for_address(local), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    if local.is_ipv6() {
-        socket.set_only_v6(locked(&id.options).only_ipv6)?;
-    }
-    let (local, socket) = match socket.bind(&local.into()) {
-        Ok(()) => (socket.local_addr()?.as_socket().ok_or(Errno::INVALID)?, Some(socket)),
-        // A program has the TCP port for TCP: the number is free for RDMA.
-        Err(error) if error.kind() == ErrorKind::AddrInUse && !ports::is_taken(local) => {
-            (local, None)
-        }
-        Err(error) => return Err(error.into()),
-    };
+    let (local, keeper) = keep(id, local)?;
     id.show_addresses(local, None);
     if !local.ip().is_unspecified() {
         id.show_device()?;
     }
-    *phase = Phase::Bound(local, socket);
+    *phase = Phase::Bound(local, keeper);
     Ok(())
 }
 
@@ -59,8 +71,8 @@ fn listen(id: &Arc<Id>, backlog: c_int) -> Result<(), Errno> {
     let mut phase = locked(&id.phase);
     let local = match &mut *phase {
         Phase::Idle => SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
-        Phase::Bound(local, socket) => {
-            drop(socket.take());
+        Phase::Bound(local, keeper) => {
+            drop(keeper.take());
             *local
         }
         _ => return Err(Errno::INVALID),
@@ -69,15 +81,17 @@ fn listen(id: &Arc<Id>, backlog: c_int) -> Result<(), Errno> {
     let backlog = if wanted == 0 { BACKLOG } else { wanted };
     let only_ipv6 = locked(&id.options).only_ipv6;
     let params = ListenParams { backlog, startup: startup(), only_ipv6, ..ListenParams::default() };
-    let (listener, announced) = match process()?.endpoint.listen(local, params.clone()) {
-        Err(Error::Port(PortError::PortTaken(_))) if local.port() != 0 => {
+    let (listener, announced) = match process()?.network.endpoint.listen(local, params.clone()) {
+        Err(Error::Port(PortError::PortTaken(_)))
+            if local.port() != 0 && network::device().is_none() =>
+        {
             let (listener, announced) = Announced::listen(local, params)?;
             (listener, Some(announced))
         }
         listening => (listening?, None),
     };
     let shown = announced.as_ref().map_or_else(|| listener.local(), |announced| announced.local);
-    if announced.is_none() {
+    if announced.is_none() && network::device().is_none() {
         *locked(&id.marker) = Marker::take(shown);
     }
     *locked(&id.announced) = announced;

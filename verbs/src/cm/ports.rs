@@ -21,6 +21,7 @@ use urnic_engine::time::{Duration, Instant};
 
 use crate::errno::Errno;
 use crate::gid;
+use crate::network;
 use crate::process::process;
 use crate::thread::run_as_own;
 
@@ -105,7 +106,7 @@ impl Announced {
         let marker = Marker::take(local).ok_or(taken)?;
         let questions = UdpSocket::bind(local)?;
         let any = SocketAddr::new(local.ip(), 0);
-        let listener = process()?.endpoint.listen(any, params)?;
+        let listener = process()?.network.endpoint.listen(any, params)?;
         let tcp_port = listener.local().port();
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
         let stopped = rustix::io::dup(&stop)?;
@@ -165,6 +166,10 @@ const LOOK: Duration = Duration::from_millis(5);
 impl Asking {
     /// Asks. `None` when that cannot be: then there is only the TCP port.
     pub(super) fn start(remote: SocketAddr) -> Option<Self> {
+        if network::device().is_some() {
+            // Ports of an interface of urnic's own are those of RDMA.
+            return None;
+        }
         let any: IpAddr = match remote {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use libc::c_int;
-use urnic::{Connecting, Connection, ConnectionEvent, Error, Listener, WcStatus};
+use urnic::{Connecting, Connection, ConnectionEvent, Error, Listener, StartupFailure, WcStatus};
 use urnic_engine::limits::READS_OUTSTANDING_MAX;
 
 use super::end::discard;
@@ -20,6 +20,7 @@ use crate::abi::{
 use crate::cm::address::source_for;
 use crate::errno::Errno;
 use crate::event_queue::locked;
+use crate::network;
 use crate::turn::Turn;
 
 impl Turn for Id {
@@ -140,7 +141,7 @@ impl Id {
                 self.tell(event);
                 self.connected(connection)
             }
-            Err(Error::Io(ErrorKind::ConnectionRefused)) if self.try_later() => Phase::Refused,
+            Err(error) if is_refusal(&error) && self.try_later() => Phase::Refused,
             Err(error) => match self.fail_later(error) {
                 Ok(()) => Phase::Refused,
                 Err(error) => {
@@ -233,6 +234,17 @@ impl Id {
         if !std::mem::replace(&mut *locked(&self.disconnected), true) {
             self.tell(Pending::new(self, RDMA_CM_EVENT_DISCONNECTED, 0));
         }
+    }
+}
+
+/// Whether nothing listens at the peer, as far as can be told: on an interface a reset is all there is.
+fn is_refusal(error: &Error) -> bool {
+    match error {
+        Error::Io(kind) => *kind == ErrorKind::ConnectionRefused,
+        Error::Startup(failure) => {
+            *failure == StartupFailure::ConnectionLost && network::device().is_some()
+        }
+        _ => false,
     }
 }
 

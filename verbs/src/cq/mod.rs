@@ -212,7 +212,7 @@ impl Cq {
             // One that sleeps next, or looks at its memory, comes once or twice.
             let empty = self.empty_polls.fetch_add(1, Ordering::Relaxed);
             let stays = empty > 2 && !self.armed.load(Ordering::Relaxed);
-            let _down_completes_nothing = self.context.process.endpoint.poll_turn(stays);
+            let _down_completes_nothing = self.context.process.network.endpoint.poll_turn(stays);
         }
     }
 
@@ -283,6 +283,6 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
     } else {
         queue.inner.req_notify_solicited(waker);
     }
-    queue.context.process.endpoint.hand_over();
+    queue.context.process.network.endpoint.hand_over();
     0
 }

@@ -163,7 +163,7 @@ impl Link {
     /// and its peer is told nothing that it would have to take for an error: InfiniBand tells it nothing.
     pub(crate) fn abort(&self) {
         // An endpoint that is down uses nothing.
-        let _down = self.context.process.endpoint.release(&self.inner);
+        let _down = self.context.process.network.endpoint.release(&self.inner);
         let phase = std::mem::replace(&mut *locked(&self.phase), Phase::Ended);
         drop(phase);
         self.inner.give_up(WcStatus::WrFlushErr);
@@ -191,7 +191,7 @@ impl Link {
             ord: READS_OUTSTANDING_MAX,
             ..ConnectOptions::default()
         };
-        self.context.process.endpoint.connect(remote, &self.inner, &options).ok()
+        self.context.process.network.endpoint.connect(remote, &self.inner, &options).ok()
     }
 
     /// An attempt has failed. As packets of InfiniBand are sent again, it is tried again.

@@ -101,7 +101,7 @@ impl Numbers {
 /// Listens at any port, for both families where there are both.
 fn listen(process: &Process) -> Result<Listener, Error> {
     let listen = |any: std::net::IpAddr| {
-        process.endpoint.listen(
+        process.network.endpoint.listen(
             SocketAddr::new(any, 0),
             ListenParams { startup: startup(), ..ListenParams::default() },
         )

@@ -154,7 +154,7 @@ impl Qp {
         }
         if let Some(id) = id {
             // An endpoint that is down uses nothing.
-            let _down = self.context.process.endpoint.release(&self.inner());
+            let _down = self.context.process.network.endpoint.release(&self.inner());
             id.close();
         }
         self.inner().give_up(WcStatus::WrFlushErr);
@@ -191,7 +191,7 @@ impl Qp {
         inner.discard_completions();
         if self.context.process.is_own() {
             // An endpoint that is down uses nothing.
-            let _down = self.context.process.endpoint.release(inner);
+            let _down = self.context.process.network.endpoint.release(inner);
         }
         inner.give_up(WcStatus::WrFlushErr);
         // Its number is another queue pair's next.

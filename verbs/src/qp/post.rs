@@ -101,7 +101,7 @@ impl Qp {
     /// of them are sent together.
     pub(super) fn turn(&self) {
         if self.inner().sends_outstanding() <= 2 {
-            let _down_sends_nothing = self.context.process.endpoint.poll_turn(false);
+            let _down_sends_nothing = self.context.process.network.endpoint.poll_turn(false);
         }
     }
 

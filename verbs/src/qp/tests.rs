@@ -155,7 +155,7 @@ fn connected_as(cqe: c_int, foreign: bool) -> [End; 2] {
     let mut ends = [End::new(cqe), End::new(cqe)];
     // SAFETY: live queue pairs.
     let [a, b] = [&ends[0], &ends[1]].map(|end| unsafe { qp(end.qp) });
-    let endpoint = &a.context.process.endpoint;
+    let endpoint = &a.context.process.network.endpoint;
     let immediates = !foreign;
     let startup = StartupConfig { peer_to_peer: true, immediates, ..StartupConfig::default() };
     let local = "127.0.0.1:0".parse().unwrap();

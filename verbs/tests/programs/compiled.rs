@@ -31,13 +31,17 @@ pub(super) fn compile(
     Some(program)
 }
 
+/// As [`compile`], for a program of rdma_cm.
+pub(super) fn compile_cm(test: &str, libraries: &Libraries, name: &str) -> Option<PathBuf> {
+    let header = "/usr/include/rdma/rdma_cma.h";
+    compile(test, libraries, name, header, &["-lrdmacm", "-libverbs", "-lpthread"])
+}
+
 /// Runs a program of rdma_cm, which is told a free port, as either kind of device. It checks by itself what it sees.
 /// `variables` are its environment.
 pub(super) fn run(test: &str, name: &str, variables: &[(&str, &str)]) {
     let libraries = Libraries::new();
-    let header = "/usr/include/rdma/rdma_cma.h";
-    let linked = ["-lrdmacm", "-libverbs", "-lpthread"];
-    let Some(program) = compile(test, &libraries, name, header, &linked) else { return };
+    let Some(program) = compile_cm(test, &libraries, name) else { return };
     for iwarp in [false, true] {
         let line = format!("{} {}", program.display(), free_port());
         let said = libraries.start_with(&line, iwarp, variables).finish();

@@ -4,7 +4,10 @@
 
 mod cm;
 mod compiled;
+mod devices;
+mod ending;
 mod matrix;
+mod robust;
 mod ucx;
 
 use std::fs;
@@ -41,15 +44,21 @@ impl Libraries {
     }
 
     fn start_with(&self, line: &str, iwarp: bool, variables: &[(&str, &str)]) -> Program {
+        let personality = if iwarp { "iwarp" } else { "ib" };
+        let variables = [variables, &[("URNIC_PERSONALITY", personality)]].concat();
+        self.start_fed(line, &variables, Stdio::null())
+    }
+
+    /// As the others, with this input.
+    fn start_fed(&self, line: &str, variables: &[(&str, &str)], input: Stdio) -> Program {
         let mut words = line.split_whitespace();
         let log = self.0.path().join(format!("log-{:?}", Instant::now()));
         let output = fs::File::create(&log).unwrap();
         let child = programs::program(words.next().unwrap())
             .args(words)
             .env("LD_LIBRARY_PATH", self.0.path())
-            .env("URNIC_PERSONALITY", if iwarp { "iwarp" } else { "ib" })
             .envs(variables.iter().copied())
-            .stdin(Stdio::null())
+            .stdin(input)
             .stderr(output.try_clone().unwrap())
             .stdout(output)
             .spawn()
@@ -75,18 +84,41 @@ impl Program {
         String::from_utf8_lossy(&said).into_owned()
     }
 
-    /// Waits for its end, which has to be a good one; what it printed.
-    fn finish(mut self) -> String {
+    /// Waits for its end; whether that is a good one.
+    fn ends(&mut self) -> bool {
         let began = Instant::now();
-        let status = loop {
+        loop {
             if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
+                return status.success();
             }
             assert!(began.elapsed() < LIMIT, "{} does not end: {}", self.line, self.said());
             thread::sleep(Duration::from_millis(5));
-        };
-        assert!(status.success(), "{} ends with {status}: {}", self.line, self.said());
+        }
+    }
+
+    /// Waits for its end, which has to be a good one; what it printed.
+    fn finish(mut self) -> String {
+        let is_well = self.ends();
+        assert!(is_well, "{} ends with an error: {}", self.line, self.said());
         self.said()
+    }
+
+    /// As [`finish`](Self::finish), for one that may wait for the end of its input.
+    fn finish_fed(mut self) -> String {
+        drop(self.child.stdin.take());
+        self.finish()
+    }
+
+    /// Waits until it prints such a line.
+    fn says(mut self, is_it: impl Fn(&str) -> bool) -> Self {
+        let began = Instant::now();
+        while !self.said().lines().any(&is_it) {
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none(), "{} ends with {ended:?}: {}", self.line, self.said());
+            assert!(began.elapsed() < LIMIT, "{} does not say it: {}", self.line, self.said());
+            thread::sleep(Duration::from_millis(5));
+        }
+        self
     }
 
     /// Waits until something listens at the port.

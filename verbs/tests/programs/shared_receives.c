@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
@@ -73,9 +74,9 @@ int main(int argc, char **argv)
 	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1 };
 	unsigned i, each[CONNECTIONS] = { 0 };
 
-	CHECK(argc == 2);
+	CHECK(argc == 2 || argc == 3);
 	address.sin_port = htons(atoi(argv[1]));
-	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	CHECK(inet_pton(AF_INET, argc == 3 ? argv[2] : "127.0.0.1", &address.sin_addr) == 1);
 	CHECK(channels[0] = rdma_create_event_channel());
 	CHECK(channels[1] = rdma_create_event_channel());
 	CHECK(!rdma_create_id(channels[1], &listener, NULL, RDMA_PS_TCP));

@@ -138,7 +138,7 @@ impl PortConnection {
             self.route_at = neighbours.changes();
             if !framing.has_link_layer() {
                 self.route = Some(Route::new(None, local, remote));
-            } else if let Some(mac) = neighbours.lookup(next_hop) {
+            } else if let Some(mac) = mac_of(config, neighbours, next_hop) {
                 let link = LinkHeader::new(framing, config.mac, mac);
                 self.route = Some(Route::new(Some(link), local, remote));
             }
@@ -212,6 +212,11 @@ impl PortConnection {
             rdma_tx: stream.tx_counters(),
         }
     }
+}
+
+/// The link address of a neighbour. No other host answers for the port's own address.
+fn mac_of(config: &PortConfig, neighbours: &Neighbours, next_hop: IpAddr) -> Option<[u8; 6]> {
+    if config.owns(next_hop) { Some(config.mac) } else { neighbours.lookup(next_hop) }
 }
 
 #[cfg(test)]

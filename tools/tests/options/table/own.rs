@@ -59,6 +59,18 @@ pub(super) const SELF: &[Row] = &[
     ),
     row(
         "run",
+        "--dev",
+        &[
+            ("!run --dev kernel -- /proc/self/exe --version", Works),
+            ("!run --dev tap:t,ip=10.0.0.1/24 -- /proc/self/exe --version", Works),
+        ],
+        &[
+            ("!run --dev tap:t /proc/self/exe", Refused("--dev")),
+            ("!run --dev eth0 /proc/self/exe", Refused("--dev")),
+        ],
+    ),
+    row(
+        "run",
         "--log",
         &[("!run --log debug /proc/self/exe --version", Works)],
         &[("!run --log loud /proc/self/exe", Refused("--log"))],

@@ -1,35 +1,38 @@
-//! What `--dev` says.
+//! What `--dev` says: the text of a device, read.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use urnic::VlanId;
 use urnic_engine::limits::PORTS_MAX;
+use urnic_engine::port::VlanId;
 use urnic_netdev::interface::Name;
 
 /// A device as the user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DeviceSpec {
+pub struct DeviceSpec {
     text: String,
     kind: Kind,
 }
 
 impl DeviceSpec {
     /// What it is.
-    pub(crate) const fn kind(&self) -> &Kind {
+    #[must_use]
+    pub const fn kind(&self) -> &Kind {
         &self.kind
     }
 
     /// Whether the kernel's TCP carries the connections.
-    pub(crate) const fn is_kernel(&self) -> bool {
+    #[must_use]
+    pub const fn is_kernel(&self) -> bool {
         matches!(self.kind, Kind::Kernel)
     }
 }
 
 impl DeviceSpec {
     /// Whether frames are copied into memory of the device to be sent.
-    pub(crate) const fn copies_to_send(&self) -> bool {
+    #[must_use]
+    pub const fn copies_to_send(&self) -> bool {
         match self.kind {
             Kind::Kernel | Kind::Tap(_) | Kind::Packet(_) => false,
             Kind::Xdp(_) => true,
@@ -37,7 +40,8 @@ impl DeviceSpec {
     }
 
     /// Its addresses that are known from the beginning; `None` for those of the machine.
-    pub(crate) fn addresses(&self) -> Option<Vec<IpAddr>> {
+    #[must_use]
+    pub fn addresses(&self) -> Option<Vec<IpAddr>> {
         match &self.kind {
             Kind::Kernel => None,
             Kind::Tap(interface) | Kind::Packet(interface) | Kind::Xdp(interface) => {
@@ -47,7 +51,8 @@ impl DeviceSpec {
     }
 
     /// The interface; `None` for the kernel's own.
-    pub(crate) const fn interface(&self) -> Option<&Interface> {
+    #[must_use]
+    pub const fn interface(&self) -> Option<&Interface> {
         match &self.kind {
             Kind::Kernel => None,
             Kind::Tap(interface) | Kind::Packet(interface) | Kind::Xdp(interface) => {
@@ -57,7 +62,8 @@ impl DeviceSpec {
     }
 
     /// Why no frame could ever reach `remote` from here, where that is known.
-    pub(crate) fn no_way_to(&self, remote: IpAddr) -> Option<String> {
+    #[must_use]
+    pub fn no_way_to(&self, remote: IpAddr) -> Option<String> {
         let interface = self.interface()?;
         let (is_link, has_gateway, example) = match remote {
             IpAddr::V4(remote) => {
@@ -81,8 +87,18 @@ impl DeviceSpec {
         })
     }
 
+    /// Its own address from which `remote` is reached, of those that are known from the beginning;
+    /// `None` for the kernel's.
+    #[must_use]
+    pub fn source_for(&self, remote: IpAddr) -> Option<IpAddr> {
+        let addresses = self.addresses()?;
+        let found = addresses.into_iter().find(|own| own.is_ipv4() == remote.is_ipv4());
+        found.filter(|_| !remote.is_loopback() && self.no_way_to(remote).is_none())
+    }
+
     /// Whether the address comes from a DHCP server.
-    pub(crate) const fn uses_dhcp(&self) -> bool {
+    #[must_use]
+    pub const fn uses_dhcp(&self) -> bool {
         match &self.kind {
             Kind::Kernel => false,
             Kind::Tap(interface) | Kind::Packet(interface) | Kind::Xdp(interface) => interface.dhcp,
@@ -98,7 +114,7 @@ impl fmt::Display for DeviceSpec {
 
 /// What kind of device, with its settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// The kernel's TCP.
     Kernel,
     /// A TAP interface.
@@ -111,26 +127,39 @@ pub(crate) enum Kind {
 
 /// An interface, and this host's addresses on it. What was not said is `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Interface {
-    pub(crate) name: Name,
-    pub(crate) ip: Option<(Ipv4Addr, u8)>,
-    pub(crate) ip6: Option<(Ipv6Addr, u8)>,
-    pub(crate) gw: Option<Ipv4Addr>,
-    pub(crate) gw6: Option<Ipv6Addr>,
-    pub(crate) mac: Option<[u8; 6]>,
-    pub(crate) mtu: Option<usize>,
-    pub(crate) vnet: Option<bool>,
-    pub(crate) queue: Option<u32>,
+pub struct Interface {
+    /// What the kernel calls it.
+    pub name: Name,
+    /// IPv4 address and prefix length.
+    pub ip: Option<(Ipv4Addr, u8)>,
+    /// IPv6 address and prefix length.
+    pub ip6: Option<(Ipv6Addr, u8)>,
+    /// Router for other IPv4 networks.
+    pub gw: Option<Ipv4Addr>,
+    /// Router for other IPv6 networks.
+    pub gw6: Option<Ipv6Addr>,
+    /// Ethernet address.
+    pub mac: Option<[u8; 6]>,
+    /// Octets of the largest IP datagram.
+    pub mtu: Option<usize>,
+    /// Whether super-frames cross the interface.
+    pub vnet: Option<bool>,
+    /// The queue of an AF_XDP socket.
+    pub queue: Option<u32>,
     /// Queues to use, each with a thread.
-    pub(crate) queues: usize,
-    pub(crate) zerocopy: Option<bool>,
-    pub(crate) vlan: Option<VlanId>,
-    pub(crate) dhcp: bool,
+    pub queues: usize,
+    /// Whether AF_XDP is to copy nothing.
+    pub zerocopy: Option<bool>,
+    /// The VLAN that its frames are of.
+    pub vlan: Option<VlanId>,
+    /// Whether the IPv4 address comes from a DHCP server.
+    pub dhcp: bool,
 }
 
 impl Interface {
     /// Its addresses that are known from the beginning.
-    pub(crate) fn addresses(&self) -> Vec<IpAddr> {
+    #[must_use]
+    pub fn addresses(&self) -> Vec<IpAddr> {
         let v4 = self.ip.map(|(ip, _)| IpAddr::V4(ip));
         v4.into_iter().chain(self.ip6.map(|(ip, _)| IpAddr::V6(ip))).collect()
     }

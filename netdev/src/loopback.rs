@@ -1,0 +1,214 @@
+//! Middleware that brings frames for the interface's own link address back to it.
+//!
+//! No link does: a switch does not send a frame back to the port it came from, and a TAP interface or
+//! a packet socket hands it to the other end. Two programs of one host, or two ends in one program,
+//! could not connect by the address of their interface.
+
+use std::collections::VecDeque;
+use std::num::NonZeroU16;
+use std::os::fd::BorrowedFd;
+
+use crate::{
+    Capabilities, Device, Medium, RxChecksum, RxFrame, TransmitError, TxChecksum, TxFrame,
+};
+
+/// Octets of frames that wait to be received, at most. One that finds no room is refused as by a full
+/// device, and offered again.
+const WAITING_BYTES_MAX: usize = 4 << 20;
+/// Allocations that are kept for later frames.
+const SPARE_MAX: usize = 64;
+
+/// A device whose frames to its own link address are received by itself.
+#[derive(Debug)]
+pub struct Loopback<D> {
+    inner: D,
+    /// `None` on devices without link addresses.
+    mac: Option<[u8; 6]>,
+    waiting: VecDeque<Own>,
+    waiting_bytes: usize,
+    spare: Vec<Vec<u8>>,
+}
+
+/// A frame to the interface itself.
+#[derive(Debug)]
+struct Own {
+    octets: Vec<u8>,
+    checksum: RxChecksum,
+    segment_size: Option<NonZeroU16>,
+}
+
+impl<D: Device> Loopback<D> {
+    /// Wraps `inner`, whose link address is `mac`.
+    #[must_use]
+    pub fn new(inner: D, mac: [u8; 6]) -> Self {
+        let mac = (inner.capabilities().medium == Medium::Ethernet).then_some(mac);
+        Self { inner, mac, waiting: VecDeque::new(), waiting_bytes: 0, spare: Vec::new() }
+    }
+
+    #[cold]
+    fn take(&mut self, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
+        self.inner.capabilities().check(frame)?;
+        if self.waiting_bytes + frame.len() > WAITING_BYTES_MAX {
+            return Err(TransmitError::Full);
+        }
+        let mut octets = self.spare.pop().unwrap_or_default();
+        octets.resize(frame.len(), 0);
+        frame.gather(&mut octets);
+        self.waiting_bytes += octets.len();
+        // What has never left memory needs no checksum to be right; one that is there may be looked at.
+        let checksum = match frame.checksum {
+            TxChecksum::Partial { .. } => RxChecksum::Valid,
+            TxChecksum::Complete => RxChecksum::Unverified,
+        };
+        self.waiting.push_back(Own { octets, checksum, segment_size: frame.segment_size });
+        Ok(())
+    }
+
+    #[cold]
+    fn deliver(&mut self, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {
+        let mut delivered = 0;
+        while delivered < burst
+            && let Some(Own { octets, checksum, segment_size }) = self.waiting.pop_front()
+        {
+            sink(RxFrame { bytes: &octets, checksum, segment_size });
+            delivered += 1;
+            self.waiting_bytes -= octets.len();
+            if self.spare.len() < SPARE_MAX {
+                self.spare.push(octets);
+            }
+        }
+        delivered
+    }
+}
+
+impl<D: Device> Device for Loopback<D> {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {
+        let own = if self.waiting.is_empty() { 0 } else { self.deliver(burst, sink) };
+        own + self.inner.receive(now_ns, burst - own, sink)
+    }
+
+    fn transmit(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
+        if self.mac.is_some() && frame.head.first_chunk() == self.mac.as_ref() {
+            return self.take(frame);
+        }
+        if asks_for_itself(frame.head) {
+            // One that finds no room is asked again.
+            let _lost = self.take(frame);
+        }
+        self.inner.transmit(now_ns, frame)
+    }
+
+    fn transmit_room(&self) -> usize {
+        self.inner.transmit_room()
+    }
+
+    fn flush(&mut self, now_ns: u64) {
+        self.inner.flush(now_ns);
+    }
+
+    fn next_arrival_ns(&self) -> Option<u64> {
+        if self.waiting.is_empty() { self.inner.next_arrival_ns() } else { Some(0) }
+    }
+
+    fn link_up(&self) -> bool {
+        self.inner.link_up()
+    }
+
+    fn check_interval_ns(&self) -> Option<u64> {
+        self.inner.check_interval_ns()
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.readiness()
+    }
+}
+
+/// Whether the frame is an ARP request (RFC 826) of a host for its own address: no other answers it.
+fn asks_for_itself(head: &[u8]) -> bool {
+    let untagged = match head.get(12..14) {
+        Some([0x81, 0x00]) => head.get(16..),
+        _ => head.get(12..),
+    };
+    let Some([0x08, 0x06, arp @ ..]) = untagged else { return false };
+    let is_request = arp.get(6..8) == Some(&[0, 1]);
+    is_request && arp.get(14..18).is_some_and(|sender| Some(sender) == arp.get(24..28))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{LinkConfig, pair};
+
+    const OWN: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+    fn frame(head: &[u8]) -> TxFrame<'_> {
+        TxFrame { head, payload: &[], checksum: TxChecksum::Complete, segment_size: None }
+    }
+
+    fn head(destination: [u8; 6], len: usize) -> Vec<u8> {
+        let mut head = destination.to_vec();
+        head.resize(len, 7);
+        head
+    }
+
+    fn received(device: &mut impl Device, burst: usize) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        device.receive(1 << 40, burst, &mut |frame| frames.push(frame.bytes.to_vec()));
+        frames
+    }
+
+    #[test]
+    fn frames_to_the_interface_itself_come_back_and_no_others() {
+        let (a, mut b) = pair(LinkConfig::default());
+        let mut a = Loopback::new(a, OWN);
+        let (own, other) = (head(OWN, 60), head([2, 0, 0, 0, 0, 2], 60));
+        assert_eq!(a.next_arrival_ns(), None);
+        for octets in [&own, &other, &own] {
+            a.transmit(0, &frame(octets)).unwrap();
+        }
+        a.flush(0);
+        assert_eq!(a.next_arrival_ns(), Some(0), "it is there already");
+        assert_eq!(received(&mut a, 1), std::slice::from_ref(&own));
+        assert_eq!(received(&mut a, 64), [own]);
+        assert_eq!(received(&mut b, 64), [other]);
+    }
+
+    #[test]
+    fn a_question_for_its_own_address_reaches_both() {
+        let (a, mut b) = pair(LinkConfig::default());
+        let mut a = Loopback::new(a, OWN);
+        let request = |target: u8, tag: &[u8]| {
+            let mut frame = [[0xff; 6], OWN].concat();
+            frame.extend(tag);
+            frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
+            frame.extend(OWN);
+            frame.extend([10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, target]);
+            frame
+        };
+        for tag in [&[][..], &[0x81, 0, 0, 5]] {
+            a.transmit(0, &frame(&request(2, tag))).unwrap();
+            assert!(received(&mut a, 64).is_empty());
+            a.transmit(0, &frame(&request(1, tag))).unwrap();
+            a.flush(0);
+            assert_eq!(received(&mut a, 64), [request(1, tag)]);
+            assert_eq!(received(&mut b, 64), [request(2, tag), request(1, tag)]);
+        }
+    }
+
+    #[test]
+    fn a_full_device_takes_more_once_some_is_received() {
+        let (a, _b) = pair(LinkConfig::default());
+        let mut a = Loopback::new(a, OWN);
+        let own = head(OWN, 1000);
+        let taken = (0..).take_while(|_| a.transmit(0, &frame(&own)).is_ok()).count();
+        assert_eq!(taken, WAITING_BYTES_MAX / 1000);
+        assert_eq!(a.transmit(0, &frame(&own)), Err(TransmitError::Full));
+        assert_eq!(received(&mut a, 1).len(), 1);
+        assert_eq!(a.transmit(0, &frame(&own)), Ok(()));
+        assert_eq!(a.transmit(0, &frame(&head(OWN, 1 << 16))), Err(TransmitError::TooLong));
+    }
+}

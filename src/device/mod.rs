@@ -1,0 +1,12 @@
+//! Devices by name, as commands and environments have them: read, and opened as an endpoint.
+//!
+//! ```text
+//!   spec    `tap:NAME,ip=…` and its kin
+//!   open    the device and the endpoint on it
+//! ```
+
+mod open;
+mod spec;
+
+pub use open::DeviceError;
+pub use spec::{DeviceSpec, Interface, Kind};

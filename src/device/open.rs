@@ -1,0 +1,176 @@
+//! From a device's name to an endpoint on it.
+
+use std::io;
+use std::net::{IpAddr, UdpSocket};
+
+use urnic_engine::port::PortConfig;
+use urnic_engine::verbs::Rnic;
+use urnic_netdev::interface::{Control, Name};
+use urnic_netdev::packet::{PacketConfig, PacketSocket};
+use urnic_netdev::tap::{Tap, TapConfig};
+use urnic_netdev::xdp::{XdpConfig, XdpSocket};
+use urnic_netdev::{Device, OpenError};
+
+use super::spec::{DeviceSpec, Interface, Kind};
+use crate::config::EndpointConfig;
+use crate::error::Error;
+use crate::handle::endpoint::Endpoint;
+
+/// Why a device could not be had. The message says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// The kernel's device was refused.
+    #[error(transparent)]
+    Device(#[from] OpenError),
+    /// The endpoint on it could not be made.
+    #[error(transparent)]
+    Endpoint(#[from] Error),
+    /// The kernel would reset the connections of the device.
+    #[error(
+        "the kernel of this machine has the address {0} itself and would answer for it: give the \
+         device another address of the network, or take it from the kernel (`ip addr del`), or use \
+         --dev kernel"
+    )]
+    KernelsAddress(IpAddr),
+    /// Less than a host of IP has to carry.
+    #[error("{name}: its MTU of {mtu} is below {MTU_MIN}")]
+    Mtu {
+        /// The interface.
+        name: Name,
+        /// Octets of its largest IP datagram.
+        mtu: usize,
+    },
+    /// The kernel does not tell of the interface.
+    #[error("{action}: {error}")]
+    Interface {
+        /// What was asked.
+        action: String,
+        /// What it said.
+        error: io::Error,
+    },
+}
+
+impl DeviceSpec {
+    /// Opens the device and makes an endpoint on it.
+    ///
+    /// # Errors
+    /// When the device cannot be had.
+    pub fn open(&self, rnic: &Rnic, config: &EndpointConfig) -> Result<Endpoint, DeviceError> {
+        match self.kind() {
+            Kind::Kernel => Ok(Endpoint::kernel(rnic, config)?),
+            Kind::Tap(tap) => {
+                check_addresses(tap)?;
+                let mut settings = TapConfig::new(tap.name);
+                settings.mtu = tap.mtu;
+                settings.vnet_header = tap.vnet.unwrap_or(true);
+                let queues = Tap::open_queues(&settings, tap.queues)?;
+                on_ports(tap, made_mac(tap), queues, rnic, config)
+            }
+            Kind::Packet(interface) => {
+                check_addresses(interface)?;
+                let (addresses, mac) = (interface.addresses(), mac_on(interface)?);
+                let mut settings = PacketConfig::new(interface.name, &addresses);
+                settings.super_frames = interface.vnet.unwrap_or(true);
+                settings.mac = interface.mac;
+                let queues = PacketSocket::open_queues(&settings, interface.queues)?;
+                on_ports(interface, mac, queues, rnic, config)
+            }
+            Kind::Xdp(interface) => {
+                check_addresses(interface)?;
+                let (addresses, mac) = (interface.addresses(), mac_on(interface)?);
+                let mut settings = XdpConfig::new(interface.name, &addresses);
+                settings.queue = interface.queue.unwrap_or(0);
+                settings.zero_copy = interface.zerocopy.unwrap_or(false);
+                settings.mac = interface.mac;
+                let device = XdpSocket::open(&settings)?;
+                on_ports(interface, mac, vec![device], rnic, config)
+            }
+        }
+    }
+}
+
+fn on_ports<D: Device + Send + 'static>(
+    interface: &Interface,
+    mac: [u8; 6],
+    devices: Vec<D>,
+    rnic: &Rnic,
+    config: &EndpointConfig,
+) -> Result<Endpoint, DeviceError> {
+    let identity = PortConfig {
+        ipv4: interface.ip,
+        ipv6: interface.ip6,
+        gateway_v4: interface.gw,
+        gateway_v6: interface.gw6,
+        dhcp: interface.dhcp,
+        vlan: interface.vlan,
+        life: config.life,
+        ..PortConfig::for_dhcp(mac)
+    };
+    for device in &devices {
+        let mtu = device.capabilities().mtu;
+        if mtu < MTU_MIN {
+            return Err(DeviceError::Mtu { name: interface.name, mtu });
+        }
+    }
+    Ok(Endpoint::on_queues(rnic, devices, identity, config)?)
+}
+
+/// Our Ethernet address on a TAP interface: it must not be that of the kernel's end. What was not
+/// given is made from an IP address, locally administered.
+fn made_mac(interface: &Interface) -> [u8; 6] {
+    let [a, b, c, d] = match (interface.ip, interface.ip6) {
+        (Some((address, _)), _) => address.octets(),
+        (None, Some((address, _))) => {
+            let octets = address.octets();
+            [octets[12], octets[13], octets[14], octets[15]]
+        }
+        // The same at every start, so that the server gives the same address again.
+        (None, None) => {
+            let name = interface.name.as_str().bytes();
+            let hash = name.fold(0x811c_9dc5_u32, |hash, octet| {
+                (hash ^ u32::from(octet)).wrapping_mul(0x0100_0193)
+            });
+            hash.to_be_bytes()
+        }
+    };
+    interface.mac.unwrap_or([0x02, 0x00, a, b, c, d])
+}
+
+/// Our Ethernet address beside the kernel on its interface: the interface's own unless given.
+fn mac_on(interface: &Interface) -> Result<[u8; 6], DeviceError> {
+    if let Some(mac) = interface.mac {
+        return Ok(mac);
+    }
+    let refused = |action: &str| {
+        let action = action.to_owned();
+        move |error| DeviceError::Interface { action, error }
+    };
+    let control = Control::new().map_err(refused("a socket for interface requests"))?;
+    if control.index(interface.name).is_err() {
+        return Err(OpenError::unknown_interface(interface.name).into());
+    }
+    control.mac(interface.name).map_err(refused(&format!("the address of {}", interface.name)))
+}
+
+/// The kernel answers for its own addresses: with a RST to whatever TCP is not its own.
+fn check_addresses(interface: &Interface) -> Result<(), DeviceError> {
+    for address in interface.addresses() {
+        if is_the_kernels(address) {
+            return Err(DeviceError::KernelsAddress(address));
+        }
+    }
+    Ok(())
+}
+
+/// A socket can be bound to the kernel's own addresses only, but to any where the kernel has none
+/// at all, as in a new network namespace; that has no way to reach them then.
+fn is_the_kernels(address: IpAddr) -> bool {
+    UdpSocket::bind((address, 0)).is_ok_and(|socket| {
+        let itself = socket.local_addr();
+        itself.is_ok_and(|itself| socket.connect(itself).is_ok())
+    })
+}
+
+/// What IPv6 and every IPv4 host can carry, less options.
+const MTU_MIN: usize = 576;

@@ -1,0 +1,205 @@
+//! Which network the device is on: the kernel's TCP, or an interface with a TCP of urnic's own.
+//!
+//! `URNIC_DEV` says it, as `urnic run --dev` does. Of an interface there is one user at a time: a
+//! process that finds it taken opens no device, and says why on standard error.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stderr,
+    reason = "a program that was not written for urnic is told by its environment, and tells its user"
+)]
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::{IpAddr, SocketAddr};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use urnic::device::{DeviceSpec, Kind};
+use urnic::{Endpoint, EndpointConfig, Rnic};
+
+use crate::errno::Errno;
+use crate::event_queue::locked;
+use crate::process::process;
+
+/// Says which device, from `urnic run --dev` or the environment.
+pub(crate) const DEV: &str = "URNIC_DEV";
+
+/// How long an address of DHCP is waited for.
+const LEASE_AWAITED: Duration = Duration::from_secs(10);
+
+/// TCP ports for ids that want any: those of an interface's own that ports of queue pairs and
+/// connections opened here, which are chosen above them, do not have.
+const ANY_FIRST: u16 = 32_768;
+const ANY_LEN: u16 = 16_384;
+
+fn spec() -> &'static Result<Option<DeviceSpec>, String> {
+    static SPEC: OnceLock<Result<Option<DeviceSpec>, String>> = OnceLock::new();
+    SPEC.get_or_init(|| match std::env::var(DEV) {
+        Ok(text) if text.is_empty() => Ok(None),
+        Ok(text) => {
+            let spec: DeviceSpec = text.parse()?;
+            Ok((!spec.is_kernel()).then_some(spec))
+        }
+        Err(std::env::VarError::NotPresent) => Ok(None),
+        Err(error) => Err(error.to_string()),
+    })
+}
+
+/// The interface, if it is not the kernel's TCP.
+pub(crate) fn device() -> Option<&'static DeviceSpec> {
+    spec().as_ref().ok()?.as_ref()
+}
+
+/// What a process has of its network.
+#[derive(Debug)]
+pub(crate) struct Network {
+    pub(crate) endpoint: Endpoint,
+    /// From DHCP.
+    leased: Option<IpAddr>,
+    /// TCP ports that ids are bound to.
+    bound: Arc<Mutex<HashSet<u16>>>,
+    /// Keeps other processes from the interface where its device does not.
+    _lock: Option<UnixDatagram>,
+}
+
+impl Network {
+    /// Opens the network that was asked for.
+    pub(crate) fn open(rnic: &Rnic, config: &EndpointConfig) -> Result<Self, Errno> {
+        let opened = match spec() {
+            Ok(None) => return Ok(Self::of(Endpoint::kernel(rnic, config)?)),
+            Ok(Some(spec)) => on_interface(spec, rnic, config),
+            Err(problem) => Err((problem.clone(), Errno::INVALID)),
+        };
+        opened.map_err(|(problem, errno)| {
+            let dev = std::env::var_os(DEV).unwrap_or_default();
+            eprintln!("urnic: {DEV}={}: {problem}", dev.display());
+            errno
+        })
+    }
+
+    fn of(endpoint: Endpoint) -> Self {
+        Self { endpoint, leased: None, bound: Arc::default(), _lock: None }
+    }
+
+    /// Takes a TCP port of the interface for an id; 0 is any that no other id has.
+    pub(crate) fn bind(&self, local: SocketAddr) -> Result<Bound, Errno> {
+        if !local.ip().is_unspecified() && !addresses().contains(&local.ip()) {
+            return Err(Errno(libc::EADDRNOTAVAIL));
+        }
+        let mut bound = locked(&self.bound);
+        let port = match local.port() {
+            0 => any(&bound)?,
+            port => port,
+        };
+        // Several ids may be bound to one, as with `SO_REUSEADDR`; one of them can listen.
+        let is_first = bound.insert(port);
+        let of = is_first.then(|| Arc::clone(&self.bound));
+        Ok(Bound { local: SocketAddr::new(local.ip(), port), of })
+    }
+}
+
+fn any(bound: &HashSet<u16>) -> Result<u16, Errno> {
+    // A hasher of the standard library has random keys; what is chosen need not be a secret.
+    let random = RandomState::new().build_hasher().finish();
+    let first = u16::try_from(random % u64::from(ANY_LEN)).unwrap_or(0);
+    let mut ports = (0..ANY_LEN).map(|turn| ANY_FIRST + (first + turn) % ANY_LEN);
+    ports.find(|port| !bound.contains(port)).ok_or(Errno(libc::EADDRINUSE))
+}
+
+/// A TCP port of the interface that an id has, until it listens or goes.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    pub(crate) local: SocketAddr,
+    of: Option<Arc<Mutex<HashSet<u16>>>>,
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        if let Some(of) = &self.of {
+            locked(of).remove(&self.local.port());
+        }
+    }
+}
+
+fn on_interface(
+    spec: &DeviceSpec,
+    rnic: &Rnic,
+    config: &EndpointConfig,
+) -> Result<Network, (String, Errno)> {
+    let lock = match spec.kind() {
+        // Any number of packet sockets may have an interface.
+        Kind::Packet(_) => Some(lock(spec)?),
+        _ => None,
+    };
+    let endpoint =
+        spec.open(rnic, config).map_err(|error| (error.to_string(), Errno(libc::ENODEV)))?;
+    let leased = if spec.uses_dhcp() {
+        let no_lease =
+            |_| ("no DHCP server has given an address".to_owned(), Errno(libc::ETIMEDOUT));
+        Some(endpoint.wait_address(LEASE_AWAITED).map_err(no_lease)?)
+    } else {
+        None
+    };
+    Ok(Network { leased, _lock: lock, ..Network::of(endpoint) })
+}
+
+/// Takes a name that one process of a network namespace can have.
+fn lock(spec: &DeviceSpec) -> Result<UnixDatagram, (String, Errno)> {
+    let name = spec.interface().map(|interface| interface.name.to_string()).unwrap_or_default();
+    let addresses = spec.addresses().unwrap_or_default();
+    let addresses = addresses.iter().map(|address| format!("/{address}")).collect::<String>();
+    let path = format!("urnic/verbs/{name}{addresses}");
+    let taken = UnixAddr::from_abstract_name(path).and_then(|at| UnixDatagram::bind_addr(&at));
+    taken.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AddrInUse => (
+            format!(
+                "{name} is in use by another process with these addresses: end it, or use others"
+            ),
+            Errno(libc::EBUSY),
+        ),
+        _ => (error.to_string(), Errno::from(error)),
+    })
+}
+
+/// The addresses of the interface; none where it is the kernel's TCP.
+pub(crate) fn addresses() -> Vec<IpAddr> {
+    let Some(spec) = device() else { return Vec::new() };
+    let leased = spec.uses_dhcp().then(|| process().ok()?.network.leased).flatten();
+    leased.into_iter().chain(spec.addresses().unwrap_or_default()).collect()
+}
+
+/// The address of the interface from which `remote` is reached.
+pub(crate) fn source_for(spec: &DeviceSpec, remote: IpAddr) -> Result<IpAddr, Errno> {
+    let leased = || addresses().into_iter().find(|own| own.is_ipv4() && remote.is_ipv4());
+    let source = spec.source_for(remote);
+    source.or_else(|| leased().filter(|_| spec.uses_dhcp())).ok_or(Errno(libc::ENETUNREACH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_port_is_one_that_no_id_has() {
+        let all: HashSet<u16> = (ANY_FIRST..ANY_FIRST + ANY_LEN).collect();
+        assert_eq!(any(&all), Err(Errno(libc::EADDRINUSE)));
+        let mut but_one = all.clone();
+        but_one.remove(&40_000);
+        assert_eq!(any(&but_one), Ok(40_000));
+        assert!(all.contains(&any(&HashSet::new()).unwrap()));
+    }
+
+    #[test]
+    fn a_port_that_an_id_gives_back_is_free() {
+        let ports = Arc::new(Mutex::new(HashSet::from([7])));
+        let local = ([10, 0, 0, 1], 7).into();
+        let (first, second) =
+            (Bound { local, of: Some(Arc::clone(&ports)) }, Bound { local, of: None });
+        drop(second);
+        assert!(locked(&ports).contains(&7), "the first has it");
+        drop(first);
+        assert!(locked(&ports).is_empty());
+    }
+}

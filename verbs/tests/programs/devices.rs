@@ -1,0 +1,223 @@
+//! Programs on devices: the matrix of two TAP interfaces and the kernel's TCP, other devices, and what
+//! a process is told that cannot have its interface.
+#![allow(clippy::print_stderr, reason = "the table of the matrix is what a reader wants to see")]
+
+use std::fs;
+
+use urnic_testkit::isolate::netns_tests;
+use urnic_testkit::network::{bridge, ip};
+
+use super::compiled::compile_cm;
+use super::{Libraries, Program, free_port};
+
+/// The addresses of the interfaces: two of urnic's own, and the kernel's on the bridge between them.
+const A: (&str, &str) = ("tap:ta,ip=10.7.0.1/24", "10.7.0.1");
+const B: (&str, &str) = ("tap:tb,ip=10.7.0.2/24", "10.7.0.2");
+const KERNEL: (&str, &str) = ("kernel", "10.7.0.254");
+
+/// `ADDR` is the server's address for RDMA, `PORT` one that is free. A client that exchanges numbers
+/// over an ordinary socket gets to the server by loopback.
+struct Row {
+    server: &'static str,
+    client: &'static str,
+    /// What the client prints when all is well.
+    says: &'static str,
+    /// Connects by rdma_cm: also when the device looks like iWARP.
+    is_cm: bool,
+}
+
+const fn row(server: &'static str, client: &'static str, says: &'static str, is_cm: bool) -> Row {
+    Row { server, client, says, is_cm }
+}
+
+const ROWS: [Row; 11] = [
+    row(
+        "rping -s -a ADDR -p PORT -C 20 -V",
+        "rping -c -a ADDR -p PORT -C 20 -vV",
+        "rdma-ping-19",
+        true,
+    ),
+    row(
+        "ucmatose -b ADDR -p PORT -c 4 -C 20",
+        "ucmatose -s ADDR -p PORT -c 4 -C 20",
+        "return status 0",
+        true,
+    ),
+    row("rdma_server -p PORT", "rdma_client -s ADDR -p PORT", "end 0", true),
+    row("ib_write_bw -F -R -p PORT -n 50", "ib_write_bw -F -R -p PORT -n 50 ADDR", " 65536 ", true),
+    row("ib_send_bw -F -R -p PORT -n 50", "ib_send_bw -F -R -p PORT -n 50 ADDR", " 65536 ", true),
+    row("ib_read_lat -F -R -p PORT -n 50", "ib_read_lat -F -R -p PORT -n 50 ADDR", " 50 ", true),
+    row(
+        "ibv_rc_pingpong -p PORT -g 0 -n 100 -c",
+        "ibv_rc_pingpong -p PORT -g 0 -n 100 -c 127.0.0.1",
+        "100 iters in",
+        false,
+    ),
+    row(
+        "ibv_rc_pingpong -p PORT -n 100 -e",
+        "ibv_rc_pingpong -p PORT -n 100 -e 127.0.0.1",
+        "100 iters in",
+        false,
+    ),
+    row("ib_write_bw -F -p PORT -n 50", "ib_write_bw -F -p PORT -n 50 127.0.0.1", " 65536 ", false),
+    row("ib_send_bw -F -p PORT -n 50", "ib_send_bw -F -p PORT -n 50 127.0.0.1", " 65536 ", false),
+    row("ib_read_lat -F -p PORT -n 50", "ib_read_lat -F -p PORT -n 50 127.0.0.1", " 50 ", false),
+];
+
+const PROGRAMS: [&str; 9] = [
+    "/dev/net/tun",
+    "rping",
+    "ucmatose",
+    "rdma_server",
+    "rdma_client",
+    "ibv_rc_pingpong",
+    "ib_write_bw",
+    "ib_send_bw",
+    "ib_read_lat",
+];
+
+/// Two TAP interfaces on a bridge, on which the kernel has an address too.
+fn taps() {
+    for name in ["ta", "tb"] {
+        ip(&format!("tuntap add {name} mode tap vnet_hdr"));
+        ip(&format!("link set {name} up"));
+    }
+    bridge("br0", &["ta", "tb"]);
+    ip("addr add 10.7.0.254/24 dev br0");
+}
+
+impl Libraries {
+    /// Starts a program on a device.
+    pub(crate) fn start_on(&self, dev: &str, line: &str, iwarp: bool) -> Program {
+        self.start_with(line, iwarp, &[("URNIC_DEV", dev), ("URNIC_LOG", "urnic=debug")])
+    }
+}
+
+impl Program {
+    /// Waits until it listens by rdma_cm, as the log of the library tells.
+    pub(crate) fn listens_by_cm(self, port: u16) -> Self {
+        let at = format!(":{port}");
+        self.says(|line| line.contains("listening") && line.ends_with(&at))
+    }
+}
+
+type On = (&'static str, &'static str);
+
+/// Runs the rows, and says of each how it went; `true` when all went well.
+fn run_rows(rows: &[Row], server_on: On, client_on: On, iwarp: bool) -> bool {
+    let libraries = Libraries::new();
+    let mut is_well = true;
+    for Row { server, client, says, is_cm } in rows {
+        if iwarp && !is_cm {
+            continue;
+        }
+        let port = free_port();
+        let fill =
+            |line: &str| line.replace("PORT", &port.to_string()).replace("ADDR", server_on.1);
+        let server = libraries.start_on(server_on.0, &fill(server), iwarp);
+        let server = if *is_cm { server.listens_by_cm(port) } else { server.listens(port) };
+        let mut client = libraries.start_on(client_on.0, &fill(client), iwarp);
+        let (client_ended, mut server) = (client.ends(), server);
+        let server_ended = server.ends();
+        let said = client.said();
+        let is_row_well = client_ended && server_ended && said.contains(says);
+        is_well &= is_row_well;
+        let name = client.line.split(' ').next().unwrap_or_default();
+        let by = if *is_cm { "rdma_cm" } else { "number" };
+        let personality = if iwarp { "iwarp" } else { "ib" };
+        let kind = |on: On| on.0.split(':').next().unwrap_or_default().to_owned();
+        let result = if is_row_well { "pass" } else { "FAIL" };
+        let (from, to) = (kind(client_on), kind(server_on));
+        eprintln!(
+            "measured {name:<16} by {by:<8} {from:>6} -> {to:<6} as {personality:<6} {result}"
+        );
+        if !is_row_well {
+            eprintln!("{}\n{said}\n{}\n{}", client.line, server.line, server.said());
+        }
+    }
+    is_well
+}
+
+netns_tests! {
+    with PROGRAMS;
+
+    fn programs_meet_on_two_taps() {
+        taps();
+        let (ib, iwarp) = (run_rows(&ROWS, A, B, false), run_rows(&ROWS, A, B, true));
+        assert!(ib && iwarp);
+    }
+
+    fn programs_on_a_tap_serve_the_kernels() {
+        taps();
+        let (ib, iwarp) = (run_rows(&ROWS, A, KERNEL, false), run_rows(&ROWS, A, KERNEL, true));
+        assert!(ib && iwarp);
+    }
+
+    fn programs_on_a_tap_are_served_by_the_kernels() {
+        taps();
+        let (ib, iwarp) = (run_rows(&ROWS, KERNEL, B, false), run_rows(&ROWS, KERNEL, B, true));
+        assert!(ib && iwarp);
+    }
+
+    fn programs_meet_on_packet_and_xdp_sockets() {
+        // Both ends of the link are here, and the kernel has no address on it.
+        ip("link add va type veth peer name vb");
+        for name in ["va", "vb"] {
+            ip(&format!("link set {name} up"));
+        }
+        let rows = || ROWS.iter().filter(|row| ["rping", "ib_write_bw"].iter().any(|name| row.server.starts_with(name)));
+        for row in rows() {
+            let one = std::slice::from_ref(row);
+            for kind in [
+                (("packet:va,ip=10.7.0.1/24", "10.7.0.1"), ("packet:vb,ip=10.7.0.2/24", "10.7.0.2")),
+                (("xdp:va,ip=10.7.0.1/24", "10.7.0.1"), ("xdp:vb,ip=10.7.0.2/24", "10.7.0.2")),
+            ] {
+                assert!(run_rows(one, kind.0, kind.1, false));
+            }
+        }
+    }
+
+    /// One process has an interface; another is told what is wrong.
+    fn a_second_process_is_told_that_the_interface_is_taken() {
+        taps();
+        ip("link add va type veth peer name vb");
+        let libraries = Libraries::new();
+        for dev in [A.0, "packet:va,ip=10.8.0.1/24"] {
+            let port = free_port();
+            let first = libraries.start_on(dev, &format!("rping -s -p {port}"), false);
+            let first = first.listens_by_cm(port);
+            let mut second = libraries.start_on(dev, "ibv_devinfo", false);
+            let (ended, said) = (second.ends(), second.said());
+            assert!(!ended && said.contains("is in use by another process"), "{dev}: {said}");
+            drop::<Program>(first);
+            // It is free again when the process is gone, however that ended.
+            let mut third = libraries.start_on(dev, "ibv_devinfo -v", false);
+            let (ended, said) = (third.ends(), third.said());
+            assert!(ended && said.contains("::ffff:10."), "{dev}: {said}");
+        }
+        for (dev, problem) in [
+            ("tap:ta", "needs an address"),
+            ("ether:ta,ip=10.0.0.1/8", "unknown kind of device"),
+            ("tap:ta,ip=10.7.0.254/24", "the kernel of this machine has the address"),
+            ("packet:absent,ip=10.0.0.1/8", "no interface absent"),
+        ] {
+            let mut program = libraries.start_on(dev, "ibv_devinfo", false);
+            let (ended, said) = (program.ends(), program.said());
+            assert!(!ended && said.contains(problem), "{dev}: {said}");
+        }
+        let leftover = fs::read_to_string("/proc/net/unix").unwrap();
+        assert!(!leftover.contains("urnic/verbs"), "{leftover}");
+    }
+
+    /// Both ends of a connection in one process, by the address of its interface.
+    fn both_ends_are_in_one_process_on_a_tap() {
+        taps();
+        let libraries = Libraries::new();
+        let Some(program) = compile_cm("both_ends_are_in_one_process_on_a_tap", &libraries, "shared_receives") else {
+            return;
+        };
+        let line = format!("{} {} {}", program.display(), free_port(), A.1);
+        let said = libraries.start_on(A.0, &line, false).finish();
+        assert!(said.contains("all is well"), "{said}");
+    }
+}

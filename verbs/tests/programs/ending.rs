@@ -1,0 +1,67 @@
+//! Programs that end, or fork, with open connections: what was completed arrives, and the peer is told.
+
+use std::process::Stdio;
+
+use urnic_testkit::isolate::netns_tests;
+use urnic_testkit::network::{bridge, ip};
+
+use super::compiled::compile_cm;
+use super::{Libraries, free_port};
+
+const ALL_CAME: &str = "32 messages came";
+
+/// Runs the client in this way; `dev` of server and client.
+fn run(test: &str, mode: &str, devices: [&str; 2], address: &str) {
+    let libraries = Libraries::new();
+    let Some(program) = compile_cm(test, &libraries, "leaves") else { return };
+    let (program, port) = (program.display().to_string(), free_port());
+    let server = format!("{program} server {address} {port}");
+    let server = libraries.start_on(devices[0], &server, false).listens_by_cm(port);
+    let client = format!("{program} {mode} {address} {port}");
+    let variables = [("URNIC_DEV", devices[1]), ("URNIC_LOG", "urnic=debug")];
+    // Children that live on do so until their input ends, with the client.
+    let client = libraries.start_fed(&client, &variables, Stdio::piped());
+    let said = server.finish();
+    assert!(said.contains(ALL_CAME), "{mode}, {devices:?}: {said}");
+    client.finish_fed();
+}
+
+#[test]
+fn what_was_completed_arrives_though_the_process_ends() {
+    let test = "what_was_completed_arrives_though_the_process_ends";
+    run(test, "exit", ["kernel"; 2], "127.0.0.1");
+}
+
+#[test]
+fn a_peer_is_told_of_the_end_though_a_child_lives() {
+    for mode in ["fork", "abort"] {
+        run("a_peer_is_told_of_the_end_though_a_child_lives", mode, ["kernel"; 2], "127.0.0.1");
+    }
+}
+
+#[test]
+fn a_child_opens_the_device_anew() {
+    run("a_child_opens_the_device_anew", "anew", ["kernel"; 2], "127.0.0.1");
+}
+
+netns_tests! {
+    with ["/dev/net/tun", "cc"];
+
+    fn what_was_completed_on_a_tap_arrives_though_the_process_ends() {
+        for name in ["ta", "tb"] {
+            ip(&format!("tuntap add {name} mode tap vnet_hdr"));
+            ip(&format!("link set {name} up"));
+        }
+        bridge("br0", &["ta", "tb"]);
+        ip("addr add 10.7.0.254/24 dev br0");
+        let [a, b] = ["tap:ta,ip=10.7.0.1/24", "tap:tb,ip=10.7.0.2/24"];
+        for (devices, address) in
+            [([a, b], "10.7.0.1"), (["kernel", b], "10.7.0.254"), ([a, "kernel"], "10.7.0.1")]
+        {
+            for mode in ["exit", "fork", "abort"] {
+                let test = "what_was_completed_on_a_tap_arrives_though_the_process_ends";
+                run(test, mode, devices, address);
+            }
+        }
+    }
+}

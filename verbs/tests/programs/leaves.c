@@ -1,0 +1,159 @@
+/* Programs that end, or fork, with open connections. `leaves server ADDRESS PORT` takes messages until
+ * its peer disconnects, and says how many came. `leaves MODE ADDRESS PORT` sends as many as it is to:
+ *
+ *   exit      and ends when all are completed, without a word
+ *   fork      and ends so while a child lives that has all its descriptors
+ *   abort     and destroys its queue pair while such a child lives, and then waits itself
+ *   anew      and has the child open the device again and do the same as `exit`
+ *
+ * A child that lives ends when its standard input does. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <arpa/inet.h>
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#define CHECK(what) \
+	do { \
+		if (!(what)) { \
+			printf("line %d: %s (errno %d)\n", __LINE__, #what, errno); \
+			exit(1); \
+		} \
+	} while (0)
+
+enum { MESSAGES = 32, LEN = 100000 };
+
+static char memory[LEN];
+static struct rdma_event_channel *channel;
+
+static struct rdma_cm_id *next(enum rdma_cm_event_type type)
+{
+	struct rdma_cm_event *event;
+	CHECK(!rdma_get_cm_event(channel, &event));
+	CHECK(event->event == type);
+	struct rdma_cm_id *id = event->id;
+	CHECK(!rdma_ack_cm_event(event));
+	return id;
+}
+
+static struct ibv_mr *make_qp(struct rdma_cm_id *id)
+{
+	struct ibv_qp_init_attr attr = {
+		.qp_type = IBV_QPT_RC, .cap = { MESSAGES, MESSAGES, 1, 1, 0 }, .sq_sig_all = 1,
+	};
+	CHECK(!rdma_create_qp(id, NULL, &attr));
+	struct ibv_mr *mr = ibv_reg_mr(id->pd, memory, LEN, IBV_ACCESS_LOCAL_WRITE);
+	CHECK(mr);
+	return mr;
+}
+
+static int server(struct sockaddr_in *address)
+{
+	struct rdma_cm_id *listener;
+	struct rdma_conn_param param = { 0 };
+	unsigned i, came = 0;
+	CHECK(!rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP));
+	CHECK(!rdma_bind_addr(listener, (struct sockaddr *)address));
+	CHECK(!rdma_listen(listener, 1));
+	struct rdma_cm_id *id = next(RDMA_CM_EVENT_CONNECT_REQUEST);
+	struct ibv_mr *mr = make_qp(id);
+	struct ibv_sge sge = { (uintptr_t)memory, LEN, mr->lkey };
+	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
+	for (i = 0; i < MESSAGES; i++)
+		CHECK(!ibv_post_recv(id->qp, &wr, &bad));
+	CHECK(!rdma_accept(id, &param));
+	next(RDMA_CM_EVENT_ESTABLISHED);
+	next(RDMA_CM_EVENT_DISCONNECTED);
+	struct ibv_wc wc;
+	while (ibv_poll_cq(id->recv_cq, 1, &wc) == 1)
+		came += wc.status == IBV_WC_SUCCESS;
+	printf("%u messages came\n", came);
+	return 0;
+}
+
+static struct rdma_cm_id *connected(struct sockaddr_in *address)
+{
+	struct rdma_cm_id *id;
+	struct rdma_conn_param param = { 0 };
+	CHECK(channel = rdma_create_event_channel());
+	CHECK(!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+	CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)address, 1000));
+	next(RDMA_CM_EVENT_ADDR_RESOLVED);
+	CHECK(!rdma_resolve_route(id, 1000));
+	next(RDMA_CM_EVENT_ROUTE_RESOLVED);
+	struct ibv_mr *mr = make_qp(id);
+	CHECK(!rdma_connect(id, &param));
+	next(RDMA_CM_EVENT_ESTABLISHED);
+	struct ibv_sge sge = { (uintptr_t)memory, LEN, mr->lkey };
+	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND }, *bad;
+	unsigned i;
+	for (i = 0; i < MESSAGES; i++)
+		CHECK(!ibv_post_send(id->qp, &wr, &bad));
+	for (i = 0; i < MESSAGES;) {
+		struct ibv_wc wc;
+		int count = ibv_poll_cq(id->send_cq, 1, &wc);
+		CHECK(count >= 0 && (!count || wc.status == IBV_WC_SUCCESS));
+		i += count;
+	}
+	return id;
+}
+
+/* Lives until its standard input ends. */
+static pid_t live_on(void)
+{
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (!child) {
+		char octet;
+		while (read(0, &octet, 1) > 0)
+			;
+		_exit(0);
+	}
+	return child;
+}
+
+int main(int argc, char **argv)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET };
+	CHECK(argc == 4 && inet_pton(AF_INET, argv[2], &address.sin_addr) == 1);
+	address.sin_port = htons(atoi(argv[3]));
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (!strcmp(argv[1], "server")) {
+		CHECK(channel = rdma_create_event_channel());
+		return server(&address);
+	}
+	if (!strcmp(argv[1], "anew")) {
+		int status, count, pipes[2];
+		CHECK(ibv_get_device_list(&count) && count == 1);
+		/* The parent's engine is there before the child is. */
+		struct rdma_event_channel *parents = rdma_create_event_channel();
+		struct rdma_cm_id *id;
+		struct sockaddr_in any = { .sin_family = AF_INET };
+		CHECK(parents && !rdma_create_id(parents, &id, NULL, RDMA_PS_TCP));
+		CHECK(!rdma_bind_addr(id, (struct sockaddr *)&any) && !rdma_listen(id, 1));
+		CHECK(!pipe(pipes));
+		pid_t child = fork();
+		CHECK(child >= 0);
+		if (!child) {
+			connected(&address);
+			exit(0);
+		}
+		CHECK(waitpid(child, &status, 0) == child);
+		CHECK(WIFEXITED(status) && !WEXITSTATUS(status));
+		return 0;
+	}
+	struct rdma_cm_id *id = connected(&address);
+	if (strcmp(argv[1], "exit"))
+		live_on();
+	if (!strcmp(argv[1], "abort")) {
+		char octet;
+		rdma_destroy_qp(id);
+		while (read(0, &octet, 1) > 0)
+			;
+	}
+	return 0;
+}

@@ -1,0 +1,267 @@
+//! What peers, killed or hostile, cannot do to programs, and what valgrind says of the library.
+//!
+//! `URNIC_KILLS=100 cargo test -p urnic-verbs --test programs killed ` kills a hundred clients; by itself
+//! it is [`KILLS`].
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use urnic_testkit::octets::{
+    CRC, ENHANCED, READ_RESPONSE, REPLY_KEY, REQUEST_KEY, SEND, TERMINATE, WRITE, atomic_request,
+    fpdu, fpdu_with_length, read_request, send, startup, tagged, untagged,
+};
+
+use super::{LIMIT, Libraries, Program, free_port, has};
+
+/// Clients that are killed, unless `URNIC_KILLS` says another number.
+const KILLS: u64 = 20;
+/// What a server may have more of after them, in KiB: allocators keep some.
+const RESIDENT_MORE_MAX: u64 = 4096;
+
+/// What a process has.
+#[derive(Debug, PartialEq, Eq)]
+struct Holdings {
+    descriptors: usize,
+    threads: usize,
+}
+
+impl Program {
+    fn folder(&self, name: &str) -> usize {
+        let path = format!("/proc/{}/{name}", self.child.id());
+        fs::read_dir(path).unwrap().count()
+    }
+
+    fn holdings(&self) -> Holdings {
+        Holdings { descriptors: self.folder("fd"), threads: self.folder("task") }
+    }
+
+    fn resident_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.split_whitespace().next().unwrap().parse().unwrap()
+    }
+
+    /// Waits until it has as much as it had, and not more.
+    fn is_back_at(&self, before: &Holdings) {
+        let began = Instant::now();
+        while self.holdings() != *before {
+            let now = self.holdings();
+            assert!(began.elapsed() < LIMIT, "{now:?}, and {before:?} before: {}", self.said());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// What a peer cannot do to a server by being killed at some point or other: the next client is served
+/// as the first was, and nothing of them is left.
+#[test]
+fn a_server_is_as_it_was_after_clients_that_are_killed() {
+    if !has("a_server_is_as_it_was_after_clients_that_are_killed", &["rping"]) {
+        return;
+    }
+    let kills = std::env::var("URNIC_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
+    let libraries = Libraries::new();
+    let port = free_port();
+    let server =
+        libraries.start(&format!("rping -s -P -a 127.0.0.1 -p {port}"), false).listens(port);
+    let client = |count: u32| format!("rping -c -a 127.0.0.1 -p {port} -C {count}");
+    let before = {
+        // Threads and buffers that stay are there after the first few.
+        let idle = server.holdings();
+        for _ in 0..3 {
+            libraries.run(&client(10), false);
+        }
+        (idle, server.resident_kib())
+    };
+    for turn in 0..kills {
+        let mut client = libraries.start(&client(100_000), false);
+        // From before it has connected until it is in the middle of its transfers.
+        thread::sleep(Duration::from_millis(turn * 37 % 60));
+        client.child.kill().unwrap();
+        client.child.wait().unwrap();
+    }
+    libraries.run(&client(10), false);
+    server.is_back_at(&before.0);
+    let (resident, was) = (server.resident_kib(), before.1);
+    assert!(resident < was + RESIDENT_MORE_MAX, "{resident} KiB, and {was} before");
+}
+
+/// What a raw peer says once RDMA has started.
+fn hostile_streams() -> Vec<(&'static str, Vec<u8>)> {
+    let sent = |ulpdu: &[u8]| fpdu(ulpdu, 0, false);
+    let mut wrong_crc = sent(&send(1, b"octets"));
+    *wrong_crc.last_mut().unwrap() ^= 1;
+    let mut wrong_version = send(1, b"octets");
+    wrong_version[0] ^= 2;
+    vec![
+        ("nothing, and goes", Vec::new()),
+        ("octets that are nothing", vec![0xa5; 3000]),
+        ("a wrong CRC", wrong_crc),
+        ("a length of nothing", fpdu_with_length([0, 0], &[0; 2], 0, false)),
+        ("a length beyond all segments", fpdu_with_length([0xff, 0xff], &[0x41; 4000], 0, false)),
+        ("half an FPDU", sent(&send(1, &[7; 900]))[..300].to_vec()),
+        ("a wrong DDP version", sent(&wrong_version)),
+        ("no such queue", sent(&untagged(SEND, 9, 1, 0, b"octets"))),
+        ("a message number that is not next", sent(&send(7, b"octets"))),
+        ("an offset beyond the message", sent(&untagged(SEND, 0, 1, 1 << 30, b"octets"))),
+        ("a Send that is too long", sent(&send(1, &[7; 1400]))),
+        ("a Write to a tag that is none", sent(&tagged(WRITE, 0xdead_beef, 0, b"octets"))),
+        ("a Read Response that was not asked for", sent(&tagged(READ_RESPONSE, 1, 0, b"octets"))),
+        ("a Read of a tag that is none", sent(&read_request(1, (1, 0), 64, (0xdead_beef, 0)))),
+        ("a Read of four gigabytes", sent(&read_request(1, (1, 0), u32::MAX, (1, 0)))),
+        ("an Atomic on a tag that is none", sent(&atomic_request(1, 0, (0xdead_beef, 1), [1; 4]))),
+        ("a Terminate", sent(&untagged(TERMINATE, 2, 1, 0, &[0x02, 0x01, 0, 0]))),
+        ("an opcode that is none", sent(&untagged([0x41, 0x4f], 0, 1, 0, b"octets"))),
+    ]
+}
+
+/// What a raw peer says instead of starting.
+fn hostile_startups(key: [u8; 16]) -> Vec<(&'static str, Vec<u8>)> {
+    let mut longer = startup(key, CRC, 1, &[]);
+    longer[18..20].copy_from_slice(&[0xff, 0xff]);
+    vec![
+        ("octets that are no frame", vec![0x5a; 600]),
+        ("half a frame", startup(key, CRC, 1, b"octets")[..11].to_vec()),
+        ("too much private data", longer),
+        ("an unknown revision", startup(key, CRC, 9, &[])),
+        ("enhanced without its word", startup(key, CRC | ENHANCED, 2, &[])),
+        (
+            "the other frame's key",
+            startup(if key == REPLY_KEY { REQUEST_KEY } else { REPLY_KEY }, CRC, 1, &[]),
+        ),
+    ]
+}
+
+/// Reads what comes until the peer closes, or for a while.
+fn drain(stream: &mut TcpStream, time: Duration) {
+    stream.set_read_timeout(Some(time)).unwrap();
+    let mut octets = [0; 4096];
+    while stream.read(&mut octets).is_ok_and(|len| len > 0) {}
+}
+
+#[test]
+fn a_server_outlives_hostile_clients() {
+    if !has("a_server_outlives_hostile_clients", &["rping"]) {
+        return;
+    }
+    let libraries = Libraries::new();
+    let port = free_port();
+    let line = format!("rping -s -P -a 127.0.0.1 -p {port}");
+    let mut server = libraries.start(&line, false).listens(port);
+    let idle = server.holdings();
+    let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+    for (_, octets) in hostile_startups(REQUEST_KEY) {
+        let mut stream = connect();
+        stream.write_all(&octets).unwrap();
+        drain(&mut stream, Duration::from_millis(50));
+    }
+    for (what, octets) in hostile_streams() {
+        let mut stream = connect();
+        stream.write_all(&startup(REQUEST_KEY, CRC, 1, &[])).unwrap();
+        let mut reply = [0; 20];
+        stream.read_exact(&mut reply).unwrap();
+        assert_eq!(reply[..16], REPLY_KEY, "{what}");
+        stream.write_all(&octets).unwrap();
+        drain(&mut stream, Duration::from_millis(50));
+        drop(stream);
+        assert_eq!(server.child.try_wait().unwrap(), None, "{what}: {}", server.said());
+    }
+    libraries.run(&format!("rping -c -a 127.0.0.1 -p {port} -C 10 -V"), false);
+    server.is_back_at(&idle);
+}
+
+#[test]
+fn a_client_of_a_hostile_server_ends_with_an_error() {
+    if !has("a_client_of_a_hostile_server_ends_with_an_error", &["rping"]) {
+        return;
+    }
+    let libraries = Libraries::new();
+    let started: Vec<_> = hostile_streams()
+        .into_iter()
+        .map(|(what, octets)| (what, [startup(REPLY_KEY, CRC, 1, &[]), octets].concat()))
+        .chain(hostile_startups(REPLY_KEY))
+        .map(|(what, octets)| {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let line = format!("rping -c -a 127.0.0.1 -p {port} -C 10");
+            let mut client = libraries.start(&line, false);
+            // Startups that fail may be tried again with less.
+            listener.set_nonblocking(true).unwrap();
+            let began = Instant::now();
+            let status = loop {
+                if let Ok((mut stream, _)) = listener.accept() {
+                    stream.set_nonblocking(false).unwrap();
+                    drain_request(&mut stream);
+                    let _closed_already = stream.write_all(&octets);
+                    drain(&mut stream, Duration::from_millis(50));
+                }
+                if let Some(status) = client.child.try_wait().unwrap() {
+                    break status;
+                }
+                assert!(began.elapsed() < LIMIT, "{what}: {}", client.said());
+                thread::sleep(Duration::from_millis(2));
+            };
+            // It was told, and has ended by itself.
+            assert!(
+                !status.success() && status.code().is_some(),
+                "{what}: {status}, {}",
+                client.said()
+            );
+            what
+        })
+        .collect();
+    assert_eq!(started.len(), 24);
+}
+
+/// Reads the Request.
+fn drain_request(stream: &mut TcpStream) {
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let mut octets = [0; 512];
+    let _closed_already = stream.read(&mut octets);
+}
+
+/// No error in what the library does.
+#[test]
+fn valgrind_finds_nothing() {
+    if !has("valgrind_finds_nothing", &["valgrind", "ibv_rc_pingpong", "rping", "ucmatose"]) {
+        return;
+    }
+    let libraries = Libraries::new();
+    let suppressions = libraries.0.path().join("suppressions");
+    fs::write(&suppressions, octets_of_programs()).unwrap();
+    for (server, client) in [
+        (
+            "ibv_rc_pingpong -p PORT -g 0 -n 20 -e",
+            "ibv_rc_pingpong -p PORT -g 0 -n 20 -e 127.0.0.1",
+        ),
+        ("rping -s -a 127.0.0.1 -p PORT -C 5", "rping -c -a 127.0.0.1 -p PORT -C 5"),
+        ("ucmatose -b 127.0.0.1 -p PORT -c 3 -C 5", "ucmatose -s 127.0.0.1 -p PORT -c 3 -C 5"),
+    ] {
+        let port = free_port();
+        let fill = |line: &str| {
+            let line = line.replace("PORT", &port.to_string());
+            let file = suppressions.display();
+            format!("valgrind -q --error-exitcode=97 --num-callers=40 --suppressions={file} {line}")
+        };
+        let server = libraries.start(&fill(server), false).listens(port);
+        let mut client = libraries.start(&fill(client), false);
+        let mut server = server;
+        let ended = [client.ends(), server.ends()];
+        assert_eq!(ended, [true; 2], "{}\n{}", client.said(), server.said());
+    }
+}
+
+/// Programs send memory that they have never written; that, and the CRCs over it, is no error of the
+/// library. All else that is not initialised is.
+fn octets_of_programs() -> String {
+    let of_fragment = |fragment: usize| {
+        format!(
+            "{{\n octets\n Memcheck:Param\n sendmsg(msg.msg_iov[{fragment}])\n ...\n \
+             fun:*send_fragments*\n}}\n"
+        )
+    };
+    (0..64).map(of_fragment).collect()
+}
