@@ -27,9 +27,7 @@ impl DeviceSpec {
     pub const fn is_kernel(&self) -> bool {
         matches!(self.kind, Kind::Kernel)
     }
-}
 
-impl DeviceSpec {
     /// Whether frames are copied into memory of the device to be sent.
     #[must_use]
     pub const fn copies_to_send(&self) -> bool {

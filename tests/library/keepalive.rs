@@ -5,7 +5,7 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
-use socket2::{SockFilter, SockRef};
+use socket2::SockRef;
 use urnic::{
     Access, ConnectOptions, Connection, ConnectionEvent, Cq, Endpoint, EndpointConfig,
     KeepAliveTimes, ListenParams, Mr, Offer, PortConfig, Qp, QpConfig, RecvWr, Rnic, RnicConfig,
@@ -13,6 +13,7 @@ use urnic::{
 };
 use urnic_engine::time::Duration;
 use urnic_netdev::memory::{self, LinkConfig};
+use urnic_testkit::silence::drop_all_segments;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// A second of silence, then two probes a second apart that are not answered.
@@ -145,9 +146,7 @@ fn a_peer_that_vanishes_is_given_up_on_a_device() {
 fn silent_relay(to: SocketAddr) -> Option<(SocketAddr, impl FnOnce() -> [TcpStream; 2])> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
-    // BPF_RET | BPF_K with no octets to be taken.
-    let nothing = [SockFilter::new(6, 0, 0, 0)];
-    if let Err(error) = SockRef::from(&listener).attach_filter(&nothing) {
+    if let Err(error) = drop_all_segments(&listener) {
         urnic_testkit::skip("keep-alive over the kernel", &format!("no filter: {error}"));
         return None;
     }
@@ -165,7 +164,7 @@ fn silent_relay(to: SocketAddr) -> Option<(SocketAddr, impl FnOnce() -> [TcpStre
     Some((at, move || {
         let sockets = relay.join().unwrap();
         for socket in &sockets {
-            SockRef::from(socket).attach_filter(&nothing).unwrap();
+            drop_all_segments(socket).unwrap();
         }
         sockets
     }))

@@ -6,12 +6,12 @@
 //! One file because its cells are those of one table.
 #![expect(clippy::disallowed_methods, reason = "the kernel's TCP works in real time")]
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use socket2::{Domain, SockFilter, SockRef, Socket, Type};
+use socket2::{Domain, SockRef, Socket, Type};
 use urnic::{
     Access, ConnectOptions, ConnectRequest, Connecting, Connection, ConnectionEvent, Cq, Endpoint,
     EndpointConfig, Error, Fallback, LifeTimes, ListenParams, Listener, Mr, Offer, Pd, Qp,
@@ -23,6 +23,7 @@ use urnic_engine::stream::life::{Expiry, Outcome, Peer, Stage, Timer, Told};
 use urnic_testkit::octets::{
     CRC, ENHANCED, REPLY_KEY, REQUEST_KEY, empty_write, fpdu, read_request, send, startup,
 };
+use urnic_testkit::silence::drop_all_segments;
 
 const LIFE: LifeTimes = LifeTimes {
     open: Duration::from_secs(6),
@@ -136,19 +137,14 @@ fn duration_of(timer: Timer) -> Duration {
 
 /// Nothing more comes to this socket, nor does its TCP answer.
 fn drop_all(socket: &TcpStream) {
-    attach_filter(socket).unwrap();
-}
-
-fn attach_filter(socket: &TcpStream) -> io::Result<()> {
-    // BPF_RET | BPF_K with no octets to be taken.
-    SockRef::from(socket).attach_filter(&[SockFilter::new(6, 0, 0, 0)])
+    drop_all_segments(socket).unwrap();
 }
 
 /// Whether sockets may be made silent here, which some kernels leave to root; skips `test` where not.
 fn may_drop_all(test: &str) -> bool {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let result = attach_filter(&socket);
+    let result = drop_all_segments(&socket);
     if let Err(error) = &result {
         urnic_testkit::skip(test, &format!("no filter on a socket: {error}"));
     }

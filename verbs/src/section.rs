@@ -88,7 +88,7 @@ impl<T> Section<T> {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "tests give another thread time to do wrong")]
+#[expect(clippy::disallowed_methods, reason = "tests give another thread time to do wrong")]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread;

@@ -24,6 +24,7 @@ pub mod one_way;
 pub mod pair;
 pub mod programs;
 mod record;
+pub mod silence;
 pub mod summary;
 
 use std::io::Write;

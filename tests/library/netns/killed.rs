@@ -126,6 +126,27 @@ fn survives_a_kill(survivor: &Station, writes: bool, test: &str) {
     assert!(!ip("link").contains("tap-a"), "no interface is left");
 }
 
+/// `test` is run with an engine as the survivor; as the server in the process that it starts.
+fn an_engine_survives(writes: bool, test: &str) {
+    if std::env::var_os(SERVER).is_some() {
+        serve_until_killed();
+    }
+    let survivor = Station::engine_with(B, tap("tap-b", 1500, true), USER_TIMEOUT);
+    bridge("bridge0", &["tap-b"]);
+    survives_a_kill(&survivor, writes, test);
+}
+
+/// The same with the kernel's TCP, which gives up by the endpoint's user timeout, not by its own,
+/// which is long.
+fn the_kernels_tcp_survives(writes: bool, test: &str) {
+    if std::env::var_os(SERVER).is_some() {
+        serve_until_killed();
+    }
+    bridge("bridge0", &[]);
+    give_kernel(B, "bridge0");
+    survives_a_kill(&Station::kernel_with(B, USER_TIMEOUT), writes, test);
+}
+
 fn bridge_to_server() {
     ip("link set tap-a master bridge0");
 }
@@ -142,53 +163,28 @@ netns_tests! {
     with ["/dev/net/tun"];
 
     fn an_engine_survives_a_peer_that_is_killed_amid_a_transfer() {
-        if std::env::var_os(SERVER).is_some() {
-            serve_until_killed();
-        }
-        let survivor = Station::engine_with(B, tap("tap-b", 1500, true), USER_TIMEOUT);
-        bridge("bridge0", &["tap-b"]);
-        survives_a_kill(
-            &survivor,
+        an_engine_survives(
             true,
             "netns::killed::an_engine_survives_a_peer_that_is_killed_amid_a_transfer",
         );
     }
 
     fn an_engine_survives_a_peer_that_is_killed_that_owes_responses() {
-        if std::env::var_os(SERVER).is_some() {
-            serve_until_killed();
-        }
-        let survivor = Station::engine_with(B, tap("tap-b", 1500, true), USER_TIMEOUT);
-        bridge("bridge0", &["tap-b"]);
-        survives_a_kill(
-            &survivor,
+        an_engine_survives(
             false,
             "netns::killed::an_engine_survives_a_peer_that_is_killed_that_owes_responses",
         );
     }
 
-    /// The kernel gives up by the endpoint's user timeout, not by its own, which is long.
     fn the_kernels_tcp_survives_a_peer_that_is_killed_amid_a_transfer() {
-        if std::env::var_os(SERVER).is_some() {
-            serve_until_killed();
-        }
-        bridge("bridge0", &[]);
-        give_kernel(B, "bridge0");
-        survives_a_kill(
-            &Station::kernel_with(B, USER_TIMEOUT),
+        the_kernels_tcp_survives(
             true,
             "netns::killed::the_kernels_tcp_survives_a_peer_that_is_killed_amid_a_transfer",
         );
     }
 
     fn the_kernels_tcp_survives_a_peer_that_is_killed_that_owes_responses() {
-        if std::env::var_os(SERVER).is_some() {
-            serve_until_killed();
-        }
-        bridge("bridge0", &[]);
-        give_kernel(B, "bridge0");
-        survives_a_kill(
-            &Station::kernel_with(B, USER_TIMEOUT),
+        the_kernels_tcp_survives(
             false,
             "netns::killed::the_kernels_tcp_survives_a_peer_that_is_killed_that_owes_responses",
         );
