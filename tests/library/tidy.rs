@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use urnic_testkit::summary::{LAST_PACKAGE, LAST_TEST};
 
 /// Every folder with Rust files.
-const FOLDERS: [&str; 13] = [
+const FOLDERS: [&str; 14] = [
     "engine/src",
     "ipoib/src",
     "src",
     "netdev",
     "preload",
+    "replay",
     "sim",
     "tools/src",
     "tools/tests",
@@ -178,8 +179,16 @@ fn unsafe_code_is_only_where_it_is_allowed() {
         "verbs/src/",
         "preload/src/",
     ];
-    const ALL: [&str; 7] =
-        ["engine/src", "ipoib/src", "src", "netdev/src", "preload/src", "tools/src", "verbs/src"];
+    const ALL: [&str; 8] = [
+        "engine/src",
+        "ipoib/src",
+        "src",
+        "netdev/src",
+        "preload/src",
+        "replay/src",
+        "tools/src",
+        "verbs/src",
+    ];
     for (path, text) in ALL.into_iter().flat_map(sources) {
         let name = path.to_string_lossy();
         let allowed = ALLOWED.iter().any(|prefix| name.starts_with(prefix));
@@ -250,8 +259,9 @@ fn every_limit_is_used() {
 /// what was skipped: an example in the documentation is a program in `examples/`.
 #[test]
 fn examples_in_the_documentation_are_programs() {
-    for (path, text) in
-        ["engine/src", "ipoib/src", "src", "netdev/src", "sim/src"].into_iter().flat_map(sources)
+    for (path, text) in ["engine/src", "ipoib/src", "src", "netdev/src", "replay/src", "sim/src"]
+        .into_iter()
+        .flat_map(sources)
     {
         let mut lines = text.lines().map(str::trim_start).peekable();
         let mut is_open = false;
@@ -274,6 +284,7 @@ fn examples_in_the_documentation_are_programs() {
         "engine/Cargo.toml",
         "ipoib/Cargo.toml",
         "netdev/Cargo.toml",
+        "replay/Cargo.toml",
         "sim/Cargo.toml",
     ] {
         let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(manifest));

@@ -27,7 +27,6 @@ mod measure;
 mod printable;
 mod progress;
 mod protocol;
-mod replay;
 mod report;
 mod rping;
 mod server;

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use urnic_replay::input::Input;
+use urnic_replay::{FileReport, Report, text};
 
-use crate::replay::input::Input;
-use crate::replay::{self, FileReport, Report, text};
 use crate::report::{complain, print, print_json};
 use crate::{EXIT_UNUSABLE, EXIT_UNVERIFIED};
 
@@ -52,7 +52,7 @@ fn replay_file(path: &Path) -> FileReport {
         Ok(input) => input.open(),
         Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
     };
-    replay::replay(&path.to_string_lossy(), open)
+    urnic_replay::replay(&path.to_string_lossy(), open)
 }
 
 /// Runs the command.

@@ -5,7 +5,7 @@ use urnic_engine::wire::mpa::StartupKind;
 
 use super::build::{fpdu, startup, tagged};
 use super::*;
-use crate::replay::report::hex;
+use crate::report::hex;
 use urnic_engine::wire::rdmap::Opcode;
 
 #[test]

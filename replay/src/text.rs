@@ -3,16 +3,15 @@
 use std::collections::BTreeSet;
 use std::fmt::{self, Write};
 
-use comfy_table::{CellAlignment, Table};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use crate::report::{count, share, table};
-
-use super::report::{
+use crate::figures::{count, share};
+use crate::report::{
     ConnectionReport, DirectionReport, FileReport, Finding, MpaReport, Report, Severity,
 };
 
 /// The report of all files.
-pub(crate) fn of(report: &Report) -> String {
+pub fn of(report: &Report) -> String {
     let mut out = String::new();
     for file in &report.files {
         write_file(&mut out, file).expect("writing to a string does not fail");
@@ -149,6 +148,15 @@ fn counters_table(directions: &[DirectionReport]) -> Table {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
+    table
+}
+
+fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::UTF8_FULL_CONDENSED)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(header);
     table
 }
 

@@ -6,149 +6,183 @@ use serde::Serialize;
 
 /// All files.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
-    pub(crate) files: Vec<FileReport>,
+pub struct Report {
+    /// One report each.
+    pub files: Vec<FileReport>,
 }
 
 /// One capture file.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct FileReport {
-    pub(crate) file: String,
+pub struct FileReport {
+    /// Its name, as it was given.
+    pub file: String,
     /// Frames read.
-    pub(crate) frames: u64,
+    pub frames: u64,
     /// Of those, frames with no TCP segment that can be used: other protocols, IP fragments,
     /// segments the capture cut, and segments with a wrong checksum that came again.
-    pub(crate) frames_skipped: u64,
+    pub frames_skipped: u64,
     /// Of the skipped frames, those with a wrong checksum.
-    pub(crate) frames_corrupt: u64,
-    pub(crate) connections: Vec<ConnectionReport>,
+    pub frames_corrupt: u64,
+    /// In the order of their first frames.
+    pub connections: Vec<ConnectionReport>,
     /// Connections that are only counted: there are more than a report lists.
     #[serde(skip_serializing_if = "is_zero")]
-    pub(crate) connections_unlisted: u64,
+    pub connections_unlisted: u64,
     /// Findings that are errors, whether listed or not.
     #[serde(skip)]
-    pub(crate) errors: u64,
+    pub errors: u64,
     /// About the file as a whole.
-    pub(crate) findings: Vec<Finding>,
+    pub findings: Vec<Finding>,
     /// Why the file could not be read, or not further than `frames`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) error: Option<String>,
+    pub error: Option<String>,
 }
 
 /// One TCP connection.
 #[derive(Debug, Serialize)]
-pub(crate) struct ConnectionReport {
+pub struct ConnectionReport {
     /// The side that sent the MPA Request; without one, the side of the first frame.
-    pub(crate) initiator: String,
-    pub(crate) responder: String,
+    pub initiator: String,
+    /// The other side.
+    pub responder: String,
     /// `None` when the capture has no MPA Request of this connection.
-    pub(crate) mpa: Option<MpaReport>,
-    pub(crate) directions: Vec<DirectionReport>,
-    pub(crate) findings: Vec<Finding>,
+    pub mpa: Option<MpaReport>,
+    /// What the initiator sent, then what the responder sent.
+    pub directions: Vec<DirectionReport>,
+    /// What is worth saying about it, in the order in which it was noticed.
+    pub findings: Vec<Finding>,
 }
 
 /// What the startup settled.
 #[derive(Debug, Serialize)]
-pub(crate) struct MpaReport {
+pub struct MpaReport {
     /// That of the Reply; of the Request when there is no Reply.
-    pub(crate) revision: u8,
-    pub(crate) crc: bool,
+    pub revision: u8,
+    /// CRCs are in use.
+    pub crc: bool,
     /// `None` when the capture has no Reply.
-    pub(crate) accepted: Option<bool>,
-    pub(crate) markers: MarkersReport,
+    pub accepted: Option<bool>,
+    /// Where markers are.
+    pub markers: MarkersReport,
     /// Hexadecimal, without the word that an enhanced frame puts in front.
-    pub(crate) initiator_private_data: String,
-    pub(crate) responder_private_data: String,
+    pub initiator_private_data: String,
+    /// As those of the initiator.
+    pub responder_private_data: String,
     /// As the Request says.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) ird: Option<u16>,
+    pub ird: Option<u16>,
     /// As the Request says.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) ord: Option<u16>,
+    pub ord: Option<u16>,
+    /// As the Reply says.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) responder_ird: Option<u16>,
+    pub responder_ird: Option<u16>,
+    /// As the Reply says.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) responder_ord: Option<u16>,
+    pub responder_ord: Option<u16>,
     /// The Request asks for the peer-to-peer model (RFC 6581 §9).
-    pub(crate) peer_to_peer: bool,
+    pub peer_to_peer: bool,
 }
 
 /// In which directions markers are.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct MarkersReport {
-    pub(crate) to_initiator: bool,
-    pub(crate) to_responder: bool,
+pub struct MarkersReport {
+    /// In what the responder sends.
+    pub to_initiator: bool,
+    /// In what the initiator sends.
+    pub to_responder: bool,
 }
 
 /// What one end sent.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct DirectionReport {
-    pub(crate) from: &'static str,
+pub struct DirectionReport {
+    /// `initiator` or `responder`.
+    pub from: &'static str,
     /// The known implementation that the sender behaves like: `siw` for Linux's driver.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) profile: Option<&'static str>,
+    pub profile: Option<&'static str>,
     /// TCP segments with payload, those of the startup and retransmissions included.
-    pub(crate) segments: u64,
+    pub segments: u64,
     /// Of those, segments that begin where an FPDU begins and end where one ends.
-    pub(crate) segments_aligned: u64,
+    pub segments_aligned: u64,
     /// Segments that begin beyond octets not yet seen.
-    pub(crate) segments_out_of_order: u64,
+    pub segments_out_of_order: u64,
     /// Segments that bring no octet not yet seen.
-    pub(crate) segments_retransmitted: u64,
+    pub segments_retransmitted: u64,
     /// Distinct FPDUs, those with a wrong CRC included.
-    pub(crate) fpdus: u64,
-    pub(crate) fpdus_by_opcode: BTreeMap<String, u64>,
+    pub fpdus: u64,
+    /// FPDUs by the RDMAP opcode in them.
+    pub fpdus_by_opcode: BTreeMap<String, u64>,
     /// FPDUs with the Last flag, by opcode.
-    pub(crate) messages: BTreeMap<String, u64>,
-    pub(crate) crc_good: u64,
-    pub(crate) crc_bad: u64,
-    pub(crate) markers: u64,
-    pub(crate) marker_errors: u64,
-    pub(crate) fpdus_by_marker: u64,
-    pub(crate) fpdus_out_of_order: u64,
-    pub(crate) bytes_placed: u64,
-    pub(crate) bytes_placed_out_of_order: u64,
+    pub messages: BTreeMap<String, u64>,
+    /// FPDUs whose CRC is right.
+    pub crc_good: u64,
+    /// FPDUs whose CRC is wrong.
+    pub crc_bad: u64,
+    /// Markers seen.
+    pub markers: u64,
+    /// Of those, markers that do not point at their FPDU.
+    pub marker_errors: u64,
+    /// FPDUs that a marker located.
+    pub fpdus_by_marker: u64,
+    /// FPDUs placed before all octets ahead of them had come.
+    pub fpdus_out_of_order: u64,
+    /// Octets of payload placed.
+    pub bytes_placed: u64,
+    /// Of those, octets placed before all ahead of them had come.
+    pub bytes_placed_out_of_order: u64,
     /// Most octets kept at one time because their FPDU was not whole.
-    pub(crate) bytes_held_peak: u64,
-    pub(crate) terminate: Vec<TerminateReport>,
-    pub(crate) buffers: Vec<BufferReport>,
+    pub bytes_held_peak: u64,
+    /// Terminates it sent.
+    pub terminate: Vec<TerminateReport>,
+    /// Memory it wrote, by steering tag.
+    pub buffers: Vec<BufferReport>,
 }
 
 /// A Terminate message.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct TerminateReport {
-    pub(crate) layer: u8,
+pub struct TerminateReport {
+    /// 0 RDMAP, 1 DDP, 2 MPA (RFC 5040 §4.8).
+    pub layer: u8,
+    /// Error type within the layer.
     #[serde(rename = "type")]
-    pub(crate) etype: u8,
-    pub(crate) code: u8,
-    pub(crate) text: &'static str,
+    pub etype: u8,
+    /// Error code within the type.
+    pub code: u8,
+    /// What the three say.
+    pub text: &'static str,
 }
 
 /// What was placed under one steering tag.
 #[derive(Debug, Serialize)]
-pub(crate) struct BufferReport {
-    pub(crate) stag: String,
-    pub(crate) first_offset: u64,
+pub struct BufferReport {
+    /// The steering tag.
+    pub stag: String,
+    /// The lowest tagged offset written.
+    pub first_offset: u64,
     /// Distinct octets.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// `None` when the buffer is too wide to digest.
-    pub(crate) sha256: Option<String>,
+    pub sha256: Option<String>,
 }
 
 /// Something worth saying.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Finding {
-    pub(crate) severity: Severity,
-    pub(crate) rule: &'static str,
+pub struct Finding {
+    /// How much it matters.
+    pub severity: Severity,
+    /// The section it goes by.
+    pub rule: &'static str,
     /// Number of the frame concerned, from 1; 0 when it is about none.
-    pub(crate) frame: u64,
-    pub(crate) text: String,
+    pub frame: u64,
+    /// One sentence.
+    pub text: String,
 }
 
 /// How much a finding matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Severity {
+pub enum Severity {
     /// Legal and worth knowing.
     Note,
     /// The result is incomplete, or the session failed.
@@ -159,7 +193,7 @@ pub(crate) enum Severity {
 
 impl Report {
     /// Whether any finding is an error.
-    pub(crate) fn has_errors(&self) -> bool {
+    pub fn has_errors(&self) -> bool {
         self.files.iter().any(|file| file.errors > 0)
     }
 }

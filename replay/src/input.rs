@@ -6,24 +6,28 @@ use std::path::{Path, PathBuf};
 
 /// Where a capture comes from.
 #[derive(Debug)]
-pub(crate) enum Input {
+pub enum Input {
     /// A file, opened anew each time.
     File(PathBuf),
     /// What can be read only once, and a copy of what was read of it, which goes with the program.
     Once {
         /// Until it is opened.
         source: Option<Box<File>>,
+        /// What was read so far.
         copy: Option<File>,
     },
 }
 
 /// A capture being read.
 #[derive(Debug)]
-pub(crate) enum Opened {
+pub enum Opened {
+    /// A file, or the copy.
     File(File),
     /// What is read is copied.
     First {
+        /// What is read.
         source: Box<File>,
+        /// Where it is copied to.
         copy: File,
     },
 }
@@ -33,7 +37,7 @@ impl Input {
     ///
     /// # Errors
     /// When it cannot be opened.
-    pub(crate) fn of(path: &Path) -> io::Result<Self> {
+    pub fn of(path: &Path) -> io::Result<Self> {
         let source = if path.as_os_str() == "-" {
             File::from(rustix::io::dup(io::stdin())?)
         } else {
@@ -50,7 +54,7 @@ impl Input {
     ///
     /// # Errors
     /// When the file cannot be opened, or no copy be made.
-    pub(crate) fn open(&mut self) -> io::Result<Opened> {
+    pub fn open(&mut self) -> io::Result<Opened> {
         match self {
             Self::File(path) => File::open(path).map(Opened::File),
             Self::Once { source, copy } => {

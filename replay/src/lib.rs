@@ -8,25 +8,27 @@
 //!
 //! Memory is bounded for any capture, of any length, by the limits in [`limits`]. Where one is
 //! reached, a finding says so, and what one connection has used up is not missing to the others.
+#![forbid(unsafe_code)]
 
 mod alignment;
 mod arrivals;
 mod connection;
 mod direction;
+pub mod figures;
 mod findings;
 mod frames;
 mod image;
-pub(crate) mod input;
+pub mod input;
 mod limits;
 mod observer;
 mod order;
 mod packet;
 mod ranges;
-mod report;
+pub mod report;
 mod scan;
 mod startup;
 mod tally;
-pub(crate) mod text;
+pub mod text;
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -43,11 +45,12 @@ use limits::{
 };
 use packet::Segment;
 use report::{ConnectionReport, Finding, Severity};
-pub(crate) use report::{FileReport, Report};
 use scan::{Connections, Ended, Plan};
 
+pub use report::{FileReport, Report};
+
 /// Replays the capture that `open` opens; it is opened more than once.
-pub(crate) fn replay<R: Read>(name: &str, open: impl FnMut() -> std::io::Result<R>) -> FileReport {
+pub fn replay<R: Read>(name: &str, open: impl FnMut() -> std::io::Result<R>) -> FileReport {
     let mut capture = Capture(open);
     let mut plan = Plan::of(&mut capture);
     let first_error = plan.error.take();

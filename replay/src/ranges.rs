@@ -118,7 +118,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::replay::limits::NOTES_OWN;
+    use crate::limits::NOTES_OWN;
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(128))]

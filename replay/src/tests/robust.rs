@@ -23,8 +23,8 @@ fn session() -> Vec<u8> {
 /// Replays anything; whatever comes out can be written.
 fn survives(capture: &[u8]) {
     let report = super::super::replay("test", || Ok(capture));
-    let report = crate::replay::report::Report { files: vec![report] };
-    assert!(crate::replay::text::of(&report).starts_with("test: "));
+    let report = crate::report::Report { files: vec![report] };
+    assert!(crate::text::of(&report).starts_with("test: "));
     serde_json::to_string(&report).unwrap();
 }
 

@@ -1,0 +1,37 @@
+//! Figures as people read them.
+
+/// A count with its thousands apart: `1 234 567`.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `part` of `whole` in percent; a dash when there is no whole.
+#[expect(clippy::cast_precision_loss, reason = "a share is shown with one decimal")]
+pub fn share(part: u64, whole: u64) -> String {
+    if whole == 0 { "–".into() } else { format!("{:.1} %", part as f64 * 100.0 / whole as f64) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_grouped_by_thousands() {
+        let shown = [0, 12, 999, 1000, 1_234_567].map(count);
+        assert_eq!(shown, ["0", "12", "999", "1 000", "1 234 567"]);
+    }
+
+    #[test]
+    fn a_share_of_nothing_is_a_dash() {
+        assert_eq!(share(0, 0), "–");
+        assert_eq!(share(1, 8), "12.5 %");
+    }
+}
