@@ -57,7 +57,7 @@ fn join(interface: &str, host: u8) {
 }
 
 netns_tests! {
-    with ["/dev/net/tun"];
+    alone with ["/dev/net/tun"];
 
     fn the_engine_and_a_kernel_flow_share_a_bottleneck() {
         let _bottleneck = Running::start(&format!("impair tap-a tap-b {BOTTLENECK}"));

@@ -18,7 +18,7 @@ use std::process::Command;
 use run::{Case, problems};
 use scene::{Device, Scene};
 use table::{BASES, Expect, Row, rows};
-use urnic_testkit::isolate::netns_tests;
+use urnic_testkit::isolate::{alone, netns_tests};
 use urnic_testkit::programs::is_there;
 use urnic_testkit::skip;
 
@@ -75,6 +75,7 @@ const IMPOSSIBLE: [&str; 4] = ["", "-1", "\u{fc}\u{202e}", "99999999999999999999
 
 #[test]
 fn values_that_no_option_takes_are_refused_by_name() {
+    let _turn = alone();
     let scene = Scene::without_servers();
     let mut cases = Vec::new();
     for Known { command, option, value } in known() {
@@ -121,6 +122,7 @@ fn cases(wanted: impl Fn(&Row) -> bool, has_extremes: bool) -> Vec<Case> {
 
 #[test]
 fn every_option_works_over_the_kernel() {
+    let _turn = alone();
     let scene = Scene::new(Device::Kernel);
     let problems = problems(&scene, cases(|row| row.command != "impair", true));
     assert!(problems.is_empty(), "{}", problems.join("\n"));
@@ -152,7 +154,7 @@ fn every_setting_of_a_device_has_a_row() {
 }
 
 netns_tests! {
-    with ["/dev/net/tun"];
+    alone with ["/dev/net/tun"];
 
     fn every_option_works_on_a_tap() {
         over(Device::Tap);

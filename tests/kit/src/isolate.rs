@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::programs::{self, program};
 use crate::{is_required, record, show, skip};
@@ -16,9 +17,20 @@ const LIMIT_SECONDS: u32 = 180;
 const SKIPPED: &str = "the rest of this test is skipped";
 
 /// Defines tests that run by themselves in a fresh network namespace. `with` names what they need
-/// beside `ip`: programs, and device nodes by their path.
+/// beside `ip`: programs, and device nodes by their path. `alone` before it keeps them from running
+/// at the same time as others that are [`alone`].
 #[macro_export]
 macro_rules! netns_tests {
+    (alone with $needs:expr; $($(#[$doc:meta])* fn $name:ident() $body:block)*) => {$(
+        $(#[$doc])*
+        #[test]
+        fn $name() {
+            let path = concat!(module_path!(), "::", stringify!($name));
+            let (_crate, path) = path.split_once("::").unwrap();
+            let _turn = $crate::isolate::alone();
+            $crate::isolate::run(path, &$needs, || $body);
+        }
+    )*};
     (with $needs:expr; $($(#[$doc:meta])* fn $name:ident() $body:block)*) => {$(
         $(#[$doc])*
         #[test]
@@ -31,6 +43,15 @@ macro_rules! netns_tests {
     ($($(#[$doc:meta])* fn $name:ident() $body:block)*) => {
         $crate::isolate::netns_tests! { with []; $($(#[$doc])* fn $name() $body)* }
     };
+}
+
+/// A turn of the tests that take all processors there are, or measure what they get of them: one of
+/// them runs at a time, beside those that mostly wait.
+#[must_use]
+pub fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    // A test that failed has nothing left behind that the next one uses.
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs `test` in a child process in a network namespace of its own. `name` is its full name;
