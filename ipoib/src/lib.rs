@@ -2,7 +2,14 @@
 //!
 //! [`wire`] is octets and the values they stand for: link-layer addresses, the encapsulation header,
 //! ARP and neighbour-discovery options, InfiniBand packets with their two CRCs, and the management
-//! datagrams of subnet administration. [`multicast`] maps IP groups to InfiniBand ones.
+//! datagrams of subnet administration. [`multicast`] maps IP groups to InfiniBand ones. [`link`] is an
+//! interface on a link; [`fabric`] what it needs of the fabric.
 
+pub mod counters;
+pub mod device;
+pub mod fabric;
+pub mod limits;
+pub mod link;
+pub mod memory;
 pub mod multicast;
 pub mod wire;

@@ -12,6 +12,7 @@ mod endpoint;
 mod examples;
 mod finish;
 mod front;
+mod ipoib;
 mod keepalive;
 mod life;
 mod netns;

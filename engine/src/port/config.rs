@@ -13,6 +13,9 @@ use crate::tcp;
 pub struct PortConfig {
     /// Ethernet address.
     pub mac: [u8; 6],
+    /// Interface identifier of the link-local IPv6 address, on devices whose link addresses are no
+    /// Ethernet addresses; `None` makes it from `mac`.
+    pub interface_identifier: Option<u64>,
     /// IPv4 address and prefix length.
     pub ipv4: Option<(Ipv4Addr, u8)>,
     /// IPv6 address and prefix length.
@@ -54,6 +57,7 @@ impl PortConfig {
         let [a, b, c, d] = address.octets();
         Self {
             mac: [0x02, 0x00, a, b, c, d],
+            interface_identifier: None,
             ipv4: Some((address, 24)),
             ipv6: None,
             gateway_v4: None,
@@ -75,10 +79,14 @@ impl PortConfig {
         Self { mac, ipv4: None, dhcp: true, ..Self::for_ipv4(Ipv4Addr::UNSPECIFIED) }
     }
 
-    /// The port's link-local IPv6 address, made from its Ethernet address (RFC 4291 §2.5.6 and
-    /// appendix A).
+    /// The port's link-local IPv6 address, made from its interface identifier or its Ethernet address
+    /// (RFC 4291 §2.5.6 and appendix A).
     #[must_use]
     pub const fn link_local(&self) -> Ipv6Addr {
+        if let Some(identifier) = self.interface_identifier {
+            let [a, b, c, d, e, f, g, h] = identifier.to_be_bytes();
+            return Ipv6Addr::from_octets([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, d, e, f, g, h]);
+        }
         let [a, b, c, d, e, f] = self.mac;
         Ipv6Addr::from_octets([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
     }

@@ -103,17 +103,25 @@ impl PacketHeader {
     ///
     /// # Panics
     /// When the packet is longer than its length field can say: 8188 octets without the last CRC.
+    pub fn emit(&self, payload: &[u8], out: &mut Vec<u8>) {
+        self.emit_by(payload.len(), |place| place.copy_from_slice(payload), out);
+    }
+
+    /// The same, of a payload of `len` octets that `fill` writes in its place: all of it.
+    ///
+    /// # Panics
+    /// As [`emit`](Self::emit) does.
     #[expect(
         clippy::arithmetic_side_effects,
         clippy::indexing_slicing,
         reason = "lengths are bounded by the assertion, and `out` only grows"
     )]
-    pub fn emit(&self, payload: &[u8], out: &mut Vec<u8>) {
-        assert!(payload.len() < 1 << 13, "a packet's length fits eleven bits of words");
+    pub fn emit_by(&self, len: usize, fill: impl FnOnce(&mut [u8]), out: &mut Vec<u8>) {
+        assert!(len < 1 << 13, "a packet's length fits eleven bits of words");
         let start = out.len();
-        let pad = payload.len().wrapping_neg() & 3;
+        let pad = len.wrapping_neg() & 3;
         let global = if self.global.is_some() { GLOBAL_LEN } else { 0 };
-        let transport = HEAD_LEN - 8 + payload.len() + pad + 4;
+        let transport = HEAD_LEN - 8 + len + pad + 4;
         let words = (8 + global + transport) / 4;
         assert!(words < 1 << 11, "a packet's length fits eleven bits of words");
         out.reserve(words * 4 + 2);
@@ -128,7 +136,9 @@ impl PacketHeader {
         out.extend((self.psn & 0x00ff_ffff).to_be_bytes());
         out.extend(self.q_key.0.to_be_bytes());
         out.extend(self.source_qp.bits().to_be_bytes());
-        out.extend(payload);
+        let at = out.len();
+        out.resize(at + len, 0);
+        fill(&mut out[at..]);
         out.extend(&[0; 3][..pad]);
         let icrc = invariant_crc(&out[start..], self.global.is_some());
         out.extend(icrc.to_le_bytes());

@@ -1,0 +1,165 @@
+//! An IPoIB link as a frame device: IP datagrams in and out.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+
+use urnic_netdev::{Capabilities, Device, Medium, RxChecksum, RxFrame, TransmitError, TxFrame};
+
+use crate::fabric::{Mads, Packets};
+use crate::limits::{MADS_BURST, OWN_WAITING_MAX};
+use crate::link::{Link, LinkConfig, LinkState, SendError};
+
+/// A link on a port of a fabric.
+#[derive(Debug)]
+pub struct IpoibDevice<F> {
+    fabric: F,
+    link: Link,
+    /// Datagrams to the interface's own addresses: no fabric brings them back.
+    own: VecDeque<Vec<u8>>,
+    /// Fragments that a frame may have.
+    fragments_max: usize,
+}
+
+impl<F: Mads + Packets> IpoibDevice<F> {
+    /// The device of a link with these settings.
+    #[must_use]
+    pub fn new(fabric: F, config: LinkConfig) -> Self {
+        let link = Link::new(config);
+        Self { fabric, link, own: VecDeque::new(), fragments_max: usize::MAX }
+    }
+
+    /// The link.
+    #[must_use]
+    pub const fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// The port.
+    #[must_use]
+    pub const fn fabric(&self) -> &F {
+        &self.fabric
+    }
+
+    /// Leaves the groups that this port is in. The administrator would keep it in them, and would go on
+    /// telling it of others.
+    pub fn leave(&mut self, now_ns: u64) {
+        self.link.leave_all(now_ns);
+        self.push(now_ns);
+    }
+
+    /// Takes management datagrams, runs timers.
+    fn turn(&mut self, now_ns: u64) {
+        if let Some(port) = self.fabric.port_change(now_ns) {
+            self.link.handle_port(now_ns, port);
+        }
+        for _ in 0..MADS_BURST {
+            let Some((from, mad)) = self.fabric.receive_mad(now_ns) else { break };
+            self.link.handle_mad(now_ns, from, &mad);
+        }
+        if self.link.poll_timeout().is_some_and(|due_ns| due_ns <= now_ns) {
+            self.link.handle_timeout(now_ns);
+        }
+    }
+
+    /// Sends what the link has to say.
+    fn push(&mut self, now_ns: u64) {
+        while let Some((to, mad)) = self.link.poll_mad(now_ns) {
+            self.fabric.send_mad(now_ns, to, &mad);
+        }
+        while let Some(packet) = self.link.poll_packet() {
+            self.fabric.send_packet(now_ns, &packet);
+            self.link.recycle(packet);
+        }
+    }
+}
+
+impl<F: Mads + Packets> Device for IpoibDevice<F> {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            medium: Medium::Ip,
+            mtu: self.link.mtu(),
+            segmentation_len_max: None,
+            tx_checksum: false,
+            fragments_max: self.fragments_max,
+        }
+    }
+
+    fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {
+        self.turn(now_ns);
+        let mut received = 0;
+        let mut hand = |bytes: &[u8]| {
+            sink(RxFrame { bytes, checksum: RxChecksum::Unverified, segment_size: None });
+            received += 1;
+        };
+        for datagram in self.own.drain(..burst.min(self.own.len())) {
+            hand(&datagram);
+        }
+        let link = &mut self.link;
+        self.fabric.receive_packets(now_ns, burst, &mut |packet| {
+            if let Some(datagram) = link.handle_packet(now_ns, packet) {
+                hand(datagram);
+            }
+        });
+        self.push(now_ns);
+        received
+    }
+
+    fn transmit(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
+        if !self.link_up() {
+            return Err(TransmitError::LinkDown);
+        }
+        self.capabilities().check(frame)?;
+        let gather = |place: &mut [u8]| {
+            frame.gather(place);
+        };
+        let destination = crate::link::destination(frame.head);
+        if destination.is_some_and(|to| self.link.owns(to)) {
+            if self.own.len() >= OWN_WAITING_MAX {
+                return Err(TransmitError::Full);
+            }
+            let mut datagram = vec![0; frame.len()];
+            gather(&mut datagram);
+            self.own.push_back(datagram);
+            return Ok(());
+        }
+        let sent = self.link.send(now_ns, frame.head, frame.len(), gather);
+        self.push(now_ns);
+        sent.map_err(|error| match error {
+            SendError::Down => TransmitError::LinkDown,
+            SendError::TooLong => TransmitError::TooLong,
+            SendError::Refused => TransmitError::Refused,
+        })
+    }
+
+    fn next_arrival_ns(&self) -> Option<u64> {
+        let own = (!self.own.is_empty()).then_some(0);
+        let due = [own, self.fabric.next_arrival_ns(), self.link.poll_timeout()];
+        due.into_iter().flatten().min()
+    }
+
+    fn link_up(&self) -> bool {
+        matches!(self.link.state(), LinkState::Up { .. })
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        self.fabric.readiness()
+    }
+}
+
+#[cfg(test)]
+impl<F: Mads + Packets> IpoibDevice<F> {
+    pub(crate) fn link_join(&mut self, now_ns: u64, group: std::net::IpAddr) {
+        self.link.join_group(now_ns, group);
+        self.push(now_ns);
+    }
+
+    pub(crate) fn link_leave(&mut self, now_ns: u64, group: std::net::IpAddr) {
+        self.link.leave_group(now_ns, group);
+        self.push(now_ns);
+    }
+
+    pub(crate) fn link_packet(&mut self, now_ns: u64, packet: &[u8]) {
+        let _for_the_host = self.link.handle_packet(now_ns, packet);
+        self.push(now_ns);
+    }
+}

@@ -1,0 +1,82 @@
+//! What a link is made with.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::multicast::{MulticastMap, Scope};
+use crate::wire::address::{Guid, PKey, Qpn};
+
+/// An interface on a link, and its addresses.
+#[derive(Clone, Debug)]
+pub struct LinkConfig {
+    /// The partition; RFC 4391 §4.1 says that it is configured.
+    pub p_key: PKey,
+    /// How far the link's multicast reaches.
+    pub scope: Scope,
+    /// The queue pair of its datagrams.
+    pub qpn: Qpn,
+    /// IPv4 address and prefix length.
+    pub ipv4: Option<(Ipv4Addr, u8)>,
+    /// IPv6 address and prefix length.
+    pub ipv6: Option<(Ipv6Addr, u8)>,
+    /// Router for other IPv4 networks.
+    pub gateway_v4: Option<Ipv4Addr>,
+    /// Router for other IPv6 networks.
+    pub gateway_v6: Option<Ipv6Addr>,
+    /// Randomness that others cannot guess: requests are told apart by it.
+    pub seed: [u8; 32],
+}
+
+impl LinkConfig {
+    /// A link of the default partition, with no address yet.
+    #[must_use]
+    pub const fn new(qpn: Qpn, seed: [u8; 32]) -> Self {
+        Self {
+            p_key: PKey(0xffff),
+            scope: Scope::LINK_LOCAL,
+            qpn,
+            ipv4: None,
+            ipv6: None,
+            gateway_v4: None,
+            gateway_v6: None,
+            seed,
+        }
+    }
+
+    pub(super) const fn map(&self) -> MulticastMap {
+        MulticastMap::new(self.scope, self.p_key)
+    }
+
+    /// The neighbour through which a unicast address is reached; `None` for no way.
+    pub(super) fn next_hop(&self, to: IpAddr) -> Option<IpAddr> {
+        match to {
+            IpAddr::V4(address) => {
+                let (own, len) = self.ipv4?;
+                let mask = u32::MAX.checked_shl(32 - u32::from(len.min(32))).unwrap_or(0);
+                let is_link = own.to_bits() & mask == address.to_bits() & mask;
+                if is_link { Some(to) } else { self.gateway_v4.map(IpAddr::V4) }
+            }
+            IpAddr::V6(address) if address.is_unicast_link_local() => Some(to),
+            IpAddr::V6(address) => {
+                let (own, len) = self.ipv6?;
+                let mask = u128::MAX.checked_shl(128 - u32::from(len.min(128))).unwrap_or(0);
+                let is_link = own.to_bits() & mask == address.to_bits() & mask;
+                if is_link { Some(to) } else { self.gateway_v6.map(IpAddr::V6) }
+            }
+        }
+    }
+
+    /// Whether the address is that of all hosts of the IPv4 network.
+    pub(super) fn is_directed_broadcast(&self, to: IpAddr) -> bool {
+        let (IpAddr::V4(to), Some((own, len))) = (to, self.ipv4) else { return false };
+        let hosts = u32::MAX.checked_shr(u32::from(len)).unwrap_or(0);
+        // RFC 3021: a link of two has no such address.
+        hosts > 1 && to.to_bits() == own.to_bits() | hosts
+    }
+}
+
+/// The link-local IPv6 address of a port: RFC 4391 §8 makes its identifier of the port's GUID.
+#[must_use]
+pub fn link_local(guid: Guid) -> Ipv6Addr {
+    let identifier = guid.interface_identifier(false);
+    Ipv6Addr::from_bits(0xfe80 << 112 | u128::from(identifier))
+}

@@ -1,0 +1,483 @@
+//! The broadcast group and all that depends on being in it (RFC 4391 §5): the link is up while this
+//! port is a full member. Beside it: subscriptions, joins of other groups, and doing it all again
+//! when the port or its subnet manager changes.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use tracing::{debug, info, warn};
+
+use super::discovery::solicited_node;
+use super::groups::{Groups, Multicast};
+use super::path::Hop;
+use super::sa::{Failure, Outcome, Request};
+use super::{Link, TRACE};
+use crate::fabric::PortInfo;
+use crate::limits::{ABSENT_NS, GROUPS_MAX, P_KEYS_MAX, REFRESH_NS, REPORTS_WAITING_MAX};
+use crate::multicast::MulticastMap;
+use crate::wire::address::{Gid, Lid, PKey, QKey, Qpn};
+use crate::wire::datagram::HEADER_LEN;
+use crate::wire::mad::{
+    Attribute, InformInfo, JoinState, McMemberRecord, Method, Notice, PathRecord, SaMad, Status,
+    Trap,
+};
+
+/// Why a link is down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DownReason {
+    /// Nothing is known of the port.
+    NoPort,
+    /// The interface has left the link.
+    Left,
+    /// The subnet manager has not set the port up, or its link is out.
+    PortDown,
+    /// The port is not in the partition.
+    NotInPartition(PKey),
+    /// The broadcast group is being joined.
+    Joining,
+    /// The administrator did not let this port in.
+    Refused(Status),
+    /// The administrator does not answer.
+    Silent,
+    /// The group's packets may be longer than the port can carry (RFC 4392 §4).
+    Mtu {
+        /// Octets of the group's packets.
+        group: usize,
+        /// Of the port's.
+        port: usize,
+    },
+}
+
+impl fmt::Display for DownReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoPort => f.write_str("nothing is known of the port yet"),
+            Self::Left => f.write_str("the interface has left the link"),
+            Self::PortDown => f.write_str("the subnet manager has not set the port up"),
+            Self::NotInPartition(key) => write!(
+                f,
+                "the port is not in partition {:#06x}: the subnet manager's configuration gives it",
+                key.0
+            ),
+            Self::Joining => f.write_str("the broadcast group is being joined"),
+            Self::Refused(status) => write!(
+                f,
+                "the subnet administrator refused the broadcast group with status {:#06x}: is \
+                 there one for this partition and scope, of an MTU that the port can carry?",
+                status.0
+            ),
+            Self::Silent => f.write_str("the subnet administrator does not answer"),
+            Self::Mtu { group, port } => {
+                write!(f, "the broadcast group has an MTU of {group}, the port can carry {port}")
+            }
+        }
+    }
+}
+
+/// Whether a link carries datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkState {
+    /// It does not.
+    Down(DownReason),
+    /// It does, with what the broadcast group gave.
+    Up {
+        /// Octets of the largest datagram.
+        mtu: usize,
+        /// The key of all datagrams (RFC 4391 §9.1.2).
+        q_key: QKey,
+        /// The LID of the broadcast group.
+        mlid: Lid,
+    },
+}
+
+#[derive(Debug)]
+enum Broadcast {
+    Down { reason: DownReason, retry_ns: Option<u64> },
+    Up { record: McMemberRecord, mtu: usize, refresh_ns: u64 },
+}
+
+/// Where the port stands with the broadcast group.
+#[derive(Debug)]
+pub(super) struct Membership(Broadcast);
+
+impl Default for Membership {
+    fn default() -> Self {
+        Self(Broadcast::Down { reason: DownReason::NoPort, retry_ns: None })
+    }
+}
+
+impl Membership {
+    pub(super) const fn state(&self) -> LinkState {
+        match self.0 {
+            Broadcast::Down { reason, .. } => LinkState::Down(reason),
+            Broadcast::Up { record, mtu, .. } => {
+                LinkState::Up { mtu, q_key: record.q_key, mlid: record.mlid }
+            }
+        }
+    }
+
+    /// What the broadcast group was joined with.
+    pub(super) const fn record(&self) -> Option<&McMemberRecord> {
+        match &self.0 {
+            Broadcast::Up { record, .. } => Some(record),
+            Broadcast::Down { .. } => None,
+        }
+    }
+
+    pub(super) const fn poll_timeout(&self) -> Option<u64> {
+        match self.0 {
+            Broadcast::Down { retry_ns, .. } => retry_ns,
+            Broadcast::Up { refresh_ns, .. } => Some(refresh_ns),
+        }
+    }
+}
+
+/// RFC 4391 §10 asks for groups that are made or deleted; ports that come or go tell which paths
+/// have changed.
+const TRAPS: [Trap; 4] = [Trap::GidIn, Trap::GidOut, Trap::GroupCreated, Trap::GroupDeleted];
+
+impl Link {
+    /// Takes in what the subnet manager has made of the port. When that is something else than
+    /// before, the link begins anew: nothing that an administrator told before is used again.
+    pub fn handle_port(&mut self, now_ns: u64, mut port: PortInfo) {
+        port.p_keys.truncate(P_KEYS_MAX);
+        if self.port.as_ref() == Some(&port) {
+            return;
+        }
+        debug!(target: TRACE, ?port, "port changed");
+        // RFC 4391 §4.1: the partition is what was configured; whether this port is a full member
+        // of it, its table says.
+        let partition = self.config.p_key.full_member();
+        let of_partition = port.p_keys.iter().filter(|key| key.full_member() == partition);
+        let own_key = of_partition.max_by_key(|key| key.is_full_member()).copied();
+        let reason = if !port.is_active || port.lid == Lid(0) || port.sm_lid == Lid(0) {
+            Some(DownReason::PortDown)
+        } else if own_key.is_none() {
+            Some(DownReason::NotInPartition(self.config.p_key))
+        } else {
+            None
+        };
+        self.own_key = own_key.unwrap_or(self.config.p_key);
+        self.port = Some(port);
+        self.client.forget();
+        self.forget_fabric();
+        self.chores.clear();
+        match reason {
+            Some(reason) => self.go_down(reason, None),
+            None => self.join_broadcast(now_ns),
+        }
+    }
+
+    /// Takes a management datagram that came to queue pair 1 from the port `from`. What does not come
+    /// from the administrator's port, or answers nothing that was asked, is counted and has no effect.
+    pub fn handle_mad(&mut self, now_ns: u64, from: Lid, mad: &[u8]) {
+        let Ok(mad) = SaMad::parse(mad) else {
+            self.counters.mads_malformed += 1;
+            return;
+        };
+        let is_administrator = self.port.as_ref().is_some_and(|port| port.sm_lid == from);
+        if !is_administrator {
+            self.counters.mads_refused += 1;
+            return;
+        }
+        if mad.method == Method::Report && mad.attribute == Attribute::Notice {
+            return self.handle_report(now_ns, from, &mad);
+        }
+        match self.client.handle_answer(now_ns, &mad) {
+            Ok(Some(outcome)) => {
+                self.handle_outcome(now_ns, outcome);
+                self.run_chores(now_ns);
+            }
+            Ok(None) => {}
+            Err(super::sa::NoAnswer) => self.counters.mads_refused += 1,
+        }
+    }
+
+    /// A Report is answered, or it would come again.
+    fn handle_report(&mut self, now_ns: u64, from: Lid, mad: &SaMad) {
+        let Ok(Some(notice)) = Notice::parse(&mad.data) else {
+            self.counters.mads_malformed += 1;
+            return;
+        };
+        if self.answers.len() >= REPORTS_WAITING_MAX {
+            return;
+        }
+        self.answers.push_back((from, mad.report_taken().to_bytes()));
+        self.counters.reports += 1;
+        debug!(target: TRACE, ?notice, "report");
+        match notice.trap {
+            Trap::GidIn | Trap::GidOut => {
+                let dropped = self.paths.forget(notice.gid, &mut self.budget);
+                self.counters.without_path += dropped;
+                self.neighbours.doubt(notice.gid);
+            }
+            Trap::GroupDeleted if notice.gid == self.map.broadcast() => {
+                if self.membership.record().is_some() {
+                    self.forget_fabric();
+                    self.join_broadcast(now_ns);
+                }
+            }
+            Trap::GroupCreated | Trap::GroupDeleted => {
+                let exists = notice.trap == Trap::GroupCreated;
+                if self.groups.changed(notice.gid, exists) {
+                    self.ask_join(now_ns, notice.gid, JoinState::FULL_MEMBER, true);
+                }
+            }
+            Trap::Unknown(_) => {}
+        }
+    }
+
+    pub(super) fn handle_outcome(&mut self, now_ns: u64, outcome: Outcome) {
+        match outcome {
+            Outcome::Joined { granted, .. } if granted.mgid == self.map.broadcast() => {
+                self.broadcast_joined(now_ns, granted);
+            }
+            Outcome::Joined { asked, granted } => {
+                self.groups.joined(asked.mgid, Multicast::of(&granted));
+                self.flush_group(asked.mgid);
+            }
+            Outcome::NotJoined { asked, why, .. } if asked.mgid == self.map.broadcast() => {
+                self.broadcast_refused(now_ns, why);
+            }
+            Outcome::NotJoined { asked, creates: true, why: Failure::Refused(status) }
+                if status != Status::NO_RECORDS =>
+            {
+                // It exists, and with other parameters than the broadcast group's.
+                let joined = self.ask_join(now_ns, asked.mgid, asked.join_state, false);
+                if !joined {
+                    self.group_absent(now_ns, &asked);
+                }
+            }
+            Outcome::NotJoined { asked, why, .. } => {
+                // RFC 4391 §12: failures of multicast operations are logged.
+                warn!(target: TRACE, group = %asked.mgid, state = asked.join_state.0, ?why,
+                      "group not joined");
+                self.group_absent(now_ns, &asked);
+            }
+            Outcome::Path(path) => self.path_found(now_ns, &path),
+            Outcome::NoPath { gid, why } => {
+                let silent = why == Failure::Silent;
+                let dropped = self.paths.fail(now_ns, gid, silent, &mut self.budget);
+                self.counters.without_path += dropped;
+            }
+            Outcome::Other => {}
+        }
+    }
+
+    fn group_absent(&mut self, now_ns: u64, asked: &McMemberRecord) {
+        for payload in self.groups.absent(now_ns, asked.mgid, &mut self.budget) {
+            self.send_to_routers(now_ns, asked.mgid, &payload);
+        }
+    }
+
+    fn path_found(&mut self, now_ns: u64, path: &PathRecord) {
+        let hop = Hop { dlid: path.dlid, service_level: path.service_level };
+        self.paths.learn(now_ns, path.dgid, hop);
+        self.flush_path(path.dgid);
+    }
+
+    fn broadcast_joined(&mut self, now_ns: u64, record: McMemberRecord) {
+        let port_mtu = self.port.as_ref().map_or(0, |port| port.mtu_octets);
+        let group = record.mtu_octets().unwrap_or(0);
+        // RFC 4392 §4: a port that cannot carry the group's packets is not in the subnet.
+        if group <= HEADER_LEN || group > port_mtu {
+            let reason = DownReason::Mtu { group, port: port_mtu };
+            self.go_down(reason, Some(now_ns.saturating_add(REFRESH_NS)));
+            return;
+        }
+        let was_up = self.membership.record().is_some();
+        let mtu = group - HEADER_LEN;
+        let refresh_ns = now_ns.saturating_add(REFRESH_NS);
+        self.membership.0 = Broadcast::Up { record, mtu, refresh_ns };
+        if was_up {
+            return;
+        }
+        self.counters.link_ups += 1;
+        info!(target: TRACE, mtu, group = %record.mgid, mlid = record.mlid.0, "link up");
+        for mgid in self.own_groups() {
+            self.groups.receive(now_ns, mgid);
+        }
+        self.refresh(now_ns);
+        self.announce(now_ns);
+    }
+
+    fn broadcast_refused(&mut self, now_ns: u64, why: Failure) {
+        let is_up = self.membership.record().is_some();
+        match why {
+            // An administrator that is away does not take the fabric with it.
+            Failure::Silent if is_up => {}
+            Failure::Silent => self.go_down(DownReason::Silent, Some(now_ns)),
+            Failure::Refused(status) => {
+                let retry_ns = now_ns.saturating_add(ABSENT_NS);
+                self.go_down(DownReason::Refused(status), Some(retry_ns));
+            }
+        }
+    }
+
+    fn go_down(&mut self, reason: DownReason, retry_ns: Option<u64>) {
+        let before = self.membership.state();
+        self.membership.0 = Broadcast::Down { reason, retry_ns };
+        if before != LinkState::Down(reason) {
+            warn!(target: TRACE, %reason, "link down");
+        }
+    }
+
+    fn join_broadcast(&mut self, now_ns: u64) {
+        let retry_ns = Some(now_ns.saturating_add(REFRESH_NS));
+        self.go_down(DownReason::Joining, retry_ns);
+        let record = self.membership_record(self.map.broadcast(), JoinState::FULL_MEMBER);
+        // RFC 4391 §5: the group exists, or there is no link: it is not made here.
+        self.client.ask(now_ns, Request::Join { record, creates: false });
+    }
+
+    /// Forgets what an administrator has told; neighbours are where they were, or answer again.
+    fn forget_fabric(&mut self) {
+        self.counters.waiting_dropped += self.paths.clear(&mut self.budget);
+        self.counters.waiting_dropped += self.groups.clear(&mut self.budget);
+    }
+
+    pub(super) fn run_membership(&mut self, now_ns: u64) {
+        if self.membership.poll_timeout().is_none_or(|due_ns| due_ns > now_ns) {
+            return;
+        }
+        match &mut self.membership.0 {
+            Broadcast::Down { .. } => self.join_broadcast(now_ns),
+            Broadcast::Up { refresh_ns, .. } => {
+                *refresh_ns = now_ns.saturating_add(REFRESH_NS);
+                let broadcast = self.map.broadcast();
+                let record = self.membership_record(broadcast, JoinState::FULL_MEMBER);
+                self.client.ask(now_ns, Request::Join { record, creates: false });
+                self.refresh(now_ns);
+            }
+        }
+    }
+
+    /// Subscribes, joins what is to be received, and leaves what is not used.
+    fn refresh(&mut self, now_ns: u64) {
+        for trap in TRAPS {
+            let info = InformInfo { trap, subscribe: true, qpn: Qpn::GSI };
+            self.client.ask(now_ns, Request::Subscribe(info));
+        }
+        let joins = self.groups.refresh().into_iter().map(|(mgid, state)| (mgid, state, true));
+        let left = self.groups.expire(now_ns).into_iter();
+        let leaves = left.map(|mgid| (mgid, JoinState::SEND_ONLY_NON_MEMBER, false));
+        // The joins that the last time has left over are among them.
+        self.chores.retain(|(_, _, joins)| !joins);
+        self.chores.extend(joins.chain(leaves));
+    }
+
+    /// Asks to join or to leave a group. When there are too many, the next refresh joins what is
+    /// received.
+    fn add_chore(&mut self, now_ns: u64, chore: (Gid, JoinState, bool)) {
+        if self.chores.len() < 2 * GROUPS_MAX {
+            self.chores.push_back(chore);
+        }
+        self.run_chores(now_ns);
+    }
+
+    /// Asks for what can wait as long as there is room.
+    pub(super) fn run_chores(&mut self, now_ns: u64) {
+        while self.client.has_room()
+            && let Some((mgid, state, joins)) = self.chores.pop_front()
+        {
+            if joins {
+                self.ask_join(now_ns, mgid, state, state == JoinState::FULL_MEMBER);
+            } else {
+                self.ask_leave(now_ns, mgid, state);
+            }
+        }
+    }
+
+    /// Groups that an interface is always in: RFC 1112 §4 all hosts; RFC 4861 §7.2.1 all nodes and
+    /// those that its own addresses are asked for by.
+    fn own_groups(&self) -> Vec<Gid> {
+        let all_hosts = self.config.ipv4.map(|_| self.map.ipv4(Ipv4Addr::new(224, 0, 0, 1)));
+        let ipv6 = self.own_ipv6().into_iter().flatten();
+        let all_nodes = self.config.ipv6.map(|_| Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1));
+        let ipv6 = all_nodes.into_iter().chain(ipv6.map(solicited_node));
+        all_hosts.into_iter().chain(ipv6.map(|group| self.map.ipv6(group))).collect()
+    }
+
+    /// Begins to receive an IP group: its hosts have joined it (RFC 4391 §10).
+    pub fn join_group(&mut self, now_ns: u64, group: IpAddr) {
+        let Some(mgid) = self.map.group(group).filter(|mgid| *mgid != self.map.broadcast()) else {
+            return;
+        };
+        if self.groups.receive(now_ns, mgid) && self.membership.record().is_some() {
+            self.add_chore(now_ns, (mgid, JoinState::FULL_MEMBER, true));
+        }
+    }
+
+    /// Ends receiving an IP group (RFC 4391 §10), unless the interface itself needs it.
+    pub fn leave_group(&mut self, now_ns: u64, group: IpAddr) {
+        let Some(mgid) = self.map.group(group).filter(|mgid| !self.own_groups().contains(mgid))
+        else {
+            return;
+        };
+        if let Some(state) = self.groups.leave(mgid) {
+            self.add_chore(now_ns, (mgid, state, false));
+        }
+    }
+
+    /// Leaves all groups and ends all subscriptions: the administrator would keep them. The requests
+    /// are sent by [`poll_mad`](Self::poll_mad) as others are.
+    pub fn leave_all(&mut self, now_ns: u64) {
+        let members = self.groups.members().into_iter();
+        self.chores = members.map(|(mgid, state)| (mgid, state, false)).collect();
+        for trap in TRAPS {
+            let info = InformInfo { trap, subscribe: false, qpn: Qpn::GSI };
+            self.client.ask(now_ns, Request::Subscribe(info));
+        }
+        if self.membership.record().is_some() {
+            self.ask_leave(now_ns, self.map.broadcast(), JoinState::FULL_MEMBER);
+        }
+        self.forget_fabric();
+        self.groups = Groups::default();
+        self.go_down(DownReason::Left, None);
+        self.run_chores(now_ns);
+    }
+
+    /// Asks to join a group, made if need be by the parameters of the broadcast group (RFC 4391 §10).
+    /// `false` when too many requests are under way: the next refresh asks again.
+    pub(super) fn ask_join(
+        &mut self,
+        now_ns: u64,
+        mgid: Gid,
+        state: JoinState,
+        creates: bool,
+    ) -> bool {
+        let record = self.membership_record(mgid, state);
+        self.client.ask(now_ns, Request::Join { record, creates })
+    }
+
+    fn ask_leave(&mut self, now_ns: u64, mgid: Gid, state: JoinState) {
+        let record = self.membership_record(mgid, state);
+        self.client.ask(now_ns, Request::Leave(record));
+    }
+
+    fn membership_record(&self, mgid: Gid, join_state: JoinState) -> McMemberRecord {
+        const SELECT_EXACTLY: u8 = 2 << 6;
+        let like = self.membership.record();
+        McMemberRecord {
+            mgid,
+            port_gid: self.own_gid(),
+            q_key: like.map_or(QKey(0), |record| record.q_key),
+            mlid: Lid(0),
+            mtu: like.map_or(0, |record| SELECT_EXACTLY | record.mtu & 0x3f),
+            traffic_class: like.map_or(0, |record| record.traffic_class),
+            p_key: self.map.p_key(),
+            rate: like.map_or(0, |record| SELECT_EXACTLY | record.rate & 0x3f),
+            packet_life_time: 0,
+            service_level: like.map_or(0, |record| record.service_level),
+            flow_label: like.map_or(0, |record| record.flow_label),
+            hop_limit: like.map_or(0, |record| record.hop_limit),
+            scope: scope_of(self.map),
+            join_state,
+        }
+    }
+}
+
+const fn scope_of(map: MulticastMap) -> u8 {
+    map.scope().nibble()
+}

@@ -1,0 +1,222 @@
+//! The link: an interface on one IPoIB subnet (RFC 4391, RFC 4392), sans-IO.
+//!
+//! [`handle_port`](Link::handle_port), [`handle_mad`](Link::handle_mad),
+//! [`handle_packet`](Link::handle_packet), [`handle_timeout`](Link::handle_timeout) and
+//! [`send`](Link::send) change state; the caller then drains [`poll_mad`](Link::poll_mad) and
+//! [`poll_packet`](Link::poll_packet), and calls again at [`poll_timeout`](Link::poll_timeout).
+//!
+//! ```text
+//!   membership   the broadcast group: the link is up while this port is in it; traps, refreshes
+//!   groups       other groups: joined to receive, or to send only
+//!   neighbour    IP address to link-layer address;  path   port to LID: both asked for once
+//!   receive      packets in;  send   datagrams out
+//! ```
+
+mod config;
+mod discovery;
+mod groups;
+mod membership;
+mod neighbour;
+mod path;
+mod receive;
+mod sa;
+mod send;
+mod waiting;
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv6Addr};
+
+pub use config::{LinkConfig, link_local};
+pub use membership::{DownReason, LinkState};
+pub use send::SendError;
+
+use crate::counters::Counters;
+use crate::fabric::PortInfo;
+use crate::limits::SPARE_MAX;
+use crate::multicast::MulticastMap;
+use crate::wire::address::{Gid, Lid, LinkAddress, PKey};
+use crate::wire::datagram::HEADER_LEN;
+use crate::wire::mad::{JoinState, MAD_LEN};
+use groups::Groups;
+use membership::Membership;
+use neighbour::Neighbours;
+use path::Paths;
+use sa::Client;
+use waiting::Budget;
+
+/// The target of what a link tells `tracing`.
+const TRACE: &str = "urnic::ipoib";
+/// Octets of the largest datagram before the broadcast group tells (RFC 4391 §7).
+const MTU_DEFAULT: usize = 2048 - HEADER_LEN;
+
+/// An interface on an IPoIB link.
+#[derive(Debug)]
+pub struct Link {
+    config: LinkConfig,
+    map: MulticastMap,
+    /// What the subnet manager made of the port, once it is known.
+    port: Option<PortInfo>,
+    /// The port's key of the link's partition: of a full member, or of a limited one.
+    own_key: PKey,
+    client: Client,
+    membership: Membership,
+    groups: Groups,
+    neighbours: Neighbours,
+    paths: Paths,
+    budget: Budget,
+    /// Groups to join (`true`) and to leave when the administrator has been asked other things: at
+    /// most those of the table, and what its users do in between.
+    chores: VecDeque<(Gid, JoinState, bool)>,
+    /// Answers to Reports.
+    answers: VecDeque<(Lid, [u8; MAD_LEN])>,
+    out: VecDeque<Vec<u8>>,
+    spare: Vec<Vec<u8>>,
+    psn: u32,
+    counters: Counters,
+}
+
+impl Link {
+    /// A link that is down until a port is told of.
+    #[must_use]
+    pub fn new(config: LinkConfig) -> Self {
+        Self {
+            map: config.map(),
+            port: None,
+            own_key: config.p_key,
+            client: Client::new(config.seed),
+            membership: Membership::default(),
+            groups: Groups::default(),
+            neighbours: Neighbours::default(),
+            paths: Paths::default(),
+            budget: Budget::default(),
+            chores: VecDeque::new(),
+            answers: VecDeque::new(),
+            out: VecDeque::new(),
+            spare: Vec::new(),
+            psn: 0,
+            counters: Counters::default(),
+            config,
+        }
+    }
+
+    /// The link's settings.
+    #[must_use]
+    pub const fn config(&self) -> &LinkConfig {
+        &self.config
+    }
+
+    /// What has been counted.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Octets of the largest datagram: those of the broadcast group's MTU, less the encapsulation.
+    #[must_use]
+    pub const fn mtu(&self) -> usize {
+        match self.membership.state() {
+            LinkState::Up { mtu, .. } => mtu,
+            LinkState::Down(_) => MTU_DEFAULT,
+        }
+    }
+
+    /// Whether this port is in the broadcast group; if not, why.
+    #[must_use]
+    pub const fn state(&self) -> LinkState {
+        self.membership.state()
+    }
+
+    /// Whether the address is this interface's.
+    #[must_use]
+    pub fn owns(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(address) => self.config.ipv4.is_some_and(|(own, _)| own == address),
+            IpAddr::V6(address) => self.own_ipv6().contains(&Some(address)),
+        }
+    }
+
+    /// Its IPv6 addresses, if it has any: the given one, and that of the link.
+    fn own_ipv6(&self) -> [Option<Ipv6Addr>; 2] {
+        let given = self.config.ipv6.map(|(address, _)| address);
+        let of_link = self.port.as_ref().map(|port| link_local(port.guid));
+        [given, of_link.filter(|_| given.is_some())]
+    }
+
+    /// This interface's address on the link (RFC 4391 §9.1.1).
+    fn own_address(&self) -> LinkAddress {
+        LinkAddress { qpn: self.config.qpn, gid: self.own_gid() }
+    }
+
+    fn own_gid(&self) -> Gid {
+        self.port.as_ref().map_or(Gid([0; 16]), PortInfo::gid)
+    }
+
+    fn own_lid(&self) -> Lid {
+        self.port.as_ref().map_or(Lid(0), |port| port.lid)
+    }
+
+    /// The next management datagram to send, and the port it goes to.
+    pub fn poll_mad(&mut self, now_ns: u64) -> Option<(Lid, [u8; MAD_LEN])> {
+        if let Some(answer) = self.answers.pop_front() {
+            return Some(answer);
+        }
+        let sm_lid = self.port.as_ref().map(|port| port.sm_lid)?;
+        let mad = self.client.poll(now_ns)?;
+        self.counters.requests_sent += 1;
+        Some((sm_lid, mad))
+    }
+
+    /// The next packet to send. Its allocation is welcome back.
+    pub fn poll_packet(&mut self) -> Option<Vec<u8>> {
+        self.out.pop_front()
+    }
+
+    /// Takes back the allocation of a packet that was sent.
+    pub fn recycle(&mut self, packet: Vec<u8>) {
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(packet);
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) and [`poll_mad`](Self::poll_mad) have something
+    /// to do next.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<u64> {
+        let due = [
+            self.client.poll_timeout(),
+            self.neighbours.poll_timeout(),
+            self.membership.poll_timeout(),
+        ];
+        due.into_iter().flatten().min()
+    }
+
+    /// Runs timers.
+    pub fn handle_timeout(&mut self, now_ns: u64) {
+        while let Some(outcome) = self.client.poll_silent(now_ns) {
+            self.counters.requests_unanswered += 1;
+            self.handle_outcome(now_ns, outcome);
+        }
+        self.run_membership(now_ns);
+        self.run_chores(now_ns);
+        while let Some(due) = self.neighbours.poll_due(now_ns, &mut self.budget) {
+            match due {
+                neighbour::Due::Ask(ip) => self.ask_neighbour(now_ns, ip, None),
+                neighbour::Due::Silent { dropped } => self.counters.neighbours_silent += dropped,
+            }
+        }
+    }
+}
+
+/// Where the datagram that begins with `head` goes.
+#[must_use]
+pub(crate) fn destination(head: &[u8]) -> Option<IpAddr> {
+    send::destination(head).map(|(_, to)| to)
+}
+
+#[cfg(test)]
+impl Link {
+    /// How many neighbours and paths are in their tables.
+    pub(crate) fn table_lens(&self) -> (usize, usize) {
+        (self.neighbours.len(), self.paths.len())
+    }
+}

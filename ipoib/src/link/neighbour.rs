@@ -1,0 +1,176 @@
+//! Neighbours: which link-layer address an IP address of the link has.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use super::waiting::{Budget, Waiting};
+use crate::limits::{NEIGHBOUR_ATTEMPTS_MAX, NEIGHBOUR_RETRY_NS, NEIGHBOURS_MAX, REACHABLE_NS};
+use crate::wire::address::{Gid, LinkAddress};
+
+#[derive(Debug)]
+enum State {
+    /// All hosts of the link are asked.
+    Asking { attempts: u32, due_ns: u64 },
+    /// Known. RFC 4391 §9.4: it is asked for again, as a port's queue pair may become another one.
+    Known { at: LinkAddress, confirmed_ns: u64, probes: u32, due_ns: u64 },
+}
+
+#[derive(Debug)]
+struct Neighbour {
+    state: State,
+    waiting: Waiting<()>,
+    used_ns: u64,
+}
+
+/// The table.
+#[derive(Debug, Default)]
+pub(super) struct Neighbours {
+    table: HashMap<IpAddr, Neighbour>,
+    /// When the first of those that are asked for is due; may be too early.
+    due_ns: Option<u64>,
+}
+
+/// What to do with a datagram to a neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    /// It goes there; with `probe`, the neighbour is asked whether it still has the address.
+    Known { at: LinkAddress, probe: bool },
+    /// It waits.
+    Wait,
+}
+
+/// What a neighbour that is asked for needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// The question.
+    Ask(IpAddr),
+    /// It does not answer: so many datagrams were dropped.
+    Silent { dropped: u64 },
+}
+
+impl Neighbours {
+    /// How a datagram reaches the neighbour. The table takes it up if it is new.
+    pub(super) fn route(&mut self, now_ns: u64, ip: IpAddr, budget: &mut Budget) -> Route {
+        let Some(entry) = self.table.get_mut(&ip) else {
+            self.insert(now_ns, ip, State::Asking { attempts: 0, due_ns: now_ns }, budget);
+            self.due_ns = Some(now_ns);
+            return Route::Wait;
+        };
+        entry.used_ns = now_ns;
+        let State::Known { at, confirmed_ns, probes, due_ns } = &mut entry.state else {
+            return Route::Wait;
+        };
+        let at = *at;
+        if now_ns < confirmed_ns.saturating_add(REACHABLE_NS) || now_ns < *due_ns {
+            return Route::Known { at, probe: false };
+        }
+        if *probes < NEIGHBOUR_ATTEMPTS_MAX {
+            *probes += 1;
+            *due_ns = now_ns.saturating_add(NEIGHBOUR_RETRY_NS);
+            return Route::Known { at, probe: true };
+        }
+        entry.state = State::Asking { attempts: 0, due_ns: now_ns };
+        self.due_ns = Some(now_ns);
+        Route::Wait
+    }
+
+    /// Keeps a payload until the neighbour is known; how many were dropped.
+    pub(super) fn wait(&mut self, ip: IpAddr, payload: Vec<u8>, budget: &mut Budget) -> u64 {
+        let Some(entry) = self.table.get_mut(&ip) else { return 1 };
+        entry.waiting.push(budget, (), payload)
+    }
+
+    /// Takes in where a neighbour is. One that is not in the table is taken up when `wanted`.
+    pub(super) fn learn(
+        &mut self,
+        now_ns: u64,
+        ip: IpAddr,
+        at: LinkAddress,
+        wanted: bool,
+        budget: &mut Budget,
+    ) {
+        let state = State::Known { at, confirmed_ns: now_ns, probes: 0, due_ns: 0 };
+        match self.table.get_mut(&ip) {
+            Some(entry) => entry.state = state,
+            None if wanted => self.insert(now_ns, ip, state, budget),
+            None => {}
+        }
+    }
+
+    /// The next payload that waited for a neighbour which is known now.
+    pub(super) fn pop(
+        &mut self,
+        ip: IpAddr,
+        budget: &mut Budget,
+    ) -> Option<(LinkAddress, Vec<u8>)> {
+        let entry = self.table.get_mut(&ip)?;
+        let State::Known { at, .. } = entry.state else { return None };
+        let ((), payload) = entry.waiting.pop(budget)?;
+        Some((at, payload))
+    }
+
+    /// The neighbours at a port that has left, or has another name: they are asked for again when
+    /// they are used.
+    pub(super) fn doubt(&mut self, gid: Gid) {
+        for entry in self.table.values_mut() {
+            if let State::Known { at, confirmed_ns, due_ns, .. } = &mut entry.state
+                && at.gid == gid
+            {
+                (*confirmed_ns, *due_ns) = (0, 0);
+            }
+        }
+    }
+
+    /// What is due by now, one at a time.
+    pub(super) fn poll_due(&mut self, now_ns: u64, budget: &mut Budget) -> Option<Due> {
+        if self.due_ns.is_none_or(|due_ns| due_ns > now_ns) {
+            return None;
+        }
+        let mut next_ns = None::<u64>;
+        let mut found = None;
+        for (&ip, entry) in &mut self.table {
+            let State::Asking { attempts, due_ns } = &mut entry.state else { continue };
+            if found.is_none() && *due_ns <= now_ns {
+                if *attempts >= NEIGHBOUR_ATTEMPTS_MAX {
+                    found = Some((ip, true));
+                    continue;
+                }
+                *attempts += 1;
+                *due_ns = now_ns.saturating_add(NEIGHBOUR_RETRY_NS);
+                found = Some((ip, false));
+            }
+            next_ns = Some(next_ns.map_or(*due_ns, |next| next.min(*due_ns)));
+        }
+        self.due_ns = next_ns;
+        Some(match found? {
+            (ip, false) => Due::Ask(ip),
+            (ip, true) => {
+                let mut entry = self.table.remove(&ip)?;
+                Due::Silent { dropped: entry.waiting.clear(budget) }
+            }
+        })
+    }
+
+    pub(super) const fn poll_timeout(&self) -> Option<u64> {
+        self.due_ns
+    }
+
+    /// Takes up a neighbour; one that was not used for long makes room.
+    fn insert(&mut self, now_ns: u64, ip: IpAddr, state: State, budget: &mut Budget) {
+        if self.table.len() >= NEIGHBOURS_MAX {
+            let oldest = self.table.iter().min_by_key(|(_, entry)| entry.used_ns);
+            if let Some(ip) = oldest.map(|(&ip, _)| ip)
+                && let Some(mut entry) = self.table.remove(&ip)
+            {
+                entry.waiting.clear(budget);
+            }
+        }
+        let entry = Neighbour { state, waiting: Waiting::default(), used_ns: now_ns };
+        self.table.insert(ip, entry);
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+}

@@ -1,0 +1,138 @@
+//! Paths: by which LID and service level a port is reached, as the subnet administrator says.
+
+use std::collections::HashMap;
+
+use super::waiting::{Budget, Waiting};
+use crate::limits::{ABSENT_NS, PATH_REFRESH_NS, PATHS_MAX};
+use crate::wire::address::{Gid, Lid, Qpn};
+
+/// A way to a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hop {
+    pub(super) dlid: Lid,
+    pub(super) service_level: u8,
+}
+
+#[derive(Debug)]
+enum State {
+    Asking,
+    Known { hop: Hop, asked_ns: u64 },
+    Absent { until_ns: u64 },
+}
+
+#[derive(Debug)]
+struct Path {
+    state: State,
+    waiting: Waiting<Qpn>,
+    used_ns: u64,
+}
+
+/// The paths that are known or asked for.
+#[derive(Debug, Default)]
+pub(super) struct Paths {
+    table: HashMap<Gid, Path>,
+}
+
+/// What to do with a packet to a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    /// It goes; with `ask`, the path is old and asked for again.
+    Known { hop: Hop, ask: bool },
+    /// It waits; with `ask`, nothing is under way yet.
+    Wait { ask: bool },
+    /// There is no path.
+    Absent,
+}
+
+impl Paths {
+    /// How a packet reaches the port. The table takes it up if it is new.
+    pub(super) fn route(&mut self, now_ns: u64, gid: Gid, budget: &mut Budget) -> Route {
+        let Some(entry) = self.table.get_mut(&gid) else {
+            self.make_room(budget);
+            let entry = Path { state: State::Asking, waiting: Waiting::default(), used_ns: now_ns };
+            self.table.insert(gid, entry);
+            return Route::Wait { ask: true };
+        };
+        entry.used_ns = now_ns;
+        match &mut entry.state {
+            State::Known { hop, asked_ns } => {
+                let ask = now_ns >= asked_ns.saturating_add(PATH_REFRESH_NS);
+                if ask {
+                    *asked_ns = now_ns;
+                }
+                Route::Known { hop: *hop, ask }
+            }
+            State::Asking => Route::Wait { ask: false },
+            State::Absent { until_ns } if *until_ns > now_ns => Route::Absent,
+            State::Absent { .. } => {
+                entry.state = State::Asking;
+                Route::Wait { ask: true }
+            }
+        }
+    }
+
+    /// Keeps a payload until the path is known; how many were dropped.
+    pub(super) fn wait(
+        &mut self,
+        gid: Gid,
+        qpn: Qpn,
+        payload: Vec<u8>,
+        budget: &mut Budget,
+    ) -> u64 {
+        let Some(entry) = self.table.get_mut(&gid) else { return 1 };
+        entry.waiting.push(budget, qpn, payload)
+    }
+
+    /// The administrator has told the path.
+    pub(super) fn learn(&mut self, now_ns: u64, gid: Gid, hop: Hop) {
+        if let Some(entry) = self.table.get_mut(&gid) {
+            entry.state = State::Known { hop, asked_ns: now_ns };
+        }
+    }
+
+    /// The next payload that waited for a path which is known now.
+    pub(super) fn pop(&mut self, gid: Gid, budget: &mut Budget) -> Option<(Hop, Qpn, Vec<u8>)> {
+        let entry = self.table.get_mut(&gid)?;
+        let State::Known { hop, .. } = entry.state else { return None };
+        let (qpn, payload) = entry.waiting.pop(budget)?;
+        Some((hop, qpn, payload))
+    }
+
+    /// There is no path, or none was told; how many payloads were dropped. A path that is known
+    /// stays when the administrator was `silent`.
+    pub(super) fn fail(&mut self, now_ns: u64, gid: Gid, silent: bool, budget: &mut Budget) -> u64 {
+        let Some(entry) = self.table.get_mut(&gid) else { return 0 };
+        if silent && matches!(entry.state, State::Known { .. }) {
+            return 0;
+        }
+        // What an administrator does not answer is asked for again at once.
+        let until_ns = if silent { now_ns } else { now_ns.saturating_add(ABSENT_NS) };
+        entry.state = State::Absent { until_ns };
+        entry.waiting.clear(budget)
+    }
+
+    /// Drops what is known of one port; how many payloads waited.
+    pub(super) fn forget(&mut self, gid: Gid, budget: &mut Budget) -> u64 {
+        self.table.remove(&gid).map_or(0, |mut entry| entry.waiting.clear(budget))
+    }
+
+    /// Drops all; how many payloads waited.
+    pub(super) fn clear(&mut self, budget: &mut Budget) -> u64 {
+        self.table.drain().map(|(_, mut entry)| entry.waiting.clear(budget)).sum()
+    }
+
+    fn make_room(&mut self, budget: &mut Budget) {
+        if self.table.len() < PATHS_MAX {
+            return;
+        }
+        let oldest = self.table.iter().min_by_key(|(_, entry)| entry.used_ns);
+        if let Some(gid) = oldest.map(|(&gid, _)| gid) {
+            self.forget(gid, budget);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+}

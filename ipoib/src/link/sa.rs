@@ -1,0 +1,249 @@
+//! Requests to the subnet administrator: sent, repeated, matched with their answers.
+//!
+//! An answer counts when it comes from the administrator's port, carries the transaction of a request
+//! under way and is about what was asked. Transactions are drawn at random.
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha20Rng;
+
+use crate::limits::{SA_ATTEMPTS_MAX, SA_REQUESTS_MAX, SA_RETRY_FIRST_NS, SA_RETRY_LAST_NS};
+use crate::wire::address::Gid;
+use crate::wire::mad::{
+    Attribute, InformInfo, JoinState, MAD_LEN, McMemberRecord, MemberMask, Method, PathMask,
+    PathRecord, SaMad, Status, Trap,
+};
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    /// To join a group; with `creates`, by its parameters, so that it is made if it does not exist.
+    Join { record: McMemberRecord, creates: bool },
+    /// To leave it.
+    Leave(McMemberRecord),
+    /// A path.
+    Path(PathRecord),
+    /// To be told.
+    Subscribe(InformInfo),
+}
+
+/// Which requests are of one kind and about one thing: there is one at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    Join(Gid, JoinState),
+    Leave(Gid),
+    Path(Gid),
+    Subscribe(Trap),
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Joined {
+        asked: McMemberRecord,
+        granted: McMemberRecord,
+    },
+    NotJoined {
+        asked: McMemberRecord,
+        creates: bool,
+        why: Failure,
+    },
+    Path(PathRecord),
+    NoPath {
+        gid: Gid,
+        why: Failure,
+    },
+    /// Left, subscribed, or neither: it makes no difference.
+    Other,
+}
+
+/// Why a request came to nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    Refused(Status),
+    Silent,
+}
+
+/// The answer is none: it is of no request under way, or of another one.
+#[derive(Debug)]
+pub(super) struct NoAnswer;
+
+impl Request {
+    pub(super) const fn subject(&self) -> Subject {
+        match self {
+            Self::Join { record, .. } => Subject::Join(record.mgid, record.join_state),
+            Self::Leave(record) => Subject::Leave(record.mgid),
+            Self::Path(record) => Subject::Path(record.dgid),
+            Self::Subscribe(info) => Subject::Subscribe(info.trap),
+        }
+    }
+
+    fn mad(&self, transaction: u64) -> SaMad {
+        let (method, attribute, mask, data) = match self {
+            Self::Join { record, creates } => {
+                let mask = if *creates { MemberMask::CREATE } else { MemberMask::JOIN };
+                (Method::Set, Attribute::McMemberRecord, mask, record.to_bytes())
+            }
+            Self::Leave(record) => {
+                let mask = MemberMask::JOIN;
+                (Method::Delete, Attribute::McMemberRecord, mask, record.to_bytes())
+            }
+            Self::Path(record) => {
+                (Method::Get, Attribute::PathRecord, PathMask::QUERY, record.to_bytes())
+            }
+            Self::Subscribe(info) => (Method::Set, Attribute::InformInfo, 0, info.to_bytes()),
+        };
+        SaMad::new(method, attribute, transaction, &data).masked(mask)
+    }
+
+    /// What an answer makes of the request; `None` when it is about something else.
+    fn answered(&self, mad: &SaMad) -> Option<Outcome> {
+        let expected = match self {
+            Self::Join { .. } | Self::Subscribe(_) | Self::Path(_) => Method::GetResp,
+            Self::Leave(_) => Method::DeleteResp,
+        };
+        let attribute = self.mad(0).attribute;
+        if mad.method != expected || mad.attribute != attribute {
+            return None;
+        }
+        if mad.status != Status::SUCCESS {
+            return Some(self.failed(Failure::Refused(mad.status)));
+        }
+        match self {
+            Self::Join { record: asked, .. } => {
+                let granted = McMemberRecord::parse(&mad.data).ok()?;
+                let is_about_it = granted.mgid == asked.mgid
+                    && granted.port_gid == asked.port_gid
+                    && granted.p_key.full_member() == asked.p_key.full_member()
+                    && granted.mlid.is_multicast();
+                is_about_it.then_some(Outcome::Joined { asked: *asked, granted })
+            }
+            Self::Path(asked) => {
+                let path = PathRecord::parse(&mad.data).ok()?;
+                let is_about_it = path.dgid == asked.dgid
+                    && path.sgid == asked.sgid
+                    && path.dlid.0 != 0
+                    && !path.dlid.is_multicast();
+                is_about_it.then_some(Outcome::Path(path))
+            }
+            Self::Leave(_) | Self::Subscribe(_) => Some(Outcome::Other),
+        }
+    }
+
+    const fn failed(&self, why: Failure) -> Outcome {
+        match self {
+            Self::Join { record: asked, creates } => {
+                Outcome::NotJoined { asked: *asked, creates: *creates, why }
+            }
+            Self::Path(asked) => Outcome::NoPath { gid: asked.dgid, why },
+            Self::Leave(_) | Self::Subscribe(_) => Outcome::Other,
+        }
+    }
+}
+
+/// A request under way.
+#[derive(Debug)]
+struct Pending {
+    request: Request,
+    transaction: u64,
+    attempts: u32,
+    /// When it is sent, or sent again.
+    due_ns: u64,
+}
+
+/// The requests of one port.
+#[derive(Debug)]
+pub(super) struct Client {
+    pending: Vec<Pending>,
+    random: ChaCha20Rng,
+}
+
+/// The low 48 bits of a transaction are the requester's: the rest may change on the way, as drivers
+/// and simulators put their own marks there.
+const TRANSACTION_MASK: u64 = (1 << 48) - 1;
+
+impl Client {
+    pub(super) fn new(seed: [u8; 32]) -> Self {
+        Self { pending: Vec::new(), random: ChaCha20Rng::from_seed(seed) }
+    }
+
+    /// Takes up a request; `false` when there are too many. One that is under way already stays as
+    /// it is.
+    pub(super) fn ask(&mut self, now_ns: u64, request: Request) -> bool {
+        let subject = request.subject();
+        if self.pending.iter().any(|pending| pending.request.subject() == subject) {
+            return true;
+        }
+        if self.pending.len() >= SA_REQUESTS_MAX {
+            return false;
+        }
+        let transaction = self.random.next_u64() & TRANSACTION_MASK;
+        self.pending.push(Pending { request, transaction, attempts: 0, due_ns: now_ns });
+        true
+    }
+
+    /// Whether it has room for requests that can wait: half of it is for those that cannot.
+    pub(super) fn has_room(&self) -> bool {
+        self.pending.len() < SA_REQUESTS_MAX / 2
+    }
+
+    /// Drops all requests: the administrator they went to is another one now.
+    pub(super) fn forget(&mut self) {
+        self.pending.clear();
+    }
+
+    /// The next datagram that is due.
+    pub(super) fn poll(&mut self, now_ns: u64) -> Option<[u8; MAD_LEN]> {
+        let next = self
+            .pending
+            .iter_mut()
+            .find(|pending| pending.due_ns <= now_ns && pending.attempts < SA_ATTEMPTS_MAX)?;
+        next.attempts += 1;
+        let wait_ns = back_off_ns(next.attempts, self.random.next_u32());
+        next.due_ns = now_ns.saturating_add(wait_ns);
+        Some(next.request.mad(next.transaction).to_bytes())
+    }
+
+    /// A request that was not answered however often it was sent.
+    pub(super) fn poll_silent(&mut self, now_ns: u64) -> Option<Outcome> {
+        let is_silent =
+            |pending: &Pending| pending.due_ns <= now_ns && pending.attempts >= SA_ATTEMPTS_MAX;
+        let at = self.pending.iter().position(is_silent)?;
+        Some(self.pending.swap_remove(at).request.failed(Failure::Silent))
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<u64> {
+        self.pending.iter().map(|pending| pending.due_ns).min()
+    }
+
+    /// Takes an answer; `None` when the administrator is busy: it is asked again later.
+    pub(super) fn handle_answer(
+        &mut self,
+        now_ns: u64,
+        mad: &SaMad,
+    ) -> Result<Option<Outcome>, NoAnswer> {
+        let transaction = mad.transaction & TRANSACTION_MASK;
+        let at = self.pending.iter().position(|pending| pending.transaction == transaction);
+        let at = at.ok_or(NoAnswer)?;
+        let pending = &mut self.pending[at];
+        // What was not sent yet cannot be answered.
+        if pending.attempts == 0 {
+            return Err(NoAnswer);
+        }
+        let outcome = pending.request.answered(mad).ok_or(NoAnswer)?;
+        if mad.status == Status::BUSY {
+            let wait_ns = back_off_ns(pending.attempts, self.random.next_u32());
+            pending.due_ns = now_ns.saturating_add(wait_ns);
+            return Ok(None);
+        }
+        self.pending.swap_remove(at);
+        Ok(Some(outcome))
+    }
+}
+
+/// Twice as long after each attempt, and up to a quarter more, so that ports that lost the same
+/// administrator do not come back to it at once.
+fn back_off_ns(attempts: u32, random: u32) -> u64 {
+    let doublings = attempts.saturating_sub(1).min(16);
+    let wait_ns = (SA_RETRY_FIRST_NS << doublings).min(SA_RETRY_LAST_NS);
+    wait_ns + ((wait_ns / 4 * u64::from(random >> 16)) >> 16)
+}

@@ -1,0 +1,116 @@
+//! Multicast: the four cases of RFC 4391 §10, joins and leaves, groups that come and go.
+
+use super::*;
+use crate::limits::{GROUP_IDLE_NS, GROUPS_MAX};
+
+fn group(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn mgid(text: &str) -> Gid {
+    MulticastMap::new(Scope::LINK_LOCAL, PKey(0xffff)).group(group(text)).unwrap()
+}
+
+#[test]
+fn broadcasts_reach_all_and_own_copies_are_not_heard() {
+    let mut scene = Scene::new(FabricConfig::default(), 3);
+    scene.run(MS);
+    for to in [Ipv4Addr::BROADCAST, Ipv4Addr::new(10, 0, 0, 255)] {
+        assert!(scene.arrives(0, to.into(), 100, 1));
+        assert_eq!(scene.received[2].pop(), scene.received[1].pop());
+    }
+    assert!(scene.received[0].is_empty());
+}
+
+/// RFC 4391 §10: a sender that is no member joins to send only when the group exists; if not, a group
+/// of the link alone gets nothing, and what may leave it goes to the routers.
+#[test]
+fn the_four_cases_of_a_sender() {
+    let mut scene = Scene::new(FabricConfig::default(), 4);
+    scene.run(MS);
+    let (link, site) = ("224.0.0.251", "239.1.2.3");
+    // No such group, and of the link.
+    assert!(!scene.arrives(0, group(link), 100, 1));
+    assert_eq!(scene.counters(0).without_group, 1);
+    // No such group, but routers.
+    scene.hosts[2].link_join(scene.now_ns, group("224.0.0.2"));
+    scene.run(MS);
+    assert!(scene.arrives(0, group(site), 100, 2), "to the routers");
+    // It exists.
+    scene.hosts[1].link_join(scene.now_ns, group(site));
+    scene.run(MS);
+    assert_eq!(scene.fabric.members(mgid(site)), Some(1));
+    assert!(scene.arrives(0, group(site), 100, 1), "told of by a Report");
+    assert!(scene.received[2].len() == 1, "the routers get no copy more");
+    assert_eq!(scene.fabric.members(mgid(site)), Some(2));
+    // The member itself.
+    scene.hosts[3].link_join(scene.now_ns, group(site));
+    scene.run(MS);
+    assert!(scene.arrives(1, group(site), 100, 3));
+    assert!(scene.received[0].is_empty(), "who sends only hears nothing");
+}
+
+#[test]
+fn a_group_that_is_gone_is_not_sent_to_and_one_that_comes_back_is() {
+    let mut scene = Scene::up();
+    let to = group("ff02::1:3");
+    scene.hosts[1].link_join(scene.now_ns, to);
+    scene.run(MS);
+    assert!(scene.arrives(0, to, 100, 1));
+    scene.hosts[1].link_leave(scene.now_ns, to);
+    scene.run(MS);
+    assert_eq!(scene.fabric.members(mgid("ff02::1:3")), None);
+    let unroutable = scene.fabric.counters().unroutable;
+    assert!(!scene.arrives(0, to, 100, 1));
+    assert_eq!(scene.fabric.counters().unroutable, unroutable, "the MLID is not used again");
+    scene.hosts[1].link_join(scene.now_ns, to);
+    scene.run(MS);
+    assert!(scene.arrives(0, to, 100, 1));
+}
+
+/// RFC 4391 §10: a group is made by the parameters of the broadcast group; §4: all MGIDs of a link
+/// have its scope.
+#[test]
+fn a_group_is_made_like_the_broadcast_group() {
+    let link = LinkConfig { scope: Scope::SITE_LOCAL, ..settings(0) };
+    let mut scene = Scene::with(FabricConfig::default(), vec![(link, vec![PKey(0xffff)])]);
+    scene.run(MS);
+    assert!(!scene.hosts[0].link_up(), "there is no such broadcast group");
+    scene.fabric.add_partition(PKey(0xffff), Scope::SITE_LOCAL, QKey(0x8005_0b1b));
+    scene.run(10 * SECOND);
+    assert!(scene.hosts[0].link_up());
+    let state = scene.fabric.lock();
+    let mut made = 0;
+    for record in state.administrator.records().filter(|record| record.mgid.0[1] == 0x15) {
+        made += 1;
+        assert_eq!((record.q_key, record.mtu & 0x3f), (QKey(0x8005_0b1b), 4));
+    }
+    assert_eq!(made, 1 + 4, "all hosts, all nodes, two solicited nodes");
+}
+
+#[test]
+fn groups_that_are_sent_to_are_bounded_and_left_when_idle() {
+    let mut scene = Scene::up();
+    for at in 0..=u8::MAX {
+        for to in [Ipv4Addr::new(239, 1, 0, at), Ipv4Addr::new(239, 2, 0, at)] {
+            scene.hosts[1].link_join(scene.now_ns, to.into());
+        }
+        scene.run(MS);
+    }
+    // More than fit were asked for: the surplus is not received.
+    let joined = scene.fabric.lock().administrator.records().count();
+    assert!(
+        joined <= GROUPS_MAX + 3,
+        "{joined}: with those of the other host, and the broadcast group"
+    );
+    for at in 0..=u8::MAX {
+        for to in [Ipv4Addr::new(239, 1, 0, at), Ipv4Addr::new(239, 2, 0, at)] {
+            scene.send(0, &datagram(0, to.into(), 40)).unwrap();
+        }
+        scene.run(MS);
+    }
+    scene.run(GROUP_IDLE_NS + 120 * SECOND);
+    let state = scene.fabric.lock();
+    let sender = Gid::new(Gid::DEFAULT_PREFIX, guid(0));
+    assert_eq!(state.administrator.memberships(sender), 5, "its own");
+}

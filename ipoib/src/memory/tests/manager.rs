@@ -1,0 +1,103 @@
+//! The subnet manager and its administrator: busy, silent, gone, another one.
+
+use super::*;
+use crate::limits::REFRESH_NS;
+use crate::link::DownReason;
+
+#[test]
+fn a_busy_administrator_is_asked_again() {
+    let mut scene = Scene::new(FabricConfig::default(), 2);
+    scene.fabric.set_busy(5);
+    scene.run(MS);
+    assert!(!scene.hosts[0].link_up());
+    scene.run(5 * SECOND);
+    assert!(scene.hosts.iter().all(Device::link_up));
+    assert!(scene.arrives(0, ip4(1).into(), 100, 1));
+}
+
+#[test]
+fn a_silent_administrator_is_asked_ever_more_rarely_and_then_said_to_be_silent() {
+    let mut scene = Scene::new(FabricConfig::default(), 1);
+    scene.fabric.set_silent(true);
+    scene.run(SECOND);
+    assert_eq!(scene.counters(0).requests_sent, 3, "at once, after 250 ms, after 750 ms");
+    scene.run(30 * SECOND);
+    assert_eq!(scene.counters(0).requests_unanswered, 1);
+    let sent = scene.counters(0).requests_sent;
+    assert!(sent < 14, "{sent}");
+    scene.fabric.set_silent(false);
+    scene.run(20 * SECOND);
+    assert!(scene.hosts[0].link_up());
+}
+
+#[test]
+fn an_answer_that_comes_twice_counts_once() {
+    let mut scene = Scene::new(FabricConfig::default(), 1);
+    scene.fabric.set_double(3);
+    scene.run(MS);
+    assert!(scene.hosts[0].link_up());
+    assert_eq!(scene.counters(0).mads_refused, 3);
+}
+
+/// A link that is up stays up while the administrator is away: the switches still forward.
+#[test]
+fn an_administrator_that_goes_silent_later_takes_nothing_with_it() {
+    let mut scene = Scene::up();
+    assert!(scene.arrives(0, ip4(1).into(), 100, 1));
+    scene.fabric.set_silent(true);
+    scene.run(4 * REFRESH_NS);
+    assert!(scene.hosts.iter().all(Device::link_up));
+    assert!(scene.arrives(0, ip4(1).into(), 100, 1));
+}
+
+#[test]
+fn after_a_restart_of_the_manager_all_is_joined_and_subscribed_again() {
+    let mut scene = Scene::up();
+    assert!(scene.arrives(0, ip4(1).into(), 100, 1));
+    scene.fabric.restart_manager();
+    scene.run(MS);
+    assert!(scene.hosts.iter().all(Device::link_up));
+    assert!(scene.arrives(0, ip4(1).into(), 100, 1), "by new paths");
+    assert!(scene.arrives(0, ip6(1).into(), 100, 1), "by new groups");
+    assert_eq!(scene.fabric.lock().administrator.subscriptions(), 8);
+    assert_eq!(scene.counters(0).link_ups, 2);
+}
+
+/// Nothing tells the hosts: they say again from time to time what they want.
+#[test]
+fn memberships_that_an_administrator_has_forgotten_come_back_by_themselves() {
+    let mut scene = Scene::up();
+    let lid = scene.fabric.lock().administrator.lid;
+    scene.fabric.lock().administrator.restart(lid);
+    assert!(!scene.arrives(0, Ipv4Addr::BROADCAST.into(), 100, 1));
+    scene.run(REFRESH_NS + SECOND);
+    assert!(scene.arrives(0, Ipv4Addr::BROADCAST.into(), 100, 1));
+}
+
+#[test]
+fn a_link_that_is_out_is_down_and_comes_back() {
+    let mut scene = Scene::up();
+    assert!(scene.arrives(0, ip4(1).into(), 100, 1));
+    scene.fabric.set_link(scene.now_ns, guid(1), false);
+    scene.run(MS);
+    assert_eq!(scene.state(1), LinkState::Down(DownReason::PortDown));
+    assert!(!scene.arrives(0, ip4(1).into(), 100, 1));
+    assert_eq!(scene.send(1, &datagram(1, ip4(0).into(), 100)), Err(TransmitError::LinkDown));
+    scene.fabric.set_link(scene.now_ns, guid(1), true);
+    scene.run(10 * SECOND);
+    assert!(scene.arrives(0, ip4(1).into(), 100, 1));
+    assert!(scene.arrives(1, ip6(0).into(), 100, 0));
+}
+
+/// Trap 64 and 65 tell that a path is not what it was.
+#[test]
+fn a_peer_with_another_lid_is_found() {
+    let mut scene = Scene::up();
+    assert!(scene.arrives(0, ip4(1).into(), 100, 1));
+    scene.fabric.set_link(scene.now_ns, guid(1), false);
+    scene.fabric.move_port(guid(1));
+    scene.run(MS);
+    scene.fabric.set_link(scene.now_ns, guid(1), true);
+    scene.run(MS);
+    assert!(scene.arrives(0, ip4(1).into(), 100, 1));
+}

@@ -1,0 +1,77 @@
+//! Neighbours: asked for, confirmed, moved, bounded.
+
+use super::*;
+use crate::limits::REACHABLE_NS;
+
+#[test]
+fn what_is_sent_before_a_neighbour_is_known_arrives_in_order() {
+    let mut scene = Scene::up();
+    let sent: Vec<_> = (0..8).map(|i| datagram(0, ip4(1).into(), 100 + i)).collect();
+    for datagram in &sent {
+        scene.send(0, datagram).unwrap();
+    }
+    scene.run(MS);
+    assert_eq!(scene.received[1], sent);
+}
+
+#[test]
+fn a_neighbour_that_does_not_answer_is_given_up() {
+    let mut scene = Scene::up();
+    for to in [IpAddr::V4(ip4(7)), IpAddr::V6(ip6(7))] {
+        for _ in 0..40 {
+            scene.send(0, &datagram(0, to, 100)).unwrap();
+        }
+    }
+    let sent = scene.counters(0).datagrams_sent;
+    scene.run(10 * SECOND);
+    assert_eq!(scene.counters(0).waiting_dropped, 2 * 24, "16 of each wait");
+    assert_eq!(scene.counters(0).neighbours_silent, 2 * 16);
+    let asked = scene.counters(0).datagrams_sent - sent;
+    assert_eq!(
+        asked, 2,
+        "three questions of ARP, the first at once; there is no group of solicitations to send to"
+    );
+}
+
+/// RFC 4391 §9.4: a peer that was started anew has another queue pair.
+#[test]
+fn a_peer_with_another_queue_pair_is_found() {
+    for announces in [true, false] {
+        let mut scene = Scene::up();
+        assert!(scene.arrives(0, ip4(1).into(), 100, 1));
+        let fabric = scene.fabric.clone();
+        let again = LinkConfig { qpn: Qpn::from_bits(0x9999), ..settings(1) };
+        let port = MemoryPort::new(fabric.clone(), guid(1));
+        scene.hosts[1] = IpoibDevice::new(port, again);
+        // Whether its announcement is lost.
+        if !announces {
+            scene.hosts[1].receive(scene.now_ns, 64, &mut |_| {});
+            scene.now_ns += MS;
+            scene.hosts[1].receive(scene.now_ns, 64, &mut |_| {});
+            scene.fabric.lock().ports.get_mut(&Lid(2)).unwrap().clear();
+        } else {
+            scene.run(MS);
+            assert!(scene.arrives(0, ip4(1).into(), 100, 1), "by its announcement");
+        }
+        scene.run(REACHABLE_NS);
+        let deadline_ns = scene.now_ns + 10 * SECOND;
+        while !scene.arrives(0, ip4(1).into(), 100, 1) {
+            assert!(scene.now_ns < deadline_ns, "not found in ten seconds");
+            scene.run(SECOND);
+        }
+    }
+}
+
+#[test]
+fn other_networks_are_reached_by_the_gateway() {
+    let link =
+        |host| LinkConfig { gateway_v4: Some(ip4(1)), gateway_v6: Some(ip6(1)), ..settings(host) };
+    let hosts = (0..2).map(|host| (link(host), vec![PKey(0xffff)])).collect();
+    let mut scene = Scene::with(FabricConfig::default(), hosts);
+    scene.run(MS);
+    assert!(scene.arrives(0, "192.0.2.9".parse().unwrap(), 100, 1));
+    assert!(scene.arrives(0, "2001:db8::9".parse().unwrap(), 100, 1));
+    let mut scene = Scene::up();
+    let far = datagram(0, "192.0.2.9".parse().unwrap(), 100);
+    assert_eq!(scene.send(0, &far), Err(TransmitError::Refused), "there is no way");
+}
