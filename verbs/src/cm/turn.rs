@@ -160,14 +160,16 @@ impl Id {
     }
 
     fn failed(self: &Arc<Self>, error: Error) {
-        if self.accepted.load(Ordering::Acquire) {
-            // As the kernel's connection manager for iWARP: a peer that asked and went is one that has
-            // disconnected. Servers end at what else could be told.
-            return self.tell_disconnected();
-        }
         if let Some(qp) = &*locked(&self.qp) {
-            // As rdma_cm has it: what is posted to it is flushed.
+            // As rdma_cm has it: what is posted to it is flushed. Servers wait for that too.
             qp.inner().give_up(WcStatus::WrFlushErr);
+        }
+        if self.accepted.load(Ordering::Acquire) {
+            // As siw, whose accept establishes the connection when the Reply is sent: a peer that
+            // asked and went is one that has disconnected. Servers wait for the one event and then for
+            // the other, and end at what else could be told.
+            self.tell(Pending::new(self, RDMA_CM_EVENT_ESTABLISHED, 0));
+            return self.tell_disconnected();
         }
         let (kind, private_data) = match &error {
             Error::Rejected(rejection) => (RDMA_CM_EVENT_REJECTED, rejection.private_data.clone()),

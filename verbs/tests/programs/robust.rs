@@ -173,6 +173,30 @@ fn a_server_outlives_hostile_clients() {
     server.is_back_at(&idle);
 }
 
+/// A server's thread for a client that has gone before it was accepted learns that from completions:
+/// its receives are flushed.
+#[test]
+fn a_server_has_nothing_left_of_clients_that_ask_and_go() {
+    if !has("a_server_has_nothing_left_of_clients_that_ask_and_go", &["rping"]) {
+        return;
+    }
+    let libraries = Libraries::new();
+    let port = free_port();
+    let line = format!("rping -s -P -a 127.0.0.1 -p {port}");
+    let mut server = libraries.start(&line, false).listens(port);
+    let idle = server.holdings();
+    for _ in 0..20 {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        stream.write_all(&startup(REQUEST_KEY, CRC, 1, &[])).unwrap();
+        drop(stream);
+        // This program takes the second of two Requests that come together for both.
+        thread::sleep(Duration::from_millis(20));
+    }
+    libraries.run(&format!("rping -c -a 127.0.0.1 -p {port} -C 10 -V"), false);
+    server.is_back_at(&idle);
+    assert_eq!(server.child.try_wait().unwrap(), None, "{}", server.said());
+}
+
 #[test]
 fn a_client_of_a_hostile_server_ends_with_an_error() {
     if !has("a_client_of_a_hostile_server_ends_with_an_error", &["rping"]) {
