@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::limits::{Holding, Room};
 use super::tally::Tally;
+use super::trace::{Fit, SideTrace};
 
 /// Counts the segments of one direction by alignment, once it is known where FPDUs are.
 #[derive(Debug, Default)]
@@ -36,6 +37,7 @@ impl Alignment {
         tally: &Tally,
         held: &mut Holding,
         room: &mut Room,
+        mut trace: Option<&mut SideTrace>,
     ) {
         let delivered = tally.delivered_end().0;
         while let Some(first) = self.undecided.first_entry() {
@@ -45,14 +47,22 @@ impl Alignment {
             }
             let count = first.remove();
             held.give(1, room);
-            if start < tally.starts_known_from() {
+            let fit = if start < tally.starts_known_from() {
                 // A copy of what came long ago: where its FPDUs were is forgotten.
+                continue;
             } else if tally.is_start(start) && tally.is_boundary(end) {
                 self.aligned += count;
+                Fit::Aligned
             } else if end > origin {
                 self.unaligned += count;
                 let is_crc = end - start == CRC_LEN && tally.is_boundary(end);
                 self.crc_alone += if is_crc { count } else { 0 };
+                if is_crc { Fit::CrcAlone } else { Fit::Unaligned }
+            } else {
+                continue;
+            };
+            if let Some(trace) = &mut trace {
+                trace.fit(fit, (start, end), count);
             }
         }
     }

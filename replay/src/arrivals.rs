@@ -9,8 +9,8 @@ use super::limits::{Holding, Room};
 /// The frames that brought the octets of a stream which are not delivered yet.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
-    /// End and frame, by start.
-    frames: BTreeMap<u64, (u64, u64)>,
+    /// End, frame and its time, by start.
+    frames: BTreeMap<u64, (u64, u64, u64)>,
 }
 
 impl Arrivals {
@@ -18,24 +18,31 @@ impl Arrivals {
     pub(super) fn note(
         &mut self,
         (start, end): (u64, u64),
-        frame: u64,
+        (frame, at_ns): (u64, u64),
         held: &mut Holding,
         room: &mut Room,
     ) {
-        if held.take(room) && self.frames.insert(start, (end, frame)).is_some() {
+        if held.take(room) && self.frames.insert(start, (end, frame, at_ns)).is_some() {
             held.give(1, room);
         }
     }
 
     /// The frame that brought the octet before `end`.
     pub(super) fn frame_before(&self, end: StreamOffset) -> Option<u64> {
-        let (_, &(to, frame)) = self.frames.range(..end.0).next_back()?;
+        let (_, &(to, frame, _)) = self.frames.range(..end.0).next_back()?;
         (to >= end.0).then_some(frame)
+    }
+
+    /// When the first and when the last of octets `start..end` came.
+    pub(super) fn times_of(&self, (start, end): (u64, u64)) -> Option<(u64, u64)> {
+        let first = self.frames.range(..=start).next_back().map_or(start, |(from, _)| *from);
+        let times = self.frames.range(first..end).map(|(_, &(_, _, at_ns))| at_ns);
+        Some((times.clone().min()?, times.max()?))
     }
 
     /// The frame that brought the first octet at or after `start`.
     pub(super) fn first_frame_after(&self, start: u64) -> Option<u64> {
-        self.frames.range(start..).next().map(|(_, &(_, frame))| frame)
+        self.frames.range(start..).next().map(|(_, &(_, frame, _))| frame)
     }
 
     /// Octets before `delivered` will not be asked for any more.

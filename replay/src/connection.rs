@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use urnic_engine::mpa::startup::Revision;
-use urnic_engine::tcp::{Flags, SeqNum};
+use urnic_engine::tcp::{self, Flags, SeqNum};
 use urnic_engine::wire::ProtocolVersion;
 use urnic_engine::wire::mpa::{EnhancedHeader, RtrKinds, StartupKind};
 
@@ -15,6 +15,7 @@ use super::packet::Segment;
 use super::report::{ConnectionReport, DirectionReport, MarkersReport, MpaReport, hex};
 use super::scan::ConnectionPlan;
 use super::startup::Frame;
+use super::trace::{ConnectionTrace, Extent, SideTrace};
 
 /// A connection being replayed. Side 0 sent the first frame.
 #[derive(Debug)]
@@ -31,6 +32,20 @@ pub(super) struct ReplayedConnection {
     early: Option<(u64, SeqNum)>,
     /// The order of the first messages was looked at.
     first_is_judged: bool,
+    /// The time of the frame being replayed.
+    now_ns: u64,
+    out_of_order: bool,
+}
+
+/// A connection that is over.
+#[derive(Debug)]
+pub(super) struct Finished {
+    pub(super) report: ConnectionReport,
+    /// Findings that are errors.
+    pub(super) errors: u64,
+    /// Findings that are not listed.
+    pub(super) unlisted: u64,
+    pub(super) trace: Option<ConnectionTrace>,
 }
 
 /// How far the startup has come.
@@ -59,7 +74,21 @@ impl ReplayedConnection {
             state: State::Open,
             early: None,
             first_is_judged: false,
+            now_ns: 0,
+            out_of_order: true,
         }
+    }
+
+    /// Notes what pictures are made of.
+    pub(super) fn trace(&mut self, extent: &Extent, marks_max: usize) {
+        for (side, direction) in self.sides.iter_mut().enumerate() {
+            direction.trace = Some(Box::new(SideTrace::new(extent, side, marks_max)));
+        }
+    }
+
+    /// Replays it as a receiver that places in order only.
+    pub(super) const fn place_in_order(&mut self) {
+        self.out_of_order = false;
     }
 
     /// Takes in a segment that `side` sent.
@@ -70,6 +99,9 @@ impl ReplayedConnection {
         frame: u64,
         shared: &mut Shared,
     ) {
+        self.now_ns = segment.at_ns;
+        self.note_options(side, segment);
+        self.sides[1 - side].acknowledged(segment, frame);
         if self.is_beyond_startup(side, segment) {
             self.judge_first(side, segment, frame);
         }
@@ -77,6 +109,19 @@ impl ReplayedConnection {
         direction.handle(segment, frame, &mut around);
         if self.state == State::Open {
             self.settle(shared);
+        }
+    }
+
+    /// What the options of a SYN say about what the other side may send.
+    fn note_options(&mut self, side: usize, segment: &Segment<'_>) {
+        let tcp::Header { flags, ref options, .. } = segment.header;
+        if !flags.contains(Flags::SYN) {
+            return;
+        }
+        if let Some(trace) = &mut self.sides[1 - side].trace {
+            trace.mss = options.mss;
+            // RFC 7323 §2.3: 14 at most.
+            trace.window_scale = options.window_scale.map_or(0, |shift| u32::from(shift).min(14));
         }
     }
 
@@ -88,8 +133,16 @@ impl ReplayedConnection {
         let from = self.name(side);
         let [first, second] = &mut self.reads;
         let (requested, answered) = if side == 0 { (first, second) } else { (second, first) };
-        let findings = &mut self.findings;
-        (&mut self.sides[side], Around { shared, findings, requested, answered, from })
+        let around = Around {
+            shared,
+            findings: &mut self.findings,
+            requested,
+            answered,
+            from,
+            now_ns: self.now_ns,
+            out_of_order: self.out_of_order,
+        };
+        (&mut self.sides[side], around)
     }
 
     /// The side whose Request was seen; without one, the side that a Reply was sent to; without
@@ -273,8 +326,8 @@ impl ReplayedConnection {
     }
 
     /// Ends the replay of this connection, and gives back what it shares with others. Returns its
-    /// report, and how many errors and how many findings that are not listed there are.
-    pub(super) fn finish(mut self, shared: &mut Shared) -> (ConnectionReport, u64, u64) {
+    /// report.
+    pub(super) fn finish(mut self, shared: &mut Shared) -> Finished {
         self.note_what_is_missing();
         let mut is_whole = [false; 2];
         for side in [0, 1] {
@@ -296,6 +349,15 @@ impl ReplayedConnection {
         for side in &mut self.sides {
             side.release(shared);
         }
+        let reads =
+            [initiator, 1 - initiator].map(|side| std::mem::take(&mut self.reads[side].latency));
+        let traces = [initiator, 1 - initiator].map(|side| self.sides[side].trace.take());
+        let trace = match traces {
+            [Some(first), Some(second)] => {
+                Some(ConnectionTrace { sides: [*first, *second], reads })
+            }
+            _ => None,
+        };
         let Found { list, errors, unlisted } = self.findings.into_found();
         let report = ConnectionReport {
             initiator: self.ends[initiator].to_string(),
@@ -304,7 +366,7 @@ impl ReplayedConnection {
             directions: directions.into(),
             findings: list,
         };
-        (report, errors, unlisted)
+        Finished { report, errors, unlisted, trace }
     }
 
     /// Says why there is no full operation.

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use urnic_engine::mpa::MpaFault;
 use urnic_engine::mpa::pieces::PieceStore;
 use urnic_engine::mpa::rx::{FpduReceiver, RxConfig, RxError};
-use urnic_engine::tcp::{Flags, ReceiveHalf, SeqNum, SeqSpace};
+use urnic_engine::tcp::{self, Flags, ReceiveHalf, SeqNum, SeqSpace};
 use urnic_engine::time::Instant;
 use urnic_engine::types::StreamOffset;
 use urnic_engine::wire::ProtocolVersion;
@@ -30,6 +30,7 @@ use super::report::DirectionReport;
 use super::scan::SidePlan;
 use super::startup::{Frame, Search};
 use super::tally::Tally;
+use super::trace::{Class, SideTrace};
 
 /// What all connections of a capture share.
 #[derive(Debug)]
@@ -63,6 +64,10 @@ pub(super) struct Around<'a> {
     pub(super) answered: &'a mut Reads,
     /// The sender of this direction.
     pub(super) from: &'static str,
+    /// When the frame was captured.
+    pub(super) now_ns: u64,
+    /// Whether FPDUs beyond a gap are placed.
+    pub(super) out_of_order: bool,
 }
 
 /// One direction of a connection.
@@ -78,6 +83,7 @@ pub(super) struct Direction {
     arrivals: Arrivals,
     /// New octets that were not taken yet, with their frame, by position.
     waiting: BTreeMap<u64, (Vec<u8>, u64)>,
+    waiting_bytes: u64,
     /// Octets that found no room to wait.
     lost_bytes: u64,
     /// What of the shared room for notes is this direction's.
@@ -91,6 +97,7 @@ pub(super) struct Direction {
     pub(super) is_finished: bool,
     pub(super) handshake_seen: bool,
     pub(super) last_frame: u64,
+    pub(super) trace: Option<Box<SideTrace>>,
 }
 
 #[derive(Debug)]
@@ -129,6 +136,7 @@ impl Direction {
             seen: RangeSet::default(),
             arrivals: Arrivals::default(),
             waiting: BTreeMap::new(),
+            waiting_bytes: 0,
             lost_bytes: 0,
             held: Holding::of_notes(),
             is_discarding: false,
@@ -139,6 +147,7 @@ impl Direction {
             is_finished: false,
             handshake_seen: plan.handshake_seen,
             last_frame: 0,
+            trace: None,
         }
     }
 
@@ -163,6 +172,7 @@ impl Direction {
 
     /// Takes in a segment.
     pub(super) fn handle(&mut self, segment: &Segment<'_>, frame: u64, around: &mut Around<'_>) {
+        self.note_time(around);
         let flags = segment.header.flags;
         self.is_finished |= flags.contains(Flags::FIN);
         if segment.payload.is_empty() || flags.contains(Flags::RST) {
@@ -177,11 +187,20 @@ impl Direction {
         let first = u64::try_from(start).unwrap_or(0);
         let last = u64::try_from(end).unwrap_or(0);
         self.segments += 1;
-        self.segments_out_of_order += u64::from(u128::from(first) > self.seen.end_of_run(0));
+        let is_out_of_order = u128::from(first) > self.seen.end_of_run(0);
+        self.segments_out_of_order += u64::from(is_out_of_order);
         self.alignment.note(first, last, &mut self.held, &mut around.shared.notes);
         self.high = self.high.max(last);
         let new = self.seen.missing(u128::from(first)..u128::from(last));
         self.segments_retransmitted += u64::from(new.is_empty());
+        if let Some(trace) = &mut self.trace {
+            let class = match () {
+                () if new.is_empty() => Class::Retransmitted,
+                () if is_out_of_order => Class::OutOfOrder,
+                () => Class::InOrder,
+            };
+            trace.segment(class, (first, last), frame);
+        }
         for part in new {
             let notes = &mut around.shared.notes;
             if !self.seen.insert_within(part.clone(), &mut self.held, notes) {
@@ -190,7 +209,7 @@ impl Direction {
             }
             let position = |at| u64::try_from(at).expect("stream positions have 64 bits");
             let (from, to) = (position(part.start), position(part.end));
-            self.arrivals.note((from, to), frame, &mut self.held, notes);
+            self.arrivals.note((from, to), (frame, around.now_ns), &mut self.held, notes);
             let index = |at: u64| usize::try_from(i128::from(at) - start).unwrap_or(usize::MAX);
             let bytes = segment.payload.get(index(from)..index(to)).unwrap_or_default();
             let taken = self.offer(from, bytes, frame, around);
@@ -198,15 +217,18 @@ impl Direction {
         }
         self.pump(around);
         self.decide_alignment(&mut around.shared.notes);
+        self.note_held();
     }
 
     /// The other side's frame is whole too: full operation begins.
     pub(super) fn enter_full_operation(&mut self, terms: Terms, around: &mut Around<'_>) {
+        self.note_time(around);
         let Phase::Settled(frame) = &self.phase else { return };
         let origin = StreamOffset(frame.end);
         let config = RxConfig {
             markers: terms.markers,
             crc: terms.crc,
+            out_of_order: around.out_of_order,
             // Short ULPDUs are the observer's to judge.
             ulpdu_len_min: 1,
             ..RxConfig::default()
@@ -227,6 +249,7 @@ impl Direction {
     /// There will be no full operation.
     pub(super) fn discard(&mut self, shared: &mut Shared) {
         self.is_discarding = true;
+        self.waiting_bytes = 0;
         for (bytes, _) in std::mem::take(&mut self.waiting).into_values() {
             shared.waiting_room.give(bytes.len());
             self.held.give(1, &mut shared.notes);
@@ -261,10 +284,47 @@ impl Direction {
     fn offer_waiting(&mut self, start: u64, around: &mut Around<'_>) -> bool {
         let Some((bytes, frame)) = self.waiting.remove(&start) else { return false };
         around.shared.waiting_room.give(bytes.len());
+        self.waiting_bytes -= bytes.len() as u64;
         self.held.give(1, &mut around.shared.notes);
         let taken = self.offer(start, &bytes, frame, around);
         self.wait(start + taken as u64, &bytes[taken..], frame, around);
         taken > 0
+    }
+
+    const fn note_time(&mut self, around: &Around<'_>) {
+        if let Some(trace) = &mut self.trace {
+            trace.now_ns = around.now_ns;
+        }
+    }
+
+    /// Octets that wait in TCP or in MPA, for others before them or for the rest of their FPDU.
+    fn note_held(&mut self) {
+        if let (Some(trace), Phase::Full(_, full)) = (&mut self.trace, &self.phase) {
+            trace.holds(full.mpa.bytes_held() + self.waiting_bytes);
+        }
+    }
+
+    /// The other side acknowledges octets of this stream.
+    pub(super) fn acknowledged(&mut self, segment: &Segment<'_>, frame: u64) {
+        let Some(trace) = &mut self.trace else { return };
+        let tcp::Header { flags, ack, window, ref options, .. } = segment.header;
+        if !flags.contains(Flags::ACK) || flags.intersects(Flags::RST) {
+            return;
+        }
+        trace.now_ns = segment.at_ns;
+        let near = StreamOffset(self.high);
+        let Some(offset) = self.space.offset_near(ack, near) else { return };
+        // RFC 7323 §2.2: the window of a SYN is not scaled.
+        let scale = if flags.contains(Flags::SYN) { 0 } else { trace.window_scale };
+        trace.acknowledged(offset.0, u64::from(window) << scale, frame);
+        for (start, end) in &options.sack {
+            let octets = (self.space.offset_near(*start, near), self.space.offset_near(*end, near));
+            if let (Some(start), Some(end)) = octets
+                && start < end
+            {
+                trace.mark(Class::Sack, (start.0, end.0), frame);
+            }
+        }
     }
 
     fn wait(&mut self, start: u64, bytes: &[u8], frame: u64, around: &mut Around<'_>) {
@@ -277,6 +337,7 @@ impl Direction {
             return;
         }
         self.held.take(notes);
+        self.waiting_bytes += bytes.len() as u64;
         self.waiting.insert(start, (bytes.to_vec(), frame));
     }
 
@@ -315,8 +376,8 @@ impl Direction {
                 if is_ahead && !self.held.has_room(&around.shared.notes) {
                     return 0;
                 }
-                let arrivals = (frame, &self.arrivals);
-                let taken = full.offer(&self.tcp, start, bytes, arrivals, &mut self.held, around);
+                let notes = (frame, &self.arrivals, self.trace.as_deref_mut());
+                let taken = full.offer(&self.tcp, start, bytes, notes, &mut self.held, around);
                 self.commit(start, taken);
                 taken
             }
@@ -332,7 +393,8 @@ impl Direction {
 
     fn decide_alignment(&mut self, notes: &mut Room) {
         if let Phase::Full(startup, full) = &self.phase {
-            self.alignment.decide(startup.end, &full.tally, &mut self.held, notes);
+            let trace = self.trace.as_deref_mut();
+            self.alignment.decide(startup.end, &full.tally, &mut self.held, notes, trace);
         }
     }
 
@@ -429,7 +491,7 @@ impl Full {
         tcp: &ReceiveHalf,
         start: u64,
         bytes: &[u8],
-        (frame, arrivals): (u64, &Arrivals),
+        (frame, arrivals, trace): (u64, &Arrivals, Option<&mut SideTrace>),
         held: &mut Holding,
         around: &mut Around<'_>,
     ) -> usize {
@@ -439,7 +501,7 @@ impl Full {
         if tcp.next_missing(start..end) != Some(start..end) || !tcp.can_commit(&(start..end)) {
             return 0;
         }
-        let from = around.from;
+        let (from, now_ns) = (around.from, around.now_ns);
         let Shared { store, notes, starts, images, .. } = &mut *around.shared;
         let mut observer = Observer {
             tally: &mut self.tally,
@@ -454,6 +516,8 @@ impl Full {
             segment: (start, bytes),
             frame,
             from,
+            now_ns,
+            trace,
         };
         let taken = self.mpa.handle_bytes(Instant::ZERO, start, bytes, store, &mut observer);
         if let Some(error) = taken.error {

@@ -56,7 +56,8 @@ impl<R: Read, F: FnMut() -> std::io::Result<R>> Frames for Capture<F> {
                         }
                     }
                     let datagram = frame.ip_packet().unwrap_or_default();
-                    sink(frame.number, datagram.and_then(Segment::parse));
+                    let segment = |datagram| Segment::parse(datagram, frame.timestamp_ns);
+                    sink(frame.number, datagram.and_then(segment));
                 }
             }
         }

@@ -23,12 +23,15 @@ mod limits;
 mod observer;
 mod order;
 mod packet;
+pub mod page;
+mod picture;
 mod ranges;
 pub mod report;
 mod scan;
 mod startup;
 mod tally;
 pub mod text;
+mod trace;
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -36,32 +39,82 @@ use std::iter::{Copied, Peekable};
 
 use urnic_netdev::capture::CaptureError;
 
-use connection::ReplayedConnection;
+use connection::{Finished, ReplayedConnection};
 use direction::Shared;
 use findings::Listing;
 use frames::{Capture, Frames, Summary};
 use limits::{
-    CONNECTIONS_MAX, CONNECTIONS_TOTAL_MAX, DAMAGED_MAX, REPORTED_MPA_MAX, REPORTED_OTHERS_MAX,
+    CONNECTIONS_MAX, CONNECTIONS_TOTAL_MAX, DAMAGED_MAX, MARKS_MAX, MARKS_MIN, REPORTED_MPA_MAX,
+    REPORTED_OTHERS_MAX,
 };
 use packet::Segment;
 use report::{ConnectionReport, Finding, Severity};
 use scan::{Connections, Ended, Plan};
+use trace::ConnectionTrace;
 
 pub use report::{FileReport, Report};
 
 /// Replays the capture that `open` opens; it is opened more than once.
 pub fn replay<R: Read>(name: &str, open: impl FnMut() -> std::io::Result<R>) -> FileReport {
+    run(name, open, false).report
+}
+
+/// The same, with what pictures are made of. The frames are replayed once more, by a receiver that
+/// places in order only: what it holds is what the stack would have held without markers, or layered
+/// over a TCP that hands octets up in order.
+pub fn replay_pictured<R: Read>(
+    name: &str,
+    open: impl FnMut() -> std::io::Result<R>,
+) -> PicturedFile {
+    run(name, open, true)
+}
+
+/// A capture that was replayed, with what pictures of its longest connections are made of.
+#[derive(Debug)]
+pub struct PicturedFile {
+    /// What was found out.
+    pub report: FileReport,
+    pictured: Vec<Pictured>,
+}
+
+impl From<FileReport> for PicturedFile {
+    /// A file without pictures.
+    fn from(report: FileReport) -> Self {
+        Self { report, pictured: Vec::new() }
+    }
+}
+
+/// What the pictures of one connection are made of.
+#[derive(Debug)]
+struct Pictured {
+    /// Which of the reported connections it is.
+    index: usize,
+    trace: ConnectionTrace,
+    /// Placed in order only.
+    in_order: Option<ConnectionTrace>,
+}
+
+fn run<R: Read>(
+    name: &str,
+    open: impl FnMut() -> std::io::Result<R>,
+    is_pictured: bool,
+) -> PicturedFile {
     let mut capture = Capture(open);
     let mut plan = Plan::of(&mut capture);
     let first_error = plan.error.take();
-    let mut replay = Replay::new(&plan);
-    let mut summary = capture.for_each(&mut |number, segment| match segment {
-        Some(segment) => replay.handle(number, &segment),
-        None => replay.skipped += 1,
-    });
+    let mut in_order = HashMap::new();
+    if is_pictured {
+        let mut replay = Replay::new(&plan, Way::InOrder);
+        let _known_again = replay.read(&mut capture);
+        in_order = replay.finish(name).1;
+    }
+    let way = if is_pictured { Way::Pictured } else { Way::Plain };
+    let mut replay = Replay::new(&plan, way);
+    let mut summary = replay.read(&mut capture);
     // What could not be read once may look like the end of the file the second time.
     let error = first_error.or_else(|| summary.error.take());
-    let mut report = replay.finish(name);
+    let ordinals = replay.ordinals();
+    let (mut report, traces) = replay.finish(name);
     report.frames = summary.frames;
     report.frames_corrupt = plan.left_out.len() as u64;
     report.findings.splice(0..0, about_file(&plan, &summary, error.as_ref()));
@@ -74,11 +127,30 @@ pub fn replay<R: Read>(name: &str, open: impl FnMut() -> std::io::Result<R>) -> 
             format!("not read to its end: {error:#}")
         }
     });
-    report
+    let mut pictured: Vec<Pictured> = traces
+        .into_iter()
+        .filter_map(|(ordinal, trace)| {
+            let index = ordinals.binary_search(&ordinal).ok()?;
+            Some(Pictured { index, trace, in_order: in_order.remove(&ordinal) })
+        })
+        .collect();
+    pictured.sort_unstable_by_key(|one| one.index);
+    PicturedFile { report, pictured }
+}
+
+/// How a capture is replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Plain,
+    /// What pictures are made of is noted.
+    Pictured,
+    /// The same, by a receiver that places in order only.
+    InOrder,
 }
 
 /// The second pass over a capture.
 struct Replay<'p> {
+    way: Way,
     plan: &'p Plan,
     shared: Shared,
     known: Connections,
@@ -89,6 +161,8 @@ struct Replay<'p> {
     /// Reports of connections that are over, with their numbers.
     reports: Vec<(usize, ConnectionReport)>,
     reported: [usize; 2],
+    /// By the number of the connection.
+    traces: HashMap<usize, ConnectionTrace>,
     unlisted: u64,
     findings_unlisted: u64,
     errors: u64,
@@ -96,9 +170,11 @@ struct Replay<'p> {
 }
 
 impl<'p> Replay<'p> {
-    fn new(plan: &'p Plan) -> Self {
+    fn new(plan: &'p Plan, way: Way) -> Self {
         Self {
+            way,
             plan,
+            traces: HashMap::new(),
             shared: Shared::new(),
             known: Connections::default(),
             connections: HashMap::new(),
@@ -127,7 +203,17 @@ impl<'p> Replay<'p> {
             // A file that changes between the passes only makes for a poor report.
             let plan = self.plan.connections.get(place.ordinal).copied().unwrap_or_default();
             let ends = [segment.source, segment.target];
-            ReplayedConnection::new(ends, plan, number, self.listing.clone())
+            let mut connection = ReplayedConnection::new(ends, plan, number, self.listing.clone());
+            if self.way != Way::Plain
+                && let Some(extent) = self.plan.pictured.get(&place.ordinal)
+            {
+                let marks_max = MARKS_MAX * 4 / self.plan.pictured.len();
+                connection.trace(extent, marks_max.clamp(MARKS_MIN, MARKS_MAX));
+            }
+            if self.way == Way::InOrder {
+                connection.place_in_order();
+            }
+            connection
         });
         connection.handle(place.side, segment, number, &mut self.shared);
     }
@@ -138,12 +224,15 @@ impl<'p> Replay<'p> {
         if was_let_go {
             connection.let_go();
         }
-        let (report, errors, findings_unlisted) = connection.finish(&mut self.shared);
+        let Finished { report, errors, unlisted, trace } = connection.finish(&mut self.shared);
         self.errors += errors;
+        if let Some(trace) = trace {
+            self.traces.insert(ordinal, trace);
+        }
         let is_mpa = usize::from(report.mpa.is_some());
         if self.reported[is_mpa] < [REPORTED_OTHERS_MAX, REPORTED_MPA_MAX][is_mpa] {
             self.reported[is_mpa] += 1;
-            self.findings_unlisted += findings_unlisted;
+            self.findings_unlisted += unlisted;
             self.reports.push((ordinal, report));
         } else {
             self.unlisted += 1;
@@ -151,16 +240,31 @@ impl<'p> Replay<'p> {
         }
     }
 
-    /// Ends all connections; what is there to report of them, and of what found no room.
-    fn finish(mut self, name: &str) -> FileReport {
+    /// Replays all frames, and ends all connections.
+    fn read(&mut self, frames: &mut dyn Frames) -> Summary {
+        let summary = frames.for_each(&mut |number, segment| match segment {
+            Some(segment) => self.handle(number, &segment),
+            None => self.skipped += 1,
+        });
         let mut rest: Vec<usize> = self.connections.keys().copied().collect();
         rest.sort_unstable();
         for ordinal in rest {
             self.end(ordinal, false);
         }
         self.reports.sort_unstable_by_key(|(ordinal, _)| *ordinal);
+        summary
+    }
+
+    /// Numbers of the connections that are reported, ascending.
+    fn ordinals(&self) -> Vec<usize> {
+        self.reports.iter().map(|(ordinal, _)| *ordinal).collect()
+    }
+
+    /// What is there to report of all connections, and of what found no room; what their pictures
+    /// are made of, by number.
+    fn finish(self, name: &str) -> (FileReport, HashMap<usize, ConnectionTrace>) {
         let findings = self.about_limits();
-        FileReport {
+        let report = FileReport {
             file: name.to_owned(),
             frames_skipped: self.skipped,
             connections: self.reports.into_iter().map(|(_, report)| report).collect(),
@@ -168,7 +272,8 @@ impl<'p> Replay<'p> {
             errors: self.errors,
             findings,
             ..FileReport::default()
-        }
+        };
+        (report, self.traces)
     }
 
     /// What a limit kept from being told.

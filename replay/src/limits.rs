@@ -35,6 +35,12 @@ pub(super) const WAITING_MAX: usize = 64 << 20;
 /// Segments with a wrong checksum that are remembered between the passes.
 pub(super) const DAMAGED_MAX: usize = 1 << 18;
 
+/// Connections of a file that there are pictures of: those with the most octets.
+pub(super) const PICTURED_MAX: usize = 16;
+/// Marks of one kind in one picture, at most and at least; what falls beside each other is one.
+pub(super) const MARKS_MAX: usize = 2048;
+pub(super) const MARKS_MIN: usize = 512;
+
 /// Octets kept of what was placed under steering tags.
 pub(super) const IMAGE_BYTES_MAX: usize = 1 << 30;
 /// Separate pieces of memory that they are in.

@@ -21,6 +21,7 @@ use super::limits::{Holding, Room};
 use super::order::Reads;
 use super::report::TerminateReport;
 use super::tally::Tally;
+use super::trace::{Class, SideTrace};
 
 /// The sink for one call of the receive code.
 pub(super) struct Observer<'a> {
@@ -40,6 +41,9 @@ pub(super) struct Observer<'a> {
     pub(super) frame: u64,
     /// Their sender.
     pub(super) from: &'static str,
+    /// When the frame was captured.
+    pub(super) now_ns: u64,
+    pub(super) trace: Option<&'a mut SideTrace>,
 }
 
 /// What delivery has to know of an FPDU.
@@ -48,6 +52,8 @@ pub(super) struct Token {
     start: StreamOffset,
     end: StreamOffset,
     frame: u64,
+    /// When its first and when its last octet came.
+    times_ns: (u64, u64),
     part: Part,
     /// It lies ahead of the delivery point, and room was taken for it.
     is_noted: bool,
@@ -64,6 +70,7 @@ enum Part {
         len: usize,
     },
     Untagged {
+        opcode: Opcode,
         header: UntaggedHeader,
         len: usize,
         request: Option<ReadRequest>,
@@ -76,7 +83,9 @@ impl Observer<'_> {
         let end = start + layout.wire_len() as u64;
         let frame = self.arrivals.frame_before(end).unwrap_or(self.frame);
         let is_noted = start != self.tally.delivered_end && self.held.take(self.notes);
-        Token { start, end, frame, part: Part::Unusable, is_noted }
+        let times_ns =
+            self.arrivals.times_of((start.0, end.0)).unwrap_or((self.now_ns, self.now_ns));
+        Token { start, end, frame, times_ns, part: Part::Unusable, is_noted }
     }
 
     fn count(&mut self, layout: FpduLayout) {
@@ -212,8 +221,13 @@ impl Observer<'_> {
         };
         let mut at = header.to.0;
         for chunk in ulpdu.chunks(TaggedHeader::LEN) {
+            let before = image.bytes();
             image.place(at, chunk, self.budget)?;
-            at = at.wrapping_add(chunk.len() as u64);
+            let len = chunk.len() as u64;
+            if let Some(trace) = &mut self.trace {
+                trace.written(header.stag, at, len, image.bytes() - before);
+            }
+            at = at.wrapping_add(len);
         }
         Ok(())
     }
@@ -238,6 +252,9 @@ impl Observer<'_> {
         match opcode {
             Opcode::Terminate => {
                 self.take_terminate(after, token.frame);
+                if let Some(trace) = &mut self.trace {
+                    trace.mark(Class::Terminate, (token.start.0, token.end.0), token.frame);
+                }
                 return Part::Terminate;
             }
             Opcode::Send
@@ -256,7 +273,11 @@ impl Observer<'_> {
                 });
             }
         }
-        if is_legal { Part::Untagged { header: *header, len, request } } else { Part::Unusable }
+        if is_legal {
+            Part::Untagged { opcode, header: *header, len, request }
+        } else {
+            Part::Unusable
+        }
     }
 
     fn take_terminate(&mut self, message: &[u8], frame: u64) {
@@ -296,17 +317,35 @@ impl FpduSink for Observer<'_> {
         self.count(layout);
         self.tally.crc_good += u64::from(self.tally.crc);
         let mut token = self.token(at, layout);
+        if let Some(trace) = &mut self.trace {
+            let is_ahead = token.start != self.tally.delivered_end;
+            trace.placed((token.start.0, token.end.0), token.times_ns.1, is_ahead, self.frame);
+        }
         self.check_pad(&token, layout);
         token.part = self.take(ulpdu, &token);
         Ok(token)
     }
 
     fn deliver(&mut self, token: Token) -> Result<(), Infallible> {
-        let Token { start, end, frame, part, is_noted } = token;
+        let Token { start, end, frame, times_ns, part, is_noted } = token;
         if is_noted {
             self.held.give(1, self.notes);
         }
         self.tally.delivered_start(start.0, self.starts);
+        if let Some(trace) = &mut self.trace {
+            trace.delivered((start.0, end.0), times_ns.1);
+            let arrived = (times_ns.0, frame);
+            match part {
+                Part::Tagged { opcode, header, len } => {
+                    trace.message(opcode.bits(), arrived, len, header.last);
+                }
+                Part::Untagged { opcode, header, len, .. } => {
+                    trace.message(opcode.bits(), arrived, len, header.last);
+                }
+                Part::Terminate => trace.message(Opcode::Terminate.bits(), arrived, 0, true),
+                Part::Unusable => {}
+            }
+        }
         let (from, order) = (self.from, &mut self.tally.order);
         self.tally.delivered_end = end;
         order.fpdu(from, frame, self.findings);
@@ -320,13 +359,13 @@ impl FpduSink for Observer<'_> {
             Part::Tagged { opcode, header, len } => {
                 let whole = order.tagged(opcode, &header, len, (from, frame), self.findings);
                 if let Some(response) = whole {
-                    self.answered.response(response, self.notes, self.findings);
+                    self.answered.response(response, self.now_ns, self.notes, self.findings);
                 }
             }
-            Part::Untagged { header, len, request } => {
+            Part::Untagged { header, len, request, .. } => {
                 order.untagged(&header, len, (from, frame), self.findings);
                 if let Some(request) = request {
-                    self.requested.request(request, frame, self.notes, self.findings);
+                    self.requested.request(request, (frame, times_ns.0), self.notes, self.findings);
                 }
             }
         }
@@ -343,6 +382,9 @@ impl FpduSink for Observer<'_> {
             self.findings.add(Kind::Marker, from, frame, || {
                 format!("the marker at stream octet {marker} does not point at its FPDU")
             });
+        }
+        if let Some(trace) = &mut self.trace {
+            trace.mark(Class::Wrong, (token.start.0, token.end.0), token.frame);
         }
         if fpdu.error().fault == MpaFault::Crc {
             self.tally.crc_bad += 1;

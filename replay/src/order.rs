@@ -10,6 +10,7 @@ use urnic_engine::wire::rdmap::{Opcode, ReadRequest};
 
 use super::findings::{Findings, Kind};
 use super::limits::{Holding, Room};
+use super::trace::delays::Delays;
 
 /// What one end has sent so far, in stream order.
 #[derive(Debug)]
@@ -182,18 +183,23 @@ pub(super) struct Response {
 /// The RDMA Reads of one requester: Requests and Responses are matched whichever is seen first.
 #[derive(Debug)]
 pub(super) struct Reads {
-    requests: VecDeque<(ReadRequest, u64)>,
-    responses: VecDeque<Response>,
+    /// With the frame of each, and when it came.
+    requests: VecDeque<(ReadRequest, (u64, u64))>,
+    /// With the time of the last octet of each.
+    responses: VecDeque<(Response, u64)>,
+    /// From Requests to the last octets of their Responses.
+    pub(super) latency: Delays,
     /// Requests and Responses were all seen so far, and kept until they were matched.
     is_complete: bool,
     held: Holding,
 }
 
 impl Reads {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             requests: VecDeque::new(),
             responses: VecDeque::new(),
+            latency: Delays::default(),
             is_complete: true,
             held: Holding::of_notes(),
         }
@@ -202,18 +208,19 @@ impl Reads {
     /// Something of either stream was missed, or found no room: matching has no ground any more.
     pub(super) fn forget(&mut self, notes: &mut Room) {
         self.held.give_all(notes);
-        *self = Self { is_complete: false, ..Self::new() };
+        let latency = std::mem::take(&mut self.latency);
+        *self = Self { is_complete: false, latency, ..Self::new() };
     }
 
     pub(super) fn request(
         &mut self,
         request: ReadRequest,
-        frame: u64,
+        arrived: (u64, u64),
         notes: &mut Room,
         findings: &mut Findings,
     ) {
         if self.is_complete && self.has_room(notes) {
-            self.requests.push_back((request, frame));
+            self.requests.push_back((request, arrived));
             self.match_up(notes, findings);
         }
     }
@@ -221,11 +228,12 @@ impl Reads {
     pub(super) fn response(
         &mut self,
         response: Response,
+        now_ns: u64,
         notes: &mut Room,
         findings: &mut Findings,
     ) {
         if self.is_complete && self.has_room(notes) {
-            self.responses.push_back(response);
+            self.responses.push_back((response, now_ns));
             self.match_up(notes, findings);
         }
     }
@@ -241,12 +249,13 @@ impl Reads {
 
     /// RFC 5040 §5.5 (20): Responses come in the order of the Requests.
     fn match_up(&mut self, notes: &mut Room, findings: &mut Findings) {
-        while let (Some(&(request, asked)), Some(&response)) =
+        while let (Some(&(request, (asked, asked_ns))), Some(&(response, answered_ns))) =
             (self.requests.front(), self.responses.front())
         {
             self.requests.pop_front();
             self.responses.pop_front();
             self.held.give(2, notes);
+            self.latency.add(answered_ns.saturating_sub(asked_ns));
             let place = (request.sink_stag, request.sink_to);
             let is_same_place = place == (response.stag, response.to) || request.size == 0;
             if !is_same_place || u64::from(request.size) != response.len {
@@ -269,13 +278,13 @@ impl Reads {
     /// The capture is at its end. `all_seen`: the requester's stream was delivered whole.
     pub(super) fn finish(&mut self, all_seen: bool, notes: &mut Room, findings: &mut Findings) {
         self.held.give_all(notes);
-        if let Some(response) = self.responses.front().filter(|_| all_seen) {
+        if let Some((response, _)) = self.responses.front().filter(|_| all_seen) {
             let count = self.responses.len();
             findings.add(Kind::ResponseUnasked, "", response.frame, || {
                 format!("{count} Read Response(s) that no Read Request asked for")
             });
         }
-        if let Some((_, frame)) = self.requests.front() {
+        if let Some((_, (frame, _))) = self.requests.front() {
             let count = self.requests.len();
             findings.add(Kind::ReadUnanswered, "", *frame, || {
                 format!("{count} Read Request(s) without their Response in the capture")

@@ -8,6 +8,8 @@ use urnic_engine::tcp;
 /// A TCP segment of a capture.
 #[derive(Debug)]
 pub(super) struct Segment<'a> {
+    /// When it was captured.
+    pub(super) at_ns: u64,
     /// Its sender.
     pub(super) source: SocketAddr,
     /// Its receiver.
@@ -28,7 +30,7 @@ pub(super) enum Checksum {
 
 impl<'a> Segment<'a> {
     /// The TCP segment in an IP datagram. `None`: there is none, or not all of one, in it.
-    pub(super) fn parse(datagram: &'a [u8]) -> Option<Self> {
+    pub(super) fn parse(datagram: &'a [u8], at_ns: u64) -> Option<Self> {
         let ip = match datagram.first()? >> 4 {
             4 => Datagram::v4(datagram)?,
             6 => Datagram::v6(datagram)?,
@@ -37,6 +39,7 @@ impl<'a> Segment<'a> {
         let (header, payload_at) = tcp::Header::parse(ip.payload).ok()?;
         let checksum = ip.tcp_checksum();
         Some(Self {
+            at_ns,
             source: SocketAddr::new(ip.source, header.src_port),
             target: SocketAddr::new(ip.target, header.dst_port),
             payload: ip.payload.get(payload_at..)?,

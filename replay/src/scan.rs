@@ -11,10 +11,12 @@ use urnic_netdev::capture::CaptureError;
 
 use super::frames::Frames;
 use super::limits::{
-    CONNECTIONS_MAX, CONNECTIONS_TOTAL_MAX, DAMAGED_MAX, Holding, NOTES_MAX, Room,
+    CONNECTIONS_MAX, CONNECTIONS_TOTAL_MAX, DAMAGED_MAX, Holding, NOTES_MAX, PICTURED_MAX, Room,
 };
 use super::packet::{Checksum, Segment};
 use super::ranges::RangeSet;
+use super::trace::Extent;
+use super::trace::pauses::Pauses;
 
 /// What the first pass found out.
 #[derive(Debug, Default)]
@@ -27,6 +29,8 @@ pub(super) struct Plan {
     pub(super) used_although_wrong: u64,
     /// Frames with a wrong checksum that found no room to be thought about: they are used too.
     pub(super) unjudged: u64,
+    /// The connections that there are pictures of, and what those cover.
+    pub(super) pictured: BTreeMap<usize, Extent>,
     /// Checksums mean nothing in this capture: most are wrong.
     pub(super) checksums_ignored: bool,
     /// What kept the capture from being read to its end, other than the end.
@@ -215,6 +219,8 @@ struct Scan {
     segments: u64,
     wrong: u64,
     trusts_all: bool,
+    /// The longest connections with an MPA startup: their octets, and number.
+    longest: BTreeMap<(u64, usize), Extent>,
 }
 
 /// What was seen of the stream that one side sends.
@@ -228,6 +234,10 @@ struct SideScan {
     startup: Option<SeqNum>,
     /// Sequence number of the first segment with payload; positions below are relative to it.
     anchor: Option<SeqNum>,
+    /// When the first and the last segment with payload came.
+    times_ns: Option<(u64, u64)>,
+    /// The longest pauses of the connection, on its first side.
+    pauses: Pauses,
     /// Highest position seen, plus one.
     high: i64,
     lowest: i64,
@@ -252,6 +262,7 @@ impl Scan {
             segments: 0,
             wrong: 0,
             trusts_all,
+            longest: BTreeMap::new(),
         }
     }
 
@@ -286,9 +297,15 @@ impl Scan {
         }
         let seq = segment.header.seq.plus(u32::from(syn));
         let has_data = !segment.payload.is_empty() && !flags.contains(Flags::RST);
+        if has_data && is_trusted {
+            let times = sides.iter().filter_map(|side| side.times_ns);
+            if let Some(last) = times.map(|(_, last)| last).max() {
+                sides[0].pauses.note(last, segment.at_ns);
+            }
+        }
         let side = &mut sides[side];
         match (has_data, is_trusted) {
-            (true, true) => side.handle_data(seq, segment.payload, &mut self.notes),
+            (true, true) => side.handle_data(seq, segment, &mut self.notes),
             (true, false) => side.wrong.push(side.locate_wrong(number, seq, segment.payload)),
             (false, true) => {}
             (false, false) => self.left_out.push(number),
@@ -305,7 +322,28 @@ impl Scan {
             self.used += side.judge_wrong(&mut self.left_out);
             side.held.give_all(&mut self.notes);
         }
+        self.note_extent(ordinal, &sides);
         self.plans[ordinal] = ConnectionPlan { sides: sides.each_ref().map(SideScan::plan) };
+    }
+
+    /// Remembers what a picture of this connection covers, if it is among the longest.
+    fn note_extent(&mut self, ordinal: usize, sides: &[SideScan; 2]) {
+        if sides.iter().all(|side| side.startup.is_none()) {
+            return;
+        }
+        let times = sides.iter().filter_map(|side| side.times_ns);
+        let extent = Extent {
+            first_ns: times.clone().map(|(first, _)| first).min().unwrap_or(0),
+            last_ns: times.map(|(_, last)| last).max().unwrap_or(0),
+            len: sides.each_ref().map(SideScan::len),
+            pauses: sides[0].pauses,
+        };
+        // Of two of one length, the earlier.
+        let key = (extent.len[0].saturating_add(extent.len[1]), usize::MAX - ordinal);
+        self.longest.insert(key, extent);
+        if self.longest.len() > PICTURED_MAX {
+            self.longest.pop_first();
+        }
     }
 
     fn finish(mut self) -> Plan {
@@ -314,7 +352,9 @@ impl Scan {
             self.end(ordinal);
         }
         self.left_out.sort_unstable();
+        let pictured = self.longest.into_iter();
         Plan {
+            pictured: pictured.map(|((_, key), extent)| (usize::MAX - key, extent)).collect(),
             connections: self.plans,
             left_out: self.left_out,
             used_although_wrong: self.used,
@@ -332,6 +372,8 @@ impl SideScan {
             acknowledged: None,
             startup: None,
             anchor: None,
+            times_ns: None,
+            pauses: Pauses::default(),
             high: 0,
             lowest: 0,
             good: RangeSet::default(),
@@ -348,7 +390,10 @@ impl SideScan {
         self.high + i64::from(seq.distance_from(high))
     }
 
-    fn handle_data(&mut self, seq: SeqNum, payload: &[u8], notes: &mut Room) {
+    fn handle_data(&mut self, seq: SeqNum, segment: &Segment<'_>, notes: &mut Room) {
+        let payload = segment.payload;
+        let (first, last) = self.times_ns.unwrap_or((segment.at_ns, segment.at_ns));
+        self.times_ns = Some((first.min(segment.at_ns), last.max(segment.at_ns)));
         self.anchor.get_or_insert(seq);
         let start = self.position(seq);
         let end = start + i64::try_from(payload.len()).expect("a frame is short");
@@ -390,6 +435,12 @@ impl SideScan {
         }
         left_out.extend(wrong.iter().map(|&(number, _, _)| number));
         used
+    }
+
+    /// Octets from the first of the stream to the last seen.
+    fn len(&self) -> u64 {
+        let first = self.position(self.plan().isn.plus(1));
+        u64::try_from(self.high - first).unwrap_or(0)
     }
 
     fn plan(&self) -> SidePlan {

@@ -156,7 +156,7 @@ impl Tally {
 }
 
 /// The key of an opcode in the report.
-fn json_name(bits: u8) -> String {
+pub(super) fn json_name(bits: u8) -> String {
     let name = match Opcode::from_bits(bits) {
         Opcode::RdmaWrite => "rdma_write",
         Opcode::ReadRequest => "read_request",

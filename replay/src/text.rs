@@ -73,7 +73,7 @@ fn write_connection(out: &mut String, connection: &ConnectionReport) -> fmt::Res
     write_findings(out, &connection.findings)
 }
 
-fn startup_line(mpa: &MpaReport) -> String {
+pub(crate) fn startup_line(mpa: &MpaReport) -> String {
     let answer = match mpa.accepted {
         Some(true) => "accepted",
         Some(false) => "rejected",

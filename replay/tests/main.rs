@@ -5,6 +5,8 @@
 //! held). Where FPDUs overwrite each other and the capture shuffles them, two hashes are right.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+mod pages;
+
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 

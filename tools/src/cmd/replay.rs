@@ -1,12 +1,12 @@
 //! `urnic replay`.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::{fs, io};
 
 use anyhow::Context;
 use urnic_replay::input::Input;
-use urnic_replay::{FileReport, Report, text};
+use urnic_replay::{PicturedFile, Report, page, text};
 
 use crate::report::{complain, print, print_json};
 use crate::{EXIT_UNUSABLE, EXIT_UNVERIFIED};
@@ -29,6 +29,14 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
+    /// Write a page with pictures of the connections, for a browser: one file that needs nothing else
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+
+    /// Write each picture as a file of its own into this folder
+    #[arg(long, value_name = "DIR")]
+    svg: Option<PathBuf>,
+
     /// Exit with status 1 if any finding is an error
     #[arg(long)]
     strict: bool,
@@ -43,16 +51,37 @@ Examples:
   urnic replay pcaps/siw-write-crc.pcap
   urnic replay --json a.pcap b.pcapng | jq '.files[].connections[].findings'
   urnic replay --strict *.pcapng
+  urnic replay --report page.html pcaps/demo-markers-reorder.pcapng
   ssh host tcpdump -i eth0 -w - tcp port 7174 | urnic replay -";
 
 /// Reads a file, or a pipe.
-fn replay_file(path: &Path) -> FileReport {
+fn replay_file(path: &Path, is_pictured: bool) -> PicturedFile {
     let mut input = Input::of(path);
     let open = || match &mut input {
         Ok(input) => input.open(),
         Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
     };
-    urnic_replay::replay(&path.to_string_lossy(), open)
+    let name = path.to_string_lossy();
+    if is_pictured {
+        urnic_replay::replay_pictured(&name, open)
+    } else {
+        urnic_replay::replay(&name, open).into()
+    }
+}
+
+/// Writes the page and the pictures that are asked for.
+fn write_pictures(args: &Args, files: &[PicturedFile]) -> anyhow::Result<()> {
+    if let Some(path) = &args.report {
+        fs::write(path, page::of(files)).with_context(|| format!("writing {}", path.display()))?;
+    }
+    if let Some(folder) = &args.svg {
+        fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+        for (name, svg) in page::pictures(files) {
+            let path = folder.join(name).with_extension("svg");
+            fs::write(&path, svg).with_context(|| format!("writing {}", path.display()))?;
+        }
+    }
+    Ok(())
 }
 
 /// Runs the command.
@@ -60,7 +89,11 @@ fn replay_file(path: &Path) -> FileReport {
 /// # Errors
 /// When the report cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let report = Report { files: args.files.iter().map(|path| replay_file(path)).collect() };
+    let is_pictured = args.report.is_some() || args.svg.is_some();
+    let files: Vec<PicturedFile> =
+        args.files.iter().map(|path| replay_file(path, is_pictured)).collect();
+    write_pictures(args, &files)?;
+    let report = Report { files: files.into_iter().map(|file| file.report).collect() };
     let mut is_readable = true;
     for file in &report.files {
         if let Some(error) = &file.error {

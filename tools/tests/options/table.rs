@@ -461,6 +461,21 @@ const REPLAY: &[Row] = &[
             ("!replay SOURCE-größer", Refused("neither pcap nor pcapng")),
         ],
     ),
+    row(
+        "replay",
+        "--report",
+        &[("--report OUT", Works)],
+        &[
+            ("--report /none/such.html", Refused("/none/such.html")),
+            ("--report EMPTY", Refused("--report")),
+        ],
+    ),
+    row(
+        "replay",
+        "--svg",
+        &[("--svg OUT", Works)],
+        &[("--svg SOURCE", Refused("making")), ("--svg EMPTY", Refused("--svg"))],
+    ),
     flag("replay", "--json", &[("--json", Says("\"connections\""))]),
     flag("replay", "--strict", &[("--strict", Works)]),
 ];

@@ -1,0 +1,307 @@
+//! The report as a page: sentences, findings and pictures, in one file that needs nothing else.
+
+use std::fmt::{self, Write};
+
+use crate::figures::{count, share};
+use crate::picture::{self, Picture, STYLE, escaped, octets, rate, time};
+use crate::report::{ConnectionReport, DirectionReport, Finding, Severity};
+use crate::text::startup_line;
+use crate::trace::{Class, ConnectionTrace, Fit, SideTrace};
+use crate::{Pictured, PicturedFile};
+
+/// The page about these files.
+#[must_use]
+pub fn of(files: &[PicturedFile]) -> String {
+    let mut out = String::new();
+    write_page(&mut out, files).expect("writing to a string does not fail");
+    out
+}
+
+/// The single pictures of these files: a name without folder and ending, and SVG.
+#[must_use]
+pub fn pictures(files: &[PicturedFile]) -> Vec<(String, String)> {
+    let several = files.len() > 1;
+    let mut all = Vec::new();
+    for (number, file) in files.iter().enumerate() {
+        for (place, one) in file.pictured.iter().enumerate() {
+            for picture in pictures_of(one).into_iter().flatten() {
+                let prefix = if several { format!("{}-", number + 1) } else { String::new() };
+                let name = format!("{prefix}{}-{}", place + 1, picture.name);
+                let styled = format!("<style>{}</style></svg>", STYLE);
+                let svg = picture.svg.strip_suffix("</svg>").unwrap_or(&picture.svg);
+                all.push((name, format!("{svg}{styled}\n")));
+            }
+        }
+    }
+    all
+}
+
+/// All pictures of a connection: of what the initiator sent, then of what the responder sent.
+fn pictures_of(one: &Pictured) -> [Vec<Picture>; 2] {
+    [(0, "initiator"), (1, "responder")].map(|(index, from)| {
+        let side = &one.trace.sides[index];
+        if side.bins.bins.iter().all(|bin| bin.octets == 0) {
+            return Vec::new();
+        }
+        let in_order = one.in_order.as_ref().map(|other| &other.sides[index]);
+        let mut pictures = vec![picture::sequence(side, from), picture::strip(side, from)];
+        pictures.extend(picture::detail(side, from));
+        if side.delivery.count() > 0 {
+            pictures.push(picture::delays(side, in_order, from));
+        }
+        pictures.extend(picture::messages(side, from));
+        pictures.extend(picture::memory(side, from));
+        pictures.push(picture::rates(side, from));
+        if let Some((window, rtt)) = picture::round_trips(side, from) {
+            pictures.push(window);
+            pictures.extend(rtt);
+        }
+        pictures
+    })
+}
+
+fn write_page(out: &mut String, files: &[PicturedFile]) -> fmt::Result {
+    let names: Vec<String> = files.iter().map(|file| escaped(&file.report.file)).collect();
+    write!(
+        out,
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\">\
+         <meta name=\"color-scheme\" content=\"light dark\">\
+         <title>urnic replay: {0}</title><style>{PAGE_STYLE}{STYLE}</style></head><body>\
+         <h1>What happened in {0}</h1>{INTRODUCTION}",
+        names.join(", ")
+    )?;
+    for file in files {
+        write_file(out, file)?;
+    }
+    out.write_str("</body></html>\n")
+}
+
+fn write_file(out: &mut String, file: &PicturedFile) -> fmt::Result {
+    let report = &file.report;
+    let mpa = report.connections.iter().filter(|one| one.mpa.is_some()).count();
+    write!(
+        out,
+        "<h2>{}</h2><p>{} frames, of which {} could not be used (other protocols, fragments, frames \
+         cut by the capture, damaged segments that came again). {} iWARP connections, {} other TCP \
+         connections.</p>",
+        escaped(&report.file),
+        count(report.frames),
+        count(report.frames_skipped),
+        count(mpa as u64),
+        count((report.connections.len() - mpa) as u64 + report.connections_unlisted)
+    )?;
+    if let Some(error) = &report.error {
+        write!(out, "<p class=\"error\">{}</p>", escaped(error))?;
+    }
+    write_findings(out, &report.findings)?;
+    let mut pictured = file.pictured.iter().peekable();
+    let mut without = 0;
+    for (index, connection) in report.connections.iter().enumerate() {
+        match pictured.next_if(|one| one.index == index) {
+            Some(one) => write_connection(out, connection, one)?,
+            None if connection.mpa.is_some() && without < PLAIN_MAX => {
+                without += 1;
+                write_heading(out, connection)?;
+                out.write_str("<p>Shorter than those with pictures.</p>")?;
+                write_findings(out, &connection.findings)?;
+            }
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+fn write_heading(out: &mut String, connection: &ConnectionReport) -> fmt::Result {
+    let ConnectionReport { initiator, responder, mpa, .. } = connection;
+    write!(out, "<h2>{} → {}</h2>", escaped(initiator), escaped(responder))?;
+    match mpa {
+        Some(mpa) => write!(out, "<p>{}.</p>", escaped(&startup_line(mpa))),
+        None => Ok(()),
+    }
+}
+
+fn write_connection(
+    out: &mut String,
+    connection: &ConnectionReport,
+    one: &Pictured,
+) -> fmt::Result {
+    write_heading(out, connection)?;
+    out.write_str("<ul>")?;
+    for (index, direction) in connection.directions.iter().enumerate().take(2) {
+        let in_order = one.in_order.as_ref().map(|other| &other.sides[index]);
+        write_summary(out, direction, &one.trace, index, in_order)?;
+    }
+    out.write_str("</ul>")?;
+    write_findings(out, &connection.findings)?;
+    for (pictures, direction) in pictures_of(one).into_iter().zip(&connection.directions) {
+        if pictures.is_empty() {
+            continue;
+        }
+        write!(out, "<h3>From the {}</h3>", direction.from)?;
+        for Picture { title, help, svg, .. } in pictures {
+            write!(
+                out,
+                "<figure><figcaption>{}</figcaption>{svg}<details open><summary>How to read \
+                 this</summary><p>{help}</p></details></figure>",
+                escaped(&title)
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// What one end sent, in sentences.
+fn write_summary(
+    out: &mut String,
+    direction: &DirectionReport,
+    trace: &ConnectionTrace,
+    index: usize,
+    in_order: Option<&SideTrace>,
+) -> fmt::Result {
+    let side = &trace.sides[index];
+    let from = direction.from;
+    if direction.segments == 0 {
+        return write!(out, "<li>The {from} sent nothing.</li>");
+    }
+    let bins = &side.bins.bins;
+    let bytes: u64 = bins.iter().map(|bin| bin.octets + bin.octets_again).sum();
+    let bits = u128::from(bytes) * 8_000_000_000 / u128::from(side.canvas.span_ns());
+    write!(
+        out,
+        "<li>The {from} sent {} in {} segments within {} ({} on average) and {} FPDUs. ",
+        octets(bytes),
+        count(direction.segments),
+        time(side.canvas.span_ns()),
+        rate(u64::try_from(bits).unwrap_or(u64::MAX)),
+        count(direction.fpdus)
+    )?;
+    if let Some(profile) = direction.profile {
+        write!(out, "It behaves like {profile}. ")?;
+    }
+    let judged = [Fit::Aligned, Fit::Unaligned, Fit::CrcAlone].map(|fit| side.fits(fit).count());
+    if judged.iter().any(|count| *count > 0) {
+        write!(
+            out,
+            "{} of its segments in full operation are aligned with FPDUs. ",
+            share(judged[0], judged.iter().sum())
+        )?;
+    }
+    write!(
+        out,
+        "{} of all came out of order, {} were sent again. ",
+        share(direction.segments_out_of_order, direction.segments),
+        share(direction.segments_retransmitted, direction.segments)
+    )?;
+    if direction.bytes_placed > 0 {
+        write!(
+            out,
+            "{} were placed, {} of them ahead of a gap. ",
+            octets(direction.bytes_placed),
+            share(direction.bytes_placed_out_of_order, direction.bytes_placed)
+        )?;
+    }
+    write_held(out, side, in_order)?;
+    let reads = &trace.reads[index];
+    if reads.count() > 0 {
+        write!(
+            out,
+            "From a Read Request to the last octet of its Response: half within {}, 99 % within {}, \
+             at most {}. ",
+            time(reads.quantile(500)),
+            time(reads.quantile(990)),
+            time(reads.max_ns())
+        )?;
+    }
+    if side.zero_windows > 0 {
+        write!(out, "The other side closed its window {} times. ", count(side.zero_windows))?;
+    }
+    for (terminate, mark) in direction.terminate.iter().zip(side.of(Class::Terminate).iter()) {
+        write!(
+            out,
+            "It ended the stream with Terminate {}/{}/{:02X} in frame {}: {}. ",
+            terminate.layer,
+            terminate.etype,
+            terminate.code,
+            mark.frame,
+            escaped(terminate.text)
+        )?;
+    }
+    out.write_str("</li>")
+}
+
+/// What waited, and what would have waited had all been placed in order.
+fn write_held(out: &mut String, side: &SideTrace, in_order: Option<&SideTrace>) -> fmt::Result {
+    write!(out, "At most {} waited at one time", octets(side.held_peak))?;
+    match in_order {
+        Some(other) if other.held_peak != side.held_peak => write!(
+            out,
+            "; without markers, or layered over a TCP that hands octets up in order, it would have been \
+             <b>{}</b>, and the slowest FPDU would have waited {} instead of {}. ",
+            octets(other.held_peak),
+            time(other.placement.max_ns()),
+            time(side.placement.max_ns())
+        ),
+        Some(_) => out.write_str(
+            "; a receiver without markers, or layered over a TCP that hands octets up in order, would \
+             have held as much. ",
+        ),
+        None => out.write_str(". "),
+    }
+}
+
+fn write_findings(out: &mut String, findings: &[Finding]) -> fmt::Result {
+    if findings.is_empty() {
+        return Ok(());
+    }
+    out.write_str(
+        "<table><tr><th>severity</th><th>rule</th><th>in Wireshark</th><th>finding</th></tr>",
+    )?;
+    for Finding { severity, rule, frame, text } in findings.iter().take(FINDINGS_MAX) {
+        let severity = match severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+            Severity::Note => "note",
+        };
+        let frame = match frame {
+            0 => String::new(),
+            frame => format!("<code>frame.number == {frame}</code>"),
+        };
+        write!(
+            out,
+            "<tr class=\"{severity}\"><td>{severity}</td><td>{rule}</td><td>{frame}</td><td>{}</td></tr>",
+            escaped(text)
+        )?;
+    }
+    out.write_str("</table>")?;
+    match findings.len().saturating_sub(FINDINGS_MAX) {
+        0 => Ok(()),
+        more => write!(out, "<p>{} more findings are in the JSON.</p>", count(more as u64)),
+    }
+}
+
+const INTRODUCTION: &str = "\
+<details open><summary>The words of this page</summary><p>iWARP is RDMA over TCP: one end writes \
+into or reads from memory of the other. TCP carries octets without borders, so each piece of a message travels \
+as an <b>FPDU</b>: a length, a header that says where in memory it belongs, the payload and a CRC. A segment is \
+<b>aligned</b> when it holds whole FPDUs; then it can be <b>placed</b>, that is copied to where it \
+belongs, as soon as it arrives, even if segments before it are lost. A <b>marker</b> is a pointer every \
+512 octets of the stream to the beginning of its FPDU: with it a receiver finds FPDUs beyond a gap although they \
+are not aligned. <b>Delivery</b>, telling the program, always waits for all that came before. The figures \
+and pictures are what urnic's own receive code did with these frames.</p></details>";
+
+const PAGE_STYLE: &str = "\
+:root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:1020px;margin:2em auto;\
+padding:0 1em;background:#fff;color:#222}h1{font-size:1.5em}h2{font-size:1.25em;margin-top:2em;\
+border-top:1px solid #8886;padding-top:.7em}figure{margin:1.6em 0;break-inside:avoid}figcaption{font-weight:600}\
+table{border-collapse:collapse;font-size:13px}td,th{border:1px solid #8885;padding:.2em .6em;text-align:left;\
+vertical-align:top}td:nth-child(-n+3){white-space:nowrap}tr.error td:first-child,p.error{color:#c2410c;font-weight:700}\
+tr.warning td:first-child{font-weight:700}details p{margin:.3em 0;font-size:13.5px}summary{cursor:pointer;font-size:13.5px}\
+@media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}tr.error td:first-child,p.error{color:#ff8a3d}}\
+@media print{body{max-width:none;margin:0}}
+";
+
+/// Connections without pictures that have a heading and their findings.
+const PLAIN_MAX: usize = 200;
+/// Findings of one connection on the page.
+const FINDINGS_MAX: usize = 300;

@@ -1,0 +1,120 @@
+//! One stream over time: what was sent, what was acknowledged, and what was placed when.
+
+use std::fmt::Write as _;
+
+use super::Picture;
+use super::chart::{Chart, OCTETS, Short};
+use crate::trace::marks::{Mark, Marks};
+use crate::trace::{Class, SideTrace};
+
+/// The time–sequence picture of what `from` sent.
+pub(crate) fn sequence(side: &SideTrace, from: &str) -> Picture {
+    let mut chart = Chart::new(side.canvas, 400);
+    chart.time_axis();
+    chart.value_axis("octet of the stream", &OCTETS);
+    let few_fpdus = side.of(Class::FpduStart).count() <= FPDU_TICKS_MAX;
+    if few_fpdus {
+        let mut path = String::new();
+        for mark in side.of(Class::FpduStart).iter() {
+            let (x, y) = (Short(chart.x(mark.at_ns.0) - 3.0), Short(chart.y(mark.octets.0)));
+            write!(path, "M{x} {y}h6").expect("writing to a string does not fail");
+        }
+        chart.path("start", &path);
+        chart.legend("start", "FPDU starts");
+    }
+    let drawn = [
+        (Class::InOrder, "data", "segment, in order"),
+        (Class::OutOfOrder, "late", "segment beyond a gap"),
+        (Class::Waited, "wait", "FPDU waits to be placed"),
+        (Class::Ahead, "ahead", "placed ahead of a gap"),
+        (Class::Sack, "sack", "SACK block"),
+        (Class::Retransmitted, "again", "sent again"),
+    ];
+    for (class, style, text) in drawn {
+        let marks = side.of(class);
+        if marks.count() == 0 {
+            continue;
+        }
+        if class == Class::Waited {
+            waits(&mut chart, marks);
+        } else {
+            chart.lines(style, marks.iter());
+        }
+        chart.legend(style, &format!("{text}: {}", crate::figures::count(marks.count())));
+    }
+    // Beyond the last octet the window is of no interest.
+    stairs(&mut chart, "win", side.of(Class::Window));
+    stairs(&mut chart, "ack", side.of(Class::Ack));
+    chart.legend("ack", "acknowledged");
+    chart.legend("win", "window ends");
+    for (class, style, text) in
+        [(Class::Wrong, "wrong", "wrong FPDU"), (Class::Terminate, "end", "Terminate")]
+    {
+        let marks = side.of(class);
+        if marks.count() > 0 {
+            crosses(&mut chart, style, marks);
+            chart.legend(style, &format!("× {text}: {}", crate::figures::count(marks.count())));
+            chart.hints(text, marks.iter());
+        }
+    }
+    chart.hints("sent again", side.of(Class::Retransmitted).iter());
+    chart.hints("beyond a gap", side.of(Class::OutOfOrder).iter());
+    let title = format!("What the {from} sent, over time");
+    Picture {
+        name: format!("{from}-sequence"),
+        svg: chart.finish(&title),
+        title,
+        help: "Each upright bar is a TCP segment: its place from left to right is when it was \
+               captured, its place from bottom to top is where its octets stand in the stream. A \
+               healthy stream is one steep line that never steps back. A segment drawn above a hole \
+               came before octets ahead of it (a gap: loss or reordering on the way); one that \
+               brings nothing new was sent again. Where the receiver can find an FPDU (a framed \
+               piece of an RDMA message) beyond a gap, by its marker or by alignment, it is placed \
+               in memory at once: drawn as placed ahead. Where it cannot, the FPDU waits: the level line \
+               lasts as long as it waits. The thin stair is what the other side acknowledged, the broken \
+               line how far it lets the sender go; where the two lines meet the data, the receiver \
+               is what limits the sender."
+            .to_owned(),
+    }
+}
+
+/// Level lines at the end of what waits, for as long as it waits.
+fn waits(chart: &mut Chart, marks: &Marks) {
+    let mut path = String::new();
+    for mark in marks.iter() {
+        let (x, y) = (chart.x(mark.at_ns.0), Short(chart.y(mark.octets.0)));
+        let until = Short(chart.x(mark.at_ns.1));
+        write!(path, "M{} {y}H{until}", Short(x)).expect("writing to a string does not fail");
+    }
+    chart.path("wait", &path);
+}
+
+/// A line that goes on level until its value changes. Where values go back, the line does, too.
+fn stairs(chart: &mut Chart, class: &str, marks: &Marks) {
+    let mut sorted: Vec<&Mark> = marks.iter().collect();
+    sorted.sort_by_key(|mark| mark.at_ns.0);
+    let mut path = String::new();
+    for mark in sorted {
+        let (x, last) = (Short(chart.x(mark.at_ns.0)), Short(chart.x(mark.at_ns.1)));
+        let (low, high) = (Short(chart.y(mark.octets.0)), Short(chart.y(mark.octets.1)));
+        let lead = if path.is_empty() { format!("M{x} {low}") } else { format!("H{x}V{low}") };
+        path.push_str(&lead);
+        if mark.count > 1 {
+            write!(path, "L{last} {high}").expect("writing to a string does not fail");
+        }
+    }
+    chart.path(class, &path);
+}
+
+fn crosses(chart: &mut Chart, class: &str, marks: &Marks) {
+    let mut path = String::new();
+    for mark in marks.iter() {
+        let (x, y) = (chart.x(mark.at_ns.0) - 4.0, chart.y(mark.octets.0) - 4.0);
+        write!(path, "M{} {}l8 8m0 -8l-8 8", Short(x), Short(y))
+            .expect("writing to a string does not fail");
+    }
+    chart.path(class, &path);
+}
+
+/// FPDUs of a stream whose starts are drawn: more would only be a shadow.
+const FPDU_TICKS_MAX: u64 = 400;

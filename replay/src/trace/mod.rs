@@ -1,0 +1,271 @@
+//! What the pictures of a connection are made of, noted while its frames are replayed.
+//!
+//! All of it is bounded: a capture of any length leaves at most some thousand marks of each kind,
+//! which stand for all events there were ([`marks`]).
+
+pub(crate) mod bins;
+pub(crate) mod delays;
+pub(crate) mod detail;
+pub(crate) mod map;
+pub(crate) mod marks;
+pub(crate) mod pauses;
+
+use std::collections::BTreeMap;
+
+use urnic_engine::types::Stag;
+
+use bins::Bins;
+use delays::Delays;
+use detail::Detail;
+use map::MemoryMap;
+use marks::{Canvas, Mark, Marks};
+use pauses::Pauses;
+
+/// Which time and which octets a connection covers, as the first pass found out.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Extent {
+    /// Times of the first and of the last segment with payload.
+    pub(crate) first_ns: u64,
+    pub(crate) last_ns: u64,
+    /// Length of the stream of each side.
+    pub(crate) len: [u64; 2],
+    pub(crate) pauses: Pauses,
+}
+
+/// Kinds of mark in the picture of a stream over time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// A segment that continues the stream.
+    InOrder,
+    /// A segment beyond a gap.
+    OutOfOrder,
+    /// A segment that brings no octet not yet seen.
+    Retransmitted,
+    /// An FPDU placed before all octets ahead of it had come.
+    Ahead,
+    /// A whole FPDU that was not placed when it was whole: from then to when it was.
+    Waited,
+    /// An FPDU with a wrong CRC, or one that a marker contradicts.
+    Wrong,
+    /// A Terminate.
+    Terminate,
+    /// What the other side acknowledges.
+    Ack,
+    /// The highest octet that it allows.
+    Window,
+    /// What it acknowledges selectively.
+    Sack,
+    /// Where an FPDU starts.
+    FpduStart,
+}
+
+impl Class {
+    pub(crate) const COUNT: usize = Self::FpduStart as usize + 1;
+}
+
+/// How the octets of a segment lie on FPDUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fit {
+    Aligned,
+    Unaligned,
+    CrcAlone,
+}
+
+impl Fit {
+    pub(crate) const COUNT: usize = Self::CrcAlone as usize + 1;
+}
+
+/// Messages of one kind.
+#[derive(Debug, Default)]
+pub(crate) struct Operation {
+    /// From the first octet of a message to its delivery.
+    pub(crate) latency: Delays,
+    pub(crate) octets: u64,
+    /// The message of which not all was delivered yet: when its first octet came, and its frame.
+    open: Option<(u64, u64)>,
+}
+
+/// What is noted of one direction.
+#[derive(Debug)]
+pub(crate) struct SideTrace {
+    pub(crate) canvas: Canvas,
+    /// The time of the frame being replayed.
+    pub(crate) now_ns: u64,
+    marks: [Marks; Class::COUNT],
+    fits: [Marks; Fit::COUNT],
+    /// From when the last octet of an FPDU came to its placement, and to its delivery.
+    pub(crate) placement: Delays,
+    pub(crate) delivery: Delays,
+    /// Most octets that wait at one time in TCP and in MPA.
+    pub(crate) held_peak: u64,
+    pub(crate) bins: Bins,
+    pub(crate) detail: Detail,
+    pub(crate) maps: BTreeMap<Stag, MemoryMap>,
+    /// Steering tags that found no room for a map.
+    pub(crate) maps_left_out: u64,
+    /// By opcode.
+    pub(crate) operations: BTreeMap<u8, Operation>,
+    /// Messages of all kinds over time; their opcode stands for their place in the stream.
+    pub(crate) messages: Marks,
+    /// A segment whose acknowledgment will say how long a round trip is: its end, and when it came.
+    timed: Option<(u64, u64)>,
+    pub(crate) rtt: Delays,
+    /// Highest octet acknowledged.
+    acked: u64,
+    pub(crate) window_scale: u32,
+    pub(crate) mss: Option<u16>,
+    pub(crate) segment_len_max: u64,
+    pub(crate) zero_windows: u64,
+}
+
+impl SideTrace {
+    pub(crate) fn new(extent: &Extent, side: usize, marks_max: usize) -> Self {
+        let canvas = Canvas::new(extent, extent.len[side]);
+        let by_opcode = canvas.with_len(16);
+        Self {
+            canvas,
+            now_ns: extent.first_ns,
+            marks: std::array::from_fn(|_| Marks::new(canvas, marks_max)),
+            fits: std::array::from_fn(|_| Marks::along(canvas, marks_max)),
+            placement: Delays::default(),
+            delivery: Delays::default(),
+            held_peak: 0,
+            bins: Bins::new(&canvas),
+            detail: Detail::default(),
+            maps: BTreeMap::new(),
+            maps_left_out: 0,
+            operations: BTreeMap::new(),
+            messages: Marks::new(by_opcode, marks_max),
+            timed: None,
+            rtt: Delays::default(),
+            acked: 0,
+            window_scale: 0,
+            mss: None,
+            segment_len_max: 0,
+            zero_windows: 0,
+        }
+    }
+
+    pub(crate) const fn of(&self, class: Class) -> &Marks {
+        &self.marks[class as usize]
+    }
+
+    pub(crate) const fn fits(&self, fit: Fit) -> &Marks {
+        &self.fits[fit as usize]
+    }
+
+    /// Something took place now, to octets of the stream.
+    pub(crate) fn mark(&mut self, class: Class, octets: (u64, u64), frame: u64) {
+        self.mark_from(class, self.now_ns, octets, frame);
+    }
+
+    /// The same, of something that began earlier.
+    fn mark_from(&mut self, class: Class, from_ns: u64, octets: (u64, u64), frame: u64) {
+        let mark = Mark { at_ns: (from_ns, self.now_ns), octets, frame, count: 1 };
+        self.marks[class as usize].add(mark);
+    }
+
+    /// A segment with payload came.
+    pub(crate) fn segment(&mut self, class: Class, (start, end): (u64, u64), frame: u64) {
+        self.mark(class, (start, end), frame);
+        self.segment_len_max = self.segment_len_max.max(end - start);
+        self.bins.octets(self.now_ns, end - start, class == Class::Retransmitted);
+        // Karn: what was sent twice says nothing about the round trip.
+        match (class, self.timed) {
+            (Class::Retransmitted, Some((timed, _))) if start < timed => self.timed = None,
+            (Class::InOrder, None) => self.timed = Some((end, self.now_ns)),
+            _ => {}
+        }
+    }
+
+    /// The other side acknowledges octets before `ack` and allows `window` more.
+    pub(crate) fn acknowledged(&mut self, ack: u64, window: u64, frame: u64) {
+        self.mark(Class::Ack, (ack, ack), frame);
+        self.mark(Class::Window, (ack + window, ack + window), frame);
+        self.bins.window(self.now_ns, window);
+        self.zero_windows += u64::from(window == 0);
+        self.acked = self.acked.max(ack);
+        if let Some((end, at_ns)) = self.timed
+            && self.acked >= end
+        {
+            let rtt = self.now_ns.saturating_sub(at_ns);
+            self.rtt.add(rtt);
+            self.bins.rtt(self.now_ns, rtt);
+            self.timed = None;
+        }
+    }
+
+    /// An FPDU that was whole at `whole_ns` is placed.
+    pub(crate) fn placed(&mut self, fpdu: (u64, u64), whole_ns: u64, is_ahead: bool, frame: u64) {
+        let wait = self.now_ns.saturating_sub(whole_ns);
+        self.placement.add(wait);
+        self.mark(Class::FpduStart, (fpdu.0, fpdu.0), frame);
+        if wait > 0 {
+            self.mark_from(Class::Waited, whole_ns, fpdu, frame);
+        }
+        if is_ahead {
+            self.mark(Class::Ahead, fpdu, frame);
+        }
+    }
+
+    /// It is delivered.
+    pub(crate) fn delivered(&mut self, fpdu: (u64, u64), whole_ns: u64) {
+        self.delivery.add(self.now_ns.saturating_sub(whole_ns));
+        self.detail.fpdu(fpdu);
+    }
+
+    /// It is known how a segment lies on FPDUs.
+    pub(crate) fn fit(&mut self, fit: Fit, octets: (u64, u64), count: u64) {
+        let mark = Mark { at_ns: (self.now_ns, self.now_ns), octets, frame: 0, count };
+        self.fits[fit as usize].add(mark);
+        self.detail.segment(fit, octets);
+    }
+
+    /// Part of a message is delivered, which came at `first_ns` in `frame`.
+    pub(crate) fn message(
+        &mut self,
+        opcode: u8,
+        (first_ns, frame): (u64, u64),
+        len: usize,
+        last: bool,
+    ) {
+        let operation = self.operations.entry(opcode).or_default();
+        operation.octets += len as u64;
+        let (from_ns, frame) = *operation.open.get_or_insert((first_ns, frame));
+        if last {
+            operation.open = None;
+            operation.latency.add(self.now_ns.saturating_sub(from_ns));
+            let row = u64::from(opcode);
+            let at_ns = (from_ns, self.now_ns);
+            self.messages.add(Mark { at_ns, octets: (row, row), frame, count: 1 });
+        }
+    }
+
+    /// `len` octets were written at a tagged offset, `fresh` of them for the first time.
+    pub(crate) fn written(&mut self, stag: Stag, at: u64, len: u64, fresh: u64) {
+        if !self.maps.contains_key(&stag) && self.maps.len() == MAPS_MAX {
+            self.maps_left_out += 1;
+            return;
+        }
+        self.maps.entry(stag).or_default().write(at, len, fresh, self.now_ns);
+    }
+
+    /// So many octets wait.
+    pub(crate) const fn holds(&mut self, bytes: u64) {
+        if bytes > self.held_peak {
+            self.held_peak = bytes;
+        }
+    }
+}
+
+/// What is noted of a connection.
+#[derive(Debug)]
+pub(crate) struct ConnectionTrace {
+    /// The initiator's stream, then the responder's.
+    pub(crate) sides: [SideTrace; 2],
+    /// From a Read Request to the last octet of its Response, by the side that asked.
+    pub(crate) reads: [Delays; 2],
+}
+
+/// Steering tags of one direction that have a map.
+const MAPS_MAX: usize = 32;
