@@ -19,6 +19,8 @@ pub mod record;
 mod segment;
 mod sys;
 pub mod tap;
+pub mod vhost_user;
+mod virtqueue;
 mod vnet;
 pub mod xdp;
 

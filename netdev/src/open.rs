@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 
 use crate::interface::{self, Name, NameError};
 
@@ -47,6 +48,24 @@ pub enum OpenError {
         name: Name,
         /// What to do.
         remedy: String,
+    },
+    /// The path of a socket is taken.
+    #[error("{} is taken: {remedy}", path.display())]
+    PathTaken {
+        /// The path.
+        path: PathBuf,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// The peer of a socket is not there, or is of no use.
+    #[error("no peer at {}: {why}; {remedy}", path.display())]
+    NoPeer {
+        /// The path of the socket.
+        path: PathBuf,
+        /// What was seen of it.
+        why: String,
+        /// What to do.
+        remedy: &'static str,
     },
     /// The kernel answers for the address already: it would reset every connection of the device.
     #[error(

@@ -9,4 +9,4 @@ mod open;
 mod spec;
 
 pub use open::DeviceError;
-pub use spec::{DeviceSpec, Interface, Kind};
+pub use spec::{DeviceSpec, Interface, Kind, Network, Socket};

@@ -5,13 +5,14 @@ use std::net::{IpAddr, UdpSocket};
 
 use urnic_engine::port::PortConfig;
 use urnic_engine::verbs::Rnic;
-use urnic_netdev::interface::{Control, Name};
+use urnic_netdev::interface::Control;
 use urnic_netdev::packet::{PacketConfig, PacketSocket};
 use urnic_netdev::tap::{Tap, TapConfig};
+use urnic_netdev::vhost_user::{VhostUser, VhostUserConfig, VirtioUser};
 use urnic_netdev::xdp::{XdpConfig, XdpSocket};
 use urnic_netdev::{Device, OpenError};
 
-use super::spec::{DeviceSpec, Interface, Kind};
+use super::spec::{DeviceSpec, Interface, Kind, Network, Socket};
 use crate::config::EndpointConfig;
 use crate::error::Error;
 use crate::handle::endpoint::Endpoint;
@@ -36,8 +37,8 @@ pub enum DeviceError {
     /// Less than a host of IP has to carry.
     #[error("{name}: its MTU of {mtu} is below {MTU_MIN}")]
     Mtu {
-        /// The interface.
-        name: Name,
+        /// The interface, or the path of a socket.
+        name: String,
         /// Octets of its largest IP datagram.
         mtu: usize,
     },
@@ -62,19 +63,26 @@ impl DeviceSpec {
             Kind::Tap(tap) => {
                 check_addresses(tap)?;
                 let mut settings = TapConfig::new(tap.name);
-                settings.mtu = tap.mtu;
-                settings.vnet_header = tap.vnet.unwrap_or(true);
-                let queues = Tap::open_queues(&settings, tap.queues)?;
-                on_ports(tap, made_mac(tap), queues, rnic, config)
+                settings.mtu = tap.network.mtu;
+                settings.vnet_header = tap.network.vnet.unwrap_or(true);
+                let queues = Tap::open_queues(&settings, tap.network.queues)?;
+                on_ports(
+                    &tap.network,
+                    tap.name.as_str(),
+                    made_mac(&tap.network, tap.name.as_str()),
+                    queues,
+                    rnic,
+                    config,
+                )
             }
             Kind::Packet(interface) => {
                 check_addresses(interface)?;
                 let (addresses, mac) = (interface.addresses(), mac_on(interface)?);
                 let mut settings = PacketConfig::new(interface.name, &addresses);
-                settings.super_frames = interface.vnet.unwrap_or(true);
-                settings.mac = interface.mac;
-                let queues = PacketSocket::open_queues(&settings, interface.queues)?;
-                on_ports(interface, mac, queues, rnic, config)
+                settings.super_frames = interface.network.vnet.unwrap_or(true);
+                settings.mac = interface.network.mac;
+                let queues = PacketSocket::open_queues(&settings, interface.network.queues)?;
+                on_ports(&interface.network, interface.name.as_str(), mac, queues, rnic, config)
             }
             Kind::Xdp(interface) => {
                 check_addresses(interface)?;
@@ -82,35 +90,74 @@ impl DeviceSpec {
                 let mut settings = XdpConfig::new(interface.name, &addresses);
                 settings.queue = interface.queue.unwrap_or(0);
                 settings.zero_copy = interface.zerocopy.unwrap_or(false);
-                settings.mac = interface.mac;
+                settings.mac = interface.network.mac;
                 let device = XdpSocket::open(&settings)?;
-                on_ports(interface, mac, vec![device], rnic, config)
+                on_ports(
+                    &interface.network,
+                    interface.name.as_str(),
+                    mac,
+                    vec![device],
+                    rnic,
+                    config,
+                )
+            }
+            Kind::VhostUser(socket) => {
+                let settings = VhostUserConfig { sealed: socket.sealed, ..shared(socket) };
+                let queues = VhostUser::open_queues(&settings, socket.network.queues)?;
+                on_socket(socket, queues, rnic, config)
+            }
+            Kind::VirtioUser(socket) => {
+                let queues = VirtioUser::open_queues(&shared(socket), socket.network.queues)?;
+                on_socket(socket, queues, rnic, config)
             }
         }
     }
 }
 
+/// What both ends of a device in shared memory are opened with.
+fn shared(socket: &Socket) -> VhostUserConfig {
+    let plain = VhostUserConfig::backend(socket.path.clone());
+    VhostUserConfig {
+        listens: socket.listens,
+        mtu: socket.network.mtu.unwrap_or(plain.mtu),
+        offloads: socket.network.vnet.unwrap_or(true),
+        ..plain
+    }
+}
+
+fn on_socket<D: Device + Send + 'static>(
+    socket: &Socket,
+    queues: Vec<D>,
+    rnic: &Rnic,
+    config: &EndpointConfig,
+) -> Result<Endpoint, DeviceError> {
+    let name = socket.path.to_string_lossy();
+    let mac = made_mac(&socket.network, &name);
+    on_ports(&socket.network, &name, mac, queues, rnic, config)
+}
+
 fn on_ports<D: Device + Send + 'static>(
-    interface: &Interface,
+    network: &Network,
+    name: &str,
     mac: [u8; 6],
     devices: Vec<D>,
     rnic: &Rnic,
     config: &EndpointConfig,
 ) -> Result<Endpoint, DeviceError> {
     let identity = PortConfig {
-        ipv4: interface.ip,
-        ipv6: interface.ip6,
-        gateway_v4: interface.gw,
-        gateway_v6: interface.gw6,
-        dhcp: interface.dhcp,
-        vlan: interface.vlan,
+        ipv4: network.ip,
+        ipv6: network.ip6,
+        gateway_v4: network.gw,
+        gateway_v6: network.gw6,
+        dhcp: network.dhcp,
+        vlan: network.vlan,
         life: config.life,
         ..PortConfig::for_dhcp(mac)
     };
     for device in &devices {
         let mtu = device.capabilities().mtu;
         if mtu < MTU_MIN {
-            return Err(DeviceError::Mtu { name: interface.name, mtu });
+            return Err(DeviceError::Mtu { name: name.to_owned(), mtu });
         }
     }
     Ok(Endpoint::on_queues(rnic, devices, identity, config)?)
@@ -118,8 +165,8 @@ fn on_ports<D: Device + Send + 'static>(
 
 /// Our Ethernet address on a TAP interface: it must not be that of the kernel's end. What was not
 /// given is made from an IP address, locally administered.
-fn made_mac(interface: &Interface) -> [u8; 6] {
-    let [a, b, c, d] = match (interface.ip, interface.ip6) {
+fn made_mac(network: &Network, name: &str) -> [u8; 6] {
+    let [a, b, c, d] = match (network.ip, network.ip6) {
         (Some((address, _)), _) => address.octets(),
         (None, Some((address, _))) => {
             let octets = address.octets();
@@ -127,19 +174,18 @@ fn made_mac(interface: &Interface) -> [u8; 6] {
         }
         // The same at every start, so that the server gives the same address again.
         (None, None) => {
-            let name = interface.name.as_str().bytes();
-            let hash = name.fold(0x811c_9dc5_u32, |hash, octet| {
+            let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, octet| {
                 (hash ^ u32::from(octet)).wrapping_mul(0x0100_0193)
             });
             hash.to_be_bytes()
         }
     };
-    interface.mac.unwrap_or([0x02, 0x00, a, b, c, d])
+    network.mac.unwrap_or([0x02, 0x00, a, b, c, d])
 }
 
 /// Our Ethernet address beside the kernel on its interface: the interface's own unless given.
 fn mac_on(interface: &Interface) -> Result<[u8; 6], DeviceError> {
-    if let Some(mac) = interface.mac {
+    if let Some(mac) = interface.network.mac {
         return Ok(mac);
     }
     let refused = |action: &str| {

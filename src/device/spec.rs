@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use urnic_engine::limits::PORTS_MAX;
@@ -33,36 +34,43 @@ impl DeviceSpec {
     pub const fn copies_to_send(&self) -> bool {
         match self.kind {
             Kind::Kernel | Kind::Tap(_) | Kind::Packet(_) => false,
-            Kind::Xdp(_) => true,
+            Kind::Xdp(_) | Kind::VhostUser(_) | Kind::VirtioUser(_) => true,
         }
     }
 
     /// Its addresses that are known from the beginning; `None` for those of the machine.
     #[must_use]
     pub fn addresses(&self) -> Option<Vec<IpAddr>> {
-        match &self.kind {
-            Kind::Kernel => None,
-            Kind::Tap(interface) | Kind::Packet(interface) | Kind::Xdp(interface) => {
-                Some(interface.addresses())
-            }
-        }
+        Some(self.network()?.addresses())
     }
 
-    /// The interface; `None` for the kernel's own.
+    /// The interface of the kernel that it is on; `None` where there is none.
     #[must_use]
     pub const fn interface(&self) -> Option<&Interface> {
         match &self.kind {
-            Kind::Kernel => None,
+            Kind::Kernel | Kind::VhostUser(_) | Kind::VirtioUser(_) => None,
             Kind::Tap(interface) | Kind::Packet(interface) | Kind::Xdp(interface) => {
                 Some(interface)
             }
         }
     }
 
+    /// This host in the network that the device is on; `None` for the kernel's own.
+    #[must_use]
+    pub const fn network(&self) -> Option<&Network> {
+        match &self.kind {
+            Kind::Kernel => None,
+            Kind::Tap(interface) | Kind::Packet(interface) | Kind::Xdp(interface) => {
+                Some(&interface.network)
+            }
+            Kind::VhostUser(socket) | Kind::VirtioUser(socket) => Some(&socket.network),
+        }
+    }
+
     /// Why no frame could ever reach `remote` from here, where that is known.
     #[must_use]
     pub fn no_way_to(&self, remote: IpAddr) -> Option<String> {
-        let interface = self.interface()?;
+        let interface = self.network()?;
         let (is_link, has_gateway, example) = match remote {
             IpAddr::V4(remote) => {
                 let (own, len) = interface.ip?;
@@ -97,9 +105,9 @@ impl DeviceSpec {
     /// Whether the address comes from a DHCP server.
     #[must_use]
     pub const fn uses_dhcp(&self) -> bool {
-        match &self.kind {
-            Kind::Kernel => false,
-            Kind::Tap(interface) | Kind::Packet(interface) | Kind::Xdp(interface) => interface.dhcp,
+        match self.network() {
+            None => false,
+            Some(network) => network.dhcp,
         }
     }
 }
@@ -121,13 +129,49 @@ pub enum Kind {
     Packet(Interface),
     /// An AF_XDP socket on a queue of an interface.
     Xdp(Interface),
+    /// A device in memory that another process has, such as a virtual machine.
+    VhostUser(Socket),
+    /// The driver of a device that another process is.
+    VirtioUser(Socket),
 }
 
-/// An interface, and this host's addresses on it. What was not said is `None`.
+/// An interface, and this host on it. What was not said is `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// What the kernel calls it.
     pub name: Name,
+    /// This host in its network.
+    pub network: Network,
+    /// The queue of an AF_XDP socket.
+    pub queue: Option<u32>,
+    /// Whether AF_XDP is to copy nothing.
+    pub zerocopy: Option<bool>,
+}
+
+impl Interface {
+    /// Its addresses that are known from the beginning.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        self.network.addresses()
+    }
+}
+
+/// A socket where a process meets the one at the other end of its device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Socket {
+    /// Where it is.
+    pub path: PathBuf,
+    /// This host in the network behind it.
+    pub network: Network,
+    /// Whether this end makes the socket, or connects to it.
+    pub listens: bool,
+    /// Whether memory is refused that the peer could take away.
+    pub sealed: bool,
+}
+
+/// This host in a network. What was not said is `None`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Network {
     /// IPv4 address and prefix length.
     pub ip: Option<(Ipv4Addr, u8)>,
     /// IPv6 address and prefix length.
@@ -142,19 +186,15 @@ pub struct Interface {
     pub mtu: Option<usize>,
     /// Whether super-frames cross the interface.
     pub vnet: Option<bool>,
-    /// The queue of an AF_XDP socket.
-    pub queue: Option<u32>,
     /// Queues to use, each with a thread.
     pub queues: usize,
-    /// Whether AF_XDP is to copy nothing.
-    pub zerocopy: Option<bool>,
     /// The VLAN that its frames are of.
     pub vlan: Option<VlanId>,
     /// Whether the IPv4 address comes from a DHCP server.
     pub dhcp: bool,
 }
 
-impl Interface {
+impl Network {
     /// Its addresses that are known from the beginning.
     #[must_use]
     pub fn addresses(&self) -> Vec<IpAddr> {
@@ -174,13 +214,22 @@ impl FromStr for DeviceSpec {
             ("tap", Some(rest)) => Kind::Tap(interface(rest, &["mtu", "vnet", "queues"])?),
             ("packet", Some(rest)) => Kind::Packet(interface(rest, &["vnet", "queues"])?),
             ("xdp", Some(rest)) => Kind::Xdp(interface(rest, &["queue", "zerocopy"])?),
+            ("vhost-user", Some(rest)) => {
+                Kind::VhostUser(socket(rest, &["mtu", "vnet", "queues", "connect", "sealed"])?)
+            }
+            ("virtio-user", Some(rest)) => {
+                Kind::VirtioUser(socket(rest, &["mtu", "vnet", "queues", "listen"])?)
+            }
             ("tap" | "packet" | "xdp", None) => {
                 return Err(format!("which interface? Write {kind}:NAME,ip=192.0.2.1/24"));
             }
+            ("vhost-user" | "virtio-user", None) => {
+                return Err(format!("which socket? Write {kind}:PATH,ip=192.0.2.1/24"));
+            }
             _ => {
                 return Err(format!(
-                    "unknown kind of device '{kind}': use kernel, tap:NAME,…, packet:IFACE,… or \
-                     xdp:IFACE,…"
+                    "unknown kind of device '{kind}': use kernel, tap:NAME,…, packet:IFACE,…, \
+                     xdp:IFACE,…, vhost-user:PATH,… or virtio-user:PATH,…"
                 ));
             }
         };
@@ -190,11 +239,44 @@ impl FromStr for DeviceSpec {
 
 /// Reads `NAME,key=value,…`; `own` are the keys of this kind of device, beside those of all.
 fn interface(text: &str, own: &[&str]) -> Result<Interface, String> {
-    let mut parts = text.split(',');
-    let name = parts.next().unwrap_or_default();
+    let (name, settings) = text.split_once(',').unwrap_or((text, ""));
     let name = name.parse().map_err(|error| format!("interface '{name}': {error}"))?;
-    let mut found = Interface {
-        name,
+    let Settings { network, queue, zerocopy, .. } = settings_of(text, settings, own)?;
+    Ok(Interface { name, network, queue, zerocopy })
+}
+
+/// Reads `PATH,key=value,…`.
+fn socket(text: &str, own: &[&str]) -> Result<Socket, String> {
+    let (path, settings) = text.split_once(',').unwrap_or((text, ""));
+    if path.is_empty() {
+        return Err("the path of the socket is missing".into());
+    }
+    // `sun_path` of unix(7), with its end.
+    if path.len() > SOCKET_PATH_LEN_MAX {
+        return Err(format!(
+            "a path of more than {SOCKET_PATH_LEN_MAX} octets cannot be a socket's"
+        ));
+    }
+    let settings = settings_of(text, settings, own)?;
+    // The key is there that asks for the unusual.
+    let listens = settings.listens.unwrap_or_else(|| own.contains(&"connect"));
+    let sealed = settings.sealed.unwrap_or(false);
+    Ok(Socket { path: path.into(), network: settings.network, listens, sealed })
+}
+
+/// All that can be said of a device.
+struct Settings {
+    network: Network,
+    queue: Option<u32>,
+    zerocopy: Option<bool>,
+    listens: Option<bool>,
+    sealed: Option<bool>,
+}
+
+/// Reads the settings of the device in `text`.
+fn settings_of(text: &str, settings: &str, own: &[&str]) -> Result<Settings, String> {
+    let name = text.split(',').next().unwrap_or_default();
+    let network = Network {
         ip: None,
         ip6: None,
         gw: None,
@@ -202,13 +284,13 @@ fn interface(text: &str, own: &[&str]) -> Result<Interface, String> {
         mac: None,
         mtu: None,
         vnet: None,
-        queue: None,
         queues: 1,
-        zerocopy: None,
         vlan: None,
         dhcp: false,
     };
+    let mut found = Settings { network, queue: None, zerocopy: None, listens: None, sealed: None };
     let mut seen = Vec::new();
+    let parts = text.contains(',').then(|| settings.split(',')).into_iter().flatten();
     for part in parts {
         let (key, value) = part.split_once('=').unwrap_or((part, ""));
         if !own.contains(&key) && !COMMON.contains(&key) {
@@ -224,39 +306,44 @@ fn interface(text: &str, own: &[&str]) -> Result<Interface, String> {
         seen.push(key);
         set(&mut found, key, value).map_err(|why| format!("'{part}': {why}"))?;
     }
-    if found.ip.is_none() && found.ip6.is_none() && !found.dhcp {
+    let network = &found.network;
+    if network.ip.is_none() && network.ip6.is_none() && !network.dhcp {
         return Err(format!("'{name}' needs an address: add ip=ADDRESS/LENGTH, ip6=… or dhcp"));
     }
-    if found.dhcp && found.ip.is_some() {
+    if network.dhcp && network.ip.is_some() {
         return Err("with dhcp, the address is not for you to choose: leave ip= out".into());
     }
-    if found.dhcp && found.queues > 1 {
+    if network.dhcp && network.queues > 1 {
         return Err("dhcp works with one queue only: leave queues= out, or give ip=".into());
     }
-    check_gateways(&found)?;
+    check_gateways(network)?;
     Ok(found)
 }
 
-fn set(found: &mut Interface, key: &str, value: &str) -> Result<(), String> {
+fn set(found: &mut Settings, key: &str, value: &str) -> Result<(), String> {
+    let network = &mut found.network;
     match key {
-        "ip" => found.ip = Some(prefix(value, 32)?),
-        "ip6" => found.ip6 = Some(prefix(value, 128)?),
-        "gw" => found.gw = Some(value.parse().map_err(|_| "an IPv4 address is wanted")?),
-        "gw6" => found.gw6 = Some(value.parse().map_err(|_| "an IPv6 address is wanted")?),
-        "mac" => found.mac = Some(mac(value)?),
-        "mtu" => found.mtu = Some(number(value)?),
-        "vnet" => found.vnet = Some(on_off(value)?),
+        "ip" => network.ip = Some(prefix(value, 32)?),
+        "ip6" => network.ip6 = Some(prefix(value, 128)?),
+        "gw" => network.gw = Some(value.parse().map_err(|_| "an IPv4 address is wanted")?),
+        "gw6" => network.gw6 = Some(value.parse().map_err(|_| "an IPv6 address is wanted")?),
+        "mac" => network.mac = Some(mac(value)?),
+        "mtu" => network.mtu = Some(number(value)?),
+        "vnet" => network.vnet = Some(on_off(value)?),
         "queue" => found.queue = Some(number(value)?),
         "vlan" => {
             let id = VlanId::new(number(value)?);
-            found.vlan = Some(id.ok_or("a VLAN is from 1 to 4094")?);
+            network.vlan = Some(id.ok_or("a VLAN is from 1 to 4094")?);
         }
-        "dhcp" if value.is_empty() => found.dhcp = true,
-        "dhcp" => found.dhcp = on_off(value)?,
+        "dhcp" => network.dhcp = flag(value)?,
         "zerocopy" => found.zerocopy = Some(on_off(value)?),
+        "connect" => found.listens = Some(!flag(value)?),
+        "listen" => found.listens = Some(flag(value)?),
+        "sealed" => found.sealed = Some(flag(value)?),
         "queues" => {
             let queues = Some(number(value)?).filter(|queues| (1..=PORTS_MAX).contains(queues));
-            found.queues = queues.ok_or_else(|| format!("1 to {PORTS_MAX} queues are possible"))?;
+            network.queues =
+                queues.ok_or_else(|| format!("1 to {PORTS_MAX} queues are possible"))?;
         }
         _ => unreachable!("the key is one of those allowed"),
     }
@@ -264,7 +351,7 @@ fn set(found: &mut Interface, key: &str, value: &str) -> Result<(), String> {
 }
 
 /// A gateway is a neighbour: it has an address of the network, or a link-local one (RFC 4861 §8).
-fn check_gateways(found: &Interface) -> Result<(), String> {
+fn check_gateways(found: &Network) -> Result<(), String> {
     if let (Some((ip, len)), Some(gw)) = (found.ip, found.gw) {
         let host_bits = 32 - u32::from(len);
         let network = |address: Ipv4Addr| u64::from(u32::from(address)) >> host_bits;
@@ -337,8 +424,16 @@ fn on_off(text: &str) -> Result<bool, String> {
     }
 }
 
+/// A setting that is on when only its name is said.
+fn flag(text: &str) -> Result<bool, String> {
+    if text.is_empty() { Ok(true) } else { on_off(text) }
+}
+
 /// A prefix length that networks of both kinds can have, for an example.
 const COMMON_LEN: u8 = 24;
+
+/// Octets of the longest path of a socket.
+const SOCKET_PATH_LEN_MAX: usize = 107;
 
 /// Settings of every interface.
 const COMMON: [&str; 7] = ["ip", "ip6", "gw", "gw6", "mac", "vlan", "dhcp"];
@@ -359,6 +454,7 @@ mod tests {
         assert_eq!(spec.to_string(), text);
         let Kind::Tap(tap) = spec.kind() else { panic!("{spec:?}") };
         assert_eq!(tap.name.as_str(), "urn0");
+        let tap = &tap.network;
         assert_eq!(tap.ip, Some((Ipv4Addr::new(10, 9, 0, 2), 24)));
         assert_eq!(tap.ip6, Some(("fd00::2".parse().unwrap(), 64)));
         assert_eq!(tap.mac, Some([2, 0, 0, 0, 0, 7]));
@@ -370,7 +466,28 @@ mod tests {
         assert_eq!((xdp.queue, xdp.zerocopy), (Some(3), Some(true)));
         let packet: DeviceSpec = "packet:eth0,dhcp,vlan=7".parse().unwrap();
         let Kind::Packet(packet) = packet.kind() else { panic!("{packet:?}") };
-        assert_eq!((packet.dhcp, packet.vlan), (true, VlanId::new(7)));
+        assert_eq!((packet.network.dhcp, packet.network.vlan), (true, VlanId::new(7)));
+        let text = "vhost-user:/run/a:b.sock,ip=10.0.0.1/8,queues=2,mtu=9000,sealed";
+        let spec: DeviceSpec = text.parse().unwrap();
+        let Kind::VhostUser(backend) = spec.kind() else { panic!("{spec:?}") };
+        assert_eq!(backend.path.to_str(), Some("/run/a:b.sock"));
+        assert_eq!((backend.listens, backend.sealed), (true, true));
+        assert_eq!((backend.network.queues, backend.network.mtu), (2, Some(9000)));
+        assert!(spec.copies_to_send() && spec.interface().is_none());
+        for (text, is_listening) in [
+            ("virtio-user:s,ip=10.0.0.1/8", false),
+            ("virtio-user:s,ip=10.0.0.1/8,listen", true),
+            ("virtio-user:s,ip=10.0.0.1/8,listen=off", false),
+            ("vhost-user:s,ip=10.0.0.1/8,connect", false),
+            ("vhost-user:s,ip=10.0.0.1/8,vnet=off", true),
+        ] {
+            let spec: DeviceSpec = text.parse().unwrap();
+            let (Kind::VhostUser(socket) | Kind::VirtioUser(socket)) = spec.kind() else {
+                panic!("{spec:?}")
+            };
+            assert_eq!(socket.listens, is_listening, "{text}");
+            assert_eq!(spec.addresses().unwrap().len(), 1, "{text}");
+        }
         assert!("kernel".parse::<DeviceSpec>().unwrap().is_kernel());
         for text in [
             "tap:t,ip=10.0.0.2/31,gw=10.0.0.3",
@@ -433,6 +550,12 @@ mod tests {
             ("tap:t0,dhcp=perhaps", "'dhcp=perhaps': on or off"),
             ("packet:eth0,ip=10.0.0.1/8,mtu=9000", "unknown setting 'mtu'"),
             ("xdp:eth0,ip6=fe80::g/64", "'ip6=fe80::g/64'"),
+            ("vhost-user", "which socket"),
+            ("virtio-user:", "path of the socket"),
+            ("vhost-user:s", "'s' needs an address"),
+            ("vhost-user:s,ip=10.0.0.1/8,listen", "unknown setting 'listen'"),
+            ("virtio-user:s,ip=10.0.0.1/8,sealed", "unknown setting 'sealed'"),
+            ("virtio-user:s,ip=10.0.0.1/8,listen=maybe", "'listen=maybe': on or off"),
         ] {
             let why = refusal(text);
             assert!(why.contains(part), "{text}: {why}");

@@ -19,4 +19,5 @@ mod netns;
 mod relisten;
 mod tidy;
 mod unanswered;
+mod vhost_user;
 mod waiting;

@@ -19,7 +19,7 @@ use crate::units;
 /// Options of every command on a device.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct StackOptions {
-    /// The device: kernel, tap:NAME,…, packet:IFACE,… or xdp:IFACE,… (see below)
+    /// The device: kernel, tap:NAME,…, packet:IFACE,…, xdp:IFACE,… and others (see below)
     #[arg(long, value_name = "DEVICE", default_value = "kernel", help_heading = STACK)]
     pub(crate) dev: DeviceSpec,
 

@@ -4,6 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::thread;
 
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketType, socket};
 use serde::Serialize;
 use urnic_netdev::interface::{Control, Name, names};
@@ -56,7 +57,14 @@ struct Machine {
 /// Looks.
 pub(crate) fn look() -> Found {
     Found {
-        devices: vec![kernel(), tap(), packet(), xdp()],
+        devices: vec![
+            kernel(),
+            tap(),
+            packet(),
+            xdp(),
+            shared("vhost-user"),
+            shared("virtio-user"),
+        ],
         interfaces: interfaces(),
         machine: machine(),
     }
@@ -70,6 +78,13 @@ const fn kernel() -> Device {
         missing: None,
         remedy: None,
     }
+}
+
+/// Memory shared with another process takes a socket and an event: nothing that needs a right.
+fn shared(device: &'static str) -> Device {
+    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+    let tried = eventfd(0, flags).map_err(io::Error::from);
+    judged(device, SHARED, tried, "an eventfd", "ulimit -n 1024")
 }
 
 /// Whether something worked; if not, why not and what helps.
@@ -234,4 +249,5 @@ impl Found {
 }
 
 const VNET: &str = "super-frames of 64 KiB and checksums, both ways (vnet=on)";
+const SHARED: &str = "super-frames of 64 KiB and checksums, if the peer agrees (vnet=on)";
 const CAP_NET_ADMIN: u32 = 12;

@@ -9,7 +9,7 @@ mod flat;
 mod killed;
 mod lease;
 mod many;
-mod scene;
+pub(crate) mod scene;
 mod state;
 
 use std::fs;

@@ -12,3 +12,4 @@ mod impair;
 mod options;
 mod replay;
 mod rping;
+mod vhost_user;

@@ -49,6 +49,25 @@ pub unsafe fn copy_out(src: *const u8, bytes: &mut [u8]) {
     }
 }
 
+/// Copies `len` octets from `src` to `dst`, both of which others may read and write meanwhile.
+///
+/// # Safety
+/// `src` must be valid for reads and `dst` for writes of `len` octets, without overlap; other
+/// accesses meanwhile as [`copy_in`] and [`copy_out`] say.
+#[inline]
+pub(crate) unsafe fn copy_across(src: *const u8, dst: *mut u8, len: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: the caller vouches for both.
+    unsafe {
+        x86::copy(src, dst, len);
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    // SAFETY: the same contract.
+    unsafe {
+        reference::copy_across(src, dst, len);
+    }
+}
+
 /// The meaning of a copy, in the language.
 #[cfg(any(test, miri, not(target_arch = "x86_64")))]
 pub(super) mod reference {
@@ -65,6 +84,27 @@ pub(super) mod reference {
             // SAFETY: valid for reads and writes as the caller vouched for, `u8` needs no
             // alignment, and the caller rules out concurrent non-atomic accesses.
             unsafe { AtomicU8::from_ptr(to) }.store(octet, Relaxed);
+        }
+    }
+
+    /// As [`copy_across`](super::copy_across).
+    ///
+    /// # Safety
+    /// As [`copy_across`](super::copy_across).
+    pub(in crate::sys) unsafe fn copy_across(src: *const u8, dst: *mut u8, len: usize) {
+        let mut block = [0; 64];
+        let mut at = 0;
+        while at < len {
+            let now = block.len().min(len - at);
+            // SAFETY: `at < len`, inside the octets the caller vouched for.
+            let from = unsafe { src.add(at) };
+            // SAFETY: as above.
+            let to = unsafe { dst.add(at) };
+            // SAFETY: `now` octets follow; the block is this function's own.
+            unsafe { copy_out(from, &mut block[..now]) };
+            // SAFETY: as above.
+            unsafe { copy_in(&block[..now], to) };
+            at += now;
         }
     }
 

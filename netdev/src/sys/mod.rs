@@ -9,6 +9,7 @@ pub(crate) mod interface;
 pub(crate) mod mapping;
 pub(crate) mod packet_ring;
 pub(crate) mod packet_socket;
+pub(crate) mod shared_mapping;
 pub(crate) mod stream_socket;
 mod sum;
 pub(crate) mod tap;

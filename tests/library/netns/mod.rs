@@ -12,7 +12,7 @@ mod killed;
 mod lease;
 mod packet;
 mod queues;
-mod scene;
+pub(crate) mod scene;
 mod stations;
 mod tap;
 mod tap_frames;

@@ -22,6 +22,17 @@ fn round_trip(len: usize, src_offset: usize, dst_offset: usize) {
     // SAFETY: as above.
     unsafe { copy_out(dst, &mut back[MARGIN..MARGIN + len]) };
 
+    for copy in [copy_across, reference::copy_across] {
+        let mut other = vec![CANARY; MARGIN + len + MARGIN];
+        // SAFETY: inside the vector.
+        let to = unsafe { other.as_mut_ptr().add(MARGIN) };
+        // SAFETY: `len` octets of either vector; nothing else borrows them.
+        unsafe { copy(dst, to, len) };
+        assert_eq!(&other[MARGIN..MARGIN + len], bytes, "{len} octets across");
+        assert!(other[..MARGIN].iter().all(|&octet| octet == CANARY), "before {len} octets");
+        assert!(other[MARGIN + len..].iter().all(|&octet| octet == CANARY), "after {len} octets");
+    }
+
     assert_eq!(&memory[start..start + len], bytes, "{len} octets in");
     assert!(memory[..start].iter().all(|&octet| octet == CANARY), "before {len} octets in");
     assert!(memory[start + len..].iter().all(|&octet| octet == CANARY), "after {len} octets in");

@@ -1,0 +1,220 @@
+//! Memory shared with another process by a descriptor: reached by atomics and copies, never a slice.
+#![expect(unsafe_code, reason = "mmap, and accesses to memory that another process writes")]
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU16;
+
+use crate::Fragment;
+use crate::sys::copy::{copy_across, copy_in, copy_out};
+
+/// The beginning of a file, mapped. Other processes may read and write it at any time.
+#[derive(Debug)]
+pub(crate) struct SharedMapping {
+    start: NonNull<u8>,
+    len: usize,
+    /// With what huge pages round it up to.
+    mapped_len: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone and is not tied to the thread that made it.
+unsafe impl Send for SharedMapping {}
+// SAFETY: it is accessed by atomics and by copies that allow for others' accesses, nothing else.
+unsafe impl Sync for SharedMapping {}
+
+impl SharedMapping {
+    /// Maps the first `len` octets of a file.
+    ///
+    /// # Errors
+    /// What `fstat(2)` and `mmap(2)` answer; [`io::ErrorKind::InvalidInput`] when the file is
+    /// shorter: octets behind its end cannot be touched.
+    pub(crate) fn of(file: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        // SAFETY: `stat` is a C struct of integers, for which all zeroes are valid.
+        let mut status: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: the descriptor is open, and the kernel writes one `stat` to where one lives.
+        if unsafe { libc::fstat(file.as_raw_fd(), &raw mut status) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let file_len = usize::try_from(status.st_size).unwrap_or(0);
+        if len == 0 || file_len < len {
+            let why = "the memory is longer than its file";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        // The block of a file on hugetlbfs is its page, and whole pages have to be unmapped.
+        let page = usize::try_from(status.st_blksize).unwrap_or(0).max(1);
+        let mapped_len = len.checked_next_multiple_of(page).ok_or(io::ErrorKind::InvalidInput)?;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+        let fd = file.as_raw_fd();
+        // SAFETY: a new mapping at an address that the kernel chooses disturbs nothing.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), mapped_len, access, flags, fd, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // A child must not write to rings that are not its own.
+        //
+        // SAFETY: the range was just mapped; the advice changes nothing in this process.
+        let _best_effort = unsafe { libc::madvise(start, mapped_len, libc::MADV_DONTFORK) };
+        let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mapped at zero"))?;
+        Ok(Self { start, len, mapped_len })
+    }
+
+    /// The address `at` octets in, after a check that `len` octets follow it.
+    #[inline]
+    fn at(&self, at: usize, len: usize) -> *mut u8 {
+        let inside = at <= self.len && len <= self.len - at;
+        assert!(inside, "{len} octets at {at} of a mapping of {}", self.len);
+        // SAFETY: just checked to be inside the mapping, or one past it.
+        unsafe { self.start.as_ptr().add(at) }
+    }
+
+    /// The 16-bit word `at` octets in.
+    ///
+    /// # Panics
+    /// When it is outside the mapping or not aligned.
+    #[inline]
+    pub(crate) fn half_word(&self, at: usize) -> &AtomicU16 {
+        assert_eq!(at % size_of::<u16>(), 0, "a word is aligned");
+        let word = self.at(at, size_of::<u16>()).cast();
+        // SAFETY: two mapped octets, aligned because mappings begin on a page, for as long as `self`
+        // is borrowed. In this process they are accessed by atomics and by copies like atomics.
+        unsafe { AtomicU16::from_ptr(word) }
+    }
+
+    /// Copies `octets` to the place `at` octets in.
+    ///
+    /// # Panics
+    /// When they do not fit.
+    #[inline]
+    pub(crate) fn copy_in(&self, at: usize, octets: &[u8]) {
+        let to = self.at(at, octets.len());
+        // SAFETY: as many octets are mapped there, writable; no slice is ever made of a mapping, so
+        // `octets` are elsewhere, and others access these by atomics, copies, or from outside.
+        unsafe { copy_in(octets, to) };
+    }
+
+    /// Copies octets from `at` on.
+    ///
+    /// # Panics
+    /// When there are not as many.
+    #[inline]
+    pub(crate) fn copy_out(&self, at: usize, octets: &mut [u8]) {
+        let from = self.at(at, octets.len());
+        // SAFETY: as many octets are mapped there, readable; no slice is ever made of a mapping, so
+        // `octets` are elsewhere, and others access these by atomics, copies, or from outside.
+        unsafe { copy_out(from, octets) };
+    }
+
+    /// Copies the octets of a fragment to the place `at` octets in.
+    ///
+    /// # Panics
+    /// When they do not fit.
+    #[inline]
+    pub(crate) fn copy_from(&self, at: usize, fragment: Fragment<'_>) {
+        let to = self.at(at, fragment.len());
+        // SAFETY: a fragment is readable for its length, and as many octets are mapped here,
+        // writable. No fragment is ever made of a mapping, so they do not overlap. Both are accessed
+        // meanwhile by atomics, copies, or from outside.
+        unsafe { copy_across(fragment.as_ptr(), to, fragment.len()) };
+    }
+}
+
+impl Drop for SharedMapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping belongs to this value, and what was borrowed from it is gone.
+        let _unmapped = unsafe { libc::munmap(self.start.as_ptr().cast(), self.mapped_len) };
+    }
+}
+
+/// A file in memory of `len` octets, all zero, that cannot be made shorter or longer by any process
+/// that has its descriptor.
+///
+/// # Errors
+/// What `memfd_create(2)`, `ftruncate(2)` and `fcntl(2)` answer.
+pub(crate) fn sealed_memory(name: &CStr, len: usize) -> io::Result<OwnedFd> {
+    let size = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: the name ends with a zero, and the kernel only reads it.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), flags) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor that belongs to this function.
+    let file = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: acts on a file of this function's own.
+    if unsafe { libc::ftruncate(file.as_raw_fd(), size) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    // SAFETY: acts on a file of this function's own.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(file)
+}
+
+/// Whether no process can make the file shorter, and octets that were mapped unreadable.
+pub(crate) fn cannot_shrink(file: BorrowedFd<'_>) -> bool {
+    // SAFETY: asks about an open descriptor.
+    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+    seals >= 0 && seals & libc::F_SEAL_SHRINK != 0
+}
+
+/// Whether a descriptor is of no file system and no socket or pipe, as those of eventfd(2) are.
+pub(crate) fn is_anonymous(fd: BorrowedFd<'_>) -> bool {
+    // SAFETY: `stat` is a C struct of integers, for which all zeroes are valid.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open, and the kernel writes one `stat` to where one lives.
+    let asked = unsafe { libc::fstat(fd.as_raw_fd(), &raw mut status) };
+    asked == 0 && status.st_mode & libc::S_IFMT == 0
+}
+
+/// Makes reads and writes of a descriptor return at once, for all processes that share it.
+pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) {
+    // SAFETY: acts on an open descriptor.
+    let _best_effort = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::sync::atomic::Ordering::{Acquire, Release};
+
+    use super::*;
+
+    #[test]
+    fn two_mappings_of_a_file_are_the_same_memory() {
+        let file = sealed_memory(c"test", 10_000).unwrap();
+        let a = SharedMapping::of(file.as_fd(), 10_000).unwrap();
+        let b = SharedMapping::of(file.as_fd(), 9_000).unwrap();
+        a.copy_in(8_990, b"octets");
+        a.half_word(2).store(0x0102, Release);
+        a.copy_from(100, Fragment::from_slice(&[7; 300]));
+        let mut octets = [0; 6];
+        b.copy_out(8_990, &mut octets);
+        assert_eq!(&octets, b"octets");
+        assert_eq!(b.half_word(2).load(Acquire), 0x0102);
+        b.copy_out(397, &mut octets);
+        assert_eq!(octets, [7, 7, 7, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_file_shorter_than_it_is_said_to_be_is_refused() {
+        let file = sealed_memory(c"test", 4_096).unwrap();
+        assert!(SharedMapping::of(file.as_fd(), 4_097).is_err());
+        assert!(SharedMapping::of(file.as_fd(), 0).is_err());
+        assert!(cannot_shrink(file.as_fd()));
+        assert!(!is_anonymous(file.as_fd()));
+        let other = std::fs::File::open("/proc/self/exe").unwrap();
+        assert!(!cannot_shrink(other.as_fd()));
+    }
+
+    #[test]
+    #[should_panic(expected = "of a mapping of")]
+    fn nothing_outside_is_reached() {
+        let file = sealed_memory(c"test", 8_192).unwrap();
+        SharedMapping::of(file.as_fd(), 5_000).unwrap().copy_in(4_998, &[1, 2, 3]);
+    }
+}

@@ -1,0 +1,452 @@
+//! The backend: a network device for a frontend, in the frontend's memory.
+
+mod pair;
+mod session;
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use tracing::debug;
+
+use crate::vhost_user::channel::{Channel, ChannelError};
+use crate::vhost_user::meeting::Meeting;
+use crate::vhost_user::message::Header;
+use crate::vhost_user::offload::{self, End, HEADER_LEN, MRG_RXBUF};
+use crate::vhost_user::{
+    CHECK_INTERVAL_NS, CONTROL_INTERVAL_NS, FRAME_LEN_MAX, MESSAGES_MAX, RingCounters,
+    VhostUserConfig,
+};
+use crate::virtqueue::{CHAIN_LEN_MAX, Chain, Direction, MemoryTable, Run};
+use crate::{Capabilities, Device, Fragment, OpenError, RxFrame, TRACE, TransmitError, TxFrame};
+use pair::{Pair, SharedPair};
+use session::Session;
+
+/// One pair of queues of a backend.
+///
+/// Frames are copied once into the frontend's buffers, and once out of them into memory of this
+/// process, where the frontend cannot change them any more.
+#[derive(Debug)]
+pub struct VhostUser {
+    shared: Arc<SharedPair>,
+    /// The socket; the device of the first pair looks after it for all.
+    control: Option<Control>,
+    capabilities: Capabilities,
+    is_up: bool,
+    /// When the socket is looked at next.
+    control_due_ns: u64,
+    /// The frontend was asked to tell, for the device is about to sleep.
+    armed: Cell<bool>,
+    /// Chains that waited when a frame did not fit.
+    starved: Option<u16>,
+    stage: Box<[u8]>,
+    runs: Vec<Run>,
+    /// Chains that a frame takes: head, and octets written.
+    heads: Vec<(u16, u32)>,
+}
+
+impl VhostUser {
+    /// Makes a backend of one pair of queues.
+    ///
+    /// # Errors
+    /// [`OpenError`], which says what to do.
+    pub fn open(config: &VhostUserConfig) -> Result<Self, OpenError> {
+        let mut queues = Self::open_queues(config, 1)?;
+        Ok(queues.pop().expect("one was asked for"))
+    }
+
+    /// Makes a backend of several pairs of queues. Each may be used in a thread of its own; none is
+    /// of use when the first has gone.
+    ///
+    /// # Errors
+    /// [`OpenError`], which says what to do.
+    pub fn open_queues(config: &VhostUserConfig, queues: usize) -> Result<Vec<Self>, OpenError> {
+        config.check(queues)?;
+        let failed = |source: io::Error| OpenError::Io {
+            action: "make the events of a vhost-user device".to_owned(),
+            source,
+        };
+        let pairs: Vec<_> =
+            (0..queues).map(|_| SharedPair::new()).collect::<io::Result<_>>().map_err(failed)?;
+        let meeting = Meeting::open(&config.path, config.listens)?;
+        let mut control =
+            Control { meeting, pairs: pairs.clone(), config: config.clone(), peer: None };
+        control.watch_meeting().map_err(failed)?;
+        if !config.listens {
+            control.connect().map_err(|error| no_peer(config, &error))?;
+        }
+        debug!(target: TRACE, path = %config.path.display(), queues, "vhost-user backend opened");
+        let mut control = Some(control);
+        Ok(pairs.into_iter().map(|shared| Self::on(shared, control.take(), config.mtu)).collect())
+    }
+
+    fn on(shared: Arc<SharedPair>, control: Option<Control>, mtu: usize) -> Self {
+        Self {
+            shared,
+            control,
+            capabilities: offload::capabilities(End::Backend, 0, mtu),
+            is_up: false,
+            control_due_ns: 0,
+            armed: Cell::new(false),
+            starved: None,
+            stage: vec![0; FRAME_LEN_MAX].into_boxed_slice(),
+            runs: Vec::with_capacity(CHAIN_LEN_MAX),
+            heads: Vec::with_capacity(CHAIN_LEN_MAX),
+        }
+    }
+
+    /// What the frontend has brought about in this pair of queues.
+    #[must_use]
+    pub fn counters(&self) -> RingCounters {
+        self.shared.lock().counters
+    }
+
+    /// Looks at the socket, when that is due or it has something.
+    fn look_at_control(&mut self, now_ns: u64) {
+        let mut is_due = now_ns >= self.control_due_ns;
+        if self.armed.replace(false) {
+            is_due |= self.shared.watch.take();
+            let pair = self.shared.lock();
+            for vring in [&pair.to_driver, &pair.from_driver] {
+                if let Some(queue) = &vring.queue {
+                    queue.suppress(&pair.table);
+                }
+            }
+        }
+        if is_due && let Some(control) = &mut self.control {
+            self.control_due_ns = now_ns.saturating_add(CONTROL_INTERVAL_NS);
+            control.turn();
+        }
+    }
+}
+
+fn no_peer(config: &VhostUserConfig, error: &io::Error) -> OpenError {
+    OpenError::NoPeer {
+        path: config.path.clone(),
+        why: error.to_string(),
+        remedy: "start the process that listens there first",
+    }
+}
+
+impl Device for VhostUser {
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {
+        self.look_at_control(now_ns);
+        let Self { shared, stage, runs, .. } = self;
+        let mut pair = shared.lock();
+        let mtu = self.capabilities.mtu;
+        self.capabilities = offload::capabilities(End::Backend, pair.features, mtu);
+        self.is_up = pair.is_up();
+        if !self.is_up {
+            return 0;
+        }
+        let mut count = 0;
+        while count < burst {
+            match take_frame(&mut pair, stage, runs) {
+                None => break,
+                Some(len) => {
+                    count += 1;
+                    let frame = &mut stage[..len];
+                    if let Some((header, bytes)) = frame.split_first_chunk_mut() {
+                        sink(offload::decode(*header, bytes));
+                    }
+                }
+            }
+        }
+        let Pair { table, from_driver, counters, .. } = &mut *pair;
+        if let Some(queue) = &mut from_driver.queue
+            && queue.publish(table)
+        {
+            from_driver.tell();
+            counters.events_sent += 1;
+        }
+        count
+    }
+
+    fn transmit(&mut self, _now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
+        let Self { shared, runs, heads, .. } = self;
+        let mut pair = shared.lock();
+        if !pair.is_up() {
+            return Err(TransmitError::LinkDown);
+        }
+        self.capabilities.check(frame)?;
+        let header = offload::encode(End::Backend, pair.features, frame)?;
+        match put_frame(&mut pair, header, frame, runs, heads) {
+            Err(TransmitError::Full) => {
+                let Pair { table, to_driver, .. } = &mut *pair;
+                let waiting = to_driver.queue.as_mut().map(|queue| queue.waiting(table));
+                self.starved = waiting.and_then(Result::ok);
+                Err(TransmitError::Full)
+            }
+            outcome => {
+                self.starved = None;
+                outcome
+            }
+        }
+    }
+
+    fn transmit_room(&self) -> usize {
+        let mut pair = self.shared.lock();
+        let Pair { table, to_driver, .. } = &mut *pair;
+        let Some(queue) = &mut to_driver.queue else { return 1 };
+        match queue.waiting(table) {
+            Ok(waiting) if self.starved == Some(waiting) || waiting == 0 => 0,
+            // One frame may take them all.
+            Ok(waiting) => (usize::from(waiting) / BUFFERS_PER_FRAME).max(1),
+            // Told when it is used.
+            Err(_) => 1,
+        }
+    }
+
+    fn flush(&mut self, _now_ns: u64) {
+        let mut pair = self.shared.lock();
+        let Pair { table, to_driver, counters, .. } = &mut *pair;
+        if let Some(queue) = &mut to_driver.queue
+            && queue.publish(table)
+        {
+            to_driver.tell();
+            counters.events_sent += 1;
+        }
+    }
+
+    fn link_up(&self) -> bool {
+        self.is_up
+    }
+
+    fn check_interval_ns(&self) -> Option<u64> {
+        Some(CHECK_INTERVAL_NS)
+    }
+
+    /// Asks the frontend to tell, since the caller is about to sleep.
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        let mut pair = self.shared.lock();
+        let has_no_kick = pair.has_no_kick();
+        let Pair { table, to_driver, from_driver, .. } = &mut *pair;
+        if let (Some(to_driver), Some(from_driver)) = (&mut to_driver.queue, &from_driver.queue) {
+            if has_no_kick {
+                return None;
+            }
+            self.armed.set(true);
+            let waits = match to_driver.waiting(table) {
+                Ok(0) => to_driver.arm(table, 0),
+                Ok(waiting) if self.starved == Some(waiting) => to_driver.arm(table, waiting),
+                _ => false,
+            };
+            if from_driver.arm(table, 0) || waits {
+                return Some(self.shared.watch.always());
+            }
+        }
+        self.armed.set(true);
+        Some(self.shared.watch.as_fd())
+    }
+}
+
+/// Takes the next frame of the driver out of its memory; the octets of it, with its header. Chains
+/// that are no frame are given back.
+fn take_frame(pair: &mut Pair, stage: &mut [u8], runs: &mut Vec<Run>) -> Option<usize> {
+    let Pair { table, from_driver, counters, .. } = pair;
+    let queue = from_driver.queue.as_mut()?;
+    loop {
+        runs.clear();
+        let Chain { head, len } = match queue.take(table, Direction::ToDevice, runs) {
+            Ok(chain) => chain?,
+            Err(fault) => {
+                pair.end(true, fault);
+                return None;
+            }
+        };
+        let copied = match len {
+            Err(fault) => {
+                counters.chains_refused += 1;
+                note(counters.chains_refused, &fault);
+                None
+            }
+            Ok(len) if len <= HEADER_LEN || len > stage.len() => {
+                counters.frames_refused += 1;
+                note(counters.frames_refused, &"a frame of a length that cannot be");
+                None
+            }
+            Ok(len) => {
+                let mut at = 0;
+                for run in &*runs {
+                    table.copy_out(*run, &mut stage[at..at + run.len]);
+                    at += run.len;
+                }
+                counters.frames_rx += 1;
+                counters.copied_rx_bytes += len as u64;
+                Some(len)
+            }
+        };
+        queue.give_back(table, head, 0);
+        if copied.is_some() {
+            return copied;
+        }
+    }
+}
+
+/// Puts a frame into buffers of the driver.
+fn put_frame(
+    pair: &mut Pair,
+    mut header: [u8; HEADER_LEN],
+    frame: &TxFrame<'_>,
+    runs: &mut Vec<Run>,
+    heads: &mut Vec<(u16, u32)>,
+) -> Result<(), TransmitError> {
+    let Pair { table, to_driver, counters, features, .. } = pair;
+    let Some(queue) = to_driver.queue.as_mut() else { return Err(TransmitError::LinkDown) };
+    runs.clear();
+    heads.clear();
+    let mut left = HEADER_LEN + frame.len();
+    while left > 0 {
+        if !heads.is_empty() && *features & MRG_RXBUF == 0 {
+            // Without merging, each buffer has to have room for any frame.
+            queue.put_back(1);
+            return Err(TransmitError::TooLong);
+        }
+        match queue.take(table, Direction::ToDriver, runs) {
+            Err(fault) => {
+                pair.end(false, fault);
+                return Err(TransmitError::LinkDown);
+            }
+            Ok(None) => {
+                queue.put_back(u16::try_from(heads.len()).expect("no more than the ring has"));
+                return Err(TransmitError::Full);
+            }
+            Ok(Some(Chain { head, len: Ok(len) })) if len > 0 && heads.len() < CHAIN_LEN_MAX => {
+                let now = len.min(left);
+                heads.push((head, u32::try_from(now).expect("no more than a frame")));
+                left -= now;
+            }
+            // Too many runs, or buffers that are none: it is given back, and so is the frame's part
+            // so far; the frame is lost.
+            Ok(Some(Chain { head, len })) => {
+                counters.chains_refused += 1;
+                if let Err(fault) = len {
+                    note(counters.chains_refused, &fault);
+                }
+                heads.push((head, 0));
+                for (head, _) in heads.drain(..) {
+                    queue.give_back(table, head, 0);
+                }
+                return Err(TransmitError::Refused);
+            }
+        }
+    }
+    let count = u16::try_from(heads.len()).expect("no more than the ring has");
+    header[HEADER_LEN - 2..].copy_from_slice(&count.to_le_bytes());
+    let mut writer = Writer { table, runs, into: 0 };
+    let front = [Fragment::from_slice(&header), Fragment::from_slice(frame.head)];
+    for fragment in front.iter().chain(frame.payload) {
+        writer.put(*fragment);
+    }
+    for (head, len) in &*heads {
+        queue.give_back(table, *head, *len);
+    }
+    counters.frames_tx += 1;
+    counters.copied_tx_bytes += frame.len() as u64;
+    Ok(())
+}
+
+/// Fills runs, one behind the other.
+struct Writer<'a> {
+    table: &'a MemoryTable,
+    runs: &'a [Run],
+    /// Octets of the first run that are filled.
+    into: usize,
+}
+
+impl Writer<'_> {
+    #[inline]
+    fn put(&mut self, fragment: Fragment<'_>) {
+        let mut at = 0;
+        while at < fragment.len() {
+            let run = self.runs[0];
+            let now = (run.len - self.into).min(fragment.len() - at);
+            self.table.copy_from(run.part(self.into, now), fragment.part(at, now));
+            at += now;
+            self.into += now;
+            if self.into == run.len {
+                self.runs = &self.runs[1..];
+                self.into = 0;
+            }
+        }
+    }
+}
+
+/// Tells of something that a peer can bring about as often as it likes.
+#[cold]
+fn note(count: u64, what: &dyn std::fmt::Display) {
+    if count.is_power_of_two() {
+        debug!(target: TRACE, count, %what, "refused of a frontend");
+    }
+}
+
+/// The socket of a backend, and the frontend at its other end.
+#[derive(Debug)]
+struct Control {
+    /// Before the meeting: the end of a session needs no socket.
+    peer: Option<(Channel, Session)>,
+    meeting: Meeting,
+    pairs: Vec<Arc<SharedPair>>,
+    config: VhostUserConfig,
+}
+
+impl Control {
+    /// Has the first device woken when a frontend comes.
+    fn watch_meeting(&self) -> io::Result<()> {
+        self.meeting.readiness().map_or(Ok(()), |listener| self.pairs[0].watch.add_socket(listener))
+    }
+
+    fn connect(&mut self) -> io::Result<()> {
+        let channel = Channel::new(self.meeting.try_meet()?)?;
+        // One at a time: others wait, and are no reason to wake up.
+        if let Some(listener) = self.meeting.readiness() {
+            self.pairs[0].watch.remove(listener);
+        }
+        self.pairs[0].watch.add_socket(channel.as_fd())?;
+        let session = Session::new(&self.pairs, self.config.offloads, self.config.sealed);
+        self.peer = Some((channel, session));
+        debug!(target: TRACE, path = %self.config.path.display(), "frontend connected");
+        Ok(())
+    }
+
+    /// Takes what the frontend has sent.
+    fn turn(&mut self) {
+        if self.peer.is_none() && self.connect().is_err() {
+            return;
+        }
+        let Some((channel, session)) = &mut self.peer else { return };
+        if let Err(error) = serve(channel, session) {
+            debug!(target: TRACE, %error, "frontend disconnected");
+            self.peer = None;
+            let _woken_later = self.watch_meeting();
+        }
+    }
+}
+
+/// Why a connection with a frontend ends.
+#[derive(Debug, thiserror::Error)]
+enum SessionError {
+    #[error(transparent)]
+    Channel(#[from] ChannelError),
+    #[error(transparent)]
+    Refused(#[from] session::Refusal),
+}
+
+fn serve(channel: &mut Channel, session: &mut Session) -> Result<(), SessionError> {
+    for _ in 0..MESSAGES_MAX {
+        let Some(message) = channel.receive()? else { break };
+        let request = message.header.request;
+        if let Some(body) = session.handle(message)?.body() {
+            channel.send(Header::of_reply(request, 8), &body, &[])?;
+        }
+    }
+    Ok(())
+}
+
+/// Buffers that a super-frame takes of a Linux guest, which posts buffers of a page at most.
+const BUFFERS_PER_FRAME: usize = 44;

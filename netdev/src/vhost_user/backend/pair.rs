@@ -1,0 +1,156 @@
+//! A pair of queues, as a frontend has set it up: shared by the device that uses it and by the
+//! session that changes it.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tracing::debug;
+
+use crate::TRACE;
+use crate::vhost_user::RingCounters;
+use crate::vhost_user::offload::{EVENT_INDEX, VERSION_1};
+use crate::vhost_user::tell::{Watch, tell};
+use crate::virtqueue::{DeviceQueue, Layout, MemoryTable, QueueFault};
+
+/// A pair, behind its lock, and what its device sleeps on.
+#[derive(Debug)]
+pub(super) struct SharedPair {
+    pair: Mutex<Pair>,
+    pub(super) watch: Watch,
+}
+
+impl SharedPair {
+    pub(super) fn new() -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Self { pair: Mutex::default(), watch: Watch::new()? }))
+    }
+
+    /// The pair. No caller's code runs under the lock but what frames are handed to, so a panic
+    /// there leaves nothing half changed that the next set-up does not replace.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Pair> {
+        self.pair.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A pair of queues and the memory they are in.
+#[derive(Debug, Default)]
+pub(super) struct Pair {
+    pub(super) table: Arc<MemoryTable>,
+    /// What was agreed on.
+    pub(super) features: u64,
+    /// Queue 0 of the pair: the device fills buffers of the driver.
+    pub(super) to_driver: Vring,
+    /// Queue 1: the driver's frames.
+    pub(super) from_driver: Vring,
+    pub(super) counters: RingCounters,
+}
+
+impl Pair {
+    /// Whether frames flow.
+    pub(super) const fn is_up(&self) -> bool {
+        self.to_driver.runs() && self.from_driver.runs()
+    }
+
+    pub(super) const fn vring(&mut self, is_from_driver: bool) -> &mut Vring {
+        if is_from_driver { &mut self.from_driver } else { &mut self.to_driver }
+    }
+
+    /// Whether either queue is used without an event that tells of it.
+    pub(super) const fn has_no_kick(&self) -> bool {
+        matches!(self.from_driver.kick, Some(None)) || matches!(self.to_driver.kick, Some(None))
+    }
+
+    /// Starts the queues that can be, of those that do not run.
+    pub(super) fn start(&mut self) {
+        let Self { table, features, to_driver, from_driver, .. } = self;
+        for vring in [to_driver, from_driver] {
+            vring.start(table, *features);
+        }
+    }
+
+    /// Stops both queues. What is known of them is kept.
+    pub(super) fn stop(&mut self) {
+        self.to_driver.stop();
+        self.from_driver.stop();
+    }
+
+    /// A queue cannot go on: it stands still until the frontend sets it up anew.
+    #[cold]
+    pub(super) fn end(&mut self, is_from_driver: bool, fault: QueueFault) {
+        self.counters.queues_ended += 1;
+        debug!(target: TRACE, %fault, "a queue of a frontend ended");
+        let vring = self.vring(is_from_driver);
+        vring.stop();
+        vring.parts = None;
+    }
+}
+
+/// One queue.
+#[derive(Debug, Default)]
+pub(super) struct Vring {
+    pub(super) size: u16,
+    /// Addresses of its parts.
+    pub(super) parts: Option<[u64; 3]>,
+    /// The available entry to begin with.
+    pub(super) base: u16,
+    pub(super) is_enabled: bool,
+    /// How the driver tells: not said yet, by an event, or not at all.
+    pub(super) kick: Option<Option<OwnedFd>>,
+    /// How the driver is told.
+    pub(super) call: Option<OwnedFd>,
+    /// While it runs.
+    pub(super) queue: Option<DeviceQueue>,
+}
+
+impl Vring {
+    const fn runs(&self) -> bool {
+        self.is_enabled && self.queue.is_some()
+    }
+
+    fn start(&mut self, table: &MemoryTable, features: u64) {
+        let (None, Some(parts), Some(_)) = (&self.queue, self.parts, &self.kick) else { return };
+        // A legacy driver, such as that of a firmware, has another header in front of frames.
+        if features & VERSION_1 == 0 {
+            return;
+        }
+        match Layout::new(table, self.size, parts) {
+            Ok(layout) => {
+                let event_index = features & EVENT_INDEX != 0;
+                let queue = DeviceQueue::new(table, layout, event_index, self.base);
+                queue.suppress(table);
+                self.queue = Some(queue);
+                // What was used by a backend before this one may not have been told.
+                self.tell();
+            }
+            // The memory may come with the next table.
+            Err(error) => debug!(target: TRACE, %error, "a queue of a frontend does not start"),
+        }
+    }
+
+    pub(super) fn stop(&mut self) {
+        if let Some(queue) = self.queue.take() {
+            self.base = queue.next();
+        }
+    }
+
+    pub(super) fn set_kick(&mut self, watch: &Watch, kick: Option<OwnedFd>) -> io::Result<()> {
+        self.forget_kick(watch);
+        if let Some(kick) = &kick {
+            watch.add_queue(kick.as_fd())?;
+        }
+        self.kick = Some(kick);
+        Ok(())
+    }
+
+    pub(super) fn forget_kick(&mut self, watch: &Watch) {
+        if let Some(Some(kick)) = self.kick.take() {
+            watch.remove(kick.as_fd());
+        }
+    }
+
+    pub(super) fn tell(&self) {
+        if let Some(call) = &self.call {
+            tell(call);
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! What a frontend asks for, done: its memory mapped, its queues set up.
+//!
+//! Rules are of QEMU's `docs/interop/vhost-user.rst`. A request that cannot be done is told where the
+//! frontend asks for that (`REPLY_ACK`), and ends the connection otherwise.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use tracing::debug;
+
+use super::pair::SharedPair;
+use crate::TRACE;
+use crate::sys::shared_mapping::{cannot_shrink, is_anonymous, set_nonblocking};
+use crate::vhost_user::channel::Message;
+use crate::vhost_user::message::{
+    MemoryRegion, MessageError, PROTOCOL_CONFIGURE_MEM_SLOTS, PROTOCOL_MQ, PROTOCOL_REPLY_ACK,
+    Request,
+};
+use crate::vhost_user::offload::{
+    EVENT_INDEX, INDIRECT, MQ, MRG_RXBUF, OFFLOADS, PROTOCOL_FEATURES, VERSION_1,
+};
+use crate::virtqueue::{MemoryTable, TableError};
+
+/// The state of a connection with a frontend.
+#[derive(Debug)]
+pub(super) struct Session {
+    pairs: Vec<Arc<SharedPair>>,
+    offers: u64,
+    sealed: bool,
+    /// Protocol features that were agreed on.
+    protocol: u64,
+    /// The files of the memory table, in its order: a table changes by being made anew.
+    regions: Vec<(MemoryRegion, OwnedFd)>,
+}
+
+/// What a frontend gets to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    Nothing,
+    Word(u64),
+    /// Of a queue.
+    State(u8, u16),
+}
+
+impl Reply {
+    pub(super) fn body(&self) -> Option<[u8; 8]> {
+        match *self {
+            Self::Nothing => None,
+            Self::Word(word) => Some(word.to_ne_bytes()),
+            Self::State(index, base) => {
+                let mut body = [0; 8];
+                body[..4].copy_from_slice(&u32::from(index).to_ne_bytes());
+                body[4..].copy_from_slice(&u32::from(base).to_ne_bytes());
+                Some(body)
+            }
+        }
+    }
+}
+
+/// Why a request was not done.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error("features that were not offered")]
+    Features,
+    #[error("queue {0}, which is not there")]
+    Queue(u8),
+    #[error("a queue of {0} entries")]
+    Size(u16),
+    #[error("an event that is none")]
+    Event,
+    #[error("memory that can be taken away, which sealed=on refuses")]
+    Unsealed,
+    #[error("memory that was not added")]
+    NoRegion,
+    #[error(transparent)]
+    Table(#[from] TableError),
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+}
+
+impl Session {
+    pub(super) fn new(pairs: &[Arc<SharedPair>], offloads: bool, sealed: bool) -> Self {
+        let mut offers = VERSION_1 | PROTOCOL_FEATURES | MRG_RXBUF | INDIRECT | EVENT_INDEX;
+        if offloads {
+            offers |= OFFLOADS;
+        }
+        if pairs.len() > 1 {
+            offers |= MQ;
+        }
+        Self { pairs: pairs.to_vec(), offers, sealed, protocol: 0, regions: Vec::new() }
+    }
+
+    const fn protocol_offers() -> u64 {
+        PROTOCOL_MQ | PROTOCOL_REPLY_ACK | PROTOCOL_CONFIGURE_MEM_SLOTS
+    }
+
+    /// Does what a message asks for. Returns the reply.
+    ///
+    /// # Errors
+    /// [`Refusal`], which ends the connection.
+    pub(super) fn handle(&mut self, message: Message) -> Result<Reply, Refusal> {
+        let Message { header, body, descriptors } = message;
+        let request = Request::parse(header, &body, descriptors.len())?;
+        let wants_word = header.needs_reply() && self.protocol & PROTOCOL_REPLY_ACK != 0;
+        match self.apply(&request, descriptors) {
+            Ok(Reply::Nothing) if wants_word => Ok(Reply::Word(0)),
+            Ok(reply) => Ok(reply),
+            Err(refusal) if wants_word => {
+                debug!(target: TRACE, %refusal, ?request, "request of a frontend refused");
+                Ok(Reply::Word(1))
+            }
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    fn apply(&mut self, request: &Request, mut files: Vec<OwnedFd>) -> Result<Reply, Refusal> {
+        match *request {
+            Request::GetFeatures => return Ok(Reply::Word(self.offers)),
+            Request::SetFeatures(features) => self.set_features(features)?,
+            Request::SetOwner => {}
+            // Obsolete: "it was used to stop all rings".
+            Request::ResetOwner => self.pairs.iter().for_each(|pair| pair.lock().stop()),
+            Request::SetMemoryTable(ref regions) => {
+                let regions = regions.iter().copied().zip(files).collect();
+                self.set_regions(regions)?;
+            }
+            Request::AddMemoryRegion(region) => {
+                let file = files.pop().expect("counted by Request::parse");
+                let mut regions = std::mem::take(&mut self.regions);
+                regions.push((region, file));
+                self.set_regions(regions)?;
+            }
+            Request::RemoveMemoryRegion(region) => {
+                let mut regions = std::mem::take(&mut self.regions);
+                let count = regions.len();
+                regions.retain(|(known, _)| {
+                    (known.guest, known.user, known.len) != (region.guest, region.user, region.len)
+                });
+                let is_gone = regions.len() < count;
+                self.set_regions(regions)?;
+                if !is_gone {
+                    return Err(Refusal::NoRegion);
+                }
+            }
+            Request::SetVringSize { index, .. }
+            | Request::SetVringAddresses { index, .. }
+            | Request::SetVringBase { index, .. }
+            | Request::GetVringBase { index }
+            | Request::SetVringKick { index, .. }
+            | Request::SetVringCall { index, .. }
+            | Request::SetVringEnable { index, .. } => {
+                return self.set_up_queue(index, request, files.pop());
+            }
+            // Nothing is told by it.
+            Request::SetVringError { .. } => {}
+            Request::GetProtocolFeatures => return Ok(Reply::Word(Self::protocol_offers())),
+            Request::SetProtocolFeatures(features) => {
+                if features & !Self::protocol_offers() != 0 {
+                    return Err(Refusal::Features);
+                }
+                self.protocol = features;
+            }
+            Request::GetQueueCount => return Ok(Reply::Word(self.pairs.len() as u64)),
+            Request::GetMemorySlotsMax => {
+                return Ok(Reply::Word(MemoryTable::REGIONS_MAX as u64));
+            }
+        }
+        Ok(Reply::Nothing)
+    }
+
+    /// Does what is asked of one queue.
+    fn set_up_queue(
+        &self,
+        index: u8,
+        request: &Request,
+        file: Option<OwnedFd>,
+    ) -> Result<Reply, Refusal> {
+        let shared = self.pairs.get(usize::from(index / 2)).ok_or(Refusal::Queue(index))?;
+        // Queue 0 of a pair is for the driver to receive from, 1 for it to transmit to.
+        let is_from_driver = index % 2 == 1;
+        let event = event_of(file)?;
+        let mut pair = shared.lock();
+        let vring = pair.vring(is_from_driver);
+        match *request {
+            Request::SetVringSize { size, .. } if !size.is_power_of_two() => {
+                return Err(Refusal::Size(size));
+            }
+            Request::SetVringSize { size, .. } => {
+                vring.stop();
+                vring.size = size;
+            }
+            Request::SetVringAddresses { parts, .. } => {
+                vring.stop();
+                vring.parts = Some(parts);
+            }
+            Request::SetVringBase { base, .. } => {
+                vring.stop();
+                vring.base = base;
+            }
+            Request::GetVringBase { .. } => {
+                // "The back-end must [...] stop the ring": nothing touches it once this is answered.
+                vring.stop();
+                vring.forget_kick(&shared.watch);
+                return Ok(Reply::State(index, vring.base));
+            }
+            Request::SetVringKick { .. } => vring.set_kick(&shared.watch, event)?,
+            Request::SetVringEnable { enabled, .. } => vring.is_enabled = enabled,
+            // `SetVringCall`, the last of those that come here.
+            _ => vring.call = event,
+        }
+        pair.start();
+        Ok(Reply::Nothing)
+    }
+
+    fn set_features(&self, features: u64) -> Result<(), Refusal> {
+        if features & !self.offers != 0 {
+            return Err(Refusal::Features);
+        }
+        for pair in &self.pairs {
+            let mut pair = pair.lock();
+            if pair.features != features {
+                pair.stop();
+            }
+            pair.features = features;
+            // "If VHOST_USER_F_PROTOCOL_FEATURES has not been negotiated, the ring starts directly in
+            // the enabled state."
+            if features & PROTOCOL_FEATURES == 0 {
+                pair.to_driver.is_enabled = true;
+                pair.from_driver.is_enabled = true;
+            }
+            pair.start();
+        }
+        debug!(target: TRACE, features = format_args!("{features:#x}"), "frontend's features");
+        Ok(())
+    }
+
+    /// Maps these regions in place of those before. Queues go on where they lie then.
+    fn set_regions(&mut self, regions: Vec<(MemoryRegion, OwnedFd)>) -> Result<(), Refusal> {
+        self.regions.clear();
+        let mut table = MemoryTable::default();
+        let mapped = regions.iter().try_for_each(|(region, file)| {
+            if !cannot_shrink(file.as_fd()) {
+                if self.sealed {
+                    return Err(Refusal::Unsealed);
+                }
+                debug!(target: TRACE, "a frontend's memory is not sealed: it can be taken away");
+            }
+            let numbers = [region.guest, region.user, region.len, region.offset];
+            Ok(table.add(numbers, file.as_fd())?)
+        });
+        let table = Arc::new(if mapped.is_ok() { table } else { MemoryTable::default() });
+        for pair in &self.pairs {
+            let mut pair = pair.lock();
+            pair.stop();
+            pair.table = Arc::clone(&table);
+            pair.start();
+        }
+        mapped?;
+        self.regions = regions;
+        Ok(())
+    }
+}
+
+impl Drop for Session {
+    /// The frontend is gone, and with it all that it has set up.
+    fn drop(&mut self) {
+        for shared in &self.pairs {
+            let mut pair = shared.lock();
+            pair.counters.sessions_ended += 1;
+            pair.table = Arc::default();
+            pair.features = 0;
+            for is_from_driver in [false, true] {
+                let vring = pair.vring(is_from_driver);
+                vring.forget_kick(&shared.watch);
+                *vring = super::pair::Vring::default();
+            }
+        }
+    }
+}
+
+/// An event of the frontend. What is no eventfd could make a write to it wait; so could the
+/// frontend, by clearing the flag set here and filling the event, and nothing can be done about that.
+fn event_of(file: Option<OwnedFd>) -> Result<Option<OwnedFd>, Refusal> {
+    if let Some(file) = &file {
+        if !is_anonymous(file.as_fd()) {
+            return Err(Refusal::Event);
+        }
+        set_nonblocking(file.as_fd());
+    }
+    Ok(file)
+}

@@ -1,0 +1,211 @@
+//! The socket between frontend and backend: messages with descriptors, without waiting.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+
+use crate::vhost_user::message::{BODY_LEN_MAX, DESCRIPTORS_MAX, HEADER_LEN, Header, MessageError};
+
+/// One end of a connection. A message may come in as many pieces as the peer likes.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    stream: UnixStream,
+    /// What has come of the next message.
+    octets: Box<[u8]>,
+    len: usize,
+    descriptors: Vec<OwnedFd>,
+}
+
+/// A whole message.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) header: Header,
+    pub(crate) body: Vec<u8>,
+    pub(crate) descriptors: Vec<OwnedFd>,
+}
+
+/// Why a connection ends.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ChannelError {
+    /// The peer has closed it.
+    #[error("the peer is gone")]
+    Closed,
+    /// The peer does not keep to the protocol.
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    /// What the system says.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl Channel {
+    /// # Errors
+    /// What `fcntl(2)` answers.
+    pub(crate) fn new(stream: UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        let octets = vec![0; HEADER_LEN + BODY_LEN_MAX].into_boxed_slice();
+        Ok(Self { stream, octets, len: 0, descriptors: Vec::with_capacity(DESCRIPTORS_MAX) })
+    }
+
+    /// The next message, if it is there as a whole.
+    ///
+    /// # Errors
+    /// [`ChannelError`], after which nothing more can be had.
+    pub(crate) fn receive(&mut self) -> Result<Option<Message>, ChannelError> {
+        loop {
+            let wanted = match self.octets[..self.len].first_chunk() {
+                None => HEADER_LEN,
+                Some(header) => {
+                    let header = Header::from_octets(*header)?;
+                    let body_len = usize::try_from(header.len).expect("at most BODY_LEN_MAX");
+                    if self.len == HEADER_LEN + body_len {
+                        let body = self.octets[HEADER_LEN..self.len].to_vec();
+                        self.len = 0;
+                        let descriptors = std::mem::take(&mut self.descriptors);
+                        return Ok(Some(Message { header, body, descriptors }));
+                    }
+                    HEADER_LEN + body_len
+                }
+            };
+            // Never past the end of a message: descriptors come with the first octet of theirs.
+            if !self.receive_some(wanted)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Receives octets up to the `wanted`-th of the message; whether there were some.
+    fn receive_some(&mut self, wanted: usize) -> Result<bool, ChannelError> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let room = &mut self.octets[self.len..wanted];
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let received =
+            match recvmsg(&self.stream, &mut [IoSliceMut::new(room)], &mut control, flags) {
+                Ok(received) => received,
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(false),
+                Err(errno) => return Err(io::Error::from(errno).into()),
+            };
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                self.descriptors.extend(descriptors);
+            }
+        }
+        if received.flags.contains(ReturnFlags::CTRUNC) || self.descriptors.len() > DESCRIPTORS_MAX
+        {
+            let request = self.octets.first_chunk().map_or(0, |first| u32::from_ne_bytes(*first));
+            return Err(MessageError::Descriptors(request, DESCRIPTORS_MAX + 1).into());
+        }
+        if received.bytes == 0 {
+            return Err(ChannelError::Closed);
+        }
+        self.len += received.bytes;
+        Ok(true)
+    }
+
+    /// Sends a message. One that the socket has no room for ends the connection: a peer that does not
+    /// read is not waited for.
+    ///
+    /// # Errors
+    /// [`ChannelError::Io`].
+    pub(crate) fn send(
+        &self,
+        header: Header,
+        body: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), ChannelError> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() {
+            let pushed = control.push(SendAncillaryMessage::ScmRights(descriptors));
+            assert!(pushed, "at most DESCRIPTORS_MAX descriptors are sent");
+        }
+        let octets = [&header.to_octets()[..], body].concat();
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let sent = sendmsg(&self.stream, &[IoSlice::new(&octets)], &mut control, flags)
+            .map_err(io::Error::from)?;
+        if sent == octets.len() {
+            Ok(())
+        } else {
+            Err(io::Error::from(io::ErrorKind::WouldBlock).into())
+        }
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::sys::shared_mapping::sealed_memory;
+
+    fn pair() -> (Channel, UnixStream) {
+        let (a, b) = UnixStream::pair().unwrap();
+        (Channel::new(a).unwrap(), b)
+    }
+
+    #[test]
+    fn a_message_in_pieces_is_whole_in_the_end() {
+        let (mut channel, mut peer) = pair();
+        let header = Header::of_request(2, 8, false);
+        let octets = [&header.to_octets()[..], &[1, 2, 3, 4, 5, 6, 7, 8]].concat();
+        for round in 0..2 {
+            for octet in &octets {
+                assert!(channel.receive().unwrap().is_none(), "round {round}");
+                peer.write_all(&[*octet]).unwrap();
+            }
+            let message = channel.receive().unwrap().expect("a whole message");
+            assert_eq!((message.header, &message.body[..]), (header, &octets[12..]));
+        }
+        drop(peer);
+        assert!(matches!(channel.receive(), Err(ChannelError::Closed)));
+    }
+
+    #[test]
+    fn descriptors_come_with_their_message() {
+        let (mut channel, peer) = pair();
+        let peer = Channel::new(peer).unwrap();
+        let file = sealed_memory(c"test", 4096).unwrap();
+        let header = Header::of_request(5, 0, true);
+        peer.send(header, &[], &[file.as_fd(); DESCRIPTORS_MAX]).unwrap();
+        peer.send(header, &[], &[]).unwrap();
+        peer.send(header, &[], &[file.as_fd()]).unwrap();
+        for count in [DESCRIPTORS_MAX, 0, 1] {
+            let message = channel.receive().unwrap().expect("a message");
+            assert_eq!(message.descriptors.len(), count);
+        }
+    }
+
+    #[test]
+    fn more_descriptors_than_a_message_has_end_the_connection() {
+        let (mut channel, peer) = pair();
+        let peer = Channel::new(peer).unwrap();
+        let file = sealed_memory(c"test", 4096).unwrap();
+        // In two pieces of one message.
+        let header = Header::of_request(5, 24, true);
+        peer.send(header, &[], &[file.as_fd(); DESCRIPTORS_MAX]).unwrap();
+        peer.send(header, &[], &[file.as_fd(); 1]).unwrap();
+        let error = channel.receive().unwrap_err();
+        assert!(matches!(error, ChannelError::Message(MessageError::Descriptors(5, _))), "{error}");
+    }
+
+    #[test]
+    fn a_peer_that_does_not_read_is_not_waited_for() {
+        let (channel, _peer) = pair();
+        let header = Header::of_reply(1, 4000);
+        let sent = (0..10_000).find_map(|_| channel.send(header, &[0; 4000], &[]).err());
+        assert!(matches!(sent, Some(ChannelError::Io(_))), "{sent:?}");
+    }
+}

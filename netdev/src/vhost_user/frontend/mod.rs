@@ -1,0 +1,312 @@
+//! The frontend: the driver of a network device that another process is.
+
+mod pair;
+mod session;
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tracing::debug;
+
+use crate::vhost_user::channel::Channel;
+use crate::vhost_user::meeting::Meeting;
+use crate::vhost_user::offload::{self, End, HEADER_LEN};
+use crate::vhost_user::{
+    CHECK_INTERVAL_NS, CONTROL_INTERVAL_NS, FRAME_LEN_MAX, RingCounters, VhostUserConfig,
+};
+use crate::virtqueue::Direction;
+use crate::{Capabilities, Device, Fragment, OpenError, RxFrame, TRACE, TransmitError, TxFrame};
+use pair::{Pair, Queues, SharedPair};
+use session::{Session, SessionError};
+
+/// One pair of queues of a frontend.
+///
+/// The memory is a file of this device alone, sealed and made anew for each backend: a backend reads
+/// and writes what is in the queues, and nothing else of this process. Frames are copied once into
+/// it, and once out of it to where the backend cannot change them any more.
+#[derive(Debug)]
+pub struct VirtioUser {
+    shared: Arc<SharedPair>,
+    /// The socket; the device of the first pair looks after it for all.
+    control: Option<Control>,
+    capabilities: Capabilities,
+    is_up: bool,
+    /// When the socket is looked at next.
+    control_due_ns: u64,
+    /// The backend was asked to tell, for the device is about to sleep.
+    armed: Cell<bool>,
+    stage: Box<[u8]>,
+}
+
+impl VirtioUser {
+    /// Makes a frontend of one pair of queues; see [`open_queues`](Self::open_queues).
+    ///
+    /// # Errors
+    /// [`OpenError`], which says what to do.
+    pub fn open(config: &VhostUserConfig) -> Result<Self, OpenError> {
+        let mut queues = Self::open_queues(config, 1)?;
+        Ok(queues.pop().expect("one was asked for"))
+    }
+
+    /// Makes a frontend of several pairs of queues. Each may be used in a thread of its own; none is
+    /// of use when the first has gone. Unless it listens, the backend has to be there; should it go,
+    /// the device connects again when it is back.
+    ///
+    /// # Errors
+    /// [`OpenError`], which says what to do.
+    pub fn open_queues(config: &VhostUserConfig, queues: usize) -> Result<Vec<Self>, OpenError> {
+        config.check(queues)?;
+        let failed = |source: io::Error| OpenError::Io {
+            action: "make the events of a virtio-user device".to_owned(),
+            source,
+        };
+        let pairs: Vec<_> =
+            (0..queues).map(|_| SharedPair::new()).collect::<io::Result<_>>().map_err(failed)?;
+        let meeting = Meeting::open(&config.path, config.listens)?;
+        let mut control =
+            Control { session: None, meeting, pairs: pairs.clone(), config: config.clone() };
+        control.watch_meeting().map_err(failed)?;
+        if !config.listens {
+            control.agree_now().map_err(|error| OpenError::NoPeer {
+                path: config.path.clone(),
+                why: error.to_string(),
+                remedy: "start the backend first (`--dev vhost-user:PATH,…`)",
+            })?;
+        }
+        debug!(target: TRACE, path = %config.path.display(), queues, "vhost-user frontend opened");
+        let mut control = Some(control);
+        Ok(pairs.into_iter().map(|shared| Self::on(shared, control.take(), config.mtu)).collect())
+    }
+
+    fn on(shared: Arc<SharedPair>, control: Option<Control>, mtu: usize) -> Self {
+        let mut device = Self {
+            shared,
+            control,
+            capabilities: offload::capabilities(End::Frontend, 0, mtu),
+            is_up: false,
+            control_due_ns: 0,
+            armed: Cell::new(false),
+            stage: vec![0; FRAME_LEN_MAX].into_boxed_slice(),
+        };
+        device.learn();
+        device
+    }
+
+    /// What the backend has brought about in this pair of queues.
+    #[must_use]
+    pub fn counters(&self) -> RingCounters {
+        self.shared.lock().counters
+    }
+
+    /// Brings link and capabilities up to date.
+    fn learn(&mut self) {
+        let pair = self.shared.lock();
+        self.is_up = pair.is_up();
+        if let Some(queues) = &pair.queues {
+            let mtu = self.capabilities.mtu;
+            self.capabilities = offload::capabilities(End::Frontend, queues.features, mtu);
+        }
+    }
+
+    /// Looks at the socket, when that is due or it has something.
+    fn look_at_control(&mut self, now_ns: u64) {
+        let mut is_due = now_ns >= self.control_due_ns;
+        if self.armed.replace(false) {
+            is_due |= self.shared.watch.take();
+            if let Some(queues) = &self.shared.lock().queues {
+                queues.to_driver.queue.suppress(&queues.table);
+                queues.from_driver.queue.suppress(&queues.table);
+            }
+        }
+        if is_due && let Some(control) = &mut self.control {
+            self.control_due_ns = now_ns.saturating_add(CONTROL_INTERVAL_NS);
+            control.turn();
+        }
+    }
+}
+
+impl Device for VirtioUser {
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {
+        self.look_at_control(now_ns);
+        self.learn();
+        let Self { shared, stage, .. } = self;
+        let mut pair = shared.lock();
+        let Pair { queues: Some(queues), counters, is_broken: false } = &mut *pair else {
+            return 0;
+        };
+        let mut count = 0;
+        let mut fault = None;
+        while count < burst {
+            match queues.take_frame(stage) {
+                Ok(None) => break,
+                Ok(Some(None)) => {
+                    count += 1;
+                    counters.frames_refused += 1;
+                }
+                Ok(Some(Some(len))) => {
+                    count += 1;
+                    counters.frames_rx += 1;
+                    counters.copied_rx_bytes += len as u64;
+                    if let Some((header, bytes)) = stage[..len].split_first_chunk_mut() {
+                        sink(offload::decode(*header, bytes));
+                    }
+                }
+                Err(error) => {
+                    fault = Some(error);
+                    break;
+                }
+            }
+        }
+        if queues.to_driver.publish(&queues.table) {
+            counters.events_sent += 1;
+        }
+        if let Some(fault) = fault {
+            pair.end(fault);
+        }
+        count
+    }
+
+    fn transmit(&mut self, _now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
+        let mut pair = self.shared.lock();
+        let Pair { queues: Some(queues), counters, is_broken: false } = &mut *pair else {
+            return Err(TransmitError::LinkDown);
+        };
+        self.capabilities.check(frame)?;
+        let header = offload::encode(End::Frontend, queues.features, frame)?;
+        let len = HEADER_LEN + frame.len();
+        if len > FRAME_LEN_MAX {
+            return Err(TransmitError::TooLong);
+        }
+        if queues.free.is_empty()
+            && let Err(fault) = queues.reap()
+        {
+            pair.end(fault);
+            return Err(TransmitError::LinkDown);
+        }
+        let Some(number) = queues.free.pop() else { return Err(TransmitError::Full) };
+        let Queues { table, from_driver, .. } = queues;
+        let slot = from_driver.slot(number);
+        let mut at = 0;
+        let front = [Fragment::from_slice(&header), Fragment::from_slice(frame.head)];
+        for fragment in front.iter().chain(frame.payload) {
+            table.copy_from(slot.part(at, fragment.len()), *fragment);
+            at += fragment.len();
+        }
+        from_driver.offer(table, number, len, Direction::ToDevice);
+        counters.frames_tx += 1;
+        counters.copied_tx_bytes += frame.len() as u64;
+        Ok(())
+    }
+
+    fn transmit_room(&self) -> usize {
+        let pair = self.shared.lock();
+        let Some(queues) = &pair.queues else { return 1 };
+        let back = queues.from_driver.queue.waiting(&queues.table).unwrap_or(1);
+        queues.free.len() + usize::from(back)
+    }
+
+    fn flush(&mut self, _now_ns: u64) {
+        let mut pair = self.shared.lock();
+        let Pair { queues: Some(queues), counters, is_broken: false } = &mut *pair else { return };
+        if queues.from_driver.publish(&queues.table) {
+            counters.events_sent += 1;
+        }
+        // Buffers that were used last are still in the cache.
+        if let Err(fault) = queues.reap() {
+            pair.end(fault);
+        }
+    }
+
+    fn link_up(&self) -> bool {
+        self.is_up
+    }
+
+    fn check_interval_ns(&self) -> Option<u64> {
+        Some(CHECK_INTERVAL_NS)
+    }
+
+    /// Asks the backend to tell, since the caller is about to sleep.
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        let pair = self.shared.lock();
+        self.armed.set(true);
+        if let Some(queues) = &pair.queues {
+            let is_full = queues.free.is_empty();
+            let has_room = is_full && queues.from_driver.queue.arm(&queues.table);
+            if queues.to_driver.queue.arm(&queues.table) || has_room {
+                return Some(self.shared.watch.always());
+            }
+        }
+        Some(self.shared.watch.as_fd())
+    }
+}
+
+/// The socket of a frontend, and the backend at its other end.
+#[derive(Debug)]
+struct Control {
+    /// Before the meeting: the end of a session needs no socket.
+    session: Option<Session>,
+    meeting: Meeting,
+    pairs: Vec<Arc<SharedPair>>,
+    config: VhostUserConfig,
+}
+
+impl Control {
+    /// Has the first device woken when a backend comes.
+    fn watch_meeting(&self) -> io::Result<()> {
+        self.meeting.readiness().map_or(Ok(()), |listener| self.pairs[0].watch.add_socket(listener))
+    }
+
+    fn connect(&mut self) -> Result<(), SessionError> {
+        let channel = Channel::new(self.meeting.try_meet()?)?;
+        if let Some(listener) = self.meeting.readiness() {
+            self.pairs[0].watch.remove(listener);
+        }
+        self.pairs[0].watch.add_socket(channel.as_fd())?;
+        self.session = Some(Session::begin(channel, &self.pairs, self.config.offloads)?);
+        debug!(target: TRACE, path = %self.config.path.display(), "connected to a backend");
+        Ok(())
+    }
+
+    /// Connects, and waits until frames can flow.
+    fn agree_now(&mut self) -> Result<(), SessionError> {
+        self.connect()?;
+        let Some(session) = &mut self.session else { return Err(SessionError::Unasked) };
+        for _ in 0..AGREE_TURNS {
+            session.turn()?;
+            if session.is_running() {
+                return Ok(());
+            }
+            let mut descriptors = [PollFd::new(session, PollFlags::IN)];
+            let _interrupted = poll(&mut descriptors, Some(&AGREE_TURN));
+        }
+        Err(io::Error::from(io::ErrorKind::TimedOut).into())
+    }
+
+    /// Takes what the backend has sent; looks for one if there is none.
+    fn turn(&mut self) {
+        let outcome = match &mut self.session {
+            Some(session) => session.turn(),
+            None => match self.connect() {
+                // There will be one.
+                Err(SessionError::Io(_)) => return,
+                outcome => outcome,
+            },
+        };
+        if let Err(error) = outcome {
+            debug!(target: TRACE, %error, "disconnected from a backend");
+            self.session = None;
+            let _woken_later = self.watch_meeting();
+        }
+    }
+}
+
+/// How long a backend may take to agree when a frontend is opened: 5 s.
+const AGREE_TURNS: usize = 500;
+const AGREE_TURN: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };

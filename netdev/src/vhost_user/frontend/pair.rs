@@ -1,0 +1,250 @@
+//! A pair of queues in memory of this process that a backend has.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tracing::debug;
+
+use crate::TRACE;
+use crate::sys::shared_mapping::sealed_memory;
+use crate::vhost_user::message::MemoryRegion;
+use crate::vhost_user::offload::{self, EVENT_INDEX, HEADER_LEN, MRG_RXBUF};
+use crate::vhost_user::tell::{Watch, event, tell};
+use crate::vhost_user::{FRAME_LEN_MAX, RingCounters};
+use crate::virtqueue::{Direction, DriverQueue, Layout, MemoryTable, QueueFault, Run};
+
+/// Entries of a queue, each with a buffer for any frame.
+pub(super) const QUEUE_SIZE: u16 = 128;
+/// Octets from one buffer to the next: whole pages.
+const SLOT_LEN: usize = FRAME_LEN_MAX.next_multiple_of(4096);
+/// Octets of what a queue's three parts are in, and where they begin.
+const RING_LEN: usize = 12_288;
+const AVAILABLE_AT: usize = 4096;
+const USED_AT: usize = 8192;
+/// Octets of one queue, and of the two of a pair.
+const QUEUE_LEN: usize = RING_LEN + QUEUE_SIZE as usize * SLOT_LEN;
+const PAIR_LEN: usize = 2 * QUEUE_LEN;
+/// Address of the memory's first octet, of both kinds. It says nothing of this process.
+const BASE: u64 = 0x1_0000_0000;
+const NAME: &CStr = c"urnic virtio-user";
+
+const _: () = assert!(QUEUE_SIZE as usize * 16 <= AVAILABLE_AT);
+
+/// Memory for several pairs, as it is shared with one backend.
+#[derive(Debug)]
+pub(super) struct Arena {
+    pub(super) table: Arc<MemoryTable>,
+    pub(super) file: OwnedFd,
+    pub(super) region: MemoryRegion,
+}
+
+impl Arena {
+    /// Fresh memory: what an earlier backend still has mapped is of no use to it.
+    pub(super) fn new(pairs: usize) -> io::Result<Self> {
+        let len = pairs * PAIR_LEN;
+        let file = sealed_memory(NAME, len)?;
+        let mut table = MemoryTable::default();
+        table.add([BASE, BASE, len as u64, 0], file.as_fd()).map_err(io::Error::other)?;
+        let region = MemoryRegion { guest: BASE, len: len as u64, user: BASE, offset: 0 };
+        Ok(Self { table: Arc::new(table), file, region })
+    }
+
+    /// Addresses of the parts of a queue: descriptors, available, used.
+    pub(super) const fn parts(index: usize) -> [u64; 3] {
+        let at = BASE + (index * QUEUE_LEN) as u64;
+        [at, at + AVAILABLE_AT as u64, at + USED_AT as u64]
+    }
+}
+
+/// Where a buffer of a queue is.
+const fn slot(index: usize, number: u16) -> u64 {
+    BASE + (index * QUEUE_LEN + RING_LEN + number as usize * SLOT_LEN) as u64
+}
+
+/// A pair, behind its lock, and what its device sleeps on.
+#[derive(Debug)]
+pub(super) struct SharedPair {
+    pair: Mutex<Pair>,
+    pub(super) watch: Watch,
+}
+
+impl SharedPair {
+    pub(super) fn new() -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Self { pair: Mutex::default(), watch: Watch::new()? }))
+    }
+
+    /// As that of a backend's pair.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Pair> {
+        self.pair.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets the queues; their events are of no use any more.
+    pub(super) fn stop(&self, pair: &mut Pair) {
+        if let Some(queues) = pair.queues.take() {
+            for queue in [&queues.to_driver, &queues.from_driver] {
+                self.watch.remove(queue.call.as_fd());
+            }
+        }
+    }
+}
+
+/// A pair: its queues while a backend has them.
+#[derive(Debug, Default)]
+pub(super) struct Pair {
+    pub(super) queues: Option<Queues>,
+    pub(super) counters: RingCounters,
+    /// The backend broke a queue: its session has to end.
+    pub(super) is_broken: bool,
+}
+
+impl Pair {
+    #[cold]
+    pub(super) fn end(&mut self, fault: QueueFault) {
+        self.counters.queues_ended += 1;
+        self.is_broken = true;
+        debug!(target: TRACE, %fault, "a backend broke a queue");
+    }
+
+    pub(super) const fn is_up(&self) -> bool {
+        self.queues.is_some() && !self.is_broken
+    }
+}
+
+/// Both queues of a pair.
+#[derive(Debug)]
+pub(super) struct Queues {
+    pub(super) table: Arc<MemoryTable>,
+    pub(super) features: u64,
+    pub(super) to_driver: Vring,
+    pub(super) from_driver: Vring,
+    /// Buffers to transmit from that the backend does not have; the one used last is used first.
+    pub(super) free: Vec<u16>,
+}
+
+/// One queue, and the events of both ends.
+#[derive(Debug)]
+pub(super) struct Vring {
+    pub(super) queue: DriverQueue,
+    pub(super) kick: OwnedFd,
+    pub(super) call: OwnedFd,
+    index: usize,
+    slots: Box<[Run]>,
+}
+
+impl Vring {
+    fn new(table: &MemoryTable, index: usize, features: u64) -> io::Result<Self> {
+        let layout =
+            Layout::new(table, QUEUE_SIZE, Arena::parts(index)).map_err(io::Error::other)?;
+        let queue = DriverQueue::new(layout, features & EVENT_INDEX != 0);
+        queue.suppress(table);
+        let run = |number| table.user_run(slot(index, number), SLOT_LEN).expect("in the arena");
+        let slots = (0..QUEUE_SIZE).map(run).collect();
+        Ok(Self { queue, kick: event()?, call: event()?, index, slots })
+    }
+
+    /// The memory of a buffer.
+    #[inline]
+    pub(super) fn slot(&self, number: u16) -> Run {
+        self.slots[usize::from(number)]
+    }
+
+    /// Lets the backend have the first `len` octets of a buffer.
+    #[inline]
+    pub(super) fn offer(
+        &mut self,
+        table: &MemoryTable,
+        number: u16,
+        len: usize,
+        direction: Direction,
+    ) {
+        let len = u32::try_from(len).expect("no more than a buffer");
+        self.queue.offer(table, number, slot(self.index, number), len, direction);
+    }
+
+    /// Tells the backend of what was offered, if it wants to be told. Returns whether it did.
+    #[inline]
+    pub(super) fn publish(&mut self, table: &MemoryTable) -> bool {
+        let wants = self.queue.publish(table);
+        if wants {
+            tell(&self.kick);
+        }
+        wants
+    }
+}
+
+impl Queues {
+    /// The queues of the pair `index`, with all buffers to receive into offered.
+    pub(super) fn new(
+        arena: &Arena,
+        watch: &Watch,
+        index: usize,
+        features: u64,
+    ) -> io::Result<Self> {
+        let table = Arc::clone(&arena.table);
+        let mut to_driver = Vring::new(&table, 2 * index, features)?;
+        let from_driver = Vring::new(&table, 2 * index + 1, features)?;
+        for queue in [&to_driver, &from_driver] {
+            watch.add_queue(queue.call.as_fd())?;
+        }
+        for number in 0..QUEUE_SIZE {
+            to_driver.offer(&table, number, SLOT_LEN, Direction::ToDriver);
+        }
+        let free = (0..QUEUE_SIZE).collect();
+        Ok(Self { table, features, to_driver, from_driver, free })
+    }
+
+    /// Takes back what the backend has sent.
+    #[inline]
+    pub(super) fn reap(&mut self) -> Result<(), QueueFault> {
+        let queue = &mut self.from_driver.queue;
+        for _ in 0..queue.waiting(&self.table)? {
+            self.free.push(queue.take(&self.table)?.0);
+        }
+        Ok(())
+    }
+
+    /// Takes the next frame out of the shared memory: its octets, with the header, and whether it was
+    /// one. `None` when there is none.
+    pub(super) fn take_frame(
+        &mut self,
+        stage: &mut [u8],
+    ) -> Result<Option<Option<usize>>, QueueFault> {
+        let Self { table, to_driver, features, .. } = self;
+        let merges = *features & MRG_RXBUF != 0;
+        let waiting = to_driver.queue.waiting(table)?;
+        if waiting == 0 {
+            return Ok(None);
+        }
+        let (mut left, mut len, mut is_first) = (1, 0, true);
+        let mut is_good = true;
+        while left > 0 {
+            let (number, written) = to_driver.queue.take(table)?;
+            let written = usize::try_from(written).expect("no more than a buffer");
+            if let Some(room) = stage.get_mut(len..len + written) {
+                table.copy_out(to_driver.slot(number), room);
+                len += written;
+            } else {
+                is_good = false;
+            }
+            to_driver.offer(table, number, SLOT_LEN, Direction::ToDriver);
+            left -= 1;
+            if std::mem::take(&mut is_first) {
+                is_good &= len > HEADER_LEN;
+                if merges
+                    && is_good
+                    && let Some(header) = stage.first_chunk()
+                {
+                    let count = offload::buffer_count(*header);
+                    // Virtio 1.2 §5.1.6.4.1: all buffers of a frame are used at once.
+                    if count == 0 || count > waiting {
+                        return Err(QueueFault::Index);
+                    }
+                    left = count - 1;
+                }
+            }
+        }
+        Ok(Some(is_good.then_some(len)))
+    }
+}

@@ -1,0 +1,108 @@
+//! vhost-user: network devices in memory that two processes share, without the kernel on the way.
+//!
+//! A Unix socket carries descriptors of memory and of events; frames go through virtqueues in that
+//! memory. The *frontend* ([`VirtioUser`]) has the place of a driver: the memory and the rings are
+//! its own. The *backend* ([`VhostUser`]) has the place of a device and copies from and to the
+//! frontend's memory. Peers are each other, QEMU's guests, and DPDK.
+//!
+//! ```text
+//!   message     the messages of the protocol, as values
+//!   channel     the socket that carries them
+//!   meeting     where the two processes find each other
+//!   offload     feature bits, and the header in front of frames
+//!   backend     VhostUser, its session with a frontend, its pairs of queues
+//!   frontend    VirtioUser, its session with a backend, its memory and pairs of queues
+//! ```
+//!
+//! Neither side trusts the other: see [`virtqueue`](crate::virtqueue). What a peer writes wrongly is
+//! counted ([`RingCounters`]) and, where a queue cannot go on, takes the link down until the peer
+//! sets it up anew.
+
+mod backend;
+mod channel;
+mod frontend;
+mod meeting;
+mod message;
+mod offload;
+mod tell;
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+pub use backend::VhostUser;
+pub use frontend::VirtioUser;
+
+use crate::OpenError;
+
+/// How the two processes meet, and what goes between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VhostUserConfig {
+    /// The socket.
+    pub path: PathBuf,
+    /// Whether this end makes the socket and waits for its peer, or connects to a peer that is there.
+    pub listens: bool,
+    /// Largest IP datagram, in octets. Both ends have to agree on it by themselves.
+    pub mtu: usize,
+    /// Whether super-frames and unfinished checksums are offered, and taken.
+    pub offloads: bool,
+    /// Whether a frontend's memory is refused that could be taken away (`F_SEAL_SHRINK`).
+    pub sealed: bool,
+}
+
+impl VhostUserConfig {
+    /// An MTU of 1500, with offloads; the backend listens.
+    #[must_use]
+    pub const fn backend(path: PathBuf) -> Self {
+        Self { path, listens: true, mtu: 1500, offloads: true, sealed: false }
+    }
+
+    /// An MTU of 1500, with offloads; the frontend connects.
+    #[must_use]
+    pub const fn frontend(path: PathBuf) -> Self {
+        Self { path, listens: false, mtu: 1500, offloads: true, sealed: false }
+    }
+
+    fn check(&self, queues: usize) -> Result<(), OpenError> {
+        OpenError::check_range("MTU of a vhost-user device", self.mtu, MTU)?;
+        OpenError::check_range("number of vhost-user queues", queues, QUEUES)
+    }
+}
+
+/// What a peer has brought about in the queues of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingCounters {
+    /// Frames received.
+    pub frames_rx: u64,
+    /// Their octets, each copied once out of the shared memory.
+    pub copied_rx_bytes: u64,
+    /// Frames transmitted.
+    pub frames_tx: u64,
+    /// Their octets, each copied once into the shared memory.
+    pub copied_tx_bytes: u64,
+    /// Times the peer was told by an event.
+    pub events_sent: u64,
+    /// Chains of buffers that were refused.
+    pub chains_refused: u64,
+    /// Frames that were refused: too long, or shorter than their header.
+    pub frames_refused: u64,
+    /// Queues that could not go on.
+    pub queues_ended: u64,
+    /// Connections of the socket that ended.
+    pub sessions_ended: u64,
+}
+
+/// MTUs of which the longest frame is one that a super-frame could be.
+const MTU: RangeInclusive<usize> = 68..=65_521;
+/// Pairs of queues. The protocol has eight bits for the number of a queue.
+const QUEUES: RangeInclusive<usize> = 1..=64;
+/// How long a message of the peer may wait while frames flow, in nanoseconds.
+const CONTROL_INTERVAL_NS: u64 = 10_000_000;
+/// How often the device wants to be looked at though nothing arrives, in nanoseconds.
+const CHECK_INTERVAL_NS: u64 = 100_000_000;
+/// Messages handled in one go.
+const MESSAGES_MAX: usize = 64;
+/// Longest frame, with its header: 64 KiB and the link header, tagged.
+const FRAME_LEN_MAX: usize = offload::HEADER_LEN + 65_536 + 22;
+
+#[cfg(test)]
+mod tests;

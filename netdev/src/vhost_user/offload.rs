@@ -1,0 +1,126 @@
+//! Feature bits of network devices (Virtio 1.2 §5.1.3), and the header in front of each frame.
+
+use std::num::NonZeroUsize;
+
+use crate::{Capabilities, Medium, RxFrame, TransmitError, TxFrame, vnet};
+
+/// Octets of the header (Virtio 1.2 §5.1.6): with `VERSION_1` the count of buffers is always there.
+pub(crate) const HEADER_LEN: usize = vnet::HEADER_LEN + 2;
+
+const CSUM: u64 = 1 << 0;
+const GUEST_CSUM: u64 = 1 << 1;
+const GUEST_TSO4: u64 = 1 << 7;
+const GUEST_TSO6: u64 = 1 << 8;
+const GUEST_ECN: u64 = 1 << 9;
+const HOST_TSO4: u64 = 1 << 11;
+const HOST_TSO6: u64 = 1 << 12;
+const HOST_ECN: u64 = 1 << 13;
+/// A frame may take several buffers.
+pub(crate) const MRG_RXBUF: u64 = 1 << 15;
+/// More than one pair of queues.
+pub(crate) const MQ: u64 = 1 << 22;
+/// A buffer may be a table of descriptors.
+pub(crate) const INDIRECT: u64 = 1 << 28;
+/// Indices instead of flags say when to tell.
+pub(crate) const EVENT_INDEX: u64 = 1 << 29;
+/// The vhost-user protocol has features of its own.
+pub(crate) const PROTOCOL_FEATURES: u64 = 1 << 30;
+/// Virtio 1.0 or later.
+pub(crate) const VERSION_1: u64 = 1 << 32;
+
+/// What goes between the two ends with offloads.
+pub(crate) const OFFLOADS: u64 =
+    CSUM | GUEST_CSUM | GUEST_TSO4 | GUEST_TSO6 | GUEST_ECN | HOST_TSO4 | HOST_TSO6 | HOST_ECN;
+
+/// Super-frame payload that fits with the longest headers.
+const SEGMENTATION_LEN_MAX: usize = vnet::SUPER_FRAME_LEN_MAX - vnet::HEADERS_LEN_MAX;
+
+/// `gso_type` when the first segment has CWR.
+const GSO_ECN: u8 = 0x80;
+
+/// Which end transmits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// A device: what the driver has said it receives applies.
+    Backend,
+    /// A driver: what the device has said it receives applies.
+    Frontend,
+}
+
+/// What an end can transmit when these features are agreed on.
+pub(crate) fn capabilities(end: End, features: u64, mtu: usize) -> Capabilities {
+    let (checksum, segmentation) = match end {
+        End::Backend => (GUEST_CSUM, GUEST_TSO4 | GUEST_TSO6),
+        End::Frontend => (CSUM, HOST_TSO4 | HOST_TSO6),
+    };
+    let tx_checksum = features & checksum != 0;
+    let cuts = tx_checksum && features & segmentation == segmentation;
+    Capabilities {
+        medium: Medium::Ethernet,
+        mtu,
+        segmentation_len_max: NonZeroUsize::new(SEGMENTATION_LEN_MAX).filter(|_| cuts),
+        tx_checksum,
+        // Each is copied.
+        fragments_max: usize::MAX,
+    }
+}
+
+/// Features without those that need another which is not there (Virtio 1.2 §5.1.3.1).
+pub(crate) const fn consistent(features: u64) -> u64 {
+    let mut left = features;
+    if left & CSUM == 0 {
+        left &= !(HOST_TSO4 | HOST_TSO6);
+    }
+    if left & (HOST_TSO4 | HOST_TSO6) == 0 {
+        left &= !HOST_ECN;
+    }
+    if left & GUEST_CSUM == 0 {
+        left &= !(GUEST_TSO4 | GUEST_TSO6);
+    }
+    if left & (GUEST_TSO4 | GUEST_TSO6) == 0 {
+        left &= !GUEST_ECN;
+    }
+    left
+}
+
+/// The header for a frame; the count of buffers is zero.
+///
+/// # Errors
+/// As [`vnet::encode`].
+#[inline]
+pub(crate) fn encode(
+    end: End,
+    features: u64,
+    frame: &TxFrame<'_>,
+) -> Result<[u8; HEADER_LEN], TransmitError> {
+    let mut header = [0; HEADER_LEN];
+    header[..vnet::HEADER_LEN].copy_from_slice(&little_endian(vnet::encode(frame)?));
+    let ecn = if end == End::Backend { GUEST_ECN } else { HOST_ECN };
+    if features & ecn == 0 {
+        header[1] &= !GSO_ECN;
+    }
+    Ok(header)
+}
+
+/// What the header of a received frame says of it.
+#[inline]
+pub(crate) fn decode(header: [u8; HEADER_LEN], bytes: &mut [u8]) -> RxFrame<'_> {
+    let mut front = [0; vnet::HEADER_LEN];
+    front.copy_from_slice(&header[..vnet::HEADER_LEN]);
+    vnet::decode(little_endian(front), bytes)
+}
+
+/// The count of buffers in a header.
+pub(crate) const fn buffer_count(header: [u8; HEADER_LEN]) -> u16 {
+    u16::from_le_bytes([header[HEADER_LEN - 2], header[HEADER_LEN - 1]])
+}
+
+/// From the machine's byte order to that of Virtio, and back.
+fn little_endian(mut header: [u8; vnet::HEADER_LEN]) -> [u8; vnet::HEADER_LEN] {
+    if cfg!(target_endian = "big") {
+        for word in header[2..].chunks_exact_mut(2) {
+            word.swap(0, 1);
+        }
+    }
+    header
+}

@@ -1,0 +1,209 @@
+//! A backend and a driver by hand, with buffers as those of a virtual machine.
+
+use std::fs::File;
+use std::num::NonZeroU16;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use super::{frame, later, path, plain, receive};
+use crate::sys::shared_mapping::sealed_memory;
+use crate::vhost_user::channel::{Channel, Message};
+use crate::vhost_user::message::{Header, MemoryRegion, Request};
+use crate::vhost_user::offload::{MRG_RXBUF, OFFLOADS, PROTOCOL_FEATURES, VERSION_1};
+use crate::vhost_user::{CONTROL_INTERVAL_NS, VhostUser, VhostUserConfig, tell};
+use crate::virtqueue::{Direction, DriverQueue, Layout, MemoryTable};
+use crate::{Device, Fragment, TransmitError, TxChecksum, TxFrame};
+
+/// A frontend by hand, such as a guest whose buffers are small.
+pub(super) struct Guest {
+    pub(super) channel: Channel,
+    table: MemoryTable,
+    pub(super) file: OwnedFd,
+    queues: [DriverQueue; 2],
+    events: Vec<OwnedFd>,
+}
+
+pub(super) const GUEST_LEN: usize = 1 << 20;
+pub(super) const GUEST_BASE: u64 = 1 << 20;
+const GUEST_QUEUE: u16 = 64;
+/// Octets of each buffer to receive into.
+const GUEST_BUFFER: u64 = 1526;
+
+impl Guest {
+    /// Sets a queue pair up at the socket; `turn` lets the backend work.
+    pub(super) fn new(path: &Path, features: u64, mut turn: impl FnMut()) -> Self {
+        let channel = Channel::new(UnixStream::connect(path).unwrap()).unwrap();
+        let file = sealed_memory(c"guest", GUEST_LEN).unwrap();
+        let mut table = MemoryTable::default();
+        let numbers = [GUEST_BASE, GUEST_BASE, GUEST_LEN as u64, 0];
+        table.add(numbers, file.as_fd()).unwrap();
+        let parts = |index: u64| [0, 4096, 8192].map(|at| GUEST_BASE + index * 16_384 + at);
+        let layout = |index| Layout::new(&table, GUEST_QUEUE, parts(index)).unwrap();
+        let queues = [DriverQueue::new(layout(0), false), DriverQueue::new(layout(1), false)];
+        let mut guest = Self { channel, table, file, queues, events: Vec::new() };
+        guest.say(&Request::SetFeatures(features), &[]);
+        let len = GUEST_LEN as u64;
+        let region = MemoryRegion { guest: GUEST_BASE, len, user: GUEST_BASE, offset: 0 };
+        let file = guest.file.try_clone().unwrap();
+        guest.say(&Request::SetMemoryTable(vec![region]), &[file]);
+        for index in 0..2 {
+            guest.say(&Request::SetVringSize { index, size: GUEST_QUEUE }, &[]);
+            let addresses = parts(u64::from(index));
+            guest.say(&Request::SetVringAddresses { index, parts: addresses }, &[]);
+            for has_descriptor in [true, false] {
+                let event = tell::event().unwrap();
+                let request = if has_descriptor {
+                    Request::SetVringKick { index, has_descriptor: true }
+                } else {
+                    Request::SetVringCall { index, has_descriptor: true }
+                };
+                guest.say(&request, &[event.try_clone().unwrap()]);
+                guest.events.push(event);
+            }
+            guest.say(&Request::SetVringEnable { index, enabled: true }, &[]);
+        }
+        for number in 0..GUEST_QUEUE {
+            let len = u32::try_from(GUEST_BUFFER).unwrap();
+            guest.queues[0].offer(
+                &guest.table,
+                number,
+                guest_buffer(number),
+                len,
+                Direction::ToDriver,
+            );
+        }
+        guest.queues[0].publish(&guest.table);
+        turn();
+        guest
+    }
+
+    pub(super) fn say(&self, request: &Request, files: &[OwnedFd]) {
+        let (id, body) = request.encode();
+        let header = Header::of_request(id, u32::try_from(body.len()).unwrap(), false);
+        let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+        self.channel.send(header, &body, &files).unwrap();
+    }
+
+    fn answer(&mut self) -> Option<Message> {
+        self.channel.receive().unwrap()
+    }
+}
+
+fn guest_buffer(number: u16) -> u64 {
+    GUEST_BASE + 65_536 + u64::from(number) * 2048
+}
+
+pub(super) const GUEST_FEATURES: u64 = VERSION_1 | PROTOCOL_FEATURES | MRG_RXBUF | OFFLOADS;
+
+/// A backend and a guest on it.
+fn guest(features: u64) -> (VhostUser, Guest) {
+    let config = VhostUserConfig::backend(path());
+    let mut backend = VhostUser::open(&config).unwrap();
+    let mut now = 0;
+    let guest = Guest::new(&config.path, features, || {
+        receive(&mut backend, later(&mut now));
+    });
+    receive(&mut backend, later(&mut now));
+    (backend, guest)
+}
+
+#[test]
+fn a_super_frame_takes_many_small_buffers() {
+    let (mut backend, mut guest) = guest(GUEST_FEATURES);
+    assert!(backend.link_up());
+    let octets = frame(60_000);
+    let payload: Vec<_> = octets[54..].chunks(700).map(Fragment::from_slice).collect();
+    let sent = TxFrame {
+        head: &octets[..54],
+        payload: &payload,
+        checksum: TxChecksum::Partial { start: 34, offset: 16 },
+        segment_size: NonZeroU16::new(1400),
+    };
+    for _ in 0..10 {
+        backend.transmit(0, &sent).unwrap();
+        backend.flush(0);
+        // 60,066 octets in buffers of 1526.
+        assert_eq!(guest.queues[0].waiting(&guest.table), Ok(40));
+        let mut came = Vec::new();
+        for _ in 0..40 {
+            let (number, len) = guest.queues[0].take(&guest.table).unwrap();
+            let run = guest.table.user_run(guest_buffer(number), len as usize).unwrap();
+            let mut part = vec![0; len as usize];
+            guest.table.copy_out(run, &mut part);
+            came.extend_from_slice(&part);
+            let len = u32::try_from(GUEST_BUFFER).unwrap();
+            let at = guest_buffer(number);
+            guest.queues[0].offer(&guest.table, number, at, len, Direction::ToDriver);
+        }
+        assert_eq!(came[10..12], [40, 0], "the count of buffers");
+        assert!(came[12..] == octets);
+        guest.queues[0].publish(&guest.table);
+    }
+    // The next finds 24 buffers only, until there are more.
+    backend.transmit(0, &sent).unwrap();
+    assert_eq!(backend.transmit(0, &sent), Err(TransmitError::Full));
+    assert_eq!(backend.transmit_room(), 0);
+    backend.flush(0);
+    for _ in 0..40 {
+        let (number, _) = guest.queues[0].take(&guest.table).unwrap();
+        let len = u32::try_from(GUEST_BUFFER).unwrap();
+        guest.queues[0].offer(&guest.table, number, guest_buffer(number), len, Direction::ToDriver);
+    }
+    guest.queues[0].publish(&guest.table);
+    assert!(backend.transmit_room() > 0);
+    backend.transmit(0, &sent).unwrap();
+}
+
+#[test]
+fn a_guest_without_merged_buffers_gets_what_fits_in_one() {
+    let (mut backend, guest) = guest(VERSION_1 | PROTOCOL_FEATURES);
+    assert!(backend.link_up());
+    assert_eq!(backend.capabilities().segmentation_len_max, None);
+    backend.transmit(0, &plain(&frame(1400))).unwrap();
+    backend.flush(0);
+    assert_eq!(guest.queues[0].waiting(&guest.table), Ok(1));
+}
+
+#[test]
+fn a_legacy_driver_has_no_link() {
+    let (backend, _guest) = guest(PROTOCOL_FEATURES | MRG_RXBUF);
+    assert!(!backend.link_up());
+}
+
+#[test]
+fn a_queue_stops_where_its_base_says() {
+    let (mut backend, mut guest) = guest(GUEST_FEATURES);
+    for _ in 0..5 {
+        backend.transmit(0, &plain(&frame(10))).unwrap();
+    }
+    backend.flush(0);
+    guest.say(&Request::GetVringBase { index: 0 }, &[]);
+    receive(&mut backend, 1 << 40);
+    let answer = guest.answer().expect("an answer");
+    assert_eq!(answer.body, [0, 0, 0, 0, 5, 0, 0, 0]);
+    assert!(!backend.link_up());
+    assert_eq!(backend.transmit(0, &plain(&frame(10))), Err(TransmitError::LinkDown));
+}
+
+#[test]
+fn memory_that_can_be_taken_away_is_refused_where_that_was_asked_for() {
+    let unsealed = || {
+        let path = path();
+        let file = File::create_new(&path).unwrap();
+        file.set_len(65_536).unwrap();
+        let _unlinked = std::fs::remove_file(&path);
+        OwnedFd::from(file)
+    };
+    let len = 65_536;
+    let region = MemoryRegion { guest: 0, len, user: 0, offset: 0 };
+    let config = VhostUserConfig { sealed: true, ..VhostUserConfig::backend(path()) };
+    let mut backend = VhostUser::open(&config).unwrap();
+    let guest = Guest::new(&config.path, GUEST_FEATURES, || ());
+    receive(&mut backend, 0);
+    assert!(backend.link_up(), "its own memory is sealed");
+    guest.say(&Request::SetMemoryTable(vec![region]), &[unsealed()]);
+    receive(&mut backend, CONTROL_INTERVAL_NS);
+    assert!(!backend.link_up());
+    assert_eq!(backend.counters().sessions_ended, 1);
+}

@@ -1,0 +1,217 @@
+//! The device's side of a queue: takes chains of buffers, and gives them back.
+
+use std::sync::atomic::{Ordering::SeqCst, fence};
+
+use crate::virtqueue::memory::Run;
+use crate::virtqueue::ring::{DESCRIPTOR_LEN, Descriptor, INDIRECT, NEXT, WRITE};
+use crate::virtqueue::{CHAIN_LEN_MAX, ChainFault, Direction, Layout, MemoryTable, QueueFault};
+
+/// The device's side of a queue.
+#[derive(Debug)]
+pub(crate) struct DeviceQueue {
+    layout: Layout,
+    event_index: bool,
+    /// The available entry to take next.
+    next: u16,
+    /// The count of available entries as last loaded and checked.
+    available: u16,
+    /// The count of entries given back, and how far it is published.
+    used: u16,
+    published: u16,
+}
+
+/// Buffers of the driver that belong together. They have to be given back, whatever they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Chain {
+    /// What the driver knows it by.
+    pub(crate) head: u16,
+    /// Its octets; or why it cannot be used.
+    pub(crate) len: Result<usize, ChainFault>,
+}
+
+impl DeviceQueue {
+    /// A queue whose next available entry is `next`.
+    pub(crate) fn new(table: &MemoryTable, layout: Layout, event_index: bool, next: u16) -> Self {
+        let used = layout.used_index(table);
+        Self { layout, event_index, next, available: next, used, published: used }
+    }
+
+    /// The available entry to take next.
+    pub(crate) const fn next(&self) -> u16 {
+        self.next
+    }
+
+    /// Chains that wait.
+    ///
+    /// # Errors
+    /// [`QueueFault::Index`].
+    #[inline]
+    pub(crate) fn waiting(&mut self, table: &MemoryTable) -> Result<u16, QueueFault> {
+        let available = self.layout.available_index(table);
+        let waiting = available.wrapping_sub(self.next);
+        if waiting > self.layout.size() {
+            return Err(QueueFault::Index);
+        }
+        self.available = available;
+        Ok(waiting)
+    }
+
+    /// Takes the next chain. Its buffers are appended to `runs`, which says nothing when the chain
+    /// is at fault.
+    ///
+    /// # Errors
+    /// [`QueueFault`]: nothing can be taken any more.
+    #[inline]
+    pub(crate) fn take(
+        &mut self,
+        table: &MemoryTable,
+        direction: Direction,
+        runs: &mut Vec<Run>,
+    ) -> Result<Option<Chain>, QueueFault> {
+        if self.next == self.available && self.waiting(table)? == 0 {
+            return Ok(None);
+        }
+        let head = self.layout.available_entry(table, self.next);
+        if head >= self.layout.size() {
+            return Err(QueueFault::Head);
+        }
+        self.next = self.next.wrapping_add(1);
+        Ok(Some(Chain { head, len: self.walk(table, head, direction, runs) }))
+    }
+
+    /// Puts the `count` chains back that were taken last; they will be taken again.
+    pub(crate) const fn put_back(&mut self, count: u16) {
+        self.next = self.next.wrapping_sub(count);
+    }
+
+    /// Walks a chain: each descriptor is loaded once.
+    fn walk(
+        &self,
+        table: &MemoryTable,
+        head: u16,
+        direction: Direction,
+        runs: &mut Vec<Run>,
+    ) -> Result<usize, ChainFault> {
+        let flag = if direction == Direction::ToDriver { WRITE } else { 0 };
+        let mut budget = usize::from(self.layout.size()).min(CHAIN_LEN_MAX);
+        let (mut index, mut len) = (head, 0_usize);
+        loop {
+            budget = budget.checked_sub(1).ok_or(ChainFault::TooLong)?;
+            if index >= self.layout.size() {
+                return Err(ChainFault::Descriptor);
+            }
+            let at = DESCRIPTOR_LEN * usize::from(index);
+            let mut octets = [0; DESCRIPTOR_LEN];
+            table.copy_out(self.layout.descriptors().part(at, DESCRIPTOR_LEN), &mut octets);
+            let descriptor = Descriptor::from_octets(octets);
+            if descriptor.flags & INDIRECT != 0 {
+                // Virtio 1.2 §2.7.5.3.1: "A driver MUST NOT set both VIRTQ_DESC_F_INDIRECT and
+                // VIRTQ_DESC_F_NEXT in flags."
+                if descriptor.flags & NEXT != 0 {
+                    return Err(ChainFault::Table);
+                }
+                return Ok(len + walk_indirect(table, descriptor, flag, budget, runs)?);
+            }
+            len += buffer(table, descriptor, flag, runs)?;
+            if descriptor.flags & NEXT == 0 {
+                return Ok(len);
+            }
+            index = descriptor.next;
+        }
+    }
+
+    /// Gives a chain back, with the octets written to it; told by [`publish`](Self::publish).
+    #[inline]
+    pub(crate) fn give_back(&mut self, table: &MemoryTable, head: u16, len: u32) {
+        self.layout.set_used_entry(table, self.used, head, len);
+        self.used = self.used.wrapping_add(1);
+    }
+
+    /// Tells what was given back. Returns whether the driver wants to be called.
+    #[inline]
+    pub(crate) fn publish(&mut self, table: &MemoryTable) -> bool {
+        let before = self.published;
+        if self.used == before {
+            return false;
+        }
+        self.layout.set_used_index(table, self.used);
+        self.published = self.used;
+        // The index is written before it is asked whether the driver sleeps, which writes that it
+        // does before it looks at the index.
+        fence(SeqCst);
+        self.layout.wants_call(table, self.event_index, before, self.used)
+    }
+
+    /// Asks the driver to tell nothing, as the device looks by itself.
+    pub(crate) fn suppress(&self, table: &MemoryTable) {
+        self.layout.ask_for_kick(table, self.event_index, None);
+    }
+
+    /// Asks the driver to tell when it makes more than `seen` chains available, counted from the
+    /// next one to take. Returns whether it has already, in which case it may tell nothing.
+    pub(crate) fn arm(&self, table: &MemoryTable, seen: u16) -> bool {
+        let at = self.next.wrapping_add(seen);
+        self.layout.ask_for_kick(table, self.event_index, Some(at));
+        fence(SeqCst);
+        self.layout.available_index(table) != at
+    }
+}
+
+/// Walks a table of descriptors that is a buffer itself. It may lie at any address (Virtio 1.2
+/// §2.7.5.3 asks for no alignment), in as many regions as the driver likes.
+fn walk_indirect(
+    table: &MemoryTable,
+    outer: Descriptor,
+    flag: u16,
+    mut budget: usize,
+    runs: &mut Vec<Run>,
+) -> Result<usize, ChainFault> {
+    let entries = usize::try_from(outer.len).map_err(|_| ChainFault::Table)? / DESCRIPTOR_LEN;
+    // Virtio 1.2 §2.7.5.3.2: the device ignores the write flag of the descriptor that refers to it.
+    if entries == 0 || !outer.len.is_multiple_of(16) {
+        return Err(ChainFault::Table);
+    }
+    let first = runs.len();
+    let lies_at = {
+        table.guest_runs(outer.address, entries * DESCRIPTOR_LEN, runs)?;
+        let count = runs.len() - first;
+        let whole = runs[first];
+        runs.truncate(first);
+        // In one region, as drivers have it.
+        (count == 1).then_some(whole).ok_or(ChainFault::Table)?
+    };
+    let (mut index, mut len) = (0, 0_usize);
+    loop {
+        budget = budget.checked_sub(1).ok_or(ChainFault::TooLong)?;
+        if index >= entries {
+            return Err(ChainFault::Descriptor);
+        }
+        let mut octets = [0; DESCRIPTOR_LEN];
+        table.copy_out(lies_at.part(DESCRIPTOR_LEN * index, DESCRIPTOR_LEN), &mut octets);
+        let descriptor = Descriptor::from_octets(octets);
+        if descriptor.flags & INDIRECT != 0 {
+            return Err(ChainFault::Table);
+        }
+        len += buffer(table, descriptor, flag, runs)?;
+        if descriptor.flags & NEXT == 0 {
+            return Ok(len);
+        }
+        index = usize::from(descriptor.next);
+    }
+}
+
+/// Appends the runs of one buffer. Returns its length.
+#[inline]
+fn buffer(
+    table: &MemoryTable,
+    descriptor: Descriptor,
+    flag: u16,
+    runs: &mut Vec<Run>,
+) -> Result<usize, ChainFault> {
+    if descriptor.flags & WRITE != flag {
+        return Err(ChainFault::Direction);
+    }
+    let len = usize::try_from(descriptor.len).map_err(|_| ChainFault::Address)?;
+    table.guest_runs(descriptor.address, len, runs)?;
+    Ok(len)
+}

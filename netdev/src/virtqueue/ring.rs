@@ -1,0 +1,251 @@
+//! The three parts of a split queue in shared memory, and descriptors as they lie there.
+
+use std::sync::atomic::AtomicU16;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::virtqueue::MemoryTable;
+use crate::virtqueue::memory::Run;
+
+/// Where a queue lies. All numbers in it are little-endian (Virtio 1.2 §1.4).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    size: u16,
+    descriptors: Run,
+    available: Run,
+    used: Run,
+}
+
+/// Why a queue cannot lie where it is said to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum LayoutError {
+    /// Virtio 1.2 §2.7: "Queue Size value is always a power of 2. The maximum Queue Size value is
+    /// 32768."
+    #[error("a queue of a size that cannot be")]
+    Size,
+    /// A part is not in one region of the shared memory.
+    #[error("a queue outside the shared memory")]
+    Address,
+    /// A part is not aligned as Virtio 1.2 §2.7 says.
+    #[error("a queue that is not aligned")]
+    Alignment,
+}
+
+impl Layout {
+    /// A queue of `size` entries whose descriptor table, available ring and used ring are at these
+    /// addresses of the ring set-up.
+    ///
+    /// # Errors
+    /// [`LayoutError`].
+    pub(crate) fn new(
+        table: &MemoryTable,
+        size: u16,
+        [descriptors, available, used]: [u64; 3],
+    ) -> Result<Self, LayoutError> {
+        if !size.is_power_of_two() {
+            return Err(LayoutError::Size);
+        }
+        let entries = usize::from(size);
+        let part = |address, len| table.user_run(address, len).ok_or(LayoutError::Address);
+        // Virtio 1.2 §2.7.6, §2.7.8: flags and index in front, behind the entries the event index.
+        let layout = Self {
+            size,
+            descriptors: part(descriptors, DESCRIPTOR_LEN * entries)?,
+            available: part(available, 6 + 2 * entries)?,
+            used: part(used, 6 + 8 * entries)?,
+        };
+        let is_aligned = layout.descriptors.at.is_multiple_of(16)
+            && layout.available.at.is_multiple_of(2)
+            && layout.used.at.is_multiple_of(4);
+        if is_aligned { Ok(layout) } else { Err(LayoutError::Alignment) }
+    }
+
+    /// Entries of each part.
+    pub(crate) const fn size(&self) -> u16 {
+        self.size
+    }
+
+    /// The descriptor table.
+    #[inline]
+    pub(crate) const fn descriptors(&self) -> Run {
+        self.descriptors
+    }
+
+    #[inline]
+    fn half_word(table: &MemoryTable, part: Run, at: usize) -> &AtomicU16 {
+        table.mapping(part).half_word(part.at + at)
+    }
+
+    const fn slot(&self, index: u16) -> usize {
+        (index & (self.size - 1)) as usize
+    }
+
+    /// The count of entries that were made available. What they refer to may be read.
+    #[inline]
+    pub(crate) fn available_index(&self, table: &MemoryTable) -> u16 {
+        u16::from_le(Self::half_word(table, self.available, 2).load(Acquire))
+    }
+
+    /// Says that entries were made available, after what they refer to was written.
+    #[inline]
+    pub(crate) fn set_available_index(&self, table: &MemoryTable, index: u16) {
+        Self::half_word(table, self.available, 2).store(index.to_le(), Release);
+    }
+
+    /// The head of the chain in an entry of the available ring.
+    #[inline]
+    pub(crate) fn available_entry(&self, table: &MemoryTable, index: u16) -> u16 {
+        let at = 4 + 2 * self.slot(index);
+        u16::from_le(Self::half_word(table, self.available, at).load(Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn set_available_entry(&self, table: &MemoryTable, index: u16, head: u16) {
+        let at = 4 + 2 * self.slot(index);
+        Self::half_word(table, self.available, at).store(head.to_le(), Relaxed);
+    }
+
+    /// The count of entries that were used. What they refer to may be read.
+    #[inline]
+    pub(crate) fn used_index(&self, table: &MemoryTable) -> u16 {
+        u16::from_le(Self::half_word(table, self.used, 2).load(Acquire))
+    }
+
+    /// Says that entries were used, after what they refer to was written.
+    #[inline]
+    pub(crate) fn set_used_index(&self, table: &MemoryTable, index: u16) {
+        Self::half_word(table, self.used, 2).store(index.to_le(), Release);
+    }
+
+    /// Head and length in an entry of the used ring.
+    #[inline]
+    pub(crate) fn used_entry(&self, table: &MemoryTable, index: u16) -> (u32, u32) {
+        let mut entry = [0; 8];
+        table.copy_out(self.used.part(4 + 8 * self.slot(index), 8), &mut entry);
+        let [a, b, c, d, e, f, g, h] = entry;
+        (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]))
+    }
+
+    #[inline]
+    pub(crate) fn set_used_entry(&self, table: &MemoryTable, index: u16, head: u16, len: u32) {
+        let [a, b] = head.to_le_bytes();
+        let [e, f, g, h] = len.to_le_bytes();
+        let run = self.used.part(4 + 8 * self.slot(index), 8);
+        table.copy_in(run, &[a, b, 0, 0, e, f, g, h]);
+    }
+
+    /// Whether the driver wants to be told that entries were used from `before` to `now`.
+    #[inline]
+    pub(crate) fn wants_call(
+        &self,
+        table: &MemoryTable,
+        event_index: bool,
+        before: u16,
+        now: u16,
+    ) -> bool {
+        if event_index {
+            let at = 4 + 2 * usize::from(self.size);
+            let event = u16::from_le(Self::half_word(table, self.available, at).load(Relaxed));
+            passes(event, before, now)
+        } else {
+            u16::from_le(Self::half_word(table, self.available, 0).load(Relaxed)) & NO_EVENT == 0
+        }
+    }
+
+    /// Whether the device wants to be told that entries were made available from `before` to `now`.
+    #[inline]
+    pub(crate) fn wants_kick(
+        &self,
+        table: &MemoryTable,
+        event_index: bool,
+        before: u16,
+        now: u16,
+    ) -> bool {
+        if event_index {
+            let at = 4 + 8 * usize::from(self.size);
+            let event = u16::from_le(Self::half_word(table, self.used, at).load(Relaxed));
+            passes(event, before, now)
+        } else {
+            u16::from_le(Self::half_word(table, self.used, 0).load(Relaxed)) & NO_EVENT == 0
+        }
+    }
+
+    /// The driver's word on whether it wants to be told of the used entry `at`, or of none.
+    pub(crate) fn ask_for_call(&self, table: &MemoryTable, event_index: bool, at: Option<u16>) {
+        match (event_index, at) {
+            (true, Some(at)) => {
+                let event = 4 + 2 * usize::from(self.size);
+                Self::half_word(table, self.available, event).store(at.to_le(), Relaxed);
+            }
+            // The entry asked for last is in the past: none is told of.
+            (true, None) => {}
+            (false, at) => {
+                let flags = if at.is_some() { 0 } else { NO_EVENT };
+                Self::half_word(table, self.available, 0).store(flags.to_le(), Relaxed);
+            }
+        }
+    }
+
+    /// The device's word on whether it wants to be told of the available entry `at`, or of none.
+    pub(crate) fn ask_for_kick(&self, table: &MemoryTable, event_index: bool, at: Option<u16>) {
+        match (event_index, at) {
+            (true, Some(at)) => {
+                let event = 4 + 8 * usize::from(self.size);
+                Self::half_word(table, self.used, event).store(at.to_le(), Relaxed);
+            }
+            (true, None) => {}
+            (false, at) => {
+                let flags = if at.is_some() { 0 } else { NO_EVENT };
+                Self::half_word(table, self.used, 0).store(flags.to_le(), Relaxed);
+            }
+        }
+    }
+}
+
+/// Whether an index that went from `before` to `now` went past `event` (Virtio 1.2 §2.7.10.1).
+const fn passes(event: u16, before: u16, now: u16) -> bool {
+    now.wrapping_sub(event).wrapping_sub(1) < now.wrapping_sub(before)
+}
+
+/// A descriptor (Virtio 1.2 §2.7.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Descriptor {
+    pub(crate) address: u64,
+    pub(crate) len: u32,
+    pub(crate) flags: u16,
+    pub(crate) next: u16,
+}
+
+impl Descriptor {
+    #[inline]
+    pub(crate) fn from_octets(octets: [u8; DESCRIPTOR_LEN]) -> Self {
+        let number = u128::from_le_bytes(octets);
+        #[expect(clippy::cast_possible_truncation, reason = "takes the number apart")]
+        Self {
+            address: number as u64,
+            len: (number >> 64) as u32,
+            flags: (number >> 96) as u16,
+            next: (number >> 112) as u16,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn to_octets(self) -> [u8; DESCRIPTOR_LEN] {
+        let number = u128::from(self.address)
+            | u128::from(self.len) << 64
+            | u128::from(self.flags) << 96
+            | u128::from(self.next) << 112;
+        number.to_le_bytes()
+    }
+}
+
+/// Octets of a descriptor.
+pub(crate) const DESCRIPTOR_LEN: usize = 16;
+/// Another descriptor follows.
+pub(crate) const NEXT: u16 = 1;
+/// The device writes the buffer.
+pub(crate) const WRITE: u16 = 2;
+/// The buffer is a table of descriptors.
+pub(crate) const INDIRECT: u16 = 4;
+
+/// The side that wrote the flags wants to be told nothing.
+const NO_EVENT: u16 = 1;
