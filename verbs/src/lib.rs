@@ -13,7 +13,8 @@
 //!   cm          rdma_cm: ids, their events, connections
 //!   peer        connections without rdma_cm
 //!   turn        the thread that moves both on
-//!   private, refused, names, rsocket   what has to be there and needs no state
+//!   rsocket     sockets over rdma_cm
+//!   private, refused, names   what has to be there and needs no state
 //! ```
 
 /// Tests count what posting asks the heap for.

@@ -156,7 +156,7 @@ fn register(
 }
 
 /// The program's memory, of which all pages are present.
-fn region(addr: *mut c_void, len: usize, access: Access) -> Result<Arc<Region>, Errno> {
+pub(crate) fn region(addr: *mut c_void, len: usize, access: Access) -> Result<Arc<Region>, Errno> {
     if len > 0 {
         populate(addr, len, access.contains(Access::LOCAL_WRITE))?;
     }

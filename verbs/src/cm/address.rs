@@ -13,7 +13,7 @@ use crate::network;
 ///
 /// # Safety
 /// NULL, or an address of the length that its family says.
-pub(super) unsafe fn from_c(address: *const sockaddr) -> Option<SocketAddr> {
+pub(crate) unsafe fn from_c(address: *const sockaddr) -> Option<SocketAddr> {
     if address.is_null() {
         return None;
     }
@@ -38,7 +38,7 @@ pub(super) unsafe fn from_c(address: *const sockaddr) -> Option<SocketAddr> {
 }
 
 /// An address as C has it.
-pub(super) fn storage(address: SocketAddr) -> sockaddr_storage {
+pub(crate) fn storage(address: SocketAddr) -> sockaddr_storage {
     // SAFETY: zero is a value of every address.
     let mut storage: sockaddr_storage = unsafe { std::mem::zeroed() };
     let place = &raw mut storage;
@@ -71,7 +71,7 @@ pub(super) fn storage(address: SocketAddr) -> sockaddr_storage {
 #[expect(clippy::cast_possible_truncation, reason = "2 and 10")]
 const FAMILY_V4: libc::sa_family_t = AF_INET as libc::sa_family_t;
 #[expect(clippy::cast_possible_truncation, reason = "2 and 10")]
-const FAMILY_V6: libc::sa_family_t = AF_INET6 as libc::sa_family_t;
+pub(crate) const FAMILY_V6: libc::sa_family_t = AF_INET6 as libc::sa_family_t;
 
 /// The address of this host that a packet to `remote` has as its source; with the interface, where that is of
 /// one link, and without a port.

@@ -53,7 +53,11 @@ pub(super) fn private_data(param: &rdma_conn_param) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(param.private_data.cast::<u8>(), len) }.to_vec()
 }
 
-fn resolve(id: &Arc<Id>, source: Option<SocketAddr>, remote: SocketAddr) -> Result<(), Errno> {
+pub(super) fn resolve(
+    id: &Arc<Id>,
+    source: Option<SocketAddr>,
+    remote: SocketAddr,
+) -> Result<(), Errno> {
     fault::check(Call::ResolveAddr)?;
     if source.is_some_and(|source| source.is_ipv4() != remote.is_ipv4()) {
         return Err(Errno::INVALID);
@@ -145,7 +149,7 @@ pub(crate) unsafe extern "C" fn rdma_resolve_route(
     finish(of, done)
 }
 
-fn connect(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
+pub(super) fn connect(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
     let is_rejected = fault::check_connect()?;
     check_depths(param)?;
     let mut phase = locked(&id.phase);

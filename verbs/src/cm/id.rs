@@ -67,6 +67,8 @@ pub(crate) struct Id {
     /// Requests of peers that C was told of and has not looked at, and how many there may be.
     pub(super) untaken: AtomicUsize,
     pub(super) backlog: AtomicUsize,
+    /// It is an rsocket's, which moves its connection on itself.
+    pub(super) of_socket: OnceLock<OfSocket>,
     /// What `path_rec` of C's part points at.
     pub(super) path: OnceLock<Box<Place<ibv_sa_path_rec>>>,
 }
@@ -89,6 +91,15 @@ pub(super) enum Phase {
     Refused,
     /// There was a connection, or an attempt.
     Ended,
+}
+
+/// What an id has that C does not know of: it is an rsocket's.
+#[derive(Debug)]
+pub(super) struct OfSocket {
+    /// Called when there is an event.
+    pub(super) waker: Waker,
+    /// The queue pair of its connection.
+    pub(super) qp: OnceLock<urnic::Qp>,
 }
 
 /// The way to a peer.
@@ -164,6 +175,7 @@ pub(super) fn make(
             disconnected: Mutex::default(),
             untaken: AtomicUsize::new(0),
             backlog: AtomicUsize::new(0),
+            of_socket: OnceLock::new(),
             path: OnceLock::new(),
         });
         made = Some(Arc::clone(&id));
@@ -187,6 +199,9 @@ impl Id {
         // Under the lock: an id that moves to another channel takes all its events along, in order.
         if let Some(attached) = &*locked(&self.channel) {
             attached.channel.events.push(pending);
+        }
+        if let Some(of_socket) = self.of_socket.get() {
+            of_socket.waker.wake_by_ref();
         }
     }
 

@@ -66,7 +66,7 @@ pub(super) fn bind(id: &Id, local: SocketAddr) -> Result<(), Errno> {
     Ok(())
 }
 
-fn listen(id: &Arc<Id>, backlog: c_int) -> Result<(), Errno> {
+pub(super) fn listen(id: &Arc<Id>, backlog: c_int) -> Result<(), Errno> {
     fault::check(Call::Listen)?;
     let mut phase = locked(&id.phase);
     let local = match &mut *phase {
@@ -130,7 +130,7 @@ unsafe extern "C" fn rdma_listen(of: *mut rdma_cm_id, backlog: c_int) -> c_int {
     minus_one(listen(unsafe { id(of) }, backlog))
 }
 
-fn accept(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
+pub(super) fn accept(id: &Arc<Id>, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
     fault::check(Call::Accept)?;
     check_depths(param)?;
     let mut phase = locked(&id.phase);
@@ -188,14 +188,19 @@ unsafe extern "C" fn rdma_reject(of: *mut rdma_cm_id, octets: *const c_void, len
         unsafe { std::slice::from_raw_parts(octets.cast(), len) }
     };
     // SAFETY: live, by this function's contract.
-    let mut phase = locked(&unsafe { id(of) }.phase);
-    minus_one(match std::mem::replace(&mut *phase, Phase::Ended) {
+    minus_one(reject(unsafe { id(of) }, octets))
+}
+
+/// Closes the connection that asked.
+pub(super) fn reject(id: &Id, octets: &[u8]) -> Result<(), Errno> {
+    let mut phase = locked(&id.phase);
+    match std::mem::replace(&mut *phase, Phase::Ended) {
         Phase::Requested(request) => request.reject(octets).map_err(Errno::from),
         other => {
             *phase = other;
             Err(Errno::INVALID)
         }
-    })
+    }
 }
 
 /// `rdma_reject_ece`: as [`rdma_reject`], for a reason that the wire does not have.

@@ -3,7 +3,7 @@
 //! One thread of the process (`turn`) moves ids on when the endpoint's worker tells that something has
 //! happened to their connections; what it finds is told to C as events.
 
-mod address;
+pub(crate) mod address;
 mod addrinfo;
 mod channel;
 mod connect;
@@ -17,5 +17,6 @@ mod own_qp;
 mod ports;
 mod queue_pair;
 pub(crate) mod show;
+pub(crate) mod socket;
 mod sync;
 mod turn;

@@ -50,6 +50,9 @@ impl Id {
         if let Some(qp) = &*locked(&self.qp) {
             return Ok(qp.inner().clone());
         }
+        if let Some(qp) = self.of_socket.get().and_then(|of_socket| of_socket.qp.get()) {
+            return Ok(qp.clone());
+        }
         // As rdma-core: without a queue pair, parameters have to name one.
         let number = param.ok_or(Errno::INVALID)?.qp_num;
         let process = process()?;

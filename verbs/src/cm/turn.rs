@@ -191,6 +191,10 @@ impl Id {
     }
 
     fn connected(self: &Arc<Self>, connection: Connection) -> Phase {
+        if self.of_socket.get().is_some() {
+            // The socket takes it, with what happens to it.
+            return Phase::Connected(Box::new(connection));
+        }
         connection.notify(&self.waker());
         loop {
             match connection.next_event(NOW) {

@@ -8,6 +8,7 @@ mod devices;
 mod ending;
 mod matrix;
 mod robust;
+mod rsockets;
 mod ucx;
 
 use std::fs;

@@ -23,7 +23,7 @@ const RESIDENT_MORE_MAX: u64 = 4096;
 
 /// What a process has.
 #[derive(Debug, PartialEq, Eq)]
-struct Holdings {
+pub(super) struct Holdings {
     descriptors: usize,
     threads: usize,
 }
@@ -34,7 +34,7 @@ impl Program {
         fs::read_dir(path).unwrap().count()
     }
 
-    fn holdings(&self) -> Holdings {
+    pub(super) fn holdings(&self) -> Holdings {
         Holdings { descriptors: self.folder("fd"), threads: self.folder("task") }
     }
 
@@ -45,7 +45,7 @@ impl Program {
     }
 
     /// Waits until it has as much as it had, and not more.
-    fn is_back_at(&self, before: &Holdings) {
+    pub(super) fn is_back_at(&self, before: &Holdings) {
         let began = Instant::now();
         while self.holdings() != *before {
             let now = self.holdings();
@@ -136,7 +136,7 @@ fn hostile_startups(key: [u8; 16]) -> Vec<(&'static str, Vec<u8>)> {
 }
 
 /// Reads what comes until the peer closes, or for a while.
-fn drain(stream: &mut TcpStream, time: Duration) {
+pub(super) fn drain(stream: &mut TcpStream, time: Duration) {
     stream.set_read_timeout(Some(time)).unwrap();
     let mut octets = [0; 4096];
     while stream.read(&mut octets).is_ok_and(|len| len > 0) {}

@@ -1,0 +1,189 @@
+//! Ids of rsockets: as those of C, without a call that waits and without a part that C looks at. The
+//! connection that comes of one is the socket's.
+#![expect(unsafe_code, reason = "C's part of an id, which C was never told of")]
+
+use std::net::SocketAddr;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::ptr;
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
+
+use libc::c_int;
+use urnic::Connection;
+
+use super::address::from_c;
+use super::channel::Attached;
+use super::end::rdma_destroy_id;
+use super::id::{Id, OfSocket, Phase, make};
+use super::{connect, listen};
+use crate::abi::{
+    RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_ESTABLISHED,
+    RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_ROUTE_RESOLVED, RDMA_PS_TCP, rdma_conn_param,
+};
+use crate::errno::Errno;
+use crate::event_queue::locked;
+
+/// An id. Dropping it destroys it.
+#[derive(Debug)]
+pub(crate) struct SocketId(Arc<Id>);
+
+/// What has happened to an id.
+#[derive(Debug)]
+pub(crate) enum Told {
+    /// A peer asks for a connection, with this Private Data.
+    Request(SocketId, Vec<u8>),
+    /// There is a connection; the Private Data of the Reply, at the end that asked.
+    Established(Vec<u8>),
+    /// There will be none.
+    Failed(Errno),
+}
+
+/// Reads that a connection allows: siw and other kernels read once at its start, to tell the passive
+/// end that it is open (RFC 6581 §9.2).
+const READS: u8 = 1;
+
+fn own(id: &Arc<Id>, waker: &Waker) -> Result<(), Errno> {
+    let of_socket = OfSocket { waker: waker.clone(), qp: OnceLock::new() };
+    drop(id.of_socket.set(of_socket));
+    let channel = id.channel()?;
+    // SAFETY: the channel has it, and is held.
+    let fd = unsafe { BorrowedFd::borrow_raw(channel.events.fd()) };
+    Ok(rustix::io::ioctl_fionbio(fd, true)?)
+}
+
+impl SocketId {
+    /// Makes one that calls `waker` when it may have something to tell.
+    pub(crate) fn new(waker: &Waker) -> Result<Self, Errno> {
+        // SAFETY: NULL, for a channel of its own.
+        let attached = unsafe { Attached::new(ptr::null_mut()) }?;
+        let made = Self(make(attached, ptr::null_mut(), RDMA_PS_TCP, Phase::Idle)?);
+        own(&made.0, waker)?;
+        Ok(made)
+    }
+
+    /// Has it call this `waker`, if it was a peer that asked for it.
+    pub(crate) fn watch(&self, waker: &Waker) -> Result<(), Errno> {
+        own(&self.0, waker)
+    }
+
+    /// Rejects the peer that asked.
+    pub(crate) fn reject(self) {
+        let _gone = listen::reject(&self.0, &[]);
+    }
+
+    /// The descriptor of its events.
+    pub(crate) fn fd(&self) -> Result<RawFd, Errno> {
+        Ok(self.0.channel()?.events.fd())
+    }
+
+    pub(crate) fn bind(&self, local: SocketAddr) -> Result<(), Errno> {
+        listen::bind(&self.0, local)
+    }
+
+    pub(crate) fn listen(&self, backlog: c_int) -> Result<(), Errno> {
+        listen::listen(&self.0, backlog)
+    }
+
+    pub(crate) fn set_only_ipv6(&self, is_only: bool) {
+        locked(&self.0.options).only_ipv6 = is_only;
+    }
+
+    fn carry(&self, qp: urnic::Qp) {
+        if let Some(of_socket) = self.0.of_socket.get() {
+            drop(of_socket.qp.set(qp));
+        }
+    }
+
+    /// Asks a peer for a connection of this queue pair.
+    pub(crate) fn connect(
+        &self,
+        remote: SocketAddr,
+        qp: urnic::Qp,
+        private_data: &[u8],
+    ) -> Result<(), Errno> {
+        self.carry(qp);
+        connect::resolve(&self.0, None, remote)?;
+        if let Phase::Resolved(route) = &mut *locked(&self.0.phase) {
+            route.is_resolved = true;
+        } else {
+            // It was told why: its address cannot be reached.
+            return Ok(());
+        }
+        connect::connect(&self.0, Some(&param(private_data)))
+    }
+
+    /// Accepts the peer's request.
+    pub(crate) fn accept(&self, qp: urnic::Qp, private_data: &[u8]) -> Result<(), Errno> {
+        self.carry(qp);
+        listen::accept(&self.0, Some(&param(private_data)))
+    }
+
+    /// What has happened next; never waits.
+    pub(crate) fn next(&self) -> Option<Told> {
+        loop {
+            let pending = self.0.channel().ok()?.take().ok()?;
+            pending.counted().unacknowledged.acknowledged(1);
+            return Some(match pending.kind {
+                RDMA_CM_EVENT_ADDR_RESOLVED | RDMA_CM_EVENT_ROUTE_RESOLVED => continue,
+                RDMA_CM_EVENT_CONNECT_REQUEST => {
+                    Told::Request(Self(pending.id), pending.private_data)
+                }
+                RDMA_CM_EVENT_ESTABLISHED => Told::Established(pending.private_data),
+                RDMA_CM_EVENT_REJECTED => Told::Failed(Errno(libc::ECONNREFUSED)),
+                _ if pending.status != 0 => Told::Failed(Errno(pending.status.saturating_abs())),
+                _ => Told::Failed(Errno(libc::ECONNRESET)),
+            });
+        }
+    }
+
+    /// Takes the connection that was established.
+    pub(crate) fn take_connection(&self) -> Option<Connection> {
+        let mut phase = locked(&self.0.phase);
+        match std::mem::replace(&mut *phase, Phase::Ended) {
+            Phase::Connected(connection) => Some(*connection),
+            other => {
+                *phase = other;
+                None
+            }
+        }
+    }
+
+    /// This end's address, and the peer's.
+    pub(crate) fn addresses(&self) -> [Option<SocketAddr>; 2] {
+        // SAFETY: C's part of a live id, which is written by calls of the socket's own.
+        let addresses = unsafe { &raw const (*self.0.c.0).route.addr };
+        // SAFETY: a place inside it.
+        let source = unsafe { &raw const (*addresses).src };
+        // SAFETY: an address, or zeros, which are of no family.
+        let source = unsafe { from_c(source.cast()) };
+        // SAFETY: a place inside it.
+        let remote = unsafe { &raw const (*addresses).dst };
+        // SAFETY: as above.
+        [source, unsafe { from_c(remote.cast()) }]
+    }
+}
+
+impl Drop for SocketId {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`, or told of in a request; its one owner goes.
+        unsafe { rdma_destroy_id(self.0.c.0) };
+    }
+}
+
+/// C's parameters with that Private Data, which has to stay while they are used.
+fn param(private_data: &[u8]) -> rdma_conn_param {
+    rdma_conn_param {
+        private_data: private_data.as_ptr().cast(),
+        private_data_len: u8::try_from(private_data.len()).unwrap_or(u8::MAX),
+        responder_resources: READS,
+        initiator_depth: READS,
+        flow_control: 1,
+        retry_count: RETRIES,
+        rnr_retry_count: RETRIES,
+        srq: 0,
+        qp_num: 0,
+    }
+}
+
+/// The most that the field can say, as rdma-core's rsockets have it.
+const RETRIES: u8 = 7;

@@ -1,0 +1,115 @@
+//! Memory of the program that peers write by `riowrite`.
+
+use std::collections::BTreeMap;
+
+use urnic::{Access, Mr, MrPart, Region, TaggedOffset};
+
+use super::socket::{Phase, Socket, State};
+use super::stream::Stream;
+use super::wire::Target;
+use crate::errno::Errno;
+use std::sync::Arc;
+
+/// The most regions that one socket maps for itself alone; those for the peer have its table as limit.
+const LOCAL_MAPS_MAX: usize = 1024;
+
+/// A region that is mapped.
+#[derive(Debug)]
+struct Mapped {
+    mr: Mr,
+    address: u64,
+    len: usize,
+    offset: u64,
+    /// The peer is to be told.
+    is_untold: bool,
+}
+
+/// The regions of a socket.
+#[derive(Debug, Default)]
+pub(super) struct IoMaps {
+    /// By the entry of the peer's table.
+    remote: BTreeMap<u16, Mapped>,
+    local: Vec<Mapped>,
+}
+
+impl IoMaps {
+    /// The first entry that the peer was not told of.
+    fn untold(&self) -> Option<(u16, u64, Target)> {
+        self.remote.iter().find(|(_, map)| map.is_untold).map(|(index, map)| {
+            let remote = map.mr.remote(0);
+            let len = u32::try_from(map.len).unwrap_or(u32::MAX);
+            (*index, map.offset, Target { address: remote.to.0, key: remote.stag.0, len })
+        })
+    }
+
+    pub(super) fn has_untold(&self) -> bool {
+        self.untold().is_some()
+    }
+}
+
+/// What is sent before everything else, once there is room: `None` until then.
+pub(super) fn tell(stream: &mut Stream, maps: &mut IoMaps) -> Option<()> {
+    while let Some((index, offset, target)) = maps.untold() {
+        if !stream.send_iomap(index, offset, target) {
+            return None;
+        }
+        if let Some(map) = maps.remote.get_mut(&index) {
+            map.is_untold = false;
+        }
+    }
+    Some(())
+}
+
+impl Socket {
+    /// Maps memory of the program; peers may write it if `for_peer`. The offset that it is known by.
+    pub(super) fn map(
+        &self,
+        region: Arc<Region>,
+        [address, len]: [usize; 2],
+        for_peer: bool,
+        offset: Option<u64>,
+    ) -> Result<u64, Errno> {
+        if u32::try_from(len).is_err() {
+            return Err(Errno::INVALID);
+        }
+        let mut state = self.look();
+        let State { phase, iomaps, .. } = &mut *state;
+        let (Phase::Opening(stream) | Phase::Open(stream, _)) = phase else {
+            return Err(Errno::INVALID);
+        };
+        if !stream.is_met() {
+            return Err(Errno::INVALID);
+        }
+        let base = TaggedOffset(address as u64);
+        let mut access = Access::LOCAL_WRITE;
+        access.set(Access::REMOTE_WRITE, for_peer);
+        let part = MrPart { range: 0..len, base, access, only: None };
+        let free = (0..stream.remote_iomap).find(|index| !iomaps.remote.contains_key(index));
+        let has_place = if for_peer { free.is_some() } else { iomaps.local.len() < LOCAL_MAPS_MAX };
+        if !has_place {
+            return Err(Errno::NO_MEMORY);
+        }
+        let mr = stream.pd.reg_part(region, part).map_err(|_| Errno::NO_MEMORY)?;
+        let offset = offset.unwrap_or(base.0);
+        let map = Mapped { mr, address: base.0, len, offset, is_untold: for_peer };
+        match free.filter(|_| for_peer) {
+            Some(index) => drop(iomaps.remote.insert(index, map)),
+            None => iomaps.local.push(map),
+        }
+        Ok(offset)
+    }
+
+    /// Peers write there no more when this returns.
+    pub(super) fn unmap(&self, [address, len]: [usize; 2]) -> Result<(), Errno> {
+        let iomaps = &mut self.state().iomaps;
+        let is_it = |map: &Mapped| map.address == address as u64 && map.len == len;
+        let at = iomaps.remote.iter().find(|(_, map)| is_it(map)).map(|(index, _)| *index);
+        if let Some(index) = at {
+            drop(iomaps.remote.remove(&index));
+            return Ok(());
+        }
+        let at = iomaps.local.iter().position(is_it).ok_or(Errno::INVALID)?;
+        drop(iomaps.local.swap_remove(at));
+        Ok(())
+    }
+}

@@ -1,0 +1,51 @@
+//! Connections of sockets that are closed: the memory that their peers may write stays until they are over.
+
+use std::sync::{Arc, Mutex};
+use std::task::{Wake, Waker};
+
+use urnic::{Connection, ConnectionEvent};
+
+use super::stream::Stream;
+use crate::event_queue::locked;
+use crate::turn::{self, Turn};
+
+/// What is left of a socket. How long it may take: the timers of a connection's life say so.
+#[derive(Debug)]
+struct Lingering {
+    connection: Box<Connection>,
+    /// Held until then.
+    _stream: Mutex<Box<Stream>>,
+}
+
+static LINGERING: Mutex<Vec<Arc<Lingering>>> = Mutex::new(Vec::new());
+
+struct Call(Arc<Lingering>);
+
+impl Wake for Call {
+    fn wake(self: Arc<Self>) {
+        turn::request(&self.0);
+    }
+}
+
+impl Turn for Lingering {
+    fn turn(self: Arc<Self>) {
+        self.connection.notify(&Waker::from(Arc::new(Call(Arc::clone(&self)))));
+        loop {
+            match self.connection.next_event(urnic_engine::time::Duration::ZERO) {
+                Ok(None) => return,
+                Ok(Some(ConnectionEvent::Closed(_))) | Err(_) => {
+                    return locked(&LINGERING).retain(|other| !Arc::ptr_eq(other, &self));
+                }
+                Ok(Some(_)) => {}
+            }
+        }
+    }
+}
+
+/// Closes the connection in order, in the background.
+pub(super) fn close(stream: Box<Stream>, connection: Box<Connection>) {
+    connection.disconnect();
+    let lingering = Arc::new(Lingering { connection, _stream: Mutex::new(stream) });
+    locked(&LINGERING).push(Arc::clone(&lingering));
+    turn::request(&lingering);
+}

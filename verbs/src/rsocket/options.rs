@@ -1,0 +1,181 @@
+//! Options of sockets, and what they are without.
+
+use libc::{
+    IPPROTO_IPV6, IPPROTO_TCP, IPV6_V6ONLY, SO_ERROR, SO_KEEPALIVE, SO_LINGER, SO_OOBINLINE,
+    SO_RCVBUF, SO_REUSEADDR, SO_SNDBUF, SOL_SOCKET, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL,
+    TCP_MAXSEG, TCP_NODELAY, c_int,
+};
+
+use super::socket::{Phase, State};
+use super::stream::Sizes;
+use super::wire;
+use crate::errno::Errno;
+
+/// Options of rsockets alone: `SOL_RDMA` in `rdma/rsocket.h`.
+const SOL_RDMA: c_int = 0x10000;
+const RDMA_SQSIZE: c_int = 0;
+const RDMA_RQSIZE: c_int = 1;
+const RDMA_INLINE: c_int = 2;
+const RDMA_IOMAPSIZE: c_int = 3;
+
+/// Octets of the send ring, and of the receive ring.
+const RING_LEN: u32 = 1 << 18;
+/// What a program may ask for.
+const RING_LEN_MIN: u32 = 1 << 13;
+const RING_LEN_MAX: u32 = 1 << 24;
+/// Requests of each queue, and what a program may ask for: `RS_QP_MIN_SIZE` of rdma-core, and the most
+/// that credits of 16 bits can tell apart.
+const QUEUE_LEN: u32 = 384;
+const QUEUE_LEN_MIN: u32 = 16;
+const QUEUE_LEN_MAX: u32 = 16_384;
+const INLINE_LEN: u32 = 64;
+/// Seconds until TCP would ask whether the peer is there.
+const KEEP_IDLE_S: u32 = 7200;
+
+/// What `setsockopt` has said, and `fcntl`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Options {
+    /// Of the descriptor.
+    pub(super) flags: c_int,
+    /// `connect` was told that there is a connection.
+    pub(super) is_told_open: bool,
+    send_ring: u32,
+    receive_ring: u32,
+    send_queue: u32,
+    receive_queue: u32,
+    inline: u32,
+    iomap: u16,
+    keep_idle_s: u32,
+    /// Taken and told again.
+    reuse_address: bool,
+    keep_alive: bool,
+    out_of_band_inline: bool,
+    no_delay: bool,
+    only_ipv6: bool,
+    lingers: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            flags: libc::O_RDWR,
+            is_told_open: false,
+            send_ring: RING_LEN,
+            receive_ring: RING_LEN,
+            send_queue: QUEUE_LEN,
+            receive_queue: QUEUE_LEN,
+            inline: INLINE_LEN,
+            iomap: 0,
+            keep_idle_s: KEEP_IDLE_S,
+            reuse_address: false,
+            keep_alive: false,
+            out_of_band_inline: false,
+            no_delay: false,
+            only_ipv6: false,
+            lingers: true,
+        }
+    }
+}
+
+impl Options {
+    /// Those of a socket that was accepted at one with these.
+    pub(super) fn inherited(self) -> Self {
+        Self { flags: libc::O_RDWR, is_told_open: true, ..self }
+    }
+
+    pub(super) fn sizes(&self) -> Sizes {
+        let ring = |len: u32| usize::try_from(len).unwrap_or(0);
+        let queue = |len: u32| u16::try_from(len).unwrap_or(u16::MAX);
+        Sizes {
+            send_ring: ring(self.send_ring),
+            // Of two halves.
+            receive_ring: ring(self.receive_ring).next_multiple_of(2),
+            send_queue: queue(self.send_queue),
+            receive_queue: queue(self.receive_queue),
+            iomap: self.iomap,
+        }
+    }
+}
+
+/// A number that C has as `int`, where a large one may have lost its sign.
+fn number(value: c_int) -> u32 {
+    value.cast_unsigned()
+}
+
+/// Twice as much, as Linux counts what it needs itself.
+fn ring(value: c_int) -> u32 {
+    number(value).saturating_mul(2).clamp(RING_LEN_MIN, RING_LEN_MAX)
+}
+
+impl State {
+    fn is_new(&self) -> bool {
+        matches!(self.phase, Phase::New | Phase::Listening { .. })
+    }
+
+    /// `setsockopt`, of an option whose value is one number, or begins with one.
+    pub(super) fn set(&mut self, level: c_int, name: c_int, value: c_int) -> Result<(), Errno> {
+        let is_on = value != 0;
+        let is_new = self.is_new();
+        let options = &mut self.options;
+        match (level, name) {
+            // Addresses that nothing listens at are shared without it.
+            (SOL_SOCKET, SO_REUSEADDR) => options.reuse_address = is_on,
+            (SOL_SOCKET, SO_RCVBUF) if is_new => options.receive_ring = ring(value),
+            (SOL_SOCKET, SO_SNDBUF) if is_new => options.send_ring = ring(value),
+            // The rings are there.
+            (SOL_SOCKET, SO_RCVBUF | SO_SNDBUF) => {}
+            (SOL_SOCKET, SO_KEEPALIVE) => options.keep_alive = is_on,
+            (SOL_SOCKET, SO_OOBINLINE) => options.out_of_band_inline = is_on,
+            (SOL_SOCKET, SO_LINGER) => options.lingers = is_on,
+            (IPPROTO_TCP, TCP_KEEPCNT | TCP_KEEPINTVL | TCP_MAXSEG) => {}
+            (IPPROTO_TCP, TCP_KEEPIDLE) if value <= 0 => return Err(Errno::INVALID),
+            (IPPROTO_TCP, TCP_KEEPIDLE) => options.keep_idle_s = number(value),
+            (IPPROTO_TCP, TCP_NODELAY) => options.no_delay = is_on,
+            (IPPROTO_IPV6, IPV6_V6ONLY) => {
+                options.only_ipv6 = is_on;
+                if let Some(id) = &self.id {
+                    id.set_only_ipv6(is_on);
+                }
+            }
+            (SOL_RDMA, _) if !is_new => return Err(Errno::INVALID),
+            (SOL_RDMA, RDMA_SQSIZE) => options.send_queue = queue(value),
+            (SOL_RDMA, RDMA_RQSIZE) => options.receive_queue = queue(value),
+            (SOL_RDMA, RDMA_INLINE) => options.inline = number(value),
+            (SOL_RDMA, RDMA_IOMAPSIZE) => {
+                options.iomap = wire::scaled(u16::try_from(value).unwrap_or(u16::MAX));
+            }
+            _ => return Err(Errno::NOT_SUPPORTED),
+        }
+        Ok(())
+    }
+
+    /// `getsockopt`; `SO_LINGER` has two numbers, of which this is the first.
+    pub(super) fn tell(&mut self, level: c_int, name: c_int) -> Result<c_int, Errno> {
+        let options = &self.options;
+        let value = match (level, name) {
+            (SOL_SOCKET, SO_REUSEADDR) => u32::from(options.reuse_address),
+            (SOL_SOCKET, SO_RCVBUF) => options.receive_ring,
+            (SOL_SOCKET, SO_SNDBUF) => options.send_ring,
+            (SOL_SOCKET, SO_KEEPALIVE) => u32::from(options.keep_alive),
+            (SOL_SOCKET, SO_OOBINLINE) => u32::from(options.out_of_band_inline),
+            (SOL_SOCKET, SO_LINGER) => u32::from(options.lingers),
+            (SOL_SOCKET, SO_ERROR) => return Ok(self.error.take().map_or(0, |errno| errno.0)),
+            (IPPROTO_TCP, TCP_KEEPCNT | TCP_KEEPINTVL) => 1,
+            (IPPROTO_TCP, TCP_KEEPIDLE) => options.keep_idle_s,
+            (IPPROTO_TCP, TCP_NODELAY) => u32::from(options.no_delay),
+            // As rdma-core tells without a path.
+            (IPPROTO_TCP, TCP_MAXSEG) => 2048,
+            (IPPROTO_IPV6, IPV6_V6ONLY) => u32::from(options.only_ipv6),
+            (SOL_RDMA, RDMA_SQSIZE) => options.send_queue,
+            (SOL_RDMA, RDMA_RQSIZE) => options.receive_queue,
+            (SOL_RDMA, RDMA_INLINE) => options.inline,
+            (SOL_RDMA, RDMA_IOMAPSIZE) => u32::from(options.iomap),
+            _ => return Err(Errno::NOT_SUPPORTED),
+        };
+        Ok(value.cast_signed())
+    }
+}
+
+fn queue(value: c_int) -> u32 {
+    number(value).clamp(QUEUE_LEN_MIN, QUEUE_LEN_MAX)
+}

@@ -1,0 +1,209 @@
+//! `rpoll` and `rselect`, at sockets and other descriptors together.
+#![expect(unsafe_code, reason = "poll(2) and sets of descriptors are C's")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use libc::{
+    POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDNORM, POLLWRNORM, c_int, c_short, fd_set,
+    nfds_t, pollfd, timeval,
+};
+
+use super::lookup;
+use super::signal::{Sleeper, after, now};
+use super::socket::{Phase, Socket};
+use super::stream::End;
+use crate::errno::Errno;
+
+/// As for calls that wait at one socket.
+const SPIN: Duration = Duration::from_micros(20);
+
+impl Socket {
+    /// What there is of these events.
+    fn ready(&self, events: c_short) -> c_short {
+        if !self.is_own() {
+            return POLLNVAL;
+        }
+        let state = self.look();
+        let (may_read, may_write) =
+            (events & (POLLIN | POLLRDNORM), events & (POLLOUT | POLLWRNORM));
+        match &state.phase {
+            Phase::New | Phase::Opening(_) => 0,
+            Phase::Listening { requests, .. } if requests.is_empty() => 0,
+            Phase::Listening { .. } => may_read,
+            Phase::Failed => may_read | may_write | POLLERR,
+            Phase::Open(stream, _) => {
+                let mut ready = 0;
+                if stream.has_data() || !stream.readable {
+                    ready |= may_read;
+                }
+                if stream.can_send() || !stream.writable {
+                    ready |= may_write;
+                }
+                match stream.end {
+                    // Programs take POLLHUP for the end of what they can read, too.
+                    _ if stream.has_data() => ready,
+                    None => ready,
+                    Some(End::Disconnected) => ready | POLLHUP,
+                    Some(End::Failed(_)) => ready | POLLERR,
+                }
+            }
+        }
+    }
+}
+
+fn poll(fds: &mut [pollfd], timeout_ms: c_int) -> Result<usize, Errno> {
+    let count = nfds_t::try_from(fds.len()).map_err(|_| Errno::INVALID)?;
+    // SAFETY: as many places as said, which are this thread's.
+    let ready = unsafe { libc::poll(fds.as_mut_ptr(), count, timeout_ms) };
+    usize::try_from(ready).map_err(|_| std::io::Error::last_os_error().into())
+}
+
+/// What is polled: descriptors, and of those that are sockets the socket.
+struct Polled<'a> {
+    fds: &'a mut [pollfd],
+    sockets: Vec<Option<Arc<Socket>>>,
+    /// The others, in the places that they have in `fds`; a socket's is left out.
+    others: Vec<pollfd>,
+}
+
+impl Polled<'_> {
+    /// Looks at all; how many have something.
+    fn look(&mut self) -> Result<usize, Errno> {
+        poll(&mut self.others, 0)?;
+        let mut count = 0;
+        for ((fd, socket), other) in self.fds.iter_mut().zip(&self.sockets).zip(&self.others) {
+            fd.revents = match socket {
+                Some(socket) => socket.ready(fd.events),
+                None => other.revents,
+            };
+            count += usize::from(fd.revents != 0);
+        }
+        Ok(count)
+    }
+
+    fn sockets(&self) -> impl Iterator<Item = &Arc<Socket>> {
+        self.sockets.iter().flatten().filter(|socket| socket.is_own())
+    }
+
+    /// Sleeps until something may have happened, or it is time.
+    fn sleep(&mut self, sleeper: &Sleeper, until: Option<Instant>) -> Result<(), Errno> {
+        use std::os::fd::AsRawFd;
+        let timeout_ms = until.map_or(-1, |until| {
+            // Rounded up: it does not wake before the time.
+            let left = until.saturating_duration_since(now()) + Duration::from_micros(999);
+            c_int::try_from(left.as_millis()).unwrap_or(c_int::MAX)
+        });
+        let own = pollfd { fd: sleeper.fd().as_raw_fd(), events: POLLIN, revents: 0 };
+        self.others.push(own);
+        let slept = poll(&mut self.others, timeout_ms);
+        self.others.pop();
+        sleeper.clear();
+        slept.map(drop)
+    }
+}
+
+/// Waits until one of them has something, `until` then: how many have.
+pub(super) fn wait(
+    fds: &mut [pollfd],
+    nonblocking: bool,
+    until: Option<Instant>,
+) -> Result<usize, Errno> {
+    let sockets: Vec<_> = fds.iter().map(|fd| lookup(fd.fd).ok()).collect();
+    let other = |(fd, socket): (&pollfd, &Option<_>)| pollfd {
+        fd: if socket.is_some() { -1 } else { fd.fd },
+        events: fd.events,
+        revents: 0,
+    };
+    let others = fds.iter().zip(&sockets).map(other).collect();
+    let mut polled = Polled { fds, sockets, others };
+    let (began, mut sleeper) = (now(), None::<Sleeper>);
+    loop {
+        let count = polled.look()?;
+        let is_late = || until.is_some_and(|until| until <= now());
+        if count > 0 || nonblocking || is_late() {
+            return Ok(count);
+        }
+        match &mut sleeper {
+            None if now().saturating_duration_since(began) < SPIN => {
+                if let Some(socket) = polled.sockets().next() {
+                    socket.spin();
+                }
+            }
+            None => {
+                let mut made = Sleeper::new()?;
+                for socket in polled.sockets() {
+                    socket.watch(&mut made);
+                    socket.arm();
+                }
+                sleeper = Some(made);
+            }
+            Some(sleeper) => {
+                polled.sleep(sleeper, until)?;
+                for socket in polled.sockets() {
+                    socket.arm();
+                }
+            }
+        }
+    }
+}
+
+/// The sets of `select`: what may be read, be written, or has an exception.
+pub(super) type Sets = [*mut fd_set; 3];
+
+/// What `select` asks of each set, and what it takes for an answer.
+const ASKED: [c_short; 3] = [POLLIN, POLLOUT, 0];
+const ANSWERS: [c_short; 3] = [POLLIN | POLLHUP, POLLOUT, !(POLLIN | POLLOUT | POLLHUP)];
+
+/// `select`.
+///
+/// # Safety
+/// The sets are NULL or sets of the program's.
+pub(super) unsafe fn select(
+    count: c_int,
+    sets: Sets,
+    timeout: Option<timeval>,
+) -> Result<usize, Errno> {
+    if !(0..=c_int::try_from(libc::FD_SETSIZE).unwrap_or(0)).contains(&count) {
+        return Err(Errno::INVALID);
+    }
+    let mut fds = Vec::new();
+    for fd in 0..count {
+        let has = |set: *mut fd_set| {
+            // SAFETY: a set of the program's, by this function's contract; the descriptor is below its size.
+            !set.is_null() && unsafe { libc::FD_ISSET(fd, set) }
+        };
+        let in_sets = sets.map(has);
+        if in_sets.contains(&true) {
+            let asked = in_sets.iter().zip(ASKED).filter(|(is_in, _)| **is_in);
+            let events = asked.fold(0, |events, (_, asked)| events | asked);
+            fds.push((in_sets, pollfd { fd, events, revents: 0 }));
+        }
+    }
+    let until = match timeout {
+        None => None,
+        Some(time) => {
+            let seconds = u64::try_from(time.tv_sec).map_err(|_| Errno::INVALID)?;
+            let micros = u64::try_from(time.tv_usec).map_err(|_| Errno::INVALID)?;
+            after(Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros)))
+        }
+    };
+    let mut polled: Vec<_> = fds.iter().map(|(_, fd)| *fd).collect();
+    wait(&mut polled, false, until)?;
+    if polled.iter().any(|fd| fd.revents & POLLNVAL != 0) {
+        return Err(Errno(libc::EBADF));
+    }
+    let mut found = 0;
+    for (index, set) in sets.into_iter().enumerate().filter(|(_, set)| !set.is_null()) {
+        // SAFETY: a set of the program's, by this function's contract.
+        unsafe { libc::FD_ZERO(set) };
+        for ((in_sets, _), fd) in fds.iter().zip(&polled) {
+            if in_sets[index] && fd.revents & ANSWERS[index] != 0 {
+                // SAFETY: as above; the descriptor is below its size.
+                unsafe { libc::FD_SET(fd.fd, set) };
+                found += 1;
+            }
+        }
+    }
+    Ok(found)
+}

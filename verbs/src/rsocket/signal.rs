@@ -1,0 +1,126 @@
+//! Who waits for something to happen to a socket, and how they are told: each by a descriptor of its own, so
+//! that a signal of the kernel ends its sleep, as it does that of a system call.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+use std::task::Wake;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use crate::errno::Errno;
+use crate::event_queue::locked;
+
+/// Those that wait at a socket. It is rung when something may have happened; they look what.
+#[derive(Debug, Default)]
+pub(super) struct Signal {
+    sleepers: Mutex<Vec<Arc<OwnedFd>>>,
+}
+
+impl Signal {
+    /// Wakes all.
+    pub(super) fn ring(&self) {
+        for sleeper in &*locked(&self.sleepers) {
+            // It cannot block: the counter would have to be full.
+            let _counted = rustix::io::write(&**sleeper, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.ring();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.ring();
+    }
+}
+
+/// A call that is about to sleep. From [`watch`](Self::watch) on, what happens at the socket ends the sleep.
+#[derive(Debug)]
+pub(super) struct Sleeper {
+    fd: Arc<OwnedFd>,
+    at: Vec<Arc<Signal>>,
+}
+
+impl Sleeper {
+    pub(super) fn new() -> Result<Self, Errno> {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { fd: Arc::new(fd), at: Vec::new() })
+    }
+
+    pub(super) fn watch(&mut self, signal: &Arc<Signal>) {
+        locked(&signal.sleepers).push(Arc::clone(&self.fd));
+        self.at.push(Arc::clone(signal));
+    }
+
+    /// The descriptor that becomes readable, for a sleep at others too.
+    pub(super) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    /// What woke it has been seen.
+    pub(super) fn clear(&self) {
+        let _none = rustix::io::read(&*self.fd, &mut [0; 8]);
+    }
+
+    /// Sleeps until something happens, or it is time: whether the former. EINTR if a signal of the kernel
+    /// came.
+    pub(super) fn sleep(&self, until: Option<Instant>) -> Result<bool, Errno> {
+        let woken = poll(&mut [PollFd::new(&*self.fd, PollFlags::IN)], time_left(until).as_ref())?;
+        self.clear();
+        Ok(woken > 0)
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        for signal in &self.at {
+            locked(&signal.sleepers).retain(|sleeper| !Arc::ptr_eq(sleeper, &self.fd));
+        }
+    }
+}
+
+/// The time to a point in time, as system calls have it.
+pub(super) fn time_left(until: Option<Instant>) -> Option<Timespec> {
+    let left = until?.saturating_duration_since(now());
+    Some(Timespec {
+        tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(left.subsec_nanos()),
+    })
+}
+
+#[expect(clippy::disallowed_methods, reason = "programs say how long they wait, in real time")]
+pub(super) fn now() -> Instant {
+    Instant::now()
+}
+
+/// The time after such a while; `None` if it is beyond all times.
+pub(super) fn after(while_: Duration) -> Option<Instant> {
+    now().checked_add(while_)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_watch_are_woken_until_they_go() {
+        let signal = Arc::new(Signal::default());
+        let sleepers = [(); 2].map(|()| {
+            let mut sleeper = Sleeper::new().unwrap();
+            sleeper.watch(&signal);
+            sleeper
+        });
+        assert_eq!(sleepers[0].sleep(after(Duration::from_millis(1))), Ok(false));
+        signal.ring();
+        signal.ring();
+        for sleeper in &sleepers {
+            assert_eq!(sleeper.sleep(None), Ok(true));
+            assert_eq!(sleeper.sleep(after(Duration::ZERO)), Ok(false), "rung twice, seen once");
+        }
+        drop(sleepers);
+        assert!(locked(&signal.sleepers).is_empty());
+    }
+}
