@@ -1,6 +1,7 @@
 //! Which frame brought which octet.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use urnic_engine::types::StreamOffset;
 
@@ -31,6 +32,11 @@ impl Arrivals {
     pub(super) fn frame_before(&self, end: StreamOffset) -> Option<u64> {
         let (_, &(to, frame, _)) = self.frames.range(..end.0).next_back()?;
         (to >= end.0).then_some(frame)
+    }
+
+    /// Whether new octets of a segment begin there.
+    pub(super) fn begins_in(&self, octets: Range<u64>) -> bool {
+        self.frames.range(octets).next().is_some()
     }
 
     /// When the first and when the last of octets `start..end` came.

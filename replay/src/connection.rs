@@ -118,8 +118,9 @@ impl ReplayedConnection {
         if !flags.contains(Flags::SYN) {
             return;
         }
-        if let Some(trace) = &mut self.sides[1 - side].trace {
-            trace.mss = options.mss;
+        let other = &mut self.sides[1 - side];
+        other.habits.mss = options.mss;
+        if let Some(trace) = &mut other.trace {
             // RFC 7323 §2.3: 14 at most.
             trace.window_scale = options.window_scale.map_or(0, |shift| u32::from(shift).min(14));
         }
@@ -337,6 +338,13 @@ impl ReplayedConnection {
         for side in [0, 1] {
             self.reads[side].finish(is_whole[side], &mut shared.notes, &mut self.findings);
         }
+        for side in [0, 1] {
+            self.note_crc_split(side);
+            let (from, other) = (self.name(side), self.name(1 - side));
+            if self.sides[side].tally().is_some() {
+                self.sides[side].habits.note(from, other, &mut self.findings);
+            }
+        }
         let initiator = self.initiator();
         let directions =
             [(initiator, "initiator"), (1 - initiator, "responder")].map(|(side, from)| {
@@ -367,6 +375,25 @@ impl ReplayedConnection {
             findings: list,
         };
         Finished { report, errors, unlisted, trace }
+    }
+
+    /// Linux 6.1's `siw_get_trailer` puts the second part of a CRC over the first, and refuses an FPDU
+    /// that is right.
+    fn note_crc_split(&mut self, side: usize) {
+        let refuses = self.sides[side].tally().is_some_and(|tally| {
+            tally.terminate.iter().any(|one| (one.layer, one.etype, one.code) == (2, 0, 2))
+        });
+        let sent = self.sides[1 - side].tally();
+        if let Some(tally) = sent.filter(|tally| refuses && tally.crc_bad == 0)
+            && let Some(frame) = tally.crc_split
+        {
+            let from = self.name(side);
+            self.findings.add(Kind::CrcSplit, from, frame, || {
+                "refuses the CRC of an FPDU that is right and came in two segments with the border \
+                 inside its CRC, as siw of Linux 6.1 does"
+                    .to_owned()
+            });
+        }
     }
 
     /// Says why there is no full operation.

@@ -7,22 +7,22 @@
 //! Octets that the receive code does not take at once wait here, as they would wait at their sender
 //! to be retransmitted, and are offered again when the stream has come as far.
 
+mod full;
+
 use std::collections::BTreeMap;
 
-use urnic_engine::mpa::MpaFault;
 use urnic_engine::mpa::pieces::PieceStore;
-use urnic_engine::mpa::rx::{FpduReceiver, RxConfig, RxError};
+use urnic_engine::mpa::rx::{FpduReceiver, RxConfig};
 use urnic_engine::tcp::{self, Flags, ReceiveHalf, SeqNum, SeqSpace};
-use urnic_engine::time::Instant;
 use urnic_engine::types::StreamOffset;
 use urnic_engine::wire::ProtocolVersion;
 
 use super::alignment::Alignment;
 use super::arrivals::Arrivals;
 use super::findings::{Findings, Kind};
+use super::habits::Habits;
 use super::image::ImageBudget;
 use super::limits::{Holding, NOTES_MAX, Room, STARTS_MAX, WAITING_MAX};
-use super::observer::{Observer, Token};
 use super::order::Reads;
 use super::packet::Segment;
 use super::ranges::RangeSet;
@@ -31,6 +31,7 @@ use super::scan::SidePlan;
 use super::startup::{Frame, Search};
 use super::tally::Tally;
 use super::trace::{Class, SideTrace};
+use full::Full;
 
 /// What all connections of a capture share.
 #[derive(Debug)]
@@ -98,6 +99,7 @@ pub(super) struct Direction {
     pub(super) handshake_seen: bool,
     pub(super) last_frame: u64,
     pub(super) trace: Option<Box<SideTrace>>,
+    pub(super) habits: Habits,
 }
 
 #[derive(Debug)]
@@ -109,13 +111,6 @@ enum Phase {
     Full(Frame, Box<Full>),
     /// There is no startup frame.
     Lost,
-}
-
-/// Full operation.
-#[derive(Debug)]
-struct Full {
-    mpa: FpduReceiver<Token>,
-    tally: Tally,
 }
 
 /// How one direction is framed.
@@ -148,6 +143,7 @@ impl Direction {
             handshake_seen: plan.handshake_seen,
             last_frame: 0,
             trace: None,
+            habits: Habits::default(),
         }
     }
 
@@ -193,6 +189,7 @@ impl Direction {
         self.high = self.high.max(last);
         let new = self.seen.missing(u128::from(first)..u128::from(last));
         self.segments_retransmitted += u64::from(new.is_empty());
+        self.habits.segment((first, last), new.is_empty(), frame);
         if let Some(trace) = &mut self.trace {
             let class = match () {
                 () if new.is_empty() => Class::Retransmitted,
@@ -306,14 +303,15 @@ impl Direction {
 
     /// The other side acknowledges octets of this stream.
     pub(super) fn acknowledged(&mut self, segment: &Segment<'_>, frame: u64) {
-        let Some(trace) = &mut self.trace else { return };
         let tcp::Header { flags, ack, window, ref options, .. } = segment.header;
         if !flags.contains(Flags::ACK) || flags.intersects(Flags::RST) {
             return;
         }
-        trace.now_ns = segment.at_ns;
         let near = StreamOffset(self.high);
         let Some(offset) = self.space.offset_near(ack, near) else { return };
+        self.habits.acknowledged(offset.0.min(self.high), window, frame);
+        let Some(trace) = &mut self.trace else { return };
+        trace.now_ns = segment.at_ns;
         // RFC 7323 §2.2: the window of a SYN is not scaled.
         let scale = if flags.contains(Flags::SYN) { 0 } else { trace.window_scale };
         trace.acknowledged(offset.0, u64::from(window) << scale, frame);
@@ -435,6 +433,14 @@ impl Direction {
         is_whole
     }
 
+    /// What was found in full operation.
+    pub(super) const fn tally(&self) -> Option<&Tally> {
+        match &self.phase {
+            Phase::Full(_, full) => Some(&full.tally),
+            _ => None,
+        }
+    }
+
     /// Reports octets that the capture lacks; returns whether there are none.
     fn report_gaps(&self, around: &mut Around<'_>) -> bool {
         let from = around.from;
@@ -481,60 +487,5 @@ impl Direction {
     /// Whether the capture brought any octet of this direction.
     pub(super) const fn has_data(&self) -> bool {
         self.segments > 0
-    }
-}
-
-impl Full {
-    /// Passes octets to MPA; returns how many it took.
-    fn offer(
-        &mut self,
-        tcp: &ReceiveHalf,
-        start: u64,
-        bytes: &[u8],
-        (frame, arrivals, trace): (u64, &Arrivals, Option<&mut SideTrace>),
-        held: &mut Holding,
-        around: &mut Around<'_>,
-    ) -> usize {
-        let start = StreamOffset(start);
-        let end = start + bytes.len() as u64;
-        // What the live endpoint asks its TCP before it passes a segment up.
-        if tcp.next_missing(start..end) != Some(start..end) || !tcp.can_commit(&(start..end)) {
-            return 0;
-        }
-        let (from, now_ns) = (around.from, around.now_ns);
-        let Shared { store, notes, starts, images, .. } = &mut *around.shared;
-        let mut observer = Observer {
-            tally: &mut self.tally,
-            findings: &mut *around.findings,
-            requested: &mut *around.requested,
-            answered: &mut *around.answered,
-            budget: images,
-            held,
-            notes,
-            starts,
-            arrivals,
-            segment: (start, bytes),
-            frame,
-            from,
-            now_ns,
-            trace,
-        };
-        let taken = self.mpa.handle_bytes(Instant::ZERO, start, bytes, store, &mut observer);
-        if let Some(error) = taken.error {
-            let (kind, text) = match error {
-                RxError::Mpa(error) if error.fault == MpaFault::Marker => (Kind::Marker, error),
-                RxError::Mpa(error) => (Kind::UlpduLength, error),
-                RxError::Sink(never) => match never {},
-            };
-            let at = self.mpa.delivered();
-            around.findings.add(kind, from, frame, || {
-                format!("{text}, at or after stream octet {at}: nothing beyond it is decoded")
-            });
-            // An endpoint would end the stream here.
-            self.mpa.stop(store);
-            self.tally.forget_order();
-            return bytes.len();
-        }
-        taken.end.index_from(start)
     }
 }

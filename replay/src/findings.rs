@@ -50,6 +50,10 @@ pub(super) enum Kind {
     NoReply,
     NotMpa,
     MidConnection,
+    CrcSplit,
+    ZeroWindow,
+    Spurious,
+    Offloaded,
     Gap,
     WaitingFull,
     MemoryFull,
@@ -59,7 +63,10 @@ pub(super) enum Kind {
 impl Kind {
     const fn rule(self) -> &'static str {
         match self {
-            Self::Crc => "RFC 5044 §4.4",
+            Self::Crc | Self::CrcSplit => "RFC 5044 §4.4",
+            Self::ZeroWindow => "RFC 9293 §3.8.6",
+            Self::Spurious => "RFC 9293 §3.8.1",
+            Self::Offloaded => "capture",
             Self::Marker => "RFC 5044 §4.3",
             Self::UlpduLength | Self::Pad => "RFC 5044 §4.1",
             Self::Unaligned => "RFC 5044 §5",
@@ -100,6 +107,9 @@ impl Kind {
             | Self::StartupReserved
             | Self::Rtr
             | Self::Rejected
+            | Self::ZeroWindow
+            | Self::Spurious
+            | Self::Offloaded
             | Self::NotMpa => Severity::Note,
             Self::CutFpdu
             | Self::Terminate
@@ -192,7 +202,8 @@ impl Findings {
             let text = if from.is_empty() { text() } else { format!("{from}: {}", text()) };
             count.listed += 1;
             count.last = self.list.len();
-            self.list.push(Finding { severity, rule: kind.rule(), frame, text });
+            let (should, costs) = (kind.should(), kind.costs());
+            self.list.push(Finding { severity, rule: kind.rule(), frame, text, should, costs });
         }
     }
 
@@ -203,7 +214,7 @@ impl Findings {
 
     /// The known implementation that `from` behaves like, by habits that no other is known to have.
     pub(super) fn profile(&self, from: &'static str) -> Option<&'static str> {
-        let habits = [Kind::CrcAlone, Kind::TerminateLayout];
+        let habits = [Kind::CrcAlone, Kind::TerminateLayout, Kind::CrcSplit];
         habits.iter().any(|habit| self.counts.contains_key(&(*habit, from))).then_some("siw")
     }
 

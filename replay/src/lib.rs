@@ -10,6 +10,7 @@
 //! reached, a finding says so, and what one connection has used up is not missing to the others.
 #![forbid(unsafe_code)]
 
+mod advice;
 mod alignment;
 mod arrivals;
 mod connection;
@@ -17,6 +18,7 @@ mod direction;
 pub mod figures;
 mod findings;
 mod frames;
+mod habits;
 mod image;
 pub mod input;
 mod limits;
@@ -301,8 +303,7 @@ impl<'p> Replay<'p> {
             ),
         ];
         let told = told.into_iter().filter(|(count, _)| *count > 0);
-        told.map(|(_, text)| Finding { severity: Severity::Warning, rule: LIMITS, frame: 0, text })
-            .collect()
+        told.map(|(_, text)| Finding::of(Severity::Warning, LIMITS, 0, text)).collect()
     }
 }
 
@@ -317,7 +318,7 @@ const fn is_cut_short(error: &CaptureError, summary: &Summary) -> bool {
 fn about_file(plan: &Plan, summary: &Summary, error: Option<&CaptureError>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut add = |severity, rule, frame, text| {
-        findings.push(Finding { severity, rule, frame, text });
+        findings.push(Finding::of(severity, rule, frame, text));
     };
     if let Some(error @ CaptureError::Truncated { frame, .. }) = error
         && is_cut_short(error, summary)

@@ -10,7 +10,7 @@ use urnic_engine::mpa::rx::{FaultyFpdu, FpduSink, HEAD_LEN, Ulpdu};
 use urnic_engine::rdmap;
 use urnic_engine::types::{QueueNumber, StreamOffset};
 use urnic_engine::wire::ddp::{DdpHeader, TaggedHeader, UntaggedHeader};
-use urnic_engine::wire::mpa::pad_len;
+use urnic_engine::wire::mpa::{CRC_LEN, pad_len};
 use urnic_engine::wire::rdmap::{Control, Opcode, ReadRequest};
 use urnic_engine::wire::terminate::{Terminate, TerminateLayout};
 
@@ -295,6 +295,7 @@ impl Observer<'_> {
                 etype: code.etype,
                 code: code.code,
                 text: code.text(),
+                about: about(&terminate),
             });
         }
         self.findings.add(Kind::Terminate, from, frame, || {
@@ -322,6 +323,11 @@ impl FpduSink for Observer<'_> {
             trace.placed((token.start.0, token.end.0), token.times_ns.1, is_ahead, self.frame);
         }
         self.check_pad(&token, layout);
+        if self.tally.crc
+            && self.arrivals.begins_in(token.end.0.saturating_sub(CRC_LEN as u64 - 1)..token.end.0)
+        {
+            self.tally.crc_split = Some(token.frame);
+        }
         token.part = self.take(ulpdu, &token);
         Ok(token)
     }
@@ -401,6 +407,23 @@ impl FpduSink for Observer<'_> {
         }
         Some(token)
     }
+}
+
+/// The segment that a Terminate is about, as far as it says.
+fn about(terminate: &Terminate) -> Option<String> {
+    let header = DdpHeader::parse(terminate.ddp_header.as_ref()?).ok()?;
+    let opcode = Control::from_byte(header.rsvd_ulp()).opcode;
+    let len = terminate.segment_len.map_or(String::new(), |len| {
+        format!(" of {} octets", usize::from(len).saturating_sub(header.len()))
+    });
+    Some(match header {
+        DdpHeader::Tagged(TaggedHeader { stag, to, .. }) => {
+            format!("{opcode}{len} to STag {stag} at {:#x}", to.0)
+        }
+        DdpHeader::Untagged(UntaggedHeader { qn, msn, mo, .. }) => {
+            format!("{opcode}{len}, message {} of queue {} at offset {}", msn.0, qn.0, mo.0)
+        }
+    })
 }
 
 /// Terminates listed of one direction; a lawful stream has one.

@@ -213,18 +213,16 @@ fn write_summary(
             time(reads.max_ns())
         )?;
     }
-    if side.zero_windows > 0 {
-        write!(out, "The other side closed its window {} times. ", count(side.zero_windows))?;
-    }
     for (terminate, mark) in direction.terminate.iter().zip(side.of(Class::Terminate).iter()) {
         write!(
             out,
-            "It ended the stream with Terminate {}/{}/{:02X} in frame {}: {}. ",
+            "It ended the stream with Terminate {}/{}/{:02X} in frame {}: {}{}. ",
             terminate.layer,
             terminate.etype,
             terminate.code,
             mark.frame,
-            escaped(terminate.text)
+            escaped(terminate.text),
+            terminate.about.as_ref().map_or(String::new(), |about| format!(", about {about}"))
         )?;
     }
     out.write_str("</li>")
@@ -257,7 +255,8 @@ fn write_findings(out: &mut String, findings: &[Finding]) -> fmt::Result {
     out.write_str(
         "<table><tr><th>severity</th><th>rule</th><th>in Wireshark</th><th>finding</th></tr>",
     )?;
-    for Finding { severity, rule, frame, text } in findings.iter().take(FINDINGS_MAX) {
+    for Finding { severity, rule, frame, text, should, costs } in findings.iter().take(FINDINGS_MAX)
+    {
         let severity = match severity {
             Severity::Error => "error",
             Severity::Warning => "warning",
@@ -269,7 +268,8 @@ fn write_findings(out: &mut String, findings: &[Finding]) -> fmt::Result {
         };
         write!(
             out,
-            "<tr class=\"{severity}\"><td>{severity}</td><td>{rule}</td><td>{frame}</td><td>{}</td></tr>",
+            "<tr class=\"{severity}\"><td>{severity}</td><td>{rule}</td><td>{frame}</td><td>{}<br/><small>{should} \
+             {costs}</small></td></tr>",
             escaped(text)
         )?;
     }

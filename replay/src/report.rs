@@ -140,7 +140,7 @@ pub struct DirectionReport {
 }
 
 /// A Terminate message.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct TerminateReport {
     /// 0 RDMAP, 1 DDP, 2 MPA (RFC 5040 §4.8).
     pub layer: u8,
@@ -151,6 +151,9 @@ pub struct TerminateReport {
     pub code: u8,
     /// What the three say.
     pub text: &'static str,
+    /// The segment that it is about, as it says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub about: Option<String>,
 }
 
 /// What was placed under one steering tag.
@@ -177,6 +180,12 @@ pub struct Finding {
     pub frame: u64,
     /// One sentence.
     pub text: String,
+    /// What the rule asks for, or what can be done.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub should: &'static str,
+    /// What it may cost.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub costs: &'static str,
 }
 
 /// How much a finding matters.
@@ -195,6 +204,18 @@ impl Report {
     /// Whether any finding is an error.
     pub fn has_errors(&self) -> bool {
         self.files.iter().any(|file| file.errors > 0)
+    }
+}
+
+impl Finding {
+    /// One that says all there is to say in its text.
+    pub(crate) const fn of(
+        severity: Severity,
+        rule: &'static str,
+        frame: u64,
+        text: String,
+    ) -> Self {
+        Self { severity, rule, frame, text, should: "", costs: "" }
     }
 }
 

@@ -24,6 +24,8 @@ pub(super) struct Tally {
     pub(super) messages: [u64; 16],
     pub(super) crc_good: u64,
     pub(super) crc_bad: u64,
+    /// The frame of the last FPDU whose CRC came in two segments, and was right.
+    pub(super) crc_split: Option<u64>,
     pub(super) markers: u64,
     pub(super) marker_errors: u64,
     pub(super) bytes_placed: u64,
@@ -55,6 +57,7 @@ impl Tally {
             messages: [0; 16],
             crc_good: 0,
             crc_bad: 0,
+            crc_split: None,
             markers: 0,
             marker_errors: 0,
             bytes_placed: 0,

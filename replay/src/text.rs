@@ -62,8 +62,13 @@ fn write_connection(out: &mut String, connection: &ConnectionReport) -> fmt::Res
         for terminate in &direction.terminate {
             writeln!(
                 out,
-                "  {} sent Terminate {}/{}/{:02X}: {}",
-                direction.from, terminate.layer, terminate.etype, terminate.code, terminate.text
+                "  {} sent Terminate {}/{}/{:02X}: {}{}",
+                direction.from,
+                terminate.layer,
+                terminate.etype,
+                terminate.code,
+                terminate.text,
+                terminate.about.as_ref().map_or(String::new(), |about| format!(", about {about}"))
             )?;
         }
     }
@@ -192,7 +197,7 @@ fn buffers_table(directions: &[DirectionReport]) -> Table {
 }
 
 fn write_findings(out: &mut String, findings: &[Finding]) -> fmt::Result {
-    for Finding { severity, rule, frame, text } in findings {
+    for Finding { severity, rule, frame, text, .. } in findings {
         let severity = match severity {
             Severity::Error => "error",
             Severity::Warning => "warning",

@@ -16,7 +16,7 @@ pub(super) struct Chart {
 }
 
 pub(super) const LEFT: u32 = 78;
-pub(super) const RIGHT: u32 = 984;
+pub(super) const RIGHT: u32 = 968;
 pub(super) const TOP: u32 = 34;
 pub(super) const WIDTH: u32 = 1000;
 const BELOW: u32 = 44;

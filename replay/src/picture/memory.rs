@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::chart::{LEFT, RIGHT, Short, svg};
 use super::{Picture, octets, time};
+use crate::figures::count;
 use crate::trace::SideTrace;
 use crate::trace::map::MemoryMap;
 
@@ -15,16 +16,20 @@ pub(crate) fn memory(side: &SideTrace, from: &str) -> Option<Picture> {
     let mut body = String::new();
     legend(&mut body);
     let mut y = 44;
-    for (stag, map) in &side.maps {
+    let mut maps: Vec<_> = side.maps.iter().collect();
+    maps.sort_by_key(|(_, map)| std::cmp::Reverse(map.octets));
+    for (stag, map) in maps.iter().take(ROWS_MAX) {
         row(&mut body, side, &stag.to_string(), map, y);
         y += ROW;
     }
-    if side.maps_left_out > 0 {
+    let rest = maps.iter().skip(ROWS_MAX);
+    let writes = side.maps_left_out + rest.clone().map(|(_, map)| map.writes).sum::<u64>();
+    if writes > 0 {
         write!(
             body,
-            "<text x=\"{LEFT}\" y=\"{}\">{} writes to further steering tags have no map</text>",
+            "<text x=\"{LEFT}\" y=\"{}\">{} more pieces were written to steering tags that got less</text>",
             y + 14,
-            side.maps_left_out
+            count(writes)
         )
         .expect("writing to a string does not fail");
         y += 24;
@@ -34,7 +39,7 @@ pub(crate) fn memory(side: &SideTrace, from: &str) -> Option<Picture> {
         name: format!("{from}-memory"),
         svg: svg(y + 8, &title, &body),
         title,
-        help: "One bar for each steering tag (the name by which one end lets the other write to a piece \
+        help: "One bar for each of the eight steering tags that most was written to (a steering tag is the name by which one end lets the other write to a piece \
                of its memory), from the lowest to the highest tagged offset written. The shade says when a \
                part was written first: light is early, dark is late, so an even slope is one pass from \
                beginning to end, and a dark spot amid light ones is a part that came late. Nothing was \
@@ -123,3 +128,5 @@ fn legend(body: &mut String) {
 }
 
 const ROW: u32 = 70;
+/// Steering tags that have a bar: those that most was written to.
+const ROWS_MAX: usize = 8;

@@ -12,6 +12,9 @@ pub(crate) fn sequence(side: &SideTrace, from: &str) -> Picture {
     let mut chart = Chart::new(side.canvas, 400);
     chart.time_axis();
     chart.value_axis("octet of the stream", &OCTETS);
+    // Beyond the last octet the window is of no interest.
+    stairs(&mut chart, "win", side.of(Class::Window));
+    stairs(&mut chart, "ack", side.of(Class::Ack));
     let few_fpdus = side.of(Class::FpduStart).count() <= FPDU_TICKS_MAX;
     if few_fpdus {
         let mut path = String::new();
@@ -42,9 +45,6 @@ pub(crate) fn sequence(side: &SideTrace, from: &str) -> Picture {
         }
         chart.legend(style, &format!("{text}: {}", crate::figures::count(marks.count())));
     }
-    // Beyond the last octet the window is of no interest.
-    stairs(&mut chart, "win", side.of(Class::Window));
-    stairs(&mut chart, "ack", side.of(Class::Ack));
     chart.legend("ack", "acknowledged");
     chart.legend("win", "window ends");
     for (class, style, text) in
@@ -59,6 +59,7 @@ pub(crate) fn sequence(side: &SideTrace, from: &str) -> Picture {
     }
     chart.hints("sent again", side.of(Class::Retransmitted).iter());
     chart.hints("beyond a gap", side.of(Class::OutOfOrder).iter());
+    rug(&mut chart, side);
     let title = format!("What the {from} sent, over time");
     Picture {
         name: format!("{from}-sequence"),
@@ -73,7 +74,8 @@ pub(crate) fn sequence(side: &SideTrace, from: &str) -> Picture {
                in memory at once: drawn as placed ahead. Where it cannot, the FPDU waits: the level line \
                lasts as long as it waits. The thin stair is what the other side acknowledged, the broken \
                line how far it lets the sender go; where the two lines meet the data, the receiver \
-               is what limits the sender."
+               is what limits the sender. The ticks along the time axis repeat, in the same \
+               colours, when something was sent again, was wrong, waited or was placed ahead."
             .to_owned(),
     }
 }
@@ -104,6 +106,35 @@ fn stairs(chart: &mut Chart, class: &str, marks: &Marks) {
         }
     }
     chart.path(class, &path);
+}
+
+/// Ticks along the time axis, a lane for each kind of event that is worth looking for: in a long
+/// stream those in the picture are small.
+fn rug(chart: &mut Chart, side: &SideTrace) {
+    let kinds = [
+        (Class::Retransmitted, "again"),
+        (Class::Wrong, "wrong"),
+        (Class::Terminate, "end"),
+        (Class::Waited, "wait"),
+        (Class::Ahead, "ahead"),
+    ];
+    for (lane, (class, style)) in (0_u32..).zip(kinds) {
+        let y = chart.bottom() - 7 * lane - 6;
+        let mut path = String::new();
+        let mut last = String::new();
+        for mark in side.of(class).iter() {
+            let tick = format!("M{} {y}v4", Short(chart.x(mark.at_ns.0)));
+            if tick != last {
+                path.push_str(&tick);
+                last = tick;
+            }
+        }
+        if !path.is_empty() {
+            chart.draw(format_args!(
+                "<path class=\"{style}\" style=\"stroke-width:1.2;stroke-linecap:butt\" d=\"{path}\"/>"
+            ));
+        }
+    }
 }
 
 fn crosses(chart: &mut Chart, class: &str, marks: &Marks) {

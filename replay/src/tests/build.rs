@@ -28,6 +28,10 @@ pub(super) struct Talk {
     pub(super) checksums: bool,
     /// Frames so far.
     pub(super) frames: u64,
+    /// The window of all segments from now on.
+    pub(super) window: u16,
+    /// The MSS in SYNs.
+    pub(super) mss: Option<u16>,
 }
 
 impl Talk {
@@ -37,12 +41,25 @@ impl Talk {
         file.extend([0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0]);
         file.extend(0xffff_u32.to_be_bytes());
         file.extend(101_u32.to_be_bytes());
-        Self { file, seq: [1000, u32::MAX - 50], ack: [None; 2], checksums: true, frames: 0 }
+        Self {
+            file,
+            seq: [1000, u32::MAX - 50],
+            ack: [None; 2],
+            checksums: true,
+            frames: 0,
+            window: u16::MAX,
+            mss: None,
+        }
     }
 
     /// A connection that is open.
     pub(super) fn open() -> Self {
-        let mut talk = Self::empty();
+        Self::empty().opened()
+    }
+
+    /// Opens the connection.
+    pub(super) fn opened(self) -> Self {
+        let mut talk = self;
         talk.frame(INITIATOR, talk.seq[INITIATOR], SYN, &[]);
         talk.seq[INITIATOR] += 1;
         talk.frame(RESPONDER, talk.seq[RESPONDER], SYN | ACK, &[]);
@@ -52,7 +69,12 @@ impl Talk {
 
     /// A connection in full operation.
     pub(super) fn started() -> Self {
-        let mut talk = Self::open();
+        Self::open().in_full_operation()
+    }
+
+    /// Starts full operation.
+    pub(super) fn in_full_operation(self) -> Self {
+        let mut talk = self;
         talk.send(INITIATOR, &startup(StartupKind::Request, false, b""));
         talk.send(RESPONDER, &startup(StartupKind::Reply, false, b""));
         talk
@@ -91,7 +113,14 @@ impl Talk {
         tcp.extend(ports[1 - side].to_be_bytes());
         tcp.extend(seq.to_be_bytes());
         tcp.extend(ack.to_be_bytes());
-        tcp.extend([0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
+        let mss = self.mss.filter(|_| flags & SYN != 0);
+        tcp.extend([if mss.is_some() { 0x60 } else { 0x50 }, flags]);
+        tcp.extend(self.window.to_be_bytes());
+        tcp.extend([0; 4]);
+        if let Some(mss) = mss {
+            tcp.extend([2, 4]);
+            tcp.extend(mss.to_be_bytes());
+        }
         tcp.extend(payload);
         let addresses = [[10, 0, 0, 1], [10, 0, 0, 2]];
         let len = u16::try_from(tcp.len()).unwrap();

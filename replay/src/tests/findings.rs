@@ -81,7 +81,7 @@ fn nothing_follows_a_terminate() {
     swapped.fpdu(INITIATOR, &terminate([0x21, 5, 0, 0]));
     let connection = connection(&swapped.file);
     assert_eq!(rules(&connection), [(WARNING, "RFC 5040 §4.8"), (NOTE, "RFC 5040 §4.8")]);
-    let terminate = connection.directions[0].terminate[0];
+    let terminate = &connection.directions[0].terminate[0];
     assert_eq!((terminate.layer, terminate.etype, terminate.code), (1, 2, 5));
 }
 
@@ -222,4 +222,78 @@ fn an_impossible_length_ends_what_can_be_decoded() {
     let connection = connection(&talk.file);
     assert_eq!(rules(&connection), [(ERROR, "RFC 5044 §4.1")]);
     assert_eq!(connection.directions[0].fpdus, 1);
+}
+
+/// Linux 6.1: `siw_get_trailer` puts the second part of a CRC over the first.
+#[test]
+fn a_refused_crc_that_is_right_and_came_in_two_segments_is_siws() {
+    let refuse = terminate([0x20, 2, 0, 0]);
+    let split_at = |left: usize| {
+        let mut talk = Talk::started();
+        let octets = fpdu(&send(1, b"four"));
+        let (first, second) = octets.split_at(octets.len() - left);
+        talk.send(INITIATOR, first).send(INITIATOR, second).fpdu(RESPONDER, &refuse);
+        connection(&talk.file)
+    };
+    for (left, is_siw) in [(2, true), (4, false), (6, false)] {
+        let found = split_at(left);
+        let is_named = found.findings.iter().any(|one| one.text.contains("siw of Linux 6.1"));
+        assert_eq!(is_named, is_siw, "{left} octets in the second segment");
+        assert_eq!(found.directions[1].profile, is_siw.then_some("siw"));
+    }
+    // A CRC that is wrong is refused with right.
+    let mut talk = Talk::started();
+    let mut octets = fpdu(&send(1, b"four"));
+    *octets.last_mut().unwrap() ^= 1;
+    let (first, second) = octets.split_at(octets.len() - 2);
+    talk.send(INITIATOR, first).send(INITIATOR, second).fpdu(RESPONDER, &refuse);
+    assert_eq!(connection(&talk.file).directions[1].profile, None);
+}
+
+#[test]
+fn what_tcp_does_wrong_is_told_with_its_first_frame() {
+    let mut talk = Talk::started();
+    talk.fpdu(INITIATOR, &send(1, b"x"));
+    talk.window = 0;
+    talk.fpdu(RESPONDER, &send(1, b"y")).fpdu(RESPONDER, &send(2, b"y"));
+    talk.window = 1000;
+    let closed = talk.frames - 1;
+    // All of it is acknowledged by now.
+    let seq = talk.seq[INITIATOR];
+    talk.frame(INITIATOR, seq.wrapping_sub(28), 0x10, &fpdu(&send(1, b"x")));
+    let again = talk.frames;
+    let found = connection(&talk.file);
+    assert_eq!(rules(&found), [(NOTE, "RFC 9293 §3.8.6"), (NOTE, "RFC 9293 §3.8.1")]);
+    assert_eq!(found.findings.iter().map(|one| one.frame).collect::<Vec<_>>(), [closed, again]);
+    assert_eq!(found.findings[0].text, "responder: closed its window, 1 times in all");
+    assert_eq!(found.findings[0].costs, "The sender stops until the window opens.");
+}
+
+#[test]
+fn segments_longer_than_the_mss_were_not_on_the_wire() {
+    let found = |mss| {
+        let mut talk = Talk { mss: Some(mss), ..Talk::empty() }.opened().in_full_operation();
+        talk.fpdu(INITIATOR, &send(1, &[7; 100]));
+        rules(&connection(&talk.file))
+    };
+    assert_eq!(found(1000), []);
+    assert_eq!(found(100), [(NOTE, "capture")]);
+}
+
+/// RFC 5040 §4.8: the header of the segment in error comes back.
+#[test]
+fn a_terminate_names_the_segment_it_is_about() {
+    let about = |ulpdu: &[u8], len: usize| {
+        let mut talk = Talk::started();
+        let header = &ulpdu[..len];
+        let mut stop = terminate([0x11, 1, 0xc0, 0]);
+        stop.extend(u16::try_from(ulpdu.len()).unwrap().to_be_bytes());
+        stop.extend(header);
+        talk.fpdu(INITIATOR, ulpdu).fpdu(RESPONDER, &stop);
+        connection(&talk.file).directions[1].terminate[0].about.clone().unwrap()
+    };
+    let told = about(&write(0x55, 0x1000, b"twelve octet"), 14);
+    assert_eq!(told, "RDMA Write of 12 octets to STag 0x00000055 at 0x1000");
+    let told = about(&send(1, b"x"), 18);
+    assert_eq!(told, "Send of 1 octets, message 1 of queue 0 at offset 0");
 }

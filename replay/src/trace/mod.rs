@@ -113,9 +113,6 @@ pub(crate) struct SideTrace {
     /// Highest octet acknowledged.
     acked: u64,
     pub(crate) window_scale: u32,
-    pub(crate) mss: Option<u16>,
-    pub(crate) segment_len_max: u64,
-    pub(crate) zero_windows: u64,
 }
 
 impl SideTrace {
@@ -140,9 +137,6 @@ impl SideTrace {
             rtt: Delays::default(),
             acked: 0,
             window_scale: 0,
-            mss: None,
-            segment_len_max: 0,
-            zero_windows: 0,
         }
     }
 
@@ -168,7 +162,6 @@ impl SideTrace {
     /// A segment with payload came.
     pub(crate) fn segment(&mut self, class: Class, (start, end): (u64, u64), frame: u64) {
         self.mark(class, (start, end), frame);
-        self.segment_len_max = self.segment_len_max.max(end - start);
         self.bins.octets(self.now_ns, end - start, class == Class::Retransmitted);
         // Karn: what was sent twice says nothing about the round trip.
         match (class, self.timed) {
@@ -183,7 +176,6 @@ impl SideTrace {
         self.mark(Class::Ack, (ack, ack), frame);
         self.mark(Class::Window, (ack + window, ack + window), frame);
         self.bins.window(self.now_ns, window);
-        self.zero_windows += u64::from(window == 0);
         self.acked = self.acked.max(ack);
         if let Some((end, at_ns)) = self.timed
             && self.acked >= end

@@ -28,7 +28,7 @@ impl Pauses {
             let paused = pauses.iter().fold(0, |sum: u64, pause| sum.saturating_add(len(*pause)));
             span_ns.saturating_sub(paused)
         };
-        let least = rest(&self.pauses) / 6;
+        let least = rest(&self.pauses) / 3;
         for pause in &mut self.pauses {
             if len(*pause) <= least {
                 *pause = (0, 0);

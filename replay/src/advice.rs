@@ -1,0 +1,124 @@
+//! What a peer should have done, and what it costs that it did not: a sentence for each kind of finding.
+
+use super::findings::Kind;
+
+impl Kind {
+    /// What the RFC asks of the sender, or what a reader can do about it.
+    #[expect(clippy::too_many_lines, reason = "a sentence for each kind")]
+    pub(super) const fn should(self) -> &'static str {
+        match self {
+            Self::Crc => {
+                "The CRC is that of the octets sent, markers left out; a receiver discards the FPDU."
+            }
+            Self::Marker => "A marker says how far back its FPDU begins; it has to be right.",
+            Self::UlpduLength => {
+                "The length is that of the ULPDU alone, and at least a DDP header long."
+            }
+            Self::Pad => "Pad is zero when it is sent.",
+            Self::Unaligned => {
+                "A sender that knows the MSS begins each segment with an FPDU and ends it with one."
+            }
+            Self::CrcAlone => "The CRC goes into the segment that holds the rest of its FPDU.",
+            Self::CutFpdu => "A stream is closed behind a whole FPDU.",
+            Self::DdpHeader => "A ULPDU begins with a whole DDP header.",
+            Self::DdpVersion => {
+                "The DDP version is that of the negotiated revision: 1 for the IETF's."
+            }
+            Self::DdpReserved | Self::RdmapReserved | Self::StartupReserved => {
+                "Reserved bits are zero when sent, and ignored by receivers."
+            }
+            Self::QueueNumber => "Untagged messages go to the queues that RDMAP names.",
+            Self::MessageNumber => "Message numbers of a queue count up by one from 1.",
+            Self::MessageOffset => {
+                "The offsets of the segments of a message follow each other without gap."
+            }
+            Self::TaggedMessage => "A tagged message is finished before the next begins.",
+            Self::TaggedOffsetWrap => "Tagged offset plus length stays within 64 bits.",
+            Self::RdmapVersion => {
+                "The RDMAP version is that of the negotiated revision: 1 for the IETF's."
+            }
+            Self::Opcode => "Each opcode has its buffer model and its queue.",
+            Self::ReadRequestLength => "A Read Request is 28 octets long.",
+            Self::ResponseUnasked => "A Read Response is sent only for a Read Request.",
+            Self::ResponseMismatch => {
+                "A Read Response fills the place that its Request names, whole and in order."
+            }
+            Self::ReadUnanswered => {
+                "A responder answers all Read Requests, unless the stream ends before."
+            }
+            Self::AfterTerminate => "A Terminate is the last message of its stream.",
+            Self::Terminate => {
+                "Look at the segment that the Terminate is about, and at what its sender had registered."
+            }
+            Self::TerminateLength => "A Terminate has at least its control field.",
+            Self::TerminateLayout => {
+                "Layer stands in the high four bits of the first octet, type in the low ones."
+            }
+            Self::StartupFrame => {
+                "A startup frame has its key, a known revision and at most 512 octets of Private Data."
+            }
+            Self::StartupAnswer => {
+                "An enhanced Request is answered by an enhanced Reply, a plain one by a plain one."
+            }
+            Self::Depths => "The responder's ORD is at most the initiator's IRD.",
+            Self::Rtr => "Nothing: both ends agree on it.",
+            Self::RtrUnmatched => {
+                "The Reply chooses one of the kinds of first message that the Request offers."
+            }
+            Self::BothInitiate => "One end sends a Request, the other a Reply.",
+            Self::Rejected => "The Private Data of the Reply may say why.",
+            Self::InitiatorEarly => "The initiator waits for the Reply before it sends FPDUs.",
+            Self::ResponderEarly => "The responder waits for the first FPDU of the initiator.",
+            Self::NoRequest | Self::NoReply | Self::MidConnection => {
+                "Begin the capture before the connection is opened."
+            }
+            Self::NotMpa => "Nothing: other programs use TCP, too.",
+            Self::Gap => "Capture with a larger buffer, or nearer to the receiver.",
+            Self::WaitingFull | Self::MemoryFull | Self::LetGo => {
+                "Filter the capture for this connection, and replay it alone."
+            }
+            Self::CrcSplit => {
+                "The receiver computes the CRC over all octets of the FPDU, wherever segments end; newer \
+                 kernels do."
+            }
+            Self::ZeroWindow => "The receiving program takes octets from its socket in time.",
+            Self::Spurious => "The sender waits for acknowledgments as long as a round trip takes.",
+            Self::Offloaded => {
+                "Capture behind the device, or with its segmentation offload turned off."
+            }
+        }
+    }
+
+    /// What it may cost; empty where that is plain.
+    pub(super) const fn costs(self) -> &'static str {
+        match self {
+            Self::Crc | Self::Marker | Self::UlpduLength => {
+                "The connection: the receiver has to end it."
+            }
+            Self::Unaligned | Self::CrcAlone => {
+                "Beyond a gap FPDUs cannot be placed without markers: they are held until TCP has \
+                 repaired it."
+            }
+            Self::Terminate | Self::CrcSplit => "The connection, and all operations under way.",
+            Self::TerminateLayout => "The peer reports another error than the one that occurred.",
+            Self::TaggedMessage | Self::MessageNumber | Self::MessageOffset => {
+                "A receiver that checks ends the connection."
+            }
+            Self::ResponderEarly | Self::InitiatorEarly => {
+                "The other end may take the FPDU for part of its startup, and fail."
+            }
+            Self::RtrUnmatched => "The responder may wait for ever for leave to send.",
+            Self::Gap | Self::MidConnection | Self::NoReply | Self::NoRequest => {
+                "What lies beyond cannot be known."
+            }
+            Self::ZeroWindow => "The sender stops until the window opens.",
+            Self::Spurious => {
+                "The link carries the octets twice, and the sender may slow down without need."
+            }
+            Self::Offloaded => {
+                "Alignment, and what was on the wire, cannot be judged from this capture."
+            }
+            _ => "",
+        }
+    }
+}
