@@ -14,7 +14,17 @@ use crate::abi::rdma_cm_id;
 use crate::errno::{Errno, minus_one};
 use crate::event_queue::locked;
 
+/// rdma_disconnect(3): the id's queue pair goes to the error state, which flushes what is posted; and siw, asked
+/// to close, flushes what it has not sent (`siw_qp_modify`). What was sent is delivered.
 fn disconnect(id: &Arc<Id>) -> Result<(), Errno> {
+    let is_connected = matches!(*locked(&id.phase), Phase::Connected(_));
+    // One of the program's own is the program's to bring there.
+    if is_connected && !id.has_own_qp.load(Ordering::Acquire) {
+        let qp = locked(&id.qp).clone();
+        if let Some(qp) = qp {
+            qp.flush();
+        }
+    }
     let mut phase = locked(&id.phase);
     match &*phase {
         Phase::Connected(connection) => connection.disconnect(),
@@ -33,7 +43,7 @@ fn disconnect(id: &Arc<Id>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `rdma_disconnect`: work posted so far is finished first, then both ends are told.
+/// `rdma_disconnect`: both ends are told.
 ///
 /// # Safety
 /// `of` is live.

@@ -153,12 +153,17 @@ impl Qp {
             link.abort();
         }
         if let Some(id) = id {
-            // An endpoint that is down uses nothing.
-            let _down = self.context.process.network.endpoint.release(&self.inner());
+            self.flush();
             id.close();
         }
         self.inner().give_up(WcStatus::WrFlushErr);
         self.tell_last_wqe();
+    }
+
+    /// Flushes what is posted at its connection, which closes in order.
+    pub(crate) fn flush(&self) {
+        // An endpoint that is down uses nothing.
+        let _down = self.context.process.network.endpoint.release(&self.inner());
     }
 
     /// Makes it as it was made: what was posted and what it was connected to is gone, without a

@@ -21,6 +21,12 @@ fn a_port_of_rdma_is_not_one_of_tcp() {
     compiled::run("a_port_of_rdma_is_not_one_of_tcp", "ports", &[]);
 }
 
+/// What is posted and what has finished, when a program disconnects.
+#[test]
+fn a_disconnect_flushes_what_is_posted() {
+    compiled::run("a_disconnect_flushes_what_is_posted", "flush", &[]);
+}
+
 /// A peer that disconnects while more of it waits than is read.
 #[test]
 fn a_peer_that_goes_is_told_behind_messages_that_wait() {

@@ -1,0 +1,93 @@
+/* rdma_disconnect flushes what is posted (rdma_disconnect(3)), and what has finished stays finished: at either end of
+ * a connection, while the peer takes nothing. */
+#include "cm.h"
+
+/* What waits is far more than TCP takes. */
+enum { LEN = 8 << 20, POSTED = 16, SMALL = 64 };
+
+static struct ibv_mr *registered(struct rdma_cm_id *id, char *memory, size_t len)
+{
+	struct ibv_mr *mr = ibv_reg_mr(id->pd, memory, len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	CHECK(mr);
+	return mr;
+}
+
+static struct ibv_wc completed(struct ibv_cq *cq)
+{
+	struct ibv_wc wc;
+	while (!ibv_poll_cq(cq, 1, &wc))
+		;
+	return wc;
+}
+
+static void disconnects(int port, int by)
+{
+	struct ibv_qp_init_attr init = {
+		.qp_type = IBV_QPT_RC, .sq_sig_all = 1,
+		.cap = { .max_send_wr = POSTED, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 },
+	}, made = init;
+	struct rdma_conn_param param = { .initiator_depth = 1, .responder_resources = 1 };
+	struct rdma_cm_id *listener = listener_at(port), *ids[2] = { resolved_to(port) };
+	char *from = calloc(1, LEN), *to = calloc(1, LEN);
+	CHECK(!rdma_create_qp(ids[ACTIVE], NULL, &made) && !rdma_connect(ids[ACTIVE], &param));
+	ids[PASSIVE] = expect(PASSIVE, RDMA_CM_EVENT_CONNECT_REQUEST).event.id;
+	made = init;
+	CHECK(!rdma_create_qp(ids[PASSIVE], NULL, &made) && !rdma_accept(ids[PASSIVE], &param));
+	expect(ACTIVE, RDMA_CM_EVENT_ESTABLISHED);
+	expect(PASSIVE, RDMA_CM_EVENT_ESTABLISHED);
+	struct rdma_cm_id *id = ids[by], *peer = ids[!by];
+	struct ibv_mr *source = registered(id, from, LEN), *sink = registered(peer, to, LEN);
+	/* A message that has finished. */
+	struct ibv_sge place = { (uintptr_t)to, SMALL, sink->lkey };
+	struct ibv_recv_wr receive = { .wr_id = 7, .sg_list = &place, .num_sge = 1 }, *bad_receive;
+	struct ibv_sge sge = { (uintptr_t)from, SMALL, source->lkey };
+	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND, .sg_list = &sge, .num_sge = 1 }, *bad;
+	CHECK(!ibv_post_recv(peer->qp, &receive, &bad_receive));
+	strcpy(from, "finished");
+	/* The passive end may send when it was sent something, as iWARP has it; here either may. */
+	CHECK(!ibv_post_send(id->qp, &wr, &bad));
+	CHECK(completed(id->send_cq).status == IBV_WC_SUCCESS);
+	CHECK(completed(peer->recv_cq).status == IBV_WC_SUCCESS && !strcmp(to, "finished"));
+	struct ibv_sge own = { (uintptr_t)from, SMALL, source->lkey };
+	receive.sg_list = &own;
+	CHECK(!ibv_post_recv(id->qp, &receive, &bad_receive));
+	sge.length = LEN;
+	wr.opcode = IBV_WR_RDMA_WRITE;
+	wr.wr.rdma.remote_addr = (uintptr_t)to;
+	wr.wr.rdma.rkey = sink->rkey;
+	for (wr.wr_id = 0; wr.wr_id < POSTED; wr.wr_id++)
+		CHECK(!ibv_post_send(id->qp, &wr, &bad));
+	CHECK(!rdma_disconnect(id));
+	int flushed = 0;
+	for (int i = 0; i < POSTED; i++) {
+		struct ibv_wc wc = completed(id->send_cq);
+		CHECK(wc.wr_id == i);
+		/* Once one is flushed, all behind it are. */
+		CHECK(wc.status == (flushed ? IBV_WC_WR_FLUSH_ERR : wc.status));
+		CHECK(wc.status == IBV_WC_SUCCESS || wc.status == IBV_WC_WR_FLUSH_ERR);
+		flushed += wc.status == IBV_WC_WR_FLUSH_ERR;
+	}
+	CHECK(flushed > 0);
+	CHECK(completed(id->recv_cq).status == IBV_WC_WR_FLUSH_ERR);
+	/* What is posted afterwards is flushed too. */
+	CHECK(!ibv_post_send(id->qp, &wr, &bad));
+	CHECK(completed(id->send_cq).status == IBV_WC_WR_FLUSH_ERR);
+	expect(!by, RDMA_CM_EVENT_DISCONNECTED);
+	rdma_disconnect(peer);
+	expect(by, RDMA_CM_EVENT_DISCONNECTED);
+	for (int end = 0; end < 2; end++)
+		rdma_destroy_qp(ids[end]);
+	CHECK(!ibv_dereg_mr(source) && !ibv_dereg_mr(sink));
+	CHECK(!rdma_destroy_id(ids[ACTIVE]) && !rdma_destroy_id(ids[PASSIVE]) && !rdma_destroy_id(listener));
+	free(from);
+	free(to);
+}
+
+int main(int count, char **words)
+{
+	open_channels();
+	disconnects(atoi(words[1]), ACTIVE);
+	disconnects(atoi(words[1]), PASSIVE);
+	printf("all is well\n");
+	return 0;
+}
