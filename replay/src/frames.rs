@@ -5,6 +5,7 @@ use std::io::Read;
 use urnic_netdev::capture::{CaptureError, CaptureReader};
 
 use super::packet::Segment;
+use super::unpack::Unpacked;
 
 /// What is said about each frame: its number, and the TCP segment in it.
 pub(super) type FrameSink<'a> = dyn FnMut(u64, Option<Segment<'_>>) + 'a;
@@ -36,7 +37,8 @@ pub(super) struct Capture<F>(pub(super) F);
 impl<R: Read, F: FnMut() -> std::io::Result<R>> Frames for Capture<F> {
     fn for_each(&mut self, sink: &mut FrameSink<'_>) -> Summary {
         let mut summary = Summary::default();
-        match (self.0)().map_err(CaptureError::from).and_then(CaptureReader::open) {
+        let unpacked = (self.0)().and_then(Unpacked::new).map_err(CaptureError::from);
+        match unpacked.and_then(CaptureReader::open) {
             Err(error) => summary.error = Some(error),
             Ok(reader) => {
                 summary.has_begun = true;

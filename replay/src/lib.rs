@@ -34,6 +34,7 @@ mod startup;
 mod tally;
 pub mod text;
 mod trace;
+mod unpack;
 
 use std::collections::HashMap;
 use std::io::Read;

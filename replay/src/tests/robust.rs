@@ -119,3 +119,20 @@ fn a_file_that_is_no_capture_is_an_error_and_a_short_one_a_warning() {
     let report = replay(&whole[..whole.len() - 5]);
     assert_eq!((report.findings.len(), report.findings[0].severity), (1, Severity::Warning));
 }
+
+#[test]
+fn a_packed_capture_is_replayed_like_the_file_and_a_cut_one_as_far_as_it_goes() {
+    use std::io::Read as _;
+    let mut talk = Talk::started();
+    for msn in 1..=200 {
+        talk.fpdu(INITIATOR, &send(msn, &msn.wrapping_mul(0x9e37_79b9).to_be_bytes()));
+    }
+    let mut packed = Vec::new();
+    let level = flate2::Compression::best();
+    flate2::read::GzEncoder::new(&talk.file[..], level).read_to_end(&mut packed).unwrap();
+    assert_eq!(format!("{:?}", replay(&packed)), format!("{:?}", replay(&talk.file)));
+    let cut = crate::replay("test", || Ok(&packed[..packed.len() / 2]));
+    assert!(cut.frames > 20 && cut.frames < talk.frames, "{}", cut.frames);
+    let error = cut.error.unwrap();
+    assert!(error.starts_with("not read to its end"), "{error}");
+}

@@ -21,7 +21,7 @@ use crate::{EXIT_UNUSABLE, EXIT_UNVERIFIED};
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Capture files, pcap or pcapng; - for standard input
+    /// Capture files, pcap or pcapng, as they are or packed by gzip or zstd; - for standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
