@@ -13,6 +13,7 @@
 mod advice;
 mod alignment;
 mod arrivals;
+pub mod compare;
 mod connection;
 mod direction;
 pub mod figures;

@@ -156,7 +156,7 @@ fn counters_table(directions: &[DirectionReport]) -> Table {
     table
 }
 
-fn table(header: &[&str]) -> Table {
+pub(crate) fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table
         .load_style(presets::UTF8_FULL_CONDENSED)
@@ -211,7 +211,7 @@ fn write_findings(out: &mut String, findings: &[Finding]) -> fmt::Result {
     Ok(())
 }
 
-fn write_table(out: &mut String, table: &Table) -> fmt::Result {
+pub(crate) fn write_table(out: &mut String, table: &Table) -> fmt::Result {
     for line in table.lines() {
         writeln!(out, "  {}", line.trim_end())?;
     }

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use urnic_replay::figures::count;
-use urnic_replay::{PicturedFile, page, replay, replay_pictured};
+use urnic_replay::{PicturedFile, compare, page, replay, replay_pictured};
 
 use crate::pcaps;
 
@@ -92,4 +92,26 @@ fn terminates_and_wrong_fpdus_are_in_the_picture() {
     assert!(page.contains("It ended the stream with Terminate 1/1/01 in frame 13"));
     let page = of("derived/crc-wrong.pcap");
     assert!(page.contains("× wrong FPDU: 1"));
+}
+
+/// The cells of a row, in each of the two tables.
+fn row<'a>(tables: &'a str, name: &str) -> Vec<Vec<&'a str>> {
+    let lines = tables.lines().filter(|line| line.contains(name));
+    lines.map(|line| line.split(['│', '┆']).map(str::trim).skip(2).take(2).collect()).collect()
+}
+
+#[test]
+fn a_capture_is_compared_with_itself_placed_in_order_and_with_another() {
+    let reordered = || pictured(&pcaps().join("demo-markers-reorder.pcapng"));
+    let alone = compare::of(&[reordered()]).unwrap();
+    assert_eq!(row(&alone, "held at most"), [["56 B", "33 kB"], ["0 B", "61.1 kB"]]);
+    assert_eq!(row(&alone, "placed ahead of a gap")[1][1], "0.0 %");
+    let other = pictured(&pcaps().join("demo-resegment.pcapng"));
+    let both = compare::of(&[reordered(), other]).unwrap();
+    assert_eq!(row(&both, "data segments"), [["154", "265"], ["150", "263"]]);
+    assert_eq!(row(&both, "aligned with FPDUs")[0], ["100.0 %", "13.7 %"]);
+    assert!(compare::of(&[reordered(), reordered(), reordered()]).is_err());
+    let nothing = pictured(&pcaps().join("derived/mid-connection.pcap"));
+    let refused = compare::of(&[nothing]).unwrap_err();
+    assert!(refused.contains("no iWARP connection"), "{refused}");
 }

@@ -6,7 +6,7 @@ use std::{fs, io};
 
 use anyhow::Context;
 use urnic_replay::input::Input;
-use urnic_replay::{PicturedFile, Report, page, text};
+use urnic_replay::{PicturedFile, Report, compare, page, text};
 
 use crate::report::{complain, print, print_json};
 use crate::{EXIT_UNUSABLE, EXIT_UNVERIFIED};
@@ -37,6 +37,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
 
+    /// Print the longest connections of two captures side by side; of one, as it was placed and as it
+    /// would have been in order only
+    #[arg(long, conflicts_with = "json")]
+    compare: bool,
+
     /// Exit with status 1 if any finding is an error
     #[arg(long)]
     strict: bool,
@@ -52,6 +57,7 @@ Examples:
   urnic replay --json a.pcap b.pcapng | jq '.files[].connections[].findings'
   urnic replay --strict *.pcapng
   urnic replay --report page.html pcaps/demo-markers-reorder.pcapng
+  urnic replay --compare before.pcap after.pcap
   ssh host tcpdump -i eth0 -w - tcp port 7174 | urnic replay -";
 
 /// Reads a file, or a pipe.
@@ -89,10 +95,11 @@ fn write_pictures(args: &Args, files: &[PicturedFile]) -> anyhow::Result<()> {
 /// # Errors
 /// When the report cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let is_pictured = args.report.is_some() || args.svg.is_some();
+    let is_pictured = args.compare || args.report.is_some() || args.svg.is_some();
     let files: Vec<PicturedFile> =
         args.files.iter().map(|path| replay_file(path, is_pictured)).collect();
     write_pictures(args, &files)?;
+    let compared = args.compare.then(|| compare::of(&files));
     let report = Report { files: files.into_iter().map(|file| file.report).collect() };
     let mut is_readable = true;
     for file in &report.files {
@@ -101,7 +108,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             complain(&format!("{}: {error}", file.file));
         }
     }
-    let printed = if args.json { print_json(&report) } else { print(text::of(&report).trim_end()) };
+    let printed = match compared {
+        Some(Ok(table)) => print(table.trim_end()),
+        // What could not be read was told.
+        Some(Err(_)) if !is_readable => Ok(()),
+        Some(Err(reason)) => return Err(anyhow::Error::msg(reason)),
+        None if args.json => print_json(&report),
+        None => print(text::of(&report).trim_end()),
+    };
     match printed {
         // A reader that has seen enough may close the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}

@@ -477,6 +477,15 @@ const REPLAY: &[Row] = &[
         &[("--svg SOURCE", Refused("making")), ("--svg EMPTY", Refused("--svg"))],
     ),
     flag("replay", "--json", &[("--json", Says("\"connections\""))]),
+    row(
+        "replay",
+        "--compare",
+        &[("--compare", Says("held at most")), ("--compare CAPTURE", Says("from the responder"))],
+        &[
+            ("--compare --json", Refused("--compare")),
+            ("--compare CAPTURE CAPTURE", Refused("one or two captures")),
+        ],
+    ),
     flag("replay", "--strict", &[("--strict", Works)]),
 ];
 
