@@ -67,6 +67,10 @@ const PLAIN_9000: Link = Link::Taps { mtu: 9000, vnet: false };
 const PACKET_SUPER: Link = Link::Packet { mtu: 1500, vnet: true };
 const PACKET: Link = Link::Packet { mtu: 1500, vnet: false };
 
+const SHARED: Link = Link::Shared { mtu: 1500, turned: false };
+const SHARED_TURNED: Link = Link::Shared { mtu: 1500, turned: true };
+const SHARED_65000: Link = Link::Shared { mtu: 65_000, turned: false };
+
 /// All cases, in the order they run.
 pub(crate) fn cases() -> Vec<Case> {
     let on = Spec::on;
@@ -82,6 +86,11 @@ pub(crate) fn cases() -> Vec<Case> {
         write("urnic TAP, super-frames, no CRC", unchecked(SUPER)),
         write("urnic TAP, super-frames, markers", marked(SUPER)),
         write("urnic TAP, super-frames, layered", layered(SUPER)),
+        write("urnic vhost-user, frontend", on(SHARED)),
+        write("urnic vhost-user, frontend, no CRC", unchecked(SHARED)),
+        write("urnic vhost-user, frontend, markers", marked(SHARED)),
+        write("urnic vhost-user, backend", on(SHARED_TURNED)),
+        write("urnic vhost-user, frontend, MTU 65000", on(SHARED_65000)),
         raw("raw TAP, super-frames, MTU 9000", SUPER_9000),
         write("urnic TAP, super-frames, MTU 9000", on(SUPER_9000)),
         write("urnic TAP, super-frames, MTU 9000, markers", marked(SUPER_9000)),
@@ -109,6 +118,8 @@ pub(crate) fn cases() -> Vec<Case> {
         ucx("UCX put, 64 KB, veth", Unit::Rate, |far, _| others::ucx_put_rate(far)),
         latency("urnic Write, 8 B, TAP", on(PLAIN), |(median, _)| median),
         latency("urnic Write, 8 B, TAP, 99th percentile", on(PLAIN), |(_, p99)| p99),
+        latency("urnic Write, 8 B, vhost-user", on(SHARED), |(median, _)| median),
+        latency("urnic Write, 8 B, vhost-user, 99th percentile", on(SHARED), |(_, p99)| p99),
         latency("urnic Write, 8 B, kernel TCP", on(Link::Kernel), |(median, _)| median),
         ucx("UCX put, 8 B, veth", Unit::Latency, |far, _| others::ucx_put_latency(far)),
     ]
@@ -180,6 +191,31 @@ pub(crate) fn ratios() -> Vec<Ratio> {
         ),
         ratio("plain frames, of the raw rate", ("urnic TAP, MTU 1500", "raw TAP, MTU 1500"), 0.85),
         ratio("plain frames, to smoltcp", ("urnic TAP, MTU 1500", "smoltcp TAP, MTU 1500"), 1.0),
+        ratio(
+            "vhost-user, to super-frames over TAP",
+            ("urnic vhost-user, frontend", "urnic TAP, super-frames"),
+            2.5,
+        ),
+        ratio(
+            "vhost-user, to UCX put",
+            ("urnic vhost-user, frontend", "UCX put, 64 KB, veth"),
+            8.0,
+        ),
+        ratio(
+            "vhost-user, markers, of none",
+            ("urnic vhost-user, frontend, markers", "urnic vhost-user, frontend"),
+            0.85,
+        ),
+        ratio(
+            "latency over vhost-user, to TAP",
+            ("urnic Write, 8 B, vhost-user", "urnic Write, 8 B, TAP"),
+            0.5,
+        ),
+        ratio(
+            "99th percentile over vhost-user, to the median",
+            ("urnic Write, 8 B, vhost-user, 99th percentile", "urnic Write, 8 B, vhost-user"),
+            3.0,
+        ),
         ratio("kernel TCP, of iperf3", ("urnic kernel TCP, veth", "iperf3 veth"), 0.8),
         ratio("latency, to UCX", ("urnic Write, 8 B, TAP", "UCX put, 8 B, veth"), 1.0),
         ratio(

@@ -13,6 +13,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use urnic_netdev::Device;
 use urnic_netdev::packet::{PacketConfig, PacketSocket};
 use urnic_netdev::tap::{Tap, TapConfig};
+use urnic_netdev::vhost_user::{VhostUser, VhostUserConfig, VirtioUser};
 use urnic_netdev::xdp::{XdpConfig, XdpSocket};
 
 /// What joins two sides.
@@ -34,6 +35,13 @@ pub(crate) enum Link {
     },
     /// AF_XDP sockets in copy mode on the ends of that pair.
     Xdp,
+    /// The two ends of a vhost-user device: the near side is the frontend, unless turned round.
+    Shared {
+        /// IP MTU.
+        mtu: usize,
+        /// The near side is the backend.
+        turned: bool,
+    },
     /// Packet sockets on the two interfaces that `urnic impair` joins, for one of several flows.
     Impaired {
         /// Which, from 0.
@@ -199,6 +207,10 @@ pub(crate) fn devices(far: &Far, link: Link) -> Result<(AnyDevice, AnyDevice)> {
             }
             Ok((packet("veth-c", 1, vnet)?, packet("veth-d", 2, vnet)?))
         }
+        Link::Shared { mtu, turned } => {
+            let (backend, frontend) = shared(mtu)?;
+            Ok(if turned { (backend, frontend) } else { (frontend, backend) })
+        }
         Link::Impaired { .. } => {
             let [near_host, far_host] = link.hosts();
             let there = far.run(|| packet(IMPAIRED[1], far_host, true))?;
@@ -232,6 +244,24 @@ fn packet(name: &str, host: u8, super_frames: bool) -> Result<AnyDevice> {
     let config = PacketConfig::new(name.parse()?, &addresses);
     let config = PacketConfig { mac: Some(mac(host)), super_frames, ..config };
     Ok(Box::new(PacketSocket::open(&config)?))
+}
+
+/// Backend and frontend of a vhost-user device, connected.
+fn shared(mtu: usize) -> Result<(AnyDevice, AnyDevice)> {
+    let path = std::env::temp_dir().join(format!("urnic-compare-{}", std::process::id()));
+    let config = VhostUserConfig { mtu, ..VhostUserConfig::backend(path.clone()) };
+    let mut backend = VhostUser::open(&config)?;
+    let config = VhostUserConfig { mtu, ..VhostUserConfig::frontend(path) };
+    let opening = thread::spawn(move || VirtioUser::open(&config));
+    let mut now_ns = 0;
+    while !(opening.is_finished() && backend.link_up()) {
+        // As often as it looks at its socket.
+        now_ns += 10_000_000;
+        backend.receive(now_ns, 1, &mut |_| ());
+        thread::yield_now();
+    }
+    let frontend = opening.join().expect("it does not panic")?;
+    Ok((Box::new(backend), Box::new(frontend)))
 }
 
 /// The interfaces that `urnic impair` joins; the second is in the far namespace.

@@ -36,7 +36,9 @@ impl Frames {
         let (mtu, vnet) = match link {
             Link::Taps { mtu, vnet } | Link::Packet { mtu, vnet } => (mtu, vnet),
             Link::Xdp => (1500, false),
-            Link::Impaired { .. } | Link::Kernel => bail!("not a link to pump frames through"),
+            Link::Shared { .. } | Link::Impaired { .. } | Link::Kernel => {
+                bail!("not a link to pump frames through")
+            }
         };
         // IPv4 and TCP headers with timestamps.
         let segment_len = mtu - 52;

@@ -22,6 +22,43 @@ pub(crate) struct Guest {
     requests: u32,
     emulator: Process,
     cache: PathBuf,
+    network: Network,
+}
+
+/// What the guest's interface is on.
+#[derive(Clone, Debug)]
+pub(crate) enum Network {
+    /// The TAP `tapg`.
+    Tap,
+    /// The backend that listens at this socket, with this address for the guest.
+    VhostUser(PathBuf, &'static str),
+}
+
+impl Network {
+    /// Options of the emulator, and the guest's address.
+    fn options(&self) -> (String, &str) {
+        match self {
+            // QEMU before 9.1 may wait for ever for receive buffers that the guest has given already,
+            // when their notification depends on an event index.
+            Self::Tap => (
+                "-netdev tap,id=n0,ifname=tapg,script=no,downscript=no \
+                 -device virtio-net-pci,netdev=n0,mac=02:00:0a:4d:00:02,romfile=,event_idx=off"
+                    .to_owned(),
+                GUEST,
+            ),
+            // With MSI-X (`vectors`), QEMU 7.2 crashes when it emulates the processor.
+            Self::VhostUser(path, address) => (
+                format!(
+                    "-object memory-backend-memfd,id=mem,size=640M,share=on \
+                     -machine memory-backend=mem -chardev socket,id=v0,path={},reconnect=1 \
+                     -netdev vhost-user,id=n0,chardev=v0 -device \
+                     virtio-net-pci,netdev=n0,mac=02:00:0a:4d:00:09,romfile=,vectors=0",
+                    path.display()
+                ),
+                address,
+            ),
+        }
+    }
 }
 
 /// What became of a command in the guest.
@@ -36,27 +73,25 @@ pub(crate) struct Answer {
 pub(crate) struct Job(u32);
 
 impl Guest {
-    /// Boots what `build.sh` made in `cache`, on the TAP `tapg`.
-    pub(crate) fn boot(cache: &Path) -> anyhow::Result<Self> {
+    /// Boots what `build.sh` made in `cache`.
+    pub(crate) fn boot(cache: &Path, network: Network) -> anyhow::Result<Self> {
+        let (interface, address) = network.options();
         let control = cache.join(format!("control-{}", std::process::id()));
         // Of a run that was killed.
         if control.exists() {
             std::fs::remove_file(&control)?;
         }
         let (files, path) = (cache.display(), control.display());
-        // QEMU before 9.1 may wait for ever for receive buffers that the guest has given already, when
-        // their notification depends on an event index.
         // Emulated even where KVM is: virtual machines that have it often cannot carry it through.
         let arguments = format!(
             "-machine accel=tcg -cpu max -m 640 -smp 1 -display none -nodefaults \
              -no-reboot -serial file:{files}/serial.log -kernel {files}/vmlinuz \
              -initrd {files}/initrd \
-             -netdev tap,id=n0,ifname=tapg,script=no,downscript=no \
-             -device virtio-net-pci,netdev=n0,mac=02:00:0a:4d:00:02,romfile=,event_idx=off \
+             {interface} \
              -device virtio-serial-pci -chardev socket,id=c0,path={path},server=on,wait=off \
              -device virtserialport,chardev=c0,name=urnic.control -append"
         );
-        let line = format!("console=ttyS0 quiet panic=-1 urnic.address={GUEST}/24");
+        let line = format!("console=ttyS0 quiet panic=-1 urnic.address={address}/24");
         let arguments = arguments.split_whitespace().chain([line.as_str()]);
         let emulator = Process::start("qemu-system-x86_64", arguments)?;
         let console = connect(&control)?;
@@ -72,7 +107,7 @@ impl Guest {
         });
         let kept = BTreeMap::new();
         let cache = cache.to_owned();
-        let mut guest = Self { console, answers, kept, requests: 0, emulator, cache };
+        let mut guest = Self { console, answers, kept, requests: 0, emulator, cache, network };
         // The guest says so when it is ready.
         guest.finish(Job(0), BOOT_WITHIN).context("the guest does not boot")?;
         Ok(guest)
@@ -82,8 +117,13 @@ impl Guest {
     pub(crate) fn reboot(&mut self) -> anyhow::Result<()> {
         // Its TAP is free when the emulator has ended.
         self.emulator.end()?;
-        *self = Self::boot(&self.cache)?;
+        *self = Self::boot(&self.cache, self.network.clone())?;
         Ok(())
+    }
+
+    /// Another guest of the same build.
+    pub(crate) fn another(&self, network: Network) -> anyhow::Result<Self> {
+        Self::boot(&self.cache, network)
     }
 
     /// Starts a command of the guest's shell.

@@ -117,6 +117,11 @@ impl Lab {
         Process::start(URNIC, device.into_iter().chain(arguments.split_whitespace()))
     }
 
+    /// Starts any command of urnic.
+    pub(crate) fn command(arguments: &str) -> anyhow::Result<Process> {
+        Process::start(URNIC, arguments.split_whitespace())
+    }
+
     /// Starts the `rping` of rdma-core on urnic's libraries.
     pub(crate) fn stock_rping(arguments: &str) -> anyhow::Result<Process> {
         let words = ["run", "--", "rping"].into_iter().chain(arguments.split_whitespace());

@@ -19,6 +19,7 @@ mod many;
 mod pings;
 mod process;
 mod refusals;
+mod shared;
 mod sudden;
 mod table;
 
@@ -28,7 +29,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, bail, ensure};
 use urnic_testkit::programs;
 
-use crate::guest::Guest;
+use crate::guest::{Guest, Network};
 use crate::lab::Lab;
 use crate::table::Table;
 
@@ -94,12 +95,13 @@ fn inside() -> anyhow::Result<bool> {
         std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let mut table = Table::new(words);
     lab::network()?;
-    let guest = table.once("guest boots", || Guest::boot(Path::new(&cache)))?;
+    let guest = table.once("guest boots", || Guest::boot(Path::new(&cache), Network::Tap))?;
     let mut lab = Lab::new(guest);
     pings::run(&mut lab, &mut table)?;
     drop_in::run(&mut lab, &mut table)?;
     refusals::run(&mut lab, &mut table)?;
     sudden::run(&mut lab, &mut table)?;
     many::run(&mut lab, &mut table)?;
+    shared::run(&mut lab, &mut table)?;
     Ok(table.finish())
 }
