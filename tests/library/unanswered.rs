@@ -3,12 +3,13 @@
 #![expect(clippy::disallowed_methods, reason = "the kernel's TCP works in real time")]
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use urnic::{
-    Access, Connection, ConnectionEvent, Cq, Endpoint, EndpointConfig, ListenParams, Mr, Offer, Qp,
-    QpConfig, RecvWr, RemoteBuffer, Rnic, RnicConfig, SendWr, Stag, TaggedOffset, WcStatus, WrId,
+    Access, CompletionMeans, Connection, ConnectionEvent, Cq, Endpoint, EndpointConfig,
+    ListenParams, Mr, Offer, Qp, QpConfig, RecvWr, RemoteBuffer, Rnic, RnicConfig, SendWr, Stag,
+    TaggedOffset, WcStatus, WrId,
 };
 use urnic_testkit::octets::{CRC, REQUEST_KEY, fpdu, send, startup};
 use urnic_testkit::silence::drop_all_segments;
@@ -28,11 +29,16 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
+        Self::with(true, CompletionMeans::Taken)
+    }
+
+    fn with(own_thread: bool, completion: CompletionMeans) -> Self {
         let rnic = Rnic::new(RnicConfig { seed: urnic::random_seed().unwrap() });
-        let config = EndpointConfig { user_timeout: USER_TIMEOUT, ..EndpointConfig::default() };
+        let config =
+            EndpointConfig { user_timeout: USER_TIMEOUT, own_thread, ..EndpointConfig::default() };
         let endpoint = Endpoint::kernel(&rnic, &config).unwrap();
         let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16).unwrap());
-        let qp = pd.create_qp(QpConfig::new(&cq)).unwrap();
+        let qp = pd.create_qp(QpConfig { completion, ..QpConfig::new(&cq) }).unwrap();
         let memory = pd.reg_mr(100, Access::LOCAL_WRITE).unwrap();
         qp.post_recv(RecvWr::new(WrId(0), [memory.sge(0..100)])).unwrap();
         let local = "127.0.0.1:0".parse().unwrap();
@@ -83,4 +89,26 @@ fn a_peer_whose_tcp_answers_may_take_its_time() {
     scene.ask();
     assert_eq!(scene.completed(3 * USER_TIMEOUT), None);
     assert_eq!(scene.connection.next_event(Duration::ZERO).unwrap(), None);
+}
+
+/// A peer that has taken the message, and ends its process without reading the request behind it: it
+/// has closed in order first, and that counts.
+#[test]
+fn a_send_is_placed_at_a_peer_that_resets_behind_its_close() {
+    let mut scene = Scene::with(false, CompletionMeans::Placed);
+    scene.qp.post_send(SendWr::send(WrId(1), [scene.memory.sge(0..100)])).unwrap();
+    for _ in 0..10 {
+        scene.endpoint.turn(Duration::ZERO).unwrap();
+    }
+    scene.peer.set_read_timeout(Some(PATIENCE)).unwrap();
+    // Length, header of 18 octets, CRC; of the request behind it, one octet is looked at.
+    scene.peer.read_exact(&mut [0; 2 + 18 + 100 + 4 + 1]).unwrap();
+    scene.peer.shutdown(Shutdown::Write).unwrap();
+    // Octets that are not read: a RST.
+    drop(scene.peer);
+    std::thread::sleep(Duration::from_millis(20));
+    let completed = scene.endpoint.wait(&scene.cq, PATIENCE).unwrap().unwrap();
+    assert_eq!((completed.wr_id, completed.status), (WrId(1), WcStatus::Success));
+    let event = scene.connection.next_event(PATIENCE).unwrap();
+    assert_eq!(event, Some(ConnectionEvent::PeerClosed));
 }

@@ -52,6 +52,8 @@ pub(super) struct KernelConnection {
     emss_until: Instant,
     /// Everything has been sent and the peer has been told.
     sending_ended: bool,
+    /// Whether the peer has reset the connection behind its FIN, up to which may be read.
+    broken: bool,
     acks: AckWatch,
     probes: IdleProbes,
     receiving_ended: bool,
@@ -147,6 +149,7 @@ impl KernelConnection {
             emss: EMSS_DEFAULT,
             emss_until: Instant::ZERO,
             sending_ended: false,
+            broken: false,
             acks: AckWatch::new(user_timeout),
             probes: IdleProbes::new(user_timeout, &life),
             receiving_ended: false,
@@ -211,6 +214,9 @@ impl KernelConnection {
                 Err(error) => self.fail(&error),
             }
             reads += 1;
+        }
+        if self.broken && !self.lost && !self.may_read() {
+            self.abort();
         }
         reads
     }
@@ -376,7 +382,15 @@ impl KernelConnection {
 
     fn fail(&mut self, error: &io::Error) {
         self.error = Some(error.kind());
-        self.abort();
+        // Linux says EPIPE of a connection that was reset after the peer's FIN had come, and of no
+        // other: what came before the FIN, and the FIN, are still there to be read, and count.
+        let is_half_closed = error.kind() == io::ErrorKind::BrokenPipe;
+        if is_half_closed && !self.broken && !self.is_finished() && self.layered.wants_octets() {
+            (self.broken, self.sending_ended) = (true, true);
+            self.ready.readable = true;
+        } else {
+            self.abort();
+        }
     }
 
     /// Why the socket failed; told once.
