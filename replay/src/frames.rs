@@ -5,6 +5,7 @@ use std::io::Read;
 use urnic_netdev::capture::{CaptureError, CaptureReader};
 
 use super::packet::Segment;
+use super::tunnel;
 use super::unpack::Unpacked;
 
 /// What is said about each frame: its number, and the TCP segment in it.
@@ -58,7 +59,8 @@ impl<R: Read, F: FnMut() -> std::io::Result<R>> Frames for Capture<F> {
                         }
                     }
                     let datagram = frame.ip_packet().unwrap_or_default();
-                    let segment = |datagram| Segment::parse(datagram, frame.timestamp_ns);
+                    let segment =
+                        |datagram| Segment::parse(tunnel::innermost(datagram), frame.timestamp_ns);
                     sink(frame.number, datagram.and_then(segment));
                 }
             }

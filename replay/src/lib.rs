@@ -35,6 +35,7 @@ mod startup;
 mod tally;
 pub mod text;
 mod trace;
+mod tunnel;
 mod unpack;
 
 use std::collections::HashMap;

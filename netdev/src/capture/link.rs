@@ -55,7 +55,9 @@ impl LinkType {
     pub fn ip_packet(self, frame: &[u8]) -> Result<Option<&[u8]>, LinkError> {
         let error = LinkError { len: frame.len() };
         let at = match self {
-            Self::Ethernet => ethernet::network_header(frame).map(by_ethertype),
+            Self::Ethernet => {
+                ethernet::network_header(frame).map(|found| by_ethertype(frame, found))
+            }
             Self::LinuxCooked => cooked(frame, 14, 16),
             Self::LinuxCookedV2 => cooked(frame, 0, 20),
             Self::RawIp | Self::Ipv4 | Self::Ipv6 => Some(Some(0)),
@@ -78,12 +80,27 @@ impl LinkType {
 fn cooked(frame: &[u8], ethertype_at: usize, len: usize) -> Option<Option<usize>> {
     let header = frame.get(..len)?;
     let ethertype = u16::from_be_bytes([header[ethertype_at], header[ethertype_at + 1]]);
-    ethernet::skip_tags(frame, len, ethertype).map(by_ethertype)
+    ethernet::skip_tags(frame, len, ethertype).map(|found| by_ethertype(frame, found))
 }
 
-fn by_ethertype((at, ethertype): (usize, u16)) -> Option<usize> {
-    matches!(ethertype, ethernet::IPV4 | ethernet::IPV6).then_some(at)
+fn by_ethertype(frame: &[u8], (at, ethertype): (usize, u16)) -> Option<usize> {
+    match ethertype {
+        ethernet::IPV4 | ethernet::IPV6 => Some(at),
+        MPLS => behind_labels(frame, at),
+        _ => None,
+    }
 }
+
+/// RFC 3032 §2.1: labels of four octets, the last with its bottom bit set. What follows does not say
+/// what it is: its first octet has to look like IP's.
+fn behind_labels(frame: &[u8], at: usize) -> Option<usize> {
+    let labels = frame.get(at..)?.chunks_exact(4);
+    let count = labels.clone().position(|label| label[2] & 1 != 0)? + 1;
+    Some(at + 4 * count)
+}
+
+/// The EtherType of MPLS unicast (RFC 3032 §5).
+const MPLS: u16 = 0x8847;
 
 fn by_family(octets: &[u8; 4]) -> Option<usize> {
     // The file does not say which order its machine had, so take the one that gives a small number:

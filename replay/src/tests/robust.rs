@@ -136,3 +136,72 @@ fn a_packed_capture_is_replayed_like_the_file_and_a_cut_one_as_far_as_it_goes() 
     let error = cut.error.unwrap();
     assert!(error.starts_with("not read to its end"), "{error}");
 }
+
+/// The same frames, each in whatever `wrap` puts around it, on a link of this type.
+fn wrapped(file: &[u8], link: u8, wrap: impl Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
+    let (head, mut rest) = file.split_at(24);
+    let mut out = [&head[..23], &[link]].concat();
+    while let Some((record, after)) = rest.split_at_checked(16) {
+        let len = u32::from_be_bytes(record[8..12].try_into().unwrap());
+        let (packet, next) = after.split_at(len as usize);
+        let frame = wrap(packet);
+        let len = u32::try_from(frame.len()).unwrap().to_be_bytes();
+        out.extend([&record[..8], &len, &len, &frame].concat());
+        rest = next;
+    }
+    out
+}
+
+fn outer(protocol: u8, payload: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(20 + payload.len()).unwrap().to_be_bytes();
+    let header = [0x45, 0, len[0], len[1], 0, 0, 0, 0, 64, protocol, 0, 0];
+    [&header[..], &[192, 0, 2, 1, 192, 0, 2, 2], payload].concat()
+}
+
+#[test]
+fn connections_inside_tunnels_are_found() {
+    let mut talk = Talk::started();
+    talk.fpdu(INITIATOR, &send(1, b"in a tunnel")).fpdu(RESPONDER, &write(5, 0, b"and back"));
+    let plain = format!("{:?}", replay(&talk.file));
+    let ethernet =
+        |ethertype: [u8; 2], payload: &[u8]| [&[2; 12][..], &ethertype, payload].concat();
+    let gre = |flags: u8, protocol: [u8; 2], options: &[u8], payload: &[u8]| {
+        outer(47, &[&[flags, 0][..], &protocol, options, payload].concat())
+    };
+    let vxlan = |frame: &[u8]| {
+        let len = u16::try_from(16 + frame.len()).unwrap().to_be_bytes();
+        let head = [0xc0, 0, 0x12, 0xb5, len[0], len[1], 0, 0, 8, 0, 0, 0, 0, 0, 7, 0];
+        outer(17, &[&head[..], frame].concat())
+    };
+    const IP: [u8; 2] = [8, 0];
+    type Wrap<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
+    let cases: [(&str, u8, Wrap<'_>); 7] = [
+        ("IP in IP", 101, &|ip| outer(4, ip)),
+        ("GRE", 101, &|ip| gre(0, IP, &[], ip)),
+        ("GRE with checksum, key and number", 101, &|ip| gre(0xb0, IP, &[0; 12], ip)),
+        ("GRE with Ethernet", 101, &|ip| gre(0, [0x65, 0x58], &[], &ethernet(IP, ip))),
+        ("VXLAN", 101, &|ip| vxlan(&ethernet(IP, ip))),
+        ("VXLAN in GRE", 101, &|ip| gre(0, IP, &[], &vxlan(&ethernet(IP, ip)))),
+        ("two MPLS labels", 1, &|ip| {
+            ethernet([0x88, 0x47], &[&[0, 1, 0, 9, 0, 2, 1, 9][..], ip].concat())
+        }),
+    ];
+    for (name, link, wrap) in cases {
+        assert_eq!(format!("{:?}", replay(&wrapped(&talk.file, link, wrap))), plain, "{name}");
+    }
+    // Cut anywhere, or not what it seems: nothing is made of it.
+    for len in 0..70 {
+        let cut = wrapped(&talk.file, 101, |ip| {
+            let mut whole = vxlan(&ethernet(IP, ip));
+            whole.truncate(len);
+            whole
+        });
+        assert_eq!(replay(&cut).connections.len(), 0, "{len}");
+    }
+    let other_port = wrapped(&talk.file, 101, |ip| {
+        let mut whole = vxlan(&ethernet(IP, ip));
+        whole[23] += 1;
+        whole
+    });
+    assert_eq!(replay(&other_port).connections.len(), 0);
+}
