@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use crate::figures::{count, share};
-use crate::picture::{self, Picture, STYLE, escaped, octets, rate, time};
+use crate::picture::{self, Picture, escaped, octets, rate, style, time};
 use crate::report::{ConnectionReport, DirectionReport, Finding, Severity};
 use crate::text::startup_line;
 use crate::trace::{Class, ConnectionTrace, Fit, SideTrace};
@@ -27,7 +27,7 @@ pub fn pictures(files: &[PicturedFile]) -> Vec<(String, String)> {
             for picture in pictures_of(one).into_iter().flatten() {
                 let prefix = if several { format!("{}-", number + 1) } else { String::new() };
                 let name = format!("{prefix}{}-{}", place + 1, picture.name);
-                let styled = format!("<style>{}</style></svg>", STYLE);
+                let styled = format!("<style>{}</style></svg>", style());
                 let svg = picture.svg.strip_suffix("</svg>").unwrap_or(&picture.svg);
                 all.push((name, format!("{svg}{styled}\n")));
             }
@@ -67,9 +67,10 @@ fn write_page(out: &mut String, files: &[PicturedFile]) -> fmt::Result {
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\">\
          <meta name=\"color-scheme\" content=\"light dark\">\
-         <title>urnic replay: {0}</title><style>{PAGE_STYLE}{STYLE}</style></head><body>\
+         <title>urnic replay: {0}</title><style>{PAGE_STYLE}{1}</style></head><body>\
          <h1>What happened in {0}</h1>{INTRODUCTION}",
-        names.join(", ")
+        names.join(", "),
+        style()
     )?;
     for file in files {
         write_file(out, file)?;

@@ -127,11 +127,15 @@ impl Chart {
         for (from, until) in pauses.iter() {
             let (left, right) = (self.x(from), self.x(until));
             let (width, middle) = (Short(right - left), Short((left + right) / 2.0));
-            let text = super::time(until - from);
+            // A low picture has no room for upright text.
+            let text = match height {
+                0..100 => String::new(),
+                _ => format!("pause of {}", super::time(until - from)),
+            };
             self.draw(format_args!(
                 "<rect class=\"pause\" x=\"{}\" y=\"{TOP}\" width=\"{width}\" height=\"{}\"/>\
                  <text class=\"dim\" text-anchor=\"middle\" x=\"{middle}\" y=\"{2}\" dy=\"4\" \
-                 transform=\"rotate(-90 {middle} {2})\">pause of {text}</text>",
+                 transform=\"rotate(-90 {middle} {2})\">{text}</text>",
                 Short(left),
                 height,
                 TOP + height / 2

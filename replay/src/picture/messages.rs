@@ -43,7 +43,7 @@ pub(crate) fn messages(side: &SideTrace, from: &str) -> Option<Picture> {
             write!(path, "M{} {}h{width}v12h-{width}z", Short(from), y + 22)
                 .expect("writing to a string does not fail");
         }
-        chart.draw(format_args!("<path style=\"fill:var(--data);fill-opacity:.7\" d=\"{path}\"/>"));
+        chart.draw(format_args!("<path class=\"f-data pale\" d=\"{path}\"/>"));
     }
     chart.upright("operation");
     let title = format!("Messages of the {from}");

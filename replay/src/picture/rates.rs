@@ -36,8 +36,8 @@ pub(crate) fn rates(side: &SideTrace, from: &str) -> Picture {
     };
     let (sent, again) = (bins(&all), bins(&|bin| bits(bin.octets_again)));
     chart.draw(format_args!(
-        "<path style=\"fill:var(--fill)\" class=\"data\" d=\"{sent}\"/>\
-         <path style=\"fill:var(--again)\" d=\"{again}\"/>"
+        "<path class=\"data f-fill\" d=\"{sent}\"/>\
+         <path class=\"f-again\" d=\"{again}\"/>"
     ));
     chart.legend("data", &format!("sent, in parts of {}", time(bin_ns)));
     chart.legend("again", "of that, sent again");
@@ -110,7 +110,7 @@ fn ranges(
         write!(path, "M{x} {}V{}", Short(chart.y(low)), Short(chart.y(high)))
             .expect("writing to a string does not fail");
     }
-    chart.draw(format_args!("<path style=\"stroke:var(--data);stroke-width:3\" d=\"{path}\"/>"));
+    chart.draw(format_args!("<path class=\"bar\" d=\"{path}\"/>"));
     chart.legend("data", legend);
     Some(chart.finish(label))
 }

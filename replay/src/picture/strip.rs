@@ -45,7 +45,7 @@ pub(crate) fn strip(side: &SideTrace, from: &str) -> Picture {
             }
         }
         if !path.is_empty() {
-            write!(body, "<path style=\"fill:var(--{class})\" d=\"{path}\"/>")
+            write!(body, "<path class=\"f-{class}\" d=\"{path}\"/>")
                 .expect("writing to a string does not fail");
         }
     }
