@@ -9,12 +9,17 @@ use urnic_engine::verbs::Seed;
 /// # Errors
 /// When the operating system has no randomness to give.
 pub fn random_seed() -> Result<Seed, Error> {
+    random_octets().map(Seed::from_octets)
+}
+
+/// Octets that no peer can guess.
+pub(crate) fn random_octets() -> Result<[u8; Seed::LEN], Error> {
     let mut octets = [0; Seed::LEN];
     getrandom::fill(&mut octets).map_err(|error| {
         let os_error = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
         Error::System { action: "drawing a random seed", os_error }
     })?;
-    Ok(Seed::from_octets(octets))
+    Ok(octets)
 }
 
 #[cfg(test)]

@@ -11,13 +11,13 @@ use crate::link::{Link, LinkConfig, LinkState, SendError};
 
 /// A link on a port of a fabric.
 #[derive(Debug)]
-pub struct IpoibDevice<F> {
+pub struct IpoibDevice<F: Mads + Packets> {
     fabric: F,
     link: Link,
     /// Datagrams to the interface's own addresses: no fabric brings them back.
     own: VecDeque<Vec<u8>>,
-    /// Fragments that a frame may have.
-    fragments_max: usize,
+    /// The time as it was told last.
+    now_ns: u64,
 }
 
 impl<F: Mads + Packets> IpoibDevice<F> {
@@ -25,7 +25,7 @@ impl<F: Mads + Packets> IpoibDevice<F> {
     #[must_use]
     pub fn new(fabric: F, config: LinkConfig) -> Self {
         let link = Link::new(config);
-        Self { fabric, link, own: VecDeque::new(), fragments_max: usize::MAX }
+        Self { fabric, link, own: VecDeque::new(), now_ns: 0 }
     }
 
     /// The link.
@@ -73,6 +73,27 @@ impl<F: Mads + Packets> IpoibDevice<F> {
     }
 }
 
+/// A device that goes leaves the link, and waits a little for the administrator to take notice.
+impl<F: Mads + Packets> Drop for IpoibDevice<F> {
+    fn drop(&mut self) {
+        self.leave(self.now_ns);
+        for _ in 0..LEAVE_WAITS_MAX {
+            if self.link.is_idle() || !self.fabric.wait(LEAVE_WAIT_NS) {
+                break;
+            }
+            self.now_ns += LEAVE_WAIT_NS;
+            while let Some((from, mad)) = self.fabric.receive_mad(self.now_ns) {
+                self.link.handle_mad(self.now_ns, from, &mad);
+            }
+            self.push(self.now_ns);
+        }
+    }
+}
+
+/// How long an answer is waited for at the end, and how often.
+const LEAVE_WAIT_NS: u64 = 20_000_000;
+const LEAVE_WAITS_MAX: usize = 25;
+
 impl<F: Mads + Packets> Device for IpoibDevice<F> {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
@@ -80,11 +101,12 @@ impl<F: Mads + Packets> Device for IpoibDevice<F> {
             mtu: self.link.mtu(),
             segmentation_len_max: None,
             tx_checksum: false,
-            fragments_max: self.fragments_max,
+            fragments_max: usize::MAX,
         }
     }
 
     fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {
+        self.now_ns = now_ns;
         self.turn(now_ns);
         let mut received = 0;
         let mut hand = |bytes: &[u8]| {
@@ -129,6 +151,14 @@ impl<F: Mads + Packets> Device for IpoibDevice<F> {
             SendError::TooLong => TransmitError::TooLong,
             SendError::Refused => TransmitError::Refused,
         })
+    }
+
+    fn transmit_room(&self) -> usize {
+        self.fabric.room()
+    }
+
+    fn flush(&mut self, now_ns: u64) {
+        self.push(now_ns);
     }
 
     fn next_arrival_ns(&self) -> Option<u64> {

@@ -44,6 +44,12 @@ pub trait Mads: fmt::Debug {
 
     /// The next datagram that has come to queue pair 1, and the port it came from.
     fn receive_mad(&mut self, now_ns: u64) -> Option<(Lid, [u8; MAD_LEN])>;
+
+    /// Waits for datagrams, at most so long; `false` when that makes none come.
+    fn wait(&mut self, for_ns: u64) -> bool {
+        let _ = for_ns;
+        false
+    }
 }
 
 /// Packets of the port.
@@ -53,6 +59,11 @@ pub trait Packets: fmt::Debug {
 
     /// Hands at most `burst` packets that have come to `sink`; returns how many.
     fn receive_packets(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(&[u8])) -> usize;
+
+    /// Packets that there is room for now.
+    fn room(&self) -> usize {
+        usize::MAX
+    }
 
     /// When something comes by the passing of time, or the fabric wants to be asked.
     fn next_arrival_ns(&self) -> Option<u64>;

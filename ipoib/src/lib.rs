@@ -8,6 +8,7 @@
 pub mod counters;
 pub mod device;
 pub mod fabric;
+pub mod ibsim;
 pub mod limits;
 pub mod link;
 pub mod memory;

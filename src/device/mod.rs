@@ -9,4 +9,4 @@ mod open;
 mod spec;
 
 pub use open::DeviceError;
-pub use spec::{DeviceSpec, Interface, Kind, Network, Socket};
+pub use spec::{DeviceSpec, IbPort, Interface, Kind, Network, Socket};

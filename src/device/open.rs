@@ -5,6 +5,10 @@ use std::net::{IpAddr, UdpSocket};
 
 use urnic_engine::port::PortConfig;
 use urnic_engine::verbs::Rnic;
+use urnic_ipoib::device::IpoibDevice;
+use urnic_ipoib::ibsim::{IbsimError, Node};
+use urnic_ipoib::link::LinkConfig;
+use urnic_ipoib::wire::address::Qpn;
 use urnic_netdev::interface::Control;
 use urnic_netdev::packet::{PacketConfig, PacketSocket};
 use urnic_netdev::tap::{Tap, TapConfig};
@@ -12,10 +16,11 @@ use urnic_netdev::vhost_user::{VhostUser, VhostUserConfig, VirtioUser};
 use urnic_netdev::xdp::{XdpConfig, XdpSocket};
 use urnic_netdev::{Device, OpenError};
 
-use super::spec::{DeviceSpec, Interface, Kind, Network, Socket};
+use super::spec::{DeviceSpec, IbPort, Interface, Kind, Network, Socket};
 use crate::config::EndpointConfig;
 use crate::error::Error;
 use crate::handle::endpoint::Endpoint;
+use crate::seed::random_octets;
 
 /// Why a device could not be had. The message says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +29,9 @@ pub enum DeviceError {
     /// The kernel's device was refused.
     #[error(transparent)]
     Device(#[from] OpenError),
+    /// The place in a simulated fabric was refused.
+    #[error(transparent)]
+    Ib(#[from] IbsimError),
     /// The endpoint on it could not be made.
     #[error(transparent)]
     Endpoint(#[from] Error),
@@ -110,7 +118,39 @@ impl DeviceSpec {
                 let queues = VirtioUser::open_queues(&shared(socket), socket.network.queues)?;
                 on_socket(socket, queues, rnic, config)
             }
+            Kind::Ib(port) => port.endpoint(rnic, config),
         }
+    }
+}
+
+impl IbPort {
+    fn endpoint(&self, rnic: &Rnic, config: &EndpointConfig) -> Result<Endpoint, DeviceError> {
+        let device = self.open()?;
+        // RFC 4391 §8: the port's GUID makes the link-local address.
+        let port = PortConfig {
+            interface_identifier: Some(device.fabric().guid().interface_identifier(false)),
+            ..identity(&self.network, [0; 6], config)
+        };
+        Ok(Endpoint::on_queues(rnic, vec![device], port, config)?)
+    }
+
+    fn open(&self) -> Result<IpoibDevice<Node>, DeviceError> {
+        let node = Node::open(&self.simulator, &self.node)?;
+        let [a, b, c, ..] = random_octets()?;
+        // A queue pair is what a program gets; those of management are 0 and 1, and the last is of
+        // groups.
+        let qpn = u32::from_be_bytes([0, a, b, c]).clamp(0x10, 0x00ff_fff0);
+        let Network { ip, ip6, gw, gw6, .. } = self.network;
+        let link = LinkConfig {
+            p_key: self.p_key,
+            scope: self.scope,
+            ipv4: ip,
+            ipv6: ip6,
+            gateway_v4: gw,
+            gateway_v6: gw6,
+            ..LinkConfig::new(Qpn::from_bits(qpn), random_octets()?)
+        };
+        Ok(IpoibDevice::new(node, link))
     }
 }
 
@@ -144,7 +184,17 @@ fn on_ports<D: Device + Send + 'static>(
     rnic: &Rnic,
     config: &EndpointConfig,
 ) -> Result<Endpoint, DeviceError> {
-    let identity = PortConfig {
+    for device in &devices {
+        let mtu = device.capabilities().mtu;
+        if mtu < MTU_MIN {
+            return Err(DeviceError::Mtu { name: name.to_owned(), mtu });
+        }
+    }
+    Ok(Endpoint::on_queues(rnic, devices, identity(network, mac, config), config)?)
+}
+
+fn identity(network: &Network, mac: [u8; 6], config: &EndpointConfig) -> PortConfig {
+    PortConfig {
         ipv4: network.ip,
         ipv6: network.ip6,
         gateway_v4: network.gw,
@@ -153,14 +203,7 @@ fn on_ports<D: Device + Send + 'static>(
         vlan: network.vlan,
         life: config.life,
         ..PortConfig::for_dhcp(mac)
-    };
-    for device in &devices {
-        let mtu = device.capabilities().mtu;
-        if mtu < MTU_MIN {
-            return Err(DeviceError::Mtu { name: name.to_owned(), mtu });
-        }
     }
-    Ok(Endpoint::on_queues(rnic, devices, identity, config)?)
 }
 
 /// Our Ethernet address on a TAP interface: it must not be that of the kernel's end. What was not

@@ -7,6 +7,8 @@ use std::str::FromStr;
 
 use urnic_engine::limits::PORTS_MAX;
 use urnic_engine::port::VlanId;
+use urnic_ipoib::multicast::Scope;
+use urnic_ipoib::wire::address::PKey;
 use urnic_netdev::interface::Name;
 
 /// A device as the user names it.
@@ -34,7 +36,7 @@ impl DeviceSpec {
     pub const fn copies_to_send(&self) -> bool {
         match self.kind {
             Kind::Kernel | Kind::Tap(_) | Kind::Packet(_) => false,
-            Kind::Xdp(_) | Kind::VhostUser(_) | Kind::VirtioUser(_) => true,
+            Kind::Xdp(_) | Kind::VhostUser(_) | Kind::VirtioUser(_) | Kind::Ib(_) => true,
         }
     }
 
@@ -48,7 +50,7 @@ impl DeviceSpec {
     #[must_use]
     pub const fn interface(&self) -> Option<&Interface> {
         match &self.kind {
-            Kind::Kernel | Kind::VhostUser(_) | Kind::VirtioUser(_) => None,
+            Kind::Kernel | Kind::VhostUser(_) | Kind::VirtioUser(_) | Kind::Ib(_) => None,
             Kind::Tap(interface) | Kind::Packet(interface) | Kind::Xdp(interface) => {
                 Some(interface)
             }
@@ -64,6 +66,7 @@ impl DeviceSpec {
                 Some(&interface.network)
             }
             Kind::VhostUser(socket) | Kind::VirtioUser(socket) => Some(&socket.network),
+            Kind::Ib(port) => Some(&port.network),
         }
     }
 
@@ -133,6 +136,8 @@ pub enum Kind {
     VhostUser(Socket),
     /// The driver of a device that another process is.
     VirtioUser(Socket),
+    /// A link of InfiniBand, on a node that ibsim simulates.
+    Ib(IbPort),
 }
 
 /// An interface, and this host on it. What was not said is `None`.
@@ -167,6 +172,59 @@ pub struct Socket {
     pub listens: bool,
     /// Whether memory is refused that the peer could take away.
     pub sealed: bool,
+}
+
+/// A port of an InfiniBand fabric, and this host's link on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IbPort {
+    /// The name of ibsim's sockets.
+    pub simulator: String,
+    /// The node.
+    pub node: String,
+    /// The partition.
+    pub p_key: PKey,
+    /// How far the link's multicast reaches.
+    pub scope: Scope,
+    /// This host in the network of the link.
+    pub network: Network,
+}
+
+impl IbPort {
+    /// Reads `sim=NAME,node=NODE,key=value,…`, in any order.
+    fn read(text: &str) -> Result<Self, String> {
+        let mut own = [("sim", None), ("node", None), ("pkey", None), ("scope", None)];
+        let mut settings = Vec::new();
+        for part in text.split(',') {
+            let (key, value) = part.split_once('=').unwrap_or((part, ""));
+            let Some((_, place)) = own.iter_mut().find(|(name, _)| *name == key) else {
+                settings.push(part);
+                continue;
+            };
+            if value.is_empty() {
+                return Err(format!("'{part}': a value is wanted"));
+            }
+            if place.replace(value).is_some() {
+                return Err(format!("'{key}' is said twice"));
+            }
+        }
+        let [(_, simulator), (_, node), (_, p_key), (_, scope)] = own;
+        let missing = |key| move || format!("{key}= is missing: such as ib:sim=sim,node=Hca2,ip=…");
+        let simulator = simulator.ok_or_else(missing("sim"))?.to_owned();
+        let node = node.ok_or_else(missing("node"))?.to_owned();
+        let p_key = partition(p_key.unwrap_or("ffff"));
+        let p_key = p_key.ok_or("'pkey': a partition is wanted, such as ffff or 8001")?;
+        let scope = u8::from_str_radix(scope.unwrap_or("2"), 16).ok().and_then(Scope::new);
+        let scope =
+            scope.ok_or("'scope': a digit from 1 to e is wanted: 2 is the link, 5 a site")?;
+        // What is left is read as of other devices, whose names come first.
+        let settings = settings.join(",");
+        let text = if settings.is_empty() { "ib".into() } else { format!("ib,{settings}") };
+        let network = settings_of(&text, &settings, &[])?.network;
+        if network.mac.is_some() || network.vlan.is_some() || network.dhcp {
+            return Err("mac, vlan and dhcp are of Ethernet: leave them out".into());
+        }
+        Ok(Self { simulator, node, p_key, scope, network })
+    }
 }
 
 /// This host in a network. What was not said is `None`.
@@ -220,6 +278,10 @@ impl FromStr for DeviceSpec {
             ("virtio-user", Some(rest)) => {
                 Kind::VirtioUser(socket(rest, &["mtu", "vnet", "queues", "listen"])?)
             }
+            ("ib", Some(rest)) => Kind::Ib(IbPort::read(rest)?),
+            ("ib", None) => {
+                return Err("which port? Write ib:sim=NAME,node=NODE,ip=192.0.2.1/24".into());
+            }
             ("tap" | "packet" | "xdp", None) => {
                 return Err(format!("which interface? Write {kind}:NAME,ip=192.0.2.1/24"));
             }
@@ -229,7 +291,8 @@ impl FromStr for DeviceSpec {
             _ => {
                 return Err(format!(
                     "unknown kind of device '{kind}': use kernel, tap:NAME,…, packet:IFACE,…, \
-                     xdp:IFACE,…, vhost-user:PATH,… or virtio-user:PATH,…"
+                     xdp:IFACE,…, vhost-user:PATH,…, virtio-user:PATH,… or \
+                     ib:sim=NAME,node=NODE,…"
                 ));
             }
         };
@@ -262,6 +325,13 @@ fn socket(text: &str, own: &[&str]) -> Result<Socket, String> {
     let listens = settings.listens.unwrap_or_else(|| own.contains(&"connect"));
     let sealed = settings.sealed.unwrap_or(false);
     Ok(Socket { path: path.into(), network: settings.network, listens, sealed })
+}
+
+/// RFC 4391 §4.1: a partition, whose number is not zero.
+fn partition(text: &str) -> Option<PKey> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    let key = PKey(u16::from_str_radix(digits, 16).ok()?);
+    (key.full_member() != PKey(0x8000)).then_some(key)
 }
 
 /// All that can be said of a device.
@@ -556,6 +626,37 @@ mod tests {
             ("vhost-user:s,ip=10.0.0.1/8,listen", "unknown setting 'listen'"),
             ("virtio-user:s,ip=10.0.0.1/8,sealed", "unknown setting 'sealed'"),
             ("virtio-user:s,ip=10.0.0.1/8,listen=maybe", "'listen=maybe': on or off"),
+        ] {
+            let why = refusal(text);
+            assert!(why.contains(part), "{text}: {why}");
+        }
+    }
+
+    #[test]
+    fn every_setting_of_a_port_is_read() {
+        let ib: DeviceSpec = "ib:sim=x,node=Hca2,pkey=8001,scope=5,ip=10.0.0.1/8".parse().unwrap();
+        assert_eq!(ib.addresses().unwrap().len(), 1);
+        assert!(ib.interface().is_none() && ib.copies_to_send());
+        let Kind::Ib(ib) = ib.kind() else { panic!("{ib:?}") };
+        assert_eq!((&*ib.simulator, &*ib.node), ("x", "Hca2"));
+        assert_eq!((ib.p_key, ib.scope), (PKey(0x8001), Scope::SITE_LOCAL));
+    }
+
+    #[test]
+    fn a_refusal_of_a_port_names_the_part_that_is_wrong() {
+        for (text, part) in [
+            ("ib", "which port"),
+            ("ib:node=a,ip=10.0.0.1/8", "sim= is missing"),
+            ("ib:sim=a,ip=10.0.0.1/8", "node= is missing"),
+            ("ib:sim=a,node=,ip=10.0.0.1/8", "'node=': a value"),
+            ("ib:sim=a,node=b", "needs an address"),
+            ("ib:sim=a,node=b,node=c,ip=10.0.0.1/8", "'node' is said twice"),
+            ("ib:sim=a,node=b,pkey=8000,ip=10.0.0.1/8", "'pkey': a partition"),
+            ("ib:sim=a,node=b,pkey=18001,ip=10.0.0.1/8", "'pkey': a partition"),
+            ("ib:sim=a,node=b,scope=f,ip=10.0.0.1/8", "'scope': a digit"),
+            ("ib:sim=a,node=b,dhcp", "leave them out"),
+            ("ib:sim=a,node=b,ip=10.0.0.1/8,mac=02:00:00:00:00:01", "leave them out"),
+            ("ib:sim=a,node=b,ip=10.0.0.1/8,mtu=9", "unknown setting 'mtu'"),
         ] {
             let why = refusal(text);
             assert!(why.contains(part), "{text}: {why}");

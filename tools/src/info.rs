@@ -64,6 +64,7 @@ pub(crate) fn look() -> Found {
             xdp(),
             shared("vhost-user"),
             shared("virtio-user"),
+            ib(),
         ],
         interfaces: interfaces(),
         machine: machine(),
@@ -85,6 +86,24 @@ fn shared(device: &'static str) -> Device {
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     let tried = eventfd(0, flags).map_err(io::Error::from);
     judged(device, SHARED, tried, "an eventfd", "ulimit -n 1024")
+}
+
+fn ib() -> Device {
+    let is_missing = !has_simulator();
+    Device {
+        device: "ib",
+        usable: !is_missing,
+        offloads: "none: datagrams of 2044 octets, or what the fabric's broadcast group says",
+        missing: is_missing.then(|| "no ibsim runs in this network namespace".to_owned()),
+        remedy: is_missing.then_some("IBSIM_SOCKNAME=sim ibsim -s -n NETFILE, then opensm"),
+    }
+}
+
+/// Whether there is a simulated fabric: the abstract socket that it is controlled by. The NUL at the
+/// end of its name is shown as '@', like the one at its beginning.
+fn has_simulator() -> bool {
+    let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    sockets.lines().any(|line| line.ends_with(":ctl@"))
 }
 
 /// Whether something worked; if not, why not and what helps.

@@ -18,6 +18,7 @@ mod demo;
 mod device;
 mod file_report;
 mod host;
+mod ib;
 mod impair;
 mod info;
 mod interrupt;
@@ -83,6 +84,7 @@ enum Command {
     Run(cmd::run::Args),
     Sim(cmd::sim::Args),
     Impair(cmd::impair::Args),
+    Ibswitch(cmd::ibswitch::Args),
     Completions(cmd::completions::Args),
     Man(cmd::man::Args),
     /// Print every option of every command
@@ -106,6 +108,7 @@ impl Command {
             Self::Run(args) => cmd::run::run(&args),
             Self::Sim(args) => cmd::sim::run(&args),
             Self::Impair(args) => cmd::impair::run(&args),
+            Self::Ibswitch(args) => cmd::ibswitch::run(&args),
             Self::Completions(args) => cmd::completions::run(&args, &mut Cli::command()),
             Self::Man(args) => cmd::man::run(&args, Cli::command()),
             Self::DumpOptions => cmd::dump_options::run(&mut Cli::command()),

@@ -8,6 +8,7 @@ mod commands_tap;
 mod demo;
 mod docs;
 mod fairness;
+mod ib;
 mod impair;
 mod options;
 mod replay;

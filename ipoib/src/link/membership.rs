@@ -318,8 +318,12 @@ impl Link {
     fn go_down(&mut self, reason: DownReason, retry_ns: Option<u64>) {
         let before = self.membership.state();
         self.membership.0 = Broadcast::Down { reason, retry_ns };
-        if before != LinkState::Down(reason) {
-            warn!(target: TRACE, %reason, "link down");
+        match before {
+            LinkState::Up { .. } => warn!(target: TRACE, %reason, "link down"),
+            LinkState::Down(before) if before != reason => {
+                info!(target: TRACE, %reason, "link still down");
+            }
+            LinkState::Down(_) => {}
         }
     }
 
@@ -423,6 +427,7 @@ impl Link {
     /// Leaves all groups and ends all subscriptions: the administrator would keep them. The requests
     /// are sent by [`poll_mad`](Self::poll_mad) as others are.
     pub fn leave_all(&mut self, now_ns: u64) {
+        self.client.forget();
         let members = self.groups.members().into_iter();
         self.chores = members.map(|(mgid, state)| (mgid, state, false)).collect();
         for trap in TRAPS {

@@ -166,6 +166,12 @@ impl Link {
         Some((sm_lid, mad))
     }
 
+    /// Whether no request is under way.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.chores.is_empty() && self.client.poll_timeout().is_none()
+    }
+
     /// The next packet to send. Its allocation is welcome back.
     pub fn poll_packet(&mut self) -> Option<Vec<u8>> {
         self.out.pop_front()

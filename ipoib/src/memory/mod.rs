@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use administrator::Asked;
 pub use port::MemoryPort;
 pub use switch::SwitchCounters;
+pub(crate) use switch::{may_receive, may_send, payload_len};
 
 use crate::fabric::PortInfo;
 use crate::multicast::{MulticastMap, Scope};

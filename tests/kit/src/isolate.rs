@@ -47,7 +47,6 @@ macro_rules! netns_tests {
 
 /// A turn of the tests that take all processors there are, or measure what they get of them: one of
 /// them runs at a time, beside those that mostly wait.
-#[must_use]
 pub fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     // A test that failed has nothing left behind that the next one uses.

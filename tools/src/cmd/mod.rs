@@ -5,6 +5,7 @@ pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod dump_options;
 pub(crate) mod get;
+pub(crate) mod ibswitch;
 pub(crate) mod impair;
 pub(crate) mod info;
 pub(crate) mod lat;

@@ -62,6 +62,7 @@ pub(crate) const BASES: &[(&str, &[&str])] = &[
     ("run", &[]),
     ("sim", &["--seeds 0..2", "--scenario clean"]),
     ("impair", &["tap-a", "tap-b", "--duration 20ms"]),
+    ("ibswitch", &["--sim none", "--node Hca1", "--duration 20ms"]),
     ("completions", &["bash"]),
     ("man", &["OUT"]),
 ];
@@ -130,7 +131,7 @@ const TIMEOUTS: &[(&str, Expect)] = &[
 
 pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
     let parts: [&'static [Row]; 8] = [PING, BW, LAT, PUT, GET, RPING, SERVE, INFO];
-    let own: [&'static [Row]; 6] = [DEMO, REPLAY, SIM, IMPAIR, SELF, LOG];
+    let own: [&'static [Row]; 7] = [DEMO, REPLAY, SIM, IMPAIR, IBSWITCH, SELF, LOG];
     let stacks: [&'static [Row]; 7] = [
         &const { stack!("ping") },
         &const { stack!("bw") },
@@ -537,6 +538,47 @@ const SIM: &[Row] = &[
     ),
     flag("sim", "--json", &[("--json", Says("\"seeds\": 2"))]),
     row("sim", "--quiet", &[("--quiet", Works)], &[("--quiet --json", Refused("--quiet"))]),
+];
+
+/// Where there is no ibsim: what they do with one is tested elsewhere.
+const IBSWITCH: &[Row] = &[
+    row(
+        "ibswitch",
+        "--sim",
+        &[("--sim none", Refused("no ibsim by the name 'none'"))],
+        &[("--sim EMPTY", Refused("no ibsim")), ("--sim LONG", Refused("no place"))],
+    ),
+    row(
+        "ibswitch",
+        "--node",
+        &[("--node Hca2", Refused("no ibsim"))],
+        &[("!ibswitch --sim none", Refused("--node")), ("--node LONG", Refused("no place"))],
+    ),
+    row(
+        "ibswitch",
+        "--pcap",
+        &[("--pcap OUT", Refused("no ibsim"))],
+        &[("--pcap EMPTY", Refused("--pcap")), ("--pcap /none/such", Refused("--pcap"))],
+    ),
+    row(
+        "ibswitch",
+        "--duration",
+        &[("--duration 1s", Refused("no ibsim"))],
+        &[("--duration soon", Refused("--duration"))],
+    ),
+    row("ibswitch", "--json", &[("--json", Refused("no ibsim"))], &[]),
+    row(
+        "ibswitch",
+        "--quiet",
+        &[("--quiet", Refused("no ibsim"))],
+        &[("--quiet --json", Refused("--quiet"))],
+    ),
+    row(
+        "ibswitch",
+        "--log",
+        &[("--log debug", Refused("no ibsim"))],
+        &[("--log loud", Refused("--log"))],
+    ),
 ];
 
 /// Run in a network namespace, all of them.

@@ -1,0 +1,232 @@
+//! A place at a node of ibsim: management datagrams, and what the subnet manager has made of the port.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha20Rng;
+
+use super::control::{
+    CONTROL_LEN, Control, REQUEST_LEN, control, control_answer, envelope, opened, place,
+};
+use super::{IbsimError, NAME_LEN_MAX, address};
+use crate::fabric::PortInfo;
+use crate::wire::address::{Guid, Lid, Qpn};
+use crate::wire::mad::MAD_LEN;
+use crate::wire::smp::{self, NodeInfo, PortSetup, SMP_DATA_LEN, SmpAttribute};
+
+/// How long ibsim may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often it is asked what has become of the port: nothing tells.
+const ASK_EVERY_NS: u64 = 100_000_000;
+/// An answer that takes longer than this does not come.
+const LATE_NS: u64 = 2_000_000_000;
+/// Answers of others that are skipped while one is waited for.
+const SKIPPED_MAX: usize = 1000;
+
+#[derive(Debug)]
+pub(super) struct Client {
+    simulator: String,
+    control: UnixDatagram,
+    data: UnixDatagram,
+    number: u32,
+    random: ChaCha20Rng,
+    watch: Watch,
+}
+
+/// The question that ibsim has not answered yet, and what it has answered.
+#[derive(Debug)]
+struct Watch {
+    asked: Option<Control>,
+    asked_ns: u64,
+    setup: Option<PortSetup>,
+}
+
+impl Client {
+    /// Takes a place at a node; one that `hears` gets what comes to queue pair 1 unasked, and there is
+    /// one of those at a node.
+    pub(super) fn connect(simulator: &str, node: &str, hears: bool) -> Result<Self, IbsimError> {
+        let protocol = |source| IbsimError::Protocol { name: simulator.to_owned(), source };
+        let refused = || IbsimError::Refused { name: simulator.to_owned(), node: node.to_owned() };
+        if simulator.len() > NAME_LEN_MAX || node.len() > NAME_LEN_MAX || node.contains('\0') {
+            return Err(refused());
+        }
+        let mut seed = [0; 32];
+        getrandom::fill(&mut seed).map_err(|error| IbsimError::Io {
+            action: "drawing randomness",
+            source: io::Error::other(error),
+        })?;
+        let mut random = ChaCha20Rng::from_seed(seed);
+        // ibsim writes it as a signed number.
+        let id = random.next_u32() >> 1 | 1;
+        // The NUL at its end is part of the name.
+        let bound = |kind: &str| {
+            UnixDatagram::bind_addr(&address(format!("{simulator}:{kind}{id}\0").as_bytes())?)
+        };
+        let io = |action| move |source| IbsimError::Io { action, source };
+        let control = bound("ctl").map_err(io("naming a socket"))?;
+        let data = bound("in").map_err(io("naming a socket"))?;
+        let there = address(format!("{simulator}:ctl\0").as_bytes())
+            .and_then(|address| control.connect_addr(&address));
+        there.map_err(|source| IbsimError::NoSimulator { name: simulator.to_owned(), source })?;
+        for socket in [&control, &data] {
+            socket.set_read_timeout(Some(PATIENCE)).map_err(io("setting up a socket"))?;
+        }
+        let mut client = Self {
+            simulator: simulator.to_owned(),
+            control,
+            data,
+            number: 0,
+            random,
+            watch: Watch { asked: None, asked_ns: 0, setup: None },
+        };
+        let answer = client.call(Control::Connect, &place(id, node, hears)).map_err(protocol)?;
+        let answer = answer.ok_or_else(refused)?;
+        client.number = u32::from_ne_bytes([answer[0], answer[1], answer[2], answer[3]]);
+        let out = format!("{simulator}:out{}\0", client.number);
+        let out = address(out.as_bytes()).and_then(|out| client.data.connect_addr(&out));
+        out.map_err(protocol)?;
+        Ok(client)
+    }
+
+    pub(super) fn simulator(&self) -> &str {
+        &self.simulator
+    }
+
+    /// Asks ibsim itself, and waits; `None` when it refuses.
+    fn call(&self, what: Control, data: &[u8]) -> io::Result<Option<[u8; SMP_DATA_LEN]>> {
+        self.control.send(&control(self.number, what, data))?;
+        let mut answer = [0; CONTROL_LEN];
+        let len = self.control.recv(&mut answer)?;
+        Ok(control_answer(answer.get(..len).unwrap_or_default(), what))
+    }
+
+    /// Asks a node along a directed route, and waits; `None` when there is no such node, or it does not
+    /// know.
+    pub(super) fn ask(
+        &mut self,
+        attribute: SmpAttribute,
+        modifier: u32,
+        route: &[u8],
+    ) -> io::Result<Option<[u8; SMP_DATA_LEN]>> {
+        const MASK: u64 = (1 << 48) - 1;
+        let transaction = self.random.next_u64() & MASK;
+        let mad = smp::request(attribute, modifier, transaction, route);
+        self.data.send(&envelope(Lid::PERMISSIVE, Qpn::from_bits(0), &mad))?;
+        let mut octets = [0; REQUEST_LEN];
+        for _ in 0..SKIPPED_MAX {
+            let len = self.data.recv(&mut octets)?;
+            let octets = octets.get(..len).unwrap_or_default();
+            // What ibsim could not deliver comes back with a status.
+            let Some((_, _, mad)) = opened(octets) else {
+                if octets.get(MAD_TRANSACTION).is_some_and(|back| is_of(back, transaction)) {
+                    return Ok(None);
+                }
+                continue;
+            };
+            if is_of(&mad[8..16], transaction) {
+                return Ok(smp::answer(&mad).map(|(_, data)| data));
+            }
+        }
+        Err(io::ErrorKind::TimedOut.into())
+    }
+
+    /// The port's own GUID.
+    pub(super) fn guid(&mut self) -> Result<Guid, IbsimError> {
+        let simulator = self.simulator.clone();
+        let protocol = |source| IbsimError::Protocol { name: simulator, source };
+        let data = self.ask(SmpAttribute::NodeInfo, 0, &[]);
+        let info = data.map(|data| data.and_then(|data| NodeInfo::parse(&data).ok()));
+        match info {
+            Ok(Some(info)) => Ok(info.port_guid),
+            Ok(None) => Err(protocol(io::ErrorKind::InvalidData.into())),
+            Err(error) => Err(protocol(error)),
+        }
+    }
+
+    /// From here on, nothing waits.
+    pub(super) fn set_nonblocking(&self) -> io::Result<()> {
+        self.control.set_nonblocking(true)?;
+        self.data.set_nonblocking(true)
+    }
+
+    pub(super) fn send(&self, to: Lid, mad: &[u8; MAD_LEN]) {
+        // What cannot be sent now is lost, and asked again.
+        let _lost = self.data.send(&envelope(to, Qpn::GSI, mad));
+    }
+
+    /// The next datagram to queue pair 1, or answer from there.
+    pub(super) fn receive(&self) -> Option<(Lid, [u8; MAD_LEN])> {
+        let mut octets = [0; REQUEST_LEN];
+        loop {
+            let len = self.data.recv(&mut octets).ok()?;
+            let datagram = opened(octets.get(..len).unwrap_or_default());
+            if let Some((from, _, mad)) = datagram {
+                return Some((from, mad));
+            }
+        }
+    }
+
+    /// What has become of the port, each time ibsim has told all of it.
+    pub(super) fn watch(&mut self, now_ns: u64, guid: Guid) -> Option<PortInfo> {
+        let mut told = None;
+        let mut octets = [0; CONTROL_LEN];
+        while let Ok(len) = self.control.recv(&mut octets) {
+            let Some(asked) = self.watch.asked.take() else { continue };
+            let answer = control_answer(octets.get(..len).unwrap_or_default(), asked);
+            let Some(answer) = answer else { continue };
+            if asked == Control::PortInfo {
+                self.watch.setup = PortSetup::parse(&answer).ok();
+                self.question(Control::PKeys, now_ns);
+            } else if let Some(setup) = self.watch.setup {
+                told = Some(PortInfo {
+                    guid,
+                    prefix: setup.prefix,
+                    lid: setup.lid,
+                    sm_lid: setup.sm_lid,
+                    is_active: setup.is_active,
+                    mtu_octets: setup.mtu_octets,
+                    p_keys: smp::p_keys(&answer),
+                });
+            }
+        }
+        let is_late = now_ns >= self.watch.asked_ns.saturating_add(LATE_NS);
+        let is_due = now_ns >= self.watch.asked_ns.saturating_add(ASK_EVERY_NS);
+        if is_late || (is_due && self.watch.asked.is_none()) {
+            self.question(Control::PortInfo, now_ns);
+        }
+        told
+    }
+
+    fn question(&mut self, what: Control, now_ns: u64) {
+        let sent = self.control.send(&control(self.number, what, &[0]));
+        self.watch.asked = sent.is_ok().then_some(what);
+        self.watch.asked_ns = now_ns;
+    }
+
+    /// When ibsim is to be asked, or its answer to be looked for.
+    pub(super) const fn due_ns(&self) -> u64 {
+        self.watch.asked_ns.saturating_add(ASK_EVERY_NS)
+    }
+
+    pub(super) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.control.as_fd(), self.data.as_fd()]
+    }
+}
+
+/// Where the transaction of a datagram is in its envelope.
+const MAD_TRANSACTION: std::ops::Range<usize> = 32 + 8..32 + 16;
+
+/// ibsim puts a mark of its own into the first sixteen bits.
+fn is_of(octets: &[u8], transaction: u64) -> bool {
+    octets.get(2..) == transaction.to_be_bytes().get(2..)
+}
+
+/// The place is free again for others.
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _gone = self.control.send(&control(self.number, Control::Disconnect, &[]));
+    }
+}

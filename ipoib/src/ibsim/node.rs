@@ -1,0 +1,105 @@
+//! A node of a simulated fabric, with its one port: what a link is put on.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+
+use super::IbsimError;
+use super::client::Client;
+use super::plug::Plug;
+use crate::fabric::{Mads, Packets, PortInfo};
+use crate::wire::address::{Guid, Lid};
+use crate::wire::mad::MAD_LEN;
+
+/// A node of ibsim's.
+#[derive(Debug)]
+pub struct Node {
+    client: Client,
+    plug: Plug,
+    guid: Guid,
+    told: Option<PortInfo>,
+    /// Readable when one of the sockets is.
+    readiness: OwnedFd,
+}
+
+impl Node {
+    /// Takes a place at the node `node` of the ibsim whose sockets have the name `simulator`.
+    ///
+    /// # Errors
+    /// When there is no such simulator or node, or it is taken.
+    pub fn open(simulator: &str, node: &str) -> Result<Self, IbsimError> {
+        let mut client = Client::connect(simulator, node, true)?;
+        let guid = client.guid()?;
+        let plug = Plug::new(simulator, guid)?;
+        let io = |action| move |source| IbsimError::Io { action, source };
+        client.set_nonblocking().map_err(io("setting up a socket"))?;
+        let readiness = watched(&client, &plug)
+            .map_err(|errno| IbsimError::Io { action: "watching sockets", source: errno.into() })?;
+        Ok(Self { client, plug, guid, told: None, readiness })
+    }
+
+    /// The port's name from its maker.
+    #[must_use]
+    pub const fn guid(&self) -> Guid {
+        self.guid
+    }
+}
+
+fn watched(client: &Client, plug: &Plug) -> rustix::io::Result<OwnedFd> {
+    let readiness = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let [control, data] = client.descriptors();
+    for descriptor in [control, data, plug.descriptor()] {
+        let none = epoll::EventData::new_u64(0);
+        epoll::add(&readiness, descriptor, none, epoll::EventFlags::IN)?;
+    }
+    Ok(readiness)
+}
+
+impl Mads for Node {
+    fn port_change(&mut self, now_ns: u64) -> Option<PortInfo> {
+        let info = self.client.watch(now_ns, self.guid)?;
+        if self.told.as_ref() == Some(&info) {
+            return None;
+        }
+        self.told = Some(info.clone());
+        Some(info)
+    }
+
+    fn send_mad(&mut self, _now_ns: u64, to: Lid, mad: &[u8; MAD_LEN]) {
+        self.client.send(to, mad);
+    }
+
+    fn receive_mad(&mut self, _now_ns: u64) -> Option<(Lid, [u8; MAD_LEN])> {
+        self.client.receive()
+    }
+
+    fn wait(&mut self, for_ns: u64) -> bool {
+        let [_, data] = self.client.descriptors();
+        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::try_from(for_ns).unwrap_or(0) };
+        poll(&mut [PollFd::new(&data, PollFlags::IN)], Some(&timeout)).is_ok()
+    }
+}
+
+impl Packets for Node {
+    fn send_packet(&mut self, now_ns: u64, packet: &[u8]) {
+        self.plug.send(now_ns, packet);
+    }
+
+    fn receive_packets(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(&[u8])) -> usize {
+        self.plug.push_waiting(now_ns);
+        self.plug.receive(burst, sink)
+    }
+
+    fn room(&self) -> usize {
+        self.plug.room()
+    }
+
+    fn next_arrival_ns(&self) -> Option<u64> {
+        let due = self.client.due_ns();
+        Some(self.plug.due_ns().map_or(due, |retry| retry.min(due)))
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.readiness.as_fd())
+    }
+}

@@ -1,0 +1,275 @@
+//! The fabric as it is: nodes, cables and the tables that the subnet manager programmed, read hop by
+//! hop from one node.
+
+use std::collections::HashMap;
+use std::io;
+
+use super::IbsimError;
+use super::client::Client;
+use crate::wire::address::{Guid, Lid, PKey};
+use crate::wire::smp::{HOPS_MAX, NodeInfo, PortSetup, SmpAttribute, p_keys};
+
+/// Nodes that are looked at, at most.
+const NODES_MAX: usize = 4096;
+/// Entries of a block of a linear forwarding table.
+const LINEAR_BLOCK: usize = 64;
+/// Groups of a block of a multicast forwarding table.
+const MULTICAST_BLOCK: usize = 32;
+/// Ports of a position of it.
+const POSITION_PORTS: u8 = 16;
+/// Blocks of groups that are read, at most: 1024 groups.
+const MULTICAST_BLOCKS_MAX: u32 = 32;
+
+/// A switch, by the GUID of its node, and one of its ports.
+pub type SwitchPort = (Guid, u8);
+
+/// What is at the other end of a cable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// The port of a host.
+    Port(Guid),
+    /// A switch, and its port.
+    Switch(Guid, u8),
+}
+
+/// A switch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SwitchTables {
+    /// By which port a LID is reached; 255 for none.
+    pub linear: Vec<u8>,
+    /// By which ports the members of a group are reached, by its number.
+    pub multicast: Vec<u64>,
+    /// What its ports are cabled to.
+    pub cables: HashMap<u8, Peer>,
+}
+
+/// The port of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndPort {
+    /// The switch that it is cabled to, and that one's port.
+    pub at: Option<SwitchPort>,
+    /// How it is set up.
+    pub setup: PortSetup,
+    /// Its partitions.
+    pub p_keys: Vec<PKey>,
+}
+
+/// The fabric.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// Its switches, by the GUID of the node.
+    pub switches: HashMap<Guid, SwitchTables>,
+    /// Its other ports, by their GUID.
+    pub ports: HashMap<Guid, EndPort>,
+}
+
+impl Survey {
+    /// Reads the fabric from the client's node.
+    pub(super) fn read(client: &mut Client) -> Result<Self, IbsimError> {
+        let name = client.simulator().to_owned();
+        let mut survey = Self::default();
+        survey.walk(client).map_err(|source| IbsimError::Protocol { name, source })?;
+        Ok(survey)
+    }
+
+    fn walk(&mut self, client: &mut Client) -> io::Result<()> {
+        // Routes to nodes that were found, and how each was come to: from which switch, by which port.
+        let mut routes: Vec<(Vec<u8>, Option<SwitchPort>)> = vec![(Vec::new(), None)];
+        let mut at = 0;
+        while let Some((route, from)) = routes.get(at).cloned() {
+            at += 1;
+            let Some(info) = client.ask(SmpAttribute::NodeInfo, 0, &route)? else { continue };
+            let Ok(info) = NodeInfo::parse(&info) else { continue };
+            let here = if info.is_switch {
+                Peer::Switch(info.node_guid, info.local_port)
+            } else {
+                Peer::Port(info.port_guid)
+            };
+            if let Some((switch, port)) = from
+                && let Some(tables) = self.switches.get_mut(&switch)
+            {
+                tables.cables.insert(port, here);
+            }
+            if !info.is_switch {
+                self.end_port(client, &route, info, from)?;
+                // The node that the survey begins at has a switch behind its port.
+                if from.is_none() {
+                    routes.push((vec![info.local_port], None));
+                }
+                continue;
+            }
+            let is_known = self.switches.contains_key(&info.node_guid);
+            if is_known || route.len() >= HOPS_MAX || self.switches.len() >= NODES_MAX {
+                continue;
+            }
+            let tables = tables(client, &route, info.ports)?;
+            self.switches.insert(info.node_guid, tables);
+            for port in 1..=info.ports {
+                let setup = client.ask(SmpAttribute::PortInfo, port.into(), &route)?;
+                let setup = setup.and_then(|setup| PortSetup::parse(&setup).ok());
+                if setup.is_some_and(|setup| setup.is_linked) {
+                    let further = [&route[..], &[port]].concat();
+                    routes.push((further, Some((info.node_guid, port))));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end_port(
+        &mut self,
+        client: &mut Client,
+        route: &[u8],
+        info: NodeInfo,
+        from: Option<SwitchPort>,
+    ) -> io::Result<()> {
+        if self.ports.len() >= NODES_MAX {
+            return Ok(());
+        }
+        let setup = client.ask(SmpAttribute::PortInfo, info.local_port.into(), route)?;
+        let keys = client.ask(SmpAttribute::PKeyTable, 0, route)?;
+        if let Some(setup) = setup.and_then(|setup| PortSetup::parse(&setup).ok()) {
+            let p_keys = keys.map(|keys| p_keys(&keys)).unwrap_or_default();
+            let port = self.ports.entry(info.port_guid);
+            let port = port.or_insert(EndPort { at: from, setup, p_keys });
+            port.at = port.at.or(from);
+        }
+        Ok(())
+    }
+
+    /// The ports that a packet from one port gets to, as the switches forward it.
+    #[must_use]
+    pub fn destinations(&self, from: Guid, dlid: Lid) -> Vec<Guid> {
+        let mut found = Vec::new();
+        let Some((switch, port)) = self.ports.get(&from).and_then(|port| port.at) else {
+            return found;
+        };
+        let mut hops = vec![(switch, port)];
+        let mut budget = HOPS_MAX * 16;
+        while let Some((switch, came_by)) = hops.pop() {
+            let Some(tables) = self.switches.get(&switch) else { continue };
+            // Tables of a manager that make a circle end here.
+            budget = match budget.checked_sub(1) {
+                Some(budget) => budget,
+                None => break,
+            };
+            for port in tables.ports_to(dlid, came_by) {
+                match tables.cables.get(&port) {
+                    Some(Peer::Port(guid)) if !found.contains(guid) => found.push(*guid),
+                    Some(Peer::Switch(next, by)) => hops.push((*next, *by)),
+                    Some(Peer::Port(_)) | None => {}
+                }
+            }
+        }
+        found
+    }
+}
+
+impl SwitchTables {
+    /// By which ports a packet leaves that came by `came_by`.
+    fn ports_to(&self, dlid: Lid, came_by: u8) -> Vec<u8> {
+        if !dlid.is_multicast() {
+            let port = self.linear.get(usize::from(dlid.0)).copied();
+            return port.filter(|port| *port != NO_PORT && *port != 0).into_iter().collect();
+        }
+        let group = usize::from(dlid.0 - Lid::MULTICAST_FIRST.0);
+        let mask = self.multicast.get(group).copied().unwrap_or(0);
+        (1..64).filter(|port| mask >> port & 1 == 1 && *port != came_by).collect()
+    }
+}
+
+const NO_PORT: u8 = 255;
+
+fn tables(client: &mut Client, route: &[u8], ports: u8) -> io::Result<SwitchTables> {
+    let mut tables = SwitchTables::default();
+    let Some(info) = client.ask(SmpAttribute::SwitchInfo, 0, route)? else { return Ok(tables) };
+    let top = usize::from(u16::from_be_bytes([info[6], info[7]]));
+    let blocks = u32::try_from(top / LINEAR_BLOCK).unwrap_or(0);
+    for block in 0..=blocks {
+        let Some(data) = client.ask(SmpAttribute::LinearForwarding, block, route)? else { break };
+        tables.linear.extend(data);
+    }
+    tables.linear.truncate(top + 1);
+    for block in 0..MULTICAST_BLOCKS_MAX {
+        let mut masks = [0_u64; MULTICAST_BLOCK];
+        for position in 0..=(ports / POSITION_PORTS).min(3) {
+            let modifier = u32::from(position) << 28 | block;
+            let data = client.ask(SmpAttribute::MulticastForwarding, modifier, route)?;
+            let Some(data) = data else { return Ok(tables) };
+            for (mask, pair) in masks.iter_mut().zip(data.chunks_exact(2)) {
+                let ports = u64::from(u16::from_be_bytes([pair[0], pair[1]]));
+                *mask |= ports << (u32::from(position) * u32::from(POSITION_PORTS));
+            }
+        }
+        // Groups are numbered from the first on.
+        if masks == [0; MULTICAST_BLOCK] {
+            break;
+        }
+        tables.multicast.extend(masks);
+    }
+    Ok(tables)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Guid = Guid(1);
+    const B: Guid = Guid(2);
+    const C: Guid = Guid(3);
+    const LEFT: Guid = Guid(11);
+    const RIGHT: Guid = Guid(12);
+
+    /// A and B at one switch, C at another.
+    fn survey() -> Survey {
+        let port = |at| EndPort {
+            at: Some(at),
+            setup: PortSetup {
+                prefix: 0,
+                lid: Lid(1),
+                sm_lid: Lid(1),
+                is_active: true,
+                is_linked: true,
+                mtu_octets: 2048,
+            },
+            p_keys: vec![PKey(0xffff)],
+        };
+        let left = SwitchTables {
+            linear: vec![255, 1, 2, 8, 255, 8],
+            multicast: vec![0b1_0000_0110, 0b10],
+            cables: [(1, Peer::Port(A)), (2, Peer::Port(B)), (8, Peer::Switch(RIGHT, 7))].into(),
+        };
+        let right = SwitchTables {
+            linear: vec![255, 7, 7, 1, 255, 7],
+            multicast: vec![0b1000_0010],
+            cables: [(1, Peer::Port(C)), (7, Peer::Switch(LEFT, 8))].into(),
+        };
+        Survey {
+            switches: [(LEFT, left), (RIGHT, right)].into(),
+            ports: [(A, port((LEFT, 1))), (B, port((LEFT, 2))), (C, port((RIGHT, 1)))].into(),
+        }
+    }
+
+    #[test]
+    fn packets_go_where_the_tables_say_and_nowhere_else() {
+        let survey = survey();
+        assert_eq!(survey.destinations(A, Lid(2)), [B]);
+        assert_eq!(survey.destinations(A, Lid(3)), [C]);
+        assert_eq!(survey.destinations(C, Lid(1)), [A]);
+        assert_eq!(survey.destinations(A, Lid(4)), [], "no port is said");
+        assert_eq!(survey.destinations(A, Lid(40)), [], "beyond the table");
+        assert_eq!(survey.destinations(A, Lid(5)), [], "a circle");
+        assert_eq!(survey.destinations(Guid(9), Lid(1)), []);
+    }
+
+    #[test]
+    fn packets_to_a_group_go_by_all_its_ports_but_the_one_they_came_by() {
+        let survey = survey();
+        let mut reached = survey.destinations(A, Lid(0xc000));
+        reached.sort_by_key(|guid| guid.0);
+        assert_eq!(reached, [B, C]);
+        assert_eq!(survey.destinations(B, Lid(0xc001)), [A], "a sender that is no member");
+        assert_eq!(survey.destinations(A, Lid(0xc001)), []);
+        assert_eq!(survey.destinations(A, Lid(0xc002)), []);
+    }
+}

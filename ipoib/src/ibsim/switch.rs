@@ -1,0 +1,221 @@
+//! Data for a fabric of ibsim: packets between its ports, forwarded as the subnet manager programmed
+//! its switches. What that did not route does not arrive.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use super::client::Client;
+use super::plug::PACKET_LEN_MAX;
+use super::{IbsimError, Survey, address, port_name, port_of, switch_name};
+use crate::memory::{may_receive, may_send, payload_len};
+use crate::wire::address::Guid;
+use crate::wire::packet::PacketHeader;
+
+/// How often the fabric is read anew.
+const SURVEY_EVERY_NS: u64 = 100_000_000;
+/// How soon, when a packet finds no way.
+const SURVEY_SOON_NS: u64 = 20_000_000;
+/// Packets that wait for room at one port, at most.
+const WAITING_MAX: usize = 512;
+/// Packets that are taken in one go.
+const BURST: usize = 64;
+
+/// What a switch did with packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SwitchCounters {
+    /// Packets of ports.
+    pub received: u64,
+    /// Packets to ports, each copy counted.
+    pub delivered: u64,
+    /// Not a datagram of InfiniBand, or damaged.
+    pub malformed: u64,
+    /// From a port that is not cabled or not Active, with a LID that is not its own, or to one that
+    /// leads nowhere.
+    pub unroutable: u64,
+    /// Of a partition that one of the two ports is not in.
+    pub p_key_violations: u64,
+    /// Longer than a port's MTU.
+    pub too_long: u64,
+    /// For a port that nothing is plugged into, or whose queue is full.
+    pub lost: u64,
+}
+
+/// The switches of a fabric, as one.
+#[derive(Debug)]
+pub struct Switch {
+    client: Client,
+    socket: UnixDatagram,
+    survey: Survey,
+    surveyed_ns: u64,
+    is_stale: bool,
+    waiting: HashMap<Guid, VecDeque<Vec<u8>>>,
+    counters: SwitchCounters,
+    buffer: Box<[u8; PACKET_LEN_MAX]>,
+}
+
+impl Switch {
+    /// Reads the fabric from the node `node` and begins to carry packets.
+    ///
+    /// # Errors
+    /// When there is no such simulator or node, or there is a switch already.
+    pub fn open(simulator: &str, node: &str) -> Result<Self, IbsimError> {
+        let mut client = Client::connect(simulator, node, false)?;
+        let survey = Survey::read(&mut client)?;
+        let io = |action| move |source| IbsimError::Io { action, source };
+        let own = address(&switch_name(simulator)).map_err(io("naming the switch"))?;
+        let socket = UnixDatagram::bind_addr(&own)
+            .map_err(io("naming the switch (is there one already?)"))?;
+        socket.set_nonblocking(true).map_err(io("setting up a socket"))?;
+        Ok(Self {
+            client,
+            socket,
+            survey,
+            surveyed_ns: 0,
+            is_stale: false,
+            waiting: HashMap::new(),
+            counters: SwitchCounters::default(),
+            buffer: Box::new([0; PACKET_LEN_MAX]),
+        })
+    }
+
+    /// What has been counted.
+    #[must_use]
+    pub const fn counters(&self) -> &SwitchCounters {
+        &self.counters
+    }
+
+    /// The fabric as it was read last.
+    #[must_use]
+    pub const fn survey(&self) -> &Survey {
+        &self.survey
+    }
+
+    /// Readable when packets wait.
+    #[must_use]
+    pub fn readiness(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Whether packets wait for room at a port.
+    #[must_use]
+    pub fn is_pressed(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Carries what has come; each packet that a port sent is shown to `record`. Returns how many
+    /// there were.
+    ///
+    /// # Errors
+    /// When ibsim does not answer any more.
+    pub fn turn(
+        &mut self,
+        now_ns: u64,
+        record: &mut dyn FnMut(&[u8]),
+    ) -> Result<usize, IbsimError> {
+        let every_ns = if self.is_stale { SURVEY_SOON_NS } else { SURVEY_EVERY_NS };
+        if now_ns >= self.surveyed_ns.saturating_add(every_ns) {
+            self.survey = Survey::read(&mut self.client)?;
+            self.surveyed_ns = now_ns;
+            self.is_stale = false;
+        }
+        self.push_waiting();
+        let mut taken = 0;
+        while taken < BURST
+            && let Ok((len, from)) = self.socket.recv_from(&mut self.buffer[..])
+        {
+            taken += 1;
+            let simulator = self.client.simulator();
+            let name = from.as_abstract_name().unwrap_or_default();
+            let Some(from) = port_of(simulator, name) else { continue };
+            let packet = self.buffer.get(..len).unwrap_or_default().to_vec();
+            self.counters.received += 1;
+            record(&packet);
+            self.carry(from, &packet);
+        }
+        Ok(taken)
+    }
+
+    fn carry(&mut self, from: Guid, packet: &[u8]) {
+        let Ok((header, _)) = PacketHeader::parse(packet) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        let sender = self.survey.ports.get(&from);
+        let Some(sender) =
+            sender.filter(|port| port.setup.is_active && port.setup.lid == header.slid)
+        else {
+            self.is_stale = true;
+            self.counters.unroutable += 1;
+            return;
+        };
+        if !may_send(&sender.p_keys, header.p_key) {
+            self.counters.p_key_violations += 1;
+            return;
+        }
+        let len = payload_len(packet, &header);
+        if len > sender.setup.mtu_octets {
+            self.counters.too_long += 1;
+            return;
+        }
+        let destinations = self.survey.destinations(from, header.dlid);
+        if destinations.is_empty() {
+            self.is_stale = true;
+            self.counters.unroutable += 1;
+        }
+        for to in destinations {
+            let Some(port) = self.survey.ports.get(&to).filter(|port| port.setup.is_active) else {
+                self.counters.unroutable += 1;
+                continue;
+            };
+            if !may_receive(&port.p_keys, header.p_key) {
+                self.counters.p_key_violations += 1;
+            } else if len > port.setup.mtu_octets {
+                self.counters.too_long += 1;
+            } else {
+                self.deliver(to, packet);
+            }
+        }
+    }
+
+    fn deliver(&mut self, to: Guid, packet: &[u8]) {
+        if let Some(waiting) = self.waiting.get_mut(&to) {
+            if waiting.len() < WAITING_MAX {
+                waiting.push_back(packet.to_vec());
+            } else {
+                self.counters.lost += 1;
+            }
+            return;
+        }
+        match self.try_send(to, packet) {
+            Ok(()) => self.counters.delivered += 1,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.waiting.insert(to, VecDeque::from([packet.to_vec()]));
+            }
+            Err(_) => self.counters.lost += 1,
+        }
+    }
+
+    fn try_send(&self, to: Guid, packet: &[u8]) -> io::Result<()> {
+        let to: SocketAddr = address(&port_name(self.client.simulator(), to))?;
+        self.socket.send_to_addr(packet, &to).map(|_| ())
+    }
+
+    fn push_waiting(&mut self) {
+        for (to, mut packets) in std::mem::take(&mut self.waiting) {
+            while let Some(packet) = packets.front() {
+                match self.try_send(to, packet) {
+                    Ok(()) => self.counters.delivered += 1,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(_) => self.counters.lost += 1,
+                }
+                packets.pop_front();
+            }
+            if !packets.is_empty() {
+                self.waiting.insert(to, packets);
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! `urnic ibswitch`.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use urnic::monotonic_now;
+use urnic_ipoib::ibsim::{Switch, SwitchCounters};
+
+use crate::ib::ErfCapture;
+use crate::{report, units};
+
+/// Carry the data of a simulated InfiniBand fabric
+///
+/// ibsim simulates what a subnet manager sees of a fabric and carries management datagrams only.
+/// This carries packets between its nodes, from and to the devices 'ib:…' of this command, by the
+/// forwarding tables that the subnet manager (OpenSM) has programmed into the switches of ibsim:
+/// what it did not route does not arrive. Partitions and lengths are checked at the edge.
+///
+/// Runs until it is interrupted, then prints what happened to the packets.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The name of ibsim's sockets: what IBSIM_SOCKNAME said when it was started
+    #[arg(long, value_name = "NAME", default_value = "sim")]
+    sim: String,
+
+    /// The node from which the fabric is read; any will do
+    #[arg(long, value_name = "NODE")]
+    node: String,
+
+    /// Record the packets that nodes send, as ERF in a pcap file (for tshark and 'urnic replay')
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
+
+    /// Stop after this time
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    duration: Option<Duration>,
+
+    /// Print the result as JSON
+    #[arg(long, help_heading = crate::demo::OUTPUT)]
+    json: bool,
+
+    /// Print nothing
+    #[arg(long, help_heading = crate::demo::OUTPUT, conflicts_with = "json")]
+    quiet: bool,
+}
+
+const EXAMPLES: &str = "\
+Exit status: 0 when stopped, 2 when there is no such simulator or node.
+
+Example, a ping between two nodes of the fabric that the file 'net' describes:
+  export IBSIM_SOCKNAME=fabric; L=/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so
+  ibsim -s -n net & SIM_HOST=Hca1 LD_PRELOAD=$L opensm -s 5 &
+  urnic ibswitch --sim fabric --node Hca1 &
+  urnic serve --dev ib:sim=fabric,node=Hca2,ip=10.9.0.2/24 --listen 10.9.0.2 &
+  urnic ping 10.9.0.2 --dev ib:sim=fabric,node=Hca3,ip=10.9.0.3/24";
+
+/// How long the switch sleeps at most: it looks at the fabric now and then.
+const LOOK_NS: i64 = 100_000_000;
+/// How soon room is looked for again at a port whose queue is full.
+const PRESSED_NS: i64 = 100_000;
+
+/// What happened to the packets.
+#[derive(Debug, Serialize)]
+struct Summary {
+    seconds: f64,
+    ports: usize,
+    switches: usize,
+    received: u64,
+    delivered: u64,
+    malformed: u64,
+    unroutable: u64,
+    p_key_violations: u64,
+    too_long: u64,
+    lost: u64,
+}
+
+impl Summary {
+    fn of(switch: &Switch, seconds: f64) -> Self {
+        let SwitchCounters {
+            received,
+            delivered,
+            malformed,
+            unroutable,
+            p_key_violations,
+            too_long,
+            lost,
+        } = *switch.counters();
+        let survey = switch.survey();
+        Self {
+            seconds,
+            ports: survey.ports.len(),
+            switches: survey.switches.len(),
+            received,
+            delivered,
+            malformed,
+            unroutable,
+            p_key_violations,
+            too_long,
+            lost,
+        }
+    }
+
+    fn text(&self) -> String {
+        let Self { seconds, ports, switches, received, delivered, .. } = *self;
+        let Self { malformed, unroutable, p_key_violations, too_long, lost, .. } = *self;
+        format!(
+            "{received} packets in {seconds:.1} s, {delivered} delivered, by {switches} switches \
+             between {ports} ports\nnot delivered: {unroutable} not routed, {p_key_violations} of \
+             another partition, {too_long} too long, {malformed} malformed, {lost} lost"
+        )
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When there is no such simulator or node, or it goes away.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
+    }
+    let mut capture = match &args.pcap {
+        None => None,
+        Some(path) => {
+            let file = File::create(path).with_context(|| format!("--pcap {}", path.display()))?;
+            Some(ErfCapture::new(BufWriter::new(file)).context("--pcap")?)
+        }
+    };
+    let mut switch = Switch::open(&args.sim, &args.node)?;
+    if !args.json && !args.quiet {
+        let (ports, switches) = (switch.survey().ports.len(), switch.survey().switches.len());
+        report::print(&format!("carrying data between {ports} ports of {switches} switches"))?;
+    }
+    let start_ns = monotonic_now().as_nanos();
+    let end_ns = args.duration.map_or(u64::MAX, |time| {
+        start_ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+    });
+    while !stop.load(Ordering::Relaxed) {
+        let now_ns = monotonic_now().as_nanos();
+        if now_ns >= end_ns {
+            break;
+        }
+        let taken = switch.turn(now_ns, &mut |packet| {
+            if let Some(capture) = &mut capture {
+                capture.write(packet);
+            }
+        })?;
+        if taken == 0 {
+            wait(&switch, end_ns - now_ns)?;
+        }
+    }
+    let elapsed = Duration::from_nanos(monotonic_now().as_nanos() - start_ns);
+    if let Some(capture) = capture {
+        capture.finish().context("--pcap")?;
+    }
+    let summary = Summary::of(&switch, elapsed.as_secs_f64());
+    if args.json {
+        report::print_json(&summary)?;
+    } else if !args.quiet {
+        report::print(&summary.text())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn wait(switch: &Switch, left_ns: u64) -> anyhow::Result<()> {
+    let longest = if switch.is_pressed() { PRESSED_NS } else { LOOK_NS };
+    let tv_nsec = i64::try_from(left_ns).unwrap_or(i64::MAX).min(longest);
+    let timeout = Timespec { tv_sec: 0, tv_nsec };
+    let readiness = switch.readiness();
+    match poll(&mut [PollFd::new(&readiness, PollFlags::IN)], Some(&timeout)) {
+        // A signal: the caller looks whether it is time to stop.
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error).context("waiting for packets"),
+    }
+}

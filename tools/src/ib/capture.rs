@@ -1,0 +1,96 @@
+//! Packets of InfiniBand in a pcap file, as records of the Extensible Record Format: tshark and
+//! Wireshark read InfiniBand in no other way from the local header on.
+//!
+//! ```text
+//! pcap record header (16) | time (8, little-endian, 32.32) | type 21 | flags 4 | length (2)
+//! | losses (2) | length on the wire (2) | packet, local header to variant CRC
+//! ```
+
+use std::io::{self, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A file being written.
+#[derive(Debug)]
+pub(crate) struct ErfCapture<W: Write> {
+    sink: W,
+    /// The first error; nothing is written after it.
+    error: Option<io::Error>,
+}
+
+/// The network of pcap files with such records.
+const NETWORK_ERF: u32 = 197;
+const TYPE_INFINIBAND: u8 = 21;
+/// Records have the lengths of their packets.
+const FLAGS_VARYING_LENGTH: u8 = 4;
+const HEADER_LEN: usize = 16;
+
+impl<W: Write> ErfCapture<W> {
+    /// Begins a file.
+    ///
+    /// # Errors
+    /// When its header cannot be written.
+    pub(crate) fn new(mut sink: W) -> io::Result<Self> {
+        let version = [2_u16, 4].map(u16::to_le_bytes).concat();
+        let rest = [0, 0, 1 << 16, NETWORK_ERF].map(u32::to_le_bytes).concat();
+        sink.write_all(&0xa1b2_c3d4_u32.to_le_bytes())?;
+        sink.write_all(&version)?;
+        sink.write_all(&rest)?;
+        sink.flush()?;
+        Ok(Self { sink, error: None })
+    }
+
+    /// Adds a packet. An error is kept for [`finish`](Self::finish).
+    #[expect(clippy::disallowed_methods, reason = "a capture tells the time of day")]
+    pub(crate) fn write(&mut self, packet: &[u8]) {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let Ok(len) = u16::try_from(packet.len()) else { return };
+        if self.error.is_none() {
+            let record = record(since.as_secs(), since.subsec_nanos(), len, packet);
+            self.error = self.sink.write_all(&record).err();
+        }
+    }
+
+    /// Flushes the file.
+    ///
+    /// # Errors
+    /// The first error met.
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        match self.error.take() {
+            Some(error) => Err(error),
+            None => self.sink.flush(),
+        }
+    }
+}
+
+fn record(seconds: u64, nanos: u32, len: u16, packet: &[u8]) -> Vec<u8> {
+    let fraction = (u64::from(nanos) << 32) / 1_000_000_000;
+    let whole = HEADER_LEN + packet.len();
+    let captured = u32::try_from(whole).unwrap_or(u32::MAX).to_le_bytes();
+    let record_len = u16::try_from(whole).unwrap_or(u16::MAX).to_be_bytes();
+    let mut record = Vec::with_capacity(16 + whole);
+    let seconds_low = u32::try_from(seconds & 0xffff_ffff).unwrap_or(0);
+    record.extend(seconds_low.to_le_bytes());
+    record.extend((nanos / 1000).to_le_bytes());
+    record.extend(captured);
+    record.extend(captured);
+    record.extend((seconds << 32 | fraction).to_le_bytes());
+    record.extend([TYPE_INFINIBAND, FLAGS_VARYING_LENGTH]);
+    record.extend(record_len);
+    record.extend([0; 2]);
+    record.extend(len.to_be_bytes());
+    record.extend_from_slice(packet);
+    record
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_octet_by_octet() {
+        let octets = record(3, 500_000_000, 5, &[1, 2, 3, 4, 5]);
+        assert_eq!(octets[..16], [3, 500_000, 21, 21].map(u32::to_le_bytes).concat());
+        assert_eq!(octets[16..24], [0, 0, 0, 0x80, 3, 0, 0, 0], "half of the fourth second");
+        assert_eq!(octets[24..], [21, 4, 0, 21, 0, 0, 0, 5, 1, 2, 3, 4, 5]);
+    }
+}

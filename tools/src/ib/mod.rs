@@ -1,0 +1,5 @@
+//! What the commands of InfiniBand share.
+
+mod capture;
+
+pub(crate) use capture::ErfCapture;

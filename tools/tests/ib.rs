@@ -1,0 +1,126 @@
+//! Links of InfiniBand with real parts: ibsim simulates the fabric, OpenSM is its subnet manager and
+//! administrator, tshark reads what the nodes sent. Each test has a network namespace of its own, and
+//! with it names of its own for the sockets of ibsim.
+#![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
+#![allow(clippy::disallowed_methods, reason = "tests wait for other processes, with a bound")]
+
+mod scene;
+
+use std::process::Output;
+use std::thread;
+use std::time::Duration;
+
+use scene::{Fabric, NEEDS, Process, urnic};
+use serde_json::Value;
+use urnic_testkit::isolate::netns_tests;
+use urnic_testkit::programs::{is_there, program};
+use urnic_testkit::skip;
+
+fn dev(node: u8, more: &str) -> String {
+    format!("ib:sim=sim,node=Hca{node},ip=10.9.0.{node}/24,ip6=fd00::{node}/64{more}")
+}
+
+fn output(arguments: &str) -> Output {
+    urnic(arguments).output().unwrap()
+}
+
+fn json(arguments: &str) -> Value {
+    let output = output(&format!("{arguments} --json"));
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{arguments}: {complaint}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// A server on the node, for both families.
+fn serve(node: u8, more: &str) -> Process {
+    Process::serving(&format!("serve --listen [::] --dev {}", dev(node, more)))
+}
+
+netns_tests! {
+    with NEEDS;
+
+    /// What OpenSM routes arrives, and tshark finds nothing wrong in it.
+    fn every_operation_between_nodes_of_a_real_subnet() {
+        let fabric = Fabric::start("operations");
+        let capture = fabric.path("packets.pcap");
+        let switch = Process::switch(&format!("--pcap {}", capture.display()));
+        let server = serve(2, "");
+        let near = dev(3, "");
+        let far = dev(4, "");
+        for from in [&near, &far] {
+            for to in ["10.9.0.2", "[fd00::2]"] {
+                let pinged = json(&format!("ping {to} --dev {from} --count 3 --interval 1ms"));
+                assert!(pinged["text"].is_null(), "{pinged}");
+            }
+        }
+        for op in ["write", "send", "read"] {
+            json(&format!("bw 10.9.0.2 --dev {far} --op {op} --size 64K -n 20"));
+        }
+        drop(server);
+        let carried: Value = switch.json();
+        assert_eq!((&carried["ports"], &carried["switches"]), (&4.into(), &2.into()));
+        for none in ["malformed", "too_long", "p_key_violations"] {
+            assert_eq!(carried[none], 0, "{none}: {carried}");
+        }
+        // Three times 1.3 MB in datagrams of at most 2044 octets, and what answers them.
+        let received = carried["received"].as_u64().unwrap();
+        assert!((1900..12_000).contains(&received), "{received} packets");
+        if !is_there("tshark") {
+            return skip("what tshark says of packets of InfiniBand", "no tshark");
+        }
+        let wrong = "_ws.malformed || _ws.expert.severity == error";
+        let read = |filter: &str| {
+            let output = program("tshark").arg("-r").arg(&capture).args(["-Y", filter]).output();
+            String::from_utf8(output.unwrap().stdout).unwrap().lines().count()
+        };
+        assert_eq!(read(wrong), 0, "malformed packets");
+        assert!(read("arp.hw.type == 32") >= 4, "ARP of InfiniBand");
+        assert!(read("icmpv6.opt.length == 3") >= 2, "options of 24 octets");
+        assert!(read("iwarp_ddp_rdmap") > 50, "RDMA is found in it");
+        assert_eq!(read("infiniband.deth.q_key != 0x80010b1b"), 0, "the broadcast group's Q_Key");
+    }
+
+    /// RFC 4392 §4.1: two partitions are two links.
+    fn partitions_isolate_nodes_of_a_real_subnet() {
+        let _fabric = Fabric::start("partitions");
+        let switch = Process::switch("");
+        let server = serve(2, ",pkey=8001");
+        // A full member, and a limited one.
+        for node in [4, 3] {
+            let from = dev(node, ",pkey=8001");
+            json(&format!("ping 10.9.0.2 --dev {from} --count 2 --interval 1ms"));
+        }
+        let other = dev(4, "");
+        let refused = output(&format!("ping 10.9.0.2 --dev {other} --timeout 1s"));
+        assert_eq!(refused.status.code(), Some(2));
+        drop(server);
+        drop(switch);
+        // A partition that the port is not in, and a fabric or a node that is not there.
+        for (dev, why) in [
+            ("ib:sim=none,node=Hca2,ip=10.9.0.9/24", "no ibsim by the name 'none'"),
+            ("ib:sim=sim,node=Hca9,ip=10.9.0.9/24", "no place at node 'Hca9'"),
+        ] {
+            let refused = output(&format!("ping 10.9.0.2 --dev {dev} --timeout 1s"));
+            let complaint = String::from_utf8_lossy(&refused.stderr).into_owned();
+            assert!(complaint.contains(why), "{complaint}");
+        }
+    }
+
+    /// A cable that is out and in again, another subnet manager: streams go on.
+    fn a_stream_outlives_a_cable_and_a_subnet_manager() {
+        let mut fabric = Fabric::start("outlives");
+        let _switch = Process::switch("");
+        let _server = serve(2, "");
+        let far = dev(4, "");
+        let count = "--count 60 --interval 100ms";
+        let pings = Process::start(&format!("ping 10.9.0.2 --dev {far} {count} --json"));
+        thread::sleep(Duration::from_millis(700));
+        fabric.command("Unlink \"Hca4\"[1]");
+        thread::sleep(Duration::from_millis(700));
+        fabric.command("Relink \"Hca4\"[1]");
+        thread::sleep(Duration::from_millis(1200));
+        fabric.restart_manager();
+        let pinged: Value = pings.json();
+        assert!(pinged.to_string().contains("60"), "{pinged}");
+    }
+}
