@@ -4,14 +4,19 @@ use std::env;
 
 use urnic::CompletionMeans;
 
+use crate::device::{Personality, personality};
+
 /// Says which, from `urnic run --ack` or the environment.
 const ACK: &str = "URNIC_ACK";
 
-/// What completions of a queue pair mean. Unless the program asks for more, what iWARP promises: nothing
-/// of the peer (RFC 5040 §5.5 rule 9).
+/// What completions of a queue pair mean. Unless it is said, what the device that is shown promises:
+/// InfiniBand's that the message is at the peer, iWARP's nothing of the peer
+/// (RFC 5040 §5.5 rule 9).
 pub(crate) fn completion() -> CompletionMeans {
-    match env::var_os(ACK) {
-        Some(word) if word == "peer" => CompletionMeans::Placed,
-        _ => CompletionMeans::Taken,
+    match (env::var_os(ACK), personality()) {
+        (Some(word), _) if word == "peer" => CompletionMeans::Placed,
+        (Some(word), _) if word == "local" => CompletionMeans::Taken,
+        (_, Personality::Ib) => CompletionMeans::Placed,
+        (_, Personality::Iwarp) => CompletionMeans::Taken,
     }
 }

@@ -27,8 +27,8 @@ pub(crate) struct Args {
     /// What the device looks like: ib as RoCE, which most programs are written for, or iwarp
     #[arg(long, value_enum, default_value_t = Personality::Ib)]
     personality: Personality,
-    /// When Sends and Writes complete: peer, when they are placed at the other end, as on InfiniBand, or
-    /// local, when TCP has taken them [default: local]
+    /// When Sends and Writes complete: peer, when they are placed at the other end, as InfiniBand's do, or
+    /// local, when TCP has taken them, as iWARP allows [default: peer with ib, local with iwarp]
     #[arg(long, value_enum)]
     ack: Option<Ack>,
     /// Show the program a device file, /dev/infiniband/urnic0: UCX takes no device without. UCX then needs
@@ -59,7 +59,7 @@ fn help() -> String {
 
 const EXAMPLES: &str = "\
 Without this command: put libibverbs.so.1 and librdmacm.so.1, both links to liburnic_rdma.so, into a
-folder, name it in LD_LIBRARY_PATH, and say URNIC_PERSONALITY=iwarp, URNIC_ACK=peer and
+folder, name it in LD_LIBRARY_PATH, and say URNIC_PERSONALITY=iwarp, URNIC_ACK=local and
 URNIC_DEV=DEVICE if wanted.
 URNIC_LOG=debug tells what the library does.
 

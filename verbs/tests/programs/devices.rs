@@ -217,7 +217,9 @@ netns_tests! {
             return;
         };
         let line = format!("{} {} {}", program.display(), free_port(), A.1);
-        let said = libraries.start_on(A.0, &line, false).finish();
+        // It waits for the completion of a Send before there is a receive for it.
+        let variables = [("URNIC_DEV", A.0), ("URNIC_ACK", "local")];
+        let said = libraries.start_with(&line, false, &variables).finish();
         assert!(said.contains("all is well"), "{said}");
     }
 }
