@@ -1,12 +1,14 @@
 //! Two endpoints' engines on the two ends of a vhost-user device: RDMA with each setting.
 
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::thread;
 
-use urnic_netdev::Device;
 use urnic_netdev::vhost_user::{VhostUser, VhostUserConfig, VirtioUser};
+use urnic_netdev::{Device, Fragment, TxChecksum, TxFrame};
 
 use crate::netns::scene::{Scene, Setup};
+use urnic_testkit::counting::Census;
 
 const LEN: usize = 4 << 20;
 
@@ -57,4 +59,42 @@ fn super_frames_move_every_octet() {
 fn plain_frames_move_every_octet() {
     exchange("vu-plain", 1500, [true, false]);
     exchange("vu-large", 9000, [false, true]);
+}
+
+/// Frames from the first of these devices to the second, some of them super-frames.
+fn flow(from: &mut dyn Device, to: &mut dyn Device, octets: &[u8]) -> usize {
+    let payload: Vec<Fragment<'_>> = octets[54..].chunks(800).map(Fragment::from_slice).collect();
+    let frame = TxFrame {
+        head: &octets[..54],
+        payload: &payload,
+        checksum: TxChecksum::Partial { start: 34, offset: 16 },
+        segment_size: NonZeroU16::new(1400),
+    };
+    let census = Census::begin();
+    let mut came = 0;
+    for _ in 0..500 {
+        let room = from.transmit_room().min(8);
+        for _ in 0..room {
+            from.transmit(0, &frame).unwrap();
+        }
+        from.flush(0);
+        came += to.receive(0, 64, &mut |frame| assert_eq!(frame.bytes.len(), octets.len()));
+        // As a port does before it sleeps.
+        let _descriptors = (from.readiness(), to.readiness());
+    }
+    assert_eq!(census.end(), 0, "allocations for {came} frames");
+    came
+}
+
+#[test]
+fn no_frame_allocates() {
+    let (mut backend, mut frontend) = both("vu-count", 1500, [true, true]);
+    // TCP over IPv4.
+    let mut octets = vec![7; 50_054];
+    octets[12..14].copy_from_slice(&[8, 0]);
+    octets[14] = 0x45;
+    octets[20..22].fill(0);
+    octets[23] = 6;
+    assert!(flow(&mut frontend, &mut backend, &octets) > 1000);
+    assert!(flow(&mut backend, &mut frontend, &octets) > 1000);
 }

@@ -40,6 +40,8 @@ pub struct VhostUser {
     armed: Cell<bool>,
     /// Chains that waited when a frame did not fit.
     starved: Option<u16>,
+    /// Chains that the largest frame has taken since the link is up.
+    chains_per_frame: usize,
     stage: Box<[u8]>,
     runs: Vec<Run>,
     /// Chains that a frame takes: head, and octets written.
@@ -90,6 +92,7 @@ impl VhostUser {
             control_due_ns: 0,
             armed: Cell::new(false),
             starved: None,
+            chains_per_frame: 1,
             stage: vec![0; FRAME_LEN_MAX].into_boxed_slice(),
             runs: Vec::with_capacity(CHAIN_LEN_MAX),
             heads: Vec::with_capacity(CHAIN_LEN_MAX),
@@ -142,6 +145,7 @@ impl Device for VhostUser {
         self.capabilities = offload::capabilities(End::Backend, pair.features, mtu);
         self.is_up = pair.is_up();
         if !self.is_up {
+            self.chains_per_frame = 1;
             return 0;
         }
         let mut count = 0;
@@ -184,6 +188,7 @@ impl Device for VhostUser {
             }
             outcome => {
                 self.starved = None;
+                self.chains_per_frame = self.chains_per_frame.max(heads.len());
                 outcome
             }
         }
@@ -195,8 +200,8 @@ impl Device for VhostUser {
         let Some(queue) = &mut to_driver.queue else { return 1 };
         match queue.waiting(table) {
             Ok(waiting) if self.starved == Some(waiting) || waiting == 0 => 0,
-            // One frame may take them all.
-            Ok(waiting) => (usize::from(waiting) / BUFFERS_PER_FRAME).max(1),
+            // A Linux guest's buffers are of a page at most, a frontend's for any frame.
+            Ok(waiting) => (usize::from(waiting) / self.chains_per_frame).max(1),
             // Told when it is used.
             Err(_) => 1,
         }
@@ -447,6 +452,3 @@ fn serve(channel: &mut Channel, session: &mut Session) -> Result<(), SessionErro
     }
     Ok(())
 }
-
-/// Buffers that a super-frame takes of a Linux guest, which posts buffers of a page at most.
-const BUFFERS_PER_FRAME: usize = 44;
