@@ -122,10 +122,9 @@ impl Lab {
         Process::start(URNIC, arguments.split_whitespace())
     }
 
-    /// Starts the `rping` of rdma-core on urnic's libraries.
-    pub(crate) fn stock_rping(arguments: &str) -> anyhow::Result<Process> {
-        let words = ["run", "--", "rping"].into_iter().chain(arguments.split_whitespace());
-        Process::start(URNIC, words)
+    /// Starts a program of rdma-core on urnic's libraries.
+    pub(crate) fn stock(line: &str) -> anyhow::Result<Process> {
+        Process::start(URNIC, ["run", "--"].into_iter().chain(line.split_whitespace()))
     }
 
     /// Waits until something listens.
@@ -182,7 +181,7 @@ impl Lab {
 
     /// The guest's interface is up, and no program of a case before runs.
     pub(crate) fn plug(&mut self) -> anyhow::Result<()> {
-        self.guest.run("killall -q -9 rping; ip link set eth0 up").map(drop)
+        self.guest.run("killall -q -9 rping rstream; ip link set eth0 up").map(drop)
     }
 
     /// Whether the two kernels still reach each other. When they do not, no peer under test had a

@@ -30,7 +30,7 @@ const fn row(server: &'static str, client: &'static str, says: &'static str, is_
     Row { server, client, says, is_cm }
 }
 
-const ROWS: [Row; 11] = [
+const ROWS: [Row; 12] = [
     row(
         "rping -s -a ADDR -p PORT -C 20 -V",
         "rping -c -a ADDR -p PORT -C 20 -vV",
@@ -41,6 +41,12 @@ const ROWS: [Row; 11] = [
         "ucmatose -b ADDR -p PORT -c 4 -C 20",
         "ucmatose -s ADDR -p PORT -c 4 -C 20",
         "return status 0",
+        true,
+    ),
+    row(
+        "rstream -p PORT -T b -T v -S 300000 -C 3 -I 2",
+        "rstream -s ADDR -p PORT -T b -T v -S 300000 -C 3 -I 2",
+        "custom",
         true,
     ),
     row("rdma_server -p PORT", "rdma_client -s ADDR -p PORT", "end 0", true),
@@ -64,12 +70,13 @@ const ROWS: [Row; 11] = [
     row("ib_read_lat -F -p PORT -n 50", "ib_read_lat -F -p PORT -n 50 127.0.0.1", " 50 ", false),
 ];
 
-const PROGRAMS: [&str; 9] = [
+const PROGRAMS: [&str; 10] = [
     "/dev/net/tun",
     "rping",
     "ucmatose",
     "rdma_server",
     "rdma_client",
+    "rstream",
     "ibv_rc_pingpong",
     "ib_write_bw",
     "ib_send_bw",

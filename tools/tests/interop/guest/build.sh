@@ -104,7 +104,7 @@ done
 mkdir "$root/modules/crc"
 cp build-siw-crc/siw.ko "$root/modules/crc/siw.ko"
 programs="rping ucmatose ib_write_bw ib_read_bw ib_send_bw ib_write_lat ib_read_lat ib_send_lat \
-  ibv_devices ibv_devinfo rdma ip tc"
+  ibv_devices ibv_devinfo rstream rdma ip tc"
 for program in $programs; do
   file=$(command -v "$program") || { say "no $program"; exit 1; }
   cp -L "$file" "$root/sbin/"
