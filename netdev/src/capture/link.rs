@@ -21,6 +21,12 @@ pub enum LinkType {
     /// A protocol family of 4 octets, in the order of the capturing machine (0) or the network
     /// (108).
     Loopback,
+    /// A record of the Extensible Record Format (197), of which those with InfiniBand packets (type 21)
+    /// are read.
+    Erf,
+    /// IP over InfiniBand (242): 40 octets of a global header, or of addresses, and the encapsulation
+    /// header.
+    Ipoib,
 }
 
 /// A frame ends inside its link header.
@@ -40,8 +46,10 @@ impl LinkType {
             1 => Self::Ethernet,
             12 | 14 | 101 => Self::RawIp,
             113 => Self::LinuxCooked,
+            197 => Self::Erf,
             228 => Self::Ipv4,
             229 => Self::Ipv6,
+            242 => Self::Ipoib,
             276 => Self::LinuxCookedV2,
             _ => return None,
         })
@@ -62,6 +70,8 @@ impl LinkType {
             Self::LinuxCookedV2 => cooked(frame, 0, 20),
             Self::RawIp | Self::Ipv4 | Self::Ipv6 => Some(Some(0)),
             Self::Loopback => frame.first_chunk().map(by_family),
+            Self::Erf => infiniband(frame),
+            Self::Ipoib => encapsulated(frame, 40),
         };
         let Some(at) = at.ok_or(error)? else { return Ok(None) };
         let packet = frame.get(at..).filter(|packet| !packet.is_empty()).ok_or(error)?;
@@ -102,6 +112,39 @@ fn behind_labels(frame: &[u8], at: usize) -> Option<usize> {
 /// The EtherType of MPLS unicast (RFC 3032 §5).
 const MPLS: u16 = 0x8847;
 
+/// An InfiniBand packet in a record: header (16), local header (8), global header (40, if the local
+/// one announces it), BTH (12), DETH (8), encapsulation header. `None` when it is cut, `Some(None)`
+/// when it is no datagram of IPoIB.
+fn infiniband(frame: &[u8]) -> Option<Option<usize>> {
+    const HEADER_LEN: usize = 16;
+    const TYPE_INFINIBAND: u8 = 21;
+    const UD_SEND_ONLY: u8 = 0x64;
+    let [_, local_next, ..] = *frame.get(HEADER_LEN..)?.first_chunk::<8>()?;
+    // The top bit announces extension headers, which InfiniBand has none of.
+    if frame[8] != TYPE_INFINIBAND {
+        return Some(None);
+    }
+    let transport_at = match local_next & 3 {
+        2 => HEADER_LEN + 8,
+        3 => HEADER_LEN + 8 + 40,
+        _ => return Some(None),
+    };
+    let transport = frame.get(transport_at..)?.first_chunk::<20>()?;
+    // RFC 4391 is of datagrams; queue pairs 0 and 1 are of management.
+    let is_management = transport[5..7] == [0, 0] && transport[7] <= 1;
+    if transport[0] != UD_SEND_ONLY || is_management {
+        return Some(None);
+    }
+    encapsulated(frame, transport_at + transport.len())
+}
+
+/// What follows the encapsulation header of IPoIB (RFC 4391 §6), which is at `at`.
+fn encapsulated(frame: &[u8], at: usize) -> Option<Option<usize>> {
+    let header = frame.get(at..)?.first_chunk::<4>()?;
+    let ethertype = u16::from_be_bytes([header[0], header[1]]);
+    Some(by_ethertype(frame, (at + header.len(), ethertype)))
+}
+
 fn by_family(octets: &[u8; 4]) -> Option<usize> {
     // The file does not say which order its machine had, so take the one that gives a small number:
     // 2 is IPv4 everywhere; IPv6 is 10 on Linux and 24, 28 or 30 on the BSDs.
@@ -121,4 +164,58 @@ fn without_padding(packet: &[u8]) -> &[u8] {
         _ => 0,
     };
     if len == 0 { packet } else { packet.get(..len).unwrap_or(packet) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An IPv4 header alone.
+    const DATAGRAM: [u8; 20] = [0x45, 0, 0, 20, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+
+    fn record(kind: u8, has_global: bool, queue_pair: u8, ethertype: u16) -> Vec<u8> {
+        let mut frame = vec![0; 8];
+        frame.extend([kind, 4, 0, 0, 0, 0, 0, 0]);
+        frame.extend([0, if has_global { 3 } else { 2 }, 0, 4, 0, 0, 0, 6]);
+        frame.extend(vec![0; if has_global { 40 } else { 0 }]);
+        frame.extend([0x64, 0x40, 0xff, 0xff, 0, 0, 0, queue_pair, 0, 0, 0, 0]);
+        frame.extend([0x80, 1, 0x0b, 0x1b, 0, 0, 0, 0x48]);
+        frame.extend(ethertype.to_be_bytes());
+        frame.extend([0, 0]);
+        frame.extend(DATAGRAM);
+        // Pad and CRCs.
+        frame.extend([0; 6]);
+        frame
+    }
+
+    #[test]
+    fn datagrams_are_found_in_records_of_infiniband() {
+        for has_global in [false, true] {
+            let frame = record(21, has_global, 0x49, 0x0800);
+            assert_eq!(LinkType::Erf.ip_packet(&frame), Ok(Some(&DATAGRAM[..])));
+            let header_len = frame.len() - DATAGRAM.len() - 6;
+            for len in 0..=header_len {
+                assert!(LinkType::Erf.ip_packet(&frame[..len]).is_err(), "{len} octets");
+            }
+        }
+        // Ethernet, ARP, management, another operation.
+        for other in [record(2, true, 0x49, 0x0800), record(21, true, 0x49, 0x0806)] {
+            assert_eq!(LinkType::Erf.ip_packet(&other), Ok(None));
+        }
+        assert_eq!(LinkType::Erf.ip_packet(&record(21, false, 1, 0x0800)), Ok(None));
+        let mut other = record(21, false, 0x49, 0x0800);
+        other[24] = 0x04;
+        assert_eq!(LinkType::Erf.ip_packet(&other), Ok(None));
+    }
+
+    #[test]
+    fn datagrams_are_found_behind_a_pseudo_header_of_ipoib() {
+        let frame = [&[0; 40][..], &[8, 0, 0, 0], &DATAGRAM].concat();
+        assert_eq!(LinkType::Ipoib.ip_packet(&frame), Ok(Some(&DATAGRAM[..])));
+        assert!(LinkType::Ipoib.ip_packet(&frame[..44]).is_err());
+        assert_eq!(
+            [197, 242].map(LinkType::from_number),
+            [LinkType::Erf, LinkType::Ipoib].map(Some)
+        );
+    }
 }
