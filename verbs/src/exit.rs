@@ -10,7 +10,9 @@ use std::thread;
 use std::time::Duration;
 
 use tracing::debug;
+use urnic::CompletionMeans;
 
+use crate::ack;
 use crate::event_queue::locked;
 use crate::fork;
 use crate::network;
@@ -49,7 +51,10 @@ pub(crate) fn wait_if_under_way() {
 /// Nothing may wait here for ever: a handler of a signal may have called `exit` in the middle of
 /// something. Nor may the ending thread work itself: its thread-local values are gone.
 extern "C" fn at_exit() {
-    if network::device().is_none() && !fork::has_children() {
+    // What has come and is not read would have the kernel reset the connection, and a peer that asks
+    // whether it was placed is to know: it is told that the connection ends in order.
+    let asks = ack::completion() == CompletionMeans::Placed;
+    if network::device().is_none() && !fork::has_children() && !asks {
         return;
     }
     UNDER_WAY.store(true, Ordering::Release);

@@ -32,6 +32,22 @@ fn what_was_completed_arrives_though_the_process_ends() {
     run(test, "exit", ["kernel"; 2], "127.0.0.1");
 }
 
+/// What is asked of a peer behind the last message, it need not be there any more to answer.
+#[test]
+fn what_a_process_took_before_it_ended_is_placed() {
+    let test = "what_a_process_took_before_it_ended_is_placed";
+    let libraries = Libraries::new();
+    let Some(program) = compile_cm(test, &libraries, "leaves") else { return };
+    let program = program.display().to_string();
+    for _ in 0..10 {
+        let port = free_port();
+        let server = format!("{program} taker 127.0.0.1 {port}");
+        let server = libraries.start_on("kernel", &server, false).listens_by_cm(port);
+        libraries.run(&format!("{program} exit 127.0.0.1 {port}"), false);
+        assert!(server.finish().contains(ALL_CAME));
+    }
+}
+
 #[test]
 fn a_peer_is_told_of_the_end_though_a_child_lives() {
     for mode in ["fork", "abort"] {

@@ -1,5 +1,6 @@
 /* Programs that end, or fork, with open connections. `leaves server ADDRESS PORT` takes messages until
- * its peer disconnects, and says how many came. `leaves MODE ADDRESS PORT` sends as many as it is to:
+ * its peer disconnects, and says how many came; as `leaves taker ADDRESS PORT` it ends as soon as it has
+ * all, without a word to the peer. `leaves MODE ADDRESS PORT` sends as many as it is to:
  *
  *   exit      and ends when all are completed, without a word
  *   fork      and ends so while a child lives that has all its descriptors
@@ -51,7 +52,7 @@ static struct ibv_mr *make_qp(struct rdma_cm_id *id)
 	return mr;
 }
 
-static int server(struct sockaddr_in *address)
+static int server(struct sockaddr_in *address, int leaves_first)
 {
 	struct rdma_cm_id *listener;
 	struct rdma_conn_param param = { 0 };
@@ -67,10 +68,16 @@ static int server(struct sockaddr_in *address)
 		CHECK(!ibv_post_recv(id->qp, &wr, &bad));
 	CHECK(!rdma_accept(id, &param));
 	next(RDMA_CM_EVENT_ESTABLISHED);
-	next(RDMA_CM_EVENT_DISCONNECTED);
+	if (!leaves_first)
+		next(RDMA_CM_EVENT_DISCONNECTED);
 	struct ibv_wc wc;
-	while (ibv_poll_cq(id->recv_cq, 1, &wc) == 1)
-		came += wc.status == IBV_WC_SUCCESS;
+	int count;
+	while ((count = ibv_poll_cq(id->recv_cq, 1, &wc)) == 1 || (leaves_first && came < MESSAGES)) {
+		CHECK(count >= 0 && (!leaves_first || !count || wc.status == IBV_WC_SUCCESS));
+		came += count == 1 && wc.status == IBV_WC_SUCCESS;
+		if (leaves_first && came == MESSAGES)
+			break;
+	}
 	printf("%u messages came\n", came);
 	return 0;
 }
@@ -122,9 +129,9 @@ int main(int argc, char **argv)
 	CHECK(argc == 4 && inet_pton(AF_INET, argv[2], &address.sin_addr) == 1);
 	address.sin_port = htons(atoi(argv[3]));
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	if (!strcmp(argv[1], "server")) {
+	if (!strcmp(argv[1], "server") || !strcmp(argv[1], "taker")) {
 		CHECK(channel = rdma_create_event_channel());
-		return server(&address);
+		return server(&address, !strcmp(argv[1], "taker"));
 	}
 	if (!strcmp(argv[1], "anew")) {
 		int status, count, pipes[2];
