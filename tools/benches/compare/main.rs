@@ -2,7 +2,7 @@
 //!
 //! `cargo bench --bench compare` measures every case once per round, in alternation, and prints
 //! medians and ratios; with `-- --impaired`, through a bad link; with `-- --fairness`, two flows at
-//! a time through a bottleneck. It works in a network namespace of its own and leaves nothing behind.
+//! a time through a bottleneck; with `-- --programs`, other people's programs. It works in a network namespace of its own and leaves nothing behind.
 //! `-- --help` tells the options.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "prints what it measured")]
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
@@ -14,6 +14,7 @@ mod impaired;
 mod network;
 mod others;
 mod plot;
+mod programs;
 mod raw;
 mod report;
 mod sockets;
@@ -50,6 +51,10 @@ struct Options {
     /// CUBIC, and two of a kind. Give it half a minute.
     #[arg(long, conflicts_with = "impaired")]
     fairness: bool,
+    /// Measure programs written for rdma-core (perftest under `urnic run`) next to urnic's commands, UCX
+    /// and libfabric over the kernel's TCP, from 8 octets to 8 MiB.
+    #[arg(long, conflicts_with_all = ["impaired", "fairness"])]
+    programs: bool,
     /// Only the case of this name, or else those whose name contains it.
     #[arg(long, default_value = "")]
     only: String,
@@ -137,6 +142,7 @@ fn measure(options: &Options) -> Result<ExitCode> {
     let aims = match options {
         Options { impaired: true, .. } => impaired::ratios(),
         Options { fairness: true, .. } => Vec::new(),
+        Options { programs: true, .. } => programs::ratios(),
         _ => case::ratios(),
     };
     let mut figures = Figures::new(seconds, aims);
@@ -168,6 +174,7 @@ fn runnable(options: &Options, figures: &mut Figures) -> Vec<Case> {
     let all = match options {
         Options { impaired: true, .. } => impaired::cases(),
         Options { fairness: true, .. } => fairness::cases(),
+        Options { programs: true, .. } => programs::cases(),
         _ => case::cases(),
     };
     let exact = all.iter().any(|case| case.name == options.only);

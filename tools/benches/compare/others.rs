@@ -36,18 +36,44 @@ pub(crate) fn iperf3_to(far: &Far, address: IpAddr, time: Duration) -> Result<f6
 
 /// Gbit/s of UCX `ucp_put_bw` with the engine's message length.
 pub(crate) fn ucx_put_rate(far: &Far) -> Result<f64> {
-    let line = ucx(far, "ucp_put_bw", MESSAGE_LEN, 20_000)?;
-    // MB/s of 2^20 octets, over the whole run.
-    Ok(column(&line, UCX_OVERALL_RATE)? * f64::from(1 << 20) * 8.0 / 1e9)
+    ucx_figure(far, "ucp_put_bw", MESSAGE_LEN, 20_000, Ucx::Rate)
 }
 
 /// Half a round trip of UCX `ucp_put_lat` with 8 octets, in µs: the median.
 pub(crate) fn ucx_put_latency(far: &Far) -> Result<f64> {
-    column(&ucx(far, "ucp_put_lat", 8, 20_000)?, UCX_MEDIAN)
+    ucx_figure(far, "ucp_put_lat", 8, 20_000, Ucx::Median)
+}
+
+/// What a test of UCX tells.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ucx {
+    /// Half a round trip in µs.
+    Median,
+    /// The same, of 99 in 100.
+    P99,
+    /// Gbit/s over the whole run.
+    Rate,
+}
+
+/// A figure of one test of `ucx_perftest`.
+pub(crate) fn ucx_figure(
+    far: &Far,
+    test: &str,
+    len: usize,
+    iterations: usize,
+    what: Ucx,
+) -> Result<f64> {
+    let rank = if matches!(what, Ucx::P99) { "99" } else { "50" };
+    let line = ucx(far, test, len, iterations, rank)?;
+    match what {
+        Ucx::Median | Ucx::P99 => column(&line, UCX_PERCENTILE),
+        // MB/s of 2^20 octets.
+        Ucx::Rate => Ok(column(&line, UCX_OVERALL_RATE)? * f64::from(1 << 20) * 8.0 / 1e9),
+    }
 }
 
 /// Runs one test of `ucx_perftest` and returns its line of figures.
-fn ucx(far: &Far, test: &str, len: usize, iterations: usize) -> Result<String> {
+fn ucx(far: &Far, test: &str, len: usize, iterations: usize, rank: &str) -> Result<String> {
     let set = |command: &mut Command, device: &str| {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         for (name, value) in
@@ -64,7 +90,7 @@ fn ucx(far: &Far, test: &str, len: usize, iterations: usize) -> Result<String> {
     set(&mut client, "veth-a");
     let (len, iterations) = (len.to_string(), iterations.to_string());
     client.args(["30", "ucx_perftest", &VETH[1].to_string(), "-t", test, "-f", "-v"]);
-    let output = client.args(["-s", &len, "-n", &iterations]).output()?;
+    let output = client.args(["-s", &len, "-n", &iterations, "-R", rank]).output()?;
     let _ended = server.kill();
     server.wait()?;
     let told = String::from_utf8_lossy(&output.stdout);
@@ -76,9 +102,9 @@ fn ucx(far: &Far, test: &str, len: usize, iterations: usize) -> Result<String> {
     }
 }
 
-/// Columns of its comma-separated line: iterations, median, average, overall latency, average and
+/// Columns of its comma-separated line: iterations, the percentile that was asked for, average, overall latency, average and
 /// overall rate, average and overall messages.
-const UCX_MEDIAN: usize = 1;
+const UCX_PERCENTILE: usize = 1;
 const UCX_OVERALL_RATE: usize = 5;
 
 fn column(line: &str, index: usize) -> Result<f64> {

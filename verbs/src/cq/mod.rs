@@ -45,6 +45,8 @@ pub(crate) struct Cq {
     armed: Arc<AtomicBool>,
     /// Times that nothing was found since something was.
     empty_polls: AtomicUsize,
+    /// Calls that posted sends that complete here since the program looked last.
+    posts: AtomicUsize,
 }
 
 /// Every queue is made as an extended one; C's plain queue is its first part.
@@ -135,6 +137,7 @@ fn create(
             polling: Section::default(),
             _domain: domain,
             empty_polls: AtomicUsize::new(0),
+            posts: AtomicUsize::new(0),
         }
     });
     Ok(object.cast())
@@ -208,12 +211,21 @@ impl Cq {
     /// Lets the endpoint work if nothing waits here: programs that look again and again wait for no
     /// other thread.
     fn turn(&self) {
+        self.posts.store(0, Ordering::Relaxed);
         if self.inner.is_empty() {
             // One that sleeps next, or looks at its memory, comes once or twice.
             let empty = self.empty_polls.fetch_add(1, Ordering::Relaxed);
             let stays = empty > 2 && !self.armed.load(Ordering::Relaxed);
             let _down_completes_nothing = self.context.process.network.endpoint.poll_turn(stays);
         }
+    }
+
+    /// Whether sends were posted once or twice since the program looked last: one that posts more has
+    /// not come to wait yet. Threads that post at the same time may count too few.
+    pub(crate) fn is_watched(&self) -> bool {
+        let posts = self.posts.load(Ordering::Relaxed).saturating_add(1);
+        self.posts.store(posts, Ordering::Relaxed);
+        posts <= 2
     }
 
     /// Takes the oldest completion that the program is to see. What an Atomic has fetched is stored

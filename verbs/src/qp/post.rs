@@ -98,9 +98,11 @@ impl Qp {
     }
 
     /// A request that is alone is sent by the thread that posts it, if it can be: it is waited for. More
-    /// of them are sent together.
+    /// of them are sent together, when the program looks at its queue or by the endpoint's thread.
     pub(super) fn turn(&self) {
-        if self.inner().sends_outstanding() <= 2 {
+        // SAFETY: a queue is not destroyed while queue pairs complete to it.
+        let is_watched = unsafe { cq(self.cqs[0].0) }.is_watched();
+        if is_watched && self.inner().sends_outstanding() <= 2 {
             let _down_sends_nothing = self.context.process.network.endpoint.poll_turn(false);
         }
     }
