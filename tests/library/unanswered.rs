@@ -92,10 +92,11 @@ fn a_peer_whose_tcp_answers_may_take_its_time() {
 }
 
 /// A peer that has taken the message, and ends its process without reading the request behind it: it
-/// has closed in order first, and that counts.
+/// has closed in order first, and that counts, as does what it sent before.
 #[test]
 fn a_send_is_placed_at_a_peer_that_resets_behind_its_close() {
     let mut scene = Scene::with(false, CompletionMeans::Placed);
+    scene.qp.post_recv(RecvWr::new(WrId(2), [scene.memory.sge(0..100)])).unwrap();
     scene.qp.post_send(SendWr::send(WrId(1), [scene.memory.sge(0..100)])).unwrap();
     for _ in 0..10 {
         scene.endpoint.turn(Duration::ZERO).unwrap();
@@ -103,12 +104,15 @@ fn a_send_is_placed_at_a_peer_that_resets_behind_its_close() {
     scene.peer.set_read_timeout(Some(PATIENCE)).unwrap();
     // Length, header of 18 octets, CRC; of the request behind it, one octet is looked at.
     scene.peer.read_exact(&mut [0; 2 + 18 + 100 + 4 + 1]).unwrap();
+    scene.peer.write_all(&fpdu(&send(2, b"thanks"), 0, false)).unwrap();
     scene.peer.shutdown(Shutdown::Write).unwrap();
     // Octets that are not read: a RST.
     drop(scene.peer);
     std::thread::sleep(Duration::from_millis(20));
-    let completed = scene.endpoint.wait(&scene.cq, PATIENCE).unwrap().unwrap();
-    assert_eq!((completed.wr_id, completed.status), (WrId(1), WcStatus::Success));
+    for wanted in [WrId(2), WrId(1)] {
+        let completed = scene.endpoint.wait(&scene.cq, PATIENCE).unwrap().unwrap();
+        assert_eq!((completed.wr_id, completed.status), (wanted, WcStatus::Success));
+    }
     let event = scene.connection.next_event(PATIENCE).unwrap();
     assert_eq!(event, Some(ConnectionEvent::PeerClosed));
 }

@@ -67,6 +67,14 @@ const COMPARE: &[Row] = &[
         ],
     ),
     (
+        "--programs",
+        &[
+            ("--programs --only 64,,B:,,urnic,,bw", Says("Gbit/s")),
+            ("--programs --only none,,such", Refused("--only")),
+            ("--programs --fairness", Refused("--fairness")),
+        ],
+    ),
+    (
         "--only",
         &[
             ("--only raw,,TAP,,,MTU,,9000", Says("raw TAP, MTU 9000")),

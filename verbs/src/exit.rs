@@ -4,11 +4,12 @@
 //! connections that a child has too. The TCP of urnic ends with the process.
 #![expect(unsafe_code, reason = "a handler for the end is told to C's library")]
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Once};
 use std::thread;
 use std::time::Duration;
 
+use rustix::thread::gettid;
 use tracing::debug;
 use urnic::CompletionMeans;
 
@@ -35,15 +36,18 @@ pub(crate) fn prepare() {
     });
 }
 
-static UNDER_WAY: AtomicBool = AtomicBool::new(false);
+/// The thread that ends the process, once there is one.
+static ENDING: AtomicI32 = AtomicI32::new(0);
 
 /// Ends the calling thread's part if the process is about to end: it does not return then.
 ///
 /// Programs destroy their channels, return from `main`, and leave threads that wait at those channels
 /// to the end of the process. Such a thread is not to see an error while the end waits for peers: it
-/// would report it, and exit with another code.
+/// would report it, and exit with another code. The thread that ends the process itself, in a handler of
+/// the program's that runs after this library's, goes on.
 pub(crate) fn wait_if_under_way() {
-    while UNDER_WAY.load(Ordering::Acquire) {
+    let own = gettid().as_raw_nonzero().get();
+    while ![0, own].contains(&ENDING.load(Ordering::Acquire)) {
         thread::park();
     }
 }
@@ -57,7 +61,7 @@ extern "C" fn at_exit() {
     if network::device().is_none() && !fork::has_children() && !asks {
         return;
     }
-    UNDER_WAY.store(true, Ordering::Release);
+    ENDING.store(gettid().as_raw_nonzero().get(), Ordering::Release);
     let Some(process) = process::existing() else { return };
     let is_done = Arc::new((Mutex::new(false), Condvar::new()));
     let done = Arc::clone(&is_done);

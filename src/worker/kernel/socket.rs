@@ -204,7 +204,8 @@ impl KernelConnection {
                 }
                 Ok(len) => {
                     self.layered.handle_bytes(now, &buffer[..len]);
-                    self.ready.readable = len == buffer.len();
+                    // Of a socket that has failed all that is left is read, up to the FIN.
+                    self.ready.readable = self.broken || len == buffer.len();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.ready.readable = false;

@@ -114,7 +114,10 @@ unsafe extern "C" fn rdma_get_cm_event(
             0
         }
         Err(errno) => {
-            exit::wait_if_under_way();
+            // A channel that does not block is looked at, not waited at.
+            if errno.0 != libc::EAGAIN {
+                exit::wait_if_under_way();
+            }
             errno.set();
             -1
         }

@@ -29,7 +29,9 @@ fn run(test: &str, mode: &str, devices: [&str; 2], address: &str) {
 #[test]
 fn what_was_completed_arrives_though_the_process_ends() {
     let test = "what_was_completed_arrives_though_the_process_ends";
-    run(test, "exit", ["kernel"; 2], "127.0.0.1");
+    for mode in ["exit", "drain"] {
+        run(test, mode, ["kernel"; 2], "127.0.0.1");
+    }
 }
 
 /// What is asked of a peer behind the last message, it need not be there any more to answer.

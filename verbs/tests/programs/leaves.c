@@ -3,12 +3,14 @@
  * all, without a word to the peer. `leaves MODE ADDRESS PORT` sends as many as it is to:
  *
  *   exit      and ends when all are completed, without a word
+ *   drain     and takes what its channel has while it ends, in a handler of its own
  *   fork      and ends so while a child lives that has all its descriptors
  *   abort     and destroys its queue pair while such a child lives, and then waits itself
  *   anew      and has the child open the device again and do the same as `exit`
  *
  * A child that lives ends when its standard input does. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,6 +111,14 @@ static struct rdma_cm_id *connected(struct sockaddr_in *address)
 	return id;
 }
 
+/* Runs behind the library's own handler, which was told to C's library later. */
+static void drain(void)
+{
+	struct rdma_cm_event *event;
+	while (!rdma_get_cm_event(channel, &event))
+		rdma_ack_cm_event(event);
+}
+
 /* Lives until its standard input ends. */
 static pid_t live_on(void)
 {
@@ -153,7 +163,13 @@ int main(int argc, char **argv)
 		CHECK(WIFEXITED(status) && !WEXITSTATUS(status));
 		return 0;
 	}
+	if (!strcmp(argv[1], "drain"))
+		CHECK(!atexit(drain));
 	struct rdma_cm_id *id = connected(&address);
+	if (!strcmp(argv[1], "drain")) {
+		CHECK(!fcntl(channel->fd, F_SETFL, O_NONBLOCK));
+		return 0;
+	}
 	if (strcmp(argv[1], "exit"))
 		live_on();
 	if (!strcmp(argv[1], "abort")) {
