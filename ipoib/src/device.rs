@@ -113,11 +113,12 @@ impl<F: Mads + Packets> Device for IpoibDevice<F> {
             sink(RxFrame { bytes, checksum: RxChecksum::Unverified, segment_size: None });
             received += 1;
         };
-        for datagram in self.own.drain(..burst.min(self.own.len())) {
+        let own = burst.min(self.own.len());
+        for datagram in self.own.drain(..own) {
             hand(&datagram);
         }
         let link = &mut self.link;
-        self.fabric.receive_packets(now_ns, burst, &mut |packet| {
+        self.fabric.receive_packets(now_ns, burst - own, &mut |packet| {
             if let Some(datagram) = link.handle_packet(now_ns, packet) {
                 hand(datagram);
             }

@@ -99,7 +99,7 @@ impl Client {
     fn call(&self, what: Control, data: &[u8]) -> io::Result<Option<[u8; SMP_DATA_LEN]>> {
         self.control.send(&control(self.number, what, data))?;
         let mut answer = [0; CONTROL_LEN];
-        let len = self.control.recv(&mut answer)?;
+        let len = uninterrupted(|| self.control.recv(&mut answer))?;
         Ok(control_answer(answer.get(..len).unwrap_or_default(), what))
     }
 
@@ -117,7 +117,7 @@ impl Client {
         self.data.send(&envelope(Lid::PERMISSIVE, Qpn::from_bits(0), &mad))?;
         let mut octets = [0; REQUEST_LEN];
         for _ in 0..SKIPPED_MAX {
-            let len = self.data.recv(&mut octets)?;
+            let len = uninterrupted(|| self.data.recv(&mut octets))?;
             let octets = octets.get(..len).unwrap_or_default();
             // What ibsim could not deliver comes back with a status.
             let Some((_, _, mad)) = opened(octets) else {
@@ -208,11 +208,24 @@ impl Client {
 
     /// When ibsim is to be asked, or its answer to be looked for.
     pub(super) const fn due_ns(&self) -> u64 {
-        self.watch.asked_ns.saturating_add(ASK_EVERY_NS)
+        // An answer makes its descriptor readable: only one that does not come needs the time.
+        let wait_ns = if self.watch.asked.is_some() { LATE_NS } else { ASK_EVERY_NS };
+        self.watch.asked_ns.saturating_add(wait_ns)
     }
 
     pub(super) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         [self.control.as_fd(), self.data.as_fd()]
+    }
+}
+
+/// A wait that a signal ends begins again: signal(7), a receive with a timeout is not restarted by the
+/// kernel.
+fn uninterrupted<T>(mut wait: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match wait() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
     }
 }
 
@@ -228,5 +241,38 @@ fn is_of(octets: &[u8], transaction: u64) -> bool {
 impl Drop for Client {
     fn drop(&mut self) {
         let _gone = self.control.send(&control(self.number, Control::Disconnect, &[]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_that_a_signal_ended_goes_on() {
+        let mut results =
+            vec![Ok(7), Err(io::ErrorKind::Interrupted), Err(io::ErrorKind::Interrupted)];
+        let mut next = || results.pop().unwrap().map_err(io::Error::from);
+        assert_eq!(uninterrupted(&mut next).unwrap(), 7);
+        let error = uninterrupted(|| Err::<(), _>(io::ErrorKind::TimedOut.into())).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn a_simulator_that_does_not_answer_is_not_looked_at_before_it_is_late() {
+        let (control, _simulator) = UnixDatagram::pair().unwrap();
+        let (data, _) = UnixDatagram::pair().unwrap();
+        control.set_nonblocking(true).unwrap();
+        let mut client = Client {
+            simulator: String::new(),
+            control,
+            data,
+            number: 0,
+            random: ChaCha20Rng::from_seed([0; 32]),
+            watch: Watch { asked: None, asked_ns: 0, setup: None },
+        };
+        assert_eq!(client.due_ns(), ASK_EVERY_NS);
+        assert_eq!(client.watch(ASK_EVERY_NS, Guid(1)), None);
+        assert_eq!(client.due_ns(), ASK_EVERY_NS + LATE_NS);
     }
 }

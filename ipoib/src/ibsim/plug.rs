@@ -24,6 +24,8 @@ pub(super) struct Plug {
     waiting: VecDeque<Vec<u8>>,
     spare: Vec<Vec<u8>>,
     retry_ns: Option<u64>,
+    /// Until when there is taken to be no switch.
+    replug_ns: u64,
     buffer: Box<[u8; PACKET_LEN_MAX]>,
 }
 
@@ -43,6 +45,7 @@ impl Plug {
             waiting: VecDeque::new(),
             spare: Vec::new(),
             retry_ns: None,
+            replug_ns: 0,
             buffer: Box::new([0; PACKET_LEN_MAX]),
         })
     }
@@ -62,6 +65,9 @@ impl Plug {
 
     /// Whether the packet is gone, if only to be lost.
     fn try_send(&mut self, now_ns: u64, packet: &[u8]) -> bool {
+        if now_ns < self.replug_ns {
+            return true;
+        }
         match self.socket.send(packet) {
             Ok(_) => self.retry_ns = None,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -73,7 +79,8 @@ impl Plug {
                 let switch = address(&self.switch);
                 let found = switch.and_then(|switch| self.socket.connect_addr(&switch));
                 if found.is_err() {
-                    self.retry_ns = Some(now_ns.saturating_add(REPLUG_NS));
+                    self.retry_ns = None;
+                    self.replug_ns = now_ns.saturating_add(REPLUG_NS);
                     self.waiting.clear();
                 }
             }
@@ -113,5 +120,29 @@ impl Plug {
 
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_switch_that_was_not_there_is_looked_for_from_time_to_time() {
+        let simulator = format!("urnic-plug-test-{}", std::process::id());
+        let mut plug = Plug::new(&simulator, Guid(1)).unwrap();
+        plug.send(0, b"lost");
+        let switch = UnixDatagram::bind_addr(&address(&switch_name(&simulator)).unwrap()).unwrap();
+        switch.set_nonblocking(true).unwrap();
+        let mut octets = [0; 16];
+        for now_ns in [1, 2, REPLUG_NS - 1] {
+            plug.send(now_ns, b"early");
+            assert!(switch.recv(&mut octets).is_err());
+        }
+        // The one that finds it is lost, as when another switch takes its place.
+        plug.send(REPLUG_NS, b"finds");
+        plug.send(REPLUG_NS, b"arrives");
+        let len = switch.recv(&mut octets).unwrap();
+        assert_eq!(&octets[..len], b"arrives");
     }
 }

@@ -7,7 +7,7 @@ use std::io;
 use super::IbsimError;
 use super::client::Client;
 use crate::wire::address::{Guid, Lid, PKey};
-use crate::wire::smp::{HOPS_MAX, NodeInfo, PortSetup, SmpAttribute, p_keys};
+use crate::wire::smp::{HOPS_MAX, NodeInfo, PortSetup, SMP_DATA_LEN, SmpAttribute, p_keys};
 
 /// Nodes that are looked at, at most.
 const NODES_MAX: usize = 4096;
@@ -190,7 +190,7 @@ fn tables(client: &mut Client, route: &[u8], ports: u8) -> io::Result<SwitchTabl
         tables.linear.extend(data);
     }
     tables.linear.truncate(top + 1);
-    for block in 0..MULTICAST_BLOCKS_MAX {
+    for block in 0..multicast_blocks(&info) {
         let mut masks = [0_u64; MULTICAST_BLOCK];
         for position in 0..=(ports / POSITION_PORTS).min(3) {
             let modifier = u32::from(position) << 28 | block;
@@ -201,13 +201,22 @@ fn tables(client: &mut Client, route: &[u8], ports: u8) -> io::Result<SwitchTabl
                 *mask |= ports << (u32::from(position) * u32::from(POSITION_PORTS));
             }
         }
-        // Groups are numbered from the first on.
-        if masks == [0; MULTICAST_BLOCK] {
-            break;
-        }
         tables.multicast.extend(masks);
     }
     Ok(tables)
+}
+
+/// How many blocks of groups a switch has: a block without ports does not end them, as its groups may
+/// be those of members at other switches. SwitchInfo has MulticastFDBCap at octet 4, and at octet 18
+/// MulticastFDBTop, which a manager may leave unset.
+fn multicast_blocks(info: &[u8; SMP_DATA_LEN]) -> u32 {
+    let cap = usize::from(u16::from_be_bytes([info[4], info[5]]));
+    let top = Lid(u16::from_be_bytes([info[18], info[19]]));
+    let groups = match top.0.checked_sub(Lid::MULTICAST_FIRST.0) {
+        Some(last) => cap.min(usize::from(last) + 1),
+        None => cap,
+    };
+    u32::try_from(groups.div_ceil(MULTICAST_BLOCK)).unwrap_or(0).min(MULTICAST_BLOCKS_MAX)
 }
 
 #[cfg(test)]
@@ -260,6 +269,23 @@ mod tests {
         assert_eq!(survey.destinations(A, Lid(40)), [], "beyond the table");
         assert_eq!(survey.destinations(A, Lid(5)), [], "a circle");
         assert_eq!(survey.destinations(Guid(9), Lid(1)), []);
+    }
+
+    /// A group that has no port at this switch may have a number below that of one that has.
+    #[test]
+    fn groups_are_read_up_to_the_last_that_the_switch_has_room_for() {
+        let blocks = |cap: u16, top: u16| {
+            let mut info = [0; SMP_DATA_LEN];
+            info[4..6].copy_from_slice(&cap.to_be_bytes());
+            info[18..20].copy_from_slice(&top.to_be_bytes());
+            multicast_blocks(&info)
+        };
+        assert_eq!(blocks(1024, 0), 32);
+        assert_eq!(blocks(33, 0), 2);
+        assert_eq!(blocks(u16::MAX, 0), MULTICAST_BLOCKS_MAX);
+        assert_eq!(blocks(1024, 0xc000), 1);
+        assert_eq!(blocks(1024, 0xc020), 2);
+        assert_eq!(blocks(1024, 0xfffe), 32);
     }
 
     #[test]

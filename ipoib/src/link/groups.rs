@@ -75,6 +75,15 @@ pub(super) enum Route {
     Full,
 }
 
+/// What became of a group that is not received any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Left {
+    /// Whether the administrator had let this port in.
+    pub(super) was_member: bool,
+    /// Payloads that waited for that.
+    pub(super) dropped: u64,
+}
+
 impl Groups {
     /// How a packet reaches the group. RFC 4391 §10: one that this port is no member of is joined to
     /// send only; whether it exists is remembered.
@@ -115,12 +124,12 @@ impl Groups {
         true
     }
 
-    /// Ends receiving a group; what it was joined with, if it was.
-    pub(super) fn leave(&mut self, mgid: Gid) -> Option<JoinState> {
-        let group = self.table.get(&mgid).filter(|group| group.receives)?;
-        let was = matches!(group.state, State::Member(_)).then(|| group.join_state());
-        self.table.remove(&mgid);
-        was
+    /// Ends receiving a group; `None` when it was not received.
+    pub(super) fn leave(&mut self, mgid: Gid, budget: &mut Budget) -> Option<Left> {
+        self.table.get(&mgid).filter(|group| group.receives)?;
+        let mut group = self.table.remove(&mgid)?;
+        let was_member = matches!(group.state, State::Member(_));
+        Some(Left { was_member, dropped: group.waiting.clear(budget) })
     }
 
     /// Whether packets to the group are this link's.
@@ -193,6 +202,8 @@ impl Groups {
     /// RFC 4392 §4.2.5: groups that nothing was sent to for long; they are left.
     pub(super) fn expire(&mut self, now_ns: u64) -> Vec<Gid> {
         let mut left = std::mem::take(&mut self.displaced);
+        // One that made room may be in use again.
+        left.retain(|mgid| !self.table.contains_key(mgid));
         self.table.retain(|&mgid, group| {
             let is_idle = now_ns >= group.used_ns.saturating_add(GROUP_IDLE_NS);
             let goes = is_idle && !group.receives && group.waiting.is_empty();

@@ -307,7 +307,10 @@ impl Link {
         match why {
             // An administrator that is away does not take the fabric with it.
             Failure::Silent if is_up => {}
-            Failure::Silent => self.go_down(DownReason::Silent, Some(now_ns)),
+            Failure::Silent => {
+                let retry_ns = now_ns.saturating_add(ABSENT_NS);
+                self.go_down(DownReason::Silent, Some(retry_ns));
+            }
             Failure::Refused(status) => {
                 let retry_ns = now_ns.saturating_add(ABSENT_NS);
                 self.go_down(DownReason::Refused(status), Some(retry_ns));
@@ -419,8 +422,13 @@ impl Link {
         else {
             return;
         };
-        if let Some(state) = self.groups.leave(mgid) {
-            self.add_chore(now_ns, (mgid, state, false));
+        let Some(left) = self.groups.leave(mgid, &mut self.budget) else { return };
+        self.counters.waiting_dropped += left.dropped;
+        self.chores.retain(|(other, _, joins)| !joins || *other != mgid);
+        // A join that was sent may have been granted, whatever became of the answer.
+        let was_asked = self.client.forget_join(mgid);
+        if left.was_member || was_asked {
+            self.add_chore(now_ns, (mgid, JoinState::FULL_MEMBER, false));
         }
     }
 

@@ -225,4 +225,9 @@ impl Link {
     pub(crate) fn table_lens(&self) -> (usize, usize) {
         (self.neighbours.len(), self.paths.len())
     }
+
+    /// Octets of the datagrams that wait.
+    pub(crate) const fn waiting_octets(&self) -> usize {
+        self.budget.used()
+    }
 }

@@ -191,6 +191,13 @@ impl Client {
         self.pending.clear();
     }
 
+    /// Drops the request to become a full member of a group; whether it has been sent.
+    pub(super) fn forget_join(&mut self, mgid: Gid) -> bool {
+        let subject = Subject::Join(mgid, JoinState::FULL_MEMBER);
+        let at = self.pending.iter().position(|pending| pending.request.subject() == subject);
+        at.is_some_and(|at| self.pending.swap_remove(at).attempts > 0)
+    }
+
     /// The next datagram that is due.
     pub(super) fn poll(&mut self, now_ns: u64) -> Option<[u8; MAD_LEN]> {
         let next = self

@@ -20,6 +20,13 @@ pub(super) struct Budget {
     used: usize,
 }
 
+#[cfg(test)]
+impl Budget {
+    pub(super) const fn used(&self) -> usize {
+        self.used
+    }
+}
+
 impl<T> Waiting<T> {
     /// Adds a payload; the number of payloads that were dropped for it, itself included.
     pub(super) fn push(&mut self, budget: &mut Budget, to: T, payload: Vec<u8>) -> u64 {

@@ -246,3 +246,16 @@ fn a_host_that_leaves_is_in_no_group_and_hears_no_reports() {
     let left = Gid::new(Gid::DEFAULT_PREFIX, guid(1));
     assert!(!state.administrator.is_known(left));
 }
+
+#[test]
+fn a_burst_is_of_own_and_other_datagrams_together() {
+    let mut scene = Scene::up();
+    assert!(scene.arrives(1, ip4(0).into(), 60, 0));
+    for _ in 0..3 {
+        scene.send(0, &datagram(0, ip4(0).into(), 60)).unwrap();
+        scene.send(1, &datagram(1, ip4(0).into(), 60)).unwrap();
+    }
+    scene.now_ns += MS;
+    let counts = [0; 3].map(|_| scene.hosts[0].receive(scene.now_ns, 4, &mut |_| ()));
+    assert_eq!(counts, [4, 2, 0]);
+}

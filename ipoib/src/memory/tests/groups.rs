@@ -1,7 +1,7 @@
 //! Multicast: the four cases of RFC 4391 §10, joins and leaves, groups that come and go.
 
 use super::*;
-use crate::limits::{GROUP_IDLE_NS, GROUPS_MAX};
+use crate::limits::{GROUP_IDLE_NS, GROUPS_MAX, REFRESH_NS};
 
 fn group(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -113,4 +113,48 @@ fn groups_that_are_sent_to_are_bounded_and_left_when_idle() {
     let state = scene.fabric.lock();
     let sender = Gid::new(Gid::DEFAULT_PREFIX, guid(0));
     assert_eq!(state.administrator.memberships(sender), 5, "its own");
+}
+
+/// A join that is not answered yet is given up with what waited for it; one that the administrator
+/// has taken in is left.
+#[test]
+fn a_group_that_is_left_before_it_is_joined_leaves_nothing_behind() {
+    let mut scene = Scene::up();
+    let to = group("239.1.2.3");
+    scene.hosts[0].link_join(scene.now_ns, to);
+    scene.hosts[0].link_leave(scene.now_ns, to);
+    scene.run(SECOND);
+    assert_eq!(scene.fabric.members(mgid("239.1.2.3")), None, "the join was under way");
+    scene.fabric.set_silent(true);
+    scene.hosts[0].link_join(scene.now_ns, to);
+    scene.run(100 * MS);
+    scene.send(0, &datagram(0, to, 100)).unwrap();
+    assert!(scene.hosts[0].link().waiting_octets() > 0);
+    scene.hosts[0].link_leave(scene.now_ns, to);
+    assert_eq!(scene.hosts[0].link().waiting_octets(), 0);
+    assert_eq!(scene.counters(0).waiting_dropped, 1);
+    scene.fabric.set_silent(false);
+    scene.run(60 * SECOND);
+    assert_eq!(scene.fabric.members(mgid("239.1.2.3")), None, "the join was not repeated");
+}
+
+#[test]
+fn a_group_that_made_room_and_is_used_again_is_not_left() {
+    let mut scene = Scene::new(FabricConfig::default(), 3);
+    scene.run(MS);
+    // Beside its own: all hosts, all nodes, two solicited nodes.
+    let last = u8::try_from(GROUPS_MAX - 4).unwrap();
+    for at in 0..=last {
+        let (to, member) = (Ipv4Addr::new(239, 1, 0, at), if at == last { 2 } else { 1 });
+        scene.hosts[member].link_join(scene.now_ns, to.into());
+        scene.run(MS);
+        scene.send(0, &datagram(0, to.into(), 40)).unwrap();
+        scene.run(MS);
+    }
+    let first = mgid("239.1.0.0");
+    assert!(scene.arrives(0, group("239.1.0.0"), 40, 1));
+    assert_eq!(scene.fabric.members(first), Some(2));
+    scene.run(REFRESH_NS + SECOND);
+    assert_eq!(scene.fabric.members(first), Some(2));
+    assert_eq!(scene.fabric.members(mgid("239.1.0.1")), Some(1), "the next made room, and is left");
 }
