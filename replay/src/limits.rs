@@ -32,6 +32,8 @@ pub(super) const STARTS_MAX: usize = 1 << 21;
 pub(super) const STARTS_EACH_MAX: usize = STARTS_MAX / 8;
 /// Octets that wait for others before them.
 pub(super) const WAITING_MAX: usize = 64 << 20;
+/// The widest window of a zstd frame, in octets: what `zstd -d` takes unless told otherwise.
+pub(super) const ZSTD_WINDOW_MAX: u64 = 128 << 20;
 /// Segments with a wrong checksum that are remembered between the passes.
 pub(super) const DAMAGED_MAX: usize = 1 << 18;
 

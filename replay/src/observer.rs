@@ -295,6 +295,7 @@ impl Observer<'_> {
                 etype: code.etype,
                 code: code.code,
                 text: code.text(),
+                frame,
                 about: about(&terminate),
             });
         }

@@ -6,7 +6,7 @@ use crate::figures::{count, share};
 use crate::picture::{self, Picture, escaped, octets, rate, style, time};
 use crate::report::{ConnectionReport, DirectionReport, Finding, Severity};
 use crate::text::startup_line;
-use crate::trace::{Class, ConnectionTrace, Fit, SideTrace};
+use crate::trace::{ConnectionTrace, Fit, SideTrace};
 use crate::{Pictured, PicturedFile};
 
 /// The page about these files.
@@ -85,32 +85,72 @@ fn write_file(out: &mut String, file: &PicturedFile) -> fmt::Result {
         out,
         "<h2>{}</h2><p>{} frames, of which {} could not be used (other protocols, fragments, frames \
          cut by the capture, damaged segments that came again). {} iWARP connections, {} other TCP \
-         connections.</p>",
+         connections",
         escaped(&report.file),
         count(report.frames),
         count(report.frames_skipped),
         count(mpa as u64),
-        count((report.connections.len() - mpa) as u64 + report.connections_unlisted)
+        count((report.connections.len() - mpa) as u64)
     )?;
+    match report.connections_unlisted {
+        0 => out.write_str(".</p>")?,
+        more => write!(out, ", {} more of either that are not listed.</p>", count(more))?,
+    }
     if let Some(error) = &report.error {
         write!(out, "<p class=\"error\">{}</p>", escaped(error))?;
     }
     write_findings(out, &report.findings)?;
     let mut pictured = file.pictured.iter().peekable();
-    let mut without = 0;
+    let mut others = Plain::default();
+    let mut startups = Plain::default();
     for (index, connection) in report.connections.iter().enumerate() {
         match pictured.next_if(|one| one.index == index) {
             Some(one) => write_connection(out, connection, one)?,
-            None if connection.mpa.is_some() && without < PLAIN_MAX => {
-                without += 1;
-                write_heading(out, connection)?;
-                out.write_str("<p>Shorter than those with pictures.</p>")?;
-                write_findings(out, &connection.findings)?;
+            None if connection.mpa.is_some() => {
+                startups.write(out, connection, "Shorter than those with pictures.")?;
             }
-            None => {}
+            // There is nothing to say of it.
+            None if connection.findings.is_empty() => {}
+            None => others.write(out, connection, "Without an MPA Request in this capture.")?,
         }
     }
-    Ok(())
+    startups.write_left_out(out, "iWARP")?;
+    others.write_left_out(out, "other TCP")
+}
+
+/// Connections of one kind that there are no pictures of.
+#[derive(Default)]
+struct Plain {
+    written: usize,
+    left_out: u64,
+    findings_left_out: u64,
+}
+
+impl Plain {
+    /// A heading, why there is no picture, and the findings, if there is room for them.
+    fn write(&mut self, out: &mut String, connection: &ConnectionReport, why: &str) -> fmt::Result {
+        if self.written == PLAIN_MAX {
+            self.left_out += 1;
+            self.findings_left_out += connection.findings.len() as u64;
+            return Ok(());
+        }
+        self.written += 1;
+        write_heading(out, connection)?;
+        write!(out, "<p>{why}</p>")?;
+        write_findings(out, &connection.findings)
+    }
+
+    fn write_left_out(&self, out: &mut String, kind: &str) -> fmt::Result {
+        if self.left_out == 0 {
+            return Ok(());
+        }
+        write!(
+            out,
+            "<p>{} more {kind} connections, with {} findings, are in the JSON.</p>",
+            count(self.left_out),
+            count(self.findings_left_out)
+        )
+    }
 }
 
 fn write_heading(out: &mut String, connection: &ConnectionReport) -> fmt::Result {
@@ -214,14 +254,14 @@ fn write_summary(
             time(reads.max_ns())
         )?;
     }
-    for (terminate, mark) in direction.terminate.iter().zip(side.of(Class::Terminate).iter()) {
+    for terminate in &direction.terminate {
         write!(
             out,
             "It ended the stream with Terminate {}/{}/{:02X} in frame {}: {}{}. ",
             terminate.layer,
             terminate.etype,
             terminate.code,
-            mark.frame,
+            terminate.frame,
             escaped(terminate.text),
             terminate.about.as_ref().map_or(String::new(), |about| format!(", about {about}"))
         )?;
@@ -302,7 +342,7 @@ tr.warning td:first-child{font-weight:700}details p{margin:.3em 0;font-size:13.5
 @media print{body{max-width:none;margin:0}}
 ";
 
-/// Connections without pictures that have a heading and their findings.
+/// Connections without pictures that have a heading and their findings: iWARP ones, and others.
 const PLAIN_MAX: usize = 200;
 /// Findings of one connection on the page.
 const FINDINGS_MAX: usize = 300;

@@ -151,6 +151,9 @@ pub struct TerminateReport {
     pub code: u8,
     /// What the three say.
     pub text: &'static str,
+    /// The frame it came in.
+    #[serde(skip)]
+    pub frame: u64,
     /// The segment that it is about, as it says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,

@@ -1,9 +1,11 @@
 //! Captures that are packed: gzip and zstd, recognised by how they begin.
 
-use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
+use std::io::{self, BufReader, Chain, Cursor, Read};
 
 use flate2::bufread::MultiGzDecoder;
 use ruzstd::decoding::StreamingDecoder;
+
+use crate::limits::ZSTD_WINDOW_MAX;
 
 /// A capture, unpacked where it was packed.
 pub(crate) struct Unpacked<R: Read>(Packing<R>);
@@ -14,11 +16,13 @@ type Whole<R> = BufReader<Chain<Cursor<Vec<u8>>, R>>;
 enum Packing<R: Read> {
     None(Whole<R>),
     Gzip(MultiGzDecoder<Whole<R>>),
-    /// Frame after frame; `None` at the end.
+    /// Frame after frame; `None` behind the last.
     Zstd(Option<Frame<R>>),
 }
 
-type Frame<R> = Box<StreamingDecoder<Whole<R>, ruzstd::decoding::FrameDecoder>>;
+/// The magic number of a frame is read before the decoder is made.
+type Frame<R> =
+    Box<StreamingDecoder<Chain<Cursor<Vec<u8>>, Whole<R>>, ruzstd::decoding::FrameDecoder>>;
 
 impl<R: Read> std::fmt::Debug for Unpacked<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -38,11 +42,12 @@ impl<R: Read> Unpacked<R> {
     pub(crate) fn new(mut source: R) -> io::Result<Self> {
         let mut magic = Vec::with_capacity(MAGIC_LEN);
         source.by_ref().take(MAGIC_LEN as u64).read_to_end(&mut magic)?;
-        let (is_gzip, is_zstd) = (magic.starts_with(&GZIP), magic.starts_with(&ZSTD));
+        let is_gzip = magic.starts_with(&GZIP);
+        let is_zstd = magic == ZSTD || is_skippable(&magic);
         let whole = BufReader::with_capacity(BUFFER_LEN, Cursor::new(magic).chain(source));
         Ok(Self(match () {
             () if is_gzip => Packing::Gzip(MultiGzDecoder::new(whole)),
-            () if is_zstd => Packing::Zstd(Some(frame(whole)?)),
+            () if is_zstd => Packing::Zstd(next_frame(whole)?),
             () => Packing::None(whole),
         }))
     }
@@ -61,10 +66,8 @@ impl<R: Read> Read for Unpacked<R> {
                         return Ok(len);
                     }
                     let Some(ended) = current.take() else { break };
-                    let mut rest = ended.into_inner();
-                    if !rest.fill_buf()?.is_empty() {
-                        *current = Some(frame(rest)?);
-                    }
+                    // The decoder has read more than what came before the rest of the file.
+                    *current = next_frame(ended.into_inner().into_inner().1)?;
                 }
                 Ok(0)
             }
@@ -72,8 +75,31 @@ impl<R: Read> Read for Unpacked<R> {
     }
 }
 
-fn frame<R: Read>(whole: Whole<R>) -> io::Result<Frame<R>> {
-    StreamingDecoder::new(whole).map(Box::new).map_err(io::Error::other)
+/// The next frame with data in it; `None` at the end of the file.
+fn next_frame<R: Read>(mut whole: Whole<R>) -> io::Result<Option<Frame<R>>> {
+    loop {
+        let mut magic = Vec::with_capacity(MAGIC_LEN);
+        whole.by_ref().take(MAGIC_LEN as u64).read_to_end(&mut magic)?;
+        if magic.is_empty() {
+            return Ok(None);
+        }
+        if !is_skippable(&magic) {
+            let source = Cursor::new(magic).chain(whole);
+            let decoder = StreamingDecoder::new_with_max_window_size(source, ZSTD_WINDOW_MAX);
+            return decoder.map(|decoder| Some(Box::new(decoder))).map_err(io::Error::other);
+        }
+        let mut len = [0; 4];
+        whole.read_exact(&mut len)?;
+        let len = u64::from(u32::from_le_bytes(len));
+        if io::copy(&mut whole.by_ref().take(len), &mut io::sink())? < len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
+/// RFC 8878 §3.1.2: a frame of user data, sixteen magic numbers, which a decoder passes over.
+fn is_skippable(magic: &[u8]) -> bool {
+    matches!(magic, [0x50..=0x5f, 0x2a, 0x4d, 0x18])
 }
 
 /// RFC 1952 §2.3.1, with the only method there is.
@@ -128,6 +154,41 @@ mod tests {
         let (head, tail) = octets.split_at(12_345);
         assert_eq!(unpacked(&[gzip(head), gzip(tail)].concat()).unwrap(), octets);
         assert_eq!(unpacked(&[zstd(head), zstd(tail)].concat()).unwrap(), octets);
+    }
+
+    /// `len` octets of user data, in a frame that decoders skip.
+    fn skippable(number: u8, len: u32) -> Vec<u8> {
+        let head = [&[0x50 + number, 0x2a, 0x4d, 0x18][..], &len.to_le_bytes()].concat();
+        [head, vec![0xee; len as usize]].concat()
+    }
+
+    #[test]
+    fn skippable_frames_of_zstd_are_passed_over_wherever_they_are() {
+        let octets = [7; 5000];
+        for parts in [
+            [skippable(0, 4), zstd(&octets)],
+            [zstd(&octets), skippable(15, 100_000)],
+            [
+                [skippable(3, 0), skippable(4, 1)].concat(),
+                [zstd(&octets), skippable(5, 9)].concat(),
+            ],
+        ] {
+            assert_eq!(unpacked(&parts.concat()).unwrap(), octets);
+        }
+        assert_eq!(unpacked(&skippable(1, 20)).unwrap(), b"");
+        for cut in [skippable(0, 9), [zstd(&octets), skippable(0, 9)].concat()] {
+            for missing in [1, 10, 13] {
+                assert!(unpacked(&cut[..cut.len() - missing]).is_err(), "{missing}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_window_of_zstd_beyond_the_limit_is_refused() {
+        // RFC 8878 §3.1.1.1.2: exponent 18 above 10, then a mantissa of 0.
+        let head = [&ZSTD[..], &[0, 18 << 3]].concat();
+        let error = unpacked(&head).unwrap_err();
+        assert!(error.to_string().contains("window"), "{error}");
     }
 
     #[test]

@@ -4,7 +4,8 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use urnic_replay::figures::count;
-use urnic_replay::{PicturedFile, compare, page, replay, replay_pictured};
+use urnic_replay::report::{ConnectionReport, Finding, MarkersReport, MpaReport, Severity};
+use urnic_replay::{FileReport, PicturedFile, compare, page, replay, replay_pictured};
 
 use crate::pcaps;
 
@@ -103,6 +104,73 @@ fn terminates_and_wrong_fpdus_are_in_the_picture() {
     assert!(page.contains("It ended the stream with Terminate 1/1/01 in frame 13"));
     let page = of("derived/crc-wrong.pcap");
     assert!(page.contains("× wrong FPDU: 1"));
+}
+
+/// The finding of a connection whose startup is missing is all there is to say about it.
+#[test]
+fn findings_of_connections_without_a_startup_are_on_the_page() {
+    let file = pictured(&pcaps().join("derived/mid-connection.pcap"));
+    let [connection] = &file.report.connections[..] else { panic!("one connection") };
+    assert!(connection.mpa.is_none());
+    let text = connection.findings[0].text.clone();
+    let initiator = connection.initiator.clone();
+    let page = page::of(&[file]);
+    assert!(page.contains(&text) && page.contains(&initiator));
+}
+
+/// A connection between made-up ends, with as many findings.
+fn plain(name: &str, has_startup: bool, findings: usize) -> ConnectionReport {
+    let finding = Finding {
+        severity: Severity::Warning,
+        rule: "rule",
+        frame: 1,
+        text: format!("of {name}"),
+        should: "",
+        costs: "",
+    };
+    let mpa = has_startup.then(|| MpaReport {
+        revision: 1,
+        crc: true,
+        accepted: Some(true),
+        markers: MarkersReport::default(),
+        initiator_private_data: String::new(),
+        responder_private_data: String::new(),
+        ird: None,
+        ord: None,
+        responder_ird: None,
+        responder_ord: None,
+        peer_to_peer: false,
+    });
+    ConnectionReport {
+        initiator: name.to_owned(),
+        responder: "responder".to_owned(),
+        mpa,
+        directions: Vec::new(),
+        findings: vec![finding; findings],
+    }
+}
+
+#[test]
+fn what_finds_no_room_on_the_page_is_counted() {
+    let startups = (0..250).map(|_| plain("iwarp", true, 2));
+    let others = (0..230).map(|_| plain("other", false, 1));
+    let silent = (0..40).map(|_| plain("silent", false, 0));
+    let report = FileReport {
+        connections: startups.chain(others).chain(silent).collect(),
+        connections_unlisted: 1234,
+        ..FileReport::default()
+    };
+    let page = page::of(&[report.into()]);
+    let told = format!(
+        "250 iWARP connections, 270 other TCP connections, {} more of either that are not listed.",
+        count(1234)
+    );
+    assert!(page.contains(&told));
+    assert_eq!(page.matches("<h2>iwarp ").count(), 200);
+    assert_eq!(page.matches("<h2>other ").count(), 200);
+    assert!(!page.contains("silent"));
+    assert!(page.contains("50 more iWARP connections, with 100 findings, are in the JSON."));
+    assert!(page.contains("30 more other TCP connections, with 30 findings, are in the JSON."));
 }
 
 /// The cells of a row, in each of the two tables.

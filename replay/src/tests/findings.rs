@@ -297,3 +297,20 @@ fn a_terminate_names_the_segment_it_is_about() {
     let told = about(&send(1, b"x"), 18);
     assert_eq!(told, "Send of 1 octets, message 1 of queue 0 at offset 0");
 }
+
+/// Each on the page with the frame it came in, whatever the picture marks.
+#[test]
+fn terminates_are_told_with_their_own_frames() {
+    let mut talk = Talk::started();
+    talk.fpdu(INITIATOR, &untagged(Opcode::Terminate, 2, (1, 0), true, &[0x02]));
+    let mut told = Vec::new();
+    for code in 5..=7 {
+        talk.fpdu(INITIATOR, &terminate([0x02, code, 0, 0]));
+        told.push(format!("Terminate 0/2/{code:02X} in frame {}: ", talk.frames));
+    }
+    let page = crate::page::of(&[crate::replay_pictured("test", || Ok(&talk.file[..]))]);
+    for (terminate, told) in told.iter().enumerate() {
+        assert!(page.contains(told), "{terminate}: {told}");
+    }
+    assert_eq!(page.matches("It ended the stream").count(), 3);
+}

@@ -23,9 +23,17 @@ fn session() -> Vec<u8> {
 /// Replays anything; whatever comes out can be written.
 fn survives(capture: &[u8]) {
     let report = super::super::replay("test", || Ok(capture));
+    let json = serde_json::to_string(&report).unwrap();
     let report = crate::report::Report { files: vec![report] };
     assert!(crate::text::of(&report).starts_with("test: "));
-    serde_json::to_string(&report).unwrap();
+    let pictured = [crate::replay_pictured("test", || Ok(capture))];
+    assert_eq!(serde_json::to_string(&pictured[0].report).unwrap(), json);
+    let page = crate::page::of(&pictured);
+    assert!(page.ends_with("</html>\n") && !page.contains("NaN"));
+    let pictures = crate::page::pictures(&pictured);
+    assert!(pictures.iter().all(|(_, svg)| svg.ends_with("</svg>\n")));
+    // Without an iWARP connection there is nothing to compare.
+    let _is_compared = crate::compare::of(&pictured);
 }
 
 proptest! {

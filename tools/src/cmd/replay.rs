@@ -13,11 +13,12 @@ use crate::{EXIT_UNUSABLE, EXIT_UNVERIFIED};
 
 /// Read captures through the receive code and tell what is in them
 ///
-/// Frames of pcap and pcapng files (Ethernet, raw IP, Linux cooked) go through the engine's own TCP,
-/// MPA, DDP and RDMAP receive code, one passive endpoint per direction. Buffers are made up from the
-/// STags that occur; what was written to them is reported as a hash. Findings say where a peer
-/// departed from the RFCs (error), where a session failed or the capture is incomplete (warning),
-/// and what else is worth knowing (note).
+/// Frames of pcap and pcapng files (Ethernet, raw IP, IP over InfiniBand as LINKTYPE_IPOIB or in ERF,
+/// Linux cooked; with VLAN tags, MPLS labels, GRE, VXLAN or IP in IP around them) go through the
+/// engine's own TCP, MPA, DDP and RDMAP receive code, one passive endpoint per direction. Buffers are
+/// made up from the STags that occur; what was written to them is reported as a hash. Findings say
+/// where a peer departed from the RFCs (error), where a session failed or the capture is incomplete
+/// (warning), and what else is worth knowing (note).
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
