@@ -1,12 +1,12 @@
 //! Replay: captured frames through the receive code, one passive endpoint per direction.
 //!
-//! A capture is read twice. The first pass ([`scan`]) finds out where streams begin and which
+//! A capture is read twice. The first pass (`scan.rs`) finds out where streams begin and which
 //! frames were damaged; the second replays. What TCP, MPA, DDP and RDMAP do with the octets is the
 //! engine's own code; what an endpoint has to have of its own (memory that was registered, a state
 //! to end after an error) the observer makes up or does without, so that it can say what else is
 //! there.
 //!
-//! Memory is bounded for any capture, of any length, by the limits in [`limits`]. Where one is
+//! Memory is bounded for any capture, of any length, by the limits in `limits.rs`. Where one is
 //! reached, a finding says so, and what one connection has used up is not missing to the others.
 #![forbid(unsafe_code)]
 

@@ -6,6 +6,7 @@
 //! ```
 
 mod open;
+mod settings;
 mod spec;
 
 pub use open::DeviceError;

@@ -14,7 +14,7 @@
 //!   frontend    VirtioUser, its session with a backend, its memory and pairs of queues
 //! ```
 //!
-//! Neither side trusts the other: see [`virtqueue`](crate::virtqueue). What a peer writes wrongly is
+//! Neither side trusts the other: see `virtqueue`. What a peer writes wrongly is
 //! counted ([`RingCounters`]) and, where a queue cannot go on, takes the link down until the peer
 //! sets it up anew.
 

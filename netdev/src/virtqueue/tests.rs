@@ -1,3 +1,6 @@
+//! What each side makes of what the other has written, right and wrong: longer than most, as both sides are tried
+//! with one another by the same means.
+
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

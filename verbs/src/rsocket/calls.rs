@@ -1,4 +1,4 @@
-//! The functions of `rdma/rsocket.h`.
+//! The functions of `rdma/rsocket.h`: long, as these are many and each is a few lines.
 #![expect(unsafe_code, reason = "functions exported to C")]
 
 use std::net::SocketAddr;

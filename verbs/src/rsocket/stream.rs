@@ -1,4 +1,5 @@
-//! One end of a stream of octets: credits, the ring that the peer writes into, what was posted.
+//! One end of a stream of octets: credits, the ring that the peer writes into, what was posted:
+//! long, as each of them changes with the others.
 //!
 //! The peer is given one half of the receive ring after the other, as they are read, and messages of data
 //! up to a number; both come with a message of credits. What a peer says is held against what it was

@@ -1,0 +1,150 @@
+use super::*;
+
+fn refusal(text: &str) -> String {
+    text.parse::<DeviceSpec>().unwrap_err()
+}
+
+#[test]
+fn every_setting_is_read() {
+    let text = "tap:urn0,ip=10.9.0.2/24,ip6=fd00::2/64,mac=02:00:00:00:00:07,mtu=9000,\
+                vnet=off,queues=4,gw=10.9.0.1,gw6=fd00::1";
+    let spec: DeviceSpec = text.parse().unwrap();
+    assert_eq!(spec.to_string(), text);
+    let Kind::Tap(tap) = spec.kind() else { panic!("{spec:?}") };
+    assert_eq!(tap.name.as_str(), "urn0");
+    let tap = &tap.network;
+    assert_eq!(tap.ip, Some((Ipv4Addr::new(10, 9, 0, 2), 24)));
+    assert_eq!(tap.ip6, Some(("fd00::2".parse().unwrap(), 64)));
+    assert_eq!(tap.mac, Some([2, 0, 0, 0, 0, 7]));
+    assert_eq!((tap.mtu, tap.vnet, tap.queues), (Some(9000), Some(false), 4));
+    assert_eq!(tap.gw, Some(Ipv4Addr::new(10, 9, 0, 1)));
+    assert_eq!(tap.gw6, Some("fd00::1".parse().unwrap()));
+    let xdp: DeviceSpec = "xdp:eth0,queue=3,ip=10.0.0.1/8,zerocopy=on".parse().unwrap();
+    let Kind::Xdp(xdp) = xdp.kind() else { panic!("{xdp:?}") };
+    assert_eq!((xdp.queue, xdp.zerocopy), (Some(3), Some(true)));
+    let packet: DeviceSpec = "packet:eth0,dhcp,vlan=7".parse().unwrap();
+    let Kind::Packet(packet) = packet.kind() else { panic!("{packet:?}") };
+    assert_eq!((packet.network.dhcp, packet.network.vlan), (true, VlanId::new(7)));
+    let text = "vhost-user:/run/a:b.sock,ip=10.0.0.1/8,queues=2,mtu=9000,sealed";
+    let spec: DeviceSpec = text.parse().unwrap();
+    let Kind::VhostUser(backend) = spec.kind() else { panic!("{spec:?}") };
+    assert_eq!(backend.path.to_str(), Some("/run/a:b.sock"));
+    assert_eq!((backend.listens, backend.sealed), (true, true));
+    assert_eq!((backend.network.queues, backend.network.mtu), (2, Some(9000)));
+    assert!(spec.copies_to_send() && spec.interface().is_none());
+    for (text, is_listening) in [
+        ("virtio-user:s,ip=10.0.0.1/8", false),
+        ("virtio-user:s,ip=10.0.0.1/8,listen", true),
+        ("virtio-user:s,ip=10.0.0.1/8,listen=off", false),
+        ("vhost-user:s,ip=10.0.0.1/8,connect", false),
+        ("vhost-user:s,ip=10.0.0.1/8,vnet=off", true),
+    ] {
+        let spec: DeviceSpec = text.parse().unwrap();
+        let (Kind::VhostUser(socket) | Kind::VirtioUser(socket)) = spec.kind() else {
+            panic!("{spec:?}")
+        };
+        assert_eq!(socket.listens, is_listening, "{text}");
+        assert_eq!(spec.addresses().unwrap().len(), 1, "{text}");
+    }
+    assert!("kernel".parse::<DeviceSpec>().unwrap().is_kernel());
+    for text in [
+        "tap:t,ip=10.0.0.2/31,gw=10.0.0.3",
+        "tap:t,ip=10.0.0.2/1,gw=127.0.0.1",
+        "tap:t,ip6=fd00::2/64,gw6=fe80::1",
+        "packet:t,dhcp,gw=10.0.0.1",
+    ] {
+        assert!(text.parse::<DeviceSpec>().is_ok(), "{text}");
+    }
+}
+
+#[test]
+fn there_is_a_way_to_neighbours_and_by_a_gateway() {
+    let reaches = |dev: &str, peer: &str| {
+        let dev: DeviceSpec = dev.parse().unwrap();
+        dev.no_way_to(peer.parse().unwrap()).is_none()
+    };
+    for dev in ["kernel", "tap:t,ip=10.0.0.2/8,gw=10.0.0.1", "tap:t,ip=10.0.0.2/1", "tap:t,dhcp"] {
+        assert!(reaches(dev, "10.9.9.9") && reaches(dev, "11.1.1.1"), "{dev}");
+    }
+    assert!(reaches("tap:t,ip=10.0.0.2/24", "10.0.0.9"));
+    assert!(!reaches("tap:t,ip=10.0.0.2/24", "10.0.1.9"));
+    assert!(!reaches("tap:t,ip=10.0.0.2/32", "10.0.0.3"));
+    assert!(reaches("tap:t,ip6=fd00::2/64", "fe80::1"));
+    assert!(!reaches("tap:t,ip6=fd00::2/128", "fd00::3"));
+}
+
+#[test]
+fn a_refusal_names_the_part_that_is_wrong() {
+    for (text, part) in [
+        ("", "unknown kind"),
+        ("eth0", "unknown kind of device 'eth0'"),
+        ("kernel:x", "no settings"),
+        ("tap", "which interface"),
+        ("tap:t0", "needs an address"),
+        ("tap:a-name-too-long-for-linux,ip=10.0.0.1/8", "interface 'a-name"),
+        ("tap:t0,ip=10.0.0", "'ip=10.0.0': an address"),
+        ("tap:t0,ip=10.0.0.1", "length is missing: such as 10.0.0.1/24"),
+        ("tap:t0,ip6=fd00::1", "length is missing"),
+        ("tap:t0,ip=10.0.0.2/24,gw=10.0.1.1", "'gw=10.0.1.1' is no neighbour"),
+        ("tap:t0,ip=10.0.0.2/24,gw=10.0.0.2", "no neighbour"),
+        ("tap:t0,ip=10.0.0.2/32,gw=10.0.0.3", "no neighbour"),
+        ("tap:t0,ip6=fd00::2/64,gw6=fd00:0:0:1::1", "'gw6=fd00:0:0:1::1' is no neighbour"),
+        ("tap:t0,ip6=fd00::2/128,gw6=fd00::2", "no neighbour"),
+        ("tap:t0,ip=10.0.0.1/33", "from 1 to 32"),
+        ("tap:t0,ip=10.0.0.1/0", "from 1 to 32"),
+        ("tap:t0,ip=224.0.0.1/4", "not an address a host"),
+        ("tap:t0,ip=10.0.0.1/8,ip=10.0.0.2/8", "'ip' is said twice"),
+        ("tap:t0,ip=10.0.0.1/8,speed=9", "unknown setting 'speed': allowed are ip,"),
+        ("tap:t0,ip=10.0.0.1/8,mac=01:00:00:00:00:00", "group address"),
+        ("tap:t0,ip=10.0.0.1/8,mac=2:0:0:0:0:0", "'mac=2:0:0:0:0:0'"),
+        ("tap:t0,ip=10.0.0.1/8,vnet=yes", "'vnet=yes': on or off"),
+        ("tap:t0,ip=10.0.0.1/8,queues=0", "1 to 64 queues"),
+        ("packet:eth0,ip=10.0.0.1/8,queues=65", "1 to 64 queues"),
+        ("tap:t0,dhcp,queues=2", "one queue only"),
+        ("tap:t0,ip=10.0.0.1/8,vlan=4095", "from 1 to 4094"),
+        ("tap:t0,ip=10.0.0.1/8,dhcp", "leave ip= out"),
+        ("tap:t0,dhcp=perhaps", "'dhcp=perhaps': on or off"),
+        ("packet:eth0,ip=10.0.0.1/8,mtu=9000", "unknown setting 'mtu'"),
+        ("xdp:eth0,ip6=fe80::g/64", "'ip6=fe80::g/64'"),
+        ("vhost-user", "which socket"),
+        ("virtio-user:", "path of the socket"),
+        ("vhost-user:s", "'s' needs an address"),
+        ("vhost-user:s,ip=10.0.0.1/8,listen", "unknown setting 'listen'"),
+        ("virtio-user:s,ip=10.0.0.1/8,sealed", "unknown setting 'sealed'"),
+        ("virtio-user:s,ip=10.0.0.1/8,listen=maybe", "'listen=maybe': on or off"),
+    ] {
+        let why = refusal(text);
+        assert!(why.contains(part), "{text}: {why}");
+    }
+}
+
+#[test]
+fn every_setting_of_a_port_is_read() {
+    let ib: DeviceSpec = "ib:sim=x,node=Hca2,pkey=8001,scope=5,ip=10.0.0.1/8".parse().unwrap();
+    assert_eq!(ib.addresses().unwrap().len(), 1);
+    assert!(ib.interface().is_none() && ib.copies_to_send());
+    let Kind::Ib(ib) = ib.kind() else { panic!("{ib:?}") };
+    assert_eq!((&*ib.simulator, &*ib.node), ("x", "Hca2"));
+    assert_eq!((ib.p_key, ib.scope), (PKey(0x8001), Scope::SITE_LOCAL));
+}
+
+#[test]
+fn a_refusal_of_a_port_names_the_part_that_is_wrong() {
+    for (text, part) in [
+        ("ib", "which port"),
+        ("ib:node=a,ip=10.0.0.1/8", "sim= is missing"),
+        ("ib:sim=a,ip=10.0.0.1/8", "node= is missing"),
+        ("ib:sim=a,node=,ip=10.0.0.1/8", "'node=': a value"),
+        ("ib:sim=a,node=b", "needs an address"),
+        ("ib:sim=a,node=b,node=c,ip=10.0.0.1/8", "'node' is said twice"),
+        ("ib:sim=a,node=b,pkey=8000,ip=10.0.0.1/8", "'pkey': a partition"),
+        ("ib:sim=a,node=b,pkey=18001,ip=10.0.0.1/8", "'pkey': a partition"),
+        ("ib:sim=a,node=b,scope=f,ip=10.0.0.1/8", "'scope': a digit"),
+        ("ib:sim=a,node=b,dhcp", "leave them out"),
+        ("ib:sim=a,node=b,ip=10.0.0.1/8,mac=02:00:00:00:00:01", "leave them out"),
+        ("ib:sim=a,node=b,ip=10.0.0.1/8,mtu=9", "unknown setting 'mtu'"),
+    ] {
+        let why = refusal(text);
+        assert!(why.contains(part), "{text}: {why}");
+    }
+}
