@@ -134,8 +134,18 @@ impl Drop for SharedMapping {
 /// # Errors
 /// What `memfd_create(2)`, `ftruncate(2)` and `fcntl(2)` answer.
 pub(crate) fn sealed_memory(name: &CStr, len: usize) -> io::Result<OwnedFd> {
+    sealed_memory_of(name, len, 0)
+}
+
+/// Sealed memory of huge pages, none of which need be free.
+#[cfg(test)]
+pub(crate) fn sealed_huge_memory(name: &CStr, len: usize) -> io::Result<OwnedFd> {
+    sealed_memory_of(name, len, libc::MFD_HUGETLB)
+}
+
+fn sealed_memory_of(name: &CStr, len: usize, kind: libc::c_uint) -> io::Result<OwnedFd> {
     let size = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | kind;
     // SAFETY: the name ends with a zero, and the kernel only reads it.
     let fd = unsafe { libc::memfd_create(name.as_ptr(), flags) };
     if fd < 0 {
@@ -160,6 +170,17 @@ pub(crate) fn cannot_shrink(file: BorrowedFd<'_>) -> bool {
     // SAFETY: asks about an open descriptor.
     let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
     seals >= 0 && seals & libc::F_SEAL_SHRINK != 0
+}
+
+/// Whether a file is of hugetlbfs. Its seals hold no page back: where the host has no huge page left,
+/// the first access to one faults (SIGBUS), since [`SharedMapping`] reserves none.
+pub(crate) fn has_huge_pages(file: BorrowedFd<'_>) -> bool {
+    // SAFETY: `statfs` is a C struct of integers, for which all zeroes are valid.
+    let mut status: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open, and the kernel writes one `statfs` to where one lives.
+    let asked = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut status) };
+    // What cannot be asked may be.
+    asked != 0 || status.f_type == libc::HUGETLBFS_MAGIC
 }
 
 /// Whether a descriptor is of no file system and no socket or pipe, as those of eventfd(2) are.
@@ -205,7 +226,7 @@ mod tests {
         let file = sealed_memory(c"test", 4_096).unwrap();
         assert!(SharedMapping::of(file.as_fd(), 4_097).is_err());
         assert!(SharedMapping::of(file.as_fd(), 0).is_err());
-        assert!(cannot_shrink(file.as_fd()));
+        assert!(cannot_shrink(file.as_fd()) && !has_huge_pages(file.as_fd()));
         assert!(!is_anonymous(file.as_fd()));
         let other = std::fs::File::open("/proc/self/exe").unwrap();
         assert!(!cannot_shrink(other.as_fd()));

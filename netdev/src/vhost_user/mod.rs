@@ -85,6 +85,8 @@ pub struct RingCounters {
     pub chains_refused: u64,
     /// Frames that were refused: too long, or shorter than their header.
     pub frames_refused: u64,
+    /// Chains of a frontend given back unread, as its queues were not both enabled.
+    pub chains_discarded: u64,
     /// Queues that could not go on.
     pub queues_ended: u64,
     /// Connections of the socket that ended.

@@ -146,13 +146,20 @@ impl Device for VhostUser {
         self.is_up = pair.is_up();
         if !self.is_up {
             self.chains_per_frame = 1;
-            return 0;
         }
         let mut count = 0;
         while count < burst {
-            match take_frame(&mut pair, stage, runs) {
+            // vhost-user.rst, "Ring states": of a queue that is started but disabled, a network
+            // device "must process and discard any TX packets".
+            let taken = if self.is_up {
+                take_frame(&mut pair, stage, runs)
+            } else {
+                discard_frame(&mut pair, runs)
+            };
+            match taken {
                 None => break,
-                Some(len) => {
+                Some(None) => count += 1,
+                Some(Some(len)) => {
                     count += 1;
                     let frame = &mut stage[..len];
                     if let Some((header, bytes)) = frame.split_first_chunk_mut() {
@@ -250,47 +257,59 @@ impl Device for VhostUser {
     }
 }
 
-/// Takes the next frame of the driver out of its memory; the octets of it, with its header. Chains
-/// that are no frame are given back.
-fn take_frame(pair: &mut Pair, stage: &mut [u8], runs: &mut Vec<Run>) -> Option<usize> {
-    let Pair { table, from_driver, counters, .. } = pair;
-    let queue = from_driver.queue.as_mut()?;
-    loop {
-        runs.clear();
-        let Chain { head, len } = match queue.take(table, Direction::ToDevice, runs) {
-            Ok(chain) => chain?,
-            Err(fault) => {
-                pair.end(true, fault);
-                return None;
-            }
-        };
-        let copied = match len {
-            Err(fault) => {
-                counters.chains_refused += 1;
-                note(counters.chains_refused, &fault);
-                None
-            }
-            Ok(len) if len <= HEADER_LEN || len > stage.len() => {
-                counters.frames_refused += 1;
-                note(counters.frames_refused, &"a frame of a length that cannot be");
-                None
-            }
-            Ok(len) => {
-                let mut at = 0;
-                for run in &*runs {
-                    table.copy_out(*run, &mut stage[at..at + run.len]);
-                    at += run.len;
-                }
-                counters.frames_rx += 1;
-                counters.copied_rx_bytes += len as u64;
-                Some(len)
-            }
-        };
-        queue.give_back(table, head, 0);
-        if copied.is_some() {
-            return copied;
+/// Takes the next chain of the driver. Its buffers are in `runs`.
+#[inline]
+fn take_chain(pair: &mut Pair, runs: &mut Vec<Run>) -> Option<Chain> {
+    let queue = pair.from_driver.queue.as_mut()?;
+    runs.clear();
+    match queue.take(&pair.table, Direction::ToDevice, runs) {
+        Ok(chain) => chain,
+        Err(fault) => {
+            pair.end(true, fault);
+            None
         }
     }
+}
+
+/// Gives the next chain of the driver back unread; `None` when there is none.
+fn discard_frame(pair: &mut Pair, runs: &mut Vec<Run>) -> Option<Option<usize>> {
+    let Chain { head, .. } = take_chain(pair, runs)?;
+    let Pair { table, from_driver, counters, .. } = pair;
+    from_driver.queue.as_mut()?.give_back(table, head, 0);
+    counters.chains_discarded += 1;
+    Some(None)
+}
+
+/// Takes the next frame of the driver out of its memory; the octets of it, with its header. A chain
+/// that is no frame is given back, and is `Some(None)`: a driver can make more of them available
+/// without end, so they count towards the burst.
+fn take_frame(pair: &mut Pair, stage: &mut [u8], runs: &mut Vec<Run>) -> Option<Option<usize>> {
+    let Chain { head, len } = take_chain(pair, runs)?;
+    let Pair { table, from_driver, counters, .. } = pair;
+    let copied = match len {
+        Err(fault) => {
+            counters.chains_refused += 1;
+            note(counters.chains_refused, &fault);
+            None
+        }
+        Ok(len) if len <= HEADER_LEN || len > stage.len() => {
+            counters.frames_refused += 1;
+            note(counters.frames_refused, &"a frame of a length that cannot be");
+            None
+        }
+        Ok(len) => {
+            let mut at = 0;
+            for run in &*runs {
+                table.copy_out(*run, &mut stage[at..at + run.len]);
+                at += run.len;
+            }
+            counters.frames_rx += 1;
+            counters.copied_rx_bytes += len as u64;
+            Some(len)
+        }
+    };
+    from_driver.queue.as_mut()?.give_back(table, head, 0);
+    Some(copied)
 }
 
 /// Puts a frame into buffers of the driver.

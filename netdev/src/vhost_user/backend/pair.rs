@@ -70,8 +70,8 @@ impl Pair {
 
     /// Stops both queues. What is known of them is kept.
     pub(super) fn stop(&mut self) {
-        self.to_driver.stop();
-        self.from_driver.stop();
+        self.to_driver.stop(&self.table);
+        self.from_driver.stop(&self.table);
     }
 
     /// A queue cannot go on: it stands still until the frontend sets it up anew.
@@ -79,8 +79,9 @@ impl Pair {
     pub(super) fn end(&mut self, is_from_driver: bool, fault: QueueFault) {
         self.counters.queues_ended += 1;
         debug!(target: TRACE, %fault, "a queue of a frontend ended");
-        let vring = self.vring(is_from_driver);
-        vring.stop();
+        let Self { table, to_driver, from_driver, .. } = self;
+        let vring = if is_from_driver { from_driver } else { to_driver };
+        vring.stop(table);
         vring.parts = None;
     }
 }
@@ -127,8 +128,12 @@ impl Vring {
         }
     }
 
-    pub(super) fn stop(&mut self) {
-        if let Some(queue) = self.queue.take() {
+    /// Stops the queue. What was given back is told first: the base says that it was taken.
+    pub(super) fn stop(&mut self, table: &MemoryTable) {
+        if let Some(mut queue) = self.queue.take() {
+            if queue.publish(table) {
+                self.tell();
+            }
             self.base = queue.next();
         }
     }

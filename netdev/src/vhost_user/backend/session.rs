@@ -10,7 +10,7 @@ use tracing::debug;
 
 use super::pair::SharedPair;
 use crate::TRACE;
-use crate::sys::shared_mapping::{cannot_shrink, is_anonymous, set_nonblocking};
+use crate::sys::shared_mapping::{cannot_shrink, has_huge_pages, is_anonymous, set_nonblocking};
 use crate::vhost_user::channel::Message;
 use crate::vhost_user::message::{
     MemoryRegion, MessageError, PROTOCOL_CONFIGURE_MEM_SLOTS, PROTOCOL_MQ, PROTOCOL_REPLY_ACK,
@@ -70,6 +70,8 @@ pub(super) enum Refusal {
     Event,
     #[error("memory that can be taken away, which sealed=on refuses")]
     Unsealed,
+    #[error("memory of huge pages, which the host may be out of; sealed=on refuses it")]
+    HugePages,
     #[error("memory that was not added")]
     NoRegion,
     #[error(transparent)]
@@ -124,24 +126,30 @@ impl Session {
             Request::ResetOwner => self.pairs.iter().for_each(|pair| pair.lock().stop()),
             Request::SetMemoryTable(ref regions) => {
                 let regions = regions.iter().copied().zip(files).collect();
-                self.set_regions(regions)?;
+                let earlier = std::mem::replace(&mut self.regions, regions);
+                if let Err(refusal) = self.map_regions() {
+                    self.regions = earlier;
+                    return Err(refusal);
+                }
             }
             Request::AddMemoryRegion(region) => {
                 let file = files.pop().expect("counted by Request::parse");
-                let mut regions = std::mem::take(&mut self.regions);
-                regions.push((region, file));
-                self.set_regions(regions)?;
+                self.regions.push((region, file));
+                if let Err(refusal) = self.map_regions() {
+                    self.regions.pop();
+                    return Err(refusal);
+                }
             }
             Request::RemoveMemoryRegion(region) => {
-                let mut regions = std::mem::take(&mut self.regions);
-                let count = regions.len();
-                regions.retain(|(known, _)| {
-                    (known.guest, known.user, known.len) != (region.guest, region.user, region.len)
-                });
-                let is_gone = regions.len() < count;
-                self.set_regions(regions)?;
-                if !is_gone {
-                    return Err(Refusal::NoRegion);
+                // One at most: they do not overlap.
+                let is_it = |(known, _): &(MemoryRegion, OwnedFd)| {
+                    (known.guest, known.user, known.len) == (region.guest, region.user, region.len)
+                };
+                let at = self.regions.iter().position(is_it).ok_or(Refusal::NoRegion)?;
+                let removed = self.regions.remove(at);
+                if let Err(refusal) = self.map_regions() {
+                    self.regions.insert(at, removed);
+                    return Err(refusal);
                 }
             }
             Request::SetVringSize { index, .. }
@@ -182,26 +190,27 @@ impl Session {
         let is_from_driver = index % 2 == 1;
         let event = event_of(file)?;
         let mut pair = shared.lock();
+        let table = Arc::clone(&pair.table);
         let vring = pair.vring(is_from_driver);
         match *request {
             Request::SetVringSize { size, .. } if !size.is_power_of_two() => {
                 return Err(Refusal::Size(size));
             }
             Request::SetVringSize { size, .. } => {
-                vring.stop();
+                vring.stop(&table);
                 vring.size = size;
             }
             Request::SetVringAddresses { parts, .. } => {
-                vring.stop();
+                vring.stop(&table);
                 vring.parts = Some(parts);
             }
             Request::SetVringBase { base, .. } => {
-                vring.stop();
+                vring.stop(&table);
                 vring.base = base;
             }
             Request::GetVringBase { .. } => {
                 // "The back-end must [...] stop the ring": nothing touches it once this is answered.
-                vring.stop();
+                vring.stop(&table);
                 vring.forget_kick(&shared.watch);
                 return Ok(Reply::State(index, vring.base));
             }
@@ -236,11 +245,14 @@ impl Session {
         Ok(())
     }
 
-    /// Maps these regions in place of those before. Queues go on where they lie then.
-    fn set_regions(&mut self, regions: Vec<(MemoryRegion, OwnedFd)>) -> Result<(), Refusal> {
-        self.regions.clear();
+    /// Maps the regions in place of those before. Queues go on where they lie then. After an error
+    /// what was mapped before still is: a frontend that is told of the error goes on with that.
+    fn map_regions(&self) -> Result<(), Refusal> {
         let mut table = MemoryTable::default();
-        let mapped = regions.iter().try_for_each(|(region, file)| {
+        for (region, file) in &self.regions {
+            if self.sealed && has_huge_pages(file.as_fd()) {
+                return Err(Refusal::HugePages);
+            }
             if !cannot_shrink(file.as_fd()) {
                 if self.sealed {
                     return Err(Refusal::Unsealed);
@@ -248,17 +260,15 @@ impl Session {
                 debug!(target: TRACE, "a frontend's memory is not sealed: it can be taken away");
             }
             let numbers = [region.guest, region.user, region.len, region.offset];
-            Ok(table.add(numbers, file.as_fd())?)
-        });
-        let table = Arc::new(if mapped.is_ok() { table } else { MemoryTable::default() });
+            table.add(numbers, file.as_fd())?;
+        }
+        let table = Arc::new(table);
         for pair in &self.pairs {
             let mut pair = pair.lock();
             pair.stop();
             pair.table = Arc::clone(&table);
             pair.start();
         }
-        mapped?;
-        self.regions = regions;
         Ok(())
     }
 }
@@ -269,6 +279,7 @@ impl Drop for Session {
         for shared in &self.pairs {
             let mut pair = shared.lock();
             pair.counters.sessions_ended += 1;
+            pair.stop();
             pair.table = Arc::default();
             pair.features = 0;
             for is_from_driver in [false, true] {

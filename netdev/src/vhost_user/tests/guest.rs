@@ -7,9 +7,11 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use super::{frame, later, path, plain, receive};
-use crate::sys::shared_mapping::sealed_memory;
+use crate::sys::shared_mapping::{sealed_huge_memory, sealed_memory};
 use crate::vhost_user::channel::{Channel, Message};
-use crate::vhost_user::message::{Header, MemoryRegion, Request};
+use crate::vhost_user::message::{
+    Header, MemoryRegion, PROTOCOL_CONFIGURE_MEM_SLOTS, PROTOCOL_REPLY_ACK, Request,
+};
 use crate::vhost_user::offload::{MRG_RXBUF, OFFLOADS, PROTOCOL_FEATURES, VERSION_1};
 use crate::vhost_user::{CONTROL_INTERVAL_NS, VhostUser, VhostUserConfig, tell};
 use crate::virtqueue::{Direction, DriverQueue, Layout, MemoryTable};
@@ -83,6 +85,25 @@ impl Guest {
         let header = Header::of_request(id, u32::try_from(body.len()).unwrap(), false);
         let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
         self.channel.send(header, &body, &files).unwrap();
+    }
+
+    /// Asks, and returns what is answered to that: zero when it was done.
+    fn ask(&mut self, request: &Request, files: &[OwnedFd], turn: impl FnOnce()) -> u64 {
+        let (id, body) = request.encode();
+        let header = Header::of_request(id, u32::try_from(body.len()).unwrap(), true);
+        let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+        self.channel.send(header, &body, &files).unwrap();
+        turn();
+        let answer = self.answer().expect("an answer");
+        u64::from_ne_bytes(answer.body[..].try_into().unwrap())
+    }
+
+    /// Makes frames of 100 octets available, or buffers that cannot be frames.
+    fn offer_frames(&mut self, count: u16, direction: Direction) {
+        for number in 0..count {
+            self.queues[1].offer(&self.table, number, guest_buffer(number), 112, direction);
+        }
+        self.queues[1].publish(&self.table);
     }
 
     fn answer(&mut self) -> Option<Message> {
@@ -187,6 +208,79 @@ fn a_queue_stops_where_its_base_says() {
 }
 
 #[test]
+fn what_cannot_be_a_frame_counts_towards_the_burst() {
+    let (mut backend, mut guest) = guest(GUEST_FEATURES);
+    guest.offer_frames(40, Direction::ToDriver);
+    assert_eq!(backend.receive(0, 15, &mut |_| panic!("no frame")), 15);
+    assert_eq!(backend.counters().chains_refused, 15);
+    assert_eq!(guest.queues[1].waiting(&guest.table), Ok(15));
+    assert_eq!(backend.receive(0, 1000, &mut |_| panic!("no frame")), 25);
+}
+
+#[test]
+fn buffers_that_were_filled_are_told_before_their_queue_stops() {
+    let (mut backend, guest) = guest(GUEST_FEATURES);
+    for _ in 0..5 {
+        backend.transmit(0, &plain(&frame(10))).unwrap();
+    }
+    assert_eq!(guest.queues[0].waiting(&guest.table), Ok(0));
+    guest.say(&Request::GetVringBase { index: 0 }, &[]);
+    receive(&mut backend, 1 << 40);
+    assert_eq!(guest.queues[0].waiting(&guest.table), Ok(5));
+}
+
+#[test]
+fn frames_of_a_disabled_queue_are_thrown_away() {
+    let (mut backend, mut guest) = guest(GUEST_FEATURES);
+    guest.say(&Request::SetVringEnable { index: 1, enabled: false }, &[]);
+    guest.offer_frames(20, Direction::ToDevice);
+    backend.receive(1 << 40, 15, &mut |_| panic!("disabled"));
+    assert!(!backend.link_up());
+    assert_eq!(guest.queues[1].waiting(&guest.table), Ok(15));
+    backend.receive(1 << 40, 15, &mut |_| panic!("disabled"));
+    assert_eq!(guest.queues[1].waiting(&guest.table), Ok(20));
+    guest.say(&Request::SetVringEnable { index: 1, enabled: true }, &[]);
+    receive(&mut backend, 1 << 41);
+    for _ in 0..20 {
+        guest.queues[1].take(&guest.table).unwrap();
+    }
+    guest.offer_frames(3, Direction::ToDevice);
+    assert_eq!(receive(&mut backend, 1 << 41).len(), 3);
+}
+
+#[test]
+fn a_region_that_is_refused_leaves_the_others_as_they_are() {
+    let (mut backend, mut guest) = guest(GUEST_FEATURES);
+    let features = PROTOCOL_REPLY_ACK | PROTOCOL_CONFIGURE_MEM_SLOTS;
+    guest.say(&Request::SetProtocolFeatures(features), &[]);
+    let mut now = 1 << 40;
+    let file = || sealed_memory(c"more", 4096).unwrap();
+    let over = MemoryRegion { guest: GUEST_BASE, len: 4096, user: 0, offset: 0 };
+    let behind = MemoryRegion { guest: 0, len: 4096, user: 0, offset: 1 };
+    let more = MemoryRegion { offset: 0, ..behind };
+    let requests = [
+        (Request::AddMemoryRegion(over), Some(file()), 1),
+        (Request::SetMemoryTable(vec![behind]), Some(file()), 1),
+        (Request::RemoveMemoryRegion(more), None, 1),
+        (Request::AddMemoryRegion(more), Some(file()), 0),
+        (Request::RemoveMemoryRegion(more), None, 0),
+    ];
+    for (request, file, expected) in requests {
+        let answer = guest.ask(&request, file.as_slice(), || {
+            receive(&mut backend, later(&mut now));
+        });
+        assert_eq!(answer, expected, "{request:?}");
+        receive(&mut backend, now);
+        assert!(backend.link_up(), "{request:?}");
+        guest.offer_frames(3, Direction::ToDevice);
+        assert_eq!(receive(&mut backend, now).len(), 3, "{request:?}");
+        for _ in 0..3 {
+            guest.queues[1].take(&guest.table).unwrap();
+        }
+    }
+}
+
+#[test]
 fn memory_that_can_be_taken_away_is_refused_where_that_was_asked_for() {
     let unsealed = || {
         let path = path();
@@ -206,4 +300,14 @@ fn memory_that_can_be_taken_away_is_refused_where_that_was_asked_for() {
     receive(&mut backend, CONTROL_INTERVAL_NS);
     assert!(!backend.link_up());
     assert_eq!(backend.counters().sessions_ended, 1);
+    // Seals do not keep huge pages, so a page that is not there could be asked for.
+    // A kernel without them cannot be asked for any.
+    let Ok(file) = sealed_huge_memory(c"huge", 1 << 30) else { return };
+    let guest = Guest::new(&config.path, GUEST_FEATURES, || ());
+    receive(&mut backend, 2 * CONTROL_INTERVAL_NS);
+    assert!(backend.link_up());
+    guest.say(&Request::SetMemoryTable(vec![region]), &[file]);
+    receive(&mut backend, 3 * CONTROL_INTERVAL_NS);
+    assert!(!backend.link_up());
+    assert_eq!(backend.counters().sessions_ended, 2);
 }
