@@ -5,9 +5,11 @@
 //!   open    the device and the endpoint on it
 //! ```
 
+mod network;
 mod open;
 mod settings;
 mod spec;
 
+pub use network::Network;
 pub use open::DeviceError;
-pub use spec::{DeviceSpec, IbPort, Interface, Kind, Network, Socket};
+pub use spec::{DeviceSpec, IbPort, Interface, Kind, Socket};

@@ -16,7 +16,8 @@ use urnic_netdev::vhost_user::{VhostUser, VhostUserConfig, VirtioUser};
 use urnic_netdev::xdp::{XdpConfig, XdpSocket};
 use urnic_netdev::{Device, OpenError};
 
-use super::spec::{DeviceSpec, IbPort, Interface, Kind, Network, Socket};
+use super::network::Network;
+use super::spec::{DeviceSpec, IbPort, Interface, Kind, Socket};
 use crate::config::EndpointConfig;
 use crate::error::Error;
 use crate::handle::endpoint::Endpoint;

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use urnic_engine::limits::PORTS_MAX;
 use urnic_engine::port::VlanId;
 
-use super::spec::Network;
+use super::network::Network;
 
 /// All that can be said of a device.
 pub(super) struct Settings {

@@ -1,3 +1,7 @@
+use std::net::Ipv4Addr;
+
+use urnic_engine::port::VlanId;
+
 use super::*;
 
 fn refusal(text: &str) -> String {

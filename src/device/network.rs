@@ -1,0 +1,39 @@
+//! How an interface stands in its network.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use urnic_engine::port::VlanId;
+
+/// This host in a network. What was not said is `None`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// IPv4 address and prefix length.
+    pub ip: Option<(Ipv4Addr, u8)>,
+    /// IPv6 address and prefix length.
+    pub ip6: Option<(Ipv6Addr, u8)>,
+    /// Router for other IPv4 networks.
+    pub gw: Option<Ipv4Addr>,
+    /// Router for other IPv6 networks.
+    pub gw6: Option<Ipv6Addr>,
+    /// Ethernet address.
+    pub mac: Option<[u8; 6]>,
+    /// Octets of the largest IP datagram.
+    pub mtu: Option<usize>,
+    /// Whether super-frames cross the interface.
+    pub vnet: Option<bool>,
+    /// Queues to use, each with a thread.
+    pub queues: usize,
+    /// The VLAN that its frames are of.
+    pub vlan: Option<VlanId>,
+    /// Whether the IPv4 address comes from a DHCP server.
+    pub dhcp: bool,
+}
+
+impl Network {
+    /// Its addresses that are known from the beginning.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        let v4 = self.ip.map(|(ip, _)| IpAddr::V4(ip));
+        v4.into_iter().chain(self.ip6.map(|(ip, _)| IpAddr::V6(ip))).collect()
+    }
+}
