@@ -101,7 +101,6 @@ impl SocketId {
         qp: urnic::Qp,
         private_data: &[u8],
     ) -> Result<(), Errno> {
-        self.carry(qp);
         connect::resolve(&self.0, None, remote)?;
         if let Phase::Resolved(route) = &mut *locked(&self.0.phase) {
             route.is_resolved = true;
@@ -109,6 +108,8 @@ impl SocketId {
             // It was told why: its address cannot be reached.
             return Ok(());
         }
+        // Not before: after an error up to here, the next attempt has a queue pair of its own.
+        self.carry(qp);
         connect::connect(&self.0, Some(&param(private_data)))
     }
 

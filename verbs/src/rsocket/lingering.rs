@@ -1,6 +1,6 @@
 //! Connections of sockets that are closed: the memory that their peers may write stays until they are over.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Wake, Waker};
 
 use urnic::{Connection, ConnectionEvent};
@@ -19,17 +19,20 @@ struct Lingering {
 
 static LINGERING: Mutex<Vec<Arc<Lingering>>> = Mutex::new(Vec::new());
 
-struct Call(Arc<Lingering>);
+/// The connection holds it, also when it rings no more: it does not hold the connection.
+struct Call(Weak<Lingering>);
 
 impl Wake for Call {
     fn wake(self: Arc<Self>) {
-        turn::request(&self.0);
+        if let Some(lingering) = self.0.upgrade() {
+            turn::request(&lingering);
+        }
     }
 }
 
 impl Turn for Lingering {
     fn turn(self: Arc<Self>) {
-        self.connection.notify(&Waker::from(Arc::new(Call(Arc::clone(&self)))));
+        self.connection.notify(&Waker::from(Arc::new(Call(Arc::downgrade(&self)))));
         loop {
             match self.connection.next_event(urnic_engine::time::Duration::ZERO) {
                 Ok(None) => return,

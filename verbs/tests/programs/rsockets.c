@@ -1,5 +1,6 @@
 /* rsockets as sockets: what their calls do, in one process; with "serve", a server for peers of the test. */
 #include <fcntl.h>
+#include <malloc.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
@@ -292,18 +293,51 @@ static int descriptors(void)
 	return count;
 }
 
+static size_t octets_allocated(void)
+{
+	struct mallinfo2 heap = mallinfo2();
+	return heap.uordblks + heap.hblkhd;
+}
+
 static void leaves_nothing(void)
 {
+	/* Of 40 ends, each with rings of 512 KiB, the memory of few may be left. */
+	enum { FEW = 4 << 20 };
 	int ends[2], before = descriptors();
+	size_t allocated = octets_allocated();
 	for (int i = 0; i < 20; i++) {
 		pair(ends);
 		CHECK(!rclose(ends[i & 1]) && !rclose(ends[!(i & 1)]));
 	}
 	/* TCP is closed in the background. */
-	for (int i = 0; descriptors() > before; i++) {
+	for (int i = 0; descriptors() > before || octets_allocated() > allocated + FEW; i++) {
 		CHECK(i < 500);
 		usleep(10000);
 	}
+}
+
+/* An attempt that fails at once leaves nothing to the next. */
+static void connects_after_an_error(void)
+{
+	struct sockaddr_in any_port = address;
+	struct sockaddr_in6 other = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+	int ends[2];
+	char in[4];
+	any_port.sin_port = 0;
+	other.sin6_port = address.sin_port;
+	ends[0] = rsocket(AF_INET, SOCK_STREAM, 0);
+	CHECK(!rbind(ends[0], (struct sockaddr *)&any_port, sizeof any_port));
+	FAILS(rconnect(ends[0], (struct sockaddr *)&other, sizeof other), EINVAL);
+	CHECK(!rfcntl(ends[0], F_SETFL, O_NONBLOCK));
+	FAILS(rconnect(ends[0], (struct sockaddr *)&address, sizeof address), EINPROGRESS);
+	CHECK(!rfcntl(ends[0], F_SETFL, 0));
+	ends[1] = raccept(listener, NULL, NULL);
+	CHECK(ends[1] >= 0 && !rconnect(ends[0], (struct sockaddr *)&address, sizeof address));
+	CHECK(rsend(ends[1], "sent", 4, 0) == 4);
+	CHECK(rrecv(ends[0], in, 4, MSG_WAITALL) == 4 && !memcmp(in, "sent", 4));
+	CHECK(rsend(ends[0], "sent", 4, 0) == 4);
+	CHECK(rrecv(ends[1], in, 4, MSG_WAITALL) == 4 && !memcmp(in, "sent", 4));
+	CHECK(!rclose(ends[0]) && !rclose(ends[1]));
 }
 
 /* Echoes to one peer after the other, whatever becomes of it; "over" ends it. */
@@ -363,6 +397,7 @@ int main(int argc, char **argv)
 	mapped();
 	children();
 	leaves_nothing();
+	connects_after_an_error();
 	CHECK(!rclose(listener));
 	puts("all is well");
 	return 0;
