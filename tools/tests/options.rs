@@ -82,11 +82,13 @@ fn values_that_no_option_takes_are_refused_by_name() {
         if option == "ARGUMENT" {
             continue;
         }
-        // Any text is a path.
-        let is_path = value.as_ref().is_some_and(|name| name.starts_with("FILE") || name == "DIR");
+        // Any text is a path, or a name that others have given.
+        let is_text = value.as_ref().is_some_and(|name| {
+            name.starts_with("FILE") || ["DIR", "SIMULATOR", "NODE"].contains(&&**name)
+        });
         let all: Vec<String> = match value {
             None => vec![format!("{option} {option}"), format!("{option}=x")],
-            Some(_) if is_path => vec![format!("{option}=")],
+            Some(_) if is_text => vec![format!("{option}=")],
             Some(_) => IMPOSSIBLE.map(|value| format!("{option}={value}")).into(),
         };
         for arguments in all {

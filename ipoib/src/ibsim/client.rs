@@ -48,7 +48,7 @@ impl Client {
     /// Takes a place at a node; one that `hears` gets what comes to queue pair 1 unasked, and there is
     /// one of those at a node.
     pub(super) fn connect(simulator: &str, node: &str, hears: bool) -> Result<Self, IbsimError> {
-        let protocol = |source| IbsimError::Protocol { name: simulator.to_owned(), source };
+        let protocol = |cause| IbsimError::Protocol { name: simulator.to_owned(), cause };
         let refused = || IbsimError::Refused { name: simulator.to_owned(), node: node.to_owned() };
         if simulator.len() > NAME_LEN_MAX || node.len() > NAME_LEN_MAX || node.contains('\0') {
             return Err(refused());
@@ -56,7 +56,7 @@ impl Client {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(|error| IbsimError::Io {
             action: "drawing randomness",
-            source: io::Error::other(error),
+            cause: io::Error::other(error),
         })?;
         let mut random = ChaCha20Rng::from_seed(seed);
         // ibsim writes it as a signed number.
@@ -65,12 +65,12 @@ impl Client {
         let bound = |kind: &str| {
             UnixDatagram::bind_addr(&address(format!("{simulator}:{kind}{id}\0").as_bytes())?)
         };
-        let io = |action| move |source| IbsimError::Io { action, source };
+        let io = |action| move |cause| IbsimError::Io { action, cause };
         let control = bound("ctl").map_err(io("naming a socket"))?;
         let data = bound("in").map_err(io("naming a socket"))?;
         let there = address(format!("{simulator}:ctl\0").as_bytes())
             .and_then(|address| control.connect_addr(&address));
-        there.map_err(|source| IbsimError::NoSimulator { name: simulator.to_owned(), source })?;
+        there.map_err(|cause| IbsimError::NoSimulator { name: simulator.to_owned(), cause })?;
         for socket in [&control, &data] {
             socket.set_read_timeout(Some(PATIENCE)).map_err(io("setting up a socket"))?;
         }
@@ -136,7 +136,7 @@ impl Client {
     /// The port's own GUID.
     pub(super) fn guid(&mut self) -> Result<Guid, IbsimError> {
         let simulator = self.simulator.clone();
-        let protocol = |source| IbsimError::Protocol { name: simulator, source };
+        let protocol = |cause| IbsimError::Protocol { name: simulator, cause };
         let data = self.ask(SmpAttribute::NodeInfo, 0, &[]);
         let info = data.map(|data| data.and_then(|data| NodeInfo::parse(&data).ok()));
         match info {

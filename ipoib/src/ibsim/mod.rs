@@ -33,22 +33,22 @@ use crate::wire::address::Guid;
 pub enum IbsimError {
     /// Nothing listens by that name.
     #[error(
-        "there is no ibsim by the name '{name}' ({source}): start it with IBSIM_SOCKNAME={name}, in \
+        "there is no ibsim by the name '{name}' ({cause}): start it with IBSIM_SOCKNAME={name}, in \
          this network namespace"
     )]
     NoSimulator {
         /// The name.
         name: String,
         /// What the kernel said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// It did not answer, or not in its protocol.
-    #[error("ibsim '{name}' does not answer as expected: {source}")]
+    #[error("ibsim '{name}' does not answer as expected: {cause}")]
     Protocol {
         /// Its name.
         name: String,
         /// What went wrong.
-        source: io::Error,
+        cause: io::Error,
     },
     /// It has no such node, or no place for one more client.
     #[error(
@@ -62,12 +62,12 @@ pub enum IbsimError {
         node: String,
     },
     /// A socket could not be had.
-    #[error("{action}: {source}")]
+    #[error("{action}: {cause}")]
     Io {
         /// What was tried.
         action: &'static str,
         /// What the kernel said.
-        source: io::Error,
+        cause: io::Error,
     },
 }
 

@@ -31,10 +31,10 @@ impl Node {
         let mut client = Client::connect(simulator, node, true)?;
         let guid = client.guid()?;
         let plug = Plug::new(simulator, guid)?;
-        let io = |action| move |source| IbsimError::Io { action, source };
+        let io = |action| move |cause| IbsimError::Io { action, cause };
         client.set_nonblocking().map_err(io("setting up a socket"))?;
         let readiness = watched(&client, &plug)
-            .map_err(|errno| IbsimError::Io { action: "watching sockets", source: errno.into() })?;
+            .map_err(|errno| IbsimError::Io { action: "watching sockets", cause: errno.into() })?;
         Ok(Self { client, plug, guid, told: None, readiness })
     }
 

@@ -31,7 +31,7 @@ pub(super) struct Plug {
 
 impl Plug {
     pub(super) fn new(simulator: &str, guid: Guid) -> Result<Self, IbsimError> {
-        let io = |action| move |source| IbsimError::Io { action, source };
+        let io = |action| move |cause| IbsimError::Io { action, cause };
         let own = address(&port_name(simulator, guid)).map_err(io("naming a port"))?;
         let socket = UnixDatagram::bind_addr(&own)
             .map_err(io("plugging the port in (has another process this node?)"))?;

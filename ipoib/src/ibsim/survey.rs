@@ -68,7 +68,7 @@ impl Survey {
     pub(super) fn read(client: &mut Client) -> Result<Self, IbsimError> {
         let name = client.simulator().to_owned();
         let mut survey = Self::default();
-        survey.walk(client).map_err(|source| IbsimError::Protocol { name, source })?;
+        survey.walk(client).map_err(|cause| IbsimError::Protocol { name, cause })?;
         Ok(survey)
     }
 

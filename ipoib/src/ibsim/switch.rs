@@ -64,7 +64,7 @@ impl Switch {
     pub fn open(simulator: &str, node: &str) -> Result<Self, IbsimError> {
         let mut client = Client::connect(simulator, node, false)?;
         let survey = Survey::read(&mut client)?;
-        let io = |action| move |source| IbsimError::Io { action, source };
+        let io = |action| move |cause| IbsimError::Io { action, cause };
         let own = address(&switch_name(simulator)).map_err(io("naming the switch"))?;
         let socket = UnixDatagram::bind_addr(&own)
             .map_err(io("naming the switch (is there one already?)"))?;

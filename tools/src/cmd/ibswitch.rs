@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
+use clap::builder::NonEmptyStringValueParser;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -30,11 +31,11 @@ use crate::{report, units};
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The name of ibsim's sockets: what IBSIM_SOCKNAME said when it was started
-    #[arg(long, value_name = "NAME", default_value = "sim")]
+    #[arg(long, value_name = "SIMULATOR", default_value = "sim", value_parser = NonEmptyStringValueParser::new())]
     sim: String,
 
     /// The node from which the fabric is read; any will do
-    #[arg(long, value_name = "NODE")]
+    #[arg(long, value_name = "NODE", value_parser = NonEmptyStringValueParser::new())]
     node: String,
 
     /// Record the packets that nodes send, as ERF in a pcap file (for tshark and 'urnic replay')

@@ -546,7 +546,7 @@ const IBSWITCH: &[Row] = &[
         "ibswitch",
         "--sim",
         &[("--sim none", Refused("no ibsim by the name 'none'"))],
-        &[("--sim EMPTY", Refused("no ibsim")), ("--sim LONG", Refused("no place"))],
+        &[("--sim EMPTY", Refused("--sim")), ("--sim LONG", Refused("no place"))],
     ),
     row(
         "ibswitch",
