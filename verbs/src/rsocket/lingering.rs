@@ -3,16 +3,23 @@
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Wake, Waker};
 
-use urnic::{Connection, ConnectionEvent};
+use urnic::{Connection, ConnectionEvent, monotonic_now};
+use urnic_engine::time::{Duration, Instant};
 
 use super::stream::Stream;
 use crate::event_queue::locked;
-use crate::turn::{self, Turn};
+use crate::turn::{self, Timer, Turn};
 
-/// What is left of a socket. How long it may take: the timers of a connection's life say so.
+/// How long a connection has to close in order: its memory is not kept for a peer that does not close.
+const CLOSED_WITHIN: Duration = Duration::from_secs(30);
+
+/// What is left of a socket.
 #[derive(Debug)]
 struct Lingering {
     connection: Box<Connection>,
+    /// When it is reset.
+    until: Instant,
+    timer: Timer,
     /// Held until then.
     _stream: Mutex<Box<Stream>>,
 }
@@ -34,8 +41,9 @@ impl Turn for Lingering {
     fn turn(self: Arc<Self>) {
         self.connection.notify(&Waker::from(Arc::new(Call(Arc::downgrade(&self)))));
         loop {
-            match self.connection.next_event(urnic_engine::time::Duration::ZERO) {
-                Ok(None) => return,
+            match self.connection.next_event(Duration::ZERO) {
+                Ok(None) if monotonic_now() >= self.until => return self.connection.abort(),
+                Ok(None) => return self.timer.set(&self, self.until),
                 Ok(Some(ConnectionEvent::Closed(_))) | Err(_) => {
                     return locked(&LINGERING).retain(|other| !Arc::ptr_eq(other, &self));
                 }
@@ -48,7 +56,8 @@ impl Turn for Lingering {
 /// Closes the connection in order, in the background.
 pub(super) fn close(stream: Box<Stream>, connection: Box<Connection>) {
     connection.disconnect();
-    let lingering = Arc::new(Lingering { connection, _stream: Mutex::new(stream) });
+    let (until, timer) = (monotonic_now() + CLOSED_WITHIN, Timer::default());
+    let lingering = Arc::new(Lingering { connection, until, timer, _stream: Mutex::new(stream) });
     locked(&LINGERING).push(Arc::clone(&lingering));
     turn::request(&lingering);
 }
