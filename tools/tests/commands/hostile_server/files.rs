@@ -37,7 +37,14 @@ fn for_both(command: &'static str) -> Vec<Case> {
     vec![
         case("nothing said", command, HONEST, silence, &["has not answered"]),
         case("closed", command, HONEST, |_| After::Close, &["closed the connection", "was lost"]),
-        case("reset", command, HONEST, |_| After::Abort, &["was lost", "reset", "failed here"]),
+        // What comes while its memory goes is refused first, with a Terminate.
+        case(
+            "reset",
+            command,
+            HONEST,
+            |_| After::Abort,
+            &["was lost", "reset", "failed here", "ended the session"],
+        ),
         case("no place", command, Welcome { credits: 0, ..HONEST }, silence, &["no place"]),
         case(
             "a region that is none",

@@ -40,7 +40,14 @@ fn for_all(command: &'static str) -> Vec<Case> {
             &["has not answered", "ended the session", "failed here"],
         ),
         case("closed", command, HONEST, |_| After::Close, &["closed the connection", "was lost"]),
-        case("reset", command, HONEST, |_| After::Abort, &["was lost", "reset", "failed here"]),
+        // What comes while its memory goes is refused first, with a Terminate.
+        case(
+            "reset",
+            command,
+            HONEST,
+            |_| After::Abort,
+            &["was lost", "reset", "failed here", "ended the session"],
+        ),
         case(
             "a region that is none",
             command,
