@@ -75,14 +75,8 @@ impl DeviceSpec {
                 settings.mtu = tap.network.mtu;
                 settings.vnet_header = tap.network.vnet.unwrap_or(true);
                 let queues = Tap::open_queues(&settings, tap.network.queues)?;
-                on_ports(
-                    &tap.network,
-                    tap.name.as_str(),
-                    made_mac(&tap.network, tap.name.as_str()),
-                    queues,
-                    rnic,
-                    config,
-                )
+                let mac = made_mac(&tap.network, tap.name.as_str());
+                on_interface(tap, mac, queues, rnic, config)
             }
             Kind::Packet(interface) => {
                 check_addresses(interface)?;
@@ -91,7 +85,7 @@ impl DeviceSpec {
                 settings.super_frames = interface.network.vnet.unwrap_or(true);
                 settings.mac = interface.network.mac;
                 let queues = PacketSocket::open_queues(&settings, interface.network.queues)?;
-                on_ports(&interface.network, interface.name.as_str(), mac, queues, rnic, config)
+                on_interface(interface, mac, queues, rnic, config)
             }
             Kind::Xdp(interface) => {
                 check_addresses(interface)?;
@@ -101,14 +95,7 @@ impl DeviceSpec {
                 settings.zero_copy = interface.zerocopy.unwrap_or(false);
                 settings.mac = interface.network.mac;
                 let device = XdpSocket::open(&settings)?;
-                on_ports(
-                    &interface.network,
-                    interface.name.as_str(),
-                    mac,
-                    vec![device],
-                    rnic,
-                    config,
-                )
+                on_interface(interface, mac, vec![device], rnic, config)
             }
             Kind::VhostUser(socket) => {
                 let settings = VhostUserConfig { sealed: socket.sealed, ..shared(socket) };
@@ -164,6 +151,16 @@ fn shared(socket: &Socket) -> VhostUserConfig {
         offloads: socket.network.vnet.unwrap_or(true),
         ..plain
     }
+}
+
+fn on_interface<D: Device + Send + 'static>(
+    interface: &Interface,
+    mac: [u8; 6],
+    queues: Vec<D>,
+    rnic: &Rnic,
+    config: &EndpointConfig,
+) -> Result<Endpoint, DeviceError> {
+    on_ports(&interface.network, interface.name.as_str(), mac, queues, rnic, config)
 }
 
 fn on_socket<D: Device + Send + 'static>(

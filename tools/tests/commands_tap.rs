@@ -13,34 +13,16 @@ pub(crate) mod scene;
 mod state;
 
 use std::fs;
-use std::path::PathBuf;
 
-use scene::{Server, client, complaint, join, json};
+use scene::{Server, client, complaint, folder, join, json};
+use tempfile::TempDir;
 use urnic_testkit::isolate::netns_tests;
 use urnic_testkit::network::{command, ip};
 use urnic_testkit::programs::{is_there, program};
 use urnic_testkit::skip;
 
-/// A folder that goes away with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let root = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("urnic-tap-{name}"));
-        let _left_over = fs::remove_dir_all(&root);
-        fs::create_dir_all(root.join("served")).unwrap();
-        Self(root)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _best_effort = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// Every command, by a client on `device`; `name` is the test's.
-fn every_command(server: &Server, folder: &Folder, device: &str) {
+fn every_command(server: &Server, folder: &TempDir, device: &str) {
     let ping = json(&client(&format!("ping ADDRESS --count 3 --interval 1ms --json {device}")));
     assert_eq!(ping["count"], 3, "{device}");
     for op in ["write", "read", "send"] {
@@ -63,12 +45,12 @@ fn every_command(server: &Server, folder: &Folder, device: &str) {
     assert_eq!(lat["iterations"], 100, "{device}");
     let octets: Vec<u8> =
         (0..3_000_001_u32).map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
-    let [sent, back] = ["sent", "back"].map(|name| folder.0.join(name));
+    let [sent, back] = ["sent", "back"].map(|name| folder.path().join(name));
     fs::write(&sent, &octets).unwrap();
     let put = format!("put {} ADDRESS/it --force {device}", sent.display());
     let output = client(&put);
     assert!(output.status.success(), "{put}: {}", complaint(&output));
-    assert!(fs::read(folder.0.join("served/it")).unwrap() == octets, "{put}");
+    assert!(fs::read(folder.path().join("served/it")).unwrap() == octets, "{put}");
     let _left_over = fs::remove_file(&back);
     let get = format!("get ADDRESS/it {} {device}", back.display());
     let output = client(&get);
@@ -78,10 +60,10 @@ fn every_command(server: &Server, folder: &Folder, device: &str) {
 }
 
 /// A server on a TAP, clients on another.
-fn over_taps(name: &str, server_header: &str, client_header: &str) {
-    let folder = Folder::new(name);
+fn over_taps(server_header: &str, client_header: &str) {
+    let folder = folder();
     join(&["tap-s", "tap-c"]);
-    let served = folder.0.join("served");
+    let served = folder.path().join("served");
     let server = Server::start_at(
         "[::]:7174",
         &format!(
@@ -101,19 +83,19 @@ netns_tests! {
     with ["/dev/net/tun"];
 
     fn every_command_works_over_taps_with_super_frames() {
-        over_taps("super", "on", "on");
+        over_taps("on", "on");
     }
 
     fn every_command_works_over_plain_taps() {
-        over_taps("plain", "off", "off");
+        over_taps("off", "off");
     }
 
     fn a_plain_tap_serves_one_with_super_frames() {
-        over_taps("plain-super", "off", "on");
+        over_taps("off", "on");
     }
 
     fn a_tap_with_super_frames_serves_a_plain_one() {
-        over_taps("super-plain", "on", "off");
+        over_taps("on", "off");
     }
 
     /// Where the kernel has no address yet, it lets a socket bind to any: that makes none its own.
@@ -141,12 +123,12 @@ netns_tests! {
     }
 
     fn every_command_works_on_a_raw_socket() {
-        let folder = Folder::new("packet");
+        let folder = folder();
         join(&["tap-s"]);
         ip("link add veth-b type veth peer name veth-c");
         ip("link set veth-b up master bridge0");
         ip("link set veth-c up");
-        let served = folder.0.join("served");
+        let served = folder.path().join("served");
         let server = Server::start(&format!(
             "--dev tap:tap-s,ip=10.7.0.2/24 --allow-overwrite --dir {}", served.display()
         ));

@@ -24,6 +24,7 @@ mod frontend;
 mod meeting;
 mod message;
 mod offload;
+mod shared_pair;
 mod tell;
 
 use std::ops::RangeInclusive;

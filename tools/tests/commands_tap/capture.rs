@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::commands_tap::Folder;
-use crate::commands_tap::scene::{Server, client, join, json, urnic};
+use crate::commands_tap::scene::{Server, client, folder, join, json, urnic};
 use urnic_testkit::isolate::netns_tests;
 use urnic_testkit::programs::program;
 
@@ -60,11 +59,11 @@ const SETTLE_TIME: Duration = Duration::from_secs(1);
 /// RFC 5044 Appendix A: every segment starts with an FPDU and holds whole FPDUs only; seen on the
 /// wire, by a passive reader.
 fn every_segment_is_aligned(header: &str) {
-    let folder = Folder::new(&format!("capture-{header}"));
+    let folder = folder();
     join(&["tap-s", "tap-c"]);
     for (op, size) in [("write", "64K"), ("send", "64"), ("read", "64K")] {
         let server = Server::start(&format!("--dev tap:tap-s,ip=10.7.0.2/24,vnet={header}"));
-        let file = folder.0.join(format!("{op}.pcapng"));
+        let file = folder.path().join(format!("{op}.pcapng"));
         let file = file.to_str().unwrap();
         let capture = Capture::start(file);
         let device = format!("--dev tap:tap-c,ip=10.7.0.3/24,vnet={header}");

@@ -1,5 +1,6 @@
 //! A server and its clients in a namespace. Every process ends with the test, and within a bound.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tempfile::TempDir;
 
 use urnic_testkit::network::{self, ip};
 
@@ -21,6 +23,13 @@ pub(crate) fn join(taps: &[&str]) {
         ip(&format!("link set {tap} up"));
     }
     network::bridge("bridge0", taps);
+}
+
+/// A folder for files and for a socket, whose path is short, with one in it to serve.
+pub(crate) fn folder() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("served")).unwrap();
+    folder
 }
 
 /// `urnic` with these arguments, separated by spaces; `ADDRESS` stands for the server's.

@@ -1,10 +1,11 @@
 //! Devices in shared memory: a guest on `vhost-user:`, and DPDK at the other end of either device.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{anyhow, ensure};
+use tempfile::TempDir;
 use urnic_testkit::programs;
 
 use crate::guest::{Guest, Network};
@@ -19,25 +20,8 @@ const OWN: &str = "10.78.0.1";
 const ROUNDS: u32 = 50;
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A folder for sockets.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> anyhow::Result<Self> {
-        let folder = std::env::temp_dir().join(format!("urnic-shared-{}", std::process::id()));
-        std::fs::create_dir_all(&folder)?;
-        Ok(Self(folder))
-    }
-
-    fn socket(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _best_effort = std::fs::remove_dir_all(&self.0);
-    }
+fn socket(folder: &TempDir, name: &str) -> String {
+    folder.path().join(name).display().to_string()
 }
 
 /// Runs these cases.
@@ -49,13 +33,13 @@ pub(crate) fn run(lab: &mut Lab, table: &mut Table) -> anyhow::Result<()> {
 
 /// Each case is another process at the socket: the guest's driver goes on where its rings are.
 fn guest(lab: &mut Lab) -> anyhow::Result<Outcome> {
-    let folder = Folder::new()?;
-    let socket = folder.socket("vm");
+    let folder = tempfile::tempdir()?;
+    let socket = socket(&folder, "vm");
     let device = format!("--dev vhost-user:{socket},ip={OWN}/24,sealed");
     // The emulator wants a backend to begin with.
     let mut first = Lab::command(&format!("serve --listen {OWN}:7174 {device}"))?;
-    await_file(&folder.0.join("vm"))?;
-    let mut guest = lab.guest.another(Network::VhostUser(folder.0.join("vm"), GUEST))?;
+    await_file(&folder.path().join("vm"))?;
+    let mut guest = lab.guest.another(Network::VhostUser(folder.path().join("vm"), GUEST))?;
     guest.run(&format!("ping -c 1 -w 20 {OWN}"))?;
     first.end()?;
     for size in [64, 4096, 65535] {
@@ -120,13 +104,20 @@ impl Drop for Switch {
     }
 }
 
+/// What becomes of a case where DPDK is not installed.
+fn without_dpdk() -> Option<anyhow::Result<Outcome>> {
+    let missing = programs::missing(["dpdk-testpmd"])?;
+    let why = format!("{missing}: apt-get install dpdk-dev");
+    Some(if urnic_testkit::is_required() { Err(anyhow!(why)) } else { Ok(Skipped(why)) })
+}
+
 /// DPDK is the driver of two backends.
 fn dpdk_drivers() -> anyhow::Result<Outcome> {
-    if let Some(missing) = programs::missing(["dpdk-testpmd"]) {
-        return Ok(Skipped(format!("{missing}: apt-get install dpdk-dev")));
+    if let Some(skipped) = without_dpdk() {
+        return skipped;
     }
-    let folder = Folder::new()?;
-    let [a, b] = ["a", "b"].map(|name| folder.socket(name));
+    let folder = tempfile::tempdir()?;
+    let [a, b] = ["a", "b"].map(|name| socket(&folder, name));
     let _server =
         Lab::command(&format!("serve --listen 10.7.0.2:7174 --dev vhost-user:{a},ip=10.7.0.2/24"))?;
     let client = write("vhost-user", &b)?;
@@ -141,11 +132,11 @@ fn dpdk_drivers() -> anyhow::Result<Outcome> {
 
 /// DPDK is the device of two frontends, and takes super-frames.
 fn dpdk_devices() -> anyhow::Result<Outcome> {
-    if let Some(missing) = programs::missing(["dpdk-testpmd"]) {
-        return Ok(Skipped(format!("{missing}: apt-get install dpdk-dev")));
+    if let Some(skipped) = without_dpdk() {
+        return skipped;
     }
-    let folder = Folder::new()?;
-    let [a, b] = ["a", "b"].map(|name| folder.socket(name));
+    let folder = tempfile::tempdir()?;
+    let [a, b] = ["a", "b"].map(|name| socket(&folder, name));
     let port = |number: u32, path: &str| format!("net_vhost{number},iface={path},tso=1");
     let _switch = Switch::new(&[port(0, &a), port(1, &b)], &["--tx-offloads=0x8000"])?;
     await_file(Path::new(&a))?;

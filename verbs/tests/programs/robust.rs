@@ -55,6 +55,13 @@ impl Program {
     }
 }
 
+/// `rping` that serves one client after the other, and its port.
+fn persistent(libraries: &Libraries) -> (Program, u16) {
+    let port = free_port();
+    let line = format!("rping -s -P -a 127.0.0.1 -p {port}");
+    (libraries.start(&line, false).listens(port), port)
+}
+
 /// What a peer cannot do to a server by being killed at some point or other: the next client is served
 /// as the first was, and nothing of them is left.
 #[test]
@@ -64,9 +71,7 @@ fn a_server_is_as_it_was_after_clients_that_are_killed() {
     }
     let kills = std::env::var("URNIC_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
     let libraries = Libraries::new();
-    let port = free_port();
-    let server =
-        libraries.start(&format!("rping -s -P -a 127.0.0.1 -p {port}"), false).listens(port);
+    let (server, port) = persistent(&libraries);
     let client = |count: u32| format!("rping -c -a 127.0.0.1 -p {port} -C {count}");
     let before = {
         // Threads and buffers that stay are there after the first few.
@@ -148,9 +153,7 @@ fn a_server_outlives_hostile_clients() {
         return;
     }
     let libraries = Libraries::new();
-    let port = free_port();
-    let line = format!("rping -s -P -a 127.0.0.1 -p {port}");
-    let mut server = libraries.start(&line, false).listens(port);
+    let (mut server, port) = persistent(&libraries);
     let idle = server.holdings();
     let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
     for (_, octets) in hostile_startups(REQUEST_KEY) {
@@ -181,9 +184,7 @@ fn a_server_has_nothing_left_of_clients_that_ask_and_go() {
         return;
     }
     let libraries = Libraries::new();
-    let port = free_port();
-    let line = format!("rping -s -P -a 127.0.0.1 -p {port}");
-    let mut server = libraries.start(&line, false).listens(port);
+    let (mut server, port) = persistent(&libraries);
     let idle = server.holdings();
     for _ in 0..20 {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();

@@ -3,34 +3,17 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tracing::debug;
 
 use crate::TRACE;
-use crate::vhost_user::RingCounters;
 use crate::vhost_user::offload::{EVENT_INDEX, VERSION_1};
 use crate::vhost_user::tell::{Watch, tell};
+use crate::vhost_user::{RingCounters, shared_pair};
 use crate::virtqueue::{DeviceQueue, Layout, MemoryTable, QueueFault};
 
-/// A pair, behind its lock, and what its device sleeps on.
-#[derive(Debug)]
-pub(super) struct SharedPair {
-    pair: Mutex<Pair>,
-    pub(super) watch: Watch,
-}
-
-impl SharedPair {
-    pub(super) fn new() -> io::Result<Arc<Self>> {
-        Ok(Arc::new(Self { pair: Mutex::default(), watch: Watch::new()? }))
-    }
-
-    /// The pair. No caller's code runs under the lock but what frames are handed to, so a panic
-    /// there leaves nothing half changed that the next set-up does not replace.
-    pub(super) fn lock(&self) -> MutexGuard<'_, Pair> {
-        self.pair.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+pub(super) type SharedPair = shared_pair::SharedPair<Pair>;
 
 /// A pair of queues and the memory they are in.
 #[derive(Debug, Default)]

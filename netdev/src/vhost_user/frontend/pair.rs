@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tracing::debug;
 
@@ -12,7 +12,7 @@ use crate::sys::shared_mapping::sealed_memory;
 use crate::vhost_user::message::MemoryRegion;
 use crate::vhost_user::offload::{self, EVENT_INDEX, HEADER_LEN, MRG_RXBUF};
 use crate::vhost_user::tell::{Watch, event, tell};
-use crate::vhost_user::{FRAME_LEN_MAX, RingCounters};
+use crate::vhost_user::{FRAME_LEN_MAX, RingCounters, shared_pair};
 use crate::virtqueue::{Direction, DriverQueue, Layout, MemoryTable, QueueFault, Run};
 
 /// Entries of a queue, each with a buffer for any frame.
@@ -63,23 +63,9 @@ const fn slot(index: usize, number: u16) -> u64 {
     BASE + (index * QUEUE_LEN + RING_LEN + number as usize * SLOT_LEN) as u64
 }
 
-/// A pair, behind its lock, and what its device sleeps on.
-#[derive(Debug)]
-pub(super) struct SharedPair {
-    pair: Mutex<Pair>,
-    pub(super) watch: Watch,
-}
+pub(super) type SharedPair = shared_pair::SharedPair<Pair>;
 
 impl SharedPair {
-    pub(super) fn new() -> io::Result<Arc<Self>> {
-        Ok(Arc::new(Self { pair: Mutex::default(), watch: Watch::new()? }))
-    }
-
-    /// As that of a backend's pair.
-    pub(super) fn lock(&self) -> MutexGuard<'_, Pair> {
-        self.pair.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Forgets the queues; their events are of no use any more.
     pub(super) fn stop(&self, pair: &mut Pair) {
         if let Some(queues) = pair.queues.take() {
