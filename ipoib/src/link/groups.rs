@@ -42,6 +42,8 @@ enum State {
 #[derive(Debug)]
 struct Group {
     receives: bool,
+    /// As what the administrator may have let this port in. It joins and leaves each of these for itself.
+    held: JoinState,
     state: State,
     waiting: Waiting<()>,
     used_ns: u64,
@@ -57,8 +59,9 @@ impl Group {
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     table: HashMap<Gid, Group>,
-    /// Groups that made room for others, to be left.
-    displaced: Vec<Gid>,
+    /// Memberships that are to be left: of groups that made room for others, or whose leave was not
+    /// heard.
+    owed: HashMap<Gid, JoinState>,
 }
 
 /// What to do with a packet to a group.
@@ -67,7 +70,7 @@ pub(super) enum Route {
     Member(Multicast),
     /// It waits; with `ask`, nothing is under way yet.
     Wait {
-        ask: bool,
+        ask: Option<JoinState>,
     },
     /// There is no such group.
     Absent,
@@ -78,8 +81,8 @@ pub(super) enum Route {
 /// What became of a group that is not received any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Left {
-    /// Whether the administrator had let this port in.
-    pub(super) was_member: bool,
+    /// As what the administrator may have let this port in.
+    pub(super) held: JoinState,
     /// Payloads that waited for that.
     pub(super) dropped: u64,
 }
@@ -92,16 +95,16 @@ impl Groups {
             if !self.insert(now_ns, mgid, false) {
                 return Route::Full;
             }
-            return Route::Wait { ask: true };
+            return Route::Wait { ask: Some(JoinState::SEND_ONLY_NON_MEMBER) };
         };
         group.used_ns = now_ns;
         match group.state {
             State::Member(multicast) => Route::Member(multicast),
-            State::Joining => Route::Wait { ask: false },
+            State::Joining => Route::Wait { ask: None },
             State::Absent { until_ns } if until_ns > now_ns => Route::Absent,
             State::Absent { .. } => {
                 group.state = State::Joining;
-                Route::Wait { ask: true }
+                Route::Wait { ask: Some(group.join_state()) }
             }
         }
     }
@@ -128,20 +131,49 @@ impl Groups {
     pub(super) fn leave(&mut self, mgid: Gid, budget: &mut Budget) -> Option<Left> {
         self.table.get(&mgid).filter(|group| group.receives)?;
         let mut group = self.table.remove(&mgid)?;
-        let was_member = matches!(group.state, State::Member(_));
-        Some(Left { was_member, dropped: group.waiting.clear(budget) })
+        Some(Left { held: group.held, dropped: group.waiting.clear(budget) })
     }
 
     /// Whether packets to the group are this link's.
     pub(super) fn receives(&self, mgid: Gid) -> bool {
-        let group = self.table.get(&mgid);
-        group.is_some_and(|group| group.receives && matches!(group.state, State::Member(_)))
+        self.is_member(mgid) && self.wanted(mgid) == JoinState::FULL_MEMBER
     }
 
-    /// The administrator has let this port in.
-    pub(super) fn joined(&mut self, mgid: Gid, multicast: Multicast) {
+    /// Whether the administrator has let this port in as what it wants to be.
+    pub(super) fn is_member(&self, mgid: Gid) -> bool {
+        self.table.get(&mgid).is_some_and(|group| matches!(group.state, State::Member(_)))
+    }
+
+    /// The administrator is asked to let this port in.
+    pub(super) fn asked(&mut self, mgid: Gid, state: JoinState) {
         if let Some(group) = self.table.get_mut(&mgid) {
+            group.held = group.held.and(state);
+        }
+    }
+
+    /// The administrator has let this port in: as what it wants to be, or as what it wanted before.
+    pub(super) fn joined(&mut self, mgid: Gid, state: JoinState, multicast: Multicast) {
+        let Some(group) = self.table.get_mut(&mgid) else { return };
+        group.held = group.held.and(state);
+        if state == group.join_state() {
             group.state = State::Member(multicast);
+        }
+    }
+
+    /// As what this port is, or wants to be, in a group.
+    pub(super) fn wanted(&self, mgid: Gid) -> JoinState {
+        self.table.get(&mgid).map_or_else(JoinState::default, Group::join_state)
+    }
+
+    /// A membership may be left over, to be left at the next refresh.
+    pub(super) fn owe(&mut self, mgid: Gid, state: JoinState) {
+        if let Some(group) = self.table.get_mut(&mgid) {
+            group.held = group.held.and(state);
+        } else if !state.is_none()
+            && (self.owed.len() < GROUPS_MAX || self.owed.contains_key(&mgid))
+        {
+            let owed = self.owed.entry(mgid).or_default();
+            *owed = owed.and(state);
         }
     }
 
@@ -154,25 +186,45 @@ impl Groups {
     }
 
     /// The administrator has not let this port in: what waited goes elsewhere.
-    pub(super) fn absent(&mut self, now_ns: u64, mgid: Gid, budget: &mut Budget) -> Vec<Vec<u8>> {
-        let Some(group) = self.table.get_mut(&mgid) else { return Vec::new() };
+    pub(super) fn absent(
+        &mut self,
+        now_ns: u64,
+        mgid: Gid,
+        state: JoinState,
+        budget: &mut Budget,
+    ) -> Vec<Vec<u8>> {
+        let group = self.table.get_mut(&mgid).filter(|group| group.join_state() == state);
+        let Some(group) = group else { return Vec::new() };
         group.state = State::Absent { until_ns: now_ns.saturating_add(ABSENT_NS) };
         std::iter::from_fn(|| group.waiting.pop(budget)).map(|((), payload)| payload).collect()
+    }
+
+    /// The administrator has said no: this port is not in the group as this.
+    pub(super) fn refused(&mut self, mgid: Gid, state: JoinState) {
+        if let Some(group) = self.table.get_mut(&mgid) {
+            group.held = group.held.without(state);
+        }
     }
 
     /// RFC 4391 §10: a group was made, or is no more. Either way it is asked for when it is used
     /// next; the MLID of one that is gone is not used again (RFC 4392 §4.2.3). Whether it has to be
     /// joined again, because it is received.
     pub(super) fn changed(&mut self, mgid: Gid, exists: bool) -> bool {
+        if !exists {
+            self.owed.remove(&mgid);
+        }
         let Some(group) = self.table.get_mut(&mgid) else { return false };
         match group.state {
             State::Member(_) if exists => return false,
             State::Joining => return false,
-            _ if group.receives => {
-                group.state = State::Joining;
-                return true;
-            }
             _ => {}
+        }
+        if !exists {
+            group.held = JoinState::default();
+        }
+        if group.receives {
+            group.state = State::Joining;
+            return true;
         }
         if exists {
             group.state = State::Absent { until_ns: 0 };
@@ -199,38 +251,47 @@ impl Groups {
             .collect()
     }
 
-    /// RFC 4392 §4.2.5: groups that nothing was sent to for long; they are left.
-    pub(super) fn expire(&mut self, now_ns: u64) -> Vec<Gid> {
-        let mut left = std::mem::take(&mut self.displaced);
-        // One that made room may be in use again.
-        left.retain(|mgid| !self.table.contains_key(mgid));
+    /// Memberships to leave: of groups that nothing was sent to for long (RFC 4392 §4.2.5), those that
+    /// are left over, and those of a port that has become something else in a group.
+    pub(super) fn expire(&mut self, now_ns: u64) -> Vec<(Gid, JoinState)> {
+        let mut left: Vec<_> = self.owed.drain().collect();
         self.table.retain(|&mgid, group| {
             let is_idle = now_ns >= group.used_ns.saturating_add(GROUP_IDLE_NS);
             let goes = is_idle && !group.receives && group.waiting.is_empty();
-            if goes && matches!(group.state, State::Member(_)) {
-                left.push(mgid);
+            let kept = if goes { JoinState::default() } else { group.join_state() };
+            let over = group.held.without(kept);
+            group.held = group.held.without(over);
+            if !over.is_none() {
+                left.push((mgid, over));
             }
             !goes
         });
         left
     }
 
-    /// All groups that this port is a member of, to be left.
+    /// All memberships, to be left.
     pub(super) fn members(&self) -> Vec<(Gid, JoinState)> {
-        let members = self.table.iter();
-        let members = members.filter(|(_, group)| matches!(group.state, State::Member(_)));
-        members.map(|(&mgid, group)| (mgid, group.join_state())).collect()
+        let held = self.table.iter().map(|(&mgid, group)| (mgid, group.held));
+        let owed = self.owed.iter().map(|(&mgid, &state)| (mgid, state));
+        held.chain(owed).filter(|(_, state)| !state.is_none()).collect()
     }
 
-    /// Forgets all memberships; groups that are received stay to be joined. How many payloads were
-    /// dropped.
+    /// Forgets what was told of all groups; those that are received stay to be joined, the others are
+    /// to be left: the administrator may be the same. How many payloads were dropped.
     pub(super) fn clear(&mut self, budget: &mut Budget) -> u64 {
         let mut dropped = 0;
-        self.table.retain(|_, group| {
+        let mut over = Vec::new();
+        self.table.retain(|&mgid, group| {
             dropped += group.waiting.clear(budget);
             group.state = State::Joining;
+            if !group.receives {
+                over.push((mgid, group.held));
+            }
             group.receives
         });
+        for (mgid, state) in over {
+            self.owe(mgid, state);
+        }
         dropped
     }
 
@@ -243,13 +304,13 @@ impl Groups {
             else {
                 return false;
             };
-            self.table.remove(&oldest);
-            if self.displaced.len() < GROUPS_MAX {
-                self.displaced.push(oldest);
+            if let Some(group) = self.table.remove(&oldest) {
+                self.owe(oldest, group.held);
             }
         }
-        let group =
-            Group { receives, state: State::Joining, waiting: Waiting::default(), used_ns: now_ns };
+        let held = self.owed.remove(&mgid).unwrap_or_default();
+        let state = State::Joining;
+        let group = Group { receives, held, state, waiting: Waiting::default(), used_ns: now_ns };
         self.table.insert(mgid, group);
         true
     }

@@ -3,19 +3,16 @@
 //! when the port or its subnet manager changes.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
 use tracing::{debug, info, warn};
 
-use super::discovery::solicited_node;
 use super::groups::{Groups, Multicast};
+use super::joins::TRAPS;
 use super::path::Hop;
 use super::sa::{Failure, Outcome, Request};
 use super::{Link, TRACE};
 use crate::fabric::PortInfo;
-use crate::limits::{ABSENT_NS, GROUPS_MAX, P_KEYS_MAX, REFRESH_NS, REPORTS_WAITING_MAX};
-use crate::multicast::MulticastMap;
-use crate::wire::address::{Gid, Lid, PKey, QKey, Qpn};
+use crate::limits::{ABSENT_NS, P_KEYS_MAX, REFRESH_NS, REPORTS_WAITING_MAX};
+use crate::wire::address::{Lid, PKey, QKey, Qpn};
 use crate::wire::datagram::HEADER_LEN;
 use crate::wire::mad::{
     Attribute, InformInfo, JoinState, McMemberRecord, Method, Notice, PathRecord, SaMad, Status,
@@ -133,10 +130,6 @@ impl Membership {
     }
 }
 
-/// RFC 4391 §10 asks for groups that are made or deleted; ports that come or go tell which paths
-/// have changed.
-const TRAPS: [Trap; 4] = [Trap::GidIn, Trap::GidOut, Trap::GroupCreated, Trap::GroupDeleted];
-
 impl Link {
     /// Takes in what the subnet manager has made of the port. When that is something else than
     /// before, the link begins anew: nothing that an administrator told before is used again.
@@ -160,9 +153,8 @@ impl Link {
         };
         self.own_key = own_key.unwrap_or(self.config.p_key);
         self.port = Some(port);
-        self.client.forget();
+        self.forget_requests();
         self.forget_fabric();
-        self.chores.clear();
         match reason {
             Some(reason) => self.go_down(reason, None),
             None => self.join_broadcast(now_ns),
@@ -234,7 +226,7 @@ impl Link {
                 self.broadcast_joined(now_ns, granted);
             }
             Outcome::Joined { asked, granted } => {
-                self.groups.joined(asked.mgid, Multicast::of(&granted));
+                self.groups.joined(asked.mgid, asked.join_state, Multicast::of(&granted));
                 self.flush_group(asked.mgid);
             }
             Outcome::NotJoined { asked, why, .. } if asked.mgid == self.map.broadcast() => {
@@ -253,6 +245,12 @@ impl Link {
                 // RFC 4391 §12: failures of multicast operations are logged.
                 warn!(target: TRACE, group = %asked.mgid, state = asked.join_state.0, ?why,
                       "group not joined");
+                match why {
+                    Failure::Refused(_) => self.groups.refused(asked.mgid, asked.join_state),
+                    // An administrator that is away does not take the groups with it.
+                    Failure::Silent if self.groups.is_member(asked.mgid) => return,
+                    Failure::Silent => {}
+                }
                 self.group_absent(now_ns, &asked);
             }
             Outcome::Path(path) => self.path_found(now_ns, &path),
@@ -261,12 +259,14 @@ impl Link {
                 let dropped = self.paths.fail(now_ns, gid, silent, &mut self.budget);
                 self.counters.without_path += dropped;
             }
+            Outcome::NotLeft(record) => self.groups.owe(record.mgid, record.join_state),
             Outcome::Other => {}
         }
     }
 
     fn group_absent(&mut self, now_ns: u64, asked: &McMemberRecord) {
-        for payload in self.groups.absent(now_ns, asked.mgid, &mut self.budget) {
+        let waited = self.groups.absent(now_ns, asked.mgid, asked.join_state, &mut self.budget);
+        for payload in waited {
             self.send_to_routers(now_ns, asked.mgid, &payload);
         }
     }
@@ -360,82 +360,10 @@ impl Link {
         }
     }
 
-    /// Subscribes, joins what is to be received, and leaves what is not used.
-    fn refresh(&mut self, now_ns: u64) {
-        for trap in TRAPS {
-            let info = InformInfo { trap, subscribe: true, qpn: Qpn::GSI };
-            self.client.ask(now_ns, Request::Subscribe(info));
-        }
-        let joins = self.groups.refresh().into_iter().map(|(mgid, state)| (mgid, state, true));
-        let left = self.groups.expire(now_ns).into_iter();
-        let leaves = left.map(|mgid| (mgid, JoinState::SEND_ONLY_NON_MEMBER, false));
-        // The joins that the last time has left over are among them.
-        self.chores.retain(|(_, _, joins)| !joins);
-        self.chores.extend(joins.chain(leaves));
-    }
-
-    /// Asks to join or to leave a group. When there are too many, the next refresh joins what is
-    /// received.
-    fn add_chore(&mut self, now_ns: u64, chore: (Gid, JoinState, bool)) {
-        if self.chores.len() < 2 * GROUPS_MAX {
-            self.chores.push_back(chore);
-        }
-        self.run_chores(now_ns);
-    }
-
-    /// Asks for what can wait as long as there is room.
-    pub(super) fn run_chores(&mut self, now_ns: u64) {
-        while self.client.has_room()
-            && let Some((mgid, state, joins)) = self.chores.pop_front()
-        {
-            if joins {
-                self.ask_join(now_ns, mgid, state, state == JoinState::FULL_MEMBER);
-            } else {
-                self.ask_leave(now_ns, mgid, state);
-            }
-        }
-    }
-
-    /// Groups that an interface is always in: RFC 1112 §4 all hosts; RFC 4861 §7.2.1 all nodes and
-    /// those that its own addresses are asked for by.
-    fn own_groups(&self) -> Vec<Gid> {
-        let all_hosts = self.config.ipv4.map(|_| self.map.ipv4(Ipv4Addr::new(224, 0, 0, 1)));
-        let ipv6 = self.own_ipv6().into_iter().flatten();
-        let all_nodes = self.config.ipv6.map(|_| Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1));
-        let ipv6 = all_nodes.into_iter().chain(ipv6.map(solicited_node));
-        all_hosts.into_iter().chain(ipv6.map(|group| self.map.ipv6(group))).collect()
-    }
-
-    /// Begins to receive an IP group: its hosts have joined it (RFC 4391 §10).
-    pub fn join_group(&mut self, now_ns: u64, group: IpAddr) {
-        let Some(mgid) = self.map.group(group).filter(|mgid| *mgid != self.map.broadcast()) else {
-            return;
-        };
-        if self.groups.receive(now_ns, mgid) && self.membership.record().is_some() {
-            self.add_chore(now_ns, (mgid, JoinState::FULL_MEMBER, true));
-        }
-    }
-
-    /// Ends receiving an IP group (RFC 4391 §10), unless the interface itself needs it.
-    pub fn leave_group(&mut self, now_ns: u64, group: IpAddr) {
-        let Some(mgid) = self.map.group(group).filter(|mgid| !self.own_groups().contains(mgid))
-        else {
-            return;
-        };
-        let Some(left) = self.groups.leave(mgid, &mut self.budget) else { return };
-        self.counters.waiting_dropped += left.dropped;
-        self.chores.retain(|(other, _, joins)| !joins || *other != mgid);
-        // A join that was sent may have been granted, whatever became of the answer.
-        let was_asked = self.client.forget_join(mgid);
-        if left.was_member || was_asked {
-            self.add_chore(now_ns, (mgid, JoinState::FULL_MEMBER, false));
-        }
-    }
-
     /// Leaves all groups and ends all subscriptions: the administrator would keep them. The requests
     /// are sent by [`poll_mad`](Self::poll_mad) as others are.
     pub fn leave_all(&mut self, now_ns: u64) {
-        self.client.forget();
+        self.forget_requests();
         let members = self.groups.members().into_iter();
         self.chores = members.map(|(mgid, state)| (mgid, state, false)).collect();
         for trap in TRAPS {
@@ -450,47 +378,4 @@ impl Link {
         self.go_down(DownReason::Left, None);
         self.run_chores(now_ns);
     }
-
-    /// Asks to join a group, made if need be by the parameters of the broadcast group (RFC 4391 §10).
-    /// `false` when too many requests are under way: the next refresh asks again.
-    pub(super) fn ask_join(
-        &mut self,
-        now_ns: u64,
-        mgid: Gid,
-        state: JoinState,
-        creates: bool,
-    ) -> bool {
-        let record = self.membership_record(mgid, state);
-        self.client.ask(now_ns, Request::Join { record, creates })
-    }
-
-    fn ask_leave(&mut self, now_ns: u64, mgid: Gid, state: JoinState) {
-        let record = self.membership_record(mgid, state);
-        self.client.ask(now_ns, Request::Leave(record));
-    }
-
-    fn membership_record(&self, mgid: Gid, join_state: JoinState) -> McMemberRecord {
-        const SELECT_EXACTLY: u8 = 2 << 6;
-        let like = self.membership.record();
-        McMemberRecord {
-            mgid,
-            port_gid: self.own_gid(),
-            q_key: like.map_or(QKey(0), |record| record.q_key),
-            mlid: Lid(0),
-            mtu: like.map_or(0, |record| SELECT_EXACTLY | record.mtu & 0x3f),
-            traffic_class: like.map_or(0, |record| record.traffic_class),
-            p_key: self.map.p_key(),
-            rate: like.map_or(0, |record| SELECT_EXACTLY | record.rate & 0x3f),
-            packet_life_time: 0,
-            service_level: like.map_or(0, |record| record.service_level),
-            flow_label: like.map_or(0, |record| record.flow_label),
-            hop_limit: like.map_or(0, |record| record.hop_limit),
-            scope: scope_of(self.map),
-            join_state,
-        }
-    }
-}
-
-const fn scope_of(map: MulticastMap) -> u8 {
-    map.scope().nibble()
 }

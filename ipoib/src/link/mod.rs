@@ -6,8 +6,8 @@
 //! [`poll_packet`](Link::poll_packet), and calls again at [`poll_timeout`](Link::poll_timeout).
 //!
 //! ```text
-//!   membership   the broadcast group: the link is up while this port is in it; traps, refreshes
-//!   groups       other groups: joined to receive, or to send only
+//!   membership   the broadcast group: the link is up while this port is in it
+//!   groups       other groups: joined to receive, or to send only;  joins   what of them is asked
 //!   neighbour    IP address to link-layer address;  path   port to LID: both asked for once
 //!   receive      packets in;  send   datagrams out
 //! ```
@@ -15,6 +15,7 @@
 mod config;
 mod discovery;
 mod groups;
+mod joins;
 mod membership;
 mod neighbour;
 mod path;

@@ -52,6 +52,8 @@ pub(super) enum Outcome {
         gid: Gid,
         why: Failure,
     },
+    /// The administrator did not say whether this port is still in the group.
+    NotLeft(McMemberRecord),
     /// Left, subscribed, or neither: it makes no difference.
     Other,
 }
@@ -74,6 +76,22 @@ impl Request {
             Self::Leave(record) => Subject::Leave(record.mgid),
             Self::Path(record) => Subject::Path(record.dgid),
             Self::Subscribe(info) => Subject::Subscribe(info.trap),
+        }
+    }
+
+    /// Takes from a request what a later one takes back; whether anything is left of it.
+    fn yields_to(&mut self, later: &Self) -> bool {
+        match (self, later) {
+            (Self::Leave(record), Self::Join { record: later, .. })
+                if record.mgid == later.mgid =>
+            {
+                record.join_state = record.join_state.without(later.join_state);
+                !record.join_state.is_none()
+            }
+            (Self::Join { record, .. }, Self::Leave(later)) if record.mgid == later.mgid => {
+                !later.join_state.has(record.join_state)
+            }
+            _ => true,
         }
     }
 
@@ -135,6 +153,7 @@ impl Request {
                 Outcome::NotJoined { asked: *asked, creates: *creates, why }
             }
             Self::Path(asked) => Outcome::NoPath { gid: asked.dgid, why },
+            Self::Leave(record) if matches!(why, Failure::Silent) => Outcome::NotLeft(*record),
             Self::Leave(_) | Self::Subscribe(_) => Outcome::Other,
         }
     }
@@ -167,15 +186,24 @@ impl Client {
     }
 
     /// Takes up a request; `false` when there are too many. One that is under way already stays as
-    /// it is.
-    pub(super) fn ask(&mut self, now_ns: u64, request: Request) -> bool {
-        let subject = request.subject();
-        if self.pending.iter().any(|pending| pending.request.subject() == subject) {
+    /// it is; one that asks for the opposite ends, or its repetitions would undo this one.
+    pub(super) fn ask(&mut self, now_ns: u64, mut request: Request) -> bool {
+        if let Request::Leave(record) = &mut request {
+            record.join_state = record.join_state.and(self.leaving(record.mgid));
+        }
+        if self.pending.iter().any(|pending| pending.request == request) {
             return true;
         }
-        if self.pending.len() >= SA_REQUESTS_MAX {
+        let subject = request.subject();
+        let mut is_same = |pending: &Pending| pending.request.subject() == subject;
+        if !matches!(request, Request::Leave(_)) && self.pending.iter().any(&mut is_same) {
+            return true;
+        }
+        if self.pending.len() >= SA_REQUESTS_MAX && !self.pending.iter().any(&mut is_same) {
             return false;
         }
+        // A Leave of more states than the one under way takes its place.
+        self.pending.retain_mut(|pending| !is_same(pending) && pending.request.yields_to(&request));
         let transaction = self.random.next_u64() & TRANSACTION_MASK;
         self.pending.push(Pending { request, transaction, attempts: 0, due_ns: now_ns });
         true
@@ -186,16 +214,24 @@ impl Client {
         self.pending.len() < SA_REQUESTS_MAX / 2
     }
 
-    /// Drops all requests: the administrator they went to is another one now.
-    pub(super) fn forget(&mut self) {
-        self.pending.clear();
+    /// Drops all requests: the administrator they went to is another one now, or knows this port by
+    /// another LID. What was to be left is told.
+    pub(super) fn forget(&mut self) -> Vec<(Gid, JoinState)> {
+        let pending = self.pending.drain(..);
+        let left = pending.filter_map(|pending| match pending.request {
+            Request::Leave(record) => Some((record.mgid, record.join_state)),
+            _ => None,
+        });
+        left.collect()
     }
 
-    /// Drops the request to become a full member of a group; whether it has been sent.
-    pub(super) fn forget_join(&mut self, mgid: Gid) -> bool {
-        let subject = Subject::Join(mgid, JoinState::FULL_MEMBER);
-        let at = self.pending.iter().position(|pending| pending.request.subject() == subject);
-        at.is_some_and(|at| self.pending.swap_remove(at).attempts > 0)
+    /// As what this port is leaving a group.
+    fn leaving(&self, mgid: Gid) -> JoinState {
+        let leaving = self.pending.iter().filter_map(|pending| match pending.request {
+            Request::Leave(record) if record.mgid == mgid => Some(record.join_state),
+            _ => None,
+        });
+        leaving.fold(JoinState::default(), JoinState::and)
     }
 
     /// The next datagram that is due.

@@ -147,9 +147,9 @@ impl Link {
             groups::Route::Wait { ask } => {
                 let dropped = self.groups.wait(mgid, written(len, write), &mut self.budget);
                 self.counters.waiting_dropped += dropped;
-                let state = JoinState::SEND_ONLY_NON_MEMBER;
-                if ask && !self.ask_join(now_ns, mgid, state, false) {
-                    let lost = self.groups.absent(now_ns, mgid, &mut self.budget);
+                let Some(state) = ask else { return };
+                if !self.ask_join(now_ns, mgid, state, state == JoinState::FULL_MEMBER) {
+                    let lost = self.groups.absent(now_ns, mgid, state, &mut self.budget);
                     self.counters.without_group += lost.len() as u64;
                 }
             }

@@ -41,6 +41,7 @@ pub(super) struct Administrator {
     pub(super) lid: Lid,
     pub(super) silent: bool,
     pub(super) busy: u32,
+    pub(super) mute: u32,
     pub(super) double: u32,
     pub(super) asked: Asked,
     groups: BTreeMap<Gid, Group>,
@@ -58,6 +59,7 @@ impl Administrator {
             lid,
             silent: false,
             busy: 0,
+            mute: 0,
             double: 0,
             asked: Asked { joins: 0, leaves: 0, paths: 0, subscriptions: 0, reports_answered: 0 },
             groups: BTreeMap::new(),
@@ -153,9 +155,10 @@ impl Administrator {
         if !fits {
             return Err(Status::REQ_INVALID);
         }
-        group.members.insert(port, asked.join_state);
-        let granted =
-            McMemberRecord { port_gid: port, join_state: asked.join_state, ..group.record };
+        // A membership has several states at once, each joined and left for itself.
+        let state = group.members.entry(port).or_insert(JoinState(0));
+        *state = state.and(asked.join_state);
+        let granted = McMemberRecord { port_gid: port, join_state: *state, ..group.record };
         Ok((granted, is_made))
     }
 
@@ -189,8 +192,11 @@ impl Administrator {
         self.asked.leaves += 1;
         let asked = McMemberRecord::parse(&mad.data).map_err(|_| Status::REQ_INVALID)?;
         let group = self.groups.get_mut(&asked.mgid).ok_or(Status::REQ_INVALID)?;
-        if asked.port_gid != port || group.members.remove(&port).is_none() {
-            return Err(Status::REQ_INVALID);
+        let state = group.members.get_mut(&port).filter(|state| state.has(asked.join_state));
+        let state = state.filter(|_| asked.port_gid == port).ok_or(Status::REQ_INVALID)?;
+        *state = state.without(asked.join_state);
+        if state.is_none() {
+            group.members.remove(&port);
         }
         let is_gone = !group.is_permanent && !group.has_full_member();
         if is_gone {
@@ -204,7 +210,7 @@ type Joined = Result<(McMemberRecord, bool), Status>;
 
 impl Group {
     fn has_full_member(&self) -> bool {
-        self.members.values().any(|state| *state == JoinState::FULL_MEMBER)
+        self.members.values().any(|state| state.has(JoinState::FULL_MEMBER))
     }
 }
 
@@ -258,6 +264,13 @@ impl State {
             }
             _ => return,
         };
+        if let (Some(trap), Ok(record)) = (told, McMemberRecord::parse(&mad.data)) {
+            self.tell(now_ns, trap, record.mgid);
+        }
+        if self.administrator.mute > 0 {
+            self.administrator.mute -= 1;
+            return;
+        }
         let sm_lid = self.administrator.lid;
         let at_ns = now_ns.saturating_add(self.config.latency_ns);
         let data = answer.unwrap_or(mad.data);
@@ -269,9 +282,6 @@ impl State {
             for _ in 0..copies {
                 plug.push_mad(at_ns, sm_lid, reply);
             }
-        }
-        if let (Some(trap), Ok(record)) = (told, McMemberRecord::parse(&mad.data)) {
-            self.tell(now_ns, trap, record.mgid);
         }
     }
 

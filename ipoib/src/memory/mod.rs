@@ -154,6 +154,11 @@ impl Fabric {
         self.lock().administrator.busy = answers;
     }
 
+    /// The administrator does what so many requests ask for, and the answers are lost.
+    pub fn set_mute(&self, answers: u32) {
+        self.lock().administrator.mute = answers;
+    }
+
     /// The administrator answers so many requests twice.
     pub fn set_double(&self, answers: u32) {
         self.lock().administrator.double = answers;

@@ -158,3 +158,127 @@ fn a_group_that_made_room_and_is_used_again_is_not_left() {
     assert_eq!(scene.fabric.members(first), Some(2));
     assert_eq!(scene.fabric.members(mgid("239.1.0.1")), Some(1), "the next made room, and is left");
 }
+
+/// An administrator joins and leaves each state of a membership for itself.
+#[test]
+fn a_receiver_that_had_sent_only_leaves_nothing_behind() {
+    let mut scene = Scene::up();
+    let to = group("239.1.2.3");
+    scene.hosts[1].link_join(scene.now_ns, to);
+    scene.run(MS);
+    assert!(scene.arrives(0, to, 100, 1));
+    scene.hosts[0].link_join(scene.now_ns, to);
+    scene.run(MS);
+    assert_eq!(scene.fabric.members(mgid("239.1.2.3")), Some(2));
+    assert!(scene.arrives(1, to, 100, 0));
+    scene.hosts[0].link_leave(scene.now_ns, to);
+    scene.run(MS);
+    assert_eq!(scene.fabric.members(mgid("239.1.2.3")), Some(1));
+}
+
+#[test]
+fn a_join_to_send_only_whose_answer_was_lost_is_left_with_the_other() {
+    let mut scene = Scene::up();
+    let to = group("239.1.2.3");
+    scene.hosts[1].link_join(scene.now_ns, to);
+    scene.run(MS);
+    scene.fabric.set_mute(1);
+    scene.send(0, &datagram(0, to, 100)).unwrap();
+    scene.run(MS);
+    scene.hosts[0].link_join(scene.now_ns, to);
+    scene.run(MS);
+    assert_eq!(scene.fabric.members(mgid("239.1.2.3")), Some(2));
+    scene.hosts[0].link_leave(scene.now_ns, to);
+    scene.run(SECOND);
+    assert_eq!(scene.fabric.members(mgid("239.1.2.3")), Some(1));
+}
+
+#[test]
+fn a_leave_that_is_repeated_does_not_undo_a_later_join() {
+    let mut scene = Scene::up();
+    let to = group("239.1.2.3");
+    let mgid = mgid("239.1.2.3");
+    scene.hosts[0].link_join(scene.now_ns, to);
+    scene.hosts[1].link_join(scene.now_ns, to);
+    scene.run(MS);
+    scene.fabric.set_mute(1);
+    scene.hosts[0].link_leave(scene.now_ns, to);
+    scene.run(MS);
+    assert_eq!(scene.fabric.members(mgid), Some(1));
+    scene.hosts[0].link_join(scene.now_ns, to);
+    for _ in 0..20 {
+        scene.run(SECOND);
+        assert_eq!(scene.fabric.members(mgid), Some(2));
+    }
+}
+
+/// The sibling of the above: the leave of a group that was only sent to.
+#[test]
+fn a_leave_that_is_repeated_does_not_undo_a_join_to_send_only() {
+    let mut scene = Scene::up();
+    let to = group("239.1.2.3");
+    scene.hosts[1].link_join(scene.now_ns, to);
+    scene.run(MS);
+    assert!(scene.arrives(0, to, 100, 1));
+    // Idle for long: it is left, and the answer is lost.
+    scene.run(GROUP_IDLE_NS - SECOND);
+    for _ in 0..400 {
+        if scene.fabric.members(mgid("239.1.2.3")) == Some(2) {
+            scene.fabric.set_mute(100);
+            scene.run(100 * MS);
+        }
+    }
+    assert_eq!(scene.fabric.members(mgid("239.1.2.3")), Some(1));
+    scene.fabric.set_mute(0);
+    scene.send(0, &datagram(0, to, 100)).unwrap();
+    for _ in 0..20 {
+        scene.run(SECOND);
+        assert_eq!(scene.fabric.members(mgid("239.1.2.3")), Some(2));
+    }
+    assert!(scene.arrives(0, to, 100, 1));
+}
+
+/// An administrator that is away for a while does not take the groups with it.
+#[test]
+fn groups_stay_while_the_administrator_is_silent() {
+    let mut scene = Scene::up();
+    let to = group("239.1.2.3");
+    scene.hosts[1].link_join(scene.now_ns, to);
+    scene.run(MS);
+    assert!(scene.arrives(0, to, 100, 1));
+    scene.fabric.set_silent(true);
+    for _ in 0..12 {
+        scene.run(10 * SECOND);
+        assert!(scene.arrives(0, to, 100, 1));
+    }
+}
+
+#[test]
+fn a_leave_that_was_never_answered_is_asked_again() {
+    let mut scene = Scene::up();
+    let to = group("239.1.2.3");
+    scene.hosts[0].link_join(scene.now_ns, to);
+    scene.run(MS);
+    scene.fabric.set_silent(true);
+    scene.hosts[0].link_leave(scene.now_ns, to);
+    scene.run(60 * SECOND);
+    scene.fabric.set_silent(false);
+    scene.run(2 * REFRESH_NS);
+    assert_eq!(scene.fabric.members(mgid("239.1.2.3")), None);
+}
+
+#[test]
+fn a_leave_survives_another_lid() {
+    let mut scene = Scene::up();
+    let to = group("239.1.2.3");
+    scene.hosts[0].link_join(scene.now_ns, to);
+    scene.run(MS);
+    scene.fabric.set_silent(true);
+    scene.hosts[0].link_leave(scene.now_ns, to);
+    scene.run(MS);
+    scene.fabric.move_port(guid(0));
+    scene.fabric.set_silent(false);
+    scene.run(2 * SECOND);
+    assert!(scene.hosts[0].link_up());
+    assert_eq!(scene.fabric.members(mgid("239.1.2.3")), None);
+}

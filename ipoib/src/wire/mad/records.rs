@@ -5,7 +5,7 @@ use super::super::{TooShort, take};
 use super::DATA_LEN;
 
 /// How a port is a member of a group (RFC 4392 §1.3.1.1): bits that may be combined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct JoinState(pub u8);
 
 impl JoinState {
@@ -15,6 +15,30 @@ impl JoinState {
     pub const NON_MEMBER: Self = Self(2);
     /// Sends only.
     pub const SEND_ONLY_NON_MEMBER: Self = Self(4);
+
+    /// Both states.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// What is left of the state without the other.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Whether it is one of these states.
+    #[must_use]
+    pub const fn has(self, any_of: Self) -> bool {
+        self.0 & any_of.0 != 0
+    }
+
+    /// Whether the port is not in the group at all.
+    #[must_use]
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
 }
 
 /// Which components of a [`McMemberRecord`] a request gives.

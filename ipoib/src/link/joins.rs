@@ -1,0 +1,159 @@
+//! What of groups is asked of the administrator: subscriptions, joins and leaves, and that again from
+//! time to time.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::Link;
+use super::discovery::solicited_node;
+use super::sa::Request;
+use crate::limits::GROUPS_MAX;
+use crate::multicast::MulticastMap;
+use crate::wire::address::{Gid, Lid, QKey, Qpn};
+use crate::wire::mad::{InformInfo, JoinState, McMemberRecord, Trap};
+
+/// RFC 4391 §10 asks for groups that are made or deleted; ports that come or go tell which paths
+/// have changed.
+pub(super) const TRAPS: [Trap; 4] =
+    [Trap::GidIn, Trap::GidOut, Trap::GroupCreated, Trap::GroupDeleted];
+
+impl Link {
+    /// Subscribes, joins what is to be received, and leaves what is not used.
+    pub(super) fn refresh(&mut self, now_ns: u64) {
+        for trap in TRAPS {
+            let info = InformInfo { trap, subscribe: true, qpn: Qpn::GSI };
+            self.client.ask(now_ns, Request::Subscribe(info));
+        }
+        let joins = self.groups.refresh().into_iter().map(|(mgid, state)| (mgid, state, true));
+        let left = self.groups.expire(now_ns).into_iter();
+        let leaves = left.map(|(mgid, state)| (mgid, state, false));
+        // The joins that the last time has left over are among them.
+        self.chores.retain(|(_, _, joins)| !joins);
+        self.chores.extend(joins.chain(leaves));
+    }
+
+    /// Asks to join or to leave a group. When there are too many, the next refresh joins what is
+    /// received.
+    fn add_chore(&mut self, now_ns: u64, chore: (Gid, JoinState, bool)) {
+        if self.chores.len() < 2 * GROUPS_MAX {
+            self.chores.push_back(chore);
+        } else if let (mgid, state, false) = chore {
+            self.groups.owe(mgid, state);
+        }
+        self.run_chores(now_ns);
+    }
+
+    /// Asks for what can wait as long as there is room.
+    pub(super) fn run_chores(&mut self, now_ns: u64) {
+        while self.client.has_room()
+            && let Some((mgid, state, joins)) = self.chores.pop_front()
+        {
+            if joins {
+                self.ask_join(now_ns, mgid, state, state == JoinState::FULL_MEMBER);
+                continue;
+            }
+            // In between it may have become a group that is used.
+            let wanted = self.groups.wanted(mgid);
+            if state.has(wanted) {
+                self.groups.owe(mgid, wanted);
+            }
+            let state = state.without(wanted);
+            if !state.is_none() {
+                self.ask_leave(now_ns, mgid, state);
+            }
+        }
+    }
+
+    /// Groups that an interface is always in: RFC 1112 §4 all hosts; RFC 4861 §7.2.1 all nodes and
+    /// those that its own addresses are asked for by.
+    pub(super) fn own_groups(&self) -> Vec<Gid> {
+        let all_hosts = self.config.ipv4.map(|_| self.map.ipv4(Ipv4Addr::new(224, 0, 0, 1)));
+        let ipv6 = self.own_ipv6().into_iter().flatten();
+        let all_nodes = self.config.ipv6.map(|_| Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1));
+        let ipv6 = all_nodes.into_iter().chain(ipv6.map(solicited_node));
+        all_hosts.into_iter().chain(ipv6.map(|group| self.map.ipv6(group))).collect()
+    }
+
+    /// Begins to receive an IP group: its hosts have joined it (RFC 4391 §10).
+    pub fn join_group(&mut self, now_ns: u64, group: IpAddr) {
+        let Some(mgid) = self.map.group(group).filter(|mgid| *mgid != self.map.broadcast()) else {
+            return;
+        };
+        if self.groups.receive(now_ns, mgid) && self.membership.record().is_some() {
+            self.add_chore(now_ns, (mgid, JoinState::FULL_MEMBER, true));
+        }
+    }
+
+    /// Ends receiving an IP group (RFC 4391 §10), unless the interface itself needs it.
+    pub fn leave_group(&mut self, now_ns: u64, group: IpAddr) {
+        let Some(mgid) = self.map.group(group).filter(|mgid| !self.own_groups().contains(mgid))
+        else {
+            return;
+        };
+        let Some(left) = self.groups.leave(mgid, &mut self.budget) else { return };
+        self.counters.waiting_dropped += left.dropped;
+        self.chores.retain(|(other, _, joins)| !joins || *other != mgid);
+        // A join that was sent may have been granted, whatever became of the answer.
+        if !left.held.is_none() {
+            self.add_chore(now_ns, (mgid, left.held, false));
+        }
+    }
+
+    /// Asks to join a group, made if need be by the parameters of the broadcast group (RFC 4391 §10).
+    /// `false` when too many requests are under way: the next refresh asks again.
+    pub(super) fn ask_join(
+        &mut self,
+        now_ns: u64,
+        mgid: Gid,
+        state: JoinState,
+        creates: bool,
+    ) -> bool {
+        let record = self.membership_record(mgid, state);
+        let is_asked = self.client.ask(now_ns, Request::Join { record, creates });
+        if is_asked {
+            self.groups.asked(mgid, state);
+        }
+        is_asked
+    }
+
+    pub(super) fn ask_leave(&mut self, now_ns: u64, mgid: Gid, state: JoinState) {
+        let record = self.membership_record(mgid, state);
+        if !self.client.ask(now_ns, Request::Leave(record)) {
+            self.groups.owe(mgid, state);
+        }
+    }
+
+    /// Drops what is being asked. What was to be left remains to be left.
+    pub(super) fn forget_requests(&mut self) {
+        let under_way = self.client.forget();
+        let chores = std::mem::take(&mut self.chores).into_iter();
+        let waiting = chores.filter(|(.., joins)| !joins).map(|(mgid, state, _)| (mgid, state));
+        for (mgid, state) in under_way.into_iter().chain(waiting) {
+            self.groups.owe(mgid, state);
+        }
+    }
+
+    pub(super) fn membership_record(&self, mgid: Gid, join_state: JoinState) -> McMemberRecord {
+        const SELECT_EXACTLY: u8 = 2 << 6;
+        let like = self.membership.record();
+        McMemberRecord {
+            mgid,
+            port_gid: self.own_gid(),
+            q_key: like.map_or(QKey(0), |record| record.q_key),
+            mlid: Lid(0),
+            mtu: like.map_or(0, |record| SELECT_EXACTLY | record.mtu & 0x3f),
+            traffic_class: like.map_or(0, |record| record.traffic_class),
+            p_key: self.map.p_key(),
+            rate: like.map_or(0, |record| SELECT_EXACTLY | record.rate & 0x3f),
+            packet_life_time: 0,
+            service_level: like.map_or(0, |record| record.service_level),
+            flow_label: like.map_or(0, |record| record.flow_label),
+            hop_limit: like.map_or(0, |record| record.hop_limit),
+            scope: scope_of(self.map),
+            join_state,
+        }
+    }
+}
+
+const fn scope_of(map: MulticastMap) -> u8 {
+    map.scope().nibble()
+}
