@@ -22,8 +22,6 @@ pub mod access;
 pub mod atomic;
 pub mod digest;
 pub mod grant;
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-mod polynomial;
 pub(crate) mod pool;
 pub mod region;
 pub mod shared;

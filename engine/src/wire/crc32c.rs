@@ -45,12 +45,13 @@ impl Crc32c {
     /// Takes in the octets that follow.
     #[inline]
     pub fn update(&mut self, bytes: &[u8]) {
-        self.register = if cfg!(all(target_arch = "x86_64", not(miri))) {
-            crc32c_append_shared(self.register, SharedSlice::from_bytes(bytes))
-        } else {
-            // The crate's values are finished ones, hence the two inversions.
-            !::crc32c::crc32c_append(!self.register, bytes)
-        };
+        self.register =
+            if cfg!(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))) {
+                crc32c_append_shared(self.register, SharedSlice::from_bytes(bytes))
+            } else {
+                // The crate's values are finished ones, hence the two inversions.
+                !::crc32c::crc32c_append(!self.register, bytes)
+            };
     }
 
     /// The CRC of all octets taken in.

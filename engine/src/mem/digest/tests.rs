@@ -15,26 +15,60 @@ fn expected(state: u32, bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(!state, bytes)
 }
 
-/// Every tier this processor has must agree with the crate.
-fn assert_all_tiers(state: u32, bytes: &[u8]) {
+/// Octets beside a copy, which must stay as they are.
+const MARGIN: usize = 64;
+
+/// Every kernel this processor has must agree with the crate, alone and with a copy.
+fn assert_all_kernels(state: u32, bytes: &[u8]) {
     let expected = expected(state, bytes);
     let slice = SharedSlice::from_bytes(bytes);
     let len = bytes.len();
     assert_eq!(crc32c_append_shared(state, slice), expected, "{len} octets");
-    assert_eq!(append_by_bounce(state, slice), expected, "{len} octets by bounce");
+    for kernel in Kernel::available() {
+        let name = kernel.name();
+        assert_eq!(kernel.append(state, slice), expected, "{len} octets by {name}");
+        assert_copy(kernel, state, bytes, len % 37);
+    }
+}
+
+/// A copy by `kernel` to `offset` octets behind an arbitrary address.
+fn assert_copy(kernel: Kernel, state: u32, bytes: &[u8], offset: usize) {
+    let (name, len) = (kernel.name(), bytes.len());
+    let mut memory = vec![0xEE; MARGIN + offset + len + MARGIN];
+    let to = &mut memory[MARGIN + offset..][..len];
+    let digest = kernel.copy(state, SharedSlice::from_bytes(bytes), to);
+    assert_eq!(digest, expected(state, bytes), "copy of {len} octets by {name}");
+    assert!(to == bytes, "{len} octets copied by {name}");
+    let (before, rest) = memory.split_at(MARGIN + offset);
+    assert!(before.iter().all(|&octet| octet == 0xEE), "before {len} octets, by {name}");
+    assert!(rest[len..].iter().all(|&octet| octet == 0xEE), "after {len} octets, by {name}");
+}
+
+#[test]
+fn the_fastest_kernel_is_chosen_and_stays() {
+    let fastest = Kernel::available().last();
+    assert_eq!(Some(Kernel::chosen()), fastest);
+    assert_eq!(Some(Kernel::chosen()), fastest);
+    // On the machines this is developed on a missing kernel would go unnoticed otherwise.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    {
-        if x86::has_lanes() {
-            // SAFETY: the features are there and the slice is readable.
-            let state = unsafe { x86::append_by_lanes(state, slice.as_ptr(), len) };
-            assert_eq!(state, expected, "{len} octets by lanes");
-        }
-        if x86::has_lanes() && x86::has_fold() && len >= 64 {
-            // SAFETY: as above, and there are at least 64 octets.
-            let state = unsafe { x86::append_by_folding(state, slice.as_ptr(), len) };
-            assert_eq!(state, expected, "{len} octets by folding");
+    if std::arch::is_x86_feature_detected!("vpclmulqdq") {
+        assert!(Kernel::available().count() >= 3, "portable, 128 and 256 bits");
+    }
+}
+
+/// The definition itself, bit by bit, against the crate that all others are held against.
+#[test]
+fn the_crate_computes_what_the_standard_defines() {
+    let bytes = pattern(100);
+    let mut register = 0x1234_5678_u32;
+    for octet in &bytes {
+        register ^= u32::from(*octet);
+        for _ in 0..8 {
+            let carry = if register & 1 == 1 { 0x82F6_3B78 } else { 0 };
+            register = (register >> 1) ^ carry;
         }
     }
+    assert_eq!(register, expected(0x1234_5678, &bytes));
 }
 
 /// RFC 3720 §B.4, the vectors that RFC 5044 §4.4 relies on.
@@ -51,27 +85,30 @@ fn vectors_of_the_standard() {
     ];
     for (bytes, crc) in vectors {
         assert_eq!(!SharedSlice::from_bytes(bytes).digest(u32::MAX), crc);
-        assert_all_tiers(u32::MAX, bytes);
+        assert_all_kernels(u32::MAX, bytes);
     }
 }
 
 #[test]
 fn every_length_agrees_with_the_crate() {
-    let longest = if cfg!(miri) { 20 } else { 2048 };
+    let longest = if cfg!(miri) { 20 } else { 4500 };
     let bytes = pattern(longest);
     for len in 0..=longest {
-        assert_all_tiers(u32::MAX, &bytes[..len]);
-        assert_all_tiers(0, &bytes[longest - len..]);
+        assert_all_kernels(u32::MAX, &bytes[..len]);
+        assert_all_kernels(0, &bytes[longest - len..]);
     }
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "slow, and the bounce does not care for alignment")]
 fn every_alignment_agrees_with_the_crate() {
-    let bytes = pattern(2200);
-    for len in [63, 64, 65, 127, 128, 191, 192, 508, 1440, 2048] {
+    let bytes = pattern(2300);
+    for len in [63, 64, 65, 127, 128, 191, 192, 508, 1440, 2047, 2048, 2100] {
         for start in 0..128 {
-            assert_all_tiers(0xDEAD_BEEF, &bytes[start..start + len]);
+            assert_all_kernels(0xDEAD_BEEF, &bytes[start..start + len]);
+        }
+        for (kernel, offset) in Kernel::available().flat_map(|it| (0..64).map(move |o| (it, o))) {
+            assert_copy(kernel, 0xDEAD_BEEF, &bytes[..len], offset);
         }
     }
 }
@@ -80,8 +117,9 @@ fn every_alignment_agrees_with_the_crate() {
 #[cfg_attr(miri, ignore = "slow")]
 fn long_runs_agree_with_the_crate() {
     let bytes = pattern(1 << 20);
-    for len in [3071, 3072, 3073, 8940, 65_535, 65_536, 100_001, 1 << 20] {
-        assert_all_tiers(u32::MAX, &bytes[..len]);
+    for len in [6143, 6144, 8940, 12_287, 12_288, 12_289, 12_480, 65_535, 65_536, 100_001, 1 << 20]
+    {
+        assert_all_kernels(u32::MAX, &bytes[..len]);
     }
 }
 
@@ -137,8 +175,10 @@ fn nothing_beyond_the_run_is_loaded() {
     let page = unsafe { SharedSlice::from_raw_parts(map.as_ptr(), PAGE_LEN) };
     for len in 0..=1000 {
         let last = page.part(PAGE_LEN - len, len);
-        assert_eq!(crc32c_append_shared(0, last), 0, "zeros do not change a zero register");
-        last.copy_out(0, &mut vec![1; len]);
+        for kernel in Kernel::available() {
+            assert_eq!(kernel.append(0, last), 0, "zeros do not change a zero register");
+            assert_eq!(kernel.copy(0, last, &mut vec![1; len]), 0);
+        }
     }
 }
 

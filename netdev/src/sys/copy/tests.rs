@@ -65,7 +65,7 @@ fn every_alignment_is_copied_whole_and_nothing_beyond() {
 #[test]
 #[cfg_attr(miri, ignore = "slow, and the reference copy has no lengths of its own")]
 fn long_runs_are_copied_whole_and_nothing_beyond() {
-    for len in [4096, 8940, 16_383, 16_384, 16_385, 65_535, 300_001] {
+    for len in [4096, 8940, 16_383, 16_384, 16_385, 65_535, 262_144, 262_145, 300_001] {
         round_trip(len, 3, 5);
     }
 }

@@ -1,0 +1,186 @@
+//! The ways to compute the digest, and which of them this processor takes.
+
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+use super::portable;
+use crate::mem::shared::SharedSlice;
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use super::{fold512, interleaved, quadwords};
+
+/// A way to compute CRC32c that this processor has: every value is the proof of that.
+///
+/// All give the same results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kernel(Way);
+
+/// From the slowest to the fastest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Way {
+    /// The `crc32c` crate, over a bounce block: any processor.
+    Portable = 1,
+    /// Three lanes of aarch64's CRC instructions.
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    Lanes,
+    /// The CRC instruction beside folding by 128 bits.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    Interleaved128,
+    /// The CRC instruction beside folding by 256 bits, and one pass for a copy.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    Interleaved256,
+    /// Folding by 512 bits, and one pass for a copy.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    Fold512,
+}
+
+impl Way {
+    const ALL: &[Self] = &[
+        Self::Portable,
+        #[cfg(all(target_arch = "aarch64", not(miri)))]
+        Self::Lanes,
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        Self::Interleaved128,
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        Self::Interleaved256,
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        Self::Fold512,
+    ];
+
+    fn is_available(self) -> bool {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        use std::arch::is_x86_feature_detected as has;
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        let lanes = has!("sse4.2") && has!("pclmulqdq");
+        match self {
+            Self::Portable => true,
+            #[cfg(all(target_arch = "aarch64", not(miri)))]
+            Self::Lanes => {
+                std::arch::is_aarch64_feature_detected!("crc")
+                    && std::arch::is_aarch64_feature_detected!("aes")
+                    && std::arch::is_aarch64_feature_detected!("pmull")
+            }
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            Self::Interleaved128 => lanes,
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            Self::Interleaved256 => lanes && has!("avx2") && has!("vpclmulqdq"),
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            Self::Fold512 => {
+                lanes
+                    && has!("avx512f")
+                    && has!("avx512bw")
+                    && has!("avx512vbmi2")
+                    && has!("vpclmulqdq")
+            }
+        }
+    }
+}
+
+/// The kernel of this processor, as a [`Way`]. Zero: not looked yet.
+static CHOSEN: AtomicU8 = AtomicU8::new(0);
+
+impl Kernel {
+    /// The fastest one that this processor has, which the engine uses.
+    #[inline]
+    #[must_use]
+    pub fn chosen() -> Self {
+        let chosen = CHOSEN.load(Relaxed);
+        match Way::ALL.get(usize::from(chosen).wrapping_sub(1)) {
+            Some(way) => Self(*way),
+            None => choose(),
+        }
+    }
+
+    /// All that this processor has, the fastest last: for tests and benches.
+    pub fn available() -> impl Iterator<Item = Self> {
+        Way::ALL.iter().copied().filter(|way| way.is_available()).map(Self)
+    }
+
+    /// What it computes with, in a few words.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self.0 {
+            Way::Portable => "crc32c crate",
+            #[cfg(all(target_arch = "aarch64", not(miri)))]
+            Way::Lanes => "CRC in three lanes",
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            Way::Interleaved128 => "PCLMULQDQ beside CRC32",
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            Way::Interleaved256 => "VPCLMULQDQ (AVX2) beside CRC32",
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            Way::Fold512 => "VPCLMULQDQ (AVX-512)",
+        }
+    }
+
+    /// Adds `slice` to the running CRC32c `state`, a raw register.
+    #[inline]
+    #[must_use]
+    pub fn append(self, state: u32, slice: SharedSlice<'_>) -> u32 {
+        #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+        let (src, len) = (slice.as_ptr(), slice.len());
+        match self.0 {
+            Way::Portable => portable::append(state, slice),
+            #[cfg(all(target_arch = "aarch64", not(miri)))]
+            // SAFETY: the processor has the features; the slice vouches for its octets.
+            Way::Lanes => unsafe { super::lanes::append(state, src, len) },
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            // SAFETY: as above; all x86-64 kernels but the portable one imply SSE4.2.
+            _ if len < fold512::FOLD_LEN_MIN => unsafe { quadwords::append(state, src, len) },
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            // SAFETY: as above.
+            Way::Interleaved128 => unsafe { interleaved::append_128(state, src, len) },
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            // SAFETY: as above.
+            Way::Interleaved256 => unsafe { interleaved::append_256(state, src, len) },
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            // SAFETY: as above, and the run has `FOLD_LEN_MIN` octets or more.
+            Way::Fold512 => unsafe { fold512::append(state, src, len) },
+        }
+    }
+
+    /// Copies `from` to `to` and adds what `to` has afterwards to the running CRC32c `state`.
+    ///
+    /// # Panics
+    /// When the lengths differ: a caller's bug.
+    #[inline]
+    #[must_use]
+    pub fn copy(self, state: u32, from: SharedSlice<'_>, to: &mut [u8]) -> u32 {
+        assert_eq!(from.len(), to.len(), "a copy is as long as its source");
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        let (src, dst, len) = (from.as_ptr(), to.as_mut_ptr(), to.len());
+        match self.0 {
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            Way::Interleaved256 if len >= interleaved::TURN_LEN => {
+                // SAFETY: the processor has the features; the slice vouches for its octets; `to` is
+                // as long and, being `&mut`, overlaps nothing that others access.
+                unsafe { interleaved::copy_256(state, src, dst, len) }
+            }
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            Way::Fold512 if len >= fold512::FOLD_LEN_MIN => {
+                // SAFETY: as above, and the run has `FOLD_LEN_MIN` octets or more.
+                unsafe { fold512::copy(state, src, dst, len) }
+            }
+            _ => self.copy_by_blocks(state, from, to),
+        }
+    }
+
+    /// Two passes, block by block, the second over what is in the nearest cache.
+    fn copy_by_blocks(self, mut state: u32, from: SharedSlice<'_>, to: &mut [u8]) -> u32 {
+        /// A small part of the smallest first-level caches.
+        const BLOCK_LEN: usize = 4096;
+        for (index, block) in to.chunks_mut(BLOCK_LEN).enumerate() {
+            from.copy_out(index * BLOCK_LEN, block);
+            state = self.append(state, SharedSlice::from_bytes(block));
+        }
+        state
+    }
+}
+
+#[cold]
+fn choose() -> Kernel {
+    let fastest = Kernel::available().last().expect("the portable one is always there");
+    let at = Way::ALL.iter().position(|way| *way == fastest.0);
+    let number = at.and_then(|at| u8::try_from(at + 1).ok()).expect("a few ways");
+    CHOSEN.store(number, Relaxed);
+    fastest
+}

@@ -1,0 +1,108 @@
+//! The CRC instruction of x86-64, octet after octet: short runs, and what others leave over.
+
+use std::arch::asm;
+
+/// Adds `len` octets at `src` to a running CRC32c.
+///
+/// # Safety
+/// The processor must have SSE4.2; `src` must be readable for `len` octets.
+#[inline]
+#[target_feature(enable = "sse4.2")]
+pub(super) unsafe fn append(state: u32, src: *const u8, len: usize) -> u32 {
+    let mut state = u64::from(state);
+    // SAFETY: `left` counts down the readable octets; each step loads at most that many.
+    unsafe {
+        asm!(
+            "sub {left}, 8",
+            "jb 3f",
+            "2:",
+            "crc32 {state}, qword ptr [{src}]",
+            "add {src}, 8",
+            "sub {left}, 8",
+            "jae 2b",
+            "3:",
+            // Only the low three bits of `left`, unchanged by steps of 8, matter from here.
+            "test {left:l}, 4",
+            "jz 4f",
+            "crc32 {state:e}, dword ptr [{src}]",
+            "add {src}, 4",
+            "4:",
+            "test {left:l}, 2",
+            "jz 5f",
+            "crc32 {state:e}, word ptr [{src}]",
+            "add {src}, 2",
+            "5:",
+            "test {left:l}, 1",
+            "jz 6f",
+            "crc32 {state:e}, byte ptr [{src}]",
+            "6:",
+            state = inout(reg) state,
+            src = inout(reg) src => _,
+            left = inout(reg) len => _,
+            options(nostack, readonly)
+        );
+    }
+    register(state)
+}
+
+/// Copies `len` octets from `src` to `dst` and adds them to a running CRC32c, loading each once.
+///
+/// # Safety
+/// As [`append`]; `dst` must be writable for `len` octets, which do not overlap those at `src`.
+#[inline]
+#[target_feature(enable = "sse4.2")]
+pub(super) unsafe fn copy(state: u32, src: *const u8, dst: *mut u8, len: usize) -> u32 {
+    let mut state = u64::from(state);
+    // SAFETY: as in `append`; what is loaded from `src + i` is stored to `dst + i`.
+    unsafe {
+        asm!(
+            "sub {left}, 8",
+            "jb 3f",
+            "2:",
+            "mov {octets}, qword ptr [{src}]",
+            "add {src}, 8",
+            "mov qword ptr [{dst}], {octets}",
+            "add {dst}, 8",
+            "crc32 {state}, {octets}",
+            "sub {left}, 8",
+            "jae 2b",
+            "3:",
+            "test {left:l}, 4",
+            "jz 4f",
+            "mov {octets:e}, dword ptr [{src}]",
+            "add {src}, 4",
+            "mov dword ptr [{dst}], {octets:e}",
+            "add {dst}, 4",
+            "crc32 {state:e}, {octets:e}",
+            "4:",
+            "test {left:l}, 2",
+            "jz 5f",
+            "movzx {octets:e}, word ptr [{src}]",
+            "add {src}, 2",
+            "mov word ptr [{dst}], {octets:x}",
+            "add {dst}, 2",
+            "crc32 {state:e}, {octets:x}",
+            "5:",
+            "test {left:l}, 1",
+            "jz 6f",
+            "movzx {octets:e}, byte ptr [{src}]",
+            "mov byte ptr [{dst}], {octets:l}",
+            "crc32 {state:e}, {octets:l}",
+            "6:",
+            state = inout(reg) state,
+            src = inout(reg) src => _,
+            dst = inout(reg) dst => _,
+            left = inout(reg) len => _,
+            octets = out(reg) _,
+            options(nostack)
+        );
+    }
+    register(state)
+}
+
+/// The CRC instruction leaves the upper half of its 64-bit destination zero.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the upper half is zero")]
+pub(super) const fn register(state: u64) -> u32 {
+    state as u32
+}
