@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use super::limits::{Holding, Room};
 use super::tally::Tally;
-use super::trace::{Fit, SideTrace};
+use super::trace::Fit;
 
 /// Counts the segments of one direction by alignment, once it is known where FPDUs are.
 #[derive(Debug, Default)]
 pub(super) struct Alignment {
-    /// How many segments have this end and start, beyond which the stream is not delivered yet.
-    undecided: BTreeMap<(u64, u64), u64>,
+    /// How many segments have this end and start, beyond which the stream is not delivered yet, and
+    /// the frame of the first.
+    undecided: BTreeMap<(u64, u64), (u64, u64)>,
     /// Segments that begin where an FPDU begins and end where one ends.
     pub(super) aligned: u64,
     /// Other segments that reach into full operation.
@@ -21,23 +22,29 @@ pub(super) struct Alignment {
 
 impl Alignment {
     /// Takes note of a segment. Without room it is never decided about.
-    pub(super) fn note(&mut self, start: u64, end: u64, held: &mut Holding, room: &mut Room) {
-        if let Some(count) = self.undecided.get_mut(&(end, start)) {
+    pub(super) fn note(
+        &mut self,
+        (start, end): (u64, u64),
+        frame: u64,
+        held: &mut Holding,
+        room: &mut Room,
+    ) {
+        if let Some((count, _)) = self.undecided.get_mut(&(end, start)) {
             *count += 1;
         } else if held.take(room) {
-            self.undecided.insert((end, start), 1);
+            self.undecided.insert((end, start), (1, frame));
         }
     }
 
     /// Decides about the segments that end where the stream is delivered, in full operation from
-    /// `origin` on.
+    /// `origin` on; tells `decided` their octets, how many there are, and the frame of the first.
     pub(super) fn decide(
         &mut self,
         origin: u64,
         tally: &Tally,
         held: &mut Holding,
         room: &mut Room,
-        mut trace: Option<&mut SideTrace>,
+        mut decided: impl FnMut(Fit, (u64, u64), u64, u64),
     ) {
         let delivered = tally.delivered_end().0;
         while let Some(first) = self.undecided.first_entry() {
@@ -45,7 +52,7 @@ impl Alignment {
             if end > delivered {
                 break;
             }
-            let count = first.remove();
+            let (count, frame) = first.remove();
             held.give(1, room);
             let fit = if start < tally.starts_known_from() {
                 // A copy of what came long ago: where its FPDUs were is forgotten.
@@ -61,9 +68,7 @@ impl Alignment {
             } else {
                 continue;
             };
-            if let Some(trace) = &mut trace {
-                trace.fit(fit, (start, end), count);
-            }
+            decided(fit, (start, end), count, frame);
         }
     }
 }

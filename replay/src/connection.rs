@@ -7,6 +7,7 @@ use urnic_engine::tcp::{self, Flags, SeqNum};
 use urnic_engine::wire::ProtocolVersion;
 use urnic_engine::wire::mpa::{EnhancedHeader, RtrKinds, StartupKind};
 
+use super::comments::Comments;
 use super::direction::{Around, Direction, Shared, Terms};
 use super::findings::{Findings, Found, Kind, Listing};
 use super::limits::CONNECTIONS_MAX;
@@ -84,6 +85,16 @@ impl ReplayedConnection {
         for (side, direction) in self.sides.iter_mut().enumerate() {
             direction.trace = Some(Box::new(SideTrace::new(extent, side, marks_max)));
         }
+    }
+
+    /// Comments on its frames.
+    pub(super) fn comment(&mut self, comments: &Comments) {
+        self.findings.comments = Some(comments.clone());
+    }
+
+    /// Whether an end sent a startup frame of MPA.
+    pub(super) fn is_mpa(&self) -> bool {
+        self.sides.iter().any(|side| side.startup().is_some())
     }
 
     /// Replays it as a receiver that places in order only.

@@ -8,10 +8,10 @@
 //! to be retransmitted, and are offered again when the stream has come as far.
 
 mod full;
+mod shared;
 
 use std::collections::BTreeMap;
 
-use urnic_engine::mpa::pieces::PieceStore;
 use urnic_engine::mpa::rx::{FpduReceiver, RxConfig};
 use urnic_engine::tcp::{self, Flags, ReceiveHalf, SeqNum, SeqSpace};
 use urnic_engine::types::StreamOffset;
@@ -22,7 +22,7 @@ use super::arrivals::Arrivals;
 use super::findings::{Findings, Kind};
 use super::habits::Habits;
 use super::image::ImageBudget;
-use super::limits::{Holding, NOTES_MAX, Room, STARTS_MAX, WAITING_MAX};
+use super::limits::Holding;
 use super::order::Reads;
 use super::packet::Segment;
 use super::ranges::RangeSet;
@@ -32,29 +32,7 @@ use super::startup::{Frame, Search};
 use super::tally::Tally;
 use super::trace::{Class, SideTrace};
 use full::Full;
-
-/// What all connections of a capture share.
-#[derive(Debug)]
-pub(super) struct Shared {
-    store: PieceStore,
-    /// For octets that wait.
-    waiting_room: Room,
-    pub(super) notes: Room,
-    starts: Room,
-    pub(super) images: ImageBudget,
-}
-
-impl Shared {
-    pub(super) fn new() -> Self {
-        Self {
-            store: PieceStore::default(),
-            waiting_room: Room::new(WAITING_MAX),
-            notes: Room::new(NOTES_MAX),
-            starts: Room::new(STARTS_MAX),
-            images: ImageBudget::new(),
-        }
-    }
-}
+pub(super) use shared::Shared;
 
 /// The rest of the connection, while a direction handles a segment.
 pub(super) struct Around<'a> {
@@ -185,17 +163,17 @@ impl Direction {
         self.segments += 1;
         let is_out_of_order = u128::from(first) > self.seen.end_of_run(0);
         self.segments_out_of_order += u64::from(is_out_of_order);
-        self.alignment.note(first, last, &mut self.held, &mut around.shared.notes);
+        self.alignment.note((first, last), frame, &mut self.held, &mut around.shared.notes);
         self.high = self.high.max(last);
         let new = self.seen.missing(u128::from(first)..u128::from(last));
         self.segments_retransmitted += u64::from(new.is_empty());
         self.habits.segment((first, last), new.is_empty(), frame);
+        let class = match () {
+            () if new.is_empty() => Class::Retransmitted,
+            () if is_out_of_order => Class::OutOfOrder,
+            () => Class::InOrder,
+        };
         if let Some(trace) = &mut self.trace {
-            let class = match () {
-                () if new.is_empty() => Class::Retransmitted,
-                () if is_out_of_order => Class::OutOfOrder,
-                () => Class::InOrder,
-            };
             trace.segment(class, (first, last), frame);
         }
         for part in new {
@@ -213,7 +191,10 @@ impl Direction {
             self.wait(from + taken as u64, &bytes[taken..], frame, around);
         }
         self.pump(around);
-        self.decide_alignment(&mut around.shared.notes);
+        if let (Some(comments), Some(_)) = (&around.findings.comments, self.startup()) {
+            comments.segment(frame, around.from, class);
+        }
+        self.decide_alignment(around);
         self.note_held();
     }
 
@@ -353,7 +334,12 @@ impl Direction {
                 self.commit(start, taken);
                 match result {
                     Ok(None) => {}
-                    Ok(Some(found)) => self.phase = Phase::Settled(found),
+                    Ok(Some(found)) => {
+                        if let Some(comments) = &around.findings.comments {
+                            comments.line(frame, &found.told());
+                        }
+                        self.phase = Phase::Settled(found);
+                    }
                     Err(reason) => {
                         self.phase = Phase::Lost;
                         self.discard(around.shared);
@@ -389,16 +375,25 @@ impl Direction {
         committed.expect("in order, or room was asked for by where the octets start");
     }
 
-    fn decide_alignment(&mut self, notes: &mut Room) {
-        if let Phase::Full(startup, full) = &self.phase {
-            let trace = self.trace.as_deref_mut();
-            self.alignment.decide(startup.end, &full.tally, &mut self.held, notes, trace);
-        }
+    fn decide_alignment(&mut self, around: &mut Around<'_>) {
+        let Phase::Full(startup, full) = &self.phase else { return };
+        let mut trace = self.trace.as_deref_mut();
+        let comments = around.findings.comments.as_ref();
+        let decided = |fit, octets, count, frame| {
+            if let Some(trace) = &mut trace {
+                trace.fit(fit, octets, count, frame);
+            }
+            if let Some(comments) = comments {
+                comments.fit(frame, fit);
+            }
+        };
+        let notes = &mut around.shared.notes;
+        self.alignment.decide(startup.end, &full.tally, &mut self.held, notes, decided);
     }
 
     /// Makes the last findings, and says whether the stream was delivered without a gap.
     pub(super) fn finish(&mut self, around: &mut Around<'_>) -> bool {
-        self.decide_alignment(&mut around.shared.notes);
+        self.decide_alignment(around);
         let is_whole = self.report_gaps(around);
         let from = around.from;
         let Phase::Full(startup, full) = &mut self.phase else { return false };

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use super::comments::Comments;
 use super::limits::{FINDINGS_MAX, FINDINGS_OWN};
 use super::report::{Finding, Severity};
 
@@ -95,6 +96,11 @@ impl Kind {
         }
     }
 
+    /// Whether it says something about frames of an iWARP connection.
+    const fn is_about_iwarp(self) -> bool {
+        !matches!(self, Self::NotMpa | Self::MidConnection | Self::LetGo)
+    }
+
     const fn severity(self) -> Severity {
         match self {
             Self::Pad
@@ -134,6 +140,8 @@ pub(super) struct Findings {
     list: Vec<Finding>,
     counts: BTreeMap<(Kind, &'static str), Count>,
     listing: Listing,
+    /// Where frames are commented on, if they are.
+    pub(super) comments: Option<Comments>,
 }
 
 /// How many findings of one kind there are from one sender.
@@ -183,7 +191,7 @@ pub(super) struct Found {
 
 impl Findings {
     pub(super) fn new(listing: Listing) -> Self {
-        Self { list: Vec::new(), counts: BTreeMap::new(), listing }
+        Self { list: Vec::new(), counts: BTreeMap::new(), listing, comments: None }
     }
 
     /// Adds a finding about what `from` sends, or about the connection if that is empty. If there
@@ -198,8 +206,16 @@ impl Findings {
         let count = self.counts.entry((kind, from)).or_default();
         count.all += 1;
         let severity = kind.severity();
-        if count.listed < listed_max(severity) && self.listing.take(self.list.len()) {
-            let text = if from.is_empty() { text() } else { format!("{from}: {}", text()) };
+        let is_listed = count.listed < listed_max(severity) && self.listing.take(self.list.len());
+        let comments = self.comments.as_ref().filter(|_| kind.is_about_iwarp());
+        if !is_listed && comments.is_none() {
+            return;
+        }
+        let text = if from.is_empty() { text() } else { format!("{from}: {}", text()) };
+        if let Some(comments) = comments {
+            comments.finding(frame, severity, kind.rule(), &text);
+        }
+        if is_listed {
             count.listed += 1;
             count.last = self.list.len();
             let (should, costs) = (kind.should(), kind.costs());

@@ -13,6 +13,7 @@
 mod advice;
 mod alignment;
 mod arrivals;
+mod comments;
 pub mod compare;
 mod connection;
 mod direction;
@@ -39,11 +40,13 @@ mod tunnel;
 mod unpack;
 
 use std::collections::HashMap;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::iter::{Copied, Peekable};
 
 use urnic_netdev::capture::CaptureError;
 
+use comments::Comments;
+use comments::spool::Spool;
 use connection::{Finished, ReplayedConnection};
 use direction::Shared;
 use findings::Listing;
@@ -57,11 +60,12 @@ use report::{ConnectionReport, Finding, Severity};
 use scan::{Connections, Ended, Plan};
 use trace::ConnectionTrace;
 
+pub use comments::write::Written;
 pub use report::{FileReport, Report};
 
 /// Replays the capture that `open` opens; it is opened more than once.
 pub fn replay<R: Read>(name: &str, open: impl FnMut() -> std::io::Result<R>) -> FileReport {
-    run(name, open, false).report
+    run(name, open, false, None).report
 }
 
 /// The same, with what pictures are made of. The frames are replayed once more, by a receiver that
@@ -71,7 +75,52 @@ pub fn replay_pictured<R: Read>(
     name: &str,
     open: impl FnMut() -> std::io::Result<R>,
 ) -> PicturedFile {
-    run(name, open, true)
+    run(name, open, true, None)
+}
+
+/// The same as [`replay`] or [`replay_pictured`], with comments on the frames of iWARP connections,
+/// to be written beside them.
+///
+/// # Errors
+/// When there is no room for temporary files.
+pub fn replay_commented<R: Read>(
+    name: &str,
+    open: impl FnMut() -> std::io::Result<R>,
+    is_pictured: bool,
+) -> std::io::Result<(PicturedFile, FrameComments)> {
+    let mut noted = FrameComments { spool: Spool::new()?, late: 0, error: None };
+    let file = run(name, open, is_pictured, Some(&mut noted));
+    Ok((file, noted))
+}
+
+/// Comments on the frames of a capture.
+#[derive(Debug)]
+pub struct FrameComments {
+    spool: Spool,
+    late: u64,
+    error: Option<std::io::Error>,
+}
+
+impl FrameComments {
+    /// Copies the capture as pcapng, each frame with what it was found to carry. All else is left
+    /// as it is: other blocks, interfaces with their options, earlier comments, the order of octets.
+    /// Only the length of a section is not told any more.
+    ///
+    /// # Errors
+    /// When the capture cannot be read, or nothing be written.
+    pub fn write(self, source: impl Read, sink: &mut impl Write) -> std::io::Result<Written> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        let written = comments::write::copy(source, sink, &mut self.spool.read()?)?;
+        Ok(Written { late: self.late, ..written })
+    }
+
+    fn put(&mut self, comment: (u64, String)) {
+        if self.error.is_none() {
+            self.error = self.spool.put(comment).err();
+        }
+    }
 }
 
 /// A capture that was replayed, with what pictures of its longest connections are made of.
@@ -103,6 +152,7 @@ fn run<R: Read>(
     name: &str,
     open: impl FnMut() -> std::io::Result<R>,
     is_pictured: bool,
+    commented: Option<&mut FrameComments>,
 ) -> PicturedFile {
     let mut capture = Capture(open);
     let mut plan = Plan::of(&mut capture);
@@ -115,6 +165,7 @@ fn run<R: Read>(
     }
     let way = if is_pictured { Way::Pictured } else { Way::Plain };
     let mut replay = Replay::new(&plan, way);
+    replay.commented = commented.map(|noted| (Comments::default(), noted));
     let mut summary = replay.read(&mut capture);
     // What could not be read once may look like the end of the file the second time.
     let error = first_error.or_else(|| summary.error.take());
@@ -157,6 +208,8 @@ enum Way {
 struct Replay<'p> {
     way: Way,
     plan: &'p Plan,
+    /// Comments that are open, and where they go.
+    commented: Option<(Comments, &'p mut FrameComments)>,
     shared: Shared,
     known: Connections,
     /// Those that are followed, by their number.
@@ -179,6 +232,7 @@ impl<'p> Replay<'p> {
         Self {
             way,
             plan,
+            commented: None,
             traces: HashMap::new(),
             shared: Shared::new(),
             known: Connections::default(),
@@ -197,6 +251,7 @@ impl<'p> Replay<'p> {
     fn handle(&mut self, number: u64, segment: &Segment<'_>) {
         if self.left_out.next_if_eq(&number).is_some() {
             self.skipped += 1;
+            self.comment_left_out(number, segment);
             return;
         }
         let is_trusted = self.plan.checksums_ignored || segment.checksum != packet::Checksum::Wrong;
@@ -218,9 +273,28 @@ impl<'p> Replay<'p> {
             if self.way == Way::InOrder {
                 connection.place_in_order();
             }
+            if let Some((comments, _)) = &self.commented {
+                connection.comment(comments);
+            }
             connection
         });
         connection.handle(place.side, segment, number, &mut self.shared);
+        if let Some((comments, noted)) = &mut self.commented {
+            while let Some(comment) = comments.overflow() {
+                noted.put(comment);
+            }
+        }
+    }
+
+    /// A frame was damaged on its way.
+    fn comment_left_out(&mut self, number: u64, segment: &Segment<'_>) {
+        let Some((comments, _)) = &self.commented else { return };
+        let place = self.known.find(number, segment, false);
+        let connection = place.and_then(|place| self.connections.get(&place.ordinal));
+        if connection.is_some_and(ReplayedConnection::is_mpa) {
+            let text = "wrong checksum: left out, as its receiver drops it";
+            comments.finding(number, Severity::Note, CHECKSUM, text);
+        }
     }
 
     /// A connection is over: what is known of it is all there is.
@@ -257,6 +331,12 @@ impl<'p> Replay<'p> {
             self.end(ordinal, false);
         }
         self.reports.sort_unstable_by_key(|(ordinal, _)| *ordinal);
+        if let Some((comments, noted)) = &mut self.commented {
+            while let Some(comment) = comments.first() {
+                noted.put(comment);
+            }
+            noted.late = comments.late();
+        }
         summary
     }
 
@@ -310,6 +390,7 @@ impl<'p> Replay<'p> {
     }
 }
 
+const CHECKSUM: &str = "RFC 9293 §3.1";
 /// The rule of findings that come of the limits of this program.
 const LIMITS: &str = "limits of replay";
 
@@ -335,24 +416,23 @@ fn about_file(plan: &Plan, summary: &Summary, error: Option<&CaptureError>) -> V
         );
         add(Severity::Warning, "capture", summary.first_cut, text);
     }
-    let checksum = "RFC 9293 §3.1";
     if plan.checksums_ignored {
         let text = "most TCP checksums are wrong: none was taken into account".to_owned();
-        add(Severity::Note, checksum, 0, text);
+        add(Severity::Note, CHECKSUM, 0, text);
     }
     if let Some(first) = plan.left_out.first() {
         let text = format!(
             "{} segments with a wrong checksum are left out, as their receiver drops them",
             plan.left_out.len()
         );
-        add(Severity::Note, checksum, *first, text);
+        add(Severity::Note, CHECKSUM, *first, text);
     }
     if plan.used_although_wrong > 0 {
         let text = format!(
             "{} segments have a wrong checksum and never come again: they are taken as they are",
             plan.used_although_wrong
         );
-        add(Severity::Note, checksum, 0, text);
+        add(Severity::Note, CHECKSUM, 0, text);
     }
     if plan.unjudged > 0 {
         let text = format!(

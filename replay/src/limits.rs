@@ -43,6 +43,15 @@ pub(super) const PICTURED_MAX: usize = 16;
 pub(super) const MARKS_MAX: usize = 2048;
 pub(super) const MARKS_MIN: usize = 512;
 
+/// Comments on frames that are open at a time, for what is found out later about them.
+pub(super) const COMMENTS_OPEN_MAX: usize = 1 << 16;
+/// Octets of these comments.
+pub(super) const COMMENTS_BYTES_MAX: usize = 32 << 20;
+/// Octets of the comment on one frame, about: a frame may hold thousands of FPDUs.
+pub(super) const COMMENT_LEN_MAX: usize = 4096;
+/// The longest block of pcapng that is copied, in octets.
+pub(super) const BLOCK_LEN_MAX: usize = 64 << 20;
+
 /// Octets kept of what was placed under steering tags.
 pub(super) const IMAGE_BYTES_MAX: usize = 1 << 30;
 /// Separate pieces of memory that they are in.
@@ -54,6 +63,7 @@ pub(super) const HOLE_BYTES_MAX: u64 = 256 << 20;
 /// The longest image that is digested.
 pub(super) const SPAN_MAX: u128 = 1 << 30;
 
+const _: () = assert!(COMMENT_LEN_MAX < u16::MAX as usize / 2);
 const _: () = assert!(CONNECTIONS_MAX <= CONNECTIONS_TOTAL_MAX);
 const _: () = assert!(2 * CONNECTIONS_MAX * NOTES_OWN <= NOTES_MAX);
 

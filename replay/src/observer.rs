@@ -88,6 +88,42 @@ impl Observer<'_> {
         Token { start, end, frame, times_ns, part: Part::Unusable, is_noted }
     }
 
+    /// Says in a comment on the frame that made an FPDU whole what it is and what became of it.
+    fn comment(&self, token: &Token) {
+        let Some(comments) = &self.findings.comments else { return };
+        let Token { start, end, frame, part, .. } = *token;
+        let mut line = match part {
+            Part::Unusable => format!("FPDU of {} octets, of no use", end.0 - start.0),
+            Part::Tagged { opcode, header, len } => {
+                let last = if header.last { ", last" } else { "" };
+                format!(
+                    "{opcode} to STag {} at {:#x}, {len} octets{last}",
+                    header.stag, header.to.0
+                )
+            }
+            Part::Untagged { opcode, header, len, .. } => {
+                let UntaggedHeader { qn, msn, mo, last, .. } = header;
+                let last = if last { ", last" } else { "" };
+                format!(
+                    "{opcode}, message {} of queue {} at offset {}, {len} octets{last}",
+                    msn.0, qn.0, mo.0
+                )
+            }
+            Part::Terminate => Opcode::Terminate.to_string(),
+        };
+        let first = self.arrivals.frame_before(start + 1).unwrap_or(frame);
+        if first != frame {
+            line.push_str(&format!(", begun in frame {first}"));
+        }
+        if start != self.tally.delivered_end {
+            line.push_str(", placed ahead of a gap");
+        }
+        if self.frame != frame {
+            line.push_str(&format!(", placed with frame {}", self.frame));
+        }
+        comments.line(frame, &line);
+    }
+
     fn count(&mut self, layout: FpduLayout) {
         self.tally.fpdus += 1;
         self.tally.markers += layout.marker_count() as u64;
@@ -330,6 +366,7 @@ impl FpduSink for Observer<'_> {
             self.tally.crc_split = Some(token.frame);
         }
         token.part = self.take(ulpdu, &token);
+        self.comment(&token);
         Ok(token)
     }
 
@@ -406,6 +443,7 @@ impl FpduSink for Observer<'_> {
             self.tally.crc_good += u64::from(self.tally.crc);
             token.part = self.take(&fpdu.ulpdu(), &token);
         }
+        self.comment(&token);
         Some(token)
     }
 }

@@ -23,6 +23,24 @@ pub(super) struct Frame {
     pub(super) frame: u64,
 }
 
+impl Frame {
+    /// What it asks for, or grants.
+    pub(super) fn told(&self) -> String {
+        let StartupHeader { kind, markers, crc, reject, revision, .. } = self.header;
+        let mut told = format!("MPA {kind:?}, revision {revision}");
+        for (is_set, what) in [
+            (markers, ", wants markers in what it receives"),
+            (crc, ", CRCs"),
+            (reject, ", rejects the connection"),
+        ] {
+            if is_set {
+                told.push_str(what);
+            }
+        }
+        told
+    }
+}
+
 /// The front of a stream, until a startup frame is whole.
 #[derive(Debug, Default)]
 pub(super) struct Search {

@@ -6,6 +6,7 @@
 mod captures;
 mod memory;
 mod pipes;
+mod write;
 
 use std::fs;
 use std::path::{Path, PathBuf};

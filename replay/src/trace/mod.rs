@@ -207,8 +207,8 @@ impl SideTrace {
     }
 
     /// It is known how a segment lies on FPDUs.
-    pub(crate) fn fit(&mut self, fit: Fit, octets: (u64, u64), count: u64) {
-        let mark = Mark { at_ns: (self.now_ns, self.now_ns), octets, frame: 0, count };
+    pub(crate) fn fit(&mut self, fit: Fit, octets: (u64, u64), count: u64, frame: u64) {
+        let mark = Mark { at_ns: (self.now_ns, self.now_ns), octets, frame, count };
         self.fits[fit as usize].add(mark);
         self.detail.segment(fit, octets);
     }

@@ -1,12 +1,14 @@
 //! `urnic replay`.
 
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{fs, io};
 
 use anyhow::Context;
+use tempfile::NamedTempFile;
 use urnic_replay::input::Input;
-use urnic_replay::{PicturedFile, Report, compare, page, text};
+use urnic_replay::{FrameComments, PicturedFile, Report, Written, compare, page, text};
 
 use crate::report::{complain, print, print_json};
 use crate::{EXIT_UNUSABLE, EXIT_UNVERIFIED};
@@ -38,6 +40,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
 
+    /// Write the capture again as pcapng, each frame of iWARP with a comment that Wireshark shows; - for
+    /// standard output, which then has nothing else
+    ///
+    /// A comment says how the frame stands in its stream and lies on FPDUs, which FPDUs it makes whole,
+    /// and which rules they break. Everything else in the capture stays as it is: names, interfaces,
+    /// secrets, earlier comments.
+    #[arg(long, short, value_name = "FILE.pcapng")]
+    write: Option<PathBuf>,
+
     /// Print the longest connections of two captures side by side; of one, as it was placed and as it
     /// would have been in order only
     #[arg(long, conflicts_with = "json")]
@@ -58,21 +69,74 @@ Examples:
   urnic replay --json a.pcap b.pcapng | jq '.files[].connections[].findings'
   urnic replay --strict *.pcapng
   urnic replay --report page.html pcaps/demo-markers-reorder.pcapng
+  urnic replay --write commented.pcapng capture.pcap && wireshark commented.pcapng
   urnic replay --compare before.pcap after.pcap
   ssh host tcpdump -i eth0 -w - tcp port 7174 | urnic replay -";
 
-/// Reads a file, or a pipe.
-fn replay_file(path: &Path, is_pictured: bool) -> PicturedFile {
+/// Reads a file, or a pipe; writes it with comments if that is asked for.
+fn replay_file(
+    path: &Path,
+    is_pictured: bool,
+    write: Option<&Path>,
+) -> anyhow::Result<PicturedFile> {
     let mut input = Input::of(path);
-    let open = || match &mut input {
+    let mut open = || match &mut input {
         Ok(input) => input.open(),
         Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
     };
     let name = path.to_string_lossy();
-    if is_pictured {
-        urnic_replay::replay_pictured(&name, open)
-    } else {
-        urnic_replay::replay(&name, open).into()
+    let Some(target) = write else {
+        return Ok(if is_pictured {
+            urnic_replay::replay_pictured(&name, open)
+        } else {
+            urnic_replay::replay(&name, open).into()
+        });
+    };
+    let (file, comments) = urnic_replay::replay_commented(&name, &mut open, is_pictured)
+        .context("making a temporary file")?;
+    // What could not be read at all is told with the report.
+    if file.report.frames > 0 || file.report.error.is_none() {
+        let written = open().and_then(|source| write_commented(comments, source, target));
+        tell_written(&written.with_context(|| format!("writing {}", target.display()))?);
+    }
+    Ok(file)
+}
+
+/// Writes a capture with its comments. A file takes the place of an earlier one when it is whole: that
+/// may be the capture itself.
+fn write_commented(
+    comments: FrameComments,
+    source: impl io::Read,
+    target: &Path,
+) -> io::Result<Written> {
+    let is_other = fs::metadata(target).is_ok_and(|known| !known.is_file());
+    if target.as_os_str() == "-" {
+        return comments.write(source, &mut BufWriter::new(io::stdout().lock()));
+    }
+    if is_other {
+        let sink = fs::File::options().write(true).open(target)?;
+        return comments.write(source, &mut BufWriter::new(sink));
+    }
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let mut sink = BufWriter::new(NamedTempFile::new_in(folder.unwrap_or_else(|| Path::new(".")))?);
+    let written = comments.write(source, &mut sink)?;
+    sink.into_inner().map_err(io::IntoInnerError::into_error)?.persist(target)?;
+    Ok(written)
+}
+
+/// What of a capture is not in the one that was written.
+fn tell_written(written: &Written) {
+    if let Some(why) = written.cut {
+        complain(&format!("{why}: what was written ends with frame {}", written.frames));
+    }
+    if written.no_place > 0 {
+        complain(&format!("{} frames have no place for their comment", written.no_place));
+    }
+    if written.late > 0 {
+        complain(&format!(
+            "{} things were found out long after their frame: they are not in its comment",
+            written.late
+        ));
     }
 }
 
@@ -97,8 +161,21 @@ fn write_pictures(args: &Args, files: &[PicturedFile]) -> anyhow::Result<()> {
 /// When the report cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let is_pictured = args.compare || args.report.is_some() || args.svg.is_some();
-    let files: Vec<PicturedFile> =
-        args.files.iter().map(|path| replay_file(path, is_pictured)).collect();
+    let write = args.write.as_deref();
+    let is_stream = write.is_some_and(|target| target.as_os_str() == "-");
+    if write.is_some() && args.files.len() > 1 {
+        anyhow::bail!(
+            "--write takes one capture: join several first (mergecap -w all.pcapng FILE ...)"
+        );
+    }
+    if is_stream && (args.json || args.compare) {
+        anyhow::bail!("--write - leaves no room on standard output for --json or --compare");
+    }
+    let files: Vec<PicturedFile> = args
+        .files
+        .iter()
+        .map(|path| replay_file(path, is_pictured, write))
+        .collect::<anyhow::Result<_>>()?;
     write_pictures(args, &files)?;
     let compared = args.compare.then(|| compare::of(&files));
     let report = Report { files: files.into_iter().map(|file| file.report).collect() };
@@ -110,6 +187,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     }
     let printed = match compared {
+        _ if is_stream => Ok(()),
         Some(Ok(table)) => print(table.trim_end()),
         // What could not be read was told.
         Some(Err(_)) if !is_readable => Ok(()),

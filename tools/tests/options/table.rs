@@ -477,6 +477,17 @@ const REPLAY: &[Row] = &[
         &[("--svg OUT", Works)],
         &[("--svg SOURCE", Refused("making")), ("--svg EMPTY", Refused("--svg"))],
     ),
+    row(
+        "replay",
+        "--write",
+        &[("--write OUT", Says("MPA revision"))],
+        &[
+            ("--write /none/such.pcapng", Refused("/none/such.pcapng")),
+            ("--write /dev/full", Refused("/dev/full")),
+            ("--write - --json", Refused("--write -")),
+            ("!replay CAPTURE CAPTURE --write OUT", Refused("--write")),
+        ],
+    ),
     flag("replay", "--json", &[("--json", Says("\"connections\""))]),
     row(
         "replay",

@@ -1,0 +1,29 @@
+//! What the directions of all connections share: rooms with a limit.
+
+use urnic_engine::mpa::pieces::PieceStore;
+
+use crate::image::ImageBudget;
+use crate::limits::{NOTES_MAX, Room, STARTS_MAX, WAITING_MAX};
+
+/// What all connections of a capture share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(super) store: PieceStore,
+    /// For octets that wait.
+    pub(super) waiting_room: Room,
+    pub(crate) notes: Room,
+    pub(super) starts: Room,
+    pub(crate) images: ImageBudget,
+}
+
+impl Shared {
+    pub(crate) fn new() -> Self {
+        Self {
+            store: PieceStore::default(),
+            waiting_room: Room::new(WAITING_MAX),
+            notes: Room::new(NOTES_MAX),
+            starts: Room::new(STARTS_MAX),
+            images: ImageBudget::new(),
+        }
+    }
+}
