@@ -39,6 +39,8 @@ pub struct Counters {
     pub without_path: u64,
     /// Datagrams that were dropped: there is no such group (RFC 4391 §10).
     pub without_group: u64,
+    /// Groups that a host wanted to receive when it received as many as it may.
+    pub groups_refused: u64,
     /// Datagrams that were dropped: too many wait.
     pub waiting_dropped: u64,
 }

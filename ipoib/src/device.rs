@@ -8,6 +8,7 @@ use urnic_netdev::{Capabilities, Device, Medium, RxChecksum, RxFrame, TransmitEr
 use crate::fabric::{Mads, Packets};
 use crate::limits::{MADS_BURST, OWN_WAITING_MAX};
 use crate::link::{Link, LinkConfig, LinkState, SendError};
+use crate::wire::reports;
 
 /// A link on a port of a fabric.
 #[derive(Debug)]
@@ -128,6 +129,12 @@ impl<F: Mads + Packets> Device for IpoibDevice<F> {
     }
 
     fn transmit(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
+        // What the host has joined while the link is down is joined when it is up.
+        if reports::may_be_report(frame.head) && frame.len() <= self.link.mtu() {
+            let mut report = vec![0; frame.len()];
+            frame.gather(&mut report);
+            self.link.note_reports(now_ns, &report);
+        }
         if !self.link_up() {
             return Err(TransmitError::LinkDown);
         }

@@ -31,6 +31,8 @@ pub const ABSENT_NS: u64 = 5_000_000_000;
 
 /// Multicast groups that are joined or asked for at a time, the broadcast group not counted.
 pub const GROUPS_MAX: usize = 256;
+/// IP groups that a host receives at a time: it may still be sent to others.
+pub const IP_GROUPS_MAX: usize = GROUPS_MAX / 2;
 /// How long a group that is only sent to stays joined without being used (RFC 4392 §4.2.5).
 pub const GROUP_IDLE_NS: u64 = 300_000_000_000;
 

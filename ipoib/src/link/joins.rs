@@ -6,10 +6,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::Link;
 use super::discovery::solicited_node;
 use super::sa::Request;
-use crate::limits::GROUPS_MAX;
+use crate::limits::{GROUPS_MAX, IP_GROUPS_MAX};
 use crate::multicast::MulticastMap;
 use crate::wire::address::{Gid, Lid, QKey, Qpn};
 use crate::wire::mad::{InformInfo, JoinState, McMemberRecord, Trap};
+use crate::wire::reports::{self, Change};
 
 /// RFC 4391 §10 asks for groups that are made or deleted; ports that come or go tell which paths
 /// have changed.
@@ -73,11 +74,25 @@ impl Link {
         all_hosts.into_iter().chain(ipv6.map(|group| self.map.ipv6(group))).collect()
     }
 
+    /// Joins and leaves the groups that an IP datagram of the host reports, by IGMP or MLD: what the
+    /// host receives the link does (RFC 4391 §10). The report itself is sent as any datagram is.
+    pub fn note_reports(&mut self, now_ns: u64, datagram: &[u8]) {
+        reports::changes(datagram, &mut |change| match change {
+            Change::Joins(group) => self.join_group(now_ns, group),
+            Change::Leaves(group) => self.leave_group(now_ns, group),
+        });
+    }
+
     /// Begins to receive an IP group: its hosts have joined it (RFC 4391 §10).
     pub fn join_group(&mut self, now_ns: u64, group: IpAddr) {
         let Some(mgid) = self.map.group(group).filter(|mgid| *mgid != self.map.broadcast()) else {
             return;
         };
+        if self.ip_groups.len() >= IP_GROUPS_MAX && !self.ip_groups.contains(&group) {
+            self.counters.groups_refused += 1;
+            return;
+        }
+        self.ip_groups.insert(group);
         if self.groups.receive(now_ns, mgid) && self.membership.record().is_some() {
             self.add_chore(now_ns, (mgid, JoinState::FULL_MEMBER, true));
         }
@@ -89,6 +104,12 @@ impl Link {
         else {
             return;
         };
+        // IPv6 groups that differ above the low 80 bits share one of the fabric (RFC 4391 §4).
+        let is_left = self.ip_groups.remove(&group);
+        let is_shared = || self.ip_groups.iter().any(|other| self.map.group(*other) == Some(mgid));
+        if !is_left || is_shared() {
+            return;
+        }
         let Some(left) = self.groups.leave(mgid, &mut self.budget) else { return };
         self.counters.waiting_dropped += left.dropped;
         self.chores.retain(|(other, _, joins)| !joins || *other != mgid);

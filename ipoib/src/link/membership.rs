@@ -375,6 +375,7 @@ impl Link {
         }
         self.forget_fabric();
         self.groups = Groups::default();
+        self.ip_groups.clear();
         self.go_down(DownReason::Left, None);
         self.run_chores(now_ns);
     }

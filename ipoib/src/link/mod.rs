@@ -24,7 +24,7 @@ mod sa;
 mod send;
 mod waiting;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
 
 pub use config::{LinkConfig, link_local};
@@ -62,6 +62,8 @@ pub struct Link {
     client: Client,
     membership: Membership,
     groups: Groups,
+    /// IP groups that the host receives, beside those of the interface.
+    ip_groups: BTreeSet<IpAddr>,
     neighbours: Neighbours,
     paths: Paths,
     budget: Budget,
@@ -87,6 +89,7 @@ impl Link {
             client: Client::new(config.seed),
             membership: Membership::default(),
             groups: Groups::default(),
+            ip_groups: BTreeSet::new(),
             neighbours: Neighbours::default(),
             paths: Paths::default(),
             budget: Budget::default(),

@@ -12,6 +12,7 @@ pub mod datagram;
 pub mod mad;
 pub mod ndisc;
 pub mod packet;
+pub mod reports;
 pub mod smp;
 
 /// The octets at hand are fewer than the value needs.

@@ -1,7 +1,7 @@
 //! Multicast: the four cases of RFC 4391 §10, joins and leaves, groups that come and go.
 
 use super::*;
-use crate::limits::{GROUP_IDLE_NS, GROUPS_MAX, REFRESH_NS};
+use crate::limits::{GROUP_IDLE_NS, GROUPS_MAX, IP_GROUPS_MAX, REFRESH_NS};
 
 fn group(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -281,4 +281,64 @@ fn a_leave_survives_another_lid() {
     scene.run(2 * SECOND);
     assert!(scene.hosts[0].link_up());
     assert_eq!(scene.fabric.members(mgid("239.1.2.3")), None);
+}
+
+/// A datagram that reports a group by IGMPv2, or that it is left.
+fn report(kind: u8, [a, b, c, d]: [u8; 4]) -> Vec<u8> {
+    let head = [0x46, 0xc0, 0, 32, 0, 0, 0x40, 0, 1, 2, 0, 0];
+    let to = [224, 0, 0, 2, 0x94, 4, 0, 0];
+    [&head[..], &ip4(0).octets(), &to, &[kind, 0, 0, 0, a, b, c, d]].concat()
+}
+
+/// RFC 4391 §10: the link joins what the host does, and leaves it.
+#[test]
+fn reports_of_the_host_join_and_leave() {
+    let mut scene = Scene::up();
+    scene.send(0, &report(0x16, [239, 1, 2, 3])).unwrap();
+    scene.run(MS);
+    assert_eq!(scene.fabric.members(mgid("239.1.2.3")), Some(1));
+    assert!(scene.arrives(1, group("239.1.2.3"), 100, 0));
+    scene.send(0, &report(0x17, [239, 1, 2, 3])).unwrap();
+    scene.run(MS);
+    assert_eq!(scene.fabric.members(mgid("239.1.2.3")), None);
+}
+
+#[test]
+fn what_the_host_reports_while_the_link_is_down_is_joined_when_it_is_up() {
+    let mut scene = Scene::new(FabricConfig::default(), 1);
+    let sent = scene.send(0, &report(0x16, [239, 1, 2, 3]));
+    assert_eq!(sent, Err(TransmitError::LinkDown));
+    scene.run(MS);
+    assert_eq!(scene.fabric.members(mgid("239.1.2.3")), Some(1));
+}
+
+/// RFC 4391 §4: two IPv6 groups may be one of the fabric, which is left with the last of them.
+#[test]
+fn a_group_that_two_stand_for_is_left_with_the_last() {
+    let mut scene = Scene::up();
+    let (one, other) = (group("ff15::1:3"), group("ff18:1::1:3"));
+    assert_eq!(mgid("ff15::1:3"), mgid("ff18:1::1:3"));
+    for joined in [one, other] {
+        scene.hosts[0].link_join(scene.now_ns, joined);
+    }
+    scene.run(MS);
+    scene.hosts[0].link_leave(scene.now_ns, one);
+    scene.run(MS);
+    assert_eq!(scene.fabric.members(mgid("ff15::1:3")), Some(1));
+    scene.hosts[0].link_leave(scene.now_ns, other);
+    scene.run(MS);
+    assert_eq!(scene.fabric.members(mgid("ff15::1:3")), None);
+}
+
+#[test]
+fn a_host_receives_so_many_groups_and_no_more() {
+    let mut scene = Scene::up();
+    for at in 0..=IP_GROUPS_MAX {
+        let [.., low] = at.to_be_bytes();
+        scene.send(0, &report(0x16, [239, 7, 0, low])).unwrap();
+        scene.run(MS);
+    }
+    assert_eq!(scene.counters(0).groups_refused, 1);
+    assert_eq!(scene.fabric.members(mgid("239.7.0.0")), Some(1));
+    assert_eq!(scene.fabric.members(mgid("239.7.0.128")), None);
 }
