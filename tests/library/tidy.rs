@@ -238,6 +238,29 @@ fn nothing_is_left_undone_silently() {
     }
 }
 
+/// Texts of all kinds: what compiles has none.
+#[test]
+fn no_text_has_the_marks_of_a_merge() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let marks = ["<", ">"].map(|mark| mark.repeat(7).into_bytes());
+    let (mut folders, mut files) = (vec![root.to_owned()], 0);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let is_ours = folder != root || !(path.ends_with("target") || path.ends_with(".git"));
+            if is_ours && path.is_dir() {
+                folders.push(path);
+            } else if is_ours && let Ok(text) = fs::read(&path) {
+                let mut lines = text.split(|octet| *octet == b'\n');
+                let is_mark = |line: &[u8]| marks.iter().any(|mark| line.starts_with(mark));
+                assert!(!lines.any(is_mark), "{} was merged in part", path.display());
+                files += 1;
+            }
+        }
+    }
+    assert!(files > 500, "{files}");
+}
+
 #[test]
 fn every_limit_is_used() {
     let limits =

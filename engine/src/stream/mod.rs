@@ -389,6 +389,12 @@ impl Stream {
         self.phase.full().is_some_and(|full| full.tx_unlocked && full.tx.has_work(&full.qp))
     }
 
+    /// Whether all that may be framed are answers to Reads of no octets.
+    pub(crate) fn owes_empty_answers_only(&self) -> bool {
+        let full = self.phase.full().filter(|full| full.tx_unlocked);
+        full.is_some_and(|full| full.tx.owes_empty_answers_only(&full.qp))
+    }
+
     /// Whether a message is framed in part, so that more of it follows.
     pub(crate) fn is_amid_message(&self) -> bool {
         self.phase.full().is_some_and(|full| full.tx.is_amid_message())

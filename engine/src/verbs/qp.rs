@@ -101,6 +101,13 @@ impl Qp {
         self.shared.sq_outstanding.load(Ordering::Acquire)
     }
 
+    /// RDMA Writes of the peer that were placed, and everything before them. The program is not told of
+    /// them (RFC 5040 §5.1): this is for one that waits until its memory changes.
+    #[must_use]
+    pub fn writes_delivered(&self) -> u64 {
+        self.shared.writes_delivered()
+    }
+
     /// Ends its completions: those that wait in its completion queues are dropped, and none is raised
     /// any more, however its requests end (`ibv_destroy_qp`). The connection, if there is one, goes on.
     pub fn discard_completions(&self) {

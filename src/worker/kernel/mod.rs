@@ -3,6 +3,7 @@
 
 mod accept;
 mod acks;
+mod answers;
 mod events;
 mod listeners;
 mod probes;

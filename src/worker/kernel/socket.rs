@@ -10,6 +10,7 @@ use urnic_netdev::shared_memory::send_fragments;
 use urnic_netdev::stream_socket::{Delivery, delivery, set_syn_retries, undelivered};
 
 use crate::worker::kernel::acks::AckWatch;
+use crate::worker::kernel::answers::AnswerWait;
 use crate::worker::kernel::events::Readiness;
 use crate::worker::kernel::probes::IdleProbes;
 use urnic_engine::port::ConnectionCounters;
@@ -55,6 +56,7 @@ pub(super) struct KernelConnection {
     /// Whether the peer has reset the connection behind its FIN, up to which may be read.
     broken: bool,
     acks: AckWatch,
+    answers: AnswerWait,
     probes: IdleProbes,
     receiving_ended: bool,
     /// The peer has closed its half, behind octets that cannot be read yet; not told.
@@ -151,6 +153,7 @@ impl KernelConnection {
             sending_ended: false,
             broken: false,
             acks: AckWatch::new(user_timeout),
+            answers: AnswerWait::new(),
             probes: IdleProbes::new(user_timeout, &life),
             receiving_ended: false,
             peer_ending: false,
@@ -240,7 +243,8 @@ impl KernelConnection {
             self.follow_emss(now);
         }
         let mut writes = 0;
-        while self.ready.writable && self.may_send() && writes < WRITE_BURST {
+        let waits = self.answers.waits(now, self.layered.owes_empty_answers_only());
+        while !waits && self.ready.writable && self.may_send() && writes < WRITE_BURST {
             let mut fragments = Fragments::new();
             self.layered.octets_to_send(self.emss, SEND_LEN, &mut fragments);
             if fragments.is_empty() {
@@ -342,8 +346,12 @@ impl KernelConnection {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let deadlines =
-            [self.layered.poll_timeout(), self.acks.poll_timeout(), self.probes.poll_timeout()];
+        let deadlines = [
+            self.layered.poll_timeout(),
+            self.acks.poll_timeout(),
+            self.answers.poll_timeout(),
+            self.probes.poll_timeout(),
+        ];
         deadlines.into_iter().flatten().min()
     }
 

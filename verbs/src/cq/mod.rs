@@ -3,13 +3,14 @@
 
 mod completion;
 pub(crate) mod extended;
+mod memory_wait;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 
 use libc::{c_int, c_void};
-use urnic::{Wc, WcOpcode};
+use urnic::{Wc, WcOpcode, monotonic_now};
 
 use crate::abi::{IBV_EVENT_CQ_ERR, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
 use crate::attributes::CQE_MAX;
@@ -22,6 +23,7 @@ use crate::object::{CPtr, Object};
 use crate::pd::Pd;
 use crate::process::next_handle;
 use crate::section::Section;
+use memory_wait::{MemoryWait, STAY_MAX};
 
 /// A completion queue.
 #[derive(Debug)]
@@ -47,6 +49,7 @@ pub(crate) struct Cq {
     empty_polls: AtomicUsize,
     /// Calls that posted sends that complete here since the program looked last.
     posts: AtomicUsize,
+    memory_wait: MemoryWait,
 }
 
 /// Every queue is made as an extended one; C's plain queue is its first part.
@@ -138,6 +141,7 @@ fn create(
             _domain: domain,
             empty_polls: AtomicUsize::new(0),
             posts: AtomicUsize::new(0),
+            memory_wait: MemoryWait::new(),
         }
     });
     Ok(object.cast())
@@ -218,11 +222,37 @@ impl Cq {
             let stays = empty > 2 && !self.armed.load(Ordering::Relaxed);
             let _down_completes_nothing = self.context.process.network.endpoint.poll_turn(stays);
         }
+        if !self.inner.is_empty()
+            && let Some(number) = self.memory_wait.takes_one()
+            && let Some(qp) = self.context.process.qp(number)
+        {
+            self.stay(&qp.inner());
+        }
+    }
+
+    /// What completes will be taken. Stays until the peer's Write has come, if the program waits for that.
+    #[cold]
+    fn stay(&self, qp: &urnic::Qp) {
+        if let Some(at_post) = self.memory_wait.stays() {
+            let endpoint = &self.context.process.network.endpoint;
+            let until = monotonic_now() + STAY_MAX;
+            let has_come = loop {
+                if qp.writes_delivered() != at_post {
+                    break true;
+                }
+                if endpoint.poll_turn(true).is_err() || monotonic_now() >= until {
+                    break false;
+                }
+            };
+            self.memory_wait.stayed(has_come);
+        }
+        self.memory_wait.goes_on(qp.writes_delivered());
     }
 
     /// Whether sends were posted once or twice since the program looked last: one that posts more has
     /// not come to wait yet. Threads that post at the same time may count too few.
-    pub(crate) fn is_watched(&self) -> bool {
+    pub(crate) fn is_watched(&self, by: &urnic::Qp) -> bool {
+        self.memory_wait.posted(by.number().0, by.writes_delivered());
         let posts = self.posts.load(Ordering::Relaxed).saturating_add(1);
         self.posts.store(posts, Ordering::Relaxed);
         posts <= 2

@@ -5,7 +5,7 @@
 use std::fs;
 
 use urnic_testkit::isolate::netns_tests;
-use urnic_testkit::network::{bridge, ip};
+use urnic_testkit::network::{Namespace, bridge, ip};
 
 use super::compiled::compile_cm;
 use super::{Libraries, Program, free_port};
@@ -16,7 +16,7 @@ const B: (&str, &str) = ("tap:tb,ip=10.7.0.2/24", "10.7.0.2");
 const KERNEL: (&str, &str) = ("kernel", "10.7.0.254");
 
 /// `ADDR` is the server's address for RDMA, `PORT` one that is free. A client that exchanges numbers
-/// over an ordinary socket gets to the server by loopback.
+/// over an ordinary socket gets to the server by `SOCKET`.
 struct Row {
     server: &'static str,
     client: &'static str,
@@ -30,7 +30,7 @@ const fn row(server: &'static str, client: &'static str, says: &'static str, is_
     Row { server, client, says, is_cm }
 }
 
-const ROWS: [Row; 12] = [
+const ROWS: [Row; 14] = [
     row(
         "rping -s -a ADDR -p PORT -C 20 -V",
         "rping -c -a ADDR -p PORT -C 20 -vV",
@@ -55,22 +55,34 @@ const ROWS: [Row; 12] = [
     row("ib_read_lat -F -R -p PORT -n 50", "ib_read_lat -F -R -p PORT -n 50 ADDR", " 50 ", true),
     row(
         "ibv_rc_pingpong -p PORT -g 0 -n 100 -c",
-        "ibv_rc_pingpong -p PORT -g 0 -n 100 -c 127.0.0.1",
+        "ibv_rc_pingpong -p PORT -g 0 -n 100 -c SOCKET",
         "100 iters in",
         false,
     ),
     row(
         "ibv_rc_pingpong -p PORT -n 100 -e",
-        "ibv_rc_pingpong -p PORT -n 100 -e 127.0.0.1",
+        "ibv_rc_pingpong -p PORT -n 100 -e SOCKET",
         "100 iters in",
         false,
     ),
-    row("ib_write_bw -F -p PORT -n 50", "ib_write_bw -F -p PORT -n 50 127.0.0.1", " 65536 ", false),
-    row("ib_send_bw -F -p PORT -n 50", "ib_send_bw -F -p PORT -n 50 127.0.0.1", " 65536 ", false),
-    row("ib_read_lat -F -p PORT -n 50", "ib_read_lat -F -p PORT -n 50 127.0.0.1", " 50 ", false),
+    row("ib_write_bw -F -p PORT -n 50", "ib_write_bw -F -p PORT -n 50 SOCKET", " 65536 ", false),
+    row("ib_send_bw -F -p PORT -n 50", "ib_send_bw -F -p PORT -n 50 SOCKET", " 65536 ", false),
+    row("ib_read_lat -F -p PORT -n 50", "ib_read_lat -F -p PORT -n 50 SOCKET", " 50 ", false),
+    row(
+        "ibv_srq_pingpong -p PORT -g 0 -q 8 -n 100",
+        "ibv_srq_pingpong -p PORT -g 0 -q 8 -n 100 SOCKET",
+        "100 iters in",
+        false,
+    ),
+    row(
+        "qperf -lp PORT",
+        "qperf SOCKET -lp PORT -t 1 rc_lat rc_rdma_write_poll_lat ver_rc_fetch_add quit",
+        "quit:",
+        false,
+    ),
 ];
 
-const PROGRAMS: [&str; 10] = [
+const PROGRAMS: [&str; 12] = [
     "/dev/net/tun",
     "rping",
     "ucmatose",
@@ -81,6 +93,8 @@ const PROGRAMS: [&str; 10] = [
     "ib_write_bw",
     "ib_send_bw",
     "ib_read_lat",
+    "ibv_srq_pingpong",
+    "qperf",
 ];
 
 /// Two TAP interfaces on a bridge, on which the kernel has an address too.
@@ -112,6 +126,18 @@ type On = (&'static str, &'static str);
 
 /// Runs the rows, and says of each how it went; `true` when all went well.
 fn run_rows(rows: &[Row], server_on: On, client_on: On, iwarp: bool) -> bool {
+    run_rows_from(None, rows, server_on, client_on, iwarp)
+}
+
+/// As [`run_rows`], with the clients in another namespace, of which the kernel here has an address.
+fn run_rows_from(
+    elsewhere: Option<(&Namespace, &str)>,
+    rows: &[Row],
+    server_on: On,
+    client_on: On,
+    iwarp: bool,
+) -> bool {
+    let socket = elsewhere.map_or("127.0.0.1", |(_, address)| address);
     let libraries = Libraries::new();
     let mut is_well = true;
     for Row { server, client, says, is_cm } in rows {
@@ -119,11 +145,14 @@ fn run_rows(rows: &[Row], server_on: On, client_on: On, iwarp: bool) -> bool {
             continue;
         }
         let port = free_port();
-        let fill =
-            |line: &str| line.replace("PORT", &port.to_string()).replace("ADDR", server_on.1);
+        let fill = |line: &str| {
+            let line = line.replace("PORT", &port.to_string()).replace("SOCKET", socket);
+            line.replace("ADDR", server_on.1)
+        };
         let server = libraries.start_on(server_on.0, &fill(server), iwarp);
         let server = if *is_cm { server.listens_by_cm(port) } else { server.listens(port) };
-        let mut client = libraries.start_on(client_on.0, &fill(client), iwarp);
+        let start = || libraries.start_on(client_on.0, &fill(client), iwarp);
+        let mut client = elsewhere.map_or_else(start, |(namespace, _)| namespace.run(start));
         let (client_ended, mut server) = (client.ends(), server);
         let server_ended = server.ends();
         let said = client.said();
@@ -132,11 +161,12 @@ fn run_rows(rows: &[Row], server_on: On, client_on: On, iwarp: bool) -> bool {
         let name = client.line.split(' ').next().unwrap_or_default();
         let by = if *is_cm { "rdma_cm" } else { "number" };
         let personality = if iwarp { "iwarp" } else { "ib" };
+        let between = if elsewhere.is_some() { "namespaces" } else { "interfaces" };
         let kind = |on: On| on.0.split(':').next().unwrap_or_default().to_owned();
         let result = if is_row_well { "pass" } else { "FAIL" };
         let (from, to) = (kind(client_on), kind(server_on));
         eprintln!(
-            "measured {name:<16} by {by:<8} {from:>6} -> {to:<6} as {personality:<6} {result}"
+            "measured {name:<16} by {by:<8} {from:>6} -> {to:<6} between {between} as {personality:<6} {result}"
         );
         if !is_row_well {
             eprintln!("{}\n{said}\n{}\n{}", client.line, server.line, server.said());
@@ -151,6 +181,32 @@ netns_tests! {
     fn programs_meet_on_two_taps() {
         taps();
         let (ib, iwarp) = (run_rows(&ROWS, A, B, false), run_rows(&ROWS, A, B, true));
+        assert!(ib && iwarp);
+    }
+
+    /// As on two hosts: neither end sees the other's interface, nor its kernel's ports.
+    fn programs_meet_between_two_namespaces() {
+        let other = Namespace::new();
+        ip(&format!("link add va type veth peer name vb netns {}", other.id()));
+        let lay = |tap: &str, veth: &str, address: &str| {
+            ip(&format!("tuntap add {tap} mode tap vnet_hdr"));
+            for name in [tap, veth] {
+                ip(&format!("link set {name} up"));
+            }
+            bridge("br0", &[tap, veth]);
+            ip(&format!("addr add {address}/24 dev br0"));
+        };
+        lay("ta", "va", "10.8.0.1");
+        other.run(|| lay("tb", "vb", "10.8.0.2"));
+        let elsewhere = Some((&other, "10.8.0.1"));
+        let (ib, iwarp) =
+            (run_rows_from(elsewhere, &ROWS, A, B, false), run_rows_from(elsewhere, &ROWS, A, B, true));
+        assert!(ib && iwarp);
+        // The kernels' TCP at both ends.
+        let kernel = |address| ("kernel", address);
+        let (here, there) = (kernel("10.8.0.1"), kernel("10.8.0.2"));
+        let (ib, iwarp) =
+            (run_rows_from(elsewhere, &ROWS, here, there, false), run_rows_from(elsewhere, &ROWS, here, there, true));
         assert!(ib && iwarp);
     }
 

@@ -218,6 +218,13 @@ impl ByteStream {
         }
     }
 
+    /// Whether all that is to be written are answers to RDMA Reads of no octets, which may wait for a
+    /// message of the program.
+    #[must_use]
+    pub fn owes_empty_answers_only(&self) -> bool {
+        self.stream.owes_empty_answers_only() && self.stream.framed_end() == self.sent
+    }
+
     /// Whether octets are still to be written that this end does not have any more, because the stream
     /// has failed and their memory is the program's again: the byte stream is to be reset.
     #[must_use]

@@ -37,6 +37,9 @@ impl Placer<'_, '_> {
             }
         } else {
             self.rx.writes.deliver(placed.len, header.last);
+            if header.last {
+                self.qp.note_write();
+            }
         }
         Ok(())
     }

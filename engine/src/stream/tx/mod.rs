@@ -105,6 +105,11 @@ impl TxState {
         self.current.is_some() || self.messages.has_work(qp)
     }
 
+    /// Whether all that may be framed are answers to Reads of no octets.
+    pub(crate) fn owes_empty_answers_only(&self, qp: &QpShared) -> bool {
+        self.current.is_none() && self.messages.owes_empty_answers_only(qp)
+    }
+
     /// Whether a message is framed in part.
     pub(crate) const fn is_amid_message(&self) -> bool {
         self.current.is_some()

@@ -25,6 +25,13 @@ pub(crate) enum ResponseKind {
     Atomic(AtomicResponse),
 }
 
+impl ResponseKind {
+    /// Whether all it says is that it was asked for.
+    const fn is_empty(&self) -> bool {
+        matches!(self, Self::Read { request: ReadRequest { size: 0, .. }, .. })
+    }
+}
+
 /// Responses by number: 0 is the first the stream ever had.
 #[derive(Debug)]
 pub(crate) struct Responses {
@@ -57,10 +64,7 @@ impl Responses {
     /// Forgets the last ones that were not begun and have no octets: all they would say is that they were
     /// asked for.
     pub(super) fn forget_empty(&mut self) {
-        while self.has_next()
-            && let Some(ResponseKind::Read { request: ReadRequest { size: 0, .. }, .. }) =
-                self.entries.back().map(|response| &response.kind)
-        {
+        while self.has_next() && self.entries.back().is_some_and(|last| last.kind.is_empty()) {
             self.entries.pop_back();
             self.unframed -= 1;
         }
@@ -74,6 +78,12 @@ impl Responses {
     /// Whether one waits to become a message.
     pub(super) fn has_next(&self) -> bool {
         self.index(self.next) < self.entries.len()
+    }
+
+    /// Whether some wait to become messages, and none of them has octets.
+    pub(super) fn are_empty_ones(&self) -> bool {
+        let mut waiting = self.entries.iter().skip(self.index(self.next)).peekable();
+        waiting.peek().is_some() && waiting.all(|response| response.kind.is_empty())
     }
 
     /// The message of the next one.

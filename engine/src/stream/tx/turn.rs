@@ -137,6 +137,16 @@ impl Messages {
                 || self.may_confirm())
     }
 
+    /// Whether all that may become a message are answers to Reads of no octets.
+    pub(crate) fn owes_empty_answers_only(&self, qp: &QpShared) -> bool {
+        self.responses.are_empty_ones()
+            && !self.terminated
+            && self.terminate.is_none()
+            && self.rtr.is_none()
+            && !self.send_queue.has_work(qp)
+            && !self.may_confirm()
+    }
+
     /// Whether the peer is owed something that is not framed: an answer or a Terminate.
     pub(crate) const fn owes(&self) -> bool {
         !self.terminated && (self.responses.unframed() > 0 || self.terminate.is_some())

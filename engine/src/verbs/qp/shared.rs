@@ -1,7 +1,7 @@
 //! What a queue pair's handles and its connection share.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering, fence};
 
 use crossbeam::queue::ArrayQueue;
 
@@ -38,6 +38,8 @@ pub(crate) struct QpShared {
     pub(super) ord: AtomicU16,
     /// Whether Sends and Writes with immediate data may be sent; set as `ord`.
     pub(super) immediates: AtomicBool,
+    /// RDMA Writes of the peer that were delivered.
+    writes: AtomicU64,
     /// Set when a port takes the queue pair.
     pub(crate) bell: OnceLock<Bell>,
 }
@@ -69,6 +71,7 @@ impl QpShared {
             is_flushed: AtomicBool::new(false),
             ord: AtomicU16::new(0),
             immediates: AtomicBool::new(false),
+            writes: AtomicU64::new(0),
             bell: OnceLock::new(),
         })
     }
@@ -138,6 +141,16 @@ impl QpShared {
     pub(crate) fn set_terms(&self, ord: u16, immediates: bool) {
         self.ord.store(ord, Ordering::Relaxed);
         self.immediates.store(immediates, Ordering::Relaxed);
+    }
+
+    /// A Write of the peer was delivered. One thread at a time says so: that which turns the connection.
+    #[inline]
+    pub(crate) fn note_write(&self) {
+        self.writes.store(self.writes.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
+
+    pub(super) fn writes_delivered(&self) -> u64 {
+        self.writes.load(Ordering::Acquire)
     }
 
     /// Whether the connection has agreed on Sends and Writes with immediate data.
