@@ -41,6 +41,8 @@ pub struct Counters {
     pub without_group: u64,
     /// Groups that a host wanted to receive when it received as many as it may.
     pub groups_refused: u64,
+    /// Messages of DHCP that are damaged, or answer nothing that was asked.
+    pub dhcp_refused: u64,
     /// Datagrams that were dropped: too many wait.
     pub waiting_dropped: u64,
 }

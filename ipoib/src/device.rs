@@ -1,13 +1,14 @@
 //! An IPoIB link as a frame device: IP datagrams in and out.
 
 use std::collections::VecDeque;
+use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
 
 use urnic_netdev::{Capabilities, Device, Medium, RxChecksum, RxFrame, TransmitError, TxFrame};
 
 use crate::fabric::{Mads, Packets};
 use crate::limits::{MADS_BURST, OWN_WAITING_MAX};
-use crate::link::{Link, LinkConfig, LinkState, SendError};
+use crate::link::{Lease, Link, LinkConfig, LinkState, SendError};
 use crate::wire::reports;
 
 /// A link on a port of a fabric.
@@ -17,6 +18,8 @@ pub struct IpoibDevice<F: Mads + Packets> {
     link: Link,
     /// Datagrams to the interface's own addresses: no fabric brings them back.
     own: VecDeque<Vec<u8>>,
+    /// The address by DHCP that the host above goes by.
+    held: Option<Ipv4Addr>,
     /// The time as it was told last.
     now_ns: u64,
 }
@@ -26,7 +29,7 @@ impl<F: Mads + Packets> IpoibDevice<F> {
     #[must_use]
     pub fn new(fabric: F, config: LinkConfig) -> Self {
         let link = Link::new(config);
-        Self { fabric, link, own: VecDeque::new(), now_ns: 0 }
+        Self { fabric, link, own: VecDeque::new(), held: None, now_ns: 0 }
     }
 
     /// The link.
@@ -39,6 +42,28 @@ impl<F: Mads + Packets> IpoibDevice<F> {
     #[must_use]
     pub const fn fabric(&self) -> &F {
         &self.fabric
+    }
+
+    /// Waits for an address by DHCP, at most so long by the clock `now_ns`; `None` when none came. The
+    /// device is up from then on while it has this address, and no other (RFC 2131 §4.4.5).
+    pub fn acquire(&mut self, for_ns: u64, mut now_ns: impl FnMut() -> u64) -> Option<Lease> {
+        let end_ns = now_ns().saturating_add(for_ns);
+        loop {
+            let at_ns = now_ns();
+            self.receive(at_ns, MADS_BURST, &mut |_| ());
+            if let Some(lease) = self.link.lease().copied() {
+                self.held = Some(lease.address);
+                return Some(lease);
+            }
+            if at_ns >= end_ns {
+                return None;
+            }
+            self.fabric.wait(LEASE_WAIT_NS);
+        }
+    }
+
+    fn has_address(&self) -> bool {
+        self.held.is_none() || self.held == self.link.leased_address()
     }
 
     /// Leaves the groups that this port is in. The administrator would keep it in them, and would go on
@@ -91,6 +116,8 @@ impl<F: Mads + Packets> Drop for IpoibDevice<F> {
     }
 }
 
+/// How long packets and answers are waited for while there is no address.
+const LEASE_WAIT_NS: u64 = 5_000_000;
 /// How long an answer is waited for at the end, and how often.
 const LEAVE_WAIT_NS: u64 = 20_000_000;
 const LEAVE_WAITS_MAX: usize = 25;
@@ -118,9 +145,11 @@ impl<F: Mads + Packets> Device for IpoibDevice<F> {
         for datagram in self.own.drain(..own) {
             hand(&datagram);
         }
+        let has_address = self.has_address();
         let link = &mut self.link;
         self.fabric.receive_packets(now_ns, burst - own, &mut |packet| {
-            if let Some(datagram) = link.handle_packet(now_ns, packet) {
+            let datagram = link.handle_packet(now_ns, packet);
+            if let Some(datagram) = datagram.filter(|_| has_address) {
                 hand(datagram);
             }
         });
@@ -176,7 +205,7 @@ impl<F: Mads + Packets> Device for IpoibDevice<F> {
     }
 
     fn link_up(&self) -> bool {
-        matches!(self.link.state(), LinkState::Up { .. })
+        matches!(self.link.state(), LinkState::Up { .. }) && self.has_address()
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {

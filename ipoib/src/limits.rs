@@ -36,6 +36,13 @@ pub const IP_GROUPS_MAX: usize = GROUPS_MAX / 2;
 /// How long a group that is only sent to stays joined without being used (RFC 4392 §4.2.5).
 pub const GROUP_IDLE_NS: u64 = 300_000_000_000;
 
+/// How long the first answer of a DHCP server may take (RFC 2131 §4.1), and at most.
+pub const DHCP_RETRY_FIRST_NS: u64 = 4_000_000_000;
+/// The longest wait between two questions to DHCP servers.
+pub const DHCP_RETRY_LAST_NS: u64 = 64_000_000_000;
+/// How often an offered address is asked for before another server is looked for.
+pub const DHCP_ATTEMPTS_MAX: u32 = 5;
+
 /// Datagrams that wait for one neighbour, path or group; one more drops the oldest.
 pub const WAITING_MAX: usize = 16;
 /// Octets of all datagrams that wait; one more datagram is dropped.

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, UdpSocket};
 
+use urnic_engine::limits::ADDRESS_PATIENCE_NS;
 use urnic_engine::port::PortConfig;
 use urnic_engine::verbs::Rnic;
 use urnic_ipoib::device::IpoibDevice;
@@ -18,6 +19,7 @@ use urnic_netdev::{Device, OpenError};
 
 use super::network::Network;
 use super::spec::{DeviceSpec, IbPort, Interface, Kind, Socket};
+use crate::clock::monotonic_now;
 use crate::config::EndpointConfig;
 use crate::error::Error;
 use crate::handle::endpoint::Endpoint;
@@ -50,6 +52,16 @@ pub enum DeviceError {
         name: String,
         /// Octets of its largest IP datagram.
         mtu: usize,
+    },
+    /// No server gave an address.
+    #[error(
+        "no DHCP server has given {name} an address within {} s: is there one on its link? Else give \
+         ip=ADDRESS/LENGTH",
+        ADDRESS_PATIENCE_NS / 1_000_000_000
+    )]
+    NoLease {
+        /// The node.
+        name: String,
     },
     /// The kernel does not tell of the interface.
     #[error("{action}: {error}")]
@@ -113,11 +125,20 @@ impl DeviceSpec {
 
 impl IbPort {
     fn endpoint(&self, rnic: &Rnic, config: &EndpointConfig) -> Result<Endpoint, DeviceError> {
-        let device = self.open()?;
+        let mut device = self.open()?;
+        let mut network = self.network.clone();
+        if network.dhcp {
+            // The link asks itself: RFC 4390 is of its kind.
+            let lease = device.acquire(ADDRESS_PATIENCE_NS, || monotonic_now().as_nanos());
+            let lease = lease.ok_or_else(|| DeviceError::NoLease { name: self.node.clone() })?;
+            network.ip = Some((lease.address, lease.prefix_len));
+            network.gw = lease.router;
+            network.dhcp = false;
+        }
         // RFC 4391 §8: the port's GUID makes the link-local address.
         let port = PortConfig {
             interface_identifier: Some(device.fabric().guid().interface_identifier(false)),
-            ..identity(&self.network, [0; 6], config)
+            ..identity(&network, [0; 6], config)
         };
         Ok(Endpoint::on_queues(rnic, vec![device], port, config)?)
     }
@@ -128,11 +149,12 @@ impl IbPort {
         // A queue pair is what a program gets; those of management are 0 and 1, and the last is of
         // groups.
         let qpn = u32::from_be_bytes([0, a, b, c]).clamp(0x10, 0x00ff_fff0);
-        let Network { ip, ip6, gw, gw6, .. } = self.network;
+        let Network { ip, ip6, gw, gw6, dhcp, .. } = self.network;
         let link = LinkConfig {
             p_key: self.p_key,
             scope: self.scope,
             ipv4: ip,
+            dhcp,
             ipv6: ip6,
             gateway_v4: gw,
             gateway_v6: gw6,

@@ -221,8 +221,8 @@ impl IbPort {
         let settings = settings.join(",");
         let text = if settings.is_empty() { "ib".into() } else { format!("ib,{settings}") };
         let network = settings_of(&text, &settings, &[])?.network;
-        if network.mac.is_some() || network.vlan.is_some() || network.dhcp {
-            return Err("mac, vlan and dhcp are of Ethernet: leave them out".into());
+        if network.mac.is_some() || network.vlan.is_some() {
+            return Err("mac and vlan are of Ethernet: leave them out".into());
         }
         Ok(Self { simulator, node, p_key, scope, network })
     }

@@ -16,6 +16,8 @@ pub struct LinkConfig {
     pub qpn: Qpn,
     /// IPv4 address and prefix length.
     pub ipv4: Option<(Ipv4Addr, u8)>,
+    /// Whether the IPv4 address and router come by DHCP (RFC 4390), in the place of those given.
+    pub dhcp: bool,
     /// IPv6 address and prefix length.
     pub ipv6: Option<(Ipv6Addr, u8)>,
     /// Router for other IPv4 networks.
@@ -35,6 +37,7 @@ impl LinkConfig {
             scope: Scope::LINK_LOCAL,
             qpn,
             ipv4: None,
+            dhcp: false,
             ipv6: None,
             gateway_v4: None,
             gateway_v6: None,

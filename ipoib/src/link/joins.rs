@@ -34,7 +34,7 @@ impl Link {
 
     /// Asks to join or to leave a group. When there are too many, the next refresh joins what is
     /// received.
-    fn add_chore(&mut self, now_ns: u64, chore: (Gid, JoinState, bool)) {
+    pub(super) fn add_chore(&mut self, now_ns: u64, chore: (Gid, JoinState, bool)) {
         if self.chores.len() < 2 * GROUPS_MAX {
             self.chores.push_back(chore);
         } else if let (mgid, state, false) = chore {

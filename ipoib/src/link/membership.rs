@@ -300,6 +300,7 @@ impl Link {
         }
         self.refresh(now_ns);
         self.announce(now_ns);
+        self.run_dhcp(now_ns);
     }
 
     fn broadcast_refused(&mut self, now_ns: u64, why: Failure) {
@@ -363,6 +364,7 @@ impl Link {
     /// Leaves all groups and ends all subscriptions: the administrator would keep them. The requests
     /// are sent by [`poll_mad`](Self::poll_mad) as others are.
     pub fn leave_all(&mut self, now_ns: u64) {
+        self.release_address(now_ns);
         self.forget_requests();
         let members = self.groups.members().into_iter();
         self.chores = members.map(|(mgid, state)| (mgid, state, false)).collect();

@@ -10,12 +10,15 @@
 //!   groups       other groups: joined to receive, or to send only;  joins   what of them is asked
 //!   neighbour    IP address to link-layer address;  path   port to LID: both asked for once
 //!   receive      packets in;  send   datagrams out
+//!   lease        an IPv4 address by DHCP;  dhcp   its questions and answers on the link
 //! ```
 
 mod config;
+mod dhcp;
 mod discovery;
 mod groups;
 mod joins;
+mod lease;
 mod membership;
 mod neighbour;
 mod path;
@@ -28,6 +31,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
 
 pub use config::{LinkConfig, link_local};
+pub use lease::Lease;
 pub use membership::{DownReason, LinkState};
 pub use send::SendError;
 
@@ -65,6 +69,7 @@ pub struct Link {
     /// IP groups that the host receives, beside those of the interface.
     ip_groups: BTreeSet<IpAddr>,
     neighbours: Neighbours,
+    dhcp: Option<lease::Client>,
     paths: Paths,
     budget: Budget,
     /// Groups to join (`true`) and to leave when the administrator has been asked other things: at
@@ -91,6 +96,7 @@ impl Link {
             groups: Groups::default(),
             ip_groups: BTreeSet::new(),
             neighbours: Neighbours::default(),
+            dhcp: config.dhcp.then(|| lease::Client::new(config.seed)),
             paths: Paths::default(),
             budget: Budget::default(),
             chores: VecDeque::new(),
@@ -196,6 +202,7 @@ impl Link {
             self.client.poll_timeout(),
             self.neighbours.poll_timeout(),
             self.membership.poll_timeout(),
+            self.dhcp_timeout(),
         ];
         due.into_iter().flatten().min()
     }
@@ -208,6 +215,7 @@ impl Link {
         }
         self.run_membership(now_ns);
         self.run_chores(now_ns);
+        self.run_dhcp(now_ns);
         while let Some(due) = self.neighbours.poll_due(now_ns, &mut self.budget) {
             match due {
                 neighbour::Due::Ask(ip) => self.ask_neighbour(now_ns, ip, None),

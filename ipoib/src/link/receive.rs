@@ -22,7 +22,13 @@ impl Link {
         let parsed = datagram::parse(payload).ok().filter(|_| payload.len() <= mtu + HEADER_LEN);
         // The pad is up to three octets: IP says itself how long it is.
         let handed = match parsed {
-            Some((DatagramType::Ipv4, datagram)) => ipv4(datagram, is_multicast),
+            Some((DatagramType::Ipv4, datagram)) => {
+                let datagram = ipv4(datagram, is_multicast);
+                if datagram.is_some_and(|datagram| self.handle_dhcp(now_ns, datagram)) {
+                    return None;
+                }
+                datagram
+            }
             Some((DatagramType::Ipv6, datagram)) => {
                 return self.handle_ipv6(now_ns, datagram, is_multicast);
             }

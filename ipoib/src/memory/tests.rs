@@ -1,6 +1,7 @@
 //! Links on a fabric in memory, under a virtual clock: all that an administrator, a switch and peers
 //! can do to them.
 
+mod dhcp;
 mod groups;
 mod hostile;
 mod manager;

@@ -9,6 +9,7 @@
 pub mod address;
 pub mod arp;
 pub mod datagram;
+pub mod dhcp;
 pub mod mad;
 pub mod ndisc;
 pub mod packet;

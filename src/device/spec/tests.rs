@@ -130,6 +130,8 @@ fn every_setting_of_a_port_is_read() {
     let Kind::Ib(ib) = ib.kind() else { panic!("{ib:?}") };
     assert_eq!((&*ib.simulator, &*ib.node), ("x", "Hca2"));
     assert_eq!((ib.p_key, ib.scope), (PKey(0x8001), Scope::SITE_LOCAL));
+    let leased: DeviceSpec = "ib:sim=x,node=Hca2,dhcp".parse().unwrap();
+    assert!(leased.uses_dhcp() && leased.addresses().unwrap().is_empty());
 }
 
 #[test]
@@ -144,7 +146,8 @@ fn a_refusal_of_a_port_names_the_part_that_is_wrong() {
         ("ib:sim=a,node=b,pkey=8000,ip=10.0.0.1/8", "'pkey': a partition"),
         ("ib:sim=a,node=b,pkey=18001,ip=10.0.0.1/8", "'pkey': a partition"),
         ("ib:sim=a,node=b,scope=f,ip=10.0.0.1/8", "'scope': a digit"),
-        ("ib:sim=a,node=b,dhcp", "leave them out"),
+        ("ib:sim=a,node=b,dhcp,vlan=7", "leave them out"),
+        ("ib:sim=a,node=b,dhcp,ip=10.0.0.1/8", "not for you to choose"),
         ("ib:sim=a,node=b,ip=10.0.0.1/8,mac=02:00:00:00:00:01", "leave them out"),
         ("ib:sim=a,node=b,ip=10.0.0.1/8,mtu=9", "unknown setting 'mtu'"),
     ] {

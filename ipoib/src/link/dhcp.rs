@@ -1,0 +1,112 @@
+//! The interface's IPv4 address by DHCP: questions sent on the link, answers taken from it, the address
+//! set and taken away.
+
+use std::net::Ipv4Addr;
+
+use tracing::{info, warn};
+
+use super::lease::{Lease, News};
+use super::{Link, LinkState, TRACE};
+use crate::wire::dhcp::{Answer, ClientId, Question, client_id, is_for_client};
+use crate::wire::mad::JoinState;
+
+impl Link {
+    /// What DHCP has given, if it was asked for.
+    #[must_use]
+    pub fn lease(&self) -> Option<&Lease> {
+        self.dhcp.as_ref()?.lease()
+    }
+
+    /// RFC 4390 §2.1 and RFC 4361 §6.1: the same at every start, and another one in another partition.
+    fn client_id(&self) -> ClientId {
+        let guid = self.port.as_ref().map_or(0, |port| port.guid.0);
+        client_id(guid, u32::from(self.map.p_key().0))
+    }
+
+    pub(super) fn dhcp_timeout(&self) -> Option<u64> {
+        let is_up = matches!(self.state(), LinkState::Up { .. });
+        self.dhcp.as_ref().filter(|_| is_up).map(super::lease::Client::poll_timeout)
+    }
+
+    pub(super) fn run_dhcp(&mut self, now_ns: u64) {
+        let id = self.client_id();
+        let is_due = self.dhcp_timeout().is_some_and(|due_ns| due_ns <= now_ns);
+        let Some(client) = self.dhcp.as_mut().filter(|_| is_due) else { return };
+        let (news, question) = client.poll(now_ns, id);
+        self.take_news(now_ns, news);
+        if let Some(question) = question {
+            self.ask_server(now_ns, &question);
+        }
+    }
+
+    fn ask_server(&mut self, now_ns: u64, question: &Question) {
+        let datagram = question.to_datagram();
+        // One that cannot be sent is as lost as on any wire.
+        let _lost = self.send(now_ns, &datagram, datagram.len(), |place| {
+            place.copy_from_slice(&datagram);
+        });
+    }
+
+    /// Takes a datagram that has come; whether it was for the DHCP client.
+    pub(super) fn handle_dhcp(&mut self, now_ns: u64, datagram: &[u8]) -> bool {
+        if self.dhcp.is_none() || !is_for_client(datagram) {
+            return false;
+        }
+        let id = self.client_id();
+        let answer = Answer::parse(datagram);
+        let Some(client) = self.dhcp.as_mut() else { return true };
+        let taken = answer.ok().and_then(|answer| client.handle(now_ns, &id, &answer).ok());
+        match taken {
+            Some(news) => {
+                self.take_news(now_ns, news);
+                self.run_dhcp(now_ns);
+            }
+            None => self.counters.dhcp_refused += 1,
+        }
+        true
+    }
+
+    fn take_news(&mut self, now_ns: u64, news: Option<News>) {
+        match news {
+            Some(News::Bound(lease)) => {
+                let address = Some((lease.address, lease.prefix_len));
+                let is_new = self.config.ipv4 != address;
+                self.config.ipv4 = address;
+                self.config.gateway_v4 = lease.router;
+                if is_new {
+                    info!(target: TRACE, address = %lease.address, server = %lease.server, "lease");
+                    self.join_own_groups(now_ns);
+                    self.announce(now_ns);
+                }
+            }
+            Some(News::Lost) => {
+                warn!(target: TRACE, "the lease has ended");
+                self.config.ipv4 = None;
+                self.config.gateway_v4 = None;
+            }
+            None => {}
+        }
+    }
+
+    fn join_own_groups(&mut self, now_ns: u64) {
+        for mgid in self.own_groups() {
+            if self.groups.receive(now_ns, mgid) {
+                self.add_chore(now_ns, (mgid, JoinState::FULL_MEMBER, true));
+            }
+        }
+    }
+
+    /// Gives the address back (RFC 2131 §4.4.6), while the link is up.
+    pub(super) fn release_address(&mut self, now_ns: u64) {
+        let id = self.client_id();
+        if let Some(question) = self.dhcp.as_mut().and_then(|client| client.release(id)) {
+            self.ask_server(now_ns, &question);
+            self.config.ipv4 = None;
+        }
+    }
+
+    /// The address that DHCP has given.
+    pub(crate) fn leased_address(&self) -> Option<Ipv4Addr> {
+        self.lease().map(|lease| lease.address)
+    }
+}

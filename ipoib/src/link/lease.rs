@@ -1,0 +1,260 @@
+//! The client of DHCP (RFC 2131) as RFC 4390 has it on InfiniBand: asks for an address, keeps it by
+//! renewing and rebinding, and says when it is lost.
+
+use std::net::Ipv4Addr;
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha20Rng;
+
+use crate::limits::{DHCP_ATTEMPTS_MAX, DHCP_RETRY_FIRST_NS, DHCP_RETRY_LAST_NS};
+use crate::wire::dhcp::{Answer, ClientId, Kind, Question};
+
+/// An address for a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The address.
+    pub address: Ipv4Addr,
+    /// Bits of the network's prefix.
+    pub prefix_len: u8,
+    /// Router for other networks.
+    pub router: Option<Ipv4Addr>,
+    /// The server that has given it.
+    pub server: Ipv4Addr,
+    /// When that is asked to give it for longer.
+    pub renewal_ns: u64,
+    /// When any server is.
+    pub rebinding_ns: u64,
+    /// When it ends.
+    pub end_ns: u64,
+}
+
+/// What has become of the address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    Bound(Lease),
+    Lost,
+}
+
+/// The answer is none to what was asked, or says what cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Refused;
+
+#[derive(Debug)]
+enum State {
+    /// RFC 2131 §4.4.1: any server may offer.
+    Selecting,
+    /// One was chosen.
+    Requesting { offer: Lease },
+    /// BOUND, RENEWING or REBINDING, by the time.
+    Bound(Lease),
+}
+
+/// A client.
+#[derive(Debug)]
+pub(super) struct Client {
+    state: State,
+    random: ChaCha20Rng,
+    transaction: u32,
+    /// When it began to ask for what it asks now.
+    since_ns: u64,
+    attempts: u32,
+    due_ns: u64,
+}
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// RFC 2131 §4.4.5: no more often than this is a lease asked for again.
+const RENEWAL_RETRY_NS: u64 = 60 * SECOND_NS;
+
+impl Client {
+    pub(super) fn new(seed: [u8; 32]) -> Self {
+        let mut random = ChaCha20Rng::from_seed(seed);
+        // Requests to the administrator are drawn from the other stream.
+        random.set_stream(1);
+        let transaction = random.next_u32();
+        Self { state: State::Selecting, random, transaction, since_ns: 0, attempts: 0, due_ns: 0 }
+    }
+
+    pub(super) const fn lease(&self) -> Option<&Lease> {
+        match &self.state {
+            State::Bound(lease) => Some(lease),
+            _ => None,
+        }
+    }
+
+    pub(super) const fn poll_timeout(&self) -> u64 {
+        self.due_ns
+    }
+
+    /// Runs what is due: the end of the lease, or the next question.
+    pub(super) fn poll(
+        &mut self,
+        now_ns: u64,
+        client: ClientId,
+    ) -> (Option<News>, Option<Question>) {
+        if self.due_ns > now_ns {
+            return (None, None);
+        }
+        let mut news = None;
+        match self.state {
+            // RFC 2131 §4.4.5: the address is not used any more.
+            State::Bound(lease) if lease.end_ns <= now_ns => {
+                self.select(now_ns);
+                news = Some(News::Lost);
+            }
+            // RFC 2131 §3.1.5: the server is gone.
+            State::Requesting { .. } if self.attempts >= DHCP_ATTEMPTS_MAX => self.select(now_ns),
+            _ => {}
+        }
+        (news, Some(self.question(now_ns, client)))
+    }
+
+    fn question(&mut self, now_ns: u64, client: ClientId) -> Question {
+        if self.attempts == 0 {
+            self.since_ns = now_ns;
+            self.transaction = self.random.next_u32();
+        }
+        self.attempts = self.attempts.saturating_add(1);
+        let elapsed_s = now_ns.saturating_sub(self.since_ns) / SECOND_NS;
+        let plain = Question {
+            kind: Kind::Request,
+            transaction: self.transaction,
+            seconds: u16::try_from(elapsed_s).unwrap_or(u16::MAX),
+            client,
+            own: None,
+            requested: None,
+            server: None,
+            to: Ipv4Addr::BROADCAST,
+        };
+        self.due_ns = now_ns.saturating_add(self.back_off_ns());
+        match self.state {
+            State::Selecting => Question { kind: Kind::Discover, ..plain },
+            // RFC 2131 §4.3.2.
+            State::Requesting { offer } => {
+                Question { requested: Some(offer.address), server: Some(offer.server), ..plain }
+            }
+            State::Bound(lease) => {
+                let own = Some(lease.address);
+                let is_renewing = now_ns < lease.rebinding_ns;
+                let until_ns = if is_renewing { lease.rebinding_ns } else { lease.end_ns };
+                // RFC 2131 §4.4.5: half of the time that remains.
+                let wait_ns = (until_ns.saturating_sub(now_ns) / 2).max(RENEWAL_RETRY_NS);
+                self.due_ns = now_ns.saturating_add(wait_ns).min(until_ns);
+                let to = if is_renewing { lease.server } else { Ipv4Addr::BROADCAST };
+                Question { own, to, ..plain }
+            }
+        }
+    }
+
+    /// Gives the address back (RFC 2131 §4.4.6).
+    pub(super) fn release(&mut self, client: ClientId) -> Option<Question> {
+        let lease = *self.lease()?;
+        self.state = State::Selecting;
+        Some(Question {
+            kind: Kind::Release,
+            transaction: self.random.next_u32(),
+            seconds: 0,
+            client,
+            own: Some(lease.address),
+            requested: None,
+            server: Some(lease.server),
+            to: lease.server,
+        })
+    }
+
+    /// RFC 2131 §4.1: 4 seconds, twice as long each time, and up to a second more or less.
+    fn back_off_ns(&mut self) -> u64 {
+        let doublings = self.attempts.saturating_sub(1).min(16);
+        let wait_ns = (DHCP_RETRY_FIRST_NS << doublings).min(DHCP_RETRY_LAST_NS);
+        wait_ns - SECOND_NS + u64::from(self.random.next_u32()) * 2 * SECOND_NS / (1 << 32)
+    }
+
+    fn select(&mut self, now_ns: u64) {
+        self.state = State::Selecting;
+        self.attempts = 0;
+        self.due_ns = now_ns;
+    }
+
+    /// Takes an answer.
+    pub(super) fn handle(
+        &mut self,
+        now_ns: u64,
+        client: &ClientId,
+        answer: &Answer,
+    ) -> Result<Option<News>, Refused> {
+        let is_another = answer.client.is_some_and(|id| id != *client);
+        if answer.transaction != self.transaction || self.attempts == 0 || is_another {
+            return Err(Refused);
+        }
+        let server = answer.server.ok_or(Refused)?;
+        let (is_chosen, held) = match &self.state {
+            State::Selecting if answer.kind == Kind::Offer => {
+                let offer = self.granted(answer, None)?;
+                self.state = State::Requesting { offer };
+                // RFC 2131 §4.4.1: the transaction stays.
+                self.attempts = 1;
+                self.due_ns = now_ns;
+                return Ok(None);
+            }
+            State::Selecting => return Err(Refused),
+            State::Requesting { offer } => (server == offer.server, *offer),
+            // In REBINDING any server may answer.
+            State::Bound(lease) => (server == lease.server || now_ns >= lease.rebinding_ns, *lease),
+        };
+        if !is_chosen {
+            return Err(Refused);
+        }
+        match answer.kind {
+            Kind::Ack => {
+                let lease = self.granted(answer, Some(&held))?;
+                // A server that says "at once" is not asked for ever.
+                self.due_ns = lease.renewal_ns.max(now_ns.saturating_add(SECOND_NS));
+                self.attempts = 0;
+                self.state = State::Bound(lease);
+                Ok(Some(News::Bound(lease)))
+            }
+            Kind::Nak => {
+                let was_bound = self.lease().is_some();
+                self.select(now_ns);
+                // A server that says no to what it has offered is not asked at once again.
+                if !was_bound {
+                    self.due_ns = now_ns.saturating_add(DHCP_RETRY_FIRST_NS);
+                }
+                Ok(was_bound.then_some(News::Lost))
+            }
+            _ => Err(Refused),
+        }
+    }
+
+    /// The lease in an answer; of one that is held, the same address.
+    fn granted(&self, answer: &Answer, held: Option<&Lease>) -> Result<Lease, Refused> {
+        let address = answer.address;
+        let is_host = !address.is_unspecified()
+            && !address.is_loopback()
+            && !address.is_multicast()
+            && !address.is_broadcast();
+        let prefix_len = answer.prefix_len.filter(|len| (1..=32).contains(len)).ok_or(Refused)?;
+        let lease_s = answer.lease_s.filter(|lease_s| *lease_s > 0).ok_or(Refused)?;
+        if !is_host || held.is_some_and(|held| held.address != address) {
+            return Err(Refused);
+        }
+        let network = |of: Ipv4Addr| u64::from(of.to_bits()) >> (32 - u32::from(prefix_len));
+        let is_neighbour =
+            |router: &Ipv4Addr| network(*router) == network(address) && *router != address;
+        // RFC 2131 §4.4.5: T1 is half of it, T2 seven eighths, and they come in this order. It counts
+        // from when it was asked for.
+        let after = |seconds: u64| self.since_ns.saturating_add(seconds.saturating_mul(SECOND_NS));
+        let lease_s = u64::from(lease_s);
+        let end_ns = if lease_s == u64::from(u32::MAX) { u64::MAX } else { after(lease_s) };
+        let t2 = answer.rebinding_s.map_or(lease_s * 7 / 8, u64::from).min(lease_s);
+        let t1 = answer.renewal_s.map_or(lease_s / 2, u64::from).min(t2);
+        Ok(Lease {
+            address,
+            prefix_len,
+            router: answer.router.filter(is_neighbour),
+            server: answer.server.ok_or(Refused)?,
+            renewal_ns: after(t1),
+            rebinding_ns: after(t2),
+            end_ns,
+        })
+    }
+}
