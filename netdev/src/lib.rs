@@ -12,6 +12,7 @@ pub mod impair;
 mod link_state;
 pub mod loopback;
 pub mod memory;
+pub mod monitor;
 mod open;
 pub mod packet;
 pub mod packets;

@@ -20,8 +20,8 @@
 //! clock.
 
 mod filter;
-mod open;
-mod vlan;
+pub(crate) mod open;
+pub(crate) mod vlan;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -271,7 +271,7 @@ fn frame_in<'a>(
 }
 
 /// Takes the frame from the socket's queue that a slot stands for.
-fn fetch(mut queue: &File, buffer: &mut [u8]) -> Option<usize> {
+pub(crate) fn fetch(mut queue: &File, buffer: &mut [u8]) -> Option<usize> {
     // An error that waits on the socket, of an interface that went down, is told before any frame
     // and once: the frame is there still, and would pass for that of the next slot.
     for _ in 0..FETCH_TRIES {
@@ -291,7 +291,7 @@ const FETCH_TRIES: usize = 3;
 const SEGMENTATION_LEN_MAX: usize = vnet::SUPER_FRAME_LEN_MAX - vnet::HEADERS_LEN_MAX;
 
 /// Longest frame that the kernel gives, with its header: 64 KiB and the link header, tagged.
-const BUFFER_LEN: usize = vnet::HEADER_LEN + 65_536 + 22;
+pub(crate) const BUFFER_LEN: usize = vnet::HEADER_LEN + 65_536 + 22;
 
 /// A device moves to the thread that polls it.
 const _: fn() = || {

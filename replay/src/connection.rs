@@ -1,5 +1,7 @@
 //! One TCP connection of a capture: its two directions, and what they agree on.
 
+mod live;
+
 use std::net::SocketAddr;
 
 use urnic_engine::mpa::startup::Revision;
@@ -36,6 +38,7 @@ pub(super) struct ReplayedConnection {
     /// The time of the frame being replayed.
     now_ns: u64,
     out_of_order: bool,
+    is_reset: bool,
 }
 
 /// A connection that is over.
@@ -77,6 +80,7 @@ impl ReplayedConnection {
             first_is_judged: false,
             now_ns: 0,
             out_of_order: true,
+            is_reset: false,
         }
     }
 
@@ -90,11 +94,6 @@ impl ReplayedConnection {
     /// Comments on its frames.
     pub(super) fn comment(&mut self, comments: &Comments) {
         self.findings.comments = Some(comments.clone());
-    }
-
-    /// Whether an end sent a startup frame of MPA.
-    pub(super) fn is_mpa(&self) -> bool {
-        self.sides.iter().any(|side| side.startup().is_some())
     }
 
     /// Replays it as a receiver that places in order only.

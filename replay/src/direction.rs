@@ -8,6 +8,7 @@
 //! to be retransmitted, and are offered again when the stream has come as far.
 
 mod full;
+mod live;
 mod shared;
 
 use std::collections::BTreeMap;

@@ -26,6 +26,8 @@ pub(super) struct ImageBudget {
     extents: Room,
     octets: Room,
     hole_bytes: u64,
+    /// What is placed is not kept at all.
+    is_off: bool,
 }
 
 /// No memory is left for images.
@@ -39,7 +41,16 @@ impl ImageBudget {
 
     const fn of(stags: usize, extents: usize, octets: usize, hole_bytes: u64) -> Self {
         let [stags, extents, octets] = [Room::new(stags), Room::new(extents), Room::new(octets)];
-        Self { stags, extents, octets, hole_bytes }
+        Self { stags, extents, octets, hole_bytes, is_off: false }
+    }
+
+    /// Nothing is kept of what is placed.
+    pub(super) const fn off() -> Self {
+        Self { is_off: true, ..Self::of(0, 0, 0, 0) }
+    }
+
+    pub(super) const fn is_off(&self) -> bool {
+        self.is_off
     }
 
     /// An image of one more steering tag, if there is room for it.

@@ -24,6 +24,7 @@ mod habits;
 mod image;
 pub mod input;
 mod limits;
+pub mod live;
 mod observer;
 mod order;
 mod packet;

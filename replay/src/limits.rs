@@ -49,6 +49,10 @@ pub(super) const COMMENTS_OPEN_MAX: usize = 1 << 16;
 pub(super) const COMMENTS_BYTES_MAX: usize = 32 << 20;
 /// Octets of the comment on one frame, about: a frame may hold thousands of FPDUs.
 pub(super) const COMMENT_LEN_MAX: usize = 4096;
+/// Frames of an interface that wait for what is found out about them.
+pub(super) const LIVE_FRAMES_MAX: usize = 1 << 16;
+/// Their octets.
+pub(super) const LIVE_BYTES_MAX: usize = 32 << 20;
 /// The longest block of pcapng that is copied, in octets.
 pub(super) const BLOCK_LEN_MAX: usize = 64 << 20;
 

@@ -251,6 +251,9 @@ impl Observer<'_> {
 
     /// Places the payload in the image of its steering tag.
     fn fill_image(&mut self, ulpdu: &Ulpdu<'_>, header: &TaggedHeader) -> Result<(), OutOfMemory> {
+        if self.budget.is_off() {
+            return Ok(());
+        }
         let image = match self.tally.images.entry(header.stag) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => entry.insert(self.budget.image().ok_or(OutOfMemory)?),

@@ -88,6 +88,8 @@ pub(super) struct Connections {
     pub(super) let_go: u64,
     /// Segments that would have opened more connections than are followed at all.
     pub(super) beyond: u64,
+    /// There is no end: any number is followed, one after the other.
+    is_endless: bool,
 }
 
 /// Whether a connection has carried data, and the last frame of it: the lowest is let go first.
@@ -126,6 +128,11 @@ pub(super) struct Ended {
 }
 
 impl Connections {
+    /// Follows any number of connections, one after the other.
+    pub(super) fn endless() -> Self {
+        Self { is_endless: true, ..Self::default() }
+    }
+
     /// The connection of a segment, and the side that sent it. Only a trusted segment opens one.
     pub(super) fn find(
         &mut self,
@@ -158,6 +165,12 @@ impl Connections {
         Some(Place { ordinal: ends.ordinal, side, ended })
     }
 
+    /// Whether there is a connection between the ends of a segment.
+    pub(super) fn is_followed(&self, segment: &Segment<'_>) -> bool {
+        let Segment { source, target, .. } = *segment;
+        self.followed.contains_key(&(source.min(target), source.max(target)))
+    }
+
     /// Follows another connection, in place of the one between the same ports or, without room, of
     /// the one that is let go first. `None` when the file has had too many.
     fn open(
@@ -166,7 +179,7 @@ impl Connections {
         first: SocketAddr,
         number: u64,
     ) -> Option<Option<Ended>> {
-        if self.opened == CONNECTIONS_TOTAL_MAX {
+        if self.opened == CONNECTIONS_TOTAL_MAX && !self.is_endless {
             self.beyond += 1;
             return None;
         }

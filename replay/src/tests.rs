@@ -2,6 +2,7 @@
 
 mod build;
 mod findings;
+mod live;
 mod robust;
 mod streams;
 

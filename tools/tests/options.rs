@@ -126,7 +126,8 @@ fn cases(wanted: impl Fn(&Row) -> bool, has_extremes: bool) -> Vec<Case> {
 fn every_option_works_over_the_kernel() {
     let _turn = alone();
     let scene = Scene::new(Device::Kernel);
-    let problems = problems(&scene, cases(|row| row.command != "impair", true));
+    let problems =
+        problems(&scene, cases(|row| !["capture", "impair"].contains(&row.command), true));
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
@@ -174,6 +175,13 @@ netns_tests! {
             return skip("every option on an AF_XDP socket", &reason);
         }
         over(Device::Xdp);
+    }
+
+    fn every_option_of_capture_works() {
+        urnic_testkit::network::ip("link set lo up");
+        let scene = Scene::without_servers();
+        let problems = run::problems_one_by_one(&scene, cases(|row| row.command == "capture", true));
+        assert!(problems.is_empty(), "{}", problems.join("\n"));
     }
 
     fn every_option_of_impair_works() {

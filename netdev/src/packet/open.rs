@@ -195,7 +195,7 @@ fn start(socket: &mut PacketSocket) -> Result<(), OpenError> {
 }
 
 /// The slots for frames of an interface.
-fn layout(mtu: usize, ring_frames: usize) -> RingLayout {
+pub(crate) fn layout(mtu: usize, ring_frames: usize) -> RingLayout {
     let slot_len =
         (mtu.saturating_add(SLOT_OVERHEAD)).min(SLOT_LEN_MAX).next_multiple_of(SLOT_ALIGNMENT);
     let per_block = BLOCK_LEN / slot_len;
@@ -204,7 +204,7 @@ fn layout(mtu: usize, ring_frames: usize) -> RingLayout {
 
 const _: () = assert!(vnet::HEADER_LEN + 80 + 22 <= SLOT_OVERHEAD);
 
-fn open_error(name: Name, error: io::Error) -> OpenError {
+pub(crate) fn open_error(name: Name, error: io::Error) -> OpenError {
     match error.raw_os_error() {
         Some(libc::EAFNOSUPPORT | libc::EPROTONOSUPPORT) => OpenError::Unavailable {
             what: "AF_PACKET",
@@ -214,6 +214,6 @@ fn open_error(name: Name, error: io::Error) -> OpenError {
     }
 }
 
-fn failed(name: Name, action: &str, error: io::Error) -> OpenError {
+pub(crate) fn failed(name: Name, action: &str, error: io::Error) -> OpenError {
     OpenError::from_io(error, format!("{action} {name}"), PERMISSION)
 }

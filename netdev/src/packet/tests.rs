@@ -9,7 +9,16 @@ fn header(status: u32, len: usize) -> SlotHeader {
     let len = u32::try_from(len).unwrap();
     let mac_at = u16::try_from(AT).unwrap();
     let status = status | libc::TP_STATUS_USER;
-    SlotHeader { status, len, captured_len: len, mac_at, vlan_tci: 0x2005, vlan_tpid: 0x88a8 }
+    SlotHeader {
+        status,
+        len,
+        captured_len: len,
+        mac_at,
+        vlan_tci: 0x2005,
+        vlan_tpid: 0x88a8,
+        seconds: 0,
+        nanos: 0,
+    }
 }
 
 /// A slot with the frame in it and an empty `virtio_net_hdr` before.

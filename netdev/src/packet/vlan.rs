@@ -1,14 +1,14 @@
 //! VLAN tags: the kernel takes the outermost one out of a frame before packet sockets see it.
 
 /// The usual kind of tag (IEEE 802.1Q).
-pub(super) const TPID: u16 = 0x8100;
+pub(crate) const TPID: u16 = 0x8100;
 
 /// Both Ethernet addresses.
 const ADDRESSES_LEN: usize = 12;
 
 /// Puts a tag back into the frame that begins `at` octets into `memory`, using four octets of what
 /// is before it. Returns the tagged frame; `None` when there is no room, or no Ethernet header.
-pub(super) fn put_back(memory: &mut [u8], at: usize, tpid: u16, tci: u16) -> Option<&mut [u8]> {
+pub(crate) fn put_back(memory: &mut [u8], at: usize, tpid: u16, tci: u16) -> Option<&mut [u8]> {
     let begin = at.checked_sub(crate::ethernet::TAG_LEN)?;
     let frame = memory.get_mut(begin..)?;
     if frame.len() < crate::ethernet::HEADER_LEN + crate::ethernet::TAG_LEN {

@@ -57,7 +57,25 @@ pub(crate) struct SlotHeader {
     pub(crate) vlan_tci: u16,
     /// The kind of that tag.
     pub(crate) vlan_tpid: u16,
+    /// When it came, since 1970.
+    pub(crate) seconds: u32,
+    pub(crate) nanos: u32,
 }
+
+impl SlotHeader {
+    /// The kind of hardware that a frame came through, and whom it was for: the address that stands
+    /// behind the header.
+    pub(crate) fn sender(self, slot: &[u8]) -> (u16, u8) {
+        let address = slot.get(ADDRESS_AT..ADDRESS_AT + size_of::<libc::sockaddr_ll>());
+        let Some(address) = address else { return (0, 0) };
+        let at = offset_of!(libc::sockaddr_ll, sll_hatype);
+        let hardware = u16::from_ne_bytes([address[at], address[at + 1]]);
+        (hardware, address[offset_of!(libc::sockaddr_ll, sll_pkttype)])
+    }
+}
+
+/// The header's length, rounded up to 16 as the kernel does (`TPACKET_ALIGN`).
+const ADDRESS_AT: usize = size_of::<libc::tpacket2_hdr>().next_multiple_of(16);
 
 impl PacketRing {
     /// A ring over a mapping of a socket that was told to have one.
@@ -106,6 +124,8 @@ fn header(status: u32, slot: &[u8]) -> SlotHeader {
         mac_at: half(offset_of!(libc::tpacket2_hdr, tp_mac)),
         vlan_tci: half(offset_of!(libc::tpacket2_hdr, tp_vlan_tci)),
         vlan_tpid: half(offset_of!(libc::tpacket2_hdr, tp_vlan_tpid)),
+        seconds: word(offset_of!(libc::tpacket2_hdr, tp_sec)),
+        nanos: word(offset_of!(libc::tpacket2_hdr, tp_nsec)),
     }
 }
 

@@ -44,6 +44,20 @@ fn read_int(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i32> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
 }
 
+/// Frames that found no room since this was asked last.
+///
+/// # Errors
+/// What the kernel answers.
+pub(crate) fn drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut value = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+    let mut len = libc::socklen_t::try_from(size_of_val(&value)).expect("eight");
+    let to = (&raw mut value).cast();
+    let (level, name) = (libc::SOL_PACKET, libc::PACKET_STATISTICS);
+    // SAFETY: `fd` is open; `to` is `len` writable octets.
+    let result = unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, to, &raw mut len) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value.tp_drops) }
+}
+
 /// Sets an option of packet sockets that is an int: `PACKET_VERSION`, `PACKET_VNET_HDR` and so on.
 ///
 /// # Errors

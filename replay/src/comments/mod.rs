@@ -110,6 +110,15 @@ impl Comments {
         Some((frame, comment.text()))
     }
 
+    /// The comment on `frame`, of which and of those before nothing more is said.
+    pub(crate) fn take(&self, frame: u64) -> Option<String> {
+        let mut book = self.0.borrow_mut();
+        book.closed = frame;
+        let comment = book.open.remove(&frame)?;
+        book.bytes -= comment.lines.len();
+        Some(comment.text())
+    }
+
     /// How often something was found out too late for its frame.
     pub(crate) fn late(&self) -> u64 {
         self.0.borrow().late

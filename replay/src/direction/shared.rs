@@ -26,4 +26,9 @@ impl Shared {
             images: ImageBudget::new(),
         }
     }
+
+    /// What is placed is not kept.
+    pub(crate) fn without_images() -> Self {
+        Self { images: ImageBudget::off(), ..Self::new() }
+    }
 }

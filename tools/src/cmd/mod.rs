@@ -1,6 +1,7 @@
 //! One file per command: its arguments, and what it does with them.
 
 pub(crate) mod bw;
+pub(crate) mod capture;
 pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod dump_options;

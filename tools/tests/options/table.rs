@@ -10,9 +10,11 @@
 //!
 //! One file because the table is read as a whole.
 
+mod live;
 mod measure;
 mod own;
 
+use live::CAPTURE;
 use measure::{BW, LAT, PING};
 use own::{LOG, SELF};
 
@@ -59,6 +61,7 @@ pub(crate) const BASES: &[(&str, &[&str])] = &[
     ("info", &[]),
     ("demo", &["--bytes 20K"]),
     ("replay", &["CAPTURE"]),
+    ("capture", &["--interface lo", "--duration 20ms"]),
     ("run", &[]),
     ("sim", &["--seeds 0..2", "--scenario clean"]),
     ("impair", &["tap-a", "tap-b", "--duration 20ms"]),
@@ -131,7 +134,7 @@ const TIMEOUTS: &[(&str, Expect)] = &[
 
 pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
     let parts: [&'static [Row]; 8] = [PING, BW, LAT, PUT, GET, RPING, SERVE, INFO];
-    let own: [&'static [Row]; 7] = [DEMO, REPLAY, SIM, IMPAIR, IBSWITCH, SELF, LOG];
+    let own: [&'static [Row]; 8] = [DEMO, REPLAY, CAPTURE, SIM, IMPAIR, IBSWITCH, SELF, LOG];
     let stacks: [&'static [Row]; 7] = [
         &const { stack!("ping") },
         &const { stack!("bw") },

@@ -100,6 +100,7 @@ pub(super) const LOG: &[Row] = log!(
     "info",
     "demo",
     "replay",
+    "capture",
     "sim",
     "impair",
     "completions",

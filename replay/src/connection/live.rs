@@ -1,0 +1,57 @@
+//! What a connection that is under way has come to.
+
+use super::{Direction, ReplayedConnection, State};
+use crate::direction::Shared;
+use crate::live::LiveFigures;
+use crate::packet::Segment;
+
+impl ReplayedConnection {
+    /// Whether an end sent a startup frame of MPA.
+    pub(crate) fn is_mpa(&self) -> bool {
+        self.sides.iter().any(|side| side.startup().is_some())
+    }
+
+    /// Whether it is known to be none of MPA.
+    pub(crate) fn is_other(&self) -> bool {
+        !self.is_mpa() && self.sides.iter().any(Direction::is_lost)
+    }
+
+    /// A segment had the RST bit.
+    pub(crate) const fn note_reset(&mut self) {
+        self.is_reset = true;
+    }
+
+    /// Looks for octets that `side` acknowledges and that did not pass.
+    pub(crate) fn note_lost(
+        &mut self,
+        side: usize,
+        segment: &Segment<'_>,
+        frame: u64,
+        shared: &mut Shared,
+    ) {
+        if self.sides[1 - side].note_lost(segment, shared)
+            && let Some(comments) = &self.findings.comments
+        {
+            let from = self.name(1 - side);
+            comments.line(
+                frame,
+                &format!(
+                    "acknowledges octets that the capture lacks: FPDUs of the {from} are not followed \
+                     any more"
+                ),
+            );
+        }
+    }
+
+    /// Adds what was counted so far.
+    pub(crate) fn add_figures(&self, figures: &mut LiveFigures) {
+        let is_over = self.is_reset
+            || self.state == State::Refused
+            || self.sides.iter().all(|side| side.is_finished);
+        figures.connections += 1;
+        figures.connections_open += u64::from(!is_over);
+        for side in &self.sides {
+            side.add_figures(figures, is_over);
+        }
+    }
+}

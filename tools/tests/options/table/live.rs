@@ -1,0 +1,63 @@
+//! Rows of what looks at connections while they are there.
+
+use super::Expect::{Refused, Says, Works};
+use super::{Row, row};
+
+pub(super) const CAPTURE: &[Row] = &[
+    row(
+        "capture",
+        "--interface",
+        &[("--interface lo", Says("capturing on lo"))],
+        &[
+            ("--interface none0", Refused("none0")),
+            ("--interface LONG", Refused("--interface")),
+            ("!capture", Refused("--interface")),
+        ],
+    ),
+    row(
+        "capture",
+        "--write",
+        &[("--write OUT", Says("0 iWARP connections")), ("--write -", Works)],
+        &[
+            ("--write /none/such.pcapng", Refused("/none/such.pcapng")),
+            ("--write /dev/full", Refused("writing the capture")),
+            ("--write EMPTY", Refused("--write")),
+            ("--write - --json", Refused("--write -")),
+        ],
+    ),
+    row(
+        "capture",
+        "--port",
+        &[("--port 7174", Works), ("--port 1 --port 65535", Works)],
+        &[
+            ("--port 0", Refused("--port")),
+            ("--port 65536", Refused("--port")),
+            ("--port 7174 --all", Refused("--all")),
+        ],
+    ),
+    row("capture", "--all", &[("--all", Works)], &[("--all --write OUT", Works)]),
+    row(
+        "capture",
+        "--duration",
+        &[("--duration 5ms", Works)],
+        &[("--duration 0", Works), ("--duration 1", Refused("--duration"))],
+    ),
+    row(
+        "capture",
+        "--count",
+        &[("--count 5", Works)],
+        &[("--count 0", Refused("--count")), ("--count 18446744073709551615", Works)],
+    ),
+    row(
+        "capture",
+        "--max-size",
+        &[("--write OUT --max-size 1M", Works)],
+        &[
+            ("--write OUT --max-size 0", Works),
+            ("--write OUT --max-size 16777215T", Works),
+            ("--max-size 1M", Refused("--write")),
+        ],
+    ),
+    row("capture", "--json", &[("--json", Says("\"frames_lost\":0"))], &[]),
+    row("capture", "--quiet", &[("--quiet", Works)], &[("--quiet --json", Refused("--quiet"))]),
+];
