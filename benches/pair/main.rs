@@ -7,12 +7,17 @@
 //!
 //! `-- --count NAME` moves a fixed number of messages of urnic's case NAME and nothing else: with
 //! `valgrind --tool=callgrind --toggle-collect='*counted*'` before it, the instructions of a steady
-//! transfer, by function, which no load of the machine changes.
+//! transfer, by function, which no load of the machine changes. `-- --instructions [NAME]` does that for
+//! all cases and prints the instructions for a segment beside those that `instructions.txt` keeps; with
+//! `--check` it fails where they differ, with `--write` it writes the file anew.
 
 mod case;
+mod instructions;
 mod ratios;
 mod rdma;
 mod sockets;
+
+use std::process::ExitCode;
 
 use criterion::{Criterion, Throughput, criterion_group};
 
@@ -21,8 +26,8 @@ use case::{MESSAGE_LEN, RDMA, SOCKETS};
 /// Messages per criterion iteration.
 const MESSAGES: u64 = 16;
 /// Messages that `--count` moves first, and those it counts.
-const WARM: u64 = 256;
-const COUNTED: u64 = 1024;
+const WARM: u64 = 128;
+const COUNTED: u64 = 256;
 
 fn pair(c: &mut Criterion) {
     let mut group = c.benchmark_group("pair");
@@ -59,15 +64,20 @@ fn count(name: &str) {
     counted(&mut pair);
 }
 
-fn main() {
-    let mut arguments = std::env::args().skip(1);
-    let mode = arguments.find(|argument| ["--ratios", "--count"].contains(&argument.as_str()));
-    let wanted = arguments.find(|argument| !argument.starts_with("--")).unwrap_or_default();
-    match mode.as_deref() {
-        Some("--ratios") => return ratios::run(&wanted),
-        Some(_) => return count(&wanted),
-        None => {}
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let has = |option: &str| arguments.iter().any(|argument| argument == option);
+    let wanted = arguments.iter().find(|argument| !argument.starts_with("--"));
+    let wanted = wanted.map(String::as_str).unwrap_or_default();
+    if has("--instructions") {
+        return instructions::run(wanted, has("--write"), has("--check"));
+    } else if has("--ratios") {
+        ratios::run(wanted);
+    } else if has("--count") {
+        count(wanted);
+    } else {
+        benches();
+        Criterion::default().configure_from_args().final_summary();
     }
-    benches();
-    Criterion::default().configure_from_args().final_summary();
+    ExitCode::SUCCESS
 }

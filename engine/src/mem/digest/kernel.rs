@@ -76,18 +76,35 @@ impl Way {
     }
 }
 
-/// The kernel of this processor, as a [`Way`]. Zero: not looked yet.
+/// The kernel of this processor, as the number of a [`Way`]. Zero: not looked yet.
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
+
+const PORTABLE: u8 = Way::Portable as u8;
+#[cfg(all(target_arch = "aarch64", not(miri)))]
+const LANES: u8 = Way::Lanes as u8;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const INTERLEAVED_128: u8 = Way::Interleaved128 as u8;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const INTERLEAVED_256: u8 = Way::Interleaved256 as u8;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const FOLD_512: u8 = Way::Fold512 as u8;
 
 impl Kernel {
     /// The fastest one that this processor has, which the engine uses.
     #[inline]
     #[must_use]
     pub fn chosen() -> Self {
-        let chosen = CHOSEN.load(Relaxed);
-        match Way::ALL.get(usize::from(chosen).wrapping_sub(1)) {
-            Some(way) => Self(*way),
-            None => choose(),
+        match CHOSEN.load(Relaxed) {
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            FOLD_512 => Self(Way::Fold512),
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            INTERLEAVED_256 => Self(Way::Interleaved256),
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            INTERLEAVED_128 => Self(Way::Interleaved128),
+            #[cfg(all(target_arch = "aarch64", not(miri)))]
+            LANES => Self(Way::Lanes),
+            PORTABLE => Self(Way::Portable),
+            _ => choose(),
         }
     }
 
@@ -179,8 +196,6 @@ impl Kernel {
 #[cold]
 fn choose() -> Kernel {
     let fastest = Kernel::available().last().expect("the portable one is always there");
-    let at = Way::ALL.iter().position(|way| *way == fastest.0);
-    let number = at.and_then(|at| u8::try_from(at + 1).ok()).expect("a few ways");
-    CHOSEN.store(number, Relaxed);
+    CHOSEN.store(fastest.0 as u8, Relaxed);
     fastest
 }

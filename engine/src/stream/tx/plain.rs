@@ -58,7 +58,9 @@ impl FpduRun {
                 let mut crc = Crc32c::new();
                 crc.update(&head);
                 digest(octets, &mut crc);
-                crc.update(&[0; PAD_LEN_MAX][..pad]);
+                if pad > 0 {
+                    crc.update(&[0; PAD_LEN_MAX][..pad]);
+                }
                 crc
             });
             let field: [u8; CRC_LEN] = crc_field(crc);
