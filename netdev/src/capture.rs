@@ -33,6 +33,8 @@ pub struct CapturedFrame {
     pub timestamp_ns: u64,
     /// What its octets begin with.
     pub link: LinkType,
+    /// Which interface of its section it was captured on, from 0; 0 where the format knows of one only.
+    pub interface: u32,
     /// Octets it had on the link; more than `bytes` holds when the capture was truncating.
     pub original_len: usize,
     /// Its captured octets.

@@ -8,7 +8,7 @@ impl Kind {
     pub(super) const fn should(self) -> &'static str {
         match self {
             Self::Crc => {
-                "The CRC is that of the octets sent, markers left out; a receiver discards the FPDU."
+                "The CRC is that of all octets of the FPDU before it, markers too; a receiver discards the FPDU."
             }
             Self::Marker => "A marker says how far back its FPDU begins; it has to be right.",
             Self::UlpduLength => {
@@ -69,7 +69,7 @@ impl Kind {
             Self::Rejected => "The Private Data of the Reply may say why.",
             Self::InitiatorEarly => "The initiator waits for the Reply before it sends FPDUs.",
             Self::ResponderEarly => "The responder waits for the first FPDU of the initiator.",
-            Self::NoRequest | Self::NoReply | Self::MidConnection => {
+            Self::NoRequest | Self::NoReply | Self::MidConnection | Self::Resumed => {
                 "Begin the capture before the connection is opened."
             }
             Self::NotMpa => "Nothing: other programs use TCP, too.",
@@ -111,6 +111,7 @@ impl Kind {
             Self::Gap | Self::MidConnection | Self::NoReply | Self::NoRequest => {
                 "What lies beyond cannot be known."
             }
+            Self::Resumed => "What came before, and the terms of the startup, are not known.",
             Self::ZeroWindow => "The sender stops until the window opens.",
             Self::Spurious => {
                 "The link carries the octets twice, and the sender may slow down without need."

@@ -16,7 +16,7 @@ use super::limits::CONNECTIONS_MAX;
 use super::order::Reads;
 use super::packet::Segment;
 use super::report::{ConnectionReport, DirectionReport, MarkersReport, MpaReport, hex};
-use super::scan::ConnectionPlan;
+use super::scan::{ConnectionPlan, Resumed};
 use super::startup::Frame;
 use super::trace::{ConnectionTrace, Extent, SideTrace};
 
@@ -39,6 +39,8 @@ pub(super) struct ReplayedConnection {
     now_ns: u64,
     out_of_order: bool,
     is_reset: bool,
+    /// Where the sides go on of which the capture lacks the beginning.
+    resumed: [Option<Resumed>; 2],
 }
 
 /// A connection that is over.
@@ -81,6 +83,7 @@ impl ReplayedConnection {
             now_ns: 0,
             out_of_order: true,
             is_reset: false,
+            resumed: plan.sides.map(|side| side.resumed),
         }
     }
 
@@ -110,6 +113,9 @@ impl ReplayedConnection {
         shared: &mut Shared,
     ) {
         self.now_ns = segment.at_ns;
+        if self.state == State::Open && self.resumed.iter().any(Option::is_some) {
+            self.resume(shared);
+        }
         self.note_options(side, segment);
         self.sides[1 - side].acknowledged(segment, frame);
         if self.is_beyond_startup(side, segment) {
@@ -119,6 +125,35 @@ impl ReplayedConnection {
         direction.handle(segment, frame, &mut around);
         if self.state == State::Open {
             self.settle(shared);
+        }
+    }
+
+    /// The capture lacks the beginning, and has FPDUs all the same.
+    fn resume(&mut self, shared: &mut Shared) {
+        self.state = State::Full(0);
+        self.first_is_judged = true;
+        for side in [0, 1] {
+            // Requests may have been sent before.
+            self.reads[side].forget(&mut shared.notes);
+            let Some(resumed) = self.resumed[side] else {
+                self.sides[side].discard(shared);
+                continue;
+            };
+            self.sides[side].resume(resumed, self.out_of_order);
+            let from = self.name(side);
+            self.findings.add(Kind::Resumed, from, self.first_frame, || {
+                let Resumed { markers, crc, .. } = resumed;
+                let by = match (markers, crc) {
+                    (true, true) => "markers and CRCs",
+                    (true, false) => "markers; it has no CRCs",
+                    (false, _) => "CRCs; it has no markers",
+                };
+                format!(
+                    "the capture begins in the middle of this connection: its FPDUs were found by their \
+                     {by}. Which end opened it is not known: the one that sent first here is called \
+                     initiator"
+                )
+            });
         }
     }
 
@@ -428,7 +463,8 @@ impl ReplayedConnection {
             (None, false) if starts_midway => (
                 Kind::MidConnection,
                 "the capture begins in the middle of this connection: if it is MPA, its startup \
-                 frames are missing and no FPDU can be located",
+                 frames are missing, and there are too few FPDUs in a row with markers or right CRCs \
+                 to locate them by",
             ),
             (None, false) => {
                 (Kind::NotMpa, "no MPA Request at the start of this connection: not MPA")

@@ -28,7 +28,7 @@ use super::order::Reads;
 use super::packet::Segment;
 use super::ranges::RangeSet;
 use super::report::DirectionReport;
-use super::scan::SidePlan;
+use super::scan::{Resumed, SidePlan};
 use super::startup::{Frame, Search};
 use super::tally::Tally;
 use super::trace::{Class, SideTrace};
@@ -87,9 +87,19 @@ enum Phase {
     Startup(Search),
     /// The frame is whole; the other side's is not, or rejects.
     Settled(Frame),
-    Full(Frame, Box<Full>),
+    Full(Origin, Box<Full>),
     /// There is no startup frame.
     Lost,
+}
+
+/// Where full operation begins.
+#[derive(Debug)]
+struct Origin {
+    /// Stream position of its first octet, or of the first that the capture makes sense of.
+    at: u64,
+    /// The frame that completed the startup; 0 when the capture lacks it.
+    frame: u64,
+    startup: Option<Frame>,
 }
 
 /// How one direction is framed.
@@ -98,6 +108,14 @@ pub(super) struct Terms {
     pub(super) markers: bool,
     pub(super) crc: bool,
     pub(super) version: ProtocolVersion,
+}
+
+impl Terms {
+    fn rx_config(self, out_of_order: bool) -> RxConfig {
+        // Short ULPDUs are the observer's to judge.
+        let Self { markers, crc, version: _ } = self;
+        RxConfig { markers, crc, out_of_order, ulpdu_len_min: 1, ..RxConfig::default() }
+    }
 }
 
 impl Direction {
@@ -129,7 +147,8 @@ impl Direction {
     /// The startup frame, once it is whole.
     pub(super) const fn startup(&self) -> Option<&Frame> {
         match &self.phase {
-            Phase::Settled(frame) | Phase::Full(frame, _) => Some(frame),
+            Phase::Settled(frame) => Some(frame),
+            Phase::Full(origin, _) => origin.startup.as_ref(),
             Phase::Startup(_) | Phase::Lost => None,
         }
     }
@@ -162,6 +181,11 @@ impl Direction {
         let first = u64::try_from(start).unwrap_or(0);
         let last = u64::try_from(end).unwrap_or(0);
         self.segments += 1;
+        if matches!(&self.phase, Phase::Full(origin, _) if origin.startup.is_none() && last <= origin.at)
+        {
+            // Nothing is known of what lies before the first FPDU found.
+            return;
+        }
         let is_out_of_order = u128::from(first) > self.seen.end_of_run(0);
         self.segments_out_of_order += u64::from(is_out_of_order);
         self.alignment.note((first, last), frame, &mut self.held, &mut around.shared.notes);
@@ -204,25 +228,36 @@ impl Direction {
         self.note_time(around);
         let Phase::Settled(frame) = &self.phase else { return };
         let origin = StreamOffset(frame.end);
-        let config = RxConfig {
-            markers: terms.markers,
-            crc: terms.crc,
-            out_of_order: around.out_of_order,
-            // Short ULPDUs are the observer's to judge.
-            ulpdu_len_min: 1,
-            ..RxConfig::default()
-        };
         let full = Full {
-            mpa: FpduReceiver::new(config, origin),
+            mpa: FpduReceiver::new(terms.rx_config(around.out_of_order), origin),
             tally: Tally::new(origin, terms.markers, terms.crc, terms.version),
         };
-        self.phase = Phase::Full(frame.clone(), Box::new(full));
+        let startup = Some(frame.clone());
+        let origin = Origin { at: frame.end, frame: frame.frame, startup };
+        self.phase = Phase::Full(origin, Box::new(full));
         // Whatever waited has its chance now, in order or not.
         let starts: Vec<u64> = self.waiting.keys().copied().collect();
         for start in starts {
             self.offer_waiting(start, around);
         }
         self.pump(around);
+    }
+
+    /// Full operation is under way, and the capture lacks how it began.
+    pub(super) fn resume(&mut self, resumed: Resumed, out_of_order: bool) {
+        let Resumed { start, markers, crc } = resumed;
+        let terms = Terms { markers, crc, version: ProtocolVersion::IETF };
+        let (zero, first) = (StreamOffset::ZERO, StreamOffset(start));
+        let mpa = FpduReceiver::resuming(terms.rx_config(out_of_order), zero, first);
+        let mut tally = Tally::new(zero, markers, crc, terms.version);
+        tally.delivered_end = first;
+        tally.forget_order();
+        let origin = Origin { at: start, frame: 0, startup: None };
+        self.phase = Phase::Full(origin, Box::new(Full { mpa, tally }));
+        if start > 0 {
+            self.seen.insert(0..u128::from(start));
+            self.commit(0, usize::try_from(start).expect("less than what is between markers"));
+        }
     }
 
     /// There will be no full operation.
@@ -377,7 +412,7 @@ impl Direction {
     }
 
     fn decide_alignment(&mut self, around: &mut Around<'_>) {
-        let Phase::Full(startup, full) = &self.phase else { return };
+        let Phase::Full(origin, full) = &self.phase else { return };
         let mut trace = self.trace.as_deref_mut();
         let comments = around.findings.comments.as_ref();
         let decided = |fit, octets, count, frame| {
@@ -389,7 +424,7 @@ impl Direction {
             }
         };
         let notes = &mut around.shared.notes;
-        self.alignment.decide(startup.end, &full.tally, &mut self.held, notes, decided);
+        self.alignment.decide(origin.at, &full.tally, &mut self.held, notes, decided);
     }
 
     /// Makes the last findings, and says whether the stream was delivered without a gap.
@@ -397,10 +432,10 @@ impl Direction {
         self.decide_alignment(around);
         let is_whole = self.report_gaps(around);
         let from = around.from;
-        let Phase::Full(startup, full) = &mut self.phase else { return false };
+        let Phase::Full(origin, full) = &mut self.phase else { return false };
         let Alignment { aligned, unaligned, crc_alone, .. } = self.alignment;
         if unaligned > crc_alone {
-            let frame = startup.frame;
+            let frame = origin.frame;
             around.findings.add(Kind::Unaligned, from, frame, || {
                 format!(
                     "{unaligned} of {} segments do not hold whole FPDUs from \
@@ -410,7 +445,7 @@ impl Direction {
             });
         }
         if crc_alone > 0 {
-            let frame = startup.frame;
+            let frame = origin.frame;
             around.findings.add(Kind::CrcAlone, from, frame, || {
                 format!("{crc_alone} segments hold nothing but the CRC of an FPDU, as siw does")
             });

@@ -51,6 +51,7 @@ pub(super) enum Kind {
     NoReply,
     NotMpa,
     MidConnection,
+    Resumed,
     CrcSplit,
     ZeroWindow,
     Spurious,
@@ -91,7 +92,11 @@ impl Kind {
             Self::BothInitiate | Self::Rejected | Self::InitiatorEarly | Self::ResponderEarly => {
                 "RFC 5044 §7.1.2"
             }
-            Self::NoRequest | Self::NoReply | Self::NotMpa | Self::MidConnection => "RFC 5044 §7.1",
+            Self::NoRequest
+            | Self::NoReply
+            | Self::NotMpa
+            | Self::MidConnection
+            | Self::Resumed => "RFC 5044 §7.1",
             Self::Gap | Self::WaitingFull | Self::MemoryFull | Self::LetGo => "RFC 9293 §3.4",
         }
     }
@@ -125,6 +130,7 @@ impl Kind {
             | Self::NoRequest
             | Self::NoReply
             | Self::MidConnection
+            | Self::Resumed
             | Self::Gap
             | Self::WaitingFull
             | Self::MemoryFull

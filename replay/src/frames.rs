@@ -4,6 +4,7 @@ use std::io::Read;
 
 use urnic_netdev::capture::{CaptureError, CaptureReader};
 
+use super::copies::Copies;
 use super::packet::Segment;
 use super::tunnel;
 use super::unpack::Unpacked;
@@ -15,6 +16,9 @@ pub(super) type FrameSink<'a> = dyn FnMut(u64, Option<Segment<'_>>) + 'a;
 pub(super) trait Frames {
     /// Goes through all frames from the first on.
     fn for_each(&mut self, sink: &mut FrameSink<'_>) -> Summary;
+
+    /// Every second time that a frame comes at one place, it is a copy.
+    fn are_mirrored(&mut self);
 }
 
 /// How reading went.
@@ -28,17 +32,69 @@ pub(super) struct Summary {
     pub(super) first_cut: u64,
     /// The header of the file was whole.
     pub(super) has_begun: bool,
+    /// Frames that are copies of others, and the first of them.
+    pub(super) copies: u64,
+    pub(super) first_copy: u64,
+    /// Nearly every segment came twice at one place.
+    pub(super) looks_mirrored: bool,
+    pub(super) clock: Clock,
     /// What ended it before the end of the file.
     pub(super) error: Option<CaptureError>,
 }
 
-/// Frames of a file that `open` opens.
-pub(super) struct Capture<F>(pub(super) F);
+/// How the stamps of frames follow each other.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Clock {
+    last_ns: u64,
+    /// Frames stamped earlier than the one before, the first of them, and by how much at most.
+    pub(super) back: u64,
+    pub(super) first_back: u64,
+    pub(super) back_max_ns: u64,
+    /// The longest time in which nothing was captured, and the frame after it.
+    pub(super) pause_max_ns: u64,
+    pub(super) after_pause: u64,
+}
+
+impl Clock {
+    fn note(&mut self, at_ns: u64, frame: u64) {
+        // Zero stands for no stamp.
+        if at_ns == 0 {
+            return;
+        }
+        if at_ns < self.last_ns {
+            self.back += 1;
+            if self.back == 1 {
+                self.first_back = frame;
+            }
+            self.back_max_ns = self.back_max_ns.max(self.last_ns - at_ns);
+        } else if self.last_ns > 0 && at_ns - self.last_ns > self.pause_max_ns {
+            (self.pause_max_ns, self.after_pause) = (at_ns - self.last_ns, frame);
+        }
+        self.last_ns = at_ns;
+    }
+}
+
+/// Frames of a file that is opened each time.
+pub(super) struct Capture<F> {
+    pub(super) open: F,
+    are_mirrored: bool,
+}
+
+impl<F> Capture<F> {
+    pub(super) const fn new(open: F) -> Self {
+        Self { open, are_mirrored: false }
+    }
+}
 
 impl<R: Read, F: FnMut() -> std::io::Result<R>> Frames for Capture<F> {
+    fn are_mirrored(&mut self) {
+        self.are_mirrored = true;
+    }
+
     fn for_each(&mut self, sink: &mut FrameSink<'_>) -> Summary {
         let mut summary = Summary::default();
-        let unpacked = (self.0)().and_then(Unpacked::new).map_err(CaptureError::from);
+        let mut copies = Copies::new(self.are_mirrored);
+        let unpacked = (self.open)().and_then(Unpacked::new).map_err(CaptureError::from);
         match unpacked.and_then(CaptureReader::open) {
             Err(error) => summary.error = Some(error),
             Ok(reader) => {
@@ -58,11 +114,22 @@ impl<R: Read, F: FnMut() -> std::io::Result<R>> Frames for Capture<F> {
                             summary.first_cut = frame.number;
                         }
                     }
-                    let datagram = frame.ip_packet().unwrap_or_default();
-                    let segment =
-                        |datagram| Segment::parse(tunnel::innermost(datagram), frame.timestamp_ns);
-                    sink(frame.number, datagram.and_then(segment));
+                    summary.clock.note(frame.timestamp_ns, frame.number);
+                    let datagram = frame.ip_packet().unwrap_or_default().map(tunnel::innermost);
+                    let segment = datagram.and_then(|datagram| {
+                        let segment = Segment::parse(datagram, frame.timestamp_ns)?;
+                        if !copies.is_copy(&frame, datagram, &segment) {
+                            return Some(segment);
+                        }
+                        summary.copies += 1;
+                        if summary.copies == 1 {
+                            summary.first_copy = frame.number;
+                        }
+                        None
+                    });
+                    sink(frame.number, segment);
                 }
+                summary.looks_mirrored = copies.look_mirrored();
             }
         }
         summary

@@ -16,6 +16,7 @@ mod arrivals;
 mod comments;
 pub mod compare;
 mod connection;
+mod copies;
 mod direction;
 pub mod figures;
 mod findings;
@@ -32,6 +33,7 @@ pub mod page;
 mod picture;
 mod ranges;
 pub mod report;
+mod resume;
 mod scan;
 mod startup;
 mod tally;
@@ -51,7 +53,7 @@ use comments::spool::Spool;
 use connection::{Finished, ReplayedConnection};
 use direction::Shared;
 use findings::Listing;
-use frames::{Capture, Frames, Summary};
+use frames::{Capture, Clock, Frames, Summary};
 use limits::{
     CONNECTIONS_MAX, CONNECTIONS_TOTAL_MAX, DAMAGED_MAX, MARKS_MAX, MARKS_MIN, REPORTED_MPA_MAX,
     REPORTED_OTHERS_MAX,
@@ -132,6 +134,14 @@ pub struct PicturedFile {
     pictured: Vec<Pictured>,
 }
 
+impl PicturedFile {
+    /// The report alone.
+    #[must_use]
+    pub fn into_report(self) -> FileReport {
+        self.report
+    }
+}
+
 impl From<FileReport> for PicturedFile {
     /// A file without pictures.
     fn from(report: FileReport) -> Self {
@@ -155,7 +165,7 @@ fn run<R: Read>(
     is_pictured: bool,
     commented: Option<&mut FrameComments>,
 ) -> PicturedFile {
-    let mut capture = Capture(open);
+    let mut capture = Capture::new(open);
     let mut plan = Plan::of(&mut capture);
     let first_error = plan.error.take();
     let mut in_order = HashMap::new();
@@ -173,6 +183,7 @@ fn run<R: Read>(
     let ordinals = replay.ordinals();
     let (mut report, traces) = replay.finish(name);
     report.frames = summary.frames;
+    report.frames_copied = summary.copies;
     report.frames_corrupt = plan.left_out.len() as u64;
     report.findings.splice(0..0, about_file(&plan, &summary, error.as_ref()));
     report.error = error.filter(|error| !is_cut_short(error, &summary)).map(|error| {
@@ -309,7 +320,7 @@ impl<'p> Replay<'p> {
         if let Some(trace) = trace {
             self.traces.insert(ordinal, trace);
         }
-        let is_mpa = usize::from(report.mpa.is_some());
+        let is_mpa = usize::from(report.is_iwarp());
         if self.reported[is_mpa] < [REPORTED_OTHERS_MAX, REPORTED_MPA_MAX][is_mpa] {
             self.reported[is_mpa] += 1;
             self.findings_unlisted += unlisted;
@@ -400,6 +411,28 @@ const fn is_cut_short(error: &CaptureError, summary: &Summary) -> bool {
     matches!(error, CaptureError::Truncated { .. }) && summary.has_begun
 }
 
+/// What stamps say that cannot be, or hardly. Frames of several interfaces may be in a wrong order by
+/// less than a millisecond.
+fn about_clock(clock: &Clock, add: &mut impl FnMut(Severity, &'static str, u64, String)) {
+    if clock.back_max_ns >= 1_000_000 {
+        let text = format!(
+            "{} frames are stamped earlier than the frame before them, by {} at most: a clock was set \
+             back, or the stamps come of several clocks; times across that mean nothing",
+            clock.back,
+            picture::time(clock.back_max_ns)
+        );
+        add(Severity::Warning, "capture", clock.first_back, text);
+    }
+    if clock.pause_max_ns >= 3_600_000_000_000 {
+        let text = format!(
+            "nothing was captured for {}: the clock was set forward, or the capture was put together \
+             of several",
+            picture::time(clock.pause_max_ns)
+        );
+        add(Severity::Note, "capture", clock.after_pause, text);
+    }
+}
+
 fn about_file(plan: &Plan, summary: &Summary, error: Option<&CaptureError>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut add = |severity, rule, frame, text| {
@@ -417,6 +450,15 @@ fn about_file(plan: &Plan, summary: &Summary, error: Option<&CaptureError>) -> V
         );
         add(Severity::Warning, "capture", summary.first_cut, text);
     }
+    if summary.copies > 0 {
+        let text = format!(
+            "{} frames were captured more than once, at several places on their way or on several \
+             interfaces: each is taken once, as it came first",
+            summary.copies
+        );
+        add(Severity::Note, "capture", summary.first_copy, text);
+    }
+    about_clock(&summary.clock, &mut add);
     if plan.checksums_ignored {
         let text = "most TCP checksums are wrong: none was taken into account".to_owned();
         add(Severity::Note, CHECKSUM, 0, text);

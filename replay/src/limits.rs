@@ -34,6 +34,13 @@ pub(super) const STARTS_EACH_MAX: usize = STARTS_MAX / 8;
 pub(super) const WAITING_MAX: usize = 64 << 20;
 /// The widest window of a zstd frame, in octets: what `zstd -d` takes unless told otherwise.
 pub(super) const ZSTD_WINDOW_MAX: u64 = 128 << 20;
+/// Frames that are remembered to recognise copies of them.
+pub(super) const COPIES_REMEMBERED: usize = 1 << 14;
+/// Octets kept of streams whose beginning the capture lacks, to find their FPDUs again.
+pub(super) const SAMPLES_LEN_MAX: usize = 16 << 20;
+/// Of those, octets and segments of one stream.
+pub(super) const SAMPLE_LEN_MAX: usize = 128 << 10;
+pub(super) const SAMPLE_PIECES_MAX: usize = 1024;
 /// Segments with a wrong checksum that are remembered between the passes.
 pub(super) const DAMAGED_MAX: usize = 1 << 18;
 

@@ -80,7 +80,7 @@ fn write_page(out: &mut String, files: &[PicturedFile]) -> fmt::Result {
 
 fn write_file(out: &mut String, file: &PicturedFile) -> fmt::Result {
     let report = &file.report;
-    let mpa = report.connections.iter().filter(|one| one.mpa.is_some()).count();
+    let mpa = report.connections.iter().filter(|one| one.is_iwarp()).count();
     write!(
         out,
         "<h2>{}</h2><p>{} frames, of which {} could not be used (other protocols, fragments, frames \
@@ -106,7 +106,7 @@ fn write_file(out: &mut String, file: &PicturedFile) -> fmt::Result {
     for (index, connection) in report.connections.iter().enumerate() {
         match pictured.next_if(|one| one.index == index) {
             Some(one) => write_connection(out, connection, one)?,
-            None if connection.mpa.is_some() => {
+            None if connection.is_iwarp() => {
                 startups.write(out, connection, "Shorter than those with pictures.")?;
             }
             // There is nothing to say of it.

@@ -23,6 +23,9 @@ pub struct FileReport {
     pub frames_skipped: u64,
     /// Of the skipped frames, those with a wrong checksum.
     pub frames_corrupt: u64,
+    /// Of the skipped frames, those that were captured before: by another tap, or on another interface.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub frames_copied: u64,
     /// In the order of their first frames.
     pub connections: Vec<ConnectionReport>,
     /// Connections that are only counted: there are more than a report lists.
@@ -207,6 +210,14 @@ impl Report {
     /// Whether any finding is an error.
     pub fn has_errors(&self) -> bool {
         self.files.iter().any(|file| file.errors > 0)
+    }
+}
+
+impl ConnectionReport {
+    /// Whether it has an MPA startup, or FPDUs that were found without one.
+    #[must_use]
+    pub fn is_iwarp(&self) -> bool {
+        self.mpa.is_some() || self.directions.iter().any(|one| one.fpdus > 0)
     }
 }
 

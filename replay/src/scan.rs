@@ -12,9 +12,11 @@ use urnic_netdev::capture::CaptureError;
 use super::frames::Frames;
 use super::limits::{
     CONNECTIONS_MAX, CONNECTIONS_TOTAL_MAX, DAMAGED_MAX, Holding, NOTES_MAX, PICTURED_MAX, Room,
+    SAMPLES_LEN_MAX,
 };
 use super::packet::{Checksum, Segment};
 use super::ranges::RangeSet;
+use super::resume::{Framing, Sample};
 use super::trace::Extent;
 use super::trace::pauses::Pauses;
 
@@ -50,6 +52,17 @@ pub(super) struct SidePlan {
     pub(super) isn: SeqNum,
     /// Whether the handshake is in the capture; otherwise `isn` is before the first octet that is.
     pub(super) handshake_seen: bool,
+    /// Where full operation is taken up in a stream that has no startup in the capture.
+    pub(super) resumed: Option<Resumed>,
+}
+
+/// How a stream goes on whose beginning the capture lacks. `isn` is before a marker, if there are any.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Resumed {
+    /// Position of the first whole FPDU.
+    pub(super) start: u64,
+    pub(super) markers: bool,
+    pub(super) crc: bool,
 }
 
 impl Plan {
@@ -61,6 +74,9 @@ impl Plan {
                 scan.handle(number, &segment);
             }
         });
+        if summary.looks_mirrored {
+            frames.are_mirrored();
+        }
         if scan.wrong.saturating_mul(2) > scan.segments {
             // Addresses were rewritten, or the capturing device did something unheard of.
             scan = Scan::new(true);
@@ -227,6 +243,8 @@ struct Scan {
     /// Room for ranges of good octets, and for segments with a wrong checksum.
     notes: Room,
     damaged: Room,
+    /// For what is kept of streams without a beginning.
+    samples: Room,
     unjudged: u64,
     used: u64,
     segments: u64,
@@ -257,6 +275,8 @@ struct SideScan {
     /// Positions that segments with a good checksum brought, moved up by [`ZERO`].
     good: RangeSet,
     held: Holding,
+    sample: Sample,
+    resumed: Option<(SeqNum, Resumed)>,
     /// Segments with a wrong checksum: frame, start, end.
     wrong: Vec<(u64, u128, u128)>,
 }
@@ -270,6 +290,7 @@ impl Scan {
             left_out: Vec::new(),
             notes: Room::new(NOTES_MAX),
             damaged: Room::new(DAMAGED_MAX),
+            samples: Room::new(SAMPLES_LEN_MAX),
             unjudged: 0,
             used: 0,
             segments: 0,
@@ -316,7 +337,14 @@ impl Scan {
                 sides[0].pauses.note(last, segment.at_ns);
             }
         }
+        let is_midway = sides.iter().all(|side| {
+            side.first_octet.is_none() && side.acknowledged.is_none() && side.startup.is_none()
+        });
         let side = &mut sides[side];
+        if has_data && is_trusted && is_midway {
+            let at = side.position(seq);
+            side.sample.note(at, segment.payload, &mut self.samples);
+        }
         match (has_data, is_trusted) {
             (true, true) => side.handle_data(seq, segment, &mut self.notes),
             (true, false) => side.wrong.push(side.locate_wrong(number, seq, segment.payload)),
@@ -335,13 +363,17 @@ impl Scan {
             self.used += side.judge_wrong(&mut self.left_out);
             side.held.give_all(&mut self.notes);
         }
+        resume(&mut sides);
+        for side in &mut sides {
+            side.sample.release(&mut self.samples);
+        }
         self.note_extent(ordinal, &sides);
         self.plans[ordinal] = ConnectionPlan { sides: sides.each_ref().map(SideScan::plan) };
     }
 
     /// Remembers what a picture of this connection covers, if it is among the longest.
     fn note_extent(&mut self, ordinal: usize, sides: &[SideScan; 2]) {
-        if sides.iter().all(|side| side.startup.is_none()) {
+        if sides.iter().all(|side| side.startup.is_none() && side.resumed.is_none()) {
             return;
         }
         let times = sides.iter().filter_map(|side| side.times_ns);
@@ -378,6 +410,20 @@ impl Scan {
     }
 }
 
+/// Finds FPDUs of a connection that has neither a handshake nor a startup in the capture.
+fn resume(sides: &mut [SideScan; 2]) {
+    if sides.iter().any(|side| side.startup.is_some() || side.plan().handshake_seen) {
+        return;
+    }
+    // What one direction is known to be makes less of the other enough.
+    for side in [0, 1, 0] {
+        if sides[side].resumed.is_none() {
+            let is_mpa = sides[1 - side].resumed.is_some();
+            sides[side].resumed = sides[side].resume(is_mpa);
+        }
+    }
+}
+
 impl SideScan {
     fn new() -> Self {
         Self {
@@ -391,8 +437,20 @@ impl SideScan {
             lowest: 0,
             good: RangeSet::default(),
             held: Holding::of_notes(),
+            sample: Sample::default(),
+            resumed: None,
             wrong: Vec::new(),
         }
+    }
+
+    fn resume(&self, is_mpa: bool) -> Option<(SeqNum, Resumed)> {
+        let (at, Framing { start, marker, crc }) = self.sample.framing(is_mpa)?;
+        let start = i64::try_from(start).ok()?;
+        let zero = marker.unwrap_or(start);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "modulo 2^32")]
+        let first = self.anchor?.plus((at + zero) as u32);
+        let start = u64::try_from(start - zero).ok()?;
+        Some((first.plus(u32::MAX), Resumed { start, markers: marker.is_some(), crc }))
     }
 
     fn position(&self, seq: SeqNum) -> i64 {
@@ -457,11 +515,15 @@ impl SideScan {
     }
 
     fn plan(&self) -> SidePlan {
+        if let Some((isn, resumed)) = self.resumed {
+            return SidePlan { isn, handshake_seen: false, resumed: Some(resumed) };
+        }
         let handshake = self.first_octet.or(self.acknowledged);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "modulo 2^32")]
         let lowest = || self.anchor.map(|anchor| anchor.plus(self.lowest as u32));
         let first = handshake.or(self.startup).or_else(lowest).unwrap_or_default();
-        SidePlan { isn: first.plus(u32::MAX), handshake_seen: handshake.is_some() }
+        let handshake_seen = handshake.is_some();
+        SidePlan { isn: first.plus(u32::MAX), handshake_seen, resumed: None }
     }
 }
 

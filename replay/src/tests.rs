@@ -3,6 +3,7 @@
 mod build;
 mod findings;
 mod live;
+mod places;
 mod robust;
 mod streams;
 

@@ -26,11 +26,10 @@ fn write_file(out: &mut String, file: &FileReport) -> fmt::Result {
         writeln!(out, "  error: {error}")?;
     }
     write_findings(out, &file.findings)?;
-    let is_mpa = |connection: &&ConnectionReport| connection.mpa.is_some();
-    for connection in file.connections.iter().filter(is_mpa) {
+    for connection in file.connections.iter().filter(|one| one.is_iwarp()) {
         write_connection(out, connection)?;
     }
-    let others: Vec<_> = file.connections.iter().filter(|one| one.mpa.is_none()).collect();
+    let others: Vec<_> = file.connections.iter().filter(|one| !one.is_iwarp()).collect();
     if !others.is_empty() {
         writeln!(out, "\n  {} connection(s) without an MPA Request:", others.len())?;
     }

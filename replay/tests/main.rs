@@ -5,7 +5,9 @@
 //! held). Where FPDUs overwrite each other and the capture shuffles them, two hashes are right.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+mod corpus;
 mod pages;
+mod resumed;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -117,7 +117,18 @@ impl<T: Copy> FpduReceiver<T> {
         Self::with_limits(config, origin, RxLimits::default())
     }
 
-    /// The same with other limits.
+    /// A receiver for the rest of a direction, from the FPDU that starts at `start` on; full operation
+    /// began at `origin` or a multiple of 512 octets before it.
+    ///
+    /// # Panics
+    /// When `start` is before `origin`.
+    #[must_use]
+    pub fn resuming(config: RxConfig, origin: StreamOffset, start: StreamOffset) -> Self {
+        assert!(origin <= start, "a stream is resumed where it has begun");
+        Self { next: start, ..Self::new(config, origin) }
+    }
+
+    /// A receiver with other limits.
     #[must_use]
     pub fn with_limits(config: RxConfig, origin: StreamOffset, limits: RxLimits) -> Self {
         // RFC 5044 §4.3: larger ones would overflow FPDUPTR. And an empty ULPDU is never valid.

@@ -59,6 +59,7 @@ impl Classic {
             number: source.frame(),
             timestamp_ns,
             link: self.link,
+            interface: 0,
             original_len: usize::try_from(original_len).unwrap_or(usize::MAX),
             bytes,
         }))

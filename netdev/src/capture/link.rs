@@ -21,8 +21,8 @@ pub enum LinkType {
     /// A protocol family of 4 octets, in the order of the capturing machine (0) or the network
     /// (108).
     Loopback,
-    /// A record of the Extensible Record Format (197), of which those with InfiniBand packets (type 21)
-    /// are read.
+    /// A record of the Extensible Record Format (197), of which those with Ethernet frames (types 2, 11
+    /// and 16) and with InfiniBand packets (type 21) are read.
     Erf,
     /// IP over InfiniBand (242): 40 octets of a global header, or of addresses, and the encapsulation
     /// header.
@@ -70,7 +70,7 @@ impl LinkType {
             Self::LinuxCookedV2 => cooked(frame, 0, 20),
             Self::RawIp | Self::Ipv4 | Self::Ipv6 => Some(Some(0)),
             Self::Loopback => frame.first_chunk().map(by_family),
-            Self::Erf => infiniband(frame),
+            Self::Erf => record(frame),
             Self::Ipoib => encapsulated(frame, 40),
         };
         let Some(at) = at.ok_or(error)? else { return Ok(None) };
@@ -112,18 +112,35 @@ fn behind_labels(frame: &[u8], at: usize) -> Option<usize> {
 /// The EtherType of MPLS unicast (RFC 3032 §5).
 const MPLS: u16 = 0x8847;
 
+/// A record: header (16), extension headers (8 each) as long as the top bit of what came before
+/// announces one, then what its type says.
+fn record(frame: &[u8]) -> Option<Option<usize>> {
+    let kind = *frame.get(8)?;
+    let mut at = 16;
+    let mut announces = kind & 0x80 != 0;
+    while announces {
+        announces = frame.get(at)? & 0x80 != 0;
+        at += 8;
+    }
+    match kind & 0x7f {
+        // Ethernet has an offset and a pad octet in front; with a colour or a DSM colour, too.
+        2 | 11 | 16 => {
+            let inner = frame.get(at + 2..)?;
+            let (found, ethertype) = ethernet::network_header(inner)?;
+            Some(by_ethertype(inner, (found, ethertype)).map(|found| at + 2 + found))
+        }
+        21 if at == 16 => infiniband(frame),
+        _ => Some(None),
+    }
+}
+
 /// An InfiniBand packet in a record: header (16), local header (8), global header (40, if the local
 /// one announces it), BTH (12), DETH (8), encapsulation header. `None` when it is cut, `Some(None)`
 /// when it is no datagram of IPoIB.
 fn infiniband(frame: &[u8]) -> Option<Option<usize>> {
     const HEADER_LEN: usize = 16;
-    const TYPE_INFINIBAND: u8 = 21;
     const UD_SEND_ONLY: u8 = 0x64;
     let [_, local_next, ..] = *frame.get(HEADER_LEN..)?.first_chunk::<8>()?;
-    // The top bit announces extension headers, which InfiniBand has none of.
-    if frame[8] != TYPE_INFINIBAND {
-        return Some(None);
-    }
     let transport_at = match local_next & 3 {
         2 => HEADER_LEN + 8,
         3 => HEADER_LEN + 8 + 40,
@@ -198,14 +215,32 @@ mod tests {
                 assert!(LinkType::Erf.ip_packet(&frame[..len]).is_err(), "{len} octets");
             }
         }
-        // Ethernet, ARP, management, another operation.
-        for other in [record(2, true, 0x49, 0x0800), record(21, true, 0x49, 0x0806)] {
+        // Another type, ARP, management, another operation.
+        for other in [record(3, true, 0x49, 0x0800), record(21, true, 0x49, 0x0806)] {
             assert_eq!(LinkType::Erf.ip_packet(&other), Ok(None));
         }
         assert_eq!(LinkType::Erf.ip_packet(&record(21, false, 1, 0x0800)), Ok(None));
         let mut other = record(21, false, 0x49, 0x0800);
         other[24] = 0x04;
         assert_eq!(LinkType::Erf.ip_packet(&other), Ok(None));
+    }
+
+    #[test]
+    fn datagrams_are_found_in_records_of_ethernet() {
+        for (kind, extensions) in [(2, 0), (11, 0), (16, 0), (0x82, 1), (0x82, 2)] {
+            let mut frame = vec![0; 8];
+            frame.extend([kind, 4, 0, 0, 0, 0, 0, 0]);
+            for extension in 1..=extensions {
+                frame.extend([if extension < extensions { 0x83 } else { 3 }, 0, 0, 0, 0, 0, 0, 0]);
+            }
+            frame.extend(
+                [&[0; 2][..], &[2; 12], &[0x81, 0, 0, 5, 8, 0], &DATAGRAM, &[0; 4]].concat(),
+            );
+            assert_eq!(LinkType::Erf.ip_packet(&frame), Ok(Some(&DATAGRAM[..])), "{kind:#x}");
+            for len in 0..16 + 8 * extensions + 20 {
+                assert!(LinkType::Erf.ip_packet(&frame[..len]).is_err(), "{len} octets");
+            }
+        }
     }
 
     #[test]

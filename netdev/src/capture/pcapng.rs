@@ -178,6 +178,7 @@ impl Pcapng {
             number: frame,
             timestamp_ns: packet.timestamp.map_or(0, |ticks| interface.timestamp_ns(ticks)),
             link,
+            interface: packet.interface,
             original_len: usize::try_from(packet.original_len).unwrap_or(usize::MAX),
             bytes,
         })

@@ -237,6 +237,7 @@ fn captures_of_another_writer_are_read() {
                 number: 1,
                 timestamp_ns: 1_700_000_000_000_123_000,
                 link: LinkType::LinuxCooked,
+                interface: 0,
                 original_len: 77,
                 bytes: vec![6; 44],
             };

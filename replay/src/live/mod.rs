@@ -213,7 +213,7 @@ impl Live {
             let isns = self.opening.entry(ordinal).or_default();
             isns[place.side].get_or_insert(segment.header.seq);
             if let [Some(first), Some(second)] = *isns {
-                let side = |isn| SidePlan { isn, handshake_seen: true };
+                let side = |isn| SidePlan { isn, handshake_seen: true, resumed: None };
                 let plan = ConnectionPlan { sides: [side(first), side(second)] };
                 let ends = match place.side {
                     0 => [segment.source, segment.target],

@@ -1,0 +1,126 @@
+//! Captures of several places: the same frame more than once, and clocks that differ.
+
+use super::build::fpdu;
+use super::*;
+
+/// Frames with their records, each in an Ethernet frame from `mac`.
+fn records(file: &[u8]) -> Vec<Vec<u8>> {
+    let (mut rest, mut out) = (&file[24..], Vec::new());
+    while let Some((record, after)) = rest.split_at_checked(16) {
+        let len = u32::from_be_bytes(record[8..12].try_into().unwrap()) as usize;
+        out.push(after[..len].to_vec());
+        rest = &after[len..];
+    }
+    out
+}
+
+/// A capture of these packets: where each was captured, and when.
+fn capture(packets: impl IntoIterator<Item = (u8, u32, Vec<u8>)>) -> Vec<u8> {
+    let mut file = Talk::empty().file;
+    file[23] = 1;
+    for (mac, seconds, packet) in packets {
+        let frame = [&[mac; 12][..], &[8, 0], &packet].concat();
+        let len = u32::try_from(frame.len()).unwrap().to_be_bytes();
+        file.extend([&seconds.to_be_bytes()[..], &[0; 4], &len, &len, &frame].concat());
+    }
+    file
+}
+
+fn session() -> Talk {
+    let mut talk = Talk::started();
+    for msn in 1..=20 {
+        talk.fpdu(INITIATOR, &send(msn, &[7; 100])).fpdu(RESPONDER, &send(msn, &[8; 50]));
+    }
+    // Sent again: no copy.
+    let seq = talk.seq[INITIATOR].wrapping_sub(128);
+    talk.frame(INITIATOR, seq, 0x10, &fpdu(&send(20, &[7; 100])));
+    talk
+}
+
+/// Counts of what was sent, and the findings of the connection.
+fn counts(report: &FileReport) -> String {
+    assert_eq!(report.connections.len(), 1);
+    let connection = &report.connections[0];
+    let of = |one: &crate::report::DirectionReport| {
+        (one.segments, one.segments_retransmitted, one.segments_out_of_order, one.fpdus)
+    };
+    format!(
+        "{:?} {:?}",
+        connection.directions.iter().map(of).collect::<Vec<_>>(),
+        rules(connection)
+    )
+}
+
+#[test]
+fn a_frame_that_two_taps_captured_is_taken_once() {
+    let packets = records(&session().file);
+    let plain = counts(&replay(&capture(packets.iter().map(|one| (1, 9, one.clone())))));
+    assert!(plain.starts_with("[(22, 1, 0, 20), (21, 0, 0, 20)]"), "{plain}");
+    // Before and after a router: other ends of the link, one hop less.
+    let routed = |packet: &[u8]| {
+        let mut packet = packet.to_vec();
+        packet[8] -= 1;
+        packet
+    };
+    let beside = packets.iter().flat_map(|one| [(1, 9, one.clone()), (2, 9, routed(one))]);
+    // The other tap's frames later, as of a buffer that is emptied in turns.
+    let later = packets.chunks(7).flat_map(|chunk| {
+        let there = chunk.iter().map(|one| (1, 9, one.clone()));
+        there.chain(chunk.iter().map(|one| (2, 9, routed(one)))).collect::<Vec<_>>()
+    });
+    // A port of a switch that is mirrored in both directions: nothing tells the copies apart.
+    let mirrored = packets.iter().flat_map(|one| [(1, 9, one.clone()), (1, 9, one.clone())]);
+    let cases =
+        [("beside", capture(beside)), ("later", capture(later)), ("mirrored", capture(mirrored))];
+    for (name, file) in cases {
+        let report = replay(&file);
+        assert_eq!(counts(&report), plain, "{name}");
+        assert_eq!(report.frames_copied, packets.len() as u64, "{name}");
+        assert_eq!(report.findings.len(), 1, "{name}: {:?}", report.findings);
+        assert!(report.findings[0].text.contains("more than once"), "{name}");
+    }
+}
+
+#[test]
+fn a_network_that_doubles_some_frames_is_no_second_tap() {
+    let packets = records(&session().file);
+    let some = packets
+        .iter()
+        .enumerate()
+        .flat_map(|(index, one)| vec![(1, 9, one.clone()); if index % 3 == 2 { 2 } else { 1 }]);
+    let report = replay(&capture(some));
+    assert_eq!((report.frames_copied, &report.findings[..]), (0, &[][..]));
+    assert!(report.connections[0].directions[0].segments_retransmitted > 1);
+}
+
+#[test]
+fn a_damaged_copy_of_a_frame_stays_a_damaged_frame() {
+    let packets = records(&session().file);
+    let both = packets.iter().enumerate().flat_map(|(index, one)| {
+        let mut copy = one.clone();
+        if index == 10 {
+            *copy.last_mut().unwrap() ^= 1;
+        }
+        [(1, 9, one.clone()), (2, 9, copy)]
+    });
+    let report = replay(&capture(both));
+    assert_eq!((report.frames_copied, report.frames_corrupt), (packets.len() as u64 - 1, 1));
+}
+
+#[test]
+fn clocks_that_jump_are_told() {
+    let packets = records(&session().file);
+    let at = |stamp: fn(usize) -> u32| {
+        let stamped = packets.iter().enumerate().map(|(index, one)| (1, stamp(index), one.clone()));
+        let report = replay(&capture(stamped));
+        assert_eq!(report.connections[0].directions[0].fpdus, 20);
+        let findings = report.findings.into_iter();
+        findings.map(|one| (one.severity, one.frame, one.text)).collect::<Vec<_>>()
+    };
+    assert_eq!(at(|_| 1_000_000), []);
+    let back = at(|index| if index < 10 { 1_000_000 } else { 999_990 });
+    assert_eq!((back[0].0, back[0].1), (Severity::Warning, 11));
+    assert!(back[0].2.starts_with("1 frames") && back[0].2.contains("by 10 s"), "{}", back[0].2);
+    let on = at(|index| if index < 10 { 1_000_000 } else { 1_010_000 });
+    assert_eq!((on.len(), on[0].0, on[0].1), (1, Severity::Note, 11));
+}
