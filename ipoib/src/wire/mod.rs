@@ -38,3 +38,26 @@ pub(crate) fn take<const N: usize>(octets: &mut &[u8]) -> Result<[u8; N], TooSho
     *octets = rest;
     Ok(*first)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_octets_are_too_strange_for_any_format(
+            octets in prop::collection::vec(any::<u8>(), 0..300),
+        ) {
+            let _any = super::address::LinkAddress::parse(&octets);
+            let _any = super::arp::ArpPacket::parse(&octets);
+            let _any = super::datagram::parse(&octets);
+            let _any = super::dhcp::Answer::parse(&octets);
+            let _any = super::mad::SaMad::parse(&octets);
+            let _any = super::ndisc::parse(&octets);
+            let _any = super::packet::PacketHeader::parse(&octets);
+            let _any = super::smp::NodeInfo::parse(&octets);
+            let _any = super::smp::PortSetup::parse(&octets);
+            super::reports::changes(&octets, &mut |_| ());
+        }
+    }
+}

@@ -47,7 +47,10 @@ fn frames_of_iwarp_are_given_out_with_comments() {
     assert!(comments[2].contains("MPA Request"), "{comments:?}");
     let aligned = "iWARP from the initiator, aligned with FPDUs\nSend, message 1 of queue 0";
     assert!(comments[4].starts_with(aligned), "{comments:?}");
-    assert!(comments[5].contains("RDMA Write to STag 0x00000007 at 0x0, 100 octets"), "{comments:?}");
+    assert!(
+        comments[5].contains("RDMA Write to STag 0x00000007 at 0x0, 100 octets"),
+        "{comments:?}"
+    );
     let figures = live.figures();
     assert_eq!((figures.connections, figures.connections_open), (1, 1));
     assert_eq!((figures.segments, figures.segments_aligned), (4, 2));
