@@ -31,7 +31,8 @@ pub(super) struct Client {
     simulator: String,
     control: UnixDatagram,
     data: UnixDatagram,
-    number: u32,
+    /// What ibsim calls this client, once it has let it in.
+    number: Option<u32>,
     random: ChaCha20Rng,
     watch: Watch,
 }
@@ -78,14 +79,15 @@ impl Client {
             simulator: simulator.to_owned(),
             control,
             data,
-            number: 0,
+            number: None,
             random,
             watch: Watch { asked: None, asked_ns: 0, setup: None },
         };
         let answer = client.call(Control::Connect, &place(id, node, hears)).map_err(protocol)?;
         let answer = answer.ok_or_else(refused)?;
-        client.number = u32::from_ne_bytes([answer[0], answer[1], answer[2], answer[3]]);
-        let out = format!("{simulator}:out{}\0", client.number);
+        let number = u32::from_ne_bytes([answer[0], answer[1], answer[2], answer[3]]);
+        client.number = Some(number);
+        let out = format!("{simulator}:out{number}\0");
         let out = address(out.as_bytes()).and_then(|out| client.data.connect_addr(&out));
         out.map_err(protocol)?;
         Ok(client)
@@ -97,7 +99,7 @@ impl Client {
 
     /// Asks ibsim itself, and waits; `None` when it refuses.
     fn call(&self, what: Control, data: &[u8]) -> io::Result<Option<[u8; SMP_DATA_LEN]>> {
-        self.control.send(&control(self.number, what, data))?;
+        self.control.send(&control(self.number.unwrap_or(0), what, data))?;
         let mut answer = [0; CONTROL_LEN];
         let len = uninterrupted(|| self.control.recv(&mut answer))?;
         Ok(control_answer(answer.get(..len).unwrap_or_default(), what))
@@ -201,7 +203,7 @@ impl Client {
     }
 
     fn question(&mut self, what: Control, now_ns: u64) {
-        let sent = self.control.send(&control(self.number, what, &[0]));
+        let sent = self.control.send(&control(self.number.unwrap_or(0), what, &[0]));
         self.watch.asked = sent.is_ok().then_some(what);
         self.watch.asked_ns = now_ns;
     }
@@ -240,7 +242,10 @@ fn is_of(octets: &[u8], transaction: u64) -> bool {
 /// The place is free again for others.
 impl Drop for Client {
     fn drop(&mut self) {
-        let _gone = self.control.send(&control(self.number, Control::Disconnect, &[]));
+        // One that was refused has no place to give back; number 0 is another's: the subnet manager's.
+        if let Some(number) = self.number {
+            let _gone = self.control.send(&control(number, Control::Disconnect, &[]));
+        }
     }
 }
 
@@ -267,7 +272,7 @@ mod tests {
             simulator: String::new(),
             control,
             data,
-            number: 0,
+            number: None,
             random: ChaCha20Rng::from_seed([0; 32]),
             watch: Watch { asked: None, asked_ns: 0, setup: None },
         };
