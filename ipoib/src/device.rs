@@ -1,7 +1,7 @@
 //! An IPoIB link as a frame device: IP datagrams in and out.
 
 use std::collections::VecDeque;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::BorrowedFd;
 
 use urnic_netdev::{Capabilities, Device, Medium, RxChecksum, RxFrame, TransmitError, TxFrame};
@@ -64,6 +64,17 @@ impl<F: Mads + Packets> IpoibDevice<F> {
 
     fn has_address(&self) -> bool {
         self.held.is_none() || self.held == self.link.leased_address()
+    }
+
+    /// Begins to receive a group.
+    pub fn join_group(&mut self, now_ns: u64, group: IpAddr) {
+        self.link.join_group(now_ns, group);
+        self.push(now_ns);
+    }
+
+    /// The next datagram whose neighbour does not answer; see [`Link::poll_undeliverable`].
+    pub fn poll_undeliverable(&mut self) -> Option<Vec<u8>> {
+        self.link.poll_undeliverable()
     }
 
     /// Leaves the groups that this port is in. The administrator would keep it in them, and would go on
@@ -215,12 +226,11 @@ impl<F: Mads + Packets> Device for IpoibDevice<F> {
 
 #[cfg(test)]
 impl<F: Mads + Packets> IpoibDevice<F> {
-    pub(crate) fn link_join(&mut self, now_ns: u64, group: std::net::IpAddr) {
-        self.link.join_group(now_ns, group);
-        self.push(now_ns);
+    pub(crate) fn link_join(&mut self, now_ns: u64, group: IpAddr) {
+        self.join_group(now_ns, group);
     }
 
-    pub(crate) fn link_leave(&mut self, now_ns: u64, group: std::net::IpAddr) {
+    pub(crate) fn link_leave(&mut self, now_ns: u64, group: IpAddr) {
         self.link.leave_group(now_ns, group);
         self.push(now_ns);
     }

@@ -47,6 +47,8 @@ pub const DHCP_ATTEMPTS_MAX: u32 = 5;
 pub const WAITING_MAX: usize = 16;
 /// Octets of all datagrams that wait; one more datagram is dropped.
 pub const WAITING_BYTES_MAX: usize = 1 << 20;
+/// Datagrams of neighbours that do not answer which are kept to be told of.
+pub const UNDELIVERABLE_MAX: usize = 64;
 /// Allocations for packets that are kept for later ones.
 pub const SPARE_MAX: usize = 128;
 /// Datagrams to the link's own addresses that wait to be received.

@@ -1,4 +1,5 @@
-//! TAP interfaces of the Linux kernel: Ethernet frames by `read` and `write`.
+//! TAP interfaces of the Linux kernel, Ethernet frames by `read` and `write`, and TUN interfaces, IP
+//! datagrams.
 //!
 //! Owns one queue of an interface. A frame goes out by one `writev` from where its octets are, and
 //! comes in by one `read` into a buffer that is used again and again: the driver takes and gives
@@ -70,6 +71,29 @@ impl Tap {
     #[must_use]
     pub const fn name(&self) -> Name {
         self.name
+    }
+
+    /// Tells the kernel whether the interface has a carrier: without one its state is down, though it
+    /// is set up, and what programs send into it is lost.
+    ///
+    /// # Errors
+    /// When the interface is not set up or gone, and with kernels before 4.20.
+    pub fn set_carrier(&self, on: bool) -> io::Result<()> {
+        tap::set_carrier(self.file.as_fd(), on)
+    }
+
+    /// Sets the largest IP datagram of the interface, in octets.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_NET_ADMIN`, `EINVAL` when it cannot carry that.
+    pub fn set_mtu(&mut self, mtu: usize) -> io::Result<()> {
+        self.control.set_mtu(self.name, mtu)?;
+        self.mtu = mtu;
+        Ok(())
+    }
+
+    const fn medium(&self) -> Medium {
+        if self.attach_flags & tap::TUN != 0 { Medium::Ip } else { Medium::Ethernet }
     }
 
     const fn has_vnet_header(&self) -> bool {
@@ -166,7 +190,7 @@ impl Device for Tap {
     fn capabilities(&self) -> Capabilities {
         let super_frames = self.has_vnet_header();
         Capabilities {
-            medium: Medium::Ethernet,
+            medium: self.medium(),
             mtu: self.mtu,
             segmentation_len_max: NonZeroUsize::new(SEGMENTATION_LEN_MAX).filter(|_| super_frames),
             tx_checksum: super_frames,

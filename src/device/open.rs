@@ -143,7 +143,11 @@ impl IbPort {
         Ok(Endpoint::on_queues(rnic, vec![device], port, config)?)
     }
 
-    fn open(&self) -> Result<IpoibDevice<Node>, DeviceError> {
+    /// Opens the link alone, for what is no endpoint on it.
+    ///
+    /// # Errors
+    /// When there is no such simulator, node, or place at it.
+    pub fn open(&self) -> Result<IpoibDevice<Node>, DeviceError> {
         let node = Node::open(&self.simulator, &self.node)?;
         let [a, b, c, ..] = random_octets()?;
         // A queue pair is what a program gets; those of management are 0 and 1, and the last is of

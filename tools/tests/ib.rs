@@ -4,17 +4,18 @@
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 #![allow(clippy::disallowed_methods, reason = "tests wait for other processes, with a bound")]
 
+mod gate;
+mod partitions;
 mod scene;
 
 use std::process::Output;
 use std::thread;
 use std::time::Duration;
 
-use scene::{Fabric, NEEDS, Process, urnic};
+use scene::{Fabric, NEEDS, Process, packets, urnic, wrong_packets};
 use serde_json::Value;
 use urnic_testkit::isolate::netns_tests;
-use urnic_testkit::programs::{is_there, program};
-use urnic_testkit::skip;
+use urnic_testkit::programs::is_there;
 
 fn dev(node: u8, more: &str) -> String {
     format!("ib:sim=sim,node=Hca{node},ip=10.9.0.{node}/24,ip6=fd00::{node}/64{more}")
@@ -65,15 +66,11 @@ netns_tests! {
         // Three times 1.3 MB in datagrams of at most 2044 octets, and what answers them.
         let received = carried["received"].as_u64().unwrap();
         assert!((1900..12_000).contains(&received), "{received} packets");
+        wrong_packets(&capture);
         if !is_there("tshark") {
-            return skip("what tshark says of packets of InfiniBand", "no tshark");
+            return;
         }
-        let wrong = "_ws.malformed || _ws.expert.severity == error";
-        let read = |filter: &str| {
-            let output = program("tshark").arg("-r").arg(&capture).args(["-Y", filter]).output();
-            String::from_utf8(output.unwrap().stdout).unwrap().lines().count()
-        };
-        assert_eq!(read(wrong), 0, "malformed packets");
+        let read = |filter: &str| packets(&capture, filter);
         assert!(read("arp.hw.type == 32") >= 4, "ARP of InfiniBand");
         assert!(read("icmpv6.opt.length == 3") >= 2, "options of 24 octets");
         assert!(read("iwarp_ddp_rdmap") > 50, "RDMA is found in it");

@@ -84,7 +84,7 @@ fn values_that_no_option_takes_are_refused_by_name() {
         }
         // Any text is a path, or a name that others have given.
         let is_text = value.as_ref().is_some_and(|name| {
-            name.starts_with("FILE") || ["DIR", "SIMULATOR", "NODE"].contains(&&**name)
+            name.starts_with("FILE") || ["DIR", "SIMULATOR", "NODE", "INTERFACE"].contains(&&**name)
         });
         let all: Vec<String> = match value {
             None => vec![format!("{option} {option}"), format!("{option}=x")],

@@ -37,7 +37,7 @@ pub use send::SendError;
 
 use crate::counters::Counters;
 use crate::fabric::PortInfo;
-use crate::limits::SPARE_MAX;
+use crate::limits::{SPARE_MAX, UNDELIVERABLE_MAX};
 use crate::multicast::MulticastMap;
 use crate::wire::address::{Gid, Lid, LinkAddress, PKey};
 use crate::wire::datagram::HEADER_LEN;
@@ -79,6 +79,8 @@ pub struct Link {
     answers: VecDeque<(Lid, [u8; MAD_LEN])>,
     out: VecDeque<Vec<u8>>,
     spare: Vec<Vec<u8>>,
+    /// Payloads whose neighbour does not answer, until they are asked for.
+    undeliverable: VecDeque<Vec<u8>>,
     psn: u32,
     counters: Counters,
 }
@@ -103,6 +105,7 @@ impl Link {
             answers: VecDeque::new(),
             out: VecDeque::new(),
             spare: Vec::new(),
+            undeliverable: VecDeque::new(),
             psn: 0,
             counters: Counters::default(),
             config,
@@ -187,6 +190,24 @@ impl Link {
         self.out.pop_front()
     }
 
+    /// The next datagram whose neighbour does not answer: a router tells its sender (RFC 1812
+    /// §5.2.7.1, RFC 4861 §7.2.2). Of those that are not asked for the last
+    /// [`UNDELIVERABLE_MAX`] are kept.
+    pub fn poll_undeliverable(&mut self) -> Option<Vec<u8>> {
+        let mut payload = self.undeliverable.pop_front()?;
+        Some(payload.split_off(HEADER_LEN.min(payload.len())))
+    }
+
+    fn keep_undeliverable(&mut self, payloads: Vec<Vec<u8>>) {
+        self.counters.neighbours_silent += payloads.len() as u64;
+        for payload in payloads {
+            if self.undeliverable.len() >= UNDELIVERABLE_MAX {
+                self.undeliverable.pop_front();
+            }
+            self.undeliverable.push_back(payload);
+        }
+    }
+
     /// Takes back the allocation of a packet that was sent.
     pub fn recycle(&mut self, packet: Vec<u8>) {
         if self.spare.len() < SPARE_MAX {
@@ -219,7 +240,7 @@ impl Link {
         while let Some(due) = self.neighbours.poll_due(now_ns, &mut self.budget) {
             match due {
                 neighbour::Due::Ask(ip) => self.ask_neighbour(now_ns, ip, None),
-                neighbour::Due::Silent { dropped } => self.counters.neighbours_silent += dropped,
+                neighbour::Due::Silent(payloads) => self.keep_undeliverable(payloads),
             }
         }
     }

@@ -40,12 +40,12 @@ pub(super) enum Route {
 }
 
 /// What a neighbour that is asked for needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// The question.
     Ask(IpAddr),
-    /// It does not answer: so many datagrams were dropped.
-    Silent { dropped: u64 },
+    /// It does not answer: these payloads cannot be delivered.
+    Silent(Vec<Vec<u8>>),
 }
 
 impl Neighbours {
@@ -146,7 +146,8 @@ impl Neighbours {
             (ip, false) => Due::Ask(ip),
             (ip, true) => {
                 let mut entry = self.table.remove(&ip)?;
-                Due::Silent { dropped: entry.waiting.clear(budget) }
+                let waiting = std::iter::from_fn(|| entry.waiting.pop(budget));
+                Due::Silent(waiting.map(|((), payload)| payload).collect())
             }
         })
     }

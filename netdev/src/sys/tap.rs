@@ -6,6 +6,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::sys::interface::{Name, Operation, Request, run};
 
+/// `IFF_TUN`: IP datagrams.
+pub(crate) const TUN: u16 = 0x0001;
 /// `IFF_TAP`: Ethernet frames.
 pub(crate) const TAP: u16 = 0x0002;
 /// `IFF_NO_PI`: nothing in front of a frame but the header below, if any.
@@ -15,7 +17,7 @@ pub(crate) const VNET_HEADER: u16 = 0x4000;
 /// `IFF_MULTI_QUEUE`: several descriptors, each a queue.
 pub(crate) const MULTI_QUEUE: u16 = 0x0100;
 
-/// Attaches the descriptor to the TAP interface `name`, which is made if there is none.
+/// Attaches the descriptor to the TAP or TUN interface `name`, which is made if there is none.
 ///
 /// # Errors
 /// `EPERM` without the right to, `EBUSY` when the interface has no queue to spare, `EINVAL` when it
@@ -56,5 +58,17 @@ pub(crate) fn set_vnet_header_len(fd: BorrowedFd<'_>, len: usize) -> io::Result<
     let len = i32::try_from(len).map_err(io::Error::other)?;
     // SAFETY: `fd` is open, and TUNSETVNETHDRSZ reads an int at the address.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const len) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Tells the kernel whether the interface has a carrier.
+///
+/// # Errors
+/// `EBADFD` when the interface is gone, `EINVAL` when the kernel is too old (before 4.20) or the
+/// interface is not set up.
+pub(crate) fn set_carrier(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
+    let on = i32::from(on);
+    // SAFETY: `fd` is open, and TUNSETCARRIER reads an int at the address.
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETCARRIER, &raw const on) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -7,7 +7,6 @@ use std::os::fd::AsFd;
 
 use tracing::debug;
 
-use crate::OpenError;
 use crate::TRACE;
 use crate::interface::{Control, Name};
 use crate::link_state::LinkState;
@@ -15,6 +14,7 @@ use crate::sys::gather::Gather;
 use crate::sys::interface::open_node;
 use crate::sys::tap;
 use crate::tap::{BUFFER_LEN, Tap};
+use crate::{Medium, OpenError};
 
 /// Which TAP interface to open, and how to set it up.
 ///
@@ -24,9 +24,13 @@ use crate::tap::{BUFFER_LEN, Tap};
 pub struct TapConfig {
     /// The interface's name.
     pub name: Name,
+    /// Ethernet for a TAP interface, IP for a TUN interface. That has no offloads here: see
+    /// [`vnet_header`](Self::vnet_header).
+    pub medium: Medium,
     /// Largest IP datagram, in octets; an interface made here has 1500 if not told otherwise.
     pub mtu: Option<usize>,
-    /// Whether frames carry a `virtio_net_hdr`: super-frames, and partial checksums, both ways.
+    /// Whether frames carry a `virtio_net_hdr`: super-frames, and partial checksums, both ways. For TAP
+    /// interfaces only.
     pub vnet_header: bool,
     /// Set up or down. An interface made here is set up if not told otherwise.
     pub up: Option<bool>,
@@ -39,10 +43,18 @@ pub struct TapConfig {
 }
 
 impl TapConfig {
-    /// An interface as it is, or a new one of MTU 1500, set up, with plain frames.
+    /// A TAP interface as it is, or a new one of MTU 1500, set up, with plain frames.
     #[must_use]
     pub const fn new(name: Name) -> Self {
-        Self { name, mtu: None, vnet_header: false, up: None, mac: None, queue_frames: None }
+        Self {
+            name,
+            medium: Medium::Ethernet,
+            mtu: None,
+            vnet_header: false,
+            up: None,
+            mac: None,
+            queue_frames: None,
+        }
     }
 }
 
@@ -70,8 +82,9 @@ pub(super) fn open(config: &TapConfig, queues: usize) -> Result<Vec<Tap>, OpenEr
     })?;
     let exists = control.index(config.name).is_ok();
     let mut taps = Vec::with_capacity(queues);
-    let mut flags = tap::TAP | tap::NO_PACKET_INFO;
-    if config.vnet_header {
+    let mut flags = tap::NO_PACKET_INFO;
+    flags |= if config.medium == Medium::Ip { tap::TUN } else { tap::TAP };
+    if config.vnet_header && config.medium == Medium::Ethernet {
         flags |= tap::VNET_HEADER;
     }
     if queues > 1 {
@@ -134,13 +147,21 @@ fn attach_first(
 
 /// The command that makes the interface for a user without privileges.
 fn making(config: &TapConfig, queues: usize) -> String {
-    let name = config.name;
+    let (name, kind) = (config.name, kind(config));
     let vnet_header = if config.vnet_header { " vnet_hdr" } else { "" };
     let multi_queue = if queues > 1 { " multi_queue" } else { "" };
     format!(
-        "sudo ip tuntap add dev {name} mode tap user $USER{vnet_header}{multi_queue} && \
+        "sudo ip tuntap add dev {name} mode {kind} user $USER{vnet_header}{multi_queue} && \
          sudo ip link set dev {name} up"
     )
+}
+
+/// What `ip` and the driver call the interface.
+const fn kind(config: &TapConfig) -> &'static str {
+    match config.medium {
+        Medium::Ethernet => "tap",
+        Medium::Ip => "tun",
+    }
 }
 
 fn attach_error(
@@ -157,10 +178,13 @@ fn attach_error(
             remedy: "end that process, use another name, or make the interface with `multi_queue`"
                 .to_owned(),
         },
-        Some(libc::EINVAL) if driver != Some(("tun".to_owned(), "tap".to_owned())) => {
+        Some(libc::EINVAL) if driver != Some(("tun".to_owned(), kind(config).to_owned())) => {
             OpenError::WrongKind {
                 name,
-                wanted: "a TAP interface",
+                wanted: match config.medium {
+                    Medium::Ethernet => "a TAP interface",
+                    Medium::Ip => "a TUN interface",
+                },
                 remedy: "use another name, or the packet device for an interface of the kernel"
                     .to_owned(),
             }
@@ -179,7 +203,7 @@ fn attach_error(
         },
         _ => OpenError::from_io(
             error,
-            format!("use or make the TAP interface {name}"),
+            format!("use or make the {} interface {name}", kind(config).to_uppercase()),
             format!(
                 "run as root or with CAP_NET_ADMIN, or have it made for you once: `{}`",
                 making(config, queues)

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use urnic_netdev::tap::{QUEUE_FRAMES, Tap, TapConfig};
-use urnic_netdev::{Device, OpenError, TxChecksum, TxFrame};
+use urnic_netdev::{Device, Medium, OpenError, TxChecksum, TxFrame};
 
 use urnic_testkit::isolate::netns_tests;
 use urnic_testkit::network::{Namespace, command, ip};
@@ -48,6 +48,43 @@ netns_tests! {
         assert_eq!(tap.capabilities().mtu, 1300);
         drop(tap);
         assert!(ip("link").contains("tap0"), "it was not made here, and stays");
+    }
+
+    fn a_tun_interface_carries_datagrams_and_has_a_carrier_when_told() {
+        let tun = |name: &str| TapConfig { medium: Medium::Ip, ..config(name) };
+        let mut device = Tap::open(&TapConfig { mtu: Some(2044), ..tun("tun0") }).unwrap();
+        let capabilities = device.capabilities();
+        assert_eq!((capabilities.medium, capabilities.mtu), (Medium::Ip, 2044));
+        assert_eq!((capabilities.tx_checksum, capabilities.segmentation_len_max), (false, None));
+        assert!(ip("link show tun0").contains("LOWER_UP"));
+        device.set_carrier(false).unwrap();
+        assert!(ip("link show tun0").contains("NO-CARRIER"));
+        device.set_carrier(true).unwrap();
+        assert!(ip("link show tun0").contains("LOWER_UP"));
+        device.set_mtu(4092).unwrap();
+        assert_eq!(device.capabilities().mtu, 4092);
+        assert!(ip("link show tun0").contains("mtu 4092"));
+        assert!(device.set_mtu(1 << 20).is_err());
+        // A datagram of the kernel, first octet first: a ping to what is behind the interface.
+        ip("addr add 10.8.0.1/24 dev tun0");
+        let socket = std::net::UdpSocket::bind("10.8.0.1:0").unwrap();
+        socket.send_to(b"datagram", "10.8.0.2:9").unwrap();
+        let (mut found, mut now_ns) = (false, 0);
+        while !found {
+            assert!(now_ns < 1000, "the datagram comes");
+            now_ns += 1;
+            device.receive(now_ns, 64, &mut |frame| {
+                found |= frame.bytes[0] == 0x45 && frame.bytes.ends_with(b"datagram");
+            });
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        ip("tuntap add dev tap0 mode tap");
+        let error = Tap::open(&tun("tap0")).unwrap_err().to_string();
+        assert!(error.contains("a TUN interface"), "{error}");
+        drop(device);
+        ip("tuntap add dev tun0 mode tun");
+        let error = Tap::open(&config("tun0")).unwrap_err().to_string();
+        assert!(error.contains("a TAP interface"), "{error}");
     }
 
     fn an_interface_for_several_queues_can_be_used_with_one() {

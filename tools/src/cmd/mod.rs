@@ -6,6 +6,7 @@ pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod dump_options;
 pub(crate) mod get;
+pub(crate) mod ibgate;
 pub(crate) mod ibswitch;
 pub(crate) mod impair;
 pub(crate) mod info;

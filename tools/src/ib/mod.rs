@@ -1,5 +1,7 @@
 //! What the commands of InfiniBand share.
 
 mod capture;
+mod gate;
 
 pub(crate) use capture::ErfCapture;
+pub(crate) use gate::{GROUPS_MAX, Gate, GateSummary, Rules};

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use urnic_testkit::programs::program;
+use urnic_testkit::programs::{is_there, program};
+use urnic_testkit::skip;
 
 /// What the tests need.
 pub(crate) const NEEDS: [&str; 3] = ["ibsim", "opensm", UMAD];
@@ -59,11 +60,16 @@ pub(crate) struct Fabric {
 impl Fabric {
     /// Starts one for the test of this name.
     pub(crate) fn start(name: &str) -> Self {
+        Self::with(name, PARTITIONS)
+    }
+
+    /// Starts one with these partitions.
+    pub(crate) fn with(name: &str, partitions: &str) -> Self {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("urnic-ib-{name}"));
         let _left_over = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("net"), NET).unwrap();
-        fs::write(folder.join("parts.conf"), PARTITIONS).unwrap();
+        fs::write(folder.join("parts.conf"), partitions).unwrap();
         let mut ibsim = program("ibsim");
         ibsim.args(["-s", "net"]).current_dir(&folder).env("IBSIM_SOCKNAME", "sim");
         ibsim.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -127,7 +133,23 @@ impl Drop for Fabric {
     }
 }
 
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+/// Reads a capture with tshark, which finds nothing malformed in it; skipped where it is missing.
+pub(crate) fn wrong_packets(capture: &Path) {
+    if !is_there("tshark") {
+        return skip("what tshark says of packets of InfiniBand", "no tshark");
+    }
+    let wrong = "_ws.malformed || _ws.expert.severity == error";
+    assert_eq!(packets(capture, wrong), 0, "malformed packets");
+    assert!(packets(capture, "infiniband") > 0, "packets");
+}
+
+/// How many packets of a capture tshark finds by a filter.
+pub(crate) fn packets(capture: &Path, filter: &str) -> usize {
+    let output = program("tshark").arg("-r").arg(capture).args(["-Y", filter]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().lines().count()
+}
+
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < deadline, "{what}: not in {PATIENCE:?}");
@@ -181,7 +203,7 @@ impl Process {
     pub(crate) fn json(mut self) -> Value {
         // A command that ends by itself has said all then.
         wait_until("the end of a command", || {
-            let _interrupted = self.is_switch().then(|| self.interrupt());
+            let _interrupted = self.goes_on().then(|| self.interrupt());
             self.0.try_wait().unwrap().is_some()
         });
         let mut text = String::new();
@@ -189,9 +211,10 @@ impl Process {
         serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text} {}", self.complaint()))
     }
 
-    fn is_switch(&self) -> bool {
+    /// Whether it is a command that ends when it is interrupted.
+    fn goes_on(&self) -> bool {
         let line = fs::read(format!("/proc/{}/cmdline", self.0.id())).unwrap_or_default();
-        line.windows(8).any(|word| word == b"ibswitch")
+        line.split(|octet| *octet == 0).any(|word| word == b"ibswitch" || word == b"ibgate")
     }
 
     fn interrupt(&self) {

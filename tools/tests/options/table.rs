@@ -65,6 +65,7 @@ pub(crate) const BASES: &[(&str, &[&str])] = &[
     ("run", &[]),
     ("sim", &["--seeds 0..2", "--scenario clean"]),
     ("impair", &["tap-a", "tap-b", "--duration 20ms"]),
+    ("ibgate", &["--dev ib:sim=none,node=Hca1,ip=10.9.0.9/24", "--duration 20ms"]),
     ("ibswitch", &["--sim none", "--node Hca1", "--duration 20ms"]),
     ("completions", &["bash"]),
     ("man", &["OUT"]),
@@ -134,7 +135,8 @@ const TIMEOUTS: &[(&str, Expect)] = &[
 
 pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
     let parts: [&'static [Row]; 8] = [PING, BW, LAT, PUT, GET, RPING, SERVE, INFO];
-    let own: [&'static [Row]; 8] = [DEMO, REPLAY, CAPTURE, SIM, IMPAIR, IBSWITCH, SELF, LOG];
+    let own: [&'static [Row]; 9] =
+        [DEMO, REPLAY, CAPTURE, SIM, IMPAIR, IBSWITCH, IBGATE, SELF, LOG];
     let stacks: [&'static [Row]; 7] = [
         &const { stack!("ping") },
         &const { stack!("bw") },
@@ -589,6 +591,63 @@ const IBSWITCH: &[Row] = &[
     ),
     row(
         "ibswitch",
+        "--log",
+        &[("--log debug", Refused("no ibsim"))],
+        &[("--log loud", Refused("--log"))],
+    ),
+];
+
+/// As [`IBSWITCH`].
+const IBGATE: &[Row] = &[
+    row(
+        "ibgate",
+        "--dev",
+        &[("--dev ib:sim=none,node=Hca2,ip6=fd00::9/64,pkey=8001", Refused("no ibsim"))],
+        &[
+            ("!ibgate", Refused("--dev")),
+            ("--dev kernel", Refused("a gate has a port of InfiniBand")),
+            ("--dev tap:t,ip=10.9.0.9/24", Refused("a gate has a port of InfiniBand")),
+            ("--dev ib:sim=none,node=Hca2", Refused("--dev")),
+            ("--dev ib:sim=none,node=Hca2,dhcp", Refused("a gate is a router")),
+            ("--dev EMPTY", Refused("--dev")),
+            ("--dev LONG", Refused("--dev")),
+        ],
+    ),
+    row(
+        "ibgate",
+        "--tun",
+        &[("--tun ib0", Refused("no ibsim"))],
+        &[
+            ("--tun EMPTY", Refused("--tun")),
+            ("--tun LONG", Refused("--tun")),
+            ("--tun a/b", Refused("--tun")),
+        ],
+    ),
+    row(
+        "ibgate",
+        "--group",
+        &[("--group 239.1.2.3 --group ff15::1", Refused("no ibsim"))],
+        &[
+            ("--group 10.9.0.3", Refused("no multicast address")),
+            ("--group EMPTY", Refused("--group")),
+            ("--group LONG", Refused("--group")),
+        ],
+    ),
+    row(
+        "ibgate",
+        "--duration",
+        &[("--duration 1s", Refused("no ibsim"))],
+        &[("--duration soon", Refused("--duration"))],
+    ),
+    row("ibgate", "--json", &[("--json", Refused("no ibsim"))], &[]),
+    row(
+        "ibgate",
+        "--quiet",
+        &[("--quiet", Refused("no ibsim"))],
+        &[("--quiet --json", Refused("--quiet"))],
+    ),
+    row(
+        "ibgate",
         "--log",
         &[("--log debug", Refused("no ibsim"))],
         &[("--log loud", Refused("--log"))],

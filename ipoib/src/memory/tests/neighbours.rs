@@ -1,7 +1,7 @@
 //! Neighbours: asked for, confirmed, moved, bounded.
 
 use super::*;
-use crate::limits::REACHABLE_NS;
+use crate::limits::{REACHABLE_NS, UNDELIVERABLE_MAX};
 
 #[test]
 fn what_is_sent_before_a_neighbour_is_known_arrives_in_order() {
@@ -26,6 +26,9 @@ fn a_neighbour_that_does_not_answer_is_given_up() {
     scene.run(10 * SECOND);
     assert_eq!(scene.counters(0).waiting_dropped, 2 * 24, "16 of each wait");
     assert_eq!(scene.counters(0).neighbours_silent, 2 * 16);
+    let given_up = std::iter::from_fn(|| scene.hosts[0].poll_undeliverable()).collect::<Vec<_>>();
+    assert_eq!(given_up.len(), 2 * 16, "whose senders can be told");
+    assert!(given_up.iter().all(|datagram| datagram.len() == 100));
     let asked = scene.counters(0).datagrams_sent - sent;
     assert_eq!(
         asked, 2,
@@ -74,4 +77,18 @@ fn other_networks_are_reached_by_the_gateway() {
     let mut scene = Scene::up();
     let far = datagram(0, "192.0.2.9".parse().unwrap(), 100);
     assert_eq!(scene.send(0, &far), Err(TransmitError::Refused), "there is no way");
+}
+
+#[test]
+fn of_what_cannot_be_delivered_a_bounded_part_is_kept() {
+    let mut scene = Scene::up();
+    for to in 10..20 {
+        for len in 100..116 {
+            scene.send(0, &datagram(0, ip4(to).into(), len)).unwrap();
+        }
+    }
+    scene.run(10 * SECOND);
+    assert_eq!(scene.counters(0).neighbours_silent, 160);
+    let kept = std::iter::from_fn(|| scene.hosts[0].poll_undeliverable()).count();
+    assert_eq!(kept, UNDELIVERABLE_MAX, "the last ones");
 }

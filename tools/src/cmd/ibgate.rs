@@ -1,0 +1,217 @@
+//! `urnic ibgate`.
+
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use urnic::device::Kind;
+use urnic::monotonic_now;
+use urnic_ipoib::device::IpoibDevice;
+use urnic_ipoib::ibsim::Node;
+use urnic_ipoib::link::LinkState;
+use urnic_netdev::interface::Name;
+use urnic_netdev::tap::{Tap, TapConfig};
+use urnic_netdev::{Device, Medium};
+
+use crate::device::DeviceSpec;
+use crate::ib::{GROUPS_MAX, Gate, GateSummary, Rules};
+use crate::{report, units};
+
+/// Route between the kernel and a link of InfiniBand
+///
+/// Makes a TUN interface of the kernel and joins a link of InfiniBand, and is a router between the
+/// two: programs on the kernel's own stack and ports on the fabric reach each other, by IPv4 and
+/// IPv6. Say to the kernel that the link's network is behind the interface, and to the ports
+/// (gw=, gw6=) that the kernel's is behind the gate's address.
+///
+/// The interface has a carrier while the link is up, which is while the port is in the broadcast
+/// group, and the link's MTU. What cannot go on is told to its sender by ICMP: hops used up, no way,
+/// a neighbour that does not answer, too long. The gate answers pings itself.
+///
+/// Runs until it is interrupted, then prints what happened to the datagrams.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The gate's port and its addresses on the link: 'ib:sim=NAME,node=NODE,ip=ADDRESS/LENGTH'; also
+    /// ip6=ADDRESS/LENGTH gw=ADDRESS gw6=ADDRESS pkey=HEX scope=HEX
+    #[arg(long, value_name = "DEVICE")]
+    dev: DeviceSpec,
+
+    /// The TUN interface; one that does not exist is made, and goes when the command ends
+    #[arg(long, value_name = "INTERFACE", default_value = "ibgate")]
+    tun: Name,
+
+    /// A multicast group whose datagrams go from the link to the kernel; may be said several times.
+    /// Those that the kernel sends go to the link without it
+    #[arg(long, value_name = "ADDRESS")]
+    group: Vec<IpAddr>,
+
+    /// Stop after this time
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    duration: Option<Duration>,
+
+    /// Print the result as JSON
+    #[arg(long, help_heading = crate::demo::OUTPUT)]
+    json: bool,
+
+    /// Print nothing
+    #[arg(long, help_heading = crate::demo::OUTPUT, conflicts_with = "json")]
+    quiet: bool,
+}
+
+const EXAMPLES: &str = "\
+Making the interface takes root (CAP_NET_ADMIN), or have it made for you once:
+  sudo ip tuntap add dev ibgate mode tun user $USER; sudo ip link set ibgate mtu 2044 up
+
+Exit status: 0 when stopped, 2 when there is no such node, or the interface cannot be had.
+
+Example, the kernel pings a port; 'urnic ibswitch --help' tells how the fabric is started:
+  urnic ibgate --dev ib:sim=fabric,node=Hca2,ip=10.9.0.9/24,ip6=fd00::9/64 &
+  ip addr add 10.8.0.1 dev ibgate; ip route add 10.9.0.0/24 dev ibgate src 10.8.0.1
+  ip addr add fd08::1 dev ibgate; ip route add fd00::/64 dev ibgate src fd08::1
+  urnic serve --dev ib:sim=fabric,node=Hca3,ip=10.9.0.3/24,gw=10.9.0.9 --listen 10.9.0.3 &
+  ping -c 3 10.9.0.3
+  urnic put file.tar 10.9.0.3            The kernel's TCP to ours.";
+
+/// How long the gate sleeps at most: it looks whether it is time to stop, and at its interface.
+const LOOK_NS: u64 = 100_000_000;
+
+/// Runs the command.
+///
+/// # Errors
+/// When there is no such node, or the interface cannot be had.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let Kind::Ib(port) = args.dev.kind() else {
+        bail!("--dev {}: a gate has a port of InfiniBand: ib:sim=NAME,node=NODE,ip=…", args.dev);
+    };
+    let network = &port.network;
+    ensure!(
+        !network.dhcp,
+        "--dev {}: a gate is a router, whose address is known to others: give it one by ip=",
+        args.dev
+    );
+    ensure!(
+        network.ip.is_some() || network.ip6.is_some(),
+        "--dev {}: a gate has an address on its link: add ip=ADDRESS/LENGTH",
+        args.dev
+    );
+    ensure!(args.group.len() <= GROUPS_MAX, "--group: at most {GROUPS_MAX} groups");
+    if let Some(other) = args.group.iter().find(|group| !group.is_multicast()) {
+        bail!("--group {other}: no multicast address: such are 239.1.2.3 and ff15::1234");
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
+    }
+    let mut link = port.open()?;
+    let now_ns = monotonic_now().as_nanos();
+    for group in &args.group {
+        link.join_group(now_ns, *group);
+    }
+    let settings = TapConfig { medium: Medium::Ip, ..TapConfig::new(args.tun) };
+    let tun = Tap::open(&settings).context("--tun")?;
+    // Not before the link is up; where that cannot be said now, it is tried again.
+    let _later = tun.set_carrier(false);
+    let rules = Rules { ipv4: network.ip, ipv6: network.ip6, groups: args.group.clone() };
+    let mut gate = Gate::new(link, tun, rules);
+    let start_ns = monotonic_now().as_nanos();
+    carry(&mut gate, args, start_ns, &stop)?;
+    let elapsed = Duration::from_nanos(monotonic_now().as_nanos() - start_ns);
+    let (is_up, mtu) = (gate.link().link_up(), gate.link().capabilities().mtu);
+    let counters = *gate.link().link().counters();
+    let [to_link, to_kernel] = gate.directions();
+    let summary = GateSummary::of(
+        elapsed.as_secs_f64(),
+        (is_up, mtu, &counters),
+        (to_link, to_kernel, gate.icmp()),
+    );
+    if args.json {
+        report::print_json(&summary)?;
+    } else if !args.quiet {
+        report::print(&summary.text())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Carries datagrams until it is time to stop.
+fn carry(
+    gate: &mut Gate<IpoibDevice<Node>, Tap>,
+    args: &Args,
+    start_ns: u64,
+    stop: &AtomicBool,
+) -> anyhow::Result<()> {
+    let end_ns = args.duration.map_or(u64::MAX, |time| {
+        start_ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+    });
+    let says = !args.json && !args.quiet;
+    let mut told = None;
+    while !stop.load(Ordering::Relaxed) {
+        let now_ns = monotonic_now().as_nanos();
+        if now_ns >= end_ns {
+            break;
+        }
+        let taken = gate.turn(now_ns);
+        while let Some(datagram) = gate.link().poll_undeliverable() {
+            gate.tell_undeliverable(now_ns, &datagram);
+        }
+        let state = gate.link().link().state();
+        if told != Some(state) {
+            // An interface that is gone cannot be told: the next one of its name is.
+            if follow(gate, state) {
+                told = Some(state);
+                if says {
+                    report::print(&line(args.tun, state))?;
+                }
+            }
+        }
+        if taken == 0 {
+            wait(gate, now_ns, end_ns)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the interface what the link is; whether that worked.
+fn follow(gate: &mut Gate<IpoibDevice<Node>, Tap>, state: LinkState) -> bool {
+    if let LinkState::Up { mtu, .. } = state {
+        // Without the right to, datagrams are cut or refused by the gate.
+        let _other_mtu = gate.tun().set_mtu(mtu);
+    }
+    gate.tun().set_carrier(matches!(state, LinkState::Up { .. })).is_ok()
+}
+
+fn readable(fd: BorrowedFd<'_>) -> PollFd<'_> {
+    PollFd::from_borrowed_fd(fd, PollFlags::IN)
+}
+
+fn line(tun: Name, state: LinkState) -> String {
+    match state {
+        LinkState::Up { mtu, .. } => {
+            format!("{tun}: the link is up, with datagrams of {mtu} octets")
+        }
+        LinkState::Down(why) => format!("{tun}: the link is down: {why}"),
+    }
+}
+
+fn wait(gate: &mut Gate<IpoibDevice<Node>, Tap>, now_ns: u64, end_ns: u64) -> anyhow::Result<()> {
+    let due_ns = gate.link().next_arrival_ns().unwrap_or(u64::MAX);
+    let for_ns = LOOK_NS.min(end_ns - now_ns).min(due_ns.saturating_sub(now_ns));
+    let has_room = gate.room() > 0;
+    let timeout = Timespec { tv_sec: 0, tv_nsec: i64::try_from(for_ns).unwrap_or(0) };
+    let (gate_link, gate_tun) = gate.devices();
+    // What the link has no room for stays in the kernel's queue.
+    let tun = gate_tun.readiness().filter(|_| has_room);
+    let mut descriptors: Vec<_> =
+        gate_link.readiness().into_iter().chain(tun).map(readable).collect();
+    match poll(&mut descriptors, Some(&timeout)) {
+        // A signal: the caller looks whether it is time to stop.
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error).context("waiting for datagrams"),
+    }
+}

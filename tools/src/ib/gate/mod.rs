@@ -1,0 +1,102 @@
+//! A gate between a link of InfiniBand and the kernel: a router with two interfaces, sans-IO but for
+//! its devices.
+//!
+//! ```text
+//!   rule      which datagrams go on     router    one datagram through the gate
+//!   packet    headers of IP             fragment  IPv4, cut for a narrower side
+//!   icmp      what senders are told     counters  what happened
+//! ```
+
+mod counters;
+mod fragment;
+mod icmp;
+mod limits;
+mod packet;
+mod router;
+mod rule;
+mod summary;
+
+pub(crate) use counters::{Direction, Icmp};
+use limits::BURST;
+pub(crate) use limits::GROUPS_MAX;
+use router::Router;
+pub(crate) use rule::Rules;
+use rule::Side;
+pub(crate) use summary::GateSummary;
+use urnic_netdev::{Device, Medium};
+
+/// A router between two devices of IP.
+#[derive(Debug)]
+pub(crate) struct Gate<L, T> {
+    link: L,
+    tun: T,
+    router: Router,
+}
+
+impl<L: Device, T: Device> Gate<L, T> {
+    /// A gate of a link and a TUN interface.
+    pub(crate) fn new(link: L, tun: T, rules: Rules) -> Self {
+        for medium in [link.capabilities().medium, tun.capabilities().medium] {
+            assert_eq!(medium, Medium::Ip, "both devices carry IP");
+        }
+        Self { link, tun, router: Router::new(rules) }
+    }
+
+    /// The device of the link.
+    pub(crate) const fn link(&mut self) -> &mut L {
+        &mut self.link
+    }
+
+    /// The TUN interface.
+    pub(crate) const fn tun(&mut self) -> &mut T {
+        &mut self.tun
+    }
+
+    /// Both.
+    pub(crate) const fn devices(&self) -> (&L, &T) {
+        (&self.link, &self.tun)
+    }
+
+    /// What went from the kernel to the link, and from the link to the kernel.
+    pub(crate) const fn directions(&self) -> [Direction; 2] {
+        [self.router.to_link, self.router.to_kernel]
+    }
+
+    /// Messages of the gate itself.
+    pub(crate) const fn icmp(&self) -> Icmp {
+        self.router.icmp
+    }
+
+    /// Datagrams that the link has room for: what it has none for waits in the kernel's queue.
+    pub(crate) fn room(&self) -> usize {
+        if self.link.link_up() { self.link.transmit_room() } else { usize::MAX }
+    }
+
+    /// Takes a burst of each side; how many datagrams that were.
+    pub(crate) fn turn(&mut self, now_ns: u64) -> usize {
+        let burst = BURST.min(self.room());
+        let Self { link, tun, router } = self;
+        let from_kernel = tun.receive(now_ns, burst, &mut |frame| {
+            router.pass(now_ns, Side::Kernel, frame.bytes, link);
+        });
+        router.send_answers(now_ns, tun);
+        link.flush(now_ns);
+        let from_link = link.receive(now_ns, BURST, &mut |frame| {
+            router.pass(now_ns, Side::Link, frame.bytes, tun);
+        });
+        router.send_answers(now_ns, link);
+        link.flush(now_ns);
+        tun.flush(now_ns);
+        from_kernel + from_link
+    }
+
+    /// Tells the sender of a datagram that its neighbour on the link does not answer.
+    pub(crate) fn tell_undeliverable(&mut self, now_ns: u64, datagram: &[u8]) {
+        self.router.undeliverable(now_ns, datagram);
+        self.router.send_answers(now_ns, &mut self.tun);
+        self.tun.flush(now_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests;

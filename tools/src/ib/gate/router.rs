@@ -1,0 +1,225 @@
+//! One datagram through the gate.
+
+use std::net::IpAddr;
+
+use urnic_netdev::{Device, Fragment, TransmitError, TxChecksum, TxFrame};
+
+use super::counters::{Direction, Icmp};
+use super::fragment;
+use super::icmp::{self, Report};
+use super::limits::{ANSWERS_MAX, ICMP_BURST, ICMP_PER_SECOND};
+use super::packet::{self, Datagram, IPV4_HEADER_LEN_MAX, UDP};
+use super::rule::{Rules, Side, Verdict};
+
+/// The rules at work.
+#[derive(Debug)]
+pub(crate) struct Router {
+    pub(super) rules: Rules,
+    pub(super) to_link: Direction,
+    pub(super) to_kernel: Direction,
+    pub(super) icmp: Icmp,
+    /// Messages to the side whose burst is being taken.
+    answers: Vec<Vec<u8>>,
+    allowance: Allowance,
+}
+
+impl Router {
+    pub(super) fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            to_link: Direction::default(),
+            to_kernel: Direction::default(),
+            icmp: Icmp::default(),
+            answers: Vec::new(),
+            allowance: Allowance::default(),
+        }
+    }
+
+    /// What goes from `side` to the other one.
+    const fn direction(&mut self, side: Side) -> &mut Direction {
+        match side {
+            Side::Kernel => &mut self.to_link,
+            Side::Link => &mut self.to_kernel,
+        }
+    }
+
+    /// Takes a datagram that came from `side`; `out` is the other one.
+    pub(super) fn pass(&mut self, now_ns: u64, side: Side, octets: &[u8], out: &mut dyn Device) {
+        let counters = self.direction(side);
+        counters.received += 1;
+        counters.received_bytes += octets.len() as u64;
+        let Some(datagram) = Datagram::parse(octets) else {
+            counters.malformed += 1;
+            return;
+        };
+        let refused = match self.rules.judge(side, &datagram) {
+            Verdict::Forward => match self.forward(now_ns, side, &datagram, out) {
+                Ok(()) => return,
+                Err(refused) => refused,
+            },
+            Verdict::Own => {
+                self.direction(side).own += 1;
+                return self.answer(now_ns, &datagram);
+            }
+            Verdict::StaysHere => {
+                self.direction(side).stayed += 1;
+                return;
+            }
+            Verdict::Martian => {
+                self.direction(side).martians += 1;
+                return;
+            }
+            Verdict::Refuse(refused) => refused,
+        };
+        self.refuse(now_ns, side, refused, &datagram);
+    }
+
+    /// Counts a datagram that does not go on, and tells its sender.
+    pub(super) fn refuse(&mut self, now_ns: u64, side: Side, why: Report, about: &Datagram<'_>) {
+        let counters = self.direction(side);
+        match why {
+            Report::HopsExceeded => counters.hops_exceeded += 1,
+            Report::TooBig { .. } => counters.too_big += 1,
+            _ => counters.unreachable += 1,
+        }
+        self.report(now_ns, why, about);
+    }
+
+    fn report(&mut self, now_ns: u64, why: Report, about: &Datagram<'_>) {
+        let own = self.rules.own(about.source);
+        match own.and_then(|own| icmp::report(own, why, about)) {
+            Some(message) => {
+                self.icmp.reports += u64::from(self.push(now_ns, message));
+            }
+            None => self.icmp.reports_withheld += 1,
+        }
+    }
+
+    /// Answers what came for the gate itself.
+    fn answer(&mut self, now_ns: u64, datagram: &Datagram<'_>) {
+        if let Some(echo) = icmp::echo(datagram.destination, datagram) {
+            self.icmp.echoes += u64::from(self.push(now_ns, echo));
+            return;
+        }
+        // RFC 1122 §3.2.2.1.
+        let Some(upper) = datagram.upper() else { return };
+        match upper.protocol {
+            packet::ICMP | packet::ICMPV6 => {}
+            UDP => self.report(now_ns, Report::PortUnreachable, datagram),
+            _ => {
+                let why = Report::ProtocolUnreachable { named_at: upper.named_at };
+                self.report(now_ns, why, datagram);
+            }
+        }
+    }
+
+    /// Whether there is room and time for a message.
+    fn push(&mut self, now_ns: u64, message: Vec<u8>) -> bool {
+        if self.answers.len() >= ANSWERS_MAX || !self.allowance.take(now_ns) {
+            self.icmp.rate_limited += 1;
+            return false;
+        }
+        self.answers.push(message);
+        true
+    }
+
+    /// Sends what was to be told to the side `to`.
+    pub(super) fn send_answers(&mut self, now_ns: u64, to: &mut dyn Device) {
+        for message in self.answers.drain(..) {
+            // RFC 1122 §3.2.2: messages of ICMP may be lost.
+            let _lost = to.transmit(now_ns, &frame(&message, &[]));
+        }
+    }
+
+    fn forward(
+        &mut self,
+        now_ns: u64,
+        side: Side,
+        datagram: &Datagram<'_>,
+        out: &mut dyn Device,
+    ) -> Result<(), Report> {
+        let mtu = out.capabilities().mtu;
+        if !out.link_up() {
+            return Err(Report::NoRoute);
+        }
+        let mut header = [0; IPV4_HEADER_LEN_MAX];
+        let (head, payload) = datagram.octets.split_at(datagram.header_len);
+        let header = &mut header[..datagram.header_len];
+        header.copy_from_slice(head);
+        packet::decrement(header);
+        let mut sent = Ok(());
+        let is_cut = datagram.octets.len() > mtu;
+        if is_cut {
+            // RFC 1812 §5.2.6, RFC 8200 §5: only hosts cut datagrams of IPv6.
+            let fits = datagram.may_be_cut
+                && fragment::cut(header, payload, mtu, |header, piece| {
+                    if sent.is_ok() {
+                        let piece = [Fragment::from_slice(piece)];
+                        sent = out.transmit(now_ns, &frame(header, &piece));
+                    }
+                });
+            if !fits {
+                return Err(Report::TooBig { mtu });
+            }
+        } else {
+            sent = out.transmit(now_ns, &frame(header, &[Fragment::from_slice(payload)]));
+        }
+        let counters = self.direction(side);
+        match sent {
+            Ok(()) => {
+                counters.forwarded += 1;
+                counters.forwarded_bytes += datagram.octets.len() as u64;
+                counters.cut += u64::from(is_cut);
+                Ok(())
+            }
+            Err(TransmitError::LinkDown | TransmitError::Refused) => Err(Report::NoRoute),
+            Err(TransmitError::TooLong) => Err(Report::TooBig { mtu }),
+            Err(_) => {
+                counters.lost += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// A datagram that went to the link and whose neighbour does not answer (RFC 1812 §5.2.7.1,
+    /// RFC 4861 §7.2.2). Of what the gate has sent itself there is no message.
+    pub(super) fn undeliverable(&mut self, now_ns: u64, octets: &[u8]) {
+        let Some(datagram) = Datagram::parse(octets) else { return };
+        let own: Option<IpAddr> = self.rules.own(datagram.source);
+        if own != Some(datagram.source) {
+            self.refuse(now_ns, Side::Kernel, Report::HostUnreachable, &datagram);
+        }
+    }
+}
+
+const fn frame<'a>(head: &'a [u8], payload: &'a [Fragment<'a>]) -> TxFrame<'a> {
+    TxFrame { head, payload, checksum: TxChecksum::Complete, segment_size: None }
+}
+
+/// How many messages may be sent now: [`ICMP_PER_SECOND`], and [`ICMP_BURST`] at once.
+#[derive(Debug)]
+struct Allowance {
+    left: u64,
+    since_ns: u64,
+}
+
+impl Default for Allowance {
+    fn default() -> Self {
+        Self { left: ICMP_BURST, since_ns: 0 }
+    }
+}
+
+impl Allowance {
+    fn take(&mut self, now_ns: u64) -> bool {
+        let earned = now_ns.saturating_sub(self.since_ns) / INTERVAL_NS;
+        if earned > 0 {
+            self.left = self.left.saturating_add(earned).min(ICMP_BURST);
+            self.since_ns += earned * INTERVAL_NS;
+        }
+        let may = self.left > 0;
+        self.left -= u64::from(may);
+        may
+    }
+}
+
+const INTERVAL_NS: u64 = 1_000_000_000 / ICMP_PER_SECOND;

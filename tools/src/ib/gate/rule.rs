@@ -1,0 +1,134 @@
+//! Which datagrams go on, and what becomes of the others.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::icmp::Report;
+use super::packet::Datagram;
+
+/// Where a datagram comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The TUN interface.
+    Kernel,
+    /// The link of InfiniBand.
+    Link,
+}
+
+/// What becomes of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Forward,
+    /// It is for the gate itself.
+    Own,
+    /// Of this link only: dropped without a message.
+    StaysHere,
+    /// No address that such a datagram can have.
+    Martian,
+    /// Its sender is told why it does not go on.
+    Refuse(Report),
+}
+
+/// The gate in its networks.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rules {
+    /// Its IPv4 address on the link.
+    pub(crate) ipv4: Option<(Ipv4Addr, u8)>,
+    /// Its IPv6 address on the link.
+    pub(crate) ipv6: Option<(Ipv6Addr, u8)>,
+    /// Groups whose datagrams go from the link to the kernel.
+    pub(crate) groups: Vec<IpAddr>,
+}
+
+impl Rules {
+    /// The gate's address of the family.
+    pub(super) fn own(&self, like: IpAddr) -> Option<IpAddr> {
+        match like {
+            IpAddr::V4(_) => self.ipv4.map(|(own, _)| own.into()),
+            IpAddr::V6(_) => self.ipv6.map(|(own, _)| own.into()),
+        }
+    }
+
+    pub(super) fn judge(&self, from: Side, datagram: &Datagram<'_>) -> Verdict {
+        let (source, to) = (datagram.source, datagram.destination);
+        if stays_on_link(to) || self.is_directed_broadcast(to) {
+            return Verdict::StaysHere;
+        }
+        // RFC 1812 §5.3.7; what has this gate's address as its source came from elsewhere.
+        if !is_host(source) || !is_destination(to) || self.own(source) == Some(source) {
+            return Verdict::Martian;
+        }
+        if self.own(to) == Some(to) {
+            return Verdict::Own;
+        }
+        match source {
+            // RFC 3927 §2.7.
+            IpAddr::V4(source) if source.is_link_local() => return Verdict::StaysHere,
+            // RFC 4007 §9.
+            IpAddr::V6(source) if source.is_unicast_link_local() => {
+                return Verdict::Refuse(Report::BeyondScope);
+            }
+            _ => {}
+        }
+        if to.is_multicast() {
+            let is_wanted = from == Side::Kernel || self.groups.contains(&to);
+            // RFC 1122 §3.2.2: no message of ICMP about what went to a group.
+            let goes_on = is_wanted && datagram.hop_limit > 1;
+            return if goes_on { Verdict::Forward } else { Verdict::StaysHere };
+        }
+        // The kernel would send it back: its way there is this gate.
+        if from == Side::Link && self.is_on_link(to) {
+            return Verdict::Refuse(Report::HostUnreachable);
+        }
+        if datagram.hop_limit <= 1 {
+            return Verdict::Refuse(Report::HopsExceeded);
+        }
+        Verdict::Forward
+    }
+
+    fn is_on_link(&self, to: IpAddr) -> bool {
+        match to {
+            IpAddr::V4(to) => self.ipv4.is_some_and(|(own, len)| {
+                let mask = u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0);
+                own.to_bits() & mask == to.to_bits() & mask
+            }),
+            IpAddr::V6(to) => self.ipv6.is_some_and(|(own, len)| {
+                let mask = u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0);
+                own.to_bits() & mask == to.to_bits() & mask
+            }),
+        }
+    }
+
+    /// RFC 2644: not forwarded. RFC 3021: a link of two has none.
+    fn is_directed_broadcast(&self, to: IpAddr) -> bool {
+        let (IpAddr::V4(to), Some((own, len))) = (to, self.ipv4) else { return false };
+        let hosts = u32::MAX.checked_shr(u32::from(len)).unwrap_or(0);
+        hosts > 1 && to.to_bits() == own.to_bits() | hosts
+    }
+}
+
+/// Whether the address is of one link.
+fn stays_on_link(to: IpAddr) -> bool {
+    match to {
+        // RFC 5771 §4; RFC 3927 §2.7.
+        IpAddr::V4(to) => {
+            to.is_broadcast() || to.octets()[..3] == [224, 0, 0] || to.is_link_local()
+        }
+        // RFC 4291 §2.5.6 and §2.7: scopes 0, 1 and 2.
+        IpAddr::V6(to) => {
+            to.is_unicast_link_local() || to.is_multicast() && to.octets()[1] & 0xf <= 2
+        }
+    }
+}
+
+/// Whether the address can be one host's.
+pub(super) fn is_host(address: IpAddr) -> bool {
+    !address.is_multicast() && is_destination(address)
+}
+
+/// RFC 1812 §4.2.2.11 and §5.3.7: not this network, this host or the reserved class E.
+fn is_destination(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => !matches!(address.octets()[0], 0 | 127 | 240..),
+        IpAddr::V6(address) => !address.is_unspecified() && !address.is_loopback(),
+    }
+}

@@ -1,0 +1,97 @@
+//! What a gate reports at its end.
+
+use serde::Serialize;
+use urnic_ipoib::counters::Counters;
+
+use super::{Direction, Icmp};
+
+/// What happened to the datagrams.
+#[derive(Debug, Serialize)]
+pub(crate) struct GateSummary {
+    seconds: f64,
+    link: Link,
+    to_link: Direction,
+    to_kernel: Direction,
+    icmp: Icmp,
+}
+
+/// The link as the gate saw it.
+#[derive(Debug, Serialize)]
+struct Link {
+    up: bool,
+    mtu: usize,
+    link_ups: u64,
+    packets_sent: u64,
+    datagrams_received: u64,
+    sa_requests: u64,
+    sa_requests_unanswered: u64,
+    sm_reports: u64,
+    malformed_packets: u64,
+    p_key_mismatches: u64,
+    q_key_mismatches: u64,
+    bad_datagrams: u64,
+    mads_refused: u64,
+    without_path: u64,
+    without_group: u64,
+    waiting_dropped: u64,
+}
+
+impl GateSummary {
+    /// Of a link that is up or not, of this MTU; of the two directions and the gate's own messages.
+    pub(crate) const fn of(
+        seconds: f64,
+        (up, mtu, counters): (bool, usize, &Counters),
+        (to_link, to_kernel, icmp): (Direction, Direction, Icmp),
+    ) -> Self {
+        let link = Link {
+            up,
+            mtu,
+            link_ups: counters.link_ups,
+            packets_sent: counters.datagrams_sent,
+            datagrams_received: counters.datagrams_received,
+            sa_requests: counters.requests_sent,
+            sa_requests_unanswered: counters.requests_unanswered,
+            sm_reports: counters.reports,
+            malformed_packets: counters.malformed_packets,
+            p_key_mismatches: counters.p_key_mismatches,
+            q_key_mismatches: counters.q_key_mismatches,
+            bad_datagrams: counters.bad_datagrams,
+            mads_refused: counters.mads_refused,
+            without_path: counters.without_path,
+            without_group: counters.without_group,
+            waiting_dropped: counters.waiting_dropped,
+        };
+        Self { seconds, link, to_link, to_kernel, icmp }
+    }
+
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        let Self { seconds, link, to_link, to_kernel, icmp } = self;
+        let state = if link.up { "up" } else { "down" };
+        let of = |direction: &Direction| {
+            let Direction { received, forwarded, forwarded_bytes, cut, own, stayed, .. } =
+                direction;
+            let Direction { malformed, martians, hops_exceeded, too_big, .. } = direction;
+            let Direction { unreachable, lost, .. } = direction;
+            format!(
+                "{forwarded} of {received} datagrams ({forwarded_bytes} bytes, {cut} cut)\n  the \
+                 others: {own} for the gate, {stayed} of one link, {hops_exceeded} without hops, \
+                 {too_big} too big, {unreachable} unreachable, {lost} lost, {malformed} malformed, \
+                 {martians} with impossible addresses"
+            )
+        };
+        format!(
+            "{seconds:.1} s; the link is {state}, came up {} times, {} requests to the \
+             administrator\nto the link: {}\nto the kernel: {}\nthe gate: {} reports, {} withheld, \
+             {} rate-limited, {} echo replies",
+            link.link_ups,
+            link.sa_requests,
+            of(to_link),
+            of(to_kernel),
+            icmp.reports,
+            icmp.reports_withheld,
+            icmp.rate_limited,
+            icmp.echoes,
+        )
+    }
+}

@@ -1,0 +1,245 @@
+//! `urnic ibgate`: the kernel's own programs and ports of a real subnet reach each other.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::net::UdpSocket;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use urnic_testkit::isolate::netns_tests;
+use urnic_testkit::network::{Namespace, ip};
+use urnic_testkit::programs::{is_there, program};
+use urnic_testkit::skip;
+
+use super::scene::{Fabric, NEEDS, Process, wait_until, wrong_packets};
+use super::{dev, json, output, serve};
+
+const GATE_NEEDS: [&str; 5] = [NEEDS[0], NEEDS[1], NEEDS[2], "/dev/net/tun", "ping"];
+/// A gate at the third node, behind which the kernel is.
+const GATE: &str = "--dev ib:sim=sim,node=Hca3,ip=10.9.0.9/24,ip6=fd00::9/64";
+/// What ports behind a gate say of it.
+const BEHIND: &str = ",gw=10.9.0.9,gw6=fd00::9";
+
+/// A gate that is up, and the kernel's way to the link.
+fn gate() -> Process {
+    let gate = Process::start(&format!("ibgate {GATE} --json"));
+    wait_until("the gate's link is up", || has_carrier("ibgate"));
+    // The kit has taken IPv6 from the kernel's interfaces.
+    fs::write("/proc/sys/net/ipv6/conf/ibgate/disable_ipv6", "0").unwrap();
+    for (address, network) in [("10.8.0.1", "10.9.0.0/24"), ("fd08::1", "fd00::/64")] {
+        ip(&format!("addr add {address} dev ibgate"));
+        ip(&format!("route add {network} dev ibgate src {address}"));
+    }
+    gate
+}
+
+fn has_carrier(interface: &str) -> bool {
+    let shown = program("ip").args(["link", "show", interface]).output().unwrap();
+    String::from_utf8_lossy(&shown.stdout).contains("LOWER_UP")
+}
+
+/// What `ping` says, and whether it was answered.
+fn ping(arguments: &str) -> (bool, String) {
+    let mut ping = program("ping");
+    let output = ping.args(["-n", "-i", "0.2"]).args(arguments.split_whitespace()).output();
+    let output = output.unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+}
+
+fn answered(arguments: &str) {
+    let (is_answered, said) = ping(arguments);
+    assert!(is_answered, "ping {arguments}: {said}");
+}
+
+fn told(arguments: &str, what: &str) {
+    let (is_answered, said) = ping(arguments);
+    assert!(!is_answered && said.contains(what), "ping {arguments}: {said}");
+}
+
+netns_tests! {
+    with GATE_NEEDS;
+
+    /// Pings, the kernel's TCP and what a router tells; nothing of it is malformed, and the
+    /// administrator is not asked for each datagram.
+    fn the_kernel_and_ports_reach_each_other_through_a_gate() {
+        let fabric = Fabric::start("gate");
+        let capture = fabric.path("packets.pcap");
+        let switch = Process::switch(&format!("--pcap {}", capture.display()));
+        let gate = gate();
+        let server = serve(4, BEHIND);
+        for to in ["10.9.0.4", "fd00::4", "10.9.0.9", "fd00::9"] {
+            answered(&format!("-c 3 -W 5 {to}"));
+        }
+        // 2044 octets whole; one more is the kernel's own to refuse.
+        answered("-c 1 -W 5 -M do -s 2016 10.9.0.4");
+        told("-c 1 -W 1 -M do -s 2017 10.9.0.4", "mtu");
+        told("-c 1 -W 5 -t 1 10.9.0.4", "Time to live exceeded");
+        told("-c 1 -W 5 -t 1 fd00::4", "Hop limit");
+        told("-c 2 -W 8 10.9.0.77", "Destination Host Unreachable");
+        ip("route add 10.66.0.0/24 dev ibgate");
+        told("-c 1 -W 5 10.66.0.1", "Destination Net Unreachable");
+        // The kernel's TCP to ours, and ours to the kernel's.
+        for to in ["10.9.0.4", "[fd00::4]"] {
+            json(&format!("ping {to} --count 3 --interval 1ms"));
+        }
+        for op in ["write", "send", "read"] {
+            json(&format!("bw 10.9.0.4 --op {op} --size 64K -n 20"));
+        }
+        drop(server);
+        let kernel = Process::serving("serve --listen [::] --dev kernel");
+        for to in ["10.8.0.1", "[fd08::1]"] {
+            let from = dev(2, BEHIND);
+            json(&format!("ping {to} --dev {from} --count 3 --interval 1ms"));
+            json(&format!("bw {to} --dev {from} --op write --size 64K -n 20"));
+        }
+        drop(kernel);
+        let carried = gate.json();
+        let _switch = switch.json();
+        let link = &carried["link"];
+        assert_eq!((&link["up"], &link["mtu"], &link["link_ups"]), (&true.into(), &2044.into(), &1.into()));
+        for none in ["malformed_packets", "p_key_mismatches", "q_key_mismatches", "bad_datagrams"] {
+            assert_eq!(link[none], 0, "{none}: {carried}");
+        }
+        let forwarded = |direction: &str| carried[direction]["forwarded"].as_u64().unwrap();
+        let datagrams = forwarded("to_link") + forwarded("to_kernel");
+        let requests = link["sa_requests"].as_u64().unwrap();
+        assert!(datagrams > 2000 && requests < 100, "{requests} for {datagrams}: {carried}");
+        for way in ["to_link", "to_kernel"] {
+            for none in ["malformed", "martians", "too_big", "lost"] {
+                assert_eq!(carried[way][none], 0, "{way} {none}: {carried}");
+            }
+        }
+        assert!(carried["icmp"]["echoes"].as_u64() >= Some(6), "{carried}");
+        wrong_packets(&capture);
+    }
+
+    /// The interface has a carrier while the port is in the broadcast group.
+    fn a_gates_interface_follows_the_link() {
+        let mut fabric = Fabric::start("follows");
+        let _switch = Process::switch("");
+        let gate = gate();
+        let _server = serve(4, BEHIND);
+        answered("-c 1 -W 5 10.9.0.4");
+        fabric.command("Unlink \"Hca3\"[1]");
+        wait_until("the carrier is lost", || !has_carrier("ibgate"));
+        fabric.command("Relink \"Hca3\"[1]");
+        wait_until("the carrier is back", || has_carrier("ibgate"));
+        answered("-c 3 -W 5 10.9.0.4");
+        // An interface that is deleted takes nothing with it.
+        ip("link del ibgate");
+        thread::sleep(Duration::from_millis(200));
+        let carried = gate.json();
+        assert!(carried["link"]["link_ups"].as_u64() >= Some(2), "{carried}");
+        assert!(!ip("link").contains("ibgate"), "gone with the command");
+    }
+
+    /// Two kernels with a fabric between them: the datagrams of dnsmasq, and groups.
+    fn two_kernels_talk_through_two_gates() {
+        let _fabric = Fabric::start("kernels");
+        let _switch = Process::switch("");
+        let near = Process::start(
+            "ibgate --dev ib:sim=sim,node=Hca3,ip=10.9.0.9/24,gw=10.9.0.8 --json",
+        );
+        let far = Process::start(
+            "ibgate --dev ib:sim=sim,node=Hca4,ip=10.9.0.8/24,gw=10.9.0.9 --tun far \
+             --group 239.1.2.3 --json",
+        );
+        wait_until("both are up", || has_carrier("ibgate") && has_carrier("far"));
+        let other = Namespace::new();
+        ip(&format!("link set far netns {}", other.id()));
+        ip("addr add 10.8.0.1 dev ibgate");
+        for network in ["10.9.0.0/24", "10.7.0.0/24", "239.0.0.0/8"] {
+            ip(&format!("route add {network} dev ibgate src 10.8.0.1"));
+        }
+        other.run(|| {
+            ip("link set far up");
+            ip("addr add 10.7.0.1 dev far");
+            ip("route add default dev far src 10.7.0.1");
+        });
+        answered("-c 2 -W 8 10.7.0.1");
+        // The kernel's TCP at both ends.
+        let server = other.run(|| Process::serving("serve --listen 10.7.0.1 --dev kernel"));
+        json("bw 10.7.0.1 --op write --size 64K -n 50");
+        drop(server);
+        let group = other.run(|| {
+            let socket = UdpSocket::bind("239.1.2.3:5000").unwrap();
+            socket.join_multicast_v4(&[239, 1, 2, 3].into(), &[10, 7, 0, 1].into()).unwrap();
+            socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+            socket
+        });
+        let sender = UdpSocket::bind("10.8.0.1:0").unwrap();
+        sender.set_multicast_ttl_v4(8).unwrap();
+        let mut octets = [0; 16];
+        wait_until("a datagram of the group comes", || {
+            sender.send_to(b"to all", "239.1.2.3:5000").unwrap();
+            group.recv(&mut octets).is_ok()
+        });
+        assert_eq!(&octets[..6], b"to all");
+        name_is_found(&other);
+        for gate in [near, far] {
+            let carried = gate.json();
+            assert!(carried["to_link"]["forwarded"].as_u64() > Some(50), "{carried}");
+        }
+    }
+
+    /// Command lines that make no gate.
+    fn a_gate_that_cannot_be_is_refused_with_the_reason() {
+        let _fabric = Fabric::start("refused");
+        ip("tuntap add dev tap0 mode tap");
+        for (arguments, why) in [
+            ("--dev ib:sim=none,node=Hca3,ip=10.9.0.9/24", "no ibsim by the name 'none'"),
+            ("--dev ib:sim=sim,node=Hca9,ip=10.9.0.9/24", "no place at node 'Hca9'"),
+            ("--dev ib:sim=sim,node=Hca3,ip=10.9.0.9/24 --tun tap0", "a TUN interface"),
+            ("--dev ib:sim=sim,node=Hca3,ip=10.9.0.9/24 --tun lo", "a TUN interface"),
+        ] {
+            let refused = output(&format!("ibgate {arguments} --duration 1s"));
+            let complaint = String::from_utf8_lossy(&refused.stderr).into_owned();
+            assert_eq!(refused.status.code(), Some(2), "{arguments}: {complaint}");
+            assert!(complaint.contains(why), "{arguments}: {complaint}");
+        }
+        // Those that were refused took nothing from others; without a switch the link is up, and a stop
+        // is a good end.
+        let ended = output(&format!("ibgate {GATE} --duration 3s"));
+        let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+        assert_eq!(ended.status.code(), Some(0), "{said}");
+        assert!(said.contains("ibgate: the link is up, with datagrams of 2044 octets"), "{said}");
+    }
+}
+
+/// dnsmasq answers a question that went through both gates (RFC 1035 §4.1).
+fn name_is_found(other: &Namespace) {
+    if !is_there("dnsmasq") {
+        return skip("names of dnsmasq through gates", "no dnsmasq");
+    }
+    let mut dnsmasq: Command = program("dnsmasq");
+    dnsmasq.args(["--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts"]);
+    dnsmasq.args(["--listen-address=10.7.0.1", "--bind-interfaces", "--port=5353", "--user="]);
+    dnsmasq.args(["--address=/port.example/10.9.0.4", "--pid-file="]);
+    dnsmasq.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut dnsmasq = other.run(|| dnsmasq.spawn().unwrap());
+    let question =
+        [&[0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0][..], b"\x04port\x07example\0", &[0, 1, 0, 1]]
+            .concat();
+    let socket = UdpSocket::bind("10.8.0.1:0").unwrap();
+    socket.connect("10.7.0.1:5353").unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut octets = [0; 512];
+    let len = loop {
+        assert!(Instant::now() < deadline, "dnsmasq does not answer");
+        // Until it listens, the far kernel says so.
+        match socket.send(&question).and_then(|_| socket.recv(&mut octets)) {
+            Ok(len) => break len,
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                thread::sleep(Duration::from_millis(50));
+            }
+            Err(_) => {}
+        }
+    };
+    let _ended = dnsmasq.kill();
+    let _reaped = dnsmasq.wait();
+    assert_eq!(octets[..2], question[..2]);
+    assert_eq!(octets[len - 4..len], [10, 9, 0, 4], "{:x?}", &octets[..len]);
+}
