@@ -2,8 +2,8 @@
 
 use super::{Direction, ReplayedConnection, State};
 use crate::direction::Shared;
-use crate::live::LiveFigures;
 use crate::packet::Segment;
+use crate::passed::LiveFigures;
 
 impl ReplayedConnection {
     /// Whether an end sent a startup frame of MPA.

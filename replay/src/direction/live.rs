@@ -4,8 +4,8 @@ use urnic_engine::tcp::{self, Flags};
 use urnic_engine::types::StreamOffset;
 
 use super::{Direction, Phase, Shared};
-use crate::live::LiveFigures;
 use crate::packet::Segment;
+use crate::passed::LiveFigures;
 
 impl Direction {
     /// Whether its first octets have no startup frame.

@@ -11,6 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use urnic_engine::tcp::{Flags, SeqNum};
 use urnic_netdev::capture::LinkType;
 
+pub use crate::passed::LiveFigures;
 pub use file::LiveFile;
 
 use crate::comments::Comments;
@@ -44,33 +45,6 @@ pub struct LiveFrame {
     pub original_len: usize,
     /// Its octets, or those that there was room for.
     pub bytes: Vec<u8>,
-}
-
-/// What passed, since the beginning.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct LiveFigures {
-    /// iWARP connections so far.
-    pub connections: u64,
-    /// Of them, those that are open.
-    pub connections_open: u64,
-    /// Octets of their frames.
-    pub bytes: u64,
-    /// Their segments with data.
-    pub segments: u64,
-    /// Of those whose FPDUs are known: that begin and end with one, and the others.
-    pub segments_aligned: u64,
-    /// Segments that begin or end inside an FPDU.
-    pub segments_unaligned: u64,
-    /// Segments ahead of octets still missing.
-    pub segments_out_of_order: u64,
-    /// Segments that bring nothing new.
-    pub segments_retransmitted: u64,
-    /// Directions whose FPDUs are not followed any more, because the interface lost frames of them.
-    pub directions_incomplete: u64,
-    /// Octets that a receiver holds now, because octets before them or of their FPDU are missing.
-    pub bytes_held: u64,
-    /// Findings that are errors, of connections that are over.
-    pub errors: u64,
 }
 
 /// Follows the connections of an interface.
