@@ -61,7 +61,8 @@ impl Monitor {
         let fd = socket.as_fd();
         let ring = packet_socket::set_option(fd, PacketOption::COPY_THRESHOLD, 1).and_then(|()| {
             packet_socket::set_buffers(fd, 0, RECEIVE_BUFFER_LEN);
-            packet_socket::receive_ring(fd, open::layout(mtu, RING_FRAMES))
+            let slot_len = open::layout(mtu, 1).slot_len;
+            packet_socket::receive_ring(fd, open::layout(mtu, RING_FRAMES.min(RING_LEN / slot_len)))
         });
         let ring = ring.map_err(failed)?;
         packet_socket::bind(fd, index)
@@ -151,6 +152,8 @@ fn frame_in<'a>(
 
 /// A quarter of a second of 1 Gbit/s in frames of 1500 octets, and much more in super-frames.
 const RING_FRAMES: usize = 16_384;
+/// Octets of the ring where frames are large, as on the loopback interface.
+const RING_LEN: usize = 32 << 20;
 /// For super-frames that wait behind their slots.
 const RECEIVE_BUFFER_LEN: i32 = 32 << 20;
 const ROOM_FOR_TAG: usize = crate::ethernet::TAG_LEN;

@@ -1,4 +1,5 @@
 //! Opening TAPs: what is set up, and what errors say.
+#![expect(clippy::disallowed_methods, reason = "devices of the kernel live in real time")]
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

@@ -2,8 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::packet::{self, Datagram, ICMP, ICMPV6, IPV6_HEADER_LEN};
-use super::rule::is_host;
+use super::packet::{self, Datagram, ICMP, ICMPV6, IPV6_HEADER_LEN, is_host};
 
 /// Why a datagram does not go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

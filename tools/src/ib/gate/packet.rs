@@ -128,3 +128,16 @@ pub(super) fn write_checksum(header: &mut [u8]) {
 pub(super) fn checksum(octets: &[u8]) -> u16 {
     !Fragment::from_slice(octets).ones_complement_sum()
 }
+
+/// Whether the address can be one host's.
+pub(super) fn is_host(address: IpAddr) -> bool {
+    !address.is_multicast() && is_destination(address)
+}
+
+/// RFC 1812 §4.2.2.11 and §5.3.7: not this network, this host or the reserved class E.
+pub(super) fn is_destination(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => !matches!(address.octets()[0], 0 | 127 | 240..),
+        IpAddr::V6(address) => !address.is_unspecified() && !address.is_loopback(),
+    }
+}

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::icmp::Report;
-use super::packet::Datagram;
+use super::packet::{Datagram, is_destination, is_host};
 
 /// Where a datagram comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,18 +117,5 @@ fn stays_on_link(to: IpAddr) -> bool {
         IpAddr::V6(to) => {
             to.is_unicast_link_local() || to.is_multicast() && to.octets()[1] & 0xf <= 2
         }
-    }
-}
-
-/// Whether the address can be one host's.
-pub(super) fn is_host(address: IpAddr) -> bool {
-    !address.is_multicast() && is_destination(address)
-}
-
-/// RFC 1812 §4.2.2.11 and §5.3.7: not this network, this host or the reserved class E.
-fn is_destination(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => !matches!(address.octets()[0], 0 | 127 | 240..),
-        IpAddr::V6(address) => !address.is_unspecified() && !address.is_loopback(),
     }
 }
