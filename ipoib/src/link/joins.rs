@@ -75,12 +75,27 @@ impl Link {
     }
 
     /// Joins and leaves the groups that an IP datagram of the host reports, by IGMP or MLD: what the
-    /// host receives the link does (RFC 4391 §10). The report itself is sent as any datagram is.
+    /// host receives the link does (RFC 4391 §10). The report itself is sent as any datagram is. Of
+    /// what a router sends on for others nothing is heeded.
     pub fn note_reports(&mut self, now_ns: u64, datagram: &[u8]) {
+        if !reports::source(datagram).is_some_and(|source| self.may_report(source)) {
+            return;
+        }
         reports::changes(datagram, &mut |change| match change {
             Change::Joins(group) => self.join_group(now_ns, group),
             Change::Leaves(group) => self.leave_group(now_ns, group),
         });
+    }
+
+    /// Whether reports with this source are the host's own: RFC 3376 §4.2.13 and RFC 3810 §5.2.13 allow
+    /// none while there is no address, and RFC 3810 §5.2.13 asks for one of the link. No router forwards
+    /// these two.
+    fn may_report(&self, source: IpAddr) -> bool {
+        let is_of_link = match source {
+            IpAddr::V4(source) => source.is_unspecified(),
+            IpAddr::V6(source) => source.is_unspecified() || source.is_unicast_link_local(),
+        };
+        is_of_link || self.owns(source)
     }
 
     /// Begins to receive an IP group: its hosts have joined it (RFC 4391 §10).

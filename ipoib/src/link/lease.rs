@@ -57,6 +57,9 @@ pub(super) struct Client {
     transaction: u32,
     /// When it began to ask for what it asks now.
     since_ns: u64,
+    /// When it first asked for the address that it asks for now: a lease counts from then
+    /// (RFC 2131 §4.4.1, §4.4.5).
+    asked_ns: u64,
     attempts: u32,
     due_ns: u64,
 }
@@ -71,7 +74,15 @@ impl Client {
         // Requests to the administrator are drawn from the other stream.
         random.set_stream(1);
         let transaction = random.next_u32();
-        Self { state: State::Selecting, random, transaction, since_ns: 0, attempts: 0, due_ns: 0 }
+        Self {
+            state: State::Selecting,
+            random,
+            transaction,
+            since_ns: 0,
+            asked_ns: 0,
+            attempts: 0,
+            due_ns: 0,
+        }
     }
 
     pub(super) const fn lease(&self) -> Option<&Lease> {
@@ -112,6 +123,11 @@ impl Client {
         if self.attempts == 0 {
             self.since_ns = now_ns;
             self.transaction = self.random.next_u32();
+        }
+        // The first question of a server that was chosen is the second of its transaction.
+        let is_choice = matches!(self.state, State::Requesting { .. }) && self.attempts == 1;
+        if self.attempts == 0 || is_choice {
+            self.asked_ns = now_ns;
         }
         self.attempts = self.attempts.saturating_add(1);
         let elapsed_s = now_ns.saturating_sub(self.since_ns) / SECOND_NS;
@@ -242,7 +258,7 @@ impl Client {
             |router: &Ipv4Addr| network(*router) == network(address) && *router != address;
         // RFC 2131 §4.4.5: T1 is half of it, T2 seven eighths, and they come in this order. It counts
         // from when it was asked for.
-        let after = |seconds: u64| self.since_ns.saturating_add(seconds.saturating_mul(SECOND_NS));
+        let after = |seconds: u64| self.asked_ns.saturating_add(seconds.saturating_mul(SECOND_NS));
         let lease_s = u64::from(lease_s);
         let end_ns = if lease_s == u64::from(u32::MAX) { u64::MAX } else { after(lease_s) };
         let t2 = answer.rebinding_s.map_or(lease_s * 7 / 8, u64::from).min(lease_s);

@@ -29,6 +29,22 @@ pub fn may_be_report(start: &[u8]) -> bool {
     }
 }
 
+/// Who sends a datagram.
+#[must_use]
+pub fn source(datagram: &[u8]) -> Option<IpAddr> {
+    match datagram.first()? >> 4 {
+        4 => {
+            let [.., a, b, c, d, _, _, _, _] = *datagram.first_chunk::<20>()?;
+            Some(Ipv4Addr::new(a, b, c, d).into())
+        }
+        6 => {
+            let source: [u8; 16] = *datagram.get(8..)?.first_chunk()?;
+            Some(Ipv6Addr::from(source).into())
+        }
+        _ => None,
+    }
+}
+
 /// Hands the changes that a datagram reports to `each`; a report that is cut short ends early.
 pub fn changes(datagram: &[u8], each: &mut dyn FnMut(Change)) {
     match datagram.first().map(|octet| octet >> 4) {

@@ -113,6 +113,24 @@ fn an_address_comes_and_datagrams_reach_it() {
     assert_eq!(refused(&scene), 0);
 }
 
+/// RFC 2131 §4.4.1: a lease counts from the request for it, however long servers were looked for.
+#[test]
+fn a_lease_does_not_count_from_the_search_for_a_server() {
+    let mut scene = scene();
+    scene.run(1000 * SECOND);
+    bind(&mut scene);
+    scene.run(10 * SECOND);
+    assert_eq!(address(&scene), Some(GIVEN));
+    let lease = *scene.hosts[0].link().lease().unwrap();
+    let left_s = (lease.end_ns - scene.now_ns) / SECOND;
+    assert!((u64::from(LEASE_S) - 12..u64::from(LEASE_S) - 8).contains(&left_s), "{left_s}");
+    // RFC 2131 §4.4.5: a renewal counts from its own request.
+    let renewal = next(&mut scene);
+    tell(&mut scene, renewal.transaction, &options(5));
+    let renewed = scene.hosts[0].link().lease().unwrap().end_ns;
+    assert!((299..303).contains(&((renewed - lease.end_ns) / SECOND)));
+}
+
 /// RFC 2131 §4.4.5: at half of its time the server is asked by unicast, RFC 4390 §2.2: without the
 /// flag; at seven eighths all are; at its end the address is gone.
 #[test]

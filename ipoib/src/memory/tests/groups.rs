@@ -303,6 +303,61 @@ fn reports_of_the_host_join_and_leave() {
     assert_eq!(scene.fabric.members(mgid("239.1.2.3")), None);
 }
 
+/// A router sends the datagrams of others through the device: their reports are not the host's own.
+#[test]
+fn reports_that_are_forwarded_change_nothing() {
+    let mut scene = Scene::up();
+    let from = |mut datagram: Vec<u8>, source: &[u8]| {
+        let at = if source.len() == 4 { 12 } else { 8 };
+        datagram[at..at + source.len()].copy_from_slice(source);
+        datagram
+    };
+    let to_host = |mut datagram: Vec<u8>| {
+        datagram[16..20].copy_from_slice(&ip4(1).octets());
+        datagram
+    };
+    scene.hosts[0].link_join(scene.now_ns, group("239.1.2.3"));
+    scene.hosts[0].link_join(scene.now_ns, group("ff15::7"));
+    scene.run(MS);
+    let stranger = [10, 8, 0, 1];
+    let stranger6: Ipv6Addr = "fd08::1".parse().unwrap();
+    for forwarded in [
+        to_host(from(report(0x17, [239, 1, 2, 3]), &stranger)),
+        from(report(0x17, [239, 1, 2, 3]), &stranger),
+        to_host(from(report(0x16, [239, 1, 2, 4]), &stranger)),
+        from(mld_report(132, "ff15::7"), &stranger6.octets()),
+        from(mld_report(131, "ff15::8"), &stranger6.octets()),
+    ] {
+        scene.send(0, &forwarded).unwrap();
+        scene.run(MS);
+    }
+    for (group, members) in
+        [("239.1.2.3", Some(1)), ("239.1.2.4", None), ("ff15::7", Some(1)), ("ff15::8", None)]
+    {
+        assert_eq!(scene.fabric.members(mgid(group)), members, "{group}");
+    }
+    // RFC 3376 §4.2.13, RFC 3810 §5.2.13: a host that has no address yet reports, too; MLD has those
+    // of the link.
+    scene.send(0, &from(report(0x17, [239, 1, 2, 3]), &[0; 4])).unwrap();
+    let of_link: Ipv6Addr = "fe80::77".parse().unwrap();
+    scene.send(0, &from(mld_report(132, "ff15::7"), &of_link.octets())).unwrap();
+    scene.send(0, &from(mld_report(131, "ff15::8"), &[0; 16])).unwrap();
+    scene.run(MS);
+    for (group, members) in [("239.1.2.3", None), ("ff15::7", None), ("ff15::8", Some(1))] {
+        assert_eq!(scene.fabric.members(mgid(group)), members, "{group}");
+    }
+}
+
+/// A datagram that reports a group by MLDv1, or that it is left.
+fn mld_report(kind: u8, group: &str) -> Vec<u8> {
+    let group: Ipv6Addr = group.parse().unwrap();
+    let head = [0x60, 0, 0, 0, 0, 32, 0, 1];
+    let to = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
+    let router_alert = [58, 0, 5, 2, 0, 0, 1, 0];
+    let message = [kind, 0, 0, 0, 0, 0, 0, 0];
+    [&head[..], &ip6(0).octets(), &to, &router_alert, &message, &group.octets()].concat()
+}
+
 #[test]
 fn what_the_host_reports_while_the_link_is_down_is_joined_when_it_is_up() {
     let mut scene = Scene::new(FabricConfig::default(), 1);
