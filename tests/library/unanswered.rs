@@ -11,7 +11,7 @@ use urnic::{
     ListenParams, Mr, Offer, Qp, QpConfig, RecvWr, RemoteBuffer, Rnic, RnicConfig, SendWr, Stag,
     TaggedOffset, WcStatus, WrId,
 };
-use urnic_testkit::octets::{CRC, REQUEST_KEY, fpdu, send, startup};
+use urnic_testkit::octets::{CRC, REQUEST_KEY, fpdu, read_request, send, startup};
 use urnic_testkit::silence::drop_all_segments;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -33,9 +33,12 @@ impl Scene {
     }
 
     fn with(own_thread: bool, completion: CompletionMeans) -> Self {
+        Self::of(EndpointConfig { own_thread, ..EndpointConfig::default() }, completion)
+    }
+
+    fn of(config: EndpointConfig, completion: CompletionMeans) -> Self {
         let rnic = Rnic::new(RnicConfig { seed: urnic::random_seed().unwrap() });
-        let config =
-            EndpointConfig { user_timeout: USER_TIMEOUT, own_thread, ..EndpointConfig::default() };
+        let config = EndpointConfig { user_timeout: USER_TIMEOUT, ..config };
         let endpoint = Endpoint::kernel(&rnic, &config).unwrap();
         let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16).unwrap());
         let qp = pd.create_qp(QpConfig { completion, ..QpConfig::new(&cq) }).unwrap();
@@ -115,4 +118,23 @@ fn a_send_is_placed_at_a_peer_that_resets_behind_its_close() {
     }
     let event = scene.connection.next_event(PATIENCE).unwrap();
     assert_eq!(event, Some(ConnectionEvent::PeerClosed));
+}
+
+/// The answer to a Read of no octets may wait for a message of the program, and goes without one.
+#[test]
+fn an_answer_of_no_octets_needs_no_message_behind_it() {
+    for polled in [false, true] {
+        let config = EndpointConfig { polled, ..EndpointConfig::default() };
+        let mut scene = Scene::of(config, CompletionMeans::Taken);
+        scene.peer.set_read_timeout(Some(PATIENCE)).unwrap();
+        for msn in 1..=20 {
+            let request = read_request(msn, (7, 0), 0, (0, 0));
+            scene.peer.write_all(&fpdu(&request, 0, false)).unwrap();
+            let began = std::time::Instant::now();
+            // Length, header of 14 octets, CRC.
+            scene.peer.read_exact(&mut [0; 20]).unwrap();
+            let waited = began.elapsed();
+            assert!(waited < Duration::from_secs(1), "{polled}: {waited:?}");
+        }
+    }
 }

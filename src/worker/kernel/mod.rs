@@ -48,6 +48,8 @@ pub(crate) struct KernelEngine {
     /// How long a peer may leave data unacknowledged.
     user_timeout: Duration,
     life: LifeTimes,
+    /// Programs poll, and a thread is there for when they do not: answers may wait for messages.
+    answers_wait: bool,
     doorbell: Arc<Doorbell>,
     connections: Slab<KernelConnection>,
     listeners: Slab<KernelListener>,
@@ -74,6 +76,7 @@ impl KernelEngine {
             rnic: rnic.clone(),
             user_timeout: config.user_timeout,
             life: config.life,
+            answers_wait: config.polled && config.own_thread,
             doorbell: Doorbell::new(),
             connections: Slab::new(),
             listeners: Slab::new(),
@@ -174,7 +177,8 @@ impl KernelEngine {
     /// Moves one connection's octets and tells what happened.
     fn service(&mut self, now: Instant, slot: usize) -> usize {
         let Some(connection) = self.connections.get_mut(slot) else { return 0 };
-        let mut moved = connection.receive(now, &mut self.buffer) + connection.send(now);
+        let mut moved = connection.receive(now, &mut self.buffer);
+        moved += connection.send(now, self.answers_wait);
         if connection.layered.wants_retry() {
             self.reconnect(now, slot);
             return moved + 1;
@@ -385,9 +389,13 @@ impl Engine for KernelEngine {
         self.events.wait(now, deadline, wakeup);
     }
 
-    fn shutdown(&mut self, _now: Instant) {
+    fn shutdown(&mut self, now: Instant) {
         for slot in self.registry.all() {
-            self.connections[slot].abort();
+            let connection = &mut self.connections[slot];
+            if self.answers_wait {
+                connection.send(now, false);
+            }
+            connection.abort();
             self.remove(slot);
         }
     }

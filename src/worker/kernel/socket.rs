@@ -237,13 +237,14 @@ impl KernelConnection {
         }
     }
 
-    /// Writes what is to be sent; returns how many writes that took.
-    pub(super) fn send(&mut self, now: Instant) -> usize {
+    /// Writes what is to be sent; returns how many writes that took. With `answers_wait`, answers of no
+    /// octets do so for a message.
+    pub(super) fn send(&mut self, now: Instant, answers_wait: bool) -> usize {
         if self.may_send() {
             self.follow_emss(now);
         }
         let mut writes = 0;
-        let waits = self.answers.waits(now, self.layered.owes_empty_answers_only());
+        let waits = answers_wait && self.answers.waits(now, self.layered.owes_empty_answers_only());
         while !waits && self.ready.writable && self.may_send() && writes < WRITE_BURST {
             let mut fragments = Fragments::new();
             self.layered.octets_to_send(self.emss, SEND_LEN, &mut fragments);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 
 use libc::{c_int, c_void};
-use urnic::{Wc, WcOpcode, monotonic_now};
+use urnic::{QpState, Wc, WcOpcode, monotonic_now};
 
 use crate::abi::{IBV_EVENT_CQ_ERR, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
 use crate::attributes::CQE_MAX;
@@ -226,7 +226,10 @@ impl Cq {
             && let Some(number) = self.memory_wait.takes_one()
             && let Some(qp) = self.context.process.qp(number)
         {
-            self.stay(&qp.inner());
+            // The program may destroy the queue pair meanwhile.
+            let inner = qp.inner().clone();
+            drop(qp);
+            self.stay(&inner);
         }
     }
 
@@ -240,7 +243,8 @@ impl Cq {
                 if qp.writes_delivered() != at_post {
                     break true;
                 }
-                if endpoint.poll_turn(true).is_err() || monotonic_now() >= until {
+                let is_over = qp.state() == QpState::Error || endpoint.poll_turn(true).is_err();
+                if is_over || monotonic_now() >= until {
                     break false;
                 }
             };
