@@ -60,7 +60,7 @@ pub(super) const COMMENT_LEN_MAX: usize = 4096;
 pub(super) const LIVE_FRAMES_MAX: usize = 1 << 16;
 /// Their octets.
 pub(super) const LIVE_BYTES_MAX: usize = 32 << 20;
-/// The longest block of pcapng that is copied, in octets.
+/// The longest block of pcapng that is copied in memory, in octets; a longer one goes by way of a file.
 pub(super) const BLOCK_LEN_MAX: usize = 64 << 20;
 
 /// Octets kept of what was placed under steering tags.

@@ -147,6 +147,35 @@ netns_tests! {
         }
     }
 
+    fn the_file_goes_on_when_nobody_reads_the_lines_any_more() {
+        ip("link set lo up");
+        let folder = folder();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let path = folder.path().join("unread.pcapng");
+        let file = path.to_str().unwrap();
+        for form in ["--json", ""] {
+            let limits = "--all --duration 2500ms";
+            let arguments = format!("--interface lo --write {file} {limits} {form}");
+            let mut child = urnic(&format!("capture {arguments}")).spawn().unwrap();
+            let mut line = String::new();
+            BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+            assert!(line.contains("lo"), "{line}");
+            let mut made = 0;
+            while child.try_wait().unwrap().is_none() {
+                drop(TcpStream::connect(address).unwrap());
+                made += 1;
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            let mut complaint = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
+            assert_eq!((child.wait().unwrap().code(), &complaint[..]), (Some(0), ""), "{form}");
+            // Those made while it began or ended may be missing.
+            let frames = replayed(file)["frames"].as_u64().unwrap();
+            assert!(made > 10 && frames >= 3 * (made - 5), "{form} {made}: {frames}");
+        }
+    }
+
     fn a_port_is_written_whatever_it_carries() {
         ip("link set lo up");
         let folder = folder();

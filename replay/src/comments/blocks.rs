@@ -4,7 +4,8 @@
 //! options that it does not know or thinks wrong, the order of options and the octets of padding are
 //! then others than before. Here all octets but those of the comment stay as they are.
 
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 
 use crate::limits::BLOCK_LEN_MAX;
 
@@ -32,6 +33,8 @@ pub(crate) struct Block {
     pub(crate) order: Order,
     pub(crate) kind: u32,
     pub(crate) octets: Vec<u8>,
+    /// What follows `octets` in a block of more than [`BLOCK_LEN_MAX`].
+    pub(crate) rest: Option<File>,
 }
 
 impl Order {
@@ -90,16 +93,31 @@ pub(crate) fn next<R: Read>(
     if len < 12 || !len.is_multiple_of(4) {
         return Ok(Err(End::Malformed("an impossible block length")));
     }
-    if len > BLOCK_LEN_MAX {
+    let mut block = Block { order, kind, octets, rest: None };
+    let is_long = len > BLOCK_LEN_MAX;
+    if is_long && block.is_frame() {
         return Ok(Err(End::Malformed("a block of absurd length")));
     }
-    if !fill(source, &mut octets, len)? {
+    if !fill(source, &mut block.octets, if is_long { LONG_HEAD_LEN } else { len })? {
         return Ok(Err(End::Cut));
     }
-    if four(&octets, len - 4) != order.of_u32(total_len) {
+    let mut last = four(&block.octets, block.octets.len() - 4);
+    if is_long {
+        // Only a whole block is written: until its end is seen it is in a file.
+        let mut rest = tempfile::tempfile()?;
+        let rest_len = u64::from(total_len) - LONG_HEAD_LEN as u64;
+        if io::copy(&mut source.by_ref().take(rest_len), &mut rest)? < rest_len {
+            return Ok(Err(End::Cut));
+        }
+        rest.seek(SeekFrom::End(-4))?;
+        rest.read_exact(&mut last)?;
+        rest.seek(SeekFrom::Start(0))?;
+        block.rest = Some(rest);
+    }
+    if last != order.of_u32(total_len) {
         return Ok(Err(End::Malformed("a block whose two lengths differ")));
     }
-    Ok(Ok(Block { order, kind, octets }))
+    Ok(Ok(block))
 }
 
 /// Reads until there are `len` octets; returns whether the file had them.
@@ -119,9 +137,16 @@ impl Block {
         matches!(self.kind, PACKET | SIMPLE_PACKET | ENHANCED_PACKET)
     }
 
+    /// Writes the whole block.
+    pub(crate) fn write(self, sink: &mut impl Write) -> io::Result<()> {
+        sink.write_all(&self.octets)?;
+        self.rest.map_or(Ok(0), |mut rest| io::copy(&mut rest, sink)).map(|_| ())
+    }
+
     /// A section whose length is told is one that blocks may not grow in: it is not told any more.
     pub(crate) fn forget_section_len(&mut self) {
         if self.kind == SECTION_HEADER
+            && self.octets.len() >= SECTION_HEADER_LEN_MIN
             && let Some(len) = self.octets.get_mut(16..24)
         {
             len.fill(0xff);
@@ -180,6 +205,10 @@ const PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 pub(crate) const ENHANCED_PACKET: u32 = 6;
 const OPTION_COMMENT: u16 = 1;
+/// Octets of a section header without options: only so long a one has a field for the section's length.
+const SECTION_HEADER_LEN_MIN: usize = 28;
+/// Octets in memory of a block that is too long for it: all that is ever changed in one.
+const LONG_HEAD_LEN: usize = SECTION_HEADER_LEN_MIN;
 /// Where the octets of a frame begin in its block.
 const PACKET_AT: usize = 28;
 
@@ -236,6 +265,20 @@ mod tests {
             let mut found = read(order, &octets);
             assert!(found.is_frame() && !found.comment("hi"));
             assert_eq!(found.octets, octets);
+        }
+    }
+
+    #[test]
+    fn only_a_section_header_with_a_length_of_the_section_is_changed() {
+        let magic = 0x1a2b_3c4d_u32.to_le_bytes();
+        for (body_len, is_changed) in [(12, false), (16, true), (40, true)] {
+            let mut body = magic.to_vec();
+            body.resize(body_len, 7);
+            let octets = block(Order::Little, SECTION_HEADER, &body);
+            let mut found = read(Order::Little, &octets);
+            found.forget_section_len();
+            assert_eq!(found.octets != octets, is_changed, "{body_len}");
+            assert_eq!(found.octets[octets.len() - 4..], octets[octets.len() - 4..]);
         }
     }
 

@@ -100,7 +100,7 @@ impl Classic {
     fn block(self, kind: u32, body: &[u8]) -> Block {
         let len = self.order.of_u32(u32::try_from(body.len() + 12).unwrap_or(u32::MAX));
         let octets = [&self.order.of_u32(kind)[..], &len, body, &len].concat();
-        Block { order: self.order, kind, octets }
+        Block { order: self.order, kind, octets, rest: None }
     }
 }
 

@@ -21,6 +21,8 @@ pub struct Written {
     pub late: u64,
     /// What follows the last whole block is missing: why.
     pub cut: Option<&'static str>,
+    /// Whether there is more that could not be copied. Otherwise what is cut merely ends early.
+    pub is_malformed: bool,
 }
 
 /// Copies a capture, packed or not, and adds comments.
@@ -40,6 +42,7 @@ pub(crate) fn copy<R: Read>(
         Some(classic) => copy_classic(classic, &mut source, sink, comments, &mut written)?,
         None => copy_blocks(magic, &mut source, sink, comments, &mut written)?,
     };
+    written.is_malformed = matches!(end, End::Malformed(_));
     written.cut = match end {
         End::Whole => None,
         End::Cut => Some("the capture is cut off"),
@@ -59,7 +62,7 @@ fn copy_classic(
     match classic.head(source)? {
         Ok(head) => {
             for block in head {
-                sink.write_all(&block.octets)?;
+                block.write(sink)?;
             }
         }
         Err(end) => return Ok(end),
@@ -110,5 +113,5 @@ fn put(
             written.no_place += u64::from(!has_place);
         }
     }
-    sink.write_all(&block.octets)
+    block.write(sink)
 }

@@ -112,7 +112,7 @@ fn option(code: u16, value: &[u8]) -> Vec<u8> {
 fn block(kind: u32, body: &[u8]) -> Block {
     let len = u32::try_from(body.len() + 12).unwrap_or(u32::MAX).to_le_bytes();
     let octets = [&kind.to_le_bytes()[..], &len, body, &len].concat();
-    Block { order: Order::Little, kind, octets }
+    Block { order: Order::Little, kind, octets, rest: None }
 }
 
 const INTERFACE_STATISTICS: u32 = 5;

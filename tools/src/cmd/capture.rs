@@ -263,14 +263,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         line_ns: monotonic_now().as_nanos(),
         is_shown: !is_stream && !args.quiet,
         is_json: args.json,
+        is_written: args.write.is_some(),
     };
-    if following.is_shown && args.json {
-        report::print_json_line(&Begun { interface: args.interface.as_str() })?;
-    } else if following.is_shown {
-        report::print(&format!("capturing on {}; interrupt to stop", args.interface))?;
-    }
-    let told = following.follow(&mut monitor, args, &interrupt);
-    match told.and_then(|()| following.finish(&mut monitor, args)) {
+    let begun = Begun { interface: args.interface.as_str() };
+    let text = || format!("capturing on {}; interrupt to stop", args.interface);
+    let told = following
+        .show(&begun, text)
+        .and_then(|()| following.follow(&mut monitor, args, &interrupt));
+    // Whatever ended it: the frames that wait belong to the file.
+    let finished = following.finish(&mut monitor, args);
+    match told.and(finished) {
         // A reader that has seen enough may close the pipe.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         result => result.map(|()| ExitCode::SUCCESS),
@@ -292,6 +294,8 @@ struct Following {
     line_ns: u64,
     is_shown: bool,
     is_json: bool,
+    /// There is a file, which goes on without the lines.
+    is_written: bool,
 }
 
 impl Following {
@@ -350,12 +354,24 @@ impl Following {
             ..Line::of(&self.before, &figures, since_ns)
         };
         (self.before, self.line_ns) = (figures, now_ns);
-        match (self.is_shown, self.is_json) {
-            (true, true) => report::print_json_line(&line)?,
-            (true, false) => report::print(&line.text())?,
-            (false, _) => {}
+        self.show(&line, || line.text())
+    }
+
+    /// Prints a line.
+    fn show(&mut self, line: &impl Serialize, text: impl Fn() -> String) -> anyhow::Result<()> {
+        let printed = match (self.is_shown, self.is_json) {
+            (true, true) => report::print_json_line(line),
+            (true, false) => report::print(&text()),
+            (false, _) => Ok(()),
+        };
+        match printed {
+            // Its reader has seen enough; the file has not.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe && self.is_written => {
+                self.is_shown = false;
+                Ok(())
+            }
+            printed => printed.context("writing the lines"),
         }
-        Ok(())
     }
 
     /// Writes what waits, and tells what there was.
@@ -375,18 +391,12 @@ impl Following {
         }
         let seconds = seconds_of(monotonic_now().as_nanos() - self.begin_ns);
         let (frames, total) = (sink.frames, live.figures());
-        if self.is_shown && self.is_json {
-            report::print_json_line(&Total { seconds, frames, frames_lost, total })?;
-        } else if self.is_shown {
-            let target = args.write.as_ref();
-            let target =
-                target.map_or_else(|| "no file".to_owned(), |path| path.display().to_string());
-            report::print(&format!(
-                "{frames} frames to {target}, {} iWARP connections, {frames_lost} frames lost",
-                total.connections
-            ))?;
-        }
-        Ok(())
+        let connections = total.connections;
+        let target = args.write.as_ref();
+        let target = target.map_or_else(|| "no file".to_owned(), |path| path.display().to_string());
+        self.show(&Total { seconds, frames, frames_lost, total }, || {
+            format!("{frames} frames to {target}, {connections} iWARP connections, {frames_lost} frames lost")
+        })
     }
 }
 

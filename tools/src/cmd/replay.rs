@@ -61,8 +61,9 @@ pub(crate) struct Args {
 
 const EXAMPLES: &str = "\
 Exit status: 0 when all files were read, 1 with --strict when a finding is an error, 2 when a file
-cannot be read. A capture that merely ends early is read as far as it goes. What comes from a pipe is
-copied to a file in the folder for temporary ones, because it is read twice.
+cannot be read, or with --write not be copied whole. A capture that merely ends early is read as far
+as it goes. What comes from a pipe is copied to a file in the folder for temporary ones, because it is
+read twice.
 
 Examples:
   urnic replay pcaps/siw-write-crc.pcap
@@ -78,7 +79,7 @@ fn replay_file(
     path: &Path,
     is_pictured: bool,
     write: Option<&Path>,
-) -> anyhow::Result<PicturedFile> {
+) -> anyhow::Result<(PicturedFile, Written)> {
     let mut input = Input::of(path);
     let mut open = || match &mut input {
         Ok(input) => input.open(),
@@ -86,28 +87,44 @@ fn replay_file(
     };
     let name = path.to_string_lossy();
     let Some(target) = write else {
-        return Ok(if is_pictured {
+        let file = if is_pictured {
             urnic_replay::replay_pictured(&name, open)
         } else {
             urnic_replay::replay(&name, open).into()
-        });
+        };
+        return Ok((file, Written::default()));
     };
     let (file, comments) = urnic_replay::replay_commented(&name, &mut open, is_pictured)
         .context("making a temporary file")?;
     // What could not be read at all is told with the report.
+    let mut written = Written::default();
     if file.report.frames > 0 || file.report.error.is_none() {
-        let written = open().and_then(|source| write_commented(comments, source, target));
-        tell_written(&written.with_context(|| format!("writing {}", target.display()))?);
+        let is_own = is_same(path, target);
+        let copied = open().and_then(|source| write_commented(comments, source, target, is_own));
+        written = copied.with_context(|| format!("writing {}", target.display()))?;
+        tell_written(&written);
     }
-    Ok(file)
+    Ok((file, written))
 }
 
-/// Writes a capture with its comments. A file takes the place of an earlier one when it is whole: that
-/// may be the capture itself.
+/// Whether the file that is written is the one that is read.
+fn is_same(source: &Path, target: &Path) -> bool {
+    let source = match source.as_os_str() == "-" {
+        true => rustix::fs::fstat(io::stdin()),
+        false => rustix::fs::stat(source),
+    };
+    let file = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
+    let target = rustix::fs::stat(target);
+    source.is_ok_and(|source| target.is_ok_and(|target| file(source) == file(target)))
+}
+
+/// Writes a capture with its comments. A file takes the place of an earlier one when it is written:
+/// that may be the capture itself (`is_own`), if all of it is there again.
 fn write_commented(
     comments: FrameComments,
     source: impl io::Read,
     target: &Path,
+    is_own: bool,
 ) -> io::Result<Written> {
     let is_other = fs::metadata(target).is_ok_and(|known| !known.is_file());
     if target.as_os_str() == "-" {
@@ -120,6 +137,16 @@ fn write_commented(
     let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
     let mut sink = BufWriter::new(NamedTempFile::new_in(folder.unwrap_or_else(|| Path::new(".")))?);
     let written = comments.write(source, &mut sink)?;
+    if let (true, Some(why)) = (is_own, written.cut) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!(
+                "{why} after frame {}: what follows would be lost, and the capture is left as it was; \
+                 write to another file",
+                written.frames
+            ),
+        ));
+    }
     sink.into_inner().map_err(io::IntoInnerError::into_error)?.persist(target)?;
     Ok(written)
 }
@@ -171,11 +198,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if is_stream && (args.json || args.compare) {
         anyhow::bail!("--write - leaves no room on standard output for --json or --compare");
     }
-    let files: Vec<PicturedFile> = args
-        .files
-        .iter()
-        .map(|path| replay_file(path, is_pictured, write))
-        .collect::<anyhow::Result<_>>()?;
+    let replayed = args.files.iter().map(|path| replay_file(path, is_pictured, write));
+    let (files, written): (Vec<PicturedFile>, Vec<Written>) =
+        replayed.collect::<anyhow::Result<_>>()?;
+    let is_written_whole = !written.iter().any(|written| written.is_malformed);
     write_pictures(args, &files)?;
     let compared = args.compare.then(|| compare::of(&files));
     let report = Report { files: files.into_iter().map(|file| file.report).collect() };
@@ -201,7 +227,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         result => result.context("writing the report")?,
     }
     Ok(match () {
-        () if !is_readable => ExitCode::from(EXIT_UNUSABLE),
+        () if !is_readable || !is_written_whole => ExitCode::from(EXIT_UNUSABLE),
         () if args.strict && report.has_errors() => ExitCode::from(EXIT_UNVERIFIED),
         () => ExitCode::SUCCESS,
     })

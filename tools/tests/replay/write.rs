@@ -223,6 +223,60 @@ fn a_pipe_is_written_to_a_pipe_and_a_file_over_itself() {
     assert_eq!(fs::read(&own).unwrap().first_chunk(), piped.stdout.first_chunk::<24>());
 }
 
+/// What cannot be copied whole does not take the place of the capture, by whatever name it is meant.
+#[test]
+fn a_capture_is_not_replaced_by_a_part_of_it() {
+    let capture = frames(&fs::read(pcaps().join("siw-write-crc.pcap")).unwrap());
+    let whole = with_everything(&capture, false);
+    let mut broken = whole.clone();
+    // The second length of the block before the last.
+    let at = whole.len() - 24 - 4;
+    broken[at] ^= 4;
+    let (own, link) = (path("broken.pcapng"), path("link-to-broken.pcapng"));
+    let _old = fs::remove_file(&link);
+    std::os::unix::fs::symlink(&own, &link).unwrap();
+    for octets in [&broken[..], &whole[..whole.len() - 30]] {
+        for (source, target) in [(&own, &own), (&link, &own), (&own, &link)] {
+            fs::write(&own, octets).unwrap();
+            let output = urnic(&["--write", target.to_str().unwrap(), source.to_str().unwrap()]);
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(2), "{said}");
+            assert!(said.contains("left as it was; write to another file"), "{said}");
+            assert!(fs::read(&own).unwrap() == octets);
+        }
+        let mut command = Command::new(env!("CARGO_BIN_EXE_urnic"));
+        command.args(["replay", "--write", own.to_str().unwrap(), "-"]);
+        let status = command.stdin(fs::File::open(&own).unwrap()).status().unwrap();
+        assert_eq!(status.code(), Some(2));
+        assert!(fs::read(&own).unwrap() == octets);
+    }
+    fs::write(&own, &broken).unwrap();
+    let other = path("part-of-broken.pcapng");
+    let output = urnic(&["--write", other.to_str().unwrap(), own.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2), "it is not all there");
+    assert!(frames(&whole).starts_with(&frames(&fs::read(&other).unwrap())));
+    fs::remove_file(link).unwrap();
+}
+
+#[test]
+fn a_block_is_as_long_as_it_likes() {
+    let capture = frames(&fs::read(pcaps().join("siw-write-crc.pcap")).unwrap());
+    let mut file = Pcapng { is_big: false, octets: with_everything(&capture, false) };
+    let statistics = file.octets.split_off(file.octets.len() - 24);
+    file.block(0xbad, &vec![0x5a; 65 << 20]);
+    file.octets.extend(&statistics);
+    let own = path("long-block.pcapng");
+    fs::write(&own, &file.octets).unwrap();
+    let output = urnic(&["--write", own.to_str().unwrap(), own.to_str().unwrap()]);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert_eq!(output.status.code(), Some(0));
+    let (before, after) = (blocks(&file.octets, false), blocks(&fs::read(&own).unwrap(), false));
+    assert_eq!(before.len(), after.len());
+    let tail = before.len() - 2;
+    assert!(before[tail..] == after[tail..]);
+    fs::remove_file(own).unwrap();
+}
+
 #[test]
 fn what_is_cut_or_cannot_be_written_is_said() {
     let whole = fs::read(pcaps().join("siw-rping-crc.pcap")).unwrap();
