@@ -30,6 +30,13 @@ impl Link {
         // The joins that the last time has left over are among them.
         self.chores.retain(|(_, _, joins)| !joins);
         self.chores.extend(joins.chain(leaves));
+        // A silent administrator is asked for nothing: what is to be left waits among what is owed.
+        while self.chores.len() > 2 * GROUPS_MAX
+            && let Some(at) = self.chores.iter().rposition(|(.., joins)| !joins)
+            && let Some((mgid, state, _)) = self.chores.remove(at)
+        {
+            self.groups.owe(mgid, state);
+        }
     }
 
     /// Asks to join or to leave a group. When there are too many, the next refresh joins what is
@@ -151,10 +158,14 @@ impl Link {
         is_asked
     }
 
-    pub(super) fn ask_leave(&mut self, now_ns: u64, mgid: Gid, state: JoinState) {
-        let record = self.membership_record(mgid, state);
-        if !self.client.ask(now_ns, Request::Leave(record)) {
-            self.groups.owe(mgid, state);
+    /// Asks to leave a group, for each state by itself: an administrator refuses the whole when one of
+    /// them is not held, and which are is not known for sure.
+    pub(super) fn ask_leave(&mut self, now_ns: u64, mgid: Gid, states: JoinState) {
+        for state in states.each() {
+            let record = self.membership_record(mgid, state);
+            if !self.client.ask(now_ns, Request::Leave(record)) {
+                self.groups.owe(mgid, state);
+            }
         }
     }
 

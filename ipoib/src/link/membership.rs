@@ -295,12 +295,13 @@ impl Link {
         }
         self.counters.link_ups += 1;
         info!(target: TRACE, mtu, group = %record.mgid, mlid = record.mlid.0, "link up");
+        // A lease may have ended while the link was down: its address is not announced.
+        self.run_dhcp(now_ns);
         for mgid in self.own_groups() {
             self.groups.receive(now_ns, mgid);
         }
         self.refresh(now_ns);
         self.announce(now_ns);
-        self.run_dhcp(now_ns);
     }
 
     fn broadcast_refused(&mut self, now_ns: u64, why: Failure) {

@@ -259,6 +259,11 @@ impl Link {
         (self.neighbours.len(), self.paths.len())
     }
 
+    /// How many joins and leaves wait to be asked for.
+    pub(crate) fn chores_len(&self) -> usize {
+        self.chores.len()
+    }
+
     /// Octets of the datagrams that wait.
     pub(crate) const fn waiting_octets(&self) -> usize {
         self.budget.used()

@@ -1,7 +1,7 @@
 //! Packets in: checked, and their datagrams handed up or, if they are of ARP or neighbour discovery,
 //! acted on.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::discovery::{self, Message};
 use super::{Link, LinkState};
@@ -23,7 +23,8 @@ impl Link {
         // The pad is up to three octets: IP says itself how long it is.
         let handed = match parsed {
             Some((DatagramType::Ipv4, datagram)) => {
-                let datagram = ipv4(datagram, is_multicast);
+                let datagram =
+                    ipv4(datagram, is_multicast, |to| self.config.is_directed_broadcast(to.into()));
                 if datagram.is_some_and(|datagram| self.handle_dhcp(now_ns, datagram)) {
                     return None;
                 }
@@ -201,13 +202,17 @@ fn is_interface(address: LinkAddress) -> bool {
         && address.qpn.bits() > Qpn::GSI.bits()
 }
 
-/// RFC 1122 §3.3.6: a datagram for one host that came to several is none.
-fn ipv4(datagram: &[u8], came_to_group: bool) -> Option<&[u8]> {
+/// RFC 1122 §3.3.6, RFC 1812 §5.3.4: a datagram for one host that came to several is none.
+fn ipv4(
+    datagram: &[u8],
+    came_to_group: bool,
+    is_directed_broadcast: impl Fn(Ipv4Addr) -> bool,
+) -> Option<&[u8]> {
     let head = datagram.first_chunk::<20>()?;
     let len = usize::from(u16::from_be_bytes([head[2], head[3]]));
-    let is_group = head[16] >> 4 == 0xe || head[16..] == [0xff; 4];
-    // Directed broadcasts come to the broadcast group, and TCP is never for several.
-    let is_right = head[0] >> 4 == 4 && (!came_to_group || is_group || head[9] != TCP);
+    let to = Ipv4Addr::new(head[16], head[17], head[18], head[19]);
+    let is_for_several = || to.is_multicast() || to.is_broadcast() || is_directed_broadcast(to);
+    let is_right = head[0] >> 4 == 4 && (!came_to_group || is_for_several());
     datagram.get(..len).filter(|_| is_right)
 }
 
@@ -217,5 +222,3 @@ fn ipv6(datagram: &[u8], came_to_group: bool) -> Option<&[u8]> {
     let is_right = head[0] >> 4 == 6 && (!came_to_group || head[24] == 0xff);
     datagram.get(..len).filter(|_| is_right)
 }
-
-const TCP: u8 = 6;

@@ -30,7 +30,7 @@ pub(super) enum Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     Join(Gid, JoinState),
-    Leave(Gid),
+    Leave(Gid, JoinState),
     Path(Gid),
     Subscribe(Trap),
 }
@@ -73,7 +73,7 @@ impl Request {
     pub(super) const fn subject(&self) -> Subject {
         match self {
             Self::Join { record, .. } => Subject::Join(record.mgid, record.join_state),
-            Self::Leave(record) => Subject::Leave(record.mgid),
+            Self::Leave(record) => Subject::Leave(record.mgid, record.join_state),
             Self::Path(record) => Subject::Path(record.dgid),
             Self::Subscribe(info) => Subject::Subscribe(info.trap),
         }
@@ -187,23 +187,15 @@ impl Client {
 
     /// Takes up a request; `false` when there are too many. One that is under way already stays as
     /// it is; one that asks for the opposite ends, or its repetitions would undo this one.
-    pub(super) fn ask(&mut self, now_ns: u64, mut request: Request) -> bool {
-        if let Request::Leave(record) = &mut request {
-            record.join_state = record.join_state.and(self.leaving(record.mgid));
-        }
-        if self.pending.iter().any(|pending| pending.request == request) {
-            return true;
-        }
+    pub(super) fn ask(&mut self, now_ns: u64, request: Request) -> bool {
         let subject = request.subject();
-        let mut is_same = |pending: &Pending| pending.request.subject() == subject;
-        if !matches!(request, Request::Leave(_)) && self.pending.iter().any(&mut is_same) {
+        if self.pending.iter().any(|pending| pending.request.subject() == subject) {
             return true;
         }
-        if self.pending.len() >= SA_REQUESTS_MAX && !self.pending.iter().any(&mut is_same) {
+        if self.pending.len() >= SA_REQUESTS_MAX {
             return false;
         }
-        // A Leave of more states than the one under way takes its place.
-        self.pending.retain_mut(|pending| !is_same(pending) && pending.request.yields_to(&request));
+        self.pending.retain_mut(|pending| pending.request.yields_to(&request));
         let transaction = self.random.next_u64() & TRANSACTION_MASK;
         self.pending.push(Pending { request, transaction, attempts: 0, due_ns: now_ns });
         true
@@ -223,15 +215,6 @@ impl Client {
             _ => None,
         });
         left.collect()
-    }
-
-    /// As what this port is leaving a group.
-    fn leaving(&self, mgid: Gid) -> JoinState {
-        let leaving = self.pending.iter().filter_map(|pending| match pending.request {
-            Request::Leave(record) if record.mgid == mgid => Some(record.join_state),
-            _ => None,
-        });
-        leaving.fold(JoinState::default(), JoinState::and)
     }
 
     /// The next datagram that is due.

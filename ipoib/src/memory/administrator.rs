@@ -192,7 +192,9 @@ impl Administrator {
         self.asked.leaves += 1;
         let asked = McMemberRecord::parse(&mad.data).map_err(|_| Status::REQ_INVALID)?;
         let group = self.groups.get_mut(&asked.mgid).ok_or(Status::REQ_INVALID)?;
-        let state = group.members.get_mut(&port).filter(|state| state.has(asked.join_state));
+        // One that is asked to end a state which is not held ends none.
+        let holds = |held: &JoinState| asked.join_state.without(*held).is_none();
+        let state = group.members.get_mut(&port).filter(|state| holds(state));
         let state = state.filter(|_| asked.port_gid == port).ok_or(Status::REQ_INVALID)?;
         *state = state.without(asked.join_state);
         if state.is_none() {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::limits::DHCP_ATTEMPTS_MAX;
+use crate::link::DownReason;
 use crate::wire::dhcp::tests::answer;
 
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
@@ -309,6 +310,41 @@ fn a_device_holds_to_the_address_that_it_was_opened_with() {
     client.receive(end_ns, 64, &mut |_| ());
     assert!(!client.link_up(), "the address is not to be used any more");
     assert!(matches!(client.link().state(), LinkState::Up { .. }), "the fabric is there");
+}
+
+/// A lease that ends while the link is out is not announced when that is back.
+#[test]
+fn an_address_that_has_ended_is_not_announced() {
+    let client = LinkConfig { ipv4: None, dhcp: true, ..settings(0) };
+    let other = LinkConfig { ipv4: Some((GIVEN, 24)), ..settings(2) };
+    let hosts = [client, settings(1), other].map(|link| (link, vec![PKey(0xffff)]));
+    let mut scene = Scene::with(FabricConfig::default(), hosts.into());
+    scene.run(MS);
+    bind(&mut scene);
+    // ARP of another host with an own address is counted.
+    let announced = scene.counters(2).bad_datagrams;
+    assert!(announced > 0);
+    scene.fabric.set_link(scene.now_ns, guid(0), false);
+    scene.run(u64::from(LEASE_S) * SECOND + SECOND);
+    scene.fabric.set_link(scene.now_ns, guid(0), true);
+    scene.run(SECOND);
+    assert!(matches!(scene.state(0), LinkState::Up { .. }));
+    assert_eq!(address(&scene), None);
+    assert_eq!(scene.counters(2).bad_datagrams, announced);
+}
+
+/// RFC 2131 §4.4.6: it may be sent, and is not while the server's link-layer address is not known.
+#[test]
+fn a_host_that_leaves_before_it_knows_the_server_does_not_wait() {
+    let mut scene = scene();
+    bind(&mut scene);
+    said(&mut scene);
+    let now_ns = scene.now_ns;
+    scene.hosts[0].leave(now_ns);
+    scene.run(SECOND);
+    assert_eq!(said(&mut scene).len(), 0);
+    assert!(scene.hosts[0].link().is_idle());
+    assert_eq!((address(&scene), scene.state(0)), (None, LinkState::Down(DownReason::Left)));
 }
 
 /// RFC 2131 §4.4.6.

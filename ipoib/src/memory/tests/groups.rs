@@ -193,6 +193,44 @@ fn a_join_to_send_only_whose_answer_was_lost_is_left_with_the_other() {
     assert_eq!(scene.fabric.members(mgid("239.1.2.3")), Some(1));
 }
 
+/// The administrator refuses to end a state that is not held: that of a join which never reached it
+/// does not keep the others.
+#[test]
+fn a_join_to_send_only_that_was_lost_keeps_no_membership() {
+    let mut scene = Scene::up();
+    let to = group("239.1.2.3");
+    scene.hosts[1].link_join(scene.now_ns, to);
+    scene.run(MS);
+    scene.fabric.set_silent(true);
+    scene.send(0, &datagram(0, to, 100)).unwrap();
+    scene.run(25 * SECOND);
+    scene.fabric.set_silent(false);
+    scene.hosts[0].link_join(scene.now_ns, to);
+    scene.run(SECOND);
+    assert_eq!(scene.fabric.members(mgid("239.1.2.3")), Some(2));
+    scene.hosts[0].link_leave(scene.now_ns, to);
+    scene.run(SECOND);
+    assert_eq!(scene.fabric.members(mgid("239.1.2.3")), Some(1));
+}
+
+/// What is to be left waits for an administrator that is silent, up to a bound.
+#[test]
+fn leaves_that_wait_are_bounded() {
+    let mut scene = Scene::up();
+    scene.fabric.set_silent(true);
+    let mut most = 0;
+    for round in 0..60_u8 {
+        for at in 0..60 {
+            let to = Ipv4Addr::new(239, 3, round, at);
+            scene.send(0, &datagram(0, to.into(), 40)).unwrap();
+        }
+        scene.run(20 * SECOND);
+        most = most.max(scene.hosts[0].link().chores_len());
+    }
+    assert!(most <= 2 * GROUPS_MAX, "{most}");
+    assert!(most > GROUPS_MAX, "{most}");
+}
+
 #[test]
 fn a_leave_that_is_repeated_does_not_undo_a_later_join() {
     let mut scene = Scene::up();

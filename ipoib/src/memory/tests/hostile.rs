@@ -103,12 +103,24 @@ fn packets_with_a_wrong_key_or_for_others_are_counted_and_dropped() {
         global: global(broadcast()),
         ..good
     };
-    let mut tcp = udp();
-    tcp[4 + 9] = 6;
-    assert!(scene.taken(&to_all, &udp()) && !scene.taken(&to_all, &tcp));
+    assert!(!scene.taken(&to_all, &udp()));
+    let for_several = |to: [u8; 4]| {
+        let mut payload = udp();
+        payload[4 + 16..4 + 20].copy_from_slice(&to);
+        payload
+    };
+    for (to, is_taken) in [
+        ([255, 255, 255, 255], true),
+        ([10, 0, 0, 255], true),
+        ([224, 0, 0, 1], true),
+        ([10, 0, 1, 255], false),
+        ([10, 8, 0, 1], false),
+    ] {
+        assert_eq!(scene.taken(&to_all, &for_several(to)), is_taken, "{to:?}");
+    }
     let own = GlobalRoute { source: own_gid(), ..global(broadcast()).unwrap() };
     let own = PacketHeader { global: Some(own), source_qp: Qpn::from_bits(0x48), ..to_all };
-    assert!(!scene.taken(&own, &udp()));
+    assert!(!scene.taken(&own, &for_several([255; 4])));
     assert_eq!(scene.counters(0).own_copies, 1);
 }
 

@@ -22,6 +22,12 @@ impl JoinState {
         Self(self.0 | other.0)
     }
 
+    /// Each of the states.
+    pub fn each(self) -> impl Iterator<Item = Self> {
+        let states = [Self::FULL_MEMBER, Self::NON_MEMBER, Self::SEND_ONLY_NON_MEMBER];
+        states.into_iter().filter(move |state| self.has(*state))
+    }
+
     /// What is left of the state without the other.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
