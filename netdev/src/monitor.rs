@@ -42,8 +42,8 @@ pub struct MonitoredFrame<'a> {
 }
 
 impl Monitor {
-    /// Listens to an interface, which goes on as before: frames for other stations are not received
-    /// unless it is told to by other means.
+    /// Listens to an interface, which receives frames for other stations, too, as long as this lives
+    /// (promiscuous mode).
     ///
     /// # Errors
     /// [`OpenError`], which says what to do.
@@ -79,10 +79,13 @@ impl Monitor {
         let mut count = 0;
         while count < burst {
             let taken = ring.take(|header, slot| {
-                if let Some(frame) = frame_in(header, slot, socket, buffer) {
-                    *dropped += u64::from(frame.original_len > frame.bytes.len());
-                    sink(frame);
-                }
+                let is_again = is_shown_again(&header, slot);
+                let Some(frame) = frame_in(header, slot, socket, buffer) else {
+                    *dropped += u64::from(!is_again);
+                    return;
+                };
+                *dropped += u64::from(frame.original_len > frame.bytes.len());
+                sink(frame);
             });
             if taken.is_none() {
                 break;
@@ -114,6 +117,12 @@ impl Monitor {
     }
 }
 
+/// Whether the frame of a slot is one that the loopback interface shows another time.
+fn is_shown_again(header: &SlotHeader, slot: &[u8]) -> bool {
+    let (hardware, packet_type) = header.sender(slot);
+    hardware == libc::ARPHRD_LOOPBACK && packet_type == libc::PACKET_OUTGOING
+}
+
 /// The frame that a slot stands for; `None` for one that is shown twice, or cannot be.
 fn frame_in<'a>(
     header: SlotHeader,
@@ -121,8 +130,8 @@ fn frame_in<'a>(
     queue: &File,
     buffer: &'a mut [u8],
 ) -> Option<MonitoredFrame<'a>> {
-    let (hardware, packet_type) = header.sender(slot);
-    let is_outbound = packet_type == libc::PACKET_OUTGOING;
+    let is_outbound = header.sender(slot).1 == libc::PACKET_OUTGOING;
+    let is_again = is_shown_again(&header, slot);
     let is_waiting = header.status & libc::TP_STATUS_COPY != 0;
     let (memory, at, len) = if is_waiting {
         let room = buffer.get_mut(ROOM_FOR_TAG..)?;
@@ -131,7 +140,7 @@ fn frame_in<'a>(
     } else {
         (slot, usize::from(header.mac_at), usize::try_from(header.captured_len).ok()?)
     };
-    if hardware == libc::ARPHRD_LOOPBACK && is_outbound {
+    if is_again {
         return None;
     }
     let memory = memory.get_mut(..at.checked_add(len)?)?;
@@ -206,8 +215,10 @@ mod tests {
     fn what_is_shown_twice_or_cannot_be_is_no_frame() {
         let none = File::open("/dev/null").unwrap();
         let mut looped = slot(libc::ARPHRD_LOOPBACK, libc::PACKET_OUTGOING);
+        assert!(is_shown_again(&header(0, 60), &looped));
         assert!(frame_in(header(0, 60), &mut looped, &none, &mut []).is_none());
         let mut slot = slot(libc::ARPHRD_ETHER, 0);
+        assert!(!is_shown_again(&header(0, 60), &slot));
         for wrong in [header(0, 135), SlotHeader { mac_at: u16::MAX, ..header(0, 60) }] {
             assert!(frame_in(wrong, &mut slot, &none, &mut []).is_none());
         }

@@ -36,7 +36,8 @@ pub(super) const WAITING_MAX: usize = 64 << 20;
 pub(super) const ZSTD_WINDOW_MAX: u64 = 128 << 20;
 /// Frames that are remembered to recognise copies of them.
 pub(super) const COPIES_REMEMBERED: usize = 1 << 14;
-/// Octets kept of streams whose beginning the capture lacks, to find their FPDUs again.
+/// Octets kept of streams whose beginning the capture lacks, to find their FPDUs again, with what it
+/// takes to keep them.
 pub(super) const SAMPLES_LEN_MAX: usize = 16 << 20;
 /// Of those, octets and segments of one stream.
 pub(super) const SAMPLE_LEN_MAX: usize = 128 << 10;

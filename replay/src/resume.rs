@@ -39,20 +39,21 @@ impl Sample {
         if is_known
             || self.len + octets.len() > SAMPLE_LEN_MAX
             || self.pieces.len() == SAMPLE_PIECES_MAX
-            || !room.take(octets.len())
+            || !room.take(octets.len() + PIECE_COST)
         {
             return;
         }
         self.len += octets.len();
         if let Some(shorter) = self.pieces.insert(at, octets.to_vec()) {
             self.len -= shorter.len();
-            room.give(shorter.len());
+            room.give(shorter.len() + PIECE_COST);
         }
     }
 
     /// Gives its room back.
     pub(super) fn release(&mut self, room: &mut Room) {
-        room.give(std::mem::take(self).len);
+        let Self { pieces, len } = std::mem::take(self);
+        room.give(len + pieces.len() * PIECE_COST);
     }
 
     /// The longest run without a gap: where it begins, its octets, and where segments begin in it.
@@ -83,6 +84,9 @@ impl Sample {
         Some((at, search.framing(&begins, if is_mpa { 1 } else { FPDUS_MIN })?))
     }
 }
+
+/// What a piece costs beside its octets, in octets.
+const PIECE_COST: usize = 96;
 
 struct Search<'a> {
     octets: &'a [u8],
@@ -301,5 +305,12 @@ mod tests {
         assert_eq!((at, octets.len(), begins.len()), (0, sample.len, sample.pieces.len()));
         sample.release(&mut room);
         assert!(room.take(SAMPLE_LEN_MAX * 2) && !room.take(1));
+        let mut room = Room::new(10 * (1 + PIECE_COST));
+        for at in 0..100 {
+            sample.note(at, &[0], &mut room);
+        }
+        assert_eq!(sample.pieces.len(), 10, "each piece has its cost");
+        sample.release(&mut room);
+        assert!(room.take(10 * (1 + PIECE_COST)) && !room.take(1));
     }
 }

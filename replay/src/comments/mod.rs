@@ -112,11 +112,21 @@ impl Comments {
 
     /// The comment on `frame`, of which and of those before nothing more is said.
     pub(crate) fn take(&self, frame: u64) -> Option<String> {
-        let mut book = self.0.borrow_mut();
-        book.closed = frame;
-        let comment = book.open.remove(&frame)?;
-        book.bytes -= comment.lines.len();
-        Some(comment.text())
+        let book = &mut *self.0.borrow_mut();
+        book.closed = book.closed.max(frame);
+        let mut wanted = None;
+        while let Some(first) = book.open.first_entry().filter(|first| *first.key() <= frame) {
+            let (about, comment) = first.remove_entry();
+            book.bytes -= comment.lines.len();
+            wanted = (about == frame).then_some(comment);
+        }
+        wanted.map(Comment::text)
+    }
+
+    /// Comments that are kept.
+    #[cfg(test)]
+    pub(crate) fn open(&self) -> usize {
+        self.0.borrow().open.len()
     }
 
     /// How often something was found out too late for its frame.
@@ -187,6 +197,20 @@ mod tests {
         assert_eq!(comments.first(), Some((2, text.to_owned())));
         comments.line(2, "too late");
         assert_eq!((comments.first(), comments.late()), (None, 1));
+    }
+
+    #[test]
+    fn with_the_comment_on_a_frame_those_before_are_let_go() {
+        let comments = Comments::default();
+        for frame in [1, 2, 4, 5, 6] {
+            comments.line(frame, "some text");
+        }
+        assert_eq!((comments.take(3), comments.open()), (None, 3));
+        assert_eq!(comments.take(5), Some("some text".to_owned()));
+        assert_eq!((comments.open(), comments.0.borrow().bytes), (1, "some text".len()));
+        assert_eq!(comments.take(4), None);
+        comments.line(5, "too late");
+        assert_eq!((comments.open(), comments.late()), (1, 1));
     }
 
     #[test]

@@ -141,6 +141,10 @@ impl Live {
         {
             self.give_first(sink);
         }
+        // Frames before the first that waits are given out, or never were to be.
+        let over = self.waiting.front().map_or(self.number, |first| first.number - 1);
+        let _not_wanted = self.comments.take(over);
+        while self.comments.overflow().is_some() {}
     }
 
     /// Gives out everything: nothing passes any more.
@@ -228,6 +232,12 @@ impl Live {
     #[cfg(test)]
     pub(crate) fn followed(&self) -> usize {
         self.opening.len() + self.connections.len()
+    }
+
+    /// Comments in memory.
+    #[cfg(test)]
+    pub(crate) fn comments(&self) -> usize {
+        self.comments.open()
     }
 
     /// What passed since the beginning.

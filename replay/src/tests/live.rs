@@ -126,6 +126,7 @@ fn connections_that_are_opened_without_end_take_no_memory() {
         live.handle(frame, &mut |_, _| {});
     }
     assert!(live.followed() <= crate::limits::CONNECTIONS_MAX, "{}", live.followed());
+    assert_eq!(live.comments(), 0);
 }
 
 #[test]

@@ -25,6 +25,8 @@ use crate::{report, size, units};
 /// order or a retransmission, and which rules it breaks. A connection that was open before is not known
 /// to be iWARP; --port and --all write it all the same, without comments.
 ///
+/// Frames for other stations are captured, too: while it runs, the interface is in promiscuous mode.
+///
 /// Runs until it is interrupted, or one of its limits is reached. Needs the capability CAP_NET_RAW.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES)]

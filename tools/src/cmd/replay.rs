@@ -1,12 +1,13 @@
 //! `urnic replay`.
 
 use std::io::BufWriter;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{fs, io};
 
 use anyhow::Context;
-use tempfile::NamedTempFile;
+use tempfile::{Builder, NamedTempFile};
 use urnic_replay::input::Input;
 use urnic_replay::{FrameComments, PicturedFile, Report, Written, compare, page, text};
 
@@ -134,8 +135,11 @@ fn write_commented(
         let sink = fs::File::options().write(true).open(target)?;
         return comments.write(source, &mut BufWriter::new(sink));
     }
+    // Not a link is replaced, but what it leads to.
+    let target = fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
     let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let mut sink = BufWriter::new(NamedTempFile::new_in(folder.unwrap_or_else(|| Path::new(".")))?);
+    let file = new_file(folder.unwrap_or_else(|| Path::new(".")), fs::metadata(&target).ok())?;
+    let mut sink = BufWriter::new(file);
     let written = comments.write(source, &mut sink)?;
     if let (true, Some(why)) = (is_own, written.cut) {
         return Err(io::Error::new(
@@ -149,6 +153,17 @@ fn write_commented(
     }
     sink.into_inner().map_err(io::IntoInnerError::into_error)?.persist(target)?;
     Ok(written)
+}
+
+/// A file to take the place of `known`, with its permissions and its owner as far as that is allowed.
+fn new_file(folder: &Path, known: Option<fs::Metadata>) -> io::Result<NamedTempFile> {
+    let Some(known) = known else {
+        return Builder::new().permissions(fs::Permissions::from_mode(0o666)).tempfile_in(folder);
+    };
+    let file = NamedTempFile::new_in(folder)?;
+    let _is_allowed = fchown(file.as_file(), Some(known.uid()), Some(known.gid()));
+    file.as_file().set_permissions(known.permissions())?;
+    Ok(file)
 }
 
 /// What of a capture is not in the one that was written.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -256,6 +257,31 @@ fn a_capture_is_not_replaced_by_a_part_of_it() {
     assert_eq!(output.status.code(), Some(2), "it is not all there");
     assert!(frames(&whole).starts_with(&frames(&fs::read(&other).unwrap())));
     fs::remove_file(link).unwrap();
+}
+
+#[test]
+fn a_file_keeps_its_mode_and_a_link_what_it_leads_to() {
+    let capture = pcaps().join("siw-write-crc.pcap");
+    let (own, link, plain) = (path("mode.pcapng"), path("link-to-mode"), path("plain-mode"));
+    for old in [&own, &link, &plain] {
+        let _old = fs::remove_file(old);
+    }
+    fs::write(&plain, "as any file").unwrap();
+    std::os::unix::fs::symlink(&own, &link).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
+    let write = |to: &Path| {
+        let output = urnic(&["--write", to.to_str().unwrap(), capture.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(0));
+    };
+    write(&own);
+    assert_eq!(mode(&own), mode(&plain), "as the umask has it");
+    for bits in [0o600, 0o640, 0o666] {
+        fs::set_permissions(&own, fs::Permissions::from_mode(bits)).unwrap();
+        fs::write(&own, "").unwrap();
+        write(&link);
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!((mode(&own) & 0o777, fs::metadata(&own).unwrap().len() > 0), (bits, true));
+    }
 }
 
 #[test]
