@@ -20,7 +20,7 @@ use urnic_netdev::tap::{Tap, TapConfig};
 use urnic_netdev::{Device, Medium};
 
 use crate::device::DeviceSpec;
-use crate::ib::{GROUPS_MAX, Gate, GateSummary, Rules};
+use crate::ib::{GROUPS_MAX, Gate, GateSummary, Rules, stays_on_link};
 use crate::{report, units};
 
 /// Route between the kernel and a link of InfiniBand
@@ -104,6 +104,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     ensure!(args.group.len() <= GROUPS_MAX, "--group: at most {GROUPS_MAX} groups");
     if let Some(other) = args.group.iter().find(|group| !group.is_multicast()) {
         bail!("--group {other}: no multicast address: such are 239.1.2.3 and ff15::1234");
+    }
+    if let Some(of_link) = args.group.iter().find(|group| stays_on_link(**group)) {
+        bail!(
+            "--group {of_link}: a group of one link, which no router forwards: name one like 239.1.2.3 or ff15::1234"
+        );
     }
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {

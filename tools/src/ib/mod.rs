@@ -4,4 +4,4 @@ mod capture;
 mod gate;
 
 pub(crate) use capture::ErfCapture;
-pub(crate) use gate::{GROUPS_MAX, Gate, GateSummary, Rules};
+pub(crate) use gate::{GROUPS_MAX, Gate, GateSummary, Rules, stays_on_link};

@@ -629,6 +629,8 @@ const IBGATE: &[Row] = &[
         &[("--group 239.1.2.3 --group ff15::1", Refused("no ibsim"))],
         &[
             ("--group 10.9.0.3", Refused("no multicast address")),
+            ("--group 224.0.0.251", Refused("a group of one link")),
+            ("--group ff02::fb", Refused("a group of one link")),
             ("--group EMPTY", Refused("--group")),
             ("--group LONG", Refused("--group")),
         ],

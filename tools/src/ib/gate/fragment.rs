@@ -28,7 +28,7 @@ pub(super) fn cut(
         let fragment = &mut own[..len];
         let is_last = at + piece.len() == payload.len();
         let more = if is_last && !more_behind { 0 } else { MORE };
-        // A datagram has less than 2^16 octets, and offsets count eight of them.
+        // A possible datagram has less than 2^16 octets, and offsets count eight of them.
         let offset = u16::try_from((start + at) / 8).unwrap_or(0x1fff) & 0x1fff;
         let total = u16::try_from(len + piece.len()).unwrap_or(u16::MAX);
         fragment[2..4].copy_from_slice(&total.to_be_bytes());
@@ -38,6 +38,12 @@ pub(super) fn cut(
         at += piece.len();
     }
     true
+}
+
+/// Whether what the datagram is a fragment of has at most 2^16 - 1 octets (RFC 791 §3.1).
+pub(super) fn is_possible(header: &[u8], payload: &[u8]) -> bool {
+    let start = usize::from(u16::from_be_bytes([header[6], header[7]]) & 0x1fff) * 8;
+    start + payload.len() + header.len() <= usize::from(u16::MAX)
 }
 
 /// Writes the header of a fragment that is not the first: only options that say so are copied

@@ -20,8 +20,8 @@ pub(crate) use counters::{Direction, Icmp};
 use limits::BURST;
 pub(crate) use limits::GROUPS_MAX;
 use router::Router;
-pub(crate) use rule::Rules;
 use rule::Side;
+pub(crate) use rule::{Rules, stays_on_link};
 pub(crate) use summary::GateSummary;
 use urnic_netdev::{Device, Medium};
 

@@ -150,6 +150,10 @@ impl Router {
         let mut sent = Ok(());
         let is_cut = datagram.octets.len() > mtu;
         if is_cut {
+            if datagram.may_be_cut && !fragment::is_possible(header, payload) {
+                self.direction(side).malformed += 1;
+                return Ok(());
+            }
             // RFC 1812 §5.2.6, RFC 8200 §5: only hosts cut datagrams of IPv6.
             let fits = datagram.may_be_cut
                 && fragment::cut(header, payload, mtu, |header, piece| {

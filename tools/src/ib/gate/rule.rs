@@ -107,7 +107,7 @@ impl Rules {
 }
 
 /// Whether the address is of one link.
-fn stays_on_link(to: IpAddr) -> bool {
+pub(crate) fn stays_on_link(to: IpAddr) -> bool {
     match to {
         // RFC 5771 §4; RFC 3927 §2.7.
         IpAddr::V4(to) => {

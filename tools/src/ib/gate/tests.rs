@@ -192,6 +192,23 @@ fn fragments_have_the_options_that_are_to_be_copied() {
     assert!(!fragment::cut(&header, &[1; 100], 39, |_, _| {}), "no room for eight octets");
 }
 
+/// Offsets have thirteen bits: a fragment that would end behind the longest datagram is not cut, or
+/// its last piece would be the first of another.
+#[test]
+fn a_fragment_behind_the_longest_datagram_is_not_cut() {
+    for (offset, len, is_cut) in [(0x1fff, 2800, false), (7839, 2804, false), (7839, 2803, true)] {
+        let mut scene = Scene::new();
+        let mut fragment = datagram(KERNEL[0], PORT[0], 9, len);
+        fragment[6..8].copy_from_slice(&u16::to_be_bytes(offset));
+        packet::write_checksum(&mut fragment[..20]);
+        let [told, gone_on] = scene.send(Side::Kernel, &fragment);
+        assert!(told.is_empty(), "{offset}");
+        assert_eq!(gone_on.len(), if is_cut { 2 } else { 0 }, "{offset} {len}");
+        let counters = scene.gate.directions()[0];
+        assert_eq!((counters.malformed, counters.cut), (u64::from(!is_cut), u64::from(is_cut)));
+    }
+}
+
 #[test]
 fn each_rule_has_its_counter() {
     type Read = fn(&Direction) -> u64;
