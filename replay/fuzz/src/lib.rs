@@ -4,11 +4,12 @@ pub mod session;
 
 use urnic_replay::{Report, compare, page, replay_pictured, text};
 
-/// Replays any octets as a capture, and writes all that can be written about it.
+/// Replays any octets as a capture, and writes all that can be written about it. Returns how many FPDUs
+/// were found.
 ///
 /// # Panics
 /// When what comes out is not what its format asks for.
-pub fn everything(capture: &[u8]) {
+pub fn everything(capture: &[u8]) -> u64 {
     let pictured = [replay_pictured("fuzz", || Ok(capture))];
     let written = page::of(&pictured);
     assert!(written.ends_with("</html>\n") && !written.contains("NaN"));
@@ -19,4 +20,6 @@ pub fn everything(capture: &[u8]) {
     let report = Report { files: vec![file.into_report()] };
     serde_json::to_string(&report).expect("a report has a form in JSON");
     assert!(text::of(&report).starts_with("fuzz: "));
+    let connections = report.files.iter().flat_map(|file| &file.connections);
+    connections.flat_map(|one| &one.directions).map(|one| one.fpdus).sum()
 }

@@ -3,4 +3,6 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|octets: &[u8]| urnic_replay_fuzz::everything(octets));
+fuzz_target!(|octets: &[u8]| {
+    urnic_replay_fuzz::everything(octets);
+});

@@ -3,13 +3,10 @@
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use signal_hook::consts::{SIGINT, SIGTERM};
 use urnic::device::Kind;
 use urnic::monotonic_now;
 use urnic_ipoib::device::IpoibDevice;
@@ -21,6 +18,7 @@ use urnic_netdev::{Device, Medium};
 
 use crate::device::DeviceSpec;
 use crate::ib::{GROUPS_MAX, Gate, GateSummary, Rules, stays_on_link};
+use crate::interrupt::Interrupt;
 use crate::{report, units};
 
 /// Route between the kernel and a link of InfiniBand
@@ -110,10 +108,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             "--group {of_link}: a group of one link, which no router forwards: name one like 239.1.2.3 or ff15::1234"
         );
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
-    }
+    let interrupt = Interrupt::default();
+    interrupt.watch()?;
     let mut link = port.open()?;
     let now_ns = monotonic_now().as_nanos();
     for group in &args.group {
@@ -126,7 +122,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let rules = Rules { ipv4: network.ip, ipv6: network.ip6, groups: args.group.clone() };
     let mut gate = Gate::new(link, tun, rules);
     let start_ns = monotonic_now().as_nanos();
-    carry(&mut gate, args, start_ns, &stop)?;
+    carry(&mut gate, args, start_ns, &interrupt)?;
     let elapsed = Duration::from_nanos(monotonic_now().as_nanos() - start_ns);
     let (is_up, mtu) = (gate.link().link_up(), gate.link().capabilities().mtu);
     let counters = *gate.link().link().counters();
@@ -149,14 +145,14 @@ fn carry(
     gate: &mut Gate<IpoibDevice<Node>, Tap>,
     args: &Args,
     start_ns: u64,
-    stop: &AtomicBool,
+    interrupt: &Interrupt,
 ) -> anyhow::Result<()> {
     let end_ns = args.duration.map_or(u64::MAX, |time| {
         start_ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
     });
     let says = !args.json && !args.quiet;
     let mut told = None;
-    while !stop.load(Ordering::Relaxed) {
+    while !interrupt.has_come() {
         let now_ns = monotonic_now().as_nanos();
         if now_ns >= end_ns {
             break;

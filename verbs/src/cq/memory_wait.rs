@@ -51,7 +51,8 @@ impl MemoryWait {
     pub(super) fn posted(&self, number: u32, writes: u64) {
         let posts = self.posts.load(Ordering::Relaxed).saturating_add(1);
         self.posts.store(posts, Ordering::Relaxed);
-        let is_same = self.poster.swap(number, Ordering::Relaxed) == number;
+        let is_same = self.poster.load(Ordering::Relaxed) == number;
+        self.poster.store(number, Ordering::Relaxed);
         self.at_post.store(writes, Ordering::Relaxed);
         // The peer's Write came while the program made no call.
         if is_same && posts == 1 && writes == self.at_take.load(Ordering::Relaxed).wrapping_add(1) {
@@ -74,7 +75,8 @@ impl MemoryWait {
 
     /// The program takes the completion of one post to this queue pair, and has posted no other.
     pub(super) fn takes_one(&self) -> Option<u32> {
-        let posts = self.posts.swap(0, Ordering::Relaxed);
+        let posts = self.posts.load(Ordering::Relaxed);
+        self.posts.store(0, Ordering::Relaxed);
         (posts == 1).then(|| self.poster.load(Ordering::Relaxed))
     }
 

@@ -101,8 +101,12 @@ impl Qp {
     /// of them are sent together, when the program looks at its queue or by the endpoint's thread.
     pub(super) fn turn(&self) {
         // SAFETY: a queue is not destroyed while queue pairs complete to it.
-        let is_watched = unsafe { cq(self.cqs[0].0) }.is_watched(&self.inner());
-        if is_watched && self.inner().sends_outstanding() <= 2 {
+        let queue = unsafe { cq(self.cqs[0].0) };
+        let is_alone = {
+            let inner = self.inner();
+            queue.is_watched(&inner) && inner.sends_outstanding() <= 2
+        };
+        if is_alone {
             let _down_sends_nothing = self.context.process.network.endpoint.poll_turn(false);
         }
     }
