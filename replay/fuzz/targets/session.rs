@@ -3,4 +3,6 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|script: &[u8]| urnic_replay_fuzz::everything(&urnic_replay_fuzz::session::capture(script)));
+fuzz_target!(|script: &[u8]| {
+    urnic_replay_fuzz::everything(&urnic_replay_fuzz::session::capture(script));
+});
