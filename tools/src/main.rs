@@ -9,6 +9,7 @@
 
 mod address;
 mod bw;
+mod capture;
 mod channel;
 mod client;
 mod clock;

@@ -1,0 +1,195 @@
+//! The loop: frames, the line of each second, the end.
+
+use std::io;
+use std::mem;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
+use urnic::monotonic_now;
+use urnic_netdev::interface::Name;
+use urnic_netdev::monitor::Monitor;
+use urnic_replay::live::{Live, LiveFigures, LiveFrame, Wanted};
+
+use super::file::Sink;
+use super::line::{Begun, Line, Total, seconds_of};
+use crate::interrupt::Interrupt;
+use crate::report;
+
+/// What is printed.
+#[derive(Clone, Debug)]
+pub(crate) struct Shown {
+    pub(crate) is_shown: bool,
+    pub(crate) is_json: bool,
+    /// What the file is called, which goes on without the lines.
+    pub(crate) file: Option<String>,
+}
+
+/// A capture under way.
+pub(crate) struct Following {
+    live: Live,
+    sink: Sink,
+    shown: Shown,
+    begin_ns: u64,
+    before: LiveFigures,
+    /// When the last line was printed.
+    line_ns: u64,
+}
+
+impl Following {
+    /// Nothing has passed yet.
+    pub(crate) fn new(wanted: Wanted, sink: Sink, shown: Shown) -> Self {
+        let begin_ns = monotonic_now().as_nanos();
+        let before = LiveFigures::default();
+        Self { live: Live::new(wanted), sink, shown, begin_ns, before, line_ns: begin_ns }
+    }
+
+    /// Captures until it is interrupted or a limit is reached.
+    ///
+    /// # Errors
+    /// The first thing that went wrong. What had come by then is in the file.
+    pub(crate) fn run(
+        mut self,
+        monitor: &mut Monitor,
+        interface: Name,
+        duration: Option<Duration>,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<()> {
+        let begun = Begun { interface: interface.as_str() };
+        let text = || format!("capturing on {interface}; interrupt to stop");
+        let told = self.show(&begun, text).and_then(|()| self.follow(monitor, duration, interrupt));
+        // Whatever ended it: the frames that wait belong to the file.
+        let finished = self.finish(monitor);
+        told.and(finished)
+    }
+
+    fn follow(
+        &mut self,
+        monitor: &mut Monitor,
+        duration: Option<Duration>,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<()> {
+        let limit = duration.unwrap_or(Duration::MAX).as_nanos();
+        let limit_ns = u64::try_from(limit).unwrap_or(u64::MAX);
+        let end_ns = self.begin_ns.saturating_add(limit_ns);
+        while !interrupt.has_come() && !self.sink.is_full {
+            let now_ns = monotonic_now().as_nanos();
+            if now_ns >= end_ns {
+                break;
+            }
+            let read = self.read(monitor);
+            if now_ns >= self.line_ns + LINE_NS {
+                self.tell(monitor, now_ns)?;
+            }
+            if read == 0 {
+                // An interface that goes down leaves an error: the socket is ready until it is taken.
+                let _down_or_gone = monitor.take_error();
+                wait(monitor, end_ns.min(now_ns + STOP_CHECK_NS) - now_ns)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads frames that are there; returns how many slots they were in.
+    fn read(&mut self, monitor: &mut Monitor) -> usize {
+        let Self { live, sink, .. } = self;
+        monitor.receive(BURST, &mut |frame| {
+            let frame = LiveFrame {
+                at_ns: frame.at_ns,
+                is_outbound: frame.is_outbound,
+                original_len: frame.original_len,
+                bytes: frame.bytes.to_vec(),
+            };
+            live.handle(frame, &mut |frame, comment| sink.take(frame, comment));
+        })
+    }
+
+    /// A second is over.
+    fn tell(&mut self, monitor: &mut Monitor, now_ns: u64) -> anyhow::Result<()> {
+        let Self { live, sink, .. } = self;
+        live.release(unix_ns(), &mut |frame, comment| sink.take(frame, comment));
+        sink.check()?;
+        let figures = live.figures();
+        let since_ns = now_ns - self.line_ns;
+        let line = Line {
+            seconds: seconds_of(now_ns - self.begin_ns),
+            frames: sink.frames,
+            frames_lost: monitor.dropped().context("asking for lost frames")?,
+            ..Line::of(&self.before, &figures, since_ns)
+        };
+        (self.before, self.line_ns) = (figures, now_ns);
+        self.show(&line, || line.text())
+    }
+
+    /// Prints a line.
+    fn show(&mut self, line: &impl Serialize, text: impl Fn() -> String) -> anyhow::Result<()> {
+        let printed = match (self.shown.is_shown, self.shown.is_json) {
+            (true, true) => report::print_json_line(line),
+            (true, false) => report::print(&text()),
+            (false, _) => Ok(()),
+        };
+        match printed {
+            // Its reader has seen enough; the file has not.
+            Err(error)
+                if error.kind() == io::ErrorKind::BrokenPipe && self.shown.file.is_some() =>
+            {
+                self.shown.is_shown = false;
+                Ok(())
+            }
+            printed => printed.context("writing the lines"),
+        }
+    }
+
+    /// Writes what waits, and tells what there was.
+    fn finish(&mut self, monitor: &mut Monitor) -> anyhow::Result<()> {
+        // What has passed before the end belongs to it.
+        for _ in 0..BURSTS_AT_END {
+            if self.read(monitor) == 0 {
+                break;
+            }
+        }
+        let Self { live, sink, .. } = self;
+        live.finish(&mut |frame, comment| sink.take(frame, comment));
+        sink.check()?;
+        let frames_lost = monitor.dropped().context("asking for lost frames")?;
+        if let Some(file) = mem::take(&mut sink.file) {
+            file.finish(unix_ns(), frames_lost).context("writing the capture")?;
+        }
+        let seconds = seconds_of(monotonic_now().as_nanos() - self.begin_ns);
+        let (frames, total) = (sink.frames, live.figures());
+        let connections = total.connections;
+        let target = self.shown.file.clone().unwrap_or_else(|| "no file".to_owned());
+        self.show(&Total { seconds, frames, frames_lost, total }, || {
+            format!("{frames} frames to {target}, {connections} iWARP connections, {frames_lost} frames lost")
+        })
+    }
+}
+
+/// Now, as frames are stamped.
+#[expect(clippy::disallowed_methods, reason = "a capture tells the time of day")]
+fn unix_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Sleeps until there is a frame, or for this long.
+fn wait(monitor: &Monitor, for_ns: u64) -> anyhow::Result<()> {
+    let timeout =
+        Timespec { tv_sec: 0, tv_nsec: i64::try_from(for_ns.min(STOP_CHECK_NS)).unwrap_or(0) };
+    let readiness = monitor.readiness();
+    match poll(&mut [PollFd::new(&readiness, PollFlags::IN)], Some(&timeout)) {
+        // A signal: the caller looks whether it is time to stop.
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error).context("waiting for frames"),
+    }
+}
+
+/// The interval between two lines.
+const LINE_NS: u64 = 1_000_000_000;
+/// How long a stop may go unnoticed when the signal comes between looking and waiting.
+const STOP_CHECK_NS: u64 = 100_000_000;
+/// Frames that are handled before anything else is looked at.
+const BURST: usize = 256;
+/// Bursts read at the end, at most: an interface may bring frames as fast as they are read.
+const BURSTS_AT_END: usize = 64;

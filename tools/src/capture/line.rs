@@ -1,0 +1,93 @@
+//! What is told of a capture, as text and as JSON.
+
+use serde::Serialize;
+use urnic_replay::live::LiveFigures;
+
+use crate::{report, size};
+
+/// It captures from now on.
+#[derive(Debug, Serialize)]
+pub(super) struct Begun<'a> {
+    pub(super) interface: &'a str,
+}
+
+/// What happened in a second.
+#[derive(Debug, Serialize)]
+pub(super) struct Line {
+    /// Since the beginning.
+    pub(super) seconds: f64,
+    pub(super) connections: u64,
+    pub(super) connections_open: u64,
+    pub(super) bits_per_second: f64,
+    pub(super) segments: u64,
+    pub(super) segments_aligned: u64,
+    pub(super) segments_unaligned: u64,
+    pub(super) segments_out_of_order: u64,
+    pub(super) segments_retransmitted: u64,
+    pub(super) bytes_held: u64,
+    /// Directions whose FPDUs are not followed any more: frames of them were lost.
+    pub(super) directions_incomplete: u64,
+    /// Frames written so far, or that would have been.
+    pub(super) frames: u64,
+    /// Frames lost or cut so far, because there was no room for them.
+    pub(super) frames_lost: u64,
+}
+
+/// What happened in all.
+#[derive(Debug, Serialize)]
+pub(super) struct Total {
+    pub(super) seconds: f64,
+    pub(super) frames: u64,
+    pub(super) frames_lost: u64,
+    pub(super) total: LiveFigures,
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with few digits")]
+pub(super) fn seconds_of(nanos: u64) -> f64 {
+    nanos as f64 / 1e9
+}
+
+impl Line {
+    #[expect(clippy::cast_precision_loss, reason = "shown with few digits")]
+    pub(super) fn of(before: &LiveFigures, now: &LiveFigures, interval_ns: u64) -> Self {
+        let since = |value: fn(&LiveFigures) -> u64| value(now).saturating_sub(value(before));
+        let bits = since(|one| one.bytes) * 8;
+        Self {
+            seconds: 0.0,
+            connections: now.connections,
+            connections_open: now.connections_open,
+            bits_per_second: bits as f64 / seconds_of(interval_ns.max(1)),
+            segments: since(|one| one.segments),
+            segments_aligned: since(|one| one.segments_aligned),
+            segments_unaligned: since(|one| one.segments_unaligned),
+            segments_out_of_order: since(|one| one.segments_out_of_order),
+            segments_retransmitted: since(|one| one.segments_retransmitted),
+            bytes_held: now.bytes_held,
+            directions_incomplete: now.directions_incomplete,
+            frames: 0,
+            frames_lost: 0,
+        }
+    }
+
+    pub(super) fn text(&self) -> String {
+        let known = self.segments_aligned + self.segments_unaligned;
+        let mut text = format!(
+            "{:6.0} s  {} of {} connections open  {:.3} Gbit/s  aligned {}  \
+             out of order {}  sent again {}  held {}  lost {}",
+            self.seconds,
+            self.connections_open,
+            self.connections,
+            self.bits_per_second / 1e9,
+            report::share(self.segments_aligned, known),
+            report::share(self.segments_out_of_order, self.segments),
+            report::share(self.segments_retransmitted, self.segments),
+            size::format(self.bytes_held),
+            self.frames_lost,
+        );
+        if self.directions_incomplete > 0 {
+            let count = self.directions_incomplete;
+            text.push_str(&format!("  FPDUs of {count} directions not followed any more"));
+        }
+        text
+    }
+}
