@@ -11,6 +11,15 @@ fn mgid(text: &str) -> Gid {
     MulticastMap::new(Scope::LINK_LOCAL, PKey(0xffff)).group(group(text)).unwrap()
 }
 
+/// A group that one host receives.
+fn with_a_receiver() -> (Scene, IpAddr) {
+    let mut scene = Scene::up();
+    let to = group("239.1.2.3");
+    scene.hosts[1].link_join(scene.now_ns, to);
+    scene.run(MS);
+    (scene, to)
+}
+
 #[test]
 fn broadcasts_reach_all_and_own_copies_are_not_heard() {
     let mut scene = Scene::new(FabricConfig::default(), 3);
@@ -162,10 +171,7 @@ fn a_group_that_made_room_and_is_used_again_is_not_left() {
 /// An administrator joins and leaves each state of a membership for itself.
 #[test]
 fn a_receiver_that_had_sent_only_leaves_nothing_behind() {
-    let mut scene = Scene::up();
-    let to = group("239.1.2.3");
-    scene.hosts[1].link_join(scene.now_ns, to);
-    scene.run(MS);
+    let (mut scene, to) = with_a_receiver();
     assert!(scene.arrives(0, to, 100, 1));
     scene.hosts[0].link_join(scene.now_ns, to);
     scene.run(MS);
@@ -178,10 +184,7 @@ fn a_receiver_that_had_sent_only_leaves_nothing_behind() {
 
 #[test]
 fn a_join_to_send_only_whose_answer_was_lost_is_left_with_the_other() {
-    let mut scene = Scene::up();
-    let to = group("239.1.2.3");
-    scene.hosts[1].link_join(scene.now_ns, to);
-    scene.run(MS);
+    let (mut scene, to) = with_a_receiver();
     scene.fabric.set_mute(1);
     scene.send(0, &datagram(0, to, 100)).unwrap();
     scene.run(MS);
@@ -197,10 +200,7 @@ fn a_join_to_send_only_whose_answer_was_lost_is_left_with_the_other() {
 /// does not keep the others.
 #[test]
 fn a_join_to_send_only_that_was_lost_keeps_no_membership() {
-    let mut scene = Scene::up();
-    let to = group("239.1.2.3");
-    scene.hosts[1].link_join(scene.now_ns, to);
-    scene.run(MS);
+    let (mut scene, to) = with_a_receiver();
     scene.fabric.set_silent(true);
     scene.send(0, &datagram(0, to, 100)).unwrap();
     scene.run(25 * SECOND);
@@ -253,10 +253,7 @@ fn a_leave_that_is_repeated_does_not_undo_a_later_join() {
 /// The sibling of the above: the leave of a group that was only sent to.
 #[test]
 fn a_leave_that_is_repeated_does_not_undo_a_join_to_send_only() {
-    let mut scene = Scene::up();
-    let to = group("239.1.2.3");
-    scene.hosts[1].link_join(scene.now_ns, to);
-    scene.run(MS);
+    let (mut scene, to) = with_a_receiver();
     assert!(scene.arrives(0, to, 100, 1));
     // Idle for long: it is left, and the answer is lost.
     scene.run(GROUP_IDLE_NS - SECOND);
@@ -279,10 +276,7 @@ fn a_leave_that_is_repeated_does_not_undo_a_join_to_send_only() {
 /// An administrator that is away for a while does not take the groups with it.
 #[test]
 fn groups_stay_while_the_administrator_is_silent() {
-    let mut scene = Scene::up();
-    let to = group("239.1.2.3");
-    scene.hosts[1].link_join(scene.now_ns, to);
-    scene.run(MS);
+    let (mut scene, to) = with_a_receiver();
     assert!(scene.arrives(0, to, 100, 1));
     scene.fabric.set_silent(true);
     for _ in 0..12 {
