@@ -14,6 +14,7 @@ mod channel;
 mod client;
 mod clock;
 mod cmd;
+mod commented;
 mod counters;
 mod demo;
 mod device;

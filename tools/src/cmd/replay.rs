@@ -1,18 +1,15 @@
 //! `urnic replay`.
 
-use std::io::BufWriter;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{fs, io};
 
 use anyhow::Context;
-use tempfile::{Builder, NamedTempFile};
 use urnic_replay::input::Input;
-use urnic_replay::{FrameComments, PicturedFile, Report, Written, compare, page, text};
+use urnic_replay::{PicturedFile, Report, Written, compare, page, text};
 
 use crate::report::{complain, print, print_json};
-use crate::{EXIT_UNUSABLE, EXIT_UNVERIFIED};
+use crate::{EXIT_UNUSABLE, EXIT_UNVERIFIED, commented};
 
 /// Read captures through the receive code and tell what is in them
 ///
@@ -100,86 +97,12 @@ fn replay_file(
     // What could not be read at all is told with the report.
     let mut written = Written::default();
     if file.report.frames > 0 || file.report.error.is_none() {
-        let is_own = is_same(path, target);
-        let copied = open().and_then(|source| write_commented(comments, source, target, is_own));
+        let is_own = commented::is_same(path, target);
+        let copied = open().and_then(|source| commented::write(comments, source, target, is_own));
         written = copied.with_context(|| format!("writing {}", target.display()))?;
-        tell_written(&written);
+        commented::tell_missing(&written);
     }
     Ok((file, written))
-}
-
-/// Whether the file that is written is the one that is read.
-fn is_same(source: &Path, target: &Path) -> bool {
-    let source = match source.as_os_str() == "-" {
-        true => rustix::fs::fstat(io::stdin()),
-        false => rustix::fs::stat(source),
-    };
-    let file = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
-    let target = rustix::fs::stat(target);
-    source.is_ok_and(|source| target.is_ok_and(|target| file(source) == file(target)))
-}
-
-/// Writes a capture with its comments. A file takes the place of an earlier one when it is written:
-/// that may be the capture itself (`is_own`), if all of it is there again.
-fn write_commented(
-    comments: FrameComments,
-    source: impl io::Read,
-    target: &Path,
-    is_own: bool,
-) -> io::Result<Written> {
-    let is_other = fs::metadata(target).is_ok_and(|known| !known.is_file());
-    if target.as_os_str() == "-" {
-        return comments.write(source, &mut BufWriter::new(io::stdout().lock()));
-    }
-    if is_other {
-        let sink = fs::File::options().write(true).open(target)?;
-        return comments.write(source, &mut BufWriter::new(sink));
-    }
-    // Not a link is replaced, but what it leads to.
-    let target = fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
-    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let file = new_file(folder.unwrap_or_else(|| Path::new(".")), fs::metadata(&target).ok())?;
-    let mut sink = BufWriter::new(file);
-    let written = comments.write(source, &mut sink)?;
-    if let (true, Some(why)) = (is_own, written.cut) {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            format!(
-                "{why} after frame {}: what follows would be lost, and the capture is left as it was; \
-                 write to another file",
-                written.frames
-            ),
-        ));
-    }
-    sink.into_inner().map_err(io::IntoInnerError::into_error)?.persist(target)?;
-    Ok(written)
-}
-
-/// A file to take the place of `known`, with its permissions and its owner as far as that is allowed.
-fn new_file(folder: &Path, known: Option<fs::Metadata>) -> io::Result<NamedTempFile> {
-    let Some(known) = known else {
-        return Builder::new().permissions(fs::Permissions::from_mode(0o666)).tempfile_in(folder);
-    };
-    let file = NamedTempFile::new_in(folder)?;
-    let _is_allowed = fchown(file.as_file(), Some(known.uid()), Some(known.gid()));
-    file.as_file().set_permissions(known.permissions())?;
-    Ok(file)
-}
-
-/// What of a capture is not in the one that was written.
-fn tell_written(written: &Written) {
-    if let Some(why) = written.cut {
-        complain(&format!("{why}: what was written ends with frame {}", written.frames));
-    }
-    if written.no_place > 0 {
-        complain(&format!("{} frames have no place for their comment", written.no_place));
-    }
-    if written.late > 0 {
-        complain(&format!(
-            "{} things were found out long after their frame: they are not in its comment",
-            written.late
-        ));
-    }
 }
 
 /// Writes the page and the pictures that are asked for.
