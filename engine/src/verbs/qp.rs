@@ -108,6 +108,13 @@ impl Qp {
         self.shared.writes_delivered()
     }
 
+    /// Segments of the peer's RDMA Writes that were placed, and everything before them: one of many
+    /// segments is on its way while this grows.
+    #[must_use]
+    pub fn write_segments_delivered(&self) -> u64 {
+        self.shared.write_segments_delivered()
+    }
+
     /// Ends its completions: those that wait in its completion queues are dropped, and none is raised
     /// any more, however its requests end (`ibv_destroy_qp`). The connection, if there is one, goes on.
     pub fn discard_completions(&self) {

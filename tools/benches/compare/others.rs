@@ -95,7 +95,8 @@ fn ucx(far: &Far, test: &str, len: usize, iterations: usize, rank: &str) -> Resu
     server.wait()?;
     let told = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success(), "ucx_perftest: {told}");
-    let figures = |line: &&str| line.starts_with(|c: char| c.is_ascii_digit());
+    // Short numbers are padded to the left.
+    let figures = |line: &&str| line.trim_start().starts_with(|c: char| c.is_ascii_digit());
     match told.lines().rfind(figures) {
         Some(line) => Ok(line.to_owned()),
         None => bail!("ucx_perftest prints no figures: {told}"),

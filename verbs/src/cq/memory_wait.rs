@@ -6,10 +6,14 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use urnic_engine::time::Duration;
+use urnic_engine::time::{Duration, Instant};
 
-/// How long a call stays. A round trip of a small message on one host takes a tenth of it.
-pub(super) const STAY_MAX: Duration = Duration::from_micros(100);
+/// How long a call stays while nothing of a Write comes. A round trip of a small message on one host
+/// takes a tenth of it.
+const QUIET_MAX: Duration = Duration::from_micros(100);
+
+/// How long it stays at most. A Write of 8 MiB takes a fifth of it on one host.
+const STAY_MAX: Duration = Duration::from_millis(10);
 
 /// How often in a row it stays for nothing before it waits for new signs.
 const MISSES_MAX: u32 = 4;
@@ -107,9 +111,49 @@ impl MemoryWait {
     }
 }
 
+/// One stay of a call.
+#[derive(Debug)]
+pub(super) struct Stay {
+    segments: u64,
+    quiet_until: Instant,
+    until: Instant,
+}
+
+impl Stay {
+    pub(super) fn new(now: Instant, segments: u64) -> Self {
+        Self { segments, quiet_until: now + QUIET_MAX, until: now + STAY_MAX }
+    }
+
+    /// Whether the call has stayed long enough, when the peer's Writes have come so far.
+    pub(super) fn is_over(&mut self, now: Instant, segments: u64) -> bool {
+        if segments != self.segments {
+            self.segments = segments;
+            self.quiet_until = now + QUIET_MAX;
+        }
+        now >= self.quiet_until || now >= self.until
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_call_stays_while_a_write_comes_and_not_for_ever() {
+        let start = Instant::ZERO + Duration::from_secs(1);
+        let mut stay = Stay::new(start, 7);
+        assert!(!stay.is_over(start + Duration::from_micros(99), 7));
+        assert!(stay.is_over(start + Duration::from_micros(100), 7));
+
+        let mut stay = Stay::new(start, 7);
+        let mut segments = 7;
+        for turn in 1..=110 {
+            segments += 1;
+            let now = start + Duration::from_micros(90) * turn;
+            assert!(!stay.is_over(now, segments), "{turn}");
+        }
+        assert!(stay.is_over(start + Duration::from_micros(9_900 + 100), segments + 1));
+    }
 
     /// One post, its completion, and the peer's Write behind it; whether the call stays.
     fn round(wait: &MemoryWait, writes: u64) -> Option<u64> {

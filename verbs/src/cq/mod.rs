@@ -4,6 +4,7 @@
 mod completion;
 pub(crate) mod extended;
 mod memory_wait;
+mod posts;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,7 +24,8 @@ use crate::object::{CPtr, Object};
 use crate::pd::Pd;
 use crate::process::next_handle;
 use crate::section::Section;
-use memory_wait::{MemoryWait, STAY_MAX};
+use memory_wait::{MemoryWait, Stay};
+use posts::Posts;
 
 /// A completion queue.
 #[derive(Debug)]
@@ -47,8 +49,7 @@ pub(crate) struct Cq {
     armed: Arc<AtomicBool>,
     /// Times that nothing was found since something was.
     empty_polls: AtomicUsize,
-    /// Calls that posted sends that complete here since the program looked last.
-    posts: AtomicUsize,
+    posts: Posts,
     memory_wait: MemoryWait,
 }
 
@@ -140,7 +141,7 @@ fn create(
             polling: Section::default(),
             _domain: domain,
             empty_polls: AtomicUsize::new(0),
-            posts: AtomicUsize::new(0),
+            posts: Posts::default(),
             memory_wait: MemoryWait::new(),
         }
     });
@@ -215,7 +216,7 @@ impl Cq {
     /// Lets the endpoint work if nothing waits here: programs that look again and again wait for no
     /// other thread.
     fn turn(&self) {
-        self.posts.store(0, Ordering::Relaxed);
+        self.posts.looked();
         if self.inner.is_empty() {
             // One that sleeps next, or looks at its memory, comes once or twice.
             let empty = self.empty_polls.fetch_add(1, Ordering::Relaxed);
@@ -238,13 +239,13 @@ impl Cq {
     fn stay(&self, qp: &urnic::Qp) {
         if let Some(at_post) = self.memory_wait.stays() {
             let endpoint = &self.context.process.network.endpoint;
-            let until = monotonic_now() + STAY_MAX;
+            let mut stay = Stay::new(monotonic_now(), qp.write_segments_delivered());
             let has_come = loop {
                 if qp.writes_delivered() != at_post {
                     break true;
                 }
-                let is_over = qp.state() == QpState::Error || endpoint.poll_turn(true).is_err();
-                if is_over || monotonic_now() >= until {
+                let has_failed = qp.state() == QpState::Error || endpoint.poll_turn(true).is_err();
+                if has_failed || stay.is_over(monotonic_now(), qp.write_segments_delivered()) {
                     break false;
                 }
             };
@@ -253,13 +254,10 @@ impl Cq {
         self.memory_wait.goes_on(qp.writes_delivered());
     }
 
-    /// Whether sends were posted once or twice since the program looked last: one that posts more has
-    /// not come to wait yet. Threads that post at the same time may count too few.
+    /// The program posts a send; whether it waits for that.
     pub(crate) fn is_watched(&self, by: &urnic::Qp) -> bool {
         self.memory_wait.posted(by.number().0, by.writes_delivered());
-        let posts = self.posts.load(Ordering::Relaxed).saturating_add(1);
-        self.posts.store(posts, Ordering::Relaxed);
-        posts <= 2
+        self.posts.posted()
     }
 
     /// Takes the oldest completion that the program is to see. What an Atomic has fetched is stored

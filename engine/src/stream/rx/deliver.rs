@@ -37,9 +37,7 @@ impl Placer<'_, '_> {
             }
         } else {
             self.rx.writes.deliver(placed.len, header.last);
-            if header.last {
-                self.qp.note_write();
-            }
+            self.qp.note_write(header.last);
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ fn pair(rules: [QpRules; 2], depths: [(u16, u16); 2]) -> [End; 2] {
     let mut ends = [End::new(1), End::new(2)];
     for ((end, rules), completion) in ends.iter_mut().zip(rules).zip([PLACED, Default::default()]) {
         let config = QpConfig {
-            send_depth: 16,
+            send_depth: 64,
             recv_depth: 16,
             rules,
             completion,
@@ -117,6 +117,24 @@ fn a_long_queue_is_confirmed_before_its_end() {
     pass(&mut a, &mut b);
     pass(&mut b, &mut a);
     assert_eq!(early.len() + a.statuses().len(), 16);
+}
+
+/// A program that signals one Write of many goes on while the rest are on their way.
+#[test]
+fn one_of_many_is_confirmed_before_those_behind_it_are_sent() {
+    let [mut a, mut b] = usual();
+    for id in 0..48 {
+        let wr = a.write_to(&b, id, 64);
+        a.qp.post_send(if id == 39 { wr } else { wr.unsignaled() }).unwrap();
+    }
+    // Room for the first forty and the request behind them, not for the rest.
+    let first = a.write(40 * 84 + 52, usize::MAX);
+    b.layered.handle_bytes(Instant::ZERO, &first);
+    pass(&mut b, &mut a);
+    assert_eq!((a.statuses(), a.confirmations()), (vec![success(39)], 1));
+    pass(&mut a, &mut b);
+    pass(&mut b, &mut a);
+    assert_eq!((a.statuses(), a.confirmations()), (vec![], 1), "nothing else asks for one");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What of the send queue the peer has confirmed, and what is to be asked for
 //! ([`CompletionMeans::Placed`](crate::verbs::CompletionMeans::Placed)).
 
-use crate::limits::UNCONFIRMED_BYTES;
+use crate::limits::{UNCONFIRMED_BYTES, UNCONFIRMED_REQUESTS};
 use crate::types::StreamOffset;
 
 /// Requests by the numbers that they have in the send queue.
@@ -48,7 +48,9 @@ impl Confirmations {
     /// Whether that is so much that completions would come late if all that waits were sent first.
     #[inline]
     pub(super) const fn are_due(&self) -> bool {
-        self.are_awaited() && self.last_end.0 - self.first_end.0 >= UNCONFIRMED_BYTES
+        self.are_awaited()
+            && (self.framed - self.asked >= UNCONFIRMED_REQUESTS
+                || self.last_end.0 - self.first_end.0 >= UNCONFIRMED_BYTES)
     }
 
     /// The engine asks for those before `number`.
@@ -123,6 +125,18 @@ mod tests {
         assert!(all.are_due());
         all.asked(3);
         all.framed(3, StreamOffset(5000 + UNCONFIRMED_BYTES));
+        assert!(!all.are_due(), "counted from there");
+    }
+
+    #[test]
+    fn one_that_is_behind_many_is_confirmed_at_once() {
+        let mut all = Confirmations::default();
+        all.framed(UNCONFIRMED_REQUESTS - 2, StreamOffset(1));
+        assert!(!all.are_due());
+        all.framed(UNCONFIRMED_REQUESTS - 1, StreamOffset(2));
+        assert!(all.are_due());
+        all.asked(UNCONFIRMED_REQUESTS);
+        all.framed(UNCONFIRMED_REQUESTS, StreamOffset(3));
         assert!(!all.are_due(), "counted from there");
     }
 

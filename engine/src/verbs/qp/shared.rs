@@ -40,6 +40,8 @@ pub(crate) struct QpShared {
     pub(super) immediates: AtomicBool,
     /// RDMA Writes of the peer that were delivered.
     writes: AtomicU64,
+    /// Segments of them, and of one that is not complete yet.
+    write_segments: AtomicU64,
     /// Set when a port takes the queue pair.
     pub(crate) bell: OnceLock<Bell>,
 }
@@ -72,6 +74,7 @@ impl QpShared {
             ord: AtomicU16::new(0),
             immediates: AtomicBool::new(false),
             writes: AtomicU64::new(0),
+            write_segments: AtomicU64::new(0),
             bell: OnceLock::new(),
         })
     }
@@ -143,10 +146,19 @@ impl QpShared {
         self.immediates.store(immediates, Ordering::Relaxed);
     }
 
-    /// A Write of the peer was delivered. One thread at a time says so: that which turns the connection.
+    /// A segment of the peer's Writes was delivered. One thread at a time says so: that which turns
+    /// the connection.
     #[inline]
-    pub(crate) fn note_write(&self) {
-        self.writes.store(self.writes.load(Ordering::Relaxed) + 1, Ordering::Release);
+    pub(crate) fn note_write(&self, last: bool) {
+        self.write_segments
+            .store(self.write_segments.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        if last {
+            self.writes.store(self.writes.load(Ordering::Relaxed) + 1, Ordering::Release);
+        }
+    }
+
+    pub(super) fn write_segments_delivered(&self) -> u64 {
+        self.write_segments.load(Ordering::Relaxed)
     }
 
     pub(super) fn writes_delivered(&self) -> u64 {
