@@ -2,7 +2,11 @@
 //!
 //! A frame that the sender sent again comes once more at the same place. A copy comes at another one:
 //! the n-th time there is a copy of the n-th time here. Where a switch mirrors a port in both
-//! directions, copies come at one place: then almost every segment comes twice.
+//! directions, copies come at one place: then almost every segment comes twice, the second time at
+//! once.
+//!
+//! Where one clock stamps both, a copy comes sooner than a sender repeats itself, and what comes later was
+//! sent again; unless nearly all comes that late. Clocks of two interfaces may be apart by any time.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,23 +22,38 @@ use super::packet::{Checksum, Segment};
 pub(super) struct Copies {
     recent: HashMap<u64, [Place; PLACES_MAX]>,
     order: VecDeque<u64>,
-    /// Every second time at one place is a copy, too.
-    are_mirrored: bool,
-    /// Segments with payload, and those of them that came an even time at their place.
+    habits: CopyHabits,
+    /// Segments with payload; those of them that came an even time at their place, at once; those
+    /// that came at another place too, on the same clock, and late.
     segments: u64,
     even: u64,
+    late: u64,
+}
+
+/// How the copies of a capture come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CopyHabits {
+    /// Nearly every segment comes twice at one place: every second time is a copy, too.
+    are_mirrored: bool,
+    /// Nearly every segment comes at another place, too, and late: places of one clock are far apart.
+    are_far_apart: bool,
 }
 
 /// How often a frame came at one place.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     hash: u64,
+    interface: u32,
     times: u32,
+    /// When it came last.
+    at_ns: u64,
+    /// It came last as a copy of the time before, at this place.
+    is_doubled: bool,
 }
 
 impl Copies {
-    pub(super) fn new(are_mirrored: bool) -> Self {
-        Self { are_mirrored, ..Self::default() }
+    pub(super) fn new(habits: CopyHabits) -> Self {
+        Self { habits, ..Self::default() }
     }
 
     /// Whether this frame was there before, captured at another place.
@@ -53,32 +72,44 @@ impl Copies {
             self.order.push_back(key);
             [Place::default(); PLACES_MAX]
         });
-        let place = places.iter().position(|place| place.times == 0 || place.hash == here);
+        let index = places.iter().position(|place| place.times == 0 || place.hash == here);
         // A frame of more places than are kept apart is told from none.
-        let Some(place) = place else { return true };
-        let Place { hash, times } = &mut places[place];
-        *hash = here;
-        *times = times.saturating_add(1);
-        let count = |times: u32| if self.are_mirrored { times.div_ceil(2) } else { times };
-        let (mine, is_even) = (*times, times.is_multiple_of(2));
-        let others = places.iter().filter(|other| other.hash != here).map(|other| other.times);
-        let is_copy =
-            count(mine) <= others.map(count).max().unwrap_or(0) || self.are_mirrored && is_even;
+        let Some(index) = index else { return true };
+        let now_ns = frame.timestamp_ns;
+        let before = places[index];
+        let is_at_once = now_ns.abs_diff(before.at_ns) < AT_ONCE_NS;
+        let is_even = before.times > 0 && !before.is_doubled && is_at_once;
+        let is_mirrored = self.habits.are_mirrored && is_even;
+        // What is no copy of the time before, at this place, has at most one copy elsewhere.
+        let times = before.times.saturating_add(u32::from(!is_mirrored));
+        let interface = frame.interface;
+        places[index] = Place { hash: here, interface, times, at_ns: now_ns, is_doubled: is_even };
+        let there = places.iter().filter(|other| other.hash != here && times <= other.times);
+        let (mut is_there, mut is_there_late) = (false, false);
+        for other in there {
+            let is_late =
+                other.interface == interface && now_ns.abs_diff(other.at_ns) >= AT_ONCE_NS;
+            is_there |= !is_late || self.habits.are_far_apart;
+            is_there_late |= is_late;
+        }
         if !segment.payload.is_empty() {
             self.segments += 1;
             self.even += u64::from(is_even);
+            self.late += u64::from(is_there_late && !is_there);
         }
         if self.order.len() > COPIES_REMEMBERED
             && let Some(oldest) = self.order.pop_front()
         {
             self.recent.remove(&oldest);
         }
-        is_copy
+        is_mirrored || is_there
     }
 
-    /// Whether nearly every segment came twice at one place.
-    pub(super) const fn look_mirrored(&self) -> bool {
-        self.segments >= MIRRORED_MIN && self.even * 100 >= self.segments * MIRRORED_PERCENT
+    /// How copies come, by all frames there were.
+    pub(super) fn habits(&self) -> CopyHabits {
+        let are_most =
+            |count: u64| self.segments >= MOST_MIN && count * 100 >= self.segments * MOST_PERCENT;
+        CopyHabits { are_mirrored: are_most(self.even), are_far_apart: are_most(self.late) }
     }
 }
 
@@ -123,6 +154,9 @@ fn place_of(frame: &CapturedFrame) -> u64 {
 const PLACES_MAX: usize = 4;
 /// Octets at the beginning and at the end of a payload that are compared.
 const COMPARED_LEN: usize = 64;
-/// Segments that have to be there, and how many of a hundred have to have come twice.
-const MIRRORED_MIN: u64 = 8;
-const MIRRORED_PERCENT: u64 = 45;
+/// The other copy of a mirrored port, and the next place on the way, have a frame within this time; no
+/// sender has waited for an acknowledgment of it in vain.
+const AT_ONCE_NS: u64 = 10_000_000;
+/// Segments that have to be there, and how many of a hundred have to come twice, for a habit.
+const MOST_MIN: u64 = 8;
+const MOST_PERCENT: u64 = 45;

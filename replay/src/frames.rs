@@ -4,7 +4,7 @@ use std::io::Read;
 
 use urnic_netdev::capture::{CaptureError, CaptureReader};
 
-use super::copies::Copies;
+use super::copies::{Copies, CopyHabits};
 use super::packet::Segment;
 use super::tunnel;
 use super::unpack::Unpacked;
@@ -17,8 +17,8 @@ pub(super) trait Frames {
     /// Goes through all frames from the first on.
     fn for_each(&mut self, sink: &mut FrameSink<'_>) -> Summary;
 
-    /// Every second time that a frame comes at one place, it is a copy.
-    fn are_mirrored(&mut self);
+    /// This is how copies come.
+    fn expect_copies(&mut self, habits: CopyHabits);
 }
 
 /// How reading went.
@@ -35,8 +35,7 @@ pub(super) struct Summary {
     /// Frames that are copies of others, and the first of them.
     pub(super) copies: u64,
     pub(super) first_copy: u64,
-    /// Nearly every segment came twice at one place.
-    pub(super) looks_mirrored: bool,
+    pub(super) copy_habits: CopyHabits,
     pub(super) clock: Clock,
     /// What ended it before the end of the file.
     pub(super) error: Option<CaptureError>,
@@ -77,23 +76,23 @@ impl Clock {
 /// Frames of a file that is opened each time.
 pub(super) struct Capture<F> {
     pub(super) open: F,
-    are_mirrored: bool,
+    copy_habits: CopyHabits,
 }
 
 impl<F> Capture<F> {
-    pub(super) const fn new(open: F) -> Self {
-        Self { open, are_mirrored: false }
+    pub(super) fn new(open: F) -> Self {
+        Self { open, copy_habits: CopyHabits::default() }
     }
 }
 
 impl<R: Read, F: FnMut() -> std::io::Result<R>> Frames for Capture<F> {
-    fn are_mirrored(&mut self) {
-        self.are_mirrored = true;
+    fn expect_copies(&mut self, habits: CopyHabits) {
+        self.copy_habits = habits;
     }
 
     fn for_each(&mut self, sink: &mut FrameSink<'_>) -> Summary {
         let mut summary = Summary::default();
-        let mut copies = Copies::new(self.are_mirrored);
+        let mut copies = Copies::new(self.copy_habits);
         let unpacked = (self.open)().and_then(Unpacked::new).map_err(CaptureError::from);
         match unpacked.and_then(CaptureReader::open) {
             Err(error) => summary.error = Some(error),
@@ -129,7 +128,7 @@ impl<R: Read, F: FnMut() -> std::io::Result<R>> Frames for Capture<F> {
                     });
                     sink(frame.number, segment);
                 }
-                summary.looks_mirrored = copies.look_mirrored();
+                summary.copy_habits = copies.habits();
             }
         }
         summary

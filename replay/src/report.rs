@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::comments::write::Written;
+
 /// All files.
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -36,6 +38,9 @@ pub struct FileReport {
     pub errors: u64,
     /// About the file as a whole.
     pub findings: Vec<Finding>,
+    /// What was written of it with comments, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub written: Option<Written>,
     /// Why the file could not be read, or not further than `frames`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,

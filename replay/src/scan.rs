@@ -74,9 +74,7 @@ impl Plan {
                 scan.handle(number, &segment);
             }
         });
-        if summary.looks_mirrored {
-            frames.are_mirrored();
-        }
+        frames.expect_copies(summary.copy_habits);
         if scan.wrong.saturating_mul(2) > scan.segments {
             // Addresses were rewritten, or the capturing device did something unheard of.
             scan = Scan::new(true);

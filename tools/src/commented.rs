@@ -8,7 +8,7 @@ use std::{fs, io};
 use tempfile::{Builder, NamedTempFile};
 use urnic_replay::{FrameComments, Written};
 
-use crate::report::complain;
+use crate::report::{complain, count};
 
 /// Whether the file that is written is the one that is read.
 pub(crate) fn is_same(source: &Path, target: &Path) -> bool {
@@ -71,8 +71,17 @@ fn new_file(folder: &Path, known: Option<fs::Metadata>) -> io::Result<NamedTempF
     Ok(file)
 }
 
-/// What of a capture is not in the one that was written.
-pub(crate) fn tell_missing(written: &Written) {
+/// Tells what was written to `target`, and what of the capture is not in it.
+pub(crate) fn tell(target: &Path, written: &Written) {
+    let name = match target.as_os_str() == "-" {
+        true => "standard output".to_owned(),
+        false => target.display().to_string(),
+    };
+    complain(&format!(
+        "{name}: {} frames, {} with a comment",
+        count(written.frames),
+        count(written.commented)
+    ));
     if let Some(why) = written.cut {
         complain(&format!("{why}: what was written ends with frame {}", written.frames));
     }

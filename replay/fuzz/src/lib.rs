@@ -2,7 +2,7 @@
 
 pub mod session;
 
-use urnic_replay::{Report, compare, page, replay_pictured, text};
+use urnic_replay::{Report, Written, compare, page, replay_commented, replay_pictured, text};
 
 /// Replays any octets as a capture, and writes all that can be written about it. Returns how many FPDUs
 /// were found.
@@ -16,10 +16,29 @@ pub fn everything(capture: &[u8]) -> u64 {
     assert!(page::pictures(&pictured).iter().all(|(_, svg)| svg.ends_with("</svg>\n")));
     // Without an iWARP connection there is nothing to compare.
     let _is_compared = compare::of(&pictured);
+    write_commented(capture);
     let [file] = pictured;
     let report = Report { files: vec![file.into_report()] };
     serde_json::to_string(&report).expect("a report has a form in JSON");
     assert!(text::of(&report).starts_with("fuzz: "));
     let connections = report.files.iter().flat_map(|file| &file.connections);
     connections.flat_map(|one| &one.directions).map(|one| one.fpdus).sum()
+}
+
+/// Writes it again with comments, and that once more: what this program has written, it reads, and
+/// copies whole.
+fn write_commented(capture: &[u8]) {
+    let Some((first, octets)) = commented(capture).filter(|(first, _)| first.frames > 0) else {
+        return;
+    };
+    let (second, _) = commented(&octets).expect("what was written is a capture");
+    assert_eq!((second.frames, second.cut), (first.frames, None));
+}
+
+/// The capture with comments; `None` when it is none.
+fn commented(capture: &[u8]) -> Option<(Written, Vec<u8>)> {
+    let (_, comments) = replay_commented("fuzz", || Ok(capture), false).expect("temporary files");
+    let mut octets = Vec::new();
+    let written = comments.write(capture, &mut octets).ok()?;
+    Some((written, octets))
 }

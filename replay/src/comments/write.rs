@@ -2,13 +2,15 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 
+use serde::Serialize;
+
 use super::blocks::{self, Block, End, Order};
 use super::classic::Classic;
 use super::spool::Spooled;
 use crate::unpack::Unpacked;
 
 /// What was written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Written {
     /// Frames.
     pub frames: u64,
@@ -20,8 +22,10 @@ pub struct Written {
     /// Things found out about a frame so much later that they are not in its comment.
     pub late: u64,
     /// What follows the last whole block is missing: why.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cut: Option<&'static str>,
     /// Whether there is more that could not be copied. Otherwise what is cut merely ends early.
+    #[serde(skip)]
     pub is_malformed: bool,
 }
 

@@ -14,14 +14,22 @@ fn records(file: &[u8]) -> Vec<Vec<u8>> {
     out
 }
 
-/// A capture of these packets: where each was captured, and when.
+/// A capture of these packets: where each was captured, and when, in seconds.
 fn capture(packets: impl IntoIterator<Item = (u8, u32, Vec<u8>)>) -> Vec<u8> {
+    let packets = packets.into_iter();
+    capture_us(packets.map(|(mac, seconds, packet)| (mac, u64::from(seconds) * 1_000_000, packet)))
+}
+
+/// The same, with times in microseconds.
+fn capture_us(packets: impl IntoIterator<Item = (u8, u64, Vec<u8>)>) -> Vec<u8> {
     let mut file = Talk::empty().file;
     file[23] = 1;
-    for (mac, seconds, packet) in packets {
+    for (mac, at_us, packet) in packets {
         let frame = [&[mac; 12][..], &[8, 0], &packet].concat();
         let len = u32::try_from(frame.len()).unwrap().to_be_bytes();
-        file.extend([&seconds.to_be_bytes()[..], &[0; 4], &len, &len, &frame].concat());
+        let [seconds, us] = [at_us / 1_000_000, at_us % 1_000_000]
+            .map(|part| u32::try_from(part).unwrap().to_be_bytes());
+        file.extend([&seconds[..], &us, &len, &len, &frame].concat());
     }
     file
 }
@@ -35,6 +43,14 @@ fn session() -> Talk {
     let seq = talk.seq[INITIATOR].wrapping_sub(128);
     talk.frame(INITIATOR, seq, 0x10, &fpdu(&send(20, &[7; 100])));
     talk
+}
+
+/// The same, in which what is sent again acknowledges no more than the first time.
+fn repeating() -> Vec<Vec<u8>> {
+    let mut packets = records(&session().file);
+    let last = packets.len() - 1;
+    packets[last] = packets[last - 2].clone();
+    packets
 }
 
 /// Counts of what was sent, and the findings of the connection.
@@ -79,6 +95,73 @@ fn a_frame_that_two_taps_captured_is_taken_once() {
         assert_eq!(report.findings.len(), 1, "{name}: {:?}", report.findings);
         assert!(report.findings[0].text.contains("more than once"), "{name}");
     }
+}
+
+/// Each frame comes from a mirrored port twice, but for the one that was sent again: the capture lost one
+/// copy of it each time.
+#[test]
+fn what_is_sent_again_is_no_copy_of_a_mirrored_port() {
+    let packets = repeating();
+    let last = packets.len() - 1;
+    let lost = last - 2;
+    let at_us =
+        |index: usize| 1_000_000 + 100 * index as u64 + if index == last { 20_000 } else { 0 };
+    let mirrored = packets.iter().enumerate().flat_map(|(index, one)| {
+        let copies = if [lost, last].contains(&index) { 1 } else { 2 };
+        (0..copies).map(move |copy| (1, at_us(index) + copy, one.clone()))
+    });
+    let report = replay(&capture_us(mirrored));
+    assert_eq!(report.frames_copied, packets.len() as u64 - 2);
+    assert_eq!(report.connections[0].directions[0].segments_retransmitted, 1);
+}
+
+/// Each segment is sent twice, the second time when the timer has run out: nobody mirrors a port.
+#[test]
+fn a_link_that_loses_each_segment_once_is_no_mirrored_port() {
+    let packets = repeating();
+    let both = packets.iter().enumerate().flat_map(|(index, one)| {
+        let at_us = 1_000_000 + 50_000 * index as u64;
+        [(1, at_us, one.clone()), (1, at_us + 20_000, one.clone())]
+    });
+    let report = replay(&capture_us(both));
+    assert_eq!(report.frames_copied, 0);
+    assert_eq!(report.connections[0].directions[0].segments_retransmitted, 23);
+}
+
+/// The path changes: what was sent again passes another router, and no frame else does.
+#[test]
+fn what_is_sent_again_on_another_path_is_no_copy() {
+    let packets = repeating();
+    let last = packets.len() - 1;
+    let at = |later_us: u64| {
+        let packets = packets.iter().enumerate().map(|(index, one)| match index == last {
+            true => (2, 1_000_000 + 100 * index as u64 + later_us, one.clone()),
+            false => (1, 1_000_000 + 100 * index as u64, one.clone()),
+        });
+        let report = replay(&capture_us(packets));
+        (report.frames_copied, report.connections[0].directions[0].segments_retransmitted)
+    };
+    assert_eq!(at(20_000), (0, 1));
+    assert_eq!(at(0), (1, 0), "as soon as that it is the same frame, at the next router");
+}
+
+/// A network of one machine, with a delay between its interfaces.
+#[test]
+fn places_far_apart_have_copies_late() {
+    let packets = repeating();
+    let plain = counts(&replay(&capture(packets.iter().map(|one| (1, 9, one.clone())))));
+    let mut both: Vec<_> = packets
+        .iter()
+        .enumerate()
+        .flat_map(|(index, one)| {
+            let at_us = 1_000_000 + 3000 * index as u64;
+            [(1, at_us, one.clone()), (2, at_us + 50_000, one.clone())]
+        })
+        .collect();
+    both.sort_by_key(|(_, at_us, _)| *at_us);
+    let report = replay(&capture_us(both));
+    assert_eq!(counts(&report), plain);
+    assert_eq!(report.frames_copied, packets.len() as u64);
 }
 
 #[test]

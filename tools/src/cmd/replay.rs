@@ -92,7 +92,7 @@ fn replay_file(
         };
         return Ok((file, Written::default()));
     };
-    let (file, comments) = urnic_replay::replay_commented(&name, &mut open, is_pictured)
+    let (mut file, comments) = urnic_replay::replay_commented(&name, &mut open, is_pictured)
         .context("making a temporary file")?;
     // What could not be read at all is told with the report.
     let mut written = Written::default();
@@ -100,7 +100,8 @@ fn replay_file(
         let is_own = commented::is_same(path, target);
         let copied = open().and_then(|source| commented::write(comments, source, target, is_own));
         written = copied.with_context(|| format!("writing {}", target.display()))?;
-        commented::tell_missing(&written);
+        commented::tell(target, &written);
+        file.report.written = Some(written);
     }
     Ok((file, written))
 }

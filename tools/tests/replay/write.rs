@@ -133,7 +133,8 @@ fn every_block_and_every_octet_is_there_again() {
             (path(&format!("every-{is_big}.pcapng")), path(&format!("again-{is_big}")));
         fs::write(&from, &source).unwrap();
         let output = urnic(&["--write", to.to_str().unwrap(), from.to_str().unwrap()]);
-        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.starts_with("urnic: ") && said.lines().count() == 1, "{said}");
         let (before, after) = (blocks(&source, is_big), blocks(&fs::read(&to).unwrap(), is_big));
         assert_eq!(before.len(), after.len());
         let mut commented = 0;
@@ -294,13 +295,34 @@ fn a_block_is_as_long_as_it_likes() {
     let own = path("long-block.pcapng");
     fs::write(&own, &file.octets).unwrap();
     let output = urnic(&["--write", own.to_str().unwrap(), own.to_str().unwrap()]);
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert_eq!(String::from_utf8_lossy(&output.stderr).lines().count(), 1);
     assert_eq!(output.status.code(), Some(0));
     let (before, after) = (blocks(&file.octets, false), blocks(&fs::read(&own).unwrap(), false));
     assert_eq!(before.len(), after.len());
     let tail = before.len() - 2;
     assert!(before[tail..] == after[tail..]);
     fs::remove_file(own).unwrap();
+}
+
+#[test]
+fn what_was_written_is_said() {
+    let from = pcaps().join("siw-rping-crc.pcap");
+    let to = path("said.pcapng");
+    let output = urnic(&["--json", "--write", to.to_str().unwrap(), from.to_str().unwrap()]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let written = &report["files"][0]["written"];
+    let (frames, commented) =
+        (report["files"][0]["frames"].as_u64().unwrap(), written["commented"].as_u64().unwrap());
+    assert!(0 < commented && commented < frames, "{written}");
+    let expected = serde_json::json!({
+        "frames": frames, "commented": commented, "no_place": 0, "late": 0,
+    });
+    assert_eq!(*written, expected);
+    let said = format!("urnic: {}: {frames} frames, {commented} with a comment\n", to.display());
+    assert_eq!(String::from_utf8_lossy(&output.stderr), said);
+    let silent = urnic(&["--json", from.to_str().unwrap()]);
+    let report: serde_json::Value = serde_json::from_slice(&silent.stdout).unwrap();
+    assert!(report["files"][0].get("written").is_none() && silent.stderr.is_empty());
 }
 
 #[test]
