@@ -64,8 +64,7 @@ use report::{ConnectionReport, Finding, Severity};
 use scan::{Connections, Ended, Plan};
 use trace::ConnectionTrace;
 
-pub use comments::write::Written;
-pub use report::{FileReport, Report};
+pub use report::{FileReport, Report, Written};
 
 /// Replays the capture that `open` opens; it is opened more than once.
 pub fn replay<R: Read>(name: &str, open: impl FnMut() -> std::io::Result<R>) -> FileReport {

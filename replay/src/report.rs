@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::comments::write::Written;
-
 /// All files.
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -44,6 +42,26 @@ pub struct FileReport {
     /// Why the file could not be read, or not further than `frames`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+/// What was written of a capture with comments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Written {
+    /// Frames.
+    pub frames: u64,
+    /// Of them, frames with a comment of this program.
+    pub commented: u64,
+    /// Comments without a place: on simple packets, which have no options, and beside options that
+    /// contradict themselves.
+    pub no_place: u64,
+    /// Things found out about a frame so much later that they are not in its comment.
+    pub late: u64,
+    /// What follows the last whole block is missing: why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cut: Option<&'static str>,
+    /// Whether there is more that could not be copied. Otherwise what is cut merely ends early.
+    #[serde(skip)]
+    pub is_malformed: bool,
 }
 
 /// One TCP connection.

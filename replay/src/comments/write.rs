@@ -2,32 +2,11 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 
-use serde::Serialize;
-
 use super::blocks::{self, Block, End, Order};
 use super::classic::Classic;
 use super::spool::Spooled;
+use crate::report::Written;
 use crate::unpack::Unpacked;
-
-/// What was written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Written {
-    /// Frames.
-    pub frames: u64,
-    /// Of them, frames with a comment of this program.
-    pub commented: u64,
-    /// Comments without a place: on simple packets, which have no options, and beside options that
-    /// contradict themselves.
-    pub no_place: u64,
-    /// Things found out about a frame so much later that they are not in its comment.
-    pub late: u64,
-    /// What follows the last whole block is missing: why.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cut: Option<&'static str>,
-    /// Whether there is more that could not be copied. Otherwise what is cut merely ends early.
-    #[serde(skip)]
-    pub is_malformed: bool,
-}
 
 /// Copies a capture, packed or not, and adds comments.
 pub(crate) fn copy<R: Read>(

@@ -115,7 +115,7 @@ fn what_is_sent_again_is_no_copy_of_a_mirrored_port() {
     assert_eq!(report.connections[0].directions[0].segments_retransmitted, 1);
 }
 
-/// Each segment is sent twice, the second time when the timer has run out: nobody mirrors a port.
+/// Each segment is sent twice, the second time when the timer has run out: no port is mirrored.
 #[test]
 fn a_link_that_loses_each_segment_once_is_no_mirrored_port() {
     let packets = repeating();
