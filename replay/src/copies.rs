@@ -9,8 +9,9 @@
 //! sent again; unless nearly all comes that late. Clocks of two interfaces may be apart by any time.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher};
 
+use foldhash::quality::RandomState;
 use urnic_engine::tcp;
 use urnic_netdev::capture::{CapturedFrame, LinkType};
 
@@ -20,9 +21,12 @@ use super::packet::{Checksum, Segment};
 /// The frames of late, by what they hold.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
-    recent: HashMap<u64, [Place; PLACES_MAX]>,
+    recent: HashMap<u64, [Place; PLACES_MAX], RandomState>,
     order: VecDeque<u64>,
+    hashing: RandomState,
     habits: CopyHabits,
+    /// Some frame was captured at two places.
+    are_places_several: bool,
     /// Segments with payload; those of them that came an even time at their place, at once; those
     /// that came at another place too, on the same clock, and late.
     segments: u64,
@@ -37,6 +41,8 @@ pub(super) struct CopyHabits {
     are_mirrored: bool,
     /// Nearly every segment comes at another place, too, and late: places of one clock are far apart.
     are_far_apart: bool,
+    /// No frame came at a second place, nor twice as a mirror has it: there are no copies to be found.
+    are_absent: bool,
 }
 
 /// How often a frame came at one place.
@@ -64,15 +70,17 @@ impl Copies {
         segment: &Segment<'_>,
     ) -> bool {
         // A damaged copy of a good frame is none.
-        if segment.checksum == Checksum::Wrong {
+        if self.habits.are_absent || segment.checksum == Checksum::Wrong {
             return false;
         }
-        let (key, here) = (key_of(datagram, segment), place_of(frame));
+        let (key, here) =
+            (key_of(&self.hashing, datagram, segment), place_of(&self.hashing, frame));
         let places = self.recent.entry(key).or_insert_with(|| {
             self.order.push_back(key);
             [Place::default(); PLACES_MAX]
         });
         let index = places.iter().position(|place| place.times == 0 || place.hash == here);
+        self.are_places_several |= index != Some(0);
         // A frame of more places than are kept apart is told from none.
         let Some(index) = index else { return true };
         let now_ns = frame.timestamp_ns;
@@ -109,14 +117,16 @@ impl Copies {
     pub(super) fn habits(&self) -> CopyHabits {
         let are_most =
             |count: u64| self.segments >= MOST_MIN && count * 100 >= self.segments * MOST_PERCENT;
-        CopyHabits { are_mirrored: are_most(self.even), are_far_apart: are_most(self.late) }
+        let [are_mirrored, are_far_apart] = [self.even, self.late].map(are_most);
+        let are_absent = !are_mirrored && !self.are_places_several;
+        CopyHabits { are_mirrored, are_far_apart, are_absent }
     }
 }
 
 /// What does not change on the way through switches and routers: not the hop limit and what depends
 /// on it, nor the checksum, which a tap at the sender sees before it is filled in.
-fn key_of(datagram: &[u8], segment: &Segment<'_>) -> u64 {
-    let mut hasher = DefaultHasher::new();
+fn key_of(hashing: &RandomState, datagram: &[u8], segment: &Segment<'_>) -> u64 {
+    let mut hasher = hashing.build_hasher();
     let Segment { source, target, ref header, payload, .. } = *segment;
     (source, target).hash(&mut hasher);
     if let [0x40..=0x4f, _, _, _, high, low, ..] = *datagram {
@@ -134,8 +144,8 @@ fn key_of(datagram: &[u8], segment: &Segment<'_>) -> u64 {
 }
 
 /// Where a frame was captured: its interface, and the ends of the link that it was on.
-fn place_of(frame: &CapturedFrame) -> u64 {
-    let mut hasher = DefaultHasher::new();
+fn place_of(hashing: &RandomState, frame: &CapturedFrame) -> u64 {
+    let mut hasher = hashing.build_hasher();
     frame.interface.hash(&mut hasher);
     let (len, hop_limit_at) = match frame.link {
         LinkType::Ethernet | LinkType::LinuxCooked => (14, None),

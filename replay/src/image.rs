@@ -88,6 +88,20 @@ impl Image {
         Ok(())
     }
 
+    /// Places octets where all of them were written before, as programs do that use a buffer again.
+    fn place_again(&mut self, page: u64, at: u64, bytes: &[u8]) -> bool {
+        let Some((first, extent)) = self.extents.range_mut(page..=at).next_back() else {
+            return false;
+        };
+        let start = offset_in(*first, at);
+        let place = start.checked_add(bytes.len()).and_then(|end| extent.get_mut(start..end));
+        let is_there = place.is_some();
+        if let Some(place) = place {
+            place.copy_from_slice(bytes);
+        }
+        is_there
+    }
+
     /// Places octets that lie in one page.
     fn place_in_page(
         &mut self,
@@ -96,6 +110,9 @@ impl Image {
         budget: &mut ImageBudget,
     ) -> Result<(), OutOfMemory> {
         let page = at - at % PAGE_LEN as u64;
+        if self.place_again(page, at, bytes) {
+            return Ok(());
+        }
         let end_in_page = offset_in(page, at) + bytes.len();
         // The first octet behind, if that is in the page: an extent there touches.
         let upto = page + (end_in_page as u64).min(PAGE_LEN as u64 - 1);

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use smoltcp::wire::checksum;
 use urnic_engine::tcp;
+use urnic_netdev::Fragment;
 
 /// A TCP segment of a capture.
 #[derive(Debug)]
@@ -132,8 +133,7 @@ impl<'a> Datagram<'a> {
 
 /// The Internet checksum of `octets`, not complemented.
 fn sum(octets: &[u8]) -> u16 {
-    // smoltcp's accumulator overflows beyond 128 KiB, and captures have longer frames.
-    octets.chunks(64 << 10).fold(0, |sum, part| checksum::combine(&[sum, checksum::data(part)]))
+    Fragment::from_slice(octets).ones_complement_sum()
 }
 
 /// The protocol number.

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 
+use foldhash::fast::RandomState;
 use urnic_engine::tcp::{Flags, SeqNum};
 use urnic_netdev::capture::CaptureError;
 
@@ -94,9 +95,11 @@ impl Plan {
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     /// Those that are followed.
-    followed: HashMap<(SocketAddr, SocketAddr), Ends>,
+    followed: HashMap<(SocketAddr, SocketAddr), Ends, RandomState>,
     /// Them in the order in which they are let go.
     seats: BTreeMap<Seat, (SocketAddr, SocketAddr)>,
+    /// The one that the last frame was of, and its seat: it takes that when a frame of another comes.
+    current: Option<((SocketAddr, SocketAddr), Seat)>,
     opened: usize,
     /// Connections let go to make room.
     pub(super) let_go: u64,
@@ -166,6 +169,9 @@ impl Connections {
             });
         }
         let is_new = known.is_none_or(|ends| ends.is_followed_by(segment));
+        if is_new || self.current.is_none_or(|(current, _)| current != key) {
+            self.settle();
+        }
         let ended = if is_new { self.open(key, source, number)? } else { None };
         let ends = self.followed.get_mut(&key)?;
         let side = usize::from(ends.first != source);
@@ -173,10 +179,20 @@ impl Connections {
         if header.flags.contains(Flags::SYN) {
             ends.syn[side].get_or_insert(header.seq);
         }
-        self.seats.remove(&ends.seat);
-        ends.seat = (ends.seat.0 || !payload.is_empty(), number);
-        self.seats.insert(ends.seat, key);
+        let has_carried = self.current.map_or(ends.seat.0, |(_, seat)| seat.0);
+        self.current = Some((key, (has_carried || !payload.is_empty(), number)));
         Some(Place { ordinal: ends.ordinal, side, ended })
+    }
+
+    /// Gives the current connection its seat.
+    fn settle(&mut self) {
+        if let Some((key, seat)) = self.current.take()
+            && let Some(ends) = self.followed.get_mut(&key)
+        {
+            self.seats.remove(&ends.seat);
+            ends.seat = seat;
+            self.seats.insert(seat, key);
+        }
     }
 
     /// Whether there is a connection between the ends of a segment.
