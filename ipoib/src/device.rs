@@ -46,19 +46,34 @@ impl<F: Mads + Packets> IpoibDevice<F> {
 
     /// Waits for an address by DHCP, at most so long by the clock `now_ns`; `None` when none came. The
     /// device is up from then on while it has this address, and no other (RFC 2131 §4.4.5).
-    pub fn acquire(&mut self, for_ns: u64, mut now_ns: impl FnMut() -> u64) -> Option<Lease> {
+    pub fn acquire(&mut self, for_ns: u64, now_ns: impl FnMut() -> u64) -> Option<Lease> {
+        self.wait_for(for_ns, now_ns, |link| link.lease().is_some());
+        let lease = self.link.lease().copied()?;
+        self.held = Some(lease.address);
+        Some(lease)
+    }
+
+    /// Waits for the link to come up, at most so long by the clock `now_ns`; whether it has.
+    pub fn wait_up(&mut self, for_ns: u64, now_ns: impl FnMut() -> u64) -> bool {
+        let is_up = |link: &Link| matches!(link.state(), LinkState::Up { .. });
+        self.wait_for(for_ns, now_ns, is_up);
+        is_up(&self.link)
+    }
+
+    fn wait_for(
+        &mut self,
+        for_ns: u64,
+        mut now_ns: impl FnMut() -> u64,
+        has_come: impl Fn(&Link) -> bool,
+    ) {
         let end_ns = now_ns().saturating_add(for_ns);
         loop {
             let at_ns = now_ns();
             self.receive(at_ns, MADS_BURST, &mut |_| ());
-            if let Some(lease) = self.link.lease().copied() {
-                self.held = Some(lease.address);
-                return Some(lease);
+            if has_come(&self.link) || at_ns >= end_ns {
+                return;
             }
-            if at_ns >= end_ns {
-                return None;
-            }
-            self.fabric.wait(LEASE_WAIT_NS);
+            self.fabric.wait(WAIT_NS);
         }
     }
 
@@ -72,7 +87,13 @@ impl<F: Mads + Packets> IpoibDevice<F> {
         self.push(now_ns);
     }
 
-    /// The next datagram whose neighbour does not answer; see [`Link::poll_undeliverable`].
+    /// Ends receiving a group.
+    pub fn leave_group(&mut self, now_ns: u64, group: IpAddr) {
+        self.link.leave_group(now_ns, group);
+        self.push(now_ns);
+    }
+
+    /// The next datagram that could not be delivered; see [`Link::poll_undeliverable`].
     pub fn poll_undeliverable(&mut self) -> Option<Vec<u8>> {
         self.link.poll_undeliverable()
     }
@@ -127,8 +148,8 @@ impl<F: Mads + Packets> Drop for IpoibDevice<F> {
     }
 }
 
-/// How long packets and answers are waited for while there is no address.
-const LEASE_WAIT_NS: u64 = 5_000_000;
+/// How long packets and answers are waited for while there is no address, or no link.
+const WAIT_NS: u64 = 5_000_000;
 /// How long an answer is waited for at the end, and how often.
 const LEAVE_WAIT_NS: u64 = 20_000_000;
 const LEAVE_WAITS_MAX: usize = 25;
@@ -226,15 +247,6 @@ impl<F: Mads + Packets> Device for IpoibDevice<F> {
 
 #[cfg(test)]
 impl<F: Mads + Packets> IpoibDevice<F> {
-    pub(crate) fn link_join(&mut self, now_ns: u64, group: IpAddr) {
-        self.join_group(now_ns, group);
-    }
-
-    pub(crate) fn link_leave(&mut self, now_ns: u64, group: IpAddr) {
-        self.link.leave_group(now_ns, group);
-        self.push(now_ns);
-    }
-
     pub(crate) fn link_packet(&mut self, now_ns: u64, packet: &[u8]) {
         let _for_the_host = self.link.handle_packet(now_ns, packet);
         self.push(now_ns);

@@ -21,6 +21,11 @@ pub const REACHABLE_NS: u64 = 30_000_000_000;
 pub const NEIGHBOUR_RETRY_NS: u64 = 1_000_000_000;
 /// How often a neighbour is asked (RFC 4861 §10, `MAX_UNICAST_SOLICIT`, `MAX_MULTICAST_SOLICIT`).
 pub const NEIGHBOUR_ATTEMPTS_MAX: u32 = 3;
+/// How often a port that comes up announces its addresses (RFC 4861 §10,
+/// `MAX_NEIGHBOR_ADVERTISEMENT`).
+pub const ANNOUNCEMENTS: u32 = 3;
+/// From one announcement to the next (RFC 5227 §1.1, `ANNOUNCE_INTERVAL`).
+pub const ANNOUNCE_INTERVAL_NS: u64 = 2_000_000_000;
 
 /// Paths that are known or asked for at a time.
 pub const PATHS_MAX: usize = 1024;
@@ -33,6 +38,8 @@ pub const ABSENT_NS: u64 = 5_000_000_000;
 pub const GROUPS_MAX: usize = 256;
 /// IP groups that a host receives at a time: it may still be sent to others.
 pub const IP_GROUPS_MAX: usize = GROUPS_MAX / 2;
+// There is room for a group to receive: no more others than this are waited for.
+const _: () = assert!(IP_GROUPS_MAX + SA_REQUESTS_MAX < GROUPS_MAX);
 /// How long a group that is only sent to stays joined without being used (RFC 4392 §4.2.5).
 pub const GROUP_IDLE_NS: u64 = 300_000_000_000;
 
@@ -47,7 +54,7 @@ pub const DHCP_ATTEMPTS_MAX: u32 = 5;
 pub const WAITING_MAX: usize = 16;
 /// Octets of all datagrams that wait; one more datagram is dropped.
 pub const WAITING_BYTES_MAX: usize = 1 << 20;
-/// Datagrams of neighbours that do not answer which are kept to be told of.
+/// Datagrams to neighbours that do not answer, or without a path, which are kept to be told of.
 pub const UNDELIVERABLE_MAX: usize = 64;
 /// Allocations for packets that are kept for later ones.
 pub const SPARE_MAX: usize = 128;

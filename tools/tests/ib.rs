@@ -12,7 +12,7 @@ use std::process::Output;
 use std::thread;
 use std::time::Duration;
 
-use scene::{Fabric, NEEDS, Process, packets, urnic, wrong_packets};
+use scene::{NEEDS, Process, fabric, packets, urnic, wrong_packets};
 use serde_json::Value;
 use urnic_testkit::isolate::netns_tests;
 use urnic_testkit::programs::is_there;
@@ -42,7 +42,7 @@ netns_tests! {
 
     /// What OpenSM routes arrives, and tshark finds nothing wrong in it.
     fn every_operation_between_nodes_of_a_real_subnet() {
-        let fabric = Fabric::start("operations");
+        let fabric = fabric("operations");
         let capture = fabric.path("packets.pcap");
         let switch = Process::switch(&format!("--pcap {}", capture.display()));
         let server = serve(2, "");
@@ -79,7 +79,7 @@ netns_tests! {
 
     /// RFC 4392 §4.1: two partitions are two links.
     fn partitions_isolate_nodes_of_a_real_subnet() {
-        let _fabric = Fabric::start("partitions");
+        let _fabric = fabric("partitions");
         let switch = Process::switch("");
         let server = serve(2, ",pkey=8001");
         // A full member, and a limited one.
@@ -105,7 +105,7 @@ netns_tests! {
 
     /// A cable that is out and in again, another subnet manager: streams go on.
     fn a_stream_outlives_a_cable_and_a_subnet_manager() {
-        let mut fabric = Fabric::start("outlives");
+        let mut fabric = fabric("outlives");
         let _switch = Process::switch("");
         let _server = serve(2, "");
         let far = dev(4, "");

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 
 use tracing::{info, warn};
 
+use super::groups::Received;
 use super::lease::{Lease, News};
 use super::{Link, LinkState, TRACE};
 use crate::wire::dhcp::{Answer, ClientId, Question, client_id, is_for_client};
@@ -90,7 +91,7 @@ impl Link {
 
     fn join_own_groups(&mut self, now_ns: u64) {
         for mgid in self.own_groups() {
-            if self.groups.receive(now_ns, mgid) {
+            if self.receive_group(now_ns, mgid) == Received::Joins {
                 self.add_chore(now_ns, (mgid, JoinState::FULL_MEMBER, true));
             }
         }

@@ -1,6 +1,6 @@
 //! Multicast groups beside the broadcast group: joined to receive, or to send only.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use super::waiting::{Budget, Waiting};
 use crate::limits::{ABSENT_NS, GROUP_IDLE_NS, GROUPS_MAX};
@@ -58,10 +58,10 @@ impl Group {
 /// The groups of a link.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
-    table: HashMap<Gid, Group>,
+    table: BTreeMap<Gid, Group>,
     /// Memberships that are to be left: of groups that made room for others, or whose leave was not
     /// heard.
-    owed: HashMap<Gid, JoinState>,
+    owed: BTreeMap<Gid, JoinState>,
 }
 
 /// What to do with a packet to a group.
@@ -75,6 +75,17 @@ pub(super) enum Route {
     /// There is no such group.
     Absent,
     /// The table is full of groups that are received.
+    Full,
+}
+
+/// What it takes to receive a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Received {
+    /// Nothing: it is received.
+    Already,
+    /// It is to be joined.
+    Joins,
+    /// The table is full of groups that are in use.
     Full,
 }
 
@@ -114,17 +125,20 @@ impl Groups {
         group.waiting.push(budget, (), payload)
     }
 
-    /// Begins to receive a group; whether it has to be joined for that.
-    pub(super) fn receive(&mut self, now_ns: u64, mgid: Gid) -> bool {
+    /// Begins to receive a group.
+    pub(super) fn receive(&mut self, now_ns: u64, mgid: Gid) -> Received {
         match self.table.get_mut(&mgid) {
-            Some(group) if group.receives => return false,
+            Some(group) if group.receives => return Received::Already,
             Some(group) => {
                 group.receives = true;
                 group.state = State::Joining;
             }
-            None => return self.insert(now_ns, mgid, true),
+            None => {
+                let is_in = self.insert(now_ns, mgid, true);
+                return if is_in { Received::Joins } else { Received::Full };
+            }
         }
-        true
+        Received::Joins
     }
 
     /// Ends receiving a group; `None` when it was not received.
@@ -254,7 +268,7 @@ impl Groups {
     /// Memberships to leave: of groups that nothing was sent to for long (RFC 4392 §4.2.5), those that
     /// are left over, and those of a port that has become something else in a group.
     pub(super) fn expire(&mut self, now_ns: u64) -> Vec<(Gid, JoinState)> {
-        let mut left: Vec<_> = self.owed.drain().collect();
+        let mut left: Vec<_> = std::mem::take(&mut self.owed).into_iter().collect();
         self.table.retain(|&mgid, group| {
             let is_idle = now_ns >= group.used_ns.saturating_add(GROUP_IDLE_NS);
             let goes = is_idle && !group.receives && group.waiting.is_empty();
@@ -313,5 +327,28 @@ impl Groups {
         let group = Group { receives, held, state, waiting: Waiting::default(), used_ns: now_ns };
         self.table.insert(mgid, group);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table that is full says so, and takes nothing up.
+    #[test]
+    fn a_full_table_receives_no_more() {
+        let mut groups = Groups::default();
+        let mgid = |at: usize| {
+            let mut octets = [0xff; 16];
+            octets[8..].copy_from_slice(&at.to_be_bytes());
+            Gid(octets)
+        };
+        for at in 0..GROUPS_MAX {
+            assert_eq!(groups.receive(0, mgid(at)), Received::Joins);
+            assert_eq!(groups.receive(0, mgid(at)), Received::Already);
+        }
+        assert_eq!(groups.receive(0, mgid(GROUPS_MAX)), Received::Full);
+        assert_eq!(groups.wanted(mgid(GROUPS_MAX)), JoinState::default());
+        assert_eq!(groups.route(0, mgid(GROUPS_MAX)), Route::Full);
     }
 }

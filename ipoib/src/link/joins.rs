@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::Link;
 use super::discovery::solicited_node;
+use super::groups::Received;
 use super::sa::Request;
 use crate::limits::{GROUPS_MAX, IP_GROUPS_MAX};
 use crate::multicast::MulticastMap;
@@ -114,10 +115,22 @@ impl Link {
             self.counters.groups_refused += 1;
             return;
         }
-        self.ip_groups.insert(group);
-        if self.groups.receive(now_ns, mgid) && self.membership.record().is_some() {
-            self.add_chore(now_ns, (mgid, JoinState::FULL_MEMBER, true));
+        match self.receive_group(now_ns, mgid) {
+            // Said again, it may find room.
+            Received::Full => return,
+            Received::Joins if self.membership.record().is_some() => {
+                self.add_chore(now_ns, (mgid, JoinState::FULL_MEMBER, true));
+            }
+            Received::Joins | Received::Already => {}
         }
+        self.ip_groups.insert(group);
+    }
+
+    /// Takes up a group to receive it; it is still to be joined.
+    pub(super) fn receive_group(&mut self, now_ns: u64, mgid: Gid) -> Received {
+        let received = self.groups.receive(now_ns, mgid);
+        self.counters.groups_refused += u64::from(received == Received::Full);
+        received
     }
 
     /// Ends receiving an IP group (RFC 4391 §10), unless the interface itself needs it.

@@ -256,8 +256,8 @@ impl Link {
             Outcome::Path(path) => self.path_found(now_ns, &path),
             Outcome::NoPath { gid, why } => {
                 let silent = why == Failure::Silent;
-                let dropped = self.paths.fail(now_ns, gid, silent, &mut self.budget);
-                self.counters.without_path += dropped;
+                let waited = self.paths.fail(now_ns, gid, silent, &mut self.budget);
+                self.without_path(waited);
             }
             Outcome::NotLeft(record) => self.groups.owe(record.mgid, record.join_state),
             Outcome::Other => {}
@@ -298,7 +298,7 @@ impl Link {
         // A lease may have ended while the link was down: its address is not announced.
         self.run_dhcp(now_ns);
         for mgid in self.own_groups() {
-            self.groups.receive(now_ns, mgid);
+            self.receive_group(now_ns, mgid);
         }
         self.refresh(now_ns);
         self.announce(now_ns);

@@ -9,10 +9,11 @@
 //!   membership   the broadcast group: the link is up while this port is in it
 //!   groups       other groups: joined to receive, or to send only;  joins   what of them is asked
 //!   neighbour    IP address to link-layer address;  path   port to LID: both asked for once
-//!   receive      packets in;  send   datagrams out
+//!   receive      packets in;  send   datagrams out;  announce   where this port's addresses are
 //!   lease        an IPv4 address by DHCP;  dhcp   its questions and answers on the link
 //! ```
 
+mod announce;
 mod config;
 mod dhcp;
 mod discovery;
@@ -42,6 +43,7 @@ use crate::multicast::MulticastMap;
 use crate::wire::address::{Gid, Lid, LinkAddress, PKey};
 use crate::wire::datagram::HEADER_LEN;
 use crate::wire::mad::{JoinState, MAD_LEN};
+use announce::Announcing;
 use groups::Groups;
 use membership::Membership;
 use neighbour::Neighbours;
@@ -69,6 +71,7 @@ pub struct Link {
     /// IP groups that the host receives, beside those of the interface.
     ip_groups: BTreeSet<IpAddr>,
     neighbours: Neighbours,
+    announcing: Announcing,
     dhcp: Option<lease::Client>,
     paths: Paths,
     budget: Budget,
@@ -79,7 +82,7 @@ pub struct Link {
     answers: VecDeque<(Lid, [u8; MAD_LEN])>,
     out: VecDeque<Vec<u8>>,
     spare: Vec<Vec<u8>>,
-    /// Payloads whose neighbour does not answer, until they are asked for.
+    /// Payloads whose neighbour does not answer, or has no path, until they are asked for.
     undeliverable: VecDeque<Vec<u8>>,
     psn: u32,
     counters: Counters,
@@ -98,6 +101,7 @@ impl Link {
             groups: Groups::default(),
             ip_groups: BTreeSet::new(),
             neighbours: Neighbours::default(),
+            announcing: Announcing::default(),
             dhcp: config.dhcp.then(|| lease::Client::new(config.seed)),
             paths: Paths::default(),
             budget: Budget::default(),
@@ -122,6 +126,12 @@ impl Link {
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// The port as the subnet manager has set it up, once that is known.
+    #[must_use]
+    pub const fn port(&self) -> Option<&PortInfo> {
+        self.port.as_ref()
     }
 
     /// Octets of the largest datagram: those of the broadcast group's MTU, less the encapsulation.
@@ -190,22 +200,31 @@ impl Link {
         self.out.pop_front()
     }
 
-    /// The next datagram whose neighbour does not answer: a router tells its sender (RFC 1812
-    /// §5.2.7.1, RFC 4861 §7.2.2). Of those that are not asked for the last
+    /// The next datagram whose neighbour does not answer, or to whose port the administrator knows no
+    /// path: a router tells its sender (RFC 1812 §5.2.7.1, RFC 4861 §7.2.2). Of those that are not asked
+    /// for the last
     /// [`UNDELIVERABLE_MAX`] are kept.
     pub fn poll_undeliverable(&mut self) -> Option<Vec<u8>> {
         let mut payload = self.undeliverable.pop_front()?;
         Some(payload.split_off(HEADER_LEN.min(payload.len())))
     }
 
-    fn keep_undeliverable(&mut self, payloads: Vec<Vec<u8>>) {
-        self.counters.neighbours_silent += payloads.len() as u64;
+    /// There is no path to the port that these payloads are for.
+    fn without_path(&mut self, payloads: impl IntoIterator<Item = Vec<u8>>) {
+        self.counters.without_path += self.keep_undeliverable(payloads);
+    }
+
+    /// Keeps payloads to be told of; how many there were.
+    fn keep_undeliverable(&mut self, payloads: impl IntoIterator<Item = Vec<u8>>) -> u64 {
+        let mut count = 0;
         for payload in payloads {
+            count += 1;
             if self.undeliverable.len() >= UNDELIVERABLE_MAX {
                 self.undeliverable.pop_front();
             }
             self.undeliverable.push_back(payload);
         }
+        count
     }
 
     /// Takes back the allocation of a packet that was sent.
@@ -224,6 +243,7 @@ impl Link {
             self.neighbours.poll_timeout(),
             self.membership.poll_timeout(),
             self.dhcp_timeout(),
+            self.announcing_timeout(),
         ];
         due.into_iter().flatten().min()
     }
@@ -237,10 +257,13 @@ impl Link {
         self.run_membership(now_ns);
         self.run_chores(now_ns);
         self.run_dhcp(now_ns);
+        self.run_announcing(now_ns);
         while let Some(due) = self.neighbours.poll_due(now_ns, &mut self.budget) {
             match due {
                 neighbour::Due::Ask(ip) => self.ask_neighbour(now_ns, ip, None),
-                neighbour::Due::Silent(payloads) => self.keep_undeliverable(payloads),
+                neighbour::Due::Silent(payloads) => {
+                    self.counters.neighbours_silent += self.keep_undeliverable(payloads);
+                }
             }
         }
     }

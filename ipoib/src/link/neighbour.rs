@@ -1,6 +1,6 @@
 //! Neighbours: which link-layer address an IP address of the link has.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::waiting::{Budget, Waiting};
@@ -25,7 +25,7 @@ struct Neighbour {
 /// The table.
 #[derive(Debug, Default)]
 pub(super) struct Neighbours {
-    table: HashMap<IpAddr, Neighbour>,
+    table: BTreeMap<IpAddr, Neighbour>,
     /// When the first of those that are asked for is due; may be too early.
     due_ns: Option<u64>,
 }

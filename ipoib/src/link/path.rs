@@ -1,6 +1,6 @@
 //! Paths: by which LID and service level a port is reached, as the subnet administrator says.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use super::waiting::{Budget, Waiting};
 use crate::limits::{ABSENT_NS, PATH_REFRESH_NS, PATHS_MAX};
@@ -30,7 +30,7 @@ struct Path {
 /// The paths that are known or asked for.
 #[derive(Debug, Default)]
 pub(super) struct Paths {
-    table: HashMap<Gid, Path>,
+    table: BTreeMap<Gid, Path>,
 }
 
 /// What to do with a packet to a port.
@@ -98,17 +98,23 @@ impl Paths {
         Some((hop, qpn, payload))
     }
 
-    /// There is no path, or none was told; how many payloads were dropped. A path that is known
+    /// There is no path, or none was told; the payloads that waited for it. A path that is known
     /// stays when the administrator was `silent`.
-    pub(super) fn fail(&mut self, now_ns: u64, gid: Gid, silent: bool, budget: &mut Budget) -> u64 {
-        let Some(entry) = self.table.get_mut(&gid) else { return 0 };
+    pub(super) fn fail(
+        &mut self,
+        now_ns: u64,
+        gid: Gid,
+        silent: bool,
+        budget: &mut Budget,
+    ) -> Vec<Vec<u8>> {
+        let Some(entry) = self.table.get_mut(&gid) else { return Vec::new() };
         if silent && matches!(entry.state, State::Known { .. }) {
-            return 0;
+            return Vec::new();
         }
         // What an administrator does not answer is asked for again at once.
         let until_ns = if silent { now_ns } else { now_ns.saturating_add(ABSENT_NS) };
         entry.state = State::Absent { until_ns };
-        entry.waiting.clear(budget)
+        std::iter::from_fn(|| entry.waiting.pop(budget)).map(|(_, payload)| payload).collect()
     }
 
     /// Drops what is known of one port; how many payloads waited.
@@ -118,7 +124,10 @@ impl Paths {
 
     /// Drops all; how many payloads waited.
     pub(super) fn clear(&mut self, budget: &mut Budget) -> u64 {
-        self.table.drain().map(|(_, mut entry)| entry.waiting.clear(budget)).sum()
+        std::mem::take(&mut self.table)
+            .into_values()
+            .map(|mut entry| entry.waiting.clear(budget))
+            .sum()
     }
 
     fn make_room(&mut self, budget: &mut Budget) {

@@ -114,15 +114,16 @@ impl Link {
                 ask
             }
             path::Route::Absent => {
-                self.counters.without_path += 1;
+                let payload = written(len, write);
+                self.without_path([payload]);
                 false
             }
         };
         if asks {
             let query = PathRecord::query(self.own_gid(), to.gid, self.map.p_key());
             if !self.client.ask(now_ns, Request::Path(query)) {
-                let dropped = self.paths.fail(now_ns, to.gid, true, &mut self.budget);
-                self.counters.without_path += dropped;
+                let waited = self.paths.fail(now_ns, to.gid, true, &mut self.budget);
+                self.without_path(waited);
             }
         }
     }
@@ -233,29 +234,6 @@ impl Link {
                 let mgid = self.map.ipv6(group);
                 self.send_message(now_ns, DatagramType::Ipv6, &message, at, || Some(mgid));
             }
-        }
-    }
-
-    /// Tells the link where this interface's addresses are: a neighbour may know another queue pair
-    /// (RFC 4391 §9.4).
-    pub(super) fn announce(&mut self, now_ns: u64) {
-        let own = self.own_address();
-        if let Some((ip, _)) = self.config.ipv4 {
-            // RFC 5227 §2.3: a request for the own address.
-            let arp = ArpPacket {
-                operation: Operation::Request,
-                sender: own,
-                sender_ip: ip,
-                target: [0; LinkAddress::LEN],
-                target_ip: ip,
-            };
-            self.send_message(now_ns, DatagramType::Arp, &arp.to_bytes(), None, || None);
-        }
-        for address in self.own_ipv6().into_iter().flatten() {
-            let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-            let message = discovery::advertisement(address, all_nodes, own);
-            let mgid = self.map.ipv6(all_nodes);
-            self.send_message(now_ns, DatagramType::Ipv6, &message, None, || Some(mgid));
         }
     }
 

@@ -93,6 +93,13 @@ impl Fabric {
         MemoryPort::new(self.clone(), guid)
     }
 
+    /// A port that was plugged in before, for a link that is started anew on it.
+    #[must_use]
+    pub fn port(&self, guid: Guid) -> Option<MemoryPort> {
+        let is_there = self.lock().ports.values().any(|plug| plug.info.guid == guid);
+        is_there.then(|| MemoryPort::new(self.clone(), guid))
+    }
+
     /// Makes the broadcast group of a partition and scope, as a subnet manager does that is configured
     /// for IPoIB.
     pub fn add_partition(&self, p_key: PKey, scope: Scope, q_key: QKey) {

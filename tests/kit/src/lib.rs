@@ -5,6 +5,7 @@
 //! - [`programs`] finds and starts programs;
 //! - [`isolate`] gives a test a process and a network namespace of its own;
 //! - [`network`] makes interfaces there;
+//! - [`fabric`] is one of InfiniBand there, of ibsim under OpenSM;
 //! - [`pair`] joins two engines by a memory link under a virtual clock;
 //! - [`one_way`] sends messages over such a link, impaired, and counts what the receiver does;
 //! - [`octets`] makes the frames of a raw peer;
@@ -15,6 +16,7 @@
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 
 pub mod counting;
+pub mod fabric;
 pub mod ingress;
 pub mod isolate;
 pub mod kernel_flow;

@@ -1,6 +1,6 @@
 //! `urnic ibgate`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::BorrowedFd;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use urnic::monotonic_now;
 use urnic_ipoib::device::IpoibDevice;
 use urnic_ipoib::ibsim::Node;
 use urnic_ipoib::link::LinkState;
+use urnic_ipoib::wire::reports::Change;
 use urnic_netdev::interface::Name;
 use urnic_netdev::tap::{Tap, TapConfig};
 use urnic_netdev::{Device, Medium};
@@ -45,10 +46,16 @@ pub(crate) struct Args {
     #[arg(long, value_name = "INTERFACE", default_value = "ibgate")]
     tun: Name,
 
-    /// A multicast group whose datagrams go from the link to the kernel; may be said several times.
-    /// Those that the kernel sends go to the link without it
+    /// A multicast group whose datagrams go from the link to the kernel in any case; may be said several
+    /// times. Those that programs of this machine join on the interface, and those that the kernel sends,
+    /// go without it
     #[arg(long, value_name = "ADDRESS")]
     group: Vec<IpAddr>,
+
+    /// A DHCP server (IPv4) that the kernel reaches: what ports of the link ask all servers goes there, and
+    /// its answers to the ports. It gives addresses of the link's network, and the gate's as router
+    #[arg(long, value_name = "ADDRESS")]
+    dhcp_relay: Option<Ipv4Addr>,
 
     /// Stop after this time
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
@@ -75,7 +82,13 @@ Example, the kernel pings a port; 'urnic ibswitch --help' tells how the fabric i
   ip addr add fd08::1 dev ibgate; ip route add fd00::/64 dev ibgate src fd08::1
   urnic serve --dev ib:sim=fabric,node=Hca3,ip=10.9.0.3/24,gw=10.9.0.9 --listen 10.9.0.3 &
   ping -c 3 10.9.0.3
-  urnic put file.tar 10.9.0.3            The kernel's TCP to ours.";
+  urnic put file.tar 10.9.0.3            The kernel's TCP to ours.
+
+Example, ports get their addresses from dnsmasq on this machine ('--dev ib:…,dhcp' at the ports):
+  urnic ibgate --dev ib:sim=fabric,node=Hca2,ip=10.9.0.9/24 --dhcp-relay 10.8.0.1 &
+  ip addr add 10.8.0.1 dev ibgate; ip route add 10.9.0.0/24 dev ibgate src 10.8.0.1
+  dnsmasq --port=0 --no-ping --dhcp-range=10.9.0.50,10.9.0.99,255.255.255.0,1h \
+    --dhcp-option=option:router,10.9.0.9";
 
 /// How long the gate sleeps at most: it looks whether it is time to stop, and at its interface.
 const LOOK_NS: u64 = 100_000_000;
@@ -99,6 +112,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "--dev {}: a gate has an address on its link: add ip=ADDRESS/LENGTH",
         args.dev
     );
+    if let Some(server) = args.dhcp_relay {
+        let of_host = !server.is_unspecified() && !server.is_multicast() && !server.is_broadcast();
+        ensure!(of_host, "--dhcp-relay {server}: no address of a server");
+        ensure!(
+            network.ip.is_some(),
+            "--dhcp-relay {server}: the gate needs an IPv4 address on the link: add ip=ADDRESS/LENGTH"
+        );
+    }
     ensure!(args.group.len() <= GROUPS_MAX, "--group: at most {GROUPS_MAX} groups");
     if let Some(other) = args.group.iter().find(|group| !group.is_multicast()) {
         bail!("--group {other}: no multicast address: such are 239.1.2.3 and ff15::1234");
@@ -119,8 +140,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let tun = Tap::open(&settings).context("--tun")?;
     // Not before the link is up; where that cannot be said now, it is tried again.
     let _later = tun.set_carrier(false);
-    let rules = Rules { ipv4: network.ip, ipv6: network.ip6, groups: args.group.clone() };
-    let mut gate = Gate::new(link, tun, rules);
+    let groups = args.group.iter().copied().collect();
+    let (ipv4, ipv6, dhcp_server) = (network.ip, network.ip6, args.dhcp_relay);
+    let mut gate = Gate::new(link, tun, Rules { ipv4, ipv6, groups, dhcp_server });
     let start_ns = monotonic_now().as_nanos();
     carry(&mut gate, args, start_ns, &interrupt)?;
     let elapsed = Duration::from_nanos(monotonic_now().as_nanos() - start_ns);
@@ -130,7 +152,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let summary = GateSummary::of(
         elapsed.as_secs_f64(),
         (is_up, mtu, &counters),
-        (to_link, to_kernel, gate.icmp()),
+        gate.groups_refused(),
+        (to_link, to_kernel, gate.icmp(), gate.dhcp()),
     );
     if args.json {
         report::print_json(&summary)?;
@@ -158,6 +181,12 @@ fn carry(
             break;
         }
         let taken = gate.turn(now_ns);
+        while let Some(change) = gate.poll_group_change() {
+            match change {
+                Change::Joins(group) => gate.link().join_group(now_ns, group),
+                Change::Leaves(group) => gate.link().leave_group(now_ns, group),
+            }
+        }
         while let Some(datagram) = gate.link().poll_undeliverable() {
             gate.tell_undeliverable(now_ns, &datagram);
         }

@@ -12,7 +12,7 @@ use urnic_testkit::network::{Namespace, ip};
 use urnic_testkit::programs::{is_there, program};
 use urnic_testkit::skip;
 
-use super::scene::{Fabric, NEEDS, Process, wait_until, wrong_packets};
+use super::scene::{NEEDS, Process, fabric, wait_until, wrong_packets};
 use super::{dev, json, output, serve};
 
 const GATE_NEEDS: [&str; 5] = [NEEDS[0], NEEDS[1], NEEDS[2], "/dev/net/tun", "ping"];
@@ -23,7 +23,12 @@ const BEHIND: &str = ",gw=10.9.0.9,gw6=fd00::9";
 
 /// A gate that is up, and the kernel's way to the link.
 fn gate() -> Process {
-    let gate = Process::start(&format!("ibgate {GATE} --json"));
+    gate_with("")
+}
+
+/// One with further options.
+fn gate_with(options: &str) -> Process {
+    let gate = Process::start(&format!("ibgate {GATE} --json {options}"));
     wait_until("the gate's link is up", || has_carrier("ibgate"));
     // The kit has taken IPv6 from the kernel's interfaces.
     fs::write("/proc/sys/net/ipv6/conf/ibgate/disable_ipv6", "0").unwrap();
@@ -64,7 +69,7 @@ netns_tests! {
     /// Pings, the kernel's TCP and what a router tells; nothing of it is malformed, and the
     /// administrator is not asked for each datagram.
     fn the_kernel_and_ports_reach_each_other_through_a_gate() {
-        let fabric = Fabric::start("gate");
+        let fabric = fabric("gate");
         let capture = fabric.path("packets.pcap");
         let switch = Process::switch(&format!("--pcap {}", capture.display()));
         let gate = gate();
@@ -95,7 +100,9 @@ netns_tests! {
             json(&format!("bw {to} --dev {from} --op write --size 64K -n 20"));
         }
         drop(kernel);
+        assert!(ip("link").contains("ibgate"), "made by the command");
         let carried = gate.json();
+        assert!(!ip("link").contains("ibgate"), "gone with the command");
         let _switch = switch.json();
         let link = &carried["link"];
         assert_eq!((&link["up"], &link["mtu"], &link["link_ups"]), (&true.into(), &2044.into(), &1.into()));
@@ -117,7 +124,7 @@ netns_tests! {
 
     /// The interface has a carrier while the port is in the broadcast group.
     fn a_gates_interface_follows_the_link() {
-        let mut fabric = Fabric::start("follows");
+        let mut fabric = fabric("follows");
         let _switch = Process::switch("");
         let gate = gate();
         let _server = serve(4, BEHIND);
@@ -132,12 +139,11 @@ netns_tests! {
         thread::sleep(Duration::from_millis(200));
         let carried = gate.json();
         assert!(carried["link"]["link_ups"].as_u64() >= Some(2), "{carried}");
-        assert!(!ip("link").contains("ibgate"), "gone with the command");
     }
 
     /// Two kernels with a fabric between them: the datagrams of dnsmasq, and groups.
     fn two_kernels_talk_through_two_gates() {
-        let _fabric = Fabric::start("kernels");
+        let _fabric = fabric("kernels");
         let _switch = Process::switch("");
         let near = Process::start(
             "ibgate --dev ib:sim=sim,node=Hca3,ip=10.9.0.9/24,gw=10.9.0.8 --json",
@@ -164,19 +170,23 @@ netns_tests! {
         json("bw 10.7.0.1 --op write --size 64K -n 50");
         drop(server);
         let group = other.run(|| {
-            let socket = UdpSocket::bind("239.1.2.3:5000").unwrap();
-            socket.join_multicast_v4(&[239, 1, 2, 3].into(), &[10, 7, 0, 1].into()).unwrap();
+            // One that the command names, and one that the kernel reports to it.
+            let socket = UdpSocket::bind("0.0.0.0:5000").unwrap();
+            for group in [[239, 1, 2, 3], [239, 1, 2, 4]] {
+                socket.join_multicast_v4(&group.into(), &[10, 7, 0, 1].into()).unwrap();
+            }
             socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
             socket
         });
         let sender = UdpSocket::bind("10.8.0.1:0").unwrap();
         sender.set_multicast_ttl_v4(8).unwrap();
-        let mut octets = [0; 16];
-        wait_until("a datagram of the group comes", || {
-            sender.send_to(b"to all", "239.1.2.3:5000").unwrap();
-            group.recv(&mut octets).is_ok()
-        });
-        assert_eq!(&octets[..6], b"to all");
+        for to in ["239.1.2.3:5000", "239.1.2.4:5000"] {
+            let mut octets = [0; 32];
+            wait_until("a datagram of the group comes", || {
+                sender.send_to(to.as_bytes(), to).unwrap();
+                group.recv(&mut octets).is_ok_and(|len| &octets[..len] == to.as_bytes())
+            });
+        }
         name_is_found(&other);
         for gate in [near, far] {
             let carried = gate.json();
@@ -184,9 +194,45 @@ netns_tests! {
         }
     }
 
+    /// RFC 4390: a port that has no address gets one of a real server behind the gate, which relays.
+    fn a_port_gets_its_address_of_dnsmasq_behind_a_gate() {
+        let fabric = fabric("dnsmasq");
+        let capture = fabric.path("packets.pcap");
+        let switch = Process::switch(&format!("--pcap {}", capture.display()));
+        let gate = gate_with("--dhcp-relay 10.8.0.1");
+        let mut dnsmasq = program("dnsmasq");
+        dnsmasq.args(["--keep-in-foreground", "--conf-file=/dev/null", "--port=0", "--no-ping"]);
+        dnsmasq.args(["--dhcp-range=10.9.0.50,10.9.0.50,255.255.255.0,1h", "--user=", "--pid-file="]);
+        dnsmasq.args(["--dhcp-option=option:router,10.9.0.9", "--dhcp-leasefile=/dev/null"]);
+        dnsmasq.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let _dnsmasq = Process::of(dnsmasq.spawn().unwrap());
+        let leased = "ib:sim=sim,node=Hca4,dhcp";
+        // The link and the lease, told and given back.
+        let shown = json(&format!("info --dev {leased}"));
+        assert_eq!(shown["up"], true, "{shown}");
+        assert_eq!((&shown["mtu"], &shown["q_key"]), (&2044.into(), &"0x80010b1b".into()));
+        let dhcp = &shown["dhcp"];
+        assert_eq!(dhcp["address"], "10.9.0.50/24", "{shown}");
+        assert_eq!((&dhcp["router"], &dhcp["server"]), (&"10.9.0.9".into(), &"10.8.0.1".into()));
+        assert!((3590..=3600).contains(&dhcp["end_seconds"].as_u64().unwrap()), "{dhcp}");
+        let shown = output(&format!("info --dev {leased}"));
+        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        assert!(shown.contains("10.9.0.50/24, router 10.9.0.9, from 10.8.0.1"), "{shown}");
+        // The kernel's TCP to it, by the router that the lease names.
+        let server = Process::serving(&format!("serve --listen 0.0.0.0 --dev {leased}"));
+        answered("-c 2 -W 8 10.9.0.50");
+        json("bw 10.9.0.50 --op write --size 64K -n 20");
+        drop(server);
+        let carried = gate.json();
+        assert!(carried["dhcp"]["relayed"].as_u64() >= Some(12), "{carried}");
+        assert_eq!(carried["dhcp"]["dropped"], 0, "{carried}");
+        let _switch = switch.json();
+        wrong_packets(&capture);
+    }
+
     /// Command lines that make no gate.
     fn a_gate_that_cannot_be_is_refused_with_the_reason() {
-        let _fabric = Fabric::start("refused");
+        let _fabric = fabric("refused");
         ip("tuntap add dev tap0 mode tap");
         for (arguments, why) in [
             ("--dev ib:sim=none,node=Hca3,ip=10.9.0.9/24", "no ibsim by the name 'none'"),
@@ -218,7 +264,7 @@ fn name_is_found(other: &Namespace) {
     dnsmasq.args(["--listen-address=10.7.0.1", "--bind-interfaces", "--port=5353", "--user="]);
     dnsmasq.args(["--address=/port.example/10.9.0.4", "--pid-file="]);
     dnsmasq.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut dnsmasq = other.run(|| dnsmasq.spawn().unwrap());
+    let _dnsmasq = Process::of(other.run(|| dnsmasq.spawn().unwrap()));
     let question =
         [&[0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0][..], b"\x04port\x07example\0", &[0, 1, 0, 1]]
             .concat();
@@ -238,8 +284,6 @@ fn name_is_found(other: &Namespace) {
             Err(_) => {}
         }
     };
-    let _ended = dnsmasq.kill();
-    let _reaped = dnsmasq.wait();
     assert_eq!(octets[..2], question[..2]);
     assert_eq!(octets[len - 4..len], [10, 9, 0, 4], "{:x?}", &octets[..len]);
 }

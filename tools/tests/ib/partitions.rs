@@ -3,7 +3,7 @@
 use urnic_testkit::isolate::netns_tests;
 use urnic_testkit::programs::is_there;
 
-use super::scene::{Fabric, NEEDS, Process, packets, wrong_packets};
+use super::scene::{NEEDS, Process, fabric_with, packets, wrong_packets};
 use super::{dev, json, output, serve};
 
 /// One full member, and two limited ones.
@@ -29,7 +29,7 @@ netns_tests! {
 
     /// RFC 4392 §1.2: of two limited members neither hears the other; all else goes.
     fn limited_members_hear_full_ones_only() {
-        let _fabric = Fabric::with("limited", LIMITED);
+        let _fabric = fabric_with("limited", LIMITED);
         let switch = Process::switch("");
         let key = ",pkey=8002";
         for (server, clients) in [(2, [(3, true), (4, true)]), (3, [(2, true), (4, false)])] {
@@ -50,7 +50,7 @@ netns_tests! {
 
     /// RFC 4392 §4: the link stays down, with the reason.
     fn a_group_that_the_port_cannot_carry_leaves_the_link_down() {
-        let _fabric = Fabric::with("long", LONG);
+        let _fabric = fabric_with("long", LONG);
         let _switch = Process::switch("");
         let from = dev(3, "");
         let log = "--log urnic::ipoib=info";
@@ -62,7 +62,7 @@ netns_tests! {
 
     /// RFC 4391 §4: the scope of the broadcast group is that of all groups of the link.
     fn all_groups_of_a_link_have_its_scope() {
-        let fabric = Fabric::with("site", SITE);
+        let fabric = fabric_with("site", SITE);
         let capture = fabric.path("packets.pcap");
         let switch = Process::switch(&format!("--pcap {}", capture.display()));
         let server = serve(2, ",pkey=8001,scope=5");

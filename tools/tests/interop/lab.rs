@@ -75,7 +75,7 @@ pub(crate) fn network() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn ip(arguments: &str) -> anyhow::Result<String> {
+pub(crate) fn ip(arguments: &str) -> anyhow::Result<String> {
     let output = Command::new("ip").args(arguments.split_whitespace()).output().context("ip")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "ip {arguments}: {}", said.trim());

@@ -11,6 +11,7 @@
 #![expect(clippy::print_stdout, reason = "a table of what worked is what this program is for")]
 #![expect(clippy::disallowed_methods, reason = "real programs run in real time")]
 
+mod behind_gate;
 mod drop_in;
 mod guest;
 mod lab;
@@ -103,5 +104,6 @@ fn inside() -> anyhow::Result<bool> {
     sudden::run(&mut lab, &mut table)?;
     many::run(&mut lab, &mut table)?;
     shared::run(&mut lab, &mut table)?;
+    behind_gate::run(&mut lab, &mut table)?;
     Ok(table.finish())
 }

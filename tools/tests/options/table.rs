@@ -319,7 +319,20 @@ const SERVE: &[Row] = &[
     flag("serve", "--json", &[("--json", Says("\"listening\""))]),
 ];
 
-const INFO: &[Row] = &[flag("info", "--json", &[("--json", Says("{"))])];
+const INFO: &[Row] = &[
+    row(
+        "info",
+        "--dev",
+        &[("--dev ib:sim=none,node=Hca2,dhcp", Refused("no ibsim"))],
+        &[
+            ("--dev kernel", Refused("only ports of InfiniBand")),
+            ("--dev ib:sim=none,node=Hca2", Refused("--dev")),
+            ("--dev EMPTY", Refused("--dev")),
+            ("--dev LONG", Refused("--dev")),
+        ],
+    ),
+    flag("info", "--json", &[("--json", Says("{"))]),
+];
 
 const DEMO: &[Row] = &[
     row(
@@ -633,6 +646,22 @@ const IBGATE: &[Row] = &[
             ("--group ff02::fb", Refused("a group of one link")),
             ("--group EMPTY", Refused("--group")),
             ("--group LONG", Refused("--group")),
+        ],
+    ),
+    row(
+        "ibgate",
+        "--dhcp-relay",
+        &[("--dhcp-relay 10.8.0.1", Refused("no ibsim"))],
+        &[
+            ("--dhcp-relay 239.1.2.3", Refused("no address of a server")),
+            ("--dhcp-relay 0.0.0.0", Refused("no address of a server")),
+            ("--dhcp-relay fd08::1", Refused("--dhcp-relay")),
+            ("--dhcp-relay EMPTY", Refused("--dhcp-relay")),
+            ("--dhcp-relay LONG", Refused("--dhcp-relay")),
+            (
+                "!ibgate --dev ib:sim=none,node=Hca1,ip6=fd00::9/64 --dhcp-relay 10.8.0.1",
+                Refused("needs an IPv4 address"),
+            ),
         ],
     ),
     row(

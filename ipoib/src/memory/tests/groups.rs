@@ -15,7 +15,7 @@ fn mgid(text: &str) -> Gid {
 fn with_a_receiver() -> (Scene, IpAddr) {
     let mut scene = Scene::up();
     let to = group("239.1.2.3");
-    scene.hosts[1].link_join(scene.now_ns, to);
+    scene.hosts[1].join_group(scene.now_ns, to);
     scene.run(MS);
     (scene, to)
 }
@@ -42,18 +42,18 @@ fn the_four_cases_of_a_sender() {
     assert!(!scene.arrives(0, group(link), 100, 1));
     assert_eq!(scene.counters(0).without_group, 1);
     // No such group, but routers.
-    scene.hosts[2].link_join(scene.now_ns, group("224.0.0.2"));
+    scene.hosts[2].join_group(scene.now_ns, group("224.0.0.2"));
     scene.run(MS);
     assert!(scene.arrives(0, group(site), 100, 2), "to the routers");
     // It exists.
-    scene.hosts[1].link_join(scene.now_ns, group(site));
+    scene.hosts[1].join_group(scene.now_ns, group(site));
     scene.run(MS);
     assert_eq!(scene.fabric.members(mgid(site)), Some(1));
     assert!(scene.arrives(0, group(site), 100, 1), "told of by a Report");
     assert!(scene.received[2].len() == 1, "the routers get no copy more");
     assert_eq!(scene.fabric.members(mgid(site)), Some(2));
     // The member itself.
-    scene.hosts[3].link_join(scene.now_ns, group(site));
+    scene.hosts[3].join_group(scene.now_ns, group(site));
     scene.run(MS);
     assert!(scene.arrives(1, group(site), 100, 3));
     assert!(scene.received[0].is_empty(), "who sends only hears nothing");
@@ -63,16 +63,16 @@ fn the_four_cases_of_a_sender() {
 fn a_group_that_is_gone_is_not_sent_to_and_one_that_comes_back_is() {
     let mut scene = Scene::up();
     let to = group("ff02::1:3");
-    scene.hosts[1].link_join(scene.now_ns, to);
+    scene.hosts[1].join_group(scene.now_ns, to);
     scene.run(MS);
     assert!(scene.arrives(0, to, 100, 1));
-    scene.hosts[1].link_leave(scene.now_ns, to);
+    scene.hosts[1].leave_group(scene.now_ns, to);
     scene.run(MS);
     assert_eq!(scene.fabric.members(mgid("ff02::1:3")), None);
     let unroutable = scene.fabric.counters().unroutable;
     assert!(!scene.arrives(0, to, 100, 1));
     assert_eq!(scene.fabric.counters().unroutable, unroutable, "the MLID is not used again");
-    scene.hosts[1].link_join(scene.now_ns, to);
+    scene.hosts[1].join_group(scene.now_ns, to);
     scene.run(MS);
     assert!(scene.arrives(0, to, 100, 1));
 }
@@ -102,7 +102,7 @@ fn groups_that_are_sent_to_are_bounded_and_left_when_idle() {
     let mut scene = Scene::up();
     for at in 0..=u8::MAX {
         for to in [Ipv4Addr::new(239, 1, 0, at), Ipv4Addr::new(239, 2, 0, at)] {
-            scene.hosts[1].link_join(scene.now_ns, to.into());
+            scene.hosts[1].join_group(scene.now_ns, to.into());
         }
         scene.run(MS);
     }
@@ -130,16 +130,16 @@ fn groups_that_are_sent_to_are_bounded_and_left_when_idle() {
 fn a_group_that_is_left_before_it_is_joined_leaves_nothing_behind() {
     let mut scene = Scene::up();
     let to = group("239.1.2.3");
-    scene.hosts[0].link_join(scene.now_ns, to);
-    scene.hosts[0].link_leave(scene.now_ns, to);
+    scene.hosts[0].join_group(scene.now_ns, to);
+    scene.hosts[0].leave_group(scene.now_ns, to);
     scene.run(SECOND);
     assert_eq!(scene.fabric.members(mgid("239.1.2.3")), None, "the join was under way");
     scene.fabric.set_silent(true);
-    scene.hosts[0].link_join(scene.now_ns, to);
+    scene.hosts[0].join_group(scene.now_ns, to);
     scene.run(100 * MS);
     scene.send(0, &datagram(0, to, 100)).unwrap();
     assert!(scene.hosts[0].link().waiting_octets() > 0);
-    scene.hosts[0].link_leave(scene.now_ns, to);
+    scene.hosts[0].leave_group(scene.now_ns, to);
     assert_eq!(scene.hosts[0].link().waiting_octets(), 0);
     assert_eq!(scene.counters(0).waiting_dropped, 1);
     scene.fabric.set_silent(false);
@@ -155,7 +155,7 @@ fn a_group_that_made_room_and_is_used_again_is_not_left() {
     let last = u8::try_from(GROUPS_MAX - 4).unwrap();
     for at in 0..=last {
         let (to, member) = (Ipv4Addr::new(239, 1, 0, at), if at == last { 2 } else { 1 });
-        scene.hosts[member].link_join(scene.now_ns, to.into());
+        scene.hosts[member].join_group(scene.now_ns, to.into());
         scene.run(MS);
         scene.send(0, &datagram(0, to.into(), 40)).unwrap();
         scene.run(MS);
@@ -173,11 +173,11 @@ fn a_group_that_made_room_and_is_used_again_is_not_left() {
 fn a_receiver_that_had_sent_only_leaves_nothing_behind() {
     let (mut scene, to) = with_a_receiver();
     assert!(scene.arrives(0, to, 100, 1));
-    scene.hosts[0].link_join(scene.now_ns, to);
+    scene.hosts[0].join_group(scene.now_ns, to);
     scene.run(MS);
     assert_eq!(scene.fabric.members(mgid("239.1.2.3")), Some(2));
     assert!(scene.arrives(1, to, 100, 0));
-    scene.hosts[0].link_leave(scene.now_ns, to);
+    scene.hosts[0].leave_group(scene.now_ns, to);
     scene.run(MS);
     assert_eq!(scene.fabric.members(mgid("239.1.2.3")), Some(1));
 }
@@ -188,10 +188,10 @@ fn a_join_to_send_only_whose_answer_was_lost_is_left_with_the_other() {
     scene.fabric.set_mute(1);
     scene.send(0, &datagram(0, to, 100)).unwrap();
     scene.run(MS);
-    scene.hosts[0].link_join(scene.now_ns, to);
+    scene.hosts[0].join_group(scene.now_ns, to);
     scene.run(MS);
     assert_eq!(scene.fabric.members(mgid("239.1.2.3")), Some(2));
-    scene.hosts[0].link_leave(scene.now_ns, to);
+    scene.hosts[0].leave_group(scene.now_ns, to);
     scene.run(SECOND);
     assert_eq!(scene.fabric.members(mgid("239.1.2.3")), Some(1));
 }
@@ -205,10 +205,10 @@ fn a_join_to_send_only_that_was_lost_keeps_no_membership() {
     scene.send(0, &datagram(0, to, 100)).unwrap();
     scene.run(25 * SECOND);
     scene.fabric.set_silent(false);
-    scene.hosts[0].link_join(scene.now_ns, to);
+    scene.hosts[0].join_group(scene.now_ns, to);
     scene.run(SECOND);
     assert_eq!(scene.fabric.members(mgid("239.1.2.3")), Some(2));
-    scene.hosts[0].link_leave(scene.now_ns, to);
+    scene.hosts[0].leave_group(scene.now_ns, to);
     scene.run(SECOND);
     assert_eq!(scene.fabric.members(mgid("239.1.2.3")), Some(1));
 }
@@ -236,14 +236,14 @@ fn a_leave_that_is_repeated_does_not_undo_a_later_join() {
     let mut scene = Scene::up();
     let to = group("239.1.2.3");
     let mgid = mgid("239.1.2.3");
-    scene.hosts[0].link_join(scene.now_ns, to);
-    scene.hosts[1].link_join(scene.now_ns, to);
+    scene.hosts[0].join_group(scene.now_ns, to);
+    scene.hosts[1].join_group(scene.now_ns, to);
     scene.run(MS);
     scene.fabric.set_mute(1);
-    scene.hosts[0].link_leave(scene.now_ns, to);
+    scene.hosts[0].leave_group(scene.now_ns, to);
     scene.run(MS);
     assert_eq!(scene.fabric.members(mgid), Some(1));
-    scene.hosts[0].link_join(scene.now_ns, to);
+    scene.hosts[0].join_group(scene.now_ns, to);
     for _ in 0..20 {
         scene.run(SECOND);
         assert_eq!(scene.fabric.members(mgid), Some(2));
@@ -289,10 +289,10 @@ fn groups_stay_while_the_administrator_is_silent() {
 fn a_leave_that_was_never_answered_is_asked_again() {
     let mut scene = Scene::up();
     let to = group("239.1.2.3");
-    scene.hosts[0].link_join(scene.now_ns, to);
+    scene.hosts[0].join_group(scene.now_ns, to);
     scene.run(MS);
     scene.fabric.set_silent(true);
-    scene.hosts[0].link_leave(scene.now_ns, to);
+    scene.hosts[0].leave_group(scene.now_ns, to);
     scene.run(60 * SECOND);
     scene.fabric.set_silent(false);
     scene.run(2 * REFRESH_NS);
@@ -303,10 +303,10 @@ fn a_leave_that_was_never_answered_is_asked_again() {
 fn a_leave_survives_another_lid() {
     let mut scene = Scene::up();
     let to = group("239.1.2.3");
-    scene.hosts[0].link_join(scene.now_ns, to);
+    scene.hosts[0].join_group(scene.now_ns, to);
     scene.run(MS);
     scene.fabric.set_silent(true);
-    scene.hosts[0].link_leave(scene.now_ns, to);
+    scene.hosts[0].leave_group(scene.now_ns, to);
     scene.run(MS);
     scene.fabric.move_port(guid(0));
     scene.fabric.set_silent(false);
@@ -348,8 +348,8 @@ fn reports_that_are_forwarded_change_nothing() {
         datagram[16..20].copy_from_slice(&ip4(1).octets());
         datagram
     };
-    scene.hosts[0].link_join(scene.now_ns, group("239.1.2.3"));
-    scene.hosts[0].link_join(scene.now_ns, group("ff15::7"));
+    scene.hosts[0].join_group(scene.now_ns, group("239.1.2.3"));
+    scene.hosts[0].join_group(scene.now_ns, group("ff15::7"));
     scene.run(MS);
     let stranger = [10, 8, 0, 1];
     let stranger6: Ipv6Addr = "fd08::1".parse().unwrap();
@@ -406,13 +406,13 @@ fn a_group_that_two_stand_for_is_left_with_the_last() {
     let (one, other) = (group("ff15::1:3"), group("ff18:1::1:3"));
     assert_eq!(mgid("ff15::1:3"), mgid("ff18:1::1:3"));
     for joined in [one, other] {
-        scene.hosts[0].link_join(scene.now_ns, joined);
+        scene.hosts[0].join_group(scene.now_ns, joined);
     }
     scene.run(MS);
-    scene.hosts[0].link_leave(scene.now_ns, one);
+    scene.hosts[0].leave_group(scene.now_ns, one);
     scene.run(MS);
     assert_eq!(scene.fabric.members(mgid("ff15::1:3")), Some(1));
-    scene.hosts[0].link_leave(scene.now_ns, other);
+    scene.hosts[0].leave_group(scene.now_ns, other);
     scene.run(MS);
     assert_eq!(scene.fabric.members(mgid("ff15::1:3")), None);
 }

@@ -1,7 +1,7 @@
 //! Neighbours: asked for, confirmed, moved, bounded.
 
 use super::*;
-use crate::limits::{REACHABLE_NS, UNDELIVERABLE_MAX};
+use crate::limits::{ANNOUNCE_INTERVAL_NS, ANNOUNCEMENTS, REACHABLE_NS, UNDELIVERABLE_MAX};
 
 #[test]
 fn what_is_sent_before_a_neighbour_is_known_arrives_in_order() {
@@ -17,6 +17,8 @@ fn what_is_sent_before_a_neighbour_is_known_arrives_in_order() {
 #[test]
 fn a_neighbour_that_does_not_answer_is_given_up() {
     let mut scene = Scene::up();
+    // Nothing is left to be announced.
+    scene.run(10 * SECOND);
     for to in [IpAddr::V4(ip4(7)), IpAddr::V6(ip6(7))] {
         for _ in 0..40 {
             scene.send(0, &datagram(0, to, 100)).unwrap();
@@ -39,22 +41,27 @@ fn a_neighbour_that_does_not_answer_is_given_up() {
 /// RFC 4391 §9.4: a peer that was started anew has another queue pair.
 #[test]
 fn a_peer_with_another_queue_pair_is_found() {
-    for announces in [true, false] {
+    for lost in [0, 1, ANNOUNCEMENTS] {
         let mut scene = Scene::up();
         assert!(scene.arrives(0, ip4(1).into(), 100, 1));
         let fabric = scene.fabric.clone();
         let again = LinkConfig { qpn: Qpn::from_bits(0x9999), ..settings(1) };
         let port = MemoryPort::new(fabric.clone(), guid(1));
         scene.hosts[1] = IpoibDevice::new(port, again);
-        // Whether its announcement is lost.
-        if !announces {
-            scene.hosts[1].receive(scene.now_ns, 64, &mut |_| {});
-            scene.now_ns += MS;
-            scene.hosts[1].receive(scene.now_ns, 64, &mut |_| {});
+        for at in 0..lost {
+            for _ in 0..2 {
+                scene.now_ns += MS;
+                scene.hosts[1].receive(scene.now_ns, 64, &mut |_| {});
+            }
             scene.fabric.lock().ports.get_mut(&Lid(2)).unwrap().clear();
-        } else {
-            scene.run(MS);
-            assert!(scene.arrives(0, ip4(1).into(), 100, 1), "by its announcement");
+            if at + 1 < ANNOUNCEMENTS {
+                assert!(!scene.arrives(0, ip4(1).into(), 100, 1), "it is not known yet");
+                scene.now_ns += ANNOUNCE_INTERVAL_NS - 20 * MS;
+            }
+        }
+        if lost < ANNOUNCEMENTS {
+            scene.run(20 * MS);
+            assert!(scene.arrives(0, ip4(1).into(), 100, 1), "by announcement {lost}");
         }
         scene.run(REACHABLE_NS);
         let deadline_ns = scene.now_ns + 10 * SECOND;
@@ -91,4 +98,23 @@ fn of_what_cannot_be_delivered_a_bounded_part_is_kept() {
     assert_eq!(scene.counters(0).neighbours_silent, 160);
     let kept = std::iter::from_fn(|| scene.hosts[0].poll_undeliverable()).count();
     assert_eq!(kept, UNDELIVERABLE_MAX, "the last ones");
+}
+
+/// What waits for a path that the administrator does not know can be told of, as can what comes then.
+#[test]
+fn what_has_no_path_is_given_up() {
+    let mut scene = Scene::up();
+    assert!(scene.arrives(0, ip4(1).into(), 100, 1));
+    scene.fabric.set_link(scene.now_ns, guid(1), false);
+    scene.run(MS);
+    for len in [100, 101] {
+        scene.send(0, &datagram(0, ip4(1).into(), len)).unwrap();
+    }
+    scene.run(MS);
+    scene.send(0, &datagram(0, ip4(1).into(), 102)).unwrap();
+    let given_up = std::iter::from_fn(|| scene.hosts[0].poll_undeliverable());
+    let lens: Vec<_> = given_up.map(|datagram| datagram.len()).filter(|len| *len >= 100).collect();
+    assert_eq!(lens, [100, 101, 102]);
+    // Questions whether it still has the address have no path either.
+    assert!(scene.counters(0).without_path >= 3);
 }

@@ -24,7 +24,7 @@ fn happen(scene: &mut Scene, random: &mut ChaCha20Rng, joined: &mut [[bool; 3]; 
     let address = IpAddr::V4(GROUPS[group]);
     let now_ns = scene.now_ns;
     let count = u32::try_from(below(random, 6)).unwrap();
-    match below(random, 14) {
+    match below(random, 16) {
         0 => scene.fabric.restart_manager(),
         1 => scene.fabric.set_link(now_ns, guid(host), false),
         2 => scene.fabric.set_link(now_ns, guid(host), true),
@@ -42,18 +42,56 @@ fn happen(scene: &mut Scene, random: &mut ChaCha20Rng, joined: &mut [[bool; 3]; 
         }
         9 | 10 => {
             joined[host][group] = true;
-            scene.hosts[host].link_join(now_ns, address);
+            scene.hosts[host].join_group(now_ns, address);
         }
         11 => {
             joined[host][group] = false;
-            scene.hosts[host].link_leave(now_ns, address);
+            scene.hosts[host].leave_group(now_ns, address);
         }
+        12 => restart(scene, random, host, joined),
         // It may be down.
         _ => {
             let to = if count < 3 { address } else { ip4((host + 1) % HOSTS).into() };
             let _down = scene.send(host, &datagram(host, to, 60));
         }
     }
+}
+
+/// A host's process is another one, with another queue pair; perhaps its machine was out. Another
+/// begins by joining what the first was in.
+fn restart(
+    scene: &mut Scene,
+    random: &mut ChaCha20Rng,
+    host: usize,
+    joined: &mut [[bool; 3]; HOSTS],
+) {
+    let now_ns = scene.now_ns;
+    let qpn = Qpn::from_bits(0x100 + random.next_u32() % 0x1000);
+    let again = LinkConfig { qpn, ..settings(host) };
+    let was_out = random.next_u32() & 1 == 0;
+    if was_out {
+        scene.fabric.set_link(now_ns, guid(host), false);
+    }
+    // What an administrator does not hear at the end of a process is not said again.
+    calm(scene);
+    let port = MemoryPort::new(scene.fabric.clone(), guid(host));
+    scene.hosts[host] = IpoibDevice::new(port, again);
+    if was_out {
+        scene.fabric.set_link(now_ns, guid(host), true);
+        joined[host] = [false; 3];
+    }
+    for (group, is_joined) in GROUPS.iter().zip(joined[host]) {
+        if is_joined {
+            scene.hosts[host].join_group(now_ns, (*group).into());
+        }
+    }
+}
+
+fn calm(scene: &Scene) {
+    scene.fabric.set_silent(false);
+    scene.fabric.set_busy(0);
+    scene.fabric.set_mute(0);
+    scene.fabric.set_double(0);
 }
 
 /// What there is when all is calm.
@@ -121,10 +159,7 @@ fn run(seed: u64) {
         let pause = [0, 10_000, MS, 300 * MS, 5 * SECOND, 40 * SECOND][below(&mut random, 6)];
         scene.run(1 + pause);
     }
-    scene.fabric.set_silent(false);
-    scene.fabric.set_busy(0);
-    scene.fabric.set_mute(0);
-    scene.fabric.set_double(0);
+    calm(&scene);
     for host in 0..HOSTS {
         scene.fabric.set_link(scene.now_ns, guid(host), true);
     }

@@ -13,6 +13,9 @@ pub(crate) struct Direction {
     pub(crate) forwarded_bytes: u64,
     /// Of those, how many were cut.
     pub(crate) cut: u64,
+    /// Of those, datagrams and pieces that were not delivered: their neighbour did not answer, or there
+    /// was no path to its port.
+    pub(crate) undelivered: u64,
     /// For the gate itself.
     pub(crate) own: u64,
     /// Of a single link: broadcasts, neighbour discovery and the like, groups that are not asked for.
@@ -25,7 +28,7 @@ pub(crate) struct Direction {
     pub(crate) hops_exceeded: u64,
     /// Longer than the MTU, and not to be cut.
     pub(crate) too_big: u64,
-    /// No way there, no answer of the neighbour, or the link is down.
+    /// No way there, or the link is down.
     pub(crate) unreachable: u64,
     /// No room in the queue of the other side.
     pub(crate) lost: u64,
@@ -42,4 +45,13 @@ pub(crate) struct Icmp {
     pub(crate) rate_limited: u64,
     /// Answers to echo requests.
     pub(crate) echoes: u64,
+}
+
+/// Messages of DHCP that came to the relay agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Dhcp {
+    /// Messages that went on.
+    pub(crate) relayed: u64,
+    /// Messages that did not: they go in a circle, answer no question of this agent, or there was no room.
+    pub(crate) dropped: u64,
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::packet::{self, Datagram, ICMP, ICMPV6, IPV6_HEADER_LEN, is_host};
+use super::packet::{self, Datagram, ICMP, ICMPV6, IPV6_HEADER_LEN, TCP, UDP, is_host};
 
 /// Why a datagram does not go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,10 +77,11 @@ fn may_report(report: Report, about: &Datagram<'_>) -> bool {
     if !is_host(about.source) || to_group && !exempt {
         return false;
     }
-    let Some(upper) = about.upper() else {
-        // A fragment that is not the first: of IPv6 only ICMP itself is exempt.
-        return is_of_ipv6;
-    };
+    let Some(upper) = about.upper() else { return false };
+    if !upper.is_first {
+        // Of ICMP, or behind headers that are not seen, it may be part of what tells of an error.
+        return is_of_ipv6 && matches!(upper.protocol, TCP | UDP);
+    }
     match (upper.protocol, upper.octets.first()) {
         // Redirect and what tells of an error; RFC 4443 §2.1: those have types below 128.
         (ICMP, Some(kind)) if !is_of_ipv6 => !matches!(kind, 3 | 4 | 5 | 11 | 12),

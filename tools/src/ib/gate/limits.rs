@@ -13,3 +13,7 @@ pub(super) const ANSWERS_MAX: usize = BURST;
 pub(super) const EXTENSIONS_MAX: usize = 8;
 /// Groups that can be asked for.
 pub(crate) const GROUPS_MAX: usize = 64;
+/// Groups that the kernel's programs receive at a time, besides. Both together are fewer than those that
+/// a link receives.
+pub(super) const KERNEL_GROUPS_MAX: usize = 48;
+const _: () = assert!(GROUPS_MAX + KERNEL_GROUPS_MAX < urnic_ipoib::limits::IP_GROUPS_MAX);

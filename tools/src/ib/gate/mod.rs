@@ -5,24 +5,28 @@
 //!   rule      which datagrams go on     router    one datagram through the gate
 //!   packet    headers of IP             fragment  IPv4, cut for a narrower side
 //!   icmp      what senders are told     counters  what happened
+//!   membership  groups of the kernel      relay     DHCP for clients of the link
 //! ```
 
 mod counters;
 mod fragment;
 mod icmp;
 mod limits;
+mod membership;
 mod packet;
+mod relay;
 mod router;
 mod rule;
 mod summary;
 
-pub(crate) use counters::{Direction, Icmp};
+pub(crate) use counters::{Dhcp, Direction, Icmp};
 use limits::BURST;
 pub(crate) use limits::GROUPS_MAX;
 use router::Router;
 use rule::Side;
 pub(crate) use rule::{Rules, stays_on_link};
 pub(crate) use summary::GateSummary;
+use urnic_ipoib::wire::reports::Change;
 use urnic_netdev::{Device, Medium};
 
 /// A router between two devices of IP.
@@ -72,6 +76,11 @@ impl<L: Device, T: Device> Gate<L, T> {
         if self.link.link_up() { self.link.transmit_room() } else { usize::MAX }
     }
 
+    /// Messages of the relay agent.
+    pub(crate) const fn dhcp(&self) -> Dhcp {
+        self.router.dhcp
+    }
+
     /// Takes a burst of each side; how many datagrams that were.
     pub(crate) fn turn(&mut self, now_ns: u64) -> usize {
         let burst = BURST.min(self.room());
@@ -90,7 +99,17 @@ impl<L: Device, T: Device> Gate<L, T> {
         from_kernel + from_link
     }
 
-    /// Tells the sender of a datagram that its neighbour on the link does not answer.
+    /// What the kernel receives now, or does no more: the link is to join or to leave it.
+    pub(crate) fn poll_group_change(&mut self) -> Option<Change> {
+        self.router.membership.poll_change()
+    }
+
+    /// Groups of the kernel that were not taken up for want of room.
+    pub(crate) const fn groups_refused(&self) -> u64 {
+        self.router.membership.refused
+    }
+
+    /// Tells the sender of a datagram that it was not delivered on the link.
     pub(crate) fn tell_undeliverable(&mut self, now_ns: u64, datagram: &[u8]) {
         self.router.undeliverable(now_ns, datagram);
         self.router.send_answers(now_ns, &mut self.tun);

@@ -7,6 +7,7 @@ use urnic_netdev::Fragment;
 use super::limits::EXTENSIONS_MAX;
 
 pub(super) const ICMP: u8 = 1;
+pub(super) const TCP: u8 = 6;
 pub(super) const UDP: u8 = 17;
 pub(super) const ICMPV6: u8 = 58;
 pub(super) const IPV6_HEADER_LEN: usize = 40;
@@ -68,16 +69,12 @@ impl<'a> Datagram<'a> {
         })
     }
 
-    /// What is behind the headers of IP; `None` behind a fragment that is not the first, and where
-    /// no end of headers is found.
+    /// What is behind the headers of IP; `None` where no end of headers is found.
     pub(super) fn upper(&self) -> Option<Upper<'a>> {
         if self.source.is_ipv4() {
             let is_first = u16::from_be_bytes([self.octets[6], self.octets[7]]) & 0x1fff == 0;
-            return is_first.then(|| Upper {
-                protocol: self.octets[9],
-                named_at: 9,
-                octets: &self.octets[self.header_len..],
-            });
+            let octets = if is_first { &self.octets[self.header_len..] } else { &[] };
+            return Some(Upper { protocol: self.octets[9], named_at: 9, octets, is_first });
         }
         let (mut named_at, mut at) = (6, IPV6_HEADER_LEN);
         for _ in 0..EXTENSIONS_MAX {
@@ -88,8 +85,11 @@ impl<'a> Datagram<'a> {
                 0 | 43 | 60 => (usize::from(*rest.get(1)?) + 1) * 8,
                 // RFC 8200 §4.5: a fragment.
                 44 if u16::from_be_bytes([*rest.get(2)?, *rest.get(3)?]) >> 3 == 0 => 8,
-                44 => return None,
-                _ => return Some(Upper { protocol, named_at, octets: rest }),
+                44 => {
+                    let protocol = *rest.first()?;
+                    return Some(Upper { protocol, named_at: at, octets: &[], is_first: false });
+                }
+                _ => return Some(Upper { protocol, named_at, octets: rest, is_first: true }),
             };
             (named_at, at) = (at, at + len);
         }
@@ -103,7 +103,10 @@ pub(super) struct Upper<'a> {
     pub(super) protocol: u8,
     /// Where in the datagram the protocol is named.
     pub(super) named_at: usize,
+    /// None in a fragment that is not the first.
     pub(super) octets: &'a [u8],
+    /// Whether it begins here: in a datagram that is whole, or in its first fragment.
+    pub(super) is_first: bool,
 }
 
 /// The header as it goes on: one hop less (RFC 1812 §5.3.1).
@@ -127,6 +130,18 @@ pub(super) fn write_checksum(header: &mut [u8]) {
 /// The Internet checksum (RFC 1071); 0 over what holds a right one.
 pub(super) fn checksum(octets: &[u8]) -> u16 {
     !Fragment::from_slice(octets).ones_complement_sum()
+}
+
+/// The checksum of UDP over IPv4 (RFC 768); 0 over what holds a right one.
+pub(super) fn udp_checksum(datagram: &Datagram<'_>, segment: &[u8]) -> u16 {
+    let len = u16::try_from(segment.len()).unwrap_or(u16::MAX);
+    let mut summed = Vec::with_capacity(12 + segment.len());
+    // Both addresses are the last of the header without options.
+    summed.extend(&datagram.octets[12..20]);
+    summed.extend([0, UDP]);
+    summed.extend(len.to_be_bytes());
+    summed.extend(segment);
+    checksum(&summed)
 }
 
 /// Whether the address can be one host's.

@@ -4,11 +4,13 @@ use std::net::IpAddr;
 
 use urnic_netdev::{Device, Fragment, TransmitError, TxChecksum, TxFrame};
 
-use super::counters::{Direction, Icmp};
+use super::counters::{Dhcp, Direction, Icmp};
 use super::fragment;
 use super::icmp::{self, Report};
 use super::limits::{ANSWERS_MAX, ICMP_BURST, ICMP_PER_SECOND};
+use super::membership::Membership;
 use super::packet::{self, Datagram, IPV4_HEADER_LEN_MAX, UDP};
+use super::relay::{self, Relayed};
 use super::rule::{Rules, Side, Verdict};
 
 /// The rules at work.
@@ -18,6 +20,8 @@ pub(crate) struct Router {
     pub(super) to_link: Direction,
     pub(super) to_kernel: Direction,
     pub(super) icmp: Icmp,
+    pub(super) dhcp: Dhcp,
+    pub(super) membership: Membership,
     /// Messages to the side whose burst is being taken.
     answers: Vec<Vec<u8>>,
     allowance: Allowance,
@@ -30,6 +34,8 @@ impl Router {
             to_link: Direction::default(),
             to_kernel: Direction::default(),
             icmp: Icmp::default(),
+            dhcp: Dhcp::default(),
+            membership: Membership::default(),
             answers: Vec::new(),
             allowance: Allowance::default(),
         }
@@ -52,7 +58,14 @@ impl Router {
             counters.malformed += 1;
             return;
         };
-        let refused = match self.rules.judge(side, &datagram) {
+        if side == Side::Kernel {
+            self.membership.note(datagram.octets, &self.rules.groups);
+        }
+        if self.relay(now_ns, side, &datagram, out) {
+            return;
+        }
+        let is_received = |group| self.membership.receives(group);
+        let refused = match self.rules.judge(side, &datagram, is_received) {
             Verdict::Forward => match self.forward(now_ns, side, &datagram, out) {
                 Ok(()) => return,
                 Err(refused) => refused,
@@ -85,6 +98,32 @@ impl Router {
         self.report(now_ns, why, about);
     }
 
+    /// Whether a datagram was the relay agent's.
+    fn relay(
+        &mut self,
+        now_ns: u64,
+        side: Side,
+        datagram: &Datagram<'_>,
+        out: &mut dyn Device,
+    ) -> bool {
+        let (Some(server), Some((own, _))) = (self.rules.dhcp_server, self.rules.ipv4) else {
+            return false;
+        };
+        let relayed = match side {
+            Side::Link => relay::to_server(own, server, datagram),
+            Side::Kernel => relay::to_client(own, datagram),
+        };
+        let sent = match relayed {
+            Relayed::No => return false,
+            Relayed::Dropped => false,
+            Relayed::On(octets) => out.transmit(now_ns, &frame(&octets, &[])).is_ok(),
+        };
+        let counter = if sent { &mut self.dhcp.relayed } else { &mut self.dhcp.dropped };
+        *counter += 1;
+        self.direction(side).own += 1;
+        true
+    }
+
     fn report(&mut self, now_ns: u64, why: Report, about: &Datagram<'_>) {
         let own = self.rules.own(about.source);
         match own.and_then(|own| icmp::report(own, why, about)) {
@@ -102,7 +141,7 @@ impl Router {
             return;
         }
         // RFC 1122 §3.2.2.1.
-        let Some(upper) = datagram.upper() else { return };
+        let Some(upper) = datagram.upper().filter(|upper| upper.is_first) else { return };
         match upper.protocol {
             packet::ICMP | packet::ICMPV6 => {}
             UDP => self.report(now_ns, Report::PortUnreachable, datagram),
@@ -185,13 +224,14 @@ impl Router {
         }
     }
 
-    /// A datagram that went to the link and whose neighbour does not answer (RFC 1812 §5.2.7.1,
+    /// A datagram that went to the link and was not delivered there (RFC 1812 §5.2.7.1,
     /// RFC 4861 §7.2.2). Of what the gate has sent itself there is no message.
     pub(super) fn undeliverable(&mut self, now_ns: u64, octets: &[u8]) {
         let Some(datagram) = Datagram::parse(octets) else { return };
         let own: Option<IpAddr> = self.rules.own(datagram.source);
         if own != Some(datagram.source) {
-            self.refuse(now_ns, Side::Kernel, Report::HostUnreachable, &datagram);
+            self.to_link.undelivered += 1;
+            self.report(now_ns, Report::HostUnreachable, &datagram);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Which datagrams go on, and what becomes of the others.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::icmp::Report;
@@ -36,7 +37,9 @@ pub(crate) struct Rules {
     /// Its IPv6 address on the link.
     pub(crate) ipv6: Option<(Ipv6Addr, u8)>,
     /// Groups whose datagrams go from the link to the kernel.
-    pub(crate) groups: Vec<IpAddr>,
+    pub(crate) groups: BTreeSet<IpAddr>,
+    /// The DHCP server of the link's clients, behind the kernel.
+    pub(crate) dhcp_server: Option<Ipv4Addr>,
 }
 
 impl Rules {
@@ -48,7 +51,13 @@ impl Rules {
         }
     }
 
-    pub(super) fn judge(&self, from: Side, datagram: &Datagram<'_>) -> Verdict {
+    /// What becomes of a datagram; `is_received` says of a group whether the kernel receives it.
+    pub(super) fn judge(
+        &self,
+        from: Side,
+        datagram: &Datagram<'_>,
+        is_received: impl Fn(IpAddr) -> bool,
+    ) -> Verdict {
         let (source, to) = (datagram.source, datagram.destination);
         if stays_on_link(to) || self.is_directed_broadcast(to) {
             return Verdict::StaysHere;
@@ -70,7 +79,7 @@ impl Rules {
             _ => {}
         }
         if to.is_multicast() {
-            let is_wanted = from == Side::Kernel || self.groups.contains(&to);
+            let is_wanted = from == Side::Kernel || self.groups.contains(&to) || is_received(to);
             // RFC 1122 §3.2.2: no message of ICMP about what went to a group.
             let goes_on = is_wanted && datagram.hop_limit > 1;
             return if goes_on { Verdict::Forward } else { Verdict::StaysHere };

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use urnic_ipoib::counters::Counters;
 
-use super::{Direction, Icmp};
+use super::{Dhcp, Direction, Icmp};
 
 /// What happened to the datagrams.
 #[derive(Debug, Serialize)]
@@ -13,6 +13,9 @@ pub(crate) struct GateSummary {
     to_link: Direction,
     to_kernel: Direction,
     icmp: Icmp,
+    dhcp: Dhcp,
+    /// Groups of the kernel that were not taken up.
+    kernel_groups_refused: u64,
 }
 
 /// The link as the gate saw it.
@@ -41,7 +44,8 @@ impl GateSummary {
     pub(crate) const fn of(
         seconds: f64,
         (up, mtu, counters): (bool, usize, &Counters),
-        (to_link, to_kernel, icmp): (Direction, Direction, Icmp),
+        kernel_groups_refused: u64,
+        (to_link, to_kernel, icmp, dhcp): (Direction, Direction, Icmp, Dhcp),
     ) -> Self {
         let link = Link {
             up,
@@ -61,20 +65,22 @@ impl GateSummary {
             without_group: counters.without_group,
             waiting_dropped: counters.waiting_dropped,
         };
-        Self { seconds, link, to_link, to_kernel, icmp }
+        Self { seconds, link, to_link, to_kernel, icmp, dhcp, kernel_groups_refused }
     }
 
     /// For people.
     pub(crate) fn text(&self) -> String {
-        let Self { seconds, link, to_link, to_kernel, icmp } = self;
+        let Self { seconds, link, to_link, to_kernel, icmp, dhcp, kernel_groups_refused } = self;
         let state = if link.up { "up" } else { "down" };
         let of = |direction: &Direction| {
-            let Direction { received, forwarded, forwarded_bytes, cut, own, stayed, .. } =
+            let Direction { received, forwarded, forwarded_bytes, cut, undelivered, .. } =
                 direction;
+            let Direction { own, stayed, .. } = direction;
             let Direction { malformed, martians, hops_exceeded, too_big, .. } = direction;
             let Direction { unreachable, lost, .. } = direction;
             format!(
-                "{forwarded} of {received} datagrams ({forwarded_bytes} bytes, {cut} cut)\n  the \
+                "{forwarded} of {received} datagrams ({forwarded_bytes} bytes, {cut} cut, \
+                 {undelivered} undelivered)\n  the \
                  others: {own} for the gate, {stayed} of one link, {hops_exceeded} without hops, \
                  {too_big} too big, {unreachable} unreachable, {lost} lost, {malformed} malformed, \
                  {martians} with impossible addresses"
@@ -83,7 +89,8 @@ impl GateSummary {
         format!(
             "{seconds:.1} s; the link is {state}, came up {} times, {} requests to the \
              administrator\nto the link: {}\nto the kernel: {}\nthe gate: {} reports, {} withheld, \
-             {} rate-limited, {} echo replies",
+             {} rate-limited, {} echo replies; {kernel_groups_refused} groups refused, \
+             {} messages of DHCP relayed",
             link.link_ups,
             link.sa_requests,
             of(to_link),
@@ -92,6 +99,7 @@ impl GateSummary {
             icmp.reports_withheld,
             icmp.rate_limited,
             icmp.echoes,
+            dhcp.relayed,
         )
     }
 }

@@ -1,5 +1,8 @@
 //! A gate between two memory links: what goes on, and what senders are told.
 
+mod groups;
+mod relay;
+
 use proptest::prelude::*;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{Icmpv4Packet, Icmpv4Repr, Icmpv6Packet, Icmpv6Repr, Ipv4Packet, Ipv6Packet};
@@ -14,6 +17,7 @@ const KERNEL: [&str; 2] = ["10.8.0.1", "fd08::1"];
 const PORT: [&str; 2] = ["10.9.0.3", "fd00::3"];
 const GATE: [&str; 2] = ["10.9.0.9", "fd00::9"];
 const MTU: usize = 2044;
+const DHCP_SERVER: &str = "10.8.0.67";
 
 struct Scene {
     gate: Gate<MemoryDevice, MemoryDevice>,
@@ -35,7 +39,8 @@ impl Scene {
         let rules = Rules {
             ipv4: Some((GATE[0].parse().unwrap(), 24)),
             ipv6: Some((GATE[1].parse().unwrap(), 64)),
-            groups: vec!["239.1.2.3".parse().unwrap()],
+            groups: ["239.1.2.3".parse().unwrap()].into(),
+            dhcp_server: Some(DHCP_SERVER.parse().unwrap()),
         };
         Self { gate: Gate::new(link, tun, rules), kernel, port, now_ns: 1 }
     }
@@ -307,6 +312,17 @@ fn there_is_no_message_about_errors_groups_and_later_fragments() {
     packet::write_checksum(&mut fragment[..20]);
     assert!(scene.send(Side::Kernel, &fragment)[0].is_empty(), "not the first");
     assert_eq!(scene.gate.icmp().reports_withheld, 6);
+    // RFC 4443 §2.4 (e.1): of ICMP, or of what is not seen, a later fragment may be of an error.
+    for (named, offset, is_told) in
+        [(6, 1, true), (17, 1, true), (58, 1, false), (60, 1, false), (58, 0, true), (17, 0, true)]
+    {
+        let upper = [&[named, 0, 0, offset << 3, 0, 0, 0, 1][..], &[128; 32]].concat();
+        let [from, to] = [KERNEL[1], PORT[1]].map(|address| address.parse().unwrap());
+        let mut fragment = wrap(from, to, 44, &upper).unwrap();
+        fragment[7] = 1;
+        let told = scene.send(Side::Kernel, &fragment)[0].len();
+        assert_eq!(told, usize::from(is_told), "{named} at {offset}");
+    }
 }
 
 #[test]
@@ -387,7 +403,9 @@ fn a_link_that_is_down_is_told_and_a_silent_neighbour_too() {
         scene.gate.tell_undeliverable(scene.now_ns, &own);
         assert!(take(scene.now_ns, &mut scene.kernel).is_empty());
     }
-    assert_eq!(scene.gate.directions()[0].unreachable, 4);
+    let to_link = scene.gate.directions()[0];
+    // What a link that is up took counts as forwarded, and not with what did not go on.
+    assert_eq!((to_link.unreachable, to_link.undelivered), (2, 2));
 }
 
 #[test]
