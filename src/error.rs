@@ -7,6 +7,7 @@
 //! [`StreamError`](crate::StreamError) in the event that tells of a connection's failure.
 
 use std::io;
+use std::path::PathBuf;
 
 use rustix::io::Errno;
 use urnic_engine::mpa::startup::Rejection;
@@ -44,6 +45,14 @@ pub enum Error {
     /// MPA could not be started: what answers there may not speak it.
     #[error("MPA startup failed: {0}; check that an RDMA service listens at that address and port")]
     Startup(StartupFailure),
+    /// The endpoint cannot be shown to [`top`](crate::top): the folder of its socket cannot be used.
+    #[error("showing the endpoint in {}: {reason}", folder.display())]
+    Top {
+        /// Where its socket was to be.
+        folder: PathBuf,
+        /// What is wrong there.
+        reason: String,
+    },
     /// The interface has no such address, no free TCP port, or no room for a connection.
     #[error(transparent)]
     Port(PortError),

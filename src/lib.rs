@@ -72,6 +72,7 @@ mod error;
 mod handle;
 mod mail;
 mod seed;
+pub mod top;
 mod worker;
 
 // The adapter and its interface.
@@ -84,6 +85,10 @@ pub use urnic_engine::port::{PortConfig, PortDrops, PortError, VlanId};
 pub use urnic_engine::stream::life::LifeTimes;
 pub use urnic_engine::tcp::{Config as TcpConfig, KeepAliveTimes};
 pub use urnic_engine::verbs::{Rnic, RnicConfig, Seed};
+
+// What is counted.
+pub use handle::watch::{Seen, Watch};
+pub use mail::figures::{ConnectionFigures, EndpointFigures, FIGURES, Figures};
 
 // Memory.
 pub use urnic_engine::mem::{Access, Region};

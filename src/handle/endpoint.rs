@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::handle::connecting::Connecting;
 use crate::handle::link::{Alive, Mailbox, WorkerLink};
 use crate::handle::listener::Listener;
+use crate::handle::watch::Watch;
 use crate::mail::channel::{limited, unlimited};
 use crate::mail::command::Command;
 use crate::mail::events::{EndpointEvent, EventFeed};
@@ -397,6 +398,12 @@ impl Endpoint {
             sum += link.receive(&reply_rx, None)?;
         }
         Ok(sum)
+    }
+
+    /// Looks at what the endpoint has counted, from another thread: [`top`](crate::top) does.
+    #[must_use]
+    pub fn watch(&self) -> Watch {
+        Watch::new(&self.links)
     }
 
     /// Ends the sleep of [`turn`](Self::turn), from another thread.

@@ -7,3 +7,4 @@ pub(crate) mod connection;
 pub(crate) mod endpoint;
 pub(crate) mod link;
 pub(crate) mod listener;
+pub(crate) mod watch;

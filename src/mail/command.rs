@@ -10,6 +10,7 @@ use crate::config::ConnectOptions;
 use crate::error::Error;
 use crate::mail::channel::{Teller, Told};
 use crate::mail::command::outbox::Claim;
+use crate::mail::figures::EndpointFigures;
 use crate::mail::notice::Notice;
 use urnic_engine::mpa::startup::{Offer, PeerRequest};
 use urnic_engine::port::{ConnectionCounters, ListenParams, PortDrops};
@@ -85,6 +86,8 @@ pub(crate) enum Command {
     Abort { key: ConnectionKey },
     /// Report counters; no answer when the connection is over.
     Counters { key: ConnectionKey, reply: Sender<Box<ConnectionCounters>> },
+    /// Report what all connections have counted, in short.
+    Figures { reply: Sender<EndpointFigures> },
     /// Tell the endpoint's IPv4 address, when it has one; no answer after `until`.
     AwaitAddress { until: Instant, reply: Sender<IpAddr> },
     /// Report what was dropped before any connection saw it; nothing where the kernel does that.
@@ -109,6 +112,7 @@ impl Command {
             | Self::Listen { .. }
             | Self::Unlisten { .. }
             | Self::Release { .. }
+            | Self::Figures { .. }
             | Self::AwaitAddress { .. }
             | Self::Drops { .. }
             | Self::Finish { .. }

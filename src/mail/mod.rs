@@ -3,5 +3,6 @@
 pub(crate) mod channel;
 pub(crate) mod command;
 pub(crate) mod events;
+pub(crate) mod figures;
 pub(crate) mod notice;
 pub(crate) mod wakeup;

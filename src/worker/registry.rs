@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::mail::channel::{Teller, unlimited};
 use crate::mail::command::outbox::Outbox;
 use crate::mail::command::{ConnectionKey, Incoming};
+use crate::mail::figures::{ConnectionFigures, EndpointFigures, Figures};
 use crate::mail::notice::Notice;
 use urnic_engine::mpa::startup::PeerRequest;
 use urnic_engine::port::ConnectionCounters;
@@ -44,13 +45,16 @@ pub(crate) struct Registry<Id> {
     listeners: HashMap<SocketAddr, Listening>,
     /// The number of the newest listener.
     newest_listener: u64,
+    /// Of connections that are over.
+    over: EndpointFigures,
     outbox: Outbox,
 }
 
 impl<Id: Copy + Eq + Hash> Registry<Id> {
     pub(crate) fn new(outbox: Outbox) -> Self {
         let (entries, ids, listeners) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Self { entries, ids, listeners, newest_listener: 0, outbox }
+        let over = EndpointFigures::default();
+        Self { entries, ids, listeners, newest_listener: 0, over, outbox }
     }
 
     /// The engine's name of a handle's connection; `None` when it is over.
@@ -157,9 +161,28 @@ impl<Id: Copy + Eq + Hash> Registry<Id> {
         self.entries.keys().copied().collect()
     }
 
+    /// What all connections have counted, those that are over too.
+    pub(crate) fn figures(
+        &self,
+        mut counters: impl FnMut(Id) -> ConnectionCounters,
+    ) -> EndpointFigures {
+        let mut open: Vec<_> = self
+            .entries
+            .iter()
+            .map(|(id, Entry { key: ConnectionKey(number), remote, .. })| ConnectionFigures {
+                number: *number,
+                remote: *remote,
+                figures: Figures::of(&counters(*id)),
+            })
+            .collect();
+        open.sort_unstable_by_key(|one| one.number);
+        EndpointFigures { open, ..self.over.clone() }
+    }
+
     /// A connection is over.
     pub(crate) fn closed(&mut self, id: Id, counters: Box<ConnectionCounters>) {
         if let Some(entry) = self.entries.remove(&id) {
+            self.over.close(&counters);
             self.ids.remove(&entry.key);
             debug!(target: "urnic", remote = %entry.remote, "connection closed");
             if let Some(notices) = entry.notices {

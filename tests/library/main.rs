@@ -21,3 +21,4 @@ mod tidy;
 mod unanswered;
 mod vhost_user;
 mod waiting;
+mod watch;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use urnic::top::Shown;
 use urnic::{
     ConnectOptions, Endpoint, EndpointConfig, LifeTimes, ListenParams, LowerLayer, Pd, Region,
     Rnic, RnicConfig, StartupConfig, random_seed,
@@ -39,6 +40,11 @@ pub(crate) struct StackOptions {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::seconds,
           help_heading = STACK)]
     pub(crate) timeout: Duration,
+
+    /// Show connections and counters to 'urnic top', by a Unix socket that only you can reach
+    #[arg(long, env = "URNIC_TOP", hide_env_values = true, help_heading = STACK,
+          value_parser = clap::builder::FalseyValueParser::new())]
+    pub(crate) top: bool,
 }
 
 /// The heading of these options.
@@ -77,7 +83,7 @@ impl StackOptions {
     #[cfg(test)]
     pub(crate) fn kernel(timeout: Duration) -> Self {
         let dev = "kernel".parse().expect("a device that there is");
-        Self { dev, stack: None, markers: false, no_crc: false, timeout }
+        Self { dev, stack: None, markers: false, no_crc: false, timeout, top: false }
     }
 
     const fn lower_layer(&self) -> LowerLayer {
@@ -118,6 +124,8 @@ pub(crate) struct Host {
     pub(crate) pd: Pd,
     pub(crate) endpoint: Endpoint,
     pub(crate) options: StackOptions,
+    /// Kept while the endpoint is shown to `urnic top`.
+    _shown: Option<Shown>,
 }
 
 impl Host {
@@ -142,8 +150,9 @@ impl Host {
         life.request = life.request.min(options.timeout);
         let config = EndpointConfig { own_thread: false, spin, life, ..EndpointConfig::default() };
         let endpoint = device::open(&options.dev, &rnic, &config)?;
+        let shown = options.top.then(|| Shown::start(&endpoint)).transpose().context("--top")?;
         let pd = rnic.alloc_pd();
-        Ok(Self { rnic, pd, endpoint, options: options.clone() })
+        Ok(Self { rnic, pd, endpoint, options: options.clone(), _shown: shown })
     }
 }
 

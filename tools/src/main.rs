@@ -34,6 +34,7 @@ mod report;
 mod rping;
 mod server;
 mod size;
+mod top;
 mod transfer;
 mod units;
 
@@ -83,6 +84,7 @@ enum Command {
     Demo(cmd::demo::Args),
     Replay(cmd::replay::Args),
     Capture(cmd::capture::Args),
+    Top(cmd::top::Args),
     Rping(cmd::rping::Args),
     Run(cmd::run::Args),
     Sim(cmd::sim::Args),
@@ -109,6 +111,7 @@ impl Command {
             Self::Info(args) => cmd::info::run(&args),
             Self::Replay(args) => cmd::replay::run(&args),
             Self::Capture(args) => cmd::capture::run(&args),
+            Self::Top(args) => cmd::top::run(&args),
             Self::Rping(args) => cmd::rping::run(&args),
             Self::Run(args) => cmd::run::run(&args),
             Self::Sim(args) => cmd::sim::run(&args),

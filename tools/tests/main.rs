@@ -14,4 +14,5 @@ mod impair;
 mod options;
 mod replay;
 mod rping;
+mod top;
 mod vhost_user;

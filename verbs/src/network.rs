@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use urnic::device::{DeviceSpec, Kind};
+use urnic::top::Shown;
 use urnic::{Endpoint, EndpointConfig, Rnic};
 
 use crate::errno::Errno;
@@ -25,6 +26,8 @@ use crate::process::process;
 
 /// Says which device, from `urnic run --dev` or the environment.
 pub(crate) const DEV: &str = "URNIC_DEV";
+/// Whether its endpoint is shown.
+const TOP: &str = "URNIC_TOP";
 
 /// How long an address of DHCP is waited for.
 const LEASE_AWAITED: Duration = Duration::from_secs(10);
@@ -60,6 +63,8 @@ pub(crate) struct Network {
     leased: Option<IpAddr>,
     /// TCP ports that ids are bound to.
     bound: Arc<Mutex<HashSet<u16>>>,
+    /// Kept while the endpoint is shown to `urnic top`.
+    _shown: Option<Shown>,
     /// Keeps other processes from the interface where its device does not.
     _lock: Option<UnixDatagram>,
 }
@@ -80,7 +85,8 @@ impl Network {
     }
 
     fn of(endpoint: Endpoint) -> Self {
-        Self { endpoint, leased: None, bound: Arc::default(), _lock: None }
+        let shown = shown(&endpoint);
+        Self { endpoint, leased: None, bound: Arc::default(), _shown: shown, _lock: None }
     }
 
     /// Takes a TCP port of the interface for an id; 0 is any that no other id has.
@@ -98,6 +104,17 @@ impl Network {
         let of = is_first.then(|| Arc::clone(&self.bound));
         Ok(Bound { local: SocketAddr::new(local.ip(), port), of })
     }
+}
+
+/// Shows the endpoint to `urnic top`, if `URNIC_TOP` asks for that. Where it cannot be shown, the program
+/// goes on without.
+fn shown(endpoint: &Endpoint) -> Option<Shown> {
+    let asked = std::env::var_os(TOP)?.to_ascii_lowercase();
+    if ["", "0", "n", "no", "f", "false", "off"].iter().any(|no| asked == *no) {
+        return None;
+    }
+    let shown = Shown::start(endpoint);
+    shown.inspect_err(|error| eprintln!("urnic: {TOP}: {error}")).ok()
 }
 
 fn any(bound: &HashSet<u16>) -> Result<u16, Errno> {

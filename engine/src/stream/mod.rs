@@ -160,6 +160,11 @@ impl Stream {
         self.phase.full().map_or_else(MpaRxCounters::default, |full| *full.mpa.counters())
     }
 
+    /// Octets that are held because their FPDU is not whole.
+    pub(crate) fn bytes_held(&self) -> u64 {
+        self.phase.full().map_or(0, |full| full.mpa.bytes_held())
+    }
+
     /// Counts of placement and delivery.
     pub(crate) fn rdma_counters(&self) -> RdmaRxCounters {
         self.phase.full().map_or_else(RdmaRxCounters::default, |full| full.rx.counters())

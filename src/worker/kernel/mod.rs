@@ -346,6 +346,10 @@ impl Engine for KernelEngine {
                     drop(reply.send(Box::new(self.connections[slot].counters())));
                 }
             }
+            Command::Figures { reply } => {
+                let figures = self.registry.figures(|slot| self.connections[slot].counters());
+                drop(reply.send(figures));
+            }
             // All addresses of the machine are its own.
             Command::AwaitAddress { reply, .. } => drop(reply.send(Ipv4Addr::UNSPECIFIED.into())),
             Command::Drops { reply } => drop(reply.send(PortDrops::default())),

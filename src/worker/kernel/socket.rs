@@ -62,6 +62,9 @@ pub(super) struct KernelConnection {
     /// The peer has closed its half, behind octets that cannot be read yet; not told.
     peer_ending: bool,
     lost: bool,
+    /// Octets written to the socket, and read from it.
+    bytes_sent: u64,
+    bytes_received: u64,
     error: Option<io::ErrorKind>,
 }
 
@@ -158,6 +161,8 @@ impl KernelConnection {
             receiving_ended: false,
             peer_ending: false,
             lost: false,
+            bytes_sent: 0,
+            bytes_received: 0,
             error: None,
         })
     }
@@ -206,6 +211,7 @@ impl KernelConnection {
                     self.layered.handle_end();
                 }
                 Ok(len) => {
+                    self.bytes_received += len as u64;
                     self.layered.handle_bytes(now, &buffer[..len]);
                     // Of a socket that has failed all that is left is read, up to the FIN.
                     self.ready.readable = self.broken || len == buffer.len();
@@ -260,6 +266,7 @@ impl KernelConnection {
             match sent {
                 Ok(len) => {
                     self.acks.wrote(now);
+                    self.bytes_sent += len as u64;
                     self.layered.handle_sent(len);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -443,6 +450,9 @@ impl KernelConnection {
 
     pub(super) fn counters(&self) -> ConnectionCounters {
         ConnectionCounters {
+            bytes_sent: self.bytes_sent,
+            bytes_received: self.bytes_received,
+            bytes_held_now: self.layered.bytes_held(),
             fpdus_framed: self.layered.fpdus_framed(),
             mpa: self.layered.mpa_counters(),
             rdma: self.layered.rdma_counters(),

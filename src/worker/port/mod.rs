@@ -20,6 +20,7 @@ use crate::mail::channel::Teller;
 use crate::mail::command::outbox::Outbox;
 use crate::mail::command::{Command, ConnectionKey, Incoming};
 use crate::mail::events::{AddressWaiters, EndpointEvent, EventFeed};
+use crate::mail::figures::EndpointFigures;
 use crate::mail::notice::Notice;
 use crate::mail::wakeup::Wakeup;
 use crate::worker::engine::{Engine, Owed};
@@ -136,6 +137,12 @@ impl<D: Device> PortEngine<D> {
             }
         }
         told
+    }
+
+    /// What all connections have counted, those that are over too.
+    pub(crate) fn figures(&self) -> EndpointFigures {
+        // One that ends at this moment is told when it has.
+        self.registry.figures(|id| self.poller.port.counters(id).unwrap_or_default())
     }
 
     fn tell(&mut self, event: &PortEvent) {
@@ -260,6 +267,7 @@ impl<D: Device + Send> Engine for PortEngine<D> {
                     drop(reply.send(Box::new(counters)));
                 }
             }
+            Command::Figures { reply } => drop(reply.send(self.figures())),
             Command::AwaitAddress { until, reply } => self.await_address(until, reply),
             Command::Drops { reply } => drop(reply.send(self.poller.port.drops())),
             // The worker's own.

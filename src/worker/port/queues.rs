@@ -5,6 +5,7 @@ use std::task::Waker;
 use urnic_netdev::Device;
 
 use crate::mail::command::Command;
+use crate::mail::figures::EndpointFigures;
 use crate::mail::wakeup::Wakeup;
 use crate::worker::engine::{Engine, Owed};
 use crate::worker::listen::listen_at_all;
@@ -53,6 +54,14 @@ impl<D: Device + Send> Engine for Queues<D> {
                     engine.handle_command(now, command);
                 }
                 return;
+            }
+            Command::Figures { reply } => {
+                let mut all = EndpointFigures::default();
+                for engine in &self.engines {
+                    all.add(engine.figures());
+                }
+                all.open.sort_unstable_by_key(|one| one.number);
+                return drop(reply.send(all));
             }
             Command::Connect { .. } => {
                 self.next = (self.next + 1) % self.engines.len();

@@ -19,3 +19,4 @@ pub(crate) mod rping;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod sim;
+pub(crate) mod top;

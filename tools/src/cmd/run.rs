@@ -35,6 +35,10 @@ pub(crate) struct Args {
     /// to be told its transports, as in UCX_TLS=rc_verbs
     #[arg(long)]
     device_file: bool,
+    /// Show the program's connections and counters to 'urnic top'
+    #[arg(long, env = "URNIC_TOP", hide_env_values = true,
+          value_parser = clap::builder::FalseyValueParser::new())]
+    top: bool,
     /// The program and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -60,7 +64,7 @@ fn help() -> String {
 const EXAMPLES: &str = "\
 Without this command: put libibverbs.so.1 and librdmacm.so.1, both links to liburnic_rdma.so, into a
 folder, name it in LD_LIBRARY_PATH, and say URNIC_PERSONALITY=iwarp, URNIC_ACK=local and
-URNIC_DEV=DEVICE if wanted.
+URNIC_DEV=DEVICE if wanted; URNIC_TOP=1 shows it to urnic top.
 URNIC_LOG=debug tells what the library does.
 
 Examples:
@@ -117,6 +121,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     command.args(arguments).env("LD_LIBRARY_PATH", path).env("URNIC_PERSONALITY", personality);
     command.env("URNIC_DEV", args.dev.to_string());
+    if args.top {
+        command.env("URNIC_TOP", "1");
+    }
     match args.ack {
         Some(Ack::Peer) => command.env("URNIC_ACK", "peer"),
         Some(Ack::Local) => command.env("URNIC_ACK", "local"),

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::commands::files::{Folder, pattern};
-use crate::commands::scene::{complaint, urnic};
+use crate::commands::scene::{complaint, urnic, wait_until};
 
 /// The fields of a command in the document.
 struct Section {
@@ -143,6 +143,34 @@ fn commands_without_a_peer_print_the_fields_of_the_document() {
     ] {
         compare(name, &[parsed(&urnic(&command).output().unwrap())]);
     }
+}
+
+#[test]
+fn top_prints_the_fields_of_the_document() {
+    let runtime = tempfile::tempdir().unwrap();
+    let shown = |line: &str| {
+        let mut command = urnic(line);
+        command.env("XDG_RUNTIME_DIR", runtime.path());
+        command
+    };
+    let mut server = shown("serve --listen 127.0.0.1:0 --top --json").spawn().unwrap();
+    let mut first = String::new();
+    let mut lines = std::io::BufReader::new(server.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut lines, &mut first).unwrap();
+    let event: Value = serde_json::from_str(&first).unwrap();
+    let address = event["address"].as_str().unwrap();
+    let mut client = urnic(&format!("ping {address} --count 1000 --interval 1 --json"));
+    let mut client = client.spawn().unwrap();
+    let mut line = Value::Null;
+    wait_until("the connection is seen", || {
+        line = parsed(&shown("top --once --json").output().unwrap());
+        line["endpoints"][0]["connections_open"] == 1
+    });
+    for child in [&mut client, &mut server] {
+        kill_process(Pid::from_child(child), Signal::INT).unwrap();
+        child.wait().unwrap();
+    }
+    compare("urnic top", &[line]);
 }
 
 #[test]

@@ -117,7 +117,8 @@ impl<'a> Run<'a> {
 
     fn start(&self) -> Child {
         let file = |end| File::create(self.files.with_extension(end)).unwrap();
-        Command::new(env!("CARGO_BIN_EXE_urnic"))
+        self.scene
+            .urnic()
             .arg(&self.case.command)
             .args(&self.line)
             .current_dir(&self.scene.folder)

@@ -8,6 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use tempfile::TempDir;
+
 use crate::options::run;
 use urnic_testkit::network::{bridge, command, ip};
 
@@ -25,6 +27,8 @@ pub(crate) enum Device {
 /// What the cases have in common.
 pub(crate) struct Scene {
     pub(crate) folder: PathBuf,
+    /// Where endpoints are shown: a short path, as sockets need.
+    runtime: TempDir,
     device: Device,
     servers: Vec<Child>,
     /// Where `serve` and `rping --server` listen.
@@ -48,6 +52,7 @@ impl Scene {
         let folder = run::folder(&format!("alone-{}-{number}", std::process::id()));
         let scene = Self {
             folder,
+            runtime: tempfile::tempdir().unwrap(),
             device: Device::Kernel,
             servers: Vec::new(),
             serve: "127.0.0.1:1".to_owned(),
@@ -93,6 +98,13 @@ impl Scene {
         (said.contains("CAP_") || said.contains("AF_XDP sockets")).then_some(said)
     }
 
+    /// The command, in the environment of the scene.
+    pub(crate) fn urnic(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_urnic"));
+        command.env("XDG_RUNTIME_DIR", self.runtime.path());
+        command
+    }
+
     fn make_files(&self) {
         // Three of the chunks that files are moved in: the second waits for its time.
         fs::write(self.folder.join("served/served"), vec![7; 10 << 20]).unwrap();
@@ -110,7 +122,7 @@ impl Scene {
             _ => self.serve.replace("10.7.0.2", "[::]"),
         };
         self.start(&format!(
-            "serve --listen {listen} --dir {} --peers 1100 --timeout 60s --allow-overwrite {serve}",
+            "serve --listen {listen} --dir {} --peers 1100 --timeout 60s --allow-overwrite --top {serve}",
             folder.display()
         ));
         let line = format!("rping --server --persistent --address {address} --port {port} {rping}");
@@ -129,7 +141,8 @@ impl Scene {
     }
 
     fn spawn(&mut self, line: &str) -> Option<std::process::ChildStdout> {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_urnic"))
+        let mut child = self
+            .urnic()
             .args(line.split_whitespace())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -14,7 +14,7 @@ mod live;
 mod measure;
 mod own;
 
-use live::CAPTURE;
+use live::{CAPTURE, TOP};
 use measure::{BW, LAT, PING};
 use own::{LOG, SELF};
 
@@ -62,6 +62,7 @@ pub(crate) const BASES: &[(&str, &[&str])] = &[
     ("demo", &["--bytes 20K"]),
     ("replay", &["CAPTURE"]),
     ("capture", &["--interface lo", "--duration 20ms"]),
+    ("top", &["--count 1", "--interval 10ms"]),
     ("run", &[]),
     ("sim", &["--seeds 0..2", "--scenario clean"]),
     ("impair", &["tap-a", "tap-b", "--duration 20ms"]),
@@ -102,6 +103,7 @@ macro_rules! stack {
             flag($command, "--markers", &[("--markers", Works)]),
             flag($command, "--no-crc", &[("--no-crc", Works)]),
             row($command, "--timeout", &[("--timeout 5s", Works)], TIMEOUTS),
+            flag($command, "--top", &[("--top", Works)]),
         ]
     };
 }
@@ -135,8 +137,8 @@ const TIMEOUTS: &[(&str, Expect)] = &[
 
 pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
     let parts: [&'static [Row]; 8] = [PING, BW, LAT, PUT, GET, RPING, SERVE, INFO];
-    let own: [&'static [Row]; 9] =
-        [DEMO, REPLAY, CAPTURE, SIM, IMPAIR, IBSWITCH, IBGATE, SELF, LOG];
+    let own: [&'static [Row]; 10] =
+        [DEMO, REPLAY, CAPTURE, TOP, SIM, IMPAIR, IBSWITCH, IBGATE, SELF, LOG];
     let stacks: [&'static [Row]; 7] = [
         &const { stack!("ping") },
         &const { stack!("bw") },

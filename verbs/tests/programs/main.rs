@@ -15,6 +15,7 @@ use std::fs;
 use std::io::Read;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::thread;
@@ -294,4 +295,42 @@ fn a_server_outlives_clients_that_are_killed() {
     }
     libraries.run(&format!("rping -c -a 127.0.0.1 -p {port} -C 10 -V"), false);
     drop::<Program>(server);
+}
+
+/// Programs are shown to `urnic top` where their environment asks for it; where that cannot be, they go on.
+#[test]
+fn a_program_is_shown_if_its_environment_asks() {
+    if !has("a_program_is_shown_if_its_environment_asks", &["rping"]) {
+        return;
+    }
+    let libraries = Libraries::new();
+    let runtime = TempDir::new().unwrap();
+    let place = runtime.path().to_str().unwrap();
+    for (asked, is_shown) in [("1", true), ("0", false), ("", false)] {
+        let port = free_port();
+        let variables =
+            [("URNIC_PERSONALITY", "ib"), ("XDG_RUNTIME_DIR", place), ("URNIC_TOP", asked)];
+        let line = format!("rping -s -a 127.0.0.1 -p {port} -C 10");
+        let server = libraries.start_fed(&line, &variables, Stdio::null()).listens(port);
+        let socket = runtime.path().join("urnic").join(server.child.id().to_string());
+        let answer = UnixStream::connect(&socket).map(|mut stream| {
+            let mut text = String::new();
+            stream.read_to_string(&mut text).unwrap();
+            text
+        });
+        assert_eq!(answer.is_ok(), is_shown, "{asked:?}");
+        if let Ok(text) = answer {
+            assert!(text.contains("\"connections_open\":0,") && text.ends_with('\n'), "{text}");
+        }
+        libraries.run(&format!("rping -c -a 127.0.0.1 -p {port} -C 10"), false);
+        server.finish();
+    }
+    let none = runtime.path().join("none");
+    let variables = [("XDG_RUNTIME_DIR", none.to_str().unwrap()), ("URNIC_TOP", "1")];
+    let port = free_port();
+    let line = format!("rping -s -a 127.0.0.1 -p {port} -C 10");
+    let server = libraries.start_fed(&line, &variables, Stdio::null()).listens(port);
+    libraries.run(&format!("rping -c -a 127.0.0.1 -p {port} -C 10"), false);
+    let said = server.finish();
+    assert!(said.contains("URNIC_TOP: showing the endpoint in "), "{said}");
 }

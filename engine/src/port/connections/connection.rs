@@ -25,7 +25,13 @@ pub struct ConnectionId {
 /// Everything a connection has counted, by layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionCounters {
-    /// TCP.
+    /// Octets of the stream that were sent for the first time, whichever TCP carries it.
+    pub bytes_sent: u64,
+    /// Octets of the stream that have arrived with all before them.
+    pub bytes_received: u64,
+    /// Octets that are held just now because their FPDU is not whole.
+    pub bytes_held_now: u64,
+    /// TCP; 0 where it is the kernel's.
     pub tcp: tcp::Counters,
     /// Frames handed to the device, of any kind: acknowledgments and what opens and closes the
     /// connection, too. A super-frame is one. 0 where the kernel's TCP sends.
@@ -202,8 +208,12 @@ impl PortConnection {
 
     pub(crate) fn counters(&self) -> ConnectionCounters {
         let stream = &self.carrier.stream;
+        let tcp = &self.carrier.tcp;
         ConnectionCounters {
-            tcp: *self.carrier.tcp.counters(),
+            bytes_sent: tcp.counters().bytes_sent,
+            bytes_received: tcp.delivered().0,
+            bytes_held_now: stream.bytes_held(),
+            tcp: *tcp.counters(),
             frames_sent: self.frames_sent,
             alignment: self.carrier.alignment(),
             fpdus_framed: stream.fpdus_framed(),

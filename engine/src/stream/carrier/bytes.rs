@@ -346,6 +346,12 @@ impl ByteStream {
         self.stream.mpa_counters()
     }
 
+    /// Octets that are held because their FPDU is not whole.
+    #[must_use]
+    pub fn bytes_held(&self) -> u64 {
+        self.stream.bytes_held()
+    }
+
     /// Counts of placement and delivery.
     #[must_use]
     pub fn rdma_counters(&self) -> RdmaRxCounters {

@@ -1,6 +1,6 @@
 //! Rows of what looks at connections while they are there.
 
-use super::Expect::{Refused, Says, Works};
+use super::Expect::{Refused, Runs, Says, Works};
 use super::{Row, row};
 
 pub(super) const CAPTURE: &[Row] = &[
@@ -60,4 +60,57 @@ pub(super) const CAPTURE: &[Row] = &[
     ),
     row("capture", "--json", &[("--json", Says("\"frames_lost\":0"))], &[]),
     row("capture", "--quiet", &[("--quiet", Works)], &[("--quiet --json", Refused("--quiet"))]),
+];
+
+/// A server of the scene is shown.
+pub(super) const TOP: &[Row] = &[
+    row(
+        "top",
+        "ARGUMENT",
+        &[("", Says("urnic serve"))],
+        &[
+            ("2147483647", Refused("no process has the number 2147483647")),
+            ("1", Refused("process 1 shows no endpoint")),
+            ("!top 0", Refused("0 is not in 1..=2147483647")),
+            ("!top 2147483648", Refused("2147483648 is not in 1..=2147483647")),
+            ("!top serve", Refused("invalid digit")),
+        ],
+    ),
+    row(
+        "top",
+        "--interval",
+        &[("--interval 20ms", Works), ("--interval 0.02", Works)],
+        &[
+            ("--interval 0", Refused("--interval")),
+            ("--interval 1ms --count 3", Works),
+            ("!top --interval 200000d", Runs),
+        ],
+    ),
+    row(
+        "top",
+        "--count",
+        &[("--count 2", Works)],
+        &[("--count 0", Refused("--count")), ("--count 18446744073709551615", Runs)],
+    ),
+    row(
+        "top",
+        "--once",
+        &[("!top --once", Says("connections open"))],
+        &[
+            ("!top --once --count 1", Refused("--count")),
+            ("!top --once --interval 1s", Refused("--interval")),
+        ],
+    ),
+    row(
+        "top",
+        "--connections",
+        &[("--connections 3", Works)],
+        &[
+            ("--connections 0", Works),
+            ("--connections 1024", Works),
+            ("--connections 1025", Refused("--connections")),
+            ("--connections 3 --json", Refused("--json")),
+        ],
+    ),
+    row("top", "--json", &[("--json", Says("\"endpoints\":[{"))], &[]),
 ];

@@ -59,6 +59,12 @@ pub(super) const SELF: &[Row] = &[
     ),
     row(
         "run",
+        "--top",
+        &[("!run --top -- /proc/self/exe --version", Works)],
+        &[("!run --top=yes -- /proc/self/exe --version", Refused("--top"))],
+    ),
+    row(
+        "run",
         "--dev",
         &[
             ("!run --dev kernel -- /proc/self/exe --version", Works),
@@ -101,6 +107,7 @@ pub(super) const LOG: &[Row] = log!(
     "demo",
     "replay",
     "capture",
+    "top",
     "sim",
     "impair",
     "completions",

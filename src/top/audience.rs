@@ -1,0 +1,114 @@
+//! The programs that read an answer just now: so many, for so long.
+
+use std::io::{ErrorKind, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use super::limits::{READ_TIME_MAX, READERS_MAX};
+use urnic_engine::time::Instant;
+
+/// Programs with what is left to be written to each.
+#[derive(Debug, Default)]
+pub(super) struct Audience {
+    readers: Vec<Reader>,
+}
+
+#[derive(Debug)]
+struct Reader {
+    stream: UnixStream,
+    answer: Arc<str>,
+    written: usize,
+    until: Instant,
+}
+
+impl Audience {
+    /// Whether one more has to wait.
+    pub(super) const fn is_full(&self) -> bool {
+        self.readers.len() >= READERS_MAX
+    }
+
+    /// One more, if there is room, whose stream never blocks.
+    pub(super) fn admit(&mut self, now: Instant, stream: UnixStream, answer: Arc<str>) {
+        if !self.is_full() && stream.set_nonblocking(true).is_ok() {
+            self.readers.push(Reader { stream, answer, written: 0, until: now + READ_TIME_MAX });
+        }
+    }
+
+    /// Writes what can be written. Those that have it all, have gone or take too long are let go.
+    pub(super) fn write(&mut self, now: Instant) {
+        self.readers.retain_mut(|reader| reader.write() && now < reader.until);
+    }
+
+    /// The streams of those that have not read all.
+    pub(super) fn streams(&self) -> impl Iterator<Item = &UnixStream> {
+        self.readers.iter().map(|reader| &reader.stream)
+    }
+
+    /// When the next one will have taken too long.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.readers.iter().map(|reader| reader.until).min()
+    }
+}
+
+impl Reader {
+    /// Whether there is more to write, later.
+    fn write(&mut self) -> bool {
+        loop {
+            let rest = &self.answer.as_bytes()[self.written..];
+            if rest.is_empty() {
+                return false;
+            }
+            match self.stream.write(rest) {
+                Ok(len) => self.written += len,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return error.kind() == ErrorKind::WouldBlock,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn programs_that_do_not_read_are_few_and_let_go_in_time() {
+        let answer: Arc<str> = "x".repeat(1 << 20).into();
+        let (mut audience, now) = (Audience::default(), Instant::ZERO);
+        let mut silent = Vec::new();
+        for number in 0..READERS_MAX + 3 {
+            assert_eq!(audience.is_full(), number >= READERS_MAX, "{number}");
+            let (near, far) = UnixStream::pair().unwrap();
+            audience.admit(now, near, Arc::clone(&answer));
+            silent.push(far);
+            audience.write(now);
+        }
+        assert_eq!(audience.streams().count(), READERS_MAX);
+        let until = audience.deadline().unwrap();
+        audience.write(until);
+        assert!(!audience.is_full() && audience.deadline().is_none());
+    }
+
+    #[test]
+    fn one_that_reads_gets_all_beside_one_that_does_not() {
+        let answer: Arc<str> = "0123456789".repeat(1 << 16).into();
+        let (mut audience, now) = (Audience::default(), Instant::ZERO);
+        let (near, _silent) = UnixStream::pair().unwrap();
+        audience.admit(now, near, Arc::clone(&answer));
+        let (near, mut far) = UnixStream::pair().unwrap();
+        audience.admit(now, near, Arc::clone(&answer));
+        let reader = thread::spawn(move || {
+            let mut text = String::new();
+            far.read_to_string(&mut text).unwrap();
+            text
+        });
+        while audience.streams().count() > 1 {
+            audience.write(now);
+            thread::yield_now();
+        }
+        assert!(reader.join().unwrap() == *answer);
+    }
+}

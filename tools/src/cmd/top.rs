@@ -1,0 +1,84 @@
+//! `urnic top`.
+
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::interrupt::Interrupt;
+use crate::top::{Following, Pace, Wanted};
+use crate::units;
+
+/// Look at running endpoints: connections, rates, alignment, each second
+///
+/// Shown are endpoints of your own processes that were started with --top, or with URNIC_TOP=1 in the
+/// environment: serve, ping, bw, lat, put, get and rping, and programs under 'urnic run'. No privilege is
+/// needed. Of each there is a line each second, and a table of its busiest connections, in the words of
+/// 'urnic capture': rates in and out (octets of the TCP stream), the shares of segments sent that are
+/// aligned with FPDUs, of segments received that came out of order, of segments that were sent again, and
+/// octets held because their FPDU is not whole. Over the kernel's TCP segments are the kernel's, and have
+/// dashes.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Processes to look at; all that can be without this
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    pids: Vec<u32>,
+
+    /// Time between two lines, in seconds or with a unit
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::seconds)]
+    interval: Duration,
+
+    /// End after so many lines
+    #[arg(long, value_name = "LINES", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+
+    /// Print one line at once, with the means since each endpoint began, and end
+    #[arg(long, conflicts_with_all = ["interval", "count"])]
+    once: bool,
+
+    /// Connections of each endpoint in the table, the busiest first; 0 for no table
+    #[arg(long, value_name = "N", default_value_t = 10, conflicts_with = "json",
+          value_parser = clap::value_parser!(u16).range(0..=1024))]
+    connections: u16,
+
+    /// Print lines of JSON, an object each time, with all connections and counters
+    #[arg(long, help_heading = crate::demo::OUTPUT)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+An endpoint that is shown has a socket in $XDG_RUNTIME_DIR/urnic, or in urnic-top-UID in the folder for
+temporary files if that is not set: set it alike for both. Only you can enter that folder. Reading costs an
+endpoint little, and never holds it up; at most 8 programs read at a time. One that is busy with something
+else than its endpoint is shown as it was before.
+
+Exit status: 0 when stopped, or the processes that were named have ended; 2 when there is nothing to look at.
+
+Examples:
+  urnic serve --listen 0.0.0.0 --top &
+  urnic top
+  urnic top --once 4711
+  urnic top --json --count 60 | jq '.endpoints[].bits_per_second_in'
+  urnic run --top -- ib_write_bw -F 10.0.0.2";
+
+/// Runs the command.
+///
+/// # Errors
+/// When there is nothing to look at, or nothing can be printed.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let interrupt = Interrupt::default();
+    interrupt.watch()?;
+    let wanted = Wanted { pids: args.pids.clone() };
+    let pace = Pace { interval: args.interval, count: args.count, is_once: args.once };
+    let following = Following::new(wanted, pace, args.connections.into(), args.json);
+    match following.run(&interrupt) {
+        // A reader that has seen enough may close the pipe.
+        Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
+        result => result.map(|()| ExitCode::SUCCESS),
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let cause = error.root_cause().downcast_ref::<io::Error>();
+    cause.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}

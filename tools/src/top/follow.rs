@@ -1,0 +1,142 @@
+//! The loop: asking all endpoints, a line of each, waiting.
+
+use std::collections::HashMap;
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+use anyhow::Context;
+use rustix::event::{Timespec, poll};
+use urnic::monotonic_now;
+use urnic::top::{Answer, Process};
+
+use super::line::{EndpointLine, Line, Unanswered};
+use super::process::{Wanted, command};
+use super::told::Told;
+use crate::interrupt::Interrupt;
+use crate::report;
+
+/// How often, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    pub(crate) interval: Duration,
+    /// Lines after which it ends.
+    pub(crate) count: Option<u64>,
+    /// One line at once, of all that was since each endpoint is shown.
+    pub(crate) is_once: bool,
+}
+
+/// Endpoints that are looked at again and again.
+pub(crate) struct Following {
+    wanted: Wanted,
+    pace: Pace,
+    /// Connections of each endpoint that the text shows.
+    rows: usize,
+    is_json: bool,
+    begin_ns: u64,
+    before: HashMap<Process, Told>,
+}
+
+impl Following {
+    /// Nothing was looked at yet.
+    pub(crate) fn new(wanted: Wanted, pace: Pace, rows: usize, is_json: bool) -> Self {
+        let begin_ns = monotonic_now().as_nanos();
+        Self { wanted, pace, rows, is_json, begin_ns, before: HashMap::new() }
+    }
+
+    /// Looks until it is interrupted, has printed its lines, or the processes that were named are gone.
+    ///
+    /// # Errors
+    /// When there is nothing to look at in the beginning, or nothing can be printed.
+    pub(crate) fn run(mut self, interrupt: &Interrupt) -> anyhow::Result<()> {
+        let first = self.look()?;
+        // Sockets of processes that have ended are gone by now.
+        self.wanted.check(&self.wanted.running()?)?;
+        if self.pace.is_once {
+            return self.show(&first);
+        }
+        let mut left = self.pace.count.unwrap_or(u64::MAX);
+        let mut next_ns = self.begin_ns;
+        while left > 0 {
+            let interval = u64::try_from(self.pace.interval.as_nanos()).unwrap_or(u64::MAX);
+            // One that comes late does not bring the next one sooner.
+            next_ns = next_ns.saturating_add(interval).max(monotonic_now().as_nanos());
+            if !wait_until(next_ns, interrupt) {
+                return Ok(());
+            }
+            let line = self.look()?;
+            if line.is_empty() && !self.wanted.pids.is_empty() {
+                return Ok(());
+            }
+            self.show(&line)?;
+            left -= 1;
+        }
+        Ok(())
+    }
+
+    /// Asks all.
+    fn look(&mut self) -> anyhow::Result<Line> {
+        let mut line = Line { seconds: 0.0, endpoints: Vec::new(), unanswered: Vec::new() };
+        let mut told = HashMap::new();
+        for process in self.wanted.running()? {
+            let answer = match process.ask() {
+                Answer::Gone => continue,
+                Answer::Strange(reason) => Err(reason),
+                Answer::Line(text) => serde_json::from_str::<Told>(&text)
+                    .map_err(|_| "it is of another version of urnic".to_owned()),
+            };
+            match answer {
+                Ok(now) => {
+                    let before = self.before.get(&process);
+                    let name = command(process.pid);
+                    line.endpoints.push(EndpointLine::of(&process, name, before, &now));
+                    told.insert(process, now);
+                }
+                Err(reason) => {
+                    let Process { pid, endpoint, .. } = process;
+                    line.unanswered.push(Unanswered { pid, endpoint, reason });
+                }
+            }
+        }
+        self.before = told;
+        let since_ns = monotonic_now().as_nanos() - self.begin_ns;
+        line.seconds = Duration::from_nanos(since_ns).as_secs_f64();
+        Ok(line)
+    }
+
+    fn show(&self, line: &Line) -> anyhow::Result<()> {
+        let printed = if self.is_json {
+            report::print_json_line(line)
+        } else {
+            let text = line.text(self.rows);
+            // In place of the one before.
+            let is_redrawn = io::stdout().is_terminal() && !self.pace.is_once;
+            report::print(&if is_redrawn { format!("{CLEAR}{text}") } else { text })
+        };
+        printed.context("writing the lines")
+    }
+}
+
+impl Line {
+    const fn is_empty(&self) -> bool {
+        self.endpoints.is_empty() && self.unanswered.is_empty()
+    }
+}
+
+/// Sleeps; `false` when it is interrupted.
+fn wait_until(until_ns: u64, interrupt: &Interrupt) -> bool {
+    while !interrupt.has_come() {
+        let left = until_ns.saturating_sub(monotonic_now().as_nanos()).min(STOP_CHECK_NS);
+        if left == 0 {
+            return true;
+        }
+        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::try_from(left).unwrap_or(0) };
+        // A signal ends it early: the loop looks whether it is time to stop.
+        let _interrupted = poll(&mut [], Some(&timeout));
+    }
+    false
+}
+
+/// To the upper left corner, and what is there goes.
+const CLEAR: &str = "\u{1b}[H\u{1b}[J";
+/// How long a stop may go unnoticed when the signal comes between looking and waiting.
+const STOP_CHECK_NS: u64 = 100_000_000;

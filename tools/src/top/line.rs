@@ -1,0 +1,151 @@
+//! What is printed each time: as JSON, and as text.
+
+use std::net::SocketAddr;
+
+use serde::Serialize;
+use urnic::top::Process;
+
+use super::flow::{COLUMNS, Flow};
+use super::told::{Figures, Told};
+use crate::report;
+
+/// All endpoints at a time.
+#[derive(Debug, Serialize)]
+pub(super) struct Line {
+    /// Since the beginning.
+    pub(super) seconds: f64,
+    pub(super) endpoints: Vec<EndpointLine>,
+    /// Those that did not answer.
+    pub(super) unanswered: Vec<Unanswered>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct EndpointLine {
+    pid: u32,
+    endpoint: u32,
+    command: String,
+    shown_seconds: f64,
+    is_new: bool,
+    connections: u64,
+    connections_open: u64,
+    connections_untold: u64,
+    #[serde(flatten)]
+    flow: Flow,
+    total: Figures,
+    open: Vec<ConnectionLine>,
+}
+
+#[derive(Debug, Serialize)]
+struct ConnectionLine {
+    number: u64,
+    remote: SocketAddr,
+    #[serde(flatten)]
+    flow: Flow,
+    total: Figures,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Unanswered {
+    pub(super) pid: u32,
+    pub(super) endpoint: u32,
+    pub(super) reason: String,
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with few digits")]
+fn seconds_of(nanos: u64) -> f64 {
+    nanos as f64 / 1e9
+}
+
+impl EndpointLine {
+    /// What an endpoint tells now, beside what it told `before`: without that, since it is shown.
+    pub(super) fn of(
+        process: &Process,
+        command: String,
+        before: Option<&Told>,
+        now: &Told,
+    ) -> Self {
+        let since_ns = before.map_or(0, |before| before.shown_ns);
+        let time_ns = now.shown_ns.saturating_sub(since_ns);
+        let begin = Figures::default();
+        let total_before = before.map_or(&begin, |before| &before.total);
+        // Both lists are by number.
+        let of_before = |number: u64| {
+            let open = &before?.open;
+            open.binary_search_by_key(&number, |one| one.number).ok().map(|at| &open[at].figures)
+        };
+        let mut open: Vec<_> = now
+            .open
+            .iter()
+            .map(|one| ConnectionLine {
+                number: one.number,
+                remote: one.remote,
+                flow: Flow::between(of_before(one.number).unwrap_or(&begin), &one.figures, time_ns),
+                total: one.figures,
+            })
+            .collect();
+        // The busiest first.
+        open.sort_by(|a, b| b.flow.bits_per_second().total_cmp(&a.flow.bits_per_second()));
+        Self {
+            pid: process.pid,
+            endpoint: process.endpoint,
+            command,
+            shown_seconds: seconds_of(now.shown_ns),
+            is_new: now.is_new,
+            connections: now.connections,
+            connections_open: now.connections_open,
+            connections_untold: now.connections_untold,
+            flow: Flow::between(total_before, &now.total, time_ns),
+            total: now.total,
+            open,
+        }
+    }
+
+    fn text(&self, seconds: f64, rows: usize) -> String {
+        let number = match self.endpoint {
+            0 => format!("{}", self.pid),
+            more => format!("{}.{more}", self.pid),
+        };
+        let mut text = format!(
+            "{seconds:6.0} s  {number} {}  {} of {} connections open",
+            self.command, self.connections_open, self.connections
+        );
+        for (name, cell) in COLUMNS.into_iter().zip(self.flow.cells()) {
+            text.push_str(&format!("  {name} {cell}"));
+        }
+        if !self.is_new {
+            text.push_str("  (busy with something else: as it was before)");
+        }
+        let shown = rows.min(self.open.len());
+        if shown == 0 {
+            return text;
+        }
+        let [a, b, c, d, e, f] = COLUMNS;
+        let mut table = report::table(&["peer", a, b, c, d, e, f]);
+        for one in &self.open[..shown] {
+            let [a, b, c, d, e, f] = one.flow.cells();
+            report::row(&mut table, [one.remote.to_string(), a, b, c, d, e, f]);
+        }
+        text.push_str(&format!("\n{table}"));
+        let more = self.connections_open.saturating_sub(shown as u64);
+        if more > 0 {
+            text.push_str(&format!("\n{more} more connections"));
+        }
+        text
+    }
+}
+
+impl Line {
+    /// With so many connections of each endpoint.
+    pub(super) fn text(&self, rows: usize) -> String {
+        let seconds = self.seconds;
+        let mut lines: Vec<_> = self.endpoints.iter().map(|one| one.text(seconds, rows)).collect();
+        lines.extend(self.unanswered.iter().map(|one| {
+            let Unanswered { pid, endpoint, reason } = one;
+            format!("{seconds:6.0} s  {pid}.{endpoint}  {reason}")
+        }));
+        if lines.is_empty() {
+            lines.push(format!("{seconds:6.0} s  no endpoint is shown any more"));
+        }
+        lines.join("\n")
+    }
+}
