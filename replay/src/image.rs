@@ -5,7 +5,10 @@ use std::ops::Bound;
 
 use sha2::{Digest, Sha256};
 
-use super::limits::{EXTENTS_MAX, HOLE_BYTES_MAX, IMAGE_BYTES_MAX, Room, SPAN_MAX, STAGS_MAX};
+use super::limits::{
+    EXTENTS_MAX, HOLE_BYTES_MAX, IMAGE_BYTES_MAX, IMAGE_MEMORY_MAX, Room, SPAN_MAX, STAGS_MAX,
+};
+use super::pages::{PAGE_LEN, PageFile, Slot};
 use super::report::hex;
 
 /// What was placed under one steering tag: sparse, over all 64 bits of tagged offset.
@@ -15,8 +18,25 @@ use super::report::hex;
 pub(super) struct Image {
     /// Octets written, by the offset of the first. Extents do not overlap; within a page no two
     /// touch, and none reaches into a second page: adding to one never moves more than a page.
-    extents: BTreeMap<u64, Vec<u8>>,
+    extents: BTreeMap<u64, Extent>,
     bytes: u64,
+}
+
+/// Octets of a page that were written.
+#[derive(Debug)]
+enum Extent {
+    Kept(Vec<u8>),
+    /// A whole page, in the file.
+    Filed(Slot),
+}
+
+impl Extent {
+    const fn len(&self) -> usize {
+        match self {
+            Self::Kept(octets) => octets.len(),
+            Self::Filed(_) => PAGE_LEN,
+        }
+    }
 }
 
 /// Bounds the memory of all images of a file, and the work to digest them.
@@ -25,6 +45,11 @@ pub(super) struct ImageBudget {
     stags: Room,
     extents: Room,
     octets: Room,
+    /// Octets that are in memory.
+    memory: Room,
+    /// Octets that are to be left of that before whole pages go to the file.
+    memory_spare: usize,
+    pages: PageFile,
     hole_bytes: u64,
     /// What is placed is not kept at all.
     is_off: bool,
@@ -35,17 +60,19 @@ pub(super) struct ImageBudget {
 pub(super) struct OutOfMemory;
 
 impl ImageBudget {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::of(STAGS_MAX, EXTENTS_MAX, IMAGE_BYTES_MAX, HOLE_BYTES_MAX)
     }
 
-    const fn of(stags: usize, extents: usize, octets: usize, hole_bytes: u64) -> Self {
-        let [stags, extents, octets] = [Room::new(stags), Room::new(extents), Room::new(octets)];
-        Self { stags, extents, octets, hole_bytes, is_off: false }
+    fn of(stags: usize, extents: usize, octets: usize, hole_bytes: u64) -> Self {
+        let [stags, extents, octets] = [stags, extents, octets].map(Room::new);
+        let (memory, memory_spare) = (Room::new(IMAGE_MEMORY_MAX), IMAGE_MEMORY_MAX / 2);
+        let pages = PageFile::default();
+        Self { stags, extents, octets, memory, memory_spare, pages, hole_bytes, is_off: false }
     }
 
     /// Nothing is kept of what is placed.
-    pub(super) const fn off() -> Self {
+    pub(super) fn off() -> Self {
         Self { is_off: true, ..Self::of(0, 0, 0, 0) }
     }
 
@@ -63,6 +90,26 @@ impl ImageBudget {
         self.stags.give(1);
         self.extents.give(image.extents.len());
         self.octets.give(usize::try_from(image.bytes).expect("as many as were taken"));
+        for extent in image.extents.values() {
+            match extent {
+                Extent::Kept(octets) => self.memory.give(octets.len()),
+                Extent::Filed(slot) => self.pages.release(*slot),
+            }
+        }
+    }
+}
+
+impl ImageBudget {
+    /// Keeps what was written of a page; a whole one in the file, if memory is short.
+    fn extent(&mut self, octets: Vec<u8>) -> Extent {
+        if octets.len() == PAGE_LEN
+            && self.memory.left() < self.memory_spare
+            && let Ok(slot) = self.pages.keep(&octets)
+        {
+            self.memory.give(PAGE_LEN);
+            return Extent::Filed(slot);
+        }
+        Extent::Kept(octets)
     }
 }
 
@@ -88,18 +135,33 @@ impl Image {
         Ok(())
     }
 
-    /// Places octets where all of them were written before, as programs do that use a buffer again.
-    fn place_again(&mut self, page: u64, at: u64, bytes: &[u8]) -> bool {
+    /// Places octets where all of them were written before, as programs do that use a buffer again;
+    /// whether they were.
+    fn place_again(
+        &mut self,
+        page: u64,
+        at: u64,
+        bytes: &[u8],
+        pages: &PageFile,
+    ) -> Result<bool, OutOfMemory> {
         let Some((first, extent)) = self.extents.range_mut(page..=at).next_back() else {
-            return false;
+            return Ok(false);
         };
         let start = offset_in(*first, at);
-        let place = start.checked_add(bytes.len()).and_then(|end| extent.get_mut(start..end));
-        let is_there = place.is_some();
-        if let Some(place) = place {
-            place.copy_from_slice(bytes);
+        match extent {
+            Extent::Kept(octets) => {
+                let place = octets.get_mut(start..).and_then(|rest| rest.get_mut(..bytes.len()));
+                let is_there = place.is_some();
+                if let Some(place) = place {
+                    place.copy_from_slice(bytes);
+                }
+                Ok(is_there)
+            }
+            Extent::Filed(slot) => {
+                pages.write(*slot, start, bytes).map_err(|_| OutOfMemory)?;
+                Ok(true)
+            }
         }
-        is_there
     }
 
     /// Places octets that lie in one page.
@@ -110,7 +172,7 @@ impl Image {
         budget: &mut ImageBudget,
     ) -> Result<(), OutOfMemory> {
         let page = at - at % PAGE_LEN as u64;
-        if self.place_again(page, at, bytes) {
+        if self.place_again(page, at, bytes, &budget.pages)? {
             return Ok(());
         }
         let end_in_page = offset_in(page, at) + bytes.len();
@@ -128,16 +190,22 @@ impl Image {
             reached.last().map_or(0, |last| offset_in(page, *last) + self.extents[last].len());
         let len = end_before.max(end_in_page) - offset_in(page, first);
         // Whatever lies between the extents reached is written now.
-        if !budget.octets.take(len - len_before) {
+        let more = len - len_before;
+        if !budget.octets.take(more) {
+            return Err(OutOfMemory);
+        }
+        if !budget.memory.take(more) {
+            budget.octets.give(more);
             return Err(OutOfMemory);
         }
         if reached.is_empty() && !budget.extents.take(1) {
-            budget.octets.give(len);
+            budget.octets.give(more);
+            budget.memory.give(more);
             return Err(OutOfMemory);
         }
         self.bytes += (len - len_before) as u64;
         let mut merged = match before {
-            Some(before) => self.extents.remove(&before).expect("it was found"),
+            Some(before) => self.remove_kept(before),
             None => Vec::new(),
         };
         // Not more than the page: what is appended to piece by piece is not moved each time.
@@ -145,15 +213,23 @@ impl Image {
         merged.reserve_exact(capacity - merged.len().min(capacity));
         merged.resize(len, 0);
         for other in reached.iter().filter(|other| Some(**other) != before) {
-            let octets = self.extents.remove(other).expect("it was found");
+            let octets = self.remove_kept(*other);
             let start = offset_in(first, *other);
             merged[start..start + octets.len()].copy_from_slice(&octets);
         }
         let start = offset_in(first, at);
         merged[start..start + bytes.len()].copy_from_slice(bytes);
-        self.extents.insert(first, merged);
+        self.extents.insert(first, budget.extent(merged));
         budget.extents.give(reached.len().saturating_sub(1));
         Ok(())
+    }
+
+    /// Takes an extent out that is less than a page: what reaches a whole page is in it.
+    fn remove_kept(&mut self, first: u64) -> Vec<u8> {
+        match self.extents.remove(&first) {
+            Some(Extent::Kept(octets)) => octets,
+            _ => unreachable!("an extent that is less than a page was found"),
+        }
     }
 
     /// The lowest offset written; `None` when nothing was.
@@ -180,10 +256,17 @@ impl Image {
         budget.hole_bytes = budget.hole_bytes.checked_sub(holes)?;
         let mut digest = Sha256::new();
         let mut at = u128::from(first);
-        for (start, octets) in &self.extents {
+        let mut page = [0; PAGE_LEN];
+        for (start, extent) in &self.extents {
             digest_zeros(&mut digest, u128::from(*start) - at);
-            digest.update(octets);
-            at = u128::from(*start) + octets.len() as u128;
+            match extent {
+                Extent::Kept(octets) => digest.update(octets),
+                Extent::Filed(slot) => {
+                    budget.pages.read(*slot, &mut page).ok()?;
+                    digest.update(page);
+                }
+            }
+            at = u128::from(*start) + extent.len() as u128;
         }
         Some(hex(&digest.finalize()))
     }
@@ -202,9 +285,6 @@ fn digest_zeros(digest: &mut Sha256, mut count: u128) {
         count -= len as u128;
     }
 }
-
-/// Octets that extents do not reach across: what moving an extent costs at most.
-const PAGE_LEN: usize = 4096;
 
 #[cfg(test)]
 mod tests {
@@ -268,14 +348,42 @@ mod tests {
         for at in [0, 4095, 4096, 8191] {
             image.place(at, &[1], &mut budget).unwrap();
         }
-        assert!(image.extents.values().all(|extent| extent.capacity() < 16));
+        assert!(capacities(&image).all(|capacity| capacity < 16));
         // Piece by piece, as segments come: one extent for each page, and never more than it.
         let mut image = Image::default();
         for at in (0..40_000).step_by(100) {
             image.place(at, &[3; 100], &mut budget).unwrap();
         }
         assert_eq!(image.extents.len(), 10);
-        assert!(image.extents.values().all(|extent| extent.capacity() <= PAGE_LEN));
+        assert!(capacities(&image).all(|capacity| capacity <= PAGE_LEN));
+    }
+
+    fn capacities(image: &Image) -> impl Iterator<Item = usize> {
+        image.extents.values().map(|extent| match extent {
+            Extent::Kept(octets) => octets.capacity(),
+            Extent::Filed(_) => panic!("nothing was filed"),
+        })
+    }
+
+    #[test]
+    fn much_that_is_placed_goes_to_a_file_and_is_digested_from_there() {
+        let mut budget = ImageBudget::new();
+        let mut image = budget.image().unwrap();
+        let model: Vec<u8> = (0..=250).cycle().take(2 * IMAGE_MEMORY_MAX).collect();
+        for (index, octets) in model.chunks(1440).enumerate() {
+            image.place(1440 * index as u64, octets, &mut budget).unwrap();
+        }
+        assert!(budget.memory.left() >= budget.memory_spare - PAGE_LEN, "half of it is in memory");
+        assert_eq!(image.sha256(&mut budget), Some(sha(&model)));
+        // Parts of pages are not filed: memory has its end.
+        let mut other = budget.image().unwrap();
+        let placed = (0..)
+            .find(|page| other.place(page * PAGE_LEN as u64, &[1; 4000], &mut budget).is_err());
+        let most = (IMAGE_MEMORY_MAX / 2 / 4000) as u64;
+        assert!(placed.is_some_and(|pages| (most - 2..=most + 2).contains(&pages)), "{placed:?}");
+        budget.release(&other);
+        budget.release(&image);
+        assert_eq!(budget.memory.left(), IMAGE_MEMORY_MAX);
     }
 
     #[test]
@@ -293,8 +401,12 @@ mod tests {
         #[test]
         fn it_agrees_with_plain_memory(
             writes in proptest::collection::vec((3900_usize..4400, 1_usize..200, any::<u8>()), 1..60),
+            files_pages in any::<bool>(),
         ) {
             let mut budget = ImageBudget::new();
+            if files_pages {
+                budget.memory_spare = usize::MAX;
+            }
             let mut image = budget.image().unwrap();
             let mut model = vec![None; 5000];
             for (at, len, value) in writes {
@@ -314,6 +426,7 @@ mod tests {
             prop_assert_eq!(image.extents.len(), runs.count());
             budget.release(&image);
             prop_assert!(budget.octets.take(IMAGE_BYTES_MAX) && budget.extents.take(EXTENTS_MAX));
+            prop_assert!(budget.memory.take(IMAGE_MEMORY_MAX));
         }
     }
 }

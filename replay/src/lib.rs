@@ -30,6 +30,7 @@ mod observer;
 mod order;
 mod packet;
 pub mod page;
+mod pages;
 mod passed;
 mod picture;
 mod ranges;

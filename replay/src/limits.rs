@@ -66,6 +66,8 @@ pub(super) const BLOCK_LEN_MAX: usize = 64 << 20;
 
 /// Octets kept of what was placed under steering tags.
 pub(super) const IMAGE_BYTES_MAX: usize = 1 << 30;
+/// Those of them that are in memory. Once half of it is taken, whole pages go to a file.
+pub(super) const IMAGE_MEMORY_MAX: usize = 64 << 20;
 /// Separate pieces of memory that they are in.
 pub(super) const EXTENTS_MAX: usize = 1 << 19;
 /// Steering tags written to.
@@ -99,6 +101,11 @@ impl Room {
             }
             None => false,
         }
+    }
+
+    /// How much can be taken.
+    pub(super) const fn left(&self) -> usize {
+        self.left
     }
 
     /// Gives back what was taken.
