@@ -82,6 +82,46 @@ impl Kind {
                  kernels do."
             }
             Self::ZeroWindow => "The receiving program takes octets from its socket in time.",
+            Self::AckLost => {
+                "Nothing is wrong with either end: look for what drops frames between the capture and the \
+                 sender."
+            }
+            Self::EmssSmall => "A path with a larger MTU; below 128 octets alignment is waived.",
+            Self::EmssOdd => {
+                "A sender that fills segments keeps the EMSS modulo 4 free: its MULPDU has that taken off."
+            }
+            Self::FpduTooLong => "A ULPDU is at most as long as the MULPDU of the EMSS.",
+            Self::ExtensionOpcode => {
+                "Immediate Data and atomic messages are untagged, on the queue that the RFC names."
+            }
+            Self::ImmediateLength => "Immediate Data is one segment with exactly 8 octets.",
+            Self::ImmediateAlone => {
+                "Nothing, if the programs use it as a short message; otherwise it follows the RDMA Write that \
+                 it tells of."
+            }
+            Self::AtomicRequestForm => {
+                "An Atomic Request is one segment with 52 octets, and asks for FetchAdd (0) or CmpSwap (2)."
+            }
+            Self::AtomicResponseForm => "An Atomic Response is one segment with 12 octets.",
+            Self::AtomicMismatch => {
+                "Responses come in the order of their Requests, each with the identifier of its own."
+            }
+            Self::AtomicUnasked => "An Atomic Response is sent only for an Atomic Request.",
+            Self::AtomicUnanswered => {
+                "A responder answers each Atomic Request once, unless the stream ends before."
+            }
+            Self::DepthsOpen => {
+                "A depth that is left to the programs (0x3FFF) is left open by the Reply, too."
+            }
+            Self::DepthsLowered => "The initiator keeps to the responder's IRD.",
+            Self::BeyondIrd => {
+                "A requester waits for an answer when as many requests are open as the responder's IRD."
+            }
+            Self::RtrOther => {
+                "In the peer-to-peer model the initiator's first FPDU is the RTR message agreed on."
+            }
+            Self::RtrIdle => "Without the peer-to-peer model the flags of RTR messages are zero.",
+            Self::Unseen => "Capture with a larger buffer, and until the connection is closed.",
             Self::Spurious => "The sender waits for acknowledgments as long as a round trip takes.",
             Self::Offloaded => {
                 "Capture behind the device, or with its segmentation offload turned off."
@@ -108,13 +148,30 @@ impl Kind {
                 "The other end may take the FPDU for part of its startup, and fail."
             }
             Self::RtrUnmatched => "The responder may wait for ever for leave to send.",
-            Self::Gap | Self::MidConnection | Self::NoReply | Self::NoRequest => {
+            Self::Gap | Self::Unseen | Self::MidConnection | Self::NoReply | Self::NoRequest => {
                 "What lies beyond cannot be known."
             }
             Self::Resumed => "What came before, and the terms of the startup, are not known.",
             Self::ZeroWindow => "The sender stops until the window opens.",
             Self::Spurious => {
                 "The link carries the octets twice, and the sender may slow down without need."
+            }
+            Self::AckLost => {
+                "The sender waits for its timer, and the link carries the octets twice."
+            }
+            Self::EmssSmall | Self::EmssOdd | Self::FpduTooLong => {
+                "Such FPDUs are never aligned: beyond a gap they cannot be placed without markers."
+            }
+            Self::ExtensionOpcode | Self::ImmediateLength | Self::AtomicRequestForm => {
+                "The connection: the receiver has to end it."
+            }
+            Self::AtomicResponseForm | Self::AtomicMismatch | Self::AtomicUnasked => {
+                "A requester that checks ends the connection; one that does not takes a wrong value."
+            }
+            Self::BeyondIrd => "A responder without room ends the connection (DDP error 1/2/02).",
+            Self::DepthsOpen => "The ends may count on different depths.",
+            Self::RtrOther => {
+                "The responder may take it for the program's, or wait for ever for leave to send."
             }
             Self::Offloaded => {
                 "Alignment, and what was on the wire, cannot be judged from this capture."

@@ -3,36 +3,44 @@
 use std::collections::BTreeMap;
 
 use super::limits::{Holding, Room};
+use super::recut::Cut;
 use super::tally::Tally;
 use super::trace::Fit;
 
 /// Counts the segments of one direction by alignment, once it is known where FPDUs are.
 #[derive(Debug, Default)]
 pub(super) struct Alignment {
-    /// How many segments have this end and start, beyond which the stream is not delivered yet, and
-    /// the frame of the first.
-    undecided: BTreeMap<(u64, u64), (u64, u64)>,
+    /// How many segments have this end and start, beyond which the stream is not delivered yet, at each of
+    /// two places, and the frame of the first.
+    undecided: BTreeMap<(u64, u64), ([u64; 2], u64)>,
+    /// The place of the first segment.
+    place: Option<u64>,
     /// Segments that begin where an FPDU begins and end where one ends.
     pub(super) aligned: u64,
     /// Other segments that reach into full operation.
     pub(super) unaligned: u64,
     /// Of those, segments that hold nothing but the CRC of an FPDU.
     pub(super) crc_alone: u64,
+    /// The same by place: that of the first segment, and others.
+    pub(super) places: [Cut; 2],
 }
 
 impl Alignment {
-    /// Takes note of a segment. Without room it is never decided about.
+    /// Takes note of a segment captured at `place`. Without room it is never decided about.
     pub(super) fn note(
         &mut self,
         (start, end): (u64, u64),
-        frame: u64,
+        (frame, place): (u64, u64),
         held: &mut Holding,
         room: &mut Room,
     ) {
-        if let Some((count, _)) = self.undecided.get_mut(&(end, start)) {
-            *count += 1;
+        let place = usize::from(*self.place.get_or_insert(place) != place);
+        if let Some((counts, _)) = self.undecided.get_mut(&(end, start)) {
+            counts[place] += 1;
         } else if held.take(room) {
-            self.undecided.insert((end, start), (1, frame));
+            let mut counts = [0; 2];
+            counts[place] = 1;
+            self.undecided.insert((end, start), (counts, frame));
         }
     }
 
@@ -52,7 +60,8 @@ impl Alignment {
             if end > delivered {
                 break;
             }
-            let (count, frame) = first.remove();
+            let (counts, frame) = first.remove();
+            let count = counts.iter().sum();
             held.give(1, room);
             let fit = if start < tally.starts_known_from() {
                 // A copy of what came long ago: where its FPDUs were is forgotten.
@@ -68,6 +77,11 @@ impl Alignment {
             } else {
                 continue;
             };
+            for (place, count) in self.places.iter_mut().zip(counts) {
+                let slot =
+                    if fit == Fit::Aligned { &mut place.aligned } else { &mut place.unaligned };
+                *slot += count;
+            }
             decided(fit, (start, end), count, frame);
         }
     }

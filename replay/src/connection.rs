@@ -1,32 +1,33 @@
 //! One TCP connection of a capture: its two directions, and what they agree on.
 
 mod live;
+mod terms;
 
 use std::net::SocketAddr;
 
-use urnic_engine::mpa::startup::Revision;
 use urnic_engine::tcp::{self, Flags, SeqNum};
-use urnic_engine::wire::ProtocolVersion;
-use urnic_engine::wire::mpa::{EnhancedHeader, RtrKinds, StartupKind};
+use urnic_engine::wire::mpa::StartupKind;
 
+use super::asked::Asked;
 use super::comments::Comments;
 use super::direction::{Around, Direction, Shared, Terms};
 use super::findings::{Findings, Found, Kind, Listing};
 use super::limits::CONNECTIONS_MAX;
-use super::order::Reads;
 use super::packet::Segment;
 use super::report::{ConnectionReport, DirectionReport, MarkersReport, MpaReport, hex};
 use super::scan::{ConnectionPlan, Resumed};
 use super::startup::Frame;
+use super::trace::answers::Answers;
 use super::trace::{ConnectionTrace, Extent, SideTrace};
+use terms::Settled;
 
 /// A connection being replayed. Side 0 sent the first frame.
 #[derive(Debug)]
 pub(super) struct ReplayedConnection {
     ends: [SocketAddr; 2],
     sides: [Direction; 2],
-    /// Reads by the side that requested them.
-    reads: [Reads; 2],
+    /// What each side asked of the other.
+    asked: [Asked; 2],
     findings: Findings,
     first_frame: u64,
     state: State,
@@ -74,7 +75,7 @@ impl ReplayedConnection {
         Self {
             ends,
             sides: plan.sides.map(Direction::new),
-            reads: [Reads::new(), Reads::new()],
+            asked: [Asked::new(), Asked::new()],
             findings: Findings::new(listing),
             first_frame,
             state: State::Open,
@@ -90,7 +91,9 @@ impl ReplayedConnection {
     /// Notes what pictures are made of.
     pub(super) fn trace(&mut self, extent: &Extent, marks_max: usize) {
         for (side, direction) in self.sides.iter_mut().enumerate() {
-            direction.trace = Some(Box::new(SideTrace::new(extent, side, marks_max)));
+            let trace = SideTrace::new(extent, side, marks_max);
+            self.asked[side].answers = Some(Box::new(Answers::new(trace.canvas, marks_max)));
+            direction.trace = Some(Box::new(trace));
         }
     }
 
@@ -134,7 +137,7 @@ impl ReplayedConnection {
         self.first_is_judged = true;
         for side in [0, 1] {
             // Requests may have been sent before.
-            self.reads[side].forget(&mut shared.notes);
+            self.asked[side].forget(&mut shared.notes);
             let Some(resumed) = self.resumed[side] else {
                 self.sides[side].discard(shared);
                 continue;
@@ -165,6 +168,7 @@ impl ReplayedConnection {
         }
         let other = &mut self.sides[1 - side];
         other.habits.mss = options.mss;
+        other.habits.acks.asked(segment.at_ns);
         if let Some(trace) = &mut other.trace {
             // RFC 7323 §2.3: 14 at most.
             trace.window_scale = options.window_scale.map_or(0, |shift| u32::from(shift).min(14));
@@ -177,7 +181,7 @@ impl ReplayedConnection {
         shared: &'a mut Shared,
     ) -> (&'a mut Direction, Around<'a>) {
         let from = self.name(side);
-        let [first, second] = &mut self.reads;
+        let [first, second] = &mut self.asked;
         let (requested, answered) = if side == 0 { (first, second) } else { (second, first) };
         let around = Around {
             shared,
@@ -289,75 +293,17 @@ impl ReplayedConnection {
         }
         self.state = State::Full(initiator);
         let terms = Settled::of(&request, &reply);
+        let [at_initiator, at_responder] = terms.ird;
+        self.asked[initiator].ird = at_responder;
+        self.asked[1 - initiator].ird = at_initiator;
         for (side, markers) in
             [(initiator, terms.markers.to_responder), (1 - initiator, terms.markers.to_initiator)]
         {
             let (direction, mut around) = self.split(side, shared);
-            let terms = Terms { markers, crc: terms.crc, version: terms.version };
+            let rtr = terms.rtr.filter(|_| side == initiator);
+            let terms = Terms { markers, crc: terms.crc, version: terms.version, rtr };
             direction.enter_full_operation(terms, &mut around);
         }
-    }
-
-    fn note_startup(&mut self, request: &Frame, reply: &Frame) {
-        for (from, frame) in [("initiator", request), ("responder", reply)] {
-            if frame.reserved_is_set {
-                self.findings.add(Kind::StartupReserved, from, frame.frame, || {
-                    "reserved flags are set in the startup frame".to_owned()
-                });
-            }
-            if Revision::from_wire(frame.header.revision).is_none() {
-                self.findings.add(Kind::StartupFrame, from, frame.frame, || {
-                    format!("unknown MPA revision {}", frame.header.revision)
-                });
-            }
-        }
-        // RFC 6581 §10: an enhanced Request is answered by an enhanced Reply, a plain one plainly.
-        if request.header.enhanced != reply.header.enhanced && !reply.header.reject {
-            self.findings.add(Kind::StartupAnswer, "", reply.frame, || {
-                "one of the startup frames is enhanced and the other is not".to_owned()
-            });
-        }
-        if let (Some(asked), Some(said)) = (request.enhanced, reply.enhanced)
-            && !reply.header.reject
-        {
-            self.note_enhanced(&asked, &said, reply.frame);
-        }
-    }
-
-    /// What the words of two enhanced frames settle, and what is wrong with them.
-    fn note_enhanced(&mut self, asked: &EnhancedHeader, said: &EnhancedHeader, frame: u64) {
-        let count = |depth| (depth != EnhancedHeader::NOT_NEGOTIATED).then_some(depth);
-        // RFC 6581 §9.1: the responder's ORD MUST NOT exceed the initiator's IRD.
-        if let (Some(ird), Some(ord)) = (count(asked.ird), count(said.ord))
-            && ord > ird
-        {
-            self.findings.add(Kind::Depths, "responder", frame, || {
-                format!("the responder's ORD of {ord} is above the initiator's IRD of {ird}")
-            });
-        }
-        if !asked.peer_to_peer {
-            return;
-        }
-        let common = asked.rtr & said.rtr;
-        if !said.peer_to_peer || common.is_empty() {
-            self.findings.add(Kind::RtrUnmatched, "responder", frame, || {
-                "peer-to-peer model, but no RTR message that both ends support".to_owned()
-            });
-            return;
-        }
-        let names = [
-            (RtrKinds::SEND, "Send"),
-            (RtrKinds::WRITE, "RDMA Write"),
-            (RtrKinds::READ, "RDMA Read"),
-        ];
-        let kinds: Vec<&str> = names
-            .into_iter()
-            .filter(|(kind, _)| common.contains(*kind))
-            .map(|(_, name)| name)
-            .collect();
-        self.findings.add(Kind::Rtr, "", frame, || {
-            format!("peer-to-peer model: the RTR message is a zero-length {}", kinds.join(" or "))
-        });
     }
 
     /// The connection makes room for another, before the capture is at its end.
@@ -381,7 +327,7 @@ impl ReplayedConnection {
             is_whole[side] = direction.finish(&mut around);
         }
         for side in [0, 1] {
-            self.reads[side].finish(is_whole[side], &mut shared.notes, &mut self.findings);
+            self.asked[side].finish(is_whole[side], &mut shared.notes, &mut self.findings);
         }
         for side in [0, 1] {
             self.note_crc_split(side);
@@ -402,12 +348,14 @@ impl ReplayedConnection {
         for side in &mut self.sides {
             side.release(shared);
         }
-        let reads =
-            [initiator, 1 - initiator].map(|side| std::mem::take(&mut self.reads[side].latency));
+        let both = [initiator, 1 - initiator];
+        let reads = both.map(|side| std::mem::take(&mut self.asked[side].reads.latency));
+        let answers = both.map(|side| self.asked[side].answers.take());
         let traces = [initiator, 1 - initiator].map(|side| self.sides[side].trace.take());
-        let trace = match traces {
-            [Some(first), Some(second)] => {
-                Some(ConnectionTrace { sides: [*first, *second], reads })
+        let trace = match (traces, answers) {
+            ([Some(first), Some(second)], [Some(asked), Some(also_asked)]) => {
+                let answers = [*asked, *also_asked];
+                Some(ConnectionTrace { sides: [*first, *second], reads, answers })
             }
             _ => None,
         };
@@ -501,31 +449,5 @@ impl ReplayedConnection {
             responder_ord: responder.map(|(_, ord)| ord),
             peer_to_peer: request.enhanced.is_some_and(|word| word.peer_to_peer),
         })
-    }
-}
-
-/// How a connection is framed.
-#[derive(Clone, Copy)]
-struct Settled {
-    crc: bool,
-    markers: MarkersReport,
-    version: ProtocolVersion,
-}
-
-impl Settled {
-    fn of(request: &Frame, reply: &Frame) -> Self {
-        // RFC 5044 Appendix C: a peer of the RDMA Consortium always has markers and CRCs.
-        let revision = Revision::from_wire(reply.header.revision);
-        let is_rdmac = revision == Some(Revision::Rdmac);
-        Self {
-            // RFC 5044 §7.1.1: CRCs are off only if both sides say so; M asks for markers in what
-            // its sender receives.
-            crc: request.header.crc || reply.header.crc || is_rdmac,
-            markers: MarkersReport {
-                to_initiator: request.header.markers || is_rdmac,
-                to_responder: reply.header.markers || is_rdmac,
-            },
-            version: revision.map_or(ProtocolVersion::IETF, Revision::protocol_version),
-        }
     }
 }

@@ -62,6 +62,11 @@ impl Copies {
         Self { habits, ..Self::default() }
     }
 
+    /// Where a frame was captured. Without copies all is one place.
+    pub(super) fn place(&self, frame: &CapturedFrame) -> u64 {
+        if self.habits.are_absent { 0 } else { place_of(&self.hashing, frame) }
+    }
+
     /// Whether this frame was there before, captured at another place.
     pub(super) fn is_copy(
         &mut self,
@@ -73,8 +78,7 @@ impl Copies {
         if self.habits.are_absent || segment.checksum == Checksum::Wrong {
             return false;
         }
-        let (key, here) =
-            (key_of(&self.hashing, datagram, segment), place_of(&self.hashing, frame));
+        let (key, here) = (key_of(&self.hashing, datagram, segment), segment.place);
         let places = self.recent.entry(key).or_insert_with(|| {
             self.order.push_back(key);
             [Place::default(); PLACES_MAX]

@@ -7,6 +7,7 @@
 //! Octets that the receive code does not take at once wait here, as they would wait at their sender
 //! to be retransmitted, and are offered again when the stream has come as far.
 
+mod finish;
 mod full;
 mod live;
 mod shared;
@@ -17,17 +18,16 @@ use urnic_engine::mpa::rx::{FpduReceiver, RxConfig};
 use urnic_engine::tcp::{self, Flags, ReceiveHalf, SeqNum, SeqSpace};
 use urnic_engine::types::StreamOffset;
 use urnic_engine::wire::ProtocolVersion;
+use urnic_engine::wire::mpa::RtrKinds;
 
 use super::alignment::Alignment;
 use super::arrivals::Arrivals;
+use super::asked::Asked;
 use super::findings::{Findings, Kind};
-use super::habits::Habits;
-use super::image::ImageBudget;
+use super::habits::{Habits, Sent};
 use super::limits::Holding;
-use super::order::Reads;
-use super::packet::Segment;
+use super::packet::{Checksum, Segment};
 use super::ranges::RangeSet;
-use super::report::DirectionReport;
 use super::scan::{Resumed, SidePlan};
 use super::startup::{Frame, Search};
 use super::tally::Tally;
@@ -39,9 +39,9 @@ pub(super) use shared::Shared;
 pub(super) struct Around<'a> {
     pub(super) shared: &'a mut Shared,
     pub(super) findings: &'a mut Findings,
-    /// The Reads requested by this side, and those requested by the other.
-    pub(super) requested: &'a mut Reads,
-    pub(super) answered: &'a mut Reads,
+    /// What this side asked of the other, and what the other asked of it.
+    pub(super) requested: &'a mut Asked,
+    pub(super) answered: &'a mut Asked,
     /// The sender of this direction.
     pub(super) from: &'static str,
     /// When the frame was captured.
@@ -79,6 +79,8 @@ pub(super) struct Direction {
     pub(super) last_frame: u64,
     pub(super) trace: Option<Box<SideTrace>>,
     pub(super) habits: Habits,
+    /// Checksums of its segments are left to the device.
+    is_at_sender: bool,
 }
 
 #[derive(Debug)]
@@ -108,12 +110,14 @@ pub(super) struct Terms {
     pub(super) markers: bool,
     pub(super) crc: bool,
     pub(super) version: ProtocolVersion,
+    /// What the first FPDU is one of, in the peer-to-peer model.
+    pub(super) rtr: Option<RtrKinds>,
 }
 
 impl Terms {
     fn rx_config(self, out_of_order: bool) -> RxConfig {
         // Short ULPDUs are the observer's to judge.
-        let Self { markers, crc, version: _ } = self;
+        let Self { markers, crc, .. } = self;
         RxConfig { markers, crc, out_of_order, ulpdu_len_min: 1, ..RxConfig::default() }
     }
 }
@@ -141,6 +145,7 @@ impl Direction {
             last_frame: 0,
             trace: None,
             habits: Habits::default(),
+            is_at_sender: false,
         }
     }
 
@@ -169,6 +174,9 @@ impl Direction {
         self.note_time(around);
         let flags = segment.header.flags;
         self.is_finished |= flags.contains(Flags::FIN);
+        if flags.contains(Flags::ACK) {
+            self.habits.acks.answered(around.now_ns);
+        }
         if segment.payload.is_empty() || flags.contains(Flags::RST) {
             return;
         }
@@ -188,11 +196,19 @@ impl Direction {
         }
         let is_out_of_order = u128::from(first) > self.seen.end_of_run(0);
         self.segments_out_of_order += u64::from(is_out_of_order);
-        self.alignment.note((first, last), frame, &mut self.held, &mut around.shared.notes);
+        self.is_at_sender |= segment.checksum == Checksum::Offloaded;
+        let captured = (frame, segment.place);
+        self.alignment.note((first, last), captured, &mut self.held, &mut around.shared.notes);
         self.high = self.high.max(last);
         let new = self.seen.missing(u128::from(first)..u128::from(last));
         self.segments_retransmitted += u64::from(new.is_empty());
-        self.habits.segment((first, last), new.is_empty(), frame);
+        self.habits.segment(Sent {
+            octets: (first, last),
+            is_repetition: new.is_empty(),
+            frame,
+            at_ns: around.now_ns,
+            echo: segment.header.options.timestamps.map(|stamps| stamps.echo),
+        });
         let class = match () {
             () if new.is_empty() => Class::Retransmitted,
             () if is_out_of_order => Class::OutOfOrder,
@@ -228,10 +244,10 @@ impl Direction {
         self.note_time(around);
         let Phase::Settled(frame) = &self.phase else { return };
         let origin = StreamOffset(frame.end);
-        let full = Full {
-            mpa: FpduReceiver::new(terms.rx_config(around.out_of_order), origin),
-            tally: Tally::new(origin, terms.markers, terms.crc, terms.version),
-        };
+        let mut tally = Tally::new(origin, terms.markers, terms.crc, terms.version);
+        (tally.rtr, tally.emss) = (terms.rtr, self.habits.emss());
+        let full =
+            Full { mpa: FpduReceiver::new(terms.rx_config(around.out_of_order), origin), tally };
         let startup = Some(frame.clone());
         let origin = Origin { at: frame.end, frame: frame.frame, startup };
         self.phase = Phase::Full(origin, Box::new(full));
@@ -246,7 +262,7 @@ impl Direction {
     /// Full operation is under way, and the capture lacks how it began.
     pub(super) fn resume(&mut self, resumed: Resumed, out_of_order: bool) {
         let Resumed { start, markers, crc } = resumed;
-        let terms = Terms { markers, crc, version: ProtocolVersion::IETF };
+        let terms = Terms { markers, crc, version: ProtocolVersion::IETF, rtr: None };
         let (zero, first) = (StreamOffset::ZERO, StreamOffset(start));
         let mpa = FpduReceiver::resuming(terms.rx_config(out_of_order), zero, first);
         let mut tally = Tally::new(zero, markers, crc, terms.version);
@@ -326,7 +342,9 @@ impl Direction {
         }
         let near = StreamOffset(self.high);
         let Some(offset) = self.space.offset_near(ack, near) else { return };
-        self.habits.acknowledged(offset.0.min(self.high), window, frame);
+        self.habits.window(window, frame);
+        let stamp = options.timestamps.map(|stamps| stamps.value);
+        self.habits.acks.note(offset.0, segment.at_ns, frame, stamp);
         let Some(trace) = &mut self.trace else { return };
         trace.now_ns = segment.at_ns;
         // RFC 7323 §2.2: the window of a SYN is not scaled.
@@ -427,92 +445,12 @@ impl Direction {
         self.alignment.decide(origin.at, &full.tally, &mut self.held, notes, decided);
     }
 
-    /// Makes the last findings, and says whether the stream was delivered without a gap.
-    pub(super) fn finish(&mut self, around: &mut Around<'_>) -> bool {
-        self.decide_alignment(around);
-        let is_whole = self.report_gaps(around);
-        let from = around.from;
-        let Phase::Full(origin, full) = &mut self.phase else { return false };
-        let Alignment { aligned, unaligned, crc_alone, .. } = self.alignment;
-        if unaligned > crc_alone {
-            let frame = origin.frame;
-            around.findings.add(Kind::Unaligned, from, frame, || {
-                format!(
-                    "{unaligned} of {} segments do not hold whole FPDUs from \
-                     beginning to end",
-                    unaligned + aligned
-                )
-            });
-        }
-        if crc_alone > 0 {
-            let frame = origin.frame;
-            around.findings.add(Kind::CrcAlone, from, frame, || {
-                format!("{crc_alone} segments hold nothing but the CRC of an FPDU, as siw does")
-            });
-        }
-        let (delivered, end) = (full.tally.delivered_end().0, self.tcp.rcv_nxt().0);
-        if is_whole
-            && self.is_finished
-            && delivered < end
-            && !around.findings.has(Kind::UlpduLength)
-        {
-            let frame = self.last_frame;
-            around.findings.add(Kind::CutFpdu, from, frame, || {
-                format!("closes inside an FPDU: {} octets are left over", end - delivered)
-            });
-        }
-        is_whole
-    }
-
     /// What was found in full operation.
     pub(super) const fn tally(&self) -> Option<&Tally> {
         match &self.phase {
             Phase::Full(_, full) => Some(&full.tally),
             _ => None,
         }
-    }
-
-    /// Reports octets that the capture lacks; returns whether there are none.
-    fn report_gaps(&self, around: &mut Around<'_>) -> bool {
-        let from = around.from;
-        let run_end = self.seen.end_of_run(0);
-        let Some(span) = self.seen.span().filter(|span| span.end > run_end) else { return true };
-        let gaps = self.seen.missing(0..span.end);
-        let first = gaps.first().cloned().unwrap_or(0..0);
-        let (octets, count) =
-            (gaps.iter().map(|gap| gap.end - gap.start).sum::<u128>(), gaps.len());
-        let after = u64::try_from(first.end).unwrap_or(u64::MAX);
-        let frame = self.arrivals.first_frame_after(after).unwrap_or(self.last_frame);
-        around.findings.add(Kind::Gap, from, frame, || {
-            format!(
-                "the capture lacks {octets} octets in {count} gap(s), the first at stream \
-                 octet {}; without markers nothing behind it can be decoded",
-                first.start
-            )
-        });
-        if self.lost_bytes > 0 {
-            let octets = self.lost_bytes;
-            around.findings.add(Kind::WaitingFull, from, frame, || {
-                format!("{octets} octets beyond the gap were not even kept")
-            });
-        }
-        false
-    }
-
-    /// What is to be reported.
-    pub(super) fn report(&self, from: &'static str, images: &mut ImageBudget) -> DirectionReport {
-        let mut out = DirectionReport {
-            from,
-            segments: self.segments,
-            segments_aligned: self.alignment.aligned,
-            segments_out_of_order: self.segments_out_of_order,
-            segments_retransmitted: self.segments_retransmitted,
-            ..DirectionReport::default()
-        };
-        if let Phase::Full(_, full) = &self.phase {
-            full.tally.report(full.mpa.counters(), images, &mut out);
-        }
-        out
     }
 
     /// Whether the capture brought any octet of this direction.

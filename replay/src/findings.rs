@@ -55,7 +55,25 @@ pub(super) enum Kind {
     CrcSplit,
     ZeroWindow,
     Spurious,
+    AckLost,
     Offloaded,
+    EmssSmall,
+    EmssOdd,
+    FpduTooLong,
+    ExtensionOpcode,
+    ImmediateLength,
+    ImmediateAlone,
+    AtomicRequestForm,
+    AtomicResponseForm,
+    AtomicMismatch,
+    AtomicUnasked,
+    AtomicUnanswered,
+    DepthsOpen,
+    DepthsLowered,
+    BeyondIrd,
+    RtrOther,
+    RtrIdle,
+    Unseen,
     Gap,
     WaitingFull,
     MemoryFull,
@@ -67,12 +85,12 @@ impl Kind {
         match self {
             Self::Crc | Self::CrcSplit => "RFC 5044 §4.4",
             Self::ZeroWindow => "RFC 9293 §3.8.6",
-            Self::Spurious => "RFC 9293 §3.8.1",
+            Self::Spurious | Self::AckLost => "RFC 9293 §3.8.1",
             Self::Offloaded => "capture",
             Self::Marker => "RFC 5044 §4.3",
             Self::UlpduLength | Self::Pad => "RFC 5044 §4.1",
             Self::Unaligned => "RFC 5044 §5",
-            Self::CrcAlone => "RFC 5044 §4.5",
+            Self::CrcAlone | Self::EmssSmall | Self::EmssOdd | Self::FpduTooLong => "RFC 5044 §4.5",
             Self::CutFpdu => "RFC 5044 §7.2",
             Self::DdpHeader | Self::DdpVersion | Self::DdpReserved => "RFC 5041 §4.1",
             Self::QueueNumber | Self::MessageNumber | Self::MessageOffset => "RFC 5041 §4.3",
@@ -87,8 +105,17 @@ impl Kind {
             Self::Terminate | Self::TerminateLength | Self::TerminateLayout => "RFC 5040 §4.8",
             Self::StartupFrame | Self::StartupReserved => "RFC 5044 §7.1.1",
             Self::StartupAnswer => "RFC 6581 §10",
-            Self::Depths => "RFC 6581 §9.1",
-            Self::Rtr | Self::RtrUnmatched => "RFC 6581 §9.2",
+            Self::Depths | Self::DepthsOpen | Self::DepthsLowered | Self::BeyondIrd => {
+                "RFC 6581 §9.1"
+            }
+            Self::Rtr | Self::RtrUnmatched | Self::RtrOther | Self::RtrIdle => "RFC 6581 §9.2",
+            Self::ExtensionOpcode => "RFC 7306 §4.1",
+            Self::ImmediateLength => "RFC 7306 §6.3",
+            Self::ImmediateAlone => "RFC 7306 §6",
+            Self::AtomicRequestForm | Self::AtomicUnanswered => "RFC 7306 §5.2.1",
+            Self::AtomicResponseForm | Self::AtomicMismatch | Self::AtomicUnasked => {
+                "RFC 7306 §5.2.2"
+            }
             Self::BothInitiate | Self::Rejected | Self::InitiatorEarly | Self::ResponderEarly => {
                 "RFC 5044 §7.1.2"
             }
@@ -97,7 +124,9 @@ impl Kind {
             | Self::NotMpa
             | Self::MidConnection
             | Self::Resumed => "RFC 5044 §7.1",
-            Self::Gap | Self::WaitingFull | Self::MemoryFull | Self::LetGo => "RFC 9293 §3.4",
+            Self::Gap | Self::Unseen | Self::WaitingFull | Self::MemoryFull | Self::LetGo => {
+                "RFC 9293 §3.4"
+            }
         }
     }
 
@@ -120,17 +149,27 @@ impl Kind {
             | Self::Rejected
             | Self::ZeroWindow
             | Self::Spurious
+            | Self::AckLost
             | Self::Offloaded
+            | Self::EmssSmall
+            | Self::EmssOdd
+            | Self::FpduTooLong
+            | Self::ImmediateAlone
+            | Self::AtomicUnanswered
+            | Self::DepthsLowered
+            | Self::RtrIdle
             | Self::NotMpa => Severity::Note,
             Self::CutFpdu
             | Self::Terminate
             | Self::StartupAnswer
             | Self::Depths
+            | Self::DepthsOpen
             | Self::RtrUnmatched
             | Self::NoRequest
             | Self::NoReply
             | Self::MidConnection
             | Self::Resumed
+            | Self::Unseen
             | Self::Gap
             | Self::WaitingFull
             | Self::MemoryFull

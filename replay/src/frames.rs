@@ -116,7 +116,8 @@ impl<R: Read, F: FnMut() -> std::io::Result<R>> Frames for Capture<F> {
                     summary.clock.note(frame.timestamp_ns, frame.number);
                     let datagram = frame.ip_packet().unwrap_or_default().map(tunnel::innermost);
                     let segment = datagram.and_then(|datagram| {
-                        let segment = Segment::parse(datagram, frame.timestamp_ns)?;
+                        let mut segment = Segment::parse(datagram, frame.timestamp_ns)?;
+                        segment.place = copies.place(&frame);
                         if !copies.is_copy(&frame, datagram, &segment) {
                             return Some(segment);
                         }

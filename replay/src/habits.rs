@@ -1,5 +1,6 @@
 //! What TCP does, beside what it carries: rules that it departs from at the cost of what it carries.
 
+use super::acks::{Acks, Why};
 use super::findings::{Findings, Kind};
 
 /// What was noticed of one stream.
@@ -7,23 +8,33 @@ use super::findings::{Findings, Kind};
 pub(super) struct Habits {
     /// The longest segment that the other side takes, as its SYN says.
     pub(super) mss: Option<u16>,
-    /// Highest octet acknowledged.
-    acked: u64,
+    /// Octets of options in each segment with data.
+    options_len: u16,
+    pub(super) acks: Acks,
     window_is_closed: bool,
     zero_windows: Seen,
     spurious: Seen,
+    /// Of those, segments that may be sent again because an acknowledgment was lost; and those whose
+    /// sender had it.
+    untold: u64,
+    known: u64,
+    acks_lost: Seen,
+    /// The frame of the first acknowledgment that was lost.
+    ack_lost: u64,
     oversized: Seen,
+    /// Segments as long as they can be, of a length that no whole FPDUs have.
+    odd: Seen,
 }
 
 /// How often something was seen, and in which frame first.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
-    times: u64,
-    first: u64,
+pub(super) struct Seen {
+    pub(super) times: u64,
+    pub(super) first: u64,
 }
 
 impl Seen {
-    const fn again(&mut self, frame: u64) {
+    pub(super) const fn again(&mut self, frame: u64) {
         if self.times == 0 {
             self.first = frame;
         }
@@ -31,22 +42,62 @@ impl Seen {
     }
 }
 
+/// A segment with data, as TCP sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    /// Its octets.
+    pub(super) octets: (u64, u64),
+    /// None of them is new.
+    pub(super) is_repetition: bool,
+    pub(super) frame: u64,
+    pub(super) at_ns: u64,
+    /// TSecr.
+    pub(super) echo: Option<u32>,
+}
+
 impl Habits {
-    /// A segment with octets `start..end` came, of which none is new if it is a repetition.
-    pub(super) fn segment(&mut self, (start, end): (u64, u64), is_repetition: bool, frame: u64) {
+    pub(super) fn segment(&mut self, sent: Sent) {
+        let Sent { octets: (start, end), is_repetition, frame, at_ns, echo } = sent;
         let len = end - start;
+        self.options_len = if echo.is_some() { TIMESTAMPS_LEN } else { 0 };
         // RFC 9293 §3.8.4: one octet before what is acknowledged is a keep-alive probe.
-        if is_repetition && end <= self.acked && len > 1 {
-            self.spurious.again(frame);
+        if is_repetition
+            && len > 1
+            && let Some(why) = self.acks.why(end, at_ns, echo)
+        {
+            match why {
+                Why::AckLost(ack) => {
+                    self.ack_lost = if self.acks_lost.times == 0 { ack } else { self.ack_lost };
+                    self.acks_lost.again(frame);
+                }
+                Why::Known | Why::Crossed | Why::Untold => {
+                    self.known += u64::from(why == Why::Known);
+                    self.untold += u64::from(why == Why::Untold);
+                    self.spurious.again(frame);
+                }
+            }
         }
         if self.mss.is_some_and(|mss| len > u64::from(mss)) {
             self.oversized.again(frame);
         }
+        // RFC 5044 §4.1, §4.3: FPDUs and markers are multiples of four octets.
+        if !is_repetition && self.emss() == Some(len) && !len.is_multiple_of(4) {
+            self.odd.again(frame);
+        }
     }
 
-    /// The other side acknowledges octets before `acked`.
-    pub(super) fn acknowledged(&mut self, acked: u64, window: u16, frame: u64) {
-        self.acked = self.acked.max(acked);
+    /// Octets of data in the longest segment (RFC 9293 §3.7.1: the MSS counts options as data).
+    pub(super) fn emss(&self) -> Option<u64> {
+        self.mss.map(|mss| u64::from(mss.saturating_sub(self.options_len)))
+    }
+
+    /// Whether segments were captured longer than they can have been on the wire.
+    pub(super) const fn is_offloaded(&self) -> bool {
+        self.oversized.times > 0
+    }
+
+    /// The other side told its window.
+    pub(super) const fn window(&mut self, window: u16, frame: u64) {
         if window == 0 && !self.window_is_closed {
             self.zero_windows.again(frame);
         }
@@ -60,20 +111,55 @@ impl Habits {
                 findings.add(kind, from, first, text);
             }
         };
-        let Self { zero_windows, spurious, oversized, .. } = *self;
+        let Self { zero_windows, spurious, oversized, acks_lost, odd, .. } = *self;
+        let mss = self.mss.unwrap_or(0);
         add(Kind::ZeroWindow, other, zero_windows, &|| {
             format!("closed its window, {} times in all", zero_windows.times)
         });
+        add(Kind::AckLost, from, acks_lost, &|| {
+            format!(
+                "sent {} segments again although the capture has their acknowledgment (the first in frame \
+                 {}), more than two round trips of the handshake before: that was lost on its way to the \
+                 {from}, or held up for as long",
+                acks_lost.times, self.ack_lost
+            )
+        });
         add(Kind::Spurious, from, spurious, &|| {
-            format!("sent again what had been acknowledged: {} segments", spurious.times)
+            let mut text =
+                format!("sent again what had been acknowledged: {} segments", spurious.times);
+            if self.known > 0 {
+                text.push_str(&format!(
+                    ", {} of them when it had the acknowledgment, by the stamp that they echo",
+                    self.known
+                ));
+            }
+            if self.untold > 0 {
+                text.push_str(&format!(
+                    "; of {} it cannot be told whether the acknowledgment was lost, for want of a \
+                     handshake or of stamps in the capture",
+                    self.untold
+                ));
+            }
+            text
         });
         add(Kind::Offloaded, from, oversized, &|| {
             format!(
-                "{} segments are longer than the MSS of {}: a device cut or joined them outside this \
+                "{} segments are longer than the MSS of {mss}: a device cut or joined them outside this \
                  capture",
-                oversized.times,
-                self.mss.unwrap_or(0)
+                oversized.times
+            )
+        });
+        add(Kind::EmssOdd, from, odd, &|| {
+            format!(
+                "{} segments are full with {} octets (MSS {mss}, options {}), no multiple of four: FPDUs \
+                 are, and none of these segments holds whole ones",
+                odd.times,
+                self.emss().unwrap_or(0),
+                self.options_len
             )
         });
     }
 }
+
+/// What timestamps take of a segment, padding included (RFC 7323 appendix A).
+const TIMESTAMPS_LEN: u16 = 12;

@@ -10,9 +10,12 @@
 //! reached, a finding says so, and what one connection has used up is not missing to the others.
 #![forbid(unsafe_code)]
 
+mod acks;
 mod advice;
 mod alignment;
 mod arrivals;
+mod asked;
+mod atomics;
 mod comments;
 pub mod compare;
 mod connection;
@@ -34,8 +37,10 @@ mod pages;
 mod passed;
 mod picture;
 mod ranges;
+mod recut;
 pub mod report;
 mod resume;
+mod rtr;
 mod scan;
 mod startup;
 mod tally;

@@ -1,5 +1,7 @@
 //! The layer above MPA: places, counts and judges what the receive code passes up.
 
+mod extensions;
+
 use std::collections::btree_map::Entry;
 use std::convert::Infallible;
 
@@ -15,10 +17,11 @@ use urnic_engine::wire::rdmap::{Control, Opcode, ReadRequest};
 use urnic_engine::wire::terminate::{Terminate, TerminateLayout};
 
 use super::arrivals::Arrivals;
+use super::asked::Asked;
 use super::findings::{Findings, Kind};
 use super::image::{ImageBudget, OutOfMemory};
 use super::limits::{Holding, Room};
-use super::order::Reads;
+
 use super::report::TerminateReport;
 use super::tally::Tally;
 use super::trace::{Class, SideTrace};
@@ -27,9 +30,9 @@ use super::trace::{Class, SideTrace};
 pub(super) struct Observer<'a> {
     pub(super) tally: &'a mut Tally,
     pub(super) findings: &'a mut Findings,
-    /// The Reads that this side requested, then those that it answers.
-    pub(super) requested: &'a mut Reads,
-    pub(super) answered: &'a mut Reads,
+    /// What this side asked of the other, then what it answers.
+    pub(super) requested: &'a mut Asked,
+    pub(super) answered: &'a mut Asked,
     pub(super) budget: &'a mut ImageBudget,
     /// Room for FPDUs ahead of the delivery point, and for where delivered ones start.
     pub(super) held: &'a mut Holding,
@@ -73,9 +76,18 @@ enum Part {
         opcode: Opcode,
         header: UntaggedHeader,
         len: usize,
-        request: Option<ReadRequest>,
+        request: Option<Request>,
     },
     Terminate,
+}
+
+/// What a message asks of the other end, or answers.
+#[derive(Clone, Copy, Debug)]
+enum Request {
+    Read(ReadRequest),
+    /// Request Identifiers.
+    Atomic(u32),
+    AtomicAnswer(u32),
 }
 
 impl Observer<'_> {
@@ -202,7 +214,7 @@ impl Observer<'_> {
                 let found = Control::from_byte(header.rsvd_ulp()).version;
                 find(Kind::RdmapVersion, &|| format!("invalid RDMAP version: {found}"));
             }
-            Err(error) => find(Kind::Opcode, &|| match header {
+            Err(error) => find(extensions::opcode_kind(opcode), &|| match header {
                 DdpHeader::Tagged(_) => format!("{error}: {opcode} in a tagged segment"),
                 DdpHeader::Untagged(header) => {
                     format!("{error}: {opcode} on queue {}", header.qn.0)
@@ -302,16 +314,12 @@ impl Observer<'_> {
             | Opcode::SendSolicitedInvalidate => self.count_placed(len, token),
             _ => {}
         }
-        let mut request = None;
-        if opcode == Opcode::ReadRequest && is_legal {
-            request = after.get(..len).and_then(|octets| ReadRequest::parse(octets).ok());
-            if request.is_none() {
-                let from = self.from;
-                self.findings.add(Kind::ReadRequestLength, from, token.frame, || {
-                    format!("Read Request of {len} octets instead of {}", ReadRequest::LEN)
-                });
-            }
-        }
+        let message = after.get(..len).unwrap_or(after);
+        let request = if is_legal {
+            self.request_in(opcode, header, (message, len), token.frame)
+        } else {
+            None
+        };
         if is_legal {
             Part::Untagged { opcode, header: *header, len, request }
         } else {
@@ -327,6 +335,9 @@ impl Observer<'_> {
             });
             return;
         };
+        if let Some(msn) = extensions::send_in_error(&terminate) {
+            self.answered.terminated(msn, self.now_ns);
+        }
         let code = terminate.code;
         if self.tally.terminate.len() < TERMINATES_MAX {
             self.tally.terminate.push(TerminateReport {
@@ -361,7 +372,12 @@ impl FpduSink for Observer<'_> {
         if let Some(trace) = &mut self.trace {
             let is_ahead = token.start != self.tally.delivered_end;
             trace.placed((token.start.0, token.end.0), token.times_ns.1, is_ahead, self.frame);
+            for index in 0..layout.marker_count() {
+                let marker = token.start.0 + layout.marker_at(index) as u64;
+                trace.mark(Class::Marker, (marker, marker), token.frame);
+            }
         }
+        self.tally.note_len(layout.wire_len() as u64, token.frame);
         self.check_pad(&token, layout);
         if self.tally.crc
             && self.arrivals.begins_in(token.end.0.saturating_sub(CRC_LEN as u64 - 1)..token.end.0)
@@ -393,6 +409,7 @@ impl FpduSink for Observer<'_> {
                 Part::Unusable => {}
             }
         }
+        self.judge_rtr(&part, frame);
         let (from, order) = (self.from, &mut self.tally.order);
         self.tally.delivered_end = end;
         order.fpdu(from, frame, self.findings);
@@ -409,10 +426,14 @@ impl FpduSink for Observer<'_> {
                     self.answered.response(response, self.now_ns, self.notes, self.findings);
                 }
             }
-            Part::Untagged { header, len, request, .. } => {
+            Part::Untagged { opcode, header, len, request } => {
                 order.untagged(&header, len, (from, frame), self.findings);
+                if header.qn == QueueNumber::SEND {
+                    order.sent(opcode, (from, frame), self.findings);
+                    self.requested.send(header.msn, (frame, times_ns.0));
+                }
                 if let Some(request) = request {
-                    self.requested.request(request, (frame, times_ns.0), self.notes, self.findings);
+                    self.ask(request, (frame, times_ns.0));
                 }
             }
         }

@@ -19,8 +19,18 @@ pub(super) struct Order {
     queues: [Queue; 4],
     write: Option<Open>,
     response: Option<Open>,
+    /// What was sent last of RDMA Writes, Sends and Immediate Data.
+    last: Last,
     /// Frame that completed its Terminate.
     terminate_frame: Option<u64>,
+}
+
+/// The message before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Last {
+    Unknown,
+    Write,
+    Other,
 }
 
 /// One untagged queue, seen from outside.
@@ -49,6 +59,7 @@ impl Order {
             queues: [Queue::Known(UntaggedQueue::new()); 4],
             write: None,
             response: None,
+            last: Last::Other,
             terminate_frame: None,
         }
     }
@@ -58,6 +69,23 @@ impl Order {
         self.queues = [Queue::Unknown; 4];
         self.write = None;
         self.response = None;
+        self.last = Last::Unknown;
+    }
+
+    /// A Send or Immediate Data. RFC 7306 §6: Immediate Data tells of the RDMA Write before it.
+    pub(super) fn sent(
+        &mut self,
+        opcode: Opcode,
+        (from, frame): (&'static str, u64),
+        findings: &mut Findings,
+    ) {
+        let is_immediate = matches!(opcode, Opcode::Immediate | Opcode::ImmediateSolicited);
+        if is_immediate && self.last == Last::Other {
+            findings.add(Kind::ImmediateAlone, from, frame, || {
+                format!("{opcode} without an RDMA Write before it")
+            });
+        }
+        self.last = Last::Other;
     }
 
     /// Any FPDU. RFC 5040 §5.4: after a Terminate nothing else may be sent on the stream.
@@ -152,6 +180,9 @@ impl Order {
             *slot = Some(open);
             return None;
         }
+        if opcode == Opcode::RdmaWrite {
+            self.last = Last::Write;
+        }
         let response = Response { stag, to: open.start, len: open.len, frame };
         (opcode == Opcode::ReadResponse).then_some(response)
     }
@@ -170,6 +201,9 @@ impl Queue {
         }
     }
 }
+
+/// The frame of a Read Request and when it came, and when the last octet of its Response came.
+pub(super) type Answered = ((u64, u64), u64);
 
 /// A whole Read Response.
 #[derive(Clone, Copy, Debug)]
@@ -218,11 +252,12 @@ impl Reads {
         arrived: (u64, u64),
         notes: &mut Room,
         findings: &mut Findings,
-    ) {
-        if self.is_complete && self.has_room(notes) {
-            self.requests.push_back((request, arrived));
-            self.match_up(notes, findings);
+    ) -> Option<Answered> {
+        if !self.is_complete || !self.has_room(notes) {
+            return None;
         }
+        self.requests.push_back((request, arrived));
+        self.match_up(notes, findings)
     }
 
     pub(super) fn response(
@@ -231,11 +266,17 @@ impl Reads {
         now_ns: u64,
         notes: &mut Room,
         findings: &mut Findings,
-    ) {
-        if self.is_complete && self.has_room(notes) {
-            self.responses.push_back((response, now_ns));
-            self.match_up(notes, findings);
+    ) -> Option<Answered> {
+        if !self.is_complete || !self.has_room(notes) {
+            return None;
         }
+        self.responses.push_back((response, now_ns));
+        self.match_up(notes, findings)
+    }
+
+    /// Requests without an answer so far.
+    pub(super) fn open(&self) -> usize {
+        self.requests.len()
     }
 
     /// Takes room for one more; gives matching up where there is none.
@@ -247,32 +288,36 @@ impl Reads {
         has_room
     }
 
-    /// RFC 5040 §5.5 (20): Responses come in the order of the Requests.
-    fn match_up(&mut self, notes: &mut Room, findings: &mut Findings) {
-        while let (Some(&(request, (asked, asked_ns))), Some(&(response, answered_ns))) =
+    /// RFC 5040 §5.5 (20): Responses come in the order of the Requests. One more of either makes at most
+    /// one pair.
+    fn match_up(&mut self, notes: &mut Room, findings: &mut Findings) -> Option<Answered> {
+        let (Some(&(request, asked)), Some(&(response, answered_ns))) =
             (self.requests.front(), self.responses.front())
-        {
-            self.requests.pop_front();
-            self.responses.pop_front();
-            self.held.give(2, notes);
-            self.latency.add(answered_ns.saturating_sub(asked_ns));
-            let place = (request.sink_stag, request.sink_to);
-            let is_same_place = place == (response.stag, response.to) || request.size == 0;
-            if !is_same_place || u64::from(request.size) != response.len {
-                findings.add(Kind::ResponseMismatch, "", response.frame, || {
-                    format!(
-                        "Read Response of {} octets to STag {} at {:#x}; the Request of frame {asked} \
-                         asks for {} to STag {} at {:#x}",
-                        response.len,
-                        response.stag,
-                        response.to.0,
-                        request.size,
-                        request.sink_stag,
-                        request.sink_to.0
-                    )
-                });
-            }
+        else {
+            return None;
+        };
+        self.requests.pop_front();
+        self.responses.pop_front();
+        self.held.give(2, notes);
+        self.latency.add(answered_ns.saturating_sub(asked.1));
+        let place = (request.sink_stag, request.sink_to);
+        let is_same_place = place == (response.stag, response.to) || request.size == 0;
+        if !is_same_place || u64::from(request.size) != response.len {
+            findings.add(Kind::ResponseMismatch, "", response.frame, || {
+                format!(
+                    "Read Response of {} octets to STag {} at {:#x}; the Request of frame {} asks for \
+                     {} to STag {} at {:#x}",
+                    response.len,
+                    response.stag,
+                    response.to.0,
+                    asked.0,
+                    request.size,
+                    request.sink_stag,
+                    request.sink_to.0
+                )
+            });
         }
+        Some((asked, answered_ns))
     }
 
     /// The capture is at its end. `all_seen`: the requester's stream was delivered whole.

@@ -18,6 +18,8 @@ pub(super) struct Segment<'a> {
     pub(super) header: tcp::Header,
     pub(super) payload: &'a [u8],
     pub(super) checksum: Checksum,
+    /// Where it was captured, if that is kept apart.
+    pub(super) place: u64,
 }
 
 /// What the checksums of a segment say.
@@ -46,6 +48,7 @@ impl<'a> Segment<'a> {
             payload: ip.payload.get(payload_at..)?,
             header,
             checksum,
+            place: 0,
         })
     }
 }

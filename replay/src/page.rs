@@ -49,7 +49,7 @@ fn pictures_of(one: &Pictured) -> [Vec<Picture>; 2] {
         if side.delivery.count() > 0 {
             pictures.push(picture::delays(side, in_order, from));
         }
-        pictures.extend(picture::messages(side, from));
+        pictures.extend(picture::messages(side, &one.trace.answers[index], from));
         pictures.extend(picture::memory(side, from));
         pictures.push(picture::rates(side, from));
         if let Some((window, rtt)) = picture::round_trips(side, from) {
@@ -243,17 +243,7 @@ fn write_summary(
         )?;
     }
     write_held(out, side, in_order)?;
-    let reads = &trace.reads[index];
-    if reads.count() > 0 {
-        write!(
-            out,
-            "From a Read Request to the last octet of its Response: half within {}, 99 % within {}, \
-             at most {}. ",
-            time(reads.quantile(500)),
-            time(reads.quantile(990)),
-            time(reads.max_ns())
-        )?;
-    }
+    write_answers(out, trace, index)?;
     for terminate in &direction.terminate {
         write!(
             out,
@@ -267,6 +257,30 @@ fn write_summary(
         )?;
     }
     out.write_str("</li>")
+}
+
+/// How long the other end took to answer.
+fn write_answers(out: &mut String, trace: &ConnectionTrace, index: usize) -> fmt::Result {
+    let reads = &trace.reads[index];
+    if reads.count() > 0 {
+        write!(
+            out,
+            "From a Read Request to the last octet of its Response: half within {}, 99 % within {}, \
+             at most {}. ",
+            time(reads.quantile(500)),
+            time(reads.quantile(990)),
+            time(reads.max_ns())
+        )?;
+    }
+    let terminated = &trace.answers[index].sends.latency;
+    if terminated.count() > 0 {
+        write!(
+            out,
+            "From its Send to the Terminate of the other end that is about it: {}. ",
+            time(terminated.max_ns())
+        )?;
+    }
+    Ok(())
 }
 
 /// What waited, and what would have waited had all been placed in order.

@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 
 use urnic_engine::counters::MpaRxCounters;
-use urnic_engine::mpa::marker::MarkerGrid;
+use urnic_engine::mpa::marker::{MarkerGrid, mulpdu};
 use urnic_engine::types::{Stag, StreamOffset};
 use urnic_engine::wire::ProtocolVersion;
+use urnic_engine::wire::mpa::RtrKinds;
 use urnic_engine::wire::rdmap::Opcode;
 
+use super::findings::{Findings, Kind};
+use super::habits::Seen;
 use super::image::{Image, ImageBudget};
 use super::limits::{Holding, Room};
 use super::order::Order;
@@ -39,6 +42,12 @@ pub(super) struct Tally {
     starts_known_from: u64,
     /// Where the last one ends.
     pub(super) delivered_end: StreamOffset,
+    /// What the first FPDU is one of, until it was delivered.
+    pub(super) rtr: Option<RtrKinds>,
+    /// Octets that a segment holds, if known; FPDUs that are longer, and the longest.
+    pub(super) emss: Option<u64>,
+    pub(super) too_long: Seen,
+    longest: u64,
 }
 
 impl Tally {
@@ -69,6 +78,10 @@ impl Tally {
             starts_held: Holding::of_starts(),
             starts_known_from: 0,
             delivered_end: origin,
+            rtr: None,
+            emss: None,
+            too_long: Seen { times: 0, first: 0 },
+            longest: 0,
         }
     }
 
@@ -89,6 +102,41 @@ impl Tally {
     /// Delivered FPDUs that start before this position are forgotten.
     pub(super) const fn starts_known_from(&self) -> u64 {
         self.starts_known_from
+    }
+
+    /// An FPDU takes so many octets of the stream.
+    pub(super) fn note_len(&mut self, wire_len: u64, frame: u64) {
+        if self.emss.is_some_and(|emss| wire_len > emss) {
+            self.too_long.again(frame);
+            self.longest = self.longest.max(wire_len);
+        }
+    }
+
+    /// Says where FPDUs and segments are of lengths that no alignment is possible with.
+    pub(super) fn note_lengths(
+        &self,
+        from: &'static str,
+        mss: Option<u16>,
+        frame: u64,
+        findings: &mut Findings,
+    ) {
+        let (Some(emss), Some(mss)) = (self.emss, mss) else { return };
+        // RFC 5044 §4.5: the MULPDU is not below 128, whatever the EMSS.
+        if emss < 128 {
+            findings.add(Kind::EmssSmall, from, frame, || {
+                format!("its segments hold {emss} octets (MSS {mss}): too few for aligned FPDUs")
+            });
+        } else if self.too_long.times > 0 {
+            let mulpdu =
+                mulpdu(usize::try_from(emss).unwrap_or(usize::MAX), self.grid.is_enabled());
+            findings.add(Kind::FpduTooLong, from, self.too_long.first, || {
+                format!(
+                    "{} FPDUs of up to {} octets are longer than a segment, which holds {emss} (MSS {mss}): \
+                     its ULPDUs were to have at most {mulpdu}",
+                    self.too_long.times, self.longest
+                )
+            });
+        }
     }
 
     /// Gives back all memory, at the end.

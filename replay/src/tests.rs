@@ -1,10 +1,12 @@
 //! Captures made here, so that each rule has one that breaks it.
 
 mod build;
+mod extensions;
 mod findings;
 mod live;
 mod places;
 mod robust;
+mod segments;
 mod streams;
 
 use super::report::{ConnectionReport, FileReport, Severity};

@@ -96,6 +96,24 @@ fn a_page_tells_what_would_have_been_held_without_markers() {
     assert!(!page.contains("it would have been"), "there were none");
 }
 
+/// Each marker is in the picture, whatever its mark stands for beside it.
+#[test]
+fn markers_are_in_the_picture() {
+    let file = pictured(&pcaps().join("demo-markers-reorder.pcapng"));
+    let directions = &file.report.connections[0].directions;
+    let told: Vec<_> =
+        directions.iter().map(|one| format!("◇ marker: {}<", count(one.markers))).collect();
+    assert!(directions.iter().all(|one| one.markers > 0));
+    let all = [file];
+    let page = page::of(&all);
+    for told in &told {
+        assert!(page.contains(told), "{told}");
+    }
+    assert!(page.contains("<path class=\"marker\" d=\"M"));
+    let without = page::of(&[pictured(&pcaps().join("demo-resegment.pcapng"))]);
+    assert!(!without.contains("◇ marker:") && !without.contains("class=\"marker\""));
+}
+
 #[test]
 fn terminates_and_wrong_fpdus_are_in_the_picture() {
     let of = |name: &str| page::of(&[pictured(&pcaps().join(name))]);

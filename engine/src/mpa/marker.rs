@@ -71,7 +71,7 @@ impl MarkerGrid {
     /// Whether this direction carries markers.
     #[must_use]
     #[inline]
-    pub(crate) const fn is_enabled(self) -> bool {
+    pub const fn is_enabled(self) -> bool {
         self.enabled
     }
 
@@ -230,7 +230,7 @@ impl FpduLayout {
     /// Wire offset of marker `index` (zero-based, below [`marker_count`](Self::marker_count)).
     #[must_use]
     #[inline]
-    pub(crate) const fn marker_at(&self, index: usize) -> usize {
+    pub const fn marker_at(&self, index: usize) -> usize {
         self.lead + index * SPACING
     }
 

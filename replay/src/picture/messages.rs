@@ -7,43 +7,43 @@ use super::{Picture, octets, time};
 use crate::figures::count;
 use crate::tally::json_name;
 use crate::trace::SideTrace;
+use crate::trace::answers::Answers;
+use crate::trace::delays::Delays;
+use crate::trace::marks::Mark;
 
-/// The messages that `from` sent; `None` when it sent none.
-pub(crate) fn messages(side: &SideTrace, from: &str) -> Option<Picture> {
-    let rows = side.operations.len();
-    if rows == 0 {
+/// The messages that `from` sent, and what was answered of them; `None` when it sent none.
+pub(crate) fn messages(side: &SideTrace, answers: &Answers, from: &str) -> Option<Picture> {
+    if side.operations.is_empty() {
         return None;
     }
-    let height = 40 * u32::try_from(rows).unwrap_or(1);
+    let exchanges = [
+        ("read_request to the last octet of its response", "ahead", &answers.reads),
+        ("send to the terminate that is about it", "again", &answers.sends),
+    ];
+    let exchanges = exchanges.into_iter().filter(|(.., one)| one.latency.count() > 0);
+    let rows = side.operations.len() + exchanges.clone().count();
+    let height = ROW * u32::try_from(rows).unwrap_or(1);
     let mut chart = Chart::new(side.canvas.with_len(1), height);
     chart.time_axis();
-    for (row, (opcode, operation)) in side.operations.iter().enumerate() {
-        let y = TOP + 40 * u32::try_from(row).unwrap_or(0);
+    let mut y = TOP;
+    for (opcode, operation) in &side.operations {
         let latency = &operation.latency;
         let text = format!(
-            "{}: {} messages, {}; from the first octet to delivery: half within {}, 99 % within {}, \
-             at most {}",
+            "{}: {} messages, {}; from the first octet to delivery: {}",
             json_name(*opcode),
             count(latency.count()),
             octets(operation.octets),
-            time(latency.quantile(500)),
-            time(latency.quantile(990)),
-            time(latency.max_ns())
+            spread(latency)
         );
-        chart.draw(format_args!(
-            "<path class=\"grid\" d=\"M{LEFT} {y}H{RIGHT}\"/><text x=\"{}\" y=\"{}\">{text}</text>",
-            LEFT + 4,
-            y + 14
-        ));
-        let mut path = String::new();
         let marks = side.messages.iter().filter(|mark| mark.octets.0 == u64::from(*opcode));
-        for mark in marks {
-            let (from, to) = (chart.x(mark.at_ns.0), chart.x(mark.at_ns.1));
-            let width = Short((to - from).max(0.8));
-            write!(path, "M{} {}h{width}v12h-{width}z", Short(from), y + 22)
-                .expect("writing to a string does not fail");
-        }
-        chart.draw(format_args!("<path class=\"f-data pale\" d=\"{path}\"/>"));
+        row(&mut chart, y, &text, "data", marks);
+        y += ROW;
+    }
+    for (what, class, exchange) in exchanges {
+        let latency = &exchange.latency;
+        let text = format!("{what}: {} times; {}", count(latency.count()), spread(latency));
+        row(&mut chart, y, &text, class, exchange.marks.iter());
+        y += ROW;
     }
     chart.upright("operation");
     let title = format!("Messages of the {from}");
@@ -54,7 +54,44 @@ pub(crate) fn messages(side: &SideTrace, from: &str) -> Option<Picture> {
         help: "A message is one operation of a program: a Send, an RDMA Write, a Read Request or the \
                Response to one. Each bar lasts from the arrival of its first octet to its delivery, \
                which comes after all that was sent before it. Bars that grow longer all at once have \
-               waited for the same gap."
+               waited for the same gap. Below them are exchanges with the other end: from a Read Request to \
+               the last octet of its Response, and from a Send to the Terminate that says it is about \
+               it."
             .to_owned(),
     })
 }
+
+/// A row of bars under a text.
+fn row<'m>(
+    chart: &mut Chart,
+    y: u32,
+    text: &str,
+    class: &str,
+    marks: impl Iterator<Item = &'m Mark>,
+) {
+    chart.draw(format_args!(
+        "<path class=\"grid\" d=\"M{LEFT} {y}H{RIGHT}\"/><text x=\"{}\" y=\"{}\">{text}</text>",
+        LEFT + 4,
+        y + 14
+    ));
+    let mut path = String::new();
+    for mark in marks {
+        let (from, to) = (chart.x(mark.at_ns.0), chart.x(mark.at_ns.1));
+        let width = Short((to - from).max(0.8));
+        write!(path, "M{} {}h{width}v12h-{width}z", Short(from), y + 22)
+            .expect("writing to a string does not fail");
+    }
+    chart.draw(format_args!("<path class=\"f-{class} pale\" d=\"{path}\"/>"));
+}
+
+fn spread(latency: &Delays) -> String {
+    format!(
+        "half within {}, 99 % within {}, at most {}",
+        time(latency.quantile(500)),
+        time(latency.quantile(990)),
+        time(latency.max_ns())
+    )
+}
+
+/// Height of a row.
+const ROW: u32 = 40;

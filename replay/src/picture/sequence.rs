@@ -25,6 +25,7 @@ pub(crate) fn sequence(side: &SideTrace, from: &str) -> Picture {
         chart.path("start", &path);
         chart.legend("start", "FPDU starts");
     }
+    let markers = side.of(Class::Marker);
     let drawn = [
         (Class::InOrder, "data", "segment, in order"),
         (Class::OutOfOrder, "late", "segment beyond a gap"),
@@ -44,6 +45,10 @@ pub(crate) fn sequence(side: &SideTrace, from: &str) -> Picture {
             chart.lines(style, marks.iter());
         }
         chart.legend(style, &format!("{text}: {}", crate::figures::count(marks.count())));
+    }
+    if markers.count() > 0 {
+        diamonds(&mut chart, "marker", markers);
+        chart.legend("marker", &format!("◇ marker: {}", crate::figures::count(markers.count())));
     }
     chart.legend("ack", "acknowledged");
     chart.legend("win", "window ends");
@@ -65,19 +70,38 @@ pub(crate) fn sequence(side: &SideTrace, from: &str) -> Picture {
         name: format!("{from}-sequence"),
         svg: chart.finish(&title),
         title,
-        help: "Each upright bar is a TCP segment: its place from left to right is when it was \
-               captured, its place from bottom to top is where its octets stand in the stream. A \
-               healthy stream is one steep line that never steps back. A segment drawn above a hole \
-               came before octets ahead of it (a gap: loss or reordering on the way); one that \
-               brings nothing new was sent again. Where the receiver can find an FPDU (a framed \
-               piece of an RDMA message) beyond a gap, by its marker or by alignment, it is placed \
-               in memory at once: drawn as placed ahead. Where it cannot, the FPDU waits: the level line \
-               lasts as long as it waits. The thin stair is what the other side acknowledged, the broken \
-               line how far it lets the sender go; where the two lines meet the data, the receiver \
-               is what limits the sender. The ticks along the time axis repeat, in the same \
-               colours, when something was sent again, was wrong, waited or was placed ahead."
-            .to_owned(),
+        help: HELP.to_owned(),
     }
+}
+
+/// A diamond to the right of the octet; marks that stand for several have one at each end, and a line
+/// between.
+fn diamonds(chart: &mut Chart, class: &str, marks: &Marks) {
+    let mut path = String::new();
+    for mark in marks.iter() {
+        let (low, high) = (mark.octets.0, mark.octets.1);
+        let (x, y) = (chart.x(mark.at_ns.1) + 4.0, chart.y(low));
+        write!(path, "M{} {}l2 2 2 -2 -2 -2z", Short(x), Short(y))
+            .expect("writing to a string does not fail");
+        if low < high {
+            let (from, to) = (chart.x(mark.at_ns.0), chart.y(high));
+            write!(
+                path,
+                "M{} {}l2 2 2 -2 -2 -2zM{} {}V{}",
+                Short(x),
+                Short(to),
+                Short(x + 2.0),
+                Short(y - 2.0),
+                Short(to + 2.0)
+            )
+            .expect("writing to a string does not fail");
+            if x - from > 8.0 {
+                write!(path, "M{} {}H{}", Short(from), Short(y), Short(x))
+                    .expect("writing to a string does not fail");
+            }
+        }
+    }
+    chart.path(class, &path);
 }
 
 /// Level lines at the end of what waits, for as long as it waits.
@@ -149,3 +173,17 @@ fn crosses(chart: &mut Chart, class: &str, marks: &Marks) {
 
 /// FPDUs of a stream whose starts are drawn: more would only be a shadow.
 const FPDU_TICKS_MAX: u64 = 400;
+
+const HELP: &str = "Each upright bar is a TCP segment: its place from left to right is when it was \
+captured, its place from bottom to top is where its octets stand in the stream. A \
+healthy stream is one steep line that never steps back. A segment drawn above a hole \
+came before octets ahead of it (a gap: loss or reordering on the way); one that \
+brings nothing new was sent again. Where the receiver can find an FPDU (a framed \
+piece of an RDMA message) beyond a gap, by its marker or by alignment, it is placed \
+in memory at once: drawn as placed ahead. Where it cannot, the FPDU waits: the level line \
+lasts as long as it waits. The thin stair is what the other side acknowledged, the broken \
+line how far it lets the sender go; where the two lines meet the data, the receiver \
+is what limits the sender. The ticks along the time axis repeat, in the same \
+colours, when something was sent again, was wrong, waited or was placed ahead. Each diamond \
+is a marker, beside the octet where it stands and at the time when its FPDU was placed; \
+where many fall together, a line joins the first and the last of them.";

@@ -32,6 +32,8 @@ pub(super) struct Talk {
     pub(super) window: u16,
     /// The MSS in SYNs.
     pub(super) mss: Option<u16>,
+    /// When the next frame is captured.
+    pub(super) now_us: u32,
 }
 
 impl Talk {
@@ -49,6 +51,7 @@ impl Talk {
             frames: 0,
             window: u16::MAX,
             mss: None,
+            now_us: 0,
         }
     }
 
@@ -99,6 +102,12 @@ impl Talk {
         self
     }
 
+    /// Lets time pass.
+    pub(super) fn wait(&mut self, us: u32) -> &mut Self {
+        self.now_us += us;
+        self
+    }
+
     pub(super) fn close(&mut self, side: usize) -> &mut Self {
         self.frame(side, self.seq[side], FIN | ACK, &[]);
         self
@@ -136,7 +145,8 @@ impl Talk {
         ip.extend(addresses[1 - side]);
         ip.extend(tcp);
         let len = u32::try_from(ip.len()).unwrap();
-        self.file.extend([0; 8]);
+        self.file.extend((self.now_us / 1_000_000).to_be_bytes());
+        self.file.extend((self.now_us % 1_000_000).to_be_bytes());
         self.file.extend(len.to_be_bytes());
         self.file.extend(len.to_be_bytes());
         self.file.extend(ip);

@@ -273,11 +273,12 @@ fn what_tcp_does_wrong_is_told_with_its_first_frame() {
 fn segments_longer_than_the_mss_were_not_on_the_wire() {
     let found = |mss| {
         let mut talk = Talk { mss: Some(mss), ..Talk::empty() }.opened().in_full_operation();
-        talk.fpdu(INITIATOR, &send(1, &[7; 100]));
+        let [first, second] = [1, 2].map(|msn| fpdu(&send(msn, &[7; 100])));
+        talk.send(INITIATOR, &[first, second].concat());
         rules(&connection(&talk.file))
     };
     assert_eq!(found(1000), []);
-    assert_eq!(found(100), [(NOTE, "capture")]);
+    assert_eq!(found(200), [(NOTE, "capture")]);
 }
 
 /// RFC 5040 §4.8: the header of the segment in error comes back.

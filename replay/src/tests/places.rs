@@ -4,7 +4,7 @@ use super::build::fpdu;
 use super::*;
 
 /// Frames with their records, each in an Ethernet frame from `mac`.
-fn records(file: &[u8]) -> Vec<Vec<u8>> {
+pub(super) fn records(file: &[u8]) -> Vec<Vec<u8>> {
     let (mut rest, mut out) = (&file[24..], Vec::new());
     while let Some((record, after)) = rest.split_at_checked(16) {
         let len = u32::from_be_bytes(record[8..12].try_into().unwrap()) as usize;
@@ -15,7 +15,7 @@ fn records(file: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// A capture of these packets: where each was captured, and when, in seconds.
-fn capture(packets: impl IntoIterator<Item = (u8, u32, Vec<u8>)>) -> Vec<u8> {
+pub(super) fn capture(packets: impl IntoIterator<Item = (u8, u32, Vec<u8>)>) -> Vec<u8> {
     let packets = packets.into_iter();
     capture_us(packets.map(|(mac, seconds, packet)| (mac, u64::from(seconds) * 1_000_000, packet)))
 }

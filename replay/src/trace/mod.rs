@@ -3,6 +3,7 @@
 //! All of it is bounded: a capture of any length leaves at most some thousand marks of each kind,
 //! which stand for all events there were ([`marks`]).
 
+pub(crate) mod answers;
 pub(crate) mod bins;
 pub(crate) mod delays;
 pub(crate) mod detail;
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 
 use urnic_engine::types::Stag;
 
+use answers::Answers;
 use bins::Bins;
 use delays::Delays;
 use detail::Detail;
@@ -57,10 +59,12 @@ pub(crate) enum Class {
     Sack,
     /// Where an FPDU starts.
     FpduStart,
+    /// A marker.
+    Marker,
 }
 
 impl Class {
-    pub(crate) const COUNT: usize = Self::FpduStart as usize + 1;
+    pub(crate) const COUNT: usize = Self::Marker as usize + 1;
 }
 
 /// How the octets of a segment lie on FPDUs.
@@ -257,6 +261,8 @@ pub(crate) struct ConnectionTrace {
     pub(crate) sides: [SideTrace; 2],
     /// From a Read Request to the last octet of its Response, by the side that asked.
     pub(crate) reads: [Delays; 2],
+    /// When what was asked and answered, by the side that asked.
+    pub(crate) answers: [Answers; 2],
 }
 
 /// Steering tags of one direction that have a map.

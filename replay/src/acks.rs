@@ -1,0 +1,152 @@
+//! What was acknowledged when, and whether the sender can have known of it when it sent again.
+
+use std::collections::VecDeque;
+
+/// The acknowledgments of one stream, as the capture has them.
+#[derive(Debug, Default)]
+pub(super) struct Acks {
+    /// The latest of those that acknowledged more than all before them.
+    latest: VecDeque<Ack>,
+    /// When the other side's SYN passed, until it is answered.
+    syn_ns: Option<u64>,
+    /// From where the frames were captured to the sender of the stream and back.
+    round_trip_ns: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ack {
+    /// The octet after the last that is acknowledged.
+    end: u64,
+    at_ns: u64,
+    frame: u64,
+    /// Its TSval.
+    stamp: Option<u32>,
+}
+
+/// Why octets come again of which the capture has the acknowledgment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// The acknowledgment of this frame did not reach the sender, though it had time to.
+    AckLost(u64),
+    /// The sender had it, by the stamps that it echoes.
+    Known,
+    /// It was on its way.
+    Crossed,
+    /// The capture does not tell.
+    Untold,
+}
+
+impl Acks {
+    /// The other side's SYN passes.
+    pub(super) const fn asked(&mut self, at_ns: u64) {
+        if self.round_trip_ns.is_none() {
+            self.syn_ns = Some(at_ns);
+        }
+    }
+
+    /// The sender of the stream answers.
+    pub(super) const fn answered(&mut self, at_ns: u64) {
+        if let Some(asked_ns) = self.syn_ns.take() {
+            self.round_trip_ns = Some(at_ns.saturating_sub(asked_ns));
+        }
+    }
+
+    /// Octets before `end` are acknowledged.
+    pub(super) fn note(&mut self, end: u64, at_ns: u64, frame: u64, stamp: Option<u32>) {
+        if self.end() >= end {
+            return;
+        }
+        if self.latest.len() == ACKS_MAX {
+            self.latest.pop_front();
+        }
+        self.latest.push_back(Ack { end, at_ns, frame, stamp });
+    }
+
+    /// Where the acknowledged octets end.
+    pub(super) fn end(&self) -> u64 {
+        self.latest.back().map_or(0, |ack| ack.end)
+    }
+
+    /// The frame of the acknowledgment that goes furthest.
+    pub(super) fn last_frame(&self) -> u64 {
+        self.latest.back().map_or(0, |ack| ack.frame)
+    }
+
+    /// Why octets before `end` are sent again now, by a segment that echoes `echo`; `None` when they are
+    /// not acknowledged.
+    pub(super) fn why(&self, end: u64, now_ns: u64, echo: Option<u32>) -> Option<Why> {
+        // Of those forgotten one may have been the first: then that is longer ago still.
+        let ack = self.latest.iter().find(|ack| ack.end >= end)?;
+        // RFC 7323 §4: the stamps of a sender do not go back.
+        if let (Some(stamp), Some(echo)) = (ack.stamp, echo)
+            && (1..1 << 31).contains(&echo.wrapping_sub(stamp))
+        {
+            return Some(Why::Known);
+        }
+        let waited_ns = now_ns.saturating_sub(ack.at_ns);
+        Some(match self.round_trip_ns {
+            // Frames without stamps.
+            None => Why::Untold,
+            Some(0) if waited_ns == 0 => Why::Untold,
+            Some(round_trip_ns) if waited_ns > 2 * round_trip_ns + SLACK_NS => {
+                Why::AckLost(ack.frame)
+            }
+            Some(_) => Why::Crossed,
+        })
+    }
+}
+
+/// Acknowledgments that are remembered.
+const ACKS_MAX: usize = 16;
+/// What an end may take longer to answer than it took in the handshake.
+const SLACK_NS: u64 = 1_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn acks() -> Acks {
+        let mut acks = Acks::default();
+        acks.asked(0);
+        acks.answered(10 * MS);
+        acks.note(100, 50 * MS, 7, Some(u32::MAX));
+        acks.note(200, 60 * MS, 8, Some(5));
+        acks
+    }
+
+    #[test]
+    fn an_acknowledgment_that_had_time_to_arrive_was_lost() {
+        let acks = acks();
+        assert_eq!(acks.why(201, 500 * MS, None), None);
+        assert_eq!(acks.why(100, 71 * MS, None), Some(Why::Crossed));
+        assert_eq!(acks.why(100, 72 * MS, None), Some(Why::AckLost(7)));
+        assert_eq!(acks.why(101, 72 * MS, None), Some(Why::Crossed), "a later one");
+        assert_eq!((acks.end(), acks.last_frame()), (200, 8));
+    }
+
+    #[test]
+    fn what_a_sender_echoes_it_has_had() {
+        let acks = acks();
+        assert_eq!(acks.why(100, 500 * MS, Some(0)), Some(Why::Known), "stamps wrap");
+        assert_eq!(acks.why(100, 500 * MS, Some(u32::MAX)), Some(Why::AckLost(7)));
+        assert_eq!(acks.why(200, 500 * MS, Some(4)), Some(Why::AckLost(8)));
+    }
+
+    #[test]
+    fn without_a_handshake_or_stamps_it_is_not_told() {
+        let mut acks = Acks::default();
+        acks.note(100, 50 * MS, 7, None);
+        assert_eq!(acks.why(100, 500 * MS, None), Some(Why::Untold));
+        let mut acks = Acks::default();
+        acks.asked(0);
+        acks.answered(0);
+        acks.note(100, 0, 7, None);
+        assert_eq!(acks.why(100, 0, None), Some(Why::Untold));
+        for end in 101..200 {
+            acks.note(end, 0, end, None);
+        }
+        assert_eq!(acks.latest.len(), ACKS_MAX);
+    }
+}

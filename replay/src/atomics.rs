@@ -1,0 +1,109 @@
+//! The atomic operations of one requester (RFC 7306 §5).
+
+use std::collections::VecDeque;
+
+use super::findings::{Findings, Kind};
+use super::limits::{Holding, Room};
+
+/// Atomic Requests and Responses, matched whichever is seen first.
+#[derive(Debug)]
+pub(super) struct Atomics {
+    /// Identifier and frame of each.
+    requests: VecDeque<(u32, u64)>,
+    responses: VecDeque<(u32, u64)>,
+    /// All were seen so far, and kept until they were matched.
+    is_complete: bool,
+    held: Holding,
+}
+
+impl Atomics {
+    pub(super) const fn new() -> Self {
+        Self {
+            requests: VecDeque::new(),
+            responses: VecDeque::new(),
+            is_complete: true,
+            held: Holding::of_notes(),
+        }
+    }
+
+    /// Something of either stream was missed, or found no room.
+    pub(super) fn forget(&mut self, notes: &mut Room) {
+        self.held.give_all(notes);
+        *self = Self { is_complete: false, ..Self::new() };
+    }
+
+    /// Requests without an answer so far.
+    pub(super) fn open(&self) -> usize {
+        self.requests.len()
+    }
+
+    pub(super) fn request(
+        &mut self,
+        id: u32,
+        frame: u64,
+        notes: &mut Room,
+        findings: &mut Findings,
+    ) {
+        if self.is_complete && self.has_room(notes) {
+            self.requests.push_back((id, frame));
+            self.match_up(notes, findings);
+        }
+    }
+
+    pub(super) fn response(
+        &mut self,
+        id: u32,
+        frame: u64,
+        notes: &mut Room,
+        findings: &mut Findings,
+    ) {
+        if self.is_complete && self.has_room(notes) {
+            self.responses.push_back((id, frame));
+            self.match_up(notes, findings);
+        }
+    }
+
+    fn has_room(&mut self, notes: &mut Room) -> bool {
+        let has_room = self.held.take(notes);
+        if !has_room {
+            self.forget(notes);
+        }
+        has_room
+    }
+
+    /// RFC 7306 §5.2.2: Responses come in the order of the Requests, each with the identifier of its own.
+    fn match_up(&mut self, notes: &mut Room, findings: &mut Findings) {
+        while let (Some(&(asked, asked_in)), Some(&(answered, frame))) =
+            (self.requests.front(), self.responses.front())
+        {
+            self.requests.pop_front();
+            self.responses.pop_front();
+            self.held.give(2, notes);
+            if asked != answered {
+                findings.add(Kind::AtomicMismatch, "", frame, || {
+                    format!(
+                        "Atomic Response with Original Request Identifier {answered:#x}; the Request of \
+                         frame {asked_in} has {asked:#x}"
+                    )
+                });
+            }
+        }
+    }
+
+    /// The capture is at its end. `all_seen`: the requester's stream was delivered whole.
+    pub(super) fn finish(&mut self, all_seen: bool, notes: &mut Room, findings: &mut Findings) {
+        self.held.give_all(notes);
+        if let Some((_, frame)) = self.responses.front().filter(|_| all_seen) {
+            let count = self.responses.len();
+            findings.add(Kind::AtomicUnasked, "", *frame, || {
+                format!("{count} Atomic Response(s) that no Atomic Request asked for")
+            });
+        }
+        if let Some((_, frame)) = self.requests.front() {
+            let count = self.requests.len();
+            findings.add(Kind::AtomicUnanswered, "", *frame, || {
+                format!("{count} Atomic Request(s) without their Response in the capture")
+            });
+        }
+    }
+}

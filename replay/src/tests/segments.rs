@@ -1,0 +1,170 @@
+//! What TCP does underneath: segments sent again, acknowledgments, lengths, and where segments were cut.
+
+use super::build::fpdu;
+use super::*;
+
+const NOTE: Severity = Severity::Note;
+const WARNING: Severity = Severity::Warning;
+const ACK: u8 = 0x10;
+
+/// A connection whose handshake took `us` from the capture to each end and back, in full operation.
+fn at_distance(us: u32) -> Talk {
+    let mut talk = Talk::empty();
+    talk.now_us = 5_000_000;
+    let [first, second] = talk.seq;
+    talk.frame(INITIATOR, first, 2, &[]);
+    talk.seq[INITIATOR] += 1;
+    talk.wait(us).frame(RESPONDER, second, 2 | ACK, &[]);
+    talk.seq[RESPONDER] = second.wrapping_add(1);
+    let seq = talk.wait(us).seq[INITIATOR];
+    talk.frame(INITIATOR, seq, ACK, &[]);
+    talk.in_full_operation()
+}
+
+/// An FPDU that is acknowledged `acked_us` after it came, and comes again `again_us` after that.
+fn sent_again(talk: &mut Talk, acked_us: u32, again_us: u32) {
+    let (seq, octets) = (talk.seq[INITIATOR], fpdu(&send(1, b"x")));
+    talk.send(INITIATOR, &octets);
+    let ack = talk.wait(acked_us).seq[RESPONDER];
+    talk.frame(RESPONDER, ack, ACK, &[]);
+    talk.wait(again_us).frame(INITIATOR, seq, ACK, &octets);
+}
+
+#[test]
+fn lost_acknowledgments_are_told_from_hasty_timers() {
+    let found = |again_us| {
+        let mut talk = at_distance(10_000);
+        sent_again(&mut talk, 5000, again_us);
+        let found = connection(&talk.file);
+        let [finding] = &found.findings[..] else { panic!("{:?}", found.findings) };
+        assert_eq!((finding.severity, finding.rule, finding.frame), (NOTE, "RFC 9293 §3.8.1", 8));
+        finding.text.clone()
+    };
+    let lost = found(200_000);
+    assert!(
+        lost.contains("have their acknowledgment") || lost.contains("has their acknowledgment"),
+        "{lost}"
+    );
+    assert!(
+        lost.contains("the first in frame 7") && lost.contains("lost on its way to the initiator"),
+        "{lost}"
+    );
+    assert_eq!(found(15_000), "initiator: sent again what had been acknowledged: 1 segments");
+}
+
+#[test]
+fn without_a_handshake_a_lost_acknowledgment_cannot_be_told() {
+    let mut talk = at_distance(10_000);
+    sent_again(&mut talk, 5000, 200_000);
+    // Without the first three frames: two of 40 octets with 16 before each.
+    let file = [&talk.file[..24], &talk.file[24 + 3 * 56..]].concat();
+    let found = connection(&file);
+    assert!(found.findings.iter().any(|one| one.text.contains("it cannot be told")), "{found:?}");
+}
+
+#[test]
+fn octets_that_only_the_capture_lacks_are_told_from_lost_ones() {
+    let gap = |is_acked: bool| {
+        let mut talk = Talk::started();
+        talk.fpdu(INITIATOR, &send(1, b"x")).skip(INITIATOR, 48).fpdu(INITIATOR, &send(3, b"y"));
+        if is_acked {
+            talk.close(RESPONDER);
+        }
+        connection(&talk.file).findings.remove(0).text
+    };
+    assert!(gap(false).contains("no acknowledgment of them"), "{}", gap(false));
+    assert!(gap(true).contains("acknowledges them by frame 7: they came"), "{}", gap(true));
+    // The end of the stream is missing, but for its acknowledgment.
+    let mut talk = Talk::started();
+    talk.fpdu(INITIATOR, &send(1, b"x")).skip(INITIATOR, 48).close(RESPONDER);
+    let found = connection(&talk.file);
+    assert_eq!(rules(&found), [(WARNING, "RFC 9293 §3.4")]);
+    assert!(found.findings[0].text.contains("acknowledges 48 octets behind the last"), "{found:?}");
+    assert_eq!(found.findings[0].frame, 6);
+    // A FIN of which only the acknowledgment is there is no octet.
+    let mut talk = Talk::started();
+    talk.fpdu(INITIATOR, &send(1, b"x")).skip(INITIATOR, 1).close(RESPONDER);
+    assert_eq!(rules(&connection(&talk.file)), []);
+}
+
+/// What is found when segments of these lengths come after the startup, and the MSS is `mss`.
+fn found(mss: u16, ulpdus: &[Vec<u8>], lens: &[usize]) -> Vec<(Severity, &'static str, String)> {
+    let mut talk = Talk { mss: Some(mss), ..Talk::empty() }.opened().in_full_operation();
+    let octets: Vec<u8> = ulpdus.iter().flat_map(|ulpdu| fpdu(ulpdu)).collect();
+    let mut rest = &octets[..];
+    for len in lens {
+        let (segment, after) = rest.split_at(*len);
+        talk.send(INITIATOR, segment);
+        rest = after;
+    }
+    talk.send(INITIATOR, rest);
+    let findings = connection(&talk.file).findings.into_iter();
+    findings.map(|one| (one.severity, one.rule, one.text)).collect()
+}
+
+#[test]
+fn lengths_that_make_alignment_impossible_are_told() {
+    // An FPDU has 6 octets more than its ULPDU.
+    let long = [write(1, 0, &[7; 300])];
+    let told = found(200, &long, &[200]);
+    assert!(
+        told.iter().any(|one| one.1 == "RFC 5044 §4.5"
+            && one.2.contains(
+                "1 FPDUs of up to 320 octets are longer than a segment, which holds 200"
+            )
+            && one.2.contains("at most 194")),
+        "{told:?}"
+    );
+    assert!(
+        told.iter().any(|one| one.2.contains("FPDUs are longer than its segments")),
+        "{told:?}"
+    );
+    assert_eq!(found(320, &long, &[]), []);
+    let told = found(100, &[write(1, 0, &[7; 150])], &[100]);
+    assert!(
+        told.iter().any(|one| one.2.contains("hold 100 octets (MSS 100): too few")),
+        "{told:?}"
+    );
+    // Full segments of an odd length.
+    let many: Vec<Vec<u8>> = (1..=6).map(|msn| send(msn, &[7; 100])).collect();
+    let told = found(203, &many, &[203, 203]);
+    assert!(
+        told.iter().any(|one| one.2.contains("2 segments are full with 203 octets (MSS 203")),
+        "{told:?}"
+    );
+    assert_eq!(found(203, &many, &[124, 124, 124, 124, 124]), []);
+}
+
+#[test]
+fn the_place_that_cut_segments_is_told_where_it_is_known() {
+    let octets = fpdu(&send(1, &[1; 40]));
+    let told = |checksums| {
+        let mut talk = Talk { checksums, ..Talk::started() };
+        talk.send(INITIATOR, &octets[..20]).send(INITIATOR, &octets[20..]);
+        let findings = connection(&talk.file).findings;
+        findings.into_iter().find(|one| one.rule == "RFC 5044 §5").unwrap().text
+    };
+    assert!(told(true).contains("cannot be told from one place"), "{}", told(true));
+    assert!(told(false).contains("in the sending host"), "{}", told(false));
+}
+
+/// One tap before a device that cuts segments, and one behind it.
+#[test]
+fn a_device_between_two_taps_that_cuts_segments_is_told() {
+    let (mut before, mut behind) = (Talk::started(), Talk::started());
+    for msn in 1..=20 {
+        let octets = fpdu(&send(msn, &[1; 60]));
+        before.send(INITIATOR, &octets);
+        behind.send(INITIATOR, &octets[..30]).send(INITIATOR, &octets[30..]);
+    }
+    let [before, behind] = [before, behind].map(|talk| places::records(&talk.file));
+    let (mut packets, mut cut) = (Vec::new(), behind[4..].chunks(2));
+    for (index, packet) in before.iter().enumerate() {
+        packets.push((1, 9, packet.clone()));
+        let copies = if index < 4 { &behind[index..=index] } else { cut.next().unwrap() };
+        packets.extend(copies.iter().map(|copy| (2, 9, copy.clone())));
+    }
+    let found = connection(&places::capture(packets));
+    let told = found.findings.iter().find(|one| one.rule == "RFC 5044 §5").unwrap();
+    assert!(told.text.contains("a device between the two recut them"), "{told:?}");
+}
