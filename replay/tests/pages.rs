@@ -114,6 +114,20 @@ fn markers_are_in_the_picture() {
     assert!(!without.contains("◇ marker:") && !without.contains("class=\"marker\""));
 }
 
+/// The rows of messages have texts of their own where other pictures name pauses.
+#[test]
+fn pauses_are_not_named_across_the_texts_of_messages() {
+    let all = [pictured(&pcaps().join("demo-markers-reorder.pcapng"))];
+    let mut named = 0;
+    for (name, svg) in page::pictures(&all) {
+        let names_pauses = svg.contains(">pause of ");
+        assert!(svg.contains("class=\"pause\"") || !names_pauses, "{name}");
+        assert!(!names_pauses || !name.contains("-messages"), "{name}");
+        named += u64::from(names_pauses);
+    }
+    assert!(named > 0);
+}
+
 #[test]
 fn terminates_and_wrong_fpdus_are_in_the_picture() {
     let of = |name: &str| page::of(&[pictured(&pcaps().join(name))]);

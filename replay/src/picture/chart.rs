@@ -118,8 +118,17 @@ impl Chart {
         }
     }
 
-    /// The time axis, from the connection's beginning.
+    /// The time axis, from the connection's beginning. Pauses are named where nothing else is written.
     pub(super) fn time_axis(&mut self) {
+        self.time_axis_with(true);
+    }
+
+    /// The same, without names of pauses: for pictures with text in them.
+    pub(super) fn bare_time_axis(&mut self) {
+        self.time_axis_with(false);
+    }
+
+    fn time_axis_with(&mut self, names_pauses: bool) {
         let (bottom, height) = (self.bottom(), self.height);
         let span = self.canvas.span_ns();
         let (unit, name) = unit_of(span, &TIMES);
@@ -130,6 +139,7 @@ impl Chart {
             // A low picture has no room for upright text.
             let text = match height {
                 0..100 => String::new(),
+                _ if !names_pauses => String::new(),
                 _ => format!("pause of {}", super::time(until - from)),
             };
             self.draw(format_args!(

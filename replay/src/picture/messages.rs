@@ -24,7 +24,7 @@ pub(crate) fn messages(side: &SideTrace, answers: &Answers, from: &str) -> Optio
     let rows = side.operations.len() + exchanges.clone().count();
     let height = ROW * u32::try_from(rows).unwrap_or(1);
     let mut chart = Chart::new(side.canvas.with_len(1), height);
-    chart.time_axis();
+    chart.bare_time_axis();
     let mut y = TOP;
     for (opcode, operation) in &side.operations {
         let latency = &operation.latency;

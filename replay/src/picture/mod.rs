@@ -81,7 +81,7 @@ svg.p .again{stroke:$again;stroke-width:3}svg.p .ahead{stroke:$ahead;stroke-widt
 svg.p .wait{stroke:$wait;stroke-width:2}svg.p .ack{stroke:$ack;stroke-width:1.2}
 svg.p .win{stroke:$win;stroke-dasharray:5 3}svg.p .sack{stroke:$sack;stroke-width:2}
 svg.p .start{stroke:$fg;stroke-width:.8}svg.p .wrong{stroke:$again;stroke-width:2.5}
-svg.p .end{stroke:$fg;stroke-width:2.5}svg.p .marker{stroke:$sack;stroke-width:1}svg.p .band{fill:$fill;stroke:none}
+svg.p .end{stroke:$fg;stroke-width:2.5}svg.p .marker{stroke:$dim;stroke-width:.8}svg.p .band{fill:$fill;stroke:none}
 svg.p .pause{fill:$grid;fill-opacity:.6}svg.p rect.data{fill:$data;stroke:none}svg.p rect.again{fill:$again;stroke:none}
 svg.p rect.wait{fill:$wait;stroke:none}svg.p rect.ahead{fill:$ahead;stroke:none}
 svg.p .f-data{fill:$data}svg.p .f-again{fill:$again}svg.p .f-wait{fill:$wait}svg.p .f-ahead{fill:$ahead}svg.p .f-fill{fill:$fill}

@@ -25,7 +25,9 @@ pub(crate) fn sequence(side: &SideTrace, from: &str) -> Picture {
         chart.path("start", &path);
         chart.legend("start", "FPDU starts");
     }
+    // Below what segments and SACK blocks tell.
     let markers = side.of(Class::Marker);
+    diamonds(&mut chart, "marker", markers);
     let drawn = [
         (Class::InOrder, "data", "segment, in order"),
         (Class::OutOfOrder, "late", "segment beyond a gap"),
@@ -47,7 +49,6 @@ pub(crate) fn sequence(side: &SideTrace, from: &str) -> Picture {
         chart.legend(style, &format!("{text}: {}", crate::figures::count(marks.count())));
     }
     if markers.count() > 0 {
-        diamonds(&mut chart, "marker", markers);
         chart.legend("marker", &format!("◇ marker: {}", crate::figures::count(markers.count())));
     }
     chart.legend("ack", "acknowledged");
