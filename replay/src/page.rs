@@ -24,7 +24,7 @@ pub fn pictures(files: &[PicturedFile]) -> Vec<(String, String)> {
     let mut all = Vec::new();
     for (number, file) in files.iter().enumerate() {
         for (place, one) in file.pictured.iter().enumerate() {
-            for picture in pictures_of(one).into_iter().flatten() {
+            for picture in pictures_of(&one.trace, one.in_order.as_ref()).into_iter().flatten() {
                 let prefix = if several { format!("{}-", number + 1) } else { String::new() };
                 let name = format!("{prefix}{}-{}", place + 1, picture.name);
                 let styled = format!("<style>{}</style></svg>", style());
@@ -37,19 +37,22 @@ pub fn pictures(files: &[PicturedFile]) -> Vec<(String, String)> {
 }
 
 /// All pictures of a connection: of what the initiator sent, then of what the responder sent.
-fn pictures_of(one: &Pictured) -> [Vec<Picture>; 2] {
+pub(crate) fn pictures_of(
+    trace: &ConnectionTrace,
+    in_order: Option<&ConnectionTrace>,
+) -> [Vec<Picture>; 2] {
     [(0, "initiator"), (1, "responder")].map(|(index, from)| {
-        let side = &one.trace.sides[index];
+        let side = &trace.sides[index];
         if side.bins.bins.iter().all(|bin| bin.octets == 0) {
             return Vec::new();
         }
-        let in_order = one.in_order.as_ref().map(|other| &other.sides[index]);
+        let in_order = in_order.map(|other| &other.sides[index]);
         let mut pictures = vec![picture::sequence(side, from), picture::strip(side, from)];
         pictures.extend(picture::detail(side, from));
         if side.delivery.count() > 0 {
             pictures.push(picture::delays(side, in_order, from));
         }
-        pictures.extend(picture::messages(side, &one.trace.answers[index], from));
+        pictures.extend(picture::messages(side, &trace.answers[index], from));
         pictures.extend(picture::memory(side, from));
         pictures.push(picture::rates(side, from));
         if let Some((window, rtt)) = picture::round_trips(side, from) {
@@ -64,10 +67,7 @@ fn write_page(out: &mut String, files: &[PicturedFile]) -> fmt::Result {
     let names: Vec<String> = files.iter().map(|file| escaped(&file.report.file)).collect();
     write!(
         out,
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width\">\
-         <meta name=\"color-scheme\" content=\"light dark\">\
-         <title>urnic replay: {0}</title><style>{PAGE_STYLE}{1}</style></head><body>\
+        "{HEAD}<title>urnic replay: {0}</title><style>{PAGE_STYLE}{1}</style></head><body>\
          <h1>What happened in {0}</h1>{INTRODUCTION}",
         names.join(", "),
         style()
@@ -175,7 +175,9 @@ fn write_connection(
     }
     out.write_str("</ul>")?;
     write_findings(out, &connection.findings)?;
-    for (pictures, direction) in pictures_of(one).into_iter().zip(&connection.directions) {
+    for (pictures, direction) in
+        pictures_of(&one.trace, one.in_order.as_ref()).into_iter().zip(&connection.directions)
+    {
         if pictures.is_empty() {
             continue;
         }
@@ -335,7 +337,13 @@ fn write_findings(out: &mut String, findings: &[Finding]) -> fmt::Result {
     }
 }
 
-const INTRODUCTION: &str = "\
+/// What all pages begin with.
+pub(crate) const HEAD: &str = "\
+<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+<meta name=\"viewport\" content=\"width=device-width\">\
+<meta name=\"color-scheme\" content=\"light dark\">";
+
+pub(crate) const INTRODUCTION: &str = "\
 <details open><summary>The words of this page</summary><p>iWARP is RDMA over TCP: one end writes \
 into or reads from memory of the other. TCP carries octets without borders, so each piece of a message travels \
 as an <b>FPDU</b>: a length, a header that says where in memory it belongs, the payload and a CRC. A segment is \
@@ -345,7 +353,7 @@ belongs, as soon as it arrives, even if segments before it are lost. A <b>marker
 are not aligned. <b>Delivery</b>, telling the program, always waits for all that came before. The figures \
 and pictures are what urnic's own receive code did with these frames.</p></details>";
 
-const PAGE_STYLE: &str = "\
+pub(crate) const PAGE_STYLE: &str = "\
 :root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:1020px;margin:2em auto;\
 padding:0 1em;background:#fff;color:#222}h1{font-size:1.5em}h2{font-size:1.25em;margin-top:2em;\
 border-top:1px solid #8886;padding-top:.7em}figure{margin:1.6em 0;break-inside:avoid}figcaption{font-weight:600}\

@@ -214,11 +214,13 @@ fn row<'a>(tables: &'a str, name: &str) -> Vec<Vec<&'a str>> {
 #[test]
 fn a_capture_is_compared_with_itself_placed_in_order_and_with_another() {
     let reordered = || pictured(&pcaps().join("demo-markers-reorder.pcapng"));
-    let alone = compare::of(&[reordered()]).unwrap();
+    let files = [reordered()];
+    let alone = compare::text(&compare::of(&files).unwrap());
     assert_eq!(row(&alone, "held at most"), [["56 B", "33 kB"], ["0 B", "61.1 kB"]]);
     assert_eq!(row(&alone, "placed ahead of a gap")[1][1], "0.0 %");
     let other = pictured(&pcaps().join("demo-resegment.pcapng"));
-    let both = compare::of(&[reordered(), other]).unwrap();
+    let files = [reordered(), other];
+    let both = compare::text(&compare::of(&files).unwrap());
     assert_eq!(row(&both, "data segments"), [["154", "265"], ["150", "263"]]);
     assert_eq!(row(&both, "aligned with FPDUs")[0], ["100.0 %", "13.7 %"]);
     assert!(compare::of(&[reordered(), reordered(), reordered()]).is_err());
@@ -227,4 +229,59 @@ fn a_capture_is_compared_with_itself_placed_in_order_and_with_another() {
     let nothing = PicturedFile::from(FileReport::default());
     let refused = compare::of(&[nothing]).unwrap_err();
     assert!(refused.contains("no iWARP connection"), "{refused}");
+}
+
+/// All values of JSON by name, in order.
+fn values(json: &serde_json::Value, name: &str) -> Vec<u64> {
+    let directions = |one: &serde_json::Value| one["directions"].as_array().unwrap().clone();
+    let both = json["compared"].as_array().unwrap().iter();
+    both.flat_map(directions).map(|one| one[name].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn the_page_of_a_comparison_is_whole_and_has_the_figures_of_its_json() {
+    let reordered = || pictured(&pcaps().join("demo-markers-reorder.pcapng"));
+    let other = || pictured(&pcaps().join("demo-resegment.pcapng"));
+    for (files, names) in [
+        (vec![reordered()], ["placed as it comes", "placed in order"]),
+        (vec![reordered(), other()], ["a &lt;capture&gt;", "a &lt;capture&gt;"]),
+        (vec![other(), pictured(&pcaps().join("siw-rping-crc.pcap"))], ["a &lt;capture&gt;"; 2]),
+    ] {
+        let comparison = compare::of(&files).unwrap();
+        let (page, json) = (compare::page(&comparison), serde_json::to_value(&comparison).unwrap());
+        assert_is_balanced(&page, "a comparison");
+        assert!(page.len() < 2_000_000, "{}", page.len());
+        for absent in ["<script", "src=", "href", "url(", "@import", "NaN", "<capture>", "{$"] {
+            assert!(!page.contains(absent), "{absent}");
+        }
+        let [a, b] = names;
+        assert!(page.contains(&format!("<h1>{a} beside {b}</h1>")), "{}", &page[..400]);
+        // Row by row, what both sent: the left column, then the right.
+        let cells = |name: &str| -> Vec<String> {
+            let rows = page.split("<tr><td>").filter(|row| row.starts_with(name));
+            let cells = |row: &str| -> Vec<String> {
+                let cell = |rest: &str| rest.split("</td>").next().unwrap().to_owned();
+                row.split("<td>").skip(1).take(2).map(cell).collect()
+            };
+            let [one, two] = &rows.map(cells).collect::<Vec<_>>()[..] else { panic!("{name}") };
+            vec![one[0].clone(), two[0].clone(), one[1].clone(), two[1].clone()]
+        };
+        for (name, field) in [("data segments", "segments"), ("FPDUs", "fpdus")] {
+            let told: Vec<_> = values(&json, field).into_iter().map(count).collect();
+            assert_eq!(cells(name), told, "{name}");
+            let table = compare::text(&comparison);
+            assert_eq!(row(&table, name).len(), 2 + usize::from(name == "FPDUs") * 2);
+        }
+        let held = values(&json, "bytes_held_peak");
+        assert_eq!(held.len(), 4);
+        assert_eq!(
+            page.matches("<div class=\"pair\">").count(),
+            page.matches("How to read").count()
+        );
+        assert!(page.matches("<svg").count() >= 12, "{}", page.matches("<svg").count());
+    }
+    let files = [reordered()];
+    let comparison = compare::of(&files).unwrap();
+    let json = serde_json::to_value(&comparison).unwrap();
+    assert_eq!(values(&json, "bytes_held_peak"), [56, 0, 33_064, 61_112]);
 }

@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use std::{fs, io};
 
 use anyhow::Context;
+use urnic_replay::compare::Comparison;
 use urnic_replay::input::Input;
-use urnic_replay::{PicturedFile, Report, Written, compare, page, text};
+use urnic_replay::{FileReport, PicturedFile, Report, Written, compare, page, text};
 
 use crate::report::{complain, print, print_json};
 use crate::{EXIT_UNUSABLE, EXIT_UNVERIFIED, commented};
@@ -47,9 +48,9 @@ pub(crate) struct Args {
     #[arg(long, short, value_name = "FILE.pcapng")]
     write: Option<PathBuf>,
 
-    /// Print the longest connections of two captures side by side; of one, as it was placed and as it
-    /// would have been in order only
-    #[arg(long, conflicts_with = "json")]
+    /// Compare the longest connections of two captures; or one, as it was placed and as it would have been
+    /// in order only. With --json and --report, those are about the comparison
+    #[arg(long)]
     compare: bool,
 
     /// Exit with status 1 if any finding is an error
@@ -70,6 +71,7 @@ Examples:
   urnic replay --report page.html pcaps/demo-markers-reorder.pcapng
   urnic replay --write commented.pcapng capture.pcap && wireshark commented.pcapng
   urnic replay --compare before.pcap after.pcap
+  urnic replay --compare --report page.html before.pcap after.pcap
   ssh host tcpdump -i eth0 -w - tcp port 7174 | urnic replay -";
 
 /// Reads a file, or a pipe; writes it with comments if that is asked for.
@@ -107,9 +109,19 @@ fn replay_file(
 }
 
 /// Writes the page and the pictures that are asked for.
-fn write_pictures(args: &Args, files: &[PicturedFile]) -> anyhow::Result<()> {
-    if let Some(path) = &args.report {
-        fs::write(path, page::of(files)).with_context(|| format!("writing {}", path.display()))?;
+fn write_pictures(
+    args: &Args,
+    files: &[PicturedFile],
+    compared: Option<&Result<Comparison<'_>, String>>,
+) -> anyhow::Result<()> {
+    let page = || match compared {
+        None => Some(page::of(files)),
+        Some(Ok(compared)) => Some(compare::page(compared)),
+        // Of a comparison that there is not, there is no page.
+        Some(Err(_)) => None,
+    };
+    if let Some((path, page)) = args.report.as_ref().and_then(|path| Some((path, page()?))) {
+        fs::write(path, page).with_context(|| format!("writing {}", path.display()))?;
     }
     if let Some(folder) = &args.svg {
         fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
@@ -141,25 +153,29 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (files, written): (Vec<PicturedFile>, Vec<Written>) =
         replayed.collect::<anyhow::Result<_>>()?;
     let is_written_whole = !written.iter().any(|written| written.is_malformed);
-    write_pictures(args, &files)?;
     let compared = args.compare.then(|| compare::of(&files));
-    let report = Report { files: files.into_iter().map(|file| file.report).collect() };
+    write_pictures(args, &files, compared.as_ref())?;
     let mut is_readable = true;
-    for file in &report.files {
-        if let Some(error) = &file.error {
+    for FileReport { file, error, .. } in files.iter().map(|one| &one.report) {
+        if let Some(error) = error {
             is_readable = false;
-            complain(&format!("{}: {error}", file.file));
+            complain(&format!("{file}: {error}"));
         }
     }
     let printed = match compared {
-        _ if is_stream => Ok(()),
-        Some(Ok(table)) => print(table.trim_end()),
+        _ if is_stream => Some(Ok(())),
+        Some(Ok(compared)) if args.json => Some(print_json(&compared)),
+        Some(Ok(compared)) => Some(print(compare::text(&compared).trim_end())),
         // What could not be read was told.
-        Some(Err(_)) if !is_readable => Ok(()),
+        Some(Err(_)) if !is_readable && !args.json => Some(Ok(())),
         Some(Err(reason)) => return Err(anyhow::Error::msg(reason)),
-        None if args.json => print_json(&report),
-        None => print(text::of(&report).trim_end()),
+        None => None,
     };
+    let report = Report { files: files.into_iter().map(|file| file.report).collect() };
+    let printed = printed.unwrap_or_else(|| match args.json {
+        true => print_json(&report),
+        false => print(text::of(&report).trim_end()),
+    });
     match printed {
         // A reader that has seen enough may close the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}

@@ -139,7 +139,12 @@ fn commands_without_a_peer_print_the_fields_of_the_document() {
                 "replay {captures}/siw-rping-crc.pcap {captures}/siw-terminate-bounds.pcap --json"
             ),
         ),
+        (
+            "urnic replay --compare",
+            format!("replay {captures}/siw-rping-crc.pcap --compare --json"),
+        ),
         ("Errors", "ping 10.0.0.256 --json".to_owned()),
+        ("Errors", format!("replay {captures}/README.md --compare --json")),
     ] {
         compare(name, &[parsed(&urnic(&command).output().unwrap())]);
     }

@@ -514,7 +514,10 @@ const REPLAY: &[Row] = &[
         "--compare",
         &[("--compare", Says("held at most")), ("--compare CAPTURE", Says("from the responder"))],
         &[
-            ("--compare --json", Refused("--compare")),
+            ("--compare --json", Says("\"compared\": [")),
+            ("--compare --report OUT", Says("held at most")),
+            ("--compare --report /none/such.html", Refused("/none/such.html")),
+            ("!replay --compare --json SOURCE", Refused("no iWARP connection to compare")),
             ("--compare CAPTURE CAPTURE", Refused("one or two captures")),
         ],
     ),

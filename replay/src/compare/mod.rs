@@ -1,0 +1,213 @@
+//! Two captures side by side, or one under two receivers: the figures, which text, JSON and page share.
+
+mod page;
+mod text;
+
+use serde::Serialize;
+
+use crate::report::DirectionReport;
+use crate::trace::delays::Delays;
+use crate::trace::{Class, ConnectionTrace, Fit, SideTrace};
+use crate::{Pictured, PicturedFile};
+
+pub use page::page;
+pub use text::text;
+
+/// Two connections, or one under two receivers.
+#[derive(Debug, Serialize)]
+pub struct Comparison<'a> {
+    /// What is compared.
+    pub compared: [Compared; 2],
+    #[serde(skip)]
+    traces: [Traces<'a>; 2],
+}
+
+/// What the pictures are made of.
+#[derive(Clone, Copy, Debug)]
+struct Traces<'a> {
+    trace: &'a ConnectionTrace,
+    /// For the picture of delays, beside it.
+    in_order: Option<&'a ConnectionTrace>,
+}
+
+/// The longest connection of a capture.
+#[derive(Clone, Debug, Serialize)]
+pub struct Compared {
+    /// The capture.
+    pub file: String,
+    /// How its FPDUs are placed: `as it comes`, or `in order`.
+    pub placed: &'static str,
+    /// The end that sent the MPA Request.
+    pub initiator: String,
+    /// The other end.
+    pub responder: String,
+    /// What the initiator sent, then what the responder sent.
+    pub directions: Vec<ComparedDirection>,
+}
+
+/// What one end sent.
+#[derive(Clone, Debug, Serialize)]
+pub struct ComparedDirection {
+    /// `initiator` or `responder`.
+    pub from: &'static str,
+    /// Octets in data segments, those sent again too.
+    pub bytes_sent: u64,
+    /// From the first frame of the connection to its last.
+    pub span_ns: u64,
+    /// The one in the other.
+    pub bits_per_second: u64,
+    /// Data segments.
+    pub segments: u64,
+    /// Segments in full operation, of which it is known how they lie on FPDUs.
+    pub segments_judged: u64,
+    /// Of those, that hold whole FPDUs.
+    pub segments_aligned: u64,
+    /// Of all, ahead of octets still missing.
+    pub segments_out_of_order: u64,
+    /// Of all, sent again.
+    pub segments_retransmitted: u64,
+    /// FPDUs that were placed.
+    pub fpdus: u64,
+    /// Of those, ahead of a gap.
+    pub fpdus_placed_ahead: u64,
+    /// Most octets that waited at a time.
+    pub bytes_held_peak: u64,
+    /// From the arrival of an FPDU's last octet to its placement.
+    pub placement: Spread,
+    /// The same to its delivery.
+    pub delivery: Spread,
+    /// From a Read Request to the last octet of its Response.
+    pub reads: Spread,
+    /// From a segment to its acknowledgment.
+    pub round_trips: Spread,
+}
+
+/// Half, nearly all, and the longest.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Spread {
+    /// How many there were; the others are 0 without any.
+    pub count: u64,
+    /// Half took no longer.
+    pub p50_ns: u64,
+    /// 99 in 100 took no longer.
+    pub p99_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+}
+
+/// The longest connections of two captures. Of a single one: as the engine placed it, and as a receiver
+/// would have that places in order only.
+///
+/// # Errors
+/// When there are neither one nor two files, or one of them has no iWARP connection: a sentence.
+pub fn of(files: &[PicturedFile]) -> Result<Comparison<'_>, String> {
+    let chosen = files.iter().map(longest).collect::<Result<Vec<_>, _>>()?;
+    let own = |one: &Chosen<'_>| Compared::of(one, &one.1.trace, AS_IT_COMES);
+    match chosen.as_slice() {
+        [one] => {
+            let in_order =
+                one.1.in_order.as_ref().ok_or("the capture changed while it was read")?;
+            let other = Traces { trace: in_order, in_order: None };
+            Ok(Comparison {
+                compared: [own(one), Compared::of(one, in_order, "in order")],
+                traces: [Traces { in_order: None, ..Traces::of(*one) }, other],
+            })
+        }
+        [first, second] => Ok(Comparison {
+            compared: [own(first), own(second)],
+            traces: [Traces::of(*first), Traces::of(*second)],
+        }),
+        _ => Err(format!("one or two captures can be compared, not {}", files.len())),
+    }
+}
+
+/// A connection of a file.
+type Chosen<'a> = (&'a PicturedFile, &'a Pictured);
+
+/// The connection with the most octets.
+fn longest(file: &PicturedFile) -> Result<Chosen<'_>, String> {
+    let octets = |one: &&Pictured| one.trace.sides.iter().map(|side| side.canvas.len).sum::<u64>();
+    let found = file.pictured.iter().max_by_key(octets);
+    let found = found.map(|one| (file, one));
+    found.ok_or_else(|| format!("{}: no iWARP connection to compare", file.report.file))
+}
+
+impl<'a> Traces<'a> {
+    fn of((_, one): Chosen<'a>) -> Self {
+        Self { trace: &one.trace, in_order: one.in_order.as_ref() }
+    }
+}
+
+impl Compared {
+    fn of((file, one): &Chosen<'_>, trace: &ConnectionTrace, placed: &'static str) -> Self {
+        let report = &file.report;
+        let connection = report.connections.get(one.index);
+        let end = |of: fn(&crate::report::ConnectionReport) -> &String| {
+            connection.map_or_else(String::new, |connection| of(connection).clone())
+        };
+        let directions = connection.map_or(&[][..], |connection| &connection.directions);
+        let sides = directions.iter().zip(&trace.sides).zip(&trace.reads);
+        Self {
+            file: report.file.clone(),
+            placed,
+            initiator: end(|one| &one.initiator),
+            responder: end(|one| &one.responder),
+            directions: sides
+                .map(|((report, side), reads)| ComparedDirection::of(report, side, reads))
+                .collect(),
+        }
+    }
+}
+
+impl Comparison<'_> {
+    /// What the two are called: the captures, or of one the receivers.
+    fn names(&self) -> [String; 2] {
+        let [a, b] = &self.compared;
+        if a.placed == b.placed {
+            [a.file.clone(), b.file.clone()]
+        } else {
+            [a, b].map(|one| format!("placed {}", one.placed))
+        }
+    }
+}
+
+impl ComparedDirection {
+    fn of(report: &DirectionReport, side: &SideTrace, reads: &Delays) -> Self {
+        let bytes_sent = side.bins.bins.iter().map(|bin| bin.octets + bin.octets_again).sum();
+        let span_ns = side.canvas.span_ns();
+        let bits = u128::from(bytes_sent) * 8_000_000_000 / u128::from(span_ns.max(1));
+        let fits = [Fit::Aligned, Fit::Unaligned, Fit::CrcAlone].map(|fit| side.fits(fit).count());
+        Self {
+            from: report.from,
+            bytes_sent,
+            span_ns,
+            bits_per_second: u64::try_from(bits).unwrap_or(u64::MAX),
+            segments: report.segments,
+            segments_judged: fits.iter().sum(),
+            segments_aligned: fits[0],
+            segments_out_of_order: report.segments_out_of_order,
+            segments_retransmitted: report.segments_retransmitted,
+            fpdus: side.placement.count(),
+            fpdus_placed_ahead: side.of(Class::Ahead).count(),
+            bytes_held_peak: side.held_peak,
+            placement: Spread::of(&side.placement),
+            delivery: Spread::of(&side.delivery),
+            reads: Spread::of(reads),
+            round_trips: Spread::of(&side.rtt),
+        }
+    }
+}
+
+impl Spread {
+    fn of(delays: &Delays) -> Self {
+        let count = delays.count();
+        if count == 0 {
+            return Self { count, p50_ns: 0, p99_ns: 0, max_ns: 0 };
+        }
+        let [p50_ns, p99_ns] = [500, 990].map(|part| delays.quantile(part));
+        Self { count, p50_ns, p99_ns, max_ns: delays.max_ns() }
+    }
+}
+
+/// As the engine does it.
+const AS_IT_COMES: &str = "as it comes";
