@@ -31,6 +31,8 @@ pub const ANNOUNCE_INTERVAL_NS: u64 = 2_000_000_000;
 pub const PATHS_MAX: usize = 1024;
 /// How long a path is used without asking again.
 pub const PATH_REFRESH_NS: u64 = 60_000_000_000;
+/// How long after it was asked for a path is asked for again when its port has another LID than it says.
+pub const PATH_DOUBT_NS: u64 = 1_000_000_000;
 /// How long the administrator is not asked again for what it does not know.
 pub const ABSENT_NS: u64 = 5_000_000_000;
 

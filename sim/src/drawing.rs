@@ -1,5 +1,6 @@
 //! From a seed to a plan: the space that is searched.
 
+mod fabric;
 mod trials;
 
 use urnic_engine::mpa::startup::StartupConfig;
@@ -23,6 +24,7 @@ impl Plan {
         let vanishes = Random::new(seed ^ VANISH_BITS).one_in(VANISH_ONE_IN);
         let drawn = if vanishes { Scenario::Vanish } else { drawn };
         let drawn = trials::draw(seed).unwrap_or(drawn);
+        let drawn = if fabric::is_drawn(seed) { Scenario::Ipoib } else { drawn };
         Drawing { random, scenario: only.unwrap_or(drawn) }.plan(seed)
     }
 }
@@ -49,6 +51,7 @@ impl Drawing {
         let node_count = match self.scenario {
             Scenario::Star => self.random.len(3, 6),
             Scenario::Exhausted | Scenario::Guesses => self.random.len(3, 4),
+            Scenario::Ipoib => self.random.len(2, 3),
             _ => 2,
         };
         let link = self.link();
@@ -74,16 +77,18 @@ impl Drawing {
         let mtu = match self.scenario {
             Scenario::Large | Scenario::BlackHole => random.pick(&[1500, 9000]),
             Scenario::Mtu => random.pick(&[1280, 1500, 9000]),
+            Scenario::Ipoib => random.pick(&[2044, 4092]),
             _ => random.pick(&[296, 576, 1280, 1500, 1500, 1501, 4000, 9000]),
         };
         let latency_ns = random.pick(&[0, 1_000, 20_000, 100_000, 1_000_000, 10_000_000]);
         // A switch passes whole frames on; what rewrites frames refuses super-frames by itself.
+        let is_fabric = self.scenario == Scenario::Ipoib;
         let is_switched =
             matches!(self.scenario, Scenario::Star | Scenario::Exhausted | Scenario::Guesses);
-        let super_frames = !is_switched && random.one_in(3);
+        let super_frames = !is_switched && !is_fabric && random.one_in(3);
         let has_bottleneck = match self.scenario {
             Scenario::Bottleneck => true,
-            Scenario::Clean | Scenario::Exhausted | Scenario::Guesses => false,
+            Scenario::Clean | Scenario::Exhausted | Scenario::Guesses | Scenario::Ipoib => false,
             _ => random.one_in(8),
         };
         let rate_bits_per_second = has_bottleneck
@@ -93,7 +98,7 @@ impl Drawing {
         } else {
             4096
         };
-        LinkPlan { mtu, latency_ns, rate_bits_per_second, queue_frames, super_frames }
+        LinkPlan { mtu, latency_ns, rate_bits_per_second, queue_frames, super_frames, is_fabric }
     }
 
     fn node(&mut self) -> NodePlan {
@@ -157,6 +162,7 @@ impl Drawing {
         match self.scenario {
             Scenario::Clean | Scenario::Exhausted | Scenario::Guesses => ImpairConfig::default(),
             Scenario::Changing => trials::unchanging(random, quiet),
+            Scenario::Ipoib => fabric::impair(random, quiet),
             Scenario::Loss => ImpairConfig { loss: random.chance(12), ..quiet },
             Scenario::Burst => ImpairConfig {
                 burst: BurstLoss {
@@ -218,8 +224,9 @@ impl Drawing {
 
     /// What happens to the link over time.
     fn changes(&mut self, nodes: &[NodePlan]) -> Vec<Change> {
-        let mut changes = Vec::new();
-        let mut at_ns = 0;
+        let is_fabric = self.scenario == Scenario::Ipoib;
+        let of_fabric = is_fabric.then(|| fabric::changes(&mut self.random, nodes.len()));
+        let (mut changes, mut at_ns) = of_fabric.unwrap_or_default();
         let mut push = |at_ns, what| changes.push(Change { at_ns, what });
         let random = &mut self.random;
         let mut soon = |random: &mut Random, longer_ns: u64| {

@@ -8,10 +8,11 @@ use urnic_engine::stream::{StartupFailure, StreamEvent};
 use urnic_engine::time::{Duration, Instant};
 use urnic_engine::verbs::QpState;
 
+use crate::address::address;
 use crate::memory::{Model, Part};
 use crate::plan::{Act, Deed, Ending, FlowPlan, SidePlan, Start};
 use crate::side::Side;
-use crate::world::{self, Node, World};
+use crate::world::{Node, World};
 
 /// First TCP port that listeners of a plan are at.
 const TCP_PORT_FIRST: u16 = 7000;
@@ -128,7 +129,7 @@ impl<'p> Flow<'p> {
         let offer = Offer { private_data: &private_data, ird, ord };
         let params = ConnectParams { startup, offer, lower_layer };
         let [from, to] = self.plan.nodes;
-        let remote = (world::address(to, self.plan.ipv6), self.tcp_port()).into();
+        let remote = (address(to, self.plan.ipv6), self.tcp_port()).into();
         let now = world.now();
         let qp = self.sides[0].queues.qp.clone();
         let id = world.port(from).connect(now, remote, &qp, &params);

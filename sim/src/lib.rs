@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! seed ── drawing ─▶ Plan ─┬─ world: nodes, links, a switch, the clock, faults ─┐
+//!                          │         or a fabric of InfiniBand                   │
 //!                          ├─ flow, side: what applications post and poll       ├─▶ Outcome
 //!                          └─ memory: what has to come of it (Model) ───────────┘    or Failure
 //! ```
@@ -15,7 +16,9 @@
 //! everything posted completes; when a run is over no connection, piece or region is left; and it is
 //! over in bounded virtual time after the last fault, far sooner where there was none.
 
+mod address;
 mod drawing;
+mod fabric;
 mod failure;
 mod flow;
 mod guess;

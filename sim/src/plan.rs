@@ -117,6 +117,9 @@ pub struct LinkPlan {
     pub queue_frames: usize,
     /// Whether the link takes super-frames and partial checksums.
     pub super_frames: bool,
+    /// Whether the nodes are hosts of a link of InfiniBand, on a fabric whose packets have four octets
+    /// more than `mtu`: of 2044 or of 4092. It has no rate and no queue of its own.
+    pub is_fabric: bool,
 }
 
 /// Something that happens to the link at some time.
@@ -141,6 +144,29 @@ pub enum Event {
     Latency(u64),
     /// A node stops listening, and listens again at once.
     ListenAgain(usize),
+    /// Of a fabric of InfiniBand.
+    Fabric(FabricEvent),
+}
+
+/// What can happen to a fabric of InfiniBand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FabricEvent {
+    /// Another subnet manager takes over, and knows of no member of any group.
+    Manager,
+    /// The subnet administrator answers nothing, or does again.
+    Silent(bool),
+    /// It says to so many requests that it is busy.
+    Busy(u32),
+    /// So many of its answers are lost.
+    Mute(u32),
+    /// A node's cable is out, or in.
+    Cable(usize, bool),
+    /// A node's port gets another LID.
+    Lid(usize),
+    /// A node's link is started anew, with another queue pair.
+    QueuePair(usize),
+    /// All cables are in, and the administrator answers.
+    Calm,
 }
 
 /// One connection, from opening to the end.

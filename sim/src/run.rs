@@ -12,6 +12,7 @@ use urnic_engine::stream::StreamEvent;
 use urnic_engine::time::{Duration, Instant};
 
 use crate::Outcome;
+use crate::address::address;
 use crate::failure::Failure;
 use crate::flow::{Flow, Stage};
 use crate::plan::{Ending, FlowPlan, NodePlan, Plan, Says, Silence, Start};
@@ -160,7 +161,7 @@ impl Run<'_> {
                 break;
             }
             self.idlers_done += 1;
-            let remote = (world::address(0, false), self.flows[0].tcp_port()).into();
+            let remote = (address(0, false), self.flows[0].tcp_port()).into();
             for number in 0..idler.count {
                 let port = self.world.port(idler.node);
                 let id = port.open(now, remote, LowerLayer::Layered);

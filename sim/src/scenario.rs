@@ -61,12 +61,14 @@ pub enum Scenario {
     Guesses,
     /// Messages that come before their receives, and wait for them.
     Unready,
+    /// Hosts on a fabric of InfiniBand: subnet managers that restart, queue pairs and LIDs that change.
+    Ipoib,
 }
 
 impl Scenario {
     /// All of them, and how often each is drawn. The last ones came later: they are drawn from other
     /// bits of the seed, so that the seeds of all others mean what they did.
-    pub const ALL: [(Self, &'static str, u64); 28] = [
+    pub const ALL: [(Self, &'static str, u64); 29] = [
         (Self::Clean, "clean", 6),
         (Self::Mixed, "mixed", 12),
         (Self::Loss, "loss", 6),
@@ -95,6 +97,7 @@ impl Scenario {
         (Self::Changing, "changing", 0),
         (Self::Guesses, "guesses", 0),
         (Self::Unready, "unready", 0),
+        (Self::Ipoib, "ipoib", 0),
     ];
 
     /// Its name.

@@ -1,7 +1,6 @@
 //! Ports, the links between them, and the clock.
 
 use std::io::{self, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroUsize;
 
 use urnic_engine::poll::Poller;
@@ -14,6 +13,8 @@ use urnic_netdev::impair::{Impair, ImpairConfig, ImpairCounters};
 use urnic_netdev::memory::{self, Link, LinkConfig, MemoryDevice};
 use urnic_netdev::record::{CaptureWriter, Directions, Recorder};
 
+use crate::address::{address_v4, address_v6};
+use crate::fabric::{self, Subnet};
 use crate::guess::Guesser;
 use crate::plan::{Change, Event, LinkPlan, NodePlan, Plan};
 use crate::switch::Switch;
@@ -36,6 +37,7 @@ pub(crate) struct World {
     pub(crate) nodes: Vec<Node>,
     links: Vec<Link>,
     switch: Option<Switch>,
+    subnet: Option<Subnet>,
     /// Nodes that are to listen again.
     relisten: Vec<usize>,
     changes: std::vec::IntoIter<Change>,
@@ -48,27 +50,28 @@ pub(crate) struct World {
 impl World {
     /// Makes the nodes of a plan; what they send is recorded to `capture`.
     pub(crate) fn new(plan: &Plan, capture: Option<&CaptureWriter<Sink>>) -> Self {
-        let (devices, links, switch) = join(plan);
+        let Joined { devices, links, switch, subnet } = join(plan);
         let nodes = devices
             .into_iter()
             .zip(&plan.nodes)
             .enumerate()
             .map(|(index, (device, node))| {
                 let device: Box<dyn Device> = match capture {
-                    None => Box::new(device),
+                    None => device,
                     Some(writer) => {
                         let name = format!("node {index}");
                         Box::new(Recorder::new(device, writer, &name, Directions::Sent))
                     }
                 };
                 let seed = plan.seed.wrapping_mul(64).wrapping_add(index as u64);
-                make_node(node, index, seed, device)
+                make_node(node, index, seed, plan.link.is_fabric, device)
             })
             .collect();
         let mut changes = plan.changes.clone().into_iter();
         let next_change = changes.next();
         let relisten = Vec::new();
-        Self { nodes, links, switch, relisten, changes, next_change, now: Instant::ZERO, steps: 0 }
+        let (now, steps) = (Instant::ZERO, 0);
+        Self { nodes, links, switch, subnet, relisten, changes, next_change, now, steps }
     }
 
     pub(crate) const fn now(&self) -> Instant {
@@ -144,6 +147,11 @@ impl World {
                 Event::Mtu(mtu) => self.links.iter().for_each(|link| link.set_mtu(mtu)),
                 Event::Latency(ns) => self.links.iter().for_each(|link| link.set_latency(ns)),
                 Event::ListenAgain(node) => self.relisten.push(node),
+                Event::Fabric(event) => {
+                    if let Some(subnet) = &self.subnet {
+                        subnet.apply(self.now.as_nanos(), event);
+                    }
+                }
             }
             self.next_change = self.changes.next();
         }
@@ -162,43 +170,53 @@ fn link_config(link: &LinkPlan) -> LinkConfig {
     }
 }
 
-/// A device for every node: the ends of one link, or links to a switch.
-fn join(plan: &Plan) -> (Vec<MemoryDevice>, Vec<Link>, Option<Switch>) {
+/// A device for every node, and what is between them.
+struct Joined {
+    devices: Vec<Box<dyn Device>>,
+    links: Vec<Link>,
+    switch: Option<Switch>,
+    subnet: Option<Subnet>,
+}
+
+fn boxed<D: Device + 'static>(devices: impl IntoIterator<Item = D>) -> Vec<Box<dyn Device>> {
+    devices.into_iter().map(|device| Box::new(device) as Box<dyn Device>).collect()
+}
+
+/// Joins the nodes: by one link, by links to a switch, or by a fabric of InfiniBand.
+fn join(plan: &Plan) -> Joined {
+    if plan.link.is_fabric {
+        let (subnet, hosts) = Subnet::new(&plan.link, plan.nodes.len(), plan.seed);
+        let (links, switch) = (Vec::new(), None);
+        return Joined { devices: boxed(hosts), links, switch, subnet: Some(subnet) };
+    }
     let config = link_config(&plan.link);
     if plan.nodes.len() == 2 {
         let (a, b) = memory::pair(config);
         let link = a.link();
-        return (vec![a, b], vec![link], None);
+        return Joined { devices: boxed([a, b]), links: vec![link], switch: None, subnet: None };
     }
     let pairs = plan.nodes.iter().map(|_| memory::pair(config));
     let (devices, ports): (Vec<_>, Vec<_>) = pairs.unzip();
     let links = devices.iter().map(MemoryDevice::link).collect();
     let guesser = plan.guesses.map(|guesses| Guesser::new(guesses, plan.seed));
-    (devices, links, Some(Switch::new(ports, guesser)))
+    let switch = Some(Switch::new(ports, guesser));
+    Joined { devices: boxed(devices), links, switch, subnet: None }
 }
 
-pub(crate) fn address_v4(node: usize) -> Ipv4Addr {
-    Ipv4Addr::new(10, 0, 0, number(node))
-}
-
-fn address_v6(node: usize) -> Ipv6Addr {
-    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, u16::from(number(node)))
-}
-
-/// The address of a node.
-pub(crate) fn address(node: usize, ipv6: bool) -> IpAddr {
-    if ipv6 { IpAddr::V6(address_v6(node)) } else { IpAddr::V4(address_v4(node)) }
-}
-
-fn number(node: usize) -> u8 {
-    u8::try_from(node + 1).expect("few nodes")
-}
-
-fn make_node(plan: &NodePlan, index: usize, seed: u64, device: Box<dyn Device>) -> Node {
+fn make_node(
+    plan: &NodePlan,
+    index: usize,
+    seed: u64,
+    is_on_fabric: bool,
+    device: Box<dyn Device>,
+) -> Node {
     let rnic = Rnic::new(RnicConfig { seed: seed.into() });
     let device = Impair::new(device, plan.impair, seed ^ 0x5eed);
     let mut config = PortConfig::for_ipv4(address_v4(index));
     config.ipv6 = Some((address_v6(index), 64));
+    // RFC 4391 §8.
+    config.interface_identifier =
+        is_on_fabric.then(|| fabric::guid(index).interface_identifier(false));
     config.out_of_order_placement = plan.out_of_order_placement;
     config.piece_blocks = plan.piece_blocks;
     config.tcp.window_bytes = plan.window_bytes;

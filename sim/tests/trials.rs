@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use urnic_sim::plan::{Deed, Ending, Event, Kind, Mishap, Says};
+use urnic_sim::plan::{Change, Deed, Ending, Event, FabricEvent, Kind, Mishap, Says};
 use urnic_sim::{Plan, Scenario};
 
 fn plans(name: &str, count: u64) -> impl Iterator<Item = Plan> {
@@ -16,7 +16,7 @@ fn a_quarter_of_all_seeds_are_trials() {
     let drawn: Vec<_> = (0..2000).map(|seed| Plan::of_seed(seed, None).scenario).collect();
     for trial in trials {
         let count = drawn.iter().filter(|scenario| **scenario == trial).count();
-        assert!((90..170).contains(&count), "{trial:?}: {count}");
+        assert!((80..160).contains(&count), "{trial:?}: {count}");
     }
 }
 
@@ -116,4 +116,38 @@ fn messages_come_before_their_receives_and_more_than_may_wait() {
         held += outcome.bytes_without_receive;
     }
     assert!(held > 1 << 20 && full > 1, "{held} octets, {full} times");
+}
+
+#[test]
+fn fabrics_meet_all_that_can_happen_to_them() {
+    let mut met = HashSet::new();
+    let mut with_ipv6 = 0;
+    for plan in plans("ipoib", 100) {
+        assert!(plan.link.is_fabric && [2044, 4092].contains(&plan.link.mtu));
+        with_ipv6 += usize::from(plan.flows.iter().any(|flow| flow.ipv6));
+        for change in &plan.changes {
+            if let Event::Fabric(event) = change.what {
+                met.insert(std::mem::discriminant(&event));
+            }
+        }
+        let is_calm = |change: &Change| matches!(change.what, Event::Fabric(FabricEvent::Calm));
+        assert!(plan.changes.iter().any(is_calm));
+    }
+    assert_eq!(met.len(), 8);
+    assert!((10..90).contains(&with_ipv6), "{with_ipv6}");
+    let drawn = (0..2000).filter(|seed| Plan::of_seed(*seed, None).scenario == Scenario::Ipoib);
+    assert!((80..180).contains(&drawn.count()));
+}
+
+/// What the oracle says of a subnet manager that lets no port in again.
+#[test]
+fn an_administrator_that_stays_silent_is_a_failure() {
+    let mut failed = 0;
+    for mut plan in plans("ipoib", 10) {
+        plan.changes = [FabricEvent::Silent(true), FabricEvent::Manager]
+            .map(|event| Change { at_ns: 0, what: Event::Fabric(event) })
+            .into();
+        failed += usize::from(urnic_sim::run(&plan).unwrap().is_err());
+    }
+    assert_eq!(failed, 10);
 }

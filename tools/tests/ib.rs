@@ -12,7 +12,7 @@ use std::process::Output;
 use std::thread;
 use std::time::Duration;
 
-use scene::{NEEDS, Process, fabric, packets, urnic, wrong_packets};
+use scene::{NEEDS, Process, Recorded, fabric, packets, urnic};
 use serde_json::Value;
 use urnic_testkit::isolate::netns_tests;
 use urnic_testkit::programs::is_there;
@@ -43,8 +43,7 @@ netns_tests! {
     /// What OpenSM routes arrives, and tshark finds nothing wrong in it.
     fn every_operation_between_nodes_of_a_real_subnet() {
         let fabric = fabric("operations");
-        let capture = fabric.path("packets.pcap");
-        let switch = Process::switch(&format!("--pcap {}", capture.display()));
+        let switch = Recorded::start(&fabric);
         let server = serve(2, "");
         let near = dev(3, "");
         let far = dev(4, "");
@@ -58,15 +57,21 @@ netns_tests! {
             json(&format!("bw 10.9.0.2 --dev {far} --op {op} --size 64K -n 20"));
         }
         drop(server);
-        let carried: Value = switch.json();
-        assert_eq!((&carried["ports"], &carried["switches"]), (&4.into(), &2.into()));
-        for none in ["malformed", "too_long", "p_key_violations"] {
-            assert_eq!(carried[none], 0, "{none}: {carried}");
+        // The third pair of the three.
+        let server = serve(4, "");
+        for to in ["10.9.0.4", "[fd00::4]"] {
+            json(&format!("ping {to} --dev {near} --count 3 --interval 1ms"));
         }
+        for op in ["write", "send", "read"] {
+            json(&format!("bw 10.9.0.4 --dev {near} --op {op} --size 64K -n 2"));
+        }
+        drop(server);
+        let (carried, capture) = switch.end();
+        assert_eq!((&carried["ports"], &carried["switches"]), (&4.into(), &2.into()));
+        assert_eq!(carried["p_key_violations"], 0, "{carried}");
         // Three times 1.3 MB in datagrams of at most 2044 octets, and what answers them.
         let received = carried["received"].as_u64().unwrap();
         assert!((1900..12_000).contains(&received), "{received} packets");
-        wrong_packets(&capture);
         if !is_there("tshark") {
             return;
         }
@@ -79,8 +84,8 @@ netns_tests! {
 
     /// RFC 4392 §4.1: two partitions are two links.
     fn partitions_isolate_nodes_of_a_real_subnet() {
-        let _fabric = fabric("partitions");
-        let switch = Process::switch("");
+        let fabric = fabric("partitions");
+        let switch = Recorded::start(&fabric);
         let server = serve(2, ",pkey=8001");
         // A full member, and a limited one.
         for node in [4, 3] {
@@ -91,7 +96,7 @@ netns_tests! {
         let refused = output(&format!("ping 10.9.0.2 --dev {other} --timeout 1s"));
         assert_eq!(refused.status.code(), Some(2));
         drop(server);
-        drop(switch);
+        switch.end();
         // A partition that the port is not in, and a fabric or a node that is not there.
         for (dev, why) in [
             ("ib:sim=none,node=Hca2,ip=10.9.0.9/24", "no ibsim by the name 'none'"),
@@ -106,7 +111,7 @@ netns_tests! {
     /// A cable that is out and in again, another subnet manager: streams go on.
     fn a_stream_outlives_a_cable_and_a_subnet_manager() {
         let mut fabric = fabric("outlives");
-        let _switch = Process::switch("");
+        let switch = Recorded::start(&fabric);
         let _server = serve(2, "");
         let far = dev(4, "");
         let count = "--count 60 --interval 100ms";
@@ -119,5 +124,6 @@ netns_tests! {
         fabric.restart_manager();
         let pinged: Value = pings.json();
         assert!(pinged.to_string().contains("60"), "{pinged}");
+        switch.end();
     }
 }

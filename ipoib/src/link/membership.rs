@@ -340,8 +340,10 @@ impl Link {
         self.client.ask(now_ns, Request::Join { record, creates: false });
     }
 
-    /// Forgets what an administrator has told; neighbours are where they were, or answer again.
+    /// Forgets what an administrator has told, and where neighbours are: what they have announced
+    /// meanwhile was not heard.
     fn forget_fabric(&mut self) {
+        self.neighbours.forget_known();
         self.counters.waiting_dropped += self.paths.clear(&mut self.budget);
         self.counters.waiting_dropped += self.groups.clear(&mut self.budget);
     }

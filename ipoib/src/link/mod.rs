@@ -261,6 +261,11 @@ impl Link {
         while let Some(due) = self.neighbours.poll_due(now_ns, &mut self.budget) {
             match due {
                 neighbour::Due::Ask(ip) => self.ask_neighbour(now_ns, ip, None),
+                neighbour::Due::Probe(ip, at) => self.ask_neighbour(now_ns, ip, Some(at)),
+                neighbour::Due::Lost(at) => {
+                    let dropped = self.paths.forget(at.gid, &mut self.budget);
+                    self.counters.without_path += dropped;
+                }
                 neighbour::Due::Silent(payloads) => {
                     self.counters.neighbours_silent += self.keep_undeliverable(payloads);
                 }

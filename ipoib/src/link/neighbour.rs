@@ -11,7 +11,8 @@ use crate::wire::address::{Gid, LinkAddress};
 enum State {
     /// All hosts of the link are asked.
     Asking { attempts: u32, due_ns: u64 },
-    /// Known. RFC 4391 §9.4: it is asked for again, as a port's queue pair may become another one.
+    /// Known. RFC 4391 §9.4: it is asked for again, as a port's queue pair may become another one. From
+    /// the first datagram after a while on it is asked itself, by the clock (RFC 4861 §7.3.3).
     Known { at: LinkAddress, confirmed_ns: u64, probes: u32, due_ns: u64 },
 }
 
@@ -44,6 +45,10 @@ pub(super) enum Route {
 pub(super) enum Due {
     /// The question.
     Ask(IpAddr),
+    /// The question, to where it is known to be.
+    Probe(IpAddr, LinkAddress),
+    /// It does not answer there: it is not known any more, and perhaps its port's path is another one.
+    Lost(LinkAddress),
     /// It does not answer: these payloads cannot be delivered.
     Silent(Vec<Vec<u8>>),
 }
@@ -61,17 +66,14 @@ impl Neighbours {
             return Route::Wait;
         };
         let at = *at;
-        if now_ns < confirmed_ns.saturating_add(REACHABLE_NS) || now_ns < *due_ns {
+        if now_ns < confirmed_ns.saturating_add(REACHABLE_NS) || *probes > 0 {
             return Route::Known { at, probe: false };
         }
-        if *probes < NEIGHBOUR_ATTEMPTS_MAX {
-            *probes += 1;
-            *due_ns = now_ns.saturating_add(NEIGHBOUR_RETRY_NS);
-            return Route::Known { at, probe: true };
-        }
-        entry.state = State::Asking { attempts: 0, due_ns: now_ns };
-        self.due_ns = Some(now_ns);
-        Route::Wait
+        *probes = 1;
+        *due_ns = now_ns.saturating_add(NEIGHBOUR_RETRY_NS);
+        let due_ns = *due_ns;
+        self.due_ns = Some(self.due_ns.map_or(due_ns, |first_ns| first_ns.min(due_ns)));
+        Route::Known { at, probe: true }
     }
 
     /// Keeps a payload until the neighbour is known; how many were dropped.
@@ -113,12 +115,17 @@ impl Neighbours {
     /// they are used.
     pub(super) fn doubt(&mut self, gid: Gid) {
         for entry in self.table.values_mut() {
-            if let State::Known { at, confirmed_ns, due_ns, .. } = &mut entry.state
+            if let State::Known { at, confirmed_ns, .. } = &mut entry.state
                 && at.gid == gid
             {
-                (*confirmed_ns, *due_ns) = (0, 0);
+                *confirmed_ns = 0;
             }
         }
+    }
+
+    /// Forgets those that are known: what they have announced while this port was away was not heard.
+    pub(super) fn forget_known(&mut self) {
+        self.table.retain(|_, entry| matches!(entry.state, State::Asking { .. }));
     }
 
     /// What is due by now, one at a time.
@@ -129,25 +136,35 @@ impl Neighbours {
         let mut next_ns = None::<u64>;
         let mut found = None;
         for (&ip, entry) in &mut self.table {
-            let State::Asking { attempts, due_ns } = &mut entry.state else { continue };
+            let (at, attempts, due_ns) = match &mut entry.state {
+                State::Asking { attempts, due_ns } => (None, attempts, due_ns),
+                State::Known { probes: 0, .. } => continue,
+                State::Known { at, probes, due_ns, .. } => (Some(*at), probes, due_ns),
+            };
             if found.is_none() && *due_ns <= now_ns {
-                if *attempts >= NEIGHBOUR_ATTEMPTS_MAX {
-                    found = Some((ip, true));
+                let is_over = *attempts >= NEIGHBOUR_ATTEMPTS_MAX;
+                found = Some((ip, at, is_over));
+                if is_over {
                     continue;
                 }
                 *attempts += 1;
                 *due_ns = now_ns.saturating_add(NEIGHBOUR_RETRY_NS);
-                found = Some((ip, false));
             }
             next_ns = Some(next_ns.map_or(*due_ns, |next| next.min(*due_ns)));
         }
         self.due_ns = next_ns;
         Some(match found? {
-            (ip, false) => Due::Ask(ip),
-            (ip, true) => {
+            (ip, None, false) => Due::Ask(ip),
+            (ip, Some(at), false) => Due::Probe(ip, at),
+            (ip, at, true) => {
                 let mut entry = self.table.remove(&ip)?;
-                let waiting = std::iter::from_fn(|| entry.waiting.pop(budget));
-                Due::Silent(waiting.map(|((), payload)| payload).collect())
+                match at {
+                    Some(at) => Due::Lost(at),
+                    None => {
+                        let waiting = std::iter::from_fn(|| entry.waiting.pop(budget));
+                        Due::Silent(waiting.map(|((), payload)| payload).collect())
+                    }
+                }
             }
         })
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::waiting::{Budget, Waiting};
-use crate::limits::{ABSENT_NS, PATH_REFRESH_NS, PATHS_MAX};
+use crate::limits::{ABSENT_NS, PATH_DOUBT_NS, PATH_REFRESH_NS, PATHS_MAX};
 use crate::wire::address::{Gid, Lid, Qpn};
 
 /// A way to a port.
@@ -69,6 +69,20 @@ impl Paths {
                 Route::Wait { ask: true }
             }
         }
+    }
+
+    /// A message has come from a port by this LID. Whether its path is to be asked for again: the one that
+    /// is known leads elsewhere.
+    pub(super) fn has_moved(&mut self, now_ns: u64, gid: Gid, slid: Lid) -> bool {
+        let Some(Path { state: State::Known { hop, asked_ns }, .. }) = self.table.get_mut(&gid)
+        else {
+            return false;
+        };
+        let asks = hop.dlid != slid && now_ns >= asked_ns.saturating_add(PATH_DOUBT_NS);
+        if asks {
+            *asked_ns = now_ns;
+        }
+        asks
     }
 
     /// Keeps a payload until the path is known; how many were dropped.

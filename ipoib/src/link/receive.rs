@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::discovery::{self, Message};
 use super::{Link, LinkState};
-use crate::wire::address::{Gid, LinkAddress, QKey, Qpn};
+use crate::wire::address::{Gid, Lid, LinkAddress, QKey, Qpn};
 use crate::wire::arp::{ArpPacket, Operation};
 use crate::wire::datagram::{self, DatagramType, HEADER_LEN};
 use crate::wire::packet::PacketHeader;
@@ -31,10 +31,10 @@ impl Link {
                 datagram
             }
             Some((DatagramType::Ipv6, datagram)) => {
-                return self.handle_ipv6(now_ns, datagram, is_multicast);
+                return self.handle_ipv6(now_ns, datagram, is_multicast, header.slid);
             }
             Some((DatagramType::Arp, packet)) => {
-                self.handle_arp(now_ns, packet);
+                self.handle_arp(now_ns, packet, header.slid);
                 return None;
             }
             _ => None,
@@ -109,20 +109,21 @@ impl Link {
         now_ns: u64,
         datagram: &'p [u8],
         is_multicast: bool,
+        slid: Lid,
     ) -> Option<&'p [u8]> {
         match discovery::parse(datagram) {
             Ok(None) => {
                 let handed = ipv6(datagram, is_multicast);
                 return self.count(handed);
             }
-            Ok(Some(message)) => self.handle_discovery(now_ns, message),
+            Ok(Some(message)) => self.handle_discovery(now_ns, message, slid),
             Err(discovery::Invalid) => self.counters.bad_datagrams += 1,
         }
         None
     }
 
     /// RFC 826, with the addresses of RFC 4391 §9.2.
-    fn handle_arp(&mut self, now_ns: u64, packet: &[u8]) {
+    fn handle_arp(&mut self, now_ns: u64, packet: &[u8], slid: Lid) {
         let sender_is_right = |arp: &ArpPacket| {
             let ip = arp.sender_ip;
             let is_host = !ip.is_multicast() && !ip.is_broadcast() && !ip.is_unspecified();
@@ -134,7 +135,7 @@ impl Link {
         };
         let ip = IpAddr::V4(arp.sender_ip);
         let is_for_us = self.owns(arp.target_ip.into());
-        self.learn(now_ns, ip, arp.sender, is_for_us);
+        self.learn(now_ns, ip, (arp.sender, slid), is_for_us);
         if is_for_us && arp.operation == Operation::Request {
             let reply = ArpPacket {
                 operation: Operation::Reply,
@@ -148,7 +149,7 @@ impl Link {
         }
     }
 
-    fn handle_discovery(&mut self, now_ns: u64, message: Message) {
+    fn handle_discovery(&mut self, now_ns: u64, message: Message, slid: Lid) {
         match message {
             Message::Solicitation { source, target, from } => {
                 if !self.owns(target.into()) {
@@ -158,7 +159,7 @@ impl Link {
                 let from = from.filter(|from| is_interface(*from));
                 let (to, at) = match from {
                     Some(from) => {
-                        self.learn(now_ns, source.into(), from, true);
+                        self.learn(now_ns, source.into(), (from, slid), true);
                         (source, Some(from))
                     }
                     // RFC 4861 §7.2.4: to a host that has no address yet, by way of all.
@@ -175,12 +176,16 @@ impl Link {
                     return;
                 };
                 // RFC 4861 §7.2.5: what was not asked for is of no use.
-                self.learn(now_ns, target.into(), at, false);
+                self.learn(now_ns, target.into(), (at, slid), false);
             }
         }
     }
 
-    fn learn(&mut self, now_ns: u64, ip: IpAddr, at: LinkAddress, wanted: bool) {
+    /// Takes in where a neighbour is, as it says itself, and by which LID it said so.
+    fn learn(&mut self, now_ns: u64, ip: IpAddr, (at, slid): (LinkAddress, Lid), wanted: bool) {
+        if self.paths.has_moved(now_ns, at.gid, slid) {
+            self.ask_path(now_ns, at.gid);
+        }
         self.neighbours.learn(now_ns, ip, at, wanted, &mut self.budget);
         self.flush_neighbour(now_ns, ip);
     }

@@ -120,11 +120,16 @@ impl Link {
             }
         };
         if asks {
-            let query = PathRecord::query(self.own_gid(), to.gid, self.map.p_key());
-            if !self.client.ask(now_ns, Request::Path(query)) {
-                let waited = self.paths.fail(now_ns, to.gid, true, &mut self.budget);
-                self.without_path(waited);
-            }
+            self.ask_path(now_ns, to.gid);
+        }
+    }
+
+    /// Asks the administrator for the path to a port.
+    pub(super) fn ask_path(&mut self, now_ns: u64, gid: Gid) {
+        let query = PathRecord::query(self.own_gid(), gid, self.map.p_key());
+        if !self.client.ask(now_ns, Request::Path(query)) {
+            let waited = self.paths.fail(now_ns, gid, true, &mut self.budget);
+            self.without_path(waited);
         }
     }
 

@@ -68,6 +68,9 @@ Examples:
       What the project's gate runs.
   urnic sim --seeds 0..500 --scenario pressure
       Only runs with a small piece store and segments in pieces.
+  urnic sim --seeds 0..500 --scenario ipoib
+      Only hosts on a fabric of InfiniBand, whose subnet manager restarts and falls silent, whose
+      cables are pulled, and whose queue pairs and LIDs change.
   urnic sim --seeds 4711..4712 --record . && urnic replay sim-4711.pcapng
       One seed again; look at what crossed the links if it fails.";
 

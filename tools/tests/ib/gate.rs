@@ -12,7 +12,7 @@ use urnic_testkit::network::{Namespace, ip};
 use urnic_testkit::programs::{is_there, program};
 use urnic_testkit::skip;
 
-use super::scene::{NEEDS, Process, fabric, wait_until, wrong_packets};
+use super::scene::{NEEDS, Process, Recorded, fabric, wait_until};
 use super::{dev, json, output, serve};
 
 const GATE_NEEDS: [&str; 5] = [NEEDS[0], NEEDS[1], NEEDS[2], "/dev/net/tun", "ping"];
@@ -70,8 +70,7 @@ netns_tests! {
     /// administrator is not asked for each datagram.
     fn the_kernel_and_ports_reach_each_other_through_a_gate() {
         let fabric = fabric("gate");
-        let capture = fabric.path("packets.pcap");
-        let switch = Process::switch(&format!("--pcap {}", capture.display()));
+        let switch = Recorded::start(&fabric);
         let gate = gate();
         let server = serve(4, BEHIND);
         for to in ["10.9.0.4", "fd00::4", "10.9.0.9", "fd00::9"] {
@@ -103,7 +102,7 @@ netns_tests! {
         assert!(ip("link").contains("ibgate"), "made by the command");
         let carried = gate.json();
         assert!(!ip("link").contains("ibgate"), "gone with the command");
-        let _switch = switch.json();
+        switch.end();
         let link = &carried["link"];
         assert_eq!((&link["up"], &link["mtu"], &link["link_ups"]), (&true.into(), &2044.into(), &1.into()));
         for none in ["malformed_packets", "p_key_mismatches", "q_key_mismatches", "bad_datagrams"] {
@@ -119,13 +118,12 @@ netns_tests! {
             }
         }
         assert!(carried["icmp"]["echoes"].as_u64() >= Some(6), "{carried}");
-        wrong_packets(&capture);
     }
 
     /// The interface has a carrier while the port is in the broadcast group.
     fn a_gates_interface_follows_the_link() {
         let mut fabric = fabric("follows");
-        let _switch = Process::switch("");
+        let switch = Recorded::start(&fabric);
         let gate = gate();
         let _server = serve(4, BEHIND);
         answered("-c 1 -W 5 10.9.0.4");
@@ -139,12 +137,13 @@ netns_tests! {
         thread::sleep(Duration::from_millis(200));
         let carried = gate.json();
         assert!(carried["link"]["link_ups"].as_u64() >= Some(2), "{carried}");
+        switch.end();
     }
 
     /// Two kernels with a fabric between them: the datagrams of dnsmasq, and groups.
     fn two_kernels_talk_through_two_gates() {
-        let _fabric = fabric("kernels");
-        let _switch = Process::switch("");
+        let fabric = fabric("kernels");
+        let switch = Recorded::start(&fabric);
         let near = Process::start(
             "ibgate --dev ib:sim=sim,node=Hca3,ip=10.9.0.9/24,gw=10.9.0.8 --json",
         );
@@ -192,13 +191,13 @@ netns_tests! {
             let carried = gate.json();
             assert!(carried["to_link"]["forwarded"].as_u64() > Some(50), "{carried}");
         }
+        switch.end();
     }
 
     /// RFC 4390: a port that has no address gets one of a real server behind the gate, which relays.
     fn a_port_gets_its_address_of_dnsmasq_behind_a_gate() {
         let fabric = fabric("dnsmasq");
-        let capture = fabric.path("packets.pcap");
-        let switch = Process::switch(&format!("--pcap {}", capture.display()));
+        let switch = Recorded::start(&fabric);
         let gate = gate_with("--dhcp-relay 10.8.0.1");
         let mut dnsmasq = program("dnsmasq");
         dnsmasq.args(["--keep-in-foreground", "--conf-file=/dev/null", "--port=0", "--no-ping"]);
@@ -226,8 +225,7 @@ netns_tests! {
         let carried = gate.json();
         assert!(carried["dhcp"]["relayed"].as_u64() >= Some(12), "{carried}");
         assert_eq!(carried["dhcp"]["dropped"], 0, "{carried}");
-        let _switch = switch.json();
-        wrong_packets(&capture);
+        switch.end();
     }
 
     /// Command lines that make no gate.

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,13 +25,38 @@ pub(crate) fn fabric_with(name: &str, partitions: &str) -> Fabric {
 }
 
 /// Reads a capture with tshark, which finds nothing malformed in it; skipped where it is missing.
-pub(crate) fn wrong_packets(capture: &Path) {
+fn wrong_packets(capture: &Path) {
     if !is_there("tshark") {
         return skip("what tshark says of packets of InfiniBand", "no tshark");
     }
     let wrong = "_ws.malformed || _ws.expert.severity == error";
     assert_eq!(packets(capture, wrong), 0, "malformed packets");
     assert!(packets(capture, "infiniband") > 0, "packets");
+}
+
+/// The switch of a fabric, with a capture of what it carries.
+pub(crate) struct Recorded {
+    switch: Process,
+    capture: PathBuf,
+}
+
+impl Recorded {
+    pub(crate) fn start(fabric: &Fabric) -> Self {
+        let capture = fabric.path("packets.pcap");
+        let switch = Process::switch(&format!("--pcap {}", capture.display()));
+        Self { switch, capture }
+    }
+
+    /// Ends the switch, and has its capture read: nothing in it is malformed. What the switch counted,
+    /// and the capture.
+    pub(crate) fn end(self) -> (Value, PathBuf) {
+        let carried: Value = self.switch.json();
+        for none in ["malformed", "too_long"] {
+            assert_eq!(carried[none], 0, "{none}: {carried}");
+        }
+        wrong_packets(&self.capture);
+        (carried, self.capture)
+    }
 }
 
 /// How many packets of a capture tshark finds by a filter.

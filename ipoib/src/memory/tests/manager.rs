@@ -1,7 +1,7 @@
 //! The subnet manager and its administrator: busy, silent, gone, another one.
 
 use super::*;
-use crate::limits::REFRESH_NS;
+use crate::limits::{ANNOUNCE_INTERVAL_NS, ANNOUNCEMENTS, REACHABLE_NS, REFRESH_NS};
 use crate::link::DownReason;
 
 #[test]
@@ -104,4 +104,38 @@ fn a_peer_with_another_lid_is_found() {
     scene.fabric.set_link(scene.now_ns, guid(1), true);
     scene.run(MS);
     assert!(scene.arrives(0, ip4(1).into(), 100, 1));
+}
+
+/// A subnet manager that gives a port another LID tells the others of no trap: they learn it by the
+/// port's announcement or, where all of those are lost, when it does not answer where it was.
+#[test]
+fn a_peer_whose_lid_changes_unheard_is_found() {
+    for (announces, within_ns) in [(true, 3 * SECOND), (false, REACHABLE_NS + 10 * SECOND)] {
+        let mut scene = Scene::up();
+        assert!(scene.arrives(0, ip4(1).into(), 100, 1));
+        assert!(scene.arrives(0, ip6(1).into(), 100, 1));
+        // A path that has just been asked for is not doubted.
+        scene.run(SECOND);
+        let asked = scene.fabric.asked().paths;
+        scene.fabric.move_port(guid(1));
+        if !announces {
+            for _ in 0..2 * ANNOUNCEMENTS {
+                for _ in 0..3 {
+                    scene.hosts[1].receive(scene.now_ns, 64, &mut |_| {});
+                    scene.now_ns += MS;
+                }
+                scene.fabric.lock().ports.get_mut(&Lid(2)).unwrap().clear();
+                scene.now_ns += ANNOUNCE_INTERVAL_NS / 2;
+            }
+        }
+        let begin_ns = scene.now_ns;
+        for to in [IpAddr::V4(ip4(1)), IpAddr::V6(ip6(1))] {
+            while !scene.arrives(0, to, 100, 1) {
+                assert!(scene.now_ns < begin_ns + within_ns, "{to} {announces}");
+                scene.run(SECOND);
+            }
+        }
+        let asked = scene.fabric.asked().paths - asked;
+        assert!(asked <= 8, "{asked}");
+    }
 }

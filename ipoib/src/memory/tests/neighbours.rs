@@ -72,6 +72,43 @@ fn a_peer_with_another_queue_pair_is_found() {
     }
 }
 
+/// RFC 4861 §7.3.3: it is the clock that asks a neighbour again, however rarely it is sent to.
+#[test]
+fn a_peer_that_is_sent_to_rarely_is_found_by_the_second_datagram() {
+    let mut scene = Scene::up();
+    assert!(scene.arrives(0, ip4(1).into(), 100, 1));
+    let again = LinkConfig { qpn: Qpn::from_bits(0x9999), ..settings(1) };
+    scene.hosts[1] = IpoibDevice::new(MemoryPort::new(scene.fabric.clone(), guid(1)), again);
+    // None of its announcements is heard.
+    for _ in 0..2 * ANNOUNCEMENTS {
+        for _ in 0..2 {
+            scene.hosts[1].receive(scene.now_ns, 64, &mut |_| {});
+            scene.now_ns += MS;
+        }
+        scene.fabric.lock().ports.get_mut(&Lid(2)).unwrap().clear();
+        scene.now_ns += ANNOUNCE_INTERVAL_NS / 2;
+    }
+    scene.run(REACHABLE_NS);
+    assert!(!scene.arrives(0, ip4(1).into(), 100, 1));
+    scene.run(60 * SECOND);
+    assert!(scene.arrives(0, ip4(1).into(), 100, 1));
+}
+
+/// What a peer announces while this port is away is asked for when it is back.
+#[test]
+fn a_peer_that_has_changed_while_this_port_was_away_is_found_at_once() {
+    let mut scene = Scene::up();
+    assert!(scene.arrives(0, ip4(1).into(), 100, 1));
+    scene.fabric.set_link(scene.now_ns, guid(0), false);
+    scene.run(MS);
+    let again = LinkConfig { qpn: Qpn::from_bits(0x9999), ..settings(1) };
+    scene.hosts[1] = IpoibDevice::new(MemoryPort::new(scene.fabric.clone(), guid(1)), again);
+    scene.run(10 * SECOND);
+    scene.fabric.set_link(scene.now_ns, guid(0), true);
+    scene.run(MS);
+    assert!(scene.arrives(0, ip4(1).into(), 100, 1));
+}
+
 #[test]
 fn other_networks_are_reached_by_the_gateway() {
     let link =
