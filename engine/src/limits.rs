@@ -66,7 +66,8 @@ pub const READS_OUTSTANDING_MAX: u16 = 128;
 /// last one behind it, until the confirmation is asked for though more could be sent first.
 pub const UNCONFIRMED_BYTES: u64 = 256 << 10;
 /// Requests that a confirmation is to be for, until it is asked for though more could be sent first.
-/// Programs that signal one request of many post the next when it completes: the others are on their way meanwhile.
+/// Programs that signal one request of many post the next when it completes: the others are on their
+/// way meanwhile.
 pub const UNCONFIRMED_REQUESTS: u64 = 32;
 /// Connections of one port, those in TIME-WAIT included.
 pub const CONNECTIONS_MAX: usize = 65_536;

@@ -72,7 +72,7 @@ impl Asked {
         notes: &mut Room,
         findings: &mut Findings,
     ) {
-        self.atomics.request(id, frame, notes, findings);
+        self.atomics.request((id, frame), notes, findings);
         self.judge_depth(from, frame, findings);
     }
 

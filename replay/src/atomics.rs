@@ -37,38 +37,31 @@ impl Atomics {
         self.requests.len()
     }
 
-    pub(super) fn request(
-        &mut self,
-        id: u32,
-        frame: u64,
-        notes: &mut Room,
-        findings: &mut Findings,
-    ) {
-        if self.is_complete && self.has_room(notes) {
-            self.requests.push_back((id, frame));
+    pub(super) fn request(&mut self, asked: (u32, u64), notes: &mut Room, findings: &mut Findings) {
+        if self.has_room(notes) {
+            self.requests.push_back(asked);
             self.match_up(notes, findings);
         }
     }
 
     pub(super) fn response(
         &mut self,
-        id: u32,
-        frame: u64,
+        answered: (u32, u64),
         notes: &mut Room,
         findings: &mut Findings,
     ) {
-        if self.is_complete && self.has_room(notes) {
-            self.responses.push_back((id, frame));
+        if self.has_room(notes) {
+            self.responses.push_back(answered);
             self.match_up(notes, findings);
         }
     }
 
+    /// Takes room for one more; gives matching up where there is none.
     fn has_room(&mut self, notes: &mut Room) -> bool {
-        let has_room = self.held.take(notes);
-        if !has_room {
+        if self.is_complete && !self.held.take(notes) {
             self.forget(notes);
         }
-        has_room
+        self.is_complete
     }
 
     /// RFC 7306 §5.2.2: Responses come in the order of the Requests, each with the identifier of its own.

@@ -349,13 +349,12 @@ impl ReplayedConnection {
             side.release(shared);
         }
         let both = [initiator, 1 - initiator];
-        let reads = both.map(|side| std::mem::take(&mut self.asked[side].reads.latency));
         let answers = both.map(|side| self.asked[side].answers.take());
         let traces = [initiator, 1 - initiator].map(|side| self.sides[side].trace.take());
         let trace = match (traces, answers) {
             ([Some(first), Some(second)], [Some(asked), Some(also_asked)]) => {
                 let answers = [*asked, *also_asked];
-                Some(ConnectionTrace { sides: [*first, *second], reads, answers })
+                Some(ConnectionTrace { sides: [*first, *second], answers })
             }
             _ => None,
         };

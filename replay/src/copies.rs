@@ -21,7 +21,9 @@ use super::packet::{Checksum, Segment};
 /// The frames of late, by what they hold.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
-    recent: HashMap<u64, [Place; PLACES_MAX], RandomState>,
+    /// Where each came first, and where else: apart, as most captures have one place.
+    recent: HashMap<u64, Place, RandomState>,
+    elsewhere: HashMap<u64, [Place; PLACES_MAX - 1], RandomState>,
     order: VecDeque<u64>,
     hashing: RandomState,
     habits: CopyHabits,
@@ -79,10 +81,16 @@ impl Copies {
             return false;
         }
         let (key, here) = (key_of(&self.hashing, datagram, segment), segment.place);
-        let places = self.recent.entry(key).or_insert_with(|| {
+        let first = self.recent.entry(key).or_insert_with(|| {
             self.order.push_back(key);
-            [Place::default(); PLACES_MAX]
+            Place::default()
         });
+        let mut places = [*first, Place::default(), Place::default(), Place::default()];
+        if self.are_places_several
+            && let Some(others) = self.elsewhere.get(&key)
+        {
+            places[1..].copy_from_slice(others);
+        }
         let index = places.iter().position(|place| place.times == 0 || place.hash == here);
         self.are_places_several |= index != Some(0);
         // A frame of more places than are kept apart is told from none.
@@ -96,6 +104,11 @@ impl Copies {
         let times = before.times.saturating_add(u32::from(!is_mirrored));
         let interface = frame.interface;
         places[index] = Place { hash: here, interface, times, at_ns: now_ns, is_doubled: is_even };
+        if index == 0 {
+            *first = places[0];
+        } else {
+            self.elsewhere.entry(key).or_default()[index - 1] = places[index];
+        }
         let there = places.iter().filter(|other| other.hash != here && times <= other.times);
         let (mut is_there, mut is_there_late) = (false, false);
         for other in there {
@@ -113,6 +126,9 @@ impl Copies {
             && let Some(oldest) = self.order.pop_front()
         {
             self.recent.remove(&oldest);
+            if self.are_places_several {
+                self.elsewhere.remove(&oldest);
+            }
         }
         is_mirrored || is_there
     }
@@ -168,8 +184,8 @@ fn place_of(hashing: &RandomState, frame: &CapturedFrame) -> u64 {
 const PLACES_MAX: usize = 4;
 /// Octets at the beginning and at the end of a payload that are compared.
 const COMPARED_LEN: usize = 64;
-/// The other copy of a mirrored port, and the next place on the way, have a frame within this time; no
-/// sender has waited for an acknowledgment of it in vain.
+/// The other copy of a mirrored port, and the next place on the way, have a frame within this time. It is
+/// shorter than the retransmission timeouts of kernels.
 const AT_ONCE_NS: u64 = 10_000_000;
 /// Segments that have to be there, and how many of a hundred have to come twice, for a habit.
 const MOST_MIN: u64 = 8;

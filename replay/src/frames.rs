@@ -5,7 +5,7 @@ use std::io::Read;
 use urnic_netdev::capture::{CaptureError, CaptureReader};
 
 use super::copies::{Copies, CopyHabits};
-use super::packet::Segment;
+use super::packet::{Checksum, Segment};
 use super::tunnel;
 use super::unpack::Unpacked;
 
@@ -77,11 +77,13 @@ impl Clock {
 pub(super) struct Capture<F> {
     pub(super) open: F,
     copy_habits: CopyHabits,
+    /// Up to this frame, all checksums were found right the last time.
+    right_until: u64,
 }
 
 impl<F> Capture<F> {
     pub(super) fn new(open: F) -> Self {
-        Self { open, copy_habits: CopyHabits::default() }
+        Self { open, copy_habits: CopyHabits::default(), right_until: 0 }
     }
 }
 
@@ -93,6 +95,7 @@ impl<R: Read, F: FnMut() -> std::io::Result<R>> Frames for Capture<F> {
     fn for_each(&mut self, sink: &mut FrameSink<'_>) -> Summary {
         let mut summary = Summary::default();
         let mut copies = Copies::new(self.copy_habits);
+        let mut first_not_right = None;
         let unpacked = (self.open)().and_then(Unpacked::new).map_err(CaptureError::from);
         match unpacked.and_then(CaptureReader::open) {
             Err(error) => summary.error = Some(error),
@@ -115,8 +118,12 @@ impl<R: Read, F: FnMut() -> std::io::Result<R>> Frames for Capture<F> {
                     }
                     summary.clock.note(frame.timestamp_ns, frame.number);
                     let datagram = frame.ip_packet().unwrap_or_default().map(tunnel::innermost);
+                    let is_right = frame.number <= self.right_until;
                     let segment = datagram.and_then(|datagram| {
-                        let mut segment = Segment::parse(datagram, frame.timestamp_ns)?;
+                        let mut segment = Segment::parse(datagram, frame.timestamp_ns, is_right)?;
+                        if segment.checksum != Checksum::Right {
+                            first_not_right.get_or_insert(frame.number);
+                        }
                         segment.place = copies.place(&frame);
                         if !copies.is_copy(&frame, datagram, &segment) {
                             return Some(segment);
@@ -130,6 +137,7 @@ impl<R: Read, F: FnMut() -> std::io::Result<R>> Frames for Capture<F> {
                     sink(frame.number, segment);
                 }
                 summary.copy_habits = copies.habits();
+                self.right_until = first_not_right.map_or(summary.frames, |number| number - 1);
             }
         }
         summary

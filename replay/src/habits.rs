@@ -67,7 +67,9 @@ impl Habits {
         {
             match why {
                 Why::AckLost(ack) => {
-                    self.ack_lost = if self.acks_lost.times == 0 { ack } else { self.ack_lost };
+                    if self.acks_lost.times == 0 {
+                        self.ack_lost = ack;
+                    }
                     self.acks_lost.again(frame);
                 }
                 Why::Known | Why::Crossed | Why::Untold => {

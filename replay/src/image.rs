@@ -97,9 +97,18 @@ impl ImageBudget {
             }
         }
     }
-}
 
-impl ImageBudget {
+    /// Takes room for so many octets in memory, and perhaps for one more extent; all of it or nothing.
+    const fn take(&mut self, octets: usize, extents: usize) -> bool {
+        let has_room = self.octets.left() >= octets
+            && self.memory.left() >= octets
+            && self.extents.left() >= extents;
+        has_room
+            && self.octets.take(octets)
+            && self.memory.take(octets)
+            && self.extents.take(extents)
+    }
+
     /// Keeps what was written of a page; a whole one in the file, if memory is short.
     fn extent(&mut self, octets: Vec<u8>) -> Extent {
         if octets.len() == PAGE_LEN
@@ -191,19 +200,10 @@ impl Image {
         let len = end_before.max(end_in_page) - offset_in(page, first);
         // Whatever lies between the extents reached is written now.
         let more = len - len_before;
-        if !budget.octets.take(more) {
+        if !budget.take(more, usize::from(reached.is_empty())) {
             return Err(OutOfMemory);
         }
-        if !budget.memory.take(more) {
-            budget.octets.give(more);
-            return Err(OutOfMemory);
-        }
-        if reached.is_empty() && !budget.extents.take(1) {
-            budget.octets.give(more);
-            budget.memory.give(more);
-            return Err(OutOfMemory);
-        }
-        self.bytes += (len - len_before) as u64;
+        self.bytes += more as u64;
         let mut merged = match before {
             Some(before) => self.remove_kept(before),
             None => Vec::new(),

@@ -21,7 +21,6 @@ use super::asked::Asked;
 use super::findings::{Findings, Kind};
 use super::image::{ImageBudget, OutOfMemory};
 use super::limits::{Holding, Room};
-
 use super::report::TerminateReport;
 use super::tally::Tally;
 use super::trace::{Class, SideTrace};

@@ -10,7 +10,6 @@ use urnic_engine::wire::rdmap::{Opcode, ReadRequest};
 
 use super::findings::{Findings, Kind};
 use super::limits::{Holding, Room};
-use super::trace::delays::Delays;
 
 /// What one end has sent so far, in stream order.
 #[derive(Debug)]
@@ -221,8 +220,6 @@ pub(super) struct Reads {
     requests: VecDeque<(ReadRequest, (u64, u64))>,
     /// With the time of the last octet of each.
     responses: VecDeque<(Response, u64)>,
-    /// From Requests to the last octets of their Responses.
-    pub(super) latency: Delays,
     /// Requests and Responses were all seen so far, and kept until they were matched.
     is_complete: bool,
     held: Holding,
@@ -233,7 +230,6 @@ impl Reads {
         Self {
             requests: VecDeque::new(),
             responses: VecDeque::new(),
-            latency: Delays::default(),
             is_complete: true,
             held: Holding::of_notes(),
         }
@@ -242,8 +238,7 @@ impl Reads {
     /// Something of either stream was missed, or found no room: matching has no ground any more.
     pub(super) fn forget(&mut self, notes: &mut Room) {
         self.held.give_all(notes);
-        let latency = std::mem::take(&mut self.latency);
-        *self = Self { is_complete: false, latency, ..Self::new() };
+        *self = Self { is_complete: false, ..Self::new() };
     }
 
     pub(super) fn request(
@@ -299,7 +294,6 @@ impl Reads {
         self.requests.pop_front();
         self.responses.pop_front();
         self.held.give(2, notes);
-        self.latency.add(answered_ns.saturating_sub(asked.1));
         let place = (request.sink_stag, request.sink_to);
         let is_same_place = place == (response.stag, response.to) || request.size == 0;
         if !is_same_place || u64::from(request.size) != response.len {

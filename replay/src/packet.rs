@@ -33,14 +33,15 @@ pub(super) enum Checksum {
 
 impl<'a> Segment<'a> {
     /// The TCP segment in an IP datagram. `None`: there is none, or not all of one, in it.
-    pub(super) fn parse(datagram: &'a [u8], at_ns: u64) -> Option<Self> {
+    /// With `is_right`, its checksum is known to be.
+    pub(super) fn parse(datagram: &'a [u8], at_ns: u64, is_right: bool) -> Option<Self> {
         let ip = match datagram.first()? >> 4 {
             4 => Datagram::v4(datagram)?,
             6 => Datagram::v6(datagram)?,
             _ => return None,
         };
         let (header, payload_at) = tcp::Header::parse(ip.payload).ok()?;
-        let checksum = ip.tcp_checksum();
+        let checksum = if is_right { Checksum::Right } else { ip.tcp_checksum() };
         Some(Self {
             at_ns,
             source: SocketAddr::new(ip.source, header.src_port),

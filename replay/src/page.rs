@@ -263,7 +263,7 @@ fn write_summary(
 
 /// How long the other end took to answer.
 fn write_answers(out: &mut String, trace: &ConnectionTrace, index: usize) -> fmt::Result {
-    let reads = &trace.reads[index];
+    let reads = &trace.answers[index].reads.latency;
     if reads.count() > 0 {
         write!(
             out,

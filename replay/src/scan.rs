@@ -159,21 +159,24 @@ impl Connections {
     ) -> Option<Place> {
         let Segment { source, target, ref header, payload, .. } = *segment;
         let key = (source.min(target), source.max(target));
-        let known = self.followed.get(&key);
         if !is_trusted {
-            let side = |ends: &Ends| usize::from(ends.first != source);
-            return known.map(|ends| Place {
+            return self.followed.get(&key).map(|ends| Place {
                 ordinal: ends.ordinal,
-                side: side(ends),
+                side: usize::from(ends.first != source),
                 ended: None,
             });
         }
-        let is_new = known.is_none_or(|ends| ends.is_followed_by(segment));
-        if is_new || self.current.is_none_or(|(current, _)| current != key) {
+        if self.current.is_none_or(|(current, _)| current != key) {
             self.settle();
         }
-        let ended = if is_new { self.open(key, source, number)? } else { None };
-        let ends = self.followed.get_mut(&key)?;
+        let (ends, ended) = match self.followed.get_mut(&key) {
+            Some(ends) if !ends.is_followed_by(segment) => (ends, None),
+            _ => {
+                self.settle();
+                let ended = self.open(key, source, number)?;
+                (self.followed.get_mut(&key)?, ended)
+            }
+        };
         let side = usize::from(ends.first != source);
         ends.is_over |= header.flags.intersects(Flags::FIN | Flags::RST);
         if header.flags.contains(Flags::SYN) {

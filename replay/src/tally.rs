@@ -149,7 +149,11 @@ impl Tally {
 
     /// Whether a delivered FPDU starts at `position`.
     pub(super) fn is_start(&self, position: u64) -> bool {
-        self.starts.binary_search(&position).is_ok()
+        // It is nearly always asked about what was delivered just now.
+        let late = self.starts.len().saturating_sub(STARTS_LATE);
+        let (early, late) = self.starts.split_at(late);
+        let among = if late.first().is_some_and(|first| *first <= position) { late } else { early };
+        among.binary_search(&position).is_ok()
     }
 
     /// Whether a delivered FPDU starts or ends at `position`.
@@ -227,6 +231,9 @@ pub(super) fn json_name(bits: u8) -> String {
     };
     name.to_owned()
 }
+
+/// Starts that are looked through first.
+const STARTS_LATE: usize = 64;
 
 #[cfg(test)]
 mod tests {

@@ -303,10 +303,16 @@ impl Endpoint {
     /// # Errors
     /// [`Error::Timeout`], [`Error::Down`].
     pub fn wait_address(&self, timeout: Duration) -> Result<IpAddr, Error> {
-        let (reply, reply_rx) = bounded(1);
+        // The answer of now, and the one to come.
+        let (reply, reply_rx) = bounded(2);
         let until = monotonic_now() + timeout;
         self.first().outbox.send(Command::AwaitAddress { until, reply })?;
-        self.first().receive(&reply_rx, Some(timeout))
+        // However short the time: an address that is there is told.
+        if let Some(address) = self.first().receive(&reply_rx, None)? {
+            return Ok(address);
+        }
+        let left = until - monotonic_now();
+        self.first().receive(&reply_rx, Some(left))?.ok_or(Error::Timeout)
     }
 
     /// Takes the oldest event of the endpoint's interface, waiting for one for at most `timeout`;

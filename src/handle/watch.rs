@@ -62,6 +62,7 @@ impl Watch {
             }
             seen.figures.add(figures);
         }
+        seen.figures.open.sort_unstable_by_key(|one| one.number);
         seen
     }
 }

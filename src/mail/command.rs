@@ -88,8 +88,9 @@ pub(crate) enum Command {
     Counters { key: ConnectionKey, reply: Sender<Box<ConnectionCounters>> },
     /// Report what all connections have counted, in short.
     Figures { reply: Sender<EndpointFigures> },
-    /// Tell the endpoint's IPv4 address, when it has one; no answer after `until`.
-    AwaitAddress { until: Instant, reply: Sender<IpAddr> },
+    /// Tell the endpoint's IPv4 address: at once, if only that there is none yet, and then when it has
+    /// one, until `until`.
+    AwaitAddress { until: Instant, reply: Sender<Option<IpAddr>> },
     /// Report what was dropped before any connection saw it; nothing where the kernel does that.
     Drops { reply: Sender<PortDrops> },
     /// Close all connections, and tell whether the peers have all there was to tell them; until then,

@@ -82,13 +82,13 @@ impl EventFeed {
 /// Callers that wait for the address that DHCP gives.
 #[derive(Debug, Default)]
 pub(crate) struct AddressWaiters {
-    waiting: Vec<(Instant, Sender<IpAddr>)>,
+    waiting: Vec<(Instant, Sender<Option<IpAddr>>)>,
 }
 
 impl AddressWaiters {
     /// Adds a caller that waits until `until`. With [`ADDRESS_WAITERS_MAX`] of them, the one whose time
     /// is up first is dropped.
-    pub(crate) fn add(&mut self, until: Instant, reply: Sender<IpAddr>) {
+    pub(crate) fn add(&mut self, until: Instant, reply: Sender<Option<IpAddr>>) {
         let now = monotonic_now();
         self.waiting.retain(|(until, _)| *until > now);
         if self.waiting.len() >= ADDRESS_WAITERS_MAX
@@ -102,7 +102,7 @@ impl AddressWaiters {
     pub(crate) fn tell(&mut self, address: IpAddr) {
         for (_, reply) in self.waiting.drain(..) {
             // It may wait no longer.
-            let _gone = reply.try_send(address);
+            let _gone = reply.try_send(Some(address));
         }
     }
 }

@@ -166,7 +166,7 @@ impl<Id: Copy + Eq + Hash> Registry<Id> {
         &self,
         mut counters: impl FnMut(Id) -> ConnectionCounters,
     ) -> EndpointFigures {
-        let mut open: Vec<_> = self
+        let open = self
             .entries
             .iter()
             .map(|(id, Entry { key: ConnectionKey(number), remote, .. })| ConnectionFigures {
@@ -175,7 +175,6 @@ impl<Id: Copy + Eq + Hash> Registry<Id> {
                 figures: Figures::of(&counters(*id)),
             })
             .collect();
-        open.sort_unstable_by_key(|one| one.number);
         EndpointFigures { open, ..self.over.clone() }
     }
 

@@ -40,6 +40,10 @@ impl Interrupt {
     }
 }
 
+/// How long a stop may go unnoticed, in nanoseconds, when the signal comes between looking and waiting:
+/// loops wait no longer at a time.
+pub(crate) const CHECK_NS: u64 = 100_000_000;
+
 /// The command was ended by a signal before it was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("interrupted")]

@@ -40,6 +40,12 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     out.flush()
 }
 
+/// Whether writing failed because its reader has closed the pipe.
+pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let cause = error.root_cause().downcast_ref::<io::Error>();
+    cause.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
 /// Writes `value` as indented JSON to standard output.
 ///
 /// # Errors

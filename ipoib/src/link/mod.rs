@@ -202,8 +202,7 @@ impl Link {
 
     /// The next datagram whose neighbour does not answer, or to whose port the administrator knows no
     /// path: a router tells its sender (RFC 1812 §5.2.7.1, RFC 4861 §7.2.2). Of those that are not asked
-    /// for the last
-    /// [`UNDELIVERABLE_MAX`] are kept.
+    /// for the last [`UNDELIVERABLE_MAX`] are kept.
     pub fn poll_undeliverable(&mut self) -> Option<Vec<u8>> {
         let mut payload = self.undeliverable.pop_front()?;
         Some(payload.split_off(HEADER_LEN.min(payload.len())))

@@ -177,8 +177,10 @@ fn folded(mut sum: u32) -> u16 {
     !u16::try_from(sum).unwrap_or(u16::MAX)
 }
 
-/// RFC 768: the sum over the addresses and the datagram.
-fn udp_checksum(ip: &[u8], segment: &[u8]) -> u16 {
+/// The checksum of UDP over IPv4 (RFC 768): over the addresses in the header `ip`, and the `segment`. 0 over
+/// one that holds a right one.
+#[must_use]
+pub fn udp_checksum(ip: &[u8], segment: &[u8]) -> u16 {
     let addresses = ip.get(12..IP_LEN).unwrap_or_default();
     let len = u32::try_from(segment.len()).unwrap_or(u32::MAX);
     folded(sum(segment, sum(addresses, u32::from(UDP).wrapping_add(len))))

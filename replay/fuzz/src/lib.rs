@@ -15,7 +15,11 @@ pub fn everything(capture: &[u8]) -> u64 {
     assert!(written.ends_with("</html>\n") && !written.contains("NaN"));
     assert!(page::pictures(&pictured).iter().all(|(_, svg)| svg.ends_with("</svg>\n")));
     // Without an iWARP connection there is nothing to compare.
-    let _is_compared = compare::of(&pictured);
+    if let Ok(compared) = compare::of(&pictured) {
+        assert!(!compare::text(&compared).is_empty());
+        assert!(compare::page(&compared).ends_with("</body></html>\n"));
+        serde_json::to_string(&compared).expect("a comparison has a form in JSON");
+    }
     write_commented(capture);
     let [file] = pictured;
     let report = Report { files: vec![file.into_report()] };

@@ -146,14 +146,16 @@ impl Compared {
             connection.map_or_else(String::new, |connection| of(connection).clone())
         };
         let directions = connection.map_or(&[][..], |connection| &connection.directions);
-        let sides = directions.iter().zip(&trace.sides).zip(&trace.reads);
+        let sides = directions.iter().zip(&trace.sides).zip(&trace.answers);
         Self {
             file: report.file.clone(),
             placed,
             initiator: end(|one| &one.initiator),
             responder: end(|one| &one.responder),
             directions: sides
-                .map(|((report, side), reads)| ComparedDirection::of(report, side, reads))
+                .map(|((report, side), answers)| {
+                    ComparedDirection::of(report, side, &answers.reads.latency)
+                })
                 .collect(),
         }
     }

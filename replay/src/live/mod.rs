@@ -105,7 +105,7 @@ impl Live {
         let datagram = LinkType::Ethernet.ip_packet(&frame.bytes).unwrap_or_default();
         if let Some(segment) = datagram
             .filter(|_| frame.original_len <= frame.bytes.len())
-            .and_then(|datagram| Segment::parse(tunnel::innermost(datagram), frame.at_ns))
+            .and_then(|datagram| Segment::parse(tunnel::innermost(datagram), frame.at_ns, false))
         {
             if let Wanted::Ports(ports) = &self.wanted {
                 let ends = [segment.source, segment.target];

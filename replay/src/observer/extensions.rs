@@ -99,7 +99,7 @@ impl Observer<'_> {
                 self.requested.atomic(id, from, frame, self.notes, self.findings);
             }
             Request::AtomicAnswer(id) => {
-                self.answered.atomics.response(id, frame, self.notes, self.findings);
+                self.answered.atomics.response((id, frame), self.notes, self.findings);
             }
         }
     }

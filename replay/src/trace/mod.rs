@@ -259,8 +259,6 @@ impl SideTrace {
 pub(crate) struct ConnectionTrace {
     /// The initiator's stream, then the responder's.
     pub(crate) sides: [SideTrace; 2],
-    /// From a Read Request to the last octet of its Response, by the side that asked.
-    pub(crate) reads: [Delays; 2],
     /// When what was asked and answered, by the side that asked.
     pub(crate) answers: [Answers; 2],
 }

@@ -351,7 +351,9 @@ impl Engine for KernelEngine {
                 drop(reply.send(figures));
             }
             // All addresses of the machine are its own.
-            Command::AwaitAddress { reply, .. } => drop(reply.send(Ipv4Addr::UNSPECIFIED.into())),
+            Command::AwaitAddress { reply, .. } => {
+                let _gone = reply.send(Some(Ipv4Addr::UNSPECIFIED.into()));
+            }
             Command::Drops { reply } => drop(reply.send(PortDrops::default())),
             // The worker's own.
             Command::Finish { .. } | Command::Shutdown => {}

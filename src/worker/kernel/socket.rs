@@ -62,9 +62,6 @@ pub(super) struct KernelConnection {
     /// The peer has closed its half, behind octets that cannot be read yet; not told.
     peer_ending: bool,
     lost: bool,
-    /// Octets written to the socket, and read from it.
-    bytes_sent: u64,
-    bytes_received: u64,
     error: Option<io::ErrorKind>,
 }
 
@@ -161,8 +158,6 @@ impl KernelConnection {
             receiving_ended: false,
             peer_ending: false,
             lost: false,
-            bytes_sent: 0,
-            bytes_received: 0,
             error: None,
         })
     }
@@ -211,7 +206,6 @@ impl KernelConnection {
                     self.layered.handle_end();
                 }
                 Ok(len) => {
-                    self.bytes_received += len as u64;
                     self.layered.handle_bytes(now, &buffer[..len]);
                     // Of a socket that has failed all that is left is read, up to the FIN.
                     self.ready.readable = self.broken || len == buffer.len();
@@ -266,7 +260,6 @@ impl KernelConnection {
             match sent {
                 Ok(len) => {
                     self.acks.wrote(now);
-                    self.bytes_sent += len as u64;
                     self.layered.handle_sent(len);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -450,8 +443,8 @@ impl KernelConnection {
 
     pub(super) fn counters(&self) -> ConnectionCounters {
         ConnectionCounters {
-            bytes_sent: self.bytes_sent,
-            bytes_received: self.bytes_received,
+            bytes_sent: self.layered.bytes_sent(),
+            bytes_received: self.layered.bytes_received(),
             bytes_held_now: self.layered.bytes_held(),
             fpdus_framed: self.layered.fpdus_framed(),
             mpa: self.layered.mpa_counters(),

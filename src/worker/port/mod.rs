@@ -155,10 +155,12 @@ impl<D: Device> PortEngine<D> {
         }
     }
 
-    fn await_address(&mut self, until: Instant, reply: Sender<IpAddr>) {
-        self.waiters.add(until, reply);
-        if let Some((address, _)) = self.poller.port.config().ipv4 {
-            self.waiters.tell(IpAddr::V4(address));
+    fn await_address(&mut self, until: Instant, reply: Sender<Option<IpAddr>>) {
+        let address = self.poller.port.config().ipv4.map(|(address, _)| IpAddr::V4(address));
+        // It may wait no longer.
+        let _gone = reply.try_send(address);
+        if address.is_none() {
+            self.waiters.add(until, reply);
         }
     }
 

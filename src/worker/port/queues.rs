@@ -60,7 +60,6 @@ impl<D: Device + Send> Engine for Queues<D> {
                 for engine in &self.engines {
                     all.add(engine.figures());
                 }
-                all.open.sort_unstable_by_key(|one| one.number);
                 return drop(reply.send(all));
             }
             Command::Connect { .. } => {

@@ -4,11 +4,11 @@ use std::cell::Cell;
 use std::fmt::Debug;
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{Dispatch, Event, Metadata, Subscriber};
 use urnic_engine::time::Duration;
 use urnic_netdev::{RxChecksum, RxFrame};
 use urnic_testkit::pair::B;
@@ -59,6 +59,11 @@ fn told(run: impl FnOnce()) -> Vec<String> {
 
 /// What is told with `target` while `run` runs.
 fn told_by(target: &'static str, run: impl FnOnce()) -> Vec<String> {
+    // With one subscriber in the process, `tracing` asks that of the thread that comes first to a place
+    // in the code, which may be another test's that has none, and what is told there is lost.
+    static OTHERS: LazyLock<[Dispatch; 2]> =
+        LazyLock::new(|| ["", ""].map(|target| Dispatch::new(Lines(target, Arc::default()))));
+    LazyLock::force(&OTHERS);
     let lines = Lines(target, Arc::default());
     tracing::subscriber::with_default(lines.clone(), run);
     let lines = lines.1.lock().unwrap();

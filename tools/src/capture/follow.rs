@@ -14,7 +14,7 @@ use urnic_replay::live::{Live, LiveFigures, LiveFrame, Wanted};
 
 use super::file::Sink;
 use super::line::{Begun, Line, Total, seconds_of};
-use crate::interrupt::Interrupt;
+use crate::interrupt::{CHECK_NS, Interrupt};
 use crate::report;
 
 /// What is printed.
@@ -85,7 +85,7 @@ impl Following {
             if read == 0 {
                 // An interface that goes down leaves an error: the socket is ready until it is taken.
                 let _down_or_gone = monitor.take_error();
-                wait(monitor, end_ns.min(now_ns + STOP_CHECK_NS) - now_ns)?;
+                wait(monitor, end_ns.min(now_ns + CHECK_NS) - now_ns)?;
             }
         }
         Ok(())
@@ -175,8 +175,7 @@ fn unix_ns() -> u64 {
 
 /// Sleeps until there is a frame, or for this long.
 fn wait(monitor: &Monitor, for_ns: u64) -> anyhow::Result<()> {
-    let timeout =
-        Timespec { tv_sec: 0, tv_nsec: i64::try_from(for_ns.min(STOP_CHECK_NS)).unwrap_or(0) };
+    let timeout = Timespec { tv_sec: 0, tv_nsec: i64::try_from(for_ns.min(CHECK_NS)).unwrap_or(0) };
     let readiness = monitor.readiness();
     match poll(&mut [PollFd::new(&readiness, PollFlags::IN)], Some(&timeout)) {
         // A signal: the caller looks whether it is time to stop.
@@ -187,8 +186,6 @@ fn wait(monitor: &Monitor, for_ns: u64) -> anyhow::Result<()> {
 
 /// The interval between two lines.
 const LINE_NS: u64 = 1_000_000_000;
-/// How long a stop may go unnoticed when the signal comes between looking and waiting.
-const STOP_CHECK_NS: u64 = 100_000_000;
 /// Frames that are handled before anything else is looked at.
 const BURST: usize = 256;
 /// Bursts read at the end, at most: an interface may bring frames as fast as they are read.

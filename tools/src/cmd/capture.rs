@@ -1,6 +1,5 @@
 //! `urnic capture`.
 
-use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use urnic_replay::live::Wanted;
 
 use crate::capture::{Following, Shown, Sink};
 use crate::interrupt::Interrupt;
+use crate::report::is_broken_pipe;
 use crate::{size, units};
 
 /// Capture the iWARP connections of an interface, and tell each second how they do
@@ -110,9 +110,4 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         result => result.map(|()| ExitCode::SUCCESS),
     }
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let cause = error.root_cause().downcast_ref::<io::Error>();
-    cause.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

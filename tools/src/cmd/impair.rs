@@ -15,6 +15,7 @@ use urnic_netdev::interface::Name;
 use urnic_netdev::tap::{Tap, TapConfig};
 
 use crate::impair::{BURST, Bridge, Options, Summary};
+use crate::interrupt::CHECK_NS;
 use crate::{report, units};
 
 /// Join two TAP interfaces by a bad link
@@ -72,9 +73,6 @@ Example, a path of 1 Gbit/s with a round trip of 20 ms and 1 % loss, between two
   ip -n a link set tapa up; ip -n b link set tapb up
   ip netns exec b iperf3 -s & ip netns exec a iperf3 -c 10.9.0.2";
 
-/// How long a stop may go unnoticed when the signal comes between looking and waiting.
-const STOP_CHECK_NS: u64 = 100_000_000;
-
 /// Runs the command.
 ///
 /// # Errors
@@ -127,7 +125,7 @@ fn carry(
         if now_ns >= end_ns {
             break;
         }
-        let mut until_ns = end_ns.min(now_ns + STOP_CHECK_NS);
+        let mut until_ns = end_ns.min(now_ns + CHECK_NS);
         if let Some(outage) = outage {
             let (is_out_now, for_ns) = outage.at(now_ns - start_ns);
             until_ns = until_ns.min(now_ns + for_ns);

@@ -1,10 +1,10 @@
 //! `urnic top`.
 
-use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::interrupt::Interrupt;
+use crate::report::is_broken_pipe;
 use crate::top::{Following, Pace, Wanted};
 use crate::units;
 
@@ -76,9 +76,4 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         result => result.map(|()| ExitCode::SUCCESS),
     }
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let cause = error.root_cause().downcast_ref::<io::Error>();
-    cause.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

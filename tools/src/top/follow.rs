@@ -12,7 +12,7 @@ use urnic::top::{Answer, Process};
 use super::line::{EndpointLine, Line, Unanswered};
 use super::process::{Wanted, command};
 use super::told::Told;
-use crate::interrupt::Interrupt;
+use crate::interrupt::{CHECK_NS, Interrupt};
 use crate::report;
 
 /// How often, and for how long.
@@ -125,7 +125,7 @@ impl Line {
 /// Sleeps; `false` when it is interrupted.
 fn wait_until(until_ns: u64, interrupt: &Interrupt) -> bool {
     while !interrupt.has_come() {
-        let left = until_ns.saturating_sub(monotonic_now().as_nanos()).min(STOP_CHECK_NS);
+        let left = until_ns.saturating_sub(monotonic_now().as_nanos()).min(CHECK_NS);
         if left == 0 {
             return true;
         }
@@ -138,5 +138,3 @@ fn wait_until(until_ns: u64, interrupt: &Interrupt) -> bool {
 
 /// To the upper left corner, and what is there goes.
 const CLEAR: &str = "\u{1b}[H\u{1b}[J";
-/// How long a stop may go unnoticed when the signal comes between looking and waiting.
-const STOP_CHECK_NS: u64 = 100_000_000;

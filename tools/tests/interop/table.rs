@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{anyhow, ensure};
 
 use crate::lab::Lab;
 
@@ -13,6 +13,8 @@ pub(crate) enum Outcome {
     Passed(String),
     /// Why it could not be tried.
     Skipped(String),
+    /// What has to be installed for it: a failure where all is required, as in the gate.
+    Missing(String),
 }
 
 /// Prints a row as soon as its case ends; the sum at the end.
@@ -75,12 +77,16 @@ impl Table {
             lab.reboot()?;
             outcome = act(lab);
         }
+        let outcome = match outcome {
+            Ok(Outcome::Missing(what)) if urnic_testkit::is_required() => Err(anyhow!(what)),
+            outcome => outcome,
+        };
         match outcome {
             Ok(Outcome::Passed(what)) => {
                 self.passed += 1;
                 row("passed", name, began.elapsed(), &what);
             }
-            Ok(Outcome::Skipped(why)) => {
+            Ok(Outcome::Skipped(why) | Outcome::Missing(why)) => {
                 row("SKIPPED", name, began.elapsed(), &why);
                 self.skipped.push((name.to_owned(), why));
             }

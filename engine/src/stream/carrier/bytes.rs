@@ -346,6 +346,18 @@ impl ByteStream {
         self.stream.mpa_counters()
     }
 
+    /// Octets that were written to the byte stream.
+    #[must_use]
+    pub const fn bytes_sent(&self) -> u64 {
+        self.sent.0
+    }
+
+    /// Octets that were taken from it.
+    #[must_use]
+    pub const fn bytes_received(&self) -> u64 {
+        self.received.0
+    }
+
     /// Octets that are held because their FPDU is not whole.
     #[must_use]
     pub fn bytes_held(&self) -> u64 {

@@ -132,18 +132,6 @@ pub(super) fn checksum(octets: &[u8]) -> u16 {
     !Fragment::from_slice(octets).ones_complement_sum()
 }
 
-/// The checksum of UDP over IPv4 (RFC 768); 0 over what holds a right one.
-pub(super) fn udp_checksum(datagram: &Datagram<'_>, segment: &[u8]) -> u16 {
-    let len = u16::try_from(segment.len()).unwrap_or(u16::MAX);
-    let mut summed = Vec::with_capacity(12 + segment.len());
-    // Both addresses are the last of the header without options.
-    summed.extend(&datagram.octets[12..20]);
-    summed.extend([0, UDP]);
-    summed.extend(len.to_be_bytes());
-    summed.extend(segment);
-    checksum(&summed)
-}
-
 /// Whether the address can be one host's.
 pub(super) fn is_host(address: IpAddr) -> bool {
     !address.is_multicast() && is_destination(address)

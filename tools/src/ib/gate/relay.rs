@@ -4,8 +4,10 @@
 
 use std::net::Ipv4Addr;
 
+use urnic_ipoib::wire::dhcp::udp_checksum;
+
 use super::icmp::wrap;
-use super::packet::{self, Datagram, UDP};
+use super::packet::{Datagram, UDP};
 
 const SERVER_PORT: u16 = 67;
 const CLIENT_PORT: u16 = 68;
@@ -74,7 +76,7 @@ fn message<'a>(datagram: &Datagram<'a>) -> Option<(u16, &'a [u8])> {
     let message = segment.get(8..)?;
     let is_right = upper.protocol == UDP && message.len() >= FIXED_LEN;
     // RFC 768: 0 is no checksum.
-    let is_sound = segment[6..8] == [0, 0] || packet::udp_checksum(datagram, segment) == 0;
+    let is_sound = segment[6..8] == [0, 0] || udp_checksum(datagram.octets, segment) == 0;
     (is_right && is_sound).then_some((u16::from_be_bytes([a, b]), message))
 }
 
@@ -92,9 +94,8 @@ fn on(from: (Ipv4Addr, u16), to: (Ipv4Addr, u16), message: &[u8]) -> Relayed {
     let Some(mut octets) = wrap(from.0.into(), to.0.into(), UDP, &segment) else {
         return Relayed::Dropped;
     };
-    let Some(datagram) = Datagram::parse(&octets) else { return Relayed::Dropped };
     // RFC 768: a sum of 0 is sent as all ones.
-    let sum = match packet::udp_checksum(&datagram, &segment) {
+    let sum = match udp_checksum(&octets, &segment) {
         0 => u16::MAX,
         sum => sum,
     };
