@@ -7,8 +7,10 @@ use crate::interface::Name;
 
 /// What is known of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LinkState {
+pub enum LinkState {
+    /// Frames pass.
     Up,
+    /// None pass until it is set up again.
     Down,
     /// The interface was deleted, and with it what the device had on it.
     Gone,

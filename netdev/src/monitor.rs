@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::OpenError;
 use crate::interface::{Control, Name};
+pub use crate::link_state::LinkState;
 use crate::packet::{BUFFER_LEN, fetch, open, vlan};
 use crate::sys::packet_ring::{PacketRing, SlotHeader};
 use crate::sys::packet_socket::{self, Membership, PacketOption};
@@ -21,6 +22,9 @@ pub struct Monitor {
     /// Dropped before the socket: the ring is the socket's.
     ring: PacketRing,
     socket: File,
+    control: Control,
+    name: Name,
+    interface_index: u32,
     /// A frame that is longer than a slot.
     buffer: Box<[u8]>,
     /// Frames without a slot, and frames of which there is only what a slot holds.
@@ -50,7 +54,8 @@ impl Monitor {
     pub fn open(name: Name) -> Result<Self, OpenError> {
         let failed = |error| open::failed(name, "capture from", error);
         let control = Control::new().map_err(failed)?;
-        let index = control.index(name).map_err(|_| OpenError::unknown_interface(name))?;
+        let interface_index =
+            control.index(name).map_err(|_| OpenError::unknown_interface(name))?;
         control.mac(name).map_err(|_| OpenError::WrongKind {
             name,
             wanted: "an Ethernet interface",
@@ -65,17 +70,18 @@ impl Monitor {
             packet_socket::receive_ring(fd, open::layout(mtu, RING_FRAMES.min(RING_LEN / slot_len)))
         });
         let ring = ring.map_err(failed)?;
-        packet_socket::bind(fd, index)
-            .and_then(|()| packet_socket::join(fd, index, Membership::Promiscuous))
+        packet_socket::bind(fd, interface_index)
+            .and_then(|()| packet_socket::join(fd, interface_index, Membership::Promiscuous))
             .map_err(failed)?;
         let buffer = vec![0; BUFFER_LEN].into_boxed_slice();
-        Ok(Self { ring, socket: File::from(socket), buffer, dropped: 0 })
+        let socket = File::from(socket);
+        Ok(Self { ring, socket, control, name, interface_index, buffer, dropped: 0 })
     }
 
     /// Hands over at most `burst` frames that are there; returns how many slots were read. Of the
     /// loopback interface, which shows each frame twice, those received are handed over.
     pub fn receive(&mut self, burst: usize, sink: &mut dyn FnMut(MonitoredFrame<'_>)) -> usize {
-        let Self { ring, socket, buffer, dropped } = self;
+        let Self { ring, socket, buffer, dropped, .. } = self;
         let mut count = 0;
         while count < burst {
             let taken = ring.take(|header, slot| {
@@ -109,6 +115,18 @@ impl Monitor {
     #[must_use]
     pub fn readiness(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+
+    /// What has become of the interface. Another one of its name is another: no frames come of it.
+    #[must_use]
+    pub fn link_state(&self) -> LinkState {
+        match (self.control.index(self.name), self.control.flags(self.name)) {
+            (Ok(index), Ok(flags)) if index == self.interface_index => match flags.up() {
+                true => LinkState::Up,
+                false => LinkState::Down,
+            },
+            _ => LinkState::Gone,
+        }
     }
 
     /// Takes an error that waits on the socket, as an interface leaves one that goes down.

@@ -15,6 +15,7 @@ use urnic_testkit::network::ip;
 use urnic_testkit::programs::{is_there, program};
 use urnic_testkit::skip;
 
+use crate::commands::json::compare;
 use crate::commands_tap::scene::{Server, client, folder, join, json, urnic, wait_until};
 
 /// A capture that has begun.
@@ -77,6 +78,13 @@ fn replayed(file: &str) -> Value {
     json(&urnic(&format!("replay --json {file}")).output().unwrap())["files"][0].clone()
 }
 
+/// The JSON of each line, with the one that it begins with.
+fn lines(said: &str) -> Vec<Value> {
+    let begun = serde_json::json!({"schema": 2, "interface": "tap-s"});
+    let others = said.lines().map(|line| serde_json::from_str(line).unwrap());
+    std::iter::once(begun).chain(others).collect()
+}
+
 /// The JSON of the last line.
 fn total(said: &str) -> Value {
     serde_json::from_str(said.lines().last().unwrap()).unwrap()
@@ -93,7 +101,7 @@ netns_tests! {
         let file = path.to_str().unwrap();
         let capture = Capture::start(&format!("--interface tap-s --write {file} --json"));
         let device = "--dev tap:tap-c,ip=10.7.0.3/24";
-        let options = format!("--op write --size 4K --seconds 0.1 --json {device}");
+        let options = format!("--op write --size 4K --seconds 1.5 --json {device}");
         let measured = json(&client(&format!("bw ADDRESS {options}")));
         assert!(measured["bytes"].as_u64().unwrap() > 0);
         // Ordinary TCP through the same interface: the kernel's, to a port that is closed or not.
@@ -105,6 +113,7 @@ netns_tests! {
         let connections = seen["connections"].as_array().unwrap();
         assert_eq!(connections.len(), 1, "no other: {seen}");
         assert_eq!(seen["findings"].as_array().unwrap().len(), 0, "{seen}");
+        compare("urnic capture", &lines(&said));
         let total = total(&said);
         assert_eq!(total["total"]["connections"], 1, "{total}");
         assert_eq!(total["frames"], seen["frames"], "{total}");
@@ -173,6 +182,62 @@ netns_tests! {
             // Those made while it began or ended may be missing.
             let frames = replayed(file)["frames"].as_u64().unwrap();
             assert!(made > 10 && frames >= 3 * (made - 5), "{form} {made}: {frames}");
+        }
+    }
+
+    fn an_interface_that_is_down_is_told_and_one_that_is_deleted_ends_it() {
+        ip("link add veth-a type veth peer name veth-b");
+        ip("link set veth-a up");
+        let folder = folder();
+        let path = folder.path().join("deleted.pcapng");
+        let file = path.to_str().unwrap();
+        let mut capture = Capture::start(&format!("--interface veth-a --all --write {file} --json"));
+        let line = |capture: &mut Capture| {
+            let mut line = String::new();
+            capture.lines.read_line(&mut line).unwrap();
+            serde_json::from_str::<Value>(&line).unwrap()
+        };
+        assert_eq!(line(&mut capture)["link_up"], true);
+        ip("link set veth-a down");
+        let down = (0..3).any(|_| line(&mut capture)["link_up"] == false);
+        assert!(down, "it says so");
+        ip("link set veth-a up");
+        assert!((0..3).any(|_| line(&mut capture)["link_up"] == true), "and that it is up again");
+        ip("link del veth-a");
+        let mut child = std::mem::replace(&mut capture.child, urnic("--version").spawn().unwrap());
+        wait_until("the end of the capture", Duration::from_secs(20), || {
+            child.try_wait().unwrap().is_some()
+        });
+        let mut complaint = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(2), "{complaint}");
+        assert!(complaint.contains("the interface was deleted"), "{complaint}");
+        assert!(replayed(file)["error"].is_null(), "the file is whole");
+    }
+
+    fn a_full_file_is_followed_by_another() {
+        ip("link set lo up");
+        let folder = folder();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let ring = folder.path().join("ring");
+        fs::create_dir(&ring).unwrap();
+        let path = ring.join("of.pcapng");
+        let limits = "--all --max-size 2K --files 2";
+        let arguments = format!("--interface lo --write {} {limits}", path.display());
+        let capture = Capture::start(&arguments);
+        for _ in 0..40 {
+            drop(TcpStream::connect(address).unwrap());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        let said = capture.stop();
+        assert!(said.contains(" and the 1 before it"), "{said}");
+        let kept: Vec<_> = fs::read_dir(&ring).unwrap().map(|entry| entry.unwrap()).collect();
+        assert_eq!(kept.len(), 2, "{kept:?}");
+        for entry in kept {
+            assert!(entry.metadata().unwrap().len() <= 2048);
+            let path = entry.path();
+            assert!(replayed(path.to_str().unwrap())["frames"].as_u64().unwrap() > 0);
         }
     }
 

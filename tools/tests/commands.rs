@@ -6,7 +6,7 @@
 mod files;
 mod hostile_server;
 mod interrupted;
-mod json;
+pub(crate) mod json;
 mod liar;
 mod many;
 mod refusals;

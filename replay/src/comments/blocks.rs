@@ -204,7 +204,7 @@ pub(crate) const INTERFACE_DESCRIPTION: u32 = 1;
 const PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 pub(crate) const ENHANCED_PACKET: u32 = 6;
-const OPTION_COMMENT: u16 = 1;
+pub(crate) const OPTION_COMMENT: u16 = 1;
 /// Octets of a section header without options: only so long a one has a field for the section's length.
 const SECTION_HEADER_LEN_MIN: usize = 28;
 /// Octets in memory of a block that is too long for it: all that is ever changed in one.

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::LiveFrame;
 use crate::comments::blocks::{
-    Block, ENHANCED_PACKET, INTERFACE_DESCRIPTION, Order, SECTION_HEADER,
+    ENHANCED_PACKET, INTERFACE_DESCRIPTION, OPTION_COMMENT, SECTION_HEADER,
 };
 
 /// A file of one Ethernet interface, with nanoseconds.
@@ -12,6 +12,8 @@ use crate::comments::blocks::{
 pub struct LiveFile<W: Write> {
     sink: W,
     len: u64,
+    /// The block under way.
+    block: Vec<u8>,
 }
 
 impl<W: Write> LiveFile<W> {
@@ -20,20 +22,20 @@ impl<W: Write> LiveFile<W> {
     /// # Errors
     /// When it cannot be written.
     pub fn new(sink: W, interface: &str, program: &str) -> io::Result<Self> {
-        let mut file = Self { sink, len: 0 };
+        let mut file = Self { sink, len: 0, block: Vec::new() };
         let mut section = 0x1a2b_3c4d_u32.to_le_bytes().to_vec();
         section.extend([1, 0, 0, 0]);
         // Its length is not told.
         section.extend([0xff; 8]);
         section.extend(option(OPTION_PROGRAM, program.as_bytes()));
         section.extend([0; 4]);
-        file.put(&block(SECTION_HEADER, &section))?;
+        file.put(SECTION_HEADER, |block| block.extend(section), u64::MAX)?;
         // Ethernet, without a limit of length.
         let mut about = vec![1, 0, 0, 0, 0, 0, 0, 0];
         about.extend(option(OPTION_NAME, interface.as_bytes()));
         about.extend(option(OPTION_TIMESTAMP_UNIT, &[9]));
         about.extend([0; 4]);
-        file.put(&block(INTERFACE_DESCRIPTION, &about))?;
+        file.put(INTERFACE_DESCRIPTION, |block| block.extend(about), u64::MAX)?;
         Ok(file)
     }
 
@@ -49,23 +51,22 @@ impl<W: Write> LiveFile<W> {
     ) -> io::Result<bool> {
         let number = |value: usize| u32::try_from(value).unwrap_or(u32::MAX).to_le_bytes();
         let (high, low) = halves(frame.at_ns);
-        let mut body = vec![0; 4];
-        body.extend([high, low].concat());
-        body.extend(number(frame.bytes.len()));
-        body.extend(number(frame.original_len));
-        body.extend(&frame.bytes);
-        body.resize(body.len().next_multiple_of(4), 0);
         let direction: u32 = if frame.is_outbound { 0b10 } else { 0b01 };
-        body.extend(option(OPTION_FLAGS, &direction.to_le_bytes()));
-        body.extend([0; 4]);
-        let mut block = block(ENHANCED_PACKET, &body);
-        if let Some(comment) = comment {
-            block.comment(comment);
-        }
-        if self.len + block.octets.len() as u64 + STATISTICS_LEN > len_max {
-            return Ok(false);
-        }
-        self.put(&block).map(|()| true)
+        let body = |block: &mut Vec<u8>| {
+            block.extend([0; 4]);
+            block.extend(high);
+            block.extend(low);
+            block.extend(number(frame.bytes.len()));
+            block.extend(number(frame.original_len));
+            block.extend(&frame.bytes);
+            block.resize(block.len().next_multiple_of(4), 0);
+            put_option(block, OPTION_FLAGS, &direction.to_le_bytes());
+            if let Some(comment) = comment {
+                put_option(block, OPTION_COMMENT, comment.as_bytes());
+            }
+            block.extend([0; 4]);
+        };
+        self.put(ENHANCED_PACKET, body, len_max.saturating_sub(STATISTICS_LEN))
     }
 
     /// Says how many frames the interface has lost, and flushes the file.
@@ -78,7 +79,7 @@ impl<W: Write> LiveFile<W> {
         body.extend([high, low].concat());
         body.extend(option(OPTION_DROPPED, &dropped.to_le_bytes()));
         body.extend([0; 4]);
-        self.put(&block(INTERFACE_STATISTICS, &body))?;
+        self.put(INTERFACE_STATISTICS, |block| block.extend(body), u64::MAX)?;
         self.sink.flush()
     }
 
@@ -90,9 +91,26 @@ impl<W: Write> LiveFile<W> {
         self.sink.flush()
     }
 
-    fn put(&mut self, block: &Block) -> io::Result<()> {
-        self.len += block.octets.len() as u64;
-        self.sink.write_all(&block.octets)
+    /// Writes a block, if the file is no longer than `len_max` then.
+    fn put(
+        &mut self,
+        kind: u32,
+        body: impl FnOnce(&mut Vec<u8>),
+        len_max: u64,
+    ) -> io::Result<bool> {
+        let Self { sink, len, block } = self;
+        block.clear();
+        block.extend(kind.to_le_bytes());
+        block.extend([0; 4]);
+        body(block);
+        let block_len = u32::try_from(block.len() + 4).unwrap_or(u32::MAX).to_le_bytes();
+        block[4..8].copy_from_slice(&block_len);
+        block.extend(block_len);
+        if *len + block.len() as u64 > len_max {
+            return Ok(false);
+        }
+        *len += block.len() as u64;
+        sink.write_all(block).map(|()| true)
     }
 }
 
@@ -102,17 +120,18 @@ fn halves(at_ns: u64) -> ([u8; 4], [u8; 4]) {
 }
 
 fn option(code: u16, value: &[u8]) -> Vec<u8> {
-    let len = u16::try_from(value.len()).unwrap_or(0);
-    let mut option = [code.to_le_bytes(), len.to_le_bytes()].concat();
-    option.extend(&value[..usize::from(len)]);
-    option.resize(option.len().next_multiple_of(4), 0);
+    let mut option = Vec::new();
+    put_option(&mut option, code, value);
     option
 }
 
-fn block(kind: u32, body: &[u8]) -> Block {
-    let len = u32::try_from(body.len() + 12).unwrap_or(u32::MAX).to_le_bytes();
-    let octets = [&kind.to_le_bytes()[..], &len, body, &len].concat();
-    Block { order: Order::Little, kind, octets, rest: None }
+/// Adds an option; nothing of one that is too long for its length.
+fn put_option(to: &mut Vec<u8>, code: u16, value: &[u8]) {
+    let Ok(len) = u16::try_from(value.len()) else { return };
+    to.extend(code.to_le_bytes());
+    to.extend(len.to_le_bytes());
+    to.extend(value);
+    to.resize(to.len().next_multiple_of(4), 0);
 }
 
 const INTERFACE_STATISTICS: u32 = 5;

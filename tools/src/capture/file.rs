@@ -1,8 +1,9 @@
 //! Where frames go, and when that is enough.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use urnic_netdev::interface::Name;
@@ -10,18 +11,38 @@ use urnic_replay::live::{LiveFile, LiveFrame};
 
 /// Where frames go.
 pub(crate) struct Sink {
-    pub(super) file: Option<LiveFile<Box<dyn Write>>>,
+    pub(super) target: Option<Target>,
     /// Frames so far.
     pub(super) frames: u64,
+    /// Frames that the interface has lost, as far as that is known.
+    pub(super) frames_lost: u64,
     count_max: u64,
     len_max: u64,
     /// Enough has been taken.
     pub(super) is_full: bool,
-    error: Option<io::Error>,
+    error: Option<anyhow::Error>,
+}
+
+/// A file under way, or one of a ring of them.
+pub(super) struct Target {
+    file: LiveFile<Box<dyn Write>>,
+    interface: Name,
+    path: PathBuf,
+    ring: Option<Ring>,
+}
+
+/// The newest files of a capture that has one after the other.
+struct Ring {
+    files_max: usize,
+    /// Those that are kept, the last one under way.
+    kept: VecDeque<PathBuf>,
+    /// Of the last one, from 1.
+    number: u64,
 }
 
 impl Sink {
     /// Frames go into a new file at `path`, or are only counted: as many, and a file as long, at most.
+    /// With `files_max`, what is behind a full file goes into the next one, and so many are kept.
     ///
     /// # Errors
     /// When the file cannot be made.
@@ -30,10 +51,12 @@ impl Sink {
         interface: Name,
         count_max: Option<u64>,
         len_max: Option<u64>,
+        files_max: Option<usize>,
     ) -> anyhow::Result<Self> {
         Ok(Self {
-            file: path.map(|path| create(path, interface)).transpose()?,
+            target: path.map(|path| Target::create(path, interface, files_max)).transpose()?,
             frames: 0,
+            frames_lost: 0,
             count_max: count_max.unwrap_or(u64::MAX),
             len_max: len_max.unwrap_or(u64::MAX),
             is_full: false,
@@ -45,8 +68,8 @@ impl Sink {
         if self.is_full || self.error.is_some() {
             return;
         }
-        if let Some(file) = &mut self.file {
-            match file.frame(frame, comment, self.len_max) {
+        if let Some(target) = &mut self.target {
+            match target.frame(frame, comment, self.len_max, self.frames_lost) {
                 Ok(true) => {}
                 Ok(false) => {
                     self.is_full = true;
@@ -61,13 +84,96 @@ impl Sink {
 
     /// Writes what is buffered, and tells what went wrong.
     pub(super) fn check(&mut self) -> anyhow::Result<()> {
-        if let Some(file) = &mut self.file
+        if let Some(target) = &mut self.target
             && self.error.is_none()
         {
-            self.error = file.flush().err();
+            self.error = target.file.flush().context(WRITING).err();
         }
-        self.error.take().map_or(Ok(()), |error| Err(error).context("writing the capture"))
+        self.error.take().map_or(Ok(()), Err)
     }
+
+    /// Ends the file; returns what it is called.
+    pub(super) fn finish(&mut self, now_ns: u64) -> anyhow::Result<String> {
+        let Some(target) = self.target.take() else { return Ok("no file".to_owned()) };
+        let name = target.name();
+        target.file.finish(now_ns, self.frames_lost).context(WRITING)?;
+        Ok(name)
+    }
+}
+
+impl Target {
+    fn create(path: &Path, interface: Name, files_max: Option<usize>) -> anyhow::Result<Self> {
+        let ring = files_max.map(|files_max| Ring { files_max, kept: VecDeque::new(), number: 1 });
+        let first =
+            ring.as_ref().map_or_else(|| path.to_owned(), |ring| numbered(path, ring.number));
+        let file = create(&first, interface)?;
+        let mut target = Self { file, interface, path: path.to_owned(), ring };
+        if let Some(ring) = &mut target.ring {
+            ring.kept.push_back(first);
+        }
+        Ok(target)
+    }
+
+    /// Adds a frame. Returns false if it is full, and no other follows.
+    fn frame(
+        &mut self,
+        frame: &LiveFrame,
+        comment: Option<&str>,
+        len_max: u64,
+        frames_lost: u64,
+    ) -> anyhow::Result<bool> {
+        if self.file.frame(frame, comment, len_max).context(WRITING)? {
+            return Ok(true);
+        }
+        if self.ring.is_none() {
+            return Ok(false);
+        }
+        self.next_file(frame.at_ns, frames_lost)?;
+        if !self.file.frame(frame, comment, len_max).context(WRITING)? {
+            anyhow::bail!(
+                "a file of --max-size has no room for a frame of {} octets",
+                frame.bytes.len()
+            );
+        }
+        Ok(true)
+    }
+
+    /// Ends the file that is full and begins another; the oldest is deleted.
+    fn next_file(&mut self, now_ns: u64, frames_lost: u64) -> anyhow::Result<()> {
+        let Some(ring) = &mut self.ring else { return Ok(()) };
+        ring.number += 1;
+        let path = numbered(&self.path, ring.number);
+        let next = create(&path, self.interface)?;
+        std::mem::replace(&mut self.file, next).finish(now_ns, frames_lost).context(WRITING)?;
+        ring.kept.push_back(path);
+        if ring.kept.len() > ring.files_max
+            && let Some(oldest) = ring.kept.pop_front()
+        {
+            // Someone may have taken it away.
+            let _gone = fs::remove_file(oldest);
+        }
+        Ok(())
+    }
+
+    /// What the last file is called, and how many are before it.
+    fn name(&self) -> String {
+        let last = self.ring.as_ref().and_then(|ring| Some((ring.kept.back()?, ring.kept.len())));
+        match last {
+            Some((path, files)) if files > 1 => {
+                format!("{} and the {} before it", path.display(), files - 1)
+            }
+            Some((path, _)) => path.display().to_string(),
+            None => self.path.display().to_string(),
+        }
+    }
+}
+
+/// The name of a file of a ring: the number is before the extension.
+fn numbered(path: &Path, number: u64) -> PathBuf {
+    let extension = path.extension().unwrap_or_default().to_string_lossy();
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    let dot = if extension.is_empty() { "" } else { "." };
+    path.with_file_name(format!("{name}.{number:05}{dot}{extension}"))
 }
 
 /// Opens the file.
@@ -79,5 +185,70 @@ fn create(path: &Path, interface: Name) -> anyhow::Result<LiveFile<Box<dyn Write
         Box::new(BufWriter::new(file))
     };
     let program = format!("urnic {}", env!("URNIC_VERSION"));
-    LiveFile::new(sink, interface.as_str(), &program).context("writing the capture")
+    LiveFile::new(sink, interface.as_str(), &program).context(WRITING)
+}
+
+const WRITING: &str = "writing the capture";
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn frame(number: u64) -> LiveFrame {
+        LiveFrame { at_ns: number, is_outbound: false, original_len: 1000, bytes: vec![0; 1000] }
+    }
+
+    fn files(folder: &Path) -> BTreeSet<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    fn ring(folder: &Path, files_max: usize, frames: u64) -> String {
+        let path = folder.join("a.pcapng");
+        let interface = "lo".parse().unwrap();
+        let mut sink =
+            Sink::new(Some(&path), interface, None, Some(4000), Some(files_max)).unwrap();
+        for number in 0..frames {
+            sink.take(&frame(number), None);
+            sink.check().unwrap();
+        }
+        assert_eq!((sink.frames, sink.is_full), (frames, false));
+        sink.finish(0).unwrap()
+    }
+
+    #[test]
+    fn a_full_file_is_followed_by_the_next_and_the_newest_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        // Three frames of 1000 octets are in a file of 4000.
+        let told = ring(folder.path(), 3, 16);
+        let kept = [4, 5, 6].map(|number| format!("a.{number:05}.pcapng"));
+        assert_eq!(files(folder.path()), BTreeSet::from(kept.clone()));
+        assert!(told.ends_with("a.00006.pcapng and the 2 before it"), "{told}");
+        for name in kept {
+            let len = fs::metadata(folder.path().join(&name)).unwrap().len();
+            assert!((1000..=4000).contains(&len), "{name}: {len}");
+        }
+    }
+
+    #[test]
+    fn a_ring_of_one_file_keeps_the_last() {
+        let folder = tempfile::tempdir().unwrap();
+        let told = ring(folder.path(), 1, 7);
+        assert_eq!(files(folder.path()), BTreeSet::from(["a.00003.pcapng".to_owned()]));
+        assert!(told.ends_with("a.00003.pcapng"), "{told}");
+    }
+
+    #[test]
+    fn a_frame_that_no_file_has_room_for_ends_a_ring() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        let interface = "lo".parse().unwrap();
+        let mut sink = Sink::new(Some(&path), interface, None, Some(512), Some(2)).unwrap();
+        sink.take(&frame(0), None);
+        let told = sink.check().unwrap_err().to_string();
+        assert!(told.contains("no room for a frame of 1000 octets"), "{told}");
+        assert_eq!(numbered(&path, 2), folder.path().join("a.00002"));
+    }
 }

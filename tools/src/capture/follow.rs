@@ -1,7 +1,6 @@
 //! The loop: frames, the line of each second, the end.
 
 use std::io;
-use std::mem;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
@@ -9,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use urnic::monotonic_now;
 use urnic_netdev::interface::Name;
-use urnic_netdev::monitor::Monitor;
+use urnic_netdev::monitor::{LinkState, Monitor};
 use urnic_replay::live::{Live, LiveFigures, LiveFrame, Wanted};
 
 use super::file::Sink;
@@ -22,8 +21,8 @@ use crate::report;
 pub(crate) struct Shown {
     pub(crate) is_shown: bool,
     pub(crate) is_json: bool,
-    /// What the file is called, which goes on without the lines.
-    pub(crate) file: Option<String>,
+    /// There is a file, which goes on without the lines.
+    pub(crate) has_file: bool,
 }
 
 /// A capture under way.
@@ -84,7 +83,11 @@ impl Following {
             }
             if read == 0 {
                 // An interface that goes down leaves an error: the socket is ready until it is taken.
-                let _down_or_gone = monitor.take_error();
+                if monitor.take_error().is_some() && monitor.link_state() == LinkState::Gone {
+                    anyhow::bail!(
+                        "the interface was deleted; what passed before is in the capture"
+                    );
+                }
                 wait(monitor, end_ns.min(now_ns + CHECK_NS) - now_ns)?;
             }
         }
@@ -111,11 +114,13 @@ impl Following {
         live.release(unix_ns(), &mut |frame, comment| sink.take(frame, comment));
         sink.check()?;
         let figures = live.figures();
+        sink.frames_lost = monitor.dropped().context(ASKING)?;
         let since_ns = now_ns - self.line_ns;
         let line = Line {
             seconds: seconds_of(now_ns - self.begin_ns),
             frames: sink.frames,
-            frames_lost: monitor.dropped().context("asking for lost frames")?,
+            frames_lost: sink.frames_lost,
+            link_up: monitor.link_state() == LinkState::Up,
             ..Line::of(&self.before, &figures, since_ns)
         };
         (self.before, self.line_ns) = (figures, now_ns);
@@ -131,9 +136,7 @@ impl Following {
         };
         match printed {
             // Its reader has seen enough; the file has not.
-            Err(error)
-                if error.kind() == io::ErrorKind::BrokenPipe && self.shown.file.is_some() =>
-            {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe && self.shown.has_file => {
                 self.shown.is_shown = false;
                 Ok(())
             }
@@ -152,14 +155,11 @@ impl Following {
         let Self { live, sink, .. } = self;
         live.finish(&mut |frame, comment| sink.take(frame, comment));
         sink.check()?;
-        let frames_lost = monitor.dropped().context("asking for lost frames")?;
-        if let Some(file) = mem::take(&mut sink.file) {
-            file.finish(unix_ns(), frames_lost).context("writing the capture")?;
-        }
+        sink.frames_lost = monitor.dropped().context(ASKING)?;
+        let target = sink.finish(unix_ns())?;
         let seconds = seconds_of(monotonic_now().as_nanos() - self.begin_ns);
-        let (frames, total) = (sink.frames, live.figures());
+        let (frames, frames_lost, total) = (sink.frames, sink.frames_lost, live.figures());
         let connections = total.connections;
-        let target = self.shown.file.clone().unwrap_or_else(|| "no file".to_owned());
         self.show(&Total { seconds, frames, frames_lost, total }, || {
             format!("{frames} frames to {target}, {connections} iWARP connections, {frames_lost} frames lost")
         })
@@ -184,6 +184,7 @@ fn wait(monitor: &Monitor, for_ns: u64) -> anyhow::Result<()> {
     }
 }
 
+const ASKING: &str = "asking for lost frames";
 /// The interval between two lines.
 const LINE_NS: u64 = 1_000_000_000;
 /// Frames that are handled before anything else is looked at.

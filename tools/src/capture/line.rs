@@ -31,6 +31,8 @@ pub(super) struct Line {
     pub(super) frames: u64,
     /// Frames lost or cut so far, because there was no room for them.
     pub(super) frames_lost: u64,
+    /// Whether the interface is up: none pass while it is down.
+    pub(super) link_up: bool,
 }
 
 /// What happened in all.
@@ -66,6 +68,7 @@ impl Line {
             directions_incomplete: now.directions_incomplete,
             frames: 0,
             frames_lost: 0,
+            link_up: true,
         }
     }
 
@@ -87,6 +90,9 @@ impl Line {
         if self.directions_incomplete > 0 {
             let count = self.directions_incomplete;
             text.push_str(&format!("  FPDUs of {count} directions not followed any more"));
+        }
+        if !self.link_up {
+            text.push_str("  the interface is down");
         }
         text
     }

@@ -54,9 +54,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FRAMES", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
-    /// Stop before the file is longer than this
+    /// Stop before the file is longer than this; with --files, go on in another
     #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "write")]
     max_size: Option<u64>,
+
+    /// Begin another file when one is as long as --max-size, and keep this number of the newest:
+    /// FILE.00001.pcapng, FILE.00002.pcapng and so on
+    #[arg(long, value_name = "N", requires = "max_size",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    files: Option<u32>,
 
     /// Print lines of JSON: the interface when capturing has begun, one each second, one at the end
     #[arg(long, help_heading = crate::demo::OUTPUT)]
@@ -68,7 +74,7 @@ pub(crate) struct Args {
 }
 
 const EXAMPLES: &str = "\
-Exit status: 0 when stopped, 2 when the interface cannot be opened or the file not be written.
+Exit status: 0 when stopped, 2 when the interface cannot be opened or is deleted, or the file not be written.
 
 What is found out about a frame within a second after it is in its comment; at high rates within less,
 because frames that wait take 32 MiB at most. Frames that there was no room for are counted as lost, and
@@ -76,6 +82,7 @@ the file says so; behind them the FPDUs of that direction are not known any more
 
 Examples:
   sudo urnic capture --interface eth0 --write iwarp.pcapng
+  sudo urnic capture --interface eth0 --write last.pcapng --max-size 100M --files 10
   sudo urnic capture --interface eth0 --json --duration 60s | jq .bits_per_second
   sudo urnic capture --interface eth0 --write - | wireshark -k -i -
   sudo setcap cap_net_raw+ep $(command -v urnic)      Let every user capture";
@@ -89,11 +96,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if is_stream && args.json {
         anyhow::bail!("--write - leaves no room on standard output for --json");
     }
+    if is_stream && args.files.is_some() {
+        anyhow::bail!("--files needs --write with the name of a file");
+    }
     let mut monitor =
         Monitor::open(args.interface).with_context(|| format!("--interface {}", args.interface))?;
     let interrupt = Interrupt::default();
     interrupt.watch()?;
-    let sink = Sink::new(args.write.as_deref(), args.interface, args.count, args.max_size)?;
+    let files_max = args.files.map(|files| usize::try_from(files).unwrap_or(usize::MAX));
+    let path = args.write.as_deref();
+    let sink = Sink::new(path, args.interface, args.count, args.max_size, files_max)?;
     let wanted = match () {
         () if args.all => Wanted::All,
         () if args.port.is_empty() => Wanted::Iwarp,
@@ -102,7 +114,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let shown = Shown {
         is_shown: !is_stream && !args.quiet,
         is_json: args.json,
-        file: args.write.as_ref().map(|path| path.display().to_string()),
+        has_file: args.write.is_some(),
     };
     let following = Following::new(wanted, sink, shown);
     match following.run(&mut monitor, args.interface, args.duration, &interrupt) {

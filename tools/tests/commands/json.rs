@@ -65,7 +65,7 @@ fn paths(value: &Value, path: &str, found: &mut BTreeSet<String>) {
 }
 
 /// Holds a document's section against what was printed.
-fn compare(name: &str, printed: &[Value]) {
+pub(crate) fn compare(name: &str, printed: &[Value]) {
     let sections = document();
     let section = sections.iter().find(|section| section.name == name);
     let section = section.unwrap_or_else(|| panic!("docs/json.md has no section on {name}"));

@@ -58,6 +58,18 @@ pub(super) const CAPTURE: &[Row] = &[
             ("--max-size 1M", Refused("--write")),
         ],
     ),
+    row(
+        "capture",
+        "--files",
+        &[("--write OUT --max-size 1M --files 3", Says(".00001"))],
+        &[
+            ("--write OUT --max-size 1M --files 1", Works),
+            ("--write OUT --max-size 1M --files 4294967295", Works),
+            ("--write OUT --max-size 1M --files 0", Refused("--files")),
+            ("--write - --max-size 1M --files 2", Refused("name of a file")),
+            ("--write OUT --files 2", Refused("--max-size")),
+        ],
+    ),
     row("capture", "--json", &[("--json", Says("\"frames_lost\":0"))], &[]),
     row("capture", "--quiet", &[("--quiet", Works)], &[("--quiet --json", Refused("--quiet"))]),
 ];
