@@ -150,6 +150,13 @@ impl<R: Read> CaptureReader<R> {
     }
 }
 
+impl<R: Read> CaptureReader<R> {
+    /// Gives a frame back that is not needed any more: its memory is used for the next one.
+    pub fn recycle(&mut self, frame: CapturedFrame) {
+        self.source.recycle(frame.bytes);
+    }
+}
+
 impl<R: Read> Iterator for CaptureReader<R> {
     type Item = Result<CapturedFrame, CaptureError>;
 

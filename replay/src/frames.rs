@@ -99,9 +99,9 @@ impl<R: Read, F: FnMut() -> std::io::Result<R>> Frames for Capture<F> {
         let unpacked = (self.open)().and_then(Unpacked::new).map_err(CaptureError::from);
         match unpacked.and_then(CaptureReader::open) {
             Err(error) => summary.error = Some(error),
-            Ok(reader) => {
+            Ok(mut reader) => {
                 summary.has_begun = true;
-                for frame in reader {
+                while let Some(frame) = reader.next() {
                     let frame = match frame {
                         Ok(frame) => frame,
                         Err(error) => {
@@ -135,6 +135,7 @@ impl<R: Read, F: FnMut() -> std::io::Result<R>> Frames for Capture<F> {
                         None
                     });
                     sink(frame.number, segment);
+                    reader.recycle(frame);
                 }
                 summary.copy_habits = copies.habits();
                 self.right_until = first_not_right.map_or(summary.frames, |number| number - 1);

@@ -12,6 +12,8 @@ pub(super) struct Source<R> {
     offset: u64,
     /// Number of the frame being read, or that comes next.
     frame: u64,
+    /// Memory of a frame that is not needed any more.
+    spare: Vec<u8>,
 }
 
 /// The order of octets in the file's numbers.
@@ -23,7 +25,13 @@ pub(super) enum Endianness {
 
 impl<R: Read> Source<R> {
     pub(super) fn new(file: R) -> Self {
-        Self { file: BufReader::with_capacity(BUFFER_LEN, file), offset: 0, frame: 1 }
+        let file = BufReader::with_capacity(BUFFER_LEN, file);
+        Self { file, offset: 0, frame: 1, spare: Vec::new() }
+    }
+
+    /// The octets of the next frame may be put here.
+    pub(super) fn recycle(&mut self, memory: Vec<u8>) {
+        self.spare = memory;
     }
 
     /// Number of the frame being read, or that comes next; from 1.
@@ -65,7 +73,9 @@ impl<R: Read> Source<R> {
             _ => return Err(CaptureError::FrameTooLong { frame: self.frame, len }),
         };
         // Not more than the file has: a short file can claim many long frames.
-        let mut octets = Vec::with_capacity(len.min(BUFFER_LEN));
+        let mut octets = std::mem::take(&mut self.spare);
+        octets.clear();
+        octets.reserve(len.min(BUFFER_LEN));
         while octets.len() < len {
             let available = self.fill()?;
             if available.is_empty() {
