@@ -45,6 +45,7 @@ mod scan;
 mod startup;
 mod tally;
 pub mod text;
+pub mod times;
 mod trace;
 mod tunnel;
 mod unpack;
@@ -68,6 +69,7 @@ use limits::{
 use packet::Segment;
 use report::{ConnectionReport, Finding, Severity};
 use scan::{Connections, Ended, Plan};
+use times::Times;
 use trace::ConnectionTrace;
 
 pub use report::{FileReport, Report, Written};
@@ -148,6 +150,14 @@ impl PicturedFile {
     }
 }
 
+impl PicturedFile {
+    /// Connections that there are pictures of.
+    #[must_use]
+    pub const fn pictured(&self) -> usize {
+        self.pictured.len()
+    }
+}
+
 impl From<FileReport> for PicturedFile {
     /// A file without pictures.
     fn from(report: FileReport) -> Self {
@@ -209,6 +219,13 @@ fn run<R: Read>(
         })
         .collect();
     pictured.sort_unstable_by_key(|one| one.index);
+    for Pictured { index, trace, .. } in &pictured {
+        let Some(connection) = report.connections.get_mut(*index) else { continue };
+        let sides = trace.sides.iter().zip(&trace.answers);
+        for (direction, (side, answers)) in connection.directions.iter_mut().zip(sides) {
+            direction.times = Some(Times::of(side, answers));
+        }
+    }
     PicturedFile { report, pictured }
 }
 

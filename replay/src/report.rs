@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::times::Times;
+
 /// All files.
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -163,6 +165,9 @@ pub struct DirectionReport {
     pub terminate: Vec<TerminateReport>,
     /// Memory it wrote, by steering tag.
     pub buffers: Vec<BufferReport>,
+    /// How long things took, where pictures of the connection are made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub times: Option<Times>,
 }
 
 /// A Terminate message.

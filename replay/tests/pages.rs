@@ -39,8 +39,13 @@ fn a_page_is_whole_and_needs_nothing_else() {
             let name = path.display().to_string();
             let file = pictured(&path);
             let plain = replay("a <capture>", || File::open(&path));
-            let [of_page, alone] =
+            let [mut of_page, alone] =
                 [&file.report, &plain].map(|report| serde_json::to_value(report).unwrap());
+            assert_eq!(
+                without_times(&mut of_page),
+                file.pictured(),
+                "{name}: directions with times"
+            );
             assert_eq!(of_page, alone, "{name}: pictures change no figure");
             let all = [file];
             let page = page::of(&all);
@@ -126,6 +131,35 @@ fn pauses_are_not_named_across_the_texts_of_messages() {
         named += u64::from(names_pauses);
     }
     assert!(named > 0);
+}
+
+/// Takes the times out of a report; returns how many connections had them.
+fn without_times(report: &mut serde_json::Value) -> usize {
+    let mut connections = 0;
+    for connection in report["connections"].as_array_mut().unwrap() {
+        let directions = connection["directions"].as_array_mut().unwrap();
+        let taken = directions.iter_mut().filter_map(|one| one.as_object_mut()?.remove("times"));
+        connections += usize::from(taken.count() == 2);
+    }
+    connections
+}
+
+#[test]
+fn times_are_in_the_report_too() {
+    let of = |name: &str| serde_json::to_value(pictured(&pcaps().join(name)).report).unwrap();
+    let times = |report: &serde_json::Value, side: usize, name: &str| {
+        report["connections"][0]["directions"][side]["times"][name].clone()
+    };
+    let report = of("siw-rping-crc.pcap");
+    let reads = [0, 1].map(|side| times(&report, side, "reads")["count"].as_u64().unwrap());
+    assert!(reads.iter().sum::<u64>() > 0, "{reads:?}");
+    for side in [0, 1] {
+        let placement = times(&report, side, "placement");
+        let fpdus = &report["connections"][0]["directions"][side]["fpdus"];
+        assert_eq!(&placement["count"], fpdus, "each FPDU is placed once");
+        let [p50, p99, max] = ["p50_ns", "p99_ns", "max_ns"].map(|name| placement[name].as_u64());
+        assert!(p50 <= p99 && p99 <= max);
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod text;
 use serde::Serialize;
 
 use crate::report::DirectionReport;
-use crate::trace::delays::Delays;
+use crate::times::Times;
 use crate::trace::{Class, ConnectionTrace, Fit, SideTrace};
 use crate::{Pictured, PicturedFile};
 
@@ -72,27 +72,9 @@ pub struct ComparedDirection {
     pub fpdus_placed_ahead: u64,
     /// Most octets that waited at a time.
     pub bytes_held_peak: u64,
-    /// From the arrival of an FPDU's last octet to its placement.
-    pub placement: Spread,
-    /// The same to its delivery.
-    pub delivery: Spread,
-    /// From a Read Request to the last octet of its Response.
-    pub reads: Spread,
-    /// From a segment to its acknowledgment.
-    pub round_trips: Spread,
-}
-
-/// Half, nearly all, and the longest.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Spread {
-    /// How many there were; the others are 0 without any.
-    pub count: u64,
-    /// Half took no longer.
-    pub p50_ns: u64,
-    /// 99 in 100 took no longer.
-    pub p99_ns: u64,
-    /// The longest.
-    pub max_ns: u64,
+    /// How long things took.
+    #[serde(flatten)]
+    pub times: Times,
 }
 
 /// The longest connections of two captures. Of a single one: as the engine placed it, and as a receiver
@@ -154,7 +136,7 @@ impl Compared {
             responder: end(|one| &one.responder),
             directions: sides
                 .map(|((report, side), answers)| {
-                    ComparedDirection::of(report, side, &answers.reads.latency)
+                    ComparedDirection::of(report, side, Times::of(side, answers))
                 })
                 .collect(),
         }
@@ -174,7 +156,7 @@ impl Comparison<'_> {
 }
 
 impl ComparedDirection {
-    fn of(report: &DirectionReport, side: &SideTrace, reads: &Delays) -> Self {
+    fn of(report: &DirectionReport, side: &SideTrace, times: Times) -> Self {
         let bytes_sent = side.bins.bins.iter().map(|bin| bin.octets + bin.octets_again).sum();
         let span_ns = side.canvas.span_ns();
         let bits = u128::from(bytes_sent) * 8_000_000_000 / u128::from(span_ns.max(1));
@@ -192,22 +174,8 @@ impl ComparedDirection {
             fpdus: side.placement.count(),
             fpdus_placed_ahead: side.of(Class::Ahead).count(),
             bytes_held_peak: side.held_peak,
-            placement: Spread::of(&side.placement),
-            delivery: Spread::of(&side.delivery),
-            reads: Spread::of(reads),
-            round_trips: Spread::of(&side.rtt),
+            times,
         }
-    }
-}
-
-impl Spread {
-    fn of(delays: &Delays) -> Self {
-        let count = delays.count();
-        if count == 0 {
-            return Self { count, p50_ns: 0, p99_ns: 0, max_ns: 0 };
-        }
-        let [p50_ns, p99_ns] = [500, 990].map(|part| delays.quantile(part));
-        Self { count, p50_ns, p99_ns, max_ns: delays.max_ns() }
     }
 }
 

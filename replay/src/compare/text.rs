@@ -2,10 +2,11 @@
 
 use std::fmt::{self, Write};
 
-use super::{ComparedDirection, Comparison, Spread};
+use super::{ComparedDirection, Comparison};
 use crate::figures::{count, share};
 use crate::picture::{octets, rate, time};
 use crate::text::{table, write_table};
+use crate::times::Spread;
 
 /// A table for each direction, a column for each of the two.
 #[must_use]
@@ -64,8 +65,8 @@ const ROWS: [Row; 14] = [
     ("FPDUs", |one| count(one.fpdus)),
     ("  placed ahead of a gap", |one| share(one.fpdus_placed_ahead, one.fpdus)),
     ("held at most", |one| octets(one.bytes_held_peak)),
-    ("wait for placement: 50 % / 99 % / most", |one| spread(one.placement)),
-    ("wait for delivery: 50 % / 99 % / most", |one| spread(one.delivery)),
-    ("Reads: 50 % / 99 % / most", |one| spread(one.reads)),
-    ("round trips: 50 % / 99 % / most", |one| spread(one.round_trips)),
+    ("wait for placement: 50 % / 99 % / most", |one| spread(one.times.placement)),
+    ("wait for delivery: 50 % / 99 % / most", |one| spread(one.times.delivery)),
+    ("Reads: 50 % / 99 % / most", |one| spread(one.times.reads)),
+    ("round trips: 50 % / 99 % / most", |one| spread(one.times.round_trips)),
 ];

@@ -129,6 +129,8 @@ fn clients_print_the_fields_of_the_document() {
 fn commands_without_a_peer_print_the_fields_of_the_document() {
     let captures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcaps");
     let captures = captures.display();
+    let folder = Folder::new("json_page");
+    let page = folder.own("page.html");
     for (name, command) in [
         ("urnic info", "info --json".to_owned()),
         ("urnic demo", "demo --bytes 20K --json".to_owned()),
@@ -137,6 +139,13 @@ fn commands_without_a_peer_print_the_fields_of_the_document() {
             "urnic replay",
             format!(
                 "replay {captures}/siw-rping-crc.pcap {captures}/siw-terminate-bounds.pcap --json"
+            ),
+        ),
+        (
+            "urnic replay",
+            format!(
+                "replay {captures}/siw-terminate-bounds.pcap --json --report {}",
+                page.display()
             ),
         ),
         (

@@ -1,0 +1,58 @@
+//! How long things took in one direction of a connection whose pictures are made.
+
+use serde::Serialize;
+
+use crate::trace::SideTrace;
+use crate::trace::answers::Answers;
+use crate::trace::delays::Delays;
+
+/// Of what one end sent, or asked.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Times {
+    /// From the arrival of an FPDU's last octet to its placement.
+    pub placement: Spread,
+    /// The same to its delivery.
+    pub delivery: Spread,
+    /// From a Read Request to the last octet of its Response.
+    pub reads: Spread,
+    /// From a Send to the Terminate that is about it.
+    pub terminates: Spread,
+    /// From a segment to its acknowledgment.
+    pub round_trips: Spread,
+}
+
+/// Half, nearly all, and the longest.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Spread {
+    /// How many there were; the others are 0 without any.
+    pub count: u64,
+    /// Half took no longer.
+    pub p50_ns: u64,
+    /// 99 in 100 took no longer.
+    pub p99_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+}
+
+impl Times {
+    pub(crate) fn of(side: &SideTrace, answers: &Answers) -> Self {
+        Self {
+            placement: Spread::of(&side.placement),
+            delivery: Spread::of(&side.delivery),
+            reads: Spread::of(&answers.reads.latency),
+            terminates: Spread::of(&answers.sends.latency),
+            round_trips: Spread::of(&side.rtt),
+        }
+    }
+}
+
+impl Spread {
+    fn of(delays: &Delays) -> Self {
+        let count = delays.count();
+        if count == 0 {
+            return Self { count, p50_ns: 0, p99_ns: 0, max_ns: 0 };
+        }
+        let [p50_ns, p99_ns] = [500, 990].map(|part| delays.quantile(part));
+        Self { count, p50_ns, p99_ns, max_ns: delays.max_ns() }
+    }
+}
