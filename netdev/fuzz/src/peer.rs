@@ -1,0 +1,127 @@
+//! The peer's end of the socket: messages with descriptors, right or not.
+
+use std::fs::File;
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+
+use super::script::Script;
+
+/// Descriptors that one message has at most here: one more than the protocol allows.
+const DESCRIPTORS_MAX: usize = 9;
+
+/// A process with the other end of a device's socket.
+pub struct Peer {
+    stream: UnixStream,
+}
+
+/// What came with the socket's octets.
+pub struct Received {
+    pub octets: Vec<u8>,
+    pub files: Vec<OwnedFd>,
+}
+
+impl Peer {
+    /// `None` when the device takes no other peer now.
+    pub fn connect(path: &Path) -> Option<Self> {
+        let stream = UnixStream::connect(path).ok()?;
+        stream.set_nonblocking(true).ok()?;
+        Some(Self { stream })
+    }
+
+    /// Sends octets with descriptors. A device that has closed the socket does not mind.
+    pub fn send(&self, octets: &[u8], files: &[OwnedFd]) {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let files: Vec<_> = files.iter().take(DESCRIPTORS_MAX).map(AsFd::as_fd).collect();
+        if !files.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(&files));
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let _closed = sendmsg(&self.stream, &[IoSlice::new(octets)], &mut control, flags);
+    }
+
+    /// Sends a message.
+    pub fn say(&self, id: u32, flags: u32, body: &[u8], files: &[OwnedFd]) {
+        let len = u32::try_from(body.len()).unwrap_or(u32::MAX);
+        let header = [id, flags, len].map(u32::to_ne_bytes).concat();
+        self.send(&[&header, body].concat(), files);
+    }
+
+    /// What the device has sent.
+    pub fn receive(&self) -> Received {
+        let mut received = Received { octets: Vec::new(), files: Vec::new() };
+        let mut buffer = [0; 4096];
+        loop {
+            let mut space =
+                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+            let mut parts = [IoSliceMut::new(&mut buffer)];
+            let Ok(message) = recvmsg(&self.stream, &mut parts, &mut control, flags) else { break };
+            for one in control.drain() {
+                if let RecvAncillaryMessage::ScmRights(files) = one {
+                    received.files.extend(files);
+                }
+            }
+            if message.bytes == 0 {
+                break;
+            }
+            received.octets.extend_from_slice(&buffer[..message.bytes]);
+        }
+        received
+    }
+}
+
+/// A file of memory that cannot shrink.
+pub fn memory(len: u64) -> OwnedFd {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = memfd_create(c"fuzz", flags).expect("memory");
+    ftruncate(&file, len).expect("a new file may grow");
+    fcntl_add_seals(&file, SealFlags::SHRINK).expect("a new file may be sealed");
+    file
+}
+
+/// Something to be told by.
+pub fn event() -> OwnedFd {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an event")
+}
+
+/// Descriptors as the script has them.
+pub fn files(script: &mut Script<'_>, own: &OwnedFd) -> Vec<OwnedFd> {
+    let choice = script.octet();
+    let file = || match choice >> 4 {
+        0..=5 => own.try_clone().expect("a descriptor"),
+        6..=12 => event(),
+        13 => memory(4096),
+        _ => OwnedFd::from(File::open("/dev/null").expect("/dev/null")),
+    };
+    (0..choice & 0xf).take(DESCRIPTORS_MAX).map(|_| file()).collect()
+}
+
+/// Writes into the memory, as far as it goes.
+pub fn write_at(memory: &OwnedFd, at: u64, octets: &[u8]) {
+    let file = File::from(memory.try_clone().expect("a descriptor"));
+    let len = file.metadata().map_or(0, |about| about.len());
+    if at.checked_add(octets.len() as u64).is_some_and(|end| end <= len) {
+        file.write_all_at(octets, at).expect("memory can be written");
+    }
+}
+
+/// Eight octets of the memory.
+pub fn read_at(memory: &OwnedFd, at: u64) -> Option<u64> {
+    let mut octets = [0; 8];
+    let file = File::from(memory.try_clone().expect("a descriptor"));
+    file.read_exact_at(&mut octets, at).ok()?;
+    Some(u64::from_le_bytes(octets))
+}

@@ -1,0 +1,8 @@
+//! Any octets, as what a backend does to our frontend.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|script: &[u8]| {
+    urnic_netdev_fuzz::backend::against_frontend(script);
+});

@@ -1,0 +1,8 @@
+//! Any octets, as what a frontend does to our backend.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|script: &[u8]| {
+    urnic_netdev_fuzz::frontend::against_backend(script);
+});

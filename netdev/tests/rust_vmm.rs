@@ -1,0 +1,76 @@
+//! vhost-user with the `vhost` crate of rust-vmm as the other half, in both roles.
+//!
+//! That crate has the control protocol; the rings are read and written here, at the offsets of Virtio 1.2
+//! §2.7, in the file that the memory is.
+#![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
+#![allow(clippy::disallowed_methods, reason = "tests wait for threads, with a bound")]
+
+#[path = "rust_vmm/backend.rs"]
+mod crate_backend;
+#[path = "rust_vmm/frontend.rs"]
+mod crate_frontend;
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process;
+use std::time::{Duration, Instant};
+
+use urnic_netdev::{Device, TxChecksum, TxFrame};
+
+/// A path for a socket that no other test has.
+fn path(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("urnic-rust-vmm-{name}-{}", process::id()))
+}
+
+/// Waits until it is so, for at most half a minute.
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < Duration::from_secs(30), "{what}");
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// A clock that goes on by as much as makes a device look at its socket.
+fn later(now_ns: &mut u64) -> u64 {
+    *now_ns += 10_000_000;
+    *now_ns
+}
+
+/// A frame that is told from others.
+fn frame(number: u8, len: usize) -> Vec<u8> {
+    (0..len).map(|at| number ^ u8::try_from(at % 251).unwrap()).collect()
+}
+
+fn transmit(device: &mut impl Device, octets: &[u8]) {
+    let checksum = TxChecksum::Complete;
+    let sent = TxFrame { head: octets, payload: &[], checksum, segment_size: None };
+    device.transmit(0, &sent).unwrap();
+    device.flush(0);
+}
+
+/// The parts of a queue in a file.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ring {
+    descriptors: u64,
+    available: u64,
+    used: u64,
+    size: u16,
+}
+
+fn u16_at(file: &File, at: u64) -> u16 {
+    let mut octets = [0; 2];
+    file.read_exact_at(&mut octets, at).unwrap();
+    u16::from_le_bytes(octets)
+}
+
+fn put(file: &File, at: u64, octets: &[u8]) {
+    file.write_all_at(octets, at).unwrap();
+}
+
+/// Octets in front of each frame: `virtio_net_hdr_v1` (Virtio 1.2 §5.1.6).
+const HEADER_LEN: usize = 12;
+const VERSION_1: u64 = 1 << 32;
+const PROTOCOL_FEATURES: u64 = 1 << 30;
+const MRG_RXBUF: u64 = 1 << 15;

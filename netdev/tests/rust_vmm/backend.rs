@@ -1,0 +1,314 @@
+//! The crate's backend below our frontend.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+
+use urnic_netdev::Device;
+use urnic_netdev::vhost_user::{VhostUserConfig, VirtioUser};
+use vhost::VhostUserMemoryRegionBase;
+use vhost::vhost_user::message::{
+    VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
+    VhostUserLog, VhostUserMemoryRegion, VhostUserProtocolFeatures, VhostUserShMemConfig,
+    VhostUserSharedMsg, VhostUserSingleMemoryRegion, VhostUserVringAddrFlags, VhostUserVringState,
+};
+use vhost::vhost_user::{
+    BackendReqHandler, Error, GpuBackend, Result, VhostUserBackendReqHandlerMut,
+};
+
+use super::{
+    HEADER_LEN, MRG_RXBUF, PROTOCOL_FEATURES, Ring, VERSION_1, frame, later, path, put, transmit,
+    u16_at, wait_until,
+};
+
+/// What our frontend has asked for.
+#[derive(Default)]
+struct Asked {
+    features: u64,
+    protocol: u64,
+    region: VhostUserMemoryRegion,
+    memory: Option<File>,
+    rings: [Ring; 2],
+    enabled: [bool; 2],
+    kicks: [Option<File>; 2],
+    calls: [Option<File>; 2],
+}
+
+const NOT_OFFERED: Error = Error::InvalidOperation("not offered");
+
+impl Asked {
+    /// Where a user address lies in the memory.
+    fn at(&self, user: u64) -> u64 {
+        user - self.region.user_addr + self.region.mmap_offset
+    }
+}
+
+impl VhostUserBackendReqHandlerMut for Asked {
+    fn set_owner(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn reset_owner(&mut self) -> Result<()> {
+        Err(NOT_OFFERED)
+    }
+
+    fn reset_device(&mut self) -> Result<()> {
+        Err(NOT_OFFERED)
+    }
+
+    fn get_features(&mut self) -> Result<u64> {
+        Ok(VERSION_1 | PROTOCOL_FEATURES | MRG_RXBUF)
+    }
+
+    fn set_features(&mut self, features: u64) -> Result<()> {
+        self.features = features;
+        Ok(())
+    }
+
+    fn set_mem_table(
+        &mut self,
+        regions: &[VhostUserMemoryRegion],
+        mut files: Vec<File>,
+        _postcopy_listening: Option<bool>,
+    ) -> Result<Option<Vec<VhostUserMemoryRegionBase>>> {
+        assert_eq!((regions.len(), files.len()), (1, 1));
+        self.region = regions[0];
+        self.memory = files.pop();
+        Ok(None)
+    }
+
+    fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
+        self.rings[index as usize].size = u16::try_from(num).unwrap();
+        Ok(())
+    }
+
+    fn set_vring_addr(
+        &mut self,
+        index: u32,
+        _flags: VhostUserVringAddrFlags,
+        descriptor: u64,
+        used: u64,
+        available: u64,
+        _log: u64,
+    ) -> Result<()> {
+        let [descriptors, used, available] =
+            [descriptor, used, available].map(|user| self.at(user));
+        let ring = &mut self.rings[index as usize];
+        *ring = Ring { descriptors, available, used, size: ring.size };
+        Ok(())
+    }
+
+    fn set_vring_base(&mut self, _index: u32, base: u32) -> Result<()> {
+        assert_eq!(base, 0);
+        Ok(())
+    }
+
+    fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
+        Ok(VhostUserVringState::new(index, 0))
+    }
+
+    fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        self.kicks[usize::from(index)] = fd;
+        Ok(())
+    }
+
+    fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        self.calls[usize::from(index)] = fd;
+        Ok(())
+    }
+
+    fn set_vring_err(&mut self, _index: u8, _fd: Option<File>) -> Result<()> {
+        Ok(())
+    }
+
+    fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
+        Ok(VhostUserProtocolFeatures::REPLY_ACK | VhostUserProtocolFeatures::MQ)
+    }
+
+    fn set_protocol_features(&mut self, features: u64) -> Result<()> {
+        self.protocol = features;
+        Ok(())
+    }
+
+    fn get_queue_num(&mut self) -> Result<u64> {
+        Ok(2)
+    }
+
+    fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
+        self.enabled[index as usize] = enable;
+        Ok(())
+    }
+
+    fn get_config(&mut self, _: u32, _: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
+        Err(NOT_OFFERED)
+    }
+
+    fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
+        Err(NOT_OFFERED)
+    }
+
+    fn set_gpu_socket(&mut self, _: GpuBackend) -> Result<()> {
+        Err(NOT_OFFERED)
+    }
+
+    fn get_shared_object(&mut self, _: VhostUserSharedMsg) -> Result<File> {
+        Err(NOT_OFFERED)
+    }
+
+    fn get_inflight_fd(&mut self, _: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        Err(NOT_OFFERED)
+    }
+
+    fn set_inflight_fd(&mut self, _: &VhostUserInflight, _: File) -> Result<()> {
+        Err(NOT_OFFERED)
+    }
+
+    fn get_max_mem_slots(&mut self) -> Result<u64> {
+        Err(NOT_OFFERED)
+    }
+
+    fn add_mem_region(
+        &mut self,
+        _: &VhostUserSingleMemoryRegion,
+        _: File,
+        _: Option<bool>,
+    ) -> Result<Option<VhostUserMemoryRegionBase>> {
+        Err(NOT_OFFERED)
+    }
+
+    fn remove_mem_region(&mut self, _: &VhostUserSingleMemoryRegion) -> Result<()> {
+        Err(NOT_OFFERED)
+    }
+
+    fn set_device_state_fd(
+        &mut self,
+        _: VhostTransferStateDirection,
+        _: VhostTransferStatePhase,
+        _: File,
+    ) -> Result<Option<File>> {
+        Err(NOT_OFFERED)
+    }
+
+    fn check_device_state(&mut self) -> Result<()> {
+        Err(NOT_OFFERED)
+    }
+
+    fn get_shmem_config(&mut self) -> Result<VhostUserShMemConfig> {
+        Err(NOT_OFFERED)
+    }
+
+    fn set_log_base(&mut self, _: &VhostUserLog, _: File) -> Result<()> {
+        Err(NOT_OFFERED)
+    }
+}
+
+/// The crate's backend in a thread that answers, until its frontend has gone.
+struct Answering {
+    asked: Arc<Mutex<Asked>>,
+    thread: JoinHandle<Error>,
+    stream: UnixStream,
+}
+
+impl Answering {
+    fn connect(path: &Path) -> Self {
+        let stream = UnixStream::connect(path).unwrap();
+        let asked = Arc::<Mutex<Asked>>::default();
+        let (own, handled) = (stream.try_clone().unwrap(), Arc::clone(&asked));
+        let thread = thread::spawn(move || {
+            let mut handler = BackendReqHandler::from_stream(own, handled);
+            loop {
+                if let Err(error) = handler.handle_request() {
+                    return error;
+                }
+            }
+        });
+        Self { asked, thread, stream }
+    }
+
+    fn asked(&self) -> MutexGuard<'_, Asked> {
+        self.asked.lock().unwrap()
+    }
+}
+
+/// What the frontend made available as the `count`-th in a queue: its entry, address and length.
+fn chain(asked: &Asked, queue: usize, count: u16) -> (u16, u64, u32) {
+    let (memory, ring) = (asked.memory.as_ref().unwrap(), asked.rings[queue]);
+    let slot = ring.available + 4 + u64::from(count % ring.size) * 2;
+    let number = u16_at(memory, slot);
+    let mut entry = [0; 16];
+    memory.read_exact_at(&mut entry, ring.descriptors + u64::from(number) * 16).unwrap();
+    let guest = u64::from_le_bytes(*entry.first_chunk().unwrap());
+    let len = u32::from_le_bytes(*entry[8..].first_chunk().unwrap());
+    (number, guest - asked.region.guest_phys_addr + asked.region.mmap_offset, len)
+}
+
+/// Gives the `count`-th back, of which `len` octets were written.
+fn give_back(asked: &Asked, queue: usize, count: u16, number: u16, len: u32) {
+    let (memory, ring) = (asked.memory.as_ref().unwrap(), asked.rings[queue]);
+    let slot = ring.used + 4 + u64::from(count % ring.size) * 8;
+    put(memory, slot, &[u32::from(number).to_le_bytes(), len.to_le_bytes()].concat());
+    put(memory, ring.used + 2, &(count + 1).to_le_bytes());
+}
+
+#[test]
+fn the_crates_backend_is_used_and_used_again() {
+    let path = path("backend");
+    let config = VhostUserConfig { listens: true, ..VhostUserConfig::frontend(path.clone()) };
+    let mut device = VirtioUser::open(&config).unwrap();
+    let mut now_ns = 0;
+    for round in 0..3 {
+        let backend = Answering::connect(&path);
+        wait_until("the link is up", || {
+            device.receive(later(&mut now_ns), 64, &mut |_| panic!("no frame yet"));
+            device.link_up() && backend.asked().enabled == [true; 2]
+        });
+        let features = VERSION_1 | PROTOCOL_FEATURES | MRG_RXBUF;
+        let asked = backend.asked();
+        assert_eq!(asked.features, features, "round {round}");
+        assert!(asked.kicks.iter().chain(&asked.calls).all(Option::is_some));
+        drop(asked);
+        for count in 0..5_u16 {
+            let octets = frame(u8::try_from(count).unwrap(), 60 + usize::from(count) * 300);
+            transmit(&mut device, &octets);
+            let asked = backend.asked();
+            let ring = asked.rings[1];
+            assert_eq!(u16_at(asked.memory.as_ref().unwrap(), ring.available + 2), count + 1);
+            let (number, at, len) = chain(&asked, 1, count);
+            let mut came = vec![0; len as usize];
+            asked.memory.as_ref().unwrap().read_exact_at(&mut came, at).unwrap();
+            assert!(came[HEADER_LEN..] == octets, "round {round}");
+            give_back(&asked, 1, count, number, 0);
+        }
+        for count in 0..5_u16 {
+            let octets = frame(100 + u8::try_from(count).unwrap(), 1400);
+            {
+                let asked = backend.asked();
+                let (number, at, len) = chain(&asked, 0, count);
+                assert!(len as usize >= HEADER_LEN + octets.len());
+                let mut header = [0; HEADER_LEN];
+                header[10] = 1;
+                let memory = asked.memory.as_ref().unwrap();
+                put(memory, at, &[&header, &octets[..]].concat());
+                let len = u32::try_from(HEADER_LEN + octets.len()).unwrap();
+                give_back(&asked, 0, count, number, len);
+            }
+            let mut received = Vec::new();
+            device
+                .receive(later(&mut now_ns), 64, &mut |frame| received.push(frame.bytes.to_vec()));
+            assert!(received == [octets], "round {round}");
+        }
+        backend.stream.shutdown(std::net::Shutdown::Both).unwrap();
+        let error = backend.thread.join().unwrap();
+        assert!(matches!(error, Error::Disconnected | Error::PartialMessage), "{error:?}");
+        wait_until("the link is down", || {
+            device.receive(later(&mut now_ns), 64, &mut |_| ());
+            !device.link_up()
+        });
+    }
+    let counters = device.counters();
+    assert_eq!((counters.frames_rx, counters.frames_tx, counters.sessions_ended), (15, 15, 3));
+    assert_eq!((counters.queues_ended, counters.frames_refused), (0, 0));
+}
