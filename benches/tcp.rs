@@ -1,6 +1,7 @@
 //! What one data segment costs the TCP: sent and acknowledged, and received in order.
 
 use std::hint::black_box;
+use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use urnic_engine::tcp::{Config, Header, SeqNum, Tcb};
@@ -21,6 +22,7 @@ impl Pair {
     fn new() -> Self {
         let now = Instant::ZERO + Duration::from_secs(1);
         let config = Config { initial_window_segments: Some(1000), ..Config::default() };
+        let config = Arc::new(config);
         let mut sender = Tcb::connect(now, &config, 1, 2, SeqNum(7), 0);
         let syn = sender.poll_transmit(now).expect("a SYN is due").header;
         let mut receiver = Tcb::accept(now, &config, &syn, SeqNum(9), 0);

@@ -5,14 +5,14 @@
 //! fails with the backtrace of its first allocation.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use urnic_engine::mpa::startup::StartupConfig;
-use urnic_engine::port::LowerLayer;
+use urnic_engine::mpa::startup::{Offer, StartupConfig};
+use urnic_engine::port::{ConnectParams, LowerLayer};
 use urnic_engine::types::WrId;
 use urnic_engine::verbs::{Mr, RecvWr, SendWr, WcOpcode, WcStatus};
 use urnic_netdev::impair::ImpairConfig;
-use urnic_netdev::memory::LinkConfig;
-use urnic_testkit::counting::Census;
-use urnic_testkit::pair::{Pair, Setup, all_access, content, fill};
+use urnic_netdev::memory::{self, LinkConfig};
+use urnic_testkit::counting::{Census, live_bytes};
+use urnic_testkit::pair::{self, A, B, End, Pair, Setup, all_access, content, fill};
 
 /// Octets of each message.
 const MESSAGE_LEN: usize = 48 * 1024 + 13;
@@ -212,21 +212,34 @@ fn unaligned_arrival_comes_to_allocate_nothing() {
     }
 }
 
-/// Octets of the heap that both ends of an idle established connection may take, beside their queue
-/// pairs: streams, TCP, and what the ports know of the connection.
-const IDLE_BYTES_MAX: i64 = 20_000;
+/// Octets of the heap that an end of an idle established connection may take, beside its queue pair:
+/// the stream, TCP, and what the port knows of the connection.
+const IDLE_BYTES_MAX: i64 = 4096;
+/// Octets of the heap that a queue pair may take whose queues, of 64 requests, were never used.
+const QP_BYTES_MAX: i64 = 1280;
 
-/// A connection costs what it uses: queues of descriptors grow when there is something to send.
+/// A connection costs what it uses: queues grow when there is something to post or to send.
 #[test]
 fn an_idle_connection_is_small() {
-    let mut pair = Pair::connect(setup(false));
-    let ends = |pair: &Pair| [&pair.a, &pair.b].map(|end| end.another_qp());
-    let qps: Vec<_> = (0..32).map(|_| ends(&pair)).collect();
-    let before = urnic_testkit::counting::live_bytes();
-    for [a, b] in &qps {
+    const COUNT: i64 = 256;
+    const BEFORE: usize = 255;
+    let (device_a, device_b) = memory::pair(LinkConfig::default());
+    let configs = [A, B].map(pair::config);
+    let mut pair = Pair::new([1, 2].map(End::new), configs, [device_a, device_b]);
+    pair.establish(&ConnectParams::default(), B.into(), &Offer::default());
+    let before = live_bytes();
+    // The one there is and these fill the tables of the ports, which double then.
+    let qps: Vec<_> = (0..2 * COUNT - 1).map(|_| [&pair.a, &pair.b].map(End::another_qp)).collect();
+    let each = (live_bytes() - before) / (2 * (2 * COUNT - 1));
+    assert!((1..=QP_BYTES_MAX).contains(&each), "{each} octets");
+    let (first, others) = qps.split_at(BEFORE);
+    for [a, b] in first {
         pair.connect_another(a, b);
     }
-    // The mean, because tables of the ports grow now and then.
-    let mean = (urnic_testkit::counting::live_bytes() - before) / 32;
-    assert!((1..=IDLE_BYTES_MAX).contains(&mean), "{mean} octets");
+    let before = live_bytes();
+    for [a, b] in others {
+        pair.connect_another(a, b);
+    }
+    let each = (live_bytes() - before) / (2 * COUNT);
+    assert!((1..=IDLE_BYTES_MAX).contains(&each), "{each} octets");
 }

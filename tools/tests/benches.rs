@@ -143,6 +143,54 @@ const MARKERS: &[Row] = &[
     ("--test", &[("--test", Refused("--test"))]),
 ];
 
+const SCALE: &[Row] = &[
+    (
+        "--connections",
+        &[
+            ("--connections 1,3", Works),
+            ("--connections 60000", Works),
+            ("--connections 0", Refused("--connections")),
+            ("--connections 60001", Refused("--connections")),
+            ("--connections 3,x", Refused("--connections")),
+        ],
+    ),
+    (
+        "--messages",
+        &[
+            ("--messages 10 --connections 2", Works),
+            ("--messages 4294967295 --connections 2", Works),
+            ("--messages 0", Refused("--messages")),
+            ("--messages 4294967296", Refused("--messages")),
+        ],
+    ),
+    (
+        "--rounds",
+        &[
+            ("--rounds 2 --connections 2", Works),
+            ("--rounds 4294967295 --connections 2", Works),
+            ("--rounds 0", Refused("--rounds")),
+            ("--rounds 4294967296", Refused("--rounds")),
+        ],
+    ),
+    (
+        "--json",
+        &[
+            ("--json OUT --connections 2", Says("octets for an idle one")),
+            ("--json /no/such/folder/x --connections 2", Refused("/no/such/folder")),
+            ("--json", Refused("--json")),
+        ],
+    ),
+    (
+        "--svg",
+        &[
+            ("--svg OUT --connections 1,2", Works),
+            ("--svg /no/such/folder/x --connections 2", Refused("/no/such/folder")),
+            ("--svg", Refused("--svg")),
+        ],
+    ),
+    ("--test", &[("--test", Refused("--test"))]),
+];
+
 /// The program of a bench, which `cargo test` does not make for the tests; `None` where this user may
 /// not run cargo, or not write where it builds.
 fn bench(name: &str) -> Option<PathBuf> {
@@ -247,6 +295,11 @@ const TIME_MAX: Duration = Duration::from_secs(60);
 #[test]
 fn every_option_of_the_markers_bench_works() {
     check("markers", MARKERS);
+}
+
+#[test]
+fn every_option_of_the_scale_bench_works() {
+    check("scale", SCALE);
 }
 
 #[test]

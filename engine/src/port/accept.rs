@@ -72,7 +72,7 @@ impl Port {
         backlog_slot: BacklogSlot,
     ) -> Claim {
         let (local, remote) = (tuple.local(), tuple.remote());
-        let tcp_config = self.config.tcp_for(remote.ip(), self.interface.capabilities.mtu);
+        let tcp_config = self.tcp_config(remote.ip());
         let iss = self.isn.isn(now, local, remote);
         let ts_offset = self.isn.timestamp_offset(local, remote);
         let tcp = tcp::Tcb::accept(now, &tcp_config, header, iss, ts_offset);
@@ -132,7 +132,7 @@ impl Port {
             return;
         }
         let ends = self.cookie_ends(&tuple);
-        let config = self.config.tcp_for(ends.remote.ip(), self.interface.capabilities.mtu);
+        let config = self.tcp_config(ends.remote.ip());
         let answer = self.listeners.cookies.answer(now, &config, syn, &ends);
         // It goes back where the SYN came from: a SYN alone has no neighbour asked for.
         let (framing, own) = (self.interface.framing, self.config.mac);
@@ -154,7 +154,7 @@ impl Port {
         inbound: &Inbound<'_>,
     ) -> Claim {
         let ends = self.cookie_ends(&tuple);
-        let config = self.config.tcp_for(ends.remote.ip(), self.interface.capabilities.mtu);
+        let config = self.tcp_config(ends.remote.ip());
         // No reset to what brings back none: it may be the second segment of a peer whose first was
         // lost, and comes again.
         let Some(tcp) = self.listeners.cookies.redeem(now, &config, header, &ends) else {

@@ -40,6 +40,7 @@ mod transmit;
 mod tuple;
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -64,6 +65,7 @@ use crate::port::listeners::Listeners;
 use crate::port::queues::Handovers;
 use crate::port::source_ports::SourcePorts;
 use crate::stream::Scratch;
+use crate::stream::life::LifeTimes;
 use crate::tcp;
 use crate::time::{Duration, Instant};
 use crate::verbs::{Doorbell, Rnic};
@@ -79,6 +81,10 @@ const TRACE: &str = "urnic::port";
 pub struct Port {
     rnic: Rnic,
     config: PortConfig,
+    /// What connections share of it: how streams begin and end, and what was chosen about TCP over IPv4
+    /// and over IPv6.
+    life: Arc<LifeTimes>,
+    tcp_configs: [Arc<tcp::Config>; 2],
     interface: Interface,
     lease_watch: LeaseWatch,
     connections: Connections,
@@ -109,6 +115,8 @@ impl Port {
         Self {
             rnic: rnic.clone(),
             host: Host::new(&config, &capabilities, interface.framing, seed, number),
+            life: Arc::new(config.life),
+            tcp_configs: Default::default(),
             interface,
             lease_watch: LeaseWatch::default(),
             connections: Connections::new(keys.tables),
@@ -124,6 +132,16 @@ impl Port {
             counters: PortCounters::default(),
             config,
         }
+    }
+
+    /// What is chosen about TCP with `remote`.
+    fn tcp_config(&mut self, remote: IpAddr) -> Arc<tcp::Config> {
+        let config = self.config.tcp_for(remote, self.interface.capabilities.mtu);
+        let shared = &mut self.tcp_configs[usize::from(remote.is_ipv6())];
+        if **shared != config {
+            *shared = Arc::new(config);
+        }
+        Arc::clone(shared)
     }
 
     /// Frames dropped before any connection saw them.

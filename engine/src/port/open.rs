@@ -71,7 +71,7 @@ impl Port {
             }
         };
         let local = SocketAddr::new(local_ip, port);
-        let tcp_config = self.config.tcp_for(remote.ip(), self.interface.capabilities.mtu);
+        let tcp_config = self.tcp_config(remote.ip());
         let iss = self.isn.isn(now, local, remote);
         let iss = isn_min.filter(|least| least.is_after(iss)).unwrap_or(iss);
         let ts_offset = self.isn.timestamp_offset(local, remote);
@@ -118,7 +118,7 @@ impl Port {
     ) -> Result<ConnectionId, PortError> {
         self.make_room()?;
         let policy = self.config.rx_policy(lower_layer);
-        let stream = Stream::new(Arc::clone(&self.rnic.shared), policy, self.config.life);
+        let stream = Stream::new(Arc::clone(&self.rnic.shared), policy, Arc::clone(&self.life));
         let aligned = lower_layer == LowerLayer::Optimized;
         let carrier = OwnTcp::new(tcp, stream, aligned);
         let path = self.new_path(tuple.remote().ip());

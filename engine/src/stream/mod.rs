@@ -81,7 +81,8 @@ pub struct Stream {
     rnic: Arc<RnicShared>,
     phase: Phase,
     policy: RxPolicy,
-    times: LifeTimes,
+    /// The same for all streams of a port.
+    times: Arc<LifeTimes>,
     /// The stage of [`life`] it was last seen in.
     watch: Watch,
     /// Octets sent before full operation; the first is at stream offset 0.
@@ -112,7 +113,7 @@ pub struct Stream {
 
 impl Stream {
     /// A stream in streaming mode: octets pass as they are until MPA is started.
-    pub(crate) fn new(rnic: Arc<RnicShared>, policy: RxPolicy, times: LifeTimes) -> Self {
+    pub(crate) fn new(rnic: Arc<RnicShared>, policy: RxPolicy, times: Arc<LifeTimes>) -> Self {
         Self {
             rnic,
             phase: Phase::Streaming,
@@ -131,13 +132,13 @@ impl Stream {
             lost: false,
             reset: false,
             gone: false,
-            events: VecDeque::with_capacity(4),
+            events: VecDeque::new(),
         }
     }
 
     /// A stream like this one, at its very beginning.
     pub(crate) fn successor(&self) -> Self {
-        Self::new(Arc::clone(&self.rnic), self.policy, self.times)
+        Self::new(Arc::clone(&self.rnic), self.policy, Arc::clone(&self.times))
     }
 
     /// What the stream belongs to.
@@ -152,7 +153,12 @@ impl Stream {
 
     /// What has happened since the last call.
     pub(crate) fn poll_event(&mut self) -> Option<StreamEvent> {
-        self.events.pop_front()
+        let event = self.events.pop_front();
+        if self.events.is_empty() {
+            // Few happen to a stream, most of them at its beginning.
+            self.events = VecDeque::new();
+        }
+        event
     }
 
     /// Counts of MPA reception.

@@ -136,7 +136,7 @@ impl Tcb {
         let flags = header.flags;
         let acks_ours = header.ack == self.snd.space.isn().plus(1);
         if flags.contains(Flags::ACK) && !acks_ours {
-            self.reset = reset_for(header, payload);
+            self.reset = reset_for(header, payload).map(Box::new);
             return Err(Stop::Drop(DropReason::AckOutOfRange));
         }
         if flags.contains(Flags::RST) {
@@ -348,7 +348,7 @@ impl Tcb {
         let una = self.snd.board.una();
         if self.state == State::SynReceived {
             if header.ack != self.snd.space.seq_at(una) {
-                self.reset = reset_for(header, payload_len);
+                self.reset = reset_for(header, payload_len).map(Box::new);
                 return Err(Stop::Drop(DropReason::AckOutOfRange));
             }
             self.establish(now);

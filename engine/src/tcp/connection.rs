@@ -1,6 +1,7 @@
 //! One connection: its parts, its birth, its timers and its end.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use tracing::debug;
@@ -40,7 +41,8 @@ pub enum TcpEvent {
 /// [module](super) for the order of calls.
 #[derive(Clone, Debug)]
 pub struct Tcb {
-    pub(super) config: Config,
+    /// The same for most connections of a port.
+    pub(super) config: Arc<Config>,
     pub(super) local_port: u16,
     pub(super) remote_port: u16,
     pub(super) state: State,
@@ -55,7 +57,7 @@ pub struct Tcb {
     pub(super) close_at: Option<StreamOffset>,
     pub(super) fin_sent: bool,
     /// A RST to send.
-    pub(super) reset: Option<Header>,
+    pub(super) reset: Option<Box<Header>>,
     pub(super) persist: Persist,
     pub(super) keepalive: KeepAlive,
     /// See [`probe_idle_peer`](Self::probe_idle_peer).
@@ -119,7 +121,7 @@ impl Tcb {
     #[must_use]
     pub fn connect(
         now: Instant,
-        config: &Config,
+        config: &Arc<Config>,
         local_port: u16,
         remote_port: u16,
         iss: SeqNum,
@@ -136,7 +138,7 @@ impl Tcb {
     #[must_use]
     pub fn accept(
         now: Instant,
-        config: &Config,
+        config: &Arc<Config>,
         syn: &Header,
         iss: SeqNum,
         ts_offset: u32,
@@ -150,7 +152,7 @@ impl Tcb {
 
     fn new(
         now: Instant,
-        config: &Config,
+        config: &Arc<Config>,
         local_port: u16,
         remote_port: u16,
         iss: SeqNum,
@@ -158,7 +160,7 @@ impl Tcb {
     ) -> Self {
         let shift = shift_for(config.window_bytes);
         Self {
-            config: *config,
+            config: Arc::clone(config),
             local_port,
             remote_port,
             state: State::Closed,
@@ -359,7 +361,7 @@ impl Tcb {
 
     /// Turns keep-alive probes on, or off (RFC 9293 MUST-24, MUST-27).
     pub fn set_keepalive(&mut self, now: Instant, times: Option<KeepAliveTimes>) {
-        self.config.keepalive = times;
+        Arc::make_mut(&mut self.config).keepalive = times;
         self.keepalive.unanswered = 0;
         self.timers.clear(Timer::KeepAlive);
         let is_open = self.state.is_synchronized() && self.state != State::TimeWait;
@@ -370,12 +372,12 @@ impl Tcb {
 
     /// When keep-alive probes are sent.
     #[must_use]
-    pub const fn keepalive(&self) -> Option<KeepAliveTimes> {
+    pub fn keepalive(&self) -> Option<KeepAliveTimes> {
         self.config.keepalive
     }
 
     /// How long data may stay unacknowledged ([`Config::user_timeout`]).
-    pub(crate) const fn user_timeout(&self) -> Duration {
+    pub(crate) fn user_timeout(&self) -> Duration {
         self.config.user_timeout
     }
 
@@ -402,14 +404,14 @@ impl Tcb {
     pub fn abort(&mut self) {
         let sends_reset = self.state.is_synchronized() && self.state != State::TimeWait;
         if sends_reset || self.state == State::SynReceived {
-            self.reset = Some(Header {
+            self.reset = Some(Box::new(Header {
                 src_port: self.local_port,
                 dst_port: self.remote_port,
                 seq: self.snd.space.seq_at(self.snd.board.nxt()),
                 ack: self.rcv.ack_number(),
                 flags: Flags::RST | Flags::ACK,
                 ..Header::default()
-            });
+            }));
         }
         self.enter(Trigger::Abandoned);
         self.stop();

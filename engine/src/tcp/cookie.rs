@@ -11,6 +11,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use super::config::Config;
 use super::connection::Tcb;
@@ -111,7 +112,7 @@ impl SynCookies {
     pub(crate) fn redeem(
         &self,
         now: Instant,
-        config: &Config,
+        config: &Arc<Config>,
         ack: &Header,
         ends: &CookieEnds,
     ) -> Option<Tcb> {
@@ -239,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_redeemed_cookie_gives_the_connection_that_the_syn_asked_for() {
-        let (cookies, config) = (SynCookies::new((1, 2)), Config::default());
+        let (cookies, config) = (SynCookies::new((1, 2)), Arc::new(Config::default()));
         for at in (0..200).map(|ms| Instant::ZERO + Duration::from_millis(ms)) {
             let answer = cookies.answer(at, &config, &syn(rich()), &ends(4000));
             assert_eq!(answer.options.window_scale, Some(shift_for(config.window_bytes)));
@@ -260,7 +261,7 @@ mod tests {
 
     #[test]
     fn without_timestamps_nothing_else_is_agreed_on() {
-        let (cookies, config) = (SynCookies::new((1, 2)), Config::default());
+        let (cookies, config) = (SynCookies::new((1, 2)), Arc::new(Config::default()));
         let plain = Options { timestamps: None, mss: None, ..rich() };
         let answer = cookies.answer(Instant::ZERO, &config, &syn(plain), &ends(4000));
         assert_eq!((answer.options.window_scale, answer.options.sack_permitted), (None, false));
@@ -271,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_cookie_is_good_for_one_peer_and_not_for_long() {
-        let (cookies, config) = (SynCookies::new((1, 2)), Config::default());
+        let (cookies, config) = (SynCookies::new((1, 2)), Arc::new(Config::default()));
         let answer = cookies.answer(Instant::ZERO, &config, &syn(rich()), &ends(4000));
         let ack = reply_to(&answer);
         let redeem = |cookies: &SynCookies, now: Instant, ack: &Header, ends: &CookieEnds| {
@@ -305,7 +306,7 @@ mod tests {
     /// A cookie is good in the period after its own, and not in the one after that.
     #[test]
     fn a_cookie_outlives_the_period_it_was_made_in_by_one() {
-        let (cookies, config) = (SynCookies::new((1, 2)), Config::default());
+        let (cookies, config) = (SynCookies::new((1, 2)), Arc::new(Config::default()));
         let made_at = Instant::from_nanos(PERIOD_NS - 1_000_000);
         let answer = cookies.answer(made_at, &config, &syn(rich()), &ends(4000));
         let ack = reply_to(&answer);
@@ -321,7 +322,8 @@ mod tests {
     /// next is a retransmission.
     #[test]
     fn the_answer_of_a_redeemed_connection_has_gone_out_already() {
-        let (cookies, config, now) = (SynCookies::new((1, 2)), Config::default(), Instant::ZERO);
+        let (cookies, config, now) =
+            (SynCookies::new((1, 2)), Arc::new(Config::default()), Instant::ZERO);
         let answer = cookies.answer(now, &config, &syn(rich()), &ends(4000));
         let redeemed = cookies.redeem(now, &config, &reply_to(&answer), &ends(4000));
         let mut connection = redeemed.unwrap();
@@ -337,7 +339,7 @@ mod tests {
     /// is never behind it, not even at once.
     #[test]
     fn choices_survive_in_the_timestamp() {
-        let (cookies, config) = (SynCookies::new((1, 2)), Config::default());
+        let (cookies, config) = (SynCookies::new((1, 2)), Arc::new(Config::default()));
         for (theirs, ours) in [(0, 0), (7, 7), (14, 14), (15, 14), (255, 14)] {
             for sack_permitted in [false, true] {
                 for at in (0..40).map(|ms| Instant::ZERO + Duration::from_millis(ms)) {

@@ -20,7 +20,7 @@ use crate::limits::EMSS_MIN;
 use crate::time::{Duration, Instant};
 use crate::types::StreamOffset;
 use frto::Frto;
-use recovery::{Disorder, Recovery, Undo};
+use recovery::{Disorder, Recovery, UndoPlace};
 use tlp::{LossProbe, ProbeDue};
 
 /// The send half of a connection.
@@ -42,7 +42,7 @@ pub(crate) struct SendHalf {
     /// Longest delay assumed for the acknowledgment of a single segment.
     pub(super) ack_delay_ns: u64,
     /// What the last recovery changed, until it is known to have been needed.
-    pub(super) undo: Option<Undo>,
+    pub(super) undo: UndoPlace,
     pub(super) frto: Frto,
     /// SND.NXT when the last recovery began (RFC 6582 "recover").
     pub(super) recover: Option<StreamOffset>,
@@ -129,7 +129,7 @@ impl SendHalf {
             loss_probe: None,
             probe_due: ProbeDue::No,
             ack_delay_ns: u64::try_from(config.delayed_ack.as_nanos()).unwrap_or(u64::MAX),
-            undo: None,
+            undo: UndoPlace::default(),
             frto: Frto::Off,
             recover: None,
             duplicate_acks: 0,
@@ -555,7 +555,7 @@ impl SendHalf {
             self.board.mark_oversized_lost(emss);
             self.resend_at_once |= self.board.has_unsent_loss();
             if self.recovery == Recovery::Open && self.board.has_unsent_loss() {
-                self.undo = None;
+                self.undo.clear();
                 self.enter_fast(self.board.flight());
             }
         }

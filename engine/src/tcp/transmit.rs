@@ -141,7 +141,7 @@ impl Tcb {
             Some(Outgoing { header, data, retransmission: false })
         };
         if let Some(reset) = self.reset.take() {
-            return control(reset);
+            return control(*reset);
         }
         if self.handshake.syn_due {
             return Some(self.syn(now));

@@ -14,6 +14,7 @@ mod doorbell;
 mod mr;
 mod mw;
 mod pd;
+mod posted;
 mod qp;
 mod receives;
 mod rnic;

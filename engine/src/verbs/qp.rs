@@ -156,7 +156,7 @@ impl Qp {
     /// See [`PostError`]; nothing was posted.
     pub fn post_send(&self, wr: SendWr) -> Result<(), PostError> {
         self.check_send(&wr)?;
-        reserve(&self.shared.sq_outstanding, self.shared.sq.capacity())?;
+        reserve(&self.shared.sq_outstanding, self.shared.sq.depth())?;
         let pushed = self.shared.sq.push(wr);
         assert!(pushed.is_ok(), "the queue has room for every reserved place");
         self.shared.press();

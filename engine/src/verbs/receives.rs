@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
-use crossbeam::queue::ArrayQueue;
-
+use crate::verbs::posted::Posted;
 use crate::verbs::{PostError, QpShared, RecvWr, Srq};
 
 /// What becomes of a message of the peer for which no receive is posted.
@@ -31,18 +30,16 @@ pub(crate) struct Receives {
 }
 
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "it lies in the allocation of its queue pair")]
 enum Source {
     /// Receives of this queue pair, and how many have not completed.
-    Own { posted: ArrayQueue<RecvWr>, outstanding: AtomicUsize },
+    Own { posted: Posted<RecvWr>, outstanding: AtomicUsize },
     /// Those of a shared queue.
     Shared(Srq),
 }
 
 impl Receives {
     pub(super) fn new(depth: usize, srq: Option<Srq>, not_ready: ReceiverNotReady) -> Self {
-        let own =
-            || Source::Own { posted: ArrayQueue::new(depth), outstanding: AtomicUsize::new(0) };
+        let own = || Source::Own { posted: Posted::new(depth), outstanding: AtomicUsize::new(0) };
         let source = srq.map_or_else(own, Source::Shared);
         Self { source, not_ready, awaited: AtomicBool::new(false) }
     }
@@ -62,7 +59,7 @@ impl Receives {
         let Source::Own { posted, outstanding } = &self.source else {
             return Err(PostError::SharedReceives);
         };
-        reserve(outstanding, posted.capacity())?;
+        reserve(outstanding, posted.depth())?;
         let pushed = posted.push(wr);
         assert!(pushed.is_ok(), "the queue has room for every reserved place");
         if !self.may_be_late() {

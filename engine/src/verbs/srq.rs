@@ -4,11 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 
-use crossbeam::queue::ArrayQueue;
-
 use crate::limits::QP_DEPTH_MAX;
 use crate::types::PdNum;
 use crate::verbs::calls;
+use crate::verbs::posted::Posted;
 use crate::verbs::sync::{Mutex, lock};
 use crate::verbs::{PostError, QpShared, QueueError, RecvWr};
 
@@ -27,7 +26,7 @@ pub struct Srq {
 #[derive(Debug)]
 struct SrqShared {
     pd: PdNum,
-    posted: ArrayQueue<RecvWr>,
+    posted: Posted<RecvWr>,
     /// Below how many buffers the program is to be told; 0 for never.
     limit: AtomicUsize,
     limit_waker: Mutex<Option<Waker>>,
@@ -45,7 +44,7 @@ impl Srq {
         Ok(Self {
             shared: Arc::new(SrqShared {
                 pd,
-                posted: ArrayQueue::new(depth),
+                posted: Posted::new(depth),
                 limit: AtomicUsize::new(0),
                 limit_waker: Mutex::new(None),
                 awaited: AtomicBool::new(false),
@@ -106,7 +105,7 @@ impl Srq {
     /// Buffers it can hold.
     #[must_use]
     pub fn depth(&self) -> usize {
-        self.shared.posted.capacity()
+        self.shared.posted.depth()
     }
 
     /// Buffers that no message has taken.

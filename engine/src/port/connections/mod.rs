@@ -296,7 +296,6 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::stream::life::LifeTimes;
     use crate::stream::{RxPolicy, Stream};
     use crate::tcp::{self, SeqNum};
     use crate::verbs::{Rnic, RnicConfig};
@@ -309,10 +308,9 @@ mod tests {
 
     fn insert(connections: &mut Connections, tuple: Tuple) -> Result<ConnectionId, Taken> {
         let rnic = Rnic::new(RnicConfig { seed: 1.into() });
-        let stream =
-            Stream::new(Arc::clone(&rnic.shared), RxPolicy::default(), LifeTimes::default());
+        let stream = Stream::new(Arc::clone(&rnic.shared), RxPolicy::default(), Arc::default());
         let config = tcp::Config::for_mtu(1500, 20);
-        let tcp = tcp::Tcb::connect(Instant::ZERO, &config, 1, 2, SeqNum(0), 0);
+        let tcp = tcp::Tcb::connect(Instant::ZERO, &config.into(), 1, 2, SeqNum(0), 0);
         let path = PathMtu::new(tuple.remote().ip(), 1500, 552);
         connections.insert(tuple, OwnTcp::new(tcp, stream, true), path, None)
     }

@@ -233,7 +233,7 @@ mod tests {
 
     fn tcp() -> tcp::Tcb {
         let config = tcp::Config::for_mtu(1500, 20);
-        tcp::Tcb::connect(Instant::ZERO, &config, 1, 2, SeqNum(0), 0)
+        tcp::Tcb::connect(Instant::ZERO, &config.into(), 1, 2, SeqNum(0), 0)
     }
 
     fn path(remote: &str, floor: usize) -> PathMtu {

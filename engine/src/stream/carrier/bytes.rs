@@ -52,7 +52,7 @@ impl ByteStream {
         // asked for again.
         let policy = RxPolicy { out_of_order: false, drop_bad_fpdus: false };
         Self {
-            stream: Stream::new(Arc::clone(&rnic.shared), policy, times),
+            stream: Stream::new(Arc::clone(&rnic.shared), policy, Arc::new(times)),
             store: PieceStore::new(PIECE_BLOCKS_MAX),
             scratch: Scratch::default(),
             received: StreamOffset::ZERO,

@@ -171,7 +171,8 @@ impl Stream {
         // what arrives is dropped silently.
         full.tx.abandon_message();
         let fault = full.rx.fault.take();
-        let terminate = fault.or_else(|| error.terminate_code().map(Terminate::new));
+        let about = || error.terminate_code().map(|code| Box::new(Terminate::new(code)));
+        let terminate = fault.or_else(about);
         let code = terminate.as_ref().map(|terminate| tracing::field::display(terminate.code));
         let qp = full.qp.number.0;
         tracing::warn!(target: "urnic::stream", qp, %error, terminate = code, "the stream fails");
@@ -200,7 +201,7 @@ impl Stream {
         // RFC 5040 §6.2.1: a graceful close is preferred after a Terminate.
         self.closing = true;
         self.flush(status_of_terminate(code), WcStatus::WrFlushErr);
-        self.events.push_back(StreamEvent::Terminated(terminate));
+        self.events.push_back(StreamEvent::Terminated(*terminate));
     }
 
     /// Completes all outstanding work with errors.

@@ -57,7 +57,7 @@ impl Watch {
 
 impl Stream {
     /// How long the timers of the stages run.
-    pub(crate) const fn times(&self) -> &LifeTimes {
+    pub(crate) fn times(&self) -> &LifeTimes {
         &self.times
     }
 

@@ -440,7 +440,7 @@ impl Stream {
         };
         self.begin_full(qp, &terms, false, true, None);
         if let Some(full) = self.phase.full_mut() {
-            full.tx.messages.terminate(Terminate::new(code));
+            full.tx.messages.terminate(Box::new(Terminate::new(code)));
         }
     }
 }

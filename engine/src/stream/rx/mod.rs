@@ -129,10 +129,10 @@ pub(crate) struct RxState {
     immediates: bool,
     writes: DeliveredWrites,
     /// The peer's Terminate, placed; then delivered.
-    terminate: Option<Terminate>,
-    pub(crate) peer_terminate: Option<Terminate>,
+    terminate: Option<Box<Terminate>>,
+    pub(crate) peer_terminate: Option<Box<Terminate>>,
     /// What to tell the peer about the first error.
-    pub(crate) fault: Option<Terminate>,
+    pub(crate) fault: Option<Box<Terminate>>,
     counters: RdmaRxCounters,
     /// Octets of the last FPDU placed, until it is delivered or another is placed.
     last_placed: u64,
@@ -202,7 +202,7 @@ impl RxState {
     /// RFC 5040 §7.1 (3): an inbound Read Request in error comes back with its RDMAP header.
     fn note_read(&mut self, request: &ReadRequest) {
         if let Some(fault) = self.fault.take() {
-            self.fault = Some(fault.with_read_request(request.to_bytes()));
+            self.fault = Some(Box::new(fault.with_read_request(request.to_bytes())));
         }
     }
 
@@ -225,7 +225,8 @@ impl RxState {
             && let Some(code) = error.terminate_code()
         {
             let segment_len = header_len + ReadRequest::LEN;
-            self.fault = Some(terminate_about(code, &front[..header_len], segment_len));
+            let about = terminate_about(code, &front[..header_len], segment_len);
+            self.fault = Some(Box::new(about));
             self.note_read(rest);
         }
         error
@@ -305,7 +306,7 @@ impl<'a, 't> Placer<'a, 't> {
         if self.rx.fault.is_none()
             && let Some(code) = error.terminate_code()
         {
-            self.rx.fault = Some(terminate_about(code, segment, segment_len));
+            self.rx.fault = Some(Box::new(terminate_about(code, segment, segment_len)));
         }
     }
 }

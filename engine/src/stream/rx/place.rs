@@ -124,10 +124,10 @@ impl Placer<'_, '_> {
                 if self.rx.terminate.is_none() && self.rx.peer_terminate.is_none() {
                     let parsed = Terminate::parse(after_header);
                     // A Terminate too short to say why still ends the stream.
-                    self.rx.terminate = Some(parsed.map_or_else(
+                    self.rx.terminate = Some(Box::new(parsed.map_or_else(
                         |_| Terminate::new(TerminateCode::LOCAL_CATASTROPHIC),
                         |(terminate, _)| terminate,
-                    ));
+                    )));
                 }
             }
             Opcode::Immediate | Opcode::ImmediateSolicited => {

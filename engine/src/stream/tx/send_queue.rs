@@ -43,6 +43,10 @@ fn messages_of(wr: &SendWr) -> usize {
     }
 }
 
+/// Requests that are taken from the application at a time; a thread that posts waits no longer than that
+/// takes.
+const TAKEN_AT_ONCE: usize = 16;
+
 /// Requests by number: 0 is the first the stream ever had.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
@@ -66,13 +70,18 @@ impl SendQueue {
         if self.failed {
             return None;
         }
-        while self.index(self.next) >= self.entries.len() {
-            let wr = qp.sq.pop()?;
-            let len = u32::try_from(wr.len()).expect("checked when posted");
-            let messages_left = messages_of(&wr);
-            let confirm = self.confirms() && wr.signaled && wr.op.is_confirmable();
-            let progress = Progress::Pending;
-            self.entries.push_back(Entry { wr, len, progress, messages_left, confirm });
+        if self.index(self.next) >= self.entries.len() {
+            let (before, confirms) = (self.entries.len(), self.confirms());
+            qp.sq.take(TAKEN_AT_ONCE, |wr| {
+                let len = u32::try_from(wr.len()).expect("checked when posted");
+                let messages_left = messages_of(&wr);
+                let confirm = confirms && wr.signaled && wr.op.is_confirmable();
+                let progress = Progress::Pending;
+                self.entries.push_back(Entry { wr, len, progress, messages_left, confirm });
+            });
+            if self.entries.len() == before {
+                return None;
+            }
         }
         let index = self.index(self.next);
         Some((self.next, &self.entries[index].wr))

@@ -21,7 +21,7 @@ pub(crate) struct Messages {
     /// What numbers the next messages of the send queue have.
     pub(super) numbers: Numbers,
     rtr: Option<RtrKind>,
-    terminate: Option<Terminate>,
+    terminate: Option<Box<Terminate>>,
     terminated: bool,
     /// A request was answered since the last look.
     answered: bool,
@@ -82,7 +82,7 @@ impl Messages {
     }
 
     /// The next message is this Terminate, and none follows it (RFC 5040 §5.4).
-    pub(crate) fn terminate(&mut self, terminate: Terminate) {
+    pub(crate) fn terminate(&mut self, terminate: Box<Terminate>) {
         if !self.terminated && self.terminate.is_none() {
             self.terminate = Some(terminate);
         }

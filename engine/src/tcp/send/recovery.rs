@@ -43,6 +43,32 @@ pub(crate) struct Undo {
     is_undecided: bool,
 }
 
+/// Where an [`Undo`] is kept: most connections never lose anything, and have no memory for one; the others
+/// keep theirs for the next.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UndoPlace {
+    kept: Option<Box<Undo>>,
+    is_current: bool,
+}
+
+impl UndoPlace {
+    fn set(&mut self, undo: Undo) {
+        match &mut self.kept {
+            Some(kept) => **kept = undo,
+            None => self.kept = Some(Box::new(undo)),
+        }
+        self.is_current = true;
+    }
+
+    pub(super) const fn clear(&mut self) {
+        self.is_current = false;
+    }
+
+    fn current(&mut self) -> Option<&mut Undo> {
+        self.kept.as_deref_mut().filter(|_| self.is_current)
+    }
+}
+
 /// An acknowledgment that is more than the next in order.
 pub(super) struct Disorder<'a> {
     pub(super) header: &'a Header,
@@ -204,7 +230,7 @@ impl SendHalf {
         let begins = self.recovery == Recovery::Open && self.board.has_unsent_loss();
         if begins {
             let flight = self.board.flight();
-            self.undo = Some(self.snapshot());
+            self.undo.set(self.snapshot());
             // RFC 5681 §3.2: what limited transmit sent does not count.
             self.congestion.on_loss(now, flight.min(self.congestion.cwnd()));
             let in_flight = flight.saturating_sub(self.board.sacked_bytes());
@@ -245,7 +271,7 @@ impl SendHalf {
         let reneged = self.board.first_is_sacked();
         let first = self.timeouts == 0;
         if first {
-            self.undo = Some(self.snapshot());
+            self.undo.set(self.snapshot());
         }
         self.begin_frto(first);
         self.congestion.on_timeout(now, self.board.flight(), first);
@@ -285,7 +311,7 @@ impl SendHalf {
         if let Recovery::Fast { prr, .. } = &mut self.recovery {
             prr.on_sent(range.end.bytes_since(range.start));
         }
-        if let Some(undo) = &mut self.undo {
+        if let Some(undo) = self.undo.current() {
             if undo.resent_at.is_none() {
                 undo.resent_at = Some(now);
                 // A recovery may begin while a copy from the one before it is on its way. Then the
@@ -302,7 +328,7 @@ impl SendHalf {
     /// nothing was lost (RFC 3708 §2); true when a recovery was undone.
     fn on_dsack(&mut self, range: &Range<StreamOffset>) -> bool {
         self.rack.on_dsack(self.board.nxt());
-        let Some(resent) = self.undo.as_mut().and_then(|undo| undo.resent.as_mut()) else {
+        let Some(resent) = self.undo.current().and_then(|undo| undo.resent.as_mut()) else {
             return false;
         };
         // A network that duplicates makes D-SACKs too: only what went again counts.
@@ -314,7 +340,7 @@ impl SendHalf {
     /// The first acknowledgment after a retransmission that moves SND.UNA tells what caused it;
     /// true when a recovery was undone.
     fn undo_if_needless(&mut self, now: Instant, ack: &Disorder<'_>) -> bool {
-        let Some(undo) = &mut self.undo else { return false };
+        let Some(undo) = self.undo.current() else { return false };
         let Some(resent_at) = undo.resent_at else { return false };
         if !std::mem::take(&mut undo.is_undecided) {
             return false;
@@ -326,11 +352,12 @@ impl SendHalf {
 
     /// RFC 4015 §3.2: the windows are what they were.
     pub(super) fn undo_recovery(&mut self) -> bool {
-        let Some(undo) = self.undo.take() else { return false };
+        let Some(undo) = self.undo.current() else { return false };
         if self.congestion.cwnd() < undo.congestion.cwnd() {
-            self.congestion = undo.congestion;
+            self.congestion = undo.congestion.clone();
             self.congestion.set_emss(self.emss());
         }
+        self.undo.clear();
         if matches!(self.recovery, Recovery::Fast { .. }) {
             // What was taken for lost was late.
             self.rack.on_reordering();

@@ -1,5 +1,7 @@
 //! Explicit congestion notification (RFC 3168, RFC 8257).
 
+use std::sync::Arc;
+
 use super::path::{Network, Path};
 use super::script::{IRS, Script, ack, config};
 use crate::tcp::{Config, CongestionKind, Ecn, EcnUse, Flags, Header, State, Tcb};
@@ -29,7 +31,7 @@ fn ecn_is_agreed_on_only_when_both_syns_say_so() {
         [(Flags::ECE, true), (Flags::empty(), false), (SETUP, false), (Flags::CWR, false)];
     for (bits, agreed) in answers {
         let now = Instant::ZERO + Duration::from_secs(1);
-        let mut opening = Tcb::connect(now, &ask, 7, 9, ack(0), 0);
+        let mut opening = Tcb::connect(now, &Arc::new(ask), 7, 9, ack(0), 0);
         let syn = opening.poll_transmit(now).unwrap().header;
         assert_eq!((syn.flags, syn.ecn), (Flags::SYN | SETUP, Ecn::NotCapable));
         let answer = Header {
@@ -62,7 +64,7 @@ fn ecn_is_agreed_on_only_when_both_syns_say_so() {
 fn a_syn_that_has_to_go_again_does_not_ask() {
     let ask = Config { ecn: EcnUse::Ask, ..config() };
     let now = Instant::ZERO;
-    let mut opening = Tcb::connect(now, &ask, 7, 9, ack(0), 0);
+    let mut opening = Tcb::connect(now, &Arc::new(ask), 7, 9, ack(0), 0);
     opening.poll_transmit(now).unwrap();
     let later = opening.poll_timeout().unwrap();
     opening.handle_timeout(later);

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use super::script::{IRS, ISS, Script, ack, config, seq};
 use crate::tcp::{
     Config, DropReason, Flags, Header, Options, SeqNum, State, Tcb, TcpEvent, Timestamps,
@@ -6,7 +8,7 @@ use crate::time::{Duration, Instant};
 
 fn connecting(config: &Config) -> (Instant, Tcb) {
     let now = Instant::ZERO + Duration::from_secs(1);
-    (now, Tcb::connect(now, config, 7, 9, ISS, 0))
+    (now, Tcb::connect(now, &Arc::new(*config), 7, 9, ISS, 0))
 }
 
 fn answer(flags: Flags, number: SeqNum) -> Header {
@@ -94,8 +96,8 @@ fn a_window_shift_above_fourteen_counts_as_fourteen() {
 #[test]
 fn simultaneous_open_establishes_both_ends() {
     let now = Instant::ZERO + Duration::from_secs(1);
-    let mut a = Tcb::connect(now, &config(), 7, 9, ISS, 0);
-    let mut b = Tcb::connect(now, &config(), 9, 7, IRS, 0);
+    let mut a = Tcb::connect(now, &Arc::new(config()), 7, 9, ISS, 0);
+    let mut b = Tcb::connect(now, &Arc::new(config()), 9, 7, IRS, 0);
     let syn_a = a.poll_transmit(now).unwrap().header;
     let syn_b = b.poll_transmit(now).unwrap().header;
     a.handle_segment(now, &syn_b, 0, 1);
@@ -114,7 +116,7 @@ fn simultaneous_open_establishes_both_ends() {
 fn a_lost_syn_ack_is_sent_again_when_the_syn_comes_again() {
     let now = Instant::ZERO + Duration::from_secs(1);
     let syn = answer(Flags::SYN, SeqNum(0));
-    let mut connection = Tcb::accept(now, &config(), &syn, ISS, 0);
+    let mut connection = Tcb::accept(now, &Arc::new(config()), &syn, ISS, 0);
     assert!(connection.poll_transmit(now).is_some());
     assert_eq!(connection.poll_transmit(now), None);
     connection.handle_segment(now, &syn, 0, 1);
@@ -181,7 +183,8 @@ fn in_syn_sent_a_wrong_ack_is_reset_and_a_blind_reset_ignored() {
 #[test]
 fn a_syn_received_connection_is_refused_by_a_bad_ack_and_ended_by_a_reset() {
     let now = Instant::ZERO + Duration::from_secs(1);
-    let mut connection = Tcb::accept(now, &config(), &answer(Flags::SYN, SeqNum(0)), ISS, 0);
+    let mut connection =
+        Tcb::accept(now, &Arc::new(config()), &answer(Flags::SYN, SeqNum(0)), ISS, 0);
     connection.poll_transmit(now);
     let bad = Header { seq: seq(0), ..answer(Flags::ACK, ack(5)) };
     connection.handle_segment(now, &bad, 0, 1);
@@ -206,7 +209,8 @@ fn a_repeated_syn_ack_is_acknowledged_again() {
 #[test]
 fn data_with_the_last_ack_of_the_handshake_is_taken() {
     let now = Instant::ZERO + Duration::from_secs(1);
-    let mut connection = Tcb::accept(now, &config(), &answer(Flags::SYN, SeqNum(0)), ISS, 0);
+    let mut connection =
+        Tcb::accept(now, &Arc::new(config()), &answer(Flags::SYN, SeqNum(0)), ISS, 0);
     connection.poll_transmit(now);
     let first = Header { seq: seq(0), ..answer(Flags::ACK, ack(0)) };
     let arrival = connection.handle_segment(now, &first, 20, 1);

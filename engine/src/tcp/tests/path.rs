@@ -3,6 +3,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -146,7 +147,7 @@ impl Network {
     pub(super) fn add(&mut self, config: &Config, octets: u64, delay: Duration) -> usize {
         let start = self.now + delay;
         let port = u16::try_from(1000 + self.flows.len()).unwrap();
-        let sender = Tcb::connect(start, config, port, 7, SeqNum(77), 5);
+        let sender = Tcb::connect(start, &Arc::new(*config), port, 7, SeqNum(77), 5);
         self.flows.push(Flow {
             sender,
             receiver: None,
@@ -224,9 +225,9 @@ impl Network {
             flow.sender.finish_arrival(now, &arrival, false);
             return self.pump_sender(event.flow);
         }
-        let receiver = flow
-            .receiver
-            .get_or_insert_with(|| Tcb::accept(now, &flow.config, &event.header, SeqNum(99), 3));
+        let receiver = flow.receiver.get_or_insert_with(|| {
+            Tcb::accept(now, &Arc::new(flow.config), &event.header, SeqNum(99), 3)
+        });
         let arrival = receiver.handle_segment(now, &event.header, event.len, 1);
         let mut refused = false;
         if let Some(payload) = &arrival.payload {

@@ -1,6 +1,8 @@
 //! One connection against a hand-made peer. Sequence numbers in scripts are relative: `seq` counts
 //! from the peer's first octet, `ack` from ours.
 
+use std::sync::Arc;
+
 use crate::tcp::{
     Config, Flags, Header, Options, Outgoing, SackBlock, SeqNum, State, Tcb, TcpEvent, Timestamps,
 };
@@ -65,7 +67,7 @@ impl Script {
             },
             ..Header::default()
         };
-        let mut connection = Tcb::accept(now, config, &syn, ISS, 0);
+        let mut connection = Tcb::accept(now, &Arc::new(*config), &syn, ISS, 0);
         let syn_ack = connection.poll_transmit(now).unwrap().header;
         assert!(syn_ack.flags.contains(Flags::SYN | Flags::ACK));
         let timestamps = config.timestamps;

@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::Range;
+use std::sync::Arc;
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -129,7 +130,7 @@ impl Sim {
         let ports = [7000, 8000];
         let connection = Tcb::connect(
             self.now,
-            &end.config,
+            &Arc::new(end.config),
             ports[index],
             ports[1 - index],
             end.iss,
@@ -248,7 +249,8 @@ impl Sim {
         let end = &mut self.ends[to];
         let Some(connection) = &mut end.connection else {
             if check_syn(&header).is_ok() {
-                let accepted = Tcb::accept(self.now, &end.config, &header, end.iss, 0xffff_ff00);
+                let accepted =
+                    Tcb::accept(self.now, &Arc::new(end.config), &header, end.iss, 0xffff_ff00);
                 end.connection = Some(accepted);
             } else if let Some(reset) = crate::tcp::listen::reset_for(&header, payload.len()) {
                 assert!(!header.flags.contains(Flags::SYN), "{reset:?}");

@@ -1,5 +1,7 @@
 //! Timestamps: which segments are old, and what becomes of TS.Recent (RFC 7323 §4, §5).
 
+use std::sync::Arc;
+
 use super::script::{Script, ack, config, seq};
 use crate::tcp::{Arrival, Config, DropReason, Flags, Header, Tcb, Timestamps};
 use crate::time::{Duration, Instant};
@@ -84,7 +86,8 @@ fn an_old_timestamp_ends_no_handshake() {
     let template = Script::established(&with_timestamps());
     let mut syn = template.header(u32::MAX, 0, Flags::SYN);
     syn.options.timestamps = Some(Timestamps { value: 200, echo: 0 });
-    let mut connection = Tcb::accept(now, &with_timestamps(), &syn, super::script::ISS, 0);
+    let mut connection =
+        Tcb::accept(now, &Arc::new(with_timestamps()), &syn, super::script::ISS, 0);
     connection.poll_transmit(now);
     let mut last = template.header(0, 0, Flags::ACK);
     last.window = syn.window;

@@ -33,7 +33,7 @@ impl SendBatch {
     pub fn push(&mut self, wr: SendWr) -> Result<(), PostError> {
         let shared = &self.qp.shared;
         self.qp.check_send(&wr)?;
-        reserve(&shared.sq_outstanding, shared.sq.capacity())?;
+        reserve(&shared.sq_outstanding, shared.sq.depth())?;
         self.requests.push(wr);
         Ok(())
     }
@@ -45,10 +45,7 @@ impl SendBatch {
         if self.requests.is_empty() {
             return;
         }
-        for wr in self.requests.drain(..) {
-            let pushed = shared.sq.push(wr);
-            assert!(pushed.is_ok(), "the queue has room for every reserved place");
-        }
+        shared.sq.extend(self.requests.drain(..));
         shared.press();
         // As for single requests: there may be no stream left to flush them.
         if shared.is_flushed.load(std::sync::atomic::Ordering::SeqCst) {

@@ -3,11 +3,10 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering, fence};
 
-use crossbeam::queue::ArrayQueue;
-
 use crate::mem::{Access, Refusal};
 use crate::types::{PdNum, QpNum};
 use crate::verbs::doorbell::Bell;
+use crate::verbs::posted::Posted;
 use crate::verbs::qp::config::{CompletionMeans, QpConfig, QpRules, QpState, QueueError};
 use crate::verbs::receives::Receives;
 use crate::verbs::{Cq, RecvWr, RnicShared, SendWr, Wc, WcOpcode, WcStatus};
@@ -18,7 +17,7 @@ pub(crate) struct QpShared {
     pub(crate) pd: PdNum,
     pub(crate) send_cq: Cq,
     pub(crate) recv_cq: Cq,
-    pub(crate) sq: ArrayQueue<SendWr>,
+    pub(crate) sq: Posted<SendWr>,
     pub(crate) receives: Receives,
     pub(crate) rules: QpRules,
     pub(crate) completion: CompletionMeans,
@@ -60,7 +59,7 @@ impl QpShared {
             pd,
             send_cq,
             recv_cq,
-            sq: ArrayQueue::new(send_depth),
+            sq: Posted::new(send_depth),
             receives: Receives::new(recv_depth, srq, receiver_not_ready),
             rules,
             completion,

@@ -1,0 +1,84 @@
+//! Work requests that were posted and are not taken yet.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::verbs::sync::{Mutex, lock};
+
+/// A queue of at most `depth` work requests, first in, first out, for any number of threads.
+///
+/// Its memory grows with the requests that are in it at a time, and stays: a queue pair that is idle from
+/// the beginning costs none, however deep its queues may be, and one in steady use allocates nothing.
+#[derive(Debug)]
+pub(crate) struct Posted<T> {
+    requests: Mutex<VecDeque<T>>,
+    /// How many there are, so that the lock is not taken to find none.
+    len: AtomicUsize,
+    depth: usize,
+}
+
+impl<T> Posted<T> {
+    pub(super) fn new(depth: usize) -> Self {
+        Self { requests: Mutex::new(VecDeque::new()), len: AtomicUsize::new(0), depth }
+    }
+
+    /// Adds one, or gives it back if there is no room.
+    pub(super) fn push(&self, request: T) -> Result<(), T> {
+        let mut requests = lock(&self.requests);
+        if requests.len() == self.depth {
+            return Err(request);
+        }
+        requests.push_back(request);
+        self.len.store(requests.len(), Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Adds all; there is room for them.
+    pub(super) fn extend(&self, added: impl Iterator<Item = T>) {
+        let mut requests = lock(&self.requests);
+        requests.extend(added);
+        assert!(requests.len() <= self.depth, "the queue has room for every reserved place");
+        self.len.store(requests.len(), Ordering::SeqCst);
+    }
+
+    /// Takes the oldest.
+    #[inline]
+    pub(crate) fn pop(&self) -> Option<T> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut requests = lock(&self.requests);
+        let request = requests.pop_front();
+        self.len.store(requests.len(), Ordering::SeqCst);
+        request
+    }
+
+    /// Hands up to `max` of the oldest to `taker`, which must not post.
+    pub(crate) fn take(&self, max: usize, taker: impl FnMut(T)) {
+        if self.is_empty() {
+            return;
+        }
+        let mut requests = lock(&self.requests);
+        let taken = max.min(requests.len());
+        requests.drain(..taken).for_each(taker);
+        self.len.store(requests.len(), Ordering::SeqCst);
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.len.load(Ordering::SeqCst)
+    }
+
+    /// How many it takes.
+    pub(super) const fn depth(&self) -> usize {
+        self.depth
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

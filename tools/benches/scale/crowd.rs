@@ -1,0 +1,153 @@
+//! Two ports in memory with as many connections between them as asked for.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result, ensure};
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+use urnic_engine::limits::CQ_DEPTH_MAX;
+use urnic_engine::mem::Access;
+use urnic_engine::mpa::startup::Offer;
+use urnic_engine::poll::Lockstep;
+use urnic_engine::port::{ConnectParams, ListenParams, PortEvent};
+use urnic_engine::stream::StreamEvent;
+use urnic_engine::time::Duration;
+use urnic_engine::types::WrId;
+use urnic_engine::verbs::{Cq, Mr, Qp, QpConfig, Rnic, RnicConfig, SendWr, WcStatus};
+use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
+use urnic_testkit::counting::live_bytes;
+use urnic_testkit::pair::{A, B, TCP_PORT, poller};
+
+/// Octets of a message.
+const MESSAGE_LEN: usize = 64;
+/// Connections that are being opened at a time: less than a listener's backlog.
+const OPENING_MAX: usize = 64;
+/// Entries of a send queue and of a receive queue.
+const DEPTH: usize = 16;
+
+/// What one end has.
+struct End {
+    rnic: Rnic,
+    cq: Cq,
+    qps: Vec<Qp>,
+    memory: Mr,
+}
+
+impl End {
+    fn new(seed: u64, count: usize) -> Result<Self> {
+        let rnic = Rnic::new(RnicConfig { seed: seed.into() });
+        let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq((DEPTH * count).min(CQ_DEPTH_MAX))?);
+        let qp = || {
+            pd.create_qp(QpConfig { send_depth: DEPTH, recv_depth: DEPTH, ..QpConfig::new(&cq) })
+        };
+        let qps = (0..count).map(|_| qp()).collect::<Result<_, _>>()?;
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let memory = pd.reg_mr(MESSAGE_LEN * count, access)?;
+        Ok(Self { rnic, cq, qps, memory })
+    }
+}
+
+/// Connections in full operation.
+pub(crate) struct Crowd {
+    link: Lockstep<MemoryDevice, MemoryDevice>,
+    a: End,
+    b: End,
+    /// What they cost.
+    pub(crate) cost: Cost,
+    /// The connection whose turn it is.
+    next: usize,
+}
+
+/// What connections cost, each at one end.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Cost {
+    /// Octets of the heap for a queue pair that is not connected.
+    pub(crate) qp_bytes: f64,
+    /// Octets of the heap that an idle connection adds.
+    pub(crate) idle_bytes: f64,
+    /// Connections that are opened in a second of the processor, which does the work of both ends.
+    pub(crate) opened_per_second: f64,
+}
+
+/// Seconds that this thread has been on the processor.
+fn on_processor() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+impl Crowd {
+    /// Opens `count` connections.
+    pub(crate) fn open(count: usize) -> Result<Self> {
+        let before = live_bytes();
+        let (a, b) = (End::new(1, count)?, End::new(2, count)?);
+        let each = |octets: i64| octets as f64 / 2.0 / count as f64;
+        let qp_bytes = each(live_bytes() - before);
+        let (device_a, device_b) = memory::pair(LinkConfig::default());
+        let link = Lockstep::new(poller(&a.rnic, A, device_a), poller(&b.rnic, B, device_b));
+        let cost = Cost { qp_bytes, idle_bytes: 0.0, opened_per_second: 0.0 };
+        let mut crowd = Self { link, a, b, cost, next: 0 };
+        let (before, began) = (live_bytes(), on_processor());
+        crowd.connect(count)?;
+        crowd.cost.opened_per_second = count as f64 / (on_processor() - began);
+        // What was only needed to open them goes.
+        let rest = crowd.link.now() + Duration::from_secs(10);
+        crowd.link.run_until(rest, |_| false);
+        crowd.cost.idle_bytes = each(live_bytes() - before);
+        Ok(crowd)
+    }
+
+    fn connect(&mut self, count: usize) -> Result<()> {
+        self.link.b.port.listen(TCP_PORT, ListenParams::default())?;
+        let offer = Offer { ird: 1, ord: 1, ..Offer::default() };
+        let params = ConnectParams { offer, ..ConnectParams::default() };
+        let remote = SocketAddr::from((B, TCP_PORT));
+        let (mut asked, mut accepted, mut open) = (0, 0, 0);
+        while open < count {
+            while asked < count && asked - open < OPENING_MAX {
+                self.link.a.port.connect(self.link.now(), remote, &self.a.qps[asked], &params)?;
+                asked += 1;
+            }
+            ensure!(self.link.step(), "the link is silent with {open} connections of {count}");
+            while let Some(event) = self.link.b.port.poll_event() {
+                let PortEvent::Stream { connection, event } = event else { continue };
+                if let StreamEvent::Request(_) = event {
+                    self.link.b.port.accept(connection, &self.b.qps[accepted], &offer)?;
+                    accepted += 1;
+                }
+            }
+            while let Some(event) = self.link.a.port.poll_event() {
+                match event {
+                    PortEvent::Stream { event: StreamEvent::Established(_), .. } => open += 1,
+                    PortEvent::Incoming { .. } => (),
+                    other => anyhow::bail!("{other:?}"),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends messages over all connections in turn, this many under way at a time; returns how many a
+    /// second of the processor moves.
+    pub(crate) fn messages(&mut self, count: usize, under_way: usize) -> Result<f64> {
+        let began = on_processor();
+        let (mut posted, mut completed) = (0, 0);
+        while completed < count {
+            while posted < count && posted - completed < under_way {
+                let index = self.next;
+                self.next = (self.next + 1) % self.a.qps.len();
+                let offset = index * MESSAGE_LEN;
+                let local = self.a.memory.sge(offset..offset + MESSAGE_LEN);
+                let remote = self.b.memory.remote(offset as u64);
+                let wr = SendWr::write(WrId(index as u64), remote, [local]);
+                self.a.qps[index].post_send(wr).context("a send queue is full")?;
+                posted += 1;
+            }
+            ensure!(self.link.step(), "the link is silent");
+            while let Some(wc) = self.a.cq.poll() {
+                ensure!(wc.status == WcStatus::Success, "{wc:?}");
+                completed += 1;
+            }
+        }
+        Ok(count as f64 / (on_processor() - began))
+    }
+}
