@@ -94,7 +94,7 @@ netns_tests! {
         ip("addr add 10.0.0.100/24 dev bridge0");
         let mut scene = Scene::connect(tap_a, tap_b, &Setup::default());
         let mut ping = program("ping")
-            .args(["-c", "20", "-i", "0.01", "-W", "2", "10.0.0.2"])
+            .args(["-c", "20", "-i", "0.01", "-w", "20", "10.0.0.2"])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
