@@ -79,7 +79,7 @@ Exit status: 0 when stopped, 2 when there is no such node, or the interface cann
 Example, the kernel pings a port; 'urnic ibswitch --help' tells how the fabric is started:
   urnic ibgate --dev ib:sim=fabric,node=Hca2,ip=10.9.0.9/24,ip6=fd00::9/64 &
   ip addr add 10.8.0.1 dev ibgate; ip route add 10.9.0.0/24 dev ibgate src 10.8.0.1
-  ip addr add fd08::1 dev ibgate; ip route add fd00::/64 dev ibgate src fd08::1
+  ip addr add fd08::1 dev ibgate nodad; ip route add fd00::/64 dev ibgate src fd08::1
   urnic serve --dev ib:sim=fabric,node=Hca3,ip=10.9.0.3/24,gw=10.9.0.9 --listen 10.9.0.3 &
   ping -c 3 10.9.0.3
   urnic put file.tar 10.9.0.3            The kernel's TCP to ours.

@@ -32,8 +32,10 @@ fn gate_with(options: &str) -> Process {
     wait_until("the gate's link is up", || has_carrier("ibgate"));
     // The kit has taken IPv6 from the kernel's interfaces.
     fs::write("/proc/sys/net/ipv6/conf/ibgate/disable_ipv6", "0").unwrap();
+    // Without `nodad` an IPv6 address is no source until the kernel's worker has seen it.
+    ip("addr add 10.8.0.1 dev ibgate");
+    ip("addr add fd08::1 dev ibgate nodad");
     for (address, network) in [("10.8.0.1", "10.9.0.0/24"), ("fd08::1", "fd00::/64")] {
-        ip(&format!("addr add {address} dev ibgate"));
         ip(&format!("route add {network} dev ibgate src {address}"));
     }
     gate
