@@ -242,8 +242,8 @@ impl Endpoint {
 
     /// Closes all connections, those whose handles are gone included, for a process that ends: work
     /// posted so far is finished, and the peers are told. Waits for at most `timeout` until they have
-    /// acknowledged it, over the kernel's TCP until the kernel has it all. What is not finished by then
-    /// is reset.
+    /// acknowledged it, and shortly for their own ends. What is not sent by then is reset; what the
+    /// kernel's TCP has taken it goes on to send, unless the peer sends something, too.
     ///
     /// # Errors
     /// [`Error::Timeout`] when not all was, [`Error::Down`].

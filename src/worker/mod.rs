@@ -43,6 +43,9 @@ struct Finishing {
     reply: Sender<bool>,
 }
 
+/// How often it is looked whether the peers have all.
+const LOOK_AFTER: Duration = Duration::from_millis(2);
+
 /// How long the peers' own ends are waited for when they have all of this end.
 const ANSWERS_AWAITED: Duration = Duration::from_millis(200);
 
@@ -160,7 +163,9 @@ impl Worker {
     fn wait(&mut self, now: Instant, deadline: Option<Instant>) {
         // Commands ring the wakeup itself; only queue pairs have to be asked for a call.
         if self.engine.arm(&self.waker) {
-            let finishing = self.finishing.iter().map(|finishing| finishing.until).min();
+            // No event of a socket tells that its peer has all.
+            let look = |finishing: &Finishing| finishing.until.min(now + LOOK_AFTER);
+            let finishing = self.finishing.iter().map(look).min();
             let next = [self.engine.next_wakeup(), deadline, finishing];
             let next = next.into_iter().flatten().min();
             if next.is_none_or(|next| next > now) {

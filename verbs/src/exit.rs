@@ -1,7 +1,8 @@
 //! The end of the process: what was completed still leaves, and peers are told.
 //!
-//! The kernel's TCP sends what it has taken also when its process is gone, though not the close of
-//! connections that a child has too. The TCP of urnic ends with the process.
+//! The kernel's TCP sends what it has taken also when its process is gone, though not to a peer that
+//! sends something in the meantime, as credits, nor the close of connections that a child has too. The
+//! TCP of urnic ends with the process.
 #![expect(unsafe_code, reason = "a handler for the end is told to C's library")]
 
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -11,12 +12,8 @@ use std::time::Duration;
 
 use rustix::thread::gettid;
 use tracing::debug;
-use urnic::CompletionMeans;
 
-use crate::ack;
 use crate::event_queue::locked;
-use crate::fork;
-use crate::network;
 use crate::process;
 
 /// How long the end of a process waits for its peers, at most.
@@ -55,12 +52,6 @@ pub(crate) fn wait_if_under_way() {
 /// Nothing may wait here for ever: a handler of a signal may have called `exit` in the middle of
 /// something. Nor may the ending thread work itself: its thread-local values are gone.
 extern "C" fn at_exit() {
-    // What has come and is not read would have the kernel reset the connection, and a peer that asks
-    // whether it was placed is to know: it is told that the connection ends in order.
-    let asks = ack::completion() == CompletionMeans::Placed;
-    if network::device().is_none() && !fork::has_children() && !asks {
-        return;
-    }
     ENDING.store(gettid().as_raw_nonzero().get(), Ordering::Release);
     let Some(process) = process::existing() else { return };
     let is_done = Arc::new((Mutex::new(false), Condvar::new()));

@@ -1,30 +1,20 @@
 //! What a fork means: the child has the parent's objects, but not the threads that serve them.
 #![expect(unsafe_code, reason = "a handler for forks is told to C's library")]
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Once};
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
-static HAS_CHILDREN: AtomicBool = AtomicBool::new(false);
 static HANDLER: Once = Once::new();
 
 /// How many forks lie between the program's start and this process, counted from the first call.
 pub(crate) fn generation() -> u32 {
     HANDLER.call_once(|| {
-        // SAFETY: the handlers are functions of this library, which programs do not unload: the
-        // endpoint's thread runs in it. They only write atomic numbers.
-        let _no_memory = unsafe { libc::pthread_atfork(None, Some(in_parent), Some(in_child)) };
+        // SAFETY: the handler is a function of this library, which programs do not unload: the
+        // endpoint's thread runs in it. It only writes an atomic number.
+        let _no_memory = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
     GENERATION.load(Ordering::Acquire)
-}
-
-/// Whether a child may have this process's descriptors.
-pub(crate) fn has_children() -> bool {
-    HAS_CHILDREN.load(Ordering::Acquire)
-}
-
-extern "C" fn in_parent() {
-    HAS_CHILDREN.store(true, Ordering::Release);
 }
 
 extern "C" fn in_child() {

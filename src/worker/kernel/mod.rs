@@ -414,14 +414,13 @@ impl Engine for KernelEngine {
     }
 
     fn owed(&self) -> Owed {
-        let mut connections = self.connections.iter().map(|(_, connection)| connection);
-        // The kernel sends what it has, and answers, when this process is gone.
-        if connections.any(KernelConnection::owes) { Owed::Octets } else { Owed::Nothing }
+        let each = self.connections.iter().map(|(_, connection)| connection.owed());
+        each.max().unwrap_or(Owed::Nothing)
     }
 
     fn abort_owing(&mut self) {
         for (slot, connection) in &mut self.connections {
-            if connection.owes() {
+            if connection.has_unsent() {
                 connection.abort();
                 self.ready.push(slot);
             }

@@ -9,6 +9,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use urnic_netdev::shared_memory::send_fragments;
 use urnic_netdev::stream_socket::{Delivery, delivery, set_syn_retries, undelivered};
 
+use crate::worker::engine::Owed;
 use crate::worker::kernel::acks::AckWatch;
 use crate::worker::kernel::answers::AnswerWait;
 use crate::worker::kernel::events::Readiness;
@@ -290,8 +291,26 @@ impl KernelConnection {
 
     /// Whether the kernel does not have yet all that the peer is to get, and the end of it. Where TCP is
     /// not there yet, nothing was promised.
-    pub(super) const fn owes(&self) -> bool {
+    pub(super) const fn has_unsent(&self) -> bool {
         self.may_send()
+    }
+
+    /// What is missing until the process can go without the peer missing anything.
+    //
+    // The kernel sends what it has when the process is gone, but not to a peer that still sends: octets
+    // that no process will read have it reset the connection (RFC 2525 §2.17), whatever it has not sent.
+    pub(super) fn owed(&self) -> Owed {
+        if self.has_unsent() {
+            return Owed::Octets;
+        }
+        if self.connecting || self.is_finished() {
+            return Owed::Nothing;
+        }
+        match delivery(self.socket.as_fd()) {
+            Ok(Delivery::Done) => Owed::Answers,
+            Ok(Delivery::Answered | Delivery::Awaited(_)) => Owed::Octets,
+            Err(_) => Owed::Nothing,
+        }
     }
 
     const fn is_finished(&self) -> bool {

@@ -50,6 +50,22 @@ fn what_a_process_took_before_it_ended_is_placed() {
     }
 }
 
+/// A connection that no process reads any more is reset when something comes, with what it has not sent.
+#[test]
+fn what_was_completed_arrives_at_a_peer_that_answers_each_message_later() {
+    let test = "what_was_completed_arrives_at_a_peer_that_answers_each_message_later";
+    let libraries = Libraries::new();
+    let Some(program) = compile_cm(test, &libraries, "leaves") else { return };
+    let program = program.display().to_string();
+    for iwarp in [false, true].repeat(5) {
+        let port = free_port();
+        let server = format!("{program} sleeper 127.0.0.1 {port}");
+        let server = libraries.start_on("kernel", &server, iwarp).listens_by_cm(port);
+        libraries.run(&format!("{program} exit 127.0.0.1 {port}"), iwarp);
+        assert!(server.finish().contains(ALL_CAME));
+    }
+}
+
 #[test]
 fn a_peer_is_told_of_the_end_though_a_child_lives() {
     for mode in ["fork", "abort"] {

@@ -1,6 +1,7 @@
 /* Programs that end, or fork, with open connections. `leaves server ADDRESS PORT` takes messages until
  * its peer disconnects, and says how many came; as `leaves taker ADDRESS PORT` it ends as soon as it has
- * all, without a word to the peer. `leaves MODE ADDRESS PORT` sends as many as it is to:
+ * all, without a word to the peer; as `leaves sleeper ADDRESS PORT` it answers each message, and stops
+ * for a while in the middle of them. `leaves MODE ADDRESS PORT` sends as many as it is to:
  *
  *   exit      and ends when all are completed, without a word
  *   drain     and takes what its channel has while it ends, in a handler of its own
@@ -11,6 +12,7 @@
  * A child that lives ends when its standard input does. */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +56,23 @@ static struct ibv_mr *make_qp(struct rdma_cm_id *id)
 	return mr;
 }
 
-static int server(struct sockaddr_in *address, int leaves_first)
+/* Stops for 300 ms. */
+static void stop(void)
+{
+	char command[64];
+	snprintf(command, sizeof command, "(sleep 0.3; kill -CONT %d) &", (int)getpid());
+	CHECK(!system(command));
+	CHECK(!raise(SIGSTOP));
+}
+
+static void post(struct rdma_cm_id *id, struct ibv_mr *mr, unsigned len)
+{
+	struct ibv_sge sge = { (uintptr_t)memory, len, mr->lkey };
+	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND }, *bad;
+	CHECK(!ibv_post_send(id->qp, &wr, &bad));
+}
+
+static int server(struct sockaddr_in *address, int leaves_first, int answers)
 {
 	struct rdma_cm_id *listener;
 	struct rdma_conn_param param = { 0 };
@@ -70,14 +88,19 @@ static int server(struct sockaddr_in *address, int leaves_first)
 		CHECK(!ibv_post_recv(id->qp, &wr, &bad));
 	CHECK(!rdma_accept(id, &param));
 	next(RDMA_CM_EVENT_ESTABLISHED);
-	if (!leaves_first)
+	int polls = leaves_first || answers;
+	if (!polls)
 		next(RDMA_CM_EVENT_DISCONNECTED);
 	struct ibv_wc wc;
 	int count;
-	while ((count = ibv_poll_cq(id->recv_cq, 1, &wc)) == 1 || (leaves_first && came < MESSAGES)) {
-		CHECK(count >= 0 && (!leaves_first || !count || wc.status == IBV_WC_SUCCESS));
+	while ((count = ibv_poll_cq(id->recv_cq, 1, &wc)) == 1 || (polls && came < MESSAGES)) {
+		CHECK(count >= 0 && (!polls || !count || wc.status == IBV_WC_SUCCESS));
 		came += count == 1 && wc.status == IBV_WC_SUCCESS;
-		if (leaves_first && came == MESSAGES)
+		if (answers && count == 1 && came == MESSAGES / 2)
+			stop();
+		if (answers && count == 1)
+			post(id, mr, 8);
+		if (polls && came == MESSAGES)
 			break;
 	}
 	printf("%u messages came\n", came);
@@ -95,13 +118,15 @@ static struct rdma_cm_id *connected(struct sockaddr_in *address)
 	CHECK(!rdma_resolve_route(id, 1000));
 	next(RDMA_CM_EVENT_ROUTE_RESOLVED);
 	struct ibv_mr *mr = make_qp(id);
-	CHECK(!rdma_connect(id, &param));
-	next(RDMA_CM_EVENT_ESTABLISHED);
 	struct ibv_sge sge = { (uintptr_t)memory, LEN, mr->lkey };
-	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND }, *bad;
+	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
 	unsigned i;
 	for (i = 0; i < MESSAGES; i++)
-		CHECK(!ibv_post_send(id->qp, &wr, &bad));
+		CHECK(!ibv_post_recv(id->qp, &wr, &bad));
+	CHECK(!rdma_connect(id, &param));
+	next(RDMA_CM_EVENT_ESTABLISHED);
+	for (i = 0; i < MESSAGES; i++)
+		post(id, mr, LEN);
 	for (i = 0; i < MESSAGES;) {
 		struct ibv_wc wc;
 		int count = ibv_poll_cq(id->send_cq, 1, &wc);
@@ -139,9 +164,10 @@ int main(int argc, char **argv)
 	CHECK(argc == 4 && inet_pton(AF_INET, argv[2], &address.sin_addr) == 1);
 	address.sin_port = htons(atoi(argv[3]));
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	if (!strcmp(argv[1], "server") || !strcmp(argv[1], "taker")) {
+	int leaves_first = !strcmp(argv[1], "taker"), answers = !strcmp(argv[1], "sleeper");
+	if (leaves_first || answers || !strcmp(argv[1], "server")) {
 		CHECK(channel = rdma_create_event_channel());
-		return server(&address, !strcmp(argv[1], "taker"));
+		return server(&address, leaves_first, answers);
 	}
 	if (!strcmp(argv[1], "anew")) {
 		int status, count, pipes[2];
