@@ -136,6 +136,7 @@ impl Receive {
             segmentation_len_max: case.super_frame_len_max,
             tx_checksum: !case.software_checksums,
             fragments_max: usize::MAX,
+            gather_len_min: 0,
         };
         let sender = End::new(1, INITIATOR, capabilities);
         let receiver = End::new(2, RESPONDER, capabilities);

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 
 use urnic_engine::mpa::startup::{Offer, StartupConfig};
 use urnic_engine::port::LowerLayer;
+use urnic_engine::stream::SendPath;
 use urnic_engine::stream::life::LifeTimes;
 use urnic_engine::tcp::KeepAliveTimes;
 use urnic_engine::time::Duration;
@@ -41,6 +42,9 @@ pub struct EndpointConfig {
     /// [`tcp::Config::ack_hold`](urnic_engine::tcp::Config::ack_hold). A segment that only acknowledges
     /// costs both ends and all between as much as one with data.
     pub ack_hold: Duration,
+    /// Whether payload is gathered from where it is or copied to be sent, over the kernel's TCP. That of
+    /// an engine is in [`PortConfig::send_path`](urnic_engine::port::PortConfig::send_path).
+    pub send_path: SendPath,
 }
 
 impl Default for EndpointConfig {
@@ -55,6 +59,7 @@ impl Default for EndpointConfig {
             user_timeout: Duration::from_secs(100),
             life: LifeTimes::default(),
             ack_hold: Duration::from_micros(25),
+            send_path: SendPath::default(),
         }
     }
 }

@@ -58,6 +58,9 @@ pub struct RdmaTxCounters {
     /// Octets of payload of other FPDUs that were copied because a part of them went out alone or was
     /// acknowledged, or because their request was flushed.
     pub bytes_kept: u64,
+    /// Octets of payload that were copied into frames ([`SendPath`](crate::stream::SendPath)), each time
+    /// that they were sent.
+    pub bytes_staged: u64,
     /// RDMA Reads of no octets that went out to learn whether Writes and Sends were placed
     /// ([`CompletionMeans::Placed`](../verbs/enum.CompletionMeans.html#variant.Placed)). They are none of the program's.
     pub confirmations: u64,

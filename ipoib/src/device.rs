@@ -162,6 +162,7 @@ impl<F: Mads + Packets> Device for IpoibDevice<F> {
             segmentation_len_max: None,
             tx_checksum: false,
             fragments_max: usize::MAX,
+            gather_len_min: 0,
         }
     }
 

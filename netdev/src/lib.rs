@@ -68,6 +68,10 @@ pub struct Capabilities {
     pub tx_checksum: bool,
     /// Most fragments in one frame's payload.
     pub fragments_max: usize,
+    /// Octets of a run of memory from which on the device gathers it sooner than it takes a copy of
+    /// it, measured: the cost of each fragment. 0 where a fragment costs nothing, as when the device
+    /// copies frames into memory of its own.
+    pub gather_len_min: usize,
 }
 
 impl Capabilities {

@@ -214,6 +214,7 @@ impl Device for MemoryDevice {
             segmentation_len_max: self.config.super_frame_len_max,
             tx_checksum: self.config.tx_checksum,
             fragments_max: usize::MAX,
+            gather_len_min: 0,
         }
     }
 

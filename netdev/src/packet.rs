@@ -188,6 +188,7 @@ impl Device for PacketSocket {
                 .filter(|_| self.super_frames),
             tx_checksum: self.super_frames,
             fragments_max: RUNS_MAX - 2,
+            gather_len_min: GATHER_LEN_MIN,
         }
     }
 
@@ -289,6 +290,9 @@ const FETCH_TRIES: usize = 3;
 
 /// Super-frame payload that fits with the longest headers.
 const SEGMENTATION_LEN_MAX: usize = vnet::SUPER_FRAME_LEN_MAX - vnet::HEADERS_LEN_MAX;
+
+/// As on a TAP interface, whose frames the kernel gathers with the same code.
+const GATHER_LEN_MIN: usize = 4096;
 
 /// Longest frame that the kernel gives, with its header: 64 KiB and the link header, tagged.
 pub(crate) const BUFFER_LEN: usize = vnet::HEADER_LEN + 65_536 + 22;

@@ -195,6 +195,7 @@ impl Device for Tap {
             segmentation_len_max: NonZeroUsize::new(SEGMENTATION_LEN_MAX).filter(|_| super_frames),
             tx_checksum: super_frames,
             fragments_max: FRAGMENTS_MAX,
+            gather_len_min: GATHER_LEN_MIN,
         }
     }
 
@@ -258,6 +259,11 @@ const SEGMENTATION_LEN_MAX: usize = vnet::SUPER_FRAME_LEN_MAX - vnet::HEADERS_LE
 
 /// Fragments beside the header and the head of a frame.
 const FRAGMENTS_MAX: usize = RUNS_MAX - 2;
+
+/// Each run of memory costs the kernel about 36 ns, beside the copy. Measured: runs of 1448 octets are
+/// faster copied into the frame (by 15 % with super-frames, by 30 % with plain ones), runs of 8940
+/// gathered.
+const GATHER_LEN_MIN: usize = 4096;
 
 /// Longest frame that the driver gives, with its header: 64 KiB and the link header, tagged.
 const BUFFER_LEN: usize = vnet::HEADER_LEN + 65_536 + 22;

@@ -178,6 +178,7 @@ impl Device for XdpSocket {
             segmentation_len_max: None,
             tx_checksum: false,
             fragments_max: usize::MAX,
+            gather_len_min: 0,
         }
     }
 

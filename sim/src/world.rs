@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 
 use urnic_engine::poll::Poller;
 use urnic_engine::port::{Port, PortConfig};
+use urnic_engine::stream::SendPath;
 use urnic_engine::tcp::KeepAliveTimes;
 use urnic_engine::time::{Duration, Instant};
 use urnic_engine::verbs::{Rnic, RnicConfig};
@@ -219,6 +220,8 @@ fn make_node(
         is_on_fabric.then(|| fabric::guid(index).interface_identifier(false));
     config.out_of_order_placement = plan.out_of_order_placement;
     config.piece_blocks = plan.piece_blocks;
+    // By the seed itself: plans stay what they were.
+    config.send_path = if seed.is_multiple_of(3) { SendPath::Stage } else { SendPath::Auto };
     config.tcp.window_bytes = plan.window_bytes;
     config.tcp.congestion = plan.congestion;
     config.tcp.sack = plan.sack;

@@ -226,6 +226,7 @@ fn identity(network: &Network, mac: [u8; 6], config: &EndpointConfig) -> PortCon
         dhcp: network.dhcp,
         vlan: network.vlan,
         life: config.life,
+        send_path: config.send_path,
         ..PortConfig::for_dhcp(mac)
     }
 }

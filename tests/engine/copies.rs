@@ -18,7 +18,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use urnic_engine::mem::Region;
 use urnic_engine::mpa::startup::{Offer, StartupConfig};
-use urnic_engine::port::{ConnectParams, ConnectionCounters, LowerLayer};
+use urnic_engine::port::{ConnectParams, ConnectionCounters, LowerLayer, PortConfig};
+use urnic_engine::stream::SendPath;
 use urnic_engine::types::WrId;
 use urnic_engine::verbs::{Cq, Mr, RecvWr, SendWr, WcStatus};
 use urnic_netdev::impair::{Impair, ImpairConfig};
@@ -54,6 +55,10 @@ struct Seen {
     from_source: u64,
     /// Octets of frames' payload from anywhere else: what frames FPDUs, or was copied.
     from_elsewhere: u64,
+    /// Frames.
+    frames: usize,
+    /// Runs of memory that their payload was in.
+    runs: usize,
     /// Where received frames were.
     buffers: Vec<Range<usize>>,
 }
@@ -81,6 +86,8 @@ impl<D: Device> Device for Watched<D> {
     fn transmit(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
         self.device.transmit(now_ns, frame)?;
         let mut seen = self.seen.borrow_mut();
+        seen.frames += 1;
+        seen.runs += frame.payload.len();
         for fragment in frame.payload {
             let (octets, at) = (fragment.len() as u64, addresses(fragment));
             if seen.source.start <= at.start && at.end <= seen.source.end {
@@ -119,7 +126,12 @@ struct Scene {
 }
 
 impl Scene {
-    fn connect(link: LinkConfig, impair: ImpairConfig, startup: StartupConfig) -> Self {
+    fn connect(
+        link: LinkConfig,
+        impair: ImpairConfig,
+        startup: StartupConfig,
+        send_path: SendPath,
+    ) -> Self {
         static SCENES: AtomicU8 = AtomicU8::new(0);
         let number = SCENES.fetch_add(1, Ordering::Relaxed);
         let seen: [Rc<RefCell<Seen>>; 2] = Default::default();
@@ -130,7 +142,7 @@ impl Scene {
         };
         let mut pair = Pair::new(
             [End::new(1), End::new(2)],
-            [config(A), config(B)],
+            [A, B].map(|address| PortConfig { send_path, ..config(address) }),
             [watched(device_a, 0, 3), watched(device_b, 1, 4)],
         );
         let offer = Offer { private_data: b"", ird: 8, ord: 8 };
@@ -246,7 +258,7 @@ const STRAY_MAX: u64 = 256;
 /// A clean link: nothing is copied on transmit, and once on receive.
 fn copies_once(link: LinkConfig, startup: StartupConfig) {
     for operation in ["write", "send", "read"] {
-        let mut scene = Scene::connect(link, ImpairConfig::default(), startup);
+        let mut scene = Scene::connect(link, ImpairConfig::default(), startup, SendPath::Auto);
         scene.transfer(operation);
         let what = format!("{operation} with {startup:?}");
         let [sender, receiver] = scene.counters();
@@ -255,6 +267,7 @@ fn copies_once(link: LinkConfig, startup: StartupConfig) {
         let snapshot = if operation == "read" { MESSAGE_LEN as u64 } else { 0 };
         assert_eq!(sender.rdma_tx.bytes_snapshot, snapshot, "{what}");
         assert_eq!(sender.rdma_tx.bytes_kept, 0, "{what}: no FPDU was cut");
+        assert_eq!(sender.rdma_tx.bytes_staged, 0, "{what}: the device copies by itself");
         assert_eq!(
             sent.from_source,
             MESSAGE_LEN as u64 - snapshot,
@@ -294,13 +307,35 @@ fn payload_is_copied_only_to_where_it_belongs() {
         super_frames.tx_checksum = true;
         copies_once(super_frames, startup);
         a_copy_would_be_noticed(startup);
+        for link in [link(), super_frames] {
+            staged_payload_is_copied_once(link, startup);
+        }
+    }
+}
+
+/// Told to stage, the engine copies what it would have referred to, and counts it.
+fn staged_payload_is_copied_once(link: LinkConfig, startup: StartupConfig) {
+    for operation in ["write", "send", "read"] {
+        let mut scene = Scene::connect(link, ImpairConfig::default(), startup, SendPath::Stage);
+        scene.transfer(operation);
+        let [sender, _] = scene.counters();
+        let sent = scene.seen[0].borrow();
+        let what = format!("{operation} with {startup:?}");
+        assert_eq!(sent.from_source, 0, "{what}: not from where it is");
+        // A Read Response has been copied, and is sent from there.
+        let staged = if operation == "read" { 0 } else { MESSAGE_LEN as u64 };
+        assert_eq!(sender.rdma_tx.bytes_staged, staged, "{what}: each octet once");
+        assert!(sent.from_elsewhere >= MESSAGE_LEN as u64, "{what}");
+        if staged > 0 {
+            assert!(sent.runs <= sent.frames, "{what}: a frame's payload is one run");
+        }
     }
 }
 
 /// Unaligned arrival makes the engine hold pieces of FPDUs: copies, counted, and found.
 fn a_copy_would_be_noticed(startup: StartupConfig) {
     let impair = ImpairConfig { resegment: 0.3, ..ImpairConfig::default() };
-    let mut scene = Scene::connect(link(), impair, startup);
+    let mut scene = Scene::connect(link(), impair, startup, SendPath::Gather);
     scene.transfer("write");
     let [_, receiver] = scene.counters();
     assert!(receiver.mpa.bytes_held > 1000, "{:?}", receiver.mpa);

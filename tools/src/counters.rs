@@ -13,8 +13,9 @@ pub(crate) const FIELD_COUNT: usize = 19;
 pub(crate) struct Counters {
     /// Octets that were copied in user space to be sent. Of Writes and Sends the engine copies none
     /// (`tests/copies.rs` looks for them) but those of FPDUs that were cut: frames and vectored
-    /// writes refer to registered memory. Read Responses are copied once. An AF_XDP socket can send
-    /// from nowhere but its packet memory, so there it is all once more, with what frames it.
+    /// writes refer to registered memory, where `--send-path` does not stage it. Read Responses are
+    /// copied once. An AF_XDP socket can send from nowhere but its packet memory, so there it is all
+    /// once more, with what frames it.
     pub(crate) payload_bytes_copied_tx: u64,
     /// Of those, octets of Read Responses: what was in memory when they were framed.
     pub(crate) payload_bytes_snapshot: u64,
@@ -85,7 +86,10 @@ impl Counters {
         let ConnectionCounters { tcp, alignment, fpdus_framed, mpa, rdma, rdma_tx, .. } = counters;
         let copied_by_device = if device.copies_to_send() { tcp.bytes_sent } else { 0 };
         Self {
-            payload_bytes_copied_tx: copied_by_device + rdma_tx.bytes_snapshot + rdma_tx.bytes_kept,
+            payload_bytes_copied_tx: copied_by_device
+                + rdma_tx.bytes_snapshot
+                + rdma_tx.bytes_kept
+                + rdma_tx.bytes_staged,
             payload_bytes_snapshot: rdma_tx.bytes_snapshot,
             payload_bytes_kept: rdma_tx.bytes_kept,
             payload_bytes_copied_rx: rdma.bytes_placed + mpa.bytes_held,

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use urnic::top::Shown;
 use urnic::{
     ConnectOptions, Endpoint, EndpointConfig, LifeTimes, ListenParams, LowerLayer, Pd, Region,
-    Rnic, RnicConfig, StartupConfig, random_seed,
+    Rnic, RnicConfig, SendPath, StartupConfig, random_seed,
 };
 
 use anyhow::{Context, bail};
@@ -36,6 +36,10 @@ pub(crate) struct StackOptions {
     #[arg(long, help_heading = STACK)]
     pub(crate) no_crc: bool,
 
+    /// Whether payload is gathered from registered memory or copied into frames to be sent
+    #[arg(long, value_enum, value_name = "PATH", default_value = "auto", help_heading = STACK)]
+    pub(crate) send_path: SendPathKind,
+
     /// How long to wait for a peer that does not answer, in seconds or with a unit
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::seconds,
           help_heading = STACK)]
@@ -57,6 +61,27 @@ pub(crate) enum StackKind {
     Optimized,
     /// TCP is a stream of octets (RFC 5044 §5)
     Layered,
+}
+
+/// How payload gets into frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SendPathKind {
+    /// As is faster on the device: a TAP interface or packet socket gathers runs of 4096 octets and more
+    Auto,
+    /// The device gathers payload from where it is: no copy in user space, or the device's
+    Gather,
+    /// Payload is copied into the frame, and its CRC computed there
+    Stage,
+}
+
+impl From<SendPathKind> for SendPath {
+    fn from(kind: SendPathKind) -> Self {
+        match kind {
+            SendPathKind::Auto => Self::Auto,
+            SendPathKind::Gather => Self::Gather,
+            SendPathKind::Stage => Self::Stage,
+        }
+    }
 }
 
 impl StackKind {
@@ -83,7 +108,8 @@ impl StackOptions {
     #[cfg(test)]
     pub(crate) fn kernel(timeout: Duration) -> Self {
         let dev = "kernel".parse().expect("a device that there is");
-        Self { dev, stack: None, markers: false, no_crc: false, timeout, top: false }
+        let send_path = SendPathKind::Auto;
+        Self { dev, stack: None, markers: false, no_crc: false, send_path, timeout, top: false }
     }
 
     const fn lower_layer(&self) -> LowerLayer {
@@ -148,7 +174,14 @@ impl Host {
         let mut life = LifeTimes::default();
         // A peer that connects and sends no Request does nothing, too.
         life.request = life.request.min(options.timeout);
-        let config = EndpointConfig { own_thread: false, spin, life, ..EndpointConfig::default() };
+        let send_path = options.send_path.into();
+        let config = EndpointConfig {
+            own_thread: false,
+            spin,
+            life,
+            send_path,
+            ..EndpointConfig::default()
+        };
         let endpoint = device::open(&options.dev, &rnic, &config)?;
         let shown = options.top.then(|| Shown::start(&endpoint)).transpose().context("--top")?;
         let pd = rnic.alloc_pd();

@@ -75,6 +75,12 @@ impl MarkerGrid {
         self.enabled
     }
 
+    /// Octets of the runs, at most, that markers cut `len` octets into.
+    #[inline]
+    pub(crate) fn run_len(self, len: usize) -> usize {
+        if self.enabled { len.min(RUN_LEN) } else { len }
+    }
+
     /// Octets from the last marker position at or before `at`, 0 to 511.
     #[inline]
     const fn phase(self, at: StreamOffset) -> usize {

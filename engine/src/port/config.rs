@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::limits::{CONNECTIONS_MAX, LISTEN_BACKLOG_MAX, PIECE_BLOCKS_MAX};
 use crate::mpa::startup::{Offer, StartupConfig};
-use crate::stream::RxPolicy;
 use crate::stream::life::LifeTimes;
+use crate::stream::{RxPolicy, SendPath};
 use crate::tcp;
 
 /// The identity of a port, and defaults for its connections.
@@ -47,6 +47,8 @@ pub struct PortConfig {
     pub connections_max: usize,
     /// How long the timers of a connection's life run.
     pub life: LifeTimes,
+    /// Whether payload is gathered by the device or copied into frames.
+    pub send_path: SendPath,
 }
 
 impl PortConfig {
@@ -70,6 +72,7 @@ impl PortConfig {
             piece_blocks: PIECE_BLOCKS_MAX,
             connections_max: CONNECTIONS_MAX,
             life: LifeTimes::default(),
+            send_path: SendPath::default(),
         }
     }
 

@@ -111,6 +111,7 @@ impl Port {
         let seed = &rnic.shared.seed;
         let number = rnic.shared.count_port();
         let keys = seed.port_keys();
+        let gather_len_min = config.send_path.gather_len_min(capabilities.gather_len_min);
         let interface = Interface::new(capabilities, config.vlan, keys.tables);
         Self {
             rnic: rnic.clone(),
@@ -127,7 +128,7 @@ impl Port {
             source_ports: SourcePorts::new(keys.source_ports, EPHEMERAL_FIRST..=u16::MAX),
             pieces: PieceStore::new(config.piece_blocks),
             reclaim_at: Instant::ZERO,
-            scratch: Scratch::default(),
+            scratch: Scratch::new(gather_len_min),
             events: VecDeque::with_capacity(16),
             counters: PortCounters::default(),
             config,

@@ -154,6 +154,7 @@ mod tests {
         segmentation_len_max: None,
         tx_checksum: false,
         fragments_max: usize::MAX,
+        gather_len_min: 0,
     };
 
     /// As by queue pairs whose connections are over.

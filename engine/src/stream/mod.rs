@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 pub use error::StreamError;
 pub use phase::{PhaseError, Setup, StartupFailure};
-pub use tx::Fragments;
 pub(crate) use tx::{Cut, FrameBuilder, Room, Scratch};
+pub use tx::{Fragments, SendPath};
 
 use crate::counters::{MpaRxCounters, RdmaRxCounters, RdmaTxCounters};
 use crate::limits::STREAMING_BYTES_MAX;
@@ -179,6 +179,14 @@ impl Stream {
     /// Counts of what was copied to be sent.
     pub(crate) fn tx_counters(&self) -> RdmaTxCounters {
         self.phase.full().map_or_else(RdmaTxCounters::default, |full| full.tx.counters())
+    }
+
+    /// Octets of payload were copied into a frame.
+    #[cold]
+    pub(crate) fn count_staged(&mut self, len: usize) {
+        if let Some(full) = self.phase.full_mut() {
+            full.tx.count_staged(len);
+        }
     }
 
     /// FPDUs framed for sending.

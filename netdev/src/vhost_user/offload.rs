@@ -62,6 +62,7 @@ pub(crate) fn capabilities(end: End, features: u64, mtu: usize) -> Capabilities 
         tx_checksum,
         // Each is copied.
         fragments_max: usize::MAX,
+        gather_len_min: 0,
     }
 }
 

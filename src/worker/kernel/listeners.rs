@@ -103,7 +103,7 @@ impl KernelEngine {
                 continue;
             }
             let Ok(mut connection) =
-                KernelConnection::accepted(now, &self.rnic, socket, self.user_timeout, self.life)
+                KernelConnection::accepted(now, &self.rnic, socket, self.terms)
             else {
                 continue;
             };

@@ -31,23 +31,20 @@ use crate::mail::wakeup::Wakeup;
 use crate::worker::engine::{Engine, Owed};
 use crate::worker::kernel::events::{Events, Token};
 use crate::worker::kernel::listeners::{ACCEPT_BURST, KernelListener, listen_error};
-use crate::worker::kernel::socket::{BacklogSlot, KernelConnection, Opened};
+use crate::worker::kernel::socket::{BacklogSlot, KernelConnection, Opened, Terms};
 use crate::worker::registry::Registry;
 use urnic_engine::limits::CONNECTIONS_MAX;
 use urnic_engine::port::timers::TimerQueue;
 use urnic_engine::port::{PortDrops, PortError};
 use urnic_engine::stream::PhaseError;
-use urnic_engine::stream::life::LifeTimes;
-use urnic_engine::time::{Duration, Instant};
+use urnic_engine::time::Instant;
 use urnic_engine::verbs::{Doorbell, Qp, Rnic};
 
 /// The sockets of one endpoint and the streams on them.
 #[derive(Debug)]
 pub(crate) struct KernelEngine {
     rnic: Rnic,
-    /// How long a peer may leave data unacknowledged.
-    user_timeout: Duration,
-    life: LifeTimes,
+    terms: Terms,
     /// Programs poll, and a thread is there for when they do not: answers may wait for messages.
     answers_wait: bool,
     doorbell: Arc<Doorbell>,
@@ -72,10 +69,11 @@ impl KernelEngine {
         config: &EndpointConfig,
         feed: EventFeed,
     ) -> Result<Self, Error> {
+        let EndpointConfig { user_timeout, life, send_path, .. } = *config;
+        let terms = Terms { user_timeout, life, send_path };
         Ok(Self {
             rnic: rnic.clone(),
-            user_timeout: config.user_timeout,
-            life: config.life,
+            terms,
             answers_wait: config.polled && config.own_thread,
             doorbell: Doorbell::new(),
             connections: Slab::new(),
@@ -105,8 +103,7 @@ impl KernelEngine {
         let ConnectOptions { local, traffic_class, .. } = *options;
         let opened = Opened { remote, local, traffic_class };
         let mut connection =
-            KernelConnection::connect(&self.rnic, opened, self.user_timeout, self.life)
-                .map_err(io_error)?;
+            KernelConnection::connect(&self.rnic, opened, self.terms).map_err(io_error)?;
         connection.set_keepalive(options.keepalive).map_err(io_error)?;
         connection.layered.initiate(now, qp, &options.startup, &options.offer())?;
         let slot = self.connections.vacant_key();
@@ -223,8 +220,7 @@ impl KernelEngine {
         self.ready.push(slot);
         let connection = &mut self.connections[slot];
         let old = connection.opened_again().and_then(|opened| {
-            let mut socket =
-                KernelConnection::connect(&self.rnic, opened, self.user_timeout, self.life)?;
+            let mut socket = KernelConnection::connect(&self.rnic, opened, self.terms)?;
             socket.set_keepalive(connection.keepalive())?;
             self.events.add(&socket.socket, Token::Connection(slot))?;
             Ok(std::mem::replace(connection, socket))

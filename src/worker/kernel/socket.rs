@@ -15,6 +15,7 @@ use crate::worker::kernel::answers::AnswerWait;
 use crate::worker::kernel::events::Readiness;
 use crate::worker::kernel::probes::IdleProbes;
 use urnic_engine::port::ConnectionCounters;
+use urnic_engine::stream::SendPath;
 use urnic_engine::stream::carrier::ByteStream;
 use urnic_engine::stream::life::LifeTimes;
 use urnic_engine::stream::{Fragments, Setup};
@@ -66,6 +67,15 @@ pub(super) struct KernelConnection {
     error: Option<io::ErrorKind>,
 }
 
+/// What all connections of an endpoint are made with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    /// How long a peer may leave data unacknowledged.
+    pub(super) user_timeout: Duration,
+    pub(super) life: LifeTimes,
+    pub(super) send_path: SendPath,
+}
+
 /// What a connection is opened with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Opened {
@@ -92,19 +102,14 @@ impl Opened {
 
 impl KernelConnection {
     /// Starts to connect.
-    pub(super) fn connect(
-        rnic: &Rnic,
-        opened: Opened,
-        user_timeout: Duration,
-        life: LifeTimes,
-    ) -> io::Result<Self> {
+    pub(super) fn connect(rnic: &Rnic, opened: Opened, terms: Terms) -> io::Result<Self> {
         let remote = opened.remote;
         let domain = Domain::for_address(remote);
         let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
         opened.prepare(&socket)?;
         // RFC 9293 MUST-23: at least three minutes, which the stream's own timer bounds.
         set_syn_retries(socket.as_fd(), SYN_RETRIES)?;
-        let mut connection = Self::new(rnic, socket, user_timeout, life)?;
+        let mut connection = Self::new(rnic, socket, terms)?;
         connection.connecting = true;
         connection.opened = Some(opened);
         connection.ready = Readiness::default();
@@ -121,27 +126,24 @@ impl KernelConnection {
         now: Instant,
         rnic: &Rnic,
         socket: Socket,
-        user_timeout: Duration,
-        life: LifeTimes,
+        terms: Terms,
     ) -> io::Result<Self> {
-        let mut connection = Self::new(rnic, socket, user_timeout, life)?;
+        let mut connection = Self::new(rnic, socket, terms)?;
         connection.connected(now);
         Ok(connection)
     }
 
-    fn new(
-        rnic: &Rnic,
-        socket: Socket,
-        user_timeout: Duration,
-        life: LifeTimes,
-    ) -> io::Result<Self> {
+    fn new(rnic: &Rnic, socket: Socket, terms: Terms) -> io::Result<Self> {
+        let Terms { user_timeout, life, send_path } = terms;
         socket.set_nonblocking(true)?;
         // An FPDU that is ready is sent: waiting for more is the application's choice.
         socket.set_tcp_nodelay(true)?;
         let both = Readiness { readable: true, writable: true, ..Readiness::default() };
+        let mut layered = ByteStream::opening(rnic, life);
+        layered.set_send_path(send_path);
         Ok(Self {
             socket,
-            layered: ByteStream::opening(rnic, life),
+            layered,
             qp: None,
             opened: None,
             backlog_slot: None,
@@ -502,9 +504,13 @@ mod tests {
     fn the_kernel_repeats_a_syn_for_longer_than_the_stream_waits() {
         let rnic = Rnic::new(RnicConfig { seed: 1.into() });
         let remote = SocketAddr::from(([127, 0, 0, 1], 9));
-        let limit = Duration::from_secs(100);
+        let terms = Terms {
+            user_timeout: Duration::from_secs(100),
+            life: LifeTimes::default(),
+            send_path: SendPath::default(),
+        };
         let opened = Opened { remote, local: None, traffic_class: None };
-        let connection = KernelConnection::connect(&rnic, opened, limit, LifeTimes::default());
+        let connection = KernelConnection::connect(&rnic, opened, terms);
         let retries = syn_retries(connection.unwrap().socket.as_fd()).unwrap();
         // RFC 6298 §5.5: 1 s, doubled each time.
         let given_up = Duration::from_secs((2 << retries) - 1);

@@ -15,6 +15,7 @@ use urnic_engine::mem::Access;
 use urnic_engine::mpa::startup::{Revision, StartupConfig};
 use urnic_engine::port::ListenParams;
 use urnic_engine::stream::{StartupFailure, StreamEvent};
+use urnic_engine::time::Duration;
 use urnic_engine::types::WrId;
 use urnic_engine::verbs::{Cq, Pd, QpConfig, QpState, RecvWr, RnicConfig, SendWr, WcStatus};
 

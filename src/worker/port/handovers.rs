@@ -88,6 +88,7 @@ mod tests {
         segmentation_len_max: None,
         tx_checksum: false,
         fragments_max: usize::MAX,
+        gather_len_min: 0,
     };
 
     fn has_rung(wakeup: &Wakeup) -> bool {

@@ -157,6 +157,7 @@ impl Script {
             segmentation_len_max: None,
             tx_checksum: false,
             fragments_max: usize::MAX,
+            gather_len_min: 0,
         };
         Self {
             port: Port::new(&rnic, config, capabilities),

@@ -18,6 +18,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     segmentation_len_max: None,
     tx_checksum: false,
     fragments_max: usize::MAX,
+    gather_len_min: 0,
 };
 const OWN: [u8; 4] = [10, 0, 0, 1];
 const SERVER: [u8; 4] = [10, 0, 0, 2];

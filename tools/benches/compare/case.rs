@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use urnic_engine::port::LowerLayer;
+use urnic_engine::stream::SendPath;
 use urnic_engine::time::Duration;
 
 use crate::network::{Far, Link};
@@ -48,7 +49,7 @@ pub(crate) struct Case {
 }
 
 /// Two figures and what their ratio is to be.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Ratio {
     pub(crate) name: String,
     pub(crate) numerator: String,
@@ -71,33 +72,78 @@ const SHARED: Link = Link::Shared { mtu: 1500, turned: false };
 const SHARED_TURNED: Link = Link::Shared { mtu: 1500, turned: true };
 const SHARED_65000: Link = Link::Shared { mtu: 65_000, turned: false };
 
-/// All cases, in the order they run.
+/// All cases, in the order they run: what is compared runs close together.
 pub(crate) fn cases() -> Vec<Case> {
-    let on = Spec::on;
-    let layered = |link| Spec { lower_layer: LowerLayer::Layered, ..on(link) };
-    let unchecked = |link| Spec { crc: false, ..on(link) };
-    let marked = |link| Spec { markers: true, ..on(link) };
+    let groups = [
+        super_frames(),
+        shared_memory(),
+        long_super_frames(),
+        plain_frames(),
+        sockets_of_interfaces(),
+        kernel_tcp(),
+        latencies(),
+    ];
+    groups.into_iter().flatten().collect()
+}
+
+/// TAP interfaces with super-frames, MTU 1500.
+fn super_frames() -> Vec<Case> {
     vec![
         raw("raw TAP, super-frames", SUPER),
         case("raw TAP, super-frames, gathered", Unit::Rate, |far, time| {
             raw::gathered_rate(far, SUPER, time)
         }),
+        case("raw TAP, super-frames, checked", Unit::Rate, |far, time| {
+            raw::checked_rate(far, SUPER, time)
+        }),
         write("urnic TAP, super-frames", on(SUPER)),
+        write("urnic TAP, super-frames, gathered", gathered(on(SUPER))),
+        write("urnic TAP, super-frames, staged", staged(on(SUPER))),
         write("urnic TAP, super-frames, no CRC", unchecked(SUPER)),
         write("urnic TAP, super-frames, markers", marked(SUPER)),
+        write("urnic TAP, super-frames, markers, gathered", gathered(marked(SUPER))),
+        write("urnic TAP, super-frames, markers, staged", staged(marked(SUPER))),
         write("urnic TAP, super-frames, layered", layered(SUPER)),
+    ]
+}
+
+/// vhost-user.
+fn shared_memory() -> Vec<Case> {
+    vec![
+        raw("raw vhost-user, super-frames", SHARED),
+        case("raw vhost-user, super-frames, checked", Unit::Rate, |far, time| {
+            raw::checked_rate(far, SHARED, time)
+        }),
         write("urnic vhost-user, frontend", on(SHARED)),
+        write("urnic vhost-user, frontend, staged", staged(on(SHARED))),
         write("urnic vhost-user, frontend, no CRC", unchecked(SHARED)),
         write("urnic vhost-user, frontend, markers", marked(SHARED)),
         write("urnic vhost-user, backend", on(SHARED_TURNED)),
         write("urnic vhost-user, frontend, MTU 65000", on(SHARED_65000)),
+    ]
+}
+
+/// TAP interfaces with super-frames, larger MTU.
+fn long_super_frames() -> Vec<Case> {
+    vec![
         raw("raw TAP, super-frames, MTU 9000", SUPER_9000),
         write("urnic TAP, super-frames, MTU 9000", on(SUPER_9000)),
+        write("urnic TAP, super-frames, MTU 9000, gathered", gathered(on(SUPER_9000))),
+        write("urnic TAP, super-frames, MTU 9000, staged", staged(on(SUPER_9000))),
         write("urnic TAP, super-frames, MTU 9000, markers", marked(SUPER_9000)),
         raw("raw TAP, MTU 65000", SUPER_65000),
         write("urnic TAP, MTU 65000", on(SUPER_65000)),
+        write("urnic TAP, MTU 65000, staged", staged(on(SUPER_65000))),
+    ]
+}
+
+/// TAP interfaces without super-frames.
+fn plain_frames() -> Vec<Case> {
+    vec![
         raw("raw TAP, MTU 1500", PLAIN),
         write("urnic TAP, MTU 1500", on(PLAIN)),
+        write("urnic TAP, MTU 1500, gathered", gathered(on(PLAIN))),
+        write("urnic TAP, MTU 1500, staged", staged(on(PLAIN))),
         write("urnic TAP, MTU 1500, no CRC", unchecked(PLAIN)),
         write("urnic TAP, MTU 1500, markers", marked(PLAIN)),
         write("urnic TAP, MTU 1500, layered", layered(PLAIN)),
@@ -105,24 +151,71 @@ pub(crate) fn cases() -> Vec<Case> {
         raw("raw TAP, MTU 9000", PLAIN_9000),
         write("urnic TAP, MTU 9000", on(PLAIN_9000)),
         smoltcp("smoltcp TAP, MTU 9000", PLAIN_9000),
+    ]
+}
+
+/// Packet sockets and AF_XDP.
+fn sockets_of_interfaces() -> Vec<Case> {
+    vec![
         raw("raw AF_PACKET, super-frames", PACKET_SUPER),
         write("urnic AF_PACKET, super-frames", on(PACKET_SUPER)),
+        write("urnic AF_PACKET, super-frames, gathered", gathered(on(PACKET_SUPER))),
+        write("urnic AF_PACKET, super-frames, staged", staged(on(PACKET_SUPER))),
         raw("raw AF_PACKET, MTU 1500", PACKET),
         write("urnic AF_PACKET, MTU 1500", on(PACKET)),
         raw("raw AF_XDP, MTU 1500", Link::Xdp),
         write("urnic AF_XDP, MTU 1500", on(Link::Xdp)),
+    ]
+}
+
+/// The kernel's TCP, ours over it and others'.
+fn kernel_tcp() -> Vec<Case> {
+    vec![
         write("urnic kernel TCP, veth", on(Link::Kernel)),
+        write("urnic kernel TCP, veth, gathered", gathered(on(Link::Kernel))),
+        write("urnic kernel TCP, veth, staged", staged(on(Link::Kernel))),
         write("urnic kernel TCP, veth, no CRC", unchecked(Link::Kernel)),
         iperf3("iperf3 veth", true),
         iperf3("iperf3 veth, offloads off", false),
         ucx("UCX put, 64 KB, veth", Unit::Rate, |far, _| others::ucx_put_rate(far)),
+    ]
+}
+
+/// Half a round trip.
+fn latencies() -> Vec<Case> {
+    vec![
         latency("urnic Write, 8 B, TAP", on(PLAIN), |(median, _)| median),
+        latency("urnic Write, 8 B, TAP, super-frames", on(SUPER), |(median, _)| median),
         latency("urnic Write, 8 B, TAP, 99th percentile", on(PLAIN), |(_, p99)| p99),
         latency("urnic Write, 8 B, vhost-user", on(SHARED), |(median, _)| median),
         latency("urnic Write, 8 B, vhost-user, 99th percentile", on(SHARED), |(_, p99)| p99),
         latency("urnic Write, 8 B, kernel TCP", on(Link::Kernel), |(median, _)| median),
         ucx("UCX put, 8 B, veth", Unit::Latency, |far, _| others::ucx_put_latency(far)),
     ]
+}
+
+const fn on(link: Link) -> Spec {
+    Spec::on(link)
+}
+
+const fn layered(link: Link) -> Spec {
+    Spec { lower_layer: LowerLayer::Layered, ..on(link) }
+}
+
+const fn unchecked(link: Link) -> Spec {
+    Spec { crc: false, ..on(link) }
+}
+
+const fn marked(link: Link) -> Spec {
+    Spec { markers: true, ..on(link) }
+}
+
+const fn gathered(spec: Spec) -> Spec {
+    Spec { send_path: SendPath::Gather, ..spec }
+}
+
+const fn staged(spec: Spec) -> Spec {
+    Spec { send_path: SendPath::Stage, ..spec }
 }
 
 fn raw(name: &str, link: Link) -> Case {
@@ -187,7 +280,7 @@ pub(crate) fn ratios() -> Vec<Ratio> {
         ratio(
             "markers, of none",
             ("urnic TAP, super-frames, markers", "urnic TAP, super-frames"),
-            0.8,
+            0.85,
         ),
         ratio("plain frames, of the raw rate", ("urnic TAP, MTU 1500", "raw TAP, MTU 1500"), 0.85),
         ratio("plain frames, to smoltcp", ("urnic TAP, MTU 1500", "smoltcp TAP, MTU 1500"), 1.0),
@@ -200,6 +293,11 @@ pub(crate) fn ratios() -> Vec<Ratio> {
             "vhost-user, to UCX put",
             ("urnic vhost-user, frontend", "UCX put, 64 KB, veth"),
             8.0,
+        ),
+        ratio(
+            "vhost-user, of the raw rate with CRC and copy",
+            ("urnic vhost-user, frontend", "raw vhost-user, super-frames, checked"),
+            0.8,
         ),
         ratio(
             "vhost-user, markers, of none",

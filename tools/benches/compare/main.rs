@@ -8,6 +8,7 @@
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
 mod case;
+mod commands;
 mod core;
 mod fairness;
 mod impaired;
@@ -143,7 +144,7 @@ fn measure(options: &Options) -> Result<ExitCode> {
         Options { impaired: true, .. } => impaired::ratios(),
         Options { fairness: true, .. } => Vec::new(),
         Options { programs: true, .. } => programs::ratios(),
-        _ => case::ratios(),
+        _ => [case::ratios(), commands::ratios()].concat(),
     };
     let mut figures = Figures::new(seconds, aims);
     let cases = runnable(options, &mut figures);
@@ -175,7 +176,7 @@ fn runnable(options: &Options, figures: &mut Figures) -> Vec<Case> {
         Options { impaired: true, .. } => impaired::cases(),
         Options { fairness: true, .. } => fairness::cases(),
         Options { programs: true, .. } => programs::cases(),
-        _ => case::cases(),
+        _ => case::cases().into_iter().chain(commands::cases()).collect(),
     };
     let exact = all.iter().any(|case| case.name == options.only);
     let wanted = all.into_iter().filter(|case| {

@@ -145,10 +145,10 @@ fn by_fabric(far: &Far, len: usize, count: usize) -> Result<f64> {
     Ok(field.parse()?)
 }
 
-const URNIC: &str = env!("CARGO_BIN_EXE_urnic");
+pub(crate) const URNIC: &str = env!("CARGO_BIN_EXE_urnic");
 
 /// What a client says that ends well.
-fn output(client: &mut Command) -> Result<String> {
+pub(crate) fn output(client: &mut Command) -> Result<String> {
     let output = client.output()?;
     let told = String::from_utf8_lossy(&output.stdout);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -157,11 +157,11 @@ fn output(client: &mut Command) -> Result<String> {
 }
 
 /// A server that is ended with its measurement.
-struct Server(Child);
+pub(crate) struct Server(Child);
 
 impl Server {
     #[expect(clippy::disallowed_methods, reason = "the servers do not say when they listen")]
-    fn start(command: &mut Command) -> Result<Self> {
+    pub(crate) fn start(command: &mut Command) -> Result<Self> {
         let server = Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
         sleep(Duration::from_millis(400));
         Ok(server)

@@ -3,8 +3,10 @@
 //! The payload comes from as much memory as the engine sends from: a device that only ever reads
 //! the same warm 64 KiB would be a limit that nothing with real data can come near to. Gathered, each
 //! segment is two runs of memory, as an FPDU's header and payload are: the limit of what does not
-//! copy.
+//! copy. Checked, each end also computes the CRC of each segment, and the receiver copies the payload to
+//! where it belongs: what is left of an RNIC when there is no protocol.
 
+use std::hint::black_box;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,6 +15,7 @@ use std::thread;
 use anyhow::{Result, bail};
 use urnic::monotonic_now;
 use urnic_engine::time::Duration;
+use urnic_engine::wire::crc32c::crc32c;
 use urnic_netdev::{Device, Fragment, TxChecksum, TxFrame};
 
 use crate::core::pin;
@@ -28,15 +31,18 @@ struct Frames {
     segment_len: Option<u16>,
     /// Octets that begin each segment and come from elsewhere.
     header_len: usize,
+    /// Both ends digest each segment, and the receiver copies its payload.
+    checked: bool,
 }
 
 impl Frames {
     /// As large as the link carries them.
-    fn largest(link: Link, header_len: usize) -> Result<Self> {
+    fn largest(link: Link, header_len: usize, checked: bool) -> Result<Self> {
         let (mtu, vnet) = match link {
             Link::Taps { mtu, vnet } | Link::Packet { mtu, vnet } => (mtu, vnet),
             Link::Xdp => (1500, false),
-            Link::Shared { .. } | Link::Impaired { .. } | Link::Kernel => {
+            Link::Shared { mtu, .. } => (mtu, true),
+            Link::Impaired { .. } | Link::Kernel => {
                 bail!("not a link to pump frames through")
             }
         };
@@ -45,7 +51,12 @@ impl Frames {
         let segments = if vnet { SUPER_FRAME_LEN / segment_len } else { 1 };
         let cut = u16::try_from(segment_len)?;
         let payload_len = segments * segment_len;
-        Ok(Self { payload_len, segment_len: vnet.then_some(cut), header_len })
+        Ok(Self { payload_len, segment_len: vnet.then_some(cut), header_len, checked })
+    }
+
+    /// Octets of a segment.
+    fn segment_len(&self) -> usize {
+        self.segment_len.map_or(self.payload_len, usize::from)
     }
 
     /// The runs of one frame.
@@ -57,12 +68,14 @@ impl Frames {
     ) {
         runs.clear();
         let mut left = self.payload_len;
-        let segment_len = self.segment_len.map_or(self.payload_len, usize::from);
         while left > 0 {
-            let len = left.min(if self.header_len > 0 { segment_len } else { left });
+            let len = left.min(if self.header_len > 0 { self.segment_len() } else { left });
             let (header, payload);
             (header, headers) = headers.split_at(self.header_len.min(len));
             (payload, memory) = memory.split_at(len - header.len());
+            if self.checked {
+                black_box((crc32c(header), crc32c(payload)));
+            }
             let both = [header, payload].map(Fragment::from_slice);
             runs.extend(both.into_iter().filter(|run| !run.is_empty()));
             left -= len;
@@ -72,23 +85,28 @@ impl Frames {
 
 /// Payload octets per second, in Gbit/s.
 pub(crate) fn rate(far: &Far, link: Link, time: Duration) -> Result<f64> {
-    pump(far, link, 0, time)
+    pump(far, link, 0, false, time)
 }
 
 /// The same of memory in runs: a header of its own, then the rest of each segment.
 pub(crate) fn gathered_rate(far: &Far, link: Link, time: Duration) -> Result<f64> {
-    pump(far, link, FPDU_OVERHEAD_LEN, time)
+    pump(far, link, FPDU_OVERHEAD_LEN, false, time)
 }
 
-fn pump(far: &Far, link: Link, header_len: usize, time: Duration) -> Result<f64> {
-    let frames = Frames::largest(link, header_len)?;
+/// The same with a CRC of each segment at both ends, and a copy at the receiver.
+pub(crate) fn checked_rate(far: &Far, link: Link, time: Duration) -> Result<f64> {
+    pump(far, link, FPDU_OVERHEAD_LEN, true, time)
+}
+
+fn pump(far: &Far, link: Link, header_len: usize, checked: bool, time: Duration) -> Result<f64> {
+    let frames = Frames::largest(link, header_len, checked)?;
     let (mut near, there) = network::devices(far, link)?;
     let _core = pin(0);
     let octets = Arc::new(AtomicU64::new(0));
     let stop = Arc::new(AtomicBool::new(false));
     let receiver = {
         let (octets, stop) = (Arc::clone(&octets), Arc::clone(&stop));
-        thread::spawn(move || count(there, &octets, &stop))
+        thread::spawn(move || count(there, &frames, &octets, &stop))
     };
     let head = head(frames.payload_len);
     let memory = vec![0x5a; MESSAGE_LEN * DEPTH];
@@ -109,6 +127,9 @@ fn pump(far: &Far, link: Link, header_len: usize, time: Duration) -> Result<f64>
                 return moved as f64 * 8.0 / (now - start).as_nanos() as f64;
             }
             for _ in 0..BURST {
+                if near.transmit_room() == 0 {
+                    break;
+                }
                 if at + frames.payload_len > memory.len() {
                     at = 0;
                 }
@@ -129,16 +150,34 @@ fn pump(far: &Far, link: Link, header_len: usize, time: Duration) -> Result<f64>
     Ok(rate)
 }
 
-fn count(mut device: AnyDevice, octets: &AtomicU64, stop: &AtomicBool) {
+fn count(mut device: AnyDevice, frames: &Frames, octets: &AtomicU64, stop: &AtomicBool) {
     let _core = pin(1);
+    let mut memory = vec![0; if frames.checked { MESSAGE_LEN * DEPTH } else { 0 }];
+    let mut at = 0;
     while !stop.load(Ordering::Relaxed) {
         let mut sum = 0;
         device.receive(monotonic_now().as_nanos(), BURST, &mut |frame| {
             if frame.bytes.starts_with(&network::mac(2)) {
                 sum += frame.bytes.len().saturating_sub(HEAD_LEN) as u64;
+                if frames.checked {
+                    place(frame.bytes.get(HEAD_LEN..).unwrap_or(&[]), frames, &mut memory, &mut at);
+                }
             }
         });
         octets.fetch_add(sum, Ordering::Relaxed);
+    }
+}
+
+/// Digests each segment of a frame and copies its payload to the memory, from the `at`-th octet on.
+fn place(octets: &[u8], frames: &Frames, memory: &mut [u8], at: &mut usize) {
+    for segment in octets.chunks(frames.segment_len()) {
+        black_box(crc32c(segment));
+        let payload = &segment[frames.header_len.min(segment.len())..];
+        if *at + payload.len() > memory.len() {
+            *at = 0;
+        }
+        memory[*at..*at + payload.len()].copy_from_slice(payload);
+        *at += payload.len();
     }
 }
 

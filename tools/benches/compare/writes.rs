@@ -10,6 +10,7 @@ use urnic::{ConnectOptions, Connection, ConnectionEvent, Endpoint, EndpointConfi
 use urnic_engine::mem::Access;
 use urnic_engine::mpa::startup::{Offer, StartupConfig};
 use urnic_engine::port::{ListenParams, LowerLayer, PortConfig};
+use urnic_engine::stream::SendPath;
 use urnic_engine::time::Duration;
 use urnic_engine::types::{Stag, TaggedOffset, WrId};
 use urnic_engine::verbs::{Cq, Mr, Qp, QpConfig, RemoteBuffer, Rnic, RnicConfig, SendWr, WcStatus};
@@ -26,11 +27,19 @@ pub(crate) struct Spec {
     pub(crate) markers: bool,
     /// Writes posted at a time.
     pub(crate) depth: usize,
+    pub(crate) send_path: SendPath,
 }
 
 impl Spec {
     pub(crate) const fn on(link: Link) -> Self {
-        Self { link, lower_layer: LowerLayer::Optimized, crc: true, markers: false, depth: DEPTH }
+        Self {
+            link,
+            lower_layer: LowerLayer::Optimized,
+            crc: true,
+            markers: false,
+            depth: DEPTH,
+            send_path: SendPath::Auto,
+        }
     }
 
     fn startup(&self) -> StartupConfig {
@@ -47,13 +56,14 @@ struct Side {
 }
 
 impl Side {
-    fn new(device: Option<AnyDevice>, host: u8, len: usize) -> Result<Self> {
+    fn new(device: Option<AnyDevice>, host: u8, len: usize, send_path: SendPath) -> Result<Self> {
         let rnic = Rnic::new(RnicConfig { seed: u64::from(host).into() });
-        let config = EndpointConfig { own_thread: false, ..EndpointConfig::default() };
+        let config = EndpointConfig { own_thread: false, send_path, ..EndpointConfig::default() };
         let endpoint = match device {
             Some(device) => {
                 let mac = network::mac(host);
-                let identity = PortConfig { mac, ..PortConfig::for_ipv4(network::address(host)) };
+                let identity =
+                    PortConfig { mac, send_path, ..PortConfig::for_ipv4(network::address(host)) };
                 Endpoint::on_device(&rnic, device, identity, &config)?
             }
             None => Endpoint::kernel(&rnic, &config)?,
@@ -106,7 +116,7 @@ fn between<R>(
                 far.enter()?;
             }
             let _core = pin(1);
-            let side = Side::new(far_device, far_host, len)?;
+            let side = Side::new(far_device, far_host, len, spec.send_path)?;
             let listener = side.endpoint.listen(SocketAddr::new(ip, 0), params)?;
             listens.send(listener.local())?;
             let request = listener.next_request(PATIENCE)?.context("nobody connects")?;
@@ -118,7 +128,7 @@ fn between<R>(
             Ok(())
         });
         let _core = pin(0);
-        let side = Side::new(near_device, near_host, len)?;
+        let side = Side::new(near_device, near_host, len, spec.send_path)?;
         let options = ConnectOptions {
             startup: spec.startup(),
             private_data: advertise(&side.memory).to_vec(),

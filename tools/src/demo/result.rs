@@ -193,7 +193,7 @@ impl Direction {
             // The engine hands the device references to registered memory, but for Read Responses,
             // which are copied once, and FPDUs that were cut.
             copies_per_byte_tx: ratio(
-                rdma_tx.bytes_snapshot + rdma_tx.bytes_kept,
+                rdma_tx.bytes_snapshot + rdma_tx.bytes_kept + rdma_tx.bytes_staged,
                 rdma.bytes_placed,
             ),
             copies_per_byte_rx: ratio(rdma.bytes_placed + mpa.bytes_held, rdma.bytes_placed),

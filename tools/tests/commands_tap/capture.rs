@@ -61,13 +61,13 @@ const SETTLE_TIME: Duration = Duration::from_secs(1);
 fn every_segment_is_aligned(header: &str) {
     let folder = folder();
     join(&["tap-s", "tap-c"]);
-    for (op, size) in [("write", "64K"), ("send", "64"), ("read", "64K")] {
+    for (op, size, count) in [("write", "64K", 30), ("send", "64", 2000), ("read", "64K", 30)] {
         let server = Server::start(&format!("--dev tap:tap-s,ip=10.7.0.2/24,vnet={header}"));
         let file = folder.path().join(format!("{op}.pcapng"));
         let file = file.to_str().unwrap();
         let capture = Capture::start(file);
         let device = format!("--dev tap:tap-c,ip=10.7.0.3/24,vnet={header}");
-        let options = format!("--op {op} --size {size} --seconds 0.05 --json {device}");
+        let options = format!("--op {op} --size {size} --count {count} --json {device}");
         let measured = json(&client(&format!("bw ADDRESS {options}")));
         server.stop();
         capture.stop();

@@ -102,6 +102,12 @@ macro_rules! stack {
             ),
             flag($command, "--markers", &[("--markers", Works)]),
             flag($command, "--no-crc", &[("--no-crc", Works)]),
+            row(
+                $command,
+                "--send-path",
+                &[("--send-path stage", Works), ("--send-path gather", Works)],
+                &[("--send-path both", Refused("--send-path"))],
+            ),
             row($command, "--timeout", &[("--timeout 5s", Works)], TIMEOUTS),
             flag($command, "--top", &[("--top", Works)]),
         ]

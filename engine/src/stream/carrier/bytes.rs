@@ -13,7 +13,8 @@ use crate::mpa::pieces::PieceStore;
 use crate::mpa::startup::{Offer, Retry, StartupConfig};
 use crate::stream::life::{LifeTimes, Probes};
 use crate::stream::{
-    Cut, Fragments, FrameBuilder, PhaseError, Room, RxPolicy, Scratch, Setup, Stream, StreamEvent,
+    Cut, Fragments, FrameBuilder, PhaseError, Room, RxPolicy, Scratch, SendPath, Setup, Stream,
+    StreamEvent,
 };
 use crate::time::Instant;
 use crate::types::StreamOffset;
@@ -29,6 +30,8 @@ pub struct ByteStream {
     stream: Stream,
     store: PieceStore,
     scratch: Scratch,
+    /// Octets of payload that were copied into the scratch.
+    staged: u64,
     received: StreamOffset,
     sent: StreamOffset,
     /// The latest time that was told.
@@ -55,10 +58,17 @@ impl ByteStream {
             stream: Stream::new(Arc::clone(&rnic.shared), policy, Arc::new(times)),
             store: PieceStore::new(PIECE_BLOCKS_MAX),
             scratch: Scratch::default(),
+            staged: 0,
             received: StreamOffset::ZERO,
             sent: StreamOffset::ZERO,
             now: Instant::ZERO,
         }
+    }
+
+    /// How payload gets to [`octets_to_send`](Self::octets_to_send) from now on. By default it is all
+    /// gathered from where it is.
+    pub fn set_send_path(&mut self, path: SendPath) {
+        self.scratch = Scratch::new(path.gather_len_min(GATHER_LEN_MIN));
     }
 
     #[cfg(test)]
@@ -214,7 +224,7 @@ impl ByteStream {
             self.stream.keep_cut(&(self.sent..end));
             let mut frame = FrameBuilder::new(&mut self.scratch, fragments);
             self.stream.gather(self.sent..end, &mut frame);
-            frame.finish();
+            self.staged += frame.finish().staged as u64;
         }
     }
 
@@ -373,9 +383,12 @@ impl ByteStream {
     /// Counts of what was copied to be sent.
     #[must_use]
     pub fn rdma_tx_counters(&self) -> RdmaTxCounters {
-        self.stream.tx_counters()
+        RdmaTxCounters { bytes_staged: self.staged, ..self.stream.tx_counters() }
     }
 }
+
+/// The kernel's TCP copies what is written; walking the list of fragments costs it little beside that.
+const GATHER_LEN_MIN: usize = 0;
 
 /// Octets offered for writing at once.
 const SEND_LEN_MAX: u64 = 1 << 20;

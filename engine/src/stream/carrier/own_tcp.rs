@@ -399,7 +399,7 @@ impl OwnTcp {
     }
 
     fn emit(
-        &self,
+        &mut self,
         header: &tcp::Header,
         data: Range<StreamOffset>,
         segment_size: Option<NonZeroU16>,
@@ -413,12 +413,16 @@ impl OwnTcp {
         let mut fragments = Fragments::new();
         let mut frame = FrameBuilder::new(scratch, &mut fragments);
         self.stream.gather(data.clone(), &mut frame);
-        let len = frame.finish();
+        let finished = frame.finish();
         assert!(
-            len == data.end.index_from(data.start),
+            finished.len == data.end.index_from(data.start),
             "framing keeps below the limits of a frame"
         );
         sink.emit(header, &fragments, segment_size);
+        drop(fragments);
+        if finished.staged > 0 {
+            self.stream.count_staged(finished.staged);
+        }
     }
 
     // ---- time and events ----

@@ -1,27 +1,43 @@
-//! The payload of one frame while it is put together: no octet of registered memory is copied.
+//! The payload of one frame while it is put together: runs of registered memory are referred to, or
+//! copied where that is sooner done.
 
 use arrayvec::ArrayVec;
 use urnic_netdev::Fragment;
 
 use crate::limits::{FRAGMENTS_MAX, FRAME_PAYLOAD_MAX};
+use crate::mem::SharedSlice;
+use crate::wire::crc32c::Crc32c;
 use crate::wire::ddp::TaggedHeader;
 use crate::wire::mpa::{CRC_LEN, FPDU_HEADER_LEN as LENGTH_LEN};
 
 /// The fragments of one frame, on the stack. Filled in place: it is too large to be returned.
 pub type Fragments<'a> = ArrayVec<Fragment<'a>, FRAGMENTS_MAX>;
 
-/// Where the inline octets of frames are written; one for all frames of a port.
+/// Where the inline octets of frames are written, and payload that is copied; one for all frames of a
+/// port.
 #[derive(Debug)]
-pub(crate) struct Scratch(Box<[u8]>);
+pub(crate) struct Scratch {
+    octets: Box<[u8]>,
+    /// Octets of a run from which on it is referred to.
+    gather_len_min: usize,
+}
 
-impl Default for Scratch {
-    fn default() -> Self {
-        Self(vec![0; FRAME_PAYLOAD_MAX].into_boxed_slice())
+impl Scratch {
+    /// For frames that refer to runs of memory of `gather_len_min` octets at least.
+    pub(crate) fn new(gather_len_min: usize) -> Self {
+        Self { octets: vec![0; FRAME_PAYLOAD_MAX].into_boxed_slice(), gather_len_min }
     }
 }
 
-/// Puts a frame together: inline octets go into the scratch, runs of registered memory are only
-/// referred to.
+impl Default for Scratch {
+    /// For frames that refer to all payload.
+    fn default() -> Self {
+        Self::new(0)
+    }
+}
+
+/// Puts a frame together: inline octets go into the scratch, and so do the runs of registered memory of
+/// FPDUs that are not worth referring to.
 #[derive(Debug)]
 pub(crate) struct FrameBuilder<'a, 'f> {
     /// Scratch not handed out. Its first `open_len` octets are written and continue to grow.
@@ -30,11 +46,30 @@ pub(crate) struct FrameBuilder<'a, 'f> {
     fragments: &'f mut Fragments<'a>,
     len: usize,
     full: bool,
+    /// Octets of a run from which on it is referred to.
+    gather_len_min: usize,
+    /// Octets of registered memory that were copied.
+    staged: usize,
+}
+
+/// A place in the octets that are being written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark(usize);
+
+/// What a complete frame holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Finished {
+    /// Octets.
+    pub(crate) len: usize,
+    /// Of those, octets of registered memory that were copied.
+    pub(crate) staged: usize,
 }
 
 impl<'a, 'f> FrameBuilder<'a, 'f> {
     pub(crate) fn new(scratch: &'a mut Scratch, fragments: &'f mut Fragments<'a>) -> Self {
-        Self { scratch: &mut scratch.0, open_len: 0, fragments, len: 0, full: false }
+        let gather_len_min = scratch.gather_len_min;
+        let scratch = &mut scratch.octets[..];
+        Self { scratch, open_len: 0, fragments, len: 0, full: false, gather_len_min, staged: 0 }
     }
 
     /// Octets that were not to be copied from registered memory: headers, markers, pads, CRCs.
@@ -63,17 +98,54 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         }
     }
 
-    /// A run of registered memory.
+    /// Whether an FPDU whose payload is in runs of `run_len` octets is copied into the frame.
     #[inline]
-    pub(crate) fn push_memory(&mut self, run: Fragment<'a>) {
-        self.close_inline();
-        self.push(run);
+    pub(crate) const fn stages(&self, run_len: usize) -> bool {
+        run_len < self.gather_len_min
     }
 
-    /// The frame is complete, or as much of it as there was room for; returns its octets.
-    pub(crate) fn finish(mut self) -> usize {
+    /// Copies a run of registered memory.
+    #[inline]
+    pub(crate) fn stage(&mut self, run: SharedSlice<'_>) {
+        let end = self.open_len + run.len();
+        match self.scratch.get_mut(self.open_len..end) {
+            Some(room) if !self.full => {
+                run.copy_out(0, room);
+                self.open_len = end;
+                self.staged += run.len();
+            }
+            _ => self.full = true,
+        }
+    }
+
+    /// Where the next octet is written, for [`digest_from`](Self::digest_from).
+    #[inline]
+    pub(crate) const fn mark(&self) -> Mark {
+        Mark(self.open_len)
+    }
+
+    /// The CRC of what was written since the mark; no memory was referred to since then. It is that of
+    /// the copy, whatever becomes of the memory.
+    #[inline]
+    pub(crate) fn digest_from(&self, mark: Mark) -> Crc32c {
+        let mut crc = Crc32c::new();
+        crc.update(&self.scratch[mark.0..self.open_len]);
+        crc
+    }
+
+    /// Memory that is to be referred to.
+    #[inline]
+    pub(crate) fn push_memory(&mut self, run: Fragment<'a>) {
+        if !self.full {
+            self.close_inline();
+            self.push(run);
+        }
+    }
+
+    /// The frame is complete, or as much of it as there was room for.
+    pub(crate) fn finish(mut self) -> Finished {
         self.close_inline();
-        self.len
+        Finished { len: self.len, staged: self.staged }
     }
 
     #[inline]
@@ -89,10 +161,10 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
     #[inline]
     fn push(&mut self, fragment: Fragment<'a>) {
         let len = fragment.len();
-        if self.full || self.fragments.try_push(fragment).is_err() {
-            self.full = true;
-        } else {
+        if self.fragments.try_push(fragment).is_ok() {
             self.len += len;
+        } else {
+            self.full = true;
         }
     }
 }
@@ -115,6 +187,7 @@ fn copy(to: &mut [u8], from: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::crc32c::crc32c;
 
     fn octets(fragments: &Fragments<'_>) -> Vec<u8> {
         let mut all = Vec::new();
@@ -135,9 +208,31 @@ mod tests {
         frame.push_inline(b"c");
         frame.push_memory(Fragment::from_slice(b"DEF"));
         frame.push_inline(b"g");
-        assert_eq!(frame.finish(), 7);
+        assert_eq!(frame.finish(), Finished { len: 7, staged: 0 });
         assert_eq!(fragments.len(), 3);
         assert_eq!(octets(&fragments), b"abcDEFg");
+    }
+
+    #[test]
+    fn copied_runs_are_one_fragment_with_what_is_around_them() {
+        let memory: Vec<u8> = (0..=255).cycle().take(1000).collect();
+        let mut scratch = Scratch::new(500);
+        let mut fragments = Fragments::new();
+        let mut frame = FrameBuilder::new(&mut scratch, &mut fragments);
+        assert!(frame.stages(499) && !frame.stages(500));
+        frame.push_inline(b"before");
+        let mark = frame.mark();
+        frame.push_inline(b"head");
+        frame.stage(SharedSlice::from_bytes(&memory[..499]));
+        frame.push_inline(b"mark");
+        frame.stage(SharedSlice::from_bytes(&memory[499..]));
+        let covered = [b"head", &memory[..499], b"mark", &memory[499..]].concat();
+        assert_eq!(frame.digest_from(mark).finish(), crc32c(&covered));
+        frame.push_inline(b"tail");
+        let len = covered.len() + 10;
+        assert_eq!(frame.finish(), Finished { len, staged: 1000 });
+        assert_eq!(fragments.len(), 1);
+        assert_eq!(octets(&fragments), [b"before", &covered[..], b"tail"].concat());
     }
 
     #[test]
@@ -149,7 +244,20 @@ mod tests {
             frame.push_inline(b"i");
             frame.push_memory(Fragment::from_slice(b"m"));
         }
-        assert_eq!(frame.finish(), FRAGMENTS_MAX);
+        assert_eq!(frame.finish().len, FRAGMENTS_MAX);
         assert!(octets(&fragments).starts_with(b"imimim"));
+    }
+
+    #[test]
+    fn copied_payload_beyond_the_scratch_ends_the_frame() {
+        let memory = vec![7; FRAME_PAYLOAD_MAX];
+        let mut scratch = Scratch::new(usize::MAX);
+        let mut fragments = Fragments::new();
+        let mut frame = FrameBuilder::new(&mut scratch, &mut fragments);
+        frame.stage(SharedSlice::from_bytes(&memory[1..]));
+        frame.stage(SharedSlice::from_bytes(&memory[..2]));
+        frame.push_inline(b"i");
+        let staged = FRAME_PAYLOAD_MAX - 1;
+        assert_eq!(frame.finish(), Finished { len: staged, staged });
     }
 }

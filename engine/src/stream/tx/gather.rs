@@ -7,7 +7,7 @@ use crate::mpa::marker::MarkerGrid;
 use crate::mpa::tx::RunSink;
 use crate::stream::tx::TxState;
 use crate::stream::tx::fpdus::{FpduRun, QueuedFpdu};
-use crate::stream::tx::frame::FrameBuilder;
+use crate::stream::tx::frame::{FrameBuilder, Mark};
 use crate::stream::tx::kept::Kept;
 use crate::stream::tx::message::Source;
 use crate::stream::tx::turn::Messages;
@@ -120,14 +120,19 @@ impl TxState {
         let messages = &self.messages;
         let first = run.offset + numbers.start * run.len;
         let crc = self.crc.then(Crc32c::new);
+        let stages = frame.stages(self.grid.run_len(run.len as usize));
         for fpdu in numbers.map(|number| run.fpdu(number)) {
             let front = fpdu.front();
             // Found once for all: most messages are in one place.
             let at = (fpdu.offset() - first) as usize;
             let payload = payload.map(|all| all.part(at, run.len as usize));
-            let source = Payload { messages, fpdu, contiguous: payload };
-            let mut runs = Runs { frame, payload: source, crc };
-            fpdu.framed(&front, self.grid).emit(&mut runs);
+            let payload = Payload { messages, fpdu, contiguous: payload };
+            let framed = fpdu.framed(&front, self.grid);
+            if stages {
+                framed.emit(&mut Stager { fpdu: frame.mark(), frame, payload, crc: self.crc });
+            } else {
+                framed.emit(&mut Runs { frame, payload, crc });
+            }
         }
     }
 }
@@ -201,6 +206,34 @@ impl RunSink for Runs<'_, '_, '_> {
     #[inline]
     fn crc(&mut self) {
         self.frame.push_inline(&crc_field(self.crc));
+    }
+}
+
+/// Copies an FPDU's runs into a frame; its octets are in one place then, markers included, and their
+/// CRC is computed in one go.
+struct Stager<'a, 'r, 'f> {
+    frame: &'r mut FrameBuilder<'a, 'f>,
+    /// Where it begins.
+    fpdu: Mark,
+    payload: Payload<'a>,
+    crc: bool,
+}
+
+impl RunSink for Stager<'_, '_, '_> {
+    #[inline]
+    fn inline(&mut self, octets: &[u8]) {
+        self.frame.push_inline(octets);
+    }
+
+    #[inline]
+    fn payload(&mut self, offset: usize, len: usize) {
+        self.payload.part(offset, len, |run| self.frame.stage(run));
+    }
+
+    #[inline]
+    fn crc(&mut self) {
+        let crc = self.crc.then(|| self.frame.digest_from(self.fpdu));
+        self.frame.push_inline(&crc_field(crc));
     }
 }
 

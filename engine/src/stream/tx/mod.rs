@@ -19,6 +19,7 @@ mod message;
 mod plain;
 mod request;
 mod responses;
+mod send_path;
 mod send_queue;
 mod turn;
 
@@ -29,6 +30,7 @@ pub(crate) use describe::{Cut, FrameError, Room};
 pub use frame::Fragments;
 pub(crate) use frame::{FrameBuilder, Scratch};
 pub(crate) use responses::ResponseKind;
+pub use send_path::SendPath;
 pub(crate) use turn::Messages;
 
 use crate::counters::RdmaTxCounters;
@@ -94,6 +96,10 @@ impl TxState {
 
     pub(crate) const fn fpdus_framed(&self) -> u64 {
         self.fpdus_framed
+    }
+
+    pub(crate) const fn count_staged(&mut self, len: usize) {
+        self.counters.bytes_staged += len as u64;
     }
 
     pub(crate) fn counters(&self) -> RdmaTxCounters {

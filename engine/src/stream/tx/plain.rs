@@ -40,6 +40,7 @@ impl FpduRun {
         let length = u16::try_from(ulpdu_len).expect("checked against ULPDU_LEN_MAX");
         let pad = pad_len(ulpdu_len);
         let (version, rsvd_ulp) = (self.head.version, self.head.control);
+        let stages = frame.stages(len);
         let last_of_all = if self.last { self.count - 1 } else { u32::MAX };
         let (mut offset, mut at) = (self.offset + numbers.start * self.len, 0);
         for number in numbers {
@@ -50,23 +51,31 @@ impl FpduRun {
             let mut head = [0; HEAD_LEN];
             head[..FPDU_HEADER_LEN].copy_from_slice(&length.to_be_bytes());
             head[FPDU_HEADER_LEN..].copy_from_slice(&header.to_bytes());
-            frame.push_array(&head);
             let octets = payload.part(at, len);
-            frame.push_memory(octets.fragment());
+            let padding = &[0; PAD_LEN_MAX][..pad];
+            let fpdu = frame.mark();
+            frame.push_array(&head);
             // RFC 5044 §4.4: the CRC covers everything of the FPDU before it, the pad too.
-            let crc = crc.then(|| {
-                let mut crc = Crc32c::new();
-                crc.update(&head);
-                digest(octets, &mut crc);
+            let crc = if stages {
+                frame.stage(octets);
+                frame.push_inline(padding);
+                crc.then(|| frame.digest_from(fpdu))
+            } else {
+                frame.push_memory(octets.fragment());
                 if pad > 0 {
-                    crc.update(&[0; PAD_LEN_MAX][..pad]);
+                    frame.push_inline(padding);
                 }
-                crc
-            });
+                crc.then(|| {
+                    let mut crc = Crc32c::new();
+                    crc.update(&head);
+                    digest(octets, &mut crc);
+                    if pad > 0 {
+                        crc.update(padding);
+                    }
+                    crc
+                })
+            };
             let field: [u8; CRC_LEN] = crc_field(crc);
-            if pad > 0 {
-                frame.push_inline(&[0; PAD_LEN_MAX][..pad]);
-            }
             frame.push_array(&field);
             (offset, at) = (offset.wrapping_add(self.len), at + len);
         }

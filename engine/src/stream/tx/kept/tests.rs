@@ -33,7 +33,7 @@ fn gathered(kept: &Kept, start: usize, end: usize) -> (Vec<u8>, usize) {
         assert!(gap.start < gap.end);
         frame.push_inline(&vec![0; gap.end.index_from(gap.start)]);
     });
-    assert_eq!(frame.finish(), end - start);
+    assert_eq!(frame.finish().len, end - start);
     let mut all = Vec::new();
     for fragment in &fragments {
         let from = all.len();
