@@ -45,7 +45,7 @@ const STRETCH_MAX: usize = 64;
 const HELD_BYTES_MAX: usize = 96 << 10;
 
 /// Duplicate ACKs owed at once, for peers without SACK that count them.
-const OWED_MAX: u32 = 64;
+pub(crate) const OWED_MAX: u32 = 64;
 
 impl AckPolicy {
     /// The first `quick` segments are acknowledged one by one; `window` is what is advertised at
@@ -134,6 +134,11 @@ impl AckPolicy {
         self.owed > 0
     }
 
+    /// Acknowledgments owed now.
+    pub(crate) const fn owed(&self) -> u32 {
+        self.owed
+    }
+
     /// A pure acknowledgment went out; true when nothing more is owed.
     pub(crate) fn pure_ack_sent(&mut self) -> bool {
         self.owed = self.owed.saturating_sub(1);
@@ -162,7 +167,7 @@ impl AckPolicy {
 }
 
 /// TS.Recent and our own timestamp clock (RFC 7323 §4, §5).
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct TimestampState {
     /// Whether both sides agreed on timestamps.
     pub(crate) agreed: bool,
@@ -173,7 +178,7 @@ pub(crate) struct TimestampState {
 }
 
 /// One tick of the timestamp clock. RFC 7323 §5.4: between 1 ms and 1 s.
-const TICK_NS: u64 = 1_000_000;
+pub(crate) const TICK_NS: u64 = 1_000_000;
 /// RFC 7323 §5.5: TS.Recent older than 24 days is invalid.
 const RECENT_VALID_NS: u64 = 24 * 24 * 3600 * 1_000_000_000;
 
@@ -254,26 +259,29 @@ impl Echo {
     }
 }
 
-/// Allows `max` events in each period.
-#[derive(Clone, Debug)]
-pub(crate) struct RateLimit {
-    max: u32,
-    period_ns: u64,
+/// Allows `MAX` events in each period. Packed, for the sake of the records of
+/// [`TimeWait`](super::TimeWait), each of which has two.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(Rust, packed(4))]
+pub(crate) struct RateLimit<const MAX: u32, const PERIOD_NS: u64> {
     since: Instant,
     count: u32,
 }
 
-impl RateLimit {
-    pub(crate) const fn new(max: u32, period_ns: u64) -> Self {
-        Self { max, period_ns, since: Instant::ZERO, count: 0 }
-    }
-
+impl<const MAX: u32, const PERIOD_NS: u64> RateLimit<MAX, PERIOD_NS> {
     pub(crate) fn allow(&mut self, now: Instant) -> bool {
-        if now.nanos_since(self.since) >= self.period_ns {
-            self.since = now;
-            self.count = 0;
-        }
-        self.count = self.count.saturating_add(1);
-        self.count <= self.max
+        let Self { since, count } = *self;
+        let is_over = now.nanos_since(since) >= PERIOD_NS;
+        let count = if is_over { 1 } else { count.saturating_add(1) };
+        *self = Self { since: if is_over { now } else { since }, count };
+        count <= MAX
     }
 }
+
+/// RFC 5961 §7: "at most 10 challenge ACKs in any 5 second window". Counted by connection: a count
+/// that connections share tells an outsider what happens on those of others (CVE-2016-5696). The
+/// section wants the values tunable, for the sake of a count that serves a whole system and has to
+/// fit its size; one of a single connection fits all, and is a constant.
+pub(crate) type Challenges = RateLimit<10, 5_000_000_000>;
+/// Answers to unacceptable segments without data, which two confused ends could exchange for ever.
+pub(crate) type Strays = RateLimit<100, 1_000_000_000>;

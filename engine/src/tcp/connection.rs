@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 use tracing::debug;
 
 use super::TRACE;
-use super::ack::{AckPolicy, RateLimit, TimestampState};
+use super::ack::{AckPolicy, Challenges, Strays, TimestampState};
 use super::config::{Config, CongestionKind, KeepAliveTimes};
 use super::counters::Counters;
 use super::ecn::EcnState;
@@ -64,11 +64,8 @@ pub struct Tcb {
     pub(super) probe_idle: Option<KeepAliveTimes>,
     pub(super) events: ArrayVec<TcpEvent, 4>,
     pub(super) counters: Counters,
-    /// Challenge ACKs (RFC 5961 §7).
-    pub(super) challenges: RateLimit,
-    /// Answers to unacceptable segments without data, which two confused ends could exchange
-    /// for ever.
-    pub(super) strays: RateLimit,
+    pub(super) challenges: Challenges,
+    pub(super) strays: Strays,
 }
 
 /// The exchange of SYNs.
@@ -107,14 +104,6 @@ pub(super) struct KeepAlive {
     pub(super) unanswered: u32,
 }
 
-/// RFC 5961 §7: "at most 10 challenge ACKs in any 5 second window". Counted by connection: a count
-/// that connections share tells an outsider what happens on those of others (CVE-2016-5696). The
-/// section wants the values tunable, for the sake of a count that serves a whole system and has to
-/// fit its size; one of a single connection fits all, and is a constant.
-const CHALLENGES_MAX: u32 = 10;
-const CHALLENGE_PERIOD_NS: u64 = 5_000_000_000;
-const STRAYS_MAX: u32 = 100;
-const STRAY_PERIOD_NS: u64 = 1_000_000_000;
 impl Tcb {
     /// Opens a connection: SYN-SENT. `iss` is the initial send sequence number, `ts_offset` is added
     /// to the timestamp clock; see `IsnGenerator` for both.
@@ -188,8 +177,8 @@ impl Tcb {
             probe_idle: None,
             events: ArrayVec::new(),
             counters: Counters::default(),
-            challenges: RateLimit::new(CHALLENGES_MAX, CHALLENGE_PERIOD_NS),
-            strays: RateLimit::new(STRAYS_MAX, STRAY_PERIOD_NS),
+            challenges: Challenges::default(),
+            strays: Strays::default(),
         }
     }
 
@@ -421,20 +410,6 @@ impl Tcb {
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.state == State::Closed && self.reset.is_none() && self.events.is_empty()
-    }
-
-    /// Whether a SYN may replace this connection in TIME-WAIT: it is provably from a later
-    /// incarnation (RFC 9293 §3.6.1 MAY-2, RFC 6191).
-    #[must_use]
-    pub(crate) fn may_be_replaced_by(&self, syn: &Header) -> bool {
-        let later = || syn.seq.is_after(self.rcv.ack_number());
-        let newer = match syn.options.timestamps {
-            Some(timestamps) if self.timestamps.agreed => {
-                self.timestamps.is_newer(timestamps.value) || later()
-            }
-            _ => later(),
-        };
-        self.state == State::TimeWait && super::check_syn(syn).is_ok() && newer
     }
 
     /// The next event, oldest first.

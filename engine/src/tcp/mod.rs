@@ -29,7 +29,8 @@
 //! `connection.rs` is the owner; `arrive.rs`, `transmit.rs` and `timeout.rs` are its inputs and
 //! outputs. `recv.rs` with `assembler.rs` and `ack.rs` is the receive half, `send.rs` with `sack.rs`, `rtt.rs` and
 //! `congestion/` the send half; `rack.rs`, `recovery.rs`, `prr.rs` and `tlp.rs` are its loss
-//! recovery, `pacing.rs` spreads what it sends. `header.rs` and `seq.rs` are what goes on the wire,
+//! recovery, `send_window.rs` the peer's window, `pacing.rs` spreads what it sends. `time_wait.rs` is what is kept of a
+//! connection that both ends have closed. `header.rs` and `seq.rs` are what goes on the wire,
 //! `state.rs` is the state diagram, `listen.rs`, `backlog.rs` and `cookie.rs` serve listeners, `path.rs` is told
 //! about the path.
 
@@ -54,8 +55,10 @@ mod recv;
 mod rtt;
 mod sack;
 mod send;
+mod send_window;
 mod seq;
 mod state;
+mod time_wait;
 mod timeout;
 mod timer;
 mod transmit;
@@ -75,6 +78,7 @@ pub(crate) use listen::{IsnGenerator, check_syn};
 pub use recv::{ArrivedPayload, Full, ReceiveHalf};
 pub use seq::{SeqNum, SeqSpace};
 pub use state::{State, Trigger};
+pub(crate) use time_wait::{TimeWait, TimeWaitOutcome};
 pub use transmit::{Budget, Outgoing};
 
 /// The target of what connections tell `tracing`.

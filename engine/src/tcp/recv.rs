@@ -42,6 +42,46 @@ pub(crate) enum Acceptability {
     Inside { payload: Option<ArrivedPayload>, starts_at_next: bool },
 }
 
+/// Where a segment stands relative to a window, as numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stand {
+    /// Wholly before RCV.NXT.
+    Old,
+    /// Starts beyond the window.
+    Beyond,
+    /// Acceptable: its text starts and ends so far from RCV.NXT.
+    Inside { start: i64, text_end: i64 },
+}
+
+impl Stand {
+    /// The acceptability test of RFC 9293 §3.4 for a segment numbered `seq` with `payload_len`
+    /// octets and `control` SYN and FIN bits, where `next` is RCV.NXT and `window` RCV.WND.
+    ///
+    /// Kinder than the RFC's in one way: a segment without text that stands exactly at the right
+    /// edge is acceptable. A peer that used up the window and lost some of it acknowledges from
+    /// there, and those acknowledgments must count.
+    #[inline]
+    pub(crate) fn of(
+        seq: SeqNum,
+        payload_len: usize,
+        control: u8,
+        next: SeqNum,
+        window: u64,
+    ) -> Self {
+        let start = i64::from(seq.distance_from(next));
+        let Ok(len) = i64::try_from(payload_len) else { return Self::Beyond };
+        let text_end = start.saturating_add(len);
+        let end = text_end.saturating_add(i64::from(control));
+        if end < 0 || (end == 0 && end != start) {
+            Self::Old
+        } else if u64::try_from(start).unwrap_or(0) > window {
+            Self::Beyond
+        } else {
+            Self::Inside { start, text_end }
+        }
+    }
+}
+
 /// The receive half of a connection.
 #[derive(Clone, Debug)]
 pub struct ReceiveHalf {
@@ -224,11 +264,7 @@ impl ReceiveHalf {
     }
 
     /// The acceptability test of RFC 9293 §3.4 for a segment with `payload_len` octets and
-    /// `control` SYN and FIN bits.
-    ///
-    /// Kinder than the RFC's in one way: a segment without text that stands exactly at the right
-    /// edge is acceptable. A peer that used up the window and lost some of it acknowledges from
-    /// there, and those acknowledgments must count.
+    /// `control` SYN and FIN bits; see [`Stand::of`].
     pub(crate) fn acceptability(
         &self,
         seq: SeqNum,
@@ -236,21 +272,16 @@ impl ReceiveHalf {
         control: u8,
     ) -> Acceptability {
         let next = self.next_position();
-        let start = i64::from(seq.distance_from(self.space.seq_at(next)));
-        let Ok(len) = i64::try_from(payload_len) else { return Acceptability::Beyond };
-        let text_end = start.saturating_add(len);
-        let end = text_end.saturating_add(i64::from(control));
-        if end < 0 || (end == 0 && end != start) {
-            return Acceptability::Old;
-        }
-        let limit = if self.fin_taken { next } else { self.edge.min(self.fin_limit()) };
         let window = if self.fin_taken { 0 } else { self.edge.0.saturating_sub(next.0) };
-        let start_in_window = u64::try_from(start).unwrap_or(0);
-        if start_in_window > window {
-            return Acceptability::Beyond;
-        }
+        let stand = Stand::of(seq, payload_len, control, self.space.seq_at(next), window);
+        let (start, text_end) = match stand {
+            Stand::Old => return Acceptability::Old,
+            Stand::Beyond => return Acceptability::Beyond,
+            Stand::Inside { start, text_end } => (start, text_end),
+        };
+        let limit = if self.fin_taken { next } else { self.edge.min(self.fin_limit()) };
         let payload = || {
-            let from = next + start_in_window;
+            let from = next + u64::try_from(start).unwrap_or(0);
             let to = StreamOffset(next.0.checked_add_signed(text_end)?).min(limit);
             let skip = usize::try_from(start.min(0).unsigned_abs()).ok()?;
             (from < to).then_some(ArrivedPayload { skip, range: from..to })
@@ -355,6 +386,12 @@ impl ReceiveHalf {
         {
             self.report_duplicate(start..start + len);
         }
+    }
+
+    /// The duplicate that the next acknowledgment reports.
+    pub(crate) fn duplicate(&self) -> Option<SackBlock> {
+        let Range { start, end } = self.duplicate.as_ref()?;
+        Some((self.space.seq_at(*start), self.space.seq_at(*end)))
     }
 
     /// RFC 2018 §4: the block with the newest segment comes first, then those reported last.

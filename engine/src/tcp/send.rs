@@ -15,6 +15,7 @@ use super::pacing::{Pace, Pacer};
 use super::rack::{Deliveries, Rack};
 use super::rtt::RttEstimator;
 use super::sack::{Acknowledged, Resend, Scoreboard};
+use super::send_window::SendWindow;
 use super::seq::{SeqNum, SeqSpace};
 use crate::limits::EMSS_MIN;
 use crate::time::{Duration, Instant};
@@ -58,13 +59,7 @@ pub(crate) struct SendHalf {
     pub(super) starved: bool,
     /// Data before this was sent while cwnd was full.
     limited_before: StreamOffset,
-    /// SND.WND.
-    window: u64,
-    window_max: u64,
-    shift: u8,
-    /// Sequence and acknowledgment number of the last window update (RFC 9293 SND.WL1, SND.WL2).
-    wl1: SeqNum,
-    wl2: StreamOffset,
+    window: SendWindow,
     sack: bool,
     peer_mss: u16,
     path_payload_max: usize,
@@ -138,11 +133,7 @@ impl SendHalf {
             marked: false,
             marks_until: None,
             limited_before: StreamOffset::ZERO,
-            window: 0,
-            window_max: 0,
-            shift: 0,
-            wl1: SeqNum(0),
-            wl2: StreamOffset::ZERO,
+            window: SendWindow::default(),
             sack: false,
             peer_mss: config.mss_default,
             path_payload_max: usize::from(config.path_payload_max),
@@ -159,7 +150,7 @@ impl SendHalf {
     /// Both SYNs are seen: what was agreed on. `shift` is the peer's.
     pub(crate) fn agree(&mut self, peer_mss: Option<u16>, shift: u8, timestamps: bool, sack: bool) {
         self.peer_mss = peer_mss.unwrap_or(self.peer_mss);
-        self.shift = shift;
+        self.window.agree(shift);
         self.sack = sack;
         self.options_len = if timestamps { TIMESTAMPS_LEN } else { 0 };
         self.emss = effective_mss(self.peer_mss, self.path_payload_max, self.options_len);
@@ -247,7 +238,7 @@ impl SendHalf {
 
     /// Right edge of the peer's window.
     pub(crate) fn window_end(&self) -> StreamOffset {
-        self.board.una() + self.window
+        self.board.una() + self.window.bytes()
     }
 
     /// Octets of new data that the peer's window takes.
@@ -305,7 +296,7 @@ impl SendHalf {
     /// Whether the window is so large a part of what this peer ever offered that it is not silly
     /// to fill it (RFC 9293 §3.8.6.2.1, Fs = 1/2).
     pub(crate) const fn fills_half_the_window(&self, room: u64) -> bool {
-        room.saturating_mul(2) >= self.window_max
+        room.saturating_mul(2) >= self.window.bytes_max()
     }
 
     /// RFC 5681 §4.1: after an idle RTO, cwnd restarts from the initial window at most.
@@ -381,20 +372,17 @@ impl SendHalf {
     /// Window of the first segment that has one: the SYN's is not scaled.
     pub(crate) fn first_window(&mut self, header: &Header) {
         let scaled = !header.flags.contains(Flags::SYN);
-        self.set_window(header, StreamOffset::ZERO, scaled);
+        self.window.set(header, self.space.seq_at(StreamOffset::ZERO), scaled);
     }
 
-    fn set_window(&mut self, header: &Header, ack: StreamOffset, scaled: bool) {
-        let shift = if scaled { self.shift } else { 0 };
-        self.window = u64::from(header.window) << shift;
-        self.window_max = self.window_max.max(self.window);
-        self.wl1 = header.seq;
-        self.wl2 = ack;
+    /// The window that the peer offers.
+    pub(crate) const fn window(&self) -> SendWindow {
+        self.window
     }
 
     /// Largest window the peer ever offered (RFC 5961 "MAX.SND.WND").
     pub(crate) const fn window_max(&self) -> u64 {
-        self.window_max
+        self.window.bytes_max()
     }
 
     /// Whether nothing is in flight, no probe's answer is awaited and no loss is expected.
@@ -407,10 +395,11 @@ impl SendHalf {
     pub(crate) fn on_ack(&mut self, now: Instant, ack: &Ack<'_>) -> AckOutcome {
         let una = self.board.una();
         let in_flight = self.board.flight() > 0;
-        let window_before = self.window;
+        let window_before = self.window.bytes();
         self.update_window(now, ack.header, ack.ack);
         // RFC 5681 §2: what makes an acknowledgment a duplicate.
-        let duplicate = ack.pure && in_flight && ack.ack == una && self.window == window_before;
+        let same_window = self.window.bytes() == window_before;
+        let duplicate = ack.pure && in_flight && ack.ack == una && same_window;
         let is_news = ack.ack > una || duplicate || !ack.header.options.sack.is_empty();
         if !is_news && !ack.marked && self.loss_probe.is_none() {
             // What data that flows the other way carries.
@@ -488,21 +477,16 @@ impl SendHalf {
 
     /// Whether a segment is newer than the one that SND.WND came from.
     pub(crate) fn updates_window(&self, header: &Header, ack: StreamOffset) -> bool {
-        let window = u64::from(header.window) << self.shift;
-        ack > self.wl2
-            || header.seq.is_after(self.wl1)
-            || (header.seq == self.wl1 && ack == self.wl2 && (window > self.window || window == 0))
+        self.window.is_updated_by(header, self.space.seq_at(ack))
     }
 
-    /// RFC 9293 §3.10.7.4: a newer segment updates the send window. A newer acknowledgment is newer
-    /// too, even on retransmitted data; of two segments with the same numbers the larger window
-    /// counts, unless one closes it: reordered segments must not shrink it by accident for long.
+    /// RFC 9293 §3.10.7.4: a newer segment updates the send window.
     #[inline]
     pub(super) fn update_window(&mut self, now: Instant, header: &Header, ack: StreamOffset) {
         if ack >= self.board.una() && self.updates_window(header, ack) {
-            self.set_window(header, ack, true);
+            self.window.set(header, self.space.seq_at(ack), true);
         }
-        if self.window == 0 {
+        if self.window.bytes() == 0 {
             // RFC 9293 MUST-37: "TCP implementations MUST allow the connection to stay open" as
             // long as the receiver acknowledges probes.
             self.progress(now);

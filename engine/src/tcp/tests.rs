@@ -12,6 +12,7 @@ mod robust;
 mod script;
 mod sim;
 mod tail;
+mod time_wait;
 mod timeout;
 mod timestamps;
 mod undo;

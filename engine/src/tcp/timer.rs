@@ -68,6 +68,10 @@ impl Timers {
         self.deadlines[timer as usize] != UNSET
     }
 
+    pub(crate) fn deadline(&self, timer: Timer) -> Option<Instant> {
+        Some(self.deadlines[timer as usize]).filter(|deadline| *deadline != UNSET)
+    }
+
     pub(crate) fn is_expired(&self, timer: Timer, now: Instant) -> bool {
         self.is_set(timer) && self.deadlines[timer as usize] <= now
     }
@@ -104,6 +108,8 @@ mod tests {
         timers.set(Timer::TimeWait, at(20));
         timers.set(Timer::DelayedAck, at(40));
         assert_eq!(timers.next(), Some(at(20)));
+        let deadlines = [Timer::Persist, Timer::KeepAlive].map(|timer| timers.deadline(timer));
+        assert_eq!(deadlines, [Some(at(30)), None]);
         assert_eq!(timers.take_expired(at(19)), None);
         assert_eq!(timers.take_expired(at(30)), Some(Timer::Persist));
         assert_eq!(timers.take_expired(at(30)), Some(Timer::TimeWait));
