@@ -69,8 +69,13 @@ pub const UNCONFIRMED_BYTES: u64 = 256 << 10;
 /// Programs that signal one request of many post the next when it completes: the others are on their
 /// way meanwhile.
 pub const UNCONFIRMED_REQUESTS: u64 = 32;
-/// Connections of one port, those in TIME-WAIT included.
+/// Connections of one port, those in TIME-WAIT not counted.
 pub const CONNECTIONS_MAX: usize = 65_536;
+/// Connections in TIME-WAIT that a port keeps unless it is told otherwise, 256 octets each: four times
+/// as many as there are TCP ports to connect to one peer from.
+pub const TIME_WAIT_KEPT: usize = 65_536;
+/// Connections in TIME-WAIT that a port can be told to keep: 256 MiB.
+pub const TIME_WAIT_MAX: usize = 1 << 20;
 /// Half-open connections (RFC 9293 SYN-RECEIVED) of one listener. More are served by cookies.
 pub const LISTEN_BACKLOG_MAX: usize = 256;
 /// Connections of one listener that stand and wait for their MPA Request, for the application's
@@ -141,6 +146,7 @@ const _: () = assert!(MULPDU_MIN < ULPDU_LEN_MAX);
 const _: () = assert!(ULPDU_LEN_MAX < FRAME_PAYLOAD_MAX);
 const _: () = assert!(MARKER_SPACING.is_multiple_of(4));
 const _: () = assert!(KEPT_BLOCKS_FREE_MAX <= KEPT_BLOCKS_MAX);
+const _: () = assert!(TIME_WAIT_KEPT <= TIME_WAIT_MAX);
 const _: () = assert!(HELD_ROOM_MIN < HELD_BYTES_MAX);
 
 /// Fragments of one transmitted frame: the kernel's limit on vectored writes, less the head.

@@ -126,5 +126,11 @@ impl Port {
                 self.connections.after_input(slot);
             }
         }
+        for number in self.connections.in_time_wait() {
+            let record = self.connections.time_wait(number);
+            if record.is_some_and(|record| record.tuple().local().ip() == address) {
+                self.connections.end_time_wait(number);
+            }
+        }
     }
 }

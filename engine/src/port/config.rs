@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::limits::{CONNECTIONS_MAX, LISTEN_BACKLOG_MAX, PIECE_BLOCKS_MAX};
+use crate::limits::{CONNECTIONS_MAX, LISTEN_BACKLOG_MAX, PIECE_BLOCKS_MAX, TIME_WAIT_KEPT};
 use crate::mpa::startup::{Offer, StartupConfig};
 use crate::stream::life::LifeTimes;
 use crate::stream::{RxPolicy, SendPath};
@@ -42,9 +42,13 @@ pub struct PortConfig {
     /// for what arrives far beyond a gap, at most [`PIECE_BLOCKS_MAX`]. Beside them each connection
     /// may hold the FPDU that is next ([`NEAR_PAGES`](crate::mpa::pieces::NEAR_PAGES)).
     pub piece_blocks: usize,
-    /// Connections that the port has at a time, those in TIME-WAIT included, at most
+    /// Connections that the port has at a time, those in TIME-WAIT not counted, at most
     /// [`CONNECTIONS_MAX`].
     pub connections_max: usize,
+    /// Connections in TIME-WAIT that the port keeps, of 256 octets each, at most
+    /// [`TIME_WAIT_MAX`](crate::limits::TIME_WAIT_MAX); with more the oldest is over early. With 0 none is kept: TCP ports are used again while old
+    /// segments of theirs may still be on their way.
+    pub time_wait_max: usize,
     /// How long the timers of a connection's life run.
     pub life: LifeTimes,
     /// Whether payload is gathered by the device or copied into frames.
@@ -71,6 +75,7 @@ impl PortConfig {
             out_of_order_placement: true,
             piece_blocks: PIECE_BLOCKS_MAX,
             connections_max: CONNECTIONS_MAX,
+            time_wait_max: TIME_WAIT_KEPT,
             life: LifeTimes::default(),
             send_path: SendPath::default(),
         }

@@ -20,6 +20,10 @@ pub struct PortCounters {
     pub pieces_reclaimed: u64,
     /// Connections reset because others needed their slot in a backlog (RFC 5042 §6.4.2).
     pub backlog_evicted: u64,
+    /// Connections in TIME-WAIT that were over early: there were more than
+    /// [`PortConfig::time_wait_max`](crate::port::PortConfig::time_wait_max), or a TCP port of theirs
+    /// was needed.
+    pub time_wait_recycled: u64,
     /// Frames for connections of other queues of the interface.
     pub handed_over: u64,
 }

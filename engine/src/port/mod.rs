@@ -35,6 +35,7 @@ mod receive;
 mod recycle;
 mod settle;
 mod source_ports;
+mod time_wait;
 pub mod timers;
 mod transmit;
 mod tuple;
@@ -53,7 +54,7 @@ pub use drops::{PortCounters, PortDrops};
 pub use event::{PortError, PortEvent};
 pub use queues::{Handover, Recipient};
 
-use crate::limits::CONNECTIONS_MAX;
+use crate::limits::{CONNECTIONS_MAX, TIME_WAIT_MAX};
 use crate::mpa::pieces::PieceStore;
 use crate::port::change::LeaseWatch;
 use crate::port::connections::Connections;
@@ -108,6 +109,7 @@ impl Port {
     #[must_use]
     pub fn new(rnic: &Rnic, mut config: PortConfig, capabilities: Capabilities) -> Self {
         config.connections_max = config.connections_max.min(CONNECTIONS_MAX);
+        config.time_wait_max = config.time_wait_max.min(TIME_WAIT_MAX);
         let seed = &rnic.shared.seed;
         let number = rnic.shared.count_port();
         let keys = seed.port_keys();
@@ -199,7 +201,13 @@ impl Port {
     /// [`PortEvent::Closed`] has told already.
     #[must_use]
     pub fn connection_count(&self) -> usize {
-        self.connections.len()
+        self.connections.len() + self.time_wait_count()
+    }
+
+    /// Connections in TIME-WAIT: they have no name, and are known by their addresses only.
+    #[must_use]
+    pub const fn time_wait_count(&self) -> usize {
+        self.connections.time_wait_count()
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.
@@ -212,7 +220,8 @@ impl Port {
         let of_connections = self.connections.next_deadline();
         let host = self.host.poll_timeout();
         let neighbours = self.interface.neighbours.poll_timeout();
-        let all = [of_connections, host, neighbours, self.lease_watch.poll_timeout()];
+        let time_wait = self.connections.next_time_wait_over();
+        let all = [of_connections, time_wait, host, neighbours, self.lease_watch.poll_timeout()];
         all.into_iter().flatten().min()
     }
 
@@ -224,6 +233,7 @@ impl Port {
             self.connections[slot].handle_timeout(now, mtu, link_up);
             self.connections.after_input(slot);
         }
+        self.expire_time_wait(now);
         self.interface.neighbours.handle_timeout(now);
         self.wake_for_neighbours();
         self.interface.reassembly.expire(now);
@@ -256,10 +266,7 @@ impl Port {
     /// Wakes connections whose neighbour has answered, or is to be asked again.
     fn wake_for_neighbours(&mut self) {
         while let Some(slot) = self.interface.neighbours.next_woken() {
-            if let Some(connection) = self.connections.get_mut(slot) {
-                connection.awaits_neighbour = false;
-            }
-            self.connections.wake(slot);
+            self.connections.neighbour_answered(slot);
         }
     }
 }

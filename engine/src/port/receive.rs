@@ -7,13 +7,14 @@ use urnic_netdev::{RxChecksum, RxFrame};
 
 use crate::mem::TableLease;
 use crate::port::accept::Claim;
+use crate::port::connections::is_in_time_wait;
 use crate::port::drops::FrameDrop;
 use crate::port::interface::demux::{self, Inbound, Parsed};
 use crate::port::interface::framing::{LinkFraming, Opened};
 use crate::port::interface::icmp::{self, IcmpError, Report};
 use crate::port::interface::reassembly::Part;
 use crate::port::tuple::Tuple;
-use crate::port::{ConnectionId, Port, TRACE};
+use crate::port::{Port, TRACE};
 use crate::tcp;
 use crate::time::Instant;
 use crate::verbs::calls::HeldCalls;
@@ -124,6 +125,9 @@ impl Port {
                 Claim::Host => return self.pass_to_host(framing, frame),
             },
         };
+        if is_in_time_wait(slot) {
+            return self.handle_in_time_wait(now, slot, &header, payload.len());
+        }
         let segments = frame
             .segment_size
             .map_or(1, |size| payload.len().div_ceil(usize::from(size.get())).max(1));
@@ -146,21 +150,6 @@ impl Port {
         let Ok(opened) = framing.open(frame.bytes) else { return false };
         // The TCP checksum was verified here.
         self.hand_over(tuple, &opened, RxChecksum::Valid, frame.segment_size)
-    }
-
-    /// Whether a connection in TIME-WAIT made room for the one that a SYN opens (RFC 9293 §3.6.1,
-    /// RFC 6191).
-    #[inline]
-    fn gives_way(&mut self, slot: u32, header: &tcp::Header) -> bool {
-        let connection = &self.connections[slot];
-        let gives_way = header.flags.contains(tcp::Flags::SYN)
-            && connection.carrier.tcp.may_be_replaced_by(header);
-        if gives_way {
-            let id = ConnectionId { slot, generation: connection.generation };
-            self.settle();
-            self.remove(id);
-        }
-        gives_way
     }
 
     fn pass_to_host(&mut self, framing: LinkFraming, frame: &RxFrame<'_>) {
@@ -213,6 +202,10 @@ impl Port {
     fn handle_icmp(&mut self, now: Instant, error: &IcmpError) {
         let slot = self.connections.find(&error.tuple);
         let Some(slot) = slot.filter(|_| self.config.owns(error.destination)) else { return };
+        if is_in_time_wait(slot) {
+            // Nothing of it is in flight.
+            return self.drop_frame(FrameDrop::Icmp);
+        }
         let connection = &mut self.connections[slot];
         let tcp = &mut connection.carrier.tcp;
         if !tcp.is_unanswered(error.seq) {

@@ -1,33 +1,36 @@
-//! What connections give up when others need it: their slot and TCP port in TIME-WAIT, and octets
-//! far beyond a gap that never closes.
+//! What connections give up when others need it: their TCP port in TIME-WAIT, and octets far beyond a
+//! gap that never closes.
 
 use std::net::{IpAddr, SocketAddr};
 
 use tracing::debug;
 
 use crate::limits::{PIECES_IDLE_NS, PIECES_LOOK_NS};
-use crate::port::{ConnectionId, Port, PortError, TRACE};
+use crate::port::connections::is_in_time_wait;
+use crate::port::tuple::Tuple;
+use crate::port::{Port, PortError, TRACE};
 use crate::tcp::SeqNum;
 use crate::time::Instant;
 
 impl Port {
-    /// Makes sure that there is a slot for one more connection. When there is none, the connection
-    /// that has been in TIME-WAIT longest gives up its own: everything was delivered both ways, and
-    /// all that is lost is a part of the time that old duplicates have to die out (RFC 9293 §3.4.3).
+    /// Makes sure that there is a slot for one more connection: one that has come to TIME-WAIT just
+    /// now needs its own no longer.
     ///
     /// # Errors
-    /// [`PortError::Exhausted`] when no connection is in TIME-WAIT.
+    /// [`PortError::Exhausted`].
     pub(super) fn make_room(&mut self) -> Result<(), PortError> {
-        while self.connections.len() >= self.config.connections_max {
-            let oldest = self.connections.next_in_time_wait().ok_or(PortError::Exhausted)?;
-            self.end_time_wait(oldest);
+        if self.connections.len() >= self.config.connections_max {
+            self.settle();
         }
-        Ok(())
+        let has_room = self.connections.len() < self.config.connections_max;
+        has_room.then_some(()).ok_or(PortError::Exhausted)
     }
 
     /// A TCP port for a connection from `local` to `remote` when all are in use: that of the connection
     /// between the two that has been in TIME-WAIT longest, which is over then; and the least initial
     /// sequence number that the new one may have (RFC 9293 §3.6.1: larger than any the old one used).
+    /// Everything of the old one was delivered both ways, and all that is lost is a part of the time
+    /// that old duplicates have to die out (RFC 9293 §3.4.3).
     ///
     /// # Errors
     /// [`PortError::Exhausted`] when none of them is in TIME-WAIT.
@@ -36,19 +39,18 @@ impl Port {
         local: IpAddr,
         remote: SocketAddr,
     ) -> Result<(u16, SeqNum), PortError> {
-        let found = self.connections.take_in_time_wait(local, remote);
-        let (id, port, used_to) = found.ok_or(PortError::Exhausted)?;
-        self.end_time_wait(id);
+        self.settle();
+        let connections = &mut self.connections;
+        let waiting = self.source_ports.range().filter_map(|port| {
+            let tuple = Tuple::new(local, port, remote.ip(), remote.port());
+            let number = connections.find(&tuple).filter(|number| is_in_time_wait(*number))?;
+            let record = connections.time_wait(number)?;
+            Some((record.until(), number, port, record.tcp.snd_end_seq()))
+        });
+        let oldest = waiting.min_by_key(|(until, ..)| *until);
+        let (_, number, port, used_to) = oldest.ok_or(PortError::Exhausted)?;
+        self.recycle_time_wait(number);
         Ok((port, used_to.plus(1)))
-    }
-
-    fn end_time_wait(&mut self, id: ConnectionId) {
-        if self.connections.is_in_time_wait(id) {
-            self.settle();
-            if self.connections.is_in_time_wait(id) {
-                self.remove(id);
-            }
-        }
     }
 
     /// Some connection was refused room for octets far beyond a gap: of those that have some and have
@@ -86,7 +88,7 @@ mod tests {
 
     use super::*;
     use crate::poll::{Lockstep, Poller};
-    use crate::port::{ListenParams, LowerLayer, PortConfig};
+    use crate::port::{ConnectionId, ListenParams, LowerLayer, PortConfig};
     use crate::tcp::State;
     use crate::time::Duration;
     use crate::verbs::{Rnic, RnicConfig};
@@ -119,24 +121,31 @@ mod tests {
         link.a.port.open(now, SocketAddr::from((B, tcp_port)), LowerLayer::Optimized)
     }
 
-    fn state(link: &Link, id: ConnectionId) -> State {
-        link.a.port.connections[id.slot].carrier.tcp.state()
+    fn tuple(link: &Link, id: ConnectionId) -> Tuple {
+        link.a.port.connections[id.slot].tuple()
+    }
+
+    /// The sequence number behind the last one that `a` has used on a connection in TIME-WAIT.
+    fn used_to(link: &mut Link, tuple: Tuple) -> Option<SeqNum> {
+        let connections = &mut link.a.port.connections;
+        let number = connections.find(&tuple).filter(|number| is_in_time_wait(*number))?;
+        connections.time_wait(number).map(|record| record.tcp.snd_end_seq())
     }
 
     /// Opens a connection and closes it, from `a` first: its state there is TIME-WAIT.
-    fn open_and_close(link: &mut Link, tcp_port: u16) -> ConnectionId {
+    fn open_and_close(link: &mut Link, tcp_port: u16) -> Tuple {
         let id = open(link, tcp_port).unwrap();
-        close(link, id);
-        id
+        close(link, id)
     }
 
-    fn close(link: &mut Link, id: ConnectionId) {
+    fn close(link: &mut Link, id: ConnectionId) -> Tuple {
         let deadline = link.now() + Duration::from_secs(1);
-        while state(link, id) != State::Established {
+        while link.a.port.connections[id.slot].carrier.tcp.state() != State::Established {
             assert!(link.now() < deadline && link.step());
         }
+        let tuple = tuple(link, id);
         link.a.port.disconnect(id).unwrap();
-        while state(link, id) != State::TimeWait {
+        while used_to(link, tuple).is_none() {
             assert!(link.now() < deadline && link.step());
             for slot in link.b.port.connections.slots() {
                 let of_b = &link.b.port.connections[slot];
@@ -146,28 +155,30 @@ mod tests {
                 }
             }
         }
+        assert_eq!(link.a.port.connection(id).err(), Some(PortError::NoConnection));
         while link.a.port.poll_event().is_some() || link.b.port.poll_event().is_some() {}
+        tuple
     }
 
     #[test]
     fn a_tcp_port_in_time_wait_is_used_again_when_no_other_is_left() {
         let mut link = link();
         let first = open_and_close(&mut link, 7174);
-        let port_of =
-            |link: &Link, id: ConnectionId| link.a.port.connections[id.slot].tuple().local_port();
-        let used = port_of(&link, first);
-        let used_to = link.a.port.connections[first.slot].carrier.tcp.snd_end_seq();
+        let first_used_to = used_to(&mut link, first).unwrap();
         let second = open_and_close(&mut link, 7174);
-        assert_ne!(port_of(&link, second), used, "there was another");
+        assert_ne!(second.local_port(), first.local_port(), "there was another");
         let (port, isn_min) = link.a.port.recycle_port(A.into(), (B, 7174).into()).unwrap();
-        assert_eq!((port, isn_min), (used, used_to.plus(1)), "the one that waited longest");
-        assert_eq!(link.a.port.connection(first).err(), Some(PortError::NoConnection));
-        assert_eq!(state(&link, second), State::TimeWait);
+        let expected = (first.local_port(), first_used_to.plus(1));
+        assert_eq!((port, isn_min), expected, "the one that waited longest");
+        assert_eq!(link.a.port.counters.time_wait_recycled, 1);
+        assert_eq!(used_to(&mut link, first), None);
+        assert!(used_to(&mut link, second).is_some());
         // Both ports again: the free one, then the one in TIME-WAIT, each once.
         for _ in 0..5 {
             open_and_close(&mut link, 7174);
-            assert_eq!(link.a.port.connections.len(), 2);
+            assert_eq!((link.a.port.connections.len(), link.a.port.time_wait_count()), (0, 2));
         }
+        assert_eq!(link.a.port.counters.time_wait_recycled, 5);
     }
 
     #[test]
@@ -178,16 +189,7 @@ mod tests {
         open(&mut link, 7174).unwrap();
         open(&mut link, 7174).unwrap();
         assert_eq!(open(&mut link, 7174), Err(PortError::Exhausted));
-        assert_eq!(link.a.port.connections.len(), 4);
-    }
-
-    #[test]
-    fn the_list_of_those_in_time_wait_does_not_grow_without_end() {
-        let mut link = link();
-        for _ in 0..40 {
-            open_and_close(&mut link, 7174);
-        }
-        assert!(link.a.port.connections.time_wait_len() <= 2 * link.a.port.connections.len() + 1);
+        assert_eq!((link.a.port.connections.len(), link.a.port.time_wait_count()), (2, 2));
     }
 
     #[test]
@@ -196,13 +198,13 @@ mod tests {
         // So much in so short a time that the clock of initial numbers is behind.
         let first = open(&mut link, 7174).unwrap();
         link.a.port.send_streaming(first, &[7; 60_000]).unwrap();
-        close(&mut link, first);
-        let used_to = link.a.port.connections[first.slot].carrier.tcp.snd_end_seq();
+        let first = close(&mut link, first);
+        let used_to = used_to(&mut link, first).unwrap();
         open_and_close(&mut link, 7174);
         let again = open(&mut link, 7174).unwrap();
         let again = &link.a.port.connections[again.slot];
-        let local = again.tuple().local();
-        let by_clock = link.a.port.isn.isn(link.now(), local, again.tuple().remote());
+        assert_eq!(again.tuple(), first);
+        let by_clock = link.a.port.isn.isn(link.now(), first.local(), first.remote());
         assert!(!by_clock.is_after(used_to), "or this shows nothing");
         assert!(again.carrier.tcp.snd_end_seq().is_after(used_to));
     }

@@ -35,11 +35,11 @@ impl Port {
             connection.carrier.stream.release(&mut self.pieces);
         }
         self.settle_backlog(slot);
-        self.connections.note_time_wait(slot);
         if over {
             self.remove(id);
         } else if closed {
             self.retire(id);
+            self.keep_time_wait(slot);
         }
     }
 

@@ -36,6 +36,11 @@ impl SourcePorts {
         *self = Self::new(self.key, range);
     }
 
+    /// The ports to choose among.
+    pub(super) fn range(&self) -> RangeInclusive<u16> {
+        self.range.clone()
+    }
+
     /// The next port for a connection from `local` to `remote` that is free; `None` when none is.
     pub(super) fn choose(
         &mut self,

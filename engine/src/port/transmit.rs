@@ -6,6 +6,7 @@ use urnic_netdev::{TransmitError, TxFrame};
 
 use crate::limits::FRAGMENTS_MAX;
 use crate::port::Port;
+use crate::port::connections::is_in_time_wait;
 use crate::port::interface::emit::Emitter;
 use crate::port::interface::outlet::Outlet;
 use crate::stream::carrier::{SegmentSink, TxLimits};
@@ -59,7 +60,11 @@ impl Port {
         while outlet.taken() < room && bytes < BURST_BYTES && !outlet.is_full() {
             let Some(slot) = self.connections.next_ready() else { break };
             let room = (room - outlet.taken()).min(TURN_FRAMES);
-            bytes += self.transmit_turn(now, slot, room, outlet);
+            bytes += if is_in_time_wait(slot) {
+                self.answer_in_time_wait(now, slot, room, outlet)
+            } else {
+                self.transmit_turn(now, slot, room, outlet)
+            };
         }
     }
 

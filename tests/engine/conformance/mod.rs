@@ -18,5 +18,6 @@ mod reset;
 mod sack;
 mod script;
 mod startup;
+mod time_wait;
 mod timer;
 mod timestamps;

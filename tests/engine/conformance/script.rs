@@ -3,6 +3,7 @@
 //! ```text
 //! 0.000  <  S   0:0    win 60000 <mss=1000,sackOK>    the peer sends
 //! 0.000  >  S.  0:0    ack 1                          the port has to send
+//! 0.010  <+ .   1:101  ack 1                          the same, and more comes with it
 //! 0.010  !  write 500                                 the application does something
 //! 0.010  ?  read 100                                  the application finds something
 //! ```
@@ -210,6 +211,7 @@ impl Script {
                 }
                 match direction {
                     "<" => self.receive(&rest)?,
+                    "<+" => return self.receive(&rest),
                     "!" => self.act(&rest)?,
                     "?" => self.find(&rest)?,
                     other => return Err(format!("{other} is no direction")),
@@ -447,6 +449,10 @@ impl Script {
             }
             ["connections", count] => {
                 let found = self.port.connection_count();
+                if *count == found.to_string() { Ok(()) } else { Err(format!("{found}")) }
+            }
+            ["waiting", count] => {
+                let found = self.port.time_wait_count();
                 if *count == found.to_string() { Ok(()) } else { Err(format!("{found}")) }
             }
             other => Err(format!("{other:?} is nothing an application finds")),

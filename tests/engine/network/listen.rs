@@ -1,4 +1,4 @@
-//! Listeners at addresses, and slots and TCP ports that connections in TIME-WAIT give up.
+//! Listeners at addresses, and how many connections a port has and keeps in TIME-WAIT.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -93,9 +93,9 @@ fn a_port_of_the_listeners_choice_is_free_at_all_addresses() {
 }
 
 #[test]
-fn connections_in_time_wait_make_room_for_new_ones() {
+fn connections_in_time_wait_take_no_slot_and_the_oldest_make_room() {
     let mut of_a = config(A, A6);
-    of_a.connections_max = 3;
+    (of_a.connections_max, of_a.time_wait_max) = (1, 3);
     let mut scene = Scene::with(LINK, of_a, config(B, B6));
     scene.link.b.port.listen(PORT, params()).unwrap();
     for _ in 0..10 {
@@ -115,7 +115,9 @@ fn connections_in_time_wait_make_room_for_new_ones() {
         scene.link.b.port.disconnect(peer).unwrap();
         assert!(scene.run_for(limit, |scene| scene.a.events.contains(&StreamEvent::PeerClosed)));
     }
-    assert_eq!(scene.link.a.port.connection_count(), 3, "all of them in TIME-WAIT");
+    let port = &scene.link.a.port;
+    assert_eq!((port.connection_count(), port.time_wait_count()), (3, 3));
+    assert_eq!(port.port_counters().time_wait_recycled, 7);
 }
 
 #[test]

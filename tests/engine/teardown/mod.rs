@@ -9,3 +9,4 @@ mod layered;
 mod lost;
 mod many;
 mod order;
+mod time_wait;

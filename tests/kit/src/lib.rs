@@ -7,6 +7,7 @@
 //! - [`network`] makes interfaces there;
 //! - [`fabric`] is one of InfiniBand there, of ibsim under OpenSM;
 //! - [`pair`] joins two engines by a memory link under a virtual clock;
+//! - [`closing`] opens and closes connections of two engines, for their TIME-WAIT;
 //! - [`one_way`] sends messages over such a link, impaired, and counts what the receiver does;
 //! - [`octets`] makes the frames of a raw peer;
 //! - [`kernel_flow`] and [`ingress`] are the kernel's TCP and smoltcp's, to stand beside the engine;
@@ -15,6 +16,7 @@
 #![allow(missing_docs, missing_debug_implementations, reason = "shared by tests only")]
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 
+pub mod closing;
 pub mod counting;
 pub mod fabric;
 pub mod ingress;

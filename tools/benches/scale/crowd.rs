@@ -15,6 +15,7 @@ use urnic_engine::time::Duration;
 use urnic_engine::types::WrId;
 use urnic_engine::verbs::{Cq, Mr, Qp, QpConfig, Rnic, RnicConfig, SendWr, WcStatus};
 use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
+use urnic_testkit::closing::Closing;
 use urnic_testkit::counting::live_bytes;
 use urnic_testkit::pair::{A, B, TCP_PORT, poller};
 
@@ -22,6 +23,8 @@ use urnic_testkit::pair::{A, B, TCP_PORT, poller};
 const MESSAGE_LEN: usize = 64;
 /// Connections that are being opened at a time: less than a listener's backlog.
 const OPENING_MAX: usize = 64;
+/// Connections that are closed before those in TIME-WAIT are counted.
+const BEFORE: usize = 128;
 /// Entries of a send queue and of a receive queue.
 const DEPTH: usize = 16;
 
@@ -65,6 +68,8 @@ pub(crate) struct Cost {
     pub(crate) qp_bytes: f64,
     /// Octets of the heap that an idle connection adds.
     pub(crate) idle_bytes: f64,
+    /// Octets of the heap that a connection in TIME-WAIT takes.
+    pub(crate) time_wait_bytes: f64,
     /// Connections that are opened in a second of the processor, which does the work of both ends.
     pub(crate) opened_per_second: f64,
 }
@@ -73,6 +78,19 @@ pub(crate) struct Cost {
 fn on_processor() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Octets of the heap that each of `count` connections in TIME-WAIT takes, the tables of the port
+/// included.
+fn time_wait_bytes(count: usize) -> f64 {
+    let mut closing = Closing::new(count);
+    // The buffers of the ports and of the link grow with the first connections, and then no more.
+    closing.open_and_close(BEFORE);
+    let rest = closing.link.now() + Duration::from_secs(100);
+    closing.link.run_until(rest, |_| false);
+    let before = live_bytes();
+    closing.open_and_close(count);
+    (live_bytes() - before) as f64 / count as f64
 }
 
 impl Crowd {
@@ -84,7 +102,8 @@ impl Crowd {
         let qp_bytes = each(live_bytes() - before);
         let (device_a, device_b) = memory::pair(LinkConfig::default());
         let link = Lockstep::new(poller(&a.rnic, A, device_a), poller(&b.rnic, B, device_b));
-        let cost = Cost { qp_bytes, idle_bytes: 0.0, opened_per_second: 0.0 };
+        let time_wait_bytes = time_wait_bytes(count);
+        let cost = Cost { qp_bytes, idle_bytes: 0.0, time_wait_bytes, opened_per_second: 0.0 };
         let mut crowd = Self { link, a, b, cost, next: 0 };
         let (before, began) = (live_bytes(), on_processor());
         crowd.connect(count)?;

@@ -119,14 +119,16 @@ fn table(figures: &[Figure]) -> Table {
         "connections",
         "octets for an idle one",
         "octets for its queue pair",
+        "octets for one in TIME-WAIT",
         "opened a second",
         "messages a second, 64 under way",
         "one on each",
     ]);
     for figure in figures {
-        let Cost { idle_bytes, qp_bytes, opened_per_second } = figure.cost;
+        let Cost { idle_bytes, qp_bytes, time_wait_bytes, opened_per_second } = figure.cost;
         let rates = [figure.messages_per_second, figure.messages_per_second_on_all];
-        let figures = [idle_bytes, qp_bytes, opened_per_second].into_iter().chain(rates);
+        let costs = [idle_bytes, qp_bytes, time_wait_bytes, opened_per_second];
+        let figures = costs.into_iter().chain(rates);
         let figures = figures.map(|figure| format!("{figure:.0}"));
         table.add_row(std::iter::once(figure.connections.to_string()).chain(figures));
     }

@@ -12,9 +12,10 @@ use crate::Figure;
 /// A line of the pictures: what it is called, its colour, and its value for a count of connections.
 type Line = (&'static str, RGBColor, fn(&Figure) -> f64);
 
-const MEMORY: [Line; 2] = [
+const MEMORY: [Line; 3] = [
     ("connection", BLUE, |figure| figure.cost.idle_bytes),
     ("queue pair", ORANGE, |figure| figure.cost.qp_bytes),
+    ("TIME-WAIT", GREEN, |figure| figure.cost.time_wait_bytes),
 ];
 const TIME: [Line; 2] = [
     ("64 under way", BLUE, |figure| 1e9 / figure.messages_per_second),
@@ -28,7 +29,12 @@ pub(crate) fn svg(figures: &[Figure]) -> Result<String> {
         let root = SVGBackend::with_string(&mut drawing, (WIDTH, 2 * HEIGHT)).into_drawing_area();
         root.fill(&WHITE)?;
         let (upper, lower) = root.split_vertically(HEIGHT);
-        draw(&upper, "octets of memory for an idle connection, at one end", figures, &MEMORY)?;
+        draw(
+            &upper,
+            "octets of memory for an idle connection and for one that is over, at one end",
+            figures,
+            &MEMORY,
+        )?;
         draw(&lower, "nanoseconds for a message of 64 octets, both ends", figures, &TIME)?;
         root.present()?;
     }
@@ -74,4 +80,5 @@ where
 const WIDTH: u32 = 720;
 const HEIGHT: u32 = 260;
 const BLUE: RGBColor = RGBColor(0x1b, 0x7f, 0xbd);
+const GREEN: RGBColor = RGBColor(0x3a, 0x8f, 0x4d);
 const ORANGE: RGBColor = RGBColor(0xe0, 0x8a, 0x2c);

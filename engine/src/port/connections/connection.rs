@@ -65,8 +65,6 @@ pub(crate) struct PortConnection {
     pub(crate) ready: bool,
     /// Whether it stands in the port's list of those that did something.
     pub(crate) touched: bool,
-    /// Whether it stands in the port's list of those in TIME-WAIT.
-    pub(crate) in_time_wait: bool,
     /// Frames handed to the device.
     pub(crate) frames_sent: u64,
     /// The slot in a listener's backlog that it still has.
@@ -94,7 +92,6 @@ impl PortConnection {
             awaits_neighbour: false,
             ready: false,
             touched: false,
-            in_time_wait: false,
             frames_sent: 0,
             backlog_slot,
             retired: false,
@@ -139,15 +136,9 @@ impl PortConnection {
         framing: LinkFraming,
     ) -> Option<Route> {
         if self.route.is_none() || self.route_at != neighbours.changes() {
-            let (local, remote) = (self.tuple.local().ip(), self.tuple.remote().ip());
-            let next_hop = config.next_hop(remote);
             self.route_at = neighbours.changes();
-            if !framing.has_link_layer() {
-                self.route = Some(Route::new(None, local, remote));
-            } else if let Some(mac) = mac_of(config, neighbours, next_hop) {
-                let link = LinkHeader::new(framing, config.mac, mac);
-                self.route = Some(Route::new(Some(link), local, remote));
-            }
+            // A neighbour that is forgotten is reached as before.
+            self.route = route_between(&self.tuple, config, neighbours, framing).or(self.route);
         }
         self.route
     }
@@ -222,6 +213,23 @@ impl PortConnection {
             rdma_tx: stream.tx_counters(),
         }
     }
+}
+
+/// How frames reach the peer; `None` while its link address is not known.
+pub(in crate::port) fn route_between(
+    tuple: &Tuple,
+    config: &PortConfig,
+    neighbours: &Neighbours,
+    framing: LinkFraming,
+) -> Option<Route> {
+    let (local, remote) = (tuple.local().ip(), tuple.remote().ip());
+    let link = if framing.has_link_layer() {
+        let mac = mac_of(config, neighbours, config.next_hop(remote))?;
+        Some(LinkHeader::new(framing, config.mac, mac))
+    } else {
+        None
+    };
+    Some(Route::new(link, local, remote))
 }
 
 /// The link address of a neighbour. No other host answers for the port's own address.

@@ -2,8 +2,11 @@
 //!
 //! The addresses of a connection stand in the port's table and, when the port is one of several
 //! queues of an interface, in the table of owners that the queues share. Both change together, in
-//! [`Connections::insert`], [`Connections::rename`] and [`Connections::remove`] only: no other code
-//! reaches the tables or the tuple of a connection.
+//! [`Connections::insert`], [`Connections::rename`], [`Connections::remove`] and in
+//! [`Connections::end_time_wait`] only: no other code reaches the tables or the tuple of a connection.
+//!
+//! A connection has a slot, by whose number it is known within the port. What is kept of one in
+//! TIME-WAIT has a number as well, which is told from a slot by [`is_in_time_wait`].
 
 pub(in crate::port) mod connection;
 mod time_wait;
@@ -14,9 +17,13 @@ use std::ops::{Index, IndexMut};
 
 use slab::Slab;
 
+pub(super) use time_wait::TimeWaitRecord;
 pub(super) use tuples::Taken;
 
+use crate::limits::{CONNECTIONS_MAX, TIME_WAIT_MAX};
+
 use crate::port::connections::connection::{ConnectionId, PortConnection};
+use crate::port::connections::time_wait::TimeWaits;
 use crate::port::connections::tuples::Tuples;
 use crate::port::interface::path::PathMtu;
 use crate::port::listeners::BacklogSlot;
@@ -24,6 +31,7 @@ use crate::port::timers::TimerQueue;
 use crate::port::tuple::Tuple;
 use crate::siphash::Key;
 use crate::stream::carrier::OwnTcp;
+use crate::tcp::TimeWait;
 use crate::time::Instant;
 
 /// The connections of a port.
@@ -40,8 +48,18 @@ pub(super) struct Connections {
     touched: Vec<u32>,
     /// Connections to be opened once more, with less asked of the peer.
     retries: Vec<u32>,
-    /// Connections in TIME-WAIT, longest first. Some of them may be over.
-    time_wait: VecDeque<ConnectionId>,
+    time_waits: TimeWaits,
+}
+
+/// The bit of numbers that are those of connections in TIME-WAIT.
+const IN_TIME_WAIT: u32 = 1 << 31;
+
+const _: () = assert!(CONNECTIONS_MAX <= 1 << 31 && TIME_WAIT_MAX < 1 << 31);
+
+/// Whether a number is that of a connection in TIME-WAIT, and not a slot.
+#[inline]
+pub(super) const fn is_in_time_wait(number: u32) -> bool {
+    number & IN_TIME_WAIT != 0
 }
 
 impl Connections {
@@ -54,7 +72,7 @@ impl Connections {
             ready: VecDeque::with_capacity(64),
             touched: Vec::with_capacity(64),
             retries: Vec::new(),
-            time_wait: VecDeque::new(),
+            time_waits: TimeWaits::default(),
         }
     }
 
@@ -104,7 +122,7 @@ impl Connections {
         self.timers.forget(slot);
     }
 
-    /// The connection of these addresses.
+    /// The connection of these addresses, by its slot or its number in TIME-WAIT.
     #[inline]
     pub(super) fn find(&mut self, tuple: &Tuple) -> Option<u32> {
         self.tuples.find(tuple)
@@ -122,12 +140,14 @@ impl Connections {
 
     // ---- slots ----
 
+    /// Connections that have a slot.
     pub(super) fn len(&self) -> usize {
         self.slots.len()
     }
 
+    /// Whether there is none, not even in TIME-WAIT.
     pub(super) fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.slots.is_empty() && self.time_waits.len() == 0
     }
 
     pub(super) fn get(&self, slot: u32) -> Option<&PortConnection> {
@@ -156,21 +176,96 @@ impl Connections {
         self.slots.iter_mut().map(|(_, connection)| connection)
     }
 
-    /// The slots of all connections.
+    /// The slots of all connections that have one.
     pub(super) fn slots(&self) -> Vec<u32> {
         self.iter().map(|(slot, _)| slot).collect()
+    }
+
+    // ---- connections in TIME-WAIT ----
+
+    /// Connections in TIME-WAIT.
+    pub(super) const fn time_wait_count(&self) -> usize {
+        self.time_waits.len()
+    }
+
+    /// Of a connection only this is kept, until then: it has a number in TIME-WAIT instead of its slot.
+    pub(super) fn keep_time_wait(&mut self, slot: u32, tcp: TimeWait, until: Instant) {
+        let tuple = self.slots.remove(slot as usize).tuple();
+        self.timers.forget(slot);
+        let owes = tcp.owes();
+        let number = self.time_waits.insert(tuple, tcp, until) | IN_TIME_WAIT;
+        self.tuples.renumber(&tuple, number);
+        if owes {
+            self.wake(number);
+        }
+    }
+
+    /// What is kept of the connection with this number in TIME-WAIT.
+    pub(super) fn time_wait(&self, number: u32) -> Option<&TimeWaitRecord> {
+        self.time_waits.get(number ^ IN_TIME_WAIT)
+    }
+
+    /// What is kept of the connection with this number in TIME-WAIT.
+    pub(super) fn time_wait_mut(&mut self, number: u32) -> Option<&mut TimeWaitRecord> {
+        self.time_waits.get_mut(number ^ IN_TIME_WAIT)
+    }
+
+    /// The connection starts its wait anew.
+    pub(super) fn restart_time_wait(&mut self, number: u32, until: Instant) {
+        self.time_waits.restart(number ^ IN_TIME_WAIT, until);
+    }
+
+    /// Nothing is kept of the connection any longer.
+    pub(super) fn end_time_wait(&mut self, number: u32) {
+        if let Some(tuple) = self.time_waits.remove(number ^ IN_TIME_WAIT) {
+            self.tuples.remove(&tuple);
+        }
+    }
+
+    /// The connection that has been in TIME-WAIT longest.
+    pub(super) fn oldest_in_time_wait(&self) -> Option<u32> {
+        self.time_waits.oldest().map(|index| index | IN_TIME_WAIT)
+    }
+
+    /// When the first of them is over.
+    pub(super) fn next_time_wait_over(&self) -> Option<Instant> {
+        self.time_waits.next_deadline()
+    }
+
+    /// All in TIME-WAIT, by their numbers.
+    pub(super) fn in_time_wait(&self) -> Vec<u32> {
+        self.time_waits.indices().map(|index| index | IN_TIME_WAIT).collect()
     }
 
     // ---- what is due ----
 
     /// The connection may have something to send.
-    pub(super) fn wake(&mut self, slot: u32) {
-        if let Some(connection) = self.slots.get_mut(slot as usize)
-            && !connection.ready
+    pub(super) fn wake(&mut self, number: u32) {
+        if let Some(ready) = self.ready_flag(number)
+            && !std::mem::replace(ready, true)
         {
-            connection.ready = true;
-            self.ready.push_back(slot);
+            self.ready.push_back(number);
         }
+    }
+
+    /// Whether the connection stands in the list of those that may send.
+    #[inline]
+    fn ready_flag(&mut self, number: u32) -> Option<&mut bool> {
+        if is_in_time_wait(number) {
+            self.time_wait_mut(number).map(|record| &mut record.ready)
+        } else {
+            self.slots.get_mut(number as usize).map(|connection| &mut connection.ready)
+        }
+    }
+
+    /// The neighbour that the connection waits for has answered, or is to be asked again.
+    pub(super) fn neighbour_answered(&mut self, number: u32) {
+        if let Some(connection) = self.get_mut(number) {
+            connection.awaits_neighbour = false;
+        } else if let Some(record) = self.time_wait_mut(number) {
+            record.awaits_neighbour = false;
+        }
+        self.wake(number);
     }
 
     /// Any connection may have new work: its bell found no room in the doorbell.
@@ -203,13 +298,13 @@ impl Connections {
         !self.ready.is_empty()
     }
 
-    /// Takes the connection whose turn it is to send.
+    /// Takes the connection whose turn it is to send, by its slot or its number in TIME-WAIT.
     pub(super) fn next_ready(&mut self) -> Option<u32> {
         loop {
-            let slot = self.ready.pop_front()?;
-            if let Some(connection) = self.slots.get_mut(slot as usize) {
-                connection.ready = false;
-                return Some(slot);
+            let number = self.ready.pop_front()?;
+            if let Some(ready) = self.ready_flag(number) {
+                *ready = false;
+                return Some(number);
             }
         }
     }
@@ -361,6 +456,40 @@ mod tests {
         assert!(queues.iter().all(Connections::is_empty));
         for port in 0..20 {
             insert(&mut queues[0], tuple(port)).unwrap();
+        }
+    }
+
+    #[test]
+    fn addresses_in_time_wait_are_taken_until_it_is_over() {
+        let mut queues = [Connections::new(KEY), Connections::new(KEY)];
+        Connections::join(KEY, queues.iter_mut());
+        let [one, other] = &mut queues;
+        for port in 0..3 {
+            let id = insert(one, tuple(port)).unwrap();
+            one.keep_time_wait(id.slot, time_wait::tests::closed(), Instant::from_nanos(9));
+            assert!(one.by_id(id).is_none());
+        }
+        assert_eq!((one.len(), one.time_wait_count(), one.is_empty()), (0, 3, false));
+        for port in 0..3 {
+            let number = one.find(&tuple(port)).unwrap();
+            assert!(is_in_time_wait(number) && one.contains(&tuple(port)));
+            assert_eq!(one.time_wait(number).unwrap().tuple(), tuple(port));
+            assert_eq!(other.other_owner(&tuple(port)), Some(0));
+            assert_eq!(insert(one, tuple(port)), Err(Taken));
+            assert_eq!(insert(other, tuple(port)), Err(Taken));
+        }
+        // Each owes an acknowledgment, and comes once.
+        assert_eq!(one.in_time_wait().len(), 3);
+        let ready: Vec<u32> = std::iter::from_fn(|| one.next_ready()).collect();
+        assert_eq!(ready, one.in_time_wait());
+        while let Some(oldest) = one.oldest_in_time_wait() {
+            one.end_time_wait(oldest);
+            one.wake(oldest);
+            one.neighbour_answered(oldest);
+        }
+        assert!(one.is_empty() && !one.has_ready() && one.next_time_wait_over().is_none());
+        for port in 0..3 {
+            insert(other, tuple(port)).unwrap();
         }
     }
 

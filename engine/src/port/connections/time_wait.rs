@@ -1,66 +1,327 @@
-//! Connections in TIME-WAIT, longest first: those that give up their slot or their TCP port.
+//! Connections in TIME-WAIT: a record for each, oldest first, in a table of its own.
+//!
+//! Most connections that a busy port knows are over and only wait for old segments to die out. So a
+//! record is as small as it can be, and nothing that is done about one looks at others: records stand
+//! in blocks, which never move, and are linked in the order in which they end. All wait
+//! equally long, so that one that starts its wait anew goes to the end.
 
-use std::net::{IpAddr, SocketAddr};
+use crate::port::tuple::Tuple;
+use crate::tcp::TimeWait;
+use crate::time::Instant;
 
-use crate::port::connections::Connections;
-use crate::port::connections::connection::{ConnectionId, PortConnection};
-use crate::tcp::SeqNum;
+/// What is kept of one connection.
+#[derive(Debug)]
+pub(in crate::port) struct TimeWaitRecord {
+    pub(in crate::port) tcp: TimeWait,
+    /// When it is over.
+    until: Instant,
+    tuple: Tuple,
+    older: u32,
+    newer: u32,
+    /// Whether it stands in the port's list of those that may send.
+    pub(in crate::port) ready: bool,
+    /// Whether an answer to the question for the neighbour wakes it.
+    pub(in crate::port) awaits_neighbour: bool,
+}
 
-impl Connections {
-    /// A connection has done something: notes when it enters TIME-WAIT.
-    pub(in crate::port) fn note_time_wait(&mut self, slot: u32) {
-        let connection = &mut self[slot];
-        if !connection.is_in_time_wait() || connection.in_time_wait {
-            return;
+impl TimeWaitRecord {
+    /// The addresses of both ends.
+    pub(in crate::port) const fn tuple(&self) -> Tuple {
+        self.tuple
+    }
+
+    /// When it is over.
+    pub(in crate::port) const fn until(&self) -> Instant {
+        self.until
+    }
+}
+
+/// A place of the table.
+#[derive(Debug)]
+enum Place {
+    Taken(TimeWaitRecord),
+    /// The next place that is free.
+    Free(u32),
+}
+
+// With an entry in the port's table of addresses, of 40 octets and one, which a table that has just
+// doubled has room for 16/7 times, and a place in the list of those that may send: 256 octets.
+const _: () = assert!(size_of::<Place>() <= 152);
+const _: () = assert!(size_of::<(Tuple, u32)>() == 40);
+const _: () = assert!(152 + 41 * 16 / 7 + 8 <= 256);
+
+/// The records of a port.
+#[derive(Debug)]
+pub(super) struct TimeWaits {
+    blocks: Vec<Vec<Place>>,
+    len: usize,
+    free: u32,
+    oldest: u32,
+    newest: u32,
+}
+
+/// Records of one block, allocated together.
+const BLOCK_LEN: usize = 64;
+/// No record.
+const NONE: u32 = u32::MAX;
+
+impl Default for TimeWaits {
+    fn default() -> Self {
+        Self { blocks: Vec::new(), len: 0, free: NONE, oldest: NONE, newest: NONE }
+    }
+}
+
+impl TimeWaits {
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn get(&self, index: u32) -> Option<&TimeWaitRecord> {
+        let index = index as usize;
+        match self.blocks.get(index / BLOCK_LEN)?.get(index % BLOCK_LEN)? {
+            Place::Taken(record) => Some(record),
+            Place::Free(_) => None,
         }
-        connection.in_time_wait = true;
-        let id = ConnectionId { slot, generation: connection.generation };
-        self.time_wait.push_back(id);
-        // Those that are over leave from the front, in whose order they end. A peer that repeats its
-        // FIN can keep one there longer.
-        if self.time_wait.len() > 2 * self.len() {
-            let slots = &self.slots;
-            self.time_wait.retain(|id| {
-                slots.get(id.slot as usize).is_some_and(|one| one.generation == id.generation)
-            });
+    }
+
+    pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut TimeWaitRecord> {
+        let index = index as usize;
+        match self.blocks.get_mut(index / BLOCK_LEN)?.get_mut(index % BLOCK_LEN)? {
+            Place::Taken(record) => Some(record),
+            Place::Free(_) => None,
         }
     }
 
-    /// Takes the connection that has been in TIME-WAIT longest. It may be over.
-    pub(in crate::port) fn next_in_time_wait(&mut self) -> Option<ConnectionId> {
-        self.time_wait.pop_front()
+    /// Keeps a record until then, or until just after the newest one ends if that is later: those of
+    /// one burst may come in another order than they ended in, and no two end at the same time.
+    pub(super) fn insert(&mut self, tuple: Tuple, tcp: TimeWait, until: Instant) -> u32 {
+        let record = TimeWaitRecord {
+            tcp,
+            until,
+            tuple,
+            older: NONE,
+            newer: NONE,
+            ready: false,
+            awaits_neighbour: false,
+        };
+        let index = self.place(record);
+        self.len += 1;
+        self.link_newest(index);
+        index
     }
 
-    /// Takes the connection from `local` to `remote` that has been in TIME-WAIT longest; its local
-    /// port, and the sequence number behind the last one that this end has used.
-    pub(in crate::port) fn take_in_time_wait(
-        &mut self,
-        local: IpAddr,
-        remote: SocketAddr,
-    ) -> Option<(ConnectionId, u16, SeqNum)> {
-        let (index, port, used_to) =
-            self.time_wait.iter().enumerate().find_map(|(index, id)| {
-                let connection = self.waiting(*id)?;
-                let tuple = connection.tuple();
-                let fits = (tuple.local().ip(), tuple.remote()) == (local, remote);
-                fits.then(|| (index, tuple.local_port(), connection.carrier.tcp.snd_end_seq()))
-            })?;
-        Some((self.time_wait.remove(index)?, port, used_to))
+    fn place(&mut self, record: TimeWaitRecord) -> u32 {
+        if self.free != NONE {
+            let index = self.free;
+            let at = index as usize;
+            let place = &mut self.blocks[at / BLOCK_LEN][at % BLOCK_LEN];
+            let Place::Free(next) = *place else { unreachable!("the list is of free places") };
+            (self.free, *place) = (next, Place::Taken(record));
+            return index;
+        }
+        if self.blocks.last().is_none_or(|block| block.len() == BLOCK_LEN) {
+            self.blocks.push(Vec::with_capacity(BLOCK_LEN));
+        }
+        let before = (self.blocks.len() - 1) * BLOCK_LEN;
+        let block = self.blocks.last_mut().expect("one was pushed");
+        let index = before + block.len();
+        block.push(Place::Taken(record));
+        u32::try_from(index).expect("bounded by TIME_WAIT_MAX")
     }
 
-    /// Whether the connection is in TIME-WAIT still.
-    pub(in crate::port) fn is_in_time_wait(&self, id: ConnectionId) -> bool {
-        self.waiting(id).is_some()
+    /// Ends a record; its addresses. All memory is given back with the last one.
+    pub(super) fn remove(&mut self, index: u32) -> Option<Tuple> {
+        let tuple = self.get(index)?.tuple;
+        self.unlink(index);
+        self.len -= 1;
+        if self.len == 0 {
+            *self = Self::default();
+        } else {
+            let at = index as usize;
+            self.blocks[at / BLOCK_LEN][at % BLOCK_LEN] = Place::Free(self.free);
+            self.free = index;
+        }
+        Some(tuple)
     }
 
-    fn waiting(&self, id: ConnectionId) -> Option<&PortConnection> {
-        let found = self.get(id.slot);
-        found.filter(|one| one.generation == id.generation && one.is_in_time_wait())
+    /// A record starts its wait anew.
+    pub(super) fn restart(&mut self, index: u32, until: Instant) {
+        self.unlink(index);
+        self[index].until = until;
+        self.link_newest(index);
     }
 
-    /// Entries of the list, those of connections that are over included.
-    #[cfg(test)]
-    pub(in crate::port) fn time_wait_len(&self) -> usize {
-        self.time_wait.len()
+    /// The record that has waited longest.
+    pub(super) fn oldest(&self) -> Option<u32> {
+        (self.oldest != NONE).then_some(self.oldest)
+    }
+
+    /// When the first of them is over.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.get(self.oldest).map(|record| record.until)
+    }
+
+    /// All of them, oldest first.
+    pub(super) fn indices(&self) -> impl Iterator<Item = u32> {
+        std::iter::successors(self.oldest(), |&index| {
+            self.get(index).map(|record| record.newer).filter(|newer| *newer != NONE)
+        })
+    }
+
+    fn link_newest(&mut self, index: u32) {
+        let newest = std::mem::replace(&mut self.newest, index);
+        let not_before = match self.get_mut(newest) {
+            Some(before) => {
+                before.newer = index;
+                before.until.plus_nanos(1)
+            }
+            None => {
+                self.oldest = index;
+                Instant::ZERO
+            }
+        };
+        let record = &mut self[index];
+        (record.older, record.newer) = (newest, NONE);
+        record.until = record.until.max(not_before);
+    }
+
+    fn unlink(&mut self, index: u32) {
+        let TimeWaitRecord { older, newer, .. } = self[index];
+        match self.get_mut(older) {
+            Some(record) => record.newer = newer,
+            None => self.oldest = newer,
+        }
+        match self.get_mut(newer) {
+            Some(record) => record.older = older,
+            None => self.newest = older,
+        }
+    }
+}
+
+impl std::ops::Index<u32> for TimeWaits {
+    type Output = TimeWaitRecord;
+
+    fn index(&self, index: u32) -> &TimeWaitRecord {
+        self.get(index).expect("the index is that of a record")
+    }
+}
+
+impl std::ops::IndexMut<u32> for TimeWaits {
+    fn index_mut(&mut self, index: u32) -> &mut TimeWaitRecord {
+        self.get_mut(index).expect("the index is that of a record")
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+    use crate::tcp::{Config, Flags, Header, Options, SeqNum, Tcb};
+    use crate::types::StreamOffset;
+
+    fn tuple(number: u32) -> Tuple {
+        let [high, low, port, _] = number.to_le_bytes();
+        Tuple::new([10, 0, 0, 1].into(), 7174, [10, 1, high, low].into(), u16::from(port))
+    }
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_nanos(seconds * 1_000_000_000)
+    }
+
+    /// What is left of a connection that both ends have closed.
+    pub(in crate::port::connections) fn closed() -> TimeWait {
+        let now = at(1);
+        let header = |seq: u32, ack: u32, flags| Header {
+            seq: SeqNum(seq),
+            ack: SeqNum(ack),
+            flags,
+            window: 1000,
+            options: Options::default(),
+            ..Header::default()
+        };
+        let config = Config { timestamps: false, ..Config::for_mtu(1500, 20) };
+        let syn = header(99, 0, Flags::SYN);
+        let mut tcb = Tcb::accept(now, &Arc::new(config), &syn, SeqNum(9), 0);
+        tcb.poll_transmit(now).unwrap();
+        tcb.handle_segment(now, &header(100, 10, Flags::ACK), 0, 1);
+        tcb.close(StreamOffset::ZERO);
+        tcb.poll_transmit(now).unwrap();
+        tcb.handle_segment(now, &header(100, 11, Flags::ACK | Flags::FIN), 0, 1);
+        while tcb.poll_event().is_some() {}
+        tcb.time_wait().unwrap().0
+    }
+
+    /// The records, oldest first, by what they are known by.
+    fn listed(table: &TimeWaits) -> Vec<Tuple> {
+        table.indices().map(|index| table[index].tuple()).collect()
+    }
+
+    #[test]
+    fn records_end_in_the_order_of_their_time_and_start_anew_at_the_end() {
+        let mut table = TimeWaits::default();
+        let [a, b, c] = [1, 2, 3].map(|n| table.insert(tuple(n), closed(), at(60 + u64::from(n))));
+        assert_eq!((table.oldest(), table.next_deadline()), (Some(a), Some(at(61))));
+        table.restart(a, at(70));
+        assert_eq!(listed(&table), [2, 3, 1].map(tuple));
+        assert_eq!(table.next_deadline(), Some(at(62)));
+        // The last one starts anew where it is.
+        table.restart(a, at(71));
+        assert_eq!(listed(&table), [2, 3, 1].map(tuple));
+        assert_eq!(table[a].until(), at(71));
+        // One that comes late waits with the newest.
+        let late = table.insert(tuple(4), closed(), at(65));
+        assert_eq!(table[late].until(), at(71).plus_nanos(1));
+        assert_eq!(table.remove(c), Some(tuple(3)));
+        assert_eq!(table.remove(c), None);
+        assert_eq!(listed(&table), [2, 1, 4].map(tuple));
+        // Its place is used again.
+        assert_eq!(table.insert(tuple(5), closed(), at(72)), c);
+        for index in [b, a, late, c] {
+            table.remove(index).unwrap();
+        }
+        assert_eq!((table.len(), table.oldest(), table.next_deadline()), (0, None, None));
+        assert!(table.blocks.is_empty(), "all memory is given back");
+    }
+
+    /// Against a map, with as many records as fill several blocks.
+    #[test]
+    fn whatever_is_done_no_record_is_lost_or_found_twice() {
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let (mut table, mut model) = (TimeWaits::default(), BTreeMap::new());
+        let rest = closed();
+        let (mut now, mut made) = (0, 0);
+        for _ in 0..20_000 {
+            now += 1;
+            let drawn = rng.random_range(0..10);
+            let grows = table.len() < 200 || (now / 2000) % 2 == 0;
+            if drawn < 5 && grows {
+                let index = table.insert(tuple(made), rest.clone(), at(now));
+                assert_eq!(model.insert(index, (now, tuple(made))), None, "{index} was taken");
+                made += 1;
+            } else if drawn < 7
+                && let Some(&index) = model.keys().nth(rng.random_range(0..model.len().max(1)))
+            {
+                table.restart(index, at(now));
+                model.get_mut(&index).unwrap().0 = now;
+            } else if let Some(&index) = model.keys().nth(rng.random_range(0..model.len().max(1))) {
+                let (_, tuple) = model.remove(&index).unwrap();
+                assert_eq!(table.remove(index), Some(tuple));
+            }
+            assert_eq!(table.len(), model.len());
+            if now % 50 == 0 {
+                let mut by_time: Vec<_> = model.values().copied().collect();
+                by_time.sort_unstable_by_key(|(until, _)| *until);
+                let by_time: Vec<Tuple> = by_time.into_iter().map(|(_, tuple)| tuple).collect();
+                assert_eq!(listed(&table), by_time);
+            }
+        }
+        assert!(made > 5000 && table.blocks.len() > 3);
+        // No more places than there were records at a time.
+        assert!(table.blocks.len() * BLOCK_LEN < 2000);
     }
 }

@@ -101,6 +101,12 @@ impl Tuples {
         Ok(())
     }
 
+    /// The connection of these addresses has another number.
+    pub(super) fn renumber(&mut self, tuple: &Tuple, number: u32) {
+        *self.slots.get_mut(tuple).expect("a connection has them") = number;
+        self.last_hit = None;
+    }
+
     /// A connection is over.
     pub(super) fn remove(&mut self, tuple: &Tuple) {
         if self.slots.remove(tuple).is_some()

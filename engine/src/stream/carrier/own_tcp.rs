@@ -467,6 +467,13 @@ impl OwnTcp {
         self.after_input();
     }
 
+    /// What is to be kept of the connection, and until when, if both ends have closed and nothing but
+    /// TIME-WAIT is left of it.
+    pub(crate) fn time_wait(&mut self) -> Option<(tcp::TimeWait, Instant)> {
+        self.follow_room();
+        self.tcp.time_wait()
+    }
+
     /// Lets the stream know what became of the connection.
     fn after_input(&mut self) {
         while let Some(event) = self.tcp.poll_event() {
