@@ -117,7 +117,7 @@ impl Port {
 
     /// RFC 2131 §4.4.5: an address whose lease has ended is not used any more, not even for a
     /// reset.
-    fn abandon_address(&mut self, address: IpAddr) {
+    pub(super) fn abandon_address(&mut self, address: IpAddr) {
         for slot in self.connections.slots() {
             let connection = &mut self.connections[slot];
             if connection.tuple().local().ip() == address {

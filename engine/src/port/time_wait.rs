@@ -147,14 +147,13 @@ mod tests {
 
     use crate::poll::{Lockstep, Poller};
     use crate::port::interface::neighbour::Neighbours;
-    use crate::port::{ListenParams, LowerLayer, Port, PortConfig, PortEvent};
+    use crate::port::{ConnectionCounters, ListenParams, LowerLayer, Port, PortConfig, PortEvent};
     use crate::stream::StreamEvent;
     use crate::verbs::{Rnic, RnicConfig};
 
-    /// The acknowledgment of the peer's FIN goes out when the peer is found, and the peer need not
-    /// send its FIN again.
-    #[test]
-    fn an_answer_waits_for_its_neighbour() {
+    /// `a` has closed a connection to `b`, and `b` then; what it counted. Its port forgets its
+    /// neighbours before it sees the FIN of `b`.
+    fn close() -> (Lockstep<MemoryDevice, MemoryDevice>, Box<ConnectionCounters>) {
         let (device_a, device_b) = memory::pair(LinkConfig::default());
         let poller = |last, device: MemoryDevice| {
             let rnic = Rnic::new(RnicConfig { seed: 1.into() });
@@ -185,9 +184,26 @@ mod tests {
                 }
             }
         }
+        (link, peer_counters.unwrap())
+    }
+
+    /// The acknowledgment of the peer's FIN goes out when the peer is found, and the peer need not
+    /// send its FIN again.
+    #[test]
+    fn an_answer_waits_for_its_neighbour() {
+        let (link, counters) = close();
         assert_eq!((link.a.port.time_wait_count(), link.a.port.connection_count()), (1, 1));
         assert!(link.a.port.interface.neighbours.lookup([10, 0, 0, 2].into()).is_some());
-        let tcp = peer_counters.unwrap().tcp;
-        assert_eq!((tcp.retransmissions, tcp.loss_probes), (0, 0));
+        assert_eq!((counters.tcp.retransmissions, counters.tcp.loss_probes), (0, 0));
+    }
+
+    /// RFC 2131 §4.4.5.
+    #[test]
+    fn a_lost_address_is_not_used_in_time_wait_either() {
+        let (mut link, _) = close();
+        link.a.port.abandon_address([10, 0, 0, 2].into());
+        assert_eq!(link.a.port.time_wait_count(), 1, "that is the peer's");
+        link.a.port.abandon_address([10, 0, 0, 1].into());
+        assert_eq!((link.a.port.time_wait_count(), link.a.port.connection_count()), (0, 0));
     }
 }

@@ -1,6 +1,7 @@
 //! Two ports in memory with as many connections between them as asked for.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 
 use anyhow::{Context, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
@@ -19,6 +20,8 @@ use urnic_testkit::closing::Closing;
 use urnic_testkit::counting::live_bytes;
 use urnic_testkit::pair::{A, B, TCP_PORT, poller};
 
+/// TCP ports that are listened at: there are 16,384 connections to each at a time.
+const TCP_PORTS: RangeInclusive<u16> = TCP_PORT..=TCP_PORT + 3;
 /// Octets of a message.
 const MESSAGE_LEN: usize = 64;
 /// Connections that are being opened at a time: less than a listener's backlog.
@@ -116,14 +119,18 @@ impl Crowd {
     }
 
     fn connect(&mut self, count: usize) -> Result<()> {
-        self.link.b.port.listen(TCP_PORT, ListenParams::default())?;
+        for tcp_port in TCP_PORTS {
+            self.link.b.port.listen(tcp_port, ListenParams::default())?;
+        }
         let offer = Offer { ird: 1, ord: 1, ..Offer::default() };
         let params = ConnectParams { offer, ..ConnectParams::default() };
-        let remote = SocketAddr::from((B, TCP_PORT));
+        let mut remotes = TCP_PORTS.map(|tcp_port| SocketAddr::from((B, tcp_port))).cycle();
         let (mut asked, mut accepted, mut open) = (0, 0, 0);
         while open < count {
             while asked < count && asked - open < OPENING_MAX {
-                self.link.a.port.connect(self.link.now(), remote, &self.a.qps[asked], &params)?;
+                let (now, qp) = (self.link.now(), &self.a.qps[asked]);
+                let remote = remotes.next().context("a cycle has no end")?;
+                self.link.a.port.connect(now, remote, qp, &params)?;
                 asked += 1;
             }
             ensure!(self.link.step(), "the link is silent with {open} connections of {count}");
