@@ -116,7 +116,7 @@ impl Port {
         };
         let mut emitter = Emitter::new(&route, &self.interface.capabilities, outlet);
         let (local_port, remote_port) = (tuple.local_port(), tuple.remote().port());
-        while emitter.may_continue(room)
+        while emitter.may_continue(room, usize::MAX)
             && let Some(header) = record.tcp.poll_ack(now, local_port, remote_port)
         {
             emitter.emit(&header, &[], None);

@@ -298,6 +298,11 @@ impl Connections {
         !self.ready.is_empty()
     }
 
+    /// Connections that may have something to send.
+    pub(super) fn ready_count(&self) -> usize {
+        self.ready.len()
+    }
+
     /// Takes the connection whose turn it is to send, by its slot or its number in TIME-WAIT.
     pub(super) fn next_ready(&mut self) -> Option<u32> {
         loop {

@@ -15,9 +15,6 @@ const HEAD_LEN_MAX: usize = Route::HEADERS_LEN_MAX + tcp::HEADER_LEN_MAX;
 const TCP_CHECKSUM_OFFSET: u16 = 16;
 const TCP_CHECKSUM_AT: usize = TCP_CHECKSUM_OFFSET as usize;
 
-/// Octets that one connection may send before the next has its turn: two large super-frames.
-const TURN_BYTES: usize = 128 << 10;
-
 /// Puts headers around segments of one connection and hands the frames to the device.
 pub(crate) struct Emitter<'a, 'o> {
     route: &'a Route,
@@ -52,10 +49,10 @@ impl<'a, 'o> Emitter<'a, 'o> {
         self.turn
     }
 
-    /// Whether the connection's turn goes on: its share of `room` frames and of octets is not used
-    /// up, and the device takes more.
-    pub(crate) const fn may_continue(&self, room: usize) -> bool {
-        let has_turn = self.turn.frames < room && self.turn.bytes < TURN_BYTES;
+    /// Whether the connection's turn goes on: its share of frames and of octets is not used up, and
+    /// the device takes more.
+    pub(crate) const fn may_continue(&self, frames_max: usize, bytes_max: usize) -> bool {
+        let has_turn = self.turn.frames < frames_max && self.turn.bytes < bytes_max;
         has_turn && !self.blocked && !self.outlet.is_full()
     }
 }

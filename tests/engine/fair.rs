@@ -1,0 +1,217 @@
+//! Many connections of one port that all have work all the time: none gets less than half of its share of
+//! the link over a second, neither of what is sent nor of what arrives.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+
+use urnic_engine::mpa::startup::Offer;
+use urnic_engine::poll::Lockstep;
+use urnic_engine::port::{ConnectParams, ConnectionId, ListenParams, Port, PortEvent};
+use urnic_engine::stream::StreamEvent;
+use urnic_engine::time::{Duration, Instant};
+use urnic_engine::types::WrId;
+use urnic_engine::verbs::{Cq, Mr, Qp, QpConfig, Rnic, RnicConfig, SendWr, WcStatus};
+use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
+use urnic_testkit::pair::{A, B, TCP_PORT, all_access, gigabit, poller};
+
+const CONNECTIONS: usize = 1000;
+/// Connections that are being opened at a time: less than a listener's backlog.
+const OPENING_MAX: usize = 64;
+/// Octets of each Write, and how many each connection has posted at a time.
+const WRITE_LEN: usize = 32 << 10;
+const POSTED: usize = 4;
+
+/// Until TCP knows the round trip through queues that all of them fill.
+const WARM_UP: Duration = Duration::from_secs(2);
+
+/// One end.
+struct End {
+    rnic: Rnic,
+    cq: Cq,
+    qps: Vec<Qp>,
+    memory: Mr,
+    connections: Vec<ConnectionId>,
+}
+
+impl End {
+    fn new(seed: u64) -> Self {
+        let rnic = Rnic::new(RnicConfig { seed: seed.into() });
+        let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(2 * POSTED * CONNECTIONS).unwrap());
+        let config = || QpConfig { send_depth: POSTED, recv_depth: 1, ..QpConfig::new(&cq) };
+        let qps = (0..CONNECTIONS).map(|_| pd.create_qp(config()).unwrap()).collect();
+        let memory = pd.reg_mr(WRITE_LEN, all_access()).unwrap();
+        Self { rnic, cq, qps, memory, connections: Vec::new() }
+    }
+
+    fn post(&self, index: u64, sink: &Mr) {
+        let (remote, local) = (sink.remote(0), self.memory.sge(0..WRITE_LEN));
+        let qp = &self.qps[usize::try_from(index).unwrap()];
+        qp.post_send(SendWr::write(WrId(index), remote, [local])).unwrap();
+    }
+
+    /// Posts another Write for each that is done.
+    fn go_on(&self, sink: &Mr) {
+        while let Some(wc) = self.cq.poll() {
+            assert_eq!(wc.status, WcStatus::Success);
+            self.post(wc.wr_id.0, sink);
+        }
+    }
+
+    /// Octets that each connection has sent, and has received, so far.
+    fn octets(&self, port: &Port) -> Vec<[u64; 2]> {
+        let of = |id: &ConnectionId| {
+            let counters = port.counters(*id).unwrap();
+            [counters.bytes_sent, counters.bytes_received]
+        };
+        self.connections.iter().map(of).collect()
+    }
+}
+
+/// Two ports with all connections between them.
+struct Crowd {
+    link: Lockstep<MemoryDevice, MemoryDevice>,
+    /// How often the ports are turned, and their time then; otherwise whenever there is work.
+    interval: Option<Duration>,
+    now: Instant,
+    a: End,
+    b: End,
+}
+
+impl Crowd {
+    fn connect(link: LinkConfig) -> Self {
+        let (a, b) = (End::new(1), End::new(2));
+        let (device_a, device_b) = memory::pair(link);
+        let link = Lockstep::new(poller(&a.rnic, A, device_a), poller(&b.rnic, B, device_b));
+        let mut crowd = Self { link, interval: None, now: Instant::ZERO, a, b };
+        crowd.link.b.port.listen(TCP_PORT, ListenParams::default()).unwrap();
+        let offer = Offer { ird: 1, ord: 1, ..Offer::default() };
+        let params = ConnectParams { offer, ..ConnectParams::default() };
+        let remote = SocketAddr::from((B, TCP_PORT));
+        let mut asked = 0;
+        while crowd.a.connections.len() < CONNECTIONS {
+            while asked < CONNECTIONS && asked - crowd.a.connections.len() < OPENING_MAX {
+                let (now, qp) = (crowd.link.now(), &crowd.a.qps[asked]);
+                crowd.link.a.port.connect(now, remote, qp, &params).unwrap();
+                asked += 1;
+            }
+            assert!(crowd.link.step());
+            while let Some(event) = crowd.link.b.port.poll_event() {
+                if let PortEvent::Stream { connection, event: StreamEvent::Request(_) } = event {
+                    let qp = &crowd.b.qps[crowd.b.connections.len()];
+                    crowd.link.b.port.accept(connection, qp, &offer).unwrap();
+                    crowd.b.connections.push(connection);
+                }
+            }
+            while let Some(event) = crowd.link.a.port.poll_event() {
+                if let PortEvent::Stream { connection, event: StreamEvent::Established(_) } = event
+                {
+                    crowd.a.connections.push(connection);
+                }
+            }
+        }
+        crowd.run(Duration::from_secs(1), false);
+        crowd
+    }
+
+    /// From now on the ports are turned at intervals, as by threads that share a processor: at each
+    /// turn the device has room for many frames.
+    fn turned_each(mut self, interval: Duration) -> Self {
+        self.interval = Some(interval);
+        self.now = self.link.now();
+        self
+    }
+
+    fn run_at_intervals(&mut self, duration: Duration, interval: Duration, both_ways: bool) {
+        let until = self.now + duration;
+        while self.now < until {
+            self.now = self.now + interval;
+            while self.link.a.poll(self.now) + self.link.b.poll(self.now) > 0 {
+                self.a.go_on(&self.b.memory);
+                if both_ways {
+                    self.b.go_on(&self.a.memory);
+                }
+            }
+        }
+    }
+
+    fn run(&mut self, duration: Duration, both_ways: bool) {
+        if let Some(interval) = self.interval {
+            return self.run_at_intervals(duration, interval, both_ways);
+        }
+        let until: Instant = self.link.now() + duration;
+        while self.link.now() < until && self.link.step_within(until) {
+            self.a.go_on(&self.b.memory);
+            if both_ways {
+                self.b.go_on(&self.a.memory);
+            }
+        }
+    }
+
+    /// All connections write, from `a` or from both ends; checks a second of it.
+    fn check(mut self, both_ways: bool) {
+        for index in (0..CONNECTIONS as u64).cycle().take(POSTED * CONNECTIONS) {
+            self.a.post(index, &self.b.memory);
+            if both_ways {
+                self.b.post(index, &self.a.memory);
+            }
+        }
+        self.run(WARM_UP, both_ways);
+        let before = self.octets();
+        self.run(Duration::from_secs(1), both_ways);
+        let after = self.octets();
+        // What `a` sends and what `b` receives; and the other way round.
+        let directions = [(0, 0), (1, 1), (1, 0), (0, 1)];
+        for (end, what) in directions.into_iter().take(if both_ways { 4 } else { 2 }) {
+            let pairs = before[end].iter().zip(&after[end]);
+            let each: Vec<u64> = pairs.map(|(before, after)| after[what] - before[what]).collect();
+            let mean = each.iter().sum::<u64>() / CONNECTIONS as u64;
+            let least = *each.iter().min().unwrap();
+            assert!(2 * least >= mean, "end {end}: {least} octets, when the mean is {mean}");
+        }
+    }
+
+    fn octets(&self) -> [Vec<[u64; 2]>; 2] {
+        [self.a.octets(&self.link.a.port), self.b.octets(&self.link.b.port)]
+    }
+}
+
+/// A link of so many octets a second.
+fn link(megabits: u64) -> LinkConfig {
+    LinkConfig { rate_bits_per_second: Some(megabits * 1_000_000), ..gigabit(50_000, 1024) }
+}
+
+#[test]
+fn none_of_1000_that_send_gets_less_than_half_of_its_share() {
+    Crowd::connect(link(1000)).check(false);
+}
+
+#[test]
+fn none_of_1000_that_send_and_receive_gets_less_than_half_of_its_share() {
+    Crowd::connect(link(400)).check(true);
+}
+
+#[test]
+fn none_of_1000_on_a_slow_link_gets_less_than_half_of_its_share() {
+    Crowd::connect(link(200)).check(false);
+}
+
+#[test]
+fn none_of_1000_with_super_frames_gets_less_than_half_of_its_share() {
+    let super_frame_len_max = NonZeroUsize::new(65_000);
+    let link = LinkConfig { super_frame_len_max, queue_frames: 64, ..link(1000) };
+    Crowd::connect(link).check(false);
+}
+
+#[test]
+fn none_of_1000_gets_less_than_half_of_its_share_though_the_port_is_turned_seldom() {
+    let interval = Duration::from_millis(4);
+    Crowd::connect(link(200)).turned_each(interval).check(false);
+    Crowd::connect(link(200)).turned_each(interval).check(true);
+}
+
+#[test]
+fn none_of_1000_gets_less_than_half_of_its_share_though_super_frames_are_sent_seldom() {
+    let super_frame_len_max = NonZeroUsize::new(65_000);
+    let link = LinkConfig { super_frame_len_max, queue_frames: 64, ..link(200) };
+    Crowd::connect(link).turned_each(Duration::from_millis(4)).check(false);
+}
