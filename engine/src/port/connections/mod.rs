@@ -21,7 +21,6 @@ pub(super) use time_wait::TimeWaitRecord;
 pub(super) use tuples::Taken;
 
 use crate::limits::{CONNECTIONS_MAX, TIME_WAIT_MAX};
-
 use crate::port::connections::connection::{ConnectionId, PortConnection};
 use crate::port::connections::time_wait::TimeWaits;
 use crate::port::connections::tuples::Tuples;
