@@ -124,12 +124,14 @@ pub const BAD_FPDU_DROPS_AHEAD_MAX: u32 = 1024;
 /// Octets in one block of memory for what streams keep as it was first sent (Read Responses, FPDUs of
 /// which a part went out alone, flushed requests).
 pub const KEPT_BLOCK_LEN: usize = 16 << 10;
-/// Blocks that the streams of an RNIC keep for Read Responses: 256 MiB. A peer decides how much it
+/// Blocks that the streams of an interface keep for Read Responses: 256 MiB, divided among its queues; as
+/// many for all streams of an RNIC over sockets. A peer decides how much it
 /// asks for and how late it acknowledges, so each stream gets a share of it: it may keep as much as
 /// is left for all others, and an FPDU in any case. Requests of this end are bounded by their queue,
 /// by the congestion window and by the peer's window.
 pub const KEPT_BLOCKS_MAX: usize = 16 << 10;
-/// Blocks that are not given back to the allocator while no stream needs them: 16 MiB.
+/// Blocks that are not given back to the allocator while no stream needs them: 16 MiB, divided the same
+/// way.
 pub const KEPT_BLOCKS_FREE_MAX: usize = 1 << 10;
 /// Octets of flushed requests, sent and not acknowledged, that a failed stream keeps so that its
 /// Terminate can arrive. Where more are missing at the peer, the connection is reset.
@@ -147,6 +149,7 @@ const _: () = assert!(ULPDU_LEN_MAX < FRAME_PAYLOAD_MAX);
 const _: () = assert!(MARKER_SPACING.is_multiple_of(4));
 const _: () = assert!(KEPT_BLOCKS_FREE_MAX <= KEPT_BLOCKS_MAX);
 const _: () = assert!(TIME_WAIT_KEPT <= TIME_WAIT_MAX);
+const _: () = assert!(PORTS_MAX <= KEPT_BLOCKS_FREE_MAX);
 const _: () = assert!(HELD_ROOM_MIN < HELD_BYTES_MAX);
 
 /// Fragments of one transmitted frame: the kernel's limit on vectored writes, less the head.

@@ -22,6 +22,7 @@ pub mod access;
 pub mod atomic;
 pub mod digest;
 pub mod grant;
+pub(crate) mod handles;
 pub(crate) mod pool;
 pub mod region;
 pub mod shared;

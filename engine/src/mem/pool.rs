@@ -1,4 +1,4 @@
-//! Blocks of private memory, shared by all streams of an RNIC.
+//! Blocks of private memory, shared by all streams of a port.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -12,20 +12,43 @@ pub(crate) type Block = Box<[u8]>;
 ///
 /// A block is taken for each [`KEPT_BLOCK_LEN`] octets, so an uncontended lock does no harm. The one
 /// given back last is taken first: it is the one that the processor still has in its cache.
-#[derive(Debug, Default)]
+//
+// Two queues of an interface have a pool each, without a cache line in common: each Read Response takes a
+// block at least.
+#[derive(Debug)]
+#[repr(align(128))]
 pub(crate) struct BlockPool {
     free: Mutex<Vec<Block>>,
     taken: AtomicUsize,
+    /// Among how many pools the bounds are divided.
+    pools: AtomicUsize,
+}
+
+impl Default for BlockPool {
+    fn default() -> Self {
+        Self { free: Mutex::default(), taken: AtomicUsize::new(0), pools: AtomicUsize::new(1) }
+    }
 }
 
 impl BlockPool {
+    /// From now on this is one of so many pools that have the bounds of one.
+    pub(crate) fn divide_among(&self, pools: usize) {
+        self.pools.store(pools, Ordering::Relaxed);
+    }
+
+    /// This pool's part of a bound.
+    fn part_of(&self, bound: usize) -> usize {
+        bound / self.pools.load(Ordering::Relaxed).max(1)
+    }
+
     /// How many blocks a stream that has `own` may take now for octets that a peer asked for.
     ///
     /// As many as leave it no more than are left for all others. So a peer that acknowledges nothing
     /// gets at most half of [`KEPT_BLOCKS_MAX`], two of them a third each, and there is room for
     /// another one in any case.
     pub(crate) fn share(&self, own: usize) -> usize {
-        let left = KEPT_BLOCKS_MAX.saturating_sub(self.taken.load(Ordering::Relaxed));
+        let taken = self.taken.load(Ordering::Relaxed);
+        let left = self.part_of(KEPT_BLOCKS_MAX).saturating_sub(taken);
         left.saturating_sub(own) / 2
     }
 
@@ -40,7 +63,7 @@ impl BlockPool {
     pub(crate) fn give_back(&self, block: Block) {
         self.taken.fetch_sub(1, Ordering::Relaxed);
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if free.len() < KEPT_BLOCKS_FREE_MAX {
+        if free.len() < self.part_of(KEPT_BLOCKS_FREE_MAX) {
             free.push(block);
         }
     }
@@ -73,6 +96,21 @@ mod tests {
             pool.give_back(block);
         }
         assert_eq!(pool.taken(), 0);
+    }
+
+    #[test]
+    fn pools_of_one_interface_have_the_bounds_of_one_pool() {
+        let pools = [(); 4].map(|()| BlockPool::default());
+        for pool in &pools {
+            pool.divide_among(pools.len());
+        }
+        assert_eq!(pools.iter().map(|pool| pool.share(0)).sum::<usize>(), KEPT_BLOCKS_MAX / 2);
+        let [pool, ..] = &pools;
+        pool.taken.store(KEPT_BLOCKS_FREE_MAX, Ordering::Relaxed);
+        for _ in 0..KEPT_BLOCKS_FREE_MAX {
+            pool.give_back(Block::default());
+        }
+        assert_eq!(pool.free.lock().unwrap().len(), KEPT_BLOCKS_FREE_MAX / pools.len());
     }
 
     #[test]

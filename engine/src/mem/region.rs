@@ -16,14 +16,26 @@ use super::shared::{SharedSlice, WritableSlice};
 /// the application reaches it by [`read`](Self::read), [`write`](Self::write) and
 /// [`slice`](Self::slice) all the time. Offsets count octets from its first. A region may have no
 /// octets at all.
+//
+// What queues read of it for each frame is in no cache line with counts of handles.
 #[derive(Debug)]
+#[repr(align(64))]
 pub struct Region {
     base: *mut u8,
     len: usize,
     writable: bool,
     pages: PageKind,
-    /// What keeps the memory mapped; `None` when it is the caller's.
-    map: Option<MmapRaw>,
+    keeper: Keeper,
+}
+
+/// What keeps the memory of a region mapped.
+#[derive(Debug)]
+enum Keeper {
+    /// It is the caller's.
+    Caller,
+    Map(MmapRaw),
+    /// It is that of another region.
+    Region(Arc<Region>),
 }
 
 /// What kind of pages a region got, which decides how much address translation costs.
@@ -113,7 +125,8 @@ impl Region {
     /// `len` must not exceed `isize::MAX`. With `len` 0, `base` may be dangling but not null.
     #[must_use]
     pub unsafe fn from_raw_parts(base: *mut u8, len: usize) -> Arc<Self> {
-        Arc::new(Self { base, len, writable: true, pages: PageKind::Base, map: None })
+        let keeper = Keeper::Caller;
+        Arc::new(Self { base, len, writable: true, pages: PageKind::Base, keeper })
     }
 
     /// Copies the octets at `base` to `bytes`, without a region made of them.
@@ -130,7 +143,14 @@ impl Region {
 
     fn from_map(map: MmapRaw, len: usize, writable: bool, pages: PageKind) -> Arc<Self> {
         assert!(len <= map.len(), "a region is not longer than its mapping");
-        Arc::new(Self { base: map.as_mut_ptr(), len, writable, pages, map: Some(map) })
+        let base = map.as_mut_ptr();
+        Arc::new(Self { base, len, writable, pages, keeper: Keeper::Map(map) })
+    }
+
+    /// The same memory, for handles that are counted apart from those of this region.
+    pub(crate) fn again(self: &Arc<Self>) -> Self {
+        let Self { base, len, writable, pages, .. } = **self;
+        Self { base, len, writable, pages, keeper: Keeper::Region(Arc::clone(self)) }
     }
 
     /// Octets in the region.
@@ -217,9 +237,10 @@ impl Region {
     /// # Errors
     /// What the device reports.
     pub fn flush(&self) -> io::Result<()> {
-        match &self.map {
-            Some(map) if self.writable => map.flush(),
-            _ => Ok(()),
+        match &self.keeper {
+            Keeper::Map(map) if self.writable => map.flush(),
+            Keeper::Region(region) => region.flush(),
+            Keeper::Map(_) | Keeper::Caller => Ok(()),
         }
     }
 }

@@ -4,7 +4,9 @@ mod windows;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError};
+
+use crossbeam::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 
 use super::access::{Access, Refusal, RegisterError, Scope};
 use super::grant::Grant;
@@ -24,7 +26,9 @@ use crate::types::{PdNum, QpNum, Stag, TaggedOffset};
 // RFC 5040 §8.1.1(6): after access has been revoked, the RNIC MUST ensure that no network packet
 // modifies the buffer.
 pub struct RegionTable {
-    inner: RwLock<Inner>,
+    /// Each thread that looks up counts itself in one of eight cache lines, and a change takes all of
+    /// them: the queues of an interface, each with a thread, look up for every burst of frames.
+    inner: ShardedLock<Inner>,
     registrations_max: usize,
 }
 
@@ -81,7 +85,7 @@ impl RegionTable {
             stags: StagSource::new(seed),
         };
         Self {
-            inner: RwLock::new(inner),
+            inner: ShardedLock::new(inner),
             registrations_max: registrations_max.min(REGISTRATIONS_MAX),
         }
     }
@@ -239,7 +243,7 @@ impl RegionTable {
         TableGuard { inner: self.inner.read().unwrap_or_else(PoisonError::into_inner) }
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
+    fn write(&self) -> ShardedLockWriteGuard<'_, Inner> {
         self.inner.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -267,7 +271,7 @@ impl fmt::Debug for RegionTable {
 
 /// A table open for lookups; see [`RegionTable::read`].
 pub struct TableGuard<'t> {
-    inner: RwLockReadGuard<'t, Inner>,
+    inner: ShardedLockReadGuard<'t, Inner>,
 }
 
 /// A table that is opened when it is first needed, for a batch of received segments.

@@ -69,7 +69,7 @@ use crate::stream::Scratch;
 use crate::stream::life::LifeTimes;
 use crate::tcp;
 use crate::time::{Duration, Instant};
-use crate::verbs::{Doorbell, Rnic};
+use crate::verbs::{Doorbell, HeldRnic, Rnic};
 
 /// First TCP port used for connections opened here (RFC 6335 §6: dynamic ports).
 const EPHEMERAL_FIRST: u16 = 49152;
@@ -80,7 +80,7 @@ const TRACE: &str = "urnic::port";
 /// One interface with its connections.
 #[derive(Debug)]
 pub struct Port {
-    rnic: Rnic,
+    rnic: HeldRnic,
     config: PortConfig,
     /// What connections share of it: how streams begin and end, and what was chosen about TCP over IPv4
     /// and over IPv6.
@@ -116,7 +116,7 @@ impl Port {
         let gather_len_min = config.send_path.gather_len_min(capabilities.gather_len_min);
         let interface = Interface::new(capabilities, config.vlan, keys.tables);
         Self {
-            rnic: rnic.clone(),
+            rnic: HeldRnic::by_port(rnic),
             host: Host::new(&config, &capabilities, interface.framing, seed, number),
             life: Arc::new(config.life),
             tcp_configs: Default::default(),

@@ -118,7 +118,7 @@ impl Port {
     ) -> Result<ConnectionId, PortError> {
         self.make_room()?;
         let policy = self.config.rx_policy(lower_layer);
-        let stream = Stream::new(Arc::clone(&self.rnic.shared), policy, Arc::clone(&self.life));
+        let stream = Stream::new(self.rnic.clone(), policy, Arc::clone(&self.life));
         let aligned = lower_layer == LowerLayer::Optimized;
         let carrier = OwnTcp::new(tcp, stream, aligned);
         let path = self.new_path(tuple.remote().ip());

@@ -12,7 +12,6 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU16;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 
 use urnic_netdev::{RxChecksum, RxFrame};
 
@@ -105,10 +104,11 @@ impl Port {
         if !fits || count > PORTS_MAX {
             return Err(PortError::NotOneInterface);
         }
-        let key = ports[0].rnic.shared.seed.port_keys().tables;
+        let key = ports[0].rnic.seed.port_keys().tables;
         Connections::join(key, ports.iter_mut().map(|port| &mut port.connections));
         for (index, port) in ports.iter_mut().enumerate() {
             port.source_ports.set_range(ephemeral_ports(index, count));
+            port.rnic.blocks().divide_among(count);
             port.handovers = Some(Handovers::default());
         }
         Ok(())
@@ -122,7 +122,7 @@ impl Port {
             == (b.mac, b.vlan, other.interface.capabilities.medium);
         let same_addresses = (a.ipv4, a.ipv6, a.gateway_v4, a.gateway_v6)
             == (b.ipv4, b.ipv6, b.gateway_v4, b.gateway_v6);
-        let same_rnic = Arc::ptr_eq(&self.rnic.shared, &other.rnic.shared);
+        let same_rnic = self.rnic.is_same(&other.rnic);
         unused && same_link && same_addresses && same_rnic && !a.dhcp
     }
 
@@ -143,7 +143,7 @@ impl Port {
             return;
         }
         self.set_handed_over(true);
-        let rnic = Arc::clone(&self.rnic.shared);
+        let rnic = self.rnic.clone();
         let _until_the_lease_is_closed = HeldCalls::new();
         let mut lease = TableLease::new(&rnic.table);
         let whole = RxFrame { bytes: frame, checksum, segment_size };
@@ -194,5 +194,167 @@ impl Port {
             self.drop_frame(FrameDrop::Handover);
         }
         true
+    }
+}
+
+// What two queues have in common while frames pass. Which cache lines that are is counted by the bench
+// `queues`.
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::Arc;
+
+    use urnic_netdev::Device;
+    use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
+
+    use super::*;
+    use crate::mem::Access;
+    use crate::mpa::startup::Offer;
+    use crate::poll::{Lockstep, Poller};
+    use crate::port::{ConnectParams, ListenParams, PortConfig, PortEvent};
+    use crate::stream::StreamEvent;
+    use crate::types::WrId;
+    use crate::verbs::{Cq, Mr, Pd, Qp, QpConfig, Rnic, RnicConfig, SendWr, WcStatus};
+
+    const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
+    /// Octets of a message: more than a block that Read Responses are kept in.
+    const LEN: usize = 40_000;
+
+    /// Both ends of a queue, all of one RNIC, with an open connection.
+    struct Queue {
+        link: Lockstep<MemoryDevice, MemoryDevice>,
+        cq: Cq,
+        qps: [Qp; 2],
+        memory: Mr,
+    }
+
+    impl Queue {
+        fn new(rnic: &Rnic, pd: &Pd) -> Self {
+            let cq = rnic.create_cq(64).unwrap();
+            let qp = || {
+                let depths = QpConfig { send_depth: 16, recv_depth: 16, ..QpConfig::new(&cq) };
+                pd.create_qp(depths).unwrap()
+            };
+            let (a, b) = memory::pair(LinkConfig::default());
+            let poller = |address, device: MemoryDevice| {
+                let config = PortConfig::for_ipv4(address);
+                Poller::new(Port::new(rnic, config, device.capabilities()), device)
+            };
+            let [near, far] = ADDRESSES;
+            let link = Lockstep::new(poller(near, a), poller(far, b));
+            let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+            let memory = pd.reg_mr(2 * LEN, access).unwrap();
+            Self { link, qps: [qp(), qp()], cq, memory }
+        }
+
+        fn connect(&mut self) {
+            let Self { link, qps: [near, far], .. } = self;
+            link.b.port.listen(7, ListenParams::default()).unwrap();
+            let offer = Offer { ird: 8, ord: 8, ..Offer::default() };
+            let params = ConnectParams { offer, ..ConnectParams::default() };
+            let remote = (ADDRESSES[1], 7).into();
+            link.a.port.connect(Instant::ZERO, remote, near, &params).unwrap();
+            let connected = link.run_until(Instant::from_nanos(1_000_000_000), |link| {
+                while let Some(event) = link.b.port.poll_event() {
+                    if let PortEvent::Stream { connection, event: StreamEvent::Request(_) } = event
+                    {
+                        link.b.port.accept(connection, far, &offer).unwrap();
+                    }
+                }
+                let mut of_a = std::iter::from_fn(|| link.a.port.poll_event());
+                of_a.any(|event| {
+                    matches!(event, PortEvent::Stream { event: StreamEvent::Established(_), .. })
+                })
+            });
+            assert!(connected);
+        }
+
+        /// Moves as many messages, Writes and Reads in turn, with `look` called while each frame is handled.
+        fn advance(&mut self, messages: u64, look: &dyn Fn()) {
+            let (mut posted, mut completed) = (0, 0);
+            while completed < messages {
+                while posted < messages && posted < completed + 8 {
+                    let (id, remote) = (WrId(posted), self.memory.remote(LEN as u64));
+                    let local = self.memory.sge(0..LEN);
+                    let wr = if posted % 2 == 0 {
+                        SendWr::write(id, remote, [local])
+                    } else {
+                        SendWr::read(id, remote, local)
+                    };
+                    self.qps[0].post_send(wr).unwrap();
+                    posted += 1;
+                }
+                let now = self.link.now();
+                let mut moved = 0;
+                for Poller { port, device } in [&mut self.link.a, &mut self.link.b] {
+                    let now_ns = now.as_nanos();
+                    moved += port.handle_burst(now, |sink| {
+                        device.receive(now_ns, 64, &mut |frame| {
+                            sink(&frame);
+                            look();
+                        })
+                    });
+                    moved += port.poll_transmit(now, 64, &mut |frame| {
+                        look();
+                        device.transmit(now_ns, frame)
+                    });
+                    device.flush(now_ns);
+                }
+                assert!(moved > 0 || self.link.step());
+                while let Some(wc) = self.cq.poll() {
+                    assert_eq!(wc.status, WcStatus::Success);
+                    completed += 1;
+                }
+            }
+        }
+    }
+
+    /// Two queues of one interface at both ends, connected.
+    fn two_queues(rnic: &Rnic) -> [Queue; 2] {
+        let pd = rnic.alloc_pd();
+        let mut queues = [(); 2].map(|()| Queue::new(rnic, &pd));
+        let [first, second] = &mut queues;
+        Port::join(&mut [&mut first.link.a.port, &mut second.link.a.port]).unwrap();
+        Port::join(&mut [&mut first.link.b.port, &mut second.link.b.port]).unwrap();
+        queues.iter_mut().for_each(Queue::connect);
+        queues
+    }
+
+    #[test]
+    fn no_frame_changes_what_all_queues_count() {
+        let rnic = Rnic::new(RnicConfig { seed: 1.into() });
+        let mut queues = two_queues(&rnic);
+        let of_other = {
+            let port = &queues[1].link.a.port;
+            let (held, blocks) = (port.rnic.clone(), Arc::clone(port.rnic.blocks()));
+            move || (held.count(), Arc::strong_count(&blocks), blocks.taken())
+        };
+        let count = || {
+            let shared = &rnic.shared;
+            let blocks = shared.blocks();
+            (Arc::strong_count(shared), Arc::strong_count(blocks), blocks.taken(), of_other())
+        };
+        let before = count();
+        let own = Arc::clone(queues[0].link.b.port.rnic.blocks());
+        let blocks_seen = std::cell::Cell::new(0);
+        queues[0].advance(100, &|| {
+            assert_eq!(count(), before);
+            blocks_seen.set(blocks_seen.get().max(own.taken()));
+        });
+        assert!(blocks_seen.get() > 0, "Read Responses were kept, by the queue's own pool");
+    }
+
+    #[test]
+    fn what_each_queue_has_for_itself_is_in_cache_lines_of_its_own() {
+        let rnic = Rnic::new(RnicConfig { seed: 1.into() });
+        let queues = two_queues(&rnic);
+        let ports = queues.each_ref().map(|queue| [&queue.link.a.port, &queue.link.b.port]);
+        let ports: Vec<_> = ports.into_iter().flatten().collect();
+        let mut places: Vec<_> = ports
+            .iter()
+            .flat_map(|port| [port.rnic.addr(), Arc::as_ptr(port.rnic.blocks()).addr()])
+            .collect();
+        places.sort_unstable();
+        assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= 128), "{places:x?}");
     }
 }

@@ -1,7 +1,5 @@
 //! Frames in: to the connection they belong to, to a listener, or to the host stack.
 
-use std::sync::Arc;
-
 use tracing::debug;
 use urnic_netdev::{RxChecksum, RxFrame};
 
@@ -35,7 +33,7 @@ impl Port {
         now: Instant,
         receive: impl FnOnce(&mut dyn FnMut(&RxFrame<'_>)) -> R,
     ) -> R {
-        let rnic = Arc::clone(&self.rnic.shared);
+        let rnic = self.rnic.clone();
         let _until_the_lease_is_closed = HeldCalls::new();
         let mut lease = TableLease::new(&rnic.table);
         receive(&mut |frame| self.take_frame(now, self.interface.framing, frame, &mut lease))

@@ -34,7 +34,7 @@ use crate::stream::phase::{Phase, Watch};
 use crate::stream::tx::FrameError;
 use crate::time::Instant;
 use crate::types::StreamOffset;
-use crate::verbs::{QpShared, RnicShared};
+use crate::verbs::{HeldRnic, QpShared};
 use crate::wire::terminate::Terminate;
 
 /// Something that happened to a stream, for the application.
@@ -78,7 +78,7 @@ impl Default for RxPolicy {
 /// One RDMAP stream.
 #[derive(Debug)]
 pub struct Stream {
-    rnic: Arc<RnicShared>,
+    rnic: HeldRnic,
     phase: Phase,
     policy: RxPolicy,
     /// The same for all streams of a port.
@@ -113,7 +113,7 @@ pub struct Stream {
 
 impl Stream {
     /// A stream in streaming mode: octets pass as they are until MPA is started.
-    pub(crate) fn new(rnic: Arc<RnicShared>, policy: RxPolicy, times: Arc<LifeTimes>) -> Self {
+    pub(crate) fn new(rnic: HeldRnic, policy: RxPolicy, times: Arc<LifeTimes>) -> Self {
         Self {
             rnic,
             phase: Phase::Streaming,
@@ -138,12 +138,12 @@ impl Stream {
 
     /// A stream like this one, at its very beginning.
     pub(crate) fn successor(&self) -> Self {
-        Self::new(Arc::clone(&self.rnic), self.policy, Arc::clone(&self.times))
+        Self::new(self.rnic.clone(), self.policy, Arc::clone(&self.times))
     }
 
     /// What the stream belongs to.
-    pub(crate) fn rnic(&self) -> Arc<RnicShared> {
-        Arc::clone(&self.rnic)
+    pub(crate) fn rnic(&self) -> HeldRnic {
+        self.rnic.clone()
     }
 
     /// The queue pair, once there is one.

@@ -124,7 +124,7 @@ fn a_response_is_written_as_memory_was_when_it_was_framed() {
         assert_eq!(payloads(&stream, TAGGED).concat(), [7; 3000], "cut at {cut}");
         let counters = b.layered.rdma_tx_counters();
         assert_eq!((counters.bytes_snapshot, counters.bytes_kept), (3000, 0));
-        assert_eq!(b.rnic.shared.blocks.taken(), 0, "all of it was written");
+        assert_eq!(b.rnic.shared.blocks().taken(), 0, "all of it was written");
     }
 }
 
@@ -213,7 +213,7 @@ fn the_rest_of_a_cut_write_or_send_goes_as_its_beginning_did() {
         assert_eq!(payloads(&stream, header_len), [[7; 1000]], "{operation}");
         assert_eq!(a.statuses(), [(1, WcStatus::Success)]);
         assert_eq!(a.layered.rdma_tx_counters().bytes_kept, 1000, "{operation}: copied once");
-        assert_eq!(a.rnic.shared.blocks.taken(), 0);
+        assert_eq!(a.rnic.shared.blocks().taken(), 0);
         b.layered.handle_bytes(Instant::ZERO, &stream);
         assert_eq!(b.layered.rdma_counters().bytes_placed, 1000);
     }
@@ -251,7 +251,7 @@ fn what_was_flushed_goes_as_it_was_and_the_terminate_behind_it() {
     let all = payloads(&stream, TAGGED);
     let (_, writes) = all.split_last().unwrap();
     assert!(writes.concat() == [7; 20_000]);
-    assert_eq!(a.rnic.shared.blocks.taken(), 0);
+    assert_eq!(a.rnic.shared.blocks().taken(), 0);
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn flushed_octets_beyond_the_limit_are_never_sent() {
         offend(&mut a);
         let kept = usize::try_from(a.layered.rdma_tx_counters().bytes_kept).unwrap();
         assert!(kept <= FLUSHED_BYTES_KEPT_MAX + 1428 && kept > FLUSHED_BYTES_KEPT_MAX / 2);
-        assert!(a.rnic.shared.blocks.taken() > 0);
+        assert!(a.rnic.shared.blocks().taken() > 0);
         a.memory.copy_in(0, &vec![9; len]);
         let mut stream = Vec::new();
         loop {
@@ -299,12 +299,12 @@ fn a_lost_connection_keeps_nothing() {
     a.write(1 << 16, 0);
     a.layered.handle_loss();
     assert_eq!(a.statuses(), [(1, WcStatus::RetryExcErr)]);
-    assert_eq!(a.rnic.shared.blocks.taken(), 0);
+    assert_eq!(a.rnic.shared.blocks().taken(), 0);
     assert!(a.layered.is_stuck() && a.write(1, usize::MAX).is_empty());
     // An acknowledgment of a part comes late.
     let stream = a.layered.stream_mut();
     stream.acknowledged(StreamOffset(stream.framed_end().0 - 700));
-    assert_eq!(a.rnic.shared.blocks.taken(), 0);
+    assert_eq!(a.rnic.shared.blocks().taken(), 0);
 }
 
 /// Segments alike are framed all at once, each with its own octets, and only while they may be read.
@@ -370,7 +370,7 @@ fn message_numbers_wrap_on_every_queue() {
 #[test]
 fn responses_wait_for_their_share_of_memory_and_then_go_on() {
     let [mut a, mut b] = started();
-    let pool = Arc::clone(&b.rnic.shared.blocks);
+    let pool = Arc::clone(b.rnic.shared.blocks());
     b.memory.copy_in(0, &[7; LEN / 4]);
     a.qp.post_send(SendWr::read(WrId(1), b.memory.remote(0), a.memory.sge(0..LEN / 4))).unwrap();
     pass(&mut a, &mut b);

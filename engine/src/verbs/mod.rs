@@ -39,4 +39,4 @@ pub use wr::{RecvWr, RemoteBuffer, SendOp, SendWr, Sge};
 pub use alarm::Alarm;
 pub use doorbell::{Bell, Doorbell};
 pub(crate) use qp::QpShared;
-pub(crate) use rnic::RnicShared;
+pub(crate) use rnic::{HeldRnic, RnicShared};

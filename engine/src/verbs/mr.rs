@@ -4,6 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::mem::handles::Handles;
 use crate::mem::{Access, Refusal, Region, RegionMisuse, RegisterError, Registration, Scope};
 use crate::types::{PdNum, QpNum, Stag, TaggedOffset};
 use crate::verbs::{Pd, RemoteBuffer, RnicShared, Sge};
@@ -35,6 +36,7 @@ pub struct Mr {
     registered: Arc<Registered>,
     pd: PdNum,
     region: Arc<Region>,
+    handles: Handles,
     range: Range<usize>,
     base: TaggedOffset,
     stag: Stag,
@@ -64,7 +66,8 @@ impl Mr {
     fn of(registered: Arc<Registered>, pd: PdNum, region: Arc<Region>, part: MrPart) -> Self {
         let MrPart { range, base, access, only } = part;
         let stag = registered.stag;
-        Self { registered, pd, region, range, base, stag, access, only }
+        let handles = Handles::default();
+        Self { registered, pd, region, handles, range, base, stag, access, only }
     }
 
     /// Has the STag stand for other octets, or the same with other rights or in another domain
@@ -125,7 +128,7 @@ impl Mr {
     pub fn sge(&self, range: Range<usize>) -> Sge {
         assert!(range.start <= range.end && range.end <= self.len(), "range outside the region");
         Sge {
-            region: Arc::clone(&self.region),
+            region: self.handles.handle(&self.region),
             offset: self.range.start + range.start,
             len: u32::try_from(range.len()).expect("a run is at most u32::MAX octets"),
             stag: self.stag,

@@ -1,7 +1,10 @@
 //! The device context.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use crossbeam::utils::CachePadded;
 
 use crate::limits::CQ_DEPTH_MAX;
 use crate::mem::RegionTable;
@@ -23,8 +26,9 @@ pub struct RnicConfig {
 pub(crate) struct RnicShared {
     pub(crate) table: RegionTable,
     pub(crate) seed: Seed,
-    /// Memory for what streams keep until it is acknowledged.
-    pub(crate) blocks: Arc<BlockPool>,
+    /// Memory for what streams over sockets keep until it is acknowledged; those of a port have the
+    /// port's.
+    blocks: Arc<BlockPool>,
     pd_next: AtomicU32,
     ports: AtomicU32,
     pub(crate) qp_next: AtomicU32,
@@ -34,6 +38,74 @@ impl RnicShared {
     /// Counts a port; returns how many there were before.
     pub(crate) fn count_port(&self) -> u32 {
         self.ports.fetch_add(1, Ordering::Relaxed)
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn blocks(&self) -> &Arc<BlockPool> {
+        &self.blocks
+    }
+}
+
+/// An RNIC as one port holds it, or one stream over a socket.
+///
+/// A port takes another handle for each burst of frames. Handles of the RNIC itself are counted in a cache
+/// line that the threads of all its ports would write; these are counted in one of this port alone.
+#[derive(Clone, Debug)]
+pub(crate) struct HeldRnic {
+    held: Arc<CachePadded<Held>>,
+}
+
+#[derive(Debug)]
+struct Held {
+    rnic: Arc<RnicShared>,
+    blocks: Arc<BlockPool>,
+}
+
+impl HeldRnic {
+    /// For a port.
+    pub(crate) fn by_port(rnic: &Rnic) -> Self {
+        Self::new(rnic, Arc::default())
+    }
+
+    /// For a stream over a socket.
+    pub(crate) fn by_stream(rnic: &Rnic) -> Self {
+        Self::new(rnic, Arc::clone(&rnic.shared.blocks))
+    }
+
+    fn new(rnic: &Rnic, blocks: Arc<BlockPool>) -> Self {
+        let held = Held { rnic: Arc::clone(&rnic.shared), blocks };
+        Self { held: Arc::new(CachePadded::new(held)) }
+    }
+
+    /// Memory for what streams keep until it is acknowledged.
+    pub(crate) fn blocks(&self) -> &Arc<BlockPool> {
+        &self.held.blocks
+    }
+
+    /// Handles of the port.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        Arc::strong_count(&self.held)
+    }
+
+    /// Where they are counted, but for the two counts in front of it.
+    #[cfg(test)]
+    pub(crate) fn addr(&self) -> usize {
+        Arc::as_ptr(&self.held).addr()
+    }
+
+    /// Whether both are the same RNIC.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.held.rnic, &other.held.rnic)
+    }
+}
+
+impl Deref for HeldRnic {
+    type Target = RnicShared;
+
+    #[inline]
+    fn deref(&self) -> &RnicShared {
+        &self.held.rnic
     }
 }
 

@@ -1,11 +1,10 @@
 //! Work requests.
 
-use std::sync::Arc;
-
 use arrayvec::ArrayVec;
 
 use crate::limits::SGE_MAX;
-use crate::mem::{MwBind, Region};
+use crate::mem::MwBind;
+use crate::mem::handles::RegionHandle;
 use crate::types::{PdNum, QpNum, Stag, TaggedOffset, WrId};
 use crate::verbs::WcOpcode;
 
@@ -14,7 +13,7 @@ use crate::verbs::WcOpcode;
 /// Made by [`Mr::sge`](crate::verbs::Mr::sge), which checks the range; it keeps the memory alive.
 #[derive(Clone, Debug)]
 pub struct Sge {
-    pub(crate) region: Arc<Region>,
+    pub(crate) region: RegionHandle,
     pub(crate) offset: usize,
     pub(crate) len: u32,
     pub(crate) stag: Stag,

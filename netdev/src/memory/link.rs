@@ -15,7 +15,9 @@ pub struct Link {
     shared: Arc<Shared>,
 }
 
+// Two links have no cache line in common: each may be that of another thread.
 #[derive(Debug)]
+#[repr(align(128))]
 struct Shared {
     up: AtomicBool,
     mtu: AtomicUsize,

@@ -7,7 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::tell::Watch;
 
 /// A pair, and what its device sleeps on.
+//
+// The lock is taken for each frame, by the thread of its queue: no other pair is in the same cache line.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(super) struct SharedPair<P> {
     pair: Mutex<P>,
     pub(super) watch: Watch,

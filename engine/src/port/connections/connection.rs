@@ -246,7 +246,7 @@ mod tests {
     use super::*;
     use crate::stream::{RxPolicy, Stream};
     use crate::tcp::SeqNum;
-    use crate::verbs::{Rnic, RnicConfig};
+    use crate::verbs::{HeldRnic, Rnic, RnicConfig};
 
     fn tcp() -> tcp::Tcb {
         let config = tcp::Config::for_mtu(1500, 20);
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn a_connection_opened_anew_sends_from_the_address_it_has_now() {
         let rnic = Rnic::new(RnicConfig { seed: 1.into() });
-        let stream = Stream::new(Arc::clone(&rnic.shared), RxPolicy::default(), Arc::default());
+        let stream = Stream::new(HeldRnic::by_stream(&rnic), RxPolicy::default(), Arc::default());
         let tuple = |last: u8| Tuple::new([10, 0, 0, last].into(), 1, [10, 0, 0, 9].into(), 2);
         let path = PathMtu::new([10, 0, 0, 9].into(), 1500, 552);
         let carrier = OwnTcp::new(tcp(), stream, true);

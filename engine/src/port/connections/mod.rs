@@ -397,7 +397,7 @@ mod tests {
     use super::*;
     use crate::stream::{RxPolicy, Stream};
     use crate::tcp::{self, SeqNum};
-    use crate::verbs::{Rnic, RnicConfig};
+    use crate::verbs::{HeldRnic, Rnic, RnicConfig};
 
     const KEY: Key = (1, 2);
 
@@ -407,7 +407,7 @@ mod tests {
 
     fn insert(connections: &mut Connections, tuple: Tuple) -> Result<ConnectionId, Taken> {
         let rnic = Rnic::new(RnicConfig { seed: 1.into() });
-        let stream = Stream::new(Arc::clone(&rnic.shared), RxPolicy::default(), Arc::default());
+        let stream = Stream::new(HeldRnic::by_stream(&rnic), RxPolicy::default(), Arc::default());
         let config = tcp::Config::for_mtu(1500, 20);
         let tcp = tcp::Tcb::connect(Instant::ZERO, &config.into(), 1, 2, SeqNum(0), 0);
         let path = PathMtu::new(tuple.remote().ip(), 1500, 552);

@@ -19,7 +19,7 @@ use crate::stream::{
 use crate::time::Instant;
 use crate::types::StreamOffset;
 use crate::verbs::calls::HeldCalls;
-use crate::verbs::{Qp, Rnic};
+use crate::verbs::{HeldRnic, Qp, Rnic};
 
 /// An RDMAP stream over an ordered byte stream that the caller moves.
 ///
@@ -55,7 +55,7 @@ impl ByteStream {
         // asked for again.
         let policy = RxPolicy { out_of_order: false, drop_bad_fpdus: false };
         Self {
-            stream: Stream::new(Arc::clone(&rnic.shared), policy, Arc::new(times)),
+            stream: Stream::new(HeldRnic::by_stream(rnic), policy, Arc::new(times)),
             store: PieceStore::new(PIECE_BLOCKS_MAX),
             scratch: Scratch::default(),
             staged: 0,

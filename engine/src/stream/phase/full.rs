@@ -15,7 +15,7 @@ use crate::stream::rx::{PlacedSegment, Placer, RxState, may_begin_with_send};
 use crate::stream::tx::TxState;
 use crate::time::Instant;
 use crate::types::StreamOffset;
-use crate::verbs::{QpShared, RnicShared};
+use crate::verbs::{HeldRnic, QpShared, RnicShared};
 
 /// Full operation of one stream.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub(in crate::stream) enum Ended {
 impl Full {
     /// Both pipelines on the negotiated terms.
     pub(super) fn new(
-        rnic: &RnicShared,
+        rnic: &HeldRnic,
         qp: Arc<QpShared>,
         terms: &Negotiated,
         initiator: bool,
@@ -75,7 +75,7 @@ impl Full {
             out_of_order: policy.out_of_order && !may_begin_with_send(rtr),
             ..RxConfig::default()
         };
-        let blocks = Arc::clone(&rnic.blocks);
+        let blocks = Arc::clone(rnic.blocks());
         let mut tx = TxState::new(blocks, ord, origins.tx, &framing);
         if let Rtr::Send(kind) = rtr {
             tx.messages.set_rtr(*kind);

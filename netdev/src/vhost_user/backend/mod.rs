@@ -27,7 +27,10 @@ use session::Session;
 ///
 /// Frames are copied once into the frontend's buffers, and once out of them into memory of this
 /// process, where the frontend cannot change them any more.
+//
+// Those of two queues have no cache line in common.
 #[derive(Debug)]
+#[repr(align(128))]
 pub struct VhostUser {
     shared: Arc<SharedPair>,
     /// The socket; the device of the first pair looks after it for all.

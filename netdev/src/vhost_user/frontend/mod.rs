@@ -27,7 +27,10 @@ use session::{Session, SessionError};
 /// The memory is a file of this device alone, sealed and made anew for each backend: a backend reads
 /// and writes what is in the queues, and nothing else of this process. Frames are copied once into
 /// it, and once out of it to where the backend cannot change them any more.
+//
+// Those of two queues have no cache line in common.
 #[derive(Debug)]
+#[repr(align(128))]
 pub struct VirtioUser {
     shared: Arc<SharedPair>,
     /// The socket; the device of the first pair looks after it for all.
