@@ -143,6 +143,54 @@ const MARKERS: &[Row] = &[
     ("--test", &[("--test", Refused("--test"))]),
 ];
 
+const QUEUES: &[Row] = &[
+    (
+        "--rounds",
+        &[
+            ("--rounds 2 --only memory:,,64,,B", Says("memory: 64 B Reads")),
+            ("--rounds 4294967295 --only memory:,,64,,B", Works),
+            ("--rounds 0", Refused("--rounds")),
+            ("--rounds 4294967296", Refused("--rounds")),
+        ],
+    ),
+    (
+        "--milliseconds",
+        &[
+            ("--milliseconds 1 --only vhost-user:,,64,,B", Says("vhost-user: 64 B Writes")),
+            ("--milliseconds 60000 --only memory:,,64,,B", Works),
+            ("--milliseconds 0", Refused("--milliseconds")),
+            ("--milliseconds 60001", Refused("--milliseconds")),
+            ("--milliseconds x", Refused("--milliseconds")),
+        ],
+    ),
+    (
+        "--only",
+        &[
+            ("--only 64,,KiB", Says("vhost-user: 64 KiB Reads")),
+            ("--only none,,such", Refused("--only")),
+            ("--only größer\u{202e}", Refused("--only")),
+        ],
+    ),
+    (
+        "--json",
+        &[
+            ("--json OUT --only memory:,,64,,B", Says("one RNIC over nothing")),
+            ("--json /no/such/folder/x --only memory:,,64,,B", Refused("/no/such/folder")),
+            ("--json", Refused("--json")),
+        ],
+    ),
+    (
+        "--lines",
+        &[
+            ("--lines --only one,,by,,one", Works),
+            ("--lines --only none,,such", Refused("--only")),
+            ("--lines --rounds 2", Refused("--rounds")),
+            ("--lines=1", Refused("--lines")),
+        ],
+    ),
+    ("--test", &[("--test", Refused("--test"))]),
+];
+
 const SCALE: &[Row] = &[
     (
         "--connections",
@@ -295,6 +343,11 @@ const TIME_MAX: Duration = Duration::from_secs(60);
 #[test]
 fn every_option_of_the_markers_bench_works() {
     check("markers", MARKERS);
+}
+
+#[test]
+fn every_option_of_the_queues_bench_works() {
+    check("queues", QUEUES);
 }
 
 #[test]
