@@ -8,6 +8,7 @@
 
 use std::net::SocketAddr;
 
+use urnic_engine::limits::CONNECTIONS_USUAL;
 use urnic_engine::mpa::startup::{Offer, StartupConfig};
 use urnic_engine::port::LowerLayer;
 use urnic_engine::stream::SendPath;
@@ -26,6 +27,10 @@ pub struct EndpointConfig {
     /// ([`Endpoint::poll_turn`](crate::Endpoint::poll_turn)). Its own thread sleeps while they do. For
     /// programs of which it is not known whether they look or sleep.
     pub polled: bool,
+    /// Connections at a time, at most [`CONNECTIONS_MAX`](urnic_engine::limits::CONNECTIONS_MAX), over the
+    /// kernel's TCP. Another one is refused, or closed when it comes from a peer. That of an engine is in
+    /// [`PortConfig::connections_max`](urnic_engine::port::PortConfig).
+    pub connections_max: usize,
     /// How long to look for work before sleeping. Longer answers sooner, at the price of a busy
     /// core.
     pub spin: Duration,
@@ -54,6 +59,7 @@ impl Default for EndpointConfig {
         Self {
             own_thread: true,
             polled: false,
+            connections_max: CONNECTIONS_USUAL,
             spin: Duration::from_micros(50),
             core: None,
             user_timeout: Duration::from_secs(100),

@@ -69,8 +69,12 @@ pub const UNCONFIRMED_BYTES: u64 = 256 << 10;
 /// Programs that signal one request of many post the next when it completes: the others are on their
 /// way meanwhile.
 pub const UNCONFIRMED_REQUESTS: u64 = 32;
-/// Connections of one port, those in TIME-WAIT not counted.
-pub const CONNECTIONS_MAX: usize = 65_536;
+/// Connections of one port unless it is told otherwise, those in TIME-WAIT not counted.
+pub const CONNECTIONS_USUAL: usize = 65_536;
+/// Connections that a port can be told to have: an idle one takes 4 KiB, so many 1 GiB.
+pub const CONNECTIONS_MAX: usize = 1 << 18;
+/// Queue pairs that have rung and are known to a port one by one. When more have, it looks at all.
+pub const DOORBELL_PLACES: usize = 65_536;
 /// Connections in TIME-WAIT that a port keeps unless it is told otherwise, 256 octets each: four times
 /// as many as there are TCP ports to connect to one peer from.
 pub const TIME_WAIT_KEPT: usize = 65_536;
@@ -148,6 +152,7 @@ const _: () = assert!(MULPDU_MIN < ULPDU_LEN_MAX);
 const _: () = assert!(ULPDU_LEN_MAX < FRAME_PAYLOAD_MAX);
 const _: () = assert!(MARKER_SPACING.is_multiple_of(4));
 const _: () = assert!(KEPT_BLOCKS_FREE_MAX <= KEPT_BLOCKS_MAX);
+const _: () = assert!(CONNECTIONS_USUAL <= CONNECTIONS_MAX);
 const _: () = assert!(TIME_WAIT_KEPT <= TIME_WAIT_MAX);
 const _: () = assert!(PORTS_MAX <= KEPT_BLOCKS_FREE_MAX);
 const _: () = assert!(HELD_ROOM_MIN < HELD_BYTES_MAX);

@@ -225,6 +225,7 @@ fn identity(network: &Network, mac: [u8; 6], config: &EndpointConfig) -> PortCon
         gateway_v6: network.gw6,
         dhcp: network.dhcp,
         vlan: network.vlan,
+        connections_max: config.connections_max,
         life: config.life,
         send_path: config.send_path,
         ..PortConfig::for_dhcp(mac)

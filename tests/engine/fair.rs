@@ -1,22 +1,18 @@
 //! Many connections of one port that all have work all the time: none gets less than half of its share of
 //! the link over a second, neither of what is sent nor of what arrives.
 
-use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 
-use urnic_engine::mpa::startup::Offer;
 use urnic_engine::poll::Lockstep;
-use urnic_engine::port::{ConnectParams, ConnectionId, ListenParams, Port, PortEvent};
-use urnic_engine::stream::StreamEvent;
+use urnic_engine::port::{ConnectionId, Port};
 use urnic_engine::time::{Duration, Instant};
 use urnic_engine::types::WrId;
 use urnic_engine::verbs::{Cq, Mr, Qp, QpConfig, Rnic, RnicConfig, SendWr, WcStatus};
 use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
-use urnic_testkit::pair::{A, B, TCP_PORT, all_access, gigabit, poller};
+use urnic_testkit::crowd;
+use urnic_testkit::pair::{A, B, all_access, gigabit, poller};
 
 const CONNECTIONS: usize = 1000;
-/// Connections that are being opened at a time: less than a listener's backlog.
-const OPENING_MAX: usize = 64;
 /// Octets of each Write, and how many each connection has posted at a time.
 const WRITE_LEN: usize = 32 << 10;
 const POSTED: usize = 4;
@@ -83,32 +79,9 @@ impl Crowd {
         let (device_a, device_b) = memory::pair(link);
         let link = Lockstep::new(poller(&a.rnic, A, device_a), poller(&b.rnic, B, device_b));
         let mut crowd = Self { link, interval: None, now: Instant::ZERO, a, b };
-        crowd.link.b.port.listen(TCP_PORT, ListenParams::default()).unwrap();
-        let offer = Offer { ird: 1, ord: 1, ..Offer::default() };
-        let params = ConnectParams { offer, ..ConnectParams::default() };
-        let remote = SocketAddr::from((B, TCP_PORT));
-        let mut asked = 0;
-        while crowd.a.connections.len() < CONNECTIONS {
-            while asked < CONNECTIONS && asked - crowd.a.connections.len() < OPENING_MAX {
-                let (now, qp) = (crowd.link.now(), &crowd.a.qps[asked]);
-                crowd.link.a.port.connect(now, remote, qp, &params).unwrap();
-                asked += 1;
-            }
-            assert!(crowd.link.step());
-            while let Some(event) = crowd.link.b.port.poll_event() {
-                if let PortEvent::Stream { connection, event: StreamEvent::Request(_) } = event {
-                    let qp = &crowd.b.qps[crowd.b.connections.len()];
-                    crowd.link.b.port.accept(connection, qp, &offer).unwrap();
-                    crowd.b.connections.push(connection);
-                }
-            }
-            while let Some(event) = crowd.link.a.port.poll_event() {
-                if let PortEvent::Stream { connection, event: StreamEvent::Established(_) } = event
-                {
-                    crowd.a.connections.push(connection);
-                }
-            }
-        }
+        let Self { link, a, b, .. } = &mut crowd;
+        let ends = crowd::connect(link, [&a.qps, &b.qps]);
+        [a.connections, b.connections] = ends;
         crowd.run(Duration::from_secs(1), false);
         crowd
     }

@@ -11,6 +11,7 @@ mod allocations;
 mod batches;
 mod conformance;
 mod copies;
+mod crowd;
 mod fair;
 mod goodput;
 mod hostile;

@@ -196,9 +196,9 @@ const SCALE: &[Row] = &[
         "--connections",
         &[
             ("--connections 1,3", Works),
-            ("--connections 60000", Works),
+            ("--connections 100000", Works),
             ("--connections 0", Refused("--connections")),
-            ("--connections 60001", Refused("--connections")),
+            ("--connections 100001", Refused("--connections")),
             ("--connections 3,x", Refused("--connections")),
         ],
     ),

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::limits::{CONNECTIONS_MAX, LISTEN_BACKLOG_MAX, PIECE_BLOCKS_MAX, TIME_WAIT_KEPT};
+use crate::limits::{CONNECTIONS_USUAL, LISTEN_BACKLOG_MAX, PIECE_BLOCKS_MAX, TIME_WAIT_KEPT};
 use crate::mpa::startup::{Offer, StartupConfig};
 use crate::stream::life::LifeTimes;
 use crate::stream::{RxPolicy, SendPath};
@@ -43,7 +43,8 @@ pub struct PortConfig {
     /// may hold the FPDU that is next ([`NEAR_PAGES`](crate::mpa::pieces::NEAR_PAGES)).
     pub piece_blocks: usize,
     /// Connections that the port has at a time, those in TIME-WAIT not counted, at most
-    /// [`CONNECTIONS_MAX`].
+    /// [`CONNECTIONS_MAX`](crate::limits::CONNECTIONS_MAX). Another one is refused, or closed when it comes
+    /// from a peer.
     pub connections_max: usize,
     /// Connections in TIME-WAIT that the port keeps, of 256 octets each, at most
     /// [`TIME_WAIT_MAX`](crate::limits::TIME_WAIT_MAX); with more the oldest is over early. With 0 none is kept: TCP ports are used again while old
@@ -74,7 +75,7 @@ impl PortConfig {
             tcp: tcp::Config::default(),
             out_of_order_placement: true,
             piece_blocks: PIECE_BLOCKS_MAX,
-            connections_max: CONNECTIONS_MAX,
+            connections_max: CONNECTIONS_USUAL,
             time_wait_max: TIME_WAIT_KEPT,
             life: LifeTimes::default(),
             send_path: SendPath::default(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use crate::limits::CONNECTIONS_MAX;
+use crate::limits::DOORBELL_PLACES;
 use crate::verbs::alarm::Alarm;
 use crate::verbs::sync::{ArrayQueue, AtomicBool, Mutex, Ordering, lock};
 
@@ -21,7 +21,7 @@ impl Doorbell {
     /// An empty list.
     #[must_use]
     pub fn new() -> Arc<Self> {
-        Self::with_places(CONNECTIONS_MAX)
+        Self::with_places(DOORBELL_PLACES)
     }
 
     /// A place for each of `places` queue pairs.

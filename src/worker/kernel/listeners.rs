@@ -13,7 +13,6 @@ use crate::worker::kernel::KernelEngine;
 use crate::worker::kernel::accept::NoConnection;
 use crate::worker::kernel::events::Token;
 use crate::worker::kernel::socket::{BacklogSlot, KernelConnection};
-use urnic_engine::limits::CONNECTIONS_MAX;
 use urnic_engine::port::{ListenParams, PortError};
 use urnic_engine::tcp;
 use urnic_engine::time::Instant;
@@ -96,7 +95,7 @@ impl KernelEngine {
             };
             let Some(remote) = remote.as_socket() else { continue };
             let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
-            let full = self.connections.len() >= CONNECTIONS_MAX;
+            let full = self.connections.len() >= self.connections_max;
             if full || !listener.waiting.has_place_for(remote.ip()) {
                 let local = listener.local;
                 debug!(target: "urnic", %local, %remote, full, "no room for a connection: closed");

@@ -45,6 +45,8 @@ use urnic_engine::verbs::{Doorbell, Qp, Rnic};
 pub(crate) struct KernelEngine {
     rnic: Rnic,
     terms: Terms,
+    /// Connections at a time.
+    connections_max: usize,
     /// Programs poll, and a thread is there for when they do not: answers may wait for messages.
     answers_wait: bool,
     doorbell: Arc<Doorbell>,
@@ -74,6 +76,7 @@ impl KernelEngine {
         Ok(Self {
             rnic: rnic.clone(),
             terms,
+            connections_max: config.connections_max.min(CONNECTIONS_MAX),
             answers_wait: config.polled && config.own_thread,
             doorbell: Doorbell::new(),
             connections: Slab::new(),
@@ -97,7 +100,7 @@ impl KernelEngine {
         options: &ConnectOptions,
         notices: &Teller<Notice>,
     ) -> Result<(), Error> {
-        if self.connections.len() >= CONNECTIONS_MAX {
+        if self.connections.len() >= self.connections_max {
             return Err(PortError::Exhausted.into());
         }
         let ConnectOptions { local, traffic_class, .. } = *options;

@@ -30,11 +30,14 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
+        Self::with(&EndpointConfig::default())
+    }
+
+    fn with(config: &EndpointConfig) -> Self {
         let rnic = Rnic::new(RnicConfig { seed: 1.into() });
-        let config = EndpointConfig::default();
         let (commands, receiver) = unbounded();
         let outbox = Outbox::new(commands, Wakeup::new().unwrap());
-        let engine = KernelEngine::new(&rnic, outbox.clone(), &config, EventFeed::new()).unwrap();
+        let engine = KernelEngine::new(&rnic, outbox.clone(), config, EventFeed::new()).unwrap();
         let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16).unwrap());
         Self { engine, pd, outbox, _commands: receiver, cq }
     }
@@ -83,6 +86,25 @@ fn has_timed_out(told: &Told<Notice>) -> bool {
     told.receiver().try_iter().any(|notice| {
         matches!(notice, Notice::Event(StreamEvent::StartupFailed(StartupFailure::Timeout)))
     })
+}
+
+#[test]
+fn there_are_as_many_connections_as_were_allowed() {
+    let config = EndpointConfig { connections_max: 1, ..EndpointConfig::default() };
+    let (silent, mut scene) = (TcpListener::bind("127.0.0.1:0").unwrap(), Scene::with(&config));
+    let refused = |told: &Told<Notice>| {
+        let mut notices = told.receiver().try_iter();
+        notices.any(|notice| matches!(notice, Notice::Refused(_)))
+    };
+    let (_qp, told) = scene.connect(at(0), &silent);
+    assert!(!refused(&told));
+    let (_qp, told) = scene.connect(at(0), &silent);
+    assert!(refused(&told));
+    let (local, _requested) = scene.listen();
+    let mut peer = TcpStream::connect(local).unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    scene.settle(at(0));
+    assert_eq!(peer.read(&mut [0]).unwrap(), 0, "it is closed");
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! - [`fabric`] is one of InfiniBand there, of ibsim under OpenSM;
 //! - [`pair`] joins two engines by a memory link under a virtual clock;
 //! - [`closing`] opens and closes connections of two engines, for their TIME-WAIT;
+//! - [`crowd`] opens many connections of two engines;
 //! - [`one_way`] sends messages over such a link, impaired, and counts what the receiver does;
 //! - [`octets`] makes the frames of a raw peer;
 //! - [`kernel_flow`] and [`ingress`] are the kernel's TCP and smoltcp's, to stand beside the engine;
@@ -18,6 +19,7 @@
 
 pub mod closing;
 pub mod counting;
+pub mod crowd;
 pub mod fabric;
 pub mod ingress;
 pub mod isolate;

@@ -114,7 +114,8 @@ pub fn poller<D: Device>(rnic: &Rnic, address: Ipv4Addr, device: D) -> Poller<D>
     poller_of(rnic, config(address), device)
 }
 
-fn poller_of<D: Device>(rnic: &Rnic, config: PortConfig, device: D) -> Poller<D> {
+/// The same, with a port as `config` says.
+pub fn poller_of<D: Device>(rnic: &Rnic, config: PortConfig, device: D) -> Poller<D> {
     let port = Port::new(rnic, config, device.capabilities());
     Poller::new(port, device)
 }

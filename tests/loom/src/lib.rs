@@ -15,7 +15,7 @@
 
 /// Stands for that of the engine: as small as shows what happens at it.
 mod limits {
-    pub(crate) const CONNECTIONS_MAX: usize = 1;
+    pub(crate) const DOORBELL_PLACES: usize = 1;
     pub(crate) const ALARM_WAKERS_MAX: usize = 2;
 }
 

@@ -1,31 +1,23 @@
 //! Two ports in memory with as many connections between them as asked for.
 
-use std::net::SocketAddr;
-use std::ops::RangeInclusive;
-
 use anyhow::{Context, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
-use urnic_engine::limits::CQ_DEPTH_MAX;
+use urnic_engine::limits::{CONNECTIONS_USUAL, CQ_DEPTH_MAX};
 use urnic_engine::mem::Access;
-use urnic_engine::mpa::startup::Offer;
 use urnic_engine::poll::Lockstep;
-use urnic_engine::port::{ConnectParams, ListenParams, PortEvent};
-use urnic_engine::stream::StreamEvent;
+use urnic_engine::port::PortConfig;
 use urnic_engine::time::Duration;
 use urnic_engine::types::WrId;
 use urnic_engine::verbs::{Cq, Mr, Qp, QpConfig, Rnic, RnicConfig, SendWr, WcStatus};
 use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
 use urnic_testkit::closing::Closing;
 use urnic_testkit::counting::live_bytes;
-use urnic_testkit::pair::{A, B, TCP_PORT, poller};
+use urnic_testkit::crowd;
+use urnic_testkit::pair::{A, B, config, poller_of};
 
-/// TCP ports that are listened at: there are 16,384 connections to each at a time.
-const TCP_PORTS: RangeInclusive<u16> = TCP_PORT..=TCP_PORT + 3;
 /// Octets of a message.
 const MESSAGE_LEN: usize = 64;
-/// Connections that are being opened at a time: less than a listener's backlog.
-const OPENING_MAX: usize = 64;
 /// Connections that are closed before those in TIME-WAIT are counted.
 const BEFORE: usize = 128;
 /// Entries of a send queue and of a receive queue.
@@ -104,52 +96,26 @@ impl Crowd {
         let each = |octets: i64| octets as f64 / 2.0 / count as f64;
         let qp_bytes = each(live_bytes() - before);
         let (device_a, device_b) = memory::pair(LinkConfig::default());
-        let link = Lockstep::new(poller(&a.rnic, A, device_a), poller(&b.rnic, B, device_b));
+        let of = |address| {
+            let connections_max = CONNECTIONS_USUAL.max(count);
+            PortConfig { connections_max, ..config(address) }
+        };
+        let (port_a, port_b) = (of(A), of(B));
+        let link = Lockstep::new(
+            poller_of(&a.rnic, port_a, device_a),
+            poller_of(&b.rnic, port_b, device_b),
+        );
         let time_wait_bytes = time_wait_bytes(count);
         let cost = Cost { qp_bytes, idle_bytes: 0.0, time_wait_bytes, opened_per_second: 0.0 };
         let mut crowd = Self { link, a, b, cost, next: 0 };
         let (before, began) = (live_bytes(), on_processor());
-        crowd.connect(count)?;
+        crowd::connect(&mut crowd.link, [&crowd.a.qps, &crowd.b.qps]);
         crowd.cost.opened_per_second = count as f64 / (on_processor() - began);
         // What was only needed to open them goes.
         let rest = crowd.link.now() + Duration::from_secs(10);
         crowd.link.run_until(rest, |_| false);
         crowd.cost.idle_bytes = each(live_bytes() - before);
         Ok(crowd)
-    }
-
-    fn connect(&mut self, count: usize) -> Result<()> {
-        for tcp_port in TCP_PORTS {
-            self.link.b.port.listen(tcp_port, ListenParams::default())?;
-        }
-        let offer = Offer { ird: 1, ord: 1, ..Offer::default() };
-        let params = ConnectParams { offer, ..ConnectParams::default() };
-        let mut remotes = TCP_PORTS.map(|tcp_port| SocketAddr::from((B, tcp_port))).cycle();
-        let (mut asked, mut accepted, mut open) = (0, 0, 0);
-        while open < count {
-            while asked < count && asked - open < OPENING_MAX {
-                let (now, qp) = (self.link.now(), &self.a.qps[asked]);
-                let remote = remotes.next().context("a cycle has no end")?;
-                self.link.a.port.connect(now, remote, qp, &params)?;
-                asked += 1;
-            }
-            ensure!(self.link.step(), "the link is silent with {open} connections of {count}");
-            while let Some(event) = self.link.b.port.poll_event() {
-                let PortEvent::Stream { connection, event } = event else { continue };
-                if let StreamEvent::Request(_) = event {
-                    self.link.b.port.accept(connection, &self.b.qps[accepted], &offer)?;
-                    accepted += 1;
-                }
-            }
-            while let Some(event) = self.link.a.port.poll_event() {
-                match event {
-                    PortEvent::Stream { event: StreamEvent::Established(_), .. } => open += 1,
-                    PortEvent::Incoming { .. } => (),
-                    other => anyhow::bail!("{other:?}"),
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Sends messages over all connections in turn, this many under way at a time; returns how many a

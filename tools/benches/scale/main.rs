@@ -28,7 +28,7 @@ struct Options {
     /// How many connections, one count after the other.
     #[arg(long, value_name = "N,…", value_delimiter = ',',
         default_values_t = [1, 10, 100, 1000, 10_000],
-        value_parser = clap::value_parser!(u32).range(1..=60_000))]
+        value_parser = clap::value_parser!(u32).range(1..=100_000))]
     connections: Vec<u32>,
     /// Messages of 64 octets in each round.
     #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1..))]
