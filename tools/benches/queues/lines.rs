@@ -44,12 +44,12 @@ struct Accesses {
 // Less often: where the allocator has put something beside the ring of a completion queue, that line is
 // written each time around the ring.
 pub(crate) fn run(wanted: &str, test: bool) -> Result<ExitCode> {
+    let cases: Vec<_> = CASES.iter().filter(|case| case.name.contains(wanted)).collect();
+    ensure!(!cases.is_empty(), "--only {wanted:?} is in the name of no case");
     if let Some(reason) = programs::missing(["valgrind"]) {
         skip("cache lines of two queues", &reason);
         return Ok(ExitCode::SUCCESS);
     }
-    let cases: Vec<_> = CASES.iter().filter(|case| case.name.contains(wanted)).collect();
-    ensure!(!cases.is_empty(), "--only {wanted:?} is in the name of no case");
     let mut shared = 0;
     for case in cases {
         for layout in [Layout::OneRnic, Layout::OneMr] {
