@@ -81,23 +81,30 @@ impl Connecting {
     /// The terms, once RDMA has started.
     fn handle_notice(&mut self, notice: Notice) -> Result<Option<Negotiated>, Error> {
         match notice {
-            Notice::Event(StreamEvent::Established(terms)) => return Ok(Some(terms)),
-            Notice::Event(StreamEvent::Rejected(rejection)) => {
-                return Err(Error::Rejected(rejection));
-            }
-            // What follows a reason is its consequence.
-            Notice::Event(StreamEvent::StartupFailed(failure)) => {
-                return Err(match self.reason.clone() {
-                    Error::Closed => Error::Startup(failure),
-                    earlier => earlier,
-                });
-            }
-            Notice::Refused(error @ Error::Io(_)) => self.reason = error,
-            Notice::Refused(error) => return Err(error),
-            Notice::Closed(_) => return Err(self.reason.clone()),
-            Notice::Event(_) | Notice::PeerEnding => {}
+            Notice::Event(event) => self.handle_event(*event),
+            Notice::Refused(error) => match *error {
+                error @ Error::Io(_) => {
+                    self.reason = error;
+                    Ok(None)
+                }
+                error => Err(error),
+            },
+            Notice::Closed(_) => Err(self.reason.clone()),
+            Notice::PeerEnding => Ok(None),
         }
-        Ok(None)
+    }
+
+    fn handle_event(&self, event: StreamEvent) -> Result<Option<Negotiated>, Error> {
+        match event {
+            StreamEvent::Established(terms) => Ok(Some(terms)),
+            StreamEvent::Rejected(rejection) => Err(Error::Rejected(rejection)),
+            // What follows a reason is its consequence.
+            StreamEvent::StartupFailed(failure) => Err(match self.reason.clone() {
+                Error::Closed => Error::Startup(failure),
+                earlier => earlier,
+            }),
+            _ => Ok(None),
+        }
     }
 
     fn established(self, terms: Negotiated) -> Connection {

@@ -89,14 +89,15 @@ impl Connection {
                 Err(error) => return Err(error),
             };
             return Ok(Some(match notice {
-                Notice::Event(StreamEvent::Failed(error)) => ConnectionEvent::Failed(error),
-                Notice::Event(StreamEvent::Terminated(terminate)) => {
-                    ConnectionEvent::Terminated(terminate)
-                }
-                Notice::Event(StreamEvent::PeerClosed) => ConnectionEvent::PeerClosed,
+                Notice::Event(event) => match *event {
+                    StreamEvent::Failed(error) => ConnectionEvent::Failed(error),
+                    StreamEvent::Terminated(terminate) => ConnectionEvent::Terminated(terminate),
+                    StreamEvent::PeerClosed => ConnectionEvent::PeerClosed,
+                    _ => continue,
+                },
                 Notice::PeerEnding => ConnectionEvent::PeerEnding,
                 Notice::Closed(counters) => ConnectionEvent::Closed(counters),
-                Notice::Event(_) | Notice::Refused(_) => continue,
+                Notice::Refused(_) => continue,
             }));
         }
     }

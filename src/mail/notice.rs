@@ -7,10 +7,10 @@ use urnic_engine::stream::StreamEvent;
 /// What a worker tells of a connection.
 #[derive(Debug)]
 pub(crate) enum Notice {
-    /// Something happened to its stream.
-    Event(StreamEvent),
+    /// Something happened to its stream. Boxed, as a channel has room for 31 of what it carries.
+    Event(Box<StreamEvent>),
     /// It could not be opened, or the last request for it could not be carried out.
-    Refused(Error),
+    Refused(Box<Error>),
     /// The peer has closed its half, behind messages that wait for receives.
     PeerEnding,
     /// It is over.

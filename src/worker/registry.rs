@@ -105,7 +105,7 @@ impl<Id: Copy + Eq + Hash> Registry<Id> {
             event => {
                 // A startup that fails before its Request has come has no handle.
                 if let Some(notices) = &entry.notices {
-                    notices.tell(Notice::Event(event));
+                    notices.tell(Notice::Event(Box::new(event)));
                 }
                 true
             }
@@ -152,7 +152,7 @@ impl<Id: Copy + Eq + Hash> Registry<Id> {
         let Some(entry) = self.entries.get(&id) else { return };
         debug!(target: "urnic", remote = %entry.remote, %error, "connection refused its request");
         if let Some(notices) = &entry.notices {
-            notices.tell(Notice::Refused(error));
+            notices.tell(Notice::Refused(Box::new(error)));
         }
     }
 

@@ -7,8 +7,9 @@
 
 use urnic_engine::mpa::startup::{Offer, StartupConfig};
 use urnic_engine::port::{ConnectParams, LowerLayer};
+use urnic_engine::stream::carrier::ByteStream;
 use urnic_engine::types::WrId;
-use urnic_engine::verbs::{Mr, RecvWr, SendWr, WcOpcode, WcStatus};
+use urnic_engine::verbs::{Mr, RecvWr, Rnic, RnicConfig, SendWr, WcOpcode, WcStatus};
 use urnic_netdev::impair::ImpairConfig;
 use urnic_netdev::memory::{self, LinkConfig};
 use urnic_testkit::counting::{Census, live_bytes};
@@ -212,11 +213,25 @@ fn unaligned_arrival_comes_to_allocate_nothing() {
     }
 }
 
+/// What a byte stream may take before RDMA starts.
+const BYTE_STREAM_BYTES_MAX: i64 = 2048;
 /// Octets of the heap that an end of an idle established connection may take, beside its queue pair:
 /// the stream, TCP, and what the port knows of the connection.
 const IDLE_BYTES_MAX: i64 = 4096;
 /// Octets of the heap that a queue pair may take whose queues, of 64 requests, were never used.
 const QP_BYTES_MAX: i64 = 1280;
+
+/// Buffers of a byte stream are those of the thread that turns it.
+#[test]
+fn a_byte_stream_is_small() {
+    const COUNT: i64 = 64;
+    let rnic = Rnic::new(RnicConfig { seed: 1.into() });
+    let before = live_bytes();
+    let mut streams = Vec::new();
+    streams.extend((0..COUNT).map(|_| ByteStream::new(&rnic)));
+    let each = (live_bytes() - before) / COUNT;
+    assert!((1..=BYTE_STREAM_BYTES_MAX).contains(&each), "{each} octets");
+}
 
 /// A connection costs what it uses: queues grow when there is something to post or to send.
 #[test]

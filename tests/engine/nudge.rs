@@ -3,8 +3,8 @@
 
 use urnic_engine::mem::Access;
 use urnic_engine::mpa::startup::{Offer, Progress, Responder, StartupConfig};
-use urnic_engine::stream::Fragments;
 use urnic_engine::stream::carrier::ByteStream;
+use urnic_engine::stream::{Fragments, Scratch};
 use urnic_engine::time::{Duration, Instant};
 use urnic_engine::types::WrId;
 use urnic_engine::verbs::{Mr, Pd, Qp, QpConfig, Rnic, RnicConfig, SendWr};
@@ -34,8 +34,8 @@ impl Initiator {
     }
 
     fn octets(&mut self) -> Vec<u8> {
-        let mut fragments = Fragments::new();
-        self.layered.octets_to_send(1448, 4096, &mut fragments);
+        let (mut scratch, mut fragments) = (Scratch::default(), Fragments::new());
+        self.layered.octets_to_send(&mut scratch, 1448, 4096, &mut fragments);
         let mut octets = Vec::new();
         for fragment in &fragments {
             let at = octets.len();

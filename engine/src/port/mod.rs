@@ -112,8 +112,8 @@ impl Port {
         config.time_wait_max = config.time_wait_max.min(TIME_WAIT_MAX);
         let seed = &rnic.shared.seed;
         let number = rnic.shared.count_port();
+        let send_path = config.send_path;
         let keys = seed.port_keys();
-        let gather_len_min = config.send_path.gather_len_min(capabilities.gather_len_min);
         let interface = Interface::new(capabilities, config.vlan, keys.tables);
         Self {
             rnic: HeldRnic::by_port(rnic),
@@ -130,7 +130,7 @@ impl Port {
             source_ports: SourcePorts::new(keys.source_ports, EPHEMERAL_FIRST..=u16::MAX),
             pieces: PieceStore::new(config.piece_blocks),
             reclaim_at: Instant::ZERO,
-            scratch: Scratch::new(gather_len_min),
+            scratch: Scratch::new(send_path, capabilities.gather_len_min),
             events: VecDeque::with_capacity(16),
             counters: PortCounters::default(),
             config,

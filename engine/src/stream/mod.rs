@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 pub use error::StreamError;
 pub use phase::{PhaseError, Setup, StartupFailure};
-pub(crate) use tx::{Cut, FrameBuilder, Room, Scratch};
-pub use tx::{Fragments, SendPath};
+pub(crate) use tx::{Cut, FrameBuilder, Room};
+pub use tx::{Fragments, Scratch, SendPath};
 
 use crate::counters::{MpaRxCounters, RdmaRxCounters, RdmaTxCounters};
 use crate::limits::STREAMING_BYTES_MAX;

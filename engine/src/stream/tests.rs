@@ -42,8 +42,8 @@ impl End {
     /// Takes up to `len_max` octets of at least `len_min` that are offered.
     fn write(&mut self, len_min: usize, len_max: usize) -> Vec<u8> {
         let mut octets = Vec::new();
-        let mut fragments = Fragments::new();
-        self.layered.octets_to_send(1448, len_min, &mut fragments);
+        let (mut scratch, mut fragments) = (Scratch::default(), Fragments::new());
+        self.layered.octets_to_send(&mut scratch, 1448, len_min, &mut fragments);
         for fragment in &fragments {
             let at = octets.len();
             octets.resize(at + fragment.len(), 0);

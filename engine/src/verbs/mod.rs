@@ -14,7 +14,7 @@ mod doorbell;
 mod mr;
 mod mw;
 mod pd;
-mod posted;
+pub(crate) mod posted;
 mod qp;
 mod receives;
 mod rnic;

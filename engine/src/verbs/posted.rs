@@ -28,6 +28,7 @@ impl<T> Posted<T> {
         if requests.len() == self.depth {
             return Err(request);
         }
+        make_room(&mut requests, 1);
         requests.push_back(request);
         self.len.store(requests.len(), Ordering::SeqCst);
         Ok(())
@@ -36,6 +37,7 @@ impl<T> Posted<T> {
     /// Adds all; there is room for them.
     pub(super) fn extend(&self, added: impl Iterator<Item = T>) {
         let mut requests = lock(&self.requests);
+        make_room(&mut requests, added.size_hint().0);
         requests.extend(added);
         assert!(requests.len() <= self.depth, "the queue has room for every reserved place");
         self.len.store(requests.len(), Ordering::SeqCst);
@@ -77,6 +79,14 @@ impl<T> Posted<T> {
     /// How many it takes.
     pub(super) const fn depth(&self) -> usize {
         self.depth
+    }
+}
+
+/// Makes room for `more` requests. The first take no more memory than they need: a request is a third of a
+/// KiB, and many connections have one at a time.
+pub(crate) fn make_room<T>(requests: &mut VecDeque<T>, more: usize) {
+    if requests.capacity() - requests.len() < more {
+        requests.reserve_exact(more.max(requests.capacity()));
     }
 }
 

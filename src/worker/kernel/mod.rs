@@ -36,9 +36,12 @@ use crate::worker::registry::Registry;
 use urnic_engine::limits::CONNECTIONS_MAX;
 use urnic_engine::port::timers::TimerQueue;
 use urnic_engine::port::{PortDrops, PortError};
-use urnic_engine::stream::PhaseError;
+use urnic_engine::stream::{PhaseError, Scratch};
 use urnic_engine::time::Instant;
 use urnic_engine::verbs::{Doorbell, Qp, Rnic};
+
+/// The kernel's TCP copies what is written; walking the list of fragments costs it little beside that.
+const GATHER_LEN_MIN: usize = 0;
 
 /// The sockets of one endpoint and the streams on them.
 #[derive(Debug)]
@@ -60,6 +63,7 @@ pub(crate) struct KernelEngine {
     /// When listeners that are paused are asked again; `None` when none is.
     accept_retry: Option<Instant>,
     buffer: Box<[u8]>,
+    scratch: Scratch,
     /// There are no events of an interface: its end tells that of the engine.
     _feed: EventFeed,
 }
@@ -71,8 +75,8 @@ impl KernelEngine {
         config: &EndpointConfig,
         feed: EventFeed,
     ) -> Result<Self, Error> {
-        let EndpointConfig { user_timeout, life, send_path, .. } = *config;
-        let terms = Terms { user_timeout, life, send_path };
+        let EndpointConfig { user_timeout, life, .. } = *config;
+        let terms = Terms { user_timeout, life };
         Ok(Self {
             rnic: rnic.clone(),
             terms,
@@ -87,6 +91,7 @@ impl KernelEngine {
             timers: TimerQueue::default(),
             accept_retry: None,
             buffer: vec![0; RECEIVE_LEN].into_boxed_slice(),
+            scratch: Scratch::new(config.send_path, GATHER_LEN_MIN),
             _feed: feed,
         })
     }
@@ -178,7 +183,7 @@ impl KernelEngine {
     fn service(&mut self, now: Instant, slot: usize) -> usize {
         let Some(connection) = self.connections.get_mut(slot) else { return 0 };
         let mut moved = connection.receive(now, &mut self.buffer);
-        moved += connection.send(now, self.answers_wait);
+        moved += connection.send(now, &mut self.scratch, self.answers_wait);
         if connection.layered.wants_retry() {
             self.reconnect(now, slot);
             return moved + 1;
@@ -298,7 +303,7 @@ impl Engine for KernelEngine {
                 if let Err(error) = self.connect(now, key, remote, &qp, &options, &notices) {
                     debug!(target: "urnic", %remote, %error, "cannot connect");
                     // The handle may be gone already.
-                    notices.tell(Notice::Refused(error));
+                    notices.tell(Notice::Refused(Box::new(error)));
                     notices.tell(Notice::Closed(Box::default()));
                 }
             }
@@ -398,7 +403,7 @@ impl Engine for KernelEngine {
         for slot in self.registry.all() {
             let connection = &mut self.connections[slot];
             if self.answers_wait {
-                connection.send(now, false);
+                connection.send(now, &mut self.scratch, false);
             }
             connection.abort();
             self.remove(slot);

@@ -15,10 +15,9 @@ use crate::worker::kernel::answers::AnswerWait;
 use crate::worker::kernel::events::Readiness;
 use crate::worker::kernel::probes::IdleProbes;
 use urnic_engine::port::ConnectionCounters;
-use urnic_engine::stream::SendPath;
 use urnic_engine::stream::carrier::ByteStream;
 use urnic_engine::stream::life::LifeTimes;
-use urnic_engine::stream::{Fragments, Setup};
+use urnic_engine::stream::{Fragments, Scratch, Setup};
 use urnic_engine::tcp::{self, KeepAliveTimes, Standing};
 use urnic_engine::time::{Duration, Instant};
 use urnic_engine::verbs::{Qp, Rnic};
@@ -73,7 +72,6 @@ pub(super) struct Terms {
     /// How long a peer may leave data unacknowledged.
     pub(super) user_timeout: Duration,
     pub(super) life: LifeTimes,
-    pub(super) send_path: SendPath,
 }
 
 /// What a connection is opened with.
@@ -134,13 +132,12 @@ impl KernelConnection {
     }
 
     fn new(rnic: &Rnic, socket: Socket, terms: Terms) -> io::Result<Self> {
-        let Terms { user_timeout, life, send_path } = terms;
+        let Terms { user_timeout, life } = terms;
         socket.set_nonblocking(true)?;
         // An FPDU that is ready is sent: waiting for more is the application's choice.
         socket.set_tcp_nodelay(true)?;
         let both = Readiness { readable: true, writable: true, ..Readiness::default() };
-        let mut layered = ByteStream::opening(rnic, life);
-        layered.set_send_path(send_path);
+        let layered = ByteStream::opening(rnic, life);
         Ok(Self {
             socket,
             layered,
@@ -242,7 +239,12 @@ impl KernelConnection {
 
     /// Writes what is to be sent; returns how many writes that took. With `answers_wait`, answers of no
     /// octets do so for a message.
-    pub(super) fn send(&mut self, now: Instant, answers_wait: bool) -> usize {
+    pub(super) fn send(
+        &mut self,
+        now: Instant,
+        scratch: &mut Scratch,
+        answers_wait: bool,
+    ) -> usize {
         if self.may_send() {
             self.follow_emss(now);
         }
@@ -250,7 +252,7 @@ impl KernelConnection {
         let waits = answers_wait && self.answers.waits(now, self.layered.owes_empty_answers_only());
         while !waits && self.ready.writable && self.may_send() && writes < WRITE_BURST {
             let mut fragments = Fragments::new();
-            self.layered.octets_to_send(self.emss, SEND_LEN, &mut fragments);
+            self.layered.octets_to_send(scratch, self.emss, SEND_LEN, &mut fragments);
             if fragments.is_empty() {
                 drop(fragments);
                 if self.layered.is_stuck() {
@@ -504,11 +506,7 @@ mod tests {
     fn the_kernel_repeats_a_syn_for_longer_than_the_stream_waits() {
         let rnic = Rnic::new(RnicConfig { seed: 1.into() });
         let remote = SocketAddr::from(([127, 0, 0, 1], 9));
-        let terms = Terms {
-            user_timeout: Duration::from_secs(100),
-            life: LifeTimes::default(),
-            send_path: SendPath::default(),
-        };
+        let terms = Terms { user_timeout: Duration::from_secs(100), life: LifeTimes::default() };
         let opened = Opened { remote, local: None, traffic_class: None };
         let connection = KernelConnection::connect(&rnic, opened, terms);
         let retries = syn_retries(connection.unwrap().socket.as_fd()).unwrap();

@@ -84,7 +84,8 @@ fn at(ns: u64) -> Instant {
 
 fn has_timed_out(told: &Told<Notice>) -> bool {
     told.receiver().try_iter().any(|notice| {
-        matches!(notice, Notice::Event(StreamEvent::StartupFailed(StartupFailure::Timeout)))
+        let Notice::Event(event) = notice else { return false };
+        matches!(*event, StreamEvent::StartupFailed(StartupFailure::Timeout))
     })
 }
 

@@ -223,7 +223,7 @@ impl<D: Device + Send> Engine for PortEngine<D> {
                     Err(error) => {
                         debug!(target: "urnic", %remote, %error, "cannot connect");
                         // The handle may be gone already.
-                        notices.tell(Notice::Refused(error));
+                        notices.tell(Notice::Refused(Box::new(error)));
                     }
                 }
             }

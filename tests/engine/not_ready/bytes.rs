@@ -3,8 +3,8 @@
 use urnic_engine::limits::HELD_BYTES_MAX;
 use urnic_engine::mem::Access;
 use urnic_engine::mpa::startup::{Offer, StartupConfig};
-use urnic_engine::stream::Fragments;
 use urnic_engine::stream::carrier::ByteStream;
+use urnic_engine::stream::{Fragments, Scratch};
 use urnic_engine::time::Instant;
 use urnic_engine::types::WrId;
 use urnic_engine::verbs::{
@@ -37,8 +37,8 @@ impl End {
 
     fn write(&mut self) -> Vec<u8> {
         let mut octets = Vec::new();
-        let mut fragments = Fragments::new();
-        self.stream.octets_to_send(1448, READ_LEN, &mut fragments);
+        let (mut scratch, mut fragments) = (Scratch::default(), Fragments::new());
+        self.stream.octets_to_send(&mut scratch, 1448, READ_LEN, &mut fragments);
         for fragment in &fragments {
             let at = octets.len();
             octets.resize(at + fragment.len(), 0);

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use urnic_engine::mem::Access;
 use urnic_engine::mpa::startup::{Offer, RtrKinds, StartupConfig};
 use urnic_engine::stream::carrier::ByteStream;
-use urnic_engine::stream::{Fragments, StreamEvent};
+use urnic_engine::stream::{Fragments, Scratch, StreamEvent};
 use urnic_engine::time::{Duration, Instant};
 use urnic_engine::types::WrId;
 use urnic_engine::verbs::{Cq, Mr, Qp, QpConfig, RecvWr, Rnic, RnicConfig, SendWr, Wc, WcStatus};
@@ -43,8 +43,8 @@ impl End {
     /// Writes at most `len_max` octets to the pipe; returns how many.
     fn write(&mut self, emss: usize, len_max: usize) -> usize {
         let mut octets = Vec::new();
-        let mut fragments = Fragments::new();
-        self.layered.octets_to_send(emss, len_max, &mut fragments);
+        let (mut scratch, mut fragments) = (Scratch::default(), Fragments::new());
+        self.layered.octets_to_send(&mut scratch, emss, len_max, &mut fragments);
         for fragment in &fragments {
             let at = octets.len();
             octets.resize(at + fragment.len(), 0);

@@ -13,8 +13,7 @@ use crate::mpa::pieces::PieceStore;
 use crate::mpa::startup::{Offer, Retry, StartupConfig};
 use crate::stream::life::{LifeTimes, Probes};
 use crate::stream::{
-    Cut, Fragments, FrameBuilder, PhaseError, Room, RxPolicy, Scratch, SendPath, Setup, Stream,
-    StreamEvent,
+    Cut, Fragments, FrameBuilder, PhaseError, Room, RxPolicy, Scratch, Setup, Stream, StreamEvent,
 };
 use crate::time::Instant;
 use crate::types::StreamOffset;
@@ -29,8 +28,7 @@ use crate::verbs::{HeldRnic, Qp, Rnic};
 pub struct ByteStream {
     stream: Stream,
     store: PieceStore,
-    scratch: Scratch,
-    /// Octets of payload that were copied into the scratch.
+    /// Octets of payload that were copied to be sent.
     staged: u64,
     received: StreamOffset,
     sent: StreamOffset,
@@ -57,18 +55,11 @@ impl ByteStream {
         Self {
             stream: Stream::new(HeldRnic::by_stream(rnic), policy, Arc::new(times)),
             store: PieceStore::new(PIECE_BLOCKS_MAX),
-            scratch: Scratch::default(),
             staged: 0,
             received: StreamOffset::ZERO,
             sent: StreamOffset::ZERO,
             now: Instant::ZERO,
         }
-    }
-
-    /// How payload gets to [`octets_to_send`](Self::octets_to_send) from now on. By default it is all
-    /// gathered from where it is.
-    pub fn set_send_path(&mut self, path: SendPath) {
-        self.scratch = Scratch::new(path.gather_len_min(GATHER_LEN_MIN));
     }
 
     #[cfg(test)]
@@ -196,11 +187,13 @@ impl ByteStream {
     }
 
     /// Appends the octets to write next to `fragments`, at least `len_min` if so many are ready,
-    /// gathered from where they are; FPDUs are cut for segments of `emss` octets. Nothing is
+    /// gathered from where they are or copied to the scratch, as that was made; FPDUs are cut for segments of
+    /// `emss` octets. Nothing is
     /// appended when there is nothing to send. Tell [`handle_sent`](Self::handle_sent) how many
     /// were written.
     pub fn octets_to_send<'a>(
         &'a mut self,
+        scratch: &'a mut Scratch,
         emss: usize,
         len_min: usize,
         fragments: &mut Fragments<'a>,
@@ -222,7 +215,7 @@ impl ByteStream {
         let end = self.stream.framed_end().min(self.sent + SEND_LEN_MAX);
         if end > self.sent && !self.is_stuck() {
             self.stream.keep_cut(&(self.sent..end));
-            let mut frame = FrameBuilder::new(&mut self.scratch, fragments);
+            let mut frame = FrameBuilder::new(scratch, fragments);
             self.stream.gather(self.sent..end, &mut frame);
             self.staged += frame.finish().staged as u64;
         }
@@ -386,9 +379,6 @@ impl ByteStream {
         RdmaTxCounters { bytes_staged: self.staged, ..self.stream.tx_counters() }
     }
 }
-
-/// The kernel's TCP copies what is written; walking the list of fragments costs it little beside that.
-const GATHER_LEN_MIN: usize = 0;
 
 /// Octets offered for writing at once.
 const SEND_LEN_MAX: u64 = 1 << 20;

@@ -15,6 +15,7 @@ use crate::stream::error::StreamError;
 use crate::stream::rx::PlacedSegment;
 use crate::stream::rx::held::{HeldMessages, HeldSegment};
 use crate::types::{MsgOffset, Msn, Stag, TaggedOffset};
+use crate::verbs::posted::make_room;
 use crate::verbs::{QpShared, RecvWr, Wc, WcOpcode, WcStatus};
 
 /// Buffers for Sends (queue number 0), oldest first, with the order of the messages that fill
@@ -189,6 +190,7 @@ impl ReceiveQueue {
                 Err(error) if self.is_too_far(qp, msn) => return self.refuse(qp, msn, error),
                 Err(error) => match qp.receives.take() {
                     Some(wr) => {
+                        make_room(&mut self.posted, 1);
                         self.posted.push_back(wr);
                         self.fill_from_ahead(qp, lease)?;
                     }
@@ -281,6 +283,7 @@ impl ReceiveQueue {
             return Ok(None);
         }
         let Some(wr) = qp.receives.take_or_ask(qp) else { return Ok(None) };
+        make_room(&mut self.posted, 1);
         self.posted.push_back(wr);
         while let Some(held) = self.held.next() {
             let end = self.settle(qp, lease, 0, &held)?;

@@ -6,6 +6,7 @@ use urnic_netdev::Fragment;
 
 use crate::limits::{FRAGMENTS_MAX, FRAME_PAYLOAD_MAX};
 use crate::mem::SharedSlice;
+use crate::stream::tx::send_path::SendPath;
 use crate::wire::crc32c::Crc32c;
 use crate::wire::ddp::TaggedHeader;
 use crate::wire::mpa::{CRC_LEN, FPDU_HEADER_LEN as LENGTH_LEN};
@@ -13,18 +14,26 @@ use crate::wire::mpa::{CRC_LEN, FPDU_HEADER_LEN as LENGTH_LEN};
 /// The fragments of one frame, on the stack. Filled in place: it is too large to be returned.
 pub type Fragments<'a> = ArrayVec<Fragment<'a>, FRAGMENTS_MAX>;
 
-/// Where the inline octets of frames are written, and payload that is copied; one for all frames of a
-/// port.
+/// Where the octets of a frame are written that are not in registered memory, and payload that is copied;
+/// one for all frames of a port, or of all byte streams that a thread writes.
 #[derive(Debug)]
-pub(crate) struct Scratch {
+pub struct Scratch {
     octets: Box<[u8]>,
     /// Octets of a run from which on it is referred to.
     gather_len_min: usize,
 }
 
 impl Scratch {
+    /// For frames that `path` says the kind of, on a device that gathers runs of `device_gather_len_min`
+    /// octets and more sooner than it takes a copy
+    /// ([`Capabilities::gather_len_min`](urnic_netdev::Capabilities::gather_len_min)).
+    #[must_use]
+    pub fn new(path: SendPath, device_gather_len_min: usize) -> Self {
+        Self::referring_from(path.gather_len_min(device_gather_len_min))
+    }
+
     /// For frames that refer to runs of memory of `gather_len_min` octets at least.
-    pub(crate) fn new(gather_len_min: usize) -> Self {
+    fn referring_from(gather_len_min: usize) -> Self {
         Self { octets: vec![0; FRAME_PAYLOAD_MAX].into_boxed_slice(), gather_len_min }
     }
 }
@@ -32,7 +41,7 @@ impl Scratch {
 impl Default for Scratch {
     /// For frames that refer to all payload.
     fn default() -> Self {
-        Self::new(0)
+        Self::new(SendPath::Gather, 0)
     }
 }
 
@@ -216,7 +225,7 @@ mod tests {
     #[test]
     fn copied_runs_are_one_fragment_with_what_is_around_them() {
         let memory: Vec<u8> = (0..=255).cycle().take(1000).collect();
-        let mut scratch = Scratch::new(500);
+        let mut scratch = Scratch::referring_from(500);
         let mut fragments = Fragments::new();
         let mut frame = FrameBuilder::new(&mut scratch, &mut fragments);
         assert!(frame.stages(499) && !frame.stages(500));
@@ -251,7 +260,7 @@ mod tests {
     #[test]
     fn copied_payload_beyond_the_scratch_ends_the_frame() {
         let memory = vec![7; FRAME_PAYLOAD_MAX];
-        let mut scratch = Scratch::new(usize::MAX);
+        let mut scratch = Scratch::new(SendPath::Stage, 0);
         let mut fragments = Fragments::new();
         let mut frame = FrameBuilder::new(&mut scratch, &mut fragments);
         frame.stage(SharedSlice::from_bytes(&memory[1..]));

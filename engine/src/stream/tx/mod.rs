@@ -27,8 +27,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub(crate) use describe::{Cut, FrameError, Room};
-pub use frame::Fragments;
-pub(crate) use frame::{FrameBuilder, Scratch};
+pub(crate) use frame::FrameBuilder;
+pub use frame::{Fragments, Scratch};
 pub(crate) use responses::ResponseKind;
 pub use send_path::SendPath;
 pub(crate) use turn::Messages;

@@ -20,8 +20,7 @@ pub enum SendPath {
 
 impl SendPath {
     /// Octets of a run from which on it is gathered, on a device that says `device`.
-    #[must_use]
-    pub const fn gather_len_min(self, device: usize) -> usize {
+    pub(super) const fn gather_len_min(self, device: usize) -> usize {
         match self {
             Self::Auto => device,
             Self::Gather => 0,

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use crate::mem::SharedSlice;
 use crate::stream::tx::confirmations::Confirmations;
 use crate::types::StreamOffset;
+use crate::verbs::posted::make_room;
 use crate::verbs::{QpShared, SendOp, SendWr, Wc, WcStatus};
 
 /// How far a request is.
@@ -77,6 +78,7 @@ impl SendQueue {
                 let messages_left = messages_of(&wr);
                 let confirm = confirms && wr.signaled && wr.op.is_confirmable();
                 let progress = Progress::Pending;
+                make_room(&mut self.entries, 1);
                 self.entries.push_back(Entry { wr, len, progress, messages_left, confirm });
             });
             if self.entries.len() == before {
