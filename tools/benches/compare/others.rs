@@ -36,12 +36,20 @@ pub(crate) fn iperf3_to(far: &Far, address: IpAddr, time: Duration) -> Result<f6
 
 /// Gbit/s of UCX `ucp_put_bw` with the engine's message length.
 pub(crate) fn ucx_put_rate(far: &Far) -> Result<f64> {
-    ucx_figure(far, "ucp_put_bw", MESSAGE_LEN, 20_000, Ucx::Rate)
+    ucx_figure(far, Transport::Tcp, "ucp_put_bw", MESSAGE_LEN, 20_000, Ucx::Rate)
 }
 
 /// Half a round trip of UCX `ucp_put_lat` with 8 octets, in µs: the median.
 pub(crate) fn ucx_put_latency(far: &Far) -> Result<f64> {
-    ucx_figure(far, "ucp_put_lat", 8, 20_000, Ucx::Median)
+    ucx_figure(far, Transport::Tcp, "ucp_put_lat", 8, 20_000, Ucx::Median)
+}
+
+/// What UCX sends by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Transport {
+    Tcp,
+    /// Memory that both processes share.
+    Memory,
 }
 
 /// What a test of UCX tells.
@@ -51,6 +59,8 @@ pub(crate) enum Ucx {
     Median,
     /// The same, of 99 in 100.
     P99,
+    /// The same, of 999 in 1000.
+    P99_9,
     /// Gbit/s over the whole run.
     Rate,
 }
@@ -58,29 +68,40 @@ pub(crate) enum Ucx {
 /// A figure of one test of `ucx_perftest`.
 pub(crate) fn ucx_figure(
     far: &Far,
+    transport: Transport,
     test: &str,
     len: usize,
     iterations: usize,
     what: Ucx,
 ) -> Result<f64> {
-    let rank = if matches!(what, Ucx::P99) { "99" } else { "50" };
-    let line = ucx(far, test, len, iterations, rank)?;
+    let rank = match what {
+        Ucx::P99 => "99",
+        Ucx::P99_9 => "99.9",
+        Ucx::Median | Ucx::Rate => "50",
+    };
+    let line = ucx(far, transport, test, (len, iterations), rank)?;
     match what {
-        Ucx::Median | Ucx::P99 => column(&line, UCX_PERCENTILE),
+        Ucx::Median | Ucx::P99 | Ucx::P99_9 => column(&line, UCX_PERCENTILE),
         // MB/s of 2^20 octets.
         Ucx::Rate => Ok(column(&line, UCX_OVERALL_RATE)? * f64::from(1 << 20) * 8.0 / 1e9),
     }
 }
 
 /// Runs one test of `ucx_perftest` and returns its line of figures.
-fn ucx(far: &Far, test: &str, len: usize, iterations: usize, rank: &str) -> Result<String> {
+fn ucx(
+    far: &Far,
+    transport: Transport,
+    test: &str,
+    (len, iterations): (usize, usize),
+    rank: &str,
+) -> Result<String> {
     let set = |command: &mut Command, device: &str| {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        for (name, value) in
-            [("UCX_TLS", "tcp"), ("UCX_NET_DEVICES", device), ("UCX_WARN_UNUSED_ENV_VARS", "n")]
-        {
-            command.env(name, value);
-        }
+        match transport {
+            Transport::Tcp => command.env("UCX_TLS", "tcp").env("UCX_NET_DEVICES", device),
+            Transport::Memory => command.env("UCX_TLS", "sm,self"),
+        };
+        command.env("UCX_WARN_UNUSED_ENV_VARS", "n");
     };
     let mut server = far.command("ucx_perftest");
     set(&mut server, "veth-b");

@@ -1,16 +1,14 @@
 //! Other people's programs on urnic's verbs (`urnic run`), next to urnic's own commands, UCX and
-//! libfabric, which do the same work: all over the kernel's TCP, between two namespaces.
+//! libfabric, which do the same work: over the kernel's TCP between two namespaces, or through memory that
+//! both processes share.
 
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-
-use anyhow::{Context, Result, ensure};
-use serde_json::Value;
-use urnic_engine::time::Duration;
+mod figures;
 
 use crate::case::{Case, Ratio, Unit, case};
-use crate::network::{Far, VETH};
-use crate::others;
+use crate::others::{self, Transport, Ucx};
+use figures::{FiProvider, Link, by_fabric, by_perftest, by_urnic};
+use figures::{MEDIAN, P99, P99_9, RATE};
+pub(crate) use figures::{Server, URNIC, output};
 
 /// Lengths of messages.
 const SIZES: [usize; 7] = [8, 64, 512, 4096, 65_536, 1 << 20, 8 << 20];
@@ -20,46 +18,107 @@ const DEPTH: usize = 128;
 const MOVED_LEN: usize = 1 << 30;
 const MESSAGES: std::ops::RangeInclusive<usize> = 200..=200_000;
 
+/// Lengths for which times are told to the last of 1000.
+const SHORT_MAX: usize = 4096;
+
 /// Every size by every program.
 pub(crate) fn cases() -> Vec<Case> {
     SIZES.into_iter().flat_map(of_size).collect()
 }
 
 fn of_size(len: usize) -> Vec<Case> {
-    let name = |program: &str| format!("{len} B: {program}");
-    let perftest = |case| Case { needs: Some(("ib_write_lat", "perftest")), ..case };
-    let ucx = |case| Case { needs: Some(("ucx_perftest", "ucx-utils")), ..case };
-    let fabric = |case| Case { needs: Some(("fi_pingpong", "libfabric-bin")), ..case };
-    let (rate, latency) = (Unit::Rate, Unit::Latency);
-    let times = iterations(len).min(5_000);
-    let perftest_case = |program: &'static str, column: usize, unit, count: usize| {
-        let label = if column == P99 { ", 99th percentile" } else { "" };
-        perftest(case(&name(&format!("{program}{label}")), unit, move |far, _| {
-            by_perftest(far, program, len, count, column)
-        }))
-    };
-    let own = |program: &'static str, key: &'static str, label: &str, unit| {
-        case(&name(&format!("urnic {program}{label}")), unit, move |far, time| {
-            by_urnic(far, program, len, times, key, time)
-        })
-    };
-    let by_ucx = |label: &str, test: &'static str, what: others::Ucx, unit, count: usize| {
-        ucx(case(&name(label), unit, move |far, _| others::ucx_figure(far, test, len, count, what)))
-    };
+    let mut cases = latencies(len);
+    if len <= SHORT_MAX {
+        let (label, times) = (", 99.9th percentile", iterations(len).min(5_000));
+        cases.extend([
+            perftest(len, "ib_write_lat", label, (P99_9, Unit::Latency), times),
+            urnic(len, "lat", label, "p99_9_us", Link::Kernel),
+            urnic(len, "lat", ", vhost-user, 99.9th percentile", "p99_9_us", Link::VhostUser),
+            ucx(len, "put_lat", label, (Transport::Tcp, Ucx::P99_9), times),
+            ucx(
+                len,
+                "put_lat",
+                ", memory, 99.9th percentile",
+                (Transport::Memory, Ucx::P99_9),
+                times,
+            ),
+        ]);
+    }
+    cases.extend(rates(len));
+    cases
+}
+
+fn latencies(len: usize) -> Vec<Case> {
+    let (p99, times) = (", 99th percentile", iterations(len).min(5_000));
     vec![
-        perftest_case("ib_write_lat", MEDIAN, latency, times),
-        perftest_case("ib_write_lat", P99, latency, times),
-        own("lat", "p50_us", "", latency),
-        own("lat", "p99_us", ", 99th percentile", latency),
-        by_ucx("UCX put_lat", "ucp_put_lat", others::Ucx::Median, latency, times),
-        by_ucx("UCX put_lat, 99th percentile", "ucp_put_lat", others::Ucx::P99, latency, times),
-        // It prints the mean only.
-        fabric(case(&name("fi_pingpong"), latency, move |far, _| by_fabric(far, len, times))),
-        perftest_case("ib_write_bw", RATE, rate, iterations(len)),
-        perftest_case("ib_read_bw", RATE, rate, iterations(len)),
-        own("bw", "gbps", "", rate),
-        by_ucx("UCX put_bw", "ucp_put_bw", others::Ucx::Rate, rate, iterations(len)),
+        perftest(len, "ib_write_lat", "", (MEDIAN, Unit::Latency), times),
+        perftest(len, "ib_write_lat", p99, (P99, Unit::Latency), times),
+        urnic(len, "lat", "", "p50_us", Link::Kernel),
+        urnic(len, "lat", p99, "p99_us", Link::Kernel),
+        urnic(len, "lat", ", vhost-user", "p50_us", Link::VhostUser),
+        urnic(len, "lat", ", vhost-user, 99th percentile", "p99_us", Link::VhostUser),
+        ucx(len, "put_lat", "", (Transport::Tcp, Ucx::Median), times),
+        ucx(len, "put_lat", p99, (Transport::Tcp, Ucx::P99), times),
+        ucx(len, "put_lat", ", memory", (Transport::Memory, Ucx::Median), times),
+        ucx(len, "put_lat", ", memory, 99th percentile", (Transport::Memory, Ucx::P99), times),
+        fabric(len, "", FiProvider::Tcp, times),
+        fabric(len, ", memory", FiProvider::Memory, times),
     ]
+}
+
+fn rates(len: usize) -> Vec<Case> {
+    let times = iterations(len);
+    vec![
+        perftest(len, "ib_write_bw", "", (RATE, Unit::Rate), times),
+        perftest(len, "ib_read_bw", "", (RATE, Unit::Rate), times),
+        urnic(len, "bw", "", "gbps", Link::Kernel),
+        urnic(len, "bw", ", vhost-user", "gbps", Link::VhostUser),
+        ucx(len, "put_bw", "", (Transport::Tcp, Ucx::Rate), times),
+        ucx(len, "put_bw", ", memory", (Transport::Memory, Ucx::Rate), times),
+    ]
+}
+
+/// A case of messages of `len` octets, by a program of a Debian package.
+fn of(len: usize, name: &str, package: Option<(&'static str, &'static str)>, case: Case) -> Case {
+    Case { name: format!("{len} B: {name}"), needs: package, ..case }
+}
+
+fn perftest(
+    len: usize,
+    program: &'static str,
+    label: &str,
+    (column, unit): (usize, Unit),
+    count: usize,
+) -> Case {
+    let case = case("", unit, move |far, _| by_perftest(far, program, len, count, column));
+    of(len, &format!("{program}{label}"), Some(("ib_write_lat", "perftest")), case)
+}
+
+fn urnic(len: usize, program: &'static str, label: &str, key: &'static str, link: Link) -> Case {
+    let unit = if program == "lat" { Unit::Latency } else { Unit::Rate };
+    let times = iterations(len).min(5_000);
+    let run = move |far: &_, time| by_urnic(far, (program, link), (len, times), key, time);
+    of(len, &format!("urnic {program}{label}"), None, case("", unit, run))
+}
+
+fn ucx(
+    len: usize,
+    test: &'static str,
+    label: &str,
+    (transport, what): (Transport, Ucx),
+    count: usize,
+) -> Case {
+    let unit = if matches!(what, Ucx::Rate) { Unit::Rate } else { Unit::Latency };
+    let case = case("", unit, move |far, _| {
+        others::ucx_figure(far, transport, &format!("ucp_{test}"), len, count, what)
+    });
+    of(len, &format!("UCX {test}{label}"), Some(("ucx_perftest", "ucx-utils")), case)
+}
+
+/// It prints the mean only.
+fn fabric(len: usize, label: &str, provider: FiProvider, count: usize) -> Case {
+    let case = case("", Unit::Latency, move |far, _| by_fabric(far, provider, len, count));
+    of(len, &format!("fi_pingpong{label}"), Some(("fi_pingpong", "libfabric-bin")), case)
 }
 
 /// What the project aims at, size by size.
@@ -79,6 +138,24 @@ pub(crate) fn ratios() -> Vec<Ratio> {
                 1.0,
             ),
             ratio("latency, to libfabric", "ib_write_lat", "fi_pingpong", 1.0),
+            ratio(
+                "latency, vhost-user, to UCX in memory",
+                "urnic lat, vhost-user",
+                "UCX put_lat, memory",
+                1.0,
+            ),
+            ratio(
+                "latency, vhost-user, to libfabric in memory",
+                "urnic lat, vhost-user",
+                "fi_pingpong, memory",
+                1.0,
+            ),
+            ratio(
+                "rate, vhost-user, to UCX in memory",
+                "urnic bw, vhost-user",
+                "UCX put_bw, memory",
+                1.0,
+            ),
             ratio("rate, to urnic bw", "ib_write_bw", "urnic bw", 0.9),
             ratio("rate, to UCX", "ib_write_bw", "UCX put_bw", 1.0),
         ]
@@ -88,89 +165,4 @@ pub(crate) fn ratios() -> Vec<Ratio> {
 
 fn iterations(len: usize) -> usize {
     (MOVED_LEN / len).clamp(*MESSAGES.start(), *MESSAGES.end())
-}
-
-/// Columns of perftest's line: octets, iterations, then for times least, greatest, typical (the median),
-/// mean, deviation, 99 %; for rates the peak and the mean.
-const MEDIAN: usize = 4;
-const P99: usize = 7;
-const RATE: usize = 3;
-
-/// A figure of perftest between two processes under `urnic run`.
-fn by_perftest(far: &Far, program: &str, len: usize, count: usize, column: usize) -> Result<f64> {
-    let line = ["run", "--", program, "-R", "-F", "--report_gbits", "-s"].map(str::to_owned);
-    let line = [&line[..], &[len.to_string(), "-n".to_owned(), count.to_string()]].concat();
-    let _server = Server::start(far.command(URNIC).args(&line))?;
-    let told = output(Command::new(URNIC).args(&line).arg(VETH[1].to_string()))?;
-    let is_figures = |line: &&str| {
-        line.split_whitespace().next().and_then(|first| first.parse().ok()) == Some(len)
-    };
-    let figures = told.lines().find(is_figures).context("perftest prints no figures")?;
-    let field =
-        figures.split_whitespace().nth(column).context("a column of perftest is missing")?;
-    Ok(field.parse()?)
-}
-
-/// A figure of `urnic lat` or `urnic bw`.
-fn by_urnic(
-    far: &Far,
-    program: &str,
-    len: usize,
-    count: usize,
-    key: &str,
-    time: Duration,
-) -> Result<f64> {
-    let listen = format!("{}:7174", VETH[1]);
-    let _server = Server::start(far.command(URNIC).args(["serve", "--listen", &listen]))?;
-    let mut client = Command::new(URNIC);
-    client.args([program, &listen, "--op", "write", "--json", "--size", &len.to_string()]);
-    if program == "lat" {
-        client.args(["--iterations", &count.to_string()]);
-    } else {
-        let seconds = time.as_secs_f64().to_string();
-        client.args(["--seconds", &seconds, "--depth", &DEPTH.to_string()]);
-    }
-    let told: Value = serde_json::from_str(&output(&mut client)?)?;
-    told[key].as_f64().with_context(|| format!("urnic {program} has no {key}: {told}"))
-}
-
-/// Half a round trip of libfabric's `tcp` provider in µs: the mean, which is all that it prints.
-fn by_fabric(far: &Far, len: usize, count: usize) -> Result<f64> {
-    let line = ["-p", "tcp", "-e", "msg", "-S", &len.to_string(), "-I", &count.to_string()]
-        .map(str::to_owned);
-    let _server = Server::start(far.command("fi_pingpong").args(&line))?;
-    let told = output(Command::new("fi_pingpong").args(&line).arg(VETH[1].to_string()))?;
-    let figures = told.lines().last().context("fi_pingpong prints nothing")?;
-    let field = figures.split_whitespace().nth(6).context("a column of fi_pingpong is missing")?;
-    Ok(field.parse()?)
-}
-
-pub(crate) const URNIC: &str = env!("CARGO_BIN_EXE_urnic");
-
-/// What a client says that ends well.
-pub(crate) fn output(client: &mut Command) -> Result<String> {
-    let output = client.output()?;
-    let told = String::from_utf8_lossy(&output.stdout);
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{client:?}: {told}{said}");
-    Ok(told.into_owned())
-}
-
-/// A server that is ended with its measurement.
-pub(crate) struct Server(Child);
-
-impl Server {
-    #[expect(clippy::disallowed_methods, reason = "the servers do not say when they listen")]
-    pub(crate) fn start(command: &mut Command) -> Result<Self> {
-        let server = Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
-        sleep(Duration::from_millis(400));
-        Ok(server)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ended = self.0.kill();
-        let _ended = self.0.wait();
-    }
 }

@@ -1,0 +1,152 @@
+//! What each program says of one size.
+
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tempfile::TempDir;
+use urnic_engine::time::Duration;
+
+use crate::network::{Far, VETH};
+use crate::programs::DEPTH;
+
+/// Columns of perftest's line: octets, iterations, then for times least, greatest, typical (the median),
+/// mean, deviation, 99 %, 99.9 %; for rates the peak and the mean.
+pub(super) const MEDIAN: usize = 4;
+pub(super) const P99: usize = 7;
+pub(super) const P99_9: usize = 8;
+pub(super) const RATE: usize = 3;
+
+/// What two processes of urnic are joined by.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Link {
+    /// The kernel's TCP, between two namespaces.
+    Kernel,
+    /// Memory that they share, at MTU 65000: the server is the backend.
+    VhostUser,
+}
+
+/// What libfabric sends by.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum FiProvider {
+    Tcp,
+    /// Memory that both processes share.
+    Memory,
+}
+
+/// A figure of perftest between two processes under `urnic run`.
+pub(super) fn by_perftest(
+    far: &Far,
+    program: &str,
+    len: usize,
+    count: usize,
+    column: usize,
+) -> Result<f64> {
+    let line = ["run", "--", program, "-R", "-F", "--report_gbits", "-s"].map(str::to_owned);
+    let line = [&line[..], &[len.to_string(), "-n".to_owned(), count.to_string()]].concat();
+    let _server = Server::start(far.command(URNIC).args(&line))?;
+    let told = output(Command::new(URNIC).args(&line).arg(VETH[1].to_string()))?;
+    let is_figures = |line: &&str| {
+        line.split_whitespace().next().and_then(|first| first.parse().ok()) == Some(len)
+    };
+    let figures = told.lines().find(is_figures).context("perftest prints no figures")?;
+    let field =
+        figures.split_whitespace().nth(column).context("a column of perftest is missing")?;
+    Ok(field.parse()?)
+}
+
+/// A figure of `urnic lat` or `urnic bw`.
+pub(super) fn by_urnic(
+    far: &Far,
+    (program, link): (&str, Link),
+    (len, count): (usize, usize),
+    key: &str,
+    time: Duration,
+) -> Result<f64> {
+    // For the socket of the two, whose path is short.
+    let folder = TempDir::new()?;
+    let socket = folder.path().join("s");
+    let (at, devices) = match link {
+        Link::Kernel => (VETH[1].to_string(), ["kernel", "kernel"].map(str::to_owned)),
+        Link::VhostUser => {
+            let device = |role, host| {
+                format!("{role}-user:{},ip=10.77.1.{host}/24,mtu=65000", socket.display())
+            };
+            ("10.77.1.2".to_owned(), [device("vhost", 2), device("virtio", 1)])
+        }
+    };
+    let listen = format!("{at}:7174");
+    let _server = Server::start(far.command(URNIC).args([
+        "serve",
+        "--listen",
+        &listen,
+        "--dev",
+        &devices[0],
+    ]))?;
+    let mut client = Command::new(URNIC);
+    client.args([
+        program,
+        &listen,
+        "--dev",
+        &devices[1],
+        "--op",
+        "write",
+        "--json",
+        "--size",
+        &len.to_string(),
+    ]);
+    if program == "lat" {
+        client.args(["--iterations", &count.to_string()]);
+    } else {
+        let seconds = time.as_secs_f64().to_string();
+        client.args(["--seconds", &seconds, "--depth", &DEPTH.to_string()]);
+    }
+    let told: Value = serde_json::from_str(&output(&mut client)?)?;
+    told[key].as_f64().with_context(|| format!("urnic {program} has no {key}: {told}"))
+}
+
+/// Half a round trip of libfabric in µs: the mean, which is all that it prints.
+pub(super) fn by_fabric(far: &Far, provider: FiProvider, len: usize, count: usize) -> Result<f64> {
+    let (provider, endpoint) = match provider {
+        FiProvider::Tcp => ("tcp", "msg"),
+        FiProvider::Memory => ("shm", "rdm"),
+    };
+    let line = ["-p", provider, "-e", endpoint, "-S", &len.to_string(), "-I", &count.to_string()]
+        .map(str::to_owned);
+    let _server = Server::start(far.command("fi_pingpong").args(&line))?;
+    let told = output(Command::new("fi_pingpong").args(&line).arg(VETH[1].to_string()))?;
+    let figures = told.lines().last().context("fi_pingpong prints nothing")?;
+    let field = figures.split_whitespace().nth(6).context("a column of fi_pingpong is missing")?;
+    Ok(field.parse()?)
+}
+
+pub(crate) const URNIC: &str = env!("CARGO_BIN_EXE_urnic");
+
+/// What a client says that ends well.
+pub(crate) fn output(client: &mut Command) -> Result<String> {
+    let output = client.output()?;
+    let told = String::from_utf8_lossy(&output.stdout);
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{client:?}: {told}{said}");
+    Ok(told.into_owned())
+}
+
+/// A server that is ended with its measurement.
+pub(crate) struct Server(Child);
+
+impl Server {
+    #[expect(clippy::disallowed_methods, reason = "the servers do not say when they listen")]
+    pub(crate) fn start(command: &mut Command) -> Result<Self> {
+        let server = Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
+        sleep(Duration::from_millis(400));
+        Ok(server)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _ended = self.0.wait();
+    }
+}
