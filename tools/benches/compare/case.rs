@@ -7,7 +7,7 @@ use urnic_engine::time::Duration;
 
 use crate::network::{Far, Link};
 use crate::writes::Spec;
-use crate::{others, raw, sockets, writes};
+use crate::{others, raw, sockets, testpmd, writes};
 
 /// What a figure is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +114,10 @@ fn shared_memory() -> Vec<Case> {
         case("raw vhost-user, super-frames, checked", Unit::Rate, |far, time| {
             raw::checked_rate(far, SHARED, time)
         }),
+        Case {
+            needs: Some(("dpdk-testpmd", "dpdk-dev")),
+            ..case("testpmd vhost-user, MTU 1500", Unit::Rate, |_, time| testpmd::rate(time))
+        },
         write("urnic vhost-user, frontend", on(SHARED)),
         write("urnic vhost-user, frontend, staged", staged(on(SHARED))),
         write("urnic vhost-user, frontend, no CRC", unchecked(SHARED)),

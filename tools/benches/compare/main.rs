@@ -19,6 +19,7 @@ mod programs;
 mod raw;
 mod report;
 mod sockets;
+mod testpmd;
 mod writes;
 
 use std::path::{Path, PathBuf};
@@ -34,8 +35,8 @@ use report::Figures;
 
 /// Measures urnic, raw devices, smoltcp, kernel TCP (iperf3) and UCX side by side.
 ///
-/// Needs root (network namespaces, TAP) and the Debian packages iproute2, ethtool, iperf3 and
-/// ucx-utils; cases whose program is missing are left out and named.
+/// Needs root (network namespaces, TAP) and the Debian packages iproute2, ethtool, iperf3, ucx-utils and
+/// dpdk-dev; cases whose program is missing are left out and named.
 #[derive(Debug, Parser)]
 struct Options {
     /// Rounds; each runs every case once.
