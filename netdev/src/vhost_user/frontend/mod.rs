@@ -193,7 +193,7 @@ impl Device for VirtioUser {
             pair.end(fault);
             return Err(TransmitError::LinkDown);
         }
-        let Some(number) = queues.free.pop() else { return Err(TransmitError::Full) };
+        let Some(number) = queues.free.pop_front() else { return Err(TransmitError::Full) };
         let Queues { table, from_driver, .. } = queues;
         let slot = from_driver.slot(number);
         let mut at = 0;
@@ -221,7 +221,6 @@ impl Device for VirtioUser {
         if queues.from_driver.publish(&queues.table) {
             counters.events_sent += 1;
         }
-        // Buffers that were used last are still in the cache.
         if let Err(fault) = queues.reap() {
             pair.end(fault);
         }
