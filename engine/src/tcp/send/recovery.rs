@@ -341,7 +341,12 @@ impl SendHalf {
     /// true when a recovery was undone.
     fn undo_if_needless(&mut self, now: Instant, ack: &Disorder<'_>) -> bool {
         let Some(undo) = self.undo.current() else { return false };
-        let Some(resent_at) = undo.resent_at else { return false };
+        let Some(resent_at) = undo.resent_at else {
+            // RFC 3522 §1: the ambiguity is one of retransmissions, and there was none, neither since the
+            // timer ran out nor before. So the acknowledgment was late.
+            let timed_out = matches!(self.recovery, Recovery::Timeout { .. });
+            return timed_out && !ack.acked.ambiguous && self.undo_recovery();
+        };
         if !std::mem::take(&mut undo.is_undecided) {
             return false;
         }

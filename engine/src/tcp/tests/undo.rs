@@ -392,3 +392,36 @@ fn duplicates_on_their_way_undo_nothing() {
     ack_with_echo(&mut script, 8000, &[], MS);
     assert_eq!(script.connection.counters().recoveries_undone, 0, "the copy");
 }
+
+/// The device was full, or others had their turn, when the timer ran out: the acknowledgment came before
+/// anything went again. It is for the original, with timestamps or without.
+#[test]
+fn a_timeout_is_undone_when_nothing_went_again() {
+    for config in [config(), with_timestamps()] {
+        // Until the timer has run out twice, too.
+        for timeouts in 1..=2 {
+            let mut script = in_flight(&config, 6);
+            let (cwnd, ssthresh) = (script.connection.cwnd(), script.connection.ssthresh());
+            for _ in 0..timeouts {
+                script.wait_for_rto();
+            }
+            assert!(script.connection.cwnd() < cwnd);
+            ack_with_echo(&mut script, 2000, &[], Duration::ZERO);
+            assert_eq!(script.connection.counters().recoveries_undone, 1);
+            assert_eq!(script.connection.ssthresh(), ssthresh);
+            assert!(script.connection.cwnd() >= cwnd);
+            assert_eq!(script.resent(), vec![], "nothing is missing");
+            script.connection.snd.board.check();
+        }
+    }
+}
+
+/// The last segment went again as a probe before the timeout: which of both is acknowledged?
+#[test]
+fn a_timeout_stands_when_a_probe_went_before() {
+    let mut script = in_flight(&config(), 1);
+    script.wait_for_rto();
+    assert_eq!(script.connection.counters().loss_probes, 1);
+    script.receive_sack(1000, &[]);
+    assert_eq!(script.connection.counters().recoveries_undone, 0);
+}
