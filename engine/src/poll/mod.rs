@@ -4,16 +4,24 @@
 //! [`Lockstep`] runs two of them on one virtual clock.
 
 mod lockstep;
+#[cfg(test)]
+mod tests;
 
-use urnic_netdev::Device;
+use urnic_netdev::{Device, RxFrame};
 
 pub use lockstep::Lockstep;
 
 use crate::port::Port;
 use crate::time::Instant;
 
-/// Frames taken from a device in one go.
+/// Frames taken from a device before what they ask for is sent.
 pub const RECEIVE_BURST: usize = 64;
+/// Octets after which no more frames are taken before what they ask for is sent. The sender's window
+/// opens with the acknowledgment of the first: 64 super-frames are 4 MiB, more than a sender has under
+/// way, and it would have nothing to do until the last of them is placed.
+pub const RECEIVE_BYTES: usize = 256 << 10;
+/// Frames taken from a device before the first look at how long they are.
+const RECEIVE_PORTION: usize = 4;
 /// Frames given to a device in one go. Small enough that what they refer to is still in the cache
 /// when the other end, or the kernel, looks at it.
 const TRANSMIT_BURST: usize = 64;
@@ -43,9 +51,7 @@ impl<D: Device> Poller<D> {
     pub fn receive(&mut self, now: Instant) -> usize {
         let now_ns = now.as_nanos();
         let Self { port, device } = self;
-        let received = port.handle_burst(now, |sink| {
-            device.receive(now_ns, RECEIVE_BURST, &mut |frame| sink(&frame))
-        });
+        let received = port.handle_burst(now, |sink| receive_burst(device, now_ns, sink));
         // Receiving is when a device looks at its interface: what it found is acted on at once.
         port.handle_link(now, device.link_up());
         port.set_capabilities(now, device.capabilities());
@@ -77,4 +83,27 @@ impl<D: Device> Poller<D> {
             (a, b) => a.or(b),
         }
     }
+}
+
+/// Takes frames from a device until it has no more, or until [`RECEIVE_BURST`] or [`RECEIVE_BYTES`].
+fn receive_burst(
+    device: &mut impl Device,
+    now_ns: u64,
+    sink: &mut dyn FnMut(&RxFrame<'_>),
+) -> usize {
+    let (mut received, mut octets, mut portion) = (0, 0, RECEIVE_PORTION);
+    while received < RECEIVE_BURST && octets < RECEIVE_BYTES {
+        let room = portion.clamp(1, RECEIVE_BURST - received);
+        let count = device.receive(now_ns, room, &mut |frame| {
+            octets += frame.bytes.len();
+            sink(&frame);
+        });
+        received += count;
+        if count < room {
+            break;
+        }
+        // As many as there is room for, if they are as long as those before.
+        portion = RECEIVE_BYTES.saturating_sub(octets) * received / octets.max(1);
+    }
+    received
 }
