@@ -57,7 +57,7 @@ impl End {
         self.port.handle_burst(now, |sink| {
             for Frame { octets, checksum, segment_size } in frames {
                 let (checksum, segment_size) = (*checksum, *segment_size);
-                sink(&RxFrame { bytes: octets, checksum, segment_size });
+                sink(&RxFrame::whole(octets, checksum, segment_size));
             }
         });
     }

@@ -67,7 +67,7 @@ impl Stack {
         let mut count = 0;
         loop {
             let burst = device.receive(nanos(now), RECEIVE_BURST, &mut |frame| {
-                let mut ingress = Ingress { frame: Some(frame.bytes), answers, capabilities };
+                let mut ingress = Ingress { frame: Some(frame.head), answers, capabilities };
                 interface.poll_ingress_single(now, &mut ingress, sockets);
             });
             if burst == 0 {

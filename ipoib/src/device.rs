@@ -171,7 +171,7 @@ impl<F: Mads + Packets> Device for IpoibDevice<F> {
         self.turn(now_ns);
         let mut received = 0;
         let mut hand = |bytes: &[u8]| {
-            sink(RxFrame { bytes, checksum: RxChecksum::Unverified, segment_size: None });
+            sink(RxFrame::whole(bytes, RxChecksum::Unverified, None));
             received += 1;
         };
         let own = burst.min(self.own.len());

@@ -127,7 +127,7 @@ fn run(
             let Counted { received, octets, .. } = &mut counted;
             let taken = to.receive(0, BURST, &mut |frame| {
                 *received += 1;
-                *octets += u64::try_from(frame.bytes.len() - HEAD_LEN).unwrap_or(0);
+                *octets += u64::try_from(frame.head.len() - HEAD_LEN).unwrap_or(0);
             });
             if taken == 0 {
                 break;

@@ -165,7 +165,7 @@ const STALL: Duration = Duration::from_millis(50);
 fn take(tap: &mut Tap, shared: &Shared) -> usize {
     let mut octets = 0;
     let count = tap.receive(0, BURST, &mut |frame| {
-        octets += frame.bytes.len().saturating_sub(HEAD_LEN) as u64;
+        octets += frame.head.len().saturating_sub(HEAD_LEN) as u64;
     });
     shared.received.fetch_add(octets, Ordering::Relaxed);
     shared.frames.fetch_add(count as u64, Ordering::Relaxed);

@@ -66,14 +66,68 @@ pub enum TxChecksum {
 }
 
 /// A received frame, borrowed from the device's memory.
+///
+/// Most devices have all of it in [`head`](Self::head). One whose memory other processes can write has
+/// the headers there, copied out, and the rest in [`payload`](Self::payload), where it may change
+/// meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub struct RxFrame<'a> {
-    /// The frame from its first link-layer octet (or IP octet, on [`Medium::Ip`]).
-    pub bytes: &'a [u8],
+    /// The frame from its first link-layer octet (or IP octet, on [`Medium::Ip`]): all of it, or at least
+    /// [`HEAD_LEN_MIN`](Self::HEAD_LEN_MIN) octets when there is a payload.
+    pub head: &'a [u8],
+    /// What follows the head, in order.
+    pub payload: &'a [Fragment<'a>],
     /// Whether the transport checksum was verified.
     pub checksum: RxChecksum,
     /// Payload octets per original segment, when the device merged several into this frame.
     pub segment_size: Option<NonZeroU16>,
+}
+
+impl<'a> RxFrame<'a> {
+    /// Octets that a head has at least when a payload follows: the longest headers of Ethernet with a
+    /// tag, of IPv6 and of TCP.
+    pub const HEAD_LEN_MIN: usize = 18 + 40 + 60;
+
+    /// A frame that is in one place.
+    #[must_use]
+    pub const fn whole(
+        octets: &'a [u8],
+        checksum: RxChecksum,
+        segment_size: Option<NonZeroU16>,
+    ) -> Self {
+        Self { head: octets, payload: &[], checksum, segment_size }
+    }
+
+    /// Octets of the whole frame.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.head.len() + self.payload.iter().map(Fragment::len).sum::<usize>()
+    }
+
+    /// Whether the frame has no octets.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The frame in one place: where it is, or copied to `room`, whose octets before are lost.
+    #[must_use]
+    pub fn gathered<'r>(&self, room: &'r mut Vec<u8>) -> RxFrame<'r>
+    where
+        'a: 'r,
+    {
+        if self.payload.is_empty() {
+            return *self;
+        }
+        room.clear();
+        room.extend_from_slice(self.head);
+        for fragment in self.payload {
+            let at = room.len();
+            room.resize(at + fragment.len(), 0);
+            fragment.copy_to(&mut room[at..]);
+        }
+        RxFrame::whole(room, self.checksum, self.segment_size)
+    }
 }
 
 /// What is known of a received frame's transport checksum.

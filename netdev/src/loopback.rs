@@ -70,7 +70,7 @@ impl<D: Device> Loopback<D> {
         while delivered < burst
             && let Some(Own { octets, checksum, segment_size }) = self.waiting.pop_front()
         {
-            sink(RxFrame { bytes: &octets, checksum, segment_size });
+            sink(RxFrame::whole(&octets, checksum, segment_size));
             delivered += 1;
             self.waiting_bytes -= octets.len();
             if self.spare.len() < SPARE_MAX {
@@ -157,7 +157,7 @@ mod tests {
 
     fn received(device: &mut impl Device, burst: usize) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
-        device.receive(1 << 40, burst, &mut |frame| frames.push(frame.bytes.to_vec()));
+        device.receive(1 << 40, burst, &mut |frame| frames.push(frame.head.to_vec()));
         frames
     }
 

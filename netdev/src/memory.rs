@@ -230,11 +230,7 @@ impl Device for MemoryDevice {
         }
         // The lock is free while the sink runs: it may well use the other end.
         for slot in &self.burst {
-            sink(RxFrame {
-                bytes: &slot.buffer[..slot.len],
-                checksum: slot.checksum,
-                segment_size: slot.segment_size,
-            });
+            sink(RxFrame::whole(&slot.buffer[..slot.len], slot.checksum, slot.segment_size));
         }
         let count = self.burst.len();
         // A few buffers can wait until the next call has the lock anyway.

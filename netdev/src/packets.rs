@@ -34,6 +34,8 @@ pub struct Packets<D> {
     /// Packets that leave together, at the next `flush` at the latest.
     train: Train,
     lost: u64,
+    /// A received frame in one piece; keeps its allocation.
+    gathered: Vec<u8>,
 }
 
 impl<D: Device> Packets<D> {
@@ -42,7 +44,8 @@ impl<D: Device> Packets<D> {
     pub fn new(inner: D, merges: bool) -> Self {
         let Capabilities { segmentation_len_max, tx_checksum, .. } = inner.capabilities();
         let merges = merges && tx_checksum && segmentation_len_max.is_some();
-        Self { inner, merges, rest: Rest::default(), train: Train::default(), lost: 0 }
+        let (rest, train) = (Rest::default(), Train::default());
+        Self { inner, merges, rest, train, lost: 0, gathered: Vec::new() }
     }
 
     /// The wrapped device.
@@ -69,20 +72,20 @@ impl<D: Device> Device for Packets<D> {
     }
 
     fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {
-        let Self { inner, rest, .. } = self;
+        let Self { inner, rest, gathered, .. } = self;
         let medium = inner.capabilities().medium;
         let mut count = rest.hand_over(burst, sink);
         while count < burst {
             // One at a time, for it may be any number of packets.
             let received = inner.receive(now_ns, 1, &mut |frame| {
-                count += match frame {
-                    RxFrame { bytes, segment_size: Some(size), .. } => {
+                count += match frame.gathered(gathered) {
+                    RxFrame { head: bytes, segment_size: Some(size), .. } => {
                         rest.cut(bytes, medium, size, burst - count, sink)
                     }
-                    RxFrame { bytes, checksum: RxChecksum::Valid, .. } => {
+                    RxFrame { head: bytes, checksum: RxChecksum::Valid, .. } => {
                         rest.complete(bytes, medium, sink)
                     }
-                    RxFrame { checksum: RxChecksum::Unverified, .. } => {
+                    frame @ RxFrame { checksum: RxChecksum::Unverified, .. } => {
                         sink(frame);
                         1
                     }
@@ -144,7 +147,7 @@ impl<D: Device> Device for Packets<D> {
 
 /// A frame whose checksum is left to its receiver.
 const fn plain(bytes: &[u8]) -> RxFrame<'_> {
-    RxFrame { bytes, checksum: RxChecksum::Unverified, segment_size: None }
+    RxFrame::whole(bytes, RxChecksum::Unverified, None)
 }
 
 #[cfg(test)]

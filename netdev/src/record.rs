@@ -40,7 +40,7 @@ pub struct Recorder<D, W: Write> {
     writer: CaptureWriter<W>,
     interface: Interface,
     directions: Directions,
-    /// The sent frame in one piece; keeps its allocation.
+    /// A frame in one piece; keeps its allocation.
     gathered: Vec<u8>,
 }
 
@@ -81,9 +81,11 @@ impl<D: Device, W: Write> Device for Recorder<D, W> {
         if self.directions == Directions::Sent {
             return self.inner.receive(now_ns, burst, sink);
         }
-        let (writer, interface) = (&self.writer, self.interface);
-        self.inner.receive(now_ns, burst, &mut |frame| {
-            writer.write(interface, now_ns, Direction::Inbound, frame.bytes);
+        let Self { inner, writer, interface, gathered, .. } = self;
+        inner.receive(now_ns, burst, &mut |frame| {
+            // What is written is what is handed over, even if another process changes it meanwhile.
+            let frame = frame.gathered(gathered);
+            writer.write(*interface, now_ns, Direction::Inbound, frame.head);
             sink(frame);
         })
     }

@@ -218,7 +218,7 @@ impl Device for Tap {
             let frame = &mut self.buffer[..len];
             if self.attach_flags & tap::VNET_HEADER == 0 {
                 let checksum = RxChecksum::Unverified;
-                sink(RxFrame { bytes: frame, checksum, segment_size: None });
+                sink(RxFrame::whole(frame, checksum, None));
             } else if let Some((header, bytes)) = frame.split_first_chunk_mut() {
                 sink(vnet::decode(*header, bytes));
             }

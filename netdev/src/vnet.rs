@@ -97,7 +97,7 @@ pub(crate) fn decode<'a>(header: [u8; HEADER_LEN], bytes: &'a mut [u8]) -> RxFra
         GSO_TCPV4 | GSO_TCPV6 => NonZeroU16::new(u16::from_ne_bytes([size_a, size_b])),
         _ => None,
     };
-    RxFrame { bytes, checksum, segment_size }
+    RxFrame::whole(bytes, checksum, segment_size)
 }
 
 /// The header for the same frame with `len` octets more in front of its transport header.

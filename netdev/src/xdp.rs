@@ -188,7 +188,7 @@ impl Device for XdpSocket {
             return 0;
         }
         self.queue.receive(burst, &mut |bytes| {
-            sink(RxFrame { bytes, checksum: RxChecksum::Unverified, segment_size: None });
+            sink(RxFrame::whole(bytes, RxChecksum::Unverified, None));
         })
     }
 

@@ -37,7 +37,7 @@ impl Switch {
                     frames.push(Vec::new());
                 }
                 frames[count].clear();
-                frames[count].extend_from_slice(frame.bytes);
+                frames[count].extend_from_slice(frame.head);
                 count += 1;
             });
             for frame in &frames[..count] {

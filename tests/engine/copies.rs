@@ -78,7 +78,7 @@ impl<D: Device> Device for Watched<D> {
     fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {
         let seen = &self.seen;
         self.device.receive(now_ns, burst, &mut |frame| {
-            seen.borrow_mut().buffers.push(addresses(&Fragment::from_slice(frame.bytes)));
+            seen.borrow_mut().buffers.push(addresses(&Fragment::from_slice(frame.head)));
             sink(frame);
         })
     }

@@ -310,7 +310,7 @@ fn what_one_port_was_asked_the_other_knows() {
     // The ping waits to be looked at when the news comes.
     for (port, frame) in [(0, &question), (1, &ping)] {
         let checksum = urnic_netdev::RxChecksum::Unverified;
-        let frame = RxFrame { bytes: frame, checksum, segment_size: None };
+        let frame = RxFrame::whole(frame, checksum, None);
         scene.ports[port].handle_frame(scene.now, &frame);
     }
     let news = scene.ports[0].poll_handover().unwrap();

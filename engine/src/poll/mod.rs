@@ -95,7 +95,7 @@ fn receive_burst(
     while received < RECEIVE_BURST && octets < RECEIVE_BYTES {
         let room = portion.clamp(1, RECEIVE_BURST - received);
         let count = device.receive(now_ns, room, &mut |frame| {
-            octets += frame.bytes.len();
+            octets += frame.len();
             sink(&frame);
         });
         received += count;

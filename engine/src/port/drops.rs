@@ -7,6 +7,9 @@ use std::ops::AddAssign;
 pub struct PortCounters {
     /// Frames dropped before any connection saw them.
     pub drops: PortDrops,
+    /// Octets of frames that came in several fragments of the device's memory and were copied to one
+    /// place first, because they could not be passed up from where they were.
+    pub rx_bytes_gathered: u64,
     /// IP datagrams put together from fragments.
     pub reassembled: u64,
     /// ICMP errors about a segment in flight that changed something.

@@ -100,6 +100,8 @@ pub struct Port {
     /// Before this no connection is asked to give up pieces.
     reclaim_at: Instant,
     scratch: Scratch,
+    /// A received frame that was in fragments, in one piece; keeps its allocation.
+    gathered: Vec<u8>,
     events: VecDeque<PortEvent>,
     counters: PortCounters,
 }
@@ -131,6 +133,7 @@ impl Port {
             pieces: PieceStore::new(config.piece_blocks),
             reclaim_at: Instant::ZERO,
             scratch: Scratch::new(send_path, capabilities.gather_len_min),
+            gathered: Vec::new(),
             events: VecDeque::with_capacity(16),
             counters: PortCounters::default(),
             config,

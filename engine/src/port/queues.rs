@@ -146,7 +146,7 @@ impl Port {
         let rnic = self.rnic.clone();
         let _until_the_lease_is_closed = HeldCalls::new();
         let mut lease = TableLease::new(&rnic.table);
-        let whole = RxFrame { bytes: frame, checksum, segment_size };
+        let whole = RxFrame::whole(frame, checksum, segment_size);
         self.take_frame(now, framing, &whole, &mut lease);
         self.set_handed_over(false);
     }

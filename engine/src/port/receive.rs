@@ -48,14 +48,33 @@ impl Port {
     ) {
         // RFC 1122 §3.3.6 takes it that the link layer delivers what is for this host: a bridge that
         // floods, or an interface in promiscuous mode, brings more.
-        if framing.has_link_layer() && !self.config.is_link_destination(frame.bytes) {
+        if framing.has_link_layer() && !self.config.is_link_destination(frame.head) {
             return self.drop_frame(FrameDrop::Foreign);
         }
+        if !frame.payload.is_empty() {
+            return self.take_gathered(now, framing, frame, lease);
+        }
         let verify = frame.checksum == RxChecksum::Unverified;
-        match demux::parse_plain(framing, frame.bytes, verify) {
+        match demux::parse_plain(framing, frame.head, verify) {
             Some(inbound) => self.handle_tcp(now, framing, frame, &inbound, lease),
             None => self.take_unusual_frame(now, framing, frame, lease),
         }
+    }
+
+    /// Takes a frame in fragments after it was copied to one place.
+    #[inline(never)]
+    fn take_gathered(
+        &mut self,
+        now: Instant,
+        framing: LinkFraming,
+        frame: &RxFrame<'_>,
+        lease: &mut TableLease<'_>,
+    ) {
+        let mut gathered = std::mem::take(&mut self.gathered);
+        let whole = frame.gathered(&mut gathered);
+        self.counters.rx_bytes_gathered += whole.len() as u64;
+        self.take_frame(now, framing, &whole, lease);
+        self.gathered = gathered;
     }
 
     #[inline(never)]
@@ -69,7 +88,7 @@ impl Port {
         if let Some(whole) = self.take_frame_or_part(now, framing, frame, lease) {
             let framing = framing.without_tag();
             let checksum = RxChecksum::Unverified;
-            let frame = RxFrame { bytes: &whole, checksum, segment_size: None };
+            let frame = RxFrame::whole(&whole, checksum, None);
             // A fragment in what fragments made up is refused, as by other stacks: with an atomic
             // one (RFC 6946) for each eight octets a datagram would be looked at thousands of times.
             if self.take_frame_or_part(now, framing, &frame, lease).is_some() {
@@ -87,7 +106,7 @@ impl Port {
         lease: &mut TableLease<'_>,
     ) -> Option<Vec<u8>> {
         let verify = frame.checksum == RxChecksum::Unverified;
-        match demux::parse(framing, frame.bytes, verify) {
+        match demux::parse(framing, frame.head, verify) {
             Ok(Parsed::Tcp(inbound)) => self.handle_tcp(now, framing, frame, &inbound, lease),
             Ok(Parsed::Other(opened)) => self.handle_other(now, &opened, frame.checksum),
             Ok(Parsed::Fragment(opened, part)) => return self.handle_fragment(now, &opened, &part),
@@ -145,13 +164,13 @@ impl Port {
         if self.handovers.is_none() {
             return false;
         }
-        let Ok(opened) = framing.open(frame.bytes) else { return false };
+        let Ok(opened) = framing.open(frame.head) else { return false };
         // The TCP checksum was verified here.
         self.hand_over(tuple, &opened, RxChecksum::Valid, frame.segment_size)
     }
 
     fn pass_to_host(&mut self, framing: LinkFraming, frame: &RxFrame<'_>) {
-        if let Ok(opened) = framing.open(frame.bytes) {
+        if let Ok(opened) = framing.open(frame.head) {
             self.host.handle_frame(&opened, frame.checksum);
         }
     }

@@ -78,7 +78,7 @@ impl Scene {
         let end_ns = self.now_ns + for_ns;
         loop {
             for (host, received) in self.hosts.iter_mut().zip(&mut self.received) {
-                host.receive(self.now_ns, 64, &mut |frame| received.push(frame.bytes.to_vec()));
+                host.receive(self.now_ns, 64, &mut |frame| received.push(frame.head.to_vec()));
             }
             let next = self.hosts.iter().filter_map(Device::next_arrival_ns).min();
             let next = next.map_or(end_ns, |next| next.max(self.now_ns + 1));

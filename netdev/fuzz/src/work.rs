@@ -11,7 +11,7 @@ use urnic_netdev::{Device, TxChecksum, TxFrame};
 pub fn turn(device: &mut impl Device, now_ns: &mut u64) {
     *now_ns += CONTROL_INTERVAL_NS;
     device.receive(*now_ns, 64, &mut |frame| {
-        assert!(frame.bytes.len() <= FRAME_LEN_MAX, "{} octets", frame.bytes.len());
+        assert!(frame.head.len() <= FRAME_LEN_MAX, "{} octets", frame.head.len());
     });
     let octets = [0x55; 1400];
     for len in [60, 1400] {

@@ -27,7 +27,7 @@ impl Link {
         let mut frames = Vec::new();
         self.b.receive(now_ns, usize::MAX, &mut |frame| {
             assert_eq!(frame.checksum, RxChecksum::Unverified);
-            frames.push(frame.bytes.to_vec());
+            frames.push(frame.head.to_vec());
         });
         frames
     }
@@ -294,7 +294,7 @@ fn a_partial_checksum_is_completed_before_octets_change() {
     let mut stream = Vec::new();
     b.receive(0, 99, &mut |frame| {
         assert_eq!(frame.checksum, RxChecksum::Unverified);
-        stream.extend(read(frame.bytes, Medium::Ethernet).2);
+        stream.extend(read(frame.head, Medium::Ethernet).2);
     });
     assert_eq!(stream, [1; 100]);
 }
@@ -315,7 +315,7 @@ fn a_held_super_frame_keeps_its_offloads() {
     a.transmit(0, &frame).unwrap();
     a.flush(1_000_000);
     let count = b.receive(1_000_000, 9, &mut |frame| {
-        assert_eq!((frame.bytes.len(), frame.segment_size), (5054, segment_size));
+        assert_eq!((frame.head.len(), frame.segment_size), (5054, segment_size));
         assert_eq!(frame.checksum, RxChecksum::Valid);
     });
     assert_eq!(count, 1);

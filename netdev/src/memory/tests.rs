@@ -18,7 +18,7 @@ fn send(device: &mut MemoryDevice, now_ns: u64, bytes: &[u8]) -> Result<(), Tran
 
 fn received(device: &mut MemoryDevice, now_ns: u64) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
-    let count = device.receive(now_ns, usize::MAX, &mut |frame| frames.push(frame.bytes.to_vec()));
+    let count = device.receive(now_ns, usize::MAX, &mut |frame| frames.push(frame.head.to_vec()));
     assert_eq!(count, frames.len());
     frames
 }
@@ -148,9 +148,9 @@ fn at_most_a_burst_is_received_at_once() {
         send(&mut a, 0, &[k; 60]).unwrap();
     }
     let mut seen = Vec::new();
-    assert_eq!(b.receive(0, 2, &mut |frame| seen.push(frame.bytes[0])), 2);
+    assert_eq!(b.receive(0, 2, &mut |frame| seen.push(frame.head[0])), 2);
     assert_eq!(b.receive(0, 0, &mut |_| panic!("burst of none")), 0);
-    assert_eq!(b.receive(0, 9, &mut |frame| seen.push(frame.bytes[0])), 3);
+    assert_eq!(b.receive(0, 9, &mut |frame| seen.push(frame.head[0])), 3);
     assert_eq!(seen, [0, 1, 2, 3, 4]);
 }
 
@@ -159,7 +159,7 @@ fn the_sink_may_use_the_other_end() {
     let (mut a, mut b) = pair(config());
     send(&mut a, 0, &[1; 60]).unwrap();
     b.receive(0, 1, &mut |frame| {
-        send(&mut a, 0, frame.bytes).unwrap();
+        send(&mut a, 0, frame.head).unwrap();
         assert_eq!(a.next_arrival_ns(), None);
     });
     assert_eq!(received(&mut b, 0).len(), 1);
@@ -189,10 +189,10 @@ fn super_frames_cross_whole() {
     a.transmit(0, &frame).unwrap();
     a.flush(0);
     let count = b.receive(0, 9, &mut |got| {
-        assert_eq!(got.bytes.len(), 64_054);
+        assert_eq!(got.head.len(), 64_054);
         assert_eq!(got.segment_size, segment_size);
-        assert_eq!(got.bytes[..54], [9; 54]);
-        assert!(got.bytes[54..].iter().zip((0..=255).cycle()).all(|(&got, want)| got == want));
+        assert_eq!(got.head[..54], [9; 54]);
+        assert!(got.head[54..].iter().zip((0..=255).cycle()).all(|(&got, want)| got == want));
     });
     assert_eq!(count, 1);
 }
@@ -284,7 +284,7 @@ fn the_ends_work_on_two_threads() {
         let mut next = 0_u32;
         while next < FRAMES {
             let count = b.receive(0, 32, &mut |frame| {
-                assert_eq!(frame.bytes[..4], next.to_be_bytes());
+                assert_eq!(frame.head[..4], next.to_be_bytes());
                 next += 1;
             });
             if count == 0 {
@@ -322,7 +322,7 @@ proptest! {
             let least_ns = latency_ns + rate.map_or(0, |rate| sending_ns(bytes.len(), rate));
             prop_assert!(arrival_ns >= sent_ns + least_ns);
             let mut got = Vec::new();
-            prop_assert_eq!(b.receive(arrival_ns, 1, &mut |frame| got = frame.bytes.to_vec()), 1);
+            prop_assert_eq!(b.receive(arrival_ns, 1, &mut |frame| got = frame.head.to_vec()), 1);
             prop_assert_eq!(got, bytes);
         }
         prop_assert_eq!(b.next_arrival_ns(), None);
@@ -346,7 +346,7 @@ fn measure() {
                 a.transmit(0, &frame).unwrap();
             }
             a.flush(0);
-            b.receive(0, 64, &mut |frame| octets += frame.bytes.len());
+            b.receive(0, 64, &mut |frame| octets += frame.head.len());
         };
         // The best of several: other programs may be running.
         let best = (0..8).map(|_| {

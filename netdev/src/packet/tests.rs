@@ -38,7 +38,7 @@ fn a_frame_in_its_slot_is_found() {
     let frame: Vec<u8> = (0..100).collect();
     let mut slot = slot(&frame);
     let found = frame_in(header(0, 100), &mut slot, &empty(), &mut []).unwrap();
-    assert_eq!(found.bytes, frame);
+    assert_eq!(found.head, frame);
     assert_eq!((found.checksum, found.segment_size), (RxChecksum::Unverified, None));
 }
 
@@ -49,10 +49,10 @@ fn a_tag_is_put_back() {
         let status = status | libc::TP_STATUS_VLAN_VALID;
         let mut slot = slot(&frame);
         let found = frame_in(header(status, 100), &mut slot, &empty(), &mut []).unwrap();
-        assert_eq!(found.bytes[..12], frame[..12]);
-        assert_eq!(found.bytes[12..14], kind);
-        assert_eq!(found.bytes[14..16], [0x20, 0x05]);
-        assert_eq!(found.bytes[16..], frame[12..]);
+        assert_eq!(found.head[..12], frame[..12]);
+        assert_eq!(found.head[12..14], kind);
+        assert_eq!(found.head[14..16], [0x20, 0x05]);
+        assert_eq!(found.head[16..], frame[12..]);
     }
 }
 
@@ -120,7 +120,7 @@ fn an_error_that_waits_on_the_socket_does_not_leave_its_frame_behind() {
     for first in [1, 2] {
         let header = header(libc::TP_STATUS_COPY, 20);
         let frame = frame_in(header, &mut [], &queue, &mut buffer).unwrap();
-        assert_eq!(frame.bytes, [first; 20]);
+        assert_eq!(frame.head, [first; 20]);
     }
     let none = frame_in(header(libc::TP_STATUS_COPY, 20), &mut [], &queue, &mut buffer);
     assert!(none.is_none(), "nothing waits");

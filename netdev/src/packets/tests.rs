@@ -45,7 +45,7 @@ type Arrived = (Vec<u8>, Option<u16>);
 fn received(device: &mut impl Device) -> Vec<Arrived> {
     let mut frames = Vec::new();
     while device.receive(0, 7, &mut |frame| {
-        frames.push((frame.bytes.to_vec(), frame.segment_size.map(NonZeroU16::get)));
+        frames.push((frame.head.to_vec(), frame.segment_size.map(NonZeroU16::get)));
     }) > 0
     {}
     frames
@@ -110,7 +110,7 @@ fn no_more_than_a_burst_is_handed_over() {
     let mut counts = Vec::new();
     loop {
         let count = a.receive(0, 4, &mut |frame| {
-            let (seq, _, payload) = read(frame.bytes, Medium::Ethernet);
+            let (seq, _, payload) = read(frame.head, Medium::Ethernet);
             assert_eq!(seq as usize, stream.len());
             stream.extend(payload);
         });

@@ -55,7 +55,7 @@ fn received_frames_are_recorded_when_they_are_received() {
     a.transmit(100, &whole(&[0x45; 40])).unwrap();
     a.flush(100);
     assert_eq!(b.next_arrival_ns(), Some(600));
-    assert_eq!(b.receive(600, 9, &mut |frame| assert_eq!(frame.bytes, [0x45; 40])), 1);
+    assert_eq!(b.receive(600, 9, &mut |frame| assert_eq!(frame.head, [0x45; 40])), 1);
     drop((a, b));
     let frames = frames(writer);
     let times: Vec<_> = frames.iter().map(|frame| frame.timestamp_ns).collect();

@@ -48,7 +48,7 @@ type Received = Vec<(Vec<u8>, RxChecksum, Option<NonZeroU16>)>;
 fn receive(device: &mut impl Device, now: u64) -> Received {
     let mut received = Vec::new();
     device.receive(now, 1000, &mut |frame| {
-        received.push((frame.bytes.to_vec(), frame.checksum, frame.segment_size));
+        received.push((frame.head.to_vec(), frame.checksum, frame.segment_size));
     });
     received
 }

@@ -91,7 +91,7 @@ fn a_received_super_frame_is_valid_and_knows_its_segments() {
         let frame = decode(header, &mut bytes);
         assert_eq!(frame.checksum, RxChecksum::Valid);
         assert_eq!(frame.segment_size, NonZeroU16::new(1448));
-        assert_eq!(frame.bytes, before);
+        assert_eq!(frame.head, before);
     }
 }
 
@@ -115,7 +115,7 @@ fn a_partial_checksum_of_another_header_is_completed_and_proves_nothing() {
     header[8..10].copy_from_slice(&2_u16.to_ne_bytes());
     let frame = decode(header, &mut bytes);
     assert_eq!(frame.checksum, RxChecksum::Unverified);
-    let sum = checksum::Sum::default().octets(&frame.bytes[54..]).checksum();
+    let sum = checksum::Sum::default().octets(&frame.head[54..]).checksum();
     assert_eq!(sum, 0, "the inner checksum is complete");
 }
 
@@ -131,7 +131,7 @@ fn no_header_and_no_frame_does_harm() {
                         let mut header = [flags, gso_type, 0, 0, 0, 0, 0, 0, 0, 0];
                         header[6..8].copy_from_slice(&u16::to_ne_bytes(start));
                         header[8..10].copy_from_slice(&u16::to_ne_bytes(offset));
-                        assert_eq!(decode(header, &mut bytes).bytes.len(), len);
+                        assert_eq!(decode(header, &mut bytes).head.len(), len);
                     }
                 }
             }

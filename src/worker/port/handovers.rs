@@ -117,7 +117,7 @@ mod tests {
             handovers[hears].send(&mut ports[hears]);
             assert!(!wakeups.iter().any(|wakeup| has_rung(wakeup)), "nothing to tell");
             let checksum = RxChecksum::Unverified;
-            let frame = RxFrame { bytes: &frame, checksum, segment_size: None };
+            let frame = RxFrame::whole(&frame, checksum, None);
             ports[hears].handle_frame(now, &frame);
             handovers[hears].send(&mut ports[hears]);
             for (index, wakeup) in wakeups.iter().enumerate() {

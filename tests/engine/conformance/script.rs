@@ -391,7 +391,7 @@ impl Script {
             said.copied().unwrap_or(5)
         });
         let frame = frame(&header, &octets.collect::<Vec<u8>>());
-        let frame = RxFrame { bytes: &frame, checksum: RxChecksum::Valid, segment_size: None };
+        let frame = RxFrame::whole(&frame, RxChecksum::Valid, None);
         self.port.handle_frame(self.now, &frame);
         Ok(())
     }

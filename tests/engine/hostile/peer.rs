@@ -230,7 +230,7 @@ impl RawPeer {
     /// Takes what has arrived and acknowledges it; returns the number of frames.
     pub(crate) fn poll(&mut self, now_ns: u64) -> usize {
         let mut frames = Vec::new();
-        self.device.receive(now_ns, usize::MAX, &mut |frame| frames.push(frame.bytes.to_vec()));
+        self.device.receive(now_ns, usize::MAX, &mut |frame| frames.push(frame.head.to_vec()));
         for frame in &frames {
             // Whatever else the victim's host stack says is not for this peer, nor is what is for
             // the hosts that it was before.

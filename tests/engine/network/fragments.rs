@@ -90,7 +90,7 @@ fn a_fragment_within_a_datagram_of_fragments_is_refused() {
         let mut give = |payload: &[u8]| {
             let frame = to_link_local(&config, 44, payload);
             let checksum = RxChecksum::Unverified;
-            let frame = RxFrame { bytes: &frame, checksum, segment_size: None };
+            let frame = RxFrame::whole(&frame, checksum, None);
             port.handle_frame(Instant::ZERO, &frame);
         };
         if levels < 100 {

@@ -100,7 +100,7 @@ fn unsolicited_answers_are_sent_within_a_limit() {
     for _ in 0..100 {
         for _ in 0..100 {
             let checksum = urnic_netdev::RxChecksum::Valid;
-            let frame = urnic_netdev::RxFrame { bytes: &frame, checksum, segment_size: None };
+            let frame = urnic_netdev::RxFrame::whole(&frame, checksum, None);
             scene.link.a.port.handle_frame(now, &frame);
         }
         scene.link.a.port.poll_transmit(now, usize::MAX, &mut |_| {

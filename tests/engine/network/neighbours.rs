@@ -30,7 +30,7 @@ fn hear(scene: &mut Scene, bytes: &[u8]) {
 }
 
 fn hear_at(now: Instant, scene: &mut Scene, bytes: &[u8]) {
-    let frame = RxFrame { bytes, checksum: RxChecksum::Unverified, segment_size: None };
+    let frame = RxFrame::whole(bytes, RxChecksum::Unverified, None);
     scene.link.a.port.handle_frame(now, &frame);
 }
 
@@ -65,7 +65,7 @@ fn a_syn_from_beyond_the_router_does_not_say_who_the_router_is() {
         syn.extend([0x9c, 0x40, (TCP_PORT >> 8) as u8, TCP_PORT as u8, 0, 0, 0, 1, 0, 0, 0, 0]);
         syn.extend([0x50, 2, 0xff, 0xff, 0, 0, 0, 0]);
         seal(&mut syn);
-        let frame = RxFrame { bytes: &syn, checksum: RxChecksum::Unverified, segment_size: None };
+        let frame = RxFrame::whole(&syn, RxChecksum::Unverified, None);
         port.handle_frame(Instant::ZERO, &frame);
         assert_eq!(port.connection_count(), 1);
         let (mut questions, mut answers) = (Vec::new(), Vec::new());

@@ -83,7 +83,7 @@ fn a_port_survives_every_kind_of_noise_and_still_serves() {
         spoil(&mut rng, &mut frame);
         let checksum =
             if rng.next_u32() & 1 == 0 { RxChecksum::Valid } else { RxChecksum::Unverified };
-        let frame = RxFrame { bytes: &frame, checksum, segment_size: None };
+        let frame = RxFrame::whole(&frame, checksum, None);
         let now = scene.now();
         scene.link.b.port.handle_frame(now, &frame);
         if round % 16 == 0 {

@@ -104,7 +104,7 @@ fn dropped_frames_are_told_with_their_reason_ever_more_rarely() {
         frame[12..15].copy_from_slice(&[8, 0, 0x4f]);
         let checksum = RxChecksum::Unverified;
         for _ in 0..1000 {
-            let frame = RxFrame { bytes: &frame, checksum, segment_size: None };
+            let frame = RxFrame::whole(&frame, checksum, None);
             scene.link.b.port.handle_frame(scene.link.now(), &frame);
         }
         assert_eq!(scene.link.b.port.drops().malformed, 1000);

@@ -68,11 +68,11 @@ impl Device for Wire {
         let mut received = self.answers.len();
         for answer in self.answers.drain(..) {
             let checksum = RxChecksum::Unverified;
-            sink(RxFrame { bytes: &answer, checksum, segment_size: None });
+            sink(RxFrame::whole(&answer, checksum, None));
         }
         let mut frames = Vec::<Vec<u8>>::new();
         received += self.inner.receive(now_ns, burst, &mut |frame| {
-            let (mark, mut frame) = (frame, frame.bytes.to_vec());
+            let (mark, mut frame) = (frame, frame.head.to_vec());
             // What is for another address does not come this far.
             if frame[0] & 1 == 0 && frame[..6] != self.mac && !self.is_promiscuous {
                 return;
@@ -81,7 +81,7 @@ impl Device for Wire {
                 frame[..6].copy_from_slice(&self.port_mac);
             }
             if !self.merges {
-                return sink(RxFrame { bytes: &frame, ..mark });
+                return sink(RxFrame { head: &frame, ..mark });
             }
             if !frames.last_mut().is_some_and(|last| merge(last, &frame)) {
                 frames.push(frame);
@@ -90,7 +90,7 @@ impl Device for Wire {
         for frame in &mut frames {
             garble_checksum(frame);
             let checksum = RxChecksum::Valid;
-            sink(RxFrame { bytes: frame, checksum, segment_size: None });
+            sink(RxFrame::whole(frame, checksum, None));
         }
         received
     }

@@ -91,7 +91,7 @@ fn isn_at(plan: &Plan, end: usize, now: Instant) -> tcp::SeqNum {
         return seq_of(&syn);
     }
     ports[1].listen(TCP_PORT, ListenParams::default()).unwrap();
-    let frame = RxFrame { bytes: &syn, checksum: RxChecksum::Unverified, segment_size: None };
+    let frame = RxFrame::whole(&syn, RxChecksum::Unverified, None);
     ports[1].handle_frame(now, &frame);
     seq_of(&first_frame(&mut ports[1], now))
 }

@@ -96,7 +96,7 @@ pub(crate) fn send_to_a(device: &mut impl Device) {
 pub(crate) fn received(device: &mut impl Device, count: usize) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     for _ in 0..200 {
-        device.receive(0, 1024, &mut |frame| frames.push(frame.bytes.to_vec()));
+        device.receive(0, 1024, &mut |frame| frames.push(frame.head.to_vec()));
         if frames.len() >= count {
             break;
         }

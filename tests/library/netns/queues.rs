@@ -39,7 +39,7 @@ impl<D: Device> Device for Counted<D> {
 
     fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {
         self.queue.receive(now_ns, burst, &mut |frame| {
-            if frame.bytes.len() >= DATA_LEN_MIN {
+            if frame.head.len() >= DATA_LEN_MIN {
                 self.received.fetch_add(1, Ordering::Relaxed);
             }
             sink(frame);

@@ -132,9 +132,9 @@ fn take(tap: &mut Tap, count: usize) -> Vec<Received> {
     let mut frames = Vec::new();
     while frames.len() < count && readable(tap, 2000) {
         tap.receive(0, 1, &mut |frame| {
-            if frame.bytes[..6] == [2, 0, 0, 0, 0, 2] {
+            if frame.head[..6] == [2, 0, 0, 0, 0, 2] {
                 let (checksum, segment_size) = (frame.checksum, frame.segment_size);
-                frames.push(Received { bytes: frame.bytes.to_vec(), checksum, segment_size });
+                frames.push(Received { bytes: frame.head.to_vec(), checksum, segment_size });
             }
         });
     }
@@ -322,7 +322,7 @@ netns_tests! {
             for _ in 0..500 {
                 a.transmit(0, &frame).unwrap();
                 a.flush(0);
-                b.receive(0, 64, &mut |frame| received += frame.bytes.len());
+                b.receive(0, 64, &mut |frame| received += frame.head.len());
             }
             let allocated = census.end();
             assert!(received >= 490 * (head.len() + payload.len()), "frames arrived: {received}");

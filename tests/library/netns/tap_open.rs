@@ -75,7 +75,7 @@ netns_tests! {
             assert!(now_ns < 1000, "the datagram comes");
             now_ns += 1;
             device.receive(now_ns, 64, &mut |frame| {
-                found |= frame.bytes[0] == 0x45 && frame.bytes.ends_with(b"datagram");
+                found |= frame.head[0] == 0x45 && frame.head.ends_with(b"datagram");
             });
             std::thread::sleep(std::time::Duration::from_millis(1));
         }

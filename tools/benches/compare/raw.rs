@@ -153,14 +153,15 @@ fn pump(far: &Far, link: Link, header_len: usize, checked: bool, time: Duration)
 fn count(mut device: AnyDevice, frames: &Frames, octets: &AtomicU64, stop: &AtomicBool) {
     let _core = pin(1);
     let mut memory = vec![0; if frames.checked { MESSAGE_LEN * DEPTH } else { 0 }];
-    let mut at = 0;
+    let (mut at, mut gathered) = (0, Vec::new());
     while !stop.load(Ordering::Relaxed) {
         let mut sum = 0;
         device.receive(monotonic_now().as_nanos(), BURST, &mut |frame| {
-            if frame.bytes.starts_with(&network::mac(2)) {
-                sum += frame.bytes.len().saturating_sub(HEAD_LEN) as u64;
+            if frame.head.starts_with(&network::mac(2)) {
+                sum += frame.len().saturating_sub(HEAD_LEN) as u64;
                 if frames.checked {
-                    place(frame.bytes.get(HEAD_LEN..).unwrap_or(&[]), frames, &mut memory, &mut at);
+                    let octets = frame.gathered(&mut gathered).head;
+                    place(octets.get(HEAD_LEN..).unwrap_or(&[]), frames, &mut memory, &mut at);
                 }
             }
         });

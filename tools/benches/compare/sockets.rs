@@ -71,7 +71,7 @@ impl Stack {
         let now = now();
         let Self { device, capabilities, interface, sockets, answers, frame, .. } = self;
         device.receive(nanos(), RECEIVE_BURST, &mut |frame| {
-            let mut ingress = Ingress { frame: Some(frame.bytes), answers, capabilities };
+            let mut ingress = Ingress { frame: Some(frame.head), answers, capabilities };
             interface.poll_ingress_single(now, &mut ingress, sockets);
         });
         for answer in answers.drain(..) {

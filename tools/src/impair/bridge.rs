@@ -82,8 +82,8 @@ fn forward<D: Device>(
     from.receive(clock(), BURST, &mut |frame: RxFrame<'_>| {
         // Every frame is one packet with its checksum in it.
         let frame = TxFrame {
-            head: frame.bytes,
-            payload: &[],
+            head: frame.head,
+            payload: frame.payload,
             checksum: TxChecksum::Complete,
             segment_size: frame.segment_size,
         };

@@ -86,12 +86,12 @@ impl<L: Device, T: Device> Gate<L, T> {
         let burst = BURST.min(self.room());
         let Self { link, tun, router } = self;
         let from_kernel = tun.receive(now_ns, burst, &mut |frame| {
-            router.pass(now_ns, Side::Kernel, frame.bytes, link);
+            router.pass(now_ns, Side::Kernel, frame.head, link);
         });
         router.send_answers(now_ns, tun);
         link.flush(now_ns);
         let from_link = link.receive(now_ns, BURST, &mut |frame| {
-            router.pass(now_ns, Side::Link, frame.bytes, tun);
+            router.pass(now_ns, Side::Link, frame.head, tun);
         });
         router.send_answers(now_ns, link);
         link.flush(now_ns);

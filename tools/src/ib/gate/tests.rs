@@ -68,7 +68,7 @@ impl Scene {
 
 fn take(now_ns: u64, device: &mut MemoryDevice) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
-    while device.receive(now_ns, 64, &mut |frame| frames.push(frame.bytes.to_vec())) > 0 {}
+    while device.receive(now_ns, 64, &mut |frame| frames.push(frame.head.to_vec())) > 0 {}
     frames
 }
 

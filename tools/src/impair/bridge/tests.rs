@@ -42,7 +42,7 @@ fn send(device: &mut MemoryDevice, octets: &[u8]) {
 
 fn received(device: &mut MemoryDevice, now_ns: u64) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
-    device.receive(now_ns, 4096, &mut |frame| frames.push(frame.bytes.to_vec()));
+    device.receive(now_ns, 4096, &mut |frame| frames.push(frame.head.to_vec()));
     frames
 }
 
