@@ -7,8 +7,6 @@
 //!
 //! ```text
 //!   message     the messages of the protocol, as values
-//!   channel     the socket that carries them
-//!   meeting     where the two processes find each other
 //!   offload     feature bits, and the header in front of frames
 //!   backend     VhostUser, its session with a frontend, its pairs of queues
 //!   frontend    VirtioUser, its session with a backend, its memory and pairs of queues
@@ -19,13 +17,10 @@
 //! sets it up anew.
 
 mod backend;
-mod channel;
 mod frontend;
-mod meeting;
 mod message;
 mod offload;
 mod shared_pair;
-mod tell;
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
