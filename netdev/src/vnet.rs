@@ -78,26 +78,42 @@ pub(crate) fn encode(frame: &TxFrame<'_>) -> Result<[u8; HEADER_LEN], TransmitEr
 /// were verified on the way in. When it is not the one of the outermost TCP, UDP or ICMPv6 header,
 /// it is completed in place and the frame's own checksum left for the receiver to verify.
 pub(crate) fn decode<'a>(header: [u8; HEADER_LEN], bytes: &'a mut [u8]) -> RxFrame<'a> {
-    let [flags, gso_type, _, _, size_a, size_b, start_a, start_b, offset_a, offset_b] = header;
-    let checksum = if flags & NEEDS_CSUM != 0 {
+    let (checksum, segment_size) = verdict(header, bytes).unwrap_or_else(|| {
+        let [_, _, _, _, _, _, start_a, start_b, offset_a, offset_b] = header;
         let start = u16::from_ne_bytes([start_a, start_b]);
-        let offset = u16::from_ne_bytes([offset_a, offset_b]);
-        if transport(bytes).is_some_and(|transport| transport.at == usize::from(start)) {
-            RxChecksum::Valid
-        } else {
-            checksum::complete(bytes, start, offset);
-            RxChecksum::Unverified
-        }
+        checksum::complete(bytes, start, u16::from_ne_bytes([offset_a, offset_b]));
+        (RxChecksum::Unverified, segment_size(header))
+    });
+    RxFrame::whole(bytes, checksum, segment_size)
+}
+
+/// Like [`decode`], for a frame that has its headers in `head` and is not in one place; `None` when its
+/// checksum has to be completed, for which it must be.
+#[inline]
+pub(crate) fn verdict(
+    header: [u8; HEADER_LEN],
+    head: &[u8],
+) -> Option<(RxChecksum, Option<NonZeroU16>)> {
+    let [flags, _, _, _, _, _, start_a, start_b, ..] = header;
+    let checksum = if flags & NEEDS_CSUM != 0 {
+        let start = usize::from(u16::from_ne_bytes([start_a, start_b]));
+        transport(head).filter(|transport| transport.at == start)?;
+        RxChecksum::Valid
     } else if flags & DATA_VALID != 0 {
         RxChecksum::Valid
     } else {
         RxChecksum::Unverified
     };
-    let segment_size = match gso_type & !GSO_ECN {
+    Some((checksum, segment_size(header)))
+}
+
+/// Octets of payload in each segment that a received frame was made of.
+fn segment_size(header: [u8; HEADER_LEN]) -> Option<NonZeroU16> {
+    let [_, gso_type, _, _, size_a, size_b, ..] = header;
+    match gso_type & !GSO_ECN {
         GSO_TCPV4 | GSO_TCPV6 => NonZeroU16::new(u16::from_ne_bytes([size_a, size_b])),
         _ => None,
-    };
-    RxFrame::whole(bytes, checksum, segment_size)
+    }
 }
 
 /// The header for the same frame with `len` octets more in front of its transport header.

@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU16;
+use std::sync::atomic::{AtomicU16, AtomicU32};
 
 use crate::Fragment;
 use crate::sys::copy::{copy_across, copy_in, copy_out};
@@ -83,6 +83,29 @@ impl SharedMapping {
         unsafe { AtomicU16::from_ptr(word) }
     }
 
+    /// The 32-bit word `at` octets in.
+    ///
+    /// # Panics
+    /// When it is outside the mapping or not aligned.
+    #[inline]
+    pub(crate) fn word(&self, at: usize) -> &AtomicU32 {
+        assert_eq!(at % size_of::<u32>(), 0, "a word is aligned");
+        let word = self.at(at, size_of::<u32>()).cast();
+        // SAFETY: four mapped octets, aligned because mappings begin on a page, for as long as `self`
+        // is borrowed. In this process they are accessed by atomics and by copies like atomics.
+        unsafe { AtomicU32::from_ptr(word) }
+    }
+
+    /// Address of the first octet.
+    pub(crate) const fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// Octets mapped.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
     /// Copies `octets` to the place `at` octets in.
     ///
     /// # Panics
@@ -115,8 +138,8 @@ impl SharedMapping {
     pub(crate) fn copy_from(&self, at: usize, fragment: Fragment<'_>) {
         let to = self.at(at, fragment.len());
         // SAFETY: a fragment is readable for its length, and as many octets are mapped here,
-        // writable. No fragment is ever made of a mapping, so they do not overlap. Both are accessed
-        // meanwhile by atomics, copies, or from outside.
+        // writable. No fragment is ever made of a mapping that is written by this method, so they do
+        // not overlap. Both are accessed meanwhile by atomics, copies, or from outside.
         unsafe { copy_across(fragment.as_ptr(), to, fragment.len()) };
     }
 }
