@@ -9,6 +9,7 @@
 //!   message     the messages of the protocol, as values
 //!   channel     the socket that carries them
 //!   meeting     where the two processes find each other
+//!   inbound     received frames: what of them is copied
 //!   offload     feature bits, and the header in front of frames
 //!   backend     VhostUser, its session with a frontend, its pairs of queues
 //!   frontend    VirtioUser, its session with a backend, its memory and pairs of queues
@@ -21,6 +22,7 @@
 mod backend;
 mod channel;
 mod frontend;
+mod inbound;
 mod meeting;
 mod message;
 mod offload;
@@ -74,8 +76,11 @@ impl VhostUserConfig {
 pub struct RingCounters {
     /// Frames received.
     pub frames_rx: u64,
-    /// Their octets, each copied once out of the shared memory.
+    /// Octets of them that were copied out of the shared memory: heads, short frames, and those whose
+    /// checksum has to be verified.
     pub copied_rx_bytes: u64,
+    /// Octets of them that were handed over where they are, to be copied once, to where they belong.
+    pub in_place_rx_bytes: u64,
     /// Frames transmitted.
     pub frames_tx: u64,
     /// Their octets, each copied once into the shared memory.

@@ -15,6 +15,7 @@ use urnic_netdev::Fragment;
 use crate::limits::{FRAGMENTS_MAX, FRAME_PAYLOAD_MAX};
 use crate::mem::TableLease;
 use crate::mpa::pieces::PieceStore;
+use crate::stream::carrier::payload::Payload;
 use crate::stream::life::Probes;
 use crate::stream::{Cut, Fragments, FrameBuilder, Room, Scratch, Stream};
 use crate::tcp::{self, KeepAliveTimes};
@@ -106,7 +107,7 @@ impl OwnTcp {
         &mut self,
         now: Instant,
         header: &tcp::Header,
-        payload: &[u8],
+        payload: &mut impl Payload,
         segments: usize,
         store: &mut PieceStore,
         lease: &mut TableLease<'_>,
@@ -117,8 +118,8 @@ impl OwnTcp {
             self.stream.acknowledged(self.tcp.snd_una());
         }
         if let Some(arrived) = &arrival.payload {
-            let octets = &payload[arrived.skip..];
-            let refused = self.pass_up(now, arrived.range.clone(), octets, store, lease);
+            let (range, skip) = (arrived.range.clone(), arrived.skip);
+            let refused = self.pass_up(now, range, skip, payload, store, lease);
             self.tcp.finish_arrival(now, &arrival, refused);
         }
         self.after_input();
@@ -160,7 +161,8 @@ impl OwnTcp {
         self.tcp.probe_idle_peer(now, times);
     }
 
-    /// Passes up what of `range` was never passed before. Returns whether some of it was refused.
+    /// Passes up what of `range`, which begins `skip` octets into the payload, was never passed before.
+    /// Returns whether some of it was refused.
     ///
     /// RFC 5044 Appendix A.3: segments go to MPA as soon as they are received and validated, each
     /// octet once, and TCP commits to those that MPA keeps.
@@ -168,7 +170,8 @@ impl OwnTcp {
         &mut self,
         now: Instant,
         range: Range<StreamOffset>,
-        octets: &[u8],
+        skip: usize,
+        payload: &mut impl Payload,
         store: &mut PieceStore,
         lease: &mut TableLease<'_>,
     ) -> bool {
@@ -177,10 +180,10 @@ impl OwnTcp {
             if !self.tcp.can_commit(&missing) {
                 return true;
             }
-            let start = missing.start.index_from(range.start);
-            let end = missing.end.index_from(range.start);
-            let octets = &octets[start..end];
-            let kept = self.stream.handle_bytes(now, missing.start, octets, store, lease);
+            let start = skip + missing.start.index_from(range.start);
+            let end = skip + missing.end.index_from(range.start);
+            let Self { stream, .. } = self;
+            let kept = payload.pass_up(stream, now, missing.start, start..end, store, lease);
             if kept > missing.start {
                 let committed = self.tcp.commit(missing.start..kept);
                 committed.expect("room was asked for by where the range starts");
