@@ -115,6 +115,24 @@ impl OwnTcp {
         store: &mut PieceStore,
         lease: &mut TableLease<'_>,
     ) {
+        if let Some(next) = self.tcp.take_next(now, header, payload.len(), segments) {
+            let kept = self.stream.handle_bytes(now, next.range.start, payload, store, lease);
+            self.tcp.finish_next(now, next, kept);
+            return self.watch(now);
+        }
+        self.handle_any_segment(now, header, payload, segments, store, lease);
+    }
+
+    #[inline(never)]
+    fn handle_any_segment(
+        &mut self,
+        now: Instant,
+        header: &tcp::Header,
+        payload: &[u8],
+        segments: usize,
+        store: &mut PieceStore,
+        lease: &mut TableLease<'_>,
+    ) {
         let una = self.tcp.snd_una();
         let arrival = self.tcp.handle_segment(now, header, payload.len(), segments);
         if self.tcp.snd_una() != una {
