@@ -117,7 +117,8 @@ impl OwnTcp {
         lease: &mut TableLease<'_>,
     ) {
         if let Some(next) = self.tcp.take_next(now, header, payload.len(), segments) {
-            let kept = self.stream.handle_bytes(now, next.range.start, payload, store, lease);
+            let (at, all) = (next.range.start, 0..payload.len());
+            let kept = payload.pass_up(&mut self.stream, now, at, all, store, lease);
             self.tcp.finish_next(now, next, kept);
             return self.watch(now);
         }
@@ -129,7 +130,7 @@ impl OwnTcp {
         &mut self,
         now: Instant,
         header: &tcp::Header,
-        payload: &[u8],
+        payload: &mut impl Payload,
         segments: usize,
         store: &mut PieceStore,
         lease: &mut TableLease<'_>,
