@@ -16,6 +16,7 @@ pub mod monitor;
 mod open;
 pub mod packet;
 pub mod packets;
+mod peer;
 pub mod record;
 mod segment;
 mod sys;

@@ -7,8 +7,6 @@
 //!
 //! ```text
 //!   message     the messages of the protocol, as values
-//!   channel     the socket that carries them
-//!   meeting     where the two processes find each other
 //!   inbound     received frames: what of them is copied
 //!   offload     feature bits, and the header in front of frames
 //!   backend     VhostUser, its session with a frontend, its pairs of queues
@@ -20,14 +18,11 @@
 //! sets it up anew.
 
 mod backend;
-mod channel;
 mod frontend;
 mod inbound;
-mod meeting;
 mod message;
 mod offload;
 mod shared_pair;
-mod tell;
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;

@@ -4,7 +4,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::tell::Watch;
+use crate::peer::tell::Watch;
 
 /// A pair, and what its device sleeps on.
 //

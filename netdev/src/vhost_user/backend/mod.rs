@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use tracing::debug;
 
-use crate::vhost_user::channel::{Channel, ChannelError};
+use crate::peer::channel::{Channel, ChannelError};
+use crate::peer::header::Header;
+use crate::peer::meeting::Meeting;
 use crate::vhost_user::inbound::hand_over;
-use crate::vhost_user::meeting::Meeting;
-use crate::vhost_user::message::Header;
 use crate::vhost_user::offload::{self, End, HEADER_LEN, MRG_RXBUF};
 use crate::vhost_user::{
     CHECK_INTERVAL_NS, CONTROL_INTERVAL_NS, FRAME_LEN_MAX, MESSAGES_MAX, RingCounters,

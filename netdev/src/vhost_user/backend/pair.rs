@@ -8,8 +8,8 @@ use std::sync::Arc;
 use tracing::debug;
 
 use crate::TRACE;
+use crate::peer::tell::{Watch, tell};
 use crate::vhost_user::offload::{EVENT_INDEX, VERSION_1};
-use crate::vhost_user::tell::{Watch, tell};
 use crate::vhost_user::{RingCounters, shared_pair};
 use crate::virtqueue::{DeviceQueue, Layout, MemoryTable, QueueFault};
 

@@ -10,11 +10,11 @@ use tracing::debug;
 
 use super::pair::SharedPair;
 use crate::TRACE;
+use crate::peer::channel::Message;
+use crate::peer::header::MessageError;
 use crate::sys::shared_mapping::{cannot_shrink, has_huge_pages, is_anonymous, set_nonblocking};
-use crate::vhost_user::channel::Message;
 use crate::vhost_user::message::{
-    MemoryRegion, MessageError, PROTOCOL_CONFIGURE_MEM_SLOTS, PROTOCOL_MQ, PROTOCOL_REPLY_ACK,
-    Request,
+    MemoryRegion, PROTOCOL_CONFIGURE_MEM_SLOTS, PROTOCOL_MQ, PROTOCOL_REPLY_ACK, Request,
 };
 use crate::vhost_user::offload::{
     EVENT_INDEX, INDIRECT, MQ, MRG_RXBUF, OFFLOADS, PROTOCOL_FEATURES, VERSION_1,

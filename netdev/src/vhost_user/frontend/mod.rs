@@ -11,9 +11,9 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::debug;
 
-use crate::vhost_user::channel::Channel;
+use crate::peer::channel::Channel;
+use crate::peer::meeting::Meeting;
 use crate::vhost_user::inbound::hand_over;
-use crate::vhost_user::meeting::Meeting;
 use crate::vhost_user::offload::{self, End, HEADER_LEN};
 use crate::vhost_user::{
     CHECK_INTERVAL_NS, CONTROL_INTERVAL_NS, FRAME_LEN_MAX, RingCounters, VhostUserConfig,

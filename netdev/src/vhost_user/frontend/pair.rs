@@ -9,10 +9,10 @@ use std::sync::Arc;
 use tracing::debug;
 
 use crate::TRACE;
+use crate::peer::tell::{Watch, event, tell};
 use crate::sys::shared_mapping::sealed_memory;
 use crate::vhost_user::message::MemoryRegion;
 use crate::vhost_user::offload::{self, EVENT_INDEX, HEADER_LEN, MRG_RXBUF};
-use crate::vhost_user::tell::{Watch, event, tell};
 use crate::vhost_user::{FRAME_LEN_MAX, RingCounters, shared_pair};
 use crate::virtqueue::{Direction, DriverQueue, Layout, MemoryTable, QueueFault, Run};
 

@@ -8,8 +8,9 @@ use tracing::debug;
 
 use super::pair::{Arena, QUEUE_SIZE, Queues, SharedPair};
 use crate::TRACE;
-use crate::vhost_user::channel::{Channel, ChannelError, Message};
-use crate::vhost_user::message::{Header, PROTOCOL_MQ, PROTOCOL_REPLY_ACK, Request};
+use crate::peer::channel::{Channel, ChannelError, Message};
+use crate::peer::header::Header;
+use crate::vhost_user::message::{PROTOCOL_MQ, PROTOCOL_REPLY_ACK, Request};
 use crate::vhost_user::offload::{
     self, EVENT_INDEX, MQ, MRG_RXBUF, OFFLOADS, PROTOCOL_FEATURES, VERSION_1,
 };

@@ -7,13 +7,15 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use super::{frame, later, path, plain, receive};
+use crate::peer::channel::{Channel, Message};
+use crate::peer::header::Header;
+use crate::peer::tell;
 use crate::sys::shared_mapping::{sealed_huge_memory, sealed_memory};
-use crate::vhost_user::channel::{Channel, Message};
 use crate::vhost_user::message::{
-    Header, MemoryRegion, PROTOCOL_CONFIGURE_MEM_SLOTS, PROTOCOL_REPLY_ACK, Request,
+    MemoryRegion, PROTOCOL_CONFIGURE_MEM_SLOTS, PROTOCOL_REPLY_ACK, Request,
 };
 use crate::vhost_user::offload::{MRG_RXBUF, OFFLOADS, PROTOCOL_FEATURES, VERSION_1};
-use crate::vhost_user::{CONTROL_INTERVAL_NS, VhostUser, VhostUserConfig, tell};
+use crate::vhost_user::{CONTROL_INTERVAL_NS, VhostUser, VhostUserConfig};
 use crate::virtqueue::{Direction, DriverQueue, Layout, MemoryTable};
 use crate::{Device, Fragment, TransmitError, TxChecksum, TxFrame};
 

@@ -11,9 +11,10 @@ use std::time::Duration;
 use super::guest::{GUEST_BASE, GUEST_FEATURES, GUEST_LEN, Guest};
 use super::{frame, later, path, plain, receive};
 use crate::Device;
+use crate::peer::channel::Channel;
+use crate::peer::header::Header;
 use crate::sys::shared_mapping::{SharedMapping, sealed_memory};
-use crate::vhost_user::channel::Channel;
-use crate::vhost_user::message::{Header, MemoryRegion, Request};
+use crate::vhost_user::message::{MemoryRegion, Request};
 use crate::vhost_user::{VhostUser, VhostUserConfig, VirtioUser};
 
 /// Each message is well formed or not at all; after each the backend serves the next frontend.

@@ -1,4 +1,4 @@
-//! The socket between frontend and backend: messages with descriptors, without waiting.
+//! The socket between the two processes: messages with descriptors, without waiting.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -10,7 +10,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-use crate::vhost_user::message::{BODY_LEN_MAX, DESCRIPTORS_MAX, HEADER_LEN, Header, MessageError};
+use crate::peer::header::{BODY_LEN_MAX, DESCRIPTORS_MAX, HEADER_LEN, Header, MessageError};
 
 /// One end of a connection. A message may come in as many pieces as the peer likes.
 #[derive(Debug)]
