@@ -8,6 +8,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketType, socket};
 use serde::Serialize;
 use urnic_netdev::interface::{Control, Name, names};
+use urnic_netdev::published::Publisher;
 
 use crate::report;
 

@@ -241,7 +241,7 @@ impl<T: Copy> FpduReceiver<T> {
         sink: &mut S,
     ) -> Result<Slice<'s>, Stop<S::Error>> {
         let mut rest = slice.bytes;
-        if slice.at != self.next || !self.is_plain() {
+        if slice.at != self.next || self.grid.is_enabled() || !self.has_nothing_apart() {
             return Ok(slice);
         }
         let RxConfig { crc, ulpdu_len_min, ulpdu_len_max, .. } = self.config;
@@ -271,11 +271,11 @@ impl<T: Copy> FpduReceiver<T> {
         Ok(Slice { at: self.next, bytes: rest })
     }
 
-    /// Whether whole FPDUs that continue the stream are all that there is to look at.
+    /// Whether there is nothing but the stream up to where it was delivered.
     #[inline]
-    fn is_plain(&self) -> bool {
+    fn has_nothing_apart(&self) -> bool {
         // An FPDU ahead of a gap is followed by a gap, or by held octets.
-        !self.grid.is_enabled() && self.held.is_empty() && self.ahead.is_empty()
+        self.held.is_empty() && self.ahead.is_empty()
     }
 
     /// Whether FPDUs beyond a gap are placed at once, from now on.

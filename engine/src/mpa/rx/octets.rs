@@ -177,6 +177,38 @@ fn each_between_markers<'a>(
     }
 }
 
+/// An FPDU with markers among its octets, which are in runs of memory that may change.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Marked<'a> {
+    /// Its wire octets but for the CRC.
+    pub(super) wire: Scattered<'a>,
+    pub(super) layout: FpduLayout,
+}
+
+impl<'a> Marked<'a> {
+    /// Calls `each` with the runs of the ULPDU's octets from `from` on.
+    fn for_each_chunk(&self, from: usize, mut each: impl FnMut(SharedSlice<'a>)) {
+        let end = self.layout.ulpdu_len().saturating_add(LENGTH_LEN);
+        let mut octet = from.saturating_add(LENGTH_LEN);
+        let mut rest = self.wire.split_at_checked(self.layout.wire_of(octet));
+        while let Some((_, wire)) = rest.filter(|_| octet < end) {
+            let len = self.layout.run_len_from(octet).min(end.saturating_sub(octet));
+            let Some((run, behind)) = wire.split_at_checked(len) else { return };
+            run.runs().for_each(&mut each);
+            octet = octet.saturating_add(len);
+            rest = behind.split_at_checked(MARKER_LEN);
+        }
+    }
+
+    /// The next run of the ULPDU's octets from `at` on, of which `rest` are left.
+    fn chunk(&self, at: usize, rest: usize) -> Option<SharedSlice<'a>> {
+        let octet = at.saturating_add(LENGTH_LEN);
+        let len = self.layout.run_len_from(octet).min(rest);
+        let (_, wire) = self.wire.split_at_checked(self.layout.wire_of(octet))?;
+        wire.split_at_checked(len)?.0.runs().next()
+    }
+}
+
 /// The ULPDU of a valid FPDU: its octets may lie in several places.
 #[derive(Clone, Copy, Debug)]
 pub struct Ulpdu<'a> {
@@ -190,6 +222,7 @@ enum Source<'a> {
     Contiguous(&'a [u8]),
     /// The same in runs of the device's memory, which may change.
     Scattered(Scattered<'a>),
+    Marked(&'a Marked<'a>),
     Spread(&'a Spread<'a>),
 }
 
@@ -202,6 +235,11 @@ impl<'a> Ulpdu<'a> {
     /// A ULPDU in runs of memory that may change.
     pub(super) const fn from_scattered(octets: Scattered<'a>) -> Self {
         Self { source: Source::Scattered(octets), len: octets.len() }
+    }
+
+    /// The same with markers among it.
+    pub(super) const fn from_marked(fpdu: &'a Marked<'a>) -> Self {
+        Self { source: Source::Marked(fpdu), len: fpdu.layout.ulpdu_len() }
     }
 
     /// A ULPDU that lies in one place.
@@ -224,7 +262,7 @@ impl<'a> Ulpdu<'a> {
     pub const fn as_slice(&self) -> Option<&'a [u8]> {
         match self.source {
             Source::Contiguous(octets) => Some(octets),
-            Source::Scattered(_) | Source::Spread(_) => None,
+            Source::Scattered(_) | Source::Marked(_) | Source::Spread(_) => None,
         }
     }
 
@@ -238,7 +276,7 @@ impl<'a> Ulpdu<'a> {
     {
         let first = match self.source {
             Source::Contiguous(octets) => octets,
-            Source::Scattered(_) => &[],
+            Source::Scattered(_) | Source::Marked(_) => &[],
             Source::Spread(spread) => spread.chunk(0, self.len).unwrap_or_default(),
         };
         if let Some(head) = first.get(..self.len.min(HEAD_LEN)) {
@@ -266,6 +304,7 @@ impl<'a> Ulpdu<'a> {
                     octets.runs().for_each(each);
                 }
             }
+            Source::Marked(fpdu) => fpdu.for_each_chunk(from, each),
             Source::Spread(Spread { layout, whole: Some(wire), .. }) => {
                 let (from, end) =
                     (from.saturating_add(LENGTH_LEN), self.len.saturating_add(LENGTH_LEN));
@@ -309,6 +348,7 @@ impl<'a> Iterator for Chunks<'a> {
         let chunk = match self.ulpdu.source {
             Source::Contiguous(octets) => SharedSlice::from_bytes(octets.get(self.at..)?),
             Source::Scattered(octets) => octets.split_at_checked(self.at)?.1.runs().next()?,
+            Source::Marked(fpdu) => fpdu.chunk(self.at, rest)?,
             Source::Spread(spread) => SharedSlice::from_bytes(spread.chunk(self.at, rest)?),
         };
         self.at = self.at.saturating_add(chunk.len());
