@@ -74,38 +74,42 @@ pub(crate) fn encode(frame: &TxFrame<'_>) -> Result<[u8; HEADER_LEN], TransmitEr
 
 /// What the header of a received frame says of it.
 ///
-/// When a partial checksum is not the one of the outermost TCP, UDP or ICMPv6 header, it is completed in
-/// place and the frame's own checksum left for the receiver to verify.
+/// A checksum left partial counts as valid, for the octets never left this machine's memory or
+/// were verified on the way in. When it is not the one of the outermost TCP, UDP or ICMPv6 header,
+/// it is completed in place and the frame's own checksum left for the receiver to verify.
 pub(crate) fn decode<'a>(header: [u8; HEADER_LEN], bytes: &'a mut [u8]) -> RxFrame<'a> {
-    let [flags, _, _, _, _, _, start_a, start_b, offset_a, offset_b] = header;
-    let checksum = if is_valid(header, bytes) {
+    let (checksum, segment_size) = verdict(header, bytes).unwrap_or_else(|| {
+        let [_, _, _, _, _, _, start_a, start_b, offset_a, offset_b] = header;
+        let start = u16::from_ne_bytes([start_a, start_b]);
+        checksum::complete(bytes, start, u16::from_ne_bytes([offset_a, offset_b]));
+        (RxChecksum::Unverified, segment_size(header))
+    });
+    RxFrame::whole(bytes, checksum, segment_size)
+}
+
+/// Like [`decode`], for a frame that has its headers in `head` and is not in one place; `None` when its
+/// checksum has to be completed, for which it must be.
+#[inline]
+pub(crate) fn verdict(
+    header: [u8; HEADER_LEN],
+    head: &[u8],
+) -> Option<(RxChecksum, Option<NonZeroU16>)> {
+    let [flags, _, _, _, _, _, start_a, start_b, ..] = header;
+    let checksum = if flags & NEEDS_CSUM != 0 {
+        let start = usize::from(u16::from_ne_bytes([start_a, start_b]));
+        transport(head).filter(|transport| transport.at == start)?;
+        RxChecksum::Valid
+    } else if flags & DATA_VALID != 0 {
         RxChecksum::Valid
     } else {
-        if flags & NEEDS_CSUM != 0 {
-            let start = u16::from_ne_bytes([start_a, start_b]);
-            checksum::complete(bytes, start, u16::from_ne_bytes([offset_a, offset_b]));
-        }
         RxChecksum::Unverified
     };
-    RxFrame::whole(bytes, checksum, segment_size(header))
+    Some((checksum, segment_size(header)))
 }
 
-/// Whether the checksum of a frame that begins with `head` need not be verified.
-///
-/// One left partial counts as valid, for the octets never left this machine's memory or were verified
-/// on the way in, if it is the one of the outermost TCP, UDP or ICMPv6 header.
-pub(crate) fn is_valid(header: [u8; HEADER_LEN], head: &[u8]) -> bool {
-    let [flags, _, _, _, _, _, start_a, start_b, _, _] = header;
-    if flags & NEEDS_CSUM == 0 {
-        return flags & DATA_VALID != 0;
-    }
-    let start = u16::from_ne_bytes([start_a, start_b]);
-    transport(head).is_some_and(|transport| transport.at == usize::from(start))
-}
-
-/// Octets of payload in each of the segments that were merged to a frame.
-pub(crate) const fn segment_size(header: [u8; HEADER_LEN]) -> Option<NonZeroU16> {
-    let [_, gso_type, _, _, size_a, size_b, _, _, _, _] = header;
+/// Octets of payload in each segment that a received frame was made of.
+fn segment_size(header: [u8; HEADER_LEN]) -> Option<NonZeroU16> {
+    let [_, gso_type, _, _, size_a, size_b, ..] = header;
     match gso_type & !GSO_ECN {
         GSO_TCPV4 | GSO_TCPV6 => NonZeroU16::new(u16::from_ne_bytes([size_a, size_b])),
         _ => None,

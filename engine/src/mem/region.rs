@@ -38,7 +38,7 @@ enum Keeper {
     /// It is that of another region.
     Region(Arc<Region>),
     /// Other processes may read it.
-    Published(PublishedMemory),
+    Published(#[expect(dead_code, reason = "keeps the memory mapped")] PublishedMemory),
 }
 
 /// What kind of pages a region got, which decides how much address translation costs.

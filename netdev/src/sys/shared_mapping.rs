@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU16;
+use std::sync::atomic::{AtomicU16, AtomicU32};
 
 use crate::Fragment;
 use crate::sys::copy::{copy_across, copy_in, copy_out};
@@ -81,6 +81,29 @@ impl SharedMapping {
         // SAFETY: two mapped octets, aligned because mappings begin on a page, for as long as `self`
         // is borrowed. In this process they are accessed by atomics and by copies like atomics.
         unsafe { AtomicU16::from_ptr(word) }
+    }
+
+    /// The 32-bit word `at` octets in.
+    ///
+    /// # Panics
+    /// When it is outside the mapping or not aligned.
+    #[inline]
+    pub(crate) fn word(&self, at: usize) -> &AtomicU32 {
+        assert_eq!(at % size_of::<u32>(), 0, "a word is aligned");
+        let word = self.at(at, size_of::<u32>()).cast();
+        // SAFETY: four mapped octets, aligned because mappings begin on a page, for as long as `self`
+        // is borrowed. In this process they are accessed by atomics and by copies like atomics.
+        unsafe { AtomicU32::from_ptr(word) }
+    }
+
+    /// Address of the first octet.
+    pub(crate) const fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// Octets mapped.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
     }
 
     /// Copies `octets` to the place `at` octets in.

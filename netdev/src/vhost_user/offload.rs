@@ -117,9 +117,9 @@ pub(crate) fn decode_scattered<'a>(
     head: &'a [u8],
     payload: &'a [Fragment<'a>],
 ) -> Option<RxFrame<'a>> {
-    let header = front(header);
-    let (checksum, segment_size) = (RxChecksum::Valid, vnet::segment_size(header));
-    vnet::is_valid(header, head).then_some(RxFrame { head, payload, checksum, segment_size })
+    let (checksum, segment_size) = vnet::verdict(front(header), head)?;
+    let frame = RxFrame { head, payload, checksum, segment_size };
+    (checksum == RxChecksum::Valid).then_some(frame)
 }
 
 /// The header without the count of buffers, in the machine's byte order.

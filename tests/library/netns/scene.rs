@@ -2,10 +2,11 @@
 #![allow(dead_code, reason = "each device's tests use their part")]
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
 use urnic::{
-    Access, ConnectionCounters, ListenParams, LowerLayer, Mr, Offer, PortConfig, RecvWr, SendWr,
-    StartupConfig, WcStatus, WrId,
+    Access, ConnectionCounters, ListenParams, LowerLayer, Mr, Offer, PortConfig, RecvWr, Region,
+    SendWr, StartupConfig, WcStatus, WrId,
 };
 use urnic_engine::poll::Poller;
 use urnic_engine::port::{ConnectParams, Port, PortEvent};

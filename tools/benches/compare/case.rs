@@ -125,6 +125,7 @@ fn shared_memory() -> Vec<Case> {
         write("urnic vhost-user, frontend, markers", marked(SHARED)),
         write("urnic vhost-user, backend", on(SHARED_TURNED)),
         write("urnic vhost-user, frontend, MTU 65000", on(SHARED_65000)),
+        raw("raw shm, super-frames", PUBLISHED),
         write("urnic shm", on(PUBLISHED)),
         write("urnic shm, no CRC", unchecked(PUBLISHED)),
         write("urnic shm, markers", marked(PUBLISHED)),

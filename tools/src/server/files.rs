@@ -305,7 +305,7 @@ mod tests {
     fn a_hash_that_is_not_waited_for_any_more_is_not_finished() {
         let file = unnamed_file().unwrap();
         file.set_len(HUGE).unwrap();
-        let staging = Staging::new(0, 1, Region::anonymous).unwrap();
+        let staging = Staging::new(0, 1, urnic::Region::anonymous).unwrap();
         for questions in [vec![], vec![Control::ShaRequest]] {
             let (desk, given) = desk_of_one_that_left(questions);
             give_out(&file, &staging, HUGE, &desk).unwrap();

@@ -1,0 +1,204 @@
+//! Memory of this process that its peers on this host may read in place.
+//!
+//! A device that refers to octets instead of copying them ([`shm`](crate::shm)) can do so where they
+//! lie in memory that was made here. Each piece is a file in memory of its own (`memfd_create(2)`), sealed
+//! so that a process which gets its descriptor can read it and do nothing else with it: not write it,
+//! make it shorter, or take a page away. A [`Publisher`] is what the devices of a program
+//! look pieces up in; peers of those devices, and no other process, get descriptors of all of them.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::sys::published;
+use crate::sys::shared_mapping::SharedMapping;
+
+/// Pieces of memory that a publisher has at most. Each is an open descriptor, of which a process has 1024
+/// if nothing else was set.
+pub const PUBLISHED_REGIONS_MAX: usize = 512;
+/// Octets that a publisher has at most: what a peer has to find addresses for.
+pub const PUBLISHED_BYTES_MAX: usize = 1 << 36;
+
+/// Memory of this process that peers of its `shm` devices may read. A clone is another handle of the same.
+#[derive(Clone, Debug, Default)]
+pub struct Publisher(Arc<Shared>);
+
+/// What the handles of a publisher, its memory and devices have in common.
+#[derive(Debug, Default)]
+struct Shared {
+    /// Changes with `regions`, and is read for each frame.
+    generation: AtomicU64,
+    regions: Mutex<Regions>,
+}
+
+#[derive(Debug, Default)]
+struct Regions {
+    /// In the order of their numbers.
+    list: Vec<Region>,
+    next: u64,
+    /// What there is, and what is being made.
+    count: usize,
+    bytes: usize,
+}
+
+impl Regions {
+    fn reserve(&mut self, len: usize) -> io::Result<()> {
+        let bytes = self.bytes.checked_add(len).filter(|sum| *sum <= PUBLISHED_BYTES_MAX);
+        let (Some(bytes), true) = (bytes, self.count < PUBLISHED_REGIONS_MAX) else {
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        };
+        self.bytes = bytes;
+        self.count += 1;
+        Ok(())
+    }
+
+    const fn give_back(&mut self, len: usize) {
+        self.bytes -= len;
+        self.count -= 1;
+    }
+}
+
+/// One piece of memory, as devices know it.
+#[derive(Clone, Debug)]
+pub(crate) struct Region {
+    /// Of this piece alone, among all that the publisher ever had.
+    pub(crate) id: u64,
+    /// Address of its first octet in this process.
+    pub(crate) start: usize,
+    pub(crate) len: usize,
+    pub(crate) file: Arc<OwnedFd>,
+}
+
+impl Publisher {
+    /// A publisher without memory.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes memory of `len` octets, all zero, and publishes it: devices that were opened with this
+    /// publisher let their peers read it from now on. All its pages are there when this returns: a reader
+    /// never has to make one.
+    ///
+    /// A child of `fork(2)` does not have this memory.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::QuotaExceeded`] beyond [`PUBLISHED_REGIONS_MAX`] or [`PUBLISHED_BYTES_MAX`];
+    /// [`io::ErrorKind::InvalidInput`] for no octets; [`io::ErrorKind::Unsupported`] before Linux 5.1;
+    /// what the system says when it has no memory or no descriptor left.
+    pub fn allocate(&self, len: usize) -> io::Result<PublishedMemory> {
+        // Room is taken first, and memory is made, which takes time, without the lock.
+        self.lock().reserve(len)?;
+        let made = published::memory(NAME, len);
+        let mut regions = self.lock();
+        let (file, mapping) = made.inspect_err(|_| regions.give_back(len))?;
+        let id = regions.next;
+        regions.next += 1;
+        let start = mapping.as_ptr().addr();
+        regions.list.push(Region { id, start, len, file: Arc::new(file) });
+        self.0.generation.fetch_add(1, Release);
+        drop(regions);
+        Ok(PublishedMemory { publisher: self.clone(), id, mapping })
+    }
+
+    /// A number that is another one whenever memory was published or withdrawn.
+    ///
+    /// Memory is withdrawn before its addresses can be those of other memory. A thread that was given
+    /// other memory there sees the number changed.
+    #[inline]
+    pub(crate) fn generation(&self) -> u64 {
+        self.0.generation.load(Acquire)
+    }
+
+    /// Shows what there is, and its generation.
+    pub(crate) fn look<R>(&self, look: impl FnOnce(u64, &[Region]) -> R) -> R {
+        let regions = self.lock();
+        // It changes under the lock.
+        look(self.generation(), &regions.list)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Regions> {
+        // Nothing that can panic leaves them half changed.
+        self.0.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Memory that peers may read while it exists. Dropped, it is withdrawn from its publisher and unmapped; a
+/// peer that has it mapped reads what was in it last, until the device has told it.
+///
+/// Other threads, remote writes and the peers that read it use it at any time: no slice may be made of it.
+#[derive(Debug)]
+pub struct PublishedMemory {
+    publisher: Publisher,
+    id: u64,
+    mapping: SharedMapping,
+}
+
+impl PublishedMemory {
+    /// Address of the first octet, on a page. All of them may be read and written while `self` exists.
+    #[must_use]
+    pub const fn as_ptr(&self) -> *mut u8 {
+        self.mapping.as_ptr()
+    }
+
+    /// Octets of it.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "it never is")]
+    pub const fn len(&self) -> usize {
+        self.mapping.len()
+    }
+}
+
+impl Drop for PublishedMemory {
+    fn drop(&mut self) {
+        let mut regions = self.publisher.lock();
+        // Before it is unmapped: see `Publisher::generation`.
+        if let Ok(at) = regions.list.binary_search_by_key(&self.id, |region| region.id) {
+            regions.list.remove(at);
+            regions.give_back(self.mapping.len());
+        }
+        self.publisher.0.generation.fetch_add(1, Release);
+    }
+}
+
+const NAME: &CStr = c"urnic published";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_allocated_is_there_and_what_is_dropped_is_not() {
+        let publisher = Publisher::new();
+        let before = publisher.generation();
+        let a = publisher.allocate(10_000).unwrap();
+        let b = publisher.clone().allocate(1).unwrap();
+        assert_eq!((a.len(), b.len()), (10_000, 1));
+        let after = publisher.generation();
+        assert_ne!(before, after);
+        publisher.look(|generation, regions| {
+            assert_eq!(generation, after);
+            let found: Vec<_> = regions.iter().map(|region| (region.start, region.len)).collect();
+            assert_eq!(found, [(a.as_ptr().addr(), 10_000), (b.as_ptr().addr(), 1)]);
+        });
+        drop(a);
+        assert_ne!(publisher.generation(), after);
+        publisher.look(|_, regions| assert_eq!(regions.len(), 1));
+    }
+
+    #[test]
+    fn no_more_is_published_than_peers_have_room_for() {
+        let publisher = Publisher::new();
+        let refused = |len| publisher.allocate(len).unwrap_err().kind();
+        assert_eq!(refused(0), io::ErrorKind::InvalidInput);
+        assert_eq!(refused(PUBLISHED_BYTES_MAX + 1), io::ErrorKind::QuotaExceeded);
+        assert_eq!(refused(usize::MAX), io::ErrorKind::QuotaExceeded);
+        let mut all: Vec<_> =
+            (0..PUBLISHED_REGIONS_MAX).map(|_| publisher.allocate(1).unwrap()).collect();
+        assert_eq!(refused(1), io::ErrorKind::QuotaExceeded);
+        all.pop();
+        publisher.allocate(1).unwrap();
+    }
+}

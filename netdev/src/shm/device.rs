@@ -1,0 +1,247 @@
+//! The device, and how it comes to its peer.
+
+use std::cell::Cell;
+use std::io;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tracing::debug;
+
+use crate::peer::channel::Channel;
+use crate::peer::meeting::Meeting;
+use crate::peer::tell::Watch;
+use crate::published::Publisher;
+use crate::shm::limits::{CHECK_INTERVAL_NS, CONTROL_INTERVAL_NS, MTU, RUNS_MAX};
+use crate::shm::session::{Session, SessionError};
+use crate::shm::{ShmConfig, ShmCounters};
+use crate::sys::published;
+use crate::{
+    Capabilities, Device, Medium, OpenError, RxFrame, TRACE, TransmitError, TxFrame, vnet,
+};
+
+/// One end of a link in shared memory.
+///
+/// Octets of a frame that lie in memory of the device's [`Publisher`] are not copied to be sent: the peer
+/// reads them there, after [`transmit`](Device::transmit) has returned, until it has read the frame. A
+/// transport that repeats octets until they are acknowledged, and completes a request only then, may rely
+/// on that; see [`ShmCounters::frames_tx_referred_unread`].
+#[derive(Debug)]
+pub struct Shm {
+    /// Before the meeting: the end of a session needs no socket.
+    session: Option<Session>,
+    meeting: Meeting,
+    config: ShmConfig,
+    publisher: Publisher,
+    /// What the device sleeps on.
+    watch: Watch,
+    is_up: bool,
+    /// When the socket is looked at next.
+    control_due_ns: u64,
+    /// The peer was asked to tell, for the device is about to sleep.
+    armed: Cell<bool>,
+    counters: ShmCounters,
+}
+
+impl Shm {
+    /// Opens one end. Unless it listens, the other end has to be there; should that go, the device connects
+    /// again when it is back. An end that listens waits for a peer, one after the other.
+    ///
+    /// # Errors
+    /// [`OpenError`], which says what to do.
+    pub fn open(config: &ShmConfig, publisher: &Publisher) -> Result<Self, OpenError> {
+        OpenError::check_range("MTU of an shm device", config.mtu, MTU)?;
+        let failed = |action: &str| {
+            let action = action.to_owned();
+            |source: io::Error| OpenError::Io { action, source }
+        };
+        // A session has its own later, when an error is of no use any more.
+        published::memory(c"urnic shm", 1).map_err(|error| match error.kind() {
+            io::ErrorKind::Unsupported => OpenError::Unavailable {
+                what: "memory that a peer can only read (F_SEAL_FUTURE_WRITE)",
+                remedy: "use Linux 5.1 or later".to_owned(),
+            },
+            _ => failed("make shared memory")(error),
+        })?;
+        let mut device = Self {
+            session: None,
+            meeting: Meeting::open(&config.path, config.listens)?,
+            config: config.clone(),
+            publisher: publisher.clone(),
+            watch: Watch::new().map_err(failed("make the events of an shm device"))?,
+            is_up: false,
+            control_due_ns: 0,
+            armed: Cell::new(false),
+            counters: ShmCounters::default(),
+        };
+        device.watch_meeting().map_err(failed("make the events of an shm device"))?;
+        if !config.listens {
+            device.agree_now().map_err(|error| OpenError::NoPeer {
+                path: config.path.clone(),
+                why: error.to_string(),
+                remedy: "start the end that listens there first, with the same version and MTU",
+            })?;
+        }
+        debug!(target: TRACE, path = %config.path.display(), "shm device opened");
+        Ok(device)
+    }
+
+    /// What has gone through the device.
+    #[must_use]
+    pub fn counters(&self) -> ShmCounters {
+        let referred = self.session.as_ref().map_or(0, Session::referred);
+        ShmCounters { frames_tx_referred_unread: referred as u64, ..self.counters }
+    }
+
+    /// Has the device woken when a peer comes.
+    fn watch_meeting(&self) -> io::Result<()> {
+        self.meeting.readiness().map_or(Ok(()), |listener| self.watch.add_socket(listener))
+    }
+
+    fn connect(&mut self, stream: UnixStream) -> Result<(), SessionError> {
+        let channel = Channel::new(stream)?;
+        let mtu = u32::try_from(self.config.mtu).expect("checked when it was opened");
+        let session = Session::begin(channel, &self.publisher, mtu)?;
+        // One at a time: others wait, and are no reason to wake up.
+        if let Some(listener) = self.meeting.readiness() {
+            self.watch.remove(listener);
+        }
+        self.watch.add_socket(session.as_fd())?;
+        self.session = Some(session);
+        debug!(target: TRACE, path = %self.config.path.display(), "connected to a peer");
+        Ok(())
+    }
+
+    /// Connects, and waits until frames can flow.
+    fn agree_now(&mut self) -> Result<(), SessionError> {
+        let stream = self.meeting.try_meet()?;
+        self.connect(stream)?;
+        for _ in 0..AGREE_TURNS {
+            let Self { session: Some(session), counters, .. } = self else { break };
+            session.turn(counters)?;
+            if session.is_up() {
+                self.is_up = true;
+                return Ok(());
+            }
+            let mut descriptors = [PollFd::new(session, PollFlags::IN)];
+            let _interrupted = poll(&mut descriptors, Some(&AGREE_TURN));
+        }
+        Err(io::Error::from(io::ErrorKind::TimedOut).into())
+    }
+
+    /// Takes what the peer has said; looks for one if there is none.
+    fn turn(&mut self) {
+        let outcome = match &mut self.session {
+            Some(session) => session.turn(&mut self.counters),
+            None => match self.meeting.try_meet() {
+                Ok(stream) => self.connect(stream),
+                // There will be one.
+                Err(_) => return,
+            },
+        };
+        if let Err(error) = outcome {
+            self.end(&error);
+        }
+    }
+
+    #[cold]
+    fn end(&mut self, error: &SessionError) {
+        self.session = None;
+        self.counters.sessions_ended += 1;
+        let count = self.counters.sessions_ended;
+        // An end that connects may meet the same useless peer again and again.
+        if self.is_up || count.is_power_of_two() {
+            debug!(target: TRACE, %error, count, "disconnected from a peer");
+        }
+        self.is_up = false;
+        let _woken_later = self.watch_meeting();
+    }
+}
+
+impl Device for Shm {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            medium: Medium::Ethernet,
+            mtu: self.config.mtu,
+            segmentation_len_max: NonZeroUsize::new(
+                vnet::SUPER_FRAME_LEN_MAX - vnet::HEADERS_LEN_MAX,
+            ),
+            tx_checksum: true,
+            // The head may be a run, too.
+            fragments_max: RUNS_MAX - 1,
+            gather_len_min: 0,
+        }
+    }
+
+    fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {
+        if self.armed.replace(false) || now_ns >= self.control_due_ns {
+            let sessions_ended = self.counters.sessions_ended;
+            self.turn();
+            // A session costs memory and time to make: a peer that is of no use gets few.
+            let is_useless = self.counters.sessions_ended != sessions_ended;
+            let pause = if is_useless { CHECK_INTERVAL_NS } else { CONTROL_INTERVAL_NS };
+            self.control_due_ns = now_ns.saturating_add(pause);
+        }
+        let Self { session: Some(session), counters, .. } = self else {
+            self.is_up = false;
+            return 0;
+        };
+        let mut count = 0;
+        let outcome = session.receive(burst, counters, &mut |frame| {
+            count += 1;
+            sink(frame);
+        });
+        match outcome {
+            Ok(count) => {
+                self.is_up = session.is_up();
+                count
+            }
+            Err(error) => {
+                self.end(&error);
+                count
+            }
+        }
+    }
+
+    fn transmit(&mut self, _now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
+        let Some(session) = &mut self.session else { return Err(TransmitError::LinkDown) };
+        if !session.is_up() {
+            return Err(TransmitError::LinkDown);
+        }
+        self.capabilities().check(frame)?;
+        let Some(session) = &mut self.session else { return Err(TransmitError::LinkDown) };
+        session.transmit(frame, &mut self.counters)
+    }
+
+    fn transmit_room(&self) -> usize {
+        self.session.as_ref().map_or(1, Session::room)
+    }
+
+    fn flush(&mut self, _now_ns: u64) {
+        if let Some(session) = &mut self.session {
+            session.flush(&mut self.counters);
+        }
+    }
+
+    fn link_up(&self) -> bool {
+        self.is_up
+    }
+
+    fn check_interval_ns(&self) -> Option<u64> {
+        Some(CHECK_INTERVAL_NS)
+    }
+
+    /// Asks the peer to tell, since the caller is about to sleep.
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        self.armed.set(true);
+        if self.session.as_ref().is_some_and(Session::arm) {
+            return Some(self.watch.always());
+        }
+        Some(self.watch.as_fd())
+    }
+}
+
+/// How long a peer may take to say hello when a device is opened: 5 s.
+const AGREE_TURNS: usize = 500;
+const AGREE_TURN: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };

@@ -1,0 +1,225 @@
+//! What this end reads: frames of the peer's ring, handed over where their octets are.
+
+use std::sync::atomic::{Ordering::SeqCst, fence};
+
+use crate::shm::ShmCounters;
+use crate::shm::layout::{Header, INLINE, OwnMemory, PeerMemory, Run};
+use crate::shm::limits::{FRAME_LEN_MAX, RING_LEN, RUNS_MAX, WHOLE_LEN_MAX};
+use crate::shm::regions::Regions;
+use crate::sys::fragment_room::FragmentRoom;
+use crate::{Fragment, RxFrame, vnet};
+
+/// Frames on their way from the peer.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    pub(super) memory: PeerMemory,
+    pub(super) regions: Regions,
+    /// Positions: of the next descriptor to read; up to where the peer was told; up to where it has
+    /// written.
+    next: u32,
+    published: u32,
+    produced: u32,
+    /// What the peer writes further is not looked at.
+    is_closed: bool,
+    /// The frame that is being read.
+    runs: Vec<Run>,
+    fragments: FragmentRoom,
+    /// The front of a frame, or all of it, out of the peer's reach.
+    stage: Box<[u8]>,
+}
+
+/// What makes the ring of no use: where the next frame begins is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum RingFault {
+    #[error("it has written more than the ring has")]
+    Position,
+    #[error("a frame without runs, with more than {RUNS_MAX}, or with more than are there")]
+    Runs,
+}
+
+/// Why a frame is not handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error("a frame of a length that cannot be")]
+    Length,
+    #[error("octets of a region that is not known")]
+    Region,
+    #[error("octets outside their region")]
+    Outside,
+}
+
+impl Inbox {
+    pub(super) fn new(memory: PeerMemory) -> Self {
+        Self {
+            memory,
+            regions: Regions::new(),
+            next: 0,
+            published: 0,
+            produced: 0,
+            is_closed: false,
+            runs: Vec::with_capacity(RUNS_MAX),
+            fragments: FragmentRoom::new(RUNS_MAX),
+            stage: vec![0; FRAME_LEN_MAX].into_boxed_slice(),
+        }
+    }
+
+    /// The position of the next descriptor to read.
+    pub(super) const fn next(&self) -> u32 {
+        self.next
+    }
+
+    /// Reads the descriptors of the next frame, each once. `None` when there is none.
+    ///
+    /// # Errors
+    /// [`RingFault`].
+    #[inline]
+    pub(super) fn read(&mut self) -> Result<Option<Header>, RingFault> {
+        let mut there = self.produced.wrapping_sub(self.next);
+        if there == 0 {
+            self.look()?;
+            there = self.produced.wrapping_sub(self.next);
+            if there == 0 {
+                return Ok(None);
+            }
+        }
+        let header = Header::from_octets(self.memory.descriptor(self.next));
+        let count = u32::from(header.runs);
+        if count == 0 || usize::from(header.runs) > RUNS_MAX || count >= there {
+            return Err(RingFault::Runs);
+        }
+        self.runs.clear();
+        let first = self.next.wrapping_add(1);
+        let descriptor = |index| self.memory.descriptor(first.wrapping_add(index));
+        self.runs.extend((0..count).map(|index| Run::from_octets(descriptor(index))));
+        Ok(Some(header))
+    }
+
+    /// Looks how far the peer has written.
+    #[inline]
+    fn look(&mut self) -> Result<(), RingFault> {
+        if self.is_closed {
+            return Ok(());
+        }
+        let produced = self.memory.produced();
+        if produced.wrapping_sub(self.next) > RING_LEN {
+            return Err(RingFault::Position);
+        }
+        self.produced = produced;
+        Ok(())
+    }
+
+    /// The peer has gone: what it has written by now is the last of it, though its memory may be in other
+    /// hands.
+    ///
+    /// # Errors
+    /// [`RingFault`].
+    pub(super) fn close(&mut self) -> Result<(), RingFault> {
+        self.look()?;
+        self.is_closed = true;
+        Ok(())
+    }
+
+    /// Hands the frame over that was read.
+    ///
+    /// # Errors
+    /// [`Refusal`]: it was not handed over.
+    #[inline]
+    pub(super) fn hand_over(
+        &mut self,
+        header: Header,
+        counters: &mut ShmCounters,
+        sink: &mut dyn FnMut(RxFrame<'_>),
+    ) -> Result<(), Refusal> {
+        let Self { memory, regions, runs, fragments, stage, .. } = self;
+        let len = usize::try_from(header.len).map_err(|_| Refusal::Length)?;
+        let sum: u64 = runs.iter().map(|run| u64::from(run.len)).sum();
+        if len == 0 || len > FRAME_LEN_MAX || sum != u64::from(header.len) {
+            return Err(Refusal::Length);
+        }
+        let head_len = if len <= WHOLE_LEN_MAX { len } else { RxFrame::HEAD_LEN_MIN };
+        fragments.lend(|payload| {
+            let (head, rest) = stage.split_at_mut(head_len);
+            let (mut filled, mut hint) = (0, 0);
+            for run in runs {
+                let mut fragment = locate(memory, regions, *run, &mut hint)?;
+                if filled < head_len {
+                    let now = fragment.len().min(head_len - filled);
+                    fragment.part(0, now).copy_to(&mut head[filled..filled + now]);
+                    filled += now;
+                    fragment = fragment.part(now, fragment.len() - now);
+                }
+                if !fragment.is_empty() {
+                    payload.push(fragment);
+                }
+            }
+            counters.frames_rx += 1;
+            let Some((checksum, segment_size)) = vnet::verdict(header.offload, head) else {
+                // Not TCP's or UDP's own: it has to be completed here.
+                let mut at = 0;
+                for fragment in &*payload {
+                    fragment.copy_to(&mut rest[at..at + fragment.len()]);
+                    at += fragment.len();
+                }
+                counters.rx_bytes_copied += len as u64;
+                sink(vnet::decode(header.offload, &mut stage[..len]));
+                return Ok(());
+            };
+            counters.rx_bytes_copied += head_len as u64;
+            counters.rx_bytes_in_place += (len - head_len) as u64;
+            sink(RxFrame { head, payload, checksum, segment_size });
+            Ok(())
+        })
+    }
+
+    /// Goes on behind the frame that was read.
+    #[inline]
+    pub(super) fn advance(&mut self, header: Header) {
+        self.next = self.next.wrapping_add(1 + u32::from(header.runs));
+    }
+
+    /// Gives back what was read. Returns whether the peer wants to be told.
+    #[inline]
+    pub(super) fn publish(&mut self, own: &OwnMemory) -> bool {
+        let before = self.published;
+        if before == self.next {
+            return false;
+        }
+        self.regions.settle(self.next);
+        own.set_consumed(self.next);
+        self.published = self.next;
+        // As in `Outbox::publish`.
+        fence(SeqCst);
+        self.memory.wants_room(before, self.next)
+    }
+
+    /// Asks the peer to tell when it has written more. Returns whether it has already, in which case it
+    /// may tell nothing.
+    pub(super) fn arm(&self, own: &OwnMemory) -> bool {
+        own.ask_for_frames(self.next);
+        fence(SeqCst);
+        self.memory.produced() != self.next
+    }
+
+    /// Whether the peer has gone, and all that it has written was read.
+    pub(super) const fn is_drained(&self) -> bool {
+        self.is_closed && self.produced == self.next
+    }
+}
+
+/// Where the octets of a run are.
+#[inline]
+fn locate<'a>(
+    memory: &'a PeerMemory,
+    regions: &'a Regions,
+    run: Run,
+    hint: &mut usize,
+) -> Result<Fragment<'a>, Refusal> {
+    let len = usize::try_from(run.len).map_err(|_| Refusal::Outside)?;
+    let found = if run.region == INLINE {
+        usize::try_from(run.offset).ok().and_then(|at| memory.inline(at, len))
+    } else {
+        *hint = regions.find(run.region, *hint).ok_or(Refusal::Region)?;
+        regions.fragment(*hint, run.offset, len)
+    };
+    found.ok_or(Refusal::Outside)
+}

@@ -1,0 +1,233 @@
+//! An outbox: memory that one end writes and its peer can only read.
+//!
+//! ```text
+//!   words     how far its owner has written its ring, and read the peer's; when it wants to be told
+//!   ring      descriptors of frames
+//!   inline    octets of frames that were copied
+//! ```
+//!
+//! Each word is written by the owner of the memory alone. A position counts descriptors since the session
+//! began, modulo 2^32. What is read of a peer is loaded once, and judged from that copy.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use crate::Fragment;
+use crate::shm::limits::{INLINE_LEN, RING_LEN};
+use crate::sys::published;
+use crate::sys::read_mapping::ReadMapping;
+use crate::sys::shared_mapping::SharedMapping;
+use crate::vnet;
+
+/// The descriptors up to here, but not this one, may be read.
+const PRODUCED_AT: usize = 0;
+/// The peer's descriptors up to here were read, and nothing of theirs will be any more.
+const CONSUMED_AT: usize = 128;
+/// The owner wants to be told when the peer has produced more than this.
+const FRAMES_EVENT_AT: usize = 256;
+/// The owner wants to be told when the peer has consumed more than this.
+const ROOM_EVENT_AT: usize = 384;
+const RING_AT: usize = 4096;
+const INLINE_AT: usize = RING_AT + RING_LEN as usize * DESCRIPTOR_LEN;
+/// Octets of an outbox.
+pub(super) const OUTBOX_LEN: usize = INLINE_AT + INLINE_LEN;
+
+const DESCRIPTOR_LEN: usize = 16;
+const _: () = assert!(RING_LEN.is_power_of_two() && OUTBOX_LEN.is_multiple_of(128));
+
+/// The region of octets that are in the outbox itself.
+pub(super) const INLINE: u32 = 0;
+
+/// The first descriptor of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    /// Octets of the frame.
+    pub(super) len: u32,
+    /// Descriptors that follow, one for each run.
+    pub(super) runs: u16,
+    /// What is known of checksum and segments, as the kernel's devices say it.
+    pub(super) offload: [u8; vnet::HEADER_LEN],
+}
+
+impl Header {
+    #[inline]
+    pub(super) fn to_octets(self) -> [u8; DESCRIPTOR_LEN] {
+        let mut octets = [0; DESCRIPTOR_LEN];
+        octets[..4].copy_from_slice(&self.len.to_ne_bytes());
+        octets[4..6].copy_from_slice(&self.runs.to_ne_bytes());
+        octets[6..].copy_from_slice(&self.offload);
+        octets
+    }
+
+    #[inline]
+    pub(super) fn from_octets(octets: [u8; DESCRIPTOR_LEN]) -> Self {
+        let [a, b, c, d, e, f, offload @ ..] = octets;
+        Self { len: u32::from_ne_bytes([a, b, c, d]), runs: u16::from_ne_bytes([e, f]), offload }
+    }
+}
+
+/// Octets of a frame that lie side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    /// [`INLINE`], or the number of a region that was published.
+    pub(super) region: u32,
+    pub(super) len: u32,
+    /// Octets into the region.
+    pub(super) offset: u64,
+}
+
+impl Run {
+    #[inline]
+    pub(super) fn to_octets(self) -> [u8; DESCRIPTOR_LEN] {
+        let mut octets = [0; DESCRIPTOR_LEN];
+        octets[..4].copy_from_slice(&self.region.to_ne_bytes());
+        octets[4..8].copy_from_slice(&self.len.to_ne_bytes());
+        octets[8..].copy_from_slice(&self.offset.to_ne_bytes());
+        octets
+    }
+
+    #[inline]
+    pub(super) fn from_octets(octets: [u8; DESCRIPTOR_LEN]) -> Self {
+        let [a, b, c, d, e, f, g, h, offset @ ..] = octets;
+        Self {
+            region: u32::from_ne_bytes([a, b, c, d]),
+            len: u32::from_ne_bytes([e, f, g, h]),
+            offset: u64::from_ne_bytes(offset),
+        }
+    }
+}
+
+/// Where the descriptor at a position is.
+const fn descriptor_at(position: u32) -> usize {
+    RING_AT + (position & (RING_LEN - 1)) as usize * DESCRIPTOR_LEN
+}
+
+/// The outbox of this end. It is written, and never read.
+#[derive(Debug)]
+pub(super) struct OwnMemory(SharedMapping);
+
+impl OwnMemory {
+    /// Fresh memory: what an earlier peer still has mapped is of no use to it.
+    pub(super) fn new() -> io::Result<(OwnedFd, Self)> {
+        let (file, mapping) = published::memory(NAME, OUTBOX_LEN)?;
+        let memory = Self(mapping);
+        // In the past: nothing is asked for.
+        memory.ask_for_frames(u32::MAX);
+        memory.ask_for_room(u32::MAX);
+        Ok((file, memory))
+    }
+
+    /// Lets the peer have the descriptors up to a position.
+    #[inline]
+    pub(super) fn set_produced(&self, position: u32) {
+        self.0.word(PRODUCED_AT).store(position, Release);
+    }
+
+    /// Says that the peer's descriptors up to a position, and what they refer to, were read.
+    #[inline]
+    pub(super) fn set_consumed(&self, position: u32) {
+        self.0.word(CONSUMED_AT).store(position, Release);
+    }
+
+    pub(super) fn ask_for_frames(&self, position: u32) {
+        self.0.word(FRAMES_EVENT_AT).store(position, Relaxed);
+    }
+
+    pub(super) fn ask_for_room(&self, position: u32) {
+        self.0.word(ROOM_EVENT_AT).store(position, Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn put_descriptor(&self, position: u32, octets: [u8; DESCRIPTOR_LEN]) {
+        self.0.copy_in(descriptor_at(position), &octets);
+    }
+
+    /// Copies a fragment to where inline octets are.
+    #[inline]
+    pub(super) fn put_inline(&self, at: usize, fragment: Fragment<'_>) {
+        self.0.copy_from(INLINE_AT + at, fragment);
+    }
+}
+
+/// The outbox of the peer. It can be read.
+#[derive(Debug)]
+pub(super) struct PeerMemory(ReadMapping);
+
+impl PeerMemory {
+    /// Takes a mapping of [`OUTBOX_LEN`] octets.
+    pub(super) const fn new(mapping: ReadMapping) -> Self {
+        Self(mapping)
+    }
+
+    /// How far the peer's descriptors, and what they refer to, may be read.
+    #[inline]
+    pub(super) fn produced(&self) -> u32 {
+        self.0.word(PRODUCED_AT)
+    }
+
+    /// How far the peer has read this end's descriptors.
+    #[inline]
+    pub(super) fn consumed(&self) -> u32 {
+        self.0.word(CONSUMED_AT)
+    }
+
+    /// Whether the peer wants to be told of what was produced from `before` to `now`.
+    #[inline]
+    pub(super) fn wants_frames(&self, before: u32, now: u32) -> bool {
+        passes(self.0.word(FRAMES_EVENT_AT), before, now)
+    }
+
+    /// Whether the peer wants to be told of what was consumed from `before` to `now`.
+    #[inline]
+    pub(super) fn wants_room(&self, before: u32, now: u32) -> bool {
+        passes(self.0.word(ROOM_EVENT_AT), before, now)
+    }
+
+    #[inline]
+    pub(super) fn descriptor(&self, position: u32) -> [u8; DESCRIPTOR_LEN] {
+        let mut octets = [0; DESCRIPTOR_LEN];
+        self.0.copy_out(descriptor_at(position), &mut octets);
+        octets
+    }
+
+    /// Inline octets; `None` when there are none at such a place.
+    #[inline]
+    pub(super) fn inline(&self, at: usize, len: usize) -> Option<Fragment<'_>> {
+        let is_inside = at <= INLINE_LEN && len <= INLINE_LEN - at;
+        if is_inside { self.0.fragment(INLINE_AT + at, len) } else { None }
+    }
+}
+
+/// Whether a position that went from `before` to `now` went past `event`, as in Virtio 1.2 §2.7.10.1. One
+/// event is told once: what was asked for last is in the past then.
+const fn passes(event: u32, before: u32, now: u32) -> bool {
+    now.wrapping_sub(event).wrapping_sub(1) < now.wrapping_sub(before)
+}
+
+const NAME: &CStr = c"urnic shm";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_are_what_they_were() {
+        let header =
+            Header { len: 0x0102_0304, runs: 0x0506, offload: [7, 8, 9, 1, 2, 3, 4, 5, 6, 7] };
+        assert_eq!(Header::from_octets(header.to_octets()), header);
+        let run = Run { region: 0x0102_0304, len: 0x0506_0708, offset: 0x1122_3344_5566_7788 };
+        assert_eq!(Run::from_octets(run.to_octets()), run);
+    }
+
+    #[test]
+    fn an_event_is_told_once() {
+        for base in [0, 5, u32::MAX - 3] {
+            let at = |offset: u32| base.wrapping_add(offset);
+            assert!(passes(at(2), at(2), at(3)) && passes(at(2), at(0), at(9)));
+            assert!(!passes(at(2), at(0), at(2)) && !passes(at(2), at(3), at(7)));
+            assert!(!passes(at(2), at(2), at(2)));
+        }
+    }
+}

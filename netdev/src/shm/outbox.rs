@@ -1,0 +1,281 @@
+//! What this end writes: frames into its ring, as descriptors of where their octets are.
+//!
+//! A descriptor outlives the call that made it, and the peer reads the octets later. For octets that were
+//! copied here nothing follows from that. Those that are referred to are read when the peer comes to them,
+//! perhaps after the program has written over them. That is as it has to be, for frames of a transport
+//! that acknowledges what its receiver has *taken*:
+//!
+//! - The ring is read in order. As long as octets are not acknowledged, the program has to leave them (its
+//!   request is not completed), and the peer acknowledges them only after it has read them: from this frame,
+//!   or from an earlier one with the same octets.
+//! - Octets that are read after they were acknowledged, from a frame that repeats others, are duplicates to
+//!   the peer's transport. It drops them by their sequence numbers, whatever they are.
+//! - What a stream that failed has left in the ring is of requests that failed with it. The peer places
+//!   it only if its CRC is right, and then as octets of a message that it is never told is whole.
+//! - Memory that is withdrawn stays readable for the peer until it has read the ring up to that place.
+//!
+//! [`referred`](Outbox::referred) says how many such frames have not been read.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{Ordering::SeqCst, fence};
+
+use crate::shm::ShmCounters;
+use crate::shm::announced::Announced;
+use crate::shm::layout::{Header, INLINE, OwnMemory, PeerMemory, Run};
+use crate::shm::limits::{
+    FRAME_ALIGNMENT, FRAME_LEN_MAX, FRAME_SPACE_MAX, INLINE_LEN, REFERRED_LEN_MIN, RING_LEN,
+};
+use crate::{Fragment, TransmitError, TxFrame, vnet};
+
+/// Frames on their way to the peer.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    pub(super) memory: OwnMemory,
+    /// What the peer maps.
+    pub(super) file: OwnedFd,
+    /// Positions: of the next descriptor; up to where the peer was told; up to where it has read.
+    written: u32,
+    published: u32,
+    consumed: u32,
+    /// Octets copied since the session began, with what was left over at the end; and given back.
+    //
+    // Space that was given back first is used first: what was given back last is in the cache of the
+    // peer's core, from where each line has to be fetched before it is written to.
+    inline_used: usize,
+    inline_free: usize,
+    /// Frames that the peer has not read.
+    frames: VecDeque<Sent>,
+    referred: usize,
+}
+
+/// A frame that the peer has not read.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    /// The position behind it.
+    end: u32,
+    /// Of octets copied, behind it.
+    inline_used: usize,
+    is_referred: bool,
+}
+
+/// The peer says that it has read what is not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it has read more than there is")]
+pub(super) struct ConsumedTooMuch;
+
+impl Outbox {
+    /// # Errors
+    /// As [`published::memory`](crate::sys::published::memory).
+    pub(super) fn new() -> io::Result<Self> {
+        let (file, memory) = OwnMemory::new()?;
+        Ok(Self {
+            memory,
+            file,
+            written: 0,
+            published: 0,
+            consumed: 0,
+            inline_used: 0,
+            inline_free: INLINE_LEN,
+            frames: VecDeque::with_capacity(RING_LEN as usize / DESCRIPTORS_MIN),
+            referred: 0,
+        })
+    }
+
+    /// The position of the next descriptor.
+    pub(super) const fn written(&self) -> u32 {
+        self.written
+    }
+
+    /// How far the peer has read, as was last seen.
+    pub(super) const fn consumed(&self) -> u32 {
+        self.consumed
+    }
+
+    /// Frames with octets that are referred to which the peer has not read, as was last seen.
+    pub(super) const fn referred(&self) -> usize {
+        self.referred
+    }
+
+    /// Frames of any kind that there is room for at least.
+    #[inline]
+    pub(super) fn room(&self) -> usize {
+        let at = self.inline_used % INLINE_LEN;
+        // Octets up to the end of the area, and from its beginning.
+        let here = (INLINE_LEN - at).min(self.inline_free);
+        let there = self.inline_free - here;
+        let descriptors = self.free_descriptors() / DESCRIPTORS_MIN;
+        (here / FRAME_SPACE_MAX + there / FRAME_SPACE_MAX).min(descriptors)
+    }
+
+    #[inline]
+    const fn free_descriptors(&self) -> usize {
+        (RING_LEN - self.written.wrapping_sub(self.consumed)) as usize
+    }
+
+    /// Takes back what the peer has read.
+    ///
+    /// # Errors
+    /// [`ConsumedTooMuch`]: the session cannot go on.
+    #[inline]
+    pub(super) fn reap(&mut self, peer: &PeerMemory) -> Result<(), ConsumedTooMuch> {
+        if self.consumed == self.published {
+            return Ok(());
+        }
+        let consumed = peer.consumed();
+        let count = consumed.wrapping_sub(self.consumed);
+        if count > self.published.wrapping_sub(self.consumed) {
+            return Err(ConsumedTooMuch);
+        }
+        let before = self.consumed;
+        self.consumed = consumed;
+        while let Some(sent) = self.frames.front() {
+            if sent.end.wrapping_sub(before) > count {
+                break;
+            }
+            self.referred -= usize::from(sent.is_referred);
+            let unread = self.inline_used - sent.inline_used;
+            self.inline_free = INLINE_LEN - unread;
+            self.frames.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Puts a frame into the ring. [`publish`](Self::publish) lets the peer have it.
+    ///
+    /// # Errors
+    /// [`TransmitError::Full`] exactly when there is no [`room`](Self::room), and what
+    /// [`vnet::encode`] says.
+    #[inline]
+    pub(super) fn put(
+        &mut self,
+        frame: &TxFrame<'_>,
+        announced: &mut Announced,
+        counters: &mut ShmCounters,
+    ) -> Result<(), TransmitError> {
+        let offload = vnet::encode(frame)?;
+        let len = frame.len();
+        if len > FRAME_LEN_MAX {
+            return Err(TransmitError::TooLong);
+        }
+        if len == 0 {
+            return Err(TransmitError::Refused);
+        }
+        if self.room() == 0 {
+            return Err(TransmitError::Full);
+        }
+        let at = self.inline_used % INLINE_LEN;
+        let left_over = if INLINE_LEN - at < FRAME_SPACE_MAX { INLINE_LEN - at } else { 0 };
+        let start = if left_over > 0 { 0 } else { at };
+        // The head, and each fragment, may be a run of its own. Copied, they are one.
+        let refers = frame.payload.len() + DESCRIPTORS_MIN <= self.free_descriptors();
+        let first = self.written.wrapping_add(1);
+        let mut writer = Writer { memory: &self.memory, next: first, open: None, inline_at: start };
+        let mut referred = 0;
+        writer.put_inline(Fragment::from_slice(frame.head));
+        for fragment in frame.payload {
+            let found = (refers && fragment.len() >= REFERRED_LEN_MIN)
+                .then(|| announced.find(*fragment))
+                .flatten();
+            match found {
+                Some((region, offset)) => {
+                    writer.put_run(region, offset, fragment.len());
+                    referred += fragment.len();
+                }
+                None => writer.put_inline(*fragment),
+            }
+        }
+        writer.close();
+        let Writer { next, inline_at, .. } = writer;
+        let runs = u16::try_from(next.wrapping_sub(first)).expect("at most RUNS_MAX");
+        let header = Header { len: u32::try_from(len).expect("FRAME_LEN_MAX"), runs, offload };
+        self.memory.put_descriptor(self.written, header.to_octets());
+        self.written = next;
+        let taken = left_over + (inline_at - start).next_multiple_of(FRAME_ALIGNMENT);
+        self.inline_used += taken;
+        self.inline_free -= taken;
+        let is_referred = referred > 0;
+        self.referred += usize::from(is_referred);
+        self.frames.push_back(Sent { end: next, inline_used: self.inline_used, is_referred });
+        counters.frames_tx += 1;
+        counters.tx_bytes_referred += referred as u64;
+        counters.tx_bytes_copied += (len - referred) as u64;
+        Ok(())
+    }
+
+    /// Lets the peer have what was put. Returns whether it wants to be told.
+    #[inline]
+    pub(super) fn publish(&mut self, peer: &PeerMemory) -> bool {
+        let before = self.published;
+        if before == self.written {
+            return false;
+        }
+        self.memory.set_produced(self.written);
+        self.published = self.written;
+        // The position is written before it is asked whether the peer sleeps, which writes that it
+        // does before it looks at the position.
+        fence(SeqCst);
+        peer.wants_frames(before, self.written)
+    }
+
+    /// Asks the peer to tell when it has read more, if there is no room. Returns whether it has already,
+    /// in which case it may tell nothing.
+    pub(super) fn arm(&self, peer: &PeerMemory) -> bool {
+        if self.room() > 0 {
+            return false;
+        }
+        self.memory.ask_for_room(self.consumed);
+        fence(SeqCst);
+        peer.consumed() != self.consumed
+    }
+}
+
+/// Writes the runs of one frame.
+struct Writer<'a> {
+    memory: &'a OwnMemory,
+    /// The position of the next descriptor.
+    next: u32,
+    /// The run that the next octets may prolong.
+    open: Option<Run>,
+    /// Where inline octets go next.
+    inline_at: usize,
+}
+
+impl Writer<'_> {
+    #[inline]
+    fn put_inline(&mut self, fragment: Fragment<'_>) {
+        self.memory.put_inline(self.inline_at, fragment);
+        self.put_run(INLINE, self.inline_at as u64, fragment.len());
+        self.inline_at += fragment.len();
+    }
+
+    #[inline]
+    fn put_run(&mut self, region: u32, offset: u64, len: usize) {
+        if len == 0 {
+            return;
+        }
+        let len = u32::try_from(len).expect("no more than a frame");
+        if let Some(open) = &mut self.open {
+            if open.region == region && open.offset + u64::from(open.len) == offset {
+                open.len += len;
+                return;
+            }
+            let octets = open.to_octets();
+            self.memory.put_descriptor(self.next, octets);
+            self.next = self.next.wrapping_add(1);
+        }
+        self.open = Some(Run { region, len, offset });
+    }
+
+    #[inline]
+    fn close(&mut self) {
+        if let Some(open) = self.open.take() {
+            self.memory.put_descriptor(self.next, open.to_octets());
+            self.next = self.next.wrapping_add(1);
+        }
+    }
+}
+
+/// Descriptors of a frame that is copied: its header, and one run.
+const DESCRIPTORS_MIN: usize = 2;

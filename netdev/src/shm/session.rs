@@ -1,0 +1,294 @@
+//! A connection with a peer: what each end says to the other, and the memory of both.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use tracing::debug;
+
+use crate::TRACE;
+use crate::peer::channel::{self, Channel, ChannelError};
+use crate::published::Publisher;
+use crate::shm::ShmCounters;
+use crate::shm::announced::Announced;
+use crate::shm::inbox::{Inbox, Refusal, RingFault};
+use crate::shm::layout::{OUTBOX_LEN, PeerMemory};
+use crate::shm::limits::{MAPPED_IN_ONE_GO, MESSAGES_MAX, REGIONS_MAX};
+use crate::shm::message::{Message, ParseError};
+use crate::shm::outbox::{ConsumedTooMuch, Outbox};
+use crate::shm::regions::UsedNumber;
+use crate::sys::read_mapping::{ReadError, ReadMapping};
+use crate::{RxFrame, TransmitError, TxFrame};
+
+/// A connection with a peer.
+#[derive(Debug)]
+pub(super) struct Session {
+    channel: Channel,
+    mtu: u32,
+    outbox: Outbox,
+    announced: Announced,
+    /// When the peer has said hello.
+    inbox: Option<Inbox>,
+    /// The peer has gone. What it has written before is there.
+    is_closed: bool,
+    /// Why the session has to end, found where that cannot be done.
+    fault: Option<SessionError>,
+}
+
+/// Why a session ends.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SessionError {
+    #[error(transparent)]
+    Channel(#[from] ChannelError),
+    #[error(transparent)]
+    Message(#[from] ParseError),
+    #[error("it says hello twice, or something else before")]
+    Order,
+    #[error("its MTU is {theirs}, and {ours} here: give both ends the same")]
+    Mtu { theirs: u32, ours: u32 },
+    #[error("its outbox is of no use: {0}")]
+    Outbox(#[source] ReadError),
+    #[error(transparent)]
+    Number(#[from] UsedNumber),
+    #[error(transparent)]
+    Ring(#[from] RingFault),
+    #[error(transparent)]
+    Consumed(#[from] ConsumedTooMuch),
+    #[error("the peer is gone")]
+    Gone,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl Session {
+    /// Begins with hello.
+    pub(super) fn begin(
+        channel: Channel,
+        publisher: &Publisher,
+        mtu: u32,
+    ) -> Result<Self, SessionError> {
+        let outbox = Outbox::new()?;
+        let hello = Message::Hello { mtu, outbox_len: OUTBOX_LEN as u64 };
+        hello.send(&channel, &[outbox.file.as_fd()])?;
+        let announced = Announced::new(publisher);
+        Ok(Self { channel, mtu, outbox, announced, inbox: None, is_closed: false, fault: None })
+    }
+
+    /// Whether frames may flow.
+    pub(super) const fn is_up(&self) -> bool {
+        self.inbox.is_some() && !self.is_closed && self.fault.is_none()
+    }
+
+    /// Takes what the peer has said, and says what is to be said.
+    pub(super) fn turn(&mut self, counters: &mut ShmCounters) -> Result<(), SessionError> {
+        self.listen(counters)?;
+        self.announced.settle(self.outbox.consumed());
+        self.announce(self.announced.is_behind())
+    }
+
+    /// Handles messages, as many as one go may have. Returns how many there were.
+    fn listen(&mut self, counters: &mut ShmCounters) -> Result<usize, SessionError> {
+        let (mut count, mut mapped) = (0, 0);
+        while !self.is_closed && count < MESSAGES_MAX && mapped <= MAPPED_IN_ONE_GO as u64 {
+            match self.channel.receive() {
+                Ok(None) => break,
+                Ok(Some(message)) => {
+                    count += 1;
+                    mapped += self.handle(&message, counters)?;
+                }
+                Err(error) if error.is_closed() => {
+                    self.is_closed = true;
+                    self.inbox.as_mut().ok_or(SessionError::Gone)?.close()?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(count)
+    }
+
+    /// Does what a message says. Returns the octets that were mapped for it.
+    fn handle(
+        &mut self,
+        message: &channel::Message,
+        counters: &mut ShmCounters,
+    ) -> Result<u64, SessionError> {
+        let channel::Message { header, body, descriptors } = message;
+        let parsed = Message::parse(*header, body, descriptors.len())?;
+        match (parsed, &mut self.inbox, &descriptors[..]) {
+            (Message::Hello { mtu, outbox_len }, None, [file]) => {
+                if mtu != self.mtu {
+                    return Err(SessionError::Mtu { theirs: mtu, ours: self.mtu });
+                }
+                if outbox_len != OUTBOX_LEN as u64 {
+                    return Err(SessionError::Outbox(ReadError::Length));
+                }
+                let mapping =
+                    ReadMapping::of(file.as_fd(), OUTBOX_LEN).map_err(SessionError::Outbox)?;
+                self.inbox = Some(Inbox::new(PeerMemory::new(mapping)));
+                Ok(0)
+            }
+            (Message::Publish { number, len }, Some(inbox), [file]) => {
+                inbox.regions.number(number)?;
+                inbox.regions.settle(inbox.next());
+                if let Err(why) = inbox.regions.map(file, len) {
+                    counters.regions_refused += 1;
+                    note(counters.regions_refused, &why);
+                    Message::Refuse { number }.send(&self.channel, &[])?;
+                    return Ok(0);
+                }
+                Ok(len)
+            }
+            (Message::Withdraw { number, position }, Some(inbox), _) => {
+                inbox.regions.withdraw(number, position);
+                inbox.regions.settle(inbox.next());
+                Ok(0)
+            }
+            (Message::Refuse { number }, Some(_), _) => {
+                self.announced.refuse(number);
+                Ok(0)
+            }
+            (Message::Wake, Some(_), _) => Ok(0),
+            _ => Err(SessionError::Order),
+        }
+    }
+
+    /// Tells the peer of memory that was published or withdrawn.
+    #[inline]
+    fn announce(&mut self, is_due: bool) -> Result<(), SessionError> {
+        if !self.is_up() || !(is_due || self.announced.is_outdated()) {
+            return Ok(());
+        }
+        let (position, consumed) = (self.outbox.written(), self.outbox.consumed());
+        match self.announced.refresh(&self.channel, position, consumed) {
+            // It is noticed when the socket is read.
+            Err(error) if error.is_closed() => Ok(()),
+            outcome => Ok(outcome?),
+        }
+    }
+
+    /// Hands at most `burst` frames to `sink`; returns how many the peer had.
+    pub(super) fn receive(
+        &mut self,
+        burst: usize,
+        counters: &mut ShmCounters,
+        sink: &mut dyn FnMut(RxFrame<'_>),
+    ) -> Result<usize, SessionError> {
+        if let Some(fault) = self.fault.take() {
+            return Err(fault);
+        }
+        let mut count = 0;
+        // Messages to read for frames whose region is not known.
+        let mut patience = PATIENCE;
+        while count < burst {
+            let Some(inbox) = &mut self.inbox else { return Ok(0) };
+            let Some(header) = inbox.read()? else { break };
+            if let Err(why) = inbox.hand_over(header, counters, sink) {
+                // What says where the region is may be in the socket still.
+                if why == Refusal::Region && patience > 0 {
+                    patience -= 1;
+                    if self.listen(counters)? > 0 {
+                        continue;
+                    }
+                }
+                counters.frames_refused += 1;
+                note(counters.frames_refused, &why);
+            }
+            if let Some(inbox) = &mut self.inbox {
+                inbox.advance(header);
+            }
+            count += 1;
+        }
+        let Some(inbox) = &mut self.inbox else { return Ok(count) };
+        if inbox.publish(&self.outbox.memory) {
+            wake(&self.channel, counters);
+        }
+        self.outbox.reap(&inbox.memory)?;
+        if inbox.is_drained() { Err(SessionError::Gone) } else { Ok(count) }
+    }
+
+    /// Puts a frame into the ring.
+    #[inline]
+    pub(super) fn transmit(
+        &mut self,
+        frame: &TxFrame<'_>,
+        counters: &mut ShmCounters,
+    ) -> Result<(), TransmitError> {
+        if !self.is_up() {
+            return Err(TransmitError::LinkDown);
+        }
+        if self.announced.is_outdated()
+            && let Err(error) = self.announce(true)
+        {
+            return Err(self.end_later(error));
+        }
+        let Self { outbox, inbox: Some(inbox), announced, .. } = self else {
+            return Err(TransmitError::LinkDown);
+        };
+        if outbox.room() == 0
+            && let Err(error) = outbox.reap(&inbox.memory)
+        {
+            return Err(self.end_later(error.into()));
+        }
+        outbox.put(frame, announced, counters)
+    }
+
+    /// Lets the peer have what was put into the ring.
+    #[inline]
+    pub(super) fn flush(&mut self, counters: &mut ShmCounters) {
+        let Self { outbox, inbox: Some(inbox), channel, .. } = self else { return };
+        if outbox.publish(&inbox.memory) {
+            wake(channel, counters);
+        }
+    }
+
+    #[cold]
+    fn end_later(&mut self, error: SessionError) -> TransmitError {
+        self.fault = Some(error);
+        TransmitError::LinkDown
+    }
+
+    /// Frames with octets that are referred to which the peer has not read.
+    pub(super) const fn referred(&self) -> usize {
+        self.outbox.referred()
+    }
+
+    /// Frames that there is room for.
+    pub(super) fn room(&self) -> usize {
+        // A link that is down takes one, and says so.
+        if self.is_up() { self.outbox.room() } else { 1 }
+    }
+
+    /// Asks the peer to tell what comes next. Returns whether something has come already.
+    pub(super) fn arm(&self) -> bool {
+        let Some(inbox) = &self.inbox else { return false };
+        let (came, has_room) = (inbox.arm(&self.outbox.memory), self.outbox.arm(&inbox.memory));
+        came || has_room || self.is_closed || self.fault.is_some()
+    }
+}
+
+/// Goes in which messages are handled for the frames of one burst: more than it takes to publish all that
+/// a peer can, and to withdraw it.
+const PATIENCE: usize = 4 * REGIONS_MAX / MESSAGES_MAX;
+
+impl AsFd for Session {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}
+
+/// Tells the peer that what it waits for has come.
+///
+/// By the socket, without waiting: how an event is written to that two processes have (`eventfd(2)`, a
+/// pipe) the peer could change to waiting. A socket without room has woken it already.
+#[cold]
+fn wake(channel: &Channel, counters: &mut ShmCounters) {
+    counters.events_sent += 1;
+    let _awake_or_gone = Message::Wake.send(channel, &[]);
+}
+
+/// Tells of something that a peer can bring about as often as it likes.
+#[cold]
+pub(super) fn note(count: u64, what: &dyn std::fmt::Display) {
+    if count.is_power_of_two() {
+        debug!(target: TRACE, count, %what, "refused of a peer's memory");
+    }
+}

@@ -1,0 +1,147 @@
+//! Memory of another process, mapped to be read only: reached by atomic loads, copies and fragments.
+#![expect(unsafe_code, reason = "mmap, and reads of memory that another process writes")]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, fence};
+
+use crate::Fragment;
+use crate::sys::copy::copy_out;
+
+/// A file in memory of another process, mapped as a whole. That process may write it at any time; this
+/// one cannot.
+#[derive(Debug)]
+pub(crate) struct ReadMapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone and is not tied to the thread that made it.
+unsafe impl Send for ReadMapping {}
+
+/// Why memory of a peer is not mapped.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    /// Octets behind the end of a file cannot be touched.
+    #[error("memory of another length than is said")]
+    Length,
+    /// The file may become shorter, or its pages be taken out: an access would fault (SIGBUS).
+    #[error("memory that is not sealed")]
+    Seals,
+    /// The host may have no page left for it: an access would fault (SIGBUS).
+    #[error("memory of huge pages")]
+    HugePages,
+    /// Pages would be made when they are read, and count as this process's.
+    #[error("memory that is not there yet")]
+    Holes,
+    /// What the system says.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl ReadMapping {
+    /// Maps a file of `len` octets that no process can make shorter, and that has all its pages.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub(crate) fn of(file: BorrowedFd<'_>, len: usize) -> Result<Self, ReadError> {
+        let fd = file.as_raw_fd();
+        // SAFETY: asks about an open descriptor. Only files in memory (tmpfs, hugetlbfs) have seals,
+        // so no file system that another process serves is ever waited for.
+        let seals = unsafe { libc::fcntl(fd, libc::F_GET_SEALS) };
+        // Without either of the latter, a page could be taken out, and would be made anew here.
+        let keeps_pages = libc::F_SEAL_WRITE | libc::F_SEAL_FUTURE_WRITE;
+        if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 || seals & keeps_pages == 0 {
+            return Err(ReadError::Seals);
+        }
+        if super::shared_mapping::has_huge_pages(file) {
+            return Err(ReadError::HugePages);
+        }
+        let size = libc::off_t::try_from(len).map_err(|_| ReadError::Length)?;
+        // The offset is of the peer's making and of no other use.
+        //
+        // SAFETY: acts on an open descriptor.
+        if len == 0 || unsafe { libc::lseek(fd, 0, libc::SEEK_END) } != size {
+            return Err(ReadError::Length);
+        }
+        // SAFETY: as above.
+        if unsafe { libc::lseek(fd, 0, libc::SEEK_HOLE) } != size {
+            return Err(ReadError::Holes);
+        }
+        let (access, flags) = (libc::PROT_READ, libc::MAP_SHARED);
+        // SAFETY: a new mapping at an address that the kernel chooses disturbs nothing.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, fd, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error().into());
+        }
+        // What a peer lets this process read is no business of its children.
+        //
+        // SAFETY: the range was just mapped; the advice changes nothing in this process.
+        let _best_effort = unsafe { libc::madvise(start, len, libc::MADV_DONTFORK) };
+        let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mapped at zero"))?;
+        Ok(Self { start, len })
+    }
+
+    /// Octets mapped.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The address `at` octets in, after a check that `len` octets follow it.
+    #[inline]
+    fn at(&self, at: usize, len: usize) -> *const u8 {
+        let inside = at <= self.len && len <= self.len - at;
+        assert!(inside, "{len} octets at {at} of a mapping of {}", self.len);
+        // SAFETY: just checked to be inside the mapping, or one past it.
+        unsafe { self.start.as_ptr().add(at) }
+    }
+
+    /// The 32-bit word `at` octets in. What its writer wrote before it can be read afterwards.
+    ///
+    /// # Panics
+    /// When it is outside the mapping or not aligned.
+    #[inline]
+    pub(crate) fn word(&self, at: usize) -> u32 {
+        assert_eq!(at % size_of::<u32>(), 0, "a word is aligned");
+        let word = self.at(at, size_of::<u32>()).cast_mut().cast();
+        // SAFETY: four mapped octets, aligned because mappings begin on a page, for as long as `self`
+        // is borrowed; no access in this process but atomics and copies like atomics. They are only
+        // loaded from, relaxed, which std allows for four octets of read-only memory on every target
+        // of Linux.
+        let word: &AtomicU32 = unsafe { AtomicU32::from_ptr(word) };
+        let value = word.load(Relaxed);
+        fence(Acquire);
+        value
+    }
+
+    /// Copies octets from `at` on.
+    ///
+    /// # Panics
+    /// When there are not as many.
+    #[inline]
+    pub(crate) fn copy_out(&self, at: usize, octets: &mut [u8]) {
+        let from = self.at(at, octets.len());
+        // SAFETY: as many octets are mapped there, readable; no slice is ever made of a mapping, so
+        // `octets` are elsewhere, and these are written from outside the program.
+        unsafe { copy_out(from, octets) };
+    }
+
+    /// The `len` octets from `at` on, if there are as many.
+    #[inline]
+    pub(crate) fn fragment(&self, at: usize, len: usize) -> Option<Fragment<'_>> {
+        if at > self.len || len > self.len - at {
+            return None;
+        }
+        // SAFETY: as many octets are mapped there and readable for as long as `self` is borrowed:
+        // the file keeps its length and its pages. A mapping is no longer than `isize::MAX`.
+        Some(unsafe { Fragment::from_raw_parts(self.at(at, len), len) })
+    }
+}
+
+impl Drop for ReadMapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping belongs to this value, and what was borrowed from it is gone.
+        let _unmapped = unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
