@@ -6,7 +6,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use urnic_engine::mem::{Access, Region, RegionTable, Registration, Scope};
+use urnic_engine::mem::{Access, Region, RegionTable, Registration, Scope, SharedSlice};
 use urnic_engine::types::{PdNum, QpNum, Stag, TaggedOffset};
 
 const PD: PdNum = PdNum(1);
@@ -30,6 +30,7 @@ fn copy(c: &mut Criterion) {
         group.bench_function("memcpy", |b| {
             b.iter(|| black_box(&mut private[..]).copy_from_slice(black_box(payload)));
         });
+        let payload = SharedSlice::from_bytes(payload);
         group.bench_function("place", |b| b.iter(|| black_box(grant).place(0, black_box(payload))));
         group.bench_function("copy_out", |b| {
             b.iter(|| grant.slice().copy_out(0, black_box(&mut private[..])));

@@ -54,6 +54,10 @@ pub const LINGER_EXTENSIONS_MAX: u32 = 5;
 /// Largest TCP payload of one frame, super-frames included.
 pub const FRAME_PAYLOAD_MAX: usize = 65_535;
 
+/// Octets of the segments that are framed in one go where the device does not cut super-frames: few
+/// enough that they are still in the nearest cache when the last of them is copied into its frame.
+pub const RUN_LEN_MAX: usize = 24 << 10;
+
 /// Scatter/gather entries of one work request.
 pub const SGE_MAX: usize = 6;
 /// Work requests a queue pair can hold in each direction.
@@ -150,6 +154,7 @@ pub const STAGS_RETIRED_MAX: usize = 1 << 17;
 
 const _: () = assert!(MULPDU_MIN < ULPDU_LEN_MAX);
 const _: () = assert!(ULPDU_LEN_MAX < FRAME_PAYLOAD_MAX);
+const _: () = assert!(RUN_LEN_MAX <= FRAME_PAYLOAD_MAX);
 const _: () = assert!(MARKER_SPACING.is_multiple_of(4));
 const _: () = assert!(KEPT_BLOCKS_FREE_MAX <= KEPT_BLOCKS_MAX);
 const _: () = assert!(CONNECTIONS_USUAL <= CONNECTIONS_MAX);

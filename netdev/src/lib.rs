@@ -36,7 +36,7 @@ pub mod interface {
 
 /// Copies to and from memory that others may access meanwhile.
 pub mod shared_memory {
-    pub use crate::sys::copy::{copy_in, copy_out};
+    pub use crate::sys::copy::{copy_across, copy_in, copy_out};
     pub use crate::sys::stream_socket::send_fragments;
 }
 

@@ -269,15 +269,22 @@ impl Observer<'_> {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => entry.insert(self.budget.image().ok_or(OutOfMemory)?),
         };
-        let mut at = header.to.0;
-        for chunk in ulpdu.chunks(TaggedHeader::LEN) {
-            let before = image.bytes();
-            image.place(at, chunk, self.budget)?;
-            let len = chunk.len() as u64;
-            if let Some(trace) = &mut self.trace {
-                trace.written(header.stag, at, len, image.bytes() - before);
-            }
-            at = at.wrapping_add(len);
+        let mut copied = Vec::new();
+        let payload = if let Some(octets) = ulpdu.as_slice() {
+            &octets[TaggedHeader::LEN..]
+        } else {
+            // In several places, or with markers among it.
+            copied.resize(ulpdu.len() - TaggedHeader::LEN, 0);
+            ulpdu.copy_to(TaggedHeader::LEN, &mut copied);
+            &copied[..]
+        };
+        let before = image.bytes();
+        image.place(header.to.0, payload, self.budget)?;
+        if let Some(trace) = &mut self.trace
+            && !payload.is_empty()
+        {
+            let len = payload.len() as u64;
+            trace.written(header.stag, header.to.0, len, image.bytes() - before);
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ use urnic_ipoib::link::LinkConfig;
 use urnic_ipoib::wire::address::Qpn;
 use urnic_netdev::interface::Control;
 use urnic_netdev::packet::{PacketConfig, PacketSocket};
+use urnic_netdev::shm::{Shm, ShmConfig};
 use urnic_netdev::tap::{Tap, TapConfig};
 use urnic_netdev::vhost_user::{VhostUser, VhostUserConfig, VirtioUser};
 use urnic_netdev::xdp::{XdpConfig, XdpSocket};
@@ -117,6 +118,13 @@ impl DeviceSpec {
             Kind::VirtioUser(socket) => {
                 let queues = VirtioUser::open_queues(&shared(socket), socket.network.queues)?;
                 on_socket(socket, queues, rnic, config)
+            }
+            Kind::Shm(socket) => {
+                let Socket { path, network, listens, .. } = socket;
+                let mtu = network.mtu.unwrap_or(ShmConfig::MTU_DEFAULT);
+                let settings = ShmConfig { path: path.clone(), listens: *listens, mtu };
+                let device = Shm::open(&settings, rnic.publisher())?;
+                on_socket(socket, vec![device], rnic, config)
             }
             Kind::Ib(port) => port.endpoint(rnic, config),
         }

@@ -36,7 +36,8 @@ impl DeviceSpec {
     #[must_use]
     pub const fn copies_to_send(&self) -> bool {
         match self.kind {
-            Kind::Kernel | Kind::Tap(_) | Kind::Packet(_) => false,
+            // Memory that is published is referred to.
+            Kind::Kernel | Kind::Tap(_) | Kind::Packet(_) | Kind::Shm(_) => false,
             Kind::Xdp(_) | Kind::VhostUser(_) | Kind::VirtioUser(_) | Kind::Ib(_) => true,
         }
     }
@@ -51,7 +52,8 @@ impl DeviceSpec {
     #[must_use]
     pub const fn interface(&self) -> Option<&Interface> {
         match &self.kind {
-            Kind::Kernel | Kind::VhostUser(_) | Kind::VirtioUser(_) | Kind::Ib(_) => None,
+            Kind::Kernel | Kind::Ib(_) => None,
+            Kind::VhostUser(_) | Kind::VirtioUser(_) | Kind::Shm(_) => None,
             Kind::Tap(interface) | Kind::Packet(interface) | Kind::Xdp(interface) => {
                 Some(interface)
             }
@@ -66,7 +68,9 @@ impl DeviceSpec {
             Kind::Tap(interface) | Kind::Packet(interface) | Kind::Xdp(interface) => {
                 Some(&interface.network)
             }
-            Kind::VhostUser(socket) | Kind::VirtioUser(socket) => Some(&socket.network),
+            Kind::VhostUser(socket) | Kind::VirtioUser(socket) | Kind::Shm(socket) => {
+                Some(&socket.network)
+            }
             Kind::Ib(port) => Some(&port.network),
         }
     }
@@ -137,6 +141,8 @@ pub enum Kind {
     VhostUser(Socket),
     /// The driver of a device that another process is.
     VirtioUser(Socket),
+    /// Frames in memory that each of two processes lets the other read.
+    Shm(Socket),
     /// A link of InfiniBand, on a node that ibsim simulates.
     Ib(IbPort),
 }
@@ -245,6 +251,7 @@ impl FromStr for DeviceSpec {
             ("virtio-user", Some(rest)) => {
                 Kind::VirtioUser(socket(rest, &["mtu", "vnet", "queues", "listen"])?)
             }
+            ("shm", Some(rest)) => Kind::Shm(socket(rest, &["mtu", "listen"])?),
             ("ib", Some(rest)) => Kind::Ib(IbPort::read(rest)?),
             ("ib", None) => {
                 return Err("which port? Write ib:sim=NAME,node=NODE,ip=192.0.2.1/24".into());
@@ -252,13 +259,13 @@ impl FromStr for DeviceSpec {
             ("tap" | "packet" | "xdp", None) => {
                 return Err(format!("which interface? Write {kind}:NAME,ip=192.0.2.1/24"));
             }
-            ("vhost-user" | "virtio-user", None) => {
+            ("vhost-user" | "virtio-user" | "shm", None) => {
                 return Err(format!("which socket? Write {kind}:PATH,ip=192.0.2.1/24"));
             }
             _ => {
                 return Err(format!(
                     "unknown kind of device '{kind}': use kernel, tap:NAME,…, packet:IFACE,…, \
-                     xdp:IFACE,…, vhost-user:PATH,…, virtio-user:PATH,… or \
+                     xdp:IFACE,…, vhost-user:PATH,…, virtio-user:PATH,…, shm:PATH,… or \
                      ib:sim=NAME,node=NODE,…"
                 ));
             }

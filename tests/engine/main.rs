@@ -16,6 +16,7 @@ mod fair;
 mod goodput;
 mod hostile;
 mod immediates;
+mod in_place;
 mod markers;
 mod multi_queue;
 mod network;

@@ -17,6 +17,7 @@ mod keepalive;
 mod life;
 mod netns;
 mod relisten;
+mod shm;
 mod tidy;
 mod unanswered;
 mod vhost_user;

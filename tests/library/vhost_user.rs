@@ -78,7 +78,7 @@ fn flow(from: &mut dyn Device, to: &mut dyn Device, octets: &[u8]) -> usize {
             from.transmit(0, &frame).unwrap();
         }
         from.flush(0);
-        came += to.receive(0, 64, &mut |frame| assert_eq!(frame.head.len(), octets.len()));
+        came += to.receive(0, 64, &mut |frame| assert_eq!(frame.len(), octets.len()));
         // As a port does before it sleeps.
         let _descriptors = (from.readiness(), to.readiness());
     }

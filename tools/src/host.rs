@@ -14,7 +14,7 @@ use urnic::{
 use anyhow::{Context, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::device::{self, DeviceSpec};
+use crate::device::{self, DeviceSpec, Kind};
 use crate::units;
 
 /// Options of every command on a device.
@@ -190,6 +190,23 @@ impl Host {
 }
 
 impl Host {
+    /// Fresh memory for `len` octets that are to be transferred: published where the device sends from
+    /// published memory without a copy, else of huge pages where it fills at least half of one. A page of
+    /// 2 MiB for each of a thousand connections with small messages would be 2 GiB.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(crate) fn memory(&self, len: usize) -> io::Result<Arc<Region>> {
+        if matches!(self.options.dev.kind(), Kind::Shm(_)) && len > 0 {
+            match Region::published(self.rnic.publisher(), len) {
+                // Of many connections, some are served from memory that is copied.
+                Err(error) if error.kind() == io::ErrorKind::QuotaExceeded => {}
+                outcome => return outcome,
+            }
+        }
+        if len < HUGE_LEN_MIN { Region::anonymous(len) } else { Region::huge(len) }
+    }
+
     /// What to say where checksums were found wrong; `None` where none was.
     pub(crate) fn checksum_advice(&self) -> Option<String> {
         let wrong = self.endpoint.drops().ok()?.tcp_checksum;
@@ -211,15 +228,6 @@ fn allow_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     // What cannot be raised is met when a connection is opened.
     let _as_it_was = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
-}
-
-/// Fresh memory for `len` octets: of huge pages where it fills at least half of one. A page of 2 MiB
-/// for each of a thousand connections with small messages would be 2 GiB.
-///
-/// # Errors
-/// When there is none.
-pub(crate) fn memory(len: usize) -> io::Result<Arc<Region>> {
-    if len < HUGE_LEN_MIN { Region::anonymous(len) } else { Region::huge(len) }
 }
 
 /// Octets from which on memory is of huge pages.

@@ -8,6 +8,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketType, socket};
 use serde::Serialize;
 use urnic_netdev::interface::{Control, Name, names};
+use urnic_netdev::published::Publisher;
 
 use crate::report;
 
@@ -64,6 +65,7 @@ pub(crate) fn look() -> Found {
             xdp(),
             shared("vhost-user"),
             shared("virtio-user"),
+            published(),
             ib(),
         ],
         interfaces: interfaces(),
@@ -86,6 +88,13 @@ fn shared(device: &'static str) -> Device {
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     let tried = eventfd(0, flags).map_err(io::Error::from);
     judged(device, SHARED, tried, "an eventfd", "ulimit -n 1024")
+}
+
+/// Memory that another process may read and not write.
+fn published() -> Device {
+    let tried = Publisher::new().allocate(1);
+    let remedy = "use a kernel from 5.1 on, or --dev vhost-user:PATH,…";
+    judged("shm", SHARED, tried, "memory that others can only read", remedy)
 }
 
 fn ib() -> Device {

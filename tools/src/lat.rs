@@ -10,7 +10,7 @@ use urnic::{Access, Mr, RemoteBuffer, SendOp, SendWr, WrId, monotonic_now};
 
 use crate::bw::no_memory;
 use crate::client::{Client, Depths, Happened};
-use crate::host::{Host, memory};
+use crate::host::Host;
 use crate::interrupt::Interrupt;
 use crate::measure::{Intervals, Op, Times, new_histogram};
 use crate::protocol::{Hello, Session};
@@ -47,7 +47,7 @@ pub(crate) fn measure(
     let len = usize::try_from(plan.size)?;
     let registered = || -> anyhow::Result<Mr> {
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let region = memory(len).with_context(|| no_memory(plan.size))?;
+        let region = host.memory(len).with_context(|| no_memory(plan.size))?;
         host.pd.reg_region(region, access).context("registering memory")
     };
     let (source, target) = (registered()?, registered()?);

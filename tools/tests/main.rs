@@ -14,5 +14,6 @@ mod impair;
 mod options;
 mod replay;
 mod rping;
+mod shm;
 mod top;
 mod vhost_user;

@@ -50,16 +50,16 @@ impl<'g> Grant<'g> {
         self.region.slice(self.offset, self.len).expect("a grant is inside its region")
     }
 
-    /// Places `bytes`, beginning at `at`.
+    /// Places the octets of `from`, beginning at `at`.
     ///
     /// # Panics
     /// When they do not fit the grant, or it was not asked for a right to write: an engine's bug,
     /// never a peer's doing.
     #[inline]
-    pub fn place(&self, at: usize, bytes: &[u8]) {
+    pub fn place(&self, at: usize, from: SharedSlice<'_>) {
         let needed = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE);
         assert!(self.access.intersects(needed), "placed under a grant without a right to write");
-        self.writable().copy_in(at, bytes);
+        self.writable().copy_from(at, from);
     }
 
     /// Executes an atomic operation on the first eight granted octets and returns what they were.

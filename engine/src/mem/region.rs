@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
+use urnic_netdev::published::{PublishedMemory, Publisher};
 
 use super::access::RegionMisuse;
 use super::shared::{SharedSlice, WritableSlice};
@@ -36,6 +37,8 @@ enum Keeper {
     Map(MmapRaw),
     /// It is that of another region.
     Region(Arc<Region>),
+    /// Other processes may read it.
+    Published(#[expect(dead_code, reason = "keeps the memory mapped")] PublishedMemory),
 }
 
 /// What kind of pages a region got, which decides how much address translation costs.
@@ -90,6 +93,18 @@ impl Region {
             Err(_) => PageKind::Base,
         };
         Ok(Self::from_map(map.into(), len, true, pages))
+    }
+
+    /// New memory of `len` octets, all zero, which the peers of `publisher`'s devices may read, whole and
+    /// at any time, whatever steering tags say.
+    ///
+    /// # Errors
+    /// As [`Publisher::allocate`]: what cannot be published can be [private](Self::anonymous), and is then
+    /// copied to be sent.
+    pub fn published(publisher: &Publisher, len: usize) -> io::Result<Arc<Self>> {
+        let memory = publisher.allocate(len)?;
+        let (base, pages) = (memory.as_ptr(), PageKind::Base);
+        Ok(Arc::new(Self { base, len, writable: true, pages, keeper: Keeper::Published(memory) }))
     }
 
     /// `len` octets of `file`, beginning at `offset`; what is placed there goes to the file.
@@ -240,7 +255,7 @@ impl Region {
         match &self.keeper {
             Keeper::Map(map) if self.writable => map.flush(),
             Keeper::Region(region) => region.flush(),
-            Keeper::Map(_) | Keeper::Caller => Ok(()),
+            Keeper::Map(_) | Keeper::Caller | Keeper::Published(_) => Ok(()),
         }
     }
 }

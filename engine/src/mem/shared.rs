@@ -88,6 +88,16 @@ impl<'r> SharedSlice<'r> {
     }
 }
 
+impl<'r> From<Fragment<'r>> for SharedSlice<'r> {
+    /// What a device hands over, which another process may change.
+    fn from(fragment: Fragment<'r>) -> Self {
+        // Mapped and readable for all of `'r`, as the fragment's constructor vouched for. Writes meanwhile
+        // are by atomics, by copies, or from outside the program: devices make slices of no memory that
+        // they hand over as a fragment.
+        Self { ptr: fragment.as_ptr(), len: fragment.len(), memory: PhantomData }
+    }
+}
+
 /// A [`SharedSlice`] that may also be written.
 ///
 /// It exists only inside the engine: a peer's data gets here through a
@@ -106,6 +116,18 @@ impl WritableSlice<'_> {
     /// As [`SharedSlice::from_raw_parts`], and the octets must be mapped writable.
     pub(super) const unsafe fn from_raw_parts(ptr: *mut u8, len: usize) -> Self {
         Self { ptr, len, memory: PhantomData }
+    }
+
+    /// Copies what `from` has in, beginning at `offset`.
+    ///
+    /// # Panics
+    /// When it does not fit: a caller's bug, never a peer's doing.
+    #[inline]
+    pub(crate) fn copy_from(&self, offset: usize, from: SharedSlice<'_>) {
+        let to = self.address(offset, from.len);
+        // SAFETY: `from` is readable and `to` writable for as many octets, as their constructors vouched
+        // for; both are accessed only as `copy_across` allows.
+        unsafe { shared_memory::copy_across(from.ptr, to, from.len) }
     }
 
     /// Copies `bytes` in, beginning at `offset`.

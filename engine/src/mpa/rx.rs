@@ -18,6 +18,7 @@ mod ahead;
 mod config;
 mod error;
 mod faulty;
+mod in_place;
 mod keep;
 mod locate;
 mod octets;
@@ -240,11 +241,7 @@ impl<T: Copy> FpduReceiver<T> {
         sink: &mut S,
     ) -> Result<Slice<'s>, Stop<S::Error>> {
         let mut rest = slice.bytes;
-        if slice.at != self.next || self.grid.is_enabled() || !self.held.is_empty() {
-            return Ok(slice);
-        }
-        // An FPDU ahead of a gap is followed by a gap, or by held octets.
-        if !self.ahead.is_empty() {
+        if slice.at != self.next || self.grid.is_enabled() || !self.has_nothing_apart() {
             return Ok(slice);
         }
         let RxConfig { crc, ulpdu_len_min, ulpdu_len_max, .. } = self.config;
@@ -272,6 +269,13 @@ impl<T: Copy> FpduReceiver<T> {
             sink.deliver(token).map_err(Stop::of_sink)?;
         }
         Ok(Slice { at: self.next, bytes: rest })
+    }
+
+    /// Whether there is nothing but the stream up to where it was delivered.
+    #[inline]
+    fn has_nothing_apart(&self) -> bool {
+        // An FPDU ahead of a gap is followed by a gap, or by held octets.
+        self.held.is_empty() && self.ahead.is_empty()
     }
 
     /// Whether FPDUs beyond a gap are placed at once, from now on.

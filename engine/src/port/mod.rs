@@ -27,6 +27,7 @@ mod control;
 mod drops;
 mod event;
 pub mod host;
+mod in_place;
 mod interface;
 mod listeners;
 mod open;

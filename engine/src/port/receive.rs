@@ -1,5 +1,7 @@
 //! Frames in: to the connection they belong to, to a listener, or to the host stack.
 
+use std::num::NonZeroU16;
+
 use tracing::debug;
 use urnic_netdev::{RxChecksum, RxFrame};
 
@@ -52,29 +54,13 @@ impl Port {
             return self.drop_frame(FrameDrop::Foreign);
         }
         if !frame.payload.is_empty() {
-            return self.take_gathered(now, framing, frame, lease);
+            return self.take_fragments(now, framing, frame, lease);
         }
         let verify = frame.checksum == RxChecksum::Unverified;
         match demux::parse_plain(framing, frame.head, verify) {
             Some(inbound) => self.handle_tcp(now, framing, frame, &inbound, lease),
             None => self.take_unusual_frame(now, framing, frame, lease),
         }
-    }
-
-    /// Takes a frame in fragments after it was copied to one place.
-    #[inline(never)]
-    fn take_gathered(
-        &mut self,
-        now: Instant,
-        framing: LinkFraming,
-        frame: &RxFrame<'_>,
-        lease: &mut TableLease<'_>,
-    ) {
-        let mut gathered = std::mem::take(&mut self.gathered);
-        let whole = frame.gathered(&mut gathered);
-        self.counters.rx_bytes_gathered += whole.len() as u64;
-        self.take_frame(now, framing, &whole, lease);
-        self.gathered = gathered;
     }
 
     #[inline(never)]
@@ -131,7 +117,7 @@ impl Port {
         header.ecn = inbound.ecn;
         let (source, destination) = (inbound.source, inbound.destination);
         let tuple = Tuple::new(destination, header.dst_port, source, header.src_port);
-        let payload = &inbound.segment[payload_at..];
+        let mut payload = &inbound.segment[payload_at..];
         let slot = match self.connections.find(&tuple) {
             Some(slot) if !self.gives_way(slot, &header) => slot,
             _ if self.belongs_to_other_queue(&tuple, framing, frame) => return,
@@ -145,12 +131,10 @@ impl Port {
         if is_in_time_wait(slot) {
             return self.handle_in_time_wait(now, slot, &header, payload.len());
         }
-        let segments = frame
-            .segment_size
-            .map_or(1, |size| payload.len().div_ceil(usize::from(size.get())).max(1));
+        let segments = segment_count(frame.segment_size, payload.len());
         let connection = &mut self.connections[slot];
         let pieces = &mut self.pieces;
-        connection.carrier.handle_segment(now, &header, payload, segments, pieces, lease);
+        connection.carrier.handle_segment(now, &header, &mut payload, segments, pieces, lease);
         self.connections.after_input(slot);
     }
 
@@ -242,4 +226,10 @@ impl Port {
         }
         self.connections.after_input(slot);
     }
+}
+
+/// Segments that a frame with `payload_len` octets holds.
+#[inline]
+pub(super) fn segment_count(segment_size: Option<NonZeroU16>, payload_len: usize) -> usize {
+    segment_size.map_or(1, |size| payload_len.div_ceil(usize::from(size.get())).max(1))
 }

@@ -38,7 +38,7 @@ impl Port {
     /// `BURST_BYTES`. Returns how many were taken; 0 means that nothing is due.
     ///
     /// A frame that the device has no room for ([`TransmitError::Full`]) ends the call and is the
-    /// first of the next; one that is refused for another reason is lost as on a wire, and TCP
+    /// first of the next, with the rest of its run behind it; one that is refused for another reason is lost as on a wire, and TCP
     /// brings its octets again. It is no use to call while the device is full.
     pub fn poll_transmit(
         &mut self,
@@ -48,7 +48,7 @@ impl Port {
     ) -> usize {
         self.reopen(now);
         let mut refused = std::mem::take(&mut self.interface.refused);
-        let mut outlet = Outlet::new(&mut refused, transmit);
+        let mut outlet = Outlet::new(&mut refused, room, transmit);
         self.fill(now, room, &mut outlet);
         let taken = outlet.taken();
         self.interface.refused = refused;
@@ -129,17 +129,21 @@ impl Port {
             let neighbours = &mut self.interface.neighbours;
             neighbours.solicit(now, &self.config, self.interface.framing, next_hop, None, outlet);
         }
-        let limits = TxLimits {
+        let mut limits = TxLimits {
             super_frame_len_max: self
                 .interface
                 .capabilities
                 .segmentation_len_max
                 .map_or(0, NonZeroUsize::get),
+            frames_max: room,
+            bytes_max: turn_bytes(ready),
             fragments_max: self.interface.capabilities.fragments_max.min(FRAGMENTS_MAX),
         };
         let mut emitter = Emitter::new(&route, &self.interface.capabilities, outlet);
         let mut more = true;
         while more && emitter.may_continue(room, turn_bytes(ready)) {
+            limits.frames_max = room - emitter.turn().frames;
+            limits.bytes_max = turn_bytes(ready) - emitter.turn().bytes;
             more = connection.carrier.poll_transmit(now, &limits, &mut self.scratch, &mut emitter);
         }
         let turn = emitter.turn();

@@ -26,7 +26,7 @@ pub use tx::{Fragments, Scratch, SendPath};
 
 use crate::counters::{MpaRxCounters, RdmaRxCounters, RdmaTxCounters};
 use crate::limits::STREAMING_BYTES_MAX;
-use crate::mem::TableLease;
+use crate::mem::{Scattered, TableLease};
 use crate::mpa::pieces::PieceStore;
 use crate::mpa::startup::{Negotiated, PeerRequest, Rejection};
 use crate::stream::life::LifeTimes;
@@ -223,6 +223,25 @@ impl Stream {
             | Phase::AwaitingRequest { .. }
             | Phase::AwaitingAnswer { .. } => self.handle_startup_bytes(offset, bytes),
         }
+    }
+
+    /// Takes such octets in memory that may change. Returns up to where they were used; the rest is to be
+    /// given to [`handle_bytes`](Self::handle_bytes), in one place.
+    pub(crate) fn handle_scattered(
+        &mut self,
+        offset: StreamOffset,
+        octets: &Scattered<'_>,
+        store: &mut PieceStore,
+        lease: &mut TableLease<'_>,
+    ) -> StreamOffset {
+        let Phase::Full(full) = &mut self.phase else { return offset };
+        let taken = full.handle_scattered(offset, octets, &self.rnic, store, lease);
+        let taken = taken.unwrap_or_else(|ended| {
+            self.end_full(ended);
+            offset + octets.len() as u64
+        });
+        self.reset_if_speechless();
+        taken
     }
 
     // ---- transmit ----

@@ -1,5 +1,7 @@
 //! The way in: RFC 9293 §3.10.7, in its order, with RFC 7323 and RFC 5961.
 
+use std::ops::Range;
+
 use tracing::debug;
 
 use super::TRACE;
@@ -37,6 +39,21 @@ pub struct Arrival {
 
 /// No super-frame stands for more segments than it has octets.
 const SEGMENTS_MAX: usize = FRAME_PAYLOAD_MAX;
+
+impl Arrival {
+    /// A segment that continues the stream, all of whose octets are offered.
+    pub(super) fn in_order(
+        range: Range<StreamOffset>,
+        segments: usize,
+        push: bool,
+        committed_before: u64,
+    ) -> Self {
+        let payload_len = range.end.index_from(range.start);
+        let payload = Some(ArrivedPayload { skip: 0, range });
+        let (drop, disordered) = (None, false);
+        Self { payload, drop, segments, payload_len, committed_before, disordered, push }
+    }
+}
 
 /// Why processing stops.
 enum Stop {
@@ -117,18 +134,30 @@ impl Tcb {
         if refused || gained == 0 || arrival.disordered {
             self.acks.owe_separate(!self.snd.has_sack());
         } else {
-            let mss = usize::from(self.config.mss_receive);
             let Arrival { segments, payload_len, push, .. } = *arrival;
-            let hold = self.config.ack_hold;
-            match self.acks.on_data(segments, payload_len, mss, push, !hold.is_zero()) {
-                AckDue::Now => {}
-                AckDue::Held => self.timers.set_at_most(Timer::DelayedAck, now + hold),
-                AckDue::Delayed => {
-                    self.timers.set_at_most(Timer::DelayedAck, now + self.config.delayed_ack);
-                }
-            }
+            self.acknowledge_data(now, segments, payload_len, push);
         }
         self.take_fin(now);
+    }
+
+    /// Data was committed that continues the stream: decides when it is acknowledged.
+    #[inline]
+    pub(super) fn acknowledge_data(
+        &mut self,
+        now: Instant,
+        segments: usize,
+        payload_len: usize,
+        push: bool,
+    ) {
+        let mss = usize::from(self.config.mss_receive);
+        let hold = self.config.ack_hold;
+        match self.acks.on_data(segments, payload_len, mss, push, !hold.is_zero()) {
+            AckDue::Now => {}
+            AckDue::Held => self.timers.set_at_most(Timer::DelayedAck, now + hold),
+            AckDue::Delayed => {
+                self.timers.set_at_most(Timer::DelayedAck, now + self.config.delayed_ack);
+            }
+        }
     }
 
     /// RFC 9293 §3.10.7.3.

@@ -27,7 +27,7 @@
 //! # Files
 //!
 //! `connection.rs` is the owner; `arrive.rs`, `transmit.rs` and `timeout.rs` are its inputs and
-//! outputs. `recv.rs` with `assembler.rs` and `ack.rs` is the receive half, `send.rs` with `sack.rs`, `rtt.rs` and
+//! outputs, `in_order.rs` the short way in. `recv.rs` with `assembler.rs` and `ack.rs` is the receive half, `send.rs` with `sack.rs`, `rtt.rs` and
 //! `congestion/` the send half; `rack.rs`, `recovery.rs`, `prr.rs` and `tlp.rs` are its loss
 //! recovery, `send_window.rs` the peer's window, `pacing.rs` spreads what it sends. `time_wait.rs` is what is kept of a
 //! connection that both ends have closed. `header.rs` and `seq.rs` are what goes on the wire,
@@ -45,6 +45,7 @@ mod cookie;
 mod counters;
 mod ecn;
 mod header;
+mod in_order;
 mod keepalive;
 mod listen;
 mod pacing;

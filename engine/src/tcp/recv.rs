@@ -222,6 +222,27 @@ impl ReceiveHalf {
         Ok(())
     }
 
+    /// Where the text of a segment stands that is exactly the next, fits the window, and has neither a gap
+    /// before it nor an end of the stream known behind it.
+    #[inline]
+    pub(crate) fn next_range(&self, seq: SeqNum, len: usize) -> Option<Range<StreamOffset>> {
+        let start = self.rcv_nxt;
+        let is_next = seq == self.space.seq_at(start)
+            && len > 0
+            && len as u64 <= self.edge.0.saturating_sub(start.0)
+            && self.assembler.is_empty()
+            && self.fin_at.is_none();
+        is_next.then(|| start..start + len as u64)
+    }
+
+    /// The octets up to `end` are kept, which [`next_range`](Self::next_range) has told of.
+    #[inline]
+    pub(crate) const fn commit_next(&mut self, end: StreamOffset) {
+        let octets = end.0 - self.rcv_nxt.0;
+        self.rcv_nxt = end;
+        self.committed_bytes = self.committed_bytes.wrapping_add(octets);
+    }
+
     /// Octets of `range` that were committed beyond a gap count as never received, though they may
     /// have been reported: RFC 2018 §8 lets a receiver that is short of memory discard them, and has
     /// the sender keep them until they are acknowledged.

@@ -391,6 +391,12 @@ impl SendHalf {
         self.board.flight() == 0 && self.loss_probe.is_none() && self.next_loss_at.is_none()
     }
 
+    /// Whether an acknowledgment of SND.UNA that comes with data says nothing but the window.
+    #[inline]
+    pub(super) const fn awaits_no_news(&self) -> bool {
+        self.loss_probe.is_none() && self.next_loss_at.is_none()
+    }
+
     /// Processes an acceptable acknowledgment.
     pub(crate) fn on_ack(&mut self, now: Instant, ack: &Ack<'_>) -> AckOutcome {
         let una = self.board.una();

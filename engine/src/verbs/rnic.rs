@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crossbeam::utils::CachePadded;
+use urnic_netdev::published::Publisher;
 
 use crate::limits::CQ_DEPTH_MAX;
 use crate::mem::RegionTable;
@@ -29,6 +30,7 @@ pub(crate) struct RnicShared {
     /// Memory for what streams over sockets keep until it is acknowledged; those of a port have the
     /// port's.
     blocks: Arc<BlockPool>,
+    publisher: Publisher,
     pd_next: AtomicU32,
     ports: AtomicU32,
     pub(crate) qp_next: AtomicU32,
@@ -126,6 +128,7 @@ impl Rnic {
                 table: RegionTable::new(config.seed.key(Purpose::Stags, 0)),
                 seed: config.seed,
                 blocks: Arc::default(),
+                publisher: Publisher::new(),
                 pd_next: AtomicU32::new(1),
                 ports: AtomicU32::new(0),
                 qp_next: AtomicU32::new(1),
@@ -138,6 +141,13 @@ impl Rnic {
     pub fn alloc_pd(&self) -> Pd {
         let number = self.shared.pd_next.fetch_add(1, Ordering::Relaxed);
         Pd::new(Arc::clone(&self.shared), PdNum(number))
+    }
+
+    /// What memory is published by that the peers of this RNIC's `shm` devices may read
+    /// ([`Region::published`](crate::mem::Region::published)).
+    #[must_use]
+    pub fn publisher(&self) -> &Publisher {
+        &self.shared.publisher
     }
 
     /// Makes a completion queue for `depth` completions.

@@ -10,8 +10,10 @@ use urnic_netdev::{Device, TxChecksum, TxFrame};
 /// Lets the device work once, later than before.
 pub fn turn(device: &mut impl Device, now_ns: &mut u64) {
     *now_ns += CONTROL_INTERVAL_NS;
+    let mut room = Vec::new();
     device.receive(*now_ns, 64, &mut |frame| {
-        assert!(frame.head.len() <= FRAME_LEN_MAX, "{} octets", frame.head.len());
+        let frame = frame.gathered(&mut room);
+        assert!(frame.len() <= FRAME_LEN_MAX, "{} octets", frame.len());
     });
     let octets = [0x55; 1400];
     for len in [60, 1400] {

@@ -48,6 +48,11 @@ pub struct ShmConfig {
     pub mtu: usize,
 }
 
+impl ShmConfig {
+    /// The MTU where none was chosen, in octets.
+    pub const MTU_DEFAULT: usize = 1500;
+}
+
 /// What has gone through a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShmCounters {

@@ -49,13 +49,14 @@ pub unsafe fn copy_out(src: *const u8, bytes: &mut [u8]) {
     }
 }
 
-/// Copies `len` octets from `src` to `dst`, both of which others may read and write meanwhile.
+/// Copies `len` octets from `src` to `dst`, both of which others may read and write meanwhile. Where
+/// they overlap, each octet of `dst` becomes one that `src` had there before or while this ran.
 ///
 /// # Safety
-/// `src` must be valid for reads and `dst` for writes of `len` octets, without overlap; other
-/// accesses meanwhile as [`copy_in`] and [`copy_out`] say.
+/// `src` must be valid for reads and `dst` for writes of `len` octets; other accesses meanwhile as
+/// [`copy_in`] and [`copy_out`] say.
 #[inline]
-pub(crate) unsafe fn copy_across(src: *const u8, dst: *mut u8, len: usize) {
+pub unsafe fn copy_across(src: *const u8, dst: *mut u8, len: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: the caller vouches for both.
     unsafe {
@@ -137,8 +138,9 @@ mod x86 {
     /// Copies `len` octets.
     ///
     /// # Safety
-    /// `src` must be readable and `dst` writable for `len` octets, without overlap; other accesses
-    /// meanwhile as [`copy_in`](super::copy_in) and [`copy_out`](super::copy_out) say.
+    /// `src` must be readable and `dst` writable for `len` octets; other accesses meanwhile as
+    /// [`copy_in`](super::copy_in) and [`copy_out`](super::copy_out) say. All of them are made by
+    /// assembly, for which an overlap is nothing special.
     #[inline]
     pub(super) unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
         // Each branch covers its run by pieces from both ends that overlap in the middle, all

@@ -130,6 +130,18 @@ impl SharedMapping {
         unsafe { copy_out(from, octets) };
     }
 
+    /// The `len` octets from `at` on, where they are.
+    ///
+    /// # Panics
+    /// When they are not inside the mapping.
+    #[inline]
+    pub(crate) fn fragment(&self, at: usize, len: usize) -> Fragment<'_> {
+        let from = self.at(at, len);
+        // SAFETY: as many octets are mapped there, readable, for as long as `self` is borrowed; a mapping
+        // is no longer than `isize::MAX`.
+        unsafe { Fragment::from_raw_parts(from, len) }
+    }
+
     /// Copies the octets of a fragment to the place `at` octets in.
     ///
     /// # Panics
@@ -138,8 +150,7 @@ impl SharedMapping {
     pub(crate) fn copy_from(&self, at: usize, fragment: Fragment<'_>) {
         let to = self.at(at, fragment.len());
         // SAFETY: a fragment is readable for its length, and as many octets are mapped here,
-        // writable. No fragment is ever made of a mapping that is written by this method, so they do
-        // not overlap. Both are accessed meanwhile by atomics, copies, or from outside.
+        // writable. Both are accessed meanwhile by atomics, copies, or from outside.
         unsafe { copy_across(fragment.as_ptr(), to, fragment.len()) };
     }
 }

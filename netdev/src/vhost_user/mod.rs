@@ -7,6 +7,7 @@
 //!
 //! ```text
 //!   message     the messages of the protocol, as values
+//!   inbound     received frames: what of them is copied
 //!   offload     feature bits, and the header in front of frames
 //!   backend     VhostUser, its session with a frontend, its pairs of queues
 //!   frontend    VirtioUser, its session with a backend, its memory and pairs of queues
@@ -18,6 +19,7 @@
 
 mod backend;
 mod frontend;
+mod inbound;
 mod message;
 mod offload;
 mod shared_pair;
@@ -69,8 +71,11 @@ impl VhostUserConfig {
 pub struct RingCounters {
     /// Frames received.
     pub frames_rx: u64,
-    /// Their octets, each copied once out of the shared memory.
+    /// Octets of them that were copied out of the shared memory: heads, short frames, and those whose
+    /// checksum has to be verified.
     pub copied_rx_bytes: u64,
+    /// Octets of them that were handed over where they are, to be copied once, to where they belong.
+    pub in_place_rx_bytes: u64,
     /// Frames transmitted.
     pub frames_tx: u64,
     /// Their octets, each copied once into the shared memory.

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use crate::{Capabilities, Medium, RxFrame, TransmitError, TxFrame, vnet};
+use crate::{Capabilities, Fragment, Medium, RxChecksum, RxFrame, TransmitError, TxFrame, vnet};
 
 /// Octets of the header (Virtio 1.2 §5.1.6): with `VERSION_1` the count of buffers is always there.
 pub(crate) const HEADER_LEN: usize = vnet::HEADER_LEN + 2;
@@ -106,9 +106,27 @@ pub(crate) fn encode(
 /// What the header of a received frame says of it.
 #[inline]
 pub(crate) fn decode(header: [u8; HEADER_LEN], bytes: &mut [u8]) -> RxFrame<'_> {
+    vnet::decode(front(header), bytes)
+}
+
+/// The frame that begins with `head` and goes on with `payload`; `None` when its checksum has to be
+/// verified, or completed, which takes the frame in one place.
+#[inline]
+pub(crate) fn decode_scattered<'a>(
+    header: [u8; HEADER_LEN],
+    head: &'a [u8],
+    payload: &'a [Fragment<'a>],
+) -> Option<RxFrame<'a>> {
+    let (checksum, segment_size) = vnet::verdict(front(header), head)?;
+    let frame = RxFrame { head, payload, checksum, segment_size };
+    (checksum == RxChecksum::Valid).then_some(frame)
+}
+
+/// The header without the count of buffers, in the machine's byte order.
+fn front(header: [u8; HEADER_LEN]) -> [u8; vnet::HEADER_LEN] {
     let mut front = [0; vnet::HEADER_LEN];
     front.copy_from_slice(&header[..vnet::HEADER_LEN]);
-    vnet::decode(little_endian(front), bytes)
+    little_endian(front)
 }
 
 /// The count of buffers in a header.

@@ -164,6 +164,12 @@ impl MemoryTable {
         self.mapping(run).copy_out(run.at, octets);
     }
 
+    /// The octets of a run, where they are.
+    #[inline]
+    pub(crate) fn fragment(&self, run: Run) -> Fragment<'_> {
+        self.mapping(run).fragment(run.at, run.len)
+    }
+
     /// Copies the octets of a fragment to the front of a run.
     ///
     /// # Panics

@@ -46,7 +46,7 @@ impl Turned {
             let mut now_ns = 0;
             while !over.load(Ordering::Relaxed) {
                 turned.lock().unwrap().receive(later(&mut now_ns), 64, &mut |frame| {
-                    to.lock().unwrap().push(frame.head.to_vec());
+                    to.lock().unwrap().push(frame.gathered(&mut Vec::new()).head.to_vec());
                 });
                 // Without a rest the others would not get the lock.
                 thread::sleep(Duration::from_micros(20));

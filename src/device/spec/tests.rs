@@ -36,7 +36,13 @@ fn every_setting_is_read() {
     assert_eq!((backend.listens, backend.sealed), (true, true));
     assert_eq!((backend.network.queues, backend.network.mtu), (2, Some(9000)));
     assert!(spec.copies_to_send() && spec.interface().is_none());
+    let shm: DeviceSpec = "shm:/run/s,ip=10.0.0.1/8,mtu=9000".parse().unwrap();
+    assert!(!shm.copies_to_send() && shm.interface().is_none());
+    assert!(refusal("shm:s,ip=10.0.0.1/8,vnet=off").contains("unknown setting 'vnet'"));
+    assert!(refusal("shm").contains("shm:PATH"));
     for (text, is_listening) in [
+        ("shm:s,ip=10.0.0.1/8", false),
+        ("shm:s,ip=10.0.0.1/8,listen", true),
         ("virtio-user:s,ip=10.0.0.1/8", false),
         ("virtio-user:s,ip=10.0.0.1/8,listen", true),
         ("virtio-user:s,ip=10.0.0.1/8,listen=off", false),
@@ -44,7 +50,8 @@ fn every_setting_is_read() {
         ("vhost-user:s,ip=10.0.0.1/8,vnet=off", true),
     ] {
         let spec: DeviceSpec = text.parse().unwrap();
-        let (Kind::VhostUser(socket) | Kind::VirtioUser(socket)) = spec.kind() else {
+        let (Kind::VhostUser(socket) | Kind::VirtioUser(socket) | Kind::Shm(socket)) = spec.kind()
+        else {
             panic!("{spec:?}")
         };
         assert_eq!(socket.listens, is_listening, "{text}");

@@ -9,6 +9,7 @@
 //! - [`pair`] joins two engines by a memory link under a virtual clock;
 //! - [`closing`] opens and closes connections of two engines, for their TIME-WAIT;
 //! - [`crowd`] opens many connections of two engines;
+//! - [`fragments`] hands received frames over in fragments;
 //! - [`one_way`] sends messages over such a link, impaired, and counts what the receiver does;
 //! - [`octets`] makes the frames of a raw peer;
 //! - [`kernel_flow`] and [`ingress`] are the kernel's TCP and smoltcp's, to stand beside the engine;
@@ -21,6 +22,7 @@ pub mod closing;
 pub mod counting;
 pub mod crowd;
 pub mod fabric;
+pub mod fragments;
 pub mod ingress;
 pub mod isolate;
 pub mod kernel_flow;

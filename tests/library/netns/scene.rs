@@ -2,10 +2,11 @@
 #![allow(dead_code, reason = "each device's tests use their part")]
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
 use urnic::{
-    Access, ConnectionCounters, ListenParams, LowerLayer, Mr, Offer, PortConfig, RecvWr, SendWr,
-    StartupConfig, WcStatus, WrId,
+    Access, ConnectionCounters, ListenParams, LowerLayer, Mr, Offer, PortConfig, RecvWr, Region,
+    SendWr, StartupConfig, WcStatus, WrId,
 };
 use urnic_engine::poll::Poller;
 use urnic_engine::port::{ConnectParams, Port, PortEvent};
@@ -171,7 +172,13 @@ impl<DA: Device, DB: Device> Scene<DA, DB> {
 
     /// Both sides at once write, read and send `len` octets, and every octet is looked at.
     pub(crate) fn exchange(&mut self, len: usize, what: &str) {
-        let mut works = [Work::new(&self.a.end, len, 3), Work::new(&self.b.end, len, 5)];
+        self.exchange_in(len, what, [&private, &private]);
+    }
+
+    /// The same, in memory that these make for the two sides.
+    pub(crate) fn exchange_in(&mut self, len: usize, what: &str, memory: [&Memory<'_>; 2]) {
+        let ends = [&self.a.end, &self.b.end];
+        let mut works = [0, 1].map(|i| Work::within(ends[i], len, [3, 5][i], memory[i]));
         let remote = [works[1].buffers(), works[0].buffers()];
         let finished = self.run_for(Duration::from_secs(60), |scene| {
             works[0].go_on(&scene.a.end, remote[0]);
@@ -252,13 +259,25 @@ impl std::fmt::Debug for Work {
     }
 }
 
+/// Makes memory of some length.
+pub(crate) type Memory<'a> = dyn Fn(usize) -> Arc<Region> + 'a;
+
+fn private(len: usize) -> Arc<Region> {
+    Region::anonymous(len).unwrap()
+}
+
 impl Work {
     pub(crate) fn new(end: &End, len: usize, seed: u8) -> Self {
-        let source = end.pd.reg_mr(len, all_access()).unwrap();
+        Self::within(end, len, seed, &private)
+    }
+
+    fn within(end: &End, len: usize, seed: u8, memory: &Memory<'_>) -> Self {
+        let register = |access| end.pd.reg_region(memory(len), access).unwrap();
+        let source = register(all_access());
         fill(&source, seed);
-        let written = end.pd.reg_mr(len, all_access()).unwrap();
-        let received = end.pd.reg_mr(len, Access::LOCAL_WRITE).unwrap();
-        let read = end.pd.reg_mr(len, Access::LOCAL_WRITE).unwrap();
+        let written = register(all_access());
+        let received = register(Access::LOCAL_WRITE);
+        let read = register(Access::LOCAL_WRITE);
         for at in (0..len).step_by(MESSAGE_LEN) {
             let range = at..len.min(at + MESSAGE_LEN);
             end.qp.post_recv(RecvWr::new(WrId(at as u64), [received.sge(range)])).unwrap();

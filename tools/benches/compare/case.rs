@@ -70,6 +70,7 @@ const PACKET: Link = Link::Packet { mtu: 1500, vnet: false };
 
 const SHARED: Link = Link::Shared { mtu: 1500, turned: false };
 const SHARED_TURNED: Link = Link::Shared { mtu: 1500, turned: true };
+const PUBLISHED: Link = Link::Published { mtu: 1500 };
 const SHARED_65000: Link = Link::Shared { mtu: 65_000, turned: false };
 
 /// All cases, in the order they run: what is compared runs close together.
@@ -124,6 +125,11 @@ fn shared_memory() -> Vec<Case> {
         write("urnic vhost-user, frontend, markers", marked(SHARED)),
         write("urnic vhost-user, backend", on(SHARED_TURNED)),
         write("urnic vhost-user, frontend, MTU 65000", on(SHARED_65000)),
+        raw("raw shm, super-frames", PUBLISHED),
+        write("urnic shm", on(PUBLISHED)),
+        write("urnic shm, no CRC", unchecked(PUBLISHED)),
+        write("urnic shm, markers", marked(PUBLISHED)),
+        write("urnic shm, MTU 65000", on(Link::Published { mtu: 65_000 })),
     ]
 }
 
@@ -193,6 +199,8 @@ fn latencies() -> Vec<Case> {
         latency("urnic Write, 8 B, TAP, 99th percentile", on(PLAIN), |(_, p99)| p99),
         latency("urnic Write, 8 B, vhost-user", on(SHARED), |(median, _)| median),
         latency("urnic Write, 8 B, vhost-user, 99th percentile", on(SHARED), |(_, p99)| p99),
+        latency("urnic Write, 8 B, shm", on(PUBLISHED), |(median, _)| median),
+        latency("urnic Write, 8 B, shm, 99th percentile", on(PUBLISHED), |(_, p99)| p99),
         latency("urnic Write, 8 B, kernel TCP", on(Link::Kernel), |(median, _)| median),
         ucx("UCX put, 8 B, veth", Unit::Latency, |far, _| others::ucx_put_latency(far)),
     ]
@@ -308,6 +316,8 @@ pub(crate) fn ratios() -> Vec<Ratio> {
             ("urnic vhost-user, frontend, markers", "urnic vhost-user, frontend"),
             0.85,
         ),
+        ratio("shm, to vhost-user", ("urnic shm", "urnic vhost-user, frontend"), 1.2),
+        ratio("shm, to UCX put", ("urnic shm", "UCX put, 64 KB, veth"), 8.0),
         ratio(
             "latency over vhost-user, to TAP",
             ("urnic Write, 8 B, vhost-user", "urnic Write, 8 B, TAP"),

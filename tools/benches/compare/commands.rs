@@ -26,7 +26,7 @@ struct Pair {
     prepare: fn() -> Result<[String; 2]>,
 }
 
-const PAIRS: [Pair; 3] = [
+const PAIRS: [Pair; 4] = [
     Pair {
         name: "TAP, super-frames",
         bench: "urnic TAP, super-frames",
@@ -49,6 +49,16 @@ const PAIRS: [Pair; 3] = [
         prepare: || {
             let path = std::env::temp_dir().join(format!("urnic-bw-{}", std::process::id()));
             Ok(["virtio-user", "vhost-user"].map(|kind| format!("{kind}:{}", path.display())))
+        },
+    },
+    Pair {
+        name: "shm",
+        bench: "urnic shm",
+        latency: "urnic Write, 8 B, shm",
+        settings: "",
+        prepare: || {
+            let path = std::env::temp_dir().join(format!("urnic-bw-shm-{}", std::process::id()));
+            Ok(["", ",listen"].map(|role| format!("shm:{}{role}", path.display())))
         },
     },
 ];

@@ -12,6 +12,8 @@ use anyhow::{Context, Result, ensure};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use urnic_netdev::Device;
 use urnic_netdev::packet::{PacketConfig, PacketSocket};
+use urnic_netdev::published::Publisher;
+use urnic_netdev::shm::{Shm, ShmConfig};
 use urnic_netdev::tap::{Tap, TapConfig};
 use urnic_netdev::vhost_user::{VhostUser, VhostUserConfig, VirtioUser};
 use urnic_netdev::xdp::{XdpConfig, XdpSocket};
@@ -41,6 +43,11 @@ pub(crate) enum Link {
         mtu: usize,
         /// The near side is the backend.
         turned: bool,
+    },
+    /// The two ends of an `shm` device.
+    Published {
+        /// IP MTU.
+        mtu: usize,
     },
     /// Packet sockets on the two interfaces that `urnic impair` joins, for one of several flows.
     Impaired {
@@ -194,6 +201,23 @@ impl Drop for Far {
 /// A device of any kind.
 pub(crate) type AnyDevice = Box<dyn Device + Send>;
 
+/// One end of a link of frames.
+pub(crate) struct End {
+    pub(crate) device: AnyDevice,
+    /// What memory is published by that the other end may read.
+    pub(crate) publisher: Option<Publisher>,
+}
+
+/// Both ends of a link of frames, with what publishes their memory.
+pub(crate) fn ends(far: &Far, link: Link) -> Result<(End, End)> {
+    if let Link::Published { mtu } = link {
+        return published(mtu);
+    }
+    let (near, there) = devices(far, link)?;
+    let end = |device| End { device, publisher: None };
+    Ok((end(near), end(there)))
+}
+
 /// Two ends of a link of frames.
 pub(crate) fn devices(far: &Far, link: Link) -> Result<(AnyDevice, AnyDevice)> {
     match link {
@@ -210,6 +234,10 @@ pub(crate) fn devices(far: &Far, link: Link) -> Result<(AnyDevice, AnyDevice)> {
         Link::Shared { mtu, turned } => {
             let (backend, frontend) = shared(mtu)?;
             Ok(if turned { (backend, frontend) } else { (frontend, backend) })
+        }
+        Link::Published { mtu } => {
+            let (near, there) = published(mtu)?;
+            Ok((near.device, there.device))
         }
         Link::Impaired { .. } => {
             let [near_host, far_host] = link.hosts();
@@ -262,6 +290,26 @@ fn shared(mtu: usize) -> Result<(AnyDevice, AnyDevice)> {
     }
     let frontend = opening.join().expect("it does not panic")?;
     Ok((Box::new(backend), Box::new(frontend)))
+}
+
+/// Both ends of an `shm` device, connected.
+fn published(mtu: usize) -> Result<(End, End)> {
+    let path = std::env::temp_dir().join(format!("urnic-compare-shm-{}", std::process::id()));
+    let publishers = [Publisher::new(), Publisher::new()];
+    let config = ShmConfig { path, listens: true, mtu };
+    let mut there = Shm::open(&config, &publishers[1])?;
+    let (config, publisher) = (ShmConfig { listens: false, ..config }, publishers[0].clone());
+    let opening = thread::spawn(move || Shm::open(&config, &publisher));
+    let mut now_ns = 0;
+    while !(opening.is_finished() && there.link_up()) {
+        now_ns += 10_000_000;
+        there.receive(now_ns, 1, &mut |_| ());
+        thread::yield_now();
+    }
+    let near = opening.join().expect("it does not panic")?;
+    let [of_near, of_there] = publishers.map(Some);
+    let near = End { device: Box::new(near), publisher: of_near };
+    Ok((near, End { device: Box::new(there), publisher: of_there }))
 }
 
 /// The interfaces that `urnic impair` joins; the second is in the far namespace.

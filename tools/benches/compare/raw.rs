@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use anyhow::{Result, bail};
-use urnic::monotonic_now;
+use urnic::{Region, monotonic_now};
+use urnic_engine::mem::SharedSlice;
 use urnic_engine::time::Duration;
 use urnic_engine::wire::crc32c::crc32c;
 use urnic_netdev::{Device, Fragment, TxChecksum, TxFrame};
@@ -41,7 +42,7 @@ impl Frames {
         let (mtu, vnet) = match link {
             Link::Taps { mtu, vnet } | Link::Packet { mtu, vnet } => (mtu, vnet),
             Link::Xdp => (1500, false),
-            Link::Shared { mtu, .. } => (mtu, true),
+            Link::Shared { mtu, .. } | Link::Published { mtu } => (mtu, true),
             Link::Impaired { .. } | Link::Kernel => {
                 bail!("not a link to pump frames through")
             }
@@ -62,21 +63,23 @@ impl Frames {
     /// The runs of one frame.
     fn gather<'m>(
         &self,
-        mut memory: &'m [u8],
+        memory: SharedSlice<'m>,
         mut headers: &'m [u8],
         runs: &mut Vec<Fragment<'m>>,
     ) {
+        let mut at = 0;
         runs.clear();
         let mut left = self.payload_len;
         while left > 0 {
             let len = left.min(if self.header_len > 0 { self.segment_len() } else { left });
-            let (header, payload);
+            let header;
             (header, headers) = headers.split_at(self.header_len.min(len));
-            (payload, memory) = memory.split_at(len - header.len());
+            let payload = memory.part(at, len - header.len());
+            at += payload.len();
             if self.checked {
-                black_box((crc32c(header), crc32c(payload)));
+                black_box((crc32c(header), payload.digest(u32::MAX)));
             }
-            let both = [header, payload].map(Fragment::from_slice);
+            let both = [Fragment::from_slice(header), payload.fragment()];
             runs.extend(both.into_iter().filter(|run| !run.is_empty()));
             left -= len;
         }
@@ -100,7 +103,8 @@ pub(crate) fn checked_rate(far: &Far, link: Link, time: Duration) -> Result<f64>
 
 fn pump(far: &Far, link: Link, header_len: usize, checked: bool, time: Duration) -> Result<f64> {
     let frames = Frames::largest(link, header_len, checked)?;
-    let (mut near, there) = network::devices(far, link)?;
+    let (near, there) = network::ends(far, link)?;
+    let (mut near, publisher, there) = (near.device, near.publisher, there.device);
     let _core = pin(0);
     let octets = Arc::new(AtomicU64::new(0));
     let stop = Arc::new(AtomicBool::new(false));
@@ -109,7 +113,11 @@ fn pump(far: &Far, link: Link, header_len: usize, checked: bool, time: Duration)
         thread::spawn(move || count(there, &frames, &octets, &stop))
     };
     let head = head(frames.payload_len);
-    let memory = vec![0x5a; MESSAGE_LEN * DEPTH];
+    let memory = match publisher {
+        Some(publisher) => Region::published(&publisher, MESSAGE_LEN * DEPTH)?,
+        None => Region::anonymous(MESSAGE_LEN * DEPTH)?,
+    };
+    memory.write(0, &vec![0x5a; memory.len()])?;
     let headers = vec![0xa5; SUPER_FRAME_LEN];
     let mut payload = Vec::with_capacity(SUPER_FRAME_LEN / 256);
     let checksum = match frames.segment_len {
@@ -133,7 +141,8 @@ fn pump(far: &Far, link: Link, header_len: usize, checked: bool, time: Duration)
                 if at + frames.payload_len > memory.len() {
                     at = 0;
                 }
-                frames.gather(&memory[at..], &headers, &mut payload);
+                let octets = memory.slice(at, frames.payload_len).expect("inside the memory");
+                frames.gather(octets, &headers, &mut payload);
                 at += frames.payload_len;
                 let frame = TxFrame { head: &head, payload: &payload, checksum, segment_size };
                 // A frame that the device has no room for is lost, as on a wire.

@@ -7,7 +7,7 @@ use std::thread;
 
 use anyhow::{Context, Result};
 use urnic::{ConnectOptions, Connection, ConnectionEvent, Endpoint, EndpointConfig, monotonic_now};
-use urnic_engine::mem::Access;
+use urnic_engine::mem::{Access, Region};
 use urnic_engine::mpa::startup::{Offer, StartupConfig};
 use urnic_engine::port::{ListenParams, LowerLayer, PortConfig};
 use urnic_engine::stream::SendPath;
@@ -16,7 +16,7 @@ use urnic_engine::types::{Stag, TaggedOffset, WrId};
 use urnic_engine::verbs::{Cq, Mr, Qp, QpConfig, RemoteBuffer, Rnic, RnicConfig, SendWr, WcStatus};
 
 use crate::core::pin;
-use crate::network::{self, AnyDevice, Far, Link};
+use crate::network::{self, End, Far, Link};
 
 /// How a case runs.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,8 @@ struct Side {
 }
 
 impl Side {
-    fn new(device: Option<AnyDevice>, host: u8, len: usize, send_path: SendPath) -> Result<Self> {
+    fn new(end: Option<End>, host: u8, len: usize, send_path: SendPath) -> Result<Self> {
+        let (device, publisher) = end.map(|end| (end.device, end.publisher)).unzip();
         let rnic = Rnic::new(RnicConfig { seed: u64::from(host).into() });
         let config = EndpointConfig { own_thread: false, send_path, ..EndpointConfig::default() };
         let endpoint = match device {
@@ -73,7 +74,11 @@ impl Side {
         let depths =
             QpConfig { send_depth: 256, recv_depth: 4, ..QpConfig::with_cqs(send_cq, recv_cq) };
         let qp = pd.create_qp(depths)?;
-        let memory = pd.reg_mr(len, Access::REMOTE_WRITE)?;
+        let region = match publisher.flatten() {
+            Some(publisher) => Region::published(&publisher, len)?,
+            None => Region::anonymous(len)?,
+        };
+        let memory = pd.reg_region(region, Access::REMOTE_WRITE)?;
         memory.copy_in(0, &vec![0x5a; len]);
         Ok(Self { endpoint, cq, qp, memory })
     }
@@ -93,7 +98,7 @@ fn between<R>(
     let (near_device, far_device) = match spec.link {
         Link::Kernel => (None, None),
         link => {
-            let (near, there) = network::devices(far, link)?;
+            let (near, there) = network::ends(far, link)?;
             (Some(near), Some(there))
         }
     };

@@ -19,7 +19,7 @@ use crate::bw::budget::Budget;
 use crate::bw::flow::Flow;
 use crate::client::{Client, Depths, SIGNAL_INTERVAL, close_all};
 use crate::counters::Counters;
-use crate::host::{Host, memory};
+use crate::host::Host;
 use crate::interrupt::Interrupt;
 use crate::measure::{Intervals, Op, processor_time};
 use crate::protocol::{Control, Hello, Session};
@@ -94,7 +94,7 @@ pub(crate) fn measure(
 ) -> anyhow::Result<Measured> {
     let plan = &Plan { depth: depth_within(plan), ..*plan };
     let region = || -> anyhow::Result<Arc<Region>> {
-        memory(usize::try_from(plan.size)?).with_context(|| no_memory(plan.size))
+        host.memory(usize::try_from(plan.size)?).with_context(|| no_memory(plan.size))
     };
     let registered = |access| -> anyhow::Result<Mr> {
         host.pd.reg_region(region()?, access).context("registering memory")

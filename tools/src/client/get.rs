@@ -25,7 +25,8 @@ pub(crate) fn get(
     let len = partial.len();
     client.check_places()?;
     let places = client.welcome.credits.min(PLACES_MAX);
-    let staging = Staging::new(len, places).context("memory for the file")?;
+    let staging =
+        Staging::new(len, places, |len| client.host.memory(len)).context("memory for the file")?;
     let part = MrPart {
         range: 0..staging.region().len(),
         base: TaggedOffset(0),

@@ -37,7 +37,8 @@ pub(crate) fn put(
 ) -> anyhow::Result<Transferred> {
     let hashing = hash_in_thread(file, len)?;
     client.check_places()?;
-    let staging = Staging::new(len, client.welcome.credits.min(PLACES_MAX));
+    let staging =
+        Staging::new(len, client.welcome.credits.min(PLACES_MAX), |len| client.host.memory(len));
     let staging = staging.context("memory for the file")?;
     let memory = client.host.pd.reg_region(staging.region(), Access::empty());
     let source = memory.context("registering memory")?;

@@ -7,7 +7,7 @@ use urnic::device::DeviceError;
 use urnic::{Endpoint, EndpointConfig, Rnic};
 
 pub(crate) use state::{Problem, problem};
-pub(crate) use urnic::device::DeviceSpec;
+pub(crate) use urnic::device::{DeviceSpec, Kind};
 
 /// Opens the device and makes an endpoint on it.
 ///
@@ -34,10 +34,11 @@ Devices (--dev):
   xdp:IFACE,ip=ADDRESS/LENGTH   a queue of an interface, by AF_XDP; TCP is ours
   vhost-user:PATH,ip=ADDRESS/L  a device for a virtual machine or a process, by shared memory
   virtio-user:PATH,ip=ADDR/LEN  the driver of such a device; it connects to what listens at PATH
+  shm:PATH,ip=ADDRESS/LENGTH    memory that two processes of urnic let each other read: one copy
   ib:sim=NAME,node=NODE,ip=…    a node of a fabric that ibsim simulates, by IP over InfiniBand
   More, separated by commas: ip6=ADDRESS/LENGTH gw=ADDRESS gw6=ADDRESS mac=xx:xx:xx:xx:xx:xx
   vlan=N dhcp; tap: mtu=N vnet=on|off queues=N; packet: vnet=on|off queues=N; xdp: queue=N
   zerocopy=on|off; vhost-user: mtu=N vnet=on|off queues=N connect=on|off sealed=on|off;
-  virtio-user: mtu=N vnet=on|off queues=N listen=on|off; ib: pkey=HEX scope=HEX, and no mac, vlan.
+  virtio-user: mtu=N vnet=on|off queues=N listen=on|off; shm: mtu=N listen=on|off; ib: pkey=HEX scope=HEX, and no mac, vlan.
   With vnet, super-frames of 64 KiB cross the interface (the default); each of N
   queues has a thread, and connections take turns; 'urnic info' tells which devices can be used here.";

@@ -52,7 +52,7 @@ impl Put {
     ) -> anyhow::Result<Self> {
         let Transfer { host, qp, places, source, leaving } = transfer;
         let partial = Partial::open(place, len, force, room)?;
-        let staging = Staging::new(len, places).context("no memory")?;
+        let staging = Staging::new(len, places, |len| host.memory(len)).context("no memory")?;
         let memory = register(host, qp, staging.region(), Access::REMOTE_WRITE)?;
         let present = partial.chunks_present();
         let clerk =
@@ -177,7 +177,7 @@ pub(crate) struct Get {
 impl Get {
     pub(crate) fn new(transfer: Transfer<'_>, file: File, len: u64) -> anyhow::Result<Self> {
         let Transfer { host, qp, places, source, leaving } = transfer;
-        let staging = Staging::new(len, places).context("no memory")?;
+        let staging = Staging::new(len, places, |len| host.memory(len)).context("no memory")?;
         let memory = register(host, qp, staging.region(), Access::REMOTE_READ)?;
         let clerk = Clerk::start(host, source, leaving, move |desk| {
             let ended = give_out(&file, &staging, len, desk);
@@ -305,7 +305,7 @@ mod tests {
     fn a_hash_that_is_not_waited_for_any_more_is_not_finished() {
         let file = unnamed_file().unwrap();
         file.set_len(HUGE).unwrap();
-        let staging = Staging::new(0, 1).unwrap();
+        let staging = Staging::new(0, 1, urnic::Region::anonymous).unwrap();
         for questions in [vec![], vec![Control::ShaRequest]] {
             let (desk, given) = desk_of_one_that_left(questions);
             give_out(&file, &staging, HUGE, &desk).unwrap();

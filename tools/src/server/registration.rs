@@ -3,11 +3,11 @@
 use anyhow::Context;
 use urnic::{Access, Mr, MrPart, Qp, Region, TaggedOffset};
 
-use crate::host::{Host, memory};
+use crate::host::Host;
 
 /// Fresh memory that only this peer reaches.
 pub(crate) fn anonymous(host: &Host, qp: &Qp, len: u64, access: Access) -> anyhow::Result<Mr> {
-    let region = memory(usize::try_from(len)?).context("no memory")?;
+    let region = host.memory(usize::try_from(len)?).context("no memory")?;
     register(host, qp, region, access)
 }
 

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use urnic::Region;
 use urnic_engine::wire::crc32c::Crc32c;
 
-use crate::host::memory;
 use crate::protocol::{CHUNK_LEN, PLACES_MAX};
 use crate::transfer::chunk_range;
 
@@ -39,11 +38,15 @@ pub(crate) fn places_within(len: u64, memory_max: u64) -> Option<u32> {
 }
 
 impl Staging {
-    /// Memory of `places` places for a file of `len` octets.
+    /// Memory of `places` places for a file of `len` octets, which `memory` makes.
     ///
     /// # Errors
     /// When there is no memory.
-    pub(crate) fn new(len: u64, places: u32) -> io::Result<Self> {
+    pub(crate) fn new(
+        len: u64,
+        places: u32,
+        memory: impl FnOnce(usize) -> io::Result<Arc<Region>>,
+    ) -> io::Result<Self> {
         let place_len = place_len(len);
         let total = place_len.checked_mul(u64::from(places));
         let total = total.and_then(|total| usize::try_from(total).ok());
@@ -169,7 +172,7 @@ mod tests {
         let octets: Vec<u8> =
             (0..len).map(|i| i.wrapping_mul(0x9e37_79b9).to_le_bytes()[3]).collect();
         let from = file(&octets);
-        let staging = Staging::new(len, 2).unwrap();
+        let staging = Staging::new(len, 2, Region::anonymous).unwrap();
         let to = file(&[]);
         for (index, place) in [(0, 1), (1, 0)] {
             let crc = staging.load(&from, index, place).unwrap();

@@ -4,7 +4,7 @@ use std::thread;
 use proptest::prelude::*;
 
 use super::*;
-use crate::mem::{AtomicOp, Misaligned};
+use crate::mem::{AtomicOp, Misaligned, SharedSlice};
 
 const PD: PdNum = PdNum(1);
 const QP: QpNum = QpNum(7);
@@ -74,8 +74,8 @@ fn placement_changes_the_granted_octets_and_no_others() {
     let stag = table.register(registration).unwrap();
     let guard = table.read();
     let grant = guard.check(stag, TaggedOffset(1010), 20, Access::REMOTE_WRITE, PD, QP).unwrap();
-    grant.place(0, &[1; 8]);
-    grant.place(8, &[2; 12]);
+    grant.place(0, SharedSlice::from_bytes(&[1; 8]));
+    grant.place(8, SharedSlice::from_bytes(&[2; 12]));
     let mut expected = vec![CANARY; REGION_LEN];
     expected[210..218].fill(1);
     expected[218..230].fill(2);
@@ -92,7 +92,7 @@ fn placement_beyond_the_grant_is_a_bug() {
     let stag = table.register(registration()).unwrap();
     let guard = table.read();
     let grant = guard.check(stag, TaggedOffset(1000), 20, Access::REMOTE_WRITE, PD, QP).unwrap();
-    grant.place(1, &[0; 20]);
+    grant.place(1, SharedSlice::from_bytes(&[0; 20]));
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn placement_under_a_grant_to_read_is_a_bug() {
     let stag = table.register(registration()).unwrap();
     let guard = table.read();
     let grant = guard.check(stag, TaggedOffset(1000), 20, Access::REMOTE_READ, PD, QP).unwrap();
-    grant.place(0, &[0; 20]);
+    grant.place(0, SharedSlice::from_bytes(&[0; 20]));
 }
 
 /// RFC 5041 §7.1: the 64-bit sum must not wrap; a sum of exactly 2⁶⁴ does.
@@ -326,7 +326,7 @@ fn nothing_is_placed_after_revocation_returns() {
                     let guard = table.read();
                     let need = Access::REMOTE_WRITE;
                     if let Ok(grant) = guard.check(stag, TaggedOffset(1000), 100, need, PD, QP) {
-                        grant.place(0, &[1; 100]);
+                        grant.place(0, SharedSlice::from_bytes(&[1; 100]));
                         placed.fetch_add(1, SeqCst);
                     }
                 }
@@ -431,7 +431,7 @@ proptest! {
                     let expected = entry.expect(to, len);
                     prop_assert_eq!(grant.map(|_| ()), expected.map(|_| ()));
                     if let (Ok(grant), Ok(at)) = (grant, expected) {
-                        grant.place(0, &vec![octet; len]);
+                        grant.place(0, SharedSlice::from_bytes(&vec![octet; len]));
                         memory[at..at + len].fill(octet);
                     }
                 }

@@ -1,6 +1,7 @@
 //! Stream octets that lie in several places, and ULPDUs made of them.
 
 use crate::limits::MARKER_LEN;
+use crate::mem::{Scattered, SharedSlice};
 use crate::mpa::marker::{FpduLayout, LENGTH_LEN, RUN_LEN};
 use crate::mpa::pieces::{PieceList, PieceStore};
 use crate::types::StreamOffset;
@@ -176,6 +177,38 @@ fn each_between_markers<'a>(
     }
 }
 
+/// An FPDU with markers among its octets, which are in runs of memory that may change.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Marked<'a> {
+    /// Its wire octets but for the CRC.
+    pub(super) wire: Scattered<'a>,
+    pub(super) layout: FpduLayout,
+}
+
+impl<'a> Marked<'a> {
+    /// Calls `each` with the runs of the ULPDU's octets from `from` on.
+    fn for_each_chunk(&self, from: usize, mut each: impl FnMut(SharedSlice<'a>)) {
+        let end = self.layout.ulpdu_len().saturating_add(LENGTH_LEN);
+        let mut octet = from.saturating_add(LENGTH_LEN);
+        let mut rest = self.wire.split_at_checked(self.layout.wire_of(octet));
+        while let Some((_, wire)) = rest.filter(|_| octet < end) {
+            let len = self.layout.run_len_from(octet).min(end.saturating_sub(octet));
+            let Some((run, behind)) = wire.split_at_checked(len) else { return };
+            run.runs().for_each(&mut each);
+            octet = octet.saturating_add(len);
+            rest = behind.split_at_checked(MARKER_LEN);
+        }
+    }
+
+    /// The next run of the ULPDU's octets from `at` on, of which `rest` are left.
+    fn chunk(&self, at: usize, rest: usize) -> Option<SharedSlice<'a>> {
+        let octet = at.saturating_add(LENGTH_LEN);
+        let len = self.layout.run_len_from(octet).min(rest);
+        let (_, wire) = self.wire.split_at_checked(self.layout.wire_of(octet))?;
+        wire.split_at_checked(len)?.0.runs().next()
+    }
+}
+
 /// The ULPDU of a valid FPDU: its octets may lie in several places.
 #[derive(Clone, Copy, Debug)]
 pub struct Ulpdu<'a> {
@@ -187,6 +220,9 @@ pub struct Ulpdu<'a> {
 enum Source<'a> {
     /// The ULPDU itself.
     Contiguous(&'a [u8]),
+    /// The same in runs of the device's memory, which may change.
+    Scattered(Scattered<'a>),
+    Marked(&'a Marked<'a>),
     Spread(&'a Spread<'a>),
 }
 
@@ -194,6 +230,16 @@ impl<'a> Ulpdu<'a> {
     /// The ULPDU in `fpdu`.
     pub(super) const fn from_spread(fpdu: &'a Spread<'a>) -> Self {
         Self { source: Source::Spread(fpdu), len: fpdu.layout.ulpdu_len() }
+    }
+
+    /// A ULPDU in runs of memory that may change.
+    pub(super) const fn from_scattered(octets: Scattered<'a>) -> Self {
+        Self { source: Source::Scattered(octets), len: octets.len() }
+    }
+
+    /// The same with markers among it.
+    pub(super) const fn from_marked(fpdu: &'a Marked<'a>) -> Self {
+        Self { source: Source::Marked(fpdu), len: fpdu.layout.ulpdu_len() }
     }
 
     /// A ULPDU that lies in one place.
@@ -216,12 +262,12 @@ impl<'a> Ulpdu<'a> {
     pub const fn as_slice(&self) -> Option<&'a [u8]> {
         match self.source {
             Source::Contiguous(octets) => Some(octets),
-            Source::Spread(_) => None,
+            Source::Scattered(_) | Source::Marked(_) | Source::Spread(_) => None,
         }
     }
 
-    /// Its first octets in one place: [`HEAD_LEN`] of them, or all if it is shorter. Copied to
-    /// `scratch` only when they are scattered.
+    /// Its first octets in one place, where they do not change: [`HEAD_LEN`] of them, or all if it is
+    /// shorter. Copied to `scratch` only when they are scattered, or in memory that may change.
     #[must_use]
     #[inline]
     pub fn head<'h>(&self, scratch: &'h mut [u8; HEAD_LEN]) -> &'h [u8]
@@ -230,7 +276,8 @@ impl<'a> Ulpdu<'a> {
     {
         let first = match self.source {
             Source::Contiguous(octets) => octets,
-            Source::Spread(_) => self.chunks(0).next().unwrap_or_default(),
+            Source::Scattered(_) | Source::Marked(_) => &[],
+            Source::Spread(spread) => spread.chunk(0, self.len).unwrap_or_default(),
         };
         if let Some(head) = first.get(..self.len.min(HEAD_LEN)) {
             return head;
@@ -239,7 +286,7 @@ impl<'a> Ulpdu<'a> {
         scratch.get(..copied).unwrap_or_default()
     }
 
-    /// Its octets from `from` on, as slices in order, none of them empty.
+    /// Its octets from `from` on, as runs in order, none of them empty.
     #[inline]
     pub const fn chunks(&self, from: usize) -> Chunks<'a> {
         Chunks { ulpdu: *self, at: from }
@@ -247,13 +294,25 @@ impl<'a> Ulpdu<'a> {
 
     /// Calls `each` with its octets from `from` on, as [`chunks`](Self::chunks) gives them.
     #[inline]
-    pub(crate) fn for_each_chunk(&self, from: usize, mut each: impl FnMut(&'a [u8])) {
-        if let Source::Spread(Spread { layout, whole: Some(wire), .. }) = self.source {
-            let end = self.len.saturating_add(LENGTH_LEN);
-            return each_between_markers(wire, layout, from.saturating_add(LENGTH_LEN), end, each);
-        }
-        for chunk in self.chunks(from) {
-            each(chunk);
+    pub(crate) fn for_each_chunk(&self, from: usize, mut each: impl FnMut(SharedSlice<'a>)) {
+        match self.source {
+            Source::Contiguous(octets) => {
+                each(SharedSlice::from_bytes(octets.get(from..).unwrap_or_default()));
+            }
+            Source::Scattered(octets) => {
+                if let Some((_, octets)) = octets.split_at_checked(from) {
+                    octets.runs().for_each(each);
+                }
+            }
+            Source::Marked(fpdu) => fpdu.for_each_chunk(from, each),
+            Source::Spread(Spread { layout, whole: Some(wire), .. }) => {
+                let (from, end) =
+                    (from.saturating_add(LENGTH_LEN), self.len.saturating_add(LENGTH_LEN));
+                each_between_markers(wire, layout, from, end, |run| {
+                    each(SharedSlice::from_bytes(run))
+                });
+            }
+            Source::Spread(_) => self.chunks(from).for_each(each),
         }
     }
 
@@ -263,8 +322,8 @@ impl<'a> Ulpdu<'a> {
         for chunk in self.chunks(from) {
             let Some(rest) = out.get_mut(done..).filter(|rest| !rest.is_empty()) else { break };
             let len = chunk.len().min(rest.len());
-            if let (Some(to), Some(octets)) = (rest.get_mut(..len), chunk.get(..len)) {
-                to.copy_from_slice(octets);
+            if let Some(to) = rest.get_mut(..len) {
+                chunk.copy_out(0, to);
             }
             done = done.saturating_add(len);
         }
@@ -272,7 +331,7 @@ impl<'a> Ulpdu<'a> {
     }
 }
 
-/// The octets of a [`Ulpdu`] as slices in order; see [`Ulpdu::chunks`].
+/// The octets of a [`Ulpdu`] as runs in order; see [`Ulpdu::chunks`].
 #[derive(Clone, Debug)]
 pub struct Chunks<'a> {
     ulpdu: Ulpdu<'a>,
@@ -281,14 +340,16 @@ pub struct Chunks<'a> {
 }
 
 impl<'a> Iterator for Chunks<'a> {
-    type Item = &'a [u8];
+    type Item = SharedSlice<'a>;
 
     #[inline]
-    fn next(&mut self) -> Option<&'a [u8]> {
+    fn next(&mut self) -> Option<SharedSlice<'a>> {
         let rest = self.ulpdu.len.checked_sub(self.at).filter(|rest| *rest > 0)?;
         let chunk = match self.ulpdu.source {
-            Source::Contiguous(octets) => octets.get(self.at..)?,
-            Source::Spread(spread) => spread.chunk(self.at, rest)?,
+            Source::Contiguous(octets) => SharedSlice::from_bytes(octets.get(self.at..)?),
+            Source::Scattered(octets) => octets.split_at_checked(self.at)?.1.runs().next()?,
+            Source::Marked(fpdu) => fpdu.chunk(self.at, rest)?,
+            Source::Spread(spread) => SharedSlice::from_bytes(spread.chunk(self.at, rest)?),
         };
         self.at = self.at.saturating_add(chunk.len());
         Some(chunk)

@@ -8,7 +8,10 @@ mod vectors;
 
 use std::ops::Range;
 
+use urnic_netdev::Fragment;
+
 use super::*;
+use crate::mem::{Scattered, SharedSlice};
 use crate::mpa::tx::{Fpdu, RunSink};
 use crate::wire::crc32c::Crc32c;
 
@@ -90,6 +93,18 @@ impl Stream {
     }
 }
 
+/// The octets of a ULPDU, run by run.
+fn octets_of(ulpdu: &Ulpdu<'_>) -> Vec<u8> {
+    let mut octets = Vec::new();
+    for chunk in ulpdu.chunks(0) {
+        assert!(!chunk.is_empty());
+        let at = octets.len();
+        octets.resize(at + chunk.len(), 0);
+        chunk.copy_out(0, &mut octets[at..]);
+    }
+    octets
+}
+
 /// Remembers what it is given.
 #[derive(Default)]
 struct Upper {
@@ -106,7 +121,7 @@ impl FpduSink for Upper {
     type Error = &'static str;
 
     fn place(&mut self, ulpdu: &Ulpdu<'_>, at: StreamOffset) -> Result<StreamOffset, &'static str> {
-        let octets: Vec<u8> = ulpdu.chunks(0).flatten().copied().collect();
+        let octets = octets_of(ulpdu);
         assert_eq!(octets.len(), ulpdu.len());
         let mut scratch = [0; HEAD_LEN];
         assert_eq!(ulpdu.head(&mut scratch), &octets[..octets.len().min(HEAD_LEN)]);
@@ -132,7 +147,7 @@ impl FpduSink for Upper {
     }
 
     fn pass_over(&mut self, fpdu: &FaultyFpdu<'_>) -> Option<StreamOffset> {
-        let ulpdu = fpdu.ulpdu().chunks(0).flatten().copied().collect();
+        let ulpdu = octets_of(&fpdu.ulpdu());
         assert_eq!(fpdu.layout().ulpdu_len(), fpdu.ulpdu().len());
         let wrong = (fpdu.start(), ulpdu, fpdu.error(), fpdu.wrong_markers().collect());
         self.observes.then(|| self.passed_over.push(wrong))?;
@@ -147,6 +162,8 @@ struct Bench {
     upper: Upper,
     origin: StreamOffset,
     now: Instant,
+    /// Octets of the runs in which segments are given first, to be used where they are.
+    run_len: Option<usize>,
 }
 
 impl Bench {
@@ -162,6 +179,7 @@ impl Bench {
             upper: Upper::default(),
             origin: stream.origin,
             now: Instant::ZERO,
+            run_len: None,
         }
     }
 
@@ -170,10 +188,21 @@ impl Bench {
         stream: &Stream,
         range: Range<usize>,
     ) -> (usize, Option<RxError<&'static str>>) {
+        let Self { receiver, store, upper, .. } = self;
         let offset = self.origin + range.start as u64;
         let bytes = &stream.octets[range];
-        let taken =
-            self.receiver.handle_bytes(self.now, offset, bytes, &mut self.store, &mut self.upper);
+        let used = self.run_len.map_or(0, |run_len| {
+            let runs: Vec<Fragment<'_>> = bytes.chunks(run_len).map(Fragment::from_slice).collect();
+            let octets = Scattered::new(SharedSlice::from_bytes(&[]), &runs);
+            let taken = receiver.handle_scattered(offset, &octets, store, upper);
+            assert!(
+                taken.error.is_none_or(|error| matches!(error, RxError::Sink(_))),
+                "none is judged"
+            );
+            taken.end.index_from(offset)
+        });
+        let rest = &bytes[used..];
+        let taken = receiver.handle_bytes(self.now, offset + used as u64, rest, store, upper);
         (taken.end.index_from(offset), taken.error)
     }
 

@@ -41,9 +41,24 @@ pub(crate) fn parse_plain(framing: LinkFraming, frame: &[u8], verify: bool) -> O
     if framing != LinkFraming::Ethernet {
         return None;
     }
-    let inbound = plain_ipv4(frame)?;
+    let (inbound, _) = plain_ipv4(frame, frame.len())?;
     // RFC 9293 MUST-3: the checksum is verified on every segment.
     (!verify || tcp_checksum_is_right(&inbound)).then_some(inbound)
+}
+
+/// The same for a frame of `frame_len` octets of which only the head is given, with a checksum that is
+/// right: the TCP segment, as far as it is in the head. It ends with the frame.
+#[inline]
+pub(crate) fn parse_plain_head(
+    framing: LinkFraming,
+    head: &[u8],
+    frame_len: usize,
+) -> Option<Inbound<'_>> {
+    if framing != LinkFraming::Ethernet {
+        return None;
+    }
+    let (inbound, end) = plain_ipv4(head, frame_len)?;
+    (end == frame_len).then_some(inbound)
 }
 
 /// Finds the TCP segment in a frame. `verify` asks for the TCP checksum to be checked.
@@ -62,8 +77,10 @@ pub(crate) fn parse(
 
 /// What nearly every frame is: an untagged IPv4 datagram without options, whole, with TCP in it,
 /// and a right header checksum. Anything else takes the long way.
+///
+/// Returns where it ends, too, inside the frame of `frame_len` octets; of its segment, what is in `frame`.
 #[inline(always)]
-fn plain_ipv4(frame: &[u8]) -> Option<Inbound<'_>> {
+fn plain_ipv4(frame: &[u8], frame_len: usize) -> Option<(Inbound<'_>, usize)> {
     let head: &[u8; PLAIN_LEN] = frame.first_chunk()?;
     let word = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
     let fragment = word(20) & 0x3fff != 0;
@@ -79,12 +96,17 @@ fn plain_ipv4(frame: &[u8]) -> Option<Inbound<'_>> {
     if (sum >> 16) + (sum & 0xffff) != 0xffff {
         return None;
     }
-    let segment = frame.get(PLAIN_LEN..ETHERNET_LEN + usize::from(word(16)))?;
+    let end = ETHERNET_LEN + usize::from(word(16));
+    if end > frame_len {
+        return None;
+    }
+    let segment = frame.get(PLAIN_LEN..end.min(frame.len()))?;
     let address = |at: usize| IpAddr::from([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let [_, _, _, _, _, _, a, b, c, d, e, f, ..] = *head;
     let source_mac = Some([a, b, c, d, e, f]);
     let ecn = tcp::Ecn::from_bits(head[15]);
-    Some(Inbound { source: address(26), destination: address(30), source_mac, ecn, segment })
+    let (source, destination) = (address(26), address(30));
+    Some((Inbound { source, destination, source_mac, ecn, segment }, end))
 }
 
 const ETHERNET_LEN: usize = 14;
@@ -286,13 +308,28 @@ mod tests {
     fn a_plain_frame_is_taken_the_short_way_and_means_the_same_the_long_way() {
         let mut frame = frame();
         frame.extend([0; 6]);
-        let short = plain_ipv4(&frame).unwrap();
+        let (short, end) = plain_ipv4(&frame, frame.len()).unwrap();
         let Ok(Parsed::Tcp(long)) = parse_ipv4(LinkFraming::Ethernet.open(&frame).unwrap(), true)
         else {
             panic!("TCP");
         };
         assert_eq!(format!("{short:?}"), format!("{long:?}"), "link padding removed by both");
-        assert_eq!(short.segment.len(), 20);
+        assert_eq!((short.segment.len(), end), (20, 54));
+    }
+
+    #[test]
+    fn the_head_of_a_frame_says_where_its_segment_ends() {
+        let mut frame = frame();
+        frame[16..18].copy_from_slice(&1500_u16.to_be_bytes());
+        frame[24..26].fill(0);
+        let sum = !Fragment::from_slice(&frame[14..34]).ones_complement_sum();
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+        let parse = |frame_len| parse_plain_head(LinkFraming::Ethernet, &frame, frame_len);
+        assert_eq!(parse(1514).unwrap().segment, &frame[34..]);
+        for frame_len in [54, 1513, 1515] {
+            assert!(parse(frame_len).is_none(), "cut short, or padded: {frame_len}");
+        }
+        assert!(parse_plain_head(LinkFraming::Ip, &frame, 1514).is_none());
     }
 
     #[test]

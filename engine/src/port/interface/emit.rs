@@ -3,14 +3,17 @@
 use std::num::NonZeroU16;
 
 use smoltcp::wire::checksum;
-use urnic_netdev::{Capabilities, Fragment, TxChecksum, TxFrame};
+use urnic_netdev::{Capabilities, Fragment, TransmitError, TxChecksum, TxFrame};
 
 use crate::port::interface::outlet::Outlet;
 use crate::port::interface::route::Route;
+use crate::stream::Fragments;
 use crate::stream::carrier::SegmentSink;
-use crate::tcp;
+use crate::tcp::{self, Flags, SeqNum};
 
 const HEAD_LEN_MAX: usize = Route::HEADERS_LEN_MAX + tcp::HEADER_LEN_MAX;
+/// Where the sequence number is in a TCP header.
+const TCP_SEQ_AT: usize = 4;
 /// Where the checksum is in a TCP header.
 const TCP_CHECKSUM_OFFSET: u16 = 16;
 const TCP_CHECKSUM_AT: usize = TCP_CHECKSUM_OFFSET as usize;
@@ -19,6 +22,8 @@ const TCP_CHECKSUM_AT: usize = TCP_CHECKSUM_OFFSET as usize;
 pub(crate) struct Emitter<'a, 'o> {
     route: &'a Route,
     checksum_offload: bool,
+    /// Whether the device cuts super-frames.
+    device_cuts: bool,
     outlet: &'a mut Outlet<'o>,
     turn: Turn,
     /// A frame was lost: the next would be too.
@@ -41,7 +46,9 @@ impl<'a, 'o> Emitter<'a, 'o> {
         outlet: &'a mut Outlet<'o>,
     ) -> Self {
         let checksum_offload = capabilities.tx_checksum;
-        Self { route, checksum_offload, outlet, turn: Turn::default(), blocked: false }
+        let device_cuts = capabilities.segmentation_len_max.is_some();
+        let turn = Turn::default();
+        Self { route, checksum_offload, device_cuts, outlet, turn, blocked: false }
     }
 
     /// What was sent.
@@ -51,7 +58,8 @@ impl<'a, 'o> Emitter<'a, 'o> {
 
     /// Whether the connection's turn goes on: its share of frames and of octets is not used up, and
     /// the device takes more.
-    pub(crate) const fn may_continue(&self, frames_max: usize, bytes_max: usize) -> bool {
+    #[inline]
+    pub(crate) fn may_continue(&self, frames_max: usize, bytes_max: usize) -> bool {
         let has_turn = self.turn.frames < frames_max && self.turn.bytes < bytes_max;
         has_turn && !self.blocked && !self.outlet.is_full()
     }
@@ -64,31 +72,150 @@ impl SegmentSink for Emitter<'_, '_> {
         payload: &[Fragment<'_>],
         segment_size: Option<NonZeroU16>,
     ) {
+        match segment_size {
+            Some(size) if !self.device_cuts => self.emit_run(header, payload, size),
+            _ => self.emit_frame(header, payload, segment_size),
+        }
+    }
+}
+
+impl Emitter<'_, '_> {
+    fn emit_frame(
+        &mut self,
+        header: &tcp::Header,
+        payload: &[Fragment<'_>],
+        segment_size: Option<NonZeroU16>,
+    ) {
         let payload_len: usize = payload.iter().map(Fragment::len).sum();
-        let mut head = [0; HEAD_LEN_MAX];
-        let tcp_at = self.route.headers_len();
-        let tcp_len = header.len();
-        let pseudo = self.route.write_headers(&mut head, tcp_len + payload_len, header.ecn);
-        let tcp = &mut head[tcp_at..tcp_at + tcp_len];
-        header.emit(tcp);
-        let (value, state) = if self.checksum_offload {
-            // The field holds the folded sum of the pseudo-header, not inverted.
-            let start = u16::try_from(tcp_at).expect("headers are at most 54 octets");
-            (pseudo, TxChecksum::Partial { start, offset: TCP_CHECKSUM_OFFSET })
-        } else {
-            let sum = checksum::combine(&[pseudo, checksum::data(tcp), sum_of(payload)]);
-            (!sum, TxChecksum::Complete)
-        };
-        tcp[TCP_CHECKSUM_AT..TCP_CHECKSUM_AT + 2].copy_from_slice(&value.to_be_bytes());
-        let head = &head[..tcp_at + tcp_len];
-        let frame = TxFrame { head, payload, checksum: state, segment_size };
-        match self.outlet.send(&frame) {
+        let mut head = Head::new(self.route, header, payload_len);
+        let checksum = head.seal(self.checksum_offload, payload);
+        let frame = TxFrame { head: head.octets(), payload, checksum, segment_size };
+        let sent = self.outlet.send(&frame);
+        self.note(sent, frame.head.len() + payload_len);
+    }
+
+    /// Cuts a run into segments of `size` octets, the last possibly shorter, with a frame each. What
+    /// differs from one to the next is the sequence number; PSH and FIN belong to the last segment.
+    fn emit_run(&mut self, header: &tcp::Header, payload: &[Fragment<'_>], size: NonZeroU16) {
+        let mut left: usize = payload.iter().map(Fragment::len).sum();
+        let ends = header.flags & (Flags::PSH | Flags::FIN);
+        let mut header = tcp::Header { flags: header.flags - ends, ..header.clone() };
+        let mut segment_len = usize::from(size.get()).min(left);
+        let mut head = Head::new(self.route, &header, segment_len);
+        let mut rest = Rest::of(payload);
+        let mut parts = Fragments::new();
+        let mut is_first = true;
+        while left > 0 {
+            if left <= segment_len && (left < segment_len || !ends.is_empty()) {
+                segment_len = left;
+                header.flags |= ends;
+                head = Head::new(self.route, &header, segment_len);
+            }
+            rest.take(segment_len, &mut parts);
+            let checksum = head.seal(self.checksum_offload, &parts);
+            let octets = head.octets();
+            let frame = TxFrame { head: octets, payload: &parts, checksum, segment_size: None };
+            // TCP has counted all of the run as sent.
+            let sent =
+                if is_first { self.outlet.send(&frame) } else { self.outlet.send_behind(&frame) };
+            let frame_len = octets.len() + segment_len;
+            self.note(sent, frame_len);
+            left -= segment_len;
+            header.seq = header.seq.plus(u32::try_from(segment_len).unwrap_or(u32::MAX));
+            head.set_seq(header.seq);
+            is_first = false;
+        }
+    }
+
+    fn note(&mut self, sent: Result<(), TransmitError>, frame_len: usize) {
+        match sent {
             Ok(()) => {
                 self.turn.frames += 1;
-                self.turn.bytes += head.len() + payload_len;
+                self.turn.bytes += frame_len;
             }
             // As lost as on any wire: the retransmission brings it again.
             Err(_) => self.blocked = true,
+        }
+    }
+}
+
+/// Link, IP and TCP headers of a segment.
+struct Head {
+    octets: [u8; HEAD_LEN_MAX],
+    len: usize,
+    tcp_at: usize,
+    /// Sum of the pseudo-header.
+    pseudo: u16,
+}
+
+impl Head {
+    #[inline]
+    fn new(route: &Route, header: &tcp::Header, payload_len: usize) -> Self {
+        let mut octets = [0; HEAD_LEN_MAX];
+        let tcp_at = route.headers_len();
+        let tcp_len = header.len();
+        let len = tcp_at + tcp_len;
+        let pseudo = route.write_headers(&mut octets, tcp_len + payload_len, header.ecn);
+        header.emit(&mut octets[tcp_at..len]);
+        Self { octets, len, tcp_at, pseudo }
+    }
+
+    #[inline]
+    fn octets(&self) -> &[u8] {
+        &self.octets[..self.len]
+    }
+
+    /// The same headers for another segment as long.
+    #[inline]
+    fn set_seq(&mut self, seq: SeqNum) {
+        let at = self.tcp_at + TCP_SEQ_AT;
+        self.octets[at..at + 4].copy_from_slice(&seq.0.to_be_bytes());
+    }
+
+    /// Writes the checksum: of everything, or what a device needs that completes it.
+    #[inline]
+    fn seal(&mut self, offload: bool, payload: &[Fragment<'_>]) -> TxChecksum {
+        let at = self.tcp_at + TCP_CHECKSUM_AT;
+        let (value, state) = if offload {
+            // The field holds the folded sum of the pseudo-header, not inverted.
+            let start = u16::try_from(self.tcp_at).expect("headers are at most 54 octets");
+            (self.pseudo, TxChecksum::Partial { start, offset: TCP_CHECKSUM_OFFSET })
+        } else {
+            self.octets[at..at + 2].fill(0);
+            let tcp = checksum::data(&self.octets[self.tcp_at..self.len]);
+            (!checksum::combine(&[self.pseudo, tcp, sum_of(payload)]), TxChecksum::Complete)
+        };
+        self.octets[at..at + 2].copy_from_slice(&value.to_be_bytes());
+        state
+    }
+}
+
+/// What is left of a payload that is cut.
+struct Rest<'p, 'a> {
+    /// What the last cut has left of a fragment.
+    part: Option<Fragment<'a>>,
+    fragments: std::slice::Iter<'p, Fragment<'a>>,
+}
+
+impl<'p, 'a> Rest<'p, 'a> {
+    fn of(payload: &'p [Fragment<'a>]) -> Self {
+        Self { part: None, fragments: payload.iter() }
+    }
+
+    /// Puts the next `len` octets into the empty `parts`.
+    #[inline]
+    fn take(&mut self, len: usize, parts: &mut Fragments<'a>) {
+        parts.clear();
+        let mut left = len;
+        while left > 0
+            && let Some(fragment) = self.part.take().or_else(|| self.fragments.next().copied())
+        {
+            let taken = fragment.len().min(left);
+            if taken < fragment.len() {
+                self.part = Some(fragment.part(taken, fragment.len() - taken));
+            }
+            parts.push(fragment.part(0, taken));
+            left -= taken;
         }
     }
 }
@@ -105,4 +232,156 @@ fn sum_of(payload: &[Fragment<'_>]) -> u16 {
         odd ^= fragment.len() % 2 == 1;
     }
     total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::port::interface::outlet::Refused;
+    use crate::port::interface::route::LinkHeader;
+    use crate::tcp::{Ecn, Options, Timestamps};
+
+    const LINK: LinkHeader = LinkHeader { source: [2; 6], destination: [4; 6], tag: None };
+
+    fn routes() -> [Route; 2] {
+        let v6 = |last: u16| std::net::Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last).into();
+        [
+            Route::new(Some(LINK), [10, 0, 0, 1].into(), [10, 0, 0, 2].into()),
+            Route::new(Some(LINK), v6(1), v6(2)),
+        ]
+    }
+
+    fn capabilities(tx_checksum: bool) -> Capabilities {
+        Capabilities {
+            medium: urnic_netdev::Medium::Ethernet,
+            mtu: 1500,
+            segmentation_len_max: None,
+            tx_checksum,
+            fragments_max: usize::MAX,
+            gather_len_min: 0,
+        }
+    }
+
+    fn header(seq: u32, flags: Flags) -> tcp::Header {
+        let timestamps = Some(Timestamps { value: 5, echo: 6 });
+        tcp::Header {
+            src_port: 1,
+            dst_port: 2,
+            seq: SeqNum(seq),
+            ack: SeqNum(7),
+            flags,
+            window: 8,
+            options: Options { timestamps, ..Options::default() },
+            ecn: Ecn::Capable0,
+        }
+    }
+
+    type Emitted = Vec<(Vec<u8>, TxChecksum, Option<NonZeroU16>)>;
+
+    /// The frames that a device of this kind gets of what `emit` emits, and the turn that they count as.
+    fn emitted(
+        route: &Route,
+        offload: bool,
+        emit: impl FnOnce(&mut Emitter<'_, '_>),
+    ) -> (Emitted, [usize; 2]) {
+        let (mut frames, mut refused) = (Vec::new(), Refused::default());
+        let mut device = |frame: &TxFrame<'_>| {
+            let mut octets = vec![0; frame.len()];
+            frame.gather(&mut octets);
+            frames.push((octets, frame.checksum, frame.segment_size));
+            Ok(())
+        };
+        let mut outlet = Outlet::new(&mut refused, 64, &mut device);
+        let mut emitter = Emitter::new(route, &capabilities(offload), &mut outlet);
+        emit(&mut emitter);
+        let Turn { frames: count, bytes } = emitter.turn();
+        (frames, [count, bytes])
+    }
+
+    /// Whatever the fragments of the payload are, and whether the last segment is shorter or not.
+    #[test]
+    fn a_run_is_the_frames_of_its_segments() {
+        let octets: Vec<u8> = (0..=255).cycle().take(400).collect();
+        let last = Flags::ACK | Flags::PSH | Flags::FIN;
+        for (len, fragment_len) in [(400, 1000), (400, 37), (399, 100), (301, 1), (101, 101)] {
+            for (route, offload) in
+                routes().iter().flat_map(|route| [(route, false), (route, true)])
+            {
+                let payload: Vec<_> =
+                    octets[..len].chunks(fragment_len).map(Fragment::from_slice).collect();
+                // Sequence numbers wrap inside the run.
+                let seq = u32::MAX - 150;
+                let size = NonZeroU16::new(100);
+                let run = emitted(route, offload, |emitter| {
+                    emitter.emit(&header(seq, last), &payload, size);
+                });
+                let one_by_one = emitted(route, offload, |emitter| {
+                    for (index, segment) in octets[..len].chunks(100).enumerate() {
+                        let is_last = (index + 1) * 100 >= len;
+                        let flags = if is_last { last } else { Flags::ACK };
+                        let at = u32::try_from(index * 100).unwrap();
+                        let header = header(seq.wrapping_add(at), flags);
+                        emitter.emit(&header, &[Fragment::from_slice(segment)], None);
+                    }
+                });
+                assert_eq!(run, one_by_one, "{len} octets in fragments of {fragment_len}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_that_fills_the_device_loses_nothing() {
+        let octets: Vec<u8> = (0..=255).cycle().take(400).collect();
+        let route = &routes()[0];
+        let emit = |emitter: &mut Emitter<'_, '_>| {
+            let payload = [Fragment::from_slice(&octets)];
+            emitter.emit(&header(1, Flags::ACK), &payload, NonZeroU16::new(100));
+        };
+        let (all, turn) = emitted(route, true, emit);
+        let (mut frames, mut refused) = (Vec::new(), Refused::default());
+        for rooms in [[1, 0, 1, 1, 1], [0, 4, 0, 0, 0], [2, 1, 0, 0, 1], [3, 0, 1, 0, 0]] {
+            for (round, room) in rooms.into_iter().enumerate() {
+                let mut left = room;
+                let mut device = |frame: &TxFrame<'_>| {
+                    if left == 0 {
+                        return Err(TransmitError::Full);
+                    }
+                    left -= 1;
+                    let mut octets = vec![0; frame.len()];
+                    frame.gather(&mut octets);
+                    frames.push((octets, frame.checksum, frame.segment_size));
+                    Ok(())
+                };
+                let mut outlet = Outlet::new(&mut refused, 64, &mut device);
+                if round == 0 {
+                    let mut emitter = Emitter::new(route, &capabilities(true), &mut outlet);
+                    emit(&mut emitter);
+                    let Turn { frames, bytes } = emitter.turn();
+                    assert_eq!([frames, bytes], turn, "what waits is handed over");
+                }
+                assert_eq!(outlet.taken(), room);
+            }
+            assert!(!refused.waits());
+            assert_eq!(std::mem::take(&mut frames), all, "{rooms:?}");
+        }
+    }
+
+    /// As on any wire: those that a device takes again go out.
+    #[test]
+    fn a_frame_of_a_run_that_is_lost_takes_no_other_with_it() {
+        let octets = [7; 300];
+        let (mut offered, mut refused) = (0, Refused::default());
+        let mut device = |_: &TxFrame<'_>| {
+            offered += 1;
+            if offered == 2 { Err(TransmitError::Refused) } else { Ok(()) }
+        };
+        let mut outlet = Outlet::new(&mut refused, 64, &mut device);
+        let route = &routes()[0];
+        let mut emitter = Emitter::new(route, &capabilities(true), &mut outlet);
+        let payload = [Fragment::from_slice(&octets)];
+        emitter.emit(&header(1, Flags::ACK), &payload, NonZeroU16::new(100));
+        assert_eq!(emitter.turn().frames, 2);
+        assert!(!emitter.may_continue(64, usize::MAX), "the turn ends");
+        assert_eq!((outlet.taken(), offered), (2, 3));
+    }
 }

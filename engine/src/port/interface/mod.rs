@@ -29,7 +29,7 @@ pub(super) struct Interface {
     pub(super) link_up: bool,
     pub(super) neighbours: Neighbours,
     pub(super) reassembly: Reassembly,
-    /// The frame that a full device has refused.
+    /// What a full device has refused.
     pub(super) refused: Refused,
 }
 

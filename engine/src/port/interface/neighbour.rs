@@ -264,7 +264,7 @@ mod tests {
         let config = PortConfig::for_ipv4(OWN);
         let target = IpAddr::V4(PEER);
         let (mut refused, mut device) = (Refused::default(), |_: &TxFrame<'_>| Ok(()));
-        let mut outlet = Outlet::new(&mut refused, &mut device);
+        let mut outlet = Outlet::new(&mut refused, 64, &mut device);
         let waits =
             neighbours.solicit(now, &config, LinkFraming::Ethernet, target, waiting, &mut outlet);
         assert_eq!(waits, waiting.is_some());

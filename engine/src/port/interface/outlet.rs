@@ -2,9 +2,11 @@
 //!
 //! TCP, the host stack and the questions for neighbours have each counted a frame as sent when they
 //! hand it over. A device may refuse it for lack of room all the same, at any frame: a socket buffer
-//! or a queue in the kernel is shared with others. So the port keeps the one frame that was refused,
-//! sends nothing else, and offers it again before everything else: a full device loses nothing.
+//! or a queue in the kernel is shared with others. So the port keeps what was refused, a frame and the
+//! rest of the run that it is of, sends nothing else, and offers them again before everything else: a
+//! full device loses nothing.
 
+use std::collections::VecDeque;
 use std::num::NonZeroU16;
 
 use urnic_netdev::{Fragment, TransmitError, TxChecksum, TxFrame};
@@ -16,70 +18,86 @@ pub(crate) struct Outlet<'a> {
     taken: usize,
 }
 
-/// The frame that a full device has refused, if there is one.
+/// What a full device has refused: a frame, and those of its run behind it.
 #[derive(Debug, Default)]
 pub(crate) struct Refused {
-    waits: bool,
-    head_len: usize,
-    /// The whole frame. Kept for the next one: a device that is full once is so often.
+    frames: VecDeque<RefusedFrame>,
+    /// The frames, one behind the other. Kept for the next ones: a device that is full once is so
+    /// often.
     octets: Vec<u8>,
-    checksum: Option<(u16, u16)>,
+    /// Where the first of them begins.
+    at: usize,
+}
+
+#[derive(Debug)]
+struct RefusedFrame {
+    len: usize,
+    head_len: usize,
+    checksum: TxChecksum,
     segment_size: Option<NonZeroU16>,
 }
 
 impl Refused {
     /// Whether a frame waits.
-    pub(crate) const fn waits(&self) -> bool {
-        self.waits
+    #[inline]
+    pub(crate) fn waits(&self) -> bool {
+        !self.frames.is_empty()
     }
 
     #[cold]
     fn keep(&mut self, frame: &TxFrame<'_>) {
-        self.octets.resize(frame.len(), 0);
-        frame.gather(&mut self.octets);
-        self.head_len = frame.head.len();
-        self.checksum = match frame.checksum {
-            TxChecksum::Complete => None,
-            TxChecksum::Partial { start, offset } => Some((start, offset)),
-        };
-        self.segment_size = frame.segment_size;
-        self.waits = true;
+        if !self.waits() {
+            self.octets.clear();
+            self.at = 0;
+        }
+        let (start, len) = (self.octets.len(), frame.len());
+        self.octets.resize(start + len, 0);
+        frame.gather(&mut self.octets[start..]);
+        let TxFrame { checksum, segment_size, .. } = *frame;
+        let head_len = frame.head.len();
+        self.frames.push_back(RefusedFrame { len, head_len, checksum, segment_size });
     }
 
+    /// Offers the frame that waits longest, if one does; it waits on while the device is full.
     fn offer(
-        &self,
+        &mut self,
         transmit: &mut dyn FnMut(&TxFrame<'_>) -> Result<(), TransmitError>,
-    ) -> Result<(), TransmitError> {
-        let (head, payload) = self.octets.split_at(self.head_len);
-        let checksum = match self.checksum {
-            None => TxChecksum::Complete,
-            Some((start, offset)) => TxChecksum::Partial { start, offset },
-        };
+    ) -> Option<Result<(), TransmitError>> {
+        let &RefusedFrame { len, head_len, checksum, segment_size } = self.frames.front()?;
+        let (head, payload) = self.octets[self.at..self.at + len].split_at(head_len);
         let fragment = [Fragment::from_slice(payload)];
         let payload = if payload.is_empty() { &[][..] } else { &fragment };
-        transmit(&TxFrame { head, payload, checksum, segment_size: self.segment_size })
+        let outcome = transmit(&TxFrame { head, payload, checksum, segment_size });
+        // For any other reason it is as lost as on any wire.
+        if outcome != Err(TransmitError::Full) {
+            self.frames.pop_front();
+            self.at += len;
+        }
+        Some(outcome)
     }
 }
 
 impl<'a> Outlet<'a> {
-    /// Offers the frame that waits; what follows goes behind it.
+    /// Offers the frames that wait, until `room` are taken; what follows goes behind them.
     pub(crate) fn new(
         refused: &'a mut Refused,
+        room: usize,
         transmit: &'a mut dyn FnMut(&TxFrame<'_>) -> Result<(), TransmitError>,
     ) -> Self {
         let mut taken = 0;
-        if refused.waits {
-            let outcome = refused.offer(transmit);
-            // For any other reason it is as lost as on any wire.
-            refused.waits = outcome == Err(TransmitError::Full);
-            taken = usize::from(outcome.is_ok());
+        while taken < room
+            && let Some(outcome) = refused.offer(transmit)
+            && outcome != Err(TransmitError::Full)
+        {
+            taken += usize::from(outcome.is_ok());
         }
         Self { transmit, refused, taken }
     }
 
     /// Whether the device takes nothing more now. Nothing is to be handed over then.
-    pub(crate) const fn is_full(&self) -> bool {
-        self.refused.waits
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.refused.waits()
     }
 
     /// Frames that the device has taken.
@@ -93,7 +111,7 @@ impl<'a> Outlet<'a> {
     /// The frame is lost: [`TransmitError::Full`] only when the outlet was full before.
     #[inline(always)]
     pub(crate) fn send(&mut self, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
-        if self.refused.waits {
+        if self.refused.waits() {
             return Err(TransmitError::Full);
         }
         match (self.transmit)(frame) {
@@ -107,6 +125,20 @@ impl<'a> Outlet<'a> {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Hands over a frame of a run whose first was handed over: one that finds the device full by then is
+    /// kept behind the others.
+    ///
+    /// # Errors
+    /// The frame is lost, not for lack of room.
+    #[inline(always)]
+    pub(crate) fn send_behind(&mut self, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
+        if self.refused.waits() {
+            self.refused.keep(frame);
+            return Ok(());
+        }
+        self.send(frame)
     }
 }
 
@@ -141,7 +173,7 @@ mod tests {
             Ok(())
         };
         let payload = [Fragment::from_slice(&[5, 6]), Fragment::from_slice(&[7])];
-        let mut outlet = Outlet::new(&mut refused, &mut device);
+        let mut outlet = Outlet::new(&mut refused, 64, &mut device);
         assert_eq!(outlet.send(&frame(&[1], &[])), Ok(()));
         assert!(!outlet.is_full());
         assert_eq!(outlet.send(&frame(&[2, 3], &payload)), Ok(()), "it is kept");
@@ -150,13 +182,13 @@ mod tests {
         assert_eq!(outlet.taken(), 1);
         assert!(refused.waits());
         // Full still: it is not lost by being offered.
-        assert!(Outlet::new(&mut refused, &mut device).is_full());
+        assert!(Outlet::new(&mut refused, 64, &mut device).is_full());
         assert!(refused.waits());
         let mut device = |frame: &TxFrame<'_>| {
             offered.push(seen(frame));
             Ok(())
         };
-        let mut outlet = Outlet::new(&mut refused, &mut device);
+        let mut outlet = Outlet::new(&mut refused, 64, &mut device);
         assert_eq!((outlet.is_full(), outlet.taken()), (false, 1));
         assert_eq!(outlet.send(&frame(&[4], &[])), Ok(()));
         assert_eq!(outlet.taken(), 2);
@@ -172,15 +204,37 @@ mod tests {
         for reason in reasons {
             let mut refused = Refused::default();
             let mut outlet_error = |_: &TxFrame<'_>| Err(reason);
-            let mut outlet = Outlet::new(&mut refused, &mut outlet_error);
+            let mut outlet = Outlet::new(&mut refused, 64, &mut outlet_error);
             assert_eq!(outlet.send(&frame(&[1], &[])), Err(reason));
             assert!(!outlet.is_full());
             // Nor when it waited before.
             let mut full = |_: &TxFrame<'_>| Err(TransmitError::Full);
-            Outlet::new(&mut refused, &mut full).send(&frame(&[1], &[])).unwrap();
+            Outlet::new(&mut refused, 64, &mut full).send(&frame(&[1], &[])).unwrap();
             assert!(refused.waits());
-            let outlet = Outlet::new(&mut refused, &mut outlet_error);
+            let outlet = Outlet::new(&mut refused, 64, &mut outlet_error);
             assert_eq!((outlet.is_full(), outlet.taken()), (false, 0));
         }
+    }
+
+    #[test]
+    fn the_rest_of_a_run_waits_behind_the_frame_that_was_refused() {
+        let (mut refused, mut offered) = (Refused::default(), Vec::new());
+        let mut full = |_: &TxFrame<'_>| Err(TransmitError::Full);
+        let mut outlet = Outlet::new(&mut refused, 64, &mut full);
+        let payload = [Fragment::from_slice(&[7, 8])];
+        assert_eq!(outlet.send(&frame(&[1], &[])), Ok(()));
+        assert_eq!(outlet.send_behind(&frame(&[2], &payload)), Ok(()));
+        assert_eq!(outlet.send_behind(&frame(&[3], &[])), Ok(()));
+        assert_eq!(outlet.send(&frame(&[4], &[])), Err(TransmitError::Full), "of another run");
+        let mut device = |frame: &TxFrame<'_>| {
+            offered.push(seen(frame).1);
+            Ok(())
+        };
+        let outlet = Outlet::new(&mut refused, 2, &mut device);
+        assert_eq!((outlet.is_full(), outlet.taken()), (true, 2), "no more than there is room for");
+        let mut outlet = Outlet::new(&mut refused, 64, &mut device);
+        assert_eq!((outlet.is_full(), outlet.taken()), (false, 1));
+        assert_eq!(outlet.send_behind(&frame(&[5], &[])), Ok(()));
+        assert_eq!(offered, [vec![1], vec![2, 7, 8], vec![3], vec![5]]);
     }
 }

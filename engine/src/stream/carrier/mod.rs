@@ -3,7 +3,9 @@
 
 mod bytes;
 mod own_tcp;
+mod payload;
 
 pub use bytes::ByteStream;
 pub use own_tcp::AlignmentCounters;
 pub(crate) use own_tcp::{OwnTcp, SegmentSink, TxLimits};
+pub(crate) use payload::InPlace;

@@ -15,6 +15,7 @@ use urnic_netdev::Fragment;
 use crate::limits::{FRAGMENTS_MAX, FRAME_PAYLOAD_MAX};
 use crate::mem::TableLease;
 use crate::mpa::pieces::PieceStore;
+use crate::stream::carrier::payload::Payload;
 use crate::stream::life::Probes;
 use crate::stream::{Cut, Fragments, FrameBuilder, Room, Scratch, Stream};
 use crate::tcp::{self, KeepAliveTimes};
@@ -24,7 +25,7 @@ use crate::types::StreamOffset;
 /// Where finished segments go: something that puts IP and link headers around them.
 pub(crate) trait SegmentSink {
     /// Sends a segment, or a run of segments of `segment_size` octets each (the last may be
-    /// shorter) under one header.
+    /// shorter) under one header: in one frame where the device cuts those, in a frame each otherwise.
     fn emit(
         &mut self,
         header: &tcp::Header,
@@ -38,6 +39,10 @@ pub(crate) trait SegmentSink {
 pub(crate) struct TxLimits {
     /// Largest payload of a super-frame; 0 without segmentation offload.
     pub(crate) super_frame_len_max: usize,
+    /// Frames that the connection may still send in its turn.
+    pub(crate) frames_max: usize,
+    /// Octets after which its turn ends.
+    pub(crate) bytes_max: usize,
     /// Fragments the device takes in one frame.
     pub(crate) fragments_max: usize,
 }
@@ -106,7 +111,26 @@ impl OwnTcp {
         &mut self,
         now: Instant,
         header: &tcp::Header,
-        payload: &[u8],
+        payload: &mut impl Payload,
+        segments: usize,
+        store: &mut PieceStore,
+        lease: &mut TableLease<'_>,
+    ) {
+        if let Some(next) = self.tcp.take_next(now, header, payload.len(), segments) {
+            let (at, all) = (next.range.start, 0..payload.len());
+            let kept = payload.pass_up(&mut self.stream, now, at, all, store, lease);
+            self.tcp.finish_next(now, next, kept);
+            return self.watch(now);
+        }
+        self.handle_any_segment(now, header, payload, segments, store, lease);
+    }
+
+    #[inline(never)]
+    fn handle_any_segment(
+        &mut self,
+        now: Instant,
+        header: &tcp::Header,
+        payload: &mut impl Payload,
         segments: usize,
         store: &mut PieceStore,
         lease: &mut TableLease<'_>,
@@ -117,8 +141,8 @@ impl OwnTcp {
             self.stream.acknowledged(self.tcp.snd_una());
         }
         if let Some(arrived) = &arrival.payload {
-            let octets = &payload[arrived.skip..];
-            let refused = self.pass_up(now, arrived.range.clone(), octets, store, lease);
+            let (range, skip) = (arrived.range.clone(), arrived.skip);
+            let refused = self.pass_up(now, range, skip, payload, store, lease);
             self.tcp.finish_arrival(now, &arrival, refused);
         }
         self.after_input();
@@ -160,7 +184,8 @@ impl OwnTcp {
         self.tcp.probe_idle_peer(now, times);
     }
 
-    /// Passes up what of `range` was never passed before. Returns whether some of it was refused.
+    /// Passes up what of `range`, which begins `skip` octets into the payload, was never passed before.
+    /// Returns whether some of it was refused.
     ///
     /// RFC 5044 Appendix A.3: segments go to MPA as soon as they are received and validated, each
     /// octet once, and TCP commits to those that MPA keeps.
@@ -168,7 +193,8 @@ impl OwnTcp {
         &mut self,
         now: Instant,
         range: Range<StreamOffset>,
-        octets: &[u8],
+        skip: usize,
+        payload: &mut impl Payload,
         store: &mut PieceStore,
         lease: &mut TableLease<'_>,
     ) -> bool {
@@ -177,10 +203,10 @@ impl OwnTcp {
             if !self.tcp.can_commit(&missing) {
                 return true;
             }
-            let start = missing.start.index_from(range.start);
-            let end = missing.end.index_from(range.start);
-            let octets = &octets[start..end];
-            let kept = self.stream.handle_bytes(now, missing.start, octets, store, lease);
+            let start = skip + missing.start.index_from(range.start);
+            let end = skip + missing.end.index_from(range.start);
+            let Self { stream, .. } = self;
+            let kept = payload.pass_up(stream, now, missing.start, start..end, store, lease);
             if kept > missing.start {
                 let committed = self.tcp.commit(missing.start..kept);
                 committed.expect("room was asked for by where the range starts");
@@ -283,14 +309,15 @@ impl OwnTcp {
             self.alignment.segments += 1;
             return self.send_range(now, start, len, len, scratch, sink);
         }
-        let len_max = limits.super_frame_len_max.min(FRAME_PAYLOAD_MAX).min(budget.bytes);
-        let total = self.extend_run(start, segment_len, len_max, &mut room);
+        let total = self.extend_run(start, segment_len, budget.bytes, limits, &mut room);
         let segments = total.div_ceil(segment_len) as u64;
         self.alignment.segments += segments;
         self.alignment.segments_aligned += segments;
         // All of it was framed just now, in whole FPDUs, and nothing is framed behind it.
         let data = start..start + total as u64;
-        let segment_size = self.segment_size(total, segment_len);
+        // A run that the device does not cut goes in a frame for each segment.
+        let frames = if limits.super_frame_len_max == 0 { segments } else { 1 };
+        let segment_size = self.segment_size(total, segment_len, frames);
         let push = !self.stream.is_amid_message();
         let header = self.tcp.record_sent(now, total, segment_len, push);
         self.emit_whole(&header, data, segment_size, scratch, sink);
@@ -340,22 +367,22 @@ impl OwnTcp {
         sink: &mut impl SegmentSink,
     ) -> bool {
         let data = start..start + len as u64;
-        let segment_size = self.segment_size(len, segment_len);
+        let segment_size = self.segment_size(len, segment_len, 1);
         let header = self.tcp.record_sent(now, len, segment_len, self.pushes(data.end));
         self.emit_any(&header, data, segment_size, scratch, sink);
         true
     }
 
-    /// Counts a frame of `len` new octets in segments of `segment_len`; returns the size of each if
-    /// there are several.
+    /// Counts the `frames` in which `len` new octets go in segments of `segment_len`; returns the size of
+    /// each segment if there are several.
     #[inline]
-    fn segment_size(&mut self, len: usize, segment_len: usize) -> Option<NonZeroU16> {
-        self.alignment.frames += 1;
+    fn segment_size(&mut self, len: usize, segment_len: usize, frames: u64) -> Option<NonZeroU16> {
+        self.alignment.frames += frames;
         if len <= segment_len {
             return None;
         }
         let segment_size = u16::try_from(segment_len).ok().and_then(NonZeroU16::new);
-        self.alignment.super_frames += u64::from(segment_size.is_some());
+        self.alignment.super_frames += u64::from(segment_size.is_some() && frames == 1);
         segment_size
     }
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::limits::{BAD_FPDU_DROPS_AHEAD_MAX, BAD_FPDU_DROPS_MAX};
-use crate::mem::TableLease;
+use crate::mem::{Scattered, TableLease};
 use crate::mpa::MpaError;
 use crate::mpa::pieces::PieceStore;
-use crate::mpa::rx::{FpduReceiver, RxConfig, RxError};
+use crate::mpa::rx::{FpduReceiver, RxConfig, RxError, Taken};
 use crate::mpa::startup::{Negotiated, Rtr};
 use crate::stream::RxPolicy;
 use crate::stream::error::StreamError;
@@ -105,6 +105,39 @@ impl Full {
         store: &mut PieceStore,
         lease: &mut TableLease<'_>,
     ) -> Result<StreamOffset, Ended> {
+        self.handle(rnic, store, lease, |mpa, store, placer| {
+            mpa.handle_bytes(now, offset, bytes, store, placer)
+        })
+    }
+
+    /// Takes such octets in memory that may change, as far as they are whole FPDUs which continue the
+    /// stream; the rest is to be given in one place.
+    #[inline]
+    pub(in crate::stream) fn handle_scattered(
+        &mut self,
+        offset: StreamOffset,
+        octets: &Scattered<'_>,
+        rnic: &RnicShared,
+        store: &mut PieceStore,
+        lease: &mut TableLease<'_>,
+    ) -> Result<StreamOffset, Ended> {
+        self.handle(rnic, store, lease, |mpa, store, placer| {
+            mpa.handle_scattered(offset, octets, store, placer)
+        })
+    }
+
+    #[inline(always)]
+    fn handle(
+        &mut self,
+        rnic: &RnicShared,
+        store: &mut PieceStore,
+        lease: &mut TableLease<'_>,
+        take: impl FnOnce(
+            &mut FpduReceiver<PlacedSegment>,
+            &mut PieceStore,
+            &mut Placer<'_, '_>,
+        ) -> Taken<StreamError>,
+    ) -> Result<StreamOffset, Ended> {
         let Self { qp, mpa, rx, tx, policy, .. } = self;
         // RFC 5044 §7.1.2 (4): the responder is silent until the initiator has sent an FPDU.
         // Octets before that belong to no legal startup; §8: that counts as a lost connection.
@@ -113,7 +146,7 @@ impl Full {
         }
         let taken = {
             let mut placer = Placer::new(rx, &mut tx.messages, qp, rnic, lease);
-            mpa.handle_bytes(now, offset, bytes, store, &mut placer)
+            take(mpa, store, &mut placer)
         };
         // An FPDU that DDP or RDMAP refuses is valid to MPA, and its Terminate may go out.
         let refused_above = matches!(taken.error, Some(RxError::Sink(_)));

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::ddp::DdpError;
 use crate::limits::{HELD_BYTES_MAX, HELD_ROOM_MIN, HELD_SEGMENTS_MAX};
+use crate::mem::SharedSlice;
 use crate::stream::rx::PlacedSegment;
 use crate::types::{MsgOffset, Msn};
 
@@ -51,14 +52,18 @@ impl HeldMessages {
         &mut self,
         segment: PlacedSegment,
         (msn, mo): (Msn, MsgOffset),
-        payload: impl Iterator<Item = &'p [u8]>,
+        payload: impl Iterator<Item = SharedSlice<'p>>,
     ) -> Result<(), DdpError> {
         let len = segment.payload_len();
         if len == 0 {
             return Ok(());
         }
         let mut octets = Vec::with_capacity(len);
-        payload.for_each(|chunk| octets.extend_from_slice(chunk));
+        for chunk in payload {
+            let at = octets.len();
+            octets.resize(at + chunk.len(), 0);
+            chunk.copy_out(0, &mut octets[at..]);
+        }
         self.held += len as u64;
         let payload = octets.into_boxed_slice();
         // A second segment for the same octets: delivery would find the message out of order.

@@ -10,7 +10,7 @@ use arrayvec::ArrayVec;
 use crate::ddp::DdpError;
 use crate::ddp::untagged::UntaggedQueue;
 use crate::limits::{FPDUS_AHEAD_MAX, SGE_MAX};
-use crate::mem::{Access, Grant, Refusal, TableGuard, TableLease};
+use crate::mem::{Access, Grant, Refusal, SharedSlice, TableGuard, TableLease};
 use crate::stream::error::StreamError;
 use crate::stream::rx::PlacedSegment;
 use crate::stream::rx::held::{HeldMessages, HeldSegment};
@@ -118,7 +118,7 @@ impl ReceiveQueue {
         lease: &mut TableLease<'_>,
         (msn, mo): (Msn, MsgOffset),
         len: usize,
-        payload: impl Iterator<Item = &'p [u8]>,
+        payload: impl Iterator<Item = SharedSlice<'p>>,
     ) -> Result<bool, StreamError> {
         match self.buffer(qp, lease, msn)? {
             Buffer::Posted(index) => self.copy(qp, lease, index, mo, len, payload)?,
@@ -134,7 +134,7 @@ impl ReceiveQueue {
         &mut self,
         segment: PlacedSegment,
         at: (Msn, MsgOffset),
-        payload: impl Iterator<Item = &'p [u8]>,
+        payload: impl Iterator<Item = SharedSlice<'p>>,
     ) -> Result<(), StreamError> {
         Ok(self.held.hold(segment, at, payload)?)
     }
@@ -147,7 +147,7 @@ impl ReceiveQueue {
         index: usize,
         mo: MsgOffset,
         len: usize,
-        payload: impl Iterator<Item = &'p [u8]>,
+        payload: impl Iterator<Item = SharedSlice<'p>>,
     ) -> Result<(), StreamError> {
         let wr = &self.posted[index];
         if wr.inaccessible {
@@ -252,7 +252,8 @@ impl ReceiveQueue {
         let HeldSegment { segment, payload } = held;
         let mo = segment.mo();
         let len = payload.len();
-        if let Err(error) = self.copy(qp, lease, index, mo, len, std::iter::once(&**payload)) {
+        let payload = std::iter::once(SharedSlice::from_bytes(payload));
+        if let Err(error) = self.copy(qp, lease, index, mo, len, payload) {
             self.blamed = Some(*segment);
             return Err(error);
         }
@@ -401,16 +402,17 @@ fn writable<'g>(
 }
 
 /// Copies `payload` to the granted octets, which are as many.
-fn scatter<'p>(grants: &[Grant<'_>], payload: impl Iterator<Item = &'p [u8]>) {
+fn scatter<'p>(grants: &[Grant<'_>], payload: impl Iterator<Item = SharedSlice<'p>>) {
     let mut grants = grants.iter();
     let mut grant = grants.next();
     let mut at = 0;
-    for mut chunk in payload {
-        while !chunk.is_empty() {
+    for chunk in payload {
+        let mut done = 0;
+        while done < chunk.len() {
             let to = grant.expect("as many octets are granted as there are");
-            let take = chunk.len().min(to.len() - at);
-            to.place(at, &chunk[..take]);
-            chunk = &chunk[take..];
+            let take = (chunk.len() - done).min(to.len() - at);
+            to.place(at, chunk.part(done, take));
+            done += take;
             at += take;
             if at == to.len() {
                 (grant, at) = (grants.next(), 0);

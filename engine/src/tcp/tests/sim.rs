@@ -82,6 +82,8 @@ pub(super) struct Sim {
     network: BinaryHeap<Reverse<InFlight>>,
     serial: u64,
     burst_left: u32,
+    /// Segments that the short way takes, too.
+    pub(super) short_ways: u64,
 }
 
 /// The octet of `end`'s stream at `offset`.
@@ -116,8 +118,16 @@ impl Sim {
             resent_bytes: 0,
         };
         let ends = [end(0), end(1)];
-        let mut sim =
-            Self { plan, now, rng, ends, network: BinaryHeap::new(), serial: 0, burst_left: 0 };
+        let mut sim = Self {
+            plan,
+            now,
+            rng,
+            ends,
+            network: BinaryHeap::new(),
+            serial: 0,
+            burst_left: 0,
+            short_ways: 0,
+        };
         sim.open(0);
         if sim.plan.simultaneous_open {
             sim.open(1);
@@ -262,11 +272,20 @@ impl Sim {
             let from = usize::try_from(connection.delivered().0).unwrap();
             end.taken.truncate(from);
         }
+        let refused = self.rng.random_bool(self.plan.refuse);
+        let mut short = connection.clone();
+        let kept_of = |range: &Range<StreamOffset>| if refused { range.start } else { range.end };
+        let taken_short = short.take_next(self.now, &header, payload.len(), 1).map(|next| {
+            let kept = kept_of(&next.range);
+            short.finish_next(self.now, next, kept);
+            short
+        });
+        self.short_ways += u64::from(taken_short.is_some());
         let arrival = connection.handle_segment(self.now, &header, payload.len(), 1);
         let Some(offered) = arrival.payload.clone() else {
+            assert!(taken_short.is_none(), "{header:?}");
             return connection.finish_arrival(self.now, &arrival, false);
         };
-        let refused = self.rng.random_bool(self.plan.refuse);
         if !refused {
             let Range { mut start, end: stop } = offered.range.clone();
             while let Some(missing) = connection.next_missing(start..stop) {
@@ -281,6 +300,9 @@ impl Sim {
             }
         }
         connection.finish_arrival(self.now, &arrival, refused);
+        if let Some(short) = taken_short {
+            assert_eq!(format!("{short:?}"), format!("{connection:?}"), "both ways are the same");
+        }
     }
 
     /// Sends all that an end has to send.

@@ -13,6 +13,7 @@ use tracing::debug;
 use crate::peer::channel::{Channel, ChannelError};
 use crate::peer::header::Header;
 use crate::peer::meeting::Meeting;
+use crate::vhost_user::inbound::hand_over;
 use crate::vhost_user::offload::{self, End, HEADER_LEN, MRG_RXBUF};
 use crate::vhost_user::{
     CHECK_INTERVAL_NS, CONTROL_INTERVAL_NS, FRAME_LEN_MAX, MESSAGES_MAX, RingCounters,
@@ -25,8 +26,8 @@ use session::Session;
 
 /// One pair of queues of a backend.
 ///
-/// Frames are copied once into the frontend's buffers, and once out of them into memory of this
-/// process, where the frontend cannot change them any more.
+/// Frames are copied once into the frontend's buffers. Of received ones the heads are copied out, to
+/// where the frontend cannot change them any more, and long payload is handed over where it is.
 //
 // Those of two queues have no cache line in common.
 #[derive(Debug)]
@@ -155,21 +156,14 @@ impl Device for VhostUser {
             // vhost-user.rst, "Ring states": of a queue that is started but disabled, a network
             // device "must process and discard any TX packets".
             let taken = if self.is_up {
-                take_frame(&mut pair, stage, runs)
+                take_frame(&mut pair, stage, runs, sink)
             } else {
                 discard_frame(&mut pair, runs)
             };
-            match taken {
-                None => break,
-                Some(None) => count += 1,
-                Some(Some(len)) => {
-                    count += 1;
-                    let frame = &mut stage[..len];
-                    if let Some((header, bytes)) = frame.split_first_chunk_mut() {
-                        sink(offload::decode(*header, bytes));
-                    }
-                }
+            if taken.is_none() {
+                break;
             }
+            count += 1;
         }
         let Pair { table, from_driver, counters, .. } = &mut *pair;
         if let Some(queue) = &mut from_driver.queue
@@ -275,44 +269,38 @@ fn take_chain(pair: &mut Pair, runs: &mut Vec<Run>) -> Option<Chain> {
 }
 
 /// Gives the next chain of the driver back unread; `None` when there is none.
-fn discard_frame(pair: &mut Pair, runs: &mut Vec<Run>) -> Option<Option<usize>> {
+fn discard_frame(pair: &mut Pair, runs: &mut Vec<Run>) -> Option<()> {
     let Chain { head, .. } = take_chain(pair, runs)?;
     let Pair { table, from_driver, counters, .. } = pair;
     from_driver.queue.as_mut()?.give_back(table, head, 0);
     counters.chains_discarded += 1;
-    Some(None)
+    Some(())
 }
 
-/// Takes the next frame of the driver out of its memory; the octets of it, with its header. A chain
-/// that is no frame is given back, and is `Some(None)`: a driver can make more of them available
-/// without end, so they count towards the burst.
-fn take_frame(pair: &mut Pair, stage: &mut [u8], runs: &mut Vec<Run>) -> Option<Option<usize>> {
+/// Hands over the next frame of the driver, and gives its chain back; `None` when there is none. A chain
+/// that is no frame is given back, too: a driver can make more of them available without end, so they
+/// count towards the burst.
+fn take_frame(
+    pair: &mut Pair,
+    stage: &mut [u8],
+    runs: &mut Vec<Run>,
+    sink: &mut dyn FnMut(RxFrame<'_>),
+) -> Option<()> {
     let Chain { head, len } = take_chain(pair, runs)?;
     let Pair { table, from_driver, counters, .. } = pair;
-    let copied = match len {
+    match len {
         Err(fault) => {
             counters.chains_refused += 1;
             note(counters.chains_refused, &fault);
-            None
         }
         Ok(len) if len <= HEADER_LEN || len > stage.len() => {
             counters.frames_refused += 1;
             note(counters.frames_refused, &"a frame of a length that cannot be");
-            None
         }
-        Ok(len) => {
-            let mut at = 0;
-            for run in &*runs {
-                table.copy_out(*run, &mut stage[at..at + run.len]);
-                at += run.len;
-            }
-            counters.frames_rx += 1;
-            counters.copied_rx_bytes += len as u64;
-            Some(len)
-        }
-    };
+        Ok(len) => hand_over(table, runs, len, stage, counters, sink),
+    }
     from_driver.queue.as_mut()?.give_back(table, head, 0);
-    Some(copied)
+    Some(())
 }
 
 /// Puts a frame into buffers of the driver.

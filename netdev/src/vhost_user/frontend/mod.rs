@@ -13,20 +13,22 @@ use tracing::debug;
 
 use crate::peer::channel::Channel;
 use crate::peer::meeting::Meeting;
+use crate::vhost_user::inbound::hand_over;
 use crate::vhost_user::offload::{self, End, HEADER_LEN};
 use crate::vhost_user::{
     CHECK_INTERVAL_NS, CONTROL_INTERVAL_NS, FRAME_LEN_MAX, RingCounters, VhostUserConfig,
 };
-use crate::virtqueue::Direction;
+use crate::virtqueue::{Direction, Run};
 use crate::{Capabilities, Device, Fragment, OpenError, RxFrame, TRACE, TransmitError, TxFrame};
-use pair::{Pair, Queues, SharedPair};
+use pair::{Pair, QUEUE_SIZE, Queues, SharedPair};
 use session::{Session, SessionError};
 
 /// One pair of queues of a frontend.
 ///
 /// The memory is a file of this device alone, sealed and made anew for each backend: a backend reads
 /// and writes what is in the queues, and nothing else of this process. Frames are copied once into
-/// it, and once out of it to where the backend cannot change them any more.
+/// it. Of received ones the heads are copied out, to where the backend cannot change them any more, and
+/// long payload is handed over where it is.
 //
 // Those of two queues have no cache line in common.
 #[derive(Debug)]
@@ -42,6 +44,9 @@ pub struct VirtioUser {
     /// The backend was asked to tell, for the device is about to sleep.
     armed: Cell<bool>,
     stage: Box<[u8]>,
+    /// Buffers of the frame that is being received: number, and what was written.
+    buffers: Vec<u16>,
+    runs: Vec<Run>,
 }
 
 impl VirtioUser {
@@ -93,6 +98,8 @@ impl VirtioUser {
             control_due_ns: 0,
             armed: Cell::new(false),
             stage: vec![0; FRAME_LEN_MAX].into_boxed_slice(),
+            buffers: Vec::with_capacity(usize::from(QUEUE_SIZE)),
+            runs: Vec::with_capacity(usize::from(QUEUE_SIZE)),
         };
         device.learn();
         device
@@ -139,7 +146,7 @@ impl Device for VirtioUser {
     fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {
         self.look_at_control(now_ns);
         self.learn();
-        let Self { shared, stage, .. } = self;
+        let Self { shared, stage, buffers, runs, .. } = self;
         let mut pair = shared.lock();
         let Pair { queues: Some(queues), counters, is_broken: false } = &mut *pair else {
             return 0;
@@ -147,25 +154,17 @@ impl Device for VirtioUser {
         let mut count = 0;
         let mut fault = None;
         while count < burst {
-            match queues.take_frame(stage) {
+            match queues.take_buffers(buffers, runs) {
                 Ok(None) => break,
-                Ok(Some(None)) => {
-                    count += 1;
-                    counters.frames_refused += 1;
-                }
-                Ok(Some(Some(len))) => {
-                    count += 1;
-                    counters.frames_rx += 1;
-                    counters.copied_rx_bytes += len as u64;
-                    if let Some((header, bytes)) = stage[..len].split_first_chunk_mut() {
-                        sink(offload::decode(*header, bytes));
-                    }
-                }
+                Ok(Some(None)) => counters.frames_refused += 1,
+                Ok(Some(Some(len))) => hand_over(&queues.table, runs, len, stage, counters, sink),
                 Err(error) => {
                     fault = Some(error);
                     break;
                 }
             }
+            queues.offer_again(buffers);
+            count += 1;
         }
         if queues.to_driver.publish(&queues.table) {
             counters.events_sent += 1;

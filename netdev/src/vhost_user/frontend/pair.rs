@@ -194,38 +194,35 @@ impl Queues {
         Ok(())
     }
 
-    /// Takes the next frame out of the shared memory: its octets, with the header, and whether it was
-    /// one. `None` when there is none.
-    pub(super) fn take_frame(
+    /// Takes the buffers of the next frame, which go to `buffers` and what was written of each to `runs`.
+    /// The octets, with the header, if it is a frame; `None` when there is none. The buffers are to be
+    /// [offered again](Self::offer_again).
+    pub(super) fn take_buffers(
         &mut self,
-        stage: &mut [u8],
+        buffers: &mut Vec<u16>,
+        runs: &mut Vec<Run>,
     ) -> Result<Option<Option<usize>>, QueueFault> {
         let Self { table, to_driver, features, .. } = self;
         let merges = *features & MRG_RXBUF != 0;
+        buffers.clear();
+        runs.clear();
         let waiting = to_driver.queue.waiting(table)?;
         if waiting == 0 {
             return Ok(None);
         }
-        let (mut left, mut len, mut is_first) = (1, 0, true);
+        let (mut left, mut len) = (1, 0);
         let mut is_good = true;
         while left > 0 {
             let (number, written) = to_driver.queue.take(table)?;
             let written = usize::try_from(written).expect("no more than a buffer");
-            if let Some(room) = stage.get_mut(len..len + written) {
-                table.copy_out(to_driver.slot(number), room);
-                len += written;
-            } else {
-                is_good = false;
-            }
-            to_driver.offer(table, number, SLOT_LEN, Direction::ToDriver);
+            let run = to_driver.slot(number).part(0, written);
             left -= 1;
-            if std::mem::take(&mut is_first) {
-                is_good &= len > HEADER_LEN;
-                if merges
-                    && is_good
-                    && let Some(header) = stage.first_chunk()
-                {
-                    let count = offload::buffer_count(*header);
+            if buffers.is_empty() {
+                is_good = written > HEADER_LEN;
+                if merges && is_good {
+                    let mut header = [0; HEADER_LEN];
+                    table.copy_out(run, &mut header);
+                    let count = offload::buffer_count(header);
                     // Virtio 1.2 §5.1.6.4.1: all buffers of a frame are used at once.
                     if count == 0 || count > waiting {
                         return Err(QueueFault::Index);
@@ -233,7 +230,18 @@ impl Queues {
                     left = count - 1;
                 }
             }
+            buffers.push(number);
+            runs.push(run);
+            len += written;
         }
-        Ok(Some(is_good.then_some(len)))
+        Ok(Some(Some(len).filter(|len| is_good && *len <= FRAME_LEN_MAX)))
+    }
+
+    /// Lets the backend have buffers that were received.
+    pub(super) fn offer_again(&mut self, buffers: &[u16]) {
+        let Self { table, to_driver, .. } = self;
+        for number in buffers {
+            to_driver.offer(table, *number, SLOT_LEN, Direction::ToDriver);
+        }
     }
 }

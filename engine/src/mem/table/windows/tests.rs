@@ -5,7 +5,7 @@ use std::thread;
 
 use super::*;
 use crate::limits::STAGS_RETIRED_MAX;
-use crate::mem::{Refusal, Region};
+use crate::mem::{Refusal, Region, SharedSlice};
 use crate::types::TaggedOffset;
 
 const PD: PdNum = PdNum(1);
@@ -201,7 +201,7 @@ fn ending_a_window_waits_for_what_is_being_placed() {
             for _ in 0..1000 {
                 thread::yield_now();
             }
-            grant.place(0, &[1; 10]);
+            grant.place(0, SharedSlice::from_bytes(&[1; 10]));
             placed.store(true, SeqCst);
             drop(guard);
         });

@@ -20,6 +20,8 @@ struct Case {
     keys: Vec<u16>,
     /// How far from its place a segment may arrive.
     disorder: usize,
+    /// Octets of the runs that segments are in, when they are not in one place.
+    run_len: Option<usize>,
 }
 
 fn case() -> impl Strategy<Value = Case> {
@@ -31,11 +33,23 @@ fn case() -> impl Strategy<Value = Case> {
     (0u64..1 << 33, flags, prop::collection::vec(len, 1..40), prop::collection::vec(cut, 1..12))
         .prop_flat_map(move |(origin, flags, lens, cuts)| {
             let keys = prop::collection::vec(any::<u16>(), 64);
-            (Just((origin, flags, lens, cuts)), keys, disorder.clone())
+            let run_len = prop::option::of(prop_oneof![1usize..40, 40usize..2000]);
+            (Just((origin, flags, lens, cuts)), keys, disorder.clone(), run_len)
         })
-        .prop_map(|((origin, flags, lens, cuts), keys, disorder)| {
+        .prop_map(|((origin, flags, lens, cuts), keys, disorder, run_len)| {
             let (markers, crc, out_of_order, small_store) = flags;
-            Case { origin, markers, crc, out_of_order, small_store, lens, cuts, keys, disorder }
+            Case {
+                origin,
+                markers,
+                crc,
+                out_of_order,
+                small_store,
+                lens,
+                cuts,
+                keys,
+                disorder,
+                run_len,
+            }
         })
 }
 
@@ -58,6 +72,10 @@ impl Case {
         segments.into_iter().map(|segment| segment.1).collect()
     }
 
+    fn bench(&self, stream: &Stream, config: RxConfig) -> Bench {
+        Bench { run_len: self.run_len, ..Bench::with(stream, config) }
+    }
+
     fn config(&self) -> RxConfig {
         RxConfig { crc: self.crc, out_of_order: self.out_of_order, ..RxConfig::default() }
     }
@@ -69,7 +87,7 @@ proptest! {
     #[test]
     fn every_fpdu_is_placed_once_and_delivered_in_order(case in case()) {
         let stream = Stream::of(case.origin, case.markers, &case.lens);
-        let mut bench = Bench::with(&stream, case.config());
+        let mut bench = case.bench(&stream, case.config());
         if case.small_store {
             bench.store = PieceStore::new(0);
         }
@@ -99,7 +117,7 @@ proptest! {
             let at = index.index(sent.octets.len());
             sent.octets[at] ^= 1 << bit;
         }
-        let mut bench = Bench::with(&stream, RxConfig { crc: true, ..case.config() });
+        let mut bench = case.bench(&stream, RxConfig { crc: true, ..case.config() });
         for segment in case.segments(stream.octets.len()) {
             let (_, error) = bench.give_to(&sent, segment);
             if error.is_some() {
@@ -120,7 +138,7 @@ proptest! {
         let mut bad = Stream::of(case.origin, case.markers, &case.lens);
         let at = index.index(bad.octets.len());
         bad.octets[at] ^= 1 << bit;
-        let mut bench = Bench::with(&stream, RxConfig { crc: true, ..case.config() });
+        let mut bench = case.bench(&stream, RxConfig { crc: true, ..case.config() });
         let mut waiting: VecDeque<(usize, bool)> = (0..case.lens.len()).map(|n| (n, true)).collect();
         let mut rounds = 0;
         while let Some((fpdu, first)) = waiting.pop_front() {

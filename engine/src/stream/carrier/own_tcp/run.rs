@@ -1,19 +1,33 @@
-//! What one frame carries: segments of equal length behind the first, or octets wherever they end.
+//! What is sent in one go: segments of equal length behind the first, or octets wherever they end.
 
-use crate::stream::carrier::own_tcp::OwnTcp;
+use crate::limits::{FRAGMENTS_MAX, FRAME_PAYLOAD_MAX, RUN_LEN_MAX};
+use crate::stream::carrier::own_tcp::{OwnTcp, TxLimits};
 use crate::stream::{Cut, Room};
 use crate::types::StreamOffset;
 
 impl OwnTcp {
     /// Adds segments of exactly `segment_len` octets to the run that starts at `start`, the last
-    /// possibly shorter. Returns the octets of the whole run.
+    /// possibly shorter. Returns the octets of the whole run: not more than `budget`, unless the first
+    /// segment is.
+    ///
+    /// A device that cuts super-frames gets the run as one. For another one the port cuts it: TCP's
+    /// turn and the look at the message are made once all the same.
     pub(super) fn extend_run(
         &mut self,
         start: StreamOffset,
         segment_len: usize,
-        len_max: usize,
+        budget: usize,
+        limits: &TxLimits,
         room: &mut Room,
     ) -> usize {
+        if limits.super_frame_len_max == 0 {
+            // The limit of fragments is a frame's, and each of the run holds one FPDU like the first.
+            room.fragments = FRAGMENTS_MAX;
+            let frames_max = limits.bytes_max.div_ceil(segment_len).min(limits.frames_max);
+            let len_max = frames_max.saturating_mul(segment_len).min(RUN_LEN_MAX).min(budget);
+            return self.extend_alike(start, segment_len, len_max, room);
+        }
+        let len_max = limits.super_frame_len_max.min(FRAME_PAYLOAD_MAX).min(budget);
         if segment_len * 2 > len_max {
             return segment_len;
         }

@@ -1,0 +1,178 @@
+//! Octets in several runs of memory, none of which need stay as it is.
+
+use urnic_netdev::Fragment;
+
+use super::shared::SharedSlice;
+
+/// A sequence of octets that lies in several places, in order; a part of one is another.
+///
+/// It refers to the runs, and costs as little to copy as a slice.
+#[derive(Clone, Copy, Debug)]
+pub struct Scattered<'a> {
+    first: SharedSlice<'a>,
+    rest: &'a [Fragment<'a>],
+    /// Octets, no more than the runs have.
+    len: usize,
+}
+
+impl<'a> Scattered<'a> {
+    /// The octets of `first`, then those of `rest`.
+    #[must_use]
+    pub fn new(first: SharedSlice<'a>, rest: &'a [Fragment<'a>]) -> Self {
+        let len = first.len() + rest.iter().map(Fragment::len).sum::<usize>();
+        Self { first, rest, len }
+    }
+
+    /// How many octets there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The first `at` octets, and those behind them; `None` when there are not as many.
+    #[must_use]
+    #[inline]
+    pub fn split_at_checked(&self, at: usize) -> Option<(Self, Self)> {
+        let left = self.len.checked_sub(at)?;
+        let front = Self { len: at, ..*self };
+        if at < self.first.len() {
+            let first = self.first.part(at, self.first.len() - at);
+            return Some((front, Self { first, len: left, ..*self }));
+        }
+        let (mut into, mut rest) = (at - self.first.len(), self.rest);
+        while let Some((run, behind)) = rest.split_first() {
+            rest = behind;
+            if into < run.len() {
+                let first = SharedSlice::from(run.part(into, run.len() - into));
+                return Some((front, Self { first, rest, len: left }));
+            }
+            into -= run.len();
+        }
+        Some((front, Self { first: SharedSlice::from_bytes(&[]), rest, len: left }))
+    }
+
+    /// The runs, in order, none of them empty.
+    #[inline]
+    pub fn runs(&self) -> impl Iterator<Item = SharedSlice<'a>> + use<'a> {
+        let rest = self.rest.iter().map(|fragment| SharedSlice::from(*fragment));
+        std::iter::once(self.first)
+            .chain(rest)
+            .scan(self.len, |left, run| {
+                let len = run.len().min(*left);
+                let is_over = *left == 0;
+                *left -= len;
+                (!is_over).then(|| run.part(0, len))
+            })
+            .filter(|run| !run.is_empty())
+    }
+
+    /// All of them, when they are in one place.
+    #[must_use]
+    #[inline]
+    pub fn contiguous(&self) -> Option<SharedSlice<'a>> {
+        (self.len <= self.first.len()).then(|| self.first.part(0, self.len))
+    }
+
+    /// Copies the first octets to `out`, as many as it has room for; returns how many.
+    #[inline]
+    pub fn copy_to(&self, out: &mut [u8]) -> usize {
+        let mut done = 0;
+        for run in self.runs() {
+            let len = run.len().min(out.len() - done);
+            run.part(0, len).copy_out(0, &mut out[done..done + len]);
+            done += len;
+            if done == out.len() {
+                break;
+            }
+        }
+        done
+    }
+
+    /// The first `N` octets, copied; `None` when there are not as many.
+    #[must_use]
+    #[inline]
+    pub fn read<const N: usize>(&self) -> Option<[u8; N]> {
+        let mut octets = [0; N];
+        if N <= self.first.len() && N <= self.len {
+            self.first.copy_out(0, &mut octets);
+            return Some(octets);
+        }
+        (self.copy_to(&mut octets) == N).then_some(octets)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn octets(scattered: &Scattered<'_>) -> Vec<u8> {
+        let mut all = vec![0; scattered.len()];
+        assert_eq!(scattered.copy_to(&mut all), all.len());
+        let runs: Vec<u8> = scattered
+            .runs()
+            .flat_map(|run| {
+                assert!(!run.is_empty());
+                let mut octets = vec![0; run.len()];
+                run.copy_out(0, &mut octets);
+                octets
+            })
+            .collect();
+        assert_eq!(runs, all);
+        all
+    }
+
+    #[test]
+    fn every_split_has_the_octets_before_and_behind_it() {
+        let rest = [&b""[..], b"cde", b"", b"f", b"ghij", b""].map(Fragment::from_slice);
+        for first in [&b"ab"[..], b""] {
+            let all = Scattered::new(SharedSlice::from_bytes(first), &rest);
+            let expected = [first, b"cdefghij"].concat();
+            assert_eq!((octets(&all), all.len()), (expected.clone(), expected.len()));
+            for at in 0..=expected.len() {
+                let (front, back) = all.split_at_checked(at).unwrap();
+                assert_eq!((&octets(&front)[..], &octets(&back)[..]), expected.split_at(at));
+                for again in 0..=back.len() {
+                    let (front, back) = back.split_at_checked(again).unwrap();
+                    let (expected_front, expected_back) = expected[at..].split_at(again);
+                    assert_eq!(
+                        (&octets(&front)[..], &octets(&back)[..]),
+                        (expected_front, expected_back)
+                    );
+                    let run = front.contiguous().map(|run| {
+                        let mut octets = vec![0; run.len()];
+                        run.copy_out(0, &mut octets);
+                        octets
+                    });
+                    assert!(run.is_none_or(|run| run == expected_front));
+                }
+                assert_eq!(
+                    back.read::<3>().map(|read| read.to_vec()),
+                    expected[at..].get(..3).map(<[u8]>::to_vec)
+                );
+                assert_eq!(
+                    front.read::<2>().map(|read| read.to_vec()),
+                    expected[..at].get(..2).map(<[u8]>::to_vec)
+                );
+            }
+            assert!(all.split_at_checked(expected.len() + 1).is_none());
+        }
+    }
+
+    #[test]
+    fn what_is_in_one_place_is_said_to_be() {
+        let rest = [Fragment::from_slice(b"cd")];
+        let all = Scattered::new(SharedSlice::from_bytes(b"ab"), &rest);
+        assert!(all.contiguous().is_none());
+        let (front, back) = all.split_at_checked(2).unwrap();
+        assert!(front.contiguous().is_some() && back.contiguous().is_some());
+        let mut three = [0; 3];
+        assert_eq!(all.copy_to(&mut three), 3);
+        assert_eq!(&three, b"abc");
+    }
+}

@@ -1,0 +1,106 @@
+//! Whole FPDUs in runs of memory that may change: passed up from where they are.
+//!
+//! Only the common case is here: a segment that continues the stream, with nothing held or ahead.
+//! Whatever is left is to be copied to one place, for the long way to judge.
+//!
+//! Lengths, markers and headers are read once. Payload is read twice, by the CRC and by placement: a sender that
+//! changes it in between places octets where it could have placed any others, for the CRC is no
+//! authentication (RFC 5042 §2).
+
+use crate::mem::{Scattered, crc32c_append_shared};
+use crate::mpa::marker::{CRC_LEN, FpduLayout, LENGTH_LEN};
+use crate::mpa::pieces::PieceStore;
+use crate::mpa::rx::error::Stop;
+use crate::mpa::rx::octets::{Marked, after};
+use crate::mpa::rx::{FpduReceiver, FpduSink, RxConfig, Taken, Ulpdu};
+use crate::types::StreamOffset;
+use crate::wire::crc32c::{Crc32c, to_wire};
+use crate::wire::mpa::Marker;
+
+impl<T: Copy> FpduReceiver<T> {
+    /// Takes stream octets at `offset` that were never given before, as far as they are whole FPDUs that
+    /// continue the stream. Those from the end of what was taken on are to be given to
+    /// [`handle_bytes`](Self::handle_bytes).
+    pub fn handle_scattered<S: FpduSink<Token = T>>(
+        &mut self,
+        offset: StreamOffset,
+        octets: &Scattered<'_>,
+        store: &mut PieceStore,
+        sink: &mut S,
+    ) -> Taken<S::Error> {
+        let end = after(offset, octets.len());
+        // As in `handle_bytes`.
+        if self.stopped {
+            return Taken { end, error: None };
+        }
+        if offset != self.next || !self.has_nothing_apart() {
+            return Taken { end: offset, error: None };
+        }
+        match self.pass_in_place(*octets, sink) {
+            Ok(()) => Taken { end: self.next, error: None },
+            Err(Stop { error, .. }) => {
+                self.stop(store);
+                Taken { end, error: Some(error) }
+            }
+        }
+    }
+
+    #[inline]
+    fn pass_in_place<S: FpduSink<Token = T>>(
+        &mut self,
+        mut rest: Scattered<'_>,
+        sink: &mut S,
+    ) -> Result<(), Stop<S::Error>> {
+        let RxConfig { crc, ulpdu_len_min, ulpdu_len_max, .. } = self.config;
+        while let Some((_, field)) = rest.split_at_checked(self.grid.leading_len(self.next)) {
+            let Some(length) = field.read::<LENGTH_LEN>() else { break };
+            let ulpdu_len = usize::from(u16::from_be_bytes(length));
+            if ulpdu_len < ulpdu_len_min || ulpdu_len > ulpdu_len_max {
+                break;
+            }
+            let layout = self.grid.layout(self.next, ulpdu_len);
+            let Some((covered, behind)) = rest.split_at_checked(layout.crc_at()) else { break };
+            let Some((field, next)) = behind.split_at_checked(CRC_LEN) else { break };
+            // RFC 5044 §4.4: the CRC is compared before anything of the FPDU is used, and covers markers.
+            if crc && Some(to_wire(digest(&covered))) != field.read::<CRC_LEN>() {
+                break;
+            }
+            let markers = layout.marker_count();
+            let placed = if markers == 0 {
+                let Some((_, ulpdu)) = covered.split_at_checked(LENGTH_LEN) else { break };
+                // Without the pad.
+                let Some((ulpdu, _)) = ulpdu.split_at_checked(ulpdu_len) else { break };
+                sink.place(&Ulpdu::from_scattered(ulpdu), self.next)
+            } else if has_right_markers(&covered, &layout) {
+                let marked = Marked { wire: covered, layout };
+                sink.place(&Ulpdu::from_marked(&marked), self.next)
+            } else {
+                break;
+            };
+            let token = placed.map_err(Stop::of_sink)?;
+            self.counters.fpdus = self.counters.fpdus.wrapping_add(1);
+            self.counters.crc_good = self.counters.crc_good.wrapping_add(u64::from(crc));
+            self.counters.markers = self.counters.markers.wrapping_add(markers as u64);
+            self.next = after(self.next, layout.wire_len());
+            rest = next;
+            sink.deliver(token).map_err(Stop::of_sink)?;
+        }
+        Ok(())
+    }
+}
+
+/// RFC 5044 §4.3: whether all markers of an FPDU point at its header.
+#[inline]
+fn has_right_markers(wire: &Scattered<'_>, layout: &FpduLayout) -> bool {
+    (0..layout.marker_count()).all(|index| {
+        let marker = wire.split_at_checked(layout.marker_at(index));
+        let marker = marker.and_then(|(_, marker)| marker.read());
+        marker.is_some_and(|octets| Marker::from_bytes(octets).fpduptr == layout.fpduptr(index))
+    })
+}
+
+#[inline]
+fn digest(octets: &Scattered<'_>) -> u32 {
+    let state = octets.runs().fold(Crc32c::new().state(), crc32c_append_shared);
+    Crc32c::from_state(state).finish()
+}

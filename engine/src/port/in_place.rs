@@ -1,0 +1,74 @@
+//! Frames whose payload is in fragments of the device's memory: passed up from there where that is
+//! possible, and copied to one place first where it is not.
+
+use urnic_netdev::{RxChecksum, RxFrame};
+
+use crate::mem::{Scattered, SharedSlice, TableLease};
+use crate::port::Port;
+use crate::port::connections::is_in_time_wait;
+use crate::port::interface::demux;
+use crate::port::interface::framing::LinkFraming;
+use crate::port::receive::segment_count;
+use crate::port::tuple::Tuple;
+use crate::stream::carrier::InPlace;
+use crate::tcp;
+use crate::time::Instant;
+
+impl Port {
+    /// Takes a frame in fragments.
+    #[inline(never)]
+    pub(super) fn take_fragments(
+        &mut self,
+        now: Instant,
+        framing: LinkFraming,
+        frame: &RxFrame<'_>,
+        lease: &mut TableLease<'_>,
+    ) {
+        let mut gathered = std::mem::take(&mut self.gathered);
+        if !self.take_in_place(now, framing, frame, &mut gathered, lease) {
+            let whole = frame.gathered(&mut gathered);
+            self.counters.rx_bytes_gathered += whole.len() as u64;
+            self.take_frame(now, framing, &whole, lease);
+        }
+        self.gathered = gathered;
+    }
+
+    /// Takes a segment of a connection from where it is. Returns `false` for any other frame, and has
+    /// done nothing then.
+    fn take_in_place(
+        &mut self,
+        now: Instant,
+        framing: LinkFraming,
+        frame: &RxFrame<'_>,
+        gathered: &mut Vec<u8>,
+        lease: &mut TableLease<'_>,
+    ) -> bool {
+        // A checksum that has to be verified is verified over octets that do not change any more.
+        if frame.checksum == RxChecksum::Unverified {
+            return false;
+        }
+        let Some(inbound) = demux::parse_plain_head(framing, frame.head, frame.len()) else {
+            return false;
+        };
+        let Ok((mut header, payload_at)) = tcp::Header::parse(inbound.segment) else {
+            return false;
+        };
+        header.ecn = inbound.ecn;
+        let (source, destination) = (inbound.source, inbound.destination);
+        let tuple = Tuple::new(destination, header.dst_port, source, header.src_port);
+        let slot = match self.connections.find(&tuple) {
+            Some(slot) if !is_in_time_wait(slot) && !header.flags.contains(tcp::Flags::SYN) => slot,
+            _ => return false,
+        };
+        let first = SharedSlice::from_bytes(&inbound.segment[payload_at..]);
+        let octets = Scattered::new(first, frame.payload);
+        let segments = segment_count(frame.segment_size, octets.len());
+        let mut payload = InPlace { octets, gathered, bytes_gathered: 0 };
+        let pieces = &mut self.pieces;
+        let carrier = &mut self.connections[slot].carrier;
+        carrier.handle_segment(now, &header, &mut payload, segments, pieces, lease);
+        self.counters.rx_bytes_gathered += payload.bytes_gathered;
+        self.connections.after_input(slot);
+        true
+    }
+}

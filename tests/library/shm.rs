@@ -1,0 +1,134 @@
+//! Two endpoints' engines on the two ends of an `shm` device: RDMA with each setting.
+
+use std::num::NonZeroU16;
+use std::path::PathBuf;
+use std::thread;
+
+use urnic::Region;
+use urnic_netdev::published::Publisher;
+use urnic_netdev::shm::{Shm, ShmConfig};
+use urnic_netdev::{Device, Fragment, TxChecksum, TxFrame};
+
+use crate::netns::scene::{Scene, Setup};
+use urnic_testkit::counting::Census;
+
+const LEN: usize = 4 << 20;
+
+/// Both ends of a device, connected.
+fn both(name: &str, mtu: usize, publishers: [&Publisher; 2]) -> (Shm, Shm) {
+    let path: PathBuf = std::env::temp_dir().join(format!("urnic-{name}-{}", std::process::id()));
+    let config = ShmConfig { path, listens: true, mtu };
+    let mut a = Shm::open(&config, publishers[0]).unwrap();
+    let (config, publisher) = (ShmConfig { listens: false, ..config }, publishers[1].clone());
+    let opening = thread::spawn(move || Shm::open(&config, &publisher).unwrap());
+    let mut now_ns = 0;
+    while !(opening.is_finished() && a.link_up()) {
+        // As often as it looks at its socket.
+        now_ns += 10_000_000;
+        a.receive(now_ns, 1, &mut |_| ());
+        thread::yield_now();
+    }
+    (a, opening.join().unwrap())
+}
+
+#[test]
+fn private_memory_moves_every_octet() {
+    for mtu in [1500, 9000] {
+        let (mut a, mut b) = both("shm-private", mtu, [&Publisher::new(), &Publisher::new()]);
+        for setup in Setup::matrix() {
+            let what = format!("MTU {mtu}, {setup:?}");
+            let mut scene = Scene::connect(&mut a, &mut b, &setup);
+            scene.exchange(LEN, &what);
+            for counters in [scene.a.counters(), scene.b.counters()] {
+                let alignment = counters.alignment;
+                assert_eq!(counters.mpa.crc_bad, 0, "{what}");
+                assert!(counters.rdma.bytes_placed >= 3 * LEN as u64, "{what}: {counters:?}");
+                assert_eq!(alignment.segments_aligned, alignment.segments, "{what}");
+            }
+        }
+        for counters in [a.counters(), b.counters()] {
+            assert_eq!((counters.frames_refused, counters.tx_bytes_referred), (0, 0));
+        }
+    }
+}
+
+#[test]
+fn published_memory_is_sent_from_where_it_is() {
+    for mtu in [1500, 65_000] {
+        let publishers = [Publisher::new(), Publisher::new()];
+        let (mut a, mut b) = both("shm-published", mtu, publishers.each_ref());
+        for setup in Setup::matrix() {
+            let what = format!("MTU {mtu}, {setup:?}");
+            let [of_a, of_b] = publishers
+                .each_ref()
+                .map(|publisher| move |len| Region::published(publisher, len).unwrap());
+            let before = [a.counters(), b.counters()];
+            let mut scene = Scene::connect(&mut a, &mut b, &setup);
+            scene.exchange_in(LEN, &what, [&of_a, &of_b]);
+            assert!(
+                [scene.a.counters(), scene.b.counters()].iter().all(|all| all.mpa.crc_bad == 0),
+                "{what}"
+            );
+            drop(scene);
+            for (before, after) in before.into_iter().zip([a.counters(), b.counters()]) {
+                let referred = after.tx_bytes_referred - before.tx_bytes_referred;
+                // Writes and Sends; Read Responses are copied when they are framed.
+                let expected = 2 * LEN as u64;
+                assert!(referred >= expected * 9 / 10, "{what}: {before:?} {after:?}");
+                assert_eq!(after.frames_refused, 0, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_frame_allocates() {
+    let publisher = Publisher::new();
+    let memory = publisher.allocate(60_000).unwrap();
+    let region = Region::published(&publisher, 60_000).unwrap();
+    drop(memory);
+    let (mut a, mut b) = both("shm-count", 1500, [&publisher, &Publisher::new()]);
+    // TCP over IPv4.
+    let mut head = vec![7; 54];
+    head[12..14].copy_from_slice(&[8, 0]);
+    head[14] = 0x45;
+    head[20..22].fill(0);
+    head[23] = 6;
+    let runs: Vec<Fragment<'_>> = (0..40)
+        .flat_map(|i| {
+            let header = Fragment::from_slice(b"the header of one of them");
+            [header, region.slice(i * 1420, 1420).unwrap().fragment()]
+        })
+        .collect();
+    let frame = TxFrame {
+        head: &head,
+        payload: &runs,
+        checksum: TxChecksum::Partial { start: 34, offset: 16 },
+        segment_size: NonZeroU16::new(1400),
+    };
+    let send = |a: &mut Shm, b: &mut Shm| {
+        let mut came = 0;
+        for _ in 0..500 {
+            for _ in 0..a.transmit_room().min(8) {
+                a.transmit(0, &frame).unwrap();
+            }
+            a.flush(0);
+            came += b.receive(0, 64, &mut |got| assert_eq!(got.len(), frame.len()));
+            // As a port does before it sleeps.
+            let _descriptors = (a.readiness(), b.readiness());
+        }
+        came
+    };
+    // What was published is told first.
+    a.receive(1 << 40, 1, &mut |_| ());
+    assert!(send(&mut a, &mut b) > 1000);
+    let before = a.counters();
+    let census = Census::begin();
+    let came = send(&mut a, &mut b);
+    assert_eq!(census.end(), 0, "allocations for {came} frames");
+    let after = a.counters();
+    let referred = after.tx_bytes_referred - before.tx_bytes_referred;
+    assert_eq!(referred, came as u64 * 40 * 1420, "payload stays where it is");
+    let copied = after.tx_bytes_copied - before.tx_bytes_copied;
+    assert_eq!(copied, came as u64 * (54 + 40 * 25), "headers are copied");
+}
