@@ -4,7 +4,6 @@ pub(crate) mod address;
 pub(crate) mod bpf;
 pub(crate) mod copy;
 pub(crate) mod fragment;
-pub(crate) mod fragment_room;
 pub(crate) mod gather;
 pub(crate) mod interface;
 pub(crate) mod mapping;
