@@ -195,14 +195,17 @@ impl Outbox {
         if len == 0 {
             return Err(TransmitError::Refused);
         }
-        if self.is_full() {
+        let room = self.room();
+        if room == 0 {
             return Err(TransmitError::Full);
         }
         let at = self.inline_used % INLINE_LEN;
         let left_over = if INLINE_LEN - at < FRAME_SPACE_MAX { INLINE_LEN - at } else { 0 };
         let start = if left_over > 0 { 0 } else { at };
-        // The head, and each fragment, may be a run of its own. Copied, they are one.
-        let refers = frame.payload.len() + DESCRIPTORS_MIN <= self.free_descriptors(self.consumed);
+        // The head, and each fragment, may be a run of its own; copied, they are one. The other frames
+        // that there was said to be room for have to find it still.
+        let runs_max = self.free_descriptors(self.consumed) - DESCRIPTORS_MIN * (room - 1) - 1;
+        let refers = frame.payload.len() < runs_max;
         let first = self.written.wrapping_add(1);
         let mut writer = Writer { memory: &self.memory, next: first, open: None, inline_at: start };
         let mut referred = 0;
