@@ -5,6 +5,10 @@
 //! so that a process which gets its descriptor can read it and do nothing else with it: not write it,
 //! make it shorter, or take a page away. A [`Publisher`] is what the devices of a program
 //! look pieces up in; peers of those devices, and no other process, get descriptors of all of them.
+//!
+//! What a peer was given once cannot be taken back: it can read such memory as long as that exists, after
+//! its session, too; and memory that a peer holds on to counts as this process's, though it was
+//! withdrawn. Peers are processes that may open the device's socket: those of its user.
 
 use std::ffi::CStr;
 use std::io;
@@ -186,6 +190,20 @@ mod tests {
         drop(a);
         assert_ne!(publisher.generation(), after);
         publisher.look(|_, regions| assert_eq!(regions.len(), 1));
+    }
+
+    /// The flags that the kernel has of the mapping at an address.
+    fn flags_of_mapping(start: usize) -> String {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut lines = maps.lines().skip_while(|line| !line.starts_with(&format!("{start:x}-")));
+        lines.find_map(|line| line.strip_prefix("VmFlags:")).unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_child_has_no_published_memory() {
+        let memory = Publisher::new().allocate(5000).unwrap();
+        let flags = flags_of_mapping(memory.as_ptr().addr());
+        assert!(flags.split(' ').any(|flag| flag == "dc"), "copied by fork: {flags}");
     }
 
     #[test]

@@ -192,6 +192,56 @@ fn published_octets_are_read_where_they_are() {
 }
 
 #[test]
+fn a_checksum_that_is_not_of_the_outer_transport_is_completed() {
+    let publisher = Publisher::new();
+    let memory = publisher.allocate(4096).unwrap();
+    let [mut a, mut b] = pair_of(&publisher, &Publisher::new());
+    let (head, payload) = (head(), octets(1400, 3));
+    fill(&memory, 0, &payload);
+    let fragments = [part(&memory, 0, 1400)];
+    // As of a tunnel, in what is copied out and behind it.
+    for (start, is_known) in [(34, true), (84, false), (800, false), (14, false)] {
+        let checksum = TxChecksum::Partial { start, offset: 16 };
+        a.transmit(0, &TxFrame { checksum, ..frame(&head, &fragments) }).unwrap();
+        a.flush(0);
+        let received = receive(&mut b, 0);
+        let mut expected = [&head[..], &payload].concat();
+        if !is_known {
+            crate::checksum::complete(&mut expected, start, 16);
+        }
+        let verdict = if is_known { RxChecksum::Valid } else { RxChecksum::Unverified };
+        assert!(received.len() == 1 && received[0].octets == expected, "{start}");
+        assert_eq!(received[0].checksum, verdict);
+    }
+    // One outside the frame is not taken.
+    let checksum = TxChecksum::Partial { start: 1454, offset: 0 };
+    let refused = a.transmit(0, &TxFrame { checksum, ..frame(&head, &fragments) });
+    assert_eq!(refused, Err(TransmitError::Refused));
+}
+
+#[test]
+fn a_program_of_single_packets_gets_them_whole() {
+    let publisher = Publisher::new();
+    let memory = publisher.allocate(70_000).unwrap();
+    let [mut a, b] = pair_of(&publisher, &Publisher::new());
+    let mut b = crate::packets::Packets::new(b, true);
+    let (mut head, payload) = (head(), octets(42_000, 3));
+    let len = u16::try_from(40 + payload.len()).unwrap();
+    head[16..18].copy_from_slice(&len.to_be_bytes());
+    fill(&memory, 0, &payload);
+    let fragments: Vec<_> = (0..42).map(|index| part(&memory, index * 1000, 1000)).collect();
+    a.transmit(0, &super_frame(&head, &fragments)).unwrap();
+    a.flush(0);
+    let mut came = Vec::new();
+    while b.receive(0, 7, &mut |packet| {
+        assert!(packet.payload.is_empty() && packet.checksum == RxChecksum::Unverified);
+        came.extend_from_slice(&packet.head[54..]);
+    }) > 0
+    {}
+    assert!(came == payload);
+}
+
+#[test]
 fn a_full_link_says_so_and_loses_nothing() {
     let publisher = Publisher::new();
     let memory = publisher.allocate(70_000).unwrap();

@@ -145,3 +145,45 @@ impl Drop for ReadMapping {
         let _unmapped = unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::sys::published;
+
+    #[test]
+    fn what_the_owner_writes_is_read() {
+        let (file, own) = published::memory(c"test", 5000).unwrap();
+        let reading = ReadMapping::of(file.as_fd(), 5000).unwrap();
+        own.word(4).store(0x0102_0304, Relaxed);
+        own.copy_in(4990, b"the octets");
+        assert_eq!((reading.word(4), reading.word(8)), (0x0102_0304, 0));
+        let mut octets = [0; 10];
+        reading.fragment(4990, 10).unwrap().copy_to(&mut octets);
+        assert_eq!(&octets, b"the octets");
+        assert!(reading.fragment(4990, 11).is_none() && reading.fragment(5000, 0).is_some());
+        assert!(reading.fragment(usize::MAX, 2).is_none());
+        assert!(reading.fragment(5001, 0).is_none());
+    }
+
+    #[test]
+    fn memory_is_refused_for_what_is_wrong_with_it() {
+        let (file, _own) = published::memory(c"test", 5000).unwrap();
+        for len in [0, 4999, 5001, usize::MAX] {
+            let refused = ReadMapping::of(file.as_fd(), len);
+            assert!(matches!(refused, Err(ReadError::Length)), "{len}");
+        }
+        let unsealed = super::super::shared_mapping::sealed_memory(c"test", 5000).unwrap();
+        let refused = ReadMapping::of(unsealed.as_fd(), 5000);
+        assert!(matches!(refused, Err(ReadError::Seals)));
+    }
+
+    #[test]
+    #[should_panic(expected = "of a mapping of")]
+    fn nothing_outside_is_reached() {
+        let (file, _own) = published::memory(c"test", 4096).unwrap();
+        ReadMapping::of(file.as_fd(), 4096).unwrap().word(4096);
+    }
+}
