@@ -4,7 +4,7 @@ use std::sync::atomic::{Ordering::SeqCst, fence};
 
 use crate::shm::ShmCounters;
 use crate::shm::layout::{Header, INLINE, OwnMemory, PeerMemory, Run};
-use crate::shm::limits::{FRAME_LEN_MAX, RING_LEN, RUNS_MAX, WHOLE_LEN_MAX};
+use crate::shm::limits::{BYTES_MAX, FRAME_LEN_MAX, RING_LEN, RUNS_MAX, WHOLE_LEN_MAX};
 use crate::shm::regions::Regions;
 use crate::sys::fragment_room::FragmentRoom;
 use crate::{Fragment, RxFrame, vnet};
@@ -52,7 +52,7 @@ impl Inbox {
     pub(super) fn new(memory: PeerMemory) -> Self {
         Self {
             memory,
-            regions: Regions::new(),
+            regions: Regions::new(BYTES_MAX),
             next: 0,
             published: 0,
             produced: 0,

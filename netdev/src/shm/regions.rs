@@ -1,11 +1,10 @@
 //! Memory that the peer has published, mapped here to be read.
 
-use std::os::fd::AsFd;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use crate::Fragment;
 use crate::shm::layout::INLINE;
-use crate::shm::limits::{BYTES_MAX, REGIONS_MAX, RING_LEN};
+use crate::shm::limits::{REGIONS_MAX, RING_LEN};
 use crate::sys::read_mapping::{ReadError, ReadMapping};
 
 /// The peer's regions.
@@ -14,6 +13,7 @@ pub(super) struct Regions {
     /// In the order of their numbers.
     list: Vec<Region>,
     bytes: usize,
+    bytes_max: usize,
     /// The number that was given last.
     latest: u32,
     /// Those among them that the peer has withdrawn.
@@ -33,7 +33,7 @@ struct Region {
 pub(super) enum Refusal {
     #[error("more regions than {REGIONS_MAX}")]
     TooMany,
-    #[error("more octets than {BYTES_MAX}")]
+    #[error("more octets than are mapped of a peer")]
     TooLong,
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -45,8 +45,9 @@ pub(super) enum Refusal {
 pub(super) struct UsedNumber;
 
 impl Regions {
-    pub(super) const fn new() -> Self {
-        Self { list: Vec::new(), bytes: 0, latest: INLINE, leaving: 0 }
+    /// No regions, and room for [`REGIONS_MAX`] of `bytes_max` octets together.
+    pub(super) const fn new(bytes_max: usize) -> Self {
+        Self { list: Vec::new(), bytes: 0, bytes_max, latest: INLINE, leaving: 0 }
     }
 
     /// Takes a number.
@@ -70,7 +71,7 @@ impl Regions {
             return Err(Refusal::TooMany);
         }
         let len = usize::try_from(len).map_err(|_| Refusal::TooLong)?;
-        if len > BYTES_MAX - self.bytes {
+        if len > self.bytes_max - self.bytes {
             return Err(Refusal::TooLong);
         }
         let mapping = ReadMapping::of(file.as_fd(), len)?;
@@ -130,5 +131,78 @@ impl Regions {
     #[inline]
     pub(super) fn fragment(&self, index: usize, offset: u64, len: usize) -> Option<Fragment<'_>> {
         self.list[index].mapping.fragment(usize::try_from(offset).ok()?, len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::published;
+
+    fn file(len: usize) -> OwnedFd {
+        published::memory(c"test", len).unwrap().0
+    }
+
+    #[test]
+    fn octets_are_mapped_up_to_their_limit() {
+        let mut regions = Regions::new(100_000);
+        for (number, len, fits) in
+            [(1, 60_000, true), (2, 40_001, false), (5, 40_000, true), (6, 1, false)]
+        {
+            regions.number(number).unwrap();
+            assert_eq!(regions.map(&file(len), len as u64).is_ok(), fits, "{number}");
+        }
+        regions.number(7).unwrap();
+        assert!(matches!(regions.map(&file(1), u64::MAX), Err(Refusal::TooLong)));
+        assert_eq!(
+            [1, 2, 5, 6].map(|number| regions.find(number, 0)),
+            [Some(0), None, Some(1), None]
+        );
+        // What was withdrawn is counted until it is unmapped.
+        regions.withdraw(1, 10);
+        regions.withdraw(1, 10);
+        regions.withdraw(2, 10);
+        regions.settle(9);
+        regions.number(8).unwrap();
+        assert!(regions.map(&file(60_000), 60_000).is_err());
+        regions.settle(10);
+        assert_eq!([1, 5].map(|number| regions.find(number, 7)), [None, Some(0)]);
+        regions.number(9).unwrap();
+        regions.map(&file(60_000), 60_000).unwrap();
+    }
+
+    #[test]
+    fn numbers_grow() {
+        let mut regions = Regions::new(1);
+        assert_eq!(regions.number(INLINE), Err(UsedNumber));
+        regions.number(3).unwrap();
+        assert_eq!(regions.number(3), Err(UsedNumber));
+        assert_eq!(regions.number(2), Err(UsedNumber));
+        regions.number(u32::MAX).unwrap();
+    }
+
+    #[test]
+    fn what_is_withdrawn_at_a_place_that_cannot_be_goes_at_once() {
+        let mut regions = Regions::new(1 << 20);
+        for (number, until) in [(1, 5), (2, 5 + RING_LEN + 1), (3, 4), (4, 6)] {
+            regions.number(number).unwrap();
+            regions.map(&file(4096), 4096).unwrap();
+            regions.withdraw(number, until);
+        }
+        regions.settle(5);
+        assert_eq!([1, 2, 3, 4].map(|number| regions.find(number, 0)), [None, None, None, Some(0)]);
+    }
+
+    #[test]
+    fn no_octet_outside_a_region_is_reached() {
+        let mut regions = Regions::new(1 << 20);
+        regions.number(1).unwrap();
+        regions.map(&file(5000), 5000).unwrap();
+        for (offset, len) in [(0, 5000), (4999, 1), (5000, 0), (17, 0)] {
+            assert!(regions.fragment(0, offset, len).is_some(), "{offset} {len}");
+        }
+        for (offset, len) in [(0, 5001), (5000, 1), (5001, 0), (u64::MAX, 1), (1, usize::MAX)] {
+            assert!(regions.fragment(0, offset, len).is_none(), "{offset} {len}");
+        }
     }
 }

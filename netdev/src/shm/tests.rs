@@ -1,5 +1,10 @@
 #![allow(clippy::disallowed_methods, reason = "tests wait for threads, with a bound")]
 
+mod hostile;
+mod liar;
+mod life;
+mod limits_full;
+
 use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
