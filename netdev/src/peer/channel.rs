@@ -151,11 +151,11 @@ impl Channel {
             let pushed = control.push(SendAncillaryMessage::ScmRights(descriptors));
             assert!(pushed, "at most DESCRIPTORS_MAX descriptors are sent");
         }
-        let octets = [&header.to_octets()[..], body].concat();
+        let header = header.to_octets();
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        let sent = sendmsg(&self.stream, &[IoSlice::new(&octets)], &mut control, flags)
-            .map_err(io::Error::from)?;
-        if sent == octets.len() {
+        let octets = [IoSlice::new(&header), IoSlice::new(body)];
+        let sent = sendmsg(&self.stream, &octets, &mut control, flags).map_err(io::Error::from)?;
+        if sent == header.len() + body.len() {
             Ok(())
         } else {
             // The rest cannot be sent later: what comes next is another message.
