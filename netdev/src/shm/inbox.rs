@@ -2,11 +2,12 @@
 
 use std::sync::atomic::{Ordering::SeqCst, fence};
 
+use arrayvec::ArrayVec;
+
 use crate::shm::ShmCounters;
 use crate::shm::layout::{Header, INLINE, OwnMemory, PeerMemory, Run};
 use crate::shm::limits::{BYTES_MAX, FRAME_LEN_MAX, RING_LEN, RUNS_MAX, WHOLE_LEN_MAX};
 use crate::shm::regions::Regions;
-use crate::sys::fragment_room::FragmentRoom;
 use crate::{Fragment, RxFrame, vnet};
 
 /// Frames on their way from the peer.
@@ -23,7 +24,6 @@ pub(super) struct Inbox {
     is_closed: bool,
     /// The frame that is being read.
     runs: Vec<Run>,
-    fragments: FragmentRoom,
     /// The front of a frame, or all of it, out of the peer's reach.
     stage: Box<[u8]>,
 }
@@ -58,7 +58,6 @@ impl Inbox {
             produced: 0,
             is_closed: false,
             runs: Vec::with_capacity(RUNS_MAX),
-            fragments: FragmentRoom::new(RUNS_MAX),
             stage: vec![0; FRAME_LEN_MAX].into_boxed_slice(),
         }
     }
@@ -130,45 +129,44 @@ impl Inbox {
         counters: &mut ShmCounters,
         sink: &mut dyn FnMut(RxFrame<'_>),
     ) -> Result<(), Refusal> {
-        let Self { memory, regions, runs, fragments, stage, .. } = self;
+        let Self { memory, regions, runs, stage, .. } = self;
         let len = usize::try_from(header.len).map_err(|_| Refusal::Length)?;
         let sum: u64 = runs.iter().map(|run| u64::from(run.len)).sum();
         if len == 0 || len > FRAME_LEN_MAX || sum != u64::from(header.len) {
             return Err(Refusal::Length);
         }
         let head_len = if len <= WHOLE_LEN_MAX { len } else { RxFrame::HEAD_LEN_MIN };
-        fragments.lend(|payload| {
-            let (head, rest) = stage.split_at_mut(head_len);
-            let (mut filled, mut hint) = (0, 0);
-            for run in runs {
-                let mut fragment = locate(memory, regions, *run, &mut hint)?;
-                if filled < head_len {
-                    let now = fragment.len().min(head_len - filled);
-                    fragment.part(0, now).copy_to(&mut head[filled..filled + now]);
-                    filled += now;
-                    fragment = fragment.part(now, fragment.len() - now);
-                }
-                if !fragment.is_empty() {
-                    payload.push(fragment);
-                }
+        let mut payload = ArrayVec::<_, RUNS_MAX>::new();
+        let (head, rest) = stage.split_at_mut(head_len);
+        let (mut filled, mut hint) = (0, 0);
+        for run in runs {
+            let mut fragment = locate(memory, regions, *run, &mut hint)?;
+            if filled < head_len {
+                let now = fragment.len().min(head_len - filled);
+                fragment.part(0, now).copy_to(&mut head[filled..filled + now]);
+                filled += now;
+                fragment = fragment.part(now, fragment.len() - now);
             }
-            counters.frames_rx += 1;
-            let Some((checksum, segment_size)) = vnet::verdict(header.offload, head) else {
-                // Not TCP's or UDP's own: it has to be completed here.
-                let mut at = 0;
-                for fragment in &*payload {
-                    fragment.copy_to(&mut rest[at..at + fragment.len()]);
-                    at += fragment.len();
-                }
-                counters.rx_bytes_copied += len as u64;
-                sink(vnet::decode(header.offload, &mut stage[..len]));
-                return Ok(());
-            };
+            if !fragment.is_empty() {
+                payload.push(fragment);
+            }
+        }
+        counters.frames_rx += 1;
+        if let Some((checksum, segment_size)) = vnet::verdict(header.offload, head) {
             counters.rx_bytes_copied += head_len as u64;
             counters.rx_bytes_in_place += (len - head_len) as u64;
-            sink(RxFrame { head, payload, checksum, segment_size });
-            Ok(())
-        })
+            sink(RxFrame { head, payload: &payload, checksum, segment_size });
+            return Ok(());
+        }
+        // A checksum that is not the one of TCP or UDP: it has to be completed here.
+        let mut at = 0;
+        for fragment in payload {
+            fragment.copy_to(&mut rest[at..at + fragment.len()]);
+            at += fragment.len();
+        }
+        counters.rx_bytes_copied += len as u64;
+        sink(vnet::decode(header.offload, &mut stage[..len]));
+        Ok(())
     }
 
     /// Goes on behind the frame that was read.

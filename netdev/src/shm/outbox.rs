@@ -98,20 +98,66 @@ impl Outbox {
         self.referred
     }
 
+    /// Frames of any kind that there is room for at least, as was last seen.
+    #[inline]
+    fn room(&self) -> usize {
+        self.room_of(self.consumed, self.inline_free)
+    }
+
+    /// Whether there was no room for some frame when the peer was last looked at.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.room() == 0
+    }
+
     /// Frames of any kind that there is room for at least.
     #[inline]
-    pub(super) fn room(&self) -> usize {
+    pub(super) fn room_now(&self, peer: &PeerMemory) -> usize {
+        let room = self.room();
+        if room > 0 {
+            return room;
+        }
+        // A session that has to end says so when a frame is put.
+        self.look(peer).map_or(1, |(consumed, count)| {
+            let last = count.checked_sub(1).and_then(|last| self.frames.get(last));
+            let inline_free = last.map_or(self.inline_free, |sent| self.inline_free_behind(sent));
+            self.room_of(consumed, inline_free)
+        })
+    }
+
+    #[inline]
+    fn room_of(&self, consumed: u32, inline_free: usize) -> usize {
         let at = self.inline_used % INLINE_LEN;
         // Octets up to the end of the area, and from its beginning.
-        let here = (INLINE_LEN - at).min(self.inline_free);
-        let there = self.inline_free - here;
-        let descriptors = self.free_descriptors() / DESCRIPTORS_MIN;
+        let here = (INLINE_LEN - at).min(inline_free);
+        let there = inline_free - here;
+        let descriptors = self.free_descriptors(consumed) / DESCRIPTORS_MIN;
         (here / FRAME_SPACE_MAX + there / FRAME_SPACE_MAX).min(descriptors)
     }
 
     #[inline]
-    const fn free_descriptors(&self) -> usize {
-        (RING_LEN - self.written.wrapping_sub(self.consumed)) as usize
+    const fn free_descriptors(&self, consumed: u32) -> usize {
+        (RING_LEN - self.written.wrapping_sub(consumed)) as usize
+    }
+
+    /// Octets that are free when the peer has read a frame.
+    const fn inline_free_behind(&self, sent: &Sent) -> usize {
+        INLINE_LEN - (self.inline_used - sent.inline_used)
+    }
+
+    /// How far the peer has read, and how many frames that are.
+    #[inline]
+    fn look(&self, peer: &PeerMemory) -> Result<(u32, usize), ConsumedTooMuch> {
+        if self.consumed == self.published {
+            return Ok((self.consumed, 0));
+        }
+        let consumed = peer.consumed();
+        let more = consumed.wrapping_sub(self.consumed);
+        if more > self.published.wrapping_sub(self.consumed) {
+            return Err(ConsumedTooMuch);
+        }
+        let is_read = |sent: &&Sent| sent.end.wrapping_sub(self.consumed) <= more;
+        Ok((consumed, self.frames.iter().take_while(is_read).count()))
     }
 
     /// Takes back what the peer has read.
@@ -120,24 +166,12 @@ impl Outbox {
     /// [`ConsumedTooMuch`]: the session cannot go on.
     #[inline]
     pub(super) fn reap(&mut self, peer: &PeerMemory) -> Result<(), ConsumedTooMuch> {
-        if self.consumed == self.published {
-            return Ok(());
-        }
-        let consumed = peer.consumed();
-        let count = consumed.wrapping_sub(self.consumed);
-        if count > self.published.wrapping_sub(self.consumed) {
-            return Err(ConsumedTooMuch);
-        }
-        let before = self.consumed;
+        let (consumed, count) = self.look(peer)?;
         self.consumed = consumed;
-        while let Some(sent) = self.frames.front() {
-            if sent.end.wrapping_sub(before) > count {
-                break;
-            }
+        for _ in 0..count {
+            let Some(sent) = self.frames.pop_front() else { break };
             self.referred -= usize::from(sent.is_referred);
-            let unread = self.inline_used - sent.inline_used;
-            self.inline_free = INLINE_LEN - unread;
-            self.frames.pop_front();
+            self.inline_free = self.inline_free_behind(&sent);
         }
         Ok(())
     }
@@ -145,8 +179,7 @@ impl Outbox {
     /// Puts a frame into the ring. [`publish`](Self::publish) lets the peer have it.
     ///
     /// # Errors
-    /// [`TransmitError::Full`] exactly when there is no [`room`](Self::room), and what
-    /// [`vnet::encode`] says.
+    /// [`TransmitError::Full`] exactly when it [is](Self::is_full), and what [`vnet::encode`] says.
     #[inline]
     pub(super) fn put(
         &mut self,
@@ -162,14 +195,17 @@ impl Outbox {
         if len == 0 {
             return Err(TransmitError::Refused);
         }
-        if self.room() == 0 {
+        let room = self.room();
+        if room == 0 {
             return Err(TransmitError::Full);
         }
         let at = self.inline_used % INLINE_LEN;
         let left_over = if INLINE_LEN - at < FRAME_SPACE_MAX { INLINE_LEN - at } else { 0 };
         let start = if left_over > 0 { 0 } else { at };
-        // The head, and each fragment, may be a run of its own. Copied, they are one.
-        let refers = frame.payload.len() + DESCRIPTORS_MIN <= self.free_descriptors();
+        // The head, and each fragment, may be a run of its own; copied, they are one. The other frames
+        // that there was said to be room for have to find it still.
+        let runs_max = self.free_descriptors(self.consumed) - DESCRIPTORS_MIN * (room - 1) - 1;
+        let refers = frame.payload.len() < runs_max;
         let first = self.written.wrapping_add(1);
         let mut writer = Writer { memory: &self.memory, next: first, open: None, inline_at: start };
         let mut referred = 0;

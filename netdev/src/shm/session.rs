@@ -223,7 +223,7 @@ impl Session {
         let Self { outbox, inbox: Some(inbox), announced, .. } = self else {
             return Err(TransmitError::LinkDown);
         };
-        if outbox.room() == 0
+        if outbox.is_full()
             && let Err(error) = outbox.reap(&inbox.memory)
         {
             return Err(self.end_later(error.into()));
@@ -237,6 +237,9 @@ impl Session {
         let Self { outbox, inbox: Some(inbox), channel, .. } = self else { return };
         if outbox.publish(&inbox.memory) {
             wake(channel, counters);
+        }
+        if let Err(error) = outbox.reap(&inbox.memory) {
+            self.end_later(error.into());
         }
     }
 
@@ -254,7 +257,10 @@ impl Session {
     /// Frames that there is room for.
     pub(super) fn room(&self) -> usize {
         // A link that is down takes one, and says so.
-        if self.is_up() { self.outbox.room() } else { 1 }
+        match &self.inbox {
+            Some(inbox) if self.is_up() => self.outbox.room_now(&inbox.memory),
+            _ => 1,
+        }
     }
 
     /// Asks the peer to tell what comes next. Returns whether something has come already.
