@@ -8,4 +8,5 @@ pub mod backend;
 pub mod frontend;
 mod peer;
 mod script;
+pub mod shm;
 mod work;

@@ -40,6 +40,11 @@ impl<'a> Script<'a> {
             None => u64::from(self.word()),
         }
     }
+
+    /// The low half of a number.
+    pub fn half(&mut self) -> u32 {
+        u32::try_from(self.number() & 0xffff_ffff).unwrap_or(0)
+    }
 }
 
 /// Where the memory of a peer that is a frontend begins, in its own addresses.
