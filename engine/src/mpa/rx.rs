@@ -61,6 +61,20 @@ pub trait FpduSink {
     /// Ends reception.
     fn deliver(&mut self, token: Self::Token) -> Result<(), Self::Error>;
 
+    /// Takes the ULPDU of a valid FPDU that is the next to be delivered. `Some` is to be delivered at once;
+    /// `None`: it was, which had nothing to refuse.
+    ///
+    /// # Errors
+    /// As [`place`](Self::place).
+    #[inline(always)]
+    fn place_next(
+        &mut self,
+        ulpdu: &Ulpdu<'_>,
+        at: StreamOffset,
+    ) -> Result<Option<Self::Token>, Self::Error> {
+        self.place(ulpdu, at).map(Some)
+    }
+
     /// Sees a whole FPDU that stands where one must stand and is wrong.
     ///
     /// `None`, what every endpoint answers, ends reception or drops the segment. An observer, which
@@ -264,12 +278,15 @@ impl<T: Copy> FpduReceiver<T> {
                 }
             }
             let Some(ulpdu) = after_length.get(..ulpdu_len) else { break };
-            let token = sink.place(&Ulpdu::from_slice(ulpdu), self.next).map_err(Stop::of_sink)?;
+            let ulpdu = Ulpdu::from_slice(ulpdu);
+            let token = sink.place_next(&ulpdu, self.next).map_err(Stop::of_sink)?;
             self.counters.fpdus = self.counters.fpdus.wrapping_add(1);
             self.counters.crc_good = self.counters.crc_good.wrapping_add(u64::from(crc));
             self.next = after(self.next, fpdu.len());
             rest = next;
-            sink.deliver(token).map_err(Stop::of_sink)?;
+            if let Some(token) = token {
+                sink.deliver(token).map_err(Stop::of_sink)?;
+            }
         }
         Ok(Slice { at: self.next, bytes: rest })
     }

@@ -7,13 +7,13 @@ use crate::mem::TableLease;
 use crate::port::accept::Claim;
 use crate::port::connections::is_in_time_wait;
 use crate::port::drops::FrameDrop;
-use crate::port::interface::demux::{self, Inbound, Parsed};
+use crate::port::interface::demux::{self, Inbound, Parsed, Plain};
 use crate::port::interface::framing::{LinkFraming, Opened};
 use crate::port::interface::icmp::{self, IcmpError, Report};
 use crate::port::interface::reassembly::Part;
 use crate::port::tuple::Tuple;
 use crate::port::{Port, TRACE};
-use crate::tcp;
+use crate::tcp::{self, Flags};
 use crate::time::Instant;
 use crate::verbs::calls::HeldCalls;
 
@@ -53,7 +53,7 @@ impl Port {
         }
         let verify = frame.checksum == RxChecksum::Unverified;
         match demux::parse_plain(framing, frame.bytes, verify) {
-            Some(inbound) => self.handle_tcp(now, framing, frame, &inbound, lease),
+            Some(plain) => self.handle_plain(now, framing, frame, &plain, lease),
             None => self.take_unusual_frame(now, framing, frame, lease),
         }
     }
@@ -96,7 +96,28 @@ impl Port {
         None
     }
 
+    /// A segment like nearly all, which is likely to be of the connection that the one before was of.
     #[inline(always)]
+    fn handle_plain(
+        &mut self,
+        now: Instant,
+        framing: LinkFraming,
+        frame: &RxFrame<'_>,
+        plain: &Plain<'_>,
+        lease: &mut TableLease<'_>,
+    ) {
+        let mut header = tcp::Header { ecn: plain.ecn, ..tcp::Header::default() };
+        if let Ok(payload_at) = header.read(plain.segment)
+            && !header.flags.contains(Flags::SYN)
+            && let Some(slot) = self.connections.find_again(&plain.tuple(&header))
+        {
+            let payload = &plain.segment[payload_at..];
+            return self.handle_segment(now, slot, frame, &header, payload, lease);
+        }
+        self.handle_tcp(now, framing, frame, &plain.inbound(), lease);
+    }
+
+    #[inline(never)]
     fn handle_tcp(
         &mut self,
         now: Instant,
@@ -126,12 +147,26 @@ impl Port {
         if is_in_time_wait(slot) {
             return self.handle_in_time_wait(now, slot, &header, payload.len());
         }
+        self.handle_segment(now, slot, frame, &header, payload, lease);
+    }
+
+    /// A segment of the connection in this slot.
+    #[inline(always)]
+    fn handle_segment(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        frame: &RxFrame<'_>,
+        header: &tcp::Header,
+        payload: &[u8],
+        lease: &mut TableLease<'_>,
+    ) {
         let segments = frame
             .segment_size
             .map_or(1, |size| payload.len().div_ceil(usize::from(size.get())).max(1));
         let connection = &mut self.connections[slot];
         let pieces = &mut self.pieces;
-        connection.carrier.handle_segment(now, &header, payload, segments, pieces, lease);
+        connection.carrier.handle_segment(now, header, payload, segments, pieces, lease);
         self.connections.after_input(slot);
     }
 

@@ -1,6 +1,6 @@
 //! From a frame to the TCP segment in it, or to the host stack.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use smoltcp::wire::{Ipv4Packet, Ipv6Packet, checksum};
 use urnic_netdev::Fragment;
@@ -9,6 +9,7 @@ use crate::limits::EXTENSION_HEADERS_MAX;
 use crate::port::drops::FrameDrop;
 use crate::port::interface::framing::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, LinkFraming, Opened};
 use crate::port::interface::reassembly::{DatagramKey, Part};
+use crate::port::tuple::Tuple;
 use crate::tcp;
 
 /// A TCP segment in its IP datagram, checksums verified where they had to be.
@@ -24,6 +25,31 @@ pub(crate) struct Inbound<'f> {
     pub(crate) segment: &'f [u8],
 }
 
+/// A TCP segment in an IPv4 datagram as nearly all are; see [`parse_plain`].
+#[derive(Debug)]
+pub(crate) struct Plain<'f> {
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
+    source_mac: [u8; 6],
+    pub(crate) ecn: tcp::Ecn,
+    pub(crate) segment: &'f [u8],
+}
+
+impl<'f> Plain<'f> {
+    /// The same, as other segments are described.
+    pub(crate) fn inbound(&self) -> Inbound<'f> {
+        let Self { source, destination, source_mac, ecn, segment } = *self;
+        let (source, destination) = (IpAddr::V4(source), IpAddr::V4(destination));
+        Inbound { source, destination, source_mac: Some(source_mac), ecn, segment }
+    }
+
+    /// The addresses of its connection.
+    #[inline]
+    pub(crate) fn tuple(&self, header: &tcp::Header) -> Tuple {
+        Tuple::of_ipv4(self.destination, header.dst_port, self.source, header.src_port)
+    }
+}
+
 /// What a frame is.
 #[derive(Debug)]
 pub(crate) enum Parsed<'f> {
@@ -37,13 +63,13 @@ pub(crate) enum Parsed<'f> {
 /// Finds the TCP segment in a frame as nearly all are, with right checksums; `verify` asks for that of
 /// TCP to be checked. Anything else is for [`parse`] to judge.
 #[inline(always)]
-pub(crate) fn parse_plain(framing: LinkFraming, frame: &[u8], verify: bool) -> Option<Inbound<'_>> {
+pub(crate) fn parse_plain(framing: LinkFraming, frame: &[u8], verify: bool) -> Option<Plain<'_>> {
     if framing != LinkFraming::Ethernet {
         return None;
     }
-    let inbound = plain_ipv4(frame)?;
+    let plain = plain_ipv4(frame)?;
     // RFC 9293 MUST-3: the checksum is verified on every segment.
-    (!verify || tcp_checksum_is_right(&inbound)).then_some(inbound)
+    (!verify || tcp_checksum_is_right(&plain.inbound())).then_some(plain)
 }
 
 /// Finds the TCP segment in a frame. `verify` asks for the TCP checksum to be checked.
@@ -63,7 +89,7 @@ pub(crate) fn parse(
 /// What nearly every frame is: an untagged IPv4 datagram without options, whole, with TCP in it,
 /// and a right header checksum. Anything else takes the long way.
 #[inline(always)]
-fn plain_ipv4(frame: &[u8]) -> Option<Inbound<'_>> {
+fn plain_ipv4(frame: &[u8]) -> Option<Plain<'_>> {
     let head: &[u8; PLAIN_LEN] = frame.first_chunk()?;
     let word = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
     let fragment = word(20) & 0x3fff != 0;
@@ -80,11 +106,11 @@ fn plain_ipv4(frame: &[u8]) -> Option<Inbound<'_>> {
         return None;
     }
     let segment = frame.get(PLAIN_LEN..ETHERNET_LEN + usize::from(word(16)))?;
-    let address = |at: usize| IpAddr::from([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let address = |at: usize| Ipv4Addr::from([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let [_, _, _, _, _, _, a, b, c, d, e, f, ..] = *head;
-    let source_mac = Some([a, b, c, d, e, f]);
+    let source_mac = [a, b, c, d, e, f];
     let ecn = tcp::Ecn::from_bits(head[15]);
-    Some(Inbound { source: address(26), destination: address(30), source_mac, ecn, segment })
+    Some(Plain { source: address(26), destination: address(30), source_mac, ecn, segment })
 }
 
 const ETHERNET_LEN: usize = 14;
@@ -286,7 +312,7 @@ mod tests {
     fn a_plain_frame_is_taken_the_short_way_and_means_the_same_the_long_way() {
         let mut frame = frame();
         frame.extend([0; 6]);
-        let short = plain_ipv4(&frame).unwrap();
+        let short = plain_ipv4(&frame).unwrap().inbound();
         let Ok(Parsed::Tcp(long)) = parse_ipv4(LinkFraming::Ethernet.open(&frame).unwrap(), true)
         else {
             panic!("TCP");
