@@ -10,11 +10,11 @@ use crate::wire::ProtocolVersion;
 use crate::wire::ddp::{DdpHeader, TaggedHeader};
 use crate::wire::rdmap::{Control, Opcode};
 
-/// The header of a segment of an RDMA Write of this version; `None` of anything else, which the long way
-/// judges.
+/// The header at the front of a segment, if it is one of an RDMA Write of this version. The long way judges
+/// anything else.
 #[inline(always)]
-pub(super) fn write_header(ulpdu: &Ulpdu<'_>, version: ProtocolVersion) -> Option<TaggedHeader> {
-    let head = ulpdu.as_slice()?.first_chunk::<{ TaggedHeader::LEN }>()?;
+pub(super) fn write_header(front: &[u8], version: ProtocolVersion) -> Option<TaggedHeader> {
+    let head = front.first_chunk::<{ TaggedHeader::LEN }>()?;
     let control = Control { version, opcode: Opcode::RdmaWrite }.to_byte();
     let header = TaggedHeader::from_bytes(*head);
     let is_write = DdpHeader::len_by_control(head[0]) == TaggedHeader::LEN
