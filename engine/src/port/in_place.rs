@@ -8,6 +8,7 @@ use crate::port::Port;
 use crate::port::connections::is_in_time_wait;
 use crate::port::interface::demux;
 use crate::port::interface::framing::LinkFraming;
+use crate::port::tuple::Tuple;
 use crate::stream::carrier::InPlace;
 use crate::tcp;
 use crate::time::Instant;
@@ -45,19 +46,20 @@ impl Port {
         if frame.checksum == RxChecksum::Unverified {
             return false;
         }
-        let Some(plain) = demux::parse_plain_head(framing, frame.head, frame.len()) else {
+        let Some(inbound) = demux::parse_plain_head(framing, frame.head, frame.len()) else {
             return false;
         };
-        let mut header = tcp::Header { ecn: plain.ecn, ..tcp::Header::default() };
-        let Ok(payload_at) = header.read(plain.segment) else { return false };
+        let mut header = tcp::Header { ecn: inbound.ecn, ..tcp::Header::default() };
+        let Ok(payload_at) = header.read(inbound.segment) else { return false };
         if header.flags.contains(tcp::Flags::SYN) {
             return false;
         }
-        let tuple = plain.tuple(&header);
+        let (source, destination) = (inbound.source, inbound.destination);
+        let tuple = Tuple::new(destination, header.dst_port, source, header.src_port);
         let again = self.connections.find_again(&tuple);
         let found = again.or_else(|| self.connections.find(&tuple));
         let Some(slot) = found.filter(|slot| !is_in_time_wait(*slot)) else { return false };
-        let first = SharedSlice::from_bytes(&plain.segment[payload_at..]);
+        let first = SharedSlice::from_bytes(&inbound.segment[payload_at..]);
         let octets = Scattered::new(first, frame.payload);
         let mut payload = InPlace { octets, gathered, bytes_gathered: 0 };
         self.handle_segment(now, slot, frame, &header, &mut payload, lease);

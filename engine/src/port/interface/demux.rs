@@ -79,12 +79,13 @@ pub(crate) fn parse_plain_head(
     framing: LinkFraming,
     head: &[u8],
     frame_len: usize,
-) -> Option<Plain<'_>> {
+) -> Option<Inbound<'_>> {
     if framing != LinkFraming::Ethernet {
         return None;
     }
-    let (plain, end) = plain_ipv4(head, frame_len)?;
-    (end == frame_len).then_some(plain)
+    let ipv4 = plain_ipv4(head, frame_len).map(|(plain, end)| (plain.inbound(), end));
+    let (inbound, end) = ipv4.or_else(|| plain_ipv6(head, frame_len))?;
+    (end == frame_len).then_some(inbound)
 }
 
 /// Finds the TCP segment in a frame. `verify` asks for the TCP checksum to be checked.
@@ -135,6 +136,37 @@ fn plain_ipv4(frame: &[u8], frame_len: usize) -> Option<(Plain<'_>, usize)> {
     Some((Plain { source, destination, source_mac, ecn, segment }, end))
 }
 
+/// The same over IPv6: no tag, no extension headers.
+fn plain_ipv6(frame: &[u8], frame_len: usize) -> Option<(Inbound<'_>, usize)> {
+    let (ethernet, datagram) = frame.split_first_chunk::<ETHERNET_LEN>()?;
+    let [to, _, _, _, _, _, a, b, c, d, e, f, kind @ ..] = *ethernet;
+    let (fixed, _) = datagram.split_first_chunk::<IPV6_LEN>()?;
+    let is_plain = u16::from_be_bytes(kind) == ETHERTYPE_IPV6
+        && fixed[0] >> 4 == 6
+        && fixed[6] == PROTOCOL_TCP
+        && to & 1 == 0;
+    if !is_plain {
+        return None;
+    }
+    let end = ETHERNET_LEN + IPV6_LEN + usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
+    if end > frame_len {
+        return None;
+    }
+    let segment = frame.get(ETHERNET_LEN + IPV6_LEN..end.min(frame.len()))?;
+    let address = |at: usize| fixed[at..].first_chunk().map(|octets| Ipv6Addr::from(*octets));
+    let (source, destination) = (address(8)?, address(24)?);
+    // As in `parse_ipv6`.
+    if source.to_ipv4_mapped().is_some() || destination.to_ipv4_mapped().is_some() {
+        return None;
+    }
+    let (source, destination) = (IpAddr::V6(source), IpAddr::V6(destination));
+    let source_mac = Some([a, b, c, d, e, f]);
+    // RFC 3168 §5: the last two bits of the traffic class.
+    let ecn = tcp::Ecn::from_bits(fixed[1] >> 4);
+    Some((Inbound { source, destination, source_mac, ecn, segment }, end))
+}
+
+const IPV6_LEN: usize = 40;
 const ETHERNET_LEN: usize = 14;
 /// Octets of an Ethernet and an IPv4 header.
 const PLAIN_LEN: usize = ETHERNET_LEN + 20;
@@ -357,6 +389,31 @@ mod tests {
             assert!(parse(frame_len).is_none(), "cut short, or padded: {frame_len}");
         }
         assert!(parse_plain_head(LinkFraming::Ip, &frame, 1514).is_none());
+    }
+
+    #[test]
+    fn a_head_over_ipv6_means_what_the_frame_does() {
+        let mut frame = vec![2; 12];
+        frame.extend([0x86, 0xdd, 0x60, 0x20, 0, 0, 0, 25, 6, 64]);
+        for last in [1, 2] {
+            frame.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
+        }
+        frame.extend([7; 25]);
+        let short = parse_plain_head(LinkFraming::Ethernet, &frame, frame.len()).unwrap();
+        let opened = LinkFraming::Ethernet.open(&frame).unwrap();
+        let Ok(Parsed::Tcp(long)) = parse_ipv6(opened, false) else { panic!("TCP") };
+        assert_eq!(format!("{short:?}"), format!("{long:?}"));
+        assert!(parse_plain_head(LinkFraming::Ethernet, &frame, frame.len() - 1).is_none());
+        // Each is for the long way: a group, another version, an extension header, a mapped address.
+        let mapped = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+        let odd: [(usize, &[u8]); 5] =
+            [(0, &[3]), (14, &[0x40]), (20, &[0]), (22, &mapped), (38, &mapped)];
+        for (at, octets) in odd {
+            let mut frame = frame.clone();
+            frame[at..at + octets.len()].copy_from_slice(octets);
+            let parsed = parse_plain_head(LinkFraming::Ethernet, &frame, frame.len());
+            assert!(parsed.is_none(), "octets {octets:?} at {at}");
+        }
     }
 
     #[test]
