@@ -11,6 +11,7 @@ pub(crate) const IPV6: u16 = 0x86dd;
 
 /// Offset of the network header and its EtherType, behind any number of VLAN tags. `None` when the
 /// frame ends before.
+#[inline]
 pub(crate) fn network_header(frame: &[u8]) -> Option<(usize, u16)> {
     skip_tags(frame, HEADER_LEN, word(frame, HEADER_LEN - 2)?)
 }

@@ -24,6 +24,7 @@ pub struct TxFrame<'a> {
 impl TxFrame<'_> {
     /// Octets of the whole frame, headers included.
     #[must_use]
+    #[inline]
     pub fn len(&self) -> usize {
         self.head.len() + self.payload.iter().map(Fragment::len).sum::<usize>()
     }

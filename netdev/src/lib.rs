@@ -86,6 +86,13 @@ impl Capabilities {
     /// longer than the device cuts, and when it has more fragments than the device gathers.
     #[inline]
     pub fn check(&self, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
+        let payload_len = frame.payload.iter().map(Fragment::len).sum();
+        self.check_len(frame, payload_len)
+    }
+
+    /// The same for a frame whose payload is known to be so long.
+    #[inline]
+    fn check_len(&self, frame: &TxFrame<'_>, payload_len: usize) -> Result<(), TransmitError> {
         let link_header_len = match self.medium {
             Medium::Ip => 0,
             Medium::Ethernet => {
@@ -93,7 +100,6 @@ impl Capabilities {
             }
         };
         let frame_len_max = self.mtu.saturating_add(link_header_len);
-        let payload_len: usize = frame.payload.iter().map(Fragment::len).sum();
         let (segment_len, segmentation_fits) = match frame.segment_size {
             None => (payload_len, true),
             Some(size) => {

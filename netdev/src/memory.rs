@@ -245,8 +245,8 @@ impl Device for MemoryDevice {
         if !self.link.is_up() {
             return Err(TransmitError::LinkDown);
         }
-        self.capabilities().check(frame)?;
         let len = frame.len();
+        self.capabilities().check_len(frame, len - frame.head.len())?;
         let mut buffer = self.buffer(len).ok_or(TransmitError::Full)?;
         frame.gather(&mut buffer);
         let arrival_ns = self.schedule(now_ns, wire_len(frame, len));

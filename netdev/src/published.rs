@@ -13,8 +13,11 @@
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use crate::sys::published_block::PublishedBlock;
 
 use crate::sys::published;
 use crate::sys::shared_mapping::SharedMapping;
@@ -34,6 +37,8 @@ pub struct Publisher(Arc<Shared>);
 struct Shared {
     /// Changes with `regions`, and is read for each frame.
     generation: AtomicU64,
+    /// Devices that were opened with the publisher.
+    devices: AtomicUsize,
     regions: Mutex<Regions>,
 }
 
@@ -107,6 +112,28 @@ impl Publisher {
         Ok(PublishedMemory { publisher: self.clone(), id, mapping })
     }
 
+    /// As [`allocate`](Self::allocate), `count` blocks of `len` octets each that only their owner writes.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate); [`io::ErrorKind::InvalidInput`], too, when they are more octets
+    /// together than can be counted.
+    pub fn allocate_blocks(&self, count: usize, len: usize) -> io::Result<Vec<PublishedBlock>> {
+        let whole = count.checked_mul(len).ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(PublishedBlock::of(self.allocate(whole)?, len))
+    }
+
+    /// Whether there is a device whose peer could read what is published.
+    #[must_use]
+    pub fn has_devices(&self) -> bool {
+        self.0.devices.load(Relaxed) > 0
+    }
+
+    /// Counts a device for as long as what is returned exists.
+    pub(crate) fn attach(&self) -> Attached {
+        self.0.devices.fetch_add(1, Relaxed);
+        Attached(self.clone())
+    }
+
     /// A number that is another one whenever memory was published or withdrawn.
     ///
     /// Memory is withdrawn before its addresses can be those of other memory. A thread that was given
@@ -126,6 +153,16 @@ impl Publisher {
     fn lock(&self) -> MutexGuard<'_, Regions> {
         // Nothing that can panic leaves them half changed.
         self.0.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A device of a publisher.
+#[derive(Debug)]
+pub(crate) struct Attached(Publisher);
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        self.0.0.devices.fetch_sub(1, Relaxed);
     }
 }
 
@@ -204,6 +241,41 @@ mod tests {
         let memory = Publisher::new().allocate(5000).unwrap();
         let flags = flags_of_mapping(memory.as_ptr().addr());
         assert!(flags.split(' ').any(|flag| flag == "dc"), "copied by fork: {flags}");
+    }
+
+    #[test]
+    fn blocks_are_slices_of_memory_that_is_published() {
+        let publisher = Publisher::new();
+        let mut blocks = publisher.allocate_blocks(3, 1000).unwrap();
+        for (block, octet) in blocks.iter_mut().zip(1..) {
+            assert!(block.iter().all(|octet| *octet == 0));
+            block.fill(octet);
+        }
+        for (block, octet) in blocks.iter().zip(1..) {
+            assert!(block.len() == 1000 && block.iter().all(|it| *it == octet));
+        }
+        publisher.look(|_, regions| {
+            let [region] = regions else { panic!("one for all") };
+            let inside = region.start..region.start + region.len;
+            assert!(blocks.iter().all(|block| inside.contains(&block.as_ptr().addr())));
+        });
+        blocks.drain(..2);
+        publisher.look(|_, regions| assert_eq!(regions.len(), 1, "one is left"));
+        drop(blocks);
+        publisher.look(|_, regions| assert!(regions.is_empty()));
+        let invalid = publisher.allocate_blocks(2, usize::MAX).unwrap_err();
+        assert_eq!(invalid.kind(), io::ErrorKind::InvalidInput);
+        assert!(publisher.allocate_blocks(0, 10).is_err());
+    }
+
+    #[test]
+    fn it_is_known_whether_there_are_devices() {
+        let publisher = Publisher::new();
+        assert!(!publisher.has_devices());
+        let attached = publisher.attach();
+        assert!(publisher.clone().has_devices());
+        drop(attached);
+        assert!(!publisher.has_devices());
     }
 
     #[test]

@@ -255,10 +255,11 @@ const FRAMING_MAX: u64 = 2 + 18 + 3 + 4;
 /// Octets of payload that calls may leave on the stack: the words of this test itself.
 const STRAY_MAX: u64 = 256;
 
-/// A clean link: nothing is copied on transmit, and once on receive.
+/// A clean link: nothing is copied on transmit, and once on receive. With markers that has to be asked for.
 fn copies_once(link: LinkConfig, startup: StartupConfig) {
+    let path = if startup.markers { SendPath::Gather } else { SendPath::Auto };
     for operation in ["write", "send", "read"] {
-        let mut scene = Scene::connect(link, ImpairConfig::default(), startup, SendPath::Auto);
+        let mut scene = Scene::connect(link, ImpairConfig::default(), startup, path);
         scene.transfer(operation);
         let what = format!("{operation} with {startup:?}");
         let [sender, receiver] = scene.counters();
@@ -308,19 +309,23 @@ fn payload_is_copied_only_to_where_it_belongs() {
         copies_once(super_frames, startup);
         a_copy_would_be_noticed(startup);
         for link in [link(), super_frames] {
-            staged_payload_is_copied_once(link, startup);
+            staged_payload_is_copied_once(link, startup, SendPath::Stage);
+            if markers {
+                staged_payload_is_copied_once(link, startup, SendPath::Auto);
+            }
         }
     }
 }
 
-/// Told to stage, the engine copies what it would have referred to, and counts it.
-fn staged_payload_is_copied_once(link: LinkConfig, startup: StartupConfig) {
+/// Told to stage, and where markers would have the digest of each of their runs begun anew, the engine
+/// copies what it would have referred to, and counts it.
+fn staged_payload_is_copied_once(link: LinkConfig, startup: StartupConfig, path: SendPath) {
     for operation in ["write", "send", "read"] {
-        let mut scene = Scene::connect(link, ImpairConfig::default(), startup, SendPath::Stage);
+        let mut scene = Scene::connect(link, ImpairConfig::default(), startup, path);
         scene.transfer(operation);
         let [sender, _] = scene.counters();
         let sent = scene.seen[0].borrow();
-        let what = format!("{operation} with {startup:?}");
+        let what = format!("{operation} with {startup:?}, {path:?}");
         assert_eq!(sent.from_source, 0, "{what}: not from where it is");
         // A Read Response has been copied, and is sent from there.
         let staged = if operation == "read" { 0 } else { MESSAGE_LEN as u64 };

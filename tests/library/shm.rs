@@ -72,9 +72,10 @@ fn published_memory_is_sent_from_where_it_is() {
             drop(scene);
             for (before, after) in before.into_iter().zip([a.counters(), b.counters()]) {
                 let referred = after.tx_bytes_referred - before.tx_bytes_referred;
-                // Writes and Sends; Read Responses are copied when they are framed.
-                let expected = 2 * LEN as u64;
-                assert!(referred >= expected * 9 / 10, "{what}: {before:?} {after:?}");
+                // Writes, Sends and Read Responses, which are kept in published blocks; what markers cut
+                // is copied but for those.
+                let expected = if setup.startup.markers { 1 } else { 3 } * LEN as u64;
+                assert!(referred >= expected * 8 / 10, "{what}: {before:?} {after:?}");
                 assert_eq!(after.frames_refused, 0, "{what}");
             }
         }
@@ -114,14 +115,16 @@ fn no_frame_allocates() {
             }
             a.flush(0);
             came += b.receive(0, 64, &mut |got| assert_eq!(got.len(), frame.len()));
-            // As a port does before it sleeps.
+            // What was read is noticed in a turn, and as a port does before it sleeps.
+            a.receive(0, 64, &mut |_| ());
             let _descriptors = (a.readiness(), b.readiness());
         }
         came
     };
     // What was published is told first.
     a.receive(1 << 40, 1, &mut |_| ());
-    assert!(send(&mut a, &mut b) > 1000);
+    let came = send(&mut a, &mut b);
+    assert!(came > 1000, "{came}: {:?} {:?}", a.counters(), b.counters());
     let before = a.counters();
     let census = Census::begin();
     let came = send(&mut a, &mut b);

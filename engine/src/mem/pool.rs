@@ -1,12 +1,42 @@
 //! Blocks of private memory, shared by all streams of a port.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use urnic_netdev::published::{PublishedBlock, Publisher};
+
 use crate::limits::{KEPT_BLOCK_LEN, KEPT_BLOCKS_FREE_MAX, KEPT_BLOCKS_MAX};
 
-/// A block: private memory, so references to it are sound.
-pub(crate) type Block = Box<[u8]>;
+/// A block: memory that its owner alone writes, so references to it are sound.
+#[derive(Debug)]
+pub(crate) enum Block {
+    Private(Box<[u8]>),
+    /// Peers of a device in shared memory can read what is kept from where it is.
+    Published(PublishedBlock),
+}
+
+impl Deref for Block {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Private(octets) => octets,
+            Self::Published(octets) => octets,
+        }
+    }
+}
+
+impl DerefMut for Block {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Private(octets) => octets,
+            Self::Published(octets) => octets,
+        }
+    }
+}
 
 /// Where streams take blocks for octets that have to stay as they were first sent.
 ///
@@ -22,15 +52,27 @@ pub(crate) struct BlockPool {
     taken: AtomicUsize,
     /// Among how many pools the bounds are divided.
     pools: AtomicUsize,
+    /// What blocks are published by, where it has devices.
+    publisher: Option<Publisher>,
 }
 
 impl Default for BlockPool {
     fn default() -> Self {
-        Self { free: Mutex::default(), taken: AtomicUsize::new(0), pools: AtomicUsize::new(1) }
+        Self {
+            free: Mutex::default(),
+            taken: AtomicUsize::new(0),
+            pools: AtomicUsize::new(1),
+            publisher: None,
+        }
     }
 }
 
 impl BlockPool {
+    /// A pool whose blocks are published, where `publisher` has devices.
+    pub(crate) fn published_by(publisher: &Publisher) -> Self {
+        Self { publisher: Some(publisher.clone()), ..Self::default() }
+    }
+
     /// From now on this is one of so many pools that have the bounds of one.
     pub(crate) fn divide_among(&self, pools: usize) {
         self.pools.store(pools, Ordering::Relaxed);
@@ -56,7 +98,21 @@ impl BlockPool {
     pub(crate) fn take(&self) -> Block {
         self.taken.fetch_add(1, Ordering::Relaxed);
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        free.unwrap_or_else(|| vec![0; KEPT_BLOCK_LEN].into_boxed_slice())
+        free.unwrap_or_else(|| self.make())
+    }
+
+    #[cold]
+    fn make(&self) -> Block {
+        let publisher = self.publisher.as_ref().filter(|publisher| publisher.has_devices());
+        // As many at a time as a peer is told of at once. What cannot be published is copied to be sent.
+        let published = publisher
+            .and_then(|publisher| publisher.allocate_blocks(BLOCKS_AT_ONCE, KEPT_BLOCK_LEN).ok());
+        let mut blocks = published.into_iter().flatten().map(Block::Published);
+        let Some(block) = blocks.next() else {
+            return Block::Private(vec![0; KEPT_BLOCK_LEN].into_boxed_slice());
+        };
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).extend(blocks);
+        block
     }
 
     /// Gives a block back.
@@ -75,9 +131,23 @@ impl BlockPool {
     }
 }
 
+/// Published blocks that are made together: 1 MiB.
+const BLOCKS_AT_ONCE: usize = 64;
+
+const _: () = assert!(BLOCKS_AT_ONCE <= KEPT_BLOCKS_FREE_MAX);
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_are_published_only_where_a_peer_could_read_them() {
+        let publisher = Publisher::new();
+        let pool = BlockPool::published_by(&publisher);
+        assert!(matches!(pool.take(), Block::Private(_)), "there is no device");
+        let refused = BlockPool::default();
+        assert!(matches!(refused.take(), Block::Private(_)));
+    }
 
     #[test]
     fn a_stream_gets_half_of_what_is_left_and_the_next_a_third() {
@@ -108,7 +178,7 @@ mod tests {
         let [pool, ..] = &pools;
         pool.taken.store(KEPT_BLOCKS_FREE_MAX, Ordering::Relaxed);
         for _ in 0..KEPT_BLOCKS_FREE_MAX {
-            pool.give_back(Block::default());
+            pool.give_back(Block::Private(Box::default()));
         }
         assert_eq!(pool.free.lock().unwrap().len(), KEPT_BLOCKS_FREE_MAX / pools.len());
     }
@@ -124,7 +194,7 @@ mod tests {
         assert_eq!(again.as_ptr(), address);
         pool.taken.store(KEPT_BLOCKS_FREE_MAX + 1, Ordering::Relaxed);
         for _ in 0..=KEPT_BLOCKS_FREE_MAX {
-            pool.give_back(Block::default());
+            pool.give_back(Block::Private(Box::default()));
         }
         assert_eq!(pool.free.lock().unwrap().len(), KEPT_BLOCKS_FREE_MAX);
     }

@@ -22,20 +22,20 @@ mod in_place;
 mod keep;
 mod locate;
 mod octets;
+mod pass;
 
 use crate::counters::MpaRxCounters;
 use crate::limits::ULPDU_LEN_MAX;
-use crate::mpa::marker::{CRC_LEN, LENGTH_LEN, MarkerGrid, fpdu_len};
+use crate::mpa::marker::MarkerGrid;
 use crate::mpa::pieces::{PieceList, PieceStore};
 use crate::time::Instant;
 use crate::types::StreamOffset;
-use crate::wire::crc32c::{Crc32c, to_wire};
 
 use ahead::Ahead;
 use error::Stop;
 use faulty::FaultAt;
 use locate::{Lead, Located, Search};
-use octets::{Octets, Slice, Spread, after};
+use octets::{Octets, Slice, Spread};
 
 pub use config::{RxConfig, RxLimits};
 pub use error::{MpaError, MpaFault, RxError};
@@ -61,6 +61,20 @@ pub trait FpduSink {
     /// # Errors
     /// Ends reception.
     fn deliver(&mut self, token: Self::Token) -> Result<(), Self::Error>;
+
+    /// Takes the ULPDU of a valid FPDU that is the next to be delivered. `Some` is to be delivered at once;
+    /// `None`: it was, which had nothing to refuse.
+    ///
+    /// # Errors
+    /// As [`place`](Self::place).
+    #[inline(always)]
+    fn place_next(
+        &mut self,
+        ulpdu: &Ulpdu<'_>,
+        at: StreamOffset,
+    ) -> Result<Option<Self::Token>, Self::Error> {
+        self.place(ulpdu, at).map(Some)
+    }
 
     /// Sees a whole FPDU that stands where one must stand and is wrong.
     ///
@@ -173,7 +187,7 @@ impl<T: Copy> FpduReceiver<T> {
         }
         debug_assert!(offset >= self.next, "octets that were delivered before");
         store.note_time(now);
-        let taken = match self.pass_plain(slice, sink) {
+        let taken = match self.pass_whole(slice, store, sink) {
             Ok(rest) if rest.bytes.is_empty() => Ok(end),
             Ok(rest) => self.take(rest, store, sink),
             Err(stop) => Err(stop),
@@ -229,46 +243,6 @@ impl<T: Copy> FpduReceiver<T> {
     #[must_use]
     pub const fn counters(&self) -> &MpaRxCounters {
         &self.counters
-    }
-
-    /// The short way: passes up whole FPDUs at the front of a segment that continues the stream,
-    /// when nothing is held or ahead and there are no markers. Returns what is left; anything odd
-    /// in it is for the long way to judge.
-    #[inline]
-    fn pass_plain<'s, S: FpduSink<Token = T>>(
-        &mut self,
-        slice: Slice<'s>,
-        sink: &mut S,
-    ) -> Result<Slice<'s>, Stop<S::Error>> {
-        let mut rest = slice.bytes;
-        if slice.at != self.next || self.grid.is_enabled() || !self.has_nothing_apart() {
-            return Ok(slice);
-        }
-        let RxConfig { crc, ulpdu_len_min, ulpdu_len_max, .. } = self.config;
-        while let Some((&length, after_length)) = rest.split_first_chunk::<LENGTH_LEN>() {
-            let ulpdu_len = usize::from(u16::from_be_bytes(length));
-            if ulpdu_len < ulpdu_len_min || ulpdu_len > ulpdu_len_max {
-                break;
-            }
-            let Some((fpdu, next)) = rest.split_at_checked(fpdu_len(ulpdu_len)) else { break };
-            let Some((covered, received)) = fpdu.split_last_chunk::<CRC_LEN>() else { break };
-            // RFC 5044 §4.4: the CRC is compared before anything of the FPDU is used.
-            if crc {
-                let mut digest = Crc32c::new();
-                digest.update(covered);
-                if to_wire(digest.finish()) != *received {
-                    break;
-                }
-            }
-            let Some(ulpdu) = after_length.get(..ulpdu_len) else { break };
-            let token = sink.place(&Ulpdu::from_slice(ulpdu), self.next).map_err(Stop::of_sink)?;
-            self.counters.fpdus = self.counters.fpdus.wrapping_add(1);
-            self.counters.crc_good = self.counters.crc_good.wrapping_add(u64::from(crc));
-            self.next = after(self.next, fpdu.len());
-            rest = next;
-            sink.deliver(token).map_err(Stop::of_sink)?;
-        }
-        Ok(Slice { at: self.next, bytes: rest })
     }
 
     /// Whether there is nothing but the stream up to where it was delivered.

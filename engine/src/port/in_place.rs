@@ -8,7 +8,6 @@ use crate::port::Port;
 use crate::port::connections::is_in_time_wait;
 use crate::port::interface::demux;
 use crate::port::interface::framing::LinkFraming;
-use crate::port::receive::segment_count;
 use crate::port::tuple::Tuple;
 use crate::stream::carrier::InPlace;
 use crate::tcp;
@@ -50,25 +49,21 @@ impl Port {
         let Some(inbound) = demux::parse_plain_head(framing, frame.head, frame.len()) else {
             return false;
         };
-        let Ok((mut header, payload_at)) = tcp::Header::parse(inbound.segment) else {
+        let mut header = tcp::Header { ecn: inbound.ecn, ..tcp::Header::default() };
+        let Ok(payload_at) = header.read(inbound.segment) else { return false };
+        if header.flags.contains(tcp::Flags::SYN) {
             return false;
-        };
-        header.ecn = inbound.ecn;
+        }
         let (source, destination) = (inbound.source, inbound.destination);
         let tuple = Tuple::new(destination, header.dst_port, source, header.src_port);
-        let slot = match self.connections.find(&tuple) {
-            Some(slot) if !is_in_time_wait(slot) && !header.flags.contains(tcp::Flags::SYN) => slot,
-            _ => return false,
-        };
+        let again = self.connections.find_again(&tuple);
+        let found = again.or_else(|| self.connections.find(&tuple));
+        let Some(slot) = found.filter(|slot| !is_in_time_wait(*slot)) else { return false };
         let first = SharedSlice::from_bytes(&inbound.segment[payload_at..]);
         let octets = Scattered::new(first, frame.payload);
-        let segments = segment_count(frame.segment_size, octets.len());
         let mut payload = InPlace { octets, gathered, bytes_gathered: 0 };
-        let pieces = &mut self.pieces;
-        let carrier = &mut self.connections[slot].carrier;
-        carrier.handle_segment(now, &header, &mut payload, segments, pieces, lease);
+        self.handle_segment(now, slot, frame, &header, &mut payload, lease);
         self.counters.rx_bytes_gathered += payload.bytes_gathered;
-        self.connections.after_input(slot);
         true
     }
 }

@@ -1,7 +1,5 @@
 //! Frames in: to the connection they belong to, to a listener, or to the host stack.
 
-use std::num::NonZeroU16;
-
 use tracing::debug;
 use urnic_netdev::{RxChecksum, RxFrame};
 
@@ -9,13 +7,14 @@ use crate::mem::TableLease;
 use crate::port::accept::Claim;
 use crate::port::connections::is_in_time_wait;
 use crate::port::drops::FrameDrop;
-use crate::port::interface::demux::{self, Inbound, Parsed};
+use crate::port::interface::demux::{self, Inbound, Parsed, Plain};
 use crate::port::interface::framing::{LinkFraming, Opened};
 use crate::port::interface::icmp::{self, IcmpError, Report};
 use crate::port::interface::reassembly::Part;
 use crate::port::tuple::Tuple;
 use crate::port::{Port, TRACE};
-use crate::tcp;
+use crate::stream::carrier::Payload;
+use crate::tcp::{self, Flags};
 use crate::time::Instant;
 use crate::verbs::calls::HeldCalls;
 
@@ -58,7 +57,7 @@ impl Port {
         }
         let verify = frame.checksum == RxChecksum::Unverified;
         match demux::parse_plain(framing, frame.head, verify) {
-            Some(inbound) => self.handle_tcp(now, framing, frame, &inbound, lease),
+            Some(plain) => self.handle_plain(now, framing, frame, &plain, lease),
             None => self.take_unusual_frame(now, framing, frame, lease),
         }
     }
@@ -101,7 +100,28 @@ impl Port {
         None
     }
 
+    /// A segment like nearly all, which is likely to be of the connection that the one before was of.
     #[inline(always)]
+    fn handle_plain(
+        &mut self,
+        now: Instant,
+        framing: LinkFraming,
+        frame: &RxFrame<'_>,
+        plain: &Plain<'_>,
+        lease: &mut TableLease<'_>,
+    ) {
+        let mut header = tcp::Header { ecn: plain.ecn, ..tcp::Header::default() };
+        if let Ok(payload_at) = header.read(plain.segment)
+            && !header.flags.contains(Flags::SYN)
+            && let Some(slot) = self.connections.find_again(&plain.tuple(&header))
+        {
+            let mut payload = &plain.segment[payload_at..];
+            return self.handle_segment(now, slot, frame, &header, &mut payload, lease);
+        }
+        self.handle_tcp(now, framing, frame, &plain.inbound(), lease);
+    }
+
+    #[inline(never)]
     fn handle_tcp(
         &mut self,
         now: Instant,
@@ -131,10 +151,27 @@ impl Port {
         if is_in_time_wait(slot) {
             return self.handle_in_time_wait(now, slot, &header, payload.len());
         }
-        let segments = segment_count(frame.segment_size, payload.len());
+        self.handle_segment(now, slot, frame, &header, &mut payload, lease);
+    }
+
+    /// A segment of the connection in this slot.
+    #[inline(always)]
+    pub(super) fn handle_segment(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        frame: &RxFrame<'_>,
+        header: &tcp::Header,
+        payload: &mut impl Payload,
+        lease: &mut TableLease<'_>,
+    ) {
+        let payload_len = payload.len();
+        let segments = frame
+            .segment_size
+            .map_or(1, |size| payload_len.div_ceil(usize::from(size.get())).max(1));
         let connection = &mut self.connections[slot];
         let pieces = &mut self.pieces;
-        connection.carrier.handle_segment(now, &header, &mut payload, segments, pieces, lease);
+        connection.carrier.handle_segment(now, header, payload, segments, pieces, lease);
         self.connections.after_input(slot);
     }
 
@@ -226,10 +263,4 @@ impl Port {
         }
         self.connections.after_input(slot);
     }
-}
-
-/// Segments that a frame with `payload_len` octets holds.
-#[inline]
-pub(super) fn segment_count(segment_size: Option<NonZeroU16>, payload_len: usize) -> usize {
-    segment_size.map_or(1, |size| payload_len.div_ceil(usize::from(size.get())).max(1))
 }

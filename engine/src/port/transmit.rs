@@ -38,8 +38,8 @@ impl Port {
     /// `BURST_BYTES`. Returns how many were taken; 0 means that nothing is due.
     ///
     /// A frame that the device has no room for ([`TransmitError::Full`]) ends the call and is the
-    /// first of the next, with the rest of its run behind it; one that is refused for another reason is lost as on a wire, and TCP
-    /// brings its octets again. It is no use to call while the device is full.
+    /// first of the next, with the rest of its run behind it; one that is refused for another reason is
+    /// lost as on a wire, and TCP brings its octets again. It is no use to call while the device is full.
     pub fn poll_transmit(
         &mut self,
         now: Instant,

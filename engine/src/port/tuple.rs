@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 use std::hash::{Hash, Hasher};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The addresses of both ends, in a form that compares in a few instructions: IPv4 addresses as
 /// IPv4-mapped IPv6 ones. Packed, for it stands twice in what is kept of a connection in TIME-WAIT.
@@ -20,6 +20,18 @@ impl Tuple {
     pub(crate) fn new(local: IpAddr, local_port: u16, remote: IpAddr, remote_port: u16) -> Self {
         let ports = u32::from(local_port) << 16 | u32::from(remote_port);
         Self { local: mapped(local), remote: mapped(remote), ports }
+    }
+
+    /// The addresses of a connection over IPv4.
+    #[inline]
+    pub(crate) fn of_ipv4(
+        local: Ipv4Addr,
+        local_port: u16,
+        remote: Ipv4Addr,
+        remote_port: u16,
+    ) -> Self {
+        let ports = u32::from(local_port) << 16 | u32::from(remote_port);
+        Self { local: mapped_ipv4(local), remote: mapped_ipv4(remote), ports }
     }
 
     pub(crate) fn local(&self) -> SocketAddr {
@@ -61,9 +73,14 @@ impl Hash for Tuple {
 #[inline]
 fn mapped(address: IpAddr) -> u128 {
     match address {
-        IpAddr::V4(address) => 0xffff << 32 | u128::from(address.to_bits()),
+        IpAddr::V4(address) => mapped_ipv4(address),
         IpAddr::V6(address) => address.to_bits(),
     }
+}
+
+#[inline]
+fn mapped_ipv4(address: Ipv4Addr) -> u128 {
+    0xffff << 32 | u128::from(address.to_bits())
 }
 
 fn unmapped(bits: u128) -> IpAddr {

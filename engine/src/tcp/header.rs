@@ -157,22 +157,31 @@ impl Header {
     /// skipped (RFC 9293 MUST-6).
     #[inline]
     pub fn parse(segment: &[u8]) -> Result<(Self, usize), HeaderError> {
+        let mut header = Self::default();
+        let payload_at = header.read(segment)?;
+        Ok((header, payload_at))
+    }
+
+    /// The same into an empty header, which is not copied then: a processor that reads what it has just
+    /// written in other portions waits for it.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse); the header is of no use then.
+    #[inline(always)]
+    pub(crate) fn read(&mut self, segment: &[u8]) -> Result<usize, HeaderError> {
         let (fixed, rest) =
             segment.split_first_chunk::<HEADER_LEN>().ok_or(HeaderError::TooShort)?;
         let payload_at = usize::from(fixed[12] >> 4) * 4;
         let options_len = payload_at.checked_sub(HEADER_LEN).ok_or(HeaderError::DataOffset)?;
         let options = rest.get(..options_len).ok_or(HeaderError::TooShort)?;
-        let header = Self {
-            src_port: u16::from_be_bytes([fixed[0], fixed[1]]),
-            dst_port: u16::from_be_bytes([fixed[2], fixed[3]]),
-            seq: SeqNum(u32::from_be_bytes([fixed[4], fixed[5], fixed[6], fixed[7]])),
-            ack: SeqNum(u32::from_be_bytes([fixed[8], fixed[9], fixed[10], fixed[11]])),
-            flags: Flags::from_bits_retain(fixed[13]),
-            window: u16::from_be_bytes([fixed[14], fixed[15]]),
-            options: Options::parse(options)?,
-            ecn: Ecn::NotCapable,
-        };
-        Ok((header, payload_at))
+        self.src_port = u16::from_be_bytes([fixed[0], fixed[1]]);
+        self.dst_port = u16::from_be_bytes([fixed[2], fixed[3]]);
+        self.seq = SeqNum(u32::from_be_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]));
+        self.ack = SeqNum(u32::from_be_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]));
+        self.flags = Flags::from_bits_retain(fixed[13]);
+        self.window = u16::from_be_bytes([fixed[14], fixed[15]]);
+        self.options.read(options)?;
+        Ok(payload_at)
     }
 
     /// Length of the header in octets, options and their padding included: a multiple of 4.
@@ -217,32 +226,31 @@ impl Header {
 
 impl Options {
     /// Timestamps in their usual place come with nearly every segment; everything else is rare.
-    #[inline]
-    fn parse(octets: &[u8]) -> Result<Self, HeaderError> {
+    #[inline(always)]
+    fn read(&mut self, octets: &[u8]) -> Result<(), HeaderError> {
         if let Ok(&[k0, k1, k2, k3, a, b, c, d, e, f, g, h]) = <&[u8; 12]>::try_from(octets)
             && [k0, k1, k2, k3] == TIMESTAMPS_ALIGNED
         {
             let (value, echo) =
                 (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]));
-            let timestamps = Some(Timestamps { value, echo });
-            return Ok(Self { timestamps, ..Self::default() });
+            self.timestamps = Some(Timestamps { value, echo });
+            return Ok(());
         }
-        Self::parse_any(octets)
+        self.read_any(octets)
     }
 
     #[inline(never)]
-    fn parse_any(octets: &[u8]) -> Result<Self, HeaderError> {
-        let mut options = Self::default();
+    fn read_any(&mut self, octets: &[u8]) -> Result<(), HeaderError> {
         let mut rest = octets;
         loop {
             rest = match rest {
-                [] | [kind::END, ..] => return Ok(options),
+                [] | [kind::END, ..] => return Ok(()),
                 [kind::NOP, tail @ ..] => tail,
                 // RFC 9293 MUST-7: "TCP implementations MUST be prepared to handle an illegal
                 // option length (e.g., zero)".
                 [kind, len, ..] if (2..=rest.len()).contains(&usize::from(*len)) => {
                     let (option, tail) = rest.split_at(usize::from(*len));
-                    options.take(*kind, &option[2..]);
+                    self.take(*kind, &option[2..]);
                     tail
                 }
                 _ => return Err(HeaderError::OptionLength),

@@ -66,7 +66,7 @@ struct Held {
 impl HeldRnic {
     /// For a port.
     pub(crate) fn by_port(rnic: &Rnic) -> Self {
-        Self::new(rnic, Arc::default())
+        Self::new(rnic, Arc::new(BlockPool::published_by(rnic.publisher())))
     }
 
     /// For a stream over a socket.

@@ -153,13 +153,8 @@ impl Channel {
         }
         let header = header.to_octets();
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        let sent = sendmsg(
-            &self.stream,
-            &[IoSlice::new(&header), IoSlice::new(body)],
-            &mut control,
-            flags,
-        )
-        .map_err(io::Error::from)?;
+        let octets = [IoSlice::new(&header), IoSlice::new(body)];
+        let sent = sendmsg(&self.stream, &octets, &mut control, flags).map_err(io::Error::from)?;
         if sent == header.len() + body.len() {
             Ok(())
         } else {

@@ -12,7 +12,7 @@ use tracing::debug;
 use crate::peer::channel::Channel;
 use crate::peer::meeting::Meeting;
 use crate::peer::tell::Watch;
-use crate::published::Publisher;
+use crate::published::{Attached, Publisher};
 use crate::shm::limits::{CHECK_INTERVAL_NS, CONTROL_INTERVAL_NS, MTU, RUNS_MAX};
 use crate::shm::session::{Session, SessionError};
 use crate::shm::{ShmConfig, ShmCounters};
@@ -34,6 +34,7 @@ pub struct Shm {
     meeting: Meeting,
     config: ShmConfig,
     publisher: Publisher,
+    _attached: Attached,
     /// What the device sleeps on.
     watch: Watch,
     is_up: bool,
@@ -68,6 +69,7 @@ impl Shm {
             session: None,
             meeting: Meeting::open(&config.path, config.listens)?,
             config: config.clone(),
+            _attached: publisher.attach(),
             publisher: publisher.clone(),
             watch: Watch::new().map_err(failed("make the events of an shm device"))?,
             is_up: false,

@@ -82,6 +82,7 @@ impl<'a> Fragment<'a> {
     ///
     /// # Panics
     /// When the lengths differ.
+    #[inline]
     pub fn copy_to(&self, dst: &mut [u8]) {
         assert_eq!(self.len, dst.len(), "fragment copied to a buffer of another length");
         // SAFETY: the constructor's caller vouched for `self.len` readable octets at `self.ptr`,

@@ -10,6 +10,7 @@ pub(crate) mod mapping;
 pub(crate) mod packet_ring;
 pub(crate) mod packet_socket;
 pub(crate) mod published;
+pub(crate) mod published_block;
 pub(crate) mod read_mapping;
 pub(crate) mod shared_mapping;
 pub(crate) mod stream_socket;

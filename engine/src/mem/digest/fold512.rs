@@ -1,4 +1,9 @@
-//! Folding by 512-bit carry-less products, of AVX-512.
+//! Folding by 512-bit carry-less products, of AVX-512; in longer runs beside three lanes of the CRC
+//! instruction, which takes another unit of the processor (see [`interleaved`](super::interleaved)):
+//!
+//! ```text
+//! odd octets and whole blocks │ folded, 192 octets a turn │ lane a, 32 a turn │ lane b │ lane c
+//! ```
 
 use std::arch::asm;
 use std::arch::x86_64::{
@@ -10,8 +15,19 @@ use std::arch::x86_64::{
 };
 use std::ptr;
 
-use super::polynomial::fold_factors;
+use super::interleaved::{join_lanes, step_lanes};
+use super::polynomial::{LANE_TURN_LEN, TURNS_MAX, fold_factors};
 use super::quadwords::{self, register};
+
+/// Octets of an accumulator.
+const BLOCK_LEN: usize = 64;
+/// Octets folded in a turn.
+const FOLD_TURN_LEN: usize = 192;
+/// Octets of a turn. A product starts every second cycle, a CRC instruction every cycle: in twelve cycles
+/// the six products of a turn and the twelve CRC instructions of its lanes.
+const TURN_LEN: usize = FOLD_TURN_LEN + 3 * LANE_TURN_LEN;
+/// Runs with fewer turns are sooner folded alone.
+const TURNS_MIN: usize = 3;
 
 /// Runs shorter than this go through the plain CRC instruction.
 pub(super) const FOLD_LEN_MIN: usize = 128;
@@ -40,9 +56,23 @@ const fn lane_factors(bits: [u32; 4]) -> [i64; 8] {
 /// The processor must have the features; `src` must be readable for `len` octets, and `len` be
 /// at least 64.
 #[target_feature(enable = "sse4.2,pclmulqdq,avx512f,avx512bw,avx512vbmi2,vpclmulqdq")]
-pub(super) unsafe fn append(state: u32, src: *const u8, len: usize) -> u32 {
-    // SAFETY: the caller's promise; nothing is stored.
-    unsafe { run::<false>(state, src, ptr::null_mut(), len) }
+pub(super) unsafe fn append(mut state: u32, mut src: *const u8, mut len: usize) -> u32 {
+    while len / TURN_LEN > TURNS_MAX {
+        // With room for the block that the register goes into.
+        let part = TURNS_MAX * TURN_LEN + BLOCK_LEN;
+        // SAFETY: more octets than `part` are readable.
+        state = unsafe { run_beside_lanes(state, src, part, TURNS_MAX) };
+        (src, len) = (src.wrapping_add(part), len - part);
+    }
+    // The register goes into what is before the turns: four octets at least.
+    let turns = (len - size_of::<u32>()) / TURN_LEN;
+    if turns < TURNS_MIN {
+        // SAFETY: the caller's promise, and of a long run more than 64 octets are left; nothing is stored.
+        unsafe { run::<false>(state, src, ptr::null_mut(), len) }
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { run_beside_lanes(state, src, len, turns) }
+    }
 }
 
 /// Copies `len` octets from `src` to `dst` and adds them to a running CRC32c, loading each once.
@@ -66,29 +96,8 @@ pub(super) unsafe fn copy(state: u32, src: *const u8, dst: *mut u8, len: usize) 
 #[inline]
 #[target_feature(enable = "sse4.2,pclmulqdq,avx512f,avx512bw,avx512vbmi2,vpclmulqdq")]
 unsafe fn run<const COPY: bool>(state: u32, src: *const u8, dst: *mut u8, len: usize) -> u32 {
-    let odd = len % 64;
-    let (first, mut at) = if odd < 4 {
-        let state = if COPY {
-            // SAFETY: `odd <= len`.
-            unsafe { quadwords::copy(state, src, dst, odd) }
-        } else {
-            // SAFETY: as above.
-            unsafe { quadwords::append(state, src, odd) }
-        };
-        // SAFETY: `len - odd` is a positive multiple of 64.
-        let block = unsafe { take::<COPY>(src, dst, odd) };
-        (_mm512_xor_si512(block, low_doubleword(state)), odd + 64)
-    } else {
-        let low_octets = (1_u64 << odd) - 1;
-        // SAFETY: `odd <= len`, and the mask has `odd` bits.
-        let octets = unsafe { load_masked(src, low_octets) };
-        if COPY {
-            // SAFETY: as above.
-            unsafe { store_masked(dst, low_octets, octets) };
-        }
-        let octets = _mm512_xor_si512(octets, low_doubleword(state));
-        (_mm512_maskz_expand_epi8(low_octets << (64 - odd), octets), odd)
-    };
+    // SAFETY: the caller's promise.
+    let (first, mut at) = unsafe { begin::<COPY>(state, src, dst, len) };
     let zero = _mm512_setzero_si512();
     let mut sums = [zero, zero, zero, first];
     while !(len - at).is_multiple_of(256) {
@@ -110,6 +119,126 @@ unsafe fn run<const COPY: bool>(state: u32, src: *const u8, dst: *mut u8, len: u
     let sum = fold(sums[1], factors(&AHEAD_1024), sum);
     let sum = fold(sums[2], factors(&AHEAD_512), sum);
     reduce(sum)
+}
+
+/// The first block of a run of `len` octets, with the register in it, and where the next begins; a
+/// multiple of 64 octets is left from there.
+///
+/// # Safety
+/// As [`run`].
+#[inline]
+#[target_feature(enable = "sse4.2,pclmulqdq,avx512f,avx512bw,avx512vbmi2,vpclmulqdq")]
+unsafe fn begin<const COPY: bool>(
+    state: u32,
+    src: *const u8,
+    dst: *mut u8,
+    len: usize,
+) -> (__m512i, usize) {
+    let odd = len % 64;
+    if odd < 4 {
+        let state = if COPY {
+            // SAFETY: `odd <= len`.
+            unsafe { quadwords::copy(state, src, dst, odd) }
+        } else {
+            // SAFETY: as above.
+            unsafe { quadwords::append(state, src, odd) }
+        };
+        // SAFETY: `len - odd` is a positive multiple of 64.
+        let block = unsafe { take::<COPY>(src, dst, odd) };
+        (_mm512_xor_si512(block, low_doubleword(state)), odd + 64)
+    } else {
+        let low_octets = (1_u64 << odd) - 1;
+        // SAFETY: `odd <= len`, and the mask has `odd` bits.
+        let octets = unsafe { load_masked(src, low_octets) };
+        if COPY {
+            // SAFETY: as above.
+            unsafe { store_masked(dst, low_octets, octets) };
+        }
+        let octets = _mm512_xor_si512(octets, low_doubleword(state));
+        (_mm512_maskz_expand_epi8(low_octets << (64 - odd), octets), odd)
+    }
+}
+
+/// Moves an accumulator ahead and adds the 64 octets at `src + at`.
+macro_rules! fold_512 {
+    ($sum:literal, $at:literal) => {
+        concat!(
+            "vpclmulqdq {t}, {",
+            $sum,
+            "}, {ahead}, 0x00\n",
+            "vpclmulqdq {",
+            $sum,
+            "}, {",
+            $sum,
+            "}, {ahead}, 0x11\n",
+            "vpternlogq {",
+            $sum,
+            "}, {t}, zmmword ptr [{src} + ",
+            $at,
+            "], 0x96",
+        )
+    };
+}
+
+/// Three accumulators beside three lanes of the CRC instruction, for `turns` turns at the end of the run;
+/// what is before them is folded alone.
+///
+/// # Safety
+/// As [`append`]; `turns` must be at least 1 and at most [`TURNS_MAX`], and `len` at least four octets more
+/// than `turns * TURN_LEN`.
+#[inline]
+#[target_feature(enable = "sse4.2,pclmulqdq,avx512f,avx512bw,avx512vbmi2,vpclmulqdq")]
+unsafe fn run_beside_lanes(state: u32, src: *const u8, len: usize, turns: usize) -> u32 {
+    let folded_len = len - turns * 3 * LANE_TURN_LEN;
+    let ahead = factors(&AHEAD_1536);
+    // SAFETY: the folded part has at least 192 octets.
+    let (first, mut at) = unsafe { begin::<false>(state, src, ptr::null_mut(), folded_len) };
+    let zero = _mm512_setzero_si512();
+    let mut sums = [zero, zero, first];
+    let turns_at = folded_len - turns * FOLD_TURN_LEN;
+    while at < turns_at {
+        // SAFETY: a positive multiple of 64 octets is left.
+        let block = unsafe { load(src.wrapping_add(at)) };
+        sums = [sums[1], sums[2], fold(sums[0], ahead, block)];
+        at += 64;
+    }
+    let [mut z0, mut z1, mut z2] = sums;
+    let (mut a, mut b, mut c) = (0_u64, 0_u64, 0_u64);
+    let lanes = src.wrapping_add(folded_len);
+    // SAFETY: `src` runs over the folded part in steps of 192, `lane` over the first lane in steps of
+    // 32; with the lane length added once and twice it stays inside the second and third.
+    unsafe {
+        asm!(
+            "2:",
+            fold_512!("z0", 0),
+            step_lanes!("lane", 0),
+            fold_512!("z1", 64),
+            step_lanes!("lane", 8),
+            step_lanes!("lane", 16),
+            fold_512!("z2", 128),
+            step_lanes!("lane", 24),
+            "add {src}, 192",
+            "add {lane}, 32",
+            "dec {turns}",
+            "jnz 2b",
+            src = inout(reg) src.wrapping_add(at) => _,
+            lane = inout(reg) lanes => _,
+            lane_len = in(reg) turns * LANE_TURN_LEN,
+            turns = inout(reg) turns => _,
+            a = inout(reg) a,
+            b = inout(reg) b,
+            c = inout(reg) c,
+            ahead = in(zmm_reg) ahead,
+            z0 = inout(zmm_reg) z0,
+            z1 = inout(zmm_reg) z1,
+            z2 = inout(zmm_reg) z2,
+            t = out(zmm_reg) _,
+            options(nostack, readonly)
+        );
+    }
+    let sum = fold(z0, factors(&AHEAD_1024), z2);
+    let sum = fold(z1, factors(&AHEAD_512), sum);
+    join_lanes(reduce(sum), [a, b, c], turns)
 }
 
 /// The 64 octets at `src + at`; copies them to `dst + at` if `COPY`.

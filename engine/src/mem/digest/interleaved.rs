@@ -54,6 +54,8 @@ macro_rules! step_lanes {
     };
 }
 
+pub(super) use step_lanes;
+
 /// Moves an accumulator ahead and adds the 32 octets at `src + at`.
 macro_rules! fold_256 {
     ($sum:literal, $at:literal) => {
@@ -224,6 +226,16 @@ fn join(head: u32, sums: &Sums, turns: usize) -> u32 {
     let near = _mm_xor_si128(product(register(b), one), product(register(a), two));
     let far = _mm_xor_si128(product(folded, three), product(head, six));
     register(c) ^ crc_of_quadword(0, _mm_cvtsi128_si64(_mm_xor_si128(near, far)))
+}
+
+/// The register after a part whose register is `folded`, and three lanes of so many turns behind it.
+#[inline]
+#[target_feature(enable = "sse4.2,pclmulqdq")]
+pub(super) fn join_lanes(folded: u32, [a, b, c]: [u64; 3], turns: usize) -> u32 {
+    let [one, two, three, _] = LANES_AHEAD[turns];
+    let near = _mm_xor_si128(product(register(b), one), product(register(a), two));
+    let all = _mm_xor_si128(near, product(folded, three));
+    register(c) ^ crc_of_quadword(0, _mm_cvtsi128_si64(all))
 }
 
 /// Folds, and runs the lanes, `turns` times.

@@ -117,8 +117,30 @@ fn every_alignment_agrees_with_the_crate() {
 #[cfg_attr(miri, ignore = "slow")]
 fn long_runs_agree_with_the_crate() {
     let bytes = pattern(1 << 20);
-    for len in [6143, 6144, 8940, 12_287, 12_288, 12_289, 12_480, 65_535, 65_536, 100_001, 1 << 20]
-    {
+    for len in [
+        6143,
+        6144,
+        8940,
+        12_287,
+        12_288,
+        12_289,
+        12_480,
+        18_431,
+        18_432,
+        18_435,
+        18_436,
+        18_495,
+        18_496,
+        18_719,
+        18_720,
+        18_723,
+        18_724,
+        37_000,
+        65_535,
+        65_536,
+        100_001,
+        1 << 20,
+    ] {
         assert_all_kernels(u32::MAX, &bytes[..len]);
     }
 }

@@ -70,20 +70,17 @@ impl<T: Copy> FpduReceiver<T> {
                 let Some((_, ulpdu)) = covered.split_at_checked(LENGTH_LEN) else { break };
                 // Without the pad.
                 let Some((ulpdu, _)) = ulpdu.split_at_checked(ulpdu_len) else { break };
-                sink.place(&Ulpdu::from_scattered(ulpdu), self.next)
+                sink.place_next(&Ulpdu::from_scattered(ulpdu), self.next)
             } else if has_right_markers(&covered, &layout) {
                 let marked = Marked { wire: covered, layout };
-                sink.place(&Ulpdu::from_marked(&marked), self.next)
+                sink.place_next(&Ulpdu::from_marked(&marked), self.next)
             } else {
                 break;
             };
             let token = placed.map_err(Stop::of_sink)?;
-            self.counters.fpdus = self.counters.fpdus.wrapping_add(1);
-            self.counters.crc_good = self.counters.crc_good.wrapping_add(u64::from(crc));
             self.counters.markers = self.counters.markers.wrapping_add(markers as u64);
-            self.next = after(self.next, layout.wire_len());
             rest = next;
-            sink.deliver(token).map_err(Stop::of_sink)?;
+            self.passed(layout.wire_len(), token, sink)?;
         }
         Ok(())
     }

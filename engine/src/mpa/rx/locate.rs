@@ -94,7 +94,7 @@ pub(super) fn verify(
 /// Whether all markers of an FPDU with these wire octets point at its header, as in
 /// [`wrong_markers`].
 #[inline]
-fn has_right_markers(wire: &[u8], layout: FpduLayout) -> bool {
+pub(super) fn has_right_markers(wire: &[u8], layout: FpduLayout) -> bool {
     (0..layout.marker_count()).all(|index| {
         let marker = wire.get(layout.marker_at(index)..).and_then(<[u8]>::first_chunk);
         marker.is_some_and(|octets| Marker::from_bytes(*octets).fpduptr == layout.fpduptr(index))

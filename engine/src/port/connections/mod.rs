@@ -121,6 +121,12 @@ impl Connections {
         self.timers.forget(slot);
     }
 
+    /// The slot of the connection of these addresses, if it is the one that was found last and has one.
+    #[inline]
+    pub(super) fn find_again(&self, tuple: &Tuple) -> Option<u32> {
+        self.tuples.find_again(tuple).filter(|number| !is_in_time_wait(*number))
+    }
+
     /// The connection of these addresses, by its slot or its number in TIME-WAIT.
     #[inline]
     pub(super) fn find(&mut self, tuple: &Tuple) -> Option<u32> {

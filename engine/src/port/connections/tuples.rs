@@ -53,13 +53,17 @@ impl Tuples {
         }
     }
 
+    /// The connection of these addresses, if it is the one that was found last.
+    #[inline]
+    pub(super) fn find_again(&self, tuple: &Tuple) -> Option<u32> {
+        self.last_hit.as_ref().filter(|(last, _)| last == tuple).map(|(_, slot)| *slot)
+    }
+
     /// The connection of these addresses.
     #[inline]
     pub(super) fn find(&mut self, tuple: &Tuple) -> Option<u32> {
-        if let Some((last, slot)) = &self.last_hit
-            && last == tuple
-        {
-            return Some(*slot);
+        if let Some(slot) = self.find_again(tuple) {
+            return Some(slot);
         }
         let slot = *self.slots.get(tuple)?;
         self.last_hit = Some((*tuple, slot));

@@ -1,6 +1,6 @@
 //! From a frame to the TCP segment in it, or to the host stack.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use smoltcp::wire::{Ipv4Packet, Ipv6Packet, checksum};
 use urnic_netdev::Fragment;
@@ -9,6 +9,7 @@ use crate::limits::EXTENSION_HEADERS_MAX;
 use crate::port::drops::FrameDrop;
 use crate::port::interface::framing::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, LinkFraming, Opened};
 use crate::port::interface::reassembly::{DatagramKey, Part};
+use crate::port::tuple::Tuple;
 use crate::tcp;
 
 /// A TCP segment in its IP datagram, checksums verified where they had to be.
@@ -24,6 +25,31 @@ pub(crate) struct Inbound<'f> {
     pub(crate) segment: &'f [u8],
 }
 
+/// A TCP segment in an IPv4 datagram as nearly all are; see [`parse_plain`].
+#[derive(Debug)]
+pub(crate) struct Plain<'f> {
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
+    source_mac: [u8; 6],
+    pub(crate) ecn: tcp::Ecn,
+    pub(crate) segment: &'f [u8],
+}
+
+impl<'f> Plain<'f> {
+    /// The same, as other segments are described.
+    pub(crate) fn inbound(&self) -> Inbound<'f> {
+        let Self { source, destination, source_mac, ecn, segment } = *self;
+        let (source, destination) = (IpAddr::V4(source), IpAddr::V4(destination));
+        Inbound { source, destination, source_mac: Some(source_mac), ecn, segment }
+    }
+
+    /// The addresses of its connection.
+    #[inline]
+    pub(crate) fn tuple(&self, header: &tcp::Header) -> Tuple {
+        Tuple::of_ipv4(self.destination, header.dst_port, self.source, header.src_port)
+    }
+}
+
 /// What a frame is.
 #[derive(Debug)]
 pub(crate) enum Parsed<'f> {
@@ -37,13 +63,13 @@ pub(crate) enum Parsed<'f> {
 /// Finds the TCP segment in a frame as nearly all are, with right checksums; `verify` asks for that of
 /// TCP to be checked. Anything else is for [`parse`] to judge.
 #[inline(always)]
-pub(crate) fn parse_plain(framing: LinkFraming, frame: &[u8], verify: bool) -> Option<Inbound<'_>> {
+pub(crate) fn parse_plain(framing: LinkFraming, frame: &[u8], verify: bool) -> Option<Plain<'_>> {
     if framing != LinkFraming::Ethernet {
         return None;
     }
-    let (inbound, _) = plain_ipv4(frame, frame.len())?;
+    let (plain, _) = plain_ipv4(frame, frame.len())?;
     // RFC 9293 MUST-3: the checksum is verified on every segment.
-    (!verify || tcp_checksum_is_right(&inbound)).then_some(inbound)
+    (!verify || tcp_checksum_is_right(&plain.inbound())).then_some(plain)
 }
 
 /// The same for a frame of `frame_len` octets of which only the head is given, with a checksum that is
@@ -57,7 +83,8 @@ pub(crate) fn parse_plain_head(
     if framing != LinkFraming::Ethernet {
         return None;
     }
-    let (inbound, end) = plain_ipv4(head, frame_len)?;
+    let ipv4 = plain_ipv4(head, frame_len).map(|(plain, end)| (plain.inbound(), end));
+    let (inbound, end) = ipv4.or_else(|| plain_ipv6(head, frame_len))?;
     (end == frame_len).then_some(inbound)
 }
 
@@ -80,7 +107,7 @@ pub(crate) fn parse(
 ///
 /// Returns where it ends, too, inside the frame of `frame_len` octets; of its segment, what is in `frame`.
 #[inline(always)]
-fn plain_ipv4(frame: &[u8], frame_len: usize) -> Option<(Inbound<'_>, usize)> {
+fn plain_ipv4(frame: &[u8], frame_len: usize) -> Option<(Plain<'_>, usize)> {
     let head: &[u8; PLAIN_LEN] = frame.first_chunk()?;
     let word = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
     let fragment = word(20) & 0x3fff != 0;
@@ -101,14 +128,45 @@ fn plain_ipv4(frame: &[u8], frame_len: usize) -> Option<(Inbound<'_>, usize)> {
         return None;
     }
     let segment = frame.get(PLAIN_LEN..end.min(frame.len()))?;
-    let address = |at: usize| IpAddr::from([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let address = |at: usize| Ipv4Addr::from([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let [_, _, _, _, _, _, a, b, c, d, e, f, ..] = *head;
-    let source_mac = Some([a, b, c, d, e, f]);
+    let source_mac = [a, b, c, d, e, f];
     let ecn = tcp::Ecn::from_bits(head[15]);
     let (source, destination) = (address(26), address(30));
+    Some((Plain { source, destination, source_mac, ecn, segment }, end))
+}
+
+/// The same over IPv6: no tag, no extension headers.
+fn plain_ipv6(frame: &[u8], frame_len: usize) -> Option<(Inbound<'_>, usize)> {
+    let (ethernet, datagram) = frame.split_first_chunk::<ETHERNET_LEN>()?;
+    let [to, _, _, _, _, _, a, b, c, d, e, f, kind @ ..] = *ethernet;
+    let (fixed, _) = datagram.split_first_chunk::<IPV6_LEN>()?;
+    let is_plain = u16::from_be_bytes(kind) == ETHERTYPE_IPV6
+        && fixed[0] >> 4 == 6
+        && fixed[6] == PROTOCOL_TCP
+        && to & 1 == 0;
+    if !is_plain {
+        return None;
+    }
+    let end = ETHERNET_LEN + IPV6_LEN + usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
+    if end > frame_len {
+        return None;
+    }
+    let segment = frame.get(ETHERNET_LEN + IPV6_LEN..end.min(frame.len()))?;
+    let address = |at: usize| fixed[at..].first_chunk().map(|octets| Ipv6Addr::from(*octets));
+    let (source, destination) = (address(8)?, address(24)?);
+    // As in `parse_ipv6`.
+    if source.to_ipv4_mapped().is_some() || destination.to_ipv4_mapped().is_some() {
+        return None;
+    }
+    let (source, destination) = (IpAddr::V6(source), IpAddr::V6(destination));
+    let source_mac = Some([a, b, c, d, e, f]);
+    // RFC 3168 §5: the last two bits of the traffic class.
+    let ecn = tcp::Ecn::from_bits(fixed[1] >> 4);
     Some((Inbound { source, destination, source_mac, ecn, segment }, end))
 }
 
+const IPV6_LEN: usize = 40;
 const ETHERNET_LEN: usize = 14;
 /// Octets of an Ethernet and an IPv4 header.
 const PLAIN_LEN: usize = ETHERNET_LEN + 20;
@@ -309,6 +367,7 @@ mod tests {
         let mut frame = frame();
         frame.extend([0; 6]);
         let (short, end) = plain_ipv4(&frame, frame.len()).unwrap();
+        let short = short.inbound();
         let Ok(Parsed::Tcp(long)) = parse_ipv4(LinkFraming::Ethernet.open(&frame).unwrap(), true)
         else {
             panic!("TCP");
@@ -330,6 +389,31 @@ mod tests {
             assert!(parse(frame_len).is_none(), "cut short, or padded: {frame_len}");
         }
         assert!(parse_plain_head(LinkFraming::Ip, &frame, 1514).is_none());
+    }
+
+    #[test]
+    fn a_head_over_ipv6_means_what_the_frame_does() {
+        let mut frame = vec![2; 12];
+        frame.extend([0x86, 0xdd, 0x60, 0x20, 0, 0, 0, 25, 6, 64]);
+        for last in [1, 2] {
+            frame.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
+        }
+        frame.extend([7; 25]);
+        let short = parse_plain_head(LinkFraming::Ethernet, &frame, frame.len()).unwrap();
+        let opened = LinkFraming::Ethernet.open(&frame).unwrap();
+        let Ok(Parsed::Tcp(long)) = parse_ipv6(opened, false) else { panic!("TCP") };
+        assert_eq!(format!("{short:?}"), format!("{long:?}"));
+        assert!(parse_plain_head(LinkFraming::Ethernet, &frame, frame.len() - 1).is_none());
+        // Each is for the long way: a group, another version, an extension header, a mapped address.
+        let mapped = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+        let odd: [(usize, &[u8]); 5] =
+            [(0, &[3]), (14, &[0x40]), (20, &[0]), (22, &mapped), (38, &mapped)];
+        for (at, octets) in odd {
+            let mut frame = frame.clone();
+            frame[at..at + octets.len()].copy_from_slice(octets);
+            let parsed = parse_plain_head(LinkFraming::Ethernet, &frame, frame.len());
+            assert!(parsed.is_none(), "octets {octets:?} at {at}");
+        }
     }
 
     #[test]

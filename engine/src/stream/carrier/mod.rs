@@ -8,4 +8,4 @@ mod payload;
 pub use bytes::ByteStream;
 pub use own_tcp::AlignmentCounters;
 pub(crate) use own_tcp::{OwnTcp, SegmentSink, TxLimits};
-pub(crate) use payload::InPlace;
+pub(crate) use payload::{InPlace, Payload};

@@ -36,10 +36,16 @@ impl Placer<'_, '_> {
                 self.messages.answered(work, 0);
             }
         } else {
-            self.rx.writes.deliver(placed.len, header.last);
-            self.qp.note_write(header.last);
+            self.deliver_write(placed.len, header.last);
         }
         Ok(())
+    }
+
+    /// A segment of a Write of `len` octets is delivered.
+    #[inline(always)]
+    pub(super) fn deliver_write(&mut self, len: u32, last: bool) {
+        self.rx.writes.deliver(len, last);
+        self.qp.note_write(last);
     }
 
     #[inline(never)]

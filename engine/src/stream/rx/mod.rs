@@ -13,6 +13,7 @@
 
 mod deliver;
 mod held;
+mod pass_write;
 mod place;
 mod receive_queue;
 
@@ -26,6 +27,7 @@ use crate::mem::{Refusal, TableLease};
 use crate::mpa::rx::{FpduSink, HEAD_LEN, Ulpdu};
 use crate::mpa::startup::Rtr;
 use crate::stream::error::{StreamError, read_refusal, terminate_about};
+use crate::stream::rx::pass_write::write_header;
 use crate::stream::rx::receive_queue::{ReceiveQueue, Settled};
 use crate::stream::tx::Messages;
 use crate::types::{MsgOffset, Msn, QueueNumber, Stag, StreamOffset};
@@ -239,6 +241,22 @@ impl RxState {
         self.last_placed = 0;
     }
 
+    /// An FPDU is delivered.
+    #[inline(always)]
+    const fn begin_delivery(&mut self, opcode: Opcode, last: bool) {
+        self.last_placed = 0;
+        self.counters.count(opcode, last);
+    }
+
+    /// An FPDU was delivered: none is the first any more.
+    #[inline(always)]
+    const fn note_first(&mut self) {
+        if self.awaits_first {
+            self.awaits_first = false;
+            self.receive_queue.first_delivered();
+        }
+    }
+
     /// The payload of the FPDU was placed.
     const fn count_placed(&mut self, len: u64) {
         self.counters.bytes_placed += len;
@@ -295,6 +313,14 @@ impl<'a, 't> Placer<'a, 't> {
         }
     }
 
+    /// The segment is refused before it was placed.
+    #[cold]
+    fn note_refused(&mut self, error: StreamError, ulpdu: &Ulpdu<'_>) {
+        let mut scratch = [0; HEAD_LEN];
+        let head = ulpdu.head(&mut scratch);
+        self.note(error, head, ulpdu.len());
+    }
+
     fn note_placed(&mut self, error: StreamError, placed: &PlacedSegment) {
         let mut front = [0; DdpHeader::LEN_MAX];
         let header_len = placed.header.emit(&mut front);
@@ -331,14 +357,26 @@ impl FpduSink for Placer<'_, '_> {
     }
 
     #[inline(always)]
-    fn deliver(&mut self, placed: PlacedSegment) -> Result<(), StreamError> {
-        self.rx.last_placed = 0;
-        self.rx.counters.count(placed.opcode, placed.header.last());
-        let delivered = self.try_deliver(&placed);
-        if self.rx.awaits_first {
-            self.rx.awaits_first = false;
-            self.rx.receive_queue.first_delivered();
+    fn place_next(
+        &mut self,
+        ulpdu: &Ulpdu<'_>,
+        at: StreamOffset,
+    ) -> Result<Option<PlacedSegment>, StreamError> {
+        let header = match ulpdu.as_slice() {
+            Some(octets) => write_header(octets, self.rx.version),
+            None => write_header(ulpdu.head(&mut [0; HEAD_LEN]), self.rx.version),
+        };
+        match header {
+            Some(header) => self.pass_write(ulpdu, &header).map(|()| None),
+            None => self.place(ulpdu, at).map(Some),
         }
+    }
+
+    #[inline(always)]
+    fn deliver(&mut self, placed: PlacedSegment) -> Result<(), StreamError> {
+        self.rx.begin_delivery(placed.opcode, placed.header.last());
+        let delivered = self.try_deliver(&placed);
+        self.rx.note_first();
         delivered.inspect_err(|error| self.note_placed(*error, &placed))
     }
 }

@@ -44,7 +44,7 @@ impl Placer<'_, '_> {
     }
 
     #[inline(always)]
-    fn place_tagged(
+    pub(super) fn place_tagged(
         &mut self,
         ulpdu: &Ulpdu<'_>,
         header: &TaggedHeader,

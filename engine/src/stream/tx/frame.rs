@@ -21,6 +21,8 @@ pub struct Scratch {
     octets: Box<[u8]>,
     /// Octets of a run from which on it is referred to.
     gather_len_min: usize,
+    /// Whether payload that markers cut into runs is copied, however long they are.
+    stages_marked: bool,
 }
 
 impl Scratch {
@@ -29,12 +31,14 @@ impl Scratch {
     /// ([`Capabilities::gather_len_min`](urnic_netdev::Capabilities::gather_len_min)).
     #[must_use]
     pub fn new(path: SendPath, device_gather_len_min: usize) -> Self {
-        Self::referring_from(path.gather_len_min(device_gather_len_min))
+        let stages_marked = path.stages_marked();
+        Self { stages_marked, ..Self::referring_from(path.gather_len_min(device_gather_len_min)) }
     }
 
     /// For frames that refer to runs of memory of `gather_len_min` octets at least.
     fn referring_from(gather_len_min: usize) -> Self {
-        Self { octets: vec![0; FRAME_PAYLOAD_MAX].into_boxed_slice(), gather_len_min }
+        let octets = vec![0; FRAME_PAYLOAD_MAX].into_boxed_slice();
+        Self { octets, gather_len_min, stages_marked: false }
     }
 }
 
@@ -57,6 +61,8 @@ pub(crate) struct FrameBuilder<'a, 'f> {
     full: bool,
     /// Octets of a run from which on it is referred to.
     gather_len_min: usize,
+    /// Whether payload that markers cut into runs is copied, however long they are.
+    stages_marked: bool,
     /// Octets of registered memory that were copied.
     staged: usize,
 }
@@ -76,9 +82,17 @@ pub(crate) struct Finished {
 
 impl<'a, 'f> FrameBuilder<'a, 'f> {
     pub(crate) fn new(scratch: &'a mut Scratch, fragments: &'f mut Fragments<'a>) -> Self {
-        let gather_len_min = scratch.gather_len_min;
-        let scratch = &mut scratch.octets[..];
-        Self { scratch, open_len: 0, fragments, len: 0, full: false, gather_len_min, staged: 0 }
+        let &mut Scratch { ref mut octets, gather_len_min, stages_marked } = scratch;
+        Self {
+            scratch: octets,
+            open_len: 0,
+            fragments,
+            len: 0,
+            full: false,
+            gather_len_min,
+            stages_marked,
+            staged: 0,
+        }
     }
 
     /// Octets that were not to be copied from registered memory: headers, markers, pads, CRCs.
@@ -111,6 +125,12 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
     #[inline]
     pub(crate) const fn stages(&self, run_len: usize) -> bool {
         run_len < self.gather_len_min
+    }
+
+    /// Whether an FPDU whose payload markers cut, and which has a CRC, is copied into the frame.
+    #[inline]
+    pub(crate) const fn stages_marked(&self) -> bool {
+        self.stages_marked
     }
 
     /// Copies a run of registered memory.
@@ -242,6 +262,19 @@ mod tests {
         assert_eq!(frame.finish(), Finished { len, staged: 1000 });
         assert_eq!(fragments.len(), 1);
         assert_eq!(octets(&fragments), [b"before", &covered[..], b"tail"].concat());
+    }
+
+    #[test]
+    fn payload_that_markers_cut_is_copied_unless_told_otherwise() {
+        for (path, stages) in
+            [(SendPath::Auto, true), (SendPath::Gather, false), (SendPath::Stage, false)]
+        {
+            let (mut scratch, mut fragments) = (Scratch::new(path, 0), Fragments::new());
+            let frame = FrameBuilder::new(&mut scratch, &mut fragments);
+            assert_eq!(frame.stages_marked(), stages, "{path:?}");
+            // Told to stage, all is copied anyway.
+            assert_eq!(frame.stages(508), path == SendPath::Stage, "{path:?}");
+        }
     }
 
     #[test]

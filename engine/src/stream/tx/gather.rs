@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::mem::{SharedSlice, crc32c_append_shared};
+use crate::mem::{SharedSlice, copy_and_digest, crc32c_append_shared};
 use crate::mpa::marker::MarkerGrid;
 use crate::mpa::tx::RunSink;
 use crate::stream::tx::TxState;
@@ -120,7 +120,8 @@ impl TxState {
         let messages = &self.messages;
         let first = run.offset + numbers.start * run.len;
         let crc = self.crc.then(Crc32c::new);
-        let stages = frame.stages(self.grid.run_len(run.len as usize));
+        let (len, run_len) = (run.len as usize, self.grid.run_len(run.len as usize));
+        let stages = frame.stages(run_len) || (run_len < len && self.crc && frame.stages_marked());
         for fpdu in numbers.map(|number| run.fpdu(number)) {
             let front = fpdu.front();
             // Found once for all: most messages are in one place.
@@ -142,7 +143,14 @@ pub(super) fn keep(kept: &mut Kept, payload: Payload<'_>, grid: MarkerGrid, crc:
     let fpdu = payload.fpdu;
     kept.begin(fpdu.start());
     let crc = crc.then(Crc32c::new);
-    fpdu.framed(&fpdu.front(), grid).emit(&mut Keeper { kept, payload, crc });
+    let front = fpdu.front();
+    let framed = fpdu.framed(&front, grid);
+    let len = framed.wire_len();
+    let Some(room) = kept.room_for(len) else {
+        return framed.emit(&mut Keeper { kept, payload, crc });
+    };
+    framed.emit(&mut Writer { room, payload, crc });
+    kept.appended(len);
 }
 
 /// Where an FPDU's payload is.
@@ -237,7 +245,53 @@ impl RunSink for Stager<'_, '_, '_> {
     }
 }
 
-/// Keeps an FPDU's octets and computes its CRC on the way.
+/// Writes an FPDU's octets where there is room for exactly them, and computes its CRC on the way.
+struct Writer<'k, 'a> {
+    /// What is left of the room.
+    room: &'k mut [u8],
+    payload: Payload<'a>,
+    crc: Option<Crc32c>,
+}
+
+impl<'k> Writer<'k, '_> {
+    /// The next `len` octets of the room.
+    #[inline]
+    fn take(&mut self, len: usize) -> &'k mut [u8] {
+        let taken = std::mem::take(&mut self.room).split_at_mut(len);
+        self.room = taken.1;
+        taken.0
+    }
+}
+
+impl RunSink for Writer<'_, '_> {
+    #[inline]
+    fn inline(&mut self, octets: &[u8]) {
+        if let Some(crc) = &mut self.crc {
+            crc.update(octets);
+        }
+        self.take(octets.len()).copy_from_slice(octets);
+    }
+
+    #[inline]
+    fn payload(&mut self, offset: usize, len: usize) {
+        let payload = self.payload;
+        payload.part(offset, len, |run| {
+            let room = self.take(run.len());
+            match &mut self.crc {
+                Some(crc) => *crc = Crc32c::from_state(copy_and_digest(crc.state(), run, room)),
+                None => run.copy_out(0, room),
+            }
+        });
+    }
+
+    #[inline]
+    fn crc(&mut self) {
+        let field = crc_field(self.crc);
+        self.take(field.len()).copy_from_slice(&field);
+    }
+}
+
+/// Keeps an FPDU's octets where they go over the ends of blocks, and computes its CRC on the way.
 struct Keeper<'k, 'a> {
     kept: &'k mut Kept,
     payload: Payload<'a>,

@@ -115,6 +115,17 @@ impl Kept {
         }
     }
 
+    /// Room for `len` octets in one place, which are to be written there and then told to
+    /// [`appended`](Self::appended); `None` where they would go over the end of a block.
+    pub(crate) fn room_for(&mut self, len: usize) -> Option<&mut [u8]> {
+        self.open_block().get_mut(..len)
+    }
+
+    /// The `len` octets that there was [room](Self::room_for) for are written.
+    pub(crate) fn appended(&mut self, len: usize) {
+        self.advance(len);
+    }
+
     /// Keeps octets that may change meanwhile, and adds what is kept to a digest.
     pub(crate) fn append_shared(&mut self, from: SharedSlice<'_>, crc: Option<&mut Crc32c>) {
         let (mut at, mut crc) = (0, crc);

@@ -19,6 +19,21 @@ use crate::wire::mpa::{CRC_LEN, FPDU_HEADER_LEN, pad_len};
 const HEAD_LEN: usize = FPDU_HEADER_LEN + TaggedHeader::LEN;
 const PAD_LEN_MAX: usize = 3;
 
+/// A head as two words: written and read in the same portions, for a processor that reads what it has
+/// just written in others waits for it.
+struct Head {
+    halves: [[u8; HEAD_LEN / 2]; 2],
+}
+
+impl Head {
+    #[inline]
+    fn new(length: u16, header: &TaggedHeader) -> Self {
+        let [a, b] = length.to_be_bytes();
+        let [c, d, e, f, g, h, to @ ..] = header.to_bytes();
+        Self { halves: [[a, b, c, d, e, f, g, h], to] }
+    }
+}
+
 impl FpduRun {
     /// Adds those of the FPDUs with these numbers to `frame`; `payload` is theirs, all of it. Returns
     /// whether they are of the kind that this is for. The stream has no markers.
@@ -48,13 +63,13 @@ impl FpduRun {
             // RFC 5041 §5.2: the segment's TO is the message's plus the offset of its payload.
             let to = TaggedOffset(to.0.wrapping_add(u64::from(offset)));
             let header = TaggedHeader { last, version, rsvd_ulp, stag, to };
-            let mut head = [0; HEAD_LEN];
-            head[..FPDU_HEADER_LEN].copy_from_slice(&length.to_be_bytes());
-            head[FPDU_HEADER_LEN..].copy_from_slice(&header.to_bytes());
+            let head = Head::new(length, &header);
             let octets = payload.part(at, len);
             let padding = &[0; PAD_LEN_MAX][..pad];
             let fpdu = frame.mark();
-            frame.push_array(&head);
+            for half in &head.halves {
+                frame.push_array(half);
+            }
             // RFC 5044 §4.4: the CRC covers everything of the FPDU before it, the pad too.
             let crc = if stages {
                 frame.stage(octets);
@@ -67,7 +82,7 @@ impl FpduRun {
                 }
                 crc.then(|| {
                     let mut crc = Crc32c::new();
-                    crc.update(&head);
+                    crc.update(head.halves.as_flattened());
                     digest(octets, &mut crc);
                     if pad > 0 {
                         crc.update(padding);

@@ -9,7 +9,9 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SendPath {
     /// As the device says: runs of memory shorter than
-    /// [`Capabilities::gather_len_min`](urnic_netdev::Capabilities::gather_len_min) are copied.
+    /// [`Capabilities::gather_len_min`](urnic_netdev::Capabilities::gather_len_min) are copied. So is
+    /// payload that markers cut, if it has a CRC: a digest that is begun anew behind each marker takes
+    /// longer than the copy of what it then runs over in one go.
     #[default]
     Auto,
     /// All payload is gathered from where it is. Nothing is copied but by the device.
@@ -19,6 +21,11 @@ pub enum SendPath {
 }
 
 impl SendPath {
+    /// Whether payload that markers cut is copied, whatever the device says.
+    pub(super) const fn stages_marked(self) -> bool {
+        matches!(self, Self::Auto)
+    }
+
     /// Octets of a run from which on it is gathered, on a device that says `device`.
     pub(super) const fn gather_len_min(self, device: usize) -> usize {
         match self {

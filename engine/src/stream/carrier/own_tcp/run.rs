@@ -21,11 +21,9 @@ impl OwnTcp {
         room: &mut Room,
     ) -> usize {
         if limits.super_frame_len_max == 0 {
-            // The limit of fragments is a frame's, and each of the run holds one FPDU like the first.
-            room.fragments = FRAGMENTS_MAX;
             let frames_max = limits.bytes_max.div_ceil(segment_len).min(limits.frames_max);
             let len_max = frames_max.saturating_mul(segment_len).min(RUN_LEN_MAX).min(budget);
-            return self.extend_alike(start, segment_len, len_max, room);
+            return self.extend_frames(start, segment_len, len_max, limits, room);
         }
         let len_max = limits.super_frame_len_max.min(FRAME_PAYLOAD_MAX).min(budget);
         if segment_len * 2 > len_max {
@@ -52,6 +50,41 @@ impl OwnTcp {
             }
             // The first segment may have held the end of a message, this one goes on in the next.
             total = self.extend_alike(start, segment_len, len_max, room);
+        }
+        total
+    }
+
+    /// Adds segments that the port gives a frame each. The run ends behind a segment after which a message
+    /// has to begin: that one carries PSH.
+    fn extend_frames(
+        &mut self,
+        start: StreamOffset,
+        segment_len: usize,
+        len_max: usize,
+        limits: &TxLimits,
+        room: &mut Room,
+    ) -> usize {
+        let mut total = segment_len;
+        // The limit of the device is a frame's; all frames of the run share the list of fragments.
+        let mut fragments = FRAGMENTS_MAX - (limits.fragments_max - room.fragments);
+        while total + segment_len <= len_max && self.stream.is_amid_message() {
+            // Each holds one FPDU like the last, whose fragments fitted.
+            room.fragments = fragments;
+            total = self.extend_alike(start, segment_len, len_max, room);
+            fragments = room.fragments;
+            // The first FPDU of a segment is framed whatever it needs.
+            if total + segment_len > len_max || fragments < FRAGMENTS_MAX / 2 {
+                break;
+            }
+            let most = fragments.min(limits.fragments_max);
+            *room = Room { segment_len, fragments: most, cut: Cut::IfWorthwhile };
+            let grown = self.stream.frame_segment(room).index_from(start);
+            fragments -= most - room.fragments;
+            let added = grown - total;
+            total = grown;
+            if added != segment_len {
+                break;
+            }
         }
         total
     }

@@ -1,0 +1,46 @@
+//! The short way of what most FPDUs of a transfer are: segments of RDMA Writes that are next in order.
+//!
+//! Two octets tell them. Each is placed and delivered in one step: no token is made for its delivery,
+//! which has nothing to refuse (RFC 5040 §5.1: a Write is not delivered to the program).
+
+use crate::mpa::rx::Ulpdu;
+use crate::stream::error::StreamError;
+use crate::stream::rx::Placer;
+use crate::wire::ProtocolVersion;
+use crate::wire::ddp::{DdpHeader, TaggedHeader};
+use crate::wire::rdmap::{Control, Opcode};
+
+/// The header at the front of a segment, if it is one of an RDMA Write of this version. The long way judges
+/// anything else.
+#[inline(always)]
+pub(super) fn write_header(front: &[u8], version: ProtocolVersion) -> Option<TaggedHeader> {
+    let head = front.first_chunk::<{ TaggedHeader::LEN }>()?;
+    let control = Control { version, opcode: Opcode::RdmaWrite }.to_byte();
+    let header = TaggedHeader::from_bytes(*head);
+    let is_write = DdpHeader::len_by_control(head[0]) == TaggedHeader::LEN
+        && header.version == version
+        && header.rsvd_ulp == control;
+    is_write.then_some(header)
+}
+
+impl Placer<'_, '_> {
+    /// Places and delivers a segment of a Write.
+    #[inline(always)]
+    pub(super) fn pass_write(
+        &mut self,
+        ulpdu: &Ulpdu<'_>,
+        header: &TaggedHeader,
+    ) -> Result<(), StreamError> {
+        self.rx.count_ahead();
+        let len = ulpdu.len() - TaggedHeader::LEN;
+        self.place_tagged(ulpdu, header, Opcode::RdmaWrite, len)
+            .inspect_err(|error| self.note_refused(*error, ulpdu))?;
+        self.rx.begin_delivery(Opcode::RdmaWrite, header.last);
+        self.deliver_write(
+            u32::try_from(len).expect("a ULPDU is at most 64768 octets"),
+            header.last,
+        );
+        self.rx.note_first();
+        Ok(())
+    }
+}
