@@ -74,8 +74,7 @@ pub(crate) struct Side<D> {
 }
 
 impl<D: Device> Side<D> {
-    fn new(seed: u64, address: Ipv4Addr, device: D, setup: &Setup) -> Self {
-        let end = End::new(seed);
+    fn new(end: End, address: Ipv4Addr, device: D, setup: &Setup) -> Self {
         let mut config =
             PortConfig { ipv6: Some((v6(address), 64)), ..PortConfig::for_ipv4(address) };
         config.tcp.user_timeout = setup.user_timeout;
@@ -115,14 +114,23 @@ pub(crate) struct Scene<DA, DB> {
 impl<DA: Device, DB: Device> Scene<DA, DB> {
     /// Two engines that do not know each other.
     pub(crate) fn new(device_a: DA, device_b: DB, setup: &Setup) -> Self {
-        let a = Side::new(1, A, device_a, setup);
-        let b = Side::new(2, B, device_b, setup);
+        Self::of([End::new(1), End::new(2)], device_a, device_b, setup)
+    }
+
+    fn of([a, b]: [End; 2], device_a: DA, device_b: DB, setup: &Setup) -> Self {
+        let a = Side::new(a, A, device_a, setup);
+        let b = Side::new(b, B, device_b, setup);
         Self { a, b, clock: Clock::start(), kept: Vec::new() }
     }
 
     /// Connects two engines.
     pub(crate) fn connect(device_a: DA, device_b: DB, setup: &Setup) -> Self {
-        let mut scene = Self::new(device_a, device_b, setup);
+        Self::connect_ends([End::new(1), End::new(2)], device_a, device_b, setup)
+    }
+
+    /// Connects two engines of these ends.
+    pub(crate) fn connect_ends(ends: [End; 2], device_a: DA, device_b: DB, setup: &Setup) -> Self {
+        let mut scene = Self::of(ends, device_a, device_b, setup);
         let Setup { ipv6, startup, lower_layer, .. } = *setup;
         let listen = ListenParams { startup, lower_layer, ..ListenParams::default() };
         scene.b.poller.port.listen(TCP_PORT, listen).unwrap();
