@@ -4,6 +4,7 @@ mod close;
 mod ecn;
 mod goodput;
 mod handshake;
+mod in_order;
 mod path;
 mod persist;
 mod random;

@@ -61,10 +61,16 @@ fn plan(seed: u64) -> Plan {
 }
 
 fn run(seeds: impl Iterator<Item = u64>) {
+    let mut short_ways = 0;
     for seed in seeds {
-        let outcome = std::panic::catch_unwind(|| Sim::new(plan(seed)).run());
-        assert!(outcome.is_ok(), "seed {seed}: {:?}", plan(seed));
+        let outcome = std::panic::catch_unwind(|| {
+            let mut sim = Sim::new(plan(seed));
+            sim.run();
+            sim.short_ways
+        });
+        short_ways += outcome.unwrap_or_else(|_| panic!("seed {seed}: {:?}", plan(seed)));
     }
+    assert!(short_ways > 100, "{short_ways} segments could have taken the short way");
 }
 
 #[test]

@@ -72,8 +72,10 @@ impl OwnTcp {
             room.fragments = fragments;
             total = self.extend_alike(start, segment_len, len_max, room);
             fragments = room.fragments;
-            // The first FPDU of a segment is framed whatever it needs.
-            if total + segment_len > len_max || fragments < FRAGMENTS_MAX / 2 {
+            // The first FPDU of a segment is framed whatever it needs. And no segment is to be shorter for
+            // being in a run.
+            let has_room = total + segment_len <= len_max && fragments >= FRAGMENTS_MAX / 2;
+            if !has_room || segment_len < self.tcp.emss() {
                 break;
             }
             let most = fragments.min(limits.fragments_max);

@@ -1,0 +1,120 @@
+//! The short way in: what takes it, what does not, and what becomes of octets that are not kept.
+//! `sim.rs` holds what it does against the long way, for each segment of each transfer.
+
+use super::script::{Script, ack, config, seq};
+use crate::tcp::{Config, Ecn, EcnUse, Flags, Header, SeqNum, Timestamps};
+use crate::types::StreamOffset;
+
+/// Octets that a script's window takes.
+const WINDOW: usize = 60_000;
+
+fn timestamps() -> Config {
+    Config { timestamps: true, ..config() }
+}
+
+fn is_taken(script: &mut Script, header: &Header, len: usize) -> bool {
+    let before = format!("{:?}", script.connection);
+    let taken = script.connection.take_next(script.now, header, len, 1).is_some();
+    assert!(taken || before == format!("{:?}", script.connection), "nothing has changed");
+    taken
+}
+
+#[test]
+fn data_that_is_next_and_brings_nothing_else_takes_the_short_way() {
+    for config in [config(), timestamps()] {
+        for (flags, len) in [(Flags::ACK, 1), (Flags::ACK | Flags::PSH, 1000), (Flags::ACK, WINDOW)]
+        {
+            let mut script = Script::established(&config);
+            let header = script.header(0, 0, flags);
+            let next = script.connection.take_next(script.now, &header, len, 1).expect("plain");
+            let end = StreamOffset(len as u64);
+            assert_eq!(next.range, StreamOffset::ZERO..end);
+            script.connection.finish_next(script.now, next, end);
+            assert_eq!(script.connection.delivered(), end);
+            // And what follows, with our data under way.
+            script.send(500);
+            let header = script.header(u32::try_from(len).unwrap(), 0, flags);
+            assert!(is_taken(&mut script, &header, 10), "behind {len} octets");
+        }
+    }
+}
+
+#[test]
+fn anything_else_takes_the_long_way() {
+    let plain = |script: &Script| script.header(0, 0, Flags::ACK);
+    let flags = [
+        Flags::empty(),
+        Flags::ACK | Flags::FIN,
+        Flags::ACK | Flags::SYN,
+        Flags::ACK | Flags::RST,
+        Flags::ACK | Flags::URG,
+        Flags::ACK | Flags::ECE,
+        Flags::ACK | Flags::CWR,
+    ];
+    for config in [config(), timestamps()] {
+        let mut script = Script::established(&config);
+        script.send(500);
+        for flags in flags {
+            let header = Header { flags, ..plain(&script) };
+            assert!(!is_taken(&mut script, &header, 10), "{flags:?}");
+        }
+        for wrong in [seq(1), SeqNum(seq(0).0.wrapping_sub(1))] {
+            let header = Header { seq: wrong, ..plain(&script) };
+            assert!(!is_taken(&mut script, &header, 10), "{wrong:?}");
+        }
+        for wrong in [ack(1), ack(500), ack(501), SeqNum(ack(0).0.wrapping_sub(1))] {
+            let header = Header { ack: wrong, ..plain(&script) };
+            assert!(!is_taken(&mut script, &header, 10), "{wrong:?}");
+        }
+        let header = plain(&script);
+        assert!(!is_taken(&mut script, &header, 0), "no data");
+        assert!(!is_taken(&mut script, &header, WINDOW + 1), "more than the window takes");
+        let mut blocks = plain(&script);
+        blocks.options.sack.push((ack(100), ack(200)));
+        assert!(!is_taken(&mut script, &blocks, 10), "a SACK block");
+        if config.timestamps {
+            for timestamps in [None, Some(Timestamps { value: 99, echo: 0 })] {
+                let mut header = plain(&script);
+                header.options.timestamps = timestamps;
+                assert!(!is_taken(&mut script, &header, 10), "{timestamps:?}");
+            }
+        }
+        // Behind a gap, and where an end of the stream is known.
+        script.receive(20, 0, Flags::ACK | Flags::FIN, 10);
+        assert!(!is_taken(&mut script, &header, 10), "something is beyond it");
+        // Not established any more.
+        let mut script = Script::established(&config);
+        script.connection.close(StreamOffset::ZERO);
+        assert!(script.transmit().is_some());
+        let header = plain(&script);
+        assert!(!is_taken(&mut script, &header, 10), "{:?}", script.state());
+    }
+}
+
+#[test]
+fn octets_that_are_not_kept_come_again() {
+    for kept in [0, 4] {
+        let mut script = Script::established(&config());
+        let header = script.header(0, 0, Flags::ACK);
+        let next = script.connection.take_next(script.now, &header, 10, 1).expect("plain");
+        script.connection.finish_next(script.now, next, StreamOffset(kept));
+        assert_eq!(script.connection.counters().refused, 1);
+        assert_eq!(script.connection.delivered(), StreamOffset(kept));
+        let kept = u32::try_from(kept).unwrap();
+        assert_eq!(script.acked(), Some((kept, vec![])), "at once");
+        let header = script.header(kept, 0, Flags::ACK);
+        assert!(is_taken(&mut script, &header, 10 - kept as usize), "what comes again");
+    }
+}
+
+#[test]
+fn marks_are_heeded_on_the_short_way() {
+    let config = Config { ecn: EcnUse::Accept, ..config() };
+    let mut script = Script::established_by(&config, Flags::SYN | Flags::ECE | Flags::CWR);
+    let header = Header { ecn: Ecn::Experienced, ..script.header(0, 0, Flags::ACK) };
+    let next = script.connection.take_next(script.now, &header, 1000, 1).expect("plain");
+    let end = next.range.end;
+    script.connection.finish_next(script.now, next, end);
+    script.receive(1000, 0, Flags::ACK, 1000);
+    assert!(script.ack().expect("every second segment").flags.contains(Flags::ECE));
+}
