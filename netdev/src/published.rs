@@ -12,13 +12,13 @@
 
 use std::ffi::CStr;
 use std::io;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use crate::sys::published_block::PublishedBlock;
-
+use crate::sys::block::Block;
 use crate::sys::published;
 use crate::sys::shared_mapping::SharedMapping;
 
@@ -109,7 +109,8 @@ impl Publisher {
         regions.list.push(Region { id, start, len, file: Arc::new(file) });
         self.0.generation.fetch_add(1, Release);
         drop(regions);
-        Ok(PublishedMemory { publisher: self.clone(), id, mapping })
+        let published = Published { publisher: self.clone(), id, len };
+        Ok(PublishedMemory { _published: published, mapping })
     }
 
     /// As [`allocate`](Self::allocate), `count` blocks of `len` octets each that only their owner writes.
@@ -119,7 +120,10 @@ impl Publisher {
     /// together than can be counted.
     pub fn allocate_blocks(&self, count: usize, len: usize) -> io::Result<Vec<PublishedBlock>> {
         let whole = count.checked_mul(len).ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(PublishedBlock::of(self.allocate(whole)?, len))
+        let PublishedMemory { _published: published, mapping } = self.allocate(whole)?;
+        let published = Arc::new(published);
+        let block = |octets| PublishedBlock { _published: Arc::clone(&published), octets };
+        Ok(Block::all_of(mapping, len).map(block).collect())
     }
 
     /// Whether there is a device whose peer could read what is published.
@@ -166,14 +170,33 @@ impl Drop for Attached {
     }
 }
 
+/// That memory is published. Dropped, it is withdrawn.
+#[derive(Debug)]
+struct Published {
+    publisher: Publisher,
+    id: u64,
+    len: usize,
+}
+
+impl Drop for Published {
+    fn drop(&mut self) {
+        let mut regions = self.publisher.lock();
+        if let Ok(at) = regions.list.binary_search_by_key(&self.id, |region| region.id) {
+            regions.list.remove(at);
+            regions.give_back(self.len);
+        }
+        self.publisher.0.generation.fetch_add(1, Release);
+    }
+}
+
 /// Memory that peers may read while it exists. Dropped, it is withdrawn from its publisher and unmapped; a
 /// peer that has it mapped reads what was in it last, until the device has told it.
 ///
 /// Other threads, remote writes and the peers that read it use it at any time: no slice may be made of it.
 #[derive(Debug)]
 pub struct PublishedMemory {
-    publisher: Publisher,
-    id: u64,
+    // Goes before the mapping: see `Publisher::generation`.
+    _published: Published,
     mapping: SharedMapping,
 }
 
@@ -192,15 +215,30 @@ impl PublishedMemory {
     }
 }
 
-impl Drop for PublishedMemory {
-    fn drop(&mut self) {
-        let mut regions = self.publisher.lock();
-        // Before it is unmapped: see `Publisher::generation`.
-        if let Ok(at) = regions.list.binary_search_by_key(&self.id, |region| region.id) {
-            regions.list.remove(at);
-            regions.give_back(self.mapping.len());
-        }
-        self.publisher.0.generation.fetch_add(1, Release);
+/// A run of published memory that its owner alone writes, and that peers may read.
+///
+/// It is for what is written once and then sent, and is a slice like any other: no process that has the
+/// memory's descriptor can write it, so nothing changes behind the slice.
+#[derive(Debug)]
+pub struct PublishedBlock {
+    // Goes before the block. The last of a mapping's blocks to go withdraws it before any is unmapped.
+    _published: Arc<Published>,
+    octets: Block,
+}
+
+impl Deref for PublishedBlock {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.octets
+    }
+}
+
+impl DerefMut for PublishedBlock {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.octets
     }
 }
 

@@ -1,6 +1,7 @@
 //! The only unsafe code of this package: memory a peer may write, and kernel interfaces.
 
 pub(crate) mod address;
+pub(crate) mod block;
 pub(crate) mod bpf;
 pub(crate) mod copy;
 pub(crate) mod fragment;
@@ -10,7 +11,6 @@ pub(crate) mod mapping;
 pub(crate) mod packet_ring;
 pub(crate) mod packet_socket;
 pub(crate) mod published;
-pub(crate) mod published_block;
 pub(crate) mod read_mapping;
 pub(crate) mod shared_mapping;
 pub(crate) mod stream_socket;

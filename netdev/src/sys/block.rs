@@ -1,0 +1,53 @@
+//! A mapping in blocks, each of which is ordinary memory to its owner.
+#![expect(unsafe_code, reason = "slices of a mapping")]
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use crate::sys::shared_mapping::SharedMapping;
+
+/// A block of a mapping that no other process writes.
+#[derive(Debug)]
+pub(crate) struct Block {
+    mapping: Arc<SharedMapping>,
+    /// Where it begins in the mapping.
+    at: usize,
+    len: usize,
+}
+
+impl Block {
+    /// All blocks of `len` octets that a mapping has, which has to be of a file that other processes can
+    /// map only to be read.
+    pub(crate) fn all_of(mapping: SharedMapping, len: usize) -> impl Iterator<Item = Self> {
+        let mapping = Arc::new(mapping);
+        let count = mapping.len().checked_div(len).unwrap_or(0);
+        (0..count).map(move |index| Self { mapping: Arc::clone(&mapping), at: index * len, len })
+    }
+
+    fn start(&self) -> *mut u8 {
+        // SAFETY: `all_of` has made only blocks that are inside the mapping.
+        unsafe { self.mapping.as_ptr().add(self.at) }
+    }
+}
+
+impl Deref for Block {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `len` octets from there on are mapped, readable and initialised (a new file is all
+        // zero) for as long as `self` is borrowed. Nothing writes them meanwhile: the mapping belongs to
+        // the blocks of `all_of` alone, which do not overlap, each is written through `&mut self` only,
+        // and other processes can map the file only to read it.
+        unsafe { std::slice::from_raw_parts(self.start(), self.len) }
+    }
+}
+
+impl DerefMut for Block {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`; the mapping is writable, and `self` is borrowed mutably. That other
+        // processes read the memory behind it is nothing that happens in this program.
+        unsafe { std::slice::from_raw_parts_mut(self.start(), self.len) }
+    }
+}
