@@ -1,6 +1,8 @@
 //! Runs of memory that can be registered.
 #![expect(unsafe_code, reason = "owns memory that may change while the program looks")]
 
+pub(crate) mod prefetch;
+
 use std::fs::File;
 use std::io;
 use std::sync::Arc;

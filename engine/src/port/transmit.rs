@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 
+use arrayvec::ArrayVec;
 use urnic_netdev::{TransmitError, TxFrame};
 
 use crate::limits::FRAGMENTS_MAX;
@@ -15,6 +16,9 @@ use crate::time::Instant;
 /// Octets after which [`Port::poll_transmit`] returns, so that what was sent is still in the cache
 /// when the device, or the other end, looks at it.
 pub(super) const BURST_BYTES: usize = 256 << 10;
+
+/// Queue pairs with new work that are looked at together.
+const BELLS_AT_ONCE: usize = 16;
 
 /// Frames one connection may send before the next has its turn.
 const TURN_FRAMES: usize = 32;
@@ -61,24 +65,40 @@ impl Port {
         self.take_lease_news();
         self.watch_lease(now);
         self.send_cookie_answers(room, outlet);
-        while let Some(slot) = self.doorbell.next() {
-            if let Some(connection) = self.connections.get(slot) {
-                connection.release_bell();
-            }
-            self.connections.wake(slot);
-        }
+        self.answer_bells();
         if self.doorbell.take_missed() {
             self.connections.wake_all();
         }
         let mut bytes = 0;
         while outlet.taken() < room && bytes < BURST_BYTES && !outlet.is_full() {
             let Some(slot) = self.connections.next_ready() else { break };
+            self.connections.prefetch_ready();
             let room = (room - outlet.taken()).min(TURN_FRAMES);
             bytes += if is_in_time_wait(slot) {
                 self.answer_in_time_wait(now, slot, room, outlet)
             } else {
                 self.transmit_turn(now, slot, room, outlet)
             };
+        }
+    }
+
+    /// Queue pairs with new work have their connections woken, some at a time, so that their state comes
+    /// from memory at the same time.
+    #[inline(never)]
+    fn answer_bells(&mut self) {
+        while self.doorbell.has_rung() {
+            let rung = std::iter::from_fn(|| self.doorbell.next());
+            let rung: ArrayVec<u32, BELLS_AT_ONCE> = rung.take(BELLS_AT_ONCE).collect();
+            if rung.is_empty() {
+                break;
+            }
+            self.connections.prefetch_rung(&rung);
+            for slot in rung {
+                if let Some(connection) = self.connections.get(slot) {
+                    connection.release_bell();
+                }
+                self.connections.wake(slot);
+            }
         }
     }
 

@@ -26,6 +26,7 @@ pub use tx::{Fragments, Scratch, SendPath};
 
 use crate::counters::{MpaRxCounters, RdmaRxCounters, RdmaTxCounters};
 use crate::limits::STREAMING_BYTES_MAX;
+use crate::mem::region::prefetch::prefetch;
 use crate::mem::{Scattered, TableLease};
 use crate::mpa::pieces::PieceStore;
 use crate::mpa::startup::{Negotiated, PeerRequest, Rejection};
@@ -149,6 +150,22 @@ impl Stream {
     /// The queue pair, once there is one.
     pub(crate) const fn qp(&self) -> Option<&Arc<QpShared>> {
         self.phase.qp()
+    }
+
+    /// What the stream has for full operation is needed soon.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        if let Some(full) = self.phase.full() {
+            prefetch(full);
+        }
+    }
+
+    /// What its queues have is needed soon.
+    #[inline]
+    pub(crate) fn prefetch_queues(&self) {
+        if let Some(full) = self.phase.full() {
+            full.prefetch_queues();
+        }
     }
 
     /// What has happened since the last call.

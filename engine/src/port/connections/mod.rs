@@ -8,6 +8,7 @@
 //! A connection has a slot, by whose number it is known within the port. What is kept of one in
 //! TIME-WAIT has a number as well, which is told from a slot by [`is_in_time_wait`].
 
+mod ahead;
 pub(in crate::port) mod connection;
 mod time_wait;
 mod tuples;
@@ -128,9 +129,17 @@ impl Connections {
     }
 
     /// The connection of these addresses, by its slot or its number in TIME-WAIT.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(&mut self, tuple: &Tuple) -> Option<u32> {
-        self.tuples.find(tuple)
+        self.tuples.find_again(tuple).or_else(|| self.find_another(tuple))
+    }
+
+    /// The same, where it is not the connection that was found last.
+    #[inline(never)]
+    fn find_another(&mut self, tuple: &Tuple) -> Option<u32> {
+        let number = self.tuples.find(tuple)?;
+        self.prefetch_found(number);
+        Some(number)
     }
 
     /// Whether a connection of this port has these addresses.

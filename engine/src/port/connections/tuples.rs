@@ -54,17 +54,15 @@ impl Tuples {
     }
 
     /// The connection of these addresses, if it is the one that was found last.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find_again(&self, tuple: &Tuple) -> Option<u32> {
-        self.last_hit.as_ref().filter(|(last, _)| last == tuple).map(|(_, slot)| *slot)
+        let (last, slot) = self.last_hit.as_ref()?;
+        (last == tuple).then_some(*slot)
     }
 
     /// The connection of these addresses.
     #[inline]
     pub(super) fn find(&mut self, tuple: &Tuple) -> Option<u32> {
-        if let Some(slot) = self.find_again(tuple) {
-            return Some(slot);
-        }
         let slot = *self.slots.get(tuple)?;
         self.last_hit = Some((*tuple, slot));
         Some(slot)
@@ -151,8 +149,13 @@ mod tests {
         tuples.insert(tuple(2), 8).unwrap();
         for _ in 0..2 {
             assert_eq!((tuples.find(&tuple(1)), tuples.find(&tuple(2))), (Some(7), Some(8)));
+            assert_eq!(
+                (tuples.find_again(&tuple(1)), tuples.find_again(&tuple(2))),
+                (None, Some(8))
+            );
         }
         tuples.remove(&tuple(2));
+        assert_eq!(tuples.find_again(&tuple(2)), None);
         assert_eq!((tuples.find(&tuple(1)), tuples.find(&tuple(2))), (Some(7), None));
         assert!(tuples.contains(&tuple(1)) && !tuples.contains(&tuple(2)));
         assert_eq!(tuples.insert(tuple(1), 9), Err(Taken));

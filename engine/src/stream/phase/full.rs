@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::limits::{BAD_FPDU_DROPS_AHEAD_MAX, BAD_FPDU_DROPS_MAX};
+use crate::mem::region::prefetch::prefetch;
 use crate::mem::{Scattered, TableLease};
 use crate::mpa::MpaError;
 use crate::mpa::pieces::PieceStore;
@@ -92,6 +93,13 @@ impl Full {
             initiator,
             bad_fpdus: BadFpdus::default(),
         }
+    }
+
+    /// What the queues point to is needed soon.
+    #[inline]
+    pub(in crate::stream) fn prefetch_queues(&self) {
+        prefetch(&*self.qp);
+        self.tx.prefetch();
     }
 
     /// Takes octets that were never given before; returns up to where they were used or kept.

@@ -4,10 +4,12 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use crate::mem::region::prefetch::prefetch_front;
 use crate::mpa::marker::MarkerGrid;
 use crate::mpa::tx;
 use crate::stream::tx::message::{Front, Head, Source};
 use crate::types::StreamOffset;
+use crate::verbs::posted::make_room;
 
 /// FPDUs of one message that follow each other and have equal lengths. Enough to write any of them
 /// again at any time.
@@ -152,6 +154,12 @@ pub(crate) struct FpduQueue {
 const BACK_SCAN: usize = 64;
 
 impl FpduQueue {
+    /// The oldest run, or the place for the next, is needed soon.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        prefetch_front(&self.runs);
+    }
+
     /// Appends an FPDU; `head` is asked for when it is not like the one before.
     #[inline]
     pub(crate) fn push(&mut self, fpdu: &NextFpdu, head: impl FnOnce() -> Head) {
@@ -159,6 +167,7 @@ impl FpduQueue {
         if !self.runs.back_mut().is_some_and(|back| back.extend(fpdu)) {
             let NextFpdu { start, wire_len, source, offset, len, last } = *fpdu;
             let head = head();
+            make_room(&mut self.runs, 1);
             self.runs.push_back(FpduRun {
                 start,
                 wire_len,

@@ -106,6 +106,13 @@ impl TxState {
         RdmaTxCounters { confirmations: self.messages.confirmations(), ..self.counters }
     }
 
+    /// What the queues point to is needed soon.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        self.messages.send_queue.prefetch();
+        self.fpdus.prefetch();
+    }
+
     /// Whether there may be something to frame.
     pub(crate) fn has_work(&self, qp: &QpShared) -> bool {
         self.current.is_some() || self.messages.has_work(qp)

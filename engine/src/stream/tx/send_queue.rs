@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use crate::mem::SharedSlice;
+use crate::mem::region::prefetch::prefetch_front;
 use crate::stream::tx::confirmations::Confirmations;
 use crate::types::StreamOffset;
 use crate::verbs::posted::make_room;
@@ -66,6 +67,12 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
+    /// The oldest request, or the place for the next, is needed soon.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        prefetch_front(&self.entries);
+    }
+
     /// The next request to start, with its number.
     pub(crate) fn peek(&mut self, qp: &QpShared) -> Option<(u64, &SendWr)> {
         if self.failed {
