@@ -54,7 +54,7 @@ fn connect_ends(
     let offer = Offer { private_data: b"", ird: 8, ord: 8 };
     let params = ConnectParams { startup, offer, lower_layer: LowerLayer::default() };
     // Over either version of IP, in turn.
-    let address = if seed % 2 == 0 { IpAddr::V6(v6(B)) } else { B.into() };
+    let address = if seed.is_multiple_of(2) { IpAddr::V6(v6(B)) } else { B.into() };
     pair.establish(&params, address, &offer);
     pair
 }
