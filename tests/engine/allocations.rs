@@ -5,7 +5,6 @@
 //! fails with the backtrace of its first allocation.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use urnic_engine::limits::CQ_DEPTH_MAX;
 use urnic_engine::mpa::startup::{Offer, StartupConfig};
 use urnic_engine::port::{ConnectParams, LowerLayer};
 use urnic_engine::stream::carrier::ByteStream;
@@ -221,21 +220,6 @@ const BYTE_STREAM_BYTES_MAX: i64 = 2048;
 const IDLE_BYTES_MAX: i64 = 4096;
 /// Octets of the heap that a queue pair may take whose queues, of 64 requests, were never used.
 const QP_BYTES_MAX: i64 = 1280;
-
-/// Octets of the heap that a completion queue may take in which no completion has waited yet.
-const CQ_BYTES_MAX: i64 = 384;
-
-/// A session of `serve` has one of its own.
-#[test]
-fn a_completion_queue_is_small_however_deep() {
-    const COUNT: i64 = 64;
-    let rnic = Rnic::new(RnicConfig { seed: 1.into() });
-    let mut queues = Vec::with_capacity(usize::try_from(COUNT).unwrap());
-    let before = live_bytes();
-    queues.extend((0..COUNT).map(|_| rnic.create_cq(CQ_DEPTH_MAX).unwrap()));
-    let each = (live_bytes() - before) / COUNT;
-    assert!((1..=CQ_BYTES_MAX).contains(&each), "{each} octets");
-}
 
 /// Buffers of a byte stream are those of the thread that turns it.
 #[test]

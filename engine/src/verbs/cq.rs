@@ -1,29 +1,23 @@
 //! Completion queues.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::task::Waker;
+
+use crossbeam::queue::ArrayQueue;
+use crossbeam::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 
 use crate::limits::CQ_DEPTH_MAX;
 use crate::types::QpNum;
 use crate::verbs::alarm::Alarm;
-use crate::verbs::sync::{Mutex, MutexGuard, lock};
 use crate::verbs::{QueueError, Wc, WcStatus};
 
-/// Completions for which a queue has room at first; it has more when more wait at a time, and keeps it. So one
-/// that is seldom used is small, however deep it may be. With fewer the same cache line would be written
-/// for each of them, and it may have other things in it.
-const ROOM_AT_FIRST: usize = 8;
-
-// Two completion queues have no cache line in common.
 #[derive(Debug)]
-#[repr(align(128))]
 struct CqShared {
-    /// Nothing is called under the lock.
-    waiting: Mutex<Waiting>,
-    /// How many wait, so that a program that polls takes no lock to find none.
-    len: AtomicUsize,
+    /// Held shared to push and to poll, which then go on side by side as far as the queue lets them,
+    /// and alone to put another queue in its place or to take some completions out of it. Nothing is
+    /// called under it.
+    queue: ShardedLock<ArrayQueue<Wc>>,
     overflowed: AtomicBool,
     /// For any completion.
     alarm: Alarm,
@@ -33,37 +27,14 @@ struct CqShared {
     overflow: Alarm,
 }
 
-/// Completions that wait to be polled, and how many there may be.
-#[derive(Debug)]
-struct Waiting {
-    completions: VecDeque<Wc>,
-    depth: usize,
-}
-
-impl Waiting {
-    /// Appends one if there is room.
-    fn push(&mut self, wc: Wc) -> bool {
-        let (len, room) = (self.completions.len(), self.completions.capacity());
-        if len >= self.depth {
-            return false;
-        }
-        if len == room {
-            let more = room.max(ROOM_AT_FIRST).min(self.depth - len);
-            self.completions.reserve_exact(more);
-        }
-        self.completions.push_back(wc);
-        true
-    }
-}
-
 impl CqShared {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        lock(&self.waiting)
+    // A panic of another holder leaves the queue whole: every step on it is one of its own.
+    fn shared(&self) -> ShardedLockReadGuard<'_, ArrayQueue<Wc>> {
+        self.queue.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// To be called under the lock, after a change.
-    fn tell_len(&self, waiting: &Waiting) {
-        self.len.store(waiting.completions.len(), Ordering::SeqCst);
+    fn alone(&self) -> ShardedLockWriteGuard<'_, ArrayQueue<Wc>> {
+        self.queue.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -80,8 +51,7 @@ impl Cq {
     pub(crate) fn new(depth: usize) -> Self {
         Self {
             shared: Arc::new(CqShared {
-                waiting: Mutex::new(Waiting { completions: VecDeque::new(), depth }),
-                len: AtomicUsize::new(0),
+                queue: ShardedLock::new(ArrayQueue::new(depth)),
                 overflowed: AtomicBool::new(false),
                 alarm: Alarm::new(),
                 solicited: Alarm::new(),
@@ -93,31 +63,25 @@ impl Cq {
     /// Takes the oldest completion, if there is one.
     #[must_use]
     pub fn poll(&self) -> Option<Wc> {
-        if self.is_empty() {
-            return None;
-        }
-        let mut waiting = self.shared.waiting();
-        let wc = waiting.completions.pop_front();
-        self.shared.tell_len(&waiting);
-        wc
+        self.shared.shared().pop()
     }
 
     /// Completions waiting.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.shared.len.load(Ordering::SeqCst)
+        self.shared.shared().len()
     }
 
     /// Whether no completion waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.shared.shared().is_empty()
     }
 
     /// Completions it can hold.
     #[must_use]
     pub fn depth(&self) -> usize {
-        self.shared.waiting().depth
+        self.shared.shared().capacity()
     }
 
     /// Makes it hold `depth` completions from now on. Those that wait stay, in their order
@@ -130,20 +94,28 @@ impl Cq {
         if !(1..=CQ_DEPTH_MAX).contains(&depth) {
             return Err(QueueError::CqDepth(depth));
         }
-        let mut waiting = self.shared.waiting();
-        let count = waiting.completions.len();
-        if count > depth {
-            return Err(QueueError::CqWaiting(count));
+        let resized = ArrayQueue::new(depth);
+        let mut queue = self.shared.alone();
+        if queue.len() > depth {
+            return Err(QueueError::CqWaiting(queue.len()));
         }
-        waiting.depth = depth;
+        while let Some(wc) = queue.pop() {
+            let pushed = resized.push(wc);
+            assert!(pushed.is_ok(), "there is a place for each that waits");
+        }
+        *queue = resized;
         Ok(())
     }
 
     /// Drops the completions of a queue pair that wait. The others stay, in their order.
     pub(crate) fn discard(&self, qp: QpNum) {
-        let mut waiting = self.shared.waiting();
-        waiting.completions.retain(|wc| wc.qp != qp);
-        self.shared.tell_len(&waiting);
+        let queue = self.shared.alone();
+        for _ in 0..queue.len() {
+            if let Some(wc) = queue.pop().filter(|wc| wc.qp != qp) {
+                let pushed = queue.push(wc);
+                assert!(pushed.is_ok(), "its own place is free");
+            }
+        }
     }
 
     /// Whether a completion was ever lost for lack of room. The queue pairs that lost one are in
@@ -191,15 +163,13 @@ impl Cq {
     pub(crate) fn push(&self, wc: Wc, silent: &AtomicBool) -> bool {
         let solicits = wc.solicited || wc.status != WcStatus::Success;
         let pushed = {
-            let mut waiting = self.shared.waiting();
+            let queue = self.shared.shared();
             // Read under the lock: what is pushed before `discard` has the lock is discarded by it, and
             // afterwards the queue pair is seen to be silent.
             if silent.load(Ordering::Relaxed) {
                 return true;
             }
-            let pushed = waiting.push(wc);
-            self.shared.tell_len(&waiting);
-            pushed
+            queue.push(wc).is_ok()
         };
         if !pushed {
             self.shared.overflowed.store(true, Ordering::Release);

@@ -9,7 +9,6 @@ use crate::mpa::marker::MarkerGrid;
 use crate::mpa::tx;
 use crate::stream::tx::message::{Front, Head, Source};
 use crate::types::StreamOffset;
-use crate::verbs::posted::make_room;
 
 /// FPDUs of one message that follow each other and have equal lengths. Enough to write any of them
 /// again at any time.
@@ -167,7 +166,6 @@ impl FpduQueue {
         if !self.runs.back_mut().is_some_and(|back| back.extend(fpdu)) {
             let NextFpdu { start, wire_len, source, offset, len, last } = *fpdu;
             let head = head();
-            make_room(&mut self.runs, 1);
             self.runs.push_back(FpduRun {
                 start,
                 wire_len,
