@@ -10,6 +10,7 @@
 
 mod ahead;
 pub(in crate::port) mod connection;
+mod numbers;
 mod time_wait;
 mod tuples;
 
@@ -23,6 +24,7 @@ pub(super) use tuples::Taken;
 
 use crate::limits::{CONNECTIONS_MAX, TIME_WAIT_MAX};
 use crate::port::connections::connection::{ConnectionId, PortConnection};
+use crate::port::connections::numbers::Numbers;
 use crate::port::connections::time_wait::TimeWaits;
 use crate::port::connections::tuples::Tuples;
 use crate::port::interface::path::PathMtu;
@@ -45,7 +47,7 @@ pub(super) struct Connections {
     /// Connections that may have something to send.
     ready: VecDeque<u32>,
     /// Connections that did something since they were last looked at.
-    touched: Vec<u32>,
+    touched: Numbers,
     /// Connections to be opened once more, with less asked of the peer.
     retries: Vec<u32>,
     time_waits: TimeWaits,
@@ -70,7 +72,7 @@ impl Connections {
             tuples: Tuples::new(key),
             timers: TimerQueue::default(),
             ready: VecDeque::with_capacity(64),
-            touched: Vec::with_capacity(64),
+            touched: Numbers::new(),
             retries: Vec::new(),
             time_waits: TimeWaits::default(),
         }
