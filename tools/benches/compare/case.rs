@@ -125,7 +125,9 @@ fn shared_memory() -> Vec<Case> {
         write("urnic vhost-user, frontend, markers", marked(SHARED)),
         write("urnic vhost-user, backend", on(SHARED_TURNED)),
         write("urnic vhost-user, frontend, MTU 65000", on(SHARED_65000)),
-        raw("raw shm, super-frames", PUBLISHED),
+        case("raw shm, super-frames, checked", Unit::Rate, |far, time| {
+            raw::checked_rate(far, PUBLISHED, time)
+        }),
         write("urnic shm", on(PUBLISHED)),
         write("urnic shm, no CRC", unchecked(PUBLISHED)),
         write("urnic shm, markers", marked(PUBLISHED)),
@@ -316,7 +318,12 @@ pub(crate) fn ratios() -> Vec<Ratio> {
             ("urnic vhost-user, frontend, markers", "urnic vhost-user, frontend"),
             0.85,
         ),
-        ratio("shm, to vhost-user", ("urnic shm", "urnic vhost-user, frontend"), 1.2),
+        ratio("shm, to vhost-user", ("urnic shm", "urnic vhost-user, frontend"), 1.0),
+        ratio(
+            "shm, of the raw rate with CRC and copy",
+            ("urnic shm", "raw shm, super-frames, checked"),
+            0.8,
+        ),
         ratio("shm, to UCX put", ("urnic shm", "UCX put, 64 KB, veth"), 8.0),
         ratio(
             "latency over vhost-user, to TAP",

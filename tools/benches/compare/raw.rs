@@ -14,7 +14,7 @@ use std::thread;
 
 use anyhow::{Result, bail};
 use urnic::{Region, monotonic_now};
-use urnic_engine::mem::SharedSlice;
+use urnic_engine::mem::{Scattered, SharedSlice};
 use urnic_engine::time::Duration;
 use urnic_engine::wire::crc32c::crc32c;
 use urnic_netdev::{Device, Fragment, TxChecksum, TxFrame};
@@ -162,15 +162,15 @@ fn pump(far: &Far, link: Link, header_len: usize, checked: bool, time: Duration)
 fn count(mut device: AnyDevice, frames: &Frames, octets: &AtomicU64, stop: &AtomicBool) {
     let _core = pin(1);
     let mut memory = vec![0; if frames.checked { MESSAGE_LEN * DEPTH } else { 0 }];
-    let (mut at, mut gathered) = (0, Vec::new());
+    let mut at = 0;
     while !stop.load(Ordering::Relaxed) {
         let mut sum = 0;
         device.receive(monotonic_now().as_nanos(), BURST, &mut |frame| {
             if frame.head.starts_with(&network::mac(2)) {
                 sum += frame.len().saturating_sub(HEAD_LEN) as u64;
                 if frames.checked {
-                    let octets = frame.gathered(&mut gathered).head;
-                    place(octets.get(HEAD_LEN..).unwrap_or(&[]), frames, &mut memory, &mut at);
+                    let first = SharedSlice::from_bytes(frame.head.get(HEAD_LEN..).unwrap_or(&[]));
+                    place(Scattered::new(first, frame.payload), frames, &mut memory, &mut at);
                 }
             }
         });
@@ -179,15 +179,20 @@ fn count(mut device: AnyDevice, frames: &Frames, octets: &AtomicU64, stop: &Atom
 }
 
 /// Digests each segment of a frame and copies its payload to the memory, from the `at`-th octet on.
-fn place(octets: &[u8], frames: &Frames, memory: &mut [u8], at: &mut usize) {
-    for segment in octets.chunks(frames.segment_len()) {
-        black_box(crc32c(segment));
-        let payload = &segment[frames.header_len.min(segment.len())..];
+fn place(mut octets: Scattered<'_>, frames: &Frames, memory: &mut [u8], at: &mut usize) {
+    let segment_len = |left: usize| frames.segment_len().min(left);
+    while let Some((segment, rest)) = octets.split_at_checked(segment_len(octets.len()))
+        && !segment.is_empty()
+    {
+        black_box(segment.runs().fold(u32::MAX, |state, run| run.digest(state)));
+        let header_len = frames.header_len.min(segment.len());
+        let payload = segment.split_at_checked(header_len).map_or(segment, |(_, payload)| payload);
         if *at + payload.len() > memory.len() {
             *at = 0;
         }
-        memory[*at..*at + payload.len()].copy_from_slice(payload);
+        payload.copy_to(&mut memory[*at..*at + payload.len()]);
         *at += payload.len();
+        octets = rest;
     }
 }
 
