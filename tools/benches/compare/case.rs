@@ -269,35 +269,12 @@ pub(crate) fn case(
 
 /// What the project aims at.
 pub(crate) fn ratios() -> Vec<Ratio> {
+    [ratios_of_interfaces(), ratios_of_shared_memory()].into_iter().flatten().collect()
+}
+
+fn ratios_of_shared_memory() -> Vec<Ratio> {
     let ratio = Ratio::new;
     vec![
-        ratio(
-            "super-frames, of the raw rate",
-            ("urnic TAP, super-frames", "raw TAP, super-frames"),
-            0.65,
-        ),
-        ratio(
-            "super-frames, of the raw rate gathered",
-            ("urnic TAP, super-frames", "raw TAP, super-frames, gathered"),
-            0.8,
-        ),
-        ratio(
-            "super-frames at MTU 9000, of the raw rate",
-            ("urnic TAP, super-frames, MTU 9000", "raw TAP, super-frames, MTU 9000"),
-            0.65,
-        ),
-        ratio("MTU 65000, of the raw rate", ("urnic TAP, MTU 65000", "raw TAP, MTU 65000"), 0.65),
-        ratio("super-frames, to iperf3", ("urnic TAP, super-frames", "iperf3 veth"), 2.0),
-        ratio("super-frames, to UCX put", ("urnic TAP, super-frames", "UCX put, 64 KB, veth"), 5.0),
-        ratio("MTU 65000, to iperf3", ("urnic TAP, MTU 65000", "iperf3 veth"), 2.0),
-        ratio("MTU 65000, to UCX put", ("urnic TAP, MTU 65000", "UCX put, 64 KB, veth"), 5.0),
-        ratio(
-            "markers, of none",
-            ("urnic TAP, super-frames, markers", "urnic TAP, super-frames"),
-            0.85,
-        ),
-        ratio("plain frames, of the raw rate", ("urnic TAP, MTU 1500", "raw TAP, MTU 1500"), 0.85),
-        ratio("plain frames, to smoltcp", ("urnic TAP, MTU 1500", "smoltcp TAP, MTU 1500"), 1.0),
         ratio(
             "vhost-user, to super-frames over TAP",
             ("urnic vhost-user, frontend", "urnic TAP, super-frames"),
@@ -335,6 +312,39 @@ pub(crate) fn ratios() -> Vec<Ratio> {
             ("urnic Write, 8 B, vhost-user, 99th percentile", "urnic Write, 8 B, vhost-user"),
             3.0,
         ),
+    ]
+}
+
+fn ratios_of_interfaces() -> Vec<Ratio> {
+    let ratio = Ratio::new;
+    vec![
+        ratio(
+            "super-frames, of the raw rate",
+            ("urnic TAP, super-frames", "raw TAP, super-frames"),
+            0.65,
+        ),
+        ratio(
+            "super-frames, of the raw rate gathered",
+            ("urnic TAP, super-frames", "raw TAP, super-frames, gathered"),
+            0.8,
+        ),
+        ratio(
+            "super-frames at MTU 9000, of the raw rate",
+            ("urnic TAP, super-frames, MTU 9000", "raw TAP, super-frames, MTU 9000"),
+            0.65,
+        ),
+        ratio("MTU 65000, of the raw rate", ("urnic TAP, MTU 65000", "raw TAP, MTU 65000"), 0.65),
+        ratio("super-frames, to iperf3", ("urnic TAP, super-frames", "iperf3 veth"), 2.0),
+        ratio("super-frames, to UCX put", ("urnic TAP, super-frames", "UCX put, 64 KB, veth"), 5.0),
+        ratio("MTU 65000, to iperf3", ("urnic TAP, MTU 65000", "iperf3 veth"), 2.0),
+        ratio("MTU 65000, to UCX put", ("urnic TAP, MTU 65000", "UCX put, 64 KB, veth"), 5.0),
+        ratio(
+            "markers, of none",
+            ("urnic TAP, super-frames, markers", "urnic TAP, super-frames"),
+            0.85,
+        ),
+        ratio("plain frames, of the raw rate", ("urnic TAP, MTU 1500", "raw TAP, MTU 1500"), 0.85),
+        ratio("plain frames, to smoltcp", ("urnic TAP, MTU 1500", "smoltcp TAP, MTU 1500"), 1.0),
         ratio("kernel TCP, of iperf3", ("urnic kernel TCP, veth", "iperf3 veth"), 0.8),
         ratio("latency, to UCX", ("urnic Write, 8 B, TAP", "UCX put, 8 B, veth"), 1.0),
         ratio(
