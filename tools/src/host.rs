@@ -197,12 +197,11 @@ impl Host {
     /// # Errors
     /// When there is none.
     pub(crate) fn memory(&self, len: usize) -> io::Result<Arc<Region>> {
-        if matches!(self.options.dev.kind(), Kind::Shm(_)) && len > 0 {
-            match Region::published(self.rnic.publisher(), len) {
-                // Of many connections, some are served from memory that is copied.
-                Err(error) if error.kind() == io::ErrorKind::QuotaExceeded => {}
-                outcome => return outcome,
-            }
+        // What cannot be published, as beyond a number of connections or of descriptors, is copied to be sent.
+        if matches!(self.options.dev.kind(), Kind::Shm(_))
+            && let Ok(region) = Region::published(self.rnic.publisher(), len)
+        {
+            return Ok(region);
         }
         if len < HUGE_LEN_MIN { Region::anonymous(len) } else { Region::huge(len) }
     }
