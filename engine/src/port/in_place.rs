@@ -56,8 +56,7 @@ impl Port {
         }
         let (source, destination) = (inbound.source, inbound.destination);
         let tuple = Tuple::new(destination, header.dst_port, source, header.src_port);
-        let again = self.connections.find_again(&tuple);
-        let found = again.or_else(|| self.connections.find(&tuple));
+        let found = self.connections.find(&tuple);
         let Some(slot) = found.filter(|slot| !is_in_time_wait(*slot)) else { return false };
         let first = SharedSlice::from_bytes(&inbound.segment[payload_at..]);
         let octets = Scattered::new(first, frame.payload);
