@@ -72,13 +72,6 @@ impl<'a> Scattered<'a> {
             .filter(|run| !run.is_empty())
     }
 
-    /// All of them, when they are in one place.
-    #[must_use]
-    #[inline]
-    pub fn contiguous(&self) -> Option<SharedSlice<'a>> {
-        (self.len <= self.first.len()).then(|| self.first.part(0, self.len))
-    }
-
     /// Copies the first octets to `out`, as many as it has room for; returns how many.
     #[inline]
     pub fn copy_to(&self, out: &mut [u8]) -> usize {
@@ -144,12 +137,6 @@ mod tests {
                         (&octets(&front)[..], &octets(&back)[..]),
                         (expected_front, expected_back)
                     );
-                    let run = front.contiguous().map(|run| {
-                        let mut octets = vec![0; run.len()];
-                        run.copy_out(0, &mut octets);
-                        octets
-                    });
-                    assert!(run.is_none_or(|run| run == expected_front));
                 }
                 assert_eq!(
                     back.read::<3>().map(|read| read.to_vec()),
@@ -165,12 +152,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_one_place_is_said_to_be() {
+    fn as_many_are_copied_as_there_is_room_for() {
         let rest = [Fragment::from_slice(b"cd")];
         let all = Scattered::new(SharedSlice::from_bytes(b"ab"), &rest);
-        assert!(all.contiguous().is_none());
-        let (front, back) = all.split_at_checked(2).unwrap();
-        assert!(front.contiguous().is_some() && back.contiguous().is_some());
         let mut three = [0; 3];
         assert_eq!(all.copy_to(&mut three), 3);
         assert_eq!(&three, b"abc");
