@@ -94,7 +94,7 @@ fn shared(device: &'static str) -> Device {
 fn published() -> Device {
     let tried = Publisher::new().allocate(1);
     let remedy = "use a kernel from 5.1 on, or --dev vhost-user:PATH,…";
-    judged("shm", SHARED, tried, "memory that others can only read", remedy)
+    judged("shm", PUBLISHED, tried, "memory that others can only read", remedy)
 }
 
 fn ib() -> Device {
@@ -277,5 +277,6 @@ impl Found {
 }
 
 const VNET: &str = "super-frames of 64 KiB and checksums, both ways (vnet=on)";
+const PUBLISHED: &str = "super-frames of 64 KiB and checksums";
 const SHARED: &str = "super-frames of 64 KiB and checksums, if the peer agrees (vnet=on)";
 const CAP_NET_ADMIN: u32 = 12;
