@@ -137,6 +137,7 @@ impl Receive {
             tx_checksum: !case.software_checksums,
             fragments_max: usize::MAX,
             gather_len_min: 0,
+            tx_digest: false,
         };
         let sender = End::new(1, INITIATOR, capabilities);
         let receiver = End::new(2, RESPONDER, capabilities);

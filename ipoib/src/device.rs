@@ -163,6 +163,7 @@ impl<F: Mads + Packets> Device for IpoibDevice<F> {
             tx_checksum: false,
             fragments_max: usize::MAX,
             gather_len_min: 0,
+            tx_digest: false,
         }
     }
 

@@ -114,6 +114,7 @@ fn run(
                     TxChecksum::Complete
                 },
                 segment_size: NonZeroU16::new(options.segment_len).filter(|_| super_frames),
+                digests: None,
             };
             match from.transmit(0, &frame) {
                 Ok(()) => counted.sent += 1,

@@ -135,6 +135,7 @@ impl<'a> Sender<'a> {
                     TxChecksum::Complete
                 },
                 segment_size: NonZeroU16::new(self.options.segment_len).filter(|_| super_frames),
+                digests: None,
             };
             match self.tap.transmit(0, &frame) {
                 Ok(()) => (),

@@ -2,6 +2,9 @@
 
 use std::num::NonZeroU16;
 
+use crate::digests::{Destination, Room, copy_payload};
+pub use crate::digests::{Digest, Digests};
+pub use crate::sys::digester::{AppendToDigest, CopyAndDigest, Digester};
 pub use crate::sys::fragment::Fragment;
 
 /// A frame to transmit: header octets, then payload gathered from fragments.
@@ -19,6 +22,10 @@ pub struct TxFrame<'a> {
     pub checksum: TxChecksum,
     /// Octets of payload per segment of a super-frame; `None` for an ordinary frame.
     pub segment_size: Option<NonZeroU16>,
+    /// Digests of the payload that are still to be computed, by a device that copies frames and says so
+    /// ([`Capabilities::tx_digest`](crate::Capabilities::tx_digest)). Without them the payload is as it is
+    /// in the fragments.
+    pub digests: Option<Digests<'a>>,
 }
 
 impl TxFrame<'_> {
@@ -35,18 +42,23 @@ impl TxFrame<'_> {
         self.len() == 0
     }
 
-    /// Copies the whole frame into the front of `dst` and returns how many octets that took.
+    /// Copies the whole frame into the front of `dst`, with its digests, and returns how many octets that
+    /// took.
     ///
     /// # Panics
     /// When `dst` is shorter than the frame.
     pub fn gather(&self, dst: &mut [u8]) -> usize {
-        let mut at = self.head.len();
-        dst[..at].copy_from_slice(self.head);
-        for fragment in self.payload {
-            fragment.copy_to(&mut dst[at..at + fragment.len()]);
-            at += fragment.len();
-        }
-        at
+        let (head, rest) = dst.split_at_mut(self.head.len());
+        head.copy_from_slice(self.head);
+        let mut room = Room::new(rest);
+        copy_payload(self.payload, self.digests, &mut room);
+        head.len() + room.filled()
+    }
+
+    /// Appends the payload, with its digests.
+    #[inline]
+    pub(crate) fn copy_payload(&self, to: &mut impl Destination) {
+        copy_payload(self.payload, self.digests, to);
     }
 }
 

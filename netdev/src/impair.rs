@@ -249,6 +249,7 @@ impl<D: Device> Impair<D> {
                 payload: &payload,
                 checksum: held.checksum,
                 segment_size: held.segment_size,
+                digests: None,
             };
             if self.inner.transmit(now_ns, &frame).is_err() {
                 self.counters.dropped += 1;
@@ -336,7 +337,13 @@ impl<D: Device> Device for Impair<D> {
 
 /// A frame that is all in one place, checksum included.
 const fn whole(bytes: &[u8]) -> TxFrame<'_> {
-    TxFrame { head: bytes, payload: &[], checksum: TxChecksum::Complete, segment_size: None }
+    TxFrame {
+        head: bytes,
+        payload: &[],
+        checksum: TxChecksum::Complete,
+        segment_size: None,
+        digests: None,
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 pub mod capture;
 mod checksum;
+mod digests;
 mod ethernet;
 pub mod frame;
 pub mod impair;
@@ -51,7 +52,9 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::os::fd::BorrowedFd;
 
-pub use frame::{Fragment, Medium, RxChecksum, RxFrame, TxChecksum, TxFrame};
+pub use frame::{
+    Digest, Digester, Digests, Fragment, Medium, RxChecksum, RxFrame, TxChecksum, TxFrame,
+};
 pub use open::OpenError;
 
 /// The target of what devices tell `tracing`: what they were opened with, and changes of their link.
@@ -75,6 +78,10 @@ pub struct Capabilities {
     /// it, measured: the cost of each fragment. 0 where a fragment costs nothing, as when the device
     /// copies frames into memory of its own.
     pub gather_len_min: usize,
+    /// Whether the device copies each frame at once when it takes it, and computes
+    /// [digests](TxFrame::digests) on the way. Asked of it only when it completes checksums, too, for what
+    /// those cover has to be there.
+    pub tx_digest: bool,
 }
 
 impl Capabilities {
@@ -83,7 +90,8 @@ impl Capabilities {
     /// # Errors
     /// [`TransmitError::TooLong`] when the frame, or a segment of the super-frame, is longer than
     /// the MTU allows (a VLAN tag in the head is not counted), when a super-frame's payload is
-    /// longer than the device cuts, and when it has more fragments than the device gathers.
+    /// longer than the device cuts, and when it has more fragments than the device gathers;
+    /// [`TransmitError::Refused`] when it has digests for a device that computes none.
     #[inline]
     pub fn check(&self, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
         let payload_len = frame.payload.iter().map(Fragment::len).sum();
@@ -107,6 +115,9 @@ impl Capabilities {
                 (payload_len.min(usize::from(size.get())), payload_len <= len_max)
             }
         };
+        if frame.digests.is_some() && !self.tx_digest {
+            return Err(TransmitError::Refused);
+        }
         let fits = frame.head.len().saturating_add(segment_len) <= frame_len_max;
         if fits && segmentation_fits && frame.payload.len() <= self.fragments_max {
             Ok(())

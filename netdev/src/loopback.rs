@@ -146,7 +146,13 @@ mod tests {
     const OWN: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
     fn frame(head: &[u8]) -> TxFrame<'_> {
-        TxFrame { head, payload: &[], checksum: TxChecksum::Complete, segment_size: None }
+        TxFrame {
+            head,
+            payload: &[],
+            checksum: TxChecksum::Complete,
+            segment_size: None,
+            digests: None,
+        }
     }
 
     fn head(destination: [u8; 6], len: usize) -> Vec<u8> {

@@ -215,6 +215,7 @@ impl Device for MemoryDevice {
             tx_checksum: self.config.tx_checksum,
             fragments_max: usize::MAX,
             gather_len_min: 0,
+            tx_digest: true,
         }
     }
 

@@ -189,6 +189,7 @@ impl Device for PacketSocket {
             tx_checksum: self.super_frames,
             fragments_max: RUNS_MAX - 2,
             gather_len_min: GATHER_LEN_MIN,
+            tx_digest: false,
         }
     }
 

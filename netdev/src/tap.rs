@@ -196,6 +196,7 @@ impl Device for Tap {
             tx_checksum: super_frames,
             fragments_max: FRAGMENTS_MAX,
             gather_len_min: GATHER_LEN_MIN,
+            tx_digest: false,
         }
     }
 

@@ -179,6 +179,7 @@ impl Device for XdpSocket {
             tx_checksum: false,
             fragments_max: usize::MAX,
             gather_len_min: 0,
+            tx_digest: false,
         }
     }
 

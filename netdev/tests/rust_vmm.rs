@@ -45,7 +45,7 @@ fn frame(number: u8, len: usize) -> Vec<u8> {
 
 fn transmit(device: &mut impl Device, octets: &[u8]) {
     let checksum = TxChecksum::Complete;
-    let sent = TxFrame { head: octets, payload: &[], checksum, segment_size: None };
+    let sent = TxFrame { head: octets, payload: &[], checksum, segment_size: None, digests: None };
     device.transmit(0, &sent).unwrap();
     device.flush(0);
 }

@@ -12,6 +12,7 @@ mod batches;
 mod conformance;
 mod copies;
 mod crowd;
+mod digests;
 mod fair;
 mod goodput;
 mod hostile;

@@ -106,6 +106,7 @@ fn no_frame_allocates() {
         payload: &runs,
         checksum: TxChecksum::Partial { start: 34, offset: 16 },
         segment_size: NonZeroU16::new(1400),
+        digests: None,
     };
     let send = |a: &mut Shm, b: &mut Shm| {
         let mut came = 0;

@@ -69,6 +69,7 @@ fn flow(from: &mut dyn Device, to: &mut dyn Device, octets: &[u8]) -> usize {
         payload: &payload,
         checksum: TxChecksum::Partial { start: 34, offset: 16 },
         segment_size: NonZeroU16::new(1400),
+        digests: None,
     };
     let census = Census::begin();
     let mut came = 0;

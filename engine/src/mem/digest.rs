@@ -29,6 +29,8 @@ mod quadwords;
 
 pub use kernel::Kernel;
 
+use urnic_netdev::Digester;
+
 use super::shared::SharedSlice;
 
 /// Adds `slice` to a running CRC32c.
@@ -58,6 +60,26 @@ impl SharedSlice<'_> {
 #[must_use]
 pub(crate) fn copy_and_digest(state: u32, from: SharedSlice<'_>, to: &mut [u8]) -> u32 {
     Kernel::chosen().copy(state, from, to)
+}
+
+/// CRC32c for devices that compute it while they copy frames.
+// SAFETY: both read and write what they are given, by accesses that allow for those of others.
+pub(crate) static CRC32C: Digester = unsafe { Digester::new(copy_raw, append_raw) };
+
+/// # Safety
+/// As [`CopyAndDigest`](urnic_netdev::frame::CopyAndDigest) says.
+unsafe fn copy_raw(state: u32, from: *const u8, to: *mut u8, len: usize) -> u32 {
+    // SAFETY: the caller vouches for the octets, for as long as this call.
+    let from = unsafe { SharedSlice::from_raw_parts(from, len) };
+    // SAFETY: the caller vouches for as many octets at `to`.
+    unsafe { Kernel::chosen().copy_far(state, from, to) }
+}
+
+/// # Safety
+/// As [`AppendToDigest`](urnic_netdev::frame::AppendToDigest) says.
+unsafe fn append_raw(state: u32, from: *const u8, len: usize) -> u32 {
+    // SAFETY: the caller vouches for the octets, for as long as this call.
+    crc32c_append_shared(state, unsafe { SharedSlice::from_raw_parts(from, len) })
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ mod window;
 
 pub use access::{Access, Refusal, RegionMisuse, RegisterError, Scope};
 pub use atomic::AtomicOp;
-pub(crate) use digest::{copy_and_digest, crc32c_append_shared};
+pub(crate) use digest::{CRC32C, copy_and_digest, crc32c_append_shared};
 pub use grant::Grant;
 pub use region::{PageKind, Region};
 pub use scattered::Scattered;

@@ -57,6 +57,13 @@ impl<'a> Scattered<'a> {
         Some((front, Self { first: SharedSlice::from_bytes(&[]), rest, len: left }))
     }
 
+    /// All of it, when it lies in one run.
+    #[must_use]
+    #[inline]
+    pub fn as_run(&self) -> Option<SharedSlice<'a>> {
+        (self.len <= self.first.len()).then(|| self.first.part(0, self.len))
+    }
+
     /// The runs, in order, none of them empty.
     #[inline]
     pub fn runs(&self) -> impl Iterator<Item = SharedSlice<'a>> + use<'a> {

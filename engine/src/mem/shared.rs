@@ -49,7 +49,6 @@ impl<'r> SharedSlice<'r> {
     }
 
     /// Address of the first octet.
-    #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
     pub(super) const fn as_ptr(&self) -> *const u8 {
         self.ptr
     }

@@ -28,6 +28,11 @@ impl LeaseWatch {
     }
 }
 
+/// Whether the CRCs of FPDUs are left to a device. Only where it completes checksums, too: those cover them.
+pub(super) const fn leaves_digests(capabilities: &Capabilities) -> bool {
+    capabilities.tx_digest && capabilities.tx_checksum
+}
+
 impl Port {
     /// The device's link is up or down. Connections wait for its return as long as their user
     /// timeout allows, and send again at once what was lost when it comes.
@@ -61,6 +66,7 @@ impl Port {
         let before = self.interface.capabilities.mtu;
         self.interface.capabilities =
             Capabilities { medium: self.interface.capabilities.medium, ..capabilities };
+        self.scratch.leave_digests(leaves_digests(&capabilities));
         let mtu = capabilities.mtu;
         if mtu == before {
             return;

@@ -57,7 +57,7 @@ pub use queues::{Handover, Recipient};
 
 use crate::limits::{CONNECTIONS_MAX, TIME_WAIT_MAX};
 use crate::mpa::pieces::PieceStore;
-use crate::port::change::LeaseWatch;
+use crate::port::change::{LeaseWatch, leaves_digests};
 use crate::port::connections::Connections;
 use crate::port::connections::connection::PortConnection;
 use crate::port::drops::FrameDrop;
@@ -118,6 +118,8 @@ impl Port {
         let send_path = config.send_path;
         let keys = seed.port_keys();
         let interface = Interface::new(capabilities, config.vlan, keys.tables);
+        let mut scratch = Scratch::new(send_path, capabilities.gather_len_min);
+        scratch.leave_digests(leaves_digests(&capabilities));
         Self {
             rnic: HeldRnic::by_port(rnic),
             host: Host::new(&config, &capabilities, interface.framing, seed, number),
@@ -133,7 +135,7 @@ impl Port {
             source_ports: SourcePorts::new(keys.source_ports, EPHEMERAL_FIRST..=u16::MAX),
             pieces: PieceStore::new(config.piece_blocks),
             reclaim_at: Instant::ZERO,
-            scratch: Scratch::new(send_path, capabilities.gather_len_min),
+            scratch,
             gathered: Vec::new(),
             events: VecDeque::with_capacity(16),
             counters: PortCounters::default(),

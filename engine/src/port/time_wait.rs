@@ -123,7 +123,7 @@ impl Port {
         while emitter.may_continue(room, usize::MAX)
             && let Some(header) = record.tcp.poll_ack(now, local_port, remote_port)
         {
-            emitter.emit(&header, &[], None);
+            emitter.emit(&header, &[], &[], None);
         }
         let owes = record.tcp.owes();
         if owes {

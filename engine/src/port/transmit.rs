@@ -108,7 +108,12 @@ impl Port {
             && !outlet.is_full()
             && let Some((route, header)) = self.listeners.next_answer()
         {
-            Emitter::new(&route, &self.interface.capabilities, outlet).emit(&header, &[], None);
+            Emitter::new(&route, &self.interface.capabilities, outlet).emit(
+                &header,
+                &[],
+                &[],
+                None,
+            );
         }
     }
 
@@ -199,6 +204,7 @@ mod tests {
         tx_checksum: false,
         fragments_max: usize::MAX,
         gather_len_min: 0,
+        tx_digest: false,
     };
 
     /// As by queue pairs whose connections are over.

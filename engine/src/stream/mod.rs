@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 pub use error::StreamError;
 pub use phase::{PhaseError, Setup, StartupFailure};
-pub(crate) use tx::{Cut, FrameBuilder, Room};
+pub(crate) use tx::{Cut, Digests, FrameBuilder, Room};
 pub use tx::{Fragments, Scratch, SendPath};
 
 use crate::counters::{MpaRxCounters, RdmaRxCounters, RdmaTxCounters};

@@ -96,6 +96,7 @@ impl Scene {
             payload: &[],
             checksum: TxChecksum::Complete,
             segment_size: None,
+            digests: None,
         };
         self.hosts[host].transmit(self.now_ns, &frame)
     }

@@ -19,7 +19,7 @@ pub fn turn(device: &mut impl Device, now_ns: &mut u64) {
     for len in [60, 1400] {
         let head = &octets[..len];
         let checksum = TxChecksum::Complete;
-        let frame = TxFrame { head, payload: &[], checksum, segment_size: None };
+        let frame = TxFrame { head, payload: &[], checksum, segment_size: None, digests: None };
         let _full_or_down = device.transmit(*now_ns, &frame);
     }
     device.flush(*now_ns);

@@ -311,7 +311,8 @@ fn a_held_super_frame_keeps_its_offloads() {
     let payload = [Fragment::from_slice(&[7; 5000])];
     let checksum = TxChecksum::Partial { start: 34, offset: 16 };
     let segment_size = NonZeroU16::new(1000);
-    let frame = TxFrame { head: &[1; 54], payload: &payload, checksum, segment_size };
+    let frame =
+        TxFrame { head: &[1; 54], payload: &payload, checksum, segment_size, digests: None };
     a.transmit(0, &frame).unwrap();
     a.flush(1_000_000);
     let count = b.receive(1_000_000, 9, &mut |frame| {

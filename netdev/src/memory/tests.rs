@@ -6,7 +6,13 @@ use super::*;
 use crate::Fragment;
 
 fn whole(bytes: &[u8]) -> TxFrame<'_> {
-    TxFrame { head: bytes, payload: &[], checksum: TxChecksum::Complete, segment_size: None }
+    TxFrame {
+        head: bytes,
+        payload: &[],
+        checksum: TxChecksum::Complete,
+        segment_size: None,
+        digests: None,
+    }
 }
 
 /// Sends and pushes out one frame.
@@ -75,6 +81,7 @@ fn a_super_frame_takes_the_time_of_its_segments_with_their_headers() {
         payload: &[Fragment::from_slice(&payload)],
         checksum: TxChecksum::Complete,
         segment_size: NonZeroU16::new(1000),
+        digests: None,
     };
     a.transmit(0, &frame).unwrap();
     a.flush(0);

@@ -86,6 +86,7 @@ impl Train {
                 payload: &[],
                 checksum: TxChecksum::Complete,
                 segment_size: None,
+                digests: None,
             })
         } else {
             segment::finish_partial(&mut self.bytes, layout);
@@ -99,6 +100,7 @@ impl Train {
                     offset: position(TCP_CHECKSUM),
                 },
                 segment_size: u16::try_from(self.size).ok().and_then(NonZeroU16::new),
+                digests: None,
             })
         };
         if result.is_ok() { 0 } else { u64::from(self.count) }

@@ -35,7 +35,13 @@ fn flow(seq: u32, payloads: &[&[u8]]) -> Vec<Vec<u8>> {
 }
 
 fn whole(bytes: &[u8]) -> TxFrame<'_> {
-    TxFrame { head: bytes, payload: &[], checksum: TxChecksum::Complete, segment_size: None }
+    TxFrame {
+        head: bytes,
+        payload: &[],
+        checksum: TxChecksum::Complete,
+        segment_size: None,
+        digests: None,
+    }
 }
 
 /// Octets and segment size of a frame.
@@ -76,7 +82,13 @@ fn send(device: &mut MemoryDevice, bytes: &[u8], segment_size: Option<u16>) {
     let (head, payload) = bytes.split_at(HEAD_LEN);
     let checksum = TxChecksum::Partial { start: TCP_AT, offset: CHECKSUM_OFFSET };
     let payload = [Fragment::from_slice(payload)];
-    let frame = TxFrame { head, payload: &payload, checksum, segment_size: NonZeroU16::new(size) };
+    let frame = TxFrame {
+        head,
+        payload: &payload,
+        checksum,
+        segment_size: NonZeroU16::new(size),
+        digests: None,
+    };
     device.transmit(0, &frame).unwrap();
     device.flush(0);
 }

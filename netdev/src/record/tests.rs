@@ -10,7 +10,13 @@ use crate::{Fragment, Medium};
 type Recorded = Recorder<MemoryDevice, Vec<u8>>;
 
 fn whole(bytes: &[u8]) -> TxFrame<'_> {
-    TxFrame { head: bytes, payload: &[], checksum: TxChecksum::Complete, segment_size: None }
+    TxFrame {
+        head: bytes,
+        payload: &[],
+        checksum: TxChecksum::Complete,
+        segment_size: None,
+        digests: None,
+    }
 }
 
 fn recorded_pair(
@@ -119,7 +125,11 @@ fn super_frames_are_recorded_whole_with_a_complete_checksum() {
     let payload = [Fragment::from_slice(&[3; 65_000])];
     let checksum = TxChecksum::Partial { start: 34, offset: 16 };
     let segment_size = NonZeroU16::new(1400);
-    a.transmit(0, &TxFrame { head: &[0; 54], payload: &payload, checksum, segment_size }).unwrap();
+    a.transmit(
+        0,
+        &TxFrame { head: &[0; 54], payload: &payload, checksum, segment_size, digests: None },
+    )
+    .unwrap();
     drop((a, b));
     let frames = frames(writer);
     assert_eq!(frames[0].bytes.len(), 65_054);

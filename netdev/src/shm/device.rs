@@ -173,6 +173,7 @@ impl Device for Shm {
             // The head may be a run, too.
             fragments_max: RUNS_MAX - 1,
             gather_len_min: 0,
+            tx_digest: false,
         }
     }
 

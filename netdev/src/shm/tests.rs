@@ -86,13 +86,13 @@ fn octets(len: usize, salt: usize) -> Vec<u8> {
 }
 
 fn frame<'a>(head: &'a [u8], payload: &'a [Fragment<'a>]) -> TxFrame<'a> {
-    TxFrame { head, payload, checksum: TxChecksum::Complete, segment_size: None }
+    TxFrame { head, payload, checksum: TxChecksum::Complete, segment_size: None, digests: None }
 }
 
 /// The longest super-frame, of such fragments.
 fn super_frame<'a>(head: &'a [u8], payload: &'a [Fragment<'a>]) -> TxFrame<'a> {
     let checksum = TxChecksum::Partial { start: 34, offset: 16 };
-    TxFrame { head, payload, checksum, segment_size: NonZeroU16::new(1400) }
+    TxFrame { head, payload, checksum, segment_size: NonZeroU16::new(1400), digests: None }
 }
 
 /// Octets of published memory. No slice is made of it.

@@ -165,18 +165,30 @@ mod x86 {
     /// As [`copy`], and `len <= 3`.
     #[inline]
     unsafe fn copy_0_to_3(src: *const u8, dst: *mut u8, len: usize) {
-        for i in 0..len {
-            // SAFETY: `i < len`, inside the readable octets.
-            let from = unsafe { src.add(i) };
-            // SAFETY: `i < len`, inside the writable octets.
-            let to = unsafe { dst.add(i) };
-            // SAFETY: moves one octet between those two.
+        // Two octets in one piece: what is read as a word afterwards has to be written as one, or the
+        // processor waits.
+        if len >= 2 {
+            // SAFETY: the first two octets, inside the run as `len >= 2`.
             unsafe {
                 asm!(
-                    "mov {octet}, byte ptr [{from}]",
-                    "mov byte ptr [{to}], {octet}",
-                    from = in(reg) from,
-                    to = in(reg) to,
+                    "movzx {word:e}, word ptr [{src}]",
+                    "mov word ptr [{dst}], {word:x}",
+                    src = in(reg) src,
+                    dst = in(reg) dst,
+                    word = out(reg) _,
+                    options(nostack, preserves_flags)
+                );
+            }
+        }
+        if len % 2 == 1 {
+            // SAFETY: the last octet, inside the run as `len >= 1`.
+            unsafe {
+                asm!(
+                    "mov {octet}, byte ptr [{src} + {len} - 1]",
+                    "mov byte ptr [{dst} + {len} - 1], {octet}",
+                    src = in(reg) src,
+                    dst = in(reg) dst,
+                    len = in(reg) len,
                     octet = out(reg_byte) _,
                     options(nostack, preserves_flags)
                 );

@@ -4,6 +4,7 @@ pub(crate) mod address;
 pub(crate) mod block;
 pub(crate) mod bpf;
 pub(crate) mod copy;
+pub(crate) mod digester;
 pub(crate) mod fragment;
 pub(crate) mod gather;
 pub(crate) mod interface;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32};
 
 use crate::Fragment;
 use crate::sys::copy::{copy_across, copy_in, copy_out};
+use crate::sys::digester::Digester;
 
 /// The beginning of a file, mapped. Other processes may read and write it at any time.
 #[derive(Debug)]
@@ -152,6 +153,24 @@ impl SharedMapping {
         // SAFETY: a fragment is readable for its length, and as many octets are mapped here,
         // writable. Both are accessed meanwhile by atomics, copies, or from outside.
         unsafe { copy_across(fragment.as_ptr(), to, fragment.len()) };
+    }
+
+    /// Copies the octets of a fragment to the place `at` octets in, and adds them to a digest's register.
+    ///
+    /// # Panics
+    /// When they do not fit.
+    #[inline]
+    pub(crate) fn copy_and_digest(
+        &self,
+        at: usize,
+        fragment: Fragment<'_>,
+        digester: &Digester,
+        register: u32,
+    ) -> u32 {
+        let to = self.at(at, fragment.len());
+        // SAFETY: as many octets are mapped here, writable. No fragment of a frame that is sent lies in the
+        // memory that it is copied to; others access both by atomics, copies, or from outside.
+        unsafe { digester.copy_raw(register, fragment, to) }
     }
 }
 

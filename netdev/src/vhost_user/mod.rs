@@ -22,6 +22,7 @@ mod frontend;
 mod inbound;
 mod message;
 mod offload;
+mod outbound;
 mod shared_pair;
 
 use std::ops::RangeInclusive;

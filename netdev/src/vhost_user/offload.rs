@@ -63,6 +63,7 @@ pub(crate) fn capabilities(end: End, features: u64, mtu: usize) -> Capabilities 
         // Each is copied.
         fragments_max: usize::MAX,
         gather_len_min: 0,
+        tx_digest: true,
     }
 }
 

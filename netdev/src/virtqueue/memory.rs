@@ -3,6 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use crate::Fragment;
+use crate::frame::Digester;
 use crate::sys::shared_mapping::SharedMapping;
 use crate::virtqueue::{CHAIN_LEN_MAX, ChainFault};
 
@@ -178,5 +179,21 @@ impl MemoryTable {
     pub(crate) fn copy_from(&self, run: Run, fragment: Fragment<'_>) {
         let run = run.part(0, fragment.len());
         self.mapping(run).copy_from(run.at, fragment);
+    }
+
+    /// The same, and adds them to a digest's register.
+    ///
+    /// # Panics
+    /// When they do not fit.
+    #[inline]
+    pub(crate) fn copy_and_digest(
+        &self,
+        run: Run,
+        fragment: Fragment<'_>,
+        digester: &Digester,
+        register: u32,
+    ) -> u32 {
+        let run = run.part(0, fragment.len());
+        self.mapping(run).copy_and_digest(run.at, fragment, digester, register)
     }
 }

@@ -22,7 +22,7 @@ fn ipv6_head(next_header: u8) -> Vec<u8> {
 
 fn frame<'a>(head: &'a [u8], payload: &'a [Fragment<'a>], segment_size: u16) -> TxFrame<'a> {
     let checksum = TxChecksum::Partial { start: 34, offset: 16 };
-    TxFrame { head, payload, checksum, segment_size: NonZeroU16::new(segment_size) }
+    TxFrame { head, payload, checksum, segment_size: NonZeroU16::new(segment_size), digests: None }
 }
 
 /// The header as its fields.
@@ -72,7 +72,8 @@ fn a_checksum_outside_the_frame_is_refused() {
     let head = ipv4_head(false);
     for (start, offset) in [(34, 19), (u16::MAX, u16::MAX), (53, 0)] {
         let checksum = TxChecksum::Partial { start, offset };
-        let frame = TxFrame { head: &head, payload: &[], checksum, segment_size: None };
+        let frame =
+            TxFrame { head: &head, payload: &[], checksum, segment_size: None, digests: None };
         assert_eq!(encode(&frame), Err(TransmitError::Refused), "{start} {offset}");
     }
 }

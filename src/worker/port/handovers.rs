@@ -89,6 +89,7 @@ mod tests {
         tx_checksum: false,
         fragments_max: usize::MAX,
         gather_len_min: 0,
+        tx_digest: false,
     };
 
     fn has_rung(wakeup: &Wakeup) -> bool {

@@ -159,6 +159,7 @@ impl Script {
             tx_checksum: false,
             fragments_max: usize::MAX,
             gather_len_min: 0,
+            tx_digest: false,
         };
         Self {
             port: Port::new(&rnic, config, capabilities),

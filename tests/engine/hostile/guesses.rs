@@ -19,6 +19,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     tx_checksum: false,
     fragments_max: usize::MAX,
     gather_len_min: 0,
+    tx_digest: false,
 };
 const OWN: [u8; 4] = [10, 0, 0, 1];
 const SERVER: [u8; 4] = [10, 0, 0, 2];

@@ -220,6 +220,7 @@ impl RawPeer {
             payload: &[],
             checksum: TxChecksum::Complete,
             segment_size: None,
+            digests: None,
         };
         self.device.transmit(now_ns, &frame).unwrap();
         self.device.flush(now_ns);

@@ -115,7 +115,10 @@ impl Device for Wire {
         };
         for head in &parts {
             let (checksum, segment_size) = (TxChecksum::Complete, None);
-            self.inner.transmit(now_ns, &TxFrame { head, payload: &[], checksum, segment_size })?;
+            self.inner.transmit(
+                now_ns,
+                &TxFrame { head, payload: &[], checksum, segment_size, digests: None },
+            )?;
         }
         Ok(())
     }

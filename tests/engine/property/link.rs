@@ -82,6 +82,7 @@ fn isn_at(plan: &Plan, end: usize, now: Instant) -> tcp::SeqNum {
         tx_checksum: false,
         fragments_max: usize::MAX,
         gather_len_min: 0,
+        tx_digest: false,
     };
     let mut ports = [0, 1].map(|index| port(plan, &ends[index].rnic, index, capabilities));
     let params = ConnectParams { startup: StartupConfig::default(), ..ConnectParams::default() };

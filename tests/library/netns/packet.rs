@@ -78,7 +78,10 @@ fn head(port: u16) -> Vec<u8> {
 fn send(device: &mut impl Device, head: &[u8]) -> Result<(), TransmitError> {
     let payload = [Fragment::from_slice(b"twenty octets, by my "), Fragment::from_slice(b"count")];
     let checksum = TxChecksum::Complete;
-    device.transmit(0, &TxFrame { head, payload: &payload, checksum, segment_size: None })?;
+    device.transmit(
+        0,
+        &TxFrame { head, payload: &payload, checksum, segment_size: None, digests: None },
+    )?;
     device.flush(0);
     Ok(())
 }
@@ -195,7 +198,7 @@ netns_tests! {
         let (mut a, mut b) = pair(1500, [true, true], &peer);
         let head = head(6);
         let checksum = TxChecksum::Partial { start: 34, offset: 16 };
-        let frame = TxFrame { head: &head, payload: &[], checksum, segment_size: None };
+        let frame = TxFrame { head: &head, payload: &[], checksum, segment_size: None, digests: None };
         a.transmit(0, &frame).unwrap();
         let mut checksums = Vec::new();
         for _ in 0..200 {

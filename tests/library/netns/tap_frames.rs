@@ -165,6 +165,7 @@ fn await_forwarding(a: &mut Tap, b: &mut Tap) {
             payload: &[],
             checksum: TxChecksum::Complete,
             segment_size: None,
+            digests: None,
         };
         a.transmit(0, &frame).unwrap();
         if readable(b, 50) {
@@ -188,7 +189,7 @@ netns_tests! {
                 let fragments = [Fragment::from_slice(first), Fragment::from_slice(rest)];
                 let checksum = TxChecksum::Complete;
                 let frame =
-                    TxFrame { head: &head, payload: &fragments, checksum, segment_size: None };
+                    TxFrame { head: &head, payload: &fragments, checksum, segment_size: None, digests: None };
                 assert!(!readable(&b, 0), "nothing there yet");
                 a.transmit(0, &frame).unwrap();
                 let [received] = take(&mut b, 1).try_into().ok().unwrap();
@@ -213,7 +214,7 @@ netns_tests! {
                 let start = layout.transport_at() as u16;
                 let checksum = TxChecksum::Partial { start, offset: 16 };
                 let segment_size = NonZeroU16::new(1400);
-                let frame = TxFrame { head: &head, payload: &fragments, checksum, segment_size };
+                let frame = TxFrame { head: &head, payload: &fragments, checksum, segment_size, digests: None };
                 a.transmit(0, &frame).unwrap();
                 let [received] = take(&mut b, 1).try_into().ok().unwrap();
                 assert!(received.bytes == [head, payload].concat(), "{layout:?} {len}");
@@ -247,7 +248,7 @@ netns_tests! {
         let start = layout.transport_at() as u16;
         let checksum = TxChecksum::Partial { start, offset: 16 };
         let segment_size = NonZeroU16::new(1400);
-        let frame = TxFrame { head: &head, payload: &fragments, checksum, segment_size };
+        let frame = TxFrame { head: &head, payload: &fragments, checksum, segment_size, digests: None };
         a.transmit(0, &frame).unwrap();
         let [received] = take(&mut b, 1).try_into().ok().unwrap();
         assert_eq!(received.segment_size, segment_size);
@@ -269,7 +270,7 @@ netns_tests! {
                 };
                 let fragments = [Fragment::from_slice(&payload)];
                 let segment_size = NonZeroU16::new(1400);
-                let frame = TxFrame { head: &head, payload: &fragments, checksum, segment_size };
+                let frame = TxFrame { head: &head, payload: &fragments, checksum, segment_size, digests: None };
                 a.transmit(0, &frame).unwrap();
                 let mut next = 0x100;
                 let mut all = Vec::new();
@@ -294,7 +295,7 @@ netns_tests! {
                 let checksum = TxChecksum::Partial { start, offset: 16 };
                 let fragments = [Fragment::from_slice(&payload)];
                 let frame =
-                    TxFrame { head: &head, payload: &fragments, checksum, segment_size: None };
+                    TxFrame { head: &head, payload: &fragments, checksum, segment_size: None, digests: None };
                 a.transmit(0, &frame).unwrap();
                 let [received] = take(&mut b, 1).try_into().ok().unwrap();
                 assert_eq!(layout.parse(&received.bytes).1, payload, "{layout:?} {len}");
@@ -316,7 +317,7 @@ netns_tests! {
                 TxChecksum::Complete
             };
             let segment_size = NonZeroU16::new(1460).filter(|_| super_frames);
-            let frame = TxFrame { head: &head, payload: &fragments, checksum, segment_size };
+            let frame = TxFrame { head: &head, payload: &fragments, checksum, segment_size, digests: None };
             let census = Census::begin();
             let mut received = 0;
             for _ in 0..500 {
@@ -343,7 +344,7 @@ netns_tests! {
             let payload: Vec<_> =
                 payload[..len].chunks(len.div_ceil(fragments)).map(Fragment::from_slice).collect();
             let segment_size = NonZeroU16::new(size);
-            a.transmit(0, &TxFrame { head: &head, payload: &payload, checksum, segment_size })
+            a.transmit(0, &TxFrame { head: &head, payload: &payload, checksum, segment_size, digests: None })
         };
         assert_eq!(transmit(1460, 0, 1), Ok(()));
         assert_eq!(transmit(1461, 0, 1), Err(TransmitError::TooLong));
@@ -355,7 +356,7 @@ netns_tests! {
         ip("link set tap-a down");
         let mut transmit = || {
             let payload = [Fragment::from_slice(&payload[..100])];
-            a.transmit(0, &TxFrame { head: &head, payload: &payload, checksum, segment_size: None })
+            a.transmit(0, &TxFrame { head: &head, payload: &payload, checksum, segment_size: None, digests: None })
         };
         assert_eq!(transmit(), Err(TransmitError::LinkDown), "found by trying");
         assert_eq!(transmit(), Err(TransmitError::LinkDown), "known");

@@ -118,7 +118,7 @@ netns_tests! {
             head: &[0xff; 60],
             payload: &[],
             checksum: TxChecksum::Complete,
-            segment_size: None,
+            segment_size: None, digests: None
         };
         tap.transmit(0, &frame).unwrap();
         let told = there.run(|| ip("-s -s -j link show tap0"));

@@ -144,7 +144,13 @@ fn pump(far: &Far, link: Link, header_len: usize, checked: bool, time: Duration)
                 let octets = memory.slice(at, frames.payload_len).expect("inside the memory");
                 frames.gather(octets, &headers, &mut payload);
                 at += frames.payload_len;
-                let frame = TxFrame { head: &head, payload: &payload, checksum, segment_size };
+                let frame = TxFrame {
+                    head: &head,
+                    payload: &payload,
+                    checksum,
+                    segment_size,
+                    digests: None,
+                };
                 // A frame that the device has no room for is lost, as on a wire.
                 let _lost = near.transmit(now.as_nanos(), &frame);
             }

@@ -145,8 +145,13 @@ fn nanos() -> u64 {
 }
 
 fn transmit(device: &mut AnyDevice, octets: &[u8]) {
-    let frame =
-        TxFrame { head: octets, payload: &[], checksum: TxChecksum::Complete, segment_size: None };
+    let frame = TxFrame {
+        head: octets,
+        payload: &[],
+        checksum: TxChecksum::Complete,
+        segment_size: None,
+        digests: None,
+    };
     // A frame that the device has no room for is lost, as on a wire.
     let _lost = device.transmit(nanos(), &frame);
 }

@@ -86,6 +86,7 @@ fn forward<D: Device>(
             payload: frame.payload,
             checksum: TxChecksum::Complete,
             segment_size: frame.segment_size,
+            digests: None,
         };
         *refused += u64::from(to.transmit(clock(), &frame).is_err());
     })

@@ -55,34 +55,64 @@ const fn lane_factors(bits: [u32; 4]) -> [i64; 8] {
 /// # Safety
 /// The processor must have the features; `src` must be readable for `len` octets, and `len` be
 /// at least 64.
-#[target_feature(enable = "sse4.2,pclmulqdq,avx512f,avx512bw,avx512vbmi2,vpclmulqdq")]
-pub(super) unsafe fn append(mut state: u32, mut src: *const u8, mut len: usize) -> u32 {
-    while len / TURN_LEN > TURNS_MAX {
-        // With room for the block that the register goes into.
-        let part = TURNS_MAX * TURN_LEN + BLOCK_LEN;
-        // SAFETY: more octets than `part` are readable.
-        state = unsafe { run_beside_lanes(state, src, part, TURNS_MAX) };
-        (src, len) = (src.wrapping_add(part), len - part);
-    }
-    // The register goes into what is before the turns: four octets at least.
-    let turns = (len - size_of::<u32>()) / TURN_LEN;
-    if turns < TURNS_MIN {
-        // SAFETY: the caller's promise, and of a long run more than 64 octets are left; nothing is stored.
-        unsafe { run::<false>(state, src, ptr::null_mut(), len) }
-    } else {
-        // SAFETY: the caller's promise.
-        unsafe { run_beside_lanes(state, src, len, turns) }
-    }
+#[target_feature(enable = "sse4.2,pclmulqdq,avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq")]
+pub(super) unsafe fn append(state: u32, src: *const u8, len: usize) -> u32 {
+    // SAFETY: the caller's promise; nothing is stored.
+    unsafe { all::<false>(state, src, ptr::null_mut(), len) }
 }
 
 /// Copies `len` octets from `src` to `dst` and adds them to a running CRC32c, loading each once.
 ///
 /// # Safety
 /// As [`append`]; `dst` must be writable for `len` octets, which do not overlap those at `src`.
-#[target_feature(enable = "sse4.2,pclmulqdq,avx512f,avx512bw,avx512vbmi2,vpclmulqdq")]
+#[target_feature(enable = "sse4.2,pclmulqdq,avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq")]
 pub(super) unsafe fn copy(state: u32, src: *const u8, dst: *mut u8, len: usize) -> u32 {
     // SAFETY: the caller's promise.
+    unsafe { all::<true>(state, src, dst, len) }
+}
+
+/// The same, with whole vectors stored one behind the other: for memory that another core had last. There
+/// stores of eight octets in three places, as the lanes take them, wait for each line longer than the sum takes.
+///
+/// # Safety
+/// As [`copy`].
+#[target_feature(enable = "sse4.2,pclmulqdq,avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq")]
+pub(super) unsafe fn copy_far(state: u32, src: *const u8, dst: *mut u8, len: usize) -> u32 {
+    // SAFETY: the caller's promise.
     unsafe { run::<true>(state, src, dst, len) }
+}
+
+/// # Safety
+/// As [`append`], and as [`copy`] if `COPY`.
+#[inline]
+#[target_feature(enable = "sse4.2,pclmulqdq,avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq")]
+unsafe fn all<const COPY: bool>(
+    mut state: u32,
+    mut src: *const u8,
+    mut dst: *mut u8,
+    mut len: usize,
+) -> u32 {
+    // What is copied is in the nearest cache, or the caches are the limit: not the products, nor the lanes.
+    if COPY && len / TURN_LEN > TURNS_MAX {
+        // SAFETY: the caller's promise.
+        return unsafe { run::<COPY>(state, src, dst, len) };
+    }
+    while len / TURN_LEN > TURNS_MAX {
+        // With room for the block that the register goes into.
+        let part = TURNS_MAX * TURN_LEN + BLOCK_LEN;
+        // SAFETY: more octets than `part` are there.
+        state = unsafe { run_beside_lanes::<COPY>(state, src, dst, part, TURNS_MAX) };
+        (src, dst, len) = (src.wrapping_add(part), dst.wrapping_add(part), len - part);
+    }
+    // The register goes into what is before the turns: four octets at least.
+    let turns = (len - size_of::<u32>()) / TURN_LEN;
+    if turns < TURNS_MIN {
+        // SAFETY: the caller's promise, and of a long run more than 64 octets are left.
+        unsafe { run::<COPY>(state, src, dst, len) }
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { run_beside_lanes::<COPY>(state, src, dst, len, turns) }
+    }
 }
 
 /// Four 64-octet accumulators, each moved ahead by 256 octets per step and added to what is
@@ -94,7 +124,7 @@ pub(super) unsafe fn copy(state: u32, src: *const u8, dst: *mut u8, len: usize) 
 /// # Safety
 /// As [`append`], and as [`copy`] if `COPY`.
 #[inline]
-#[target_feature(enable = "sse4.2,pclmulqdq,avx512f,avx512bw,avx512vbmi2,vpclmulqdq")]
+#[target_feature(enable = "sse4.2,pclmulqdq,avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq")]
 unsafe fn run<const COPY: bool>(state: u32, src: *const u8, dst: *mut u8, len: usize) -> u32 {
     // SAFETY: the caller's promise.
     let (first, mut at) = unsafe { begin::<COPY>(state, src, dst, len) };
@@ -127,7 +157,7 @@ unsafe fn run<const COPY: bool>(state: u32, src: *const u8, dst: *mut u8, len: u
 /// # Safety
 /// As [`run`].
 #[inline]
-#[target_feature(enable = "sse4.2,pclmulqdq,avx512f,avx512bw,avx512vbmi2,vpclmulqdq")]
+#[target_feature(enable = "sse4.2,pclmulqdq,avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq")]
 unsafe fn begin<const COPY: bool>(
     state: u32,
     src: *const u8,
@@ -180,31 +210,115 @@ macro_rules! fold_512 {
     };
 }
 
+/// The same, and copies them to `dst + at`.
+macro_rules! fold_512_copying {
+    ($sum:literal, $at:literal) => {
+        concat!(
+            "vmovdqu64 {u}, zmmword ptr [{src} + ",
+            $at,
+            "]\n",
+            "vpclmulqdq {t}, {",
+            $sum,
+            "}, {ahead}, 0x00\n",
+            "vpclmulqdq {",
+            $sum,
+            "}, {",
+            $sum,
+            "}, {ahead}, 0x11\n",
+            "vmovdqu64 zmmword ptr [{dst} + ",
+            $at,
+            "], {u}\n",
+            "vpternlogq {",
+            $sum,
+            "}, {t}, {u}, 0x96",
+        )
+    };
+}
+
+/// Moves each lane ahead by the eight octets at `lane + at`, and copies them to `copied + at`.
+macro_rules! copy_lanes {
+    ($at:literal) => {
+        concat!(
+            "mov {o}, qword ptr [{lane} + ",
+            $at,
+            "]\n",
+            "mov qword ptr [{copied} + ",
+            $at,
+            "], {o}\n",
+            "crc32 {a}, {o}\n",
+            "mov {o}, qword ptr [{lane} + {lane_len} + ",
+            $at,
+            "]\n",
+            "mov qword ptr [{copied} + {lane_len} + ",
+            $at,
+            "], {o}\n",
+            "crc32 {b}, {o}\n",
+            "mov {o}, qword ptr [{lane} + 2*{lane_len} + ",
+            $at,
+            "]\n",
+            "mov qword ptr [{copied} + 2*{lane_len} + ",
+            $at,
+            "], {o}\n",
+            "crc32 {c}, {o}",
+        )
+    };
+}
+
 /// Three accumulators beside three lanes of the CRC instruction, for `turns` turns at the end of the run;
 /// what is before them is folded alone.
 ///
 /// # Safety
-/// As [`append`]; `turns` must be at least 1 and at most [`TURNS_MAX`], and `len` at least four octets more
-/// than `turns * TURN_LEN`.
+/// As [`append`], and as [`copy`] if `COPY`; `turns` must be at least 1 and at most [`TURNS_MAX`], and `len`
+/// at least four octets more than `turns * TURN_LEN`.
 #[inline]
-#[target_feature(enable = "sse4.2,pclmulqdq,avx512f,avx512bw,avx512vbmi2,vpclmulqdq")]
-unsafe fn run_beside_lanes(state: u32, src: *const u8, len: usize, turns: usize) -> u32 {
+#[target_feature(enable = "sse4.2,pclmulqdq,avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq")]
+unsafe fn run_beside_lanes<const COPY: bool>(
+    state: u32,
+    src: *const u8,
+    dst: *mut u8,
+    len: usize,
+    turns: usize,
+) -> u32 {
     let folded_len = len - turns * 3 * LANE_TURN_LEN;
     let ahead = factors(&AHEAD_1536);
     // SAFETY: the folded part has at least 192 octets.
-    let (first, mut at) = unsafe { begin::<false>(state, src, ptr::null_mut(), folded_len) };
+    let (first, mut at) = unsafe { begin::<COPY>(state, src, dst, folded_len) };
     let zero = _mm512_setzero_si512();
     let mut sums = [zero, zero, first];
     let turns_at = folded_len - turns * FOLD_TURN_LEN;
     while at < turns_at {
         // SAFETY: a positive multiple of 64 octets is left.
-        let block = unsafe { load(src.wrapping_add(at)) };
+        let block = unsafe { take::<COPY>(src, dst, at) };
         sums = [sums[1], sums[2], fold(sums[0], ahead, block)];
         at += 64;
     }
-    let [mut z0, mut z1, mut z2] = sums;
+    let from = [src.wrapping_add(at), src.wrapping_add(folded_len)];
+    let lanes = if COPY {
+        let to = [dst.wrapping_add(at), dst.wrapping_add(folded_len)];
+        // SAFETY: of each, `turns` turns are left.
+        unsafe { turn_copying(&mut sums, from, to, turns) }
+    } else {
+        // SAFETY: as above.
+        unsafe { turn(&mut sums, from, turns) }
+    };
+    let [z0, z1, z2] = sums;
+    let sum = fold(z0, factors(&AHEAD_1024), z2);
+    let sum = fold(z1, factors(&AHEAD_512), sum);
+    join_lanes(reduce(sum), lanes, turns)
+}
+
+/// Folds from the first address, and runs the lanes from the second, `turns` times. Returns the lanes'
+/// registers.
+///
+/// # Safety
+/// The processor must have the features; at the first address `turns * FOLD_TURN_LEN` octets must be
+/// readable, at the second three times `turns * LANE_TURN_LEN`, and `turns` be 1 or more.
+#[inline]
+#[target_feature(enable = "sse4.2,pclmulqdq,avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq")]
+unsafe fn turn(sums: &mut [__m512i; 3], [src, lane]: [*const u8; 2], turns: usize) -> [u64; 3] {
+    let [mut z0, mut z1, mut z2] = *sums;
     let (mut a, mut b, mut c) = (0_u64, 0_u64, 0_u64);
-    let lanes = src.wrapping_add(folded_len);
+    let ahead = factors(&AHEAD_1536);
     // SAFETY: `src` runs over the folded part in steps of 192, `lane` over the first lane in steps of
     // 32; with the lane length added once and twice it stays inside the second and third.
     unsafe {
@@ -221,8 +335,8 @@ unsafe fn run_beside_lanes(state: u32, src: *const u8, len: usize, turns: usize)
             "add {lane}, 32",
             "dec {turns}",
             "jnz 2b",
-            src = inout(reg) src.wrapping_add(at) => _,
-            lane = inout(reg) lanes => _,
+            src = inout(reg) src => _,
+            lane = inout(reg) lane => _,
             lane_len = in(reg) turns * LANE_TURN_LEN,
             turns = inout(reg) turns => _,
             a = inout(reg) a,
@@ -236,9 +350,63 @@ unsafe fn run_beside_lanes(state: u32, src: *const u8, len: usize, turns: usize)
             options(nostack, readonly)
         );
     }
-    let sum = fold(z0, factors(&AHEAD_1024), z2);
-    let sum = fold(z1, factors(&AHEAD_512), sum);
-    join_lanes(reduce(sum), [a, b, c], turns)
+    *sums = [z0, z1, z2];
+    [a, b, c]
+}
+
+/// As [`turn`], and copies what it sums up, loading each octet once.
+///
+/// # Safety
+/// As [`turn`]; at the addresses to copy to as many octets must be writable, which do not overlap those.
+#[inline]
+#[target_feature(enable = "sse4.2,pclmulqdq,avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq")]
+unsafe fn turn_copying(
+    sums: &mut [__m512i; 3],
+    [src, lane]: [*const u8; 2],
+    [dst, copied]: [*mut u8; 2],
+    turns: usize,
+) -> [u64; 3] {
+    let [mut z0, mut z1, mut z2] = *sums;
+    let (mut a, mut b, mut c) = (0_u64, 0_u64, 0_u64);
+    let ahead = factors(&AHEAD_1536);
+    // SAFETY: as in `turn`; each octet is loaded once from `src + i` and stored to `dst + i`.
+    unsafe {
+        asm!(
+            "2:",
+            fold_512_copying!("z0", 0),
+            copy_lanes!( 0),
+            fold_512_copying!("z1", 64),
+            copy_lanes!( 8),
+            copy_lanes!( 16),
+            fold_512_copying!("z2", 128),
+            copy_lanes!( 24),
+            "add {src}, 192",
+            "add {dst}, 192",
+            "add {lane}, 32",
+            "add {copied}, 32",
+            "dec {turns}",
+            "jnz 2b",
+            src = inout(reg) src => _,
+            dst = inout(reg) dst => _,
+            lane = inout(reg) lane => _,
+            copied = inout(reg) copied => _,
+            lane_len = in(reg) turns * LANE_TURN_LEN,
+            turns = inout(reg) turns => _,
+            a = inout(reg) a,
+            b = inout(reg) b,
+            c = inout(reg) c,
+            ahead = in(zmm_reg) ahead,
+            z0 = inout(zmm_reg) z0,
+            z1 = inout(zmm_reg) z1,
+            z2 = inout(zmm_reg) z2,
+            t = out(zmm_reg) _,
+            u = out(zmm_reg) _,
+            o = out(reg) _,
+            options(nostack)
+        );
+    }
+    *sums = [z0, z1, z2];
+    [a, b, c]
 }
 
 /// The 64 octets at `src + at`; copies them to `dst + at` if `COPY`.

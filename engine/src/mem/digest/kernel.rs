@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use super::portable;
 use crate::mem::shared::SharedSlice;
+use urnic_netdev::shared_memory::copy_across;
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use super::{fold512, interleaved, quadwords};
@@ -69,6 +70,7 @@ impl Way {
                 lanes
                     && has!("avx512f")
                     && has!("avx512bw")
+                    && has!("avx512vl")
                     && has!("avx512vbmi2")
                     && has!("vpclmulqdq")
             }
@@ -163,31 +165,72 @@ impl Kernel {
     #[must_use]
     pub fn copy(self, state: u32, from: SharedSlice<'_>, to: &mut [u8]) -> u32 {
         assert_eq!(from.len(), to.len(), "a copy is as long as its source");
+        // SAFETY: the slice vouches for its octets; `to` is as long and, being `&mut`, overlaps nothing
+        // that others access.
+        unsafe { self.copy_raw::<false>(state, from, to.as_mut_ptr()) }
+    }
+
+    /// Copies `from` to the octets at `dst`, which another core may have had last, and adds them to the
+    /// running CRC32c `state`: as they are stored, or as they are there afterwards.
+    ///
+    /// # Safety
+    /// `dst` must be writable for as many octets, without overlap; others may access them meanwhile.
+    #[inline]
+    pub(super) unsafe fn copy_far(self, state: u32, from: SharedSlice<'_>, dst: *mut u8) -> u32 {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_raw::<true>(state, from, dst) }
+    }
+
+    /// # Safety
+    /// As [`copy_far`](Self::copy_far).
+    #[inline]
+    unsafe fn copy_raw<const FAR: bool>(
+        self,
+        state: u32,
+        from: SharedSlice<'_>,
+        dst: *mut u8,
+    ) -> u32 {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        let (src, dst, len) = (from.as_ptr(), to.as_mut_ptr(), to.len());
+        let (src, len) = (from.as_ptr(), from.len());
         match self.0 {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             Way::Interleaved256 if len >= interleaved::TURN_LEN => {
-                // SAFETY: the processor has the features; the slice vouches for its octets; `to` is
-                // as long and, being `&mut`, overlaps nothing that others access.
+                // SAFETY: the processor has the features; the slice vouches for its octets, the caller
+                // for `dst`.
                 unsafe { interleaved::copy_256(state, src, dst, len) }
             }
             #[cfg(all(target_arch = "x86_64", not(miri)))]
-            Way::Fold512 if len >= fold512::FOLD_LEN_MIN => {
+            Way::Fold512 if len >= fold512::FOLD_LEN_MIN && FAR => {
                 // SAFETY: as above, and the run has `FOLD_LEN_MIN` octets or more.
+                unsafe { fold512::copy_far(state, src, dst, len) }
+            }
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            Way::Fold512 if len >= fold512::FOLD_LEN_MIN => {
+                // SAFETY: as above.
                 unsafe { fold512::copy(state, src, dst, len) }
             }
-            _ => self.copy_by_blocks(state, from, to),
+            // SAFETY: the caller's promise.
+            _ => unsafe { self.copy_by_blocks(state, from, dst) },
         }
     }
 
     /// Two passes, block by block, the second over what is in the nearest cache.
-    fn copy_by_blocks(self, mut state: u32, from: SharedSlice<'_>, to: &mut [u8]) -> u32 {
+    ///
+    /// # Safety
+    /// As [`copy_far`](Self::copy_far).
+    unsafe fn copy_by_blocks(self, mut state: u32, from: SharedSlice<'_>, dst: *mut u8) -> u32 {
         /// A small part of the smallest first-level caches.
         const BLOCK_LEN: usize = 4096;
-        for (index, block) in to.chunks_mut(BLOCK_LEN).enumerate() {
-            from.copy_out(index * BLOCK_LEN, block);
-            state = self.append(state, SharedSlice::from_bytes(block));
+        let mut at = 0;
+        while at < from.len() {
+            let block = from.part(at, BLOCK_LEN.min(from.len() - at));
+            let to = dst.wrapping_add(at);
+            // SAFETY: the slice vouches for its octets, the caller for as many at `dst`.
+            unsafe { copy_across(block.as_ptr(), to, block.len()) };
+            // SAFETY: as above; they may change, which such a slice allows for.
+            let copied = unsafe { SharedSlice::from_raw_parts(to, block.len()) };
+            state = self.append(state, copied);
+            at += block.len();
         }
         state
     }

@@ -61,6 +61,7 @@ impl<T: Copy> FpduReceiver<T> {
             let layout = self.grid.layout(self.next, ulpdu_len);
             let Some((covered, behind)) = rest.split_at_checked(layout.crc_at()) else { break };
             let Some((field, next)) = behind.split_at_checked(CRC_LEN) else { break };
+
             // RFC 5044 §4.4: the CRC is compared before anything of the FPDU is used, and covers markers.
             if crc && Some(to_wire(digest(&covered))) != field.read::<CRC_LEN>() {
                 break;
@@ -98,6 +99,10 @@ fn has_right_markers(wire: &Scattered<'_>, layout: &FpduLayout) -> bool {
 
 #[inline]
 fn digest(octets: &Scattered<'_>) -> u32 {
-    let state = octets.runs().fold(Crc32c::new().state(), crc32c_append_shared);
+    let state = Crc32c::new().state();
+    let state = match octets.as_run() {
+        Some(run) => crc32c_append_shared(state, run),
+        None => octets.runs().fold(state, crc32c_append_shared),
+    };
     Crc32c::from_state(state).finish()
 }

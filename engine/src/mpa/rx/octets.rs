@@ -266,6 +266,20 @@ impl<'a> Ulpdu<'a> {
         }
     }
 
+    /// Its first `N` octets, copied; `None` when there are not as many.
+    #[must_use]
+    #[inline]
+    pub fn front<const N: usize>(&self) -> Option<[u8; N]> {
+        match self.source {
+            Source::Contiguous(octets) => octets.first_chunk().copied(),
+            Source::Scattered(octets) => octets.read(),
+            Source::Marked(_) | Source::Spread(_) => {
+                let mut front = [0; N];
+                (self.copy_to(0, &mut front) == N).then_some(front)
+            }
+        }
+    }
+
     /// Its first octets in one place, where they do not change: [`HEAD_LEN`] of them, or all if it is
     /// shorter. Copied to `scratch` only when they are scattered, or in memory that may change.
     #[must_use]
@@ -300,8 +314,10 @@ impl<'a> Ulpdu<'a> {
                 each(SharedSlice::from_bytes(octets.get(from..).unwrap_or_default()));
             }
             Source::Scattered(octets) => {
-                if let Some((_, octets)) = octets.split_at_checked(from) {
-                    octets.runs().for_each(each);
+                let Some((_, octets)) = octets.split_at_checked(from) else { return };
+                match octets.as_run() {
+                    Some(run) => each(run),
+                    None => octets.runs().for_each(each),
                 }
             }
             Source::Marked(fpdu) => fpdu.for_each_chunk(from, each),

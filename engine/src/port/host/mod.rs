@@ -282,6 +282,7 @@ impl Host {
                 payload: &[],
                 checksum: TxChecksum::Complete,
                 segment_size: None,
+                digests: None,
             });
             self.device.recycle(frame);
         }

@@ -3,8 +3,9 @@
 use std::num::NonZeroU16;
 
 use smoltcp::wire::checksum;
-use urnic_netdev::{Capabilities, Fragment, TransmitError, TxChecksum, TxFrame};
+use urnic_netdev::{Capabilities, Digest, Digests, Fragment, TransmitError, TxChecksum, TxFrame};
 
+use crate::mem::CRC32C;
 use crate::port::interface::outlet::Outlet;
 use crate::port::interface::route::Route;
 use crate::stream::Fragments;
@@ -70,11 +71,12 @@ impl SegmentSink for Emitter<'_, '_> {
         &mut self,
         header: &tcp::Header,
         payload: &[Fragment<'_>],
+        digests: &[Digest],
         segment_size: Option<NonZeroU16>,
     ) {
         match segment_size {
-            Some(size) if !self.device_cuts => self.emit_run(header, payload, size),
-            _ => self.emit_frame(header, payload, segment_size),
+            Some(size) if !self.device_cuts => self.emit_run(header, payload, digests, size),
+            _ => self.emit_frame(header, payload, digests, segment_size),
         }
     }
 }
@@ -84,19 +86,27 @@ impl Emitter<'_, '_> {
         &mut self,
         header: &tcp::Header,
         payload: &[Fragment<'_>],
+        digests: &[Digest],
         segment_size: Option<NonZeroU16>,
     ) {
         let payload_len: usize = payload.iter().map(Fragment::len).sum();
         let mut head = Head::new(self.route, header, payload_len);
         let checksum = head.seal(self.checksum_offload, payload);
-        let frame = TxFrame { head: head.octets(), payload, checksum, segment_size };
+        let digests = left_to_device(digests, 0);
+        let frame = TxFrame { head: head.octets(), payload, checksum, segment_size, digests };
         let sent = self.outlet.send(&frame);
         self.note(sent, frame.head.len() + payload_len);
     }
 
     /// Cuts a run into segments of `size` octets, the last possibly shorter, with a frame each. What
     /// differs from one to the next is the sequence number; PSH and FIN belong to the last segment.
-    fn emit_run(&mut self, header: &tcp::Header, payload: &[Fragment<'_>], size: NonZeroU16) {
+    fn emit_run(
+        &mut self,
+        header: &tcp::Header,
+        payload: &[Fragment<'_>],
+        mut digests: &[Digest],
+        size: NonZeroU16,
+    ) {
         let mut left: usize = payload.iter().map(Fragment::len).sum();
         let ends = header.flags & (Flags::PSH | Flags::FIN);
         let mut header = tcp::Header { flags: header.flags - ends, ..header.clone() };
@@ -105,6 +115,7 @@ impl Emitter<'_, '_> {
         let mut rest = Rest::of(payload);
         let mut parts = Fragments::new();
         let mut is_first = true;
+        let mut at = 0;
         while left > 0 {
             if left <= segment_len && (left < segment_len || !ends.is_empty()) {
                 segment_len = left;
@@ -114,7 +125,14 @@ impl Emitter<'_, '_> {
             rest.take(segment_len, &mut parts);
             let checksum = head.seal(self.checksum_offload, &parts);
             let octets = head.octets();
-            let frame = TxFrame { head: octets, payload: &parts, checksum, segment_size: None };
+            let end = at + u32::try_from(segment_len).unwrap_or(u32::MAX);
+            let own;
+            // One, nearly always.
+            let count = digests.iter().take_while(|digest| digest.at < end).count();
+            (own, digests) = digests.split_at(count);
+            let (payload, digests) = (&parts[..], left_to_device(own, at));
+            let frame = TxFrame { head: octets, payload, checksum, segment_size: None, digests };
+            at = end;
             // TCP has counted all of the run as sent.
             let sent =
                 if is_first { self.outlet.send(&frame) } else { self.outlet.send_behind(&frame) };
@@ -137,6 +155,12 @@ impl Emitter<'_, '_> {
             Err(_) => self.blocked = true,
         }
     }
+}
+
+/// The digests that are left to the device, of a frame that begins at `base` of what they are counted in.
+#[inline]
+fn left_to_device(digests: &[Digest], base: u32) -> Option<Digests<'_>> {
+    (!digests.is_empty()).then_some(Digests { digests, base, digester: &CRC32C })
 }
 
 /// Link, IP and TCP headers of a segment.
@@ -259,6 +283,7 @@ mod tests {
             tx_checksum,
             fragments_max: usize::MAX,
             gather_len_min: 0,
+            tx_digest: false,
         }
     }
 
@@ -313,7 +338,7 @@ mod tests {
                 let seq = u32::MAX - 150;
                 let size = NonZeroU16::new(100);
                 let run = emitted(route, offload, |emitter| {
-                    emitter.emit(&header(seq, last), &payload, size);
+                    emitter.emit(&header(seq, last), &payload, &[], size);
                 });
                 let one_by_one = emitted(route, offload, |emitter| {
                     for (index, segment) in octets[..len].chunks(100).enumerate() {
@@ -321,7 +346,7 @@ mod tests {
                         let flags = if is_last { last } else { Flags::ACK };
                         let at = u32::try_from(index * 100).unwrap();
                         let header = header(seq.wrapping_add(at), flags);
-                        emitter.emit(&header, &[Fragment::from_slice(segment)], None);
+                        emitter.emit(&header, &[Fragment::from_slice(segment)], &[], None);
                     }
                 });
                 assert_eq!(run, one_by_one, "{len} octets in fragments of {fragment_len}");
@@ -335,7 +360,7 @@ mod tests {
         let route = &routes()[0];
         let emit = |emitter: &mut Emitter<'_, '_>| {
             let payload = [Fragment::from_slice(&octets)];
-            emitter.emit(&header(1, Flags::ACK), &payload, NonZeroU16::new(100));
+            emitter.emit(&header(1, Flags::ACK), &payload, &[], NonZeroU16::new(100));
         };
         let (all, turn) = emitted(route, true, emit);
         let (mut frames, mut refused) = (Vec::new(), Refused::default());
@@ -379,7 +404,7 @@ mod tests {
         let route = &routes()[0];
         let mut emitter = Emitter::new(route, &capabilities(true), &mut outlet);
         let payload = [Fragment::from_slice(&octets)];
-        emitter.emit(&header(1, Flags::ACK), &payload, NonZeroU16::new(100));
+        emitter.emit(&header(1, Flags::ACK), &payload, &[], NonZeroU16::new(100));
         assert_eq!(emitter.turn().frames, 2);
         assert!(!emitter.may_continue(64, usize::MAX), "the turn ends");
         assert_eq!((outlet.taken(), offered), (2, 3));

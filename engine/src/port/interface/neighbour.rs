@@ -212,6 +212,7 @@ impl Neighbours {
             payload: &[],
             checksum: TxChecksum::Complete,
             segment_size: None,
+            digests: None,
         };
         // As lost as on any wire: it is asked again.
         let _lost = outlet.send(&frame);

@@ -67,7 +67,7 @@ impl Refused {
         let (head, payload) = self.octets[self.at..self.at + len].split_at(head_len);
         let fragment = [Fragment::from_slice(payload)];
         let payload = if payload.is_empty() { &[][..] } else { &fragment };
-        let outcome = transmit(&TxFrame { head, payload, checksum, segment_size });
+        let outcome = transmit(&TxFrame { head, payload, checksum, segment_size, digests: None });
         // For any other reason it is as lost as on any wire.
         if outcome != Err(TransmitError::Full) {
             self.frames.pop_front();
@@ -149,7 +149,13 @@ mod tests {
     const PARTIAL: TxChecksum = TxChecksum::Partial { start: 3, offset: 1 };
 
     fn frame<'a>(head: &'a [u8], payload: &'a [Fragment<'a>]) -> TxFrame<'a> {
-        TxFrame { head, payload, checksum: PARTIAL, segment_size: NonZeroU16::new(2) }
+        TxFrame {
+            head,
+            payload,
+            checksum: PARTIAL,
+            segment_size: NonZeroU16::new(2),
+            digests: None,
+        }
     }
 
     /// What a device was offered: octets of the head, all octets, and how they are to be treated.

@@ -10,14 +10,14 @@ mod run;
 use std::num::NonZeroU16;
 use std::ops::Range;
 
-use urnic_netdev::Fragment;
+use urnic_netdev::{Digest, Fragment};
 
 use crate::limits::{FRAGMENTS_MAX, FRAME_PAYLOAD_MAX};
 use crate::mem::TableLease;
 use crate::mpa::pieces::PieceStore;
 use crate::stream::carrier::payload::Payload;
 use crate::stream::life::Probes;
-use crate::stream::{Cut, Fragments, FrameBuilder, Room, Scratch, Stream};
+use crate::stream::{Cut, Digests, Fragments, FrameBuilder, Room, Scratch, Stream};
 use crate::tcp::{self, KeepAliveTimes};
 use crate::time::Instant;
 use crate::types::StreamOffset;
@@ -26,10 +26,12 @@ use crate::types::StreamOffset;
 pub(crate) trait SegmentSink {
     /// Sends a segment, or a run of segments of `segment_size` octets each (the last may be
     /// shorter) under one header: in one frame where the device cuts those, in a frame each otherwise.
+    /// The device computes `digests`, each inside one segment.
     fn emit(
         &mut self,
         header: &tcp::Header,
         payload: &[Fragment<'_>],
+        digests: &[Digest],
         segment_size: Option<NonZeroU16>,
     );
 }
@@ -258,7 +260,7 @@ impl OwnTcp {
             }
         }
         if let Some(header) = self.tcp.poll_ack(now) {
-            sink.emit(&header, &[], None);
+            sink.emit(&header, &[], &[], None);
             return true;
         }
         false
@@ -434,18 +436,18 @@ impl OwnTcp {
         sink: &mut impl SegmentSink,
     ) {
         if data.is_empty() {
-            sink.emit(header, &[], None);
+            sink.emit(header, &[], &[], None);
             return;
         }
-        let mut fragments = Fragments::new();
-        let mut frame = FrameBuilder::new(scratch, &mut fragments);
+        let (mut fragments, mut digests) = (Fragments::new(), Digests::new());
+        let mut frame = FrameBuilder::with_digests(scratch, &mut fragments, &mut digests);
         self.stream.gather(data.clone(), &mut frame);
         let finished = frame.finish();
         assert!(
             finished.len == data.end.index_from(data.start),
             "framing keeps below the limits of a frame"
         );
-        sink.emit(header, &fragments, segment_size);
+        sink.emit(header, &fragments, &digests, segment_size);
         drop(fragments);
         if finished.staged > 0 {
             self.stream.count_staged(finished.staged);

@@ -362,11 +362,7 @@ impl FpduSink for Placer<'_, '_> {
         ulpdu: &Ulpdu<'_>,
         at: StreamOffset,
     ) -> Result<Option<PlacedSegment>, StreamError> {
-        let header = match ulpdu.as_slice() {
-            Some(octets) => write_header(octets, self.rx.version),
-            None => write_header(ulpdu.head(&mut [0; HEAD_LEN]), self.rx.version),
-        };
-        match header {
+        match ulpdu.front().and_then(|front| write_header(front, self.rx.version)) {
             Some(header) => self.pass_write(ulpdu, &header).map(|()| None),
             None => self.place(ulpdu, at).map(Some),
         }

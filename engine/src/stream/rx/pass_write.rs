@@ -13,11 +13,13 @@ use crate::wire::rdmap::{Control, Opcode};
 /// The header at the front of a segment, if it is one of an RDMA Write of this version. The long way judges
 /// anything else.
 #[inline(always)]
-pub(super) fn write_header(front: &[u8], version: ProtocolVersion) -> Option<TaggedHeader> {
-    let head = front.first_chunk::<{ TaggedHeader::LEN }>()?;
+pub(super) fn write_header(
+    front: [u8; TaggedHeader::LEN],
+    version: ProtocolVersion,
+) -> Option<TaggedHeader> {
     let control = Control { version, opcode: Opcode::RdmaWrite }.to_byte();
-    let header = TaggedHeader::from_bytes(*head);
-    let is_write = DdpHeader::len_by_control(head[0]) == TaggedHeader::LEN
+    let header = TaggedHeader::from_bytes(front);
+    let is_write = DdpHeader::len_by_control(front[0]) == TaggedHeader::LEN
         && header.version == version
         && header.rsvd_ulp == control;
     is_write.then_some(header)

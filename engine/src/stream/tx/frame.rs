@@ -1,8 +1,9 @@
 //! The payload of one frame while it is put together: runs of registered memory are referred to, or
-//! copied where that is sooner done.
+//! copied where that is sooner done. CRCs are computed here, or left to a device that copies frames and
+//! computes them on the way.
 
 use arrayvec::ArrayVec;
-use urnic_netdev::Fragment;
+use urnic_netdev::{Digest, Fragment};
 
 use crate::limits::{FRAGMENTS_MAX, FRAME_PAYLOAD_MAX};
 use crate::mem::SharedSlice;
@@ -14,6 +15,10 @@ use crate::wire::mpa::{CRC_LEN, FPDU_HEADER_LEN as LENGTH_LEN};
 /// The fragments of one frame, on the stack. Filled in place: it is too large to be returned.
 pub type Fragments<'a> = ArrayVec<Fragment<'a>, FRAGMENTS_MAX>;
 
+/// The CRCs of one frame that the device computes, on the stack. A digest takes a fragment of payload at
+/// least, and one before it.
+pub(crate) type Digests = ArrayVec<Digest, { FRAGMENTS_MAX / 2 + 1 }>;
+
 /// Where the octets of a frame are written that are not in registered memory, and payload that is copied;
 /// one for all frames of a port, or of all byte streams that a thread writes.
 #[derive(Debug)]
@@ -23,6 +28,8 @@ pub struct Scratch {
     gather_len_min: usize,
     /// Whether payload that markers cut into runs is copied, however long they are.
     stages_marked: bool,
+    /// Whether CRCs of payload that is referred to are left to the device.
+    leaves_digests: bool,
 }
 
 impl Scratch {
@@ -38,7 +45,14 @@ impl Scratch {
     /// For frames that refer to runs of memory of `gather_len_min` octets at least.
     fn referring_from(gather_len_min: usize) -> Self {
         let octets = vec![0; FRAME_PAYLOAD_MAX].into_boxed_slice();
-        Self { octets, gather_len_min, stages_marked: false }
+        Self { octets, gather_len_min, stages_marked: false, leaves_digests: false }
+    }
+
+    /// Says whether the device computes digests
+    /// ([`Capabilities::tx_digest`](urnic_netdev::Capabilities::tx_digest)) of frames whose checksums it
+    /// completes, too.
+    pub(crate) const fn leave_digests(&mut self, leaves: bool) {
+        self.leaves_digests = leaves;
     }
 }
 
@@ -57,6 +71,9 @@ pub(crate) struct FrameBuilder<'a, 'f> {
     scratch: &'a mut [u8],
     open_len: usize,
     fragments: &'f mut Fragments<'a>,
+    /// Where digests are noted that are left to the device, if they are.
+    digests: Option<&'f mut Digests>,
+    /// Octets of the fragments.
     len: usize,
     full: bool,
     /// Octets of a run from which on it is referred to.
@@ -82,17 +99,29 @@ pub(crate) struct Finished {
 
 impl<'a, 'f> FrameBuilder<'a, 'f> {
     pub(crate) fn new(scratch: &'a mut Scratch, fragments: &'f mut Fragments<'a>) -> Self {
-        let &mut Scratch { ref mut octets, gather_len_min, stages_marked } = scratch;
+        let &mut Scratch { ref mut octets, gather_len_min, stages_marked, .. } = scratch;
         Self {
             scratch: octets,
             open_len: 0,
             fragments,
+            digests: None,
             len: 0,
             full: false,
             gather_len_min,
             stages_marked,
             staged: 0,
         }
+    }
+
+    /// The same for a device that may compute digests: those that it is to compute are noted in `digests`.
+    #[inline]
+    pub(crate) fn with_digests(
+        scratch: &'a mut Scratch,
+        fragments: &'f mut Fragments<'a>,
+        digests: &'f mut Digests,
+    ) -> Self {
+        let leaves_digests = scratch.leaves_digests;
+        Self { digests: leaves_digests.then_some(digests), ..Self::new(scratch, fragments) }
     }
 
     /// Octets that were not to be copied from registered memory: headers, markers, pads, CRCs.
@@ -144,6 +173,28 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
                 self.staged += run.len();
             }
             _ => self.full = true,
+        }
+    }
+
+    /// Whether the CRC of an FPDU whose payload is referred to is left to the device.
+    #[inline]
+    pub(crate) fn leaves_digests(&self) -> bool {
+        self.digests.as_ref().is_some_and(|digests| !digests.is_full())
+    }
+
+    /// Octets of the frame so far.
+    #[inline]
+    pub(crate) fn position(&self) -> u32 {
+        u32::try_from(self.len + self.open_len).expect("a frame has at most 64 KiB")
+    }
+
+    /// A CRC that the device computes over what was added since `from`, beginning with `crc`.
+    #[inline]
+    pub(crate) fn push_digest(&mut self, from: u32, crc: Crc32c, is_scattered: bool) {
+        let at = self.position();
+        self.push_array(&[0; Digest::LEN]);
+        if let Some(digests) = &mut self.digests {
+            digests.push(Digest { from, at, register: crc.state(), is_scattered });
         }
     }
 

@@ -121,6 +121,10 @@ impl TxState {
         let first = run.offset + numbers.start * run.len;
         let crc = self.crc.then(Crc32c::new);
         let (len, run_len) = (run.len as usize, self.grid.run_len(run.len as usize));
+        let leaves_digest = self.crc
+            && len > 0
+            && !frame.stages(run_len)
+            && (run_len == len || !frame.stages_marked());
         let stages = frame.stages(run_len) || (run_len < len && self.crc && frame.stages_marked());
         for fpdu in numbers.map(|number| run.fpdu(number)) {
             let front = fpdu.front();
@@ -129,7 +133,11 @@ impl TxState {
             let payload = payload.map(|all| all.part(at, run.len as usize));
             let payload = Payload { messages, fpdu, contiguous: payload };
             let framed = fpdu.framed(&front, self.grid);
-            if stages {
+            if leaves_digest && frame.leaves_digests() {
+                // One that is begun anew behind each marker, or run of a list, takes longer.
+                let is_scattered = run_len < len || payload.contiguous.is_none();
+                framed.emit(&mut Digested { fpdu: frame.position(), frame, payload, is_scattered });
+            } else if stages {
                 framed.emit(&mut Stager { fpdu: frame.mark(), frame, payload, crc: self.crc });
             } else {
                 framed.emit(&mut Runs { frame, payload, crc });
@@ -214,6 +222,32 @@ impl RunSink for Runs<'_, '_, '_> {
     #[inline]
     fn crc(&mut self) {
         self.frame.push_inline(&crc_field(self.crc));
+    }
+}
+
+/// Writes an FPDU's runs into a frame whose CRC the device computes.
+struct Digested<'a, 'r, 'f> {
+    frame: &'r mut FrameBuilder<'a, 'f>,
+    /// Where it begins.
+    fpdu: u32,
+    payload: Payload<'a>,
+    is_scattered: bool,
+}
+
+impl RunSink for Digested<'_, '_, '_> {
+    #[inline]
+    fn inline(&mut self, octets: &[u8]) {
+        self.frame.push_inline(octets);
+    }
+
+    #[inline]
+    fn payload(&mut self, offset: usize, len: usize) {
+        self.payload.part(offset, len, |run| self.frame.push_memory(run.fragment()));
+    }
+
+    #[inline]
+    fn crc(&mut self) {
+        self.frame.push_digest(self.fpdu, Crc32c::new(), self.is_scattered);
     }
 }
 

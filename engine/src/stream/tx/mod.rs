@@ -27,6 +27,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub(crate) use describe::{Cut, FrameError, Room};
+pub(crate) use frame::Digests;
 pub(crate) use frame::FrameBuilder;
 pub use frame::{Fragments, Scratch};
 pub(crate) use responses::ResponseKind;

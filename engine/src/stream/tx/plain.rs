@@ -71,6 +71,18 @@ impl FpduRun {
                 frame.push_array(half);
             }
             // RFC 5044 §4.4: the CRC covers everything of the FPDU before it, the pad too.
+            if crc && !stages && frame.leaves_digests() {
+                let mut crc = Crc32c::new();
+                crc.update(head.halves.as_flattened());
+                let from = frame.position();
+                frame.push_memory(octets.fragment());
+                if pad > 0 {
+                    frame.push_inline(padding);
+                }
+                frame.push_digest(from, crc, false);
+                (offset, at) = (offset.wrapping_add(self.len), at + len);
+                continue;
+            }
             let crc = if stages {
                 frame.stage(octets);
                 frame.push_inline(padding);

@@ -15,12 +15,13 @@ use crate::peer::header::Header;
 use crate::peer::meeting::Meeting;
 use crate::vhost_user::inbound::hand_over;
 use crate::vhost_user::offload::{self, End, HEADER_LEN, MRG_RXBUF};
+use crate::vhost_user::outbound::put_octets;
 use crate::vhost_user::{
     CHECK_INTERVAL_NS, CONTROL_INTERVAL_NS, FRAME_LEN_MAX, MESSAGES_MAX, RingCounters,
     VhostUserConfig,
 };
-use crate::virtqueue::{CHAIN_LEN_MAX, Chain, Direction, MemoryTable, Run};
-use crate::{Capabilities, Device, Fragment, OpenError, RxFrame, TRACE, TransmitError, TxFrame};
+use crate::virtqueue::{CHAIN_LEN_MAX, Chain, Direction, Run};
+use crate::{Capabilities, Device, OpenError, RxFrame, TRACE, TransmitError, TxFrame};
 use pair::{Pair, SharedPair};
 use session::Session;
 
@@ -353,43 +354,13 @@ fn put_frame(
     }
     let count = u16::try_from(heads.len()).expect("no more than the ring has");
     header[HEADER_LEN - 2..].copy_from_slice(&count.to_le_bytes());
-    let mut writer = Writer { table, runs, into: 0 };
-    let front = [Fragment::from_slice(&header), Fragment::from_slice(frame.head)];
-    for fragment in front.iter().chain(frame.payload) {
-        writer.put(*fragment);
-    }
+    put_octets(table, runs, &header, frame);
     for (head, len) in &*heads {
         queue.give_back(table, *head, *len);
     }
     counters.frames_tx += 1;
     counters.copied_tx_bytes += frame.len() as u64;
     Ok(())
-}
-
-/// Fills runs, one behind the other.
-struct Writer<'a> {
-    table: &'a MemoryTable,
-    runs: &'a [Run],
-    /// Octets of the first run that are filled.
-    into: usize,
-}
-
-impl Writer<'_> {
-    #[inline]
-    fn put(&mut self, fragment: Fragment<'_>) {
-        let mut at = 0;
-        while at < fragment.len() {
-            let run = self.runs[0];
-            let now = (run.len - self.into).min(fragment.len() - at);
-            self.table.copy_from(run.part(self.into, now), fragment.part(at, now));
-            at += now;
-            self.into += now;
-            if self.into == run.len {
-                self.runs = &self.runs[1..];
-                self.into = 0;
-            }
-        }
-    }
 }
 
 /// Tells of something that a peer can bring about as often as it likes.

@@ -15,11 +15,12 @@ use crate::peer::channel::Channel;
 use crate::peer::meeting::Meeting;
 use crate::vhost_user::inbound::hand_over;
 use crate::vhost_user::offload::{self, End, HEADER_LEN};
+use crate::vhost_user::outbound::put_octets;
 use crate::vhost_user::{
     CHECK_INTERVAL_NS, CONTROL_INTERVAL_NS, FRAME_LEN_MAX, RingCounters, VhostUserConfig,
 };
 use crate::virtqueue::{Direction, Run};
-use crate::{Capabilities, Device, Fragment, OpenError, RxFrame, TRACE, TransmitError, TxFrame};
+use crate::{Capabilities, Device, OpenError, RxFrame, TRACE, TransmitError, TxFrame};
 use pair::{Pair, QUEUE_SIZE, Queues, SharedPair};
 use session::{Session, SessionError};
 
@@ -194,13 +195,7 @@ impl Device for VirtioUser {
         }
         let Some(number) = queues.free.pop_front() else { return Err(TransmitError::Full) };
         let Queues { table, from_driver, .. } = queues;
-        let slot = from_driver.slot(number);
-        let mut at = 0;
-        let front = [Fragment::from_slice(&header), Fragment::from_slice(frame.head)];
-        for fragment in front.iter().chain(frame.payload) {
-            table.copy_from(slot.part(at, fragment.len()), *fragment);
-            at += fragment.len();
-        }
+        put_octets(table, &[from_driver.slot(number)], &header, frame);
         from_driver.offer(table, number, len, Direction::ToDevice);
         counters.frames_tx += 1;
         counters.copied_tx_bytes += frame.len() as u64;

@@ -7,9 +7,11 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use super::{frame, later, path, plain, receive};
+use crate::digests::tests::{digests_every, expected};
 use crate::peer::channel::{Channel, Message};
 use crate::peer::header::Header;
 use crate::peer::tell;
+use crate::sys::digester::tests::ADDER;
 use crate::sys::shared_mapping::{sealed_huge_memory, sealed_memory};
 use crate::vhost_user::message::{
     MemoryRegion, PROTOCOL_CONFIGURE_MEM_SLOTS, PROTOCOL_REPLY_ACK, Request,
@@ -17,7 +19,7 @@ use crate::vhost_user::message::{
 use crate::vhost_user::offload::{MRG_RXBUF, OFFLOADS, PROTOCOL_FEATURES, VERSION_1};
 use crate::vhost_user::{CONTROL_INTERVAL_NS, VhostUser, VhostUserConfig};
 use crate::virtqueue::{Direction, DriverQueue, Layout, MemoryTable};
-use crate::{Device, Fragment, TransmitError, TxChecksum, TxFrame};
+use crate::{Device, Digests, Fragment, TransmitError, TxChecksum, TxFrame};
 
 /// A frontend by hand, such as a guest whose buffers are small.
 pub(super) struct Guest {
@@ -142,8 +144,13 @@ fn a_super_frame_takes_many_small_buffers() {
         payload: &payload,
         checksum: TxChecksum::Partial { start: 34, offset: 16 },
         segment_size: NonZeroU16::new(1400),
+        digests: None,
     };
-    for _ in 0..10 {
+    for round in 0..10 {
+        // Digests, and what they cover, lie over the ends of buffers.
+        let digests = digests_every(1400 - round, 59_946, round % 2 == 0);
+        let digests = Digests { digests: &digests, base: 0, digester: &ADDER };
+        let sent = TxFrame { digests: (round > 0).then_some(digests), ..sent };
         backend.transmit(0, &sent).unwrap();
         backend.flush(0);
         // 60,066 octets in buffers of 1526.
@@ -160,7 +167,8 @@ fn a_super_frame_takes_many_small_buffers() {
             guest.queues[0].offer(&guest.table, number, at, len, Direction::ToDriver);
         }
         assert_eq!(came[10..12], [40, 0], "the count of buffers");
-        assert!(came[12..] == octets);
+        assert_eq!(came[12..66], octets[..54]);
+        assert!(came[66..] == expected(&payload, sent.digests));
         guest.queues[0].publish(&guest.table);
     }
     // The next finds 24 buffers only, until there are more.

@@ -237,7 +237,7 @@ impl Router {
 }
 
 const fn frame<'a>(head: &'a [u8], payload: &'a [Fragment<'a>]) -> TxFrame<'a> {
-    TxFrame { head, payload, checksum: TxChecksum::Complete, segment_size: None }
+    TxFrame { head, payload, checksum: TxChecksum::Complete, segment_size: None, digests: None }
 }
 
 /// How many messages may be sent now: [`ICMP_PER_SECOND`], and [`ICMP_BURST`] at once.

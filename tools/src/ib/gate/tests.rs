@@ -60,7 +60,13 @@ impl Scene {
         };
         let payload: [Fragment<'_>; 0] = [];
         let checksum = TxChecksum::Complete;
-        let frame = TxFrame { head: datagram, payload: &payload, checksum, segment_size: None };
+        let frame = TxFrame {
+            head: datagram,
+            payload: &payload,
+            checksum,
+            segment_size: None,
+            digests: None,
+        };
         device.transmit(self.now_ns, &frame).unwrap();
         device.flush(self.now_ns);
     }

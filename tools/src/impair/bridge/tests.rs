@@ -34,8 +34,13 @@ fn joined(
 }
 
 fn send(device: &mut MemoryDevice, octets: &[u8]) {
-    let frame =
-        TxFrame { head: octets, payload: &[], checksum: TxChecksum::Complete, segment_size: None };
+    let frame = TxFrame {
+        head: octets,
+        payload: &[],
+        checksum: TxChecksum::Complete,
+        segment_size: None,
+        digests: None,
+    };
     device.transmit(0, &frame).unwrap();
     device.flush(0);
 }
@@ -125,6 +130,7 @@ fn send_super_frame(device: &mut MemoryDevice, now_ns: u64, first: u32, packets:
         payload: &[Fragment::from_slice(&payload)],
         checksum: TxChecksum::Partial { start: 34, offset: 16 },
         segment_size: NonZeroU16::new(u16::try_from(SEGMENT_LEN).unwrap()),
+        digests: None,
     };
     device.transmit(now_ns, &frame).unwrap();
     device.flush(now_ns);

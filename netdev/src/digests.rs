@@ -1,0 +1,168 @@
+//! Digests that are computed while a frame is copied: the octets are read once for both.
+//!
+//! What lies before a digest may be in one long run of memory, which is digested while it is copied. Or
+//! in many short runs: a digest that is begun anew for each takes longer than one over the copy of all.
+
+use crate::sys::digester::Digester;
+use crate::sys::fragment::Fragment;
+
+/// A digest of a frame's payload that is not there yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Digest {
+    /// The first octet of payload that is still to be added.
+    pub from: u32,
+    /// Where the [`LEN`](Self::LEN) octets of the digest are: it covers what is before, from there on. What
+    /// the fragments have there is not sent.
+    pub at: u32,
+    /// The register when nothing of that is added.
+    pub register: u32,
+    /// What it covers is in short runs.
+    pub is_scattered: bool,
+}
+
+impl Digest {
+    /// Octets of a digest: the complement of the register, least significant octet first.
+    pub const LEN: usize = 4;
+
+    const fn field(register: u32) -> [u8; Self::LEN] {
+        (!register).to_le_bytes()
+    }
+}
+
+/// The digests of one frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Digests<'a> {
+    /// In their order, without overlap.
+    pub digests: &'a [Digest],
+    /// Offset in the payload that the first octet of the frame's payload has for them: not 0 in a frame that
+    /// was cut from a longer run.
+    pub base: u32,
+    /// How they are computed.
+    pub digester: &'a Digester,
+}
+
+/// Where a frame is copied to, front to back.
+pub(crate) trait Destination {
+    /// Appends octets.
+    fn put(&mut self, octets: Fragment<'_>);
+
+    /// Appends octets and adds them to a register.
+    fn put_and_digest(&mut self, octets: Fragment<'_>, digester: &Digester, register: u32) -> u32;
+
+    /// Adds the `len` octets that were appended last to a register.
+    fn digest_last(&self, len: usize, digester: &Digester, register: u32) -> u32;
+}
+
+/// Appends a frame's payload.
+#[inline]
+pub(crate) fn copy_payload(
+    payload: &[Fragment<'_>],
+    digests: Option<Digests<'_>>,
+    to: &mut impl Destination,
+) {
+    match digests {
+        None => payload.iter().for_each(|fragment| to.put(*fragment)),
+        Some(digests) => digests.copy(payload, to),
+    }
+}
+
+impl Digests<'_> {
+    fn copy(&self, payload: &[Fragment<'_>], to: &mut impl Destination) {
+        let mut rest = Rest { part: None, fragments: payload.iter() };
+        let mut at = self.base;
+        for digest in self.digests {
+            let Digest { from, at: end, mut register, is_scattered } = *digest;
+            rest.take(distance(at, from), |octets| to.put(octets));
+            let covered = distance(from, end);
+            if is_scattered {
+                rest.take(covered, |octets| to.put(octets));
+                register = to.digest_last(covered, self.digester, register);
+            } else {
+                rest.take(covered, |octets| {
+                    register = to.put_and_digest(octets, self.digester, register);
+                });
+            }
+            rest.take(Digest::LEN, |_| {});
+            to.put(Fragment::from_slice(&Digest::field(register)));
+            at = end.wrapping_add(4);
+        }
+        rest.take(usize::MAX, |octets| to.put(octets));
+    }
+}
+
+/// Octets between two offsets.
+#[inline]
+fn distance(from: u32, to: u32) -> usize {
+    to.saturating_sub(from) as usize
+}
+
+/// What is left of a payload.
+struct Rest<'p, 'a> {
+    /// What was left of a fragment.
+    part: Option<Fragment<'a>>,
+    fragments: std::slice::Iter<'p, Fragment<'a>>,
+}
+
+impl<'a> Rest<'_, 'a> {
+    /// Calls `each` with the next `len` octets, or all that are left.
+    #[inline]
+    fn take(&mut self, len: usize, mut each: impl FnMut(Fragment<'a>)) {
+        let mut left = len;
+        while left > 0
+            && let Some(fragment) = self.part.take().or_else(|| self.fragments.next().copied())
+        {
+            let taken = fragment.len().min(left);
+            if taken < fragment.len() {
+                self.part = Some(fragment.part(taken, fragment.len() - taken));
+            }
+            each(fragment.part(0, taken));
+            left -= taken;
+        }
+    }
+}
+
+/// Room in memory of this process.
+#[derive(Debug)]
+pub(crate) struct Room<'a> {
+    octets: &'a mut [u8],
+    filled: usize,
+}
+
+impl<'a> Room<'a> {
+    pub(crate) const fn new(octets: &'a mut [u8]) -> Self {
+        Self { octets, filled: 0 }
+    }
+
+    /// Octets that were appended.
+    pub(crate) const fn filled(&self) -> usize {
+        self.filled
+    }
+
+    #[inline]
+    fn next(&mut self, len: usize) -> &mut [u8] {
+        let start = self.filled;
+        self.filled += len;
+        &mut self.octets[start..self.filled]
+    }
+}
+
+impl Destination for Room<'_> {
+    #[inline]
+    fn put(&mut self, octets: Fragment<'_>) {
+        octets.copy_to(self.next(octets.len()));
+    }
+
+    #[inline]
+    fn put_and_digest(&mut self, octets: Fragment<'_>, digester: &Digester, register: u32) -> u32 {
+        digester.copy(register, octets, self.next(octets.len()))
+    }
+
+    #[inline]
+    fn digest_last(&self, len: usize, digester: &Digester, register: u32) -> u32 {
+        let last = &self.octets[self.filled - len..self.filled];
+        digester.append(register, Fragment::from_slice(last))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

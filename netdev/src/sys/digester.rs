@@ -1,0 +1,98 @@
+//! A digest that is computed in the pass that copies, by code of the layer above.
+#![expect(unsafe_code, reason = "calls code that copies between places given by address")]
+
+use super::fragment::Fragment;
+
+/// Copies `len` octets from the first address to the second and adds them to a digest's register, whose new
+/// value it returns. What is added are the octets that it stores.
+///
+/// # Safety
+/// As [`copy_across`](crate::shared_memory::copy_across): the first must be readable and the second writable
+/// for `len` octets, without overlap; others may access both meanwhile.
+pub type CopyAndDigest = unsafe fn(register: u32, from: *const u8, to: *mut u8, len: usize) -> u32;
+
+/// Adds `len` octets at an address to a digest's register, whose new value it returns.
+///
+/// # Safety
+/// The address must be readable for `len` octets; others may access them meanwhile.
+pub type AppendToDigest = unsafe fn(register: u32, from: *const u8, len: usize) -> u32;
+
+/// How a digest with a register of 32 bits is computed.
+#[derive(Clone, Copy, Debug)]
+pub struct Digester {
+    copy: CopyAndDigest,
+    append: AppendToDigest,
+}
+
+impl Digester {
+    /// # Safety
+    /// Both must keep what [`CopyAndDigest`] and [`AppendToDigest`] say: they read and write nothing but
+    /// the octets that they are given, and allow for accesses of others meanwhile, as relaxed atomics do.
+    #[must_use]
+    pub const unsafe fn new(copy: CopyAndDigest, append: AppendToDigest) -> Self {
+        Self { copy, append }
+    }
+
+    /// Copies a fragment to `to` and adds it to `register`.
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    #[inline]
+    pub(crate) fn copy(&self, register: u32, from: Fragment<'_>, to: &mut [u8]) -> u32 {
+        assert_eq!(from.len(), to.len(), "a copy is as long as its source");
+        // SAFETY: a fragment is readable for its length; `to` is as long and, being `&mut`, overlaps
+        // nothing that others access.
+        unsafe { self.copy_raw(register, from, to.as_mut_ptr()) }
+    }
+
+    /// Copies a fragment to an address and adds it to `register`.
+    ///
+    /// # Safety
+    /// The address must be writable for the fragment's length, and what is there not overlap it; others
+    /// may access it meanwhile.
+    #[inline]
+    pub(super) unsafe fn copy_raw(&self, register: u32, from: Fragment<'_>, to: *mut u8) -> u32 {
+        // SAFETY: a fragment is readable for its length, the caller vouches for `to`, and the constructor's
+        // caller for the code.
+        unsafe { (self.copy)(register, from.as_ptr(), to, from.len()) }
+    }
+
+    /// Adds a fragment to `register`.
+    #[inline]
+    pub(crate) fn append(&self, register: u32, octets: Fragment<'_>) -> u32 {
+        // SAFETY: a fragment is readable for its length; the constructor's caller vouches for the code.
+        unsafe { (self.append)(register, octets.as_ptr(), octets.len()) }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::sys::copy::copy_across;
+
+    /// A register that depends on the order of the octets.
+    fn add(register: u32, octet: u8) -> u32 {
+        register.rotate_left(5) ^ u32::from(octet).wrapping_mul(0x9e37_79b1)
+    }
+
+    unsafe fn append(register: u32, from: *const u8, len: usize) -> u32 {
+        // SAFETY: the caller's promise, and nothing changes in a test.
+        let octets = unsafe { std::slice::from_raw_parts(from, len) };
+        octets.iter().fold(register, |register, octet| add(register, *octet))
+    }
+
+    unsafe fn copy(register: u32, from: *const u8, to: *mut u8, len: usize) -> u32 {
+        // SAFETY: the caller's promise.
+        unsafe { copy_across(from, to, len) };
+        // SAFETY: as above.
+        unsafe { append(register, from, len) }
+    }
+
+    // SAFETY: both access what they are given, in tests in which nothing changes meanwhile.
+    pub(crate) static ADDER: Digester = unsafe { Digester::new(copy, append) };
+
+    /// The field of a digest over `octets`.
+    pub(crate) fn field(register: u32, octets: &[u8]) -> [u8; 4] {
+        (!octets.iter().fold(register, |register, octet| add(register, *octet))).to_le_bytes()
+    }
+}
