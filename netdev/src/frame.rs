@@ -48,11 +48,18 @@ impl TxFrame<'_> {
     /// # Panics
     /// When `dst` is shorter than the frame.
     pub fn gather(&self, dst: &mut [u8]) -> usize {
-        let (head, rest) = dst.split_at_mut(self.head.len());
-        head.copy_from_slice(self.head);
-        let mut room = Room::new(rest);
-        copy_payload(self.payload, self.digests, &mut room);
-        head.len() + room.filled()
+        let mut at = self.head.len();
+        dst[..at].copy_from_slice(self.head);
+        if self.digests.is_some() {
+            let mut room = Room::new(&mut dst[at..]);
+            copy_payload(self.payload, self.digests, &mut room);
+            return at + room.filled();
+        }
+        for fragment in self.payload {
+            fragment.copy_to(&mut dst[at..at + fragment.len()]);
+            at += fragment.len();
+        }
+        at
     }
 
     /// Appends the payload, with its digests.

@@ -219,8 +219,8 @@ impl Kernel {
     /// # Safety
     /// As [`copy_far`](Self::copy_far).
     unsafe fn copy_by_blocks(self, mut state: u32, from: SharedSlice<'_>, dst: *mut u8) -> u32 {
-        /// A small part of the smallest first-level caches.
-        const BLOCK_LEN: usize = 4096;
+        /// Half of the smallest first-level caches: what was copied is there.
+        const BLOCK_LEN: usize = 16 << 10;
         let mut at = 0;
         while at < from.len() {
             let block = from.part(at, BLOCK_LEN.min(from.len() - at));

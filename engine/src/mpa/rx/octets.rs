@@ -268,16 +268,24 @@ impl<'a> Ulpdu<'a> {
 
     /// Its first `N` octets, copied; `None` when there are not as many.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn front<const N: usize>(&self) -> Option<[u8; N]> {
         match self.source {
             Source::Contiguous(octets) => octets.first_chunk().copied(),
             Source::Scattered(octets) => octets.read(),
-            Source::Marked(_) | Source::Spread(_) => {
-                let mut front = [0; N];
-                (self.copy_to(0, &mut front) == N).then_some(front)
-            }
+            Source::Marked(_) | Source::Spread(_) => self.spread_front(),
         }
+    }
+
+    #[inline(never)]
+    fn spread_front<const N: usize>(&self) -> Option<[u8; N]> {
+        if let Source::Marked(Marked { wire, layout }) = self.source
+            && layout.run_len_from(LENGTH_LEN) >= N
+        {
+            return wire.split_at_checked(layout.wire_of(LENGTH_LEN))?.1.read();
+        }
+        let mut front = [0; N];
+        (self.copy_to(0, &mut front) == N).then_some(front)
     }
 
     /// Its first octets in one place, where they do not change: [`HEAD_LEN`] of them, or all if it is

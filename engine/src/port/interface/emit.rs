@@ -104,7 +104,7 @@ impl Emitter<'_, '_> {
         &mut self,
         header: &tcp::Header,
         payload: &[Fragment<'_>],
-        mut digests: &[Digest],
+        digests: &[Digest],
         size: NonZeroU16,
     ) {
         let mut left: usize = payload.iter().map(Fragment::len).sum();
@@ -115,7 +115,7 @@ impl Emitter<'_, '_> {
         let mut rest = Rest::of(payload);
         let mut parts = Fragments::new();
         let mut is_first = true;
-        let mut at = 0;
+        let (mut rest_of_digests, mut at) = (digests, 0);
         while left > 0 {
             if left <= segment_len && (left < segment_len || !ends.is_empty()) {
                 segment_len = left;
@@ -125,12 +125,8 @@ impl Emitter<'_, '_> {
             rest.take(segment_len, &mut parts);
             let checksum = head.seal(self.checksum_offload, &parts);
             let octets = head.octets();
-            let end = at + u32::try_from(segment_len).unwrap_or(u32::MAX);
-            let own;
-            // One, nearly always.
-            let count = digests.iter().take_while(|digest| digest.at < end).count();
-            (own, digests) = digests.split_at(count);
-            let (payload, digests) = (&parts[..], left_to_device(own, at));
+            let (payload, end) = (&parts[..], at + segment_len);
+            let digests = digests_before(&mut rest_of_digests, at, end);
             let frame = TxFrame { head: octets, payload, checksum, segment_size: None, digests };
             at = end;
             // TCP has counted all of the run as sent.
@@ -161,6 +157,19 @@ impl Emitter<'_, '_> {
 #[inline]
 fn left_to_device(digests: &[Digest], base: u32) -> Option<Digests<'_>> {
     (!digests.is_empty()).then_some(Digests { digests, base, digester: &CRC32C })
+}
+
+/// Takes those of a run's digests that are in a frame which has the octets from `at` to `end` of it.
+#[inline]
+fn digests_before<'a>(rest: &mut &'a [Digest], at: usize, end: usize) -> Option<Digests<'a>> {
+    if rest.is_empty() {
+        return None;
+    }
+    // One, nearly always.
+    let count = rest.iter().take_while(|digest| (digest.at as usize) < end).count();
+    let own;
+    (own, *rest) = rest.split_at(count);
+    left_to_device(own, u32::try_from(at).unwrap_or(u32::MAX))
 }
 
 /// Link, IP and TCP headers of a segment.

@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 use urnic_netdev::{Digest, Fragment};
 
 use crate::limits::{FRAGMENTS_MAX, FRAME_PAYLOAD_MAX};
-use crate::mem::SharedSlice;
+use crate::mem::{SharedSlice, copy_and_digest};
 use crate::stream::tx::send_path::SendPath;
 use crate::wire::crc32c::Crc32c;
 use crate::wire::ddp::TaggedHeader;
@@ -185,16 +185,31 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
     /// Octets of the frame so far.
     #[inline]
     pub(crate) fn position(&self) -> u32 {
-        u32::try_from(self.len + self.open_len).expect("a frame has at most 64 KiB")
+        u32::try_from(self.len + self.open_len).unwrap_or(u32::MAX)
     }
 
-    /// A CRC that the device computes over what was added since `from`, beginning with `crc`.
+    /// A CRC that the device [is left](Self::leaves_digests) to compute over what was added since `from`, beginning with `crc`.
     #[inline]
     pub(crate) fn push_digest(&mut self, from: u32, crc: Crc32c, is_scattered: bool) {
         let at = self.position();
         self.push_array(&[0; Digest::LEN]);
-        if let Some(digests) = &mut self.digests {
-            digests.push(Digest { from, at, register: crc.state(), is_scattered });
+        let digest = Digest { from, at, register: crc.state(), is_scattered };
+        let noted = self.digests.as_mut().is_some_and(|digests| digests.try_push(digest).is_ok());
+        self.full |= !noted;
+    }
+
+    /// Copies a run of registered memory and adds it to a CRC: the octets that were copied, whatever becomes
+    /// of the memory.
+    #[inline]
+    pub(crate) fn stage_and_digest(&mut self, run: SharedSlice<'_>, crc: &mut Crc32c) {
+        let end = self.open_len + run.len();
+        match self.scratch.get_mut(self.open_len..end) {
+            Some(room) if !self.full => {
+                *crc = Crc32c::from_state(copy_and_digest(crc.state(), run, room));
+                self.open_len = end;
+                self.staged += run.len();
+            }
+            _ => self.full = true,
         }
     }
 

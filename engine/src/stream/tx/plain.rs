@@ -66,44 +66,39 @@ impl FpduRun {
             let head = Head::new(length, &header);
             let octets = payload.part(at, len);
             let padding = &[0; PAD_LEN_MAX][..pad];
-            let fpdu = frame.mark();
             for half in &head.halves {
                 frame.push_array(half);
             }
             // RFC 5044 §4.4: the CRC covers everything of the FPDU before it, the pad too.
+            let mut sum = Crc32c::new();
+            if crc {
+                sum.update(head.halves.as_flattened());
+            }
             if crc && !stages && frame.leaves_digests() {
-                let mut crc = Crc32c::new();
-                crc.update(head.halves.as_flattened());
                 let from = frame.position();
                 frame.push_memory(octets.fragment());
                 if pad > 0 {
                     frame.push_inline(padding);
                 }
-                frame.push_digest(from, crc, false);
-                (offset, at) = (offset.wrapping_add(self.len), at + len);
-                continue;
-            }
-            let crc = if stages {
-                frame.stage(octets);
-                frame.push_inline(padding);
-                crc.then(|| frame.digest_from(fpdu))
+                frame.push_digest(from, sum, false);
             } else {
-                frame.push_memory(octets.fragment());
+                match (stages, crc) {
+                    (true, true) => frame.stage_and_digest(octets, &mut sum),
+                    (true, false) => frame.stage(octets),
+                    (false, _) => frame.push_memory(octets.fragment()),
+                }
+                if crc && !stages {
+                    digest(octets, &mut sum);
+                }
                 if pad > 0 {
                     frame.push_inline(padding);
-                }
-                crc.then(|| {
-                    let mut crc = Crc32c::new();
-                    crc.update(head.halves.as_flattened());
-                    digest(octets, &mut crc);
-                    if pad > 0 {
-                        crc.update(padding);
+                    if crc {
+                        sum.update(padding);
                     }
-                    crc
-                })
-            };
-            let field: [u8; CRC_LEN] = crc_field(crc);
-            frame.push_array(&field);
+                }
+                let field: [u8; CRC_LEN] = crc_field(crc.then_some(sum));
+                frame.push_array(&field);
+            }
             (offset, at) = (offset.wrapping_add(self.len), at + len);
         }
         true
