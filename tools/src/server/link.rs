@@ -13,7 +13,7 @@ use crate::server::news::PeerWaker;
 pub(super) struct Link {
     stage: Stage,
     /// What has ended it, while completions that were raised before still wait.
-    ending: Option<ConnectionEvent>,
+    ending: Option<Box<ConnectionEvent>>,
     waker: Arc<PeerWaker>,
 }
 
@@ -85,7 +85,7 @@ impl Link {
     pub(super) fn end(&mut self, cq: &Cq) -> Result<Option<ConnectionEvent>, Error> {
         if self.ending.is_some() {
             // By now what waited then has been taken.
-            return Ok(self.ending.take());
+            return Ok(self.ending.take().map(|end| *end));
         }
         while let Some(event) = self.next_event()? {
             if !is_end(&event) {
@@ -97,7 +97,7 @@ impl Link {
             if cq.is_empty() {
                 return Ok(Some(event));
             }
-            self.ending = Some(event);
+            self.ending = Some(Box::new(event));
             self.wake();
             break;
         }
@@ -110,7 +110,7 @@ impl Link {
     /// When the endpoint is down.
     pub(super) fn end_of_flushed(&mut self) -> Result<Option<ConnectionEvent>, Error> {
         if self.ending.is_some() {
-            return Ok(self.ending.take());
+            return Ok(self.ending.take().map(|end| *end));
         }
         while let Some(event) = self.next_event()? {
             if is_end(&event) {
