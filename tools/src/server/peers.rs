@@ -135,15 +135,33 @@ impl Peers {
 
     /// Handles the completions that wait now. Those of peers that have gone are nothing to the others.
     fn complete(&mut self, now: Instant, outcomes: &mut Outcomes) {
-        for queue in 0..self.completions.queues() {
-            let round = self.completions.begin(queue);
-            for _ in 0..round.waiting {
-                let Some(wc) = self.completions.poll(&round) else { break };
-                self.table.visit(wc.qp, now, outcomes, |peer| peer.complete(&wc));
+        let Self { table, completions, .. } = self;
+        for queue in 0..completions.queues() {
+            let round = completions.begin(queue);
+            let mut rest = (0..round.waiting).map_while(|_| completions.poll(&round));
+            let mut next = rest.next();
+            while let Some(first) = next.take() {
+                // Most come with more of the same peer behind them: that is looked up once for all.
+                table.visit(first.qp, now, outcomes, |peer| {
+                    let mut wc = first;
+                    loop {
+                        if peer.complete(&wc)? == Turn::Gone {
+                            return Ok(Turn::Gone);
+                        }
+                        match rest.next() {
+                            Some(following) if following.qp == first.qp => wc = following,
+                            other => {
+                                next = other;
+                                return Ok(Turn::Stays);
+                            }
+                        }
+                    }
+                });
+                next = next.or_else(|| rest.next());
             }
-            self.completions.end(&round);
+            completions.end(&round);
         }
-        self.completions.trim();
+        completions.trim();
     }
 
     /// Visits the peers that have news.
