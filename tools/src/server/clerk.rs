@@ -170,6 +170,8 @@ const WORKING_INTERVAL: Duration = Duration::from_secs(1);
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::server::ledger::Ledger;
+    use crate::server::places::{Share, Source};
 
     /// A desk of a session that is over after `questions` were asked.
     pub(in crate::server) fn desk_of_one_that_left(
@@ -190,5 +192,33 @@ pub(super) mod tests {
         let (desk, _given) = desk_of_one_that_left(vec![Control::ShaRequest]);
         assert_eq!(desk.next(), None);
         assert!(!desk.is_wanted());
+    }
+
+    #[derive(Default)]
+    struct Called(AtomicBool);
+
+    impl std::task::Wake for Called {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+
+    /// However it ends, so that its session does not wait for an answer that never comes.
+    #[test]
+    fn the_end_of_the_thread_is_told_after_its_last_answer() {
+        let source = Source::of(([127, 0, 0, 1], 1).into());
+        let mut ledger = Ledger::new(crate::server::tests::limits().places);
+        let grant = ledger.take(Share { source, memory: 0 }).unwrap();
+        let called = Arc::new(Called::default());
+        let waker = Waker::from(Arc::clone(&called));
+        let clerk = Clerk::start(grant.place(), &waker, |_| {}).unwrap();
+        drop(grant);
+        while !called.0.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+        assert_eq!(clerk.answers.try_recv(), Err(TryRecvError::Disconnected));
+        while ledger.taken().0.peers > 0 {
+            thread::yield_now();
+        }
     }
 }

@@ -162,3 +162,56 @@ const fn is_end(event: &ConnectionEvent) -> bool {
             | ConnectionEvent::Terminated(_)
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use urnic::{Access, ConnectOptions, ListenParams, Offer, QpConfig, RecvWr, WrId};
+
+    use super::*;
+    use crate::host::{Host, StackOptions};
+    use crate::server::news::News;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn an_end_is_told_after_the_completions_that_were_raised_before() {
+        let host = Host::open(&StackOptions::kernel(PATIENCE), Duration::ZERO).unwrap();
+        let cq = host.rnic.create_cq(8).unwrap();
+        let [qp, other] = [&cq, &host.rnic.create_cq(8).unwrap()].map(|cq| {
+            let depths = QpConfig { send_depth: 4, recv_depth: 4, ..QpConfig::new(cq) };
+            host.pd.create_qp(depths).unwrap()
+        });
+        let memory = host.pd.reg_mr(64, Access::LOCAL_WRITE).unwrap();
+        qp.post_recv(RecvWr::new(WrId(1), [memory.sge(0..64)])).unwrap();
+        let local = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = host.endpoint.listen(local, ListenParams::default()).unwrap();
+        let options = ConnectOptions::default();
+        let connecting = host.endpoint.connect(listener.local(), &other, &options).unwrap();
+        let request = listener.next_request(PATIENCE).unwrap().unwrap();
+        let news = News::new(Waker::noop().clone());
+        let mut link = Link::new(news.waker(qp.number()));
+        link.connecting(request.accept(&qp, &Offer::default()).unwrap());
+        let peer = connecting.wait(PATIENCE).unwrap();
+        while link.connection().is_none() {
+            host.endpoint.turn(Duration::from_millis(1)).unwrap();
+            link.open().unwrap();
+        }
+        assert_eq!(link.end(&cq).unwrap(), None);
+        let mut keys = Vec::new();
+        news.take(&mut keys);
+        link.heard();
+        peer.disconnect();
+        while !news.any() {
+            host.endpoint.turn(Duration::from_millis(1)).unwrap();
+        }
+        news.take(&mut keys);
+        link.heard();
+        assert_eq!(cq.len(), 1, "the receive was flushed before");
+        assert_eq!(link.end(&cq).unwrap(), None, "and goes first");
+        assert!(news.any(), "the next turn looks once more");
+        assert!(cq.poll().is_some());
+        assert_eq!(link.end(&cq).unwrap(), Some(ConnectionEvent::PeerClosed));
+    }
+}

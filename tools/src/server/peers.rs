@@ -56,6 +56,8 @@ pub(super) struct Visits {
     pub(super) all: usize,
     /// Of those, of peers that were due.
     pub(super) due: usize,
+    /// Of those, for completions of peers that had gone.
+    pub(super) of_gone: usize,
 }
 
 /// How much there is of what peers leave behind when they go.
@@ -141,6 +143,10 @@ impl Peers {
             let mut rest = (0..round.waiting).map_while(|_| completions.poll(&round));
             let mut next = rest.next();
             while let Some(first) = next.take() {
+                #[cfg(test)]
+                {
+                    table.visits.of_gone += usize::from(!table.peers.contains_key(&first.qp));
+                }
                 // Most come with more of the same peer behind them: that is looked up once for all.
                 table.visit(first.qp, now, outcomes, |peer| {
                     let mut wc = first;

@@ -117,8 +117,11 @@ fn sessions_that_come_and_go_leave_nothing_and_each_is_told_of_once() {
                 });
                 assert!(queues_max > 2, "{queues_max}");
                 nothing_is_left(serving);
+                let before = serving.server.peers.visits().of_gone;
                 serving.step();
                 nothing_is_left(serving);
+                let of_gone = serving.server.peers.visits().of_gone - before;
+                assert_eq!(of_gone, 0, "their receives are flushed when they have gone");
                 let (failed, gone) = &serving.server.outcomes.told;
                 let of = |part: &str| failed.iter().filter(|reason| reason.contains(part)).count();
                 assert_eq!(failed.len() + gone, begun.load(Ordering::Relaxed), "{failed:?}");

@@ -76,7 +76,7 @@ fn a_session_that_looks_at_memory_is_visited_each_turn_and_alone() {
         |serving| {
             serving.step();
             serving.serve_for(Duration::from_millis(20));
-            let Visits { all, due } = serving.server.peers.visits();
+            let Visits { all, due, .. } = serving.server.peers.visits();
             for _ in 0..100 {
                 serving.server.turn().unwrap();
             }
