@@ -11,7 +11,7 @@ use tracing::debug;
 use crate::error::Error;
 use crate::handle::connection::Connection;
 use crate::handle::link::WorkerLink;
-use crate::mail::channel::Told;
+use crate::mail::channel::{Receive, Told};
 use crate::mail::command::outbox::Claim;
 use crate::mail::command::{Command, Incoming, OwnedOffer};
 use crate::mail::notice::Notice;
@@ -46,7 +46,7 @@ impl Connecting {
     /// Why it did not; [`Error::Timeout`] when it has not in time.
     pub fn wait(mut self, timeout: Duration) -> Result<Connection, Error> {
         loop {
-            let notice = self.link.receive(self.notices.receiver(), Some(timeout))?;
+            let notice = self.link.receive(&self.notices, Some(timeout))?;
             if let Some(terms) = self.handle_notice(notice)? {
                 return Ok(self.established(terms));
             }
@@ -59,7 +59,7 @@ impl Connecting {
     /// Why it will not start.
     pub fn poll(mut self) -> Result<Result<Connection, Self>, Error> {
         loop {
-            match self.notices.receiver().try_recv() {
+            match self.notices.try_receive() {
                 Ok(notice) => {
                     if let Some(terms) = self.handle_notice(notice)? {
                         return Ok(Ok(self.established(terms)));

@@ -83,7 +83,7 @@ impl Connection {
     /// [`Error::Down`].
     pub fn next_event(&self, timeout: Duration) -> Result<Option<ConnectionEvent>, Error> {
         loop {
-            let notice = match self.link.receive(self.notices.receiver(), Some(timeout)) {
+            let notice = match self.link.receive(&self.notices, Some(timeout)) {
                 Ok(notice) => notice,
                 Err(Error::Timeout) => return Ok(None),
                 Err(error) => return Err(error),
@@ -141,7 +141,7 @@ impl Connection {
         let deadline = monotonic_now() + timeout;
         loop {
             let left = deadline - monotonic_now();
-            match self.link.receive(self.notices.receiver(), Some(left)) {
+            match self.link.receive(&self.notices, Some(left)) {
                 Ok(Notice::Closed(counters)) => return Ok(counters),
                 Ok(_) => {}
                 Err(Error::Down) => return Err(Error::Closed),

@@ -10,6 +10,7 @@ use crossbeam::channel::{Receiver, RecvTimeoutError, TryRecvError, unbounded};
 use crate::clock::monotonic_now;
 use crate::config::EndpointConfig;
 use crate::error::Error;
+use crate::mail::channel::Receive;
 use crate::mail::command::Command;
 use crate::mail::command::outbox::Outbox;
 use crate::mail::wakeup::Wakeup;
@@ -33,23 +34,19 @@ impl WorkerLink {
     /// Waits for a message, turning the worker meanwhile if no other thread does.
     pub(crate) fn receive<T>(
         &self,
-        from: &Receiver<T>,
+        from: &impl Receive<T>,
         timeout: Option<Duration>,
     ) -> Result<T, Error> {
         let deadline = timeout.map(|timeout| monotonic_now() + timeout);
         let Some(worker) = &self.in_thread else {
-            let received = match timeout {
-                Some(timeout) => from.recv_timeout(timeout),
-                None => from.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            };
-            return received.map_err(|error| match error {
+            return from.receive(timeout).map_err(|error| match error {
                 RecvTimeoutError::Timeout => Error::Timeout,
                 RecvTimeoutError::Disconnected => Error::Down,
             });
         };
         loop {
             let seen = worker.turns();
-            match from.try_recv() {
+            match from.try_receive() {
                 Ok(message) => return Ok(message),
                 Err(TryRecvError::Disconnected) => return Err(Error::Down),
                 Err(TryRecvError::Empty) => {}

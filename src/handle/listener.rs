@@ -49,7 +49,7 @@ impl Listener {
     /// [`Error::Down`].
     pub fn next_request(&self, timeout: Duration) -> Result<Option<ConnectRequest>, Error> {
         let link = self.links.first().ok_or(Error::Down)?;
-        match link.receive(self.requests.receiver(), Some(timeout)) {
+        match link.receive(&self.requests, Some(timeout)) {
             Ok(incoming) => {
                 let outbox = incoming.claim.outbox();
                 let of_worker = |link: &&WorkerLink| link.outbox.is_of_same_worker(outbox);

@@ -1,82 +1,184 @@
 //! Channels from a worker to a handle. The handle waits by the channel, or asks for a waker to be called.
+//!
+//! Each connection has one, for a handful of messages in its life: one of `crossbeam` would take 1.3 KiB
+//! then, this takes less than 256 octets.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use crossbeam::channel::{Receiver, Sender, TrySendError, bounded, unbounded};
+use crossbeam::channel::{Receiver, RecvTimeoutError, TryRecvError, TrySendError};
+use urnic_engine::time::Duration;
 use urnic_engine::verbs::Alarm;
+
+use crate::clock::monotonic_now;
 
 /// The worker's end.
 #[derive(Debug)]
-pub(crate) struct Teller<T> {
-    /// `None` only while it is dropped.
-    sender: Option<Sender<T>>,
-    alarm: Arc<Alarm>,
-}
+pub(crate) struct Teller<T>(Arc<Shared<T>>);
 
 /// The handle's end.
 #[derive(Debug)]
-pub(crate) struct Told<T> {
-    receiver: Receiver<T>,
-    alarm: Arc<Alarm>,
+pub(crate) struct Told<T>(Arc<Shared<T>>);
+
+#[derive(Debug)]
+struct Shared<T> {
+    queue: Mutex<Queue<T>>,
+    arrived: Condvar,
+    alarm: Alarm,
+}
+
+#[derive(Debug)]
+struct Queue<T> {
+    messages: VecDeque<T>,
+    limit: usize,
+    tellers: usize,
+    /// Whether the handle's end is there.
+    is_heard: bool,
 }
 
 /// A channel with room for any number of messages.
 pub(crate) fn unlimited<T>() -> (Teller<T>, Told<T>) {
-    ends(unbounded())
+    limited(usize::MAX)
 }
 
 /// A channel with room for `limit` messages.
 pub(crate) fn limited<T>(limit: usize) -> (Teller<T>, Told<T>) {
-    ends(bounded(limit))
+    let queue = Queue { messages: VecDeque::new(), limit, tellers: 1, is_heard: true };
+    let (queue, arrived, alarm) = (Mutex::new(queue), Condvar::new(), Alarm::new());
+    let shared = Arc::new(Shared { queue, arrived, alarm });
+    (Teller(Arc::clone(&shared)), Told(shared))
 }
 
-fn ends<T>((sender, receiver): (Sender<T>, Receiver<T>)) -> (Teller<T>, Told<T>) {
-    let alarm = Arc::new(Alarm::new());
-    (Teller { sender: Some(sender), alarm: Arc::clone(&alarm) }, Told { receiver, alarm })
+impl<T> Shared<T> {
+    // A panic of another holder leaves the queue whole: every step on it is one of its own.
+    fn queue(&self) -> MutexGuard<'_, Queue<T>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// There is something new at the handle's end.
+    fn ring(&self) {
+        self.arrived.notify_all();
+        self.alarm.ring();
+    }
+}
+
+impl<T> Queue<T> {
+    fn take(&mut self) -> Result<T, TryRecvError> {
+        let end = if self.tellers == 0 { TryRecvError::Disconnected } else { TryRecvError::Empty };
+        let message = self.messages.pop_front().ok_or(end)?;
+        if self.messages.is_empty() {
+            // Most wait for their next message for long.
+            self.messages = VecDeque::new();
+        }
+        Ok(message)
+    }
 }
 
 impl<T> Teller<T> {
     /// Tells the handle. It may be gone, and then there is nothing to be told.
     pub(crate) fn tell(&self, message: T) {
-        if let Some(sender) = &self.sender {
-            let _heard = sender.send(message);
-        }
-        self.alarm.ring();
+        let _heard = self.try_tell(message);
     }
 
     /// Tells the handle, if it is there and has room.
     pub(crate) fn try_tell(&self, message: T) -> Result<(), TrySendError<T>> {
-        let Some(sender) = &self.sender else { return Err(TrySendError::Disconnected(message)) };
-        sender.try_send(message)?;
-        self.alarm.ring();
+        {
+            let mut queue = self.0.queue();
+            // What is not taken is dropped by the caller, without the lock.
+            if !queue.is_heard {
+                return Err(TrySendError::Disconnected(message));
+            }
+            if queue.messages.len() >= queue.limit {
+                return Err(TrySendError::Full(message));
+            }
+            queue.messages.push_back(message);
+        }
+        self.0.ring();
         Ok(())
     }
 }
 
 impl<T> Clone for Teller<T> {
     fn clone(&self) -> Self {
-        Self { sender: self.sender.clone(), alarm: Arc::clone(&self.alarm) }
+        self.0.queue().tellers += 1;
+        Self(Arc::clone(&self.0))
     }
 }
 
 impl<T> Drop for Teller<T> {
     fn drop(&mut self) {
         // That the last of them has gone is news too: first it goes, then it is told.
-        self.sender = None;
-        self.alarm.ring();
+        self.0.queue().tellers -= 1;
+        self.0.ring();
     }
 }
 
 impl<T> Told<T> {
-    pub(crate) const fn receiver(&self) -> &Receiver<T> {
-        &self.receiver
-    }
-
     /// Asks for one call of `waker` at the next message, or when there will be no more. Look once more
     /// afterwards: what was there before gives no call.
     pub(crate) fn notify(&self, waker: &Waker) {
-        self.alarm.arm(waker);
+        self.0.alarm.arm(waker);
+    }
+}
+
+impl<T> Drop for Told<T> {
+    fn drop(&mut self) {
+        let _dropped_after_the_lock = {
+            let mut queue = self.0.queue();
+            queue.is_heard = false;
+            std::mem::take(&mut queue.messages)
+        };
+    }
+}
+
+/// An end of a channel at which messages arrive.
+pub(crate) trait Receive<T> {
+    /// Takes the oldest message.
+    fn try_receive(&self) -> Result<T, TryRecvError>;
+
+    /// Takes the oldest message, waiting for one for at most `timeout` (`None`: for ever).
+    fn receive(&self, timeout: Option<Duration>) -> Result<T, RecvTimeoutError>;
+}
+
+impl<T> Receive<T> for Told<T> {
+    fn try_receive(&self) -> Result<T, TryRecvError> {
+        self.0.queue().take()
+    }
+
+    fn receive(&self, timeout: Option<Duration>) -> Result<T, RecvTimeoutError> {
+        let deadline = timeout.map(|timeout| monotonic_now() + timeout);
+        let mut queue = self.0.queue();
+        loop {
+            match queue.take() {
+                Ok(message) => return Ok(message),
+                Err(TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
+                Err(TryRecvError::Empty) => {}
+            }
+            let arrived = &self.0.arrived;
+            queue = if let Some(deadline) = deadline {
+                let left = deadline - monotonic_now();
+                if left.is_zero() {
+                    return Err(RecvTimeoutError::Timeout);
+                }
+                arrived.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0
+            } else {
+                arrived.wait(queue).unwrap_or_else(PoisonError::into_inner)
+            };
+        }
+    }
+}
+
+impl<T> Receive<T> for Receiver<T> {
+    fn try_receive(&self) -> Result<T, TryRecvError> {
+        self.try_recv()
+    }
+
+    fn receive(&self, timeout: Option<Duration>) -> Result<T, RecvTimeoutError> {
+        match timeout {
+            Some(timeout) => self.recv_timeout(timeout),
+            None => self.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        }
     }
 }
 
@@ -106,15 +208,54 @@ mod tests {
         assert_eq!(called(), 0, "not asked for");
         told.notify(&waker);
         assert!(teller.try_tell(2).is_err(), "full");
-        assert_eq!(told.receiver().try_recv(), Ok(1));
+        assert_eq!(told.try_receive(), Ok(1));
         assert!(teller.try_tell(2).is_ok());
-        assert_eq!((told.receiver().try_recv(), called()), (Ok(2), 1));
+        assert_eq!((told.try_receive(), called()), (Ok(2), 1));
         teller.tell(3);
-        assert_eq!((told.receiver().try_recv(), called()), (Ok(3), 1), "asked for once");
+        assert_eq!((told.try_receive(), called()), (Ok(3), 1), "asked for once");
         told.notify(&waker);
         drop(teller.clone());
         told.notify(&waker);
         drop(teller);
-        assert_eq!((told.receiver().try_recv().is_err(), called()), (true, 3));
+        assert_eq!((told.try_receive().is_err(), called()), (true, 3));
+    }
+
+    #[test]
+    fn a_channel_that_is_empty_is_small() {
+        assert!(size_of::<Shared<[u64; 2]>>() <= 256 - 2 * size_of::<usize>());
+        let (teller, told) = unlimited();
+        teller.tell(1);
+        assert_eq!(told.try_receive(), Ok(1));
+        assert_eq!(told.0.queue().messages.capacity(), 0);
+    }
+
+    #[test]
+    fn what_is_not_received_is_dropped_with_the_handle() {
+        let message = Arc::new(());
+        let (teller, told) = unlimited();
+        teller.tell(Arc::clone(&message));
+        drop(told);
+        assert_eq!(Arc::strong_count(&message), 1);
+        teller.tell(Arc::clone(&message));
+        assert_eq!(Arc::strong_count(&message), 1);
+        assert!(matches!(teller.try_tell(message), Err(TrySendError::Disconnected(_))));
+    }
+
+    #[test]
+    fn a_handle_waits_until_it_is_told_or_its_time_is_over() {
+        const MESSAGES: u32 = 1000;
+        let (teller, told) = unlimited();
+        let short = Some(Duration::from_millis(1));
+        assert_eq!(told.receive(short), Err(RecvTimeoutError::Timeout));
+        let second = teller.clone();
+        std::thread::scope(|scope| {
+            for teller in [teller, second] {
+                scope.spawn(move || (0..MESSAGES).for_each(|number| teller.tell(number)));
+            }
+            let all: Vec<_> = std::iter::from_fn(|| told.receive(None).ok()).collect();
+            assert_eq!(all.len(), 2 * MESSAGES as usize, "until the last of both");
+            assert_eq!(told.receive(short), Err(RecvTimeoutError::Disconnected));
+            assert_eq!(told.try_receive(), Err(TryRecvError::Disconnected));
+        });
     }
 }

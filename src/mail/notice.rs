@@ -7,7 +7,7 @@ use urnic_engine::stream::StreamEvent;
 /// What a worker tells of a connection.
 #[derive(Debug)]
 pub(crate) enum Notice {
-    /// Something happened to its stream. Boxed, as a channel has room for 31 of what it carries.
+    /// Something happened to its stream. Boxed, as few are told at a time.
     Event(Box<StreamEvent>),
     /// It could not be opened, or the last request for it could not be carried out.
     Refused(Box<Error>),

@@ -22,9 +22,13 @@ pub(crate) struct Buffers {
 /// comes next is the peer's choice.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    inbox: Mr,
+    /// The receive buffers, and behind them the places to send from.
+    memory: Mr,
     slot_len: usize,
-    outbox: Mr,
+    /// Receive buffers.
+    slots: usize,
+    /// Places to send from.
+    outbox_places: usize,
     outbox_next: usize,
     /// Control messages whose octets the engine may still read.
     outbox_open: usize,
@@ -46,11 +50,16 @@ impl Channel {
         let Buffers { receive, payload_len, control } = buffers;
         let slot_len = payload_len.max(CONTROL_LEN_MAX);
         let total = slot_len.checked_mul(receive).context(RECEIVE_BUFFERS)?;
-        let inbox = pd.reg_mr(total, Access::LOCAL_WRITE).context(RECEIVE_BUFFERS)?;
-        let outbox = pd
-            .reg_mr(control * CONTROL_LEN_MAX, Access::empty())
-            .context("memory for control messages")?;
-        let channel = Self { inbox, slot_len, outbox, outbox_next: 0, outbox_open: 0 };
+        let total = total.checked_add(control * CONTROL_LEN_MAX).context(RECEIVE_BUFFERS)?;
+        let memory = pd.reg_mr(total, Access::LOCAL_WRITE).context(RECEIVE_BUFFERS)?;
+        let channel = Self {
+            memory,
+            slot_len,
+            slots: receive,
+            outbox_places: control,
+            outbox_next: 0,
+            outbox_open: 0,
+        };
         for slot in 0..receive {
             channel.post_slot(qp, slot)?;
         }
@@ -59,16 +68,15 @@ impl Channel {
 
     /// Sends a control message. Its place is taken until [`sent`](Self::sent).
     pub(crate) fn send(&mut self, qp: &Qp, message: &Control) -> Result<(), SendError> {
-        let places = self.outbox.len() / CONTROL_LEN_MAX;
-        if self.outbox_open == places {
+        if self.outbox_open == self.outbox_places {
             return Err(SendError::NotTaken);
         }
         let octets = message.emit();
-        let at = self.outbox_next * CONTROL_LEN_MAX;
-        self.outbox.copy_in(at, &octets);
+        let at = self.slots * self.slot_len + self.outbox_next * CONTROL_LEN_MAX;
+        self.memory.copy_in(at, &octets);
         let op = SendOp::Send { invalidate: None, solicited: true };
-        qp.post_send(SendWr::new(CONTROL_SENT, op, [self.outbox.sge(at..at + octets.len())]))?;
-        self.outbox_next = (self.outbox_next + 1) % places;
+        qp.post_send(SendWr::new(CONTROL_SENT, op, [self.memory.sge(at..at + octets.len())]))?;
+        self.outbox_next = (self.outbox_next + 1) % self.outbox_places;
         self.outbox_open += 1;
         Ok(())
     }
@@ -84,7 +92,7 @@ impl Channel {
         ensure!(len <= CONTROL_LEN_MAX, "the peer sent a control message of {len} octets");
         let slot = self.slot(wc)?;
         let mut octets = [0; CONTROL_LEN_MAX];
-        self.inbox.copy_out(slot * self.slot_len, &mut octets[..len]);
+        self.memory.copy_out(slot * self.slot_len, &mut octets[..len]);
         self.post_slot(qp, slot)?;
         Ok(Control::parse(&octets[..len])?)
     }
@@ -93,7 +101,7 @@ impl Channel {
     pub(crate) fn payload(&self, wc: &Wc) -> anyhow::Result<Vec<u8>> {
         let slot = self.slot(wc)?;
         let mut octets = vec![0; wc.byte_len as usize];
-        self.inbox.copy_out(slot * self.slot_len, &mut octets);
+        self.memory.copy_out(slot * self.slot_len, &mut octets);
         Ok(octets)
     }
 
@@ -111,7 +119,7 @@ impl Channel {
             let op = SendOp::Immediate { value: wc.value, solicited: false };
             SendWr::new(echo_id(slot), op, [])
         } else {
-            let octets = self.inbox.sge(at..at + wc.byte_len as usize);
+            let octets = self.memory.sge(at..at + wc.byte_len as usize);
             SendWr::send(echo_id(slot), [octets])
         })?;
         Ok(())
@@ -125,8 +133,7 @@ impl Channel {
 
     fn slot(&self, wc: &Wc) -> anyhow::Result<usize> {
         let slot = usize::try_from(wc.wr_id.0)?;
-        let is_slot = slot < self.inbox.len() / self.slot_len;
-        if !is_slot {
+        if slot >= self.slots {
             bail!("a completion of no receive buffer");
         }
         Ok(slot)
@@ -134,7 +141,7 @@ impl Channel {
 
     fn post_slot(&self, qp: &Qp, slot: usize) -> anyhow::Result<()> {
         let at = slot * self.slot_len;
-        let buffer = self.inbox.sge(at..at + self.slot_len);
+        let buffer = self.memory.sge(at..at + self.slot_len);
         qp.post_recv(RecvWr::new(WrId(slot as u64), [buffer]))?;
         Ok(())
     }

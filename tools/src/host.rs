@@ -187,6 +187,21 @@ impl Host {
         let pd = rnic.alloc_pd();
         Ok(Self { rnic, pd, endpoint, options: options.clone(), _shown: shown })
     }
+
+    /// On an end of a link in memory.
+    #[cfg(test)]
+    pub(crate) fn on_link(
+        device: urnic_netdev::memory::MemoryDevice,
+        address: std::net::Ipv4Addr,
+        options: StackOptions,
+    ) -> Self {
+        let seed = u64::from(address.to_bits());
+        let rnic = Rnic::new(RnicConfig { seed: seed.into() });
+        let config = EndpointConfig { own_thread: false, ..EndpointConfig::default() };
+        let port = urnic::PortConfig::for_ipv4(address);
+        let endpoint = Endpoint::on_device(&rnic, device, port, &config).expect("an endpoint");
+        Self { pd: rnic.alloc_pd(), rnic, endpoint, options, _shown: None }
+    }
 }
 
 impl Host {

@@ -43,6 +43,11 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+/// Tests look at what sessions take of the heap.
+#[cfg(test)]
+#[global_allocator]
+static COUNTING: urnic_testkit::counting::Counting = urnic_testkit::counting::Counting;
+
 /// A software RNIC: RDMA over plain Ethernet, in user space.
 #[derive(Debug, Parser)]
 #[command(name = "urnic", version = env!("URNIC_VERSION"), propagate_version = true)]

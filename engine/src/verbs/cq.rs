@@ -118,6 +118,11 @@ impl Cq {
         }
     }
 
+    /// Waits until what is being pushed just now is in the queue.
+    pub(crate) fn settle(&self) {
+        drop(self.shared.alone());
+    }
+
     /// Whether a completion was ever lost for lack of room. The queue pairs that lost one are in
     /// error (RFC 5042 §6.4.6: overflow harms only the streams of this queue).
     #[must_use]
@@ -164,8 +169,8 @@ impl Cq {
         let solicits = wc.solicited || wc.status != WcStatus::Success;
         let pushed = {
             let queue = self.shared.shared();
-            // Read under the lock: what is pushed before `discard` has the lock is discarded by it, and
-            // afterwards the queue pair is seen to be silent.
+            // Read under the lock: what is pushed before `discard` or `settle` has the lock is in the queue
+            // by then, and afterwards the queue pair is seen to be silent.
             if silent.load(Ordering::Relaxed) {
                 return true;
             }

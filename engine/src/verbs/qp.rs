@@ -124,6 +124,16 @@ impl Qp {
         recv_cq.discard(*number);
     }
 
+    /// Ends its completions as [`discard_completions`](Self::discard_completions) does, but for those that
+    /// wait: they stay until they are polled, and behind them comes none of this queue pair. On a queue
+    /// that many share this takes no longer when many completions wait.
+    pub fn end_completions(&self) {
+        let QpShared { send_cq, recv_cq, silent, .. } = &*self.shared;
+        silent.store(true, Ordering::Release);
+        send_cq.settle();
+        recv_cq.settle();
+    }
+
     /// Lets the peer do no more than `rights` says, whatever rights its steering tags give: of
     /// [`Access::REMOTE_READ`], [`Access::REMOTE_WRITE`] and [`Access::REMOTE_ATOMIC`]
     /// (`qp_access_flags` of `ibv_modify_qp`). At first it may do all of them.

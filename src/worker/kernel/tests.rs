@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use crossbeam::channel::{Receiver, unbounded};
 
 use super::*;
-use crate::mail::channel::{Told, limited, unlimited};
+use crate::mail::channel::{Receive, Told, limited, unlimited};
 use crate::mail::command::Incoming;
 use crate::mail::command::outbox::Outbox;
 use crate::mail::wakeup::Wakeup;
@@ -83,7 +83,7 @@ fn at(ns: u64) -> Instant {
 }
 
 fn has_timed_out(told: &Told<Notice>) -> bool {
-    told.receiver().try_iter().any(|notice| {
+    std::iter::from_fn(|| told.try_receive().ok()).any(|notice| {
         let Notice::Event(event) = notice else { return false };
         matches!(*event, StreamEvent::StartupFailed(StartupFailure::Timeout))
     })
@@ -94,7 +94,7 @@ fn there_are_as_many_connections_as_were_allowed() {
     let config = EndpointConfig { connections_max: 1, ..EndpointConfig::default() };
     let (silent, mut scene) = (TcpListener::bind("127.0.0.1:0").unwrap(), Scene::with(&config));
     let refused = |told: &Told<Notice>| {
-        let mut notices = told.receiver().try_iter();
+        let mut notices = std::iter::from_fn(|| told.try_receive().ok());
         notices.any(|notice| matches!(notice, Notice::Refused(_)))
     };
     let (_qp, told) = scene.connect(at(0), &silent);

@@ -145,22 +145,24 @@ fn receives_stay_when_the_peer_closes() {
 }
 
 #[test]
-fn a_queue_pair_whose_completions_are_discarded_completes_nothing() {
-    on_both(|server, client, local| {
-        let (a, b) = (qp(server), qp(client));
-        let outbox = memory(client);
-        let listener = server.endpoint.listen(local, ListenParams::default()).unwrap();
-        let connections = connect(client, &listener, [&a, &b]);
-        receive(&b, 1, &outbox);
-        b.discard_completions();
-        drop(connections);
-        let deadline = monotonic_now() + PATIENCE;
-        while b.state() != QpState::Error {
-            assert!(monotonic_now() < deadline, "the connection ends");
-            sleep(Duration::from_millis(1));
-        }
-        nothing_completes(client);
-    });
+fn a_queue_pair_whose_completions_have_ended_completes_nothing() {
+    for end in [Qp::discard_completions, Qp::end_completions] {
+        on_both(|server, client, local| {
+            let (a, b) = (qp(server), qp(client));
+            let outbox = memory(client);
+            let listener = server.endpoint.listen(local, ListenParams::default()).unwrap();
+            let connections = connect(client, &listener, [&a, &b]);
+            receive(&b, 1, &outbox);
+            end(&b);
+            drop(connections);
+            let deadline = monotonic_now() + PATIENCE;
+            while b.state() != QpState::Error {
+                assert!(monotonic_now() < deadline, "the connection ends");
+                sleep(Duration::from_millis(1));
+            }
+            nothing_completes(client);
+        });
+    }
 }
 
 /// What is posted and not sent is not waited for; what was sent arrives, as it was when it was sent.

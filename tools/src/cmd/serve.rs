@@ -44,12 +44,12 @@ pub(crate) struct Args {
 
     /// Peers at a time
     #[arg(long, value_name = "N", default_value_t = 2048,
-          value_parser = clap::value_parser!(u32).range(1..=4096))]
+          value_parser = clap::value_parser!(u32).range(1..=16_384))]
     peers: u32,
 
     /// Peers at a time from one address, or from one /64 of IPv6
     #[arg(long, value_name = "N", default_value_t = 1024,
-          value_parser = clap::value_parser!(u32).range(1..=4096))]
+          value_parser = clap::value_parser!(u32).range(1..=16_384))]
     peers_per_address: u32,
 
     /// End when a peer has come and all have gone; the exit status tells how

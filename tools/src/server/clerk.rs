@@ -1,14 +1,12 @@
 //! A thread for each transfer: reads, checks and writes the file while the server goes on.
 
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{
     Receiver, Sender, SyncSender, TryRecvError, TrySendError, channel, sync_channel,
 };
 use std::task::Waker;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -16,26 +14,8 @@ use urnic::{Qp, monotonic_now};
 use urnic_engine::time::Instant;
 
 use crate::channel::Channel;
-use crate::host::Host;
 use crate::protocol::{CHECKS_MAX, Control};
-use crate::server::places::Source;
-
-/// Threads whose peers have gone, and that have not ended yet: each still takes a place among the
-/// peers.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Leaving(Rc<RefCell<Threads>>);
-
-/// With the addresses of their peers.
-type Threads = Vec<(Source, JoinHandle<()>)>;
-
-impl Leaving {
-    /// The addresses of the peers whose threads still work.
-    pub(crate) fn sources(&self) -> Vec<Source> {
-        let mut threads = self.0.borrow_mut();
-        threads.retain(|(_, thread)| !thread.is_finished());
-        threads.iter().map(|(source, _)| *source).collect()
-    }
-}
+use crate::server::ledger::Place;
 
 /// A thread that answers control messages about a file, in order.
 #[derive(Debug)]
@@ -49,26 +29,31 @@ pub(super) struct Clerk {
     told: Instant,
     has_last_word: bool,
     gone: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-    source: Source,
-    leaving: Leaving,
 }
 
 impl Clerk {
+    /// Starts the thread. It keeps `place` until it ends, and calls `waker` after each answer, and when
+    /// there will be no more.
     pub(super) fn start(
-        host: &Host,
-        source: Source,
-        leaving: &Leaving,
+        place: &Arc<Place>,
+        waker: &Waker,
         work: impl FnOnce(&Desk) + Send + 'static,
     ) -> anyhow::Result<Self> {
         let (sender, questions) = sync_channel(CHECKS_MAX);
         let (answers_tx, answers) = channel();
         let gone = Arc::new(AtomicBool::new(false));
-        let waker = host.endpoint.waker();
-        let desk = Desk { questions, answers: answers_tx, waker, gone: Arc::clone(&gone) };
-        let thread = thread::Builder::new()
+        let at_end = WakeAtEnd(waker.clone());
+        let desk = Desk { questions, answers: answers_tx, at_end, gone: Arc::clone(&gone) };
+        let place = Arc::clone(place);
+        let body = move || {
+            // Also when the work panics: the place is free when all that it has is.
+            let _place = place;
+            let desk = desk;
+            work(&desk);
+        };
+        thread::Builder::new()
             .name("urnic-file".to_owned())
-            .spawn(move || work(&desk))
+            .spawn(body)
             .context("starting a thread for the file")?;
         Ok(Self {
             questions: Some(sender),
@@ -77,9 +62,6 @@ impl Clerk {
             told: monotonic_now(),
             has_last_word: false,
             gone,
-            thread: Some(thread),
-            source,
-            leaving: leaving.clone(),
         })
     }
 
@@ -95,7 +77,7 @@ impl Clerk {
         }
     }
 
-    /// Passes answers on, and says so now and then when one takes long.
+    /// Passes an answer on, or says now and then that one takes long.
     pub(super) fn turn(&mut self, qp: &Qp, to: &mut Channel) -> anyhow::Result<Option<Control>> {
         match self.answers.try_recv() {
             Ok(answer) => {
@@ -109,7 +91,7 @@ impl Clerk {
             Err(TryRecvError::Disconnected) if self.open == 0 => {}
             Err(TryRecvError::Disconnected) => bail!("the file's thread has ended"),
         }
-        if self.open > 0 && monotonic_now() - self.told > WORKING_INTERVAL {
+        if self.open > 0 && monotonic_now() - self.told >= WORKING_INTERVAL {
             self.told = monotonic_now();
             to.send(qp, &Control::Working)?;
         }
@@ -124,15 +106,26 @@ impl Clerk {
     pub(super) const fn is_working(&self) -> bool {
         self.open > 0
     }
+
+    /// When the peer is to be told that an answer takes longer.
+    pub(super) fn due(&self) -> Option<Instant> {
+        (self.open > 0).then(|| self.told + WORKING_INTERVAL)
+    }
 }
 
 impl Drop for Clerk {
     fn drop(&mut self) {
         self.gone.store(true, Ordering::Relaxed);
         self.questions = None;
-        if let Some(thread) = self.thread.take() {
-            self.leaving.0.borrow_mut().push((self.source, thread));
-        }
+    }
+}
+
+/// Calls its waker when it goes.
+struct WakeAtEnd(Waker);
+
+impl Drop for WakeAtEnd {
+    fn drop(&mut self) {
+        self.0.wake_by_ref();
     }
 }
 
@@ -140,7 +133,8 @@ impl Drop for Clerk {
 pub(super) struct Desk {
     questions: Receiver<Control>,
     answers: Sender<Control>,
-    waker: Waker,
+    /// Behind the answers: first they end, then the session is told.
+    at_end: WakeAtEnd,
     gone: Arc<AtomicBool>,
 }
 
@@ -166,7 +160,7 @@ impl Desk {
     pub(super) fn give(&self, answer: Control) {
         // The session may be over.
         let _gone = self.answers.send(answer);
-        self.waker.wake_by_ref();
+        self.at_end.0.wake_by_ref();
     }
 }
 
@@ -176,6 +170,8 @@ const WORKING_INTERVAL: Duration = Duration::from_secs(1);
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::server::ledger::Ledger;
+    use crate::server::places::{Share, Source};
 
     /// A desk of a session that is over after `questions` were asked.
     pub(in crate::server) fn desk_of_one_that_left(
@@ -187,7 +183,8 @@ pub(super) mod tests {
         }
         let (answers, given) = channel();
         let gone = Arc::new(AtomicBool::new(true));
-        (Desk { questions: receiver, answers, waker: Waker::noop().clone(), gone }, given)
+        let at_end = WakeAtEnd(Waker::noop().clone());
+        (Desk { questions: receiver, answers, at_end, gone }, given)
     }
 
     #[test]
@@ -195,5 +192,33 @@ pub(super) mod tests {
         let (desk, _given) = desk_of_one_that_left(vec![Control::ShaRequest]);
         assert_eq!(desk.next(), None);
         assert!(!desk.is_wanted());
+    }
+
+    #[derive(Default)]
+    struct Called(AtomicBool);
+
+    impl std::task::Wake for Called {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+
+    /// However it ends, so that its session does not wait for an answer that never comes.
+    #[test]
+    fn the_end_of_the_thread_is_told_after_its_last_answer() {
+        let source = Source::of(([127, 0, 0, 1], 1).into());
+        let mut ledger = Ledger::new(crate::server::tests::limits().places);
+        let grant = ledger.take(Share { source, memory: 0 }).unwrap();
+        let called = Arc::new(Called::default());
+        let waker = Waker::from(Arc::clone(&called));
+        let clerk = Clerk::start(grant.place(), &waker, |_| {}).unwrap();
+        drop(grant);
+        while !called.0.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+        assert_eq!(clerk.answers.try_recv(), Err(TryRecvError::Disconnected));
+        while ledger.taken().0.peers > 0 {
+            thread::yield_now();
+        }
     }
 }

@@ -5,15 +5,17 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::TryRecvError;
+use std::task::Waker;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use urnic::{Access, Mr, Qp, RemoteBuffer};
+use urnic_engine::time::Instant;
 
 use crate::channel::Channel;
 use crate::host::Host;
 use crate::protocol::Control;
-use crate::server::clerk::{Clerk, Desk, Leaving};
-use crate::server::places::Source;
+use crate::server::clerk::{Clerk, Desk};
+use crate::server::ledger::Place as PeerPlace;
 use crate::server::registration::register;
 use crate::transfer::{Hashing, Partial, Place, Room, Staging, chunk_crc, chunk_range};
 
@@ -24,8 +26,10 @@ pub(crate) struct Transfer<'a> {
     pub(crate) qp: &'a Qp,
     /// Places for chunks.
     pub(crate) places: u32,
-    pub(crate) source: Source,
-    pub(crate) leaving: &'a Leaving,
+    /// The place of its peer among the peers.
+    pub(crate) place: &'a Arc<PeerPlace>,
+    /// To be called when its thread has answered.
+    pub(crate) waker: &'a Waker,
 }
 
 /// A file that comes.
@@ -50,13 +54,12 @@ impl Put {
         force: bool,
         room: Arc<Room>,
     ) -> anyhow::Result<Self> {
-        let Transfer { host, qp, places, source, leaving } = transfer;
+        let Transfer { host, qp, places, place: of_peer, waker } = transfer;
         let partial = Partial::open(place, len, force, room)?;
         let staging = Staging::new(len, places, |len| host.memory(len)).context("no memory")?;
         let memory = register(host, qp, staging.region(), Access::REMOTE_WRITE)?;
         let present = partial.chunks_present();
-        let clerk =
-            Clerk::start(host, source, leaving, move |desk| take_in(partial, &staging, desk))?;
+        let clerk = Clerk::start(of_peer, waker, move |desk| take_in(partial, &staging, desk))?;
         Ok(Self {
             memory: Some(memory),
             places,
@@ -98,11 +101,13 @@ impl Put {
     }
 
     pub(crate) fn turn(&mut self, qp: &Qp, channel: &mut Channel) -> anyhow::Result<()> {
-        match self.clerk.turn(qp, channel)? {
-            Some(Control::Committed) => self.is_committed = true,
-            Some(Control::NotVerified) => bail!("what arrived is not the file that was sent"),
-            Some(Control::Failed(reason)) => bail!("{reason}"),
-            _ => {}
+        while let Some(answer) = self.clerk.turn(qp, channel)? {
+            match answer {
+                Control::Committed => self.is_committed = true,
+                Control::NotVerified => bail!("what arrived is not the file that was sent"),
+                Control::Failed(reason) => bail!("{reason}"),
+                _ => {}
+            }
         }
         Ok(())
     }
@@ -118,6 +123,11 @@ impl Put {
 
     pub(crate) const fn is_working(&self) -> bool {
         self.clerk.is_working()
+    }
+
+    /// When it is to be looked at though nothing has happened.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.clerk.due()
     }
 }
 
@@ -176,10 +186,10 @@ pub(crate) struct Get {
 
 impl Get {
     pub(crate) fn new(transfer: Transfer<'_>, file: File, len: u64) -> anyhow::Result<Self> {
-        let Transfer { host, qp, places, source, leaving } = transfer;
+        let Transfer { host, qp, places, place, waker } = transfer;
         let staging = Staging::new(len, places, |len| host.memory(len)).context("no memory")?;
         let memory = register(host, qp, staging.region(), Access::REMOTE_READ)?;
-        let clerk = Clerk::start(host, source, leaving, move |desk| {
+        let clerk = Clerk::start(place, waker, move |desk| {
             let ended = give_out(&file, &staging, len, desk);
             if let Err(error) = ended {
                 desk.give(Control::Failed(format!("reading the file: {error}")));
@@ -206,10 +216,12 @@ impl Get {
     }
 
     pub(crate) fn turn(&mut self, qp: &Qp, channel: &mut Channel) -> anyhow::Result<()> {
-        match self.clerk.turn(qp, channel)? {
-            Some(Control::Failed(reason)) => bail!("{reason}"),
-            _ => Ok(()),
+        while let Some(answer) = self.clerk.turn(qp, channel)? {
+            if let Control::Failed(reason) = answer {
+                bail!("{reason}");
+            }
         }
+        Ok(())
     }
 
     /// As [`Put::has_last_word`].
@@ -219,6 +231,11 @@ impl Get {
 
     pub(crate) const fn is_working(&self) -> bool {
         self.clerk.is_working()
+    }
+
+    /// When it is to be looked at though nothing has happened.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.clerk.due()
     }
 }
 
@@ -265,6 +282,8 @@ mod tests {
     use crate::host::StackOptions;
     use crate::protocol::CHUNK_LEN;
     use crate::server::clerk::tests::desk_of_one_that_left;
+    use crate::server::ledger::Ledger;
+    use crate::server::places::{Share, Source};
     use crate::transfer::unnamed_file;
     use std::time::Duration;
     use urnic::QpConfig;
@@ -277,22 +296,25 @@ mod tests {
         let (send_cq, recv_cq) = (cq.clone(), cq);
         let config =
             QpConfig { send_depth: 1, recv_depth: 1, ..QpConfig::with_cqs(send_cq, recv_cq) };
-        let (qp, leaving) = (host.pd.create_qp(config).unwrap(), Leaving::default());
+        let qp = host.pd.create_qp(config).unwrap();
+        let mut ledger = Ledger::new(crate::server::tests::limits().places);
         let name = format!("urnic-claimed-{}", std::process::id());
-        let put = |len| {
+        let put = |len, ledger: &mut Ledger| {
             let source = Source::of(([127, 0, 0, 1], 1).into());
-            let transfer = Transfer { host: &host, qp: &qp, places: 2, source, leaving: &leaving };
+            let grant = ledger.take(Share { source, memory: 0 }).unwrap();
+            let (place, waker) = (grant.place(), Waker::noop());
+            let transfer = Transfer { host: &host, qp: &qp, places: 2, place, waker };
             let place = Place::at(&std::env::temp_dir().join(&name)).unwrap();
             Put::new(transfer, place, len, true, Arc::new(Room::new(None, 0))).unwrap()
         };
         let verify = |index, place| Control::Verify { index, crc: 0, place };
-        let mut whole = put(2 * CHUNK_LEN);
+        let mut whole = put(2 * CHUNK_LEN, &mut ledger);
         whole.handle_control(verify(0, 0), CHUNK_LEN).unwrap();
         whole.handle_control(verify(1, 1), 2 * CHUNK_LEN).unwrap();
         assert!(whole.handle_control(verify(0, 0), 2 * CHUNK_LEN).is_err(), "once more");
         drop(whole);
-        while !leaving.sources().is_empty() {}
-        let mut bad = put(2 * CHUNK_LEN);
+        while ledger.taken().0.peers > 0 {}
+        let mut bad = put(2 * CHUNK_LEN, &mut ledger);
         assert!(bad.handle_control(verify(0, 0), CHUNK_LEN - 1).is_err(), "an octet is missing");
         assert!(bad.handle_control(verify(2, 0), u64::MAX).is_err(), "there is no such chunk");
         assert!(bad.handle_control(verify(0, 2), u64::MAX).is_err(), "there is no such place");

@@ -120,7 +120,7 @@ const PING_PONG_SLOTS: u64 = 2;
 /// The same, for both directions.
 const BOTH_SLOTS: u64 = 2;
 /// Writes under way: one, and those whose completion has not been seen.
-const PING_PONG_DEPTH: usize = 64;
+pub(super) const PING_PONG_DEPTH: usize = 64;
 
 /// The folder that is served.
 ///

@@ -1,11 +1,14 @@
 //! One peer of the server: its connection, its queues, its session.
 
 use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, anyhow, bail};
 use urnic::{
-    Connecting, Connection, ConnectionEvent, Cq, Qp, QpConfig, QpState, Wc, WcOpcode, WcStatus,
+    Connecting, ConnectionEvent, Qp, QpConfig, QpState, Wc, WcOpcode, WcStatus, monotonic_now,
 };
 use urnic_engine::time::Instant;
 
@@ -15,10 +18,14 @@ use crate::device::DeviceSpec;
 use crate::host::Host;
 use crate::measure::processor_time;
 use crate::protocol::{Control, Hello, Welcome};
-use crate::server::clerk::Leaving;
+use crate::server::activity::Activity;
+use crate::server::completions::{Completions, Reserved};
 use crate::server::files::Transfer;
+use crate::server::ledger::Grant;
+use crate::server::link::Link;
 use crate::server::needs::Needs;
-use crate::server::places::Share;
+use crate::server::news::News;
+use crate::server::places::Source;
 use crate::server::role::Role;
 use crate::server::{Event, Limits};
 
@@ -29,26 +36,32 @@ pub(crate) struct Peer {
     /// What kind of session it has, for the log.
     session: String,
     began: Instant,
-    share: Share,
     link: Link,
     /// What carries the connection.
-    device: DeviceSpec,
+    device: Rc<DeviceSpec>,
     qp: Qp,
-    cq: Cq,
+    /// Where its completions have room.
+    reserved: Reserved,
     channel: Channel,
     role: Role,
-    /// What the peer had done when it was last looked at, and when that last changed.
-    seen: (u64, Instant),
+    activity: Activity,
+    /// When it is seen next whether the peer does anything.
+    look_at: Instant,
+    /// When it is entered to be due, if it is.
+    entered: Option<Instant>,
     /// Until when a peer whose session has failed may take in why.
     parting: Option<Instant>,
+    grant: Grant,
 }
 
-/// How far the connection is.
+/// What peers are made of.
 #[derive(Debug)]
-enum Link {
-    None,
-    Connecting(Connecting),
-    Open(Connection),
+pub(crate) struct Means<'a> {
+    pub(crate) host: &'a Host,
+    pub(crate) device: &'a Rc<DeviceSpec>,
+    pub(crate) limits: &'a Limits,
+    pub(super) completions: &'a mut Completions,
+    pub(super) news: &'a News,
 }
 
 /// What becomes of a peer.
@@ -65,57 +78,46 @@ impl Peer {
     /// # Errors
     /// Why it is refused, to be told to the peer.
     pub(crate) fn new(
-        host: &Host,
-        limits: &Limits,
-        leaving: &Leaving,
+        means: Means<'_>,
         remote: SocketAddr,
         hello: &Hello,
         needs: Needs,
-        share: Share,
+        grant: Grant,
     ) -> anyhow::Result<(Self, Welcome)> {
+        let Means { host, device, limits, completions, news } = means;
         // Two places for each answer: one may be acknowledged later than its successor is asked for.
         let control = 2 * hello.session.answers_max();
         let send_depth = needs.send + control;
         let recv_depth = needs.receive + hello.session.requests_max();
-        let cq = host.rnic.create_cq(send_depth + recv_depth).context("no completion queue")?;
-        let (send_cq, recv_cq) = (cq.clone(), cq.clone());
+        let reserved = completions.reserve(send_depth + recv_depth)?;
+        let (send_cq, recv_cq) = (reserved.cq.clone(), reserved.cq.clone());
         let config = QpConfig { send_depth, recv_depth, ..QpConfig::with_cqs(send_cq, recv_cq) };
         let qp = host.pd.create_qp(config).context("no queue pair")?;
         let buffers = Buffers { receive: recv_depth, payload_len: needs.receive_len, control };
         let channel = Channel::new(&host.pd, &qp, buffers)?;
-        let (source, places) = (share.source, needs.places);
-        let transfer = Transfer { host, qp: &qp, places, source, leaving };
+        let own = news.waker(qp.number());
+        let waker = &Waker::from(Arc::clone(&own));
+        let (places, place) = (needs.places, grant.place());
+        let transfer = Transfer { host, qp: &qp, places, place, waker };
         let (role, welcome) = Role::new(transfer, limits, hello, needs)?;
-        let seen = (0, urnic::monotonic_now());
-        let device = host.options.dev.clone();
-        let link = Link::None;
-        let parting = None;
-        let (session, began) = (hello.session.name(), seen.1);
+        let now = monotonic_now();
         let peer = Self {
             remote,
-            session,
-            began,
-            share,
-            link,
-            device,
+            session: hello.session.name(),
+            began: now,
+            link: Link::new(own),
+            device: Rc::clone(device),
             qp,
-            cq,
+            reserved,
             channel,
             role,
-            seen,
-            parting,
+            activity: Activity::new(now),
+            look_at: now,
+            entered: None,
+            parting: None,
+            grant,
         };
         Ok((peer, welcome))
-    }
-
-    /// When it was last seen to do something.
-    pub(crate) const fn active_at(&self) -> Instant {
-        self.seen.1
-    }
-
-    /// What it takes.
-    pub(crate) const fn share(&self) -> Share {
-        self.share
     }
 
     pub(crate) const fn qp(&self) -> &Qp {
@@ -126,9 +128,18 @@ impl Peer {
         self.remote
     }
 
+    pub(crate) fn source(&self) -> Source {
+        self.grant.source()
+    }
+
     /// What kind of session it has.
     pub(crate) fn session(&self) -> &str {
         &self.session
+    }
+
+    /// Whether it is to be turned each time, because its session looks at memory.
+    pub(crate) const fn watches_memory(&self) -> bool {
+        self.role.watches_memory()
     }
 
     /// What to tell of a session that has ended as it should; nothing of one that has failed and
@@ -137,7 +148,7 @@ impl Peer {
         if self.parting.is_some() {
             return None;
         }
-        let Link::Open(connection) = &self.link else { return None };
+        let connection = self.link.connection()?;
         let counters = connection.counters();
         let (bytes_placed, fpdus_received, fpdus_sent) = counters.map_or((0, 0, 0), |counters| {
             (counters.rdma.bytes_placed, counters.mpa.fpdus, counters.fpdus_framed)
@@ -152,16 +163,32 @@ impl Peer {
         })
     }
 
-    /// The peer has been accepted.
-    pub(crate) fn connecting(mut self, connecting: Connecting) -> Self {
-        self.link = Link::Connecting(connecting);
+    /// The peer has been accepted: it is looked at by `look_at`.
+    pub(crate) fn connecting(mut self, connecting: Connecting, look_at: Instant) -> Self {
+        self.link.connecting(connecting);
+        self.look_at = look_at;
         self
+    }
+
+    /// When it is to be turned though nothing has happened.
+    #[inline]
+    pub(crate) fn due(&self) -> Instant {
+        match (self.parting, self.role.due()) {
+            (Some(until), _) => until,
+            (None, Some(due)) => due.min(self.look_at),
+            (None, None) => self.look_at,
+        }
+    }
+
+    /// When it is entered to be due.
+    pub(crate) const fn entered(&mut self) -> &mut Option<Instant> {
+        &mut self.entered
     }
 
     /// The session has failed: ends the connection, at once unless the peer has been told why and
     /// has to hear it. Whether the peer has to stay for that.
     pub(crate) fn part(&mut self, now: Instant) -> bool {
-        let Link::Open(connection) = &self.link else { return false };
+        let Some(connection) = self.link.connection() else { return false };
         if !self.role.has_last_word() || self.parting.is_some() {
             connection.abort();
             return false;
@@ -170,61 +197,105 @@ impl Peer {
         // theirs would overtake the last word.
         connection.disconnect();
         self.parting = Some(now + PARTING_TIME);
+        // Nothing may have asked for its end yet.
+        self.link.wake();
         true
     }
 
     /// Whether the peer has heard the last word, or has had the time to.
-    fn has_parted(&self, now: Instant) -> bool {
-        while self.cq.poll().is_some() {}
-        let Link::Open(connection) = &self.link else { return true };
-        if self.parting.is_some_and(|until| now >= until) {
+    fn parted(&self, now: Instant) -> Turn {
+        let is_late = self.parting.is_some_and(|until| now >= until);
+        if let Some(connection) = self.link.connection().filter(|_| is_late) {
             connection.abort();
-            return true;
         }
-        loop {
-            match connection.next_event(Duration::ZERO) {
-                Ok(None) => return false,
-                Ok(Some(ConnectionEvent::Closed(_))) | Err(_) => return true,
-                Ok(Some(_)) => {}
-            }
-        }
+        if is_late || self.link.is_over() { Turn::Gone } else { Turn::Stays }
     }
 
-    /// Does what there is to do; with `look`, sees whether the peer has done anything for so long.
+    /// Something of it has completed.
     ///
     /// # Errors
     /// Why the session has failed.
-    pub(crate) fn turn(&mut self, now: Instant, look: Option<Duration>) -> anyhow::Result<Turn> {
+    pub(crate) fn complete(&mut self, wc: &Wc) -> anyhow::Result<Turn> {
         if self.parting.is_some() {
-            return Ok(if self.has_parted(now) { Turn::Gone } else { Turn::Stays });
+            return Ok(Turn::Stays);
         }
-        if let Link::Connecting(_) = self.link {
-            let Link::Connecting(connecting) = std::mem::replace(&mut self.link, Link::None) else {
-                return Ok(Turn::Stays);
-            };
-            self.link = match connecting.poll()? {
-                Ok(connection) => Link::Open(connection),
-                Err(not_yet) => Link::Connecting(not_yet),
-            };
+        self.link.open()?;
+        if wc.status != WcStatus::Success {
+            return self.ended();
         }
-        while let Some(wc) = self.cq.poll() {
-            if wc.status != WcStatus::Success {
-                return self.ended();
-            }
-            if let Err(error) = self.completed(&wc) {
+        self.activity.hear();
+        let done = self.completed(wc).and_then(|()| self.work());
+        done.map_or_else(|error| self.failed(error), |()| Ok(Turn::Stays))
+    }
+
+    /// There is news of its connection or of its file.
+    ///
+    /// # Errors
+    /// Why the session has failed.
+    pub(crate) fn hear(&mut self, now: Instant) -> anyhow::Result<Turn> {
+        self.link.heard();
+        if self.parting.is_some() {
+            return Ok(self.parted(now));
+        }
+        self.link.open()?;
+        if let Err(error) = self.work() {
+            return self.failed(error);
+        }
+        match self.link.end(&self.reserved.cq)? {
+            Some(end) => self.happened(&end),
+            None => Ok(Turn::Stays),
+        }
+    }
+
+    /// Does what no completion asks for.
+    #[inline]
+    fn work(&mut self) -> anyhow::Result<()> {
+        self.role.turn(&self.qp, &mut self.channel)
+    }
+
+    /// Looks at the memory of its session.
+    ///
+    /// # Errors
+    /// Why the session has failed.
+    #[inline]
+    pub(crate) fn watch(&mut self) -> anyhow::Result<Turn> {
+        if self.parting.is_none() {
+            self.link.open()?;
+            if let Err(error) = self.work() {
                 return self.failed(error);
             }
         }
-        if let Err(error) = self.role.turn(&self.qp, &mut self.channel) {
+        Ok(Turn::Stays)
+    }
+
+    /// It is due: does what was put off, and looks whether the peer has done anything for
+    /// `idle_max`, and then once more after `interval` at the latest. `active` is called when it has.
+    ///
+    /// # Errors
+    /// Why the session has failed.
+    pub(crate) fn look(
+        &mut self,
+        now: Instant,
+        idle_max: Duration,
+        interval: Duration,
+        active: impl FnOnce(),
+    ) -> anyhow::Result<Turn> {
+        if self.parting.is_some() {
+            return Ok(self.parted(now));
+        }
+        if let Err(error) = self.work() {
             return self.failed(error);
         }
-        if let Link::Open(connection) = &self.link
-            && let Some(event) = connection.next_event(Duration::ZERO)?
-        {
-            return self.happened(&event);
+        if now < self.look_at {
+            return Ok(Turn::Stays);
         }
-        if let Some(idle_max) = look {
-            self.look(now, idle_max)?;
+        let (link, waits) = (&self.link, self.role.is_working());
+        if self.activity.look(now, waits, || link.counted()) {
+            active();
+            self.look_at = now + interval;
+        } else {
+            let given_up_at = self.activity.check(now, idle_max)?;
+            self.look_at = given_up_at.min(now + interval);
         }
         Ok(Turn::Stays)
     }
@@ -262,25 +333,20 @@ impl Peer {
     }
 
     fn counters(&self) -> anyhow::Result<Counters> {
-        let Link::Open(connection) = &self.link else { bail!("the connection is not open yet") };
+        let connection = self.link.connection().context("the connection is not open yet")?;
         let counters = connection.counters().map_err(|_| anyhow!("the connection was lost"))?;
         Ok(Counters::of(&counters, &self.device))
     }
 
     /// Something could not be done. Once the connection is over that is no wonder.
-    fn failed(&self, error: anyhow::Error) -> anyhow::Result<Turn> {
+    fn failed(&mut self, error: anyhow::Error) -> anyhow::Result<Turn> {
         if self.qp.state() == QpState::Error { self.ended() } else { Err(error) }
     }
 
     /// A request was flushed: the connection is over; its events say why.
-    fn ended(&self) -> anyhow::Result<Turn> {
-        let Link::Open(connection) = &self.link else { bail!("the connection was lost") };
-        while let Some(event) = connection.next_event(Duration::ZERO)? {
-            if let turn @ (Ok(Turn::Gone) | Err(_)) = self.happened(&event) {
-                return turn;
-            }
-        }
-        bail!("the connection was lost")
+    fn ended(&mut self) -> anyhow::Result<Turn> {
+        let end = self.link.end_of_flushed()?.context("the connection was lost")?;
+        self.happened(&end)
     }
 
     fn happened(&self, event: &ConnectionEvent) -> anyhow::Result<Turn> {
@@ -296,23 +362,12 @@ impl Peer {
             _ => Ok(Turn::Stays),
         }
     }
+}
 
-    /// Gives up a peer that does nothing.
-    fn look(&mut self, now: Instant, idle_max: Duration) -> anyhow::Result<()> {
-        let done = match &self.link {
-            Link::Open(connection) => connection.counters().map_or(self.seen.0, |counters| {
-                // A segment that brings nothing new shows that the peer is there, and losses.
-                let heard = counters.tcp.segments_received;
-                counters.mpa.fpdus + counters.rdma.bytes_placed + counters.fpdus_framed + heard
-            }),
-            _ => self.seen.0,
-        };
-        if done != self.seen.0 || self.role.is_working() {
-            self.seen = (done, now);
-            return Ok(());
-        }
-        ensure!(now - self.seen.1 < idle_max, "nothing came for {idle_max:?}: given up");
-        Ok(())
+impl Drop for Peer {
+    /// No completion of it comes any more: of its room, what waits takes as much as it needs.
+    fn drop(&mut self) {
+        self.qp.end_completions();
     }
 }
 

@@ -1,8 +1,10 @@
 //! The end of a ping-pong that answers.
 
+use anyhow::ensure;
 use urnic::{Access, Mr, Qp, RemoteBuffer, SendWr, WrId};
 
 use crate::host::Host;
+use crate::server::needs::PING_PONG_DEPTH;
 use crate::server::registration::anonymous;
 
 /// Answers each change of the last octet of its memory by a Write of the same octet.
@@ -14,6 +16,8 @@ pub(crate) struct PingPong {
     len: usize,
     /// The octet that comes next.
     expected: u8,
+    /// Writes whose completion has not been seen.
+    open: usize,
 }
 
 impl PingPong {
@@ -25,20 +29,29 @@ impl PingPong {
     ) -> anyhow::Result<Self> {
         let target = anonymous(host, qp, len, Access::REMOTE_WRITE)?;
         let source = anonymous(host, qp, len, Access::empty())?;
-        Ok(Self { target, source, remote, len: usize::try_from(len)?, expected: 1 })
+        Ok(Self { target, source, remote, len: usize::try_from(len)?, expected: 1, open: 0 })
     }
 
     #[inline]
     pub(super) fn turn(&mut self, qp: &Qp) -> anyhow::Result<()> {
         let mut last = [0];
         self.target.copy_out(self.len - 1, &mut last);
-        if last[0] != self.expected {
+        // One that answers before it has been answered is not kept up with.
+        if last[0] != self.expected || self.open == PING_PONG_DEPTH {
             return Ok(());
         }
         // The other end has seen the octet before, so the last Write has been sent, and received.
         self.source.copy_in(self.len - 1, &last);
         qp.post_send(SendWr::write(WrId(0), self.remote, [self.source.sge(0..self.len)]))?;
         self.expected = self.expected.wrapping_add(1);
+        self.open += 1;
+        Ok(())
+    }
+
+    /// A Write of this end is done.
+    pub(super) fn handle_sent(&mut self) -> anyhow::Result<()> {
+        ensure!(self.open > 0, "a completion of nothing");
+        self.open -= 1;
         Ok(())
     }
 }

@@ -45,26 +45,32 @@ pub(crate) struct Places {
     pub(crate) memory_per_source_max: u64,
 }
 
+/// What some of them have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub(crate) peers: usize,
+    /// Octets.
+    pub(crate) memory: u64,
+}
+
+impl Taken {
+    /// A part of it is free again.
+    pub(crate) const fn give_back(&mut self, part: Self) {
+        self.peers -= part.peers;
+        self.memory -= part.memory;
+    }
+}
+
 impl Places {
-    /// Whether there is room for another one beside those that are `taken`.
+    /// Whether there is room for another one with so much `memory`, beside what `all` have, and of
+    /// those the ones of `own` address.
     ///
     /// # Errors
     /// Why not, with the option of `urnic serve` that decides.
-    pub(crate) fn check(
-        &self,
-        taken: impl Iterator<Item = Share>,
-        wanted: Share,
-    ) -> anyhow::Result<()> {
-        let (mut peers, mut own_peers) = (0, 0);
-        let (mut memory, mut own_memory) = (wanted.memory, wanted.memory);
-        for share in taken {
-            peers += 1;
-            memory = memory.saturating_add(share.memory);
-            if share.source == wanted.source {
-                own_peers += 1;
-                own_memory = own_memory.saturating_add(share.memory);
-            }
-        }
+    pub(crate) fn check(&self, all: Taken, own: Taken, memory: u64) -> anyhow::Result<()> {
+        let (peers, own_peers) = (all.peers, own.peers);
+        let own_memory = own.memory.saturating_add(memory);
+        let memory = all.memory.saturating_add(memory);
         ensure!(
             own_peers < self.peers_per_source_max,
             "{own_peers} peers of your address are being served, and no more are taken: close some, \
@@ -105,7 +111,13 @@ mod tests {
     }
 
     fn refusal(taken: &[Share], wanted: Share) -> String {
-        match PLACES.check(taken.iter().copied(), wanted) {
+        let sum = |of: &dyn Fn(&&Share) -> bool| {
+            let of_them: Vec<_> = taken.iter().filter(of).collect();
+            let memory = of_them.iter().map(|share| share.memory).sum();
+            Taken { peers: of_them.len(), memory }
+        };
+        let own = sum(&|share| share.source == wanted.source);
+        match PLACES.check(sum(&|_| true), own, wanted.memory) {
             Ok(()) => String::new(),
             Err(refusal) => refusal.to_string(),
         }

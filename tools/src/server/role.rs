@@ -2,6 +2,7 @@
 
 use anyhow::{Context, anyhow, bail, ensure};
 use urnic::{Access, Mr, Qp, RemoteBuffer, Stag, TaggedOffset, Wc};
+use urnic_engine::time::Instant;
 
 use crate::channel::Channel;
 use crate::protocol::{Control, Hello, Session, Welcome};
@@ -114,6 +115,7 @@ impl Role {
         match self {
             Self::Echo => channel.echoed(qp, wc),
             Self::Both(both) => both.handle_sent(),
+            Self::PingPong(ping_pong) => ping_pong.handle_sent(),
             _ => Ok(()),
         }
     }
@@ -150,6 +152,21 @@ impl Role {
             Self::Put(role) => role.turn(qp, channel),
             Self::Get(role) => role.turn(qp, channel),
             _ => Ok(()),
+        }
+    }
+
+    /// Whether [`turn`](Self::turn) looks at memory that the peer writes to without being told of it.
+    pub(crate) const fn watches_memory(&self) -> bool {
+        matches!(self, Self::PingPong(_))
+    }
+
+    /// When it is to be turned though nothing has happened.
+    #[inline]
+    pub(crate) fn due(&self) -> Option<Instant> {
+        match self {
+            Self::Put(put) => put.due(),
+            Self::Get(get) => get.due(),
+            _ => None,
         }
     }
 

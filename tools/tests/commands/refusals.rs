@@ -26,7 +26,7 @@ fn what_serve_cannot_mean_is_refused_by_name() {
         ("--timeout 0", "--timeout"),
         ("--timeout 999us", "--timeout"),
         ("--peers 0", "--peers"),
-        ("--peers 4097", "--peers"),
+        ("--peers 16385", "--peers"),
         ("--peers-per-address 0", "--peers-per-address"),
         ("--keep-free 101", "--keep-free"),
         ("--keep-parts 5", "--keep-parts"),

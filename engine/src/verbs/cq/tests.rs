@@ -156,3 +156,26 @@ fn a_discard_is_complete_when_it_returns() {
         });
     }
 }
+
+/// When its completions have ended, a queue pair's stay as they are: none comes behind them, also while
+/// another thread pushes.
+#[test]
+fn an_end_of_completions_is_complete_when_it_returns() {
+    for _ in 0..500 {
+        let (cq, silent) = (Cq::new(256), AtomicBool::new(false));
+        thread::scope(|scope| {
+            let pusher = scope.spawn(|| {
+                for id in 0..100 {
+                    assert!(cq.push(wc(id, 1), &silent) && push(&cq, wc(id, 2)));
+                }
+            });
+            thread::yield_now();
+            silent.store(true, Ordering::Release);
+            cq.settle();
+            let of_it = drained(&cq).into_iter().filter(|(_, qp)| *qp == 1);
+            assert!(of_it.zip(0..).all(|((id, _), expected)| id == expected));
+            pusher.join().unwrap();
+            assert!(drained(&cq).iter().all(|(_, qp)| *qp == 2));
+        });
+    }
+}

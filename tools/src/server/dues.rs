@@ -1,0 +1,65 @@
+//! When which peer is to be looked at.
+
+use std::collections::BTreeSet;
+
+use urnic::QpNum;
+use urnic_engine::time::Instant;
+
+/// Peers in the order in which they are due, each once.
+#[derive(Debug, Default)]
+pub(super) struct Dues(BTreeSet<(Instant, QpNum)>);
+
+impl Dues {
+    /// A peer that was entered for `before`, if it was, is due at `due` instead.
+    pub(super) fn enter(&mut self, key: QpNum, before: Option<Instant>, due: Instant) {
+        self.strike(key, before);
+        self.0.insert((due, key));
+    }
+
+    /// A peer that was entered for `before`, if it was, is due no more.
+    pub(super) fn strike(&mut self, key: QpNum, before: Option<Instant>) {
+        if let Some(before) = before {
+            self.0.remove(&(before, key));
+        }
+    }
+
+    /// When the next peer is due.
+    pub(super) fn first(&self) -> Option<Instant> {
+        self.0.first().map(|(due, _)| *due)
+    }
+
+    /// Peers that are entered.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Takes a peer that is due by `now`.
+    pub(super) fn take(&mut self, now: Instant) -> Option<QpNum> {
+        self.first().filter(|due| *due <= now)?;
+        self.0.pop_first().map(|(_, key)| key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_earliest_is_taken_first_and_each_once() {
+        let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+        let mut dues = Dues::default();
+        dues.enter(QpNum(1), None, at(30));
+        dues.enter(QpNum(2), None, at(20));
+        dues.enter(QpNum(3), None, at(10));
+        dues.enter(QpNum(1), Some(at(30)), at(15));
+        dues.strike(QpNum(3), Some(at(10)));
+        assert_eq!(dues.first(), Some(at(15)));
+        assert_eq!(dues.take(at(14)), None);
+        let taken: Vec<_> = std::iter::from_fn(|| dues.take(at(99))).collect();
+        assert_eq!(taken, [QpNum(1), QpNum(2)]);
+        assert_eq!(dues.first(), None);
+    }
+}

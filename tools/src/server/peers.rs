@@ -1,0 +1,323 @@
+//! All peers, and which of them a turn visits: those that something has happened to.
+//!
+//! That is a completion, news of the connection or of the file ([`News`]), or that a peer is due
+//! ([`Dues`]). Only sessions that look at memory, of which nothing tells, are visited each turn.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::ensure;
+use urnic::{Connecting, QpNum};
+use urnic_engine::time::Instant;
+
+use crate::device::DeviceSpec;
+use crate::host::Host;
+use crate::protocol::{Hello, Welcome};
+use crate::server::Limits;
+use crate::server::activity::Patience;
+use crate::server::completions::Completions;
+use crate::server::dues::Dues;
+use crate::server::ledger::{Grant, Ledger};
+use crate::server::needs::Needs;
+use crate::server::news::News;
+use crate::server::outcomes::Outcomes;
+use crate::server::peer::{Means, Peer, Turn};
+
+/// The peers of a server.
+#[derive(Debug)]
+pub(super) struct Peers {
+    table: Table,
+    news: News,
+    completions: Completions,
+    patience: Patience,
+    device: Rc<DeviceSpec>,
+    /// Peers whose news are looked at in this turn: empty between turns.
+    heard: Vec<QpNum>,
+}
+
+/// The peers themselves, by the numbers of their queue pairs.
+#[derive(Debug, Default)]
+struct Table {
+    // Boxed: a table that grows moves what it has.
+    peers: HashMap<QpNum, Box<Peer>, BuildHasherDefault<Spread>>,
+    dues: Dues,
+    /// Peers that are visited each turn.
+    watching: Vec<QpNum>,
+    #[cfg(test)]
+    visits: Visits,
+}
+
+/// How often peers were visited so far.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Visits {
+    pub(super) all: usize,
+    /// Of those, of peers that were due.
+    pub(super) due: usize,
+    /// Of those, for completions of peers that had gone.
+    pub(super) of_gone: usize,
+}
+
+/// How much there is of what peers leave behind when they go.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sizes {
+    pub(super) peers: usize,
+    pub(super) watching: usize,
+    pub(super) dues: usize,
+    pub(super) completions: usize,
+}
+
+impl Peers {
+    pub(super) fn new(host: &Host) -> Self {
+        Self {
+            table: Table::default(),
+            news: News::new(host.endpoint.waker()),
+            completions: Completions::new(host.rnic.clone()),
+            patience: Patience { idle_max: host.options.timeout },
+            device: Rc::new(host.options.dev.clone()),
+            heard: Vec::new(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.table.peers.is_empty()
+    }
+
+    /// Makes a peer that is to be [taken in](Self::insert) when it has been accepted.
+    ///
+    /// # Errors
+    /// Why it is refused, to be told to the peer.
+    pub(super) fn prepare(
+        &mut self,
+        host: &Host,
+        limits: &Limits,
+        remote: std::net::SocketAddr,
+        hello: &Hello,
+        needs: Needs,
+        grant: Grant,
+    ) -> anyhow::Result<(Peer, Welcome)> {
+        let Self { news, completions, device, .. } = self;
+        let (peer, welcome) = Peer::new(
+            Means { host, device, limits, completions, news },
+            remote,
+            hello,
+            needs,
+            grant,
+        )?;
+        // Numbers come again after 2^32 of them.
+        let is_new = !self.table.peers.contains_key(&peer.qp().number());
+        ensure!(is_new, "the number of the queue pair is still in use: try again");
+        Ok((peer, welcome))
+    }
+
+    /// Takes a peer in that has been accepted.
+    pub(super) fn insert(&mut self, peer: Peer, connecting: Connecting, now: Instant) {
+        let look_at = now + self.patience.interval();
+        self.table.insert(peer.connecting(connecting, look_at));
+    }
+
+    /// Lets those peers work that there is something for.
+    pub(super) fn turn(&mut self, now: Instant, ledger: &mut Ledger, outcomes: &mut Outcomes) {
+        self.complete(now, outcomes);
+        self.hear(now, outcomes);
+        self.watch(now, outcomes);
+        self.look(now, ledger, outcomes);
+    }
+
+    /// How long there is nothing to do but for what wakes the endpoint.
+    pub(super) fn pause(&self, now: Instant, longest: Duration) -> Duration {
+        if self.news.any() || !self.completions.is_empty() {
+            return Duration::ZERO;
+        }
+        self.table.dues.first().map_or(longest, |due| (due - now).min(longest))
+    }
+
+    /// Handles the completions that wait now. Those of peers that have gone are nothing to the others.
+    fn complete(&mut self, now: Instant, outcomes: &mut Outcomes) {
+        let Self { table, completions, .. } = self;
+        for queue in 0..completions.queues() {
+            let round = completions.begin(queue);
+            let mut rest = (0..round.waiting).map_while(|_| completions.poll(&round));
+            let mut next = rest.next();
+            while let Some(first) = next.take() {
+                #[cfg(test)]
+                {
+                    table.visits.of_gone += usize::from(!table.peers.contains_key(&first.qp));
+                }
+                // Most come with more of the same peer behind them: that is looked up once for all.
+                table.visit(first.qp, now, outcomes, |peer| {
+                    let mut wc = first;
+                    loop {
+                        if peer.complete(&wc)? == Turn::Gone {
+                            return Ok(Turn::Gone);
+                        }
+                        match rest.next() {
+                            Some(following) if following.qp == first.qp => wc = following,
+                            other => {
+                                next = other;
+                                return Ok(Turn::Stays);
+                            }
+                        }
+                    }
+                });
+                next = next.or_else(|| rest.next());
+            }
+            completions.end(&round);
+        }
+        completions.trim();
+    }
+
+    /// Visits the peers that have news.
+    fn hear(&mut self, now: Instant, outcomes: &mut Outcomes) {
+        if !self.news.any() {
+            return;
+        }
+        self.news.take(&mut self.heard);
+        for key in self.heard.drain(..) {
+            self.table.visit(key, now, outcomes, |peer| peer.hear(now));
+        }
+    }
+
+    /// Visits the peers whose sessions look at memory.
+    fn watch(&mut self, now: Instant, outcomes: &mut Outcomes) {
+        let mut index = 0;
+        while let Some(key) = self.table.watching.get(index).copied() {
+            if self.table.visit(key, now, outcomes, Peer::watch) {
+                index += 1;
+            } else {
+                self.table.watching.swap_remove(index);
+            }
+        }
+    }
+
+    /// Visits peers that are due, some in a turn: each may have the endpoint work once.
+    fn look(&mut self, now: Instant, ledger: &mut Ledger, outcomes: &mut Outcomes) {
+        let (patience, interval) = (self.patience, self.patience.interval());
+        for _ in 0..LOOKS_MAX {
+            let Some(key) = self.table.dues.take(now) else { break };
+            #[cfg(test)]
+            {
+                self.table.visits.due += 1;
+            }
+            self.table.visit(key, now, outcomes, |peer| {
+                *peer.entered() = None;
+                let source = peer.source();
+                let idle_max = patience.limit(now, ledger.active_at(source));
+                peer.look(now, idle_max, interval, || ledger.note_active(source, now))
+            });
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) const fn visits(&self) -> Visits {
+        self.table.visits
+    }
+
+    #[cfg(test)]
+    pub(super) fn sizes(&self) -> Sizes {
+        let Table { peers, watching, dues, .. } = &self.table;
+        let completions = self.completions.depths().0;
+        Sizes { peers: peers.len(), watching: watching.len(), dues: dues.len(), completions }
+    }
+
+    #[cfg(test)]
+    pub(super) const fn completions(&mut self) -> &mut Completions {
+        &mut self.completions
+    }
+
+    /// Lets all of them go.
+    pub(super) fn clear(&mut self) {
+        self.table = Table::default();
+    }
+}
+
+impl Table {
+    fn insert(&mut self, mut peer: Peer) {
+        let key = peer.qp().number();
+        if peer.watches_memory() {
+            self.watching.push(key);
+        }
+        enter(&mut self.dues, key, &mut peer);
+        self.peers.insert(key, Box::new(peer));
+    }
+
+    /// Lets a peer work, if it is there, and go when it has ended. Whether it is there afterwards.
+    #[inline]
+    fn visit(
+        &mut self,
+        key: QpNum,
+        now: Instant,
+        outcomes: &mut Outcomes,
+        work: impl FnOnce(&mut Peer) -> anyhow::Result<Turn>,
+    ) -> bool {
+        #[cfg(test)]
+        {
+            self.visits.all += 1;
+        }
+        let Some(peer) = self.peers.get_mut(&key) else { return false };
+        let stays = match work(peer) {
+            Ok(Turn::Stays) => true,
+            Ok(Turn::Gone) => {
+                outcomes.gone(peer, now);
+                false
+            }
+            Err(error) => {
+                outcomes.failed(peer, &error);
+                peer.part(now)
+            }
+        };
+        if stays {
+            enter(&mut self.dues, key, peer);
+        } else {
+            self.remove(key);
+        }
+        stays
+    }
+
+    #[cold]
+    fn remove(&mut self, key: QpNum) {
+        if let Some(mut peer) = self.peers.remove(&key) {
+            self.dues.strike(key, peer.entered().take());
+        }
+    }
+}
+
+/// Sees to it that a peer is visited when it is due. One that is entered for earlier finds nothing to do
+/// then, and is entered once more.
+#[inline]
+fn enter(dues: &mut Dues, key: QpNum, peer: &mut Peer) {
+    let due = peer.due();
+    let entered = peer.entered();
+    if entered.is_none_or(|entered| due < entered) {
+        dues.enter(key, entered.replace(due), due);
+    }
+}
+
+/// Peers that are looked at in a turn because they are due, at most.
+pub(super) const LOOKS_MAX: usize = 16;
+
+/// Hashes numbers that this end has given out, one after the other: no peer chooses them.
+#[derive(Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn write(&mut self, octets: &[u8]) {
+        for octet in octets {
+            self.write_u32(u32::from(*octet));
+        }
+    }
+
+    #[inline]
+    fn write_u32(&mut self, number: u32) {
+        // 2^64 over the golden ratio: successive numbers differ in the upper bits, too.
+        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
