@@ -105,21 +105,8 @@ struct Rest<'p, 'a> {
 
 impl<'a> Rest<'_, 'a> {
     /// Calls `each` with the next `len` octets, or all that are left.
-    #[inline(always)]
-    fn take(&mut self, len: usize, mut each: impl FnMut(Fragment<'a>)) {
-        // Nearly always a fragment, or the rest of one.
-        let next = self.part.as_ref().or_else(|| self.fragments.as_slice().first());
-        if let Some(fragment) = next.copied().filter(|next| next.len() == len) {
-            if self.part.take().is_none() {
-                self.fragments.next();
-            }
-            return each(fragment);
-        }
-        self.take_parts(len, each);
-    }
-
     #[inline]
-    fn take_parts(&mut self, len: usize, mut each: impl FnMut(Fragment<'a>)) {
+    fn take(&mut self, len: usize, mut each: impl FnMut(Fragment<'a>)) {
         let mut left = len;
         while left > 0
             && let Some(fragment) = self.part.take().or_else(|| self.fragments.next().copied())

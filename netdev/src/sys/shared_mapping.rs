@@ -11,6 +11,10 @@ use crate::Fragment;
 use crate::sys::copy::{copy_across, copy_in, copy_out};
 use crate::sys::digester::Digester;
 
+/// Octets of a cache line.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const CACHE_LINE: usize = 64;
+
 /// The beginning of a file, mapped. Other processes may read and write it at any time.
 #[derive(Debug)]
 pub(crate) struct SharedMapping {
@@ -153,6 +157,32 @@ impl SharedMapping {
         // SAFETY: a fragment is readable for its length, and as many octets are mapped here,
         // writable. Both are accessed meanwhile by atomics, copies, or from outside.
         unsafe { copy_across(fragment.as_ptr(), to, fragment.len()) };
+    }
+
+    /// The `len` octets from `at` on are written soon: the processor is told, and asks for their lines where
+    /// another core has them.
+    ///
+    /// # Panics
+    /// When they are not inside the mapping.
+    #[inline]
+    pub(crate) fn prefetch_to_write(&self, at: usize, len: usize) {
+        let first = self.at(at, len);
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        for line in (0..len).step_by(CACHE_LINE) {
+            // The intrinsic would ask for lines to read where the instruction is not known to be there. A
+            // processor of 64 bits that does not have it does nothing.
+            //
+            // SAFETY: it reads and writes nothing that the program sees, wherever the address is.
+            unsafe {
+                std::arch::asm!(
+                    "prefetchw [{line}]",
+                    line = in(reg) first.wrapping_add(line),
+                    options(nostack, preserves_flags)
+                );
+            }
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _others_are_not_told = first;
     }
 
     /// Copies the octets of a fragment to the place `at` octets in, and adds them to a digest's register.

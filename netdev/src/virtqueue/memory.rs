@@ -181,7 +181,13 @@ impl MemoryTable {
         self.mapping(run).copy_from(run.at, fragment);
     }
 
-    /// The same, and adds them to a digest's register.
+    /// The octets of a run are written soon.
+    #[inline]
+    pub(crate) fn prefetch_to_write(&self, run: Run) {
+        self.mapping(run).prefetch_to_write(run.at, run.len);
+    }
+
+    /// As [`copy_from`](Self::copy_from), and adds them to a digest's register.
     ///
     /// # Panics
     /// When they do not fit.

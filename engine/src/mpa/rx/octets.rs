@@ -270,7 +270,8 @@ impl<'a> Ulpdu<'a> {
     #[must_use]
     #[inline(always)]
     pub fn front<const N: usize>(&self) -> Option<[u8; N]> {
-        match self.source {
+        // By reference: a copy of what was just written is read in other pieces, and the processor waits.
+        match &self.source {
             Source::Contiguous(octets) => octets.first_chunk().copied(),
             Source::Scattered(octets) => octets.read(),
             Source::Marked(_) | Source::Spread(_) => self.spread_front(),
@@ -317,7 +318,7 @@ impl<'a> Ulpdu<'a> {
     /// Calls `each` with its octets from `from` on, as [`chunks`](Self::chunks) gives them.
     #[inline]
     pub(crate) fn for_each_chunk(&self, from: usize, mut each: impl FnMut(SharedSlice<'a>)) {
-        match self.source {
+        match &self.source {
             Source::Contiguous(octets) => {
                 each(SharedSlice::from_bytes(octets.get(from..).unwrap_or_default()));
             }

@@ -15,7 +15,7 @@ use crate::peer::header::Header;
 use crate::peer::meeting::Meeting;
 use crate::vhost_user::inbound::hand_over;
 use crate::vhost_user::offload::{self, End, HEADER_LEN, MRG_RXBUF};
-use crate::vhost_user::outbound::put_octets;
+use crate::vhost_user::outbound::{Distance, put_octets};
 use crate::vhost_user::{
     CHECK_INTERVAL_NS, CONTROL_INTERVAL_NS, FRAME_LEN_MAX, MESSAGES_MAX, RingCounters,
     VhostUserConfig,
@@ -43,6 +43,7 @@ pub struct VhostUser {
     control_due_ns: u64,
     /// The frontend was asked to tell, for the device is about to sleep.
     armed: Cell<bool>,
+    distance: Distance,
     /// Chains that waited when a frame did not fit.
     starved: Option<u16>,
     /// Chains that the largest frame has taken since the link is up.
@@ -96,6 +97,7 @@ impl VhostUser {
             is_up: false,
             control_due_ns: 0,
             armed: Cell::new(false),
+            distance: Distance::default(),
             starved: None,
             chains_per_frame: 1,
             stage: vec![0; FRAME_LEN_MAX].into_boxed_slice(),
@@ -177,14 +179,14 @@ impl Device for VhostUser {
     }
 
     fn transmit(&mut self, _now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
-        let Self { shared, runs, heads, .. } = self;
+        let Self { shared, runs, heads, distance, .. } = self;
         let mut pair = shared.lock();
         if !pair.is_up() {
             return Err(TransmitError::LinkDown);
         }
         self.capabilities.check(frame)?;
         let header = offload::encode(End::Backend, pair.features, frame)?;
-        match put_frame(&mut pair, header, frame, runs, heads) {
+        match put_frame(&mut pair, header, frame, runs, heads, distance) {
             Err(TransmitError::Full) => {
                 let Pair { table, to_driver, .. } = &mut *pair;
                 let waiting = to_driver.queue.as_mut().map(|queue| queue.waiting(table));
@@ -311,6 +313,7 @@ fn put_frame(
     frame: &TxFrame<'_>,
     runs: &mut Vec<Run>,
     heads: &mut Vec<(u16, u32)>,
+    distance: &mut Distance,
 ) -> Result<(), TransmitError> {
     let Pair { table, to_driver, counters, features, .. } = pair;
     let Some(queue) = to_driver.queue.as_mut() else { return Err(TransmitError::LinkDown) };
@@ -354,7 +357,7 @@ fn put_frame(
     }
     let count = u16::try_from(heads.len()).expect("no more than the ring has");
     header[HEADER_LEN - 2..].copy_from_slice(&count.to_le_bytes());
-    put_octets(table, runs, &header, frame);
+    put_octets(table, runs, &header, frame, distance);
     for (head, len) in &*heads {
         queue.give_back(table, *head, *len);
     }

@@ -15,7 +15,7 @@ use crate::peer::channel::Channel;
 use crate::peer::meeting::Meeting;
 use crate::vhost_user::inbound::hand_over;
 use crate::vhost_user::offload::{self, End, HEADER_LEN};
-use crate::vhost_user::outbound::put_octets;
+use crate::vhost_user::outbound::{Distance, put_octets};
 use crate::vhost_user::{
     CHECK_INTERVAL_NS, CONTROL_INTERVAL_NS, FRAME_LEN_MAX, RingCounters, VhostUserConfig,
 };
@@ -44,6 +44,7 @@ pub struct VirtioUser {
     control_due_ns: u64,
     /// The backend was asked to tell, for the device is about to sleep.
     armed: Cell<bool>,
+    distance: Distance,
     stage: Box<[u8]>,
     /// Buffers of the frame that is being received: number, and what was written.
     buffers: Vec<u16>,
@@ -98,6 +99,7 @@ impl VirtioUser {
             is_up: false,
             control_due_ns: 0,
             armed: Cell::new(false),
+            distance: Distance::default(),
             stage: vec![0; FRAME_LEN_MAX].into_boxed_slice(),
             buffers: Vec::with_capacity(usize::from(QUEUE_SIZE)),
             runs: Vec::with_capacity(usize::from(QUEUE_SIZE)),
@@ -195,7 +197,8 @@ impl Device for VirtioUser {
         }
         let Some(number) = queues.free.pop_front() else { return Err(TransmitError::Full) };
         let Queues { table, from_driver, .. } = queues;
-        put_octets(table, &[from_driver.slot(number)], &header, frame);
+        let buffer = [from_driver.slot(number).part(0, len)];
+        put_octets(table, &buffer, &header, frame, &mut self.distance);
         from_driver.offer(table, number, len, Direction::ToDevice);
         counters.frames_tx += 1;
         counters.copied_tx_bytes += frame.len() as u64;
