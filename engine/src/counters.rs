@@ -4,15 +4,16 @@ use crate::wire::rdmap::Opcode;
 
 /// Counts of MPA reception (RFC 5044).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct MpaRxCounters {
     /// Distinct FPDUs found whole and valid.
     pub fpdus: u64,
+    /// FPDUs whose CRC was checked and right.
+    pub crc_good: u64,
     /// FPDUs whose beginning was found through a marker.
     pub fpdus_by_marker: u64,
     /// FPDUs passed up before all earlier octets had arrived.
     pub fpdus_out_of_order: u64,
-    /// FPDUs whose CRC was checked and right.
-    pub crc_good: u64,
     /// FPDUs whose CRC was checked and wrong.
     pub crc_bad: u64,
     /// Markers read.
@@ -36,6 +37,7 @@ pub struct MpaRxCounters {
 
 /// Counts of DDP placement and RDMAP delivery (RFC 5041, RFC 5040).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct RdmaRxCounters {
     /// Octets copied to their final place.
     pub bytes_placed: u64,

@@ -72,9 +72,8 @@ struct Page {
 /// Always used with the same store. [`clear`](Self::clear) it before dropping it: blocks do not find
 /// their way back by themselves.
 #[derive(Debug)]
+#[repr(C)]
 pub struct PieceList {
-    /// Sorted by position.
-    pieces: VecDeque<Piece>,
     pieces_max: usize,
     /// Sorted by number.
     pages: VecDeque<Page>,
@@ -86,6 +85,8 @@ pub struct PieceList {
     /// Pages that are far.
     far: usize,
     wait: Wait,
+    /// Sorted by position.
+    pieces: VecDeque<Piece>,
 }
 
 impl Default for PieceList {

@@ -24,6 +24,8 @@ mod locate;
 mod octets;
 mod pass;
 
+use std::mem::offset_of;
+
 use crate::counters::MpaRxCounters;
 use crate::limits::ULPDU_LEN_MAX;
 use crate::mpa::marker::MarkerGrid;
@@ -103,16 +105,17 @@ pub struct Taken<E> {
 
 /// Receives one direction of an MPA stream. `T` is the [`FpduSink`]'s token.
 #[derive(Debug)]
+#[repr(C)]
 pub struct FpduReceiver<T> {
-    config: RxConfig,
-    grid: MarkerGrid,
-    /// The start of the first FPDU not delivered.
-    next: StreamOffset,
-    /// Valid FPDUs beyond `next`, placed and not delivered.
-    ahead: Ahead<T>,
     /// Octets at or beyond `next` in no placed FPDU. No piece begins before a known start's octets
     /// end: a piece that touches a placed FPDU begins where that one ends.
     held: PieceList,
+    /// Valid FPDUs beyond `next`, placed and not delivered.
+    ahead: Ahead<T>,
+    /// The start of the first FPDU not delivered.
+    next: StreamOffset,
+    grid: MarkerGrid,
+    config: RxConfig,
     stopped: bool,
     counters: MpaRxCounters,
 }
@@ -126,6 +129,9 @@ enum Halt {
 }
 
 impl<T: Copy> FpduReceiver<T> {
+    /// From where on most segments need what there is, but for the rarer counters at the end.
+    pub(crate) const HOT_FROM: usize = offset_of!(Self, ahead) - size_of::<usize>();
+
     /// A receiver for the direction whose first full-operation octet is at `origin`.
     #[must_use]
     pub fn new(config: RxConfig, origin: StreamOffset) -> Self {

@@ -26,7 +26,6 @@ pub use tx::{Fragments, Scratch, SendPath};
 
 use crate::counters::{MpaRxCounters, RdmaRxCounters, RdmaTxCounters};
 use crate::limits::STREAMING_BYTES_MAX;
-use crate::mem::region::prefetch::prefetch;
 use crate::mem::{Scattered, TableLease};
 use crate::mpa::pieces::PieceStore;
 use crate::mpa::startup::{Negotiated, PeerRequest, Rejection};
@@ -78,22 +77,24 @@ impl Default for RxPolicy {
 
 /// One RDMAP stream.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Stream {
-    rnic: HeldRnic,
-    phase: Phase,
-    policy: RxPolicy,
     /// The same for all streams of a port.
     times: Arc<LifeTimes>,
-    /// The stage of [`life`] it was last seen in.
-    watch: Watch,
-    /// Octets sent before full operation; the first is at stream offset 0.
-    streaming_tx: Vec<u8>,
-    /// Octets received in streaming mode and not read.
-    streaming_rx: VecDeque<u8>,
     /// Next octet expected before full operation.
     startup_rx: StreamOffset,
+    /// Octets received in streaming mode and not read.
+    streaming_rx: VecDeque<u8>,
+    rnic: HeldRnic,
+    /// Octets sent before full operation; the first is at stream offset 0.
+    streaming_tx: Vec<u8>,
+    events: VecDeque<StreamEvent>,
+    phase: Phase,
+    /// The stage of [`life`] it was last seen in.
+    watch: Watch,
     /// What the lower layer has delivered.
     acknowledged: StreamOffset,
+    policy: RxPolicy,
     /// Whether the lower layer has carried octets.
     connected: bool,
     /// The application has refused the peer's Request.
@@ -109,7 +110,6 @@ pub struct Stream {
     reset: bool,
     /// The lower layer is gone.
     gone: bool,
-    events: VecDeque<StreamEvent>,
 }
 
 impl Stream {
@@ -156,7 +156,7 @@ impl Stream {
     #[inline]
     pub(crate) fn prefetch(&self) {
         if let Some(full) = self.phase.full() {
-            prefetch(full);
+            full.prefetch();
         }
     }
 
@@ -170,12 +170,12 @@ impl Stream {
 
     /// What has happened since the last call.
     pub(crate) fn poll_event(&mut self) -> Option<StreamEvent> {
-        let event = self.events.pop_front();
+        let event = self.events.pop_front()?;
         if self.events.is_empty() {
             // Few happen to a stream, most of them at its beginning.
             self.events = VecDeque::new();
         }
-        event
+        Some(event)
     }
 
     /// Counts of MPA reception.

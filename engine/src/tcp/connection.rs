@@ -1,5 +1,6 @@
 //! One connection: its parts, its birth, its timers and its end.
 
+use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -40,51 +41,53 @@ pub enum TcpEvent {
 /// A TCP connection: the Transmission Control Block (TCB) of RFC 9293 §3.3.1. See the
 /// [module](super) for the order of calls.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct Tcb {
+    pub(super) snd: SendHalf,
     /// The same for most connections of a port.
     pub(super) config: Arc<Config>,
     pub(super) local_port: u16,
     pub(super) remote_port: u16,
     pub(super) state: State,
-    pub(super) snd: SendHalf,
-    pub(super) rcv: ReceiveHalf,
-    pub(super) acks: AckPolicy,
-    pub(super) timestamps: TimestampState,
-    pub(super) ecn: EcnState,
-    pub(super) timers: Timers,
-    pub(super) handshake: Handshake,
+    pub(super) fin_sent: bool,
     /// Where our FIN goes, once the user closed.
     pub(super) close_at: Option<StreamOffset>,
-    pub(super) fin_sent: bool,
+    pub(super) persist: Persist,
+    pub(super) events: ArrayVec<TcpEvent, 4>,
     /// A RST to send.
     pub(super) reset: Option<Box<Header>>,
-    pub(super) persist: Persist,
     pub(super) keepalive: KeepAlive,
+    pub(super) timestamps: TimestampState,
+    pub(super) acks: AckPolicy,
+    pub(super) timers: Timers,
+    pub(super) ecn: EcnState,
+    pub(super) handshake: Handshake,
+    pub(super) rcv: ReceiveHalf,
+    pub(super) counters: Counters,
     /// See [`probe_idle_peer`](Self::probe_idle_peer).
     pub(super) probe_idle: Option<KeepAliveTimes>,
-    pub(super) events: ArrayVec<TcpEvent, 4>,
-    pub(super) counters: Counters,
     pub(super) challenges: Challenges,
     pub(super) strays: Strays,
 }
 
 /// The exchange of SYNs.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(super) struct Handshake {
-    /// Opened by us (`connect`), not by the peer. RFC 9293 MUST-11: remembered in SYN-RECEIVED.
-    pub(super) active: bool,
-    /// A SYN or SYN-ACK waits to be sent.
-    pub(super) syn_due: bool,
     /// When the SYN went out; `None` once another did (Karn), or it is acknowledged.
     pub(super) syn_sent_at: Option<Instant>,
+    pub(super) started_at: Instant,
     /// SYNs and SYN-ACKs sent.
     pub(super) syns_sent: u32,
-    /// The timer ran out before our SYN was acknowledged.
-    pub(super) syn_timed_out: bool,
-    pub(super) started_at: Instant,
     /// What the peer's SYN asked for; before it is seen, what we ask for.
     pub(super) window_scale: Option<u8>,
     pub(super) sack: bool,
+    /// Opened by us (`connect`), not by the peer. RFC 9293 MUST-11: remembered in SYN-RECEIVED.
+    pub(super) active: bool,
+    /// The timer ran out before our SYN was acknowledged.
+    pub(super) syn_timed_out: bool,
+    /// A SYN or SYN-ACK waits to be sent.
+    pub(super) syn_due: bool,
 }
 
 /// The send window is too small (RFC 9293 §3.8.6.1 and §3.8.6.2.1).
@@ -105,6 +108,12 @@ pub(super) struct KeepAlive {
 }
 
 impl Tcb {
+    /// What most segments need, beside [`HOT_HEAD`](Self::HOT_HEAD), in octets from the beginning.
+    pub(crate) const HOT: Range<usize> = offset_of!(Self, snd) + SendHalf::HOT_FROM
+        ..offset_of!(Self, counters) + offset_of!(Counters, retransmissions);
+    /// Octets at the beginning that most acknowledgments need.
+    pub(crate) const HOT_HEAD: usize = offset_of!(Self, snd) + SendHalf::HOT_HEAD;
+
     /// Opens a connection: SYN-SENT. `iss` is the initial send sequence number, `ts_offset` is added
     /// to the timestamp clock; see `IsnGenerator` for both.
     #[must_use]

@@ -21,6 +21,7 @@ pub enum EcnUse {
 
 /// The state of one connection.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(crate) struct EcnState {
     choice: EcnUse,
     /// Marks are echoed one by one (RFC 8257 §3.2), not until the peer has reduced its window.
@@ -31,10 +32,10 @@ pub(crate) struct EcnState {
     pub(crate) agreed: bool,
     /// Acknowledgments carry ECE ("DCTCP.CE" when exact).
     echo: bool,
-    /// Acknowledgments that must go first: their numbers, and whether they carry ECE.
-    early: ArrayVec<(SeqNum, bool), EARLY_MAX>,
     /// The next new data tells that the window was reduced.
     pub(crate) cwr_due: bool,
+    /// Acknowledgments that must go first: their numbers, and whether they carry ECE.
+    early: ArrayVec<(SeqNum, bool), EARLY_MAX>,
 }
 
 /// Changes between marked and unmarked segments that are told apart in one burst of arrivals.

@@ -45,20 +45,21 @@ fn is_later(one: (Instant, StreamOffset), other: (Instant, StreamOffset)) -> boo
 
 /// The state of RFC 8985 §5.3.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(crate) struct Rack {
-    /// "RACK.xmit_ts" and "RACK.end_seq": the latest transmission known to have arrived.
-    latest: Delivery,
-    /// "RACK.rtt": the round trip of that transmission.
-    rtt_ns: u64,
-    /// "RACK.fack": the highest position known to have arrived.
-    highest: StreamOffset,
-    reordering_seen: bool,
     /// "RACK.dsack_round": the window has grown for D-SACKs of this round trip, which ends here.
     dsack_round: Option<StreamOffset>,
     /// "RACK.reo_wnd_mult".
     multiple: u64,
     /// "RACK.reo_wnd_persist": recoveries until the multiple falls back to 1.
     persist: u32,
+    reordering_seen: bool,
+    /// "RACK.xmit_ts" and "RACK.end_seq": the latest transmission known to have arrived.
+    latest: Delivery,
+    /// "RACK.rtt": the round trip of that transmission.
+    rtt_ns: u64,
+    /// "RACK.fack": the highest position known to have arrived.
+    highest: StreamOffset,
 }
 
 /// RFC 8985 §6.2 step 4: recoveries without D-SACK after which the window is small again.

@@ -84,30 +84,31 @@ impl Stand {
 
 /// The receive half of a connection.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct ReceiveHalf {
-    space: SeqSpace,
+    assembler: Assembler,
+    /// Where the peer's FIN stands, once one was seen.
+    fin_at: Option<StreamOffset>,
     /// RCV.NXT, the FIN not counted.
     rcv_nxt: StreamOffset,
     /// Right edge: the highest offset ever offered, plus one. It never moves back.
     edge: StreamOffset,
     /// Right edge as the peer can compute it from the last window field.
     advertised: StreamOffset,
-    /// Window policy.
-    window_bytes: u32,
-    /// Shift applied to window fields.
-    shift: u8,
-    /// Our MSS, the step of the window.
-    mss: u32,
-    assembler: Assembler,
-    /// Where the peer's FIN stands, once one was seen.
-    fin_at: Option<StreamOffset>,
-    fin_taken: bool,
-    /// Starts of the out-of-order ranges reported most recently, newest first (RFC 2018 §4).
-    recent: ArrayVec<StreamOffset, 4>,
-    /// A duplicate to report once (RFC 2883).
-    duplicate: Option<Range<StreamOffset>>,
     /// Octets committed since the start.
     committed_bytes: u64,
+    space: SeqSpace,
+    /// Window policy.
+    window_bytes: u32,
+    /// Our MSS, the step of the window.
+    mss: u32,
+    /// Shift applied to window fields.
+    shift: u8,
+    fin_taken: bool,
+    /// A duplicate to report once (RFC 2883).
+    duplicate: Option<Range<StreamOffset>>,
+    /// Starts of the out-of-order ranges reported most recently, newest first (RFC 2018 §4).
+    recent: ArrayVec<StreamOffset, 4>,
 }
 
 /// Largest window: RFC 7323 §2.3 keeps it below 2³⁰.

@@ -91,8 +91,17 @@ pub(crate) struct Resend {
 
 /// All segments in flight.
 #[derive(Clone, Debug, Default)]
+#[repr(C)]
 pub(crate) struct Scoreboard {
+    /// Copies of lost segments in the order they were sent in: when, and where they start. Entries
+    /// whose segment has arrived, or was sent once more, are void.
+    copies: VecDeque<(Instant, StreamOffset)>,
     segments: VecDeque<Segment>,
+    /// Segments that start before this are SACKed, lost, or were sent again.
+    examined: StreamOffset,
+    /// No segment before this is waiting to be sent again.
+    resend_from: StreamOffset,
+    sacked_segments: u32,
     una: StreamOffset,
     nxt: StreamOffset,
     sacked_bytes: u64,
@@ -100,14 +109,6 @@ pub(crate) struct Scoreboard {
     resent_bytes: u64,
     /// Without SACK: octets that duplicate ACKs say have left the network.
     duplicate_bytes: u64,
-    sacked_segments: u32,
-    /// Segments that start before this are SACKed, lost, or were sent again.
-    examined: StreamOffset,
-    /// Copies of lost segments in the order they were sent in: when, and where they start. Entries
-    /// whose segment has arrived, or was sent once more, are void.
-    copies: VecDeque<(Instant, StreamOffset)>,
-    /// No segment before this is waiting to be sent again.
-    resend_from: StreamOffset,
     /// Segments looked at by [`sack`](Self::sack) so far.
     #[cfg(test)]
     steps: u64,
@@ -231,6 +232,10 @@ impl Scoreboard {
                     self.sacked_segments -= 1;
                 }
             }
+        }
+        if self.segments.is_empty() {
+            // The next stands at the beginning of the memory, not behind this one.
+            self.segments.clear();
         }
         self.una = ack;
         done.fresh = bytes - (sacked_before - self.sacked_bytes);

@@ -7,6 +7,8 @@ mod frto;
 pub(super) mod recovery;
 mod tlp;
 
+use std::mem::offset_of;
+
 use super::ack::Echo;
 use super::config::Config;
 use super::congestion::{AckSample, Congestion, Controller, initial_window};
@@ -26,54 +28,55 @@ use tlp::{LossProbe, ProbeDue};
 
 /// The send half of a connection.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(crate) struct SendHalf {
-    pub(crate) space: SeqSpace,
-    pub(crate) board: Scoreboard,
-    pub(crate) rtt: RttEstimator,
-    pub(super) congestion: Congestion,
-    /// The congestion window that holds now; see [`refresh_cwnd`](Self::refresh_cwnd).
-    cwnd: u64,
     pub(super) recovery: Recovery,
-    pub(super) rack: Rack,
-    pacer: Pacer,
-    /// When RACK finds the next loss, unless an acknowledgment comes first.
-    pub(super) next_loss_at: Option<Instant>,
-    pub(super) loss_probe: Option<LossProbe>,
-    pub(super) probe_due: ProbeDue,
-    /// Longest delay assumed for the acknowledgment of a single segment.
-    pub(super) ack_delay_ns: u64,
+    pub(super) congestion: Congestion,
     /// What the last recovery changed, until it is known to have been needed.
     pub(super) undo: UndoPlace,
-    pub(super) frto: Frto,
+    pacer: Pacer,
+    /// Marks that are echoed for what was sent before this tell nothing new.
+    marks_until: Option<StreamOffset>,
     /// SND.NXT when the last recovery began (RFC 6582 "recover").
     pub(super) recover: Option<StreamOffset>,
+    path_payload_max: usize,
+    options_len: usize,
+    peer_mss: u16,
+    pub(crate) rtt: RttEstimator,
+    pub(super) rack: Rack,
+    /// The congestion window that holds now; see [`refresh_cwnd`](Self::refresh_cwnd).
+    cwnd: u64,
+    /// Data before this was sent while cwnd was full.
+    limited_before: StreamOffset,
+    /// Longest delay assumed for the acknowledgment of a single segment.
+    pub(super) ack_delay_ns: u64,
+    /// A round trip that began before this says nothing of the path: the link was down.
+    link_returned_at: Option<Instant>,
+    pub(super) frto: Frto,
     /// Duplicate ACKs in a row, counted when the peer has no SACK.
     pub(super) duplicate_acks: u32,
+    /// Retransmissions and probes that a timer sent since then.
+    unanswered: u32,
+    /// Last forward progress, or the moment data was first outstanding: R2 counts from here.
+    progress_at: Instant,
+    pub(super) last_sent: Instant,
+    pub(crate) board: Scoreboard,
+    pub(super) loss_probe: Option<LossProbe>,
+    /// When RACK finds the next loss, unless an acknowledgment comes first.
+    pub(super) next_loss_at: Option<Instant>,
+    pub(crate) space: SeqSpace,
+    window: SendWindow,
+    emss: u32,
+    /// Timeouts since the last forward progress.
+    pub(super) timeouts: u32,
+    pub(super) probe_due: ProbeDue,
     /// The next retransmission need not wait for room in cwnd.
     pub(super) resend_at_once: bool,
     /// The acknowledgment in hand echoes a mark.
     marked: bool,
-    /// Marks that are echoed for what was sent before this tell nothing new.
-    marks_until: Option<StreamOffset>,
     /// The layer above wanted to send more than cwnd took.
     pub(super) starved: bool,
-    /// Data before this was sent while cwnd was full.
-    limited_before: StreamOffset,
-    window: SendWindow,
     sack: bool,
-    peer_mss: u16,
-    path_payload_max: usize,
-    options_len: usize,
-    emss: u32,
-    /// Timeouts since the last forward progress.
-    pub(super) timeouts: u32,
-    /// Last forward progress, or the moment data was first outstanding: R2 counts from here.
-    progress_at: Instant,
-    /// Retransmissions and probes that a timer sent since then.
-    unanswered: u32,
-    /// A round trip that began before this says nothing of the path: the link was down.
-    link_returned_at: Option<Instant>,
-    pub(super) last_sent: Instant,
 }
 
 /// An acceptable acknowledgment.
@@ -110,6 +113,11 @@ const EMSS_FLOOR: usize = 8;
 const UNANSWERED_MIN: u32 = 3;
 
 impl SendHalf {
+    /// Octets at the beginning that most acknowledgments need: recovery, and the window.
+    pub(super) const HOT_HEAD: usize = offset_of!(Self, congestion) + Congestion::HOT_HEAD;
+    /// From where on most acknowledgments and most transmissions need what there is.
+    pub(super) const HOT_FROM: usize = offset_of!(Self, rtt);
+
     pub(crate) fn new(config: &Config, iss: SeqNum) -> Self {
         Self {
             space: SeqSpace::new(iss),

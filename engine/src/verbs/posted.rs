@@ -55,14 +55,22 @@ impl<T> Posted<T> {
         request
     }
 
-    /// Hands up to `max` of the oldest to `taker`, which must not post.
-    pub(crate) fn take(&self, max: usize, taker: impl FnMut(T)) {
+    /// Moves requests to the end of `taken`: all, by exchanging the memory, if there is none, or else up to
+    /// `max` of the oldest.
+    pub(crate) fn take_into(&self, taken: &mut VecDeque<T>, max: usize) {
         if self.is_empty() {
             return;
         }
         let mut requests = lock(&self.requests);
-        let taken = max.min(requests.len());
-        requests.drain(..taken).for_each(taker);
+        if taken.is_empty() {
+            // What is posted next stands at the beginning of the memory.
+            taken.clear();
+            std::mem::swap(&mut *requests, taken);
+        } else {
+            let count = max.min(requests.len());
+            make_room(taken, count);
+            taken.extend(requests.drain(..count));
+        }
         self.len.store(requests.len(), Ordering::SeqCst);
     }
 

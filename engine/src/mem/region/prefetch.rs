@@ -5,6 +5,7 @@
 #![expect(unsafe_code, reason = "the processor's instruction takes an address")]
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::ptr;
 
 /// Octets of a cache line.
@@ -16,6 +17,12 @@ pub(crate) fn prefetch<T>(value: &T) {
     prefetch_lines(ptr::from_ref(value).cast(), size_of::<T>());
 }
 
+/// The cache lines of this part of `value`, in octets from its beginning, are needed soon.
+#[inline(always)]
+pub(crate) fn prefetch_part<T>(value: &T, part: &Range<usize>) {
+    prefetch_lines(ptr::from_ref(value).cast::<u8>().wrapping_add(part.start), part.len());
+}
+
 /// The cache lines of the oldest entry of `queue` are needed soon, or those of the place where the next one
 /// will stand if there is none.
 #[inline]
@@ -25,7 +32,7 @@ pub(crate) fn prefetch_front<T>(queue: &VecDeque<T>) {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn prefetch_lines(base: *const u8, len: usize) {
     let first = base.map_addr(|address| address & !(LINE_LEN - 1));
     let lines = (base.addr() - first.addr() + len).div_ceil(LINE_LEN);
@@ -58,6 +65,7 @@ mod tests {
         let value = [7_u8; 300];
         prefetch(&value);
         prefetch(&());
+        prefetch_part(&value, &(70..300));
         let mut queue = VecDeque::new();
         prefetch_front(&queue);
         for number in 0..100_u64 {

@@ -1,10 +1,11 @@
 //! Connections whose turn comes soon: their state is asked for before.
 //!
-//! The state of many connections is in no cache. A message touches some fifty cache lines of one at each end;
+//! The state of many connections is in no cache. A message touches some forty cache lines of one at each end;
 //! read one after the other as the code comes to them, they cost more time than the message.
 
 use super::Connections;
-use crate::mem::region::prefetch::prefetch;
+use crate::mem::region::prefetch::prefetch_part;
+use crate::port::connections::connection::PortConnection;
 
 /// Connections whose state fits into the cache of a core, or nearly so. With no more than these, asking costs
 /// more than it brings.
@@ -32,7 +33,9 @@ impl Connections {
     fn prefetch(&self, number: u32, part: Part) {
         let Some(connection) = self.get(number) else { return };
         match part {
-            Part::Slot => prefetch(connection),
+            Part::Slot => {
+                PortConnection::HOT.iter().for_each(|part| prefetch_part(connection, part))
+            }
             Part::Stream => connection.carrier.stream.prefetch(),
             Part::Queues => connection.carrier.stream.prefetch_queues(),
         }

@@ -22,21 +22,22 @@ use crate::types::StreamOffset;
 
 /// The path of one connection. All sizes are of IP datagrams, in octets.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub(crate) struct PathMtu {
-    current: usize,
-    confirmed: usize,
-    ceiling: usize,
-    /// What the path is not asked to fall below.
-    floor: usize,
-    ip_header_len: usize,
     /// When a larger size is tried.
     probe_at: Option<Instant>,
-    /// The limit that a router has named, and until when nothing beyond it is tried.
-    named: Option<(usize, Instant)>,
+    current: usize,
+    confirmed: usize,
     /// SND.NXT when the current size was taken up.
     since: StreamOffset,
     /// Timeouts in a row that say nothing about the size: the link was down.
     forgiven: u32,
+    /// The limit that a router has named, and until when nothing beyond it is tried.
+    named: Option<(usize, Instant)>,
+    ceiling: usize,
+    /// What the path is not asked to fall below.
+    floor: usize,
+    ip_header_len: usize,
 }
 
 /// RFC 791 §3.2: every path takes as much.

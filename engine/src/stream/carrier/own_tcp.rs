@@ -7,6 +7,7 @@
 
 mod run;
 
+use std::mem::offset_of;
 use std::num::NonZeroU16;
 use std::ops::Range;
 
@@ -64,19 +65,26 @@ pub struct AlignmentCounters {
 
 /// A stream on a TCP connection of its own.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct OwnTcp {
-    pub(crate) tcp: tcp::Tcb,
     pub(crate) stream: Stream,
-    /// Whether TCP segments are cut at FPDUs. Off, TCP is used as any byte stream would be.
-    aligned: bool,
     alignment: AlignmentCounters,
     /// What the stream's room was when the window was last made to follow it.
     offered: Option<usize>,
+    /// Whether TCP segments are cut at FPDUs. Off, TCP is used as any byte stream would be.
+    aligned: bool,
     /// What TCP probes an idle peer for.
     probes: Probes,
+    pub(crate) tcp: tcp::Tcb,
 }
 
 impl OwnTcp {
+    /// What most segments need, in octets from the beginning.
+    pub(crate) const HOT: [Range<usize>; 2] = {
+        let tcp = offset_of!(Self, tcp);
+        [0..tcp + tcp::Tcb::HOT_HEAD, tcp + tcp::Tcb::HOT.start..tcp + tcp::Tcb::HOT.end]
+    };
+
     pub(crate) fn new(tcp: tcp::Tcb, stream: Stream, aligned: bool) -> Self {
         let alignment = AlignmentCounters::default();
         let (offered, probes) = (None, Probes::Off);

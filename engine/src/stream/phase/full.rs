@@ -1,9 +1,11 @@
 //! Full operation: both pipelines, and the queue pair that they serve.
 
+use std::mem::offset_of;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::limits::{BAD_FPDU_DROPS_AHEAD_MAX, BAD_FPDU_DROPS_MAX};
-use crate::mem::region::prefetch::prefetch;
+use crate::mem::region::prefetch::{prefetch, prefetch_part};
 use crate::mem::{Scattered, TableLease};
 use crate::mpa::MpaError;
 use crate::mpa::pieces::PieceStore;
@@ -19,23 +21,25 @@ use crate::types::StreamOffset;
 use crate::verbs::{HeldRnic, QpShared, RnicShared};
 
 /// Full operation of one stream.
+// As in the connection of a port: what a message touches lies together, in two places.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Full {
-    pub(in crate::stream) qp: Arc<QpShared>,
     pub(in crate::stream) mpa: FpduReceiver<PlacedSegment>,
     pub(in crate::stream) rx: RxState,
-    pub(in crate::stream) tx: TxState,
+    pub(in crate::stream) qp: Arc<QpShared>,
     /// RFC 5044 §7.1.2 (4): a responder sends nothing before the initiator's first valid FPDU.
     pub(in crate::stream) tx_unlocked: bool,
     /// The initiator's first FPDU is a ready-to-receive message, which was asked for.
     pub(super) awaits_rtr: bool,
-    /// When to remind a silent responder of what was sent.
-    pub(super) nudge: Option<Nudge>,
-    policy: RxPolicy,
     /// Which part this end played in the startup.
     initiator: bool,
+    policy: RxPolicy,
+    /// When to remind a silent responder of what was sent.
+    pub(super) nudge: Option<Nudge>,
     /// FPDUs dropped for a bad CRC since delivery last came on.
     bad_fpdus: BadFpdus,
+    pub(in crate::stream) tx: TxState,
 }
 
 /// Where the two directions of full operation begin.
@@ -57,6 +61,17 @@ pub(in crate::stream) enum Ended {
 }
 
 impl Full {
+    /// What most messages need, in octets from the beginning.
+    const HOT: [Range<usize>; 3] = {
+        let (rx, tx) = (offset_of!(Self, rx), offset_of!(Self, tx));
+        let [first, second] = RxState::HOT;
+        [
+            offset_of!(Self, mpa) + FpduReceiver::<PlacedSegment>::HOT_FROM..rx + first.end,
+            rx + second.start..rx + second.end,
+            rx + RxState::HOT_FROM..tx + TxState::HOT_TO,
+        ]
+    };
+
     /// Both pipelines on the negotiated terms.
     pub(super) fn new(
         rnic: &HeldRnic,
@@ -95,6 +110,12 @@ impl Full {
         }
     }
 
+    /// What most messages need is needed soon.
+    #[inline]
+    pub(in crate::stream) fn prefetch(&self) {
+        Self::HOT.iter().for_each(|part| prefetch_part(self, part));
+    }
+
     /// What the queues point to is needed soon.
     #[inline]
     pub(in crate::stream) fn prefetch_queues(&self) {
@@ -113,6 +134,7 @@ impl Full {
         store: &mut PieceStore,
         lease: &mut TableLease<'_>,
     ) -> Result<StreamOffset, Ended> {
+        self.qp.prefetch_counts();
         self.handle(rnic, store, lease, |mpa, store, placer| {
             mpa.handle_bytes(now, offset, bytes, store, placer)
         })

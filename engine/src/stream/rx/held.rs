@@ -20,16 +20,17 @@ pub(super) struct HeldSegment {
 /// They are allocated one by one: the path of messages that come too early is not the one that has to
 /// be fast. What a peer can have held is bounded by TCP's window, which closes as this fills.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(super) struct HeldMessages {
     /// Payload that was not delivered yet, by message and offset.
     ahead: BTreeMap<(u32, u32), HeldSegment>,
-    /// Segments in stream order, up to where the stream is delivered: the messages that wait.
-    waiting: VecDeque<HeldSegment>,
-    /// Octets of payload in `waiting`.
-    waiting_len: usize,
     /// Octets of payload that were ever held, and those of them that found a receive.
     pub(super) held: u64,
     pub(super) settled: u64,
+    /// Octets of payload in `waiting`.
+    waiting_len: usize,
+    /// Segments in stream order, up to where the stream is delivered: the messages that wait.
+    waiting: VecDeque<HeldSegment>,
 }
 
 impl HeldMessages {

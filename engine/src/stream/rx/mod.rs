@@ -18,6 +18,8 @@ mod place;
 mod receive_queue;
 
 use std::collections::VecDeque;
+use std::mem::offset_of;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::counters::RdmaRxCounters;
@@ -113,34 +115,35 @@ impl DeliveredWrites {
 
 /// The receive side of an RDMAP stream in full operation.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct RxState {
-    pub(crate) receive_queue: ReceiveQueue,
+    /// Octets of the last FPDU placed, until it is delivered or another is placed.
+    last_placed: u64,
+    writes: DeliveredWrites,
+    pub(crate) peer_terminate: Option<Box<Terminate>>,
     version: ProtocolVersion,
+    /// Whether the initiator's first FPDU, which may be its ready-to-receive message, is still to be
+    /// delivered.
+    awaits_first: bool,
+    /// Sends and Writes with immediate data were agreed on.
+    immediates: bool,
+    ird: u16,
+    ord: u16,
+    counters: RdmaRxCounters,
     /// Order of Read and Atomic Requests (queue number 1).
     request_order: UntaggedQueue,
     /// Requests placed ahead of delivery, by distance from the next one.
     requests: VecDeque<Option<InboundRequest>>,
     /// Those that were delivered and wait behind messages; with the answers that are due, IRD at most.
     requests_waiting: VecDeque<InboundRequest>,
-    ird: u16,
     /// Order of Atomic Responses (queue number 3).
     atomic_order: UntaggedQueue,
     atomic_responses: VecDeque<Option<AtomicResponse>>,
-    ord: u16,
-    /// Sends and Writes with immediate data were agreed on.
-    immediates: bool,
-    writes: DeliveredWrites,
     /// The peer's Terminate, placed; then delivered.
     terminate: Option<Box<Terminate>>,
-    pub(crate) peer_terminate: Option<Box<Terminate>>,
     /// What to tell the peer about the first error.
     pub(crate) fault: Option<Box<Terminate>>,
-    counters: RdmaRxCounters,
-    /// Octets of the last FPDU placed, until it is delivered or another is placed.
-    last_placed: u64,
-    /// Whether the initiator's first FPDU, which may be its ready-to-receive message, is still to be
-    /// delivered.
-    awaits_first: bool,
+    pub(crate) receive_queue: ReceiveQueue,
 }
 
 /// Whether the ready-to-receive message may be a Send (RFC 6581 §9.2): which of the kinds named in
@@ -150,6 +153,17 @@ pub(crate) const fn may_begin_with_send(rtr: &Rtr) -> bool {
 }
 
 impl RxState {
+    /// What most segments need, in octets from the beginning: all up to the counts of Writes, and the
+    /// counts of Writes as messages.
+    pub(crate) const HOT: [Range<usize>; 2] = {
+        let counters = offset_of!(Self, counters);
+        let fpdus = counters + offset_of!(RdmaRxCounters, fpdus_by_opcode);
+        let messages = counters + offset_of!(RdmaRxCounters, messages_by_opcode);
+        [0..fpdus + size_of::<u64>(), messages..messages + size_of::<u64>()]
+    };
+    /// From where on what there is, is needed: how many messages wait for receives.
+    pub(crate) const HOT_FROM: usize = size_of::<Self>() - size_of::<usize>();
+
     pub(crate) fn new(
         version: ProtocolVersion,
         ird: u16,

@@ -24,6 +24,7 @@ use crate::verbs::{QpShared, RecvWr, Wc, WcOpcode, WcStatus};
 /// The oldest buffer is that of the oldest message that was not completed. While messages wait, that
 /// one is the first of them and has no buffer, so no message has.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct ReceiveQueue {
     posted: VecDeque<RecvWr>,
     order: UntaggedQueue,
@@ -32,9 +33,9 @@ pub(crate) struct ReceiveQueue {
     absorb_first: bool,
     /// The buffer that an error is about, counted from the oldest.
     fault: Option<usize>,
-    held: HeldMessages,
     /// The segment that an error is about, where that is not the one which was just handled.
     blamed: Option<PlacedSegment>,
+    held: HeldMessages,
 }
 
 /// Where the payload of a message goes.

@@ -208,6 +208,10 @@ impl FpduQueue {
             }
             self.runs.pop_front();
         }
+        if self.runs.is_empty() {
+            // The next stands at the beginning of the memory, not behind this one.
+            self.runs.clear();
+        }
     }
 
     /// The FPDU that stands across `at`, if one does.

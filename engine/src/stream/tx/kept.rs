@@ -13,6 +13,7 @@
 //! part, is one run of memory.
 
 use std::collections::VecDeque;
+use std::mem::offset_of;
 use std::sync::Arc;
 
 use crate::limits::{FRAME_PAYLOAD_MAX, KEPT_BLOCK_LEN};
@@ -53,13 +54,14 @@ struct Filled {
 
 /// What a stream keeps.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Kept {
-    pool: Arc<BlockPool>,
     /// In stream order, without overlap.
     pieces: VecDeque<Piece>,
     /// In the order of filling; `None` where all octets were acknowledged before those of an older
     /// block.
     blocks: VecDeque<Option<Filled>>,
+    pool: Arc<BlockPool>,
     /// Number of the front block.
     base: u64,
     blocks_held: usize,
@@ -74,6 +76,9 @@ pub(crate) struct Kept {
 const BLOCKS_PER_FPDU: usize = FRAME_PAYLOAD_MAX.div_ceil(KEPT_BLOCK_LEN) + 1;
 
 impl Kept {
+    /// Up to where is told whether something is kept.
+    pub(super) const HOT_TO: usize = offset_of!(Self, pool);
+
     pub(crate) fn new(pool: Arc<BlockPool>) -> Self {
         Self {
             pool,

@@ -23,6 +23,7 @@ mod send_path;
 mod send_queue;
 mod turn;
 
+use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -47,25 +48,29 @@ use crate::wire::ProtocolVersion;
 
 /// The transmit side of an RDMAP stream in full operation.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct TxState {
     pub(crate) messages: Messages,
     fpdus: FpduQueue,
-    kept: Kept,
-    /// Octets that cannot be sent again: their request was flushed, and they were not kept.
-    gone: Range<StreamOffset>,
-    current: Option<Message>,
     /// End of what is framed.
     framed_end: StreamOffset,
-    grid: MarkerGrid,
-    crc: bool,
-    version: ProtocolVersion,
     fpdus_framed: u64,
-    counters: RdmaTxCounters,
     /// What TCP has acknowledged.
     snd_una: StreamOffset,
+    crc: bool,
+    version: ProtocolVersion,
+    grid: MarkerGrid,
+    current: Option<Message>,
+    /// Octets that cannot be sent again: their request was flushed, and they were not kept.
+    gone: Range<StreamOffset>,
+    kept: Kept,
+    counters: RdmaTxCounters,
 }
 
 impl TxState {
+    /// Up to where most messages need what there is.
+    pub(crate) const HOT_TO: usize = offset_of!(Self, kept) + Kept::HOT_TO;
+
     /// Nothing framed: FPDUs begin at `origin`, and at most `ord` Reads are outstanding. What is kept
     /// is kept in blocks of `pool`.
     pub(crate) fn new(

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use crate::mem::SharedSlice;
-use crate::mem::region::prefetch::prefetch_front;
+use crate::mem::region::prefetch::{prefetch, prefetch_front};
 use crate::stream::tx::confirmations::Confirmations;
 use crate::types::StreamOffset;
 use crate::verbs::posted::make_room;
@@ -23,15 +23,26 @@ enum Progress {
     Done(StreamOffset, u64),
 }
 
+/// What is known of a request that was taken.
 #[derive(Debug)]
 struct Entry {
-    wr: SendWr,
-    len: u32,
     progress: Progress,
+    len: u32,
     /// Messages that are still to be framed to their end or, of Requests, to be answered.
     messages_left: usize,
     /// It completes when the peer has confirmed it.
     confirm: bool,
+}
+
+impl Entry {
+    fn new(wr: &SendWr, confirms: bool) -> Self {
+        Self {
+            progress: Progress::Pending,
+            len: u32::try_from(wr.len()).expect("checked when posted"),
+            messages_left: messages_of(wr),
+            confirm: confirms && wr.signaled && wr.op.is_confirmable(),
+        }
+    }
 }
 
 /// Messages that a request is sent as.
@@ -45,13 +56,17 @@ fn messages_of(wr: &SendWr) -> usize {
     }
 }
 
-/// Requests that are taken from the application at a time; a thread that posts waits no longer than that
-/// takes.
+/// Requests that are copied from where the application has posted them at a time; a thread that posts waits
+/// no longer than that takes.
 const TAKEN_AT_ONCE: usize = 16;
 
 /// Requests by number: 0 is the first the stream ever had.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
+    /// In the memory in which they were posted, if there was none when they were taken: a request is a third
+    /// of a KiB, and of many connections each has one at a time.
+    requests: VecDeque<SendWr>,
+    /// One for each of them.
     entries: VecDeque<Entry>,
     /// Number of the front entry.
     base: u64,
@@ -70,6 +85,9 @@ impl SendQueue {
     /// The oldest request, or the place for the next, is needed soon.
     #[inline]
     pub(crate) fn prefetch(&self) {
+        if let Some(oldest) = self.requests.front() {
+            prefetch(oldest);
+        }
         prefetch_front(&self.entries);
     }
 
@@ -79,21 +97,21 @@ impl SendQueue {
             return None;
         }
         if self.index(self.next) >= self.entries.len() {
-            let (before, confirms) = (self.entries.len(), self.confirms());
-            qp.sq.take(TAKEN_AT_ONCE, |wr| {
-                let len = u32::try_from(wr.len()).expect("checked when posted");
-                let messages_left = messages_of(&wr);
-                let confirm = confirms && wr.signaled && wr.op.is_confirmable();
-                let progress = Progress::Pending;
-                make_room(&mut self.entries, 1);
-                self.entries.push_back(Entry { wr, len, progress, messages_left, confirm });
-            });
-            if self.entries.len() == before {
+            let (before, confirms) = (self.requests.len(), self.confirms());
+            qp.sq.take_into(&mut self.requests, TAKEN_AT_ONCE);
+            if self.requests.len() == before {
                 return None;
             }
+            if before == 0 {
+                // From the beginning of its memory, not on through all of it.
+                self.entries.clear();
+            }
+            let taken = self.requests.range(before..);
+            make_room(&mut self.entries, taken.len());
+            self.entries.extend(taken.map(|wr| Entry::new(wr, confirms)));
         }
         let index = self.index(self.next);
-        Some((self.next, &self.entries[index].wr))
+        Some((self.next, &self.requests[index]))
     }
 
     /// Messages of the request that `peek` shows that were begun already.
@@ -104,7 +122,7 @@ impl SendQueue {
     /// A message of the request that `peek` showed begins. With the last of them the next request is next.
     pub(crate) fn advance(&mut self) {
         self.begun += 1;
-        if self.begun >= messages_of(&self.entry(self.next).wr) {
+        if self.begun >= messages_of(self.request(self.next)) {
             self.begun = 0;
             self.next += 1;
         }
@@ -124,7 +142,7 @@ impl SendQueue {
     pub(crate) fn framed(&mut self, number: u64, end: StreamOffset) {
         let index = self.index(number);
         let Some(entry) = self.entries.get_mut(index) else { return };
-        if entry.wr.op.awaits_response() {
+        if self.requests[index].op.awaits_response() {
             entry.progress = Progress::AwaitsResponse(end);
             return;
         }
@@ -230,9 +248,11 @@ impl SendQueue {
             };
             // Before its completion can be polled: a program posts as many as it has polled.
             qp.send_completed();
-            if entry.wr.signaled {
-                kept &= qp.push_send(success(entry, qp, value));
+            let len = entry.len;
+            if let Some(wr) = self.requests.front().filter(|wr| wr.signaled) {
+                kept &= qp.push_send(success(wr, len, qp, value));
             }
+            self.requests.pop_front();
             self.entries.pop_front();
             self.base += 1;
         }
@@ -255,9 +275,10 @@ impl SendQueue {
         self.failed = true;
         self.confirm_no_more();
         let mut status = first;
-        for (number, entry) in (self.base..).zip(self.entries.drain(..)) {
+        self.entries.clear();
+        for (number, wr) in (self.base..).zip(self.requests.drain(..)) {
             let own = self.fault.filter(|(to_blame, _)| *to_blame == number);
-            qp.fail_send(&entry.wr, own.map_or(status, |(_, status)| status));
+            qp.fail_send(&wr, own.map_or(status, |(_, status)| status));
             status = WcStatus::WrFlushErr;
         }
         qp.flush_posted_sends(status);
@@ -283,7 +304,7 @@ impl SendQueue {
         each: &mut impl FnMut(SharedSlice<'a>),
     ) {
         let (mut skip, mut left) = (offset as usize, len as usize);
-        for sge in &self.entry(number).wr.sges {
+        for sge in &self.request(number).sges {
             if left == 0 {
                 return;
             }
@@ -305,18 +326,22 @@ impl SendQueue {
         &self.entries[self.index(number)]
     }
 
+    fn request(&self, number: u64) -> &SendWr {
+        &self.requests[self.index(number)]
+    }
+
     fn index(&self, number: u64) -> usize {
         usize::try_from(number - self.base).expect("a queue fits the address space")
     }
 }
 
-fn success(entry: &Entry, qp: &QpShared, value: u64) -> Wc {
+fn success(wr: &SendWr, len: u32, qp: &QpShared, value: u64) -> Wc {
     Wc {
-        wr_id: entry.wr.id,
+        wr_id: wr.id,
         status: WcStatus::Success,
-        opcode: entry.wr.op.wc_opcode(),
+        opcode: wr.op.wc_opcode(),
         qp: qp.number,
-        byte_len: entry.len,
+        byte_len: len,
         invalidated: None,
         solicited: false,
         value,

@@ -15,20 +15,21 @@ const CWND_MAX: f64 = (1_u64 << 40) as f64;
 
 /// The controller of RFC 9438.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(crate) struct Cubic {
+    epoch: Option<Epoch>,
     /// Octets.
     cwnd: f64,
     /// Octets; infinite before the first loss.
     ssthresh: f64,
     emss: f64,
+    /// The retransmission timer ran out, and congestion avoidance has not begun since.
+    after_timeout: bool,
     initial_window: f64,
     /// W_max: the window before the last reduction, or less of it, in segments.
     w_max: f64,
     /// Window before the reduction that began this epoch, in segments.
     cwnd_prior: f64,
-    epoch: Option<Epoch>,
-    /// The retransmission timer ran out, and congestion avoidance has not begun since.
-    after_timeout: bool,
     hystart: HyStart,
 }
 

@@ -68,6 +68,9 @@ pub(crate) enum Congestion {
 }
 
 impl Congestion {
+    /// Octets at the beginning that each acknowledgment needs: the epoch, and the window.
+    pub(in crate::tcp) const HOT_HEAD: usize = 64;
+
     /// A controller in slow start with an initial window of `initial_window` octets.
     pub(crate) fn new(kind: CongestionKind, emss: u32, initial_window: u64) -> Self {
         match kind {

@@ -10,11 +10,24 @@ fn it_takes_its_depth_and_no_more_in_order() {
     assert_eq!((posted.push(3), posted.len()), (Err(3), 3));
     assert_eq!(posted.pop(), Some(0));
     posted.extend([3].into_iter());
-    let mut taken = Vec::new();
-    posted.take(2, |number| taken.push(number));
-    posted.take(2, |number| taken.push(number));
-    posted.take(2, |number| taken.push(number));
-    assert_eq!((taken, posted.len()), (vec![1, 2, 3], 0));
+    let mut taken = VecDeque::from([0]);
+    posted.take_into(&mut taken, 2);
+    assert_eq!((taken.make_contiguous(), posted.len()), (&mut [0, 1, 2][..], 1));
+    posted.take_into(&mut taken, 2);
+    posted.take_into(&mut taken, 2);
+    assert_eq!((taken.make_contiguous(), posted.len()), (&mut [0, 1, 2, 3][..], 0));
+}
+
+#[test]
+fn all_are_taken_at_once_when_there_is_none() {
+    let posted = Posted::new(3);
+    let mut taken = VecDeque::new();
+    for _ in 0..4 {
+        assert!((0..3).all(|number| posted.push(number).is_ok()));
+        posted.take_into(&mut taken, 1);
+        assert_eq!((taken.make_contiguous(), posted.len()), (&mut [0, 1, 2][..], 0));
+        taken.clear();
+    }
 }
 
 #[test]
@@ -32,11 +45,11 @@ fn nothing_is_lost_between_threads() {
             });
         }
         let (mut taken, mut sum) = (0, 0);
+        let mut numbers = VecDeque::new();
         while taken < 2 * EACH {
-            posted.take(4, |number| {
-                taken += 1;
-                sum += number;
-            });
+            posted.take_into(&mut numbers, 4);
+            taken += numbers.len();
+            sum += numbers.drain(..).sum::<usize>();
             posted.pop().into_iter().for_each(|number| {
                 taken += 1;
                 sum += number;

@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering, fence};
 
+use crate::mem::region::prefetch::prefetch;
 use crate::mem::{Access, Refusal};
 use crate::types::{PdNum, QpNum};
 use crate::verbs::doorbell::Bell;
@@ -11,40 +12,41 @@ use crate::verbs::qp::config::{CompletionMeans, QpConfig, QpRules, QpState, Queu
 use crate::verbs::receives::Receives;
 use crate::verbs::{Cq, RecvWr, RnicShared, SendWr, Wc, WcOpcode, WcStatus};
 
+// What a request of the program touches lies in the first two lines, what a Write of the peer in the third.
 // Two queue pairs have no cache line in common: most programs make all of theirs one after the other.
 #[derive(Debug)]
-#[repr(align(128))]
+#[repr(C, align(128))]
 pub(crate) struct QpShared {
+    pub(crate) sq: Posted<SendWr>,
+    pub(super) sq_outstanding: AtomicUsize,
+    /// Set when a port takes the queue pair.
+    pub(crate) bell: OnceLock<Bell>,
+    pub(crate) send_cq: Cq,
     pub(crate) number: QpNum,
     pub(crate) pd: PdNum,
-    pub(crate) send_cq: Cq,
-    pub(crate) recv_cq: Cq,
-    pub(crate) sq: Posted<SendWr>,
-    pub(crate) receives: Receives,
-    pub(crate) rules: QpRules,
-    pub(crate) completion: CompletionMeans,
-    pub(super) sq_outstanding: AtomicUsize,
     pub(super) state: AtomicU8,
     /// Its completions are wanted no more.
     pub(super) silent: AtomicBool,
-    /// Whether a connection has it: one in its life, but for a startup that is tried again.
-    pub(super) claimed: AtomicBool,
-    /// No other attempt to connect is to be made.
-    pub(super) given_up: AtomicBool,
-    /// What its peer may do with memory that is the peer's to use; bits of [`Access`].
-    pub(super) remote_rights: AtomicU8,
     /// The engine has flushed what it had.
     pub(super) is_flushed: AtomicBool,
-    /// Reads and Atomics that may be outstanding; set when the connection is established.
-    pub(super) ord: AtomicU16,
     /// Whether Sends and Writes with immediate data may be sent; set as `ord`.
     pub(super) immediates: AtomicBool,
+    /// Reads and Atomics that may be outstanding; set when the connection is established.
+    pub(super) ord: AtomicU16,
     /// RDMA Writes of the peer that were delivered.
     writes: AtomicU64,
     /// Segments of them, and of one that is not complete yet.
     write_segments: AtomicU64,
-    /// Set when a port takes the queue pair.
-    pub(crate) bell: OnceLock<Bell>,
+    /// What its peer may do with memory that is the peer's to use; bits of [`Access`].
+    pub(super) remote_rights: AtomicU8,
+    /// Whether a connection has it: one in its life, but for a startup that is tried again.
+    pub(super) claimed: AtomicBool,
+    /// No other attempt to connect is to be made.
+    pub(super) given_up: AtomicBool,
+    pub(crate) rules: QpRules,
+    pub(crate) completion: CompletionMeans,
+    pub(crate) recv_cq: Cq,
+    pub(crate) receives: Receives,
 }
 
 impl QpShared {
@@ -145,6 +147,12 @@ impl QpShared {
     pub(crate) fn set_terms(&self, ord: u16, immediates: bool) {
         self.ord.store(ord, Ordering::Relaxed);
         self.immediates.store(immediates, Ordering::Relaxed);
+    }
+
+    /// What [`note_write`](Self::note_write) changes is needed soon.
+    #[inline]
+    pub(crate) fn prefetch_counts(&self) {
+        prefetch(&self.writes);
     }
 
     /// A segment of the peer's Writes was delivered. One thread at a time says so: that which turns
