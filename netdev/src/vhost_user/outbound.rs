@@ -168,6 +168,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn few_long_frames_are_timed_and_no_short_one() {
+        let mut distance = Distance::default();
+        let timed = (0..160).filter(|_| distance.begin(TIMED_LEN_MIN).is_some()).count();
+        assert_eq!(timed, 10);
+        assert!((0..160).all(|_| distance.begin(TIMED_LEN_MIN - 1).is_none()));
+    }
+
+    #[test]
     fn memory_is_far_while_its_lines_take_long() {
         let mut distance = Distance::default();
         for (took_us, is_far) in [(3, false), (10, true), (7, true), (4, false)] {
