@@ -68,7 +68,12 @@ impl<D: Device> Packets<D> {
 impl<D: Device> Device for Packets<D> {
     fn capabilities(&self) -> Capabilities {
         let capabilities = self.inner.capabilities();
-        Capabilities { segmentation_len_max: None, tx_checksum: false, ..capabilities }
+        Capabilities {
+            segmentation_len_max: None,
+            tx_checksum: false,
+            tx_digest: false,
+            ..capabilities
+        }
     }
 
     fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize {

@@ -4,7 +4,7 @@
 use super::fragment::Fragment;
 
 /// Copies `len` octets from the first address to the second and adds them to a digest's register, whose new
-/// value it returns. What is added are the octets that it stores.
+/// value it returns: as it stores them, or as they are at the second address then.
 ///
 /// # Safety
 /// As [`copy_across`](crate::shared_memory::copy_across): the first must be readable and the second writable

@@ -171,8 +171,8 @@ pub(super) unsafe fn append_128(mut state: u32, mut src: *const u8, mut len: usi
 /// Copies `len` octets from `src` to `dst` and adds what `dst` has then to a running CRC32c.
 ///
 /// # Safety
-/// As [`append_256`]; `dst` must be writable for `len` octets that do not overlap those at `src` and
-/// that nothing else writes meanwhile.
+/// As [`append_256`]; `dst` must be writable for `len` octets that do not overlap those at `src`. What others
+/// write there meanwhile may be summed up.
 #[target_feature(enable = "sse4.2,pclmulqdq,avx2,vpclmulqdq")]
 pub(super) unsafe fn copy_256(
     mut state: u32,
@@ -294,8 +294,7 @@ unsafe fn turns_256(src: *const u8, turns: usize) -> Sums {
 /// processor forwards what it has just stored.
 ///
 /// # Safety
-/// As [`turns_256`]; `dst` must be writable for as many octets, which do not overlap those at `src`
-/// and are not written by anything else meanwhile.
+/// As [`turns_256`]; `dst` must be writable for as many octets, which do not overlap those at `src`.
 #[inline]
 #[target_feature(enable = "sse4.2,avx2,vpclmulqdq")]
 unsafe fn turns_256_copying(src: *const u8, dst: *mut u8, turns: usize) -> Sums {

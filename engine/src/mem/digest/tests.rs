@@ -34,14 +34,22 @@ fn assert_all_kernels(state: u32, bytes: &[u8]) {
 /// A copy by `kernel` to `offset` octets behind an arbitrary address.
 fn assert_copy(kernel: Kernel, state: u32, bytes: &[u8], offset: usize) {
     let (name, len) = (kernel.name(), bytes.len());
-    let mut memory = vec![0xEE; MARGIN + offset + len + MARGIN];
-    let to = &mut memory[MARGIN + offset..][..len];
-    let digest = kernel.copy(state, SharedSlice::from_bytes(bytes), to);
-    assert_eq!(digest, expected(state, bytes), "copy of {len} octets by {name}");
-    assert!(to == bytes, "{len} octets copied by {name}");
-    let (before, rest) = memory.split_at(MARGIN + offset);
-    assert!(before.iter().all(|&octet| octet == 0xEE), "before {len} octets, by {name}");
-    assert!(rest[len..].iter().all(|&octet| octet == 0xEE), "after {len} octets, by {name}");
+    let from = SharedSlice::from_bytes(bytes);
+    for is_far in [false, true] {
+        let mut memory = vec![0xEE; MARGIN + offset + len + MARGIN];
+        let to = &mut memory[MARGIN + offset..][..len];
+        let digest = if is_far {
+            // SAFETY: `to` is as long as `from`, and of this test's own.
+            unsafe { kernel.copy_far(state, from, to.as_mut_ptr()) }
+        } else {
+            kernel.copy(state, from, to)
+        };
+        assert_eq!(digest, expected(state, bytes), "copy of {len} octets by {name}, {is_far}");
+        assert!(to == bytes, "{len} octets copied by {name}, {is_far}");
+        let (before, rest) = memory.split_at(MARGIN + offset);
+        assert!(before.iter().all(|&octet| octet == 0xEE), "before {len} octets, by {name}");
+        assert!(rest[len..].iter().all(|&octet| octet == 0xEE), "after {len} octets, by {name}");
+    }
 }
 
 #[test]

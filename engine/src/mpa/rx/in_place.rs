@@ -61,7 +61,6 @@ impl<T: Copy> FpduReceiver<T> {
             let layout = self.grid.layout(self.next, ulpdu_len);
             let Some((covered, behind)) = rest.split_at_checked(layout.crc_at()) else { break };
             let Some((field, next)) = behind.split_at_checked(CRC_LEN) else { break };
-
             // RFC 5044 §4.4: the CRC is compared before anything of the FPDU is used, and covers markers.
             if crc && Some(to_wire(digest(&covered))) != field.read::<CRC_LEN>() {
                 break;

@@ -188,7 +188,8 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         u32::try_from(self.len + self.open_len).unwrap_or(u32::MAX)
     }
 
-    /// A CRC that the device [is left](Self::leaves_digests) to compute over what was added since `from`, beginning with `crc`.
+    /// A CRC that is [left to the device](Self::leaves_digests): over what was added since `from`, beginning
+    /// with `crc`.
     #[inline]
     pub(crate) fn push_digest(&mut self, from: u32, crc: Crc32c, is_scattered: bool) {
         let at = self.position();
