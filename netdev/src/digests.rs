@@ -3,6 +3,7 @@
 //! What lies before a digest may be in one long run of memory, which is digested while it is copied. Or
 //! in many short runs: a digest that is begun anew for each takes longer than one over the copy of all.
 
+use crate::frame::Cursor;
 use crate::sys::digester::Digester;
 use crate::sys::fragment::Fragment;
 
@@ -53,22 +54,10 @@ pub(crate) trait Destination {
     fn digest_last(&self, len: usize, digester: &Digester, register: u32) -> u32;
 }
 
-/// Appends a frame's payload.
-#[inline]
-pub(crate) fn copy_payload(
-    payload: &[Fragment<'_>],
-    digests: Option<Digests<'_>>,
-    to: &mut impl Destination,
-) {
-    match digests {
-        None => payload.iter().for_each(|fragment| to.put(*fragment)),
-        Some(digests) => digests.copy(payload, to),
-    }
-}
-
 impl Digests<'_> {
-    fn copy(&self, payload: &[Fragment<'_>], to: &mut impl Destination) {
-        let mut rest = Rest { part: None, fragments: payload.iter() };
+    /// Appends a frame's payload, with its digests.
+    pub(crate) fn copy(&self, payload: &[Fragment<'_>], to: &mut impl Destination) {
+        let mut rest = Cursor::of(payload);
         let mut at = self.base;
         for digest in self.digests {
             let Digest { from, at: end, mut register, is_scattered } = *digest;
@@ -94,31 +83,6 @@ impl Digests<'_> {
 #[inline]
 fn distance(from: u32, to: u32) -> usize {
     to.saturating_sub(from) as usize
-}
-
-/// What is left of a payload.
-struct Rest<'p, 'a> {
-    /// What was left of a fragment.
-    part: Option<Fragment<'a>>,
-    fragments: std::slice::Iter<'p, Fragment<'a>>,
-}
-
-impl<'a> Rest<'_, 'a> {
-    /// Calls `each` with the next `len` octets, or all that are left.
-    #[inline]
-    fn take(&mut self, len: usize, mut each: impl FnMut(Fragment<'a>)) {
-        let mut left = len;
-        while left > 0
-            && let Some(fragment) = self.part.take().or_else(|| self.fragments.next().copied())
-        {
-            let taken = fragment.len().min(left);
-            if taken < fragment.len() {
-                self.part = Some(fragment.part(taken, fragment.len() - taken));
-            }
-            each(fragment.part(0, taken));
-            left -= taken;
-        }
-    }
 }
 
 /// Room in memory of this process.

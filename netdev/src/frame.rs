@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU16;
 
-use crate::digests::{Destination, Room, copy_payload};
+use crate::digests::{Destination, Room};
 pub use crate::digests::{Digest, Digests};
 pub use crate::sys::digester::{AppendToDigest, CopyAndDigest, Digester};
 pub use crate::sys::fragment::Fragment;
@@ -48,24 +48,53 @@ impl TxFrame<'_> {
     /// # Panics
     /// When `dst` is shorter than the frame.
     pub fn gather(&self, dst: &mut [u8]) -> usize {
-        let mut at = self.head.len();
-        dst[..at].copy_from_slice(self.head);
-        if self.digests.is_some() {
-            let mut room = Room::new(&mut dst[at..]);
-            copy_payload(self.payload, self.digests, &mut room);
-            return at + room.filled();
-        }
-        for fragment in self.payload {
-            fragment.copy_to(&mut dst[at..at + fragment.len()]);
-            at += fragment.len();
-        }
-        at
+        let (head, rest) = dst.split_at_mut(self.head.len());
+        head.copy_from_slice(self.head);
+        let mut room = Room::new(rest);
+        self.copy_payload(&mut room);
+        head.len() + room.filled()
     }
 
     /// Appends the payload, with its digests.
     #[inline]
     pub(crate) fn copy_payload(&self, to: &mut impl Destination) {
-        copy_payload(self.payload, self.digests, to);
+        match self.digests {
+            None => self.payload.iter().for_each(|fragment| to.put(*fragment)),
+            Some(digests) => digests.copy(self.payload, to),
+        }
+    }
+}
+
+/// What is left of a payload that is taken front to back, a number of octets at a time.
+#[derive(Debug)]
+pub struct Cursor<'p, 'a> {
+    /// What was left of a fragment.
+    part: Option<Fragment<'a>>,
+    fragments: std::slice::Iter<'p, Fragment<'a>>,
+}
+
+impl<'p, 'a> Cursor<'p, 'a> {
+    /// All of a payload.
+    #[must_use]
+    #[inline]
+    pub fn of(payload: &'p [Fragment<'a>]) -> Self {
+        Self { part: None, fragments: payload.iter() }
+    }
+
+    /// Calls `each` with the runs of the next `len` octets, or of all that are left.
+    #[inline]
+    pub fn take(&mut self, len: usize, mut each: impl FnMut(Fragment<'a>)) {
+        let mut left = len;
+        while left > 0
+            && let Some(fragment) = self.part.take().or_else(|| self.fragments.next().copied())
+        {
+            let taken = fragment.len().min(left);
+            if taken < fragment.len() {
+                self.part = Some(fragment.part(taken, fragment.len() - taken));
+            }
+            each(fragment.part(0, taken));
+            left -= taken;
+        }
     }
 }
 

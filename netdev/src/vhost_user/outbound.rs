@@ -8,7 +8,7 @@ use crate::vhost_user::offload::HEADER_LEN;
 use crate::virtqueue::{MemoryTable, Run};
 use crate::{Fragment, TxFrame};
 
-/// Copies a frame behind its header to the front of `runs`.
+/// Copies a frame of `len` octets behind its header to the front of `runs`.
 ///
 /// # Panics
 /// When they have no room for it.
@@ -18,9 +18,9 @@ pub(super) fn put_octets(
     runs: &[Run],
     header: &[u8; HEADER_LEN],
     frame: &TxFrame<'_>,
+    len: usize,
     distance: &mut Distance,
 ) {
-    let len = frame.len();
     let asks_ahead = distance.is_far && len >= TIMED_LEN_MIN;
     let began = distance.begin(len);
     let mut writer = Writer { table, runs, run: 0, into: 0, asks_ahead };

@@ -3,6 +3,7 @@
 use std::num::NonZeroU16;
 
 use smoltcp::wire::checksum;
+use urnic_netdev::frame::Cursor;
 use urnic_netdev::{Capabilities, Digest, Digests, Fragment, TransmitError, TxChecksum, TxFrame};
 
 use crate::mem::CRC32C;
@@ -112,7 +113,7 @@ impl Emitter<'_, '_> {
         let mut header = tcp::Header { flags: header.flags - ends, ..header.clone() };
         let mut segment_len = usize::from(size.get()).min(left);
         let mut head = Head::new(self.route, &header, segment_len);
-        let mut rest = Rest::of(payload);
+        let mut rest = Cursor::of(payload);
         let mut parts = Fragments::new();
         let mut is_first = true;
         let (mut rest_of_digests, mut at) = (digests, 0);
@@ -122,7 +123,8 @@ impl Emitter<'_, '_> {
                 header.flags |= ends;
                 head = Head::new(self.route, &header, segment_len);
             }
-            rest.take(segment_len, &mut parts);
+            parts.clear();
+            rest.take(segment_len, |part| parts.push(part));
             let checksum = head.seal(self.checksum_offload, &parts);
             let octets = head.octets();
             let (payload, end) = (&parts[..], at + segment_len);
@@ -220,36 +222,6 @@ impl Head {
         };
         self.octets[at..at + 2].copy_from_slice(&value.to_be_bytes());
         state
-    }
-}
-
-/// What is left of a payload that is cut.
-struct Rest<'p, 'a> {
-    /// What the last cut has left of a fragment.
-    part: Option<Fragment<'a>>,
-    fragments: std::slice::Iter<'p, Fragment<'a>>,
-}
-
-impl<'p, 'a> Rest<'p, 'a> {
-    fn of(payload: &'p [Fragment<'a>]) -> Self {
-        Self { part: None, fragments: payload.iter() }
-    }
-
-    /// Puts the next `len` octets into the empty `parts`.
-    #[inline]
-    fn take(&mut self, len: usize, parts: &mut Fragments<'a>) {
-        parts.clear();
-        let mut left = len;
-        while left > 0
-            && let Some(fragment) = self.part.take().or_else(|| self.fragments.next().copied())
-        {
-            let taken = fragment.len().min(left);
-            if taken < fragment.len() {
-                self.part = Some(fragment.part(taken, fragment.len() - taken));
-            }
-            parts.push(fragment.part(0, taken));
-            left -= taken;
-        }
     }
 }
 

@@ -319,7 +319,8 @@ fn put_frame(
     let Some(queue) = to_driver.queue.as_mut() else { return Err(TransmitError::LinkDown) };
     runs.clear();
     heads.clear();
-    let mut left = HEADER_LEN + frame.len();
+    let frame_len = frame.len();
+    let mut left = HEADER_LEN + frame_len;
     while left > 0 {
         if !heads.is_empty() && *features & MRG_RXBUF == 0 {
             // Without merging, each buffer has to have room for any frame.
@@ -357,12 +358,12 @@ fn put_frame(
     }
     let count = u16::try_from(heads.len()).expect("no more than the ring has");
     header[HEADER_LEN - 2..].copy_from_slice(&count.to_le_bytes());
-    put_octets(table, runs, &header, frame, distance);
+    put_octets(table, runs, &header, frame, frame_len, distance);
     for (head, len) in &*heads {
         queue.give_back(table, *head, *len);
     }
     counters.frames_tx += 1;
-    counters.copied_tx_bytes += frame.len() as u64;
+    counters.copied_tx_bytes += frame_len as u64;
     Ok(())
 }
 

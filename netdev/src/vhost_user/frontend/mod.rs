@@ -183,9 +183,10 @@ impl Device for VirtioUser {
         let Pair { queues: Some(queues), counters, is_broken: false } = &mut *pair else {
             return Err(TransmitError::LinkDown);
         };
-        self.capabilities.check(frame)?;
+        let frame_len = frame.len();
+        self.capabilities.check_len(frame, frame_len - frame.head.len())?;
         let header = offload::encode(End::Frontend, queues.features, frame)?;
-        let len = HEADER_LEN + frame.len();
+        let len = HEADER_LEN + frame_len;
         if len > FRAME_LEN_MAX {
             return Err(TransmitError::TooLong);
         }
@@ -198,10 +199,10 @@ impl Device for VirtioUser {
         let Some(number) = queues.free.pop_front() else { return Err(TransmitError::Full) };
         let Queues { table, from_driver, .. } = queues;
         let buffer = [from_driver.slot(number).part(0, len)];
-        put_octets(table, &buffer, &header, frame, &mut self.distance);
+        put_octets(table, &buffer, &header, frame, frame_len, &mut self.distance);
         from_driver.offer(table, number, len, Direction::ToDevice);
         counters.frames_tx += 1;
-        counters.copied_tx_bytes += frame.len() as u64;
+        counters.copied_tx_bytes += frame_len as u64;
         Ok(())
     }
 
