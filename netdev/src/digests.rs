@@ -3,7 +3,7 @@
 //! What lies before a digest may be in one long run of memory, which is digested while it is copied. Or
 //! in many short runs: a digest that is begun anew for each takes longer than one over the copy of all.
 
-use crate::frame::Cursor;
+use crate::cursor::Cursor;
 use crate::sys::digester::Digester;
 use crate::sys::fragment::Fragment;
 

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU16;
 
+pub use crate::cursor::Cursor;
 use crate::digests::{Destination, Room};
 pub use crate::digests::{Digest, Digests};
 pub use crate::sys::digester::{AppendToDigest, CopyAndDigest, Digester};
@@ -28,7 +29,14 @@ pub struct TxFrame<'a> {
     pub digests: Option<Digests<'a>>,
 }
 
-impl TxFrame<'_> {
+impl<'a> TxFrame<'a> {
+    /// A frame that is in one place, with nothing left to the device.
+    #[must_use]
+    pub const fn whole(octets: &'a [u8]) -> Self {
+        let checksum = TxChecksum::Complete;
+        Self { head: octets, payload: &[], checksum, segment_size: None, digests: None }
+    }
+
     /// Octets of the whole frame, headers included.
     #[must_use]
     #[inline]
@@ -61,39 +69,6 @@ impl TxFrame<'_> {
         match self.digests {
             None => self.payload.iter().for_each(|fragment| to.put(*fragment)),
             Some(digests) => digests.copy(self.payload, to),
-        }
-    }
-}
-
-/// What is left of a payload that is taken front to back, a number of octets at a time.
-#[derive(Debug)]
-pub struct Cursor<'p, 'a> {
-    /// What was left of a fragment.
-    part: Option<Fragment<'a>>,
-    fragments: std::slice::Iter<'p, Fragment<'a>>,
-}
-
-impl<'p, 'a> Cursor<'p, 'a> {
-    /// All of a payload.
-    #[must_use]
-    #[inline]
-    pub fn of(payload: &'p [Fragment<'a>]) -> Self {
-        Self { part: None, fragments: payload.iter() }
-    }
-
-    /// Calls `each` with the runs of the next `len` octets, or of all that are left.
-    #[inline]
-    pub fn take(&mut self, len: usize, mut each: impl FnMut(Fragment<'a>)) {
-        let mut left = len;
-        while left > 0
-            && let Some(fragment) = self.part.take().or_else(|| self.fragments.next().copied())
-        {
-            let taken = fragment.len().min(left);
-            if taken < fragment.len() {
-                self.part = Some(fragment.part(taken, fragment.len() - taken));
-            }
-            each(fragment.part(0, taken));
-            left -= taken;
         }
     }
 }

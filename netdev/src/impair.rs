@@ -137,7 +137,7 @@ impl<D: Device> Impair<D> {
         let cut = self.dice.resegment.chance(self.config.resegment);
         let medium = self.inner.capabilities().medium;
         match segment::parse(&bytes, medium).filter(|layout| cut && layout.payload_len() >= 2) {
-            None => result = self.convey(now_ns, &whole(&bytes)),
+            None => result = self.convey(now_ns, &TxFrame::whole(&bytes)),
             Some(layout) => {
                 self.counters.resegmented += 1;
                 let pieces_max = self.config.resegment_pieces_max;
@@ -146,7 +146,7 @@ impl<D: Device> Impair<D> {
                 for range in cuts.pieces() {
                     segment::piece(&bytes, &layout, range, 0, &mut piece);
                     // Half of a frame cannot be refused: a piece without room is a loss.
-                    self.convey(now_ns, &whole(&piece))
+                    self.convey(now_ns, &TxFrame::whole(&piece))
                         .unwrap_or_else(|_| self.counters.dropped += 1);
                 }
                 self.pool.push(piece);
@@ -176,7 +176,7 @@ impl<D: Device> Impair<D> {
             }
             corrupted = Some(bytes);
         }
-        let frame = &corrupted.as_deref().map_or(*frame, whole);
+        let frame = &corrupted.as_deref().map_or(*frame, TxFrame::whole);
         let release =
             self.hold.schedule(now_ns, frame.len(), fate.jitter_ns, fate.late, &self.config);
         let result = self.send(now_ns, release, frame);
@@ -332,17 +332,6 @@ impl<D: Device> Device for Impair<D> {
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         self.inner.readiness()
-    }
-}
-
-/// A frame that is all in one place, checksum included.
-const fn whole(bytes: &[u8]) -> TxFrame<'_> {
-    TxFrame {
-        head: bytes,
-        payload: &[],
-        checksum: TxChecksum::Complete,
-        segment_size: None,
-        digests: None,
     }
 }
 

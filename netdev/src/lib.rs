@@ -6,6 +6,7 @@
 
 pub mod capture;
 mod checksum;
+mod cursor;
 mod digests;
 mod ethernet;
 pub mod frame;

@@ -145,16 +145,6 @@ mod tests {
 
     const OWN: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-    fn frame(head: &[u8]) -> TxFrame<'_> {
-        TxFrame {
-            head,
-            payload: &[],
-            checksum: TxChecksum::Complete,
-            segment_size: None,
-            digests: None,
-        }
-    }
-
     fn head(destination: [u8; 6], len: usize) -> Vec<u8> {
         let mut head = destination.to_vec();
         head.resize(len, 7);
@@ -174,7 +164,7 @@ mod tests {
         let (own, other) = (head(OWN, 60), head([2, 0, 0, 0, 0, 2], 60));
         assert_eq!(a.next_arrival_ns(), None);
         for octets in [&own, &other, &own] {
-            a.transmit(0, &frame(octets)).unwrap();
+            a.transmit(0, &TxFrame::whole(octets)).unwrap();
         }
         a.flush(0);
         assert_eq!(a.next_arrival_ns(), Some(0), "it is there already");
@@ -196,9 +186,9 @@ mod tests {
             frame
         };
         for tag in [&[][..], &[0x81, 0, 0, 5]] {
-            a.transmit(0, &frame(&request(2, tag))).unwrap();
+            a.transmit(0, &TxFrame::whole(&request(2, tag))).unwrap();
             assert!(received(&mut a, 64).is_empty());
-            a.transmit(0, &frame(&request(1, tag))).unwrap();
+            a.transmit(0, &TxFrame::whole(&request(1, tag))).unwrap();
             a.flush(0);
             assert_eq!(received(&mut a, 64), [request(1, tag)]);
             assert_eq!(received(&mut b, 64), [request(2, tag), request(1, tag)]);
@@ -210,11 +200,14 @@ mod tests {
         let (a, _b) = pair(LinkConfig::default());
         let mut a = Loopback::new(a, OWN);
         let own = head(OWN, 1000);
-        let taken = (0..).take_while(|_| a.transmit(0, &frame(&own)).is_ok()).count();
+        let taken = (0..).take_while(|_| a.transmit(0, &TxFrame::whole(&own)).is_ok()).count();
         assert_eq!(taken, WAITING_BYTES_MAX / 1000);
-        assert_eq!(a.transmit(0, &frame(&own)), Err(TransmitError::Full));
+        assert_eq!(a.transmit(0, &TxFrame::whole(&own)), Err(TransmitError::Full));
         assert_eq!(received(&mut a, 1).len(), 1);
-        assert_eq!(a.transmit(0, &frame(&own)), Ok(()));
-        assert_eq!(a.transmit(0, &frame(&head(OWN, 1 << 16))), Err(TransmitError::TooLong));
+        assert_eq!(a.transmit(0, &TxFrame::whole(&own)), Ok(()));
+        assert_eq!(
+            a.transmit(0, &TxFrame::whole(&head(OWN, 1 << 16))),
+            Err(TransmitError::TooLong)
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::guess::Guesser;
 use urnic_netdev::memory::MemoryDevice;
-use urnic_netdev::{Device, TxChecksum, TxFrame};
+use urnic_netdev::{Device, TxFrame};
 
 /// Frames taken from one port in one go.
 const BURST: usize = 64;
@@ -66,13 +66,7 @@ fn send(ports: &mut [MemoryDevice], from: usize, now_ns: u64, bytes: &[u8]) {
     let Some(destination) = bytes.get(..ADDRESS_LEN) else { return };
     let is_group = destination[0] & 1 != 0;
     let number = usize::from(destination[ADDRESS_LEN - 1]);
-    let frame = TxFrame {
-        head: bytes,
-        payload: &[],
-        checksum: TxChecksum::Complete,
-        segment_size: None,
-        digests: None,
-    };
+    let frame = TxFrame::whole(bytes);
     for (index, port) in ports.iter_mut().enumerate() {
         if index != from && (is_group || index + 1 == number) {
             // The tail of a full queue drops, as in any switch.

@@ -184,25 +184,14 @@ impl<T> Receive<T> for Receiver<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::Wake;
+    use urnic_testkit::waker::counting;
 
     use super::*;
 
-    #[derive(Default)]
-    struct Calls(AtomicUsize);
-
-    impl Wake for Calls {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
     #[test]
     fn a_message_and_the_end_of_the_last_teller_give_one_call_each() {
-        let calls = Arc::new(Calls::default());
-        let waker = Waker::from(Arc::clone(&calls));
-        let called = || calls.0.load(Ordering::Relaxed);
+        let (calls, waker) = counting();
+        let called = || calls.count();
         let (teller, told) = limited(1);
         teller.tell(1);
         assert_eq!(called(), 0, "not asked for");

@@ -107,13 +107,14 @@ mod tests {
     use std::sync::Arc;
     use std::task::Wake;
 
+    use urnic_testkit::waker::{Calls, counting};
+
     use super::*;
     use crate::verbs::calls::HeldCalls;
-    use crate::verbs::counting_waker::{Calls, waker};
 
     #[test]
     fn an_armed_alarm_calls_once() {
-        let (calls, waker) = waker();
+        let (calls, waker) = counting();
         let alarm = Alarm::new();
         alarm.ring();
         assert_eq!(calls.count(), 0, "nothing was asked for");
@@ -133,7 +134,7 @@ mod tests {
 
     #[test]
     fn every_waker_that_asked_is_called() {
-        let ((one, waker_one), (two, waker_two)) = (waker(), waker());
+        let ((one, waker_one), (two, waker_two)) = (counting(), counting());
         let alarm = Alarm::new();
         alarm.arm(&waker_one);
         alarm.arm(&waker_two);
@@ -151,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_waker_beyond_the_limit_has_the_first_called_early() {
-        let wakers: Vec<_> = (0..=ALARM_WAKERS_MAX).map(|_| waker()).collect();
+        let wakers: Vec<_> = (0..=ALARM_WAKERS_MAX).map(|_| counting()).collect();
         let alarm = Alarm::new();
         for (_, waker) in &wakers[..ALARM_WAKERS_MAX] {
             alarm.arm(waker);
@@ -186,7 +187,7 @@ mod tests {
 
     #[test]
     fn held_calls_are_made_when_the_last_hold_goes() {
-        let (calls, waker) = waker();
+        let (calls, waker) = counting();
         let alarm = Alarm::new();
         let (outer, inner) = (HeldCalls::new(), HeldCalls::new());
         alarm.arm(&waker);

@@ -7,8 +7,6 @@
 
 mod alarm;
 pub(crate) mod calls;
-#[cfg(all(test, not(loom)))]
-mod counting_waker;
 mod cq;
 mod doorbell;
 mod mr;

@@ -10,7 +10,7 @@ mod seeds;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use urnic_netdev::{Device, TransmitError, TxChecksum, TxFrame};
+use urnic_netdev::{Device, TransmitError, TxFrame};
 
 use super::*;
 use crate::counters::Counters;
@@ -91,13 +91,7 @@ impl Scene {
     }
 
     fn send(&mut self, host: usize, datagram: &[u8]) -> Result<(), TransmitError> {
-        let frame = TxFrame {
-            head: datagram,
-            payload: &[],
-            checksum: TxChecksum::Complete,
-            segment_size: None,
-            digests: None,
-        };
+        let frame = TxFrame::whole(datagram);
         self.hosts[host].transmit(self.now_ns, &frame)
     }
 

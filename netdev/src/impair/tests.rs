@@ -19,7 +19,7 @@ impl Link {
     }
 
     fn send(&mut self, now_ns: u64, bytes: &[u8]) {
-        self.a.transmit(now_ns, &whole(bytes)).unwrap();
+        self.a.transmit(now_ns, &TxFrame::whole(bytes)).unwrap();
     }
 
     fn received(&mut self, now_ns: u64) -> Vec<Vec<u8>> {
@@ -253,7 +253,7 @@ fn a_lower_mtu_can_be_reported_to_leave_room_for_merging() {
         link.send(0, &Segment::new(k * 1460, &[1; 1460]).frame());
     }
     assert_eq!(link.received(0).len(), 1);
-    assert_eq!(link.a.transmit(0, &whole(&[0; 1515])), Err(TransmitError::TooLong));
+    assert_eq!(link.a.transmit(0, &TxFrame::whole(&[0; 1515])), Err(TransmitError::TooLong));
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn a_partial_checksum_is_completed_before_octets_change() {
     checksum::complete(&mut completed, 34, 16);
     assert_eq!(completed[50..52], complete);
     let checksum = TxChecksum::Partial { start: 34, offset: 16 };
-    a.transmit(0, &TxFrame { checksum, ..whole(&segment) }).unwrap();
+    a.transmit(0, &TxFrame { checksum, ..TxFrame::whole(&segment) }).unwrap();
     a.flush(0);
     let mut stream = Vec::new();
     b.receive(0, 99, &mut |frame| {
@@ -362,13 +362,13 @@ fn errors_of_the_inner_device_reach_the_caller() {
     let (a, _b) = pair(LinkConfig { queue_frames: 1, ..LinkConfig::default() });
     let link = a.link();
     let mut a = Impair::new(a, ImpairConfig { duplicate: 1.0, ..ImpairConfig::default() }, 19);
-    assert_eq!(a.transmit(0, &whole(&[0; 2000])), Err(TransmitError::TooLong));
-    assert_eq!(a.transmit(0, &whole(&[0; 60])), Ok(()));
+    assert_eq!(a.transmit(0, &TxFrame::whole(&[0; 2000])), Err(TransmitError::TooLong));
+    assert_eq!(a.transmit(0, &TxFrame::whole(&[0; 60])), Ok(()));
     // There was no room for the copy.
     assert_eq!((a.counters().duplicated, a.counters().dropped), (1, 1));
-    assert_eq!(a.transmit(0, &whole(&[0; 60])), Err(TransmitError::Full));
+    assert_eq!(a.transmit(0, &TxFrame::whole(&[0; 60])), Err(TransmitError::Full));
     link.set_link_up(false);
-    assert_eq!(a.transmit(0, &whole(&[0; 60])), Err(TransmitError::LinkDown));
+    assert_eq!(a.transmit(0, &TxFrame::whole(&[0; 60])), Err(TransmitError::LinkDown));
     assert!(!a.link_up());
 }
 

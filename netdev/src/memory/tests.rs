@@ -5,19 +5,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::Fragment;
 
-fn whole(bytes: &[u8]) -> TxFrame<'_> {
-    TxFrame {
-        head: bytes,
-        payload: &[],
-        checksum: TxChecksum::Complete,
-        segment_size: None,
-        digests: None,
-    }
-}
-
 /// Sends and pushes out one frame.
 fn send(device: &mut MemoryDevice, now_ns: u64, bytes: &[u8]) -> Result<(), TransmitError> {
-    let result = device.transmit(now_ns, &whole(bytes));
+    let result = device.transmit(now_ns, &TxFrame::whole(bytes));
     device.flush(now_ns);
     result
 }
@@ -45,7 +35,7 @@ fn a_frame_arrives_at_the_other_end_only() {
 #[test]
 fn a_frame_waits_for_flush() {
     let (mut a, mut b) = pair(config());
-    a.transmit(0, &whole(&[1; 60])).unwrap();
+    a.transmit(0, &TxFrame::whole(&[1; 60])).unwrap();
     assert_eq!(b.next_arrival_ns(), None);
     assert!(received(&mut b, 0).is_empty());
     a.flush(0);
@@ -176,8 +166,8 @@ fn the_sink_may_use_the_other_end() {
 fn only_a_partial_checksum_arrives_as_valid() {
     let (mut a, mut b) = pair(LinkConfig { tx_checksum: true, ..config() });
     let partial = TxChecksum::Partial { start: 34, offset: 16 };
-    a.transmit(0, &TxFrame { checksum: partial, ..whole(&[0; 60]) }).unwrap();
-    a.transmit(0, &whole(&[0; 60])).unwrap();
+    a.transmit(0, &TxFrame { checksum: partial, ..TxFrame::whole(&[0; 60]) }).unwrap();
+    a.transmit(0, &TxFrame::whole(&[0; 60])).unwrap();
     a.flush(0);
     let mut seen = Vec::new();
     b.receive(0, 2, &mut |frame| seen.push(frame.checksum));
@@ -192,7 +182,7 @@ fn super_frames_cross_whole() {
     let segment_size = NonZeroU16::new(1400);
     let payload = Fragment::from_slice(&payload);
     let fragments = [payload.part(0, 10), payload.part(10, 63_990)];
-    let frame = TxFrame { payload: &fragments, segment_size, ..whole(&[9; 54]) };
+    let frame = TxFrame { payload: &fragments, segment_size, ..TxFrame::whole(&[9; 54]) };
     a.transmit(0, &frame).unwrap();
     a.flush(0);
     let count = b.receive(0, 9, &mut |got| {
@@ -213,7 +203,7 @@ fn frames_that_are_too_long_are_refused() {
     tagged[12] = 0x81;
     assert_eq!(send(&mut a, 0, &tagged), Ok(()));
     let segment_size = NonZeroU16::new(1000);
-    let frame = TxFrame { segment_size, ..whole(&[0; 54]) };
+    let frame = TxFrame { segment_size, ..TxFrame::whole(&[0; 54]) };
     let payload = [Fragment::from_slice(&[0; 10])];
     let super_frame = TxFrame { payload: &payload, ..frame };
     assert_eq!(a.transmit(0, &super_frame), Err(TransmitError::TooLong));
@@ -249,7 +239,7 @@ fn a_link_going_down_loses_what_is_under_way() {
     let (mut a, mut b) = pair(LinkConfig { queue_frames: 2, ..config() });
     let link = a.link();
     send(&mut a, 0, &[0; 60]).unwrap();
-    a.transmit(0, &whole(&[0; 60])).unwrap();
+    a.transmit(0, &TxFrame::whole(&[0; 60])).unwrap();
     link.set_link_up(false);
     a.flush(0);
     assert!(!a.link_up() && !b.link_up());
@@ -319,7 +309,7 @@ proptest! {
             let bytes = vec![fill; len];
             let split = len / 3;
             let fragments = [Fragment::from_slice(&bytes[split..])];
-            let frame = TxFrame { payload: &fragments, ..whole(&bytes[..split]) };
+            let frame = TxFrame { payload: &fragments, ..TxFrame::whole(&bytes[..split]) };
             a.transmit(now_ns, &frame).unwrap();
             a.flush(now_ns);
             sent.push((now_ns, bytes));
@@ -345,7 +335,7 @@ fn measure() {
         let (mut a, mut b) = pair(config());
         let payload = vec![1; len];
         let fragments = [Fragment::from_slice(&payload)];
-        let frame = TxFrame { payload: &fragments, ..whole(&[0; 54]) };
+        let frame = TxFrame { payload: &fragments, ..TxFrame::whole(&[0; 54]) };
         let rounds = 400_000 / burst;
         let mut octets = 0;
         let mut round = || {

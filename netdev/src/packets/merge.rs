@@ -81,13 +81,7 @@ impl Train {
     ) -> u64 {
         let Some(layout) = self.layout.take() else { return 0 };
         let result = if self.count == 1 {
-            transmit(&TxFrame {
-                head: &self.bytes,
-                payload: &[],
-                checksum: TxChecksum::Complete,
-                segment_size: None,
-                digests: None,
-            })
+            transmit(&TxFrame::whole(&self.bytes))
         } else {
             segment::finish_partial(&mut self.bytes, layout);
             let (head, payload) = self.bytes.split_at(layout.payload_at);

@@ -34,16 +34,6 @@ fn flow(seq: u32, payloads: &[&[u8]]) -> Vec<Vec<u8>> {
     packets.iter().map(Segment::frame).collect()
 }
 
-fn whole(bytes: &[u8]) -> TxFrame<'_> {
-    TxFrame {
-        head: bytes,
-        payload: &[],
-        checksum: TxChecksum::Complete,
-        segment_size: None,
-        digests: None,
-    }
-}
-
 /// Octets and segment size of a frame.
 type Arrived = (Vec<u8>, Option<u16>);
 
@@ -61,7 +51,7 @@ fn received(device: &mut impl Device) -> Vec<Arrived> {
 fn cross(packets: &[Vec<u8>]) -> (Vec<Arrived>, Vec<Vec<u8>>) {
     let (mut a, mut b) = link(true);
     for packet in packets {
-        a.transmit(0, &whole(packet)).unwrap();
+        a.transmit(0, &TxFrame::whole(packet)).unwrap();
     }
     a.flush(0);
     let frames = received(&mut b);
@@ -76,7 +66,7 @@ fn cross(packets: &[Vec<u8>]) -> (Vec<Arrived>, Vec<Vec<u8>>) {
 /// Transmits a frame: when it is a super-frame, with a partial checksum.
 fn send(device: &mut MemoryDevice, bytes: &[u8], segment_size: Option<u16>) {
     let Some(size) = segment_size else {
-        device.transmit(0, &whole(bytes)).unwrap();
+        device.transmit(0, &TxFrame::whole(bytes)).unwrap();
         return device.flush(0);
     };
     let (head, payload) = bytes.split_at(HEAD_LEN);
@@ -145,7 +135,7 @@ fn a_partial_checksum_is_completed() {
     let mut partial = whole_frame.clone();
     partial[50..52].copy_from_slice(&[0x12, 0x34]);
     let checksum = TxChecksum::Partial { start: TCP_AT, offset: CHECKSUM_OFFSET };
-    b.transmit(0, &TxFrame { checksum, ..whole(&partial) }).unwrap();
+    b.transmit(0, &TxFrame { checksum, ..TxFrame::whole(&partial) }).unwrap();
     b.flush(0);
     assert_eq!(received(&mut a), [(whole_frame, None)]);
 }
@@ -169,7 +159,7 @@ fn a_datagram_without_a_checksum_keeps_none_and_a_computed_zero_is_all_ones() {
     {
         let (mut a, mut b) = link(false);
         let checksum = TxChecksum::Partial { start: TCP_AT, offset: 6 };
-        b.transmit(0, &TxFrame { checksum, ..whole(&udp(field, payload)) }).unwrap();
+        b.transmit(0, &TxFrame { checksum, ..TxFrame::whole(&udp(field, payload)) }).unwrap();
         b.flush(0);
         assert_eq!(received(&mut a), [(udp(completed, payload), None)]);
     }
@@ -189,7 +179,7 @@ fn without_merging_each_packet_leaves_as_it_is() {
     let packets = flow(0, &[&[1; 100], &[2; 100]]);
     let (mut a, mut b) = link(false);
     for packet in &packets {
-        a.transmit(0, &whole(packet)).unwrap();
+        a.transmit(0, &TxFrame::whole(packet)).unwrap();
     }
     a.flush(0);
     let expected: Vec<_> = packets.into_iter().map(|packet| (packet, None)).collect();
@@ -261,7 +251,7 @@ fn a_device_without_offloads_gets_packets() {
     let (a, mut b) = pair(LinkConfig::default());
     let mut a = Packets::new(a, true);
     for packet in flow(0, &[&[1; 100], &[2; 100]]) {
-        a.transmit(0, &whole(&packet)).unwrap();
+        a.transmit(0, &TxFrame::whole(&packet)).unwrap();
     }
     a.flush(0);
     assert_eq!(received(&mut b).len(), 2);
@@ -271,14 +261,14 @@ fn a_device_without_offloads_gets_packets() {
 fn packets_that_are_refused_together_are_counted() {
     let (mut a, b) = link(true);
     for packet in flow(0, &[&[1; 100], &[2; 100], &[3; 100]]) {
-        a.transmit(0, &whole(&packet)).unwrap();
+        a.transmit(0, &TxFrame::whole(&packet)).unwrap();
     }
     b.set_link_up(false);
     a.flush(0);
     assert_eq!(a.lost(), 3);
-    assert_eq!(a.transmit(0, &whole(&[0; 60])), Err(TransmitError::LinkDown));
+    assert_eq!(a.transmit(0, &TxFrame::whole(&[0; 60])), Err(TransmitError::LinkDown));
     b.set_link_up(true);
-    assert_eq!(a.transmit(0, &whole(&[0; 2000])), Err(TransmitError::TooLong));
+    assert_eq!(a.transmit(0, &TxFrame::whole(&[0; 2000])), Err(TransmitError::TooLong));
 }
 
 /// One packet of a mixed load: which flow, whether the one before is left out, how long, flags.
@@ -315,16 +305,16 @@ proptest! {
     #[test]
     fn any_octets_pass(bytes in prop::collection::vec(any::<u8>(), 14..120), size in 1_u16..200) {
         let (mut a, mut b) = link(true);
-        b.transmit(0, &whole(&bytes)).unwrap();
+        b.transmit(0, &TxFrame::whole(&bytes)).unwrap();
         let checksum = TxChecksum::Partial { start: TCP_AT, offset: CHECKSUM_OFFSET };
-        b.transmit(0, &TxFrame { checksum, ..whole(&bytes) }).unwrap();
+        b.transmit(0, &TxFrame { checksum, ..TxFrame::whole(&bytes) }).unwrap();
         let segment_size = NonZeroU16::new(size);
-        b.transmit(0, &TxFrame { checksum, segment_size, ..whole(&bytes) }).unwrap();
+        b.transmit(0, &TxFrame { checksum, segment_size, ..TxFrame::whole(&bytes) }).unwrap();
         b.flush(0);
         let frames = received(&mut a);
         prop_assert!(frames.len() >= 3);
         prop_assert_eq!(&frames[0].0, &bytes);
-        a.transmit(0, &whole(&bytes)).unwrap();
+        a.transmit(0, &TxFrame::whole(&bytes)).unwrap();
         a.flush(0);
         prop_assert_eq!(received(&mut b), [(bytes, None)]);
     }

@@ -9,16 +9,6 @@ use crate::{Fragment, Medium};
 
 type Recorded = Recorder<MemoryDevice, Vec<u8>>;
 
-fn whole(bytes: &[u8]) -> TxFrame<'_> {
-    TxFrame {
-        head: bytes,
-        payload: &[],
-        checksum: TxChecksum::Complete,
-        segment_size: None,
-        digests: None,
-    }
-}
-
 fn recorded_pair(
     config: LinkConfig,
     directions: Directions,
@@ -40,8 +30,8 @@ fn frames(writer: CaptureWriter<Vec<u8>>) -> Vec<CapturedFrame> {
 fn both_ends_are_recorded_into_one_file() {
     let (writer, mut a, mut b) = recorded_pair(LinkConfig::default(), Directions::Sent);
     for (now_ns, octet) in [(1, 10), (1_700_000_000_000_000_123, 30)] {
-        a.transmit(now_ns, &whole(&[octet; 60])).unwrap();
-        b.transmit(now_ns + 1, &whole(&[octet + 1; 61])).unwrap();
+        a.transmit(now_ns, &TxFrame::whole(&[octet; 60])).unwrap();
+        b.transmit(now_ns + 1, &TxFrame::whole(&[octet + 1; 61])).unwrap();
     }
     a.finish().unwrap();
     drop((a, b));
@@ -58,7 +48,7 @@ fn both_ends_are_recorded_into_one_file() {
 fn received_frames_are_recorded_when_they_are_received() {
     let config = LinkConfig { latency_ns: 500, medium: Medium::Ip, ..LinkConfig::default() };
     let (writer, mut a, mut b) = recorded_pair(config, Directions::Both);
-    a.transmit(100, &whole(&[0x45; 40])).unwrap();
+    a.transmit(100, &TxFrame::whole(&[0x45; 40])).unwrap();
     a.flush(100);
     assert_eq!(b.next_arrival_ns(), Some(600));
     assert_eq!(b.receive(600, 9, &mut |frame| assert_eq!(frame.head, [0x45; 40])), 1);
@@ -75,7 +65,7 @@ fn an_independent_reader_sees_interfaces_and_directions() {
     use pcap_file::pcapng::{Block, PcapNgReader};
 
     let (writer, mut a, mut b) = recorded_pair(LinkConfig::default(), Directions::Both);
-    a.transmit(7, &whole(&[1; 61])).unwrap();
+    a.transmit(7, &TxFrame::whole(&[1; 61])).unwrap();
     a.flush(7);
     b.receive(8, 1, &mut |_| {});
     drop((a, b));
@@ -97,7 +87,7 @@ fn an_independent_reader_sees_interfaces_and_directions() {
 fn only_the_chosen_direction_is_recorded() {
     for (directions, times) in [(Directions::Sent, [1]), (Directions::Received, [2])] {
         let (writer, mut a, mut b) = recorded_pair(LinkConfig::default(), directions);
-        a.transmit(1, &whole(&[0; 60])).unwrap();
+        a.transmit(1, &TxFrame::whole(&[0; 60])).unwrap();
         a.flush(1);
         assert_eq!(b.receive(2, 9, &mut |_| {}), 1);
         drop((a, b));
@@ -110,9 +100,9 @@ fn only_the_chosen_direction_is_recorded() {
 fn refused_frames_are_not_recorded() {
     let config = LinkConfig { queue_frames: 1, ..LinkConfig::default() };
     let (writer, mut a, b) = recorded_pair(config, Directions::Both);
-    a.transmit(0, &whole(&[0; 60])).unwrap();
-    assert_eq!(a.transmit(0, &whole(&[0; 60])), Err(TransmitError::Full));
-    assert_eq!(a.transmit(0, &whole(&[0; 2000])), Err(TransmitError::TooLong));
+    a.transmit(0, &TxFrame::whole(&[0; 60])).unwrap();
+    assert_eq!(a.transmit(0, &TxFrame::whole(&[0; 60])), Err(TransmitError::Full));
+    assert_eq!(a.transmit(0, &TxFrame::whole(&[0; 2000])), Err(TransmitError::TooLong));
     drop((a, b));
     assert_eq!(frames(writer).len(), 1);
 }
@@ -157,7 +147,7 @@ fn an_error_of_the_file_is_kept_and_the_frames_go_on() {
     let (a, mut b) = pair(LinkConfig::default());
     let mut a = Recorder::new(a, &writer, "a", Directions::Both);
     for now_ns in 0..20 {
-        a.transmit(now_ns, &whole(&[0; 60])).unwrap();
+        a.transmit(now_ns, &TxFrame::whole(&[0; 60])).unwrap();
     }
     a.flush(20);
     assert_eq!(b.receive(20, 99, &mut |_| {}), 20);
@@ -188,7 +178,7 @@ proptest! {
         for (now_ns, bytes) in &sent {
             let split = bytes.len() / 2;
             let payload = [Fragment::from_slice(&bytes[split..])];
-            let frame = TxFrame { payload: &payload, ..whole(&bytes[..split]) };
+            let frame = TxFrame { payload: &payload, ..TxFrame::whole(&bytes[..split]) };
             a.transmit(*now_ns, &frame).unwrap();
         }
         drop((a, b));

@@ -35,10 +35,11 @@ impl Deref for Block {
 
     #[inline]
     fn deref(&self) -> &[u8] {
+        // The mapping belongs to the blocks of `all_of` alone, which do not overlap, and other processes
+        // can map the file only to read it: a block is written through `&mut self` only.
+        //
         // SAFETY: `len` octets from there on are mapped, readable and initialised (a new file is all
-        // zero) for as long as `self` is borrowed. Nothing writes them meanwhile: the mapping belongs to
-        // the blocks of `all_of` alone, which do not overlap, each is written through `&mut self` only,
-        // and other processes can map the file only to read it.
+        // zero) for as long as `self` is borrowed, and nothing writes them meanwhile.
         unsafe { std::slice::from_raw_parts(self.start(), self.len) }
     }
 }

@@ -105,10 +105,11 @@ impl ReadMapping {
     pub(crate) fn word(&self, at: usize) -> u32 {
         assert_eq!(at % size_of::<u32>(), 0, "a word is aligned");
         let word = self.at(at, size_of::<u32>()).cast_mut().cast();
+        // It is only loaded from, relaxed, which std allows for four octets of read-only memory on every
+        // target of Linux.
+        //
         // SAFETY: four mapped octets, aligned because mappings begin on a page, for as long as `self`
-        // is borrowed; no access in this process but atomics and copies like atomics. They are only
-        // loaded from, relaxed, which std allows for four octets of read-only memory on every target
-        // of Linux.
+        // is borrowed; no access in this process but atomics and copies like atomics.
         let word: &AtomicU32 = unsafe { AtomicU32::from_ptr(word) };
         let value = word.load(Relaxed);
         fence(Acquire);

@@ -40,16 +40,6 @@ fn frame(payload_len: usize) -> Vec<u8> {
     octets
 }
 
-fn plain(octets: &[u8]) -> TxFrame<'_> {
-    TxFrame {
-        head: octets,
-        payload: &[],
-        checksum: TxChecksum::Complete,
-        segment_size: None,
-        digests: None,
-    }
-}
-
 /// All that a device has received, each with what is known of it.
 type Received = Vec<(Vec<u8>, RxChecksum, Option<NonZeroU16>)>;
 
@@ -105,7 +95,7 @@ fn exchange(from: &mut impl Device, to: &mut impl Device, offloads: bool) {
     for len in (0..1400).step_by(97) {
         let octets = frame(len);
         let payload = [Fragment::from_slice(&octets[54..]), Fragment::from_slice(b"end")];
-        let sent = TxFrame { payload: &payload, ..plain(&octets[..54]) };
+        let sent = TxFrame { payload: &payload, ..TxFrame::whole(&octets[..54]) };
         from.transmit(0, &sent).unwrap();
         expected.push_back([&octets[..], b"end"].concat());
     }
@@ -179,7 +169,7 @@ fn each_pair_of_queues_has_its_own_frames() {
     for device in &mut backend {
         receive(device, later(&mut now));
         assert!(!device.link_up(), "the frontend is gone");
-        assert_eq!(device.transmit(now, &plain(&frame(9))), Err(TransmitError::LinkDown));
+        assert_eq!(device.transmit(now, &TxFrame::whole(&frame(9))), Err(TransmitError::LinkDown));
     }
 }
 
@@ -203,14 +193,14 @@ fn an_end_that_sleeps_is_told() {
         sleeper.readiness();
         sleeper.receive(0, 1000, &mut |_| ());
         assert!(!is_ready(sleeper), "nothing has come");
-        sender.transmit(0, &plain(&frame(100))).unwrap();
+        sender.transmit(0, &TxFrame::whole(&frame(100))).unwrap();
         sender.flush(0);
         assert!(is_ready(sleeper), "a frame has come");
         let mut count = 0;
         sleeper.receive(0, 1000, &mut |_| count += 1);
         assert_eq!(count, 1);
         // Between two looks at its queue.
-        sender.transmit(0, &plain(&frame(100))).unwrap();
+        sender.transmit(0, &TxFrame::whole(&frame(100))).unwrap();
         sender.flush(0);
         assert!(is_ready(sleeper), "a frame came before it slept");
         sleeper.receive(0, 1000, &mut |_| ());
@@ -229,7 +219,7 @@ fn a_full_queue_says_so_and_has_room_again() {
         };
         let mut sent = 0;
         loop {
-            match sender.transmit(0, &plain(&octets)) {
+            match sender.transmit(0, &TxFrame::whole(&octets)) {
                 Ok(()) => sent += 1,
                 Err(error) => {
                     assert_eq!(error, TransmitError::Full);
@@ -243,7 +233,7 @@ fn a_full_queue_says_so_and_has_room_again() {
         other.receive(0, 1000, &mut |_| came += 1);
         assert_eq!(came, sent);
         assert!(sender.transmit_room() > 0);
-        sender.transmit(0, &plain(&octets)).unwrap();
+        sender.transmit(0, &TxFrame::whole(&octets)).unwrap();
         sender.flush(0);
         other.receive(0, 1000, &mut |_| ());
     }

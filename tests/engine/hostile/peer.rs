@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use urnic_engine::tcp::{Flags, HEADER_LEN_MAX, Header, Options, SeqNum};
 use urnic_netdev::memory::MemoryDevice;
-use urnic_netdev::{Device, TxChecksum, TxFrame};
+use urnic_netdev::{Device, TxFrame};
 
 /// Octets of payload in the segments it cuts.
 const SEGMENT_LEN: usize = 1400;
@@ -215,13 +215,7 @@ impl RawPeer {
         let sum = internet_checksum(&frame);
         frame[10..12].copy_from_slice(&sum);
         frame.extend(segment);
-        let frame = TxFrame {
-            head: &frame,
-            payload: &[],
-            checksum: TxChecksum::Complete,
-            segment_size: None,
-            digests: None,
-        };
+        let frame = TxFrame::whole(&frame);
         self.device.transmit(now_ns, &frame).unwrap();
         self.device.flush(now_ns);
     }

@@ -1,9 +1,5 @@
 //! Queue pairs that share a receive queue.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Wake, Waker};
-
 use urnic_engine::limits::QP_DEPTH_MAX;
 use urnic_engine::mem::Access;
 use urnic_engine::types::TaggedOffset;
@@ -13,6 +9,7 @@ use urnic_engine::verbs::{
     WcStatus,
 };
 use urnic_testkit::pair::Pair;
+use urnic_testkit::waker::counting;
 
 use super::{pause, setup};
 
@@ -144,21 +141,11 @@ fn a_queue_pair_that_fails_flushes_what_it_has_taken_and_leaves_the_rest() {
     }
 }
 
-#[derive(Default)]
-struct Calls(AtomicUsize);
-
-impl Wake for Calls {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn the_limit_is_told_once_each_time_that_it_is_asked_for() {
     let mut shared = shared(ReceiverNotReady::Wait);
-    let calls = Arc::new(Calls::default());
-    let waker = Waker::from(Arc::clone(&calls));
-    let count = || calls.0.load(Ordering::Relaxed);
+    let (calls, waker) = counting();
+    let count = || calls.count();
     (0..8).for_each(|id| shared.post(id));
     for (round, limit) in [(1, 6), (2, 4)] {
         shared.srq.arm_limit(limit, &waker);

@@ -13,6 +13,7 @@
 //! - [`one_way`] sends messages over such a link, impaired, and counts what the receiver does;
 //! - [`octets`] makes the frames of a raw peer;
 //! - [`kernel_flow`] and [`ingress`] are the kernel's TCP and smoltcp's, to stand beside the engine;
+//! - [`waker`] counts its calls;
 //! - [`counting`] counts allocations, in a binary that makes its allocator the global one;
 //! - [`summary`] counts, at the end of `cargo test`, what was skipped.
 #![allow(missing_docs, missing_debug_implementations, reason = "shared by tests only")]
@@ -34,6 +35,7 @@ pub mod programs;
 mod record;
 pub mod silence;
 pub mod summary;
+pub mod waker;
 
 use std::io::Write;
 

@@ -160,13 +160,7 @@ fn await_forwarding(a: &mut Tap, b: &mut Tap) {
     probe[..14]
         .copy_from_slice(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
     for _ in 0..100 {
-        let frame = TxFrame {
-            head: &probe,
-            payload: &[],
-            checksum: TxChecksum::Complete,
-            segment_size: None,
-            digests: None,
-        };
+        let frame = TxFrame::whole(&probe);
         a.transmit(0, &frame).unwrap();
         if readable(b, 50) {
             while b.receive(0, 1, &mut |_| ()) > 0 {}

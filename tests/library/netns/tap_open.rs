@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use urnic_netdev::tap::{QUEUE_FRAMES, Tap, TapConfig};
-use urnic_netdev::{Device, Medium, OpenError, TxChecksum, TxFrame};
+use urnic_netdev::{Device, Medium, OpenError, TxFrame};
 
 use urnic_testkit::isolate::netns_tests;
 use urnic_testkit::network::{Namespace, command, ip};
@@ -114,12 +114,7 @@ netns_tests! {
         there.run(|| ip("link set tap0 up"));
         tap.receive(u64::MAX, 1, &mut |_| ());
         assert!(tap.link_up(), "out of sight, not down");
-        let frame = TxFrame {
-            head: &[0xff; 60],
-            payload: &[],
-            checksum: TxChecksum::Complete,
-            segment_size: None, digests: None
-        };
+        let frame = TxFrame::whole(&[0xff; 60]);
         tap.transmit(0, &frame).unwrap();
         let told = there.run(|| ip("-s -s -j link show tap0"));
         assert!(told.contains("\"rx\":{\"bytes\":60,\"packets\":1,"), "{told}");

@@ -13,7 +13,7 @@ use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, IpAddress, IpCidr};
 use urnic::monotonic_now;
 use urnic_engine::time::Duration;
-use urnic_netdev::{Device, TxChecksum, TxFrame};
+use urnic_netdev::{Device, TxFrame};
 
 use crate::core::pin;
 use crate::network::{self, AnyDevice, Far, Link};
@@ -145,13 +145,7 @@ fn nanos() -> u64 {
 }
 
 fn transmit(device: &mut AnyDevice, octets: &[u8]) {
-    let frame = TxFrame {
-        head: octets,
-        payload: &[],
-        checksum: TxChecksum::Complete,
-        segment_size: None,
-        digests: None,
-    };
+    let frame = TxFrame::whole(octets);
     // A frame that the device has no room for is lost, as on a wire.
     let _lost = device.transmit(nanos(), &frame);
 }

@@ -94,16 +94,9 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::thread;
 
+    use urnic_testkit::waker::counting;
+
     use super::*;
-
-    #[derive(Default)]
-    struct Calls(AtomicUsize);
-
-    impl Wake for Calls {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
 
     fn taken(news: &News) -> Vec<u32> {
         let mut keys = Vec::new();
@@ -113,15 +106,15 @@ mod tests {
 
     #[test]
     fn a_peer_is_noted_once_until_it_is_looked_at() {
-        let calls = Arc::new(Calls::default());
-        let news = News::new(Waker::from(Arc::clone(&calls)));
+        let (calls, waker) = counting();
+        let news = News::new(waker);
         let (one, two) = (news.waker(QpNum(1)), news.waker(QpNum(2)));
         assert!(!news.any());
         two.wake_by_ref();
         one.wake_by_ref();
         two.wake_by_ref();
         assert!(news.any());
-        assert_eq!(calls.0.load(Ordering::Relaxed), 2, "the sleep ends for each that is noted");
+        assert_eq!(calls.count(), 2, "the sleep ends for each that is noted");
         assert_eq!(taken(&news), [2, 1]);
         assert!(!news.any());
         two.wake_by_ref();

@@ -22,7 +22,7 @@ use smoltcp::iface::{Config, Interface, SocketSet};
 use smoltcp::socket::dhcpv4;
 use smoltcp::time::{Duration as SmolDuration, Instant as SmolInstant};
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr};
-use urnic_netdev::{Capabilities, RxChecksum, TxChecksum, TxFrame};
+use urnic_netdev::{Capabilities, RxChecksum, TxFrame};
 
 /// The sockets behind handles, which are smoltcp's.
 pub use smoltcp::iface::SocketHandle;
@@ -277,13 +277,7 @@ impl Host {
             }
             let Some(frame) = self.device.next_to_send(now) else { break };
             // As lost as on any wire.
-            let _lost = outlet.send(&TxFrame {
-                head: &frame,
-                payload: &[],
-                checksum: TxChecksum::Complete,
-                segment_size: None,
-                digests: None,
-            });
+            let _lost = outlet.send(&TxFrame::whole(&frame));
             self.device.recycle(frame);
         }
     }

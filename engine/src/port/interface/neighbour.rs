@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 use smoltcp::wire::EthernetAddress;
 use tracing::debug;
-use urnic_netdev::{TxChecksum, TxFrame};
+use urnic_netdev::TxFrame;
 
 use crate::limits::{CONNECTIONS_MAX, NEIGHBOUR_LOCK_NS, NEIGHBOURS_MAX};
 use crate::port::TRACE;
@@ -207,13 +207,7 @@ impl Neighbours {
         self.asked.insert(target, Question { asked_at: now, waiting });
         self.due.push_back((now, target));
         framing.seal(&mut frame);
-        let frame = TxFrame {
-            head: &frame,
-            payload: &[],
-            checksum: TxChecksum::Complete,
-            segment_size: None,
-            digests: None,
-        };
+        let frame = TxFrame::whole(&frame);
         // As lost as on any wire: it is asked again.
         let _lost = outlet.send(&frame);
         waits

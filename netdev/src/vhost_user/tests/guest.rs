@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use super::{frame, later, path, plain, receive};
+use super::{frame, later, path, receive};
 use crate::digests::tests::{digests_every, expected};
 use crate::peer::channel::{Channel, Message};
 use crate::peer::header::Header;
@@ -191,7 +191,7 @@ fn a_guest_without_merged_buffers_gets_what_fits_in_one() {
     let (mut backend, guest) = guest(VERSION_1 | PROTOCOL_FEATURES);
     assert!(backend.link_up());
     assert_eq!(backend.capabilities().segmentation_len_max, None);
-    backend.transmit(0, &plain(&frame(1400))).unwrap();
+    backend.transmit(0, &TxFrame::whole(&frame(1400))).unwrap();
     backend.flush(0);
     assert_eq!(guest.queues[0].waiting(&guest.table), Ok(1));
 }
@@ -206,7 +206,7 @@ fn a_legacy_driver_has_no_link() {
 fn a_queue_stops_where_its_base_says() {
     let (mut backend, mut guest) = guest(GUEST_FEATURES);
     for _ in 0..5 {
-        backend.transmit(0, &plain(&frame(10))).unwrap();
+        backend.transmit(0, &TxFrame::whole(&frame(10))).unwrap();
     }
     backend.flush(0);
     guest.say(&Request::GetVringBase { index: 0 }, &[]);
@@ -214,7 +214,7 @@ fn a_queue_stops_where_its_base_says() {
     let answer = guest.answer().expect("an answer");
     assert_eq!(answer.body, [0, 0, 0, 0, 5, 0, 0, 0]);
     assert!(!backend.link_up());
-    assert_eq!(backend.transmit(0, &plain(&frame(10))), Err(TransmitError::LinkDown));
+    assert_eq!(backend.transmit(0, &TxFrame::whole(&frame(10))), Err(TransmitError::LinkDown));
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn what_cannot_be_a_frame_counts_towards_the_burst() {
 fn buffers_that_were_filled_are_told_before_their_queue_stops() {
     let (mut backend, guest) = guest(GUEST_FEATURES);
     for _ in 0..5 {
-        backend.transmit(0, &plain(&frame(10))).unwrap();
+        backend.transmit(0, &TxFrame::whole(&frame(10))).unwrap();
     }
     assert_eq!(guest.queues[0].waiting(&guest.table), Ok(0));
     guest.say(&Request::GetVringBase { index: 0 }, &[]);

@@ -9,13 +9,13 @@ use std::thread;
 use std::time::Duration;
 
 use super::guest::{GUEST_BASE, GUEST_FEATURES, GUEST_LEN, Guest};
-use super::{frame, later, path, plain, receive};
-use crate::Device;
+use super::{frame, later, path, receive};
 use crate::peer::channel::Channel;
 use crate::peer::header::Header;
 use crate::sys::shared_mapping::{SharedMapping, sealed_memory};
 use crate::vhost_user::message::{MemoryRegion, Request};
 use crate::vhost_user::{VhostUser, VhostUserConfig, VirtioUser};
+use crate::{Device, TxFrame};
 
 /// Each message is well formed or not at all; after each the backend serves the next frontend.
 #[test]
@@ -114,7 +114,8 @@ fn a_frontend_that_scribbles_over_its_memory_does_no_harm() {
                 assert!(frame.gathered(&mut Vec::new()).len() < 66_000)
             });
             for _ in 0..4 {
-                worked += usize::from(backend.transmit(now, &plain(&octets[..1000])).is_ok());
+                worked +=
+                    usize::from(backend.transmit(now, &TxFrame::whole(&octets[..1000])).is_ok());
             }
             backend.flush(now);
             let _descriptor = backend.readiness();
@@ -182,7 +183,7 @@ fn a_backend_that_scribbles_over_the_memory_does_no_harm() {
         worked += frontend.receive(later(&mut now), 64, &mut |frame| {
             assert!(frame.gathered(&mut Vec::new()).len() < 66_000);
         });
-        worked += usize::from(frontend.transmit(now, &plain(&octets)).is_ok());
+        worked += usize::from(frontend.transmit(now, &TxFrame::whole(&octets)).is_ok());
         frontend.flush(now);
         let _descriptor = frontend.readiness();
         broken = frontend.counters().queues_ended;

@@ -34,13 +34,7 @@ fn joined(
 }
 
 fn send(device: &mut MemoryDevice, octets: &[u8]) {
-    let frame = TxFrame {
-        head: octets,
-        payload: &[],
-        checksum: TxChecksum::Complete,
-        segment_size: None,
-        digests: None,
-    };
+    let frame = TxFrame::whole(octets);
     device.transmit(0, &frame).unwrap();
     device.flush(0);
 }

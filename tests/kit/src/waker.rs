@@ -1,4 +1,4 @@
-//! A waker that counts its calls, for tests.
+//! A waker that counts its calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,14 +6,14 @@ use std::task::{Wake, Waker};
 
 /// How often a waker was called.
 #[derive(Default)]
-pub(crate) struct Calls(AtomicUsize);
+pub struct Calls(AtomicUsize);
 
 impl Calls {
-    pub(crate) fn add(&self) {
+    pub fn add(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -25,7 +25,7 @@ impl Wake for Calls {
 }
 
 /// A waker and its calls.
-pub(crate) fn waker() -> (Arc<Calls>, Waker) {
+pub fn counting() -> (Arc<Calls>, Waker) {
     let calls = Arc::new(Calls::default());
     (Arc::clone(&calls), Waker::from(calls))
 }

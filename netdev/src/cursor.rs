@@ -1,0 +1,36 @@
+//! A payload in fragments, taken piece by piece.
+
+use crate::sys::fragment::Fragment;
+
+/// What is left of a payload that is taken front to back, a number of octets at a time.
+#[derive(Debug)]
+pub struct Cursor<'p, 'a> {
+    /// What was left of a fragment.
+    part: Option<Fragment<'a>>,
+    fragments: std::slice::Iter<'p, Fragment<'a>>,
+}
+
+impl<'p, 'a> Cursor<'p, 'a> {
+    /// All of a payload.
+    #[must_use]
+    #[inline]
+    pub fn of(payload: &'p [Fragment<'a>]) -> Self {
+        Self { part: None, fragments: payload.iter() }
+    }
+
+    /// Calls `each` with the runs of the next `len` octets, or of all that are left.
+    #[inline]
+    pub fn take(&mut self, len: usize, mut each: impl FnMut(Fragment<'a>)) {
+        let mut left = len;
+        while left > 0
+            && let Some(fragment) = self.part.take().or_else(|| self.fragments.next().copied())
+        {
+            let taken = fragment.len().min(left);
+            if taken < fragment.len() {
+                self.part = Some(fragment.part(taken, fragment.len() - taken));
+            }
+            each(fragment.part(0, taken));
+            left -= taken;
+        }
+    }
+}
