@@ -11,13 +11,16 @@
 //! [`FpduLayout`] converts. Everything is 4-aligned relative to the first marker, so a marker never
 //! splits the length field or the CRC.
 
+mod equal;
+
 use crate::limits::{MARKER_LEN, MARKER_SPACING, MULPDU_MIN, ULPDU_LEN_MAX};
+pub(crate) use crate::mpa::marker::equal::EqualFpdus;
 use crate::types::StreamOffset;
 pub(crate) use crate::wire::mpa::fpdu_len;
 pub use crate::wire::mpa::{CRC_LEN, FPDU_HEADER_LEN as LENGTH_LEN, pad_len};
 
 /// [`MARKER_SPACING`] as an index.
-const SPACING: usize = 512;
+pub(crate) const SPACING: usize = 512;
 /// FPDU octets between two markers.
 pub(crate) const RUN_LEN: usize = SPACING - MARKER_LEN;
 /// The smallest FPDU: one octet of ULPDU.
@@ -79,6 +82,12 @@ impl MarkerGrid {
     #[inline]
     pub(crate) fn run_len(self, len: usize) -> usize {
         if self.enabled { len.min(RUN_LEN) } else { len }
+    }
+
+    /// Markers, at most, in FPDUs of `len` octets on the stream.
+    #[inline]
+    pub(crate) const fn markers_max(self, len: usize) -> usize {
+        if self.enabled { len.div_ceil(SPACING) } else { 0 }
     }
 
     /// Octets from the last marker position at or before `at`, 0 to 511.
@@ -154,7 +163,9 @@ impl MarkerGrid {
     #[inline]
     pub const fn layout(self, start: StreamOffset, ulpdu_len: usize) -> FpduLayout {
         assert!(ulpdu_len <= ULPDU_LEN_MAX, "ULPDU longer than MPA allows");
-        FpduLayout { lead: self.lead(start), fpdu_bytes: fpdu_len(ulpdu_len), ulpdu_len }
+        let (lead, fpdu_bytes) = (self.lead(start), fpdu_len(ulpdu_len));
+        let markers = if fpdu_bytes <= lead { 0 } else { (fpdu_bytes - lead).div_ceil(RUN_LEN) };
+        FpduLayout { lead, fpdu_bytes, ulpdu_len, markers }
     }
 
     /// FPDU octets from `start` to the first marker; `usize::MAX` without markers.
@@ -169,8 +180,9 @@ impl MarkerGrid {
     /// This is the dynamic MULPDU (RFC 5044 §4.5) for packing an FPDU into what a segment has left.
     /// What is *reported* upwards never goes below 128; this may.
     #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "no more than the room")]
     pub(crate) const fn mulpdu_for_room(self, start: StreamOffset, room: usize) -> Option<usize> {
-        let fpdu_bytes = bytes_in(self.lead(start), room) & !3;
+        let fpdu_bytes = bytes_in(self.lead(start) as u64, room as u64) as usize & !3;
         if fpdu_bytes < FPDU_LEN_MIN {
             return None;
         }
@@ -181,12 +193,13 @@ impl MarkerGrid {
 
 /// FPDU octets among the first `wire_len` wire octets, when `lead` of them precede the first marker.
 #[inline]
-const fn bytes_in(lead: usize, wire_len: usize) -> usize {
+const fn bytes_in(lead: u64, wire_len: u64) -> u64 {
     if wire_len <= lead {
         return wire_len;
     }
     let beyond = wire_len - lead;
-    lead + beyond / SPACING * RUN_LEN + (beyond % SPACING).saturating_sub(MARKER_LEN)
+    let after_last = (beyond % MARKER_SPACING).saturating_sub(MARKER_LEN as u64);
+    lead + beyond / MARKER_SPACING * RUN_LEN as u64 + after_last
 }
 
 /// One FPDU's layout: how its octets and its markers interleave.
@@ -197,6 +210,7 @@ pub struct FpduLayout {
     /// FPDU octets, CRC included, markers not.
     fpdu_bytes: usize,
     ulpdu_len: usize,
+    markers: usize,
 }
 
 impl FpduLayout {
@@ -226,11 +240,7 @@ impl FpduLayout {
     #[must_use]
     #[inline]
     pub const fn marker_count(&self) -> usize {
-        if self.fpdu_bytes <= self.lead {
-            0
-        } else {
-            (self.fpdu_bytes - self.lead).div_ceil(RUN_LEN)
-        }
+        self.markers
     }
 
     /// Wire offset of marker `index` (zero-based, below [`marker_count`](Self::marker_count)).
@@ -256,11 +266,8 @@ impl FpduLayout {
         // RFC 5044 §4.3: "FPDUPTR … the number of octets in the TCP stream from the beginning of
         // the ULPDU_Length field to the first octet of the entire Marker"; "zero" when it lies
         // between FPDUs.
-        if index == 0 && self.lead == 0 {
-            return 0;
-        }
         let header_at = if self.lead == 0 { MARKER_LEN } else { 0 };
-        (self.marker_at(index) - header_at) as u16
+        self.marker_at(index).saturating_sub(header_at) as u16
     }
 
     /// Wire offset of FPDU octet `octet` (counted without markers).

@@ -65,10 +65,13 @@ impl End {
 }
 
 fn started() -> [End; 2] {
+    started_with(StartupConfig::default())
+}
+
+fn started_with(config: StartupConfig) -> [End; 2] {
     let mut ends = [End::new(1), End::new(2)];
     let [a, b] = &mut ends;
     let offer = Offer { private_data: b"", ird: 4, ord: 4 };
-    let config = StartupConfig::default();
     a.layered.initiate(Instant::ZERO, &a.qp, &config, &offer).unwrap();
     b.layered.respond(Instant::ZERO, &config).unwrap();
     pass(a, b);
@@ -329,6 +332,55 @@ fn responses_in_runs_are_what_memory_was() {
     let sent = b.write(1, 41 * 1448);
     assert!(payloads(&sent, TAGGED).concat() == octets[..41 * (1448 - 20)]);
     assert_eq!(b.layered.rdma_tx_counters().bytes_snapshot, 41 * 1428);
+}
+
+/// With markers, segments alike have payloads of two lengths; one whose last four octets a marker would be
+/// ends the run. Each begins at another distance from the markers.
+#[test]
+fn runs_with_markers_are_what_memory_was() {
+    const READ_LEN: usize = 300_000;
+    const SEGMENT_LEN: usize = 1448;
+    let octets: Vec<u8> = (0..300_000_u32).map(|i| (i * 7 + (i >> 8)).to_le_bytes()[0]).collect();
+    for is_read in [true, false] {
+        for before in (1..600).step_by(44) {
+            let config = StartupConfig { markers: true, ..StartupConfig::default() };
+            let [mut a, mut b] = started_with(config);
+            b.memory.copy_in(0, &octets);
+            let write = SendWr::write(WrId(1), a.memory.remote(0), [b.memory.sge(0..before)]);
+            b.qp.post_send(write.unsignaled()).unwrap();
+            pass(&mut b, &mut a);
+            if is_read {
+                let (from, to) = (b.memory.remote(0), a.memory.sge(0..READ_LEN));
+                a.qp.post_send(SendWr::read(WrId(2), from, to)).unwrap();
+            } else {
+                let (from, to) = (b.memory.sge(0..READ_LEN), a.memory.remote(0));
+                b.qp.post_send(SendWr::write(WrId(2), to, [from])).unwrap();
+            }
+            pass(&mut a, &mut b);
+            let stream = b.layered.stream_mut();
+            let start = stream.framed_end();
+            let mut runs = 0;
+            loop {
+                let first = stream.framed_end();
+                let (segment_len, cut) = (SEGMENT_LEN, Cut::Always);
+                let mut room = Room { segment_len, fragments: FRAGMENTS_MAX, cut };
+                stream.frame_segment(&mut room);
+                stream.frame_alike(SEGMENT_LEN, 16, &mut room);
+                let len = stream.framed_end().index_from(first);
+                runs += usize::from(len == 17 * SEGMENT_LEN);
+                if len == 0 || stream.framed_end().index_from(start) > READ_LEN {
+                    break;
+                }
+            }
+            assert!(runs >= 9, "{runs} of 12 runs");
+            pass(&mut b, &mut a);
+            let mut arrived = vec![0; READ_LEN];
+            a.memory.copy_out(0, &mut arrived);
+            assert!(arrived == octets, "{before} octets before");
+            let end = if is_read { &mut a } else { &mut b };
+            assert_eq!(end.statuses(), [(2, WcStatus::Success)]);
+        }
+    }
 }
 
 /// RFC 5041 §4.3: message numbers follow 0xFFFFFFFF by 0, on each queue.

@@ -138,6 +138,10 @@ impl<'s> Located<'s> {
     /// The ULPDU, when it lies in the segment and no marker splits it.
     #[inline]
     pub(super) fn contiguous_ulpdu(&self) -> Option<&'s [u8]> {
+        // One that leads it, and at most one in front of the ULPDU's octets or behind them.
+        if self.layout.marker_count() > 2 {
+            return None;
+        }
         let len = self.layout.ulpdu_len();
         let first = self.layout.wire_of(LENGTH_LEN);
         let last = self.layout.wire_of(len.saturating_add(LENGTH_LEN).saturating_sub(1));

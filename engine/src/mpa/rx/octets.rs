@@ -274,6 +274,12 @@ impl<'a> Ulpdu<'a> {
         match &self.source {
             Source::Contiguous(octets) => octets.first_chunk().copied(),
             Source::Scattered(octets) => octets.read(),
+            // Nearly always no marker is among them.
+            Source::Spread(Spread { whole: Some(wire), layout, .. })
+                if layout.run_len_from(LENGTH_LEN) >= N =>
+            {
+                wire.get(layout.wire_of(LENGTH_LEN)..)?.first_chunk().copied()
+            }
             Source::Marked(_) | Source::Spread(_) => self.spread_front(),
         }
     }

@@ -4,7 +4,7 @@
 use crate::ddp;
 use crate::limits::MULPDU_MIN;
 use crate::mem::{Access, Refusal, SharedSlice, TableLease};
-use crate::mpa::marker::fpdu_len;
+use crate::mpa::marker::{fpdu_len, pad_len};
 use crate::stream::error::StreamError;
 use crate::stream::tx::TxState;
 use crate::stream::tx::fpdus::NextFpdu;
@@ -14,7 +14,6 @@ use crate::stream::tx::message::{Message, Source};
 use crate::types::{Msn, TaggedOffset};
 use crate::verbs::{QpShared, RnicShared};
 use crate::wire::ddp::TaggedHeader;
-use crate::wire::mpa::{CRC_LEN, FPDU_HEADER_LEN};
 use crate::wire::rdmap::ReadRequest;
 
 /// Fragments that one FPDU can need at most, beyond two per marker: head, scatter elements, tail.
@@ -83,24 +82,24 @@ impl TxState {
         let (Some(message), Some(run)) = (&mut self.current, self.fpdus.back_mut()) else {
             return false;
         };
-        let (ulpdu_len, wire_len) = (message.ulpdu_len(run.len), run.wire_len as usize);
+        let len = run.lengths.payload_len(run.count);
+        let (ulpdu_len, wire_len) = (message.ulpdu_len(len), run.wire_len() as usize);
         // Without a pad, and with less than a word to spare, it has all the payload that fits.
-        let fills = room.segment_len & !3 == wire_len && fpdu_len_unpadded(ulpdu_len) == wire_len;
-        // With markers the lengths of payload differ.
+        let fills = room.segment_len & !3 == wire_len && pad_len(ulpdu_len) == 0;
         let fits = fills
             && ulpdu_len >= MULPDU_MIN
             && room.cut != Cut::Never
             && run.source == message.source
             && matches!(message.source, Source::Work(_))
-            && message.len - message.framed_len > run.len
-            && !self.grid.is_enabled();
+            && message.len - message.framed_len > len
+            && run.lengths.is_possible(run.count);
         if !fits {
             return false;
         }
-        debug_assert_eq!(message.framed_len, run.offset + run.count * run.len);
+        debug_assert_eq!(message.framed_len, run.offset_of(run.count));
         run.count += 1;
-        message.framed_len += run.len;
-        self.framed_end = self.framed_end + u64::from(run.wire_len);
+        message.framed_len += len;
+        self.framed_end = self.framed_end + u64::from(run.wire_len());
         self.fpdus_framed += 1;
         room.fragments = room.fragments.saturating_sub(FRAGMENTS_PER_FPDU);
         true
@@ -246,7 +245,7 @@ impl TxState {
         let start = self.framed_end;
         self.framed_end = start + u64::from(wire_len);
         let fpdu = NextFpdu { start, wire_len, source, offset, len: payload_len, last };
-        self.fpdus.push(&fpdu, || message.head(self.version));
+        self.fpdus.push(self.grid, &fpdu, || message.head(self.version));
         self.fpdus_framed += 1;
         self.messages.framed(source, 1, last.then_some(self.framed_end));
         if last {
@@ -265,56 +264,48 @@ impl TxState {
         room: &mut Room,
     ) {
         let (Some(message), Some(run)) = (&self.current, self.fpdus.back()) else { return };
-        // With markers the lengths of payload differ.
-        let fits = !self.grid.is_enabled()
-            && run.source == message.source
-            && run.wire_len as usize == segment_len
-            && run.len > 0;
+        let fits = run.source == message.source && run.wire_len() as usize == segment_len;
         if !fits {
             return;
         }
-        // The last FPDU of the message has a header of its own (L), even if it is as long.
-        let in_message = (message.len - message.framed_len).saturating_sub(1) / run.len;
         let is_answer = is_read_response(message);
-        let fragments = fragments_of(message, segment_len, 0);
+        let fragments = fragments_of(message, segment_len, self.grid.markers_max(segment_len));
         let mut most = segments.min(room.fragments / fragments);
         if is_answer {
             most = most.min(self.kept.room() / segment_len);
         }
-        let count = in_message.min(u32::try_from(most).unwrap_or(u32::MAX));
+        // The last FPDU of the message has a header of its own (L), even if it is as long.
+        let left = (message.len - message.framed_len).saturating_sub(1);
+        let most = u32::try_from(most).unwrap_or(u32::MAX);
+        let first = run.count;
+        let (count, len) = run.lengths.as_many(first, left, most);
         let mut lease = TableLease::new(&rnic.table);
         let memory = if is_answer && count > 0 {
             // A refusal shows again when the next FPDU is framed.
-            let len = run.len * count;
             let Ok(memory) = self.readable(qp, &mut lease, len) else { return };
             Some(memory)
         } else {
             None
         };
         let (Some(message), Some(run)) = (&mut self.current, self.fpdus.back_mut()) else { return };
-        let first = run.count;
         run.count += count;
-        message.framed_len += run.len * count;
+        message.framed_len += len;
         room.fragments -= count as usize * fragments;
-        self.framed_end = self.framed_end + u64::from(run.wire_len) * u64::from(count);
+        self.framed_end = self.framed_end + u64::from(run.wire_len()) * u64::from(count);
         self.fpdus_framed += u64::from(count);
         self.messages.framed(run.source, count, None);
         if let (Some(memory), Some(run)) = (memory, self.fpdus.back()) {
-            let len = run.len as usize;
-            for number in 0..count {
-                let contiguous = Some(memory.part(number as usize * len, len));
-                let fpdu = run.fpdu(first + number);
+            let start = run.offset_of(first);
+            for number in first..first + count {
+                let fpdu = run.fpdu(number);
+                let at = (fpdu.offset() - start) as usize;
+                let contiguous = Some(memory.part(at, fpdu.len() as usize));
                 let payload = Payload { messages: &self.messages, fpdu, contiguous };
                 keep(&mut self.kept, payload, self.grid, self.crc);
             }
-            self.counters.bytes_snapshot += u64::from(count) * u64::from(run.len);
+            self.counters.bytes_snapshot += u64::from(len);
         }
     }
-}
-
-/// Octets of an FPDU without markers whose ULPDU needs no pad.
-const fn fpdu_len_unpadded(ulpdu_len: usize) -> usize {
-    FPDU_HEADER_LEN + ulpdu_len + CRC_LEN
 }
 
 const fn is_read_response(message: &Message) -> bool {

@@ -5,19 +5,19 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::mem::region::prefetch::prefetch_front;
-use crate::mpa::marker::MarkerGrid;
+use crate::mpa::marker::{EqualFpdus, MarkerGrid};
 use crate::mpa::tx;
 use crate::stream::tx::message::{Front, Head, Source};
 use crate::types::StreamOffset;
 
-/// FPDUs of one message that follow each other and have equal lengths. Enough to write any of them
-/// again at any time.
+/// FPDUs of one message that follow each other and have equal lengths on the stream. Enough to write any of
+/// them again at any time.
 #[derive(Clone, Debug)]
 pub(crate) struct FpduRun {
     /// First octet on the stream, a leading marker included.
     pub(crate) start: StreamOffset,
-    /// Octets of each on the stream: markers, length, ULPDU, pad and CRC.
-    pub(crate) wire_len: u32,
+    /// Octets and payload of each.
+    pub(crate) lengths: EqualFpdus,
     /// How many: at least one.
     pub(crate) count: u32,
     pub(crate) head: Head,
@@ -25,8 +25,6 @@ pub(crate) struct FpduRun {
     pub(crate) source: Source,
     /// The first one's first octet in the source.
     pub(crate) offset: u32,
-    /// Payload octets of each.
-    pub(crate) len: u32,
     /// The last one ends the message.
     pub(crate) last: bool,
 }
@@ -34,7 +32,19 @@ pub(crate) struct FpduRun {
 impl FpduRun {
     #[inline]
     pub(crate) fn end(&self) -> StreamOffset {
-        self.start + u64::from(self.wire_len) * u64::from(self.count)
+        self.start + u64::from(self.wire_len()) * u64::from(self.count)
+    }
+
+    /// Octets of each on the stream.
+    #[inline]
+    pub(crate) const fn wire_len(&self) -> u32 {
+        self.lengths.wire_len()
+    }
+
+    /// The first payload octet in the source of the one with this number, or of what comes behind all.
+    #[inline]
+    pub(crate) const fn offset_of(&self, number: u32) -> u32 {
+        self.offset + self.lengths.payload_before(number)
     }
 
     /// Those that have octets in `range`, by their numbers.
@@ -42,10 +52,10 @@ impl FpduRun {
     pub(crate) fn numbers_in(&self, range: &Range<StreamOffset>) -> Range<u32> {
         // The last one, as when it was just framed: no division.
         let end = self.end();
-        if range.end == end && range.start.0 + u64::from(self.wire_len) == end.0 {
+        if range.end == end && range.start.0 + u64::from(self.wire_len()) == end.0 {
             return self.count - 1..self.count;
         }
-        let wire_len = u64::from(self.wire_len);
+        let wire_len = u64::from(self.wire_len());
         let narrow = |number| u32::try_from(number).unwrap_or(u32::MAX).min(self.count);
         let first = range.start.max(self.start).bytes_since(self.start) / wire_len;
         let end = range.end.bytes_since(self.start).div_ceil(wire_len);
@@ -70,10 +80,10 @@ impl FpduRun {
     fn extend(&mut self, next: &NextFpdu) -> bool {
         let alike = !self.last
             && self.source == next.source
-            && self.wire_len == next.wire_len
-            && self.len == next.len
+            && self.wire_len() == next.wire_len
+            && self.lengths.payload_len(self.count) == next.len
             && self.head.inline.is_empty()
-            && next.offset == self.offset + self.len * self.count;
+            && next.offset == self.offset_of(self.count);
         if alike {
             self.count += 1;
             self.last = next.last;
@@ -106,12 +116,12 @@ pub(crate) struct QueuedFpdu<'a> {
 impl<'a> QueuedFpdu<'a> {
     #[inline]
     pub(crate) fn start(self) -> StreamOffset {
-        self.run.start + u64::from(self.number) * u64::from(self.run.wire_len)
+        self.run.start + u64::from(self.number) * u64::from(self.run.wire_len())
     }
 
     #[inline]
     pub(crate) fn end(self) -> StreamOffset {
-        self.start() + u64::from(self.run.wire_len)
+        self.start() + u64::from(self.run.wire_len())
     }
 
     pub(crate) const fn source(self) -> Source {
@@ -119,14 +129,15 @@ impl<'a> QueuedFpdu<'a> {
     }
 
     /// Payload octets.
+    #[inline]
     pub(crate) const fn len(self) -> u32 {
-        self.run.len
+        self.run.lengths.payload_len(self.number)
     }
 
     /// Its first payload octet in the source.
     #[inline]
     pub(crate) const fn offset(self) -> u32 {
-        self.run.offset + self.number * self.run.len
+        self.run.offset_of(self.number)
     }
 
     /// What stands before its payload.
@@ -139,7 +150,7 @@ impl<'a> QueuedFpdu<'a> {
     /// The FPDU as MPA frames it.
     #[inline]
     pub(crate) fn framed<'f>(self, front: &'f Front, grid: MarkerGrid) -> tx::Fpdu<'f> {
-        tx::Fpdu::new(grid, self.start(), front.octets(), self.run.len as usize)
+        tx::Fpdu::new(grid, self.start(), front.octets(), self.len() as usize)
     }
 }
 
@@ -161,21 +172,13 @@ impl FpduQueue {
 
     /// Appends an FPDU; `head` is asked for when it is not like the one before.
     #[inline]
-    pub(crate) fn push(&mut self, fpdu: &NextFpdu, head: impl FnOnce() -> Head) {
+    pub(crate) fn push(&mut self, grid: MarkerGrid, fpdu: &NextFpdu, head: impl FnOnce() -> Head) {
         debug_assert!(self.runs.back().is_none_or(|last| last.end() == fpdu.start));
         if !self.runs.back_mut().is_some_and(|back| back.extend(fpdu)) {
             let NextFpdu { start, wire_len, source, offset, len, last } = *fpdu;
             let head = head();
-            self.runs.push_back(FpduRun {
-                start,
-                wire_len,
-                count: 1,
-                head,
-                source,
-                offset,
-                len,
-                last,
-            });
+            let lengths = EqualFpdus::new(grid, start, wire_len, len);
+            self.runs.push_back(FpduRun { start, lengths, count: 1, head, source, offset, last });
         }
     }
 
@@ -197,12 +200,13 @@ impl FpduQueue {
                 break;
             }
             let octets = snd_una.bytes_since(run.start);
-            let whole = octets / u64::from(run.wire_len);
+            let whole = octets / u64::from(run.wire_len());
             let whole = u32::try_from(whole).unwrap_or(u32::MAX).min(run.count);
             dropped(run.source, whole);
             if whole < run.count {
-                run.start = run.start + u64::from(run.wire_len) * u64::from(whole);
-                run.offset += run.len * whole;
+                run.start = run.start + u64::from(run.wire_len()) * u64::from(whole);
+                run.offset = run.offset_of(whole);
+                run.lengths = run.lengths.without_first(whole);
                 run.count -= whole;
                 break;
             }
@@ -217,7 +221,7 @@ impl FpduQueue {
     /// The FPDU that stands across `at`, if one does.
     pub(crate) fn across(&self, at: StreamOffset) -> Option<QueuedFpdu<'_>> {
         let run = self.runs_from(at).next().filter(|run| run.start < at)?;
-        let number = at.bytes_since(run.start) / u64::from(run.wire_len);
+        let number = at.bytes_since(run.start) / u64::from(run.wire_len());
         let fpdu = run.fpdu(u32::try_from(number).expect("a run has fewer"));
         (fpdu.start() < at).then_some(fpdu)
     }
@@ -266,6 +270,8 @@ mod tests {
     use crate::types::{Stag, TaggedOffset};
     use crate::wire::ProtocolVersion;
 
+    const UNMARKED: MarkerGrid = MarkerGrid::new(StreamOffset(0), false);
+
     fn head() -> Head {
         Head {
             target: Target::Tagged { stag: Stag(1), to: TaggedOffset(0) },
@@ -282,7 +288,7 @@ mod tests {
         for (index, &wire_len) in lens.iter().enumerate() {
             let (len, last) = (wire_len / 2, index + 1 == lens.len());
             let source = Source::Work(7);
-            queue.push(&NextFpdu { start, wire_len, source, offset, len, last }, head);
+            queue.push(UNMARKED, &NextFpdu { start, wire_len, source, offset, len, last }, head);
             start = start + u64::from(wire_len);
             offset += len;
         }
@@ -342,7 +348,7 @@ mod tests {
         let start = queue.runs[1].end();
         let source = Source::Work(8);
         let next = NextFpdu { start, wire_len: 36, source, offset: 0, len: 18, last: false };
-        queue.push(&next, head);
+        queue.push(UNMARKED, &next, head);
         assert_eq!(queue.runs.len(), 3);
     }
 

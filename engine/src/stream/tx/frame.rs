@@ -156,10 +156,11 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         run_len < self.gather_len_min
     }
 
-    /// Whether an FPDU whose payload markers cut, and which has a CRC, is copied into the frame.
+    /// Whether an FPDU of `len` octets of payload is copied into the frame that are in runs of `run_len`
+    /// because markers, if any, cut it; with a CRC or not.
     #[inline]
-    pub(crate) const fn stages_marked(&self) -> bool {
-        self.stages_marked
+    pub(crate) const fn stages_run(&self, len: usize, run_len: usize, crc: bool) -> bool {
+        self.stages(run_len) || (run_len < len && crc && self.stages_marked)
     }
 
     /// Copies a run of registered memory.
@@ -176,7 +177,26 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         }
     }
 
-    /// Whether the CRC of an FPDU whose payload is referred to is left to the device.
+    /// Has `write` fill the next `len` octets, of which `staged` are copies of registered memory.
+    #[inline]
+    pub(crate) fn write_copied(
+        &mut self,
+        len: usize,
+        staged: usize,
+        write: impl FnOnce(&mut [u8]),
+    ) {
+        let end = self.open_len + len;
+        match self.scratch.get_mut(self.open_len..end) {
+            Some(room) if !self.full => {
+                write(room);
+                self.open_len = end;
+                self.staged += staged;
+            }
+            _ => self.full = true,
+        }
+    }
+
+    /// Whether a CRC is left to the device.
     #[inline]
     pub(crate) fn leaves_digests(&self) -> bool {
         self.digests.as_ref().is_some_and(|digests| !digests.is_full())
@@ -338,9 +358,12 @@ mod tests {
         {
             let (mut scratch, mut fragments) = (Scratch::new(path, 0), Fragments::new());
             let frame = FrameBuilder::new(&mut scratch, &mut fragments);
-            assert_eq!(frame.stages_marked(), stages, "{path:?}");
+            let told = path == SendPath::Stage;
+            assert_eq!(frame.stages_run(509, 508, true), stages || told, "{path:?}");
+            assert_eq!(frame.stages_run(509, 508, false), told, "{path:?}");
+            assert_eq!(frame.stages_run(508, 508, true), told, "{path:?}");
             // Told to stage, all is copied anyway.
-            assert_eq!(frame.stages(508), path == SendPath::Stage, "{path:?}");
+            assert_eq!(frame.stages(508), told, "{path:?}");
         }
     }
 

@@ -96,12 +96,11 @@ impl TxState {
         let messages = &self.messages;
         let numbers = run.numbers_in(range);
         debug_assert!(run.is_whole(&numbers, range), "cut, so kept");
-        let first = run.offset + numbers.start * run.len;
-        let len = (numbers.end - numbers.start) * run.len;
+        let first = run.offset_of(numbers.start);
+        let len = run.offset_of(numbers.end) - first;
         let payload = messages.contiguous(run.source, first, len);
         if let Some(payload) = payload
-            && !self.grid.is_enabled()
-            && run.gather_plain(numbers.clone(), payload, self.crc, frame)
+            && run.gather_tagged(self.grid, numbers.clone(), payload, self.crc, frame)
         {
             return;
         }
@@ -118,19 +117,17 @@ impl TxState {
         frame: &mut FrameBuilder<'a, '_>,
     ) {
         let messages = &self.messages;
-        let first = run.offset + numbers.start * run.len;
+        let first = run.offset_of(numbers.start);
         let crc = self.crc.then(Crc32c::new);
-        let (len, run_len) = (run.len as usize, self.grid.run_len(run.len as usize));
-        let leaves_digest = self.crc
-            && len > 0
-            && !frame.stages(run_len)
-            && (run_len == len || !frame.stages_marked());
-        let stages = frame.stages(run_len) || (run_len < len && self.crc && frame.stages_marked());
+        let len = run.lengths.payload_len(numbers.start) as usize;
+        let run_len = self.grid.run_len(len);
+        let stages = frame.stages_run(len, run_len, self.crc);
+        let leaves_digest = self.crc && len > 0 && !stages;
         for fpdu in numbers.map(|number| run.fpdu(number)) {
             let front = fpdu.front();
             // Found once for all: most messages are in one place.
             let at = (fpdu.offset() - first) as usize;
-            let payload = payload.map(|all| all.part(at, run.len as usize));
+            let payload = payload.map(|all| all.part(at, fpdu.len() as usize));
             let payload = Payload { messages, fpdu, contiguous: payload };
             let framed = fpdu.framed(&front, self.grid);
             if leaves_digest && frame.leaves_digests() {

@@ -15,12 +15,13 @@ mod fpdus;
 mod frame;
 mod gather;
 mod kept;
+mod marked;
 mod message;
-mod plain;
 mod request;
 mod responses;
 mod send_path;
 mod send_queue;
+mod tagged;
 mod turn;
 
 use std::mem::offset_of;

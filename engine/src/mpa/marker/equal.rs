@@ -1,0 +1,189 @@
+//! FPDUs behind one another that take equally many octets of the stream: how much payload each has.
+//!
+//! Without markers all have as much. With markers one that a marker more stands in has 4 octets less.
+
+use crate::limits::{MARKER_LEN, MARKER_SPACING};
+use crate::mpa::marker::{MarkerGrid, bytes_in};
+use crate::types::StreamOffset;
+
+/// Stands for the distance to the first marker where there are none.
+const NO_MARKERS: u64 = u64::MAX;
+
+/// FPDUs of one message that take equally many octets of the stream, each behind the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EqualFpdus {
+    /// Octets from the start of the first one to the first marker.
+    lead: u64,
+    /// Octets of each on the stream: markers, length, ULPDU, pad and CRC.
+    wire_len: u32,
+    /// Payload octets of the first one.
+    len: u32,
+}
+
+impl EqualFpdus {
+    /// The first of them begins at `start`, takes `wire_len` octets and has `len` of payload.
+    #[inline]
+    pub(crate) const fn new(
+        grid: MarkerGrid,
+        start: StreamOffset,
+        wire_len: u32,
+        len: u32,
+    ) -> Self {
+        let lead = if grid.enabled { grid.lead(start) as u64 } else { NO_MARKERS };
+        Self { lead, wire_len, len }
+    }
+
+    /// Octets of each on the stream.
+    #[inline]
+    pub(crate) const fn wire_len(&self) -> u32 {
+        self.wire_len
+    }
+
+    /// Octets from the start of the first to the marker at or behind it; beyond any where there are none.
+    #[inline]
+    pub(crate) fn first_marker_at(&self) -> usize {
+        usize::try_from(self.lead).unwrap_or(usize::MAX)
+    }
+
+    /// Payload octets of the first.
+    #[inline]
+    pub(crate) const fn first_len(&self) -> u32 {
+        self.len
+    }
+
+    /// Payload octets of each, where there are no markers.
+    #[inline]
+    pub(crate) const fn unmarked_len(&self) -> Option<u32> {
+        if self.lead == NO_MARKERS { Some(self.len) } else { None }
+    }
+
+    /// Payload octets of the first `count`, as far as all of them are [possible](Self::is_possible).
+    #[inline]
+    pub(crate) const fn payload_before(&self, count: u32) -> u32 {
+        if self.lead == NO_MARKERS {
+            return count * self.len;
+        }
+        self.marked_payload_before(count)
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "a message has less than 2³² octets")]
+    const fn marked_payload_before(&self, count: u32) -> u32 {
+        // Length, headers, pad and CRC of each.
+        let framing = bytes_in(self.lead, self.wire_len as u64) - self.len as u64;
+        let wire_len = self.wire_len as u64 * count as u64;
+        // One too short for a marker more is asked about, and is not possible.
+        bytes_in(self.lead, wire_len).wrapping_sub(framing * count as u64) as u32
+    }
+
+    /// Payload octets of the one with this number.
+    #[inline]
+    pub(crate) const fn payload_len(&self, number: u32) -> u32 {
+        self.without_first(number).len
+    }
+
+    /// How many come behind the first `before`, `most` at most, and their payload octets: no more than `left`.
+    #[inline]
+    pub(crate) fn as_many(&self, before: u32, left: u32, most: u32) -> (u32, u32) {
+        if self.lead == NO_MARKERS {
+            let count = most.min(left.checked_div(self.len).unwrap_or(0));
+            return (count, count * self.len);
+        }
+        let (mut next, mut count, mut len) = (self.without_first(before), 0, 0);
+        while count < most && next.is_possible(0) && next.len <= left - len {
+            (count, len) = (count + 1, len + next.len);
+            next = next.without_first(1);
+        }
+        (count, len)
+    }
+
+    /// Whether the one with this number can be as long as the first: a marker that its last four octets
+    /// would be leads the next.
+    #[inline]
+    pub(crate) const fn is_possible(&self, number: u32) -> bool {
+        let end = self.wire_len as u64 * (number as u64 + 1);
+        end <= self.lead || {
+            let behind_marker = (end - self.lead) % MARKER_SPACING;
+            behind_marker == 0 || behind_marker > MARKER_LEN as u64
+        }
+    }
+
+    /// These without the first `count`.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "less than an FPDU is long")]
+    pub(crate) const fn without_first(&self, count: u32) -> Self {
+        if self.lead == NO_MARKERS {
+            return *self;
+        }
+        let wire_len = self.wire_len as u64;
+        let lead = self.lead.wrapping_sub(wire_len * count as u64) % MARKER_SPACING;
+        // As many octets more as there are fewer of markers; one that has no room for them is not possible.
+        let more = bytes_in(lead, wire_len).wrapping_sub(bytes_in(self.lead, wire_len));
+        Self { lead, len: self.len.saturating_add_signed(more as i32), ..*self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mpa::marker::{CRC_LEN, LENGTH_LEN};
+
+    const HEADER_LEN: usize = 14;
+
+    /// Payload that an FPDU in so many octets at `start` has, and how many of them it takes.
+    fn packed(grid: MarkerGrid, start: StreamOffset, room: usize) -> (u32, usize) {
+        let ulpdu_len = grid.mulpdu_for_room(start, room).unwrap();
+        let len = u32::try_from(ulpdu_len - HEADER_LEN).unwrap();
+        (len, grid.layout(start, ulpdu_len).wire_len())
+    }
+
+    #[test]
+    fn equal_fpdus_have_the_payload_that_fits_each() {
+        for (markers, wire_len) in
+            [(true, 1448), (true, 512), (true, 36), (true, 9000), (false, 1448)]
+        {
+            for origin in (0..512).step_by(4) {
+                let grid = MarkerGrid::new(StreamOffset(origin), markers);
+                let mut start = StreamOffset(origin + 40);
+                let (len, taken) = packed(grid, start, wire_len);
+                if taken != wire_len {
+                    continue;
+                }
+                let wire = u32::try_from(wire_len).unwrap();
+                let mut equal = EqualFpdus::new(grid, start, wire, len);
+                assert_eq!(equal.unmarked_len().is_some(), !markers);
+                let (mut before, mut skipped) = (0, 0);
+                for number in 0..300 {
+                    let (len, taken) = packed(grid, start, wire_len);
+                    assert_eq!(equal.is_possible(number - skipped), taken == wire_len);
+                    if taken != wire_len {
+                        break;
+                    }
+                    assert_eq!(equal.payload_len(number - skipped), len, "{number}");
+                    assert_eq!(equal.payload_before(number - skipped), before, "{number}");
+                    let layout = grid.layout(start, HEADER_LEN + len as usize);
+                    let framing = LENGTH_LEN + HEADER_LEN + CRC_LEN;
+                    let markers = 4 * layout.marker_count();
+                    assert_eq!(framing + len as usize + markers, wire_len);
+                    before += len;
+                    start = start + wire_len as u64;
+                    // What was acknowledged is left out.
+                    if number % 7 == 6 {
+                        equal = equal.without_first(number + 1 - skipped);
+                        (skipped, before) = (number + 1, 0);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn four_gigabytes_in_equal_fpdus_are_counted() {
+        let grid = MarkerGrid::new(StreamOffset(0), true);
+        let (len, _) = packed(grid, StreamOffset(0), 1448);
+        let equal = EqualFpdus::new(grid, StreamOffset(0), 1448, len);
+        let count = u32::MAX / 1448 + 1000;
+        let wire_len = u64::from(count) * 1448;
+        let expected = wire_len - 20 * u64::from(count) - 4 * wire_len.div_ceil(512);
+        assert_eq!(u64::from(equal.payload_before(count)), expected);
+    }
+}

@@ -1,0 +1,180 @@
+//! Writes the FPDUs that nearly all of a long message are cut into: tagged, with their payload in one run
+//! of memory that is referred to, or is copied whole or as [`marked`](super::marked) does. The same octets
+//! as [`Fpdu::emit`](crate::mpa::tx::Fpdu) writes, without asking for each FPDU what is known of all.
+
+use std::ops::Range;
+
+use crate::ddp::tx::Target;
+use crate::limits::ULPDU_LEN_MAX;
+use crate::mem::SharedSlice;
+use crate::mpa::marker::MarkerGrid;
+use crate::stream::tx::fpdus::FpduRun;
+use crate::stream::tx::frame::FrameBuilder;
+use crate::stream::tx::gather::{crc_field, digest};
+use crate::stream::tx::marked;
+use crate::types::{Stag, TaggedOffset};
+use crate::wire::crc32c::Crc32c;
+use crate::wire::ddp::TaggedHeader;
+use crate::wire::mpa::{CRC_LEN, FPDU_HEADER_LEN, pad_len};
+
+/// Octets of a head: length and tagged DDP header.
+pub(super) const HEAD_LEN: usize = FPDU_HEADER_LEN + TaggedHeader::LEN;
+const PAD_LEN_MAX: usize = 3;
+const PAYLOAD_LEN_MAX: usize = ULPDU_LEN_MAX - TaggedHeader::LEN;
+
+/// A head as two words: written and read in the same portions, for a processor that reads what it has
+/// just written in others waits for it.
+pub(super) struct Head {
+    pub(super) halves: [[u8; HEAD_LEN / 2]; 2],
+}
+
+impl Head {
+    #[inline]
+    pub(super) fn new(length: u16, header: &TaggedHeader) -> Self {
+        let [a, b] = length.to_be_bytes();
+        let [c, d, e, f, g, h, to @ ..] = header.to_bytes();
+        Self { halves: [[a, b, c, d, e, f, g, h], to] }
+    }
+}
+
+/// What the FPDUs of a run have in common.
+pub(super) struct TaggedRun<'a> {
+    run: &'a FpduRun,
+    stag: Stag,
+    to: TaggedOffset,
+    /// The number of the FPDU that ends the message.
+    last: Option<u32>,
+    pub(super) crc: bool,
+}
+
+impl TaggedRun<'_> {
+    /// Length and header of the FPDU with this number, whose payload begins `offset` octets into the
+    /// message and has `len`.
+    #[inline]
+    pub(super) fn head(&self, number: u32, offset: u32, len: u32) -> Head {
+        // RFC 5044 §4.1: ULPDU_Length counts the contained ULPDU only.
+        let ulpdu_len = TaggedHeader::LEN + len as usize;
+        let length = u16::try_from(ulpdu_len).expect("checked against ULPDU_LEN_MAX");
+        // RFC 5041 §5.2: the segment's TO is the message's plus the offset of its payload.
+        let to = TaggedOffset(self.to.0.wrapping_add(u64::from(offset)));
+        let (version, rsvd_ulp) = (self.run.head.version, self.run.head.control);
+        let last = self.last == Some(number);
+        Head::new(length, &TaggedHeader { last, version, rsvd_ulp, stag: self.stag, to })
+    }
+}
+
+impl FpduRun {
+    /// Adds those of the FPDUs with these numbers to `frame`; `payload` is theirs, all of it. Returns
+    /// whether they are of the kind that this is for.
+    #[inline]
+    pub(super) fn gather_tagged<'a>(
+        &self,
+        grid: MarkerGrid,
+        numbers: Range<u32>,
+        payload: SharedSlice<'a>,
+        crc: bool,
+        frame: &mut FrameBuilder<'a, '_>,
+    ) -> bool {
+        let Target::Tagged { stag, to } = self.head.target else { return false };
+        let first_len = self.lengths.payload_len(numbers.start) as usize;
+        if !self.head.inline.is_empty() || first_len == 0 || first_len > PAYLOAD_LEN_MAX {
+            return false;
+        }
+        let last = self.last.then_some(self.count - 1);
+        let tagged = TaggedRun { run: self, stag, to, last, crc };
+        match self.lengths.unmarked_len() {
+            Some(len) => tagged.gather_plain(len, numbers, payload, frame),
+            None if frame.stages_run(first_len, grid.run_len(first_len), crc) => {
+                tagged.gather_marked(numbers, payload, frame);
+            }
+            None => return false,
+        }
+        true
+    }
+}
+
+impl TaggedRun<'_> {
+    /// The FPDUs of a stream without markers: each has `len` octets of payload.
+    #[inline]
+    fn gather_plain<'a>(
+        &self,
+        len: u32,
+        numbers: Range<u32>,
+        payload: SharedSlice<'a>,
+        frame: &mut FrameBuilder<'a, '_>,
+    ) {
+        let crc = self.crc;
+        let pad = pad_len(TaggedHeader::LEN + len as usize);
+        let stages = frame.stages(len as usize);
+        let (mut offset, mut at) = (self.run.offset_of(numbers.start), 0);
+        for number in numbers {
+            let head = self.head(number, offset, len);
+            let octets = payload.part(at, len as usize);
+            let padding = &[0; PAD_LEN_MAX][..pad];
+            for half in &head.halves {
+                frame.push_array(half);
+            }
+            // RFC 5044 §4.4: the CRC covers everything of the FPDU before it, the pad too.
+            let mut sum = Crc32c::new();
+            if crc {
+                sum.update(head.halves.as_flattened());
+            }
+            if crc && !stages && frame.leaves_digests() {
+                let from = frame.position();
+                frame.push_memory(octets.fragment());
+                if pad > 0 {
+                    frame.push_inline(padding);
+                }
+                frame.push_digest(from, sum, false);
+            } else {
+                match (stages, crc) {
+                    (true, true) => frame.stage_and_digest(octets, &mut sum),
+                    (true, false) => frame.stage(octets),
+                    (false, _) => frame.push_memory(octets.fragment()),
+                }
+                if crc && !stages {
+                    digest(octets, &mut sum);
+                }
+                if pad > 0 {
+                    frame.push_inline(padding);
+                    if crc {
+                        sum.update(padding);
+                    }
+                }
+                let field: [u8; CRC_LEN] = crc_field(crc.then_some(sum));
+                frame.push_array(&field);
+            }
+            (offset, at) = (offset.wrapping_add(len), at + len as usize);
+        }
+    }
+
+    /// The FPDUs of a stream with markers, which are copied into the frame.
+    fn gather_marked<'a>(
+        &self,
+        numbers: Range<u32>,
+        payload: SharedSlice<'a>,
+        frame: &mut FrameBuilder<'a, '_>,
+    ) {
+        let fpdu = self.run.fpdu(numbers.start);
+        let (mut offset, mut at) = (fpdu.offset(), 0);
+        let covered_len = self.run.wire_len() as usize - CRC_LEN;
+        let mut lengths = self.run.lengths.without_first(numbers.start);
+        for number in numbers {
+            let len = lengths.first_len();
+            let head = self.head(number, offset, len);
+            let octets = payload.part(at, len as usize);
+            let (from, mark) = (frame.position(), frame.mark());
+            frame.write_copied(covered_len, len as usize, |room| {
+                marked::write(lengths.first_marker_at(), &head, octets, room);
+            });
+            // RFC 5044 §4.4: the CRC covers everything of the FPDU before it, markers too.
+            if self.crc && frame.leaves_digests() {
+                frame.push_digest(from, Crc32c::new(), false);
+            } else {
+                frame.push_array(&crc_field(self.crc.then(|| frame.digest_from(mark))));
+            }
+            (offset, at) = (offset.wrapping_add(len), at + len as usize);
+            lengths = lengths.without_first(1);
+        }
+    }
+}
