@@ -11,12 +11,19 @@ use crate::errno::{Errno, or_null};
 use crate::event_queue::EventQueue;
 use crate::fault::{self, Call};
 use crate::object::{CPtr, Object};
+use crate::waited::WaitedAt;
 
 /// A completion channel.
 #[derive(Debug)]
 pub(crate) struct CompChannel {
-    pub(crate) events: EventQueue<CPtr<ibv_cq>>,
+    pub(crate) events: Arc<CqEvents>,
 }
+
+/// Completion queues that have something, in the order in which that came about.
+pub(crate) type CqEvents = EventQueue<CPtr<ibv_cq>>;
+
+/// Those of the channels that there are.
+static EVENTS: WaitedAt<CqEvents> = WaitedAt::new();
 
 type ChannelObject = Object<ibv_comp_channel, Arc<CompChannel>>;
 
@@ -32,9 +39,12 @@ pub(crate) unsafe fn channel<'a>(channel: *mut ibv_comp_channel) -> &'a Arc<Comp
 /// Makes a channel of an open device.
 pub(crate) fn create(context: *mut ibv_context) -> Result<*mut ibv_comp_channel, Errno> {
     fault::check(Call::CreateCompChannel)?;
-    let channel = Arc::new(CompChannel { events: EventQueue::new()? });
-    let c = ibv_comp_channel { context, fd: channel.events.fd(), refcnt: 0 };
-    Ok(ChannelObject::make(c, |_| channel))
+    let events = Arc::new(EventQueue::new()?);
+    let channel = Arc::new(CompChannel { events: Arc::clone(&events) });
+    let c = ibv_comp_channel { context, fd: events.fd(), refcnt: 0 };
+    let c = ChannelObject::make(c, |_| channel);
+    EVENTS.insert(c, &events);
+    Ok(c)
 }
 
 /// `ibv_create_comp_channel`.
@@ -43,10 +53,10 @@ extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_com
     or_null(create(context))
 }
 
-/// `ibv_destroy_comp_channel`: EBUSY while a completion queue uses it.
+/// `ibv_destroy_comp_channel`: EBUSY while a completion queue uses it. A thread that waits at it waits on.
 ///
 /// # Safety
-/// `channel` is live, and used no more if the answer is 0.
+/// `channel` is live, and used no more if the answer is 0, but by threads that take events from it.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     // SAFETY: a live channel, by this function's contract.
@@ -54,26 +64,26 @@ pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_
     if users > 1 {
         return Errno::BUSY.0;
     }
+    EVENTS.remove(channel);
     // SAFETY: live, and freed once: the answer is 0.
     drop(unsafe { ChannelObject::free(channel) });
     0
 }
 
-/// `ibv_get_cq_event`: waits for the next one, unless the descriptor is not blocking.
+/// `ibv_get_cq_event`: waits for the next one, unless the descriptor is not blocking. EBADF for a channel
+/// that was destroyed.
 ///
 /// # Safety
-/// `channel` is live; the other pointers are of places for the answer.
+/// The other pointers are of places for the answer.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
     place: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: a live channel, by this function's contract.
-    let channel = unsafe { self::channel(channel) };
     // SAFETY: a queue takes its events out of the channel when it is destroyed: it is live.
     let taken = |of: &CPtr<ibv_cq>| unsafe { cq(of.0) }.unacknowledged.taken();
-    match channel.events.take(taken) {
+    match EVENTS.find(channel).and_then(|events| events.take(taken)) {
         Ok(CPtr(found)) => {
             // SAFETY: a live queue: it waits for the event to be acknowledged.
             let context = unsafe { (*found).cq_context };

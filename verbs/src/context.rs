@@ -16,14 +16,18 @@ use crate::errno::{Errno, or_null};
 use crate::fault::{self, Call};
 use crate::object::{Object, optional};
 use crate::process::{Process, process};
+use crate::waited::WaitedAt;
 use crate::{attributes, cq, mw, parent_domain, qp, srq};
 
 /// An open device.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) process: Arc<Process>,
-    pub(crate) events: AsyncEvents,
+    pub(crate) events: Arc<AsyncEvents>,
 }
+
+/// The events of the devices that are open.
+static EVENTS: WaitedAt<AsyncEvents> = WaitedAt::new();
 
 type ContextObject = Object<verbs_context, Arc<Context>>;
 
@@ -31,7 +35,8 @@ type ContextObject = Object<verbs_context, Arc<Context>>;
 pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
     fault::check(Call::OpenDevice)?;
     let process = process()?;
-    let context = Arc::new(Context { process, events: AsyncEvents::new()? });
+    let events = Arc::new(AsyncEvents::new()?);
+    let context = Arc::new(Context { process, events: Arc::clone(&events) });
     let mut c = verbs_context::zeroed();
     c.sz = size_of::<verbs_context>();
     c.query_port = Some(attributes::query_port);
@@ -60,7 +65,9 @@ pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
     open.ops.bind_mw = Some(mw::bind_mw);
     open.ops.dealloc_mw = Some(mw::dealloc_mw);
     let object = ContextObject::make(c, |_| context);
-    Ok(object.wrapping_byte_add(offset_of!(verbs_context, context)).cast())
+    let open = object.wrapping_byte_add(offset_of!(verbs_context, context)).cast();
+    EVENTS.insert(open, &events);
+    Ok(open)
 }
 
 fn whole(context: *mut ibv_context) -> *mut verbs_context {
@@ -82,29 +89,28 @@ extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     or_null(open(device))
 }
 
-/// `ibv_close_device`.
+/// `ibv_close_device`. A thread that waits for its events waits on.
 ///
 /// # Safety
-/// `context` came from [`ibv_open_device`] and is used no more.
+/// `context` came from [`ibv_open_device`] and is used no more, but by threads that take its events.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    EVENTS.remove(context);
     // SAFETY: made in `open`, and closed once, by this function's contract.
     drop(unsafe { ContextObject::free(whole(context)) });
     0
 }
 
-/// `ibv_get_async_event`: waits for the next one.
+/// `ibv_get_async_event`: waits for the next one. EBADF for a device that was closed.
 ///
 /// # Safety
-/// `context` is open, `event` points at a place for the answer.
+/// `event` points at a place for the answer.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
-    // SAFETY: an open context, by this function's contract.
-    let context = unsafe { self::context(context) };
-    match context.events.take() {
+    match EVENTS.find(context).and_then(|events| events.take()) {
         Ok(next) => {
             // SAFETY: C's place for the answer, by this function's contract.
             unsafe { event.write(next) };

@@ -56,4 +56,5 @@ mod section;
 mod srq;
 mod thread;
 mod turn;
+mod waited;
 mod work;

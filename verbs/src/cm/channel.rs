@@ -11,12 +11,16 @@ use crate::errno::{Errno, or_null};
 use crate::event_queue::EventQueue;
 use crate::object::{CPtr, Object};
 use crate::turn;
+use crate::waited::WaitedAt;
 
 /// A channel of events of ids.
 #[derive(Debug)]
 pub(crate) struct Channel {
     pub(super) events: EventQueue<Pending>,
 }
+
+/// Those that there are.
+pub(super) static CHANNELS: WaitedAt<Channel> = WaitedAt::new();
 
 type ChannelObject = Object<rdma_event_channel, Arc<Channel>>;
 
@@ -42,7 +46,20 @@ impl Channel {
 fn create() -> Result<*mut rdma_event_channel, Errno> {
     let channel = Arc::new(Channel { events: EventQueue::new()? });
     let c = rdma_event_channel { fd: channel.events.fd() };
-    Ok(ChannelObject::make(c, |_| channel))
+    let waited_at = Arc::clone(&channel);
+    let c = ChannelObject::make(c, |_| channel);
+    CHANNELS.insert(c, &waited_at);
+    Ok(c)
+}
+
+/// Frees a channel.
+///
+/// # Safety
+/// It came from [`create`], and is used no more but by threads that wait at it.
+unsafe fn free(c: *mut rdma_event_channel) {
+    CHANNELS.remove(c);
+    // SAFETY: live, and freed once, by this function's contract.
+    drop(unsafe { ChannelObject::free(c) });
 }
 
 /// What is behind C's pointer.
@@ -89,7 +106,7 @@ impl Attached {
     pub(super) fn leave(self) {
         if self.is_own {
             // SAFETY: made for the id, and freed once, with it or when it is given another.
-            drop(unsafe { ChannelObject::free(self.c.0) });
+            unsafe { free(self.c.0) };
         }
     }
 }
@@ -100,12 +117,12 @@ extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
     or_null(create())
 }
 
-/// `rdma_destroy_event_channel`.
+/// `rdma_destroy_event_channel`. A thread that waits at it waits on.
 ///
 /// # Safety
-/// `channel` is live and used no more, also by no id.
+/// `channel` is live and used no more, also by no id, but by threads that take events from it.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     // SAFETY: live, and freed once, by this function's contract.
-    drop(unsafe { ChannelObject::free(channel) });
+    unsafe { free(channel) };
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use libc::c_int;
 
-use super::channel::channel;
+use super::channel::CHANNELS;
 use super::id::Id;
 use crate::abi::{rdma_cm_event, rdma_cm_event_param, rdma_conn_param, rdma_event_channel};
 use crate::errno::Errno;
@@ -90,10 +90,11 @@ pub(super) fn to_c(pending: Pending) -> *mut rdma_cm_event {
 /// The most that its field can say: TCP retries as long as its user timeout.
 const RETRIES: u8 = 7;
 
-/// `rdma_get_cm_event`: waits for the next one, unless the descriptor is not blocking.
+/// `rdma_get_cm_event`: waits for the next one, unless the descriptor is not blocking. EBADF for a channel
+/// that was destroyed.
 ///
 /// # Safety
-/// `of` is live, `event` points at a place for the answer.
+/// `event` points at a place for the answer.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_get_cm_event(
     of: *mut rdma_event_channel,
@@ -103,11 +104,7 @@ unsafe extern "C" fn rdma_get_cm_event(
         Errno::INVALID.set();
         return -1;
     }
-    // Held while it waits: programs destroy a channel at which another thread still waits. As with a
-    // descriptor that is closed, that thread goes on waiting.
-    // SAFETY: a live channel, by this function's contract.
-    let waited_at = Arc::clone(unsafe { channel(of) });
-    match waited_at.take() {
+    match CHANNELS.find(of).and_then(|channel| channel.take()) {
         Ok(pending) => {
             // SAFETY: C's place for the answer, by this function's contract.
             unsafe { event.write(to_c(pending)) };

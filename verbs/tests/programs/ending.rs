@@ -5,7 +5,7 @@ use std::process::Stdio;
 use urnic_testkit::isolate::netns_tests;
 use urnic_testkit::network::{bridge, ip};
 
-use super::compiled::compile_cm;
+use super::compiled::{self, compile_cm};
 use super::{Libraries, free_port};
 
 const ALL_CAME: &str = "32 messages came";
@@ -76,6 +76,12 @@ fn a_peer_is_told_of_the_end_though_a_child_lives() {
 #[test]
 fn a_child_opens_the_device_anew() {
     run("a_child_opens_the_device_anew", "anew", ["kernel"; 2], "127.0.0.1");
+}
+
+/// As `rping` does, whose thread is between two waits, now and then.
+#[test]
+fn a_program_ends_though_threads_wait_at_what_it_has_destroyed() {
+    compiled::run("a_program_ends_though_threads_wait_at_what_it_has_destroyed", "gone", &[]);
 }
 
 netns_tests! {

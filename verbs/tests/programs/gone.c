@@ -1,0 +1,106 @@
+/* A program that destroys what its threads wait at, and ends: `gone PORT` (which it does not need). Three threads wait
+ * already, three come when it is gone and its memory is other things'. None of them may see anything before the
+ * process has ended; a call of this thread is told that there is no such thing. */
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#define CHECK(what) \
+	do { \
+		if (!(what)) { \
+			printf("line %d: %s (errno %d)\n", __LINE__, #what, errno); \
+			_exit(1); \
+		} \
+	} while (0)
+
+static struct rdma_event_channel *channel;
+static struct ibv_context *context;
+static struct ibv_comp_channel *completions;
+static sem_t destroyed;
+
+static int next_event(void)
+{
+	struct rdma_cm_event *event;
+	return rdma_get_cm_event(channel, &event);
+}
+
+static int next_queue(void)
+{
+	struct ibv_cq *cq;
+	void *cq_context;
+	return ibv_get_cq_event(completions, &cq, &cq_context);
+}
+
+static int next_async_event(void)
+{
+	struct ibv_async_event event;
+	return ibv_get_async_event(context, &event);
+}
+
+static int (*const waits[])(void) = { next_event, next_queue, next_async_event };
+enum { WAITS = 3 };
+
+static void *wait_now(void *next)
+{
+	int answer = (*(int (*const *)(void))next)();
+	printf("a thread that waited was told %d (errno %d)\n", answer, errno);
+	_exit(2);
+}
+
+static void *wait_later(void *next)
+{
+	CHECK(!sem_wait(&destroyed));
+	return wait_now(next);
+}
+
+/* Memory that was freed becomes something else. */
+static void use_again(void)
+{
+	for (size_t len = 16; len <= 1024; len += 16)
+		for (int i = 0; i < 16; i++) {
+			char *memory = malloc(len);
+			CHECK(memory);
+			memset(memory, 0x41, len);
+		}
+}
+
+int main(int argc, char **argv)
+{
+	int count;
+	pthread_t thread;
+	CHECK(argc == 2 && argv[1]);
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	CHECK(!sem_init(&destroyed, 0, 0));
+	struct ibv_device **devices = ibv_get_device_list(&count);
+	CHECK(devices && count == 1);
+	CHECK(context = ibv_open_device(devices[0]));
+	ibv_free_device_list(devices);
+	CHECK(completions = ibv_create_comp_channel(context));
+	CHECK(channel = rdma_create_event_channel());
+	for (int i = 0; i < WAITS; i++) {
+		CHECK(!pthread_create(&thread, NULL, wait_now, (void *)&waits[i]));
+		CHECK(!pthread_create(&thread, NULL, wait_later, (void *)&waits[i]));
+	}
+	/* They wait. */
+	usleep(100000);
+	CHECK(!ibv_destroy_comp_channel(completions));
+	CHECK(!ibv_close_device(context));
+	rdma_destroy_event_channel(channel);
+	use_again();
+	for (int i = 0; i < WAITS; i++) {
+		errno = 0;
+		CHECK(waits[i]() == -1 && errno == EBADF);
+	}
+	for (int i = 0; i < WAITS; i++)
+		CHECK(!sem_post(&destroyed));
+	/* They have come. */
+	usleep(100000);
+	printf("all is well\n");
+	return 0;
+}
