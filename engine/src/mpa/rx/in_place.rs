@@ -7,6 +7,7 @@
 //! changes it in between places octets where it could have placed any others, for the CRC is no
 //! authentication (RFC 5042 §2).
 
+use crate::limits::MARKER_LEN;
 use crate::mem::{Scattered, crc32c_append_shared};
 use crate::mpa::marker::{CRC_LEN, FpduLayout, LENGTH_LEN};
 use crate::mpa::pieces::PieceStore;
@@ -89,9 +90,17 @@ impl<T: Copy> FpduReceiver<T> {
 /// RFC 5044 §4.3: whether all markers of an FPDU point at its header.
 #[inline]
 fn has_right_markers(wire: &Scattered<'_>, layout: &FpduLayout) -> bool {
+    let run = wire.as_run();
     (0..layout.marker_count()).all(|index| {
-        let marker = wire.split_at_checked(layout.marker_at(index));
-        let marker = marker.and_then(|(_, marker)| marker.read());
+        let at = layout.marker_at(index);
+        let marker = match run {
+            Some(run) => {
+                let mut octets = [0; MARKER_LEN];
+                run.copy_out(at, &mut octets);
+                Some(octets)
+            }
+            None => wire.split_at_checked(at).and_then(|(_, marker)| marker.read()),
+        };
         marker.is_some_and(|octets| Marker::from_bytes(octets).fpduptr == layout.fpduptr(index))
     })
 }

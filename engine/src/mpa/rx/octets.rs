@@ -152,25 +152,17 @@ impl<'a> Spread<'a> {
     }
 }
 
-/// Calls `each` with the runs of an FPDU's octets `from..end` that its markers separate; `wire` are all
-/// its wire octets. The positions of one run follow from those of the run before: only the first
-/// takes divisions.
+/// Calls `each` with where on the wire the runs are, and how long, that an FPDU's markers separate the
+/// octets of its ULPDU from `from` on into. The positions of one run follow from those of the run
+/// before: only the first takes divisions.
 #[inline]
-fn each_between_markers<'a>(
-    wire: &'a [u8],
-    layout: &FpduLayout,
-    from: usize,
-    end: usize,
-    mut each: impl FnMut(&'a [u8]),
-) {
-    let (mut octet, mut at) = (from, layout.wire_of(from));
-    let mut len = layout.run_len_from(from);
+fn each_between_markers(layout: &FpduLayout, from: usize, mut each: impl FnMut(usize, usize)) {
+    let end = layout.ulpdu_len().saturating_add(LENGTH_LEN);
+    let mut octet = from.saturating_add(LENGTH_LEN);
+    let (mut at, mut len) = (layout.wire_of(octet), layout.run_len_from(octet));
     while octet < end {
         len = len.min(end.saturating_sub(octet));
-        let run = wire.get(at..).and_then(|rest| rest.get(..len));
-        debug_assert!(run.is_some(), "all octets of the FPDU are in the segment");
-        let Some(run) = run else { return };
-        each(run);
+        each(at, len);
         octet = octet.saturating_add(len);
         at = at.saturating_add(len).saturating_add(MARKER_LEN);
         len = RUN_LEN;
@@ -188,6 +180,10 @@ pub(super) struct Marked<'a> {
 impl<'a> Marked<'a> {
     /// Calls `each` with the runs of the ULPDU's octets from `from` on.
     fn for_each_chunk(&self, from: usize, mut each: impl FnMut(SharedSlice<'a>)) {
+        // Nearly all are in one run of memory.
+        if let Some(wire) = self.wire.as_run() {
+            return each_between_markers(&self.layout, from, |at, len| each(wire.part(at, len)));
+        }
         let end = self.layout.ulpdu_len().saturating_add(LENGTH_LEN);
         let mut octet = from.saturating_add(LENGTH_LEN);
         let mut rest = self.wire.split_at_checked(self.layout.wire_of(octet));
@@ -337,11 +333,8 @@ impl<'a> Ulpdu<'a> {
             }
             Source::Marked(fpdu) => fpdu.for_each_chunk(from, each),
             Source::Spread(Spread { layout, whole: Some(wire), .. }) => {
-                let (from, end) =
-                    (from.saturating_add(LENGTH_LEN), self.len.saturating_add(LENGTH_LEN));
-                each_between_markers(wire, layout, from, end, |run| {
-                    each(SharedSlice::from_bytes(run))
-                });
+                let wire = SharedSlice::from_bytes(wire);
+                each_between_markers(layout, from, |at, len| each(wire.part(at, len)));
             }
             Source::Spread(_) => self.chunks(from).for_each(each),
         }
