@@ -77,6 +77,8 @@ pub const UNCONFIRMED_REQUESTS: u64 = 32;
 pub const CONNECTIONS_USUAL: usize = 65_536;
 /// Connections that a port can be told to have: an idle one takes 4 KiB, so many 1 GiB.
 pub const CONNECTIONS_MAX: usize = 1 << 18;
+/// Frames whose connections a port looks up before they come.
+pub const FRAMES_AHEAD_MAX: usize = 64;
 /// Queue pairs that have rung and are known to a port one by one. When more have, it looks at all.
 pub const DOORBELL_PLACES: usize = 65_536;
 /// Connections in TIME-WAIT that a port keeps unless it is told otherwise, 256 octets each: four times

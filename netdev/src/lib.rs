@@ -157,6 +157,13 @@ pub trait Device: fmt::Debug {
     /// Hands at most `burst` received frames to `sink`, in order, and returns how many.
     fn receive(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> usize;
 
+    /// Shows `look` the beginnings of at most `burst` frames, in order, that [`receive`](Self::receive) hands
+    /// over next, as far as the device knows them: at least their headers. They stay where they are. With
+    /// that the caller can ask for memory that it is going to need; a device that knows nothing shows none.
+    fn look_ahead(&mut self, now_ns: u64, burst: usize, look: &mut dyn FnMut(&[u8])) {
+        let _knows_nothing = (now_ns, burst, look);
+    }
+
     /// Takes one frame. It may stay queued until [`flush`](Self::flush).
     ///
     /// # Errors
@@ -212,6 +219,10 @@ macro_rules! forward_device {
                 sink: &mut dyn FnMut(RxFrame<'_>),
             ) -> usize {
                 (**self).receive(now_ns, burst, sink)
+            }
+
+            fn look_ahead(&mut self, now_ns: u64, burst: usize, look: &mut dyn FnMut(&[u8])) {
+                (**self).look_ahead(now_ns, burst, look);
             }
 
             fn transmit(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {

@@ -51,6 +51,9 @@ impl<D: Device> Poller<D> {
     pub fn receive(&mut self, now: Instant) -> usize {
         let now_ns = now.as_nanos();
         let Self { port, device } = self;
+        if port.looks_ahead() {
+            port.expect_frames(|look| device.look_ahead(now_ns, RECEIVE_BURST, look));
+        }
         let received = port.handle_burst(now, |sink| receive_burst(device, now_ns, sink));
         // Receiving is when a device looks at its interface: what it found is acted on at once.
         port.handle_link(now, device.link_up());

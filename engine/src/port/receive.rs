@@ -37,7 +37,29 @@ impl Port {
         let rnic = self.rnic.clone();
         let _until_the_lease_is_closed = HeldCalls::new();
         let mut lease = TableLease::new(&rnic.table);
-        receive(&mut |frame| self.take_frame(now, self.interface.framing, frame, &mut lease))
+        let received = receive(&mut |frame| {
+            self.connections.frame_comes();
+            self.take_frame(now, self.interface.framing, frame, &mut lease);
+        });
+        self.connections.expect_nothing();
+        received
+    }
+
+    /// Whether it is of use to [tell the port](Self::expect_frames) of frames before it gets them: it has so
+    /// many connections that what they touch is not in the processor's cache.
+    #[must_use]
+    pub fn looks_ahead(&self) -> bool {
+        self.connections.looks_ahead()
+    }
+
+    /// Takes note of the frames that come next by [`handle_burst`](Self::handle_burst), in order, of which
+    /// `show` hands the beginnings to its argument. Their connections are asked for from memory meanwhile;
+    /// nothing else follows from it, and what does not come after all does no harm.
+    pub fn expect_frames(&mut self, show: impl FnOnce(&mut dyn FnMut(&[u8]))) {
+        let framing = self.interface.framing;
+        self.connections.expect_nothing();
+        show(&mut |head| self.connections.expect(demux::glimpse(framing, head)));
+        self.connections.look_up_expected();
     }
 
     pub(super) fn take_frame(
@@ -100,7 +122,7 @@ impl Port {
         None
     }
 
-    /// A segment like nearly all, which is likely to be of the connection that the one before was of.
+    /// A segment like nearly all.
     #[inline(always)]
     fn handle_plain(
         &mut self,
@@ -113,7 +135,8 @@ impl Port {
         let mut header = tcp::Header { ecn: plain.ecn, ..tcp::Header::default() };
         if let Ok(payload_at) = header.read(plain.segment)
             && !header.flags.contains(Flags::SYN)
-            && let Some(slot) = self.connections.find_again(&plain.tuple(&header))
+            && let Some(slot) = self.connections.find(&plain.tuple(&header))
+            && !is_in_time_wait(slot)
         {
             let mut payload = &plain.segment[payload_at..];
             return self.handle_segment(now, slot, frame, &header, &mut payload, lease);

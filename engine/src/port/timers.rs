@@ -1,67 +1,183 @@
 //! When connections want to be called, earliest first.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 use crate::time::Instant;
 
-/// A heap with at most one standing entry per connection.
+/// Deadlines in order, at most one standing entry per connection.
 ///
 /// TCP moves its deadlines with almost every segment, nearly always to later. So an entry is only
 /// added when a deadline becomes earlier than the one that stands; an entry that comes up too
 /// early is put back at the deadline that holds then. An entry that an earlier one has replaced is
-/// void: it stays in the heap until it comes up, and the heap is made anew before the void entries
-/// outnumber the connections.
-#[derive(Debug, Default)]
+/// void: it stays until it comes up, and all is made anew before the void entries outnumber the
+/// connections.
+///
+/// Deadlines of one kind mostly come in the order in which they are set, for each is as long after the time of
+/// its setting as the others. They stand in lanes: a new entry goes behind the latest one that is not
+/// later. Only one that fits behind none goes into a heap, where it costs a walk through memory that grows with
+/// the connections.
+#[derive(Debug)]
 pub struct TimerQueue {
-    heap: BinaryHeap<Reverse<(Instant, u32)>>,
-    standing: Vec<Option<Instant>>,
+    /// The earliest entry of each lane, and of the heap; [`NOTHING`] where there is none.
+    fronts: [Entry; LANES + 1],
+    /// The latest entry of each lane.
+    backs: [Instant; LANES],
+    /// Where the earliest entry of all is.
+    first: usize,
+    lanes: [VecDeque<Entry>; LANES],
+    heap: BinaryHeap<Reverse<Entry>>,
+    /// The entry of each connection that is not void; [`NEVER`] if it has none.
+    standing: Vec<Instant>,
+}
+
+/// When a connection wants to be called.
+type Entry = (Instant, u32);
+
+/// Kinds of deadlines that connections have at the same time: of acknowledgments that are held back, of
+/// retransmissions, of probes of the tail.
+const LANES: usize = 3;
+
+/// Void entries that a queue for few connections may hold.
+const VOID_MAX: usize = 14;
+
+/// No deadline.
+const NEVER: Instant = Instant::from_nanos(u64::MAX);
+/// No entry.
+const NOTHING: Entry = (NEVER, u32::MAX);
+
+impl Default for TimerQueue {
+    fn default() -> Self {
+        Self {
+            fronts: [NOTHING; LANES + 1],
+            backs: [Instant::ZERO; LANES],
+            first: 0,
+            lanes: Default::default(),
+            heap: BinaryHeap::new(),
+            standing: Vec::new(),
+        }
+    }
 }
 
 impl TimerQueue {
     /// The connection wants to be called at `deadline`, or earlier if it said so before.
+    #[inline]
     pub fn arm(&mut self, slot: u32, deadline: Instant) {
         let index = slot as usize;
-        if self.standing.len() <= index {
-            self.standing.resize(index + 1, None);
-        }
-        if self.standing[index].is_none_or(|standing| deadline < standing) {
-            self.standing[index] = Some(deadline);
-            if self.heap.len() >= 2 * self.standing.len() + VOID_MAX {
-                self.drop_void();
-            } else {
-                self.heap.push(Reverse((deadline, slot)));
-            }
+        if self.standing.get(index).is_none_or(|standing| deadline < *standing) {
+            self.advance(slot, deadline);
         }
     }
 
-    /// Makes the heap anew from what stands.
+    #[inline(never)]
+    fn advance(&mut self, slot: u32, deadline: Instant) {
+        let index = slot as usize;
+        if self.standing.len() <= index {
+            self.standing.resize(index + 1, NEVER);
+        }
+        self.standing[index] = deadline;
+        if self.len() >= 2 * self.standing.len() + VOID_MAX {
+            self.drop_void();
+        } else {
+            self.add((deadline, slot));
+        }
+    }
+
+    /// Entries, with those that are void.
+    fn len(&self) -> usize {
+        self.heap.len() + self.lanes.iter().map(VecDeque::len).sum::<usize>()
+    }
+
+    fn add(&mut self, entry: Entry) {
+        let (at, _) = entry;
+        // Which lane it is cannot be predicted: no branch for each.
+        let (mut lane, mut latest) = (LANES, Instant::ZERO);
+        for (index, back) in self.backs.iter().enumerate() {
+            let is_behind = (*back <= at) & ((lane == LANES) | (*back > latest));
+            (lane, latest) = if is_behind { (index, *back) } else { (lane, latest) };
+        }
+        if let Some(entries) = self.lanes.get_mut(lane) {
+            if entries.is_empty() {
+                self.fronts[lane] = entry;
+            }
+            entries.push_back(entry);
+            self.backs[lane] = at;
+        } else {
+            self.heap.push(Reverse(entry));
+            // Of two at the same time, the heap has that of the smaller number in front.
+            self.fronts[lane] = self.fronts[lane].min(entry);
+        }
+        if at < self.fronts[self.first].0 {
+            self.first = lane;
+        }
+    }
+
+    /// Makes all anew from what stands.
     fn drop_void(&mut self) {
-        self.heap.clear();
-        let standing = self.standing.iter().zip(0..);
-        self.heap.extend(standing.filter_map(|(at, slot)| Some(Reverse(((*at)?, slot)))));
+        let standing = std::mem::take(&mut self.standing);
+        let entries = standing.iter().copied().zip(0..).filter(|(at, _)| *at != NEVER);
+        let mut lanes = std::mem::take(&mut self.lanes);
+        lanes.iter_mut().for_each(VecDeque::clear);
+        lanes[0].extend(entries);
+        lanes[0].make_contiguous().sort_unstable();
+        let mut heap = std::mem::take(&mut self.heap);
+        heap.clear();
+        *self = Self { lanes, heap, standing, ..Self::default() };
+        if let (Some(front), Some(back)) = (self.lanes[0].front(), self.lanes[0].back()) {
+            (self.fronts[0], self.backs[0]) = (*front, back.0);
+        }
+    }
+
+    /// The earliest entry.
+    #[inline(always)]
+    fn first(&self) -> Option<Entry> {
+        let first = self.fronts[self.first];
+        (first.0 != NEVER).then_some(first)
+    }
+
+    /// Takes the earliest entry away.
+    fn remove_first(&mut self) {
+        let lane = self.first;
+        let next = if let Some(entries) = self.lanes.get_mut(lane) {
+            entries.pop_front();
+            if entries.is_empty() {
+                self.backs[lane] = Instant::ZERO;
+            }
+            entries.front().copied()
+        } else {
+            self.heap.pop();
+            self.heap.peek().map(|Reverse(entry)| *entry)
+        };
+        self.fronts[lane] = next.unwrap_or(NOTHING);
+        let (mut first, mut earliest) = (0, self.fronts[0].0);
+        for (index, front) in self.fronts.iter().enumerate().skip(1) {
+            (first, earliest) =
+                if front.0 < earliest { (index, front.0) } else { (first, earliest) };
+        }
+        self.first = first;
     }
 
     /// The connection wants no call any more.
     pub fn forget(&mut self, slot: u32) {
         if let Some(standing) = self.standing.get_mut(slot as usize) {
-            *standing = None;
+            *standing = NEVER;
         }
     }
 
     /// The earliest deadline that holds; `deadline_of` says what a connection wants now.
+    #[inline]
     pub fn next(&mut self, deadline_of: impl Fn(u32) -> Option<Instant>) -> Option<Instant> {
         loop {
-            let &Reverse((at, slot)) = self.heap.peek()?;
-            if self.standing[slot as usize] != Some(at) {
-                self.heap.pop();
+            let (at, slot) = self.first()?;
+            if self.standing[slot as usize] != at {
+                self.remove_first();
                 continue;
             }
             match deadline_of(slot) {
                 Some(deadline) if deadline <= at => return Some(at),
                 later => {
-                    self.heap.pop();
-                    self.standing[slot as usize] = None;
+                    self.remove_first();
+                    self.standing[slot as usize] = NEVER;
                     if let Some(deadline) = later {
                         self.arm(slot, deadline);
                     }
@@ -80,14 +196,19 @@ impl TimerQueue {
         if at > now {
             return None;
         }
-        let Reverse((_, slot)) = self.heap.pop()?;
-        self.standing[slot as usize] = None;
+        let (_, slot) = self.first()?;
+        self.remove_first();
+        self.standing[slot as usize] = NEVER;
         Some(slot)
     }
-}
 
-/// Void entries that a heap for few connections may hold.
-const VOID_MAX: usize = 14;
+    /// The connection that is likely to be taken after `places` others, if its deadline has come by `now`.
+    #[inline]
+    pub(super) fn soon_due(&self, now: Instant, places: usize) -> Option<u32> {
+        let (at, slot) = *self.lanes.get(self.first)?.get(places)?;
+        (at <= now).then_some(slot)
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -132,9 +253,68 @@ mod tests {
             for slot in 0..3 {
                 assert_eq!(timers.pop_due(at(now + 1), wants), Some(slot));
             }
-            assert!(timers.heap.len() <= 2 * 3 + VOID_MAX);
+            assert!(timers.len() <= 2 * 3 + VOID_MAX);
         }
         timers.arm(1, at(77));
         assert_eq!(timers.next(|_| Some(at(77))), Some(at(77)));
+    }
+
+    /// Against a list that is searched: deadlines of several kinds, set, moved, forgotten and come.
+    #[test]
+    fn connections_come_in_the_order_of_their_deadlines_whatever_the_order_they_were_set_in() {
+        const SLOTS: u32 = 200;
+        let mut state = 1_u64;
+        let mut random = move |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        let mut timers = TimerQueue::default();
+        let mut wanted = vec![None; SLOTS as usize];
+        let mut now = 0;
+        let mut called = 0;
+        for _ in 0..50_000 {
+            let slot = u32::try_from(random(SLOTS.into())).unwrap();
+            let after = [50, 1000, 50_000, random(100_000)][usize::try_from(random(4)).unwrap()];
+            let deadline = at(now + after);
+            match random(10) {
+                0 => {
+                    wanted[slot as usize] = None;
+                    timers.forget(slot);
+                }
+                1..8 => {
+                    wanted[slot as usize] = Some(deadline);
+                    timers.arm(slot, deadline);
+                }
+                _ => now += random(100),
+            }
+            assert_eq!(
+                timers.next(|slot| wanted[slot as usize]),
+                wanted.iter().flatten().min().copied()
+            );
+            while let Some(slot) = timers.pop_due(at(now), |slot| wanted[slot as usize]) {
+                let taken = wanted[slot as usize].take().unwrap();
+                assert!(taken <= at(now));
+                assert!(wanted.iter().flatten().all(|other| taken <= *other));
+                called += 1;
+            }
+            assert!(wanted.iter().flatten().all(|deadline| *deadline > at(now)));
+            assert!(timers.len() <= 2 * SLOTS as usize + VOID_MAX);
+        }
+        assert!(called > 10_000 && timers.heap.capacity() > 0, "{called}");
+    }
+
+    #[test]
+    fn deadlines_of_one_kind_are_known_before_they_come() {
+        let mut timers = TimerQueue::default();
+        for slot in 0..100 {
+            timers.arm(slot, at(1000 + u64::from(slot)));
+            timers.arm(slot, at(10 + u64::from(slot)));
+        }
+        for slot in 0..98 {
+            assert_eq!(timers.soon_due(at(200), 2), Some(slot + 2));
+            assert_eq!(timers.soon_due(at(11 + u64::from(slot)), 2), None);
+            assert_eq!(timers.pop_due(at(200), |slot| Some(at(10 + u64::from(slot)))), Some(slot));
+        }
+        assert_eq!(timers.heap.len(), 0, "each kind has a lane");
     }
 }

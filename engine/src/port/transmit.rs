@@ -69,6 +69,7 @@ impl Port {
         if self.doorbell.take_missed() {
             self.connections.wake_all();
         }
+        self.connections.prefetch_first_ready();
         let mut bytes = 0;
         while outlet.taken() < room && bytes < BURST_BYTES && !outlet.is_full() {
             let Some(slot) = self.connections.next_ready() else { break };
@@ -82,8 +83,8 @@ impl Port {
         }
     }
 
-    /// Queue pairs with new work have their connections woken, some at a time, so that their state comes
-    /// from memory at the same time.
+    /// Queue pairs with new work have their connections woken, some at a time, so that what is changed of
+    /// them comes from memory at the same time. Their bells are released when they have their turn.
     #[inline(never)]
     fn answer_bells(&mut self) {
         while self.doorbell.has_rung() {
@@ -93,12 +94,7 @@ impl Port {
                 break;
             }
             self.connections.prefetch_rung(&rung);
-            for slot in rung {
-                if let Some(connection) = self.connections.get(slot) {
-                    connection.release_bell();
-                }
-                self.connections.wake(slot);
-            }
+            rung.into_iter().for_each(|slot| self.connections.bell_rang(slot));
         }
     }
 
@@ -127,6 +123,10 @@ impl Port {
     ) -> usize {
         let ready = 1 + self.connections.ready_count();
         let connection = &mut self.connections[slot];
+        if std::mem::take(&mut connection.rung) {
+            // Before the look at what was posted: what is posted behind that has to ring again.
+            connection.release_bell();
+        }
         let Some(route) =
             connection.resolve(&self.config, &self.interface.neighbours, self.interface.framing)
         else {

@@ -16,6 +16,7 @@ mod rx;
 mod tx;
 
 use std::collections::VecDeque;
+use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -113,6 +114,9 @@ pub struct Stream {
 }
 
 impl Stream {
+    /// What deadlines are about, in octets from the beginning.
+    pub(crate) const DUE: Range<usize> = offset_of!(Self, phase)..offset_of!(Self, gone) + 1;
+
     /// A stream in streaming mode: octets pass as they are until MPA is started.
     pub(crate) fn new(rnic: HeldRnic, policy: RxPolicy, times: Arc<LifeTimes>) -> Self {
         Self {
@@ -152,11 +156,27 @@ impl Stream {
         self.phase.qp()
     }
 
-    /// What the stream has for full operation is needed soon.
+    /// What most messages need is needed soon; with what data from the peer need.
     #[inline]
-    pub(crate) fn prefetch(&self) {
+    pub(crate) fn prefetch(&self, data: bool) {
         if let Some(full) = self.phase.full() {
-            full.prefetch();
+            full.prefetch(data);
+        }
+    }
+
+    /// What data from the peer change of its queue pair is needed soon.
+    #[inline]
+    pub(crate) fn prefetch_counts(&self) {
+        if let Some(full) = self.phase.full() {
+            full.qp.prefetch_counts();
+        }
+    }
+
+    /// Its deadlines are needed soon.
+    #[inline]
+    pub(crate) fn prefetch_deadline(&self) {
+        if let Some(full) = self.phase.full() {
+            full.prefetch_deadline();
         }
     }
 

@@ -114,6 +114,18 @@ impl Tcb {
     /// Octets at the beginning that most acknowledgments need.
     pub(crate) const HOT_HEAD: usize = offset_of!(Self, snd) + SendHalf::HOT_HEAD;
 
+    /// What an acknowledgment of the oldest segment under way looks at is needed soon.
+    #[inline]
+    pub(crate) fn prefetch_outstanding(&self) {
+        self.snd.board.prefetch();
+    }
+
+    /// Of that, what data from the peer need: not how fast this end may send.
+    pub(crate) const HOT_FOR_DATA: Range<usize> =
+        offset_of!(Self, snd) + offset_of!(SendHalf, board)..Self::HOT.end;
+    /// What deadlines are about.
+    pub(crate) const DUE: Range<usize> = Self::HOT_FOR_DATA.start..offset_of!(Self, ecn);
+
     /// Opens a connection: SYN-SENT. `iss` is the initial send sequence number, `ts_offset` is added
     /// to the timestamp clock; see `IsnGenerator` for both.
     #[must_use]

@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::rack::Deliveries;
+use crate::mem::region::prefetch::prefetch_front;
 use crate::time::Instant;
 use crate::types::StreamOffset;
 
@@ -115,6 +116,12 @@ pub(crate) struct Scoreboard {
 }
 
 impl Scoreboard {
+    /// The oldest segment, or the place for the next, is needed soon.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        prefetch_front(&self.segments);
+    }
+
     pub(crate) const fn una(&self) -> StreamOffset {
         self.una
     }

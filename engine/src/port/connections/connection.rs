@@ -55,7 +55,7 @@ pub struct ConnectionCounters {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct PortConnection {
-    pub(crate) path: PathMtu,
+    tuple: Tuple,
     pub(crate) generation: u32,
     /// The neighbour's link address is to be asked for again (RFC 1122 §2.3.2.1).
     pub(crate) confirm_neighbour: bool,
@@ -63,6 +63,8 @@ pub(crate) struct PortConnection {
     pub(crate) awaits_neighbour: bool,
     /// Whether it stands in the port's list of those that may send.
     pub(crate) ready: bool,
+    /// Whether its queue pair has rung, and the bell is still pressed.
+    pub(crate) rung: bool,
     /// Whether it stands in the port's list of those that did something.
     pub(crate) touched: bool,
     /// Its end was told: only its addresses are kept.
@@ -75,15 +77,35 @@ pub(crate) struct PortConnection {
     /// The slot in a listener's backlog that it still has.
     backlog_slot: Option<BacklogSlot>,
     pub(crate) carrier: OwnTcp,
-    tuple: Tuple,
+    pub(crate) path: PathMtu,
 }
 
 impl PortConnection {
     /// What most messages need, in octets from the beginning.
-    pub(super) const HOT: [Range<usize>; 2] = {
+    pub(super) const HOT: [Range<usize>; 3] = {
         let (carrier, [head, tail]) = (offset_of!(Self, carrier), OwnTcp::HOT);
-        [0..carrier + head.end, carrier + tail.start..carrier + tail.end]
+        [0..carrier + head.end, carrier + tail.start..carrier + tail.end, Self::PATH]
     };
+    /// Of that, what data from the peer need.
+    pub(super) const HOT_FOR_DATA: [Range<usize>; 3] = {
+        let (carrier, [head, tail]) = (offset_of!(Self, carrier), OwnTcp::HOT_FOR_DATA);
+        [0..carrier + head.end, carrier + tail.start..carrier + tail.end, Self::PATH]
+    };
+    /// What is changed when it is woken.
+    pub(super) const WOKEN: Range<usize> = offset_of!(Self, ready)..offset_of!(Self, rung) + 1;
+    /// What tells whether a deadline has come, and what follows from one for an acknowledgment that is held
+    /// back.
+    pub(super) const DUE: [Range<usize>; 4] = {
+        let (carrier, [stream, tcp]) = (offset_of!(Self, carrier), OwnTcp::DUE);
+        [
+            0..offset_of!(Self, retired) + 1,
+            carrier + stream.start..carrier + stream.end,
+            carrier + tcp.start..carrier + tcp.end,
+            Self::PATH,
+        ]
+    };
+    /// When the path is probed: where the rest begins.
+    const PATH: Range<usize> = offset_of!(Self, path)..offset_of!(Self, path) + 1;
 
     pub(crate) fn new(
         tuple: Tuple,
@@ -102,6 +124,7 @@ impl PortConnection {
             confirm_neighbour: false,
             awaits_neighbour: false,
             ready: false,
+            rung: false,
             touched: false,
             frames_sent: 0,
             backlog_slot,

@@ -11,20 +11,22 @@
 mod ahead;
 pub(in crate::port) mod connection;
 mod numbers;
+mod slots;
+mod table;
 mod time_wait;
 mod tuples;
 
 use std::collections::VecDeque;
 use std::ops::{Index, IndexMut};
 
-use slab::Slab;
-
 pub(super) use time_wait::TimeWaitRecord;
 pub(super) use tuples::Taken;
 
 use crate::limits::{CONNECTIONS_MAX, TIME_WAIT_MAX};
+use crate::port::connections::ahead::Ahead;
 use crate::port::connections::connection::{ConnectionId, PortConnection};
 use crate::port::connections::numbers::Numbers;
+use crate::port::connections::slots::Slots;
 use crate::port::connections::time_wait::TimeWaits;
 use crate::port::connections::tuples::Tuples;
 use crate::port::interface::path::PathMtu;
@@ -39,10 +41,12 @@ use crate::time::Instant;
 /// The connections of a port.
 #[derive(Debug)]
 pub(super) struct Connections {
-    slots: Slab<PortConnection>,
+    slots: Slots<PortConnection>,
     /// Of the newest connection.
     generation: u32,
     tuples: Tuples,
+    /// Whose the frames are that come next.
+    ahead: Ahead,
     timers: TimerQueue,
     /// Connections that may have something to send.
     ready: VecDeque<u32>,
@@ -56,6 +60,7 @@ pub(super) struct Connections {
 /// The bit of numbers that are those of connections in TIME-WAIT.
 const IN_TIME_WAIT: u32 = 1 << 31;
 
+// The largest number is none.
 const _: () = assert!(CONNECTIONS_MAX <= 1 << 31 && TIME_WAIT_MAX < 1 << 31);
 
 /// Whether a number is that of a connection in TIME-WAIT, and not a slot.
@@ -67,9 +72,10 @@ pub(super) const fn is_in_time_wait(number: u32) -> bool {
 impl Connections {
     pub(super) fn new(key: Key) -> Self {
         Self {
-            slots: Slab::new(),
+            slots: Slots::new(),
             generation: 0,
             tuples: Tuples::new(key),
+            ahead: Ahead::default(),
             timers: TimerQueue::default(),
             ready: VecDeque::with_capacity(64),
             touched: Numbers::new(),
@@ -97,8 +103,9 @@ impl Connections {
         path: PathMtu,
         backlog_slot: Option<BacklogSlot>,
     ) -> Result<ConnectionId, Taken> {
-        let slot = u32::try_from(self.slots.vacant_key()).expect("bounded by CONNECTIONS_MAX");
-        self.tuples.insert(tuple, slot)?;
+        let slot = self.slots.vacant();
+        let Self { slots, tuples, time_waits, .. } = self;
+        tuples.insert(tuple, slot, |number| has(slots, time_waits, number, &tuple))?;
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
         self.slots.insert(PortConnection::new(tuple, carrier, path, generation, backlog_slot));
@@ -111,23 +118,18 @@ impl Connections {
     /// # Errors
     /// They are those of another connection. It keeps those it had.
     pub(super) fn rename(&mut self, slot: u32, tuple: Tuple) -> Result<(), Taken> {
-        let connection = &mut self.slots[slot as usize];
-        self.tuples.rename(&connection.tuple(), tuple)?;
-        connection.set_tuple(tuple);
+        let Self { slots, tuples, time_waits, .. } = self;
+        let before = slots[slot].tuple();
+        tuples.rename(&before, tuple, slot, |number| has(slots, time_waits, number, &tuple))?;
+        slots[slot].set_tuple(tuple);
         Ok(())
     }
 
     /// Ends a connection here. What is queued about its slot means nothing any more.
     pub(super) fn remove(&mut self, slot: u32) {
-        let connection = self.slots.remove(slot as usize);
-        self.tuples.remove(&connection.tuple());
+        let connection = self.slots.remove(slot);
+        self.tuples.remove(&connection.tuple(), slot);
         self.timers.forget(slot);
-    }
-
-    /// The slot of the connection of these addresses, if it is the one that was found last and has one.
-    #[inline]
-    pub(super) fn find_again(&self, tuple: &Tuple) -> Option<u32> {
-        self.tuples.find_again(tuple).filter(|number| !is_in_time_wait(*number))
     }
 
     /// The connection of these addresses, by its slot or its number in TIME-WAIT.
@@ -139,14 +141,21 @@ impl Connections {
     /// The same, where it is not the connection that was found last.
     #[inline(never)]
     fn find_another(&mut self, tuple: &Tuple) -> Option<u32> {
-        let number = self.tuples.find(tuple)?;
+        if !self.ahead.is_empty()
+            && let Some(slot) = self.find_expected(tuple)
+        {
+            return Some(slot);
+        }
+        let Self { slots, tuples, time_waits, .. } = self;
+        let number = tuples.find(tuple, |number| has(slots, time_waits, number, tuple))?;
         self.prefetch_found(number);
         Some(number)
     }
 
     /// Whether a connection of this port has these addresses.
     pub(super) fn contains(&self, tuple: &Tuple) -> bool {
-        self.tuples.contains(tuple)
+        let Self { slots, time_waits, .. } = self;
+        self.tuples.contains(tuple, |number| has(slots, time_waits, number, tuple))
     }
 
     /// The other queue of the interface that has the connection of these addresses.
@@ -167,11 +176,11 @@ impl Connections {
     }
 
     pub(super) fn get(&self, slot: u32) -> Option<&PortConnection> {
-        self.slots.get(slot as usize)
+        self.slots.get(slot)
     }
 
     pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut PortConnection> {
-        self.slots.get_mut(slot as usize)
+        self.slots.get_mut(slot)
     }
 
     /// The connection that the application names.
@@ -185,11 +194,11 @@ impl Connections {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &PortConnection)> {
-        self.slots.iter().map(|(slot, connection)| (number(slot), connection))
+        self.slots.iter()
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut PortConnection> {
-        self.slots.iter_mut().map(|(_, connection)| connection)
+        self.slots.iter_mut()
     }
 
     /// The slots of all connections that have one.
@@ -206,11 +215,11 @@ impl Connections {
 
     /// Of a connection only this is kept, until then: it has a number in TIME-WAIT instead of its slot.
     pub(super) fn keep_time_wait(&mut self, slot: u32, tcp: TimeWait, until: Instant) {
-        let tuple = self.slots.remove(slot as usize).tuple();
+        let tuple = self.slots.remove(slot).tuple();
         self.timers.forget(slot);
         let owes = tcp.owes();
         let number = self.time_waits.insert(tuple, tcp, until) | IN_TIME_WAIT;
-        self.tuples.renumber(&tuple, number);
+        self.tuples.renumber(&tuple, slot, number);
         if owes {
             self.wake(number);
         }
@@ -234,7 +243,7 @@ impl Connections {
     /// Nothing is kept of the connection any longer.
     pub(super) fn end_time_wait(&mut self, number: u32) {
         if let Some(tuple) = self.time_waits.remove(number ^ IN_TIME_WAIT) {
-            self.tuples.remove(&tuple);
+            self.tuples.remove(&tuple, number);
         }
     }
 
@@ -264,13 +273,24 @@ impl Connections {
         }
     }
 
+    /// The queue pair of the connection has new work, and its bell is pressed until the connection has its
+    /// turn.
+    pub(super) fn bell_rang(&mut self, slot: u32) {
+        if let Some(connection) = self.slots.get_mut(slot) {
+            connection.rung = true;
+            if !std::mem::replace(&mut connection.ready, true) {
+                self.ready.push_back(slot);
+            }
+        }
+    }
+
     /// Whether the connection stands in the list of those that may send.
     #[inline]
     fn ready_flag(&mut self, number: u32) -> Option<&mut bool> {
         if is_in_time_wait(number) {
             self.time_wait_mut(number).map(|record| &mut record.ready)
         } else {
-            self.slots.get_mut(number as usize).map(|connection| &mut connection.ready)
+            self.slots.get_mut(number).map(|connection| &mut connection.ready)
         }
     }
 
@@ -295,7 +315,7 @@ impl Connections {
     /// The connection has done something: [`next_touched`](Self::next_touched) names it.
     #[inline]
     pub(super) fn touch(&mut self, slot: u32) {
-        let connection = &mut self.slots[slot as usize];
+        let connection = &mut self.slots[slot];
         if !connection.touched {
             connection.touched = true;
             self.touched.push(slot);
@@ -334,7 +354,7 @@ impl Connections {
     pub(super) fn next_touched(&mut self) -> Option<u32> {
         loop {
             let slot = self.touched.pop()?;
-            if let Some(connection) = self.slots.get_mut(slot as usize) {
+            if let Some(connection) = self.slots.get_mut(slot) {
                 connection.touched = false;
                 return Some(slot);
             }
@@ -351,13 +371,14 @@ impl Connections {
     /// When a deadline of a connection comes.
     pub(super) fn next_deadline(&mut self) -> Option<Instant> {
         let Self { slots, timers, .. } = self;
-        timers.next(|slot| slots.get(slot as usize).and_then(PortConnection::poll_timeout))
+        timers.next(|slot| slots.get(slot).and_then(PortConnection::poll_timeout))
     }
 
     /// Takes a connection whose deadline has come.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<u32> {
+        self.prefetch_due(now);
         let Self { slots, timers, .. } = self;
-        timers.pop_due(now, |slot| slots.get(slot as usize).and_then(PortConnection::poll_timeout))
+        timers.pop_due(now, |slot| slots.get(slot).and_then(PortConnection::poll_timeout))
     }
 
     // ---- connections to be opened once more ----
@@ -387,24 +408,30 @@ impl Connections {
     }
 }
 
+/// Whether the connection of this number, a slot or one in TIME-WAIT, has these addresses.
+#[inline(always)]
+fn has(slots: &Slots<PortConnection>, time_waits: &TimeWaits, number: u32, tuple: &Tuple) -> bool {
+    if is_in_time_wait(number) {
+        time_waits.get(number ^ IN_TIME_WAIT).is_some_and(|record| record.tuple() == *tuple)
+    } else {
+        slots.get(number).is_some_and(|connection| connection.tuple() == *tuple)
+    }
+}
+
 impl Index<u32> for Connections {
     type Output = PortConnection;
 
     #[inline]
     fn index(&self, slot: u32) -> &PortConnection {
-        &self.slots[slot as usize]
+        &self.slots[slot]
     }
 }
 
 impl IndexMut<u32> for Connections {
     #[inline]
     fn index_mut(&mut self, slot: u32) -> &mut PortConnection {
-        &mut self.slots[slot as usize]
+        &mut self.slots[slot]
     }
-}
-
-fn number(slot: usize) -> u32 {
-    u32::try_from(slot).expect("bounded by CONNECTIONS_MAX")
 }
 
 #[cfg(test)]
@@ -412,6 +439,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::port::interface::demux::Glimpse;
     use crate::stream::{RxPolicy, Stream};
     use crate::tcp::{self, SeqNum};
     use crate::verbs::{HeldRnic, Rnic, RnicConfig};
@@ -512,6 +540,48 @@ mod tests {
         for port in 0..3 {
             insert(other, tuple(port)).unwrap();
         }
+    }
+
+    /// Whatever a device has shown, a frame is for the connection of its own addresses.
+    #[test]
+    fn frames_that_come_otherwise_than_told_find_their_connections() {
+        let mut connections = Connections::new(KEY);
+        let slots: Vec<u32> =
+            (0..300).map(|port| insert(&mut connections, tuple(port)).unwrap().slot).collect();
+        assert!(connections.looks_ahead());
+        let told = [Some(3), Some(4), None, Some(1000), Some(5), Some(6), Some(6), Some(7)];
+        let as_told = [3, 4, 1000, 1000, 5, 6, 6, 7];
+        let otherwise = [4, 3, 7, 5, 1000, 200, 6, 6, 8, 9];
+        for come in [&as_told[..], &otherwise[..], &[]] {
+            for remote_port in told {
+                let data = remote_port == Some(4);
+                connections.expect(remote_port.map(|port| Glimpse { tuple: tuple(port), data }));
+            }
+            connections.look_up_expected();
+            for port in come {
+                connections.frame_comes();
+                let expected = slots.get(usize::from(*port)).copied();
+                assert_eq!(connections.find(&tuple(*port)), expected, "{port}");
+            }
+            connections.expect_nothing();
+        }
+        // One goes after it was told of, and another has its slot.
+        connections.expect(Some(Glimpse { tuple: tuple(3), data: true }));
+        connections.expect(Some(Glimpse { tuple: tuple(2000), data: true }));
+        connections.look_up_expected();
+        connections.remove(slots[3]);
+        let other = insert(&mut connections, tuple(2000)).unwrap();
+        assert_eq!(other.slot, slots[3]);
+        for (port, expected) in [(3, None), (2000, Some(other.slot))] {
+            connections.frame_comes();
+            assert_eq!(connections.find(&tuple(port)), expected);
+        }
+        // More than there is room for.
+        for _ in 0..200 {
+            connections.expect(None);
+        }
+        connections.look_up_expected();
+        (0..300).for_each(|_| connections.frame_comes());
     }
 
     #[test]

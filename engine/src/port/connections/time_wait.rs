@@ -5,6 +5,7 @@
 //! in blocks, which never move, and are linked in the order in which they end. All wait
 //! equally long, so that one that starts its wait anew goes to the end.
 
+use crate::port::connections::table::ENTRY_BYTES_MAX;
 use crate::port::tuple::Tuple;
 use crate::tcp::TimeWait;
 use crate::time::Instant;
@@ -45,10 +46,8 @@ enum Place {
 }
 
 /// Octets that a connection in TIME-WAIT takes at most: its place here, an entry of the port's table of
-/// addresses, in which a table that has just doubled has 16 places for 7, and two places in the list
-/// of those that may send.
-const BYTES_MAX: usize =
-    size_of::<Place>() + (size_of::<(Tuple, u32)>() + 1) * 16 / 7 + 2 * size_of::<u32>();
+/// numbers, and two places in the list of those that may send.
+const BYTES_MAX: usize = size_of::<Place>() + ENTRY_BYTES_MAX + 2 * size_of::<u32>();
 
 const _: () = assert!(BYTES_MAX <= 256);
 

@@ -2,10 +2,15 @@
 //!
 //! Both change together and only here, so that no other queue of the interface ever has a connection
 //! of the same addresses, and none keeps an address that it has no connection for.
+//!
+//! The addresses themselves stand with the connections: `is` tells whether those of a number are the ones
+//! that are looked for.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::port::connections::table::Table;
 use crate::port::tuple::Tuple;
 use crate::siphash::{Key, TableHash};
 
@@ -15,7 +20,8 @@ type Owners = HashMap<Tuple, usize, TableHash>;
 /// The connections of one port by their addresses.
 #[derive(Debug)]
 pub(super) struct Tuples {
-    slots: HashMap<Tuple, u32, TableHash>,
+    numbers: Table,
+    hash: TableHash,
     last_hit: Option<(Tuple, u32)>,
     claims: Option<Claims>,
 }
@@ -40,15 +46,14 @@ impl Claims {
 
 impl Tuples {
     pub(super) fn new(key: Key) -> Self {
-        let slots = HashMap::with_hasher(TableHash::new(key));
-        Self { slots, last_hit: None, claims: None }
+        Self { numbers: Table::default(), hash: TableHash::new(key), last_hit: None, claims: None }
     }
 
     /// Makes the tables of ports, which have no connections yet, share one table of owners.
     pub(super) fn join<'a>(key: Key, ports: impl Iterator<Item = &'a mut Self>) {
         let owners = Arc::new(Mutex::new(Owners::with_hasher(TableHash::new(key))));
         for (index, tuples) in ports.enumerate() {
-            debug_assert!(tuples.slots.is_empty(), "connections are claimed when they are made");
+            debug_assert!(tuples.numbers.len() == 0, "connections are claimed when they are made");
             tuples.claims = Some(Claims { index, owners: Arc::clone(&owners) });
         }
     }
@@ -60,17 +65,36 @@ impl Tuples {
         (last == tuple).then_some(*slot)
     }
 
+    /// What the table knows these addresses by. Without the key there is no telling which have the same.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "half of a hash is one")]
+    pub(super) fn hash(&self, tuple: &Tuple) -> u32 {
+        self.hash.hash_one(tuple) as u32
+    }
+
     /// The connection of these addresses.
     #[inline]
-    pub(super) fn find(&mut self, tuple: &Tuple) -> Option<u32> {
-        let slot = *self.slots.get(tuple)?;
-        self.last_hit = Some((*tuple, slot));
-        Some(slot)
+    pub(super) fn find(&mut self, tuple: &Tuple, is: impl Fn(u32) -> bool) -> Option<u32> {
+        let number = self.numbers.find(self.hash(tuple), is)?;
+        self.last_hit = Some((*tuple, number));
+        Some(number)
+    }
+
+    /// The connection that is likely to have the addresses with this hash.
+    #[inline]
+    pub(super) fn guess(&self, hash: u32) -> Option<u32> {
+        self.numbers.find(hash, |_| true)
+    }
+
+    /// What tells the connection with this hash is needed soon.
+    #[inline]
+    pub(super) fn prefetch(&self, hash: u32) {
+        self.numbers.prefetch(hash);
     }
 
     /// Whether a connection of this port has these addresses.
-    pub(super) fn contains(&self, tuple: &Tuple) -> bool {
-        self.slots.contains_key(tuple)
+    pub(super) fn contains(&self, tuple: &Tuple, is: impl Fn(u32) -> bool) -> bool {
+        self.numbers.find(self.hash(tuple), is).is_some()
     }
 
     /// The other queue of the interface that has the connection of these addresses.
@@ -80,8 +104,14 @@ impl Tuples {
     }
 
     /// Gives a connection its addresses.
-    pub(super) fn insert(&mut self, tuple: Tuple, slot: u32) -> Result<(), Taken> {
-        if self.slots.contains_key(&tuple) {
+    pub(super) fn insert(
+        &mut self,
+        tuple: Tuple,
+        number: u32,
+        is: impl Fn(u32) -> bool,
+    ) -> Result<(), Taken> {
+        let hash = self.hash(&tuple);
+        if self.numbers.find(hash, is).is_some() {
             return Err(Taken);
         }
         if let Some(claims) = &self.claims {
@@ -91,27 +121,33 @@ impl Tuples {
             }
             owners.insert(tuple, claims.index);
         }
-        self.slots.insert(tuple, slot);
+        self.numbers.insert(hash, number);
         Ok(())
     }
 
-    /// Gives a connection other addresses; it keeps those it had when they are taken.
-    pub(super) fn rename(&mut self, from: &Tuple, to: Tuple) -> Result<(), Taken> {
-        let slot = *self.slots.get(from).ok_or(Taken)?;
-        self.insert(to, slot)?;
-        self.remove(from);
+    /// Gives a connection other addresses, `to`; it keeps those it had when they are taken.
+    pub(super) fn rename(
+        &mut self,
+        from: &Tuple,
+        to: Tuple,
+        number: u32,
+        is: impl Fn(u32) -> bool,
+    ) -> Result<(), Taken> {
+        self.insert(to, number, is)?;
+        self.remove(from, number);
         Ok(())
     }
 
     /// The connection of these addresses has another number.
-    pub(super) fn renumber(&mut self, tuple: &Tuple, number: u32) {
-        *self.slots.get_mut(tuple).expect("a connection has them") = number;
+    pub(super) fn renumber(&mut self, tuple: &Tuple, from: u32, to: u32) {
+        let has_them = self.numbers.renumber(self.hash(tuple), from, to);
+        debug_assert!(has_them, "a connection has them");
         self.last_hit = None;
     }
 
     /// A connection is over.
-    pub(super) fn remove(&mut self, tuple: &Tuple) {
-        if self.slots.remove(tuple).is_some()
+    pub(super) fn remove(&mut self, tuple: &Tuple, number: u32) {
+        if self.numbers.remove(self.hash(tuple), number)
             && let Some(claims) = &self.claims
         {
             claims.owners().remove(tuple);
@@ -130,36 +166,84 @@ mod tests {
         Tuple::new([10, 0, 0, 1].into(), 7174, [10, 0, 0, 2].into(), remote_port)
     }
 
-    fn queues() -> [Tuples; 2] {
-        let mut both = [Tuples::new(KEY), Tuples::new(KEY)];
-        Tuples::join(KEY, both.iter_mut());
+    /// The tables of a port, and the addresses of each number as its connections would tell them.
+    struct Known {
+        tuples: Tuples,
+        of: HashMap<u32, Tuple>,
+    }
+
+    impl Known {
+        fn new() -> Self {
+            Self { tuples: Tuples::new(KEY), of: HashMap::new() }
+        }
+
+        fn find(&mut self, tuple: &Tuple) -> Option<u32> {
+            self.tuples.find(tuple, |number| self.of[&number] == *tuple)
+        }
+
+        fn contains(&self, tuple: &Tuple) -> bool {
+            self.tuples.contains(tuple, |number| self.of[&number] == *tuple)
+        }
+
+        fn insert(&mut self, tuple: Tuple, number: u32) -> Result<(), Taken> {
+            self.tuples.insert(tuple, number, |number| self.of[&number] == tuple)?;
+            self.of.insert(number, tuple);
+            Ok(())
+        }
+
+        fn rename(&mut self, number: u32, to: Tuple) -> Result<(), Taken> {
+            let from = self.of[&number];
+            self.tuples.rename(&from, to, number, |number| self.of[&number] == to)?;
+            self.of.insert(number, to);
+            Ok(())
+        }
+    }
+
+    fn queues() -> [Known; 2] {
+        let mut both = [Known::new(), Known::new()];
+        Tuples::join(KEY, both.iter_mut().map(|known| &mut known.tuples));
         both
     }
 
-    fn claimed(tuples: &Tuples) -> Vec<(Tuple, usize)> {
-        let owners = tuples.claims.as_ref().unwrap().owners();
+    fn claimed(known: &Known) -> Vec<(Tuple, usize)> {
+        let owners = known.tuples.claims.as_ref().unwrap().owners();
         owners.iter().map(|(tuple, index)| (*tuple, *index)).collect()
     }
 
     #[test]
     fn a_connection_is_found_until_it_is_removed() {
-        let mut tuples = Tuples::new(KEY);
-        assert_eq!(tuples.find(&tuple(1)), None);
-        tuples.insert(tuple(1), 7).unwrap();
-        tuples.insert(tuple(2), 8).unwrap();
+        let mut known = Known::new();
+        assert_eq!(known.find(&tuple(1)), None);
+        known.insert(tuple(1), 7).unwrap();
+        known.insert(tuple(2), 8).unwrap();
         for _ in 0..2 {
-            assert_eq!((tuples.find(&tuple(1)), tuples.find(&tuple(2))), (Some(7), Some(8)));
-            assert_eq!(
-                (tuples.find_again(&tuple(1)), tuples.find_again(&tuple(2))),
-                (None, Some(8))
-            );
+            assert_eq!((known.find(&tuple(1)), known.find(&tuple(2))), (Some(7), Some(8)));
+            let again = |tuple| known.tuples.find_again(tuple);
+            assert_eq!((again(&tuple(1)), again(&tuple(2))), (None, Some(8)));
         }
-        tuples.remove(&tuple(2));
-        assert_eq!(tuples.find_again(&tuple(2)), None);
-        assert_eq!((tuples.find(&tuple(1)), tuples.find(&tuple(2))), (Some(7), None));
-        assert!(tuples.contains(&tuple(1)) && !tuples.contains(&tuple(2)));
-        assert_eq!(tuples.insert(tuple(1), 9), Err(Taken));
-        assert_eq!(tuples.find(&tuple(1)), Some(7));
+        known.tuples.remove(&tuple(2), 8);
+        assert_eq!(known.tuples.find_again(&tuple(2)), None);
+        assert_eq!((known.find(&tuple(1)), known.find(&tuple(2))), (Some(7), None));
+        assert!(known.contains(&tuple(1)) && !known.contains(&tuple(2)));
+        assert_eq!(known.insert(tuple(1), 9), Err(Taken));
+        assert_eq!(known.find(&tuple(1)), Some(7));
+    }
+
+    /// Addresses of which the table knows the same may still be two connections'.
+    #[test]
+    fn addresses_whose_hashes_are_equal_are_told_apart() {
+        let mut known = Known::new();
+        for number in 0..40 {
+            known.of.insert(number, tuple(number.try_into().unwrap()));
+            known.tuples.numbers.insert(known.tuples.hash(&tuple(0)), number);
+        }
+        let same = known.tuples.hash(&tuple(0));
+        for number in 0..40 {
+            let looked_for = tuple(number.try_into().unwrap());
+            let found = known.tuples.numbers.find(same, |other| known.of[&other] == looked_for);
+            assert_eq!(found, Some(number));
+        }
+        assert_eq!(known.find(&tuple(0)), Some(0));
     }
 
     #[test]
@@ -167,15 +251,15 @@ mod tests {
         let [mut one, mut other] = queues();
         one.insert(tuple(1), 7).unwrap();
         assert_eq!(one.find(&tuple(1)), Some(7));
-        one.rename(&tuple(1), tuple(2)).unwrap();
+        one.rename(7, tuple(2)).unwrap();
         assert_eq!((one.find(&tuple(1)), one.find(&tuple(2))), (None, Some(7)));
         assert_eq!(claimed(&one), [(tuple(2), 0)]);
-        assert_eq!(other.other_owner(&tuple(2)), Some(0));
-        assert_eq!(other.other_owner(&tuple(1)), None);
-        assert_eq!(one.other_owner(&tuple(2)), None, "its own");
+        assert_eq!(other.tuples.other_owner(&tuple(2)), Some(0));
+        assert_eq!(other.tuples.other_owner(&tuple(1)), None);
+        assert_eq!(one.tuples.other_owner(&tuple(2)), None, "its own");
         // What another queue has is not to be had, and nothing is lost by asking.
         other.insert(tuple(1), 3).unwrap();
-        assert_eq!(one.rename(&tuple(2), tuple(1)), Err(Taken));
+        assert_eq!(one.rename(7, tuple(1)), Err(Taken));
         assert_eq!(other.insert(tuple(2), 4), Err(Taken));
         assert_eq!((one.find(&tuple(2)), other.find(&tuple(1))), (Some(7), Some(3)));
         assert_eq!(other.find(&tuple(2)), None);
@@ -185,26 +269,25 @@ mod tests {
     fn the_table_of_owners_is_empty_when_no_queue_has_a_connection() {
         let [mut one, mut other] = queues();
         for port in 0..1000 {
-            let tuples = if port % 3 == 0 { &mut one } else { &mut other };
-            tuples.insert(tuple(port), u32::from(port)).unwrap();
+            let known = if port % 3 == 0 { &mut one } else { &mut other };
+            known.insert(tuple(port), u32::from(port)).unwrap();
             // Of no connection of its own nothing is taken away.
             let without = if port % 3 == 0 { &mut other } else { &mut one };
-            without.remove(&tuple(port));
+            without.tuples.remove(&tuple(port), u32::from(port));
         }
         assert_eq!(claimed(&one).len(), 1000);
         for port in 0..1000 {
-            let tuples = if port % 3 == 0 { &mut one } else { &mut other };
-            tuples.remove(&tuple(port));
+            let known = if port % 3 == 0 { &mut one } else { &mut other };
+            known.tuples.remove(&tuple(port), u32::from(port));
         }
         assert_eq!(claimed(&one), []);
-        assert!(one.slots.is_empty() && other.slots.is_empty());
+        assert!(one.tuples.numbers.len() == 0 && other.tuples.numbers.len() == 0);
     }
 
     /// What the addresses of an outsider hash to cannot be known without the key: sets of them that
     /// share a bucket of the table under one key are spread under another.
     #[test]
     fn addresses_that_collide_under_one_key_do_not_under_another() {
-        use std::hash::BuildHasher;
         let buckets = |key, tuples: &[Tuple]| {
             let hash = TableHash::new(key);
             let mut buckets: Vec<u64> =
@@ -246,7 +329,6 @@ mod tests {
     /// The upper half of an IPv6 address and the lower one do not cancel out.
     #[test]
     fn addresses_whose_halves_fold_alike_differ() {
-        use std::hash::BuildHasher;
         let hash = TableHash::new(KEY);
         let of = |high: u64, low: u64| {
             let remote = std::net::Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low));

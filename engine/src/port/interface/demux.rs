@@ -88,6 +88,47 @@ pub(crate) fn parse_plain_head(
     (end == frame_len).then_some(inbound)
 }
 
+/// What the beginning of a frame tells of it, if it is like nearly all. Nothing is verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Glimpse {
+    /// The addresses of its connection.
+    pub(crate) tuple: Tuple,
+    /// Whether it brings data.
+    pub(crate) data: bool,
+}
+
+/// What a frame that begins so is likely to be.
+pub(crate) fn glimpse(framing: LinkFraming, head: &[u8]) -> Option<Glimpse> {
+    if framing != LinkFraming::Ethernet {
+        return None;
+    }
+    let (ethernet, datagram) = head.split_first_chunk::<ETHERNET_LEN>()?;
+    let ends: (IpAddr, IpAddr);
+    let (segment, len) = match *ethernet {
+        [.., 0x08, 0x00] => {
+            let (ip, segment) = datagram.split_first_chunk::<IPV4_LEN>()?;
+            let &[0x45, _, m, n, _, _, _, _, _, PROTOCOL_TCP, _, _, a, b, c, d, e, f, g, h] = ip
+            else {
+                return None;
+            };
+            ends = ([a, b, c, d].into(), [e, f, g, h].into());
+            (segment, usize::from(u16::from_be_bytes([m, n])).saturating_sub(IPV4_LEN))
+        }
+        [.., 0x86, 0xdd] => {
+            let (ip, segment) = datagram.split_first_chunk::<IPV6_LEN>()?;
+            let &[_, _, _, _, m, n, PROTOCOL_TCP, ..] = ip else { return None };
+            let address = |at: usize| ip[at..].first_chunk::<16>().map(|octets| (*octets).into());
+            ends = (address(8)?, address(24)?);
+            (segment, usize::from(u16::from_be_bytes([m, n])))
+        }
+        _ => return None,
+    };
+    let &[a, b, c, d, _, _, _, _, _, _, _, _, offset] = segment.first_chunk()?;
+    let [from, to] = [[a, b], [c, d]].map(u16::from_be_bytes);
+    let tuple = Tuple::new(ends.1, to, ends.0, from);
+    Some(Glimpse { tuple, data: len > usize::from(offset >> 4) * 4 })
+}
+
 /// Finds the TCP segment in a frame. `verify` asks for the TCP checksum to be checked.
 pub(crate) fn parse(
     framing: LinkFraming,
@@ -166,6 +207,7 @@ fn plain_ipv6(frame: &[u8], frame_len: usize) -> Option<(Inbound<'_>, usize)> {
     Some((Inbound { source, destination, source_mac, ecn, segment }, end))
 }
 
+const IPV4_LEN: usize = 20;
 const IPV6_LEN: usize = 40;
 const ETHERNET_LEN: usize = 14;
 /// Octets of an Ethernet and an IPv4 header.
@@ -413,6 +455,35 @@ mod tests {
             frame[at..at + octets.len()].copy_from_slice(octets);
             let parsed = parse_plain_head(LinkFraming::Ethernet, &frame, frame.len());
             assert!(parsed.is_none(), "octets {octets:?} at {at}");
+        }
+    }
+
+    #[test]
+    fn a_glimpse_of_a_frame_tells_what_a_look_would() {
+        let v4 = frame();
+        let mut v6 = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x86, 0xdd];
+        v6.extend([0x60, 0, 0, 0, 0, 20, PROTOCOL_TCP, 64]);
+        for last in [2, 1] {
+            v6.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
+        }
+        v6.extend([7, 1, 7, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10, 0, 0, 0, 0, 0, 0]);
+        let mut with_data = v6.clone();
+        with_data[19] += 1;
+        with_data.push(9);
+        for frame in [&v4, &v6, &with_data] {
+            let inbound = parse_plain_head(LinkFraming::Ethernet, frame, frame.len()).unwrap();
+            let (header, payload_at) = tcp::Header::parse(inbound.segment).unwrap();
+            let (to, from) = (inbound.destination, inbound.source);
+            let tuple = Tuple::new(to, header.dst_port, from, header.src_port);
+            let data = inbound.segment.len() > payload_at;
+            let expected = Some(Glimpse { tuple, data });
+            assert_eq!(glimpse(LinkFraming::Ethernet, frame), expected);
+            // Nothing of what is behind the headers is needed, and less than those is nothing.
+            let headers_len = frame.len() - inbound.segment.len() + payload_at;
+            assert_eq!(glimpse(LinkFraming::Ethernet, &frame[..headers_len]), expected);
+            let short = headers_len - 8;
+            assert!((0..short).all(|len| glimpse(LinkFraming::Ethernet, &frame[..len]).is_none()));
+            assert_eq!(glimpse(LinkFraming::Ip, frame), None);
         }
     }
 

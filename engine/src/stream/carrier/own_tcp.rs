@@ -85,6 +85,17 @@ impl OwnTcp {
         [0..tcp + tcp::Tcb::HOT_HEAD, tcp + tcp::Tcb::HOT.start..tcp + tcp::Tcb::HOT.end]
     };
 
+    /// Of that, what data from the peer need.
+    pub(crate) const HOT_FOR_DATA: [Range<usize>; 2] = {
+        let (tcp, tail) = (offset_of!(Self, tcp), tcp::Tcb::HOT_FOR_DATA);
+        [0..tcp, tcp + tail.start..tcp + tail.end]
+    };
+    /// What deadlines are about, in octets from the beginning.
+    pub(crate) const DUE: [Range<usize>; 2] = {
+        let (tcp, of_tcp) = (offset_of!(Self, tcp), tcp::Tcb::DUE);
+        [Stream::DUE, tcp + of_tcp.start..tcp + of_tcp.end]
+    };
+
     pub(crate) fn new(tcp: tcp::Tcb, stream: Stream, aligned: bool) -> Self {
         let alignment = AlignmentCounters::default();
         let (offered, probes) = (None, Probes::Off);

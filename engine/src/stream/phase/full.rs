@@ -61,7 +61,7 @@ pub(in crate::stream) enum Ended {
 }
 
 impl Full {
-    /// What most messages need, in octets from the beginning.
+    /// What most messages need, in octets from the beginning: the first two parts are for data from the peer.
     const HOT: [Range<usize>; 3] = {
         let (rx, tx) = (offset_of!(Self, rx), offset_of!(Self, tx));
         let [first, second] = RxState::HOT;
@@ -110,16 +110,27 @@ impl Full {
         }
     }
 
-    /// What most messages need is needed soon.
+    /// What most messages need is needed soon; with what data from the peer need.
     #[inline]
-    pub(in crate::stream) fn prefetch(&self) {
-        Self::HOT.iter().for_each(|part| prefetch_part(self, part));
+    pub(in crate::stream) fn prefetch(&self, data: bool) {
+        let [first, second, both] = &Self::HOT;
+        if data {
+            prefetch_part(self, first);
+            prefetch_part(self, second);
+        }
+        prefetch_part(self, both);
+    }
+
+    /// When something is due is needed soon.
+    #[inline]
+    pub(in crate::stream) fn prefetch_deadline(&self) {
+        prefetch(&self.nudge);
     }
 
     /// What the queues point to is needed soon.
     #[inline]
     pub(in crate::stream) fn prefetch_queues(&self) {
-        prefetch(&*self.qp);
+        self.qp.prefetch();
         self.tx.prefetch();
     }
 

@@ -1,9 +1,11 @@
 //! What a queue pair's handles and its connection share.
 
+use std::mem::offset_of;
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering, fence};
 
-use crate::mem::region::prefetch::prefetch;
+use crate::mem::region::prefetch::{prefetch, prefetch_part};
 use crate::mem::{Access, Refusal};
 use crate::types::{PdNum, QpNum};
 use crate::verbs::doorbell::Bell;
@@ -50,6 +52,9 @@ pub(crate) struct QpShared {
 }
 
 impl QpShared {
+    /// What most messages need, in octets from the beginning.
+    const HOT: Range<usize> = 0..offset_of!(Self, remote_rights) + 1;
+
     /// A queue pair that no connection has.
     pub(super) fn new(rnic: &RnicShared, pd: PdNum, config: QpConfig) -> Result<Self, QueueError> {
         let QpConfig { send_cq, recv_cq, send_depth, recv_depth, rules, number, .. } = config;
@@ -147,6 +152,12 @@ impl QpShared {
     pub(crate) fn set_terms(&self, ord: u16, immediates: bool) {
         self.ord.store(ord, Ordering::Relaxed);
         self.immediates.store(immediates, Ordering::Relaxed);
+    }
+
+    /// What requests of the program and Writes of the peer touch is needed soon.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        prefetch_part(self, &Self::HOT);
     }
 
     /// What [`note_write`](Self::note_write) changes is needed soon.

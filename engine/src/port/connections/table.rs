@@ -1,0 +1,240 @@
+//! Numbers of connections by the hashes of their addresses, seven in a cache line.
+//!
+//! Only the hash and the number stand here; the addresses stand with the connection, and are compared there
+//! when a number is looked up. So the table of ten thousand connections is 128 KiB, and an entry is found in
+//! the one line that its hash tells: it can be asked for before it is needed.
+//!
+//! An entry stands in the line of its hash, or in the next behind it that has room. Each line counts
+//! the entries that went past it, so that nothing is left behind when one goes.
+
+use crate::mem::region::prefetch::prefetch;
+
+/// The numbers of a port's connections.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    /// None, or a power of two.
+    lines: Vec<Line>,
+    len: usize,
+}
+
+/// Entries of a line.
+const ENTRIES: usize = 7;
+/// Entries for each line at most, before there are twice as many lines: one in ten then stands in
+/// another line than its own.
+const ENTRIES_USUAL: usize = 5;
+/// No number.
+const VACANT: u32 = u32::MAX;
+
+/// Octets that an entry takes at most: when the table has just doubled.
+pub(super) const ENTRY_BYTES_MAX: usize = 2 * size_of::<Line>() / ENTRIES_USUAL + 1;
+
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+struct Line {
+    hashes: [u32; ENTRIES],
+    numbers: [u32; ENTRIES],
+    /// Entries that stand in a line behind, because this one was full.
+    passed: u32,
+}
+
+const _: () = assert!(size_of::<Line>() == 64);
+
+impl Line {
+    const EMPTY: Self = Self { hashes: [0; ENTRIES], numbers: [VACANT; ENTRIES], passed: 0 };
+
+    /// The place of the first entry with this hash and a number that is the right one.
+    #[inline(always)]
+    fn position(&self, hash: u32, is_right: impl Fn(u32) -> bool) -> Option<usize> {
+        // Which place it is cannot be predicted, and is found without a branch for each.
+        let equal = |place| u32::from(self.hashes[place] == hash) << place;
+        let mut places = (0..ENTRIES).fold(0, |places, place| places | equal(place));
+        while places != 0 {
+            let place = places.trailing_zeros() as usize;
+            let number = self.numbers[place];
+            if number != VACANT && is_right(number) {
+                return Some(place);
+            }
+            places &= places - 1;
+        }
+        None
+    }
+}
+
+impl Table {
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The line in which an entry stands if there is room.
+    #[inline(always)]
+    const fn home(&self, hash: u32) -> usize {
+        hash as usize & (self.lines.len() - 1)
+    }
+
+    /// Lines from that of this hash on.
+    #[inline(always)]
+    fn places(&self, hash: u32) -> impl Iterator<Item = usize> + use<> {
+        let count = self.lines.len();
+        let home = if count == 0 { 0 } else { self.home(hash) };
+        (home..home + count).map(move |line| line & (count - 1))
+    }
+
+    /// Where the entry with this hash stands whose number is the right one: its line and its place there.
+    #[inline(always)]
+    fn position(&self, hash: u32, is_right: impl Fn(u32) -> bool) -> Option<(usize, usize)> {
+        for at in self.places(hash) {
+            let line = &self.lines[at];
+            if let Some(place) = line.position(hash, &is_right) {
+                return Some((at, place));
+            }
+            if line.passed == 0 {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// The number with this hash that is the right one.
+    #[inline]
+    pub(super) fn find(&self, hash: u32, is_right: impl Fn(u32) -> bool) -> Option<u32> {
+        self.position(hash, is_right).map(|(at, place)| self.lines[at].numbers[place])
+    }
+
+    /// The line in which the entry with this hash is likely to stand is needed soon.
+    #[inline]
+    pub(super) fn prefetch(&self, hash: u32) {
+        if !self.lines.is_empty() {
+            prefetch(&self.lines[self.home(hash)]);
+        }
+    }
+
+    /// Adds an entry.
+    pub(super) fn insert(&mut self, hash: u32, number: u32) {
+        debug_assert!(number != VACANT, "numbers are bounded by limits");
+        if self.len == ENTRIES_USUAL * self.lines.len() {
+            self.grow();
+        }
+        self.len += 1;
+        self.place(hash, number);
+    }
+
+    fn place(&mut self, hash: u32, number: u32) {
+        for at in self.places(hash) {
+            let line = &mut self.lines[at];
+            if let Some(place) = line.numbers.iter().position(|number| *number == VACANT) {
+                (line.hashes[place], line.numbers[place]) = (hash, number);
+                return;
+            }
+            line.passed += 1;
+        }
+        unreachable!("there is room for more entries than are let in");
+    }
+
+    fn grow(&mut self) {
+        let count = (2 * self.lines.len()).max(1);
+        let before = std::mem::replace(&mut self.lines, vec![Line::EMPTY; count]);
+        for line in before {
+            for (hash, number) in line.hashes.into_iter().zip(line.numbers) {
+                if number != VACANT {
+                    self.place(hash, number);
+                }
+            }
+        }
+    }
+
+    /// Takes the entry of a number away, which has this hash; whether there was one.
+    pub(super) fn remove(&mut self, hash: u32, number: u32) -> bool {
+        let Some((found, place)) = self.position(hash, |other| other == number) else {
+            return false;
+        };
+        for at in self.places(hash).take_while(|at| *at != found) {
+            self.lines[at].passed -= 1;
+        }
+        self.lines[found].numbers[place] = VACANT;
+        self.len -= 1;
+        true
+    }
+
+    /// The connection of this hash and number has another number; whether there is one.
+    pub(super) fn renumber(&mut self, hash: u32, from: u32, to: u32) -> bool {
+        let found = self.position(hash, |other| other == from);
+        if let Some((at, place)) = found {
+            self.lines[at].numbers[place] = to;
+        }
+        found.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Another for each number, and the same for eight at a time if they are to collide.
+    fn hash(number: u32, collide: bool) -> u32 {
+        let of = if collide { number / 8 } else { number };
+        of.wrapping_mul(0x9e37_79b9) ^ of.wrapping_mul(0x85eb_ca6b) >> 16
+    }
+
+    fn find(table: &Table, number: u32, collide: bool) -> Option<u32> {
+        table.find(hash(number, collide), |other| other == number)
+    }
+
+    #[test]
+    fn what_was_added_is_found_until_it_is_removed() {
+        for collide in [false, true] {
+            let mut table = Table::default();
+            assert_eq!(find(&table, 0, collide), None);
+            for number in 0..10_000 {
+                table.insert(hash(number, collide), number);
+            }
+            assert!(!table.remove(hash(0, collide), 10_000));
+            for number in (0..10_000).filter(|number| number % 3 != 0) {
+                assert!(table.remove(hash(number, collide), number));
+                assert!(!table.remove(hash(number, collide), number));
+            }
+            for number in 0..10_000 {
+                let expected = (number % 3 == 0).then_some(number);
+                assert_eq!(find(&table, number, collide), expected, "{collide}");
+            }
+            for number in (0..10_000).step_by(3) {
+                assert!(table.remove(hash(number, collide), number));
+            }
+            assert_eq!(table.len(), 0);
+            // No line is passed any more: what is not there costs one look.
+            assert!(table.lines.iter().all(|line| line.passed == 0));
+        }
+    }
+
+    #[test]
+    fn entries_that_come_and_go_take_no_more_room() {
+        let mut table = Table::default();
+        for number in 0..100_000 {
+            table.insert(hash(number, false), number);
+            if let Some(old) = number.checked_sub(1000) {
+                assert!(table.remove(hash(old, false), old));
+            }
+        }
+        assert_eq!((table.len(), table.lines.len()), (1000, 256));
+        assert!((99_000..100_000).all(|number| find(&table, number, false) == Some(number)));
+    }
+
+    #[test]
+    fn a_number_changes_and_its_hash_stays() {
+        let mut table = Table::default();
+        (0..100).for_each(|number| table.insert(hash(number, true), number));
+        assert!(table.renumber(hash(17, true), 17, 1017));
+        assert!(!table.renumber(hash(17, true), 17, 1017));
+        assert_eq!(table.find(hash(17, true), |number| number == 1017), Some(1017));
+        assert_eq!(find(&table, 17, true), None);
+        assert_eq!(find(&table, 18, true), Some(18));
+    }
+
+    #[test]
+    fn a_table_in_which_nothing_was_asks_for_nothing() {
+        let mut table = Table::default();
+        table.prefetch(7);
+        table.insert(7, 1);
+        table.prefetch(7);
+        assert_eq!(table.find(7, |_| true), Some(1));
+    }
+}
