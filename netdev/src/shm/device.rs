@@ -82,7 +82,7 @@ impl Shm {
             device.agree_now().map_err(|error| OpenError::NoPeer {
                 path: config.path.clone(),
                 why: error.to_string(),
-                remedy: "start the end that listens there first, with the same version and MTU",
+                remedy: "start the end that listens there first (one of the two has the option listen), with the same version and MTU",
             })?;
         }
         debug!(target: TRACE, path = %config.path.display(), "shm device opened");
