@@ -184,6 +184,7 @@ impl Port {
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
+    use std::sync::Arc;
 
     use urnic_netdev::memory::{self, LinkConfig};
     use urnic_netdev::{Capabilities, Device, Medium};
@@ -195,7 +196,7 @@ mod tests {
     use crate::port::{ConnectParams, ListenParams, LowerLayer, PortConfig, PortEvent};
     use crate::stream::StreamEvent;
     use crate::types::WrId;
-    use crate::verbs::{Doorbell, QpConfig, Rnic, RnicConfig, SendWr, WcStatus};
+    use crate::verbs::{Cq, Doorbell, Pd, Qp, QpConfig, Rnic, RnicConfig, SendWr, WcStatus};
 
     const CAPABILITIES: Capabilities = Capabilities {
         medium: Medium::Ethernet,
@@ -207,9 +208,19 @@ mod tests {
         tx_digest: false,
     };
 
-    /// As by queue pairs whose connections are over.
-    #[test]
-    fn work_that_found_no_place_at_the_doorbell_is_done() {
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    /// Two ports with connections between them.
+    struct Connected {
+        link: Lockstep<memory::MemoryDevice, memory::MemoryDevice>,
+        pd: Pd,
+        cq: Cq,
+        /// The queue pairs at one end, and at the other.
+        qps: [Vec<Qp>; 2],
+    }
+
+    /// `count` connections of a port whose doorbell has room for so many queue pairs.
+    fn connected(count: usize, doorbell: Arc<Doorbell>) -> Connected {
         let (a, b) = memory::pair(LinkConfig::default());
         let rnic = Rnic::new(RnicConfig { seed: 1.into() });
         let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(64).unwrap());
@@ -219,28 +230,25 @@ mod tests {
             Poller::new(Port::new(&rnic, config, device.capabilities()), device)
         };
         let mut link = Lockstep::new(poller(1, a), poller(2, b));
-        link.a.port.doorbell = Doorbell::with_places(1);
+        link.a.port.doorbell = doorbell;
         link.b.port.listen(7, ListenParams::default()).unwrap();
         let qp = || {
             let (send_cq, recv_cq) = (cq.clone(), cq.clone());
-            pd.create_qp(QpConfig {
-                send_depth: 4,
-                recv_depth: 4,
-                ..QpConfig::with_cqs(send_cq, recv_cq)
-            })
-            .unwrap()
+            let config = QpConfig::with_cqs(send_cq, recv_cq);
+            pd.create_qp(QpConfig { send_depth: 4, recv_depth: 4, ..config }).unwrap()
         };
-        let (open, mut peers) = ([qp(), qp(), qp()], vec![qp(), qp(), qp()]);
+        let [open, peers]: [Vec<Qp>; 2] =
+            std::array::from_fn(|_| std::iter::repeat_with(qp).take(count).collect());
         for qp in &open {
             let remote = (address(2), 7).into();
             link.a.port.connect(Instant::ZERO, remote, qp, &ConnectParams::default()).unwrap();
         }
-        let mut established = 0;
-        let connected = link.run_until(Instant::from_nanos(1_000_000_000), |link| {
+        let (mut accepted, mut established) = (0, 0);
+        let all = link.run_until(Instant::from_nanos(SECOND_NS), |link| {
             while let Some(event) = link.b.port.poll_event() {
                 if let PortEvent::Stream { connection, event: StreamEvent::Request(_) } = event {
-                    let qp = peers.pop().unwrap();
-                    link.b.port.accept(connection, &qp, &Offer::default()).unwrap();
+                    link.b.port.accept(connection, &peers[accepted], &Offer::default()).unwrap();
+                    accepted += 1;
                 }
             }
             let of_a = std::iter::from_fn(|| link.a.port.poll_event());
@@ -249,9 +257,17 @@ mod tests {
                     matches!(event, PortEvent::Stream { event: StreamEvent::Established(_), .. })
                 })
                 .count();
-            established == open.len()
+            established == count
         });
-        assert!(connected);
+        assert!(all);
+        Connected { link, pd, cq, qps: [open, peers] }
+    }
+
+    /// As by queue pairs whose connections are over.
+    #[test]
+    fn work_that_found_no_place_at_the_doorbell_is_done() {
+        let Connected { mut link, pd, cq, qps: [open, _peers] } =
+            connected(3, Doorbell::with_places(1));
         let memory = pd.reg_mr(8, Access::REMOTE_WRITE).unwrap();
         // The second time no bell may have stayed pressed.
         for round in 1..3 {
@@ -259,8 +275,28 @@ mod tests {
                 let write = SendWr::write(WrId(round), memory.remote(0), [memory.sge(0..8)]);
                 qp.post_send(write).unwrap();
             }
-            let deadline = Instant::from_nanos((1 + round) * 1_000_000_000);
+            let deadline = Instant::from_nanos((1 + round) * SECOND_NS);
             assert!(link.run_until(deadline, |_| cq.len() == open.len()), "{} of 3", cq.len());
+            assert!(std::iter::from_fn(|| cq.poll()).all(|wc| wc.status == WcStatus::Success));
+        }
+    }
+
+    /// Its bell is heard, and pressed until then.
+    #[test]
+    fn work_that_is_posted_before_a_connection_has_its_turn_is_done_in_it() {
+        let Connected { mut link, pd, cq, qps: [open, _peers] } = connected(3, Doorbell::new());
+        let memory = pd.reg_mr(8, Access::REMOTE_WRITE).unwrap();
+        for round in 1..3 {
+            for id in 0..2 {
+                for qp in &open {
+                    let write = SendWr::write(WrId(id), memory.remote(0), [memory.sge(0..8)]);
+                    qp.post_send(write).unwrap();
+                }
+                let taken = link.a.port.poll_transmit(link.now(), 0, &mut |_| Ok(()));
+                assert_eq!((taken, link.a.port.doorbell.has_rung()), (0, false));
+            }
+            let deadline = Instant::from_nanos((1 + round) * SECOND_NS);
+            assert!(link.run_until(deadline, |_| cq.len() == 2 * open.len()), "{} of 6", cq.len());
             assert!(std::iter::from_fn(|| cq.poll()).all(|wc| wc.status == WcStatus::Success));
         }
     }
