@@ -383,6 +383,36 @@ fn runs_with_markers_are_what_memory_was() {
     }
 }
 
+/// RFC 5044 §3: at most 64768 octets. Of FPDUs that are equally long on the stream, one with a marker less has four
+/// more.
+#[test]
+fn the_longest_fpdus_with_markers_are_not_longer_in_a_run() {
+    const LEN: usize = 600_000;
+    let octets: Vec<u8> = (0..600_000_u32).map(|i| (i * 7 + (i >> 8)).to_le_bytes()[0]).collect();
+    for segment_len in (65_268..65_300).step_by(2) {
+        for before in (4..512).step_by(100) {
+            let config = StartupConfig { markers: true, ..StartupConfig::default() };
+            let [mut a, mut b] = started_with(config);
+            b.memory.copy_in(0, &octets);
+            for (id, len) in [(1, before), (2, LEN)] {
+                let memory = [b.memory.sge(0..len)];
+                b.qp.post_send(SendWr::write(WrId(id), a.memory.remote(0), memory)).unwrap();
+            }
+            for segments in [0, 0, 1, 5, 0] {
+                let stream = b.layered.stream_mut();
+                let mut room = Room { segment_len, fragments: FRAGMENTS_MAX, cut: Cut::Always };
+                stream.frame_segment(&mut room);
+                stream.frame_alike(segment_len, segments, &mut room);
+            }
+            pass(&mut b, &mut a);
+            pass(&mut a, &mut b);
+            let mut arrived = vec![0; LEN];
+            a.memory.copy_out(0, &mut arrived);
+            assert!(arrived == octets, "{segment_len} {before}");
+        }
+    }
+}
+
 /// RFC 5041 §4.3: message numbers follow 0xFFFFFFFF by 0, on each queue.
 #[test]
 fn message_numbers_wrap_on_every_queue() {

@@ -2,7 +2,7 @@
 //! Responses, which are kept as memory is now.
 
 use crate::ddp;
-use crate::limits::MULPDU_MIN;
+use crate::limits::{MARKER_LEN, MULPDU_MIN, ULPDU_LEN_MAX};
 use crate::mem::{Access, Refusal, SharedSlice, TableLease};
 use crate::mpa::marker::{fpdu_len, pad_len};
 use crate::stream::error::StreamError;
@@ -87,7 +87,7 @@ impl TxState {
         // Without a pad, and with less than a word to spare, it has all the payload that fits.
         let fills = room.segment_len & !3 == wire_len && pad_len(ulpdu_len) == 0;
         let fits = fills
-            && ulpdu_len >= MULPDU_MIN
+            && (MULPDU_MIN..=ULPDU_LEN_MAX).contains(&ulpdu_len)
             && room.cut != Cut::Never
             && run.source == message.source
             && matches!(message.source, Source::Work(_))
@@ -101,7 +101,8 @@ impl TxState {
         message.framed_len += len;
         self.framed_end = self.framed_end + u64::from(run.wire_len());
         self.fpdus_framed += 1;
-        room.fragments = room.fragments.saturating_sub(FRAGMENTS_PER_FPDU);
+        let fragments = FRAGMENTS_PER_FPDU + 2 * self.grid.markers_max(wire_len);
+        room.fragments = room.fragments.saturating_sub(fragments);
         true
     }
 
@@ -264,7 +265,11 @@ impl TxState {
         room: &mut Room,
     ) {
         let (Some(message), Some(run)) = (&self.current, self.fpdus.back()) else { return };
-        let fits = run.source == message.source && run.wire_len() as usize == segment_len;
+        // One with a marker less than the first has four octets more.
+        let longest = message.ulpdu_len(run.lengths.first_len()) + MARKER_LEN;
+        let fits = run.source == message.source
+            && run.wire_len() as usize == segment_len
+            && longest <= ULPDU_LEN_MAX;
         if !fits {
             return;
         }
