@@ -2,19 +2,24 @@
 
 use crate::mem::SharedSlice;
 use crate::mpa::marker::SPACING;
-use crate::stream::tx::tagged::{HEAD_LEN, Head};
+use crate::stream::tx::tagged_head::TaggedHead;
 use crate::wire::ddp::TaggedHeader;
 use crate::wire::mpa::{Marker, pad_len};
 
 /// Writes `head`, `payload`, the pad and the markers of an FPDU, whose first marker stands at `marker_at`: all
 /// that its CRC covers, for which `room` is.
 #[inline]
-pub(super) fn write(marker_at: usize, head: &Head, payload: SharedSlice<'_>, room: &mut [u8]) {
+pub(super) fn write(
+    marker_at: usize,
+    head: &TaggedHead,
+    payload: SharedSlice<'_>,
+    room: &mut [u8],
+) {
     let mut wire = Wire { room, at: 0, marker_at, header_at: 0 };
     wire.put_marker_if_due();
     wire.header_at = wire.at;
     let before = wire.until_marker();
-    if before >= HEAD_LEN {
+    if before >= TaggedHead::LEN {
         wire.put(&head.halves[0]);
         wire.put(&head.halves[1]);
     } else {
@@ -120,7 +125,7 @@ mod tests {
                 fpdu.emit(&mut expected);
                 let mut written = vec![0xEE; fpdu.wire_len() - CRC_LEN];
                 let marker_at = grid.layout(start, fpdu.ulpdu_len()).marker_at(0);
-                let head = Head::new(u16::try_from(fpdu.ulpdu_len()).unwrap(), &header);
+                let head = TaggedHead::new(u16::try_from(fpdu.ulpdu_len()).unwrap(), &header);
                 let payload = SharedSlice::from_bytes(&memory[..len]);
                 write(marker_at, &head, payload, &mut written);
                 assert!(written == expected.octets, "{start} {len}");

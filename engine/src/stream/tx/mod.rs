@@ -22,6 +22,7 @@ mod responses;
 mod send_path;
 mod send_queue;
 mod tagged;
+mod tagged_head;
 mod turn;
 
 use std::mem::offset_of;

@@ -12,30 +12,14 @@ use crate::stream::tx::fpdus::FpduRun;
 use crate::stream::tx::frame::FrameBuilder;
 use crate::stream::tx::gather::{crc_field, digest};
 use crate::stream::tx::marked;
+use crate::stream::tx::tagged_head::TaggedHead;
 use crate::types::{Stag, TaggedOffset};
 use crate::wire::crc32c::Crc32c;
 use crate::wire::ddp::TaggedHeader;
-use crate::wire::mpa::{CRC_LEN, FPDU_HEADER_LEN, pad_len};
+use crate::wire::mpa::{CRC_LEN, pad_len};
 
-/// Octets of a head: length and tagged DDP header.
-pub(super) const HEAD_LEN: usize = FPDU_HEADER_LEN + TaggedHeader::LEN;
 const PAD_LEN_MAX: usize = 3;
 const PAYLOAD_LEN_MAX: usize = ULPDU_LEN_MAX - TaggedHeader::LEN;
-
-/// A head as two words: written and read in the same portions, for a processor that reads what it has
-/// just written in others waits for it.
-pub(super) struct Head {
-    pub(super) halves: [[u8; HEAD_LEN / 2]; 2],
-}
-
-impl Head {
-    #[inline]
-    pub(super) fn new(length: u16, header: &TaggedHeader) -> Self {
-        let [a, b] = length.to_be_bytes();
-        let [c, d, e, f, g, h, to @ ..] = header.to_bytes();
-        Self { halves: [[a, b, c, d, e, f, g, h], to] }
-    }
-}
 
 /// What the FPDUs of a run have in common.
 pub(super) struct TaggedRun<'a> {
@@ -51,7 +35,7 @@ impl TaggedRun<'_> {
     /// Length and header of the FPDU with this number, whose payload begins `offset` octets into the
     /// message and has `len`.
     #[inline]
-    pub(super) fn head(&self, number: u32, offset: u32, len: u32) -> Head {
+    pub(super) fn head(&self, number: u32, offset: u32, len: u32) -> TaggedHead {
         // RFC 5044 §4.1: ULPDU_Length counts the contained ULPDU only.
         let ulpdu_len = TaggedHeader::LEN + len as usize;
         let length = u16::try_from(ulpdu_len).expect("checked against ULPDU_LEN_MAX");
@@ -59,7 +43,7 @@ impl TaggedRun<'_> {
         let to = TaggedOffset(self.to.0.wrapping_add(u64::from(offset)));
         let (version, rsvd_ulp) = (self.run.head.version, self.run.head.control);
         let last = self.last == Some(number);
-        Head::new(length, &TaggedHeader { last, version, rsvd_ulp, stag: self.stag, to })
+        TaggedHead::new(length, &TaggedHeader { last, version, rsvd_ulp, stag: self.stag, to })
     }
 }
 
