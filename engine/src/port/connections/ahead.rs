@@ -129,7 +129,7 @@ impl Connections {
             *coming = coming
                 .and_then(|coming| Some(Coming { number: tuples.guess(coming.hash)?, ..coming }));
         }
-        for (part, places) in ARRIVING {
+        for (part, places) in STEPS {
             (0..places).for_each(|place| self.prefetch_coming(place, part));
         }
     }
@@ -146,7 +146,7 @@ impl Connections {
     fn come_nearer(&mut self) {
         let come = self.ahead.come;
         self.ahead.come = come + 1;
-        for (part, places) in ARRIVING {
+        for (part, places) in STEPS {
             self.prefetch_coming(come + places, part);
         }
     }
@@ -202,7 +202,7 @@ impl Connections {
     /// Those that are ready have their turns now, one after the other.
     pub(in crate::port) fn prefetch_first_ready(&self) {
         if self.are_many() {
-            for (part, places) in READY {
+            for (part, places) in STEPS {
                 let first = self.ready.iter().take(places);
                 first.for_each(|number| self.prefetch(*number, part, Work::Other));
             }
@@ -220,15 +220,13 @@ impl Connections {
 
     #[inline(never)]
     fn prefetch_next(&self) {
-        for (part, place) in READY {
+        for (part, place) in STEPS {
             let Some(number) = self.ready.get(place) else { continue };
             self.prefetch(*number, part, Work::Other);
         }
     }
 }
 
-/// What is asked for of connections that have their turn next, and how many turns before.
-const READY: [(Part, usize); 3] = [(Part::Slot, 5), (Part::Stream, 3), (Part::Queues, 1)];
-/// What is asked for of connections whose frames come next, and how many frames before: what tells where a
-/// part is, is there when that part is asked for.
-const ARRIVING: [(Part, usize); 3] = [(Part::Slot, 5), (Part::Stream, 3), (Part::Queues, 1)];
+/// What is asked for of connections whose turns or frames come next, and how many of those before: what tells
+/// where a part is, is there when that part is asked for.
+const STEPS: [(Part, usize); 3] = [(Part::Slot, 5), (Part::Stream, 3), (Part::Queues, 1)];
