@@ -44,26 +44,29 @@ pub struct Digests<'a> {
 
 /// Where a frame is copied to, front to back.
 pub(crate) trait Destination {
+    /// Whether it can [look back](Self::digest_last).
+    const DIGESTS_LAST: bool = true;
+
     /// Appends octets.
     fn put(&mut self, octets: Fragment<'_>);
 
     /// Appends octets and adds them to a register.
     fn put_and_digest(&mut self, octets: Fragment<'_>, digester: &Digester, register: u32) -> u32;
 
-    /// Adds the `len` octets that were appended last to a register.
+    /// Adds the `len` octets that were appended last to a register. Not to be called of one that cannot.
     fn digest_last(&self, len: usize, digester: &Digester, register: u32) -> u32;
 }
 
 impl Digests<'_> {
     /// Appends a frame's payload, with its digests.
-    pub(crate) fn copy(&self, payload: &[Fragment<'_>], to: &mut impl Destination) {
+    pub(crate) fn copy<D: Destination>(&self, payload: &[Fragment<'_>], to: &mut D) {
         let mut rest = Cursor::of(payload);
         let mut at = self.base;
         for digest in self.digests {
             let Digest { from, at: end, mut register, is_scattered } = *digest;
             rest.take(distance(at, from), |octets| to.put(octets));
             let covered = distance(from, end);
-            if is_scattered {
+            if is_scattered && D::DIGESTS_LAST {
                 rest.take(covered, |octets| to.put(octets));
                 register = to.digest_last(covered, self.digester, register);
             } else {

@@ -10,6 +10,8 @@
 //! its session, too; and memory that a peer holds on to counts as this process's, though it was
 //! withdrawn. Peers are processes that may open the device's socket: those of its user.
 
+pub(crate) mod lookup;
+
 use std::ffi::CStr;
 use std::io;
 use std::ops::{Deref, DerefMut};

@@ -9,6 +9,8 @@
 mod crate_backend;
 #[path = "rust_vmm/frontend.rs"]
 mod crate_frontend;
+#[path = "rust_vmm/sharing.rs"]
+mod sharing;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -74,3 +76,4 @@ const HEADER_LEN: usize = 12;
 const VERSION_1: u64 = 1 << 32;
 const PROTOCOL_FEATURES: u64 = 1 << 30;
 const MRG_RXBUF: u64 = 1 << 15;
+const INDIRECT: u64 = 1 << 28;

@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use urnic_netdev::Device;
+use urnic_netdev::published::{PublishedBlock, Publisher};
 use urnic_netdev::vhost_user::{RingCounters, VhostUserConfig, VirtioUser};
+use urnic_netdev::{Device, Fragment};
 
 use super::peer::{self, Peer};
 use super::script::Script;
@@ -17,16 +18,13 @@ use super::work;
 /// When the frontend does not go on as it should.
 pub fn against_frontend(script: &[u8]) -> RingCounters {
     let mut script = Script::new(script);
-    let config = VhostUserConfig {
-        listens: true,
-        offloads: script.octet() & 1 == 0,
-        ..VhostUserConfig::frontend(work::path())
-    };
-    let mut frontend = VirtioUser::open(&config).expect("a new path");
+    let publisher = Publisher::new();
+    let (path, mut frontend) = open(script.octet(), &publisher);
+    let mut published = vec![block(&publisher)];
     let mut now_ns = 0;
     let before = work::descriptors();
-    let mut backend = Backend::meet(&config.path);
-    work::turn(&mut frontend, &mut now_ns);
+    let mut backend = Backend::meet(&path);
+    turn(&mut frontend, &mut now_ns, &published);
     while let Some(step) = script.step() {
         match step & 0xf {
             0..=2 => {
@@ -57,15 +55,18 @@ pub fn against_frontend(script: &[u8]) -> RingCounters {
             9 | 10 => backend.give_back(&mut script),
             12 => backend.fill(&mut script),
             11 => {
-                backend = Backend::meet(&config.path);
-                work::turn(&mut frontend, &mut now_ns);
+                backend = Backend::meet(&path);
+                turn(&mut frontend, &mut now_ns, &published);
             }
-            _ => work::turn(&mut frontend, &mut now_ns),
+            13 if published.len() > PUBLISHED_MAX => published.truncate(1),
+            13 => published.push(block(&publisher)),
+            _ => turn(&mut frontend, &mut now_ns, &published),
         }
     }
-    work::turn(&mut frontend, &mut now_ns);
+    turn(&mut frontend, &mut now_ns, &published);
     let counters = frontend.counters();
     drop(backend);
+    published.truncate(1);
     // What it has sent before is handled first.
     let mut turns = 0;
     while turns < TURNS_MAX && (turns < 4 || frontend.link_up()) {
@@ -74,14 +75,37 @@ pub fn against_frontend(script: &[u8]) -> RingCounters {
     }
     assert!(!frontend.link_up(), "the backend is gone");
     assert_eq!(work::descriptors(), before, "descriptors for a backend that is gone");
-    let mut good = Backend::meet(&config.path);
-    for _ in 0..8 {
+    let mut good = Backend::meet(&path);
+    for _ in 0..10 {
         work::turn(&mut frontend, &mut now_ns);
         good.listen();
         good.answer(None);
     }
     assert!(frontend.link_up(), "a good one is used");
     counters
+}
+
+/// A frontend, and its socket.
+fn open(options: u8, publisher: &Publisher) -> (PathBuf, VirtioUser) {
+    let path = work::path();
+    let plain = VhostUserConfig::frontend(path.clone());
+    let config = VhostUserConfig { listens: true, offloads: options & 1 == 0, ..plain };
+    let opened = if options & 2 == 0 {
+        VirtioUser::open_queues(&config, 1)
+    } else {
+        VirtioUser::open_sharing(&config, 1, publisher)
+    };
+    (path, opened.expect("a new path").pop().expect("one was asked for"))
+}
+
+fn block(publisher: &Publisher) -> PublishedBlock {
+    publisher.allocate_blocks(1, BLOCK_LEN).expect("memory").pop().expect("one")
+}
+
+/// Lets the frontend work, with frames of published memory, whether it shares that or not.
+fn turn(frontend: &mut VirtioUser, now_ns: &mut u64, published: &[PublishedBlock]) {
+    let payload: Vec<_> = published.iter().map(|block| Fragment::from_slice(block)).collect();
+    work::turn_with(frontend, now_ns, &payload);
 }
 
 struct Backend {
@@ -126,7 +150,7 @@ impl Backend {
         self.octets.extend(received.octets);
         let is_memory = |file: &OwnedFd| {
             let file = File::from(file.try_clone().expect("a descriptor"));
-            file.metadata().is_ok_and(|about| about.len() > 0)
+            file.metadata().is_ok_and(|about| about.len() > BLOCK_LEN as u64)
         };
         if let Some(memory) = received.files.into_iter().find(is_memory) {
             self.memory = Some(memory);
@@ -150,7 +174,7 @@ impl Backend {
                 }
                 _ => {}
             }
-            if matches!(id, 1 | 15 | 17 | 11) || flags & NEED_REPLY != 0 {
+            if matches!(id, 1 | 15 | 17 | 11 | 36) || flags & NEED_REPLY != 0 {
                 self.asked.push(id);
             }
             self.octets.drain(..end);
@@ -162,8 +186,9 @@ impl Backend {
         for id in std::mem::take(&mut self.asked) {
             let right = match id {
                 1 => FEATURES,
-                15 => PROTOCOL_REPLY_ACK,
+                15 => PROTOCOL_REPLY_ACK | PROTOCOL_CONFIGURE_MEM_SLOTS,
                 17 => 1,
+                36 => SLOTS,
                 _ => 0,
             };
             let word = word.unwrap_or(right);
@@ -217,7 +242,13 @@ const VERSION: u32 = 1;
 const REPLY: u32 = 4;
 const NEED_REPLY: u32 = 8;
 const PROTOCOL_REPLY_ACK: u64 = 1 << 3;
-/// Virtio 1.0, protocol features, merged buffers, event indices.
-const FEATURES: u64 = 1 << 32 | 1 << 30 | 1 << 15 | 1 << 29;
+const PROTOCOL_CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
+/// Virtio 1.0, protocol features, merged buffers, event indices, tables of descriptors.
+const FEATURES: u64 = 1 << 32 | 1 << 30 | 1 << 15 | 1 << 29 | 1 << 28;
+/// Regions of memory, the queues' among them: fewer than there may be.
+const SLOTS: u64 = 4;
+/// Octets of published memory, and how many of them there are at most, but for one.
+const BLOCK_LEN: usize = 300;
+const PUBLISHED_MAX: usize = 4;
 /// Turns in which all that fits into the socket is handled.
 const TURNS_MAX: usize = 1000;

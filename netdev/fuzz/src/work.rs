@@ -5,10 +5,15 @@ use std::path::PathBuf;
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use urnic_netdev::{Device, TxChecksum, TxFrame};
+use urnic_netdev::{Device, Fragment, TxChecksum, TxFrame};
 
 /// Lets the device work once, later than before.
 pub fn turn(device: &mut impl Device, now_ns: &mut u64) {
+    turn_with(device, now_ns, &[]);
+}
+
+/// The same, with frames that have this payload.
+pub fn turn_with(device: &mut impl Device, now_ns: &mut u64, payload: &[Fragment<'_>]) {
     *now_ns += CONTROL_INTERVAL_NS;
     let mut room = Vec::new();
     device.receive(*now_ns, 64, &mut |frame| {
@@ -19,7 +24,7 @@ pub fn turn(device: &mut impl Device, now_ns: &mut u64) {
     for len in [60, 1400] {
         let head = &octets[..len];
         let checksum = TxChecksum::Complete;
-        let frame = TxFrame { head, payload: &[], checksum, segment_size: None, digests: None };
+        let frame = TxFrame { head, payload, checksum, segment_size: None, digests: None };
         let _full_or_down = device.transmit(*now_ns, &frame);
     }
     device.flush(*now_ns);

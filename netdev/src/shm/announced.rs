@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 
 use crate::Fragment;
 use crate::peer::channel::{Channel, ChannelError};
+use crate::published::lookup::Lookup;
 use crate::published::{Publisher, Region};
 use crate::shm::layout::INLINE;
 use crate::shm::limits::{BYTES_MAX, REGIONS_MAX};
@@ -18,10 +19,8 @@ pub(super) struct Announced {
     generation: u64,
     /// The socket, or the peer, had no room for all there is to say.
     is_behind: bool,
-    /// In the order of addresses, which do not overlap.
-    table: Vec<Entry>,
-    /// Where the last fragment was found: the next one is mostly beside it.
-    last: usize,
+    /// By their numbers: [`INLINE`] when the peer has not mapped it.
+    table: Lookup<u32>,
     /// The next region's number. After the last one, what is published is copied: it is not worth more
     /// than 32 bits, for making as many regions takes half a day.
     next: u32,
@@ -35,15 +34,6 @@ pub(super) struct Announced {
     bytes: usize,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    start: usize,
-    len: usize,
-    /// [`INLINE`] when the peer has not mapped it.
-    number: u32,
-    id: u64,
-}
-
 impl Announced {
     pub(super) fn new(publisher: &Publisher) -> Self {
         Self {
@@ -51,8 +41,7 @@ impl Announced {
             generation: 0,
             // All of it is to be told.
             is_behind: true,
-            table: Vec::new(),
-            last: 0,
+            table: Lookup::default(),
             next: INLINE + 1,
             unsaid: VecDeque::new(),
             leaving: VecDeque::new(),
@@ -65,21 +54,7 @@ impl Announced {
     /// [`refresh`](Self::refresh) comes before, or it may be one that is no more.
     #[inline]
     pub(super) fn find(&mut self, fragment: Fragment<'_>) -> Option<(u32, u64)> {
-        let address = fragment.as_ptr().addr();
-        let holds = |entry: &Entry| {
-            let into = address.wrapping_sub(entry.start);
-            (into < entry.len && fragment.len() <= entry.len - into).then_some(into)
-        };
-        let into = match self.table.get(self.last).and_then(holds) {
-            Some(into) => into,
-            None => {
-                let behind = self.table.partition_point(|entry| entry.start <= address);
-                self.last = behind.checked_sub(1)?;
-                holds(&self.table[self.last])?
-            }
-        };
-        let number = self.table[self.last].number;
-        (number != INLINE).then_some((number, into as u64))
+        self.table.find(fragment).filter(|(number, _)| *number != INLINE)
     }
 
     /// Whether [`refresh`](Self::refresh) has something to do because the publisher has changed.
@@ -109,12 +84,11 @@ impl Announced {
         let fresh = publisher.look(|generation, regions| {
             self.generation = generation;
             self.take_out(position, regions);
-            let mut known: Vec<_> = self.table.iter().map(|entry| entry.id).collect();
+            let mut known: Vec<_> = self.table.entries().iter().map(|entry| entry.id).collect();
             known.sort_unstable();
             let is_new = |region: &&Region| known.binary_search(&region.id).is_err();
             regions.iter().filter(is_new).cloned().collect::<Vec<_>>()
         });
-        self.last = 0;
         self.is_behind = true;
         while let Some((message, len)) = self.unsaid.front() {
             match message.send(channel, &[]) {
@@ -139,8 +113,8 @@ impl Announced {
         let Self { table, unsaid, .. } = self;
         table.retain(|entry| {
             let is_there = regions.binary_search_by_key(&entry.id, |region| region.id).is_ok();
-            if !is_there && entry.number != INLINE {
-                let number = entry.number;
+            let number = entry.name;
+            if !is_there && number != INLINE {
                 unsaid.push_back((Message::Withdraw { number, position }, entry.len));
             }
             is_there
@@ -175,16 +149,18 @@ impl Announced {
         self.next += 1;
         self.count += 1;
         self.bytes += len;
-        let at = self.table.partition_point(|entry| entry.start < region.start);
-        self.table.insert(at, Entry { start: region.start, len, number, id: region.id });
+        self.table.insert(region, number);
         Ok(true)
     }
 
     /// The peer has not mapped a region. One that is no more is on its way out already.
     pub(super) fn refuse(&mut self, number: u32) {
-        let is_it = |entry: &&mut Entry| entry.number == number && number != INLINE;
-        if let Some(entry) = self.table.iter_mut().find(is_it) {
-            entry.number = INLINE;
+        if number == INLINE {
+            return;
+        }
+        if let Some(entry) = self.table.entries_mut().iter_mut().find(|entry| entry.name == number)
+        {
+            entry.name = INLINE;
             self.count -= 1;
             self.bytes -= entry.len;
         }

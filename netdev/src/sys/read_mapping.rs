@@ -19,6 +19,8 @@ pub(crate) struct ReadMapping {
 
 // SAFETY: the mapping belongs to this value alone and is not tied to the thread that made it.
 unsafe impl Send for ReadMapping {}
+// SAFETY: it is only read, by atomic loads and by copies that allow for others' writes.
+unsafe impl Sync for ReadMapping {}
 
 /// Why memory of a peer is not mapped.
 #[derive(Debug, thiserror::Error)]

@@ -255,6 +255,13 @@ pub(crate) fn cannot_shrink(file: BorrowedFd<'_>) -> bool {
     seals >= 0 && seals & libc::F_SEAL_SHRINK != 0
 }
 
+/// Whether no process that gets the file's descriptor can write to it.
+pub(crate) fn cannot_write(file: BorrowedFd<'_>) -> bool {
+    // SAFETY: asks about an open descriptor.
+    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+    seals >= 0 && seals & (libc::F_SEAL_WRITE | libc::F_SEAL_FUTURE_WRITE) != 0
+}
+
 /// Whether a file is of hugetlbfs. Its seals hold no page back: where the host has no huge page left,
 /// the first access to one faults (SIGBUS), since [`SharedMapping`] reserves none.
 pub(crate) fn has_huge_pages(file: BorrowedFd<'_>) -> bool {

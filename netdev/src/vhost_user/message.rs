@@ -16,7 +16,7 @@ const NO_DESCRIPTOR: u64 = 1 << 8;
 const VRING_INDEX_MASK: u64 = 0xff;
 
 /// A region of memory: guest address, octets, user address, offset in its file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MemoryRegion {
     pub(crate) guest: u64,
     pub(crate) len: u64,

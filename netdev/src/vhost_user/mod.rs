@@ -8,9 +8,11 @@
 //! ```text
 //!   message     the messages of the protocol, as values
 //!   inbound     received frames: what of them is copied
+//!   outbound    frames that are sent, copied
 //!   offload     feature bits, and the header in front of frames
 //!   backend     VhostUser, its session with a frontend, its pairs of queues
-//!   frontend    VirtioUser, its session with a backend, its memory and pairs of queues
+//!   frontend    VirtioUser, its session with a backend, its memory and pairs of queues; published memory, and
+//!               frames that refer to it
 //! ```
 //!
 //! Neither side trusts the other: see `virtqueue`. What a peer writes wrongly is
@@ -79,8 +81,10 @@ pub struct RingCounters {
     pub in_place_rx_bytes: u64,
     /// Frames transmitted.
     pub frames_tx: u64,
-    /// Their octets, each copied once into the shared memory.
+    /// Octets of them that were copied, once, into the shared memory: all, unless memory is shared where they are.
     pub copied_tx_bytes: u64,
+    /// Octets of them that the peer reads where they are.
+    pub referred_tx_bytes: u64,
     /// Times the peer was told by an event.
     pub events_sent: u64,
     /// Chains of buffers that were refused.

@@ -2,6 +2,7 @@
 
 mod guest;
 mod hostile;
+mod sharing;
 
 use std::collections::VecDeque;
 use std::num::NonZeroU16;
@@ -54,12 +55,19 @@ fn receive(device: &mut impl Device, now: u64) -> Received {
 
 /// Both ends of one device, which agree in this thread: the backend answers from another.
 fn pairs(queues: usize, offloads: bool) -> (Vec<VhostUser>, Vec<VirtioUser>) {
+    pairs_with(queues, offloads, move |config| VirtioUser::open_queues(config, queues).unwrap())
+}
+
+/// The same with a frontend of a kind.
+fn pairs_with(
+    queues: usize,
+    offloads: bool,
+    open: impl FnOnce(&VhostUserConfig) -> Vec<VirtioUser> + Send + 'static,
+) -> (Vec<VhostUser>, Vec<VirtioUser>) {
     let path = path();
     let config = VhostUserConfig { offloads, ..VhostUserConfig::backend(path.clone()) };
     let mut backend = VhostUser::open_queues(&config, queues).unwrap();
-    let frontend = thread::spawn(move || {
-        VirtioUser::open_queues(&VhostUserConfig::frontend(path), queues).unwrap()
-    });
+    let frontend = thread::spawn(move || open(&VhostUserConfig::frontend(path)));
     let mut now = 0;
     while !frontend.is_finished() || !backend.iter().all(Device::link_up) {
         for device in &mut backend {

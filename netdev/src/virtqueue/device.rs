@@ -92,7 +92,6 @@ impl DeviceQueue {
         direction: Direction,
         runs: &mut Vec<Run>,
     ) -> Result<usize, ChainFault> {
-        let flag = if direction == Direction::ToDriver { WRITE } else { 0 };
         let mut budget = usize::from(self.layout.size()).min(CHAIN_LEN_MAX);
         let (mut index, mut len) = (head, 0_usize);
         loop {
@@ -110,9 +109,9 @@ impl DeviceQueue {
                 if descriptor.flags & NEXT != 0 {
                     return Err(ChainFault::Table);
                 }
-                return Ok(len + walk_indirect(table, descriptor, flag, budget, runs)?);
+                return Ok(len + walk_indirect(table, descriptor, direction, budget, runs)?);
             }
-            len += buffer(table, descriptor, flag, runs)?;
+            len += buffer(table, descriptor, direction, runs)?;
             if descriptor.flags & NEXT == 0 {
                 return Ok(len);
             }
@@ -162,7 +161,7 @@ impl DeviceQueue {
 fn walk_indirect(
     table: &MemoryTable,
     outer: Descriptor,
-    flag: u16,
+    direction: Direction,
     mut budget: usize,
     runs: &mut Vec<Run>,
 ) -> Result<usize, ChainFault> {
@@ -173,7 +172,7 @@ fn walk_indirect(
     }
     let first = runs.len();
     let lies_at = {
-        table.guest_runs(outer.address, entries * DESCRIPTOR_LEN, runs)?;
+        table.guest_runs(outer.address, entries * DESCRIPTOR_LEN, Direction::ToDevice, runs)?;
         let count = runs.len() - first;
         let whole = runs[first];
         runs.truncate(first);
@@ -192,7 +191,7 @@ fn walk_indirect(
         if descriptor.flags & INDIRECT != 0 {
             return Err(ChainFault::Table);
         }
-        len += buffer(table, descriptor, flag, runs)?;
+        len += buffer(table, descriptor, direction, runs)?;
         if descriptor.flags & NEXT == 0 {
             return Ok(len);
         }
@@ -205,13 +204,13 @@ fn walk_indirect(
 fn buffer(
     table: &MemoryTable,
     descriptor: Descriptor,
-    flag: u16,
+    direction: Direction,
     runs: &mut Vec<Run>,
 ) -> Result<usize, ChainFault> {
-    if descriptor.flags & WRITE != flag {
+    if (descriptor.flags & WRITE != 0) != (direction == Direction::ToDriver) {
         return Err(ChainFault::Direction);
     }
     let len = usize::try_from(descriptor.len).map_err(|_| ChainFault::Address)?;
-    table.guest_runs(descriptor.address, len, runs)?;
+    table.guest_runs(descriptor.address, len, direction, runs)?;
     Ok(len)
 }

@@ -2,10 +2,11 @@
 
 use std::sync::atomic::{Ordering::SeqCst, fence};
 
-use crate::virtqueue::ring::{DESCRIPTOR_LEN, Descriptor, WRITE};
+use crate::virtqueue::ring::{DESCRIPTOR_LEN, Descriptor, INDIRECT, NEXT, WRITE};
 use crate::virtqueue::{Direction, Layout, MemoryTable, QueueFault};
 
-/// The driver's side of a queue. A buffer is one descriptor, which has the buffer's number.
+/// The driver's side of a queue. A buffer is one descriptor, which has the buffer's number: of octets, or of a
+/// table of others.
 #[derive(Debug)]
 pub(crate) struct DriverQueue {
     layout: Layout,
@@ -40,11 +41,32 @@ impl DriverQueue {
         len: u32,
         direction: Direction,
     ) {
-        let outstanding = &mut self.outstanding[usize::from(number)];
-        assert!(*outstanding == 0 && len > 0, "a buffer is offered once");
-        *outstanding = len;
         let flags = if direction == Direction::ToDriver { WRITE } else { 0 };
-        let descriptor = Descriptor { address, len, flags, next: 0 };
+        self.offer_as(table, number, Descriptor { address, len, flags, next: 0 });
+    }
+
+    /// Offers, as the buffer `number`, runs for the device to read: the table of as many
+    /// [entries](table_entry) is at `address`. Told by [`publish`](Self::publish).
+    ///
+    /// # Panics
+    /// When the device has it already, or there are no runs.
+    #[inline]
+    pub(crate) fn offer_table(
+        &mut self,
+        table: &MemoryTable,
+        number: u16,
+        address: u64,
+        entries: usize,
+    ) {
+        let len = u32::try_from(entries * DESCRIPTOR_LEN).expect("no more than a buffer");
+        self.offer_as(table, number, Descriptor { address, len, flags: INDIRECT, next: 0 });
+    }
+
+    #[inline]
+    fn offer_as(&mut self, table: &MemoryTable, number: u16, descriptor: Descriptor) {
+        let outstanding = &mut self.outstanding[usize::from(number)];
+        assert!(*outstanding == 0 && descriptor.len > 0, "a buffer is offered once");
+        *outstanding = descriptor.len;
         let at = DESCRIPTOR_LEN * usize::from(number);
         let run = self.layout.descriptors().part(at, DESCRIPTOR_LEN);
         table.copy_in(run, &descriptor.to_octets());
@@ -109,3 +131,14 @@ impl DriverQueue {
         self.layout.used_index(table) != self.next
     }
 }
+
+/// An entry of a table of runs for the device to read: `len` octets at `address`. Behind it is the entry `next`, if
+/// there is one.
+#[inline]
+pub(crate) fn table_entry(address: u64, len: u32, next: Option<u16>) -> [u8; TABLE_ENTRY_LEN] {
+    let flags = if next.is_some() { NEXT } else { 0 };
+    Descriptor { address, len, flags, next: next.unwrap_or(0) }.to_octets()
+}
+
+/// Octets of a [`table_entry`].
+pub(crate) const TABLE_ENTRY_LEN: usize = DESCRIPTOR_LEN;

@@ -1,21 +1,25 @@
 //! The memory table: addresses of the driver, and where they lie in this process.
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use crate::Fragment;
 use crate::frame::Digester;
-use crate::sys::shared_mapping::SharedMapping;
-use crate::virtqueue::{CHAIN_LEN_MAX, ChainFault};
+use crate::published::PUBLISHED_REGIONS_MAX;
+use crate::sys::read_mapping::{ReadError, ReadMapping};
+use crate::sys::shared_mapping::{SharedMapping, cannot_write};
+use crate::virtqueue::{CHAIN_LEN_MAX, ChainFault, Direction};
 
 /// Memory that the driver has shared.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryTable {
+    /// In the order of guest addresses.
     regions: Vec<Region>,
 }
 
-/// One region, by both kinds of addresses.
-#[derive(Debug)]
-struct Region {
+/// One region, by both kinds of addresses. A clone is the same mapping.
+#[derive(Clone, Debug)]
+pub(crate) struct Region {
     /// What descriptors call its first octet.
     guest: u64,
     /// What the set-up of rings calls its first octet.
@@ -23,7 +27,14 @@ struct Region {
     len: usize,
     /// Where its first octet is in the mapping.
     at: usize,
-    mapping: SharedMapping,
+    mapping: Mapping,
+}
+
+#[derive(Clone, Debug)]
+enum Mapping {
+    Shared(Arc<SharedMapping>),
+    /// The driver lets nobody write it.
+    ReadOnly(Arc<ReadMapping>),
 }
 
 /// Octets in one region.
@@ -59,56 +70,105 @@ pub(crate) enum TableError {
     /// It cannot be mapped.
     #[error("memory that cannot be mapped: {0}")]
     Map(#[from] std::io::Error),
+    /// It cannot be mapped to be read only.
+    #[error("memory that cannot be mapped: {0}")]
+    Read(#[from] ReadError),
+}
+
+impl Region {
+    /// Maps `len` octets at `offset` of a file: to be read only if its seals let nobody write it.
+    ///
+    /// # Errors
+    /// [`TableError`].
+    pub(crate) fn map(
+        [guest, user, len, offset]: [u64; 4],
+        file: BorrowedFd<'_>,
+    ) -> Result<Self, TableError> {
+        let end = |start: u64| start.checked_add(len).ok_or(TableError::Range);
+        let (_, _) = (end(guest)?, end(user)?);
+        if len == 0 {
+            return Err(TableError::Range);
+        }
+        let small = |value: u64| usize::try_from(value).map_err(|_| TableError::Range);
+        let file_len = small(end(offset)?)?;
+        let mapping = if cannot_write(file) {
+            Mapping::ReadOnly(Arc::new(ReadMapping::of(file, file_len)?))
+        } else {
+            Mapping::Shared(Arc::new(SharedMapping::of(file, file_len)?))
+        };
+        Ok(Self { guest, user, len: small(len)?, at: small(offset)?, mapping })
+    }
+
+    /// The address behind it. The sum was checked when it was mapped.
+    const fn guest_end(&self) -> u64 {
+        self.guest + self.len as u64
+    }
+
+    const fn is_read_only(&self) -> bool {
+        matches!(self.mapping, Mapping::ReadOnly(_))
+    }
 }
 
 impl MemoryTable {
-    /// Most regions.
-    pub(crate) const REGIONS_MAX: usize = 32;
+    /// Most regions: as many as a driver of ours publishes, and its queues'.
+    pub(crate) const REGIONS_MAX: usize = PUBLISHED_REGIONS_MAX + 1;
 
-    /// Adds `len` octets at `offset` of a file.
+    /// Maps `len` octets at `offset` of a file, and adds them.
     ///
     /// # Errors
     /// [`TableError`].
     pub(crate) fn add(
         &mut self,
-        [guest, user, len, offset]: [u64; 4],
+        numbers: [u64; 4],
         file: BorrowedFd<'_>,
     ) -> Result<(), TableError> {
+        self.insert(Region::map(numbers, file)?)
+    }
+
+    /// Adds a region.
+    ///
+    /// # Errors
+    /// [`TableError::TooMany`], and [`TableError::Range`] if it lies over another.
+    pub(crate) fn insert(&mut self, region: Region) -> Result<(), TableError> {
         if self.regions.len() == Self::REGIONS_MAX {
             return Err(TableError::TooMany);
         }
-        let end = |start: u64| start.checked_add(len).ok_or(TableError::Range);
-        let (guest_end, _) = (end(guest)?, end(user)?);
-        let overlaps = |region: &Region| {
-            // Both sums were checked when the region was added.
-            guest < region.guest + region.len as u64 && region.guest < guest_end
-        };
-        if len == 0 || self.regions.iter().any(overlaps) {
+        let at = self.regions.partition_point(|other| other.guest < region.guest);
+        let is_over =
+            |other: &Region| region.guest < other.guest_end() && other.guest < region.guest_end();
+        let neighbours = &self.regions[at.saturating_sub(1)..self.regions.len().min(at + 1)];
+        if neighbours.iter().any(is_over) {
             return Err(TableError::Range);
         }
-        let small = |value: u64| usize::try_from(value).map_err(|_| TableError::Range);
-        let mapping = SharedMapping::of(file, small(end(offset)?)?)?;
-        let (len, at) = (small(len)?, small(offset)?);
-        self.regions.push(Region { guest, user, len, at, mapping });
+        self.regions.insert(at, region);
         Ok(())
     }
 
-    /// Where `len` octets at an address of the ring set-up lie; `None` unless in one region.
+    /// Where `len` octets at an address of the ring set-up lie; `None` unless in one region that is written.
     pub(crate) fn user_run(&self, address: u64, len: usize) -> Option<Run> {
         self.regions.iter().enumerate().find_map(|(index, region)| {
             let into = usize::try_from(address.checked_sub(region.user)?).ok()?;
             let is_inside = into <= region.len && len <= region.len - into;
-            is_inside.then_some(Run { region: index, at: region.at + into, len })
+            (is_inside && !region.is_read_only()).then_some(Run {
+                region: index,
+                at: region.at + into,
+                len,
+            })
         })
     }
 
     /// Where `len` octets at an address of a descriptor lie, appended to `runs`: one for each region
-    /// that they are in. Returns `false`, with runs that mean nothing, unless all of them are shared.
+    /// that they are in.
+    ///
+    /// # Errors
+    /// [`ChainFault`], with runs that mean nothing, unless all of them are shared, and can be used in this
+    /// direction.
     #[inline]
     pub(crate) fn guest_runs(
         &self,
         mut address: u64,
         len: usize,
+        direction: Direction,
         runs: &mut Vec<Run>,
     ) -> Result<(), ChainFault> {
         let mut left = len;
@@ -116,6 +176,9 @@ impl MemoryTable {
             let (run, next) = self.first_run(address, left).ok_or(ChainFault::Address)?;
             if runs.len() == CHAIN_LEN_MAX {
                 return Err(ChainFault::TooLong);
+            }
+            if direction == Direction::ToDriver && self.regions[run.region].is_read_only() {
+                return Err(ChainFault::Direction);
             }
             runs.push(run);
             left -= run.len;
@@ -127,22 +190,26 @@ impl MemoryTable {
     /// The octets at an address that lie in its region, `len` at most, and the address behind them.
     #[inline]
     fn first_run(&self, address: u64, len: usize) -> Option<(Run, u64)> {
-        self.regions.iter().enumerate().find_map(|(index, region)| {
-            let into = usize::try_from(address.checked_sub(region.guest)?).ok()?;
-            let here = region.len.checked_sub(into).filter(|here| *here > 0)?.min(len);
-            let run = Run { region: index, at: region.at + into, len: here };
-            // Inside a region, whose end is an address.
-            Some((run, address.checked_add(here as u64)?))
-        })
+        let behind = self.regions.partition_point(|region| region.guest <= address);
+        let index = behind.checked_sub(1)?;
+        let region = &self.regions[index];
+        let into = usize::try_from(address - region.guest).ok()?;
+        let here = region.len.checked_sub(into).filter(|here| *here > 0)?.min(len);
+        let run = Run { region: index, at: region.at + into, len: here };
+        // Inside a region, whose end is an address.
+        Some((run, address.checked_add(here as u64)?))
     }
 
-    /// The mapping that a run is in.
+    /// The mapping that a run is in which may be written.
     ///
     /// # Panics
-    /// When the run is of another table.
+    /// When the run is of another table, or can only be read.
     #[inline]
     pub(crate) fn mapping(&self, run: Run) -> &SharedMapping {
-        &self.regions[run.region].mapping
+        match &self.regions[run.region].mapping {
+            Mapping::Shared(mapping) => mapping,
+            Mapping::ReadOnly(_) => panic!("memory that is only read"),
+        }
     }
 
     /// Copies octets to the front of a run.
@@ -162,13 +229,21 @@ impl MemoryTable {
     #[inline]
     pub(crate) fn copy_out(&self, run: Run, octets: &mut [u8]) {
         let run = run.part(0, octets.len());
-        self.mapping(run).copy_out(run.at, octets);
+        match &self.regions[run.region].mapping {
+            Mapping::Shared(mapping) => mapping.copy_out(run.at, octets),
+            Mapping::ReadOnly(mapping) => mapping.copy_out(run.at, octets),
+        }
     }
 
     /// The octets of a run, where they are.
     #[inline]
     pub(crate) fn fragment(&self, run: Run) -> Fragment<'_> {
-        self.mapping(run).fragment(run.at, run.len)
+        match &self.regions[run.region].mapping {
+            Mapping::Shared(mapping) => mapping.fragment(run.at, run.len),
+            Mapping::ReadOnly(mapping) => {
+                mapping.fragment(run.at, run.len).expect("a run is in its region")
+            }
+        }
     }
 
     /// Copies the octets of a fragment to the front of a run.

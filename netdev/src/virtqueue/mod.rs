@@ -16,8 +16,8 @@ mod memory;
 mod ring;
 
 pub(crate) use device::{Chain, DeviceQueue};
-pub(crate) use driver::DriverQueue;
-pub(crate) use memory::{MemoryTable, Run, TableError};
+pub(crate) use driver::{DriverQueue, TABLE_ENTRY_LEN, table_entry};
+pub(crate) use memory::{MemoryTable, Region, Run, TableError};
 pub(crate) use ring::Layout;
 
 /// Most descriptors in one chain, however long the ring is.

@@ -20,28 +20,40 @@ use vhost::vhost_user::{
 };
 
 use super::{
-    HEADER_LEN, MRG_RXBUF, PROTOCOL_FEATURES, Ring, VERSION_1, frame, later, path, put, transmit,
-    u16_at, wait_until,
+    HEADER_LEN, INDIRECT, MRG_RXBUF, PROTOCOL_FEATURES, Ring, VERSION_1, frame, later, path, put,
+    transmit, u16_at, wait_until,
 };
 
 /// What our frontend has asked for.
 #[derive(Default)]
-struct Asked {
+pub(super) struct Asked {
     features: u64,
     protocol: u64,
     region: VhostUserMemoryRegion,
-    memory: Option<File>,
-    rings: [Ring; 2],
-    enabled: [bool; 2],
+    pub(super) memory: Option<File>,
+    pub(super) rings: [Ring; 2],
+    pub(super) enabled: [bool; 2],
     kicks: [Option<File>; 2],
     calls: [Option<File>; 2],
+    /// What it takes of memory that is told of while it runs: regions, the queues' among them.
+    slots: Option<u64>,
+    /// Whether it takes what cannot be written.
+    takes_read_only: bool,
+    /// What it was told of, and has.
+    pub(super) regions: Vec<(VhostUserSingleMemoryRegion, File)>,
+    pub(super) refused: usize,
 }
 
 const NOT_OFFERED: Error = Error::InvalidOperation("not offered");
 
 impl Asked {
+    /// One that takes so many regions while it runs, also those that it cannot write.
+    pub(super) fn with_slots(slots: u64, takes_read_only: bool) -> Self {
+        Self { slots: Some(slots), takes_read_only, ..Self::default() }
+    }
+
     /// Where a user address lies in the memory.
-    fn at(&self, user: u64) -> u64 {
+    pub(super) fn at(&self, user: u64) -> u64 {
         user - self.region.user_addr + self.region.mmap_offset
     }
 }
@@ -60,7 +72,7 @@ impl VhostUserBackendReqHandlerMut for Asked {
     }
 
     fn get_features(&mut self) -> Result<u64> {
-        Ok(VERSION_1 | PROTOCOL_FEATURES | MRG_RXBUF)
+        Ok(VERSION_1 | PROTOCOL_FEATURES | MRG_RXBUF | self.slots.map_or(0, |_| INDIRECT))
     }
 
     fn set_features(&mut self, features: u64) -> Result<()> {
@@ -125,7 +137,9 @@ impl VhostUserBackendReqHandlerMut for Asked {
     }
 
     fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
-        Ok(VhostUserProtocolFeatures::REPLY_ACK | VhostUserProtocolFeatures::MQ)
+        let plain = VhostUserProtocolFeatures::REPLY_ACK | VhostUserProtocolFeatures::MQ;
+        let slots = VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS;
+        Ok(if self.slots.is_some() { plain | slots } else { plain })
     }
 
     fn set_protocol_features(&mut self, features: u64) -> Result<()> {
@@ -167,20 +181,32 @@ impl VhostUserBackendReqHandlerMut for Asked {
     }
 
     fn get_max_mem_slots(&mut self) -> Result<u64> {
-        Err(NOT_OFFERED)
+        self.slots.ok_or(NOT_OFFERED)
     }
 
     fn add_mem_region(
         &mut self,
-        _: &VhostUserSingleMemoryRegion,
-        _: File,
-        _: Option<bool>,
+        region: &VhostUserSingleMemoryRegion,
+        file: File,
+        _postcopy_listening: Option<bool>,
     ) -> Result<Option<VhostUserMemoryRegionBase>> {
-        Err(NOT_OFFERED)
+        assert!(file.write_at(b"x", 0).is_err(), "nobody can write it");
+        if !self.takes_read_only {
+            self.refused += 1;
+            return Err(Error::InvalidOperation("it cannot be mapped to be written"));
+        }
+        self.regions.push((*region, file));
+        Ok(None)
     }
 
-    fn remove_mem_region(&mut self, _: &VhostUserSingleMemoryRegion) -> Result<()> {
-        Err(NOT_OFFERED)
+    fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
+        let is_it = |(known, _): &(VhostUserSingleMemoryRegion, File)| {
+            (known.guest_phys_addr, known.memory_size, known.user_addr)
+                == (region.guest_phys_addr, region.memory_size, region.user_addr)
+        };
+        let at = self.regions.iter().position(is_it).expect("one that it has");
+        self.regions.remove(at);
+        Ok(())
     }
 
     fn set_device_state_fd(
@@ -206,47 +232,59 @@ impl VhostUserBackendReqHandlerMut for Asked {
 }
 
 /// The crate's backend in a thread that answers, until its frontend has gone.
-struct Answering {
+pub(super) struct Answering {
     asked: Arc<Mutex<Asked>>,
-    thread: JoinHandle<Error>,
-    stream: UnixStream,
+    pub(super) thread: JoinHandle<Error>,
+    pub(super) stream: UnixStream,
 }
 
 impl Answering {
-    fn connect(path: &Path) -> Self {
+    pub(super) fn connect(path: &Path) -> Self {
+        Self::connect_as(path, Asked::default())
+    }
+
+    pub(super) fn connect_as(path: &Path, asked: Asked) -> Self {
         let stream = UnixStream::connect(path).unwrap();
-        let asked = Arc::<Mutex<Asked>>::default();
+        let asked = Arc::new(Mutex::new(asked));
         let (own, handled) = (stream.try_clone().unwrap(), Arc::clone(&asked));
         let thread = thread::spawn(move || {
             let mut handler = BackendReqHandler::from_stream(own, handled);
             loop {
-                if let Err(error) = handler.handle_request() {
-                    return error;
+                match handler.handle_request() {
+                    // It has told the frontend, and goes on.
+                    Ok(()) | Err(Error::InvalidOperation(_)) => {}
+                    Err(error) => return error,
                 }
             }
         });
         Self { asked, thread, stream }
     }
 
-    fn asked(&self) -> MutexGuard<'_, Asked> {
+    pub(super) fn asked(&self) -> MutexGuard<'_, Asked> {
         self.asked.lock().unwrap()
     }
 }
 
+/// An entry of a table of descriptors: address, length, flags and what comes next.
+pub(super) fn descriptor(file: &File, at: u64) -> (u64, u32, u16, u16) {
+    let mut entry = [0; 16];
+    file.read_exact_at(&mut entry, at).unwrap();
+    let half = |at: usize| u16::from_le_bytes([entry[at], entry[at + 1]]);
+    let len = u32::from_le_bytes(*entry[8..].first_chunk().unwrap());
+    (u64::from_le_bytes(*entry.first_chunk().unwrap()), len, half(12), half(14))
+}
+
 /// What the frontend made available as the `count`-th in a queue: its entry, address and length.
-fn chain(asked: &Asked, queue: usize, count: u16) -> (u16, u64, u32) {
+pub(super) fn chain(asked: &Asked, queue: usize, count: u16) -> (u16, u64, u32) {
     let (memory, ring) = (asked.memory.as_ref().unwrap(), asked.rings[queue]);
     let slot = ring.available + 4 + u64::from(count % ring.size) * 2;
     let number = u16_at(memory, slot);
-    let mut entry = [0; 16];
-    memory.read_exact_at(&mut entry, ring.descriptors + u64::from(number) * 16).unwrap();
-    let guest = u64::from_le_bytes(*entry.first_chunk().unwrap());
-    let len = u32::from_le_bytes(*entry[8..].first_chunk().unwrap());
+    let (guest, len, ..) = descriptor(memory, ring.descriptors + u64::from(number) * 16);
     (number, guest - asked.region.guest_phys_addr + asked.region.mmap_offset, len)
 }
 
 /// Gives the `count`-th back, of which `len` octets were written.
-fn give_back(asked: &Asked, queue: usize, count: u16, number: u16, len: u32) {
+pub(super) fn give_back(asked: &Asked, queue: usize, count: u16, number: u16, len: u32) {
     let (memory, ring) = (asked.memory.as_ref().unwrap(), asked.rings[queue]);
     let slot = ring.used + 4 + u64::from(count % ring.size) * 8;
     put(memory, slot, &[u32::from(number).to_le_bytes(), len.to_le_bytes()].concat());

@@ -19,7 +19,7 @@ use crate::vhost_user::message::{
 use crate::vhost_user::offload::{
     EVENT_INDEX, INDIRECT, MQ, MRG_RXBUF, OFFLOADS, PROTOCOL_FEATURES, VERSION_1,
 };
-use crate::virtqueue::{MemoryTable, TableError};
+use crate::virtqueue::{MemoryTable, Region, TableError};
 
 /// The state of a connection with a frontend.
 #[derive(Debug)]
@@ -29,8 +29,8 @@ pub(super) struct Session {
     sealed: bool,
     /// Protocol features that were agreed on.
     protocol: u64,
-    /// The files of the memory table, in its order: a table changes by being made anew.
-    regions: Vec<(MemoryRegion, OwnedFd)>,
+    /// The memory table as it was told: a table changes by being made anew, of the same mappings.
+    regions: Vec<(MemoryRegion, Region)>,
 }
 
 /// What a frontend gets to read.
@@ -125,32 +125,25 @@ impl Session {
             // Obsolete: "it was used to stop all rings".
             Request::ResetOwner => self.pairs.iter().for_each(|pair| pair.lock().stop()),
             Request::SetMemoryTable(ref regions) => {
-                let regions = regions.iter().copied().zip(files).collect();
-                let earlier = std::mem::replace(&mut self.regions, regions);
-                if let Err(refusal) = self.map_regions() {
-                    self.regions = earlier;
-                    return Err(refusal);
-                }
+                let mapped = regions.iter().zip(files);
+                let mapped = mapped.map(|(region, file)| self.map(region, &file));
+                self.use_regions(mapped.collect::<Result<_, _>>()?)?;
             }
             Request::AddMemoryRegion(region) => {
                 let file = files.pop().expect("counted by Request::parse");
-                self.regions.push((region, file));
-                if let Err(refusal) = self.map_regions() {
-                    self.regions.pop();
-                    return Err(refusal);
-                }
+                let mut regions = self.regions.clone();
+                regions.push(self.map(&region, &file)?);
+                self.use_regions(regions)?;
             }
             Request::RemoveMemoryRegion(region) => {
                 // One at most: they do not overlap.
-                let is_it = |(known, _): &(MemoryRegion, OwnedFd)| {
+                let is_it = |(known, _): &(MemoryRegion, Region)| {
                     (known.guest, known.user, known.len) == (region.guest, region.user, region.len)
                 };
                 let at = self.regions.iter().position(is_it).ok_or(Refusal::NoRegion)?;
-                let removed = self.regions.remove(at);
-                if let Err(refusal) = self.map_regions() {
-                    self.regions.insert(at, removed);
-                    return Err(refusal);
-                }
+                let mut regions = self.regions.clone();
+                regions.remove(at);
+                self.use_regions(regions)?;
             }
             Request::SetVringSize { index, .. }
             | Request::SetVringAddresses { index, .. }
@@ -245,23 +238,32 @@ impl Session {
         Ok(())
     }
 
-    /// Maps the regions in place of those before. Queues go on where they lie then. After an error
-    /// what was mapped before still is: a frontend that is told of the error goes on with that.
-    fn map_regions(&self) -> Result<(), Refusal> {
-        let mut table = MemoryTable::default();
-        for (region, file) in &self.regions {
-            if self.sealed && has_huge_pages(file.as_fd()) {
-                return Err(Refusal::HugePages);
-            }
-            if !cannot_shrink(file.as_fd()) {
-                if self.sealed {
-                    return Err(Refusal::Unsealed);
-                }
-                debug!(target: TRACE, "a frontend's memory is not sealed: it can be taken away");
-            }
-            let numbers = [region.guest, region.user, region.len, region.offset];
-            table.add(numbers, file.as_fd())?;
+    fn map(
+        &self,
+        region: &MemoryRegion,
+        file: &OwnedFd,
+    ) -> Result<(MemoryRegion, Region), Refusal> {
+        if self.sealed && has_huge_pages(file.as_fd()) {
+            return Err(Refusal::HugePages);
         }
+        if !cannot_shrink(file.as_fd()) {
+            if self.sealed {
+                return Err(Refusal::Unsealed);
+            }
+            debug!(target: TRACE, "a frontend's memory is not sealed: it can be taken away");
+        }
+        let numbers = [region.guest, region.user, region.len, region.offset];
+        Ok((*region, Region::map(numbers, file.as_fd())?))
+    }
+
+    /// Takes the regions in place of those before. Queues go on where they lie then. After an error
+    /// what was taken before still is: a frontend that is told of the error goes on with that.
+    fn use_regions(&mut self, regions: Vec<(MemoryRegion, Region)>) -> Result<(), Refusal> {
+        let mut table = MemoryTable::default();
+        for (_, region) in &regions {
+            table.insert(region.clone())?;
+        }
+        self.regions = regions;
         let table = Arc::new(table);
         for pair in &self.pairs {
             let mut pair = pair.lock();

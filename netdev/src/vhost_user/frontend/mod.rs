@@ -1,6 +1,9 @@
 //! The frontend: the driver of a network device that another process is.
 
+mod announced;
 mod pair;
+mod readable;
+mod referring;
 mod session;
 
 use std::cell::Cell;
@@ -13,6 +16,7 @@ use tracing::debug;
 
 use crate::peer::channel::Channel;
 use crate::peer::meeting::Meeting;
+use crate::published::{Attached, Publisher};
 use crate::vhost_user::inbound::hand_over;
 use crate::vhost_user::offload::{self, End, HEADER_LEN};
 use crate::vhost_user::outbound::{Distance, put_octets};
@@ -30,6 +34,9 @@ use session::{Session, SessionError};
 /// and writes what is in the queues, and nothing else of this process. Frames are copied once into
 /// it. Of received ones the heads are copied out, to where the backend cannot change them any more, and
 /// long payload is handed over where it is.
+///
+/// One that [shares](Self::open_sharing) lets its backend read published memory, too, and never write it: payload
+/// that is in such memory is not copied to be sent.
 //
 // Those of two queues have no cache line in common.
 #[derive(Debug)]
@@ -68,6 +75,30 @@ impl VirtioUser {
     /// # Errors
     /// [`OpenError`], which says what to do.
     pub fn open_queues(config: &VhostUserConfig, queues: usize) -> Result<Vec<Self>, OpenError> {
+        Self::open_with(config, queues, None)
+    }
+
+    /// As [`open_queues`](Self::open_queues), of a program that lets the backend read all memory of `publisher`,
+    /// past every steering tag. Payload of at least 256 octets in one run there is sent from where it is.
+    ///
+    /// The backend has to be one that is given memory while it runs, and that maps it to be read only, as
+    /// [`VhostUser`](crate::vhost_user::VhostUser) does; what it does not map is copied.
+    ///
+    /// # Errors
+    /// [`OpenError`], which says what to do.
+    pub fn open_sharing(
+        config: &VhostUserConfig,
+        queues: usize,
+        publisher: &Publisher,
+    ) -> Result<Vec<Self>, OpenError> {
+        Self::open_with(config, queues, Some(publisher))
+    }
+
+    fn open_with(
+        config: &VhostUserConfig,
+        queues: usize,
+        publisher: Option<&Publisher>,
+    ) -> Result<Vec<Self>, OpenError> {
         config.check(queues)?;
         let failed = |source: io::Error| OpenError::Io {
             action: "make the events of a virtio-user device".to_owned(),
@@ -76,8 +107,14 @@ impl VirtioUser {
         let pairs: Vec<_> =
             (0..queues).map(|_| SharedPair::new()).collect::<io::Result<_>>().map_err(failed)?;
         let meeting = Meeting::open(&config.path, config.listens)?;
-        let mut control =
-            Control { session: None, meeting, pairs: pairs.clone(), config: config.clone() };
+        let sharing = publisher.map(|publisher| (publisher.clone(), publisher.attach()));
+        let mut control = Control {
+            session: None,
+            meeting,
+            pairs: pairs.clone(),
+            config: config.clone(),
+            sharing,
+        };
         control.watch_meeting().map_err(failed)?;
         if !config.listens {
             control.agree_now().map_err(|error| OpenError::NoPeer {
@@ -134,9 +171,12 @@ impl VirtioUser {
                 queues.from_driver.queue.suppress(&queues.table);
             }
         }
-        if is_due && let Some(control) = &mut self.control {
-            self.control_due_ns = now_ns.saturating_add(CONTROL_INTERVAL_NS);
+        if let Some(control) = &mut self.control
+            && (is_due || control.is_outdated())
+        {
             control.turn();
+            let interval = control.interval_ns();
+            self.control_due_ns = now_ns.saturating_add(interval);
         }
     }
 }
@@ -197,12 +237,19 @@ impl Device for VirtioUser {
             return Err(TransmitError::LinkDown);
         }
         let Some(number) = queues.free.pop_front() else { return Err(TransmitError::Full) };
-        let Queues { table, from_driver, .. } = queues;
-        let buffer = [from_driver.slot(number).part(0, len)];
-        put_octets(table, &buffer, &header, frame, frame_len, &mut self.distance);
-        from_driver.offer(table, number, len, Direction::ToDevice);
+        let referred = match queues.put_referring(number, &header, frame) {
+            Some(referred) => referred,
+            None => {
+                let Queues { table, from_driver, .. } = queues;
+                let buffer = [from_driver.slot(number).part(0, len)];
+                put_octets(table, &buffer, &header, frame, frame_len, &mut self.distance);
+                from_driver.offer(table, number, len, Direction::ToDevice);
+                0
+            }
+        };
         counters.frames_tx += 1;
-        counters.copied_tx_bytes += frame_len as u64;
+        counters.copied_tx_bytes += (frame_len - referred) as u64;
+        counters.referred_tx_bytes += referred as u64;
         Ok(())
     }
 
@@ -255,6 +302,8 @@ struct Control {
     meeting: Meeting,
     pairs: Vec<Arc<SharedPair>>,
     config: VhostUserConfig,
+    /// Whose memory the backend may read.
+    sharing: Option<(Publisher, Attached)>,
 }
 
 impl Control {
@@ -269,7 +318,9 @@ impl Control {
             self.pairs[0].watch.remove(listener);
         }
         self.pairs[0].watch.add_socket(channel.as_fd())?;
-        self.session = Some(Session::begin(channel, &self.pairs, self.config.offloads)?);
+        let publisher = self.sharing.as_ref().map(|(publisher, _)| publisher);
+        let offloads = self.config.offloads;
+        self.session = Some(Session::begin(channel, &self.pairs, offloads, publisher)?);
         debug!(target: TRACE, path = %self.config.path.display(), "connected to a backend");
         Ok(())
     }
@@ -287,6 +338,18 @@ impl Control {
             let _interrupted = poll(&mut descriptors, Some(&AGREE_TURN));
         }
         Err(io::Error::from(io::ErrorKind::TimedOut).into())
+    }
+
+    /// Whether there is published memory to tell of, or to take away.
+    #[inline]
+    fn is_outdated(&self) -> bool {
+        self.session.as_ref().is_some_and(Session::is_outdated)
+    }
+
+    /// How long a message of the backend may wait now.
+    fn interval_ns(&self) -> u64 {
+        let awaits = self.session.as_ref().is_some_and(Session::awaits_answer);
+        if awaits { ANSWER_INTERVAL_NS } else { CONTROL_INTERVAL_NS }
     }
 
     /// Takes what the backend has sent; looks for one if there is none.
@@ -307,6 +370,8 @@ impl Control {
     }
 }
 
+/// How long an answer may wait that lets frames refer to memory, in nanoseconds.
+const ANSWER_INTERVAL_NS: u64 = 1_000_000;
 /// How long a backend may take to agree when a frontend is opened: 5 s.
 const AGREE_TURNS: usize = 500;
 const AGREE_TURN: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };

@@ -8,18 +8,22 @@ use std::sync::Arc;
 
 use tracing::debug;
 
-use crate::TRACE;
+use super::readable::Readable;
+use super::referring::{Runs, TABLE_LEN, has_long_run};
 use crate::peer::tell::{Watch, event, tell};
+use crate::published::Publisher;
 use crate::sys::shared_mapping::sealed_memory;
 use crate::vhost_user::message::MemoryRegion;
 use crate::vhost_user::offload::{self, EVENT_INDEX, HEADER_LEN, MRG_RXBUF};
 use crate::vhost_user::{FRAME_LEN_MAX, RingCounters, shared_pair};
 use crate::virtqueue::{Direction, DriverQueue, Layout, MemoryTable, QueueFault, Run};
+use crate::{TRACE, TxFrame};
 
 /// Entries of a queue, each with a buffer for any frame.
 pub(super) const QUEUE_SIZE: u16 = 128;
-/// Octets from one buffer to the next: whole pages.
-const SLOT_LEN: usize = FRAME_LEN_MAX.next_multiple_of(4096);
+/// Octets from one buffer to the next: whole pages. A table of runs is behind where any frame ends.
+const SLOT_LEN: usize = (TABLE_AT + TABLE_LEN).next_multiple_of(4096);
+const TABLE_AT: usize = FRAME_LEN_MAX.next_multiple_of(16);
 /// Octets of what a queue's three parts are in, and where they begin.
 const RING_LEN: usize = 12_288;
 const AVAILABLE_AT: usize = 4096;
@@ -110,6 +114,8 @@ pub(super) struct Queues {
     /// used first: what was given back last is in the cache of the backend's core, from where each line
     /// has to be fetched before it is written to, at half the speed of the cache that both share.
     pub(super) free: VecDeque<u16>,
+    /// What is not copied to be sent, if memory is shared.
+    pub(super) readable: Option<Readable>,
 }
 
 /// One queue, and the events of both ends.
@@ -149,7 +155,20 @@ impl Vring {
         direction: Direction,
     ) {
         let len = u32::try_from(len).expect("no more than a buffer");
-        self.queue.offer(table, number, slot(self.index, number), len, direction);
+        self.queue.offer(table, number, self.address(number), len, direction);
+    }
+
+    /// What descriptors call the first octet of a buffer.
+    pub(super) const fn address(&self, number: u16) -> u64 {
+        slot(self.index, number)
+    }
+
+    /// Lets the backend have the runs of a frame whose copied octets are in a buffer.
+    #[inline]
+    pub(super) fn offer_runs(&mut self, table: &MemoryTable, number: u16, runs: &Runs) {
+        let entries = runs.write(table, self.slot(number).part(TABLE_AT, TABLE_LEN));
+        let address = self.address(number) + TABLE_AT as u64;
+        self.queue.offer_table(table, number, address, entries);
     }
 
     /// Tells the backend of what was offered, if it wants to be told. Returns whether it did.
@@ -170,6 +189,7 @@ impl Queues {
         watch: &Watch,
         index: usize,
         features: u64,
+        publisher: Option<&Publisher>,
     ) -> io::Result<Self> {
         let table = Arc::clone(&arena.table);
         let mut to_driver = Vring::new(&table, 2 * index, features)?;
@@ -181,7 +201,8 @@ impl Queues {
             to_driver.offer(&table, number, SLOT_LEN, Direction::ToDriver);
         }
         let free = (0..QUEUE_SIZE).collect();
-        Ok(Self { table, features, to_driver, from_driver, free })
+        let readable = publisher.map(Readable::new);
+        Ok(Self { table, features, to_driver, from_driver, free, readable })
     }
 
     /// Takes back what the backend has sent.
@@ -189,9 +210,38 @@ impl Queues {
     pub(super) fn reap(&mut self) -> Result<(), QueueFault> {
         let queue = &mut self.from_driver.queue;
         for _ in 0..queue.waiting(&self.table)? {
-            self.free.push_back(queue.take(&self.table)?.0);
+            let number = queue.take(&self.table)?.0;
+            self.free.push_back(number);
+            if let Some(readable) = &mut self.readable {
+                readable.take_back(number);
+            }
         }
         Ok(())
+    }
+
+    /// Lets the backend have a frame in a free buffer, of which it reads long runs of published memory where they
+    /// are. Returns how many octets that are; or `None`, and nothing is done, when the frame is to be copied as a whole.
+    #[inline]
+    pub(super) fn put_referring(
+        &mut self,
+        number: u16,
+        header: &[u8],
+        frame: &TxFrame<'_>,
+    ) -> Option<usize> {
+        let Self { table, from_driver, readable, .. } = self;
+        let readable = readable.as_mut()?;
+        if !has_long_run(frame) || !readable.is_current() {
+            return None;
+        }
+        let buffer = (from_driver.slot(number), from_driver.address(number));
+        let runs = Runs::of(header, frame, table, buffer, readable);
+        if runs.referred == 0 {
+            from_driver.offer(table, number, runs.copied, Direction::ToDevice);
+        } else {
+            from_driver.offer_runs(table, number, &runs);
+            readable.give(number);
+        }
+        Some(runs.referred)
     }
 
     /// Takes the buffers of the next frame, which go to `buffers` and what was written of each to `runs`.

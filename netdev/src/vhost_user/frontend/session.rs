@@ -6,13 +6,17 @@ use std::sync::Arc;
 
 use tracing::debug;
 
+use super::announced::{Announced, Unasked};
 use super::pair::{Arena, QUEUE_SIZE, Queues, SharedPair};
 use crate::TRACE;
 use crate::peer::channel::{Channel, ChannelError, Message};
 use crate::peer::header::Header;
-use crate::vhost_user::message::{PROTOCOL_MQ, PROTOCOL_REPLY_ACK, Request};
+use crate::published::Publisher;
+use crate::vhost_user::message::{
+    MemoryRegion, PROTOCOL_CONFIGURE_MEM_SLOTS, PROTOCOL_MQ, PROTOCOL_REPLY_ACK, Request,
+};
 use crate::vhost_user::offload::{
-    self, EVENT_INDEX, MQ, MRG_RXBUF, OFFLOADS, PROTOCOL_FEATURES, VERSION_1,
+    self, EVENT_INDEX, INDIRECT, MQ, MRG_RXBUF, OFFLOADS, PROTOCOL_FEATURES, VERSION_1,
 };
 
 /// A connection with a backend.
@@ -23,6 +27,10 @@ pub(super) struct Session {
     wants: u64,
     features: u64,
     protocol: u64,
+    /// Whose memory the backend reads where it is.
+    publisher: Option<Publisher>,
+    /// What it was told of that, once it runs.
+    announced: Option<Announced>,
     awaits: Awaits,
 }
 
@@ -32,9 +40,11 @@ enum Awaits {
     Features,
     ProtocolFeatures,
     QueueCount,
+    /// How many regions of memory it takes.
+    SlotCount,
     /// That it has the memory.
     Memory,
-    /// Nothing: it runs.
+    /// Nothing, but for published memory: it runs.
     Nothing,
 }
 
@@ -49,6 +59,8 @@ pub(super) enum SessionError {
     Queues(u64),
     #[error("it does not take the memory")]
     Memory,
+    #[error("it cannot be given memory to read in place while it runs; leave share=on out")]
+    Sharing,
     #[error("it says something that was not asked for")]
     Unasked,
     #[error("it broke a queue")]
@@ -63,6 +75,7 @@ impl Session {
         channel: Channel,
         pairs: &[Arc<SharedPair>],
         offloads: bool,
+        publisher: Option<&Publisher>,
     ) -> Result<Self, SessionError> {
         let mut wants = VERSION_1 | PROTOCOL_FEATURES | MRG_RXBUF | EVENT_INDEX;
         if offloads {
@@ -71,9 +84,19 @@ impl Session {
         if pairs.len() > 1 {
             wants |= MQ;
         }
-        let awaits = Awaits::Features;
-        let pairs = pairs.to_vec();
-        let session = Self { channel, pairs, wants, features: 0, protocol: 0, awaits };
+        if publisher.is_some() {
+            wants |= INDIRECT;
+        }
+        let session = Self {
+            channel,
+            pairs: pairs.to_vec(),
+            wants,
+            features: 0,
+            protocol: 0,
+            publisher: publisher.cloned(),
+            announced: None,
+            awaits: Awaits::Features,
+        };
         session.ask(&Request::GetFeatures)?;
         Ok(session)
     }
@@ -91,7 +114,21 @@ impl Session {
         while let Some(message) = self.channel.receive()? {
             self.handle(&message)?;
         }
-        Ok(())
+        match &mut self.announced {
+            Some(announced) => Ok(announced.turn(&self.channel, &self.pairs)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether memory was published or withdrawn since the last turn.
+    #[inline]
+    pub(super) fn is_outdated(&self) -> bool {
+        self.announced.as_ref().is_some_and(Announced::is_outdated)
+    }
+
+    /// Whether the backend has something to answer while frames flow.
+    pub(super) fn awaits_answer(&self) -> bool {
+        self.announced.as_ref().is_some_and(Announced::awaits)
     }
 
     fn handle(&mut self, message: &Message) -> Result<(), SessionError> {
@@ -108,17 +145,19 @@ impl Session {
                 }
                 self.features = offload::consistent(word & self.wants);
                 if word & PROTOCOL_FEATURES == 0 {
-                    self.agree()
+                    self.count_slots()
                 } else {
                     self.awaits = Awaits::ProtocolFeatures;
                     self.ask(&Request::GetProtocolFeatures)
                 }
             }
             Awaits::ProtocolFeatures => {
-                self.protocol = word & (PROTOCOL_REPLY_ACK | PROTOCOL_MQ);
+                let of_sharing =
+                    self.publisher.as_ref().map_or(0, |_| PROTOCOL_CONFIGURE_MEM_SLOTS);
+                self.protocol = word & (PROTOCOL_REPLY_ACK | PROTOCOL_MQ | of_sharing);
                 self.say(&Request::SetProtocolFeatures(self.protocol))?;
                 if self.protocol & PROTOCOL_MQ == 0 {
-                    return self.agree();
+                    return self.count_slots();
                 }
                 self.awaits = Awaits::QueueCount;
                 self.ask(&Request::GetQueueCount)
@@ -127,6 +166,13 @@ impl Session {
                 if self.pairs.len() > 1 && word < self.pairs.len() as u64 {
                     return Err(SessionError::Queues(word));
                 }
+                self.count_slots()
+            }
+            Awaits::SlotCount => {
+                // One is of the queues.
+                let slots = word.saturating_sub(1);
+                self.announced =
+                    self.publisher.as_ref().map(|publisher| Announced::new(publisher, slots));
                 self.agree()
             }
             Awaits::Memory if word == 0 => {
@@ -134,8 +180,24 @@ impl Session {
                 Ok(())
             }
             Awaits::Memory => Err(SessionError::Memory),
-            Awaits::Nothing => Err(SessionError::Unasked),
+            Awaits::Nothing => {
+                let announced = self.announced.as_mut().ok_or(SessionError::Unasked)?;
+                announced.answer(word, &self.pairs).map_err(|Unasked| SessionError::Unasked)
+            }
         }
+    }
+
+    /// Asks how much memory the backend can be told of, if it is to read any in place.
+    fn count_slots(&mut self) -> Result<(), SessionError> {
+        if self.publisher.is_none() {
+            return self.agree();
+        }
+        let needs = PROTOCOL_CONFIGURE_MEM_SLOTS | PROTOCOL_REPLY_ACK;
+        if self.protocol & needs != needs || self.features & INDIRECT == 0 {
+            return Err(SessionError::Sharing);
+        }
+        self.awaits = Awaits::SlotCount;
+        self.ask(&Request::GetMemorySlotsMax)
     }
 
     /// Hands over memory and queues.
@@ -153,7 +215,8 @@ impl Session {
         for (index, shared) in self.pairs.iter().enumerate() {
             let mut pair = shared.lock();
             shared.stop(&mut pair);
-            let mut queues = Queues::new(&arena, &shared.watch, index, self.features)?;
+            let publisher = self.publisher.as_ref();
+            let mut queues = Queues::new(&arena, &shared.watch, index, self.features, publisher)?;
             queues.to_driver.publish(&queues.table);
             self.hand_over(&queues, index)?;
             pair.queues = Some(queues);
@@ -229,8 +292,9 @@ impl Awaits {
             Self::Features => Request::GetFeatures,
             Self::ProtocolFeatures => Request::GetProtocolFeatures,
             Self::QueueCount => Request::GetQueueCount,
+            Self::SlotCount => Request::GetMemorySlotsMax,
             Self::Memory => Request::SetMemoryTable(Vec::new()),
-            Self::Nothing => return 0,
+            Self::Nothing => Request::AddMemoryRegion(MemoryRegion::default()),
         };
         request.encode().0
     }

@@ -12,6 +12,7 @@ use crate::peer::channel::{Channel, Message};
 use crate::peer::header::Header;
 use crate::peer::tell;
 use crate::sys::digester::tests::ADDER;
+use crate::sys::published;
 use crate::sys::shared_mapping::{sealed_huge_memory, sealed_memory};
 use crate::vhost_user::message::{
     MemoryRegion, PROTOCOL_CONFIGURE_MEM_SLOTS, PROTOCOL_REPLY_ACK, Request,
@@ -288,6 +289,64 @@ fn a_region_that_is_refused_leaves_the_others_as_they_are() {
             guest.queues[1].take(&guest.table).unwrap();
         }
     }
+}
+
+#[test]
+fn memory_that_nobody_can_write_is_read_and_never_written() {
+    let (mut backend, mut guest) = guest(GUEST_FEATURES);
+    let features = PROTOCOL_REPLY_ACK | PROTOCOL_CONFIGURE_MEM_SLOTS;
+    guest.say(&Request::SetProtocolFeatures(features), &[]);
+    let mut now = 1 << 40;
+    let len = 65_536;
+    let (file, own) = published::memory(c"read only", len).unwrap();
+    own.copy_in(4096, &[&[0; 12][..], &frame(88)].concat());
+    let start = 1 << 40;
+    let region = MemoryRegion { guest: start, len: len as u64, user: start, offset: 0 };
+    let short = MemoryRegion { len: 4096, ..region };
+    for (region, expected) in [(short, 1), (region, 0)] {
+        let file = file.try_clone().unwrap();
+        let answer = guest.ask(&Request::AddMemoryRegion(region), &[file], || {
+            receive(&mut backend, later(&mut now));
+        });
+        assert_eq!(answer, expected, "{region:?}");
+    }
+    receive(&mut backend, now);
+    assert!(backend.link_up());
+    // A frame there is read.
+    let payload_len = u32::try_from(12 + 142).unwrap();
+    guest.queues[1].offer(&guest.table, 0, start + 4096, payload_len, Direction::ToDevice);
+    guest.queues[1].publish(&guest.table);
+    let came = receive(&mut backend, now);
+    assert!(came.len() == 1 && came[0].0 == frame(88));
+    // Buffers there are not filled: the frame is lost that would have gone there, the next is not.
+    for number in 0..GUEST_QUEUE {
+        backend.transmit(0, &TxFrame::whole(&frame(10))).unwrap();
+        backend.flush(0);
+        let (taken, _) = guest.queues[0].take(&guest.table).unwrap();
+        assert_eq!(taken, number);
+    }
+    for number in 0..2 {
+        let at = if number == 0 { start } else { guest_buffer(number) };
+        guest.queues[0].offer(&guest.table, number, at, 1526, Direction::ToDriver);
+    }
+    guest.queues[0].publish(&guest.table);
+    let refused = backend.transmit(0, &TxFrame::whole(&frame(10)));
+    assert_eq!(refused, Err(TransmitError::Refused));
+    backend.transmit(0, &TxFrame::whole(&frame(10))).unwrap();
+    backend.flush(0);
+    assert_eq!(backend.counters().chains_refused, 1);
+    assert_eq!(guest.queues[0].take(&guest.table), Ok((0, 0)));
+    assert_eq!(guest.queues[0].take(&guest.table), Ok((1, 12 + 64)));
+    // Nor is a queue there used.
+    guest.say(&Request::GetVringBase { index: 0 }, &[]);
+    let parts = [start, start + 4096, start + 8192];
+    guest.say(&Request::SetVringAddresses { index: 0, parts }, &[]);
+    receive(&mut backend, later(&mut now));
+    receive(&mut backend, later(&mut now));
+    assert!(!backend.link_up());
+    let mut octets = [1; 4096];
+    own.copy_out(0, &mut octets);
+    assert!(octets == [0; 4096], "nothing was written");
 }
 
 #[test]

@@ -1,0 +1,262 @@
+//! Frames that refer to published memory, from a frontend that shares it.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+
+use super::*;
+use crate::Digest;
+use crate::published::{PublishedBlock, Publisher};
+
+/// Octets of payload in the middle of others, as an FPDU's between its header and its CRC.
+const PAYLOAD_LEN: usize = 1440;
+const AROUND: [u8; 22] = [0xA5; 22];
+
+fn sharing(queues: usize, publisher: &Publisher) -> (Vec<VhostUser>, Vec<VirtioUser>) {
+    let publisher = publisher.clone();
+    pairs_with(queues, true, move |config| {
+        VirtioUser::open_sharing(config, queues, &publisher).unwrap()
+    })
+}
+
+fn block(publisher: &Publisher, len: usize) -> PublishedBlock {
+    let mut block = publisher.allocate_blocks(1, len).unwrap().pop().unwrap();
+    for (octet, i) in block.iter_mut().zip(0..) {
+        *octet = u8::try_from(i * 7 % 251_usize).unwrap();
+    }
+    block
+}
+
+/// Lets both ends say all that they have to.
+fn settle(backend: &mut VhostUser, frontend: &mut VirtioUser, now: &mut u64) {
+    for _ in 0..4 {
+        receive(frontend, later(now));
+        receive(backend, later(now));
+    }
+    receive(frontend, later(now));
+}
+
+/// The longest super-frame, of such fragments.
+fn super_frame<'a>(head: &'a [u8], payload: &'a [Fragment<'a>]) -> TxFrame<'a> {
+    let checksum = TxChecksum::Partial { start: 34, offset: 16 };
+    TxFrame { head, payload, checksum, segment_size: NonZeroU16::new(1400), digests: None }
+}
+
+/// Pieces of memory, each with octets around it.
+fn fpdus(memory: &[u8]) -> Vec<Fragment<'_>> {
+    let mut payload = Vec::new();
+    for piece in memory.chunks(PAYLOAD_LEN) {
+        payload.extend([&AROUND[..18], piece, &AROUND[18..]].map(Fragment::from_slice));
+    }
+    payload
+}
+
+/// Sends the frame and checks that it arrives; how many of its octets were referred to.
+fn sent(from: &mut VirtioUser, to: &mut VhostUser, frame: &TxFrame<'_>) -> u64 {
+    let before = from.counters();
+    from.transmit(0, frame).unwrap();
+    from.flush(0);
+    let received = receive(to, 0);
+    assert_eq!(received.len(), 1);
+    let payload = expected(frame.payload, frame.digests);
+    assert!(received[0].0 == [frame.head, &payload].concat());
+    let after = from.counters();
+    let referred = after.referred_tx_bytes - before.referred_tx_bytes;
+    let copied = after.copied_tx_bytes - before.copied_tx_bytes;
+    assert_eq!((referred + copied, after.frames_tx - before.frames_tx), (frame.len() as u64, 1));
+    referred
+}
+
+#[test]
+fn payload_in_published_memory_is_read_where_it_is() {
+    for queues in [1, 2] {
+        let publisher = Publisher::new();
+        let first = block(&publisher, 60_000);
+        let (mut backend, mut frontend) = sharing(queues, &publisher);
+        let second = block(&publisher, 41 * PAYLOAD_LEN);
+        let mut now = 1 << 40;
+        settle(&mut backend[0], &mut frontend[0], &mut now);
+        let octets = frame(0);
+        for (backend, frontend) in backend.iter_mut().zip(&mut frontend) {
+            for memory in [&first, &second] {
+                let payload = fpdus(memory);
+                let whole = super_frame(&octets, &payload);
+                let in_place = backend.counters().in_place_rx_bytes;
+                for _ in 0..300 {
+                    assert_eq!(sent(frontend, backend, &whole), memory.len() as u64);
+                }
+                let in_place = backend.counters().in_place_rx_bytes - in_place;
+                assert!(in_place > 300 * 59_000, "{in_place}");
+            }
+            // What is not published is copied, and so is what is short.
+            let own = frame(60_000);
+            let payload = fpdus(&own);
+            assert_eq!(sent(frontend, backend, &super_frame(&octets, &payload)), 0);
+            for (len, referred) in [(255, 0), (256, 256), (1400, 1400)] {
+                let payload = [Fragment::from_slice(&first[7..7 + len])];
+                let short = TxFrame { payload: &payload, ..TxFrame::whole(&octets) };
+                assert_eq!(sent(frontend, backend, &short), referred, "{len}");
+            }
+            assert_eq!(backend.counters().chains_refused, 0);
+        }
+    }
+}
+
+#[test]
+fn digests_of_what_is_referred_to_are_computed() {
+    let publisher = Publisher::new();
+    let memory = block(&publisher, 59_946);
+    let (mut backend, mut frontend) = sharing(1, &publisher);
+    settle(&mut backend[0], &mut frontend[0], &mut (1 << 40));
+    let octets = frame(0);
+    let own = frame(0);
+    for is_scattered in [false, true] {
+        let list = digests_every(1400, 59_946, is_scattered);
+        let digests = Some(Digests { digests: &list, base: 0, digester: &ADDER });
+        // In one run, and in short ones that are not next to each other and are copied in part.
+        let whole = [Fragment::from_slice(&memory)];
+        let mixed: Vec<_> = memory
+            .chunks(333)
+            .zip(0..)
+            .map(|(piece, i)| if i % 3 == 0 { &own[..piece.len().min(54)] } else { piece })
+            .map(Fragment::from_slice)
+            .collect();
+        let mixed_len: usize = mixed.iter().map(Fragment::len).sum();
+        let frame = TxFrame { digests, ..super_frame(&octets, &whole) };
+        let referred = sent(&mut frontend[0], &mut backend[0], &frame);
+        assert_eq!(referred, (59_946 - list.len() * Digest::LEN) as u64);
+        let list = digests_every(1400, u32::try_from(mixed_len).unwrap(), is_scattered);
+        let digests = Some(Digests { digests: &list, base: 0, digester: &ADDER });
+        let frame = TxFrame { digests, ..super_frame(&octets, &mixed) };
+        let referred = sent(&mut frontend[0], &mut backend[0], &frame);
+        assert!((1000..59_946).contains(&referred), "{referred}");
+    }
+}
+
+#[test]
+fn a_frame_of_more_runs_than_a_chain_has_is_copied_behind_them() {
+    let publisher = Publisher::new();
+    let memory = block(&publisher, 65_000);
+    let (mut backend, mut frontend) = sharing(1, &publisher);
+    settle(&mut backend[0], &mut frontend[0], &mut (1 << 40));
+    let octets = frame(0);
+    // Backwards, so that no two are one. One run is what stands before them, and one is for what is copied.
+    for (len, count) in [(520, 125), (515, 126), (256, 253)] {
+        let payload: Vec<_> = memory.chunks_exact(len).rev().map(Fragment::from_slice).collect();
+        assert_eq!(payload.len(), count);
+        let referred = sent(&mut frontend[0], &mut backend[0], &super_frame(&octets, &payload));
+        assert_eq!(referred, (count.min(125) * len) as u64, "{count} fragments");
+    }
+    assert_eq!(backend[0].counters().chains_refused, 0);
+}
+
+/// How often a file is mapped in this process, and how often it can be written there.
+fn mappings(inode: u64) -> (usize, usize) {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let field = |line: &str, at| line.split_whitespace().nth(at).unwrap_or_default().to_owned();
+    let of_it = maps.lines().filter(|line| field(line, 4) == inode.to_string());
+    let writable = of_it.clone().filter(|line| field(line, 1).contains('w'));
+    (of_it.count(), writable.count())
+}
+
+fn inode(publisher: &Publisher) -> u64 {
+    let file = publisher.look(|_, regions| regions.last().unwrap().file.try_clone().unwrap());
+    File::from(file).metadata().unwrap().ino()
+}
+
+#[test]
+fn memory_that_is_withdrawn_is_read_by_frames_on_their_way_and_then_let_go() {
+    let publisher = Publisher::new();
+    let (mut backend, mut frontend) = sharing(1, &publisher);
+    let (backend, frontend) = (&mut backend[0], &mut frontend[0]);
+    let mut now = 1 << 40;
+    let octets = frame(0);
+    let memory = block(&publisher, 50_000);
+    let inode = inode(&publisher);
+    assert_eq!(mappings(inode), (1, 1));
+    settle(backend, frontend, &mut now);
+    assert_eq!(mappings(inode), (2, 1), "the backend has it to be read");
+    let payload = fpdus(&memory);
+    let sent_octets = expected(&payload, None);
+    for _ in 0..3 {
+        frontend.transmit(0, &super_frame(&octets, &payload)).unwrap();
+    }
+    frontend.flush(0);
+    assert_eq!(frontend.counters().referred_tx_bytes, 150_000);
+    drop(payload);
+    drop(memory);
+    // The backend takes one of the three; the others are not read yet.
+    for count in [1, 1, 1] {
+        receive(frontend, later(&mut now));
+        assert_eq!(mappings(inode), (1, 0), "frames refer to it");
+        let mut came = Vec::new();
+        backend.receive(later(&mut now), count, &mut |frame| {
+            came.push(frame.gathered(&mut Vec::new()).head.to_vec());
+        });
+        assert_eq!(came.len(), 1);
+        assert!(came[0][54..] == sent_octets);
+    }
+    frontend.flush(0);
+    settle(backend, frontend, &mut now);
+    assert_eq!(mappings(inode), (0, 0), "it was let go");
+    // The next has its turn.
+    let memory = block(&publisher, 50_000);
+    settle(backend, frontend, &mut now);
+    assert_eq!(sent(frontend, backend, &super_frame(&octets, &fpdus(&memory))), 50_000);
+}
+
+#[test]
+fn memory_that_the_backend_has_not_mapped_yet_is_copied() {
+    let publisher = Publisher::new();
+    let (mut backend, mut frontend) = sharing(1, &publisher);
+    let (backend, frontend) = (&mut backend[0], &mut frontend[0]);
+    let memory = block(&publisher, 50_000);
+    let octets = frame(0);
+    let payload = fpdus(&memory);
+    let whole = super_frame(&octets, &payload);
+    // Before the frontend has looked, before the backend has, and before the answer was read.
+    let mut now = 1 << 40;
+    assert_eq!(sent(frontend, backend, &whole), 0);
+    receive(frontend, 0);
+    assert_eq!(sent(frontend, backend, &whole), 0);
+    receive(backend, later(&mut now));
+    assert_eq!(sent(frontend, backend, &whole), 0);
+    receive(frontend, later(&mut now));
+    assert_eq!(sent(frontend, backend, &whole), 50_000);
+    // Withdrawn in between: what was asked for is given back at once.
+    let short_lived = block(&publisher, 4096);
+    let inode = inode(&publisher);
+    receive(frontend, later(&mut now));
+    drop(short_lived);
+    settle(backend, frontend, &mut now);
+    assert_eq!(mappings(inode), (0, 0));
+    assert_eq!(sent(frontend, backend, &whole), 50_000);
+    assert_eq!(frontend.counters().sessions_ended, 0);
+}
+
+#[test]
+fn all_that_can_be_published_is_shared_and_with_the_next_backend_again() {
+    let publisher = Publisher::new();
+    let path = path();
+    let config = VhostUserConfig::backend(path.clone());
+    let listening = VhostUserConfig { listens: true, ..VhostUserConfig::frontend(path) };
+    let connecting = VhostUserConfig { listens: false, ..config };
+    let mut frontend = VirtioUser::open_sharing(&listening, 1, &publisher).unwrap().pop().unwrap();
+    let memory: Vec<_> =
+        (0..crate::published::PUBLISHED_REGIONS_MAX).map(|_| block(&publisher, 4096)).collect();
+    let octets = frame(0);
+    let mut now = 1 << 40;
+    for round in 1..3 {
+        let mut backend = VhostUser::open(&connecting).unwrap();
+        for _ in 0..20 {
+            receive(&mut frontend, later(&mut now));
+            receive(&mut backend, later(&mut now));
+        }
+        for region in &memory {
+            let payload = fpdus(region);
+            assert_eq!(sent(&mut frontend, &mut backend, &super_frame(&octets, &payload)), 4096);
+        }
+        drop(backend);
+        receive(&mut frontend, later(&mut now));
+        assert_eq!(frontend.counters().sessions_ended, round);
+    }
+}
