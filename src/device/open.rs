@@ -116,7 +116,12 @@ impl DeviceSpec {
                 on_socket(socket, queues, rnic, config)
             }
             Kind::VirtioUser(socket) => {
-                let queues = VirtioUser::open_queues(&shared(socket), socket.network.queues)?;
+                let (settings, count) = (shared(socket), socket.network.queues);
+                let queues = if socket.shares {
+                    VirtioUser::open_sharing(&settings, count, rnic.publisher())?
+                } else {
+                    VirtioUser::open_queues(&settings, count)?
+                };
                 on_socket(socket, queues, rnic, config)
             }
             Kind::Shm(socket) => {

@@ -15,6 +15,7 @@ pub(super) struct Settings {
     pub(super) zerocopy: Option<bool>,
     pub(super) listens: Option<bool>,
     pub(super) sealed: Option<bool>,
+    pub(super) shares: Option<bool>,
 }
 
 /// Reads the settings of the device in `text`.
@@ -32,7 +33,14 @@ pub(super) fn settings_of(text: &str, settings: &str, own: &[&str]) -> Result<Se
         vlan: None,
         dhcp: false,
     };
-    let mut found = Settings { network, queue: None, zerocopy: None, listens: None, sealed: None };
+    let mut found = Settings {
+        network,
+        queue: None,
+        zerocopy: None,
+        listens: None,
+        sealed: None,
+        shares: None,
+    };
     let mut seen = Vec::new();
     let parts = text.contains(',').then(|| settings.split(',')).into_iter().flatten();
     for part in parts {
@@ -84,6 +92,7 @@ fn set(found: &mut Settings, key: &str, value: &str) -> Result<(), String> {
         "connect" => found.listens = Some(!flag(value)?),
         "listen" => found.listens = Some(flag(value)?),
         "sealed" => found.sealed = Some(flag(value)?),
+        "share" => found.shares = Some(flag(value)?),
         "queues" => {
             let queues = Some(number(value)?).filter(|queues| (1..=PORTS_MAX).contains(queues));
             network.queues =

@@ -36,9 +36,21 @@ impl DeviceSpec {
     #[must_use]
     pub const fn copies_to_send(&self) -> bool {
         match self.kind {
-            // Memory that is published is referred to.
-            Kind::Kernel | Kind::Tap(_) | Kind::Packet(_) | Kind::Shm(_) => false,
-            Kind::Xdp(_) | Kind::VhostUser(_) | Kind::VirtioUser(_) | Kind::Ib(_) => true,
+            Kind::Kernel | Kind::Tap(_) | Kind::Packet(_) => false,
+            Kind::Shm(_) | Kind::VirtioUser(_) => !self.sends_published(),
+            Kind::Xdp(_) | Kind::VhostUser(_) | Kind::Ib(_) => true,
+        }
+    }
+
+    /// Whether the peer of the device reads published memory
+    /// ([`Region::published`](urnic_engine::mem::Region::published)) where it is, so that it is not copied to be
+    /// sent.
+    #[must_use]
+    pub const fn sends_published(&self) -> bool {
+        match &self.kind {
+            Kind::Shm(_) => true,
+            Kind::VirtioUser(socket) => socket.shares,
+            _ => false,
         }
     }
 
@@ -179,6 +191,8 @@ pub struct Socket {
     pub listens: bool,
     /// Whether memory is refused that the peer could take away.
     pub sealed: bool,
+    /// Whether the peer may read published memory where it is.
+    pub shares: bool,
 }
 
 /// A port of an InfiniBand fabric, and this host's link on it.
@@ -249,7 +263,7 @@ impl FromStr for DeviceSpec {
                 Kind::VhostUser(socket(rest, &["mtu", "vnet", "queues", "connect", "sealed"])?)
             }
             ("virtio-user", Some(rest)) => {
-                Kind::VirtioUser(socket(rest, &["mtu", "vnet", "queues", "listen"])?)
+                Kind::VirtioUser(socket(rest, &["mtu", "vnet", "queues", "listen", "share"])?)
             }
             ("shm", Some(rest)) => Kind::Shm(socket(rest, &["mtu", "listen"])?),
             ("ib", Some(rest)) => Kind::Ib(IbPort::read(rest)?),
@@ -298,7 +312,8 @@ fn socket(text: &str, own: &[&str]) -> Result<Socket, String> {
     // The key is there that asks for the unusual.
     let listens = settings.listens.unwrap_or_else(|| own.contains(&"connect"));
     let sealed = settings.sealed.unwrap_or(false);
-    Ok(Socket { path: path.into(), network: settings.network, listens, sealed })
+    let shares = settings.shares.unwrap_or(false);
+    Ok(Socket { path: path.into(), network: settings.network, listens, sealed, shares })
 }
 
 /// RFC 4391 §4.1: a partition, whose number is not zero.

@@ -213,7 +213,7 @@ impl Host {
     /// When there is none.
     pub(crate) fn memory(&self, len: usize) -> io::Result<Arc<Region>> {
         // What cannot be published, as beyond a number of connections or of descriptors, is copied to be sent.
-        if matches!(self.options.dev.kind(), Kind::Shm(_))
+        if self.options.dev.sends_published()
             && let Ok(region) = Region::published(self.rnic.publisher(), len)
         {
             return Ok(region);

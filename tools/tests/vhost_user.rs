@@ -82,6 +82,39 @@ fn plain_frames_and_a_large_mtu_will_do() {
 }
 
 #[test]
+fn memory_is_shared_by_choice_and_not_copied_to_be_sent() {
+    let folder = folder();
+    let socket = path(&folder, "s");
+    let server = Server::start(&format!("--dev vhost-user:{socket},ip=10.7.0.2/24,queues=2"));
+    // What is sent before the backend has mapped the memory is copied, and is not told apart.
+    for options in ["", "--connections 3 --queues"] {
+        let (connections, queues) = options.split_once(" --queues").unwrap_or((options, ""));
+        let queues = if connections == options { queues } else { ",queues=2" };
+        let device = format!("--dev virtio-user:{socket},ip=10.7.0.3/24,share{queues}");
+        for op in ["write", "read", "send"] {
+            let bw = format!("bw ADDRESS --op {op} --seconds 0.2 --json {connections} {device}");
+            let bw = json(&client(&bw));
+            for end in ["local", "peer"] {
+                let count = |key: &str| bw[end][key].as_u64().unwrap();
+                assert_eq!(count("segments_aligned"), count("segments_sent"), "{options}: {bw}");
+                assert_eq!(count("crc_bad"), 0, "{options}: {bw}");
+            }
+            let bytes = bw["bytes"].as_u64().unwrap();
+            // The server is the backend, whose memory nobody has: it copies to answer a Read, and takes a
+            // snapshot before.
+            let (source, copies) = if op == "read" { ("peer", 2) } else { ("local", 0) };
+            let copied = bw[source]["payload_bytes_copied_tx"].as_u64().unwrap();
+            assert!(bytes > 0 && copied.abs_diff(copies * bytes) <= bytes / 4, "{options}: {bw}");
+        }
+    }
+    let output = client(&format!(
+        "lat ADDRESS --size 8 --iterations 1000 --dev virtio-user:{socket},ip=10.7.0.3/24,share"
+    ));
+    assert!(output.status.success(), "{}", complaint(&output));
+    server.stop();
+}
+
+#[test]
 fn two_queues_carry_streams() {
     let folder = folder();
     let socket = path(&folder, "s");

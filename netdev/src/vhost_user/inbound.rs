@@ -25,13 +25,18 @@ pub(super) fn hand_over(
     if len > IN_PLACE_LEN_MIN && runs.len() < FRAGMENTS_MAX {
         let mut payload = ArrayVec::<Fragment<'_>, FRAGMENTS_MAX>::new();
         let mut at = 0;
-        for run in runs {
+        let mut runs = runs.iter();
+        for run in runs.by_ref() {
             let copied = (FRONT_LEN - at).min(run.len);
             table.copy_out(*run, &mut stage[at..at + copied]);
             at += copied;
             if copied < run.len {
                 payload.push(table.fragment(run.part(copied, run.len - copied)));
+                break;
             }
+        }
+        for run in runs {
+            payload.push(table.fragment(*run));
         }
         if let Some((header, head)) = stage[..FRONT_LEN].split_first_chunk()
             && let Some(frame) = offload::decode_scattered(*header, head, &payload)

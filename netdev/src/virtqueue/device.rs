@@ -179,15 +179,14 @@ fn walk_indirect(
         // In one region, as drivers have it.
         (count == 1).then_some(whole).ok_or(ChainFault::Table)?
     };
+    let mut list = Entries { table, lies_at, octets: [0; _], from: 0, count: 0 };
     let (mut index, mut len) = (0, 0_usize);
     loop {
         budget = budget.checked_sub(1).ok_or(ChainFault::TooLong)?;
         if index >= entries {
             return Err(ChainFault::Descriptor);
         }
-        let mut octets = [0; DESCRIPTOR_LEN];
-        table.copy_out(lies_at.part(DESCRIPTOR_LEN * index, DESCRIPTOR_LEN), &mut octets);
-        let descriptor = Descriptor::from_octets(octets);
+        let descriptor = list.load(index);
         if descriptor.flags & INDIRECT != 0 {
             return Err(ChainFault::Table);
         }
@@ -196,6 +195,35 @@ fn walk_indirect(
             return Ok(len);
         }
         index = usize::from(descriptor.next);
+    }
+}
+
+/// Entries of a table of descriptors, several of which are loaded at once: they mostly follow each other.
+struct Entries<'a> {
+    table: &'a MemoryTable,
+    lies_at: Run,
+    octets: [u8; LOADED * DESCRIPTOR_LEN],
+    /// Which of them are loaded.
+    from: usize,
+    count: usize,
+}
+
+/// Descriptors loaded at once.
+const LOADED: usize = 32;
+
+impl Entries<'_> {
+    /// One that is in the table.
+    #[inline]
+    fn load(&mut self, index: usize) -> Descriptor {
+        if index.wrapping_sub(self.from) >= self.count {
+            let at = index * DESCRIPTOR_LEN;
+            let len = (self.lies_at.len - at).min(self.octets.len());
+            self.table.copy_out(self.lies_at.part(at, len), &mut self.octets[..len]);
+            (self.from, self.count) = (index, len / DESCRIPTOR_LEN);
+        }
+        let at = (index - self.from) * DESCRIPTOR_LEN;
+        let octets = self.octets[at..].first_chunk().expect("one of those loaded");
+        Descriptor::from_octets(*octets)
     }
 }
 

@@ -104,6 +104,12 @@ impl Region {
         self.guest + self.len as u64
     }
 
+    /// Whether the octet at an address of descriptors is in it.
+    #[inline]
+    const fn holds(&self, guest: u64) -> bool {
+        guest.wrapping_sub(self.guest) < self.len as u64
+    }
+
     const fn is_read_only(&self) -> bool {
         matches!(self.mapping, Mapping::ReadOnly(_))
     }
@@ -166,6 +172,35 @@ impl MemoryTable {
     #[inline]
     pub(crate) fn guest_runs(
         &self,
+        address: u64,
+        len: usize,
+        direction: Direction,
+        runs: &mut Vec<Run>,
+    ) -> Result<(), ChainFault> {
+        // Headers and payload take turns: it is mostly where the last but one is.
+        if let [.., run, _] = runs[..]
+            && direction == Direction::ToDevice
+            && runs.len() < CHAIN_LEN_MAX
+            && let Some(run) = self.run_beside(run, address, len)
+        {
+            runs.push(run);
+            return Ok(());
+        }
+        self.all_guest_runs(address, len, direction, runs)
+    }
+
+    /// Where octets lie, if all of them are in the region of another run.
+    #[inline]
+    fn run_beside(&self, other: Run, address: u64, len: usize) -> Option<Run> {
+        let region = self.regions.get(other.region)?;
+        let into = usize::try_from(address.checked_sub(region.guest)?).ok()?;
+        let is_inside = into < region.len && len > 0 && len <= region.len - into;
+        is_inside.then_some(Run { region: other.region, at: region.at + into, len })
+    }
+
+    #[inline(never)]
+    fn all_guest_runs(
+        &self,
         mut address: u64,
         len: usize,
         direction: Direction,
@@ -191,13 +226,12 @@ impl MemoryTable {
     #[inline]
     fn first_run(&self, address: u64, len: usize) -> Option<(Run, u64)> {
         let behind = self.regions.partition_point(|region| region.guest <= address);
-        let index = behind.checked_sub(1)?;
+        let index = behind.checked_sub(1).filter(|index| self.regions[*index].holds(address))?;
         let region = &self.regions[index];
         let into = usize::try_from(address - region.guest).ok()?;
-        let here = region.len.checked_sub(into).filter(|here| *here > 0)?.min(len);
-        let run = Run { region: index, at: region.at + into, len: here };
+        let run = Run { region: index, at: region.at + into, len: (region.len - into).min(len) };
         // Inside a region, whose end is an address.
-        Some((run, address.checked_add(here as u64)?))
+        Some((run, address.checked_add(run.len as u64)?))
     }
 
     /// The mapping that a run is in which may be written.

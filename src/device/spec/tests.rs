@@ -38,6 +38,11 @@ fn every_setting_is_read() {
     assert!(spec.copies_to_send() && spec.interface().is_none());
     let shm: DeviceSpec = "shm:/run/s,ip=10.0.0.1/8,mtu=9000".parse().unwrap();
     assert!(!shm.copies_to_send() && shm.interface().is_none());
+    assert!(shm.sends_published() && !spec.sends_published());
+    for (setting, shares) in [("", false), (",share", true), (",share=off", false)] {
+        let spec: DeviceSpec = format!("virtio-user:s,ip=10.0.0.1/8{setting}").parse().unwrap();
+        assert_eq!((spec.sends_published(), spec.copies_to_send()), (shares, !shares));
+    }
     assert!(refusal("shm:s,ip=10.0.0.1/8,vnet=off").contains("unknown setting 'vnet'"));
     assert!(refusal("shm").contains("shm:PATH"));
     for (text, is_listening) in [
@@ -122,6 +127,8 @@ fn a_refusal_names_the_part_that_is_wrong() {
         ("vhost-user:s", "'s' needs an address"),
         ("vhost-user:s,ip=10.0.0.1/8,listen", "unknown setting 'listen'"),
         ("virtio-user:s,ip=10.0.0.1/8,sealed", "unknown setting 'sealed'"),
+        ("virtio-user:s,ip=10.0.0.1/8,share=maybe", "'share=maybe'"),
+        ("vhost-user:s,ip=10.0.0.1/8,share", "unknown setting 'share'"),
         ("virtio-user:s,ip=10.0.0.1/8,listen=maybe", "'listen=maybe': on or off"),
     ] {
         let why = refusal(text);

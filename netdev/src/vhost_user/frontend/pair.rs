@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tracing::debug;
 
 use super::readable::Readable;
-use super::referring::{Runs, TABLE_LEN, has_long_run};
+use super::referring::{self, BUFFER_LEN, Written, has_long_run};
 use crate::peer::tell::{Watch, event, tell};
 use crate::published::Publisher;
 use crate::sys::shared_mapping::sealed_memory;
@@ -21,9 +21,8 @@ use crate::{TRACE, TxFrame};
 
 /// Entries of a queue, each with a buffer for any frame.
 pub(super) const QUEUE_SIZE: u16 = 128;
-/// Octets from one buffer to the next: whole pages. A table of runs is behind where any frame ends.
-const SLOT_LEN: usize = (TABLE_AT + TABLE_LEN).next_multiple_of(4096);
-const TABLE_AT: usize = FRAME_LEN_MAX.next_multiple_of(16);
+/// Octets from one buffer to the next: whole pages.
+const SLOT_LEN: usize = BUFFER_LEN.next_multiple_of(4096);
 /// Octets of what a queue's three parts are in, and where they begin.
 const RING_LEN: usize = 12_288;
 const AVAILABLE_AT: usize = 4096;
@@ -159,16 +158,20 @@ impl Vring {
     }
 
     /// What descriptors call the first octet of a buffer.
-    pub(super) const fn address(&self, number: u16) -> u64 {
+    const fn address(&self, number: u16) -> u64 {
         slot(self.index, number)
     }
 
-    /// Lets the backend have the runs of a frame whose copied octets are in a buffer.
+    /// Lets the backend have a frame that was written into a buffer.
     #[inline]
-    pub(super) fn offer_runs(&mut self, table: &MemoryTable, number: u16, runs: &Runs) {
-        let entries = runs.write(table, self.slot(number).part(TABLE_AT, TABLE_LEN));
-        let address = self.address(number) + TABLE_AT as u64;
-        self.queue.offer_table(table, number, address, entries);
+    fn offer_written(&mut self, table: &MemoryTable, number: u16, frame: Written) {
+        let address = self.address(number);
+        if frame.referred > 0 {
+            return self.queue.offer_table(table, number, address, frame.entries);
+        }
+        let len = u32::try_from(frame.copied).expect("no more than a buffer");
+        let address = address + Written::at() as u64;
+        self.queue.offer(table, number, address, len, Direction::ToDevice);
     }
 
     /// Tells the backend of what was offered, if it wants to be told. Returns whether it did.
@@ -234,14 +237,12 @@ impl Queues {
             return None;
         }
         let buffer = (from_driver.slot(number), from_driver.address(number));
-        let runs = Runs::of(header, frame, table, buffer, readable);
-        if runs.referred == 0 {
-            from_driver.offer(table, number, runs.copied, Direction::ToDevice);
-        } else {
-            from_driver.offer_runs(table, number, &runs);
+        let written = referring::write(header, frame, table, buffer, readable);
+        from_driver.offer_written(table, number, written);
+        if written.referred > 0 {
             readable.give(number);
         }
-        Some(runs.referred)
+        Some(written.referred)
     }
 
     /// Takes the buffers of the next frame, which go to `buffers` and what was written of each to `runs`.

@@ -1,12 +1,11 @@
 //! Frames out, of which long runs of published memory stay where they are: the other way of
 //! [`outbound`](crate::vhost_user::outbound).
 
-use arrayvec::ArrayVec;
-
 use super::pair::QUEUE_SIZE;
 use super::readable::Readable;
 use crate::digests::Destination;
 use crate::frame::Digester;
+use crate::vhost_user::FRAME_LEN_MAX;
 use crate::virtqueue::{MemoryTable, Run, TABLE_ENTRY_LEN, table_entry};
 use crate::{Fragment, TxFrame};
 
@@ -16,8 +15,10 @@ const REFERRED_LEN_MIN: usize = 256;
 /// Runs of a frame. Virtio 1.2 §2.7.5.3.1: "A driver MUST NOT create a descriptor chain longer than the Queue Size
 /// of the device", and the descriptor of the table may count.
 const RUNS_MAX: usize = QUEUE_SIZE as usize - 1;
-/// Octets that the table of a frame's runs takes.
-pub(super) const TABLE_LEN: usize = RUNS_MAX * TABLE_ENTRY_LEN;
+/// Where what is copied begins in a buffer, behind the table of the runs: both are in the same page, mostly.
+const COPIED_AT: usize = (RUNS_MAX * TABLE_ENTRY_LEN).next_multiple_of(64);
+/// Octets of a buffer that has room for any frame.
+pub(super) const BUFFER_LEN: usize = COPIED_AT + FRAME_LEN_MAX;
 
 /// Whether a frame has anything that could be referred to.
 #[inline]
@@ -25,64 +26,45 @@ pub(super) fn has_long_run(frame: &TxFrame<'_>) -> bool {
     frame.payload.iter().any(|fragment| fragment.len() >= REFERRED_LEN_MIN)
 }
 
-/// Where the octets of a frame are, in their order.
-#[derive(Debug)]
-pub(super) struct Runs {
-    list: ArrayVec<(u64, u32), RUNS_MAX>,
-    /// Octets of them that were copied into the buffer.
+/// What was written of a frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Written {
+    /// Entries of the table in front of the buffer.
+    pub(super) entries: usize,
+    /// Octets that were copied, at [`at`](Self::at).
     pub(super) copied: usize,
-    /// Octets of them that are in published memory.
+    /// Octets that the backend reads where they are.
     pub(super) referred: usize,
 }
 
-impl Runs {
-    /// Copies what cannot be referred to of `header` and a frame to the front of `buffer`, which descriptors call
-    /// `address`.
-    ///
-    /// # Panics
-    /// When there is no room for all of it.
-    #[inline]
-    pub(super) fn of(
-        header: &[u8],
-        frame: &TxFrame<'_>,
-        table: &MemoryTable,
-        (buffer, address): (Run, u64),
-        readable: &mut Readable,
-    ) -> Self {
-        let runs = Self { list: ArrayVec::new(), copied: 0, referred: 0 };
-        let mut writer = Writer { table, buffer, address, readable, runs };
-        writer.copy(Fragment::from_slice(header));
-        writer.copy(Fragment::from_slice(frame.head));
-        frame.copy_payload(&mut writer);
-        writer.runs
+impl Written {
+    /// Where in the buffer the octets are that were copied.
+    pub(super) const fn at() -> usize {
+        COPIED_AT
     }
+}
 
-    /// Writes the table of them to the front of `place`. Returns how many entries it has.
-    ///
-    /// # Panics
-    /// When there is less room than [`TABLE_LEN`].
-    #[inline]
-    pub(super) fn write(&self, table: &MemoryTable, place: Run) -> usize {
-        let mut octets = [0; TABLE_LEN];
-        for (index, (address, len)) in self.list.iter().enumerate() {
-            let next = index + 1;
-            let next = u16::try_from(next).ok().filter(|_| next < self.list.len());
-            let at = index * TABLE_ENTRY_LEN;
-            octets[at..at + TABLE_ENTRY_LEN].copy_from_slice(&table_entry(*address, *len, next));
-        }
-        table.copy_in(place, &octets[..self.list.len() * TABLE_ENTRY_LEN]);
-        self.list.len()
-    }
-
-    #[inline]
-    fn push(&mut self, address: u64, len: usize) {
-        let len = u32::try_from(len).expect("no more than a frame");
-        match self.list.last_mut() {
-            // Regions are apart, so that two are never taken for one.
-            Some((start, before)) if *start + u64::from(*before) == address => *before += len,
-            _ => self.list.push((address, len)),
-        }
-    }
+/// Writes `header` and a frame into `buffer`, which descriptors call `address`: what is copied of it, and a table of
+/// where all of it is.
+///
+/// # Panics
+/// When the buffer is shorter than [`BUFFER_LEN`] and the frame does not fit.
+#[inline]
+pub(super) fn write(
+    header: &[u8],
+    frame: &TxFrame<'_>,
+    table: &MemoryTable,
+    (buffer, address): (Run, u64),
+    readable: &mut Readable,
+) -> Written {
+    let open = (address + COPIED_AT as u64, 0);
+    let written = Written { entries: 0, copied: 0, referred: 0 };
+    let mut writer = Writer { table, buffer, address, readable, open, written };
+    writer.copy(Fragment::from_slice(header));
+    writer.copy(Fragment::from_slice(frame.head));
+    frame.copy_payload(&mut writer);
+    writer.close(false);
+    writer.written
 }
 
 struct Writer<'a> {
@@ -90,7 +72,9 @@ struct Writer<'a> {
     buffer: Run,
     address: u64,
     readable: &'a mut Readable,
-    runs: Runs,
+    /// The run that the next octets may prolong: its address and length. A frame begins with what is copied.
+    open: (u64, u32),
+    written: Written,
 }
 
 impl Writer<'_> {
@@ -98,18 +82,39 @@ impl Writer<'_> {
     /// follows, copied.
     #[inline]
     fn find(&mut self, fragment: Fragment<'_>) -> Option<u64> {
-        let refers = fragment.len() >= REFERRED_LEN_MIN && self.runs.list.len() + 2 <= RUNS_MAX;
+        // The run that is open has no entry yet.
+        let refers = fragment.len() >= REFERRED_LEN_MIN && self.written.entries + 3 <= RUNS_MAX;
         refers.then(|| self.readable.find(fragment)).flatten()
+    }
+
+    #[inline]
+    fn push(&mut self, address: u64, len: usize) {
+        let len = u32::try_from(len).expect("no more than a frame");
+        // Regions are apart, so that two are never taken for one.
+        if self.open.0 + u64::from(self.open.1) == address {
+            self.open.1 += len;
+        } else if len > 0 {
+            self.close(true);
+            self.open = (address, len);
+        }
+    }
+
+    /// Writes the entry of the run that is open.
+    #[inline]
+    fn close(&mut self, has_next: bool) {
+        let Written { entries, .. } = &mut self.written;
+        let place = self.buffer.part(*entries * TABLE_ENTRY_LEN, TABLE_ENTRY_LEN);
+        *entries += 1;
+        let next = has_next.then(|| u16::try_from(*entries).expect("at most RUNS_MAX"));
+        self.table.copy_in(place, &table_entry(self.open.0, self.open.1, next));
     }
 
     /// The place in the buffer for the next `len` octets that are copied.
     #[inline]
     fn place(&mut self, len: usize) -> Run {
-        let at = self.runs.copied;
-        self.runs.copied += len;
-        if len > 0 {
-            self.runs.push(self.address + at as u64, len);
-        }
+        let at = COPIED_AT + self.written.copied;
+        self.written.copied += len;
+        self.push(self.address + at as u64, len);
         self.buffer.part(at, len)
     }
 
@@ -121,8 +126,8 @@ impl Writer<'_> {
 
     #[inline]
     fn refer(&mut self, address: u64, len: usize) {
-        self.runs.push(address, len);
-        self.runs.referred += len;
+        self.push(address, len);
+        self.written.referred += len;
     }
 }
 
