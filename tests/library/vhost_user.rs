@@ -1,26 +1,47 @@
 //! Two endpoints' engines on the two ends of a vhost-user device: RDMA with each setting.
 
+use std::cell::RefCell;
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::thread;
 
+use urnic::Region;
+use urnic_netdev::published::Publisher;
 use urnic_netdev::vhost_user::{VhostUser, VhostUserConfig, VirtioUser};
 use urnic_netdev::{Device, Fragment, TxChecksum, TxFrame};
 
 use crate::netns::scene::{Scene, Setup};
 use urnic_testkit::counting::Census;
+use urnic_testkit::pair::End;
 
 const LEN: usize = 4 << 20;
 
 /// Both ends of a device, connected.
 fn both(name: &str, mtu: usize, offloads: [bool; 2]) -> (VhostUser, VirtioUser) {
+    both_with(name, mtu, offloads, None)
+}
+
+/// The same; memory of the publisher is shared, if there is one.
+fn both_with(
+    name: &str,
+    mtu: usize,
+    offloads: [bool; 2],
+    publisher: Option<&Publisher>,
+) -> (VhostUser, VirtioUser) {
     let path: PathBuf = std::env::temp_dir().join(format!("urnic-{name}-{}", std::process::id()));
     let [of_backend, of_frontend] = offloads;
     let config =
         VhostUserConfig { mtu, offloads: of_backend, ..VhostUserConfig::backend(path.clone()) };
     let mut backend = VhostUser::open(&config).unwrap();
     let config = VhostUserConfig { mtu, offloads: of_frontend, ..VhostUserConfig::frontend(path) };
-    let opening = thread::spawn(move || VirtioUser::open(&config).unwrap());
+    let publisher = publisher.cloned();
+    let opening = thread::spawn(move || {
+        let queues = match publisher {
+            Some(publisher) => VirtioUser::open_sharing(&config, 1, &publisher),
+            None => VirtioUser::open_queues(&config, 1),
+        };
+        queues.unwrap().pop().unwrap()
+    });
     let mut now_ns = 0;
     while !(opening.is_finished() && backend.link_up()) {
         // As often as it looks at its socket.
@@ -29,6 +50,14 @@ fn both(name: &str, mtu: usize, offloads: [bool; 2]) -> (VhostUser, VirtioUser) 
         thread::yield_now();
     }
     (backend, opening.join().unwrap())
+}
+
+/// Lets both ends say all that they have to of published memory.
+fn settle(frontend: &mut VirtioUser, backend: &mut VhostUser) {
+    for now_ns in (1..5).map(|i| i << 30) {
+        frontend.receive(now_ns, 1, &mut |_| ());
+        backend.receive(now_ns, 1, &mut |_| ());
+    }
 }
 
 fn exchange(name: &str, mtu: usize, offloads: [bool; 2]) {
@@ -61,16 +90,65 @@ fn plain_frames_move_every_octet() {
     exchange("vu-large", 9000, [false, true]);
 }
 
+#[test]
+fn memory_that_is_shared_is_sent_from_where_it_is() {
+    for (mtu, setup) in
+        [1500, 65_000].into_iter().flat_map(|mtu| Setup::matrix().map(move |it| (mtu, it)))
+    {
+        let what = format!("MTU {mtu}, {setup:?}");
+        let ends = [End::new(1), End::new(2)];
+        let publisher = ends[1].rnic.publisher().clone();
+        let regions = RefCell::new(Vec::new());
+        regions.borrow_mut().extend((0..8).map(|_| Region::published(&publisher, LEN).unwrap()));
+        let (mut backend, mut frontend) =
+            both_with("vu-sharing", mtu, [true, true], Some(&publisher));
+        settle(&mut frontend, &mut backend);
+        let own = |len| Region::anonymous(len).unwrap();
+        let published = |len| {
+            let region = regions.borrow_mut().pop().expect("as many as are needed");
+            assert_eq!(region.len(), len);
+            region
+        };
+        let mut scene = Scene::connect_ends(ends, &mut backend, &mut frontend, &setup);
+        scene.exchange_in(LEN, &what, [&own, &published]);
+        let bad = [scene.a.counters(), scene.b.counters()].map(|counters| counters.mpa.crc_bad);
+        assert_eq!(bad, [0, 0], "{what}");
+        drop(scene);
+        let (sent, came) = (frontend.counters(), backend.counters());
+        // Writes and Sends. Read Responses are kept in blocks that are published when they are first needed;
+        // until the backend has mapped those, they are copied. What markers cut is copied, too.
+        let expected = if setup.startup.markers { 0 } else { 2 } * LEN as u64;
+        assert!(sent.referred_tx_bytes >= expected * 8 / 10, "{what}: {sent:?}");
+        let all = sent.referred_tx_bytes + sent.copied_tx_bytes;
+        assert!(all <= 4 * LEN as u64, "{what}: {sent:?}");
+        assert_eq!(came.referred_tx_bytes, 0, "none of a backend's memory is shared");
+        for counters in [sent, came] {
+            let refused = counters.chains_refused + counters.frames_refused;
+            assert_eq!((refused, counters.queues_ended), (0, 0), "{what}: {counters:?}");
+        }
+    }
+}
+
 /// Frames from the first of these devices to the second, some of them super-frames.
 fn flow(from: &mut dyn Device, to: &mut dyn Device, octets: &[u8]) -> usize {
     let payload: Vec<Fragment<'_>> = octets[54..].chunks(800).map(Fragment::from_slice).collect();
+    flow_of(from, to, &octets[..54], &payload)
+}
+
+fn flow_of(
+    from: &mut dyn Device,
+    to: &mut dyn Device,
+    head: &[u8],
+    payload: &[Fragment<'_>],
+) -> usize {
     let frame = TxFrame {
-        head: &octets[..54],
-        payload: &payload,
+        head,
+        payload,
         checksum: TxChecksum::Partial { start: 34, offset: 16 },
         segment_size: NonZeroU16::new(1400),
         digests: None,
     };
+    let len = frame.len();
     let census = Census::begin();
     let mut came = 0;
     for _ in 0..500 {
@@ -79,7 +157,7 @@ fn flow(from: &mut dyn Device, to: &mut dyn Device, octets: &[u8]) -> usize {
             from.transmit(0, &frame).unwrap();
         }
         from.flush(0);
-        came += to.receive(0, 64, &mut |frame| assert_eq!(frame.len(), octets.len()));
+        came += to.receive(0, 64, &mut |frame| assert_eq!(frame.len(), len));
         // As a port does before it sleeps.
         let _descriptors = (from.readiness(), to.readiness());
     }
@@ -98,4 +176,18 @@ fn no_frame_allocates() {
     octets[23] = 6;
     assert!(flow(&mut frontend, &mut backend, &octets) > 1000);
     assert!(flow(&mut backend, &mut frontend, &octets) > 1000);
+    // Shared, in memory that the backend has mapped.
+    let publisher = Publisher::new();
+    let memory = Region::published(&publisher, octets.len()).unwrap();
+    memory.write(0, &octets).unwrap();
+    let (mut backend, mut frontend) =
+        both_with("vu-count-sharing", 1500, [true, true], Some(&publisher));
+    settle(&mut frontend, &mut backend);
+    let slice = memory.slice(0, octets.len()).unwrap();
+    let payload: Vec<_> =
+        (54..octets.len() - 799).step_by(800).map(|at| slice.part(at, 800).fragment()).collect();
+    let came = flow_of(&mut frontend, &mut backend, &octets[..54], &payload);
+    assert!(came > 1000);
+    let referred = frontend.counters().referred_tx_bytes;
+    assert_eq!(referred, frontend.counters().frames_tx * 800 * payload.len() as u64);
 }

@@ -14,7 +14,7 @@ use urnic::{
 use anyhow::{Context, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::device::{self, DeviceSpec, Kind};
+use crate::device::{self, DeviceSpec};
 use crate::units;
 
 /// Options of every command on a device.

@@ -11,8 +11,9 @@ use std::path::Path;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg,
+    sendmsg, socket_with,
 };
 
 use super::script::Script;
@@ -34,9 +35,11 @@ pub struct Received {
 impl Peer {
     /// `None` when the device takes no other peer now.
     pub fn connect(path: &Path) -> Option<Self> {
-        let stream = UnixStream::connect(path).ok()?;
-        stream.set_nonblocking(true).ok()?;
-        Some(Self { stream })
+        // Many may wait already for the device to accept them; this one would wait for that.
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
+        connect(&socket, &SocketAddrUnix::new(path).ok()?).ok()?;
+        Some(Self { stream: socket.into() })
     }
 
     /// Sends octets with descriptors. A device that has closed the socket does not mind.

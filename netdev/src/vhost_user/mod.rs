@@ -103,8 +103,9 @@ pub struct RingCounters {
 const MTU: RangeInclusive<usize> = 68..=65_521;
 /// Pairs of queues. The protocol has eight bits for the number of a queue.
 const QUEUES: RangeInclusive<usize> = 1..=64;
-/// How long a message of the peer may wait while frames flow, in nanoseconds.
-const CONTROL_INTERVAL_NS: u64 = 10_000_000;
+/// How long a message of the peer may wait while frames flow, in nanoseconds: until memory that it tells of is
+/// mapped, what is in it is copied. A look at the socket takes a few hundred.
+const CONTROL_INTERVAL_NS: u64 = 1_000_000;
 /// How often the device wants to be looked at though nothing arrives, in nanoseconds.
 const CHECK_INTERVAL_NS: u64 = 100_000_000;
 /// Messages handled in one go.

@@ -70,6 +70,7 @@ const PACKET: Link = Link::Packet { mtu: 1500, vnet: false };
 
 const SHARED: Link = Link::Shared { mtu: 1500, turned: false };
 const SHARED_TURNED: Link = Link::Shared { mtu: 1500, turned: true };
+const SHARING: Link = Link::Sharing { mtu: 1500 };
 const PUBLISHED: Link = Link::Published { mtu: 1500 };
 const SHARED_65000: Link = Link::Shared { mtu: 65_000, turned: false };
 
@@ -123,6 +124,7 @@ fn shared_memory() -> Vec<Case> {
         write("urnic vhost-user, frontend, staged", staged(on(SHARED))),
         write("urnic vhost-user, frontend, no CRC", unchecked(SHARED)),
         write("urnic vhost-user, frontend, markers", marked(SHARED)),
+        write("urnic vhost-user, frontend shares", on(SHARING)),
         write("urnic vhost-user, backend", on(SHARED_TURNED)),
         write("urnic vhost-user, frontend, MTU 65000", on(SHARED_65000)),
         case("raw shm, super-frames, checked", Unit::Rate, |far, time| {
@@ -294,6 +296,11 @@ fn ratios_of_shared_memory() -> Vec<Ratio> {
             "vhost-user, markers, of none",
             ("urnic vhost-user, frontend, markers", "urnic vhost-user, frontend"),
             0.85,
+        ),
+        ratio(
+            "vhost-user, shared, to copied",
+            ("urnic vhost-user, frontend shares", "urnic vhost-user, frontend"),
+            1.0,
         ),
         ratio("shm, to vhost-user", ("urnic shm", "urnic vhost-user, frontend"), 1.0),
         ratio(

@@ -26,7 +26,7 @@ struct Pair {
     prepare: fn() -> Result<[String; 2]>,
 }
 
-const PAIRS: [Pair; 4] = [
+const PAIRS: [Pair; 5] = [
     Pair {
         name: "TAP, super-frames",
         bench: "urnic TAP, super-frames",
@@ -49,6 +49,17 @@ const PAIRS: [Pair; 4] = [
         prepare: || {
             let path = std::env::temp_dir().join(format!("urnic-bw-{}", std::process::id()));
             Ok(["virtio-user", "vhost-user"].map(|kind| format!("{kind}:{}", path.display())))
+        },
+    },
+    Pair {
+        name: "vhost-user, frontend shares",
+        bench: "urnic vhost-user, frontend shares",
+        latency: "urnic Write, 8 B, vhost-user",
+        settings: "",
+        prepare: || {
+            let path = std::env::temp_dir().join(format!("urnic-bw-{}", std::process::id()));
+            let path = path.display();
+            Ok([format!("virtio-user:{path},share"), format!("vhost-user:{path}")])
         },
     },
     Pair {

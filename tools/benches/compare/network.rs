@@ -44,6 +44,11 @@ pub(crate) enum Link {
         /// The near side is the backend.
         turned: bool,
     },
+    /// The same, with a frontend at the near side that shares its memory.
+    Sharing {
+        /// IP MTU.
+        mtu: usize,
+    },
     /// The two ends of an `shm` device.
     Published {
         /// IP MTU.
@@ -210,12 +215,16 @@ pub(crate) struct End {
 
 /// Both ends of a link of frames, with what publishes their memory.
 pub(crate) fn ends(far: &Far, link: Link) -> Result<(End, End)> {
-    if let Link::Published { mtu } = link {
-        return published(mtu);
-    }
-    let (near, there) = devices(far, link)?;
-    let end = |device| End { device, publisher: None };
-    Ok((end(near), end(there)))
+    let publisher = matches!(link, Link::Sharing { .. }).then(Publisher::new);
+    let (near, there) = match link {
+        Link::Published { mtu } => return published(mtu),
+        Link::Sharing { mtu } => {
+            let (backend, frontend) = shared(mtu, publisher.as_ref())?;
+            (frontend, backend)
+        }
+        _ => devices(far, link)?,
+    };
+    Ok((End { device: near, publisher }, End { device: there, publisher: None }))
 }
 
 /// Two ends of a link of frames.
@@ -232,11 +241,11 @@ pub(crate) fn devices(far: &Far, link: Link) -> Result<(AnyDevice, AnyDevice)> {
             Ok((packet("veth-c", 1, vnet)?, packet("veth-d", 2, vnet)?))
         }
         Link::Shared { mtu, turned } => {
-            let (backend, frontend) = shared(mtu)?;
+            let (backend, frontend) = shared(mtu, None)?;
             Ok(if turned { (backend, frontend) } else { (frontend, backend) })
         }
-        Link::Published { mtu } => {
-            let (near, there) = published(mtu)?;
+        Link::Published { .. } | Link::Sharing { .. } => {
+            let (near, there) = ends(far, link)?;
             Ok((near.device, there.device))
         }
         Link::Impaired { .. } => {
@@ -274,13 +283,20 @@ fn packet(name: &str, host: u8, super_frames: bool) -> Result<AnyDevice> {
     Ok(Box::new(PacketSocket::open(&config)?))
 }
 
-/// Backend and frontend of a vhost-user device, connected.
-fn shared(mtu: usize) -> Result<(AnyDevice, AnyDevice)> {
+/// Backend and frontend of a vhost-user device, connected; the frontend shares memory, if there is a publisher.
+fn shared(mtu: usize, publisher: Option<&Publisher>) -> Result<(AnyDevice, AnyDevice)> {
     let path = std::env::temp_dir().join(format!("urnic-compare-{}", std::process::id()));
     let config = VhostUserConfig { mtu, ..VhostUserConfig::backend(path.clone()) };
     let mut backend = VhostUser::open(&config)?;
     let config = VhostUserConfig { mtu, ..VhostUserConfig::frontend(path) };
-    let opening = thread::spawn(move || VirtioUser::open(&config));
+    let publisher = publisher.cloned();
+    let opening = thread::spawn(move || {
+        let mut queues = match publisher {
+            Some(publisher) => VirtioUser::open_sharing(&config, 1, &publisher)?,
+            None => VirtioUser::open_queues(&config, 1)?,
+        };
+        queues.pop().context("a queue")
+    });
     let mut now_ns = 0;
     while !(opening.is_finished() && backend.link_up()) {
         // As often as it looks at its socket.

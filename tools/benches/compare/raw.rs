@@ -42,7 +42,9 @@ impl Frames {
         let (mtu, vnet) = match link {
             Link::Taps { mtu, vnet } | Link::Packet { mtu, vnet } => (mtu, vnet),
             Link::Xdp => (1500, false),
-            Link::Shared { mtu, .. } | Link::Published { mtu } => (mtu, true),
+            Link::Shared { mtu, .. } | Link::Sharing { mtu } | Link::Published { mtu } => {
+                (mtu, true)
+            }
             Link::Impaired { .. } | Link::Kernel => {
                 bail!("not a link to pump frames through")
             }

@@ -7,7 +7,7 @@ use urnic::device::DeviceError;
 use urnic::{Endpoint, EndpointConfig, Rnic};
 
 pub(crate) use state::{Problem, problem};
-pub(crate) use urnic::device::{DeviceSpec, Kind};
+pub(crate) use urnic::device::DeviceSpec;
 
 /// Opens the device and makes an endpoint on it.
 ///

@@ -83,11 +83,6 @@ impl Announced {
         self.publisher.generation() != self.generation
     }
 
-    /// Whether the backend has something to answer.
-    pub(super) fn awaits(&self) -> bool {
-        !self.asked.is_empty()
-    }
-
     /// Brings pairs and backend up to date, as far as the socket has room.
     ///
     /// # Errors

@@ -174,9 +174,8 @@ impl VirtioUser {
         if let Some(control) = &mut self.control
             && (is_due || control.is_outdated())
         {
+            self.control_due_ns = now_ns.saturating_add(CONTROL_INTERVAL_NS);
             control.turn();
-            let interval = control.interval_ns();
-            self.control_due_ns = now_ns.saturating_add(interval);
         }
     }
 }
@@ -346,12 +345,6 @@ impl Control {
         self.session.as_ref().is_some_and(Session::is_outdated)
     }
 
-    /// How long a message of the backend may wait now.
-    fn interval_ns(&self) -> u64 {
-        let awaits = self.session.as_ref().is_some_and(Session::awaits_answer);
-        if awaits { ANSWER_INTERVAL_NS } else { CONTROL_INTERVAL_NS }
-    }
-
     /// Takes what the backend has sent; looks for one if there is none.
     fn turn(&mut self) {
         let outcome = match &mut self.session {
@@ -370,8 +363,6 @@ impl Control {
     }
 }
 
-/// How long an answer may wait that lets frames refer to memory, in nanoseconds.
-const ANSWER_INTERVAL_NS: u64 = 1_000_000;
 /// How long a backend may take to agree when a frontend is opened: 5 s.
 const AGREE_TURNS: usize = 500;
 const AGREE_TURN: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };

@@ -231,7 +231,7 @@ impl Queues {
         header: &[u8],
         frame: &TxFrame<'_>,
     ) -> Option<usize> {
-        let Self { table, from_driver, readable, .. } = self;
+        let Self { table, from_driver, readable, free, .. } = self;
         let readable = readable.as_mut()?;
         if !has_long_run(frame) || !readable.is_current() {
             return None;
@@ -241,6 +241,12 @@ impl Queues {
         from_driver.offer_written(table, number, written);
         if written.referred > 0 {
             readable.give(number);
+            // The next is probably like this one, and its lines are in the cache of the backend's core.
+            if let Some(next) = free.front() {
+                for part in written.parts() {
+                    table.prefetch_to_write(from_driver.slot(*next).part(part.start, part.len()));
+                }
+            }
         }
         Some(written.referred)
     }

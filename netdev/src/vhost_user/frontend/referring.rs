@@ -1,6 +1,8 @@
 //! Frames out, of which long runs of published memory stay where they are: the other way of
 //! [`outbound`](crate::vhost_user::outbound).
 
+use std::ops::Range;
+
 use super::pair::QUEUE_SIZE;
 use super::readable::Readable;
 use crate::digests::Destination;
@@ -38,6 +40,11 @@ pub(super) struct Written {
 }
 
 impl Written {
+    /// What of the buffer was written.
+    pub(super) const fn parts(&self) -> [Range<usize>; 2] {
+        [0..self.entries * TABLE_ENTRY_LEN, COPIED_AT..COPIED_AT + self.copied]
+    }
+
     /// Where in the buffer the octets are that were copied.
     pub(super) const fn at() -> usize {
         COPIED_AT

@@ -126,11 +126,6 @@ impl Session {
         self.announced.as_ref().is_some_and(Announced::is_outdated)
     }
 
-    /// Whether the backend has something to answer while frames flow.
-    pub(super) fn awaits_answer(&self) -> bool {
-        self.announced.as_ref().is_some_and(Announced::awaits)
-    }
-
     fn handle(&mut self, message: &Message) -> Result<(), SessionError> {
         let word = message.body.as_slice().try_into().map(u64::from_ne_bytes);
         let (true, true, Ok(word)) =
