@@ -1,7 +1,7 @@
 //! Memory of this process that its peers on this host may read in place.
 //!
-//! A device that refers to octets instead of copying them ([`shm`](crate::shm)) can do so where they
-//! lie in memory that was made here. Each piece is a file in memory of its own (`memfd_create(2)`), sealed
+//! A device that refers to octets instead of copying them ([`shm`](crate::shm), and a
+//! [`VirtioUser`](crate::vhost_user::VirtioUser) that shares) can do so where they lie in memory that was made here. Each piece is a file in memory of its own (`memfd_create(2)`), sealed
 //! so that a process which gets its descriptor can read it and do nothing else with it: not write it,
 //! make it shorter, or take a page away. A [`Publisher`] is what the devices of a program
 //! look pieces up in; peers of those devices, and no other process, get descriptors of all of them.
@@ -30,7 +30,7 @@ pub const PUBLISHED_REGIONS_MAX: usize = 512;
 /// Octets that a publisher has at most: what a peer has to find addresses for.
 pub const PUBLISHED_BYTES_MAX: usize = 1 << 36;
 
-/// Memory of this process that peers of its `shm` devices may read. A clone is another handle of the same.
+/// Memory of this process that peers of the devices opened with it may read. A clone is another handle of the same.
 #[derive(Clone, Debug, Default)]
 pub struct Publisher(Arc<Shared>);
 

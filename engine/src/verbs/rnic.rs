@@ -143,7 +143,7 @@ impl Rnic {
         Pd::new(Arc::clone(&self.shared), PdNum(number))
     }
 
-    /// What memory is published by that the peers of this RNIC's `shm` devices may read
+    /// What memory is published by that the peers of this RNIC's devices may read
     /// ([`Region::published`](crate::mem::Region::published)).
     #[must_use]
     pub fn publisher(&self) -> &Publisher {

@@ -1,7 +1,7 @@
 //! Published memory that the backend reads where it is, as one pair of queues knows it.
 //!
 //! What a descriptor refers to is read after the call that made it, perhaps when the program has written over it, or
-//! has withdrawn it. Why nothing wrong comes of that is said in [`shm`](crate::shm), whose ring does the same; here
+//! has withdrawn it. Why nothing wrong comes of that is said in `shm/outbox.rs`, whose ring does the same; here
 //! memory that was withdrawn is taken from the backend when the frames are back that refer to it, in whatever
 //! order it gives them back.
 
