@@ -100,7 +100,7 @@ fn memory_is_shared_by_choice_and_not_copied_to_be_sent() {
                 assert_eq!(count("crc_bad"), 0, "{options}: {bw}");
             }
             let bytes = bw["bytes"].as_u64().unwrap();
-            // The server is the backend, whose memory nobody has: it copies to answer a Read, and takes a
+            // The server is the backend, whose memory is not shared: it copies to answer a Read, and takes a
             // snapshot before.
             let (source, copies) = if op == "read" { ("peer", 2) } else { ("local", 0) };
             let copied = bw[source]["payload_bytes_copied_tx"].as_u64().unwrap();

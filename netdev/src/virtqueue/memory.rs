@@ -33,7 +33,7 @@ pub(crate) struct Region {
 #[derive(Clone, Debug)]
 enum Mapping {
     Shared(Arc<SharedMapping>),
-    /// The driver lets nobody write it.
+    /// No process can write it but the one that made it.
     ReadOnly(Arc<ReadMapping>),
 }
 
@@ -76,7 +76,7 @@ pub(crate) enum TableError {
 }
 
 impl Region {
-    /// Maps `len` octets at `offset` of a file: to be read only if its seals let nobody write it.
+    /// Maps `len` octets at `offset` of a file: to be read only if no process can write it that is given the file.
     ///
     /// # Errors
     /// [`TableError`].

@@ -1,6 +1,8 @@
 //! The frontend: the driver of a network device that another process is.
 
 mod announced;
+mod arena;
+mod control;
 mod pair;
 mod readable;
 mod referring;
@@ -11,12 +13,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::debug;
 
-use crate::peer::channel::Channel;
-use crate::peer::meeting::Meeting;
-use crate::published::{Attached, Publisher};
+use crate::published::Publisher;
 use crate::vhost_user::inbound::hand_over;
 use crate::vhost_user::offload::{self, End, HEADER_LEN};
 use crate::vhost_user::outbound::{Distance, put_octets};
@@ -25,8 +24,9 @@ use crate::vhost_user::{
 };
 use crate::virtqueue::{Direction, Run};
 use crate::{Capabilities, Device, OpenError, RxFrame, TRACE, TransmitError, TxFrame};
-use pair::{Pair, QUEUE_SIZE, Queues, SharedPair};
-use session::{Session, SessionError};
+use arena::QUEUE_SIZE;
+use control::Control;
+use pair::{Pair, Queues, SharedPair};
 
 /// One pair of queues of a frontend.
 ///
@@ -106,15 +106,7 @@ impl VirtioUser {
         };
         let pairs: Vec<_> =
             (0..queues).map(|_| SharedPair::new()).collect::<io::Result<_>>().map_err(failed)?;
-        let meeting = Meeting::open(&config.path, config.listens)?;
-        let sharing = publisher.map(|publisher| (publisher.clone(), publisher.attach()));
-        let mut control = Control {
-            session: None,
-            meeting,
-            pairs: pairs.clone(),
-            config: config.clone(),
-            sharing,
-        };
+        let mut control = Control::open(config, &pairs, publisher)?;
         control.watch_meeting().map_err(failed)?;
         if !config.listens {
             control.agree_now().map_err(|error| OpenError::NoPeer {
@@ -292,77 +284,3 @@ impl Device for VirtioUser {
         Some(self.shared.watch.as_fd())
     }
 }
-
-/// The socket of a frontend, and the backend at its other end.
-#[derive(Debug)]
-struct Control {
-    /// Before the meeting: the end of a session needs no socket.
-    session: Option<Session>,
-    meeting: Meeting,
-    pairs: Vec<Arc<SharedPair>>,
-    config: VhostUserConfig,
-    /// Whose memory the backend may read.
-    sharing: Option<(Publisher, Attached)>,
-}
-
-impl Control {
-    /// Has the first device woken when a backend comes.
-    fn watch_meeting(&self) -> io::Result<()> {
-        self.meeting.readiness().map_or(Ok(()), |listener| self.pairs[0].watch.add_socket(listener))
-    }
-
-    fn connect(&mut self) -> Result<(), SessionError> {
-        let channel = Channel::new(self.meeting.try_meet()?)?;
-        if let Some(listener) = self.meeting.readiness() {
-            self.pairs[0].watch.remove(listener);
-        }
-        self.pairs[0].watch.add_socket(channel.as_fd())?;
-        let publisher = self.sharing.as_ref().map(|(publisher, _)| publisher);
-        let offloads = self.config.offloads;
-        self.session = Some(Session::begin(channel, &self.pairs, offloads, publisher)?);
-        debug!(target: TRACE, path = %self.config.path.display(), "connected to a backend");
-        Ok(())
-    }
-
-    /// Connects, and waits until frames can flow.
-    fn agree_now(&mut self) -> Result<(), SessionError> {
-        self.connect()?;
-        let Some(session) = &mut self.session else { return Err(SessionError::Unasked) };
-        for _ in 0..AGREE_TURNS {
-            session.turn()?;
-            if session.is_running() {
-                return Ok(());
-            }
-            let mut descriptors = [PollFd::new(session, PollFlags::IN)];
-            let _interrupted = poll(&mut descriptors, Some(&AGREE_TURN));
-        }
-        Err(io::Error::from(io::ErrorKind::TimedOut).into())
-    }
-
-    /// Whether there is published memory to tell of, or to take away.
-    #[inline]
-    fn is_outdated(&self) -> bool {
-        self.session.as_ref().is_some_and(Session::is_outdated)
-    }
-
-    /// Takes what the backend has sent; looks for one if there is none.
-    fn turn(&mut self) {
-        let outcome = match &mut self.session {
-            Some(session) => session.turn(),
-            None => match self.connect() {
-                // There will be one.
-                Err(SessionError::Io(_)) => return,
-                outcome => outcome,
-            },
-        };
-        if let Err(error) = outcome {
-            debug!(target: TRACE, %error, "disconnected from a backend");
-            self.session = None;
-            let _woken_later = self.watch_meeting();
-        }
-    }
-}
-
-/// How long a backend may take to agree when a frontend is opened: 5 s.
-const AGREE_TURNS: usize = 500;
-const AGREE_TURN: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };

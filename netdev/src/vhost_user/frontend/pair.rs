@@ -1,71 +1,21 @@
 //! A pair of queues in memory of this process that a backend has.
 
 use std::collections::VecDeque;
-use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use tracing::debug;
 
+use super::arena::{Arena, QUEUE_SIZE, SLOT_LEN, WRITTEN_AT, slot};
 use super::readable::Readable;
-use super::referring::{self, BUFFER_LEN, Written, has_long_run};
+use super::referring::{self, Written, has_long_run};
 use crate::peer::tell::{Watch, event, tell};
 use crate::published::Publisher;
-use crate::sys::shared_mapping::sealed_memory;
-use crate::vhost_user::message::MemoryRegion;
 use crate::vhost_user::offload::{self, EVENT_INDEX, HEADER_LEN, MRG_RXBUF};
 use crate::vhost_user::{FRAME_LEN_MAX, RingCounters, shared_pair};
 use crate::virtqueue::{Direction, DriverQueue, Layout, MemoryTable, QueueFault, Run};
 use crate::{TRACE, TxFrame};
-
-/// Entries of a queue, each with a buffer for any frame.
-pub(super) const QUEUE_SIZE: u16 = 128;
-/// Octets from one buffer to the next: whole pages.
-const SLOT_LEN: usize = BUFFER_LEN.next_multiple_of(4096);
-/// Octets of what a queue's three parts are in, and where they begin.
-const RING_LEN: usize = 12_288;
-const AVAILABLE_AT: usize = 4096;
-const USED_AT: usize = 8192;
-/// Octets of one queue, and of the two of a pair.
-const QUEUE_LEN: usize = RING_LEN + QUEUE_SIZE as usize * SLOT_LEN;
-const PAIR_LEN: usize = 2 * QUEUE_LEN;
-/// Address of the memory's first octet, of both kinds. It says nothing of this process.
-const BASE: u64 = 0x1_0000_0000;
-const NAME: &CStr = c"urnic virtio-user";
-
-const _: () = assert!(QUEUE_SIZE as usize * 16 <= AVAILABLE_AT);
-
-/// Memory for several pairs, as it is shared with one backend.
-#[derive(Debug)]
-pub(super) struct Arena {
-    pub(super) table: Arc<MemoryTable>,
-    pub(super) file: OwnedFd,
-    pub(super) region: MemoryRegion,
-}
-
-impl Arena {
-    /// Fresh memory: what an earlier backend still has mapped is of no use to it.
-    pub(super) fn new(pairs: usize) -> io::Result<Self> {
-        let len = pairs * PAIR_LEN;
-        let file = sealed_memory(NAME, len)?;
-        let mut table = MemoryTable::default();
-        table.add([BASE, BASE, len as u64, 0], file.as_fd()).map_err(io::Error::other)?;
-        let region = MemoryRegion { guest: BASE, len: len as u64, user: BASE, offset: 0 };
-        Ok(Self { table: Arc::new(table), file, region })
-    }
-
-    /// Addresses of the parts of a queue: descriptors, available, used.
-    pub(super) const fn parts(index: usize) -> [u64; 3] {
-        let at = BASE + (index * QUEUE_LEN) as u64;
-        [at, at + AVAILABLE_AT as u64, at + USED_AT as u64]
-    }
-}
-
-/// Where a buffer of a queue is.
-const fn slot(index: usize, number: u16) -> u64 {
-    BASE + (index * QUEUE_LEN + RING_LEN + number as usize * SLOT_LEN) as u64
-}
 
 pub(super) type SharedPair = shared_pair::SharedPair<Pair>;
 
@@ -170,7 +120,7 @@ impl Vring {
             return self.queue.offer_table(table, number, address, frame.entries);
         }
         let len = u32::try_from(frame.copied).expect("no more than a buffer");
-        let address = address + Written::at() as u64;
+        let address = address + WRITTEN_AT as u64;
         self.queue.offer(table, number, address, len, Direction::ToDevice);
     }
 

@@ -8,7 +8,7 @@
 use crate::Fragment;
 use crate::published::Publisher;
 use crate::published::lookup::Lookup;
-use crate::vhost_user::frontend::pair::QUEUE_SIZE;
+use crate::vhost_user::frontend::arena::QUEUE_SIZE;
 
 #[derive(Debug)]
 pub(super) struct Readable {

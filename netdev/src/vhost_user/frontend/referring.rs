@@ -3,25 +3,16 @@
 
 use std::ops::Range;
 
-use super::pair::QUEUE_SIZE;
+use super::arena::{RUNS_MAX, WRITTEN_AT};
 use super::readable::Readable;
 use crate::digests::Destination;
 use crate::frame::Digester;
-use crate::vhost_user::FRAME_LEN_MAX;
 use crate::virtqueue::{MemoryTable, Run, TABLE_ENTRY_LEN, table_entry};
 use crate::{Fragment, TxFrame};
 
 /// Octets of a fragment from which on it is referred to: a shorter one takes less time to copy than its
 /// reader takes to fetch a descriptor and the lines of one more place.
 const REFERRED_LEN_MIN: usize = 256;
-/// Runs of a frame. Virtio 1.2 §2.7.5.3.1: "A driver MUST NOT create a descriptor chain longer than the Queue Size
-/// of the device", and the descriptor of the table may count.
-const RUNS_MAX: usize = QUEUE_SIZE as usize - 1;
-/// Where what is copied begins in a buffer, behind the table of the runs: both are in the same page, mostly.
-const COPIED_AT: usize = (RUNS_MAX * TABLE_ENTRY_LEN).next_multiple_of(64);
-/// Octets of a buffer that has room for any frame.
-pub(super) const BUFFER_LEN: usize = COPIED_AT + FRAME_LEN_MAX;
-
 /// Whether a frame has anything that could be referred to.
 #[inline]
 pub(super) fn has_long_run(frame: &TxFrame<'_>) -> bool {
@@ -33,7 +24,7 @@ pub(super) fn has_long_run(frame: &TxFrame<'_>) -> bool {
 pub(super) struct Written {
     /// Entries of the table in front of the buffer.
     pub(super) entries: usize,
-    /// Octets that were copied, at [`at`](Self::at).
+    /// Octets that were copied, at [`WRITTEN_AT`].
     pub(super) copied: usize,
     /// Octets that the backend reads where they are.
     pub(super) referred: usize,
@@ -42,12 +33,7 @@ pub(super) struct Written {
 impl Written {
     /// What of the buffer was written.
     pub(super) const fn parts(&self) -> [Range<usize>; 2] {
-        [0..self.entries * TABLE_ENTRY_LEN, COPIED_AT..COPIED_AT + self.copied]
-    }
-
-    /// Where in the buffer the octets are that were copied.
-    pub(super) const fn at() -> usize {
-        COPIED_AT
+        [0..self.entries * TABLE_ENTRY_LEN, WRITTEN_AT..WRITTEN_AT + self.copied]
     }
 }
 
@@ -55,7 +41,7 @@ impl Written {
 /// where all of it is.
 ///
 /// # Panics
-/// When the buffer is shorter than [`BUFFER_LEN`] and the frame does not fit.
+/// When the frame is longer than any.
 #[inline]
 pub(super) fn write(
     header: &[u8],
@@ -64,7 +50,7 @@ pub(super) fn write(
     (buffer, address): (Run, u64),
     readable: &mut Readable,
 ) -> Written {
-    let open = (address + COPIED_AT as u64, 0);
+    let open = (address + WRITTEN_AT as u64, 0);
     let written = Written { entries: 0, copied: 0, referred: 0 };
     let mut writer = Writer { table, buffer, address, readable, open, written };
     writer.copy(Fragment::from_slice(header));
@@ -119,7 +105,7 @@ impl Writer<'_> {
     /// The place in the buffer for the next `len` octets that are copied.
     #[inline]
     fn place(&mut self, len: usize) -> Run {
-        let at = COPIED_AT + self.written.copied;
+        let at = WRITTEN_AT + self.written.copied;
         self.written.copied += len;
         self.push(self.address + at as u64, len);
         self.buffer.part(at, len)

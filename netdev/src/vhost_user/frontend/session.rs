@@ -7,7 +7,8 @@ use std::sync::Arc;
 use tracing::debug;
 
 use super::announced::{Announced, Unasked};
-use super::pair::{Arena, QUEUE_SIZE, Queues, SharedPair};
+use super::arena::{Arena, QUEUE_SIZE};
+use super::pair::{Queues, SharedPair};
 use crate::TRACE;
 use crate::peer::channel::{Channel, ChannelError, Message};
 use crate::peer::header::Header;
@@ -59,7 +60,7 @@ pub(super) enum SessionError {
     Queues(u64),
     #[error("it does not take the memory")]
     Memory,
-    #[error("it cannot be given memory to read in place while it runs; leave share=on out")]
+    #[error("it cannot be given memory to read in place while it runs: leave share out")]
     Sharing,
     #[error("it says something that was not asked for")]
     Unasked,

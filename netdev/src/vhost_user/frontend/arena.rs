@@ -1,0 +1,65 @@
+//! The memory of a frontend that its backend has: where queues and buffers are in it.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use crate::sys::shared_mapping::sealed_memory;
+use crate::vhost_user::FRAME_LEN_MAX;
+use crate::vhost_user::message::MemoryRegion;
+use crate::virtqueue::{MemoryTable, TABLE_ENTRY_LEN};
+
+/// Entries of a queue, each with a buffer for any frame.
+pub(super) const QUEUE_SIZE: u16 = 128;
+/// Runs of a frame. Virtio 1.2 §2.7.5.3.1: "A driver MUST NOT create a descriptor chain longer than the Queue Size
+/// of the device", and the descriptor of a table of runs may count.
+pub(super) const RUNS_MAX: usize = QUEUE_SIZE as usize - 1;
+/// Where in a buffer the octets of a frame begin that has a table of its runs in front: in the same page as that,
+/// mostly.
+pub(super) const WRITTEN_AT: usize = (RUNS_MAX * TABLE_ENTRY_LEN).next_multiple_of(64);
+/// Octets from one buffer to the next: whole pages.
+pub(super) const SLOT_LEN: usize = (WRITTEN_AT + FRAME_LEN_MAX).next_multiple_of(4096);
+/// Octets of what a queue's three parts are in, and where they begin.
+const RING_LEN: usize = 12_288;
+const AVAILABLE_AT: usize = 4096;
+const USED_AT: usize = 8192;
+/// Octets of one queue, and of the two of a pair.
+const QUEUE_LEN: usize = RING_LEN + QUEUE_SIZE as usize * SLOT_LEN;
+const PAIR_LEN: usize = 2 * QUEUE_LEN;
+/// Address of the memory's first octet, of both kinds. It says nothing of this process.
+const BASE: u64 = 0x1_0000_0000;
+const NAME: &CStr = c"urnic virtio-user";
+
+const _: () = assert!(QUEUE_SIZE as usize * 16 <= AVAILABLE_AT);
+
+/// Memory for several pairs, as it is shared with one backend.
+#[derive(Debug)]
+pub(super) struct Arena {
+    pub(super) table: Arc<MemoryTable>,
+    pub(super) file: OwnedFd,
+    pub(super) region: MemoryRegion,
+}
+
+impl Arena {
+    /// Fresh memory: what an earlier backend still has mapped is of no use to it.
+    pub(super) fn new(pairs: usize) -> io::Result<Self> {
+        let len = pairs * PAIR_LEN;
+        let file = sealed_memory(NAME, len)?;
+        let mut table = MemoryTable::default();
+        table.add([BASE, BASE, len as u64, 0], file.as_fd()).map_err(io::Error::other)?;
+        let region = MemoryRegion { guest: BASE, len: len as u64, user: BASE, offset: 0 };
+        Ok(Self { table: Arc::new(table), file, region })
+    }
+
+    /// Addresses of the parts of a queue: descriptors, available, used.
+    pub(super) const fn parts(index: usize) -> [u64; 3] {
+        let at = BASE + (index * QUEUE_LEN) as u64;
+        [at, at + AVAILABLE_AT as u64, at + USED_AT as u64]
+    }
+}
+
+/// Where a buffer of a queue is.
+pub(super) const fn slot(index: usize, number: u16) -> u64 {
+    BASE + (index * QUEUE_LEN + RING_LEN + number as usize * SLOT_LEN) as u64
+}

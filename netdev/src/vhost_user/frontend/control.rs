@@ -1,0 +1,108 @@
+//! The socket of a frontend: a backend is looked for, and listened to.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tracing::debug;
+
+use super::pair::SharedPair;
+use super::session::{Session, SessionError};
+use crate::peer::channel::Channel;
+use crate::peer::meeting::Meeting;
+use crate::published::{Attached, Publisher};
+use crate::vhost_user::VhostUserConfig;
+use crate::{OpenError, TRACE};
+
+/// The socket of a frontend, and the backend at its other end.
+#[derive(Debug)]
+pub(super) struct Control {
+    /// Before the meeting: the end of a session needs no socket.
+    session: Option<Session>,
+    meeting: Meeting,
+    pairs: Vec<Arc<SharedPair>>,
+    config: VhostUserConfig,
+    /// Whose memory the backend may read.
+    sharing: Option<(Publisher, Attached)>,
+}
+
+impl Control {
+    /// Of no backend as yet.
+    ///
+    /// # Errors
+    /// [`OpenError`], when the socket cannot be made.
+    pub(super) fn open(
+        config: &VhostUserConfig,
+        pairs: &[Arc<SharedPair>],
+        publisher: Option<&Publisher>,
+    ) -> Result<Self, OpenError> {
+        Ok(Self {
+            session: None,
+            meeting: Meeting::open(&config.path, config.listens)?,
+            pairs: pairs.to_vec(),
+            config: config.clone(),
+            sharing: publisher.map(|publisher| (publisher.clone(), publisher.attach())),
+        })
+    }
+
+    /// Has the first device woken when a backend comes.
+    pub(super) fn watch_meeting(&self) -> io::Result<()> {
+        self.meeting.readiness().map_or(Ok(()), |listener| self.pairs[0].watch.add_socket(listener))
+    }
+
+    fn connect(&mut self) -> Result<(), SessionError> {
+        let channel = Channel::new(self.meeting.try_meet()?)?;
+        if let Some(listener) = self.meeting.readiness() {
+            self.pairs[0].watch.remove(listener);
+        }
+        self.pairs[0].watch.add_socket(channel.as_fd())?;
+        let publisher = self.sharing.as_ref().map(|(publisher, _)| publisher);
+        let offloads = self.config.offloads;
+        self.session = Some(Session::begin(channel, &self.pairs, offloads, publisher)?);
+        debug!(target: TRACE, path = %self.config.path.display(), "connected to a backend");
+        Ok(())
+    }
+
+    /// Connects, and waits until frames can flow.
+    pub(super) fn agree_now(&mut self) -> Result<(), SessionError> {
+        self.connect()?;
+        let Some(session) = &mut self.session else { return Err(SessionError::Unasked) };
+        for _ in 0..AGREE_TURNS {
+            session.turn()?;
+            if session.is_running() {
+                return Ok(());
+            }
+            let mut descriptors = [PollFd::new(session, PollFlags::IN)];
+            let _interrupted = poll(&mut descriptors, Some(&AGREE_TURN));
+        }
+        Err(io::Error::from(io::ErrorKind::TimedOut).into())
+    }
+
+    /// Whether there is published memory to tell of, or to take away.
+    #[inline]
+    pub(super) fn is_outdated(&self) -> bool {
+        self.session.as_ref().is_some_and(Session::is_outdated)
+    }
+
+    /// Takes what the backend has sent; looks for one if there is none.
+    pub(super) fn turn(&mut self) {
+        let outcome = match &mut self.session {
+            Some(session) => session.turn(),
+            None => match self.connect() {
+                // There will be one.
+                Err(SessionError::Io(_)) => return,
+                outcome => outcome,
+            },
+        };
+        if let Err(error) = outcome {
+            debug!(target: TRACE, %error, "disconnected from a backend");
+            self.session = None;
+            let _woken_later = self.watch_meeting();
+        }
+    }
+}
+
+/// How long a backend may take to agree when a frontend is opened: 5 s.
+const AGREE_TURNS: usize = 500;
+const AGREE_TURN: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
