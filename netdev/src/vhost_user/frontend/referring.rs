@@ -13,6 +13,7 @@ use crate::{Fragment, TxFrame};
 /// Octets of a fragment from which on it is referred to: a shorter one takes less time to copy than its
 /// reader takes to fetch a descriptor and the lines of one more place.
 const REFERRED_LEN_MIN: usize = 256;
+
 /// Whether a frame has anything that could be referred to.
 #[inline]
 pub(super) fn has_long_run(frame: &TxFrame<'_>) -> bool {
