@@ -251,6 +251,6 @@ const SLOTS: u64 = 4;
 const BLOCK_LEN: usize = 300;
 const PUBLISHED_MAX: usize = 4;
 /// Turns in which all that fits into the socket is handled, 64 messages in each, if the link was down before.
-const TURNS_MIN: usize = 8;
+const TURNS_MIN: usize = 32;
 /// The same, if it is up.
 const TURNS_MAX: usize = 1000;

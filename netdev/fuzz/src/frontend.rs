@@ -217,6 +217,6 @@ const FEATURES: u64 = VERSION_1 | PROTOCOL_FEATURES | MRG_RXBUF | INDIRECT | EVE
 const REQUESTS: [u32; 22] =
     [1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 36, 37, 38, 6, 24, 40];
 /// Turns in which all that fits into the socket is handled, 64 messages in each, if the link was down before.
-const TURNS_MIN: usize = 8;
+const TURNS_MIN: usize = 32;
 /// The same, if it is up.
 const TURNS_MAX: usize = 1000;

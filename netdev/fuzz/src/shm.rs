@@ -236,6 +236,6 @@ const OUTBOX_LEN: usize = 4096 + 16_384 * 16 + 66 * 65_664;
 /// Octets of memory to publish.
 const REGION_LEN: usize = 65_535;
 /// Turns in which all that fits into the socket is handled, 64 messages in each, if the link was down before.
-const TURNS_MIN: usize = 8;
+const TURNS_MIN: usize = 32;
 /// The same, if it is up.
 const TURNS_MAX: usize = 1000;
