@@ -63,20 +63,15 @@ pub(crate) fn measure(
     let remote = client.welcome.region;
     let mut trips = Trips { client, source, target, remote, len, next: 1 };
     let (mut times, mut recent) = (new_histogram()?, new_histogram()?);
-    let warm_up = u64::from(plan.iterations / 10).clamp(WARM_UP_MIN, WARM_UP_MAX);
-    for number in 0..warm_up + u64::from(plan.iterations) {
-        if number == warm_up {
-            intervals.start(monotonic_now());
-        }
+    trips.warm_up(plan, interrupt)?;
+    intervals.start(monotonic_now());
+    for _ in 0..plan.iterations {
         if interrupt.has_come() {
             break;
         }
         let started = monotonic_now();
         trips.make(plan.op)?;
         let now = monotonic_now();
-        if number < warm_up {
-            continue;
-        }
         let ns = now.nanos_since(started);
         times.saturating_record(ns);
         recent.saturating_record(ns);
@@ -108,6 +103,22 @@ struct Trips<'h> {
 }
 
 impl Trips<'_> {
+    /// Makes round trips that are not measured, so many and for so long that both ends are in the caches, and on
+    /// cores of their own: a server that slept is often woken on its client's core, and stays there for some 20 ms.
+    fn warm_up(&mut self, plan: &Plan, interrupt: &Interrupt) -> anyhow::Result<()> {
+        let least = (plan.iterations / 10).clamp(WARM_UP_MIN, WARM_UP_MAX);
+        let begin = monotonic_now();
+        let mut made = 0;
+        while made < least || monotonic_now().nanos_since(begin) < WARM_UP_NS {
+            if interrupt.has_come() {
+                break;
+            }
+            self.make(plan.op)?;
+            made += 1;
+        }
+        Ok(())
+    }
+
     #[inline]
     fn make(&mut self, op: Op) -> anyhow::Result<()> {
         let Self { client, source, target, remote, len, .. } = self;
@@ -192,7 +203,9 @@ fn next(client: &mut Client<'_>) -> anyhow::Result<Happened> {
 /// Requests that are done but not seen to be.
 const SEND_DEPTH: usize = 64;
 /// Round trips before the measurement: a tenth of those measured, within these bounds.
-const WARM_UP_MIN: u64 = 10;
-const WARM_UP_MAX: u64 = 1_000;
+const WARM_UP_MIN: u32 = 10;
+const WARM_UP_MAX: u32 = 1_000;
+/// How long a warm-up lasts at least, in nanoseconds.
+const WARM_UP_NS: u64 = 100_000_000;
 /// Never sleep.
 pub(crate) const SPIN_ALWAYS: Duration = Duration::from_secs(3600);

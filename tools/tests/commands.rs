@@ -19,6 +19,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use scene::{Server, complaint, json, urnic};
 
@@ -118,6 +119,17 @@ fn bw_runs_over_several_connections_at_any_depth() {
             assert!(json(&server.client(&command))["bytes"].as_u64().unwrap() > 0, "{command}");
         }
     }
+    server.stop();
+}
+
+#[test]
+fn lat_warms_up_before_it_measures() {
+    let server = Server::start("");
+    // Long enough for the scheduler to give both ends a core of their own.
+    let begin = Instant::now();
+    let result = json(&server.client("lat ADDRESS --iterations 1 --json"));
+    assert_eq!(result["iterations"], 1);
+    assert!(begin.elapsed() >= Duration::from_millis(100), "{:?}", begin.elapsed());
     server.stop();
 }
 

@@ -39,7 +39,7 @@ pub(crate) struct Args {
     #[arg(short, long, conflicts_with_all = ["size", "interval", "histogram"])]
     all_sizes: bool,
 
-    /// Round trips to measure; 10000 unless told, and 1000 for each of --all-sizes
+    /// Round trips to measure, after a warm-up of 0.1 s or more; 10000 unless told, and 1000 for each of --all-sizes
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     iterations: Option<u32>,
 
