@@ -70,7 +70,10 @@ fn a_backend_serves_frontends() {
 
 #[test]
 fn a_frontend_serves_backends() {
-    over("virtio-user:PATH,ip=10.7.0.2/24,listen", "vhost-user:PATH,ip=10.7.0.3/24,connect");
+    for share in ["", ",share"] {
+        let serving = format!("virtio-user:PATH,ip=10.7.0.2/24,listen{share}");
+        over(&serving, "vhost-user:PATH,ip=10.7.0.3/24,connect");
+    }
 }
 
 #[test]
@@ -126,7 +129,8 @@ fn two_queues_carry_streams() {
         assert!(bw["bytes"].as_u64().unwrap() > 0, "{bw}");
     }
     let output = client(&format!("ping ADDRESS --count 1 {device},queues=3"));
-    assert!(complaint(&output).contains("it has 2 pairs"), "{}", complaint(&output));
+    let said = complaint(&output);
+    assert!(said.contains("it has 2 pairs") && said.contains("queues=N"), "{said}");
     let output = client(&format!("ping ADDRESS --count 1 {device}"));
     assert!(output.status.success(), "fewer will do: {}", complaint(&output));
     server.stop();

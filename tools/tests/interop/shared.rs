@@ -140,6 +140,11 @@ fn dpdk_devices() -> anyhow::Result<Outcome> {
     let _switch = Switch::new(&[port(0, &a), port(1, &b)], &["--tx-offloads=0x8000"])?;
     await_file(Path::new(&a))?;
     await_file(Path::new(&b))?;
+    // It cannot be told of memory while it runs, and goes on without a frontend that asks for that.
+    let sharing = format!("ping 10.7.0.2:7174 --dev virtio-user:{b},ip=10.7.0.3/24,share");
+    let refused = Lab::command(&sharing)?.finish(LIMIT)?;
+    let says_what_to_do = refused.output.contains("leave share out");
+    ensure!(refused.code == Some(2) && says_what_to_do, "{refused:?}");
     let _server = Lab::command(&format!(
         "serve --listen 10.7.0.2:7174 --dev virtio-user:{a},ip=10.7.0.2/24"
     ))?;

@@ -112,7 +112,7 @@ impl VirtioUser {
             control.agree_now().map_err(|error| OpenError::NoPeer {
                 path: config.path.clone(),
                 why: error.to_string(),
-                remedy: "start the backend first (`--dev vhost-user:PATH,…`)",
+                remedy: error.remedy(),
             })?;
         }
         debug!(target: TRACE, path = %config.path.display(), queues, "vhost-user frontend opened");

@@ -56,11 +56,11 @@ pub(super) enum SessionError {
     Channel(#[from] ChannelError),
     #[error("it has no Virtio 1.0 (features {0:#x})")]
     Legacy(u64),
-    #[error("it has {0} pairs of queues; fewer are asked for by queues=")]
+    #[error("it has {0} pairs of queues")]
     Queues(u64),
     #[error("it does not take the memory")]
     Memory,
-    #[error("it cannot be given memory to read in place while it runs: leave share out")]
+    #[error("it cannot be given memory to read in place while it runs")]
     Sharing,
     #[error("it says something that was not asked for")]
     Unasked,
@@ -68,6 +68,18 @@ pub(super) enum SessionError {
     Broken,
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+impl SessionError {
+    /// What to do, if nothing has been agreed on.
+    pub(super) const fn remedy(&self) -> &'static str {
+        match self {
+            Self::Queues(_) => "ask for no more, by queues=N",
+            Self::Sharing => "leave share out, or use a backend of urnic",
+            Self::Legacy(_) => "use a backend that has Virtio 1.0",
+            _ => "start the backend first (`--dev vhost-user:PATH,…`)",
+        }
+    }
 }
 
 impl Session {
