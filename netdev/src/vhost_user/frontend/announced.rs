@@ -105,21 +105,21 @@ impl Announced {
     /// Has the pairs refer no more to what is no more.
     fn take_out(&mut self, pairs: &[Arc<SharedPair>]) {
         let Self { publisher, generation, taken, leaving, .. } = self;
-        publisher.look(|now, regions| {
-            *generation = now;
-            let is_there = |id| regions.binary_search_by_key(&id, |region| region.id).is_ok();
-            let sent = readable_of_all(pairs, |readable| {
-                readable.regions.retain(|entry| is_there(entry.id));
-                readable.set_current(now);
-                readable.sent()
-            });
-            taken.retain(|told| {
-                let stays = is_there(told.id);
-                if !stays {
-                    leaving.push_back(Leaving { region: told.region, sent: sent.clone() });
-                }
-                stays
-            });
+        let (now, ids) = publisher
+            .look(|now, regions| (now, regions.iter().map(|region| region.id).collect::<Vec<_>>()));
+        *generation = now;
+        let is_there = |id| ids.binary_search(&id).is_ok();
+        let sent = readable_of_all(pairs, |readable| {
+            readable.regions.retain(|entry| is_there(entry.id));
+            readable.set_current(now);
+            readable.sent()
+        });
+        taken.retain(|told| {
+            let stays = is_there(told.id);
+            if !stays {
+                leaving.push_back(Leaving { region: told.region, sent: sent.clone() });
+            }
+            stays
         });
     }
 
@@ -179,16 +179,13 @@ impl Announced {
             debug!(target: TRACE, word, "a backend does not take published memory: it is copied");
             return Ok(());
         }
-        let is_there = self.publisher.look(|_, regions| {
-            let found = regions.binary_search_by_key(&told.id, |region| region.id);
-            let Ok(at) = found else { return false };
-            let put = |readable: &mut Readable| {
-                readable.regions.insert(&regions[at], told.region.guest);
-            };
-            readable_of_all(pairs, put);
-            true
+        let region = self.publisher.look(|_, regions| {
+            let at = regions.binary_search_by_key(&told.id, |region| region.id).ok()?;
+            Some(regions[at].clone())
         });
-        if is_there {
+        if let Some(region) = region {
+            // If it is withdrawn now, the pairs are not current, and it is taken out before they are.
+            readable_of_all(pairs, |readable| readable.regions.insert(&region, told.region.guest));
             self.taken.push(told);
         } else {
             let sent = vec![0; pairs.len()];
@@ -199,6 +196,9 @@ impl Announced {
 }
 
 /// What `each` says of the published memory of each pair.
+///
+/// Not to be called while the publisher is looked at: a thread that has the lock of a pair may publish memory, or
+/// withdraw it, when a frame is handed to its program.
 fn readable_of_all<R>(
     pairs: &[Arc<SharedPair>],
     mut each: impl FnMut(&mut Readable) -> R,

@@ -260,3 +260,41 @@ fn all_that_can_be_published_is_shared_and_with_the_next_backend_again() {
         assert_eq!(frontend.counters().sessions_ended, round);
     }
 }
+
+#[test]
+fn a_program_may_publish_while_it_is_handed_a_frame() {
+    let publisher = Publisher::new();
+    let (mut backend, mut frontend) = sharing(2, &publisher);
+    let mut second = frontend.pop().unwrap();
+    let mut other = backend.pop().unwrap();
+    let (told, done) = std::sync::mpsc::channel();
+    let publishing = publisher.clone();
+    let rounds = thread::spawn(move || {
+        let octets = frame(10);
+        let mut count = 0;
+        while count < 3000 {
+            let _full = other.transmit(0, &TxFrame::whole(&octets));
+            other.flush(0);
+            second.receive(0, 64, &mut |_| {
+                count += 1;
+                drop(publishing.allocate(1).unwrap());
+            });
+        }
+        told.send(()).unwrap();
+    });
+    // Meanwhile the first queue's thread tells of it, and takes it away.
+    let (mut first, mut peer) = (frontend.pop().unwrap(), backend.pop().unwrap());
+    let ended = std::sync::Arc::new(AtomicU32::new(0));
+    let is_over = std::sync::Arc::clone(&ended);
+    let telling = thread::spawn(move || {
+        let mut now = 1 << 40;
+        while is_over.load(Relaxed) == 0 {
+            receive(&mut first, later(&mut now));
+            receive(&mut peer, later(&mut now));
+        }
+    });
+    done.recv_timeout(Duration::from_secs(30)).expect("neither waits for the other for ever");
+    ended.store(1, Relaxed);
+    rounds.join().unwrap();
+    telling.join().unwrap();
+}
