@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, fence};
 
 use crate::Fragment;
 use crate::sys::copy::copy_out;
+use crate::sys::shared_mapping::{cannot_shrink, cannot_write, has_huge_pages};
 
 /// A file in memory of another process, mapped as a whole. That process may write it at any time; this
 /// one cannot.
@@ -49,15 +50,11 @@ impl ReadMapping {
     /// [`ReadError`].
     pub(crate) fn of(file: BorrowedFd<'_>, len: usize) -> Result<Self, ReadError> {
         let fd = file.as_raw_fd();
-        // SAFETY: asks about an open descriptor. Only files in memory (tmpfs, hugetlbfs) have seals,
-        // so no file system that another process serves is ever waited for.
-        let seals = unsafe { libc::fcntl(fd, libc::F_GET_SEALS) };
-        // Without either of the latter, a page could be taken out, and would be made anew here.
-        let keeps_pages = libc::F_SEAL_WRITE | libc::F_SEAL_FUTURE_WRITE;
-        if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 || seals & keeps_pages == 0 {
+        // A page of what can be written could be taken out, and would be made anew here.
+        if !cannot_shrink(file) || !cannot_write(file) {
             return Err(ReadError::Seals);
         }
-        if super::shared_mapping::has_huge_pages(file) {
+        if has_huge_pages(file) {
             return Err(ReadError::HugePages);
         }
         let size = libc::off_t::try_from(len).map_err(|_| ReadError::Length)?;

@@ -250,16 +250,20 @@ fn sealed_memory_of(name: &CStr, len: usize, kind: libc::c_uint) -> io::Result<O
 
 /// Whether no process can make the file shorter, and octets that were mapped unreadable.
 pub(crate) fn cannot_shrink(file: BorrowedFd<'_>) -> bool {
-    // SAFETY: asks about an open descriptor.
-    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
-    seals >= 0 && seals & libc::F_SEAL_SHRINK != 0
+    has_seal(file, libc::F_SEAL_SHRINK)
 }
 
 /// Whether no process that gets the file's descriptor can write to it.
 pub(crate) fn cannot_write(file: BorrowedFd<'_>) -> bool {
+    has_seal(file, libc::F_SEAL_WRITE | libc::F_SEAL_FUTURE_WRITE)
+}
+
+/// Whether a file has one of these seals. Only files in memory (tmpfs, hugetlbfs) have any, so no file system that
+/// another process serves is ever waited for.
+fn has_seal(file: BorrowedFd<'_>, any_of: libc::c_int) -> bool {
     // SAFETY: asks about an open descriptor.
     let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
-    seals >= 0 && seals & (libc::F_SEAL_WRITE | libc::F_SEAL_FUTURE_WRITE) != 0
+    seals >= 0 && seals & any_of != 0
 }
 
 /// Whether a file is of hugetlbfs. Its seals hold no page back: where the host has no huge page left,

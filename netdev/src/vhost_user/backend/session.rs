@@ -238,6 +238,7 @@ impl Session {
         Ok(())
     }
 
+    /// Maps a region, if it is as this session wants memory to be.
     fn map(
         &self,
         region: &MemoryRegion,

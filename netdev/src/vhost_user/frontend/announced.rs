@@ -11,9 +11,9 @@ use tracing::debug;
 
 use super::pair::{Pair, SharedPair};
 use super::readable::Readable;
+use super::request::send;
 use crate::TRACE;
 use crate::peer::channel::{Channel, ChannelError};
-use crate::peer::header::Header;
 use crate::published::{Publisher, Region};
 use crate::vhost_user::message::{MemoryRegion, Request};
 
@@ -133,9 +133,7 @@ impl Announced {
             if is_out.contains(&true) {
                 return Ok(());
             }
-            let request = Request::RemoveMemoryRegion(leaving.region);
-            let (id, body) = request.encode();
-            channel.send(Header::of_request(id, body_len(&body), false), &body, &[])?;
+            send(channel, &Request::RemoveMemoryRegion(leaving.region), false, &[])?;
             self.leaving.pop_front();
         }
         Ok(())
@@ -160,9 +158,7 @@ impl Announced {
             };
             let (guest, user) = (self.next, self.next);
             let region = MemoryRegion { guest, len: len as u64, user, offset: 0 };
-            let (request, body) = Request::AddMemoryRegion(region).encode();
-            let header = Header::of_request(request, body_len(&body), true);
-            channel.send(header, &body, &[file.as_fd()])?;
+            send(channel, &Request::AddMemoryRegion(region), true, &[file.as_fd()])?;
             (self.next, self.next_id) = (next, id + 1);
             self.asked.push_back(Told { id, region });
         }
@@ -209,8 +205,4 @@ fn readable_of_all<R>(
         said.extend(queues.as_mut().and_then(|queues| queues.readable.as_mut()).map(&mut each));
     }
     said
-}
-
-fn body_len(body: &[u8]) -> u32 {
-    u32::try_from(body.len()).expect("a few octets")
 }

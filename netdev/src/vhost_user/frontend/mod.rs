@@ -6,6 +6,7 @@ mod control;
 mod pair;
 mod readable;
 mod referring;
+mod request;
 mod session;
 
 use std::cell::Cell;

@@ -9,9 +9,9 @@ use tracing::debug;
 use super::announced::{Announced, Unasked};
 use super::arena::{Arena, QUEUE_SIZE};
 use super::pair::{Queues, SharedPair};
+use super::request;
 use crate::TRACE;
 use crate::peer::channel::{Channel, ChannelError, Message};
-use crate::peer::header::Header;
 use crate::published::Publisher;
 use crate::vhost_user::message::{
     MemoryRegion, PROTOCOL_CONFIGURE_MEM_SLOTS, PROTOCOL_MQ, PROTOCOL_REPLY_ACK, Request,
@@ -270,9 +270,7 @@ impl Session {
         needs_reply: bool,
         files: &[BorrowedFd<'_>],
     ) -> Result<(), SessionError> {
-        let (id, body) = request.encode();
-        let len = u32::try_from(body.len()).expect("a few hundred octets");
-        Ok(self.channel.send(Header::of_request(id, len, needs_reply), &body, files)?)
+        Ok(request::send(&self.channel, request, needs_reply, files)?)
     }
 }
 
