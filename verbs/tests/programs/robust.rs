@@ -34,8 +34,36 @@ impl Program {
         fs::read_dir(path).unwrap().count()
     }
 
-    pub(super) fn holdings(&self) -> Holdings {
+    fn holdings(&self) -> Holdings {
         Holdings { descriptors: self.folder("fd"), threads: self.folder("task") }
+    }
+
+    /// Whether all its threads sleep.
+    fn sleeps(&self) -> bool {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        threads.flatten().all(|thread| {
+            let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            // Behind the name, which may have any sign in it.
+            stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('S'))
+        })
+    }
+
+    /// What it has when it waits for a peer: one that says that it serves, or listens, has yet to make what it
+    /// sleeps at.
+    pub(super) fn holdings_at_rest(&self) -> Holdings {
+        let began = Instant::now();
+        let look = || {
+            thread::sleep(Duration::from_millis(20));
+            self.sleeps().then(|| self.holdings())
+        };
+        loop {
+            if let Some(holdings) = look()
+                && look().as_ref() == Some(&holdings)
+            {
+                return holdings;
+            }
+            assert!(began.elapsed() < LIMIT, "{} does not rest: {}", self.line, self.said());
+        }
     }
 
     fn resident_kib(&self) -> u64 {
@@ -75,7 +103,7 @@ fn a_server_is_as_it_was_after_clients_that_are_killed() {
     let client = |count: u32| format!("rping -c -a 127.0.0.1 -p {port} -C {count}");
     let before = {
         // Threads and buffers that stay are there after the first few.
-        let idle = server.holdings();
+        let idle = server.holdings_at_rest();
         for _ in 0..3 {
             libraries.run(&client(10), false);
         }
@@ -154,7 +182,7 @@ fn a_server_outlives_hostile_clients() {
     }
     let libraries = Libraries::new();
     let (mut server, port) = persistent(&libraries);
-    let idle = server.holdings();
+    let idle = server.holdings_at_rest();
     let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
     for (_, octets) in hostile_startups(REQUEST_KEY) {
         let mut stream = connect();
@@ -185,7 +213,7 @@ fn a_server_has_nothing_left_of_clients_that_ask_and_go() {
     }
     let libraries = Libraries::new();
     let (mut server, port) = persistent(&libraries);
-    let idle = server.holdings();
+    let idle = server.holdings_at_rest();
     for _ in 0..20 {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
         stream.write_all(&startup(REQUEST_KEY, CRC, 1, &[])).unwrap();

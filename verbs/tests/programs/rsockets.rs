@@ -147,7 +147,7 @@ fn an_rsocket_outlives_peers_that_lie() {
     let port = free_port();
     let line = format!("{} {port} serve", program.display());
     let mut server = libraries.start(&line, false).says(|line| line == "serving");
-    let idle = server.holdings();
+    let idle = server.holdings_at_rest();
     for (what, private_data) in [
         ("nothing", vec![]),
         ("too little", conn_data(1, 0, 384)[..39].to_vec()),
