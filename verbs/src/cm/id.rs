@@ -11,6 +11,7 @@ use std::time::Duration;
 use libc::{c_int, c_void};
 use socket2::Socket;
 use urnic::{ConnectRequest, Connecting, Connection, Listener};
+use urnic_engine::time::Instant;
 
 use super::channel::{Attached, Channel};
 use super::connect::Attempt;
@@ -60,6 +61,8 @@ pub(crate) struct Id {
     /// What it has asked a peer for, and its next try.
     pub(super) attempt: Mutex<Option<Attempt>>,
     pub(super) timer: Timer,
+    /// When this end closes behind the peer, unless the program does before.
+    pub(super) closes_at: Mutex<Option<Instant>>,
     /// It has accepted a peer's request.
     pub(super) accepted: AtomicBool,
     /// C was told that the connection is over.
@@ -171,6 +174,7 @@ pub(super) fn make(
             asking: Mutex::default(),
             attempt: Mutex::default(),
             timer: Timer::default(),
+            closes_at: Mutex::default(),
             accepted: AtomicBool::new(false),
             disconnected: Mutex::default(),
             untaken: AtomicUsize::new(0),

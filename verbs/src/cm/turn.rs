@@ -5,8 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use libc::c_int;
-use urnic::{Connecting, Connection, ConnectionEvent, Error, Listener, StartupFailure, WcStatus};
+use urnic::{
+    Connecting, Connection, ConnectionEvent, Error, Listener, StartupFailure, WcStatus,
+    monotonic_now,
+};
 use urnic_engine::limits::READS_OUTSTANDING_MAX;
+use urnic_engine::time::Duration;
 
 use super::end::discard;
 use super::event::Pending;
@@ -18,6 +22,7 @@ use crate::abi::{
     RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE, RDMA_PS_TCP,
 };
 use crate::cm::address::source_for;
+use crate::device::{Personality, personality};
 use crate::errno::Errno;
 use crate::event_queue::locked;
 use crate::network;
@@ -198,7 +203,10 @@ impl Id {
         connection.notify(&self.waker());
         loop {
             match connection.next_event(NOW) {
-                Ok(None) => return Phase::Connected(Box::new(connection)),
+                Ok(None) => {
+                    self.close_if_due(&connection);
+                    return Phase::Connected(Box::new(connection));
+                }
                 Ok(Some(ConnectionEvent::Closed(_))) | Err(_) => {
                     self.tell_disconnected();
                     if let Some(qp) = &*locked(&self.qp) {
@@ -211,15 +219,39 @@ impl Id {
                 // C knows no half-closed connections: this end closes too. Messages that wait for
                 // receives may still have them, until the program ends the connection.
                 Ok(Some(event)) => {
-                    if event != ConnectionEvent::PeerClosed || !self.has_messages() {
-                        connection.disconnect();
-                    }
                     if event != ConnectionEvent::PeerClosed {
+                        connection.disconnect();
                         self.tell_fatal();
+                    } else if !self.has_messages() {
+                        self.close_behind_peer(&connection);
                     }
                     self.tell_disconnected();
                 }
             }
+        }
+    }
+
+    /// The peer has closed its end, and this one closes too, which flushes receives: on iWARP at once.
+    /// InfiniBand has no close, and what is posted stays until the program ends its own end. One that looks
+    /// at its completions before it looks at its events would take flushed receives for an error, so it
+    /// has a while to do so.
+    fn close_behind_peer(&self, connection: &Connection) {
+        if personality() == Personality::Iwarp {
+            return connection.disconnect();
+        }
+        *locked(&self.closes_at) = Some(monotonic_now() + PROGRAM_ENDS_WITHIN);
+    }
+
+    /// Closes this end if its program had its while, or asks for a turn when that is over.
+    fn close_if_due(self: &Arc<Self>, connection: &Connection) {
+        let mut closes_at = locked(&self.closes_at);
+        match *closes_at {
+            Some(at) if at <= monotonic_now() => {
+                *closes_at = None;
+                connection.disconnect();
+            }
+            Some(at) => self.timer.set(self, at),
+            None => {}
         }
     }
 
@@ -253,6 +285,9 @@ fn is_refusal(error: &Error) -> bool {
         _ => false,
     }
 }
+
+/// How long a program has to end its end of a connection that the peer has closed, as InfiniBand.
+const PROGRAM_ENDS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Reads open at a time with a peer that does not say how many: RFC 6581's Requests do.
 pub(super) const DEPTH: u16 = 16;

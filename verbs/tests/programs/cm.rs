@@ -27,6 +27,12 @@ fn a_disconnect_flushes_what_is_posted() {
     compiled::run("a_disconnect_flushes_what_is_posted", "flush", &[]);
 }
 
+#[test]
+fn receives_outlive_a_disconnect_of_the_peer_as_on_infiniband() {
+    let test = "receives_outlive_a_disconnect_of_the_peer_as_on_infiniband";
+    compiled::run(test, "receives_left", &[]);
+}
+
 /// A peer that disconnects while more of it waits than is read.
 #[test]
 fn a_peer_that_goes_is_told_behind_messages_that_wait() {

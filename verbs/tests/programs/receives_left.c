@@ -1,0 +1,73 @@
+/* What is posted to receive when the peer disconnects: InfiniBand knows no close, so it stays until this end
+ * disconnects, too, or a second has passed; on iWARP it is flushed at once. */
+#include "cm.h"
+
+enum { POSTED = 4, LEN = 64 };
+
+/* So many completions within a time, all flushed. */
+static int flushed(struct ibv_cq *cq, int tries_ms)
+{
+	struct ibv_wc wc;
+	int count = 0;
+	while (count < POSTED && tries_ms-- > 0) {
+		int polled = ibv_poll_cq(cq, 1, &wc);
+		if (!polled)
+			usleep(1000);
+		CHECK(!polled || wc.status == IBV_WC_WR_FLUSH_ERR);
+		count += polled;
+	}
+	return count;
+}
+
+static void peer_disconnects(int port, int left, int waits)
+{
+	struct ibv_qp_init_attr init = {
+		.qp_type = IBV_QPT_RC, .sq_sig_all = 1,
+		.cap = { .max_send_wr = 4, .max_recv_wr = POSTED, .max_send_sge = 1, .max_recv_sge = 1 },
+	}, made = init;
+	struct rdma_conn_param param = { .initiator_depth = 1, .responder_resources = 1 };
+	struct rdma_cm_id *listener = listener_at(port), *ids[2] = { resolved_to(port) };
+	char memory[LEN];
+	CHECK(!rdma_create_qp(ids[ACTIVE], NULL, &made) && !rdma_connect(ids[ACTIVE], &param));
+	ids[PASSIVE] = expect(PASSIVE, RDMA_CM_EVENT_CONNECT_REQUEST).event.id;
+	made = init;
+	CHECK(!rdma_create_qp(ids[PASSIVE], NULL, &made) && !rdma_accept(ids[PASSIVE], &param));
+	expect(ACTIVE, RDMA_CM_EVENT_ESTABLISHED);
+	expect(PASSIVE, RDMA_CM_EVENT_ESTABLISHED);
+	struct rdma_cm_id *id = ids[left];
+	struct ibv_mr *mr = ibv_reg_mr(id->pd, memory, LEN, IBV_ACCESS_LOCAL_WRITE);
+	CHECK(mr);
+	struct ibv_sge place = { (uintptr_t)memory, LEN, mr->lkey };
+	struct ibv_recv_wr receive = { .sg_list = &place, .num_sge = 1 }, *bad;
+	for (int i = 0; i < POSTED; i++)
+		CHECK(!ibv_post_recv(id->qp, &receive, &bad));
+	CHECK(!rdma_disconnect(ids[!left]));
+	expect(left, RDMA_CM_EVENT_DISCONNECTED);
+	int is_infiniband = looks_like_infiniband(id);
+	if (is_infiniband)
+		CHECK(flushed(id->recv_cq, 100) == 0);
+	else
+		CHECK(flushed(id->recv_cq, 10000) == POSTED);
+	/* The peer of a program that does nothing is told in the end. */
+	if (is_infiniband && waits)
+		CHECK(flushed(id->recv_cq, 10000) == POSTED);
+	CHECK(!rdma_disconnect(id));
+	if (is_infiniband && !waits)
+		CHECK(flushed(id->recv_cq, 500) == POSTED);
+	expect(!left, RDMA_CM_EVENT_DISCONNECTED);
+	for (int end = 0; end < 2; end++)
+		rdma_destroy_qp(ids[end]);
+	CHECK(!ibv_dereg_mr(mr));
+	CHECK(!rdma_destroy_id(ids[ACTIVE]) && !rdma_destroy_id(ids[PASSIVE]) && !rdma_destroy_id(listener));
+}
+
+int main(int count, char **words)
+{
+	open_channels();
+	for (int waits = 0; waits < 2; waits++) {
+		peer_disconnects(atoi(words[1]), ACTIVE, waits);
+		peer_disconnects(atoi(words[1]), PASSIVE, waits);
+	}
+	printf("all is well\n");
+	return 0;
+}
