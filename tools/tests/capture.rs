@@ -141,7 +141,7 @@ netns_tests! {
         for (limit, is_over) in [
             ("--all --count 3", (|len, frames| len > 0 && frames == 3) as fn(u64, u64) -> bool),
             ("--all --max-size 1K", |len, frames| (512..=1024).contains(&len) && frames > 1),
-            ("--all --duration 300ms", |_, frames| frames >= 3),
+            ("--all --duration 2s", |_, frames| frames >= 3),
         ] {
             let mut capture = Capture::start(&format!("--interface lo --write {file} {limit}"));
             // Frames wait a second for what is found out about them: more have to pass after that.

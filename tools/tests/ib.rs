@@ -114,7 +114,8 @@ netns_tests! {
         let switch = Recorded::start(&fabric);
         let _server = serve(2, "");
         let far = dev(4, "");
-        let count = "--count 60 --interval 100ms";
+        // A subnet manager that starts on a busy machine takes its time.
+        let count = "--count 60 --interval 100ms --timeout 30s";
         let pings = Process::start(&format!("ping 10.9.0.2 --dev {far} {count} --json"));
         thread::sleep(Duration::from_millis(700));
         fabric.command("Unlink \"Hca4\"[1]");

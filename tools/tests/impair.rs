@@ -36,7 +36,9 @@ impl Path {
             .unwrap();
         let far = Namespace::new();
         let deadline = Instant::now() + PATIENCE;
-        while !["tap-a", "tap-b"].iter().all(|name| ip("link show").contains(name)) {
+        // The command sets an interface up when it has done all else to it.
+        let is_up = |name: &&str| ip("link show up").contains(*name);
+        while !["tap-a", "tap-b"].iter().all(is_up) {
             assert!(Instant::now() < deadline, "the interfaces are not made");
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -81,11 +83,13 @@ fn join(interface: &str, own: u8, peer: u8) {
 }
 
 /// Pings the other kernel through the command; how many answers came, and the shortest round trip
-/// in milliseconds.
-fn ping() -> (u64, Option<f64>) {
+/// in milliseconds. `wait` says what `ping` waits for.
+fn ping(wait: [&str; 2]) -> (u64, Option<f64>) {
     let count = PINGS.to_string();
     let output = program("ping")
-        .args(["-n", "-q", "-c", &count, "-i", "0.02", "-W", "1", "10.0.0.2"])
+        .args(["-n", "-q", "-c", &count, "-i", "0.02"])
+        .args(wait)
+        .arg("10.0.0.2")
         .env("LC_ALL", "C")
         .output()
         .unwrap();
@@ -138,10 +142,11 @@ netns_tests! {
 
     fn a_round_trip_takes_the_delay_of_both_directions() {
         let path = Path::start("--delay 15ms");
-        let (answers, shortest) = ping();
+        // Until so many answers have come, however late: it asks on.
+        let (answers, shortest) = ping(["-w", "20"]);
         let shortest = shortest.unwrap();
         assert!((30.0..200.0).contains(&shortest), "{shortest} ms");
-        assert_eq!(answers, PINGS);
+        assert!(answers >= PINGS, "{answers}");
         let result = path.stop();
         assert_eq!(result["options"]["delay_ns"], 15_000_000);
         for direction in ["a_to_b", "b_to_a"] {
@@ -152,7 +157,7 @@ netns_tests! {
 
     fn one_direction_may_lose_everything() {
         let path = Path::start("--loss 100 --direction b-to-a");
-        assert_eq!(ping(), (0, None));
+        assert_eq!(ping(["-W", "1"]), (0, None));
         let result = path.stop();
         assert!(count(&result, "a_to_b", "frames") >= PINGS, "{result}");
         assert_eq!(count(&result, "a_to_b", "lost"), 0, "{result}");

@@ -41,7 +41,7 @@ fn present(counts: &Value) -> Value {
 /// What each end of a demo counted is what an onlooker counts.
 #[test]
 fn a_recorded_demo_is_replayed_to_the_same_counters() {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("demo.pcapng");
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("replayed-demo.pcapng");
     let link = "--markers on --loss 3 --reorder 10 --duplicate 3 --corrupt 1 --bytes 200K";
     for seed in ["1", "2"] {
         let demo = Command::new(env!("CARGO_BIN_EXE_urnic"))

@@ -1,20 +1,22 @@
 //! `urnic rping` with itself, over the kernel's TCP. Stock peers are the interoperability tests'.
+#![allow(clippy::disallowed_methods, reason = "tests wait for other processes, with a bound")]
 #![allow(clippy::unwrap_used, reason = "what cannot be run fails its test")]
 
-use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use urnic_testkit::ports;
 
 const URNIC: &str = env!("CARGO_BIN_EXE_urnic");
 
-/// A TCP port that is free now.
 fn free_port() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port().to_string()
+    ports::unused().to_string()
 }
 
 fn client(port: &str, arguments: &[&str]) -> Output {
     // The server may not listen yet.
-    for _ in 0..50 {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while Instant::now() < deadline {
         let output = Command::new(URNIC)
             .args(["rping", "-c", "-a", "127.0.0.1", "-p", port])
             .args(arguments)
@@ -24,7 +26,7 @@ fn client(port: &str, arguments: &[&str]) -> Output {
         if !refused {
             return output;
         }
-        std::thread::yield_now();
+        std::thread::sleep(Duration::from_millis(10));
     }
     panic!("the server never listened");
 }

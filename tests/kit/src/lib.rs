@@ -12,6 +12,7 @@
 //! - [`fragments`] hands received frames over in fragments;
 //! - [`one_way`] sends messages over such a link, impaired, and counts what the receiver does;
 //! - [`octets`] makes the frames of a raw peer;
+//! - [`ports`] finds TCP ports for programs that are told where to listen;
 //! - [`kernel_flow`] and [`ingress`] are the kernel's TCP and smoltcp's, to stand beside the engine;
 //! - [`waker`] counts its calls;
 //! - [`counting`] counts allocations, in a binary that makes its allocator the global one;
@@ -31,6 +32,7 @@ pub mod network;
 pub mod octets;
 pub mod one_way;
 pub mod pair;
+pub mod ports;
 pub mod programs;
 mod record;
 pub mod silence;

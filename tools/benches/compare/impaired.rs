@@ -85,7 +85,8 @@ impl Impaired {
             .spawn()?;
         let mut link = Self(child);
         for _ in 0..100 {
-            if network::ip(&format!("link show {}", IMPAIRED[1])).is_ok() {
+            // It sets an interface up when it has done all else to it.
+            if network::is_up(IMPAIRED[1]) {
                 network::ip(&format!("address add {}/24 dev {}", KERNEL[0], IMPAIRED[0]))?;
                 network::ip(&format!("link set {} up", IMPAIRED[0]))?;
                 far.adopt(IMPAIRED[1], KERNEL[1])?;

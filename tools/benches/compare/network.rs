@@ -92,6 +92,12 @@ pub(crate) fn ip(arguments: &str) -> Result<()> {
     run(Command::new("ip").args(arguments.split_whitespace()))
 }
 
+/// Whether there is an interface of this name, and it is up.
+pub(crate) fn is_up(name: &str) -> bool {
+    let shown = Command::new("ip").args(["link", "show", "up", "dev", name]).output();
+    shown.is_ok_and(|shown| shown.status.success() && !shown.stdout.is_empty())
+}
+
 fn run(command: &mut Command) -> Result<()> {
     let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
     ensure!(

@@ -137,5 +137,5 @@ fn column(line: &str, index: usize) -> Result<f64> {
 /// Time for a server to listen.
 #[expect(clippy::disallowed_methods, reason = "the servers do not say when they listen")]
 fn start_up() {
-    sleep(Duration::from_millis(300));
+    sleep(Duration::from_secs(1));
 }

@@ -1,12 +1,13 @@
 //! Fetching a file from a server: RDMA Reads into memory here, chunk by chunk, each verified.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::thread;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use urnic::{Access, Mr, MrPart, RemoteBuffer, SendWr, TaggedOffset, WrId};
 
 use crate::client::pieces::{PIECES_MAX, Piece, Pieces};
-use crate::client::put::{Transferred, answered, hash_in_thread, join, sleep_max};
+use crate::client::put::{JOIN_INTERVAL, Transferred, answered, hash_in_thread, join, sleep_max};
 use crate::client::{Client, Happened, Unverified};
 use crate::progress::Progress;
 use crate::protocol::{CHECKS_MAX, Control, PLACES_MAX};
@@ -61,8 +62,19 @@ pub(crate) fn get(
         partial.forget().context("giving the file up")?;
         return Err(Unverified.into());
     }
-    partial.commit()?;
+    commit(client, partial)?;
     Ok(Transferred { sha256, resumed })
+}
+
+/// Gives the file its name, and keeps the session alive meanwhile: a disk, or what reads standard output, may take
+/// its time. A session that ends now has done its work.
+fn commit(client: &mut Client<'_>, partial: Partial) -> anyhow::Result<()> {
+    let committing = thread::Builder::new()
+        .name("urnic-commit".to_owned())
+        .spawn(move || partial.commit())
+        .context("starting the thread that brings the file to its place")?;
+    while !committing.is_finished() && client.rest(JOIN_INTERVAL).is_ok() {}
+    committing.join().map_err(|_| anyhow!("the thread that names the file has panicked"))?
 }
 
 struct Receiver<'a, 'h> {

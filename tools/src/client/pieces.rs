@@ -157,14 +157,17 @@ mod tests {
         for (rate, piece_len) in
             [(1, 1), (8, 1), (800_000, 2_000), (8_000_000_000, PIECE_LEN), (u64::MAX, PIECE_LEN)]
         {
+            let began = monotonic_now();
             let mut pieces = Pieces::new(2 * CHUNK_LEN, VecDeque::from([0, 1]), Some(rate));
             let first = pieces.pause();
             let octets = pieces.next().unwrap().range.end;
             assert_eq!(octets, piece_len, "{rate} bits per second");
             let time = Duration::from_secs_f64(octets as f64 / (rate / 8).max(1) as f64);
-            let slack = Duration::from_millis(15);
+            // And what this thread was kept waiting meanwhile.
+            let slack = Duration::from_millis(15) + (monotonic_now() - began);
             assert!(first <= time && first + slack >= time, "{rate}: {first:?} of {time:?}");
             let second = pieces.pause();
+            let slack = Duration::from_millis(15) + (monotonic_now() - began);
             assert!(second <= 2 * time && second + slack >= time, "{rate}: {second:?}");
         }
         let short = Pieces::new(5, VecDeque::from([0]), Some(8));

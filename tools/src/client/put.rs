@@ -238,4 +238,4 @@ pub(super) fn sleep_max(pause: Duration) -> Duration {
 }
 
 const SLEEP_MAX: Duration = Duration::from_millis(100);
-const JOIN_INTERVAL: Duration = Duration::from_millis(5);
+pub(super) const JOIN_INTERVAL: Duration = Duration::from_millis(5);

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use super::liar::{After, Liar, Talk, Welcome};
 use super::scene::{complaint, urnic};
+use urnic_testkit::isolate;
 
 /// A lie, and what a client has to make of it.
 struct Case {
@@ -39,6 +40,8 @@ fn case(
 
 /// Runs all of them, some at a time.
 fn check(cases: Vec<Case>) {
+    // Commands wait for a second: not while the cases of another test take both processors.
+    let _turn = isolate::alone();
     let cases = Mutex::new(cases.into_iter());
     let problems = Mutex::new(Vec::new());
     thread::scope(|scope| {

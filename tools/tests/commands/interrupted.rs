@@ -22,7 +22,10 @@ fn measured(server: &Server, command: &str) -> Output {
     let mut time = A_MOMENT;
     loop {
         let output = interrupted(server.spawn(command), time);
-        if time > 16 * A_MOMENT || !complaint(&output).contains("before anything was measured") {
+        // One that had not even begun to heed it is killed by it.
+        let came_early = output.status.code().is_none()
+            || complaint(&output).contains("before anything was measured");
+        if time > 16 * A_MOMENT || !came_early {
             return output;
         }
         time *= 2;
@@ -46,10 +49,11 @@ fn measurements_tell_what_they_have() {
     let shown = measured(&server, "ping ADDRESS --interval 1000");
     let text = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(shown.status.success() && text.contains("1 message came back: min "), "{text}");
-    let shown = interrupted(server.spawn("bw ADDRESS --all-sizes -t 0.5"), A_MOMENT);
+    let shown = measured(&server, "bw ADDRESS --all-sizes -t 0.5");
     assert!(shown.status.success(), "{}", complaint(&shown));
     let lines = String::from_utf8_lossy(&shown.stdout).lines().count();
-    assert!((2..=4).contains(&lines), "{lines}");
+    // Of 23 sizes: it was interrupted after two, or a few if that had to be tried later.
+    assert!((2..=12).contains(&lines), "{lines}");
     server.stop();
 }
 

@@ -114,9 +114,13 @@ impl Process {
 
     /// Ends it by SIGINT, or waits for its end if it does not go on; what it said.
     pub(crate) fn json(mut self) -> Value {
-        // A command that ends by itself has said all then.
+        // A command that ends by itself has said all then. One that is interrupted twice says nothing more.
+        let mut is_interrupted = false;
         wait_until("the end of a command", || {
-            let _interrupted = self.goes_on().then(|| self.interrupt());
+            if !is_interrupted && self.goes_on() {
+                self.interrupt();
+                is_interrupted = true;
+            }
             self.0.try_wait().unwrap().is_some()
         });
         let mut text = String::new();

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,6 +11,7 @@ use tempfile::TempDir;
 
 use crate::options::run;
 use urnic_testkit::network::{bridge, command, ip};
+use urnic_testkit::ports;
 
 /// Cases that run at the same time. Most of their time they wait.
 pub(crate) const WORKERS: usize = 4;
@@ -36,14 +36,6 @@ pub(crate) struct Scene {
     rping: (String, String),
 }
 
-/// A TCP port that is free now.
-fn free_port() -> u16 {
-    // Two scenes ask at the same time: neither gets the same port twice in a row.
-    static ASKED: AtomicUsize = AtomicUsize::new(0);
-    let _number = ASKED.fetch_add(1, Ordering::Relaxed);
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 impl Scene {
     /// For commands that need no peer.
     pub(crate) fn without_servers() -> Self {
@@ -66,8 +58,8 @@ impl Scene {
         let mut scene = Self::without_servers();
         scene.device = device;
         if device == Device::Kernel {
-            scene.serve = format!("127.0.0.1:{}", free_port());
-            scene.rping.1 = free_port().to_string();
+            scene.serve = format!("127.0.0.1:{}", ports::unused());
+            scene.rping.1 = ports::unused().to_string();
             scene.start_servers("", "");
             return scene;
         }
@@ -169,7 +161,7 @@ impl Scene {
     pub(crate) fn fill(&self, line: &str, worker: usize, number: usize) -> Vec<String> {
         let is_kernel = self.device == Device::Kernel;
         let own = if is_kernel { "127.0.0.1".to_owned() } else { own_ip(worker) };
-        let port = if line.contains("OWN") { free_port() } else { 0 };
+        let port = if line.contains("OWN") { ports::unused() } else { 0 };
         let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcaps/siw-rping-crc.pcap");
         let places = [
             ("IP-OWN", own.clone()),

@@ -139,7 +139,7 @@ impl Server {
     #[expect(clippy::disallowed_methods, reason = "the servers do not say when they listen")]
     pub(crate) fn start(command: &mut Command) -> Result<Self> {
         let server = Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
-        sleep(Duration::from_millis(400));
+        sleep(Duration::from_secs(1));
         Ok(server)
     }
 }

@@ -91,7 +91,7 @@ fn sessions_that_come_and_go_leave_nothing_and_each_is_told_of_once() {
         let begun = AtomicUsize::new(0);
         scene(
             by,
-            Duration::from_millis(600),
+            Duration::from_secs(2),
             roomy(&folder),
             |clients| {
                 for round in 0..ROUNDS {
@@ -125,7 +125,7 @@ fn sessions_that_come_and_go_leave_nothing_and_each_is_told_of_once() {
                 let (failed, gone) = &serving.server.outcomes.told;
                 let of = |part: &str| failed.iter().filter(|reason| reason.contains(part)).count();
                 assert_eq!(failed.len() + gone, begun.load(Ordering::Relaxed), "{failed:?}");
-                assert_eq!(of("nothing came for 600ms: given up"), 5, "{failed:?}");
+                assert_eq!(of("nothing came for 2s: given up"), 5, "{failed:?}");
                 assert_eq!(of("is not the file that was sent"), usize::from(ROUNDS), "{failed:?}");
             },
         );

@@ -1,0 +1,29 @@
+//! TCP ports for programs that are told where to listen.
+
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Below the range that systems choose ports from: what one test was given, no socket of another one gets by
+/// asking for any.
+const FIRST: u32 = 10_000;
+const COUNT: u32 = 22_000;
+
+/// A port that nothing uses, neither by TCP nor by UDP, and that this process is not told again soon.
+///
+/// # Panics
+/// When all are in use.
+pub fn unused() -> u16 {
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    // Processes that run at the same time begin apart.
+    let begin = process::id().wrapping_mul(97);
+    for _ in 0..COUNT {
+        let number = begin.wrapping_add(ASKED.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(FIRST + number % COUNT).expect("below 32768");
+        let at = (Ipv4Addr::UNSPECIFIED, port);
+        if TcpListener::bind(at).is_ok() && UdpSocket::bind(at).is_ok() {
+            return port;
+        }
+    }
+    panic!("no port is free");
+}
