@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
+use crate::endpoint::closed_port;
+
 /// The program of an example. `cargo test` makes it with the tests; where cargo was asked for these
 /// tests alone, it is made here.
 fn example(name: &str) -> Command {
@@ -60,8 +62,8 @@ fn the_client_writes_into_the_memory_of_the_server() {
 
 #[test]
 fn the_client_says_when_nothing_listens() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let output = example("write").arg(free.to_string()).output().unwrap();
+    let (_keeper, closed) = closed_port();
+    let output = example("write").arg(closed.to_string()).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
     assert!(errors.contains("ConnectionRefused"), "{errors}");

@@ -134,9 +134,11 @@ fn writes_reads_and_sends_cross_a_link_of_either_mtu_and_family() {
             meet(&server, &client, ip, salt, || {});
         }
         // 900,000 octets each way but for Reads: few packets more than the largest payloads make.
+        // The upper bound is loose: timeouts on a busy machine bring packets again, and cut the
+        // path's packets to 1280 octets.
         let delivered = fabric.counters().delivered;
         let least = 3 * 3 * LEN as u64 / mtu_octets as u64;
-        assert!((least..3 * least).contains(&delivered), "{delivered} packets, {least} at least");
+        assert!((least..10 * least).contains(&delivered), "{delivered} packets, {least} at least");
         assert_eq!((fabric.counters().too_long, fabric.counters().malformed), (0, 0));
     }
 }

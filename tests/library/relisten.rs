@@ -18,7 +18,7 @@ use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
 use urnic_testkit::octets::{CRC, REQUEST_KEY, startup};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Long enough for a Request on this machine.
+/// Long enough for a Request on a quiet machine, where none is to come.
 const A_MOMENT: Duration = Duration::from_millis(200);
 
 fn listen(endpoint: &Endpoint, at: SocketAddr) -> Listener {
@@ -42,7 +42,12 @@ fn a_request_to_a_listener_that_was_replaced_is_reset_over_the_kernel() {
     let at = first.local();
     let mut peer = TcpStream::connect(at).unwrap();
     // The worker has it, and waits for its Request.
-    assert!(first.next_request(A_MOMENT).unwrap().is_none());
+    let (mut watch, end) = (server.watch(), monotonic_now() + PATIENCE);
+    while watch.look(PATIENCE).figures.open.is_empty() {
+        assert!(monotonic_now() < end, "the worker takes it");
+        std::thread::yield_now();
+    }
+    assert!(first.next_request(Duration::ZERO).unwrap().is_none());
     drop(first);
     let second = listen(&server, at);
     peer.write_all(&startup(REQUEST_KEY, CRC, 1, b"")).unwrap();
@@ -74,6 +79,26 @@ fn turn_until(
     false
 }
 
+/// A port turned by the test, until `look` finds what the port's own events do not tell.
+fn turn_until_found<T>(
+    peer: &mut Poller<MemoryDevice>,
+    what: &str,
+    mut look: impl FnMut() -> Option<T>,
+) -> T {
+    let end = monotonic_now() + PATIENCE;
+    loop {
+        turn_until(peer, Duration::from_millis(1), |event| {
+            let PortEvent::Stream { event, .. } = event else { return false };
+            assert!(!matches!(event, StreamEvent::StartupFailed(_)), "{what}");
+            false
+        });
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(monotonic_now() < end, "{what}");
+    }
+}
+
 #[test]
 fn a_request_to_a_listener_that_was_replaced_is_reset_on_a_device() {
     let [near, far] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
@@ -87,7 +112,12 @@ fn a_request_to_a_listener_that_was_replaced_is_reset_on_a_device() {
     let at = SocketAddr::from((far, 7174));
     let first = listen(&server, at);
     let id = peer.port.open(monotonic_now(), at, LowerLayer::Optimized).unwrap();
-    turn_until(&mut peer, A_MOMENT, |_| false);
+    let mut watch = server.watch();
+    turn_until_found(&mut peer, "the first listener has a connection", || {
+        let open = watch.look(PATIENCE).figures.open;
+        // The SYN, and what ends the handshake.
+        open.iter().any(|one| one.figures.segments_received >= 2).then_some(())
+    });
     drop(first);
     let second = listen(&server, at);
     let qp_of_first = qp(peer_rnic.create_cq(4).unwrap());
@@ -102,12 +132,7 @@ fn a_request_to_a_listener_that_was_replaced_is_reset_on_a_device() {
     let qp_of_second = qp(peer_rnic.create_cq(4).unwrap());
     let id = peer.port.open(monotonic_now(), at, LowerLayer::Optimized).unwrap();
     peer.port.start_initiator(monotonic_now(), id, &qp_of_second, &startup, &offer).unwrap();
-    let mut own = None;
-    turn_until(&mut peer, A_MOMENT, |event| {
-        assert!(!matches!(event, PortEvent::Stream { event: StreamEvent::StartupFailed(_), .. }));
-        own = second.next_request(Duration::ZERO).unwrap();
-        own.is_some()
+    let _own = turn_until_found(&mut peer, "those that come now are its own", || {
+        second.next_request(Duration::ZERO).unwrap()
     });
-    let own = own.or_else(|| second.next_request(PATIENCE).unwrap());
-    assert!(own.is_some(), "those that come now are its own");
 }

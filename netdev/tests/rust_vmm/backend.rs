@@ -42,6 +42,8 @@ pub(super) struct Asked {
     /// What it was told of, and has.
     pub(super) regions: Vec<(VhostUserSingleMemoryRegion, File)>,
     pub(super) refused: usize,
+    /// How many regions it had been told of when its last answer had gone out.
+    answered: usize,
 }
 
 const NOT_OFFERED: Error = Error::InvalidOperation("not offered");
@@ -55,6 +57,16 @@ impl Asked {
     /// Where a user address lies in the memory.
     pub(super) fn at(&self, user: u64) -> u64 {
         user - self.region.user_addr + self.region.mmap_offset
+    }
+
+    /// How many regions it has or has refused, once the frontend can read its answers for all of
+    /// them.
+    pub(super) fn answered(&self) -> Option<usize> {
+        (self.answered == self.told()).then_some(self.answered)
+    }
+
+    fn told(&self) -> usize {
+        self.regions.len() + self.refused
     }
 }
 
@@ -246,7 +258,8 @@ impl Answering {
     pub(super) fn connect_as(path: &Path, asked: Asked) -> Self {
         let stream = UnixStream::connect(path).unwrap();
         let asked = Arc::new(Mutex::new(asked));
-        let (own, handled) = (stream.try_clone().unwrap(), Arc::clone(&asked));
+        let own = stream.try_clone().unwrap();
+        let [handled, answered] = [(); 2].map(|()| Arc::clone(&asked));
         let thread = thread::spawn(move || {
             let mut handler = BackendReqHandler::from_stream(own, handled);
             loop {
@@ -255,6 +268,8 @@ impl Answering {
                     Ok(()) | Err(Error::InvalidOperation(_)) => {}
                     Err(error) => return error,
                 }
+                let mut asked = answered.lock().unwrap();
+                asked.answered = asked.told();
             }
         });
         Self { asked, thread, stream }

@@ -29,18 +29,15 @@ fn open(name: &str, publisher: &Publisher) -> (VhostUserConfig, VirtioUser) {
 }
 
 fn up(device: &mut VirtioUser, backend: &Answering, now_ns: &mut u64, regions: usize) {
-    wait_until("the link is up, and memory told of", || {
+    wait_until("the link is up, and memory answered for", || {
         device.receive(later(now_ns), 64, &mut |_| panic!("no frame"));
         let asked = backend.asked();
         device.link_up()
             && asked.enabled == [true; 2]
-            && asked.regions.len() + asked.refused >= regions
+            && asked.answered().is_some_and(|answered| answered >= regions)
     });
-    // The answer to the last of them is on its way.
-    for _ in 0..100 {
-        std::thread::sleep(std::time::Duration::from_micros(100));
-        device.receive(later(now_ns), 64, &mut |_| panic!("no frame"));
-    }
+    // All answers are in the socket: the device reads what it has not read yet.
+    device.receive(later(now_ns), 64, &mut |_| panic!("no frame"));
 }
 
 /// Sends a frame of some octets and a part of each block, which is to be the `count`-th.

@@ -14,6 +14,7 @@ mod startup;
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use socket2::{Domain, Socket, Type};
 use urnic::{
     Access, Connection, ConnectionEvent, Cq, Endpoint, EndpointConfig, Mr, Pd, PortConfig, Qp,
     QpConfig, RemoteBuffer, Rnic, RnicConfig, Stag, TaggedOffset, WcStatus,
@@ -23,6 +24,14 @@ use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOPBACK: &str = "127.0.0.1:0";
+
+/// An address at which nothing listens, nor will another program while the socket is kept.
+pub(crate) fn closed_port() -> (Socket, SocketAddr) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&LOOPBACK.parse::<SocketAddr>().unwrap().into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    (socket, address)
+}
 
 /// An endpoint with what a program needs for one queue pair.
 struct Host {

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 
-use super::{Host, LOOPBACK, PATIENCE, filled, pattern};
+use super::{Host, LOOPBACK, PATIENCE, closed_port, filled, pattern};
 use urnic::{
     Access, ConnectOptions, Error, ListenParams, PortError, RecvWr, Revision, SendWr,
     StartupConfig, StartupFailure, WrId,
@@ -13,11 +13,11 @@ use urnic_engine::time::Duration;
 
 #[test]
 fn a_closed_port_refuses() {
-    let unused = TcpListener::bind(LOOPBACK).unwrap().local_addr().unwrap();
+    let (_keeper, closed) = closed_port();
     for own_thread in [true, false] {
         let host = Host::new(own_thread, 1);
         let qp = host.qp();
-        let connecting = host.endpoint.connect(unused, &qp, &ConnectOptions::default()).unwrap();
+        let connecting = host.endpoint.connect(closed, &qp, &ConnectOptions::default()).unwrap();
         let error = connecting.wait(PATIENCE).unwrap_err();
         assert_eq!(error, Error::Io(std::io::ErrorKind::ConnectionRefused));
     }

@@ -18,9 +18,19 @@ use urnic_testkit::isolate::netns_tests;
 use urnic_testkit::network::{self, Namespace, bridge, command, veth};
 use urnic_testkit::pair::{A, B, End};
 
-/// Octets that each end of each connection writes, sends and reads.
-const LEN: usize = 1 << 20;
-const CONNECTIONS: usize = 8;
+/// How many connections move data at once, and how much.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    connections: usize,
+    /// Octets that each end of each connection writes, sends and reads.
+    len: usize,
+}
+
+/// Few connections that move much.
+const FEW: Load = Load { connections: 8, len: 1 << 20 };
+/// As much in all, of so many connections that a hash gives all of them to one of two queues once
+/// in eight million boots.
+const MANY: Load = Load { connections: 24, len: (1 << 20) / 3 };
 
 /// A queue that counts frames of data: those longer than any startup or acknowledgment.
 #[derive(Debug)]
@@ -123,10 +133,10 @@ fn end_of(station: &Station) -> End {
     End { rnic, pd, cq, qp, connection: None, events: Vec::new() }
 }
 
-/// Eight connections from `a` to `b` move data at once, and every octet is looked at.
-fn many_exchanges(a: &Station, b: &Station) {
+/// Connections from `a` to `b` move data at once, and every octet is looked at.
+fn many_exchanges(a: &Station, b: &Station, Load { connections, len }: Load) {
     let listener = b.endpoint.listen(b.at(false), ListenParams::default()).unwrap();
-    let ends: Vec<_> = (0..CONNECTIONS).map(|_| [end_of(a), end_of(b)]).collect();
+    let ends: Vec<_> = (0..connections).map(|_| [end_of(a), end_of(b)]).collect();
     let connecting: Vec<_> = ends
         .iter()
         .map(|[end, _]| {
@@ -135,7 +145,7 @@ fn many_exchanges(a: &Station, b: &Station) {
         .collect();
     let mut accepted = Vec::new();
     let clock = Clock::start();
-    while accepted.len() < CONNECTIONS {
+    while accepted.len() < connections {
         assert!(clock.now().as_nanos() < 30_000_000_000, "{} came", accepted.len());
         // The first station may have no thread of its own.
         a.endpoint.run_for(Duration::from_micros(50)).unwrap();
@@ -159,7 +169,7 @@ fn many_exchanges(a: &Station, b: &Station) {
         })
         .collect();
     let mut works: Vec<_> =
-        pairs.iter().map(|pair| pair.map(|end| Work::new(end, LEN, 7))).collect();
+        pairs.iter().map(|pair| pair.map(|end| Work::new(end, len, 7))).collect();
     while !works.iter().flatten().all(Work::is_done) {
         for (pair, works) in pairs.iter().zip(&mut works) {
             let remote = [works[1].buffers(), works[0].buffers()];
@@ -169,7 +179,7 @@ fn many_exchanges(a: &Station, b: &Station) {
         a.endpoint.run_for(Duration::from_micros(50)).unwrap();
         assert!(clock.now().as_nanos() < 60_000_000_000, "{works:?} after a minute");
     }
-    let expected = urnic_testkit::pair::pattern(7, LEN);
+    let expected = urnic_testkit::pair::pattern(7, len);
     for work in works.iter().flatten() {
         for region in [&work.written, &work.received, &work.read] {
             assert!(urnic_testkit::pair::content(region) == expected, "every octet");
@@ -189,7 +199,7 @@ fn over_taps(own_thread: bool) {
     bridge("bridge0", &["tap-a", "tap-b"]);
     let (a, counts_a) = station(A, queues_a, own_thread);
     let (b, counts_b) = station(B, queues_b, true);
-    many_exchanges(&a, &b);
+    many_exchanges(&a, &b, FEW);
     // What opens connections takes turns.
     assert!(counts_a.sent().iter().all(|sent| *sent > 50), "{counts_a:?}");
     assert!(counts_a.received().iter().all(|received| *received > 50), "{counts_a:?}");
@@ -219,10 +229,11 @@ netns_tests! {
         veth(1500, &far);
         let (a, counts_a) = station(A, fanout("veth-a"), true);
         let (b, counts_b) = far.run(|| station(B, fanout("veth-b"), true));
-        many_exchanges(&a, &b);
+        many_exchanges(&a, &b, MANY);
         assert!(counts_a.sent().iter().all(|sent| *sent > 50), "{counts_a:?}");
-        // Sixteen ends by hash: one queue alone is as likely as never.
-        assert!(counts_b.received().iter().all(|received| *received > 50), "{counts_b:?}");
+        // A queue may have few connections by the hash. One alone brings it 1 MiB in frames of no
+        // more than 64 KiB.
+        assert!(counts_b.received().iter().all(|received| *received > 10), "{counts_b:?}");
     }
 
     fn a_ping_is_answered_once_whichever_queue_it_comes_to() {
