@@ -61,8 +61,8 @@ pub(crate) struct Id {
     /// What it has asked a peer for, and its next try.
     pub(super) attempt: Mutex<Option<Attempt>>,
     pub(super) timer: Timer,
-    /// When this end closes behind the peer, unless the program does before.
-    pub(super) closes_at: Mutex<Option<Instant>>,
+    /// The peer has closed its end, and this one follows.
+    pub(super) peer_end: Mutex<Option<PeerEnd>>,
     /// It has accepted a peer's request.
     pub(super) accepted: AtomicBool,
     /// C was told that the connection is over.
@@ -94,6 +94,15 @@ pub(super) enum Phase {
     Refused,
     /// There was a connection, or an attempt.
     Ended,
+}
+
+/// How far an id has followed a peer that has closed its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum PeerEnd {
+    /// C is told when no completion waits, or at this time.
+    ToldAt(Instant),
+    /// C was told; this end closes when the program ends it, or at this time.
+    ClosesAt(Instant),
 }
 
 /// What an id has that C does not know of: it is an rsocket's.
@@ -174,7 +183,7 @@ pub(super) fn make(
             asking: Mutex::default(),
             attempt: Mutex::default(),
             timer: Timer::default(),
-            closes_at: Mutex::default(),
+            peer_end: Mutex::default(),
             accepted: AtomicBool::new(false),
             disconnected: Mutex::default(),
             untaken: AtomicUsize::new(0),

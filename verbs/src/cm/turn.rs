@@ -14,7 +14,7 @@ use urnic_engine::time::Duration;
 
 use super::end::discard;
 use super::event::Pending;
-use super::id::{Id, NOW, Phase, make};
+use super::id::{Id, NOW, PeerEnd, Phase, make};
 use super::own_qp::Depths;
 use crate::abi::{
     IBV_EVENT_QP_FATAL, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST,
@@ -204,7 +204,7 @@ impl Id {
         loop {
             match connection.next_event(NOW) {
                 Ok(None) => {
-                    self.close_if_due(&connection);
+                    self.follow_peer(&connection);
                     return Phase::Connected(Box::new(connection));
                 }
                 Ok(Some(ConnectionEvent::Closed(_))) | Err(_) => {
@@ -218,12 +218,17 @@ impl Id {
                 Ok(Some(ConnectionEvent::PeerEnding)) => self.tell_disconnected(),
                 // C knows no half-closed connections: this end closes too. Messages that wait for
                 // receives may still have them, until the program ends the connection.
+                Ok(Some(ConnectionEvent::PeerClosed)) if self.has_messages() => {
+                    self.tell_disconnected();
+                }
+                Ok(Some(ConnectionEvent::PeerClosed)) if personality() == Personality::Ib => {
+                    let at = monotonic_now() + COMPLETIONS_FIRST_FOR;
+                    *locked(&self.peer_end) = Some(PeerEnd::ToldAt(at));
+                }
                 Ok(Some(event)) => {
+                    connection.disconnect();
                     if event != ConnectionEvent::PeerClosed {
-                        connection.disconnect();
                         self.tell_fatal();
-                    } else if !self.has_messages() {
-                        self.close_behind_peer(&connection);
                     }
                     self.tell_disconnected();
                 }
@@ -231,28 +236,35 @@ impl Id {
         }
     }
 
-    /// The peer has closed its end, and this one closes too, which flushes receives: on iWARP at once.
-    /// InfiniBand has no close, and what is posted stays until the program ends its own end. One that looks
-    /// at its completions before it looks at its events would take flushed receives for an error, so it
-    /// has a while to do so.
-    fn close_behind_peer(&self, connection: &Connection) {
-        if personality() == Personality::Iwarp {
-            return connection.disconnect();
+    /// The peer has closed its end, which on iWARP ends this one too, and flushes its receives. InfiniBand has
+    /// no close: its connection manager tells of the peer's end, after a while on the way, and what is
+    /// posted stays until the program ends its own end. Programs look at their completions and at their
+    /// events by turns, and take for an error what is flushed, and for lost what has completed and was
+    /// not looked at when they hear of the end. So the event waits for the program to look at its
+    /// completions, and this end for the program; neither for ever.
+    fn follow_peer(self: &Arc<Self>, connection: &Connection) {
+        let now = monotonic_now();
+        let mut peer_end = locked(&self.peer_end);
+        if let Some(PeerEnd::ToldAt(at)) = *peer_end {
+            if now < at && self.has_completions() {
+                return self.timer.set(self, now + LOOK_AGAIN);
+            }
+            self.tell_disconnected();
+            *peer_end = Some(PeerEnd::ClosesAt(now + PROGRAM_ENDS_WITHIN));
         }
-        *locked(&self.closes_at) = Some(monotonic_now() + PROGRAM_ENDS_WITHIN);
-    }
-
-    /// Closes this end if its program had its while, or asks for a turn when that is over.
-    fn close_if_due(self: &Arc<Self>, connection: &Connection) {
-        let mut closes_at = locked(&self.closes_at);
-        match *closes_at {
-            Some(at) if at <= monotonic_now() => {
-                *closes_at = None;
+        match *peer_end {
+            Some(PeerEnd::ClosesAt(at)) if at <= now => {
+                *peer_end = None;
                 connection.disconnect();
             }
-            Some(at) => self.timer.set(self, at),
-            None => {}
+            Some(PeerEnd::ClosesAt(at)) => self.timer.set(self, at),
+            _ => {}
         }
+    }
+
+    /// Whether completions wait that may be of the id's queue pair.
+    fn has_completions(&self) -> bool {
+        locked(&self.qp).as_ref().is_some_and(|qp| qp.has_completions())
     }
 
     /// Whether messages of the peer wait for receives.
@@ -286,6 +298,10 @@ fn is_refusal(error: &Error) -> bool {
     }
 }
 
+/// How long a program that hears of the peer's end only after its completions has to look at them, as InfiniBand;
+/// how often is looked whether it has.
+const COMPLETIONS_FIRST_FOR: Duration = Duration::from_millis(100);
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// How long a program has to end its end of a connection that the peer has closed, as InfiniBand.
 const PROGRAM_ENDS_WITHIN: Duration = Duration::from_secs(1);
 

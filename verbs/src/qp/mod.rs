@@ -116,6 +116,12 @@ impl Qp {
         self.cqs.contains(&CPtr(cq))
     }
 
+    /// Whether completions wait in a queue of its own or of others too.
+    pub(crate) fn has_completions(&self) -> bool {
+        let QpConfig { send_cq, recv_cq, .. } = &self.config;
+        !send_cq.is_empty() || !recv_cq.is_empty()
+    }
+
     /// Its connection without rdma_cm, if it has come so far.
     pub(crate) fn link(&self) -> Option<Arc<Link>> {
         locked(&self.link).clone()

@@ -20,7 +20,8 @@ static struct ibv_wc completed(struct ibv_cq *cq)
 	return wc;
 }
 
-static void disconnects(int port, int by)
+/* How many of the Writes were flushed. */
+static int disconnects(int port, int by)
 {
 	struct ibv_qp_init_attr init = {
 		.qp_type = IBV_QPT_RC, .sq_sig_all = 1,
@@ -67,7 +68,6 @@ static void disconnects(int port, int by)
 		CHECK(wc.status == IBV_WC_SUCCESS || wc.status == IBV_WC_WR_FLUSH_ERR);
 		flushed += wc.status == IBV_WC_WR_FLUSH_ERR;
 	}
-	CHECK(flushed > 0);
 	CHECK(completed(id->recv_cq).status == IBV_WC_WR_FLUSH_ERR);
 	/* What is posted afterwards is flushed too. */
 	CHECK(!ibv_post_send(id->qp, &wr, &bad));
@@ -81,13 +81,22 @@ static void disconnects(int port, int by)
 	CHECK(!rdma_destroy_id(ids[ACTIVE]) && !rdma_destroy_id(ids[PASSIVE]) && !rdma_destroy_id(listener));
 	free(from);
 	free(to);
+	return flushed;
+}
+
+/* TCP takes all of them if this thread is off its processor for long between the last one and rdma_disconnect. */
+static void flushes(int port, int by)
+{
+	int attempts = 1;
+	while (!disconnects(port, by))
+		CHECK(attempts++ < 5);
 }
 
 int main(int count, char **words)
 {
 	open_channels();
-	disconnects(atoi(words[1]), ACTIVE);
-	disconnects(atoi(words[1]), PASSIVE);
+	flushes(atoi(words[1]), ACTIVE);
+	flushes(atoi(words[1]), PASSIVE);
 	printf("all is well\n");
 	return 0;
 }

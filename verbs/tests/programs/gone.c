@@ -1,6 +1,7 @@
 /* A program that destroys what its threads wait at, and ends: `gone PORT` (which it does not need). Three threads wait
  * already, three come when it is gone and its memory is other things'. None of them may see anything before the
  * process has ended; a call of this thread is told that there is no such thing. */
+#define _GNU_SOURCE /* gettid */
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -46,8 +47,12 @@ static int next_async_event(void)
 static int (*const waits[])(void) = { next_event, next_queue, next_async_event };
 enum { WAITS = 3 };
 
+/* The threads that have come to wait, by what they wait at. */
+static _Atomic pid_t waiting[WAITS];
+
 static void *wait_now(void *next)
 {
+	waiting[(int (*const *)(void))next - waits] = gettid();
 	int answer = (*(int (*const *)(void))next)();
 	printf("a thread that waited was told %d (errno %d)\n", answer, errno);
 	_exit(2);
@@ -57,6 +62,35 @@ static void *wait_later(void *next)
 {
 	CHECK(!sem_wait(&destroyed));
 	return wait_now(next);
+}
+
+/* Whether each of the threads sleeps. */
+static int all_sleep(void)
+{
+	for (int i = 0; i < WAITS; i++) {
+		char path[64], stat[512];
+		snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)waiting[i]);
+		FILE *file = waiting[i] ? fopen(path, "r") : NULL;
+		if (!file)
+			return 0;
+		stat[fread(stat, 1, sizeof stat - 1, file)] = 0;
+		fclose(file);
+		/* Behind the name, which may have any sign in it. */
+		const char *state = strrchr(stat, ')');
+		if (!state || state[1] != ' ' || state[2] != 'S')
+			return 0;
+	}
+	return 1;
+}
+
+/* Until they sleep, and still do a while later: on its way to its wait a thread may sleep at a lock. */
+static void await_sleep(void)
+{
+	for (int seen = 0, looks = 0; seen < 2; looks++) {
+		CHECK(looks < 1000);
+		usleep(10000);
+		seen = all_sleep() ? seen + 1 : 0;
+	}
 }
 
 /* Memory that was freed becomes something else. */
@@ -87,8 +121,7 @@ int main(int argc, char **argv)
 		CHECK(!pthread_create(&thread, NULL, wait_now, (void *)&waits[i]));
 		CHECK(!pthread_create(&thread, NULL, wait_later, (void *)&waits[i]));
 	}
-	/* They wait. */
-	usleep(100000);
+	await_sleep();
 	CHECK(!ibv_destroy_comp_channel(completions));
 	CHECK(!ibv_close_device(context));
 	rdma_destroy_event_channel(channel);

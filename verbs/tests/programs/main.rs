@@ -13,7 +13,6 @@ mod ucx;
 
 use std::fs;
 use std::io::Read;
-use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -22,6 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+use urnic_testkit::ports::unused as free_port;
 use urnic_testkit::programs;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -150,11 +150,6 @@ impl Drop for Program {
         drop(self.child.kill());
         drop(self.child.wait());
     }
-}
-
-/// A port that nothing listens at just now.
-fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
 /// Whether the programs are there; says by name that the test is skipped if not.
@@ -292,6 +287,8 @@ fn a_server_outlives_clients_that_are_killed() {
         thread::sleep(Duration::from_millis(3 * pause));
         client.child.kill().unwrap();
         client.child.wait().unwrap();
+        // This program takes the second of two Requests that come together for both.
+        server.holdings_at_rest();
     }
     libraries.run(&format!("rping -c -a 127.0.0.1 -p {port} -C 10 -V"), false);
     drop::<Program>(server);

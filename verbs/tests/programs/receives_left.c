@@ -1,8 +1,25 @@
 /* What is posted to receive when the peer disconnects: InfiniBand knows no close, so it stays until this end
  * disconnects, too, or a second has passed; on iWARP it is flushed at once. */
+#include <time.h>
+
 #include "cm.h"
 
 enum { POSTED = 4, LEN = 64 };
+
+static enum ibv_wc_status completed(struct ibv_cq *cq)
+{
+	struct ibv_wc wc;
+	while (!ibv_poll_cq(cq, 1, &wc))
+		;
+	return wc.status;
+}
+
+static double now_ms(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1e3 + now.tv_nsec / 1e6;
+}
 
 /* So many completions within a time, all flushed. */
 static int flushed(struct ibv_cq *cq, int tries_ms)
@@ -23,7 +40,7 @@ static void peer_disconnects(int port, int left, int waits)
 {
 	struct ibv_qp_init_attr init = {
 		.qp_type = IBV_QPT_RC, .sq_sig_all = 1,
-		.cap = { .max_send_wr = 4, .max_recv_wr = POSTED, .max_send_sge = 1, .max_recv_sge = 1 },
+		.cap = { .max_send_wr = 4, .max_recv_wr = POSTED + 1, .max_send_sge = 1, .max_recv_sge = 1 },
 	}, made = init;
 	struct rdma_conn_param param = { .initiator_depth = 1, .responder_resources = 1 };
 	struct rdma_cm_id *listener = listener_at(port), *ids[2] = { resolved_to(port) };
@@ -41,9 +58,22 @@ static void peer_disconnects(int port, int left, int waits)
 	struct ibv_recv_wr receive = { .sg_list = &place, .num_sge = 1 }, *bad;
 	for (int i = 0; i < POSTED; i++)
 		CHECK(!ibv_post_recv(id->qp, &receive, &bad));
+	/* One of them has a message, which is the last. */
+	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND }, *bad_send;
+	CHECK(!ibv_post_recv(id->qp, &receive, &bad));
+	CHECK(!ibv_post_send(ids[!left]->qp, &wr, &bad_send));
+	CHECK(completed(ids[!left]->send_cq) == IBV_WC_SUCCESS);
+	double began_ms = now_ms();
 	CHECK(!rdma_disconnect(ids[!left]));
-	expect(left, RDMA_CM_EVENT_DISCONNECTED);
 	int is_infiniband = looks_like_infiniband(id);
+	/* Programs that look at their completions and at their events by turns see it before they hear of the end. */
+	if (is_infiniband && !waits)
+		CHECK(is_quiet(left) || now_ms() - began_ms >= 100);
+	if (!waits)
+		CHECK(completed(id->recv_cq) == IBV_WC_SUCCESS);
+	expect(left, RDMA_CM_EVENT_DISCONNECTED);
+	if (waits)
+		CHECK(completed(id->recv_cq) == IBV_WC_SUCCESS);
 	if (is_infiniband)
 		CHECK(flushed(id->recv_cq, 100) == 0);
 	else

@@ -66,6 +66,17 @@ impl Program {
         }
     }
 
+    /// Waits until it has said this so many times.
+    fn says_times(&mut self, what: &str, times: usize) {
+        let began = Instant::now();
+        while self.said().matches(what).count() < times {
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none(), "{} ends with {ended:?}: {}", self.line, self.said());
+            assert!(began.elapsed() < LIMIT, "not {times} times {what:?}: {}", self.said());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     fn resident_kib(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -115,6 +126,8 @@ fn a_server_is_as_it_was_after_clients_that_are_killed() {
         thread::sleep(Duration::from_millis(turn * 37 % 60));
         client.child.kill().unwrap();
         client.child.wait().unwrap();
+        // This program takes the second of two Requests that come together for both.
+        server.holdings_at_rest();
     }
     libraries.run(&client(10), false);
     server.is_back_at(&before.0);
@@ -214,12 +227,13 @@ fn a_server_has_nothing_left_of_clients_that_ask_and_go() {
     let libraries = Libraries::new();
     let (mut server, port) = persistent(&libraries);
     let idle = server.holdings_at_rest();
-    for _ in 0..20 {
+    for clients in 1..=20 {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
         stream.write_all(&startup(REQUEST_KEY, CRC, 1, &[])).unwrap();
         drop(stream);
-        // This program takes the second of two Requests that come together for both.
-        thread::sleep(Duration::from_millis(20));
+        // This program takes the second of two Requests that come together for both. It says this of each
+        // client once, when it has accepted it.
+        server.says_times("server DISCONNECT EVENT...", clients);
     }
     libraries.run(&format!("rping -c -a 127.0.0.1 -p {port} -C 10 -V"), false);
     server.is_back_at(&idle);

@@ -4,12 +4,12 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use urnic_testkit::octets::{CRC, REPLY_KEY, REQUEST_KEY, fpdu, send, startup};
 
-use super::{Libraries, Program, compiled, free_port, has, robust};
+use super::{LIMIT, Libraries, Program, compiled, free_port, has, robust};
 
 /// What stands before a program whose sockets are to be rsockets.
 const PRELOAD: &str = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
@@ -172,11 +172,10 @@ fn an_rsocket_outlives_peers_that_lie() {
         ("more than a message", fpdu(&send(1, b"octets"), 0, false)),
     ];
     let mut await_served = |count: usize, what: &str| {
-        let mut patience = 1000;
+        let began = Instant::now();
         while served(&server) < count {
             assert_eq!(server.child.try_wait().unwrap(), None, "{what}: {}", server.said());
-            assert!(patience > 0, "{what}: {}", server.said());
-            patience -= 1;
+            assert!(began.elapsed() < LIMIT, "{what}: {}", server.said());
             thread::sleep(Duration::from_millis(10));
         }
     };
