@@ -74,10 +74,13 @@ fn every_segment_is_aligned(header: &str) {
         let report = json(&urnic(&format!("replay --json {file}")).output().unwrap());
         let seen = &report["files"][0];
         assert_eq!(seen["frames_corrupt"], 0, "{op}: {seen}");
-        let told = seen.to_string();
-        assert!(!told.contains("do not hold whole FPDUs"), "{op}: {told}");
         let connections = seen["connections"].as_array().unwrap();
         assert_eq!(connections.len(), 1, "{op}: {seen}");
+        // What is sent again on a busy machine begins where the peer misses something.
+        let mut directions = connections[0]["directions"].as_array().unwrap().iter();
+        let repeats = directions.any(|one| one["segments_retransmitted"] != 0);
+        let told = seen.to_string();
+        assert!(repeats || !told.contains("do not hold whole FPDUs"), "{op}: {told}");
         for direction in connections[0]["directions"].as_array().unwrap() {
             let count = |key: &str| direction[key].as_u64().unwrap();
             assert!(count("segments") > 1, "{op}: {direction}");
