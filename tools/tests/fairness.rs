@@ -12,9 +12,8 @@ use serde_json::Value;
 
 use urnic_testkit::isolate::netns_tests;
 use urnic_testkit::kernel_flow::KernelFlow;
-use urnic_testkit::network::{Namespace, ip};
+use urnic_testkit::network::{Namespace, await_up, ip};
 
-const PATIENCE: Duration = Duration::from_secs(20);
 /// So slow that processors do not matter, with a queue of 60 ms that is not full at once when the
 /// link has to wait for one. Windows stay so small that CUBIC loses and recovers many times a minute:
 /// on a long fast path chance decides what two flows get in 18 s.
@@ -62,13 +61,7 @@ netns_tests! {
     fn the_engine_and_a_kernel_flow_share_a_bottleneck() {
         let _bottleneck = Running::start(&format!("impair tap-a tap-b {BOTTLENECK}"));
         let far = Namespace::new();
-        let deadline = Instant::now() + PATIENCE;
-        // The command sets an interface up when it has done all else to it.
-        let is_up = |name: &&str| ip("link show up").contains(*name);
-        while !["tap-a", "tap-b"].iter().all(is_up) {
-            assert!(Instant::now() < deadline, "the interfaces are not made");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        await_up(&["tap-a", "tap-b"]);
         ip(&format!("link set tap-b netns {}", far.id()));
         join("tap-a", 1);
         far.run(|| join("tap-b", 2));

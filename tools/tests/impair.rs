@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use urnic_testkit::isolate::netns_tests;
-use urnic_testkit::network::{Namespace, ip};
+use urnic_testkit::network::{Namespace, await_up, ip};
 use urnic_testkit::programs::program;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -35,13 +35,7 @@ impl Path {
             .spawn()
             .unwrap();
         let far = Namespace::new();
-        let deadline = Instant::now() + PATIENCE;
-        // The command sets an interface up when it has done all else to it.
-        let is_up = |name: &&str| ip("link show up").contains(*name);
-        while !["tap-a", "tap-b"].iter().all(is_up) {
-            assert!(Instant::now() < deadline, "the interfaces are not made");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        await_up(&["tap-a", "tap-b"]);
         ip(&format!("link set tap-b netns {}", far.id()));
         join("tap-a", 1, 2);
         far.run(|| join("tap-b", 2, 1));

@@ -5,13 +5,9 @@
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use urnic_testkit::ports;
+use urnic_testkit::ports::free_port;
 
 const URNIC: &str = env!("CARGO_BIN_EXE_urnic");
-
-fn free_port() -> String {
-    ports::unused().to_string()
-}
 
 fn client(port: &str, arguments: &[&str]) -> Output {
     // The server may not listen yet.
@@ -36,7 +32,7 @@ fn client_and_server_ping_each_other_verified() {
     // What is printed has to fit a pipe that is not read yet.
     for (size, verbose) in [("23", true), ("64", true), ("4096", true), ("65536", false)] {
         let verbosity: &[&str] = if verbose { &["-v"] } else { &[] };
-        let port = free_port();
+        let port = free_port().to_string();
         let server = Command::new(URNIC)
             .args(["rping", "-s", "-a", "127.0.0.1", "-p", &port])
             .args(verbosity)
@@ -56,7 +52,7 @@ fn client_and_server_ping_each_other_verified() {
 
 #[test]
 fn a_persistent_server_serves_many_at_once() {
-    let port = free_port();
+    let port = free_port().to_string();
     let mut server = Command::new(URNIC)
         .args(["rping", "-s", "-P", "-a", "127.0.0.1", "-p", &port])
         .spawn()
@@ -76,7 +72,7 @@ fn a_persistent_server_serves_many_at_once() {
 #[test]
 fn what_cannot_be_done_is_said() {
     let nobody = Command::new(URNIC)
-        .args(["rping", "-c", "-a", "127.0.0.1", "-p", &free_port(), "-C", "1"])
+        .args(["rping", "-c", "-a", "127.0.0.1", "-p", &free_port().to_string(), "-C", "1"])
         .output()
         .unwrap();
     assert_eq!(nobody.status.code(), Some(1));

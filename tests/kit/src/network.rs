@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::isolate::quiet;
 use crate::programs::program;
@@ -113,6 +114,20 @@ pub fn bridged_taps(mtu: usize, vnet_header: [bool; 2]) -> (Tap, Tap) {
     let (a, b) = (tap("tap-a", mtu, vnet_header[0]), tap("tap-b", mtu, vnet_header[1]));
     bridge("bridge0", &["tap-a", "tap-b"]);
     (a, b)
+}
+
+/// Waits until another process has made these interfaces. A command sets its own up when it has done all else to
+/// them.
+///
+/// # Panics
+/// When they are not there in time.
+#[expect(clippy::disallowed_methods, reason = "waits for another process, with a bound")]
+pub fn await_up(names: &[&str]) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !names.iter().all(|name| ip("link show up").contains(name)) {
+        assert!(Instant::now() < deadline, "the interfaces are not made");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// A veth pair: `veth-a` here and `veth-b` in `peer`, both up.

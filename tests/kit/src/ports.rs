@@ -13,7 +13,7 @@ const COUNT: u32 = 22_000;
 ///
 /// # Panics
 /// When all are in use.
-pub fn unused() -> u16 {
+pub fn free_port() -> u16 {
     static ASKED: AtomicU32 = AtomicU32::new(0);
     // Processes that run at the same time begin apart.
     let begin = process::id().wrapping_mul(97);

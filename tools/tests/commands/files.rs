@@ -193,7 +193,7 @@ fn a_rate_is_kept_from_the_first_octet_on() {
         (20_000, "80K", 1.9, 8.0),
         (2, "1", 1.9, 8.0),
         (2, "8", 1.9, 8.0),
-        // At rate 1 that would take months; bringing it to a disk that others use takes a while.
+        // No limit: what takes time is a disk that others use, too.
         (2_000_000, "18000000T", 0.0, 8.0),
         (0, "1", 0.0, 1.9),
     ] {

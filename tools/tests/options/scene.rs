@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::options::run;
 use urnic_testkit::network::{bridge, command, ip};
-use urnic_testkit::ports;
+use urnic_testkit::ports::free_port;
 
 /// Cases that run at the same time. Most of their time they wait.
 pub(crate) const WORKERS: usize = 4;
@@ -58,8 +58,8 @@ impl Scene {
         let mut scene = Self::without_servers();
         scene.device = device;
         if device == Device::Kernel {
-            scene.serve = format!("127.0.0.1:{}", ports::unused());
-            scene.rping.1 = ports::unused().to_string();
+            scene.serve = format!("127.0.0.1:{}", free_port());
+            scene.rping.1 = free_port().to_string();
             scene.start_servers("", "");
             return scene;
         }
@@ -161,7 +161,7 @@ impl Scene {
     pub(crate) fn fill(&self, line: &str, worker: usize, number: usize) -> Vec<String> {
         let is_kernel = self.device == Device::Kernel;
         let own = if is_kernel { "127.0.0.1".to_owned() } else { own_ip(worker) };
-        let port = if line.contains("OWN") { ports::unused() } else { 0 };
+        let port = if line.contains("OWN") { free_port() } else { 0 };
         let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcaps/siw-rping-crc.pcap");
         let places = [
             ("IP-OWN", own.clone()),

@@ -11,7 +11,6 @@ use std::time::Duration;
 use libc::{c_int, c_void};
 use socket2::Socket;
 use urnic::{ConnectRequest, Connecting, Connection, Listener};
-use urnic_engine::time::Instant;
 
 use super::channel::{Attached, Channel};
 use super::connect::Attempt;
@@ -19,6 +18,7 @@ use super::ep::ListenerAttr;
 use super::event::{Pending, rdma_ack_cm_event};
 use super::options::Options;
 use super::own_qp::Depths;
+use super::peer_end::PeerEnd;
 use super::ports::{Announced, Asking, Marker};
 use super::sync::complete;
 use crate::abi::{
@@ -94,15 +94,6 @@ pub(super) enum Phase {
     Refused,
     /// There was a connection, or an attempt.
     Ended,
-}
-
-/// How far an id has followed a peer that has closed its end.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum PeerEnd {
-    /// C is told when no completion waits, or at this time.
-    ToldAt(Instant),
-    /// C was told; this end closes when the program ends it, or at this time.
-    ClosesAt(Instant),
 }
 
 /// What an id has that C does not know of: it is an rsocket's.

@@ -14,6 +14,7 @@ pub(crate) mod id;
 mod listen;
 mod options;
 mod own_qp;
+mod peer_end;
 mod ports;
 mod queue_pair;
 pub(crate) mod show;

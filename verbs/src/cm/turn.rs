@@ -5,16 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use libc::c_int;
-use urnic::{
-    Connecting, Connection, ConnectionEvent, Error, Listener, StartupFailure, WcStatus,
-    monotonic_now,
-};
+use urnic::{Connecting, Connection, ConnectionEvent, Error, Listener, StartupFailure, WcStatus};
 use urnic_engine::limits::READS_OUTSTANDING_MAX;
-use urnic_engine::time::Duration;
 
 use super::end::discard;
 use super::event::Pending;
-use super::id::{Id, NOW, PeerEnd, Phase, make};
+use super::id::{Id, NOW, Phase, make};
 use super::own_qp::Depths;
 use crate::abi::{
     IBV_EVENT_QP_FATAL, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST,
@@ -222,8 +218,7 @@ impl Id {
                     self.tell_disconnected();
                 }
                 Ok(Some(ConnectionEvent::PeerClosed)) if personality() == Personality::Ib => {
-                    let at = monotonic_now() + COMPLETIONS_FIRST_FOR;
-                    *locked(&self.peer_end) = Some(PeerEnd::ToldAt(at));
+                    self.peer_closes();
                 }
                 Ok(Some(event)) => {
                     connection.disconnect();
@@ -234,37 +229,6 @@ impl Id {
                 }
             }
         }
-    }
-
-    /// The peer has closed its end, which on iWARP ends this one too, and flushes its receives. InfiniBand has
-    /// no close: its connection manager tells of the peer's end, after a while on the way, and what is
-    /// posted stays until the program ends its own end. Programs look at their completions and at their
-    /// events by turns, and take for an error what is flushed, and for lost what has completed and was
-    /// not looked at when they hear of the end. So the event waits for the program to look at its
-    /// completions, and this end for the program; neither for ever.
-    fn follow_peer(self: &Arc<Self>, connection: &Connection) {
-        let now = monotonic_now();
-        let mut peer_end = locked(&self.peer_end);
-        if let Some(PeerEnd::ToldAt(at)) = *peer_end {
-            if now < at && self.has_completions() {
-                return self.timer.set(self, now + LOOK_AGAIN);
-            }
-            self.tell_disconnected();
-            *peer_end = Some(PeerEnd::ClosesAt(now + PROGRAM_ENDS_WITHIN));
-        }
-        match *peer_end {
-            Some(PeerEnd::ClosesAt(at)) if at <= now => {
-                *peer_end = None;
-                connection.disconnect();
-            }
-            Some(PeerEnd::ClosesAt(at)) => self.timer.set(self, at),
-            _ => {}
-        }
-    }
-
-    /// Whether completions wait that may be of the id's queue pair.
-    fn has_completions(&self) -> bool {
-        locked(&self.qp).as_ref().is_some_and(|qp| qp.has_completions())
     }
 
     /// Whether messages of the peer wait for receives.
@@ -297,13 +261,6 @@ fn is_refusal(error: &Error) -> bool {
         _ => false,
     }
 }
-
-/// How long a program that hears of the peer's end only after its completions has to look at them, as InfiniBand;
-/// how often is looked whether it has.
-const COMPLETIONS_FIRST_FOR: Duration = Duration::from_millis(100);
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
-/// How long a program has to end its end of a connection that the peer has closed, as InfiniBand.
-const PROGRAM_ENDS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Reads open at a time with a peer that does not say how many: RFC 6581's Requests do.
 pub(super) const DEPTH: u16 = 16;

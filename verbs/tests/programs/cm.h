@@ -99,6 +99,28 @@ static inline void open_channels(void)
 		CHECK((channels[end] = rdma_create_event_channel()));
 }
 
+/* Connects two ids, with a queue pair like this for each: `ids[ACTIVE]`, and `ids[PASSIVE]` of its request. */
+static inline void connect_both(struct rdma_cm_id *ids[2], const struct ibv_qp_init_attr *like)
+{
+	struct rdma_conn_param param = { .initiator_depth = 1, .responder_resources = 1 };
+	struct ibv_qp_init_attr init = *like;
+	CHECK(!rdma_create_qp(ids[ACTIVE], NULL, &init) && !rdma_connect(ids[ACTIVE], &param));
+	ids[PASSIVE] = expect(PASSIVE, RDMA_CM_EVENT_CONNECT_REQUEST).event.id;
+	init = *like;
+	CHECK(!rdma_create_qp(ids[PASSIVE], NULL, &init) && !rdma_accept(ids[PASSIVE], &param));
+	expect(ACTIVE, RDMA_CM_EVENT_ESTABLISHED);
+	expect(PASSIVE, RDMA_CM_EVENT_ESTABLISHED);
+}
+
+/* The next completion. */
+static inline struct ibv_wc completed(struct ibv_cq *cq)
+{
+	struct ibv_wc wc;
+	while (!ibv_poll_cq(cq, 1, &wc))
+		;
+	return wc;
+}
+
 static inline int looks_like_infiniband(struct rdma_cm_id *id)
 {
 	return id->verbs->device->transport_type == IBV_TRANSPORT_IB;

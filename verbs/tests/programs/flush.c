@@ -12,30 +12,16 @@ static struct ibv_mr *registered(struct rdma_cm_id *id, char *memory, size_t len
 	return mr;
 }
 
-static struct ibv_wc completed(struct ibv_cq *cq)
-{
-	struct ibv_wc wc;
-	while (!ibv_poll_cq(cq, 1, &wc))
-		;
-	return wc;
-}
-
 /* How many of the Writes were flushed. */
 static int disconnects(int port, int by)
 {
 	struct ibv_qp_init_attr init = {
 		.qp_type = IBV_QPT_RC, .sq_sig_all = 1,
 		.cap = { .max_send_wr = POSTED, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 },
-	}, made = init;
-	struct rdma_conn_param param = { .initiator_depth = 1, .responder_resources = 1 };
+	};
 	struct rdma_cm_id *listener = listener_at(port), *ids[2] = { resolved_to(port) };
 	char *from = calloc(1, LEN), *to = calloc(1, LEN);
-	CHECK(!rdma_create_qp(ids[ACTIVE], NULL, &made) && !rdma_connect(ids[ACTIVE], &param));
-	ids[PASSIVE] = expect(PASSIVE, RDMA_CM_EVENT_CONNECT_REQUEST).event.id;
-	made = init;
-	CHECK(!rdma_create_qp(ids[PASSIVE], NULL, &made) && !rdma_accept(ids[PASSIVE], &param));
-	expect(ACTIVE, RDMA_CM_EVENT_ESTABLISHED);
-	expect(PASSIVE, RDMA_CM_EVENT_ESTABLISHED);
+	connect_both(ids, &init);
 	struct rdma_cm_id *id = ids[by], *peer = ids[!by];
 	struct ibv_mr *source = registered(id, from, LEN), *sink = registered(peer, to, LEN);
 	/* A message that has finished. */

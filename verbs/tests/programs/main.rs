@@ -21,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use urnic_testkit::ports::unused as free_port;
+use urnic_testkit::ports::free_port;
 use urnic_testkit::programs;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -111,21 +111,25 @@ impl Program {
         self.finish()
     }
 
-    /// Waits until it prints such a line.
-    fn says(mut self, is_it: impl Fn(&str) -> bool) -> Self {
+    /// Waits until this holds, which it does before the program ends. `what` says what it then does.
+    fn goes_on_until(&mut self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
         let began = Instant::now();
-        while !self.said().lines().any(&is_it) {
+        while !holds(self) {
             let ended = self.child.try_wait().unwrap();
             assert!(ended.is_none(), "{} ends with {ended:?}: {}", self.line, self.said());
-            assert!(began.elapsed() < LIMIT, "{} does not say it: {}", self.line, self.said());
+            assert!(began.elapsed() < LIMIT, "{} never {what}: {}", self.line, self.said());
             thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Waits until it prints such a line.
+    fn says(mut self, is_it: impl Fn(&str) -> bool) -> Self {
+        self.goes_on_until("says it", |program| program.said().lines().any(&is_it));
         self
     }
 
     /// Waits until something listens at the port.
     fn listens(mut self, port: u16) -> Self {
-        let began = Instant::now();
         let listener = format!(":{port:04X} ");
         // State 0A is LISTEN; a host without IPv6 has no second table.
         let is_listener = |line: &str| line.contains(&listener) && line.contains(":0000 0A ");
@@ -134,12 +138,7 @@ impl Program {
                 fs::read_to_string(table).is_ok_and(|text| text.lines().any(is_listener))
             })
         };
-        while !listens() {
-            let ended = self.child.try_wait().unwrap();
-            assert!(ended.is_none(), "{} ends with {ended:?}: {}", self.line, self.said());
-            assert!(began.elapsed() < LIMIT, "{} does not listen: {}", self.line, self.said());
-            thread::sleep(Duration::from_millis(5));
-        }
+        self.goes_on_until("listens", |_| listens());
         self
     }
 }

@@ -66,17 +66,6 @@ impl Program {
         }
     }
 
-    /// Waits until it has said this so many times.
-    fn says_times(&mut self, what: &str, times: usize) {
-        let began = Instant::now();
-        while self.said().matches(what).count() < times {
-            let ended = self.child.try_wait().unwrap();
-            assert!(ended.is_none(), "{} ends with {ended:?}: {}", self.line, self.said());
-            assert!(began.elapsed() < LIMIT, "not {times} times {what:?}: {}", self.said());
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
-
     fn resident_kib(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -233,7 +222,8 @@ fn a_server_has_nothing_left_of_clients_that_ask_and_go() {
         drop(stream);
         // This program takes the second of two Requests that come together for both. It says this of each
         // client once, when it has accepted it.
-        server.says_times("server DISCONNECT EVENT...", clients);
+        let gone = |said: &str| said.matches("server DISCONNECT EVENT...").count();
+        server.goes_on_until("tells of its end", |server| gone(&server.said()) >= clients);
     }
     libraries.run(&format!("rping -c -a 127.0.0.1 -p {port} -C 10 -V"), false);
     server.is_back_at(&idle);

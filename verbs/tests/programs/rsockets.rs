@@ -1,15 +1,15 @@
 //! rsockets: programs of rdma-core that use them, sockets of other programs by `librspreload.so`, a program of
 //! our own, and peers that lie.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
-use std::time::{Duration, Instant};
-use std::{fs, thread};
+use std::time::Duration;
 
 use urnic_testkit::octets::{CRC, REPLY_KEY, REQUEST_KEY, fpdu, send, startup};
 
-use super::{LIMIT, Libraries, Program, compiled, free_port, has, robust};
+use super::{Libraries, Program, compiled, free_port, has, robust};
 
 /// What stands before a program whose sockets are to be rsockets.
 const PRELOAD: &str = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
@@ -172,12 +172,9 @@ fn an_rsocket_outlives_peers_that_lie() {
         ("more than a message", fpdu(&send(1, b"octets"), 0, false)),
     ];
     let mut await_served = |count: usize, what: &str| {
-        let began = Instant::now();
-        while served(&server) < count {
-            assert_eq!(server.child.try_wait().unwrap(), None, "{what}: {}", server.said());
-            assert!(began.elapsed() < LIMIT, "{what}: {}", server.said());
-            thread::sleep(Duration::from_millis(10));
-        }
+        server.goes_on_until(&format!("is done with those of: {what}"), |server| {
+            served(server) >= count
+        });
     };
     for (count, (what, octets)) in (1..).zip(&lies) {
         let (mut stream, reply) = asks(port, &conn_data(1, 2, 384));
