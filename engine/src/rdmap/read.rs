@@ -7,6 +7,13 @@ use crate::types::{Stag, TaggedOffset};
 
 /// The `work` of a Read of no octets that asks whether everything before it was placed.
 pub(crate) const CONFIRMATION: u64 = u64::MAX - 1;
+/// The `work` of a Read that is the ready-to-receive message (RFC 6581 §9.2).
+pub(crate) const RTR_WORK: u64 = u64::MAX;
+
+/// Returns true if the engine itself sent the Read: no request of the program waits for its Response.
+pub(crate) const fn is_own(work: u64) -> bool {
+    work >= CONFIRMATION
+}
 
 /// One request that awaits its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,13 +88,17 @@ impl Requester {
 
     /// Whether a confirmation may be sent: one at a time, and within ORD as well.
     pub(crate) fn may_confirm(&self) -> bool {
-        let most = usize::from(self.ord) + usize::from(self.has_place_apart);
-        !self.confirming && !self.peer_closed && self.entries.len() < most
+        !self.confirming && !self.peer_closed && self.has_place()
     }
 
     /// Whether a confirmation may ever be sent.
     pub(crate) const fn can_confirm(&self) -> bool {
         self.has_place_apart || self.ord > 0
+    }
+
+    /// Returns true if one of the places for requests is free, or the place apart.
+    pub(crate) fn has_place(&self) -> bool {
+        self.entries.len() < usize::from(self.ord) + usize::from(self.has_place_apart)
     }
 
     /// Whether a request may ever be sent.
@@ -114,8 +125,11 @@ impl Requester {
     /// When there is no room: a caller's bug.
     pub fn sent(&mut self, awaited: Awaited, work: u64) {
         // The ready-to-receive message comes before everything else, so it may have the place apart.
-        let most = usize::from(self.ord) + usize::from(self.has_place_apart);
-        assert!(self.entries.len() < most, "more Reads outstanding than ORD");
+        assert!(self.has_place(), "more Reads outstanding than ORD");
+        if self.peer_closed && is_own(work) {
+            // No work of the program waits for that Response.
+            return;
+        }
         self.entries.push_back(Entry { awaited, work });
         self.confirming |= work == CONFIRMATION;
         self.unanswerable |= self.peer_closed;
@@ -126,7 +140,7 @@ impl Requester {
     pub(crate) fn peer_closed(&mut self) -> bool {
         self.peer_closed = true;
         self.confirming = false;
-        self.entries.retain(|entry| entry.work != CONFIRMATION);
+        self.entries.retain(|entry| !is_own(entry.work));
         self.is_idle()
     }
 
@@ -276,6 +290,20 @@ mod tests {
         assert!(!apart.has_room() && !apart.is_clear());
         assert!(!apart.peer_closed(), "the program awaits a Response");
         assert!(!apart.may_confirm() && !Requester::new(0).can_confirm());
+    }
+
+    /// A peer that closes at once answers no ready-to-receive Read, and no work fails for that.
+    #[test]
+    fn a_peer_that_closes_owes_no_answer_to_a_ready_to_receive_read() {
+        let mut before = Requester::new(1);
+        before.sent(read(1, 0, 0), RTR_WORK);
+        assert!(before.peer_closed() && before.is_idle());
+        let mut after = Requester::new(1);
+        assert!(after.peer_closed());
+        after.sent(read(1, 0, 0), RTR_WORK);
+        assert!(after.is_idle() && !after.has_unanswerable());
+        after.sent(read(1, 0, 8), 0);
+        assert!(!after.is_idle() && after.has_unanswerable());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Two streams with a pipe between them: what leaves when memory changes, and numbers near their wrap.
 
 mod placed;
+mod ready;
 
 use super::carrier::ByteStream;
 use super::*;

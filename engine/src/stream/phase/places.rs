@@ -2,7 +2,7 @@
 //! ask for.
 
 use crate::limits::READS_OUTSTANDING_MAX;
-use crate::mpa::startup::{Negotiated, Offer, Retry};
+use crate::mpa::startup::{Negotiated, Offer, Retry, Rtr, RtrKind};
 use crate::verbs::{CompletionMeans, QpRules, QpShared};
 
 /// The depths that the program has asked for.
@@ -33,15 +33,17 @@ impl Asked {
     /// program has asked for. Returns whether there is.
     ///
     /// A peer that has not said how many Reads it takes was asked for no more in another way either
-    /// (RFC 6581 §9.1): the program's have to do.
+    /// (RFC 6581 §9.1): the program's have to do, and a ready-to-receive Read is one of them.
     pub(super) fn divide(self, qp: &QpShared, terms: &mut Negotiated) -> bool {
         // Without confirmations what was agreed on is the program's. It may be more than it has asked
         // for: a ready-to-receive Read needs a place (RFC 6581 §9.1).
         if !Self::is_more(qp) || terms.ord <= self.ord {
             return false;
         }
-        terms.ord = self.ord;
-        terms.peer_depths.ird.is_some()
+        let is_apart = terms.peer_depths.ird.is_some();
+        let needs_one = !is_apart && terms.rtr == Rtr::Send(RtrKind::ReadZero);
+        terms.ord = self.ord.max(u16::from(needs_one));
+        is_apart
     }
 
     /// What the program is told of what is agreed on: nothing of the place that it has not asked for.

@@ -9,10 +9,7 @@ use crate::verbs::{RemoteBuffer, SendOp};
 use crate::wire::ProtocolVersion;
 use crate::wire::rdmap::{Control, Opcode};
 
-/// The number that stands for the ready-to-receive message where a work request's would.
-pub(super) const RTR_WORK: u64 = u64::MAX;
-
-/// Its steering tag, at both ends. Shipping hardware refuses 0 even at length 0.
+/// Steering tag of the ready-to-receive message, at both ends. Shipping hardware refuses 0 even at length 0.
 pub(super) const RTR_STAG: Stag = Stag(1);
 
 /// Octets after the DDP header that are not gathered from registered memory.

@@ -1,8 +1,8 @@
 //! The message of a work request (RFC 5040 §5, RFC 7306 §5).
 
 use crate::ddp::tx::Target;
-use crate::rdmap::read::{Awaited, CONFIRMATION};
-use crate::stream::tx::message::{Message, RTR_STAG, RTR_WORK, Source, untagged};
+use crate::rdmap::read::{Awaited, CONFIRMATION, RTR_WORK};
+use crate::stream::tx::message::{Message, RTR_STAG, Source, untagged};
 use crate::stream::tx::turn::Messages;
 use crate::types::{Msn, QueueNumber, Stag, TaggedOffset};
 use crate::verbs::SendOp;
@@ -41,7 +41,10 @@ impl Messages {
                 };
                 let awaited = Awaited::Read { stag: sink, to: sink_to, len, delivered_len: 0 };
                 self.requester.sent(awaited, number);
-                self.send_queue.asked_behind(number);
+                // No request of the send queue is before a ready-to-receive Read.
+                if number != RTR_WORK {
+                    self.send_queue.asked_behind(number);
+                }
                 let target = untagged(QueueNumber::READ_REQUEST, self.next_request_msn());
                 Message::inline(target, Opcode::ReadRequest, source, &request.to_bytes())
             }

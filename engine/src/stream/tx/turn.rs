@@ -2,9 +2,9 @@
 
 use crate::mem::{Access, Refusal, SharedSlice, TableLease};
 use crate::mpa::startup::RtrKind;
-use crate::rdmap::read::{CONFIRMATION, Requester};
+use crate::rdmap::read::{CONFIRMATION, RTR_WORK, Requester, is_own};
 use crate::stream::error::StreamError;
-use crate::stream::tx::message::{Message, RTR_STAG, RTR_WORK, Source, rtr_op, untagged};
+use crate::stream::tx::message::{Message, RTR_STAG, Source, rtr_op, untagged};
 use crate::stream::tx::responses::{ResponseKind, Responses};
 use crate::stream::tx::send_queue::SendQueue;
 use crate::types::{Msn, QueueNumber, Stag, StreamOffset, TaggedOffset};
@@ -186,6 +186,10 @@ impl Messages {
             return self.next_work(qp, lease);
         }
         if let Some(kind) = self.rtr.take() {
+            // RFC 5040 §6.1. The peer's Reply said how many places there are.
+            if kind == RtrKind::ReadZero && !self.requester.has_place() {
+                return Err(StreamError::OrdZero);
+            }
             let op = rtr_op(kind);
             return Ok(self.describe(&op, RTR_WORK, 0, RTR_STAG, TaggedOffset(0)));
         }
@@ -315,7 +319,7 @@ impl Messages {
     }
 
     fn blame(&mut self, work: u64, status: WcStatus) {
-        if work != RTR_WORK && work != CONFIRMATION {
+        if !is_own(work) {
             self.send_queue.blame(work, status);
         }
     }
