@@ -101,8 +101,10 @@ impl Qp {
         self.shared.sq_outstanding.load(Ordering::Acquire)
     }
 
-    /// RDMA Writes of the peer that were placed, and everything before them. The program is not told of
-    /// them (RFC 5040 §5.1): this is for one that waits until its memory changes.
+    /// Returns how many RDMA Writes of the peer were placed, with everything before them. Writes without
+    /// payload are not counted: they change no memory, and the ready-to-receive message (RFC 6581 §9.2) is
+    /// one. A Write raises no completion (RFC 5040 §5.1): an application that waits until its memory
+    /// changes polls this count.
     #[must_use]
     pub fn writes_delivered(&self) -> u64 {
         self.shared.writes_delivered()

@@ -44,8 +44,13 @@ impl Placer<'_, '_> {
     /// A segment of a Write of `len` octets is delivered.
     #[inline(always)]
     pub(super) fn deliver_write(&mut self, len: u32, last: bool) {
+        let begins = !self.rx.writes.amid;
         self.rx.writes.deliver(len, last);
-        self.qp.note_write(last);
+        // An empty Write changes no memory: as a rule it is the ready-to-receive message, or reminds of
+        // what was sent.
+        if len > 0 || !begins {
+            self.qp.note_write(last);
+        }
     }
 
     #[inline(never)]
@@ -110,7 +115,7 @@ impl Placer<'_, '_> {
                 return Err(RdmapError::Stream.into());
             }
         }
-        let Self { rx, qp, rnic, lease, messages: _ } = self;
+        let Self { rx, qp, rnic, lease, .. } = self;
         let at = (header.msn, header.mo);
         let immediates = rx.immediates;
         let attributes = || attributes(placed, immediates, qp, rnic, lease);
