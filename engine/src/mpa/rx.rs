@@ -58,6 +58,21 @@ pub trait FpduSink {
     /// Ends reception.
     fn place(&mut self, ulpdu: &Ulpdu<'_>, at: StreamOffset) -> Result<Self::Token, Self::Error>;
 
+    /// Takes the ULPDU of a valid FPDU that starts `gap` octets beyond what was delivered.
+    ///
+    /// # Errors
+    /// As [`place`](Self::place).
+    #[inline]
+    fn place_ahead(
+        &mut self,
+        ulpdu: &Ulpdu<'_>,
+        at: StreamOffset,
+        gap: u64,
+    ) -> Result<Self::Token, Self::Error> {
+        let _ = gap;
+        self.place(ulpdu, at)
+    }
+
     /// Delivers a placed FPDU. Called in stream order, when every earlier octet was accepted.
     ///
     /// # Errors
@@ -376,12 +391,12 @@ impl<T: Copy> FpduReceiver<T> {
             return Ok(false);
         }
         let placed = if let Some(ulpdu) = fpdu.contiguous_ulpdu() {
-            sink.place(&Ulpdu::from_slice(ulpdu), fpdu.start)
+            self.place(&Ulpdu::from_slice(ulpdu), fpdu.start, sink)
         } else {
             let octets = Octets { slice, held: &self.held, store };
             let Located { start, layout, whole, .. } = *fpdu;
             let spread = Spread { octets, start, layout, whole };
-            sink.place(&Ulpdu::from_spread(&spread), fpdu.start)
+            self.place(&Ulpdu::from_spread(&spread), start, sink)
         };
         let token = match placed {
             Ok(token) => token,
@@ -393,6 +408,21 @@ impl<T: Copy> FpduReceiver<T> {
         }
         self.settle(fpdu, token, store, sink)?;
         Ok(true)
+    }
+
+    /// Passes up the ULPDU of the FPDU that starts at `start`.
+    #[inline(always)]
+    fn place<S: FpduSink<Token = T>>(
+        &self,
+        ulpdu: &Ulpdu<'_>,
+        start: StreamOffset,
+        sink: &mut S,
+    ) -> Result<T, S::Error> {
+        if start == self.next {
+            sink.place(ulpdu, start)
+        } else {
+            sink.place_ahead(ulpdu, start, start.bytes_since(self.next))
+        }
     }
 
     /// The octets of an FPDU are used: delivers it and what follows it, or remembers it until then.

@@ -1,12 +1,13 @@
 //! The same rules for messages that wait for a receive: they are broken when the message comes, or when
 //! it is delivered.
 
+use urnic_engine::mpa::startup::StartupConfig;
 use urnic_engine::types::WrId;
-use urnic_engine::verbs::{QpConfig, ReceiverNotReady, RecvWr, WcStatus};
+use urnic_engine::verbs::{QpConfig, QpState, ReceiverNotReady, RecvWr, Srq, WcStatus};
 
 use crate::hostile::scene::{About, MOMENT, Scene};
 use urnic_testkit::octets::{
-    self, CRC, REQUEST_KEY, SEND, SEND_INVALIDATE, SEND_MORE, send, send_invalidate, untagged,
+    self, CRC, REQUEST_KEY, SEND, SEND_INVALIDATE, SEND_MORE, fpdu, send, send_invalidate, untagged,
 };
 
 /// In full operation, with a victim whose messages wait for receives.
@@ -90,21 +91,55 @@ fn a_message_that_waited_may_not_invalidate_what_it_may_not() {
     scene.is_dead(&message, (0, 1, 9), About::Segment, WcStatus::WrFlushErr);
 }
 
+/// A victim whose queue pair takes its receives, from a shared queue that has 16.
+fn sharing(receiver_not_ready: ReceiverNotReady, markers: bool) -> (Scene, Srq) {
+    let mut scene = Scene::with_startup(StartupConfig { markers, ..StartupConfig::default() });
+    let srq = scene.pd.create_srq(16).unwrap();
+    let config = QpConfig::with_cqs(scene.send_cq.clone(), scene.recv_cq.clone());
+    let config = QpConfig { receiver_not_ready, srq: Some(srq.clone()), ..config };
+    scene.qp = scene.pd.create_qp(config).unwrap();
+    for id in 0..16 {
+        srq.post_recv(RecvWr::new(WrId(id), [scene.inbox.sge(0..1000)])).unwrap();
+    }
+    (scene, srq)
+}
+
+/// Before a message beyond a gap there are as many as fit into the gap, and receives are taken for them.
+#[test]
+fn a_message_beyond_a_gap_takes_receives_for_those_that_fit_into_the_gap() {
+    for (before, msn, is_possible) in [(1, 2, true), (1, 3, false), (3, 4, true), (3, 5, false)] {
+        let (mut scene, srq) = sharing(ReceiverNotReady::Terminate, true);
+        start(&mut scene);
+        let (now, origin) = (scene.now.as_nanos(), scene.peer.sent);
+        let mut first = Vec::new();
+        for msn in 1..=before {
+            first.extend(fpdu(&send(msn, b""), origin - scene.origin + first.len() as u64, true));
+        }
+        let at = origin + first.len() as u64;
+        // Long enough for a marker, which says where it starts.
+        let last = fpdu(&send(msn, &[8; 900]), at - scene.origin, true);
+        scene.peer.send_at(now, at, &last);
+        scene.run(MOMENT);
+        let taken = if is_possible { msn as usize } else { 0 };
+        assert_eq!((before, msn, srq.len()), (before, msn, 16 - taken));
+        if is_possible {
+            scene.peer.send_at(scene.now.as_nanos(), origin, &first);
+            scene.run(MOMENT);
+            let lens: Vec<_> = (0..msn).map(|_| scene.recv_cq.poll().unwrap().byte_len).collect();
+            assert_eq!(lens.iter().sum::<u32>(), 900, "{lens:?}");
+        } else {
+            assert_eq!(scene.qp.state(), QpState::Error);
+        }
+    }
+}
+
 /// RFC 5042 §6.4.3.1: a wrong number takes no receive of the other queue pairs.
 #[test]
 fn a_wrong_message_number_does_not_empty_a_shared_queue() {
     for receiver_not_ready in [ReceiverNotReady::Terminate, ReceiverNotReady::Wait] {
-        for msn in [0, 100_000, u32::MAX] {
-            let mut scene = Scene::new();
-            let srq = scene.pd.create_srq(16).unwrap();
-            let config = QpConfig::with_cqs(scene.send_cq.clone(), scene.recv_cq.clone());
-            let srq_of = Some(srq.clone());
-            let config = QpConfig { receiver_not_ready, srq: srq_of, ..config };
-            scene.qp = scene.pd.create_qp(config).unwrap();
+        for msn in [0, 2, 3, 16, 17, 100_000, u32::MAX] {
+            let (mut scene, srq) = sharing(receiver_not_ready, false);
             start(&mut scene);
-            for id in 0..16 {
-                srq.post_recv(RecvWr::new(WrId(id), [])).unwrap();
-            }
             scene.dies_of(&send(msn, b""), (1, 2, 3), About::Segment);
             assert_eq!(srq.len(), 16);
         }

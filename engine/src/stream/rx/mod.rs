@@ -25,7 +25,9 @@ use std::sync::Arc;
 use crate::counters::RdmaRxCounters;
 use crate::ddp::tx::Target;
 use crate::ddp::untagged::UntaggedQueue;
+use crate::limits::FPDUS_AHEAD_MAX;
 use crate::mem::{Refusal, TableLease};
+use crate::mpa::marker::fpdu_len;
 use crate::mpa::rx::{FpduSink, HEAD_LEN, Ulpdu};
 use crate::mpa::startup::Rtr;
 use crate::stream::error::{StreamError, read_refusal, terminate_about};
@@ -35,7 +37,7 @@ use crate::stream::tx::Messages;
 use crate::types::{MsgOffset, Msn, QueueNumber, Stag, StreamOffset};
 use crate::verbs::{QpShared, RnicShared};
 use crate::wire::ProtocolVersion;
-use crate::wire::ddp::DdpHeader;
+use crate::wire::ddp::{DdpHeader, UntaggedHeader};
 use crate::wire::mpa::RtrKinds;
 use crate::wire::rdmap::{
     ABOUT_A_WRITE, AtomicRequest, AtomicResponse, Control, Opcode, ReadRequest,
@@ -288,7 +290,12 @@ pub(crate) struct Placer<'a, 't> {
     /// Open from the first placement on, so that a revocation returns only when no placement is
     /// under way (RFC 5040 §8.1.1).
     lease: &'a mut TableLease<'t>,
+    /// Most FPDUs there can be between what was delivered and the segment that is handled.
+    fpdus_before_max: usize,
 }
+
+/// Octets of the shortest FPDU of an untagged message, without markers.
+const UNTAGGED_FPDU_LEN_MIN: u64 = fpdu_len(UntaggedHeader::LEN) as u64;
 
 impl<'a, 't> Placer<'a, 't> {
     pub(crate) fn new(
@@ -298,7 +305,7 @@ impl<'a, 't> Placer<'a, 't> {
         rnic: &'a RnicShared,
         lease: &'a mut TableLease<'t>,
     ) -> Self {
-        Self { rx, messages, qp, rnic, lease }
+        Self { rx, messages, qp, rnic, lease, fpdus_before_max: 0 }
     }
 
     /// Delivers messages that have waited into the receives that are posted now.
@@ -368,6 +375,20 @@ impl FpduSink for Placer<'_, '_> {
             self.note_blamed(*error);
             self.note(*error, head, ulpdu.len());
         })
+    }
+
+    #[inline(never)]
+    fn place_ahead(
+        &mut self,
+        ulpdu: &Ulpdu<'_>,
+        at: StreamOffset,
+        gap: u64,
+    ) -> Result<PlacedSegment, StreamError> {
+        let fpdus = usize::try_from(gap / UNTAGGED_FPDU_LEN_MIN).unwrap_or(usize::MAX);
+        self.fpdus_before_max = fpdus.min(FPDUS_AHEAD_MAX);
+        let placed = self.place(ulpdu, at);
+        self.fpdus_before_max = 0;
+        placed
     }
 
     #[inline(always)]

@@ -142,7 +142,9 @@ impl Placer<'_, '_> {
                 // They go into the completion; the buffer's memory stays as it is.
                 // Without a receive there is nothing to hold before the delivery.
                 let (at, none) = ((header.msn, header.mo), std::iter::empty());
-                let _has_receive = self.rx.receive_queue.place(self.qp, self.lease, at, 0, none)?;
+                let before_max = self.fpdus_before_max;
+                let queue = &mut self.rx.receive_queue;
+                let _has_receive = queue.place(self.qp, self.lease, at, before_max, 0, none)?;
                 return Ok(u64::from_be_bytes(octets));
             }
             Opcode::SendImmediate | Opcode::SendImmediateSolicited if !self.rx.immediates => {
@@ -151,7 +153,9 @@ impl Placer<'_, '_> {
             _ => {
                 let payload = ulpdu.chunks(UntaggedHeader::LEN);
                 let at = (header.msn, header.mo);
-                if self.rx.receive_queue.place(self.qp, self.lease, at, len, payload)? {
+                let before_max = self.fpdus_before_max;
+                let queue = &mut self.rx.receive_queue;
+                if queue.place(self.qp, self.lease, at, before_max, len, payload)? {
                     self.rx.count_placed(len as u64);
                 } else {
                     let header = DdpHeader::Untagged(*header);

@@ -9,7 +9,7 @@ use arrayvec::ArrayVec;
 
 use crate::ddp::DdpError;
 use crate::ddp::untagged::UntaggedQueue;
-use crate::limits::{FPDUS_AHEAD_MAX, SGE_MAX};
+use crate::limits::SGE_MAX;
 use crate::mem::{Access, Grant, Refusal, SharedSlice, TableGuard, TableLease};
 use crate::stream::error::StreamError;
 use crate::stream::rx::PlacedSegment;
@@ -110,7 +110,8 @@ impl ReceiveQueue {
     }
 
     /// Copies a segment's payload into the buffer of its message, wherever that stands in the
-    /// order. `false`: there is none, and the segment is to be [held](Self::hold).
+    /// order. `false`: there is none, and the segment is to be [held](Self::hold). At most
+    /// `before_max` FPDUs are between what was delivered and the segment.
     ///
     /// RFC 5041 §7.1: the buffer, then the offset, then the length are checked before placement.
     pub(crate) fn place<'p>(
@@ -118,10 +119,11 @@ impl ReceiveQueue {
         qp: &QpShared,
         lease: &mut TableLease<'_>,
         (msn, mo): (Msn, MsgOffset),
+        before_max: usize,
         len: usize,
         payload: impl Iterator<Item = SharedSlice<'p>>,
     ) -> Result<bool, StreamError> {
-        match self.buffer(qp, lease, msn)? {
+        match self.buffer(qp, lease, msn, before_max)? {
             Buffer::Posted(index) => self.copy(qp, lease, index, mo, len, payload)?,
             Buffer::NoneNeeded => UntaggedQueue::check_extent(mo, len, 0)?,
             Buffer::Missing => return Ok(false),
@@ -178,6 +180,7 @@ impl ReceiveQueue {
         qp: &QpShared,
         lease: &mut TableLease<'_>,
         msn: Msn,
+        before_max: usize,
     ) -> Result<Buffer, StreamError> {
         if self.held.is_waiting() {
             // What is posted now is for the message that has waited longest.
@@ -188,7 +191,9 @@ impl ReceiveQueue {
             match self.order.buffer_index(msn, self.posted.len() + absorbed) {
                 Ok(0) if self.absorb_first => return Ok(Buffer::NoneNeeded),
                 Ok(index) => return Ok(Buffer::Posted(index - absorbed)),
-                Err(error) if self.is_too_far(qp, msn) => return self.refuse(qp, msn, error),
+                Err(error) if self.is_too_far(qp, msn, before_max) => {
+                    return self.refuse(qp, msn, error);
+                }
                 Err(error) => match qp.receives.take() {
                     Some(wr) => {
                         make_room(&mut self.posted, 1);
@@ -201,17 +206,19 @@ impl ReceiveQueue {
         }
     }
 
-    /// Whether a message is not to have buffers of a shared queue taken for all that are before it.
+    /// Returns true if a message must not have buffers of a shared queue taken for all messages before it.
     ///
     /// Messages are numbered by the peer: one wrong number must not empty the queue of others
-    /// (RFC 5042 §6.4.3.1). A message that may wait does so until its turn comes.
-    fn is_too_far(&self, qp: &QpShared, msn: Msn) -> bool {
+    /// (RFC 5042 §6.4.3.1). Each message before this one ends in an FPDU that was not delivered, and at
+    /// most `before_max` of those are before this segment. A message that may wait does so until its
+    /// turn comes.
+    fn is_too_far(&self, qp: &QpShared, msn: Msn, before_max: usize) -> bool {
         if !qp.receives.are_shared() {
             return false;
         }
-        let ahead_max = if qp.receives.may_be_late() { 0 } else { FPDUS_AHEAD_MAX };
         let ahead = msn.distance_from(self.order.msn()) as usize;
-        ahead.saturating_sub(self.posted.len() + usize::from(self.absorb_first)) > ahead_max
+        let taken = self.posted.len() + usize::from(self.absorb_first);
+        ahead > before_max || (qp.receives.may_be_late() && ahead > taken)
     }
 
     /// There is no buffer for message `msn`, which is `error` where it may not wait.
