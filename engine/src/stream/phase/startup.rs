@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use crate::limits::STREAMING_BYTES_MAX;
+use crate::limits::{FRAGMENTS_MAX, STREAMING_BYTES_MAX};
 use crate::mpa::startup::{
-    Fallback, Framing, Initiator, MpaStartupError, Negotiated, Offer, PeerDepths, Progress,
-    Rejection, ReplyOutcome, Responder, Retry, Rtr, Setback, StartupConfig, StartupMisuse,
+    Fallback, Framing, Initiator, MpaStartupError, Negotiated, Offer, Progress, Rejection,
+    ReplyOutcome, Responder, Retry, Setback, StartupConfig, StartupMisuse,
 };
 use crate::stream::error::startup_code;
 use crate::stream::phase::Phase;
 use crate::stream::phase::full::{Full, Origins};
 use crate::stream::phase::nudge::Nudge;
 use crate::stream::phase::places::Asked;
-use crate::stream::{Stream, StreamEvent};
+use crate::stream::tx::TxState;
+use crate::stream::{Cut, Fragments, FrameBuilder, Room, Scratch, Stream, StreamEvent};
 use crate::tcp::Standing;
 use crate::time::Instant;
 use crate::types::StreamOffset;
@@ -418,32 +419,37 @@ impl Stream {
     /// The peer's startup frame is not what it must be; returns how many octets were its: all.
     fn startup_error(&mut self, error: MpaStartupError, len: usize) -> usize {
         if let Some(framing) = error.terminates_in() {
-            self.startup_rx = self.startup_rx + len as u64;
-            self.terminate_startup(startup_code(error), framing);
+            self.terminate_startup(startup_code(error), &framing);
         }
         self.startup_failed(error.into());
         len
     }
 
-    /// RFC 6581 §9.1, §9.2: an initiator that cannot go on says so in the negotiated framing.
-    fn terminate_startup(&mut self, code: TerminateCode, framing: Framing) {
-        let Some(qp) = self.qp().map(Arc::clone) else { return };
-        let terms = Negotiated {
-            framing,
-            enhanced: true,
-            ird: 1,
-            ord: 1,
-            peer_depths: PeerDepths::default(),
-            rtr: Rtr::None,
-            immediates: false,
-            private_data: Vec::new(),
-        };
-        self.begin_full(qp, &terms, false, true, None);
-        if let Some(full) = self.phase.full_mut() {
-            full.tx.messages.terminate(Box::new(Terminate::new(code)));
+    /// Sends a Terminate in the negotiated framing, as an initiator that cannot go on has to
+    /// (RFC 6581 §9.1, §9.2). The queue pair stays as it is: for its work the attempt has failed.
+    fn terminate_startup(&mut self, code: TerminateCode, framing: &Framing) {
+        let Some(qp) = self.phase.qp() else { return };
+        let origin = StreamOffset(self.streaming_tx.len() as u64);
+        let mut tx = TxState::new(Arc::clone(self.rnic.blocks()), 0, origin, framing);
+        tx.messages.terminate(Box::new(Terminate::new(code)));
+        let mut room =
+            Room { segment_len: TERMINATE_ROOM, fragments: FRAGMENTS_MAX, cut: Cut::Always };
+        let framed = tx.frame_segment(qp, &self.rnic, &mut room);
+        debug_assert!(framed.is_ok(), "a Terminate needs no memory");
+        let (mut scratch, mut fragments) = (Scratch::default(), Fragments::new());
+        let mut frame = FrameBuilder::new(&mut scratch, &mut fragments);
+        tx.gather(origin..tx.framed_end(), &mut frame);
+        frame.finish();
+        for fragment in &fragments {
+            let at = self.streaming_tx.len();
+            self.streaming_tx.resize(at + fragment.len(), 0);
+            fragment.copy_to(&mut self.streaming_tx[at..]);
         }
     }
 }
+
+/// Octets of a segment for a Terminate: more than it takes with a marker.
+const TERMINATE_ROOM: usize = 512;
 
 /// A queue pair taken for a connection, and given back unless it is kept: a call that fails leaves
 /// it as it was.

@@ -58,8 +58,12 @@ struct Case {
 impl Case {
     /// Both ends after the startup and the first message of the initiator.
     fn start(&self) -> [End; 2] {
-        let mut ends = [end(1, self.qps[0]), end(2, self.qps[1])];
-        let [a, b] = &mut ends;
+        let [mut a, mut b] = [end(1, self.qps[0]), end(2, self.qps[1])];
+        self.connect(&mut a, &mut b);
+        [a, b]
+    }
+
+    fn connect(&self, a: &mut End, b: &mut End) {
         let [asked, answer] = self.asked.map(|(ird, ord)| Offer { private_data: b"", ird, ord });
         a.layered.initiate(Instant::ZERO, &a.qp, &self.config, &asked).unwrap();
         b.layered.respond(Instant::ZERO, &self.config).unwrap();
@@ -67,7 +71,6 @@ impl Case {
         b.layered.accept(&b.qp, &answer).unwrap();
         pass_changed(b, a, self.reply);
         exchange(a, b);
-        ends
     }
 }
 
@@ -99,6 +102,7 @@ fn established(end: &mut End) -> Option<(u16, u16)> {
 
 /// Sends, Writes and `reads` Reads at a time of `from` all complete.
 fn work(from: &mut End, to: &mut End, reads: u16, case: &Case) {
+    assert_eq!(to.qp.writes_delivered(), 0, "no ready-to-receive message is one: {case:x?}");
     let mut expected = vec![(1, WcStatus::Success), (2, WcStatus::Success)];
     to.qp.post_recv(RecvWr::new(WrId(9), [to.memory.sge(0..64)])).unwrap();
     from.qp.post_send(SendWr::send(WrId(1), [from.memory.sge(0..10)])).unwrap();
@@ -113,6 +117,7 @@ fn work(from: &mut End, to: &mut End, reads: u16, case: &Case) {
     expected.push((6, WcStatus::Success));
     exchange(from, to);
     assert_eq!(from.statuses(), expected, "{case:x?}");
+    assert_eq!(to.qp.writes_delivered(), 2, "{case:x?}");
     let received = to.cq.poll().map(|wc| (wc.opcode, wc.status, wc.byte_len));
     assert_eq!(received, Some((WcOpcode::Recv, WcStatus::Success, 10)), "{case:x?}");
     assert!(to.cq.poll().is_none(), "{case:x?}");
@@ -198,4 +203,45 @@ fn a_ready_to_receive_read_without_a_place_fails_the_stream() {
     full.tx.messages.set_rtr(RtrKind::ReadZero);
     let stream = a.write(1, usize::MAX);
     assert_eq!(last_terminate(&stream).code.to_string(), "0/0/00");
+}
+
+/// RFC 6581 §9.1, §9.2: the peer is told why. The queue pair was of no use to that attempt: with
+/// InfiniBand's rules another one may be made with it, and with what is posted to it.
+#[test]
+fn an_attempt_that_the_reply_ends_leaves_the_queue_pair_as_its_rules_say() {
+    let replies = [(word(RtrKinds::empty(), 4, 4), "2/0/07"), (word(KINDS[0], 4, 200), "2/0/06")];
+    for (reply, code) in replies {
+        for (rules, markers) in [(QpRules::Iwarp, false), (QpRules::InfiniBand, true)] {
+            let peer_to_peer = StartupConfig { peer_to_peer: true, ..StartupConfig::default() };
+            let config = StartupConfig { rtr: RtrKinds::all(), markers, ..peer_to_peer };
+            let qps = [(CompletionMeans::Placed, rules), QPS[0]];
+            let (request, asked) = (None, [(4, 4); 2]);
+            let case = Case { config, qps, asked, request, reply: Some(reply) };
+            let [mut a, mut b] = [end(1, qps[0]), end(2, qps[1])];
+            a.qp.post_recv(RecvWr::new(WrId(7), [])).unwrap();
+            case.connect(&mut a, &mut b);
+            let told =
+                std::iter::from_fn(|| b.layered.poll_event()).find_map(|event| match event {
+                    StreamEvent::Terminated(terminate) => Some(terminate.code.to_string()),
+                    _ => None,
+                });
+            assert_eq!(told.as_deref(), Some(code), "{case:x?}");
+            assert!(a.layered.wants_close(), "{case:x?}");
+            if rules == QpRules::Iwarp {
+                assert_eq!(a.qp.state(), QpState::Error);
+                assert_eq!(a.statuses(), [(7, WcStatus::WrFlushErr)]);
+                continue;
+            }
+            assert_eq!((a.qp.state(), a.statuses()), (QpState::Init, vec![]));
+            let case = Case { reply: None, ..case };
+            (a.layered, b) = (ByteStream::new(&a.rnic), end(3, qps[1]));
+            case.connect(&mut a, &mut b);
+            b.qp.post_send(SendWr::send(WrId(1), [])).unwrap();
+            exchange(&mut a, &mut b);
+            assert_eq!(
+                (a.statuses(), b.statuses()),
+                (vec![(7, WcStatus::Success)], vec![(1, WcStatus::Success)])
+            );
+        }
+    }
 }
