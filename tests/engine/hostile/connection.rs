@@ -3,7 +3,8 @@
 use urnic_engine::stream::{StreamError, StreamEvent};
 use urnic_engine::tcp::{Flags, SeqNum};
 use urnic_engine::time::Duration;
-use urnic_engine::verbs::{QpState, WcStatus};
+use urnic_engine::types::{Stag, TaggedOffset, WrId};
+use urnic_engine::verbs::{QpState, RemoteBuffer, SendWr, WcStatus};
 
 use crate::hostile::scene::{About, BASE, MOMENT, PART_LEN, Scene};
 use urnic_testkit::octets::{WRITE, fpdu, send, tagged};
@@ -277,4 +278,30 @@ fn an_error_behind_a_gap_is_reported_and_nothing_before_it_is_lost_silently() {
     scene.run(MOMENT);
     assert!(scene.memory() == before);
     scene.is_dead(&ulpdu, (1, 1, 0), About::Segment, WcStatus::WrFlushErr);
+}
+
+/// RFC 9293 §3.8.6.2.1: an FPDU that was begun in a small window goes on as slowly as any new data would.
+#[test]
+fn a_window_that_opens_by_little_is_not_filled_with_little() {
+    let mut scene = Scene::ready();
+    scene.offer_window(700);
+    let remote = RemoteBuffer { stag: Stag(7), to: TaggedOffset(0) };
+    scene.post(SendWr::write(WrId(1), remote, [scene.inbox.sge(0..4000)]));
+    // The override timer lets 700 octets out: an FPDU is begun.
+    scene.run(Duration::from_millis(300));
+    scene.peer.window = 20;
+    let mut steps = Vec::new();
+    for _ in 0..10_000 {
+        let before = scene.peer.received.len();
+        scene.run(Duration::from_micros(100));
+        steps.push(scene.peer.received.len() - before);
+    }
+    steps.retain(|len| *len > 0);
+    assert!((2..=12).contains(&steps.len()), "one for each time that the timer runs: {steps:?}");
+    assert!(steps[1..].iter().all(|len| *len == 20), "{steps:?}");
+    scene.offer_window(u16::MAX);
+    scene.run(Duration::from_secs(1));
+    assert_eq!(scene.completed().wr_id, WrId(1));
+    let payload: usize = scene.answers().iter().map(|ulpdu| ulpdu.len() - 14).sum();
+    assert_eq!(payload, 4000);
 }

@@ -671,6 +671,7 @@ fn a_terminate_in_place_of_a_request_keeps_segments_whole() {
         let counters = scene.victim.port.counters(scene.connection.unwrap()).unwrap();
         let alignment = counters.alignment;
         assert_eq!(alignment.segments, alignment.segments_aligned, "{len}: {alignment:?}");
+        assert_eq!(alignment.segments, alignment.frames, "the Reply counts as neither");
     }
 }
 

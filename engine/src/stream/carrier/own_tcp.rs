@@ -308,7 +308,12 @@ impl OwnTcp {
         }
         if framed > start {
             // Octets of the startup, or the rest of an FPDU that did not fit one segment.
-            let len = framed.index_from(start).min(emss).min(budget.bytes);
+            let whole = framed.index_from(start).min(emss);
+            // RFC 9293 §3.8.6.2.1: the peer's window cuts the segment short, and will grow.
+            if budget.bytes < whole && !budget.forced {
+                return false;
+            }
+            let len = whole.min(budget.bytes);
             self.alignment.segments += u64::from(self.stream.has_fpdus_at(start));
             return self.send_range(now, start, len, len, scratch, sink);
         }
@@ -388,7 +393,9 @@ impl OwnTcp {
         sink: &mut impl SegmentSink,
     ) -> bool {
         let data = start..start + len as u64;
-        let segment_size = self.segment_size(len, segment_len, 1);
+        // Like its segments, the frames of the startup are not counted.
+        let frames = u64::from(self.stream.has_fpdus_at(start));
+        let segment_size = self.segment_size(len, segment_len, frames);
         let header = self.tcp.record_sent(now, len, segment_len, self.pushes(data.end));
         self.emit_any(&header, data, segment_size, scratch, sink);
         true
