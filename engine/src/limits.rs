@@ -212,6 +212,9 @@ pub const HANDOVER_FRAMES_MAX: usize = 256;
 pub const ENDPOINT_EVENTS_MAX: usize = 64;
 /// Wakers that wait for the next completion of one queue; the first is called early for another.
 pub const ALARM_WAKERS_MAX: usize = 1024;
+/// Wakers that were called early and are remembered until the next ring: one that asks again among
+/// them gets a place beyond the limit. Enough for as many threads as ask at the same time.
+pub const ALARM_EARLY_KEPT: usize = 64;
 /// Pause of a listener over the kernel's TCP after the process or the system had no descriptor or
 /// memory for a connection, in nanoseconds. The end of a connection ends it sooner.
 pub const ACCEPT_RETRY_NS: u64 = 100_000_000;

@@ -1,8 +1,9 @@
 //! A call that is asked for once and made once.
 
+use std::collections::VecDeque;
 use std::task::Waker;
 
-use crate::limits::ALARM_WAKERS_MAX;
+use crate::limits::{ALARM_EARLY_KEPT, ALARM_WAKERS_MAX};
 use crate::verbs::calls;
 use crate::verbs::sync::{AtomicBool, Mutex, Ordering, fence, lock};
 
@@ -24,6 +25,57 @@ struct Wakers {
     asked: Vec<Waker>,
     /// An empty list whose allocation is used again.
     spare: Vec<Waker>,
+    /// Made when the list is full for the first time.
+    full: Option<Box<Full>>,
+}
+
+/// Bookkeeping of a list that was full.
+#[derive(Debug)]
+struct Full {
+    /// Places in the list: more than [`ALARM_WAKERS_MAX`] by the wakers that were called early and asked again.
+    room: usize,
+    /// The last wakers that were called early since the last ring.
+    early: VecDeque<Waker>,
+}
+
+impl Full {
+    fn new() -> Self {
+        Self { room: ALARM_WAKERS_MAX, early: VecDeque::new() }
+    }
+
+    /// Takes the waker out of those that were called early, if it is one.
+    fn take_returned(&mut self, waker: &Waker) -> Option<Waker> {
+        let place = self.early.iter().position(|early| early.will_wake(waker))?;
+        self.early.remove(place)
+    }
+
+    /// Remembers a waker that is called early; returns the one that is forgotten for it.
+    fn remember(&mut self, waker: Waker) -> Option<Waker> {
+        let forgotten =
+            if self.early.len() >= ALARM_EARLY_KEPT { self.early.pop_front() } else { None };
+        self.early.push_back(waker);
+        forgotten
+    }
+}
+
+impl Wakers {
+    /// Makes room for one more waker; returns one to call early, and one to drop outside the lock.
+    #[cold]
+    fn make_room(&mut self, waker: &Waker) -> [Option<Waker>; 2] {
+        let full = self.full.get_or_insert_with(|| Box::new(Full::new()));
+        if self.asked.len() < full.room {
+            return [None, None];
+        }
+        if let Some(returned) = full.take_returned(waker) {
+            // It still waits, and so does the one before it in turn: two that wait would call each
+            // other without end.
+            full.room += 1;
+            return [None, Some(returned)];
+        }
+        let early = self.asked.remove(0);
+        let forgotten = full.remember(early.clone());
+        [Some(early), forgotten]
+    }
 }
 
 impl Default for Alarm {
@@ -36,20 +88,22 @@ impl Alarm {
     /// An alarm that nothing has asked of yet.
     #[must_use]
     pub fn new() -> Self {
-        let wakers = Mutex::new(Wakers { asked: Vec::new(), spare: Vec::new() });
+        let wakers = Mutex::new(Wakers { asked: Vec::new(), spare: Vec::new(), full: None });
         Self { armed: AtomicBool::new(false), wakers }
     }
 
     /// Asks for one call. What happened before may give none: look once more after arming.
     ///
-    /// Of more than [`ALARM_WAKERS_MAX`] the one that has waited longest is called early.
+    /// Of more than [`ALARM_WAKERS_MAX`] the one that has waited longest is called early, in case its owner is
+    /// gone. One that asks again after that still waits, and gets a place beyond the limit: those places
+    /// belong to tasks and threads that live, and stay for the life of the alarm.
     pub fn arm(&self, waker: &Waker) {
-        let mut early = None;
+        let (mut early, mut _dropped_after_the_lock) = (None, None);
         {
             let mut wakers = lock(&self.wakers);
             if !wakers.asked.iter().any(|asked| asked.will_wake(waker)) {
                 if wakers.asked.len() >= ALARM_WAKERS_MAX {
-                    early = Some(wakers.asked.remove(0));
+                    [early, _dropped_after_the_lock] = wakers.make_room(waker);
                 }
                 wakers.asked.push(waker.clone());
             }
@@ -86,11 +140,12 @@ impl Alarm {
     /// Calls all that have asked, without any lock: a waker may ask again at once.
     #[cold]
     fn call(&self) {
-        let mut called = {
+        let (mut called, _dropped_after_the_lock) = {
             let mut wakers = lock(&self.wakers);
             self.armed.store(false, Ordering::Relaxed);
             let spare = std::mem::take(&mut wakers.spare);
-            std::mem::replace(&mut wakers.asked, spare)
+            let early = wakers.full.as_mut().map(|full| std::mem::take(&mut full.early));
+            (std::mem::replace(&mut wakers.asked, spare), early)
         };
         calls::call(&mut called);
         let mut wakers = lock(&self.wakers);
@@ -171,6 +226,54 @@ mod tests {
         fn wake(self: Arc<Self>) {
             self.1.add();
             self.0.arm(&Waker::from(Arc::clone(&self)));
+        }
+    }
+
+    /// Whoever waits asks again when it is called early: each of them once, and the list then holds all.
+    #[test]
+    fn wakers_that_all_wait_do_not_call_each_other_without_end() {
+        const BEYOND: usize = 2 * ALARM_EARLY_KEPT;
+        let alarm = Arc::new(Alarm::new());
+        let all: Vec<_> = (0..ALARM_WAKERS_MAX + BEYOND)
+            .map(|_| Arc::new(Again(Arc::clone(&alarm), Calls::default())))
+            .collect();
+        let calls = || all.iter().map(|again| again.1.count()).sum::<usize>();
+        for again in &all {
+            alarm.arm(&Waker::from(Arc::clone(again)));
+        }
+        assert_eq!(calls(), BEYOND);
+        for _ in 0..3 {
+            let before = calls();
+            alarm.ring();
+            assert_eq!(calls() - before, all.len(), "each once, and none early");
+        }
+    }
+
+    /// Wakers whose owners are gone do not fill the memory, and none is kept beyond the next ring.
+    #[test]
+    fn wakers_that_do_not_come_back_stay_within_the_limit() {
+        let alarm = Alarm::new();
+        let (calls, _) = counting();
+        let last = Arc::new(Once(calls));
+        for _ in 0..2 * ALARM_WAKERS_MAX {
+            alarm.arm(&Waker::from(Arc::new(Once(last.0.clone()))));
+        }
+        let wakers = lock(&alarm.wakers);
+        assert_eq!(wakers.asked.len(), ALARM_WAKERS_MAX);
+        assert_eq!(wakers.full.as_ref().unwrap().early.len(), ALARM_EARLY_KEPT);
+        drop(wakers);
+        assert_eq!(last.0.count(), ALARM_WAKERS_MAX, "the first half");
+        alarm.ring();
+        assert_eq!(last.0.count(), 2 * ALARM_WAKERS_MAX);
+        assert_eq!(lock(&alarm.wakers).full.as_ref().unwrap().early.len(), 0);
+    }
+
+    /// Does not ask again.
+    struct Once(Arc<Calls>);
+
+    impl Wake for Once {
+        fn wake(self: Arc<Self>) {
+            self.0.add();
         }
     }
 
