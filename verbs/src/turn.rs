@@ -1,15 +1,18 @@
 //! The thread that moves connections on: those of rdma_cm's ids, and those of queue pairs that connect
 //! without it. It is started when it is first needed, and again in a child that was forked.
+//!
+//! Turns that are due and turns that were asked for at once alternate: neither kind keeps the other waiting.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::task::{Wake, Waker};
 use std::thread;
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use tracing::error;
 use urnic::monotonic_now;
-use urnic_engine::time::Instant;
+use urnic_engine::time::{Duration, Instant};
 
 use crate::event_queue::locked;
 use crate::fork;
@@ -56,6 +59,34 @@ impl Timer {
     }
 }
 
+/// The one waker of an object, which asks for a turn. A handle that is armed at each turn knows it again, so
+/// that one waker of an object waits at each handle. It does not keep the object.
+#[derive(Debug, Default)]
+pub(crate) struct OwnWaker(OnceLock<Waker>);
+
+impl OwnWaker {
+    pub(crate) fn of<T: Turn + 'static>(&self, of: &Arc<T>) -> &Waker {
+        self.0.get_or_init(|| {
+            let of: Weak<T> = Arc::downgrade(of);
+            Waker::from(Arc::new(Call(of)))
+        })
+    }
+}
+
+struct Call(Weak<dyn Turn>);
+
+impl Wake for Call {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.0.strong_count() > 0 {
+            send(Request { of: Weak::clone(&self.0), at: None });
+        }
+    }
+}
+
 fn send(request: Request) {
     static TURNS: Mutex<Option<(u32, Sender<Request>)>> = Mutex::new(None);
     let generation = fork::generation();
@@ -79,31 +110,53 @@ fn start() -> Sender<Request> {
     sender
 }
 
+/// Turns that are not due yet.
+#[derive(Default)]
+struct Later {
+    /// By time; the number keeps those of the same time apart.
+    times: BinaryHeap<Reverse<(Instant, u64)>>,
+    of: HashMap<u64, Weak<dyn Turn>>,
+    number: u64,
+}
+
+impl Later {
+    fn add(&mut self, at: Instant, of: Weak<dyn Turn>) {
+        self.number += 1;
+        self.times.push(Reverse((at, self.number)));
+        self.of.insert(self.number, of);
+    }
+
+    /// How long until the next one is due, from `now` on.
+    fn next_in(&self, now: Instant) -> Option<Duration> {
+        self.times.peek().map(|Reverse((at, _))| *at - now)
+    }
+
+    /// Takes the first one, if it is due.
+    fn take_due(&mut self, now: Instant) -> Option<Weak<dyn Turn>> {
+        let Reverse((at, number)) = *self.times.peek()?;
+        if at > now {
+            return None;
+        }
+        self.times.pop();
+        self.of.remove(&number)
+    }
+}
+
 fn run(requests: &Receiver<Request>) {
-    // By time; the number keeps those of the same time apart.
-    let mut later: BinaryHeap<Reverse<(Instant, u64)>> = BinaryHeap::new();
-    let mut waiting = HashMap::<u64, Weak<dyn Turn>>::new();
-    let mut number = 0;
+    let mut later = Later::default();
     loop {
-        let next = later.peek().map(|Reverse((at, _))| *at);
-        let received = match next {
-            Some(at) => requests.recv_timeout(at - monotonic_now()),
+        // One that is due, and then one that was asked for.
+        if let Some(of) = later.take_due(monotonic_now()) {
+            turn(&of);
+        }
+        let received = match later.next_in(monotonic_now()) {
+            Some(timeout) => requests.recv_timeout(timeout),
             None => requests.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         match received {
             Ok(Request { of, at: None }) => turn(&of),
-            Ok(Request { of, at: Some(at) }) => {
-                number += 1;
-                later.push(Reverse((at, number)));
-                waiting.insert(number, of);
-            }
-            Err(RecvTimeoutError::Timeout) => {
-                if let Some(Reverse((_, number))) = later.pop()
-                    && let Some(of) = waiting.remove(&number)
-                {
-                    turn(&of);
-                }
-            }
+            Ok(Request { of, at: Some(at) }) => later.add(at, of),
+            Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }
@@ -117,7 +170,9 @@ fn turn(of: &Weak<dyn Turn>) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use urnic_engine::verbs::Alarm;
 
     use super::*;
 
@@ -144,5 +199,92 @@ mod tests {
         drop(bell);
         // At most what was on its way: what is gone has no turns.
         assert!(turns.try_iter().count() <= 1);
+    }
+
+    /// Asks for its next turn in each turn, until it is stopped.
+    struct Busy {
+        is_stopped: AtomicBool,
+        turns: AtomicUsize,
+        /// Each turn is asked for at a time that is over, or at once.
+        is_timed: bool,
+    }
+
+    impl Busy {
+        fn new(is_timed: bool) -> Arc<Self> {
+            Arc::new(Self {
+                is_stopped: AtomicBool::new(false),
+                turns: AtomicUsize::new(0),
+                is_timed,
+            })
+        }
+
+        fn ask(self: &Arc<Self>) {
+            if self.is_timed { request_at(self, monotonic_now()) } else { request(self) }
+        }
+    }
+
+    impl Turn for Busy {
+        fn turn(self: Arc<Self>) {
+            self.turns.fetch_add(1, Ordering::Relaxed);
+            if !self.is_stopped.load(Ordering::Relaxed) {
+                self.ask();
+            }
+        }
+    }
+
+    #[test]
+    fn turns_that_are_due_and_turns_asked_for_keep_none_waiting() {
+        let (sender, turns) = unbounded();
+        let bell = Arc::new(Bell(sender));
+        for is_timed in [false, true] {
+            let busy = Busy::new(is_timed);
+            // Always more than one waits.
+            (0..3).for_each(|_| busy.ask());
+            for number in 0..20 {
+                let is_timed = number % 2 == 0;
+                if is_timed {
+                    request_at(&bell, monotonic_now())
+                } else {
+                    request(&bell)
+                }
+                let served = turns.recv_timeout(Duration::from_secs(10));
+                assert!(served.is_ok(), "turn {number} beside {is_timed}");
+            }
+            busy.is_stopped.store(true, Ordering::Relaxed);
+            assert!(busy.turns.load(Ordering::Relaxed) > 0);
+        }
+    }
+
+    /// Arms an alarm in each turn, as ids, links and sockets do.
+    struct Armed {
+        alarm: Alarm,
+        waker: OwnWaker,
+        turns: Sender<Instant>,
+    }
+
+    impl Turn for Armed {
+        fn turn(self: Arc<Self>) {
+            self.alarm.arm(self.waker.of(&self));
+            let _the_test_has_ended = self.turns.send(monotonic_now());
+        }
+    }
+
+    #[test]
+    fn an_object_that_is_armed_at_each_turn_has_one_waker() {
+        let (sender, turns) = unbounded();
+        let armed =
+            Arc::new(Armed { alarm: Alarm::new(), waker: OwnWaker::default(), turns: sender });
+        let wait = || turns.recv_timeout(Duration::from_secs(10)).unwrap();
+        for _ in 0..50 {
+            request(&armed);
+            wait();
+        }
+        // One ring, one turn: a turn that was asked for twice would come before the next one that is asked for.
+        armed.alarm.ring();
+        wait();
+        request(&armed);
+        wait();
+        assert_eq!(turns.try_iter().count(), 0);
+        assert_eq!(Arc::strong_count(&armed), 1, "the waker keeps nothing");
     }
 }

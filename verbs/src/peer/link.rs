@@ -4,8 +4,8 @@
 //! RTR: a target of RDMA may never leave that state. The other waits to be asked. What is posted
 //! meanwhile waits too.
 
-use std::sync::{Arc, Mutex, Weak};
-use std::task::{Wake, Waker};
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
 use std::time::Duration;
 
 use tracing::debug;
@@ -24,7 +24,7 @@ use crate::errno::Errno;
 use crate::event_queue::locked;
 use crate::object::CPtr;
 use crate::process::startup;
-use crate::turn::{self, Timer, Turn};
+use crate::turn::{self, OwnWaker, Timer, Turn};
 
 /// Between attempts to connect: at first, and at most.
 const RETRY_FIRST: Duration = Duration::from_millis(5);
@@ -57,6 +57,7 @@ pub(crate) struct Link {
     phase: Mutex<Phase>,
     patience: Mutex<Patience>,
     timer: Timer,
+    waker: OwnWaker,
 }
 
 #[derive(Debug)]
@@ -82,16 +83,6 @@ enum Phase {
 struct Patience {
     begin: Instant,
     limit: Option<Duration>,
-}
-
-struct LinkWaker(Weak<Link>);
-
-impl Wake for LinkWaker {
-    fn wake(self: Arc<Self>) {
-        if let Some(link) = self.0.upgrade() {
-            turn::request(&link);
-        }
-    }
 }
 
 impl Link {
@@ -120,6 +111,7 @@ impl Link {
             phase: Mutex::new(phase),
             patience: Mutex::new(Patience { begin, limit: Some(PATIENCE) }),
             timer: Timer::default(),
+            waker: OwnWaker::default(),
         });
         turn::request(&link);
         Ok(link)
@@ -176,8 +168,8 @@ impl Link {
         self.inner.give_up(WcStatus::WrFlushErr);
     }
 
-    fn waker(self: &Arc<Self>) -> Waker {
-        Waker::from(Arc::new(LinkWaker(Arc::downgrade(self))))
+    fn waker(self: &Arc<Self>) -> &Waker {
+        self.waker.of(self)
     }
 
     fn connect(&self) -> Option<Connecting> {
@@ -230,7 +222,7 @@ impl Link {
     }
 
     fn connecting(self: &Arc<Self>, connecting: Connecting, wait: Duration) -> Phase {
-        connecting.notify(&self.waker());
+        connecting.notify(self.waker());
         match connecting.poll() {
             Ok(Ok(connection)) => self.connected(connection),
             Ok(Err(still)) => Phase::Connecting { connecting: Box::new(still), wait },
@@ -242,7 +234,7 @@ impl Link {
     }
 
     fn connected(self: &Arc<Self>, connection: Connection) -> Phase {
-        connection.notify(&self.waker());
+        connection.notify(self.waker());
         loop {
             match connection.next_event(Duration::ZERO) {
                 // InfiniBand has no close: a peer that has gone is missed when something is sent to it.

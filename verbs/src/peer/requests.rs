@@ -2,7 +2,6 @@
 //! its request waits until the queue pair that it names goes to RTR.
 
 use std::sync::{Arc, Mutex, Weak};
-use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use tracing::debug;
@@ -13,7 +12,7 @@ use super::address::may_be;
 use super::hello::Hello;
 use crate::event_queue::locked;
 use crate::process::Process;
-use crate::turn::{self, Timer, Turn};
+use crate::turn::{OwnWaker, Timer, Turn};
 
 /// Requests that may wait. One that finds no place is closed, and tried again.
 const WAITING_MAX: usize = 256;
@@ -37,22 +36,14 @@ pub(super) struct Requests {
     waiting: Mutex<Vec<Waiting>>,
     /// For those that have waited long enough.
     timer: Timer,
-}
-
-struct RequestsWaker(Weak<Requests>);
-
-impl Wake for RequestsWaker {
-    fn wake(self: Arc<Self>) {
-        if let Some(requests) = self.0.upgrade() {
-            turn::request(&requests);
-        }
-    }
+    waker: OwnWaker,
 }
 
 impl Requests {
     pub(super) fn new(process: &Arc<Process>, listener: Listener) -> Self {
         let process = Arc::downgrade(process);
-        Self { process, listener, waiting: Mutex::default(), timer: Timer::default() }
+        let (timer, waker) = (Timer::default(), OwnWaker::default());
+        Self { process, listener, waiting: Mutex::default(), timer, waker }
     }
 
     /// Gives a request to its queue pair; it comes back if that is not ready.
@@ -94,7 +85,7 @@ impl Requests {
 
 impl Turn for Requests {
     fn turn(self: Arc<Self>) {
-        self.listener.notify(&Waker::from(Arc::new(RequestsWaker(Arc::downgrade(&self)))));
+        self.listener.notify(self.waker.of(&self));
         let mut waiting = locked(&self.waiting);
         self.take_new(&mut waiting);
         let now = monotonic_now();

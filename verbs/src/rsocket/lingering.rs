@@ -1,14 +1,13 @@
 //! Connections of sockets that are closed: the memory that their peers may write stays until they are over.
 
-use std::sync::{Arc, Mutex, Weak};
-use std::task::{Wake, Waker};
+use std::sync::{Arc, Mutex};
 
 use urnic::{Connection, ConnectionEvent, monotonic_now};
 use urnic_engine::time::{Duration, Instant};
 
 use super::stream::Stream;
 use crate::event_queue::locked;
-use crate::turn::{self, Timer, Turn};
+use crate::turn::{self, OwnWaker, Timer, Turn};
 
 /// How long a connection has to close in order: its memory is not kept for a peer that does not close.
 const CLOSED_WITHIN: Duration = Duration::from_secs(30);
@@ -20,26 +19,16 @@ struct Lingering {
     /// When it is reset.
     until: Instant,
     timer: Timer,
+    waker: OwnWaker,
     /// Held until then.
     _stream: Mutex<Box<Stream>>,
 }
 
 static LINGERING: Mutex<Vec<Arc<Lingering>>> = Mutex::new(Vec::new());
 
-/// The connection holds it, also when it rings no more: it does not hold the connection.
-struct Call(Weak<Lingering>);
-
-impl Wake for Call {
-    fn wake(self: Arc<Self>) {
-        if let Some(lingering) = self.0.upgrade() {
-            turn::request(&lingering);
-        }
-    }
-}
-
 impl Turn for Lingering {
     fn turn(self: Arc<Self>) {
-        self.connection.notify(&Waker::from(Arc::new(Call(Arc::downgrade(&self)))));
+        self.connection.notify(self.waker.of(&self));
         loop {
             match self.connection.next_event(Duration::ZERO) {
                 Ok(None) if monotonic_now() >= self.until => return self.connection.abort(),
@@ -56,8 +45,9 @@ impl Turn for Lingering {
 /// Closes the connection in order, in the background.
 pub(super) fn close(stream: Box<Stream>, connection: Box<Connection>) {
     connection.disconnect();
-    let (until, timer) = (monotonic_now() + CLOSED_WITHIN, Timer::default());
-    let lingering = Arc::new(Lingering { connection, until, timer, _stream: Mutex::new(stream) });
+    let (until, stream) = (monotonic_now() + CLOSED_WITHIN, Mutex::new(stream));
+    let (timer, waker) = (Timer::default(), OwnWaker::default());
+    let lingering = Arc::new(Lingering { connection, until, timer, waker, _stream: stream });
     locked(&LINGERING).push(Arc::clone(&lingering));
     turn::request(&lingering);
 }
