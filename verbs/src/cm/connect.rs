@@ -221,29 +221,30 @@ impl Id {
         may
     }
 
-    /// Whether the peer has told that its TCP port is another one: the next attempt is made there.
-    pub(super) fn is_told_port(self: &Arc<Self>) -> bool {
+    /// Returns true if the peer's TCP port is another one than the number: the next attempt is made there. An
+    /// attempt that `stands` is given up for that only if what it met speaks no MPA.
+    pub(super) fn is_elsewhere(self: &Arc<Self>, stands: bool) -> bool {
         let mut asking = locked(&self.asking);
         let Some(question) = &mut *asking else { return false };
-        let told = question.look();
-        let next = question.next_look().filter(|_| told.is_none());
-        match next {
-            Some(at) => self.timer.set(self, at),
-            None => *asking = None,
+        let elsewhere = question.elsewhere(stands);
+        if elsewhere.is_some() {
+            *asking = None;
+        } else if let Some(at) = question.next_look() {
+            self.timer.set(self, at);
         }
         drop(asking);
-        if let (Some(tcp_port), Some(attempt)) = (told, &mut *locked(&self.attempt)) {
+        if let (Some(tcp_port), Some(attempt)) = (elsewhere, &mut *locked(&self.attempt)) {
             attempt.remote.set_port(tcp_port);
         }
-        told.is_some()
+        elsewhere.is_some()
     }
 
     /// An attempt has failed, perhaps at a program that has the TCP port for TCP: keeps why, as long as the
     /// peer may tell another one. The reason comes back if it may not.
     pub(super) fn fail_later(self: &Arc<Self>, error: Error) -> Result<(), Error> {
-        let is_asking = locked(&self.asking).is_some();
+        let is_asking = locked(&self.asking).as_ref().is_some_and(Asking::awaits_answer);
         match &mut *locked(&self.attempt) {
-            Some(attempt) if is_asking && !matches!(error, Error::Rejected(_)) => {
+            Some(attempt) if is_asking => {
                 attempt.failure = Some(error);
                 self.timer.set(self, monotonic_now() + PAUSE);
                 Ok(())

@@ -94,7 +94,6 @@ pub(crate) unsafe extern "C" fn rdma_destroy_id(of: *mut rdma_cm_id) -> c_int {
         listener.close();
     }
     drop(locked(&going.announced).take());
-    drop(locked(&going.marker).take());
     going.unacknowledged.wait();
     // SAFETY: live, and freed once, by this function's contract.
     drop(unsafe { IdObject::free(of) });

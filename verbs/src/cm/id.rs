@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::task::{Wake, Waker};
+use std::task::Waker;
 use std::time::Duration;
 
 use libc::{c_int, c_void};
@@ -19,7 +19,7 @@ use super::event::{Pending, rdma_ack_cm_event};
 use super::options::Options;
 use super::own_qp::Depths;
 use super::peer_end::PeerEnd;
-use super::ports::{Announced, Asking, Marker};
+use super::ports::{Announced, Asking};
 use super::sync::complete;
 use crate::abi::{
     IBV_QPT_RC, RDMA_CM_EVENT_CONNECT_RESPONSE, RDMA_CM_EVENT_ESTABLISHED, RDMA_PS_IB,
@@ -31,7 +31,7 @@ use crate::fault::{self, Call};
 use crate::network::Bound;
 use crate::object::{CPtr, Object, Place};
 use crate::qp::Qp;
-use crate::turn::{self, Timer};
+use crate::turn::{OwnWaker, Timer};
 
 /// An id.
 #[derive(Debug)]
@@ -52,15 +52,14 @@ pub(crate) struct Id {
     pub(super) unacknowledged: Unacknowledged,
     /// What queue pairs of its requests are made with, for an endpoint.
     pub(super) listener_attr: Mutex<Option<ListenerAttr>>,
-    /// Its number is another program's for TCP: tells peers the TCP port.
+    /// Tells peers the TCP port of a listener, and other processes that its number is taken.
     pub(super) announced: Mutex<Option<Announced>>,
-    /// Tells other processes that it listens.
-    pub(super) marker: Mutex<Option<Marker>>,
     /// Asks its peer for the TCP port.
     pub(super) asking: Mutex<Option<Asking>>,
     /// What it has asked a peer for, and its next try.
     pub(super) attempt: Mutex<Option<Attempt>>,
     pub(super) timer: Timer,
+    waker: OwnWaker,
     /// The peer has closed its end, and this one follows.
     pub(super) peer_end: Mutex<Option<PeerEnd>>,
     /// It has accepted a peer's request.
@@ -128,15 +127,6 @@ pub(super) enum Keeper {
 
 pub(super) type IdObject = Object<rdma_cm_id, Arc<Id>>;
 
-/// Calls for a turn of the id.
-struct IdWaker(Arc<Id>);
-
-impl Wake for IdWaker {
-    fn wake(self: Arc<Self>) {
-        turn::request(&self.0);
-    }
-}
-
 /// What is behind C's pointer.
 ///
 /// # Safety
@@ -170,10 +160,10 @@ pub(super) fn make(
             unacknowledged: Unacknowledged::default(),
             listener_attr: Mutex::default(),
             announced: Mutex::default(),
-            marker: Mutex::default(),
             asking: Mutex::default(),
             attempt: Mutex::default(),
             timer: Timer::default(),
+            waker: OwnWaker::default(),
             peer_end: Mutex::default(),
             accepted: AtomicBool::new(false),
             disconnected: Mutex::default(),
@@ -217,8 +207,9 @@ impl Id {
         untold
     }
 
-    pub(super) fn waker(self: &Arc<Self>) -> Waker {
-        Waker::from(Arc::new(IdWaker(Arc::clone(self))))
+    /// The waker that asks for a turn of the id.
+    pub(super) fn waker(self: &Arc<Self>) -> &Waker {
+        self.waker.of(self)
     }
 
     /// What an id of a peer's request is made with: the channel, and C's context.

@@ -13,7 +13,7 @@ use super::address::from_c;
 use super::connect::{check_depths, depth, private_data};
 use super::id::{Id, Keeper, Phase, finish_established, id};
 use super::own_qp::Depths;
-use super::ports::{self, Announced, Marker};
+use super::ports::{self, Announced};
 use super::turn::DEPTH;
 use crate::abi::{RDMA_CM_EVENT_ESTABLISHED, rdma_cm_id, rdma_conn_param};
 use crate::errno::{Errno, minus_one};
@@ -34,8 +34,9 @@ fn keep(id: &Id, local: SocketAddr) -> Result<(SocketAddr, Option<Keeper>), Errn
     }
     let socket = Socket::new(Domain::for_address(local), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
+    let only_ipv6 = locked(&id.options).only_ipv6;
     if local.is_ipv6() {
-        socket.set_only_v6(locked(&id.options).only_ipv6)?;
+        socket.set_only_v6(only_ipv6)?;
     }
     match socket.bind(&local.into()) {
         Ok(()) => {
@@ -43,7 +44,9 @@ fn keep(id: &Id, local: SocketAddr) -> Result<(SocketAddr, Option<Keeper>), Errn
             Ok((local, Some(Keeper::Kernel(socket))))
         }
         // A program has the TCP port for TCP: the number is free for RDMA.
-        Err(error) if error.kind() == ErrorKind::AddrInUse && !ports::is_taken(local) => {
+        Err(error)
+            if error.kind() == ErrorKind::AddrInUse && !ports::is_taken(local, only_ipv6) =>
+        {
             Ok((local, None))
         }
         Err(error) => Err(error.into()),
@@ -88,12 +91,14 @@ pub(super) fn listen(id: &Arc<Id>, backlog: c_int) -> Result<(), Errno> {
             let (listener, announced) = Announced::listen(local, params)?;
             (listener, Some(announced))
         }
-        listening => (listening?, None),
+        listening => {
+            let listener = listening?;
+            let is_kernels = network::device().is_none();
+            let announced = is_kernels.then(|| Announced::hold(listener.local(), only_ipv6));
+            (listener, announced.flatten())
+        }
     };
     let shown = announced.as_ref().map_or_else(|| listener.local(), |announced| announced.local);
-    if announced.is_none() && network::device().is_none() {
-        *locked(&id.marker) = Marker::take(shown);
-    }
     *locked(&id.announced) = announced;
     id.show_addresses(shown, None);
     id.backlog.store(backlog, Ordering::Release);

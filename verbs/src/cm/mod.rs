@@ -16,6 +16,7 @@ mod options;
 mod own_qp;
 mod peer_end;
 mod ports;
+mod probe;
 mod queue_pair;
 pub(crate) mod show;
 pub(crate) mod socket;

@@ -6,7 +6,10 @@
 //!   0  "uRPT"    4  version (1)    5  1: question, 2: answer    6  TCP port (2), 0 in a question    8  nonce (8)
 //! ```
 //!
-//! An end that connects asks while it connects: the answer of a peer that has the TCP port is the MPA Reply.
+//! An end that connects asks while it connects. **The TCP port of the number counts before any answer**: whoever has
+//! UDP port N need not be the owner of TCP port N. An answer with another port is used when the attempt at TCP port N
+//! has failed without an MPA Reply, or when what listens there proves by a [`Probe`] that it speaks no MPA. A listener
+//! that has its TCP port holds the UDP port too, so that no other process answers there, and answers "the same".
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -14,13 +17,14 @@ use std::os::fd::OwnedFd;
 use std::thread::{self, JoinHandle};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{Domain, Socket, Type};
 use tracing::debug;
 use urnic::{ListenParams, Listener, monotonic_now};
 use urnic_engine::time::{Duration, Instant};
 
+use super::probe::{Probe, Speaks};
 use crate::errno::Errno;
-use crate::gid;
+use crate::fork;
 use crate::network;
 use crate::process::process;
 use crate::thread::run_as_own;
@@ -49,78 +53,78 @@ fn parse(octets: &[u8], kind: u8) -> Option<(u16, [u8; 8])> {
     (head[..] == expected[..6]).then_some((u16::from_be_bytes(*tcp_port), *nonce))
 }
 
-/// Says to other processes that the port is one of RDMA. It has no length on disk, and goes with its process.
-#[derive(Debug)]
-pub(super) struct Marker(#[expect(dead_code, reason = "held")] Socket);
-
-impl Marker {
-    fn new(local: SocketAddr) -> io::Result<Self> {
-        // Of the abstract namespace, which belongs to the network's as TCP ports do (unix(7)).
-        let name = format!("\0urnic-rdma-port/{local}");
-        let socket = Socket::new(Domain::UNIX, Type::DGRAM, None)?;
-        socket.bind(&SockAddr::unix(name)?)?;
-        Ok(Self(socket))
+/// A UDP socket at the number of a listener. The kernel lets one process have it, at an address and at all that
+/// cover that one: it says which listener of RDMA has the number.
+fn questions_at(local: SocketAddr, only_ipv6: bool) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(local), Type::DGRAM, None)?;
+    if local.is_ipv6() {
+        socket.set_only_v6(only_ipv6)?;
     }
-
-    /// Takes it, if it is free. Ids that do not listen yet may share an address.
-    pub(super) fn take(local: SocketAddr) -> Option<Self> {
-        Self::new(local).ok()
-    }
+    socket.bind(&local.into())?;
+    Ok(socket.into())
 }
 
-/// Whether the port is one of RDMA at an address that this one stands for, or that stands for this one.
-pub(super) fn is_taken(local: SocketAddr) -> bool {
-    let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
-    let mut addresses = vec![local.ip()];
-    addresses.extend(any);
-    if local.ip().is_unspecified() {
-        addresses.extend(gid::table().iter().map(|gid| gid.address));
-    }
-    let is_held = |ip| {
-        let made = Marker::new(SocketAddr::new(ip, local.port()));
-        made.is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
-    };
-    addresses.into_iter().any(is_held)
+/// Returns true if another socket has the number at UDP: a listener of RDMA, or a program that leaves no way to
+/// tell peers a TCP port.
+pub(super) fn is_taken(local: SocketAddr, only_ipv6: bool) -> bool {
+    let made = questions_at(local, only_ipv6);
+    made.is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
 }
 
-/// A listener whose TCP port is another one than its number.
+/// The UDP port of a listener's number, and the thread that answers there which TCP port is the listener's.
 #[derive(Debug)]
 pub(super) struct Announced {
     /// The address that programs know.
     pub(super) local: SocketAddr,
-    _marker: Marker,
     stop: OwnedFd,
+    /// Absent in a child that was forked after `generation`.
     thread: Option<JoinHandle<()>>,
+    generation: u32,
 }
 
 impl Announced {
+    /// Holds the UDP port of a listener that has the TCP port of its number. `None` if a program has it for UDP:
+    /// peers do not need the answer.
+    pub(super) fn hold(local: SocketAddr, only_ipv6: bool) -> Option<Self> {
+        let held = questions_at(local, only_ipv6)
+            .map_err(Errno::from)
+            .and_then(|questions| Self::answering(questions, local, local.port()));
+        held.inspect_err(|errno| {
+            debug!(target: "urnic", %local, ?errno, "the UDP port of this number is not held");
+        })
+        .ok()
+    }
+
     /// Listens at any TCP port, and tells which.
     pub(super) fn listen(
         local: SocketAddr,
         params: ListenParams,
     ) -> Result<(Listener, Self), Errno> {
-        let taken = Errno(libc::EADDRINUSE);
-        if is_taken(local) {
-            return Err(taken);
-        }
-        let marker = Marker::take(local).ok_or(taken)?;
-        let questions = UdpSocket::bind(local)?;
+        let questions = questions_at(local, params.only_ipv6)?;
         let any = SocketAddr::new(local.ip(), 0);
         let listener = process()?.network.endpoint.listen(any, params)?;
         let tcp_port = listener.local().port();
+        debug!(target: "urnic", %local, tcp_port, "the TCP port of this number is another program's");
+        Ok((listener, Self::answering(questions, local, tcp_port)?))
+    }
+
+    fn answering(questions: UdpSocket, local: SocketAddr, tcp_port: u16) -> Result<Self, Errno> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
         let stopped = rustix::io::dup(&stop)?;
         let body = move || answer(&questions, &stopped, tcp_port);
         let start = || thread::Builder::new().name("urnic-rdma-port".to_owned()).spawn(body);
         let thread = Some(run_as_own(start)??);
-        debug!(target: "urnic", %local, tcp_port, "the TCP port of this number is another program's");
-        Ok((listener, Self { local, _marker: marker, stop, thread }))
+        Ok(Self { local, stop, thread, generation: fork::generation() })
     }
 }
 
 impl Drop for Announced {
     /// The address is free when this returns.
     fn drop(&mut self) {
+        if self.generation != fork::generation() {
+            // The thread is the parent's, and so is what stops it.
+            return;
+        }
         // It cannot block: the counter would have to be full.
         let _told = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
@@ -144,7 +148,7 @@ fn answer(questions: &UdpSocket, stop: &OwnedFd, tcp_port: u16) {
     }
 }
 
-/// A question that may be answered.
+/// A question that may be answered, and what follows from the answer.
 #[derive(Debug)]
 pub(super) struct Asking {
     socket: UdpSocket,
@@ -154,6 +158,9 @@ pub(super) struct Asking {
     again: Instant,
     wait: Duration,
     until: Instant,
+    /// The TCP port that the holder of the UDP port has told.
+    told: Option<u16>,
+    probe: Option<Probe>,
 }
 
 /// Between questions at first; each time twice as long.
@@ -180,7 +187,8 @@ impl Asking {
         getrandom::fill(&mut nonce).ok()?;
         let now = monotonic_now();
         let (again, until) = (now + FIRST_WAIT, now + PATIENCE);
-        let asking = Self { socket, remote, nonce, again, wait: FIRST_WAIT, until };
+        let (wait, told, probe) = (FIRST_WAIT, None, None);
+        let asking = Self { socket, remote, nonce, again, wait, until, told, probe };
         asking.ask();
         Some(asking)
     }
@@ -190,12 +198,13 @@ impl Asking {
         let _lost_as_datagrams_are = self.socket.send_to(&question, self.remote);
     }
 
-    /// The TCP port that the peer has told, if it has by now. Asks again when it is time.
-    pub(super) fn look(&mut self) -> Option<u16> {
+    /// The answer, if it has come by now. Asks again when it is time.
+    fn receive(&mut self) -> Option<u16> {
         let mut octets = [0; LEN];
-        // What comes from other addresses is an answer too, of a peer that has several: it has the nonce.
-        while let Ok((len, _from)) = self.socket.recv_from(&mut octets) {
-            let told = parse(&octets[..len], ANSWER);
+        // What comes from other addresses is an answer too, of a peer that has several: it has the nonce. The
+        // number is what its sender has to hold.
+        while let Ok((len, from)) = self.socket.recv_from(&mut octets) {
+            let told = parse(&octets[..len], ANSWER).filter(|_| from.port() == self.remote.port());
             if let Some((tcp_port, _)) = told.filter(|(_, nonce)| *nonce == self.nonce) {
                 return (tcp_port != 0).then_some(tcp_port);
             }
@@ -209,15 +218,40 @@ impl Asking {
         None
     }
 
-    /// When to look next; `None` when it was looked for long enough.
+    /// Returns the other TCP port at which to try: the answer names one, and the TCP port of the number is not the
+    /// peer's, since the attempt there has failed, or `stands` and what listens there speaks no MPA.
+    ///
+    /// This alone decides whether an answer counts.
+    pub(super) fn elsewhere(&mut self, stands: bool) -> Option<u16> {
+        if self.told.is_none() {
+            self.told = self.receive();
+        }
+        let tcp_port = self.told.filter(|told| *told != self.remote.port())?;
+        if !stands {
+            return Some(tcp_port);
+        }
+        let probe = self.probe.get_or_insert_with(|| Probe::start(self.remote));
+        (probe.look() == Some(Speaks::Other)).then_some(tcp_port)
+    }
+
+    /// Returns true if the answer may still come.
+    pub(super) fn awaits_answer(&self) -> bool {
+        self.told.is_none() && monotonic_now() < self.until
+    }
+
+    /// When to look next; `None` when there is nothing more to wait for.
     pub(super) fn next_look(&self) -> Option<Instant> {
-        let now = monotonic_now();
-        (now < self.until).then(|| now + LOOK)
+        let probes = self.probe.as_ref().is_some_and(|probe| probe.found.is_none());
+        (probes || self.awaits_answer()).then(|| monotonic_now() + LOOK)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::super::probe::WRONG_REQUEST;
     use super::*;
 
     #[test]
@@ -236,21 +270,128 @@ mod tests {
         }
     }
 
+    /// A port that no other test has, kept for TCP.
+    fn tcp_server() -> (TcpListener, SocketAddr) {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let local = server.local_addr().unwrap();
+        (server, local)
+    }
+
     #[test]
-    fn a_marker_stands_for_all_addresses_that_cover_its_own() {
-        let local = |text: &str| -> SocketAddr { text.parse().unwrap() };
-        // A port that no other test has.
-        let keeper = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let port = keeper.local_addr().unwrap().port();
-        let at = |ip: &str| local(&format!("{ip}:{port}"));
-        assert!(!is_taken(at("127.0.0.1")));
-        let marker = Marker::take(at("127.0.0.1"));
-        assert!(marker.is_some() && Marker::take(at("127.0.0.1")).is_none());
-        assert!(is_taken(at("127.0.0.1")) && is_taken(at("0.0.0.0")) && is_taken(at("[::]")));
-        assert!(!is_taken(at("127.0.0.2")));
-        drop(marker);
-        let marker = Marker::take(at("0.0.0.0"));
-        assert!(marker.is_some() && is_taken(at("127.0.0.2")));
+    fn a_number_is_one_listeners_at_all_addresses_that_cover_its_own() {
+        let (_server, local) = tcp_server();
+        let at = |ip: &str| -> SocketAddr { format!("{ip}:{}", local.port()).parse().unwrap() };
+        let is_taken = |ip: &str| is_taken(at(ip), false);
+        assert!(!is_taken("127.0.0.1"));
+        let held = Announced::hold(local, false).unwrap();
+        assert!(Announced::hold(local, false).is_none(), "another goes on without");
+        assert!(is_taken("127.0.0.1") && is_taken("0.0.0.0"));
+        assert!(!is_taken("127.0.0.2"));
+        drop(held);
+        let held = Announced::hold(at("0.0.0.0"), false);
+        assert!(held.is_some() && is_taken("127.0.0.2"));
+        drop(held);
+        assert!(!is_taken("127.0.0.1"));
+    }
+
+    /// Looks until there is something to be seen.
+    fn look_until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+        let until = monotonic_now() + Duration::from_secs(20);
+        loop {
+            if let Some(seen) = look() {
+                return seen;
+            }
+            assert!(monotonic_now() < until, "nothing is seen");
+            thread::yield_now();
+        }
+    }
+
+    /// A listener that has its TCP port says so: nothing else is tried.
+    #[test]
+    fn a_listener_with_its_own_tcp_port_says_so() {
+        let (_server, local) = tcp_server();
+        let _held = Announced::hold(local, false).unwrap();
+        let mut asking = Asking::start(local).unwrap();
+        look_until(|| {
+            assert_eq!(asking.elsewhere(true), None);
+            asking.told
+        });
+        assert_eq!(asking.told, Some(local.port()));
+        assert_eq!(asking.elsewhere(false), None);
+        assert!(asking.next_look().is_none() && !asking.awaits_answer());
+    }
+
+    /// Answers the first question: the peer is at TCP port 7.
+    fn says_seven(peer: &UdpSocket) {
+        let mut octets = [0; LEN];
+        let (len, from) = peer.recv_from(&mut octets).unwrap();
+        let (_, nonce) = parse(&octets[..len], QUESTION).unwrap();
+        peer.send_to(&message(ANSWER, 7, nonce), from).unwrap();
+    }
+
+    /// Another process has the UDP port of the number, and says that the peer is elsewhere.
+    #[test]
+    fn an_answer_counts_only_where_tcp_is_refused_or_speaks_something_else() {
+        let (server, local) = tcp_server();
+        let peer = UdpSocket::bind(local).unwrap();
+        let asked = || {
+            let mut asking = Asking::start(local).unwrap();
+            says_seven(&peer);
+            look_until(|| {
+                assert_eq!(asking.elsewhere(true), None, "nothing is proved yet");
+                asking.told
+            });
+            asking
+        };
+        // It closes at the wrong key, as responders do.
+        let mut asking = asked();
+        let mut met = server.accept().unwrap().0;
+        let mut octets = [0; 20];
+        met.read_exact(&mut octets).unwrap();
+        assert_eq!(octets, WRONG_REQUEST);
+        drop(met);
+        look_until(|| {
+            assert_eq!(asking.elsewhere(true), None);
+            asking.probe.as_ref().unwrap().found
+        });
+        assert_eq!(asking.elsewhere(true), None, "and never");
+        assert!(asking.next_look().is_none());
+        assert_eq!(asking.elsewhere(false), Some(7), "the attempt there has failed");
+        // It is silent, or answers something else.
+        let mut asking = asked();
+        let silent = server.accept().unwrap();
+        assert_eq!(look_until(|| asking.elsewhere(true)), 7);
+        drop(silent);
+        let mut asking = asked();
+        server.accept().unwrap().0.write_all(b"-ERR\r\n").unwrap();
+        look_until(|| asking.elsewhere(true));
+        // Nothing listens.
+        drop(server);
+        let mut asking = asked();
+        look_until(|| {
+            assert_eq!(asking.elsewhere(true), None);
+            asking.probe.as_ref().unwrap().found
+        });
+        assert_eq!(asking.elsewhere(false), Some(7));
+    }
+
+    /// Nothing answers from another port than the one that was asked, even with the nonce.
+    #[test]
+    fn an_answer_comes_from_the_number_that_was_asked() {
+        let (_server, local) = tcp_server();
+        let peer = UdpSocket::bind(local).unwrap();
+        let mut asking = Asking::start(local).unwrap();
+        let mut octets = [0; LEN];
+        let (len, from) = peer.recv_from(&mut octets).unwrap();
+        let (_, nonce) = parse(&octets[..len], QUESTION).unwrap();
+        let other = UdpSocket::bind("127.0.0.1:0").unwrap();
+        other.send_to(&message(ANSWER, 7, nonce), from).unwrap();
+        peer.send_to(&message(ANSWER, 8, nonce), from).unwrap();
+        look_until(|| {
+            let _not_failed = asking.elsewhere(true);
+            asking.told
+        });
+        assert_eq!(asking.told, Some(8));
     }
 
     /// A question without an answer is asked again; one with a wrong nonce is none.
@@ -266,12 +407,11 @@ mod tests {
         wrong[0] ^= 1;
         peer.send_to(&message(ANSWER, 7, wrong), from).unwrap();
         while asking.again <= monotonic_now() + FIRST_WAIT {
-            assert_eq!(asking.look(), None);
+            assert_eq!(asking.receive(), None);
         }
         let (len, from) = peer.recv_from(&mut octets).unwrap();
         assert_eq!(parse(&octets[..len], QUESTION), Some((0, nonce)), "asked again");
         peer.send_to(&message(ANSWER, 7, nonce), from).unwrap();
-        let told = std::iter::repeat_with(|| asking.look()).find_map(|told| told);
-        assert_eq!(told, Some(7));
+        assert_eq!(look_until(|| asking.receive()), 7);
     }
 }

@@ -47,7 +47,7 @@ impl Id {
     }
 
     fn take_requests(self: &Arc<Self>, listener: &Listener) {
-        listener.notify(&self.waker());
+        listener.notify(self.waker());
         while self.untaken.load(Ordering::Acquire) < self.backlog.load(Ordering::Acquire)
             && let Ok(Some(request)) = listener.next_request(NOW)
         {
@@ -93,8 +93,8 @@ impl Id {
 
     /// The last attempt has failed.
     fn refused(self: &Arc<Self>) -> Phase {
-        let is_told = self.is_told_port();
-        match self.take_failure().filter(|_| !is_told) {
+        let is_elsewhere = self.is_elsewhere(false);
+        match self.take_failure().filter(|_| !is_elsewhere) {
             Some(error) => match self.fail_later(error) {
                 Ok(()) => Phase::Refused,
                 Err(error) => {
@@ -110,14 +110,14 @@ impl Id {
     }
 
     fn connecting(self: &Arc<Self>, connecting: Connecting) -> Phase {
-        if self.is_told_port() {
-            // What has the TCP port of the number is not the peer.
-            drop(connecting);
-            self.try_soon();
-            return Phase::Refused;
-        }
-        connecting.notify(&self.waker());
+        connecting.notify(self.waker());
         match connecting.poll() {
+            Ok(Err(still)) if self.is_elsewhere(true) => {
+                // What has the TCP port of the number is not the peer.
+                drop(still);
+                self.try_soon();
+                Phase::Refused
+            }
             Ok(Err(still)) => Phase::Connecting(Box::new(still)),
             Ok(Ok(connection)) => {
                 // No attempt follows: what it would be made with is not kept.
@@ -141,6 +141,15 @@ impl Id {
                 }
                 self.tell(event);
                 self.connected(connection)
+            }
+            // A peer that answers by MPA is the one that was asked for.
+            Err(error @ Error::Rejected(_)) => {
+                self.failed(error);
+                Phase::Ended
+            }
+            Err(_) if self.is_elsewhere(false) => {
+                self.try_soon();
+                Phase::Refused
             }
             Err(error) if is_refusal(&error) && self.try_later() => Phase::Refused,
             Err(error) => match self.fail_later(error) {
@@ -196,7 +205,7 @@ impl Id {
             // The socket takes it, with what happens to it.
             return Phase::Connected(Box::new(connection));
         }
-        connection.notify(&self.waker());
+        connection.notify(self.waker());
         loop {
             match connection.next_event(NOW) {
                 Ok(None) => {

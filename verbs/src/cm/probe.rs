@@ -1,0 +1,103 @@
+//! Asks whether what listens at a TCP port speaks MPA.
+//!
+//! A connection that the application of a responder has not answered yet and one to a server that speaks something
+//! else look alike: both are silent. So a second connection carries an MPA Request with a wrong key: a responder closes
+//! it as soon as it has read it, whatever its application does (RFC 5044 §7.1.2 (8)).
+#![expect(unsafe_code, reason = "an ioctl that is not in rustix")]
+
+use std::io::{self, Read};
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+
+use libc::c_int;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use socket2::{Domain, Socket, Type};
+use urnic::monotonic_now;
+use urnic_engine::time::{Duration, Instant};
+
+/// The second connection, and what it has shown.
+#[derive(Debug)]
+pub(super) struct Probe {
+    socket: Option<Socket>,
+    /// When the request was sent.
+    sent_at: Option<Instant>,
+    pub(super) found: Option<Speaks>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Speaks {
+    /// Something other than MPA.
+    Other,
+    /// It may be MPA: the connection was closed, or not made.
+    Unknown,
+}
+
+/// As long as the head of a request, whose key it does not have; no flags, no revision, no Private Data. It has no
+/// end of a line, which servers of lines wait for.
+pub(super) const WRONG_REQUEST: [u8; 20] = *b"urnic: no MPA Req\0\0\0";
+/// How long a responder has to close the connection, at least, once its TCP has acknowledged the request.
+const CLOSED_WITHIN: Duration = Duration::from_millis(250);
+
+impl Probe {
+    pub(super) fn start(remote: SocketAddr) -> Self {
+        let start = || -> io::Result<Socket> {
+            let socket = Socket::new(Domain::for_address(remote), Type::STREAM, None)?;
+            socket.set_nonblocking(true)?;
+            match socket.connect(&remote.into()) {
+                Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+                _ => Ok(socket),
+            }
+        };
+        let socket = start().ok();
+        let found = if socket.is_some() { None } else { Some(Speaks::Unknown) };
+        Self { socket, sent_at: None, found }
+    }
+
+    /// What was found out by now. The connection is closed then.
+    pub(super) fn look(&mut self) -> Option<Speaks> {
+        if let (None, Some(socket)) = (self.found, &self.socket) {
+            let found = Self::step(socket, &mut self.sent_at);
+            self.found = found.unwrap_or(Some(Speaks::Unknown));
+        }
+        if self.found.is_some() {
+            self.socket = None;
+        }
+        self.found
+    }
+
+    fn step(mut socket: &Socket, sent_at: &mut Option<Instant>) -> io::Result<Option<Speaks>> {
+        let Some(at) = *sent_at else {
+            let mut ready = [PollFd::new(socket, PollFlags::OUT)];
+            if poll(&mut ready, Some(&Timespec::default()))? > 0 {
+                socket.take_error()?.map_or(Ok(()), Err)?;
+                socket.send(&WRONG_REQUEST)?;
+                *sent_at = Some(monotonic_now());
+            }
+            return Ok(None);
+        };
+        match socket.read(&mut [0; 16]) {
+            Ok(0) => Ok(Some(Speaks::Unknown)),
+            // No responder answers a request with a wrong key.
+            Ok(_) => Ok(Some(Speaks::Other)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if is_acknowledged(socket)? {
+                    let is_over = monotonic_now() - at >= CLOSED_WITHIN;
+                    return Ok(is_over.then_some(Speaks::Other));
+                }
+                // A listener whose queue is full, or that is far away: the time counts from the acknowledgment.
+                *sent_at = Some(monotonic_now());
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Returns true if the peer's TCP has acknowledged all that was sent: nothing is left in the queue (tcp(7),
+/// `SIOCOUTQ`).
+fn is_acknowledged(socket: &Socket) -> io::Result<bool> {
+    let mut waiting: c_int = 0;
+    // SAFETY: a live socket, and a place for the number, which the call writes.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut waiting) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(waiting == 0) }
+}
