@@ -68,6 +68,7 @@
 mod clock;
 mod config;
 pub mod device;
+mod environment;
 mod error;
 mod handle;
 mod mail;
@@ -77,6 +78,7 @@ mod worker;
 
 // The adapter and its interface.
 pub use config::EndpointConfig;
+pub use environment::{environment, runtime_folder};
 pub use error::Error;
 pub use handle::endpoint::Endpoint;
 pub use mail::events::EndpointEvent;

@@ -57,6 +57,7 @@ pub use frame::{
     Digest, Digester, Digests, Fragment, Medium, RxChecksum, RxFrame, TxChecksum, TxFrame,
 };
 pub use open::OpenError;
+pub use sys::secure::has_more_rights_than_its_user;
 
 /// The target of what devices tell `tracing`: what they were opened with, and changes of their link.
 const TRACE: &str = "urnic::netdev";

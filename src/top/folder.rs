@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
 
-/// Where endpoints that are shown have their sockets: `$XDG_RUNTIME_DIR/urnic`, or without that variable
-/// `urnic-top-UID` in the folder for temporary files.
+use crate::environment::runtime_folder;
+
+/// Returns where endpoints that are shown have their sockets: `$XDG_RUNTIME_DIR/urnic`, or without that variable, or
+/// where it names another user's folder, `urnic-top-UID` in the folder for temporary files.
 #[must_use]
 pub fn folder() -> PathBuf {
-    let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    // The XDG Base Directory Specification: paths that are not absolute are to be ignored.
-    match runtime.filter(|path| path.is_absolute()) {
+    match runtime_folder() {
         Some(runtime) => runtime.join("urnic"),
         None => env::temp_dir().join(format!("urnic-top-{}", geteuid().as_raw())),
     }

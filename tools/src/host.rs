@@ -1,6 +1,6 @@
 //! What every command on a device begins with: an RNIC, an endpoint on the device, a domain.
 
-use std::io;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -154,6 +154,19 @@ pub(crate) struct Host {
     _shown: Option<Shown>,
 }
 
+/// Shows the endpoint to `urnic top`. Where that cannot be, as where another user has the name of the folder, the
+/// command goes on without, and says so.
+fn shown(endpoint: &Endpoint) -> anyhow::Result<Option<Shown>> {
+    match Shown::start(endpoint) {
+        Ok(shown) => Ok(Some(shown)),
+        Err(error) => {
+            writeln!(io::stderr(), "urnic: --top: {error}; going on without")
+                .context("standard error")?;
+            Ok(None)
+        }
+    }
+}
+
 impl Host {
     /// Opens the device. The thread looks for work for `spin` before it sleeps.
     ///
@@ -183,7 +196,7 @@ impl Host {
             ..EndpointConfig::default()
         };
         let endpoint = device::open(&options.dev, &rnic, &config)?;
-        let shown = options.top.then(|| Shown::start(&endpoint)).transpose().context("--top")?;
+        let shown = if options.top { shown(&endpoint)? } else { None };
         let pd = rnic.alloc_pd();
         Ok(Self { rnic, pd, endpoint, options: options.clone(), _shown: shown })
     }

@@ -1,8 +1,6 @@
 //! What completions of Sends and Writes say: that the peer has it, or that it was sent.
 
-use std::env;
-
-use urnic::CompletionMeans;
+use urnic::{CompletionMeans, environment};
 
 use crate::device::{Personality, personality};
 
@@ -13,7 +11,7 @@ const ACK: &str = "URNIC_ACK";
 /// InfiniBand's that the message is at the peer, iWARP's nothing of the peer
 /// (RFC 5040 §5.5 rule 9).
 pub(crate) fn completion() -> CompletionMeans {
-    match (env::var_os(ACK), personality()) {
+    match (environment(ACK), personality()) {
         (Some(word), _) if word == "peer" => CompletionMeans::Placed,
         (Some(word), _) if word == "local" => CompletionMeans::Taken,
         (_, Personality::Ib) => CompletionMeans::Placed,

@@ -7,6 +7,7 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use libc::{c_char, c_int};
+use urnic::environment;
 
 use crate::abi::{IBV_NODE_CA, IBV_NODE_RNIC, IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP, ibv_device};
 use crate::errno::Errno;
@@ -31,7 +32,7 @@ pub(crate) const PERSONALITY: &str = "URNIC_PERSONALITY";
 
 pub(crate) fn personality() -> Personality {
     static PERSONALITY_OF_PROCESS: OnceLock<Personality> = OnceLock::new();
-    *PERSONALITY_OF_PROCESS.get_or_init(|| match std::env::var_os(PERSONALITY) {
+    *PERSONALITY_OF_PROCESS.get_or_init(|| match environment(PERSONALITY) {
         Some(word) if word == "iwarp" => Personality::Iwarp,
         _ => Personality::Ib,
     })

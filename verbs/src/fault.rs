@@ -1,17 +1,16 @@
 //! Faults on demand: `URNIC_FAIL=create_cq:2,post_send:100:ENOMEM,connect:1:reject` makes the second
 //! `ibv_create_cq` of the process fail, the hundredth `ibv_post_send`, and lets the first `rdma_connect` be
 //! rejected, so that programs can try what they do about errors.
-#![expect(clippy::disallowed_methods, reason = "the variable is how a program is told")]
 #![expect(
     clippy::print_stderr,
     reason = "a wrong variable is told where the person looks who set it"
 )]
 
-use std::env;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use libc::c_int;
+use urnic::environment;
 
 use crate::errno::Errno;
 
@@ -138,7 +137,8 @@ impl Fault {
 fn faults() -> &'static [Fault] {
     static FAULTS: OnceLock<Vec<Fault>> = OnceLock::new();
     FAULTS.get_or_init(|| {
-        let text = env::var(VARIABLE).unwrap_or_default();
+        let text = environment(VARIABLE).unwrap_or_default();
+        let text = text.to_string_lossy();
         Fault::parse_all(&text).unwrap_or_else(|problem| {
             eprintln!("urnic: {VARIABLE}: {problem}; no call is made to fail");
             Vec::new()

@@ -5,18 +5,15 @@ use std::io;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+use urnic::environment;
 
 /// The variable, with the words of `urnic --log`.
 const LOG: &str = "URNIC_LOG";
 
 /// Begins to log, if it is asked for and the program does not log by the same means itself.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "an environment variable is all a program has to ask"
-)]
 #[expect(clippy::print_stderr, reason = "who has asked for a log reads standard error")]
 pub(crate) fn start() {
-    let Ok(text) = std::env::var(LOG) else { return };
+    let Some(text) = environment(LOG).and_then(|text| text.into_string().ok()) else { return };
     match text.parse::<Targets>() {
         Ok(targets) => {
             let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(false);

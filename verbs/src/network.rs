@@ -2,11 +2,7 @@
 //!
 //! `URNIC_DEV` says it, as `urnic run --dev` does. Of an interface there is one user at a time: a
 //! process that finds it taken opens no device, and says why on standard error.
-#![expect(
-    clippy::disallowed_methods,
-    clippy::print_stderr,
-    reason = "a program that was not written for urnic is told by its environment, and tells its user"
-)]
+#![expect(clippy::print_stderr, reason = "a program that was not written for urnic tells its user")]
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -18,7 +14,7 @@ use std::time::Duration;
 
 use urnic::device::{DeviceSpec, Kind};
 use urnic::top::Shown;
-use urnic::{Endpoint, EndpointConfig, Rnic};
+use urnic::{Endpoint, EndpointConfig, Rnic, environment};
 
 use crate::errno::Errno;
 use crate::event_queue::locked;
@@ -39,14 +35,14 @@ const ANY_LEN: u16 = 16_384;
 
 fn spec() -> &'static Result<Option<DeviceSpec>, String> {
     static SPEC: OnceLock<Result<Option<DeviceSpec>, String>> = OnceLock::new();
-    SPEC.get_or_init(|| match std::env::var(DEV) {
-        Ok(text) if text.is_empty() => Ok(None),
-        Ok(text) => {
-            let spec: DeviceSpec = text.parse()?;
-            Ok((!spec.is_kernel()).then_some(spec))
+    SPEC.get_or_init(|| {
+        let Some(text) = environment(DEV) else { return Ok(None) };
+        let text = text.into_string().map_err(|_| "it is not UTF-8".to_owned())?;
+        if text.is_empty() {
+            return Ok(None);
         }
-        Err(std::env::VarError::NotPresent) => Ok(None),
-        Err(error) => Err(error.to_string()),
+        let spec: DeviceSpec = text.parse()?;
+        Ok((!spec.is_kernel()).then_some(spec))
     })
 }
 
@@ -78,7 +74,7 @@ impl Network {
             Err(problem) => Err((problem.clone(), Errno::INVALID)),
         };
         opened.map_err(|(problem, errno)| {
-            let dev = std::env::var_os(DEV).unwrap_or_default();
+            let dev = environment(DEV).unwrap_or_default();
             eprintln!("urnic: {DEV}={}: {problem}", dev.display());
             errno
         })
@@ -109,7 +105,7 @@ impl Network {
 /// Shows the endpoint to `urnic top`, if `URNIC_TOP` asks for that. Where it cannot be shown, the program
 /// goes on without.
 fn shown(endpoint: &Endpoint) -> Option<Shown> {
-    let asked = std::env::var_os(TOP)?.to_ascii_lowercase();
+    let asked = environment(TOP)?.to_ascii_lowercase();
     if ["", "0", "n", "no", "f", "false", "off"].iter().any(|no| asked == *no) {
         return None;
     }

@@ -10,9 +10,10 @@ use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::OnceLock;
-use std::{env, fs, ptr};
+use std::{fs, ptr};
 
 use libc::{c_char, c_int, c_void, sockaddr};
+use urnic::environment;
 
 use crate::abi::{
     IBV_SYSFS_PATH_MAX, ib_user_path_rec, ib_uverbs_ah_attr, ib_uverbs_qp_attr, ibv_ah_attr,
@@ -85,10 +86,8 @@ unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece)
 extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     static PATH: OnceLock<CString> = OnceLock::new();
     PATH.get_or_init(|| {
-        let is_plain = rustix::process::getuid() == rustix::process::geteuid();
-        let mut path = env::var_os("SYSFS_PATH")
-            .filter(|_| is_plain)
-            .map_or_else(|| b"/sys".to_vec(), OsStringExt::into_vec);
+        let mut path =
+            environment("SYSFS_PATH").map_or_else(|| b"/sys".to_vec(), OsStringExt::into_vec);
         path.truncate(IBV_SYSFS_PATH_MAX);
         while path.last() == Some(&b'/') {
             path.pop();

@@ -13,6 +13,7 @@ pub(crate) mod packet_ring;
 pub(crate) mod packet_socket;
 pub(crate) mod published;
 pub(crate) mod read_mapping;
+pub(crate) mod secure;
 pub(crate) mod shared_mapping;
 pub(crate) mod stream_socket;
 mod sum;

@@ -3,13 +3,15 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
+use urnic::runtime_folder;
 
 use crate::device::{self, DEVICES, DeviceSpec};
 
@@ -169,18 +171,39 @@ fn find(name: &str) -> anyhow::Result<PathBuf> {
 
 /// A folder that only this user can change: what is linked there is run.
 fn folder() -> anyhow::Result<PathBuf> {
+    private_folder(&runtime_folder().unwrap_or_else(env::temp_dir))
+}
+
+/// Makes the folder of this user in `base`. Where another user has its name, one with a name that cannot be guessed.
+fn private_folder(base: &Path) -> anyhow::Result<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
-    let base = env::var_os("XDG_RUNTIME_DIR").map_or_else(env::temp_dir, PathBuf::from);
     let folder = base.join(format!("urnic-run-{user}"));
+    if let Some(folder) = private(folder.clone())? {
+        return Ok(folder);
+    }
+    let mark = RandomState::new().hash_one(std::process::id());
+    let other = base.join(format!("urnic-run-{user}-{mark:016x}"));
+    writeln!(
+        io::stderr(),
+        "urnic: {} is not a folder that only you can change: remove it; using {} for now",
+        folder.display(),
+        other.display()
+    )
+    .context("standard error")?;
+    private(other)?.context("another process has made a folder of that name")
+}
+
+/// Makes the folder, unless it is there; `None` if another user can change what is there.
+fn private(folder: PathBuf) -> io::Result<Option<PathBuf>> {
     match DirBuilder::new().mode(0o700).create(&folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.into()),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
+    // Not what a link leads to: another user may have made that.
     let found = fs::symlink_metadata(&folder)?;
-    let is_private =
-        found.is_dir() && found.uid() == user && found.permissions().mode() & 0o022 == 0;
-    ensure!(is_private, "{} is not a folder that only you can change: remove it", folder.display());
-    Ok(folder)
+    let is_own = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
+    let is_private = is_own && found.permissions().mode() & 0o022 == 0;
+    Ok(is_private.then_some(folder))
 }
 
 /// Makes a link to the library, unless it is there; other runs may make it at the same time.
@@ -196,6 +219,21 @@ fn link(library: &Path, link: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_of_another_user_is_passed_over() {
+        let place = tempfile::tempdir().unwrap();
+        let first = private_folder(place.path()).unwrap();
+        assert_eq!(private_folder(place.path()).unwrap(), first);
+        // As another user may leave it: to be changed by others, or a link to somewhere else.
+        fs::set_permissions(&first, fs::Permissions::from_mode(0o777)).unwrap();
+        let other = private_folder(place.path()).unwrap();
+        assert_ne!(other, first);
+        assert_eq!(fs::symlink_metadata(&other).unwrap().permissions().mode() & 0o777, 0o700);
+        fs::remove_dir(&first).unwrap();
+        symlink(&other, &first).unwrap();
+        assert!(![&first, &other].contains(&&private_folder(place.path()).unwrap()));
+    }
 
     #[test]
     fn names_that_are_installed_beside_the_library_are_used() {

@@ -1,0 +1,67 @@
+//! The environment of the process, as far as it may say what urnic does.
+#![expect(clippy::disallowed_methods, reason = "this is where the environment is read")]
+
+use std::env;
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use rustix::process::geteuid;
+use urnic_netdev::has_more_rights_than_its_user;
+
+/// Returns a variable of the environment. `None` in a process that has rights that its user has not, as a
+/// set-user-id program: the user who starts it says nothing to it by the environment.
+///
+/// All variables that urnic reads, in the library, in the libraries of rdma-core's names and in commands, are read by this.
+#[must_use]
+pub fn environment(name: &str) -> Option<OsString> {
+    if has_more_rights_than_its_user() { None } else { env::var_os(name) }
+}
+
+/// Returns the folder for sockets and links of this user, `$XDG_RUNTIME_DIR`. `None` without that variable, where it
+/// is no absolute path (XDG Base Directory Specification), and where the folder is another user's: `su` keeps the
+/// variable.
+#[must_use]
+pub fn runtime_folder() -> Option<PathBuf> {
+    let folder = environment("XDG_RUNTIME_DIR").map(PathBuf::from);
+    folder.filter(|folder| folder.is_absolute() && !is_of_another_user(folder))
+}
+
+/// A folder that is not there is none of another user's: what is made in it fails, and says why.
+fn is_of_another_user(folder: &PathBuf) -> bool {
+    folder
+        .metadata()
+        .is_ok_and(|found| found.uid() != geteuid().as_raw() || found.mode() & 0o022 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, chown};
+
+    use super::*;
+
+    #[test]
+    fn variables_are_read_in_a_process_with_the_rights_of_its_user() {
+        assert!(!has_more_rights_than_its_user());
+        assert_eq!(environment("PATH"), env::var_os("PATH"));
+        assert_eq!(environment("URNIC_NO_SUCH_VARIABLE"), None);
+    }
+
+    #[test]
+    fn a_folder_that_another_user_owns_or_may_write_is_not_used() {
+        let place = env::temp_dir().join(format!("urnic-environment-{}", std::process::id()));
+        fs::create_dir(&place).unwrap();
+        fs::set_permissions(&place, Permissions::from_mode(0o700)).unwrap();
+        assert!(!is_of_another_user(&place));
+        fs::set_permissions(&place, Permissions::from_mode(0o770)).unwrap();
+        assert!(is_of_another_user(&place));
+        fs::set_permissions(&place, Permissions::from_mode(0o700)).unwrap();
+        // Only root may give a folder away.
+        if chown(&place, Some(65_534), None).is_ok() {
+            assert!(is_of_another_user(&place));
+        }
+        fs::remove_dir(&place).unwrap();
+        assert!(!is_of_another_user(&place), "what is not there fails where it is used");
+    }
+}
