@@ -105,3 +105,38 @@ netns_tests! {
         }
     }
 }
+
+/// The program's end after `exit` in a signal handler.
+fn ends_with_7(libraries: &Libraries, line: &str) {
+    let mut program = libraries.start(line, false);
+    program.ends();
+    let status = program.child.wait().unwrap();
+    assert_eq!(status.code(), Some(7), "{line}: {}", program.said());
+}
+
+/// C does not allow it, and programs do it: a handler of a signal calls `exit` in the middle of an allocation.
+#[test]
+fn exit_in_the_middle_of_an_allocation_ends_the_process() {
+    let test = "exit_in_the_middle_of_an_allocation_ends_the_process";
+    let libraries = Libraries::new();
+    let header = "/usr/include/rdma/rdma_cma.h";
+    let linked = ["-libverbs", "-lpthread"];
+    let program = compiled::compile(test, &libraries, "exit_inside", header, &linked);
+    let Some(program) = program else { return };
+    ends_with_7(&libraries, &program.display().to_string());
+}
+
+/// As many points of the library's calls as there is time for; `URNIC_EXITS` says another number.
+#[test]
+fn exit_in_a_handler_at_any_time_ends_the_process() {
+    const EXITS: u64 = 20;
+    let test = "exit_in_a_handler_at_any_time_ends_the_process";
+    let libraries = Libraries::new();
+    let Some(program) = compile_cm(test, &libraries, "exit_any_time") else { return };
+    let exits = std::env::var("URNIC_EXITS").map_or(EXITS, |exits| exits.parse().unwrap());
+    for number in 0..exits {
+        // Steps that share no divisor with the range: each time another point.
+        let after = 1000 + number * 7919 % 30_000;
+        ends_with_7(&libraries, &format!("{} {after}", program.display()));
+    }
+}

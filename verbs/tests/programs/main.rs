@@ -71,6 +71,14 @@ impl Libraries {
     fn run(&self, line: &str, iwarp: bool) -> String {
         self.start(line, iwarp).finish()
     }
+
+    /// As [`run`](Self::run), for one that takes long.
+    fn run_for(&self, line: &str, limit: Duration) -> String {
+        let mut program = self.start(line, false);
+        let is_well = program.ends_within(limit);
+        assert!(is_well, "{line} ends with an error: {}", program.said());
+        program.said()
+    }
 }
 
 struct Program {
@@ -88,12 +96,16 @@ impl Program {
 
     /// Waits for its end; whether that is a good one.
     fn ends(&mut self) -> bool {
+        self.ends_within(LIMIT)
+    }
+
+    fn ends_within(&mut self, limit: Duration) -> bool {
         let began = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.success();
             }
-            assert!(began.elapsed() < LIMIT, "{} does not end: {}", self.line, self.said());
+            assert!(began.elapsed() < limit, "{} does not end: {}", self.line, self.said());
             thread::sleep(Duration::from_millis(5));
         }
     }

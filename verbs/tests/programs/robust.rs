@@ -14,10 +14,12 @@ use urnic_testkit::octets::{
     fpdu, fpdu_with_length, read_request, send, startup, tagged, untagged,
 };
 
-use super::{LIMIT, Libraries, Program, free_port, has};
+use super::{LIMIT, Libraries, Program, compiled, free_port, has};
 
 /// Clients that are killed, unless `URNIC_KILLS` says another number.
 const KILLS: u64 = 20;
+/// How long thousands of connections may take.
+const LONG: Duration = Duration::from_secs(600);
 /// What a server may have more of after them, in KiB: allocators keep some.
 const RESIDENT_MORE_MAX: u64 = 4096;
 
@@ -321,4 +323,28 @@ fn octets_of_programs() -> String {
         )
     };
     (0..64).map(of_fragment).collect()
+}
+
+/// One listener that thousands of connections come to, one behind the other; `URNIC_CONNECTIONS=20000` for many more.
+fn serves_one_by_one(test: &str, by: &str) {
+    const CONNECTIONS: &str = "3000";
+    let libraries = Libraries::new();
+    let Some(program) = compiled::compile_cm(test, &libraries, "one_by_one") else { return };
+    let count = std::env::var("URNIC_CONNECTIONS").unwrap_or_else(|_| CONNECTIONS.to_owned());
+    let line = format!("{} {by} {} {count}", program.display(), free_port());
+    let said = libraries.run_for(&line, LONG);
+    assert!(said.contains("all is well"), "{said}");
+}
+
+#[test]
+fn the_last_of_many_connections_to_an_rsocket_costs_what_the_first_did() {
+    serves_one_by_one(
+        "the_last_of_many_connections_to_an_rsocket_costs_what_the_first_did",
+        "rsocket",
+    );
+}
+
+#[test]
+fn the_last_of_many_connections_to_an_id_costs_what_the_first_did() {
+    serves_one_by_one("the_last_of_many_connections_to_an_id_costs_what_the_first_did", "id");
 }
