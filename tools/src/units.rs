@@ -6,44 +6,32 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use crate::size;
 
-/// Reads a time such as `10us`, `1.5ms`, `250ns`, `2s`, `15min`, `36h`, `7d` or `0`.
+/// Reads a time such as `10us`, `1.5ms`, `250ns`, `2s`, `15min`, `36h` or `7d`; a number alone is in
+/// seconds, for every option.
 ///
 /// # Errors
-/// When there is no unit (but for 0) or no number.
+/// When the unit is not known, or there is no number.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = size::split(text);
     let nanos = match unit {
         "ns" => 1,
         "us" | "µs" => 1_000,
         "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        "min" => 60_000_000_000,
+        "" | "s" => 1_000_000_000,
+        "m" | "min" => 60_000_000_000,
         "h" => 3_600_000_000_000,
         "d" => 86_400_000_000_000,
-        "" if size::scaled(number, 1) == Ok(0) => 0,
-        _ => return Err("a time needs a unit: ns, us, ms, s, min, h or d".into()),
+        _ => return Err(format!("unknown unit '{unit}': use ns, us, ms, s, min, h or d")),
     };
     size::scaled(number, nanos).map(Duration::from_nanos)
 }
 
-/// Reads a time in seconds, such as `5` or `0.5`, or with a unit, such as `20ms`; 0 is one, too.
+/// Reads a time as [`duration`] does, of a millisecond at least.
 ///
 /// # Errors
-/// When it is no number, or the unit is none.
-pub(crate) fn pause(text: &str) -> Result<Duration, String> {
-    let (number, unit) = size::split(text);
-    match unit {
-        "" => size::scaled(number, 1_000_000_000).map(Duration::from_nanos),
-        _ => duration(text),
-    }
-}
-
-/// Reads a time as [`pause`] does, of a millisecond at least.
-///
-/// # Errors
-/// As [`pause`], and when it is shorter.
+/// As [`duration`], and when it is shorter.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let time = pause(text)?;
+    let time = duration(text)?;
     if time < Duration::from_millis(1) {
         return Err("a millisecond is the least".into());
     }
@@ -102,24 +90,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_need_a_unit() {
+    fn times_have_a_unit_or_are_in_seconds() {
         assert_eq!(duration("10us"), Ok(Duration::from_micros(10)));
         assert_eq!(duration("1.5ms"), Ok(Duration::from_micros(1500)));
         assert_eq!(duration("0"), Ok(Duration::ZERO));
         assert_eq!(duration("2 s"), Ok(Duration::from_secs(2)));
         assert_eq!(duration("1.5min"), Ok(Duration::from_secs(90)));
+        assert_eq!((duration("1m"), duration("10")), (duration("60s"), duration("10s")));
         assert_eq!(duration("2h"), Ok(Duration::from_secs(7200)));
         assert_eq!(duration("7d"), Ok(Duration::from_secs(604_800)));
-        for text in ["10", "us", "", "1m", "-1s", "20000000000000d"] {
+        for text in ["us", "", "1M", "1 week", "-1s", "20000000000000d"] {
             assert!(duration(text).is_err(), "{text}");
         }
     }
 
     #[test]
-    fn seconds_need_no_unit() {
+    fn a_time_of_work_is_a_millisecond_at_least() {
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
         assert_eq!(seconds("20ms"), Ok(Duration::from_millis(20)));
-        assert_eq!((seconds("5"), pause("0")), (Ok(Duration::from_secs(5)), Ok(Duration::ZERO)));
+        assert_eq!((seconds("5"), seconds("1ms")), (duration("5s"), duration("1ms")));
         assert!(seconds("0").is_err() && seconds("999us").is_err() && seconds("x").is_err());
     }
 

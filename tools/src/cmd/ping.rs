@@ -32,7 +32,7 @@ pub(crate) struct Args {
     count: u32,
 
     /// Time from one message to the next, in seconds or with a unit
-    #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = units::pause)]
+    #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
     interval: Duration,
 
     /// Octets of a message

@@ -311,6 +311,12 @@ const SERVE: &[Row] = &[
     ),
     row(
         "serve",
+        "--files",
+        &[("--dir . --files 1000", Works)],
+        &[("--dir . --files 0", Works), ("--dir . --files 18446744073709551615", Works)],
+    ),
+    row(
+        "serve",
         "--keep-free",
         &[("--dir . --keep-free 1", Works)],
         &[("--dir . --keep-free 0", Works), ("--dir . --keep-free 101", Refused("--keep-free"))],
@@ -745,14 +751,17 @@ const IMPAIR: &[Row] = &[
         &[
             ("--delay 9999999999s", Works),
             ("--delay 99999999999s", Refused("--delay")),
-            ("--delay 5", Refused("--delay")),
+            ("--delay 5x", Refused("--delay")),
         ],
     ),
     row(
         "impair",
         "--jitter",
         &[("--jitter 1ms", Works)],
-        &[("--jitter 9999999999s --delay 9999999999s", Works), ("--jitter 5", Refused("--jitter"))],
+        &[
+            ("--jitter 9999999999s --delay 9999999999s", Works),
+            ("--jitter 5x", Refused("--jitter")),
+        ],
     ),
     row(
         "impair",
@@ -864,7 +873,7 @@ const IMPAIR: &[Row] = &[
         &[
             ("--duration 0", Works),
             ("--duration 9999999999s", Runs),
-            ("--duration 5", Refused("--duration")),
+            ("--duration 5x", Refused("--duration")),
         ],
     ),
     flag("impair", "--json", &[("--json", Says("\"a_to_b\""))]),
