@@ -149,6 +149,10 @@ impl Desk {
     /// # Errors
     /// [`TryRecvError::Disconnected`] when the session is over.
     pub(super) fn try_next(&self) -> Result<Control, TryRecvError> {
+        // Questions of a session that is over still wait in the channel.
+        if !self.is_wanted() {
+            return Err(TryRecvError::Disconnected);
+        }
         self.questions.try_recv()
     }
 
@@ -192,6 +196,8 @@ pub(super) mod tests {
         let (desk, _given) = desk_of_one_that_left(vec![Control::ShaRequest]);
         assert_eq!(desk.next(), None);
         assert!(!desk.is_wanted());
+        let (desk, _given) = desk_of_one_that_left(vec![Control::DigestRequest { index: 0 }]);
+        assert_eq!(desk.try_next(), Err(TryRecvError::Disconnected));
     }
 
     #[derive(Default)]

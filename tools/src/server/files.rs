@@ -135,9 +135,10 @@ impl Put {
 fn take_in(mut partial: Partial, staging: &Staging, desk: &Desk) {
     while let Some(question) = desk.next() {
         let answer = match question {
-            Control::Check { index, crc } => {
-                partial.has(index, crc).map(|is_good| Control::Chunk { index, is_good })
-            }
+            Control::Check { index, crc } => partial
+                .has(index, crc)
+                .context("reading the file")
+                .map(|is_good| Control::Chunk { index, is_good }),
             Control::Verify { index, crc, place } => partial
                 .store(staging, place, index, crc)
                 .map(|is_good| Control::Chunk { index, is_good }),
@@ -151,7 +152,7 @@ fn take_in(mut partial: Partial, staging: &Staging, desk: &Desk) {
             }
             _ => return,
         };
-        let answer = answer.unwrap_or_else(|error| Control::Failed(error.to_string()));
+        let answer = answer.unwrap_or_else(|error| Control::Failed(format!("{error:#}")));
         let is_last = matches!(answer, Control::Failed(_));
         desk.give(answer);
         if is_last {
@@ -328,7 +329,9 @@ mod tests {
         let file = unnamed_file().unwrap();
         file.set_len(HUGE).unwrap();
         let staging = Staging::new(0, 1, urnic::Region::anonymous).unwrap();
-        for questions in [vec![], vec![Control::ShaRequest]] {
+        // No chunk is read for it either.
+        let chunks = (0..16).map(|index| Control::Fetch { index, place: 0 }).collect();
+        for questions in [vec![], vec![Control::ShaRequest], chunks] {
             let (desk, given) = desk_of_one_that_left(questions);
             give_out(&file, &staging, HUGE, &desk).unwrap();
             drop(desk);
