@@ -51,7 +51,13 @@ impl Folder {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let parent = parent.unwrap_or_else(|| Path::new("."));
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-        let folder = self.open_beneath(parent, flags).map_err(|error| refused(name, &error))?;
+        let folder = self.open_beneath(parent, flags).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => anyhow::anyhow!(
+                "there is no folder {} at the server, and 'urnic put' makes none",
+                parent.display()
+            ),
+            _ => refused(name, &error),
+        })?;
         Ok(Place { folder, name: leaf })
     }
 
@@ -207,5 +213,25 @@ mod tests {
         }
         assert!(check_name(&"n".repeat(NAME_LEN_MAX + 1)).is_err());
         assert_eq!(check_name("a/b.txt").unwrap(), Path::new("a/b.txt"));
+    }
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("file"), "octets").unwrap();
+        std::fs::create_dir(folder.path().join("sub")).unwrap();
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+            .unwrap();
+        let served = Folder::open(folder.path()).unwrap();
+        assert!(served.open_file("file").is_ok());
+        for name in ["sub", "pipe"] {
+            let error = served.open_file(name).unwrap_err().to_string();
+            assert!(error.contains("no regular file"), "{name}: {error}");
+        }
+        let error = served.place("none/file").unwrap_err().to_string();
+        assert!(error.contains("no folder none"), "{error}");
+        let error = served.open_file("none/file").unwrap_err().to_string();
+        assert!(error.contains("no none/file in the folder"), "{error}");
     }
 }

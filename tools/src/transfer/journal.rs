@@ -124,4 +124,46 @@ mod tests {
             assert_eq!(parse(&text, len), None, "{text}");
         }
     }
+
+    /// A writer that was killed left a line without its end, or without its text.
+    #[test]
+    fn a_line_cut_short_does_not_spoil_the_lines_added_after_it() {
+        let len = 5 * CHUNK_LEN;
+        for stump in ["4", "4 00", "4 00000000"] {
+            let mut file = crate::transfer::unnamed_file().unwrap();
+            file.write_all((header(len) + "0 00000001\n" + stump).as_bytes()).unwrap();
+            let again = || {
+                let mut file = file.try_clone().unwrap();
+                file.rewind().unwrap();
+                Journal::open(file, len).unwrap()
+            };
+            let mut journal = again();
+            assert_eq!(journal.chunks(), &BTreeMap::from([(0, 1)]), "{stump}");
+            journal.add(2, 7).unwrap();
+            journal.add(0, 3).unwrap();
+            let expected = BTreeMap::from([(0, 3), (2, 7)]);
+            assert_eq!(again().chunks(), &expected, "{stump}");
+            // What another file's journal has is not believed, and not added to.
+            let mut file = file.try_clone().unwrap();
+            file.rewind().unwrap();
+            assert!(Journal::open(file, len + 1).unwrap().chunks().is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_forgotten_is_not_found_by_the_next_attempt() {
+        let file = crate::transfer::unnamed_file().unwrap();
+        let again = || {
+            let mut file = file.try_clone().unwrap();
+            file.rewind().unwrap();
+            Journal::open(file, CHUNK_LEN).unwrap()
+        };
+        let mut journal = again();
+        journal.add(0, 9).unwrap();
+        journal.add(0, 9).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), header(CHUNK_LEN).len() as u64 + 11, "once");
+        assert_eq!(again().chunks().len(), 1);
+        journal.forget().unwrap();
+        assert!(journal.chunks().is_empty() && again().chunks().is_empty());
+    }
 }

@@ -43,6 +43,7 @@ fn a_served_file_that_is_shortened_ends_its_session_only() {
     witness.ends_well();
     fs::write(folder.served("other"), pattern(1000)).unwrap();
     json(&server.client(&get("/other", &back)));
+    assert!(fs::read(&back).unwrap() == pattern(1000), "nothing of the longer file is left");
     server.stop();
 }
 
@@ -62,6 +63,26 @@ fn an_arriving_file_that_is_shortened_ends_its_session_only() {
     witness.ends_well();
     json(&server.client(&put(&file, "")));
     assert_eq!(fs::read(folder.served("file")).unwrap(), pattern(LEN));
+    server.stop();
+}
+
+/// The next file of that name is shorter than what has arrived of the one before.
+#[test]
+fn a_put_into_the_name_of_a_longer_part_has_its_own_length() {
+    let folder = Folder::new("shorter-put");
+    let server = folder.serve("");
+    let (file, short) = (folder.own("file"), folder.own("short"));
+    fs::write(&file, pattern(LEN)).unwrap();
+    fs::write(&short, pattern(1000)).unwrap();
+    let mut client = server.spawn(&format!("{} --rate 200M", put(&file, "")));
+    wait_until("progress", || has_progress(&folder.served(".file.urnic-journal")));
+    client.kill().unwrap();
+    client.wait().unwrap();
+    wait_until("the end of the first attempt", || {
+        server.client(&put(&short, "/file")).status.success()
+    });
+    assert!(fs::read(folder.served("file")).unwrap() == pattern(1000));
+    assert_eq!(folder.names(), ["file"]);
     server.stop();
 }
 
