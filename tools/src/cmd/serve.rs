@@ -87,9 +87,14 @@ struct FileOptions {
           help_heading = FILES)]
     file_size: u64,
 
-    /// What peers may put while the server runs, all files together; no limit without this
+    /// What peers may put while the server runs, all files together, in blocks of 4 KiB; no limit
+    /// without this
     #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = FILES)]
     quota: Option<u64>,
+
+    /// How many files peers may put while the server runs; no limit without this
+    #[arg(long, value_name = "N", help_heading = FILES)]
+    files: Option<u64>,
 
     /// Percent of the disk that stay free of files that peers put
     #[arg(long, value_name = "PERCENT", default_value_t = 5,
@@ -158,7 +163,7 @@ impl Args {
             memory_max: total,
             memory_per_source_max: (total / 2).max(self.size),
         };
-        let FileOptions { read_only, allow_overwrite, file_size, quota, keep_free, .. } =
+        let FileOptions { read_only, allow_overwrite, file_size, quota, files, keep_free, .. } =
             self.files;
         Ok(Limits {
             folder,
@@ -166,7 +171,7 @@ impl Args {
             allow_overwrite,
             memory_max: self.size,
             file_max: file_size,
-            room: Arc::new(Room::new(quota, keep_free)),
+            room: Arc::new(Room::new(quota, keep_free).with_files_max(files)),
             places,
         })
     }
@@ -201,7 +206,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         listen.set_ip(leased);
     }
     if let (Some(dir), false) = (&args.files.dir, args.files.read_only) {
-        keep_swept(Folder::open(dir)?, args.files.keep_parts, log)?;
+        let room = Arc::clone(&limits.room);
+        keep_swept(Folder::open(dir)?, args.files.keep_parts, room, log)?;
     }
     let mut server = Server::new(&host, listen, limits, log)?;
     log.tell(&Event::Listening {
@@ -216,10 +222,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Starts the thread that removes what was not taken up again for `age`, now and from time to time.
-fn keep_swept(folder: Folder, age: Duration, log: Log) -> anyhow::Result<()> {
+fn keep_swept(folder: Folder, age: Duration, room: Arc<Room>, log: Log) -> anyhow::Result<()> {
     let body = move || {
         loop {
-            if let Err(error) = sweep(&folder, age, now()) {
+            if let Err(error) = sweep(&folder, age, now(), &room) {
                 log.notice(format!("looking for old unfinished files: {error}"));
             }
             pause();

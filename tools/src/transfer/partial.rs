@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, ErrorKind, Seek};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use crate::transfer::folder::{JOURNAL, PART};
 use crate::transfer::journal::Journal;
+use crate::transfer::room::{FileId, Reservation};
 use crate::transfer::{Place, Room, Staging, chunk_count, chunk_crc, chunk_range, unnamed_file};
 
 /// A file that is not whole yet.
@@ -26,6 +27,8 @@ pub(crate) struct Partial {
     journal: Journal,
     len: u64,
     room: Arc<Room>,
+    /// `None` once it has been kept.
+    reservation: Option<Reservation>,
 }
 
 /// Where the file goes when it is whole.
@@ -44,8 +47,7 @@ enum Target {
 }
 
 impl Partial {
-    /// Begins a file of `len` octets, or goes on with it. Room is taken for what arrives, when it
-    /// does: what a peer announces costs nothing.
+    /// Begins a file of `len` bytes, or goes on with it, and reserves room for what is missing.
     ///
     /// # Errors
     /// When the name is taken (unless `force`), when another process is at it, when there is no
@@ -58,34 +60,40 @@ impl Partial {
     ) -> anyhow::Result<Self> {
         let name = place.name.to_string_lossy().into_owned();
         place.check_free(force)?;
-        room.check(place.folder(), 0).with_context(|| name.clone())?;
         let file = File::from(
             open_own(&place, place.name_with(PART)).with_context(|| format!("making {name}"))?,
         );
         lock(&place, &file).with_context(|| name.clone())?;
+        let had = file.metadata()?.len();
+        let reservation = room.reserve(&file, len).inspect_err(|_| {
+            // A part that holds something stays: a later attempt may find room.
+            if had == 0 {
+                remove_own(&place);
+            }
+        });
+        let reservation = Some(reservation.with_context(|| name.clone())?);
         let journal = journal_of(&place, len).with_context(|| format!("the journal of {name}"));
         let is_kept = journal.is_ok();
         let target = Target::Named { place, force };
         let journal = journal.unwrap_or_else(|_| Journal::unkept());
-        let partial = Self { target, file, journal, len, room };
+        let partial = Self { target, file, journal, len, room, reservation };
         ensure!(is_kept, "the journal of {name} cannot be written");
-        let had = partial.file.metadata()?;
-        if had.len() > len {
+        // An earlier attempt may have been of a longer file. Only `len` bytes are hashed.
+        if had > len {
             partial.file.set_len(len)?;
         }
-        let missing = len.saturating_sub(had.blocks().saturating_mul(512));
-        partial.room.check(&partial.file, missing).with_context(|| name.clone())?;
         Ok(partial)
     }
 
-    /// Begins a file of `len` octets that goes to standard output.
+    /// Begins a file of `len` bytes that goes to standard output.
     ///
     /// # Errors
     /// When there is no room for it.
     pub(crate) fn unnamed(len: u64, room: Arc<Room>) -> anyhow::Result<Self> {
         let file = unnamed_file().context("a temporary file")?;
-        room.check(&file, len).context("a temporary file")?;
-        Ok(Self { target: Target::Output, file, journal: Journal::unkept(), len, room })
+        let reservation = Some(room.reserve(&file, len).context("a temporary file")?);
+        let (target, journal) = (Target::Output, Journal::unkept());
+        Ok(Self { target, file, journal, len, room, reservation })
     }
 
     /// The file, as far as it has arrived.
@@ -134,9 +142,10 @@ impl Partial {
         place: u32,
         index: u64,
         crc: u32,
-    ) -> io::Result<bool> {
-        let range = chunk_range(index, self.len).ok_or(ErrorKind::InvalidInput)?;
-        self.room.take(self.file.as_fd(), range.end - range.start)?;
+    ) -> anyhow::Result<bool> {
+        let range = chunk_range(index, self.len).context("there is no such chunk")?;
+        // The quota was reserved at the beginning; the disk has other users, too.
+        self.room.check_disk(&self.file, range.end - range.start)?;
         let is_good = staging.store(&self.file, index, place)? == crc;
         if is_good {
             self.journal.add(index, crc)?;
@@ -180,6 +189,9 @@ impl Partial {
         self.file.sync_all().context("bringing the file to the disk")?;
         // Another kind of file may have got the name meanwhile.
         place.check_free(force)?;
+        let found = self.file.metadata().context("looking at the file")?.len();
+        ensure!(found == self.len, "the part of {} was changed meanwhile", place.name.display());
+        let replaced = FileId::at(place);
         let flags = if force { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
         let folder = place.folder();
         let part = place.name_with(PART);
@@ -190,6 +202,9 @@ impl Partial {
             }
             Err(error) => return Err(io::Error::from(error)).context("giving the file its name"),
         }
+        if let Some(replaced) = replaced {
+            self.room.release(replaced);
+        }
         // The journal is of no use any more; left over, it would be ignored.
         let _left_over = rustix::fs::unlinkat(folder, place.name_with(JOURNAL), AtFlags::empty());
         rustix::fs::fsync(folder).map_err(io::Error::from).context("bringing the name to the disk")
@@ -198,11 +213,14 @@ impl Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        if let Target::Named { place, .. } = &self.target
-            && self.journal.chunks().is_empty()
-        {
-            // This file is locked, so no other transfer is at it.
-            remove_own(place);
+        match (&self.target, self.reservation.take()) {
+            (Target::Named { place, .. }, _) if self.journal.chunks().is_empty() => {
+                // This file is locked, so no other transfer is at it.
+                remove_own(place);
+            }
+            (Target::Named { .. }, Some(reservation)) => reservation.keep_part(&self.file),
+            (Target::Reached, Some(reservation)) => reservation.keep(),
+            (Target::Output, _) | (_, None) => {}
         }
     }
 }
@@ -251,3 +269,6 @@ pub(super) fn lock(place: &Place, file: &File) -> anyhow::Result<()> {
         _ => bail!(BUSY),
     }
 }
+
+#[cfg(test)]
+mod tests;

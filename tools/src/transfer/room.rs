@@ -1,108 +1,318 @@
 //! How much of a disk arriving files may take.
+//!
+//! A transfer reserves room for all of its file before the first byte arrives, so of several transfers
+//! at a time those that fit succeed and the others are refused at once. Room that ends up unused is
+//! given back: what a transfer that broke off has not brought, parts that are removed, files that are
+//! replaced.
 
+use std::collections::HashMap;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, ensure};
+use rustix::fs::{AtFlags, Stat, StatVfs};
 
 use crate::size;
+use crate::transfer::Place;
 
-/// What files that arrive may take, all together. Nothing is taken for what is announced, only for
-/// what has arrived.
+/// What files that arrive may take, all together.
 #[derive(Debug)]
 pub(crate) struct Room {
-    /// Octets in all; `None` for as many as the disk has.
+    /// Bytes in all; `None` for as many as the disk has.
     quota: Option<u64>,
-    /// Percent of the file system that stay free.
+    /// Files in all; `None` for as many as the disk has.
+    files_max: Option<u64>,
+    /// Percent of the file system, and of its inodes, that stay free.
     keep_percent: u8,
-    /// Octets taken so far.
-    taken: AtomicU64,
+    taken: Mutex<Taken>,
+}
+
+/// What is taken of a quota.
+#[derive(Debug, Default)]
+struct Taken {
+    /// Bytes reserved by transfers under way.
+    reserved: u64,
+    /// Transfers under way.
+    transfers: u64,
+    /// Bytes of files and parts that transfers have left. Each has an inode, and [`CHARGE_MIN`] of the
+    /// quota at least, so quota and disk bound the table.
+    kept: HashMap<FileId, u64>,
+    /// Sum of `kept`.
+    kept_bytes: u64,
+}
+
+/// Device and inode of a file: its identity, whatever its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct FileId(u64, u64);
+
+/// Room that a transfer has reserved. Dropping it gives the room back.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    room: Arc<Room>,
+    file: FileId,
+    bytes: u64,
+    /// Bytes on the disk that were there before the server started, which no quota counts.
+    from_before: u64,
+}
+
+impl FileId {
+    pub(crate) fn of(metadata: &Metadata) -> Self {
+        Self(metadata.dev(), metadata.ino())
+    }
+
+    /// Identity of the file that has the name now, if one has.
+    pub(crate) fn at(place: &Place) -> Option<Self> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let Stat { st_dev, st_ino, .. } =
+            rustix::fs::statat(place.folder(), place.name.as_os_str(), flags).ok()?;
+        Some(Self(st_dev, st_ino))
+    }
+}
+
+impl Taken {
+    const fn bytes(&self) -> u64 {
+        self.reserved + self.kept_bytes
+    }
+
+    fn files(&self) -> u64 {
+        self.transfers + self.kept.len() as u64
+    }
+
+    fn release(&mut self, file: FileId) {
+        self.kept_bytes -= self.kept.remove(&file).unwrap_or(0);
+    }
+
+    fn keep(&mut self, file: FileId, bytes: u64) {
+        // The inode of a file that was deleted without this server may come again.
+        self.release(file);
+        self.kept.insert(file, bytes);
+        self.kept_bytes += bytes;
+    }
 }
 
 impl Room {
-    /// At most `quota` octets, of a file system that keeps `keep_percent` of it free.
-    pub(crate) const fn new(quota: Option<u64>, keep_percent: u8) -> Self {
-        Self { quota, keep_percent, taken: AtomicU64::new(0) }
+    /// At most `quota` bytes, of a file system that keeps `keep_percent` of it free.
+    pub(crate) fn new(quota: Option<u64>, keep_percent: u8) -> Self {
+        Self { quota, files_max: None, keep_percent, taken: Mutex::default() }
     }
 
-    /// Whether `len` octets more could be taken, without taking them.
+    /// The same room for at most `files_max` files.
+    pub(crate) fn with_files_max(self, files_max: Option<u64>) -> Self {
+        Self { files_max, ..self }
+    }
+
+    // A panic of another holder leaves the sums whole.
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reserves room for `file` to grow to `len` bytes: for the bytes that it does not have yet, rounded
+    /// up to blocks of [`CHARGE_MIN`].
     ///
     /// # Errors
-    /// When not, with the option that decides.
-    pub(crate) fn check(&self, on: impl AsFd, len: u64) -> anyhow::Result<()> {
-        let taken = self.taken.load(Ordering::Relaxed);
+    /// When there is not so much room, with the option that decides. Nothing is reserved then.
+    pub(crate) fn reserve(self: &Arc<Self>, file: &File, len: u64) -> anyhow::Result<Reservation> {
+        let found = file.metadata()?;
+        let (id, on_disk) = (FileId::of(&found), on_disk(&found).min(len));
+        self.check_disk(file, len - on_disk)?;
+        let mut taken = self.taken();
+        let own = taken.kept.get(&id).copied();
+        let from_before = on_disk.saturating_sub(own.unwrap_or(0));
+        let bytes = charge(len - from_before);
+        let others = taken.bytes() - own.unwrap_or(0);
         if let Some(quota) = self.quota {
             ensure!(
-                taken.checked_add(len).is_some_and(|total| total <= quota),
-                "{} are wanted, but of the {} for all files together (--quota) {} are taken",
-                size::format(len),
+                others.checked_add(bytes).is_some_and(|total| total <= quota),
+                "{} are wanted, but of the {} for all files together (--quota) {} are taken, {} of \
+                 them by transfers under way",
+                size::format(bytes),
                 size::format(quota),
-                size::format(taken)
+                size::format(others),
+                size::format(taken.reserved)
             );
         }
-        let free = self.free(on).context("asking for the free space")?;
+        if let Some(files_max) = self.files_max {
+            let others = taken.files() - u64::from(own.is_some());
+            ensure!(
+                others < files_max,
+                "{others} files have been put here, and no more are taken: start 'urnic serve' with \
+                 larger --files"
+            );
+        }
+        taken.release(id);
+        taken.reserved = taken.reserved.saturating_add(bytes);
+        taken.transfers += 1;
+        drop(taken);
+        Ok(Reservation { room: Arc::clone(self), file: id, bytes, from_before })
+    }
+
+    /// Gives back the room of a file that is removed or replaced.
+    pub(crate) fn release(&self, file: FileId) {
+        self.taken().release(file);
+    }
+
+    /// Checks that the disk has room for `len` bytes more, and for another name.
+    ///
+    /// # Errors
+    /// When it has not.
+    pub(crate) fn check_disk(&self, on: impl AsFd, len: u64) -> anyhow::Result<()> {
+        let disk = rustix::fs::fstatvfs(on).map_err(io::Error::from);
+        let disk = disk.context("asking for the free space")?;
+        let stays_free = match self.keep_percent {
+            0 => String::new(),
+            percent => format!(" ({percent} % of it stay free)"),
+        };
+        let StatVfs { f_blocks, f_bavail, f_frsize, f_files, f_favail, .. } = disk;
+        let free = f_bavail.saturating_sub(self.kept_free(f_blocks)).saturating_mul(f_frsize);
         ensure!(
             len <= free,
-            "{} are wanted, but the disk has {} left for files ({} % of it stay free)",
+            "{} are wanted, but the disk has {} left for files{stays_free}",
             size::format(len),
-            size::format(free),
-            self.keep_percent
+            size::format(free)
+        );
+        // A file system that makes inodes as they are wanted has no number of them.
+        ensure!(
+            f_files == 0 || f_favail >= self.kept_free(f_files),
+            "the disk has no inode left for another file{stays_free}"
         );
         Ok(())
     }
 
-    /// Takes `len` octets.
-    ///
-    /// # Errors
-    /// When that is more than is left; none are taken then.
-    pub(crate) fn take(&self, on: impl AsFd, len: u64) -> io::Result<()> {
-        let full = |what: &str| Err(io::Error::new(io::ErrorKind::StorageFull, what.to_owned()));
-        if self.free(on)? < len {
-            return full("no space is left on the disk for files");
-        }
-        let within = |taken: u64| {
-            taken.checked_add(len).filter(|total| self.quota.is_none_or(|quota| *total <= quota))
-        };
-        match self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within) {
-            Ok(_) => Ok(()),
-            Err(_) => full("the quota for all files together is used up"),
-        }
+    fn kept_free(&self, all: u64) -> u64 {
+        all / 100 * u64::from(self.keep_percent)
     }
 
-    /// Octets of the file system that files may still take.
-    fn free(&self, on: impl AsFd) -> io::Result<u64> {
-        let disk = rustix::fs::fstatvfs(on)?;
-        let keep = disk.f_blocks / 100 * u64::from(self.keep_percent);
-        Ok(disk.f_bavail.saturating_sub(keep).saturating_mul(disk.f_frsize))
+    /// Bytes and files that are taken.
+    #[cfg(test)]
+    pub(crate) fn sums(&self) -> (u64, u64) {
+        let taken = self.taken();
+        (taken.bytes(), taken.files())
     }
 }
+
+impl Reservation {
+    /// Keeps the room of a file that is whole.
+    pub(crate) fn keep(mut self) {
+        let bytes = self.bytes;
+        self.keep_bytes(bytes);
+    }
+
+    /// Keeps the room of what `file` holds so far, and gives the rest back.
+    pub(crate) fn keep_part(mut self, file: &File) {
+        let held = file.metadata().map_or(u64::MAX, |found| on_disk(&found));
+        let bytes = charge(held.saturating_sub(self.from_before)).min(self.bytes);
+        self.keep_bytes(bytes);
+    }
+
+    fn keep_bytes(&mut self, bytes: u64) {
+        // Without a limit there is nothing to count.
+        if self.room.quota.is_some() || self.room.files_max.is_some() {
+            self.room.taken().keep(self.file, bytes);
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let mut taken = self.room.taken();
+        taken.reserved = taken.reserved.saturating_sub(self.bytes);
+        taken.transfers -= 1;
+    }
+}
+
+/// Bytes that a file has on the disk.
+fn on_disk(found: &Metadata) -> u64 {
+    found.blocks().saturating_mul(512)
+}
+
+/// What `len` bytes of a file count.
+fn charge(len: u64) -> u64 {
+    len.checked_next_multiple_of(CHARGE_MIN).unwrap_or(u64::MAX).max(CHARGE_MIN)
+}
+
+/// Bytes that a file counts at least, be it empty: its name and inode take about as much.
+pub(crate) const CHARGE_MIN: u64 = 4 << 10;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::transfer::unnamed_file;
+    use std::io::Write;
+
+    fn refusal(room: &Arc<Room>, file: &File, len: u64) -> String {
+        room.reserve(file, len).map_or_else(|error| format!("{error:#}"), |_| String::new())
+    }
 
     #[test]
-    fn a_quota_is_for_all_files_together_and_exact() {
-        let (disk, room) = (unnamed_file().unwrap(), Room::new(Some(10), 0));
-        room.take(&disk, 4).unwrap();
-        room.check(&disk, 6).unwrap();
-        assert!(room.check(&disk, 7).unwrap_err().to_string().contains("--quota"));
-        assert_eq!(room.take(&disk, 7).unwrap_err().kind(), io::ErrorKind::StorageFull);
-        room.take(&disk, 6).unwrap();
-        assert!(room.take(&disk, 1).is_err());
-        assert!(room.check(&disk, u64::MAX).is_err(), "a sum beyond 64 bits is too much");
+    fn a_quota_is_for_all_files_together_and_reserved_at_once() {
+        let [one, two, three] = [(); 3].map(|()| unnamed_file().unwrap());
+        let room = Arc::new(Room::new(Some(5 * CHARGE_MIN), 0));
+        let first = room.reserve(&one, 2 * CHARGE_MIN).unwrap();
+        let second = room.reserve(&two, 2 * CHARGE_MIN + 1).unwrap();
+        assert_eq!(room.sums(), (5 * CHARGE_MIN, 2), "whole blocks");
+        assert!(refusal(&room, &three, 0).contains("--quota"), "a name counts, too");
+        drop(second);
+        assert_eq!(room.sums(), (2 * CHARGE_MIN, 1));
+        assert!(refusal(&room, &two, 3 * CHARGE_MIN + 1).contains("--quota"));
+        assert_eq!(refusal(&room, &two, 3 * CHARGE_MIN), "");
+        assert!(refusal(&room, &two, u64::MAX >> 1).contains("wanted"));
+        first.keep();
+        assert_eq!(room.sums(), (2 * CHARGE_MIN, 1), "a file that is whole stays counted");
+        room.release(FileId::of(&one.metadata().unwrap()));
+        assert_eq!(room.sums(), (0, 0));
+    }
+
+    #[test]
+    fn a_part_keeps_the_room_of_what_it_holds() {
+        let (mut part, other) = (unnamed_file().unwrap(), unnamed_file().unwrap());
+        let room = Arc::new(Room::new(Some(64 * CHARGE_MIN), 0));
+        let all = room.reserve(&part, 60 * CHARGE_MIN).unwrap();
+        part.write_all(&[1; 10 << 12]).unwrap();
+        part.sync_all().unwrap();
+        let held = on_disk(&part.metadata().unwrap());
+        assert!(held >= 10 * CHARGE_MIN && held < 60 * CHARGE_MIN, "{held}");
+        all.keep_part(&part);
+        assert_eq!(room.sums(), (held, 1));
+        // The next attempt reserves the rest, and does not pay twice.
+        let again = room.reserve(&part, 60 * CHARGE_MIN).unwrap();
+        assert_eq!(room.sums(), (60 * CHARGE_MIN, 1));
+        let refused = refusal(&room, &other, 5 * CHARGE_MIN);
+        assert!(refused.contains("240K are taken, 240K of them by transfers"), "{refused}");
+        drop(again);
+        assert_eq!(room.sums(), (0, 0), "its part was removed");
+        // What an earlier run of the server has left is not counted.
+        let again = room.reserve(&part, 60 * CHARGE_MIN).unwrap();
+        assert_eq!(room.sums(), (60 * CHARGE_MIN - held, 1));
+        again.keep_part(&part);
+        assert_eq!(room.sums(), (CHARGE_MIN, 1), "nothing came, but there is a name");
+    }
+
+    #[test]
+    fn files_are_counted_one_by_one() {
+        let files = [(); 4].map(|()| unnamed_file().unwrap());
+        let room = Arc::new(Room::new(None, 0).with_files_max(Some(3)));
+        let held = [0, 1].map(|index: usize| room.reserve(&files[index], 0).unwrap());
+        room.reserve(&files[2], 0).unwrap().keep();
+        assert!(refusal(&room, &files[3], 0).contains("--files"));
+        assert_eq!(refusal(&room, &files[2], 9), "", "one that is there already");
+        drop(held);
+        assert_eq!(room.sums(), (0, 0));
+        let unlimited = Arc::new(Room::new(None, 0));
+        unlimited.reserve(&files[0], 9).unwrap().keep();
+        assert_eq!(unlimited.sums(), (0, 0), "no table without a limit");
     }
 
     #[test]
     fn what_stays_free_is_no_room() {
         let disk = unnamed_file().unwrap();
         let all = Room::new(None, 100);
-        assert!(all.check(&disk, 1).unwrap_err().to_string().contains("100 %"));
-        assert!(all.take(&disk, 1).is_err() && all.take(&disk, 0).is_ok());
+        assert!(all.check_disk(&disk, 1).unwrap_err().to_string().contains("100 % of it stay"));
         let none = Room::new(None, 0);
-        none.check(&disk, 1).unwrap();
-        assert!(none.check(&disk, 1 << 60).is_err(), "more than any disk has");
+        none.check_disk(&disk, 1).unwrap();
+        let error = none.check_disk(&disk, 1 << 60).unwrap_err().to_string();
+        assert!(error.ends_with("left for files"), "{error}");
     }
 }

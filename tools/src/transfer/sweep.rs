@@ -11,24 +11,35 @@ use rustix::fs::{Dir, FileType, Mode, OFlags};
 
 use crate::transfer::folder::{JOURNAL, PART};
 use crate::transfer::partial::{lock, remove_own};
-use crate::transfer::{Folder, Place};
+use crate::transfer::room::FileId;
+use crate::transfer::{Folder, Place, Room};
 
 /// Removes unfinished files in the folder, and in those below it, into which nothing has been
-/// written for `age`; how many there were. One that a transfer has locked stays.
+/// written for `age`, and gives their room back; how many there were. One that a transfer has locked
+/// stays.
 ///
 /// # Errors
 /// When the folder itself cannot be read; what is in others that cannot be stays.
-pub(crate) fn sweep(folder: &Folder, age: Duration, now: SystemTime) -> io::Result<usize> {
-    let fd = folder.descriptor().try_clone_to_owned()?;
-    sweep_folder(&fd, age, now, 0)
-}
-
-fn sweep_folder(
-    folder: &OwnedFd,
+pub(crate) fn sweep(
+    folder: &Folder,
     age: Duration,
     now: SystemTime,
-    depth: usize,
+    room: &Room,
 ) -> io::Result<usize> {
+    let fd = folder.descriptor().try_clone_to_owned()?;
+    sweep_folder(&fd, Old { age, now, room }, 0)
+}
+
+/// Files that are removed.
+#[derive(Clone, Copy)]
+struct Old<'a> {
+    age: Duration,
+    now: SystemTime,
+    /// Gets back what they had.
+    room: &'a Room,
+}
+
+fn sweep_folder(folder: &OwnedFd, old: Old<'_>, depth: usize) -> io::Result<usize> {
     let mut removed = 0;
     for entry in Dir::read_from(folder)? {
         let entry = entry?;
@@ -40,11 +51,11 @@ fn sweep_folder(
             // Neither a link nor what takes the place of the folder meanwhile is followed.
             let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             if let Ok(inner) = rustix::fs::openat(folder, name, flags, Mode::empty()) {
-                removed += sweep_folder(&inner, age, now, depth + 1).unwrap_or(0);
+                removed += sweep_folder(&inner, old, depth + 1).unwrap_or(0);
             }
         } else if let Some(of) = name_of_part(name) {
             let place = Place { folder: folder.try_clone()?, name: of.to_owned() };
-            removed += usize::from(sweep_file(&place, age, now).unwrap_or(false));
+            removed += usize::from(sweep_file(&place, old).unwrap_or(false));
         }
     }
     Ok(removed)
@@ -58,7 +69,8 @@ fn name_of_part(name: &OsStr) -> Option<&OsStr> {
 }
 
 /// Removes one if it is old; whether it was.
-fn sweep_file(place: &Place, age: Duration, now: SystemTime) -> anyhow::Result<bool> {
+fn sweep_file(place: &Place, old: Old<'_>) -> anyhow::Result<bool> {
+    let Old { age, now, room } = old;
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let open = |suffix| {
         let fd = rustix::fs::openat(
@@ -83,6 +95,7 @@ fn sweep_file(place: &Place, age: Duration, now: SystemTime) -> anyhow::Result<b
     let is_old = metadata.is_file() && now.duration_since(written).is_ok_and(|since| since >= age);
     if is_old {
         remove_own(place);
+        room.release(FileId::of(&metadata));
     }
     Ok(is_old)
 }
@@ -147,7 +160,7 @@ mod tests {
         outside.write(".o.urnic-part", 100);
         std::os::unix::fs::symlink(&outside.0, scene.0.join("link")).unwrap();
         let folder = Folder::open(&scene.0).unwrap();
-        let removed = sweep(&folder, Duration::from_secs(100), now()).unwrap();
+        let removed = sweep(&folder, Duration::from_secs(100), now(), &Room::new(None, 0)).unwrap();
         assert_eq!(removed, 3);
         for name in [".a.urnic-part", ".a.urnic-journal", "sub/.b.urnic-part", ".c.urnic-journal"] {
             assert!(!scene.has(name), "{name} was old");

@@ -29,7 +29,8 @@ fn what_serve_cannot_mean_is_refused_by_name() {
         ("--peers 16385", "--peers"),
         ("--peers-per-address 0", "--peers-per-address"),
         ("--keep-free 101", "--keep-free"),
-        ("--keep-parts 5", "--keep-parts"),
+        ("--keep-parts 5weeks", "--keep-parts"),
+        ("--files few", "--files"),
         ("--read-only --allow-overwrite", "--allow-overwrite"),
         ("--dev tap:t,ip=10.1.2.3", "prefix length is missing"),
         ("--dev tap:t,ip=10.1.2.3/24,gw=10.1.3.1", "no neighbour"),
@@ -90,8 +91,11 @@ fn only_regular_files_are_replaced() {
     assert_eq!(fs::read(folder.own("target")).unwrap(), b"kept");
     // The same at the server, before any octet crosses.
     fs::write(folder.own("f"), "new").unwrap();
-    for (name, part) in [("/d", "is a folder"), ("/sub/", "names a folder"), ("/sub/x", "no sub/x")]
-    {
+    for (name, part) in [
+        ("/d", "is a folder"),
+        ("/sub/", "names a folder"),
+        ("/sub/x", "no folder sub at the server"),
+    ] {
         let output = server.client(&format!("{} --force", put(&folder.own("f"), name)));
         let said = complaint(&output);
         assert_eq!(output.status.code(), Some(2), "{name}: {said}");
@@ -159,6 +163,7 @@ fn what_a_server_takes_is_limited_by_its_options() {
         ("--file-size 0", "--file-size"),
         ("--quota 5242879", "--quota"),
         ("--quota 0", "--quota"),
+        ("--files 0", "--files"),
         ("--keep-free 100", "stay free"),
         ("--size 1M", "--size"),
     ] {
@@ -171,22 +176,73 @@ fn what_a_server_takes_is_limited_by_its_options() {
         server.stop();
     }
     for (number, options) in
-        ["--file-size 5M", "--quota 5M", "--keep-free 0", "--size 4M"].iter().enumerate()
+        ["--file-size 5M", "--quota 5124K", "--keep-free 0", "--size 4M", "--files 2"]
+            .iter()
+            .enumerate()
     {
         let server = folder.serve(options);
         json(&server.client(&put(&file, &format!("/{number}"))));
         let empty = folder.own("empty");
         File::create(&empty).unwrap();
         json(&server.client(&put(&empty, &format!("/empty-{number}"))));
-        if *options == "--quota 5M" {
-            let said = complaint(&server.client(&put(&file, "/second")));
-            assert!(said.contains("--quota"), "for all files together: {said}");
+        let full =
+            options.split(' ').next().filter(|option| ["--quota", "--files"].contains(option));
+        if let Some(option) = full {
+            let said = complaint(&server.client(&put(&empty, "/second")));
+            assert!(
+                said.contains(option),
+                "for all files together, and an empty one counts: {said}"
+            );
         }
         server.stop();
     }
     let server = folder.serve("--read-only");
     json(&server.client(&get("/0", &folder.own("back"))));
     assert_eq!(fs::read(folder.own("back")).unwrap(), pattern(5 << 20));
+    server.stop();
+}
+
+/// What fits succeeds, whatever else is under way; the others are refused before they send anything.
+#[test]
+fn of_parallel_puts_as_many_succeed_as_the_quota_has_room_for() {
+    let folder = Folder::new("parallel");
+    let server = folder.serve("--quota 32M");
+    let file = folder.own("file");
+    fs::write(&file, pattern(8 << 20)).unwrap();
+    let clients: Vec<_> =
+        (0..12).map(|number| server.spawn(&put(&file, &format!("/{number}")))).collect();
+    let mut done = 0;
+    for client in clients {
+        let output = client.wait_with_output().unwrap();
+        if output.status.success() {
+            done += 1;
+        } else {
+            let said = complaint(&output);
+            assert!(
+                said.contains("rejected") && said.contains("(--quota) 32M are taken"),
+                "{said}"
+            );
+        }
+    }
+    assert_eq!((done, folder.names().len()), (4, 4), "{:?}", folder.names());
+    server.stop();
+}
+
+/// What an interrupted transfer has reserved and not brought is there for others.
+#[test]
+fn a_put_that_breaks_off_gives_back_what_it_has_not_brought() {
+    let folder = Folder::new("given-back");
+    let server = folder.serve("--quota 64M");
+    let (file, other) = (folder.own("file"), folder.own("other"));
+    fs::write(&file, pattern(60 << 20)).unwrap();
+    fs::write(&other, pattern(20 << 20)).unwrap();
+    let mut client = server.spawn(&format!("{} --rate 100M", put(&file, "")));
+    wait_until("progress", || has_progress(&folder.served(".file.urnic-journal")));
+    let said = complaint(&server.client(&put(&other, "")));
+    assert!(said.contains("60M are taken, 60M of them by transfers under way"), "{said}");
+    client.kill().unwrap();
+    client.wait().unwrap();
+    wait_until("room", || server.client(&put(&other, "")).status.success());
     server.stop();
 }
 

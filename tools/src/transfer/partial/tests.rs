@@ -1,0 +1,207 @@
+//! What is left of an earlier attempt, and what becomes of it and of its room.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+use urnic::Region;
+
+use super::*;
+use crate::protocol::CHUNK_LEN;
+use crate::transfer::room::CHARGE_MIN;
+use crate::transfer::{Folder, Hashing, sweep};
+
+const QUOTA: u64 = 64 << 20;
+
+struct Scene {
+    folder: tempfile::TempDir,
+    room: Arc<Room>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self { folder, room: Arc::new(Room::new(Some(QUOTA), 0)) }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn open(&self, name: &str, len: u64) -> anyhow::Result<Partial> {
+        let place = Place::at(&self.path(name)).unwrap();
+        Partial::open(place, len, true, Arc::clone(&self.room))
+    }
+
+    fn names(&self) -> usize {
+        fs::read_dir(self.folder.path()).unwrap().count()
+    }
+}
+
+fn octets(len: u64, seed: u64) -> Vec<u8> {
+    (0..len).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8 ^ seed as u8).collect()
+}
+
+/// Stores chunk `index` of a file with these octets; `is_wrong` with a CRC that is not its own.
+fn store(partial: &mut Partial, octets: &[u8], index: u64, is_wrong: bool) -> bool {
+    let len = partial.len();
+    let staging = Staging::new(len, 1, Region::anonymous).unwrap();
+    let source = unnamed_file().unwrap();
+    source.write_all_at(octets, 0).unwrap();
+    let crc = staging.load(&source, index, 0).unwrap();
+    partial.store(&staging, 0, index, crc ^ u32::from(is_wrong)).unwrap()
+}
+
+fn store_all(partial: &mut Partial, octets: &[u8]) {
+    for index in 0..chunk_count(partial.len()) {
+        assert!(store(partial, octets, index, false));
+    }
+}
+
+fn read(path: &Path) -> Vec<u8> {
+    fs::read(path).unwrap()
+}
+
+#[test]
+fn a_part_of_a_longer_file_is_cut() {
+    let scene = Scene::new();
+    let long = octets(CHUNK_LEN + 5000, 1);
+    let mut partial = scene.open("name", CHUNK_LEN + 5000).unwrap();
+    assert!(store(&mut partial, &long, 1, false));
+    drop(partial);
+    assert_eq!(fs::metadata(scene.path(".name.urnic-part")).unwrap().len(), CHUNK_LEN + 5000);
+    let short = octets(1000, 2);
+    let mut partial = scene.open("name", 1000).unwrap();
+    assert_eq!(partial.chunks_present(), 0, "no chunk of another file is believed");
+    store_all(&mut partial, &short);
+    let hash = Hashing::new(1000).finish(partial.file(), || true).unwrap().unwrap();
+    assert_eq!(hash, <[u8; 32]>::from(Sha256::digest(&short)));
+    partial.commit().unwrap();
+    assert!(read(&scene.path("name")) == short, "what was hashed, and nothing behind it");
+    assert_eq!((scene.names(), scene.room.sums()), (1, (CHARGE_MIN, 1)));
+}
+
+#[test]
+fn a_part_that_has_grown_by_itself_is_cut_or_gets_no_name() {
+    let scene = Scene::new();
+    let whole = octets(1000, 3);
+    let mut partial = scene.open("name", 1000).unwrap();
+    store_all(&mut partial, &whole);
+    drop(partial);
+    let part = scene.path(".name.urnic-part");
+    let grow = || File::options().write(true).open(&part).unwrap().set_len(2000).unwrap();
+    grow();
+    let mut partial = scene.open("name", 1000).unwrap();
+    assert!(partial.is_whole() && store(&mut partial, &whole, 0, false));
+    grow();
+    let error = partial.commit().unwrap_err();
+    assert!(error.to_string().contains("changed meanwhile"), "{error}");
+    scene.open("name", 1000).unwrap().commit().unwrap();
+    assert!(read(&scene.path("name")) == whole);
+}
+
+#[test]
+fn a_part_of_a_shorter_file_is_begun_anew() {
+    let scene = Scene::new();
+    let short = octets(1000, 4);
+    let mut partial = scene.open("name", 1000).unwrap();
+    store_all(&mut partial, &short);
+    drop(partial);
+    let long = octets(CHUNK_LEN + 1, 5);
+    let mut partial = scene.open("name", CHUNK_LEN + 1).unwrap();
+    assert_eq!(partial.chunks_present(), 0);
+    assert!(!partial.has(0, 0).unwrap() && !partial.is_whole());
+    store_all(&mut partial, &long);
+    partial.commit().unwrap();
+    assert!(read(&scene.path("name")) == long);
+}
+
+#[test]
+fn what_has_changed_on_the_disk_is_not_believed() {
+    let scene = Scene::new();
+    let long = octets(2 * CHUNK_LEN, 6);
+    let mut partial = scene.open("name", 2 * CHUNK_LEN).unwrap();
+    store_all(&mut partial, &long);
+    let crcs = partial.journal.chunks().clone();
+    drop(partial);
+    let part = File::options().write(true).open(scene.path(".name.urnic-part")).unwrap();
+    part.write_all_at(&[!long[7]], 7).unwrap();
+    let partial = scene.open("name", 2 * CHUNK_LEN).unwrap();
+    assert!(!partial.has(0, crcs[&0]).unwrap() && partial.has(1, crcs[&1]).unwrap());
+    assert!(!partial.has(1, crcs[&1] ^ 1).unwrap(), "it is another chunk that the peer has");
+    part.set_len(CHUNK_LEN).unwrap();
+    assert!(!partial.has(1, crcs[&1]).unwrap(), "it is gone");
+}
+
+#[test]
+fn room_is_given_back_unless_something_is_kept() {
+    let scene = Scene::new();
+    let (len, file) = (2 * CHUNK_LEN, octets(2 * CHUNK_LEN, 7));
+    let mut partial = scene.open("wrong", len).unwrap();
+    assert_eq!(scene.room.sums(), (len, 1), "reserved before anything has come");
+    assert!(!store(&mut partial, &file, 0, true));
+    drop(partial);
+    assert_eq!((scene.names(), scene.room.sums()), (0, (0, 0)), "a wrong chunk is not kept");
+    let mut partial = scene.open("left", len).unwrap();
+    assert!(store(&mut partial, &file, 1, false));
+    drop(partial);
+    assert_eq!(scene.room.sums(), (CHUNK_LEN, 1), "what has come stays counted");
+    let mut partial = scene.open("left", len).unwrap();
+    assert_eq!(scene.room.sums(), (len, 1), "and is not counted twice");
+    assert!(store(&mut partial, &file, 0, false));
+    partial.forget().unwrap();
+    drop(partial);
+    assert_eq!((scene.names(), scene.room.sums()), (0, (0, 0)), "it was the wrong file");
+    let mut partial = scene.open("whole", len).unwrap();
+    store_all(&mut partial, &file);
+    partial.commit().unwrap();
+    assert_eq!(scene.room.sums(), (len, 1));
+    // A file that replaces another does not count beside it.
+    let mut partial = scene.open("whole", 1).unwrap();
+    store_all(&mut partial, &[1]);
+    partial.commit().unwrap();
+    assert_eq!(scene.room.sums(), (CHARGE_MIN, 1));
+}
+
+#[test]
+fn a_part_that_is_swept_gives_its_room_back() {
+    let scene = Scene::new();
+    let mut partial = scene.open("old", 2 * CHUNK_LEN).unwrap();
+    assert!(store(&mut partial, &octets(2 * CHUNK_LEN, 8), 0, false));
+    drop(partial);
+    assert_eq!(scene.room.sums(), (CHUNK_LEN, 1));
+    let folder = Folder::open(scene.folder.path()).unwrap();
+    let written = fs::metadata(scene.path(".old.urnic-part")).unwrap().modified().unwrap();
+    let later = written + std::time::Duration::from_secs(100);
+    let age = std::time::Duration::from_secs(99);
+    assert_eq!(sweep(&folder, age, later, &scene.room).unwrap(), 1);
+    assert_eq!((scene.names(), scene.room.sums()), (0, (0, 0)));
+}
+
+#[test]
+fn a_transfer_that_finds_no_room_leaves_nothing_and_destroys_nothing() {
+    let scene = Scene::new();
+    let held = scene.open("held", QUOTA - CHUNK_LEN).unwrap();
+    let error = scene.open("more", CHUNK_LEN + 1).unwrap_err();
+    assert!(format!("{error:#}").contains("--quota"), "{error:#}");
+    assert!(!scene.path(".more.urnic-part").exists(), "nothing is left of it");
+    let mut partial = scene.open("part", CHUNK_LEN).unwrap();
+    assert!(store(&mut partial, &octets(CHUNK_LEN, 9), 0, false));
+    drop(partial);
+    scene.open("part", CHUNK_LEN + 1).unwrap_err();
+    assert_eq!(scene.room.sums(), (QUOTA, 2));
+    assert_eq!(scene.open("part", CHUNK_LEN).unwrap().chunks_present(), 1, "it was not touched");
+    drop(held);
+}
+
+#[test]
+fn a_file_is_received_by_one_transfer_at_a_time() {
+    let scene = Scene::new();
+    let first = scene.open("name", 10).unwrap();
+    let error = scene.open("name", 10).unwrap_err();
+    assert!(format!("{error:#}").contains("another transfer"), "{error:#}");
+    assert!(scene.path(".name.urnic-part").exists(), "the other goes on");
+    drop(first);
+    assert_eq!((scene.names(), scene.room.sums()), (0, (0, 0)));
+}
