@@ -23,7 +23,7 @@ use crate::client::failure::explain;
 use crate::client::waiting::Waiting;
 use crate::counters::Counters;
 use crate::device::{self, Problem};
-use crate::host::Host;
+use crate::host::{Host, Payload};
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::protocol::{Control, Hello, Session, Welcome};
 
@@ -72,6 +72,16 @@ pub(crate) enum Happened {
     Payload(Wc),
     /// The server says something.
     Control(Control),
+}
+
+/// Direction of a session's payload; `None` where it depends on the operations.
+const fn payload(session: &Session) -> Option<Payload> {
+    Some(match session {
+        Session::Memory => return None,
+        Session::Echo | Session::PingPong(_) | Session::Both { .. } => Payload::Both,
+        Session::Sink | Session::Put { .. } => Payload::ToPeer,
+        Session::Get { .. } => Payload::FromPeer,
+    })
 }
 
 impl<'h> Client<'h> {
@@ -125,6 +135,9 @@ impl<'h> Client<'h> {
             connecting.wait(host.options.timeout).map_err(|error| explain(remote, host, &error))?;
         let welcome = Welcome::parse(&connection.terms().private_data)
             .with_context(|| format!("{remote} cannot be worked with"))?;
+        if let Some(payload) = payload(&hello.session) {
+            host.note_framing(connection.terms().framing, payload);
+        }
         let interval = Duration::from_millis(u64::from(welcome.idle_ms / 4).max(1));
         let life = SignsOfLife { interval, last: monotonic_now(), open: false };
         let file_len = match &hello.session {

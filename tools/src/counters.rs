@@ -1,6 +1,6 @@
 //! What an end counted, as it is reported and as it crosses the wire.
 
-use serde::Serialize;
+use serde::ser::{Serialize, SerializeMap, Serializer};
 use urnic::ConnectionCounters;
 
 use crate::device::DeviceSpec;
@@ -9,7 +9,7 @@ use crate::device::DeviceSpec;
 pub(crate) const FIELD_COUNT: usize = 19;
 
 /// Counts of the connections of a session, at one end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     /// Octets that were copied in user space to be sent. Of Writes and Sends the engine copies none
     /// (`tests/copies.rs` looks for them) but those of FPDUs that were cut: frames and vectored
@@ -70,6 +70,9 @@ macro_rules! in_order {
             let [$($field),*] = fields;
             Self { $($field),* }
         }
+
+        /// Names, in the same order.
+        const NAMES: [&str; FIELD_COUNT] = [$(stringify!($field)),*];
     };
 }
 
@@ -79,6 +82,17 @@ impl Counters {
         payload_bytes_copied_rx, bytes_placed, bytes_placed_out_of_order, bytes_held, fpdus_sent, fpdus_received, crc_bad, markers_received, segments_sent,
         segments_aligned, segments_received, segments_out_of_order, retransmissions, rtos,
         frames_sent, super_frames_sent,
+    }
+
+    /// Returns true if the end has a TCP of its own: only that one counts segments and frames. Whoever has
+    /// opened a connection has received a segment.
+    pub(crate) const fn knows_segments(&self) -> bool {
+        self.segments_received > 0 || self.frames_sent > 0
+    }
+
+    /// A count of segments or frames; `None` where the kernel's TCP has them.
+    pub(crate) fn of_tcp(&self, count: u64) -> Option<u64> {
+        self.knows_segments().then_some(count)
     }
 
     /// What one connection counted on a device.
@@ -115,5 +129,66 @@ impl Counters {
     pub(crate) fn plus(&self, other: &Self) -> Self {
         let (a, b) = (self.fields(), other.fields());
         Self::from_fields(std::array::from_fn(|i| a[i].saturating_add(b[i])))
+    }
+}
+
+/// Segments and frames of the kernel's TCP are not known, which is not the same as none.
+impl Serialize for Counters {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(FIELD_COUNT))?;
+        for (name, count) in Self::NAMES.into_iter().zip(self.fields()) {
+            if OF_TCP.contains(&name) {
+                map.serialize_entry(name, &self.of_tcp(count))?;
+            } else {
+                map.serialize_entry(name, &count)?;
+            }
+        }
+        map.end()
+    }
+}
+
+/// Counters that only a TCP of urnic's own has.
+pub(crate) const OF_TCP: [&str; 8] = [
+    "segments_sent",
+    "segments_aligned",
+    "segments_received",
+    "segments_out_of_order",
+    "retransmissions",
+    "rtos",
+    "frames_sent",
+    "super_frames_sent",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_of_the_kernel_are_not_known_and_those_of_our_own_may_be_none() {
+        let kernel = Counters { fpdus_sent: 7, bytes_placed: 9, ..Counters::default() };
+        let shown = serde_json::to_value(kernel).unwrap();
+        assert_eq!((&shown["fpdus_sent"], &shown["bytes_placed"]), (&7.into(), &9.into()));
+        assert_eq!(shown.as_object().unwrap().len(), FIELD_COUNT);
+        assert!(OF_TCP.iter().all(|name| shown[*name].is_null()), "{shown}");
+        for own in
+            [Counters { segments_received: 1, ..kernel }, Counters { frames_sent: 1, ..kernel }]
+        {
+            let shown = serde_json::to_value(own).unwrap();
+            assert!(OF_TCP.iter().all(|name| shown[*name].is_u64()), "{shown}");
+            assert_eq!((&shown["rtos"], own.of_tcp(0)), (&0.into(), Some(0)));
+        }
+    }
+
+    #[test]
+    fn fields_cross_the_wire_and_add_up_by_name() {
+        let fields: [u64; FIELD_COUNT] = std::array::from_fn(|index| 100 + index as u64);
+        let one = Counters::from_fields(fields);
+        assert_eq!(one.fields(), fields);
+        let two = one.plus(&Counters { rtos: u64::MAX, ..Counters::default() });
+        assert_eq!((two.rtos, two.frames_sent), (u64::MAX, one.frames_sent));
+        let shown = serde_json::to_value(one).unwrap();
+        for (name, count) in Counters::NAMES.into_iter().zip(fields) {
+            assert_eq!(shown[name], count, "{name}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! What every command on a device begins with: an RNIC, an endpoint on the device, a domain.
 
+use std::cell::Cell;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,17 +11,19 @@ use urnic::{
     ConnectOptions, Endpoint, EndpointConfig, LifeTimes, ListenParams, LowerLayer, Pd, Region,
     Rnic, RnicConfig, SendPath, StartupConfig, random_seed,
 };
+use urnic_engine::mpa::startup::Framing;
 
 use anyhow::{Context, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::device::{self, DeviceSpec};
+use crate::report::complain;
 use crate::units;
 
 /// Options of every command on a device.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct StackOptions {
-    /// The device: kernel, tap:NAME,…, packet:IFACE,…, xdp:IFACE,… and others (see below)
+    /// The device: kernel, tap:NAME,…, packet:IFACE,…, xdp:IFACE,… and others: --help has all
     #[arg(long, value_name = "DEVICE", default_value = "kernel", help_heading = STACK)]
     pub(crate) dev: DeviceSpec,
 
@@ -150,6 +153,8 @@ pub(crate) struct Host {
     pub(crate) pd: Pd,
     pub(crate) endpoint: Endpoint,
     pub(crate) options: StackOptions,
+    /// Options without effect are reported once, not for each connection.
+    is_noted: Cell<bool>,
     /// Kept while the endpoint is shown to `urnic top`.
     _shown: Option<Shown>,
 }
@@ -197,8 +202,8 @@ impl Host {
         };
         let endpoint = device::open(&options.dev, &rnic, &config)?;
         let shown = if options.top { shown(&endpoint)? } else { None };
-        let pd = rnic.alloc_pd();
-        Ok(Self { rnic, pd, endpoint, options: options.clone(), _shown: shown })
+        let (pd, is_noted) = (rnic.alloc_pd(), Cell::new(false));
+        Ok(Self { rnic, pd, endpoint, options: options.clone(), is_noted, _shown: shown })
     }
 
     /// On an end of a link in memory.
@@ -213,7 +218,14 @@ impl Host {
         let config = EndpointConfig { own_thread: false, ..EndpointConfig::default() };
         let port = urnic::PortConfig::for_ipv4(address);
         let endpoint = Endpoint::on_device(&rnic, device, port, &config).expect("an endpoint");
-        Self { pd: rnic.alloc_pd(), rnic, endpoint, options, _shown: None }
+        Self {
+            pd: rnic.alloc_pd(),
+            rnic,
+            endpoint,
+            options,
+            is_noted: Cell::new(false),
+            _shown: None,
+        }
     }
 }
 
@@ -234,6 +246,14 @@ impl Host {
         if len < HUGE_LEN_MIN { Region::anonymous(len) } else { Region::huge(len) }
     }
 
+    /// Reports options that the peer has left without effect, once: `framing` is that of a connection, on
+    /// which payload goes this way.
+    pub(crate) fn note_framing(&self, framing: Framing, payload: Payload) {
+        if !self.is_noted.replace(true) {
+            without_effect(&self.options, framing, payload).iter().for_each(|line| complain(line));
+        }
+    }
+
     /// What to say where checksums were found wrong; `None` where none was.
     pub(crate) fn checksum_advice(&self) -> Option<String> {
         let wrong = self.endpoint.drops().ok()?.tcp_checksum;
@@ -247,6 +267,35 @@ impl Host {
             )
         })
     }
+}
+
+/// Direction of a session's payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Payload {
+    ToPeer,
+    FromPeer,
+    Both,
+}
+
+/// A line for each option of this end that has no effect, or less than it seems.
+fn without_effect(options: &StackOptions, framing: Framing, payload: Payload) -> Vec<String> {
+    let mut lines = Vec::new();
+    if options.markers && payload != Payload::FromPeer && !framing.markers_to_peer {
+        let only = if payload == Payload::Both {
+            "only what the server sends has them"
+        } else {
+            "payload has none"
+        };
+        lines.push(format!(
+            "--markers asks for markers in what the server sends; {only}: start the server with --markers, too"
+        ));
+    }
+    if options.no_crc && framing.crc {
+        lines.push(
+            "--no-crc: CRCs are used, because the server was started without --no-crc".into(),
+        );
+    }
+    lines
 }
 
 /// Raises the number of descriptors that this process may have as far as it is free to: each

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use hdrhistogram::Histogram;
 use serde::Serialize;
 use urnic::{Access, Mr, RemoteBuffer, SendOp, SendWr, WrId, monotonic_now};
 
@@ -12,7 +11,7 @@ use crate::bw::no_memory;
 use crate::client::{Client, Depths, Happened};
 use crate::host::Host;
 use crate::interrupt::Interrupt;
-use crate::measure::{Intervals, Op, Times, new_histogram};
+use crate::measure::{Intervals, Op, Samples, Times, Timing};
 use crate::protocol::{Hello, Session};
 
 /// What to measure.
@@ -21,8 +20,6 @@ pub(crate) struct Plan {
     pub(crate) op: Op,
     pub(crate) size: u32,
     pub(crate) iterations: u32,
-    /// What a round trip is divided by.
-    pub(crate) parts: f64,
 }
 
 /// What was measured in an interval.
@@ -33,7 +30,7 @@ pub(crate) struct Moment {
     times: Times,
 }
 
-/// Makes round trips; their times in nanoseconds.
+/// Makes round trips and measures each.
 ///
 /// # Errors
 /// When the server cannot be reached, refuses, or falls silent.
@@ -43,7 +40,7 @@ pub(crate) fn measure(
     plan: &Plan,
     interrupt: &Interrupt,
     intervals: &mut Intervals<Moment>,
-) -> anyhow::Result<Histogram<u64>> {
+) -> anyhow::Result<Samples> {
     let len = usize::try_from(plan.size)?;
     let registered = || -> anyhow::Result<Mr> {
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
@@ -60,9 +57,10 @@ pub(crate) fn measure(
     let depths = Depths { send: SEND_DEPTH, recv: usize::try_from(recv)?, recv_len: len };
     let client = Client::connect(host, remotes, &hello, depths)?;
     interrupt.watch()?;
+    host.note_framing(client.connection.terms().framing, plan.op.payload());
     let remote = client.welcome.region;
     let mut trips = Trips { client, source, target, remote, len, next: 1 };
-    let (mut times, mut recent) = (new_histogram()?, new_histogram()?);
+    let (mut times, mut recent) = (Samples::new()?, Samples::new()?);
     trips.warm_up(plan, interrupt)?;
     intervals.start(monotonic_now());
     for _ in 0..plan.iterations {
@@ -73,10 +71,10 @@ pub(crate) fn measure(
         trips.make(plan.op)?;
         let now = monotonic_now();
         let ns = now.nanos_since(started);
-        times.saturating_record(ns);
-        recent.saturating_record(ns);
+        times.record(ns);
+        recent.record(ns);
         if intervals.is_due(now) {
-            intervals.end(now, |_| Moment::new(&recent, plan.parts));
+            intervals.end(now, |_| Moment::new(&recent, plan.op.timing()));
             recent.reset();
         }
     }
@@ -86,9 +84,9 @@ pub(crate) fn measure(
 }
 
 impl Moment {
-    fn new(times: &Histogram<u64>, parts: f64) -> (Self, String) {
-        let (iterations, times) = (times.len(), Times::of(times, parts));
-        (Self { iterations, times }, format!("{iterations:>9} round trips: {times}"))
+    fn new(samples: &Samples, timing: Timing) -> (Self, String) {
+        let (iterations, times) = (samples.len(), Times::of(samples, timing));
+        (Self { iterations, times }, format!("{iterations:>9} messages: {times}"))
     }
 }
 

@@ -18,6 +18,7 @@ mod commented;
 mod counters;
 mod demo;
 mod device;
+mod figure;
 mod file_report;
 mod host;
 mod ib;

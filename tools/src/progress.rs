@@ -3,14 +3,14 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::clock::Stopwatch;
-use crate::report;
+use crate::{figure, report};
 
 /// Octets, as [`Progress::with_lines`] shows them.
 pub(crate) fn octets(count: u64) -> String {
-    HumanBytes(count).to_string()
+    figure::bytes(count)
 }
 
 /// A count of things.
@@ -47,7 +47,7 @@ impl Progress {
             if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
         let bar = ProgressBar::with_draw_target(Some(total), target);
         let style = ProgressStyle::with_template(
-            "{bar:40} {binary_bytes:>11} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left",
+            "{bar:40} {decimal_bytes:>11} of {decimal_total_bytes}, {decimal_bytes_per_sec}, {eta} left",
         );
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         Self { bar, done: Cell::new(0), lines: None }

@@ -66,9 +66,9 @@ pub(crate) fn print_json_line(value: &impl Serialize) -> io::Result<()> {
     print(&serde_json::to_string(&Versioned { schema: SCHEMA, value })?)
 }
 
-/// Which meaning the fields of all JSON have (`docs/json.md`): another number when a field is gone
+/// Version of the meaning of all JSON fields (`docs/json.md`): another number when a field is gone
 /// or means something else. New fields keep the number.
-const SCHEMA: u32 = 2;
+const SCHEMA: u32 = 3;
 
 /// A report with the version of its fields.
 #[derive(Serialize)]

@@ -80,7 +80,7 @@ fn replayed(file: &str) -> Value {
 
 /// The JSON of each line, with the one that it begins with.
 fn lines(said: &str) -> Vec<Value> {
-    let begun = serde_json::json!({"schema": 2, "interface": "tap-s"});
+    let begun = serde_json::json!({"schema": 3, "interface": "tap-s"});
     let others = said.lines().map(|line| serde_json::from_str(line).unwrap());
     std::iter::once(begun).chain(others).collect()
 }

@@ -53,11 +53,19 @@ fn ping_tells_times_of_the_round_trip() {
     let server = Server::start("");
     let result = json(&server.client("ping ADDRESS --count 3 --interval 1ms --size 5K --json"));
     assert_eq!((result["count"].as_u64(), result["size_bytes"].as_u64()), (Some(3), Some(5 << 10)));
-    let keys = ["min_us", "p50_us", "p90_us", "p99_us", "p99_9_us", "max_us"];
-    let times = keys.map(|key| result[key].as_f64().unwrap());
+    assert_eq!(result["timing"], "round-trip");
+    let times = ["min_us", "p50_us", "max_us"].map(|key| result[key].as_f64().unwrap());
     let mean = result["mean_us"].as_f64().unwrap();
     assert!(0.0 < times[0] && times.is_sorted(), "{times:?}");
-    assert!(times[0] <= mean && mean <= times[5], "{mean} of {times:?}");
+    assert!(times[0] <= mean && mean <= times[2], "{mean} of {times:?}");
+    for key in ["p90_us", "p99_us", "p99_9_us"] {
+        assert!(result[key].is_null(), "three samples have no {key}");
+    }
+    let one = json(&server.client("ping ADDRESS --count 1 --json"));
+    for key in ["mean_us", "p50_us", "max_us"] {
+        assert_eq!(one[key], one["min_us"], "{key} of one sample");
+    }
+    assert!(one["stddev_us"].is_null(), "{one}");
     let empty = server.client("ping ADDRESS --count 1 --size 0");
     assert!(empty.status.success(), "{}", complaint(&empty));
     server.stop();
@@ -86,7 +94,9 @@ fn bw_reports_exactly_what_it_promises() {
         for end in ["local", "peer"] {
             let counters = result[end].as_object().unwrap();
             assert_eq!(counters.len(), COUNTERS.len());
-            assert!(COUNTERS.iter().all(|key| counters[*key].is_u64()));
+            let (known, of_tcp) = COUNTERS.split_at(11);
+            assert!(known.iter().all(|key| counters[*key].is_u64()), "{counters:?}");
+            assert!(of_tcp.iter().all(|key| counters[*key].is_null()), "the kernel's: {counters:?}");
             let count = |key: &str| counters[key].as_u64().unwrap();
             // Beside what the kernel has cut, Read Responses are copied, by the end that is read; and what
             // markers cut, if it has a CRC: FPDUs that are longer than what is between two markers.
@@ -122,6 +132,80 @@ fn bw_runs_over_several_connections_at_any_depth() {
     server.stop();
 }
 
+/// The time of a Read that one end sees, beside the time of all of them by another clock: half of it would be told
+/// if the other end had as much to do.
+#[test]
+fn the_time_of_a_read_is_the_whole() {
+    let server = Server::start("");
+    for op in ["read", "fetch-add"] {
+        let result = json(&server.client(&format!("lat ADDRESS --op {op} -n 20000 -i 10ms --json")));
+        let intervals = result["intervals"].as_array().unwrap();
+        let (mut inside, mut wall) = (0.0, 0.0);
+        for interval in intervals {
+            let of = |key: &str| interval[key].as_f64().unwrap();
+            inside += of("mean_us") * of("iterations") / 1e6;
+            wall += of("to_seconds") - of("from_seconds");
+        }
+        // One request at a time: all time but what lies between two is that of requests.
+        assert!(inside > 0.6 * wall && inside <= wall, "{op}: {inside} s of {wall} s");
+    }
+    server.stop();
+}
+
+#[test]
+fn an_option_that_the_peer_leaves_without_effect_has_a_line() {
+    let server = Server::start("");
+    for (command, lines) in [
+        ("bw ADDRESS -n 4 -P 3 --markers --no-crc", vec!["payload has none", "--no-crc: CRCs are used"]),
+        ("bw ADDRESS -n 4 --op read --markers", vec![]),
+        ("bw ADDRESS -t 0.01 --bidir --markers", vec!["only what the server sends"]),
+        ("lat ADDRESS -n 4 --markers", vec!["only what the server sends"]),
+        ("ping ADDRESS -c 1 --no-crc --json", vec!["--no-crc: CRCs are used"]),
+        ("ping ADDRESS -c 1", vec![]),
+    ] {
+        let output = server.client(command);
+        let said = complaint(&output);
+        assert!(output.status.success(), "{command}: {said}");
+        assert_eq!(said.lines().count(), lines.len(), "{command}: each once: {said}");
+        assert!(lines.iter().all(|line| said.contains(line)), "{command}: {said}");
+    }
+    server.stop();
+    let server = Server::start("--markers --no-crc");
+    assert_eq!(complaint(&server.client("bw ADDRESS -n 4 --markers --no-crc")), "");
+    server.stop();
+}
+
+#[test]
+fn bw_reports_the_depth_that_it_used() {
+    let server = Server::start("");
+    let of = |options: &str| json(&server.client(&format!("bw ADDRESS {options} --json")));
+    let read = of("--op read --depth 64 -n 100");
+    assert_eq!((&read["depth"], &read["depth_used"]), (&64.into(), &16.into()));
+    let large = of("-s 8M --depth 100 -P 2 -n 4");
+    assert_eq!((&large["depth"], &large["depth_used"]), (&100.into(), &50.into()));
+    let write = of("--depth 64 -n 100");
+    assert_eq!((&write["depth"], &write["depth_used"]), (&64.into(), &64.into()));
+    let said = server.client("bw ADDRESS --op read --depth 64 -n 100");
+    let said = String::from_utf8(said.stdout).unwrap();
+    assert!(said.contains("16 messages under way (--depth 64: the peer takes no more"), "{said}");
+    server.stop();
+}
+
+#[test]
+fn a_rate_is_at_most_that_from_the_first_message_on() {
+    let server = Server::start("");
+    let output = server.client("bw ADDRESS --rate 1000 -t 2");
+    assert_eq!(output.status.code(), Some(2));
+    let said = complaint(&output);
+    assert!(said.contains("a message of 64K takes 524 s at 1.00 kbit/s"), "{said}");
+    // Eight messages of 8 KiB in the time: it is not over at once, and no ninth one goes.
+    let result = json(&server.client("bw ADDRESS --rate 1M -s 8K -t 0.53 --json"));
+    let (bytes, seconds) = (result["bytes"].as_f64().unwrap(), result["seconds"].as_f64().unwrap());
+    assert!(bytes * 8.0 <= 1e6 * seconds, "{bytes} bytes in {seconds} s");
+    assert!(bytes >= 8192.0, "{bytes}");
+    server.stop();
+}
+
 #[test]
 fn lat_warms_up_before_it_measures() {
     let server = Server::start("");
@@ -136,17 +220,32 @@ fn lat_warms_up_before_it_measures() {
 #[test]
 fn lat_reports_exactly_what_it_promises() {
     let server = Server::start("");
-    for op in ["write", "send", "read"] {
+    for (op, timing) in [
+        ("write", "half-round-trip"),
+        ("send", "half-round-trip"),
+        ("immediate", "half-round-trip"),
+        ("read", "post-to-completion"),
+        ("fetch-add", "post-to-completion"),
+    ] {
         let command = format!("lat ADDRESS --op {op} --iterations 300 --json");
         let result = json(&server.client(&command));
-        assert_eq!(result["op"], op);
+        assert_eq!((result["op"].as_str(), result["timing"].as_str()), (Some(op), Some(timing)));
         assert_eq!(
             (result["size_bytes"].as_u64(), result["iterations"].as_u64()),
             (Some(8), Some(300))
         );
-        let keys = ["min_us", "p50_us", "p90_us", "p99_us", "p99_9_us", "max_us"];
+        let keys = ["min_us", "p50_us", "p90_us", "p99_us", "max_us"];
         let times = keys.map(|key| result[key].as_f64().unwrap());
         assert!(times[0] > 0.0 && times.is_sorted(), "{times:?}");
+        assert!(result["p99_9_us"].is_null() && result["stddev_us"].is_f64(), "{result}");
+        let said = |options: &str| {
+            let shown = server.client(&format!("lat ADDRESS --op {op} {options}"));
+            String::from_utf8(shown.stdout).unwrap()
+        };
+        let text = timing.replace('-', " ").replace("half round", "half of the round");
+        assert!(said("-n 20").contains(&text), "{op}: {text}");
+        let is_of_one_size = ["immediate", "fetch-add"].contains(&op);
+        assert!(is_of_one_size || said("-n 1 -a").contains(&text), "{op}: {text}");
     }
     let shown = server.client("lat ADDRESS --size 9K --iterations 100 --histogram");
     assert!(String::from_utf8_lossy(&shown.stdout).contains('█'), "{}", complaint(&shown));

@@ -1,37 +1,39 @@
-//! How many messages may be posted by now: as many as were asked for, and no faster.
+//! Bounds how many messages are posted by a time: the count and the rate that the user has chosen.
+//!
+//! With a rate, a message is posted when the link could have carried it: the first one after its own time, not
+//! at once. By a time `t` after the start, no more than `rate × t` bits are posted, whatever `t` is.
 
 use std::time::Duration;
 
 use urnic_engine::time::Instant;
 
-/// What may be posted, on all connections together.
+/// Messages that may be posted, on all connections together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     left: u64,
-    /// With a rate: nanoseconds of a message on the link.
-    message_ns: Option<u64>,
-    /// With a rate: when the next message may go.
-    due: Instant,
+    /// With a rate: picoseconds of a message on the link, rounded up.
+    message_ps: Option<u128>,
+    started: Instant,
+    /// With a rate: when the next message may go, in picoseconds after the start.
+    due_ps: u128,
     now: Instant,
 }
 
 impl Budget {
-    /// `count` messages of `size` octets, at `rate` bits per second.
+    /// `count` messages of `size` bytes, at `rate` bits per second.
     pub(super) fn new(count: Option<u64>, rate: Option<u64>, size: u32, now: Instant) -> Self {
-        let message_ns = rate.map(|rate| {
-            let ns = u128::from(size) * 8 * 1_000_000_000 / u128::from(rate.max(1));
-            u64::try_from(ns).unwrap_or(u64::MAX)
-        });
-        Self { left: count.unwrap_or(u64::MAX), message_ns, due: now, now }
+        let message_ps = rate.map(|rate| message_ps(size, rate));
+        let left = count.unwrap_or(u64::MAX);
+        Self { left, message_ps, started: now, due_ps: message_ps.unwrap_or(0), now }
     }
 
-    /// It is `now`.
+    /// Sets the time.
     #[inline]
     pub(super) const fn set_time(&mut self, now: Instant) {
         self.now = now;
     }
 
-    /// Whether no message is left.
+    /// Returns true if no message is left.
     #[inline]
     pub(super) const fn is_spent(&self) -> bool {
         self.left == 0
@@ -43,35 +45,52 @@ impl Budget {
         if self.left == 0 {
             return false;
         }
-        if let Some(ns) = self.message_ns {
-            if self.now < self.due {
+        if let Some(message_ps) = self.message_ps {
+            let now_ps = (self.now - self.started).as_nanos() * PS_PER_NS;
+            if now_ps < self.due_ps {
                 return false;
             }
             // An end that was late makes good what it has missed, but for more than a moment.
-            let missed = (self.now - self.due).saturating_sub(BURST);
-            self.due = self.due + missed + Duration::from_nanos(ns.min(LONGEST_NS));
+            let missed_ps = (now_ps - self.due_ps).saturating_sub(BURST.as_nanos() * PS_PER_NS);
+            self.due_ps += missed_ps + message_ps;
         }
         self.left -= 1;
         true
     }
 
-    /// How long to sleep at most.
+    /// Longest sleep that misses no message, at most `longest`.
     pub(super) fn pause(&self, longest: Duration) -> Duration {
-        if self.message_ns.is_none() || self.left == 0 {
+        if self.message_ps.is_none() || self.left == 0 {
             return longest;
         }
-        if self.now < self.due { (self.due - self.now).min(longest) } else { longest }
+        let now_ps = (self.now - self.started).as_nanos() * PS_PER_NS;
+        let wait_ns = self.due_ps.saturating_sub(now_ps).div_ceil(PS_PER_NS);
+        match u64::try_from(wait_ns) {
+            Ok(0) | Err(_) => longest,
+            Ok(ns) => Duration::from_nanos(ns).min(longest),
+        }
     }
 }
 
+/// Time of one message of `size` bytes at `rate` bits per second.
+pub(super) fn message_time(size: u32, rate: u64) -> Duration {
+    let ns = message_ps(size, rate).div_ceil(PS_PER_NS);
+    Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+}
+
+fn message_ps(size: u32, rate: u64) -> u128 {
+    (u128::from(size) * 8 * PS_PER_SECOND).div_ceil(u128::from(rate.max(1)))
+}
+
+const PS_PER_NS: u128 = 1000;
+const PS_PER_SECOND: u128 = 1_000_000_000_000;
 /// How much of a rate may be made good at once.
 const BURST: Duration = Duration::from_millis(20);
-/// A hundred years: a message that takes longer is the last one.
-const LONGEST_NS: u64 = 100 * 365 * 86_400 * 1_000_000_000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn at(ms: u64) -> Instant {
         Instant::ZERO + Duration::from_millis(1000 + ms)
@@ -86,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_kept_and_what_was_missed_is_made_good_for_a_moment() {
-        // 1000 octets at 8 Mbit/s: a message in a millisecond.
+        // 1000 bytes at 8 Mbit/s: a message in a millisecond.
         let mut budget = Budget::new(None, Some(8_000_000), 1000, at(0));
         let mut taken_at = |ms| {
             budget.set_time(at(ms));
@@ -94,16 +113,54 @@ mod tests {
             (taken, budget.pause(Duration::from_secs(1)))
         };
         let ms = Duration::from_millis(1);
-        assert_eq!(taken_at(0), (1, ms));
-        assert_eq!(taken_at(0), (0, ms));
-        assert_eq!(taken_at(5), (5, ms));
-        assert_eq!(taken_at(505), (21, ms), "20 ms of it");
+        assert_eq!(taken_at(0), (0, ms), "the first message takes its time, too");
+        assert_eq!(taken_at(1), (1, ms));
+        assert_eq!(taken_at(1), (0, ms));
+        assert_eq!(taken_at(6), (5, ms));
+        assert_eq!(taken_at(506), (21, ms), "20 ms of it");
     }
 
     #[test]
     fn the_slowest_rate_and_the_longest_message_do_not_overflow() {
         let mut budget = Budget::new(None, Some(1), u32::MAX, at(0));
-        assert!(budget.take() && !budget.take());
+        assert!(!budget.take());
         assert_eq!(budget.pause(Duration::from_secs(1)), Duration::from_secs(1));
+        budget.set_time(Instant::from_nanos(u64::MAX));
+        assert_eq!((budget.take(), budget.take()), (false, false), "1089 years");
+        assert_eq!(message_time(64 << 10, 1000), Duration::from_millis(524_288));
+        assert_eq!(message_time(1, 8_000_000_000), Duration::from_nanos(1));
+        assert_eq!(message_time(1, u64::MAX), Duration::from_nanos(1), "rounded up");
+    }
+
+    proptest! {
+        /// Turns at any times: never more than the rate since the start, and all of it while turns are close.
+        #[test]
+        fn a_rate_is_at_most_that_from_the_first_message_on(
+            size in 1_u32..100_000,
+            rate in 1_000_000_u64..200_000_000_000,
+            pauses in prop::collection::vec(1_u64..40_000_000, 1..60),
+        ) {
+            let mut budget = Budget::new(None, Some(rate), size, at(0));
+            let (mut elapsed, mut bits) = (0_u64, 0_u128);
+            let (mut late, limit) = (0_u64, 40_000);
+            for pause in pauses {
+                elapsed += pause;
+                late += pause.saturating_sub(20_000_000);
+                budget.set_time(at(0) + Duration::from_nanos(elapsed));
+                let mut taken = 0;
+                while taken < limit && budget.take() {
+                    taken += 1;
+                    bits += u128::from(size) * 8;
+                }
+                prop_assert!(bits * 1_000_000_000 <= u128::from(rate) * u128::from(elapsed));
+                if taken == limit {
+                    return Ok(());
+                }
+            }
+            // What is missing: turns that came over 20 ms late, the message under way, and rounding.
+            let due = u128::from(rate) * u128::from(elapsed - late) / 1_000_000_000;
+            let missing = due.saturating_sub(bits);
+            prop_assert!(missing <= u128::from(size) * 16 + due / 500, "{missing} of {due} bits");
+        }
     }
 }

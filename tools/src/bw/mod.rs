@@ -10,12 +10,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use serde::Serialize;
 use urnic::{Access, Mr, Region, monotonic_now};
 use urnic_engine::time::Instant;
 
-use crate::bw::budget::Budget;
+use crate::bw::budget::{Budget, message_time};
 use crate::bw::flow::Flow;
 use crate::client::{Client, Depths, SIGNAL_INTERVAL, close_all};
 use crate::counters::Counters;
@@ -23,7 +23,7 @@ use crate::host::Host;
 use crate::interrupt::Interrupt;
 use crate::measure::{Intervals, Op, processor_time};
 use crate::protocol::{Control, Hello, Session};
-use crate::size;
+use crate::{figure, size};
 
 /// What to measure.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,9 @@ pub(crate) struct Plan {
     pub(crate) count: Option<u64>,
     /// Bits of payload per second at most, on all connections together.
     pub(crate) rate: Option<u64>,
-    /// Messages under way on each connection.
+    /// Messages under way on each connection, as asked for.
+    pub(crate) depth_asked: u32,
+    /// The same, or less where so many of this size would be too much.
     pub(crate) depth: u32,
     pub(crate) connections: u32,
     /// Whether the server does the same at the same time.
@@ -51,6 +53,10 @@ pub(crate) struct Measured {
     pub(crate) messages_of_server: u64,
     /// From the first request until the server had received all.
     pub(crate) time: Duration,
+    /// Messages that each connection had under way at most: the depth that was asked for, or less.
+    pub(crate) depth: u32,
+    /// Reads and Atomics that the peer takes at a time.
+    pub(crate) reads_max: u32,
     /// Whether there were markers in the direction of the payload.
     pub(crate) markers: bool,
     pub(crate) crc: bool,
@@ -66,17 +72,21 @@ pub(crate) struct Measured {
 pub(crate) struct Moment {
     messages: u64,
     bytes: u64,
-    gbps: f64,
-    messages_per_second: f64,
+    /// `None` in an interval shorter than the clock's step.
+    gbps: Option<f64>,
+    messages_per_second: Option<f64>,
 }
 
 impl Moment {
     #[expect(clippy::cast_precision_loss, reason = "a rate is not exact")]
     pub(crate) fn new(messages: u64, size: u32, seconds: f64) -> (Self, String) {
         let bytes = messages * u64::from(size);
+        let per_second = |amount: f64| (seconds > 0.0).then(|| amount / seconds);
         let (gbps, messages_per_second) =
-            (bytes as f64 * 8e-9 / seconds, messages as f64 / seconds);
-        let text = format!("{gbps:>9.3} Gbit/s {messages_per_second:>12.0} messages/s");
+            (per_second(bytes as f64 * 8e-9), per_second(messages as f64));
+        let bits = figure::known(gbps, |gbps| figure::bits_per_second(gbps * 1e9));
+        let often = figure::known(messages_per_second, figure::frequency);
+        let text = format!("{bits:>11} {often:>12} messages/s");
         (Self { messages, bytes, gbps, messages_per_second }, text)
     }
 }
@@ -93,6 +103,7 @@ pub(crate) fn measure(
     intervals: &mut Intervals<Moment>,
 ) -> anyhow::Result<Measured> {
     let plan = &Plan { depth: depth_within(plan), ..*plan };
+    check_rate(plan)?;
     let region = || -> anyhow::Result<Arc<Region>> {
         host.memory(usize::try_from(plan.size)?).with_context(|| no_memory(plan.size))
     };
@@ -106,6 +117,7 @@ pub(crate) fn measure(
     let mut flows = connect(host, remotes, plan, target.as_ref())?;
     interrupt.watch()?;
     let first = flows.first_mut().context("no connection")?;
+    host.note_framing(first.client.connection.terms().framing, plan.op.payload());
     let processor_before = (first.client.processor_time()?, processor_time());
     for flow in flows.iter_mut().filter(|_| plan.is_both) {
         flow.client.send(&Control::Start)?;
@@ -117,6 +129,8 @@ pub(crate) fn measure(
     let (server, local) = (first.client.processor_time()?, processor_time());
     measured.processor =
         (local.saturating_sub(processor_before.1), server.saturating_sub(processor_before.0));
+    measured.reads_max = u32::from(first.client.connection.terms().ord);
+    measured.depth = depth_used(plan, measured.reads_max);
     measured.was_interrupted = interrupt.has_come();
     close_all(flows.into_iter().map(|flow| flow.client).collect())?;
     Ok(measured)
@@ -206,6 +220,36 @@ fn depth_within(plan: &Plan) -> u32 {
     plan.depth.min(u32::try_from(fit).unwrap_or(u32::MAX)).max(1)
 }
 
+/// Messages that one connection had under way at most: the peer's IRD bounds Reads and Atomics, too.
+const fn depth_used(plan: &Plan, reads_max: u32) -> u32 {
+    if plan.op.is_read() && reads_max < plan.depth { reads_max } else { plan.depth }
+}
+
+/// Checks that a message fits into the time at the rate that was asked for.
+///
+/// # Errors
+/// When it does not: nothing would be measured.
+fn check_rate(plan: &Plan) -> anyhow::Result<()> {
+    let Some(rate) = plan.rate else { return Ok(()) };
+    let message = message_time(plan.size, rate);
+    let shown = figure::seconds(message.as_secs_f64());
+    let size = size::format(u64::from(plan.size));
+    let longest = plan.time.unwrap_or(LONE_MESSAGE_MAX);
+    ensure!(
+        message <= longest,
+        "--rate: a message of {size} takes {shown} at {}, and there are {}: ask for a smaller --size, a \
+         higher --rate, or more time",
+        figure::bits_per_second(rate_of(rate)),
+        figure::seconds(longest.as_secs_f64()),
+    );
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
+const fn rate_of(rate: u64) -> f64 {
+    rate as f64
+}
+
 /// Waits until the server has received all, and adds up.
 fn finish(flows: &mut [Flow<'_>], plan: &Plan, started: Instant) -> anyhow::Result<Measured> {
     let framing = flows.first().context("no connection")?.client.connection.terms().framing;
@@ -225,16 +269,15 @@ fn finish(flows: &mut [Flow<'_>], plan: &Plan, started: Instant) -> anyhow::Resu
         messages += flow.done;
         local = local.plus(&flow.client.counters()?);
     }
-    let markers = match plan.op {
-        Op::Write | Op::Send | Op::FetchAdd | Op::Immediate => framing.markers_to_peer,
-        Op::Read => framing.markers_to_us,
-    };
+    let markers = if plan.op == Op::Read { framing.markers_to_us } else { framing.markers_to_peer };
     let processor = (Duration::ZERO, Duration::ZERO);
     let (crc, was_interrupted) = (framing.crc, false);
     Ok(Measured {
         messages,
         messages_of_server,
         time,
+        depth: plan.depth,
+        reads_max: u32::MAX,
         markers,
         crc,
         local,
@@ -249,7 +292,10 @@ pub(crate) fn no_memory(size: u32) -> String {
     format!("memory for messages of {}: ask for a smaller --size", size::format(u64::from(size)))
 }
 
-/// Octets under way on all connections together: more is the length of a queue, and of the wait for
+/// Longest time of a message at a rate, of a measurement by count: a day without a message measures nothing.
+const LONE_MESSAGE_MAX: Duration = Duration::from_secs(86_400);
+
+/// Bytes under way on all connections together: more is the length of a queue, and of the wait for
 /// its end.
 const UNDER_WAY_MAX: u64 = 128 << 20;
 
@@ -257,11 +303,47 @@ const UNDER_WAY_MAX: u64 = 128 << 20;
 mod tests {
     use super::*;
 
+    fn plan(op: Op, size: u32, depth: u32) -> Plan {
+        let (time, count, rate) = (Some(Duration::from_secs(2)), None, None);
+        let (depth_asked, connections, is_both) = (depth, 1, false);
+        Plan { op, size, time, count, rate, depth_asked, depth, connections, is_both }
+    }
+
+    #[test]
+    fn an_interval_without_time_has_no_rate() {
+        let (moment, text) = Moment::new(3, 1 << 20, 0.0);
+        assert_eq!((moment.gbps, moment.messages_per_second), (None, None));
+        assert!(text.contains('–') && !text.contains("inf"), "{text}");
+        let (moment, text) = Moment::new(1000, 125_000, 2.0);
+        assert_eq!((moment.gbps, moment.messages_per_second), (Some(0.5), Some(500.0)));
+        assert!(text.contains("500 Mbit/s") && text.contains(" 500 messages/s"), "{text}");
+    }
+
+    #[test]
+    fn the_depth_of_reads_is_bounded_by_the_peer() {
+        assert_eq!(depth_used(&plan(Op::Read, 8, 64), 16), 16);
+        assert_eq!(depth_used(&plan(Op::FetchAdd, 8, 64), 7), 7);
+        assert_eq!(depth_used(&plan(Op::Read, 8, 4), 16), 4);
+        assert_eq!(depth_used(&plan(Op::Write, 8, 64), 16), 64);
+    }
+
+    #[test]
+    fn a_rate_at_which_no_message_ends_is_refused() {
+        let at = |rate| Plan { rate: Some(rate), ..plan(Op::Write, 64 << 10, 16) };
+        let refused = check_rate(&at(1000)).unwrap_err().to_string();
+        assert!(refused.contains("a message of 64K takes 524 s at 1.00 kbit/s"), "{refused}");
+        // 64 KiB in 2 s are 262,144 bit/s.
+        assert!(check_rate(&at(262_143)).is_err());
+        assert!(check_rate(&at(262_144)).is_ok());
+        let by_count = Plan { time: None, count: Some(1), ..at(1000) };
+        assert!(check_rate(&by_count).is_ok(), "however long that takes");
+        assert!(check_rate(&Plan { rate: None, ..at(1) }).is_ok());
+    }
+
     #[test]
     fn the_depth_of_a_connection_shrinks_only_when_many_share_a_link() {
         let within = |size, depth, connections| {
-            let (op, time, count, rate, is_both) = (Op::Write, None, None, None, false);
-            depth_within(&Plan { op, size, time, count, rate, depth, connections, is_both })
+            depth_within(&Plan { connections, ..plan(Op::Write, size, depth) })
         };
         assert_eq!(within(64 << 10, 16, 1), 16);
         assert_eq!(within(64 << 10, 16, 128), 16, "just as much as may be under way");

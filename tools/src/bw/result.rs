@@ -6,7 +6,7 @@ use crate::bw::{Measured, Moment, Plan};
 use crate::counters::Counters;
 use crate::host::StackOptions;
 use crate::measure::{Interval, Op, Processor};
-use crate::{report, size};
+use crate::{figure, report, size};
 
 /// The result. `docs/json.md` tells what each field means.
 #[derive(Debug, Serialize)]
@@ -14,6 +14,8 @@ pub(crate) struct Bandwidth {
     op: Op,
     size_bytes: u32,
     depth: u32,
+    /// Messages that each connection had under way at most.
+    depth_used: u32,
     connections: u32,
     bidirectional: bool,
     interrupted: bool,
@@ -32,6 +34,8 @@ pub(crate) struct Bandwidth {
     local: Counters,
     peer: Counters,
     intervals: Vec<Interval<Moment>>,
+    #[serde(skip)]
+    reads_max: u32,
 }
 
 /// Results of several sizes.
@@ -57,7 +61,8 @@ impl Bandwidth {
         Self {
             op: plan.op,
             size_bytes: plan.size,
-            depth: plan.depth,
+            depth: plan.depth_asked,
+            depth_used: measured.depth,
             connections: plan.connections,
             bidirectional: plan.is_both,
             interrupted: measured.was_interrupted,
@@ -75,86 +80,129 @@ impl Bandwidth {
             local: measured.local,
             peer: measured.peer,
             intervals,
+            reads_max: measured.reads_max,
         }
     }
 
     /// A line of the table of all sizes.
-    #[expect(clippy::cast_precision_loss, reason = "a rate is not exact")]
     pub(crate) fn row(&self) -> String {
-        let Self { gbps, messages_per_second, processor, depth, .. } = self;
         let size = size::format(u64::from(self.size_bytes));
-        let mut row = format!("{size:>8} {depth:>6} {gbps:>10.3} {messages_per_second:>14.0}");
+        let rate = figure::bits_per_second(self.gbps * 1e9);
+        let often = figure::frequency(self.messages_per_second);
+        let mut row = format!("{size:>8} {:>6} {rate:>12} {often:>12}", self.depth_used);
         if self.bidirectional {
-            let there = self.bytes_of_server as f64 * 8e-9 / self.seconds;
-            row.push_str(&format!(" {:>10.3} {there:>10.3}", gbps - there));
+            let [here, there] = self.ways().map(figure::bits_per_second);
+            row.push_str(&format!(" {here:>12} {there:>12}"));
         }
-        let Processor { local_seconds_per_gb, server_seconds_per_gb, .. } = processor;
-        row.push_str(&format!(" {local_seconds_per_gb:>10.3} {server_seconds_per_gb:>10.3}"));
+        let Processor { local_seconds_per_gb, server_seconds_per_gb, .. } = self.processor;
+        for per_gb in [local_seconds_per_gb, server_seconds_per_gb] {
+            row.push_str(&format!(" {:>10}", seconds_per_gb(per_gb)));
+        }
         row
+    }
+
+    /// Bits per second of payload that this end has asked for, and that the server has.
+    #[expect(clippy::cast_precision_loss, reason = "a rate is not exact")]
+    fn ways(&self) -> [f64; 2] {
+        let rate = |bytes: u64| bytes as f64 * 8.0 / self.seconds;
+        let there = self.bytes_of_server;
+        [rate(self.bytes.saturating_sub(there)), rate(there)]
     }
 
     /// For people.
     pub(crate) fn text(&self) -> String {
-        let Self { op, seconds, gbps, messages_per_second, device, stack, processor, .. } = self;
+        let Self { op, device, stack, processor, connections, .. } = self;
         let mut table = report::table(&["", "here", "server"]);
-        // Where the kernel has the segments, nothing is known of them.
-        for (name, here, there) in self.rows().into_iter().filter(|row| row.1 > 0 || row.2 > 0) {
-            report::row(&mut table, [name.into(), report::count(here), report::count(there)]);
+        // What neither end has counted says nothing.
+        let has_any = |row: &(_, Option<u64>, Option<u64>)| row.1 > Some(0) || row.2 > Some(0);
+        for (name, here, there) in self.rows().into_iter().filter(has_any) {
+            let [here, there] = [here, there].map(|count| figure::known(count, report::count));
+            report::row(&mut table, [name.into(), here, there]);
         }
         let ways = if self.bidirectional { ", both ways" } else { "" };
         let until = if self.interrupted { ", when it was interrupted" } else { "" };
         let on_off = |is_on| if is_on { "on" } else { "off" };
-        let rate = match gbps {
-            0.01.. => format!("{gbps:.2} Gbit/s"),
-            _ => format!("{:.3} Mbit/s", gbps * 1e3),
+        let each = if *connections == 1 {
+            String::new()
+        } else {
+            format!(" on each of {connections} connections")
         };
         format!(
-            "{} of {}{ways}: {rate}, {messages_per_second:.0} messages/s for {seconds:.2} s{until}\n\
-             {device}, {stack}, markers {}, CRC {}\n\
-             processor time: {:.3} s here, {:.3} s at the server; {:.3} and {:.3} s for a gigabyte\n\
+            "{} of {}{ways}: {}, {} messages/s for {}{until}{}\n\
+             {device}, {stack}, markers {}, CRC {}, {} under way{each}{}\n\
+             processor time: {} here, {} at the server; {} and {} s for a gigabyte\n\
              {table}",
             op.name(),
             size::format(u64::from(self.size_bytes)),
+            figure::bits_per_second(self.gbps * 1e9),
+            figure::frequency(self.messages_per_second),
+            figure::seconds(self.seconds),
+            self.ways_text(),
             on_off(self.markers),
             on_off(self.crc),
-            processor.local_seconds,
-            processor.server_seconds,
-            processor.local_seconds_per_gb,
-            processor.server_seconds_per_gb,
+            figure::counted(u64::from(self.depth_used), "message"),
+            self.depth_text(),
+            figure::seconds(processor.local_seconds),
+            figure::seconds(processor.server_seconds),
+            seconds_per_gb(processor.local_seconds_per_gb),
+            seconds_per_gb(processor.server_seconds_per_gb),
         )
     }
 
-    const fn rows(&self) -> [(&'static str, u64, u64); 11] {
+    /// Each direction of both.
+    fn ways_text(&self) -> String {
+        if !self.bidirectional {
+            return String::new();
+        }
+        let [here, there] = self.ways().map(figure::bits_per_second);
+        format!("\n{here} asked for by this end, {there} by the server")
+    }
+
+    /// Says why fewer messages were under way than asked for.
+    fn depth_text(&self) -> String {
+        if self.depth_used >= self.depth {
+            return String::new();
+        }
+        let why = if self.op.is_read() && self.depth_used == self.reads_max {
+            "the peer takes no more Reads at a time"
+        } else {
+            "more would be over the bytes that may be under way"
+        };
+        format!(" (--depth {}: {why})", self.depth)
+    }
+
+    fn rows(&self) -> [(&'static str, Option<u64>, Option<u64>); 11] {
         let (here, there) = (&self.local, &self.peer);
+        let known =
+            |name, value: fn(&Counters) -> u64| (name, Some(value(here)), Some(value(there)));
+        let of_tcp = |name, value: fn(&Counters) -> u64| {
+            (name, here.of_tcp(value(here)), there.of_tcp(value(there)))
+        };
         [
-            ("bytes placed", here.bytes_placed, there.bytes_placed),
-            (
-                "payload copied, sending",
-                here.payload_bytes_copied_tx,
-                there.payload_bytes_copied_tx,
-            ),
-            ("of it, Read Responses", here.payload_bytes_snapshot, there.payload_bytes_snapshot),
-            (
-                "payload copied, receiving",
-                here.payload_bytes_copied_rx,
-                there.payload_bytes_copied_rx,
-            ),
-            ("FPDUs sent", here.fpdus_sent, there.fpdus_sent),
-            ("FPDUs received", here.fpdus_received, there.fpdus_received),
-            ("segments with FPDUs sent", here.segments_sent, there.segments_sent),
-            ("of them aligned", here.segments_aligned, there.segments_aligned),
-            ("segments sent again", here.retransmissions, there.retransmissions),
-            ("frames with FPDUs sent", here.frames_sent, there.frames_sent),
-            ("of them super-frames", here.super_frames_sent, there.super_frames_sent),
+            known("bytes placed", |end| end.bytes_placed),
+            known("payload copied, sending", |end| end.payload_bytes_copied_tx),
+            known("of it, Read Responses", |end| end.payload_bytes_snapshot),
+            known("payload copied, receiving", |end| end.payload_bytes_copied_rx),
+            known("FPDUs sent", |end| end.fpdus_sent),
+            known("FPDUs received", |end| end.fpdus_received),
+            of_tcp("segments with FPDUs sent", |end| end.segments_sent),
+            of_tcp("of them aligned", |end| end.segments_aligned),
+            of_tcp("segments sent again", |end| end.retransmissions),
+            of_tcp("frames with FPDUs sent", |end| end.frames_sent),
+            of_tcp("of them super-frames", |end| end.super_frames_sent),
         ]
     }
 }
 
+fn seconds_per_gb(seconds: Option<f64>) -> String {
+    figure::known(seconds, |seconds| format!("{seconds:.3}"))
+}
+
 /// The first line of the table of all sizes.
 pub(crate) fn header(is_both: bool) -> String {
-    let mut header = format!("{:>8} {:>6} {:>10} {:>14}", "size", "depth", "Gbit/s", "messages/s");
+    let mut header = format!("{:>8} {:>6} {:>12} {:>12}", "size", "depth", "rate", "messages/s");
     if is_both {
-        header.push_str(&format!(" {:>10} {:>10}", "by us", "by server"));
+        header.push_str(&format!(" {:>12} {:>12}", "by us", "by server"));
     }
     header.push_str(&format!(" {:>10} {:>10}\n", "here s/GB", "there s/GB"));
     header

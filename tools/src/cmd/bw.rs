@@ -28,11 +28,11 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value = "write")]
     op: Op,
 
-    /// Octets of a message; 64K unless told
+    /// Bytes of a message; 64K unless told
     #[arg(short, long, value_name = "SIZE", value_parser = message_size)]
     size: Option<u32>,
 
-    /// All sizes from 2 octets to 8 MiB, one after the other, in one table
+    /// All sizes from 2 bytes to 8 MiB, one after the other, in one table
     #[arg(short, long, conflicts_with_all = ["size", "interval"])]
     all_sizes: bool,
 
@@ -104,6 +104,7 @@ impl Args {
             time,
             count: self.count,
             rate: self.rate,
+            depth_asked: self.depth,
             depth: self.depth.min(fit),
             connections: self.connections,
             is_both: self.bidir,
@@ -153,5 +154,5 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 const SIZE: u32 = 64 << 10;
 const SECONDS: Duration = Duration::from_secs(5);
 const SECONDS_OF_EACH: Duration = Duration::from_secs(1);
-/// Octets under way of the largest sizes of a table: what a server gives to one peer holds them.
+/// Bytes under way of the largest sizes of a table: what a server gives to one peer holds them.
 const UNDER_WAY_OF_ALL: u32 = 24 << 20;

@@ -64,6 +64,7 @@ Examples:
 /// # Errors
 /// When a file or memory cannot be had; that something does not verify is an exit status.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    args.options.check()?;
     let mut progress = Progress::octets(args.options.total_bytes(), args.quiet);
     if !args.quiet && !args.json {
         progress = progress.with_lines(progress::octets);

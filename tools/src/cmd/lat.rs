@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::address::HostPort;
@@ -12,14 +11,17 @@ use crate::host::{Host, StackOptions};
 use crate::interrupt::Interrupt;
 use crate::lat::{self, Moment, Plan, SPIN_ALWAYS};
 use crate::measure::{
-    Bar, Interval, Intervals, Op, Times, bars, histogram, message_size, processor_time, sizes,
+    Bar, Interval, Intervals, Op, Samples, Times, Timing, bars, histogram, message_size,
+    processor_time, sizes,
 };
-use crate::{report, size, units};
+use crate::{figure, report, size, units};
 
-/// Measure latency to a server: half of the round trip
+/// Measure latency to a server
 ///
 /// A Write is answered by a Write: each end looks at the last octet of its own memory until it
-/// changes, then writes the other's. No completion is waited for and no Send is in the loop.
+/// changes, then writes the other's. No completion is waited for and no Send is in the loop. Of Writes,
+/// Sends and Immediate Data, times are half of the round trip. Reads and Atomics are answered without the
+/// server's program: their times are the whole from post to completion.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{DEVICES}"))]
 pub(crate) struct Args {
@@ -31,11 +33,11 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value = "write")]
     op: Op,
 
-    /// Octets of a message; 8 unless told
+    /// Bytes of a message; 8 unless told
     #[arg(short, long, value_name = "SIZE", value_parser = message_size)]
     size: Option<u32>,
 
-    /// All sizes from 2 octets to 8 MiB, one after the other, in one table
+    /// All sizes from 2 bytes to 8 MiB, one after the other, in one table
     #[arg(short, long, conflicts_with_all = ["size", "interval", "histogram"])]
     all_sizes: bool,
 
@@ -78,6 +80,7 @@ Examples:
 struct Latency {
     op: Op,
     size_bytes: u32,
+    timing: Timing,
     iterations: u64,
     interrupted: bool,
     #[serde(flatten)]
@@ -87,7 +90,7 @@ struct Latency {
     histogram: Vec<Bar>,
     intervals: Vec<Interval<Moment>>,
     #[serde(skip)]
-    recorded: Histogram<u64>,
+    recorded: Samples,
 }
 
 /// Results of several sizes.
@@ -106,7 +109,7 @@ impl Args {
     ) -> anyhow::Result<Latency> {
         let default = if self.all_sizes { ITERATIONS_OF_EACH } else { ITERATIONS };
         let iterations = self.iterations.unwrap_or(default);
-        let plan = Plan { op: self.op, size, iterations, parts: HALVES };
+        let (plan, timing) = (Plan { op: self.op, size, iterations }, self.op.timing());
         let mut intervals = Intervals::new(self.interval, self.json || self.all_sizes);
         let processor_before = processor_time();
         let recorded = lat::measure(host, remotes, &plan, interrupt, &mut intervals)?;
@@ -115,11 +118,12 @@ impl Args {
         Ok(Latency {
             op: self.op,
             size_bytes: size,
+            timing,
             iterations: recorded.len(),
             interrupted: recorded.len() < u64::from(iterations),
-            times: Times::of(&recorded, HALVES),
+            times: Times::of(&recorded, timing),
             processor_local_seconds: processor.as_secs_f64(),
-            histogram: if is_exported { bars(&recorded, HALVES) } else { Vec::new() },
+            histogram: if is_exported { bars(&recorded, timing) } else { Vec::new() },
             intervals: intervals.finish(),
             recorded,
         })
@@ -128,19 +132,21 @@ impl Args {
 
 impl Latency {
     fn text(&self, has_histogram: bool) -> String {
-        let Self { op, iterations, times, recorded, interrupted, .. } = self;
+        let Self { op, timing, times, recorded, interrupted, .. } = self;
         let size = size::format(u64::from(self.size_bytes));
         let until = if *interrupted { " until it was interrupted" } else { "" };
-        let spread = if has_histogram { histogram(recorded, HALVES) } else { String::new() };
+        let spread = if has_histogram { histogram(recorded, *timing) } else { String::new() };
         format!(
-            "{} of {size}, {iterations} times{until}, half of the round trip:\n{times}{spread}",
-            op.name()
+            "{} of {size}, {}{until}, {}:\n{times}{spread}",
+            op.name(),
+            figure::counted(self.iterations, "time"),
+            timing.text(),
         )
     }
 
     fn row(&self) -> String {
         let size = size::format(u64::from(self.size_bytes));
-        let columns = self.times.columns().map(|us| format!(" {us:>9.2}"));
+        let columns = self.times.columns().map(|us| format!(" {us:>9}"));
         format!("{size:>8} {:>8}{}", self.iterations, columns.concat())
     }
 }
@@ -160,7 +166,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         if args.all_sizes && !args.json {
             if results.is_empty() {
                 let columns = Times::COLUMNS.map(|name| format!(" {name:>9}"));
-                report::print(&format!("{:>8} {:>8}{} (µs)", "size", "times", columns.concat()))?;
+                let head = format!("{:>8} {:>8}{}", "size", "times", columns.concat());
+                let timing = args.op.timing().text();
+                report::print(&format!("{}, {timing}, in µs:\n{head}", args.op.name()))?;
             }
             report::print(&result.row())?;
         }
@@ -182,5 +190,3 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 const SIZE: u32 = 8;
 const ITERATIONS: u32 = 10_000;
 const ITERATIONS_OF_EACH: u32 = 1_000;
-/// A round trip has two halves.
-const HALVES: f64 = 2.0;

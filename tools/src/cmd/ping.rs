@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::ensure;
-use hdrhistogram::Histogram;
 use serde::Serialize;
 use urnic::{Access, Mr, SendWr, WrId, monotonic_now};
 
@@ -14,9 +13,9 @@ use crate::client::{Client, Depths, Happened};
 use crate::device::DEVICES;
 use crate::host::{Host, SPIN, StackOptions};
 use crate::interrupt::{self, Interrupt, Interrupted};
-use crate::measure::{Times, new_histogram};
+use crate::measure::{Samples, Times, Timing};
 use crate::protocol::{Hello, Session};
-use crate::{report, size, units};
+use crate::{figure, report, size, units};
 
 /// Send messages to a server and see how long they take to come back
 #[derive(clap::Args, Debug)]
@@ -35,7 +34,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
     interval: Duration,
 
-    /// Octets of a message
+    /// Bytes of a message
     #[arg(short, long, value_name = "SIZE", default_value = "56", value_parser = size::parse)]
     size: u64,
 
@@ -65,6 +64,7 @@ struct Pinged {
     /// Messages that came back.
     count: u64,
     interrupted: bool,
+    timing: Timing,
     #[serde(flatten)]
     times: Times,
 }
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     interrupt.watch()?;
     client.end_on(&interrupt);
     let source = host.pd.reg_mr(len, Access::empty())?;
-    let mut times = new_histogram()?;
+    let mut times = Samples::new()?;
     let ended = messages(args, &mut client, &source, &mut times);
     let peer = client.remote();
     let interrupted = ended.as_ref().is_err_and(|error| error.is::<Interrupted>());
@@ -95,11 +95,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     if !times.is_empty() {
         let (size_bytes, count) = (args.size, times.len());
-        let spread = Times::of(&times, 1.0);
+        let spread = Times::of(&times, Timing::RoundTrip);
         if !args.json {
             report::print(&format!("{}: {spread}", came_back(count)))?;
         } else if closed.is_ok() {
-            report::print_json(&Pinged { peer, size_bytes, count, interrupted, times: spread })?;
+            let (timing, times) = (Timing::RoundTrip, spread);
+            let pinged = Pinged { peer, size_bytes, count, interrupted, timing, times };
+            report::print_json(&pinged)?;
         }
     }
     closed?;
@@ -110,7 +112,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn came_back(count: u64) -> String {
-    if count == 1 { "1 message came back".into() } else { format!("{count} messages came back") }
+    format!("{} came back", figure::counted(count, "message"))
 }
 
 /// Sends the messages, one after the other.
@@ -118,18 +120,18 @@ fn messages(
     args: &Args,
     client: &mut Client<'_>,
     source: &Mr,
-    times: &mut Histogram<u64>,
+    times: &mut Samples,
 ) -> anyhow::Result<()> {
     for number in 0..args.count {
         if number > 0 {
             client.rest(args.interval)?;
         }
         let ns = round_trip(client, source, number)?;
-        times.saturating_record(ns);
+        times.record(ns);
         if !args.json {
             let (size, peer) = (args.size, client.remote());
-            let us = Duration::from_nanos(ns).as_secs_f64() * 1e6;
-            report::print(&format!("{size} bytes from {peer}: number {number}, {us:.1} µs"))?;
+            let time = figure::seconds(Duration::from_nanos(ns).as_secs_f64());
+            report::print(&format!("{size} bytes from {peer}: number {number}, {time}"))?;
         }
     }
     Ok(())

@@ -23,7 +23,7 @@ use crate::device::{self, DEVICES, DeviceSpec};
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = help())]
 pub(crate) struct Args {
-    /// The network it is on: kernel, tap:NAME,…, packet:IFACE,…, xdp:IFACE,… and others (see below)
+    /// The network it is on: kernel, tap:NAME,…, packet:IFACE,…, xdp:IFACE,… and others: --help has all
     #[arg(long, value_name = "DEVICE", default_value = "kernel")]
     dev: DeviceSpec,
     /// What the device looks like: ib as RoCE, which most programs are written for, or iwarp

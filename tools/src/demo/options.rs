@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::ensure;
 use clap::{Args, ValueEnum};
 use serde::{Serialize, Serializer};
 use urnic_engine::port::LowerLayer;
@@ -60,8 +61,8 @@ pub(crate) struct Options {
     pub(super) rate: Option<u64>,
 
     /// Let the link carry runs of segments in one frame, as kernel devices with segmentation
-    /// offload do: off, on (63K of payload), or the payload, 1K to 63K. Not used together with
-    /// --corrupt and --resegment, which need ordinary frames
+    /// offload do: off, on (63K of payload), or the payload, 1K to 63K. Not together with --corrupt
+    /// and --resegment, which need ordinary frames
     #[arg(long, value_name = "on|off|SIZE", value_parser = super_frames, default_value = "off",
           help_heading = LINK)]
     pub(super) super_frames: SuperFrames,
@@ -161,7 +162,27 @@ impl Options {
         }
     }
 
-    /// Payload octets of both directions.
+    /// Returns true if FPDUs have CRCs.
+    pub(super) const fn has_crc(&self) -> bool {
+        self.crc
+    }
+
+    /// Checks the combination of options.
+    ///
+    /// # Errors
+    /// Names an option that another one would leave without effect.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        let cut = [("--corrupt", self.corrupt), ("--resegment", self.resegment)];
+        for (name, percent) in cut {
+            ensure!(
+                percent == 0.0 || self.super_frames.0.is_none(),
+                "{name} needs ordinary frames: leave out --super-frames"
+            );
+        }
+        Ok(())
+    }
+
+    /// Payload bytes of both directions.
     pub(crate) const fn total_bytes(&self) -> u64 {
         self.bytes.saturating_mul(2)
     }

@@ -1,12 +1,14 @@
 //! What a run showed: one struct, printed as a table or as JSON.
 
+use std::time::Duration;
+
 use comfy_table::Table;
 use serde::Serialize;
 use urnic_engine::port::ConnectionCounters;
 use urnic_netdev::impair::ImpairCounters;
 
 use super::{Failure, Options, Session};
-use crate::{report, size};
+use crate::{figure, report};
 
 /// The result of a run.
 #[derive(Clone, Debug, Serialize)]
@@ -17,7 +19,7 @@ pub(crate) struct Outcome {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
     /// Verified payload of both directions together, in 10⁹ bits per second of real time.
-    gbps: f64,
+    gbps: Option<f64>,
     /// Real time of the transfer, its verification included.
     seconds: f64,
     /// The same in the link's own time.
@@ -46,8 +48,9 @@ struct Direction {
     fpdus: u64,
     fpdus_by_opcode: ByOpcode,
     messages: ByOpcode,
-    crc_good: u64,
-    crc_bad: u64,
+    /// `None` without CRCs.
+    crc_good: Option<u64>,
+    crc_bad: Option<u64>,
     markers: u64,
     marker_errors: u64,
     fpdus_by_marker: u64,
@@ -56,11 +59,13 @@ struct Direction {
     bytes_placed_out_of_order: u64,
     bytes_held_peak: u64,
     /// From arrival to placement, on the link's clock: mean over all octets, and the longest.
-    placement_ns_mean: f64,
+    placement_ns_mean: Option<f64>,
     placement_ns_max: u64,
     /// Times a payload octet is copied on its way between memory and device.
-    copies_per_byte_tx: f64,
-    copies_per_byte_rx: f64,
+    copies_per_byte_tx: Option<f64>,
+    copies_per_byte_rx: Option<f64>,
+    #[serde(skip)]
+    copied: Copied,
     /// What the link did to frames.
     frames: u64,
     frames_lost: u64,
@@ -68,6 +73,17 @@ struct Direction {
     frames_duplicated: u64,
     frames_corrupted: u64,
     frames_resegmented: u64,
+}
+
+/// Payload that the sender copied, by its reason.
+#[derive(Clone, Copy, Debug)]
+struct Copied {
+    /// Read Responses: a snapshot of memory.
+    snapshot: u64,
+    /// FPDUs of which a part was sent or acknowledged alone.
+    kept: u64,
+    /// FPDUs that one copy and one CRC make cheaper.
+    staged: u64,
 }
 
 /// Counts by RDMAP opcode (RFC 5040 §4.1, RFC 7306 §4.1).
@@ -89,15 +105,14 @@ struct ByOpcode {
 
 impl Outcome {
     /// Of a run that has ended, well unless `failure` says how.
-    #[expect(clippy::cast_precision_loss, reason = "a rate, shown with three digits")]
     pub(super) fn of(options: &Options, session: &Session<'_>, failure: Option<Failure>) -> Self {
-        let directions = [0, 1].map(|from| Direction::of(session, from));
+        let directions = [0, 1].map(|from| Direction::of(session, from, options.has_crc()));
         let bits = 8 * directions.iter().map(|direction| direction.bytes_verified).sum::<u64>();
         let seconds = session.seconds.as_secs_f64();
         Self {
             verified: failure.is_none(),
             error: failure.map(|failure| failure.to_string()),
-            gbps: if seconds > 0.0 { bits as f64 / seconds / 1e9 } else { 0.0 },
+            gbps: rate(bits, seconds),
             seconds,
             virtual_seconds: session.virtual_time.as_secs_f64(),
             seed: options.seed,
@@ -111,14 +126,29 @@ impl Outcome {
         let octets = self.directions.iter().map(|direction| direction.bytes_verified).sum();
         let verdict = if self.verified { "All verified" } else { "NOT VERIFIED" };
         format!(
-            "{}\n\n{verdict}: {} in {:.2} s, {:.2} Gbit/s of payload both ways together \
-             ({:.6} s on the link's clock), seed {}",
+            "{}\n{}\n{verdict}: {} in {}, {} of payload both ways together ({} on the link's clock), \
+             seed {}",
             self.table(),
-            size::format(octets),
-            self.seconds,
-            self.gbps,
-            self.virtual_seconds,
+            self.copies(),
+            figure::bytes(octets),
+            figure::seconds(self.seconds),
+            bits(self.gbps),
+            figure::seconds(self.virtual_seconds),
             self.seed,
+        )
+    }
+
+    /// Says which payload the senders copied.
+    fn copies(&self) -> String {
+        let sum = |value: fn(&Copied) -> u64| {
+            figure::bytes(self.directions.iter().map(|one| value(&one.copied)).sum())
+        };
+        format!(
+            "Senders copied {} of Read Responses, which are snapshots, {} of FPDUs that were cut, and {} \
+             to compute\nCRCs in the copy; the device gathered all other payload from registered memory.\n",
+            sum(|copied| copied.snapshot),
+            sum(|copied| copied.kept),
+            sum(|copied| copied.staged),
         )
     }
 
@@ -128,7 +158,7 @@ impl Outcome {
             let [there, back] = &self.directions;
             report::row(&mut table, [name.to_owned(), value(there), value(back)]);
         };
-        let throughput = |d: &Direction| format!("{:.2} Gbit/s", self.gbps_of(d));
+        let throughput = |d: &Direction| bits(rate(8 * d.bytes_verified, self.seconds));
         row("throughput", &throughput);
         row("operations verified", &|d| report::count(d.operations_verified));
         row("segments sent", &|d| report::count(d.segments));
@@ -138,29 +168,24 @@ impl Outcome {
         row("frames lost by the link", &|d| report::count(d.frames_lost));
         row("FPDUs", &|d| report::count(d.fpdus));
         row("  found by marker", &|d| report::count(d.fpdus_by_marker));
-        row("  CRC wrong", &|d| report::count(d.crc_bad));
+        row("  CRC wrong", &|d| figure::known(d.crc_bad, report::count));
         row("bytes placed", &|d| report::count(d.bytes_placed));
         row("  out of order", &|d| report::count(d.bytes_placed_out_of_order));
         row("held for unfinished FPDUs, peak", &|d| report::count(d.bytes_held_peak));
-        row("arrival to placement, mean", &|d| format!("{:.3} µs", d.placement_ns_mean / 1e3));
-        row("  longest", &|d| format!("{:.3} µs", micros(d.placement_ns_max)));
-        row("copies per payload byte, sender", &|d| format!("{:.3}", d.copies_per_byte_tx));
-        row("copies per payload byte, receiver", &|d| format!("{:.3}", d.copies_per_byte_rx));
+        let mean = |d: &Direction| d.placement_ns_mean.map(|ns| ns / 1e9);
+        row("arrival to placement, mean", &|d| figure::known(mean(d), figure::seconds));
+        row("  longest", &|d| {
+            figure::seconds(Duration::from_nanos(d.placement_ns_max).as_secs_f64())
+        });
+        let copies = |copies| figure::known(copies, |copies| format!("{copies:.3}"));
+        row("copies per payload byte, sender", &|d| copies(d.copies_per_byte_tx));
+        row("copies per payload byte, receiver", &|d| copies(d.copies_per_byte_rx));
         table
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "a rate, shown with three digits")]
-    fn gbps_of(&self, direction: &Direction) -> f64 {
-        if self.seconds > 0.0 {
-            8.0 * direction.bytes_verified as f64 / self.seconds / 1e9
-        } else {
-            0.0
-        }
     }
 }
 
 impl Direction {
-    fn of(session: &Session<'_>, from: usize) -> Self {
+    fn of(session: &Session<'_>, from: usize, has_crc: bool) -> Self {
         let ConnectionCounters { tcp: tcp_tx, alignment, rdma_tx, .. } = session.counters(from);
         let ConnectionCounters { tcp: tcp_rx, mpa, rdma, .. } = session.counters(1 - from);
         let ImpairCounters {
@@ -179,8 +204,8 @@ impl Direction {
             fpdus: mpa.fpdus,
             fpdus_by_opcode: ByOpcode::of(&rdma.fpdus_by_opcode),
             messages: ByOpcode::of(&rdma.messages_by_opcode),
-            crc_good: mpa.crc_good,
-            crc_bad: mpa.crc_bad,
+            crc_good: has_crc.then_some(mpa.crc_good),
+            crc_bad: has_crc.then_some(mpa.crc_bad),
             markers: mpa.markers,
             marker_errors: mpa.marker_errors,
             fpdus_by_marker: mpa.fpdus_by_marker,
@@ -197,6 +222,11 @@ impl Direction {
                 rdma.bytes_placed,
             ),
             copies_per_byte_rx: ratio(rdma.bytes_placed + mpa.bytes_held, rdma.bytes_placed),
+            copied: Copied {
+                snapshot: rdma_tx.bytes_snapshot,
+                kept: rdma_tx.bytes_kept,
+                staged: rdma_tx.bytes_staged,
+            },
             frames,
             frames_lost: dropped,
             frames_reordered: reordered,
@@ -241,17 +271,35 @@ impl ByOpcode {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a time, shown with three decimals")]
-fn mean(octet_ns: u128, octets: u64) -> f64 {
-    if octets == 0 { 0.0 } else { octet_ns as f64 / octets as f64 }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a time, shown with three decimals")]
-fn micros(ns: u64) -> f64 {
-    ns as f64 / 1e3
+#[expect(clippy::cast_precision_loss, reason = "a time, shown with three digits")]
+fn mean(byte_ns: u128, bytes: u64) -> Option<f64> {
+    (bytes > 0).then(|| byte_ns as f64 / bytes as f64)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a ratio, shown with three decimals")]
-fn ratio(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+/// 10⁹ bits per second; `None` without time.
+#[expect(clippy::cast_precision_loss, reason = "a rate, shown with three digits")]
+fn rate(bits: u64, seconds: f64) -> Option<f64> {
+    (seconds > 0.0).then(|| bits as f64 / seconds / 1e9)
+}
+
+fn bits(gbps: Option<f64>) -> String {
+    figure::known(gbps, |gbps| figure::bits_per_second(gbps * 1e9))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_without_a_whole_are_not_zero() {
+        assert_eq!((mean(30, 0), ratio(3, 0), rate(8, 0.0)), (None, None, None));
+        assert_eq!((mean(30, 4), ratio(3, 4)), (Some(7.5), Some(0.75)));
+        assert_eq!(rate(3_000_000_000, 1.5), Some(2.0));
+        assert_eq!((bits(None), bits(Some(0.0467))), ("–".into(), "46.7 Mbit/s".into()));
+    }
 }

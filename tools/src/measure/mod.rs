@@ -8,4 +8,4 @@ mod times;
 pub(crate) use intervals::{Interval, Intervals};
 pub(crate) use op::{Op, message_size, sizes};
 pub(crate) use processor::{Processor, processor_time};
-pub(crate) use times::{Bar, Times, bars, histogram, new_histogram};
+pub(crate) use times::{Bar, Samples, Times, Timing, bars, histogram};

@@ -4,6 +4,8 @@ use anyhow::ensure;
 use clap::ValueEnum;
 use serde::Serialize;
 
+use crate::host::Payload;
+use crate::measure::Timing;
 use crate::size;
 
 /// An operation.
@@ -16,9 +18,9 @@ pub(crate) enum Op {
     Read,
     /// Send to the server
     Send,
-    /// Atomic FetchAdd of 8 octets of the server's memory (RFC 7306 §5.1.1)
+    /// Atomic FetchAdd of 8 bytes of the server's memory (RFC 7306 §5.1.1)
     FetchAdd,
-    /// Immediate Data, 8 octets in a completion at the server (RFC 7306 §6)
+    /// Immediate Data, 8 bytes in a completion at the server (RFC 7306 §6)
     Immediate,
 }
 
@@ -41,6 +43,29 @@ impl Op {
         }
     }
 
+    /// What `urnic lat` measures. The server's program answers Writes, Sends and Immediate Data by the same;
+    /// its RNIC alone answers Reads and Atomics.
+    pub(crate) const fn timing(self) -> Timing {
+        match self {
+            Self::Write | Self::Send | Self::Immediate => Timing::HalfRoundTrip,
+            Self::Read | Self::FetchAdd => Timing::PostToCompletion,
+        }
+    }
+
+    /// Direction of the payload of requests to the server's memory.
+    pub(crate) const fn payload(self) -> Payload {
+        match self {
+            Self::Read => Payload::FromPeer,
+            Self::FetchAdd => Payload::Both,
+            Self::Write | Self::Send | Self::Immediate => Payload::ToPeer,
+        }
+    }
+
+    /// Returns true if open requests are bounded by the peer's IRD, too.
+    pub(crate) const fn is_read(self) -> bool {
+        matches!(self, Self::Read | Self::FetchAdd)
+    }
+
     /// Whether each message takes a receive buffer of the server.
     pub(crate) const fn takes_buffer(self) -> bool {
         matches!(self, Self::Send | Self::Immediate)
@@ -59,8 +84,8 @@ pub(crate) fn sizes(
 ) -> anyhow::Result<Vec<u32>> {
     if let Some(len) = op.fixed_len() {
         let name = op.name();
-        ensure!(!is_all, "--all-sizes: a message of --op {name} has {len} octets, always");
-        ensure!(given.is_none_or(|size| size == len), "--size: --op {name} is of {len} octets");
+        ensure!(!is_all, "--all-sizes: a message of --op {name} has {len} bytes, always");
+        ensure!(given.is_none_or(|size| size == len), "--size: --op {name} is of {len} bytes");
         return Ok(vec![len]);
     }
     Ok(if is_all { ALL_SIZES.to_vec() } else { vec![given.unwrap_or(default)] })
@@ -69,7 +94,7 @@ pub(crate) fn sizes(
 /// Reads the size of a message.
 pub(crate) fn message_size(text: &str) -> Result<u32, String> {
     match u32::try_from(size::parse(text)?) {
-        Ok(0) => Err("a message has 1 octet at least".into()),
+        Ok(0) => Err("a message has 1 byte at least".into()),
         Ok(size) => Ok(size),
         Err(_) => Err("a message is shorter than 4 GiB (RFC 5041)".into()),
     }

@@ -20,9 +20,9 @@ pub(crate) fn processor_time() -> Duration {
 pub(crate) struct Processor {
     pub(crate) local_seconds: f64,
     pub(crate) server_seconds: f64,
-    /// For 10⁹ octets of payload.
-    pub(crate) local_seconds_per_gb: f64,
-    pub(crate) server_seconds_per_gb: f64,
+    /// For 10⁹ bytes of payload; `None` without any.
+    pub(crate) local_seconds_per_gb: Option<f64>,
+    pub(crate) server_seconds_per_gb: Option<f64>,
 }
 
 impl Processor {
@@ -30,12 +30,30 @@ impl Processor {
     #[expect(clippy::cast_precision_loss, reason = "a rate is not exact")]
     pub(crate) fn new(local: Duration, server: Duration, bytes: u64) -> Self {
         let (local_seconds, server_seconds) = (local.as_secs_f64(), server.as_secs_f64());
-        let per_gb = |seconds: f64| if bytes == 0 { 0.0 } else { seconds * 1e9 / bytes as f64 };
+        let per_gb = |seconds: f64| (bytes > 0).then(|| seconds * 1e9 / bytes as f64);
         Self {
             local_seconds,
             server_seconds,
             local_seconds_per_gb: per_gb(local_seconds),
             server_seconds_per_gb: per_gb(server_seconds),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_for_a_gigabyte_are_of_the_payload() {
+        let (local, server) = (Duration::from_millis(500), Duration::from_millis(250));
+        let Processor { local_seconds, server_seconds, .. } = Processor::new(local, server, 0);
+        assert_eq!((local_seconds, server_seconds), (0.5, 0.25));
+        let of = |bytes| {
+            let it = Processor::new(local, server, bytes);
+            (it.local_seconds_per_gb, it.server_seconds_per_gb)
+        };
+        assert_eq!(of(2_000_000_000), (Some(0.25), Some(0.125)));
+        assert_eq!(of(0), (None, None), "not free of charge");
     }
 }

@@ -3,18 +3,20 @@
 use serde::Serialize;
 
 use super::told::Figures;
-use crate::{report, size};
+use crate::{figure, report};
 
 /// Rates, and segments by what became of them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Flow {
-    pub(super) bits_per_second_in: f64,
-    pub(super) bits_per_second_out: f64,
-    pub(super) segments_sent: u64,
-    pub(super) segments_aligned: u64,
-    pub(super) segments_received: u64,
-    pub(super) segments_out_of_order: u64,
-    pub(super) segments_retransmitted: u64,
+    /// `None` without time between the two answers.
+    pub(super) bits_per_second_in: Option<f64>,
+    pub(super) bits_per_second_out: Option<f64>,
+    /// `None` over the kernel's TCP, as all segments.
+    pub(super) segments_sent: Option<u64>,
+    pub(super) segments_aligned: Option<u64>,
+    pub(super) segments_received: Option<u64>,
+    pub(super) segments_out_of_order: Option<u64>,
+    pub(super) segments_retransmitted: Option<u64>,
     /// Now.
     pub(super) bytes_held: u64,
 }
@@ -23,44 +25,44 @@ impl Flow {
     #[expect(clippy::cast_precision_loss, reason = "shown with few digits")]
     pub(super) fn between(before: &Figures, now: &Figures, time_ns: u64) -> Self {
         let since = |value: fn(&Figures) -> u64| value(now).saturating_sub(value(before));
-        let rate = |bytes: u64| bytes as f64 * 8e9 / time_ns.max(1) as f64;
+        let rate = |bytes: u64| (time_ns > 0).then(|| bytes as f64 * 8e9 / time_ns as f64);
+        let segments = |value| now.knows_segments().then(|| since(value));
         Self {
             bits_per_second_in: rate(since(|one| one.bytes_received)),
             bits_per_second_out: rate(since(|one| one.bytes_sent)),
-            segments_sent: since(|one| one.segments_sent),
-            segments_aligned: since(|one| one.segments_aligned),
-            segments_received: since(|one| one.segments_received),
-            segments_out_of_order: since(|one| one.segments_out_of_order),
-            segments_retransmitted: since(|one| one.retransmissions),
+            segments_sent: segments(|one| one.segments_sent),
+            segments_aligned: segments(|one| one.segments_aligned),
+            segments_received: segments(|one| one.segments_received),
+            segments_out_of_order: segments(|one| one.segments_out_of_order),
+            segments_retransmitted: segments(|one| one.retransmissions),
             bytes_held: now.bytes_held_now,
         }
     }
 
     /// Both ways together.
-    pub(super) const fn bits_per_second(&self) -> f64 {
-        self.bits_per_second_in + self.bits_per_second_out
+    pub(super) fn bits_per_second(&self) -> f64 {
+        self.bits_per_second_in.unwrap_or(0.0) + self.bits_per_second_out.unwrap_or(0.0)
     }
 
     /// As they are shown, in the order of [`COLUMNS`].
     pub(super) fn cells(&self) -> [String; COLUMNS.len()] {
+        let share = |part: Option<u64>, whole: Option<u64>| {
+            report::share(part.unwrap_or(0), whole.unwrap_or(0))
+        };
         // Each segment sent again was sent before.
-        let sent = self.segments_sent + self.segments_retransmitted;
+        let sent = self.segments_sent.zip(self.segments_retransmitted).map(|(a, b)| a + b);
         [
-            gbit(self.bits_per_second_in),
-            gbit(self.bits_per_second_out),
-            report::share(self.segments_aligned, self.segments_sent),
-            report::share(self.segments_out_of_order, self.segments_received),
-            report::share(self.segments_retransmitted, sent),
-            size::format(self.bytes_held),
+            figure::known(self.bits_per_second_in, figure::bits_per_second),
+            figure::known(self.bits_per_second_out, figure::bits_per_second),
+            share(self.segments_aligned, self.segments_sent),
+            share(self.segments_out_of_order, self.segments_received),
+            share(self.segments_retransmitted, sent),
+            figure::bytes(self.bytes_held),
         ]
     }
 }
 
-fn gbit(bits_per_second: f64) -> String {
-    format!("{:.3} Gbit/s", bits_per_second / 1e9)
-}
-
-/// What the cells are, in the words of `urnic capture`.
+/// Names of the cells, in the words of `urnic capture`.
 pub(super) const COLUMNS: [&str; 6] =
     ["in", "out", "aligned", "out of order", "sent again", "held"];
 
@@ -86,10 +88,22 @@ mod tests {
         let shown = flow.cells();
         assert_eq!(
             shown,
-            ["1.000 Gbit/s", "1.008 Gbit/s", "50.0 %", "25.0 %", "50.0 %", "2K"].map(str::to_owned)
+            ["1.00 Gbit/s", "1.01 Gbit/s", "50.0 %", "25.0 %", "50.0 %", "2.05 kB"]
+                .map(str::to_owned)
         );
         // An endpoint that is another one, and no time at all.
         let back = Flow::between(&now, &before, 0);
-        assert_eq!((back.bits_per_second(), back.segments_sent), (0.0, 0));
+        assert_eq!((back.bits_per_second(), back.bits_per_second_in), (0.0, None));
+        assert_eq!(back.cells()[..2], ["–", "–"]);
+        // Over the kernel's TCP.
+        let kernel = Figures { bytes_received: 250, ..Figures::default() };
+        let flow = Flow::between(&Figures::default(), &kernel, 500_000_000);
+        assert_eq!((flow.segments_sent, flow.segments_retransmitted), (None, None));
+        assert_eq!(
+            flow.cells(),
+            ["4.00 kbit/s", "0 bit/s", "–", "–", "–", "0 B"].map(str::to_owned)
+        );
+        let own = Figures { frames_sent: 1, ..kernel };
+        assert_eq!(Flow::between(&own, &own, 1).segments_sent, Some(0), "none is known");
     }
 }

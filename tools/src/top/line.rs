@@ -6,8 +6,8 @@ use serde::Serialize;
 use urnic::top::Process;
 
 use super::flow::{COLUMNS, Flow};
-use super::told::{Figures, Told};
-use crate::report;
+use super::told::{Figures, Told, known};
+use crate::{figure, report};
 
 /// All endpoints at a time.
 #[derive(Debug, Serialize)]
@@ -31,6 +31,7 @@ pub(super) struct EndpointLine {
     connections_untold: u64,
     #[serde(flatten)]
     flow: Flow,
+    #[serde(serialize_with = "known")]
     total: Figures,
     open: Vec<ConnectionLine>,
 }
@@ -41,6 +42,7 @@ struct ConnectionLine {
     remote: SocketAddr,
     #[serde(flatten)]
     flow: Flow,
+    #[serde(serialize_with = "known")]
     total: Figures,
 }
 
@@ -128,7 +130,7 @@ impl EndpointLine {
         text.push_str(&format!("\n{table}"));
         let more = self.connections_open.saturating_sub(shown as u64);
         if more > 0 {
-            text.push_str(&format!("\n{more} more connections"));
+            text.push_str(&format!("\n{}", figure::counted(more, "more connection")));
         }
         text
     }
@@ -144,7 +146,7 @@ impl Line {
             format!("{seconds:6.0} s  {pid}.{endpoint}  {reason}")
         }));
         if lines.is_empty() {
-            lines.push(format!("{seconds:6.0} s  no endpoint is shown any more"));
+            lines.push(format!("{seconds:6.0} s  no endpoint is shown now"));
         }
         lines.join("\n")
     }

@@ -2,7 +2,10 @@
 
 use std::net::SocketAddr;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
+
+use crate::counters::OF_TCP;
 
 /// What connections have counted. `urnic::Figures` says what each one is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +30,22 @@ pub(super) struct Figures {
     pub(super) rtos: u64,
     pub(super) frames_sent: u64,
     pub(super) super_frames_sent: u64,
+}
+
+impl Figures {
+    /// Returns true if the endpoint has a TCP of its own: only that one counts segments and frames.
+    pub(super) const fn knows_segments(&self) -> bool {
+        self.segments_received > 0 || self.frames_sent > 0
+    }
+}
+
+/// Serializes all counters; those of segments and frames are null where the kernel's TCP has them.
+pub(super) fn known<S: Serializer>(figures: &Figures, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut value = serde_json::to_value(figures).map_err(serde::ser::Error::custom)?;
+    if !figures.knows_segments() {
+        OF_TCP.iter().for_each(|name| value[*name] = Value::Null);
+    }
+    value.serialize(serializer)
 }
 
 /// A connection that is open.
@@ -54,6 +73,20 @@ pub(super) struct Told {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn segments_of_the_kernel_are_null() {
+        let shown = |figures| known(&figures, serde_json::value::Serializer).unwrap();
+        let kernel = Figures { bytes_sent: 5, ..Figures::default() };
+        let value = shown(kernel);
+        assert!(OF_TCP.iter().all(|name| value[*name].is_null()), "{value}");
+        assert_eq!((&value["bytes_sent"], &value["bytes_held"]), (&5.into(), &0.into()));
+        for own in
+            [Figures { frames_sent: 1, ..kernel }, Figures { segments_received: 1, ..kernel }]
+        {
+            assert!(OF_TCP.iter().all(|name| shown(own)[*name].is_u64()));
+        }
+    }
 
     #[test]
     fn all_figures_of_the_library_are_read() {

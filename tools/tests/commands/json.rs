@@ -71,7 +71,7 @@ pub(crate) fn compare(name: &str, printed: &[Value]) {
     let section = section.unwrap_or_else(|| panic!("docs/json.md has no section on {name}"));
     let mut found = BTreeSet::new();
     for value in printed {
-        assert_eq!(value["schema"], 2, "{name}");
+        assert_eq!(value["schema"], 3, "{name}");
         paths(value, "", &mut found);
     }
     found.remove("schema");
@@ -120,7 +120,7 @@ fn clients_print_the_fields_of_the_document() {
         let sizes = table["sizes"].as_array().unwrap();
         let of = |index: usize| sizes[index]["size_bytes"].as_u64();
         assert_eq!((sizes.len(), of(0), of(22)), (23, Some(2), Some(8 << 20)), "{name}");
-        assert_eq!(table["schema"], 2);
+        assert_eq!(table["schema"], 3);
     }
     server.stop();
 }

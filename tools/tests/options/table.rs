@@ -455,13 +455,13 @@ const DEMO: &[Row] = &[
         "demo",
         "--corrupt",
         &[("--corrupt 2", Works)],
-        &[("--corrupt 100", Fails("not verified")), ("--corrupt 101", Refused("--corrupt"))],
+        &[("--corrupt 1 --super-frames on", Refused("--super-frames")), ("--corrupt 100", Fails("not verified")), ("--corrupt 101", Refused("--corrupt"))],
     ),
     row(
         "demo",
         "--resegment",
         &[("--resegment 20", Works), ("--resegment", Works)],
-        &[("--resegment 100", Works), ("--resegment 101", Refused("--resegment"))],
+        &[("--resegment --super-frames 4K", Refused("--super-frames")), ("--resegment 100", Works), ("--resegment 101", Refused("--resegment"))],
     ),
     row(
         "demo",
@@ -794,7 +794,7 @@ const IMPAIR: &[Row] = &[
         "impair",
         "--resegment",
         &[("--resegment 5", Works)],
-        &[("--resegment 100", Works), ("--resegment 101", Refused("--resegment"))],
+        &[("--resegment --super-frames 4K", Refused("--super-frames")), ("--resegment 100", Works), ("--resegment 101", Refused("--resegment"))],
     ),
     row(
         "impair",

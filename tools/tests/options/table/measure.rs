@@ -142,7 +142,7 @@ pub(super) const BW: &[Row] = &[
         &[("--rate 1G", Works)],
         &[
             ("--rate 0", Refused("--rate")),
-            ("--rate 1", Works),
+            ("--rate 1", Refused("--rate")),
             ("--rate 18000000T", Works),
             ("--rate 1Gb", Refused("--rate")),
             ("--rate 1Gbps --bidir", Refused("--rate")),
@@ -151,7 +151,7 @@ pub(super) const BW: &[Row] = &[
     row(
         "bw",
         "--interval",
-        &[("--interval 10ms", Says("Gbit/s")), ("-i 0.01 --json", Says("\"from_seconds\""))],
+        &[("--interval 10ms", Says("bit/s")), ("-i 0.01 --json", Says("\"from_seconds\""))],
         INTERVALS,
     ),
     flag("bw", "--json", &[("--json", Says("\"gbps\""))]),
@@ -212,7 +212,7 @@ pub(super) const LAT: &[Row] = &[
     row(
         "lat",
         "--interval",
-        &[("!lat ADDRESS --interval 1ms -n 3000", Says("round trips"))],
+        &[("!lat ADDRESS --interval 1ms -n 3000", Says("messages"))],
         INTERVALS,
     ),
     flag(
