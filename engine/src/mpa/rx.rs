@@ -421,7 +421,7 @@ impl<T: Copy> FpduReceiver<T> {
         if start == self.next {
             sink.place(ulpdu, start)
         } else {
-            sink.place_ahead(ulpdu, start, start.bytes_since(self.next))
+            sink.place_ahead(ulpdu, start, start.0.saturating_sub(self.next.0))
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod placed;
 mod ready;
+mod resent;
 
 use super::carrier::ByteStream;
 use super::*;
@@ -293,6 +294,29 @@ fn flushed_octets_beyond_the_limit_are_never_sent() {
             assert_eq!(last_terminate(&stream).code, TerminateCode::DDP_UNTAGGED_NO_BUFFER);
         }
     }
+}
+
+/// Of more than may be kept, the middle is given up: what was not sent yet goes, and the Terminate behind it.
+#[test]
+fn the_newest_and_the_oldest_of_what_is_flushed_are_kept() {
+    let [mut a, b] = started();
+    a.qp.post_send(SendWr::write(WrId(1), b.memory.remote(0), [a.memory.sge(0..LEN)])).unwrap();
+    a.qp.post_send(SendWr::write(WrId(2), b.memory.remote(0), [a.memory.sge(0..LEN)])).unwrap();
+    for _ in 0..16 {
+        assert!(a.write(3 << 20, 0).is_empty());
+    }
+    let full = a.full();
+    let (first, end) = (full.tx.framed_end().0 - 2 * LEN as u64, full.tx.framed_end().0);
+    full.tx.keep_requests(FLUSHED_BYTES_KEPT_MAX);
+    let is_gone = |from: u64, to: u64| full.tx.is_gone(&(StreamOffset(from)..StreamOffset(to)));
+    let newest = crate::limits::FRAME_PAYLOAD_MAX as u64 - 1500;
+    assert!(!is_gone(end - newest, end) && is_gone(end - newest - 3000, end - newest));
+    let oldest = FLUSHED_BYTES_KEPT_MAX as u64 - newest - 3000;
+    let start = first - (end - first - 2 * LEN as u64);
+    assert!(!is_gone(start, start + oldest - 40_000));
+    assert!(is_gone(start + oldest + 40_000, end - newest - 3000));
+    let kept = usize::try_from(full.tx.counters().bytes_kept).unwrap();
+    assert!((FLUSHED_BYTES_KEPT_MAX * 9 / 10..=FLUSHED_BYTES_KEPT_MAX).contains(&kept), "{kept}");
 }
 
 #[test]

@@ -1,9 +1,8 @@
 //! Work requests that were posted and are not taken yet.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::verbs::sync::{Mutex, lock};
+use crate::verbs::sync::{AtomicUsize, Mutex, Ordering, lock};
 
 /// A queue of at most `depth` work requests, first in, first out, for any number of threads.
 ///

@@ -1,9 +1,9 @@
 //! The receives of a queue pair: where its stream takes them from, and how it learns of new ones.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
 use crate::verbs::posted::Posted;
+use crate::verbs::sync::{AtomicBool, AtomicUsize, Ordering, fence};
 use crate::verbs::{PostError, QpShared, RecvWr, Srq};
 
 /// What becomes of a message of the peer for which no receive is posted.

@@ -1,6 +1,5 @@
 //! Shared receive queues: receives that the messages of several queue pairs take.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 
@@ -8,7 +7,7 @@ use crate::limits::QP_DEPTH_MAX;
 use crate::types::PdNum;
 use crate::verbs::calls;
 use crate::verbs::posted::Posted;
-use crate::verbs::sync::{Mutex, lock};
+use crate::verbs::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, fence, lock};
 use crate::verbs::{PostError, QpShared, QueueError, RecvWr};
 
 /// A shared receive queue: buffers for the next messages of all queue pairs that were made with it

@@ -1,16 +1,16 @@
-//! What the bells and alarms synchronise with: the standard library's, or, where every order of their
+//! What the bells, alarms and queues of receives synchronise with: the standard library's, or, where every order of their
 //! steps is tried, loom's (`tests/loom`).
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicBool, Ordering, fence},
+    atomic::{AtomicBool, AtomicUsize, Ordering, fence},
 };
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicBool, Ordering, fence},
+    atomic::{AtomicBool, AtomicUsize, Ordering, fence},
 };
 
 #[cfg(not(loom))]

@@ -1,5 +1,5 @@
-//! The engine's alarm and doorbell under loom: every order of their steps, and every value that a
-//! relaxed load may return, is tried. A call that is lost is a deadlock here.
+//! The engine's alarm, doorbell and queues of receives under loom: every order of their steps, and every
+//! value that a relaxed load may return, is tried. A call that is lost is a deadlock here.
 //!
 //! ```text
 //! cargo test -p urnic-loom
@@ -17,6 +17,13 @@
 mod limits {
     pub(crate) const DOORBELL_PLACES: usize = 1;
     pub(crate) const ALARM_WAKERS_MAX: usize = 2;
+    pub(crate) const QP_DEPTH_MAX: usize = 2;
+}
+
+/// Stands for that of the engine.
+mod types {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) struct PdNum(pub(crate) u32);
 }
 
 #[path = "../../../engine/src/verbs"]
@@ -24,7 +31,90 @@ mod verbs {
     pub(crate) mod alarm;
     pub(crate) mod calls;
     pub(crate) mod doorbell;
+    pub(crate) mod posted;
+    pub(crate) mod receives;
+    pub(crate) mod srq;
     pub(crate) mod sync;
+
+    pub(crate) use srq::Srq;
+    pub(crate) use stand_in::{PostError, QpShared, QueueError, RecvWr, posted};
+
+    /// Receives and queue pairs, as far as the queues look at them.
+    mod stand_in {
+        use std::sync::Arc;
+
+        use super::Srq;
+        use super::doorbell::{Bell, Doorbell};
+        use super::posted::Posted;
+        use super::receives::{ReceiverNotReady, Receives};
+        use crate::types::PdNum;
+
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) struct Sge {
+            pub(crate) writable: bool,
+            pub(crate) pd: PdNum,
+            pub(crate) only: Option<u32>,
+        }
+
+        #[derive(Clone, Debug, Default)]
+        pub(crate) struct RecvWr {
+            pub(crate) sges: Vec<Sge>,
+            pub(crate) inaccessible: bool,
+        }
+
+        impl RecvWr {
+            pub(crate) fn len(&self) -> u64 {
+                self.sges.len() as u64
+            }
+        }
+
+        #[derive(Debug)]
+        pub(crate) enum PostError {
+            Full,
+            TooLong(u64),
+            Scatter,
+            NotAssociated,
+            SharedReceives,
+        }
+
+        #[derive(Debug)]
+        pub(crate) enum QueueError {
+            SrqDepth(usize),
+        }
+
+        /// A queue of requests, and how one is posted to it.
+        pub(crate) fn posted() -> (Arc<Posted<u32>>, impl Fn(&Posted<u32>) + Send) {
+            (Arc::new(Posted::new(2)), |posted| posted.push(1).expect("there is room"))
+        }
+
+        /// A queue pair whose stream is turned when its bell has rung.
+        #[derive(Debug)]
+        pub(crate) struct QpShared {
+            pub(crate) receives: Receives,
+            pub(crate) bell: Arc<Bell>,
+        }
+
+        impl QpShared {
+            /// One whose messages wait for receives: its own, or those of a shared queue.
+            pub(crate) fn waiting(doorbell: &Arc<Doorbell>, srq: Option<Srq>) -> Arc<Self> {
+                Arc::new(Self {
+                    receives: Receives::new(2, srq, ReceiverNotReady::Wait),
+                    bell: Arc::new(Bell::new(Arc::clone(doorbell), 0)),
+                })
+            }
+
+            /// As `Qp::post_recv` does it.
+            pub(crate) fn post(&self) {
+                if self.receives.post(RecvWr::default()).expect("there is room") {
+                    self.press();
+                }
+            }
+
+            pub(crate) fn press(&self) {
+                self.bell.press();
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -8,8 +8,10 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
+use crate::types::PdNum;
 use crate::verbs::alarm::Alarm;
 use crate::verbs::doorbell::{Bell, Doorbell};
+use crate::verbs::{QpShared, RecvWr, Srq, posted};
 
 /// Tries every order with at most so many preemptions: more find nothing new and take minutes.
 fn model(preemptions: usize, test: impl Fn() + Send + Sync + 'static) {
@@ -176,5 +178,95 @@ fn posted_work_is_served_though_there_is_no_place_for_it() {
         for poster in posters {
             poster.join().unwrap();
         }
+    });
+}
+
+/// What the port's worker does with a message that waits: takes a receive for it, and sleeps while there is
+/// none.
+fn deliver(doorbell: &Doorbell, qp: &Arc<QpShared>) {
+    let wakeup = Wakeup::new();
+    let waker = Waker::from(Arc::clone(&wakeup));
+    loop {
+        while doorbell.next().is_some() {
+            qp.bell.release();
+        }
+        if qp.receives.take_or_ask(qp).is_some() {
+            qp.receives.ask_no_more(qp);
+            return;
+        }
+        doorbell.arm(&waker);
+        if !doorbell.has_rung() {
+            wakeup.wait();
+        }
+        doorbell.disarm(&waker);
+        wakeup.clear();
+    }
+}
+
+#[test]
+fn a_message_that_waits_gets_the_receive_that_is_posted() {
+    model(3, || {
+        let doorbell = Doorbell::new();
+        let qp = QpShared::waiting(&doorbell, None);
+        let poster = {
+            let qp = Arc::clone(&qp);
+            thread::spawn(move || qp.post())
+        };
+        deliver(&doorbell, &qp);
+        poster.join().unwrap();
+    });
+}
+
+#[test]
+fn a_message_that_waits_gets_the_receive_that_is_posted_to_a_shared_queue() {
+    model(3, || {
+        let srq = Srq::new(PdNum(1), 2).unwrap();
+        let doorbell = Doorbell::new();
+        let qp = QpShared::waiting(&doorbell, Some(srq.clone()));
+        let poster = thread::spawn(move || srq.post_recv(RecvWr::default()).unwrap());
+        deliver(&doorbell, &qp);
+        poster.join().unwrap();
+    });
+}
+
+/// One receive each: the queue pair that finds none after it was called asks once more.
+#[test]
+fn messages_of_two_queue_pairs_get_the_receives_of_a_shared_queue() {
+    model(2, || {
+        let srq = Srq::new(PdNum(1), 2).unwrap();
+        let ends: Vec<_> = (0..2)
+            .map(|_| {
+                let doorbell = Doorbell::new();
+                let qp = QpShared::waiting(&doorbell, Some(srq.clone()));
+                (doorbell, qp)
+            })
+            .collect();
+        let [one, other]: [_; 2] = ends.try_into().unwrap();
+        let worker = thread::spawn(move || deliver(&other.0, &other.1));
+        let poster = thread::spawn(move || {
+            for _ in 0..2 {
+                srq.post_recv(RecvWr::default()).unwrap();
+            }
+        });
+        deliver(&one.0, &one.1);
+        worker.join().unwrap();
+        poster.join().unwrap();
+    });
+}
+
+/// The count that tells of requests without the lock is never behind them for good.
+#[test]
+fn what_is_posted_is_taken() {
+    model(3, || {
+        let (posted, post) = posted();
+        let poster = {
+            let posted = Arc::clone(&posted);
+            thread::spawn(move || post(&posted))
+        };
+        let mut taken = std::collections::VecDeque::new();
+        posted.take_into(&mut taken, 1);
+        poster.join().unwrap();
+        posted.take_into(&mut taken, 1);
+        assert_eq!((taken.len(), posted.is_empty()), (1, true));
     });
 }

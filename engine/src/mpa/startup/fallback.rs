@@ -52,6 +52,9 @@ impl Retry {
 }
 
 /// The settings to try after `config` has met `setback`.
+///
+/// A Reply with too high an ORD, or without a common ready-to-receive message, leads to no other attempt:
+/// the peer has understood the Request and is told by a Terminate why it was left (RFC 6581 §9).
 pub(super) fn after(config: &StartupConfig, setback: &Setback<'_>) -> Option<StartupConfig> {
     let lower_revision = config.fallback.contains(Fallback::REVISION_1)
         && config.revision == Revision::Two

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::limits::FRAME_PAYLOAD_MAX;
 use crate::mem::{SharedSlice, copy_and_digest, crc32c_append_shared};
 use crate::mpa::marker::MarkerGrid;
 use crate::mpa::tx::RunSink;
@@ -34,24 +35,30 @@ impl TxState {
         }
     }
 
-    /// Requests are about to be flushed: keeps what was framed of them and is not acknowledged, at
-    /// most `bytes_max` of it, because their memory is the program's again.
+    /// Keeps what was framed of requests that are about to be flushed and is not acknowledged, at most
+    /// `bytes_max` of it, because their memory is the application's again.
+    ///
+    /// If there is more, the middle is given up. The newest bytes may not have been sent at all, and the
+    /// Terminate goes behind them (RFC 5040 §7.1); of what was sent, the oldest is the next to be missed.
     pub(crate) fn keep_requests(&mut self, bytes_max: usize) {
-        let mut left = bytes_max;
+        let len_of = |fpdu: QueuedFpdu<'_>| fpdu.end().index_from(fpdu.start());
+        let open = self.fpdus.iter().filter(|fpdu| is_open(&self.kept, *fpdu));
+        let all: usize = open.map(len_of).sum();
+        let mut excess = all.saturating_sub(bytes_max);
+        let mut oldest_left = bytes_max.saturating_sub(FRAME_PAYLOAD_MAX);
         for fpdu in self.fpdus.iter() {
-            let gathered = matches!(fpdu.source(), Source::Work(_)) && fpdu.len() > 0;
-            // The last octet is kept if any that may be sent again is.
-            if !gathered || self.kept.holds(StreamOffset(fpdu.end().0 - 1)) {
+            if !is_open(&self.kept, fpdu) {
                 continue;
             }
-            let wire_len = fpdu.end().index_from(fpdu.start());
-            let Some(rest) = left.checked_sub(wire_len) else {
+            let wire_len = len_of(fpdu);
+            if excess > 0 && wire_len > oldest_left {
                 let start = if self.gone.is_empty() { fpdu.start() } else { self.gone.start };
                 self.gone = start..fpdu.end();
-                left = 0;
+                excess = excess.saturating_sub(wire_len);
+                oldest_left = 0;
                 continue;
-            };
-            left = rest;
+            }
+            oldest_left = oldest_left.saturating_sub(wire_len);
             let payload = Payload { messages: &self.messages, fpdu, contiguous: None };
             keep(&mut self.kept, payload, self.grid, self.crc);
             self.counters.bytes_kept += u64::from(fpdu.len());
@@ -141,6 +148,14 @@ impl TxState {
             }
         }
     }
+}
+
+/// Returns true if the FPDU is gathered from the memory of a request, and none of it is kept.
+fn is_open(kept: &Kept, fpdu: QueuedFpdu<'_>) -> bool {
+    // The last octet is kept if any that may be sent again is.
+    matches!(fpdu.source(), Source::Work(_))
+        && fpdu.len() > 0
+        && !kept.holds(StreamOffset(fpdu.end().0 - 1))
 }
 
 /// Keeps the octets of an FPDU as its memory is now.

@@ -102,6 +102,12 @@ impl TxState {
         self.framed_end
     }
 
+    /// Where the FPDUs begin that are not acknowledged, and where the last of them ends.
+    #[cfg(test)]
+    pub(crate) fn boundaries(&self) -> Vec<StreamOffset> {
+        self.fpdus.iter().map(fpdus::QueuedFpdu::start).chain([self.framed_end]).collect()
+    }
+
     pub(crate) const fn fpdus_framed(&self) -> u64 {
         self.fpdus_framed
     }

@@ -208,3 +208,27 @@ fn ending_a_window_waits_for_what_is_being_placed() {
         assert_eq!(scene.ask(scene.two, 0, 1, QP), Err(Refusal::InvalidStag));
     }
 }
+
+/// RFC 5040 §8.1.1 (5): a region that its owner may not write gives no one a right to change it.
+#[test]
+fn a_region_that_is_not_written_permits_no_window_that_writes() {
+    let scene = Scene::new();
+    let registration = Registration {
+        region: Region::anonymous(LEN).unwrap(),
+        offset: 0,
+        len: LEN,
+        base: TaggedOffset(1000),
+        access: Access::MW_BIND | Access::REMOTE_READ,
+        pd: PD,
+        scope: Scope::Pd,
+    };
+    let mr = scene.table.register(registration).unwrap();
+    for access in [Access::REMOTE_WRITE, Access::REMOTE_ATOMIC, Access::FOR_ATOMIC] {
+        for stag in [scene.one, scene.two] {
+            let bind = MwBind { mr, access, ..scene.binding(stag) };
+            assert_eq!(scene.table.bind(&bind, PD, QP), Err(BindError::AccessRights));
+        }
+    }
+    let bind = MwBind { mr, access: Access::REMOTE_READ, ..scene.binding(scene.one) };
+    assert_eq!(scene.table.bind(&bind, PD, QP), Ok(()));
+}
