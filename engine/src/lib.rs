@@ -51,3 +51,5 @@ pub mod time;
 pub mod types;
 pub mod verbs;
 pub mod wire;
+
+pub use siphash::keyed_hash;

@@ -45,10 +45,12 @@ pub(super) fn listener(address: IpAddr, tcp_port: u16, interface_index: u32) -> 
 /// is the same, or both are this host's own, of which its kernel chooses one.
 pub(super) fn may_be(remote: IpAddr, said: IpAddr) -> bool {
     let remote = remote.to_canonical();
-    let own = |address: IpAddr| {
-        address.is_loopback() || gid::table().iter().any(|gid| gid.address == address)
-    };
-    remote == said || (own(remote) && own(said))
+    remote == said || (is_own(remote) && is_own(said))
+}
+
+/// Returns true if the address is one of this host.
+pub(super) fn is_own(address: IpAddr) -> bool {
+    address.is_loopback() || gid::table().iter().any(|gid| gid.address == address)
 }
 
 #[cfg(test)]

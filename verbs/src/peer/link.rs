@@ -4,7 +4,7 @@
 //! RTR: a target of RDMA may never leave that state. The other waits to be asked. What is posted
 //! meanwhile waits too.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use urnic::{
 use urnic_engine::limits::READS_OUTSTANDING_MAX;
 use urnic_engine::time::Instant;
 
-use super::address::listener;
-use super::hello::{Hello, Name};
+use super::address::{is_own, listener};
+use super::hello::{Hello, Name, Psns, Sender};
 use crate::abi::{IBV_EVENT_QP_FATAL, ibv_qp};
 use crate::context::Context;
 use crate::errno::Errno;
@@ -29,6 +29,9 @@ use crate::turn::{self, OwnWaker, Timer, Turn};
 /// Between attempts to connect: at first, and at most.
 const RETRY_FIRST: Duration = Duration::from_millis(5);
 const RETRY_LONGEST: Duration = Duration::from_millis(500);
+/// How long an end in RTR waits for RTS before it connects without its own proof: most programs go there at once, and
+/// targets of RDMA never do.
+const RTS_FOLLOWS_WITHIN: Duration = Duration::from_millis(20);
 /// How long a queue pair that has work in its send queue tries at least, however short the timeout is
 /// that its program chose for packets of InfiniBand.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -45,6 +48,8 @@ pub(crate) struct Terms {
     pub(crate) interface_index: u32,
     /// Reads of the peer that may be open.
     pub(crate) ird: u16,
+    /// The peer's packet sequence number.
+    pub(crate) peer_psn: u32,
 }
 
 /// One queue pair's connection.
@@ -54,6 +59,8 @@ pub(crate) struct Link {
     qp: CPtr<ibv_qp>,
     inner: urnic::Qp,
     terms: Terms,
+    /// This end's packet sequence number, from RTS on.
+    own_psn: OnceLock<u32>,
     phase: Mutex<Phase>,
     patience: Mutex<Patience>,
     timer: Timer,
@@ -99,7 +106,7 @@ impl Link {
         }
         let begin = monotonic_now();
         let phase = if terms.own < terms.peer {
-            Phase::Trying { at: begin, wait: RETRY_FIRST }
+            Phase::Trying { at: begin + RTS_FOLLOWS_WITHIN, wait: RETRY_FIRST }
         } else {
             Phase::Awaiting
         };
@@ -108,12 +115,13 @@ impl Link {
             qp,
             inner,
             terms,
+            own_psn: OnceLock::new(),
             phase: Mutex::new(phase),
             patience: Mutex::new(Patience { begin, limit: Some(PATIENCE) }),
             timer: Timer::default(),
             waker: OwnWaker::default(),
         });
-        turn::request(&link);
+        link.timer.set(&link, begin + RTS_FOLLOWS_WITHIN);
         Ok(link)
     }
 
@@ -122,22 +130,40 @@ impl Link {
         self.context.process.numbers.ready(self.terms.own.number);
     }
 
-    /// The queue pair is in RTS: its sends are tried for as long as InfiniBand would, or longer.
-    pub(crate) fn set_timeout(self: &Arc<Self>, timeout: u8, retry_count: u8) {
+    /// The queue pair is in RTS: its sends are tried for as long as InfiniBand would, or longer. Its packet sequence
+    /// number proves to the peer who it is.
+    pub(crate) fn sends(self: &Arc<Self>, own_psn: u32, timeout: u8, retry_count: u8) {
+        let _said_before = self.own_psn.set(own_psn);
         // C 9.7.5.1.3 of InfiniBand's volume 1: 4.096 us times two to the power of it; 0 is for ever.
         let each = 4096_u64.checked_shl(timeout.into()).map(Duration::from_nanos);
         let all = each.and_then(|each| each.checked_mul(u32::from(retry_count) + 1));
         let limit = (timeout != 0).then(|| all.unwrap_or(Duration::MAX).max(PATIENCE));
-        *locked(&self.patience) = Patience { begin: monotonic_now(), limit };
+        let now = monotonic_now();
+        *locked(&self.patience) = Patience { begin: now, limit };
+        if let Phase::Trying { at, .. } = &mut *locked(&self.phase) {
+            *at = now;
+        }
+        self.ready();
         turn::request(self);
     }
 
-    /// A peer asks for this queue pair.
+    fn psns(&self) -> Psns {
+        Psns { peer: self.terms.peer_psn, own: self.own_psn.get().copied() }
+    }
+
+    /// Judges who asks for this queue pair.
+    pub(super) fn sender(&self, hello: &Hello) -> Sender {
+        let is_named = hello.from == self.terms.peer && hello.to.number == self.terms.own.number;
+        // An end with several addresses may have told another one than it uses.
+        let is_here = hello.to.address == self.terms.own.address || is_own(hello.to.address);
+        if is_named && is_here { hello.sender(self.psns()) } else { Sender::Other }
+    }
+
+    /// The [peer](Sender::Peer) asks for this queue pair.
     pub(super) fn take_request(self: &Arc<Self>, request: ConnectRequest, hello: &Hello) {
         let mut phase = locked(&self.phase);
-        let is_peer = hello.from == self.terms.peer;
-        if !is_peer || !matches!(*phase, Phase::Awaiting) {
-            debug!(target: "urnic", ?hello, "the queue pair has another peer");
+        if !matches!(*phase, Phase::Awaiting) {
+            debug!(target: "urnic", ?hello, "the queue pair is connected already");
             let _closed_all_the_same = request.reject(b"");
             return;
         }
@@ -173,12 +199,12 @@ impl Link {
     }
 
     fn connect(&self) -> Option<Connecting> {
-        let Terms { own, peer, interface_index, ird } = self.terms;
+        let Terms { own, peer, interface_index, ird, .. } = self.terms;
         let tcp_port = u16::try_from(peer.number >> 8).unwrap_or(0);
         let remote = listener(peer.address, tcp_port, interface_index);
         let options = ConnectOptions {
             startup: startup(),
-            private_data: Hello { from: own, to: peer }.to_octets(),
+            private_data: Hello::new(own, peer, self.psns()).to_octets(),
             ird,
             ord: READS_OUTSTANDING_MAX,
             ..ConnectOptions::default()

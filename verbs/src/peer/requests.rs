@@ -4,12 +4,12 @@
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use tracing::debug;
+use tracing::{debug, warn};
 use urnic::{ConnectRequest, Listener, monotonic_now};
 use urnic_engine::time::Instant;
 
 use super::address::may_be;
-use super::hello::Hello;
+use super::hello::{Hello, Sender};
 use crate::event_queue::locked;
 use crate::process::Process;
 use crate::turn::{OwnWaker, Timer, Turn};
@@ -20,6 +20,8 @@ const WAITING_MAX: usize = 256;
 const WAITING_OF_ONE_MAX: usize = WAITING_MAX / 2;
 /// How long one may wait, less than its peer waits for the Reply.
 const PATIENCE: Duration = Duration::from_secs(25);
+/// How long one may wait whose sender is not proved yet. It asks again with more once its own queue pair is in RTS.
+const UNPROVED_FOR: Duration = Duration::from_millis(50);
 
 /// A peer's request whose queue pair is not there yet.
 #[derive(Debug)]
@@ -55,19 +57,31 @@ impl Requests {
             let _closed_all_the_same = request.reject(b"");
             return None;
         };
-        match qp.link() {
-            Some(link) => {
-                link.take_request(request, &hello);
-                None
+        let Some(link) = qp.link() else { return Some(Waiting { request, hello, until }) };
+        match link.sender(&hello) {
+            Sender::Peer => link.take_request(request, &hello),
+            Sender::Unproved => {
+                let until = until.min(monotonic_now() + UNPROVED_FOR);
+                return Some(Waiting { request, hello, until });
             }
-            None => Some(Waiting { request, hello, until }),
+            Sender::Other => {
+                warn!(target: "urnic", remote = %request.remote(), ?hello,
+                    "another queue pair than the one that was named asks, or PSNs differ");
+                let _closed_all_the_same = request.reject(b"");
+            }
         }
+        None
     }
 
     fn take_new(&self, waiting: &mut Vec<Waiting>) {
         while let Ok(Some(request)) = self.listener.next_request(Duration::ZERO) {
             let remote = request.remote();
-            let hello = Hello::parse(&request.request().private_data);
+            let octets = &request.request().private_data;
+            let hello = Hello::parse(octets);
+            if let (None, Some(version)) = (hello, Hello::version(octets)) {
+                warn!(target: "urnic", %remote, version,
+                    "the peer is of another release, which connects without rdma_cm in another way: update it");
+            }
             let Some(hello) = hello.filter(|hello| may_be(remote.ip(), hello.from.address)) else {
                 debug!(target: "urnic", %remote, "a request of nobody who may ask");
                 let _closed_all_the_same = request.reject(b"");

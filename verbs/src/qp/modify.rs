@@ -124,7 +124,7 @@ impl Qp {
             && from == IBV_QPS_RTR
             && let Some(link) = self.link()
         {
-            link.set_timeout(attr.timeout, attr.retry_cnt);
+            link.sends(attr.sq_psn, attr.timeout, attr.retry_cnt);
         }
         Ok(())
     }
@@ -139,6 +139,7 @@ impl Qp {
             peer: Name { address: remote, number: attr.dest_qp_num },
             interface_index: local.interface_index,
             ird: depth(attr.max_dest_rd_atomic),
+            peer_psn: attr.rq_psn,
         };
         let link = Link::start(&self.context, self.c, self.inner().clone(), terms)?;
         self.record(attr, mask, IBV_QPS_RTR);
