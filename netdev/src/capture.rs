@@ -12,6 +12,7 @@
 //! whole file for a malformed option of a kind that does not matter here.
 
 mod classic;
+mod foreign;
 mod link;
 mod pcapng;
 mod source;
@@ -19,6 +20,7 @@ mod source;
 use std::io::Read;
 
 use classic::Classic;
+pub use foreign::{ForeignFormat, link_name};
 pub use link::{LinkError, LinkType};
 use pcapng::Pcapng;
 use source::Source;
@@ -65,10 +67,12 @@ pub enum CaptureError {
     #[error("the capture is empty")]
     Empty,
     /// This is no capture, or one of a format that is not known here.
-    #[error("neither pcap nor pcapng: the file begins with {magic:08x}")]
+    #[error("neither pcap nor pcapng: {}", foreign::begins(*magic, *known))]
     UnknownFormat {
         /// The first four octets, as a big-endian number.
         magic: u32,
+        /// The format that begins like this, where one is known.
+        known: Option<ForeignFormat>,
     },
     /// The format's version is not known here.
     #[error("capture format version {major}.{minor} is not supported")]
@@ -78,8 +82,9 @@ pub enum CaptureError {
         /// Minor version.
         minor: u16,
     },
-    /// Frames begin with a header that is not known here.
-    #[error("frame {frame}: link type {number} is not supported")]
+    /// All frames begin with a header that is not known here. Frames of one interface of several are
+    /// returned all the same, with [`LinkType::Other`].
+    #[error("frame {frame}: link type {} is not supported", link_name(*number))]
     UnsupportedLink {
         /// The link type's number (`LINKTYPE_` value) in the file.
         number: u32,

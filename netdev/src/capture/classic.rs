@@ -1,4 +1,5 @@
-//! The pcap format: one link type, then records of a 16-octet header and a frame.
+//! The pcap format: one link type, then records of a 16-byte header and a frame. Modified pcap has 8
+//! more bytes in each header.
 
 use std::io::Read;
 
@@ -12,6 +13,7 @@ pub(super) struct Classic {
     link: LinkType,
     /// Nanoseconds per unit of the timestamps' fraction.
     fraction_ns: u64,
+    is_modified: bool,
 }
 
 impl Classic {
@@ -20,11 +22,14 @@ impl Classic {
         magic: [u8; 4],
         source: &mut Source<R>,
     ) -> Result<Option<Self>, CaptureError> {
-        let (endianness, fraction_ns) = match u32::from_be_bytes(magic) {
-            0xa1b2_c3d4 => (Endianness::Big, 1000),
-            0xd4c3_b2a1 => (Endianness::Little, 1000),
-            0xa1b2_3c4d => (Endianness::Big, 1),
-            0x4d3c_b2a1 => (Endianness::Little, 1),
+        let (endianness, fraction_ns, is_modified) = match u32::from_be_bytes(magic) {
+            0xa1b2_c3d4 => (Endianness::Big, 1000, false),
+            0xd4c3_b2a1 => (Endianness::Little, 1000, false),
+            0xa1b2_3c4d => (Endianness::Big, 1, false),
+            0x4d3c_b2a1 => (Endianness::Little, 1, false),
+            // Kuznetzov's patch of libpcap.
+            0xa1b2_cd34 => (Endianness::Big, 1000, true),
+            0x34cd_b2a1 => (Endianness::Little, 1000, true),
             _ => return Ok(None),
         };
         let version = source.array::<4>()?;
@@ -39,7 +44,7 @@ impl Classic {
         let number = endianness.u32(source.array()?) & 0xffff;
         let link = LinkType::from_number(number)
             .ok_or(CaptureError::UnsupportedLink { number, frame: 1 })?;
-        Ok(Some(Self { endianness, link, fraction_ns }))
+        Ok(Some(Self { endianness, link, fraction_ns, is_modified }))
     }
 
     pub(super) fn next_frame<R: Read>(
@@ -52,6 +57,10 @@ impl Classic {
         let header = source.array::<16>()?;
         let [seconds, fraction, captured_len, original_len] =
             std::array::from_fn(|k| self.endianness.u32_at(&header, k));
+        if self.is_modified {
+            // Interface, protocol and type of the frame.
+            source.skip(MODIFIED_LEN)?;
+        }
         let timestamp_ns =
             u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * self.fraction_ns;
         let bytes = source.octets(captured_len)?;
@@ -65,3 +74,6 @@ impl Classic {
         }))
     }
 }
+
+/// Bytes that a record's header has more in modified pcap.
+const MODIFIED_LEN: u32 = 8;

@@ -27,6 +27,22 @@ pub enum LinkType {
     /// IP over InfiniBand (242): 40 octets of a global header, or of addresses, and the encapsulation
     /// header.
     Ipoib,
+    /// An InfiniBand packet from its local header on (247).
+    InfiniBand,
+    /// PPP, with or without address and control bytes (9), or in HDLC framing (50).
+    Ppp,
+    /// A PPPoE session header (51).
+    Pppoe,
+    /// Cisco HDLC: address, control byte, EtherType (104).
+    CiscoHdlc,
+    /// MPLS labels (219).
+    Mpls,
+    /// Four bytes of a netANALYZER, then Ethernet (240).
+    NetAnalyzer,
+    /// Per-packet information with the number of the link type behind it (192).
+    Ppi,
+    /// Any other link type, by its number: no datagram is found behind it.
+    Other(u32),
 }
 
 /// A frame ends inside its link header.
@@ -44,12 +60,19 @@ impl LinkType {
         Some(match number {
             0 | 108 => Self::Loopback,
             1 => Self::Ethernet,
+            9 | 50 => Self::Ppp,
+            51 => Self::Pppoe,
             12 | 14 | 101 => Self::RawIp,
+            104 => Self::CiscoHdlc,
             113 => Self::LinuxCooked,
+            192 => Self::Ppi,
             197 => Self::Erf,
+            219 => Self::Mpls,
             228 => Self::Ipv4,
             229 => Self::Ipv6,
+            240 => Self::NetAnalyzer,
             242 => Self::Ipoib,
+            247 => Self::InfiniBand,
             276 => Self::LinuxCookedV2,
             _ => return None,
         })
@@ -72,6 +95,14 @@ impl LinkType {
             Self::Loopback => frame.first_chunk().map(by_family),
             Self::Erf => record(frame),
             Self::Ipoib => encapsulated(frame, 40),
+            Self::InfiniBand => infiniband(frame, 0),
+            Self::Ppp => ppp(frame, 0),
+            Self::Pppoe => pppoe(frame, 0),
+            Self::CiscoHdlc => hdlc(frame),
+            Self::Mpls => Some(behind_labels(frame, 0)),
+            Self::NetAnalyzer => behind(frame, 4, Self::Ethernet),
+            Self::Ppi => per_packet(frame),
+            Self::Other(_) => Some(None),
         };
         let Some(at) = at.ok_or(error)? else { return Ok(None) };
         let packet = frame.get(at..).filter(|packet| !packet.is_empty()).ok_or(error)?;
@@ -97,7 +128,77 @@ fn by_ethertype(frame: &[u8], (at, ethertype): (usize, u16)) -> Option<usize> {
     match ethertype {
         ethernet::IPV4 | ethernet::IPV6 => Some(at),
         MPLS => behind_labels(frame, at),
+        PPPOE => pppoe(frame, at).flatten(),
+        0..=LENGTH_MAX => snap(frame, at),
         _ => None,
+    }
+}
+
+/// IEEE 802.2: a header of LLC and SNAP for an EtherType, behind a length.
+fn snap(frame: &[u8], at: usize) -> Option<usize> {
+    let header = frame.get(at..)?.first_chunk::<8>()?;
+    let ethertype = u16::from_be_bytes([header[6], header[7]]);
+    let is_ip = matches!(ethertype, ethernet::IPV4 | ethernet::IPV6);
+    (header[..6] == [0xaa, 0xaa, 3, 0, 0, 0] && is_ip).then_some(at + header.len())
+}
+
+/// RFC 1661 §2 and RFC 1662 §3.1: address and control bytes may be missing, and a protocol below 256 may
+/// take one byte. Some captures have Cisco's framing under the same number.
+fn ppp(frame: &[u8], mut at: usize) -> Option<Option<usize>> {
+    match *frame.get(at..)? {
+        [0xff, 3, ..] => at += 2,
+        [0x0f | 0x8f, 0, ..] if at == 0 => return hdlc(frame),
+        _ => {}
+    }
+    let first = u16::from(*frame.get(at)?);
+    let protocol = if first & 1 == 1 {
+        at += 1;
+        first
+    } else {
+        at += 2;
+        first << 8 | u16::from(*frame.get(at - 1)?)
+    };
+    Some(match protocol {
+        0x21 | 0x57 => Some(at),
+        0x281 => behind_labels(frame, at),
+        _ => None,
+    })
+}
+
+/// RFC 2516 §4: version and type, code 0 for a session, its number and the length.
+fn pppoe(frame: &[u8], at: usize) -> Option<Option<usize>> {
+    let header = frame.get(at..)?.first_chunk::<6>()?;
+    if header[..2] == [0x11, 0] { ppp(frame, at + header.len()) } else { Some(None) }
+}
+
+fn hdlc(frame: &[u8]) -> Option<Option<usize>> {
+    let header = frame.first_chunk::<4>()?;
+    let ethertype = u16::from_be_bytes([header[2], header[3]]);
+    Some(by_ethertype(frame, (header.len(), ethertype)))
+}
+
+/// Finds the datagram of a frame of `link` at `at`.
+fn behind(frame: &[u8], at: usize, link: LinkType) -> Option<Option<usize>> {
+    let inner = frame.get(at..)?;
+    let found = match link {
+        LinkType::Ethernet => {
+            ethernet::network_header(inner).map(|found| by_ethertype(inner, found))?
+        }
+        LinkType::LinuxCooked => cooked(inner, 14, 16)?,
+        LinkType::RawIp | LinkType::Ipv4 | LinkType::Ipv6 => Some(0),
+        LinkType::Ppp => ppp(inner, 0)?,
+        _ => None,
+    };
+    Some(found.map(|found| at + found))
+}
+
+/// Version, flags, length of the header and link type, in little-endian order.
+fn per_packet(frame: &[u8]) -> Option<Option<usize>> {
+    let [_, _, l0, l1, d0, d1, d2, d3] = *frame.first_chunk::<8>()?;
+    let len = usize::from(u16::from_le_bytes([l0, l1]));
+    match LinkType::from_number(u32::from_le_bytes([d0, d1, d2, d3])) {
+        Some(link) if len >= 8 => behind(frame, len, link),
+        _ => Some(None),
     }
 }
 
@@ -111,6 +212,10 @@ fn behind_labels(frame: &[u8], at: usize) -> Option<usize> {
 
 /// The EtherType of MPLS unicast (RFC 3032 §5).
 const MPLS: u16 = 0x8847;
+/// The EtherType of a PPPoE session (RFC 2516 §4).
+const PPPOE: u16 = 0x8864;
+/// The largest value of an EtherType field that is a length.
+const LENGTH_MAX: u16 = 1500;
 
 /// A record: header (16), extension headers (8 each) as long as the top bit of what came before
 /// announces one, then what its type says.
@@ -129,21 +234,20 @@ fn record(frame: &[u8]) -> Option<Option<usize>> {
             let (found, ethertype) = ethernet::network_header(inner)?;
             Some(by_ethertype(inner, (found, ethertype)).map(|found| at + 2 + found))
         }
-        21 if at == 16 => infiniband(frame),
+        21 if at == 16 => infiniband(frame, at),
         _ => Some(None),
     }
 }
 
-/// An InfiniBand packet in a record: header (16), local header (8), global header (40, if the local
-/// one announces it), BTH (12), DETH (8), encapsulation header. `None` when it is cut, `Some(None)`
-/// when it is no datagram of IPoIB.
-fn infiniband(frame: &[u8]) -> Option<Option<usize>> {
-    const HEADER_LEN: usize = 16;
+/// An InfiniBand packet at `at`: local header (8), global header (40, if the local one announces it),
+/// BTH (12), DETH (8), encapsulation header. `None` when it is cut, `Some(None)` when it is no datagram
+/// of IPoIB.
+fn infiniband(frame: &[u8], at: usize) -> Option<Option<usize>> {
     const UD_SEND_ONLY: u8 = 0x64;
-    let [_, local_next, ..] = *frame.get(HEADER_LEN..)?.first_chunk::<8>()?;
+    let [_, local_next, ..] = *frame.get(at..)?.first_chunk::<8>()?;
     let transport_at = match local_next & 3 {
-        2 => HEADER_LEN + 8,
-        3 => HEADER_LEN + 8 + 40,
+        2 => at + 8,
+        3 => at + 8 + 40,
         _ => return Some(None),
     };
     let transport = frame.get(transport_at..)?.first_chunk::<20>()?;
@@ -241,6 +345,60 @@ mod tests {
                 assert!(LinkType::Erf.ip_packet(&frame[..len]).is_err(), "{len} octets");
             }
         }
+    }
+
+    #[test]
+    fn datagrams_are_found_in_packets_of_infiniband() {
+        let frame = record(21, true, 0x49, 0x0800)[16..].to_vec();
+        assert_eq!(LinkType::InfiniBand.ip_packet(&frame), Ok(Some(&DATAGRAM[..])));
+        assert!(LinkType::InfiniBand.ip_packet(&frame[..60]).is_err());
+    }
+
+    #[test]
+    fn datagrams_are_found_behind_rare_headers() {
+        let ethernet: &[u8] = &[2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 8, 0];
+        let with = |head: &[u8], link: u32| [head, &link.to_le_bytes()].concat();
+        let cases: [(u32, Vec<u8>); 15] = [
+            (9, vec![0, 0x21]),
+            (9, vec![0x21]),
+            (9, vec![0xff, 3, 0, 0x21]),
+            (9, vec![0xff, 3, 2, 0x81, 0, 0, 0x10, 64, 0, 0, 0x11, 64]),
+            (50, vec![0x0f, 0, 8, 0]),
+            (50, vec![0x8f, 0, 8, 0]),
+            (51, vec![0x11, 0, 0, 7, 0, 22, 0, 0x21]),
+            (104, vec![0x0f, 0, 8, 0]),
+            (219, vec![0, 0, 0x11, 64]),
+            (240, [&[0; 4], ethernet].concat()),
+            (192, [&with(&[0, 0, 8, 0], 1)[..], ethernet].concat()),
+            (192, [&with(&[0, 0, 12, 0], 101)[..], &[0; 4]].concat()),
+            (192, [&with(&[0, 0, 8, 0], 9)[..], &[0xff, 3, 0, 0x21]].concat()),
+            (1, [&[2; 12][..], &[0x88, 0x64, 0x11, 0, 0, 7, 0, 22, 0, 0x21]].concat()),
+            (1, [&[2; 12][..], &[0, 28, 0xaa, 0xaa, 3, 0, 0, 0, 8, 0]].concat()),
+        ];
+        for (number, header) in cases {
+            let link = LinkType::from_number(number).unwrap();
+            let frame = [&header[..], &DATAGRAM].concat();
+            assert_eq!(link.ip_packet(&frame), Ok(Some(&DATAGRAM[..])), "{number} {header:?}");
+            for len in 0..header.len() {
+                assert_ne!(
+                    link.ip_packet(&frame[..len]),
+                    Ok(Some(&DATAGRAM[..])),
+                    "{number} {len}"
+                );
+            }
+        }
+        for (number, header) in [
+            (9, vec![0xff, 3, 0xc0, 0x21]),
+            (51, vec![0x11, 9, 0, 0, 0, 22, 0, 0x21]),
+            (1, [&[2; 12][..], &[0, 28, 0x42, 0x42, 3, 0, 0, 0, 8, 0]].concat()),
+            (192, with(&[0, 0, 8, 0], 192)),
+            (192, with(&[0, 0, 7, 0], 1)),
+        ] {
+            let link = LinkType::from_number(number).unwrap();
+            let frame = [&header[..], &DATAGRAM].concat();
+            assert_eq!(link.ip_packet(&frame), Ok(None), "{number} {header:?}");
+        }
+        assert_eq!(LinkType::Other(220).ip_packet(&DATAGRAM), Ok(None));
     }
 
     #[test]

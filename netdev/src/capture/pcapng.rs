@@ -11,7 +11,7 @@ use std::io::Read;
 use interface::Interface;
 
 use super::source::{Endianness, Source};
-use super::{CaptureError, CapturedFrame, FRAME_LEN_MAX};
+use super::{CaptureError, CapturedFrame, FRAME_LEN_MAX, foreign};
 
 /// The section being read.
 #[derive(Debug)]
@@ -22,6 +22,7 @@ pub(super) struct Pcapng {
 
 /// A block whose body is being read.
 struct Block {
+    /// With the padding.
     total_len: u32,
     /// Octets of the body not read yet.
     left: u32,
@@ -44,7 +45,8 @@ impl Pcapng {
     ) -> Result<Self, CaptureError> {
         let magic = u32::from_be_bytes(magic);
         if magic != SECTION_HEADER {
-            return Err(CaptureError::UnknownFormat { magic });
+            let known = foreign::format(magic, source.peek());
+            return Err(CaptureError::UnknownFormat { magic, known });
         }
         let mut reader = Self { endianness: Endianness::Little, interfaces: Vec::new() };
         reader.begin_section(source)?;
@@ -169,15 +171,11 @@ impl Pcapng {
             .ok()
             .and_then(|index| self.interfaces.get(index))
             .ok_or_else(|| source.malformed("a frame of an interface that was not declared"))?;
-        let frame = source.frame();
-        // Only now: an interface whose frames were not captured does no harm.
-        let link =
-            interface.link.map_err(|number| CaptureError::UnsupportedLink { number, frame })?;
         let bytes = block.octets(packet.captured_len, source)?;
         Ok(CapturedFrame {
-            number: frame,
+            number: source.frame(),
             timestamp_ns: packet.timestamp.map_or(0, |ticks| interface.timestamp_ns(ticks)),
-            link,
+            link: interface.link,
             interface: packet.interface,
             original_len: usize::try_from(packet.original_len).unwrap_or(usize::MAX),
             bytes,
@@ -187,7 +185,8 @@ impl Pcapng {
     /// Passes over what is left of a block.
     fn end<R: Read>(&self, block: &Block, source: &mut Source<R>) -> Result<(), CaptureError> {
         source.skip(block.left)?;
-        if self.endianness.u32(source.array()?) == block.total_len {
+        let last = self.endianness.u32(source.array()?);
+        if last.checked_next_multiple_of(4) == Some(block.total_len) {
             Ok(())
         } else {
             Err(source.malformed("a block whose two lengths differ"))
@@ -196,10 +195,12 @@ impl Pcapng {
 }
 
 impl Block {
+    /// Some writers leave the padding out of the length: every block ends at a multiple of four bytes.
     fn new<R: Read>(total_len: u32, source: &Source<R>) -> Result<Self, CaptureError> {
-        match total_len.checked_sub(12) {
-            Some(left) if total_len.is_multiple_of(4) => Ok(Self { total_len, left }),
-            _ => Err(source.malformed("an impossible block length")),
+        let rounded = total_len.checked_next_multiple_of(4);
+        match rounded.and_then(|total_len| Some((total_len, total_len.checked_sub(12)?))) {
+            Some((total_len, left)) => Ok(Self { total_len, left }),
+            None => Err(source.malformed("an impossible block length")),
         }
     }
 

@@ -49,6 +49,11 @@ impl<R: Read> Source<R> {
         Ok(self.fill()?.is_empty())
     }
 
+    /// The bytes that follow, as far as one read has them, without passing over them.
+    pub(super) fn peek(&mut self) -> &[u8] {
+        self.fill().unwrap_or_default()
+    }
+
     /// The next `N` octets.
     pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], CaptureError> {
         let mut octets = [0; N];

@@ -134,11 +134,54 @@ fn link_types_that_are_not_known_are_named() {
     file.interface(1, 0, &[]);
     file.enhanced(1, 0, &[1; 14], 14);
     file.enhanced(0, 0, &[1; 14], 14);
-    let (frames, error) = read(&file.octets);
-    assert_eq!(frames.len(), 1, "the other interface's frames are read");
-    let error = error.unwrap();
-    assert!(matches!(error, CaptureError::UnsupportedLink { number: 220, frame: 2 }));
-    assert_eq!(error.to_string(), "frame 2: link type 220 is not supported");
+    file.enhanced(1, 0, &[2; 14], 14);
+    let seen: Vec<_> =
+        read_whole(&file.octets).iter().map(|frame| (frame.number, frame.link)).collect();
+    let (known, other) = (LinkType::Ethernet, LinkType::Other(220));
+    assert_eq!(seen, [(1, known), (2, other), (3, known)], "the other interface's frames are read");
+    let error = CaptureError::UnsupportedLink { number: 220, frame: 2 };
+    assert_eq!(
+        error.to_string(),
+        "frame 2: link type 220 (Linux USB with padding) is not supported"
+    );
+}
+
+#[test]
+fn blocks_whose_length_lacks_their_padding_are_read() {
+    for order in [Order::Big, Order::Little] {
+        for missing in 0..4 {
+            let mut file = Ng::new(order);
+            file.interface(1, 0, &[]);
+            let start = file.octets.len();
+            file.enhanced(0, 1, &[5; 60][..60 - missing], 60);
+            let len = match order {
+                Order::Big => (92 - u32::try_from(missing).unwrap()).to_be_bytes(),
+                Order::Little => (92 - u32::try_from(missing).unwrap()).to_le_bytes(),
+            };
+            file.octets[start + 4..start + 8].copy_from_slice(&len);
+            // Either length may be the one without.
+            let mut one_only = file.octets.clone();
+            file.octets[start + 88..].copy_from_slice(&len);
+            one_only.extend(file.octets.split_off(start));
+            let frames = read_whole(&one_only);
+            assert_eq!(frames.len(), 2, "{order:?} {missing}");
+            assert!(frames.iter().all(|frame| frame.bytes == [5; 60][..60 - missing]));
+        }
+    }
+}
+
+#[test]
+fn modified_pcap_is_read() {
+    for order in [Order::Big, Order::Little] {
+        let mut file = classic(order, 0xa1b2_cd34, 1, &[]);
+        for len in [14, 21] {
+            let record = classic(order, 0, 1, &[(7, 8, &vec![9; len])]).split_off(24);
+            file.extend([&record[..16], &[0, 0, 0, 3, 8, 0, 4, 0], &record[16..]].concat());
+        }
+        let frames = read_whole(&file);
+        let seen: Vec<_> = frames.iter().map(|one| (one.timestamp_ns, one.bytes.len())).collect();
+        assert_eq!(seen, [(7_000_008_000, 14), (7_000_008_000, 21)]);
+    }
 }
 
 #[test]
@@ -146,7 +189,11 @@ fn what_is_no_capture_is_refused() {
     assert!(matches!(read(&[]).1, Some(CaptureError::Empty)));
     assert!(matches!(read(&[0xa1]).1, Some(CaptureError::Truncated { frame: 1, offset: 1 })));
     let (_, error) = read(b"\x7fELF and more");
-    assert!(matches!(error, Some(CaptureError::UnknownFormat { magic: 0x7f45_4c46 })));
+    let error = error.unwrap();
+    assert!(matches!(error, CaptureError::UnknownFormat { magic: 0x7f45_4c46, known: None }));
+    assert_eq!(error.to_string(), "neither pcap nor pcapng: the file begins with 7f454c46");
+    let error = read(b"snoop\0\0\0\0\0\0\x02").1.unwrap();
+    assert!(error.to_string().contains("snoop; convert it first: editcap"), "{error}");
     let mut file = classic(Order::Big, 0xa1b2_c3d4, 1, &[]);
     file[5] = 3;
     let (_, error) = read(&file);
@@ -209,7 +256,8 @@ fn absurd_lengths_are_refused_without_allocation() {
     assert!(matches!(damage(start + 20, 262_145), CaptureError::FrameTooLong { frame: 1, .. }));
     assert!(matches!(damage(start + 20, 65), CaptureError::Malformed { .. }));
     assert!(matches!(damage(start + 4, 0), CaptureError::Malformed { .. }));
-    assert!(matches!(damage(start + 4, 93), CaptureError::Malformed { .. }));
+    assert!(matches!(damage(start + 4, 93), CaptureError::Truncated { .. }));
+    assert!(matches!(damage(start + 4, u32::MAX), CaptureError::Malformed { .. }));
     assert!(matches!(damage(start + 4, 16), CaptureError::Malformed { .. }));
     assert!(matches!(damage(start + 4, 0xffff_fffc), CaptureError::Truncated { .. }));
     assert!(matches!(damage(ng.octets.len() - 4, 96), CaptureError::Malformed { .. }));
@@ -350,7 +398,9 @@ fn frames_without_ip_are_told_apart() {
 
 #[test]
 fn link_type_numbers_are_the_registered_ones() {
-    for number in [0, 1, 12, 14, 101, 108, 113, 228, 229, 276] {
+    for number in
+        [0, 1, 9, 12, 14, 50, 51, 101, 104, 108, 113, 192, 197, 219, 228, 229, 240, 242, 247, 276]
+    {
         assert!(LinkType::from_number(number).is_some(), "{number}");
     }
     assert_eq!(LinkType::from_number(105), None);

@@ -6,8 +6,7 @@ use crate::capture::source::Endianness;
 /// A declared interface.
 #[derive(Debug)]
 pub(super) struct Interface {
-    /// The link type, or the number of one that is not supported.
-    pub(super) link: Result<LinkType, u32>,
+    pub(super) link: LinkType,
     /// Most octets captured per frame; 0 for no limit.
     pub(super) snap_len: u32,
     unit: Unit,
@@ -30,7 +29,7 @@ impl Interface {
         let (header, mut options) = body.split_at_checked(8)?;
         let number = u32::from(endianness.u16([header[0], header[1]]));
         let mut interface = Self {
-            link: LinkType::from_number(number).ok_or(number),
+            link: LinkType::from_number(number).unwrap_or(LinkType::Other(number)),
             snap_len: endianness.u32_at(header, 1),
             unit: Unit::Decimal(6),
             offset_s: 0,
