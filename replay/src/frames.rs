@@ -1,10 +1,11 @@
 //! The frames of a capture, as often as they are needed.
 
-use std::io::Read;
+use std::io::{self, Read};
 
-use urnic_netdev::capture::{CaptureError, CaptureReader};
+use urnic_netdev::capture::{CaptureError, CaptureReader, CapturedFrame, LinkType};
 
 use super::copies::{Copies, CopyHabits};
+use super::limits::LINK_TYPES_NAMED_MAX;
 use super::packet::{Checksum, Segment};
 use super::tunnel;
 use super::unpack::Unpacked;
@@ -37,8 +38,40 @@ pub(super) struct Summary {
     pub(super) first_copy: u64,
     pub(super) copy_habits: CopyHabits,
     pub(super) clock: Clock,
+    /// Frames of link types that are not read.
+    pub(super) unread: Unread,
+    /// The packing of the file, which ends inside it.
+    pub(super) packing_cut: Option<&'static str>,
     /// What ended it before the end of the file.
     pub(super) error: Option<CaptureError>,
+}
+
+/// Frames of interfaces whose link type is not read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Unread {
+    pub(super) frames: u64,
+    pub(super) first_frame: u64,
+    /// The numbers of the first few link types.
+    pub(super) numbers: Vec<u32>,
+}
+
+impl Unread {
+    fn note(&mut self, frame: &CapturedFrame) {
+        let LinkType::Other(number) = frame.link else { return };
+        if self.frames == 0 {
+            self.first_frame = frame.number;
+        }
+        self.frames += 1;
+        if self.numbers.len() < LINK_TYPES_NAMED_MAX && !self.numbers.contains(&number) {
+            self.numbers.push(number);
+        }
+    }
+
+    /// The error that no frame of `frames` has a link type that is read.
+    pub(super) fn error(&self, frames: u64) -> Option<CaptureError> {
+        let number = *self.numbers.first().filter(|_| self.frames == frames)?;
+        Some(CaptureError::UnsupportedLink { number, frame: self.first_frame })
+    }
 }
 
 /// How the stamps of frames follow each other.
@@ -76,18 +109,19 @@ impl Clock {
 /// Frames of a file that is opened each time.
 pub(super) struct Capture<F> {
     pub(super) open: F,
+    unpacked_max: Option<u64>,
     copy_habits: CopyHabits,
     /// Up to this frame, all checksums were found right the last time.
     right_until: u64,
 }
 
 impl<F> Capture<F> {
-    pub(super) fn new(open: F) -> Self {
-        Self { open, copy_habits: CopyHabits::default(), right_until: 0 }
+    pub(super) fn new(open: F, unpacked_max: Option<u64>) -> Self {
+        Self { open, unpacked_max, copy_habits: CopyHabits::default(), right_until: 0 }
     }
 }
 
-impl<R: Read, F: FnMut() -> std::io::Result<R>> Frames for Capture<F> {
+impl<R: Read, F: FnMut() -> io::Result<R>> Frames for Capture<F> {
     fn expect_copies(&mut self, habits: CopyHabits) {
         self.copy_habits = habits;
     }
@@ -96,8 +130,12 @@ impl<R: Read, F: FnMut() -> std::io::Result<R>> Frames for Capture<F> {
         let mut summary = Summary::default();
         let mut copies = Copies::new(self.copy_habits);
         let mut first_not_right = None;
-        let unpacked = (self.open)().and_then(Unpacked::new).map_err(CaptureError::from);
-        match unpacked.and_then(CaptureReader::open) {
+        let unpacked = (self.open)().and_then(|source| Unpacked::new(source, self.unpacked_max));
+        let mut unpacked = match unpacked {
+            Ok(unpacked) => unpacked,
+            Err(error) => return Summary { error: Some(error.into()), ..summary },
+        };
+        match CaptureReader::open(&mut unpacked) {
             Err(error) => summary.error = Some(error),
             Ok(mut reader) => {
                 summary.has_begun = true;
@@ -116,6 +154,7 @@ impl<R: Read, F: FnMut() -> std::io::Result<R>> Frames for Capture<F> {
                             summary.first_cut = frame.number;
                         }
                     }
+                    summary.unread.note(&frame);
                     summary.clock.note(frame.timestamp_ns, frame.number);
                     let datagram = frame.ip_packet().unwrap_or_default().map(tunnel::innermost);
                     let is_right = frame.number <= self.right_until;
@@ -137,9 +176,17 @@ impl<R: Read, F: FnMut() -> std::io::Result<R>> Frames for Capture<F> {
                     sink(frame.number, segment);
                     reader.recycle(frame);
                 }
+                if summary.error.is_none() {
+                    summary.error = summary.unread.error(summary.frames);
+                }
                 summary.copy_habits = copies.habits();
                 self.right_until = first_not_right.map_or(summary.frames, |number| number - 1);
             }
+        }
+        summary.packing_cut = unpacked.cut();
+        if let (Some(packing), false) = (summary.packing_cut, summary.has_begun) {
+            let text = format!("the {packing} stream of the file ends before the capture begins");
+            summary.error = Some(io::Error::new(io::ErrorKind::UnexpectedEof, text).into());
         }
         summary
     }

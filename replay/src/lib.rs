@@ -54,14 +54,14 @@ use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::iter::{Copied, Peekable};
 
-use urnic_netdev::capture::CaptureError;
+use urnic_netdev::capture::{CaptureError, link_name};
 
 use comments::Comments;
 use comments::spool::Spool;
 use connection::{Finished, ReplayedConnection};
 use direction::Shared;
 use findings::Listing;
-use frames::{Capture, Clock, Frames, Summary};
+use frames::{Capture, Clock, Frames, Summary, Unread};
 use limits::{
     CONNECTIONS_MAX, CONNECTIONS_TOTAL_MAX, DAMAGED_MAX, MARKS_MAX, MARKS_MIN, REPORTED_MPA_MAX,
     REPORTED_OTHERS_MAX,
@@ -71,36 +71,56 @@ use report::{ConnectionReport, Finding, Severity};
 use scan::{Connections, Ended, Plan};
 use times::Times;
 use trace::ConnectionTrace;
+use unpack::Unpacked;
 
 pub use report::{FileReport, Report, Written};
 
 /// Replays the capture that `open` opens; it is opened more than once.
 pub fn replay<R: Read>(name: &str, open: impl FnMut() -> std::io::Result<R>) -> FileReport {
-    run(name, open, false, None).report
+    replay_with(Options::default(), name, open).report
 }
 
-/// The same, with what pictures are made of. The frames are replayed once more, by a receiver that
-/// places in order only: what it holds is what the stack would have held without markers, or layered
-/// over a TCP that hands octets up in order.
+/// The same, with what pictures are made of.
 pub fn replay_pictured<R: Read>(
     name: &str,
     open: impl FnMut() -> std::io::Result<R>,
 ) -> PicturedFile {
-    run(name, open, true, None)
+    replay_with(Options { is_pictured: true, ..Options::default() }, name, open)
 }
 
-/// The same as [`replay`] or [`replay_pictured`], with comments on the frames of iWARP connections,
-/// to be written beside them.
+/// How a capture is replayed, beside what it holds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Notes what pictures are made of. The frames are replayed once more, by a receiver that places in
+    /// order only: it holds what the stack would have held without markers, or layered over a TCP that
+    /// hands octets up in order.
+    pub is_pictured: bool,
+    /// Bytes that a packed file may unpack to. `None`: 1 GiB, or 64 times its length.
+    pub unpacked_max: Option<u64>,
+}
+
+/// The same as [`replay`], with options.
+pub fn replay_with<R: Read>(
+    options: Options,
+    name: &str,
+    open: impl FnMut() -> std::io::Result<R>,
+) -> PicturedFile {
+    run(name, open, options, None)
+}
+
+/// The same as [`replay_with`], with comments on the frames of iWARP connections, to be written beside
+/// them.
 ///
 /// # Errors
 /// When there is no room for temporary files.
 pub fn replay_commented<R: Read>(
+    options: Options,
     name: &str,
     open: impl FnMut() -> std::io::Result<R>,
-    is_pictured: bool,
 ) -> std::io::Result<(PicturedFile, FrameComments)> {
-    let mut noted = FrameComments { spool: Spool::new()?, late: 0, error: None };
-    let file = run(name, open, is_pictured, Some(&mut noted));
+    let unpacked_max = options.unpacked_max;
+    let mut noted = FrameComments { spool: Spool::new()?, late: 0, unpacked_max, error: None };
+    let file = run(name, open, options, Some(&mut noted));
     Ok((file, noted))
 }
 
@@ -109,6 +129,7 @@ pub fn replay_commented<R: Read>(
 pub struct FrameComments {
     spool: Spool,
     late: u64,
+    unpacked_max: Option<u64>,
     error: Option<std::io::Error>,
 }
 
@@ -123,6 +144,7 @@ impl FrameComments {
         if let Some(error) = self.error {
             return Err(error);
         }
+        let source = Unpacked::new(source, self.unpacked_max)?;
         let written = comments::write::copy(source, sink, &mut self.spool.read()?)?;
         Ok(Written { late: self.late, ..written })
     }
@@ -178,10 +200,10 @@ struct Pictured {
 fn run<R: Read>(
     name: &str,
     open: impl FnMut() -> std::io::Result<R>,
-    is_pictured: bool,
+    Options { is_pictured, unpacked_max }: Options,
     commented: Option<&mut FrameComments>,
 ) -> PicturedFile {
-    let mut capture = Capture::new(open);
+    let mut capture = Capture::new(open, unpacked_max);
     let mut plan = Plan::of(&mut capture);
     let first_error = plan.error.take();
     let mut in_order = HashMap::new();
@@ -461,10 +483,30 @@ fn about_file(plan: &Plan, summary: &Summary, error: Option<&CaptureError>) -> V
     let mut add = |severity, rule, frame, text| {
         findings.push(Finding::of(severity, rule, frame, text));
     };
-    if let Some(error @ CaptureError::Truncated { frame, .. }) = error
-        && is_cut_short(error, summary)
-    {
-        add(Severity::Warning, "capture", *frame, error.to_string());
+    let packing =
+        summary.packing_cut.map(|name| format!("the {name} stream of the file ends early"));
+    match (error, packing) {
+        (Some(error @ CaptureError::Truncated { frame, .. }), packing)
+            if is_cut_short(error, summary) =>
+        {
+            let why = packing.map_or_else(String::new, |packing| format!(": {packing}"));
+            add(Severity::Warning, "capture", *frame, format!("{error}{why}"));
+        }
+        (_, Some(packing)) => {
+            let text = format!("{packing}: what follows frame {} is missing", summary.frames);
+            add(Severity::Warning, "capture", summary.frames, text);
+        }
+        _ => {}
+    }
+    let Unread { frames, first_frame, numbers } = &summary.unread;
+    if *frames > 0 {
+        let links: Vec<_> = numbers.iter().map(|number| link_name(*number)).collect();
+        let text = format!(
+            "{frames} of {} frames have a link type that is not read: {}",
+            summary.frames,
+            links.join(", ")
+        );
+        add(Severity::Note, "capture", *first_frame, text);
     }
     if summary.cut > 0 {
         let text = format!(

@@ -34,6 +34,15 @@ pub(super) const STARTS_EACH_MAX: usize = STARTS_MAX / 8;
 pub(super) const WAITING_MAX: usize = 64 << 20;
 /// The widest window of a zstd frame, in octets: what `zstd -d` takes unless told otherwise.
 pub(super) const ZSTD_WINDOW_MAX: u64 = 128 << 20;
+/// Bytes that a packed file may unpack to whatever its length: some seconds of work.
+pub(super) const UNPACKED_FREE: u64 = 1 << 30;
+/// Beyond that, how many times its length a packed file may unpack to. Captures of traffic pack to a
+/// tenth of their length or more.
+pub(super) const UNPACKED_RATIO_MAX: u64 = 64;
+/// Members of gzip or frames of zstd in a row that are empty: each takes as long as some KiB.
+pub(super) const EMPTY_PARTS_MAX: usize = 1024;
+/// Link types that are named of those that are not read: more are a file made by hand.
+pub(super) const LINK_TYPES_NAMED_MAX: usize = 4;
 /// Frames that are remembered to recognise copies of them.
 pub(super) const COPIES_REMEMBERED: usize = 1 << 14;
 /// Octets kept of streams whose beginning the capture lacks, to find their FPDUs again, with what it

@@ -1,75 +1,204 @@
 //! Captures that are packed: gzip and zstd, recognised by how they begin.
+//!
+//! A packed file that is cut off is unpacked as far as it goes, and [`Unpacked::cut`] says so. One that
+//! unpacks to far more than it is long is refused: a short file must not keep a reader busy for hours.
 
-use std::io::{self, BufReader, Chain, Cursor, Read};
+use std::cell::Cell;
+use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
+use std::rc::Rc;
 
-use flate2::bufread::MultiGzDecoder;
-use ruzstd::decoding::StreamingDecoder;
+use flate2::bufread::GzDecoder;
+use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder, StreamingDecoder};
 
-use crate::limits::ZSTD_WINDOW_MAX;
+use crate::limits::{EMPTY_PARTS_MAX, UNPACKED_FREE, UNPACKED_RATIO_MAX, ZSTD_WINDOW_MAX};
 
 /// A capture, unpacked where it was packed.
-pub(crate) struct Unpacked<R: Read>(Packing<R>);
+pub(crate) struct Unpacked<R: Read> {
+    packing: Packing<R>,
+    progress: Rc<Progress>,
+    /// Bytes unpacked so far, and the limit of the caller.
+    unpacked: u64,
+    unpacked_max: Option<u64>,
+    /// Parts in a row that had nothing in them.
+    empty_parts: usize,
+    cut: Option<&'static str>,
+}
 
-/// The file from its first octet on, of which the first few were read already.
-type Whole<R> = BufReader<Chain<Cursor<Vec<u8>>, R>>;
+/// The file from its first byte on, of which the first few were read already.
+type Whole<R> = BufReader<Chain<Cursor<Vec<u8>>, Packed<R>>>;
 
 enum Packing<R: Read> {
     None(Whole<R>),
-    Gzip(MultiGzDecoder<Whole<R>>),
-    /// Frame after frame; `None` behind the last.
-    Zstd(Option<Frame<R>>),
+    /// Member after member.
+    Gzip(Box<GzDecoder<Whole<R>>>),
+    /// Frame after frame.
+    Zstd(Frame<R>),
+    /// What the decoder of a cut frame kept as its window.
+    ZstdWindow(Box<FrameDecoder>),
+    End,
 }
 
 /// The magic number of a frame is read before the decoder is made.
-type Frame<R> =
-    Box<StreamingDecoder<Chain<Cursor<Vec<u8>>, Whole<R>>, ruzstd::decoding::FrameDecoder>>;
+type Frame<R> = Box<StreamingDecoder<Chain<Cursor<Vec<u8>>, Whole<R>>, FrameDecoder>>;
+
+/// How far the packed file was read.
+#[derive(Debug, Default)]
+struct Progress {
+    read: Cell<u64>,
+    is_at_end: Cell<bool>,
+}
+
+/// The packed file.
+struct Packed<R> {
+    source: R,
+    progress: Rc<Progress>,
+}
+
+impl<R: Read> Read for Packed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let len = self.source.read(buffer)?;
+        let Progress { read, is_at_end } = &*self.progress;
+        read.set(read.get() + len as u64);
+        is_at_end.set(len == 0 && !buffer.is_empty());
+        Ok(len)
+    }
+}
 
 impl<R: Read> std::fmt::Debug for Unpacked<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match &self.0 {
-            Packing::None(_) => "Unpacked(as it is)",
-            Packing::Gzip(_) => "Unpacked(gzip)",
-            Packing::Zstd(_) => "Unpacked(zstd)",
-        })
+        write!(f, "Unpacked({})", self.packing.name())
+    }
+}
+
+impl<R: Read> Packing<R> {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::None(_) => "as it is",
+            Self::Gzip(_) => "gzip",
+            Self::Zstd(_) | Self::ZstdWindow(_) => "zstd",
+            Self::End => "end",
+        }
     }
 }
 
 impl<R: Read> Unpacked<R> {
-    /// Looks at the first octets of `source`.
+    /// Looks at the first bytes of `source`. At most `unpacked_max` bytes come out of it; without that
+    /// limit, [`UNPACKED_FREE`] and [`UNPACKED_RATIO_MAX`] hold.
     ///
     /// # Errors
     /// When they cannot be read, or begin a file of zstd that is damaged.
-    pub(crate) fn new(mut source: R) -> io::Result<Self> {
+    pub(crate) fn new(mut source: R, unpacked_max: Option<u64>) -> io::Result<Self> {
         let mut magic = Vec::with_capacity(MAGIC_LEN);
         source.by_ref().take(MAGIC_LEN as u64).read_to_end(&mut magic)?;
         let is_gzip = magic.starts_with(&GZIP);
         let is_zstd = magic == ZSTD || is_skippable(&magic);
-        let whole = BufReader::with_capacity(BUFFER_LEN, Cursor::new(magic).chain(source));
-        Ok(Self(match () {
-            () if is_gzip => Packing::Gzip(MultiGzDecoder::new(whole)),
-            () if is_zstd => Packing::Zstd(next_frame(whole)?),
-            () => Packing::None(whole),
+        let progress = Rc::<Progress>::default();
+        let packed = Packed { source, progress: Rc::clone(&progress) };
+        let whole = BufReader::with_capacity(BUFFER_LEN, Cursor::new(magic).chain(packed));
+        let mut unpacked = Self {
+            packing: Packing::End,
+            progress,
+            unpacked: 0,
+            unpacked_max,
+            empty_parts: 0,
+            cut: None,
+        };
+        match () {
+            () if is_gzip => unpacked.packing = Packing::Gzip(Box::new(GzDecoder::new(whole))),
+            () if is_zstd => unpacked.begin_frame(whole)?,
+            () => unpacked.packing = Packing::None(whole),
+        }
+        Ok(unpacked)
+    }
+
+    /// The packing, if the packed file ended inside it.
+    pub(crate) const fn cut(&self) -> Option<&'static str> {
+        self.cut
+    }
+
+    /// Goes on behind a part that is at its end.
+    fn advance(&mut self) -> io::Result<()> {
+        self.empty_parts += 1;
+        if self.empty_parts > EMPTY_PARTS_MAX {
+            return Err(io::Error::other(format!(
+                "more than {EMPTY_PARTS_MAX} packed parts in a row have nothing in them"
+            )));
+        }
+        match std::mem::replace(&mut self.packing, Packing::End) {
+            Packing::Gzip(member) => {
+                let mut whole = member.into_inner();
+                if !whole.fill_buf()?.is_empty() {
+                    self.packing = Packing::Gzip(Box::new(GzDecoder::new(whole)));
+                }
+                Ok(())
+            }
+            // The decoder has read more than what came before the rest of the file.
+            Packing::Zstd(frame) => self.begin_frame(frame.into_inner().into_inner().1),
+            _ => Ok(()),
+        }
+    }
+
+    fn begin_frame(&mut self, whole: Whole<R>) -> io::Result<()> {
+        match next_frame(whole) {
+            Ok(frame) => self.packing = frame.map_or(Packing::End, Packing::Zstd),
+            Err(_) if self.progress.is_at_end.get() => self.cut = Some("zstd"),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// The packed file ended inside a part: takes what the decoder still has of it.
+    fn cut_off(&mut self) {
+        self.cut = Some(self.packing.name());
+        if let Packing::Zstd(frame) = std::mem::replace(&mut self.packing, Packing::End) {
+            let mut decoder = frame.into_frame_decoder();
+            // An empty last block gives out what was kept for blocks to refer to.
+            if decoder.decode_blocks(&LAST_BLOCK[..], BlockDecodingStrategy::All).is_ok() {
+                self.packing = Packing::ZstdWindow(Box::new(decoder));
+            }
+        }
+    }
+
+    /// Refuses a file that unpacks to more than is reasonable.
+    fn check_len(&self) -> io::Result<()> {
+        let packed = self.progress.read.get();
+        let max = self
+            .unpacked_max
+            .unwrap_or_else(|| UNPACKED_FREE.max(packed.saturating_mul(UNPACKED_RATIO_MAX)));
+        if self.unpacked <= max {
+            return Ok(());
+        }
+        Err(io::Error::other(match self.unpacked_max {
+            Some(max) => format!("it unpacks to more than {max} bytes"),
+            None => format!(
+                "it unpacks to more than {} MiB, and {UNPACKED_RATIO_MAX} times its length",
+                UNPACKED_FREE >> 20
+            ),
         }))
     }
 }
 
 impl<R: Read> Read for Unpacked<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match &mut self.0 {
-            Packing::None(whole) => whole.read(buffer),
-            Packing::Gzip(decoder) => decoder.read(buffer),
-            Packing::Zstd(current) => {
-                // RFC 8878 §3: several frames one after the other are one file.
-                while let Some(decoder) = current {
-                    let len = decoder.read(buffer)?;
-                    if len > 0 || buffer.is_empty() {
-                        return Ok(len);
-                    }
-                    let Some(ended) = current.take() else { break };
-                    // The decoder has read more than what came before the rest of the file.
-                    *current = next_frame(ended.into_inner().into_inner().1)?;
+        loop {
+            let read = match &mut self.packing {
+                Packing::None(whole) => return whole.read(buffer),
+                Packing::End => return Ok(0),
+                Packing::Gzip(member) => member.read(buffer),
+                Packing::Zstd(frame) => frame.read(buffer),
+                Packing::ZstdWindow(decoder) => decoder.read(buffer),
+            };
+            match read {
+                Ok(0) if buffer.is_empty() => return Ok(0),
+                Ok(0) => self.advance()?,
+                Ok(len) => {
+                    self.empty_parts = 0;
+                    self.unpacked += len as u64;
+                    self.check_len()?;
+                    return Ok(len);
                 }
-                Ok(0)
+                Err(_) if self.progress.is_at_end.get() => self.cut_off(),
+                Err(error) => return Err(error),
             }
         }
     }
@@ -107,6 +236,8 @@ const GZIP: [u8; 3] = [0x1f, 0x8b, 8];
 /// RFC 8878 §3.1.1.
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const MAGIC_LEN: usize = 4;
+/// RFC 8878 §3.1.1.2: a last block, raw, empty; then the place of a checksum.
+const LAST_BLOCK: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
 const BUFFER_LEN: usize = 64 << 10;
 
 #[cfg(test)]
@@ -129,8 +260,18 @@ mod tests {
 
     fn unpacked(packed: &[u8]) -> io::Result<Vec<u8>> {
         let mut out = Vec::new();
-        Unpacked::new(Slow(packed))?.read_to_end(&mut out)?;
+        let mut source = Unpacked::new(Slow(packed), None)?;
+        source.read_to_end(&mut out)?;
+        assert_eq!(source.cut(), None);
         Ok(out)
+    }
+
+    /// What comes out of a file that is cut off, and of which packing it is.
+    fn cut(packed: &[u8]) -> (Vec<u8>, Option<&'static str>) {
+        let mut out = Vec::new();
+        let mut source = Unpacked::new(Slow(packed), None).unwrap();
+        source.read_to_end(&mut out).unwrap();
+        (out, source.cut())
     }
 
     fn gzip(octets: &[u8]) -> Vec<u8> {
@@ -176,9 +317,11 @@ mod tests {
             assert_eq!(unpacked(&parts.concat()).unwrap(), octets);
         }
         assert_eq!(unpacked(&skippable(1, 20)).unwrap(), b"");
-        for cut in [skippable(0, 9), [zstd(&octets), skippable(0, 9)].concat()] {
+        for file in [skippable(0, 9), [zstd(&octets), skippable(0, 9)].concat()] {
             for missing in [1, 10, 13] {
-                assert!(unpacked(&cut[..cut.len() - missing]).is_err(), "{missing}");
+                let (out, packing) = cut(&file[..file.len() - missing]);
+                assert_eq!(packing, Some("zstd"), "{missing}");
+                assert!(octets.starts_with(&out) && [0, 5000].contains(&out.len()), "{missing}");
             }
         }
     }
@@ -192,12 +335,74 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_or_cut_is_an_error() {
+    fn what_is_damaged_is_an_error() {
         for packed in [gzip(&[7; 5000]), zstd(&[7; 5000])] {
-            assert!(unpacked(&packed[..packed.len() - 3]).is_err());
             let mut damaged = packed.clone();
-            damaged[4..].fill(0xff);
+            let middle = packed.len() / 2;
+            damaged[middle..middle + 4].fill(0xff);
+            // Enough behind it that the damage is not taken for the end of the file.
+            damaged.extend([0xff; 200_000]);
             assert!(unpacked(&damaged).is_err());
+        }
+        let mut wrong_sum = gzip(&[7; 5000]);
+        let at = wrong_sum.len() - 8;
+        wrong_sum[at] ^= 1;
+        assert!(unpacked(&wrong_sum).is_err());
+    }
+
+    #[test]
+    fn a_file_that_is_cut_off_is_unpacked_as_far_as_it_goes() {
+        let octets: Vec<u8> =
+            (0..200_000_u32).flat_map(|at| at.wrapping_mul(0x9e37_79b9).to_le_bytes()).collect();
+        for (name, packed) in [("gzip", gzip(&octets)), ("zstd", zstd(&octets))] {
+            let mut longest = 0;
+            for len in (5..packed.len()).step_by(packed.len() / 50).chain([packed.len() - 1]) {
+                let (out, packing) = cut(&packed[..len]);
+                assert_eq!(packing, Some(name), "{len} of {}", packed.len());
+                assert!(octets.starts_with(&out), "{len}");
+                assert!(out.len() >= longest, "{len}");
+                longest = out.len();
+            }
+            assert!(longest > octets.len() / 2, "{name}: {longest} of {}", octets.len());
+            let (head, tail) = (packed.clone(), &packed[..packed.len() / 2]);
+            let (out, packing) = cut(&[&head[..], tail].concat());
+            assert_eq!(packing, Some(name), "a second part that is cut");
+            assert!(out.starts_with(&octets) && out.len() > octets.len());
+        }
+    }
+
+    #[test]
+    fn a_file_that_unpacks_to_far_more_than_it_is_long_is_refused() {
+        let refusal = |packed: &[u8], max| {
+            let mut source = Unpacked::new(packed, max).unwrap();
+            match io::copy(&mut source, &mut io::sink()) {
+                Ok(len) => format!("{len}"),
+                Err(error) => error.to_string(),
+            }
+        };
+        let member = gzip(&[0; 1 << 20]);
+        for packed in [member.clone(), zstd(&[0; 1 << 20])] {
+            assert_eq!(refusal(&packed, None), "1048576");
+            assert_eq!(refusal(&packed, Some(1 << 20)), "1048576");
+            let text = refusal(&packed, Some((1 << 20) - 1));
+            assert_eq!(text, "it unpacks to more than 1048575 bytes");
+        }
+        // A file of many members, a thousand times as long when it is unpacked.
+        let count = usize::try_from(UNPACKED_FREE >> 20).unwrap() + 1;
+        let bomb = member.repeat(count);
+        let text = refusal(&bomb, None);
+        assert!(text.starts_with("it unpacks to more than 1024 MiB, and 64 times"), "{text}");
+        assert_eq!(refusal(&bomb, Some(u64::MAX)), (count << 20).to_string());
+    }
+
+    #[test]
+    fn so_many_empty_parts_in_a_row_are_refused() {
+        for (part, full) in [(gzip(b""), gzip(b"abc")), (zstd(b""), zstd(b"abc"))] {
+            let few = part.repeat(EMPTY_PARTS_MAX - 1);
+            let packed = [&few[..], &full, &few, &full].concat();
+            assert_eq!(unpacked(&packed).unwrap(), b"abcabc");
+            let error = unpacked(&part.repeat(EMPTY_PARTS_MAX + 1)).unwrap_err();
+            assert!(error.to_string().contains("have nothing in them"), "{error}");
         }
     }
 }

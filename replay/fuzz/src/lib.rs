@@ -2,7 +2,9 @@
 
 pub mod session;
 
-use urnic_replay::{Report, Written, compare, page, replay_commented, replay_pictured, text};
+use urnic_replay::{
+    Options, Report, Written, compare, page, replay_commented, replay_pictured, text,
+};
 
 /// Replays any octets as a capture, and writes all that can be written about it. Returns how many FPDUs
 /// were found.
@@ -41,7 +43,8 @@ fn write_commented(capture: &[u8]) {
 
 /// The capture with comments; `None` when it is none.
 fn commented(capture: &[u8]) -> Option<(Written, Vec<u8>)> {
-    let (_, comments) = replay_commented("fuzz", || Ok(capture), false).expect("temporary files");
+    let comments = replay_commented(Options::default(), "fuzz", || Ok(capture));
+    let (_, comments) = comments.expect("temporary files");
     let mut octets = Vec::new();
     let written = comments.write(capture, &mut octets).ok()?;
     Some((written, octets))

@@ -88,11 +88,12 @@ pub(crate) fn next<R: Read>(
         }
         _ => order,
     };
-    let total_len = number(order, 4);
-    let len = usize::try_from(total_len).unwrap_or(usize::MAX);
-    if len < 12 || !len.is_multiple_of(4) {
+    // Some writers leave the padding out of the length: every block ends at a multiple of four bytes.
+    let Some(total_len) = number(order, 4).checked_next_multiple_of(4).filter(|len| *len >= 12)
+    else {
         return Ok(Err(End::Malformed("an impossible block length")));
-    }
+    };
+    let len = usize::try_from(total_len).unwrap_or(usize::MAX);
     let mut block = Block { order, kind, octets, rest: None };
     let is_long = len > BLOCK_LEN_MAX;
     if is_long && block.is_frame() {
@@ -114,7 +115,7 @@ pub(crate) fn next<R: Read>(
         rest.seek(SeekFrom::Start(0))?;
         block.rest = Some(rest);
     }
-    if last != order.of_u32(total_len) {
+    if order.u32(last).checked_next_multiple_of(4) != Some(total_len) {
         return Ok(Err(End::Malformed("a block whose two lengths differ")));
     }
     Ok(Ok(block))
@@ -256,6 +257,22 @@ mod tests {
     }
 
     #[test]
+    fn a_block_whose_length_lacks_its_padding_is_copied_and_commented() {
+        let order = Order::Little;
+        let good = packet(order, b"abcde", &[]);
+        let len = u32::try_from(good.len()).unwrap();
+        let mut short = good.clone();
+        for at in [4, good.len() - 4] {
+            short[at..at + 4].copy_from_slice(&(len - 3).to_le_bytes());
+        }
+        let mut found = read(order, &short);
+        assert_eq!(found.octets, short, "as it is without a comment");
+        let mut expected = read(order, &good);
+        assert!(found.comment("hi") && expected.comment("hi"));
+        assert_eq!(found.octets, expected.octets);
+    }
+
+    #[test]
     fn what_has_no_place_for_a_comment_stays_as_it_is() {
         let order = Order::Little;
         let mut too_long = packet(order, b"abcd", &[]);
@@ -300,7 +317,7 @@ mod tests {
             octets
         };
         assert_eq!(end(&with_len(8)), "an impossible block length");
-        assert_eq!(end(&with_len(41)), "an impossible block length");
+        assert_eq!(end(&with_len(u32::MAX)), "an impossible block length");
         assert_eq!(end(&with_len(1 << 31)), "a block of absurd length");
         assert_eq!(end(&with_len(32)), "a block whose two lengths differ");
     }

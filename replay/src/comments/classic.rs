@@ -13,19 +13,24 @@ pub(crate) struct Classic {
     order: Order,
     /// Units of its stamps in a second.
     per_second: u64,
+    /// Bytes of the header of a frame.
+    header_len: usize,
 }
 
 impl Classic {
     /// What the first four octets say, if the file is one.
     pub(crate) fn of(magic: [u8; 4]) -> Option<Self> {
-        let (order, per_second) = match u32::from_be_bytes(magic) {
-            0xa1b2_c3d4 => (Order::Big, 1_000_000),
-            0xd4c3_b2a1 => (Order::Little, 1_000_000),
-            0xa1b2_3c4d => (Order::Big, 1_000_000_000),
-            0x4d3c_b2a1 => (Order::Little, 1_000_000_000),
+        let (order, per_second, header_len) = match u32::from_be_bytes(magic) {
+            0xa1b2_c3d4 => (Order::Big, 1_000_000, 16),
+            0xd4c3_b2a1 => (Order::Little, 1_000_000, 16),
+            0xa1b2_3c4d => (Order::Big, 1_000_000_000, 16),
+            0x4d3c_b2a1 => (Order::Little, 1_000_000_000, 16),
+            // Modified pcap: interface, protocol and type of the frame follow.
+            0xa1b2_cd34 => (Order::Big, 1_000_000, 24),
+            0x34cd_b2a1 => (Order::Little, 1_000_000, 24),
             _ => return None,
         };
-        Some(Self { order, per_second })
+        Some(Self { order, per_second, header_len })
     }
 
     /// The section and its interface, from behind the first four octets.
@@ -68,7 +73,7 @@ impl Classic {
     /// The next frame.
     pub(crate) fn next<R: Read>(self, source: &mut R) -> io::Result<Result<Block, End>> {
         let mut header = Vec::new();
-        if !fill(source, &mut header, 16)? {
+        if !fill(source, &mut header, self.header_len)? {
             return Ok(Err(if header.is_empty() { End::Whole } else { End::Cut }));
         }
         let [seconds, fraction, captured_len, original_len] =

@@ -8,13 +8,13 @@ use super::spool::Spooled;
 use crate::report::Written;
 use crate::unpack::Unpacked;
 
-/// Copies a capture, packed or not, and adds comments.
+/// Copies a capture, and adds comments.
 pub(crate) fn copy<R: Read>(
-    source: R,
+    source: Unpacked<R>,
     sink: &mut impl Write,
     comments: &mut Spooled,
 ) -> io::Result<Written> {
-    let mut source = BufReader::new(Unpacked::new(source)?);
+    let mut source = BufReader::new(source);
     let mut written = Written::default();
     let mut magic = Vec::new();
     if !blocks::fill(&mut source, &mut magic, 4)? {
@@ -27,7 +27,7 @@ pub(crate) fn copy<R: Read>(
     };
     written.is_malformed = matches!(end, End::Malformed(_));
     written.cut = match end {
-        End::Whole => None,
+        End::Whole => source.get_ref().cut().map(|_| "the capture is cut off"),
         End::Cut => Some("the capture is cut off"),
         End::Malformed(what) => Some(what),
     };

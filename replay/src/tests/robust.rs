@@ -144,8 +144,117 @@ fn a_packed_capture_is_replayed_like_the_file_and_a_cut_one_as_far_as_it_goes() 
     assert_eq!(format!("{:?}", replay(&packed)), format!("{:?}", replay(&talk.file)));
     let cut = crate::replay("test", || Ok(&packed[..packed.len() / 2]));
     assert!(cut.frames > 20 && cut.frames < talk.frames, "{}", cut.frames);
-    let error = cut.error.unwrap();
-    assert!(error.starts_with("not read to its end"), "{error}");
+    let finding = cut.findings.first().unwrap();
+    assert!(finding.text.contains("the gzip stream of the file ends early"), "{finding:?}");
+    assert_eq!((finding.severity, cut.error, cut.findings.len()), (Severity::Warning, None, 1));
+    let nothing = crate::replay("test", || Ok(&packed[..9]));
+    assert_eq!(nothing.frames, 0);
+    assert!(nothing.error.unwrap().contains("gzip stream of the file ends before"));
+    // Cut behind a whole frame, nothing else says that more was there.
+    let mut member = Vec::new();
+    flate2::read::GzEncoder::new(&talk.file[..], level).read_to_end(&mut member).unwrap();
+    let whole = crate::replay("test", || Ok(&member[..member.len() - 1]));
+    assert_eq!((whole.frames, whole.findings.len()), (talk.frames, 1));
+    assert!(whole.findings[0].text.contains("what follows frame"), "{:?}", whole.findings);
+}
+
+#[test]
+fn a_packed_capture_that_is_too_long_is_refused() {
+    use std::io::Read as _;
+    let file = Talk::started().file;
+    let mut packed = Vec::new();
+    flate2::read::GzEncoder::new(&file[..], flate2::Compression::fast())
+        .read_to_end(&mut packed)
+        .unwrap();
+    let within = |max: usize| {
+        let unpacked_max = Some(max as u64);
+        let options = crate::Options { unpacked_max, ..crate::Options::default() };
+        crate::replay_with(options, "test", || Ok(&packed[..])).into_report()
+    };
+    assert_eq!(within(file.len()).error, None);
+    let error = within(file.len() - 1).error.unwrap();
+    assert!(error.contains("it unpacks to more than"), "{error}");
+}
+
+/// A pcapng file in little-endian order: an interface of each link type, and frames of them.
+fn pcapng(links: &[u16], frames: &[(u32, Vec<u8>)]) -> Vec<u8> {
+    let block = |kind: u32, body: &[u8]| {
+        let padded = body.len().next_multiple_of(4);
+        let len = u32::try_from(12 + padded).unwrap().to_le_bytes();
+        let mut body = body.to_vec();
+        body.resize(padded, 0);
+        [&kind.to_le_bytes()[..], &len, &body, &len].concat()
+    };
+    let head = [&0x1a2b_3c4d_u32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat();
+    let mut file = block(0x0a0d_0d0a, &head);
+    for link in links {
+        file.extend(block(1, &[&link.to_le_bytes()[..], &[0; 6]].concat()));
+    }
+    for (interface, octets) in frames {
+        let len = u32::try_from(octets.len()).unwrap().to_le_bytes();
+        let body = [&interface.to_le_bytes()[..], &[0; 4], &[1, 0, 0, 0], &len, &len, octets];
+        file.extend(block(6, &body.concat()));
+    }
+    file
+}
+
+#[test]
+fn frames_of_link_types_that_are_not_read_are_counted_and_passed_over() {
+    let mut talk = Talk::started();
+    talk.fpdu(INITIATOR, &send(1, b"x")).fpdu(RESPONDER, &send(1, b"y"));
+    let packets = places::records(&talk.file);
+    let count = packets.len();
+    let others = [(0, vec![7; 64]), (2, vec![8; 64])];
+    let between = packets.into_iter().map(|packet| (1, packet));
+    let frames: Vec<_> =
+        others.clone().into_iter().chain(between).chain([(0, vec![7; 64])]).collect();
+    let file = pcapng(&[220, 101, 105], &frames);
+    let report = replay(&file);
+    assert_eq!((report.frames, report.error.as_ref()), (count as u64 + 3, None));
+    let fpdus: Vec<_> = report.connections[0].directions.iter().map(|one| one.fpdus).collect();
+    assert_eq!(fpdus, [1, 1]);
+    let [finding] = &report.findings[..] else { panic!("{:?}", report.findings) };
+    assert_eq!((finding.severity, finding.frame), (Severity::Note, 1));
+    assert_eq!(
+        finding.text,
+        format!(
+            "3 of {} frames have a link type that is not read: 220 (Linux USB with padding), 105 (IEEE 802.11)",
+            count + 3
+        )
+    );
+    // They are copied with the others, and keep their numbers.
+    let (_, comments) =
+        crate::replay_commented(crate::Options::default(), "test", || Ok(&file[..])).unwrap();
+    let mut out = Vec::new();
+    let written = comments.write(&file[..], &mut out).unwrap();
+    assert_eq!((written.frames, written.cut), (report.frames, None));
+    assert_eq!(replay(&out).connections[0].directions[0].fpdus, 1);
+    // Of a file of such frames alone there is nothing to tell.
+    let report = crate::replay("test", || Ok(pcapng(&[220, 105], &others[..1]).leak() as &[u8]));
+    let error = report.error.unwrap();
+    assert!(error.contains("link type 220 (Linux USB with padding) is not supported"), "{error}");
+}
+
+#[test]
+fn modified_pcap_is_replayed_and_written() {
+    let mut talk = Talk::started();
+    talk.fpdu(INITIATOR, &send(1, b"x"));
+    let (head, mut rest) = talk.file.split_at(24);
+    let mut modified = [&[0xa1, 0xb2, 0xcd, 0x34][..], &head[4..]].concat();
+    while let Some((record, after)) = rest.split_at_checked(16) {
+        let len = u32::from_be_bytes(record[8..12].try_into().unwrap()) as usize;
+        modified.extend([record, &[0, 0, 0, 2, 8, 0, 0, 0], &after[..len]].concat());
+        rest = &after[len..];
+    }
+    assert_eq!(format!("{:?}", replay(&modified)), format!("{:?}", replay(&talk.file)));
+    let written = |file: &[u8]| {
+        let (_, comments) =
+            crate::replay_commented(crate::Options::default(), "test", || Ok(file)).unwrap();
+        let mut out = Vec::new();
+        comments.write(file, &mut out).unwrap();
+        out
+    };
+    assert_eq!(written(&modified), written(&talk.file));
 }
 
 /// The same frames, each in whatever `wrap` puts around it, on a link of this type.

@@ -7,15 +7,15 @@ use std::{fs, io};
 use anyhow::Context;
 use urnic_replay::compare::Comparison;
 use urnic_replay::input::Input;
-use urnic_replay::{FileReport, PicturedFile, Report, Written, compare, page, text};
+use urnic_replay::{FileReport, Options, PicturedFile, Report, Written, compare, page, text};
 
 use crate::report::{complain, print, print_json};
-use crate::{EXIT_UNUSABLE, EXIT_UNVERIFIED, commented};
+use crate::{EXIT_UNUSABLE, EXIT_UNVERIFIED, commented, size};
 
 /// Read captures through the receive code and tell what is in them
 ///
-/// Frames of pcap and pcapng files (Ethernet, raw IP, IP over InfiniBand as LINKTYPE_IPOIB or in ERF,
-/// Linux cooked; with VLAN tags, MPLS labels, GRE, VXLAN or IP in IP around them) go through the
+/// Nothing is sent to a network. Frames of pcap and pcapng files (Ethernet, raw IP, IP over InfiniBand,
+/// Linux cooked, PPP; with VLAN tags, MPLS labels, GRE, VXLAN or IP in IP around them) go through the
 /// engine's own TCP, MPA, DDP and RDMAP receive code, one passive endpoint per direction. Buffers are
 /// made up from the STags that occur; what was written to them is reported as a hash. Findings say
 /// where a peer departed from the RFCs (error), where a session failed or the capture is incomplete
@@ -53,6 +53,13 @@ pub(crate) struct Args {
     #[arg(long)]
     compare: bool,
 
+    /// Unpack at most this much of a packed file, such as 20G
+    ///
+    /// Without it 1 GiB is unpacked of any file, and of a long one 64 times its length. What is packed
+    /// more tightly is refused there: a short file could take hours.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    unpack_max: Option<u64>,
+
     /// Exit with status 1 if any finding is an error
     #[arg(long)]
     strict: bool,
@@ -77,7 +84,7 @@ Examples:
 /// Reads a file, or a pipe; writes it with comments if that is asked for.
 fn replay_file(
     path: &Path,
-    is_pictured: bool,
+    options: Options,
     write: Option<&Path>,
 ) -> anyhow::Result<(PicturedFile, Written)> {
     let mut input = Input::of(path);
@@ -87,14 +94,9 @@ fn replay_file(
     };
     let name = path.to_string_lossy();
     let Some(target) = write else {
-        let file = if is_pictured {
-            urnic_replay::replay_pictured(&name, open)
-        } else {
-            urnic_replay::replay(&name, open).into()
-        };
-        return Ok((file, Written::default()));
+        return Ok((urnic_replay::replay_with(options, &name, open), Written::default()));
     };
-    let (mut file, comments) = urnic_replay::replay_commented(&name, &mut open, is_pictured)
+    let (mut file, comments) = urnic_replay::replay_commented(options, &name, &mut open)
         .context("making a temporary file")?;
     // What could not be read at all is told with the report.
     let mut written = Written::default();
@@ -139,6 +141,7 @@ fn write_pictures(
 /// When the report cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let is_pictured = args.compare || args.report.is_some() || args.svg.is_some();
+    let options = Options { is_pictured, unpacked_max: args.unpack_max };
     let write = args.write.as_deref();
     let is_stream = write.is_some_and(|target| target.as_os_str() == "-");
     if write.is_some() && args.files.len() > 1 {
@@ -149,7 +152,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if is_stream && (args.json || args.compare) {
         anyhow::bail!("--write - leaves no room on standard output for --json or --compare");
     }
-    let replayed = args.files.iter().map(|path| replay_file(path, is_pictured, write));
+    let replayed = args.files.iter().map(|path| replay_file(path, options, write));
     let (files, written): (Vec<PicturedFile>, Vec<Written>) =
         replayed.collect::<anyhow::Result<_>>()?;
     let is_written_whole = !written.iter().any(|written| written.is_malformed);

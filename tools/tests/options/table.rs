@@ -533,6 +533,12 @@ const REPLAY: &[Row] = &[
             ("--compare CAPTURE CAPTURE", Refused("one or two captures")),
         ],
     ),
+    row(
+        "replay",
+        "--unpack-max",
+        &[("--unpack-max 20G", Says("MPA revision"))],
+        &[("--unpack-max much", Refused("--unpack-max"))],
+    ),
     flag("replay", "--strict", &[("--strict", Works)]),
 ];
 
