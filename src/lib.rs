@@ -17,7 +17,9 @@
 //!   and what became of it ([`Wc`]) is found in its completion queue ([`Cq`]).
 //! - Memory that a peer may write is never a Rust slice: it is read and written by copying, and
 //!   the completion queue orders what was copied.
-//! - A completed Send or Write says that the peer's TCP has it, not that its program has looked.
+//! - A completed Send or Write says that its memory is yours again. With a TCP of urnic's own the
+//!   peer's TCP has acknowledged it; over the kernel's TCP only the local socket has taken it.
+//!   [`QpConfig::completion`] asks for more.
 //! - A connection is closed in order by [`Connection::close`]. An endpoint that is dropped resets
 //!   those that are not closed yet.
 //!

@@ -21,6 +21,7 @@ pub mod packets;
 mod peer;
 pub mod published;
 pub mod record;
+mod rights;
 mod segment;
 pub mod shm;
 mod sys;

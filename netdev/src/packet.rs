@@ -64,6 +64,14 @@ pub struct PacketSocket {
 }
 
 impl PacketSocket {
+    /// Tries what every interface takes: a packet socket.
+    ///
+    /// # Errors
+    /// As opening an interface would fail.
+    pub fn check_rights() -> Result<(), OpenError> {
+        open::check_rights()
+    }
+
     /// Opens an interface; see [`PacketConfig`].
     ///
     /// # Errors

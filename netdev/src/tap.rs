@@ -49,6 +49,15 @@ pub struct Tap {
 }
 
 impl Tap {
+    /// Tries what making an interface takes: the driver's node and the right to set up interfaces
+    /// of this network namespace. An interface that exists may be open to a user without that right.
+    ///
+    /// # Errors
+    /// As making an interface would fail.
+    pub fn check_rights() -> Result<(), OpenError> {
+        open::check_rights()
+    }
+
     /// Opens the one queue of an interface, or makes the interface; see [`TapConfig`].
     ///
     /// # Errors

@@ -30,6 +30,7 @@ pub use open::{MTU_MAX, XdpConfig};
 
 use crate::interface::{Control, Name};
 use crate::link_state::LinkState;
+use crate::rights;
 use crate::sys::bpf::AttachMode;
 use crate::sys::xdp_queue::XdpQueue;
 use crate::{
@@ -75,6 +76,14 @@ pub struct XdpMode {
 }
 
 impl XdpSocket {
+    /// Tries what every interface takes: a socket, a map of sockets and a redirect program.
+    ///
+    /// # Errors
+    /// As opening an interface would fail.
+    pub fn check_rights() -> Result<(), OpenError> {
+        open::check_rights()
+    }
+
     /// Opens one queue of an interface; see [`XdpConfig`].
     ///
     /// # Errors
@@ -249,12 +258,7 @@ const FLUSH_AGAIN_NS: u64 = 50_000;
 
 /// The error for a failed `action` on the interface.
 fn failed(name: Name, action: &str, error: io::Error) -> OpenError {
-    OpenError::from_io(
-        error,
-        format!("{action} {name}"),
-        "run as root, or give the program the capabilities: \
-         `sudo setcap cap_net_raw,cap_net_admin,cap_bpf+ep PROGRAM`",
-    )
+    OpenError::from_io(error, format!("{action} {name}"), rights::remedy(rights::XDP))
 }
 
 /// A device moves to the thread that polls it.

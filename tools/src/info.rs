@@ -5,10 +5,13 @@ use std::io;
 use std::thread;
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::net::{AddressFamily, SocketType, socket};
 use serde::Serialize;
+use urnic_netdev::OpenError;
 use urnic_netdev::interface::{Control, Name, names};
+use urnic_netdev::packet::PacketSocket;
 use urnic_netdev::published::Publisher;
+use urnic_netdev::tap::Tap;
+use urnic_netdev::xdp::XdpSocket;
 
 use crate::report;
 
@@ -29,8 +32,8 @@ struct Device {
     offloads: &'static str,
     /// What is missing.
     missing: Option<String>,
-    /// The command that mends it.
-    remedy: Option<&'static str>,
+    /// What gives it.
+    remedy: Option<String>,
 }
 
 /// An interface of the kernel.
@@ -104,7 +107,8 @@ fn ib() -> Device {
         usable: !is_missing,
         offloads: "none: datagrams of 2044 octets, or what the fabric's broadcast group says",
         missing: is_missing.then(|| "no ibsim runs in this network namespace".to_owned()),
-        remedy: is_missing.then_some("IBSIM_SOCKNAME=sim ibsim -s -n NETFILE, then opensm"),
+        remedy: is_missing
+            .then(|| "IBSIM_SOCKNAME=sim ibsim -s -n NETFILE, then opensm".to_owned()),
     }
 }
 
@@ -125,33 +129,24 @@ fn judged<T>(
 ) -> Device {
     let missing = tried.err().map(|error| format!("{what}: {error}"));
     let usable = missing.is_none();
-    Device { device, usable, offloads, missing, remedy: (!usable).then_some(remedy) }
+    Device { device, usable, offloads, missing, remedy: (!usable).then(|| remedy.to_owned()) }
 }
 
 fn tap() -> Device {
-    let node = OpenOptions::new().read(true).write(true).open("/dev/net/tun");
-    let remedy = match &node {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            "sudo chmod 666 /dev/net/tun"
-        }
-        _ => "sudo modprobe tun",
-    };
-    let device = judged("tap", VNET, node, "opening /dev/net/tun", remedy);
-    if !device.usable || has_capability(CAP_NET_ADMIN) {
+    let device = of_kernel("tap", VNET, Tap::check_rights());
+    let own = own_taps();
+    // An interface that this user may use takes the node, and no other right.
+    if device.usable || own.is_empty() || !has_tun() {
         return device;
     }
-    let own = own_taps();
-    let missing = if own.is_empty() {
-        "making an interface needs CAP_NET_ADMIN, and there is none that you may use".to_owned()
-    } else {
-        format!("making an interface needs CAP_NET_ADMIN; you may use {}", own.join(", "))
-    };
-    Device {
-        usable: !own.is_empty(),
-        missing: Some(missing),
-        remedy: Some("sudo ip tuntap add dev urn0 mode tap user $USER vnet_hdr"),
-        ..device
-    }
+    let missing =
+        device.missing.map(|missing| format!("{missing}; you may use {}", own.join(", ")));
+    Device { usable: true, missing, ..device }
+}
+
+/// Returns true if this process may open the driver's node.
+fn has_tun() -> bool {
+    OpenOptions::new().read(true).write(true).open("/dev/net/tun").is_ok()
 }
 
 /// The TAP interfaces that this process may use without privilege: those of its user, and those of
@@ -170,44 +165,28 @@ fn own_taps() -> Vec<String> {
 }
 
 fn packet() -> Device {
-    let tried = socket(AddressFamily::PACKET, SocketType::RAW, None).map_err(io::Error::from);
-    judged(
-        "packet",
-        VNET,
-        tried,
-        "a raw socket",
-        "sudo setcap cap_net_raw,cap_net_admin=ep $(which urnic)",
-    )
+    of_kernel("packet", VNET, PacketSocket::check_rights())
 }
 
 fn xdp() -> Device {
-    let tried = socket(AddressFamily::XDP, SocketType::RAW, None).map_err(io::Error::from);
-    let device = judged(
-        "xdp",
-        "none: every frame is of the MTU, with its checksum (on a veth: ethtool -K PEER tx off)",
-        tried,
-        "an AF_XDP socket",
-        "sudo setcap cap_net_raw,cap_net_admin,cap_bpf=ep $(which urnic)",
-    );
-    if device.usable && !has_capability(CAP_NET_ADMIN) {
-        return Device {
-            usable: false,
-            missing: Some("loading the redirect program needs CAP_NET_ADMIN and CAP_BPF".into()),
-            remedy: Some("sudo setcap cap_net_raw,cap_net_admin,cap_bpf=ep $(which urnic)"),
-            ..device
-        };
-    }
-    device
+    let offloads =
+        "none: every frame is of the MTU, with its checksum (on a veth: ethtool -K PEER tx off)";
+    of_kernel("xdp", offloads, XdpSocket::check_rights())
 }
 
-/// Whether this process has a capability, as the kernel tells in `/proc`.
-fn has_capability(number: u32) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
-    effective.is_some_and(|set| set >> number & 1 == 1)
+/// A device of the kernel, and the error of opening one, if so.
+fn of_kernel(device: &'static str, offloads: &'static str, tried: Result<(), OpenError>) -> Device {
+    let (missing, remedy) = match tried {
+        Ok(()) => (None, None),
+        Err(OpenError::Permission { action, remedy }) => {
+            (Some(format!("no permission to {action}")), Some(remedy))
+        }
+        Err(OpenError::Unavailable { what, remedy }) => {
+            (Some(format!("{what} is not available")), Some(remedy))
+        }
+        Err(other) => (Some(other.to_string()), Some("see what the kernel says: `dmesg`".into())),
+    };
+    Device { device, usable: missing.is_none(), offloads, missing, remedy }
 }
 
 fn interfaces() -> Vec<Interface> {
@@ -251,7 +230,7 @@ impl Found {
         }
         let mut text = table.to_string();
         for device in &self.devices {
-            if let (Some(missing), Some(remedy)) = (&device.missing, device.remedy) {
+            if let (Some(missing), Some(remedy)) = (&device.missing, &device.remedy) {
                 text.push_str(&format!("\n{}: {missing}\n    {remedy}", device.device));
             }
         }
@@ -279,4 +258,3 @@ impl Found {
 const VNET: &str = "super-frames of 64 KiB and checksums, both ways (vnet=on)";
 const PUBLISHED: &str = "super-frames of 64 KiB and checksums";
 const SHARED: &str = "super-frames of 64 KiB and checksums, if the peer agrees (vnet=on)";
-const CAP_NET_ADMIN: u32 = 12;

@@ -314,6 +314,43 @@ fn info_tells_an_ordinary_user_what_he_may_use() {
     assert_eq!(tap["usable"], missing.contains("; you may use"), "{tap}");
 }
 
+/// A user namespace gives all rights but that to load BPF programs.
+#[test]
+fn info_is_true_for_root_of_a_user_namespace() {
+    const WORDS: [&str; 3] = ["--user", "--map-root-user", "--net"];
+    const NAME: &str = "urnic info in a user namespace";
+    let unshare = || std::process::Command::new("unshare");
+    if let Some(reason) = urnic_testkit::programs::missing(["unshare", "true"]) {
+        return urnic_testkit::skip(NAME, &reason);
+    }
+    if !unshare().args(WORDS).arg("true").output().unwrap().status.success() {
+        return urnic_testkit::skip(NAME, "no right to make user namespaces");
+    }
+    let info = |unshare: &mut std::process::Command| {
+        let output = unshare.arg(env!("CARGO_BIN_EXE_urnic")).args(["info", "--json"]).output();
+        let devices = json(&output.unwrap())["devices"].clone();
+        move |name: &str| {
+            let mut devices = devices.as_array().unwrap().iter();
+            devices.find(|one| one["device"] == name).unwrap().clone()
+        }
+    };
+    let device = info(unshare().args(WORDS));
+    assert_eq!(device("packet")["usable"], true);
+    let node = std::fs::File::options().read(true).write(true).open("/dev/net/tun");
+    assert_eq!(device("tap")["usable"], node.is_ok(), "{}", device("tap"));
+    let remedy = |device: serde_json::Value| device["remedy"].as_str().unwrap().to_owned();
+    assert_eq!(device("xdp")["usable"], false);
+    let to_root = remedy(device("xdp"));
+    assert!(to_root.contains("root of the machine") && !to_root.contains("sudo"), "{to_root}");
+    // The network namespace is that of the test, and belongs to another user namespace.
+    let device = info(unshare().args(&WORDS[..2]));
+    for name in ["packet", "tap"] {
+        assert_eq!(device(name)["usable"], false, "{}", device(name));
+    }
+    let to_root = remedy(device("packet"));
+    assert!(to_root.contains("unshare --user --map-root-user --net"), "{to_root}");
+}
+
 #[test]
 fn once_ends_with_the_first_peer() {
     let server = Server::start("--once");

@@ -171,7 +171,7 @@ netns_tests! {
         if !is_there("ethtool") {
             return skip("every option on an AF_XDP socket", "`ethtool` is missing");
         }
-        if let Some(reason) = Scene::without_xdp() {
+        if let Some(reason) = urnic_testkit::network::xdp_refusal() {
             return skip("every option on an AF_XDP socket", &reason);
         }
         over(Device::Xdp);

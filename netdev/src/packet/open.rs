@@ -14,6 +14,7 @@ use crate::interface::{Control, Name};
 use crate::link_state::LinkState;
 use crate::packet::filter::{self, ADDRESSES_MAX};
 use crate::packet::{BUFFER_LEN, PacketSocket};
+use crate::rights;
 use crate::sys::gather::Gather;
 use crate::sys::packet_ring::RingLayout;
 use crate::sys::packet_socket::{self, Membership, PacketOption};
@@ -79,9 +80,12 @@ const SEND_BUFFER_LEN: i32 = 4 << 20;
 /// The same for long frames that wait behind their slots: a TCP window of several MiB.
 const RECEIVE_BUFFER_LEN: i32 = 16 << 20;
 
-/// The second one lets more than some frames of 64 KiB wait.
-const PERMISSION: &str = "run as root, or give the program the capabilities: \
-                          `sudo setcap cap_net_raw,cap_net_admin+ep PROGRAM`";
+pub(super) fn check_rights() -> Result<(), OpenError> {
+    packet_socket::open().map(drop).map_err(|error| {
+        let action = "make packet sockets".to_owned();
+        OpenError::from_io(error, action, rights::remedy(rights::PACKET))
+    })
+}
 
 /// Opens the interface once.
 pub(super) fn open(config: &PacketConfig<'_>) -> Result<PacketSocket, OpenError> {
@@ -215,5 +219,5 @@ pub(crate) fn open_error(name: Name, error: io::Error) -> OpenError {
 }
 
 pub(crate) fn failed(name: Name, action: &str, error: io::Error) -> OpenError {
-    OpenError::from_io(error, format!("{action} {name}"), PERMISSION)
+    OpenError::from_io(error, format!("{action} {name}"), rights::remedy(rights::PACKET))
 }

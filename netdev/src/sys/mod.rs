@@ -20,4 +20,4 @@ mod sum;
 pub(crate) mod tap;
 pub(crate) mod xdp_queue;
 mod xdp_ring;
-mod xdp_socket;
+pub(crate) mod xdp_socket;

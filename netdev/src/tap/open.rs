@@ -10,6 +10,7 @@ use tracing::debug;
 use crate::TRACE;
 use crate::interface::{Control, Name};
 use crate::link_state::LinkState;
+use crate::rights;
 use crate::sys::gather::Gather;
 use crate::sys::interface::open_node;
 use crate::sys::tap;
@@ -70,6 +71,21 @@ const QUEUES: RangeInclusive<usize> = 1..=256;
 
 const NODE: &str = "/dev/net/tun";
 
+pub(super) fn check_rights() -> Result<(), OpenError> {
+    open_tun()?;
+    let config = TapConfig { vnet_header: true, ..TapConfig::new("urn0".parse()?) };
+    may_set_up().map_err(|error| {
+        OpenError::from_io(error, "make a TAP interface".to_owned(), no_right(&config, 1))
+    })
+}
+
+/// Sets the MTU of the loopback interface to the value that it has: this takes the right, and
+/// changes nothing.
+fn may_set_up() -> io::Result<()> {
+    let (control, name) = (Control::new()?, "lo".parse().map_err(io::Error::other)?);
+    control.set_mtu(name, control.mtu(name)?)
+}
+
 /// Opens `queues` queues of the interface.
 pub(super) fn open(config: &TapConfig, queues: usize) -> Result<Vec<Tap>, OpenError> {
     OpenError::check_range("number of TAP queues", queues, QUEUES)?;
@@ -116,8 +132,7 @@ fn open_tun() -> Result<File, OpenError> {
         _ => OpenError::from_io(
             error,
             format!("open {NODE}"),
-            "run as root, or let your user open it (`sudo chmod 666 /dev/net/tun` is what most \
-             systems have)",
+            "let every user open it, as most systems do: `sudo chmod 666 /dev/net/tun`",
         ),
     })
 }
@@ -154,6 +169,12 @@ fn making(config: &TapConfig, queues: usize) -> String {
         "sudo ip tuntap add dev {name} mode {kind} user $USER{vnet_header}{multi_queue} && \
          sudo ip link set dev {name} up"
     )
+}
+
+/// What helps a process that may not make the interface.
+fn no_right(config: &TapConfig, queues: usize) -> String {
+    let making = making(config, queues);
+    format!("{}, or have it made for you once: `{making}`", rights::remedy(rights::TAP))
 }
 
 /// What `ip` and the driver call the interface.
@@ -204,10 +225,7 @@ fn attach_error(
         _ => OpenError::from_io(
             error,
             format!("use or make the {} interface {name}", kind(config).to_uppercase()),
-            format!(
-                "run as root or with CAP_NET_ADMIN, or have it made for you once: `{}`",
-                making(config, queues)
-            ),
+            no_right(config, queues),
         ),
     }
 }

@@ -13,8 +13,10 @@ use crate::OpenError;
 use crate::TRACE;
 use crate::interface::{Control, Name};
 use crate::link_state::LinkState;
+use crate::rights;
 use crate::sys::packet_socket::{self, Membership};
 use crate::sys::xdp_queue::{HEADROOM_LEN, QueueLayout, XdpQueue};
+use crate::sys::xdp_socket;
 use crate::xdp::redirect::Redirect;
 use crate::xdp::{AttachMode, XdpMode, XdpSocket, failed};
 
@@ -80,6 +82,18 @@ const LINK_HEADER_LEN: usize = crate::ethernet::HEADER_LEN + crate::ethernet::TA
 /// The kernel takes chunks of up to a page.
 const CHUNK_LEN_MAX: usize = 4096;
 const CHUNK_LEN_MIN: usize = 2048;
+
+pub(super) fn check_rights() -> Result<(), OpenError> {
+    let refused = |error: io::Error| match error.raw_os_error() {
+        Some(libc::EAFNOSUPPORT | libc::EINVAL | libc::ENOSYS) => unavailable(),
+        _ => {
+            let action = "make AF_XDP sockets".to_owned();
+            OpenError::from_io(error, action, rights::remedy(rights::XDP))
+        }
+    };
+    xdp_socket::open().map(drop).map_err(refused)?;
+    Redirect::check_rights().map_err(refused)
+}
 
 /// Opens `queues` queues from that of the configuration on.
 pub(super) fn open(config: &XdpConfig<'_>, queues: usize) -> Result<Vec<XdpSocket>, OpenError> {
@@ -230,12 +244,7 @@ fn open_control() -> Result<Control, OpenError> {
 
 fn queue_error(name: Name, error: io::Error) -> OpenError {
     match error.raw_os_error() {
-        Some(libc::EAFNOSUPPORT | libc::ENOPROTOOPT) => OpenError::Unavailable {
-            what: "AF_XDP",
-            remedy: "use a kernel of at least 5.9 that is built with XDP_SOCKETS, or the packet \
-                     device"
-                .to_owned(),
-        },
+        Some(libc::EAFNOSUPPORT | libc::ENOPROTOOPT) => unavailable(),
         Some(libc::ENOBUFS | libc::EAGAIN | libc::ENOMEM) => OpenError::Permission {
             action: format!("lock the packet memory of {name}"),
             remedy: "raise the limit (`ulimit -l unlimited`), run as root, or use fewer ring \
@@ -243,6 +252,14 @@ fn queue_error(name: Name, error: io::Error) -> OpenError {
                 .to_owned(),
         },
         _ => failed(name, "make an XDP socket for", error),
+    }
+}
+
+fn unavailable() -> OpenError {
+    OpenError::Unavailable {
+        what: "AF_XDP",
+        remedy: "use a kernel of at least 5.9 that is built with XDP_SOCKETS, or the packet device"
+            .to_owned(),
     }
 }
 

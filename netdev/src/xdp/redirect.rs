@@ -55,6 +55,12 @@ impl Redirect {
         Ok(Self { map, _link: link, mode, fallback })
     }
 
+    /// Makes the map and loads the program for one queue, attached to nothing.
+    pub(super) fn check_rights() -> io::Result<()> {
+        let map = bpf::socket_map(1)?;
+        bpf::load_xdp(&program(map.as_fd())).map(drop).map_err(|(error, _log)| error)
+    }
+
     /// Gives the frames of a queue to a socket.
     pub(super) fn insert(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         bpf::insert_socket(self.map.as_fd(), queue, socket)

@@ -111,3 +111,41 @@ impl IdleProbes {
 fn whole_seconds(time: Duration) -> Duration {
     Duration::from_secs(time.as_secs() + u64::from(time.subsec_nanos() > 0))
 }
+
+#[cfg(test)]
+mod tests {
+    use socket2::{Domain, Type};
+
+    use super::*;
+
+    /// As with the engine's own TCP.
+    #[test]
+    fn the_kernel_probes_at_the_sooner_of_two_times() {
+        let (soon, late) = (Duration::from_secs(1), Duration::from_secs(7200));
+        let user_timeout = Duration::from_secs(100);
+        let response = KeepAliveTimes::giving_up_after(user_timeout).idle;
+        let first_fpdu = LifeTimes::default().probe;
+        let asked = |probes, chosen: Option<Duration>| {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            let mut idle = IdleProbes::new(user_timeout, &LifeTimes::default());
+            idle.probes = probes;
+            let times = |idle| KeepAliveTimes { idle, ..KeepAliveTimes::default() };
+            idle.choose(&socket, chosen.map(times)).unwrap();
+            socket.keepalive().unwrap().then(|| socket.tcp_keepalive_time().unwrap())
+        };
+        assert_eq!(asked(Probes::Off, None), None);
+        assert_eq!(asked(Probes::Off, Some(late)), Some(late));
+        for (probes, own) in [(Probes::FirstFpdu, first_fpdu), (Probes::Response, response)] {
+            assert!(soon < own && own < late, "{own:?}");
+            assert_eq!(asked(probes, None), Some(whole_seconds(own)));
+            assert_eq!(asked(probes, Some(soon)), Some(soon), "{probes:?}");
+            assert_eq!(asked(probes, Some(late)), Some(whole_seconds(own)), "{probes:?}");
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_second_counts_as_one() {
+        assert_eq!(whole_seconds(Duration::from_millis(1)), Duration::from_secs(1));
+        assert_eq!(whole_seconds(Duration::from_secs(2)), Duration::from_secs(2));
+    }
+}

@@ -344,6 +344,12 @@ impl KernelConnection {
         changed.then_some(wanted)
     }
 
+    /// Returns true if the kernel reports when the socket takes octets again.
+    #[cfg(test)]
+    pub(super) const fn asks_for_writing(&self) -> bool {
+        self.interest.writable
+    }
+
     /// Time has passed.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         let socket = &self.socket;

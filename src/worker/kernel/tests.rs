@@ -65,6 +65,32 @@ impl Scene {
         (qp, told)
     }
 
+    /// Connects to a peer that answers; returns both ends in full operation.
+    fn open(&mut self, now: Instant, peers: &TcpListener) -> (Qp, TcpStream) {
+        let (qp, _told) = self.connect(now, peers);
+        let (mut peer, _) = peers.accept().unwrap();
+        peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        peer.read_exact(&mut [0; 20]).unwrap();
+        peer.write_all(b"MPA ID Rep Frame\x40\x01\x00\x00").unwrap();
+        self.turn_until(now, "in full operation", |_| qp.state() == QpState::Rts);
+        self.settle(now);
+        (qp, peer)
+    }
+
+    /// Turns the engine until the condition holds: the kernel takes a moment to hand octets over.
+    fn turn_until(&mut self, now: Instant, what: &str, condition: impl Fn(&Self) -> bool) {
+        let clock = crate::monotonic_now;
+        let deadline = clock() + Duration::from_secs(20);
+        while !condition(self) {
+            assert!(clock() < deadline, "{what}");
+            self.engine.turn(now);
+        }
+    }
+
+    fn connection(&self) -> &KernelConnection {
+        self.engine.connections.iter().next().expect("a connection").1
+    }
+
     fn listen(&mut self) -> (SocketAddr, Told<Incoming>) {
         let (requests, requested) = limited(4);
         let local = "127.0.0.1:0".parse().unwrap();
@@ -187,18 +213,7 @@ fn work_that_found_no_place_at_the_doorbell_is_done() {
     let memory = scene.pd.reg_mr(8, Access::LOCAL_WRITE).unwrap();
     let mut open = Vec::new();
     for _ in 0..3 {
-        let (qp, _told) = scene.connect(at(0), &peers);
-        let (mut peer, _) = peers.accept().unwrap();
-        peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        peer.read_exact(&mut [0; 20]).unwrap();
-        peer.write_all(b"MPA ID Rep Frame\x40\x01\x00\x00").unwrap();
-        let clock = crate::monotonic_now;
-        let deadline = clock() + Duration::from_secs(20);
-        while qp.state() != QpState::Rts {
-            assert!(clock() < deadline, "in full operation");
-            scene.engine.turn(at(0));
-        }
-        open.push((qp, peer));
+        open.push(scene.open(at(0), &peers));
     }
     scene.settle(at(0));
     // The second time no bell may have stayed pressed.
@@ -212,6 +227,39 @@ fn work_that_found_no_place_at_the_doorbell_is_done() {
             peer.read_exact(&mut [0; 2 + 18 + 8 + 4]).unwrap();
         }
     }
+}
+
+/// A worker that went on would spin.
+#[test]
+fn a_socket_that_is_full_is_left_alone_until_the_kernel_reports_it() {
+    const LEN: usize = 16 << 20;
+    // Writes of a socket that takes all it is offered.
+    const TURNS_MAX: usize = 10_000;
+    let (mut scene, peers) = (Scene::new(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let (qp, mut peer) = scene.open(at(0), &peers);
+    assert!(!scene.connection().asks_for_writing(), "the socket has room");
+    let memory = scene.pd.reg_mr(LEN, Access::LOCAL_WRITE).unwrap();
+    qp.post_send(SendWr::send(WrId(1), [memory.sge(0..LEN)])).unwrap();
+    let turns = (0..TURNS_MAX).take_while(|_| scene.engine.turn(at(0)) > 0).count();
+    assert!(turns < TURNS_MAX, "it ends when the socket is full");
+    assert!(scene.connection().asks_for_writing());
+    assert!(scene.engine.arm(Waker::noop()), "the worker may sleep");
+    scene.engine.disarm(Waker::noop());
+    assert!(scene.cq.poll().is_none(), "not all of it has gone");
+    // With room the rest goes, and no event is asked for without need.
+    let reader = std::thread::spawn(move || {
+        let mut octets = vec![0; 1 << 20];
+        let mut read = 0;
+        while read < LEN {
+            read += peer.read(&mut octets).unwrap();
+        }
+        peer
+    });
+    scene.turn_until(at(0), "sent", |scene| scene.connection().layered.bytes_sent() > LEN as u64);
+    let _peer = reader.join().unwrap();
+    scene.settle(at(0));
+    assert_eq!(scene.cq.poll().map(|wc| wc.status), Some(WcStatus::Success));
+    assert!(!scene.connection().asks_for_writing());
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! A process and a network namespace for one test.
 
 use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -17,7 +19,7 @@ const LIMIT_SECONDS: u32 = 180;
 const SKIPPED: &str = "the rest of this test is skipped";
 
 /// Defines tests that run by themselves in a fresh network namespace. `with` names what they need
-/// beside `ip`: programs, and device nodes by their path. `alone` before it keeps them from running
+/// beside `ip`: programs, and device nodes and libraries by their path. `alone` before it keeps them from running
 /// at the same time as others that are [`alone`].
 #[macro_export]
 macro_rules! netns_tests {
@@ -54,7 +56,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// Runs `test` in a child process in a network namespace of its own. `name` is its full name;
-/// `needs` are programs, and device nodes by their path.
+/// `needs` are programs, and device nodes and libraries by their path.
 ///
 /// # Panics
 /// When the test fails, and when it cannot run though it has to.
@@ -65,11 +67,11 @@ pub fn run(name: &str, needs: &[&str], test: fn()) {
         quiet();
         return test();
     }
-    let (nodes, programs): (Vec<&str>, Vec<&str>) =
+    let (paths, programs): (Vec<&str>, Vec<&str>) =
         needs.iter().partition(|need| need.starts_with('/'));
-    for node in nodes {
-        if let Err(error) = File::options().read(true).write(true).open(node) {
-            return skip(name, &format!("{node}: {error}"));
+    for path in paths {
+        if let Err(error) = open(path) {
+            return skip(name, &format!("{path}: {error}"));
         }
     }
     if let Some(reason) =
@@ -102,6 +104,12 @@ pub fn run(name: &str, needs: &[&str], test: fn()) {
     for line in errors.lines().filter(is_shown) {
         show(&format!("{line}\n"));
     }
+}
+
+/// Opens a device node for reading and writing, and any other file, such as a library, for reading.
+fn open(path: &str) -> io::Result<File> {
+    let is_node = fs::metadata(path)?.file_type().is_char_device();
+    File::options().read(true).write(is_node).open(path)
 }
 
 /// Ends the test that this process runs, as skipped.

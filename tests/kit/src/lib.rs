@@ -16,7 +16,8 @@
 //! - [`kernel_flow`] and [`ingress`] are the kernel's TCP and smoltcp's, to stand beside the engine;
 //! - [`waker`] counts its calls;
 //! - [`counting`] counts allocations, in a binary that makes its allocator the global one;
-//! - [`summary`] counts, at the end of `cargo test`, what was skipped.
+//! - [`summary`] counts, at the end of `cargo test`, what was skipped;
+//! - [`packages`] names what to install for it.
 #![allow(missing_docs, missing_debug_implementations, reason = "shared by tests only")]
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 
@@ -31,6 +32,7 @@ pub mod kernel_flow;
 pub mod network;
 pub mod octets;
 pub mod one_way;
+pub mod packages;
 pub mod pair;
 pub mod ports;
 pub mod programs;

@@ -11,6 +11,7 @@ use crate::isolate::quiet;
 use crate::programs::program;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use urnic_netdev::tap::{Tap, TapConfig};
+use urnic_netdev::xdp::XdpSocket;
 
 /// Runs `ip` with these arguments, in the namespace of the calling thread.
 ///
@@ -128,6 +129,13 @@ pub fn await_up(names: &[&str]) {
         assert!(Instant::now() < deadline, "the interfaces are not made");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Returns why AF_XDP sockets cannot be used here, if so. A user namespace does not give the right
+/// to load programs.
+#[must_use]
+pub fn xdp_refusal() -> Option<String> {
+    XdpSocket::check_rights().err().map(|error| error.to_string())
 }
 
 /// A veth pair: `veth-a` here and `veth-b` in `peer`, both up.

@@ -15,7 +15,7 @@ use urnic_testkit::skip;
 
 use crate::netns::packet::{self, MACS};
 use crate::netns::scene::{Scene, Setup};
-use urnic_testkit::network::{Namespace, command, ip, veth};
+use urnic_testkit::network::{Namespace, command, ip, veth, xdp_refusal};
 
 const LEN: usize = 8 << 20;
 /// Tells a child to hold a program until it is killed.
@@ -64,24 +64,13 @@ fn has_program(interface: &str) -> bool {
     ip(&format!("-d link show {interface}")).contains("prog/xdp")
 }
 
-/// Why no program can be loaded here, if so.
-fn refusal() -> Option<String> {
-    match XdpSocket::open(&XdpConfig::new("lo".parse().unwrap(), &[])) {
-        Err(error @ (OpenError::Permission { .. } | OpenError::Unavailable { .. })) => {
-            Some(error.to_string())
-        }
-        // Any other error is for the tests to find.
-        _ => None,
-    }
-}
-
 /// Tests that need the right to load programs, which a user namespace does not give.
 macro_rules! xdp_tests {
     ($($(#[$doc:meta])* fn $name:ident() $body:block)*) => {
         netns_tests! {$(
             $(#[$doc])*
             fn $name() {
-                if let Some(reason) = refusal() {
+                if let Some(reason) = xdp_refusal() {
                     return skip(stringify!($name), &reason);
                 }
                 $body

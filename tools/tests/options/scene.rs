@@ -75,21 +75,6 @@ impl Scene {
         scene
     }
 
-    /// Why AF_XDP cannot be used here, if that is so.
-    pub(crate) fn without_xdp() -> Option<String> {
-        ip("link add veth-x type veth peer name veth-y");
-        ip("link set veth-x up");
-        ip("link set veth-y up");
-        let output = Command::new(env!("CARGO_BIN_EXE_urnic"))
-            .args(["ping", "10.7.0.2:7174", "--count", "1", "--timeout", "100ms"])
-            .args(["--dev", "xdp:veth-x,ip=10.7.0.4/24"])
-            .output()
-            .unwrap();
-        ip("link del veth-x");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        (said.contains("CAP_") || said.contains("AF_XDP sockets")).then_some(said)
-    }
-
     /// The command, in the environment of the scene.
     pub(crate) fn urnic(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_urnic"));

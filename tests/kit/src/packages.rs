@@ -1,0 +1,147 @@
+//! Debian's packages of what tests use, and the advice for what they lacked.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::programs;
+
+/// A program, header or library as the reason of a skip names it, and its package. `.ci/run` installs
+/// these; a test compares.
+pub const PACKAGES: [(&str, &str); 36] = [
+    ("capinfos", "wireshark-common"),
+    ("cat", "coreutils"),
+    ("cc", "gcc"),
+    ("dnsmasq", "dnsmasq-base"),
+    ("dpdk-testpmd", "dpdk-dev"),
+    ("dumpcap", "wireshark-common"),
+    ("ethtool", "ethtool"),
+    ("fi_pingpong", "libfabric-bin"),
+    ("fio", "fio"),
+    ("ib_write_bw", "perftest"),
+    ("ib_read_bw", "perftest"),
+    ("ib_send_bw", "perftest"),
+    ("ib_write_lat", "perftest"),
+    ("ibsim", "ibsim-utils"),
+    ("ibv_devices", "ibverbs-utils"),
+    ("ibv_devinfo", "ibverbs-utils"),
+    ("ibv_rc_pingpong", "ibverbs-utils"),
+    ("infiniband/verbs.h", "libibverbs-dev"),
+    ("ip", "iproute2"),
+    ("iperf3", "iperf3"),
+    ("librspreload.so", "librdmacm1"),
+    ("libumad2sim.so", "libumad2sim0"),
+    ("mount", "mount"),
+    ("opensm", "opensm"),
+    ("ping", "iputils-ping"),
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("qperf", "qperf"),
+    ("rcopy", "rdmacm-utils"),
+    ("rdma/rdma_cma.h", "librdmacm-dev"),
+    ("rping", "rdmacm-utils"),
+    ("setpriv", "util-linux"),
+    ("timeout", "coreutils"),
+    ("tshark", "tshark"),
+    ("ucx_perftest", "ucx-utils"),
+    ("unshare", "util-linux"),
+    ("valgrind", "valgrind"),
+];
+
+/// Folders of programs that an ordinary user's PATH leaves out.
+const SYSTEM_FOLDERS: [&str; 2] = ["/usr/sbin", "/sbin"];
+
+/// Returns the command that runs what was skipped for these reasons, or `None` where no command helps.
+pub(crate) fn advice<'a>(reasons: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    let is_outside = |program: &str| {
+        let in_folder = |folder: &&str| Path::new(folder).join(program).is_file();
+        !programs::is_there(program) && SYSTEM_FOLDERS.iter().any(|folder| in_folder(folder))
+    };
+    advice_with(reasons, is_outside)
+}
+
+/// The same; `is_outside` returns true for a program that is installed outside of PATH.
+fn advice_with<'a>(
+    reasons: impl IntoIterator<Item = &'a str>,
+    is_outside: impl Fn(&str) -> bool,
+) -> Option<String> {
+    let (mut packages, mut rights, mut path) = (BTreeSet::new(), false, false);
+    for reason in reasons {
+        if RIGHTS.iter().any(|words| reason.contains(words)) {
+            rights = true;
+            continue;
+        }
+        for (thing, package) in PACKAGES.into_iter().filter(|(thing, _)| names(reason, thing)) {
+            if is_outside(thing) {
+                path = true;
+            } else {
+                packages.insert(package);
+            }
+        }
+    }
+    if packages.is_empty() && !rights && !path {
+        return None;
+    }
+    let mut command = String::new();
+    if !packages.is_empty() {
+        let packages: Vec<_> = packages.into_iter().collect();
+        command = format!(
+            "{}apt-get install {} && ",
+            if rights { "" } else { "sudo " },
+            packages.join(" ")
+        );
+    }
+    let path = if path { "PATH=$PATH:/usr/sbin:/sbin " } else { "" };
+    let root = if rights { ", as root" } else { "" };
+    Some(format!("To run more{root}: {command}{path}cargo test --workspace"))
+}
+
+/// Words of a reason that root would not be given.
+const RIGHTS: [&str; 4] = ["no right to", "no permission to", "Permission denied", "needs root"];
+
+/// Returns true if the reason has the name as a word or as the end of a path.
+fn names(reason: &str, name: &str) -> bool {
+    let is_part = |character: char| character.is_alphanumeric() || "_-".contains(character);
+    reason.match_indices(name).any(|(at, _)| {
+        let (before, after) = (&reason[..at], &reason[at + name.len()..]);
+        !before.ends_with(is_part) && !after.starts_with(is_part)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_advice_is_made_of_what_was_missing() {
+        let none = |_: &str| false;
+        let of = |reasons: &[&str]| advice_with(reasons.iter().copied(), none);
+        assert_eq!(of(&["no IPv6 on lo"]), None);
+        let missing = ["the program `rping` is missing", "/usr/include/rdma/rdma_cma.h is missing"];
+        assert_eq!(
+            of(&missing).unwrap(),
+            "To run more: sudo apt-get install librdmacm-dev rdmacm-utils && cargo test --workspace"
+        );
+        assert_eq!(
+            of(&["the program `ip` is missing", "it needs root"]).unwrap(),
+            "To run more, as root: apt-get install iproute2 && cargo test --workspace"
+        );
+        // What is there and may not be read is not installed again.
+        let denied = "/usr/lib/umad2sim/libumad2sim.so: Permission denied (os error 13)";
+        assert_eq!(of(&[denied]).unwrap(), "To run more, as root: cargo test --workspace");
+        let outside = advice_with(["the program `opensm` is missing"], |name| name == "opensm");
+        assert_eq!(
+            outside.unwrap(),
+            "To run more: PATH=$PATH:/usr/sbin:/sbin cargo test --workspace"
+        );
+    }
+
+    #[test]
+    fn a_name_is_a_word_of_the_reason() {
+        assert!(
+            names("`ip` is missing", "ip")
+                && names("/usr/include/rdma/rdma_cma.h", "rdma/rdma_cma.h")
+        );
+        assert!(!names("the program `ping` is missing", "ip"));
+        assert!(!names("the program `rping` is missing", "ping"));
+        assert!(!names("fio_x", "fio"));
+    }
+}
