@@ -16,6 +16,7 @@
 /// Stands for that of the engine: as small as shows what happens at it.
 mod limits {
     pub(crate) const DOORBELL_PLACES: usize = 1;
+    pub(crate) const ALARM_EARLY_KEPT: usize = 1;
     pub(crate) const ALARM_WAKERS_MAX: usize = 2;
     pub(crate) const QP_DEPTH_MAX: usize = 2;
 }
@@ -37,7 +38,9 @@ mod verbs {
     pub(crate) mod sync;
 
     pub(crate) use srq::Srq;
-    pub(crate) use stand_in::{PostError, QpShared, QueueError, RecvWr, posted};
+    #[cfg(test)]
+    pub(crate) use stand_in::posted;
+    pub(crate) use stand_in::{PostError, QpShared, QueueError, RecvWr};
 
     /// Receives and queue pairs, as far as the queues look at them.
     mod stand_in {
