@@ -37,6 +37,13 @@ pub mod interface {
     pub use crate::sys::interface::{Control, Flags, Name, NameError, names};
 }
 
+/// Which users' processes may be at the other end of a Unix socket.
+pub mod local_peer {
+    pub use crate::peer::datagram::{Datagram, UserDatagram};
+    pub use crate::peer::identity::{ForeignUser, check_peer, check_user};
+    pub use crate::sys::credentials::{PeerProcess, peer_process};
+}
+
 /// Copies to and from memory that others may access meanwhile.
 pub mod shared_memory {
     pub use crate::sys::copy::{copy_across, copy_in, copy_out};

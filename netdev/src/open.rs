@@ -4,9 +4,11 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::interface::{self, Name, NameError};
+use crate::local_peer::ForeignUser;
+use crate::peer::identity::foreign_user;
 
 /// Why a device could not be opened. Every message says what to do next.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +59,18 @@ pub enum OpenError {
         /// What to do.
         remedy: &'static str,
     },
+    /// The process at the other end of a socket is of a user that is not trusted.
+    #[error(
+        "{}: {foreign}: use a path in a folder that only you can write, such as $XDG_RUNTIME_DIR, or \
+         add peer={} if that user may be the other end",
+        path.display(), foreign.uid
+    )]
+    ForeignPeer {
+        /// The path of the socket.
+        path: PathBuf,
+        /// The peer's user.
+        foreign: ForeignUser,
+    },
     /// The peer of a socket is not there, or is of no use.
     #[error("no peer at {}: {why}; {remedy}", path.display())]
     NoPeer {
@@ -64,6 +78,8 @@ pub enum OpenError {
         path: PathBuf,
         /// What was seen of it.
         why: String,
+        /// No process listens there: it may yet.
+        is_absent: bool,
         /// What to do.
         remedy: &'static str,
     },
@@ -109,6 +125,28 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// The peer at `path` cannot be met, or nothing was agreed on with it.
+    pub(crate) fn no_peer(
+        path: &Path,
+        error: &dyn fmt::Display,
+        cause: Option<&io::Error>,
+        remedy: &'static str,
+    ) -> Self {
+        if let Some(foreign) = cause.and_then(foreign_user) {
+            return Self::ForeignPeer { path: path.to_owned(), foreign };
+        }
+        let is_absent = cause.is_some_and(|cause| {
+            matches!(cause.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+        });
+        Self::NoPeer { path: path.to_owned(), why: error.to_string(), is_absent, remedy }
+    }
+
+    /// Returns true if the device can be had once the process at the other end of its socket listens.
+    #[must_use]
+    pub const fn is_absent_peer(&self) -> bool {
+        matches!(self, Self::NoPeer { is_absent: true, .. })
+    }
+
     /// Whether a number of the configuration is one that the device can do.
     pub(crate) fn check_range(
         what: &'static str,

@@ -74,6 +74,19 @@ pub enum DeviceError {
     },
 }
 
+impl DeviceError {
+    /// Returns true if the device can be had once the process at its other end listens: the peer of a socket, or
+    /// ibsim.
+    #[must_use]
+    pub const fn is_absent_peer(&self) -> bool {
+        match self {
+            Self::Device(error) => error.is_absent_peer(),
+            Self::Ib(error) => matches!(error, IbsimError::NoSimulator { .. }),
+            _ => false,
+        }
+    }
+}
+
 impl DeviceSpec {
     /// Opens the device and makes an endpoint on it.
     ///
@@ -111,7 +124,11 @@ impl DeviceSpec {
                 on_interface(interface, mac, vec![device], rnic, config)
             }
             Kind::VhostUser(socket) => {
-                let settings = VhostUserConfig { sealed: socket.sealed, ..shared(socket) };
+                let settings = VhostUserConfig {
+                    sealed: socket.sealed,
+                    memory_max: socket.memory_max,
+                    ..shared(socket)
+                };
                 let queues = VhostUser::open_queues(&settings, socket.network.queues)?;
                 on_socket(socket, queues, rnic, config)
             }
@@ -125,9 +142,9 @@ impl DeviceSpec {
                 on_socket(socket, queues, rnic, config)
             }
             Kind::Shm(socket) => {
-                let Socket { path, network, listens, .. } = socket;
+                let &Socket { ref path, ref network, listens, peer, .. } = socket;
                 let mtu = network.mtu.unwrap_or(ShmConfig::MTU_DEFAULT);
-                let settings = ShmConfig { path: path.clone(), listens: *listens, mtu };
+                let settings = ShmConfig { path: path.clone(), listens, mtu, peer };
                 let device = Shm::open(&settings, rnic.publisher())?;
                 on_socket(socket, vec![device], rnic, config)
             }
@@ -188,6 +205,7 @@ fn shared(socket: &Socket) -> VhostUserConfig {
         listens: socket.listens,
         mtu: socket.network.mtu.unwrap_or(plain.mtu),
         offloads: socket.network.vnet.unwrap_or(true),
+        peer: socket.peer,
         ..plain
     }
 }

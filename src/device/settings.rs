@@ -16,6 +16,8 @@ pub(super) struct Settings {
     pub(super) listens: Option<bool>,
     pub(super) sealed: Option<bool>,
     pub(super) shares: Option<bool>,
+    pub(super) peer: Option<u32>,
+    pub(super) memory_max: Option<u64>,
 }
 
 /// Reads the settings of the device in `text`.
@@ -40,6 +42,8 @@ pub(super) fn settings_of(text: &str, settings: &str, own: &[&str]) -> Result<Se
         listens: None,
         sealed: None,
         shares: None,
+        peer: None,
+        memory_max: None,
     };
     let mut seen = Vec::new();
     let parts = text.contains(',').then(|| settings.split(',')).into_iter().flatten();
@@ -93,6 +97,8 @@ fn set(found: &mut Settings, key: &str, value: &str) -> Result<(), String> {
         "listen" => found.listens = Some(flag(value)?),
         "sealed" => found.sealed = Some(flag(value)?),
         "share" => found.shares = Some(flag(value)?),
+        "peer" => found.peer = Some(user(value)?),
+        "memory" => found.memory_max = Some(size(value)?),
         "queues" => {
             let queues = Some(number(value)?).filter(|queues| (1..=PORTS_MAX).contains(queues));
             network.queues =
@@ -163,6 +169,27 @@ fn mac(text: &str) -> Result<[u8; 6], String> {
         return Err("the Ethernet address of nobody".into());
     }
     Ok(octets)
+}
+
+/// The number of a user.
+pub(super) fn user(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "the number of a user is wanted, as `id -u NAME` prints it".into())
+}
+
+/// Bytes: a number with the unit M, G or T (2^20, 2^30, 2^40).
+fn size(text: &str) -> Result<u64, String> {
+    let read = || {
+        let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+        let shift = match unit {
+            "M" => 20,
+            "G" => 30,
+            "T" => 40,
+            _ => return None,
+        };
+        let number: u64 = number.parse().ok().filter(|number| *number > 0)?;
+        number.checked_mul(1 << shift)
+    };
+    read().ok_or_else(|| "a size is wanted, such as 512M, 64G or 1T".into())
 }
 
 fn number<N: FromStr>(text: &str) -> Result<N, String> {

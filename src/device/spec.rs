@@ -8,9 +8,10 @@ use std::str::FromStr;
 use urnic_ipoib::multicast::Scope;
 use urnic_ipoib::wire::address::PKey;
 use urnic_netdev::interface::Name;
+use urnic_netdev::vhost_user::VhostUserConfig;
 
 use super::network::Network;
-use super::settings::{Settings, settings_of};
+use super::settings::{Settings, settings_of, user};
 
 /// A device as the user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -193,6 +194,10 @@ pub struct Socket {
     pub sealed: bool,
     /// Whether the peer may read published memory where it is.
     pub shares: bool,
+    /// A user whose processes may be the peer, besides those of this process's user and of root.
+    pub peer: Option<u32>,
+    /// Bytes of a frontend's memory that a backend maps.
+    pub memory_max: u64,
 }
 
 /// A port of an InfiniBand fabric, and this host's link on it.
@@ -206,6 +211,8 @@ pub struct IbPort {
     pub p_key: PKey,
     /// How far the link's multicast reaches.
     pub scope: Scope,
+    /// A user whose ibsim and `urnic ibswitch` are trusted, besides this process's user and root.
+    pub peer: Option<u32>,
     /// This host in the network of the link.
     pub network: Network,
 }
@@ -213,7 +220,8 @@ pub struct IbPort {
 impl IbPort {
     /// Reads `sim=NAME,node=NODE,key=value,…`, in any order.
     fn read(text: &str) -> Result<Self, String> {
-        let mut own = [("sim", None), ("node", None), ("pkey", None), ("scope", None)];
+        let mut own =
+            [("sim", None), ("node", None), ("pkey", None), ("scope", None), ("peer", None)];
         let mut settings = Vec::new();
         for part in text.split(',') {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
@@ -228,7 +236,7 @@ impl IbPort {
                 return Err(format!("'{key}' is said twice"));
             }
         }
-        let [(_, simulator), (_, node), (_, p_key), (_, scope)] = own;
+        let [(_, simulator), (_, node), (_, p_key), (_, scope), (_, peer)] = own;
         let missing = |key| move || format!("{key}= is missing: such as ib:sim=sim,node=Hca2,ip=…");
         let simulator = simulator.ok_or_else(missing("sim"))?.to_owned();
         let node = node.ok_or_else(missing("node"))?.to_owned();
@@ -237,6 +245,7 @@ impl IbPort {
         let scope = u8::from_str_radix(scope.unwrap_or("2"), 16).ok().and_then(Scope::new);
         let scope =
             scope.ok_or("'scope': a digit from 1 to e is wanted: 2 is the link, 5 a site")?;
+        let peer = peer.map(user).transpose().map_err(|why| format!("'peer': {why}"))?;
         // What is left is read as of other devices, whose names come first.
         let settings = settings.join(",");
         let text = if settings.is_empty() { "ib".into() } else { format!("ib,{settings}") };
@@ -244,7 +253,7 @@ impl IbPort {
         if network.mac.is_some() || network.vlan.is_some() {
             return Err("mac and vlan are of Ethernet: leave them out".into());
         }
-        Ok(Self { simulator, node, p_key, scope, network })
+        Ok(Self { simulator, node, p_key, scope, peer, network })
     }
 }
 
@@ -259,13 +268,15 @@ impl FromStr for DeviceSpec {
             ("tap", Some(rest)) => Kind::Tap(interface(rest, &["mtu", "vnet", "queues"])?),
             ("packet", Some(rest)) => Kind::Packet(interface(rest, &["vnet", "queues"])?),
             ("xdp", Some(rest)) => Kind::Xdp(interface(rest, &["queue", "zerocopy"])?),
-            ("vhost-user", Some(rest)) => {
-                Kind::VhostUser(socket(rest, &["mtu", "vnet", "queues", "connect", "sealed"])?)
-            }
-            ("virtio-user", Some(rest)) => {
-                Kind::VirtioUser(socket(rest, &["mtu", "vnet", "queues", "listen", "share"])?)
-            }
-            ("shm", Some(rest)) => Kind::Shm(socket(rest, &["mtu", "listen"])?),
+            ("vhost-user", Some(rest)) => Kind::VhostUser(socket(
+                rest,
+                &["mtu", "vnet", "queues", "connect", "sealed", "memory", "peer"],
+            )?),
+            ("virtio-user", Some(rest)) => Kind::VirtioUser(socket(
+                rest,
+                &["mtu", "vnet", "queues", "listen", "share", "peer"],
+            )?),
+            ("shm", Some(rest)) => Kind::Shm(socket(rest, &["mtu", "listen", "peer"])?),
             ("ib", Some(rest)) => Kind::Ib(IbPort::read(rest)?),
             ("ib", None) => {
                 return Err("which port? Write ib:sim=NAME,node=NODE,ip=192.0.2.1/24".into());
@@ -313,7 +324,9 @@ fn socket(text: &str, own: &[&str]) -> Result<Socket, String> {
     let listens = settings.listens.unwrap_or_else(|| own.contains(&"connect"));
     let sealed = settings.sealed.unwrap_or(false);
     let shares = settings.shares.unwrap_or(false);
-    Ok(Socket { path: path.into(), network: settings.network, listens, sealed, shares })
+    let memory_max = settings.memory_max.unwrap_or(VhostUserConfig::MEMORY_DEFAULT);
+    let Settings { network, peer, .. } = settings;
+    Ok(Socket { path: path.into(), network, listens, sealed, shares, peer, memory_max })
 }
 
 /// RFC 4391 §4.1: a partition, whose number is not zero.

@@ -2,13 +2,11 @@
 
 use std::fs;
 use std::io::{self, Read};
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::net::sockopt::socket_peercred;
-use rustix::process::geteuid;
 use socket2::{Domain, SockAddr, Socket, Type};
+use urnic_netdev::local_peer::check_peer;
 
 use super::folder::{check, folder};
 use super::limits::{ANSWER_LEN_MAX, ANSWER_TIME_MAX, PROCESSES_MAX};
@@ -93,9 +91,7 @@ impl Process {
         // That holds for connecting, too, where others wait already.
         stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
         stream.connect(&SockAddr::unix(&self.path)?)?;
-        let peer = socket_peercred(stream.as_fd())?;
-        let is_itself = u32::try_from(peer.pid.as_raw_nonzero().get()) == Ok(self.pid);
-        if peer.uid != geteuid() || !is_itself {
+        if !check_peer(&stream, None).is_ok_and(|peer| peer.pid == self.pid) {
             return Ok(Answer::Strange("its socket is another process's".to_owned()));
         }
         let mut octets = Vec::new();

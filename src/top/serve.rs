@@ -13,8 +13,6 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::net::sockopt::socket_peercred;
-use rustix::process::geteuid;
 use tracing::debug;
 
 use super::audience::Audience;
@@ -27,6 +25,7 @@ use crate::handle::endpoint::Endpoint;
 use crate::handle::watch::Watch;
 use crate::mail::wakeup::Wakeup;
 use urnic_engine::time::Instant;
+use urnic_netdev::local_peer::check_peer;
 
 /// An endpoint that is shown to other programs of its user, until this is dropped.
 #[derive(Debug)]
@@ -141,7 +140,7 @@ impl Room {
 
     fn admit(&mut self, stream: UnixStream) {
         // The folder keeps other users out; so does this, where it was opened to them later.
-        if socket_peercred(&stream).is_ok_and(|peer| peer.uid == geteuid()) {
+        if check_peer(&stream, None).is_ok() {
             let answer = self.answer();
             self.audience.admit(monotonic_now(), stream, answer);
         }

@@ -18,7 +18,7 @@ const LEN: usize = 4 << 20;
 /// Both ends of a device, connected.
 fn both(name: &str, mtu: usize, publishers: [&Publisher; 2]) -> (Shm, Shm) {
     let path: PathBuf = std::env::temp_dir().join(format!("urnic-{name}-{}", std::process::id()));
-    let config = ShmConfig { path, listens: true, mtu };
+    let config = ShmConfig { path, listens: true, mtu, peer: None };
     let mut a = Shm::open(&config, publishers[0]).unwrap();
     let (config, publisher) = (ShmConfig { listens: false, ..config }, publishers[1].clone());
     let opening = thread::spawn(move || Shm::open(&config, &publisher).unwrap());

@@ -95,6 +95,9 @@ pub fn memory(len: u64) -> OwnedFd {
     file
 }
 
+/// Bytes of a file without pages, which can be said to be as much memory.
+const SPARSE_LEN: u64 = 1 << 44;
+
 /// Something to be told by.
 pub fn event() -> OwnedFd {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an event")
@@ -107,6 +110,7 @@ pub fn files(script: &mut Script<'_>, own: &OwnedFd) -> Vec<OwnedFd> {
         0..=5 => own.try_clone().expect("a descriptor"),
         6..=12 => event(),
         13 => memory(4096),
+        14 => memory(SPARSE_LEN),
         _ => OwnedFd::from(File::open("/dev/null").expect("/dev/null")),
     };
     (0..choice & 0xf).take(DESCRIPTORS_MAX).map(|_| file()).collect()

@@ -4,7 +4,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
+use rustix::event::{Timespec, poll};
 use urnic_netdev::{Device, Fragment, TxChecksum, TxFrame};
 
 /// Lets the device work once, later than before.
@@ -15,6 +17,7 @@ pub fn turn(device: &mut impl Device, now_ns: &mut u64) {
 /// The same, with frames that have this payload.
 pub fn turn_with(device: &mut impl Device, now_ns: &mut u64, payload: &[Fragment<'_>]) {
     *now_ns += CONTROL_INTERVAL_NS;
+    let begun = Instant::now();
     let mut room = Vec::new();
     device.receive(*now_ns, 64, &mut |frame| {
         let frame = frame.gathered(&mut room);
@@ -30,6 +33,15 @@ pub fn turn_with(device: &mut impl Device, now_ns: &mut u64, payload: &[Fragment
     device.flush(*now_ns);
     let _descriptor = device.readiness();
     let _room = device.transmit_room();
+    assert!(begun.elapsed() < TURN_TIME_MAX, "a call waits: {:?}", begun.elapsed());
+    assert!(address_space() < ADDRESS_SPACE_MAX, "{} bytes of addresses", address_space());
+}
+
+/// Bytes of addresses that this process has in use.
+fn address_space() -> u64 {
+    let sizes = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = sizes.split(' ').next().and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or(0) * PAGE_LEN
 }
 
 /// A path for a socket that no other script has.
@@ -44,6 +56,29 @@ pub fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
+/// Waits until this process has as many descriptors: a thread closes those that are no memory and no event.
+///
+/// # Panics
+/// When it never does.
+pub fn await_descriptors(count: usize) {
+    for _ in 0..CLOSED_TURNS_MAX {
+        if descriptors() == count {
+            return;
+        }
+        let turn = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        let _slept = poll(&mut [], Some(&turn));
+    }
+    assert_eq!(descriptors(), count, "descriptors of a peer that is gone");
+}
+
+/// How often the thread is waited for, a millisecond each time.
+const CLOSED_TURNS_MAX: usize = 30_000;
+/// How long a turn may take on a busy machine. A call that waits for a peer waits for ever.
+const TURN_TIME_MAX: Duration = Duration::from_secs(20);
+/// Bytes of addresses: twice what a peer may have mapped, for a table of memory takes the place of the one before
+/// it, and as much for the process. Sanitizers reserve 20 TiB.
+const ADDRESS_SPACE_MAX: u64 = if cfg!(fuzzing) { 1 << 46 } else { 192 << 30 };
+const PAGE_LEN: u64 = 4096;
 /// What makes a device look at its socket.
 const CONTROL_INTERVAL_NS: u64 = 10_000_000;
 /// 64 KiB, a link header and a tag.

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use rustix::net::{
@@ -10,16 +10,20 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
+use crate::peer::closer::{Closer, PeerFd};
 use crate::peer::header::{BODY_LEN_MAX, DESCRIPTORS_MAX, HEADER_LEN, Header, MessageError};
+use crate::peer::limits::PASSED_MAX;
 
 /// One end of a connection. A message may come in as many pieces as the peer likes.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    stream: UnixStream,
+    /// `None` only while it is dropped.
+    stream: Option<UnixStream>,
     /// What has come of the next message.
     octets: Box<[u8]>,
     len: usize,
-    descriptors: Vec<OwnedFd>,
+    descriptors: Vec<PeerFd>,
+    closer: Closer,
 }
 
 /// A whole message.
@@ -27,7 +31,7 @@ pub(crate) struct Channel {
 pub(crate) struct Message {
     pub(crate) header: Header,
     pub(crate) body: Vec<u8>,
-    pub(crate) descriptors: Vec<OwnedFd>,
+    pub(crate) descriptors: Vec<PeerFd>,
 }
 
 /// Why a connection ends.
@@ -39,6 +43,9 @@ pub(crate) enum ChannelError {
     /// The peer does not keep to the protocol.
     #[error(transparent)]
     Message(#[from] MessageError),
+    /// As many descriptors as may be of this device's peers wait to be closed.
+    #[error("descriptors that a peer has sent are not closed yet")]
+    Unclosed,
     /// What the system says.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -64,18 +71,26 @@ impl ChannelError {
             Self::Io(error) => {
                 matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
             }
-            Self::Message(_) => false,
+            Self::Message(_) | Self::Unclosed => false,
         }
     }
 }
 
 impl Channel {
+    /// Takes a connection whose peer's descriptors `closer` closes.
+    ///
     /// # Errors
     /// What `fcntl(2)` answers.
-    pub(crate) fn new(stream: UnixStream) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
+    pub(crate) fn new(stream: UnixStream, closer: Closer) -> io::Result<Self> {
         let octets = vec![0; HEADER_LEN + BODY_LEN_MAX].into_boxed_slice();
-        Ok(Self { stream, octets, len: 0, descriptors: Vec::with_capacity(DESCRIPTORS_MAX) })
+        let descriptors = Vec::with_capacity(DESCRIPTORS_MAX);
+        let channel = Self { stream: Some(stream), octets, len: 0, descriptors, closer };
+        channel.stream().set_nonblocking(true)?;
+        Ok(channel)
+    }
+
+    const fn stream(&self) -> &UnixStream {
+        self.stream.as_ref().expect("it is there until it is dropped")
     }
 
     /// The next message, if it is there as a whole.
@@ -107,19 +122,24 @@ impl Channel {
 
     /// Receives octets up to the `wanted`-th of the message; whether there were some.
     fn receive_some(&mut self, wanted: usize) -> Result<bool, ChannelError> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        if self.closer.is_full() {
+            return Err(ChannelError::Unclosed);
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PASSED_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
+        let stream = self.stream.as_ref().expect("it is there until it is dropped");
         let room = &mut self.octets[self.len..wanted];
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let received =
-            match recvmsg(&self.stream, &mut [IoSliceMut::new(room)], &mut control, flags) {
-                Ok(received) => received,
-                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(false),
-                Err(errno) => return Err(io::Error::from(errno).into()),
-            };
+        let received = match recvmsg(stream, &mut [IoSliceMut::new(room)], &mut control, flags) {
+            Ok(received) => received,
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(false),
+            Err(errno) => return Err(io::Error::from(errno).into()),
+        };
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-                self.descriptors.extend(descriptors);
+                let closer = &self.closer;
+                let received = descriptors.map(|one| PeerFd::new(one, closer.clone()));
+                self.descriptors.extend(received);
             }
         }
         if received.flags.contains(ReturnFlags::CTRUNC) || self.descriptors.len() > DESCRIPTORS_MAX
@@ -154,7 +174,7 @@ impl Channel {
         let header = header.to_octets();
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let octets = [IoSlice::new(&header), IoSlice::new(body)];
-        let sent = sendmsg(&self.stream, &octets, &mut control, flags).map_err(io::Error::from)?;
+        let sent = sendmsg(self.stream(), &octets, &mut control, flags).map_err(io::Error::from)?;
         if sent == header.len() + body.len() {
             Ok(())
         } else {
@@ -166,7 +186,15 @@ impl Channel {
 
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        self.stream().as_fd()
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        if let Some(stream) = self.stream.take() {
+            self.closer.close_stream(stream);
+        }
     }
 }
 
@@ -175,11 +203,12 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+    use crate::peer::limits::CLOSES_MAX;
     use crate::sys::shared_mapping::sealed_memory;
 
     fn pair() -> (Channel, UnixStream) {
         let (a, b) = UnixStream::pair().unwrap();
-        (Channel::new(a).unwrap(), b)
+        (Channel::new(a, Closer::default()).unwrap(), b)
     }
 
     #[test]
@@ -202,7 +231,7 @@ mod tests {
     #[test]
     fn descriptors_come_with_their_message() {
         let (mut channel, peer) = pair();
-        let peer = Channel::new(peer).unwrap();
+        let peer = Channel::new(peer, Closer::default()).unwrap();
         let file = sealed_memory(c"test", 4096).unwrap();
         let header = Header::of_request(5, 0, true);
         peer.send(header, &[], &[file.as_fd(); DESCRIPTORS_MAX]).unwrap();
@@ -217,7 +246,7 @@ mod tests {
     #[test]
     fn more_descriptors_than_a_message_has_end_the_connection() {
         let (mut channel, peer) = pair();
-        let peer = Channel::new(peer).unwrap();
+        let peer = Channel::new(peer, Closer::default()).unwrap();
         let file = sealed_memory(c"test", 4096).unwrap();
         // In two pieces of one message.
         let header = Header::of_request(5, 24, true);
@@ -233,5 +262,44 @@ mod tests {
         let header = Header::of_reply(1, 4000);
         let sent = (0..10_000).find_map(|_| channel.send(header, &[0; 4000], &[]).err());
         assert!(sent.is_some_and(|error| error.is_full() && !error.is_closed()));
+    }
+
+    #[test]
+    fn descriptors_that_cannot_be_closed_now_end_the_connection_before_more_are_read() {
+        let (stream, peer) = UnixStream::pair().unwrap();
+        let closer = Closer::stuck();
+        let mut channel = Channel::new(stream, closer.clone()).unwrap();
+        let peer = Channel::new(peer, Closer::default()).unwrap();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let header = Header::of_request(5, 0, false);
+        for _ in 0..CLOSES_MAX / DESCRIPTORS_MAX {
+            peer.send(header, &[], &[file.as_fd(); DESCRIPTORS_MAX]).unwrap();
+            assert!(!closer.is_full());
+            drop(channel.receive().unwrap().expect("a message"));
+        }
+        peer.send(header, &[], &[file.as_fd(); DESCRIPTORS_MAX]).unwrap();
+        assert!(matches!(channel.receive(), Err(ChannelError::Unclosed)));
+        // The socket has a message with descriptors, so it is closed later, too.
+        drop(channel);
+        assert_eq!(closer.waiting(), CLOSES_MAX + 1);
+    }
+
+    #[test]
+    fn all_descriptors_that_the_kernel_passes_are_received() {
+        let (stream, peer) = UnixStream::pair().unwrap();
+        let closer = Closer::stuck();
+        let mut channel = Channel::new(stream, closer.clone()).unwrap();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PASSED_MAX))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let files = [file.as_fd(); PASSED_MAX];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+        let header = Header::of_request(5, 0, false).to_octets();
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        sendmsg(&peer, &[IoSlice::new(&header)], &mut control, flags).unwrap();
+        let error = channel.receive().unwrap_err();
+        assert!(matches!(error, ChannelError::Message(MessageError::Descriptors(..))), "{error}");
+        drop(channel);
+        assert_eq!(closer.waiting(), PASSED_MAX, "none was left to the kernel");
     }
 }

@@ -1,5 +1,6 @@
 //! Where two processes find each other: a Unix socket by its path.
 
+use std::cell::Cell;
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,18 +8,36 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 
-use crate::OpenError;
+use tracing::warn;
+
+use crate::peer::channel::Channel;
+use crate::peer::closer::Closer;
+use crate::peer::identity::check_peer;
+use crate::{OpenError, TRACE};
+
+/// The place where a peer is met, and who may be the peer.
+#[derive(Debug)]
+pub(crate) struct Meeting {
+    way: Way,
+    /// A user whose processes are trusted, besides this process's user and root.
+    also: Option<u32>,
+    closer: Closer,
+    /// Peers that were not trusted.
+    refused: Cell<u64>,
+}
 
 /// One of the two ways to a peer.
 #[derive(Debug)]
-pub(crate) enum Meeting {
+enum Way {
     /// The peer comes.
     Listen {
-        listener: UnixListener,
+        /// `None` only while it is dropped.
+        listener: Option<UnixListener>,
         path: PathBuf,
         /// Device and number of the socket's file: another one is left alone.
         file: (u64, u64),
@@ -28,12 +47,71 @@ pub(crate) enum Meeting {
 }
 
 impl Meeting {
+    /// Opens the place at `path`. Trusts processes of this user, of root, and of the user `also`.
+    ///
     /// # Errors
     /// When the socket cannot be made. A socket that no process listens at is replaced.
-    pub(crate) fn open(path: &Path, listens: bool) -> Result<Self, OpenError> {
-        if !listens {
-            return Ok(Self::Connect(path.to_owned()));
+    pub(crate) fn open(path: &Path, listens: bool, also: Option<u32>) -> Result<Self, OpenError> {
+        let closer = Closer::default();
+        let way = if listens { Way::listen(path, &closer)? } else { Way::Connect(path.to_owned()) };
+        Ok(Self { way, also, closer, refused: Cell::new(0) })
+    }
+
+    /// A connection to the peer, if it is there and trusted.
+    ///
+    /// # Errors
+    /// What `accept(2)` or `connect(2)` answers; [`io::ErrorKind::PermissionDenied`] with a
+    /// [`ForeignUser`](crate::local_peer::ForeignUser).
+    pub(crate) fn try_meet(&self) -> io::Result<Channel> {
+        if self.closer.is_full() {
+            let why = "descriptors that an earlier peer has sent are not closed yet";
+            return Err(io::Error::new(io::ErrorKind::WouldBlock, why));
         }
+        let stream = match &self.way {
+            Way::Listen { listener: Some(listener), .. } => listener.accept()?.0,
+            Way::Listen { listener: None, .. } => return Err(io::ErrorKind::NotConnected.into()),
+            Way::Connect(path) => try_connect(path)?,
+        };
+        if let Err(error) = check_peer(&stream, self.also) {
+            self.closer.close_stream(stream);
+            self.note(&error);
+            return Err(error);
+        }
+        Channel::new(stream, self.closer.clone())
+    }
+
+    /// Reports a peer that is not trusted. Another user can come as often as it likes.
+    #[cold]
+    fn note(&self, error: &io::Error) {
+        self.refused.set(self.refused.get() + 1);
+        let (count, path) = (self.refused.get(), self.way.path().display());
+        if count.is_power_of_two() {
+            warn!(target: TRACE, count, %path, %error, "refused a peer; peer=UID allows a user");
+        }
+    }
+
+    /// Counts the peers that were not trusted.
+    pub(crate) const fn refused(&self) -> u64 {
+        self.refused.get()
+    }
+
+    /// What becomes readable when the peer comes.
+    pub(crate) fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        match &self.way {
+            Way::Listen { listener, .. } => listener.as_ref().map(AsFd::as_fd),
+            Way::Connect(_) => None,
+        }
+    }
+}
+
+impl Way {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Listen { path, .. } | Self::Connect(path) => path,
+        }
+    }
+
+    fn listen(path: &Path, closer: &Closer) -> Result<Self, OpenError> {
         let shown = path.display();
         let failed = |source: io::Error| {
             let remedy = "use a folder that is yours, such as $XDG_RUNTIME_DIR";
@@ -41,8 +119,13 @@ impl Meeting {
         };
         if let Ok(found) = fs::symlink_metadata(path) {
             let is_dead = found.file_type().is_socket()
-                && try_connect(path)
-                    .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+                && match try_connect(path) {
+                    Ok(stream) => {
+                        closer.close_stream(stream);
+                        false
+                    }
+                    Err(error) => error.kind() == io::ErrorKind::ConnectionRefused,
+                };
             if !is_dead {
                 let remedy = "another process listens there, or it is no socket: use another path";
                 return Err(OpenError::PathTaken { path: path.to_owned(), remedy });
@@ -54,42 +137,39 @@ impl Meeting {
             let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
             bind(&socket, &SocketAddrUnix::new(path)?)?;
             let found = fs::symlink_metadata(path)?;
-            let listener = UnixListener::from(socket);
+            let listener = Some(UnixListener::from(socket));
             let file = (found.dev(), found.ino());
-            let meeting = Self::Listen { listener, path: path.to_owned(), file };
+            let way = Self::Listen { listener, path: path.to_owned(), file };
             // Before it listens: connecting to it takes the right to write it.
             fs::set_permissions(path, Permissions::from_mode(0o600))?;
-            if let Self::Listen { listener, .. } = &meeting {
+            if let Self::Listen { listener: Some(listener), .. } = &way {
                 listen(listener, BACKLOG)?;
             }
-            Ok(meeting)
+            Ok(way)
         };
         make().map_err(failed)
     }
+}
 
-    /// A connection to the peer, if it is there.
-    pub(crate) fn try_meet(&self) -> io::Result<UnixStream> {
-        match self {
-            Self::Listen { listener, .. } => listener.accept().map(|(stream, _)| stream),
-            Self::Connect(path) => try_connect(path),
-        }
-    }
-
-    /// What becomes readable when the peer comes.
-    pub(crate) fn readiness(&self) -> Option<BorrowedFd<'_>> {
-        match self {
-            Self::Listen { listener, .. } => Some(listener.as_fd()),
-            Self::Connect(_) => None,
+impl Drop for Way {
+    fn drop(&mut self) {
+        let Self::Listen { path, file, .. } = self else { return };
+        let found = fs::symlink_metadata(&*path);
+        if found.is_ok_and(|found| (found.dev(), found.ino()) == *file) {
+            let _gone_already = fs::remove_file(path);
         }
     }
 }
 
 impl Drop for Meeting {
     fn drop(&mut self) {
-        let Self::Listen { path, file, .. } = self else { return };
-        let found = fs::symlink_metadata(&*path);
-        if found.is_ok_and(|found| (found.dev(), found.ino()) == *file) {
-            let _gone_already = fs::remove_file(path);
+        if let Way::Listen { listener, .. } = &mut self.way
+            && let Some(listener) = listener.take()
+        {
+            let mut polled = [PollFd::new(&listener, PollFlags::IN)];
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let has_waiting = poll(&mut polled, Some(&now)) != Ok(0);
+            self.closer.close_listener(listener.into(), has_waiting);
         }
     }
 }
@@ -112,25 +192,72 @@ mod tests {
     #[test]
     fn a_socket_is_for_its_user_and_goes_with_its_maker() {
         let path = std::env::temp_dir().join(format!("urnic-meeting-{}", std::process::id()));
-        let first = Meeting::open(&path, true).unwrap();
+        let first = Meeting::open(&path, true, None).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        let error = Meeting::open(&path, true).unwrap_err();
+        let error = Meeting::open(&path, true, None).unwrap_err();
         assert!(error.to_string().contains("use another path"), "{error}");
         drop(first.try_meet().unwrap());
         assert!(first.try_meet().is_err(), "none but the one that looked whether it is taken");
-        let connecting = Meeting::open(&path, false).unwrap().try_meet().unwrap();
+        let connecting = Meeting::open(&path, false, None).unwrap().try_meet().unwrap();
         assert!(first.try_meet().is_ok());
         drop(connecting);
         drop(first);
         assert!(!path.exists());
         // One that a killed process has left.
         drop(UnixListener::bind(&path).unwrap());
-        drop(Meeting::open(&path, true).unwrap());
+        drop(Meeting::open(&path, true, None).unwrap());
         // No socket at all.
         fs::write(&path, "a file").unwrap();
-        assert!(Meeting::open(&path, true).is_err());
+        assert!(Meeting::open(&path, true, None).is_err());
         fs::remove_file(&path).unwrap();
-        let error = Meeting::open(Path::new("/nowhere/socket"), true).unwrap_err();
+        let error = Meeting::open(Path::new("/nowhere/socket"), true, None).unwrap_err();
         assert!(error.to_string().contains("/nowhere/socket"), "{error}");
+    }
+
+    /// Runs `body` as another user, which only root can.
+    fn as_user<R: Send + 'static>(body: impl FnOnce() -> R + Send + 'static) -> R {
+        let other = move || {
+            let uid = rustix::thread::Uid::from_raw(OTHER);
+            rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+            body()
+        };
+        std::thread::spawn(other).join().unwrap()
+    }
+
+    const OTHER: u32 = 12_345;
+
+    #[test]
+    fn a_process_of_another_user_is_no_peer_unless_it_is_named() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let path = std::env::temp_dir().join(format!("urnic-user-{}", std::process::id()));
+        // It listens.
+        let squatted = path.clone();
+        let listener = as_user(move || UnixListener::bind(squatted).unwrap());
+        let connecting = Meeting::open(&path, false, None).unwrap();
+        let error = connecting.try_meet().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        let shown = OpenError::no_peer(&path, &error, Some(&error), "").to_string();
+        for part in [&*path.to_string_lossy(), "of user 12345", "peer=12345", "XDG_RUNTIME_DIR"] {
+            assert!(shown.contains(part), "{shown}");
+        }
+        assert_eq!(connecting.refused(), 1);
+        assert!(Meeting::open(&path, false, Some(OTHER - 1)).unwrap().try_meet().is_err());
+        Meeting::open(&path, false, Some(OTHER)).unwrap().try_meet().unwrap();
+        drop(listener);
+        fs::remove_file(&path).unwrap();
+        // It connects.
+        for (also, is_trusted) in [(None, false), (Some(OTHER), true)] {
+            let listening = Meeting::open(&path, true, also).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+            let coming = path.clone();
+            let mut stream = as_user(move || UnixStream::connect(coming).unwrap());
+            assert_eq!(listening.try_meet().is_ok(), is_trusted);
+            assert_eq!(listening.refused(), u64::from(!is_trusted));
+            if !is_trusted {
+                assert_eq!(io::Read::read(&mut stream, &mut [0]).unwrap(), 0, "hung up on");
+            }
+        }
     }
 }

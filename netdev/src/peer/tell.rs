@@ -66,7 +66,7 @@ impl AsFd for Watch {
 }
 
 /// Tells the other process. An event that was told already and not seen is enough.
-pub(crate) fn tell(event: &OwnedFd) {
+pub(crate) fn tell(event: impl AsFd) {
     let _told_already = rustix::io::write(event, &1_u64.to_ne_bytes());
 }
 

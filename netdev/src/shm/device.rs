@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::debug;
@@ -67,7 +66,7 @@ impl Shm {
         })?;
         let mut device = Self {
             session: None,
-            meeting: Meeting::open(&config.path, config.listens)?,
+            meeting: Meeting::open(&config.path, config.listens, config.peer)?,
             config: config.clone(),
             _attached: publisher.attach(),
             publisher: publisher.clone(),
@@ -79,10 +78,9 @@ impl Shm {
         };
         device.watch_meeting().map_err(failed("make the events of an shm device"))?;
         if !config.listens {
-            device.agree_now().map_err(|error| OpenError::NoPeer {
-                path: config.path.clone(),
-                why: error.to_string(),
-                remedy: "start the end that listens there first (one of the two has the option listen), with the same version and MTU",
+            device.agree_now().map_err(|error| {
+                let remedy = "start the end that listens there first (one of the two has the option listen), with the same version and MTU";
+                OpenError::no_peer(&config.path, &error, error.io(), remedy)
             })?;
         }
         debug!(target: TRACE, path = %config.path.display(), "shm device opened");
@@ -93,7 +91,11 @@ impl Shm {
     #[must_use]
     pub fn counters(&self) -> ShmCounters {
         let referred = self.session.as_ref().map_or(0, Session::referred);
-        ShmCounters { frames_tx_referred_unread: referred as u64, ..self.counters }
+        ShmCounters {
+            frames_tx_referred_unread: referred as u64,
+            peers_refused: self.meeting.refused(),
+            ..self.counters
+        }
     }
 
     /// Has the device woken when a peer comes.
@@ -101,8 +103,7 @@ impl Shm {
         self.meeting.readiness().map_or(Ok(()), |listener| self.watch.add_socket(listener))
     }
 
-    fn connect(&mut self, stream: UnixStream) -> Result<(), SessionError> {
-        let channel = Channel::new(stream)?;
+    fn connect(&mut self, channel: Channel) -> Result<(), SessionError> {
         let mtu = u32::try_from(self.config.mtu).expect("checked when it was opened");
         let session = Session::begin(channel, &self.publisher, mtu)?;
         // One at a time: others wait, and are no reason to wake up.
@@ -117,8 +118,8 @@ impl Shm {
 
     /// Connects, and waits until frames can flow.
     fn agree_now(&mut self) -> Result<(), SessionError> {
-        let stream = self.meeting.try_meet()?;
-        self.connect(stream)?;
+        let channel = self.meeting.try_meet()?;
+        self.connect(channel)?;
         for _ in 0..AGREE_TURNS {
             let Self { session: Some(session), counters, .. } = self else { break };
             session.turn(counters)?;
@@ -137,7 +138,7 @@ impl Shm {
         let outcome = match &mut self.session {
             Some(session) => session.turn(&mut self.counters),
             None => match self.meeting.try_meet() {
-                Ok(stream) => self.connect(stream),
+                Ok(channel) => self.connect(channel),
                 // There will be one.
                 Err(_) => return,
             },

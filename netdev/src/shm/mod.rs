@@ -46,6 +46,8 @@ pub struct ShmConfig {
     pub listens: bool,
     /// Largest IP datagram, in octets, 68 to 65521. Both ends have to have the same.
     pub mtu: usize,
+    /// A user whose processes may be the other end, besides those of this process's user and of root.
+    pub peer: Option<u32>,
 }
 
 impl ShmConfig {
@@ -81,6 +83,8 @@ pub struct ShmCounters {
     pub regions_refused: u64,
     /// Connections with a peer that ended.
     pub sessions_ended: u64,
+    /// Peers that were refused: processes of other users ([`ShmConfig::peer`]).
+    pub peers_refused: u64,
 }
 
 #[cfg(test)]

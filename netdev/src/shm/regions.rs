@@ -1,8 +1,9 @@
 //! Memory that the peer has published, mapped here to be read.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
 use crate::Fragment;
+use crate::peer::mapped::{Mapped, ProcessFull};
 use crate::shm::layout::INLINE;
 use crate::shm::limits::{REGIONS_MAX, RING_LEN};
 use crate::sys::read_mapping::{ReadError, ReadMapping};
@@ -24,6 +25,7 @@ pub(super) struct Regions {
 struct Region {
     number: u32,
     mapping: ReadMapping,
+    _mapped: Mapped,
     /// Descriptors before this position may name it, and none behind.
     until: Option<u32>,
 }
@@ -35,6 +37,8 @@ pub(super) enum Refusal {
     TooMany,
     #[error("more octets than are mapped of a peer")]
     TooLong,
+    #[error(transparent)]
+    Process(#[from] ProcessFull),
     #[error(transparent)]
     Read(#[from] ReadError),
 }
@@ -66,7 +70,7 @@ impl Regions {
     ///
     /// # Errors
     /// [`Refusal`].
-    pub(super) fn map(&mut self, file: &OwnedFd, len: u64) -> Result<(), Refusal> {
+    pub(super) fn map(&mut self, file: BorrowedFd<'_>, len: u64) -> Result<(), Refusal> {
         if self.list.len() == REGIONS_MAX {
             return Err(Refusal::TooMany);
         }
@@ -74,9 +78,10 @@ impl Regions {
         if len > self.bytes_max - self.bytes {
             return Err(Refusal::TooLong);
         }
-        let mapping = ReadMapping::of(file.as_fd(), len)?;
+        let mapped = Mapped::take(len as u64)?;
+        let mapping = ReadMapping::of(file, len)?;
         self.bytes += len;
-        self.list.push(Region { number: self.latest, mapping, until: None });
+        self.list.push(Region { number: self.latest, mapping, _mapped: mapped, until: None });
         Ok(())
     }
 
@@ -136,6 +141,8 @@ impl Regions {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::{AsFd, OwnedFd};
+
     use super::*;
     use crate::sys::published;
 
@@ -150,10 +157,10 @@ mod tests {
             [(1, 60_000, true), (2, 40_001, false), (5, 40_000, true), (6, 1, false)]
         {
             regions.number(number).unwrap();
-            assert_eq!(regions.map(&file(len), len as u64).is_ok(), fits, "{number}");
+            assert_eq!(regions.map(file(len).as_fd(), len as u64).is_ok(), fits, "{number}");
         }
         regions.number(7).unwrap();
-        assert!(matches!(regions.map(&file(1), u64::MAX), Err(Refusal::TooLong)));
+        assert!(matches!(regions.map(file(1).as_fd(), u64::MAX), Err(Refusal::TooLong)));
         assert_eq!(
             [1, 2, 5, 6].map(|number| regions.find(number, 0)),
             [Some(0), None, Some(1), None]
@@ -164,11 +171,11 @@ mod tests {
         regions.withdraw(2, 10);
         regions.settle(9);
         regions.number(8).unwrap();
-        assert!(regions.map(&file(60_000), 60_000).is_err());
+        assert!(regions.map(file(60_000).as_fd(), 60_000).is_err());
         regions.settle(10);
         assert_eq!([1, 5].map(|number| regions.find(number, 7)), [None, Some(0)]);
         regions.number(9).unwrap();
-        regions.map(&file(60_000), 60_000).unwrap();
+        regions.map(file(60_000).as_fd(), 60_000).unwrap();
     }
 
     #[test]
@@ -186,7 +193,7 @@ mod tests {
         let mut regions = Regions::new(1 << 20);
         for (number, until) in [(1, 5), (2, 5 + RING_LEN + 1), (3, 4), (4, 6)] {
             regions.number(number).unwrap();
-            regions.map(&file(4096), 4096).unwrap();
+            regions.map(file(4096).as_fd(), 4096).unwrap();
             regions.withdraw(number, until);
         }
         regions.settle(5);
@@ -197,7 +204,7 @@ mod tests {
     fn no_octet_outside_a_region_is_reached() {
         let mut regions = Regions::new(1 << 20);
         regions.number(1).unwrap();
-        regions.map(&file(5000), 5000).unwrap();
+        regions.map(file(5000).as_fd(), 5000).unwrap();
         for (offset, len) in [(0, 5000), (4999, 1), (5000, 0), (17, 0)] {
             assert!(regions.fragment(0, offset, len).is_some(), "{offset} {len}");
         }

@@ -59,6 +59,16 @@ pub(super) enum SessionError {
     Io(#[from] io::Error),
 }
 
+impl SessionError {
+    /// Returns the system's error that ended the session.
+    pub(super) const fn io(&self) -> Option<&io::Error> {
+        match self {
+            Self::Io(error) | Self::Channel(ChannelError::Io(error)) => Some(error),
+            _ => None,
+        }
+    }
+}
+
 impl Session {
     /// Begins with hello.
     pub(super) fn begin(
@@ -129,7 +139,7 @@ impl Session {
             (Message::Publish { number, len }, Some(inbox), [file]) => {
                 inbox.regions.number(number)?;
                 inbox.regions.settle(inbox.next());
-                if let Err(why) = inbox.regions.map(file, len) {
+                if let Err(why) = inbox.regions.map(file.as_fd(), len) {
                     counters.regions_refused += 1;
                     note(counters.regions_refused, &why);
                     Message::Refuse { number }.send(&self.channel, &[])?;

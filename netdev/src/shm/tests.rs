@@ -23,7 +23,7 @@ fn path() -> PathBuf {
 }
 
 fn config(path: &std::path::Path, listens: bool) -> ShmConfig {
-    ShmConfig { path: path.to_owned(), listens, mtu: 1500 }
+    ShmConfig { path: path.to_owned(), listens, mtu: 1500, peer: None }
 }
 
 /// A clock that goes on by as much as makes a device look at its socket.

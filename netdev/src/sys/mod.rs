@@ -4,6 +4,8 @@ pub(crate) mod address;
 pub(crate) mod block;
 pub(crate) mod bpf;
 pub(crate) mod copy;
+pub(crate) mod credentials;
+pub(crate) mod descriptor;
 pub(crate) mod digester;
 pub(crate) mod fragment;
 pub(crate) mod gather;

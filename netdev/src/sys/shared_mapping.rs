@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32};
 
 use crate::Fragment;
 use crate::sys::copy::{copy_across, copy_in, copy_out};
+use crate::sys::descriptor::seals;
 use crate::sys::digester::Digester;
 
 /// Octets of a cache line.
@@ -36,6 +37,18 @@ impl SharedMapping {
     /// What `fstat(2)` and `mmap(2)` answer; [`io::ErrorKind::InvalidInput`] when the file is
     /// shorter: octets behind its end cannot be touched.
     pub(crate) fn of(file: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        Ok(Self::part(file, 0, len)?.0)
+    }
+
+    /// Maps `len` bytes from `offset` on, and what is in front of them in their page. Returns how much that is.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub(crate) fn part(
+        file: BorrowedFd<'_>,
+        offset: usize,
+        len: usize,
+    ) -> io::Result<(Self, usize)> {
         // SAFETY: `stat` is a C struct of integers, for which all zeroes are valid.
         let mut status: libc::stat = unsafe { std::mem::zeroed() };
         // SAFETY: the descriptor is open, and the kernel writes one `stat` to where one lives.
@@ -43,18 +56,22 @@ impl SharedMapping {
             return Err(io::Error::last_os_error());
         }
         let file_len = usize::try_from(status.st_size).unwrap_or(0);
-        if len == 0 || file_len < len {
+        if len == 0 || file_len < len || offset > file_len - len {
             let why = "the memory is longer than its file";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         // The block of a file on hugetlbfs is its page, and whole pages have to be unmapped.
         let page = usize::try_from(status.st_blksize).unwrap_or(0).max(1);
+        let at = offset % page;
+        let len = at + len;
         let mapped_len = len.checked_next_multiple_of(page).ok_or(io::ErrorKind::InvalidInput)?;
+        let begin = libc::off_t::try_from(offset - at).map_err(|_| io::ErrorKind::InvalidInput)?;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
         let fd = file.as_raw_fd();
         // SAFETY: a new mapping at an address that the kernel chooses disturbs nothing.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), mapped_len, access, flags, fd, 0) };
+        let start =
+            unsafe { libc::mmap(std::ptr::null_mut(), mapped_len, access, flags, fd, begin) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -63,7 +80,7 @@ impl SharedMapping {
         // SAFETY: the range was just mapped; the advice changes nothing in this process.
         let _best_effort = unsafe { libc::madvise(start, mapped_len, libc::MADV_DONTFORK) };
         let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mapped at zero"))?;
-        Ok(Self { start, len, mapped_len })
+        Ok((Self { start, len, mapped_len }, at))
     }
 
     /// The address `at` octets in, after a check that `len` octets follow it.
@@ -104,6 +121,11 @@ impl SharedMapping {
     /// Address of the first octet.
     pub(crate) const fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
+    }
+
+    /// Bytes of address space taken.
+    pub(crate) const fn mapped_len(&self) -> usize {
+        self.mapped_len
     }
 
     /// Octets mapped.
@@ -261,13 +283,12 @@ pub(crate) fn cannot_write(file: BorrowedFd<'_>) -> bool {
 /// Whether a file has one of these seals. Only files in memory (tmpfs, hugetlbfs) have any, so no file system that
 /// another process serves is ever waited for.
 fn has_seal(file: BorrowedFd<'_>, any_of: libc::c_int) -> bool {
-    // SAFETY: asks about an open descriptor.
-    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
-    seals >= 0 && seals & any_of != 0
+    seals(file).is_some_and(|seals| seals & any_of != 0)
 }
 
 /// Whether a file is of hugetlbfs. Its seals hold no page back: where the host has no huge page left,
-/// the first access to one faults (SIGBUS), since [`SharedMapping`] reserves none.
+/// the first access to one faults (SIGBUS), since [`SharedMapping`] reserves none. Call for files in memory only: a
+/// file system that a process serves may not answer.
 pub(crate) fn has_huge_pages(file: BorrowedFd<'_>) -> bool {
     // SAFETY: `statfs` is a C struct of integers, for which all zeroes are valid.
     let mut status: libc::statfs = unsafe { std::mem::zeroed() };
@@ -275,15 +296,6 @@ pub(crate) fn has_huge_pages(file: BorrowedFd<'_>) -> bool {
     let asked = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut status) };
     // What cannot be asked may be.
     asked != 0 || status.f_type == libc::HUGETLBFS_MAGIC
-}
-
-/// Whether a descriptor is of no file system and no socket or pipe, as those of eventfd(2) are.
-pub(crate) fn is_anonymous(fd: BorrowedFd<'_>) -> bool {
-    // SAFETY: `stat` is a C struct of integers, for which all zeroes are valid.
-    let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is open, and the kernel writes one `stat` to where one lives.
-    let asked = unsafe { libc::fstat(fd.as_raw_fd(), &raw mut status) };
-    asked == 0 && status.st_mode & libc::S_IFMT == 0
 }
 
 /// Makes reads and writes of a descriptor return at once, for all processes that share it.
@@ -321,7 +333,6 @@ mod tests {
         assert!(SharedMapping::of(file.as_fd(), 4_097).is_err());
         assert!(SharedMapping::of(file.as_fd(), 0).is_err());
         assert!(cannot_shrink(file.as_fd()) && !has_huge_pages(file.as_fd()));
-        assert!(!is_anonymous(file.as_fd()));
         let other = std::fs::File::open("/proc/self/exe").unwrap();
         assert!(!cannot_shrink(other.as_fd()));
     }

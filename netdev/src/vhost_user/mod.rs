@@ -48,19 +48,43 @@ pub struct VhostUserConfig {
     pub offloads: bool,
     /// Whether a frontend's memory is refused that could be taken away (`F_SEAL_SHRINK`).
     pub sealed: bool,
+    /// A user whose processes may be the other end, besides those of this process's user and of root.
+    pub peer: Option<u32>,
+    /// Bytes of a frontend's memory that a backend maps. Pages of it that are not there yet are made when they
+    /// are used, and may count as the backend's.
+    pub memory_max: u64,
 }
 
 impl VhostUserConfig {
+    /// Bytes of a frontend's memory that are mapped where no limit was chosen: 64 GiB.
+    pub const MEMORY_DEFAULT: u64 = 64 << 30;
+
     /// An MTU of 1500, with offloads; the backend listens.
     #[must_use]
     pub const fn backend(path: PathBuf) -> Self {
-        Self { path, listens: true, mtu: 1500, offloads: true, sealed: false }
+        Self {
+            path,
+            listens: true,
+            mtu: 1500,
+            offloads: true,
+            sealed: false,
+            peer: None,
+            memory_max: Self::MEMORY_DEFAULT,
+        }
     }
 
     /// An MTU of 1500, with offloads; the frontend connects.
     #[must_use]
     pub const fn frontend(path: PathBuf) -> Self {
-        Self { path, listens: false, mtu: 1500, offloads: true, sealed: false }
+        Self {
+            path,
+            listens: false,
+            mtu: 1500,
+            offloads: true,
+            sealed: false,
+            peer: None,
+            memory_max: Self::MEMORY_DEFAULT,
+        }
     }
 
     fn check(&self, queues: usize) -> Result<(), OpenError> {
@@ -95,8 +119,12 @@ pub struct RingCounters {
     pub chains_discarded: u64,
     /// Queues that could not go on.
     pub queues_ended: u64,
+    /// Pieces of a frontend's memory that were not mapped: more than it may have, no file in memory, or not sealed.
+    pub regions_refused: u64,
     /// Connections of the socket that ended.
     pub sessions_ended: u64,
+    /// Peers that were refused: processes of other users ([`VhostUserConfig::peer`]).
+    pub peers_refused: u64,
 }
 
 /// MTUs of which the longest frame is one that a super-frame could be.

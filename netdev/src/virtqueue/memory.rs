@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::Fragment;
 use crate::frame::Digester;
+use crate::peer::mapped::{Mapped, ProcessFull};
 use crate::published::PUBLISHED_REGIONS_MAX;
 use crate::sys::read_mapping::{ReadError, ReadMapping};
 use crate::sys::shared_mapping::{SharedMapping, cannot_write};
@@ -28,6 +29,8 @@ pub(crate) struct Region {
     /// Where its first octet is in the mapping.
     at: usize,
     mapping: Mapping,
+    mapped_bytes: u64,
+    _mapped: Arc<Mapped>,
 }
 
 #[derive(Clone, Debug)]
@@ -70,6 +73,9 @@ pub(crate) enum TableError {
     /// It cannot be mapped.
     #[error("memory that cannot be mapped: {0}")]
     Map(#[from] std::io::Error),
+    /// The process maps as much as it may.
+    #[error(transparent)]
+    Process(#[from] ProcessFull),
     /// It cannot be mapped to be read only.
     #[error("memory that cannot be mapped: {0}")]
     Read(#[from] ReadError),
@@ -90,13 +96,35 @@ impl Region {
             return Err(TableError::Range);
         }
         let small = |value: u64| usize::try_from(value).map_err(|_| TableError::Range);
-        let file_len = small(end(offset)?)?;
-        let mapping = if cannot_write(file) {
-            Mapping::ReadOnly(Arc::new(ReadMapping::of(file, file_len)?))
-        } else {
-            Mapping::Shared(Arc::new(SharedMapping::of(file, file_len)?))
-        };
-        Ok(Self { guest, user, len: small(len)?, at: small(offset)?, mapping })
+        let (len, offset, file_len) = (small(len)?, small(offset)?, small(end(offset)?)?);
+        if cannot_write(file) {
+            let mapped = Mapped::take(file_len as u64)?;
+            let mapping = Mapping::ReadOnly(Arc::new(ReadMapping::of(file, file_len)?));
+            return Ok(Self::on(mapping, mapped, [guest, user], len, offset, file_len));
+        }
+        // Less than a huge page more than is asked for, on both sides.
+        let mapped = Mapped::take(len as u64)?;
+        let (mapping, at) = SharedMapping::part(file, offset, len)?;
+        let mapped_len = mapping.mapped_len();
+        let mapping = Mapping::Shared(Arc::new(mapping));
+        Ok(Self::on(mapping, mapped, [guest, user], len, at, mapped_len))
+    }
+
+    fn on(
+        mapping: Mapping,
+        mapped: Mapped,
+        [guest, user]: [u64; 2],
+        len: usize,
+        at: usize,
+        mapped_len: usize,
+    ) -> Self {
+        let mapped_bytes = mapped_len as u64;
+        Self { guest, user, len, at, mapping, mapped_bytes, _mapped: Arc::new(mapped) }
+    }
+
+    /// Returns the bytes of address space that the region takes.
+    pub(crate) const fn mapped_bytes(&self) -> u64 {
+        self.mapped_bytes
     }
 
     /// The address behind it. The sum was checked when it was mapped.

@@ -130,6 +130,14 @@ fn a_refusal_names_the_part_that_is_wrong() {
         ("virtio-user:s,ip=10.0.0.1/8,share=maybe", "'share=maybe'"),
         ("vhost-user:s,ip=10.0.0.1/8,share", "unknown setting 'share'"),
         ("virtio-user:s,ip=10.0.0.1/8,listen=maybe", "'listen=maybe': on or off"),
+        ("shm:s,ip=10.0.0.1/8,peer=root", "'peer=root': the number of a user"),
+        ("shm:s,ip=10.0.0.1/8,peer=4294967296", "the number of a user"),
+        ("tap:t0,ip=10.0.0.1/8,peer=0", "unknown setting 'peer'"),
+        ("shm:s,ip=10.0.0.1/8,memory=1G", "unknown setting 'memory'"),
+        ("vhost-user:s,ip=10.0.0.1/8,memory=0G", "'memory=0G': a size"),
+        ("vhost-user:s,ip=10.0.0.1/8,memory=", "a size is wanted"),
+        ("vhost-user:s,ip=10.0.0.1/8,memory=64", "a size is wanted"),
+        ("vhost-user:s,ip=10.0.0.1/8,memory=16777216T", "a size is wanted"),
     ] {
         let why = refusal(text);
         assert!(why.contains(part), "{text}: {why}");
@@ -159,6 +167,7 @@ fn a_refusal_of_a_port_names_the_part_that_is_wrong() {
         ("ib:sim=a,node=b,node=c,ip=10.0.0.1/8", "'node' is said twice"),
         ("ib:sim=a,node=b,pkey=8000,ip=10.0.0.1/8", "'pkey': a partition"),
         ("ib:sim=a,node=b,pkey=18001,ip=10.0.0.1/8", "'pkey': a partition"),
+        ("ib:sim=a,node=b,peer=me,ip=10.0.0.1/8", "'peer': the number of a user"),
         ("ib:sim=a,node=b,scope=f,ip=10.0.0.1/8", "'scope': a digit"),
         ("ib:sim=a,node=b,dhcp,vlan=7", "leave them out"),
         ("ib:sim=a,node=b,dhcp,ip=10.0.0.1/8", "not for you to choose"),
@@ -168,4 +177,27 @@ fn a_refusal_of_a_port_names_the_part_that_is_wrong() {
         let why = refusal(text);
         assert!(why.contains(part), "{text}: {why}");
     }
+}
+
+#[test]
+fn who_may_be_the_peer_and_how_much_it_may_have_are_read() {
+    let socket = |text: &str| {
+        let spec: DeviceSpec = text.parse().unwrap();
+        match spec.kind() {
+            Kind::Shm(socket) | Kind::VhostUser(socket) | Kind::VirtioUser(socket) => {
+                (socket.peer, socket.memory_max)
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(socket("shm:s,ip=10.0.0.1/8"), (None, 64 << 30));
+    assert_eq!(socket("shm:s,ip=10.0.0.1/8,peer=65534").0, Some(65_534));
+    assert_eq!(socket("virtio-user:s,ip=10.0.0.1/8,peer=0").0, Some(0));
+    for (text, bytes) in [("512M", 512 << 20), ("3G", 3 << 30), ("2T", 2 << 40)] {
+        let text = format!("vhost-user:s,ip=10.0.0.1/8,peer=7,memory={text}");
+        assert_eq!(socket(&text), (Some(7), bytes));
+    }
+    let ib: DeviceSpec = "ib:sim=x,node=Hca2,peer=1000,ip=10.0.0.1/8".parse().unwrap();
+    let Kind::Ib(ib) = ib.kind() else { panic!("{ib:?}") };
+    assert_eq!(ib.peer, Some(1000));
 }

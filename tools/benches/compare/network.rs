@@ -318,7 +318,7 @@ fn shared(mtu: usize, publisher: Option<&Publisher>) -> Result<(AnyDevice, AnyDe
 fn published(mtu: usize) -> Result<(End, End)> {
     let path = std::env::temp_dir().join(format!("urnic-compare-shm-{}", std::process::id()));
     let publishers = [Publisher::new(), Publisher::new()];
-    let config = ShmConfig { path, listens: true, mtu };
+    let config = ShmConfig { path, listens: true, mtu, peer: None };
     let mut there = Shm::open(&config, &publishers[1])?;
     let (config, publisher) = (ShmConfig { listens: false, ..config }, publishers[0].clone());
     let opening = thread::spawn(move || Shm::open(&config, &publisher));

@@ -38,8 +38,8 @@ Devices (--dev):
   ib:sim=NAME,node=NODE,ip=…    a node of a fabric that ibsim simulates, by IP over InfiniBand
   More, separated by commas: ip6=ADDRESS/LENGTH gw=ADDRESS gw6=ADDRESS mac=xx:xx:xx:xx:xx:xx
   vlan=N dhcp; tap: mtu=N vnet=on|off queues=N; packet: vnet=on|off queues=N; xdp: queue=N
-  zerocopy=on|off; vhost-user: mtu=N vnet=on|off queues=N connect=on|off sealed=on|off;
-  virtio-user: mtu=N vnet=on|off queues=N listen=on|off share=on|off; shm: mtu=N listen=on|off;
-  ib: pkey=HEX scope=HEX, and no mac, vlan.
+  zerocopy=on|off; vhost-user: mtu=N vnet=on|off queues=N connect=on|off sealed=on|off
+  memory=SIZE peer=UID; virtio-user: mtu=N vnet=on|off queues=N listen=on|off share=on|off peer=UID;
+  shm: mtu=N listen=on|off peer=UID; ib: pkey=HEX scope=HEX peer=UID, and no mac, vlan.
   With vnet, super-frames of 64 KiB cross the interface (the default); each of N
   queues has a thread, and connections take turns; 'urnic info' tells which devices can be used here.";

@@ -11,6 +11,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
 use super::liar::{Liar, header, inline, run};
 use super::*;
+use crate::peer::closer::tests::{LINGER, lingering};
 use crate::peer::header::Header;
 use crate::peer::tell;
 use crate::shm::layout::{self, OUTBOX_LEN, Run};
@@ -506,4 +507,29 @@ fn a_peer_that_has_gone_has_no_more_to_say() {
     assert_eq!(came, 1, "what was there when it went");
     assert!(!device.link_up());
     greeted(&mut device, &config, &mut now);
+}
+
+#[test]
+fn no_close_of_a_descriptor_is_waited_for() {
+    let config = config(&path(), true);
+    let mut device = Shm::open(&config, &Publisher::new()).unwrap();
+    let mut now = 0;
+    let begun = std::time::Instant::now();
+    let publish = Message::Publish { number: 1, len: 4096 };
+    let cases: [&[Message]; 3] =
+        [&[publish], &[Message::Publish { number: 0, len: 4096 }, publish], &[HELLO]];
+    for messages in cases {
+        let liar = greeted(&mut device, &config, &mut now);
+        let mut kept = Vec::new();
+        for message in messages {
+            let (socket, far) = lingering();
+            liar.say(message, &[&socket]);
+            kept.push(far);
+        }
+        receive(&mut device, later(&mut now));
+        drop(liar);
+        receive(&mut device, later(&mut now));
+    }
+    greeted(&mut device, &config, &mut now);
+    assert!(begun.elapsed() < LINGER);
 }

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use crate::peer::channel::Channel;
+use crate::peer::closer::Closer;
 use crate::shm::layout::{Header, INLINE, OUTBOX_LEN, OwnMemory, PeerMemory, Run};
 use crate::shm::message::Message;
 use crate::sys::read_mapping::ReadMapping;
@@ -22,7 +23,7 @@ pub(super) struct Liar {
 impl Liar {
     /// Connects, and says nothing.
     pub(super) fn silent(path: &Path) -> Self {
-        let channel = Channel::new(UnixStream::connect(path).unwrap()).unwrap();
+        let channel = Channel::new(UnixStream::connect(path).unwrap(), Closer::default()).unwrap();
         let (file, memory) = OwnMemory::new().unwrap();
         Self { channel, memory, file, position: 0, theirs: None }
     }
@@ -45,7 +46,7 @@ impl Liar {
 
     /// Closes the socket. Its memory stays.
     pub(super) fn hang_up(&mut self) {
-        self.channel = Channel::new(UnixStream::pair().unwrap().0).unwrap();
+        self.channel = Channel::new(UnixStream::pair().unwrap().0, Closer::default()).unwrap();
     }
 
     /// What the device says.
@@ -55,7 +56,7 @@ impl Liar {
             let count = message.descriptors.len();
             let parsed = Message::parse(message.header, &message.body, count).unwrap();
             if let Message::Hello { .. } = parsed {
-                let file = message.descriptors.pop().unwrap();
+                let file = message.descriptors.pop().unwrap().as_fd().try_clone_to_owned().unwrap();
                 let mapping = ReadMapping::of(file.as_fd(), OUTBOX_LEN).unwrap();
                 self.theirs = Some((file, PeerMemory::new(mapping)));
             }

@@ -77,12 +77,15 @@ impl VhostUser {
         };
         let pairs: Vec<_> =
             (0..queues).map(|_| SharedPair::new()).collect::<io::Result<_>>().map_err(failed)?;
-        let meeting = Meeting::open(&config.path, config.listens)?;
+        let meeting = Meeting::open(&config.path, config.listens, config.peer)?;
         let mut control =
             Control { meeting, pairs: pairs.clone(), config: config.clone(), peer: None };
         control.watch_meeting().map_err(failed)?;
         if !config.listens {
-            control.connect().map_err(|error| no_peer(config, &error))?;
+            control.connect().map_err(|error| {
+                let remedy = "start the process that listens there first";
+                OpenError::no_peer(&config.path, &error, Some(&error), remedy)
+            })?;
         }
         debug!(target: TRACE, path = %config.path.display(), queues, "vhost-user backend opened");
         let mut control = Some(control);
@@ -109,7 +112,8 @@ impl VhostUser {
     /// What the frontend has brought about in this pair of queues.
     #[must_use]
     pub fn counters(&self) -> RingCounters {
-        self.shared.lock().counters
+        let peers_refused = self.control.as_ref().map_or(0, |control| control.meeting.refused());
+        RingCounters { peers_refused, ..self.shared.lock().counters }
     }
 
     /// Looks at the socket, when that is due or it has something.
@@ -128,14 +132,6 @@ impl VhostUser {
             self.control_due_ns = now_ns.saturating_add(CONTROL_INTERVAL_NS);
             control.turn();
         }
-    }
-}
-
-fn no_peer(config: &VhostUserConfig, error: &io::Error) -> OpenError {
-    OpenError::NoPeer {
-        path: config.path.clone(),
-        why: error.to_string(),
-        remedy: "start the process that listens there first",
     }
 }
 
@@ -392,13 +388,13 @@ impl Control {
     }
 
     fn connect(&mut self) -> io::Result<()> {
-        let channel = Channel::new(self.meeting.try_meet()?)?;
+        let channel = self.meeting.try_meet()?;
         // One at a time: others wait, and are no reason to wake up.
         if let Some(listener) = self.meeting.readiness() {
             self.pairs[0].watch.remove(listener);
         }
         self.pairs[0].watch.add_socket(channel.as_fd())?;
-        let session = Session::new(&self.pairs, self.config.offloads, self.config.sealed);
+        let session = Session::new(&self.pairs, &self.config);
         self.peer = Some((channel, session));
         debug!(target: TRACE, path = %self.config.path.display(), "frontend connected");
         Ok(())

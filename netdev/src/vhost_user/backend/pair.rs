@@ -2,12 +2,13 @@
 //! session that changes it.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use tracing::debug;
 
 use crate::TRACE;
+use crate::peer::closer::PeerFd;
 use crate::peer::tell::{Watch, tell};
 use crate::vhost_user::offload::{EVENT_INDEX, VERSION_1};
 use crate::vhost_user::{RingCounters, shared_pair};
@@ -79,9 +80,9 @@ pub(super) struct Vring {
     pub(super) base: u16,
     pub(super) is_enabled: bool,
     /// How the driver tells: not said yet, by an event, or not at all.
-    pub(super) kick: Option<Option<OwnedFd>>,
+    pub(super) kick: Option<Option<PeerFd>>,
     /// How the driver is told.
-    pub(super) call: Option<OwnedFd>,
+    pub(super) call: Option<PeerFd>,
     /// While it runs.
     pub(super) queue: Option<DeviceQueue>,
 }
@@ -121,7 +122,7 @@ impl Vring {
         }
     }
 
-    pub(super) fn set_kick(&mut self, watch: &Watch, kick: Option<OwnedFd>) -> io::Result<()> {
+    pub(super) fn set_kick(&mut self, watch: &Watch, kick: Option<PeerFd>) -> io::Result<()> {
         self.forget_kick(watch);
         if let Some(kick) = &kick {
             watch.add_queue(kick.as_fd())?;

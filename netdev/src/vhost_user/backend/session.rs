@@ -3,7 +3,7 @@
 //! Rules are of QEMU's `docs/interop/vhost-user.rst`. A request that cannot be done is told where the
 //! frontend asks for that (`REPLY_ACK`), and ends the connection otherwise.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use tracing::debug;
@@ -11,8 +11,11 @@ use tracing::debug;
 use super::pair::SharedPair;
 use crate::TRACE;
 use crate::peer::channel::Message;
+use crate::peer::closer::PeerFd;
 use crate::peer::header::MessageError;
-use crate::sys::shared_mapping::{cannot_shrink, has_huge_pages, is_anonymous, set_nonblocking};
+use crate::sys::descriptor::{is_event, is_memory};
+use crate::sys::shared_mapping::{cannot_shrink, has_huge_pages, set_nonblocking};
+use crate::vhost_user::VhostUserConfig;
 use crate::vhost_user::message::{
     MemoryRegion, PROTOCOL_CONFIGURE_MEM_SLOTS, PROTOCOL_MQ, PROTOCOL_REPLY_ACK, Request,
 };
@@ -27,6 +30,8 @@ pub(super) struct Session {
     pairs: Vec<Arc<SharedPair>>,
     offers: u64,
     sealed: bool,
+    /// Bytes of memory that may be mapped.
+    memory_max: u64,
     /// Protocol features that were agreed on.
     protocol: u64,
     /// The memory table as it was told: a table changes by being made anew, of the same mappings.
@@ -72,6 +77,10 @@ pub(super) enum Refusal {
     Unsealed,
     #[error("memory of huge pages, which the host may be out of; sealed=on refuses it")]
     HugePages,
+    #[error("memory that is no file in memory, as of memfd_create, tmpfs and hugetlbfs")]
+    NoMemory,
+    #[error("more than {0} bytes of memory: memory=SIZE allows more")]
+    TooMuch(u64),
     #[error("memory that was not added")]
     NoRegion,
     #[error(transparent)]
@@ -83,15 +92,16 @@ pub(super) enum Refusal {
 }
 
 impl Session {
-    pub(super) fn new(pairs: &[Arc<SharedPair>], offloads: bool, sealed: bool) -> Self {
+    pub(super) fn new(pairs: &[Arc<SharedPair>], config: &VhostUserConfig) -> Self {
         let mut offers = VERSION_1 | PROTOCOL_FEATURES | MRG_RXBUF | INDIRECT | EVENT_INDEX;
-        if offloads {
+        if config.offloads {
             offers |= OFFLOADS;
         }
         if pairs.len() > 1 {
             offers |= MQ;
         }
-        Self { pairs: pairs.to_vec(), offers, sealed, protocol: 0, regions: Vec::new() }
+        let (sealed, memory_max) = (config.sealed, config.memory_max);
+        Self { pairs: pairs.to_vec(), offers, sealed, memory_max, protocol: 0, regions: Vec::new() }
     }
 
     const fn protocol_offers() -> u64 {
@@ -117,7 +127,7 @@ impl Session {
         }
     }
 
-    fn apply(&mut self, request: &Request, mut files: Vec<OwnedFd>) -> Result<Reply, Refusal> {
+    fn apply(&mut self, request: &Request, mut files: Vec<PeerFd>) -> Result<Reply, Refusal> {
         match *request {
             Request::GetFeatures => return Ok(Reply::Word(self.offers)),
             Request::SetFeatures(features) => self.set_features(features)?,
@@ -125,14 +135,16 @@ impl Session {
             // Obsolete: "it was used to stop all rings".
             Request::ResetOwner => self.pairs.iter().for_each(|pair| pair.lock().stop()),
             Request::SetMemoryTable(ref regions) => {
-                let mapped = regions.iter().zip(files);
-                let mapped = mapped.map(|(region, file)| self.map(region, &file));
-                self.use_regions(mapped.collect::<Result<_, _>>()?)?;
+                let mut mapped = Vec::with_capacity(regions.len());
+                for (region, file) in regions.iter().zip(&files) {
+                    self.add(&mut mapped, region, file.as_fd())?;
+                }
+                self.use_regions(mapped)?;
             }
             Request::AddMemoryRegion(region) => {
                 let file = files.pop().expect("counted by Request::parse");
                 let mut regions = self.regions.clone();
-                regions.push(self.map(&region, &file)?);
+                self.add(&mut regions, &region, file.as_fd())?;
                 self.use_regions(regions)?;
             }
             Request::RemoveMemoryRegion(region) => {
@@ -176,7 +188,7 @@ impl Session {
         &self,
         index: u8,
         request: &Request,
-        file: Option<OwnedFd>,
+        file: Option<PeerFd>,
     ) -> Result<Reply, Refusal> {
         let shared = self.pairs.get(usize::from(index / 2)).ok_or(Refusal::Queue(index))?;
         // Queue 0 of a pair is for the driver to receive from, 1 for it to transmit to.
@@ -238,23 +250,54 @@ impl Session {
         Ok(())
     }
 
-    /// Maps a region, if it is as this session wants memory to be.
+    /// Maps a region, and adds it to others, if it is as this session wants memory to be.
+    fn add(
+        &self,
+        regions: &mut Vec<(MemoryRegion, Region)>,
+        region: &MemoryRegion,
+        file: BorrowedFd<'_>,
+    ) -> Result<(), Refusal> {
+        let added = self.map(regions, region, file);
+        if added.is_err()
+            && let Some(first) = self.pairs.first()
+        {
+            first.lock().counters.regions_refused += 1;
+        }
+        regions.push((*region, added?));
+        Ok(())
+    }
+
     fn map(
         &self,
+        others: &[(MemoryRegion, Region)],
         region: &MemoryRegion,
-        file: &OwnedFd,
-    ) -> Result<(MemoryRegion, Region), Refusal> {
-        if self.sealed && has_huge_pages(file.as_fd()) {
+        file: BorrowedFd<'_>,
+    ) -> Result<Region, Refusal> {
+        let mapped: u64 = others.iter().map(|(_, region)| region.mapped_bytes()).sum();
+        let left = self.memory_max.saturating_sub(mapped);
+        if region.len > left {
+            return Err(Refusal::TooMuch(self.memory_max));
+        }
+        // Before anything else is asked: the frontend may serve the file system of another file.
+        if !is_memory(file) {
+            return Err(Refusal::NoMemory);
+        }
+        if self.sealed && has_huge_pages(file) {
             return Err(Refusal::HugePages);
         }
-        if !cannot_shrink(file.as_fd()) {
+        if !cannot_shrink(file) {
             if self.sealed {
                 return Err(Refusal::Unsealed);
             }
             debug!(target: TRACE, "a frontend's memory is not sealed: it can be taken away");
         }
         let numbers = [region.guest, region.user, region.len, region.offset];
-        Ok((*region, Region::map(numbers, file.as_fd())?))
+        // What begins within a page, or is to be read only, is mapped with what lies before it.
+        let region = Region::map(numbers, file)?;
+        if region.mapped_bytes() > left {
+            return Err(Refusal::TooMuch(self.memory_max));
+        }
+        Ok(region)
     }
 
     /// Takes the regions in place of those before. Queues go on where they lie then. After an error
@@ -296,9 +339,9 @@ impl Drop for Session {
 
 /// An event of the frontend. What is no eventfd could make a write to it wait; so could the
 /// frontend, by clearing the flag set here and filling the event, and nothing can be done about that.
-fn event_of(file: Option<OwnedFd>) -> Result<Option<OwnedFd>, Refusal> {
+fn event_of(file: Option<PeerFd>) -> Result<Option<PeerFd>, Refusal> {
     if let Some(file) = &file {
-        if !is_anonymous(file.as_fd()) {
+        if !is_event(file.as_fd()) {
             return Err(Refusal::Event);
         }
         set_nonblocking(file.as_fd());

@@ -9,7 +9,6 @@ use tracing::debug;
 
 use super::pair::SharedPair;
 use super::session::{Session, SessionError};
-use crate::peer::channel::Channel;
 use crate::peer::meeting::Meeting;
 use crate::published::{Attached, Publisher};
 use crate::vhost_user::VhostUserConfig;
@@ -39,7 +38,7 @@ impl Control {
     ) -> Result<Self, OpenError> {
         Ok(Self {
             session: None,
-            meeting: Meeting::open(&config.path, config.listens)?,
+            meeting: Meeting::open(&config.path, config.listens, config.peer)?,
             pairs: pairs.to_vec(),
             config: config.clone(),
             sharing: publisher.map(|publisher| (publisher.clone(), publisher.attach())),
@@ -52,7 +51,7 @@ impl Control {
     }
 
     fn connect(&mut self) -> Result<(), SessionError> {
-        let channel = Channel::new(self.meeting.try_meet()?)?;
+        let channel = self.meeting.try_meet()?;
         if let Some(listener) = self.meeting.readiness() {
             self.pairs[0].watch.remove(listener);
         }
@@ -77,6 +76,11 @@ impl Control {
             let _interrupted = poll(&mut descriptors, Some(&AGREE_TURN));
         }
         Err(io::Error::from(io::ErrorKind::TimedOut).into())
+    }
+
+    /// Counts the backends that were not trusted.
+    pub(super) const fn peers_refused(&self) -> u64 {
+        self.meeting.refused()
     }
 
     /// Whether there is published memory to tell of, or to take away.

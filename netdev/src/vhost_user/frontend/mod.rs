@@ -110,10 +110,8 @@ impl VirtioUser {
         let mut control = Control::open(config, &pairs, publisher)?;
         control.watch_meeting().map_err(failed)?;
         if !config.listens {
-            control.agree_now().map_err(|error| OpenError::NoPeer {
-                path: config.path.clone(),
-                why: error.to_string(),
-                remedy: error.remedy(),
+            control.agree_now().map_err(|error| {
+                OpenError::no_peer(&config.path, &error, error.io(), error.remedy())
             })?;
         }
         debug!(target: TRACE, path = %config.path.display(), queues, "vhost-user frontend opened");
@@ -141,7 +139,8 @@ impl VirtioUser {
     /// What the backend has brought about in this pair of queues.
     #[must_use]
     pub fn counters(&self) -> RingCounters {
-        self.shared.lock().counters
+        let peers_refused = self.control.as_ref().map_or(0, Control::peers_refused);
+        RingCounters { peers_refused, ..self.shared.lock().counters }
     }
 
     /// Brings link and capabilities up to date.

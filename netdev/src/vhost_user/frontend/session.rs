@@ -71,6 +71,14 @@ pub(super) enum SessionError {
 }
 
 impl SessionError {
+    /// Returns the system's error that ended the session.
+    pub(super) const fn io(&self) -> Option<&io::Error> {
+        match self {
+            Self::Io(error) | Self::Channel(ChannelError::Io(error)) => Some(error),
+            _ => None,
+        }
+    }
+
     /// What to do, if nothing has been agreed on.
     pub(super) const fn remedy(&self) -> &'static str {
         match self {

@@ -9,6 +9,7 @@ use std::path::Path;
 use super::{frame, later, path, receive};
 use crate::digests::tests::{digests_every, expected};
 use crate::peer::channel::{Channel, Message};
+use crate::peer::closer::Closer;
 use crate::peer::header::Header;
 use crate::peer::tell;
 use crate::sys::digester::tests::ADDER;
@@ -40,7 +41,7 @@ const GUEST_BUFFER: u64 = 1526;
 impl Guest {
     /// Sets a queue pair up at the socket; `turn` lets the backend work.
     pub(super) fn new(path: &Path, features: u64, mut turn: impl FnMut()) -> Self {
-        let channel = Channel::new(UnixStream::connect(path).unwrap()).unwrap();
+        let channel = Channel::new(UnixStream::connect(path).unwrap(), Closer::default()).unwrap();
         let file = sealed_memory(c"guest", GUEST_LEN).unwrap();
         let mut table = MemoryTable::default();
         let numbers = [GUEST_BASE, GUEST_BASE, GUEST_LEN as u64, 0];
@@ -93,7 +94,7 @@ impl Guest {
     }
 
     /// Asks, and returns what is answered to that: zero when it was done.
-    fn ask(&mut self, request: &Request, files: &[OwnedFd], turn: impl FnOnce()) -> u64 {
+    pub(super) fn ask(&mut self, request: &Request, files: &[OwnedFd], turn: impl FnOnce()) -> u64 {
         let (id, body) = request.encode();
         let header = Header::of_request(id, u32::try_from(body.len()).unwrap(), true);
         let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();

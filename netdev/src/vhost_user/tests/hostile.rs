@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::guest::{GUEST_BASE, GUEST_FEATURES, GUEST_LEN, Guest};
 use super::{frame, later, path, receive};
 use crate::peer::channel::Channel;
+use crate::peer::closer::Closer;
 use crate::peer::header::Header;
 use crate::sys::shared_mapping::{SharedMapping, sealed_memory};
 use crate::vhost_user::message::{MemoryRegion, Request};
@@ -148,7 +149,8 @@ fn a_backend_that_scribbles_over_the_memory_does_no_harm() {
         let over = Arc::clone(&over);
         thread::spawn(move || {
             while !over.load(Relaxed) {
-                let mut channel = Channel::new(listener.accept().unwrap().0).unwrap();
+                let mut channel =
+                    Channel::new(listener.accept().unwrap().0, Closer::default()).unwrap();
                 let mut scribbler = None;
                 let stop = Arc::new(AtomicBool::new(false));
                 while let Ok(message) = channel.receive() {
@@ -162,6 +164,7 @@ fn a_backend_that_scribbles_over_the_memory_does_no_harm() {
                         15 => 8,
                         5 => {
                             let file = message.descriptors.pop().unwrap();
+                            let file = file.as_fd().try_clone_to_owned().unwrap();
                             scribbler = Some(scribble(file, 1 << 20, Arc::clone(&stop)));
                             0
                         }

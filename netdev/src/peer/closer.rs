@@ -1,0 +1,233 @@
+//! Closes descriptors that a peer sent, without ever waiting in the device's thread.
+//!
+//! `close(2)` of a peer's descriptor may wait as long as the peer likes: a TCP socket that lingers, or a file of a
+//! FUSE file system. Any message may bring one, also a message that is refused, and a socket with unread messages
+//! takes their descriptors along when it is closed.
+//!
+//! 1. Each descriptor is received as a [`PeerFd`]. Its drop asks what it is, by calls that no file system answers.
+//! 2. Memory and eventfds are closed at once: their `close` never waits.
+//! 3. All others go to a thread, made when the first one comes, which closes one after the other.
+//! 4. While [`CLOSES_MAX`] wait for that thread, the device reads no message and meets no peer. A message that was
+//!    read before may exceed the limit, by its own descriptors.
+//!
+//! The thread ends with the last handle on its [`Closer`], when its queue is empty.
+
+use std::io;
+use std::mem::forget;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+
+use tracing::debug;
+
+use crate::TRACE;
+use crate::peer::limits::CLOSES_MAX;
+use crate::sys::descriptor::{block_signals, closes_at_once, end_lingering, has_unread};
+
+/// Handle on the thread that closes what a device's peers sent.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Closer {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Descriptors that are not closed yet.
+    waiting: Arc<AtomicUsize>,
+    /// `None` when there was no thread to be had.
+    thread: OnceLock<Option<Sender<OwnedFd>>>,
+}
+
+impl Closer {
+    /// Returns true if as many descriptors wait as may.
+    pub(crate) fn is_full(&self) -> bool {
+        self.inner.waiting.load(Relaxed) >= CLOSES_MAX
+    }
+
+    /// Closes a descriptor that a peer made.
+    fn close(&self, descriptor: OwnedFd) {
+        if !closes_at_once(descriptor.as_fd()) {
+            self.close_later(descriptor);
+        }
+    }
+
+    #[cold]
+    fn close_later(&self, descriptor: OwnedFd) {
+        self.inner.waiting.fetch_add(1, Relaxed);
+        let sender = self.inner.thread.get_or_init(|| start(&self.inner.waiting).ok());
+        match sender.as_ref().map(|sender| sender.send(descriptor)) {
+            Some(Ok(())) => {}
+            // Kept open, and counted: the device's thread must not close it.
+            Some(Err(unsent)) => forget(unsent.0),
+            None => debug!(target: TRACE, "no thread to close a peer's descriptor"),
+        }
+    }
+
+    /// Ends a connection. The peer sees its end at once.
+    pub(crate) fn close_stream(&self, stream: UnixStream) {
+        // The kernel takes no more messages from then on, so that what is unread now is all there is.
+        let _was_not_connected = stream.shutdown(Shutdown::Both);
+        if has_unread(stream.as_fd()) {
+            self.close_later(stream.into());
+        }
+    }
+
+    /// Closes a listening socket. Connections that wait there have messages, too.
+    pub(crate) fn close_listener(&self, listener: OwnedFd, has_waiting: bool) {
+        if has_waiting {
+            self.close_later(listener);
+        }
+    }
+
+    /// A closer whose thread never closes anything.
+    #[cfg(test)]
+    pub(crate) fn stuck() -> Self {
+        let closer = Self::default();
+        let (sender, receiver) = channel();
+        forget(receiver);
+        closer.inner.thread.set(Some(sender)).expect("a new closer");
+        closer
+    }
+
+    /// Descriptors that are not closed yet.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.inner.waiting.load(Relaxed)
+    }
+}
+
+fn start(waiting: &Arc<AtomicUsize>) -> io::Result<Sender<OwnedFd>> {
+    let (sender, receiver) = channel();
+    let waiting = Arc::clone(waiting);
+    thread::Builder::new().name("urnic-closer".into()).spawn(move || run(&receiver, &waiting))?;
+    Ok(sender)
+}
+
+fn run(receiver: &Receiver<OwnedFd>, waiting: &AtomicUsize) {
+    // Signals are for the application's threads.
+    block_signals();
+    for descriptor in receiver {
+        end_lingering(descriptor.as_fd());
+        drop(descriptor);
+        waiting.fetch_sub(1, Relaxed);
+    }
+}
+
+/// A descriptor that a peer sent.
+#[derive(Debug)]
+pub(crate) struct PeerFd {
+    /// `None` only while it is dropped.
+    descriptor: Option<OwnedFd>,
+    closer: Closer,
+}
+
+impl PeerFd {
+    pub(crate) const fn new(descriptor: OwnedFd, closer: Closer) -> Self {
+        Self { descriptor: Some(descriptor), closer }
+    }
+}
+
+impl AsFd for PeerFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_ref().expect("it is there until it is dropped").as_fd()
+    }
+}
+
+impl Drop for PeerFd {
+    fn drop(&mut self) {
+        if let Some(descriptor) = self.descriptor.take() {
+            self.closer.close(descriptor);
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::fs::File;
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    use rustix::net::sockopt::set_socket_linger;
+
+    use super::*;
+    use crate::peer::tell::event;
+    use crate::sys::shared_mapping::sealed_memory;
+
+    /// How long the `close` of a [`lingering`] socket waits.
+    pub(crate) const LINGER: Duration = Duration::from_secs(60);
+
+    /// A socket with bytes that its peer, which is returned, too, does not take: `close` waits for that.
+    pub(crate) fn lingering() -> (OwnedFd, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        near.set_nonblocking(true).unwrap();
+        while io::Write::write(&mut near, &[1; 1 << 16]).is_ok() {}
+        near.set_nonblocking(false).unwrap();
+        set_socket_linger(&near, Some(LINGER)).unwrap();
+        (near.into(), far)
+    }
+
+    #[test]
+    fn memory_and_events_are_closed_at_once_and_all_else_is_counted() {
+        let closer = Closer::stuck();
+        let received = |descriptor| drop(PeerFd::new(descriptor, closer.clone()));
+        received(sealed_memory(c"test", 4096).unwrap());
+        received(event().unwrap());
+        assert_eq!(closer.waiting(), 0);
+        received(File::open("/dev/null").unwrap().into());
+        received(UnixStream::pair().unwrap().0.into());
+        received(rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap());
+        assert_eq!(closer.waiting(), 3);
+        while !closer.is_full() {
+            received(File::open("/dev/null").unwrap().into());
+        }
+        assert_eq!(closer.waiting(), CLOSES_MAX);
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "another thread closes")]
+    fn the_thread_closes_what_it_gets_and_ends() {
+        let closer = Closer::default();
+        let (near, far) = UnixStream::pair().unwrap();
+        drop(PeerFd::new(near.into(), closer.clone()));
+        let mut octets = [0];
+        assert_eq!(io::Read::read(&mut &far, &mut octets).unwrap(), 0, "closed");
+        while closer.waiting() > 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_connection_with_unread_messages_is_closed_by_the_thread() {
+        let closer = Closer::stuck();
+        let (near, far) = UnixStream::pair().unwrap();
+        closer.close_stream(near);
+        assert_eq!(closer.waiting(), 0, "nothing was unread");
+        drop(far);
+        let (near, mut far) = UnixStream::pair().unwrap();
+        io::Write::write_all(&mut far, b"unread").unwrap();
+        closer.close_stream(near);
+        assert_eq!(closer.waiting(), 1);
+        let mut octets = [0];
+        assert_eq!(io::Read::read(&mut far, &mut octets).unwrap(), 0, "the peer sees the end");
+        io::Write::write_all(&mut far, b"late").unwrap_err();
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "another thread closes")]
+    fn a_socket_that_lingers_is_waited_for_by_none() {
+        let closer = Closer::default();
+        let begun = std::time::Instant::now();
+        let (socket, _far) = lingering();
+        drop(PeerFd::new(socket, closer.clone()));
+        while closer.waiting() > 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(begun.elapsed() < LINGER, "the thread does not wait either");
+    }
+}

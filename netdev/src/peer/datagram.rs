@@ -1,0 +1,170 @@
+//! Datagrams of Unix sockets that say who sent them.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixDatagram;
+
+use crate::peer::closer::{Closer, PeerFd};
+use crate::peer::identity::{ForeignUser, check_user};
+use crate::sys::credentials::{PATH_LEN, ask_for_senders, receive};
+
+/// A socket whose datagrams tell the user of their sender.
+///
+/// Descriptors that come along are closed beside the caller's thread.
+#[derive(Debug)]
+pub struct UserDatagram {
+    socket: UnixDatagram,
+    /// A user who is trusted besides the own one and root.
+    also: Option<u32>,
+    closer: Closer,
+}
+
+/// A datagram that was received.
+#[derive(Debug)]
+pub struct Datagram {
+    /// Its bytes, at the front of the buffer.
+    pub len: usize,
+    /// An error if the sender is not trusted.
+    pub user: Result<(), ForeignUser>,
+    path: [u8; PATH_LEN],
+    path_len: usize,
+}
+
+impl Datagram {
+    /// Returns the abstract name of the sender's socket, if it has one.
+    #[must_use]
+    pub fn abstract_name(&self) -> Option<&[u8]> {
+        self.path[..self.path_len].strip_prefix(&[0])
+    }
+}
+
+impl UserDatagram {
+    /// Takes a socket, before anything comes that matters. Trusts the own user, root, and the user `also`.
+    ///
+    /// # Errors
+    /// What `setsockopt(2)` answers.
+    pub fn new(socket: UnixDatagram, also: Option<u32>) -> io::Result<Self> {
+        ask_for_senders(socket.as_fd())?;
+        Ok(Self { socket, also, closer: Closer::default() })
+    }
+
+    /// The socket, to send.
+    #[must_use]
+    pub const fn socket(&self) -> &UnixDatagram {
+        &self.socket
+    }
+
+    /// Receives a datagram. One of another user comes with an error in [`Datagram::user`].
+    ///
+    /// # Errors
+    /// What `recvmsg(2)` answers; [`io::ErrorKind::WouldBlock`] while as many descriptors as may be of earlier
+    /// datagrams are not closed yet.
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Datagram> {
+        if self.closer.is_full() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let received = receive(self.socket.as_fd(), buffer)?;
+        for descriptor in received.descriptors {
+            drop(PeerFd::new(descriptor, self.closer.clone()));
+        }
+        // A datagram that was sent before the kernel was asked has no sender, as one of an unknown user.
+        let uid = received.sender.map_or(u32::MAX, |sender| sender.uid);
+        let (path, path_len) = received.path;
+        Ok(Datagram { len: received.len, user: check_user(uid, self.also), path, path_len })
+    }
+}
+
+impl AsFd for UserDatagram {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+    use std::mem::MaybeUninit;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::SocketAddr;
+
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+    use super::*;
+    use crate::peer::closer::tests::{LINGER, lingering};
+
+    fn pair(also: Option<u32>) -> (UserDatagram, UnixDatagram) {
+        let (near, far) = UnixDatagram::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        (UserDatagram::new(near, also).unwrap(), far)
+    }
+
+    #[test]
+    fn a_datagram_comes_with_its_sender() {
+        let (near, far) = pair(None);
+        let mut buffer = [0; 16];
+        assert_eq!(near.receive(&mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        for octets in [&b"octets"[..], b""] {
+            far.send(octets).unwrap();
+            let datagram = near.receive(&mut buffer).unwrap();
+            assert_eq!(buffer[..datagram.len], *octets);
+            assert_eq!((datagram.user, datagram.abstract_name()), (Ok(()), None));
+        }
+        let name = format!("urnic-datagram-test-{}", std::process::id());
+        let at = SocketAddr::from_abstract_name(&name).unwrap();
+        let near = UserDatagram::new(UnixDatagram::bind_addr(&at).unwrap(), None).unwrap();
+        let from = format!("{name}-far");
+        let far = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&from).unwrap()).unwrap();
+        far.send_to_addr(b"named", &at).unwrap();
+        let datagram = near.receive(&mut buffer).unwrap();
+        assert_eq!(datagram.abstract_name(), Some(from.as_bytes()));
+    }
+
+    #[test]
+    fn a_datagram_of_another_user_says_so() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let mut buffer = [0; 16];
+        for (also, is_trusted) in [(None, false), (Some(12_345), true)] {
+            let (near, far) = pair(also);
+            let sending = std::thread::spawn(move || {
+                let uid = rustix::thread::Uid::from_raw(12_345);
+                rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+                far.send(b"x").unwrap();
+            });
+            sending.join().unwrap();
+            let datagram = near.receive(&mut buffer).unwrap();
+            assert_eq!(datagram.user.is_ok(), is_trusted);
+            if let Err(foreign) = datagram.user {
+                assert_eq!(foreign.uid, 12_345);
+            }
+        }
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "another thread closes")]
+    fn descriptors_are_closed_and_not_waited_for() {
+        let (near, far) = pair(None);
+        let begun = std::time::Instant::now();
+        let mut kept = Vec::new();
+        for _ in 0..5 {
+            let (socket, peer) = lingering();
+            kept.push(peer);
+            let files = [socket.as_fd(); 253];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+            let parts = [IoSlice::new(b"x")];
+            sendmsg(&far, &parts, &mut control, SendFlags::empty()).unwrap();
+            drop(socket);
+            let mut buffer = [0; 16];
+            while near.receive(&mut buffer).is_err() {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        }
+        while near.closer.waiting() > 0 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert!(begun.elapsed() < LINGER);
+    }
+}

@@ -1,0 +1,150 @@
+//! What a frontend may have of the backend's process: bytes mapped, time in a call.
+
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use super::guest::{GUEST_FEATURES, GUEST_LEN, Guest};
+use super::{later, path, receive};
+use crate::Device;
+use crate::peer::closer::tests::{LINGER, lingering};
+use crate::sys::shared_mapping::sealed_memory;
+use crate::vhost_user::message::{
+    MemoryRegion, PROTOCOL_CONFIGURE_MEM_SLOTS, PROTOCOL_REPLY_ACK, Request,
+};
+use crate::vhost_user::{VhostUser, VhostUserConfig};
+
+const PAGE: u64 = 4096;
+const REFUSED: u64 = 1;
+
+/// A backend with this limit, and a frontend that gets answers.
+fn met(memory_max: u64, now: &mut u64) -> (VhostUser, Guest) {
+    let config = VhostUserConfig { memory_max, ..VhostUserConfig::backend(path()) };
+    let mut backend = VhostUser::open(&config).unwrap();
+    let guest = Guest::new(&config.path, GUEST_FEATURES, || ());
+    let protocol = PROTOCOL_REPLY_ACK | PROTOCOL_CONFIGURE_MEM_SLOTS;
+    guest.say(&Request::SetProtocolFeatures(protocol), &[]);
+    receive(&mut backend, later(now));
+    receive(&mut backend, later(now));
+    assert!(backend.link_up());
+    (backend, guest)
+}
+
+/// Bytes of a file that is mapped, from the process's list of mappings.
+fn bytes_of(name: &str) -> u64 {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let lines = maps.lines().filter(|line| line.contains(name));
+    let ends = lines.map(|line| line.split_once(' ').unwrap().0.split_once('-').unwrap());
+    let number = |text| u64::from_str_radix(text, 16).unwrap();
+    ends.map(|(begin, end)| number(end) - number(begin)).sum()
+}
+
+#[test]
+fn memory_of_a_frontend_is_mapped_up_to_its_limit() {
+    let mut now = 0;
+    let own = GUEST_LEN as u64;
+    let (mut backend, mut guest) = met(2 * own, &mut now);
+    let file = sealed_memory(c"bounds-limit", 4 << 20).unwrap();
+    let region = |place: u64, offset: u64, len: u64| MemoryRegion {
+        guest: place << 40,
+        len,
+        user: place << 40,
+        offset,
+    };
+    let mut add = |guest: &mut Guest, region: MemoryRegion| {
+        let file = file.try_clone().unwrap();
+        let request = Request::AddMemoryRegion(region);
+        guest.ask(&request, &[file], || drop(receive(&mut backend, later(&mut now))))
+    };
+    assert_eq!(add(&mut guest, region(1, 0, own + PAGE)), REFUSED);
+    // As many bytes as there may be, but they begin and end within a page.
+    assert_eq!(add(&mut guest, region(1, 100, own)), REFUSED);
+    assert_eq!(add(&mut guest, region(1, PAGE, own)), 0);
+    assert_eq!(bytes_of("bounds-limit"), own, "without what is in front of it in the file");
+    assert_eq!(add(&mut guest, region(2, 0, 1)), REFUSED);
+    assert_eq!(bytes_of("bounds-limit"), own);
+    let mut turn = || drop(receive(&mut backend, later(&mut now)));
+    let removed = Request::RemoveMemoryRegion(region(1, 0, own));
+    assert_eq!(guest.ask(&removed, &[], &mut turn), 0);
+    assert_eq!(bytes_of("bounds-limit"), 0);
+    // A table takes the place of the one before it, so that both may have all.
+    let table = Request::SetMemoryTable(vec![region(3, 0, 2 * own)]);
+    for _ in 0..2 {
+        assert_eq!(guest.ask(&table, &[file.try_clone().unwrap()], &mut turn), 0);
+    }
+    let table = Request::SetMemoryTable(vec![region(3, 0, own), region(4, 0, own + 1)]);
+    let files = [file.try_clone().unwrap(), file.try_clone().unwrap()];
+    assert_eq!(guest.ask(&table, &files, &mut turn), REFUSED);
+    assert_eq!(bytes_of("bounds-limit"), 2 * own, "the table before is kept");
+    assert_eq!(backend.counters().regions_refused, 4);
+    drop(guest);
+    receive(&mut backend, later(&mut now));
+    assert_eq!((backend.counters().sessions_ended, bytes_of("bounds-limit")), (1, 0));
+}
+
+#[test]
+fn the_usual_limit_leaves_addresses_for_the_process() {
+    let mut now = 0;
+    let (mut backend, mut guest) = met(VhostUserConfig::MEMORY_DEFAULT, &mut now);
+    let len = 16 << 30;
+    let file = sealed_memory(c"bounds-usual", 1 << 44).unwrap();
+    let mut refused = 0;
+    for place in 1..=64 {
+        let region =
+            MemoryRegion { guest: place << 40, len, user: place << 40, offset: place * len };
+        let request = Request::AddMemoryRegion(region);
+        refused += guest.ask(&request, &[file.try_clone().unwrap()], || {
+            receive(&mut backend, later(&mut now));
+        });
+    }
+    assert_eq!((refused, bytes_of("bounds-usual")), (61, 3 * len));
+    assert!(backend.link_up());
+}
+
+#[test]
+fn memory_of_a_file_system_that_may_wait_is_refused() {
+    let mut now = 0;
+    let (mut backend, mut guest) = met(VhostUserConfig::MEMORY_DEFAULT, &mut now);
+    let region = MemoryRegion { guest: 0, len: 4096, user: 0, offset: 0 };
+    let file = std::fs::File::open("/proc/self/exe").unwrap();
+    let mut turn = || drop(receive(&mut backend, later(&mut now)));
+    let answer = guest.ask(&Request::AddMemoryRegion(region), &[file.into()], &mut turn);
+    assert_eq!(answer, REFUSED);
+    assert!(backend.link_up());
+}
+
+#[test]
+fn no_close_of_a_descriptor_is_waited_for() {
+    let mut now = 0;
+    let config = VhostUserConfig::backend(path());
+    let mut backend = VhostUser::open(&config).unwrap();
+    let region = MemoryRegion { guest: 0, len: 4096, user: 0, offset: 0 };
+    let kick = Request::SetVringKick { index: 0, has_descriptor: true };
+    let bad = Request::SetVringSize { index: 0, size: 3 };
+    // In a message that is refused, in one that is not read, and in more than a message may have.
+    let cases: [&[(&Request, usize)]; 4] = [
+        &[(&kick, 1)],
+        &[(&Request::AddMemoryRegion(region), 1)],
+        &[(&bad, 0), (&kick, 1)],
+        &[(&bad, 3)],
+    ];
+    let begun = Instant::now();
+    for case in cases {
+        let guest = Guest::new(&config.path, GUEST_FEATURES, || ());
+        receive(&mut backend, later(&mut now));
+        assert!(backend.link_up());
+        let mut kept = Vec::new();
+        for (request, count) in case {
+            let (sockets, far): (Vec<OwnedFd>, Vec<_>) = (0..*count).map(|_| lingering()).unzip();
+            guest.say(request, &sockets);
+            kept.extend(far);
+        }
+        receive(&mut backend, later(&mut now));
+        assert!(!backend.link_up());
+        drop(guest);
+    }
+    let _guest = Guest::new(&config.path, GUEST_FEATURES, || ());
+    receive(&mut backend, later(&mut now));
+    receive(&mut backend, later(&mut now));
+    assert!(backend.link_up(), "a good one is served");
+    assert!(begun.elapsed() < LINGER);
+}
