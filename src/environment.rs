@@ -1,10 +1,9 @@
 //! The environment of the process, as far as it may say what urnic does.
-#![expect(clippy::disallowed_methods, reason = "this is where the environment is read")]
 
 use std::env;
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
 use urnic_netdev::has_more_rights_than_its_user;
@@ -28,7 +27,7 @@ pub fn runtime_folder() -> Option<PathBuf> {
 }
 
 /// A folder that is not there is none of another user's: what is made in it fails, and says why.
-fn is_of_another_user(folder: &PathBuf) -> bool {
+fn is_of_another_user(folder: &Path) -> bool {
     folder
         .metadata()
         .is_ok_and(|found| found.uid() != geteuid().as_raw() || found.mode() & 0o022 != 0)

@@ -31,7 +31,7 @@ use crate::worker::listen::listen_at_all;
 use crate::worker::port::PortEngine;
 use crate::worker::port::handovers::Handovers;
 use crate::worker::port::queues::Queues;
-use urnic_engine::limits::CONNECT_REQUESTS_MAX;
+use urnic_engine::limits::{CONNECT_REQUESTS_MAX, LISTEN_ASKED_MAX};
 use urnic_engine::port::{ListenParams, Port, PortConfig, PortDrops};
 use urnic_engine::time::Instant;
 use urnic_engine::verbs::{Cq, Qp, Rnic, Wc};
@@ -224,7 +224,8 @@ impl Endpoint {
     /// [`PortError::PortTaken`](crate::PortError::PortTaken), and whatever else keeps the kernel's TCP
     /// from it ([`Error::Io`]).
     pub fn listen(&self, local: SocketAddr, params: ListenParams) -> Result<Listener, Error> {
-        let (requests, requests_rx) = limited(CONNECT_REQUESTS_MAX);
+        let backlog = params.backlog.min(LISTEN_ASKED_MAX);
+        let (requests, requests_rx) = limited(CONNECT_REQUESTS_MAX.max(backlog));
         let mut links = self.links.clone();
         let listen = |link: &mut WorkerLink, local| {
             let (reply, reply_rx) = bounded(1);

@@ -167,6 +167,15 @@ fn the_engine_does_no_io() {
     }
 }
 
+/// A set-user-id program is told nothing by the user who starts it.
+#[test]
+fn one_function_reads_the_environment() {
+    for (path, text) in ["src", "verbs/src", "preload/src"].into_iter().flat_map(sources) {
+        let reads = code(&text).contains("env::var");
+        assert!(!reads || path.ends_with("src/environment.rs"), "{} reads it", path.display());
+    }
+}
+
 #[test]
 fn unsafe_code_is_only_where_it_is_allowed() {
     const ALLOWED: [&str; 6] = [

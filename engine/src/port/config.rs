@@ -241,8 +241,10 @@ pub struct ListenParams {
     pub startup: StartupConfig,
     /// How MPA uses TCP.
     pub lower_layer: LowerLayer,
-    /// Connections that may be half open at a time; twice as many that stand may wait for their
-    /// startup. [`Backlog`](crate::tcp::Backlog) says what happens when there are more.
+    /// Connections that may be half open at a time, up to [`LISTEN_BACKLOG_MAX`]; twice as many that stand may wait for
+    /// their startup. Of a larger backlog, as many may wait as it says, up to
+    /// [`LISTEN_ASKED_MAX`](crate::limits::LISTEN_ASKED_MAX). [`Backlog`](crate::tcp::Backlog) says what happens when
+    /// there are more.
     pub backlog: usize,
     /// Leave accepted connections in streaming mode; MPA is started on them later.
     pub delayed: bool,
@@ -251,6 +253,8 @@ pub struct ListenParams {
     pub keepalive: Option<tcp::KeepAliveTimes>,
     /// Of `::`, only the addresses of IPv6: those of IPv4 are another listener's.
     pub only_ipv6: bool,
+    /// Type of service and traffic class of the connections, over the kernel's TCP; a port sends all with the same.
+    pub traffic_class: Option<u8>,
 }
 
 impl Default for ListenParams {
@@ -262,6 +266,7 @@ impl Default for ListenParams {
             delayed: false,
             keepalive: None,
             only_ipv6: false,
+            traffic_class: None,
         }
     }
 }

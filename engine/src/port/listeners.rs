@@ -134,13 +134,15 @@ impl Listener {
     }
 
     fn new(local: SocketAddr, generation: u64, params: ListenParams) -> Self {
-        let backlog = params.backlog.clamp(1, LISTEN_BACKLOG_MAX);
+        // Beyond that, SYNs are answered with cookies, which take no place.
+        let half_open = params.backlog.clamp(1, LISTEN_BACKLOG_MAX);
+        let waiting = tcp::Backlog::waiting(params.backlog);
         Self {
             local,
             generation,
             params,
-            half_open: tcp::Backlog::new(backlog),
-            waiting: tcp::Backlog::waiting(backlog),
+            half_open: tcp::Backlog::new(half_open),
+            waiting,
             cookie_sent_at: None,
         }
     }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
 use super::listen::SynRefusal;
-use crate::limits::LISTEN_WAITING_MAX;
+use crate::limits::{LISTEN_ASKED_MAX, LISTEN_WAITING_MAX};
 
 /// How far the startup of a connection in a [`Backlog`] is; the first gives way first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,18 +58,18 @@ pub struct Backlog {
 
 impl Backlog {
     /// Room for `max` connections, at least 1 and at most
-    /// [`LISTEN_WAITING_MAX`](crate::limits::LISTEN_WAITING_MAX).
+    /// [`LISTEN_ASKED_MAX`](crate::limits::LISTEN_ASKED_MAX).
     #[must_use]
     pub fn new(max: usize) -> Self {
-        let max = max.clamp(1, LISTEN_WAITING_MAX);
+        let max = max.clamp(1, LISTEN_ASKED_MAX);
         Self { held: VecDeque::new(), sources: BTreeMap::new(), max, next: 0 }
     }
 
-    /// Room for those that stand already, of a listener with a backlog of `backlog`: as many again
-    /// as may be half open.
+    /// Room for those that stand already, of a listener with a backlog of `backlog`: as many again as may be half
+    /// open, up to [`LISTEN_WAITING_MAX`](crate::limits::LISTEN_WAITING_MAX); beyond that as many as the backlog says.
     #[must_use]
     pub fn waiting(backlog: usize) -> Self {
-        Self::new(backlog.saturating_mul(2))
+        Self::new(backlog.saturating_mul(2).min(LISTEN_WAITING_MAX).max(backlog))
     }
 
     /// Connections that have a place now.
@@ -288,7 +288,15 @@ mod tests {
     fn a_backlog_has_a_limit_of_its_own() {
         let mut backlog = Backlog::new(usize::MAX);
         let full = (0..).find(|n| backlog.take_free(host(1), *n).is_err()).unwrap();
-        assert_eq!(full as usize, LISTEN_WAITING_MAX);
+        assert_eq!(full as usize, LISTEN_ASKED_MAX);
+        for (backlog, places) in [
+            (1, 2),
+            (LISTEN_WAITING_MAX / 2 + 1, LISTEN_WAITING_MAX),
+            (LISTEN_WAITING_MAX + 1, LISTEN_WAITING_MAX + 1),
+            (usize::MAX, LISTEN_ASKED_MAX),
+        ] {
+            assert_eq!(Backlog::waiting(backlog).max, places);
+        }
         let mut backlog = Backlog::new(0);
         backlog.take_free(host(1), 0).unwrap();
         assert!(backlog.sources.len() == 1 && backlog.take_free(host(1), 1).is_err());

@@ -12,7 +12,7 @@ use crate::mail::command::Incoming;
 use crate::worker::kernel::KernelEngine;
 use crate::worker::kernel::accept::NoConnection;
 use crate::worker::kernel::events::Token;
-use crate::worker::kernel::socket::{BacklogSlot, KernelConnection};
+use crate::worker::kernel::socket::{BacklogSlot, KernelConnection, set_traffic_class};
 use urnic_engine::port::{ListenParams, PortError};
 use urnic_engine::tcp;
 use urnic_engine::time::Instant;
@@ -51,6 +51,9 @@ impl KernelEngine {
         }
         socket.set_reuse_address(true)?;
         socket.set_nonblocking(true)?;
+        if let Some(octet) = params.traffic_class {
+            set_traffic_class(&socket, local, octet)?;
+        }
         socket.bind(&local.into())?;
         socket.listen(i32::try_from(params.backlog).unwrap_or(i32::MAX))?;
         let bound = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::InvalidInput)?;

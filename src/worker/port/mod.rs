@@ -76,6 +76,7 @@ impl<D: Device> PortEngine<D> {
     ) -> Result<ConnectionId, Error> {
         let ConnectOptions { startup, lower_layer, keepalive, .. } = *options;
         let params = ConnectParams { startup, offer: options.offer(), lower_layer };
+        check_traffic_class(options.traffic_class)?;
         let port = &mut self.poller.port;
         if let Some(local) = options.local {
             if local.port() != 0 {
@@ -99,6 +100,7 @@ impl<D: Device> PortEngine<D> {
         params: ListenParams,
         requests: Teller<Incoming>,
     ) -> Result<SocketAddr, Error> {
+        check_traffic_class(params.traffic_class)?;
         let port = &mut self.poller.port;
         let local = port.listen_at(local, params)?;
         self.registry.listen(local, requests);
@@ -346,3 +348,11 @@ const ASK_AGAIN_NS: u64 = 100_000;
 const LINK_DOWN_RETRY_NS: u64 = 20_000_000;
 /// Turns in which the last resets get out.
 const SHUTDOWN_TURNS: usize = 64;
+
+/// A port sends all its packets with the same class: another one is refused, and not left out.
+fn check_traffic_class(wanted: Option<u8>) -> Result<(), Error> {
+    match wanted {
+        None | Some(0) => Ok(()),
+        Some(_) => Err(Error::Config("a device of urnic's own has no traffic classes")),
+    }
+}

@@ -142,3 +142,20 @@ fn on_a_device_connections_come_from_its_own_address() {
         assert_eq!(connecting.unwrap().wait(PATIENCE).unwrap_err(), error);
     }
 }
+
+/// An option that would change nothing is refused, at both ends.
+#[test]
+fn a_device_refuses_traffic_classes() {
+    let (endpoint, host) = (unplugged(), Host::new(true, 2));
+    let refused = Error::Config("a device of urnic's own has no traffic classes");
+    for (class, error) in [(None, None), (Some(0), None), (Some(0x20), Some(refused))] {
+        let params = ListenParams { traffic_class: class, ..ListenParams::default() };
+        let listening = endpoint.listen("10.0.0.2:0".parse().unwrap(), params);
+        assert_eq!(listening.err(), error.clone(), "{class:?}");
+        let options = ConnectOptions { traffic_class: class, ..ConnectOptions::default() };
+        let connecting = endpoint.connect("10.0.0.1:9".parse().unwrap(), &host.qp(), &options);
+        if let Some(error) = error {
+            assert_eq!(connecting.unwrap().wait(PATIENCE).unwrap_err(), error);
+        }
+    }
+}

@@ -7,11 +7,14 @@ use std::sync::atomic::Ordering;
 
 use libc::{c_int, c_void, sockaddr};
 use socket2::{Domain, Protocol, Socket, Type};
+use tracing::warn;
 use urnic::{Error, ListenParams, Offer, PortError};
+use urnic_engine::limits::LISTEN_ASKED_MAX;
 
 use super::address::from_c;
 use super::connect::{check_depths, depth, private_data};
 use super::id::{Id, Keeper, Phase, finish_established, id};
+use super::options::Options;
 use super::own_qp::Depths;
 use super::ports::{self, Announced};
 use super::turn::DEPTH;
@@ -81,9 +84,14 @@ pub(super) fn listen(id: &Arc<Id>, backlog: c_int) -> Result<(), Errno> {
         _ => return Err(Errno::INVALID),
     };
     let wanted = usize::try_from(backlog).unwrap_or(0);
-    let backlog = if wanted == 0 { BACKLOG } else { wanted };
-    let only_ipv6 = locked(&id.options).only_ipv6;
-    let params = ListenParams { backlog, startup: startup(), only_ipv6, ..ListenParams::default() };
+    let backlog = if wanted == 0 { BACKLOG } else { wanted.min(LISTEN_ASKED_MAX) };
+    if wanted > LISTEN_ASKED_MAX {
+        warn!(target: "urnic", wanted, backlog, "a listener keeps fewer requests than it asks for");
+    }
+    let Options { traffic_class, only_ipv6, .. } = *locked(&id.options);
+    let startup = startup();
+    let params =
+        ListenParams { backlog, startup, only_ipv6, traffic_class, ..ListenParams::default() };
     let (listener, announced) = match process()?.network.endpoint.listen(local, params.clone()) {
         Err(Error::Port(PortError::PortTaken(_)))
             if local.port() != 0 && network::device().is_none() =>

@@ -15,6 +15,7 @@ use crate::abi::{
 };
 use crate::errno::{Errno, minus_one, or_null};
 use crate::event_queue::locked;
+use crate::network;
 
 /// A value of an option, of the length that it has to be of.
 ///
@@ -51,7 +52,12 @@ unsafe fn set_option(of: &Id, name: c_int, value: *const c_void, len: usize) -> 
     match name {
         RDMA_OPTION_ID_TOS => {
             // SAFETY: as long as said, by this function's contract.
-            locked(&of.options).traffic_class = Some(unsafe { value_of::<u8>(value, len) }?);
+            let class = unsafe { value_of::<u8>(value, len) }?;
+            if class != 0 && network::device().is_some() {
+                // An interface of urnic's own sends all packets with class 0.
+                return Err(Errno::NOT_SUPPORTED);
+            }
+            locked(&of.options).traffic_class = Some(class);
         }
         RDMA_OPTION_ID_REUSEADDR => {
             // Addresses that nothing listens at are shared here without it, as those of servers over TCP are.

@@ -21,6 +21,13 @@ fn a_port_of_rdma_is_not_one_of_tcp() {
     compiled::run("a_port_of_rdma_is_not_one_of_tcp", "ports", &[]);
 }
 
+/// As many requests as the program asks for, in the library, the endpoint and the engine.
+#[test]
+fn a_listener_keeps_as_many_requests_as_its_program_asks_for() {
+    let test = "a_listener_keeps_as_many_requests_as_its_program_asks_for";
+    compiled::run(test, "backlog", &[("URNIC_LOG", "urnic=warn")]);
+}
+
 /// What is posted and what has finished, when a program disconnects.
 #[test]
 fn a_disconnect_flushes_what_is_posted() {

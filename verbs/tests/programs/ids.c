@@ -1,5 +1,6 @@
 /* Ids: their options, addresses and ports, the order of their calls, and what is refused with which error. */
 #include "cm.h"
+#include <netinet/in.h>
 
 static int set(struct rdma_cm_id *id, int name, void *value, size_t len)
 {
@@ -174,12 +175,58 @@ static void attributes(int port)
 	CHECK(!rdma_destroy_id(id) && !rdma_destroy_id(peer));
 }
 
+/* The type of service of a connection's socket at this end, which has the TCP port; -1 without a connection. */
+static int type_of_service(int port, int is_remote)
+{
+	for (int fd = 3; fd < 256; fd++) {
+		struct sockaddr_in own = { 0 }, peer = { 0 };
+		socklen_t len = sizeof(own), len_of_peer = sizeof(peer);
+		socklen_t len_of_type = sizeof(int);
+		int type;
+		if (getsockname(fd, (struct sockaddr *)&own, &len) || own.sin_family != AF_INET)
+			continue;
+		if (getpeername(fd, (struct sockaddr *)&peer, &len_of_peer))
+			continue;
+		if ((is_remote ? &peer : &own)->sin_port != htons(port))
+			continue;
+		if (!getsockopt(fd, IPPROTO_IP, IP_TOS, &type, &len_of_type) && type)
+			return type;
+	}
+	return -1;
+}
+
+/* Connections that an id opens have its type of service, and those that come to a listener have the listener's. */
+static void types_of_service(int port)
+{
+	struct sockaddr_in address = at("127.0.0.1", port);
+	uint8_t of_active = 0x28, of_passive = 0x48;
+	struct rdma_cm_id *listener, *id, *peer;
+	struct ibv_qp_init_attr init = {
+		.qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	struct rdma_conn_param param = { 0 };
+	CHECK(!rdma_create_id(channels[PASSIVE], &listener, NULL, RDMA_PS_TCP));
+	CHECK(!set(listener, RDMA_OPTION_ID_TOS, &of_passive, 1));
+	CHECK(!rdma_bind_addr(listener, (struct sockaddr *)&address) && !rdma_listen(listener, 1));
+	id = resolved_to(port);
+	CHECK(!set(id, RDMA_OPTION_ID_TOS, &of_active, 1));
+	CHECK(!rdma_create_qp(id, NULL, &init) && !rdma_connect(id, &param));
+	peer = expect(PASSIVE, RDMA_CM_EVENT_CONNECT_REQUEST).event.id;
+	CHECK(type_of_service(port, 0) == of_passive && type_of_service(port, 1) == of_active);
+	CHECK(!rdma_reject(peer, NULL, 0) && !rdma_destroy_id(peer));
+	expect(ACTIVE, RDMA_CM_EVENT_REJECTED);
+	rdma_destroy_qp(id);
+	CHECK(!rdma_destroy_id(id) && !rdma_destroy_id(listener));
+}
+
 int main(int count, char **words)
 {
 	int port = atoi(words[1]);
 	open_channels();
 	options();
 	families(port);
+	types_of_service(port);
 	struct rdma_cm_id *listener = listener_at(port);
 	order(port);
 	names(port);
