@@ -100,7 +100,10 @@ unsafe fn create(
 /// # Safety
 /// `of` is live, `attr` points at attributes.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_create_srq(of: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq {
+pub(crate) unsafe extern "C" fn ibv_create_srq(
+    of: *mut ibv_pd,
+    attr: *mut ibv_srq_init_attr,
+) -> *mut ibv_srq {
     // SAFETY: attributes of the program's, by this function's contract.
     let attr = unsafe { &mut *attr };
     // SAFETY: as this function's contract.
@@ -163,7 +166,7 @@ unsafe extern "C" fn ibv_query_srq(of: *mut ibv_srq, attr: *mut ibv_srq_attr) ->
 /// # Safety
 /// `of` is live, and used no more if the answer is 0.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_destroy_srq(of: *mut ibv_srq) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_destroy_srq(of: *mut ibv_srq) -> c_int {
     // SAFETY: live, by this function's contract.
     let queue = unsafe { srq(of) };
     let context = &queue.notify.context;

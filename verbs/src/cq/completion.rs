@@ -62,3 +62,72 @@ const fn opcode(opcode: WcOpcode) -> u32 {
         _ => IBV_WC_SEND,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use urnic::{QpNum, Stag, WrId};
+
+    use super::*;
+
+    /// Every status and opcode of the engine, and what verbs.h calls it.
+    #[test]
+    fn statuses_and_opcodes_are_those_of_infiniband() {
+        for (engines, of_c, number) in [
+            (WcStatus::Success, IBV_WC_SUCCESS, 0),
+            (WcStatus::LocLenErr, IBV_WC_LOC_LEN_ERR, 1),
+            (WcStatus::LocQpOpErr, IBV_WC_LOC_QP_OP_ERR, 2),
+            (WcStatus::LocProtErr, IBV_WC_LOC_PROT_ERR, 4),
+            (WcStatus::WrFlushErr, IBV_WC_WR_FLUSH_ERR, 5),
+            (WcStatus::MwBindErr, IBV_WC_MW_BIND_ERR, 6),
+            (WcStatus::BadRespErr, IBV_WC_BAD_RESP_ERR, 7),
+            (WcStatus::RemInvReqErr, IBV_WC_REM_INV_REQ_ERR, 9),
+            (WcStatus::RemAccessErr, IBV_WC_REM_ACCESS_ERR, 10),
+            (WcStatus::RemOpErr, IBV_WC_REM_OP_ERR, 11),
+            (WcStatus::RetryExcErr, IBV_WC_RETRY_EXC_ERR, 12),
+        ] {
+            assert_eq!((status(engines), of_c), (number, number), "{engines:?}");
+        }
+        for (engines, of_c, number) in [
+            (WcOpcode::Send, IBV_WC_SEND, 0),
+            (WcOpcode::RdmaWrite, IBV_WC_RDMA_WRITE, 1),
+            (WcOpcode::RdmaRead, IBV_WC_RDMA_READ, 2),
+            (WcOpcode::CmpSwap, IBV_WC_COMP_SWAP, 3),
+            (WcOpcode::FetchAdd, IBV_WC_FETCH_ADD, 4),
+            (WcOpcode::BindMw, IBV_WC_BIND_MW, 5),
+            (WcOpcode::LocalInvalidate, IBV_WC_LOCAL_INV, 6),
+            (WcOpcode::Recv, IBV_WC_RECV, 128),
+            (WcOpcode::RecvImmediate, IBV_WC_RECV, 128),
+            (WcOpcode::RecvSendImmediate, IBV_WC_RECV, 128),
+            (WcOpcode::RecvWriteImmediate, IBV_WC_RECV_RDMA_WITH_IMM, 129),
+        ] {
+            assert_eq!((opcode(engines), of_c), (number, number), "{engines:?}");
+        }
+    }
+
+    #[test]
+    fn a_completion_keeps_what_it_says() {
+        let wc = Wc {
+            wr_id: WrId(0x1122_3344_5566_7788),
+            status: WcStatus::Success,
+            opcode: WcOpcode::Recv,
+            qp: QpNum(0x0012_3456),
+            byte_len: 77,
+            solicited: false,
+            invalidated: Some(Stag(0xaabb_ccdd)),
+            value: 0,
+        };
+        let c = to_c(&wc);
+        assert_eq!((c.wr_id, c.byte_len, c.qp_num), (wc.wr_id.0, 77, 0x0012_3456));
+        assert_eq!(c.wc_flags, IBV_WC_WITH_INV);
+        // SAFETY: the flag says which field it is.
+        assert_eq!(unsafe { c.imm.invalidated_rkey }, 0xaabb_ccdd);
+        let plain = to_c(&Wc { invalidated: None, ..wc });
+        assert_eq!(plain.wc_flags, 0);
+        for opcode in [WcOpcode::RecvSendImmediate, WcOpcode::RecvWriteImmediate] {
+            let c = to_c(&Wc { opcode, invalidated: None, value: 0x0102_0304, ..wc });
+            assert_eq!(c.wc_flags, IBV_WC_WITH_IMM);
+            // SAFETY: as above.
+            assert_eq!(unsafe { c.imm.imm_data }.to_ne_bytes(), [1, 2, 3, 4]);
+        }
+    }
+}

@@ -2,11 +2,14 @@
 //! order.
 #![allow(clippy::disallowed_methods, reason = "tests wait for another thread, with a bound")]
 
+mod atomics;
 mod batch;
 mod domains;
+mod events;
 mod reregister;
 mod windows;
 
+use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 use std::thread;
@@ -135,6 +138,12 @@ impl End {
     fn statuses(&self, count: usize) -> Vec<(u64, u32)> {
         (0..count).map(|_| self.wait()).map(|wc| (wc.wr_id, wc.status)).collect()
     }
+}
+
+/// The descriptor of events that stay.
+fn borrowed(fd: RawFd) -> BorrowedFd<'static> {
+    // SAFETY: the devices of these tests stay open.
+    unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
 fn until(mut done: impl FnMut() -> bool) {

@@ -318,6 +318,40 @@ static void leaves_nothing(void)
 	}
 }
 
+/* A peer has as many credits as there are receives: it can use all of them while the reader does not look, more than
+ * once, and the stream goes on. */
+static void credits(void)
+{
+	enum { ROUNDS = 3 };
+	int ends[2], queue = 0, sent;
+	socklen_t len = sizeof queue;
+	char octet;
+	pair(ends);
+	CHECK(!rgetsockopt(ends[1], SOL_RDMA, RDMA_RQSIZE, &queue, &len) && queue > 0);
+	CHECK(!rfcntl(ends[0], F_SETFL, O_NONBLOCK));
+	for (int round = 0; round < ROUNDS; round++) {
+		struct pollfd ready = { ends[0], POLLOUT };
+		for (sent = 0; sent <= queue;) {
+			octet = sent;
+			if (rsend(ends[0], &octet, 1, 0) == 1) {
+				sent++;
+				continue;
+			}
+			CHECK(errno == EAGAIN);
+			/* It may wait for completions as well. */
+			if (!rpoll(&ready, 1, 200))
+				break;
+		}
+		CHECK(sent <= queue && sent >= queue / 2);
+		if (round == 0)
+			CHECK(sent == queue);
+		for (int each = 0; each < sent; each++)
+			CHECK(rrecv(ends[1], &octet, 1, 0) == 1 && octet == (char)each);
+		CHECK(rpoll(&ready, 1, 10000) == 1 && ready.revents == POLLOUT);
+	}
+	CHECK(!rclose(ends[0]) && !rclose(ends[1]));
+}
+
 /* An attempt that fails at once leaves nothing to the next. */
 static void connects_after_an_error(void)
 {
@@ -399,6 +433,7 @@ int main(int argc, char **argv)
 	ends_of();
 	mapped();
 	children();
+	credits();
 	leaves_nothing();
 	connects_after_an_error();
 	CHECK(!rclose(listener));

@@ -1,0 +1,126 @@
+//! Asynchronous events of objects that go: none names what is no more, and what was taken keeps its object.
+
+use std::sync::mpsc::{RecvTimeoutError, channel};
+
+use super::*;
+use crate::abi::{
+    IBV_EVENT_QP_FATAL, IBV_EVENT_SRQ_LIMIT_REACHED, ibv_async_event, ibv_srq, ibv_srq_init_attr,
+};
+use crate::async_event::AsyncEvents;
+use crate::cq::ibv_destroy_cq;
+use crate::errno::Errno;
+use crate::object::CPtr;
+use crate::srq::{ibv_create_srq, ibv_destroy_srq};
+
+/// An end, with a shared receive queue that its queue pair does not use.
+struct Objects {
+    end: End,
+    srq: *mut ibv_srq,
+}
+
+/// An object of C, with the call that destroys it.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Cq,
+    Srq,
+    Qp,
+}
+
+const KINDS: [Kind; 3] = [Kind::Qp, Kind::Cq, Kind::Srq];
+
+impl Objects {
+    fn new() -> Self {
+        let end = End::new(4);
+        let mut attr = ibv_srq_init_attr::zeroed();
+        attr.attr.max_wr = 4;
+        // SAFETY: a live domain, and attributes.
+        let srq = unsafe { ibv_create_srq(end.pd, &raw mut attr) };
+        Self { end, srq }
+    }
+
+    fn events(&self) -> &AsyncEvents {
+        // SAFETY: an open device.
+        &unsafe { context(self.end.context) }.events
+    }
+
+    /// Two events of the object come.
+    fn befall(&self, kind: Kind) {
+        for _ in 0..2 {
+            match kind {
+                Kind::Cq => self.events().of_cq(CPtr(self.end.cq), IBV_EVENT_CQ_ERR),
+                Kind::Srq => self.events().of_srq(CPtr(self.srq), IBV_EVENT_SRQ_LIMIT_REACHED),
+                Kind::Qp => self.events().of_qp(CPtr(self.end.qp), IBV_EVENT_QP_FATAL),
+            }
+        }
+    }
+
+    /// The call that destroys the object.
+    fn destroy(&self, kind: Kind) -> impl FnOnce() -> c_int + Send + 'static {
+        let (cq, srq, qp) = (CPtr(self.end.cq), CPtr(self.srq), CPtr(self.end.qp));
+        move || {
+            // The wrappers may go to another thread, their pointers alone may not.
+            let (cq, srq, qp) = (&cq, &srq, &qp);
+            match kind {
+                // SAFETY: live, and used no more.
+                Kind::Cq => unsafe { ibv_destroy_cq(cq.0) },
+                // SAFETY: as above.
+                Kind::Srq => unsafe { ibv_destroy_srq(srq.0) },
+                // SAFETY: as above.
+                Kind::Qp => unsafe { ibv_destroy_qp(qp.0) },
+            }
+        }
+    }
+}
+
+#[test]
+fn no_event_names_an_object_that_was_destroyed() {
+    let objects = Objects::new();
+    let events = objects.events();
+    rustix::io::ioctl_fionbio(borrowed(events.fd()), true).unwrap();
+    // The queue pair first: it uses the queues.
+    for kind in KINDS {
+        objects.befall(kind);
+        assert_eq!(objects.destroy(kind)(), 0, "{kind:?}");
+        assert_eq!(
+            events.take().map(|event| event.event_type),
+            Err(Errno(libc::EAGAIN)),
+            "{kind:?}"
+        );
+    }
+}
+
+#[test]
+fn an_object_stays_until_its_events_are_acknowledged() {
+    let objects = Objects::new();
+    for kind in KINDS {
+        objects.befall(kind);
+        let taken: [ibv_async_event; 2] = [(); 2].map(|()| objects.events().take().unwrap());
+        let (sender, ended) = channel();
+        let destroy = objects.destroy(kind);
+        let thread = thread::spawn(move || sender.send(destroy()).unwrap());
+        for event in taken {
+            let still = ended.recv_timeout(Duration::from_millis(50));
+            assert_eq!(still, Err(RecvTimeoutError::Timeout), "{kind:?}");
+            // SAFETY: taken, and acknowledged once.
+            unsafe { AsyncEvents::acknowledge(&event) };
+        }
+        assert_eq!(ended.recv_timeout(PATIENCE), Ok(0), "{kind:?}");
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn queues_in_use_stay() {
+    let objects = Objects::new();
+    assert_eq!(objects.destroy(Kind::Cq)(), libc::EBUSY);
+    let mut attr = ibv_qp_init_attr::zeroed();
+    (attr.send_cq, attr.recv_cq, attr.qp_type) = (objects.end.cq, objects.end.cq, IBV_QPT_RC);
+    attr.srq = objects.srq;
+    // SAFETY: live objects.
+    let sharing = unsafe { create(objects.end.pd, &mut attr, true, Connects::Id) }.unwrap();
+    assert_eq!(objects.destroy(Kind::Srq)(), libc::EBUSY);
+    // SAFETY: live, and used no more.
+    assert_eq!(unsafe { ibv_destroy_qp(sharing) }, 0);
+    assert_eq!(objects.destroy(Kind::Srq)(), 0);
+    assert_eq!(objects.destroy(Kind::Cq)(), libc::EBUSY, "the first still uses it");
+}
