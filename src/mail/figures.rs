@@ -80,6 +80,9 @@ figures! {
     frames_sent = |from: &From| from.frames_sent,
     /// Of those, super-frames: of more than one segment.
     super_frames_sent = |from: &From| from.alignment.super_frames,
+    /// Accesses of peers that were refused: to a steering tag, an offset or with a right that they do not
+    /// have. Each ends its connection.
+    accesses_refused = |from: &From| from.accesses_refused,
 }
 
 /// A connection that is not over.

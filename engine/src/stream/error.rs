@@ -72,6 +72,28 @@ impl StreamError {
         })
     }
 
+    /// Returns true if the peer named memory that it may not reach so: a steering tag that was guessed or
+    /// revoked, an offset outside the buffer, a right that was not given (RFC 5042 §6.2).
+    #[must_use]
+    pub const fn is_access_refusal(self) -> bool {
+        matches!(
+            self,
+            Self::Ddp(
+                DdpError::TaggedInvalidStag
+                    | DdpError::TaggedBaseOrBounds
+                    | DdpError::TaggedNotAssociated
+                    | DdpError::TaggedWrap
+            ) | Self::Rdmap(
+                RdmapError::InvalidStag
+                    | RdmapError::BaseOrBounds
+                    | RdmapError::AccessRights
+                    | RdmapError::NotAssociated
+                    | RdmapError::Wrap
+                    | RdmapError::CannotInvalidate
+            )
+        )
+    }
+
     /// The status of the work request that was being served when the peer's error showed.
     #[must_use]
     pub(crate) const fn receive_status(self) -> WcStatus {
@@ -280,6 +302,10 @@ mod tests {
         for (error, code) in expected {
             let told = error.terminate_code().map(|code| code.to_string());
             assert_eq!(told.as_deref(), code, "{error}");
+            let is_about_memory = code.is_some_and(|code| {
+                code.starts_with("0/1/") || (code.starts_with("1/1/") && code != "1/1/04")
+            });
+            assert_eq!(error.is_access_refusal(), is_about_memory, "{error}");
         }
         let framing = Framing {
             revision: Revision::Two,

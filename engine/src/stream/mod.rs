@@ -213,6 +213,11 @@ impl Stream {
         self.phase.full().map_or_else(RdmaRxCounters::default, |full| full.rx.counters())
     }
 
+    /// Accesses of the peer that were refused: at most one, as the stream ends with it.
+    pub(crate) fn accesses_refused(&self) -> u64 {
+        self.phase.full().map_or(0, |full| u64::from(full.rx.access_refused))
+    }
+
     /// Counts of what was copied to be sent.
     pub(crate) fn tx_counters(&self) -> RdmaTxCounters {
         self.phase.full().map_or_else(RdmaTxCounters::default, |full| full.tx.counters())

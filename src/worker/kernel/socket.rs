@@ -490,6 +490,7 @@ impl KernelConnection {
             mpa: self.layered.mpa_counters(),
             rdma: self.layered.rdma_counters(),
             rdma_tx: self.layered.rdma_tx_counters(),
+            accesses_refused: self.layered.accesses_refused(),
             ..ConnectionCounters::default()
         }
     }

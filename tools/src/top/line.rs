@@ -114,6 +114,9 @@ impl EndpointLine {
         for (name, cell) in COLUMNS.into_iter().zip(self.flow.cells()) {
             text.push_str(&format!("  {name} {cell}"));
         }
+        if self.total.accesses_refused > 0 {
+            text.push_str(&format!("  accesses refused {}", self.total.accesses_refused));
+        }
         if !self.is_new {
             text.push_str("  (busy with something else: as it was before)");
         }

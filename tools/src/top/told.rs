@@ -30,6 +30,9 @@ pub(super) struct Figures {
     pub(super) rtos: u64,
     pub(super) frames_sent: u64,
     pub(super) super_frames_sent: u64,
+    // A process of an earlier version does not count them.
+    #[serde(default)]
+    pub(super) accesses_refused: u64,
 }
 
 impl Figures {

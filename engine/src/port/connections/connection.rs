@@ -48,6 +48,8 @@ pub struct ConnectionCounters {
     pub rdma: RdmaRxCounters,
     /// Copies made to send.
     pub rdma_tx: RdmaTxCounters,
+    /// Accesses of the peer to memory that it may not reach so: at most one, as the stream ends with it.
+    pub accesses_refused: u64,
 }
 
 // What a message touches lies together, here and in the parts, and what is seldom touched before and behind it:
@@ -245,6 +247,7 @@ impl PortConnection {
             mpa: stream.mpa_counters(),
             rdma: stream.rdma_counters(),
             rdma_tx: stream.tx_counters(),
+            accesses_refused: stream.accesses_refused(),
         }
     }
 }

@@ -373,6 +373,12 @@ impl ByteStream {
         self.stream.rdma_counters()
     }
 
+    /// Accesses of the peer that were refused: at most one, as the stream ends with it.
+    #[must_use]
+    pub fn accesses_refused(&self) -> u64 {
+        self.stream.accesses_refused()
+    }
+
     /// Counts of what was copied to be sent.
     #[must_use]
     pub fn rdma_tx_counters(&self) -> RdmaTxCounters {

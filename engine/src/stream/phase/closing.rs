@@ -170,6 +170,7 @@ impl Stream {
         // RFC 5040 §7.1: the Terminate is sent at the first chance; RFC 5041 §7.1: the rest of
         // what arrives is dropped silently.
         full.tx.abandon_message();
+        full.rx.access_refused |= error.is_access_refusal();
         let fault = full.rx.fault.take();
         let about = || error.terminate_code().map(|code| Box::new(Terminate::new(code)));
         let terminate = fault.or_else(about);

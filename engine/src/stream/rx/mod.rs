@@ -129,6 +129,8 @@ pub(crate) struct RxState {
     awaits_first: bool,
     /// Sends and Writes with immediate data were agreed on.
     immediates: bool,
+    /// The stream has failed because the peer asked for memory that it may not reach so.
+    pub(crate) access_refused: bool,
     ird: u16,
     ord: u16,
     counters: RdmaRxCounters,
@@ -186,6 +188,7 @@ impl RxState {
             atomic_responses: VecDeque::new(),
             ord,
             immediates,
+            access_refused: false,
             writes: DeliveredWrites::default(),
             terminate: None,
             peer_terminate: None,
