@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use std::task::Waker;
 
-use crossbeam::channel::TryRecvError;
+use crossbeam::channel::{TryRecvError, bounded};
 use tracing::debug;
 
 use crate::error::Error;
@@ -16,7 +16,7 @@ use crate::mail::command::outbox::Claim;
 use crate::mail::command::{Command, Incoming, OwnedOffer};
 use crate::mail::notice::Notice;
 use urnic_engine::mpa::startup::{Negotiated, Offer, PeerRequest};
-use urnic_engine::stream::StreamEvent;
+use urnic_engine::stream::{StartupFailure, StreamEvent};
 use urnic_engine::verbs::Qp;
 
 /// A connection that is being set up. Dropping it gives it up.
@@ -43,13 +43,29 @@ impl Connecting {
     /// Waits until RDMA has started.
     ///
     /// # Errors
-    /// Why it did not; [`Error::Timeout`] when it has not in time.
+    /// Why it did not. When it has not in time: [`Error::Timeout`] if nothing came back from the peer,
+    /// [`StartupFailure::Timeout`] if TCP stands and the peer does not answer over it.
     pub fn wait(mut self, timeout: Duration) -> Result<Connection, Error> {
         loop {
-            let notice = self.link.receive(&self.notices, Some(timeout))?;
+            let received = self.link.receive(&self.notices, Some(timeout));
+            let notice = received.map_err(|error| self.timed_out(error))?;
             if let Some(terms) = self.handle_notice(notice)? {
                 return Ok(self.established(terms));
             }
+        }
+    }
+
+    /// Adds to [`Error::Timeout`] that TCP stands, if it does: bytes of the stream are sent from then on.
+    fn timed_out(&self, error: Error) -> Error {
+        if error != Error::Timeout {
+            return error;
+        }
+        let (reply, reply_rx) = bounded(1);
+        let asked = self.claim.send(Command::Counters { key: self.claim.key(), reply });
+        let counters = asked.and_then(|()| self.link.receive(&reply_rx, Some(COUNTERS_WAIT)));
+        match counters {
+            Ok(counters) if counters.bytes_sent > 0 => Error::Startup(StartupFailure::Timeout),
+            _ => error,
         }
     }
 
@@ -112,6 +128,9 @@ impl Connecting {
         Connection { link, claim, remote, terms, notices }
     }
 }
+
+/// How long a worker may take to say what a connection has counted.
+const COUNTERS_WAIT: Duration = Duration::from_secs(1);
 
 /// A peer that asks to start RDMA. Dropping it closes the connection.
 #[derive(Debug)]

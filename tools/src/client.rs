@@ -20,6 +20,7 @@ use urnic_engine::time::Instant;
 
 use crate::channel::{Buffers, CONTROL_SENT, Channel};
 use crate::client::failure::explain;
+pub(crate) use crate::client::waiting::OwnStops;
 use crate::client::waiting::Waiting;
 use crate::counters::Counters;
 use crate::device::{self, Problem};
@@ -198,7 +199,7 @@ impl<'h> Client<'h> {
                 WcOpcode::Recv if wc.solicited => {
                     let taken = self.channel.take_control(&self.qp, &wc);
                     match taken.map_err(|error| self.reason(error))? {
-                        Control::Failed(reason) => bail!("{} says: {reason}", self.remote),
+                        Control::Failed(reason) => return Err(self.ended(&reason)),
                         Control::Working => self.waiting.told(monotonic_now()),
                         // Credits are not what this end waits for: they answer no question.
                         message @ Control::Credit(_) => {
@@ -244,7 +245,8 @@ impl<'h> Client<'h> {
     /// # Errors
     /// When nothing has happened for longer than the timeout.
     pub(crate) fn idle(&mut self, sleep_max: Duration) -> anyhow::Result<()> {
-        self.host.endpoint.turn(sleep_max)?;
+        // Short sleeps show when this program itself was stopped.
+        self.host.endpoint.turn(sleep_max.min(SIGNAL_INTERVAL))?;
         match self.waiting.is_over(monotonic_now()) {
             Some(time) => Err(self.silent(time)),
             None => Ok(()),
@@ -259,6 +261,9 @@ impl<'h> Client<'h> {
     pub(crate) fn pause(&mut self, sleep_max: Duration) -> anyhow::Result<()> {
         let now = monotonic_now();
         self.waiting.end();
+        if self.waiting.was_stopped(now) && self.life.open {
+            self.life.last = now;
+        }
         let since = now - self.life.last;
         if self.life.open && since >= self.host.options.timeout {
             return Err(self.silent(self.host.options.timeout));
@@ -267,7 +272,7 @@ impl<'h> Client<'h> {
             self.send(&Control::CountersRequest)?;
             self.life = SignsOfLife { last: now, open: true, ..self.life };
         }
-        self.host.endpoint.turn(sleep_max.min(self.life.interval))?;
+        self.host.endpoint.turn(sleep_max.min(self.life.interval).min(SIGNAL_INTERVAL))?;
         Ok(())
     }
 

@@ -77,7 +77,22 @@ pub(crate) fn broken_off(
         return error;
     }
     let moved = size::format(moved);
-    error.context(format!("{moved} are kept {where_kept}: the same command goes on from there"))
+    let kept = format!("{moved} are kept {where_kept}: the same command goes on from there");
+    BrokenOff { error, kept }.into()
+}
+
+/// Why a transfer has broken off, then what is kept of it.
+#[derive(Debug, thiserror::Error)]
+#[error("{error:#}; {kept}")]
+pub(crate) struct BrokenOff {
+    error: anyhow::Error,
+    kept: String,
+}
+
+/// Returns true if a signal has ended the command, whatever is kept of its work.
+pub(crate) fn is_interrupted(error: &anyhow::Error) -> bool {
+    let inner = error.downcast_ref::<BrokenOff>().map_or(error, |broken_off| &broken_off.error);
+    inner.is::<Interrupted>()
 }
 
 /// The result of a transfer.

@@ -35,6 +35,7 @@ mod report;
 mod rping;
 mod server;
 mod size;
+mod terminated;
 mod top;
 mod transfer;
 mod units;
@@ -159,10 +160,12 @@ fn main() -> ExitCode {
     logging::start(cli.log);
     match cli.command.run() {
         Ok(code) => code,
+        // As of 'head -1': the reader has what it wanted.
+        Err(error) if report::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let status = match () {
                 () if error.is::<client::Unverified>() => EXIT_UNVERIFIED,
-                () if error.is::<interrupt::Interrupted>() => interrupt::STATUS,
+                () if file_report::is_interrupted(&error) => interrupt::STATUS,
                 () => EXIT_UNUSABLE,
             };
             let text = format!("{error:#}");

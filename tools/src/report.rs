@@ -29,21 +29,37 @@ fn align(column: usize, text: String) -> Cell {
     Cell::new_owned(text).set_alignment(side)
 }
 
+/// A report that could not be written. Its source is hidden: the reason is part of the text.
+#[derive(Debug, thiserror::Error)]
+#[error("writing to standard output: {0}")]
+struct Unwritten(io::Error);
+
+/// Says what could not be written.
+fn named(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), Unwritten(error))
+}
+
 /// Writes `text` and a line feed to standard output.
 ///
 /// # Errors
 /// When standard output cannot be written.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.write_all(b"\n")?;
-    out.flush()
+    let mut write = || {
+        out.write_all(text.as_bytes())?;
+        out.write_all(b"\n")?;
+        out.flush()
+    };
+    write().map_err(named)
 }
 
-/// Whether writing failed because its reader has closed the pipe.
+/// Returns true if a report was not written because its reader has closed the pipe.
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let cause = error.root_cause().downcast_ref::<io::Error>();
-    cause.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    cause.is_some_and(|error| {
+        error.kind() == io::ErrorKind::BrokenPipe
+            && error.get_ref().is_some_and(|inner| inner.is::<Unwritten>())
+    })
 }
 
 /// Writes `value` as indented JSON to standard output.
@@ -53,9 +69,12 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
 pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
     // Not by way of a string: a report can be long.
     let mut out = BufWriter::new(io::stdout().lock());
-    serde_json::to_writer_pretty(&mut out, &Versioned { schema: SCHEMA, value })?;
-    out.write_all(b"\n")?;
-    out.flush()
+    let mut write = || {
+        serde_json::to_writer_pretty(&mut out, &Versioned { schema: SCHEMA, value })?;
+        out.write_all(b"\n")?;
+        out.flush()
+    };
+    write().map_err(named)
 }
 
 /// Writes `value` as JSON on one line to standard output.

@@ -10,14 +10,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use serde::Serialize;
 use urnic::{Access, Mr, Region, monotonic_now};
 use urnic_engine::time::Instant;
 
 use crate::bw::budget::{Budget, message_time};
 use crate::bw::flow::Flow;
-use crate::client::{Client, Depths, SIGNAL_INTERVAL, close_all};
+use crate::client::{Client, Depths, OwnStops, SIGNAL_INTERVAL, close_all};
 use crate::counters::Counters;
 use crate::host::Host;
 use crate::interrupt::Interrupt;
@@ -123,7 +123,8 @@ pub(crate) fn measure(
         flow.client.send(&Control::Start)?;
     }
     let started = monotonic_now();
-    run(host, plan, &mut flows, &memory, started, interrupt, intervals)?;
+    run(host, plan, &mut flows, &memory, started, interrupt, intervals)
+        .map_err(|error| with_what_was_measured(error, plan, &flows, started))?;
     let mut measured = finish(&mut flows, plan, started)?;
     let first = flows.first_mut().context("no connection")?;
     let (server, local) = (first.client.processor_time()?, processor_time());
@@ -176,6 +177,7 @@ fn run(
     let end = plan.time.map(|time| started + time);
     let mut budget = Budget::new(plan.count, plan.rate, plan.size, started);
     let (mut silent_since, mut told) = (started, 0);
+    let mut stops = OwnStops::default();
     intervals.start(started);
     loop {
         let now = monotonic_now();
@@ -190,7 +192,7 @@ fn run(
             happened |= flow.collect()?;
         }
         let is_idle = flows.iter().all(|flow| flow.open == 0);
-        if happened || !flows.iter().any(Flow::is_waiting) {
+        if happened || stops.look(now) || !flows.iter().any(Flow::is_waiting) {
             silent_since = now;
         } else if now - silent_since > host.options.timeout {
             let first = flows.first().context("no connection")?;
@@ -209,6 +211,22 @@ fn run(
         host.endpoint
             .turn(end.filter(|end| now < *end).map_or(sleep, |end| sleep.min(end - now)))?;
     }
+}
+
+/// Adds to the reason why a measurement ended early what was measured until then.
+fn with_what_was_measured(
+    error: anyhow::Error,
+    plan: &Plan,
+    flows: &[Flow<'_>],
+    started: Instant,
+) -> anyhow::Error {
+    let messages: u64 = flows.iter().map(|flow| flow.done).sum();
+    let seconds = (monotonic_now() - started).as_secs_f64();
+    if messages == 0 || seconds == 0.0 {
+        return error;
+    }
+    let (_, rate) = Moment::new(messages, plan.size, seconds);
+    anyhow!("{error:#}; until then {messages} messages in {seconds:.2} s: {}", rate.trim_start())
 }
 
 /// Messages that each connection may have under way: as many as asked for, as long as all together

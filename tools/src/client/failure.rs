@@ -4,12 +4,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use urnic::{ConnectionEvent, Error, PostError, StartupFailure};
+use urnic::{ConnectionEvent, Error, PostError, StartupFailure, WcOpcode, WcStatus};
 
 use crate::client::Client;
 use crate::device;
 use crate::host::Host;
 use crate::protocol::{Control, refusal_from};
+use crate::terminated::words;
 
 impl Client<'_> {
     pub(crate) fn silent(&self, time: Duration) -> anyhow::Error {
@@ -18,6 +19,11 @@ impl Client<'_> {
             self.remote,
             time
         )
+    }
+
+    /// The server says why the session ends.
+    pub(super) fn ended(&self, reason: &str) -> anyhow::Error {
+        anyhow!("{} says: {reason}", self.remote)
     }
 
     /// The server said something that does not belong here.
@@ -38,6 +44,29 @@ impl Client<'_> {
 
     /// Why the session has ended.
     pub(crate) fn lost(&self) -> anyhow::Error {
+        let reason = self.said_last().unwrap_or_else(|| self.end_of_connection());
+        match self.waiting.stopped_for() {
+            Some(time) => reason.context(format!(
+                "this program itself was stopped for {} s, longer than a server waits",
+                time.as_secs()
+            )),
+            None => reason,
+        }
+    }
+
+    /// What the server has said and this end has not read, as its request failed first.
+    fn said_last(&self) -> Option<anyhow::Error> {
+        while let Some(wc) = self.cq.poll() {
+            if wc.status == WcStatus::Success && wc.opcode == WcOpcode::Recv && wc.solicited {
+                if let Ok(Control::Failed(reason)) = self.channel.take_control(&self.qp, &wc) {
+                    return Some(self.ended(&reason));
+                }
+            }
+        }
+        None
+    }
+
+    fn end_of_connection(&self) -> anyhow::Error {
         let remote = self.remote;
         // What failed first says why; there may be a Terminate on its way.
         while let Ok(Some(event)) = self.connection.next_event(REASON_WAIT) {
@@ -46,7 +75,7 @@ impl Client<'_> {
                     return anyhow!("the session with {remote} failed here: {error}");
                 }
                 ConnectionEvent::Terminated(terminate) => {
-                    return anyhow!("{remote} ended the session with {terminate:?}");
+                    return anyhow!("{remote} ended the session: {}", words(&terminate));
                 }
                 ConnectionEvent::PeerClosed => {
                     return anyhow!("{remote} closed the connection before all was done");
@@ -92,17 +121,17 @@ pub(super) fn explain(remote: SocketAddr, host: &Host, error: &Error) -> anyhow:
 /// What to look at when nothing has come back from `remote`: what is known to be wrong, or else what
 /// may be.
 fn advice(remote: SocketAddr, host: &Host, error: &Error) -> String {
+    if matches!(error, Error::Startup(StartupFailure::Timeout)) {
+        return "it takes TCP connections and says nothing over them: what listens there is no RDMA \
+                service, or has been stopped; check the port number"
+            .into();
+    }
     if let Some(advice) = host.checksum_advice() {
         return advice;
     }
     let dev = &host.options.dev;
     if let Some(problem) = device::problem(dev) {
         return problem.to_string();
-    }
-    if matches!(error, Error::Startup(StartupFailure::Timeout)) {
-        return "it has taken the connection and then said nothing: what listens there is no RDMA \
-                service, or does not run any more; check the port number"
-            .into();
     }
     let address = remote.ip();
     if let Some(why) = dev.no_way_to(address) {
@@ -111,9 +140,8 @@ fn advice(remote: SocketAddr, host: &Host, error: &Error) -> String {
     let port = remote.port();
     match dev.addresses() {
         None => format!(
-            "either nothing comes back from there (does 'ping -c 3 {address}' get answers? does a \
-             firewall drop TCP port {port}?), or what listens at that port takes connections and is \
-             no RDMA service; --timeout waits longer"
+            "nothing comes back from there: does 'ping -c 3 {address}' get answers? Does a firewall drop \
+             TCP port {port}? --timeout waits longer"
         ),
         Some(_) => format!(
             "is {address} up, and in the same network and VLAN as --dev {dev}? Does no other host \

@@ -13,6 +13,28 @@ pub(super) struct Waiting {
     work_max: Duration,
     since: Option<Instant>,
     told: Option<Instant>,
+    stops: OwnStops,
+}
+
+/// Notices that this process was stopped: between two looks, much more time passed than it slept.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OwnStops {
+    looked_at: Option<Instant>,
+    longest: Duration,
+}
+
+impl OwnStops {
+    /// Returns true if this process was stopped since the last look.
+    #[inline]
+    pub(crate) fn look(&mut self, now: Instant) -> bool {
+        let before = self.looked_at.replace(now);
+        let away = before.map_or(Duration::ZERO, |before| now - before);
+        if away < OWN_STOP_MIN {
+            return false;
+        }
+        self.longest = self.longest.max(away);
+        true
+    }
 }
 
 impl Waiting {
@@ -21,7 +43,18 @@ impl Waiting {
         let work_max = timeout
             .saturating_mul(WORK_TIMEOUTS)
             .saturating_add(Duration::from_secs(file_len / WORK_BYTES_PER_SECOND));
-        Self { silence_max: timeout, work_max, since: None, told: None }
+        let stops = OwnStops::default();
+        Self { silence_max: timeout, work_max, since: None, told: None, stops }
+    }
+
+    /// Returns true if this process was stopped since the last look.
+    pub(super) fn was_stopped(&mut self, now: Instant) -> bool {
+        self.stops.look(now)
+    }
+
+    /// For how long this process was stopped, if for longer than servers wait for a peer.
+    pub(super) fn stopped_for(&self) -> Option<Duration> {
+        Some(self.stops.longest).filter(|longest| *longest >= OWN_STOP_TOLD_MIN)
     }
 
     /// The server owes nothing, or has answered.
@@ -38,6 +71,10 @@ impl Waiting {
     /// The server owes an answer `now`; for how long it has done so, when that is too long.
     #[inline]
     pub(super) fn is_over(&mut self, now: Instant) -> Option<Duration> {
+        if self.stops.look(now) {
+            // What the server sent meanwhile is still to be read: it has all the time once more.
+            (self.since, self.told) = (self.since.map(|_| now), None);
+        }
         let since = *self.since.get_or_insert(now);
         let silence = now - self.told.map_or(since, |told| told.max(since));
         let is_over = silence >= self.silence_max || now - since >= self.work_max;
@@ -45,6 +82,10 @@ impl Waiting {
     }
 }
 
+/// A look that comes so late shows that this process was stopped: sleeps are much shorter.
+const OWN_STOP_MIN: Duration = Duration::from_secs(1);
+/// A stop that is worth telling when a connection was lost: a server gives a silent peer up after that.
+const OWN_STOP_TOLD_MIN: Duration = Duration::from_secs(5);
 /// How often the timeout passes at most while a server says that it works: on the queue of its disk.
 const WORK_TIMEOUTS: u32 = 4;
 /// Octets of a file that a server reads, or brings to its disk, in a second, at least.
@@ -58,14 +99,30 @@ mod tests {
         Instant::ZERO + Duration::from_millis(1000 + ms)
     }
 
+    /// Looks each 100 ms, as sleeps have it, up to `end`; when it was over.
+    fn look_until(waiting: &mut Waiting, from: u64, end: u64) -> Option<u64> {
+        (from..=end).step_by(100).find(|ms| waiting.is_over(at(*ms)).is_some())
+    }
+
     #[test]
     fn a_server_that_says_nothing_has_the_timeout() {
-        let mut waiting = Waiting::new(Duration::from_secs(1), 0);
-        assert_eq!(waiting.is_over(at(0)), None);
-        assert_eq!(waiting.is_over(at(999)), None);
-        assert_eq!(waiting.is_over(at(1000)), Some(Duration::from_secs(1)));
+        let mut waiting = Waiting::new(Duration::from_secs(3), 0);
+        assert_eq!(look_until(&mut waiting, 0, 9000), Some(3000));
+        assert_eq!(waiting.is_over(at(3001)), Some(Duration::from_secs(3)));
         waiting.end();
-        assert_eq!(waiting.is_over(at(5000)), None, "another answer is due");
+        assert_eq!(look_until(&mut waiting, 3100, 9000), Some(6100), "another answer is due");
+    }
+
+    #[test]
+    fn the_time_in_which_this_process_was_stopped_is_not_the_servers() {
+        let mut waiting = Waiting::new(Duration::from_secs(3), 0);
+        assert_eq!(look_until(&mut waiting, 0, 2900), None);
+        assert_eq!(waiting.stopped_for(), None);
+        assert_eq!(look_until(&mut waiting, 32_900, 60_000), Some(35_900), "all of it once more");
+        assert_eq!(waiting.stopped_for(), Some(Duration::from_secs(30)));
+        let mut stops = OwnStops::default();
+        assert!(!stops.look(at(0)) && !stops.look(at(999)), "a busy machine");
+        assert!(stops.look(at(1999)) && !stops.look(at(2000)));
     }
 
     #[test]

@@ -49,7 +49,7 @@ SIGINT (Ctrl-C) ends a transfer in the same way.
 
 Examples:
   urnic put backup.tar server
-  urnic put backup.tar server/2026/november.tar --force --rate 1G
+  urnic put backup.tar server/november.tar --rate 1G
   tar -c work | urnic put - server/work.tar";
 
 /// Runs the command.

@@ -19,6 +19,24 @@ netns_tests! {
         assert!(said.contains("'ip link set dev tap-x up'"), "{said}");
     }
 
+    /// TCP of the kernel takes the connection, and its program speaks no MPA.
+    fn a_service_that_is_none_of_rdma_is_told_from_a_host_that_is_silent() {
+        ip("tuntap add dev tap-x mode tap");
+        ip("address add 10.7.0.1/24 dev tap-x");
+        ip("link set tap-x up");
+        let silent = std::net::TcpListener::bind("10.7.0.1:7174").unwrap();
+        let device = "tap:tap-x,ip=10.7.0.9/24";
+        let output = client(&format!("ping 10.7.0.1 --dev {device} --timeout 2s"));
+        assert_eq!(output.status.code(), Some(2));
+        let said = complaint(&output);
+        assert!(said.contains("takes TCP connections") && said.contains("no RDMA service"), "{said}");
+        assert!(!said.contains("firewall") && !said.contains("VLAN"), "{said}");
+        drop(silent);
+        let output = client(&format!("ping 10.7.0.1 --dev {device} --timeout 2s"));
+        let said = complaint(&output);
+        assert!(said.contains("nothing listens there"), "{said}");
+    }
+
     fn a_peer_that_no_frame_can_reach_is_told_from_one_that_is_silent() {
         let of = |peer: &str| {
             let device = "tap:tap-x,ip=10.7.0.9/24";
