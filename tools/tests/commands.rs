@@ -12,6 +12,7 @@ mod many;
 mod refusals;
 pub(crate) mod scene;
 mod shortened;
+mod stopped;
 mod streams;
 
 use std::io::{Read, Write};

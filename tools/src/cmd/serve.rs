@@ -1,5 +1,6 @@
 //! `urnic serve`.
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, ensure};
+use rustix::process::{Resource, getrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::EXIT_UNVERIFIED;
@@ -149,7 +151,7 @@ const MEMORY_MAX: u64 = 1 << 40;
 const TOTAL_SIZE: u64 = 4 << 30;
 
 impl Args {
-    fn limits(&self, folder: Option<Folder>) -> anyhow::Result<Limits> {
+    fn limits(&self, folder: Option<Folder>, log: Log) -> anyhow::Result<Limits> {
         let total = self.total_size.unwrap_or_else(|| TOTAL_SIZE.max(2 * self.size));
         ensure!(
             total >= self.size,
@@ -157,11 +159,18 @@ impl Args {
             size::format(total),
             size::format(self.size)
         );
+        let mappable = mappable().unwrap_or(u64::MAX);
+        if mappable < total {
+            log.notice(format!(
+                "this process may map so little memory (ulimit -v) that all peers together get {}",
+                size::format(mappable)
+            ));
+        }
         let places = Places {
             peers_max: usize::try_from(self.peers)?,
             peers_per_source_max: usize::try_from(self.peers_per_address)?,
-            memory_max: total,
-            memory_per_source_max: (total / 2).max(self.size),
+            memory_max: total.min(mappable),
+            memory_per_source_max: (total / 2).max(self.size).min(mappable),
         };
         let FileOptions { read_only, allow_overwrite, file_size, quota, files, keep_free, .. } =
             self.files;
@@ -177,6 +186,17 @@ impl Args {
     }
 }
 
+/// Bytes that sessions may take of what this process may still map: half, as tables double when they
+/// grow, and threads have stacks. Beyond that, an allocation would end the process. `None` without a
+/// limit.
+fn mappable() -> Option<u64> {
+    let limit = getrlimit(Resource::As).current?;
+    let statm = fs::read_to_string("/proc/self/statm").ok()?;
+    let mapped: u64 = statm.split(' ').next()?.parse().ok()?;
+    let mapped = mapped.saturating_mul(u64::try_from(rustix::param::page_size()).ok()?);
+    Some(limit.saturating_sub(mapped) / 2)
+}
+
 /// Runs the command.
 ///
 /// # Errors
@@ -188,7 +208,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     check_address(dev, listen.ip())?;
     let log = if args.json { Log::Json } else { Log::Text };
     let folder = args.files.dir.as_deref().map(Folder::open).transpose()?;
-    let limits = args.limits(folder)?;
+    let limits = args.limits(folder, log)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("waiting for signals")?;

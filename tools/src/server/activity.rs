@@ -13,11 +13,50 @@ pub(super) struct Activity {
     at: Instant,
     /// Whether something of it has completed since.
     heard: bool,
+    /// FPDUs of payload that had crossed at most, and when that number last grew.
+    payload: u64,
+    payload_at: Instant,
+    /// When payload is looked for next.
+    payload_due: Instant,
 }
 
 impl Activity {
     pub(super) const fn new(now: Instant) -> Self {
-        Self { counted: 0, at: now, heard: false }
+        let (payload_at, payload_due) = (now, now);
+        Self { counted: 0, at: now, heard: false, payload: 0, payload_at, payload_due }
+    }
+
+    /// When payload was last seen to cross.
+    pub(super) const fn payload_at(&self) -> Instant {
+        self.payload_at
+    }
+
+    /// This end itself was stopped for so long: nothing of that was the peer's silence.
+    pub(super) fn excuse(&mut self, time: Duration) {
+        self.at = self.at + time;
+    }
+
+    /// Looks now and then whether payload crosses, or the peer `waits` for this end. Signs of life alone
+    /// keep no session for ever.
+    ///
+    /// # Errors
+    /// That nothing has crossed for [`QUIET_MAX`].
+    pub(super) fn look_for_payload(
+        &mut self,
+        now: Instant,
+        waits: bool,
+        payload: impl FnOnce() -> Option<u64>,
+    ) -> anyhow::Result<()> {
+        if now < self.payload_due {
+            return Ok(());
+        }
+        self.payload_due = now + QUIET_MAX / QUIET_LOOKS;
+        let payload = payload().unwrap_or(0);
+        if waits || payload > self.payload {
+            (self.payload, self.payload_at) = (payload.max(self.payload), now);
+        }
+        ensure!(now - self.payload_at < QUIET_MAX, "no payload came for {QUIET_MAX:?}: given up");
+        Ok(())
     }
 
     /// Something of the peer has completed.
@@ -84,6 +123,10 @@ const WITH_OTHERS: u32 = 6;
 const LOOKS: u32 = 8;
 const INTERVAL_MIN: Duration = Duration::from_millis(50);
 const INTERVAL_MAX: Duration = Duration::from_secs(1);
+/// How long a session may exist by signs of life alone: each holds a place that others want.
+const QUIET_MAX: Duration = Duration::from_secs(3600);
+/// Looks for payload in that time.
+const QUIET_LOOKS: u32 = 60;
 
 #[cfg(test)]
 mod tests {
@@ -104,6 +147,34 @@ mod tests {
         assert_eq!(forever.interval(), INTERVAL_MAX);
         assert_eq!(patience(0).interval(), INTERVAL_MIN);
         assert_eq!(patience(4).interval(), Duration::from_millis(500));
+    }
+
+    #[test]
+    fn a_session_without_payload_ends_whatever_else_its_peer_does() {
+        let minute = QUIET_MAX.as_secs() / u64::from(QUIET_LOOKS);
+        let mut activity = Activity::new(at(0));
+        let mut look = |minutes: u64, waits, payload| {
+            activity.look_for_payload(at(minutes * minute), waits, || Some(payload)).is_ok()
+        };
+        assert!(look(0, false, 1), "the first FPDU");
+        assert!(look(30, false, 2) && look(89, false, 2));
+        assert!(!look(90, false, 2), "an hour after the last");
+        assert!(look(91, true, 2), "the peer waits for this end");
+        // Counts that go down and up again are none of new payload.
+        assert!(look(120, false, 1) && look(150, false, 2) && !look(151, false, 2));
+        let mut activity = Activity::new(at(0));
+        activity.look_for_payload(at(0), false, || None).unwrap();
+        activity.look_for_payload(at(1), false, || panic!("too soon")).unwrap();
+        assert_eq!(activity.payload_at(), at(0));
+    }
+
+    #[test]
+    fn the_time_in_which_this_end_was_stopped_does_not_count() {
+        let mut activity = Activity::new(at(100));
+        let limit = Duration::from_secs(10);
+        activity.excuse(Duration::from_secs(30));
+        assert_eq!(activity.check(at(139), limit).unwrap(), at(140));
+        assert!(activity.check(at(140), limit).is_err());
     }
 
     #[test]

@@ -217,7 +217,7 @@ pub(super) mod tests {
         let grant = ledger.take(Share { source, memory: 0 }).unwrap();
         let called = Arc::new(Called::default());
         let waker = Waker::from(Arc::clone(&called));
-        let clerk = Clerk::start(grant.place(), &waker, |_| {}).unwrap();
+        let clerk = Clerk::start(grant.place().unwrap(), &waker, |_| {}).unwrap();
         drop(grant);
         while !called.0.load(Ordering::Acquire) {
             thread::yield_now();

@@ -303,7 +303,7 @@ mod tests {
         let put = |len, ledger: &mut Ledger| {
             let source = Source::of(([127, 0, 0, 1], 1).into());
             let grant = ledger.take(Share { source, memory: 0 }).unwrap();
-            let (place, waker) = (grant.place(), Waker::noop());
+            let (place, waker) = (grant.place().unwrap(), Waker::noop());
             let transfer = Transfer { host: &host, qp: &qp, places: 2, place, waker };
             let place = Place::at(&std::env::temp_dir().join(&name)).unwrap();
             Put::new(transfer, place, len, true, Arc::new(Room::new(None, 0))).unwrap()

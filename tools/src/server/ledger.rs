@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use urnic_engine::time::Instant;
 
-use crate::server::places::{Places, Share, Source, Taken};
+use crate::server::places::{Places, Share, Shortage, Site, Source, Taken};
 
 /// What is taken.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub(crate) struct Ledger {
     places: Places,
     all: Taken,
     sources: HashMap<Source, Account>,
+    /// What the peers of each site have.
+    sites: HashMap<Site, Taken>,
     returned: Arc<Returned>,
 }
 
@@ -54,30 +56,43 @@ impl Drop for Place {
 /// What a peer was granted. The memory is given back when it goes.
 #[derive(Debug)]
 pub(crate) struct Grant {
-    place: Arc<Place>,
+    /// `None` once it was left.
+    place: Option<Arc<Place>>,
+    source: Source,
     memory: u64,
+    returned: Arc<Returned>,
 }
 
 impl Grant {
-    pub(crate) fn source(&self) -> Source {
-        self.place.source
+    pub(crate) const fn source(&self) -> Source {
+        self.source
     }
 
-    pub(crate) const fn place(&self) -> &Arc<Place> {
-        &self.place
+    /// Bytes of memory.
+    pub(crate) const fn memory(&self) -> u64 {
+        self.memory
+    }
+
+    pub(crate) const fn place(&self) -> Option<&Arc<Place>> {
+        self.place.as_ref()
+    }
+
+    /// Gives the place back before the memory: the peer only has to take in why it has to go.
+    pub(crate) fn leave_place(&mut self) {
+        self.place = None;
     }
 }
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        self.place.returned.give(self.place.source, Taken { peers: 0, memory: self.memory });
+        self.returned.give(self.source, Taken { peers: 0, memory: self.memory });
     }
 }
 
 impl Ledger {
     pub(crate) fn new(places: Places) -> Self {
-        let (all, sources, returned) = (Taken::default(), HashMap::new(), Arc::default());
-        Self { places, all, sources, returned }
+        let (sources, sites) = (HashMap::new(), HashMap::new());
+        Self { places, all: Taken::default(), sources, sites, returned: Arc::default() }
     }
 
     /// Whether there is room for another peer.
@@ -85,9 +100,34 @@ impl Ledger {
     /// # Errors
     /// Why not, with the option of `urnic serve` that decides.
     pub(crate) fn check(&mut self, wanted: Share) -> anyhow::Result<()> {
+        let own = self.taken_by(wanted.source);
+        match self.places.shortage(self.all, own, wanted.memory) {
+            None => Ok(()),
+            Some(shortage) => Err(self.places.refusal(shortage, self.all, own, wanted.memory)),
+        }
+    }
+
+    fn taken_by(&mut self, source: Source) -> Taken {
         self.settle();
-        let of_source = self.sources.get(&wanted.source).map(|account| account.taken);
-        self.places.check(self.all, of_source.unwrap_or_default(), wanted.memory)
+        self.sources.get(&source).map(|account| account.taken).unwrap_or_default()
+    }
+
+    /// Finds the site that has to give way so that there is room for another peer: the one that has most
+    /// of what is short, if it has more than the other's site would have.
+    pub(crate) fn crowder(&mut self, wanted: Share) -> Option<(Site, Shortage)> {
+        let own = self.taken_by(wanted.source);
+        let shortage = self.places.shortage(self.all, own, wanted.memory)?;
+        let own = self.sites.get(&wanted.source.site()).copied().unwrap_or_default();
+        let (site, most) = match shortage {
+            Shortage::Peers => self.sites.iter().max_by_key(|(_, taken)| taken.peers)?,
+            Shortage::Memory => self.sites.iter().max_by_key(|(_, taken)| taken.memory)?,
+            Shortage::PeersOfSource | Shortage::MemoryOfSource => return None,
+        };
+        let has_more = match shortage {
+            Shortage::Peers => most.peers > own.peers + 1,
+            _ => most.memory > own.memory.saturating_add(wanted.memory),
+        };
+        has_more.then_some((*site, shortage))
     }
 
     /// Gives another peer what it wants.
@@ -99,13 +139,15 @@ impl Ledger {
         let Share { source, memory } = wanted;
         let none = Account { taken: Taken::default(), active_at: Instant::ZERO };
         let account = self.sources.entry(source).or_insert(none);
-        for taken in [&mut self.all, &mut account.taken] {
+        let of_site = self.sites.entry(source.site()).or_default();
+        for taken in [&mut self.all, of_site, &mut account.taken] {
             taken.peers += 1;
             // It was checked that the sum is within a limit.
             taken.memory += memory;
         }
-        let place = Arc::new(Place { source, returned: Arc::clone(&self.returned) });
-        Ok(Grant { place, memory })
+        let returned = Arc::clone(&self.returned);
+        let place = Some(Arc::new(Place { source, returned: Arc::clone(&returned) }));
+        Ok(Grant { place, source, memory, returned })
     }
 
     /// One of an address has done something.
@@ -126,6 +168,12 @@ impl Ledger {
         for (source, taken) in returned.drain(..) {
             let Entry::Occupied(mut account) = self.sources.entry(source) else { continue };
             self.all.give_back(taken);
+            if let Entry::Occupied(mut site) = self.sites.entry(source.site()) {
+                site.get_mut().give_back(taken);
+                if *site.get() == Taken::default() {
+                    site.remove();
+                }
+            }
             account.get_mut().taken.give_back(taken);
             if account.get().taken == Taken::default() {
                 account.remove();
@@ -137,6 +185,7 @@ impl Ledger {
     #[cfg(test)]
     pub(crate) fn taken(&mut self) -> (Taken, usize) {
         self.settle();
+        assert!(self.sites.len() <= self.sources.len());
         (self.all, self.sources.len())
     }
 }
@@ -186,11 +235,39 @@ mod tests {
     fn a_thread_keeps_the_place_of_its_peer_and_not_the_memory() {
         let mut ledger = ledger();
         let grant = ledger.take(share(1, 60)).unwrap();
-        let of_thread = Arc::clone(grant.place());
+        let of_thread = Arc::clone(grant.place().unwrap());
         drop(grant);
         assert_eq!(ledger.taken(), (Taken { peers: 1, memory: 0 }, 1));
         std::thread::spawn(move || drop(of_thread)).join().unwrap();
         assert_eq!(ledger.taken(), (Taken::default(), 0));
+    }
+
+    /// RFC 5042 §6.4: no peer starves the others.
+    #[test]
+    fn the_site_with_most_of_what_is_short_gives_way_to_one_with_less() {
+        let v6 = |subnet: u16, memory| {
+            let address = std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, subnet, 0, 0, 0, 1);
+            Share { source: Source::of((address, 1).into()), memory }
+        };
+        let site = |share: Share| share.source.site();
+        let mut ledger = ledger();
+        let mut held: Vec<_> = [share(1, 30), share(1, 0), v6(1, 10), v6(2, 40)]
+            .map(|share| ledger.take(share).unwrap())
+            .into();
+        assert_eq!(ledger.crowder(share(1, 0)), None, "its own limit stands");
+        let (crowder, shortage) = ledger.crowder(share(9, 0)).unwrap();
+        assert_eq!(shortage, Shortage::Peers);
+        assert!([site(share(1, 0)), site(v6(7, 0))].contains(&crowder), "two places each");
+        assert_eq!(ledger.crowder(v6(3, 0)), None, "a /48 counts as one and would have three");
+        // One has room, and memory is short.
+        held.remove(1).leave_place();
+        assert_eq!(ledger.crowder(share(9, 20)), None, "there is room");
+        assert_eq!(ledger.crowder(share(9, 30)), Some((site(v6(2, 0)), Shortage::Memory)));
+        assert_eq!(ledger.crowder(share(9, 50)), None, "that would be as much as the most has");
+        assert_eq!(ledger.crowder(v6(3, 30)), None);
+        assert_eq!(ledger.crowder(share(9, 61)), None, "its own limit stands");
+        drop(held);
+        assert_eq!((ledger.taken(), ledger.sites.len()), ((Taken::default(), 0), 0));
     }
 
     #[test]

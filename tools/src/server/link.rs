@@ -152,6 +152,14 @@ impl Link {
     }
 }
 
+impl Link {
+    /// FPDUs that have crossed in both directions; `None` as with [`counted`](Self::counted).
+    pub(super) fn fpdus(&self) -> Option<u64> {
+        let counters = self.connection()?.counters().ok()?;
+        Some(counters.mpa.fpdus + counters.fpdus_framed)
+    }
+}
+
 /// Whether a session is over with such an event.
 const fn is_end(event: &ConnectionEvent) -> bool {
     matches!(

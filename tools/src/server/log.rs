@@ -1,9 +1,10 @@
 //! What a server tells of its peers, as it happens: lines with their time, or JSON.
 
 use std::net::SocketAddr;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
+use urnic_engine::time::Instant;
 
 use crate::printable::printable;
 use crate::report;
@@ -100,6 +101,54 @@ impl Event {
     }
 }
 
+/// How many lines peers may bring about: a number at once, and one after each [`INTERVAL`](Self::INTERVAL).
+#[derive(Debug)]
+pub(crate) struct Budget {
+    lines: u32,
+    refilled_at: Instant,
+    left_out: u64,
+    told_at: Instant,
+}
+
+impl Budget {
+    /// Time for a line in the long run.
+    pub(crate) const INTERVAL: Duration = Duration::from_millis(20);
+    /// Lines at once: what two clients with as many connections as they may have bring about.
+    pub(crate) const LINES_MAX: u32 = 4096;
+    /// How often the lines that were left out are told of.
+    const TELL_INTERVAL: Duration = Duration::from_secs(1);
+
+    pub(crate) const fn new(now: Instant) -> Self {
+        Self { lines: Self::LINES_MAX, refilled_at: now, left_out: 0, told_at: now }
+    }
+
+    /// Takes a line; `false` if it has to be left out.
+    pub(crate) fn take(&mut self, now: Instant) -> bool {
+        let due = (now - self.refilled_at).as_nanos() / Self::INTERVAL.as_nanos();
+        if due > 0 {
+            let due = u32::try_from(due).unwrap_or(u32::MAX);
+            self.lines = self.lines.saturating_add(due).min(Self::LINES_MAX);
+            self.refilled_at = self.refilled_at + Self::INTERVAL * due.min(Self::LINES_MAX);
+            if self.lines == Self::LINES_MAX {
+                self.refilled_at = now;
+            }
+        }
+        let is_free = self.lines > 0;
+        self.lines = self.lines.saturating_sub(1);
+        self.left_out += u64::from(!is_free);
+        is_free
+    }
+
+    /// Lines that were left out since this was told last, when it is time to tell.
+    pub(crate) fn left_out(&mut self, now: Instant) -> Option<u64> {
+        if self.left_out == 0 || now - self.told_at < Self::TELL_INTERVAL {
+            return None;
+        }
+        self.told_at = now;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
 #[expect(clippy::disallowed_methods, reason = "the time of an event is of the wall clock")]
 fn now() -> SystemTime {
     SystemTime::now()
@@ -129,9 +178,26 @@ fn utc(time: SystemTime) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+
+    #[test]
+    fn peers_bring_about_a_bounded_number_of_lines() {
+        let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+        let mut budget = Budget::new(at(0));
+        let mut taken = |ms, count: u32| (0..count).filter(|_| budget.take(at(ms))).count();
+        assert_eq!(taken(0, Budget::LINES_MAX), Budget::LINES_MAX as usize);
+        assert_eq!((taken(19, 9), taken(20, 9), taken(70, 9)), (0, 1, 2));
+        assert_eq!(taken(81, 9), 1, "no part of a time is lost");
+        let hour = 3_600_000;
+        assert_eq!(taken(hour, 2 * Budget::LINES_MAX), Budget::LINES_MAX as usize);
+        assert_eq!(taken(hour + 19, 1), 0);
+        let left_out = u64::from(9 + 8 + 7 + 8 + Budget::LINES_MAX + 1);
+        assert_eq!(budget.left_out(at(hour + 19)), Some(left_out));
+        assert!(!budget.take(at(hour + 19)));
+        assert_eq!(budget.left_out(at(hour + 1018)), None, "not so soon");
+        assert_eq!(budget.left_out(at(hour + 1019)), Some(1));
+        assert_eq!(budget.left_out(at(2 * hour)), None);
+    }
 
     #[test]
     fn times_are_those_of_the_calendar() {

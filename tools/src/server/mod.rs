@@ -38,12 +38,12 @@ use urnic_engine::time::Instant;
 
 use crate::host::Host;
 use crate::protocol::{Hello, emit_refusal};
-use crate::server::ledger::Ledger;
+use crate::server::ledger::{Grant, Ledger};
 use crate::server::needs::Needs;
 use crate::server::outcomes::Outcomes;
 use crate::server::peer::Peer;
 use crate::server::peers::Peers;
-use crate::server::places::{Share, Source};
+use crate::server::places::{Share, Shortage, Source};
 use crate::transfer::{Folder, Room};
 
 pub(crate) use crate::server::listen::{Opened, await_address, check_address};
@@ -89,6 +89,8 @@ pub(crate) struct Server<'h> {
     outcomes: Outcomes,
     /// How long the next turn may sleep.
     pause: Duration,
+    /// When the last turn began to work.
+    turned_at: Instant,
     /// When the device is looked at next.
     device_due: Instant,
     /// Whether wrong checksums were told of.
@@ -106,15 +108,17 @@ impl<'h> Server<'h> {
         limits: Limits,
         log: Log,
     ) -> anyhow::Result<Self> {
+        let now = monotonic_now();
         Ok(Self {
             host,
             ledger: Ledger::new(limits.places),
             limits,
             listener: listen::open(host, local)?,
             peers: Peers::new(host),
-            outcomes: Outcomes::new(log),
+            outcomes: Outcomes::new(log, now),
             pause: Duration::ZERO,
-            device_due: monotonic_now(),
+            turned_at: now,
+            device_due: now,
             advised: false,
         })
     }
@@ -142,17 +146,42 @@ impl<'h> Server<'h> {
                 return Ok(ended);
             }
         }
-        self.peers.clear();
+        self.stop()?;
         Ok(Ended::Well)
+    }
+
+    /// Ends all sessions, and gives the peers some time to take in why.
+    fn stop(&mut self) -> anyhow::Result<()> {
+        // First those that have ended by themselves.
+        self.pause = Duration::ZERO;
+        self.turn()?;
+        let began = monotonic_now();
+        self.peers.dismiss_all(STOPPED, began, &mut self.outcomes);
+        loop {
+            let now = monotonic_now();
+            self.peers.turn(now, &mut self.ledger, &mut self.outcomes);
+            if self.peers.is_empty() || now - began >= STOP_TIME {
+                self.peers.clear();
+                return Ok(());
+            }
+            self.host.endpoint.turn(self.peers.pause(now, STOP_TURN))?;
+        }
     }
 
     /// Works once, and sleeps when there is nothing to do; whether it has refused a peer.
     fn turn(&mut self) -> anyhow::Result<bool> {
         self.host.endpoint.turn(self.pause)?;
         let now = monotonic_now();
+        let away = (now - self.turned_at).saturating_sub(self.pause);
+        if away >= OWN_STOP_MIN {
+            // What came meanwhile is handled in this turn and the next ones.
+            self.peers.excuse(away);
+        }
+        self.turned_at = now;
         if now >= self.device_due {
             self.device_due = now + LOOK_INTERVAL;
             self.look_at_device();
+            self.outcomes.tell_left_out(now);
         }
         // Peers that have gone make room for the next.
         self.peers.turn(now, &mut self.ledger, &mut self.outcomes);
@@ -193,7 +222,7 @@ impl<'h> Server<'h> {
     /// Gives a peer the session it asks for, or tells it why not; whether it got it.
     fn admit(&mut self, request: ConnectRequest, now: Instant) -> bool {
         let remote = request.remote();
-        let admitted = self.prepare(&request);
+        let admitted = self.prepare(&request, now);
         let is_admitted = admitted.is_ok();
         let result = match admitted {
             Ok((peer, welcome)) => {
@@ -201,34 +230,57 @@ impl<'h> Server<'h> {
                 let offer = Offer { private_data: &welcome, ird, ord };
                 request.accept(peer.qp(), &offer).map(|connecting| {
                     let session = peer.session().to_owned();
-                    self.outcomes.log.tell(&Event::Started { peer: remote, session });
+                    self.outcomes.tell(&Event::Started { peer: remote, session }, now);
                     self.peers.insert(peer, connecting, now);
                 })
             }
             Err(refusal) => {
                 let reason = format!("{refusal:#}");
-                self.outcomes.log.tell(&Event::Rejected { peer: remote, reason: reason.clone() });
+                let event = Event::Rejected { peer: remote, reason: reason.clone() };
+                self.outcomes.tell(&event, now);
                 self.outcomes.ended = Some(Ended::Badly);
                 request.reject(&emit_refusal(&reason))
             }
         };
         if let Err(error) = result {
-            self.outcomes.log.notice(format!("{remote}: {error}"));
+            self.outcomes.tell(&Event::Notice { text: format!("{remote}: {error}") }, now);
         }
         is_admitted
     }
 
-    fn prepare(&mut self, request: &ConnectRequest) -> anyhow::Result<(Peer, Vec<u8>)> {
+    fn prepare(
+        &mut self,
+        request: &ConnectRequest,
+        now: Instant,
+    ) -> anyhow::Result<(Peer, Vec<u8>)> {
         let remote = request.remote();
         let source = Source::of(remote);
-        // A peer that has no place costs no look at files.
-        self.ledger.check(Share { source, memory: 0 })?;
+        // A peer that gets no place costs no look at files.
+        let least = Share { source, memory: 0 };
+        let has_place = self.ledger.check(least);
+        if has_place.is_err() && self.ledger.crowder(least).is_none() {
+            has_place?;
+        }
         let hello = Hello::parse(&request.request().private_data)?;
         let needs = Needs::of(&hello, &self.limits)?;
-        let grant = self.ledger.take(Share { source, memory: needs.memory })?;
+        let memory = needs.memory.saturating_add(needs.beside);
+        let grant = self.grant(Share { source, memory }, now)?;
         let (host, limits) = (self.host, &self.limits);
         let (peer, welcome) = self.peers.prepare(host, limits, remote, &hello, needs, grant)?;
         Ok((peer, welcome.emit()))
+    }
+
+    /// Gives a peer its place and its memory; when all are taken, those of an address that has more.
+    fn grant(&mut self, share: Share, now: Instant) -> anyhow::Result<Grant> {
+        for _ in 0..EVICTIONS_MAX {
+            let Some(crowder) = self.ledger.crowder(share) else { break };
+            let is_evicted = self.peers.evict(crowder, now, &mut self.outcomes);
+            // The thread of a file may keep a place for a moment: one session is enough.
+            if !is_evicted || crowder.1 == Shortage::Peers {
+                break;
+            }
+        }
+        self.ledger.take(share)
     }
 }
 
@@ -236,5 +288,15 @@ impl<'h> Server<'h> {
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a refused peer has to take in why, before a server for one ends.
 const REFUSAL_TIME: Duration = Duration::from_millis(500);
+/// Sessions that give way to one that needs their memory, at most.
+const EVICTIONS_MAX: usize = 16;
+/// What peers are told when the server ends.
+const STOPPED: &str = "the server was stopped";
+/// How long they have to take that in.
+const STOP_TIME: Duration = Duration::from_millis(500);
+/// Longest sleep meanwhile.
+const STOP_TURN: Duration = Duration::from_millis(10);
+/// A turn that begins so late shows that this process was stopped.
+const OWN_STOP_MIN: Duration = Duration::from_secs(1);
 /// Reads open at a time, in each direction.
 const DEPTH_OF_READS: u16 = 16;

@@ -4,7 +4,7 @@ use std::fs::File;
 
 use anyhow::{Context, ensure};
 
-use crate::protocol::{Hello, Session};
+use crate::protocol::{CONTROL_LEN_MAX, Hello, Session};
 use crate::server::Limits;
 use crate::size;
 use crate::transfer::{place_len, places_within};
@@ -22,6 +22,8 @@ pub(crate) struct Needs {
     pub(crate) places: u32,
     /// Octets of memory, all together.
     pub(crate) memory: u64,
+    /// Bytes that the session takes beside that: what each takes, requests, and control messages.
+    pub(crate) beside: u64,
     /// The file to give out, and its length.
     pub(crate) file: Option<(File, u64)>,
 }
@@ -34,8 +36,15 @@ impl Needs {
     pub(crate) fn of(hello: &Hello, limits: &Limits) -> anyhow::Result<Self> {
         let Hello { session, len, depth } = hello;
         let most = limits.memory_max;
-        let mut needs =
-            Self { send: 1, receive: 0, receive_len: 0, places: 0, memory: 0, file: None };
+        let mut needs = Self {
+            send: 1,
+            receive: 0,
+            receive_len: 0,
+            places: 0,
+            memory: 0,
+            beside: 0,
+            file: None,
+        };
         match session {
             Session::Memory => needs.memory = at_most(most, *len, 1, "a region")?,
             Session::PingPong(_) => {
@@ -66,7 +75,18 @@ impl Needs {
                 needs.file = Some((file, len));
             }
         }
+        needs.beside = needs.bytes_beside(session);
         Ok(needs)
+    }
+
+    fn bytes_beside(&self, session: &Session) -> u64 {
+        let control = 2 * session.answers_max();
+        let buffers = self.receive + session.requests_max();
+        // A buffer for payload takes a control message, too.
+        let surplus = CONTROL_LEN_MAX.saturating_sub(self.receive_len);
+        let control_bytes = buffers * surplus + control * CONTROL_LEN_MAX;
+        let requests = (self.send + control + buffers) * REQUEST_BYTES;
+        SESSION_BYTES + (control_bytes + requests) as u64
     }
 
     /// Memory for chunks of a file of `len` octets.
@@ -113,6 +133,10 @@ fn at_most(memory_max: u64, len: u64, count: u64, what: &str) -> anyhow::Result<
     })
 }
 
+/// Bytes of the heap that a session takes whatever it asks for (`server/tests/memory.rs`).
+pub(super) const SESSION_BYTES: u64 = 8 << 10;
+/// Bytes that a request or a buffer takes in the queues, at most: posted, and completed.
+const REQUEST_BYTES: usize = 256;
 /// Payload messages under way at a time: twice those of 'urnic bw', for the credits on their way.
 const DEPTH_MAX: u32 = 8192;
 /// Times the length of a message: what is written to, and what is written from.
@@ -152,6 +176,18 @@ mod tests {
         let said = needs(Session::Sink, len + 1, 16).unwrap_err();
         assert!(said.contains("18 receive buffers of") && said.contains("together"), "{said}");
         assert!(needs(Session::Echo, u64::MAX, 2).is_err(), "a product beyond 64 bits");
+    }
+
+    #[test]
+    fn what_a_session_takes_beside_its_memory_is_known() {
+        let beside = |session, depth| needs(session, 0, depth).unwrap().beside;
+        let idle = beside(Session::Memory, 0);
+        assert!((SESSION_BYTES..4 * SESSION_BYTES).contains(&idle), "{idle}");
+        // Each buffer is as long as a control message, however short the payload is.
+        let deep = beside(Session::Echo, DEPTH_MAX);
+        assert!(deep > u64::from(DEPTH_MAX) * CONTROL_LEN_MAX as u64, "{deep}");
+        let long = needs(Session::Sink, 600, 16).unwrap().beside;
+        assert!(long < beside(Session::Sink, 16), "{long}");
     }
 
     #[test]

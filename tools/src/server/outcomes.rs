@@ -1,5 +1,6 @@
 //! How sessions have ended: told, and kept for the exit status.
 
+use crate::server::log::Budget;
 use crate::server::peer::Peer;
 use crate::server::{Ended, Event, Log};
 use urnic_engine::time::Instant;
@@ -10,18 +11,46 @@ pub(super) struct Outcomes {
     pub(super) log: Log,
     /// How they did so; `None` while none has.
     pub(super) ended: Option<Ended>,
+    /// Lines about peers that may be written: of sessions as they should be, and of all others.
+    well: Budget,
+    badly: Budget,
     /// Why sessions have failed, and how many have gone.
     #[cfg(test)]
     pub(super) told: (Vec<String>, usize),
 }
 
 impl Outcomes {
-    pub(super) const fn new(log: Log) -> Self {
+    pub(super) fn new(log: Log, now: Instant) -> Self {
         Self {
             log,
             ended: None,
+            well: Budget::new(now),
+            badly: Budget::new(now),
             #[cfg(test)]
             told: (Vec::new(), 0),
+        }
+    }
+
+    /// Tells of an event that a peer has brought about, as far as there is a budget for that.
+    pub(super) fn tell(&mut self, event: &Event, now: Instant) {
+        let is_well = matches!(event, Event::Started { .. } | Event::Ended { .. });
+        let budget = if is_well { &mut self.well } else { &mut self.badly };
+        if budget.take(now) {
+            self.log.tell(event);
+        }
+    }
+
+    /// Tells how many lines were left out since that was told last.
+    pub(super) fn tell_left_out(&mut self, now: Instant) {
+        for (budget, of) in
+            [(&mut self.well, "began or ended well"), (&mut self.badly, "failed or were refused")]
+        {
+            if let Some(count) = budget.left_out(now) {
+                let every = Budget::INTERVAL;
+                self.log.notice(format!(
+                    "{count} lines of sessions that {of} were left out: more than one each {every:?}"
+                ));
+            }
         }
     }
 
@@ -29,7 +58,7 @@ impl Outcomes {
     #[cold]
     pub(super) fn gone(&mut self, peer: &Peer, now: Instant) {
         if let Some(event) = peer.ended_well(now) {
-            self.log.tell(&event);
+            self.tell(&event, now);
             #[cfg(test)]
             {
                 self.told.1 += 1;
@@ -40,12 +69,12 @@ impl Outcomes {
 
     /// A session has failed.
     #[cold]
-    pub(super) fn failed(&mut self, peer: &Peer, error: &anyhow::Error) {
+    pub(super) fn failed(&mut self, peer: &Peer, error: &anyhow::Error, now: Instant) {
         let (remote, session) = (peer.remote(), peer.session().to_owned());
         let reason = format!("{error:#}");
         #[cfg(test)]
         self.told.0.push(reason.clone());
-        self.log.tell(&Event::Failed { peer: remote, session, reason });
+        self.tell(&Event::Failed { peer: remote, session, reason }, now);
         self.ended = Some(Ended::Badly);
     }
 }

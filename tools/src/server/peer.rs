@@ -28,6 +28,7 @@ use crate::server::news::News;
 use crate::server::places::Source;
 use crate::server::role::Role;
 use crate::server::{Event, Limits};
+use crate::terminated::words;
 
 /// A peer with its session.
 #[derive(Debug)]
@@ -45,6 +46,8 @@ pub(crate) struct Peer {
     channel: Channel,
     role: Role,
     activity: Activity,
+    /// Control messages that have crossed in both directions.
+    control: u64,
     /// When it is seen next whether the peer does anything.
     look_at: Instant,
     /// When it is entered to be due, if it is.
@@ -97,7 +100,7 @@ impl Peer {
         let channel = Channel::new(&host.pd, &qp, buffers)?;
         let own = news.waker(qp.number());
         let waker = &Waker::from(Arc::clone(&own));
-        let (places, place) = (needs.places, grant.place());
+        let (places, place) = (needs.places, grant.place().context("no place")?);
         let transfer = Transfer { host, qp: &qp, places, place, waker };
         let (role, welcome) = Role::new(transfer, limits, hello, needs)?;
         let now = monotonic_now();
@@ -112,6 +115,7 @@ impl Peer {
             channel,
             role,
             activity: Activity::new(now),
+            control: 0,
             look_at: now,
             entered: None,
             parting: None,
@@ -130,6 +134,26 @@ impl Peer {
 
     pub(crate) fn source(&self) -> Source {
         self.grant.source()
+    }
+
+    /// Bytes of memory that it was granted.
+    pub(crate) const fn memory(&self) -> u64 {
+        self.grant.memory()
+    }
+
+    /// When payload last crossed, as far as was looked, and when the session began.
+    pub(crate) const fn last_of_use(&self) -> (Instant, Instant) {
+        (self.activity.payload_at(), self.began)
+    }
+
+    /// Returns true if the session is over and the peer only has to take in why.
+    pub(crate) const fn is_parting(&self) -> bool {
+        self.parting.is_some()
+    }
+
+    /// This process was stopped for so long: the peer could not be heard.
+    pub(crate) fn excuse(&mut self, time: Duration) {
+        self.activity.excuse(time);
     }
 
     /// What kind of session it has.
@@ -198,6 +222,28 @@ impl Peer {
         connection.disconnect();
         self.parting = Some(now + PARTING_TIME);
         // Nothing may have asked for its end yet.
+        self.link.wake();
+        true
+    }
+
+    /// Ends the session for a reason that is not the peer's, gives its place back and tells the peer why,
+    /// unless the connection has to end `at_once`. Returns true if the peer has to stay for that.
+    pub(crate) fn dismiss(&mut self, why: &str, at_once: bool, now: Instant) -> bool {
+        self.grant.leave_place();
+        let Some(connection) = self.link.connection() else { return false };
+        let last_word = Control::Failed(why.to_owned());
+        // RFC 5044 §7.1.2 (4): nothing can be said before the peer's first FPDU.
+        let is_mute = connection.counters().is_ok_and(|counters| counters.mpa.fpdus == 0);
+        if at_once
+            || is_mute
+            || self.is_parting()
+            || self.channel.send(&self.qp, &last_word).is_err()
+        {
+            connection.abort();
+            return false;
+        }
+        connection.disconnect();
+        self.parting = Some(now + PARTING_TIME);
         self.link.wake();
         true
     }
@@ -290,6 +336,10 @@ impl Peer {
             return Ok(Turn::Stays);
         }
         let (link, waits) = (&self.link, self.role.is_working());
+        let control = self.control;
+        self.activity.look_for_payload(now, waits, || {
+            link.fpdus().map(|fpdus| fpdus.saturating_sub(control))
+        })?;
         if self.activity.look(now, waits, || link.counted()) {
             active();
             self.look_at = now + interval;
@@ -304,6 +354,7 @@ impl Peer {
         let Self { qp, channel, role, .. } = self;
         match wc.opcode {
             WcOpcode::Recv if wc.solicited => {
+                self.control += 1;
                 let message = channel.take_control(qp, wc)?;
                 let answer = match message {
                     Control::CountersRequest => Some(Control::Counters(self.counters()?)),
@@ -325,6 +376,7 @@ impl Peer {
             }
             WcOpcode::Recv | WcOpcode::RecvImmediate => role.handle_payload(qp, channel, wc),
             _ if wc.wr_id == CONTROL_SENT => {
+                self.control += 1;
                 channel.sent();
                 Ok(())
             }
@@ -358,7 +410,13 @@ impl Peer {
                 Ok(Turn::Gone)
             }
             ConnectionEvent::Failed(error) => bail!("{error}"),
-            ConnectionEvent::Terminated(terminate) => bail!("the peer terminated: {terminate:?}"),
+            // A client that does not want the rest withdraws the memory that it is read into.
+            ConnectionEvent::Terminated(terminate) if self.role.is_get() => {
+                bail!("the client ended the transfer: {}", words(terminate))
+            }
+            ConnectionEvent::Terminated(terminate) => {
+                bail!("the peer ended the session: {}", words(terminate))
+            }
             _ => Ok(Turn::Stays),
         }
     }

@@ -3,12 +3,13 @@
 //! That is a completion, news of the connection or of the file ([`News`]), or that a peer is due
 //! ([`Dues`]). Only sessions that look at memory, of which nothing tells, are visited each turn.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{anyhow, ensure};
 use urnic::{Connecting, QpNum};
 use urnic_engine::time::Instant;
 
@@ -24,6 +25,7 @@ use crate::server::needs::Needs;
 use crate::server::news::News;
 use crate::server::outcomes::Outcomes;
 use crate::server::peer::{Means, Peer, Turn};
+use crate::server::places::{Shortage, Site};
 
 /// The peers of a server.
 #[derive(Debug)]
@@ -125,6 +127,44 @@ impl Peers {
         self.hear(now, outcomes);
         self.watch(now, outcomes);
         self.look(now, ledger, outcomes);
+    }
+
+    /// Has a session of `site` end for one of another: of places the one that has done without payload for
+    /// the longest, of memory the one that has most. Returns false if there is none.
+    pub(super) fn evict(
+        &mut self,
+        (site, shortage): (Site, Shortage),
+        now: Instant,
+        outcomes: &mut Outcomes,
+    ) -> bool {
+        let peers = self.table.peers.iter();
+        let parting = peers.clone().filter(|(_, peer)| peer.is_parting()).count();
+        let of_site = peers.filter(|(_, peer)| peer.source().site() == site && !peer.is_parting());
+        let chosen = match shortage {
+            Shortage::Memory => of_site.max_by_key(|(_, peer)| peer.memory()),
+            _ => of_site.min_by_key(|(_, peer)| {
+                let (payload_at, began) = peer.last_of_use();
+                (payload_at, Reverse(began))
+            }),
+        };
+        let Some((&key, _)) = chosen else { return false };
+        // The memory of one that stays for the reason is not free yet.
+        let at_once = shortage == Shortage::Memory || parting >= PARTING_MAX;
+        self.table.dismiss(key, GAVE_WAY, at_once, now, outcomes);
+        true
+    }
+
+    /// Ends all sessions, and tells the peers why.
+    pub(super) fn dismiss_all(&mut self, why: &str, now: Instant, outcomes: &mut Outcomes) {
+        let keys: Vec<_> = self.table.peers.keys().copied().collect();
+        for key in keys {
+            self.table.dismiss(key, why, false, now, outcomes);
+        }
+    }
+
+    /// This process was stopped for so long: no peer could be heard.
+    pub(super) fn excuse(&mut self, time: Duration) {
+        self.table.peers.values_mut().for_each(|peer| peer.excuse(time));
     }
 
     /// How long there is nothing to do but for what wakes the endpoint.
@@ -265,7 +305,7 @@ impl Table {
                 false
             }
             Err(error) => {
-                outcomes.failed(peer, &error);
+                outcomes.failed(peer, &error, now);
                 peer.part(now)
             }
         };
@@ -275,6 +315,26 @@ impl Table {
             self.remove(key);
         }
         stays
+    }
+
+    #[cold]
+    fn dismiss(
+        &mut self,
+        key: QpNum,
+        why: &str,
+        at_once: bool,
+        now: Instant,
+        outcomes: &mut Outcomes,
+    ) {
+        let Some(peer) = self.peers.get_mut(&key) else { return };
+        if !peer.is_parting() {
+            outcomes.failed(peer, &anyhow!("{why}"), now);
+        }
+        if peer.dismiss(why, at_once, now) {
+            enter(&mut self.dues, key, peer);
+        } else {
+            self.remove(key);
+        }
     }
 
     #[cold]
@@ -298,6 +358,12 @@ fn enter(dues: &mut Dues, key: QpNum, peer: &mut Peer) {
 
 /// Peers that are looked at in a turn because they are due, at most.
 pub(super) const LOOKS_MAX: usize = 16;
+
+/// Peers without a place that may stay until they have taken in why.
+const PARTING_MAX: usize = 64;
+/// Why a session ends for one of another address.
+const GAVE_WAY: &str = "the server is full, and your address has most sessions: this one has to give \
+                        way to another address";
 
 /// Hashes numbers that this end has given out, one after the other: no peer chooses them.
 #[derive(Default)]

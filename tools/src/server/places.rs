@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use anyhow::ensure;
+use anyhow::anyhow;
 
 use crate::size;
 
@@ -11,24 +11,41 @@ use crate::size;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Source(IpAddr);
 
+/// Addresses that count as one when all places are taken: an IPv4 address, or a /48 of IPv6, which is
+/// what one subscriber may have (RFC 6177 §2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Site(IpAddr);
+
 impl Source {
     pub(crate) fn of(remote: SocketAddr) -> Self {
-        Self(match remote.ip().to_canonical() {
-            // RFC 4291 §2.5.4: a host chooses the last 64 bits itself.
-            IpAddr::V6(address) => {
-                let network = u128::from(address) >> 64 << 64;
-                IpAddr::V6(Ipv6Addr::from(network))
-            }
-            v4 => v4,
-        })
+        // RFC 4291 §2.5.4: a host chooses the last 64 bits itself.
+        Self(first_bits(remote.ip().to_canonical(), 64))
+    }
+
+    pub(crate) fn site(self) -> Site {
+        Site(first_bits(self.0, SITE_BITS))
     }
 }
+
+/// An IPv6 address with its first `bits` only.
+fn first_bits(address: IpAddr, bits: u32) -> IpAddr {
+    match address {
+        IpAddr::V6(address) => {
+            let rest = u128::BITS - bits;
+            IpAddr::V6(Ipv6Addr::from(u128::from(address) >> rest << rest))
+        }
+        v4 => v4,
+    }
+}
+
+/// Bits of an IPv6 address that all addresses of a subscriber have in common.
+const SITE_BITS: u32 = 48;
 
 /// What a session takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(crate) source: Source,
-    /// Octets.
+    /// Bytes.
     pub(crate) memory: u64,
 }
 
@@ -39,7 +56,7 @@ pub(crate) struct Places {
     pub(crate) peers_max: usize,
     /// Of those, from one address.
     pub(crate) peers_per_source_max: usize,
-    /// Octets of memory of all peers.
+    /// Bytes of memory of all peers.
     pub(crate) memory_max: u64,
     /// Of those, for peers of one address.
     pub(crate) memory_per_source_max: u64,
@@ -49,8 +66,17 @@ pub(crate) struct Places {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) peers: usize,
-    /// Octets.
+    /// Bytes.
     pub(crate) memory: u64,
+}
+
+/// Which limit leaves no room for another session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shortage {
+    PeersOfSource,
+    Peers,
+    MemoryOfSource,
+    Memory,
 }
 
 impl Taken {
@@ -62,36 +88,51 @@ impl Taken {
 }
 
 impl Places {
-    /// Whether there is room for another one with so much `memory`, beside what `all` have, and of
-    /// those the ones of `own` address.
-    ///
-    /// # Errors
-    /// Why not, with the option of `urnic serve` that decides.
-    pub(crate) fn check(&self, all: Taken, own: Taken, memory: u64) -> anyhow::Result<()> {
+    /// Finds what leaves no room for another one with so much `memory`, beside what `all` have, and of
+    /// those the ones of `own` address. Limits of the address come first: nothing that others have
+    /// matters then.
+    pub(crate) const fn shortage(&self, all: Taken, own: Taken, memory: u64) -> Option<Shortage> {
+        if own.peers >= self.peers_per_source_max {
+            Some(Shortage::PeersOfSource)
+        } else if own.memory.saturating_add(memory) > self.memory_per_source_max {
+            Some(Shortage::MemoryOfSource)
+        } else if all.peers >= self.peers_max {
+            Some(Shortage::Peers)
+        } else if all.memory.saturating_add(memory) > self.memory_max {
+            Some(Shortage::Memory)
+        } else {
+            None
+        }
+    }
+
+    /// Says why there is no room, with the option of `urnic serve` that decides.
+    pub(crate) fn refusal(
+        &self,
+        shortage: Shortage,
+        all: Taken,
+        own: Taken,
+        memory: u64,
+    ) -> anyhow::Error {
         let (peers, own_peers) = (all.peers, own.peers);
-        let own_memory = own.memory.saturating_add(memory);
-        let memory = all.memory.saturating_add(memory);
-        ensure!(
-            own_peers < self.peers_per_source_max,
-            "{own_peers} peers of your address are being served, and no more are taken: close some, \
-             or start 'urnic serve' with a larger --peers-per-address"
-        );
-        ensure!(
-            peers < self.peers_max,
-            "{peers} peers are being served ({own_peers} of them from your address), and no more \
-             are taken: try later, or start 'urnic serve' with a larger --peers"
-        );
-        ensure!(
-            memory <= self.memory_max && own_memory <= self.memory_per_source_max,
-            "with this session, peers would have {} of memory ({} those of your address), and there \
-             are {} ({} for one address): ask for less, try later, or start 'urnic serve' with a \
-             larger --total-size",
-            size::format(memory),
-            size::format(own_memory),
-            size::format(self.memory_max),
-            size::format(self.memory_per_source_max)
-        );
-        Ok(())
+        match shortage {
+            Shortage::PeersOfSource => anyhow!(
+                "{own_peers} peers of your address are being served, and no more are taken: close \
+                 some, or start 'urnic serve' with a larger --peers-per-address"
+            ),
+            Shortage::Peers => anyhow!(
+                "{peers} peers are being served ({own_peers} of them from your address), and no more \
+                 are taken: try later, or start 'urnic serve' with a larger --peers"
+            ),
+            Shortage::MemoryOfSource | Shortage::Memory => anyhow!(
+                "with this session, peers would have {} of memory ({} those of your address), and \
+                 there are {} ({} for one address): ask for less, try later, or start 'urnic serve' \
+                 with a larger --total-size",
+                size::format(all.memory.saturating_add(memory)),
+                size::format(own.memory.saturating_add(memory)),
+                size::format(self.memory_max),
+                size::format(self.memory_per_source_max)
+            ),
+        }
     }
 }
 
@@ -116,11 +157,11 @@ mod tests {
             let memory = of_them.iter().map(|share| share.memory).sum();
             Taken { peers: of_them.len(), memory }
         };
-        let own = sum(&|share| share.source == wanted.source);
-        match PLACES.check(sum(&|_| true), own, wanted.memory) {
-            Ok(()) => String::new(),
-            Err(refusal) => refusal.to_string(),
-        }
+        let (all, own) = (sum(&|_| true), sum(&|share| share.source == wanted.source));
+        let shortage = PLACES.shortage(all, own, wanted.memory);
+        shortage.map_or_else(String::new, |shortage| {
+            PLACES.refusal(shortage, all, own, wanted.memory).to_string()
+        })
     }
 
     #[test]
@@ -129,10 +170,7 @@ mod tests {
         assert_eq!(refusal(&[a], a), "");
         assert!(refusal(&[a, a], a).contains("--peers-per-address"));
         assert_eq!(refusal(&[a, a], b), "", "another address is let in");
-        assert!(
-            refusal(&[a, a, b], b).contains("--peers:")
-                || refusal(&[a, a, b], b).contains("larger --peers")
-        );
+        assert!(refusal(&[a, a, b], b).ends_with("larger --peers"));
     }
 
     #[test]
@@ -153,5 +191,10 @@ mod tests {
         assert_ne!(of("[2001:db8::1]:5"), of("[2001:db8:0:1::1]:5"));
         assert_eq!(of("192.0.2.1:5"), of("[::ffff:192.0.2.1]:5"));
         assert_ne!(of("192.0.2.1:5"), of("192.0.2.2:5"));
+        let site = |text: &str| of(text).site();
+        assert_eq!(site("[2001:db8::1]:5"), site("[2001:db8:0:ffff::1]:5"));
+        assert_ne!(site("[2001:db8::1]:5"), site("[2001:db8:1::1]:5"));
+        assert_eq!(site("192.0.2.1:5"), site("[::ffff:192.0.2.1]:6"));
+        assert_ne!(site("192.0.2.1:5"), site("192.0.2.2:5"));
     }
 }

@@ -1,6 +1,6 @@
 //! What a session does at the server, by its kind.
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{anyhow, bail, ensure};
 use urnic::{Access, Mr, Qp, RemoteBuffer, Stag, TaggedOffset, Wc};
 use urnic_engine::time::Instant;
 
@@ -179,6 +179,11 @@ impl Role {
         }
     }
 
+    /// Returns true if a file goes to the peer.
+    pub(crate) const fn is_get(&self) -> bool {
+        matches!(self, Self::Get(_))
+    }
+
     /// What is missing, to follow "the peer went away".
     pub(crate) fn unfinished(&self) -> Option<&'static str> {
         match self {
@@ -213,9 +218,12 @@ fn place_to_write(limits: &Limits, name: &str, len: u64, force: bool) -> anyhow:
     );
     let place = folder.place(name)?;
     if force && !limits.allow_overwrite {
-        place.check_free(false).context(
-            "files are not replaced here, unless 'urnic serve' is given --allow-overwrite",
-        )?;
+        place.check_free(true)?;
+        ensure!(
+            !place.is_taken(),
+            "{name} exists, and files are not replaced here unless 'urnic serve' is given \
+             --allow-overwrite"
+        );
     }
     Ok(place)
 }

@@ -14,6 +14,7 @@ use anyhow::{Context, bail, ensure};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 
 use crate::protocol::NAME_LEN_MAX;
+use crate::transfer::room::FileId;
 
 /// An open folder.
 #[derive(Debug)]
@@ -130,6 +131,11 @@ impl Place {
             }
             _ => bail!("{name} is no regular file, and is not replaced"),
         }
+    }
+
+    /// Returns true if a file of any kind has the name.
+    pub(crate) fn is_taken(&self) -> bool {
+        FileId::at(self).is_some()
     }
 
     /// The name under which a file is kept while it is not whole.

@@ -176,7 +176,7 @@ fn peers_beyond_the_number_are_told_which_option_decides() {
     for (options, part) in [
         ("--peers 3", "--peers"),
         ("--peers-per-address 3", "--peers-per-address"),
-        ("--size 1M --total-size 6M", "--total-size"),
+        ("--size 1M --total-size 6400K", "--total-size"),
     ] {
         let server = Server::start(options);
         let works = server.client("bw ADDRESS --connections 3 --size 1M --seconds 0.05 --json");

@@ -40,7 +40,12 @@ impl Server {
     }
 
     pub(crate) fn start_at(address: &str, options: &str) -> Self {
-        let mut child = urnic(&format!("serve --listen {address} {options}")).spawn().unwrap();
+        Self::of(urnic(&format!("serve --listen {address} {options}")))
+    }
+
+    /// Starts what `command` says, which is a server.
+    pub(crate) fn of(mut command: Command) -> Self {
+        let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let at = line.find("127.0.0.1:").unwrap_or_else(|| panic!("listens: {line:?}"));
@@ -83,6 +88,11 @@ impl Server {
         });
         self.stop();
         reader.join().unwrap()
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
     pub(crate) fn pid(&self) -> u32 {

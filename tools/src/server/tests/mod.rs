@@ -1,6 +1,7 @@
 //! A server with its peers: what a turn visits, what a session takes, and sessions that come and go.
 
 mod churn;
+mod evict;
 mod memory;
 mod scene;
 mod visits;
