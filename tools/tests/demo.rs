@@ -139,8 +139,6 @@ fn the_json_says_what_was_asked_and_what_was_counted() {
             "segments_retransmitted",
             "retransmissions",
             "fpdus",
-            "crc_good",
-            "crc_bad",
             "markers",
             "marker_errors",
             "fpdus_by_marker",
@@ -153,7 +151,10 @@ fn the_json_says_what_was_asked_and_what_was_counted() {
             assert!(direction[key].is_u64(), "{key}");
         }
         assert!(direction["markers"].as_u64().unwrap() > 0);
-        assert_eq!(direction["crc_good"], 0, "no CRC is checked");
+        assert!(
+            ["crc_good", "crc_bad"].iter().all(|key| direction[*key].is_null()),
+            "no CRC is checked"
+        );
         // Read Responses are copied once, and nothing else is.
         let copies = direction["copies_per_byte_tx"].as_f64().unwrap();
         assert!(copies > 0.0 && copies < 0.5, "{copies}");
@@ -210,6 +211,7 @@ fn quiet_prints_nothing_and_text_names_the_seed() {
     let shown = String::from_utf8(text.stdout).unwrap();
     assert!(shown.contains("All verified") && shown.contains("seed 77"), "{shown}");
     assert!(shown.contains("bytes placed"), "{shown}");
+    assert!(shown.contains("Senders copied ") && shown.contains("of Read Responses"), "{shown}");
 }
 
 #[test]
@@ -288,7 +290,9 @@ fn replaying_the_recorded_frames_counts_what_the_demo_counted() {
             for (key, value) in replayed.as_object().unwrap() {
                 // Replay counts segments as they crossed the link, startup and copies included.
                 let same = !matches!(key.as_str(), "segments" | "segments_aligned");
-                if let (true, Some(counted)) = (same, counted.get(key)) {
+                // Without CRCs the demo knows of none.
+                let counted = counted.get(key).filter(|counted| !counted.is_null());
+                if let (true, Some(counted)) = (same, counted) {
                     assert_eq!(nonzero(counted), nonzero(value), "{key} with {arguments}");
                 }
             }
@@ -326,5 +330,5 @@ fn a_long_run_shows_a_sign_of_life() {
     child.kill().expect("it runs still");
     child.wait().expect("it is a child");
     assert!(said.is_ok());
-    assert!(line.starts_with("urnic: ") && line.contains("of 1.95 PiB after "), "{line:?}");
+    assert!(line.starts_with("urnic: ") && line.contains("of 2.20 PB after "), "{line:?}");
 }

@@ -220,7 +220,7 @@ fn counts(samples: &Samples, (over, under): (u64, u64)) -> Vec<(u64, u64)> {
         }
         (bound, before) = (next, below);
     }
-    if counts.is_empty() && spread.len() > 0 {
+    if counts.is_empty() && !spread.is_empty() {
         counts.push((bound, spread.len()));
     }
     counts
