@@ -20,6 +20,7 @@ mod demo;
 mod device;
 mod figure;
 mod file_report;
+mod help;
 mod host;
 mod ib;
 mod impair;
@@ -43,7 +44,7 @@ mod units;
 use std::ffi::OsStr;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Tests look at what sessions take of the heap.
 #[cfg(test)]
@@ -53,7 +54,7 @@ static COUNTING: urnic_testkit::counting::Counting = urnic_testkit::counting::Co
 /// A software RNIC: RDMA over plain Ethernet, in user space.
 #[derive(Debug, Parser)]
 #[command(name = "urnic", version = env!("URNIC_VERSION"), propagate_version = true)]
-#[command(arg_required_else_help = true, after_help = EXAMPLES)]
+#[command(arg_required_else_help = true, after_long_help = EXAMPLES, after_help = SHORT)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -65,7 +66,24 @@ struct Cli {
     log: Option<logging::Filter>,
 }
 
+const SHORT: &str = "\
+A server is HOST, HOST:PORT or [IPV6]:PORT. 'urnic --help' has examples, 'urnic COMMAND --help' more.";
+
 const EXAMPLES: &str = "\
+A server is HOST, HOST:PORT or [IPV6]:PORT; the port is 7174 unless told. 'urnic COMMAND --help' has
+more; 'urnic man DIR' writes manual pages, 'urnic completions SHELL' completions.
+
+Exit status: 0 when all went well, 1 when something did not verify, 2 when the command could not be
+carried out as given, 130 when a signal ended it before there was a result.
+
+Environment:
+  URNIC_LOG  as --log
+  URNIC_TOP  1 shows the endpoint of a command to 'urnic top', as --top
+  XDG_RUNTIME_DIR  where the sockets for 'urnic top', and the libraries of 'urnic run', are
+  TMPDIR  where standard input is kept that has to be read twice
+  COLUMNS  width of these texts, where standard output is no terminal; 100 without it
+  NO_COLOR  leaves out colours
+
 Examples:
   urnic serve --listen 0.0.0.0 --dir /srv/files
       Be the other end, over the kernel's TCP: no privilege is needed.
@@ -74,10 +92,7 @@ Examples:
   urnic lat server --all-sizes           How long does a message take, by its size?
   urnic put backup.tar server            Bring a file there.
   urnic demo                             See it work within one process.
-  urnic replay capture.pcap              See what a captured session did.
-
-A server is HOST, HOST:PORT or [IPV6]:PORT; the port is 7174 unless told. 'urnic COMMAND --help'
-has more; 'urnic man DIR' writes manual pages, 'urnic completions SHELL' completions.";
+  urnic replay capture.pcap              See what a captured session did.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -137,6 +152,13 @@ const EXIT_UNVERIFIED: u8 = 1;
 /// Exit status of a command that could not be carried out; clap's for wrong usage.
 const EXIT_UNUSABLE: u8 = 2;
 
+/// Reads the command line; texts of help are wrapped for this terminal.
+fn parse() -> Result<Cli, clap::Error> {
+    let mut tree = help::tree::<Cli>();
+    let matches = tree.try_get_matches_from_mut(std::env::args_os())?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut tree))
+}
+
 fn main() -> ExitCode {
     // Of what cannot be read, too: a program that asked for JSON gets the reason as JSON.
     let mut words = std::env::args_os().skip(1).take_while(|word| word != "--");
@@ -147,7 +169,7 @@ fn main() -> ExitCode {
     });
     // Standard output is the file's.
     is_json &= !is_stream;
-    let cli = match Cli::try_parse() {
+    let cli = match parse() {
         Ok(cli) => cli,
         Err(error) => {
             if is_json && error.use_stderr() {

@@ -97,7 +97,10 @@ fn bw_reports_exactly_what_it_promises() {
             assert_eq!(counters.len(), COUNTERS.len());
             let (known, of_tcp) = COUNTERS.split_at(11);
             assert!(known.iter().all(|key| counters[*key].is_u64()), "{counters:?}");
-            assert!(of_tcp.iter().all(|key| counters[*key].is_null()), "the kernel's: {counters:?}");
+            assert!(
+                of_tcp.iter().all(|key| counters[*key].is_null()),
+                "the kernel's: {counters:?}"
+            );
             let count = |key: &str| counters[key].as_u64().unwrap();
             // Beside what the kernel has cut, Read Responses are copied, by the end that is read; and what
             // markers cut, if it has a CRC: FPDUs that are longer than what is between two markers.
@@ -139,7 +142,8 @@ fn bw_runs_over_several_connections_at_any_depth() {
 fn the_time_of_a_read_is_the_whole() {
     let server = Server::start("");
     for op in ["read", "fetch-add"] {
-        let result = json(&server.client(&format!("lat ADDRESS --op {op} -n 20000 -i 10ms --json")));
+        let result =
+            json(&server.client(&format!("lat ADDRESS --op {op} -n 20000 -i 10ms --json")));
         let intervals = result["intervals"].as_array().unwrap();
         let (mut inside, mut wall) = (0.0, 0.0);
         for interval in intervals {
@@ -157,7 +161,10 @@ fn the_time_of_a_read_is_the_whole() {
 fn an_option_that_the_peer_leaves_without_effect_has_a_line() {
     let server = Server::start("");
     for (command, lines) in [
-        ("bw ADDRESS -n 4 -P 3 --markers --no-crc", vec!["payload has none", "--no-crc: CRCs are used"]),
+        (
+            "bw ADDRESS -n 4 -P 3 --markers --no-crc",
+            vec!["payload has none", "--no-crc: CRCs are used"],
+        ),
         ("bw ADDRESS -n 4 --op read --markers", vec![]),
         ("bw ADDRESS -t 0.01 --bidir --markers", vec!["only what the server sends"]),
         ("lat ADDRESS -n 4 --markers", vec!["only what the server sends"]),

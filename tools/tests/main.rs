@@ -9,6 +9,8 @@ mod commands_tap;
 mod demo;
 mod docs;
 mod fairness;
+mod figures;
+mod help;
 mod ib;
 mod impair;
 mod options;

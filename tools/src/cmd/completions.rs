@@ -16,6 +16,8 @@ pub(crate) struct Args {
 }
 
 const EXAMPLES: &str = "\
+Exit status: 0 when they were written, 2 when not.
+
 Examples:
   urnic completions bash > /etc/bash_completion.d/urnic
   urnic completions zsh > /usr/local/share/zsh/site-functions/_urnic

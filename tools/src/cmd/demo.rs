@@ -56,8 +56,8 @@ Examples:
       A middlebox cuts every segment: FPDUs are put together from pieces.
   urnic demo --mtu 9000 --super-frames on
       As fast as it goes.
-  urnic demo --bytes 1M --loss 2 --markers on --record run.pcapng && urnic replay run.pcapng
-      Write down what crossed the link, and read it again.";
+  urnic demo --bytes 1M --loss 2 --markers on --record run.pcapng
+      Write down what crossed the link; 'urnic replay run.pcapng' reads it again.";
 
 /// Runs the command.
 ///

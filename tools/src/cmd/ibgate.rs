@@ -71,24 +71,30 @@ pub(crate) struct Args {
 }
 
 const EXAMPLES: &str = "\
-Making the interface takes root (CAP_NET_ADMIN), or have it made for you once:
-  sudo ip tuntap add dev ibgate mode tun user $USER; sudo ip link set ibgate mtu 2044 up
+Example, the interface, which takes root (CAP_NET_ADMIN) to make, is made for a user once:
+  sudo ip tuntap add dev ibgate mode tun user $USER
+  sudo ip link set ibgate mtu 2044 up
 
 Exit status: 0 when stopped, 2 when there is no such node, or the interface cannot be had.
 
 Example, the kernel pings a port; 'urnic ibswitch --help' tells how the fabric is started:
   urnic ibgate --dev ib:sim=fabric,node=Hca2,ip=10.9.0.9/24,ip6=fd00::9/64 &
-  ip addr add 10.8.0.1 dev ibgate; ip route add 10.9.0.0/24 dev ibgate src 10.8.0.1
-  ip addr add fd08::1 dev ibgate nodad; ip route add fd00::/64 dev ibgate src fd08::1
-  urnic serve --dev ib:sim=fabric,node=Hca3,ip=10.9.0.3/24,gw=10.9.0.9 --listen 10.9.0.3 &
+  ip addr add 10.8.0.1 dev ibgate
+  ip route add 10.9.0.0/24 dev ibgate src 10.8.0.1
+  ip addr add fd08::1 dev ibgate nodad
+  ip route add fd00::/64 dev ibgate src fd08::1
+  DEV=ib:sim=fabric,node=Hca3,ip=10.9.0.3/24,gw=10.9.0.9
+  urnic serve --dev $DEV --listen 10.9.0.3 &
   ping -c 3 10.9.0.3
   urnic put file.tar 10.9.0.3            The kernel's TCP to ours.
 
 Example, ports get their addresses from dnsmasq on this machine ('--dev ib:…,dhcp' at the ports):
-  urnic ibgate --dev ib:sim=fabric,node=Hca2,ip=10.9.0.9/24 --dhcp-relay 10.8.0.1 &
-  ip addr add 10.8.0.1 dev ibgate; ip route add 10.9.0.0/24 dev ibgate src 10.8.0.1
-  dnsmasq --port=0 --no-ping --dhcp-range=10.9.0.50,10.9.0.99,255.255.255.0,1h \
-    --dhcp-option=option:router,10.9.0.9";
+  GATE=ib:sim=fabric,node=Hca2,ip=10.9.0.9/24
+  urnic ibgate --dev $GATE --dhcp-relay 10.8.0.1 &
+  ip addr add 10.8.0.1 dev ibgate
+  ip route add 10.9.0.0/24 dev ibgate src 10.8.0.1
+  dnsmasq --port=0 --no-ping --dhcp-option=option:router,10.9.0.9 \\
+    --dhcp-range=10.9.0.50,10.9.0.99,255.255.255.0,1h";
 
 /// How long the gate sleeps at most: it looks whether it is time to stop, and at its interface.
 const LOOK_NS: u64 = 100_000_000;

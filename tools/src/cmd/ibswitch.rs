@@ -59,7 +59,8 @@ const EXAMPLES: &str = "\
 Exit status: 0 when stopped, 2 when there is no such simulator or node.
 
 Example, a ping between two nodes of the fabric that the file 'net' describes:
-  export IBSIM_SOCKNAME=fabric; L=/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so
+  export IBSIM_SOCKNAME=fabric
+  L=/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so
   ibsim -s -n net & SIM_HOST=Hca1 LD_PRELOAD=$L opensm -s 5 &
   urnic ibswitch --sim fabric --node Hca1 &
   urnic serve --dev ib:sim=fabric,node=Hca2,ip=10.9.0.2/24 --listen 10.9.0.2 &

@@ -68,8 +68,10 @@ Exit status: 0 when stopped, 2 when an interface cannot be opened or the options
 
 Example, a path of 1 Gbit/s with a round trip of 20 ms and 1 % loss, between two namespaces:
   urnic impair tapa tapb --rate 1G --delay 10ms --loss 1 &
-  ip netns add a; ip link set tapa netns a; ip -n a addr add 10.9.0.1/24 dev tapa
-  ip netns add b; ip link set tapb netns b; ip -n b addr add 10.9.0.2/24 dev tapb
+  ip netns add a; ip link set tapa netns a
+  ip netns add b; ip link set tapb netns b
+  ip -n a addr add 10.9.0.1/24 dev tapa
+  ip -n b addr add 10.9.0.2/24 dev tapb
   ip -n a link set tapa up; ip -n b link set tapb up
   ip netns exec b iperf3 -s & ip netns exec a iperf3 -c 10.9.0.2";
 

@@ -31,6 +31,8 @@ pub(crate) struct Args {
 }
 
 const EXAMPLES: &str = "\
+Exit status: 0 whatever can be used, 2 when the port of --dev cannot be opened.
+
 Examples:
   urnic info
   urnic info --dev ib:sim=fabric,node=Hca2,dhcp

@@ -47,8 +47,8 @@ pub(crate) struct Args {
 }
 
 const EXAMPLES: &str = "\
-Each message is a Send; the server sends it back, and every octet is compared. Times are of the
-whole round trip.
+Each message is a Send; the server sends it back, and every byte is compared. Times are of the
+whole round trip. A percentile that so few messages do not have is a dash.
 
 Exit status: 0 when all came back, or those before it was interrupted (Ctrl-C); 2 when not.
 

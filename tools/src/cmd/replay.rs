@@ -76,7 +76,7 @@ Examples:
   urnic replay --json a.pcap b.pcapng | jq '.files[].connections[].findings'
   urnic replay --strict *.pcapng
   urnic replay --report page.html pcaps/demo-markers-reorder.pcapng
-  urnic replay --write commented.pcapng capture.pcap && wireshark commented.pcapng
+  urnic replay --write commented.pcapng capture.pcap
   urnic replay --compare before.pcap after.pcap
   urnic replay --compare --report page.html before.pcap after.pcap
   ssh host tcpdump -i eth0 -w - tcp port 7174 | urnic replay -";

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 
 use crate::EXIT_UNVERIFIED;
 use crate::address::{DEFAULT_PORT, HostName};
@@ -18,7 +18,7 @@ use crate::rping::{Client, SIZE_MAX, SIZE_MIN, Server, Session};
 /// The server reads the client's source buffer and writes it back to its sink; with -V the client
 /// compares. Works with the stock program on either side.
 #[derive(clap::Args, Debug)]
-#[command(disable_version_flag = true, after_long_help = DEVICES)]
+#[command(disable_version_flag = true, after_long_help = format!("{EXAMPLES}\n\n{DEVICES}"))]
 #[command(group(clap::ArgGroup::new("side").required(true).args(["server", "client"])))]
 pub(crate) struct Args {
     /// Be the server
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     #[arg(short = 'C', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
-    /// Octets of a ping
+    /// Bytes of a ping
     #[arg(short = 'S', long, value_name = "SIZE", default_value = "64", value_parser = size)]
     size: usize,
 
@@ -61,11 +61,22 @@ pub(crate) struct Args {
     stack: StackOptions,
 }
 
+const EXAMPLES: &str = "\
+Exit status: 0 when all pings came back right, 1 when not, or the other end is not there; 2 when the
+options make no sense.
+
+Examples:
+  urnic rping -s -a 127.0.0.1 -C 10 -v
+      Serve one client; the next line is it, in another terminal.
+  urnic rping -c -a 127.0.0.1 -C 10 -v
+  urnic rping -s -P
+      Serve any number of clients, of the stock program, too.";
+
 fn size(text: &str) -> Result<usize, String> {
     let size = crate::size::parse(text)?;
     match usize::try_from(size) {
         Ok(size) if (SIZE_MIN..=SIZE_MAX).contains(&size) => Ok(size),
-        _ => Err(format!("a ping has {SIZE_MIN} to {SIZE_MAX} octets")),
+        _ => Err(format!("a ping has {SIZE_MIN} to {SIZE_MAX} bytes")),
     }
 }
 
@@ -74,6 +85,7 @@ fn size(text: &str) -> Result<usize, String> {
 /// # Errors
 /// When it could not be carried out.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    ensure!(args.server || args.address.is_some(), "a client needs the server's address: -a HOST");
     let host = Host::open(&args.stack, SPIN)?;
     let outcome = if args.server { serve(args, &host) } else { ping(args, &host) };
     Ok(match outcome {
@@ -86,9 +98,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn ping(args: &Args, host: &Host) -> anyhow::Result<()> {
-    let Some(host_name) = &args.address else {
-        bail!("a client needs the server's address: -a HOST")
-    };
+    let host_name = args.address.as_ref().context("no address")?;
     let address = first_address(host_name, &args.stack)?;
     let server = SocketAddr::new(address, args.port);
     let client = Client::new(&host.pd, args.size, args.verbose, args.validate)?;

@@ -14,6 +14,7 @@ use anyhow::{Context, bail};
 use urnic::runtime_folder;
 
 use crate::device::{self, DEVICES, DeviceSpec};
+use crate::report::complain;
 
 /// Run a program written for libibverbs and librdmacm on urnic
 ///
@@ -21,7 +22,7 @@ use crate::device::{self, DEVICES, DeviceSpec};
 /// system, and one device, urnic0. It needs no root, no kernel module and no /dev/infiniband. What it
 /// sends is iWARP over the kernel's TCP, or over a TCP of urnic's own on an interface (--dev).
 #[derive(clap::Args, Debug)]
-#[command(after_long_help = help())]
+#[command(after_long_help = format!("{EXAMPLES}\n\n{DEVICES}"))]
 pub(crate) struct Args {
     /// The network it is on: kernel, tap:NAME,…, packet:IFACE,…, xdp:IFACE,… and others: --help has all
     #[arg(long, value_name = "DEVICE", default_value = "kernel")]
@@ -58,41 +59,40 @@ enum Ack {
     Local,
 }
 
-/// What `--help` says at its end.
-fn help() -> String {
-    format!("{EXAMPLES}{DEVICES}")
-}
-
 const EXAMPLES: &str = "\
 Without this command: put libibverbs.so.1 and librdmacm.so.1, both links to liburnic_rdma.so, into a
 folder, name it in LD_LIBRARY_PATH, and say URNIC_PERSONALITY=iwarp, URNIC_ACK=local and
-URNIC_DEV=DEVICE if wanted; URNIC_TOP=1 shows it to urnic top.
-URNIC_LOG=debug tells what the library does.
+URNIC_DEV=DEVICE if wanted; URNIC_TOP=1 shows it to urnic top. URNIC_LOG=debug tells what the library
+does.
+
+An interface has one program at a time. The addresses of --dev are those of urnic0; what a program
+sends by ordinary sockets goes through the kernel as always.
+
+Exit status: that of the program; 127 when there is no such program, 126 when it cannot be started, 2
+when a library or a folder is missing.
 
 Examples:
   urnic run -- ibv_devinfo
   urnic run -- rping -s -a 127.0.0.1 -C 10 -v        # in one terminal
   urnic run -- rping -c -a 127.0.0.1 -C 10 -v        # in another
   urnic run -- ib_write_bw -R -d urnic0 -F 10.0.0.2
-  urnic run --device-file -- ucx_perftest -d urnic0:1 -x rc_verbs -t am_lat 10.0.0.2
-  urnic run --dev tap:urn0,ip=10.7.0.2/24 -- rping -s -a 10.7.0.2 -v
-
-An interface has one program at a time. The addresses of --dev are those of urnic0; what a program sends
-by ordinary sockets goes through the kernel as always.
-
-";
+  urnic run --device-file -- ucx_perftest -x rc_verbs -t am_lat 10.0.0.2
+  urnic run --dev tap:urn0,ip=10.7.0.2/24 -- rping -s -a 10.7.0.2 -v";
 
 /// The file that both libraries are.
 const LIBRARY: &str = "liburnic_rdma.so";
 /// What shows programs a device file.
 const PRELOAD: &str = "liburnic_preload.so";
+/// Exit statuses of shells, for a program that is not there or cannot be started.
+const EXIT_NO_PROGRAM: u8 = 127;
+const EXIT_NO_START: u8 = 126;
 /// The names that programs look for.
 const NAMES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
 
 /// Runs the command; returns only if the program cannot be started.
 ///
 /// # Errors
-/// When the library or the program is not there, or no folder can be made for the library's names.
+/// When the library is not there, or no folder can be made for the library's names.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Some((program, arguments)) = args.program.split_first() else { bail!("no program") };
     let library = find(LIBRARY)?;
@@ -132,7 +132,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         None => &mut command,
     };
     let error = command.exec();
-    Err(error).with_context(|| format!("cannot start {}", program.display()))
+    complain(&format!("cannot start {}: {error}", program.display()));
+    let is_missing = error.kind() == io::ErrorKind::NotFound;
+    Ok(ExitCode::from(if is_missing { EXIT_NO_PROGRAM } else { EXIT_NO_START }))
 }
 
 /// The folder `urnic` beside the library, if that has its names there, as packages and images of containers

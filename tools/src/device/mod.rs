@@ -25,7 +25,7 @@ pub(crate) fn open(
     })
 }
 
-/// What `--help` says of devices.
+/// Devices, and the environment of commands on them, for `--help`.
 pub(crate) const DEVICES: &str = "\
 Devices (--dev):
   kernel                        the kernel's TCP sockets: no privilege, any address of this machine
@@ -36,10 +36,21 @@ Devices (--dev):
   virtio-user:PATH,ip=ADDR/LEN  the driver of such a device; it connects to what listens at PATH
   shm:PATH,ip=ADDRESS/LENGTH    memory that two processes of urnic let each other read: one copy
   ib:sim=NAME,node=NODE,ip=…    a node of a fabric that ibsim simulates, by IP over InfiniBand
-  More, separated by commas: ip6=ADDRESS/LENGTH gw=ADDRESS gw6=ADDRESS mac=xx:xx:xx:xx:xx:xx
-  vlan=N dhcp; tap: mtu=N vnet=on|off queues=N; packet: vnet=on|off queues=N; xdp: queue=N
-  zerocopy=on|off; vhost-user: mtu=N vnet=on|off queues=N connect=on|off sealed=on|off
-  memory=SIZE peer=UID; virtio-user: mtu=N vnet=on|off queues=N listen=on|off share=on|off peer=UID;
-  shm: mtu=N listen=on|off peer=UID; ib: pkey=HEX scope=HEX peer=UID, and no mac, vlan.
-  With vnet, super-frames of 64 KiB cross the interface (the default); each of N
-  queues has a thread, and connections take turns; 'urnic info' tells which devices can be used here.";
+
+Settings of devices, behind a comma each:
+  all          ip6=ADDRESS/LENGTH gw=ADDRESS gw6=ADDRESS mac=xx:xx:xx:xx:xx:xx vlan=N dhcp
+  tap          mtu=N vnet=on|off queues=N
+  packet       vnet=on|off queues=N
+  xdp          queue=N zerocopy=on|off
+  vhost-user   mtu=N vnet=on|off queues=N connect=on|off sealed=on|off memory=SIZE peer=UID
+  virtio-user  mtu=N vnet=on|off queues=N listen=on|off share=on|off peer=UID
+  shm          mtu=N listen=on|off peer=UID
+  ib           pkey=HEX scope=HEX peer=UID, and no mac, vlan
+
+With vnet, super-frames of 64 KiB cross the interface (the default); each of N queues has a thread, and
+connections take turns. 'urnic info' tells which devices can be used here.
+
+Environment:
+  URNIC_LOG        as --log
+  URNIC_TOP        1 is the same as --top
+  XDG_RUNTIME_DIR  where --top puts its socket; the folder for temporary files without it";

@@ -184,6 +184,7 @@ impl Outcome {
             (Expect::Refused(what) | Expect::Either(what), Some(2)) if names(what) => Ok(()),
             (Expect::Refused(_) | Expect::Either(_), Some(2)) => Err("does not say why"),
             (Expect::Fails(what), Some(1)) if names(what) => Ok(()),
+            (Expect::Exits(status, what), Some(code)) if code == status && names(what) => Ok(()),
             _ => Err("ends otherwise"),
         }
     }

@@ -33,6 +33,8 @@ pub(crate) enum Expect {
     Either(&'static str),
     /// Works, or ends with a complaint and exit status 2, whatever that is.
     Ends,
+    /// This exit status, and this on standard error.
+    Exits(i32, &'static str),
     /// Exit status 1, and this on standard error: the command was carried out and did not verify.
     Fails(&'static str),
     /// Goes on, until it is interrupted.
@@ -218,7 +220,7 @@ const RPING: &[Row] = &[
             ("--address 0.0.0.256", Refused("--address")),
             ("--address 1:2:3:4:5:6:7:8:9", Refused("--address")),
             ("--address 255.255.255.255 --timeout 1s", Fails("255.255.255.255")),
-            ("!rping --client --count 1", Ends),
+            ("!rping --client --count 1", Refused("-a HOST")),
         ],
     ),
     row(
@@ -455,13 +457,21 @@ const DEMO: &[Row] = &[
         "demo",
         "--corrupt",
         &[("--corrupt 2", Works)],
-        &[("--corrupt 1 --super-frames on", Refused("--super-frames")), ("--corrupt 100", Fails("not verified")), ("--corrupt 101", Refused("--corrupt"))],
+        &[
+            ("--corrupt 1 --super-frames on", Refused("--super-frames")),
+            ("--corrupt 100", Fails("not verified")),
+            ("--corrupt 101", Refused("--corrupt")),
+        ],
     ),
     row(
         "demo",
         "--resegment",
         &[("--resegment 20", Works), ("--resegment", Works)],
-        &[("--resegment --super-frames 4K", Refused("--super-frames")), ("--resegment 100", Works), ("--resegment 101", Refused("--resegment"))],
+        &[
+            ("--resegment --super-frames 4K", Refused("--super-frames")),
+            ("--resegment 100", Works),
+            ("--resegment 101", Refused("--resegment")),
+        ],
     ),
     row(
         "demo",
@@ -800,7 +810,11 @@ const IMPAIR: &[Row] = &[
         "impair",
         "--resegment",
         &[("--resegment 5", Works)],
-        &[("--resegment --super-frames 4K", Refused("--super-frames")), ("--resegment 100", Works), ("--resegment 101", Refused("--resegment"))],
+        &[
+            ("--resegment --super-frames 4K", Refused("--super-frames")),
+            ("--resegment 100", Works),
+            ("--resegment 101", Refused("--resegment")),
+        ],
     ),
     row(
         "impair",

@@ -1,6 +1,6 @@
 //! Rows of what the command tells of itself, and while it runs.
 
-use super::Expect::{Refused, Says, Works};
+use super::Expect::{Exits, Refused, Says, Works};
 use super::{Row, row};
 
 pub(super) const SELF: &[Row] = &[
@@ -31,7 +31,7 @@ pub(super) const SELF: &[Row] = &[
             ("!run /proc/self/exe --version", Works),
             ("!run -- /proc/self/exe sim --seeds 0..1 --quiet", Works),
         ],
-        &[("!run EMPTY", Refused("cannot start")), ("!run LONG", Refused("cannot start"))],
+        &[("!run EMPTY", Exits(127, "cannot start")), ("!run LONG", Exits(126, "cannot start"))],
     ),
     row(
         "run",
