@@ -1,8 +1,11 @@
-//! The documents' command lines. Every line of a `console` block is run as far as it can be here
-//! without privilege, in a folder of its own and, where it names one, against a server on loopback;
-//! of what needs root or other machines the arguments are parsed. What is said of cargo's targets
-//! and of the repository's files is there.
+//! The documents' command lines. [`blocks`] runs each block as a whole, where network namespaces can
+//! be made. Besides, every line of a `console` block is run as far as it can be without one, in a
+//! folder of its own and, where it names one, against a server on loopback; of what needs root or
+//! other machines the arguments are parsed. What is said of cargo's targets and of the repository's
+//! files is there.
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
+
+mod blocks;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,12 +16,13 @@ use crate::commands::scene::{Server, complaint, urnic};
 /// The documents: those at the top, those of `docs/`, and those that lie with what they explain.
 fn documents() -> Vec<(PathBuf, String)> {
     let root = root();
-    let mut found: Vec<PathBuf> = ["", "docs", "pcaps", "tests", "tools/benches/compare"]
-        .into_iter()
-        .flat_map(|folder| fs::read_dir(root.join(folder)).unwrap())
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
-        .collect();
+    let mut found: Vec<PathBuf> =
+        ["", "docs", "netdev/fuzz", "pcaps", "replay/fuzz", "tests", "tools/benches/compare"]
+            .into_iter()
+            .flat_map(|folder| fs::read_dir(root.join(folder)).unwrap())
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
+            .collect();
     found.sort();
     assert!(found.len() > 8, "{found:?}");
     let name = |path: &Path| path.strip_prefix(&root).unwrap().to_owned();
@@ -76,8 +80,13 @@ fn arguments(line: &str) -> Option<&str> {
 /// Where the documents' examples find a server.
 const SERVER: &str = "192.0.2.1:7174";
 /// Options that say how long something takes, and what is enough here.
-const SHORTER: [(&str, &str); 3] =
-    [("--seconds", "0.1"), ("--iterations", "1000"), ("--bytes", "8M")];
+const SHORTER: [(&str, &str); 5] = [
+    ("--seconds", "0.1"),
+    ("--duration", "0.5s"),
+    ("--interval", "50ms"),
+    ("--iterations", "1000"),
+    ("--bytes", "8M"),
+];
 /// Seeds of a range that are run.
 const SEEDS: u64 = 40;
 
@@ -97,6 +106,9 @@ fn shortened(arguments: &str, server: &str) -> Vec<String> {
         } else {
             words.push(word.replace(SERVER, server));
         }
+    }
+    if words.contains(&"--all-sizes".to_owned()) {
+        words.extend(["--seconds", "0.02"].map(str::to_owned));
     }
     if words[0] == "demo" && !words.contains(&"--bytes".to_owned()) {
         words.extend(["--bytes", "8M"].map(str::to_owned));
@@ -182,7 +194,7 @@ fn every_command_line_of_the_documents_works() {
 fn every_other_line_is_of_a_known_program() {
     for line in lines().iter().filter(|line| arguments(&line.text).is_none()) {
         let program = line.text.split(' ').next().unwrap();
-        let known = ["bash", "cargo", "cat", "eval", "ip", "man", "ping", "sudo"];
+        let known = ["bash", "cargo", "cat", "eval", "head", "ip", "man", "mkdir", "ping", "sudo"];
         assert!(known.contains(&program), "{}: {}", line.document.display(), line.text);
     }
 }
@@ -192,13 +204,18 @@ fn named<'a>(words: &[&'a str], option: &str) -> Vec<&'a str> {
     words.windows(2).filter(|pair| pair[0] == option).map(|pair| pair[1]).collect()
 }
 
-/// The packages of the workspace and the text of their manifests.
-fn manifests() -> Vec<(String, String)> {
+/// The folders of the workspace's packages.
+fn members() -> Vec<String> {
     let workspace = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let members = workspace.lines().find_map(|line| line.strip_prefix("members = ")).unwrap();
-    let folders = members.split('"').skip(1).step_by(2);
+    members.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// The packages of the workspace and the text of their manifests.
+fn manifests() -> Vec<(String, String)> {
     let manifest = |folder| fs::read_to_string(root().join(folder).join("Cargo.toml")).unwrap();
-    folders
+    members()
+        .into_iter()
         .map(manifest)
         .map(|text| {
             let (_, package) = text.split_once("[package]\nname = \"").unwrap();
@@ -227,7 +244,14 @@ fn what_cargo_is_asked_for_is_there() {
                 for target in name(option) {
                     found += 1;
                     let entry = format!("[[{section}]]\nname = \"{target}\"");
-                    assert!(manifests.iter().any(|(_, text)| text.contains(&entry)), "{at}");
+                    // Cargo finds the others by their file.
+                    let file = format!("{section}s/{target}.rs");
+                    let has_file =
+                        || members().iter().any(|folder| root().join(folder).join(&file).exists());
+                    assert!(
+                        manifests.iter().any(|(_, text)| text.contains(&entry)) || has_file(),
+                        "{at}"
+                    );
                 }
             }
             for example in name("--example") {
