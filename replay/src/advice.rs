@@ -96,8 +96,8 @@ impl Kind {
             }
             Self::ImmediateLength => "Immediate Data is one segment with exactly 8 octets.",
             Self::ImmediateAlone => {
-                "Nothing, if the programs use it as a short message; otherwise it follows the RDMA Write that \
-                 it tells of."
+                "No action is needed if the programs use Immediate Data as a short message. Otherwise send it \
+                 right after the RDMA Write that it announces."
             }
             Self::AtomicRequestForm => {
                 "An Atomic Request is one segment with 52 octets, and asks for FetchAdd (0) or CmpSwap (2)."

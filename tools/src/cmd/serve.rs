@@ -119,8 +119,8 @@ checksum is right; what has arrived of a file when its sender goes away is kept,
 of --keep-parts, and the next attempt goes on from there. Files and folders whose names begin with a
 dot are neither given out nor taken. Nothing is replaced without --allow-overwrite.
 
-Each session is told of when it has ended: on standard output when all went well, on standard error
-when not.
+When a session ends, the server prints a line: to standard output if it succeeded, to standard error
+if it failed.
 
 Exit status: 0 when it was stopped, 1 with --once when a session failed or was refused, 2 when it
 cannot listen.
