@@ -1,6 +1,7 @@
 //! From a seed to a plan: the space that is searched.
 
 mod fabric;
+mod ready;
 mod trials;
 
 use urnic_engine::mpa::startup::StartupConfig;
@@ -61,14 +62,26 @@ impl Drawing {
         let silence = (self.scenario == Scenario::Vanish).then(|| self.silence(&link, &flows));
         let (idlers, guesses) = (Vec::new(), None);
         let scenario = self.scenario;
-        let mut plan =
-            Plan { seed, scenario, nodes, link, flows, changes, silence, idlers, guesses };
+        let sabotage = None;
+        let mut plan = Plan {
+            seed,
+            scenario,
+            nodes,
+            link,
+            flows,
+            changes,
+            silence,
+            idlers,
+            guesses,
+            sabotage,
+        };
         self.make_trial(&mut plan);
         // Drawn apart: the rest of a plan is what it was before there was this.
         let mut random = Random::new(seed ^ PLACED_BITS);
         for side in plan.flows.iter_mut().flat_map(|flow| &mut flow.sides) {
             side.placed = random.one_in(3);
         }
+        ready::vary(&mut plan);
         plan
     }
 

@@ -10,7 +10,7 @@ use urnic_engine::verbs::QpState;
 
 use crate::address::address;
 use crate::memory::{Model, Part};
-use crate::plan::{Act, Deed, Ending, FlowPlan, SidePlan, Start};
+use crate::plan::{Act, Deed, Ending, FlowPlan, Sabotage, SidePlan, Start};
 use crate::side::Side;
 use crate::world::{Node, World};
 
@@ -45,6 +45,7 @@ pub(crate) enum Stage {
 pub(crate) struct Flow<'p> {
     pub(crate) plan: &'p FlowPlan,
     index: usize,
+    sabotage: Option<Sabotage>,
     model: Model,
     pub(crate) sides: [Side; 2],
     pub(crate) stage: Stage,
@@ -73,13 +74,23 @@ pub(crate) struct Flow<'p> {
 }
 
 impl<'p> Flow<'p> {
-    pub(crate) fn new(plan: &'p FlowPlan, index: usize, nodes: &[Node]) -> io::Result<Self> {
+    pub(crate) fn new(
+        plan: &'p FlowPlan,
+        index: usize,
+        nodes: &[Node],
+        sabotage: Option<Sabotage>,
+    ) -> io::Result<Self> {
         let [a, b] = plan.nodes;
+        let mut model = Model::of(plan);
+        sabotage.inspect(|sabotage| sabotage.change(&mut model, plan));
+        let mut sides = [Side::new(&nodes[a].rnic, plan, 0)?, Side::new(&nodes[b].rnic, plan, 1)?];
+        sides.iter_mut().for_each(|side| side.sabotage = sabotage);
         Ok(Self {
             plan,
             index,
-            model: Model::of(plan),
-            sides: [Side::new(&nodes[a].rnic, plan, 0)?, Side::new(&nodes[b].rnic, plan, 1)?],
+            sabotage,
+            model,
+            sides,
             stage: Stage::Waiting,
             attempt: 0,
             close_at: None,
@@ -194,7 +205,10 @@ impl<'p> Flow<'p> {
         for (side, timeout) in user_timeouts.into_iter().enumerate() {
             let end = &self.sides[side];
             let waits_with = end.waits_with(&self.plan.sides[side]);
-            let longest = timeout.max(UNANSWERED) + TIMER;
+            let longest = match self.sabotage {
+                Some(Sabotage::Impatience) => Duration::from_nanos(0),
+                _ => timeout.max(UNANSWERED) + TIMER,
+            };
             self.gives_up[side] = waits_with.map(|index| (index, now + longest));
         }
     }
@@ -384,7 +398,7 @@ impl<'p> Flow<'p> {
             if own.has_left || !own.established || !own.looks(&self.plan.sides[side], now) {
                 continue;
             }
-            let peer_live = peer.live.counter();
+            let peer_live = peer.live_counter();
             let peer_memory = is_checked.then_some(&peer.memory);
             own.poll(self.plan, &self.model, peer_live, peer_memory)
                 .map_err(|text| format!("side {side}: {text}"))?;
@@ -494,13 +508,14 @@ impl<'p> Flow<'p> {
     /// The connection is over: all that was posted has completed, and memory holds what it should.
     fn check_end(&mut self) -> Result<(), String> {
         for side in [0, 1] {
-            let peer_live = self.sides[1 - side].live.counter();
+            let peer_live = self.sides[1 - side].live_counter();
             let end = &mut self.sides[side];
             end.poll(self.plan, &self.model, peer_live, None)
                 .map_err(|text| format!("side {side}: {text}"))?;
         }
         for side in [0, 1] {
             let end = &self.sides[side];
+            self.sabotage.inspect(|sabotage| sabotage.touch(&end.memory));
             end.check_revoked(self.plan).map_err(|text| format!("side {side}: {text}"))?;
             self.check_left_behind(side)?;
             let end = &self.sides[side];
@@ -509,6 +524,7 @@ impl<'p> Flow<'p> {
                 end.check_all_completed(self.plan)
                     .map_err(|text| format!("side {side}: {text}"))?;
                 let state = end.queues.qp.state();
+                let state = self.sabotage.map_or(state, |sabotage| sabotage.state(state));
                 if self.is_silent && !end.has_left && state != QpState::Error {
                     return Err(format!("side {side}: the queue pair is {state:?} after the end"));
                 }
@@ -522,7 +538,8 @@ impl<'p> Flow<'p> {
     /// itself, or with its listener before it was established.
     fn check_left_behind(&self, side: usize) -> Result<(), String> {
         let Ending::Acts(acts) = self.plan.ending else { return Ok(()) };
-        let (left, peer) = (self.left_behind[side], &self.sides[1 - side]);
+        let more = usize::from(self.sabotage == Some(Sabotage::LeftBehind));
+        let (left, peer) = (self.left_behind[side] + more, &self.sides[1 - side]);
         let ends_itself = acts[1 - side].what != Deed::Nothing || !peer.established;
         if !ends_itself && !self.is_silent && peer.progress.delivered < left {
             let delivered = peer.progress.delivered;

@@ -27,6 +27,7 @@ mod memory;
 pub mod plan;
 mod random;
 mod run;
+mod sabotage;
 mod scenario;
 mod side;
 mod sweep;

@@ -66,7 +66,7 @@ pub(crate) fn spots(work: &[Op]) -> Vec<Spot> {
     let (mut written, mut read, mut sent) = (0, 0, 0);
     let assign = |(index, op): (usize, &Op)| {
         let next = match op.kind {
-            Kind::Write => &mut written,
+            Kind::Write | Kind::WriteImmediate => &mut written,
             Kind::Read | Kind::ReadBack | Kind::ReadLive => &mut read,
             _ if op.kind.is_message() => &mut sent,
             _ => return Spot::default(),
@@ -103,7 +103,7 @@ impl Layout {
             let len = match part {
                 // What both ends read from here.
                 Part::Source => source_len(own).max(source_len(peer)),
-                Part::Sink => room(peer, |kind| kind == Kind::Write),
+                Part::Sink => room(peer, Kind::is_write),
                 Part::Landing => {
                     room(own, |kind| matches!(kind, Kind::Read | Kind::ReadBack | Kind::ReadLive))
                 }
@@ -236,7 +236,7 @@ pub(crate) fn receive_len(flow: &FlowPlan, sender: usize, index: usize) -> usize
     let op = &flow.sides[sender].work[index];
     let too_long = Ending::Mishap { side: sender, at: index, what: Mishap::TooLong };
     match op.kind {
-        Kind::Immediate => 0,
+        Kind::Immediate | Kind::WriteImmediate => 0,
         _ if flow.ending == too_long => op.len / 2,
         // Now and then with room to spare.
         _ if index.is_multiple_of(3) => op.len + GAP_LEN,
@@ -278,7 +278,7 @@ impl Model {
                         let len = op.len.min(receive_len(flow, side, index));
                         put(1 - side, Part::Inbox, &initial[side][payload..payload + len]);
                     }
-                    Kind::Write => {
+                    Kind::Write | Kind::WriteImmediate => {
                         put(1 - side, Part::Sink, &initial[side][payload..payload + op.len]);
                         written = Some((spot.to, op.len));
                     }

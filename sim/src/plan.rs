@@ -5,6 +5,7 @@ use urnic_engine::port::LowerLayer;
 use urnic_engine::tcp::CongestionKind;
 use urnic_netdev::impair::ImpairConfig;
 
+pub use crate::sabotage::Sabotage;
 use crate::scenario::Scenario;
 
 /// One run. Made by [`Plan::of_seed`], or by hand for a regression test.
@@ -28,6 +29,8 @@ pub struct Plan {
     pub idlers: Vec<Idler>,
     /// What is sent by a node that is none of these and guesses what it should not know.
     pub guesses: Option<Guesses>,
+    /// A fault made on purpose, which the oracle has to find.
+    pub sabotage: Option<Sabotage>,
 }
 
 /// Connections that a node opens to the first flow's listener and leaves as they are.
@@ -333,6 +336,8 @@ pub enum Kind {
     SendInvalidate,
     /// An RDMA Write.
     Write,
+    /// An RDMA Write with Immediate Data.
+    WriteImmediate,
     /// A Read of what the peer had from the start.
     Read,
     /// A Read of what this side wrote last.
@@ -353,7 +358,13 @@ impl Kind {
     /// Whether the peer gets a completion of its receive queue.
     #[must_use]
     pub const fn is_message(self) -> bool {
-        matches!(self, Self::Send | Self::SendInvalidate | Self::Immediate)
+        matches!(self, Self::Send | Self::SendInvalidate | Self::Immediate | Self::WriteImmediate)
+    }
+
+    /// Returns true if it writes the peer's memory.
+    #[must_use]
+    pub const fn is_write(self) -> bool {
+        matches!(self, Self::Write | Self::WriteImmediate)
     }
 
     /// Whether it counts against the outstanding Reads.

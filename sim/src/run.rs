@@ -15,7 +15,7 @@ use crate::Outcome;
 use crate::address::address;
 use crate::failure::Failure;
 use crate::flow::{Flow, Stage};
-use crate::plan::{Ending, FlowPlan, NodePlan, Plan, Says, Silence, Start};
+use crate::plan::{Ending, FlowPlan, NodePlan, Plan, Sabotage, Says, Silence, Start};
 use crate::scenario::Scenario;
 use crate::world::{self, Node, Sink, World};
 
@@ -38,6 +38,8 @@ const GONE_UNNOTICED: Duration = Duration::from_secs(10 * 75 + 3 * 60 + 30 + 60)
 /// How much longer than alone the work of a connection may take beside hostile ones, on a link that
 /// loses nothing.
 const UNNOTICED: Duration = Duration::from_secs(5);
+/// Longer than any work takes.
+const DAY: Duration = Duration::from_secs(86_400);
 /// Private Data of Requests that no flow makes.
 const REJECT_ME: &[u8] = b"rejectme";
 const IGNORE_ME: &[u8] = b"ignoreme";
@@ -60,7 +62,7 @@ pub(crate) fn run(plan: &Plan, sink: Option<Sink>) -> io::Result<Result<Outcome,
     let capture = sink.map(world::capture).transpose()?;
     let world = World::new(plan, capture.as_ref());
     let flows = plan.flows.iter().enumerate();
-    let flows = flows.map(|(index, flow)| Flow::new(flow, index, &world.nodes));
+    let flows = flows.map(|(index, flow)| Flow::new(flow, index, &world.nodes, plan.sabotage));
     let flows = flows.collect::<io::Result<Vec<_>>>()?;
     let faulty_until = if plan.is_clean() {
         Instant::ZERO
@@ -122,6 +124,10 @@ impl Run<'_> {
         let outcome = self.outcome();
         self.check_leaks()?;
         Ok(outcome)
+    }
+
+    fn is_sabotaged(&self, by: Sabotage) -> bool {
+        self.plan.sabotage == Some(by)
     }
 
     fn listen(&mut self) -> Result<(), String> {
@@ -193,13 +199,15 @@ impl Run<'_> {
         for (index, flow) in self.flows.iter().enumerate().filter(|(_, flow)| !flow.plan.is_hostile)
         {
             let is_whole = matches!(flow.plan.ending, Ending::Close(_) | Ending::CloseBoth);
-            let (Some(opened_at), Some(done_at)) = (flow.opened_at, flow.done_at) else {
+            let done_at = flow.done_at.filter(|_| !self.is_sabotaged(Sabotage::Undone));
+            let (Some(opened_at), Some(done_at)) = (flow.opened_at, done_at) else {
                 if is_whole {
                     return Err(format!("flow {index} has not done its work"));
                 }
                 continue;
             };
-            let took = done_at - opened_at;
+            let late = if self.is_sabotaged(Sabotage::Late) { DAY } else { Duration::ZERO };
+            let took = done_at - opened_at + late;
             if is_whole && (flow.was_tried_again() || took > self.time_alone(flow.plan)) {
                 return Err(format!("flow {index} has noticed what others do: {took:?}"));
             }
@@ -333,7 +341,8 @@ impl Run<'_> {
             return Ok(());
         };
         if let PortEvent::Stream { event: StreamEvent::Request(request), .. } = &event {
-            let asks = |flow: &&mut Flow<'_>| flow.asks(node, &request.private_data);
+            let is_known = !self.is_sabotaged(Sabotage::Request);
+            let asks = |flow: &&mut Flow<'_>| is_known && flow.asks(node, &request.private_data);
             if let Some(flow) = self.flows.iter_mut().find(asks) {
                 flow.answer(self.world.port(node), id);
                 return Ok(());
@@ -382,6 +391,12 @@ impl Run<'_> {
 
     /// Nothing may be left of connections that are over.
     fn check_leaks(&mut self) -> Result<(), String> {
+        if self.is_sabotaged(Sabotage::Connection) {
+            let remote = (address(1, false), 1).into();
+            let now = self.world.now();
+            let opened = self.world.port(0).open(now, remote, LowerLayer::Layered);
+            opened.map_err(|error| error.to_string())?;
+        }
         for (node, Node { poller, .. }) in self.world.nodes.iter().enumerate() {
             let (connections, octets) = (poller.port.connection_count(), poller.port.bytes_held());
             if connections != 0 || octets != 0 {
@@ -391,6 +406,7 @@ impl Run<'_> {
             }
             let blocks = self.plan.nodes[node].piece_blocks;
             let blocks = blocks.min(PIECE_BLOCKS_MAX) + NEAR_PAGES * self.flows.len();
+            let blocks = if self.is_sabotaged(Sabotage::Held) { 0 } else { blocks };
             let held_max = (blocks * PIECE_BLOCK_LEN) as u64;
             if poller.port.bytes_held_peak() > held_max {
                 return Err(format!("node {node} has held more than {held_max} octets"));
@@ -399,6 +415,8 @@ impl Run<'_> {
         let sides = self.flows.iter().flat_map(|flow| &flow.sides);
         let regions: Vec<Weak<Region>> =
             sides.map(|side| Arc::downgrade(&side.memory.region)).collect();
+        let keeps = self.is_sabotaged(Sabotage::Region);
+        let _kept = regions.first().filter(|_| keeps).and_then(Weak::upgrade);
         self.flows.clear();
         match regions.iter().filter(|region| region.strong_count() > 0).count() {
             0 => Ok(()),
@@ -412,6 +430,7 @@ impl Run<'_> {
         let corrupts = self.plan.nodes.iter().any(|node| node.impair.corrupt > 0.0);
         let wrong: u64 =
             self.flows.iter().flat_map(|flow| &flow.counters).map(|one| one.mpa.crc_bad).sum();
+        let wrong = wrong + u64::from(self.is_sabotaged(Sabotage::Crc));
         if wrong > 0 && !corrupts {
             return Err(format!("{wrong} CRCs are wrong on links that change nothing"));
         }

@@ -15,9 +15,9 @@ use urnic_engine::verbs::{
 
 use crate::live::{self, Live};
 use crate::memory::{self, Memory, Model, Part, Spot};
-use crate::plan::{Ending, FlowPlan, Kind, Mishap, Op, SidePlan};
+use crate::plan::{Ending, FlowPlan, Kind, Mishap, Op, Sabotage, SidePlan};
 
-use request::{arrives_as, cmp_swap, cut, immediate, opcode, send};
+use request::{arrives_as, cmp_swap, cut, immediate, opcode, send, write_immediate};
 
 /// One end of a connection.
 #[derive(Debug)]
@@ -52,6 +52,8 @@ pub(crate) struct Side {
     live_at_post: Vec<u64>,
     /// It has dropped its handles: it sees nothing any more.
     pub(crate) has_left: bool,
+    /// What is wrong with its completions on purpose.
+    pub(crate) sabotage: Option<Sabotage>,
 }
 
 /// The queues of one attempt to connect: a queue pair serves one connection.
@@ -146,6 +148,7 @@ impl Side {
             live: Live::default(),
             live_at_post: Vec::new(),
             has_left: false,
+            sabotage: None,
         })
     }
 
@@ -178,7 +181,9 @@ impl Side {
                 break;
             }
             let op = &flow.sides[sender].work[index];
-            let (at, len) = (self.peer_spots[index].to, memory::receive_len(flow, sender, index));
+            let len = memory::receive_len(flow, sender, index);
+            // The place of a Write is none of the inbox.
+            let at = if op.kind.is_write() { 0 } else { self.peer_spots[index].to };
             let sges = cut(self.memory.part(Part::Inbox), at, len, op.pieces);
             match self.queues.qp.post_recv(RecvWr::new(WrId(index as u64), sges)) {
                 Ok(()) => self.progress.receives_posted += 1,
@@ -240,9 +245,12 @@ impl Side {
                 SendWr::new(id, op, source())
             }
             Kind::Write => SendWr::write(id, peer.sink(spot, mishap), source()),
+            Kind::WriteImmediate => {
+                SendWr::new(id, write_immediate(op, peer.sink(spot, mishap)), source())
+            }
             Kind::Read | Kind::ReadBack => {
                 let mut written = work[..index].iter().zip(&self.spots[..index]);
-                let written = written.rfind(|(op, _)| op.kind == Kind::Write);
+                let written = written.rfind(|(op, _)| op.kind.is_write());
                 let written = written.map(|(op, spot)| (spot.to, op.len));
                 let (part, from, len) = memory::read_extent(op, spot, written);
                 let part = peer.memory.part(part);
@@ -312,10 +320,16 @@ impl Side {
             return Ok(());
         }
         while let Some(wc) = self.queues.recv_cq.poll() {
+            let Some(wc) = self.sabotage.map_or(Some(wc), |sabotage| sabotage.received(wc)) else {
+                continue;
+            };
             self.progress.completions += 1;
             self.on_received(flow, model, &wc)?;
         }
         while let Some(wc) = self.queues.send_cq.poll() {
+            let Some(wc) = self.sabotage.map_or(Some(wc), |sabotage| sabotage.sent(wc)) else {
+                continue;
+            };
             self.progress.completions += 1;
             let plan = &flow.sides[self.index];
             self.on_sent(plan, model, peer_live, &wc)?;
@@ -457,7 +471,7 @@ impl Side {
         for (index, (op, Spot { to: at, .. })) in unseen.zip(all) {
             let at = *at;
             let part = match op.kind {
-                Kind::Write => Part::Sink,
+                Kind::Write | Kind::WriteImmediate => Part::Sink,
                 Kind::Send | Kind::SendInvalidate => Part::Inbox,
                 _ => continue,
             };
@@ -487,13 +501,19 @@ impl Side {
         let work = &plan.work;
         let Progress { completed, posted, .. } = self.progress;
         let open = &work[completed..posted];
-        let sends_only = open.iter().all(|op| op.kind.is_message() || op.kind == Kind::Write);
+        let sends_only = open.iter().all(|op| op.kind.is_message() || op.kind.is_write());
         // RFC 5044 §7.1.2 (4): a responder sends nothing before the first FPDU, so no end could have
         // acknowledged it.
         let may_send = self.index == 0 || completed > 0 || self.progress.received > 0;
         let is_open = self.established && may_send && open.iter().any(|op| op.signaled);
         (is_open && sends_only && !plan.placed && self.queues.send_cq.is_empty())
             .then_some(completed)
+    }
+
+    /// The count of what this end goes on writing.
+    pub(crate) fn live_counter(&self) -> u64 {
+        let count = self.live.counter();
+        self.sabotage.map_or(count, |sabotage| sabotage.counter(count))
     }
 
     /// Whether the application has something to look at.

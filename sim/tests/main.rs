@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod regressions;
+mod sabotage;
 mod seeds;
 mod trials;

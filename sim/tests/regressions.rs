@@ -10,7 +10,7 @@ use urnic_sim::plan::{
 use urnic_sim::{Plan, Scenario};
 
 /// One connection over a perfect link, with this work at the initiator and at the responder.
-fn plan(initiator: &[Op], responder: &[Op]) -> Plan {
+pub(crate) fn plan(initiator: &[Op], responder: &[Op]) -> Plan {
     let node = NodePlan {
         window_bytes: 1 << 20,
         out_of_order_placement: true,
@@ -60,6 +60,7 @@ fn plan(initiator: &[Op], responder: &[Op]) -> Plan {
         silence: None,
         idlers: Vec::new(),
         guesses: None,
+        sabotage: None,
     }
 }
 

@@ -18,7 +18,7 @@ impl Side {
         let index = index_of(wc);
         let (op, at) = (&flow.sides[self.index].work[index], self.spots[index].to);
         let (part, len) = match op.kind {
-            Kind::Write => (Part::Sink, op.len),
+            Kind::Write | Kind::WriteImmediate => (Part::Sink, op.len),
             // Where messages are kept until there are receives, a Read passes them.
             Kind::Send | Kind::SendInvalidate if !flow.waits => {
                 (Part::Inbox, op.len.min(memory::receive_len(flow, self.index, index)))

@@ -10,7 +10,7 @@ pub(super) const fn opcode(op: &Op) -> WcOpcode {
     match op.kind {
         Kind::Immediate if tells_of_a_write(op) => WcOpcode::RdmaWrite,
         Kind::Send | Kind::SendInvalidate | Kind::Immediate => WcOpcode::Send,
-        Kind::Write => WcOpcode::RdmaWrite,
+        Kind::Write | Kind::WriteImmediate => WcOpcode::RdmaWrite,
         Kind::Read | Kind::ReadBack | Kind::ReadLive => WcOpcode::RdmaRead,
         Kind::FetchAdd => WcOpcode::FetchAdd,
         Kind::CmpSwap => WcOpcode::CmpSwap,
@@ -67,6 +67,10 @@ pub(super) fn immediate(op: &Op, remote: RemoteBuffer) -> SendOp {
     }
 }
 
+pub(super) fn write_immediate(op: &Op, remote: RemoteBuffer) -> SendOp {
+    SendOp::RdmaWriteImmediate { remote, immediate: bits(op), solicited: op.solicited }
+}
+
 /// What the completion of the receive calls a message, how long it says that it is, and its value.
 pub(super) fn arrives_as(op: &Op) -> (WcOpcode, u32, u64) {
     let len = u32::try_from(op.len).unwrap_or(u32::MAX);
@@ -74,6 +78,7 @@ pub(super) fn arrives_as(op: &Op) -> (WcOpcode, u32, u64) {
         Kind::Immediate if tells_of_a_write(op) => {
             (WcOpcode::RecvWriteImmediate, 0, bits(op).into())
         }
+        Kind::WriteImmediate => (WcOpcode::RecvWriteImmediate, len, bits(op).into()),
         Kind::Immediate => (WcOpcode::RecvImmediate, 8, value(op)),
         Kind::Send if has_immediate(op) => (WcOpcode::RecvSendImmediate, len, bits(op).into()),
         _ => (WcOpcode::Recv, len, 0),

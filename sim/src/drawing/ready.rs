@@ -1,0 +1,111 @@
+//! How connections begin: every kind of ready-to-receive message, and depths of 0, 1 and "not negotiated"
+//! (RFC 6581 §9). And Writes with Immediate Data, which came later than the plans around them.
+
+use urnic_engine::mpa::startup::RtrKinds;
+
+use crate::plan::{Ending, FlowPlan, Kind, Mishap, Op, Plan};
+use crate::random::Random;
+use crate::scenario::Scenario;
+
+/// What makes another seed of a seed: the rest of a plan is what it was before there was this.
+const READY_BITS: u64 = 0x7265_6164_7921_2121;
+
+/// Kinds that an end may support.
+const KINDS: [RtrKinds; 7] = [
+    RtrKinds::SEND,
+    RtrKinds::WRITE,
+    RtrKinds::READ,
+    RtrKinds::READ,
+    RtrKinds::SEND.union(RtrKinds::WRITE),
+    RtrKinds::SEND.union(RtrKinds::READ),
+    RtrKinds::all(),
+];
+
+/// Varies how the connections of a plan begin.
+pub(super) fn vary(plan: &mut Plan) {
+    let mut random = Random::new(plan.seed ^ READY_BITS);
+    let keeps_reads = plan.scenario == Scenario::Changing;
+    for flow in plan.flows.iter_mut().filter(|flow| !flow.is_hostile) {
+        with_immediates(&mut random, flow);
+        if random.one_in(2) {
+            kinds(&mut random, flow);
+        }
+        let keeps_reads = keeps_reads || is_about_a_read(flow.ending);
+        if random.one_in(3) && !keeps_reads {
+            depths(&mut random, flow);
+        }
+    }
+}
+
+fn is_about_a_read(ending: Ending) -> bool {
+    matches!(ending, Ending::Invalidate { .. })
+        || matches!(ending, Ending::Mishap { what: Mishap::ReadAccess | Mishap::ReadBounds, .. })
+}
+
+/// Some Writes carry Immediate Data.
+fn with_immediates(random: &mut Random, flow: &mut FlowPlan) {
+    let ending = flow.ending;
+    for (side, plan) in flow.sides.iter_mut().enumerate() {
+        for (index, op) in plan.work.iter_mut().enumerate() {
+            let is_mishap = matches!(
+                ending,
+                Ending::Mishap { side: bad, at, .. } if (bad, at) == (side, index)
+            );
+            if op.kind == Kind::Write && !is_mishap && random.one_in(4) {
+                op.kind = Kind::WriteImmediate;
+            }
+        }
+    }
+}
+
+/// Each end supports some kinds of the message, and both have one in common.
+fn kinds(random: &mut Random, flow: &mut FlowPlan) {
+    let own = random.pick(&KINDS);
+    let other = random.pick(&KINDS);
+    let other = if own.intersects(other) { other } else { own };
+    for (side, rtr) in flow.sides.iter_mut().zip([own, other]) {
+        side.startup.rtr = rtr;
+    }
+}
+
+/// Ends that ask for no Reads, or take none, or one; said, or not negotiated.
+fn depths(random: &mut Random, flow: &mut FlowPlan) {
+    let is_said = random.one_in(2);
+    // The Request decides whether depths are negotiated.
+    flow.sides[0].startup.negotiate_depths = is_said;
+    let common = flow.sides[0].startup.rtr & flow.sides[1].startup.rtr;
+    let sends_read = flow.sides[0].startup.peer_to_peer
+        && common.contains(RtrKinds::READ)
+        && !common.contains(RtrKinds::WRITE);
+    for side in [0, 1] {
+        let [ird, ord] = match random.below(4) {
+            0 => [flow.sides[1 - side].depths[0], 0],
+            1 if is_said => [0, flow.sides[side].depths[1]],
+            1 | 2 => [0, 0],
+            _ => [1, 1],
+        };
+        flow.sides[1 - side].depths[0] = ird;
+        flow.sides[side].depths[1] = ord;
+        if ird.min(ord) == 0 {
+            flow.sides[side].work.iter_mut().for_each(write_instead);
+        }
+        // A ready-to-receive Read has a place, which confirmations may have after it.
+        let has_place = if is_said { ird > 0 } else { ord > 0 || (side == 0 && sends_read) };
+        flow.sides[side].placed &= has_place;
+    }
+    if !is_said {
+        // Nothing but the plan keeps an end from asking for more than the other takes.
+        for side in [0, 1] {
+            let ird = flow.sides[1 - side].depths[0];
+            let ord = &mut flow.sides[side].depths[1];
+            *ord = (*ord).min(ird);
+        }
+    }
+}
+
+/// What would need a Read becomes a Write.
+fn write_instead(op: &mut Op) {
+    if op.kind.is_read() {
+        op.kind = Kind::Write;
+    }
+}
