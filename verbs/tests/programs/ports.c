@@ -63,6 +63,76 @@ static void over_rdma(struct rdma_cm_id *listener, int port)
 	CHECK(!rdma_destroy_id(id) && !rdma_destroy_id(peer));
 }
 
+static int questions, impostor, visits;
+
+/* Another user's process, as it were: it has the UDP port, and says that the peer is at its own TCP port. */
+static void *answer(void *arg)
+{
+	struct sockaddr_in own, from;
+	socklen_t len = sizeof(own), from_len;
+	unsigned char octets[64];
+	CHECK(!getsockname(impostor, (struct sockaddr *)&own, &len));
+	for (;;) {
+		from_len = sizeof(from);
+		if (recvfrom(questions, octets, sizeof(octets), 0, (struct sockaddr *)&from, &from_len) != 16)
+			return NULL;
+		octets[5] = 2;
+		memcpy(octets + 6, &own.sin_port, 2);
+		CHECK(sendto(questions, octets, 16, 0, (struct sockaddr *)&from, from_len) == 16);
+		__atomic_add_fetch(&visits, 1, __ATOMIC_RELAXED);
+	}
+}
+
+/* The owner of TCP port N is the peer, however late it answers and whatever another process says at UDP port N. */
+static void keeps_to_tcp(int port)
+{
+	struct sockaddr_in address = at("127.0.0.1", port), any = at("127.0.0.1", 0);
+	struct ibv_qp_init_attr init = {
+		.qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
+	}, made = init;
+	struct rdma_conn_param param = { 0 };
+	struct rdma_cm_id *listener, *id, *peer;
+	struct pollfd came;
+	pthread_t thread;
+	questions = socket(AF_INET, SOCK_DGRAM, 0);
+	impostor = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(!bind(questions, (struct sockaddr *)&address, sizeof(address)));
+	CHECK(!bind(impostor, (struct sockaddr *)&any, sizeof(any)) && !listen(impostor, 9));
+	CHECK(!pthread_create(&thread, NULL, answer, NULL));
+	listener = listener_at(port);
+	id = resolved_to(port);
+	CHECK(!rdma_create_qp(id, NULL, &made) && !rdma_connect(id, &param));
+	peer = expect(PASSIVE, RDMA_CM_EVENT_CONNECT_REQUEST).event.id;
+	/* The answer has come, and the listener's program takes its time. */
+	while (!__atomic_load_n(&visits, __ATOMIC_RELAXED))
+		usleep(1000);
+	came = (struct pollfd){ impostor, POLLIN };
+	CHECK(poll(&came, 1, 700) == 0);
+	made = init;
+	CHECK(!rdma_create_qp(peer, NULL, &made) && !rdma_accept(peer, &param));
+	expect(ACTIVE, RDMA_CM_EVENT_ESTABLISHED);
+	expect(PASSIVE, RDMA_CM_EVENT_ESTABLISHED);
+	CHECK(poll(&came, 1, 0) == 0);
+	CHECK(!rdma_disconnect(id));
+	expect(ACTIVE, RDMA_CM_EVENT_DISCONNECTED);
+	expect(PASSIVE, RDMA_CM_EVENT_DISCONNECTED);
+	rdma_destroy_qp(id);
+	rdma_destroy_qp(peer);
+	CHECK(!rdma_destroy_id(id) && !rdma_destroy_id(peer) && !rdma_destroy_id(listener));
+	shutdown(questions, SHUT_RDWR);
+	pthread_join(thread, NULL);
+	close(questions);
+	close(impostor);
+	/* A listener that has the UDP port leaves no room for such a process. */
+	listener = listener_at(port);
+	questions = socket(AF_INET, SOCK_DGRAM, 0);
+	FAILS(bind(questions, (struct sockaddr *)&address, sizeof(address)), EADDRINUSE);
+	CHECK(!rdma_destroy_id(listener));
+	CHECK(!bind(questions, (struct sockaddr *)&address, sizeof(address)));
+	close(questions);
+}
+
 int main(int count, char **words)
 {
 	int port = atoi(words[1]), yes = 1;
@@ -105,6 +175,7 @@ int main(int count, char **words)
 	CHECK(!rdma_destroy_id(second));
 	over_rdma(listener, port);
 	CHECK(!rdma_destroy_id(listener));
+	keeps_to_tcp(port);
 	printf("all is well\n");
 	return 0;
 }
