@@ -51,6 +51,11 @@ impl Acks {
         }
     }
 
+    /// Time of the handshake from where the frames were captured to the sender of the stream and back.
+    pub(super) const fn round_trip_ns(&self) -> Option<u64> {
+        self.round_trip_ns
+    }
+
     /// Octets before `end` are acknowledged.
     pub(super) fn note(&mut self, end: u64, at_ns: u64, frame: u64, stamp: Option<u32>) {
         if self.end() >= end {

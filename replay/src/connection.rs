@@ -38,6 +38,10 @@ pub(super) struct ReplayedConnection {
     first_is_judged: bool,
     /// The time of the frame being replayed.
     now_ns: u64,
+    /// Of its first frame with a timestamp.
+    first_ns: Option<u64>,
+    /// Of its first and its last segment with payload.
+    payload_ns: Option<(u64, u64)>,
     out_of_order: bool,
     is_reset: bool,
     /// Where the sides go on of which the capture lacks the beginning.
@@ -82,6 +86,8 @@ impl ReplayedConnection {
             early: None,
             first_is_judged: false,
             now_ns: 0,
+            first_ns: None,
+            payload_ns: None,
             out_of_order: true,
             is_reset: false,
             resumed: plan.sides.map(|side| side.resumed),
@@ -115,7 +121,7 @@ impl ReplayedConnection {
         frame: u64,
         shared: &mut Shared,
     ) {
-        self.now_ns = segment.at_ns;
+        self.note_time(segment);
         if self.state == State::Open && self.resumed.iter().any(Option::is_some) {
             self.resume(shared);
         }
@@ -128,6 +134,24 @@ impl ReplayedConnection {
         direction.handle(segment, frame, &mut around);
         if self.state == State::Open {
             self.settle(shared);
+        }
+    }
+
+    const fn note_time(&mut self, segment: &Segment<'_>) {
+        let at_ns = segment.at_ns;
+        self.now_ns = at_ns;
+        if self.first_ns.is_none() && at_ns > 0 {
+            self.first_ns = Some(at_ns);
+        }
+        if !segment.payload.is_empty() {
+            let (first, last) = match self.payload_ns {
+                Some(span) => span,
+                None => (at_ns, at_ns),
+            };
+            self.payload_ns = Some((
+                if at_ns < first { at_ns } else { first },
+                if at_ns > last { at_ns } else { last },
+            ));
         }
     }
 
@@ -168,10 +192,12 @@ impl ReplayedConnection {
         }
         let other = &mut self.sides[1 - side];
         other.habits.mss = options.mss;
+        // RFC 7323 §2.3: 14 at most.
+        other.habits.window_scale =
+            options.window_scale.map_or(0, |shift| u32::from(shift).min(14));
         other.habits.acks.asked(segment.at_ns);
         if let Some(trace) = &mut other.trace {
-            // RFC 7323 §2.3: 14 at most.
-            trace.window_scale = options.window_scale.map_or(0, |shift| u32::from(shift).min(14));
+            trace.window_scale = other.habits.window_scale;
         }
     }
 
@@ -345,6 +371,9 @@ impl ReplayedConnection {
                 }
             });
         let mpa = self.mpa_report();
+        let [first, second] = &self.sides;
+        let handshakes = first.habits.acks.round_trip_ns().zip(second.habits.acks.round_trip_ns());
+        let handshake_ns = handshakes.map(|(first, second)| first + second);
         for side in &mut self.sides {
             side.release(shared);
         }
@@ -362,6 +391,9 @@ impl ReplayedConnection {
         let report = ConnectionReport {
             initiator: self.ends[initiator].to_string(),
             responder: self.ends[1 - initiator].to_string(),
+            first_ns: self.first_ns,
+            span_ns: self.payload_ns.map_or(0, |(first, last)| last - first),
+            handshake_ns,
             mpa,
             directions: directions.into(),
             findings: list,

@@ -72,6 +72,7 @@ pub(super) struct Direction {
     is_discarding: bool,
     alignment: Alignment,
     segments: u64,
+    bytes_sent: u64,
     segments_out_of_order: u64,
     segments_retransmitted: u64,
     pub(super) is_finished: bool,
@@ -138,6 +139,7 @@ impl Direction {
             is_discarding: false,
             alignment: Alignment::default(),
             segments: 0,
+            bytes_sent: 0,
             segments_out_of_order: 0,
             segments_retransmitted: 0,
             is_finished: false,
@@ -189,6 +191,7 @@ impl Direction {
         let first = u64::try_from(start).unwrap_or(0);
         let last = u64::try_from(end).unwrap_or(0);
         self.segments += 1;
+        self.bytes_sent += segment.payload.len() as u64;
         if matches!(&self.phase, Phase::Full(origin, _) if origin.startup.is_none() && last <= origin.at)
         {
             // Nothing is known of what lies before the first FPDU found.
@@ -342,7 +345,7 @@ impl Direction {
         }
         let near = StreamOffset(self.high);
         let Some(offset) = self.space.offset_near(ack, near) else { return };
-        self.habits.window(window, frame);
+        self.habits.window(window, flags.contains(Flags::SYN), frame);
         let stamp = options.timestamps.map(|stamps| stamps.value);
         self.habits.acks.note(offset.0, segment.at_ns, frame, stamp);
         let Some(trace) = &mut self.trace else { return };

@@ -13,6 +13,12 @@ pub fn count(number: u64) -> String {
     text
 }
 
+/// A count of things: `1 frame`, `2 frames`.
+pub fn plural(number: u64, one: &str) -> String {
+    let ending = if number == 1 { "" } else { "s" };
+    format!("{} {one}{ending}", count(number))
+}
+
 /// `part` of `whole` in percent; a dash when there is no whole.
 #[expect(clippy::cast_precision_loss, reason = "a share is shown with one decimal")]
 pub fn share(part: u64, whole: u64) -> String {
@@ -27,6 +33,12 @@ mod tests {
     fn counts_are_grouped_by_thousands() {
         let shown = [0, 12, 999, 1000, 1_234_567].map(count);
         assert_eq!(shown, ["0", "12", "999", "1 000", "1 234 567"]);
+    }
+
+    #[test]
+    fn one_thing_is_no_plural() {
+        let shown = [0, 1, 2, 1000].map(|number| plural(number, "frame"));
+        assert_eq!(shown, ["0 frames", "1 frame", "2 frames", "1 000 frames"]);
     }
 
     #[test]

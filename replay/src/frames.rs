@@ -77,6 +77,10 @@ impl Unread {
 /// How the stamps of frames follow each other.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Clock {
+    /// The first timestamp, the earliest and the latest.
+    pub(super) first_ns: Option<u64>,
+    earliest_ns: u64,
+    latest_ns: u64,
     last_ns: u64,
     /// Frames stamped earlier than the one before, the first of them, and by how much at most.
     pub(super) back: u64,
@@ -88,11 +92,21 @@ pub(super) struct Clock {
 }
 
 impl Clock {
+    /// From the earliest timestamp to the latest.
+    pub(super) const fn span_ns(&self) -> u64 {
+        self.latest_ns - self.earliest_ns
+    }
+
     fn note(&mut self, at_ns: u64, frame: u64) {
         // Zero stands for no stamp.
         if at_ns == 0 {
             return;
         }
+        if self.first_ns.is_none() {
+            (self.first_ns, self.earliest_ns) = (Some(at_ns), at_ns);
+        }
+        self.earliest_ns = self.earliest_ns.min(at_ns);
+        self.latest_ns = self.latest_ns.max(at_ns);
         if at_ns < self.last_ns {
             self.back += 1;
             if self.back == 1 {

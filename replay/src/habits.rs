@@ -8,6 +8,10 @@ use super::findings::{Findings, Kind};
 pub(super) struct Habits {
     /// The longest segment that the other side takes, as its SYN says.
     pub(super) mss: Option<u16>,
+    /// Window Scale of the other side's SYN.
+    pub(super) window_scale: u32,
+    /// The largest window that the other side offered, in bytes.
+    pub(super) window_max: Option<u64>,
     /// Octets of options in each segment with data.
     options_len: u16,
     pub(super) acks: Acks,
@@ -98,8 +102,11 @@ impl Habits {
         self.oversized.times > 0
     }
 
-    /// The other side told its window.
-    pub(super) const fn window(&mut self, window: u16, frame: u64) {
+    /// Takes the window of a segment of the other side.
+    pub(super) fn window(&mut self, window: u16, is_syn: bool, frame: u64) {
+        // RFC 7323 §2.2: the window of a SYN is not scaled.
+        let bytes = u64::from(window) << if is_syn { 0 } else { self.window_scale };
+        self.window_max = self.window_max.max(Some(bytes));
         if window == 0 && !self.window_is_closed {
             self.zero_windows.again(frame);
         }

@@ -36,6 +36,7 @@ pub mod page;
 mod pages;
 mod passed;
 mod picture;
+pub mod printable;
 mod ranges;
 mod recut;
 pub mod report;
@@ -221,6 +222,8 @@ fn run<R: Read>(
     let ordinals = replay.ordinals();
     let (mut report, traces) = replay.finish(name);
     report.frames = summary.frames;
+    report.first_ns = summary.clock.first_ns;
+    report.span_ns = summary.clock.span_ns();
     report.frames_copied = summary.copies;
     report.frames_corrupt = plan.left_out.len() as u64;
     report.findings.splice(0..0, about_file(&plan, &summary, error.as_ref()));

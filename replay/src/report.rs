@@ -20,6 +20,11 @@ pub struct FileReport {
     pub file: String,
     /// Frames read.
     pub frames: u64,
+    /// When the first of them was captured, in nanoseconds since 1970; absent without timestamps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_ns: Option<u64>,
+    /// From the earliest timestamp to the latest.
+    pub span_ns: u64,
     /// Of those, frames with no TCP segment that can be used: other protocols, IP fragments,
     /// segments the capture cut, and segments with a wrong checksum that came again.
     pub frames_skipped: u64,
@@ -73,6 +78,14 @@ pub struct ConnectionReport {
     pub initiator: String,
     /// The other side.
     pub responder: String,
+    /// When its first frame was captured, in nanoseconds since 1970; absent without timestamps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_ns: Option<u64>,
+    /// From its first segment with payload to its last.
+    pub span_ns: u64,
+    /// From the SYN to the acknowledgment of the SYN that answers it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handshake_ns: Option<u64>,
     /// `None` when the capture has no MPA Request of this connection.
     pub mpa: Option<MpaReport>,
     /// What the initiator sent, then what the responder sent.
@@ -131,6 +144,17 @@ pub struct DirectionReport {
     pub profile: Option<&'static str>,
     /// TCP segments with payload, those of the startup and retransmissions included.
     pub segments: u64,
+    /// Their bytes.
+    pub bytes_sent: u64,
+    /// Bytes that a segment may have, as the SYN of the other end says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mss: Option<u16>,
+    /// The largest window that the other end offered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window_max: Option<u64>,
+    /// Segments in full operation whose place among FPDUs is known: those of the startup and those beyond a
+    /// gap are not among them.
+    pub segments_judged: u64,
     /// Of those, segments that begin where an FPDU begins and end where one ends.
     pub segments_aligned: u64,
     /// Segments that begin beyond octets not yet seen.
@@ -242,6 +266,25 @@ impl Report {
 }
 
 impl ConnectionReport {
+    /// Returns the payload per second of a direction, in bits; `None` in no time at all.
+    #[must_use]
+    pub fn bits_per_second(&self, direction: &DirectionReport) -> Option<u64> {
+        let bits = u128::from(direction.bytes_sent) * 8_000_000_000;
+        let rate = bits.checked_div(u128::from(self.span_ns))?;
+        Some(u64::try_from(rate).unwrap_or(u64::MAX))
+    }
+
+    /// Returns true if the other end answered what this direction placed with a Terminate about its memory
+    /// (RFC 5040 §4.8: remote protection; RFC 5041 §8: tagged buffer errors).
+    #[must_use]
+    pub fn is_refused_memory(&self, direction: usize) -> bool {
+        let is_about_memory =
+            |one: &TerminateReport| matches!((one.layer, one.etype), (0, 1) | (1, 1));
+        let mut others =
+            self.directions.iter().enumerate().filter(|(other, _)| *other != direction);
+        others.any(|(_, other)| other.terminate.iter().any(is_about_memory))
+    }
+
     /// Whether it has an MPA startup, or FPDUs that were found without one.
     #[must_use]
     pub fn is_iwarp(&self) -> bool {

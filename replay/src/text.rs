@@ -5,7 +5,9 @@ use std::fmt::{self, Write};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use crate::figures::{count, share};
+use crate::figures::{count, plural, share};
+use crate::picture::{octets, rate, time};
+use crate::printable::printable;
 use crate::report::{
     ConnectionReport, DirectionReport, FileReport, Finding, MpaReport, Report, Severity,
 };
@@ -20,25 +22,33 @@ pub fn of(report: &Report) -> String {
 }
 
 fn write_file(out: &mut String, file: &FileReport) -> fmt::Result {
-    writeln!(out, "{}: {} frames, {} skipped", file.file, file.frames, file.frames_skipped)?;
+    let (name, frames) = (printable(&file.file), plural(file.frames, "frame"));
+    write!(out, "{name}: {frames}, {} skipped", count(file.frames_skipped))?;
+    match file.span_ns {
+        0 => writeln!(out)?,
+        span => writeln!(out, ", in {}", time(span))?,
+    }
     // A file that could not be read at all is named on standard error.
     if let Some(error) = file.error.as_ref().filter(|_| file.frames > 0) {
-        writeln!(out, "  error: {error}")?;
+        writeln!(out, "  error: {}", printable(error))?;
     }
     write_findings(out, &file.findings)?;
     for connection in file.connections.iter().filter(|one| one.is_iwarp()) {
-        write_connection(out, connection)?;
+        write_connection(out, connection, file.first_ns)?;
     }
     let others: Vec<_> = file.connections.iter().filter(|one| !one.is_iwarp()).collect();
     if !others.is_empty() {
-        writeln!(out, "\n  {} connection(s) without an MPA Request:", others.len())?;
+        let others = plural(others.len() as u64, "connection");
+        writeln!(out, "\n  {others} without an MPA Request:")?;
     }
     for connection in others.iter().take(LISTED_MAX) {
         let segments: u64 = connection.directions.iter().map(|one| one.segments).sum();
         writeln!(
             out,
-            "  {} → {}: {segments} data segments",
-            connection.initiator, connection.responder
+            "  {} → {}: {}",
+            connection.initiator,
+            connection.responder,
+            plural(segments, "data segment")
         )?;
         write_findings(out, &connection.findings)?;
     }
@@ -48,12 +58,24 @@ fn write_file(out: &mut String, file: &FileReport) -> fmt::Result {
     writeln!(out)
 }
 
-fn write_connection(out: &mut String, connection: &ConnectionReport) -> fmt::Result {
+fn write_connection(
+    out: &mut String,
+    connection: &ConnectionReport,
+    first_ns: Option<u64>,
+) -> fmt::Result {
     writeln!(out, "\n  {} → {}", connection.initiator, connection.responder)?;
+    if let Some((begun, first)) = connection.first_ns.zip(first_ns) {
+        write!(out, "  begins at {}", time(begun.saturating_sub(first)))?;
+        write!(out, ", data for {}", time(connection.span_ns))?;
+        if let Some(handshake) = connection.handshake_ns {
+            write!(out, ", handshake {}", time(handshake))?;
+        }
+        writeln!(out)?;
+    }
     if let Some(mpa) = &connection.mpa {
         writeln!(out, "  {}", startup_line(mpa))?;
     }
-    write_table(out, &counters_table(&connection.directions))?;
+    write_table(out, &counters_table(connection))?;
     for direction in &connection.directions {
         if let Some(profile) = direction.profile {
             writeln!(out, "  {}: peer profile {profile}", direction.from)?;
@@ -71,8 +93,20 @@ fn write_connection(out: &mut String, connection: &ConnectionReport) -> fmt::Res
             )?;
         }
     }
+    for (index, direction) in connection.directions.iter().enumerate() {
+        if direction.bytes_placed > 0 && connection.is_refused_memory(index) {
+            writeln!(
+                out,
+                "  {}: bytes placed are those that would have been, had all their memory been registered",
+                direction.from
+            )?;
+        }
+    }
     if connection.directions.iter().any(|direction| !direction.buffers.is_empty()) {
         write_table(out, &buffers_table(&connection.directions))?;
+    }
+    if connection.findings.is_empty() {
+        return writeln!(out, "  no findings");
     }
     write_findings(out, &connection.findings)
 }
@@ -113,13 +147,26 @@ pub(crate) fn startup_line(mpa: &MpaReport) -> String {
     line
 }
 
-fn counters_table(directions: &[DirectionReport]) -> Table {
+fn counters_table(connection: &ConnectionReport) -> Table {
+    let directions = &connection.directions;
     let from = directions.iter().map(|one| format!("from {}", one.from));
     let header: Vec<String> = std::iter::once(String::new()).chain(from).collect();
     let mut table = table(&header.iter().map(String::as_str).collect::<Vec<_>>());
-    let rows: [Row; 15] = [
+    let rates = directions.iter().map(|one| match one.bytes_sent {
+        0 => "–".to_owned(),
+        _ => connection.bits_per_second(one).map_or_else(|| "–".to_owned(), rate),
+    });
+    let rows: [Row; 19] = [
+        ("bytes sent", |one| count(one.bytes_sent)),
+        ("MSS of the other end", |one| {
+            one.mss.map_or_else(|| "–".to_owned(), |mss| count(mss.into()))
+        }),
+        ("window of the other end, at most", |one| {
+            one.window_max.map_or_else(|| "–".to_owned(), octets)
+        }),
         ("data segments", |one| count(one.segments)),
-        ("  aligned with FPDUs", |one| part(one.segments_aligned, one.segments)),
+        ("  in full operation, judged", |one| count(one.segments_judged)),
+        ("    aligned with FPDUs", |one| part(one.segments_aligned, one.segments_judged)),
         ("  out of order", |one| part(one.segments_out_of_order, one.segments)),
         ("  retransmitted", |one| part(one.segments_retransmitted, one.segments)),
         ("FPDUs", |one| count(one.fpdus)),
@@ -134,6 +181,7 @@ fn counters_table(directions: &[DirectionReport]) -> Table {
         ("bytes held, at most", |one| count(one.bytes_held_peak)),
         ("messages", |one| count(one.messages.values().sum())),
     ];
+    table.add_row(std::iter::once("rate on average".to_owned()).chain(rates));
     for (name, show) in rows {
         table.add_row(std::iter::once(name.to_owned()).chain(directions.iter().map(show)));
     }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::report::DirectionReport;
 use crate::times::Times;
-use crate::trace::{Class, ConnectionTrace, Fit, SideTrace};
+use crate::trace::{Class, ConnectionTrace, SideTrace};
 use crate::{Pictured, PicturedFile};
 
 pub use page::page;
@@ -157,18 +157,17 @@ impl Comparison<'_> {
 
 impl ComparedDirection {
     fn of(report: &DirectionReport, side: &SideTrace, times: Times) -> Self {
-        let bytes_sent = side.bins.bins.iter().map(|bin| bin.octets + bin.octets_again).sum();
+        let bytes_sent = report.bytes_sent;
         let span_ns = side.canvas.span_ns();
         let bits = u128::from(bytes_sent) * 8_000_000_000 / u128::from(span_ns.max(1));
-        let fits = [Fit::Aligned, Fit::Unaligned, Fit::CrcAlone].map(|fit| side.fits(fit).count());
         Self {
             from: report.from,
             bytes_sent,
             span_ns,
             bits_per_second: u64::try_from(bits).unwrap_or(u64::MAX),
             segments: report.segments,
-            segments_judged: fits.iter().sum(),
-            segments_aligned: fits[0],
+            segments_judged: report.segments_judged,
+            segments_aligned: report.segments_aligned,
             segments_out_of_order: report.segments_out_of_order,
             segments_retransmitted: report.segments_retransmitted,
             fpdus: side.placement.count(),

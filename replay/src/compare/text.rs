@@ -5,6 +5,7 @@ use std::fmt::{self, Write};
 use super::{ComparedDirection, Comparison};
 use crate::figures::{count, share};
 use crate::picture::{octets, rate, time};
+use crate::printable::printable;
 use crate::text::{table, write_table};
 use crate::times::Spread;
 
@@ -20,7 +21,7 @@ fn write(out: &mut String, comparison: &Comparison<'_>) -> fmt::Result {
     let [a, b] = comparison.names();
     for (index, from) in FROM.into_iter().enumerate() {
         writeln!(out, "from the {from}")?;
-        let mut lines = table(&["", &a, &b]);
+        let mut lines = table(&["", &printable(&a), &printable(&b)]);
         for (name, cells) in rows(comparison, index) {
             let [a, b] = cells;
             lines.add_row([name.to_owned(), a, b]);

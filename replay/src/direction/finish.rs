@@ -117,6 +117,10 @@ impl Direction {
         let mut out = DirectionReport {
             from,
             segments: self.segments,
+            bytes_sent: self.bytes_sent,
+            mss: self.habits.mss,
+            window_max: self.habits.window_max,
+            segments_judged: self.alignment.aligned + self.alignment.unaligned,
             segments_aligned: self.alignment.aligned,
             segments_out_of_order: self.segments_out_of_order,
             segments_retransmitted: self.segments_retransmitted,

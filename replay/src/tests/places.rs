@@ -34,6 +34,59 @@ fn capture_us(packets: impl IntoIterator<Item = (u8, u64, Vec<u8>)>) -> Vec<u8> 
     file
 }
 
+/// A pcapng file in little-endian order: an interface of each link type, and frames: their interface, when
+/// they were captured, in microseconds, and their octets.
+pub(super) fn pcapng(links: &[u16], frames: &[(u32, u64, Vec<u8>)]) -> Vec<u8> {
+    let block = |kind: u32, body: &[u8]| {
+        let padded = body.len().next_multiple_of(4);
+        let len = u32::try_from(12 + padded).unwrap().to_le_bytes();
+        let mut body = body.to_vec();
+        body.resize(padded, 0);
+        [&kind.to_le_bytes()[..], &len, &body, &len].concat()
+    };
+    let head = [&0x1a2b_3c4d_u32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat();
+    let mut file = block(0x0a0d_0d0a, &head);
+    for link in links {
+        file.extend(block(1, &[&link.to_le_bytes()[..], &[0; 6]].concat()));
+    }
+    for (interface, at_us, octets) in frames {
+        let len = u32::try_from(octets.len()).unwrap().to_le_bytes();
+        let [high, low] = [at_us >> 32, at_us & 0xffff_ffff]
+            .map(|half| u32::try_from(half).unwrap().to_le_bytes());
+        let body = [&interface.to_le_bytes()[..], &high, &low, &len, &len, octets];
+        file.extend(block(6, &body.concat()));
+    }
+    file
+}
+
+/// Two interfaces whose clocks are five seconds apart; the second sees every third frame only, so that
+/// copies are no habit of the capture.
+#[test]
+fn copies_on_an_interface_with_another_clock_are_found() {
+    let packets = records(&session().file);
+    let file = |clocks_apart_us: u64, interface: u32| {
+        let mut frames = Vec::new();
+        for (index, packet) in packets.iter().enumerate() {
+            let at_us = 1_000_000_000 + 100 * index as u64;
+            frames.push((0, at_us, packet.clone()));
+            if index % 3 == 0 {
+                let mut routed = packet.clone();
+                routed[8] -= 1;
+                frames.push((interface, at_us + clocks_apart_us, routed));
+            }
+        }
+        replay(&pcapng(&[101, 101], &frames))
+    };
+    let copies = packets.len().div_ceil(3) as u64;
+    for clocks_apart_us in [0, 5_000_000] {
+        let report = file(clocks_apart_us, 1);
+        assert_eq!(report.frames_copied, copies, "{clocks_apart_us}");
+        assert_eq!(report.connections[0].directions[0].segments_retransmitted, 1);
+    }
+    // On one clock, what comes so late was sent again.
+    assert_eq!(file(5_000_000, 0).frames_copied, 0);
+}
+
 fn session() -> Talk {
     let mut talk = Talk::started();
     for msn in 1..=20 {

@@ -176,39 +176,17 @@ fn a_packed_capture_that_is_too_long_is_refused() {
     assert!(error.contains("it unpacks to more than"), "{error}");
 }
 
-/// A pcapng file in little-endian order: an interface of each link type, and frames of them.
-fn pcapng(links: &[u16], frames: &[(u32, Vec<u8>)]) -> Vec<u8> {
-    let block = |kind: u32, body: &[u8]| {
-        let padded = body.len().next_multiple_of(4);
-        let len = u32::try_from(12 + padded).unwrap().to_le_bytes();
-        let mut body = body.to_vec();
-        body.resize(padded, 0);
-        [&kind.to_le_bytes()[..], &len, &body, &len].concat()
-    };
-    let head = [&0x1a2b_3c4d_u32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat();
-    let mut file = block(0x0a0d_0d0a, &head);
-    for link in links {
-        file.extend(block(1, &[&link.to_le_bytes()[..], &[0; 6]].concat()));
-    }
-    for (interface, octets) in frames {
-        let len = u32::try_from(octets.len()).unwrap().to_le_bytes();
-        let body = [&interface.to_le_bytes()[..], &[0; 4], &[1, 0, 0, 0], &len, &len, octets];
-        file.extend(block(6, &body.concat()));
-    }
-    file
-}
-
 #[test]
 fn frames_of_link_types_that_are_not_read_are_counted_and_passed_over() {
     let mut talk = Talk::started();
     talk.fpdu(INITIATOR, &send(1, b"x")).fpdu(RESPONDER, &send(1, b"y"));
     let packets = places::records(&talk.file);
     let count = packets.len();
-    let others = [(0, vec![7; 64]), (2, vec![8; 64])];
-    let between = packets.into_iter().map(|packet| (1, packet));
+    let others = [(0, 1, vec![7; 64]), (2, 1, vec![8; 64])];
+    let between = packets.into_iter().map(|packet| (1, 1, packet));
     let frames: Vec<_> =
-        others.clone().into_iter().chain(between).chain([(0, vec![7; 64])]).collect();
-    let file = pcapng(&[220, 101, 105], &frames);
+        others.clone().into_iter().chain(between).chain([(0, 1, vec![7; 64])]).collect();
+    let file = places::pcapng(&[220, 101, 105], &frames);
     let report = replay(&file);
     assert_eq!((report.frames, report.error.as_ref()), (count as u64 + 3, None));
     let fpdus: Vec<_> = report.connections[0].directions.iter().map(|one| one.fpdus).collect();
@@ -230,7 +208,8 @@ fn frames_of_link_types_that_are_not_read_are_counted_and_passed_over() {
     assert_eq!((written.frames, written.cut), (report.frames, None));
     assert_eq!(replay(&out).connections[0].directions[0].fpdus, 1);
     // Of a file of such frames alone there is nothing to tell.
-    let report = crate::replay("test", || Ok(pcapng(&[220, 105], &others[..1]).leak() as &[u8]));
+    let report =
+        crate::replay("test", || Ok(places::pcapng(&[220, 105], &others[..1]).leak() as &[u8]));
     let error = report.error.unwrap();
     assert!(error.contains("link type 220 (Linux USB with padding) is not supported"), "{error}");
 }

@@ -2,6 +2,7 @@
 
 use super::build::fpdu;
 use super::*;
+use crate::trace::Fit;
 
 const NOTE: Severity = Severity::Note;
 const WARNING: Severity = Severity::Warning;
@@ -82,6 +83,29 @@ fn octets_that_only_the_capture_lacks_are_told_from_lost_ones() {
     let mut talk = Talk::started();
     talk.fpdu(INITIATOR, &send(1, b"x")).skip(INITIATOR, 1).close(RESPONDER);
     assert_eq!(rules(&connection(&talk.file)), []);
+}
+
+/// Both copies of a segment count, wherever its place in the stream is known at last.
+#[test]
+fn a_segment_that_comes_twice_before_it_is_judged_counts_twice() {
+    let (first, second) = (fpdu(&send(1, &[1; 40])), fpdu(&send(2, &[2; 40])));
+    let mut talk = Talk::started();
+    let seq = talk.seq[INITIATOR];
+    let after = seq.wrapping_add(u32::try_from(first.len()).unwrap());
+    for _ in 0..3 {
+        talk.frame(INITIATOR, after, ACK, &second);
+        // Neither copy of this is aligned.
+        talk.frame(INITIATOR, after, ACK, &second[..20]);
+    }
+    talk.frame(INITIATOR, seq, ACK, &first);
+    let pictured = crate::replay_pictured("test", || Ok(&talk.file[..]));
+    let direction = &pictured.report.connections[0].directions[0];
+    let counts = (direction.segments, direction.segments_judged, direction.segments_aligned);
+    assert_eq!(counts, (8, 7, 4));
+    assert_eq!(direction.segments_retransmitted, 5);
+    let side = &pictured.pictured[0].trace.sides[0];
+    let fits = [Fit::Aligned, Fit::Unaligned].map(|fit| side.fits(fit).count());
+    assert_eq!(fits, [4, 3], "in the picture, too");
 }
 
 /// What is found when segments of these lengths come after the startup, and the MSS is `mss`.
