@@ -2,11 +2,11 @@
 
 use std::fmt::{self, Write};
 
-use crate::figures::{count, share};
+use crate::figures::{count, plural, share};
 use crate::picture::{self, Picture, escaped, octets, rate, style, time};
-use crate::report::{ConnectionReport, DirectionReport, Finding, Severity};
+use crate::report::{ConnectionReport, Finding, Severity};
 use crate::text::startup_line;
-use crate::trace::{ConnectionTrace, Fit, SideTrace};
+use crate::trace::{ConnectionTrace, SideTrace};
 use crate::{Pictured, PicturedFile};
 
 /// The page about these files.
@@ -72,25 +72,64 @@ fn write_page(out: &mut String, files: &[PicturedFile]) -> fmt::Result {
         names.join(", "),
         style()
     )?;
-    for file in files {
-        write_file(out, file)?;
+    write_contents(out, files)?;
+    for (number, file) in files.iter().enumerate() {
+        write_file(out, file, number)?;
     }
     out.write_str("</body></html>\n")
 }
 
-fn write_file(out: &mut String, file: &PicturedFile) -> fmt::Result {
+/// Links to the files and to the connections with pictures, where there are several.
+fn write_contents(out: &mut String, files: &[PicturedFile]) -> fmt::Result {
+    if files.len() + files.iter().map(|file| file.pictured.len()).sum::<usize>() < 3 {
+        return Ok(());
+    }
+    out.write_str("<nav><ul>")?;
+    for (number, file) in files.iter().enumerate() {
+        write!(out, "<li><a href=\"#f{number}\">{}</a><ul>", escaped(&file.report.file))?;
+        for (index, connection) in in_order(&file.report.connections) {
+            if file.pictured.iter().all(|one| one.index != index) {
+                continue;
+            }
+            let bytes = connection.directions.iter().map(|one| one.bytes_sent).sum();
+            write!(
+                out,
+                "<li><a href=\"#f{number}c{index}\">{} → {}</a>: {}, {}</li>",
+                escaped(&connection.initiator),
+                escaped(&connection.responder),
+                octets(bytes),
+                plural(connection.findings.len() as u64, "finding")
+            )?;
+        }
+        out.write_str("</ul></li>")?;
+    }
+    out.write_str("</ul></nav>")
+}
+
+/// Connections with their places in the report: first those with errors or warnings, each part by the
+/// bytes that were sent.
+fn in_order(connections: &[ConnectionReport]) -> Vec<(usize, &ConnectionReport)> {
+    let mut all: Vec<_> = connections.iter().enumerate().collect();
+    all.sort_by_cached_key(|(_, one)| {
+        let worst = one.findings.iter().map(|finding| finding.severity).max();
+        let bytes: u64 = one.directions.iter().map(|direction| direction.bytes_sent).sum();
+        std::cmp::Reverse((worst.filter(|worst| *worst > Severity::Note), bytes))
+    });
+    all
+}
+
+fn write_file(out: &mut String, file: &PicturedFile, number: usize) -> fmt::Result {
     let report = &file.report;
     let mpa = report.connections.iter().filter(|one| one.is_iwarp()).count();
     write!(
         out,
-        "<h2>{}</h2><p>{} frames, of which {} could not be used (other protocols, fragments, frames \
-         cut by the capture, damaged segments that came again). {} iWARP connections, {} other TCP \
-         connections",
+        "<h2 id=\"f{number}\">{}</h2><p>{}, of which {} could not be used (other protocols, fragments, \
+         frames cut by the capture, damaged segments that came again). {}, {}",
         escaped(&report.file),
-        count(report.frames),
+        plural(report.frames, "frame"),
         count(report.frames_skipped),
-        count(mpa as u64),
-        count((report.connections.len() - mpa) as u64)
+        plural(mpa as u64, "iWARP connection"),
+        plural((report.connections.len() - mpa) as u64, "other TCP connection")
     )?;
     match report.connections_unlisted {
         0 => out.write_str(".</p>")?,
@@ -100,12 +139,11 @@ fn write_file(out: &mut String, file: &PicturedFile) -> fmt::Result {
         write!(out, "<p class=\"error\">{}</p>", escaped(error))?;
     }
     write_findings(out, &report.findings)?;
-    let mut pictured = file.pictured.iter().peekable();
     let mut others = Plain::default();
     let mut startups = Plain::default();
-    for (index, connection) in report.connections.iter().enumerate() {
-        match pictured.next_if(|one| one.index == index) {
-            Some(one) => write_connection(out, connection, one)?,
+    for (index, connection) in in_order(&report.connections) {
+        match file.pictured.iter().find(|one| one.index == index) {
+            Some(one) => write_connection(out, connection, one, number)?,
             None if connection.is_iwarp() => {
                 startups.write(out, connection, "Shorter than those with pictures.")?;
             }
@@ -135,7 +173,7 @@ impl Plain {
             return Ok(());
         }
         self.written += 1;
-        write_heading(out, connection)?;
+        write_heading(out, connection, "")?;
         write!(out, "<p>{why}</p>")?;
         write_findings(out, &connection.findings)
     }
@@ -153,9 +191,9 @@ impl Plain {
     }
 }
 
-fn write_heading(out: &mut String, connection: &ConnectionReport) -> fmt::Result {
+fn write_heading(out: &mut String, connection: &ConnectionReport, id: &str) -> fmt::Result {
     let ConnectionReport { initiator, responder, mpa, .. } = connection;
-    write!(out, "<h2>{} → {}</h2>", escaped(initiator), escaped(responder))?;
+    write!(out, "<h2{id}>{} → {}</h2>", escaped(initiator), escaped(responder))?;
     match mpa {
         Some(mpa) => write!(out, "<p>{}.</p>", escaped(&startup_line(mpa))),
         None => Ok(()),
@@ -166,12 +204,13 @@ fn write_connection(
     out: &mut String,
     connection: &ConnectionReport,
     one: &Pictured,
+    number: usize,
 ) -> fmt::Result {
-    write_heading(out, connection)?;
+    write_heading(out, connection, &format!(" id=\"f{number}c{}\"", one.index))?;
     out.write_str("<ul>")?;
-    for (index, direction) in connection.directions.iter().enumerate().take(2) {
+    for index in 0..connection.directions.len().min(2) {
         let in_order = one.in_order.as_ref().map(|other| &other.sides[index]);
-        write_summary(out, direction, &one.trace, index, in_order)?;
+        write_summary(out, connection, &one.trace, index, in_order)?;
     }
     out.write_str("</ul>")?;
     write_findings(out, &connection.findings)?;
@@ -197,37 +236,36 @@ fn write_connection(
 /// What one end sent, in sentences.
 fn write_summary(
     out: &mut String,
-    direction: &DirectionReport,
+    connection: &ConnectionReport,
     trace: &ConnectionTrace,
     index: usize,
     in_order: Option<&SideTrace>,
 ) -> fmt::Result {
+    let direction = &connection.directions[index];
     let side = &trace.sides[index];
     let from = direction.from;
     if direction.segments == 0 {
         return write!(out, "<li>The {from} sent nothing.</li>");
     }
-    let bins = &side.bins.bins;
-    let bytes: u64 = bins.iter().map(|bin| bin.octets + bin.octets_again).sum();
+    let bytes = direction.bytes_sent;
     let bits = u128::from(bytes) * 8_000_000_000 / u128::from(side.canvas.span_ns());
     write!(
         out,
-        "<li>The {from} sent {} in {} segments within {} ({} on average) and {} FPDUs. ",
+        "<li>The {from} sent {} in {} within {} ({} on average) and {}. ",
         octets(bytes),
-        count(direction.segments),
+        plural(direction.segments, "segment"),
         time(side.canvas.span_ns()),
         rate(u64::try_from(bits).unwrap_or(u64::MAX)),
-        count(direction.fpdus)
+        plural(direction.fpdus, "FPDU")
     )?;
     if let Some(profile) = direction.profile {
-        write!(out, "It behaves like {profile}. ")?;
+        write!(out, "It behaves like {}. ", escaped(profile))?;
     }
-    let judged = [Fit::Aligned, Fit::Unaligned, Fit::CrcAlone].map(|fit| side.fits(fit).count());
-    if judged.iter().any(|count| *count > 0) {
+    if direction.segments_judged > 0 {
         write!(
             out,
             "{} of its segments in full operation are aligned with FPDUs. ",
-            share(judged[0], judged.iter().sum())
+            share(direction.segments_aligned, direction.segments_judged)
         )?;
     }
     write!(
@@ -237,9 +275,13 @@ fn write_summary(
         share(direction.segments_retransmitted, direction.segments)
     )?;
     if direction.bytes_placed > 0 {
+        let placed = match connection.is_refused_memory(index) {
+            true => "would have been placed, had all their memory been registered",
+            false => "were placed",
+        };
         write!(
             out,
-            "{} were placed, {} of them ahead of a gap. ",
+            "{} {placed}, {} of them ahead of a gap. ",
             octets(direction.bytes_placed),
             share(direction.bytes_placed_out_of_order, direction.bytes_placed)
         )?;
@@ -255,7 +297,10 @@ fn write_summary(
             terminate.code,
             terminate.frame,
             escaped(terminate.text),
-            terminate.about.as_ref().map_or(String::new(), |about| format!(", about {about}"))
+            terminate
+                .about
+                .as_ref()
+                .map_or(String::new(), |about| escaped(&format!(", about {about}")))
         )?;
     }
     out.write_str("</li>")
@@ -287,30 +332,43 @@ fn write_answers(out: &mut String, trace: &ConnectionTrace, index: usize) -> fmt
 
 /// What waited, and what would have waited had all been placed in order.
 fn write_held(out: &mut String, side: &SideTrace, in_order: Option<&SideTrace>) -> fmt::Result {
-    write!(out, "At most {} waited at one time", octets(side.held_peak))?;
+    if side.held_peak > 0 || in_order.is_some_and(|other| other.held_peak > 0) {
+        write!(out, "At most {} waited at one time", octets(side.held_peak))?;
+    }
     match in_order {
-        Some(other) if other.held_peak != side.held_peak => write!(
-            out,
-            "; without markers, or layered over a TCP that hands octets up in order, it would have been \
-             <b>{}</b>, and the slowest FPDU would have waited {} instead of {}. ",
-            octets(other.held_peak),
-            time(other.placement.max_ns()),
-            time(side.placement.max_ns())
-        ),
-        Some(_) => out.write_str(
+        Some(other) if other.held_peak != side.held_peak => {
+            write!(
+                out,
+                "; without markers, or layered over a TCP that hands octets up in order, it would \
+                 have been <b>{}</b>",
+                octets(other.held_peak)
+            )?;
+            let [slowest, own] = [other, side].map(|side| side.placement.max_ns());
+            if time(slowest) != time(own) {
+                write!(
+                    out,
+                    ", and the slowest FPDU would have waited {} instead of {}",
+                    time(slowest),
+                    time(own)
+                )?;
+            }
+            out.write_str(". ")
+        }
+        Some(_) if side.held_peak > 0 => out.write_str(
             "; a receiver without markers, or layered over a TCP that hands octets up in order, would \
              have held as much. ",
         ),
-        None => out.write_str(". "),
+        None if side.held_peak > 0 => out.write_str(". "),
+        _ => Ok(()),
     }
 }
 
 fn write_findings(out: &mut String, findings: &[Finding]) -> fmt::Result {
     if findings.is_empty() {
-        return Ok(());
+        return out.write_str("<p>No findings.</p>");
     }
     out.write_str(
-        "<table><tr><th>severity</th><th>rule</th><th>in Wireshark</th><th>finding</th></tr>",
+        "<table class=\"findings\"><tr><th>severity</th><th>rule</th><th>in Wireshark</th><th>finding</th></tr>",
     )?;
     for Finding { severity, rule, frame, text, should, costs } in findings.iter().take(FINDINGS_MAX)
     {
@@ -325,10 +383,16 @@ fn write_findings(out: &mut String, findings: &[Finding]) -> fmt::Result {
         };
         write!(
             out,
-            "<tr class=\"{severity}\"><td>{severity}</td><td>{rule}</td><td>{frame}</td><td>{}<br/><small>{should} \
-             {costs}</small></td></tr>",
+            "<tr class=\"{severity}\"><td>{severity}</td><td>{}</td><td>{frame}</td><td>{}",
+            escaped(rule),
             escaped(text)
         )?;
+        for (label, text) in [("To do or to know", should), ("What it may cost", costs)] {
+            if !text.is_empty() {
+                write!(out, "<br/><small><b>{label}:</b> {}</small>", escaped(text))?;
+            }
+        }
+        out.write_str("</td></tr>")?;
     }
     out.write_str("</table>")?;
     match findings.len().saturating_sub(FINDINGS_MAX) {
@@ -341,6 +405,7 @@ fn write_findings(out: &mut String, findings: &[Finding]) -> fmt::Result {
 pub(crate) const HEAD: &str = "\
 <!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
 <meta name=\"viewport\" content=\"width=device-width\">\
+<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\
 <meta name=\"color-scheme\" content=\"light dark\">";
 
 pub(crate) const INTRODUCTION: &str = "\
@@ -350,18 +415,25 @@ as an <b>FPDU</b>: a length, a header that says where in memory it belongs, the 
 <b>aligned</b> when it holds whole FPDUs; then it can be <b>placed</b>, that is copied to where it \
 belongs, as soon as it arrives, even if segments before it are lost. A <b>marker</b> is a pointer every \
 512 octets of the stream to the beginning of its FPDU: with it a receiver finds FPDUs beyond a gap although they \
-are not aligned. <b>Delivery</b>, telling the program, always waits for all that came before. The figures \
+are not aligned. <b>Delivery</b>, telling the program, always waits for all that came before. The \
+<b>initiator</b> opens the connection with an MPA Request, the <b>responder</b> answers it; what follows this startup is \
+<b>full operation</b>. An <b>STag</b> (steering tag) names a piece of memory that the other end may write or read. \
+<b>IRD</b> and <b>ORD</b> are how many RDMA Reads an end takes and asks for at a time. A receiver is <b>layered</b> \
+when its TCP hands octets up in order only, as a kernel's socket does. <b>siw</b> is Linux's own iWARP. The figures \
 and pictures are what urnic's own receive code did with these frames.</p></details>";
 
 pub(crate) const PAGE_STYLE: &str = "\
 :root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:1020px;margin:2em auto;\
-padding:0 1em;background:#fff;color:#222}h1{font-size:1.5em}h2{font-size:1.25em;margin-top:2em;\
+padding:0 1em;background:#fff;color:#222;overflow-wrap:anywhere}figure{overflow-x:auto}h1{font-size:1.5em}h2{font-size:1.25em;margin-top:2em;\
 border-top:1px solid #8886;padding-top:.7em}figure{margin:1.6em 0;break-inside:avoid}figcaption{font-weight:600}\
 table{border-collapse:collapse;font-size:13px}td,th{border:1px solid #8885;padding:.2em .6em;text-align:left;\
-vertical-align:top}td:nth-child(-n+3){white-space:nowrap}tr.error td:first-child,p.error{color:#c2410c;font-weight:700}\
+vertical-align:top}.wide{overflow-x:auto}.findings td:nth-child(-n+3){white-space:nowrap}tr.error td:first-child,p.error{color:#c2410c;font-weight:700}\
 tr.warning td:first-child{font-weight:700}details p{margin:.3em 0;font-size:13.5px}summary{cursor:pointer;font-size:13.5px}\
 @media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}tr.error td:first-child,p.error{color:#ff8a3d}}\
-@media print{body{max-width:none;margin:0}}
+@media screen{figure svg.p{min-width:700px}}\
+@media(max-width:600px){.findings tr,.findings td{display:block}.findings th{display:none}.findings td{border:0}\
+.findings tr{border:1px solid #8885;margin:.6em 0}}\
+@media print{h2,h3,th{break-after:avoid}body{max-width:none;margin:0}}
 ";
 
 /// Connections without pictures that have a heading and their findings: iWARP ones, and others.

@@ -286,6 +286,8 @@ struct SideScan {
     times_ns: Option<(u64, u64)>,
     /// The longest pauses of the connection, on its first side.
     pauses: Pauses,
+    /// Greatest common divisor of the times between its segments, on its first side.
+    step_ns: u64,
     /// Highest position seen, plus one.
     high: i64,
     lowest: i64,
@@ -352,6 +354,7 @@ impl Scan {
             let times = sides.iter().filter_map(|side| side.times_ns);
             if let Some(last) = times.map(|(_, last)| last).max() {
                 sides[0].pauses.note(last, segment.at_ns);
+                sides[0].step_ns = divisor(sides[0].step_ns, segment.at_ns.abs_diff(last));
             }
         }
         let is_midway = sides.iter().all(|side| {
@@ -399,6 +402,7 @@ impl Scan {
             last_ns: times.map(|(_, last)| last).max().unwrap_or(0),
             len: sides.each_ref().map(SideScan::len),
             pauses: sides[0].pauses,
+            step_ns: sides[0].step_ns,
         };
         // Of two of one length, the earlier.
         let key = (extent.len[0].saturating_add(extent.len[1]), usize::MAX - ordinal);
@@ -450,6 +454,7 @@ impl SideScan {
             anchor: None,
             times_ns: None,
             pauses: Pauses::default(),
+            step_ns: 0,
             high: 0,
             lowest: 0,
             good: RangeSet::default(),
@@ -552,3 +557,11 @@ fn shifted(position: i64) -> u128 {
 const ZERO: i128 = 1 << 64;
 /// How startup frames begin (RFC 5044 §7.1.1).
 pub(super) const KEYS: [&[u8; 16]; 2] = [b"MPA ID Req Frame", b"MPA ID Rep Frame"];
+
+/// The greatest common divisor; 0 stands for no number.
+const fn divisor(mut a: u64, mut b: u64) -> u64 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}

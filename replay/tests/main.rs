@@ -8,6 +8,7 @@
 mod corpus;
 mod pages;
 mod resumed;
+mod views;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

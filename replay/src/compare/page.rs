@@ -38,11 +38,14 @@ fn write(out: &mut String, comparison: &Comparison<'_>) -> fmt::Result {
     let [left, right] = comparison.traces.map(pictures);
     for (index, (left, right)) in left.into_iter().zip(right).enumerate() {
         write!(out, "<h2>From the {}</h2>", FROM[index])?;
-        write!(out, "<table><tr><th></th><th>{first}</th><th>{second}</th></tr>")?;
+        write!(
+            out,
+            "<div class=\"wide\"><table><tr><th></th><th>{first}</th><th>{second}</th></tr>"
+        )?;
         for (name, [a, b]) in rows(comparison, index) {
             write!(out, "<tr><td>{}</td><td>{a}</td><td>{b}</td></tr>", indented(name))?;
         }
-        out.write_str("</table>")?;
+        out.write_str("</table></div>")?;
         write_pairs(out, &names, left, right)?;
     }
     out.write_str("</body></html>\n")

@@ -13,6 +13,8 @@ pub(super) struct Chart {
     legend: String,
     legend_x: u32,
     height: u32,
+    /// Height of what is between the time axis and its labels.
+    strip: u32,
 }
 
 pub(super) const LEFT: u32 = 78;
@@ -30,7 +32,13 @@ impl Chart {
             legend: String::new(),
             legend_x: LEFT,
             height: plot_height,
+            strip: 0,
         }
+    }
+
+    /// The same, with a strip of this height below the time axis.
+    pub(super) fn with_strip(self, strip: u32) -> Self {
+        Self { strip, ..self }
     }
 
     pub(super) const fn bottom(&self) -> u32 {
@@ -164,13 +172,13 @@ impl Chart {
             self.draw(format_args!(
                 "<path class=\"grid\" d=\"M{x} {TOP}V{bottom}\"/>\
                  <text class=\"dim\" x=\"{x}\" y=\"{}\" text-anchor=\"middle\">{text}</text>",
-                bottom + 16
+                bottom + self.strip + 16
             ));
         }
         self.draw(format_args!(
             "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">time since the first segment with payload ({name})</text>",
             (LEFT + RIGHT) / 2,
-            bottom + 36
+            bottom + self.strip + 36
         ));
     }
 
@@ -207,7 +215,7 @@ impl Chart {
     pub(super) fn finish(mut self, title: &str) -> String {
         let bottom = self.bottom();
         self.draw(format_args!("<path class=\"axis\" d=\"M{LEFT} {TOP}V{bottom}H{RIGHT}\"/>"));
-        svg(bottom + BELOW, title, &format!("{}{}", self.legend, self.body))
+        svg(bottom + self.strip + BELOW, title, &format!("{}{}", self.legend, self.body))
     }
 }
 

@@ -41,8 +41,8 @@ pub(crate) fn memory(side: &SideTrace, from: &str) -> Option<Picture> {
         title,
         help: "One bar for each of the eight steering tags that most was written to (a steering tag is the name by which one end lets the other write to a piece \
                of its memory), from the lowest to the highest tagged offset written. The shade says when a \
-               part was written first: light is early, dark is late, so an even slope is one pass from \
-               beginning to end, and a dark spot amid light ones is a part that came late. Nothing was \
+               part was written first: pale is early, strong is late, so an even slope is one pass from \
+               beginning to end, and a strong spot amid pale ones is a part that came late. Nothing was \
                written where the bar is empty. Below, what was written more than once is marked: a \
                buffer that is used again, or writes that overlap."
             .to_owned(),
@@ -117,12 +117,12 @@ fn legend(body: &mut String) {
     }
     write!(
         body,
-        "<text x=\"{}\" y=\"17\">written early … late</text>\
+        "<text x=\"{}\" y=\"17\">written early (pale) … late (strong)</text>\
          <rect class=\"again\" x=\"{}\" y=\"11\" width=\"20\" height=\"4\"/>\
          <text x=\"{}\" y=\"17\">written again</text>",
         LEFT + 108,
-        LEFT + 260,
-        LEFT + 286
+        LEFT + 340,
+        LEFT + 366
     )
     .expect("writing to a string does not fail");
 }

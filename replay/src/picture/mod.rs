@@ -12,6 +12,8 @@ mod rates;
 mod sequence;
 mod strip;
 
+use crate::printable::printable;
+
 pub(crate) use colours::style;
 pub(crate) use delays::delays;
 pub(crate) use memory::memory;
@@ -61,7 +63,7 @@ fn scaled(number: u64, units: &[(u64, &str)], least: &str) -> String {
     format!("{} {name}", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Text in HTML or SVG.
+/// Returns text for HTML or SVG, without characters that turn the text beside them round.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for octet in text.chars() {
@@ -70,11 +72,11 @@ pub(crate) fn escaped(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
-            one if one.is_control() => out.push('\u{fffd}'),
+            '\'' => out.push_str("&#39;"),
             one => out.push(one),
         }
     }
-    out
+    printable(&out)
 }
 
 #[cfg(test)]
@@ -92,5 +94,6 @@ mod tests {
     #[test]
     fn text_is_no_markup() {
         assert_eq!(escaped("<a href=\"x\">&\u{1b}"), "&lt;a href=&quot;x&quot;&gt;&amp;\u{fffd}");
+        assert_eq!(escaped("a\u{202e}b – 'µ'"), "a\u{fffd}b – &#39;µ&#39;");
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::chart::{Chart, LEFT, OCTETS, RATES, RIGHT, Short, TIMES};
 use super::{Picture, octets, time};
 use crate::trace::SideTrace;
-use crate::trace::bins::{BINS, Bin};
+use crate::trace::bins::Bin;
 
 /// Octets of payload of TCP in each part of the time, and the window of the other side.
 pub(crate) fn rates(side: &SideTrace, from: &str) -> Picture {
@@ -25,9 +25,9 @@ pub(crate) fn rates(side: &SideTrace, from: &str) -> Picture {
             write!(
                 path,
                 "L{} {}H{}",
-                Short(bin_x(index, 0.0)),
+                Short(bin_x(side, index, 0.0)),
                 Short(chart.y(value(bin))),
-                Short(bin_x(index, 1.0))
+                Short(bin_x(side, index, 1.0))
             )
             .expect("writing to a string does not fail");
         }
@@ -47,8 +47,8 @@ pub(crate) fn rates(side: &SideTrace, from: &str) -> Picture {
         svg: chart.finish(&title),
         title,
         help:
-            "Octets that TCP carried, as bits for each second, in two hundred equal parts of the \
-               time. Where the rate falls to nothing for a while, the sender had nothing to send, \
+            "Octets that TCP carried, as bits for each second, in equal parts of the time, two \
+               hundred at most and none shorter than the step of the timestamps. Where the rate falls to nothing for a while, the sender had nothing to send, \
                was not allowed to, or waited for its retransmission timer."
                 .to_owned(),
     }
@@ -86,8 +86,8 @@ pub(crate) fn round_trips(side: &SideTrace, from: &str) -> Option<(Picture, Opti
 }
 
 /// Where a part of the time stands, from its beginning 0.0 to its end 1.0.
-fn bin_x(index: usize, share: f64) -> f64 {
-    let at = (index as f64 + share) / f64::from(BINS);
+fn bin_x(side: &SideTrace, index: usize, share: f64) -> f64 {
+    let at = (index as f64 + share) / f64::from(side.bins.count());
     f64::from(LEFT) + f64::from(RIGHT - LEFT) * at
 }
 
@@ -106,7 +106,7 @@ fn ranges(
     let mut path = String::new();
     for (index, bin) in side.bins.bins.iter().enumerate() {
         let Some((low, high)) = range(bin) else { continue };
-        let x = Short(bin_x(index, 0.5));
+        let x = Short(bin_x(side, index, 0.5));
         write!(path, "M{x} {}V{}", Short(chart.y(low)), Short(chart.y(high)))
             .expect("writing to a string does not fail");
     }

@@ -3,13 +3,14 @@
 use std::fmt::Write as _;
 
 use super::Picture;
-use super::chart::{Chart, OCTETS, Short};
+use super::chart::{Chart, LEFT, OCTETS, Short};
 use crate::trace::marks::{Mark, Marks};
 use crate::trace::{Class, SideTrace};
 
 /// The time–sequence picture of what `from` sent.
 pub(crate) fn sequence(side: &SideTrace, from: &str) -> Picture {
-    let mut chart = Chart::new(side.canvas, 400);
+    let strip = LANE * u32::try_from(lanes(side).count()).unwrap_or(0);
+    let mut chart = Chart::new(side.canvas, 400).with_strip(strip);
     chart.time_axis();
     chart.value_axis("octet of the stream", &OCTETS);
     // Beyond the last octet the window is of no interest.
@@ -133,32 +134,40 @@ fn stairs(chart: &mut Chart, class: &str, marks: &Marks) {
     chart.path(class, &path);
 }
 
-/// Ticks along the time axis, a lane for each kind of event that is worth looking for: in a long
-/// stream those in the picture are small.
+/// Kinds of event that have a lane below the time axis, with the lane's name: in a long stream the marks
+/// in the picture are small.
+const LANES: [(Class, &str, &str); 5] = [
+    (Class::Ahead, "ahead", "ahead"),
+    (Class::Waited, "wait", "waited"),
+    (Class::Retransmitted, "again", "sent again"),
+    (Class::Wrong, "wrong", "wrong"),
+    (Class::Terminate, "end", "Terminate"),
+];
+
+/// Lanes in which something is.
+fn lanes(side: &SideTrace) -> impl Iterator<Item = (Class, &'static str, &'static str)> {
+    LANES.into_iter().filter(|(class, ..)| side.of(*class).count() > 0)
+}
+
+/// Ticks in lanes below the time axis.
 fn rug(chart: &mut Chart, side: &SideTrace) {
-    let kinds = [
-        (Class::Retransmitted, "again"),
-        (Class::Wrong, "wrong"),
-        (Class::Terminate, "end"),
-        (Class::Waited, "wait"),
-        (Class::Ahead, "ahead"),
-    ];
-    for (lane, (class, style)) in (0_u32..).zip(kinds) {
-        let y = chart.bottom() - 7 * lane - 6;
+    for (lane, (class, style, name)) in (0_u32..).zip(lanes(side)) {
+        let y = chart.bottom() + LANE * lane + 4;
         let mut path = String::new();
         let mut last = String::new();
         for mark in side.of(class).iter() {
-            let tick = format!("M{} {y}v4", Short(chart.x(mark.at_ns.0)));
+            let tick = format!("M{} {y}v6", Short(chart.x(mark.at_ns.0)));
             if tick != last {
                 path.push_str(&tick);
                 last = tick;
             }
         }
-        if !path.is_empty() {
-            chart.draw(format_args!(
-                "<path class=\"{style}\" style=\"stroke-width:1.2;stroke-linecap:butt\" d=\"{path}\"/>"
-            ));
-        }
+        chart.draw(format_args!(
+            "<path class=\"{style}\" style=\"stroke-width:1.2;stroke-linecap:butt\" d=\"{path}\"/>\
+             <text class=\"dim\" style=\"font-size:10px\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{name}</text>",
+            LEFT - 6,
+            y + 6
+        ));
     }
 }
 
@@ -172,6 +181,8 @@ fn crosses(chart: &mut Chart, class: &str, marks: &Marks) {
     chart.path(class, &path);
 }
 
+/// Height of a lane.
+const LANE: u32 = 11;
 /// FPDUs of a stream whose starts are drawn: more would only be a shadow.
 const FPDU_TICKS_MAX: u64 = 400;
 
@@ -184,7 +195,7 @@ piece of an RDMA message) beyond a gap, by its marker or by alignment, it is pla
 in memory at once: drawn as placed ahead. Where it cannot, the FPDU waits: the level line \
 lasts as long as it waits. The thin stair is what the other side acknowledged, the broken \
 line how far it lets the sender go; where the two lines meet the data, the receiver \
-is what limits the sender. The ticks along the time axis repeat, in the same \
-colours, when something was sent again, was wrong, waited or was placed ahead. Each diamond \
+is what limits the sender. The lanes below the time axis repeat, in the same \
+colours, when something was placed ahead, waited, was sent again or was wrong. Each diamond \
 is a marker, beside the octet where it stands and at the time when its FPDU was placed; \
 where many fall together, a line joins the first and the last of them.";

@@ -16,21 +16,31 @@ pub(crate) struct Bin {
 #[derive(Debug)]
 pub(crate) struct Bins {
     canvas: Canvas,
+    count: u32,
     pub(crate) bins: Vec<Bin>,
 }
 
 impl Bins {
-    pub(crate) fn new(canvas: &Canvas) -> Self {
-        Self { canvas: *canvas, bins: vec![Bin::default(); BINS as usize] }
+    /// No part is shorter than `step_ns`, the step of the timestamps: its rate would be that of a frame in
+    /// no time at all.
+    pub(crate) fn new(canvas: &Canvas, step_ns: u64) -> Self {
+        let steps = canvas.drawn_span() / step_ns.max(1);
+        let count = u32::try_from(steps).unwrap_or(u32::MAX).clamp(1, BINS_MAX);
+        Self { canvas: *canvas, count, bins: vec![Bin::default(); count as usize] }
+    }
+
+    /// Number of parts.
+    pub(crate) const fn count(&self) -> u32 {
+        self.count
     }
 
     /// Time of one part; pauses that are drawn shorter are counted as they are drawn.
     pub(crate) fn bin_ns(&self) -> u64 {
-        (self.canvas.drawn_span() / u64::from(BINS)).max(1)
+        (self.canvas.drawn_span() / u64::from(self.count)).max(1)
     }
 
     fn at(&mut self, at_ns: u64) -> &mut Bin {
-        let index = self.canvas.column(at_ns, BINS);
+        let index = self.canvas.column(at_ns, self.count);
         &mut self.bins[index as usize]
     }
 
@@ -53,5 +63,23 @@ fn widen(range: &mut Option<(u64, u64)>, value: u64) {
     *range = Some((low.min(value), high.max(value)));
 }
 
-/// Parts of the time.
-pub(crate) const BINS: u32 = 200;
+/// Parts of the time, at most.
+const BINS_MAX: u32 = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::Extent;
+
+    #[test]
+    fn no_part_is_shorter_than_the_step_of_timestamps() {
+        let canvas = Canvas::new(&Extent { last_ns: 1_000_000, ..Extent::default() }, 1);
+        for (step_ns, count) in [(0, 200), (1, 200), (5000, 200), (10_000, 100), (2_000_000, 1)] {
+            let mut bins = Bins::new(&canvas, step_ns);
+            assert_eq!((bins.count(), bins.bins.len()), (count, count as usize), "{step_ns}");
+            assert_eq!(bins.bin_ns(), 1_000_000 / u64::from(count));
+            bins.octets(1_000_000, 7, false);
+            assert_eq!(bins.bins.last().map(|bin| bin.octets), Some(7));
+        }
+    }
+}

@@ -32,6 +32,9 @@ pub(crate) struct Extent {
     /// Length of the stream of each side.
     pub(crate) len: [u64; 2],
     pub(crate) pauses: Pauses,
+    /// Greatest common divisor of the times between its segments with payload: the step of their clock, or a
+    /// multiple.
+    pub(crate) step_ns: u64,
 }
 
 /// Kinds of mark in the picture of a stream over time.
@@ -131,7 +134,7 @@ impl SideTrace {
             placement: Delays::default(),
             delivery: Delays::default(),
             held_peak: 0,
-            bins: Bins::new(&canvas),
+            bins: Bins::new(&canvas, extent.step_ns),
             detail: Detail::default(),
             maps: BTreeMap::new(),
             maps_left_out: 0,
