@@ -2,13 +2,18 @@
 
 use urnic_engine::limits::QP_DEPTH_MAX;
 use urnic_engine::mem::Access;
+use urnic_engine::mpa::startup::{Offer, StartupConfig};
+use urnic_engine::stream::carrier::ByteStream;
+use urnic_engine::time::Duration;
 use urnic_engine::types::TaggedOffset;
 use urnic_engine::types::{QpNum, WrId};
 use urnic_engine::verbs::{
     MrPart, PostError, Qp, QpConfig, QpState, QueueError, ReceiverNotReady, RecvWr, SendWr, Srq,
     WcStatus,
 };
-use urnic_testkit::pair::Pair;
+use urnic_netdev::impair::ImpairConfig;
+use urnic_testkit::octets;
+use urnic_testkit::pair::{End, Pair, Setup};
 use urnic_testkit::waker::counting;
 
 use super::{pause, setup};
@@ -23,7 +28,11 @@ struct Shared {
 }
 
 fn shared(receiver_not_ready: ReceiverNotReady) -> Shared {
-    let mut pair = Pair::connect(setup());
+    shared_over(setup(), receiver_not_ready)
+}
+
+fn shared_over(setup: Setup, receiver_not_ready: ReceiverNotReady) -> Shared {
+    let mut pair = Pair::connect(setup);
     let srq = pair.b.pd.create_srq(64).unwrap();
     let config =
         QpConfig { receiver_not_ready, srq: Some(srq.clone()), ..QpConfig::new(&pair.b.cq) };
@@ -197,5 +206,57 @@ fn what_does_not_belong_to_a_shared_queue_is_refused() {
     assert_eq!(other.create_qp(config).err(), Some(QueueError::SrqNotAssociated));
     for depth in [0, QP_DEPTH_MAX + 1] {
         assert_eq!(pd.create_srq(depth).err(), Some(QueueError::SrqDepth(depth)));
+    }
+}
+
+impl Shared {
+    /// A third connection sends a first message with the number `msn`.
+    fn lie(&self, not_ready: ReceiverNotReady, msn: u32) -> QpState {
+        let End { rnic, pd, .. } = &self.pair.b;
+        let (now, cq) = (self.pair.link.now(), rnic.create_cq(64).unwrap());
+        let srq = Some(self.srq.clone());
+        let config = QpConfig { srq, receiver_not_ready: not_ready, ..QpConfig::new(&cq) };
+        let qp = pd.create_qp(config).unwrap();
+        let mut stream = ByteStream::new(rnic);
+        stream.respond(now, &StartupConfig::default()).unwrap();
+        let request = octets::startup(octets::REQUEST_KEY, octets::CRC, 1, b"");
+        stream.handle_bytes(now, &request);
+        stream.accept(&qp, &Offer::default()).unwrap();
+        stream.handle_bytes(now, &octets::fpdu(&octets::send(msn, b"x"), 0, false));
+        assert!(cq.is_empty(), "it has taken no receive");
+        qp.state()
+    }
+}
+
+/// There are never more receives than the messages of two honest peers need, and they get all of them.
+#[test]
+fn two_queue_pairs_get_their_receives_beside_a_third_whose_peer_lies() {
+    for not_ready in BOTH {
+        for loss in [0.0, 0.03] {
+            let impair = ImpairConfig { loss, ..ImpairConfig::default() };
+            let mut shared = shared_over(Setup { impair, ..setup() }, not_ready);
+            let numbers = shared.numbers();
+            for round in 0..30_u32 {
+                (0..8).for_each(|id| shared.post(id));
+                for message in 0..8 {
+                    shared.send(message % 2);
+                    if message % 3 == 0 {
+                        let msn = 2 + (round * 8 + message as u32) * 97 % 20_000;
+                        let state = shared.lie(not_ready, msn);
+                        assert_eq!(state, QpState::Error, "{msn}");
+                    }
+                }
+                let mut got = Vec::new();
+                shared.pair.run_for(Duration::from_secs(60), |pair| {
+                    got.extend(std::iter::from_fn(|| pair.b.cq.poll()));
+                    got.len() == 8
+                });
+                assert!(
+                    got.iter().all(|wc| wc.status == OK && numbers.contains(&wc.qp)),
+                    "{got:?}"
+                );
+                assert_eq!((got.len(), shared.srq.len()), (8, 0));
+            }
+        }
     }
 }
