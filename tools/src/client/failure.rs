@@ -57,10 +57,11 @@ impl Client<'_> {
     /// What the server has said and this end has not read, as its request failed first.
     fn said_last(&self) -> Option<anyhow::Error> {
         while let Some(wc) = self.cq.poll() {
-            if wc.status == WcStatus::Success && wc.opcode == WcOpcode::Recv && wc.solicited {
-                if let Ok(Control::Failed(reason)) = self.channel.take_control(&self.qp, &wc) {
-                    return Some(self.ended(&reason));
-                }
+            if wc.status == WcStatus::Success
+                && (wc.opcode, wc.solicited) == (WcOpcode::Recv, true)
+                && let Ok(Control::Failed(reason)) = self.channel.take_control(&self.qp, &wc)
+            {
+                return Some(self.ended(&reason));
             }
         }
         None

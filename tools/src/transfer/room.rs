@@ -195,19 +195,18 @@ impl Room {
 
 impl Reservation {
     /// Keeps the room of a file that is whole.
-    pub(crate) fn keep(mut self) {
-        let bytes = self.bytes;
-        self.keep_bytes(bytes);
+    pub(crate) fn keep(self) {
+        self.keep_bytes(self.bytes);
     }
 
     /// Keeps the room of what `file` holds so far, and gives the rest back.
-    pub(crate) fn keep_part(mut self, file: &File) {
+    pub(crate) fn keep_part(self, file: &File) {
         let held = file.metadata().map_or(u64::MAX, |found| on_disk(&found));
         let bytes = charge(held.saturating_sub(self.from_before)).min(self.bytes);
         self.keep_bytes(bytes);
     }
 
-    fn keep_bytes(&mut self, bytes: u64) {
+    fn keep_bytes(&self, bytes: u64) {
         // Without a limit there is nothing to count.
         if self.room.quota.is_some() || self.room.files_max.is_some() {
             self.room.taken().keep(self.file, bytes);

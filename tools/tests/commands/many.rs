@@ -1,14 +1,17 @@
 //! Many connections, long times, large numbers: commands at their extremes over the kernel's TCP.
 
+use std::fs;
 use std::io::Read;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use urnic::{ConnectOptions, Endpoint, EndpointConfig, QpConfig, Rnic, RnicConfig, random_seed};
 use urnic_testkit::programs::{missing, program};
 use urnic_testkit::skip;
 
-use crate::commands::scene::{Server, complaint, json, wait_until};
+use crate::commands::scene::{Server, complaint, json, urnic, wait_until};
 
 /// What a thousand connections may take on each side.
 const MEMORY_MAX: u64 = 1 << 30;
@@ -104,11 +107,11 @@ fn a_rate_that_leaves_a_session_without_work_for_long_keeps_it_open() {
     let server = folder.serve("--timeout 1s");
     let file = folder.own("file");
     // Two pieces: the second may go two seconds after the first.
-    std::fs::write(&file, crate::commands::files::pattern(300 << 10)).unwrap();
+    fs::write(&file, crate::commands::files::pattern(300 << 10)).unwrap();
     json(&server.client(&format!("put {} ADDRESS --rate 1M --json", file.display())));
     let back = folder.own("back");
     json(&server.client(&format!("get ADDRESS/file {} --rate 1M --json", back.display())));
-    assert_eq!(std::fs::read(back).unwrap(), std::fs::read(file).unwrap());
+    assert_eq!(fs::read(back).unwrap(), fs::read(file).unwrap());
     assert_eq!(server.stop_and_tell(), "");
 }
 
@@ -118,7 +121,7 @@ fn a_slow_output_keeps_its_session_open() {
     let folder = crate::commands::files::Folder::new("slow-output");
     let server = folder.serve("--timeout 1s");
     let octets = crate::commands::files::pattern(1 << 20);
-    std::fs::write(folder.served("file"), &octets).unwrap();
+    fs::write(folder.served("file"), &octets).unwrap();
     let mut client = server.spawn("get ADDRESS/file -");
     let mut output = client.stdout.take().unwrap();
     let mut first = [0; 1];
@@ -189,4 +192,76 @@ fn peers_beyond_the_number_are_told_which_option_decides() {
         assert!(said.contains("rejected") && said.contains(part), "{options}: {said}");
         server.stop();
     }
+}
+
+/// What a process has, by the kernel's books.
+#[derive(Debug)]
+struct Use {
+    descriptors: usize,
+    threads: usize,
+    /// Bytes of memory that are its own.
+    memory: u64,
+    /// Processor time so far, in ticks of 10 ms.
+    ticks: u64,
+}
+
+impl Use {
+    fn of(server: &Server) -> Self {
+        let process = |name: &str| format!("/proc/{}/{name}", server.pid());
+        let stat = fs::read_to_string(process("stat")).unwrap();
+        let fields: Vec<&str> = stat[stat.rfind(')').unwrap()..].split(' ').collect();
+        let status = fs::read_to_string(process("status")).unwrap();
+        let anonymous = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        Self {
+            descriptors: fs::read_dir(process("fd")).unwrap().count(),
+            threads: server.threads(),
+            memory: anonymous.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10,
+            ticks: fields[12].parse::<u64>().unwrap() + fields[13].parse::<u64>().unwrap(),
+        }
+    }
+}
+
+/// A server that runs for months has served very many sessions, most of them one behind the other.
+#[test]
+fn after_twenty_thousand_sessions_a_server_is_as_it_was() {
+    const ROUNDS: usize = 20;
+    const SESSIONS: usize = 1000;
+    let mut command = urnic("serve --listen 127.0.0.1:0");
+    // It tells of each session that was reset.
+    command.stderr(Stdio::null());
+    let server = Server::of(command);
+    let remote: SocketAddr = server.address().parse().unwrap();
+    let rnic = Rnic::new(RnicConfig { seed: random_seed().unwrap() });
+    let config = EndpointConfig { own_thread: false, ..EndpointConfig::default() };
+    let endpoint = Endpoint::kernel(&rnic, &config).unwrap();
+    let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16).unwrap());
+    // A region of 64 bytes, by what `tools/src/protocol.rs` says.
+    let hello = [&b"urnc\0\x03\0"[..], &64_u64.to_be_bytes(), &0_u32.to_be_bytes()].concat();
+    let options = ConnectOptions { private_data: hello, ..ConnectOptions::default() };
+    let mut seen = vec![Use::of(&server)];
+    for _ in 0..ROUNDS {
+        for number in 0..SESSIONS {
+            let depths = QpConfig { send_depth: 1, recv_depth: 1, ..QpConfig::new(&cq) };
+            let qp = pd.create_qp(depths).unwrap();
+            let connecting = endpoint.connect(remote, &qp, &options).unwrap();
+            // A reset leaves no socket in TIME-WAIT.
+            connecting
+                .wait(Duration::from_secs(30))
+                .unwrap_or_else(|error| panic!("{}: {number}: {error}", seen.len()))
+                .abort();
+            while cq.poll().is_some() {}
+        }
+        endpoint.turn(Duration::ZERO).unwrap();
+        wait_until("the end of all sessions", || {
+            Use::of(&server).descriptors <= seen[0].descriptors
+        });
+        seen.push(Use::of(&server));
+    }
+    let (first, second, last) = (&seen[0], &seen[1], &seen[ROUNDS]);
+    assert_eq!((last.descriptors, last.threads), (first.descriptors, first.threads), "{seen:?}");
+    assert!(last.memory < second.memory + (4 << 20), "{seen:?}");
+    let ticks = |round: usize| seen[round + 1].ticks - seen[round].ticks;
+    let (early, late) = (ticks(1) + ticks(2) + ticks(3), ticks(17) + ticks(18) + ticks(19));
+    assert!(late <= 2 * early + 30, "processor time {early}, then {late}: {seen:?}");
+    server.kill();
 }

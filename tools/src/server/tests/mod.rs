@@ -2,6 +2,7 @@
 
 mod churn;
 mod evict;
+mod many;
 mod memory;
 mod scene;
 mod visits;

@@ -1,0 +1,69 @@
+//! A server after many sessions, one behind the other, is as it was after few.
+
+use std::time::Duration;
+
+use urnic_testkit::counting::live_bytes;
+
+use super::limits;
+use super::scene::{By, scene};
+use crate::protocol::Session;
+use crate::server::peers::Sizes;
+use crate::server::places::Taken;
+
+/// Sessions in a round: what is compared is the first round after tables have their size, and the last.
+const ROUND: usize = 1000;
+/// Bytes that a session may leave: two steering tags that are remembered so that they do not come back
+/// soon (`STAGS_RETIRED_MAX` of them at most).
+const LEFT_MAX: i64 = 40;
+
+/// What one round took, and what there was after it.
+#[derive(Debug)]
+struct Round {
+    visits: usize,
+    live: i64,
+}
+
+fn one_behind_the_other(by: By, rounds: usize) {
+    scene(
+        by,
+        Duration::from_secs(600),
+        limits(),
+        |clients| {
+            for _ in 0..rounds {
+                for number in 0..ROUND {
+                    let client = clients.open(Session::Memory, 64, 0).unwrap();
+                    if number % 2 == 0 {
+                        client.connection.abort();
+                    }
+                    // Else dropped, which resets it, too: nothing waits for TIME-WAIT.
+                }
+                clients.step();
+            }
+        },
+        |serving| {
+            let mut seen: Vec<Round> = Vec::new();
+            for _ in 0..rounds {
+                let visits = serving.server.peers.visits().all;
+                serving.step();
+                serving.until_true(|server| server.ledger.taken().0 == Taken::default());
+                // Why sessions have failed is kept for other tests.
+                serving.server.outcomes.told = Default::default();
+                let visits = serving.server.peers.visits().all - visits;
+                seen.push(Round { visits, live: live_bytes() });
+            }
+            let (first, last) = (&seen[1], &seen[rounds - 1]);
+            assert_eq!(serving.server.ledger.taken(), (Taken::default(), 0));
+            serving.until_true(|server| server.peers.sizes() == Sizes::default());
+            let left = last.live - first.live;
+            let most = LEFT_MAX * i64::try_from(ROUND * rounds).unwrap();
+            assert!(left <= most, "{by:?}: {left} bytes are left: {seen:?}");
+            assert!(last.visits <= 2 * first.visits, "{by:?}: {seen:?}");
+        },
+    );
+}
+
+#[test]
+fn sessions_one_behind_the_other_leave_nothing() {
+    one_behind_the_other(By::KernelTcp, 5);
+    one_behind_the_other(By::Link, 5);
+}
