@@ -78,6 +78,9 @@ pub(crate) fn measure(
             recent.reset();
         }
     }
+    if !recent.is_empty() {
+        intervals.rest(monotonic_now(), |_| Moment::new(&recent, plan.op.timing()));
+    }
     trips.client.close()?;
     ensure!(!times.is_empty(), "interrupted before anything was measured");
     Ok(times)

@@ -39,11 +39,44 @@ fn named(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), Unwritten(error))
 }
 
-/// Writes `text` and a line feed to standard output.
+/// Writes `text` and a line feed to standard output, in ASCII where the locale has nothing else.
 ///
 /// # Errors
 /// When standard output cannot be written.
 pub(crate) fn print(text: &str) -> io::Result<()> {
+    if is_ascii_locale() { print_as_it_is(&ascii(text)) } else { print_as_it_is(text) }
+}
+
+/// Returns true in the locales C and POSIX; where none is set, UTF-8 is assumed.
+fn is_ascii_locale() -> bool {
+    let names = ["LC_ALL", "LC_CTYPE", "LANG"].iter().filter_map(std::env::var_os);
+    names.filter(|name| !name.is_empty()).next().is_some_and(|name| name == "C" || name == "POSIX")
+}
+
+/// Text with the characters of tables, units and bars in ASCII. Names of peers and files stay as they are.
+fn ascii(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '─' | '╌' | '–' => plain.push('-'),
+            '═' => plain.push('='),
+            '│' | '┆' => plain.push('|'),
+            '┌' | '┬' | '┐' | '├' | '┼' | '┤' | '└' | '┴' | '┘' | '╞' | '╪' | '╡' => {
+                plain.push('+')
+            }
+            '█' | '▉' | '▊' | '▋' | '▌' => plain.push('#'),
+            '▍' | '▎' | '▏' => plain.push('.'),
+            'µ' => plain.push('u'),
+            '\u{a0}' | '\u{202f}' => plain.push(' '),
+            '→' => plain.push_str("->"),
+            '…' => plain.push_str("..."),
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
+fn print_as_it_is(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let mut write = || {
         out.write_all(text.as_bytes())?;
@@ -82,7 +115,7 @@ pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
 /// # Errors
 /// When standard output cannot be written.
 pub(crate) fn print_json_line(value: &impl Serialize) -> io::Result<()> {
-    print(&serde_json::to_string(&Versioned { schema: SCHEMA, value })?)
+    print_as_it_is(&serde_json::to_string(&Versioned { schema: SCHEMA, value })?)
 }
 
 /// Version of the meaning of all JSON fields (`docs/json.md`): another number when a field is gone
@@ -116,4 +149,21 @@ pub(crate) fn fail_as_json(text: &str, exit_status: u8) {
 pub(crate) fn complain(text: &str) {
     let lines: Vec<String> = text.lines().map(printable).collect();
     let _unheard = writeln!(io::stderr(), "urnic: {}", lines.join("\n"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_character_of_a_table_has_one_of_ascii() {
+        let mut table = table(&["", "here", "server"]);
+        row(&mut table, ["20.5 µs".into(), count(1_234_567), "–".into()]);
+        row(&mut table, ["█▉▊▋▌▍▎▏".into(), "a → b…".into(), String::new()]);
+        let plain = ascii(&table.to_string());
+        assert!(plain.is_ascii(), "{plain}");
+        assert_eq!(plain.lines().count(), table.to_string().lines().count());
+        assert!(plain.contains("20.5 us") && plain.contains("#####..."), "{plain}");
+        assert_eq!(ascii("größer.txt"), "größer.txt", "a name stays");
+    }
 }

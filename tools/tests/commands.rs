@@ -157,29 +157,72 @@ fn the_time_of_a_read_is_the_whole() {
     server.stop();
 }
 
+/// Intervals, messages and rates beside each other and beside what the server has counted.
 #[test]
-fn an_option_that_the_peer_leaves_without_effect_has_a_line() {
+fn figures_of_bw_agree_with_each_other() {
     let server = Server::start("");
-    for (command, lines) in [
-        (
-            "bw ADDRESS -n 4 -P 3 --markers --no-crc",
-            vec!["payload has none", "--no-crc: CRCs are used"],
-        ),
-        ("bw ADDRESS -n 4 --op read --markers", vec![]),
-        ("bw ADDRESS -t 0.01 --bidir --markers", vec!["only what the server sends"]),
-        ("lat ADDRESS -n 4 --markers", vec!["only what the server sends"]),
-        ("ping ADDRESS -c 1 --no-crc --json", vec!["--no-crc: CRCs are used"]),
-        ("ping ADDRESS -c 1", vec![]),
-    ] {
-        let output = server.client(command);
-        let said = complaint(&output);
-        assert!(output.status.success(), "{command}: {said}");
-        assert_eq!(said.lines().count(), lines.len(), "{command}: each once: {said}");
-        assert!(lines.iter().all(|line| said.contains(line)), "{command}: {said}");
+    for options in ["-n 300 -s 10K", "-t 0.2 -s 3000 -P 2", "-t 0.1 --bidir", "-n 900 --op read"] {
+        let result = json(&server.client(&format!("bw ADDRESS {options} -i 10ms --json")));
+        let of = |value: &serde_json::Value, key: &str| value[key].as_f64().unwrap();
+        let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(1e-9);
+        let (size, seconds) = (of(&result, "size_bytes"), of(&result, "seconds"));
+        assert!(near(of(&result, "bytes"), of(&result, "messages") * size), "{options}");
+        assert!(near(of(&result, "gbps") * 1e9 * seconds, of(&result, "bytes") * 8.0), "{options}");
+        assert!(near(of(&result, "messages_per_second") * seconds, of(&result, "messages")));
+        let own = of(&result, "bytes") - of(&result, "bytes_of_server");
+        let (mut bytes, mut end) = (0.0, 0.0);
+        for interval in result["intervals"].as_array().unwrap() {
+            let time = of(interval, "to_seconds") - of(interval, "from_seconds");
+            assert!(near(of(interval, "from_seconds"), end), "{options}: no gap");
+            assert!((of(interval, "gbps") * 1e9 * time - of(interval, "bytes") * 8.0).abs() < 1.0);
+            (bytes, end) = (bytes + of(interval, "bytes"), of(interval, "to_seconds"));
+        }
+        assert_eq!(bytes, own, "{options}: intervals are all of it");
+        assert!(end <= seconds, "{options}: {end} {seconds}");
+        let is_read = options.contains("read");
+        let placed = of(&result[if is_read { "local" } else { "peer" }], "bytes_placed");
+        assert!(placed >= own, "{options}: {placed} of {own}");
+        for end in ["local", "server"] {
+            let time = of(&result["processor"], &format!("{end}_seconds"));
+            let per_gb = of(&result["processor"], &format!("{end}_seconds_per_gb"));
+            assert!(near(per_gb * of(&result, "bytes"), time * 1e9), "{options}: {end}");
+        }
     }
     server.stop();
-    let server = Server::start("--markers --no-crc");
-    assert_eq!(complaint(&server.client("bw ADDRESS -n 4 --markers --no-crc")), "");
+}
+
+#[test]
+fn intervals_of_lat_are_all_messages() {
+    let server = Server::start("");
+    let result = json(&server.client("lat ADDRESS -n 3000 -i 2ms --histogram --json"));
+    let sum = |key: &str, of: &str| {
+        let all = result[key].as_array().unwrap();
+        all.iter().map(|one| one[of].as_u64().unwrap()).sum::<u64>()
+    };
+    assert_eq!(sum("intervals", "iterations"), 3000);
+    assert_eq!(sum("histogram", "count"), 3000);
+    let extreme = |key: &str| {
+        let all = result["intervals"].as_array().unwrap();
+        all.iter().map(|one| one[key].as_f64().unwrap()).collect::<Vec<_>>()
+    };
+    let least = extreme("min_us").into_iter().fold(f64::INFINITY, f64::min);
+    let most = extreme("max_us").into_iter().fold(0.0, f64::max);
+    assert_eq!((result["min_us"].as_f64(), result["max_us"].as_f64()), (Some(least), Some(most)));
+    server.stop();
+}
+
+#[test]
+fn a_locale_without_utf_8_gets_ascii() {
+    let server = Server::start("");
+    for command in ["lat ADDRESS -n 20 --histogram", "bw ADDRESS -n 20", "ping ADDRESS -c 1"] {
+        let line = command.replace("ADDRESS", server.address());
+        for (name, value) in [("LC_ALL", "C"), ("LC_CTYPE", "POSIX")] {
+            let output = urnic(&line).env_remove("LC_ALL").env(name, value).output().unwrap();
+            assert!(output.stdout.is_ascii(), "{}", String::from_utf8_lossy(&output.stdout));
+        }
+        let output = urnic(&line).env("LC_ALL", "C.UTF-8").output().unwrap();
+        assert!(!output.stdout.is_ascii() || command.starts_with("bw"), "{command}");
+    }
     server.stop();
 }
 

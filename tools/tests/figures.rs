@@ -57,11 +57,7 @@ fn figures_of_clients_have_definitions() {
             figures.split(", ").skip(1).filter_map(|one| Some(one.split_once(' ')?.0.to_owned())),
         );
         assert_eq!(labels.len(), 8, "{line}");
-        compare(
-            &command[..4].trim().to_owned(),
-            &labels,
-            &["round trip", "half of the round trip"],
-        );
+        compare(command[..4].trim(), &labels, &["round trip", "half of the round trip"]);
     }
     let spread = said(&server, "lat ADDRESS -n 20 --histogram");
     let head = spread.lines().find(|line| line.contains("below")).unwrap();

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod benches;
+mod cancelled;
 mod capture;
 mod commands;
 mod commands_tap;

@@ -204,6 +204,8 @@ fn run(
             told = done;
         }
         if !is_open && is_idle {
+            let done: u64 = flows.iter().map(|flow| flow.done).sum();
+            intervals.rest(now, |seconds| Moment::new(done - told, plan.size, seconds));
             return Ok(());
         }
         // What was posted goes out here; only an idle endpoint sleeps.

@@ -11,7 +11,7 @@ use crate::device::DEVICES;
 use crate::host::{Host, SPIN, StackOptions};
 use crate::interrupt::Interrupt;
 use crate::measure::{Intervals, Op, message_size, sizes};
-use crate::{report, units};
+use crate::{figure, report, units};
 
 /// Measure throughput to a server
 ///
@@ -126,6 +126,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         !args.bidir || matches!(args.op, Op::Write | Op::Read),
         "--bidir is for --op write and --op read"
     );
+    if let Some(count) = args.count.filter(|count| *count < u64::from(args.connections)) {
+        let (connections, messages) = (args.connections, figure::counted(count, "message"));
+        report::complain(&format!(
+            "--connections {connections}: only {count} of them have one of the {messages}"
+        ));
+    }
     let remotes = args.peer.resolve(&args.stack.dev)?;
     let host = Host::open(&args.stack, SPIN)?;
     let interrupt = Interrupt::default();

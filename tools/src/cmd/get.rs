@@ -61,6 +61,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         !(is_output && options.json),
         "the file and its report cannot both go to standard output: leave --json out"
     );
+    ensure!(
+        !(is_output && options.force),
+        "--force: standard output is no file that could be replaced"
+    );
     let place = (!is_output).then(|| Place::at(&args.file)).transpose()?;
     if let Some(place) = &place {
         place.check_free(options.force)?;

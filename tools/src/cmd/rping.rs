@@ -41,9 +41,9 @@ pub(crate) struct Args {
     #[arg(short = 'C', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
-    /// Bytes of a ping
-    #[arg(short = 'S', long, value_name = "SIZE", default_value = "64", value_parser = size)]
-    size: usize,
+    /// Bytes of a ping; 64 unless told
+    #[arg(short = 'S', long, value_name = "SIZE", value_parser = size)]
+    size: Option<usize>,
 
     /// Print every ping
     #[arg(short = 'v', long)]
@@ -87,6 +87,7 @@ fn size(text: &str) -> Result<usize, String> {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     ensure!(args.server || args.address.is_some(), "a client needs the server's address: -a HOST");
     let host = Host::open(&args.stack, SPIN)?;
+    args.without_effect().iter().for_each(|line| complain(line));
     let outcome = if args.server { serve(args, &host) } else { ping(args, &host) };
     Ok(match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -97,14 +98,29 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
+impl Args {
+    /// A line for each option that has no effect at this end; scripts give them to both.
+    fn without_effect(&self) -> Vec<&'static str> {
+        [
+            (self.server && self.validate, "-V: the client compares, not a server"),
+            (self.server && self.size.is_some(), "-S: the client says how long a ping is"),
+            (self.client && self.persistent, "-P: a client has one server"),
+            (self.persistent && self.count.is_some(), "-C: a server that goes on counts no pings"),
+        ]
+        .into_iter()
+        .filter_map(|(is_so, line)| is_so.then_some(line))
+        .collect()
+    }
+}
+
 fn ping(args: &Args, host: &Host) -> anyhow::Result<()> {
     let host_name = args.address.as_ref().context("no address")?;
     let address = first_address(host_name, &args.stack)?;
     let server = SocketAddr::new(address, args.port);
-    let client = Client::new(&host.pd, args.size, args.verbose, args.validate)?;
+    let client = Client::new(&host.pd, args.size.unwrap_or(SIZE), args.verbose, args.validate)?;
     let session = session(args, host)?;
     let options = args.stack.connect_options(Vec::new());
-    client.run(session, &host.endpoint, server, options, args.count)
+    client.run(session, host, server, options, args.count)
 }
 
 fn first_address(name: &HostName, stack: &StackOptions) -> anyhow::Result<IpAddr> {
@@ -147,5 +163,7 @@ fn serve(args: &Args, host: &Host) -> anyhow::Result<()> {
     })
 }
 
+/// Bytes of a ping, as of the stock program.
+const SIZE: usize = 64;
 /// How long to wait for a client before waiting again.
 const LISTEN_TURN: Duration = Duration::from_secs(3600);

@@ -77,35 +77,38 @@ struct FileOptions {
     dir: Option<PathBuf>,
 
     /// Give files out, and take none
-    #[arg(long, help_heading = FILES)]
+    #[arg(long, requires = "dir", help_heading = FILES)]
     read_only: bool,
 
     /// Let 'put --force' replace files
-    #[arg(long, conflicts_with = "read_only", help_heading = FILES)]
+    #[arg(long, requires = "dir", conflicts_with = "read_only", help_heading = FILES)]
     allow_overwrite: bool,
 
     /// Largest file that a peer may put
     #[arg(long, value_name = "SIZE", default_value = "1T", value_parser = size::parse,
-          help_heading = FILES)]
+          requires = "dir", conflicts_with = "read_only", help_heading = FILES)]
     file_size: u64,
 
     /// What peers may put while the server runs, all files together, in blocks of 4 KiB; no limit
     /// without this
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = FILES)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "dir",
+          conflicts_with = "read_only", help_heading = FILES)]
     quota: Option<u64>,
 
     /// How many files peers may put while the server runs; no limit without this
-    #[arg(long, value_name = "N", help_heading = FILES)]
+    #[arg(long, value_name = "N", requires = "dir", conflicts_with = "read_only",
+          help_heading = FILES)]
     files: Option<u64>,
 
     /// Percent of the disk that stay free of files that peers put
     #[arg(long, value_name = "PERCENT", default_value_t = 5,
-          value_parser = clap::value_parser!(u8).range(0..=100), help_heading = FILES)]
+          value_parser = clap::value_parser!(u8).range(0..=100), requires = "dir",
+          conflicts_with = "read_only", help_heading = FILES)]
     keep_free: u8,
 
     /// How long what has arrived of a file is kept for its sender to go on
     #[arg(long, value_name = "TIME", default_value = "7d", value_parser = units::duration,
-          help_heading = FILES)]
+          requires = "dir", help_heading = FILES)]
     keep_parts: Duration,
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct Options {
     burst: f64,
 
     /// Frames lost in a burst, on average (Gilbert-Elliott model)
-    #[arg(long, value_name = "FRAMES", default_value_t = 4,
+    #[arg(long, value_name = "FRAMES", default_value_t = 4, requires = "burst",
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     burst_length: u32,
 
@@ -53,7 +53,7 @@ pub(crate) struct Options {
     reorder: f64,
 
     /// Frames that overtake a reordered one, at most
-    #[arg(long, value_name = "FRAMES", default_value_t = 3,
+    #[arg(long, value_name = "FRAMES", default_value_t = 3, requires = "reorder",
           value_parser = clap::value_parser!(u64).range(1..))]
     reorder_frames: u64,
 
@@ -87,7 +87,8 @@ pub(crate) struct Options {
     path_mtu: Option<usize>,
 
     /// How often the link fails
-    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10s")]
+    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10s",
+          requires = "outage_for")]
     #[serde(rename = "outage_every_ns", serialize_with = "nanos")]
     outage_every: Duration,
 
@@ -119,6 +120,22 @@ pub(crate) enum Direction {
 }
 
 impl Options {
+    /// Returns true if an option makes a fault that may be in one direction.
+    const fn has_faults(&self) -> bool {
+        let percent = self.loss
+            + self.burst
+            + self.ack_loss
+            + self.reorder
+            + self.duplicate
+            + self.corrupt
+            + self.resegment
+            + self.coalesce;
+        percent > 0.0
+            || !self.jitter.is_zero()
+            || self.path_mtu.is_some()
+            || !self.outage_for.is_zero()
+    }
+
     /// Checks what one option alone does not show.
     ///
     /// # Errors
@@ -126,6 +143,11 @@ impl Options {
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         if !self.outage_for.is_zero() && self.outage().is_none() {
             anyhow::bail!("--outage-for is longer than --outage-every: the link would never be up");
+        }
+        if self.direction != Direction::Both && !self.has_faults() {
+            anyhow::bail!(
+                "--direction: no option makes a fault that could be in one direction only"
+            );
         }
         Ok(())
     }

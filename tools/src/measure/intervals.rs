@@ -1,4 +1,4 @@
-//! What a measurement tells while it runs: a line for each interval, or one that changes.
+//! Intervals of a measurement while it runs: a line for each, or one that changes.
 
 use std::time::Duration;
 
@@ -98,6 +98,13 @@ impl<T: Serialize> Intervals<T> {
         }
     }
 
+    /// Ends the last interval, which is shorter than the others, so that all of them add up.
+    pub(crate) fn rest(&mut self, now: Instant, measure: impl FnOnce(f64) -> (T, String)) {
+        if now > self.from && matches!(self.form, Form::Lines | Form::Json) {
+            self.end(now, measure);
+        }
+    }
+
     /// The measurement is over: what there is for the result.
     pub(crate) fn finish(self) -> Vec<Interval<T>> {
         if let Form::Live(bar) = &self.form {
@@ -109,3 +116,38 @@ impl<T: Serialize> Intervals<T> {
 
 /// How often the state of affairs is shown on a terminal.
 const LIVE_LENGTH: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Serialize)]
+    struct Bytes(u64);
+
+    /// Intervals follow each other without a gap, and the last one is shorter.
+    #[test]
+    fn intervals_add_up_to_the_whole() {
+        let at = |ms: u64| Instant::ZERO + Duration::from_millis(ms);
+        let mut intervals = Intervals::new(Some(Duration::from_millis(10)), true);
+        intervals.start(at(5));
+        let mut measured = Vec::new();
+        for now in [9, 14, 15, 24, 47, 48, 55, 58] {
+            if intervals.is_due(at(now)) {
+                intervals.end(at(now), |seconds| {
+                    measured.push(seconds);
+                    (Bytes(now), String::new())
+                });
+            }
+        }
+        intervals.rest(at(58), |seconds| {
+            measured.push(seconds);
+            (Bytes(58), String::new())
+        });
+        // A turn that comes late makes a long interval, and the next one is not due at once.
+        assert_eq!(measured, [0.01, 0.032, 0.008, 0.003]);
+        intervals.rest(at(58), |_| unreachable!("nothing is left"));
+        let past = intervals.finish();
+        let ends: Vec<_> = past.iter().map(|one| (one.from_seconds, one.to_seconds)).collect();
+        assert_eq!(ends, [(0.0, 0.01), (0.01, 0.042), (0.042, 0.05), (0.05, 0.053)]);
+    }
+}

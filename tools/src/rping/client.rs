@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use urnic::{Access, ConnectOptions, Mr, Pd};
 
 use super::{Descriptor, READS, Session, pattern};
+use crate::host::{Host, Payload};
 use crate::report::print;
 
 /// A client with its two buffers.
@@ -38,16 +39,17 @@ impl Client {
     pub(crate) fn run(
         &self,
         mut session: Session<'_>,
-        endpoint: &urnic::Endpoint,
+        host: &Host,
         server: SocketAddr,
         options: ConnectOptions,
         count: Option<u64>,
     ) -> anyhow::Result<()> {
         let options = ConnectOptions { ird: READS, ord: READS, ..options };
-        let connecting = endpoint.connect(server, session.qp(), &options)?;
+        let connecting = host.endpoint.connect(server, session.qp(), &options)?;
         let connection = connecting
             .wait(session.timeout())
             .with_context(|| format!("cannot connect to {server}"))?;
+        host.note_framing(connection.terms().framing, Payload::Both);
         session.connected(connection);
         let mut number = 0;
         while count.is_none_or(|count| number < count) {

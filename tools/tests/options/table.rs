@@ -278,8 +278,8 @@ const SERVE: &[Row] = &[
     row(
         "serve",
         "--file-size",
-        &[("--file-size 1M", Works)],
-        &[("--file-size 0", Works), ("--file-size 16777215T", Works)],
+        &[("--dir . --file-size 1M", Works)],
+        &[("--dir . --file-size 0", Works), ("--dir . --file-size 16777215T", Works)],
     ),
     row(
         "serve",
@@ -851,7 +851,7 @@ const IMPAIR: &[Row] = &[
         &[("--outage-every 1s --outage-for 1ms", Works)],
         &[
             ("--outage-every 0", Either("--outage-every")),
-            ("--outage-every 1ns", Works),
+            ("--outage-every 1ns", Refused("--outage-for")),
             ("--outage-every 9999999999s --outage-for 1s", Works),
         ],
     ),
@@ -867,7 +867,7 @@ const IMPAIR: &[Row] = &[
     row(
         "impair",
         "--direction",
-        &[("--direction a-to-b", Works)],
+        &[("--loss 1 --direction a-to-b", Works)],
         &[("--direction both", Works), ("--direction up", Refused("--direction"))],
     ),
     row(
