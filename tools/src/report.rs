@@ -49,8 +49,8 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
 
 /// Returns true in the locales C and POSIX; where none is set, UTF-8 is assumed.
 fn is_ascii_locale() -> bool {
-    let names = ["LC_ALL", "LC_CTYPE", "LANG"].iter().filter_map(std::env::var_os);
-    names.filter(|name| !name.is_empty()).next().is_some_and(|name| name == "C" || name == "POSIX")
+    let mut names = ["LC_ALL", "LC_CTYPE", "LANG"].iter().filter_map(std::env::var_os);
+    names.find(|name| !name.is_empty()).is_some_and(|name| name == "C" || name == "POSIX")
 }
 
 /// Text with the characters of tables, units and bars in ASCII. Names of peers and files stay as they are.

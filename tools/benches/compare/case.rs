@@ -16,7 +16,7 @@ pub(crate) enum Unit {
     Rate,
     /// The same, in Mbit/s.
     Goodput,
-    /// Half a round trip, in µs.
+    /// Time of a message in µs: half a round trip; of Reads and Atomics from post to completion.
     Latency,
     /// Of what all flows together move, in percent.
     Share,

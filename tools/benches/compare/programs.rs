@@ -45,7 +45,52 @@ fn of_size(len: usize) -> Vec<Case> {
         ]);
     }
     cases.extend(rates(len));
+    cases.extend(operations(len));
     cases
+}
+
+/// Every operation but the Write of the other cases, by perftest and by urnic's own commands.
+const OPERATIONS: [Operation; 3] = [
+    Operation { op: "send", lat: "ib_send_lat", bw: "ib_send_bw" },
+    Operation { op: "read", lat: "ib_read_lat", bw: "ib_read_bw" },
+    Operation { op: "fetch-add", lat: "ib_atomic_lat", bw: "ib_atomic_bw" },
+];
+/// Lengths at which operations are compared.
+const OPERATION_SIZES: [usize; 2] = [8, 65_536];
+
+/// An operation as `urnic lat` and `urnic bw` call it, and the programs of perftest that measure it.
+#[derive(Clone, Copy, Debug)]
+struct Operation {
+    op: &'static str,
+    lat: &'static str,
+    bw: &'static str,
+}
+
+impl Operation {
+    /// Operations that have messages of `len` bytes.
+    fn of(len: usize) -> impl Iterator<Item = Self> {
+        let is_compared = OPERATION_SIZES.contains(&len);
+        let has_len = move |one: &Self| is_compared && (len == 8 || one.op != "fetch-add");
+        OPERATIONS.into_iter().filter(has_len)
+    }
+}
+
+fn operations(len: usize) -> Vec<Case> {
+    let (lat_times, times) = (iterations(len).min(5_000), iterations(len));
+    let of = |Operation { op, lat, bw }| {
+        let own = |program, key| urnic_op(len, (program, op), key);
+        let mut cases = vec![
+            perftest(len, lat, "", (MEDIAN, Unit::Latency), lat_times),
+            own("lat", "p50_us"),
+            own("bw", "gbps"),
+        ];
+        // Reads are measured at every length.
+        if op != "read" {
+            cases.push(perftest(len, bw, "", (RATE, Unit::Rate), times));
+        }
+        cases
+    };
+    Operation::of(len).flat_map(of).collect()
 }
 
 fn latencies(len: usize) -> Vec<Case> {
@@ -94,10 +139,19 @@ fn perftest(
     of(len, &format!("{program}{label}"), Some(("ib_write_lat", "perftest")), case)
 }
 
+/// `urnic lat` or `urnic bw` of another operation, over the kernel's TCP.
+fn urnic_op(len: usize, (program, op): (&'static str, &'static str), key: &'static str) -> Case {
+    let unit = if program == "lat" { Unit::Latency } else { Unit::Rate };
+    let times = iterations(len).min(5_000);
+    let run =
+        move |far: &_, time| by_urnic(far, (program, op, Link::Kernel), (len, times), key, time);
+    of(len, &format!("urnic {program} --op {op}"), None, case("", unit, run))
+}
+
 fn urnic(len: usize, program: &'static str, label: &str, key: &'static str, link: Link) -> Case {
     let unit = if program == "lat" { Unit::Latency } else { Unit::Rate };
     let times = iterations(len).min(5_000);
-    let run = move |far: &_, time| by_urnic(far, (program, link), (len, times), key, time);
+    let run = move |far: &_, time| by_urnic(far, (program, "write", link), (len, times), key, time);
     of(len, &format!("urnic {program}{label}"), None, case("", unit, run))
 }
 
@@ -128,7 +182,14 @@ pub(crate) fn ratios() -> Vec<Ratio> {
             let [over, under] = [over, under].map(|name| format!("{len} B: {name}"));
             Ratio::new(&format!("{len} B: {what}"), (&over, &under), aim)
         };
-        [
+        let of_operations = Operation::of(len).flat_map(|Operation { op, lat, bw }| {
+            [("latency", lat, "lat", 1.1), ("rate", bw, "bw", 0.9)].map(|(what, over, own, aim)| {
+                let what = format!("{what} of {op}, to urnic {own}");
+                ratio(&what, over, &format!("urnic {own} --op {op}"), aim)
+            })
+        });
+        let of_operations: Vec<_> = of_operations.collect();
+        let all = [
             ratio("latency, to urnic lat", "ib_write_lat", "urnic lat", 1.1),
             ratio("latency, to UCX", "ib_write_lat", "UCX put_lat", 1.0),
             ratio(
@@ -158,7 +219,8 @@ pub(crate) fn ratios() -> Vec<Ratio> {
             ),
             ratio("rate, to urnic bw", "ib_write_bw", "urnic bw", 0.9),
             ratio("rate, to UCX", "ib_write_bw", "UCX put_bw", 1.0),
-        ]
+        ];
+        all.into_iter().chain(of_operations).collect::<Vec<_>>()
     };
     SIZES.into_iter().flat_map(of).collect()
 }

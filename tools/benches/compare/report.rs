@@ -96,7 +96,12 @@ impl Figures {
         table.set_header(["case", "median", "min", "max", "unit"]);
         for (figure, _) in &self.cases {
             let Figure { name, unit, median, min, max, .. } = figure;
-            let number = |value: &f64| format!("{value:.2}");
+            // Rates of short messages are small.
+            let number = |value: &f64| match *value {
+                ..0.1 => format!("{value:.5}"),
+                0.1..1.0 => format!("{value:.3}"),
+                _ => format!("{value:.2}"),
+            };
             table.add_row([&**name, &*number(median), &*number(min), &*number(max), unit]);
         }
         right_align(&mut table, 1..4);

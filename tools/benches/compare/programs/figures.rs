@@ -12,11 +12,12 @@ use crate::network::{Far, VETH};
 use crate::programs::DEPTH;
 
 /// Columns of perftest's line: octets, iterations, then for times least, greatest, typical (the median),
-/// mean, deviation, 99 %, 99.9 %; for rates the peak and the mean.
+/// mean, deviation, 99 %, 99.9 %; for rates the peak and the mean, which has two decimals only, and the mean of
+/// messages, in millions per second.
 pub(super) const MEDIAN: usize = 4;
 pub(super) const P99: usize = 7;
 pub(super) const P99_9: usize = 8;
-pub(super) const RATE: usize = 3;
+pub(super) const RATE: usize = 4;
 
 /// What two processes of urnic are joined by.
 #[derive(Clone, Copy, Debug)]
@@ -43,8 +44,12 @@ pub(super) fn by_perftest(
     count: usize,
     column: usize,
 ) -> Result<f64> {
-    let line = ["run", "--", program, "-R", "-F", "--report_gbits", "-s"].map(str::to_owned);
-    let line = [&line[..], &[len.to_string(), "-n".to_owned(), count.to_string()]].concat();
+    let (len_text, count) = (len.to_string(), count.to_string());
+    let mut line = vec!["run", "--", program, "-R", "-F", "--report_gbits", "-n", &count];
+    // An atomic has one length.
+    if !program.starts_with("ib_atomic") {
+        line.extend(["-s", &len_text]);
+    }
     let _server = Server::start(far.command(URNIC).args(&line))?;
     let told = output(Command::new(URNIC).args(&line).arg(VETH[1].to_string()))?;
     let is_figures = |line: &&str| {
@@ -53,13 +58,20 @@ pub(super) fn by_perftest(
     let figures = told.lines().find(is_figures).context("perftest prints no figures")?;
     let field =
         figures.split_whitespace().nth(column).context("a column of perftest is missing")?;
-    Ok(field.parse()?)
+    let figure: f64 = field.parse()?;
+    // Gbit/s of messages.
+    Ok(if program.ends_with("_bw") { figure * bits_of(len) / 1e3 } else { figure })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate is not exact")]
+const fn bits_of(len: usize) -> f64 {
+    len as f64 * 8.0
 }
 
 /// A figure of `urnic lat` or `urnic bw`.
 pub(super) fn by_urnic(
     far: &Far,
-    (program, link): (&str, Link),
+    (program, op, link): (&str, &str, Link),
     (len, count): (usize, usize),
     key: &str,
     time: Duration,
@@ -91,7 +103,7 @@ pub(super) fn by_urnic(
         "--dev",
         &devices[1],
         "--op",
-        "write",
+        op,
         "--json",
         "--size",
         &len.to_string(),
