@@ -39,6 +39,7 @@ impl Kind {
             }
             Self::Opcode => "Each opcode has its buffer model and its queue.",
             Self::ReadRequestLength => "A Read Request is 28 octets long.",
+            Self::ReadRequestSwapped => "All fields of a header are in network byte order.",
             Self::ResponseUnasked => "A Read Response is sent only for a Read Request.",
             Self::ResponseMismatch => {
                 "A Read Response fills the place that its Request names, whole and in order."
@@ -167,6 +168,9 @@ impl Kind {
             }
             Self::AtomicResponseForm | Self::AtomicMismatch | Self::AtomicUnasked => {
                 "A requester that checks ends the connection; one that does not takes a wrong value."
+            }
+            Self::ReadRequestSwapped => {
+                "A peer of another make finds no such memory, and ends the connection."
             }
             Self::BeyondIrd => "A responder without room ends the connection (DDP error 1/2/02).",
             Self::DepthsOpen => "The ends may count on different depths.",

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::figures::plural;
 use super::findings::{Findings, Kind};
 use super::limits::{Holding, Room};
 
@@ -89,13 +90,15 @@ impl Atomics {
         if let Some((_, frame)) = self.responses.front().filter(|_| all_seen) {
             let count = self.responses.len();
             findings.add(Kind::AtomicUnasked, "", *frame, || {
-                format!("{count} Atomic Response(s) that no Atomic Request asked for")
+                let responses = plural(count as u64, "Atomic Response");
+                format!("{responses} that no Atomic Request asked for")
             });
         }
         if let Some((_, frame)) = self.requests.front() {
             let count = self.requests.len();
             findings.add(Kind::AtomicUnanswered, "", *frame, || {
-                format!("{count} Atomic Request(s) without their Response in the capture")
+                let requests = plural(count as u64, "Atomic Request");
+                format!("{requests} without a Response in the capture")
             });
         }
     }

@@ -30,6 +30,7 @@ pub(super) enum Kind {
     RdmapReserved,
     Opcode,
     ReadRequestLength,
+    ReadRequestSwapped,
     ResponseUnasked,
     ResponseMismatch,
     ReadUnanswered,
@@ -97,7 +98,7 @@ impl Kind {
             Self::TaggedMessage => "RFC 5041 §5.2",
             Self::TaggedOffsetWrap => "RFC 5041 §7.1",
             Self::RdmapVersion | Self::RdmapReserved | Self::Opcode => "RFC 5040 §4.1",
-            Self::ReadRequestLength => "RFC 5040 §4.4",
+            Self::ReadRequestLength | Self::ReadRequestSwapped => "RFC 5040 §4.4",
             Self::ResponseUnasked | Self::ResponseMismatch | Self::ReadUnanswered => {
                 "RFC 5040 §5.2"
             }
@@ -179,7 +180,8 @@ impl Kind {
     }
 }
 
-/// The findings of one connection, in the order in which they were made.
+/// The findings of one connection, in the order in which they were made. Those of one kind and sender
+/// whose texts differ in numbers only have one cause: they are one finding with a count.
 #[derive(Debug)]
 pub(super) struct Findings {
     list: Vec<Finding>,
@@ -193,9 +195,24 @@ pub(super) struct Findings {
 #[derive(Debug, Default)]
 struct Count {
     all: u64,
-    listed: u64,
-    /// Where the last one that is listed stands.
-    last: usize,
+    /// Those that are listed: their texts without numbers, and where they stand.
+    listed: Vec<(String, usize)>,
+}
+
+impl Count {
+    /// Returns where the finding with this cause stands; the last of the kind if no more are listed.
+    fn place(&self, cause: &str, listed_max: usize) -> Option<usize> {
+        let same = self.listed.iter().find(|(known, _)| known == cause);
+        let is_full = self.listed.len() >= listed_max;
+        same.or_else(|| self.listed.last().filter(|_| is_full)).map(|(_, place)| *place)
+    }
+}
+
+/// Returns a text with its numbers left out.
+fn cause(text: &str) -> String {
+    let has_digit = |word: &str| word.bytes().any(|byte| byte.is_ascii_digit());
+    let words = text.split(' ').map(|word| if has_digit(word) { "#" } else { word });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// How many more findings of a file can be listed.
@@ -219,18 +236,19 @@ impl Listing {
 
     /// Gives back the room of a list that is not shown after all.
     pub(super) fn give(&self, list: &[Finding]) {
-        self.0.set(self.0.get() + list.len().saturating_sub(FINDINGS_OWN));
+        let frames: usize = list.iter().map(|one| one.frames.len().saturating_sub(1)).sum();
+        self.0.set(self.0.get() + list.len().saturating_sub(FINDINGS_OWN) + frames);
     }
 }
 
 /// The findings of a connection that is over.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// The last that is listed of a kind says how many more there are.
+    /// In the order of frames; each says how many more there are.
     pub(super) list: Vec<Finding>,
     /// Of all.
     pub(super) errors: u64,
-    /// Those of kinds of which none is listed.
+    /// Those of which none is listed.
     pub(super) unlisted: u64,
 }
 
@@ -248,23 +266,29 @@ impl Findings {
         frame: u64,
         text: impl FnOnce() -> String,
     ) {
-        let count = self.counts.entry((kind, from)).or_default();
+        let Self { list, counts, listing, comments } = self;
+        let count = counts.entry((kind, from)).or_default();
         count.all += 1;
-        let severity = kind.severity();
-        let is_listed = count.listed < listed_max(severity) && self.listing.take(self.list.len());
-        let comments = self.comments.as_ref().filter(|_| kind.is_about_iwarp());
-        if !is_listed && comments.is_none() {
-            return;
+        let (severity, listed_max) = (kind.severity(), listed_max(kind.severity()));
+        let comments = comments.as_ref().filter(|_| kind.is_about_iwarp());
+        // Of so many, the text matters no longer.
+        let is_many = listed_max == 1 || count.all > TEXTS_MAX;
+        let known = is_many.then(|| count.listed.last().map(|(_, place)| *place)).flatten();
+        if let (Some(place), None) = (known, comments) {
+            return again(&mut list[place], frame, listing);
         }
         let text = if from.is_empty() { text() } else { format!("{from}: {}", text()) };
         if let Some(comments) = comments {
             comments.finding(frame, severity, kind.rule(), &text);
         }
-        if is_listed {
-            count.listed += 1;
-            count.last = self.list.len();
+        let cause = cause(&text);
+        if let Some(place) = known.or_else(|| count.place(&cause, listed_max)) {
+            again(&mut list[place], frame, listing);
+        } else if listing.take(list.len()) {
+            count.listed.push((cause, list.len()));
             let (should, costs) = (kind.should(), kind.costs());
-            self.list.push(Finding { severity, rule: kind.rule(), frame, text, should, costs });
+            let found = Finding::of(severity, kind.rule(), frame, text);
+            list.push(Finding { should, costs, ..found });
         }
     }
 
@@ -281,31 +305,44 @@ impl Findings {
 
     /// Ends it.
     pub(super) fn into_found(mut self) -> Found {
-        let (mut errors, mut unlisted) = (0, 0);
+        let mut errors = 0;
         for ((kind, _), count) in &self.counts {
-            let Count { all, listed, last } = *count;
-            if kind.severity() == Severity::Error {
-                errors += all;
-            }
-            match self.list.get_mut(last) {
-                _ if listed == 0 => unlisted += all,
-                Some(finding) if all > listed => {
-                    finding.text.push_str(&format!(" ({} more like this)", all - listed));
-                }
-                _ => {}
-            }
+            errors += if kind.severity() == Severity::Error { count.all } else { 0 };
         }
-        Found { list: self.list, errors, unlisted }
+        let all: u64 = self.counts.values().map(|count| count.all).sum();
+        let listed: u64 = self.list.iter().map(|finding| finding.count).sum();
+        for finding in self.list.iter_mut().filter(|finding| finding.count > 1) {
+            finding.text.push_str(&format!(" ({} more like this)", finding.count - 1));
+        }
+        self.list.sort_by_key(|finding| finding.frame);
+        Found { list: self.list, errors, unlisted: all - listed }
     }
 }
 
-/// Findings of one kind and sender that are listed.
-const fn listed_max(severity: Severity) -> u64 {
+/// Counts a finding that is listed once more.
+fn again(finding: &mut Finding, frame: u64, listing: &Listing) {
+    finding.count += 1;
+    if finding.frames.is_empty() {
+        finding.frames.push(finding.frame);
+    }
+    finding.frame = finding.frame.min(frame);
+    if finding.frames.len() < FRAMES_MAX && listing.take(FINDINGS_OWN) {
+        finding.frames.push(frame);
+    }
+}
+
+/// Findings of one kind and sender that are listed, each of another cause.
+const fn listed_max(severity: Severity) -> usize {
     match severity {
         Severity::Note => 1,
         Severity::Warning | Severity::Error => 100,
     }
 }
+
+/// Findings of one kind and sender whose texts are compared.
+const TEXTS_MAX: u64 = 1000;
+/// Frames that a finding names.
+const FRAMES_MAX: usize = 100;
 
 #[cfg(test)]
 mod tests {
@@ -324,22 +361,51 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_listed_is_counted() {
+    fn findings_of_one_cause_are_one_with_a_count() {
         let mut findings = Findings::new(Listing::new());
         for frame in 1..=5 {
-            findings.add(Kind::Pad, "initiator", frame, || "pad".to_owned());
+            findings.add(Kind::Pad, "initiator", 10 - frame, || "pad".to_owned());
         }
-        for frame in 1..=103 {
-            findings.add(Kind::Crc, "responder", frame, || "CRC".to_owned());
+        for frame in 1..=203 {
+            findings.add(Kind::Crc, "responder", frame, || format!("CRC of {frame} octets"));
         }
+        findings.add(Kind::Crc, "responder", 7, || "another".to_owned());
         findings.add(Kind::Pad, "responder", 9, || "pad".to_owned());
         assert!(findings.has(Kind::Crc) && !findings.has(Kind::Gap));
         let Found { list, errors, unlisted } = findings.into_found();
-        assert_eq!((errors, unlisted), (103, 0));
-        assert_eq!(list.len(), 102);
-        assert_eq!(list[0].text, "initiator: pad (4 more like this)");
-        assert_eq!((list[100].frame, &*list[100].text), (100, "responder: CRC (3 more like this)"));
-        assert_eq!(list[101].text, "responder: pad");
+        assert_eq!((errors, unlisted), (204, 0));
+        let found: Vec<_> = list.iter().map(|one| (one.frame, one.count, &*one.text)).collect();
+        assert_eq!(
+            found,
+            [
+                (1, 203, "responder: CRC of 1 octets (202 more like this)"),
+                (5, 5, "initiator: pad (4 more like this)"),
+                (7, 1, "responder: another"),
+                (9, 1, "responder: pad"),
+            ]
+        );
+        assert_eq!(list[0].frames, (1..=FRAMES_MAX as u64).collect::<Vec<_>>());
+        assert_eq!(list[1].frames, [9, 8, 7, 6, 5]);
+        assert!(list[2].frames.is_empty());
+    }
+
+    #[test]
+    fn the_causes_of_a_kind_that_are_listed_are_few() {
+        let mut findings = Findings::new(Listing::new());
+        let name = |number: u64| "x".repeat(usize::try_from(number).unwrap());
+        for frame in 1..=103 {
+            findings.add(Kind::Crc, "responder", frame, || name(frame));
+        }
+        // An earlier cause is still known, until there are too many to look at.
+        findings.add(Kind::Crc, "responder", 104, || name(3));
+        let last = 2 * TEXTS_MAX;
+        for frame in 105..=last {
+            findings.add(Kind::Crc, "responder", frame, || name(3));
+        }
+        let Found { list, errors, unlisted } = findings.into_found();
+        assert_eq!((list.len(), errors, unlisted), (100, last, 0));
+        assert_eq!((list[2].frame, list[2].count), (3, 1 + TEXTS_MAX - 103));
+        assert_eq!((list[99].frame, list[99].count), (100, 4 + TEXTS_MAX));
     }
 
     #[test]
@@ -348,22 +414,24 @@ mod tests {
         let many = |kinds: &[Kind]| {
             let mut findings = Findings::new(listing.clone());
             for kind in kinds {
-                for frame in 1..=101 {
-                    findings.add(*kind, "initiator", frame, String::new);
+                for frame in 1..=101_usize {
+                    findings.add(*kind, "initiator", frame as u64, || "x".repeat(frame));
                 }
             }
             let found = findings.into_found();
             assert_eq!(found.errors, 101 * kinds.len() as u64, "counted whether listed or not");
             (found.list, found.unlisted)
         };
-        let shared = 100 - FINDINGS_OWN;
+        // One that is folded names its frame beside that of the last that is listed.
+        let shared = 100 - FINDINGS_OWN + 1;
         for _ in 0..FINDINGS_MAX / shared {
             assert_eq!(many(&[Kind::Crc]).0.len(), 100);
         }
-        let (rest, _) = many(&[Kind::Crc]);
+        let (rest, unlisted) = many(&[Kind::Crc]);
         assert_eq!(rest.len(), FINDINGS_OWN + FINDINGS_MAX % shared);
+        assert_eq!(unlisted, 101 - rest.len() as u64);
         let (own, unlisted) = many(&[Kind::Crc, Kind::Marker]);
-        assert_eq!((own.len(), unlisted), (FINDINGS_OWN, 101), "its own, and no Marker");
+        assert_eq!((own.len(), unlisted), (FINDINGS_OWN, 202 - FINDINGS_OWN as u64));
         listing.give(&rest);
         assert_eq!(many(&[Kind::Crc]).0.len(), rest.len(), "what was given back is there again");
     }

@@ -1,6 +1,7 @@
 //! What TCP does, beside what it carries: rules that it departs from at the cost of what it carries.
 
 use super::acks::{Acks, Why};
+use super::figures::plural;
 use super::findings::{Findings, Kind};
 
 /// What was noticed of one stream.
@@ -123,19 +124,22 @@ impl Habits {
         let Self { zero_windows, spurious, oversized, acks_lost, odd, .. } = *self;
         let mss = self.mss.unwrap_or(0);
         add(Kind::ZeroWindow, other, zero_windows, &|| {
-            format!("closed its window, {} times in all", zero_windows.times)
+            format!("closed its window, {} in all", plural(zero_windows.times, "time"))
         });
         add(Kind::AckLost, from, acks_lost, &|| {
             format!(
-                "sent {} segments again although the capture has their acknowledgment (the first in frame \
+                "sent {} again although the capture has their acknowledgment (the first in frame \
                  {}), more than two round trips of the handshake before: that was lost on its way to the \
                  {from}, or held up for as long",
-                acks_lost.times, self.ack_lost
+                plural(acks_lost.times, "segment"),
+                self.ack_lost
             )
         });
         add(Kind::Spurious, from, spurious, &|| {
-            let mut text =
-                format!("sent again what had been acknowledged: {} segments", spurious.times);
+            let mut text = format!(
+                "sent again what had been acknowledged: {}",
+                plural(spurious.times, "segment")
+            );
             if self.known > 0 {
                 text.push_str(&format!(
                     ", {} of them when it had the acknowledgment, by the stamp that they echo",

@@ -464,9 +464,9 @@ const fn is_cut_short(error: &CaptureError, summary: &Summary) -> bool {
 fn about_clock(clock: &Clock, add: &mut impl FnMut(Severity, &'static str, u64, String)) {
     if clock.back_max_ns >= 1_000_000 {
         let text = format!(
-            "{} frames are stamped earlier than the frame before them, by {} at most: a clock was set \
-             back, or the stamps come of several clocks; times across that mean nothing",
-            clock.back,
+            "timestamps run backwards at {}, by {} at most: a clock was set back, or the timestamps come \
+             of several clocks; times across that mean nothing",
+            figures::plural(clock.back, "frame"),
             picture::time(clock.back_max_ns)
         );
         add(Severity::Warning, "capture", clock.first_back, text);
@@ -505,8 +505,8 @@ fn about_file(plan: &Plan, summary: &Summary, error: Option<&CaptureError>) -> V
     if *frames > 0 {
         let links: Vec<_> = numbers.iter().map(|number| link_name(*number)).collect();
         let text = format!(
-            "{frames} of {} frames have a link type that is not read: {}",
-            summary.frames,
+            "not read for their link type: {frames} of {}, {}",
+            figures::plural(summary.frames, "frame"),
             links.join(", ")
         );
         add(Severity::Note, "capture", *first_frame, text);
@@ -520,9 +520,9 @@ fn about_file(plan: &Plan, summary: &Summary, error: Option<&CaptureError>) -> V
     }
     if summary.copies > 0 {
         let text = format!(
-            "{} frames were captured more than once, at several places on their way or on several \
-             interfaces: each is taken once, as it came first",
-            summary.copies
+            "captured more than once, at several places on their way or on several interfaces: {}, each \
+             taken once, as it came first",
+            figures::plural(summary.copies, "frame")
         );
         add(Severity::Note, "capture", summary.first_copy, text);
     }
@@ -533,15 +533,15 @@ fn about_file(plan: &Plan, summary: &Summary, error: Option<&CaptureError>) -> V
     }
     if let Some(first) = plan.left_out.first() {
         let text = format!(
-            "{} segments with a wrong checksum are left out, as their receiver drops them",
-            plan.left_out.len()
+            "{} with a wrong checksum left out, as their receiver drops them",
+            figures::plural(plan.left_out.len() as u64, "segment")
         );
         add(Severity::Note, CHECKSUM, *first, text);
     }
     if plan.used_although_wrong > 0 {
         let text = format!(
-            "{} segments have a wrong checksum and never come again: they are taken as they are",
-            plan.used_although_wrong
+            "{} with a wrong checksum never came again: taken as captured",
+            figures::plural(plan.used_although_wrong, "segment")
         );
         add(Severity::Note, CHECKSUM, 0, text);
     }

@@ -8,6 +8,7 @@ use urnic_engine::types::{Msn, QueueNumber, Stag, TaggedOffset};
 use urnic_engine::wire::ddp::{TaggedHeader, UntaggedHeader};
 use urnic_engine::wire::rdmap::{Opcode, ReadRequest};
 
+use super::figures::plural;
 use super::findings::{Findings, Kind};
 use super::limits::{Holding, Room};
 
@@ -213,6 +214,27 @@ pub(super) struct Response {
     frame: u64,
 }
 
+impl Response {
+    /// Returns true if it fills the place that `request` names, whole.
+    fn fits(&self, request: &ReadRequest) -> bool {
+        let place = (request.sink_stag, request.sink_to);
+        let is_same_place = place == (self.stag, self.to) || request.size == 0;
+        is_same_place && u64::from(request.size) == self.len
+    }
+}
+
+/// Returns a Read Request as a peer means it that forgets to convert its fields to network byte order.
+fn swapped(request: &ReadRequest) -> ReadRequest {
+    let ReadRequest { sink_stag, sink_to, size, source_stag, source_to } = *request;
+    ReadRequest {
+        sink_stag: Stag(sink_stag.0.swap_bytes()),
+        sink_to: TaggedOffset(sink_to.0.swap_bytes()),
+        size: size.swap_bytes(),
+        source_stag: Stag(source_stag.0.swap_bytes()),
+        source_to: TaggedOffset(source_to.0.swap_bytes()),
+    }
+}
+
 /// The RDMA Reads of one requester: Requests and Responses are matched whichever is seen first.
 #[derive(Debug)]
 pub(super) struct Reads {
@@ -294,9 +316,18 @@ impl Reads {
         self.requests.pop_front();
         self.responses.pop_front();
         self.held.give(2, notes);
-        let place = (request.sink_stag, request.sink_to);
-        let is_same_place = place == (response.stag, response.to) || request.size == 0;
-        if !is_same_place || u64::from(request.size) != response.len {
+        if !response.fits(&request) {
+            let read = swapped(&request);
+            if response.fits(&read) {
+                findings.add(Kind::ReadRequestSwapped, "", asked.0, || {
+                    format!(
+                        "the fields of the Read Request are in little-endian order: read so, it asks for \
+                         {} octets to STag {} at {:#x}, and the Read Response of frame {} fits it",
+                        read.size, read.sink_stag, read.sink_to.0, response.frame
+                    )
+                });
+                return Some((asked, answered_ns));
+            }
             findings.add(Kind::ResponseMismatch, "", response.frame, || {
                 format!(
                     "Read Response of {} octets to STag {} at {:#x}; the Request of frame {} asks for \
@@ -320,13 +351,14 @@ impl Reads {
         if let Some((response, _)) = self.responses.front().filter(|_| all_seen) {
             let count = self.responses.len();
             findings.add(Kind::ResponseUnasked, "", response.frame, || {
-                format!("{count} Read Response(s) that no Read Request asked for")
+                format!("{} that no Read Request asked for", plural(count as u64, "Read Response"))
             });
         }
         if let Some((_, (frame, _))) = self.requests.front() {
             let count = self.requests.len();
             findings.add(Kind::ReadUnanswered, "", *frame, || {
-                format!("{count} Read Request(s) without their Response in the capture")
+                let requests = plural(count as u64, "Read Request");
+                format!("{requests} without a Response in the capture")
             });
         }
     }

@@ -224,7 +224,7 @@ fn write_connection(
         for Picture { title, help, svg, .. } in pictures {
             write!(
                 out,
-                "<figure><figcaption>{}</figcaption>{svg}<details open><summary>How to read \
+                "<figure><figcaption>{}</figcaption><div class=\"wide\">{svg}</div><details open><summary>How to read \
                  this</summary><p>{help}</p></details></figure>",
                 escaped(&title)
             )?;
@@ -370,16 +370,21 @@ fn write_findings(out: &mut String, findings: &[Finding]) -> fmt::Result {
     out.write_str(
         "<table class=\"findings\"><tr><th>severity</th><th>rule</th><th>in Wireshark</th><th>finding</th></tr>",
     )?;
-    for Finding { severity, rule, frame, text, should, costs } in findings.iter().take(FINDINGS_MAX)
+    for Finding { severity, rule, frame, frames, text, should, costs, .. } in
+        findings.iter().take(FINDINGS_MAX)
     {
         let severity = match severity {
             Severity::Error => "error",
             Severity::Warning => "warning",
             Severity::Note => "note",
         };
-        let frame = match frame {
-            0 => String::new(),
-            frame => format!("<code>frame.number == {frame}</code>"),
+        let frame = match (frame, &frames[..]) {
+            (0, _) => String::new(),
+            (_, [_, _, ..]) => {
+                let few = frames.iter().take(FRAMES_MAX).map(u64::to_string).collect::<Vec<_>>();
+                format!("<code>frame.number in {{{}}}</code>", few.join(", "))
+            }
+            (frame, _) => format!("<code>frame.number == {frame}</code>"),
         };
         write!(
             out,
@@ -424,7 +429,7 @@ and pictures are what urnic's own receive code did with these frames.</p></detai
 
 pub(crate) const PAGE_STYLE: &str = "\
 :root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:1020px;margin:2em auto;\
-padding:0 1em;background:#fff;color:#222;overflow-wrap:anywhere}figure{overflow-x:auto}h1{font-size:1.5em}h2{font-size:1.25em;margin-top:2em;\
+padding:0 1em;background:#fff;color:#222;overflow-wrap:anywhere}h1{font-size:1.5em}h2{font-size:1.25em;margin-top:2em;\
 border-top:1px solid #8886;padding-top:.7em}figure{margin:1.6em 0;break-inside:avoid}figcaption{font-weight:600}\
 table{border-collapse:collapse;font-size:13px}td,th{border:1px solid #8885;padding:.2em .6em;text-align:left;\
 vertical-align:top}.wide{overflow-x:auto}.findings td:nth-child(-n+3){white-space:nowrap}tr.error td:first-child,p.error{color:#c2410c;font-weight:700}\
@@ -438,5 +443,7 @@ tr.warning td:first-child{font-weight:700}details p{margin:.3em 0;font-size:13.5
 
 /// Connections without pictures that have a heading and their findings: iWARP ones, and others.
 const PLAIN_MAX: usize = 200;
+/// Frames in the filter of a finding.
+const FRAMES_MAX: usize = 12;
 /// Findings of one connection on the page.
 const FINDINGS_MAX: usize = 300;

@@ -90,7 +90,7 @@ pub struct ConnectionReport {
     pub mpa: Option<MpaReport>,
     /// What the initiator sent, then what the responder sent.
     pub directions: Vec<DirectionReport>,
-    /// What is worth saying about it, in the order in which it was noticed.
+    /// What is worth saying about it, in the order of frames.
     pub findings: Vec<Finding>,
 }
 
@@ -234,8 +234,14 @@ pub struct Finding {
     pub severity: Severity,
     /// The section it goes by.
     pub rule: &'static str,
-    /// Number of the frame concerned, from 1; 0 when it is about none.
+    /// Number of the frame concerned, from 1; 0 when it is about none. The first of several.
     pub frame: u64,
+    /// How often the same was found of the same sender.
+    #[serde(skip_serializing_if = "is_one")]
+    pub count: u64,
+    /// The first of the frames concerned, where it was found more than once.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub frames: Vec<u64>,
     /// One sentence.
     pub text: String,
     /// What the rule asks for, or what can be done.
@@ -300,13 +306,18 @@ impl Finding {
         frame: u64,
         text: String,
     ) -> Self {
-        Self { severity, rule, frame, text, should: "", costs: "" }
+        Self { severity, rule, frame, count: 1, frames: Vec::new(), text, should: "", costs: "" }
     }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde passes")]
 const fn is_zero(count: &u64) -> bool {
     *count == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde passes")]
+const fn is_one(count: &u64) -> bool {
+    *count == 1
 }
 
 /// Octets in hexadecimal.

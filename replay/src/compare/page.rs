@@ -80,7 +80,7 @@ fn write_pair(out: &mut String, names: &[String; 2], pair: [Option<Picture>; 2])
         match picture {
             Some(Picture { title, svg, .. }) => write!(
                 out,
-                "<figure><figcaption>{name}: {}</figcaption>{svg}</figure>",
+                "<figure><figcaption>{name}: {}</figcaption><div class=\"wide\">{svg}</div></figure>",
                 escaped(&title)
             )?,
             None => write!(out, "<p>{name}: there is no such picture.</p>")?,

@@ -2,6 +2,7 @@
 
 use super::{Around, Direction, Phase};
 use crate::alignment::Alignment;
+use crate::figures::plural;
 use crate::findings::Kind;
 use crate::image::ImageBudget;
 use crate::recut::Evidence;
@@ -82,8 +83,9 @@ impl Direction {
                 ),
             };
             format!(
-                "the capture lacks {octets} octets in {count} gap(s), the first at stream octet {}; {fate}; \
+                "the capture lacks {octets} octets in {}, the first at stream octet {}; {fate}; \
                  without markers nothing behind a gap can be decoded",
+                plural(count as u64, "gap"),
                 first.start
             )
         });

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::chart::{LEFT, RIGHT, Short, svg};
 use super::{Picture, octets, time};
-use crate::figures::count;
+use crate::figures::{count, plural};
 use crate::trace::SideTrace;
 use crate::trace::map::MemoryMap;
 
@@ -59,11 +59,11 @@ fn row(body: &mut String, side: &SideTrace, stag: &str, map: &MemoryMap, y: u32)
     let span = side.canvas.drawn_span() as f64;
     write!(
         body,
-        "<text x=\"{LEFT}\" y=\"{}\">STag {stag}: {} in {} pieces, {} of them again</text>\
+        "<text x=\"{LEFT}\" y=\"{}\">STag {stag}: {} in {}, {} of them again</text>\
          <rect class=\"grid\" fill=\"none\" x=\"{LEFT}\" y=\"{}\" width=\"{}\" height=\"22\"/>",
         y + 10,
         octets(map.octets),
-        map.writes,
+        plural(map.writes, "piece"),
         octets(map.again),
         y + 16,
         RIGHT - LEFT

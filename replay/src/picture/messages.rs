@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::chart::{Chart, LEFT, RIGHT, Short, TOP};
 use super::{Picture, octets, time};
-use crate::figures::count;
+use crate::figures::plural;
 use crate::tally::json_name;
 use crate::trace::SideTrace;
 use crate::trace::answers::Answers;
@@ -29,9 +29,9 @@ pub(crate) fn messages(side: &SideTrace, answers: &Answers, from: &str) -> Optio
     for (opcode, operation) in &side.operations {
         let latency = &operation.latency;
         let text = format!(
-            "{}: {} messages, {}; from the first octet to delivery: {}",
+            "{}: {}, {}; from the first octet to delivery: {}",
             json_name(*opcode),
-            count(latency.count()),
+            plural(latency.count(), "message"),
             octets(operation.octets),
             spread(latency)
         );
@@ -41,7 +41,7 @@ pub(crate) fn messages(side: &SideTrace, answers: &Answers, from: &str) -> Optio
     }
     for (what, class, exchange) in exchanges {
         let latency = &exchange.latency;
-        let text = format!("{what}: {} times; {}", count(latency.count()), spread(latency));
+        let text = format!("{what}: {}; {}", plural(latency.count(), "time"), spread(latency));
         row(&mut chart, y, &text, class, exchange.marks.iter());
         y += ROW;
     }

@@ -45,7 +45,7 @@ fn atomic_operations_are_answered_in_order() {
     let with = |answers: &[(usize, Vec<u8>)]| found(&[&asked[..], answers].concat());
     assert_eq!(with(&[(RESPONDER, answer(1, 5)), (RESPONDER, answer(2, 6))]), []);
     let swapped = with(&[(RESPONDER, answer(1, 6)), (RESPONDER, answer(2, 5))]);
-    assert_eq!(swapped, [(ERROR, "RFC 7306 §5.2.2"); 2]);
+    assert_eq!(swapped, [(ERROR, "RFC 7306 §5.2.2")], "both are one finding");
     assert_eq!(with(&[(RESPONDER, answer(1, 5))]), [(NOTE, "RFC 7306 §5.2.1")]);
     let three =
         with(&[(RESPONDER, answer(1, 5)), (RESPONDER, answer(2, 6)), (RESPONDER, answer(3, 6))]);
@@ -195,6 +195,6 @@ fn the_time_from_a_send_to_its_terminate_is_told() {
     assert!(
         page.contains("From its Send to the Terminate of the other end that is about it: 6 ms")
     );
-    assert!(page.contains("send to the terminate that is about it: 1 times; half within 6 ms"));
+    assert!(page.contains("send to the terminate that is about it: 1 time; half within 6 ms"));
     assert!(!page_of(9).contains("that is about it:"), "there was no such Send");
 }

@@ -196,7 +196,7 @@ fn frames_of_link_types_that_are_not_read_are_counted_and_passed_over() {
     assert_eq!(
         finding.text,
         format!(
-            "3 of {} frames have a link type that is not read: 220 (Linux USB with padding), 105 (IEEE 802.11)",
+            "not read for their link type: 3 of {} frames, 220 (Linux USB with padding), 105 (IEEE 802.11)",
             count + 3
         )
     );

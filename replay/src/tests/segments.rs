@@ -47,7 +47,7 @@ fn lost_acknowledgments_are_told_from_hasty_timers() {
         lost.contains("the first in frame 7") && lost.contains("lost on its way to the initiator"),
         "{lost}"
     );
-    assert_eq!(found(15_000), "initiator: sent again what had been acknowledged: 1 segments");
+    assert_eq!(found(15_000), "initiator: sent again what had been acknowledged: 1 segment");
 }
 
 #[test]
