@@ -245,7 +245,9 @@ fn bench(name: &str) -> Option<PathBuf> {
     let this = std::env::current_exe().unwrap();
     let profile = this.parent().unwrap().parent().unwrap();
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--offline", "--locked", "--package", "urnic-tools"]);
+    // Features of dependencies are those of all packages together, as in `cargo test --workspace`. With
+    // one package's, cargo would build most of the workspace a second time.
+    cargo.args(["build", "--quiet", "--offline", "--locked", "--workspace"]);
     cargo.args(["--message-format", "json", "--bench", name]);
     cargo.arg("--target-dir").arg(profile.parent().unwrap());
     if profile.ends_with("release") {

@@ -370,7 +370,7 @@ fn info_tells_an_ordinary_user_what_he_may_use() {
 fn info_is_true_for_root_of_a_user_namespace() {
     const WORDS: [&str; 3] = ["--user", "--map-root-user", "--net"];
     const NAME: &str = "urnic info in a user namespace";
-    let unshare = || std::process::Command::new("unshare");
+    let unshare = || urnic_testkit::programs::program("unshare");
     if let Some(reason) = urnic_testkit::programs::missing(["unshare", "true"]) {
         return urnic_testkit::skip(NAME, &reason);
     }

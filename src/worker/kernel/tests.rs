@@ -2,8 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
 
 use crossbeam::channel::{Receiver, unbounded};
+use socket2::{SockFilter, SockRef};
+use urnic_netdev::stream_socket::undelivered;
 
 use super::*;
 use crate::mail::channel::{Receive, Told, limited, unlimited};
@@ -17,7 +20,9 @@ use urnic_engine::port::ListenParams;
 use urnic_engine::stream::{StartupFailure, StreamEvent};
 use urnic_engine::time::Duration;
 use urnic_engine::types::WrId;
-use urnic_engine::verbs::{Cq, Pd, QpConfig, QpState, RecvWr, RnicConfig, SendWr, WcStatus};
+use urnic_engine::verbs::{
+    CompletionMeans, Cq, Pd, QpConfig, QpState, RecvWr, RnicConfig, SendWr, WcStatus,
+};
 
 struct Scene {
     engine: KernelEngine,
@@ -26,6 +31,7 @@ struct Scene {
     outbox: Outbox,
     _commands: Receiver<Command>,
     cq: Cq,
+    completion: CompletionMeans,
 }
 
 impl Scene {
@@ -39,7 +45,7 @@ impl Scene {
         let outbox = Outbox::new(commands, Wakeup::new().unwrap());
         let engine = KernelEngine::new(&rnic, outbox.clone(), config, EventFeed::new()).unwrap();
         let (pd, cq) = (rnic.alloc_pd(), rnic.create_cq(16).unwrap());
-        Self { engine, pd, outbox, _commands: receiver, cq }
+        Self { engine, pd, outbox, _commands: receiver, cq, completion: CompletionMeans::default() }
     }
 
     fn qp(&self) -> Qp {
@@ -48,6 +54,7 @@ impl Scene {
             .create_qp(QpConfig {
                 send_depth: 4,
                 recv_depth: 4,
+                completion: self.completion,
                 ..QpConfig::with_cqs(send_cq, recv_cq)
             })
             .unwrap()
@@ -260,6 +267,30 @@ fn a_socket_that_is_full_is_left_alone_until_the_kernel_reports_it() {
     scene.settle(at(0));
     assert_eq!(scene.cq.poll().map(|wc| wc.status), Some(WcStatus::Success));
     assert!(!scene.connection().asks_for_writing());
+}
+
+/// The front page of the crate says so, and where to ask for more.
+#[test]
+fn a_completed_send_says_only_that_the_socket_has_taken_it() {
+    for completion in [CompletionMeans::Taken, CompletionMeans::Placed] {
+        let (mut scene, peers) = (Scene::new(), TcpListener::bind("127.0.0.1:0").unwrap());
+        scene.completion = completion;
+        let (qp, peer) = scene.open(at(0), &peers);
+        // Drops all that arrives: as a link that is down, its TCP acknowledges nothing.
+        let drop_all = [SockFilter::new(6, 0, 0, 0)];
+        if let Err(error) = SockRef::from(&peer).attach_filter(&drop_all) {
+            let reason = format!("no filter on a socket: {error}");
+            return urnic_testkit::skip("what a completed Send says", &reason);
+        }
+        let memory = scene.pd.reg_mr(8, Access::LOCAL_WRITE).unwrap();
+        qp.post_send(SendWr::send(WrId(1), [memory.sge(0..8)])).unwrap();
+        scene.settle(at(0));
+        let unacknowledged = undelivered(scene.connection().socket.as_fd()).unwrap();
+        assert!(unacknowledged > 0, "{completion:?}");
+        let status = scene.cq.poll().map(|wc| wc.status);
+        let expected = (completion == CompletionMeans::Taken).then_some(WcStatus::Success);
+        assert_eq!(status, expected, "{completion:?}");
+    }
 }
 
 #[test]
