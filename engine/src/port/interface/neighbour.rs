@@ -33,8 +33,10 @@ pub(crate) struct Neighbours {
     due: VecDeque<(Instant, IpAddr)>,
     /// Connections whose question was answered, or is to be asked again.
     woken: Vec<u32>,
-    /// Counts the times that a neighbour had another address than before.
+    /// Counts the times that a neighbour had, or may have had, another address than before.
     changes: u64,
+    /// A neighbour was forgotten for another: one that is new may have been known.
+    has_forgotten: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +60,7 @@ impl Neighbours {
             due: VecDeque::new(),
             woken: Vec::new(),
             changes: 0,
+            has_forgotten: false,
         }
     }
 
@@ -65,7 +68,7 @@ impl Neighbours {
         self.known.get(&address).map(|known| known.mac)
     }
 
-    /// Differs from every earlier value once a neighbour that was known has another link address.
+    /// Differs from every earlier value once a neighbour that is or was known has another link address.
     pub(crate) const fn changes(&self) -> u64 {
         self.changes
     }
@@ -107,12 +110,15 @@ impl Neighbours {
             && let Some(dropped) = self.known.keys().next().copied()
         {
             self.known.remove(&dropped);
+            self.has_forgotten = true;
         }
         let question = self.asked.remove(&address);
         let asked = question.is_some();
         self.woken.extend(question.into_iter().flat_map(|question| question.waiting));
         let has_moved = known.is_some_and(|known| known.mac != mac);
-        self.changes += u64::from(has_moved);
+        // Connections may have a route to a neighbour that was forgotten. Only answers count here, which are
+        // as rare as questions: made-up claims would make every connection look for its route at each.
+        self.changes += u64::from(has_moved || (asked && self.has_forgotten));
         if has_moved || known.is_none() {
             // What was not asked for can be repeated at will, under any address.
             if asked {
@@ -231,6 +237,32 @@ mod tests {
             assert!(neighbours.lookup(address).is_some());
         }
         assert_eq!(neighbours.known.len(), NEIGHBOURS_MAX);
+    }
+
+    /// A connection keeps its route when the neighbour is forgotten, and asks for it when the peer is silent.
+    #[test]
+    fn an_answer_for_a_neighbour_that_was_forgotten_counts_as_a_change() {
+        let mut neighbours = Neighbours::new((1, 2));
+        let peer = IpAddr::V4(PEER);
+        hear(&mut neighbours, &arp_request(MAC, PEER, OWN));
+        assert!(!neighbours.has_forgotten);
+        // As many hosts as it takes, made up by one.
+        for host in 0.. {
+            if neighbours.lookup(peer).is_none() {
+                break;
+            }
+            let host = Ipv4Addr::from(0x0A10_0000_u32 + host);
+            hear(&mut neighbours, &arp_request([4; 6], host, OWN));
+        }
+        let before = neighbours.changes();
+        assert_eq!(before, 0, "what was not asked for lets no connection look for its route");
+        let later = Instant::ZERO.plus_nanos(NEIGHBOUR_LOCK_NS);
+        hear_at(later, &mut neighbours, &arp_request([6; 6], PEER, OWN));
+        assert_eq!(neighbours.changes(), before);
+        ask(&mut neighbours, later, None);
+        hear_at(later, &mut neighbours, &arp_request([6; 6], PEER, OWN));
+        assert_eq!(neighbours.lookup(peer), Some([6; 6]));
+        assert!(neighbours.changes() > before);
     }
 
     #[test]
