@@ -228,6 +228,11 @@ impl TimestampState {
         self.last_ack_sent = ack;
     }
 
+    /// TS.Recent.
+    pub(crate) const fn recent(&self) -> u32 {
+        self.recent
+    }
+
     /// Whether `value` is later than TS.Recent.
     pub(crate) const fn is_newer(&self, value: u32) -> bool {
         value.wrapping_sub(self.recent).cast_signed() > 0

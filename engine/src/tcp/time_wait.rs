@@ -272,7 +272,10 @@ impl TimeWait {
 fn opens_later(syn: &Header, timestamps: &TimestampState, rcv_nxt: SeqNum) -> bool {
     let later = || syn.seq.is_after(rcv_nxt);
     let newer = match syn.options.timestamps {
-        Some(stamps) if timestamps.agreed => timestamps.is_newer(stamps.value) || later(),
+        // RFC 6191 §2: an older timestamp is that of an old duplicate, whatever its number.
+        Some(stamps) if timestamps.agreed && stamps.value != timestamps.recent() => {
+            timestamps.is_newer(stamps.value)
+        }
         _ => later(),
     };
     super::check_syn(syn).is_ok() && newer

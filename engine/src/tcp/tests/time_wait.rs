@@ -219,3 +219,34 @@ fn only_a_connection_in_time_wait_becomes_a_record() {
     script.connection.abort();
     assert!(script.connection.time_wait().is_none());
 }
+
+/// RFC 6191 §2: with timestamps, only a SYN with a later one opens the next connection, or one with the same
+/// timestamp and a later number.
+#[test]
+fn an_older_timestamp_opens_nothing_whatever_its_number() {
+    let config = Config { timestamps: true, ..config() };
+    let mut script = Script::established(&config);
+    script.peer_clock = 1 << 31;
+    script.receive(0, 0, Flags::ACK, 100);
+    script.connection.close(StreamOffset(0));
+    while script.transmit().is_some() {}
+    script.receive(100, 1, FIN_ACK, 0);
+    assert_eq!(script.state(), State::TimeWait);
+    while script.connection.poll_event().is_some() {}
+    let (record, _) = script.connection.time_wait().unwrap();
+    let opens = |value: u32, at: u32| {
+        let mut syn = script.header(at, 0, Flags::SYN);
+        syn.options.timestamps = Some(Timestamps { value, echo: 0 });
+        let opens = record.may_be_replaced_by(&syn);
+        assert_eq!(opens, script.connection.may_be_replaced_by(&syn));
+        opens
+    };
+    let (before, after) = (0, 1_000_000);
+    for older in [1, 1000, 1 << 30] {
+        assert!(!opens(script.peer_clock - older, before));
+        assert!(!opens(script.peer_clock - older, after), "{older} ticks older");
+        assert!(opens(script.peer_clock + older, before), "{older} ticks later");
+    }
+    assert!(opens(script.peer_clock, after));
+    assert!(!opens(script.peer_clock, before));
+}
