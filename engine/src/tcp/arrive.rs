@@ -29,6 +29,8 @@ pub struct Arrival {
     /// Wire segments it stands for.
     segments: usize,
     payload_len: usize,
+    /// The first of its octets that had come before, if only some of them had.
+    repeated: Option<Range<StreamOffset>>,
     /// Octets committed before it.
     committed_before: u64,
     /// It does not continue the stream, or there was a gap already.
@@ -50,8 +52,8 @@ impl Arrival {
     ) -> Self {
         let payload_len = range.end.index_from(range.start);
         let payload = Some(ArrivedPayload { skip: 0, range });
-        let (drop, disordered) = (None, false);
-        Self { payload, drop, segments, payload_len, committed_before, disordered, push }
+        let (drop, disordered, repeated) = (None, false, None);
+        Self { payload, drop, segments, payload_len, repeated, committed_before, disordered, push }
     }
 }
 
@@ -84,6 +86,7 @@ impl Tcb {
             drop: None,
             segments,
             payload_len,
+            repeated: None,
             committed_before: self.rcv.committed_bytes(),
             disordered: self.rcv.has_gap(),
             push: header.flags.contains(Flags::PSH),
@@ -128,10 +131,13 @@ impl Tcb {
         } else if gained == 0 {
             self.counters.duplicates += segments;
             self.rcv.report_duplicate(payload.range.clone());
+        } else if let Some(repeated) = arrival.repeated.clone() {
+            // RFC 2883 §4.2: partial duplicates are reported, too.
+            self.rcv.report_duplicate(repeated);
         }
         // RFC 5681 §4.2: out-of-order segments SHOULD be acknowledged immediately, also those that
         // fill a gap; a duplicate means that an acknowledgment was lost.
-        if refused || gained == 0 || arrival.disordered {
+        if refused || gained == 0 || arrival.disordered || arrival.repeated.is_some() {
             self.acks.owe_separate(!self.snd.has_sack());
         } else {
             let Arrival { segments, payload_len, push, .. } = *arrival;
@@ -481,6 +487,7 @@ impl Tcb {
                     let waiting = self.acks.has_unacknowledged();
                     self.ecn.on_data(header, waiting.then(|| self.rcv.ack_number()));
                 }
+                arrival.repeated = payload.as_ref().and_then(|part| self.rcv.repeated(part));
                 arrival.payload = payload;
             }
         }

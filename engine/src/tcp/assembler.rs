@@ -42,6 +42,13 @@ impl Assembler {
         (range.start <= offset).then(|| range.clone())
     }
 
+    /// First part of `within` that lies in a range.
+    pub(crate) fn first_within(&self, within: &Range<StreamOffset>) -> Option<Range<StreamOffset>> {
+        let held = self.ranges.get(self.first_ending_after(within.start))?;
+        let (start, end) = (held.start.max(within.start), held.end.min(within.end));
+        (start < end).then_some(start..end)
+    }
+
     /// First part of `within` that lies in no range.
     pub(crate) fn next_missing(&self, within: Range<StreamOffset>) -> Option<Range<StreamOffset>> {
         let Range { mut start, mut end } = within;

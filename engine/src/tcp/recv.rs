@@ -386,6 +386,16 @@ impl ReceiveHalf {
         field
     }
 
+    /// The first octets of an arrived segment that were received before, if others of it were not.
+    pub(crate) fn repeated(&self, arrived: &ArrivedPayload) -> Option<Range<StreamOffset>> {
+        let ArrivedPayload { skip, range } = arrived;
+        if *skip > 0 {
+            let start = range.start.0.checked_sub(*skip as u64)?;
+            return Some(StreamOffset(start)..range.start);
+        }
+        self.assembler.first_within(range)
+    }
+
     /// Remembers a duplicate for the next acknowledgment (RFC 2883 §4). Duplicates that continue
     /// one another are one block, so that a burst of them is reported whole.
     pub(crate) fn report_duplicate(&mut self, range: Range<StreamOffset>) {

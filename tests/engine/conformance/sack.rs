@@ -227,3 +227,33 @@ fn a_duplicate_leaves_room_for_three_blocks() {
         .concat(),
     );
 }
+
+/// RFC 2883 §4.2: only a part of the segment has come before.
+#[test]
+fn the_repeated_part_of_a_segment_is_reported() {
+    reports(
+        "
+        # Held beyond a gap, which the segment fills.
+        0.020 < .  1021:1421 ack 21
+        0.020 > .  21:21 ack 21 <sack=1021:1421>
+        0.021 < .  21:1421 ack 21
+        0.021 > .  21:21 ack 1421 <sack=1021:1421>
+        # Acknowledged.
+        0.022 < .  1021:1821 ack 21
+        0.022 > .  21:21 ack 1821 <sack=1021:1421>
+        # Beyond a gap.
+        0.023 < .  3021:3421 ack 21
+        0.023 > .  21:21 ack 1821 <sack=3021:3421>
+        0.024 < .  2821:3821 ack 21
+        0.024 > .  21:21 ack 1821 <sack=3021:3421,sack=2821:3821>
+        # Two parts: the first is reported.
+        0.025 < .  4221:4421 ack 21
+        0.025 > .  21:21 ack 1821 <sack=4221:4421,sack=2821:3821>
+        0.026 < .  3621:4621 ack 21
+        0.026 > .  21:21 ack 1821 <sack=3621:3821,sack=2821:4621>
+        # What follows has not come before.
+        0.027 < .  1821:2821 ack 21
+        0.027 > .  21:21 ack 4621 <>
+        ",
+    );
+}
