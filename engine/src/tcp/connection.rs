@@ -341,6 +341,19 @@ impl Tcb {
         }
     }
 
+    /// Returns true if the peer has a segment as long as the oldest one was when
+    /// [`set_path_mtu`](Self::set_path_mtu) last lowered what the path takes.
+    #[must_use]
+    pub(crate) const fn is_long_delivered(&self) -> bool {
+        self.snd.board.is_long_delivered()
+    }
+
+    /// Time since the peer last acknowledged something new, or since something was first in flight.
+    #[must_use]
+    pub(crate) fn silence(&self, now: Instant) -> Duration {
+        Duration::from_nanos(now.nanos_since(self.snd.progress_at()))
+    }
+
     /// Congestion window, in octets.
     #[must_use]
     #[cfg(test)]

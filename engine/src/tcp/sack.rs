@@ -46,6 +46,8 @@ bitflags::bitflags! {
         const PUSH = 16;
         /// A FIN, without octets.
         const FIN = 32;
+        /// A piece of a segment that was sent longer. The piece itself was not sent.
+        const CUT = 64;
     }
 }
 
@@ -110,6 +112,10 @@ pub(crate) struct Scoreboard {
     resent_bytes: u64,
     /// Without SACK: octets that duplicate ACKs say have left the network.
     duplicate_bytes: u64,
+    /// Length of the oldest segment when the path was assumed to shrink; 0 if it has grown again since.
+    doubted_len: u32,
+    /// The peer has a segment of that length.
+    long_delivered: bool,
     /// Segments looked at by [`sack`](Self::sack) so far.
     #[cfg(test)]
     steps: u64,
@@ -230,6 +236,9 @@ impl Scoreboard {
             }
             done.last_sent_at = gone.sent_at;
             if !plain {
+                // A piece that was not sent arrived with the whole.
+                let cut = gone.marks.contains(Marks::CUT);
+                self.note_length(if cut { self.doubted_len } else { gone.len });
                 if !gone.marks.contains(Marks::SACKED) {
                     let sent_once = !gone.marks.contains(Marks::AMBIGUOUS);
                     delivered.note(gone.sent_at, gone.end(), sent_once);
@@ -244,9 +253,49 @@ impl Scoreboard {
             // The next stands at the beginning of the memory, not behind this one.
             self.segments.clear();
         }
+        if !plain {
+            self.forget_copies(ack);
+        }
         self.una = ack;
         done.fresh = bytes - (sacked_before - self.sacked_bytes);
         done
+    }
+
+    /// The path is assumed not to take the oldest segment: if one as long arrives, that is wrong.
+    pub(crate) fn path_shrank(&mut self) {
+        if self.doubted_len == 0 {
+            self.doubted_len = self.first_len();
+            self.long_delivered = false;
+        }
+    }
+
+    /// The path takes more again.
+    pub(crate) const fn path_grew(&mut self) {
+        self.doubted_len = 0;
+    }
+
+    /// Returns true if the peer has a segment as long as the one for which the path was assumed to shrink.
+    pub(crate) const fn is_long_delivered(&self) -> bool {
+        self.long_delivered
+    }
+
+    /// A segment has arrived, of this length when it was sent. One that was sent again since the path shrank
+    /// is shorter: it was cut before.
+    fn note_length(&mut self, len: u32) {
+        self.long_delivered |= self.doubted_len > 0 && len >= self.doubted_len;
+    }
+
+    /// Removes the copies of segments before `ack`: without SACK nothing else does.
+    fn forget_copies(&mut self, ack: StreamOffset) {
+        let first = self.segments.front().filter(|first| first.marks.contains(Marks::RESENT));
+        // Of the first a part may have arrived.
+        let kept = first.map(|first| first.sent_at);
+        while let Some((sent_at, start)) = self.copies.front()
+            && *start < ack
+            && Some(*sent_at) != kept
+        {
+            self.copies.pop_front();
+        }
     }
 
     /// Takes a segment's octets out of the sums.
@@ -304,6 +353,7 @@ impl Scoreboard {
             segment.sacked_run = 1;
             index += 1;
             self.forget_marks(&old);
+            self.note_length(old.len);
             self.sacked_bytes += u64::from(old.len);
             self.sacked_segments += 1;
             delivered.note(old.sent_at, old.end(), !old.marks.contains(Marks::AMBIGUOUS));
@@ -367,6 +417,7 @@ impl Scoreboard {
         }
         let segment = &mut self.segments[index];
         segment.marks.insert(Marks::RESENT | Marks::AMBIGUOUS);
+        segment.marks.remove(Marks::CUT);
         segment.sent_at = now;
         self.resent_bytes += u64::from(segment.len);
         self.resend_from = segment.end();
@@ -383,6 +434,7 @@ impl Scoreboard {
             return None;
         }
         last.marks.insert(Marks::AMBIGUOUS);
+        last.marks.remove(Marks::CUT);
         last.sent_at = now;
         Some(last.as_resend(first))
     }
@@ -390,12 +442,19 @@ impl Scoreboard {
     /// Cuts a segment that is lost and not sent again after `len` octets.
     fn split(&mut self, index: usize, len: u32) {
         let segment = &mut self.segments[index];
+        segment.marks.insert(Marks::CUT);
         let mut rest = *segment;
         rest.start = rest.start + u64::from(len);
         rest.len -= len;
         segment.len = len;
         segment.marks.remove(Marks::PUSH);
         self.segments.insert(index + 1, rest);
+    }
+
+    /// Entries in the list of copies.
+    #[cfg(test)]
+    pub(crate) fn copies_len(&self) -> usize {
+        self.copies.len()
     }
 
     /// Checks the invariants by a walk.

@@ -547,7 +547,10 @@ impl SendHalf {
     pub(crate) fn set_path(&mut self, bytes: usize) {
         self.path_payload_max = bytes;
         let emss = effective_mss(self.peer_mss, bytes, self.options_len);
-        if emss < self.emss {
+        if emss > self.emss {
+            self.board.path_grew();
+        } else if emss < self.emss {
+            self.board.path_shrank();
             // Segments that no longer fit were dropped because of their size: they are sent again
             // without a reduction of cwnd.
             self.board.mark_oversized_lost(emss);

@@ -430,3 +430,32 @@ fn r1_puts_the_path_in_doubt_and_r2_is_as_it_was_set() {
     assert_eq!(script.connection.poll_event(), Some(TcpEvent::TimedOut));
     assert_eq!(script.now - start + 10 * US, patience);
 }
+
+/// The list of what was sent again is for RACK, which a peer without SACK has no use for.
+#[test]
+fn without_sack_nothing_is_kept_of_what_was_sent_again() {
+    let config = Config { sack: false, initial_window_segments: Some(20), ..config() };
+    let mut script = Script::established(&config);
+    let mut sent = 0;
+    for round in 0..50 {
+        script.sleep(Duration::from_micros(300));
+        let una = sent;
+        for _ in 0..6 {
+            if script.connection.send_budget(script.now).bytes >= 1000 {
+                script.send(1000);
+                sent += 1000;
+            }
+        }
+        // The first is lost: each segment behind it is answered with a duplicate.
+        script.sleep(Duration::from_micros(100));
+        for _ in 0..5 {
+            script.receive(0, una, Flags::ACK, 0);
+            script.resent();
+        }
+        assert!(script.connection.snd.board.copies_len() <= 1, "{round}");
+        script.sleep(Duration::from_micros(100));
+        script.receive(0, sent, Flags::ACK, 0);
+        assert_eq!(script.connection.snd.board.copies_len(), 0, "{round}");
+    }
+    assert!(script.connection.counters().fast_retransmits >= 20);
+}
