@@ -175,6 +175,9 @@ pub const FRAGMENTS_MAX: usize = 1023;
 pub const STREAMING_BYTES_MAX: usize = 64 << 10;
 /// Link addresses that a port remembers.
 pub const NEIGHBOURS_MAX: usize = 1024;
+/// Hosts whose path is known to take less than the device: later connections begin with that. Any of
+/// them is forgotten for another, and then found anew by each connection.
+pub const PATHS_KNOWN_MAX: usize = 1024;
 /// How long a neighbour's link address holds against another claim that was not asked for, in
 /// nanoseconds.
 pub const NEIGHBOUR_LOCK_NS: u64 = 1_000_000_000;

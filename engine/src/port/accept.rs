@@ -92,7 +92,7 @@ impl Port {
         let (local, remote) = (tuple.local(), tuple.remote());
         let found = self.listeners.of(backlog_slot).ok_or(Claim::Host)?;
         let (params, listener) = (found.params.clone(), found.local());
-        let id = match self.insert(tuple, tcp, params.lower_layer, Some(backlog_slot)) {
+        let id = match self.insert(now, tuple, tcp, params.lower_layer, Some(backlog_slot)) {
             Ok(id) => id,
             Err(reason) => {
                 self.listeners.release(backlog_slot);

@@ -47,7 +47,7 @@ impl Port {
         lower_layer: LowerLayer,
     ) -> Result<ConnectionId, PortError> {
         let (tuple, tcp) = self.syn_to(now, remote)?;
-        self.insert(tuple, tcp, lower_layer, None)
+        self.insert(now, tuple, tcp, lower_layer, None)
     }
 
     /// The address that connections to `remote` are opened from.
@@ -96,7 +96,7 @@ impl Port {
             };
             let tuple = self.connections[slot].tuple();
             debug!(target: TRACE, %tuple, "connection opened once more, with less asked of the peer");
-            self.connections[slot].path = self.new_path(remote.ip());
+            self.connections[slot].path = self.new_path(now, remote.ip(), &mut tcp);
             // As it was set for this connection.
             tcp.set_keepalive(now, self.connections[slot].carrier.tcp.keepalive());
             let retried = self.connections[slot].reopen(now, tcp);
@@ -111,8 +111,9 @@ impl Port {
     /// Makes a connection whose TCP is here already.
     pub(super) fn insert(
         &mut self,
+        now: Instant,
         tuple: Tuple,
-        tcp: tcp::Tcb,
+        mut tcp: tcp::Tcb,
         lower_layer: LowerLayer,
         backlog_slot: Option<BacklogSlot>,
     ) -> Result<ConnectionId, PortError> {
@@ -120,8 +121,8 @@ impl Port {
         let policy = self.config.rx_policy(lower_layer);
         let stream = Stream::new(self.rnic.clone(), policy, Arc::clone(&self.life));
         let aligned = lower_layer == LowerLayer::Optimized;
+        let path = self.new_path(now, tuple.remote().ip(), &mut tcp);
         let carrier = OwnTcp::new(tcp, stream, aligned);
-        let path = self.new_path(tuple.remote().ip());
         let accepted = backlog_slot.is_some();
         let inserted = self.connections.insert(tuple, carrier, path, backlog_slot);
         if inserted.is_ok() {
@@ -130,8 +131,14 @@ impl Port {
         inserted.map_err(|_taken| PortError::PortTaken(tuple.local_port()))
     }
 
-    fn new_path(&self, remote: IpAddr) -> PathMtu {
-        PathMtu::new(remote, self.interface.capabilities.mtu, self.config.path_mtu_min)
+    /// The path of a new connection.
+    fn new_path(&self, now: Instant, remote: IpAddr, tcp: &mut tcp::Tcb) -> PathMtu {
+        let (mtu, floor) = (self.interface.capabilities.mtu, self.config.path_mtu_min);
+        let mut path = PathMtu::new(remote, mtu, floor);
+        if let Some(known) = self.interface.paths.get(now, remote) {
+            path.begin_with(now, tcp, known);
+        }
+        path
     }
 
     fn free_port(&mut self, local: IpAddr, remote: SocketAddr) -> Result<u16, PortError> {

@@ -275,7 +275,11 @@ impl Port {
         }
         let heeded = match error.report {
             Report::TooBig { mtu, datagram_len } => {
-                connection.path.on_too_big(now, tcp, mtu, datagram_len)
+                let heeded = connection.path.on_too_big(now, tcp, mtu, datagram_len);
+                if heeded {
+                    connection.keep_path(now, &mut self.interface.paths);
+                }
+                heeded
             }
             Report::Unreachable => connection.carrier.refuse(),
         };

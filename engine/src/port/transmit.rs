@@ -127,6 +127,9 @@ impl Port {
             // Before the look at what was posted: what is posted behind that has to ring again.
             connection.release_bell();
         }
+        if connection.path.is_doubted() {
+            connection.judge_path(now, &mut self.interface.paths);
+        }
         let Some(route) =
             connection.resolve(&self.config, &self.interface.neighbours, self.interface.framing)
         else {

@@ -1,10 +1,10 @@
 //! Paths that take less than the device, or change (RFC 1191, RFC 8201, RFC 4821).
 
 use std::cell::Cell;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
-use urnic_engine::port::PortConfig;
+use urnic_engine::port::{LowerLayer, PortConfig};
 use urnic_engine::time::Duration;
 use urnic_netdev::memory::LinkConfig;
 
@@ -35,13 +35,18 @@ fn path_mtu(scene: &Scene) -> usize {
 
 /// Writes once more: every segment of it starts with an FPDU and holds whole ones.
 fn is_aligned(scene: &mut Scene) {
+    is_aligned_within(scene, 100);
+}
+
+/// The same, of more than so many segments.
+fn is_aligned_within(scene: &mut Scene, segments_min: u64) {
     let alignment = |scene: &Scene| scene.link.a.port.counters(scene.id()).unwrap().alignment;
     let before = alignment(scene);
     assert!(scene.write_within(200_000, WHILE));
     let after = alignment(scene);
     let (all, aligned) =
         (after.segments - before.segments, after.segments_aligned - before.segments_aligned);
-    assert!(all > 100 && all == aligned, "{aligned} of {all}");
+    assert!(all > segments_min && all == aligned, "{aligned} of {all}");
 }
 
 #[test]
@@ -97,6 +102,126 @@ fn an_outage_is_no_lasting_limit() {
     }
     assert_eq!(path_mtu(&scene), 1500);
     is_aligned(&mut scene);
+}
+
+/// Nothing is lost in a pause, of the host or of the link: what the sender concludes from its timers is
+/// taken back at the first acknowledgment (RFC 8899 §4.3, RFC 4821 §7.7).
+#[test]
+fn a_pause_does_not_cost_the_segment_size() {
+    for timestamps in [true, false] {
+        for mtu in [1500, 9000] {
+            for pause_ms in [10, 30, 60, 100, 300, 900, 1300, 1600, 2000] {
+                pause(timestamps, mtu, Duration::from_millis(pause_ms));
+            }
+        }
+    }
+}
+
+fn pause(timestamps: bool, mtu: usize, length: Duration) {
+    let link = LinkConfig { mtu, ..LINK };
+    let mut of_a = config(A, A6);
+    of_a.tcp.timestamps = timestamps;
+    let mut scene = Scene::with(link, of_a, config(B, B6));
+    scene.connect(IpAddr::V4(B));
+    assert!(scene.write_within(200_000, WHILE));
+    let what = format!("{length:?}, MTU {mtu}, timestamps {timestamps}");
+    let (begin, mut sizes) = (scene.now() + Duration::from_millis(1), Vec::new());
+    let (mut end, mut paused) = (begin + length, false);
+    let written = scene.write_while(2 << 20, WHILE, |scene| {
+        let now = scene.now();
+        let is_pause = begin <= now && now < end;
+        if is_pause && !paused {
+            scene.link.a.device.pause();
+        } else if paused && !is_pause {
+            scene.link.a.device.resume(now.as_nanos());
+            end = now;
+        }
+        paused = is_pause;
+        if now >= end + Duration::from_millis(5) {
+            sizes.push(path_mtu(scene));
+        }
+    });
+    assert!(written, "{what}");
+    let least = sizes.iter().min().copied();
+    assert_eq!(least, Some(mtu), "{what}");
+    is_aligned_within(&mut scene, 1);
+    assert_eq!(path_mtu(&scene), mtu, "{what}");
+}
+
+/// What was sent in an outage is lost: the size is tried once more when the peer answers again.
+#[test]
+fn an_outage_does_not_cost_the_segment_size() {
+    for length in [100, 1300, 2000, 5000].map(Duration::from_millis) {
+        let mut scene = Scene::new();
+        let mtu = Rc::new(Cell::new(1500));
+        router(&mut scene, &mtu, false);
+        scene.connect(IpAddr::V4(B));
+        let (end, path) = (scene.now() + length, Rc::clone(&mtu));
+        mtu.set(0);
+        assert!(scene.write_while(1 << 20, WHILE, |scene| {
+            if scene.now() >= end {
+                path.set(1500);
+            }
+        }));
+        assert_eq!(path_mtu(&scene), 1500, "{length:?}");
+    }
+}
+
+/// In the middle of a transfer; and soon.
+#[test]
+fn a_path_that_shrinks_without_a_word_is_found_within_a_few_seconds() {
+    for address in BOTH {
+        for timestamps in [true, false] {
+            for size in [1400, 1280, 1000] {
+                if address.is_ipv6() && size < 1280 {
+                    continue;
+                }
+                let mut of_a = config(A, A6);
+                of_a.tcp.timestamps = timestamps;
+                let mut scene = Scene::with(LINK, of_a, config(B, B6));
+                let mtu = Rc::new(Cell::new(1500));
+                router(&mut scene, &mtu, false);
+                scene.connect(address);
+                assert!(scene.write_within(200_000, WHILE));
+                mtu.set(size);
+                let start = scene.now();
+                assert!(scene.write_within(1 << 20, WHILE));
+                let took = scene.now() - start;
+                assert!(took < Duration::from_secs(8), "{address} {timestamps} {size}: {took:?}");
+            }
+        }
+    }
+}
+
+/// RFC 1191 §6.3, RFC 8201 §5.2: what one connection has learned is kept by destination, for ten minutes.
+#[test]
+fn the_next_connection_begins_with_the_limit_that_was_learned() {
+    for (address, talks) in BOTH.into_iter().flat_map(|address| [(address, true), (address, false)])
+    {
+        let mut scene = Scene::new();
+        let mtu = Rc::new(Cell::new(1400));
+        router(&mut scene, &mtu, talks);
+        scene.connect(address);
+        let next = |scene: &mut Scene, address| {
+            let (now, lower_layer) = (scene.now(), LowerLayer::Optimized);
+            let port = &mut scene.link.a.port;
+            let id = port.open(now, SocketAddr::new(address, 9), lower_layer).unwrap();
+            port.path_mtu(id).unwrap()
+        };
+        // Without a word from the router, the limit is known when a step up has failed.
+        let is_learned = (0..if talks { 1 } else { 40 }).any(|_| {
+            assert!(scene.write_within(20_000, WHILE));
+            let is_known = next(&mut scene, address) == 1400;
+            assert!(is_known || !talks);
+            is_known || scene.run_for(Duration::from_millis(200), |_| false)
+        });
+        assert!(is_learned, "{address} {talks}");
+        assert_eq!(path_mtu(&scene), 1400, "{address} {talks}");
+        let other = if address.is_ipv6() { IpAddr::V4(B) } else { IpAddr::V6(B6) };
+        assert_eq!(next(&mut scene, other), 1500, "another host");
+        scene.run_for(Duration::from_secs(601), |_| false);
+        assert_eq!(next(&mut scene, address), 1500, "{address} {talks}: too old");
+    }
 }
 
 #[test]

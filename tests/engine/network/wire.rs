@@ -37,6 +37,8 @@ pub(crate) struct Wire {
     pub(crate) merges: bool,
     /// Pass up what is for other stations too.
     pub(crate) is_promiscuous: bool,
+    /// While it pauses: what was sent meanwhile.
+    held: Option<Vec<Vec<u8>>>,
 }
 
 impl std::fmt::Debug for Wire {
@@ -55,6 +57,19 @@ impl Wire {
             answers: VecDeque::new(),
             merges: false,
             is_promiscuous: false,
+            held: None,
+        }
+    }
+
+    /// Holds what is sent from now on.
+    pub(crate) fn pause(&mut self) {
+        self.held.get_or_insert_default();
+    }
+
+    /// Ends a pause: sends what was held, in order.
+    pub(crate) fn resume(&mut self, now_ns: u64) {
+        for head in self.held.take().into_iter().flatten() {
+            self.inner.transmit(now_ns, &TxFrame::whole(&head)).unwrap();
         }
     }
 }
@@ -96,6 +111,12 @@ impl Device for Wire {
     }
 
     fn transmit(&mut self, now_ns: u64, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
+        if let Some(held) = &mut self.held {
+            let mut octets = vec![0; frame.len()];
+            frame.gather(&mut octets);
+            held.push(octets);
+            return Ok(());
+        }
         let Some(middle) = &self.middle else { return self.inner.transmit(now_ns, frame) };
         let mut octets = vec![0; frame.len()];
         frame.gather(&mut octets);

@@ -8,7 +8,7 @@ use crate::counters::{MpaRxCounters, RdmaRxCounters, RdmaTxCounters};
 use crate::port::config::PortConfig;
 use crate::port::interface::framing::LinkFraming;
 use crate::port::interface::neighbour::Neighbours;
-use crate::port::interface::path::PathMtu;
+use crate::port::interface::path::{KnownPaths, PathMtu};
 use crate::port::interface::route::{LinkHeader, Route};
 use crate::port::listeners::BacklogSlot;
 use crate::port::tuple::Tuple;
@@ -195,6 +195,21 @@ impl PortConnection {
         }
         self.path.handle_timeout(now, tcp, device_mtu);
         self.confirm_neighbour |= tcp.is_path_suspect();
+    }
+
+    /// The size of segments was lowered because the peer was silent: looks at what it has said since.
+    #[cold]
+    pub(crate) fn judge_path(&mut self, now: Instant, paths: &mut KnownPaths) {
+        if self.path.judge(now, &mut self.carrier.tcp) {
+            self.keep_path(now, paths);
+        }
+    }
+
+    /// Keeps the limit of the path for later connections to the same host.
+    pub(crate) fn keep_path(&self, now: Instant, paths: &mut KnownPaths) {
+        if let Some(known) = self.path.known() {
+            paths.keep(now, self.tuple.remote().ip(), known);
+        }
     }
 
     pub(crate) fn release_bell(&self) {

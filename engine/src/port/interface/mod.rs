@@ -17,6 +17,7 @@ use crate::port::config::VlanId;
 use crate::port::interface::framing::LinkFraming;
 use crate::port::interface::neighbour::Neighbours;
 use crate::port::interface::outlet::Refused;
+use crate::port::interface::path::KnownPaths;
 use crate::port::interface::reassembly::Reassembly;
 use crate::siphash::Key;
 
@@ -28,6 +29,7 @@ pub(super) struct Interface {
     pub(super) framing: LinkFraming,
     pub(super) link_up: bool,
     pub(super) neighbours: Neighbours,
+    pub(super) paths: KnownPaths,
     pub(super) reassembly: Reassembly,
     /// What a full device has refused.
     pub(super) refused: Refused,
@@ -40,6 +42,7 @@ impl Interface {
             capabilities,
             link_up: true,
             neighbours: Neighbours::new(table_key),
+            paths: KnownPaths::new(table_key),
             reassembly: Reassembly::default(),
             refused: Refused::default(),
         }

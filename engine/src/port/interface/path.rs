@@ -6,18 +6,29 @@
 //! confirmed  a size that the peer has acknowledged something after
 //! ```
 //!
-//! A router that drops large datagrams without a word is found by timeouts: the size goes down to
-//! one that nearly every path takes, and from there up again in steps. An outage looks the same at
-//! first, and is over within a few steps. A step is an ordinary change of the size: what is lost by
-//! it is sent again, cut to fit.
+//! A router that drops large datagrams without a word (a black hole) is found by evidence
+//! (RFC 4821 §7.7, RFC 8899 §4.3):
+//!
+//! 1. Nothing is acknowledged for [`SILENCE`] and [`BLACK_HOLE_TIMEOUTS`] retransmissions: the size goes
+//!    down to one that nearly every path takes, in doubt.
+//! 2. Something arrives that was only sent longer: the peer was silent for another reason. The size is
+//!    what it was before.
+//! 3. Only what was sent short is acknowledged: an outage, or a black hole. The size before is tried once
+//!    more. If that is not acknowledged, the path is a black hole: the size goes down, and from there up
+//!    again in steps.
+//!
+//! A change of the size is an ordinary event: what is lost by it is sent again, cut to fit.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use tracing::debug;
 
+use crate::limits::PATHS_KNOWN_MAX;
 use crate::port::TRACE;
+use crate::siphash::{Key, TableHash};
 use crate::tcp;
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use crate::types::StreamOffset;
 
 /// The path of one connection. All sizes are of IP datagrams, in octets.
@@ -38,6 +49,20 @@ pub(crate) struct PathMtu {
     /// What the path is not asked to fall below.
     floor: usize,
     ip_header_len: usize,
+    doubt: Option<Doubt>,
+    /// The current size is the one before a doubt, tried once more.
+    retried: bool,
+}
+
+/// A size that was left because nothing was acknowledged, and it is not known yet whether the size was the
+/// cause.
+#[derive(Clone, Copy, Debug)]
+struct Doubt {
+    size: usize,
+    /// The size was given its chance: smaller datagrams are acknowledged, and it is not.
+    tried: bool,
+    /// Time until a larger size is tried, in nanoseconds, once the cause is known.
+    wait_ns: u64,
 }
 
 /// RFC 791 §3.2: every path takes as much.
@@ -47,6 +72,9 @@ const MIN_V6: usize = 1280;
 /// Timeouts in a row from which a size is suspected (RFC 4821 §7.7 leaves the number open; RFC 8899
 /// §5.1.2 has MAX_PROBES = 3 transmissions, of which the first is no timeout).
 const BLACK_HOLE_TIMEOUTS: u32 = 2;
+/// Time without an acknowledgment from which a size is suspected. On a short path the timeouts above are over
+/// within some 50 ms, and hosts and links pause for as long.
+const SILENCE: Duration = Duration::from_secs(1);
 /// What nearly every path takes (RFC 8899 §5.1.2 BASE_PLPMTU and RFC 8200 §5).
 const BASE: usize = 1280;
 /// Sizes that paths have (RFC 1191 §7.1, with those of tunnels and of large frames), upward.
@@ -79,6 +107,27 @@ impl PathMtu {
             named: None,
             since: StreamOffset::ZERO,
             forgiven: 0,
+            doubt: None,
+            retried: false,
+        }
+    }
+
+    /// Begins with the limit that another connection to the same host has learned, until it is too old.
+    pub(crate) fn begin_with(&mut self, now: Instant, tcp: &mut tcp::Tcb, known: KnownPath) {
+        let size = known.size.max(self.floor);
+        if size < self.current {
+            self.ceiling = size;
+            self.named = Some((size, known.until));
+            self.probe_at = Some(known.until);
+            self.take(now, tcp, size);
+        }
+    }
+
+    /// The limit that connections to the same host may begin with, if one is known.
+    pub(crate) const fn known(&self) -> Option<KnownPath> {
+        match self.named {
+            Some((size, until)) => Some(KnownPath { size, until }),
+            None => None,
         }
     }
 
@@ -109,6 +158,7 @@ impl PathMtu {
         }
         self.confirmed = self.confirmed.min(size);
         self.ceiling = size;
+        (self.doubt, self.retried) = (None, false);
         let until = now.plus_nanos(RAISE_NS);
         self.named = Some((size, until));
         self.probe_at = Some(until);
@@ -130,6 +180,7 @@ impl PathMtu {
         }
         self.floor = self.floor.min(mtu);
         self.confirmed = self.confirmed.min(mtu);
+        (self.doubt, self.retried) = (None, false);
         // One that was limited by the device alone follows it up; any other is probed as before.
         if self.current > mtu || (at_device && self.current == before) {
             self.take(now, tcp, mtu);
@@ -140,18 +191,20 @@ impl PathMtu {
     /// has come. `device_mtu` bounds what is tried.
     pub(crate) fn handle_timeout(&mut self, now: Instant, tcp: &mut tcp::Tcb, device_mtu: usize) {
         let timeouts = tcp.consecutive_timeouts();
+        self.judge(now, tcp);
+        if tcp.snd_una() > self.since {
+            self.confirmed = self.confirmed.max(self.current);
+            self.retried = false;
+        }
         if timeouts == 0 {
             self.forgiven = 0;
-            if tcp.snd_una() > self.since {
-                self.confirmed = self.confirmed.max(self.current);
-            }
-        } else if timeouts >= self.forgiven + BLACK_HOLE_TIMEOUTS {
+        } else if self.is_suspect(timeouts, tcp.silence(now)) {
             self.on_black_hole(now, tcp);
         }
         if self.probe_at.is_some_and(|at| at <= now) {
             self.probe_at = None;
             // While it is not clear how this size does, no larger one is tried.
-            if timeouts > 0 {
+            if timeouts > 0 || self.doubt.is_some() {
                 self.probe_at = Some(now.plus_nanos(STEP_NS));
             } else {
                 self.step_up(now, tcp, device_mtu);
@@ -164,9 +217,64 @@ impl PathMtu {
         self.forgiven = timeouts + 1;
     }
 
+    /// Returns true if [`judge`](Self::judge) has something to find out.
+    #[inline]
+    pub(crate) const fn is_doubted(&self) -> bool {
+        self.doubt.is_some()
+    }
+
+    /// After a size was left: looks at what the peer has acknowledged since. Returns true if the
+    /// [limit](Self::known) of the path is known now.
+    pub(crate) fn judge(&mut self, now: Instant, tcp: &mut tcp::Tcb) -> bool {
+        let Some(doubt) = self.doubt else { return false };
+        if tcp.is_long_delivered() {
+            (self.doubt, self.retried) = (None, false);
+            self.confirmed = self.confirmed.max(doubt.size);
+            self.take(now, tcp, doubt.size);
+            return false;
+        }
+        // The timeouts end with the first acknowledgment of something new.
+        if tcp.consecutive_timeouts() > 0 {
+            return false;
+        }
+        self.doubt = None;
+        self.forgiven = 0;
+        self.confirmed = self.confirmed.max(self.current);
+        if doubt.tried {
+            let until = now.plus_nanos(doubt.wait_ns);
+            self.probe_at = Some(until);
+            // The largest size that passes is known when a step up has failed.
+            let is_limit = doubt.wait_ns == RAISE_NS;
+            if is_limit {
+                self.named = Some((self.current, until));
+            }
+            return is_limit;
+        }
+        self.take(now, tcp, doubt.size);
+        self.retried = true;
+        false
+    }
+
+    /// Returns true if the current size may be why nothing is acknowledged.
+    fn is_suspect(&self, timeouts: u32, silence: Duration) -> bool {
+        let enough = if self.doubt.is_some() || self.retried {
+            // The size before was silent for long already.
+            1
+        } else {
+            BLACK_HOLE_TIMEOUTS
+        };
+        let is_long = self.is_probing() || self.doubt.is_some() || silence >= SILENCE;
+        timeouts >= self.forgiven + enough && is_long
+    }
+
+    /// Returns true if a smaller size is known to do.
+    const fn is_probing(&self) -> bool {
+        self.confirmed >= self.floor && self.confirmed < self.current
+    }
+
     /// Segments of the current size do not seem to get through.
     fn on_black_hole(&mut self, now: Instant, tcp: &mut tcp::Tcb) {
-        let probing = self.confirmed >= self.floor && self.confirmed < self.current;
+        let probing = self.is_probing();
         let size = if probing {
             self.confirmed
         } else if self.current > BASE {
@@ -181,9 +289,13 @@ impl PathMtu {
             return;
         }
         // A step up that failed is not tried again soon; a path that fell silent is.
-        let wait_ns = if probing { RAISE_NS } else { STEP_NS };
-        self.probe_at = Some(now.plus_nanos(wait_ns));
-        // The smaller size gets as many chances.
+        let wait_ns = if probing && !self.retried { RAISE_NS } else { STEP_NS };
+        let doubt = Doubt { size: self.current, tried: probing, wait_ns };
+        self.doubt = self.doubt.or(Some(doubt));
+        self.retried = false;
+        // What was acknowledged before says nothing now.
+        self.confirmed = self.confirmed.min(size);
+        // The smaller size gets a chance, too.
         self.forgiven = tcp.consecutive_timeouts();
         self.take(now, tcp, size);
     }
@@ -221,6 +333,44 @@ impl PathMtu {
     }
 }
 
+/// A limit of the path to a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KnownPath {
+    size: usize,
+    /// Nothing larger is tried before.
+    until: Instant,
+}
+
+/// Limits of paths, by host: what one connection has learned the next need not lose segments for
+/// (RFC 1191 §6.3, RFC 8201 §5.2).
+#[derive(Debug)]
+pub(crate) struct KnownPaths {
+    by_host: HashMap<IpAddr, KnownPath, TableHash>,
+}
+
+impl KnownPaths {
+    pub(crate) fn new(key: Key) -> Self {
+        Self { by_host: HashMap::with_hasher(TableHash::new(key)) }
+    }
+
+    /// Keeps a limit. One that is over makes room for it if there are too many, otherwise any.
+    pub(crate) fn keep(&mut self, now: Instant, host: IpAddr, known: KnownPath) {
+        if self.by_host.len() >= PATHS_KNOWN_MAX && !self.by_host.contains_key(&host) {
+            self.by_host.retain(|_, kept| kept.until > now);
+            let is_full = self.by_host.len() >= PATHS_KNOWN_MAX;
+            if let Some(dropped) = self.by_host.keys().next().copied().filter(|_| is_full) {
+                self.by_host.remove(&dropped);
+            }
+        }
+        self.by_host.insert(host, known);
+    }
+
+    /// The limit that is known of the path to `host`, unless it is too old.
+    pub(crate) fn get(&self, now: Instant, host: IpAddr) -> Option<KnownPath> {
+        self.by_host.get(&host).copied().filter(|known| known.until > now)
+    }
+}
+
 /// The largest plateau below `len`.
 fn plateau_below(len: usize) -> usize {
     PLATEAUS.iter().rev().copied().find(|size| *size < len).unwrap_or(0)
@@ -230,7 +380,6 @@ fn plateau_below(len: usize) -> usize {
 mod tests {
     use super::*;
     use crate::tcp::SeqNum;
-    use crate::time::Duration;
 
     fn tcp() -> tcp::Tcb {
         let config = tcp::Config::for_mtu(1500, 20);
@@ -334,5 +483,44 @@ mod tests {
         path.confirmed = 1000;
         path.on_too_big(Instant::ZERO, &mut tcp, 1200, 1500);
         assert_eq!(path.confirmed, 1000, "nor is it raised");
+    }
+
+    #[test]
+    fn limits_of_paths_are_bounded_and_age() {
+        let mut paths = KnownPaths::new((1, 2));
+        let host = |n: usize| IpAddr::V4(u32::try_from(n).unwrap().into());
+        let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
+        let known = |seconds| KnownPath { size: 1400, until: at(seconds) };
+        for n in 0..PATHS_KNOWN_MAX {
+            paths.keep(at(0), host(n), known(if n == 7 { 1 } else { 600 }));
+        }
+        assert_eq!(paths.get(at(0), host(7)), Some(known(1)));
+        assert_eq!(paths.get(at(1), host(7)), None, "too old");
+        // First those that are over make room, then any.
+        for n in PATHS_KNOWN_MAX..2 * PATHS_KNOWN_MAX {
+            paths.keep(at(2), host(n), known(600));
+            assert_eq!(paths.get(at(2), host(n)), Some(known(600)));
+            assert_eq!(paths.by_host.len(), PATHS_KNOWN_MAX);
+            let is_first = n == PATHS_KNOWN_MAX;
+            assert!(!is_first || (0..n).all(|n| n == 7 || paths.get(at(2), host(n)).is_some()));
+        }
+        // One that is there takes no other's place.
+        paths.keep(at(2), host(2 * PATHS_KNOWN_MAX - 1), known(700));
+        assert_eq!(paths.by_host.len(), PATHS_KNOWN_MAX);
+    }
+
+    #[test]
+    fn a_connection_begins_with_what_is_known_of_the_path() {
+        let (mut path, mut tcp) = (path("10.0.0.2", 552), tcp());
+        let known = KnownPath { size: 1400, until: Instant::ZERO + Duration::from_secs(300) };
+        path.begin_with(Instant::ZERO, &mut tcp, known);
+        assert_eq!((path.current(), path.known()), (1400, Some(known)));
+        assert_eq!(steps(&mut path, &mut tcp), [(300, 1452), (420, 1492), (540, 1500)]);
+        // Nothing is gained by more than the device takes, nor by less than the floor.
+        for (size, expected) in [(9000, 1500), (1500, 1500), (100, 552)] {
+            let mut path = self::path("10.0.0.2", 552);
+            path.begin_with(Instant::ZERO, &mut tcp, KnownPath { size, ..known });
+            assert_eq!(path.current(), expected);
+        }
     }
 }
