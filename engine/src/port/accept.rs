@@ -46,9 +46,8 @@ impl Port {
         if !self.config.owns(tuple.local().ip()) {
             return Claim::Host;
         }
+        let admitted = self.admit(&tuple, header);
         let Some(listener) = self.listeners.at(tuple.local()) else { return Claim::Host };
-        let admitted =
-            tcp::check_syn(header).and_then(|()| listener.take_half_open(tuple.remote().ip()));
         match admitted {
             Ok(slot) => self.accept_syn(now, tuple, header, inbound, slot),
             Err(SynRefusal::BacklogFull) => {
@@ -61,6 +60,20 @@ impl Port {
             }
             Err(_) => Claim::Host,
         }
+    }
+
+    /// Takes a half-open slot of the listener for a SYN. Connections that were established or closed by
+    /// the same burst give theirs back first.
+    fn admit(&mut self, tuple: &Tuple, header: &tcp::Header) -> Result<BacklogSlot, SynRefusal> {
+        tcp::check_syn(header)?;
+        let (local, source) = (tuple.local(), tuple.remote().ip());
+        let unknown = SynRefusal::UnknownConnection;
+        let admitted = self.listeners.at(local).ok_or(unknown)?.take_half_open(source);
+        if !matches!(admitted, Err(SynRefusal::BacklogFull)) || !self.connections.has_touched() {
+            return admitted;
+        }
+        self.settle();
+        self.listeners.at(local).ok_or(unknown)?.take_half_open(source)
     }
 
     fn accept_syn(

@@ -61,8 +61,8 @@ impl Port {
         let first = SharedSlice::from_bytes(&inbound.segment[payload_at..]);
         let octets = Scattered::new(first, frame.payload);
         let mut payload = InPlace { octets, gathered, bytes_gathered: 0 };
-        self.handle_segment(now, slot, frame, &header, &mut payload, lease);
+        let taken = self.handle_segment(now, slot, frame, &header, &mut payload, lease);
         self.counters.rx_bytes_gathered += payload.bytes_gathered;
-        true
+        taken
     }
 }

@@ -139,7 +139,9 @@ impl Port {
             && !is_in_time_wait(slot)
         {
             let mut payload = &plain.segment[payload_at..];
-            return self.handle_segment(now, slot, frame, &header, &mut payload, lease);
+            if self.handle_segment(now, slot, frame, &header, &mut payload, lease) {
+                return;
+            }
         }
         self.handle_tcp(now, framing, frame, &plain.inbound(), lease);
     }
@@ -161,8 +163,8 @@ impl Port {
         let (source, destination) = (inbound.source, inbound.destination);
         let tuple = Tuple::new(destination, header.dst_port, source, header.src_port);
         let mut payload = &inbound.segment[payload_at..];
-        let slot = match self.connections.find(&tuple) {
-            Some(slot) if !self.gives_way(slot, &header) => slot,
+        let slot = match self.find_open(&tuple, &header) {
+            Some(slot) => slot,
             _ if self.belongs_to_other_queue(&tuple, framing, frame) => return,
             _ => match self.handle_unclaimed(now, tuple, &header, inbound) {
                 Claim::Redeemed(slot) => slot,
@@ -174,10 +176,49 @@ impl Port {
         if is_in_time_wait(slot) {
             return self.handle_in_time_wait(now, slot, &header, payload.len());
         }
-        self.handle_segment(now, slot, frame, &header, &mut payload, lease);
+        if !self.handle_segment(now, slot, frame, &header, &mut payload, lease) {
+            // Its RST has not gone out, or it is opened once more: the segment is counted and dropped.
+            let tcp = &mut self.connections[slot].carrier.tcp;
+            let _dropped = tcp.handle_segment(now, &header, payload.len(), 1);
+        }
     }
 
-    /// A segment of the connection in this slot.
+    /// Returns the connection that a segment is for, by its slot or its number in TIME-WAIT. A connection
+    /// that a segment of the same burst has closed is none, although it still has its slot: what follows
+    /// a RST or the last acknowledgment may be the SYN of the next connection (RFC 9293 §3.10.7.4).
+    fn find_open(&mut self, tuple: &Tuple, header: &tcp::Header) -> Option<u32> {
+        let number = self.connections.find(tuple)?;
+        if !is_in_time_wait(number)
+            && self.connections[number].carrier.tcp.state() == tcp::State::Closed
+        {
+            return self.settle_closed(tuple, header);
+        }
+        (!self.gives_way(number, header)).then_some(number)
+    }
+
+    /// Removes a closed connection. Returns its slot if it has to stay: its RST has not gone out, or it is
+    /// opened once more.
+    #[cold]
+    fn settle_closed(&mut self, tuple: &Tuple, header: &tcp::Header) -> Option<u32> {
+        self.settle();
+        let slot = self.connections.find(tuple)?;
+        let connection = &mut self.connections[slot];
+        // A peer that sends a SYN has forgotten the connection: a RST of it would be dropped (RFC 9293
+        // §3.10.7.3).
+        if !connection.carrier.stream.wants_retry()
+            && tcp::check_syn(header).is_ok()
+            && self.listeners.at(tuple.local()).is_some()
+        {
+            connection.carrier.tcp.vanish();
+            self.connections.touch(slot);
+            self.settle();
+            return self.connections.find(tuple);
+        }
+        Some(slot)
+    }
+
+    /// A segment of the connection in this slot. Returns false, having done nothing, if the connection is
+    /// closed.
     #[inline(always)]
     pub(super) fn handle_segment(
         &mut self,
@@ -187,15 +228,17 @@ impl Port {
         header: &tcp::Header,
         payload: &mut impl Payload,
         lease: &mut TableLease<'_>,
-    ) {
+    ) -> bool {
         let payload_len = payload.len();
         let segments = frame
             .segment_size
             .map_or(1, |size| payload_len.div_ceil(usize::from(size.get())).max(1));
         let connection = &mut self.connections[slot];
         let pieces = &mut self.pieces;
-        connection.carrier.handle_segment(now, header, payload, segments, pieces, lease);
+        let taken =
+            connection.carrier.handle_segment(now, header, payload, segments, pieces, lease);
         self.connections.after_input(slot);
+        taken
     }
 
     /// Whether another queue of the interface has the connection, and got the frame.

@@ -98,3 +98,26 @@ fn a_lost_fin_is_sent_again() {
         ",
     );
 }
+
+/// RFC 9293 §3.10.7.4: the acknowledgment of our FIN ends LAST-ACK.
+#[test]
+fn a_syn_behind_the_last_acknowledgment_in_one_burst_opens_the_next_connection() {
+    listen(
+        config(),
+        &[
+            ESTABLISHED,
+            "
+        0.010 < F. 1:1 ack 1
+        *     > .  1:1 ack 2
+        0.100 ! close
+        0.100 > F. 1:1 ack 2
+        0.101 <+ .  2:2 ack 2
+        0.101 < S  5000:5000 win 60000 <mss=1000,sackOK>
+        0.101 > S. 25250:25250 ack 5001
+        0.101 ? closed
+        0.101 ? connections 1
+        ",
+        ]
+        .concat(),
+    );
+}

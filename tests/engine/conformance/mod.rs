@@ -13,6 +13,7 @@ mod frto;
 mod handshake;
 mod hardening;
 mod octets;
+mod pairs;
 mod recovery;
 mod reset;
 mod sack;

@@ -77,3 +77,63 @@ fn a_reset_ends_the_connection() {
         .concat(),
     );
 }
+
+/// RFC 9293 §3.10.7.4: the RST ends the connection at once, and the SYN behind it opens the next. A system
+/// that uses a TCP port again sends both in one burst.
+#[test]
+fn a_syn_behind_a_reset_in_one_burst_opens_the_next_connection() {
+    listen(
+        config(),
+        &[
+            ESTABLISHED,
+            "
+        0.010 <+ R  1:1
+        0.010 < S  5000:5000 win 60000 <mss=1000,sackOK>
+        0.010 > S. 2500:2500 ack 5001
+        0.010 ? closed
+        0.010 ? connections 1
+        # Half open, and with an ACK.
+        0.020 <+ R. 5001:5001 ack 2501
+        0.020 < S  9000:9000 win 60000 <mss=1000,sackOK>
+        0.020 > S. 5000:5000 ack 9001
+        0.020 ? closed
+        0.020 ? connections 1
+        ",
+        ]
+        .concat(),
+    );
+}
+
+#[test]
+fn data_behind_a_reset_in_one_burst_is_for_no_connection() {
+    listen(
+        config(),
+        &[
+            ESTABLISHED,
+            "
+        0.010 <+ R  1:1
+        0.010 < .  1:101 ack 1
+        0.010 > R  1:1
+        0.010 ? connections 0
+        ",
+        ]
+        .concat(),
+    );
+}
+
+#[test]
+fn a_syn_behind_an_abort_that_is_not_sent_yet_opens_the_next_connection() {
+    listen(
+        config(),
+        &[
+            ESTABLISHED,
+            "
+        0.010 !+ abort
+        0.010 < S  5000:5000 win 60000 <mss=1000,sackOK>
+        0.010 > S. 2500:2500 ack 5001
+        0.010 ? connections 1
+        ",
+        ]
+        .concat(),
+    );
+}

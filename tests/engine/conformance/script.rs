@@ -5,6 +5,7 @@
 //! 0.000  >  S.  0:0    ack 1                          the port has to send
 //! 0.010  <+ .   1:101  ack 1                          the same, and more comes with it
 //! 0.010  !  write 500                                 the application does something
+//! 0.010  !+ abort                                     the same, and more comes with it
 //! 0.010  ?  read 100                                  the application finds something
 //! ```
 //!
@@ -22,7 +23,8 @@ use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{IpProtocol, Ipv4Packet, Ipv4Repr};
 use urnic_engine::mpa::startup::{Offer, StartupConfig};
 use urnic_engine::port::{
-    ConnectParams, ConnectionId, ListenParams, LowerLayer, Port, PortConfig, PortEvent,
+    ConnectParams, ConnectionCounters, ConnectionId, ListenParams, LowerLayer, Port, PortConfig,
+    PortEvent,
 };
 use urnic_engine::stream::StreamEvent;
 use urnic_engine::tcp::{Config, Flags, Header, KeepAliveTimes, Options, SeqNum, Timestamps};
@@ -31,6 +33,8 @@ use urnic_engine::types::WrId;
 use urnic_engine::verbs::{Qp, QpConfig, Rnic, RnicConfig, SendWr};
 use urnic_netdev::{Capabilities, Medium, RxChecksum, RxFrame};
 
+use crate::conformance::pairs;
+
 const US: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const OUR_PORT: u16 = 7174;
@@ -38,32 +42,36 @@ const PEER_PORT: u16 = 40_000;
 /// The peer's initial sequence number: it wraps within the first few octets.
 const PEER_ISS: SeqNum = SeqNum(0xffff_fffa);
 /// When scripts start: initial sequence numbers follow the clock.
-const START_NS: u64 = 5_000_000_000_000;
+pub(super) const START_NS: u64 = 5_000_000_000_000;
 /// How far from its time a segment may go out: the retransmission timer's granularity.
 const TOLERANCE_NS: u64 = 1_000_000;
 const IPV4_HEADER_LEN: usize = 20;
 
 /// A segment that went out.
 #[derive(Debug)]
-struct Sent {
+pub(super) struct Sent {
     at_ns: u64,
-    header: Header,
-    len: u32,
+    pub(super) header: Header,
+    pub(super) len: u32,
     payload: Vec<u8>,
 }
 
 /// A port, its peer of paper, and one connection.
 pub(crate) struct Script {
-    port: Port,
-    now: Instant,
-    connection: Option<ConnectionId>,
+    pub(super) port: Port,
+    pub(super) now: Instant,
+    pub(super) connection: Option<ConnectionId>,
     peer_port: u16,
     our_port: u16,
-    our_iss: Option<SeqNum>,
+    pub(super) our_iss: Option<SeqNum>,
     /// The first value of our timestamp clock, which has an offset of its own.
     our_timestamp: Option<u32>,
-    sent: VecDeque<Sent>,
-    events: Vec<String>,
+    pub(super) sent: VecDeque<Sent>,
+    pub(super) events: Vec<String>,
+    /// What each connection that is over has counted.
+    pub(super) closed: Vec<ConnectionCounters>,
+    /// SND.NXT and RCV.NXT as the last segment with an ACK has told them, from the initial ones.
+    pub(super) last_told: (u32, u32),
     /// What the peer's stream begins with; then come octets of no meaning.
     peer_octets: Vec<u8>,
     /// Our stream, as far as it was sent.
@@ -84,23 +92,33 @@ pub(crate) fn config() -> Config {
 
 /// Runs a table against a listener.
 pub(crate) fn listen(config: Config, table: &str) {
-    let mut script = Script::new(config);
-    let params = ListenParams {
-        delayed: true,
-        lower_layer: LowerLayer::Optimized,
-        ..ListenParams::default()
+    let fresh = || {
+        let mut script = Script::new(config);
+        let params = ListenParams {
+            delayed: true,
+            lower_layer: LowerLayer::Optimized,
+            // One is half open, others are answered with cookies.
+            backlog: 1,
+            ..ListenParams::default()
+        };
+        script.port.listen(OUR_PORT, params).unwrap();
+        script
     };
-    script.port.listen(OUR_PORT, params).unwrap();
-    script.run(table);
+    fresh().run(table);
+    pairs::compare(&fresh, table);
 }
 
 /// Runs a table against a connection that the port opens.
 pub(crate) fn connect(config: Config, table: &str) {
-    let mut script = Script::new(config);
-    let remote = SocketAddr::from((PEER, PEER_PORT));
-    let id = script.port.open(script.now, remote, LowerLayer::Optimized).unwrap();
-    script.connection = Some(id);
-    script.run(table);
+    let fresh = || {
+        let mut script = Script::new(config);
+        let remote = SocketAddr::from((PEER, PEER_PORT));
+        let id = script.port.open(script.now, remote, LowerLayer::Optimized).unwrap();
+        script.connection = Some(id);
+        script
+    };
+    fresh().run(table);
+    pairs::compare(&fresh, table);
 }
 
 /// Runs a table against an MPA responder; the peer's stream begins with `peer_octets`. Returns ours.
@@ -110,24 +128,34 @@ pub(crate) fn respond(peer_octets: &[u8], table: &str) -> Vec<u8> {
 
 /// The same with other choices.
 pub(crate) fn respond_with(config: Config, peer_octets: &[u8], table: &str) -> Vec<u8> {
-    let mut script = Script::new(config);
-    script.peer_octets = peer_octets.to_vec();
-    let params = ListenParams { lower_layer: LowerLayer::Optimized, ..ListenParams::default() };
-    script.port.listen(OUR_PORT, params).unwrap();
+    let fresh = || {
+        let mut script = Script::new(config);
+        script.peer_octets = peer_octets.to_vec();
+        let params = ListenParams { lower_layer: LowerLayer::Optimized, ..ListenParams::default() };
+        script.port.listen(OUR_PORT, params).unwrap();
+        script
+    };
+    let mut script = fresh();
     script.run(table);
+    pairs::compare(&fresh, table);
     script.octets
 }
 
 /// Runs a table against an MPA initiator; the peer's stream begins with `peer_octets`. Returns ours.
 pub(crate) fn initiate(peer_octets: &[u8], startup: StartupConfig, table: &str) -> Vec<u8> {
-    let mut script = Script::new(Config { window_scaling: false, ..config() });
-    script.peer_octets = peer_octets.to_vec();
-    let remote = SocketAddr::from((PEER, PEER_PORT));
-    let params =
-        ConnectParams { startup, lower_layer: LowerLayer::Optimized, ..ConnectParams::default() };
-    let id = script.port.connect(script.now, remote, &script.qp, &params).unwrap();
-    script.connection = Some(id);
+    let fresh = || {
+        let mut script = Script::new(Config { window_scaling: false, ..config() });
+        script.peer_octets = peer_octets.to_vec();
+        let remote = SocketAddr::from((PEER, PEER_PORT));
+        let lower_layer = LowerLayer::Optimized;
+        let params = ConnectParams { startup, lower_layer, ..ConnectParams::default() };
+        let id = script.port.connect(script.now, remote, &script.qp, &params).unwrap();
+        script.connection = Some(id);
+        script
+    };
+    let mut script = fresh();
     script.run(table);
+    pairs::compare(&fresh, table);
     script.octets
 }
 
@@ -144,6 +172,13 @@ pub(crate) const ESTABLISHED_WITHOUT_SACK: &str = "
 0.000 > S. 0:0 ack 1
 0.001 < .  1:1 ack 1 win 60000
 ";
+
+/// The rows of a table with their numbers, without comments.
+pub(super) fn rows(table: &str) -> impl Iterator<Item = (usize, &str)> {
+    let rows = table.lines().enumerate();
+    let rows = rows.map(|(number, row)| (number, row.split('#').next().unwrap_or_default().trim()));
+    rows.filter(|(_, row)| !row.is_empty())
+}
 
 impl Script {
     fn new(tcp: Config) -> Self {
@@ -171,6 +206,8 @@ impl Script {
             our_timestamp: None,
             sent: VecDeque::new(),
             events: Vec::new(),
+            closed: Vec::new(),
+            last_told: (0, 0),
             peer_octets: Vec::new(),
             octets: Vec::new(),
             qp,
@@ -178,19 +215,16 @@ impl Script {
     }
 
     fn run(&mut self, table: &str) {
-        for (number, row) in table.lines().enumerate() {
-            let row = row.split('#').next().unwrap_or_default().trim();
-            if !row.is_empty() {
-                self.row(row).unwrap_or_else(|error| {
-                    panic!("row {number}: {row}\n{error}\nin\n{table}");
-                });
-            }
+        for (number, row) in rows(table) {
+            self.row(row).unwrap_or_else(|error| {
+                panic!("row {number}: {row}\n{error}\nin\n{table}");
+            });
         }
         self.settle();
         assert!(self.sent.is_empty(), "sent after the last row: {:?}\nin\n{table}", self.sent);
     }
 
-    fn row(&mut self, row: &str) -> Result<(), String> {
+    pub(super) fn row(&mut self, row: &str) -> Result<(), String> {
         let mut words = row.split_whitespace();
         let time = words.next().ok_or("no time")?;
         let direction = words.next().ok_or("no direction")?;
@@ -206,13 +240,17 @@ impl Script {
             ">" => self.expect(at, &rest),
             _ => {
                 let at = at.ok_or("only what goes out can be waited for")?;
-                self.sleep_until(at);
+                // At the same moment nothing of the port runs in between: the segments are one burst.
+                if at > self.now {
+                    self.sleep_until(at);
+                }
                 if let Some(sent) = self.sent.front() {
                     return Err(format!("sent before that: {sent:?}"));
                 }
                 match direction {
                     "<" => self.receive(&rest)?,
                     "<+" => return self.receive(&rest),
+                    "!+" => return self.act(&rest),
                     "!" => self.act(&rest)?,
                     "?" => self.find(&rest)?,
                     other => return Err(format!("{other} is no direction")),
@@ -226,7 +264,7 @@ impl Script {
     // ---- the port ----
 
     /// Takes all that the port does at this moment.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         let (now, sent) = (self.now, &mut self.sent);
         loop {
             let moved = self.port.poll_transmit(now, 64, &mut |frame| {
@@ -246,7 +284,10 @@ impl Script {
         while let Some(event) = self.port.poll_event() {
             match event {
                 PortEvent::Incoming { connection, .. } => self.connection = Some(connection),
-                PortEvent::Closed { .. } => self.events.push("closed".to_owned()),
+                PortEvent::Closed { counters, .. } => {
+                    self.events.push("closed".to_owned());
+                    self.closed.push(*counters);
+                }
                 PortEvent::Stream { event, .. } => {
                     self.events.extend(name(&event).map(ToOwned::to_owned));
                 }
@@ -256,7 +297,7 @@ impl Script {
     }
 
     /// Runs the timers that are due by `until`, one after the other, at their times.
-    fn sleep_until(&mut self, until: Instant) {
+    pub(super) fn sleep_until(&mut self, until: Instant) {
         while let Some(at) = self.port.poll_timeout().filter(|at| *at <= until) {
             self.now = self.now.max(at);
             self.port.handle_timeout(self.now);
@@ -291,6 +332,11 @@ impl Script {
             self.our_iss = Some(sent.header.seq);
             self.our_port = sent.header.src_port;
             self.our_timestamp = sent.header.options.timestamps.map(|found| found.value);
+        }
+        if sent.header.flags.contains(Flags::ACK) {
+            let iss = self.our_iss.unwrap_or(SeqNum(0));
+            let next = sent.header.seq.0.wrapping_sub(iss.0).wrapping_add(sent.len);
+            self.last_told = (next.max(1), sent.header.ack.0.wrapping_sub(PEER_ISS.0));
         }
         self.compare(&sent, words).map_err(|what| format!("{what}: {sent:?}"))?;
         // The first octet has the number 1.
@@ -352,7 +398,7 @@ impl Script {
         if *found == wanted { Ok(()) } else { Err(format!("options, instead of {wanted:?}")) }
     }
 
-    fn receive(&mut self, words: &[&str]) -> Result<(), String> {
+    pub(super) fn receive(&mut self, words: &[&str]) -> Result<(), String> {
         let mut words = words.iter();
         let flags = flags(words.next().ok_or("no flags")?)?;
         let (start, end) = range(words.next().ok_or("no sequence numbers")?)?;

@@ -350,6 +350,11 @@ impl Connections {
         }
     }
 
+    /// Returns true if a connection did something since they were last looked at.
+    pub(super) const fn has_touched(&self) -> bool {
+        !self.touched.is_empty()
+    }
+
     /// Takes a connection that did something.
     pub(super) fn next_touched(&mut self) -> Option<u32> {
         loop {

@@ -22,6 +22,10 @@ impl Numbers {
         Self { blocks: vec![Block::default(); 2], len: 0 }
     }
 
+    pub(super) const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     #[inline]
     pub(super) fn push(&mut self, number: u32) {
         if self.len == PER_BLOCK * self.blocks.len() {

@@ -127,7 +127,9 @@ impl OwnTcp {
 
     // ---- receive ----
 
-    /// Processes a segment, or several that the device merged into one.
+    /// Processes a segment, or several that the device merged into one. Returns false, having done nothing,
+    /// if TCP is closed: the segment is for no connection.
+    #[must_use]
     pub(crate) fn handle_segment(
         &mut self,
         now: Instant,
@@ -136,14 +138,15 @@ impl OwnTcp {
         segments: usize,
         store: &mut PieceStore,
         lease: &mut TableLease<'_>,
-    ) {
+    ) -> bool {
         if let Some(next) = self.tcp.take_next(now, header, payload.len(), segments) {
             let (at, all) = (next.range.start, 0..payload.len());
             let kept = payload.pass_up(&mut self.stream, now, at, all, store, lease);
             self.tcp.finish_next(now, next, kept);
-            return self.watch(now);
+            self.watch(now);
+            return true;
         }
-        self.handle_any_segment(now, header, payload, segments, store, lease);
+        self.handle_any_segment(now, header, payload, segments, store, lease)
     }
 
     #[inline(never)]
@@ -155,7 +158,10 @@ impl OwnTcp {
         segments: usize,
         store: &mut PieceStore,
         lease: &mut TableLease<'_>,
-    ) {
+    ) -> bool {
+        if self.tcp.state() == tcp::State::Closed {
+            return false;
+        }
         let una = self.tcp.snd_una();
         let arrival = self.tcp.handle_segment(now, header, payload.len(), segments);
         if self.tcp.snd_una() != una {
@@ -168,6 +174,7 @@ impl OwnTcp {
         }
         self.after_input();
         self.watch(now);
+        true
     }
 
     /// Keeps the timer of the stage that the stream is in, and does what the stage asks of TCP.
