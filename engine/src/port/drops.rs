@@ -50,12 +50,24 @@ pub struct PortDrops {
     pub icmp: u64,
     /// For other queues of the interface, which did not keep up.
     pub handover: u64,
+    /// Of no connection, and too many
+    /// ([`CONNECTIONLESS_PER_SECOND_MAX`](crate::limits::CONNECTIONLESS_PER_SECOND_MAX)): a flood.
+    pub excess: u64,
 }
 
 impl AddAssign for PortDrops {
     fn add_assign(&mut self, other: Self) {
-        let Self { malformed, ip_checksum, tcp_checksum, fragments, vlan, foreign, icmp, handover } =
-            other;
+        let Self {
+            malformed,
+            ip_checksum,
+            tcp_checksum,
+            fragments,
+            vlan,
+            foreign,
+            icmp,
+            handover,
+            excess,
+        } = other;
         self.malformed += malformed;
         self.ip_checksum += ip_checksum;
         self.tcp_checksum += tcp_checksum;
@@ -64,6 +76,7 @@ impl AddAssign for PortDrops {
         self.foreign += foreign;
         self.icmp += icmp;
         self.handover += handover;
+        self.excess += excess;
     }
 }
 
@@ -86,6 +99,8 @@ pub(crate) enum FrameDrop {
     Icmp,
     /// See [`PortDrops::handover`].
     Handover,
+    /// See [`PortDrops::excess`].
+    Excess,
 }
 
 impl PortDrops {
@@ -100,6 +115,7 @@ impl PortDrops {
             FrameDrop::Foreign => &mut self.foreign,
             FrameDrop::Icmp => &mut self.icmp,
             FrameDrop::Handover => &mut self.handover,
+            FrameDrop::Excess => &mut self.excess,
         };
         *counter += 1;
         *counter

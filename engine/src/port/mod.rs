@@ -13,8 +13,8 @@
 //! It is made of rooms: `interface` knows frames, neighbours and routes; `connections` and
 //! `listeners` keep what is open; [`host`] is the host stack; and `queues` has, when the port is one
 //! of several queues of an interface, what it hands over to the others. What goes through several of
-//! them is in files of its own: `receive`, `accept`, `transmit`, `settle`, and what an application
-//! asks in `control` and `open`.
+//! them is in files of its own: `receive`, `accept`, `excess`, `transmit`, `settle`, and what an
+//! application asks in `control` and `open`.
 //!
 //! Decisions are told to `tracing`, target `urnic::port`, never for each good frame. What one frame of
 //! any sender brings about (drops, cookies, evictions) is told when its counter reaches a power of two.
@@ -26,6 +26,7 @@ mod connections;
 mod control;
 mod drops;
 mod event;
+mod excess;
 pub mod host;
 mod in_place;
 mod interface;
@@ -61,6 +62,7 @@ use crate::port::change::{LeaseWatch, leaves_digests};
 use crate::port::connections::Connections;
 use crate::port::connections::connection::PortConnection;
 use crate::port::drops::FrameDrop;
+use crate::port::excess::Allowances;
 use crate::port::host::Host;
 use crate::port::interface::Interface;
 use crate::port::listeners::Listeners;
@@ -105,6 +107,8 @@ pub struct Port {
     gathered: Vec<u8>,
     events: VecDeque<PortEvent>,
     counters: PortCounters,
+    /// For frames of no connection.
+    allowances: Allowances,
 }
 
 impl Port {
@@ -139,6 +143,7 @@ impl Port {
             gathered: Vec::new(),
             events: VecDeque::with_capacity(16),
             counters: PortCounters::default(),
+            allowances: Allowances::default(),
             config,
         }
     }

@@ -7,6 +7,7 @@ use crate::mem::TableLease;
 use crate::port::accept::Claim;
 use crate::port::connections::is_in_time_wait;
 use crate::port::drops::FrameDrop;
+use crate::port::excess::Connectionless;
 use crate::port::interface::demux::{self, Inbound, Parsed, Plain};
 use crate::port::interface::framing::{LinkFraming, Opened};
 use crate::port::interface::icmp::{self, IcmpError, Report};
@@ -166,6 +167,7 @@ impl Port {
         let slot = match self.find_open(&tuple, &header) {
             Some(slot) => slot,
             _ if self.belongs_to_other_queue(&tuple, framing, frame) => return,
+            _ if self.is_segment_excess(now, &tuple) => return self.drop_frame(FrameDrop::Excess),
             _ => match self.handle_unclaimed(now, tuple, &header, inbound) {
                 Claim::Redeemed(slot) => slot,
                 Claim::Opened(slot) => return self.connections.after_input(slot),
@@ -256,6 +258,17 @@ impl Port {
         self.hand_over(tuple, &opened, RxChecksum::Valid, frame.segment_size)
     }
 
+    /// Returns true if a segment of no connection is one too many. Ordinary sockets have as many as they like.
+    fn is_segment_excess(&mut self, now: Instant, tuple: &Tuple) -> bool {
+        !self.allowances.take(now, Connectionless::Tcp)
+            && (self.listeners.at(tuple.local()).is_some() || !self.host.has_sockets())
+    }
+
+    /// The same for any other frame.
+    fn is_excess(&mut self, now: Instant) -> bool {
+        !self.allowances.take(now, Connectionless::Other) && !self.host.has_sockets()
+    }
+
     fn pass_to_host(&mut self, framing: LinkFraming, frame: &RxFrame<'_>) {
         if let Ok(opened) = framing.open(frame.head) {
             self.host.handle_frame(&opened, frame.checksum);
@@ -263,6 +276,9 @@ impl Port {
     }
 
     fn handle_other(&mut self, now: Instant, opened: &Opened<'_>, checksum: RxChecksum) {
+        if self.is_excess(now) {
+            return self.drop_frame(FrameDrop::Excess);
+        }
         if self.interface.neighbours.learn_from(now, &self.config, opened) {
             self.tell_other_queues(opened, checksum);
         }
@@ -291,6 +307,10 @@ impl Port {
         let to = part.key.destination;
         if !self.config.owns(to) && !to.is_multicast() {
             self.drop_frame(FrameDrop::Fragment);
+            return None;
+        }
+        if self.is_excess(now) {
+            self.drop_frame(FrameDrop::Excess);
             return None;
         }
         if let Ok(whole) = self.interface.reassembly.insert(now, opened, part) {

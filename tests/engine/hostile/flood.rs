@@ -1,9 +1,11 @@
 //! Many peers that are none (RFC 4987, RFC 5042 §6.4.1).
 
 use std::net::Ipv4Addr;
+use std::ops::Range;
 
 use urnic_engine::limits::{
-    LISTEN_BACKLOG_MAX, LISTEN_WAITING_MAX, MPA_REQUEST_TIMEOUT_NS, NEIGHBOURS_MAX,
+    CONNECTIONLESS_BURST_MAX, CONNECTIONLESS_PER_SECOND_MAX, LISTEN_BACKLOG_MAX,
+    LISTEN_WAITING_MAX, MPA_REQUEST_TIMEOUT_NS, NEIGHBOURS_MAX,
 };
 use urnic_engine::mpa::startup::Offer;
 use urnic_engine::port::ListenParams;
@@ -28,14 +30,21 @@ fn of_the_hog(count: usize) -> impl Iterator<Item = (Ipv4Addr, u16)> {
     (0..count).map(|n| (HOG, 10_000 + n as u16))
 }
 
-/// Sends SYNs from made-up hosts that never answer.
+/// Sends SYNs from made-up hosts that never answer, as many as a port works on.
 fn flood(scene: &mut Scene, count: usize) {
+    let pause = Duration::from_nanos(1_000_000_000 / CONNECTIONLESS_PER_SECOND_MAX);
+    flood_each(scene, 0..count, pause);
+    assert_eq!(scene.victim.port.drops().excess, 0);
+}
+
+/// The same with a pause after each.
+fn flood_each(scene: &mut Scene, hosts: Range<usize>, pause: Duration) {
     scene.peer.deaf = true;
-    for index in 0..count {
+    for index in hosts {
         let host = Ipv4Addr::from(0x0A01_0000 + index as u32);
         scene.peer.pose_as((host, 1000));
         scene.peer.send_syn(scene.now.as_nanos());
-        scene.run(Duration::from_micros(5));
+        scene.run(pause);
     }
     scene.peer.deaf = false;
 }
@@ -301,5 +310,37 @@ fn listening_anew_with_peers_in_setup_ends_in_order() {
         scene.victim.port.listen(LISTEN_PORT, ListenParams::default()).unwrap();
     }
     scene.run(Duration::from_nanos(3 * MPA_REQUEST_TIMEOUT_NS));
+    is_open_for_business(&mut scene);
+}
+
+/// 300,000 SYNs a second: those beyond the limit are dropped and counted, connections do not feel them, and
+/// after the flood others are opened at once.
+#[test]
+fn a_flood_beyond_the_limit_is_dropped_and_connections_go_on() {
+    const ROUNDS: usize = 8;
+    const COUNT: usize = 8192;
+    let mut scene = Scene::ready();
+    let (begin, id) = (scene.now, scene.connection.unwrap());
+    let mut honest = scene.peer.park();
+    for round in 1..=ROUNDS {
+        let hosts = (round - 1) * COUNT..round * COUNT;
+        flood_each(&mut scene, hosts, Duration::from_nanos(3333));
+        let hostile = scene.peer.park();
+        scene.peer.resume(honest);
+        scene.send(&empty_write());
+        let counters = scene.victim.port.counters(id).unwrap();
+        assert_eq!(counters.rdma.messages_by_opcode.iter().sum::<u64>(), 1 + round as u64);
+        assert_eq!((counters.tcp.duplicates, counters.tcp.out_of_order), (0, 0));
+        honest = scene.peer.park();
+        scene.peer.resume(hostile);
+    }
+    let counters = *scene.victim.port.port_counters();
+    let (sent, elapsed) = ((ROUNDS * COUNT) as u64, (scene.now - begin).as_nanos() as u64);
+    let most = CONNECTIONLESS_BURST_MAX + CONNECTIONLESS_PER_SECOND_MAX * elapsed / 1_000_000_000;
+    assert_eq!(counters.cookies_sent + LISTEN_BACKLOG_MAX as u64 + counters.drops.excess, sent);
+    assert!(counters.drops.excess > 0);
+    assert!(counters.cookies_sent + LISTEN_BACKLOG_MAX as u64 + 10 > most, "no fewer than that");
+    assert!(counters.cookies_sent <= most);
+    scene.run(MOMENT);
     is_open_for_business(&mut scene);
 }

@@ -298,6 +298,12 @@ impl Host {
         }
     }
 
+    /// Returns true if the application has sockets here.
+    pub(crate) fn has_sockets(&self) -> bool {
+        let own = usize::from(self.dhcp.is_some());
+        self.sockets.iter().nth(own).is_some()
+    }
+
     /// Whether frames wait for the device.
     pub(crate) fn has_frames(&self) -> bool {
         self.device.has_frames()
