@@ -13,9 +13,8 @@
 //! The thread ends with the last handle on its [`Closer`], when its queue is empty.
 
 use std::io;
-use std::mem::forget;
 use std::net::Shutdown;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -59,11 +58,13 @@ impl Closer {
     fn close_later(&self, descriptor: OwnedFd) {
         self.inner.waiting.fetch_add(1, Relaxed);
         let sender = self.inner.thread.get_or_init(|| start(&self.inner.waiting).ok());
-        match sender.as_ref().map(|sender| sender.send(descriptor)) {
-            Some(Ok(())) => {}
-            // Kept open, and counted: the device's thread must not close it.
-            Some(Err(unsent)) => forget(unsent.0),
-            None => debug!(target: TRACE, "no thread to close a peer's descriptor"),
+        let unsent = match sender {
+            Some(sender) => sender.send(descriptor).err().map(|unsent| unsent.0),
+            None => Some(descriptor),
+        };
+        // Kept open, and counted: the device's thread must not close it.
+        if let Some(fd) = unsent.map(IntoRawFd::into_raw_fd) {
+            debug!(target: TRACE, fd, "no thread to close a peer's descriptor");
         }
     }
 
@@ -88,7 +89,7 @@ impl Closer {
     pub(crate) fn stuck() -> Self {
         let closer = Self::default();
         let (sender, receiver) = channel();
-        forget(receiver);
+        Box::leak(Box::new(receiver));
         closer.inner.thread.set(Some(sender)).expect("a new closer");
         closer
     }
@@ -187,6 +188,17 @@ pub(crate) mod tests {
             received(File::open("/dev/null").unwrap().into());
         }
         assert_eq!(closer.waiting(), CLOSES_MAX);
+    }
+
+    #[test]
+    fn without_a_thread_nothing_is_closed() {
+        let closer = Closer::default();
+        closer.inner.thread.set(None).unwrap();
+        let (near, far) = UnixStream::pair().unwrap();
+        far.set_nonblocking(true).unwrap();
+        drop(PeerFd::new(near.into(), closer.clone()));
+        let error = io::Read::read(&mut &far, &mut [0]).unwrap_err();
+        assert_eq!((error.kind(), closer.waiting()), (io::ErrorKind::WouldBlock, 1));
     }
 
     #[test]

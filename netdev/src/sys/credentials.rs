@@ -85,9 +85,10 @@ pub(crate) struct Received {
 /// # Errors
 /// What `recvmsg(2)` answers.
 pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Received> {
-    // SAFETY: C structs of integers and pointers, for which all zeroes are valid.
-    let (mut address, mut message): (libc::sockaddr_un, libc::msghdr) =
-        unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    // SAFETY: a C struct of integers, for which all zeroes are valid.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    // SAFETY: a C struct of integers and pointers, for which all zeroes are valid.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     let mut space = MaybeUninit::<Space>::uninit();
     let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     message.msg_name = (&raw mut address).cast();
