@@ -178,7 +178,7 @@ impl IbPort {
     /// # Errors
     /// When there is no such simulator, node, or place at it.
     pub fn open(&self) -> Result<IpoibDevice<Node>, DeviceError> {
-        let node = Node::open(&self.simulator, &self.node)?;
+        let node = Node::open(&self.simulator, &self.node, self.peer)?;
         let [a, b, c, ..] = random_octets()?;
         // A queue pair is what a program gets; those of management are 0 and 1, and the last is of
         // groups.

@@ -43,7 +43,8 @@ pub(crate) struct StackOptions {
     #[arg(long, value_enum, value_name = "PATH", default_value = "auto", help_heading = STACK)]
     pub(crate) send_path: SendPathKind,
 
-    /// How long to wait for a peer that does not answer, in seconds or with a unit
+    /// How long to wait for a peer that does not answer, or for the process at the other end of the
+    /// device, in seconds or with a unit
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::seconds,
           help_heading = STACK)]
     pub(crate) timeout: Duration,
@@ -200,7 +201,7 @@ impl Host {
             send_path,
             ..EndpointConfig::default()
         };
-        let endpoint = device::open(&options.dev, &rnic, &config)?;
+        let endpoint = device::open(&options.dev, &rnic, &config, options.timeout)?;
         let shown = if options.top { shown(&endpoint)? } else { None };
         let (pd, is_noted) = (rnic.alloc_pd(), Cell::new(false));
         Ok(Self { rnic, pd, endpoint, options: options.clone(), is_noted, _shown: shown })

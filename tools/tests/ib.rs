@@ -8,11 +8,12 @@ mod gate;
 mod partitions;
 mod scene;
 
+use std::fs;
 use std::process::Output;
 use std::thread;
 use std::time::Duration;
 
-use scene::{NEEDS, Process, Recorded, fabric, packets, urnic};
+use scene::{NEEDS, Process, Recorded, fabric, packets, urnic, wait_until};
 use serde_json::Value;
 use urnic_testkit::isolate::netns_tests;
 use urnic_testkit::programs::is_there;
@@ -126,5 +127,45 @@ netns_tests! {
         let pinged: Value = pings.json();
         assert!(pinged.to_string().contains("60"), "{pinged}");
         switch.end();
+    }
+
+    /// Ports that have nothing to send are found by a new switch; what it records can be read meanwhile.
+    fn a_switch_that_is_started_anew_reaches_ports_that_are_silent() {
+        let fabric = fabric("anew");
+        let switch = Recorded::start(&fabric);
+        let server = serve(2, "");
+        let near = dev(3, "");
+        json(&format!("ping 10.9.0.2 --dev {near} --count 2 --interval 1ms"));
+        let recorded = fabric.path("packets.pcap");
+        wait_until("packets are in the file", || fs::metadata(&recorded).unwrap().len() > 1000);
+        switch.end();
+        let switch = Recorded::start(&fabric);
+        json(&format!("ping 10.9.0.2 --dev {near} --count 2 --interval 1ms --timeout 30s"));
+        drop(server);
+        switch.end();
+    }
+
+    /// Commands that are started together find each other, in whichever order they begin.
+    fn what_is_started_before_the_simulator_waits_for_it() {
+        let switch = Process::start("ibswitch --sim sim --node Hca1 --json --timeout 60s");
+        let listening = format!("--listen [::] --dev {} --timeout 60s", dev(2, ""));
+        let server = Process::start(&format!("serve {listening}"));
+        let pings = format!("ping 10.9.0.2 --dev {} --count 2 --interval 1ms", dev(3, ""));
+        let pings = Process::start(&format!("{pings} --timeout 60s --json"));
+        thread::sleep(Duration::from_millis(100));
+        let _fabric = fabric("late");
+        assert_eq!(pings.json()["count"], 2);
+        drop(server);
+        assert!(switch.json()["delivered"].as_u64() > Some(0));
+    }
+
+    /// A port that is not in its partition has no link.
+    fn a_client_whose_own_link_is_down_says_so() {
+        let _fabric = fabric("down");
+        let from = dev(3, ",pkey=8005");
+        let refused = output(&format!("ping 10.9.0.2 --dev {from} --timeout 500ms"));
+        let complaint = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(complaint.contains("itself is down"), "{complaint}");
+        assert!(complaint.contains(&format!("urnic info --dev {from}")), "{complaint}");
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha20Rng;
+use urnic_netdev::local_peer::UserDatagram;
 
 use super::control::{
     CONTROL_LEN, Control, REQUEST_LEN, control, control_answer, envelope, opened, place,
@@ -29,8 +30,8 @@ const SKIPPED_MAX: usize = 1000;
 #[derive(Debug)]
 pub(super) struct Client {
     simulator: String,
-    control: UnixDatagram,
-    data: UnixDatagram,
+    control: UserDatagram,
+    data: UserDatagram,
     /// What ibsim calls this client, once it has let it in.
     number: Option<u32>,
     random: ChaCha20Rng,
@@ -48,8 +49,13 @@ struct Watch {
 impl Client {
     /// Takes a place at a node; one that `hears` gets what comes to queue pair 1 unasked, and there is
     /// one of those at a node.
-    pub(super) fn connect(simulator: &str, node: &str, hears: bool) -> Result<Self, IbsimError> {
-        let protocol = |cause| IbsimError::Protocol { name: simulator.to_owned(), cause };
+    pub(super) fn connect(
+        simulator: &str,
+        node: &str,
+        hears: bool,
+        also: Option<u32>,
+    ) -> Result<Self, IbsimError> {
+        let protocol = |cause: io::Error| failed(simulator, cause);
         let refused = || IbsimError::Refused { name: simulator.to_owned(), node: node.to_owned() };
         if simulator.len() > NAME_LEN_MAX || node.len() > NAME_LEN_MAX || node.contains('\0') {
             return Err(refused());
@@ -64,16 +70,17 @@ impl Client {
         let id = random.next_u32() >> 1 | 1;
         // The NUL at its end is part of the name.
         let bound = |kind: &str| {
-            UnixDatagram::bind_addr(&address(format!("{simulator}:{kind}{id}\0").as_bytes())?)
+            let own = address(format!("{simulator}:{kind}{id}\0").as_bytes())?;
+            UserDatagram::new(UnixDatagram::bind_addr(&own)?, also)
         };
         let io = |action| move |cause| IbsimError::Io { action, cause };
         let control = bound("ctl").map_err(io("naming a socket"))?;
         let data = bound("in").map_err(io("naming a socket"))?;
         let there = address(format!("{simulator}:ctl\0").as_bytes())
-            .and_then(|address| control.connect_addr(&address));
+            .and_then(|address| control.socket().connect_addr(&address));
         there.map_err(|cause| IbsimError::NoSimulator { name: simulator.to_owned(), cause })?;
         for socket in [&control, &data] {
-            socket.set_read_timeout(Some(PATIENCE)).map_err(io("setting up a socket"))?;
+            socket.socket().set_read_timeout(Some(PATIENCE)).map_err(io("setting up a socket"))?;
         }
         let mut client = Self {
             simulator: simulator.to_owned(),
@@ -88,7 +95,7 @@ impl Client {
         let number = u32::from_ne_bytes([answer[0], answer[1], answer[2], answer[3]]);
         client.number = Some(number);
         let out = format!("{simulator}:out{number}\0");
-        let out = address(out.as_bytes()).and_then(|out| client.data.connect_addr(&out));
+        let out = address(out.as_bytes()).and_then(|out| client.data.socket().connect_addr(&out));
         out.map_err(protocol)?;
         Ok(client)
     }
@@ -99,9 +106,9 @@ impl Client {
 
     /// Asks ibsim itself, and waits; `None` when it refuses.
     fn call(&self, what: Control, data: &[u8]) -> io::Result<Option<[u8; SMP_DATA_LEN]>> {
-        self.control.send(&control(self.number.unwrap_or(0), what, data))?;
+        self.control.socket().send(&control(self.number.unwrap_or(0), what, data))?;
         let mut answer = [0; CONTROL_LEN];
-        let len = uninterrupted(|| self.control.recv(&mut answer))?;
+        let len = uninterrupted(|| receive(&self.control, &mut answer))?;
         Ok(control_answer(answer.get(..len).unwrap_or_default(), what))
     }
 
@@ -116,10 +123,10 @@ impl Client {
         const MASK: u64 = (1 << 48) - 1;
         let transaction = self.random.next_u64() & MASK;
         let mad = smp::request(attribute, modifier, transaction, route);
-        self.data.send(&envelope(Lid::PERMISSIVE, Qpn::from_bits(0), &mad))?;
+        self.data.socket().send(&envelope(Lid::PERMISSIVE, Qpn::from_bits(0), &mad))?;
         let mut octets = [0; REQUEST_LEN];
         for _ in 0..SKIPPED_MAX {
-            let len = uninterrupted(|| self.data.recv(&mut octets))?;
+            let len = uninterrupted(|| receive(&self.data, &mut octets))?;
             let octets = octets.get(..len).unwrap_or_default();
             // What ibsim could not deliver comes back with a status.
             let Some((_, _, mad)) = opened(octets) else {
@@ -138,7 +145,7 @@ impl Client {
     /// The port's own GUID.
     pub(super) fn guid(&mut self) -> Result<Guid, IbsimError> {
         let simulator = self.simulator.clone();
-        let protocol = |cause| IbsimError::Protocol { name: simulator, cause };
+        let protocol = |cause: io::Error| failed(&simulator, cause);
         let data = self.ask(SmpAttribute::NodeInfo, 0, &[]);
         let info = data.map(|data| data.and_then(|data| NodeInfo::parse(&data).ok()));
         match info {
@@ -150,20 +157,20 @@ impl Client {
 
     /// From here on, nothing waits.
     pub(super) fn set_nonblocking(&self) -> io::Result<()> {
-        self.control.set_nonblocking(true)?;
-        self.data.set_nonblocking(true)
+        self.control.socket().set_nonblocking(true)?;
+        self.data.socket().set_nonblocking(true)
     }
 
     pub(super) fn send(&self, to: Lid, mad: &[u8; MAD_LEN]) {
         // What cannot be sent now is lost, and asked again.
-        let _lost = self.data.send(&envelope(to, Qpn::GSI, mad));
+        let _lost = self.data.socket().send(&envelope(to, Qpn::GSI, mad));
     }
 
     /// The next datagram to queue pair 1, or answer from there.
     pub(super) fn receive(&self) -> Option<(Lid, [u8; MAD_LEN])> {
         let mut octets = [0; REQUEST_LEN];
         loop {
-            let len = self.data.recv(&mut octets).ok()?;
+            let len = receive(&self.data, &mut octets).ok()?;
             let datagram = opened(octets.get(..len).unwrap_or_default());
             if let Some((from, _, mad)) = datagram {
                 return Some((from, mad));
@@ -175,7 +182,7 @@ impl Client {
     pub(super) fn watch(&mut self, now_ns: u64, guid: Guid) -> Option<PortInfo> {
         let mut told = None;
         let mut octets = [0; CONTROL_LEN];
-        while let Ok(len) = self.control.recv(&mut octets) {
+        while let Ok(len) = receive(&self.control, &mut octets) {
             let Some(asked) = self.watch.asked.take() else { continue };
             let answer = control_answer(octets.get(..len).unwrap_or_default(), asked);
             let Some(answer) = answer else { continue };
@@ -203,7 +210,8 @@ impl Client {
     }
 
     fn question(&mut self, what: Control, now_ns: u64) {
-        let sent = self.control.send(&control(self.number.unwrap_or(0), what, &[0]));
+        let question = control(self.number.unwrap_or(0), what, &[0]);
+        let sent = self.control.socket().send(&question);
         self.watch.asked = sent.is_ok().then_some(what);
         self.watch.asked_ns = now_ns;
     }
@@ -217,6 +225,24 @@ impl Client {
 
     pub(super) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         [self.control.as_fd(), self.data.as_fd()]
+    }
+}
+
+/// Receives a datagram of a trusted user.
+fn receive(socket: &UserDatagram, buffer: &mut [u8]) -> io::Result<usize> {
+    let datagram = socket.receive(buffer)?;
+    match datagram.user {
+        Ok(()) => Ok(datagram.len),
+        Err(foreign) => Err(io::Error::new(io::ErrorKind::PermissionDenied, foreign)),
+    }
+}
+
+/// What went wrong between this process and ibsim.
+fn failed(simulator: &str, cause: io::Error) -> IbsimError {
+    let name = simulator.to_owned();
+    match cause.get_ref().and_then(|inner| inner.downcast_ref().copied()) {
+        Some(foreign) => IbsimError::ForeignUser { name, foreign },
+        None => IbsimError::Protocol { name, cause },
     }
 }
 
@@ -244,7 +270,7 @@ impl Drop for Client {
     fn drop(&mut self) {
         // One that was refused has no place to give back; number 0 is another's: the subnet manager's.
         if let Some(number) = self.number {
-            let _gone = self.control.send(&control(number, Control::Disconnect, &[]));
+            let _gone = self.control.socket().send(&control(number, Control::Disconnect, &[]));
         }
     }
 }
@@ -270,8 +296,8 @@ mod tests {
         control.set_nonblocking(true).unwrap();
         let mut client = Client {
             simulator: String::new(),
-            control,
-            data,
+            control: UserDatagram::new(control, None).unwrap(),
+            data: UserDatagram::new(data, None).unwrap(),
             number: None,
             random: ChaCha20Rng::from_seed([0; 32]),
             watch: Watch { asked: None, asked_ns: 0, setup: None },

@@ -2,7 +2,8 @@
 //! by the tables which the subnet manager programmed there.
 //!
 //! ibsim carries management datagrams only. Packets go between a [`Node`] and `urnic ibswitch`, in
-//! datagrams of abstract Unix sockets whose names begin with ibsim's.
+//! datagrams of abstract Unix sockets whose names begin with ibsim's. Any process of the network namespace may take
+//! such a name: each datagram's sender has to be of a user that is trusted.
 //!
 //! ```text
 //!   control   requests to ibsim itself;  client   a place at a node: management datagrams
@@ -20,6 +21,8 @@ mod switch;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
+
+use urnic_netdev::local_peer::ForeignUser;
 
 pub use node::Node;
 pub use survey::{EndPort, Peer, Survey, SwitchPort, SwitchTables};
@@ -61,6 +64,18 @@ pub enum IbsimError {
         /// The node.
         node: String,
     },
+    /// ibsim is of a user that is not trusted.
+    #[error(
+        "ibsim '{name}': {foreign}: start another by another name, or add peer={} (ibswitch: --peer) if \
+         that user may be the fabric",
+        foreign.uid
+    )]
+    ForeignUser {
+        /// Its name.
+        name: String,
+        /// Its user.
+        foreign: ForeignUser,
+    },
     /// A socket could not be had.
     #[error("{action}: {cause}")]
     Io {
@@ -70,6 +85,8 @@ pub enum IbsimError {
         cause: io::Error,
     },
 }
+
+const TRACE: &str = "urnic::ipoib";
 
 /// Octets of a name of ibsim or of a node.
 const NAME_LEN_MAX: usize = 31;

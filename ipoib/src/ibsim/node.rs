@@ -23,14 +23,15 @@ pub struct Node {
 }
 
 impl Node {
-    /// Takes a place at the node `node` of the ibsim whose sockets have the name `simulator`.
+    /// Takes a place at the node `node` of the ibsim whose sockets have the name `simulator`. That, and the
+    /// switch, may be processes of this user, of root, and of the user `also`.
     ///
     /// # Errors
     /// When there is no such simulator or node, or it is taken.
-    pub fn open(simulator: &str, node: &str) -> Result<Self, IbsimError> {
-        let mut client = Client::connect(simulator, node, true)?;
+    pub fn open(simulator: &str, node: &str, also: Option<u32>) -> Result<Self, IbsimError> {
+        let mut client = Client::connect(simulator, node, true, also)?;
         let guid = client.guid()?;
-        let plug = Plug::new(simulator, guid)?;
+        let plug = Plug::new(simulator, guid, also)?;
         let io = |action| move |cause| IbsimError::Io { action, cause };
         client.set_nonblocking().map_err(io("setting up a socket"))?;
         let readiness = watched(&client, &plug)
@@ -86,8 +87,8 @@ impl Packets for Node {
     }
 
     fn receive_packets(&mut self, now_ns: u64, burst: usize, sink: &mut dyn FnMut(&[u8])) -> usize {
-        self.plug.push_waiting(now_ns);
-        self.plug.receive(burst, sink)
+        self.plug.turn(now_ns);
+        self.plug.receive(now_ns, burst, sink)
     }
 
     fn room(&self) -> usize {
@@ -95,8 +96,7 @@ impl Packets for Node {
     }
 
     fn next_arrival_ns(&self) -> Option<u64> {
-        let due = self.client.due_ns();
-        Some(self.plug.due_ns().map_or(due, |retry| retry.min(due)))
+        Some(self.plug.due_ns().min(self.client.due_ns()))
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {

@@ -4,8 +4,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use urnic_netdev::local_peer::UserDatagram;
 
 use super::client::Client;
 use super::plug::PACKET_LEN_MAX;
@@ -18,6 +19,8 @@ use crate::wire::packet::PacketHeader;
 const SURVEY_EVERY_NS: u64 = 100_000_000;
 /// How soon, when a packet finds no way.
 const SURVEY_SOON_NS: u64 = 20_000_000;
+/// How long a port counts as plugged in that is not heard: its thread may be busy.
+const PLUGGED_NS: u64 = 10_000_000_000;
 /// Packets that wait for room at one port, at most.
 const WAITING_MAX: usize = 512;
 /// Packets that are taken in one go.
@@ -39,6 +42,8 @@ pub struct SwitchCounters {
     pub p_key_violations: u64,
     /// Longer than a port's MTU.
     pub too_long: u64,
+    /// From a process of a user that is not trusted.
+    pub foreign: u64,
     /// For a port that nothing is plugged into, or whose queue is full.
     pub lost: u64,
 }
@@ -47,28 +52,32 @@ pub struct SwitchCounters {
 #[derive(Debug)]
 pub struct Switch {
     client: Client,
-    socket: UnixDatagram,
+    socket: UserDatagram,
     survey: Survey,
     surveyed_ns: u64,
     is_stale: bool,
     waiting: HashMap<Guid, VecDeque<Vec<u8>>>,
+    /// Ports of trusted users, and when they were heard last.
+    plugged: HashMap<Guid, u64>,
     counters: SwitchCounters,
     buffer: Box<[u8; PACKET_LEN_MAX]>,
 }
 
 impl Switch {
-    /// Reads the fabric from the node `node` and begins to carry packets.
+    /// Reads the fabric from the node `node` and begins to carry packets, of ports of this user, of root, and of the
+    /// user `also`.
     ///
     /// # Errors
     /// When there is no such simulator or node, or there is a switch already.
-    pub fn open(simulator: &str, node: &str) -> Result<Self, IbsimError> {
-        let mut client = Client::connect(simulator, node, false)?;
+    pub fn open(simulator: &str, node: &str, also: Option<u32>) -> Result<Self, IbsimError> {
+        let mut client = Client::connect(simulator, node, false, also)?;
         let survey = Survey::read(&mut client)?;
         let io = |action| move |cause| IbsimError::Io { action, cause };
         let own = address(&switch_name(simulator)).map_err(io("naming the switch"))?;
         let socket = UnixDatagram::bind_addr(&own)
             .map_err(io("naming the switch (is there one already?)"))?;
         socket.set_nonblocking(true).map_err(io("setting up a socket"))?;
+        let socket = UserDatagram::new(socket, also).map_err(io("setting up a socket"))?;
         Ok(Self {
             client,
             socket,
@@ -76,6 +85,7 @@ impl Switch {
             surveyed_ns: 0,
             is_stale: false,
             waiting: HashMap::new(),
+            plugged: HashMap::new(),
             counters: SwitchCounters::default(),
             buffer: Box::new([0; PACKET_LEN_MAX]),
         })
@@ -124,21 +134,34 @@ impl Switch {
         self.push_waiting();
         let mut taken = 0;
         while taken < BURST
-            && let Ok((len, from)) = self.socket.recv_from(&mut self.buffer[..])
+            && let Ok(datagram) = self.socket.receive(&mut self.buffer[..])
         {
             taken += 1;
+            if datagram.user.is_err() {
+                self.counters.foreign += 1;
+                continue;
+            }
             let simulator = self.client.simulator();
-            let name = from.as_abstract_name().unwrap_or_default();
+            let name = datagram.abstract_name().unwrap_or_default();
             let Some(from) = port_of(simulator, name) else { continue };
-            let packet = self.buffer.get(..len).unwrap_or_default().to_vec();
+            // Ports of the fabric only: names without end are not kept.
+            if self.survey.ports.contains_key(&from) {
+                self.plugged.insert(from, now_ns);
+            }
+            if datagram.len == 0 {
+                // A port that has no room for the answer greets again.
+                let _unanswered = self.try_send(from, &[]);
+                continue;
+            }
+            let packet = self.buffer.get(..datagram.len).unwrap_or_default().to_vec();
             self.counters.received += 1;
             record(&packet);
-            self.carry(from, &packet);
+            self.carry(now_ns, from, &packet);
         }
         Ok(taken)
     }
 
-    fn carry(&mut self, from: Guid, packet: &[u8]) {
+    fn carry(&mut self, now_ns: u64, from: Guid, packet: &[u8]) {
         let Ok((header, _)) = PacketHeader::parse(packet) else {
             self.counters.malformed += 1;
             return;
@@ -175,12 +198,18 @@ impl Switch {
             } else if len > port.setup.mtu_octets {
                 self.counters.too_long += 1;
             } else {
-                self.deliver(to, packet);
+                self.deliver(now_ns, to, packet);
             }
         }
     }
 
-    fn deliver(&mut self, to: Guid, packet: &[u8]) {
+    fn deliver(&mut self, now_ns: u64, to: Guid, packet: &[u8]) {
+        // Any process may have the name of a port that is not plugged in.
+        let heard_ns = self.plugged.get(&to);
+        if heard_ns.is_none_or(|heard_ns| now_ns.saturating_sub(*heard_ns) > PLUGGED_NS) {
+            self.counters.lost += 1;
+            return;
+        }
         if let Some(waiting) = self.waiting.get_mut(&to) {
             if waiting.len() < WAITING_MAX {
                 waiting.push_back(packet.to_vec());
@@ -194,13 +223,16 @@ impl Switch {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.waiting.insert(to, VecDeque::from([packet.to_vec()]));
             }
-            Err(_) => self.counters.lost += 1,
+            Err(_) => {
+                self.plugged.remove(&to);
+                self.counters.lost += 1;
+            }
         }
     }
 
     fn try_send(&self, to: Guid, packet: &[u8]) -> io::Result<()> {
         let to: SocketAddr = address(&port_name(self.client.simulator(), to))?;
-        self.socket.send_to_addr(packet, &to).map(|_| ())
+        self.socket.socket().send_to_addr(packet, &to).map(|_| ())
     }
 
     fn push_waiting(&mut self) {

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use urnic::{ConnectionEvent, Error, PostError, StartupFailure, WcOpcode, WcStatus};
+use urnic::device::Kind;
+use urnic::{ConnectionEvent, EndpointEvent, Error, PostError, StartupFailure, WcOpcode, WcStatus};
 
 use crate::client::Client;
 use crate::device;
@@ -134,6 +135,9 @@ fn advice(remote: SocketAddr, host: &Host, error: &Error) -> String {
     if let Some(problem) = device::problem(dev) {
         return problem.to_string();
     }
+    if let Some(advice) = down_advice(host) {
+        return advice;
+    }
     let address = remote.ip();
     if let Some(why) = dev.no_way_to(address) {
         return why;
@@ -150,6 +154,28 @@ fn advice(remote: SocketAddr, host: &Host, error: &Error) -> String {
              longer"
         ),
     }
+}
+
+/// Says that the link of the own device is down, where it is.
+fn down_advice(host: &Host) -> Option<String> {
+    let mut is_down = false;
+    while let Ok(Some(event)) = host.endpoint.next_event(Duration::ZERO) {
+        match event {
+            EndpointEvent::LinkDown => is_down = true,
+            EndpointEvent::LinkUp => is_down = false,
+            _ => {}
+        }
+    }
+    let dev = &host.options.dev;
+    is_down.then(|| match dev.kind() {
+        Kind::Ib(port) => format!(
+            "the link of --dev {dev} itself is down. Has a subnet manager set up the port of node \
+             {}, and does its configuration have the broadcast group of this partition? 'urnic info \
+             --dev {dev}' says why it is down",
+            port.node
+        ),
+        _ => format!("the link of --dev {dev} itself is down"),
+    })
 }
 
 /// How long to wait for the reason of a failure.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use urnic::device::Kind;
+use urnic::device::{DeviceError, Kind};
 use urnic::monotonic_now;
 use urnic_ipoib::device::IpoibDevice;
 use urnic_ipoib::ibsim::Node;
@@ -17,7 +17,7 @@ use urnic_netdev::interface::Name;
 use urnic_netdev::tap::{Tap, TapConfig};
 use urnic_netdev::{Device, Medium};
 
-use crate::device::DeviceSpec;
+use crate::device::{DeviceSpec, awaited};
 use crate::ib::{GROUPS_MAX, Gate, GateSummary, Rules, stays_on_link};
 use crate::interrupt::Interrupt;
 use crate::{report, units};
@@ -38,7 +38,7 @@ use crate::{report, units};
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The gate's port and its addresses on the link: 'ib:sim=NAME,node=NODE,ip=ADDRESS/LENGTH'; also
-    /// ip6=ADDRESS/LENGTH gw=ADDRESS gw6=ADDRESS pkey=HEX scope=HEX
+    /// ip6=ADDRESS/LENGTH gw=ADDRESS gw6=ADDRESS pkey=HEX scope=HEX peer=UID
     #[arg(long, value_name = "DEVICE")]
     dev: DeviceSpec,
 
@@ -56,6 +56,10 @@ pub(crate) struct Args {
     /// its answers to the ports. It gives addresses of the link's network, and the gate's as router
     #[arg(long, value_name = "ADDRESS")]
     dhcp_relay: Option<Ipv4Addr>,
+
+    /// How long to wait for ibsim, in seconds or with a unit
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::seconds)]
+    timeout: Duration,
 
     /// Stop after this time
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
@@ -137,7 +141,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let interrupt = Interrupt::default();
     interrupt.watch()?;
-    let mut link = port.open()?;
+    let patience = args.duration.map_or(args.timeout, |duration| duration.min(args.timeout));
+    let is_over = || interrupt.has_come();
+    let mut link = awaited(patience, DeviceError::is_absent_peer, is_over, || port.open())?;
     let now_ns = monotonic_now().as_nanos();
     for group in &args.group {
         link.join_group(now_ns, *group);

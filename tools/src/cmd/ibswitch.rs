@@ -14,10 +14,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use urnic::monotonic_now;
-use urnic_ipoib::ibsim::{Switch, SwitchCounters};
+use urnic_ipoib::ibsim::{IbsimError, Switch, SwitchCounters};
 
 use crate::ib::ErfCapture;
-use crate::{report, units};
+use crate::{device, report, units};
 
 /// Carry the data of a simulated InfiniBand fabric
 ///
@@ -37,6 +37,14 @@ pub(crate) struct Args {
     /// The node from which the fabric is read; any will do
     #[arg(long, value_name = "NODE", value_parser = NonEmptyStringValueParser::new())]
     node: String,
+
+    /// A user whose ibsim and ports are served, by number, besides the own user and root
+    #[arg(long, value_name = "UID")]
+    peer: Option<u32>,
+
+    /// How long to wait for ibsim, in seconds or with a unit
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::seconds)]
+    timeout: Duration,
 
     /// Record the packets that nodes send, as ERF in a pcap file (for tshark and 'urnic replay')
     #[arg(long, value_name = "FILE")]
@@ -83,6 +91,7 @@ struct Summary {
     unroutable: u64,
     p_key_violations: u64,
     too_long: u64,
+    foreign: u64,
     lost: u64,
 }
 
@@ -95,6 +104,7 @@ impl Summary {
             unroutable,
             p_key_violations,
             too_long,
+            foreign,
             lost,
         } = *switch.counters();
         let survey = switch.survey();
@@ -108,17 +118,19 @@ impl Summary {
             unroutable,
             p_key_violations,
             too_long,
+            foreign,
             lost,
         }
     }
 
     fn text(&self) -> String {
         let Self { seconds, ports, switches, received, delivered, .. } = *self;
-        let Self { malformed, unroutable, p_key_violations, too_long, lost, .. } = *self;
+        let Self { malformed, unroutable, p_key_violations, too_long, foreign, lost, .. } = *self;
         format!(
             "{received} packets in {seconds:.1} s, {delivered} delivered, by {switches} switches \
              between {ports} ports\nnot delivered: {unroutable} not routed, {p_key_violations} of \
-             another partition, {too_long} too long, {malformed} malformed, {lost} lost"
+             another partition, {too_long} too long, {malformed} malformed, {foreign} of other \
+             users, {lost} lost"
         )
     }
 }
@@ -139,7 +151,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             Some(ErfCapture::new(BufWriter::new(file)).context("--pcap")?)
         }
     };
-    let mut switch = Switch::open(&args.sim, &args.node)?;
+    let patience = args.duration.map_or(args.timeout, |duration| duration.min(args.timeout));
+    let mut switch = device::awaited(
+        patience,
+        |error| matches!(error, IbsimError::NoSimulator { .. }),
+        || stop.load(Ordering::Relaxed),
+        || Switch::open(&args.sim, &args.node, args.peer),
+    )?;
     if !args.json && !args.quiet {
         let (ports, switches) = (switch.survey().ports.len(), switch.survey().switches.len());
         report::print(&format!("carrying data between {ports} ports of {switches} switches"))?;
@@ -158,6 +176,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 capture.write(packet);
             }
         })?;
+        if let Some(capture) = &mut capture {
+            capture.flush_now_and_then(now_ns);
+        }
         if taken == 0 {
             wait(&switch, end_ns - now_ns)?;
         }

@@ -1,15 +1,19 @@
 //! The devices a command can use: `--dev` explained and opened. The library reads it.
 
+mod awaited;
 mod state;
+
+use std::time::Duration;
 
 use anyhow::anyhow;
 use urnic::device::DeviceError;
 use urnic::{Endpoint, EndpointConfig, Rnic};
 
+pub(crate) use awaited::awaited;
 pub(crate) use state::{Problem, problem};
 pub(crate) use urnic::device::DeviceSpec;
 
-/// Opens the device and makes an endpoint on it.
+/// Opens the device and makes an endpoint on it. Waits for at most `patience` for the process at its other end.
 ///
 /// # Errors
 /// When the device cannot be had; the message says what to do.
@@ -17,8 +21,11 @@ pub(crate) fn open(
     spec: &DeviceSpec,
     rnic: &Rnic,
     config: &EndpointConfig,
+    patience: Duration,
 ) -> anyhow::Result<Endpoint> {
-    spec.open(rnic, config).map_err(|error| match error {
+    let opened =
+        awaited(patience, DeviceError::is_absent_peer, || false, || spec.open(rnic, config));
+    opened.map_err(|error| match error {
         DeviceError::Device(error) => anyhow!(error).context(format!("--dev {spec}")),
         DeviceError::Endpoint(error) => anyhow!(error).context("opening an endpoint"),
         other => other.into(),

@@ -15,8 +15,12 @@ pub(crate) struct ErfCapture<W: Write> {
     sink: W,
     /// The first error; nothing is written after it.
     error: Option<io::Error>,
+    /// When the file is flushed next.
+    flush_ns: u64,
 }
 
+/// How often a file is flushed.
+const FLUSH_EVERY_NS: u64 = 1_000_000_000;
 /// The network of pcap files with such records.
 const NETWORK_ERF: u32 = 197;
 const TYPE_INFINIBAND: u8 = 21;
@@ -36,7 +40,7 @@ impl<W: Write> ErfCapture<W> {
         sink.write_all(&version)?;
         sink.write_all(&rest)?;
         sink.flush()?;
-        Ok(Self { sink, error: None })
+        Ok(Self { sink, error: None, flush_ns: 0 })
     }
 
     /// Adds a packet. An error is kept for [`finish`](Self::finish).
@@ -47,6 +51,17 @@ impl<W: Write> ErfCapture<W> {
         if self.error.is_none() {
             let record = record(since.as_secs(), since.subsec_nanos(), len, packet);
             self.error = self.sink.write_all(&record).err();
+        }
+    }
+
+    /// Flushes the file if that was a second ago or more, so that it can be read meanwhile. An error is kept for
+    /// [`finish`](Self::finish).
+    pub(crate) fn flush_now_and_then(&mut self, now_ns: u64) {
+        if now_ns >= self.flush_ns {
+            self.flush_ns = now_ns.saturating_add(FLUSH_EVERY_NS);
+            if self.error.is_none() {
+                self.error = self.sink.flush().err();
+            }
         }
     }
 
@@ -85,6 +100,34 @@ fn record(seconds: u64, nanos: u32, len: u16, packet: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packets_can_be_read_within_a_second() {
+        use std::cell::RefCell;
+        use std::io::BufWriter;
+        use std::rc::Rc;
+
+        #[derive(Clone, Default)]
+        struct File(Rc<RefCell<Vec<u8>>>);
+        impl Write for File {
+            fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+                self.0.borrow_mut().write(octets)
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let file = File::default();
+        let len = || file.0.borrow().len();
+        let mut capture = ErfCapture::new(BufWriter::new(file.clone())).unwrap();
+        capture.flush_now_and_then(7);
+        assert_eq!(len(), 24);
+        capture.write(&[1; 4]);
+        capture.flush_now_and_then(7 + FLUSH_EVERY_NS - 1);
+        assert_eq!(len(), 24);
+        capture.flush_now_and_then(7 + FLUSH_EVERY_NS);
+        assert_eq!(len(), 24 + 16 + HEADER_LEN + 4);
+    }
 
     #[test]
     fn a_record_octet_by_octet() {

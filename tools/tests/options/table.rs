@@ -624,6 +624,18 @@ const IBSWITCH: &[Row] = &[
     ),
     row(
         "ibswitch",
+        "--peer",
+        &[("--peer 1000", Refused("no ibsim"))],
+        &[("--peer root", Refused("--peer")), ("--peer 4294967296", Refused("--peer"))],
+    ),
+    row(
+        "ibswitch",
+        "--timeout",
+        &[("--timeout 20ms", Refused("no ibsim"))],
+        &[("--timeout soon", Refused("--timeout")), ("--timeout 0", Refused("--timeout"))],
+    ),
+    row(
+        "ibswitch",
         "--duration",
         &[("--duration 1s", Refused("no ibsim"))],
         &[("--duration soon", Refused("--duration"))],
@@ -696,6 +708,12 @@ const IBGATE: &[Row] = &[
                 Refused("needs an IPv4 address"),
             ),
         ],
+    ),
+    row(
+        "ibgate",
+        "--timeout",
+        &[("--timeout 20ms", Refused("no ibsim"))],
+        &[("--timeout soon", Refused("--timeout")), ("--timeout 0", Refused("--timeout"))],
     ),
     row(
         "ibgate",
