@@ -334,6 +334,20 @@ impl Groups {
 mod tests {
     use super::*;
 
+    /// RFC 4391 §10: the administrator has no member of a group that is no more, so none is left.
+    #[test]
+    fn no_membership_is_held_in_a_group_that_is_no_more() {
+        let mut groups = Groups::default();
+        let mgid = Gid([0xff; 16]);
+        assert_eq!(groups.receive(0, mgid), Received::Joins);
+        groups.asked(mgid, JoinState::FULL_MEMBER);
+        assert_eq!(groups.members(), [(mgid, JoinState::FULL_MEMBER)]);
+        groups.absent(0, mgid, JoinState::FULL_MEMBER, &mut Budget::default());
+        assert!(groups.changed(mgid, false), "it is received, so it is joined again");
+        assert_eq!(groups.members(), []);
+        assert_eq!(groups.expire(0), []);
+    }
+
     /// A table that is full says so, and takes nothing up.
     #[test]
     fn a_full_table_receives_no_more() {

@@ -249,3 +249,23 @@ pub(crate) const INDIRECT: u16 = 4;
 
 /// The side that wrote the flags wants to be told nothing.
 const NO_EVENT: u16 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Virtio 1.2 §2.7.10.1, against counting: the entries from `before` on, up to but not with `now`, are new.
+    #[test]
+    fn an_event_index_is_passed_by_the_entry_of_its_number() {
+        let near_the_wrap = || (0xfff0..=u16::MAX).chain(0..16);
+        for before in near_the_wrap() {
+            for count in 0..40_u16 {
+                let now = before.wrapping_add(count);
+                for event in near_the_wrap() {
+                    let is_new = (0..count).any(|entry| before.wrapping_add(entry) == event);
+                    assert_eq!(passes(event, before, now), is_new, "{event} {before} {now}");
+                }
+            }
+        }
+    }
+}

@@ -533,3 +533,26 @@ fn no_close_of_a_descriptor_is_waited_for() {
     greeted(&mut device, &config, &mut now);
     assert!(begun.elapsed() < LINGER);
 }
+
+/// Of a frame whose last run is not said to be written, nothing is read: the peer may write it just now.
+#[test]
+fn no_descriptor_is_read_before_it_is_said_to_be_written() {
+    let config = config(&path(), true);
+    let mut now = 0;
+    for written in 1..=3_u32 {
+        let (mut device, mut liar) = met(&config, &Publisher::new(), &mut now);
+        let runs = [inline(0, 60), inline(60, 60)];
+        let begun = liar.position;
+        liar.memory.put_descriptor(begun, header(120, 2).to_octets());
+        for (index, run) in (1..).zip(&runs) {
+            liar.memory.put_descriptor(begun + index, run.to_octets());
+        }
+        liar.position = begun + written;
+        liar.memory.set_produced(liar.position);
+        let received = receive(&mut device, later(&mut now));
+        assert_eq!(
+            (received.len(), device.link_up()),
+            if written == 3 { (1, true) } else { (0, false) }
+        );
+    }
+}
