@@ -30,6 +30,7 @@ fn replayed(target: &str, run: fn(&[u8]) -> RingCounters) -> RingCounters {
         sum.referred_tx_bytes += counted.referred_tx_bytes;
         sum.chains_refused += counted.chains_refused;
         sum.frames_refused += counted.frames_refused;
+        sum.regions_refused += counted.regions_refused;
         sum.queues_ended += counted.queues_ended;
         sum.sessions_ended += counted.sessions_ended;
     }
@@ -61,7 +62,7 @@ fn peers_of_the_corpus_are_survived() {
         assert!(sum.frames_rx > 0 && sum.frames_tx > 0, "{sum:?}");
         assert!(sum.queues_ended > 0 && sum.sessions_ended > 0, "{sum:?}");
     }
-    assert!(backend.chains_refused > 0, "{backend:?}");
+    assert!(backend.chains_refused > 0 && backend.regions_refused > 0, "{backend:?}");
     assert!(frontend.referred_tx_bytes > 0, "{frontend:?}");
     let shm = replayed_shm();
     assert!(shm.frames_rx > 0 && shm.rx_bytes_in_place > 0 && shm.frames_tx > 0, "{shm:?}");

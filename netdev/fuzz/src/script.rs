@@ -52,7 +52,7 @@ pub const MEMORY_BASE: u64 = 1 << 20;
 /// Its octets.
 pub const MEMORY_LEN: u64 = 1 << 19;
 
-const NUMBERS: [u64; 24] = [
+const NUMBERS: [u64; 25] = [
     0,
     1,
     2,
@@ -77,4 +77,5 @@ const NUMBERS: [u64; 24] = [
     u64::MAX,
     1 << 63,
     1 << 30,
+    1 << 40,
 ];
