@@ -76,7 +76,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_
 /// # Safety
 /// The other pointers are of places for the answer.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_get_cq_event(
+pub(crate) unsafe extern "C" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
     place: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
@@ -105,7 +105,7 @@ unsafe extern "C" fn ibv_get_cq_event(
 /// # Safety
 /// `cq` is live.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, events: c_uint) {
+pub(crate) unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, events: c_uint) {
     // SAFETY: a live queue, by this function's contract.
     unsafe { self::cq(cq) }.unacknowledged.acknowledged(events);
 }

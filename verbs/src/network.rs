@@ -7,11 +7,13 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use libc::c_int;
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
+use socket2::{Domain, SockAddr, Socket, Type};
 use urnic::device::{DeviceSpec, Kind};
 use urnic::top::Shown;
 use urnic::{Endpoint, EndpointConfig, Rnic, environment};
@@ -62,7 +64,7 @@ pub(crate) struct Network {
     /// Kept while the endpoint is shown to `urnic top`.
     _shown: Option<Shown>,
     /// Keeps other processes from the interface where its device does not.
-    _lock: Option<UnixDatagram>,
+    _lock: Option<Socket>,
 }
 
 impl Network {
@@ -143,7 +145,7 @@ fn on_interface(
 ) -> Result<Network, (String, Errno)> {
     let lock = match spec.kind() {
         // Any number of packet sockets may have an interface.
-        Kind::Packet(_) => Some(lock(spec)?),
+        Kind::Packet(_) => lock(spec)?,
         _ => None,
     };
     let endpoint =
@@ -159,13 +161,19 @@ fn on_interface(
 }
 
 /// Takes a name that one process of a network namespace can have.
-fn lock(spec: &DeviceSpec) -> Result<UnixDatagram, (String, Errno)> {
+fn lock(spec: &DeviceSpec) -> Result<Option<Socket>, (String, Errno)> {
     let name = spec.interface().map(|interface| interface.name.to_string()).unwrap_or_default();
     let addresses = spec.addresses().unwrap_or_default();
     let addresses = addresses.iter().map(|address| format!("/{address}")).collect::<String>();
     let path = format!("urnic/verbs/{name}{addresses}");
-    let taken = UnixAddr::from_abstract_name(path).and_then(|at| UnixDatagram::bind_addr(&at));
-    taken.map_err(|error| match error.kind() {
+    let (taken, of_another_user) = take_name(&path);
+    if of_another_user {
+        eprintln!(
+            "urnic: another user has the name that keeps {name} for one process: going on without"
+        );
+        return Ok(None);
+    }
+    taken.map(Some).map_err(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse => (
             format!(
                 "{name} is in use by another process with these addresses: end it, or use others"
@@ -174,6 +182,36 @@ fn lock(spec: &DeviceSpec) -> Result<UnixDatagram, (String, Errno)> {
         ),
         _ => (error.to_string(), Errno::from(error)),
     })
+}
+
+/// Processes that may find the name taken: each leaves an entry in the queue of its holder.
+const PROBES: c_int = 4096;
+
+/// Takes a name of the abstract namespace, which any user may take; says whether one that is neither this nor root
+/// has it.
+fn take_name(path: &str) -> (std::io::Result<Socket>, bool) {
+    let socket = || -> std::io::Result<(Socket, SockAddr)> {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
+        Ok((socket, SockAddr::unix(format!("\0{path}"))?))
+    };
+    let take = || -> std::io::Result<Socket> {
+        let (socket, at) = socket()?;
+        socket.bind(&at)?;
+        // Others see by a connection who has it (unix(7), SO_PEERCRED).
+        socket.listen(PROBES)?;
+        Ok(socket)
+    };
+    let taken = take();
+    let is_taken = taken.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse);
+    let of_another_user = is_taken
+        && socket().is_ok_and(|(socket, at)| match socket.connect(&at) {
+            Ok(()) => socket_peercred(&socket)
+                .is_ok_and(|holder| !holder.uid.is_root() && holder.uid != geteuid()),
+            // A queue that its holder keeps full.
+            Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
+        });
+    (taken, of_another_user)
 }
 
 /// The addresses of the interface; none where it is the kernel's TCP.
@@ -202,6 +240,39 @@ mod tests {
         but_one.remove(&40_000);
         assert_eq!(any(&but_one), Ok(40_000));
         assert!(all.contains(&any(&HashSet::new()).unwrap()));
+    }
+
+    /// A name that this user has keeps other processes out; one of another user does not.
+    #[test]
+    fn a_name_of_another_user_keeps_no_process_out() {
+        let path = format!("urnic/verbs/test-{}", std::process::id());
+        let (first, of_another) = take_name(&path);
+        assert!(first.is_ok() && !of_another);
+        let (second, of_another) = take_name(&path);
+        assert_eq!(second.unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+        assert!(!of_another);
+        drop(first);
+        assert!(take_name(&path).0.is_ok());
+        if !geteuid().is_root() {
+            return;
+        }
+        // A process of another user, which ends with its input.
+        let squat = format!(
+            "import socket,sys,os; os.setuid(65534); s=socket.socket(socket.AF_UNIX); s.bind('\\0{path}'); \
+             s.listen(1); print('ready', flush=True); sys.stdin.read()"
+        );
+        let python = std::process::Command::new("python3")
+            .args(["-c", &squat])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn();
+        let Ok(mut python) = python else { return };
+        let mut ready = [0; 5];
+        std::io::Read::read_exact(python.stdout.as_mut().unwrap(), &mut ready).unwrap();
+        let (taken, of_another) = take_name(&path);
+        assert!(taken.is_err() && of_another);
+        drop(python.stdin.take());
+        python.wait().unwrap();
     }
 
     #[test]

@@ -287,4 +287,31 @@ mod tests {
         assert_eq!(turns.try_iter().count(), 0);
         assert_eq!(Arc::strong_count(&armed), 1, "the waker keeps nothing");
     }
+
+    struct Timed(Timer, Sender<Instant>);
+
+    impl Turn for Timed {
+        fn turn(self: Arc<Self>) {
+            let _the_test_has_ended = self.1.send(monotonic_now());
+        }
+    }
+
+    #[test]
+    fn a_timer_keeps_the_earlier_time() {
+        let (sender, turns) = unbounded();
+        let timed = Arc::new(Timed(Timer::default(), sender));
+        let begin = monotonic_now();
+        let [never, soon] = [3600_000, 30].map(|ms| begin + Duration::from_millis(ms));
+        timed.0.set(&timed, never);
+        timed.0.set(&timed, soon);
+        // One turn is enough for both.
+        timed.0.set(&timed, soon + Duration::from_millis(1));
+        let turn = turns.recv_timeout(Duration::from_secs(10)).unwrap();
+        assert!(turn >= soon, "{:?}", turn - begin);
+        assert!(turns.recv_timeout(Duration::from_millis(50)).is_err());
+        // What is over is no reason not to ask.
+        let again = monotonic_now() + Duration::from_millis(1);
+        timed.0.set(&timed, again);
+        assert!(turns.recv_timeout(Duration::from_secs(10)).unwrap() >= again);
+    }
 }

@@ -240,7 +240,11 @@ impl Qp {
 /// # Safety
 /// `of` is live, `attr` points at attributes.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_modify_qp(of: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_modify_qp(
+    of: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    mask: c_int,
+) -> c_int {
     // SAFETY: live, by this function's contract.
     let pair = unsafe { qp(of) };
     // SAFETY: attributes, by this function's contract.

@@ -7,6 +7,7 @@ mod batch;
 mod domains;
 mod events;
 mod reregister;
+mod states;
 mod windows;
 
 use std::os::fd::{BorrowedFd, RawFd};
@@ -162,8 +163,17 @@ fn connected(cqe: c_int) -> [End; 2] {
 /// The same; a peer that is `foreign` knows what is in the RFCs.
 fn connected_as(cqe: c_int, foreign: bool) -> [End; 2] {
     let mut ends = [End::new(cqe), End::new(cqe)];
+    let connections = connect([&ends[0], &ends[1]], foreign);
+    for (end, connection) in ends.iter_mut().zip(connections) {
+        end.connection = Some(connection);
+    }
+    ends
+}
+
+/// Connects two queue pairs.
+fn connect(ends: [&End; 2], foreign: bool) -> [Connection; 2] {
     // SAFETY: live queue pairs.
-    let [a, b] = [&ends[0], &ends[1]].map(|end| unsafe { qp(end.qp) });
+    let [a, b] = ends.map(|end| unsafe { qp(end.qp) });
     let endpoint = &a.context.process.network.endpoint;
     let immediates = !foreign;
     let startup = StartupConfig { peer_to_peer: true, immediates, ..StartupConfig::default() };
@@ -175,11 +185,7 @@ fn connected_as(cqe: c_int, foreign: bool) -> [End; 2] {
     let request = listener.next_request(PATIENCE).unwrap().unwrap();
     let offer = Offer { ird: 4, ord: 4, ..Offer::default() };
     let accepted = request.accept(&b.inner(), &offer).unwrap();
-    let connections = [connecting, accepted].map(|started| started.wait(PATIENCE).unwrap());
-    for (end, connection) in ends.iter_mut().zip(connections) {
-        end.connection = Some(connection);
-    }
-    ends
+    [connecting, accepted].map(|started| started.wait(PATIENCE).unwrap())
 }
 
 #[test]

@@ -9,6 +9,13 @@ fn programs_connect_their_own_queue_pairs() {
     compiled::run("programs_connect_their_own_queue_pairs", "own_queue_pairs", &[]);
 }
 
+/// Other processes ask for a queue pair that connects without rdma_cm.
+#[test]
+fn a_queue_pair_is_connected_to_by_its_peer_alone() {
+    let test = "a_queue_pair_is_connected_to_by_its_peer_alone";
+    compiled::run(test, "places", &[("URNIC_LOG", "urnic=warn")]);
+}
+
 /// Options, addresses, the order of calls, and errors.
 #[test]
 fn ids_are_as_those_of_rdma_core() {

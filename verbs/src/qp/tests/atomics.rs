@@ -1,9 +1,10 @@
 //! Atomics by C's operations: each stores what it fetches where it says, whatever becomes of others.
 
+use super::super::modify::ibv_modify_qp;
 use super::*;
 use crate::abi::{
-    IBV_ACCESS_REMOTE_ATOMIC, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WR_ATOMIC_CMP_AND_SWP,
-    IBV_WR_ATOMIC_FETCH_AND_ADD, ibv_send_wr_atomic,
+    IBV_ACCESS_REMOTE_ATOMIC, IBV_QP_STATE, IBV_QPS_RESET, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD,
+    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, ibv_qp_attr, ibv_send_wr_atomic,
 };
 
 impl End {
@@ -115,4 +116,26 @@ fn silent_atomics_do_not_fill_the_queue() {
     }
     assert!(events.take().is_err(), "the queue has not overflowed");
     assert!(a.poll().is_none());
+}
+
+/// A queue pair that is reset forgets what was posted, with the sinks of its Atomics.
+#[test]
+fn a_queue_pair_that_is_reset_forgets_its_sinks() {
+    let [a, b] = &connected(64);
+    let other = &End::new(64);
+    assert_eq!(a.send(1, IBV_WR_SEND, b, &mut [a.element(a.mr, 2048, 8)]), 0);
+    assert_eq!(a.add(2, IBV_SEND_SIGNALED, b, sink(0)), 0);
+    let mut attr = ibv_qp_attr::zeroed();
+    attr.qp_state = IBV_QPS_RESET;
+    // SAFETY: a live queue pair, and attributes.
+    assert_eq!(unsafe { ibv_modify_qp(a.qp, &raw mut attr, IBV_QP_STATE.cast_signed()) }, 0);
+    assert!(a.poll().is_none(), "without completions");
+    // SAFETY: memory of this test.
+    unsafe { a.octets.wrapping_add(sink(0)).cast::<u64>().write_volatile(99) };
+    let _connected = connect([a, other], false);
+    for id in 3..6 {
+        assert_eq!(a.add(id, IBV_SEND_SIGNALED, other, sink(1)), 0);
+        assert_eq!(a.statuses(1), [(id, IBV_WC_SUCCESS)]);
+    }
+    assert_eq!((a.word(sink(0)), a.word(sink(1))), (99, 2));
 }

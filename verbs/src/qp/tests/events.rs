@@ -7,6 +7,7 @@ use crate::abi::{
     IBV_EVENT_QP_FATAL, IBV_EVENT_SRQ_LIMIT_REACHED, ibv_async_event, ibv_srq, ibv_srq_init_attr,
 };
 use crate::async_event::AsyncEvents;
+use crate::channel::{self, channel as behind, ibv_ack_cq_events, ibv_get_cq_event};
 use crate::cq::ibv_destroy_cq;
 use crate::errno::Errno;
 use crate::object::CPtr;
@@ -123,4 +124,47 @@ fn queues_in_use_stay() {
     assert_eq!(unsafe { ibv_destroy_qp(sharing) }, 0);
     assert_eq!(objects.destroy(Kind::Srq)(), 0);
     assert_eq!(objects.destroy(Kind::Cq)(), libc::EBUSY, "the first still uses it");
+}
+
+/// The same of completion events, which come by a channel.
+#[test]
+fn a_channel_names_no_queue_that_was_destroyed() {
+    let end = End::new(4);
+    let of = channel::create(end.context).unwrap();
+    // SAFETY: a live channel.
+    let events = &unsafe { behind(of) }.events;
+    // SAFETY: live objects.
+    let make = || unsafe { ibv_create_cq(end.context, 4, ptr::null_mut(), of, 0) };
+    let take = || {
+        let (mut cq, mut told) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: a live channel, and places for the answer.
+        let answer = unsafe { ibv_get_cq_event(of, &raw mut cq, &raw mut told) };
+        (answer == 0).then_some(cq)
+    };
+    // Two events, of which one is taken.
+    let (cq, other) = (make(), make());
+    for cq in [cq, other, cq] {
+        events.push(CPtr(cq));
+    }
+    assert_eq!(take(), Some(cq));
+    let (sender, ended) = channel();
+    let going = CPtr(cq);
+    let thread = thread::spawn(move || {
+        let going = &going;
+        // SAFETY: live, and used no more but to acknowledge its event.
+        sender.send(unsafe { ibv_destroy_cq(going.0) }).unwrap();
+    });
+    let still = ended.recv_timeout(Duration::from_millis(50));
+    assert_eq!(still, Err(RecvTimeoutError::Timeout));
+    // SAFETY: its event was taken: it is live.
+    unsafe { ibv_ack_cq_events(cq, 1) };
+    assert_eq!(ended.recv_timeout(PATIENCE), Ok(0));
+    thread.join().unwrap();
+    assert_eq!(take(), Some(other), "the second event went with its queue");
+    // SAFETY: as above.
+    unsafe { ibv_ack_cq_events(other, 1) };
+    rustix::io::ioctl_fionbio(borrowed(events.fd()), true).unwrap();
+    assert_eq!(take(), None);
+    // SAFETY: live, and used no more.
+    assert_eq!(unsafe { ibv_destroy_cq(other) }, 0);
 }
