@@ -9,6 +9,13 @@ fn programs_connect_their_own_queue_pairs() {
     compiled::run("programs_connect_their_own_queue_pairs", "own_queue_pairs", &[]);
 }
 
+#[test]
+fn an_interface_refuses_types_of_service() {
+    // The device is not opened for that.
+    let variables = [("URNIC_DEV", "tap:urnnone,ip=10.9.9.1/24")];
+    compiled::run("an_interface_refuses_types_of_service", "no_classes", &variables);
+}
+
 /// Other processes ask for a queue pair that connects without rdma_cm.
 #[test]
 fn a_queue_pair_is_connected_to_by_its_peer_alone() {

@@ -1,0 +1,15 @@
+/* On an interface of urnic's own, all packets have class 0: an id that asks for another one is told. */
+#include "cm.h"
+
+int main(void)
+{
+	struct rdma_cm_id *id;
+	uint8_t none = 0, some = 0x20;
+	open_channels();
+	CHECK(!rdma_create_id(channels[ACTIVE], &id, NULL, RDMA_PS_TCP));
+	FAILS(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &some, 1), EOPNOTSUPP);
+	CHECK(!rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &none, 1));
+	CHECK(!rdma_destroy_id(id));
+	printf("all is well\n");
+	return 0;
+}
