@@ -101,6 +101,8 @@ pub struct ConnectionFigures {
 pub struct EndpointFigures {
     /// Connections that are over.
     pub connections_closed: u64,
+    /// Of those that there were, connections that the application has rejected.
+    pub connections_rejected: u64,
     /// What those had counted, all together.
     pub closed: Figures,
     /// The connections that there are, by their numbers.
@@ -116,8 +118,9 @@ impl EndpointFigures {
 
     /// Adds those of other connections of the same endpoint.
     pub(crate) fn add(&mut self, other: Self) {
-        let Self { connections_closed, closed, open } = other;
+        let Self { connections_closed, connections_rejected, closed, open } = other;
         self.connections_closed += connections_closed;
+        self.connections_rejected += connections_rejected;
         self.closed = self.closed.plus(&closed);
         self.open.extend(open);
     }
@@ -147,6 +150,10 @@ mod tests {
         all.close(&counters);
         let remote = "127.0.0.1:1".parse().unwrap();
         let open = ConnectionFigures { number: 3, remote, figures: Figures::of(&counters) };
+        for connections_rejected in [3, 4] {
+            all.add(EndpointFigures { connections_rejected, ..EndpointFigures::default() });
+        }
+        assert_eq!(all.connections_rejected, 7);
         all.add(EndpointFigures { open: vec![open], ..EndpointFigures::default() });
         let total = all.total();
         assert_eq!((all.connections_closed, total.bytes_sent, total.bytes_held_now), (2, 21, 9));

@@ -21,10 +21,12 @@ fn write(out: &mut String, seen: &Seen, shown_for: Duration) -> fmt::Result {
     write!(
         out,
         "{{\"schema\":1,\"pid\":{},\"shown_ns\":{},\"is_new\":{is_new},\"connections\":{},\
-         \"connections_open\":{open},\"connections_untold\":{},\"total\":{{",
+         \"connections_open\":{open},\"connections_rejected\":{},\"connections_untold\":{},\
+         \"total\":{{",
         std::process::id(),
         shown_for.as_nanos(),
         figures.connections_closed + open as u64,
+        figures.connections_rejected,
         open - told,
     )?;
     write_figures(out, &figures.total())?;

@@ -178,6 +178,11 @@ impl<Id: Copy + Eq + Hash> Registry<Id> {
         EndpointFigures { open, ..self.over.clone() }
     }
 
+    /// The application rejects a connection.
+    pub(crate) const fn rejected(&mut self) {
+        self.over.connections_rejected += 1;
+    }
+
     /// A connection is over.
     pub(crate) fn closed(&mut self, id: Id, counters: Box<ConnectionCounters>) {
         if let Some(entry) = self.entries.remove(&id) {

@@ -20,7 +20,6 @@ use urnic_engine::time::Instant;
 
 use crate::channel::{Buffers, CONTROL_SENT, Channel};
 use crate::client::failure::explain;
-pub(crate) use crate::client::waiting::OwnStops;
 use crate::client::waiting::Waiting;
 use crate::counters::Counters;
 use crate::device::{self, Problem};
@@ -253,6 +252,13 @@ impl<'h> Client<'h> {
         }
     }
 
+    /// Returns true if this process was stopped since the last look. Look before taking what has happened:
+    /// it may be the end of the session for that.
+    #[inline]
+    pub(crate) fn was_stopped(&mut self, now: Instant) -> bool {
+        self.waiting.was_stopped(now)
+    }
+
     /// It is not the server that this end waits for: lets the endpoint work, for `sleep_max` at
     /// most, and gives a sign of life when one is due.
     ///
@@ -261,9 +267,7 @@ impl<'h> Client<'h> {
     pub(crate) fn pause(&mut self, sleep_max: Duration) -> anyhow::Result<()> {
         let now = monotonic_now();
         self.waiting.end();
-        if self.waiting.was_stopped(now) && self.life.open {
-            self.life.last = now;
-        }
+        self.excuse_silence(now);
         let since = now - self.life.last;
         if self.life.open && since >= self.host.options.timeout {
             return Err(self.silent(self.host.options.timeout));
@@ -273,7 +277,15 @@ impl<'h> Client<'h> {
             self.life = SignsOfLife { last: now, open: true, ..self.life };
         }
         self.host.endpoint.turn(sleep_max.min(self.life.interval).min(SIGNAL_INTERVAL))?;
+        self.excuse_silence(monotonic_now());
         Ok(())
+    }
+
+    /// What the server sent while this process was stopped is still to be read.
+    fn excuse_silence(&mut self, now: Instant) {
+        if self.was_stopped(now) && self.life.open {
+            self.life.last = now;
+        }
     }
 
     /// Does nothing for a while, and stays in the session.

@@ -118,6 +118,15 @@ fn a_server_and_its_client_are_seen_with_the_same_rates() {
     assert!(total["bytes_placed"].as_u64() <= total["bytes_received"].as_u64(), "{total}");
     assert_eq!(far["open"][0]["total"]["crc_bad"], 0);
 
+    assert_eq!(far["connections_rejected"], 0);
+    let ping = format!("ping {} --size 1G", server.address);
+    assert_eq!(runtime.urnic(&ping).output().unwrap().status.code(), Some(2), "too long");
+    let line = runtime.top("--once").remove(0);
+    assert_eq!(endpoint(&line, server.pid()).unwrap()["connections_rejected"], 1);
+    let text = runtime.run(&format!("top --once {}", server.pid()));
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.contains("  rejected 1") && !text.contains("accesses refused"), "{text}");
+
     let text = runtime.run(&format!("top --once {}", client.id()));
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(text.contains("urnic bw  1 of 1 connections open  in "), "{text}");
@@ -136,7 +145,7 @@ fn a_server_and_its_client_are_seen_with_the_same_rates() {
     });
     assert!(endpoint(&line, client.id()).is_none(), "a command that ends is shown no more");
     let far = endpoint(&line, server.pid()).unwrap();
-    assert_eq!(far["connections"], 1);
+    assert_eq!(far["connections"], 2);
     assert!(far["total"]["fpdus_received"].as_u64() >= total["fpdus_received"].as_u64(), "{far}");
     server.signal(Signal::INT);
     wait_until("the socket goes with the server", || runtime.names().is_empty());

@@ -332,11 +332,14 @@ impl Engine for KernelEngine {
                     self.attach(slot, &qp);
                 }
             }
-            Command::Reject { key, offer } => self.with_connection(key, |connection| {
-                let rejected = connection.layered.reject(&offer.offer());
-                connection.layered.close(now);
-                rejected
-            }),
+            Command::Reject { key, offer } => {
+                self.registry.rejected();
+                self.with_connection(key, |connection| {
+                    let rejected = connection.layered.reject(&offer.offer());
+                    connection.layered.close(now);
+                    rejected
+                });
+            }
             Command::Disconnect { key } => self.with_connection(key, |connection| {
                 connection.layered.close(now);
                 Ok(())

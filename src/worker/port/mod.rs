@@ -248,6 +248,7 @@ impl<D: Device + Send> Engine for PortEngine<D> {
                 }
             }
             Command::Reject { key, offer } => {
+                self.registry.rejected();
                 if let Some(id) = self.registry.id(key) {
                     // A connection that is over needs no refusal.
                     let _over = self.poller.port.reject(id, &offer.offer());

@@ -17,7 +17,7 @@ use urnic_engine::time::Instant;
 
 use crate::bw::budget::{Budget, message_time};
 use crate::bw::flow::Flow;
-use crate::client::{Client, Depths, OwnStops, SIGNAL_INTERVAL, close_all};
+use crate::client::{Client, Depths, SIGNAL_INTERVAL, close_all};
 use crate::counters::Counters;
 use crate::host::Host;
 use crate::interrupt::Interrupt;
@@ -177,22 +177,22 @@ fn run(
     let end = plan.time.map(|time| started + time);
     let mut budget = Budget::new(plan.count, plan.rate, plan.size, started);
     let (mut silent_since, mut told) = (started, 0);
-    let mut stops = OwnStops::default();
     intervals.start(started);
     loop {
         let now = monotonic_now();
         budget.set_time(now);
         let is_open =
             end.is_none_or(|end| now < end) && !budget.is_spent() && !interrupt.has_come();
-        let mut happened = false;
+        let (mut happened, mut was_stopped) = (false, false);
         for flow in &mut *flows {
+            was_stopped |= flow.client.was_stopped(now);
             if is_open {
                 flow.fill(memory, &mut budget)?;
             }
             happened |= flow.collect()?;
         }
         let is_idle = flows.iter().all(|flow| flow.open == 0);
-        if happened || stops.look(now) || !flows.iter().any(Flow::is_waiting) {
+        if happened || was_stopped || !flows.iter().any(Flow::is_waiting) {
             silent_since = now;
         } else if now - silent_since > host.options.timeout {
             let first = flows.first().context("no connection")?;

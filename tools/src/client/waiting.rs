@@ -18,7 +18,7 @@ pub(super) struct Waiting {
 
 /// Notices that this process was stopped: between two looks, much more time passed than it slept.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct OwnStops {
+struct OwnStops {
     looked_at: Option<Instant>,
     longest: Duration,
 }
@@ -26,7 +26,7 @@ pub(crate) struct OwnStops {
 impl OwnStops {
     /// Returns true if this process was stopped since the last look.
     #[inline]
-    pub(crate) fn look(&mut self, now: Instant) -> bool {
+    fn look(&mut self, now: Instant) -> bool {
         let before = self.looked_at.replace(now);
         let away = before.map_or(Duration::ZERO, |before| now - before);
         if away < OWN_STOP_MIN {

@@ -28,6 +28,7 @@ pub(super) struct EndpointLine {
     is_new: bool,
     connections: u64,
     connections_open: u64,
+    connections_rejected: u64,
     connections_untold: u64,
     #[serde(flatten)]
     flow: Flow,
@@ -95,6 +96,7 @@ impl EndpointLine {
             is_new: now.is_new,
             connections: now.connections,
             connections_open: now.connections_open,
+            connections_rejected: now.connections_rejected,
             connections_untold: now.connections_untold,
             flow: Flow::between(total_before, &now.total, time_ns),
             total: now.total,
@@ -114,8 +116,13 @@ impl EndpointLine {
         for (name, cell) in COLUMNS.into_iter().zip(self.flow.cells()) {
             text.push_str(&format!("  {name} {cell}"));
         }
-        if self.total.accesses_refused > 0 {
-            text.push_str(&format!("  accesses refused {}", self.total.accesses_refused));
+        for (name, count) in [
+            ("rejected", self.connections_rejected),
+            ("accesses refused", self.total.accesses_refused),
+        ] {
+            if count > 0 {
+                text.push_str(&format!("  {name} {count}"));
+            }
         }
         if !self.is_new {
             text.push_str("  (busy with something else: as it was before)");

@@ -68,6 +68,8 @@ pub(super) struct Told {
     pub(super) is_new: bool,
     pub(super) connections: u64,
     pub(super) connections_open: u64,
+    #[serde(default)]
+    pub(super) connections_rejected: u64,
     pub(super) connections_untold: u64,
     pub(super) total: Figures,
     pub(super) open: Vec<ToldConnection>,

@@ -272,7 +272,7 @@ mod tests {
         part.write_all(&[1; 10 << 12]).unwrap();
         part.sync_all().unwrap();
         let held = on_disk(&part.metadata().unwrap());
-        assert!(held >= 10 * CHARGE_MIN && held < 60 * CHARGE_MIN, "{held}");
+        assert!((10 * CHARGE_MIN..60 * CHARGE_MIN).contains(&held), "{held}");
         all.keep_part(&part);
         assert_eq!(room.sums(), (held, 1));
         // The next attempt reserves the rest, and does not pay twice.

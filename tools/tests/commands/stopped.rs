@@ -78,6 +78,24 @@ fn a_client_that_was_stopped_itself_goes_on() {
     server.stop();
 }
 
+/// A server gives up a client that was stopped for too long; that is told by its cause.
+#[test]
+fn a_client_that_was_stopped_for_too_long_says_so() {
+    let server = Server::start("--timeout 1s");
+    let mut bw = server.spawn("bw ADDRESS -t 1000 -i 0.1");
+    let mut lines = BufReader::new(bw.stdout.take().unwrap()).lines();
+    lines.next().unwrap().unwrap();
+    kill_process(Pid::from_child(&bw), Signal::STOP).unwrap();
+    std::thread::sleep(Duration::from_millis(6500));
+    kill_process(Pid::from_child(&bw), Signal::CONT).unwrap();
+    let output = bw.wait_with_output().unwrap();
+    let said = complaint(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("this program itself was stopped for 6 s"), "{said}");
+    assert!(said.contains("; until then "), "{said}");
+    server.stop();
+}
+
 /// Nor is the time in which the server was stopped the silence of its peers.
 #[test]
 fn a_server_that_was_stopped_itself_keeps_its_sessions() {

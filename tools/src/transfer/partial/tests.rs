@@ -39,8 +39,9 @@ impl Scene {
     }
 }
 
-fn octets(len: u64, seed: u64) -> Vec<u8> {
-    (0..len).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8 ^ seed as u8).collect()
+fn octets(len: u64, seed: u8) -> Vec<u8> {
+    let octet = |at: u64| at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0] ^ seed;
+    (0..len).map(octet).collect()
 }
 
 /// Stores chunk `index` of a file with these octets; `is_wrong` with a CRC that is not its own.
