@@ -11,25 +11,25 @@ pub(crate) const FIELD_COUNT: usize = 19;
 /// Counts of the connections of a session, at one end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
-    /// Octets that were copied in user space to be sent. Of Writes and Sends the engine copies none
+    /// Bytes that were copied in user space to be sent. Of Writes and Sends the engine copies none
     /// (`tests/copies.rs` looks for them) but those of FPDUs that were cut: frames and vectored
     /// writes refer to registered memory, where `--send-path` does not stage it. Read Responses are
     /// copied once. An AF_XDP socket can send from nowhere but its packet memory, so there it is all
     /// once more, with what frames it.
     pub(crate) payload_bytes_copied_tx: u64,
-    /// Of those, octets of Read Responses: what was in memory when they were framed.
+    /// Of those, bytes of Read Responses: what was in memory when they were framed.
     pub(crate) payload_bytes_snapshot: u64,
-    /// Of those, octets of other FPDUs that were kept because a part of them went out alone or was
+    /// Of those, bytes of other FPDUs that were kept because a part of them went out alone or was
     /// acknowledged, or because their request was flushed.
     pub(crate) payload_bytes_kept: u64,
-    /// Octets of payload copied in user space from where they arrived: once to where they belong,
+    /// Bytes of payload copied in user space from where they arrived: once to where they belong,
     /// and once more what had to be held because its FPDU was not whole.
     pub(crate) payload_bytes_copied_rx: u64,
-    /// Octets placed in registered memory.
+    /// Bytes placed in registered memory.
     pub(crate) bytes_placed: u64,
-    /// Of those, placed before all earlier octets had arrived.
+    /// Of those, placed before all earlier bytes had arrived.
     pub(crate) bytes_placed_out_of_order: u64,
-    /// Octets held because their FPDU was not whole.
+    /// Bytes held because their FPDU was not whole.
     pub(crate) bytes_held: u64,
     /// FPDUs framed for sending.
     pub(crate) fpdus_sent: u64,
@@ -45,7 +45,7 @@ pub(crate) struct Counters {
     pub(crate) segments_aligned: u64,
     /// TCP segments received by our own TCP.
     pub(crate) segments_received: u64,
-    /// Of those, ahead of octets still missing.
+    /// Of those, ahead of bytes still missing.
     pub(crate) segments_out_of_order: u64,
     /// Segments sent again.
     pub(crate) retransmissions: u64,
@@ -84,8 +84,8 @@ impl Counters {
         frames_sent, super_frames_sent,
     }
 
-    /// Returns true if the end has a TCP of its own: only that one counts segments and frames. Whoever has
-    /// opened a connection has received a segment.
+    /// Returns true if the end has a TCP of its own: only that one counts segments and frames. An end
+    /// with an open connection has received one.
     pub(crate) const fn knows_segments(&self) -> bool {
         self.segments_received > 0 || self.frames_sent > 0
     }

@@ -99,7 +99,7 @@ struct Trips<'h> {
     target: Mr,
     remote: RemoteBuffer,
     len: usize,
-    /// The octet that the next Write ends with, and its answer.
+    /// The byte that the next Write ends with, and its answer.
     next: u8,
 }
 

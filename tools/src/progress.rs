@@ -8,7 +8,7 @@ use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::clock::Stopwatch;
 use crate::{figure, report};
 
-/// Octets, as [`Progress::with_lines`] shows them.
+/// Bytes, as [`Progress::with_lines`] shows them.
 pub(crate) fn octets(count: u64) -> String {
     figure::bytes(count)
 }
@@ -18,7 +18,7 @@ pub(crate) fn items(count: u64) -> String {
     HumanCount(count).to_string()
 }
 
-/// Octets done out of octets to do.
+/// Bytes done out of bytes to do.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -41,7 +41,7 @@ const LINE_AFTER: Duration = Duration::from_secs(5);
 const LINE_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 impl Progress {
-    /// A bar for `total` octets; draws nothing when `quiet`, or without a terminal.
+    /// A bar for `total` bytes; draws nothing when `quiet`, or without a terminal.
     pub(crate) fn octets(total: u64, quiet: bool) -> Self {
         let target =
             if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
@@ -79,7 +79,7 @@ impl Progress {
         self.bar.suspend(action)
     }
 
-    /// `done` octets, or things, are done.
+    /// `done` bytes, or things, are done.
     pub(crate) fn set(&self, done: u64) {
         self.done.set(done);
         self.bar.set_position(done);

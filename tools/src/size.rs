@@ -1,4 +1,4 @@
-//! Sizes in octets as people write them: `0`, `1500`, `64K`, `1.5M`, `2GiB`.
+//! Sizes in bytes as people write them: `0`, `1500`, `64K`, `1.5M`, `2GiB`.
 //!
 //! K, M, G and T are powers of 1024, with or without `i`, `iB`; case does not matter.
 
@@ -20,12 +20,12 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
 }
 
 /// Writes a size so that [`parse`] reads it again, with at most two decimals.
-pub(crate) fn format(octets: u64) -> String {
+pub(crate) fn format(bytes: u64) -> String {
     let unit = [(1_u64 << 40, "T"), (1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")]
         .into_iter()
-        .find(|(scale, _)| octets >= *scale);
-    let Some((scale, name)) = unit else { return octets.to_string() };
-    let hundredths = u128::from(octets) * 100 / u128::from(scale);
+        .find(|(scale, _)| bytes >= *scale);
+    let Some((scale, name)) = unit else { return bytes.to_string() };
+    let hundredths = u128::from(bytes) * 100 / u128::from(scale);
     let (whole, rest) = (hundredths / 100, hundredths % 100);
     let decimals = match rest {
         0 => String::new(),
@@ -90,8 +90,8 @@ mod tests {
 
     #[test]
     fn a_printed_size_reads_back() {
-        for octets in [0, 1, 1023, 1024, 1536, 3 << 19, 1 << 28, 5 << 30, 1 << 40] {
-            assert_eq!(parse(&format(octets)), Ok(octets), "{}", format(octets));
+        for bytes in [0, 1, 1023, 1024, 1536, 3 << 19, 1 << 28, 5 << 30, 1 << 40] {
+            assert_eq!(parse(&format(bytes)), Ok(bytes), "{}", format(bytes));
         }
         assert_eq!(format(1 << 28), "256M");
         assert_eq!(format(1100), "1.07K");

@@ -36,12 +36,12 @@ impl<'h> Flow<'h> {
     #[inline]
     pub(super) fn fill(&mut self, memory: &Mr, budget: &mut Budget) -> anyhow::Result<()> {
         while self.open < self.depth && self.credits > 0 && budget.take() {
-            let octets = memory.sge(0..memory.len());
+            let bytes = memory.sge(0..memory.len());
             let remote = self.client.welcome.region;
             self.client.post(match self.op {
-                Op::Write => SendWr::write(WrId(0), remote, [octets]),
-                Op::Read => SendWr::read(WrId(0), remote, octets),
-                Op::Send => SendWr::send(WrId(0), [octets]),
+                Op::Write => SendWr::write(WrId(0), remote, [bytes]),
+                Op::Read => SendWr::read(WrId(0), remote, bytes),
+                Op::Send => SendWr::send(WrId(0), [bytes]),
                 Op::FetchAdd => {
                     SendWr::new(WrId(0), SendOp::FetchAdd { remote, add: 1, mask: 0 }, [])
                 }

@@ -307,7 +307,7 @@ fn finish(flows: &mut [Flow<'_>], plan: &Plan, started: Instant) -> anyhow::Resu
     })
 }
 
-/// What to do when messages of `size` octets do not fit into the memory of this machine.
+/// What to do when messages of `size` bytes do not fit into the memory of this machine.
 pub(crate) fn no_memory(size: u32) -> String {
     format!("memory for messages of {}: ask for a smaller --size", size::format(u64::from(size)))
 }

@@ -16,7 +16,7 @@ use crate::{figure, report, units};
 /// Measure throughput to a server
 ///
 /// Keeps a number of RDMA Writes, RDMA Reads, Sends or Atomics under way for some seconds, waits until
-/// the server has received them all, and tells what each end has counted.
+/// the server has received them all, and reports what each end has counted.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{DEVICES}"))]
 pub(crate) struct Args {
@@ -63,7 +63,7 @@ pub(crate) struct Args {
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     connections: u32,
 
-    /// Tell what was done in each of these times, in seconds or with a unit
+    /// Report what was done in each interval of this length, in seconds or with a unit
     #[arg(short, long, value_name = "TIME", value_parser = units::seconds)]
     interval: Option<Duration>,
 
@@ -85,7 +85,7 @@ have dashes. Segments are sent again when they are lost, and also to find out wh
 (RACK-TLP, RFC 8985 §7): a few are sent again on a link without loss when an end has to wait for its
 core. Processor time is of both programs; the server's is that of all its peers.
 
-SIGINT (Ctrl-C) ends the measurement early, and what there is of it is told; a second one ends the
+SIGINT (Ctrl-C) ends the measurement early; its result so far is reported. A second one ends the
 program.
 
 Exit status: 0 when it was measured, for a shorter time, too; 2 when it could not be.

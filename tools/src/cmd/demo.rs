@@ -7,11 +7,11 @@ use crate::demo::{Options, Session};
 use crate::progress::{self, Progress};
 use crate::report;
 
-/// Move data between two RNICs on a link in memory, and verify every octet
+/// Move data between two RNICs on a link in memory, and verify every byte
 ///
 /// Two RNICs in this process, joined by a link that loses, reorders, duplicates and corrupts frames
 /// as you ask, run RDMA Writes, Reads, Sends of all four kinds, Immediate Data and Atomics in both
-/// directions at once. Every octet of every operation is compared with what it should be, and
+/// directions at once. Every byte of every operation is compared with what it should be, and
 /// guards around each range with what they were. No privilege is needed: nothing leaves the process.
 ///
 /// The link has a clock of its own, so the same seed and options give the same run on any machine,
@@ -32,13 +32,13 @@ pub(crate) struct Args {
 }
 
 const EXAMPLES: &str = "\
-SIZEs are in octets and take K, M, G and T (powers of 1024): 64K, 1.5M, 2GiB.
+SIZEs are in bytes and take K, M, G and T (powers of 1024): 64K, 1.5M, 2GiB.
 
 The table has a column for each direction: what its sender sent and its receiver received. Segments
 are TCP segments with FPDUs, each counted once, however often it was sent; they are aligned when
 they begin and end with FPDUs. 'Found by marker' are FPDUs in segments that arrived ahead of others
 and were located by a marker inside. 'Bytes placed out of order' went to their final place before
-all earlier octets had arrived. 'Held' are octets of FPDUs that were not whole. Copies are counted
+all earlier bytes had arrived. 'Held' are bytes of FPDUs that were not whole. Copies are counted
 between registered memory and the device's buffers: the sender's device gathers from memory itself,
 the receiver copies once, and once more what it has to hold.
 

@@ -40,7 +40,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     options: Options,
 
-    /// Largest IP datagram of both interfaces, in octets; they keep theirs if not given, new ones
+    /// Largest IP datagram of both interfaces, in bytes; they keep theirs if not given, new ones
     /// have 1500
     #[arg(long, value_name = "SIZE")]
     mtu: Option<usize>,

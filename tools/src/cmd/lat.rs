@@ -18,7 +18,7 @@ use crate::{figure, report, size, units};
 
 /// Measure latency to a server
 ///
-/// A Write is answered by a Write: each end looks at the last octet of its own memory until it
+/// A Write is answered by a Write: each end looks at the last byte of its own memory until it
 /// changes, then writes the other's. No completion is waited for and no Send is in the loop. Of Writes,
 /// Sends and Immediate Data, times are half of the round trip. Reads and Atomics are answered without the
 /// server's program: their times are the whole from post to completion.
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     iterations: Option<u32>,
 
-    /// Tell how long they took in each of these times, in seconds or with a unit
+    /// Report the times of each interval of this length, in seconds or with a unit
     #[arg(short, long, value_name = "TIME", value_parser = units::seconds)]
     interval: Option<Duration>,
 
@@ -69,7 +69,7 @@ perftest has them; the result says which. Minimum, mean, maximum and standard de
 the samples; percentiles have three digits. A percentile that so few samples do not have is a dash:
 p90 takes 10, p99 100, p99.9 1000.
 
-SIGINT (Ctrl-C) ends the measurement early, and what there is of it is told; a second one ends the
+SIGINT (Ctrl-C) ends the measurement early; its result so far is reported. A second one ends the
 program.
 
 Exit status: 0 when it was measured, with fewer messages, too; 2 when it could not be.

@@ -13,9 +13,9 @@ use crate::units;
 /// Shown are endpoints of your own processes that were started with --top, or with URNIC_TOP=1 in the
 /// environment: serve, ping, bw, lat, put, get and rping, and programs under 'urnic run'. No privilege is
 /// needed. Of each there is a line each second, and a table of its busiest connections, in the words of
-/// 'urnic capture': rates in and out (octets of the TCP stream), the shares of segments sent that are
+/// 'urnic capture': rates in and out (bytes of the TCP stream), the shares of segments sent that are
 /// aligned with FPDUs, of segments received that came out of order, of segments that were sent again, and
-/// octets held because their FPDU is not whole. Over the kernel's TCP segments are the kernel's, and have
+/// bytes held because their FPDU is not whole. Over the kernel's TCP segments are the kernel's, and have
 /// dashes.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES)]

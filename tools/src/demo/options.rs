@@ -17,12 +17,12 @@ use crate::{size, units};
 /// serialize as they are to be repeated.
 #[derive(Args, Clone, Debug, Serialize)]
 pub(crate) struct Options {
-    /// Payload to move in each direction, in octets; 0 still does one operation of each kind
+    /// Payload to move in each direction, in bytes; 0 still does one operation of each kind
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "512M")]
     pub(super) bytes: u64,
 
     /// Longest operation, 1 to 16M. Lengths vary from 0 up to it, often around the edges of
-    /// FPDUs, with most octets in long operations; Sends are at most 64K
+    /// FPDUs, with most bytes in long operations; Sends are at most 64K
     #[arg(long, value_name = "SIZE", value_parser = message_len, default_value = "1M")]
     pub(super) message: usize,
 
@@ -45,7 +45,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "STACK", value_enum, default_value_t, help_heading = PROTOCOL)]
     pub(super) stack: Stack,
 
-    /// Largest IP datagram, 256 to 65535 octets
+    /// Largest IP datagram, 256 to 65535 bytes
     #[arg(long, value_name = "SIZE", value_parser = mtu, default_value = "1500",
           help_heading = LINK)]
     pub(super) mtu: usize,
@@ -203,11 +203,11 @@ fn nanos<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::
 
 /// Reads a size from `low` to `high`.
 fn size_in(text: &str, low: u64, high: u64) -> Result<usize, String> {
-    let octets = size::parse(text)?;
-    if !(low..=high).contains(&octets) {
+    let bytes = size::parse(text)?;
+    if !(low..=high).contains(&bytes) {
         return Err(format!("not from {} to {}", size::format(low), size::format(high)));
     }
-    usize::try_from(octets).map_err(|_| "too large".into())
+    usize::try_from(bytes).map_err(|_| "too large".into())
 }
 
 fn message_len(text: &str) -> Result<usize, String> {
@@ -215,11 +215,11 @@ fn message_len(text: &str) -> Result<usize, String> {
 }
 
 fn mtu(text: &str) -> Result<usize, String> {
-    let octets = size::parse(text)?;
-    if !(256..=65_535).contains(&octets) {
+    let bytes = size::parse(text)?;
+    if !(256..=65_535).contains(&bytes) {
         return Err("an MTU is from 256 to 65535".into());
     }
-    usize::try_from(octets).map_err(|_| "too large".into())
+    usize::try_from(bytes).map_err(|_| "too large".into())
 }
 
 fn latency(text: &str) -> Result<Duration, String> {
@@ -238,7 +238,7 @@ fn super_frames(text: &str) -> Result<SuperFrames, String> {
         "off" => Ok(SuperFrames(None)),
         "on" => Ok(SuperFrames(NonZeroUsize::new(SUPER_FRAME_LEN_MAX))),
         size => size_in(size, 1 << 10, SUPER_FRAME_LEN_MAX as u64)
-            .map(|octets| SuperFrames(NonZeroUsize::new(octets)))
+            .map(|bytes| SuperFrames(NonZeroUsize::new(bytes)))
             .map_err(|error| format!("neither on, nor off, nor a size: {error}")),
     }
 }

@@ -13,7 +13,7 @@ use crate::{figure, report};
 /// The result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Outcome {
-    /// Every octet of every operation is where it should be, and nothing else changed.
+    /// Every byte of every operation is where it should be, and nothing else changed.
     pub(crate) verified: bool,
     /// What went wrong otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,7 +33,7 @@ pub(crate) struct Outcome {
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Direction {
     from: &'static str,
-    /// Payload octets verified, and operations.
+    /// Payload bytes verified, and operations.
     bytes_verified: u64,
     operations_verified: u64,
     /// Data segments that carry FPDUs, each counted once; with whole FPDUs only; that arrived
@@ -58,10 +58,10 @@ struct Direction {
     bytes_placed: u64,
     bytes_placed_out_of_order: u64,
     bytes_held_peak: u64,
-    /// From arrival to placement, on the link's clock: mean over all octets, and the longest.
+    /// From arrival to placement, on the link's clock: mean over all bytes, and the longest.
     placement_ns_mean: Option<f64>,
     placement_ns_max: u64,
-    /// Times a payload octet is copied on its way between memory and device.
+    /// Times a payload byte is copied on its way between memory and device.
     copies_per_byte_tx: Option<f64>,
     copies_per_byte_rx: Option<f64>,
     #[serde(skip)]
@@ -123,14 +123,14 @@ impl Outcome {
 
     /// The result for people.
     pub(crate) fn text(&self) -> String {
-        let octets = self.directions.iter().map(|direction| direction.bytes_verified).sum();
+        let bytes = self.directions.iter().map(|direction| direction.bytes_verified).sum();
         let verdict = if self.verified { "All verified" } else { "NOT VERIFIED" };
         format!(
             "{}\n{}\n{verdict}: {} in {}, {} of payload both ways together ({} on the link's clock), \
              seed {}",
             self.table(),
             self.copies(),
-            figure::bytes(octets),
+            figure::bytes(bytes),
             figure::seconds(self.seconds),
             bits(self.gbps),
             figure::seconds(self.virtual_seconds),

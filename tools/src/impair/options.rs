@@ -82,7 +82,7 @@ pub(crate) struct Options {
           value_parser = clap::value_parser!(u32).range(1..=HELD_FRAMES_MAX as i64))]
     queue: u32,
 
-    /// Largest IP datagram that passes, in octets; longer ones are lost silently
+    /// Largest IP datagram that passes, in bytes; longer ones are lost silently
     #[arg(long, value_name = "SIZE")]
     path_mtu: Option<usize>,
 

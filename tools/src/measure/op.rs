@@ -35,7 +35,7 @@ impl Op {
         }
     }
 
-    /// Octets of each message; `None` when they are to be chosen.
+    /// Bytes of each message; `None` when they are to be chosen.
     const fn fixed_len(self) -> Option<u32> {
         match self {
             Self::Write | Self::Read | Self::Send => None,
@@ -100,10 +100,10 @@ pub(crate) fn message_size(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Octets of an atomic, and of Immediate Data.
+/// Bytes of an atomic, and of Immediate Data.
 pub(crate) const ATOMIC_LEN: u32 = 8;
 
-/// The sizes of one table: powers of two from 2 octets to 8 MiB, as perftest has them.
+/// The sizes of one table: powers of two from 2 bytes to 8 MiB, as perftest has them.
 pub(crate) const ALL_SIZES: [u32; 23] = {
     let mut sizes = [0; 23];
     let mut index = 0;

@@ -56,10 +56,10 @@ const START_ONE: &str =
 /// What a process runs: its program, and the command of it if that is ours.
 pub(super) fn command(pid: u32) -> String {
     let path: PathBuf = ["/proc", &pid.to_string(), "cmdline"].iter().collect();
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     // It may have ended meanwhile.
-    let _unknown = File::open(path).and_then(|file| file.take(NAME_MAX).read_to_end(&mut octets));
-    let text = String::from_utf8_lossy(&octets);
+    let _unknown = File::open(path).and_then(|file| file.take(NAME_MAX).read_to_end(&mut bytes));
+    let text = String::from_utf8_lossy(&bytes);
     let mut words = text.split('\0').filter(|word| !word.is_empty());
     let program = words.next().unwrap_or("?");
     let name = Path::new(program)
@@ -71,7 +71,7 @@ pub(super) fn command(pid: u32) -> String {
     }
 }
 
-/// Octets of a command line that are read.
+/// Bytes of a command line that are read.
 const NAME_MAX: u64 = 1024;
 
 #[cfg(test)]
