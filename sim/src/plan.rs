@@ -5,7 +5,6 @@ use urnic_engine::port::LowerLayer;
 use urnic_engine::tcp::CongestionKind;
 use urnic_netdev::impair::ImpairConfig;
 
-pub use crate::sabotage::Sabotage;
 use crate::scenario::Scenario;
 
 /// One run. Made by [`Plan::of_seed`], or by hand for a regression test.
@@ -31,6 +30,55 @@ pub struct Plan {
     pub guesses: Option<Guesses>,
     /// A fault made on purpose, which the oracle has to find.
     pub sabotage: Option<Sabotage>,
+}
+
+/// A fault that a check of the oracle has to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sabotage {
+    /// The model expects another byte in memory that nothing writes.
+    Guard,
+    /// The model expects another byte where the initiator's Writes go.
+    Sink,
+    /// The model expects another byte where the initiator's Reads go.
+    Landing,
+    /// The model expects that atomics find other values.
+    Atomic,
+    /// Completions of the send queue name the request behind their own.
+    SendOrder,
+    /// Completions of the send queue name another operation.
+    SendOpcode,
+    /// Completions of the receive queue name the receive behind their own.
+    ReceiveOrder,
+    /// Completions of the receive queue name one byte more.
+    ReceiveLength,
+    /// Failed completions of the send queue get lost.
+    LostSend,
+    /// Failed completions of the receive queue get lost.
+    LostReceive,
+    /// The counter of memory that changes is believed to stand still.
+    Counter,
+    /// Memory that was written after its invalidation has been read.
+    Revoked,
+    /// An end that has left is believed to have posted one message more.
+    LeftBehind,
+    /// An end has no time to notice that its peer has vanished.
+    Impatience,
+    /// A queue pair goes on after its connection has ended.
+    State,
+    /// A region is kept.
+    Region,
+    /// A connection is kept.
+    Connection,
+    /// A port may hold nothing.
+    Held,
+    /// A CRC was wrong.
+    Crc,
+    /// The work beside hostile peers takes a day longer.
+    Late,
+    /// The work beside hostile peers is never done.
+    Undone,
+    /// A Request is none of those that were made.
+    Request,
 }
 
 /// Connections that a node opens to the first flow's listener and leaves as they are.

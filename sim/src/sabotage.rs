@@ -5,56 +5,7 @@ use urnic_engine::verbs::{QpState, Wc, WcOpcode, WcStatus};
 
 use crate::live::REVOKED;
 use crate::memory::{Layout, Memory, Model, Part};
-use crate::plan::FlowPlan;
-
-/// A fault that a check of the oracle has to find.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sabotage {
-    /// The model expects another byte in memory that nothing writes.
-    Guard,
-    /// The model expects another byte where the initiator's Writes go.
-    Sink,
-    /// The model expects another byte where the initiator's Reads go.
-    Landing,
-    /// The model expects that atomics find other values.
-    Atomic,
-    /// Completions of the send queue name the request behind their own.
-    SendOrder,
-    /// Completions of the send queue name another operation.
-    SendOpcode,
-    /// Completions of the receive queue name the receive behind their own.
-    ReceiveOrder,
-    /// Completions of the receive queue name one byte more.
-    ReceiveLength,
-    /// Failed completions of the send queue get lost.
-    LostSend,
-    /// Failed completions of the receive queue get lost.
-    LostReceive,
-    /// The counter of memory that changes is believed to stand still.
-    Counter,
-    /// Memory that was written after its invalidation has been read.
-    Revoked,
-    /// An end that has left is believed to have posted one message more.
-    LeftBehind,
-    /// An end has no time to notice that its peer has vanished.
-    Impatience,
-    /// A queue pair goes on after its connection has ended.
-    State,
-    /// A region is kept.
-    Region,
-    /// A connection is kept.
-    Connection,
-    /// A port may hold nothing.
-    Held,
-    /// A CRC was wrong.
-    Crc,
-    /// The work beside hostile peers takes a day longer.
-    Late,
-    /// The work beside hostile peers is never done.
-    Undone,
-    /// A Request is none of those that were made.
-    Request,
-}
+use crate::plan::{FlowPlan, Sabotage};
 
 impl Sabotage {
     /// Changes what the model expects.

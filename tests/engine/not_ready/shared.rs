@@ -238,10 +238,10 @@ fn two_queue_pairs_get_their_receives_beside_a_third_whose_peer_lies() {
             let numbers = shared.numbers();
             for round in 0..30_u32 {
                 (0..8).for_each(|id| shared.post(id));
-                for message in 0..8 {
-                    shared.send(message % 2);
+                for message in 0..8_u32 {
+                    shared.send((message % 2) as usize);
                     if message % 3 == 0 {
-                        let msn = 2 + (round * 8 + message as u32) * 97 % 20_000;
+                        let msn = 2 + (round * 8 + message) * 97 % 20_000;
                         let state = shared.lie(not_ready, msn);
                         assert_eq!(state, QpState::Error, "{msn}");
                     }

@@ -38,12 +38,10 @@ mod verbs {
     pub(crate) mod sync;
 
     pub(crate) use srq::Srq;
-    #[cfg(test)]
-    pub(crate) use stand_in::posted;
     pub(crate) use stand_in::{PostError, QpShared, QueueError, RecvWr};
 
     /// Receives and queue pairs, as far as the queues look at them.
-    mod stand_in {
+    pub(crate) mod stand_in {
         use std::sync::Arc;
 
         use super::Srq;

@@ -11,7 +11,8 @@ use loom::thread;
 use crate::types::PdNum;
 use crate::verbs::alarm::Alarm;
 use crate::verbs::doorbell::{Bell, Doorbell};
-use crate::verbs::{QpShared, RecvWr, Srq, posted};
+use crate::verbs::stand_in::posted;
+use crate::verbs::{QpShared, RecvWr, Srq};
 
 /// Tries every order with at most so many preemptions: more find nothing new and take minutes.
 fn model(preemptions: usize, test: impl Fn() + Send + Sync + 'static) {

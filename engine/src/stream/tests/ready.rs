@@ -153,8 +153,7 @@ fn every_kind_and_every_depth_of_a_peer_lets_work_complete() {
     let mut ready = 0;
     for case in cases() {
         let [mut a, mut b] = case.start();
-        let [Some((ird, ord)), Some((peer_ird, peer_ord))] =
-            [&mut a, &mut b].map(|end| established(end))
+        let [Some((ird, ord)), Some((peer_ird, peer_ord))] = [&mut a, &mut b].map(established)
         else {
             // RFC 6581 §9.1: more Reads than can be served; §9.2: no kind that the depths allow.
             assert_eq!(a.layered.setup(), Setup::Over, "{case:x?}");

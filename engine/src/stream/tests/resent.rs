@@ -62,7 +62,7 @@ fn any_part_is_sent_again_as_it_was() {
         for len in [0, 1, FULL - 1, FULL, 5 * FULL, 5 * FULL + 1, 6 * FULL - 3, 12_000] {
             let config = StartupConfig { markers, immediates: true, ..StartupConfig::default() };
             let [mut a, mut b] = started_with(config);
-            a.memory.copy_in(0, &(0..len).map(|at| (at % 251) as u8).collect::<Vec<_>>());
+            a.memory.copy_in(0, &(0..=250).cycle().take(len).collect::<Vec<u8>>());
             for wr in requests(&a, &b, 1, len) {
                 a.qp.post_send(wr).unwrap();
             }

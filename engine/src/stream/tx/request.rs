@@ -41,10 +41,7 @@ impl Messages {
                 };
                 let awaited = Awaited::Read { stag: sink, to: sink_to, len, delivered_len: 0 };
                 self.requester.sent(awaited, number);
-                // No request of the send queue is before a ready-to-receive Read.
-                if number != RTR_WORK {
-                    self.send_queue.asked_behind(number);
-                }
+                self.send_queue.asked_behind(number);
                 let target = untagged(QueueNumber::READ_REQUEST, self.next_request_msn());
                 Message::inline(target, Opcode::ReadRequest, source, &request.to_bytes())
             }

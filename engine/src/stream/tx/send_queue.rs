@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use crate::mem::SharedSlice;
 use crate::mem::region::prefetch::{prefetch, prefetch_front};
+use crate::rdmap::read::is_own;
 use crate::stream::tx::confirmations::Confirmations;
 use crate::types::StreamOffset;
 use crate::verbs::posted::make_room;
@@ -198,9 +199,12 @@ impl SendQueue {
         }
     }
 
-    /// A Read or an Atomic goes out: its Response confirms what is before it.
+    /// Notes that a Read or an Atomic goes out: its Response confirms what is before it. No request is before
+    /// a ready-to-receive Read.
     pub(crate) fn asked_behind(&mut self, number: u64) {
-        if let Some(confirmations) = &mut self.confirmations {
+        if !is_own(number)
+            && let Some(confirmations) = &mut self.confirmations
+        {
             confirmations.asked_behind(number);
         }
     }

@@ -1,0 +1,51 @@
+//! Memory that one end goes on writing while the other reads it.
+
+use crate::live;
+use crate::memory::{Part, Spot};
+use crate::plan::{FlowPlan, Kind};
+use crate::side::Side;
+
+impl Side {
+    /// The count of what this end goes on writing.
+    pub(crate) fn live_counter(&self) -> u64 {
+        let count = self.live.counter();
+        self.sabotage.map_or(count, |sabotage| sabotage.counter(count))
+    }
+
+    /// What has come to the place of a Read.
+    pub(super) fn landed(&self, spot: Spot, len: usize) -> Vec<u8> {
+        let mut octets = vec![0; len];
+        self.memory.part(Part::Landing).copy_out(spot.to, &mut octets);
+        octets
+    }
+
+    /// No octet that the peer wrote after it had invalidated what this end reads may be here.
+    pub(crate) fn check_revoked(&self, flow: &FlowPlan) -> Result<(), String> {
+        let initial = self.memory.layout.initial(self.index);
+        let landing = self.memory.layout.part(Part::Landing).start;
+        let work = flow.sides[self.index].work.iter().enumerate();
+        for (index, op) in work.filter(|(_, op)| op.kind == Kind::ReadLive) {
+            let at = landing + self.spots[index].to;
+            let found = self.landed(self.spots[index], op.len);
+            let is_revoked =
+                |(octet, before): (&u8, &u8)| *octet == live::REVOKED && octet != before;
+            if found.iter().zip(&initial[at..]).any(is_revoked) {
+                return Err(format!(
+                    "Read {index} brought what was written after the invalidation"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an octet of this end's memory is one that the other end, or this one, goes on writing.
+    pub(crate) fn is_live(&self, flow: &FlowPlan, at: usize) -> bool {
+        let layout = &self.memory.layout;
+        let landing = layout.part(Part::Landing).start;
+        let reads = flow.sides[self.index].work.iter().zip(&self.spots);
+        layout.part(Part::Live).contains(&at)
+            || reads
+                .filter(|(op, _)| op.kind == Kind::ReadLive)
+                .any(|(op, spot)| (landing + spot.to..landing + spot.to + op.len).contains(&at))
+    }
+}
