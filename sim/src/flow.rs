@@ -1,15 +1,16 @@
 //! One connection: how it is opened, driven and closed, and what is checked when it is over.
 
+mod oracle;
+
 use std::io;
 
 use urnic_engine::mpa::startup::Offer;
 use urnic_engine::port::{ConnectParams, ConnectionCounters, ConnectionId, Port, PortEvent};
 use urnic_engine::stream::{StartupFailure, StreamEvent};
 use urnic_engine::time::{Duration, Instant};
-use urnic_engine::verbs::QpState;
 
 use crate::address::address;
-use crate::memory::{Model, Part};
+use crate::memory::Model;
 use crate::plan::{Act, Deed, Ending, FlowPlan, Sabotage, SidePlan, Start};
 use crate::side::Side;
 use crate::world::{Node, World};
@@ -500,76 +501,6 @@ impl<'p> Flow<'p> {
         match self.stage {
             Stage::Open | Stage::Ending => pump.into_iter().chain(close).chain(own).min(),
             Stage::Waiting | Stage::Over => None,
-        }
-    }
-
-    // ---- the oracle ----
-
-    /// The connection is over: all that was posted has completed, and memory holds what it should.
-    fn check_end(&mut self) -> Result<(), String> {
-        for side in [0, 1] {
-            let peer_live = self.sides[1 - side].live_counter();
-            let end = &mut self.sides[side];
-            end.poll(self.plan, &self.model, peer_live, None)
-                .map_err(|text| format!("side {side}: {text}"))?;
-        }
-        for side in [0, 1] {
-            let end = &self.sides[side];
-            self.sabotage.inspect(|sabotage| sabotage.touch(&end.memory));
-            end.check_revoked(self.plan).map_err(|text| format!("side {side}: {text}"))?;
-            self.check_left_behind(side)?;
-            let end = &self.sides[side];
-            // An end that was never established has nothing that could complete.
-            if end.connection.is_some() {
-                end.check_all_completed(self.plan)
-                    .map_err(|text| format!("side {side}: {text}"))?;
-                let state = end.queues.qp.state();
-                let state = self.sabotage.map_or(state, |sabotage| sabotage.state(state));
-                if self.is_silent && !end.has_left && state != QpState::Error {
-                    return Err(format!("side {side}: the queue pair is {state:?} after the end"));
-                }
-            }
-            self.check_memory(side)?;
-        }
-        Ok(())
-    }
-
-    /// What an end had posted before it left is with its peer, unless that has ended it too: by
-    /// itself, or with its listener before it was established.
-    fn check_left_behind(&self, side: usize) -> Result<(), String> {
-        let Ending::Acts(acts) = self.plan.ending else { return Ok(()) };
-        let more = usize::from(self.sabotage == Some(Sabotage::LeftBehind));
-        let (left, peer) = (self.left_behind[side] + more, &self.sides[1 - side]);
-        let ends_itself = acts[1 - side].what != Deed::Nothing || !peer.established;
-        if !ends_itself && !self.is_silent && peer.progress.delivered < left {
-            let delivered = peer.progress.delivered;
-            return Err(format!("side {side} left {left} messages, of which {delivered} came"));
-        }
-        Ok(())
-    }
-
-    fn check_memory(&self, side: usize) -> Result<(), String> {
-        let memory = &self.sides[side].memory;
-        let (found, expected) = (memory.content(), &self.model.memory[side]);
-        if found == *expected {
-            return Ok(());
-        }
-        let initial = memory.layout.initial(side);
-        let numbers = memory.layout.part(Part::Numbers);
-        let wrong = (0..found.len()).find(|at| {
-            let unfinished =
-                self.fails_by_plan() && (found[*at] == initial[*at] || numbers.contains(at));
-            found[*at] != expected[*at] && !unfinished && !self.sides[side].is_live(self.plan, *at)
-        });
-        match wrong {
-            None => Ok(()),
-            Some(at) => {
-                let place = memory.layout.describe(at);
-                Err(format!(
-                    "side {side}: octet {at} of memory ({place}) is {:#04x}, not {:#04x}",
-                    found[at], expected[at]
-                ))
-            }
         }
     }
 }
