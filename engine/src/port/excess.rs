@@ -62,7 +62,7 @@ mod tests {
             let kind = Connectionless::Tcp;
             (0..offered).filter(|_| allowances.take(now, kind)).count() as u64
         };
-        let second = |count| Instant::from_nanos(count * 1_000_000_000);
+        let second = |count: u64| Instant::from_nanos(count * 1_000_000_000);
         assert_eq!(taken(second(10), 10 * CONNECTIONLESS_BURST_MAX), CONNECTIONLESS_BURST_MAX);
         assert_eq!(taken(second(10), 1), 0);
         // A second later as many as the rate, but never more than a burst at once.

@@ -344,6 +344,29 @@ mod tests {
         assert!(blocks_seen.get() > 0, "Read Responses were kept, by the queue's own pool");
     }
 
+    /// Otherwise two queues could send one round for ever, when its connection ends meanwhile.
+    #[test]
+    fn a_frame_is_handed_over_once() {
+        let rnic = Rnic::new(RnicConfig { seed: 1.into() });
+        let [mut owner, mut other] = two_queues(&rnic);
+        let (now, far) = (owner.link.now(), &owner.qps[1]);
+        let write = SendWr::write(WrId(1), owner.memory.remote(0), [owner.memory.sge(0..8)]);
+        far.post_send(write).unwrap();
+        let mut frame = Vec::new();
+        owner.link.b.port.poll_transmit(now, 64, &mut |sent| {
+            frame.resize(sent.len(), 0);
+            sent.gather(&mut frame);
+            Ok(())
+        });
+        let port = &mut other.link.a.port;
+        port.handle_frame(now, &RxFrame::whole(&frame, RxChecksum::Valid, None));
+        let handed = port.poll_handover().unwrap();
+        assert_eq!((handed.to, &handed.frame), (Recipient::One(0), &frame));
+        port.handle_handover(now, &Handover { to: Recipient::One(1), ..handed });
+        assert!(port.poll_handover().is_none());
+        assert_eq!(port.port_counters().handed_over, 1);
+    }
+
     #[test]
     fn what_each_queue_has_for_itself_is_in_cache_lines_of_its_own() {
         let rnic = Rnic::new(RnicConfig { seed: 1.into() });

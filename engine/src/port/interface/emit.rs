@@ -282,6 +282,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_digest_that_begins_where_a_frame_ends_is_of_the_next() {
+        let digest = |at| Digest { from: 0, at, register: 0, is_scattered: false };
+        let digests = [96, 100, 196].map(digest);
+        let mut rest = &digests[..];
+        let mut take = |at, end| {
+            let found = digests_before(&mut rest, at, end)?;
+            Some((found.base, found.digests.len()))
+        };
+        assert_eq!(take(0, 100), Some((0, 1)));
+        assert_eq!(take(100, 200), Some((100, 2)));
+        assert_eq!(take(200, 300), None);
+    }
+
     type Emitted = Vec<(Vec<u8>, TxChecksum, Option<NonZeroU16>)>;
 
     /// The frames that a device of this kind gets of what `emit` emits, and the turn that they count as.
