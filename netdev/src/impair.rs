@@ -17,7 +17,8 @@ use dice::Dice;
 use hold::{HeldFrame, Hold, Release};
 
 use crate::{
-    Capabilities, Device, Fragment, RxFrame, TransmitError, TxChecksum, TxFrame, checksum, segment,
+    Capabilities, Device, Fragment, Refusals, RxFrame, TransmitError, TxChecksum, TxFrame,
+    checksum, segment,
 };
 
 /// A device that impairs what is transmitted through it; see the [module](self).
@@ -324,6 +325,10 @@ impl<D: Device> Device for Impair<D> {
 
     fn link_up(&self) -> bool {
         self.inner.link_up()
+    }
+
+    fn refusals(&self) -> Refusals {
+        self.inner.refusals()
     }
 
     fn check_interval_ns(&self) -> Option<u64> {

@@ -211,6 +211,37 @@ pub trait Device: fmt::Debug {
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         None
     }
+
+    /// What the device has refused of the process at its other end, if it has one.
+    fn refusals(&self) -> Refusals {
+        Refusals::default()
+    }
+}
+
+/// What a device has refused of the process at its other end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refusals {
+    /// Processes of other users.
+    pub peers: u64,
+    /// Pieces of memory: more than a peer may have, or not as memory has to be.
+    pub regions: u64,
+    /// Frames, and chains of buffers, that cannot be.
+    pub frames: u64,
+    /// Connections with a peer that ended, for whatever reason.
+    pub sessions_ended: u64,
+}
+
+impl Refusals {
+    /// Returns the sum of those of two devices.
+    #[must_use]
+    pub const fn plus(&self, other: &Self) -> Self {
+        Self {
+            peers: self.peers.saturating_add(other.peers),
+            regions: self.regions.saturating_add(other.regions),
+            frames: self.frames.saturating_add(other.frames),
+            sessions_ended: self.sessions_ended.saturating_add(other.sessions_ended),
+        }
+    }
 }
 
 /// A device that is referred to is a device.
@@ -260,6 +291,10 @@ macro_rules! forward_device {
 
             fn readiness(&self) -> Option<BorrowedFd<'_>> {
                 (**self).readiness()
+            }
+
+            fn refusals(&self) -> Refusals {
+                (**self).refusals()
             }
         }
     )+};

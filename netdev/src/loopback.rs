@@ -9,7 +9,7 @@ use std::num::NonZeroU16;
 use std::os::fd::BorrowedFd;
 
 use crate::{
-    Capabilities, Device, Medium, RxChecksum, RxFrame, TransmitError, TxChecksum, TxFrame,
+    Capabilities, Device, Medium, Refusals, RxChecksum, RxFrame, TransmitError, TxChecksum, TxFrame,
 };
 
 /// Octets of frames that wait to be received, at most. One that finds no room is refused as by a full
@@ -116,6 +116,10 @@ impl<D: Device> Device for Loopback<D> {
 
     fn link_up(&self) -> bool {
         self.inner.link_up()
+    }
+
+    fn refusals(&self) -> Refusals {
+        self.inner.refusals()
     }
 
     fn check_interval_ns(&self) -> Option<u64> {

@@ -19,7 +19,7 @@ use std::os::fd::BorrowedFd;
 use cut::Rest;
 use merge::Train;
 
-use crate::{Capabilities, Device, RxChecksum, RxFrame, TransmitError, TxFrame};
+use crate::{Capabilities, Device, Refusals, RxChecksum, RxFrame, TransmitError, TxFrame};
 
 /// A device of single packets on one of super-frames; see the [module](self).
 ///
@@ -139,6 +139,10 @@ impl<D: Device> Device for Packets<D> {
 
     fn link_up(&self) -> bool {
         self.inner.link_up()
+    }
+
+    fn refusals(&self) -> Refusals {
+        self.inner.refusals()
     }
 
     fn check_interval_ns(&self) -> Option<u64> {

@@ -12,7 +12,9 @@ use std::os::fd::BorrowedFd;
 
 pub use writer::{CaptureWriter, Direction, Interface};
 
-use crate::{Capabilities, Device, RxFrame, TransmitError, TxChecksum, TxFrame, checksum};
+use crate::{
+    Capabilities, Device, Refusals, RxFrame, TransmitError, TxChecksum, TxFrame, checksum,
+};
 
 /// Which frames a [`Recorder`] writes.
 ///
@@ -105,6 +107,10 @@ impl<D: Device, W: Write> Device for Recorder<D, W> {
 
     fn transmit_room(&self) -> usize {
         self.inner.transmit_room()
+    }
+
+    fn refusals(&self) -> Refusals {
+        self.inner.refusals()
     }
 
     fn flush(&mut self, now_ns: u64) {

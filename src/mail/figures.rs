@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use urnic_engine::port::ConnectionCounters;
+use urnic_netdev::Refusals;
 
 macro_rules! figures {
     ($($(#[$doc:meta])* $field:ident = $from:expr,)*) => {
@@ -107,6 +108,8 @@ pub struct EndpointFigures {
     pub closed: Figures,
     /// The connections that there are, by their numbers.
     pub open: Vec<ConnectionFigures>,
+    /// What the device has refused of the process at its other end.
+    pub refusals: Refusals,
 }
 
 impl EndpointFigures {
@@ -118,11 +121,12 @@ impl EndpointFigures {
 
     /// Adds those of other connections of the same endpoint.
     pub(crate) fn add(&mut self, other: Self) {
-        let Self { connections_closed, connections_rejected, closed, open } = other;
+        let Self { connections_closed, connections_rejected, closed, open, refusals } = other;
         self.connections_closed += connections_closed;
         self.connections_rejected += connections_rejected;
         self.closed = self.closed.plus(&closed);
         self.open.extend(open);
+        self.refusals = self.refusals.plus(&refusals);
     }
 
     /// A connection is over.

@@ -6,6 +6,7 @@ use super::limits::CONNECTIONS_TOLD_MAX;
 use crate::handle::watch::Seen;
 use crate::mail::figures::Figures;
 use urnic_engine::time::Duration;
+use urnic_netdev::Refusals;
 
 /// One line: what was seen `shown_for` after the endpoint was shown.
 pub(super) fn line(seen: &Seen, shown_for: Duration) -> String {
@@ -30,7 +31,12 @@ fn write(out: &mut String, seen: &Seen, shown_for: Duration) -> fmt::Result {
         open - told,
     )?;
     write_figures(out, &figures.total())?;
-    out.write_str("},\"open\":[")?;
+    let Refusals { peers, regions, frames, sessions_ended } = figures.refusals;
+    write!(
+        out,
+        "}},\"device\":{{\"peers_refused\":{peers},\"regions_refused\":{regions},\
+         \"frames_refused\":{frames},\"sessions_ended\":{sessions_ended}}},\"open\":["
+    )?;
     for (index, one) in figures.open.iter().take(told).enumerate() {
         let comma = if index == 0 { "" } else { "," };
         write!(out, "{comma}{{\"number\":{},\"remote\":\"{}\",", one.number, one.remote)?;
@@ -77,5 +83,18 @@ mod tests {
         assert_eq!(text.matches("\"number\":").count(), CONNECTIONS_TOLD_MAX);
         let longest = Figures::default().named().map(|(name, _)| name.len()).into_iter().max();
         assert!(longest <= Some(30), "the limit counts on that: {longest:?}");
+    }
+
+    #[test]
+    fn what_the_device_refused_is_told() {
+        let refusals = Refusals { peers: 1, regions: 2, frames: 3, sessions_ended: 4 };
+        let mut figures = EndpointFigures::default();
+        // Of two queues.
+        figures.add(EndpointFigures { refusals, ..EndpointFigures::default() });
+        figures.add(EndpointFigures { refusals, ..EndpointFigures::default() });
+        let text = line(&Seen { figures, is_new: true }, Duration::ZERO);
+        let expected = "\"device\":{\"peers_refused\":2,\"regions_refused\":4,\"frames_refused\":6,\
+                        \"sessions_ended\":8},\"open\":[]}\n";
+        assert!(text.ends_with(expected), "{text}");
     }
 }

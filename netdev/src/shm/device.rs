@@ -17,7 +17,7 @@ use crate::shm::session::{Session, SessionError};
 use crate::shm::{ShmConfig, ShmCounters};
 use crate::sys::published;
 use crate::{
-    Capabilities, Device, Medium, OpenError, RxFrame, TRACE, TransmitError, TxFrame, vnet,
+    Capabilities, Device, Medium, OpenError, Refusals, RxFrame, TRACE, TransmitError, TxFrame, vnet,
 };
 
 /// One end of a link in shared memory.
@@ -234,6 +234,16 @@ impl Device for Shm {
 
     fn check_interval_ns(&self) -> Option<u64> {
         Some(CHECK_INTERVAL_NS)
+    }
+
+    fn refusals(&self) -> Refusals {
+        let counters = self.counters();
+        Refusals {
+            peers: counters.peers_refused,
+            regions: counters.regions_refused,
+            frames: counters.frames_refused,
+            sessions_ended: counters.sessions_ended,
+        }
     }
 
     /// Asks the peer to tell, since the caller is about to sleep.

@@ -33,7 +33,7 @@ use std::path::PathBuf;
 pub use backend::VhostUser;
 pub use frontend::VirtioUser;
 
-use crate::OpenError;
+use crate::{OpenError, Refusals};
 
 /// How the two processes meet, and what goes between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,6 +125,17 @@ pub struct RingCounters {
     pub sessions_ended: u64,
     /// Peers that were refused: processes of other users ([`VhostUserConfig::peer`]).
     pub peers_refused: u64,
+}
+
+impl RingCounters {
+    fn refusals(&self) -> Refusals {
+        Refusals {
+            peers: self.peers_refused,
+            regions: self.regions_refused,
+            frames: self.frames_refused.saturating_add(self.chains_refused),
+            sessions_ended: self.sessions_ended,
+        }
+    }
 }
 
 /// MTUs of which the longest frame is one that a super-frame could be.

@@ -144,7 +144,8 @@ impl<D: Device> PortEngine<D> {
     /// What all connections have counted, those that are over too.
     pub(crate) fn figures(&self) -> EndpointFigures {
         // One that ends at this moment is told when it has.
-        self.registry.figures(|id| self.poller.port.counters(id).unwrap_or_default())
+        let figures = self.registry.figures(|id| self.poller.port.counters(id).unwrap_or_default());
+        EndpointFigures { refusals: self.poller.device.refusals(), ..figures }
     }
 
     fn tell(&mut self, event: &PortEvent) {

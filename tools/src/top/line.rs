@@ -6,7 +6,7 @@ use serde::Serialize;
 use urnic::top::Process;
 
 use super::flow::{COLUMNS, Flow};
-use super::told::{Figures, Told, known};
+use super::told::{DeviceFigures, Figures, Told, known};
 use crate::{figure, report};
 
 /// All endpoints at a time.
@@ -34,6 +34,7 @@ pub(super) struct EndpointLine {
     flow: Flow,
     #[serde(serialize_with = "known")]
     total: Figures,
+    device: DeviceFigures,
     open: Vec<ConnectionLine>,
 }
 
@@ -100,6 +101,7 @@ impl EndpointLine {
             connections_untold: now.connections_untold,
             flow: Flow::between(total_before, &now.total, time_ns),
             total: now.total,
+            device: now.device,
             open,
         }
     }

@@ -51,6 +51,15 @@ pub(super) fn known<S: Serializer>(figures: &Figures, serializer: S) -> Result<S
     value.serialize(serializer)
 }
 
+/// What the endpoint's device has refused of the process at its other end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct DeviceFigures {
+    pub(super) peers_refused: u64,
+    pub(super) regions_refused: u64,
+    pub(super) frames_refused: u64,
+    pub(super) sessions_ended: u64,
+}
+
 /// A connection that is open.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(super) struct ToldConnection {
@@ -72,6 +81,8 @@ pub(super) struct Told {
     pub(super) connections_rejected: u64,
     pub(super) connections_untold: u64,
     pub(super) total: Figures,
+    #[serde(default)]
+    pub(super) device: DeviceFigures,
     pub(super) open: Vec<ToldConnection>,
 }
 

@@ -184,6 +184,16 @@ fn regions_that_are_of_no_use_are_refused() {
         assert_eq!(liar.hear(), [Message::Refuse { number: refused }]);
     }
     assert!(device.link_up(), "frames that are copied still flow");
+    let counters = device.counters();
+    let expected = crate::Refusals {
+        peers: 0,
+        regions: counters.regions_refused,
+        frames: counters.frames_refused,
+        sessions_ended: 0,
+    };
+    assert!(expected.regions > 0 && expected.frames > 0);
+    assert_eq!(device.refusals(), expected);
+    assert_eq!(crate::loopback::Loopback::new(&mut device, [0; 6]).refusals(), expected);
 }
 
 #[test]

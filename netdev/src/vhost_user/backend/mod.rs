@@ -21,7 +21,7 @@ use crate::vhost_user::{
     VhostUserConfig,
 };
 use crate::virtqueue::{CHAIN_LEN_MAX, Chain, Direction, Run};
-use crate::{Capabilities, Device, OpenError, RxFrame, TRACE, TransmitError, TxFrame};
+use crate::{Capabilities, Device, OpenError, Refusals, RxFrame, TRACE, TransmitError, TxFrame};
 use pair::{Pair, SharedPair};
 use session::Session;
 
@@ -227,6 +227,10 @@ impl Device for VhostUser {
 
     fn check_interval_ns(&self) -> Option<u64> {
         Some(CHECK_INTERVAL_NS)
+    }
+
+    fn refusals(&self) -> Refusals {
+        self.counters().refusals()
     }
 
     /// Asks the frontend to tell, since the caller is about to sleep.

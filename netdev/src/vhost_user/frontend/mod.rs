@@ -24,7 +24,7 @@ use crate::vhost_user::{
     CHECK_INTERVAL_NS, CONTROL_INTERVAL_NS, FRAME_LEN_MAX, RingCounters, VhostUserConfig,
 };
 use crate::virtqueue::{Direction, Run};
-use crate::{Capabilities, Device, OpenError, RxFrame, TRACE, TransmitError, TxFrame};
+use crate::{Capabilities, Device, OpenError, Refusals, RxFrame, TRACE, TransmitError, TxFrame};
 use arena::QUEUE_SIZE;
 use control::Control;
 use pair::{Pair, Queues, SharedPair};
@@ -268,6 +268,10 @@ impl Device for VirtioUser {
 
     fn check_interval_ns(&self) -> Option<u64> {
         Some(CHECK_INTERVAL_NS)
+    }
+
+    fn refusals(&self) -> Refusals {
+        self.counters().refusals()
     }
 
     /// Asks the backend to tell, since the caller is about to sleep.

@@ -76,6 +76,7 @@ fn memory_of_a_frontend_is_mapped_up_to_its_limit() {
     assert_eq!(guest.ask(&table, &files, &mut turn), REFUSED);
     assert_eq!(bytes_of("bounds-limit"), 2 * own, "the table before is kept");
     assert_eq!(backend.counters().regions_refused, 4);
+    assert_eq!((backend.refusals().regions, backend.refusals().peers), (4, 0));
     drop(guest);
     receive(&mut backend, later(&mut now));
     assert_eq!((backend.counters().sessions_ended, bytes_of("bounds-limit")), (1, 0));
