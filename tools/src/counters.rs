@@ -179,6 +179,24 @@ mod tests {
         }
     }
 
+    /// Every layer's counter in its own field, and sums of copies.
+    #[test]
+    fn counters_are_those_of_the_layers() {
+        let mut of = ConnectionCounters { frames_sent: 1, fpdus_framed: 2, ..Default::default() };
+        (of.tcp.segments_received, of.tcp.out_of_order, of.tcp.retransmissions, of.tcp.rtos) =
+            (3, 4, 5, 6);
+        (of.alignment.segments, of.alignment.segments_aligned, of.alignment.super_frames) =
+            (7, 8, 9);
+        (of.mpa.fpdus, of.mpa.crc_bad, of.mpa.markers, of.mpa.bytes_held) = (10, 11, 12, 13);
+        (of.rdma.bytes_placed, of.rdma.bytes_placed_out_of_order) = (1000, 15);
+        (of.rdma_tx.bytes_snapshot, of.rdma_tx.bytes_kept, of.rdma_tx.bytes_staged) = (100, 20, 3);
+        let counters = Counters::of(&of, &"kernel".parse().unwrap());
+        assert_eq!(
+            counters.fields(),
+            [123, 100, 20, 1013, 1000, 15, 13, 2, 10, 11, 12, 7, 8, 3, 4, 5, 6, 1, 9]
+        );
+    }
+
     #[test]
     fn fields_cross_the_wire_and_add_up_by_name() {
         let fields: [u64; FIELD_COUNT] = std::array::from_fn(|index| 100 + index as u64);

@@ -171,4 +171,24 @@ mod tests {
             assert!(text.parse::<Remote>().is_err(), "{text}");
         }
     }
+
+    #[test]
+    fn a_rate_is_of_what_was_moved() {
+        let report = |resumed, bytes| {
+            let transferred = Transferred { sha256: [7; 32], resumed };
+            let peer = SocketAddr::from(([10, 0, 0, 1], 7174));
+            FileReport::new(
+                "put",
+                Path::new("x"),
+                peer,
+                bytes,
+                &transferred,
+                Duration::from_secs(2),
+            )
+        };
+        let near = |found: f64, expected: f64| (found - expected).abs() < 1e-9;
+        assert!(near(report(0, 1_000_000_000).gbps, 4.0));
+        assert!(near(report(750_000_000, 1_000_000_000).gbps, 1.0), "the rest was there");
+        assert!(near(report(5, 4).gbps, 0.0));
+    }
 }

@@ -310,6 +310,28 @@ fn resegment_takes_a_percentage_or_none() {
     }
 }
 
+/// Means and ratios beside what bounds them: pieces of FPDUs are copied twice at most, and no byte waits longer
+/// than the longest.
+#[test]
+fn means_and_ratios_are_within_their_bounds() {
+    for arguments in
+        ["--resegment 100 --loss 1", "--markers on --reorder 20", "--stack layered --loss 2"]
+    {
+        let run = verified(&format!("--bytes 1M {arguments}"));
+        for direction in run["directions"].as_array().unwrap() {
+            let of = |key: &str| direction[key].as_f64().unwrap();
+            assert!(of("bytes_held_peak") > 0.0, "{arguments}");
+            let copies = of("copies_per_byte_rx");
+            assert!(copies > 1.0 && copies <= 2.0, "{arguments}: {copies}");
+            let (mean, most) = (of("placement_ns_mean"), of("placement_ns_max"));
+            assert!(0.0 < mean && mean < most, "{arguments}: {mean} {most}");
+        }
+        let bits: f64 = both(&run, "bytes_verified").iter().sum::<u64>() as f64 * 8.0;
+        let (gbps, seconds) = (run["gbps"].as_f64().unwrap(), run["seconds"].as_f64().unwrap());
+        assert!((gbps * 1e9 * seconds / bits - 1.0).abs() < 1e-9);
+    }
+}
+
 /// A counter, or a table of counters without those that are 0.
 fn nonzero(value: &Value) -> Value {
     let Some(table) = value.as_object() else { return value.clone() };

@@ -188,7 +188,7 @@ impl Bandwidth {
             of_tcp("segments with FPDUs sent", |end| end.segments_sent),
             of_tcp("of them aligned", |end| end.segments_aligned),
             of_tcp("segments sent again", |end| end.retransmissions),
-            of_tcp("frames with FPDUs sent", |end| end.frames_sent),
+            of_tcp("frames sent", |end| end.frames_sent),
             of_tcp("of them super-frames", |end| end.super_frames_sent),
         ]
     }
@@ -206,4 +206,125 @@ pub(crate) fn header(is_both: bool) -> String {
     }
     header.push_str(&format!(" {:>10} {:>10}\n", "here s/GB", "there s/GB"));
     header
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    use crate::host::StackOptions;
+
+    /// Two seconds of messages of 125,000 bytes: 3000 of this end, 1000 of the server.
+    fn outcome(op: Op, is_both: bool) -> Bandwidth {
+        let local = Counters { bytes_placed: 1, segments_sent: 12, segments_aligned: 9, ..own() };
+        let peer = Counters { bytes_placed: 500_000_000, ..Counters::default() };
+        let measured = Measured {
+            messages: 3000,
+            messages_of_server: if is_both { 1000 } else { 0 },
+            time: Duration::from_secs(2),
+            depth: 16,
+            reads_max: 16,
+            markers: true,
+            crc: false,
+            local,
+            peer,
+            processor: (Duration::from_millis(750), Duration::from_millis(1500)),
+            was_interrupted: false,
+        };
+        let plan = Plan {
+            op,
+            size: 125_000,
+            time: None,
+            count: None,
+            rate: None,
+            depth_asked: 64,
+            depth: 64,
+            connections: 2,
+            is_both,
+        };
+        let stack = StackOptions::kernel(Duration::from_secs(1));
+        Bandwidth::new(&plan, &measured, Vec::new(), &stack)
+    }
+
+    fn own() -> Counters {
+        Counters { segments_received: 1, frames_sent: 40, ..Counters::default() }
+    }
+
+    #[test]
+    fn figures_of_one_direction() {
+        let result = outcome(Op::Write, false);
+        let json = serde_json::to_value(&result).unwrap();
+        for (name, expected) in [
+            ("messages", 3000.0),
+            ("bytes", 375e6),
+            ("bytes_of_server", 0.0),
+            ("seconds", 2.0),
+            ("gbps", 1.5),
+            ("messages_per_second", 1500.0),
+            ("depth", 64.0),
+            ("depth_used", 16.0),
+        ] {
+            let found = json[name].as_f64().unwrap();
+            assert!((found - expected).abs() < 1e-9, "{name}: {found}");
+        }
+        let processor = &json["processor"];
+        assert_eq!(
+            (&processor["local_seconds"], &processor["server_seconds"]),
+            (&0.75.into(), &1.5.into())
+        );
+        assert_eq!(
+            (&processor["local_seconds_per_gb"], &processor["server_seconds_per_gb"]),
+            (&2.0.into(), &4.0.into())
+        );
+        let text = result.text();
+        for part in [
+            "write of 122.07K: 1.50 Gbit/s, 1 500 messages/s for 2.00 s\n",
+            "kernel, layered, markers on, CRC off, 16 messages under way on each of 2 connections (--depth 64: more",
+            "processor time: 750 ms here, 1.50 s at the server; 2.000 and 4.000 s for a gigabyte\n",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let row = result.row();
+        let cells: Vec<_> = row.split_whitespace().collect();
+        assert_eq!(cells, ["122.07K", "16", "1.50", "Gbit/s", "1", "500", "2.000", "4.000"]);
+    }
+
+    #[test]
+    fn figures_of_both_directions_are_told_apart() {
+        let result = outcome(Op::Read, true);
+        let [here, there] = result.ways();
+        assert!((here - 1.5e9).abs() < 1.0 && (there - 0.5e9).abs() < 1.0, "{here} {there}");
+        let text = result.text();
+        assert!(text.contains("both ways: 2.00 Gbit/s, 2 000 messages/s"), "{text}");
+        assert!(
+            text.contains("1.50 Gbit/s asked for by this end, 500 Mbit/s by the server"),
+            "{text}"
+        );
+        assert!(text.contains("(--depth 64: the peer takes no more Reads"), "{text}");
+        assert!(result.row().contains("1.50 Gbit/s   500 Mbit/s"), "{}", result.row());
+        assert_eq!(
+            header(true).trim_end().len(),
+            result.row().trim_end().len(),
+            "columns are in line"
+        );
+        assert_eq!(header(false).trim_end().len(), outcome(Op::Read, false).row().len());
+    }
+
+    /// Cells of a row of the table.
+    fn cells(text: &str, name: &str) -> Option<Vec<String>> {
+        let line = text.lines().find(|line| line.contains(&format!("│ {name} ")))?;
+        Some(line.split(['│', '┆']).map(|cell| cell.trim().to_owned()).skip(2).take(2).collect())
+    }
+
+    #[test]
+    fn what_one_end_does_not_know_is_a_dash_beside_the_other() {
+        let text = outcome(Op::Write, false).text();
+        let of = |name| cells(&text, name).map(|cells| cells.join(" | "));
+        assert_eq!(of("bytes placed").as_deref(), Some("1 | 500 000 000"));
+        assert_eq!(of("segments with FPDUs sent").as_deref(), Some("12 | –"));
+        assert_eq!(of("of them aligned").as_deref(), Some("9 | –"));
+        assert_eq!(of("frames sent").as_deref(), Some("40 | –"));
+        assert_eq!(of("segments sent again"), None, "no end has sent one");
+    }
 }

@@ -79,9 +79,8 @@ const EXAMPLES: &str = "\
 Rates are of payload, in units of 10^9 bits per second, from the first request until the server has
 received all; nothing is left out at the start. At most 16 Reads are open at a time on a connection,
 whatever the depth, and 128 MiB on all connections together, with one message on each: the result says
-how many were. With --rate, the first message waits for its own time, too. Segments and frames are
-counted that carry FPDUs: acknowledgments alone are not; over the kernel's TCP they are not known, and
-have dashes. Segments are sent again when they are lost, and also to find out whether they were
+how many were. With --rate, the first message waits for its own time, too. Segments are
+counted that carry FPDUs, frames of any kind; over the kernel's TCP they are not known, and have dashes. Segments are sent again when they are lost, and also to find out whether they were
 (RACK-TLP, RFC 8985 §7): a few are sent again on a link without loss when an end has to wait for its
 core. Processor time is of both programs; the server's is that of all its peers.
 

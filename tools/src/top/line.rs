@@ -68,6 +68,10 @@ impl EndpointLine {
         before: Option<&Told>,
         now: &Told,
     ) -> Self {
+        Self::new(process.pid, process.endpoint, command, before, now)
+    }
+
+    fn new(pid: u32, endpoint: u32, command: String, before: Option<&Told>, now: &Told) -> Self {
         let since_ns = before.map_or(0, |before| before.shown_ns);
         let time_ns = now.shown_ns.saturating_sub(since_ns);
         let begin = Figures::default();
@@ -90,8 +94,8 @@ impl EndpointLine {
         // The busiest first.
         open.sort_by(|a, b| b.flow.bits_per_second().total_cmp(&a.flow.bits_per_second()));
         Self {
-            pid: process.pid,
-            endpoint: process.endpoint,
+            pid,
+            endpoint,
             command,
             shown_seconds: seconds_of(now.shown_ns),
             is_new: now.is_new,
@@ -161,5 +165,50 @@ impl Line {
             lines.push(format!("{seconds:6.0} s  no endpoint is shown now"));
         }
         lines.join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::told::ToldConnection;
+    use super::*;
+
+    #[test]
+    fn the_busiest_connection_is_first_with_what_came_since() {
+        let told = |shown_ns, bytes: [u64; 3]| {
+            let open = (0..).zip(bytes).map(|(number, bytes_sent)| ToldConnection {
+                number,
+                remote: SocketAddr::from(([10, 0, 0, 1], 7174)),
+                figures: Figures { bytes_sent, ..Figures::default() },
+            });
+            let total = Figures { bytes_sent: bytes.iter().sum(), ..Figures::default() };
+            let (is_new, connections, connections_open, connections_untold) = (true, 5, 3, 0);
+            let open = open.collect();
+            Told {
+                shown_ns,
+                is_new,
+                connections,
+                connections_open,
+                connections_untold,
+                total,
+                open,
+            }
+        };
+        let (before, now) =
+            (told(1_000_000_000, [9_000, 0, 50]), told(3_000_000_000, [9_250, 750, 550]));
+        let line = EndpointLine::new(7, 0, "urnic serve".into(), Some(&before), &now);
+        let numbers: Vec<_> = line.open.iter().map(|one| one.number).collect();
+        assert_eq!(numbers, [1, 2, 0], "by 750, 500 and 250 bytes");
+        let rates: Vec<_> = line.open.iter().map(|one| one.flow.bits_per_second_out).collect();
+        assert_eq!(rates, [Some(3000.0), Some(2000.0), Some(1000.0)], "in two seconds");
+        assert_eq!((line.flow.bits_per_second_out, line.shown_seconds), (Some(6000.0), 3.0));
+        let text = line.text(12.0, 2);
+        assert!(
+            text.contains("7 urnic serve  3 of 5 connections open  in 0 bit/s  out 6.00 kbit/s"),
+            "{text}"
+        );
+        assert!(text.ends_with("1 more connection"), "{text}");
+        let first = EndpointLine::new(7, 0, String::new(), None, &now);
+        assert_eq!(first.flow.bits_per_second_out, Some(10_550.0 * 8.0 / 3.0), "since it is shown");
     }
 }
