@@ -481,11 +481,12 @@ fn about_clock(clock: &Clock, add: &mut impl FnMut(Severity, &'static str, u64, 
     }
 }
 
-fn about_file(plan: &Plan, summary: &Summary, error: Option<&CaptureError>) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let mut add = |severity, rule, frame, text| {
-        findings.push(Finding::of(severity, rule, frame, text));
-    };
+/// Reports what of the file was not read, or is not there.
+fn about_missing(
+    summary: &Summary,
+    error: Option<&CaptureError>,
+    add: &mut impl FnMut(Severity, &'static str, u64, String),
+) {
     let packing =
         summary.packing_cut.map(|name| format!("the {name} stream of the file ends early"));
     match (error, packing) {
@@ -511,6 +512,14 @@ fn about_file(plan: &Plan, summary: &Summary, error: Option<&CaptureError>) -> V
         );
         add(Severity::Note, "capture", *first_frame, text);
     }
+}
+
+fn about_file(plan: &Plan, summary: &Summary, error: Option<&CaptureError>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut add = |severity, rule, frame, text| {
+        findings.push(Finding::of(severity, rule, frame, text));
+    };
+    about_missing(summary, error, &mut add);
     if summary.cut > 0 {
         let text = format!(
             "{} of {} frames were not captured whole (snap length): their segments are left out",

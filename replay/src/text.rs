@@ -65,7 +65,10 @@ fn write_connection(
 ) -> fmt::Result {
     writeln!(out, "\n  {} → {}", connection.initiator, connection.responder)?;
     if let Some((begun, first)) = connection.first_ns.zip(first_ns) {
-        write!(out, "  begins at {}", time(begun.saturating_sub(first)))?;
+        match begun.saturating_sub(first) {
+            0 => write!(out, "  begins with the capture")?,
+            later => write!(out, "  begins {} into the capture", time(later))?,
+        }
         write!(out, ", data for {}", time(connection.span_ns))?;
         if let Some(handshake) = connection.handshake_ns {
             write!(out, ", handshake {}", time(handshake))?;
