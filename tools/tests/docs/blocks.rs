@@ -89,10 +89,8 @@ impl Block {
     fn missing(&self) -> Option<String> {
         let text = self.lines.join(" ");
         let words = || text.split([' ', '/', '=']);
-        let used = PACKAGES
-            .into_iter()
-            .map(|(name, _)| name)
-            .filter(|name| words().any(|word| word == *name));
+        let used =
+            PACKAGES.iter().map(|(name, _)| *name).filter(|name| words().any(|word| word == *name));
         let is_here = |name: &str| {
             let folders = ["/usr/sbin", "/usr/lib/x86_64-linux-gnu/rsocket", UMAD];
             is_there(name) || folders.iter().any(|folder| Path::new(folder).join(name).exists())
