@@ -101,15 +101,20 @@ impl Drawing {
         let super_frames = !is_switched && !is_fabric && random.one_in(3);
         let has_bottleneck = match self.scenario {
             Scenario::Bottleneck => true,
-            Scenario::Clean | Scenario::Exhausted | Scenario::Guesses | Scenario::Ipoib => false,
+            Scenario::Clean
+            | Scenario::Exhausted
+            | Scenario::Guesses
+            | Scenario::Ipoib
+            | Scenario::Pause => false,
             _ => random.one_in(8),
         };
         let rate_bits_per_second = has_bottleneck
             .then(|| random.pick(&[2_000_000, 20_000_000, 100_000_000, 1_000_000_000]));
-        let queue_frames = if self.scenario == Scenario::Bottleneck && !super_frames {
-            random.len(4, 64)
-        } else {
-            4096
+        let queue_frames = match self.scenario {
+            Scenario::Bottleneck if !super_frames => random.len(4, 64),
+            // As many as windows let out in a pause, in segments of 256 octets.
+            Scenario::Pause => 1 << 16,
+            _ => 4096,
         };
         LinkPlan { mtu, latency_ns, rate_bits_per_second, queue_frames, super_frames, is_fabric }
     }
@@ -173,7 +178,9 @@ impl Drawing {
             if random.one_in(3) { 0.0 } else { random.chance(percent_max) }
         };
         match self.scenario {
-            Scenario::Clean | Scenario::Exhausted | Scenario::Guesses => ImpairConfig::default(),
+            Scenario::Clean | Scenario::Exhausted | Scenario::Guesses | Scenario::Pause => {
+                ImpairConfig::default()
+            }
             Scenario::Changing => trials::unchanging(random, quiet),
             Scenario::Ipoib => fabric::impair(random, quiet),
             Scenario::Loss => ImpairConfig { loss: random.chance(12), ..quiet },
@@ -299,6 +306,7 @@ impl Drawing {
                 | Scenario::Vanish
                 | Scenario::Exhausted
                 | Scenario::Guesses
+                | Scenario::Pause
         ) {
             let longest_ns = random.pick(&[100 * MILLISECOND_NS, 3 * SECOND_NS, 20 * SECOND_NS]);
             let end_ns = at_ns + random.below(longest_ns);

@@ -195,6 +195,8 @@ pub enum Event {
     Latency(u64),
     /// A node stops listening, and listens again at once.
     ListenAgain(usize),
+    /// A node does nothing for so many nanoseconds. What arrives meanwhile waits for it.
+    Pause(usize, u64),
     /// Of a fabric of InfiniBand.
     Fabric(FabricEvent),
 }

@@ -40,6 +40,9 @@ const GONE_UNNOTICED: Duration = Duration::from_secs(10 * 75 + 3 * 60 + 30 + 60)
 const UNNOTICED: Duration = Duration::from_secs(5);
 /// Longer than any work takes.
 const DAY: Duration = Duration::from_secs(86_400);
+/// After a pause of any node the first acknowledgment has come: some round trips, and a delayed
+/// acknowledgment.
+const AFTER_PAUSE: Duration = Duration::from_millis(200);
 /// Private Data of Requests that no flow makes.
 const REJECT_ME: &[u8] = b"rejectme";
 const IGNORE_ME: &[u8] = b"ignoreme";
@@ -111,6 +114,7 @@ impl Run<'_> {
                     return Err(format!("nothing ever happens again: {}", self.describe()));
                 }
             }
+            self.check_sizes()?;
             if self.world.now() > deadline {
                 return Err(format!("not over in time: {}", self.describe()));
             }
@@ -186,6 +190,24 @@ impl Run<'_> {
                     port.send_streaming(id, &octets).map_err(|error| error.to_string())?;
                 }
                 self.idle.push((idler.node, id));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where nothing is lost, segments are as long as ever soon after a pause.
+    fn check_sizes(&self) -> Result<(), String> {
+        let is_soon = self.world.now() < self.world.last_pause_end() + AFTER_PAUSE;
+        if self.plan.scenario != Scenario::Pause || is_soon {
+            return Ok(());
+        }
+        for (index, flow) in self.flows.iter().enumerate() {
+            for (side, &node) in flow.sides.iter().zip(&flow.plan.nodes) {
+                let port = &self.world.nodes[node].poller.port;
+                let size = side.connection.and_then(|id| port.path_mtu(id).ok());
+                if size.is_some_and(|size| size != self.plan.link.mtu) {
+                    return Err(format!("flow {index} sends datagrams of {size:?} after a pause"));
+                }
             }
         }
         Ok(())

@@ -63,12 +63,14 @@ pub enum Scenario {
     Unready,
     /// Hosts on a fabric of InfiniBand: subnet managers that restart, queue pairs and LIDs that change.
     Ipoib,
+    /// Hosts that stop for a while. Nothing is lost.
+    Pause,
 }
 
 impl Scenario {
     /// All of them, and how often each is drawn. The last ones came later: they are drawn from other
     /// bits of the seed, so that the seeds of all others mean what they did.
-    pub const ALL: [(Self, &'static str, u64); 29] = [
+    pub const ALL: [(Self, &'static str, u64); 30] = [
         (Self::Clean, "clean", 6),
         (Self::Mixed, "mixed", 12),
         (Self::Loss, "loss", 6),
@@ -98,6 +100,7 @@ impl Scenario {
         (Self::Guesses, "guesses", 0),
         (Self::Unready, "unready", 0),
         (Self::Ipoib, "ipoib", 0),
+        (Self::Pause, "pause", 0),
     ];
 
     /// Its name.

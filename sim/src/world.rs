@@ -41,6 +41,8 @@ pub(crate) struct World {
     subnet: Option<Subnet>,
     /// Nodes that are to listen again.
     relisten: Vec<usize>,
+    /// Until when each node does nothing.
+    paused_until: Vec<Instant>,
     changes: std::vec::IntoIter<Change>,
     next_change: Option<Change>,
     now: Instant,
@@ -71,8 +73,20 @@ impl World {
         let mut changes = plan.changes.clone().into_iter();
         let next_change = changes.next();
         let relisten = Vec::new();
+        let paused_until = vec![Instant::ZERO; plan.nodes.len()];
         let (now, steps) = (Instant::ZERO, 0);
-        Self { nodes, links, switch, subnet, relisten, changes, next_change, now, steps }
+        Self {
+            nodes,
+            links,
+            switch,
+            subnet,
+            relisten,
+            paused_until,
+            changes,
+            next_change,
+            now,
+            steps,
+        }
     }
 
     pub(crate) const fn now(&self) -> Instant {
@@ -99,6 +113,11 @@ impl World {
         device.set_config(config);
     }
 
+    /// The end of the last pause that has begun.
+    pub(crate) fn last_pause_end(&self) -> Instant {
+        self.paused_until.iter().copied().max().unwrap_or(Instant::ZERO)
+    }
+
     /// A node that is to listen again, if there is one.
     pub(crate) fn next_relisten(&mut self) -> Option<usize> {
         self.relisten.pop()
@@ -115,14 +134,19 @@ impl World {
         self.steps += 1;
         self.apply_changes();
         let now = self.now;
-        let moved: usize = self.nodes.iter_mut().map(|node| node.poller.poll(now)).sum();
+        let nodes = self.nodes.iter_mut().zip(&self.paused_until);
+        let awake = nodes.filter(|(_, until)| **until <= now);
+        let moved: usize = awake.map(|(node, _)| node.poller.poll(now)).sum();
         moved + self.switch.as_mut().map_or(0, |switch| switch.poll(now.as_nanos()))
     }
 
     /// Advances the clock to the next event, or to `wakeup`; `false` when there is none. Right when
     /// [`poll`](Self::poll) has moved nothing and no work was posted since.
     pub(crate) fn advance(&mut self, wakeup: Option<Instant>) -> bool {
-        let ports = self.nodes.iter_mut().filter_map(|node| node.poller.next_wakeup());
+        let now = self.now;
+        let ports = self.nodes.iter_mut().zip(&self.paused_until).filter_map(|(node, until)| {
+            if *until > now { Some(*until) } else { node.poller.next_wakeup() }
+        });
         let switch = self.switch.as_ref().and_then(Switch::next_arrival_ns);
         let change = self.next_change.map(|change| change.at_ns);
         let virtual_ns = [switch, change].into_iter().flatten().map(Instant::from_nanos);
@@ -148,6 +172,9 @@ impl World {
                 Event::Mtu(mtu) => self.links.iter().for_each(|link| link.set_mtu(mtu)),
                 Event::Latency(ns) => self.links.iter().for_each(|link| link.set_latency(ns)),
                 Event::ListenAgain(node) => self.relisten.push(node),
+                Event::Pause(node, length_ns) => {
+                    self.paused_until[node] = self.now.plus_nanos(length_ns);
+                }
                 Event::Fabric(event) => {
                     if let Some(subnet) = &self.subnet {
                         subnet.apply(self.now.as_nanos(), event);

@@ -24,8 +24,17 @@ const TRIALS: [Scenario; 4] =
 const UNREADY_BITS: u64 = 0x756e_7265_6164_7921;
 const UNREADY_ONE_IN: u64 = 16;
 
+/// The same for hosts that stop for a while.
+const PAUSE_BITS: u64 = 0x0070_6175_7365_7321;
+const PAUSE_ONE_IN: u64 = 24;
+/// Longest pauses, in milliseconds: of a scheduler, and of a machine that is moved to another host.
+const PAUSES_MS: [u64; 5] = [20, 120, 600, 2000, 4000];
+
 /// The scenario of a seed, if it is one of these.
 pub(super) fn draw(seed: u64) -> Option<Scenario> {
+    if Random::new(seed ^ PAUSE_BITS).one_in(PAUSE_ONE_IN) {
+        return Some(Scenario::Pause);
+    }
     if Random::new(seed ^ UNREADY_BITS).one_in(UNREADY_ONE_IN) {
         return Some(Scenario::Unready);
     }
@@ -55,7 +64,23 @@ impl Drawing {
             Scenario::Changing => self.changing(plan),
             Scenario::Guesses => self.guesses(plan),
             Scenario::Unready => self.unready(plan),
+            Scenario::Pause => self.pauses(plan),
             _ => {}
+        }
+    }
+
+    /// Hosts that stop, one after the other. The next begins after what follows from the last is over.
+    fn pauses(&mut self, plan: &mut Plan) {
+        let random = &mut self.random;
+        let mut at_ns = 0;
+        for _ in 0..random.between(1, 4) {
+            let node = random.len(0, plan.nodes.len() - 1);
+            let longest_ns = random.pick(&PAUSES_MS) * MILLISECOND_NS;
+            let length_ns = longest_ns / 2 + random.below(longest_ns / 2);
+            let most_ns = random.pick(&[200_000, 20 * MILLISECOND_NS, SECOND_NS]);
+            at_ns += random.below(most_ns);
+            plan.changes.push(Change { at_ns, what: Event::Pause(node, length_ns) });
+            at_ns += length_ns + SECOND_NS;
         }
     }
 
