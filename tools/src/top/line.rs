@@ -189,8 +189,10 @@ mod tests {
                 is_new,
                 connections,
                 connections_open,
+                connections_rejected: 0,
                 connections_untold,
                 total,
+                device: DeviceFigures::default(),
                 open,
             }
         };
