@@ -341,5 +341,9 @@ fn a_flood_beyond_the_limit_is_dropped_and_connections_go_on() {
     assert!(counters.drops.excess > 0);
     assert!((CONNECTIONLESS_BURST_MAX..=most).contains(&(sent - counters.drops.excess)));
     scene.run(MOMENT);
-    is_open_for_business(&mut scene);
+    scene.open_as((PEER, 50_000));
+    scene.request(&startup(REQUEST_KEY, CRC, 1, b""));
+    let _qp = scene.accept_another();
+    scene.send(&empty_write());
+    assert!(scene.answers().is_empty());
 }
