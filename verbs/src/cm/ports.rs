@@ -365,6 +365,12 @@ mod tests {
         let mut asking = asked();
         server.accept().unwrap().0.write_all(b"-ERR\r\n").unwrap();
         look_until(|| asking.elsewhere(true));
+        let mut asking = asked();
+        server.accept().unwrap().0.write_all(b"MPA ID Rep Frame").unwrap();
+        look_until(|| {
+            assert_eq!(asking.elsewhere(true), None);
+            asking.probe.as_ref().unwrap().found
+        });
         // Nothing listens.
         drop(server);
         let mut asking = asked();

@@ -35,6 +35,8 @@ pub(super) enum Speaks {
 /// As long as the head of a request, whose key it does not have; no flags, no revision, no Private Data. It has no
 /// end of a line, which servers of lines wait for.
 pub(super) const WRONG_REQUEST: [u8; 20] = *b"urnic: no MPA Req\0\0\0";
+/// Begins each frame of MPA's startup (RFC 5044 §7.1.1).
+const MPA: &[u8] = b"MPA ID";
 /// How long a responder has to close the connection, at least, once its TCP has acknowledged the request.
 const CLOSED_WITHIN: Duration = Duration::from_millis(250);
 
@@ -75,9 +77,11 @@ impl Probe {
             }
             return Ok(None);
         };
-        match socket.read(&mut [0; 16]) {
+        let mut octets = [0; 16];
+        match socket.read(&mut octets) {
             Ok(0) => Ok(Some(Speaks::Unknown)),
-            // No responder answers a request with a wrong key.
+            // One that answers a request with a wrong key.
+            Ok(_) if octets.starts_with(MPA) => Ok(Some(Speaks::Unknown)),
             Ok(_) => Ok(Some(Speaks::Other)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if is_acknowledged(socket)? {

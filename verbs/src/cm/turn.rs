@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use libc::c_int;
 use urnic::{Connecting, Connection, ConnectionEvent, Error, Listener, StartupFailure, WcStatus};
 use urnic_engine::limits::READS_OUTSTANDING_MAX;
+use urnic_engine::mpa::startup::MpaStartupError;
 
 use super::end::discard;
 use super::event::Pending;
@@ -143,7 +144,7 @@ impl Id {
                 self.connected(connection)
             }
             // A peer that answers by MPA is the one that was asked for.
-            Err(error @ Error::Rejected(_)) => {
+            Err(error) if !has_no_reply(&error) => {
                 self.failed(error);
                 Phase::Ended
             }
@@ -260,6 +261,18 @@ impl Id {
     }
 }
 
+/// Returns true if an attempt has failed without a Reply of MPA: what was met need not be the peer.
+const fn has_no_reply(error: &Error) -> bool {
+    match error {
+        Error::Io(_) | Error::Timeout | Error::Closed => true,
+        Error::Startup(StartupFailure::Protocol(error)) => {
+            matches!(error, MpaStartupError::Frame(_))
+        }
+        Error::Startup(_) => true,
+        _ => false,
+    }
+}
+
 /// Whether nothing listens at the peer, as far as can be told: on an interface a reset is all there is.
 fn is_refusal(error: &Error) -> bool {
     match error {
@@ -273,3 +286,30 @@ fn is_refusal(error: &Error) -> bool {
 
 /// Reads open at a time with a peer that does not say how many: RFC 6581's Requests do.
 pub(super) const DEPTH: u16 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A Reply, of whatever kind, is the peer's: no other TCP port is tried then.
+    #[test]
+    fn a_reply_is_of_the_peer() {
+        let reply = |error| Error::Startup(StartupFailure::Protocol(error));
+        for error in [
+            reply(MpaStartupError::Revision(7)),
+            reply(MpaStartupError::EnhancedMismatch),
+            reply(MpaStartupError::EarlyData),
+            Error::Down,
+        ] {
+            assert!(!has_no_reply(&error), "{error}");
+        }
+        for error in [
+            Error::Io(ErrorKind::ConnectionRefused),
+            Error::Io(ErrorKind::ConnectionReset),
+            Error::Startup(StartupFailure::Timeout),
+            Error::Startup(StartupFailure::ConnectionLost),
+        ] {
+            assert!(has_no_reply(&error), "{error}");
+        }
+    }
+}

@@ -124,9 +124,11 @@ mod tests {
         // The next free one, and not the one that was given back just now.
         numbers.give_back(taken[0]);
         taken.push(numbers.take(&process).unwrap());
+        // That one alone came back: the next one is of another block.
+        taken.push(numbers.take(&process).unwrap());
         taken.sort_unstable();
         taken.dedup();
-        assert_eq!(taken.len(), BLOCK + 1, "the first came back");
+        assert_eq!(taken.len(), BLOCK + 2, "the first came back, and no other");
         assert!(taken.iter().all(|number| *number >= OF_IDS.end && *number < 1 << 24));
     }
 

@@ -23,12 +23,12 @@ use super::create::{Connects, create, ibv_destroy_qp};
 use super::post::{post_recv, post_send};
 use super::qp;
 use crate::abi::{
-    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_EVENT_CQ_ERR,
-    IBV_QPT_RC, IBV_SEND_SIGNALED, IBV_WC_LOC_PROT_ERR, IBV_WC_RDMA_WRITE, IBV_WC_RECV,
-    IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WR_FLUSH_ERR,
-    IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
-    IBV_WR_SEND_WITH_IMM, ibv_context, ibv_cq, ibv_mr, ibv_pd, ibv_qp, ibv_qp_ex, ibv_qp_init_attr,
-    ibv_recv_wr, ibv_send_wr, ibv_send_wr_imm, ibv_send_wr_rdma, ibv_sge, ibv_wc,
+    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_ZERO_BASED,
+    IBV_EVENT_CQ_ERR, IBV_QPT_RC, IBV_SEND_SIGNALED, IBV_WC_LOC_PROT_ERR, IBV_WC_RDMA_WRITE,
+    IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, IBV_WC_SUCCESS, IBV_WC_WITH_IMM,
+    IBV_WC_WR_FLUSH_ERR, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
+    IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, ibv_context, ibv_cq, ibv_mr, ibv_pd, ibv_qp, ibv_qp_ex,
+    ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr, ibv_send_wr_imm, ibv_send_wr_rdma, ibv_sge, ibv_wc,
 };
 use crate::attributes::ELEMENTS_MAX;
 use crate::context::{context, open};
@@ -238,6 +238,24 @@ fn a_read_fills_several_elements_and_more_than_there_can_be_are_refused() {
     let mut too_many = [(); ELEMENTS_MAX as usize + 1].map(|()| a.element(a.mr, 0, 8));
     assert_eq!(a.send(2, IBV_WR_RDMA_WRITE, b, &mut too_many), libc::EINVAL);
     assert_eq!(a.receive(2, &mut too_many), libc::EINVAL);
+}
+
+/// `IBV_ACCESS_ZERO_BASED`: addresses of such a region are offsets.
+#[test]
+fn a_region_based_at_zero_is_named_by_offsets() {
+    let [a, b] = &connected(64);
+    let access = (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ZERO_BASED).cast_signed();
+    // SAFETY: memory that is never freed.
+    let based = unsafe { ibv_reg_mr(a.pd, a.octets.cast(), LEN, access) };
+    // SAFETY: memory of this test, of which nothing else knows.
+    unsafe { a.octets.wrapping_add(100).write_volatile(9) };
+    let at = |addr| ibv_sge { addr, length: 1, lkey: End::key(based) };
+    assert_eq!(a.send(1, IBV_WR_RDMA_WRITE, b, &mut [at(100)]), 0);
+    assert_eq!(a.statuses(1), [(1, IBV_WC_SUCCESS)]);
+    // SAFETY: as above; the Write was placed.
+    assert_eq!(unsafe { b.octets.read_volatile() }, 9);
+    assert_eq!(a.send(2, IBV_WR_RDMA_WRITE, b, &mut [at(a.octets.addr() as u64)]), 0);
+    assert_eq!(a.statuses(1), [(2, IBV_WC_LOC_PROT_ERR)]);
 }
 
 #[test]

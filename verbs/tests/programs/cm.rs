@@ -9,6 +9,12 @@ fn programs_connect_their_own_queue_pairs() {
     compiled::run("programs_connect_their_own_queue_pairs", "own_queue_pairs", &[]);
 }
 
+/// Targets of RDMA never go to RTS, and others go there late.
+#[test]
+fn a_queue_pair_that_stays_in_rtr_is_connected() {
+    compiled::run("a_queue_pair_that_stays_in_rtr_is_connected", "late", &[]);
+}
+
 #[test]
 fn an_interface_refuses_types_of_service() {
     // The device is not opened for that.

@@ -149,15 +149,24 @@ static void attributes(int port)
 		.qp_type = IBV_QPT_RC,
 		.cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
 	};
-	struct rdma_conn_param param = { .responder_resources = 3, .initiator_depth = 3 };
+	/* As much private data as the length says. */
+	char most[255] = "most", *got;
+	struct rdma_conn_param param = {
+		.responder_resources = 3, .initiator_depth = 3, .private_data = most, .private_data_len = 255,
+	};
+	struct told told;
 	struct ibv_qp_init_attr made = init;
 	struct ibv_qp_attr attr;
 	uint8_t timeout = 17;
 	struct rdma_cm_id *id = resolved_to(port), *peer;
 	CHECK(!set(id, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, 1));
 	CHECK(!rdma_create_qp(id, NULL, &made));
+	most[254] = 'x';
 	CHECK(!rdma_connect(id, &param));
-	peer = expect(PASSIVE, RDMA_CM_EVENT_CONNECT_REQUEST).event.id;
+	told = expect(PASSIVE, RDMA_CM_EVENT_CONNECT_REQUEST);
+	peer = told.event.id;
+	got = told.private_data;
+	CHECK(told.event.param.conn.private_data_len == 255 && !memcmp(got, most, 255));
 	made = init;
 	CHECK(!rdma_create_qp(peer, NULL, &made) && !rdma_accept(peer, &param));
 	CHECK(!ibv_query_qp(peer->qp, &attr, IBV_QP_STATE, &made) && attr.qp_state == IBV_QPS_RTS);
@@ -220,10 +229,22 @@ static void types_of_service(int port)
 	CHECK(!rdma_destroy_id(id) && !rdma_destroy_id(listener));
 }
 
+/* A channel that was destroyed has no events: the call fails, and does not wait. */
+static void no_channel(void)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_cm_event *event;
+	CHECK(channel);
+	rdma_destroy_event_channel(channel);
+	FAILS(rdma_get_cm_event(channel, &event), EBADF);
+	FAILS(rdma_get_cm_event(NULL, &event), EINVAL);
+}
+
 int main(int count, char **words)
 {
 	int port = atoi(words[1]);
 	open_channels();
+	no_channel();
 	options();
 	families(port);
 	types_of_service(port);

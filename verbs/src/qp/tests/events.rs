@@ -4,11 +4,12 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 
 use super::*;
 use crate::abi::{
-    IBV_EVENT_QP_FATAL, IBV_EVENT_SRQ_LIMIT_REACHED, ibv_async_event, ibv_srq, ibv_srq_init_attr,
+    IBV_EVENT_QP_FATAL, IBV_EVENT_SRQ_LIMIT_REACHED, IBV_SEND_SOLICITED, ibv_async_event, ibv_srq,
+    ibv_srq_init_attr,
 };
 use crate::async_event::AsyncEvents;
 use crate::channel::{self, channel as behind, ibv_ack_cq_events, ibv_get_cq_event};
-use crate::cq::ibv_destroy_cq;
+use crate::cq::{ibv_destroy_cq, req_notify_cq};
 use crate::errno::Errno;
 use crate::object::CPtr;
 use crate::srq::{ibv_create_srq, ibv_destroy_srq};
@@ -167,4 +168,42 @@ fn a_channel_names_no_queue_that_was_destroyed() {
     assert_eq!(take(), None);
     // SAFETY: live, and used no more.
     assert_eq!(unsafe { ibv_destroy_cq(other) }, 0);
+}
+
+/// A queue that is armed for solicited completions tells of those alone.
+#[test]
+fn a_queue_armed_for_solicited_completions_is_quiet_until_one_comes() {
+    let (a, mut b) = (End::new(16), End::new(16));
+    let of = channel::create(b.context).unwrap();
+    // SAFETY: live objects.
+    b.cq = unsafe { ibv_create_cq(b.context, 16, ptr::null_mut(), of, 0) };
+    b.qp = b.make_qp();
+    let _connections = connect([&a, &b], false);
+    // SAFETY: a live channel.
+    let events = &unsafe { behind(of) }.events;
+    rustix::io::ioctl_fionbio(borrowed(events.fd()), true).unwrap();
+    // SAFETY: a live queue.
+    let inner = &unsafe { crate::cq::cq(b.cq) }.inner;
+    // SAFETY: as above.
+    let arm = |solicited_only| assert_eq!(unsafe { req_notify_cq(b.cq, solicited_only) }, 0);
+    let send = |flags| {
+        let waiting = inner.len();
+        assert_eq!(b.receive(1, &mut []), 0);
+        let mut wr = ibv_send_wr::zeroed();
+        (wr.opcode, wr.send_flags) = (IBV_WR_SEND, IBV_SEND_SIGNALED | flags);
+        let mut bad = ptr::null_mut();
+        // SAFETY: a live queue pair, and a request.
+        assert_eq!(unsafe { post_send(a.qp, &raw mut wr, &raw mut bad) }, 0);
+        until(|| inner.len() > waiting);
+    };
+    arm(1);
+    send(0);
+    thread::sleep(Duration::from_millis(20));
+    assert!(events.take(|_| ()).is_err(), "it was not solicited");
+    send(IBV_SEND_SOLICITED);
+    until(|| events.take(|_| ()).is_ok());
+    // All count again.
+    arm(0);
+    send(0);
+    until(|| events.take(|_| ()).is_ok());
 }
