@@ -82,25 +82,14 @@ pub(super) struct Opened {
     pub(super) traffic_class: Option<u8>,
 }
 
-/// Sets what the kernel sends as type of service or traffic class. Connections of a listener inherit it.
-pub(super) fn set_traffic_class(socket: &Socket, end: SocketAddr, octet: u8) -> io::Result<()> {
-    match end {
-        SocketAddr::V4(_) => socket.set_tos_v4(octet.into()),
-        SocketAddr::V6(address) => {
-            // Peers of both families may come to `::`.
-            if address.ip().is_unspecified() && !socket.only_v6()? {
-                socket.set_tos_v4(octet.into())?;
-            }
-            socket.set_tclass_v6(octet.into())
-        }
-    }
-}
-
 impl Opened {
     /// The socket connects from where it is to.
     fn prepare(&self, socket: &Socket) -> io::Result<()> {
         if let Some(octet) = self.traffic_class {
-            set_traffic_class(socket, self.remote, octet)?;
+            match self.remote {
+                SocketAddr::V4(_) => socket.set_tos_v4(octet.into())?,
+                SocketAddr::V6(_) => socket.set_tclass_v6(octet.into())?,
+            }
         }
         let Some(local) = self.local else { return Ok(()) };
         // Others may keep the address, or use it for other peers.
@@ -355,6 +344,12 @@ impl KernelConnection {
         changed.then_some(wanted)
     }
 
+    /// Segment length that FPDUs are cut for.
+    #[cfg(test)]
+    pub(super) const fn emss(&self) -> usize {
+        self.emss
+    }
+
     /// Returns true if the kernel reports when the socket takes octets again.
     #[cfg(test)]
     pub(super) const fn asks_for_writing(&self) -> bool {
@@ -490,7 +485,6 @@ impl KernelConnection {
             mpa: self.layered.mpa_counters(),
             rdma: self.layered.rdma_counters(),
             rdma_tx: self.layered.rdma_tx_counters(),
-            accesses_refused: self.layered.accesses_refused(),
             ..ConnectionCounters::default()
         }
     }

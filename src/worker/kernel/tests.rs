@@ -1,5 +1,6 @@
 //! The engine over kernel sockets, turned by hand under a clock of the tests.
 
+use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -18,6 +19,7 @@ use urnic_engine::mem::Access;
 use urnic_engine::mpa::startup::{Revision, StartupConfig};
 use urnic_engine::port::ListenParams;
 use urnic_engine::stream::{StartupFailure, StreamEvent};
+use urnic_engine::tcp::KeepAliveTimes;
 use urnic_engine::time::Duration;
 use urnic_engine::types::WrId;
 use urnic_engine::verbs::{
@@ -62,10 +64,19 @@ impl Scene {
 
     /// Starts to connect to a peer and sends it the Request.
     fn connect(&mut self, now: Instant, peer: &TcpListener) -> (Qp, Told<Notice>) {
+        let startup = StartupConfig { revision: Revision::One, ..StartupConfig::default() };
+        self.connect_with(now, peer, ConnectOptions { startup, ..ConnectOptions::default() })
+    }
+
+    fn connect_with(
+        &mut self,
+        now: Instant,
+        peer: &TcpListener,
+        options: ConnectOptions,
+    ) -> (Qp, Told<Notice>) {
         let (qp, (notices, told)) = (self.qp(), unlimited());
         let (key, remote) = (self.outbox.next_key(), peer.local_addr().unwrap());
-        let startup = StartupConfig { revision: Revision::One, ..StartupConfig::default() };
-        let options = Box::new(ConnectOptions { startup, ..ConnectOptions::default() });
+        let options = Box::new(options);
         let command = Command::Connect { key, remote, qp: qp.clone(), options, notices };
         self.engine.handle_command(now, command);
         self.settle(now);
@@ -291,6 +302,82 @@ fn a_completed_send_says_only_that_the_socket_has_taken_it() {
         let expected = (completion == CompletionMeans::Taken).then_some(WcStatus::Success);
         assert_eq!(status, expected, "{completion:?}");
     }
+}
+
+/// A peer that closes instead of answering is asked once more in revision 1 of MPA.
+#[test]
+fn a_second_attempt_is_opened_as_the_first_was() {
+    let (mut scene, peers) = (Scene::new(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let idle = Duration::from_secs(77);
+    let keepalive = Some(KeepAliveTimes { idle, ..KeepAliveTimes::default() });
+    let local = Some(SocketAddr::from(([127, 0, 0, 1], urnic_testkit::ports::free_port())));
+    let options = ConnectOptions { keepalive, local, ..ConnectOptions::default() };
+    let (_qp, _told) = scene.connect_with(at(0), &peers, options);
+    let (mut first, from) = peers.accept().unwrap();
+    assert_eq!(Some(from), local);
+    first.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    scene.turn_until(at(0), "the Request is sent", |scene| {
+        scene.connection().layered.bytes_sent() > 0
+    });
+    let sent = scene.connection().layered.bytes_sent();
+    first.read_exact(&mut vec![0; usize::try_from(sent).unwrap()]).unwrap();
+    first.shutdown(std::net::Shutdown::Write).unwrap();
+    peers.set_nonblocking(true).unwrap();
+    let second = RefCell::new(None);
+    scene.turn_until(at(0), "there is a second attempt", |_| {
+        *second.borrow_mut() = peers.accept().ok();
+        second.borrow().is_some()
+    });
+    let (_second, again) = second.into_inner().unwrap();
+    assert_eq!(again.ip(), from.ip());
+    assert_ne!(again.port(), from.port(), "the first may still be in use");
+    assert_eq!(scene.connection().keepalive(), keepalive);
+    assert_eq!(scene.connection().socket.tcp_keepalive_time().unwrap(), idle);
+}
+
+/// RFC 5044 §4.5.
+#[test]
+fn fpdus_are_cut_for_the_segments_of_the_socket() {
+    let (mut scene, peers) = (Scene::new(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let (_qp, _peer) = scene.open(at(0), &peers);
+    // Loopback has long ones, the longer the more is sent.
+    assert!(scene.connection().emss() > 1448, "{}", scene.connection().emss());
+}
+
+#[test]
+fn what_is_owed_goes_from_octets_to_the_peers_end() {
+    let (mut scene, peers) = (Scene::new(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let (_qp, peer) = scene.open(at(0), &peers);
+    assert_eq!(scene.engine.owed(), Owed::Octets, "the FIN");
+    scene.engine.close_all(at(0));
+    scene.turn_until(at(0), "all is acknowledged", |scene| scene.engine.owed() == Owed::Answers);
+    drop(peer);
+    scene.turn_until(at(0), "the peer has closed", |scene| scene.engine.owed() == Owed::Nothing);
+}
+
+/// A child process has the sockets of its parent, and would go on to take connections in the kernel.
+#[test]
+fn a_listener_that_a_child_has_too_listens_no_more() {
+    let mut scene = Scene::new();
+    let (local, _requests) = scene.listen();
+    let _of_a_child = scene.engine.listeners[0].socket.try_clone().unwrap();
+    scene.engine.unlisten(local);
+    let refused = TcpStream::connect(local).map(drop).map_err(|error| error.kind());
+    assert_eq!(refused, Err(io::ErrorKind::ConnectionRefused));
+}
+
+#[test]
+fn a_connection_of_a_listener_that_is_gone_holds_no_place_at_the_next() {
+    let mut scene = Scene::new();
+    let (local, _requests) = scene.listen();
+    let _old = TcpStream::connect(local).unwrap();
+    scene.turn_until(at(0), "the first", |scene| scene.engine.connections.len() == 1);
+    scene.engine.unlisten(local);
+    let (local, _more_requests) = scene.listen();
+    let _new = TcpStream::connect(local).unwrap();
+    scene.turn_until(at(0), "the second", |scene| scene.engine.connections.len() == 2);
+    scene.engine.remove(0);
+    assert_eq!(scene.engine.listeners[0].waiting.pending(), 1);
 }
 
 #[test]
