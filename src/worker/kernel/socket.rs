@@ -82,14 +82,25 @@ pub(super) struct Opened {
     pub(super) traffic_class: Option<u8>,
 }
 
+/// Sets what the kernel sends as type of service or traffic class. Connections of a listener inherit it.
+pub(super) fn set_traffic_class(socket: &Socket, end: SocketAddr, octet: u8) -> io::Result<()> {
+    match end {
+        SocketAddr::V4(_) => socket.set_tos_v4(octet.into()),
+        SocketAddr::V6(address) => {
+            // Peers of both families may come to `::`.
+            if address.ip().is_unspecified() && !socket.only_v6()? {
+                socket.set_tos_v4(octet.into())?;
+            }
+            socket.set_tclass_v6(octet.into())
+        }
+    }
+}
+
 impl Opened {
     /// The socket connects from where it is to.
     fn prepare(&self, socket: &Socket) -> io::Result<()> {
         if let Some(octet) = self.traffic_class {
-            match self.remote {
-                SocketAddr::V4(_) => socket.set_tos_v4(octet.into())?,
-                SocketAddr::V6(_) => socket.set_tclass_v6(octet.into())?,
-            }
+            set_traffic_class(socket, self.remote, octet)?;
         }
         let Some(local) = self.local else { return Ok(()) };
         // Others may keep the address, or use it for other peers.
@@ -485,6 +496,7 @@ impl KernelConnection {
             mpa: self.layered.mpa_counters(),
             rdma: self.layered.rdma_counters(),
             rdma_tx: self.layered.rdma_tx_counters(),
+            accesses_refused: self.layered.accesses_refused(),
             ..ConnectionCounters::default()
         }
     }

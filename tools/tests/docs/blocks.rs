@@ -140,9 +140,9 @@ fn scripted(line: &str, number: usize) -> String {
 
 /// Waits until the last command in the background prints, listens or ends.
 const BEGUN: &str = r#"
-listening() { cat /proc/net/tcp /proc/net/tcp6 /proc/net/unix 2>/dev/null | wc -l; }
+listening() { cat /proc/net/tcp /proc/net/tcp6 /proc/net/unix 2>/dev/null | grep -cE ' 0A |00010000|:ctl' || true; }
 begun() {
-  for _ in {1..100}; do
+  for _ in {1..300}; do
     if [ -s "$1" ] || [ "$(listening)" != "$before" ] || ! kill -0 $! 2>/dev/null; then break; fi
     sleep 0.1
   done

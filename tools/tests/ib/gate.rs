@@ -202,8 +202,9 @@ netns_tests! {
         let switch = Recorded::start(&fabric);
         let gate = gate_with("--dhcp-relay 10.8.0.1");
         let mut dnsmasq = program("dnsmasq");
-        dnsmasq.args(["--keep-in-foreground", "--conf-file=/dev/null", "--port=0", "--no-ping"]);
-        dnsmasq.args(["--dhcp-range=10.9.0.50,10.9.0.50,255.255.255.0,1h", "--user=", "--pid-file="]);
+        // In this mode it stays root: a user namespace has no other user.
+        dnsmasq.args(["--no-daemon", "--conf-file=/dev/null", "--port=0", "--no-ping"]);
+        dnsmasq.args(["--dhcp-range=10.9.0.50,10.9.0.50,255.255.255.0,1h"]);
         dnsmasq.args(["--dhcp-option=option:router,10.9.0.9", "--dhcp-leasefile=/dev/null"]);
         dnsmasq.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let _dnsmasq = Process::of(dnsmasq.spawn().unwrap());
@@ -260,9 +261,9 @@ fn name_is_found(other: &Namespace) {
         return skip("names of dnsmasq through gates", "no dnsmasq");
     }
     let mut dnsmasq: Command = program("dnsmasq");
-    dnsmasq.args(["--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts"]);
-    dnsmasq.args(["--listen-address=10.7.0.1", "--bind-interfaces", "--port=5353", "--user="]);
-    dnsmasq.args(["--address=/port.example/10.9.0.4", "--pid-file="]);
+    dnsmasq.args(["--no-daemon", "--conf-file=/dev/null", "--no-resolv", "--no-hosts"]);
+    dnsmasq.args(["--listen-address=10.7.0.1", "--bind-interfaces", "--port=5353"]);
+    dnsmasq.arg("--address=/port.example/10.9.0.4");
     dnsmasq.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let _dnsmasq = Process::of(other.run(|| dnsmasq.spawn().unwrap()));
     let question =
