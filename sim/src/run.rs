@@ -195,7 +195,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Where nothing is lost, segments are as long as ever soon after a pause.
+    /// Checks that segments are as long as before soon after a pause in which nothing is lost.
     fn check_sizes(&self) -> Result<(), String> {
         let is_soon = self.world.now() < self.world.last_pause_end() + AFTER_PAUSE;
         if self.plan.scenario != Scenario::Pause || is_soon {

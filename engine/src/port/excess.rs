@@ -1,10 +1,10 @@
 //! How many frames of no connection a port works on.
 //!
 //! A frame of a connection takes a fraction of a microsecond. A SYN, or a question for a link address, takes
-//! several: it is looked up in vain, answered, and the answer is a frame of its own. Whoever reaches the port
-//! can send them at the rate of the link. Beyond a rate they are dropped after the look-up: connections have
-//! the rest of the processor, and the device is emptied before it has to drop frames itself, which it does
-//! without regard to whose they are.
+//! several: it is looked up in vain, answered, and the answer is a frame of its own. Any host that reaches the
+//! port can send them at the rate of the link. Beyond a limit they are dropped after the look-up: connections
+//! have the rest of the processor, and the device is emptied before it has to drop frames itself, which it
+//! does without regard to the connection that they are for.
 
 use crate::limits::{CONNECTIONLESS_BURST_MAX, CONNECTIONLESS_PER_SECOND_MAX};
 use crate::time::Instant;

@@ -219,7 +219,7 @@ impl Port {
         Some(slot)
     }
 
-    /// A segment of the connection in this slot. Returns false, having done nothing, if the connection is
+    /// Takes a segment of the connection in this slot. Returns false, having done nothing, if the connection is
     /// closed.
     #[inline(always)]
     pub(super) fn handle_segment(
@@ -264,7 +264,7 @@ impl Port {
             && (self.listeners.at(tuple.local()).is_some() || !self.host.has_sockets())
     }
 
-    /// The same for any other frame.
+    /// Returns true if a frame other than a TCP segment is one too many.
     fn is_excess(&mut self, now: Instant) -> bool {
         !self.allowances.take(now, Connectionless::Other) && !self.host.has_sockets()
     }

@@ -29,7 +29,7 @@ pub struct Arrival {
     /// Wire segments it stands for.
     segments: usize,
     payload_len: usize,
-    /// The first of its octets that had come before, if only some of them had.
+    /// First bytes of it that had come before, if only some of its bytes had.
     repeated: Option<Range<StreamOffset>>,
     /// Octets committed before it.
     committed_before: u64,

@@ -42,7 +42,7 @@ impl Assembler {
         (range.start <= offset).then(|| range.clone())
     }
 
-    /// First part of `within` that lies in a range.
+    /// Returns the first part of `within` that lies in a range.
     pub(crate) fn first_within(&self, within: &Range<StreamOffset>) -> Option<Range<StreamOffset>> {
         let held = self.ranges.get(self.first_ending_after(within.start))?;
         let (start, end) = (held.start.max(within.start), held.end.min(within.end));

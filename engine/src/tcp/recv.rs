@@ -386,7 +386,7 @@ impl ReceiveHalf {
         field
     }
 
-    /// The first octets of an arrived segment that were received before, if others of it were not.
+    /// Returns the first bytes of an arrived segment that were received before, if other bytes of it were not.
     pub(crate) fn repeated(&self, arrived: &ArrivedPayload) -> Option<Range<StreamOffset>> {
         let ArrivedPayload { skip, range } = arrived;
         if *skip > 0 {

@@ -24,7 +24,7 @@ const TRIALS: [Scenario; 4] =
 const UNREADY_BITS: u64 = 0x756e_7265_6164_7921;
 const UNREADY_ONE_IN: u64 = 16;
 
-/// The same for hosts that stop for a while.
+/// Bits that make another seed of a seed, for hosts that stop for a while.
 const PAUSE_BITS: u64 = 0x0070_6175_7365_7321;
 const PAUSE_ONE_IN: u64 = 24;
 /// Longest pauses, in milliseconds: of a scheduler, and of a machine that is moved to another host.

@@ -20,7 +20,7 @@ struct Outcome {
     /// In the order of their numbers; of equal ones only one, because a burst may be answered once.
     syns: Vec<Control>,
     resets: Vec<Control>,
-    /// The number behind the highest octet sent, or FIN.
+    /// Number behind the last byte sent, or behind the FIN.
     sent_to: Option<u32>,
     /// What the last segment acknowledges.
     acked_to: Option<u32>,

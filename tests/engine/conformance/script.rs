@@ -15,6 +15,8 @@
 //! advice, never. Between two rows nothing else may go out, and what does must do so at its time,
 //! within [`TOLERANCE_NS`]; a time of `*` waits for it. Timestamps are `ts=VALUE:ECHO`: of ours only
 //! the echo is compared, and what the peer echoes counts from our first one. Comments begin with `#`.
+//!
+//! One file because the rows are a language: its syntax, what each row does and what it compares.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -70,7 +72,7 @@ pub(crate) struct Script {
     pub(super) events: Vec<String>,
     /// What each connection that is over has counted.
     pub(super) closed: Vec<ConnectionCounters>,
-    /// SND.NXT and RCV.NXT as the last segment with an ACK has told them, from the initial ones.
+    /// SND.NXT and RCV.NXT by the last segment with an ACK, counted from the initial ones.
     pub(super) last_told: (u32, u32),
     /// What the peer's stream begins with; then come octets of no meaning.
     peer_octets: Vec<u8>,

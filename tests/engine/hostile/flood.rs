@@ -37,7 +37,7 @@ fn flood(scene: &mut Scene, count: usize) {
     assert_eq!(scene.victim.port.drops().excess, 0);
 }
 
-/// The same with a pause after each.
+/// Sends SYNs from these made-up hosts, with a pause after each.
 fn flood_each(scene: &mut Scene, hosts: Range<usize>, pause: Duration) {
     scene.peer.deaf = true;
     for index in hosts {

@@ -38,7 +38,7 @@ fn is_aligned(scene: &mut Scene) {
     is_aligned_within(scene, 100);
 }
 
-/// The same, of more than so many segments.
+/// Writes once more: all of more than `segments_min` segments are aligned.
 fn is_aligned_within(scene: &mut Scene, segments_min: u64) {
     let alignment = |scene: &Scene| scene.link.a.port.counters(scene.id()).unwrap().alignment;
     let before = alignment(scene);
