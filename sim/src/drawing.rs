@@ -47,6 +47,16 @@ const VANISH_ONE_IN: u64 = 16;
 /// What makes another seed of a seed, for what completions say.
 const PLACED_BITS: u64 = 0x0070_6c61_6365_6421;
 
+/// Scenarios with no faults that have to stop before the end.
+const WITHOUT_AN_END: [Scenario; 6] = [
+    Scenario::Clean,
+    Scenario::BlackHole,
+    Scenario::Vanish,
+    Scenario::Exhausted,
+    Scenario::Guesses,
+    Scenario::Pause,
+];
+
 impl Drawing {
     fn plan(mut self, seed: u64) -> Plan {
         let node_count = match self.scenario {
@@ -299,15 +309,7 @@ impl Drawing {
             _ => {}
         }
         // All faults stop, so that progress can be asked for. A narrow path is none.
-        if !matches!(
-            self.scenario,
-            Scenario::Clean
-                | Scenario::BlackHole
-                | Scenario::Vanish
-                | Scenario::Exhausted
-                | Scenario::Guesses
-                | Scenario::Pause
-        ) {
+        if !WITHOUT_AN_END.contains(&self.scenario) {
             let longest_ns = random.pick(&[100 * MILLISECOND_NS, 3 * SECOND_NS, 20 * SECOND_NS]);
             let end_ns = at_ns + random.below(longest_ns);
             let quiet = ImpairConfig { held_max: HELD_MAX, ..ImpairConfig::default() };
