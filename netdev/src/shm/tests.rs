@@ -1,5 +1,6 @@
 #![allow(clippy::disallowed_methods, reason = "tests wait for threads, with a bound")]
 
+mod bounds;
 mod hostile;
 mod liar;
 mod life;

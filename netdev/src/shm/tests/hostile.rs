@@ -11,7 +11,6 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
 use super::liar::{Liar, header, inline, run};
 use super::*;
-use crate::peer::closer::tests::{LINGER, lingering};
 use crate::peer::header::Header;
 use crate::peer::tell;
 use crate::shm::layout::{self, OUTBOX_LEN, Run};
@@ -21,16 +20,16 @@ use crate::sys::shared_mapping::{SharedMapping, sealed_huge_memory, sealed_memor
 
 type Case<'a> = (bool, (Header, Vec<u8>), Vec<&'a OwnedFd>);
 
-const HELLO: Message = Message::Hello { mtu: 1500, outbox_len: OUTBOX_LEN as u64 };
+pub(super) const HELLO: Message = Message::Hello { mtu: 1500, outbox_len: OUTBOX_LEN as u64 };
 
 /// A device, and a peer that has its attention.
-fn met(config: &ShmConfig, publisher: &Publisher, now: &mut u64) -> (Shm, Liar) {
+pub(super) fn met(config: &ShmConfig, publisher: &Publisher, now: &mut u64) -> (Shm, Liar) {
     let mut device = Shm::open(config, publisher).unwrap();
     let liar = greeted(&mut device, config, now);
     (device, liar)
 }
 
-fn greeted(device: &mut Shm, config: &ShmConfig, now: &mut u64) -> Liar {
+pub(super) fn greeted(device: &mut Shm, config: &ShmConfig, now: &mut u64) -> Liar {
     let mut liar = Liar::new(&config.path);
     for _ in 0..4 {
         receive(device, later(now));
@@ -517,52 +516,4 @@ fn a_peer_that_has_gone_has_no_more_to_say() {
     assert_eq!(came, 1, "what was there when it went");
     assert!(!device.link_up());
     greeted(&mut device, &config, &mut now);
-}
-
-#[test]
-fn no_close_of_a_descriptor_is_waited_for() {
-    let config = config(&path(), true);
-    let mut device = Shm::open(&config, &Publisher::new()).unwrap();
-    let mut now = 0;
-    let begun = std::time::Instant::now();
-    let publish = Message::Publish { number: 1, len: 4096 };
-    let cases: [&[Message]; 3] =
-        [&[publish], &[Message::Publish { number: 0, len: 4096 }, publish], &[HELLO]];
-    for messages in cases {
-        let liar = greeted(&mut device, &config, &mut now);
-        let mut kept = Vec::new();
-        for message in messages {
-            let (socket, far) = lingering();
-            liar.say(message, &[&socket]);
-            kept.push(far);
-        }
-        receive(&mut device, later(&mut now));
-        drop(liar);
-        receive(&mut device, later(&mut now));
-    }
-    greeted(&mut device, &config, &mut now);
-    assert!(begun.elapsed() < LINGER);
-}
-
-/// Of a frame whose last run is not said to be written, nothing is read: the peer may write it just now.
-#[test]
-fn no_descriptor_is_read_before_it_is_said_to_be_written() {
-    let config = config(&path(), true);
-    let mut now = 0;
-    for written in 1..=3_u32 {
-        let (mut device, mut liar) = met(&config, &Publisher::new(), &mut now);
-        let runs = [inline(0, 60), inline(60, 60)];
-        let begun = liar.position;
-        liar.memory.put_descriptor(begun, header(120, 2).to_octets());
-        for (index, run) in (1..).zip(&runs) {
-            liar.memory.put_descriptor(begun + index, run.to_octets());
-        }
-        liar.position = begun + written;
-        liar.memory.set_produced(liar.position);
-        let received = receive(&mut device, later(&mut now));
-        assert_eq!(
-            (received.len(), device.link_up()),
-            if written == 3 { (1, true) } else { (0, false) }
-        );
-    }
 }

@@ -1,0 +1,55 @@
+//! What a peer may have of the device's process: time in a call, and what is read of its ring.
+
+use super::hostile::{HELLO, greeted, met};
+use super::liar::{header, inline};
+use super::*;
+use crate::peer::closer::tests::{LINGER, lingering};
+use crate::shm::message::Message;
+
+#[test]
+fn no_close_of_a_descriptor_is_waited_for() {
+    let config = config(&path(), true);
+    let mut device = Shm::open(&config, &Publisher::new()).unwrap();
+    let mut now = 0;
+    let begun = std::time::Instant::now();
+    let publish = Message::Publish { number: 1, len: 4096 };
+    let cases: [&[Message]; 3] =
+        [&[publish], &[Message::Publish { number: 0, len: 4096 }, publish], &[HELLO]];
+    for messages in cases {
+        let liar = greeted(&mut device, &config, &mut now);
+        let mut kept = Vec::new();
+        for message in messages {
+            let (socket, far) = lingering();
+            liar.say(message, &[&socket]);
+            kept.push(far);
+        }
+        receive(&mut device, later(&mut now));
+        drop(liar);
+        receive(&mut device, later(&mut now));
+    }
+    greeted(&mut device, &config, &mut now);
+    assert!(begun.elapsed() < LINGER);
+}
+
+/// Of a frame whose last run is not said to be written, nothing is read: the peer may write it just now.
+#[test]
+fn no_descriptor_is_read_before_it_is_said_to_be_written() {
+    let config = config(&path(), true);
+    let mut now = 0;
+    for written in 1..=3_u32 {
+        let (mut device, mut liar) = met(&config, &Publisher::new(), &mut now);
+        let runs = [inline(0, 60), inline(60, 60)];
+        let begun = liar.position;
+        liar.memory.put_descriptor(begun, header(120, 2).to_octets());
+        for (index, run) in (1..).zip(&runs) {
+            liar.memory.put_descriptor(begun + index, run.to_octets());
+        }
+        liar.position = begun + written;
+        liar.memory.set_produced(liar.position);
+        let received = receive(&mut device, later(&mut now));
+        assert_eq!(
+            (received.len(), device.link_up()),
+            if written == 3 { (1, true) } else { (0, false) }
+        );
+    }
+}
