@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    /// Whoever waits asks again when it is called early: each of them once, and the list then holds all.
+    /// Each waiter asks again when it is called early: once, and the list then holds all.
     #[test]
     fn wakers_that_all_wait_do_not_call_each_other_without_end() {
         const BEYOND: usize = 2 * ALARM_EARLY_KEPT;

@@ -6,8 +6,8 @@
 //!   0  "uRPT"    4  version (1)    5  1: question, 2: answer    6  TCP port (2), 0 in a question    8  nonce (8)
 //! ```
 //!
-//! An end that connects asks while it connects. **The TCP port of the number counts before any answer**: whoever has
-//! UDP port N need not be the owner of TCP port N. An answer with another port is used when the attempt at TCP port N
+//! An end that connects asks while it connects. **The TCP port of the number counts before any answer**: the process
+//! that has UDP port N need not be the owner of TCP port N. An answer with another port is used when the attempt at TCP port N
 //! has failed without an MPA Reply, or when what listens there proves by a [`Probe`] that it speaks no MPA. A listener
 //! that has its TCP port holds the UDP port too, so that no other process answers there, and answers "the same".
 
