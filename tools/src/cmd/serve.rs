@@ -44,7 +44,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = memory_size)]
     total_size: Option<u64>,
 
-    /// Peers at a time
+    /// Peers at a time; when these or the memory are all taken, the address that has most gives way to
+    /// one with less
     #[arg(long, value_name = "N", default_value_t = 2048,
           value_parser = clap::value_parser!(u32).range(1..=16_384))]
     peers: u32,
