@@ -314,9 +314,7 @@ fn resegment_takes_a_percentage_or_none() {
 /// than the longest.
 #[test]
 fn means_and_ratios_are_within_their_bounds() {
-    for arguments in
-        ["--resegment 100 --loss 1", "--markers on --reorder 20", "--stack layered --loss 2"]
-    {
+    for arguments in ["--resegment 100 --loss 1", "--stack layered --loss 2"] {
         let run = verified(&format!("--bytes 1M {arguments}"));
         for direction in run["directions"].as_array().unwrap() {
             let of = |key: &str| direction[key].as_f64().unwrap();

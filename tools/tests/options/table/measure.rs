@@ -212,7 +212,7 @@ pub(super) const LAT: &[Row] = &[
     row(
         "lat",
         "--interval",
-        &[("!lat ADDRESS --interval 1ms -n 3000", Says("messages"))],
+        &[("!lat ADDRESS --interval 1ms -n 300", Says("messages"))],
         INTERVALS,
     ),
     flag(
