@@ -56,3 +56,19 @@ impl Spread {
         Self { count, p50_ns, p99_ns, max_ns: delays.max_ns() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_in_twenty_is_beyond_the_half_and_within_99_of_100() {
+        let mut delays = Delays::default();
+        for index in 0..100 {
+            delays.add(if index < 95 { 1000 } else { 1_000_000 });
+        }
+        let Spread { count, p50_ns, p99_ns, max_ns } = Spread::of(&delays);
+        assert_eq!((count, max_ns), (100, 1_000_000));
+        assert!(p50_ns < 2000 && p99_ns > 800_000, "{p50_ns} {p99_ns}");
+    }
+}

@@ -9,7 +9,10 @@ use crate::trace::{Class, SideTrace};
 
 /// The time–sequence picture of what `from` sent.
 pub(crate) fn sequence(side: &SideTrace, from: &str) -> Picture {
-    let strip = LANE * u32::try_from(lanes(side).count()).unwrap_or(0);
+    let strip = match u32::try_from(lanes(side).count()).unwrap_or(0) {
+        0 => 0,
+        lanes => LANE * lanes + 4,
+    };
     let mut chart = Chart::new(side.canvas, 400).with_strip(strip);
     chart.time_axis();
     chart.value_axis("octet of the stream", &OCTETS);
@@ -152,7 +155,7 @@ fn lanes(side: &SideTrace) -> impl Iterator<Item = (Class, &'static str, &'stati
 /// Ticks in lanes below the time axis.
 fn rug(chart: &mut Chart, side: &SideTrace) {
     for (lane, (class, style, name)) in (0_u32..).zip(lanes(side)) {
-        let y = chart.bottom() + LANE * lane + 4;
+        let y = chart.bottom() + LANE * lane + 8;
         let mut path = String::new();
         let mut last = String::new();
         for mark in side.of(class).iter() {

@@ -37,6 +37,22 @@ fn iwarp() -> Talk {
     talk
 }
 
+/// RFC 9293 §3.4: a FIN takes a sequence number, which is no lost byte.
+#[test]
+fn the_acknowledgment_of_a_fin_acknowledges_nothing_that_did_not_pass() {
+    let mut talk = iwarp();
+    talk.close(INITIATOR);
+    let seq = talk.seq[RESPONDER];
+    for (beyond, incomplete) in [(1, 0), (2, 1)] {
+        let mut talk = talk.clone();
+        talk.ack[RESPONDER] = Some(talk.seq[INITIATOR].wrapping_add(beyond));
+        talk.frame(RESPONDER, seq, 0x10, &[]);
+        let mut live = Live::new(Wanted::Iwarp);
+        given(&mut live, frames(&talk));
+        assert_eq!(live.figures().directions_incomplete, incomplete, "{beyond} beyond");
+    }
+}
+
 #[test]
 fn frames_of_iwarp_are_given_out_with_comments() {
     let talk = iwarp();

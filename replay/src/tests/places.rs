@@ -243,6 +243,25 @@ fn a_damaged_copy_of_a_frame_stays_a_damaged_frame() {
     assert_eq!((report.frames_copied, report.frames_corrupt), (packets.len() as u64 - 1, 1));
 }
 
+/// Its ends are those of the frame that it is a copy of: only the checksum tells.
+#[test]
+fn a_copy_damaged_in_its_middle_is_no_copy() {
+    let mut talk = Talk::started();
+    talk.fpdu(INITIATOR, &send(1, &[7; 600])).fpdu(INITIATOR, &send(2, &[8; 600]));
+    let packets = records(&talk.file);
+    let last = packets.len() - 1;
+    let both = packets.iter().enumerate().flat_map(|(index, one)| {
+        let mut copy = one.clone();
+        if index == last {
+            copy[300] ^= 1;
+        }
+        [(1, 9, one.clone()), (2, 9, copy)]
+    });
+    let report = replay(&capture(both));
+    assert_eq!((report.frames_copied, report.frames_corrupt), (last as u64, 1));
+    assert_eq!(report.connections[0].directions[0].fpdus, 2);
+}
+
 #[test]
 fn clocks_that_jump_are_told() {
     let packets = records(&session().file);

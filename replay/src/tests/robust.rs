@@ -304,3 +304,25 @@ fn connections_inside_tunnels_are_found() {
     });
     assert_eq!(replay(&other_port).connections.len(), 0);
 }
+
+#[test]
+fn tcp_behind_extension_headers_of_ipv6_is_found() {
+    let mut talk = Talk { checksums: false, ..Talk::empty() }.opened().in_full_operation();
+    talk.fpdu(INITIATOR, &send(1, b"x")).fpdu(RESPONDER, &send(1, b"y"));
+    for lens in [[0_u8, 0], [1, 0], [0, 2], [3, 3]] {
+        let file = wrapped(&talk.file, 101, |ip| {
+            let extension =
+                |next: u8, len: u8| [&[next, len][..], &vec![0; 6 + 8 * usize::from(len)]].concat();
+            let behind =
+                [extension(43, lens[0]), extension(6, lens[1]), ip[20..].to_vec()].concat();
+            let [high, low] = u16::try_from(behind.len()).unwrap().to_be_bytes();
+            let head = [0x60, 0, 0, 0, high, low, 0, 64];
+            let ends = [&[0xfd; 12][..], &ip[12..16], &[0xfd; 12], &ip[16..20]].concat();
+            [&head[..], &ends, &behind].concat()
+        });
+        let found = connection(&file);
+        let fpdus: Vec<_> = found.directions.iter().map(|one| one.fpdus).collect();
+        assert_eq!(fpdus, [1, 1], "{lens:?}");
+        assert!(found.initiator.starts_with("[fdfd:"), "{}", found.initiator);
+    }
+}

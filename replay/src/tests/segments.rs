@@ -1,6 +1,8 @@
 //! What TCP does underneath: segments sent again, acknowledgments, lengths, and where segments were cut.
 
-use super::build::fpdu;
+use urnic_engine::wire::mpa::StartupKind;
+
+use super::build::{fpdu, startup};
 use super::*;
 use crate::trace::Fit;
 
@@ -106,6 +108,36 @@ fn a_segment_that_comes_twice_before_it_is_judged_counts_twice() {
     let side = &pictured.pictured[0].trace.sides[0];
     let fits = [Fit::Aligned, Fit::Unaligned].map(|fit| side.fits(fit).count());
     assert_eq!(fits, [4, 3], "in the picture, too");
+}
+
+#[test]
+fn a_segment_that_begins_in_the_startup_is_judged_by_its_fpdus() {
+    let mut talk = Talk::open();
+    talk.send(INITIATOR, &startup(StartupKind::Request, false, b""));
+    let reply = startup(StartupKind::Reply, false, b"");
+    talk.send(RESPONDER, &[&reply[..], &fpdu(&send(1, b"x"))].concat());
+    talk.fpdu(RESPONDER, &send(2, b"y"));
+    let direction = &connection(&talk.file).directions[1];
+    let counts = (direction.segments, direction.segments_judged, direction.segments_aligned);
+    assert_eq!(counts, (2, 2, 1));
+}
+
+/// Karn's rule: the acknowledgment of what was sent twice tells no round trip.
+#[test]
+fn what_was_sent_twice_tells_no_round_trip() {
+    let round_trips = |is_repeated: bool| {
+        let mut talk = at_distance(10_000);
+        let (seq, octets) = (talk.seq[INITIATOR], fpdu(&send(1, b"x")));
+        talk.wait(1000).send(INITIATOR, &octets);
+        if is_repeated {
+            talk.wait(1000).frame(INITIATOR, seq, ACK, &octets);
+        }
+        let ack = talk.wait(1000).seq[RESPONDER];
+        talk.frame(RESPONDER, ack, ACK, &[]);
+        let pictured = crate::replay_pictured("test", || Ok(&talk.file[..]));
+        pictured.pictured[0].trace.sides[0].rtt.count()
+    };
+    assert_eq!(round_trips(false), round_trips(true) + 1);
 }
 
 /// What is found when segments of these lengths come after the startup, and the MSS is `mss`.
