@@ -13,7 +13,9 @@ fn example(name: &str) -> Command {
     let path = profile.join("examples").join(name);
     if !path.is_file() {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--offline", "--package", "urnic", "--example", name]);
+        // With the features that `cargo test --workspace` has for dependencies: those of one package
+        // would have most of the workspace built again.
+        cargo.args(["build", "--quiet", "--offline", "--workspace", "--example", name]);
         cargo.arg("--target-dir").arg(profile.parent().unwrap());
         if profile.ends_with("release") {
             cargo.arg("--release");

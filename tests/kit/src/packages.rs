@@ -100,7 +100,8 @@ fn advice_with<'a>(
 }
 
 /// Words of a reason that root would not be given.
-const RIGHTS: [&str; 4] = ["no right to", "no permission to", "Permission denied", "needs root"];
+const RIGHTS: [&str; 5] =
+    ["no right to", "no permission to", "Permission denied", "not permitted", "needs root"];
 
 /// Returns true if the reason has the name as a word or as the end of a path.
 fn names(reason: &str, name: &str) -> bool {
