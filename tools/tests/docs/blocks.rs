@@ -110,12 +110,14 @@ fn is_of_cargo(line: &str) -> bool {
 
 /// One line of the script: shortened, and with the end that it needs.
 fn scripted(line: &str, number: usize) -> String {
-    let line =
-        line.split_once("&& PATH=").map_or(line.to_owned(), |(_, rest)| format!("PATH={rest}"));
-    let line = ["cargo run --release --bin urnic -- ", "cargo run --bin urnic -- "]
-        .iter()
-        .find_map(|start| line.strip_prefix(start))
-        .map_or(line.clone(), |rest| format!("urnic {rest}"));
+    let line = match line.split_once("&& PATH=") {
+        Some((_, rest)) => format!("PATH={rest}"),
+        None => line.to_owned(),
+    };
+    let line = match line.strip_prefix("cargo run --release --bin urnic -- ") {
+        Some(arguments) => format!("urnic {arguments}"),
+        None => line,
+    };
     let (line, stays) = match line.strip_suffix('&') {
         Some(line) => (line.trim_end().to_owned(), true),
         None => (line, false),
@@ -142,12 +144,14 @@ fn scripted(line: &str, number: usize) -> String {
 const BEGUN: &str = r#"
 listening() { cat /proc/net/tcp /proc/net/tcp6 /proc/net/unix 2>/dev/null | grep -cE ' 0A |00010000|:ctl' || true; }
 begun() {
-  for _ in {1..300}; do
-    if [ -s "$1" ] || [ "$(listening)" != "$before" ] || ! kill -0 $! 2>/dev/null; then break; fi
+  local end=$((SECONDS + PATIENCE))
+  until [ -s "$1" ] || [ "$(listening)" != "$before" ] || ! kill -0 $! 2>/dev/null; do
+    if ((SECONDS >= end)); then break; fi
     sleep 0.1
   done
   before=$(listening)
 }
+PATIENCE=20
 before=$(listening)
 "#;
 
