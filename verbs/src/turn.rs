@@ -301,7 +301,7 @@ mod tests {
         let (sender, turns) = unbounded();
         let timed = Arc::new(Timed(Timer::default(), sender));
         let begin = monotonic_now();
-        let [never, soon] = [3600_000, 30].map(|ms| begin + Duration::from_millis(ms));
+        let [never, soon] = [3_600_000, 30].map(|ms| begin + Duration::from_millis(ms));
         timed.0.set(&timed, never);
         timed.0.set(&timed, soon);
         // One turn is enough for both.

@@ -163,11 +163,10 @@ fn outcome(mut script: Script) -> Outcome {
     let lasting = || sent().filter(|(header, _)| !is_control(header.flags));
     let end = |len: u32, flags: Flags| len + u32::from(flags.contains(Flags::FIN));
     let sent_to = lasting()
-        .filter(|(header, len)| end(*len, header.flags) > 0)
-        .map(|(header, len)| header.seq.0.wrapping_add(end(len, header.flags)))
-        .last();
+        .rfind(|(header, len)| end(*len, header.flags) > 0)
+        .map(|(header, len)| header.seq.0.wrapping_add(end(len, header.flags)));
     // What the end of a connection leaves unsaid is told by its RST or by the next SYN.
-    let acked_to = lasting().last().map(|(header, _)| header.ack.0).filter(|_| is_open);
+    let acked_to = lasting().next_back().map(|(header, _)| header.ack.0).filter(|_| is_open);
     let sent_to = sent_to.filter(|_| is_open);
     let open = script.connection.and_then(|id| script.port.counters(id).ok());
     let counted = open.as_ref().filter(|_| is_open).map(counted);

@@ -58,7 +58,7 @@ const SYSTEM_FOLDERS: [&str; 2] = ["/usr/sbin", "/sbin"];
 pub(crate) fn advice<'a>(reasons: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let is_outside = |program: &str| {
         let in_folder = |folder: &&str| Path::new(folder).join(program).is_file();
-        !programs::is_there(program) && SYSTEM_FOLDERS.iter().any(|folder| in_folder(folder))
+        !programs::is_there(program) && SYSTEM_FOLDERS.iter().any(in_folder)
     };
     advice_with(reasons, is_outside)
 }

@@ -81,10 +81,10 @@ because frames that wait take 32 MiB at most. Frames that there was no room for 
 the file says so; behind them the FPDUs of that direction are not known any more, and have no comments. On the sending host segments may be longer than on the wire: the card cuts them.
 
 Examples:
-  sudo urnic capture --interface eth0 --write iwarp.pcapng
-  sudo urnic capture --interface eth0 --write last.pcapng --max-size 100M --files 10
-  sudo urnic capture --interface eth0 --json --duration 60s | jq .bits_per_second
-  sudo urnic capture --interface eth0 --write - | wireshark -k -i -
+  sudo urnic capture -i eth0 --write iwarp.pcapng
+  sudo urnic capture -i eth0 --write last.pcapng --max-size 100M --files 10
+  sudo urnic capture -i eth0 --json --duration 60s | jq .bits_per_second
+  sudo urnic capture -i eth0 --write - | wireshark -k -i -
   sudo setcap cap_net_raw,cap_net_admin+ep $(command -v urnic)      Let every user capture";
 
 /// Runs the command.
