@@ -163,8 +163,9 @@ fn outcome(mut script: Script) -> Outcome {
     let lasting = || sent().filter(|(header, _)| !is_control(header.flags));
     let end = |len: u32, flags: Flags| len + u32::from(flags.contains(Flags::FIN));
     let sent_to = lasting()
-        .rfind(|(header, len)| end(*len, header.flags) > 0)
-        .map(|(header, len)| header.seq.0.wrapping_add(end(len, header.flags)));
+        .filter(|(header, len)| end(*len, header.flags) > 0)
+        .map(|(header, len)| header.seq.0.wrapping_add(end(len, header.flags)))
+        .next_back();
     // What the end of a connection leaves unsaid is told by its RST or by the next SYN.
     let acked_to = lasting().next_back().map(|(header, _)| header.ack.0).filter(|_| is_open);
     let sent_to = sent_to.filter(|_| is_open);
