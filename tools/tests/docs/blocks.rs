@@ -109,7 +109,7 @@ fn is_of_cargo(line: &str) -> bool {
 }
 
 /// One line of the script: shortened, and with the end that it needs.
-fn scripted(line: &str, number: usize) -> String {
+fn scripted(line: &str, number: usize, is_last: bool) -> String {
     let line = match line.split_once("&& PATH=") {
         Some((_, rest)) => format!("PATH={rest}"),
         None => line.to_owned(),
@@ -130,7 +130,9 @@ fn scripted(line: &str, number: usize) -> String {
     // The process that the example stands for.
     let line = if line.starts_with("urnic top") { line.replace("4711", "$!") } else { line };
     if stays {
-        return format!("{line} >out.{number} 2>&1 &\nbegun out.{number}");
+        // Nothing follows the last one: what does not fail at once is let run.
+        let patience = if is_last { 2 } else { 20 };
+        return format!("{line} >out.{number} 2>&1 &\nbegun out.{number} {patience}");
     }
     let endless =
         line == "urnic top" || (line.starts_with("urnic capture") && !line.contains("--duration"));
@@ -144,14 +146,13 @@ fn scripted(line: &str, number: usize) -> String {
 const BEGUN: &str = r#"
 listening() { cat /proc/net/tcp /proc/net/tcp6 /proc/net/unix 2>/dev/null | grep -cE ' 0A |00010000|:ctl' || true; }
 begun() {
-  local end=$((SECONDS + PATIENCE))
+  local end=$((SECONDS + $2))
   until [ -s "$1" ] || [ "$(listening)" != "$before" ] || ! kill -0 $! 2>/dev/null; do
     if ((SECONDS >= end)); then break; fi
     sleep 0.1
   done
   before=$(listening)
 }
-PATIENCE=20
 before=$(listening)
 "#;
 
@@ -190,7 +191,7 @@ fn run_block(block: &Block, commands: &[String]) {
     }
     script.push_str(BEGUN);
     for (command, number) in commands.iter().zip(1..) {
-        script.push_str(&scripted(command, number));
+        script.push_str(&scripted(command, number, number == commands.len()));
         script.push('\n');
     }
     // All of them are there to the end of the block, or have ended well.
