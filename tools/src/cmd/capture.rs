@@ -85,7 +85,8 @@ Examples:
   sudo urnic capture -i eth0 --write last.pcapng --max-size 100M --files 10
   sudo urnic capture -i eth0 --json --duration 60s | jq .bits_per_second
   sudo urnic capture -i eth0 --write - | wireshark -k -i -
-  sudo setcap cap_net_raw,cap_net_admin+ep $(command -v urnic)      Let every user capture";
+  sudo setcap cap_net_raw,cap_net_admin+ep $(command -v urnic)
+      Lets every user capture";
 
 /// Runs the command.
 ///

@@ -198,6 +198,7 @@ fn run_block(block: &Block, commands: &[String]) {
     script.push_str("for job in $(jobs -p); do kill -INT $job 2>/dev/null || wait $job; done\n");
     fs::write(work.path().join("script"), &script).unwrap();
     let binaries = Path::new(env!("CARGO_BIN_EXE_urnic")).parent().unwrap().to_owned();
+    #[expect(clippy::disallowed_methods, reason = "the path that the test was run with")]
     let path = std::env::var("PATH").unwrap_or_default();
     let mut child = program("unshare")
         .args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "script"])
