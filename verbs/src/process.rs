@@ -51,8 +51,10 @@ impl Process {
         self.numbers.give_back(number);
     }
 
-    pub(crate) fn qp(&self, number: u32) -> Option<Arc<Qp>> {
-        self.qps.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
+    /// Calls `use_qp` with the queue pair of this number, or returns `None` if there is none. The queue pair is
+    /// lent, never shared: when `ibv_destroy_qp` returns, no other thread keeps it or its domain.
+    pub(crate) fn with_qp<T>(&self, number: u32, use_qp: impl FnOnce(&Arc<Qp>) -> T) -> Option<T> {
+        self.qps.read().unwrap_or_else(PoisonError::into_inner).get(&number).map(use_qp)
     }
 
     /// Whether a queue pair completes to this queue.

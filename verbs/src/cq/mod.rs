@@ -225,11 +225,9 @@ impl Cq {
         }
         if !self.inner.is_empty()
             && let Some(number) = self.memory_wait.takes_one()
-            && let Some(qp) = self.context.process.qp(number)
+            && let Some(inner) = self.context.process.with_qp(number, |qp| qp.inner().clone())
         {
             // The program may destroy the queue pair meanwhile.
-            let inner = qp.inner().clone();
-            drop(qp);
             self.stay(&inner);
         }
     }
@@ -270,8 +268,8 @@ impl Cq {
             if !is_atomic {
                 return Some(wc);
             }
-            let qp = self.context.process.qp(wc.qp.0);
-            if qp.is_none_or(|qp| qp.store_fetched(&wc)) {
+            let stored = self.context.process.with_qp(wc.qp.0, |qp| qp.store_fetched(&wc));
+            if stored.unwrap_or(true) {
                 return Some(wc);
             }
         }

@@ -279,9 +279,7 @@ impl Link {
     }
 
     fn tell_last_wqe(&self) {
-        if let Some(qp) = self.context.process.qp(self.terms.own.number) {
-            qp.tell_last_wqe();
-        }
+        self.context.process.with_qp(self.terms.own.number, |qp| qp.tell_last_wqe());
     }
 
     fn tell_fatal(&self) {

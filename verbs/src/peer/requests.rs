@@ -52,12 +52,12 @@ impl Requests {
     fn give(&self, waiting: Waiting) -> Option<Waiting> {
         let Waiting { request, hello, until } = waiting;
         let process = self.process.upgrade()?;
-        let Some(qp) = process.qp(hello.to.number) else {
+        let Some(link) = process.with_qp(hello.to.number, |qp| qp.link()) else {
             debug!(target: "urnic", ?hello, "there is no such queue pair");
             let _closed_all_the_same = request.reject(b"");
             return None;
         };
-        let Some(link) = qp.link() else { return Some(Waiting { request, hello, until }) };
+        let Some(link) = link else { return Some(Waiting { request, hello, until }) };
         match link.sender(&hello) {
             Sender::Peer => link.take_request(request, &hello),
             Sender::Unproved => {

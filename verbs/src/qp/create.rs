@@ -124,7 +124,9 @@ pub(crate) unsafe fn create(
     let depth = |wanted: u32| usize::try_from(wanted.max(1)).map_err(|_| Errno::INVALID);
     let process = &pd.context.process;
     let number = match connects {
-        Connects::Id => process.numbers.take_for_id(|number| process.qp(number).is_none())?,
+        Connects::Id => {
+            process.numbers.take_for_id(|number| process.with_qp(number, |_| ()).is_none())?
+        }
         Connects::Program => process.numbers.take(process)?,
     };
     let config = QpConfig {
