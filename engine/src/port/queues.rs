@@ -349,6 +349,8 @@ mod tests {
     fn a_frame_is_handed_over_once() {
         let rnic = Rnic::new(RnicConfig { seed: 1.into() });
         let [mut owner, mut other] = two_queues(&rnic);
+        // The responder sends nothing before the first FPDU of its peer.
+        owner.advance(1, &|| {});
         let (now, far) = (owner.link.now(), &owner.qps[1]);
         let write = SendWr::write(WrId(1), owner.memory.remote(0), [owner.memory.sge(0..8)]);
         far.post_send(write).unwrap();
