@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use urnic_engine::time::Instant;
@@ -40,16 +41,27 @@ impl Returned {
     }
 }
 
-/// The place of a peer, and of the thread that works on its file: taken until both have gone.
+/// Place of a peer, and of the thread that works on its file: taken until both have gone, or until the
+/// peer has [left](Grant::leave_place) it.
 #[derive(Debug)]
 pub(crate) struct Place {
     source: Source,
+    is_back: AtomicBool,
     returned: Arc<Returned>,
+}
+
+impl Place {
+    /// Gives the place back, once.
+    fn give_back(&self) {
+        if !self.is_back.swap(true, Ordering::Relaxed) {
+            self.returned.give(self.source, Taken { peers: 1, memory: 0 });
+        }
+    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.returned.give(self.source, Taken { peers: 1, memory: 0 });
+        self.give_back();
     }
 }
 
@@ -77,9 +89,12 @@ impl Grant {
         self.place.as_ref()
     }
 
-    /// Gives the place back before the memory: the peer only has to take in why it has to go.
+    /// Gives the place back before the memory: the peer only has to take in why it has to go, and the
+    /// thread of its file ends with it.
     pub(crate) fn leave_place(&mut self) {
-        self.place = None;
+        if let Some(place) = self.place.take() {
+            place.give_back();
+        }
     }
 }
 
@@ -146,8 +161,9 @@ impl Ledger {
             taken.memory += memory;
         }
         let returned = Arc::clone(&self.returned);
-        let place = Some(Arc::new(Place { source, returned: Arc::clone(&returned) }));
-        Ok(Grant { place, source, memory, returned })
+        let place =
+            Place { source, is_back: AtomicBool::new(false), returned: Arc::clone(&returned) };
+        Ok(Grant { place: Some(Arc::new(place)), source, memory, returned })
     }
 
     /// One of an address has done something.
@@ -240,6 +256,19 @@ mod tests {
         assert_eq!(ledger.taken(), (Taken { peers: 1, memory: 0 }, 1));
         std::thread::spawn(move || drop(of_thread)).join().unwrap();
         assert_eq!(ledger.taken(), (Taken::default(), 0));
+    }
+
+    #[test]
+    fn a_place_that_was_left_is_given_back_once_whatever_its_thread_does() {
+        let mut ledger = ledger();
+        let mut grant = ledger.take(share(1, 60)).unwrap();
+        let of_thread = Arc::clone(grant.place().unwrap());
+        grant.leave_place();
+        assert_eq!(ledger.taken(), (Taken { peers: 0, memory: 60 }, 1));
+        let _other = ledger.take(share(1, 0)).unwrap();
+        drop(of_thread);
+        drop(grant);
+        assert_eq!(ledger.taken(), (Taken { peers: 1, memory: 0 }, 1));
     }
 
     /// RFC 5042 §6.4: no peer starves the others.

@@ -15,6 +15,7 @@ use crate::protocol::{CONTROL_LEN_MAX, Control, Hello, Session, Welcome, refusal
 use crate::server::Limits;
 use crate::server::needs::SESSION_BYTES;
 use crate::server::places::{Places, Taken};
+use crate::transfer::Folder;
 
 const TIMEOUT: Duration = Duration::from_secs(600);
 
@@ -28,12 +29,22 @@ struct Held {
 
 /// Opens a session from 127.0.0.`from` with a region of `len` bytes; the reason if it is refused.
 fn open(clients: &Clients<'_>, from: u8, len: u64) -> Result<Held, String> {
+    open_session(clients, from, Session::Memory, len)
+}
+
+/// Opens any session with memory that can be read.
+fn open_session(
+    clients: &Clients<'_>,
+    from: u8,
+    session: Session,
+    len: u64,
+) -> Result<Held, String> {
     let cq = clients.host.rnic.create_cq(8).unwrap();
     let depths = QpConfig { send_depth: 4, recv_depth: 4, ..QpConfig::new(&cq) };
     let qp = clients.host.pd.create_qp(depths).unwrap();
     let memory = clients.host.pd.reg_mr(CONTROL_LEN_MAX, Access::LOCAL_WRITE).unwrap();
     qp.post_recv(RecvWr::new(WrId(1), [memory.sge(0..CONTROL_LEN_MAX)])).unwrap();
-    let hello = Hello { session: Session::Memory, len, depth: 0 };
+    let hello = Hello { session, len, depth: 0 };
     let local = SocketAddr::from((IpAddr::V4(Ipv4Addr::new(127, 0, 0, from)), 0));
     let options = clients.host.options.connect_options(hello.emit());
     let options = ConnectOptions { local: Some(local), ..options };
@@ -95,13 +106,28 @@ fn refused(clients: &Clients<'_>, from: u8, len: u64, part: &str) {
 
 #[test]
 fn two_addresses_do_not_keep_all_places_from_others() {
-    let places = Places { peers_max: 6, peers_per_source_max: 3, ..limits().places };
+    two_addresses_keep_no_places(&Session::Memory, limits());
+}
+
+/// The thread of a file does not keep the place of a session that was ended.
+#[test]
+fn two_addresses_do_not_keep_all_places_by_files() {
+    let served = tempfile::tempdir().unwrap();
+    std::fs::write(served.path().join("file"), [7; 64]).unwrap();
+    let folder = Some(Folder::open(served.path()).unwrap());
+    let session = Session::Get { name: "file".to_owned() };
+    two_addresses_keep_no_places(&session, Limits { folder, ..limits() });
+}
+
+fn two_addresses_keep_no_places(session: &Session, limits: Limits) {
+    let places = Places { peers_max: 6, peers_per_source_max: 3, ..limits.places };
     scene(
         By::KernelTcp,
         TIMEOUT,
-        Limits { places, ..limits() },
+        Limits { places, ..limits },
         |clients| {
-            let open_one = |from| (from, open(clients, from, 64).unwrap());
+            let open_one =
+                |from| (from, open_session(clients, from, session.clone(), 64).unwrap());
             let mut held: Vec<_> = [2, 3, 2, 3, 2, 3].map(open_one).into();
             refused(clients, 2, 64, "--peers-per-address");
             for newcomer in [4, 5] {
