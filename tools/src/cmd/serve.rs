@@ -118,7 +118,8 @@ const FILES: &str = "Files";
 
 const EXAMPLES: &str = "\
 A peer that does nothing for the time of --timeout is given up, and so is one that connects and does
-not ask for anything. Files arrive under another name and get their own when they are whole and their
+not ask for anything. A session without payload ends after an hour, however often its client says
+that it is there; the time that a client takes to hash its file is added. Files arrive under another name and get their own when they are whole and their
 checksum is right; what has arrived of a file when its sender goes away is kept, hidden, for the time
 of --keep-parts, and the next attempt goes on from there. Files and folders whose names begin with a
 dot are neither given out nor taken. Nothing is replaced without --allow-overwrite.
@@ -151,6 +152,8 @@ fn memory_size(text: &str) -> Result<u64, String> {
 const MEMORY_MIN: u64 = 4 << 10;
 /// More than the machines that this is for have.
 const MEMORY_MAX: u64 = 1 << 40;
+/// Bytes beside a region that one session may always have: a session of all of `--size` has room.
+const BESIDE: u64 = 1 << 20;
 /// Memory of all peers unless told otherwise.
 const TOTAL_SIZE: u64 = 4 << 30;
 
@@ -170,11 +173,12 @@ impl Args {
                 size::format(mappable)
             ));
         }
+        let whole = self.size + BESIDE;
         let places = Places {
             peers_max: usize::try_from(self.peers)?,
             peers_per_source_max: usize::try_from(self.peers_per_address)?,
-            memory_max: total.min(mappable),
-            memory_per_source_max: (total / 2).max(self.size).min(mappable),
+            memory_max: total.max(whole).min(mappable),
+            memory_per_source_max: (total / 2).max(whole).min(mappable),
         };
         let FileOptions { read_only, allow_overwrite, file_size, quota, files, keep_free, .. } =
             self.files;

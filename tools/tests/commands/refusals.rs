@@ -175,11 +175,15 @@ fn what_a_server_takes_is_limited_by_its_options() {
         assert!(folder.names().is_empty(), "{options}: {:?}", folder.names());
         server.stop();
     }
-    for (number, options) in
-        ["--file-size 5M", "--quota 5124K", "--keep-free 0", "--size 4M", "--files 2"]
-            .iter()
-            .enumerate()
-    {
+    let enough = [
+        "--file-size 5M",
+        "--quota 5124K",
+        "--keep-free 0",
+        "--size 4M",
+        "--files 2",
+        "--size 4M --total-size 4M",
+    ];
+    for (number, options) in enough.iter().enumerate() {
         let server = folder.serve(options);
         json(&server.client(&put(&file, &format!("/{number}"))));
         let empty = folder.own("empty");
