@@ -18,12 +18,15 @@ pub(super) struct Activity {
     payload_at: Instant,
     /// When payload is looked for next.
     payload_due: Instant,
+    /// Set when the peer has asked for work since the last look for payload.
+    asked: bool,
 }
 
 impl Activity {
     pub(super) const fn new(now: Instant) -> Self {
         let (payload_at, payload_due) = (now, now);
-        Self { counted: 0, at: now, heard: false, payload: 0, payload_at, payload_due }
+        let (heard, asked) = (false, false);
+        Self { counted: 0, at: now, heard, payload: 0, payload_at, payload_due, asked }
     }
 
     /// When payload was last seen to cross.
@@ -36,14 +39,33 @@ impl Activity {
         self.at = self.at + time;
     }
 
-    /// Looks now and then whether payload crosses, or the peer `waits` for this end. Signs of life alone
-    /// keep no session for ever.
+    /// Notes that the peer has asked for work, as the check of a chunk: that is as good as payload.
+    pub(super) const fn ask(&mut self) {
+        self.asked = true;
+    }
+
+    /// Looks whether payload has crossed, or the peer has asked for work or `waits` for this end.
+    pub(super) fn see_payload(
+        &mut self,
+        now: Instant,
+        waits: bool,
+        payload: impl FnOnce() -> Option<u64>,
+    ) {
+        let payload = payload().unwrap_or(0);
+        if std::mem::take(&mut self.asked) || waits || payload > self.payload {
+            (self.payload, self.payload_at) = (payload.max(self.payload), now);
+        }
+    }
+
+    /// Sees now and then [whether payload crosses](Self::see_payload). Signs of life alone keep no session
+    /// for ever.
     ///
     /// # Errors
-    /// That nothing has crossed for [`QUIET_MAX`].
+    /// That nothing has crossed for [`quiet_max`].
     pub(super) fn look_for_payload(
         &mut self,
         now: Instant,
+        quiet_max: Duration,
         waits: bool,
         payload: impl FnOnce() -> Option<u64>,
     ) -> anyhow::Result<()> {
@@ -51,11 +73,8 @@ impl Activity {
             return Ok(());
         }
         self.payload_due = now + QUIET_MAX / QUIET_LOOKS;
-        let payload = payload().unwrap_or(0);
-        if waits || payload > self.payload {
-            (self.payload, self.payload_at) = (payload.max(self.payload), now);
-        }
-        ensure!(now - self.payload_at < QUIET_MAX, "no payload came for {QUIET_MAX:?}: given up");
+        self.see_payload(now, waits, payload);
+        ensure!(now - self.payload_at < quiet_max, "no payload came for {quiet_max:?}: given up");
         Ok(())
     }
 
@@ -117,13 +136,21 @@ impl Patience {
     }
 }
 
+/// Computes how long a session may exist by signs of life alone, whose peer may be hashing a file of
+/// `file_len` bytes meanwhile.
+pub(super) const fn quiet_max(file_len: u64) -> Duration {
+    QUIET_MAX.saturating_add(Duration::from_secs(file_len / HASHED_BYTES_PER_SECOND))
+}
+
 /// Times `--timeout` that a peer may be silent while others of its address are not.
 const WITH_OTHERS: u32 = 6;
 /// Looks at a silent peer in the time of `--timeout`, within the bounds below.
 const LOOKS: u32 = 8;
 const INTERVAL_MIN: Duration = Duration::from_millis(50);
 const INTERVAL_MAX: Duration = Duration::from_secs(1);
-/// How long a session may exist by signs of life alone: each holds a place that others want.
+/// Bytes of a file that a peer reads and hashes in a second, at least.
+const HASHED_BYTES_PER_SECOND: u64 = 1 << 20;
+/// How long a session without a file may exist by signs of life alone: each holds a place that others want.
 const QUIET_MAX: Duration = Duration::from_secs(3600);
 /// Looks for payload in that time.
 const QUIET_LOOKS: u32 = 60;
@@ -154,7 +181,9 @@ mod tests {
         let minute = QUIET_MAX.as_secs() / u64::from(QUIET_LOOKS);
         let mut activity = Activity::new(at(0));
         let mut look = |minutes: u64, waits, payload| {
-            activity.look_for_payload(at(minutes * minute), waits, || Some(payload)).is_ok()
+            activity
+                .look_for_payload(at(minutes * minute), QUIET_MAX, waits, || Some(payload))
+                .is_ok()
         };
         assert!(look(0, false, 1), "the first FPDU");
         assert!(look(30, false, 2) && look(89, false, 2));
@@ -163,9 +192,26 @@ mod tests {
         // Counts that go down and up again are none of new payload.
         assert!(look(120, false, 1) && look(150, false, 2) && !look(151, false, 2));
         let mut activity = Activity::new(at(0));
-        activity.look_for_payload(at(0), false, || None).unwrap();
-        activity.look_for_payload(at(1), false, || panic!("too soon")).unwrap();
+        activity.look_for_payload(at(0), QUIET_MAX, false, || None).unwrap();
+        activity.look_for_payload(at(1), QUIET_MAX, false, || panic!("too soon")).unwrap();
         assert_eq!(activity.payload_at(), at(0));
+    }
+
+    #[test]
+    fn a_peer_that_asks_or_hashes_a_file_is_not_quiet() {
+        let mut activity = Activity::new(at(0));
+        let mut look = |seconds, asks, len| {
+            if asks {
+                activity.ask();
+            }
+            activity.look_for_payload(at(seconds), quiet_max(len), false, || Some(0)).is_ok()
+        };
+        let hour = QUIET_MAX.as_secs();
+        assert!(look(hour - 1, true, 0), "the check of a chunk");
+        assert!(look(2 * hour - 2, false, 0) && !look(2 * hour + 60, false, 0));
+        assert!(look(2 * hour + 120, false, 1000 << 20), "a file of 1000 MiB");
+        assert!(!look(2 * hour + 999, false, 1000 << 20));
+        assert!(quiet_max(u64::MAX) > QUIET_MAX);
     }
 
     #[test]

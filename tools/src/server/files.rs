@@ -116,6 +116,11 @@ impl Put {
         self.is_committed
     }
 
+    /// Bytes of the file.
+    pub(crate) const fn len(&self) -> u64 {
+        self.len
+    }
+
     /// Whether the peer has been told why there will be no more answers.
     pub(crate) const fn has_last_word(&self) -> bool {
         self.clerk.has_last_word()
@@ -223,6 +228,11 @@ impl Get {
             }
         }
         Ok(())
+    }
+
+    /// Bytes of the file.
+    pub(crate) const fn len(&self) -> u64 {
+        self.len
     }
 
     /// As [`Put::has_last_word`].

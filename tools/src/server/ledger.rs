@@ -65,6 +65,15 @@ impl Drop for Place {
     }
 }
 
+/// Memory that a site has to give back so that a peer of another has room, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Excess {
+    /// Bytes that are missing.
+    pub(crate) missing: u64,
+    /// Bytes that the site has and the other's site would not have. No session ends beyond these.
+    pub(crate) spare: u64,
+}
+
 /// What a peer was granted. The memory is given back when it goes.
 #[derive(Debug)]
 pub(crate) struct Grant {
@@ -128,10 +137,14 @@ impl Ledger {
     }
 
     /// Finds the site that has to give way so that there is room for another peer: the one that has most
-    /// of what is short, if it has more than the other's site would have.
+    /// of what is short, if it has more than the other's site would have. Where places and memory are
+    /// both short, memory decides: sessions that give it back give back their places, too.
     pub(crate) fn crowder(&mut self, wanted: Share) -> Option<(Site, Shortage)> {
         let own = self.taken_by(wanted.source);
-        let shortage = self.places.shortage(self.all, own, wanted.memory)?;
+        let shortage = match self.places.shortage(self.all, own, wanted.memory)? {
+            Shortage::Peers if self.missing(wanted) > 0 => Shortage::Memory,
+            shortage => shortage,
+        };
         let own = self.sites.get(&wanted.source.site()).copied().unwrap_or_default();
         let (site, most) = match shortage {
             Shortage::Peers => self.sites.iter().max_by_key(|(_, taken)| taken.peers)?,
@@ -143,6 +156,22 @@ impl Ledger {
             _ => most.memory > own.memory.saturating_add(wanted.memory),
         };
         has_more.then_some((*site, shortage))
+    }
+
+    /// Bytes of memory that are missing for another peer, of those for all peers.
+    fn missing(&self, wanted: Share) -> u64 {
+        let total = self.all.memory.saturating_add(wanted.memory);
+        total.saturating_sub(self.places.memory_max)
+    }
+
+    /// Computes how much memory [`crowder`](Self::crowder) has to give back, and may.
+    pub(crate) fn excess(&self, wanted: Share, crowder: Site) -> Excess {
+        let of = |site| self.sites.get(&site).map_or(0, |taken| taken.memory);
+        let wanted_in_all = of(wanted.source.site()).saturating_add(wanted.memory);
+        Excess {
+            missing: self.missing(wanted),
+            spare: of(crowder).saturating_sub(wanted_in_all),
+        }
     }
 
     /// Gives another peer what it wants.
@@ -295,6 +324,12 @@ mod tests {
         assert_eq!(ledger.crowder(share(9, 50)), None, "that would be as much as the most has");
         assert_eq!(ledger.crowder(v6(3, 30)), None);
         assert_eq!(ledger.crowder(share(9, 61)), None, "its own limit stands");
+        let excess = |ledger: &Ledger, wanted| ledger.excess(wanted, site(v6(2, 0)));
+        assert_eq!(excess(&ledger, share(9, 30)), Excess { missing: 10, spare: 20 });
+        // Both are short: whoever gives way gives memory.
+        held.push(ledger.take(share(5, 0)).unwrap());
+        assert_eq!(ledger.crowder(share(9, 30)), Some((site(v6(2, 0)), Shortage::Memory)));
+        assert!(matches!(ledger.crowder(share(1, 20)), None | Some((_, Shortage::Peers))));
         drop(held);
         assert_eq!((ledger.taken(), ledger.sites.len()), ((Taken::default(), 0), 0));
     }

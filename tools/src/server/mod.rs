@@ -272,13 +272,13 @@ impl<'h> Server<'h> {
 
     /// Gives a peer its place and its memory; when all are taken, those of an address that has more.
     fn grant(&mut self, share: Share, now: Instant) -> anyhow::Result<Grant> {
-        for _ in 0..EVICTIONS_MAX {
-            let Some(crowder) = self.ledger.crowder(share) else { break };
-            let is_evicted = self.peers.evict(crowder, now, &mut self.outcomes);
-            // The thread of a file may keep a place for a moment: one session is enough.
-            if !is_evicted || crowder.1 == Shortage::Peers {
-                break;
+        match self.ledger.crowder(share) {
+            Some((site, Shortage::Memory)) => {
+                let excess = self.ledger.excess(share, site);
+                self.peers.evict_for_memory(site, excess, now, &mut self.outcomes);
             }
+            Some((site, _)) => self.peers.evict_for_place(site, now, &mut self.outcomes),
+            None => {}
         }
         self.ledger.take(share)
     }
@@ -288,8 +288,6 @@ impl<'h> Server<'h> {
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a refused peer has to take in why, before a server for one ends.
 const REFUSAL_TIME: Duration = Duration::from_millis(500);
-/// Sessions that give way to one that needs their memory, at most.
-const EVICTIONS_MAX: usize = 16;
 /// What peers are told when the server ends.
 const STOPPED: &str = "the server was stopped";
 /// How long they have to take that in.

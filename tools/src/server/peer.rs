@@ -18,7 +18,7 @@ use crate::device::DeviceSpec;
 use crate::host::Host;
 use crate::measure::processor_time;
 use crate::protocol::{Control, Hello, Welcome};
-use crate::server::activity::Activity;
+use crate::server::activity::{Activity, quiet_max};
 use crate::server::completions::{Completions, Reserved};
 use crate::server::files::Transfer;
 use crate::server::ledger::Grant;
@@ -144,6 +144,12 @@ impl Peer {
     /// When payload last crossed, as far as was looked, and when the session began.
     pub(crate) const fn last_of_use(&self) -> (Instant, Instant) {
         (self.activity.payload_at(), self.began)
+    }
+
+    /// Looks whether payload has crossed since the last look.
+    pub(crate) fn see_payload(&mut self, now: Instant) {
+        let Self { activity, link, role, control, .. } = self;
+        activity.see_payload(now, role.is_working(), || payload_of(link, *control));
     }
 
     /// Returns true if the session is over and the peer only has to take in why.
@@ -336,10 +342,8 @@ impl Peer {
             return Ok(Turn::Stays);
         }
         let (link, waits) = (&self.link, self.role.is_working());
-        let control = self.control;
-        self.activity.look_for_payload(now, waits, || {
-            link.fpdus().map(|fpdus| fpdus.saturating_sub(control))
-        })?;
+        let (control, quiet_max) = (self.control, quiet_max(self.role.file_len()));
+        self.activity.look_for_payload(now, quiet_max, waits, || payload_of(link, control))?;
         if self.activity.look(now, waits, || link.counted()) {
             active();
             self.look_at = now + interval;
@@ -372,7 +376,9 @@ impl Peer {
                     _ => 0,
                 };
                 let Self { qp, channel, role, .. } = self;
-                role.handle_control(qp, channel, message, placed)
+                role.handle_control(qp, channel, message, placed)?;
+                self.activity.ask();
+                Ok(())
             }
             WcOpcode::Recv | WcOpcode::RecvImmediate => role.handle_payload(qp, channel, wc),
             _ if wc.wr_id == CONTROL_SENT => {
@@ -427,6 +433,11 @@ impl Drop for Peer {
     fn drop(&mut self) {
         self.qp.end_completions();
     }
+}
+
+/// FPDUs of payload that have crossed on `link`, beside so many of control messages.
+fn payload_of(link: &Link, control: u64) -> Option<u64> {
+    link.fpdus().map(|fpdus| fpdus.saturating_sub(control))
 }
 
 /// How long a peer has to take in why its session has failed.

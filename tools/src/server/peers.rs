@@ -20,12 +20,12 @@ use crate::server::Limits;
 use crate::server::activity::Patience;
 use crate::server::completions::Completions;
 use crate::server::dues::Dues;
-use crate::server::ledger::{Grant, Ledger};
+use crate::server::ledger::{Excess, Grant, Ledger};
 use crate::server::needs::Needs;
 use crate::server::news::News;
 use crate::server::outcomes::Outcomes;
 use crate::server::peer::{Means, Peer, Turn};
-use crate::server::places::{Shortage, Site};
+use crate::server::places::Site;
 
 /// The peers of a server.
 #[derive(Debug)]
@@ -129,29 +129,51 @@ impl Peers {
         self.look(now, ledger, outcomes);
     }
 
-    /// Has a session of `site` end for one of another: of places the one that has done without payload for
-    /// the longest, of memory the one that has most. Returns false if there is none.
-    pub(super) fn evict(
+    /// Ends the session of `site` that has done without payload for the longest: its place is free then.
+    pub(super) fn evict_for_place(&mut self, site: Site, now: Instant, outcomes: &mut Outcomes) {
+        let parting = self.table.peers.values().filter(|peer| peer.is_parting()).count();
+        let mut longest = None;
+        for (&key, peer) in self.table.of_site(site) {
+            // The last look may be a minute old.
+            peer.see_payload(now);
+            let (payload_at, began) = peer.last_of_use();
+            let use_of_it = (payload_at, Reverse(began));
+            if longest.is_none_or(|(other, _)| use_of_it < other) {
+                longest = Some((use_of_it, key));
+            }
+        }
+        if let Some((_, key)) = longest {
+            self.table.dismiss(key, GAVE_WAY, parting >= PARTING_MAX, now, outcomes);
+        }
+    }
+
+    /// Ends the largest sessions of `site`, as many as have the memory that is missing. Ends none if
+    /// [`EVICTIONS_MAX`] of them, or those that the site has to spare, have less than that.
+    pub(super) fn evict_for_memory(
         &mut self,
-        (site, shortage): (Site, Shortage),
+        site: Site,
+        Excess { missing, spare }: Excess,
         now: Instant,
         outcomes: &mut Outcomes,
-    ) -> bool {
-        let peers = self.table.peers.iter();
-        let parting = peers.clone().filter(|(_, peer)| peer.is_parting()).count();
-        let of_site = peers.filter(|(_, peer)| peer.source().site() == site && !peer.is_parting());
-        let chosen = match shortage {
-            Shortage::Memory => of_site.max_by_key(|(_, peer)| peer.memory()),
-            _ => of_site.min_by_key(|(_, peer)| {
-                let (payload_at, began) = peer.last_of_use();
-                (payload_at, Reverse(began))
-            }),
-        };
-        let Some((&key, _)) = chosen else { return false };
-        // The memory of one that stays for the reason is not free yet.
-        let at_once = shortage == Shortage::Memory || parting >= PARTING_MAX;
-        self.table.dismiss(key, GAVE_WAY, at_once, now, outcomes);
-        true
+    ) {
+        let mut of_site: Vec<_> =
+            self.table.of_site(site).map(|(&key, peer)| (peer.memory(), key)).collect();
+        of_site.sort_unstable_by_key(|(memory, _)| Reverse(*memory));
+        let (mut freed, mut count) = (0, 0);
+        for (memory, _) in of_site.iter().take(EVICTIONS_MAX) {
+            if freed >= missing.min(spare) {
+                break;
+            }
+            freed += memory;
+            count += 1;
+        }
+        if freed < missing {
+            return;
+        }
+        for (_, key) in &of_site[..count] {
+            // The memory of a peer that stays for the reason is not free yet.
+            self.table.dismiss(*key, GAVE_WAY, true, now, outcomes);
+        }
     }
 
     /// Ends all sessions, and tells the peers why.
@@ -275,6 +297,12 @@ impl Peers {
 }
 
 impl Table {
+    /// Peers of a site whose sessions are not over.
+    fn of_site(&mut self, site: Site) -> impl Iterator<Item = (&QpNum, &mut Box<Peer>)> {
+        let peers = self.peers.iter_mut();
+        peers.filter(move |(_, peer)| peer.source().site() == site && !peer.is_parting())
+    }
+
     fn insert(&mut self, mut peer: Peer) {
         let key = peer.qp().number();
         if peer.watches_memory() {
@@ -359,6 +387,8 @@ fn enter(dues: &mut Dues, key: QpNum, peer: &mut Peer) {
 /// Peers that are looked at in a turn because they are due, at most.
 pub(super) const LOOKS_MAX: usize = 16;
 
+/// Sessions that give way to one that needs their memory, at most.
+pub(super) const EVICTIONS_MAX: usize = 16;
 /// Peers without a place that may stay until they have taken in why.
 const PARTING_MAX: usize = 64;
 /// Why a session ends for one of another address.

@@ -184,6 +184,15 @@ impl Role {
         matches!(self, Self::Get(_))
     }
 
+    /// Bytes of the file that the peer may still be hashing; 0 where there is none.
+    pub(crate) const fn file_len(&self) -> u64 {
+        match self {
+            Self::Put(put) if !put.is_committed() => put.len(),
+            Self::Get(get) => get.len(),
+            _ => 0,
+        }
+    }
+
     /// What is missing, to follow "the peer went away".
     pub(crate) fn unfinished(&self) -> Option<&'static str> {
         match self {

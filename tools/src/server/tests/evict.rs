@@ -14,6 +14,7 @@ use crate::client::Happened;
 use crate::protocol::{CONTROL_LEN_MAX, Control, Hello, Session, Welcome, refusal_from};
 use crate::server::Limits;
 use crate::server::needs::SESSION_BYTES;
+use crate::server::peers::EVICTIONS_MAX;
 use crate::server::places::{Places, Taken};
 use crate::transfer::Folder;
 
@@ -126,8 +127,7 @@ fn two_addresses_keep_no_places(session: &Session, limits: Limits) {
         TIMEOUT,
         Limits { places, ..limits },
         |clients| {
-            let open_one =
-                |from| (from, open_session(clients, from, session.clone(), 64).unwrap());
+            let open_one = |from| (from, open_session(clients, from, session.clone(), 64).unwrap());
             let mut held: Vec<_> = [2, 3, 2, 3, 2, 3].map(open_one).into();
             refused(clients, 2, 64, "--peers-per-address");
             for newcomer in [4, 5] {
@@ -201,6 +201,45 @@ fn one_address_does_not_keep_all_memory_from_others() {
             assert_eq!(taken.peers, 5);
             let beside = taken.memory - 4 * MIB;
             assert!(beside > 5 * SESSION_BYTES && beside < 20 * SESSION_BYTES, "{beside}");
+            serving.step();
+            serving.until_true(|server| server.ledger.taken().0 == Taken::default());
+        },
+    );
+}
+
+/// Sessions end for another only if that helps it.
+#[test]
+fn small_sessions_do_not_give_way_to_one_that_is_too_large_for_them() {
+    const MIB: u64 = 1 << 20;
+    const SESSIONS: usize = 40;
+    let places = Places {
+        peers_max: 100,
+        peers_per_source_max: 100,
+        memory_max: 3 * MIB + MIB / 2,
+        memory_per_source_max: 3 * MIB + MIB / 2,
+    };
+    scene(
+        By::KernelTcp,
+        TIMEOUT,
+        Limits { places, memory_max: 2 * MIB, ..limits() },
+        |clients| {
+            let held: Vec<_> = (0..SESSIONS).map(|_| open(clients, 2, MIB / 16).unwrap()).collect();
+            // So much would be there if more of them ended than may.
+            refused(clients, 3, 2 * MIB, "--total-size");
+            clients.step();
+            let _other = open(clients, 3, MIB).unwrap();
+            clients.step();
+            drop(held);
+            clients.step();
+        },
+        |serving| {
+            serving.step();
+            assert_eq!(serving.server.outcomes.told.0, [""; 0]);
+            assert_eq!(serving.server.ledger.taken().0.peers, SESSIONS);
+            serving.step();
+            let ended = serving.server.outcomes.told.0.len();
+            assert!((1..=EVICTIONS_MAX).contains(&ended), "{ended}");
+            assert_eq!(serving.server.ledger.taken().0.peers, SESSIONS + 1 - ended);
             serving.step();
             serving.until_true(|server| server.ledger.taken().0 == Taken::default());
         },
