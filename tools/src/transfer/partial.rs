@@ -11,6 +11,7 @@ use anyhow::{Context, bail, ensure};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
+use crate::protocol::CHUNK_LEN;
 use crate::transfer::folder::{JOURNAL, PART};
 use crate::transfer::journal::Journal;
 use crate::transfer::room::{FileId, Reservation};
@@ -71,13 +72,21 @@ impl Partial {
                 remove_own(&place);
             }
         });
-        let reservation = Some(reservation.with_context(|| name.clone())?);
-        let journal = journal_of(&place, len).with_context(|| format!("the journal of {name}"));
-        let is_kept = journal.is_ok();
+        let reservation = reservation.with_context(|| name.clone())?;
+        let journal = match journal_of(&place, len) {
+            Ok(journal) => journal,
+            Err(error) => {
+                // The same holds without a journal: it may open at a later attempt.
+                if had == 0 {
+                    remove_own(&place);
+                } else {
+                    reservation.keep_part(&file, 0);
+                }
+                return Err(error).with_context(|| format!("the journal of {name}"));
+            }
+        };
         let target = Target::Named { place, force };
-        let journal = journal.unwrap_or_else(|_| Journal::unkept());
-        let partial = Self { target, file, journal, len, room, reservation };
-        ensure!(is_kept, "the journal of {name} cannot be written");
+        let partial = Self { target, file, journal, len, room, reservation: Some(reservation) };
         // An earlier attempt may have been of a longer file. Only `len` bytes are hashed.
         if had > len {
             partial.file.set_len(len)?;
@@ -218,7 +227,10 @@ impl Drop for Partial {
                 // This file is locked, so no other transfer is at it.
                 remove_own(place);
             }
-            (Target::Named { .. }, Some(reservation)) => reservation.keep_part(&self.file),
+            (Target::Named { .. }, Some(reservation)) => {
+                let verified = self.chunks_present().saturating_mul(CHUNK_LEN).min(self.len);
+                reservation.keep_part(&self.file, verified);
+            }
             (Target::Reached, Some(reservation)) => reservation.keep(),
             (Target::Output, _) | (_, None) => {}
         }

@@ -18,7 +18,7 @@ use rustix::fs::{AtFlags, Stat, StatVfs};
 use crate::size;
 use crate::transfer::Place;
 
-/// What files that arrive may take, all together.
+/// Room for files that arrive, all together.
 #[derive(Debug)]
 pub(crate) struct Room {
     /// Bytes in all; `None` for as many as the disk has.
@@ -30,7 +30,7 @@ pub(crate) struct Room {
     taken: Mutex<Taken>,
 }
 
-/// What is taken of a quota.
+/// Bytes and files that are taken of a quota.
 #[derive(Debug, Default)]
 struct Taken {
     /// Bytes reserved by transfers under way.
@@ -48,7 +48,7 @@ struct Taken {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FileId(u64, u64);
 
-/// Room that a transfer has reserved. Dropping it gives the room back.
+/// Room that a transfer has reserved. Dropping it gives the room back, except for what was kept.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     room: Arc<Room>,
@@ -56,6 +56,9 @@ pub(crate) struct Reservation {
     bytes: u64,
     /// Bytes on the disk that were there before the server started, which no quota counts.
     from_before: u64,
+    /// Bytes that stay taken by the file. One lock moves them from those reserved: they are never
+    /// counted twice.
+    kept: Option<u64>,
 }
 
 impl FileId {
@@ -99,7 +102,7 @@ impl Room {
         Self { quota, files_max: None, keep_percent, taken: Mutex::default() }
     }
 
-    /// The same room for at most `files_max` files.
+    /// Limits the room to `files_max` files.
     pub(crate) fn with_files_max(self, files_max: Option<u64>) -> Self {
         Self { files_max, ..self }
     }
@@ -146,7 +149,7 @@ impl Room {
         taken.reserved = taken.reserved.saturating_add(bytes);
         taken.transfers += 1;
         drop(taken);
-        Ok(Reservation { room: Arc::clone(self), file: id, bytes, from_before })
+        Ok(Reservation { room: Arc::clone(self), file: id, bytes, from_before, kept: None })
     }
 
     /// Gives back the room of a file that is removed or replaced.
@@ -195,22 +198,16 @@ impl Room {
 
 impl Reservation {
     /// Keeps the room of a file that is whole.
-    pub(crate) fn keep(self) {
-        self.keep_bytes(self.bytes);
+    pub(crate) fn keep(mut self) {
+        self.kept = Some(self.bytes);
     }
 
-    /// Keeps the room of what `file` holds so far, and gives the rest back.
-    pub(crate) fn keep_part(self, file: &File) {
+    /// Keeps the room of what `file` holds so far, `verified` bytes at least, and gives the rest back.
+    pub(crate) fn keep_part(mut self, file: &File, verified: u64) {
         let held = file.metadata().map_or(u64::MAX, |found| on_disk(&found));
-        let bytes = charge(held.saturating_sub(self.from_before)).min(self.bytes);
-        self.keep_bytes(bytes);
-    }
-
-    fn keep_bytes(&self, bytes: u64) {
-        // Without a limit there is nothing to count.
-        if self.room.quota.is_some() || self.room.files_max.is_some() {
-            self.room.taken().keep(self.file, bytes);
-        }
+        // Some file systems count blocks only when they are on the disk.
+        let held = held.max(verified);
+        self.kept = Some(charge(held.saturating_sub(self.from_before)).min(self.bytes));
     }
 }
 
@@ -219,6 +216,11 @@ impl Drop for Reservation {
         let mut taken = self.room.taken();
         taken.reserved = taken.reserved.saturating_sub(self.bytes);
         taken.transfers -= 1;
+        // Without a limit there is nothing to count.
+        let is_limited = self.room.quota.is_some() || self.room.files_max.is_some();
+        if let Some(bytes) = self.kept.filter(|_| is_limited) {
+            taken.keep(self.file, bytes);
+        }
     }
 }
 
@@ -227,7 +229,7 @@ fn on_disk(found: &Metadata) -> u64 {
     found.blocks().saturating_mul(512)
 }
 
-/// What `len` bytes of a file count.
+/// Computes how much `len` bytes of a file count.
 fn charge(len: u64) -> u64 {
     len.checked_next_multiple_of(CHARGE_MIN).unwrap_or(u64::MAX).max(CHARGE_MIN)
 }
@@ -273,7 +275,7 @@ mod tests {
         part.sync_all().unwrap();
         let held = on_disk(&part.metadata().unwrap());
         assert!((10 * CHARGE_MIN..60 * CHARGE_MIN).contains(&held), "{held}");
-        all.keep_part(&part);
+        all.keep_part(&part, 0);
         assert_eq!(room.sums(), (held, 1));
         // The next attempt reserves the rest, and does not pay twice.
         let again = room.reserve(&part, 60 * CHARGE_MIN).unwrap();
@@ -285,8 +287,32 @@ mod tests {
         // What an earlier run of the server has left is not counted.
         let again = room.reserve(&part, 60 * CHARGE_MIN).unwrap();
         assert_eq!(room.sums(), (60 * CHARGE_MIN - held, 1));
-        again.keep_part(&part);
+        again.keep_part(&part, 0);
         assert_eq!(room.sums(), (CHARGE_MIN, 1), "nothing came, but there is a name");
+        // Blocks of a file may be counted late; what was verified is there.
+        room.reserve(&other, 9 * CHARGE_MIN).unwrap().keep_part(&other, 5 * CHARGE_MIN);
+        assert_eq!(room.sums(), (6 * CHARGE_MIN, 2));
+    }
+
+    /// Another thread never sees more taken than was reserved.
+    #[test]
+    fn a_file_that_is_kept_is_not_counted_twice_meanwhile() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let file = unnamed_file().unwrap();
+        let room = Arc::new(Room::new(Some(1 << 40), 0));
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..20_000 {
+                    room.reserve(&file, 1 << 20).unwrap().keep();
+                }
+                is_done.store(true, Ordering::Release);
+            });
+            while !is_done.load(Ordering::Acquire) {
+                let (bytes, files) = room.sums();
+                assert!(bytes <= 1 << 20 && files <= 1, "{bytes} bytes of {files} files");
+            }
+        });
     }
 
     #[test]

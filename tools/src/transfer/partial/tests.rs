@@ -197,6 +197,29 @@ fn a_transfer_that_finds_no_room_leaves_nothing_and_destroys_nothing() {
 }
 
 #[test]
+fn a_part_whose_journal_does_not_open_is_kept() {
+    let scene = Scene::new();
+    let (part, journal) = (scene.path(".name.urnic-part"), scene.path(".name.urnic-journal"));
+    fs::create_dir(&journal).unwrap();
+    let error = scene.open("name", CHUNK_LEN).unwrap_err();
+    assert!(format!("{error:#}").contains("the journal of name: "), "{error:#}");
+    assert!(!part.exists(), "nothing had arrived");
+    fs::remove_dir(&journal).unwrap();
+    let mut partial = scene.open("name", 2 * CHUNK_LEN).unwrap();
+    assert!(store(&mut partial, &octets(2 * CHUNK_LEN, 10), 0, false));
+    drop(partial);
+    let elsewhere = scene.path("elsewhere");
+    fs::rename(&journal, &elsewhere).unwrap();
+    fs::create_dir(&journal).unwrap();
+    scene.open("name", 2 * CHUNK_LEN).unwrap_err();
+    assert!(part.exists(), "it would be all that there is");
+    assert_eq!(scene.room.sums(), (CHUNK_LEN, 1), "and it stays counted");
+    fs::remove_dir(&journal).unwrap();
+    fs::rename(&elsewhere, &journal).unwrap();
+    assert_eq!(scene.open("name", 2 * CHUNK_LEN).unwrap().chunks_present(), 1);
+}
+
+#[test]
 fn a_file_is_received_by_one_transfer_at_a_time() {
     let scene = Scene::new();
     let first = scene.open("name", 10).unwrap();
