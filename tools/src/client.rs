@@ -145,7 +145,8 @@ impl<'h> Client<'h> {
             Session::Get { .. } => welcome.len,
             _ => 0,
         };
-        let waiting = Waiting::new(host.options.timeout, file_len);
+        let peer_max = Duration::from_millis(welcome.idle_ms.into());
+        let waiting = Waiting::new(host.options.timeout, file_len, peer_max);
         let interrupt = Interrupt::default();
         let client =
             Self { host, qp, welcome, connection, remote, channel, cq, waiting, life, interrupt };

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use urnic::device::Kind;
-use urnic::{ConnectionEvent, EndpointEvent, Error, PostError, StartupFailure, WcOpcode, WcStatus};
+use urnic::{
+    ConnectionEvent, EndpointEvent, Error, PostError, StartupFailure, WcOpcode, WcStatus,
+    monotonic_now,
+};
 
 use crate::client::Client;
 use crate::device;
@@ -46,16 +49,16 @@ impl Client<'_> {
     /// Why the session has ended.
     pub(crate) fn lost(&self) -> anyhow::Error {
         let reason = self.said_last().unwrap_or_else(|| self.end_of_connection());
-        match self.waiting.stopped_for() {
+        match self.waiting.stopped_for(monotonic_now()) {
             Some(time) => reason.context(format!(
-                "this program itself was stopped for {} s, longer than a server waits",
+                "this program itself was stopped for {} s, longer than the server waits",
                 time.as_secs()
             )),
             None => reason,
         }
     }
 
-    /// What the server has said and this end has not read, as its request failed first.
+    /// Returns the server's last control message that was not read before a request failed.
     fn said_last(&self) -> Option<anyhow::Error> {
         while let Some(wc) = self.cq.poll() {
             if wc.status == WcStatus::Success

@@ -13,6 +13,8 @@ pub(super) struct Waiting {
     work_max: Duration,
     since: Option<Instant>,
     told: Option<Instant>,
+    /// How long the server waits for a peer.
+    peer_max: Duration,
     stops: OwnStops,
 }
 
@@ -20,7 +22,9 @@ pub(super) struct Waiting {
 #[derive(Clone, Copy, Debug, Default)]
 struct OwnStops {
     looked_at: Option<Instant>,
+    /// Longest of late, and when the last one ended.
     longest: Duration,
+    ended_at: Option<Instant>,
 }
 
 impl OwnStops {
@@ -32,19 +36,27 @@ impl OwnStops {
         if away < OWN_STOP_MIN {
             return false;
         }
-        self.longest = self.longest.max(away);
+        self.longest = self.of_late(now).unwrap_or_default().max(away);
+        self.ended_at = Some(now);
         true
+    }
+
+    /// Returns how long this process was stopped, if that was so short a time ago that it may be the
+    /// cause of what happens now.
+    fn of_late(&self, now: Instant) -> Option<Duration> {
+        self.ended_at.filter(|at| now - *at < OWN_STOP_CAUSE_MAX).map(|_| self.longest)
     }
 }
 
 impl Waiting {
-    /// Of a server that does not answer for `timeout`, and has a file of `file_len` octets to work on.
-    pub(super) fn new(timeout: Duration, file_len: u64) -> Self {
+    /// Begins with a server that has `timeout` for an answer and a file of `file_len` bytes to work on,
+    /// and that waits `peer_max` for a peer.
+    pub(super) fn new(timeout: Duration, file_len: u64, peer_max: Duration) -> Self {
         let work_max = timeout
             .saturating_mul(WORK_TIMEOUTS)
             .saturating_add(Duration::from_secs(file_len / WORK_BYTES_PER_SECOND));
         let stops = OwnStops::default();
-        Self { silence_max: timeout, work_max, since: None, told: None, stops }
+        Self { silence_max: timeout, work_max, since: None, told: None, peer_max, stops }
     }
 
     /// Returns true if this process was stopped since the last look.
@@ -52,9 +64,9 @@ impl Waiting {
         self.stops.look(now)
     }
 
-    /// For how long this process was stopped, if for longer than servers wait for a peer.
-    pub(super) fn stopped_for(&self) -> Option<Duration> {
-        Some(self.stops.longest).filter(|longest| *longest >= OWN_STOP_TOLD_MIN)
+    /// Returns how long this process was stopped of late, if for longer than the server waits for a peer.
+    pub(super) fn stopped_for(&self, now: Instant) -> Option<Duration> {
+        self.stops.of_late(now).filter(|longest| *longest >= self.peer_max)
     }
 
     /// The server owes nothing, or has answered.
@@ -84,8 +96,8 @@ impl Waiting {
 
 /// A look that comes so late shows that this process was stopped: sleeps are much shorter.
 const OWN_STOP_MIN: Duration = Duration::from_secs(1);
-/// A stop that is worth telling when a connection was lost: a server gives a silent peer up after that.
-const OWN_STOP_TOLD_MIN: Duration = Duration::from_secs(5);
+/// Time in which the end of a session shows that came while this process was stopped.
+const OWN_STOP_CAUSE_MAX: Duration = Duration::from_secs(10);
 /// How often the timeout passes at most while a server says that it works: on the queue of its disk.
 const WORK_TIMEOUTS: u32 = 4;
 /// Octets of a file that a server reads, or brings to its disk, in a second, at least.
@@ -99,6 +111,11 @@ mod tests {
         Instant::ZERO + Duration::from_millis(1000 + ms)
     }
 
+    /// A server that waits 5 s for a peer.
+    fn waiting(timeout: u64, file_len: u64) -> Waiting {
+        Waiting::new(Duration::from_secs(timeout), file_len, Duration::from_secs(5))
+    }
+
     /// Looks each 100 ms, as sleeps have it, up to `end`; when it was over.
     fn look_until(waiting: &mut Waiting, from: u64, end: u64) -> Option<u64> {
         (from..=end).step_by(100).find(|ms| waiting.is_over(at(*ms)).is_some())
@@ -106,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_server_that_says_nothing_has_the_timeout() {
-        let mut waiting = Waiting::new(Duration::from_secs(3), 0);
+        let mut waiting = waiting(3, 0);
         assert_eq!(look_until(&mut waiting, 0, 9000), Some(3000));
         assert_eq!(waiting.is_over(at(3001)), Some(Duration::from_secs(3)));
         waiting.end();
@@ -115,25 +132,42 @@ mod tests {
 
     #[test]
     fn the_time_in_which_this_process_was_stopped_is_not_the_servers() {
-        let mut waiting = Waiting::new(Duration::from_secs(3), 0);
+        let mut waiting = waiting(3, 0);
         assert_eq!(look_until(&mut waiting, 0, 2900), None);
-        assert_eq!(waiting.stopped_for(), None);
+        assert_eq!(waiting.stopped_for(at(2900)), None);
         assert_eq!(look_until(&mut waiting, 32_900, 60_000), Some(35_900), "all of it once more");
-        assert_eq!(waiting.stopped_for(), Some(Duration::from_secs(30)));
+        assert_eq!(waiting.stopped_for(at(35_900)), Some(Duration::from_secs(30)));
         let mut stops = OwnStops::default();
         assert!(!stops.look(at(0)) && !stops.look(at(999)), "a busy machine");
         assert!(stops.look(at(1999)) && !stops.look(at(2000)));
     }
 
     #[test]
+    fn a_stop_is_the_cause_if_the_server_did_not_wait_so_long_and_it_was_of_late() {
+        let mut waiting = waiting(3, 0);
+        let mut looked = |from: u64, to: u64| {
+            waiting.was_stopped(at(from));
+            waiting.was_stopped(at(to));
+            waiting.stopped_for(at(to))
+        };
+        assert_eq!(looked(0, 4999), None, "the server waits 5 s");
+        assert_eq!(looked(5000, 11_000), Some(Duration::from_secs(6)));
+        assert_eq!(looked(11_100, 12_100), Some(Duration::from_secs(6)), "a short one after it");
+        assert_eq!(waiting.stopped_for(at(22_099)), Some(Duration::from_secs(6)));
+        assert_eq!(waiting.stopped_for(at(22_100)), None, "it has gone well since");
+        waiting.was_stopped(at(22_200));
+        assert_eq!(waiting.stopped_for(at(22_200)), Some(Duration::from_millis(10_100)));
+    }
+
+    #[test]
     fn a_server_that_works_has_as_long_as_a_slow_disk() {
-        let mut waiting = Waiting::new(Duration::from_secs(1), 3 << 20);
+        let mut waiting = waiting(1, 3 << 20);
         for half_second in 0..14 {
             assert_eq!(waiting.is_over(at(half_second * 500)), None);
             waiting.told(at(half_second * 500));
         }
         assert_eq!(waiting.is_over(at(7000)), Some(Duration::from_secs(7)));
-        let mut longest = Waiting::new(Duration::MAX, u64::MAX);
+        let mut longest = Waiting::new(Duration::MAX, u64::MAX, Duration::MAX);
         assert_eq!(longest.is_over(at(0)), None);
     }
 }
