@@ -232,8 +232,10 @@ fn bw_reports_the_depth_that_it_used() {
     let of = |options: &str| json(&server.client(&format!("bw ADDRESS {options} --json")));
     let read = of("--op read --depth 64 -n 100");
     assert_eq!((&read["depth"], &read["depth_used"]), (&64.into(), &16.into()));
-    let large = of("-s 8M --depth 100 -P 2 -n 4");
-    assert_eq!((&large["depth"], &large["depth_used"]), (&100.into(), &50.into()));
+    let large = of("-s 1M --depth 100 -P 2 -n 64");
+    assert_eq!((&large["depth"], &large["depth_used"]), (&100.into(), &64.into()));
+    let few = of("--depth 64 -n 4");
+    assert_eq!((&few["depth"], &few["depth_used"]), (&64.into(), &4.into()));
     let write = of("--depth 64 -n 100");
     assert_eq!((&write["depth"], &write["depth_used"]), (&64.into(), &64.into()));
     let said = server.client("bw ADDRESS --op read --depth 64 -n 100");

@@ -15,6 +15,8 @@ pub(super) struct Flow<'h> {
     depth: u32,
     /// Messages under way.
     pub(super) open: u32,
+    /// Messages that were under way at a time, at most.
+    pub(super) most: u32,
     /// Messages that the server has buffers for; for Sends.
     credits: u32,
     pub(super) done: u64,
@@ -23,7 +25,7 @@ pub(super) struct Flow<'h> {
 impl<'h> Flow<'h> {
     pub(super) const fn new(client: Client<'h>, op: Op, depth: u32) -> Self {
         let credits = if op.takes_buffer() { client.welcome.credits } else { u32::MAX };
-        Self { client, op, depth, open: 0, credits, done: 0 }
+        Self { client, op, depth, open: 0, most: 0, credits, done: 0 }
     }
 
     /// Whether the server is to do something before this end can go on.
@@ -55,6 +57,7 @@ impl<'h> Flow<'h> {
                 self.credits -= 1;
             }
         }
+        self.most = self.most.max(self.open);
         Ok(())
     }
 

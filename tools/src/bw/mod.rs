@@ -53,8 +53,10 @@ pub(crate) struct Measured {
     pub(crate) messages_of_server: u64,
     /// From the first request until the server had received all.
     pub(crate) time: Duration,
-    /// Messages that each connection had under way at most: the depth that was asked for, or less.
+    /// Messages that a connection had under way at most.
     pub(crate) depth: u32,
+    /// Messages that it could have had: the depth that was asked for, or less.
+    pub(crate) depth_max: u32,
     /// Reads and Atomics that the peer takes at a time.
     pub(crate) reads_max: u32,
     /// Whether there were markers in the direction of the payload.
@@ -131,7 +133,9 @@ pub(crate) fn measure(
     measured.processor =
         (local.saturating_sub(processor_before.1), server.saturating_sub(processor_before.0));
     measured.reads_max = u32::from(first.client.connection.terms().ord);
-    measured.depth = depth_used(plan, measured.reads_max);
+    measured.depth_max = depth_max(plan, measured.reads_max);
+    let most = flows.iter().map(|flow| flow.most).max().unwrap_or(0);
+    measured.depth = most.min(measured.depth_max);
     measured.was_interrupted = interrupt.has_come();
     close_all(flows.into_iter().map(|flow| flow.client).collect())?;
     Ok(measured)
@@ -240,8 +244,8 @@ fn depth_within(plan: &Plan) -> u32 {
     plan.depth.min(u32::try_from(fit).unwrap_or(u32::MAX)).max(1)
 }
 
-/// Messages that one connection had under way at most: the peer's IRD bounds Reads and Atomics, too.
-const fn depth_used(plan: &Plan, reads_max: u32) -> u32 {
+/// Messages that one connection may have under way: the peer's IRD bounds Reads and Atomics, too.
+const fn depth_max(plan: &Plan, reads_max: u32) -> u32 {
     if plan.op.is_read() && reads_max < plan.depth { reads_max } else { plan.depth }
 }
 
@@ -297,6 +301,7 @@ fn finish(flows: &mut [Flow<'_>], plan: &Plan, started: Instant) -> anyhow::Resu
         messages_of_server,
         time,
         depth: plan.depth,
+        depth_max: plan.depth,
         reads_max: u32::MAX,
         markers,
         crc,
@@ -341,10 +346,10 @@ mod tests {
 
     #[test]
     fn the_depth_of_reads_is_bounded_by_the_peer() {
-        assert_eq!(depth_used(&plan(Op::Read, 8, 64), 16), 16);
-        assert_eq!(depth_used(&plan(Op::FetchAdd, 8, 64), 7), 7);
-        assert_eq!(depth_used(&plan(Op::Read, 8, 4), 16), 4);
-        assert_eq!(depth_used(&plan(Op::Write, 8, 64), 16), 64);
+        assert_eq!(depth_max(&plan(Op::Read, 8, 64), 16), 16);
+        assert_eq!(depth_max(&plan(Op::FetchAdd, 8, 64), 7), 7);
+        assert_eq!(depth_max(&plan(Op::Read, 8, 4), 16), 4);
+        assert_eq!(depth_max(&plan(Op::Write, 8, 64), 16), 64);
     }
 
     #[test]

@@ -14,8 +14,11 @@ pub(crate) struct Bandwidth {
     op: Op,
     size_bytes: u32,
     depth: u32,
-    /// Messages that each connection had under way at most.
+    /// Messages that a connection had under way at most.
     depth_used: u32,
+    /// Messages that it could have had.
+    #[serde(skip)]
+    depth_max: u32,
     connections: u32,
     bidirectional: bool,
     interrupted: bool,
@@ -63,6 +66,7 @@ impl Bandwidth {
             size_bytes: plan.size,
             depth: plan.depth_asked,
             depth_used: measured.depth,
+            depth_max: measured.depth_max,
             connections: plan.connections,
             bidirectional: plan.is_both,
             interrupted: measured.was_interrupted,
@@ -163,7 +167,9 @@ impl Bandwidth {
         if self.depth_used >= self.depth {
             return String::new();
         }
-        let why = if self.op.is_read() && self.depth_used == self.reads_max {
+        let why = if self.depth_used < self.depth_max {
+            "no more were asked for at a time"
+        } else if self.op.is_read() && self.depth_used == self.reads_max {
             "the peer takes no more Reads at a time"
         } else {
             "more would be over the bytes that may be under way"
@@ -224,6 +230,7 @@ mod tests {
             messages_of_server: if is_both { 1000 } else { 0 },
             time: Duration::from_secs(2),
             depth: 16,
+            depth_max: 16,
             reads_max: 16,
             markers: true,
             crc: false,
@@ -288,6 +295,15 @@ mod tests {
         let row = result.row();
         let cells: Vec<_> = row.split_whitespace().collect();
         assert_eq!(cells, ["122.07K", "16", "1.50", "Gbit/s", "1", "500", "2.000", "4.000"]);
+    }
+
+    #[test]
+    fn a_depth_that_was_not_reached_says_why() {
+        let mut result = outcome(Op::Write, false);
+        result.depth_used = 4;
+        let text = result.text();
+        assert!(text.contains("4 messages under way on each"), "{text}");
+        assert!(text.contains("(--depth 64: no more were asked for at a time)"), "{text}");
     }
 
     #[test]
