@@ -75,6 +75,11 @@ impl Log {
         }
     }
 
+    /// Returns true if there is a line for such an event.
+    pub(crate) const fn shows(self, event: &Event) -> bool {
+        !matches!((self, event), (Self::Text, Event::Started { .. }))
+    }
+
     /// Tells of what belongs to no peer.
     pub(crate) fn notice(self, text: impl Into<String>) {
         self.tell(&Event::Notice { text: text.into() });
@@ -145,7 +150,12 @@ impl Budget {
             return None;
         }
         self.told_at = now;
-        Some(std::mem::take(&mut self.left_out))
+        self.rest()
+    }
+
+    /// Lines that were left out since this was told last, if there are any.
+    pub(crate) fn rest(&mut self) -> Option<u64> {
+        Some(std::mem::take(&mut self.left_out)).filter(|count| *count > 0)
     }
 }
 
@@ -197,6 +207,17 @@ mod tests {
         assert_eq!(budget.left_out(at(hour + 1018)), None, "not so soon");
         assert_eq!(budget.left_out(at(hour + 1019)), Some(1));
         assert_eq!(budget.left_out(at(2 * hour)), None);
+        let taken = (0..Budget::LINES_MAX + 3).filter(|_| budget.take(at(3 * hour))).count();
+        assert_eq!(taken, Budget::LINES_MAX as usize);
+        assert_eq!((budget.rest(), budget.rest()), (Some(3), None), "at the end, however soon");
+    }
+
+    #[test]
+    fn a_session_that_begins_is_told_as_json_only() {
+        let started = Event::Started { peer: ([192, 0, 2, 1], 1).into(), session: String::new() };
+        let notice = Event::Notice { text: String::new() };
+        assert!(Log::Json.shows(&started) && !Log::Text.shows(&started));
+        assert!(Log::Text.shows(&notice));
     }
 
     #[test]

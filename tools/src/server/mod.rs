@@ -143,10 +143,12 @@ impl<'h> Server<'h> {
                     // The reason has to reach the peer.
                     self.host.endpoint.run_for(REFUSAL_TIME)?;
                 }
+                self.outcomes.tell_rest();
                 return Ok(ended);
             }
         }
         self.stop()?;
+        self.outcomes.tell_rest();
         Ok(Ended::Well)
     }
 

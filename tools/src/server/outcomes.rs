@@ -33,6 +33,9 @@ impl Outcomes {
 
     /// Tells of an event that a peer has brought about, as far as there is a budget for that.
     pub(super) fn tell(&mut self, event: &Event, now: Instant) {
+        if !self.log.shows(event) {
+            return;
+        }
         let is_well = matches!(event, Event::Started { .. } | Event::Ended { .. });
         let budget = if is_well { &mut self.well } else { &mut self.badly };
         if budget.take(now) {
@@ -40,12 +43,21 @@ impl Outcomes {
         }
     }
 
-    /// Tells how many lines were left out since that was told last.
+    /// Tells now and then how many lines were left out since that was told last.
     pub(super) fn tell_left_out(&mut self, now: Instant) {
+        self.tell_counts(|budget| budget.left_out(now));
+    }
+
+    /// Tells at the end how many lines were left out since that was told last.
+    pub(super) fn tell_rest(&mut self) {
+        self.tell_counts(Budget::rest);
+    }
+
+    fn tell_counts(&mut self, count: impl Fn(&mut Budget) -> Option<u64>) {
         for (budget, of) in
             [(&mut self.well, "began or ended well"), (&mut self.badly, "failed or were refused")]
         {
-            if let Some(count) = budget.left_out(now) {
+            if let Some(count) = count(budget) {
                 let every = Budget::INTERVAL;
                 self.log.notice(format!(
                     "{count} lines of sessions that {of} were left out: more than one each {every:?}"
