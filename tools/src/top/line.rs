@@ -125,6 +125,10 @@ impl EndpointLine {
         for (name, count) in [
             ("rejected", self.connections_rejected),
             ("accesses refused", self.total.accesses_refused),
+            ("peers refused", self.device.peers_refused),
+            ("regions refused", self.device.regions_refused),
+            ("frames refused", self.device.frames_refused),
+            ("sessions ended", self.device.sessions_ended),
         ] {
             if count > 0 {
                 text.push_str(&format!("  {name} {count}"));
@@ -210,6 +214,11 @@ mod tests {
             "{text}"
         );
         assert!(text.ends_with("1 more connection"), "{text}");
+        assert!(!text.contains("refused") && !text.contains("ended"), "only what there is: {text}");
+        let device = DeviceFigures { regions_refused: 2, ..DeviceFigures::default() };
+        let refusing = Told { device, ..now.clone() };
+        let text = EndpointLine::new(7, 0, String::new(), None, &refusing).text(0.0, 0);
+        assert!(text.ends_with("  regions refused 2"), "{text}");
         let first = EndpointLine::new(7, 0, String::new(), None, &now);
         assert_eq!(first.flow.bits_per_second_out, Some(10_550.0 * 8.0 / 3.0), "since it is shown");
     }
