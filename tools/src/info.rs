@@ -32,7 +32,7 @@ struct Device {
     offloads: &'static str,
     /// What is missing.
     missing: Option<String>,
-    /// What gives it.
+    /// Way to get it.
     remedy: Option<String>,
 }
 

@@ -53,7 +53,8 @@ fn is_ascii_locale() -> bool {
     names.find(|name| !name.is_empty()).is_some_and(|name| name == "C" || name == "POSIX")
 }
 
-/// Text with the characters of tables, units and bars in ASCII. Names of peers and files stay as they are.
+/// Text with the characters of tables, units and bars in ASCII. Names of files lose the same characters;
+/// `--json` has them.
 fn ascii(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for character in text.chars() {

@@ -75,7 +75,7 @@ pub(crate) struct Args {
 }
 
 const EXAMPLES: &str = "\
-Example, the interface, which takes root (CAP_NET_ADMIN) to make, is made for a user once:
+Example, make the interface once for a user (takes root, CAP_NET_ADMIN):
   sudo ip tuntap add dev ibgate mode tun user $USER
   sudo ip link set ibgate mtu 2044 up
 

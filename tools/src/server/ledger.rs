@@ -18,7 +18,7 @@ pub(crate) struct Ledger {
     places: Places,
     all: Taken,
     sources: HashMap<Source, Account>,
-    /// What the peers of each site have.
+    /// Places and memory of the peers of each site.
     sites: HashMap<Site, Taken>,
     returned: Arc<Returned>,
 }
@@ -168,10 +168,7 @@ impl Ledger {
     pub(crate) fn excess(&self, wanted: Share, crowder: Site) -> Excess {
         let of = |site| self.sites.get(&site).map_or(0, |taken| taken.memory);
         let wanted_in_all = of(wanted.source.site()).saturating_add(wanted.memory);
-        Excess {
-            missing: self.missing(wanted),
-            spare: of(crowder).saturating_sub(wanted_in_all),
-        }
+        Excess { missing: self.missing(wanted), spare: of(crowder).saturating_sub(wanted_in_all) }
     }
 
     /// Gives another peer what it wants.

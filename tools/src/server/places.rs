@@ -70,7 +70,7 @@ pub(crate) struct Taken {
     pub(crate) memory: u64,
 }
 
-/// Which limit leaves no room for another session.
+/// Limit that leaves no room for another session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shortage {
     PeersOfSource,

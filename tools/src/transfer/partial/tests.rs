@@ -1,4 +1,4 @@
-//! What is left of an earlier attempt, and what becomes of it and of its room.
+//! Parts of earlier attempts: how a transfer goes on with them, and how their room is counted.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
