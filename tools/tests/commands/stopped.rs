@@ -86,7 +86,7 @@ fn a_client_that_was_stopped_for_too_long_says_so() {
     let mut lines = BufReader::new(bw.stdout.take().unwrap()).lines();
     lines.next().unwrap().unwrap();
     kill_process(Pid::from_child(&bw), Signal::STOP).unwrap();
-    std::thread::sleep(Duration::from_millis(2500));
+    std::thread::sleep(Duration::from_secs(4));
     kill_process(Pid::from_child(&bw), Signal::CONT).unwrap();
     let output = bw.wait_with_output().unwrap();
     let said = complaint(&output);

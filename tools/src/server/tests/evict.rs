@@ -227,9 +227,9 @@ fn small_sessions_do_not_give_way_to_one_that_is_too_large_for_them() {
             // So much would be there if more of them ended than may.
             refused(clients, 3, 2 * MIB, "--total-size");
             clients.step();
-            let _other = open(clients, 3, MIB).unwrap();
+            let other = open(clients, 3, MIB).unwrap();
             clients.step();
-            drop(held);
+            drop((held, other));
             clients.step();
         },
         |serving| {
