@@ -38,10 +38,12 @@ pub(super) struct ReplayedConnection {
     first_is_judged: bool,
     /// The time of the frame being replayed.
     now_ns: u64,
-    /// Of its first frame with a timestamp.
+    /// Timestamp of the first frame that has one.
     first_ns: Option<u64>,
-    /// Of its first and its last segment with payload.
+    /// Timestamps of the first and the last segment with payload.
     payload_ns: Option<(u64, u64)>,
+    /// A SYN had no Window Scale.
+    is_unscaled: bool,
     out_of_order: bool,
     is_reset: bool,
     /// Where the sides go on of which the capture lacks the beginning.
@@ -88,6 +90,7 @@ impl ReplayedConnection {
             now_ns: 0,
             first_ns: None,
             payload_ns: None,
+            is_unscaled: false,
             out_of_order: true,
             is_reset: false,
             resumed: plan.sides.map(|side| side.resumed),
@@ -143,7 +146,8 @@ impl ReplayedConnection {
         if self.first_ns.is_none() && at_ns > 0 {
             self.first_ns = Some(at_ns);
         }
-        if !segment.payload.is_empty() {
+        // Zero stands for no stamp.
+        if !segment.payload.is_empty() && at_ns > 0 {
             let (first, last) = match self.payload_ns {
                 Some(span) => span,
                 None => (at_ns, at_ns),
@@ -192,12 +196,18 @@ impl ReplayedConnection {
         }
         let other = &mut self.sides[1 - side];
         other.habits.mss = options.mss;
-        // RFC 7323 §2.3: 14 at most.
-        other.habits.window_scale =
-            options.window_scale.map_or(0, |shift| u32::from(shift).min(14));
         other.habits.acks.asked(segment.at_ns);
-        if let Some(trace) = &mut other.trace {
-            trace.window_scale = other.habits.window_scale;
+        // RFC 7323 §2.3: 14 at most.
+        other.habits.window_scale = options.window_scale.map(|shift| u32::from(shift).min(14));
+        // RFC 7323 §2.2: windows are scaled only if both SYNs have the option.
+        self.is_unscaled |= options.window_scale.is_none();
+        for side in &mut self.sides {
+            if self.is_unscaled {
+                side.habits.window_scale = Some(0);
+            }
+            if let Some(trace) = &mut side.trace {
+                trace.window_scale = side.habits.window_scale.unwrap_or(0);
+            }
         }
     }
 

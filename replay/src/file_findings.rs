@@ -53,7 +53,8 @@ fn about_missing(
             let why = packing.map_or_else(String::new, |packing| format!(": {packing}"));
             add(Severity::Warning, "capture", *frame, format!("{error}{why}"));
         }
-        (_, Some(packing)) => {
+        // Before the capture begins, the error says so.
+        (_, Some(packing)) if summary.has_begun => {
             let text = format!("{packing}: what follows frame {} is missing", summary.frames);
             add(Severity::Warning, "capture", summary.frames, text);
         }

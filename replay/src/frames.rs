@@ -198,7 +198,10 @@ impl<R: Read, F: FnMut() -> io::Result<R>> Frames for Capture<F> {
             }
         }
         summary.packing_cut = unpacked.cut();
-        if let (Some(packing), false) = (summary.packing_cut, summary.has_begun) {
+        if let (Some(packing), Some(CaptureError::Empty | CaptureError::Truncated { .. })) =
+            (summary.packing_cut, &summary.error)
+            && !summary.has_begun
+        {
             let text = format!("the {packing} stream of the file ends before the capture begins");
             summary.error = Some(io::Error::new(io::ErrorKind::UnexpectedEof, text).into());
         }

@@ -9,9 +9,9 @@ use super::findings::{Findings, Kind};
 pub(super) struct Habits {
     /// The longest segment that the other side takes, as its SYN says.
     pub(super) mss: Option<u16>,
-    /// Window Scale of the other side's SYN.
-    pub(super) window_scale: u32,
-    /// The largest window that the other side offered, in bytes.
+    /// Window scale of the other side; `None` if it is not known.
+    pub(super) window_scale: Option<u32>,
+    /// The largest window that the other side offered, in bytes, of those whose scale is known.
     pub(super) window_max: Option<u64>,
     /// Octets of options in each segment with data.
     options_len: u16,
@@ -106,8 +106,8 @@ impl Habits {
     /// Takes the window of a segment of the other side.
     pub(super) fn window(&mut self, window: u16, is_syn: bool, frame: u64) {
         // RFC 7323 §2.2: the window of a SYN is not scaled.
-        let bytes = u64::from(window) << if is_syn { 0 } else { self.window_scale };
-        self.window_max = self.window_max.max(Some(bytes));
+        let scale = if is_syn { Some(0) } else { self.window_scale };
+        self.window_max = self.window_max.max(scale.map(|scale| u64::from(window) << scale));
         if window == 0 && !self.window_is_closed {
             self.zero_windows.again(frame);
         }

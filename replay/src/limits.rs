@@ -39,6 +39,9 @@ pub(super) const UNPACKED_FREE: u64 = 1 << 30;
 /// Beyond that, how many times its length a packed file may unpack to. Captures of traffic pack to a
 /// tenth of their length or more.
 pub(super) const UNPACKED_RATIO_MAX: u64 = 64;
+/// Bytes that a member of gzip or a frame of zstd counts as unpacked, besides its content: making its
+/// decoder takes about as long.
+pub(super) const PART_COST: u64 = 4096;
 /// Members of gzip or frames of zstd in a row that are empty: each takes as long as some KiB.
 pub(super) const EMPTY_PARTS_MAX: usize = 1024;
 /// Link types that are named of those that are not read: more are a file made by hand.

@@ -345,6 +345,7 @@ impl Observer<'_> {
             self.answered.terminated(msn, self.now_ns);
         }
         let code = terminate.code;
+        let about = in_error(&terminate);
         if self.tally.terminate.len() < TERMINATES_MAX {
             self.tally.terminate.push(TerminateReport {
                 layer: code.layer,
@@ -352,7 +353,8 @@ impl Observer<'_> {
                 code: code.code,
                 text: code.text(),
                 frame,
-                about: about(&terminate),
+                is_about_tagged: matches!(about, Some(DdpHeader::Tagged(_))),
+                about: about.map(|header| described(&header, terminate.segment_len)),
             });
         }
         self.findings.add(Kind::Terminate, from, frame, || {
@@ -478,21 +480,25 @@ impl FpduSink for Observer<'_> {
     }
 }
 
-/// The segment that a Terminate is about, as far as it says.
-fn about(terminate: &Terminate) -> Option<String> {
-    let header = DdpHeader::parse(terminate.ddp_header.as_ref()?).ok()?;
+/// Returns the header of the segment that a Terminate is about, if it says.
+fn in_error(terminate: &Terminate) -> Option<DdpHeader> {
+    DdpHeader::parse(terminate.ddp_header.as_ref()?).ok()
+}
+
+/// Describes a segment whose header came back in a Terminate.
+fn described(header: &DdpHeader, segment_len: Option<u16>) -> String {
     let opcode = Control::from_byte(header.rsvd_ulp()).opcode;
-    let len = terminate.segment_len.map_or(String::new(), |len| {
+    let len = segment_len.map_or(String::new(), |len| {
         format!(" of {} octets", usize::from(len).saturating_sub(header.len()))
     });
-    Some(match header {
+    match header {
         DdpHeader::Tagged(TaggedHeader { stag, to, .. }) => {
             format!("{opcode}{len} to STag {stag} at {:#x}", to.0)
         }
         DdpHeader::Untagged(UntaggedHeader { qn, msn, mo, .. }) => {
             format!("{opcode}{len}, message {} of queue {} at offset {}", msn.0, qn.0, mo.0)
         }
-    })
+    }
 }
 
 /// Terminates listed of one direction; a lawful stream has one.

@@ -138,7 +138,10 @@ fn write_file(out: &mut String, file: &PicturedFile, number: usize) -> fmt::Resu
     if let Some(error) = &report.error {
         write!(out, "<p class=\"error\">{}</p>", escaped(error))?;
     }
-    write_findings(out, &report.findings)?;
+    // Its connections have theirs below.
+    if !report.findings.is_empty() {
+        write_findings(out, &report.findings)?;
+    }
     let mut others = Plain::default();
     let mut startups = Plain::default();
     for (index, connection) in in_order(&report.connections) {
@@ -276,7 +279,7 @@ fn write_summary(
     )?;
     if direction.bytes_placed > 0 {
         let placed = match connection.is_refused_memory(index) {
-            true => "would have been placed, had all their memory been registered",
+            true => "were placed, or would have been, had all their memory been registered",
             false => "were placed",
         };
         write!(

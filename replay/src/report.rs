@@ -212,6 +212,9 @@ pub struct TerminateReport {
     /// The segment that it is about, as it says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
+    /// That segment is a tagged one.
+    #[serde(skip)]
+    pub is_about_tagged: bool,
 }
 
 /// What was placed under one steering tag.
@@ -281,11 +284,14 @@ impl ConnectionReport {
     }
 
     /// Returns true if the other end answered what this direction placed with a Terminate about its memory
-    /// (RFC 5040 §4.8: remote protection; RFC 5041 §8: tagged buffer errors).
+    /// (RFC 5040 §4.8: remote protection; RFC 5041 §8: tagged buffer errors). A Terminate about the memory
+    /// that a Read Request names is about nothing that was placed.
     #[must_use]
     pub fn is_refused_memory(&self, direction: usize) -> bool {
-        let is_about_memory =
-            |one: &TerminateReport| matches!((one.layer, one.etype), (0, 1) | (1, 1));
+        let is_about_memory = |one: &TerminateReport| match (one.layer, one.etype) {
+            (0, 1) => one.is_about_tagged,
+            error => error == (1, 1),
+        };
         let mut others =
             self.directions.iter().enumerate().filter(|(other, _)| *other != direction);
         others.any(|(_, other)| other.terminate.iter().any(is_about_memory))

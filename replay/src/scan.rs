@@ -352,7 +352,9 @@ impl Scan {
         let has_data = !segment.payload.is_empty() && !flags.contains(Flags::RST);
         if has_data && is_trusted {
             let times = sides.iter().filter_map(|side| side.times_ns);
-            if let Some(last) = times.map(|(_, last)| last).max() {
+            if let Some(last) = times.map(|(_, last)| last).max()
+                && segment.at_ns > 0
+            {
                 sides[0].pauses.note(last, segment.at_ns);
                 sides[0].step_ns = divisor(sides[0].step_ns, segment.at_ns.abs_diff(last));
             }
@@ -485,8 +487,11 @@ impl SideScan {
 
     fn handle_data(&mut self, seq: SeqNum, segment: &Segment<'_>, notes: &mut Room) {
         let payload = segment.payload;
-        let (first, last) = self.times_ns.unwrap_or((segment.at_ns, segment.at_ns));
-        self.times_ns = Some((first.min(segment.at_ns), last.max(segment.at_ns)));
+        // Zero stands for no stamp.
+        if segment.at_ns > 0 {
+            let (first, last) = self.times_ns.unwrap_or((segment.at_ns, segment.at_ns));
+            self.times_ns = Some((first.min(segment.at_ns), last.max(segment.at_ns)));
+        }
         self.anchor.get_or_insert(seq);
         let start = self.position(seq);
         let end = start + i64::try_from(payload.len()).expect("a frame is short");

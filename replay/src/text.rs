@@ -100,7 +100,7 @@ fn write_connection(
         if direction.bytes_placed > 0 && connection.is_refused_memory(index) {
             writeln!(
                 out,
-                "  {}: bytes placed are those that would have been, had all their memory been registered",
+                "  {}: bytes placed were placed, or would have been, had all their memory been registered",
                 direction.from
             )?;
         }

@@ -10,7 +10,9 @@ use std::rc::Rc;
 use flate2::bufread::GzDecoder;
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder, StreamingDecoder};
 
-use crate::limits::{EMPTY_PARTS_MAX, UNPACKED_FREE, UNPACKED_RATIO_MAX, ZSTD_WINDOW_MAX};
+use crate::limits::{
+    EMPTY_PARTS_MAX, PART_COST, UNPACKED_FREE, UNPACKED_RATIO_MAX, ZSTD_WINDOW_MAX,
+};
 
 /// A capture, unpacked where it was packed.
 pub(crate) struct Unpacked<R: Read> {
@@ -19,6 +21,8 @@ pub(crate) struct Unpacked<R: Read> {
     /// Bytes unpacked so far, and the limit of the caller.
     unpacked: u64,
     unpacked_max: Option<u64>,
+    /// Parts read to their end.
+    parts: u64,
     /// Parts in a row that had nothing in them.
     empty_parts: usize,
     cut: Option<&'static str>,
@@ -33,7 +37,7 @@ enum Packing<R: Read> {
     Gzip(Box<GzDecoder<Whole<R>>>),
     /// Frame after frame.
     Zstd(Frame<R>),
-    /// What the decoder of a cut frame kept as its window.
+    /// Window of the decoder of a cut frame, not read yet.
     ZstdWindow(Box<FrameDecoder>),
     End,
 }
@@ -100,6 +104,7 @@ impl<R: Read> Unpacked<R> {
             progress,
             unpacked: 0,
             unpacked_max,
+            parts: 0,
             empty_parts: 0,
             cut: None,
         };
@@ -124,6 +129,8 @@ impl<R: Read> Unpacked<R> {
                 "more than {EMPTY_PARTS_MAX} packed parts in a row have nothing in them"
             )));
         }
+        self.parts += 1;
+        self.check_len()?;
         match std::mem::replace(&mut self.packing, Packing::End) {
             Packing::Gzip(member) => {
                 let mut whole = member.into_inner();
@@ -161,20 +168,25 @@ impl<R: Read> Unpacked<R> {
 
     /// Refuses a file that unpacks to more than is reasonable.
     fn check_len(&self) -> io::Result<()> {
-        let packed = self.progress.read.get();
-        let max = self
-            .unpacked_max
-            .unwrap_or_else(|| UNPACKED_FREE.max(packed.saturating_mul(UNPACKED_RATIO_MAX)));
-        if self.unpacked <= max {
+        if let Some(max) = self.unpacked_max {
+            return match self.unpacked > max {
+                true => Err(io::Error::other(format!("it unpacks to more than {max} bytes"))),
+                false => Ok(()),
+            };
+        }
+        let max = UNPACKED_FREE.max(self.progress.read.get().saturating_mul(UNPACKED_RATIO_MAX));
+        if self.unpacked.saturating_add(self.parts.saturating_mul(PART_COST)) <= max {
             return Ok(());
         }
-        Err(io::Error::other(match self.unpacked_max {
-            Some(max) => format!("it unpacks to more than {max} bytes"),
-            None => format!(
-                "it unpacks to more than {} MiB, and {UNPACKED_RATIO_MAX} times its length",
-                UNPACKED_FREE >> 20
-            ),
-        }))
+        let parts = match self.parts.saturating_mul(PART_COST) < self.unpacked {
+            true => String::new(),
+            false => format!(" (each of its {} packed parts counts {PART_COST})", self.parts),
+        };
+        Err(io::Error::other(format!(
+            "it unpacks to more than {} MiB, and {UNPACKED_RATIO_MAX} times its length{parts}: if you \
+             trust the file, allow more with --unpack-max",
+            UNPACKED_FREE >> 20
+        )))
     }
 }
 
@@ -392,7 +404,23 @@ mod tests {
         let bomb = member.repeat(count);
         let text = refusal(&bomb, None);
         assert!(text.starts_with("it unpacks to more than 1024 MiB, and 64 times"), "{text}");
+        assert!(
+            text.ends_with("its length: if you trust the file, allow more with --unpack-max"),
+            "{text}"
+        );
         assert_eq!(refusal(&bomb, Some(u64::MAX)), (count << 20).to_string());
+    }
+
+    #[test]
+    fn a_file_of_more_parts_than_its_length_allows_is_refused() {
+        let count = usize::try_from(UNPACKED_FREE / PART_COST).unwrap() + 1;
+        let packed = gzip(b"x").repeat(count);
+        let mut source = Unpacked::new(&packed[..], None).unwrap();
+        let error = io::copy(&mut source, &mut io::sink()).unwrap_err().to_string();
+        assert!(error.contains(" packed parts counts 4096): if you trust the file"), "{error}");
+        // The caller's limit is one of bytes alone.
+        let mut source = Unpacked::new(&packed[..], Some(count as u64)).unwrap();
+        assert_eq!(io::copy(&mut source, &mut io::sink()).unwrap(), count as u64);
     }
 
     #[test]

@@ -175,9 +175,11 @@ fn what_a_terminate_refuses_is_not_said_to_be_placed() {
     let text = text::of(&Report { files: vec![replay("capture", || File::open(&path))] });
     assert!(text.contains("had all their memory been registered"), "{text}");
     let page = page::of(&[pictured(&path)]);
-    assert!(page.contains("would have been placed, had all their memory been registered"));
+    assert!(page.contains("were placed, or would have been, had all their memory been registered"));
+    // The findings are those of the connection, below the heading of the file.
+    assert!(page.contains("Terminate 1/1/01") && !page.contains("No findings."), "{page}");
     let page = page::of(&[pictured(&pcaps().join("siw-write-crc.pcap"))]);
-    assert!(page.contains("were placed") && !page.contains("would have been placed"));
+    assert!(page.contains("were placed") && !page.contains("would have been,"));
 }
 
 /// The longest and those with errors come first, and links lead to them.

@@ -32,6 +32,8 @@ pub(super) struct Talk {
     pub(super) window: u16,
     /// The MSS in SYNs.
     pub(super) mss: Option<u16>,
+    /// Window Scale in the SYN of each side.
+    pub(super) window_scale: [Option<u8>; 2],
     /// When the next frame is captured.
     pub(super) now_us: u32,
 }
@@ -51,6 +53,7 @@ impl Talk {
             frames: 0,
             window: u16::MAX,
             mss: None,
+            window_scale: [None; 2],
             now_us: 0,
         }
     }
@@ -122,14 +125,20 @@ impl Talk {
         tcp.extend(ports[1 - side].to_be_bytes());
         tcp.extend(seq.to_be_bytes());
         tcp.extend(ack.to_be_bytes());
-        let mss = self.mss.filter(|_| flags & SYN != 0);
-        tcp.extend([if mss.is_some() { 0x60 } else { 0x50 }, flags]);
+        let mut options = Vec::new();
+        if flags & SYN != 0 {
+            if let Some([high, low]) = self.mss.map(u16::to_be_bytes) {
+                options.extend([2, 4, high, low]);
+            }
+            if let Some(shift) = self.window_scale[side] {
+                options.extend([1, 3, 3, shift]);
+            }
+        }
+        let words = 5 + u8::try_from(options.len() / 4).unwrap();
+        tcp.extend([words << 4, flags]);
         tcp.extend(self.window.to_be_bytes());
         tcp.extend([0; 4]);
-        if let Some(mss) = mss {
-            tcp.extend([2, 4]);
-            tcp.extend(mss.to_be_bytes());
-        }
+        tcp.extend(options);
         tcp.extend(payload);
         let addresses = [[10, 0, 0, 1], [10, 0, 0, 2]];
         let len = u16::try_from(tcp.len()).unwrap();

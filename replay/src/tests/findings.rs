@@ -308,6 +308,61 @@ fn segments_longer_than_the_mss_were_not_on_the_wire() {
     assert_eq!(found(200), [(NOTE, "capture")]);
 }
 
+/// RFC 7323 §2.2.
+#[test]
+fn windows_are_scaled_if_both_syns_say_so_and_unknown_without_a_syn() {
+    let windows = |talk: Talk| {
+        let mut talk = talk.in_full_operation();
+        talk.fpdu(INITIATOR, &send(1, b"x")).fpdu(RESPONDER, &send(1, b"x"));
+        let [sent, answered] = &connection(&talk.file).directions[..] else { panic!() };
+        [sent.window_max, answered.window_max]
+    };
+    let empty = || Talk { window: 501, ..Talk::empty() };
+    for (window_scale, shown) in [
+        ([Some(7), Some(7)], [501 << 7; 2]),
+        ([Some(2), Some(7)], [501 << 7, 501 << 2]),
+        ([Some(7), None], [501; 2]),
+        ([None, Some(7)], [501; 2]),
+        ([None, None], [501; 2]),
+    ] {
+        let talk = Talk { window_scale, ..empty() }.opened();
+        assert_eq!(windows(talk), shown.map(Some), "{window_scale:?}");
+    }
+    assert_eq!(windows(empty()), [None; 2]);
+}
+
+#[test]
+fn frames_without_a_timestamp_are_not_the_first_with_payload() {
+    let mut talk = Talk::started();
+    assert_eq!(connection(&talk.file).span_ns, 0);
+    talk.now_us = 5_000_000;
+    talk.fpdu(INITIATOR, &send(1, b"x")).wait(30).fpdu(INITIATOR, &send(2, b"x"));
+    assert_eq!(connection(&talk.file).span_ns, 30_000);
+    let page = crate::page::of(&[crate::replay_pictured("test", || Ok(&talk.file[..]))]);
+    assert!(page.contains(" within 30 µs ("), "{page}");
+}
+
+/// A Terminate about a Read Request says nothing about what was written.
+#[test]
+fn only_a_terminate_about_a_tagged_segment_refuses_what_was_placed() {
+    let is_refused = |error: [u8; 2], ulpdu: &[u8], len: usize| {
+        let mut talk = Talk::started();
+        let mut stop = terminate([error[0], error[1], 0xc0, 0]);
+        stop.extend(u16::try_from(ulpdu.len()).unwrap().to_be_bytes());
+        stop.extend(&ulpdu[..len]);
+        talk.fpdu(INITIATOR, &write(0x55, 0x1000, b"twelve octet"));
+        talk.fpdu(INITIATOR, ulpdu).fpdu(RESPONDER, &stop);
+        let found = connection(&talk.file);
+        assert!(found.directions[1].terminate[0].about.is_some(), "{found:?}");
+        assert!(!found.is_refused_memory(1));
+        found.is_refused_memory(0)
+    };
+    assert!(!is_refused([0x01, 0], &read_request(1, 7, 0, 4), 18));
+    let written = write(0x55, 0x2000, b"more");
+    assert!(is_refused([0x01, 0], &written, 14));
+    assert!(is_refused([0x11, 1], &written, 14));
+}
+
 /// RFC 5040 §4.8: the header of the segment in error comes back.
 #[test]
 fn a_terminate_names_the_segment_it_is_about() {

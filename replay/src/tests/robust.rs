@@ -150,6 +150,12 @@ fn a_packed_capture_is_replayed_like_the_file_and_a_cut_one_as_far_as_it_goes() 
     let nothing = crate::replay("test", || Ok(&packed[..9]));
     assert_eq!(nothing.frames, 0);
     assert!(nothing.error.unwrap().contains("gzip stream of the file ends before"));
+    assert!(nothing.findings.is_empty(), "the error says it: {:?}", nothing.findings);
+    // What is no capture is none, cut or not.
+    let mut other = Vec::new();
+    flate2::read::GzEncoder::new(&b"#!/bin/sh\necho"[..], level).read_to_end(&mut other).unwrap();
+    let error = crate::replay("test", || Ok(&other[..other.len() - 1])).error.unwrap();
+    assert!(error.contains("neither pcap nor pcapng"), "{error}");
     // Cut behind a whole frame, nothing else says that more was there.
     let mut member = Vec::new();
     flate2::read::GzEncoder::new(&talk.file[..], level).read_to_end(&mut member).unwrap();
