@@ -98,3 +98,17 @@ fn figures_of_demo_have_definitions() {
     let line = text.lines().find(|line| line.contains("CRC wrong")).unwrap();
     assert_eq!(line.matches('–').count(), 2, "without CRCs it is not known: {line}");
 }
+
+#[test]
+fn figures_of_replay_have_definitions() {
+    let capture = concat!(env!("CARGO_MANIFEST_DIR"), "/../pcaps/siw-write-crc.pcap");
+    let output = urnic(&format!("replay {capture}")).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    // The counters of the first connection; below the messages is a line for each operation.
+    let lines = text.lines().map(str::trim_start).skip_while(|line| !line.starts_with('┌'));
+    let table: Vec<_> = lines.take_while(|line| !line.starts_with('└')).collect();
+    let labels = rows(&table.join("\n"));
+    let end = labels.iter().position(|label| label == "messages").unwrap();
+    assert_eq!(end, 19, "{text}");
+    compare("replay", &labels[..=end], &[]);
+}
