@@ -42,10 +42,16 @@ pub const PACKAGES: &[(&str, &str)] = &[
     ("qperf", "qperf"),
     ("rcopy", "rdmacm-utils"),
     ("rdma/rdma_cma.h", "librdmacm-dev"),
+    ("rdma_client", "rdmacm-utils"),
+    ("rdma_server", "rdmacm-utils"),
+    ("riostream", "rdmacm-utils"),
     ("rping", "rdmacm-utils"),
+    ("rstream", "rdmacm-utils"),
     ("setpriv", "util-linux"),
     ("timeout", "coreutils"),
     ("tshark", "tshark"),
+    ("ucmatose", "rdmacm-utils"),
+    ("ucx_info", "ucx-utils"),
     ("ucx_perftest", "ucx-utils"),
     ("unshare", "util-linux"),
     ("valgrind", "valgrind"),
@@ -140,7 +146,7 @@ mod tests {
         );
     }
 
-    /// What every Debian has, and what comes with one of the others.
+    /// Packages that every Debian has or that one of the others depends on.
     const WITHOUT_ASKING: [&str; 5] = ["coreutils", "gcc", "librdmacm1", "mount", "util-linux"];
 
     #[test]
@@ -154,6 +160,24 @@ mod tests {
         let installed = |package: &str| names(&gate, package) || WITHOUT_ASKING.contains(&package);
         let missing: Vec<_> = PACKAGES.iter().filter(|(_, package)| !installed(package)).collect();
         assert!(missing.is_empty(), "{missing:?}");
+    }
+
+    /// Programs that tests of `verbs` skip without: `has("NAME", &["PROGRAM"])`.
+    #[test]
+    fn programs_that_tests_need_have_a_package() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../verbs/tests/programs");
+        let mut needed = BTreeSet::new();
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let Ok(text) = std::fs::read_to_string(entry.unwrap().path()) else { continue };
+            for call in text.split("has(").skip(1).filter_map(|rest| rest.split(')').next()) {
+                let Some((_, list)) = call.split_once("&[") else { continue };
+                needed.extend(list.split('"').skip(1).step_by(2).map(str::to_owned));
+            }
+        }
+        assert!(needed.len() > 8, "{needed:?}");
+        let is_known = |name: &String| PACKAGES.iter().any(|(known, _)| known == name);
+        let unknown: Vec<_> = needed.iter().filter(|name| !is_known(name)).collect();
+        assert!(unknown.is_empty(), "programs without a package: {unknown:?}");
     }
 
     #[test]
