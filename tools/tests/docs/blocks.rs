@@ -101,7 +101,7 @@ impl Block {
 
 const UMAD: &str = "/usr/lib/x86_64-linux-gnu/umad2sim";
 
-/// What builds, installs and tests has been run before this test is.
+/// Returns true for commands that build, install or test: they have run before this test.
 fn is_of_cargo(line: &str) -> bool {
     const STARTS: [&str; 5] =
         ["cargo build", "cargo test", "bash .ci/run", "apt-get install", "sudo "];
@@ -185,7 +185,8 @@ fn run_block(block: &Block, commands: &[String]) {
     // The server that others than the block run.
     let has_server = commands.iter().any(|line| line.contains("urnic serve"));
     if !has_server && commands.iter().any(|line| line.contains(SERVER)) {
-        let listens = "until [ -s served ]; do sleep 0.05; done\n";
+        let listens =
+            "until [ -s served ]; do kill -0 $! || { cat served >&2; exit 1; }; sleep 0.05; done\n";
         script
             .push_str(&format!("urnic serve --listen {SERVER} --dir . >served 2>&1 &\n{listens}"));
     }
