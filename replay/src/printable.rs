@@ -1,4 +1,4 @@
-//! What a peer sent or a file is called, made fit for a terminal.
+//! Replaces characters of foreign text that a terminal would act on.
 
 /// `text` with every character replaced that does not show as itself: those that move the cursor or
 /// change colours, titles or the clipboard (controls), those that reorder or hide what stands beside

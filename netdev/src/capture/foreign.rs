@@ -71,7 +71,7 @@ const RECORD_LEN_MAX: u16 = 10_240;
 const HEAD_LEN: usize = 16;
 const EDITCAP: &str = "editcap -F pcapng FILE OUT";
 
-/// What a file begins with, the format's name, and what converts it.
+/// First bytes of a format, its name, and the command that converts it.
 const FORMATS: [(&[u8], &str, &str); 23] = [
     (b"snoop\0\0\0", "snoop", EDITCAP),
     (b"btsnoop\0", "btsnoop (Bluetooth, which carries no iWARP)", EDITCAP),
