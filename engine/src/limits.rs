@@ -226,8 +226,9 @@ pub const ENDPOINT_EVENTS_MAX: usize = 64;
 /// Wakers that wait for the next completion of one queue; the first is called early for another.
 pub const ALARM_WAKERS_MAX: usize = 1024;
 /// Wakers that were called early and are remembered until the next ring: one that asks again among
-/// them gets a place beyond the limit. Enough for as many threads as ask at the same time.
-pub const ALARM_EARLY_KEPT: usize = 64;
+/// them gets a place beyond the limit. An executor calls tasks in turn, so all tasks beyond the limit are
+/// called early before the first of them asks again: this is enough for twice as many tasks as the limit.
+pub const ALARM_EARLY_KEPT: usize = ALARM_WAKERS_MAX;
 /// Pause of a listener over the kernel's TCP after the process or the system had no descriptor or
 /// memory for a connection, in nanoseconds. The end of a connection ends it sooner.
 pub const ACCEPT_RETRY_NS: u64 = 100_000_000;

@@ -67,8 +67,8 @@ impl Wakers {
             return [None, None];
         }
         if let Some(returned) = full.take_returned(waker) {
-            // It still waits, and so does the one before it in turn: two that wait would call each
-            // other without end.
+            // The owner of this waker still waits, and so may the owner of the one that would be called
+            // early for it: without one more place the two would call each other without end.
             full.room += 1;
             return [None, Some(returned)];
         }
@@ -94,9 +94,10 @@ impl Alarm {
 
     /// Asks for one call. What happened before may give none: look once more after arming.
     ///
-    /// Of more than [`ALARM_WAKERS_MAX`] the one that has waited longest is called early, in case its owner is
-    /// gone. One that asks again after that still waits, and gets a place beyond the limit: those places
-    /// belong to tasks and threads that live, and stay for the life of the alarm.
+    /// If more than [`ALARM_WAKERS_MAX`] wait, calls the one that has waited longest early, in case its owner
+    /// is gone. A waker that asks again after that gets a place beyond the limit, for the life of the alarm.
+    /// Of more than [`ALARM_WAKERS_MAX`] + [`ALARM_EARLY_KEPT`] tasks of one executor, those beyond may be
+    /// called early again and again until the next ring.
     pub fn arm(&self, waker: &Waker) {
         let (mut early, mut _dropped_after_the_lock) = (None, None);
         {
@@ -232,7 +233,7 @@ mod tests {
     /// Each waiter asks again when it is called early: once, and the list then holds all.
     #[test]
     fn wakers_that_all_wait_do_not_call_each_other_without_end() {
-        const BEYOND: usize = 2 * ALARM_EARLY_KEPT;
+        const BEYOND: usize = ALARM_WAKERS_MAX / 8;
         let alarm = Arc::new(Alarm::new());
         let all: Vec<_> = (0..ALARM_WAKERS_MAX + BEYOND)
             .map(|_| Arc::new(Again(Arc::clone(&alarm), Calls::default())))
@@ -249,22 +250,50 @@ mod tests {
         }
     }
 
+    /// Notes in a queue that it was called, as the task of an executor.
+    struct Queued(usize, Arc<Mutex<VecDeque<usize>>>);
+
+    impl Wake for Queued {
+        fn wake(self: Arc<Self>) {
+            lock(&self.1).push_back(self.0);
+        }
+    }
+
+    /// An executor runs tasks in the order of their calls: all others that were called early come
+    /// between the call of one and its next request.
+    #[test]
+    fn tasks_that_wait_in_turn_do_not_call_each_other_without_end() {
+        const ALL: usize = ALARM_WAKERS_MAX + ALARM_EARLY_KEPT;
+        let (alarm, queue) = (Alarm::new(), Arc::default());
+        let wakers: Vec<_> =
+            (0..ALL).map(|n| Waker::from(Arc::new(Queued(n, Arc::clone(&queue))))).collect();
+        wakers.iter().for_each(|waker| alarm.arm(waker));
+        let run_next = || {
+            let next = lock(&queue).pop_front();
+            next.inspect(|n| alarm.arm(&wakers[*n])).is_some()
+        };
+        let runs = (0..4 * ALL).take_while(|_| run_next()).count();
+        assert_eq!(runs, ALARM_EARLY_KEPT, "each called early once");
+        alarm.ring();
+        assert_eq!(lock(&queue).len(), ALL);
+    }
+
     /// Wakers whose owners are gone do not fill the memory, and none is kept beyond the next ring.
     #[test]
     fn wakers_that_do_not_come_back_stay_within_the_limit() {
         let alarm = Alarm::new();
         let (calls, _) = counting();
         let last = Arc::new(Once(calls));
-        for _ in 0..2 * ALARM_WAKERS_MAX {
+        for _ in 0..3 * ALARM_WAKERS_MAX {
             alarm.arm(&Waker::from(Arc::new(Once(last.0.clone()))));
         }
         let wakers = lock(&alarm.wakers);
         assert_eq!(wakers.asked.len(), ALARM_WAKERS_MAX);
         assert_eq!(wakers.full.as_ref().unwrap().early.len(), ALARM_EARLY_KEPT);
         drop(wakers);
-        assert_eq!(last.0.count(), ALARM_WAKERS_MAX, "the first half");
+        assert_eq!(last.0.count(), 2 * ALARM_WAKERS_MAX, "all but the last");
         alarm.ring();
-        assert_eq!(last.0.count(), 2 * ALARM_WAKERS_MAX);
+        assert_eq!(last.0.count(), 3 * ALARM_WAKERS_MAX);
         assert_eq!(lock(&alarm.wakers).full.as_ref().unwrap().early.len(), 0);
     }
 

@@ -133,7 +133,8 @@ impl Cq {
     /// Asks for one call of `waker` at the next completion (`ibv_req_notify_cq`). Poll once more
     /// afterwards: completions that were there before give no call. All that ask are called, each
     /// once; of more than [`ALARM_WAKERS_MAX`](crate::limits::ALARM_WAKERS_MAX) the first is called
-    /// early.
+    /// early, and has a place of its own if it asks again. If more than twice that many tasks of one executor
+    /// wait, those beyond may be called early again and again until the next completion.
     ///
     /// The call is made by a thread that moves data for queue pairs: it may post, ask again and revoke
     /// memory, but not wait for completions or for an endpoint.
