@@ -207,11 +207,11 @@ pub const REASSEMBLY_NS: u64 = 30_000_000_000;
 pub const COOKIE_ANSWERS_MAX: usize = 256;
 /// Resets and ICMP errors that a port sends in one second in answer to what belongs to no connection.
 pub const UNSOLICITED_PER_SECOND_MAX: u32 = 1000;
-/// Frames of no connection that a port works on in one second, TCP segments and others each; more are
-/// dropped. At 3 µs each they take a seventh of a core.
+/// Frames of no connection that a port works on in one second, TCP segments, IP fragments and others each; more
+/// are dropped. At 3 µs each kind takes a seventh of a core.
 pub const CONNECTIONLESS_PER_SECOND_MAX: u64 = 50_000;
-/// Frames of no connection that a port works on at once after a while without any, TCP segments and others
-/// each: thousands of processes that start together all connect at once.
+/// Frames of no connection that a port works on at once after a while without any, TCP segments, IP fragments
+/// and others each: thousands of processes that start together all connect at once.
 pub const CONNECTIONLESS_BURST_MAX: u64 = 16_384;
 /// Ordinary sockets of one port.
 pub const HOST_SOCKETS_MAX: usize = 1024;

@@ -14,13 +14,15 @@ use crate::time::Instant;
 pub(super) enum Connectionless {
     /// TCP segments: SYNs, cookies that come back, and segments for no connection.
     Tcp,
-    /// All else: questions and answers about link addresses, ICMP, UDP, fragments.
+    /// All else: questions and answers about link addresses, ICMP, UDP.
     Other,
+    /// IP fragments, which may be of a connection: its ports are in the first one only.
+    Fragment,
 }
 
-/// Frames of no connection that may still be worked on: two token buckets.
+/// Frames of no connection that may still be worked on: one token bucket for each kind.
 #[derive(Debug, Default)]
-pub(super) struct Allowances([Allowance; 2]);
+pub(super) struct Allowances([Allowance; 3]);
 
 impl Allowances {
     /// Takes one frame; returns false if it is to be dropped.
@@ -74,6 +76,8 @@ mod tests {
             all.abs_diff(CONNECTIONLESS_BURST_MAX + CONNECTIONLESS_PER_SECOND_MAX) < 100,
             "{all}"
         );
-        assert!(allowances.take(second(12), Connectionless::Other), "the other kind has its own");
+        for other in [Connectionless::Other, Connectionless::Fragment] {
+            assert!(allowances.take(second(12), other), "{other:?} has its own");
+        }
     }
 }

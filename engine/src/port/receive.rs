@@ -258,15 +258,16 @@ impl Port {
         self.hand_over(tuple, &opened, RxChecksum::Valid, frame.segment_size)
     }
 
-    /// Returns true if a segment of no connection is one too many. Ordinary sockets have as many as they like.
+    /// Returns true if a segment of no connection is one too many. Segments that may be for ordinary sockets are
+    /// not limited, and take nothing from the allowance of RDMA listeners.
     fn is_segment_excess(&mut self, now: Instant, tuple: &Tuple) -> bool {
-        !self.allowances.take(now, Connectionless::Tcp)
-            && (self.listeners.at(tuple.local()).is_some() || !self.host.has_sockets())
+        let is_limited = !self.host.has_sockets() || self.listeners.at(tuple.local()).is_some();
+        is_limited && !self.allowances.take(now, Connectionless::Tcp)
     }
 
-    /// Returns true if a frame other than a TCP segment is one too many.
-    fn is_excess(&mut self, now: Instant) -> bool {
-        !self.allowances.take(now, Connectionless::Other) && !self.host.has_sockets()
+    /// Returns true if a frame of this kind, other than a TCP segment, is one too many.
+    fn is_excess(&mut self, now: Instant, kind: Connectionless) -> bool {
+        !self.host.has_sockets() && !self.allowances.take(now, kind)
     }
 
     fn pass_to_host(&mut self, framing: LinkFraming, frame: &RxFrame<'_>) {
@@ -276,7 +277,7 @@ impl Port {
     }
 
     fn handle_other(&mut self, now: Instant, opened: &Opened<'_>, checksum: RxChecksum) {
-        if self.is_excess(now) {
+        if self.is_excess(now, Connectionless::Other) {
             return self.drop_frame(FrameDrop::Excess);
         }
         if self.interface.neighbours.learn_from(now, &self.config, opened) {
@@ -309,7 +310,7 @@ impl Port {
             self.drop_frame(FrameDrop::Fragment);
             return None;
         }
-        if self.is_excess(now) {
+        if self.is_excess(now, Connectionless::Fragment) {
             self.drop_frame(FrameDrop::Excess);
             return None;
         }

@@ -10,6 +10,7 @@ use urnic_engine::limits::{
 use urnic_engine::mpa::startup::Offer;
 use urnic_engine::port::ListenParams;
 use urnic_engine::stream::StreamEvent;
+use urnic_engine::tcp::Flags;
 use urnic_engine::time::Duration;
 
 use crate::hostile::scene::{LISTEN_PORT, MOMENT, PEER, Scene};
@@ -93,7 +94,7 @@ fn made_up_cookies_open_nothing_and_are_not_answered() {
     scene.peer.pose_as((PEER, 50_000));
     for guess in 0..1000 {
         let seq = scene.peer.seq_of(guess);
-        scene.peer.send_flags(scene.now.as_nanos(), seq, urnic_engine::tcp::Flags::ACK);
+        scene.peer.send_flags(scene.now.as_nanos(), seq, Flags::ACK);
     }
     scene.run(MOMENT);
     assert_eq!(scene.victim.port.connection_count(), LISTEN_BACKLOG_MAX);
@@ -147,7 +148,7 @@ fn segments_of_no_connection_are_answered_with_a_reset_or_not_at_all() {
     scene.peer.pose_as((PEER, 60_000));
     let seq = scene.peer.seq_of(0);
     for flags in 0..=0x3F_u8 {
-        let flags = urnic_engine::tcp::Flags::from_bits_retain(flags & !2);
+        let flags = Flags::from_bits_retain(flags & !2);
         scene.peer.send_flags(scene.now.as_nanos(), seq, flags);
         scene.run(Duration::from_millis(1));
         assert_eq!(scene.victim.port.connection_count(), 0, "{flags:?}");
@@ -346,4 +347,23 @@ fn a_flood_beyond_the_limit_is_dropped_and_connections_go_on() {
     let _qp = scene.accept_another();
     scene.send(&empty_write());
     assert!(scene.answers().is_empty());
+}
+
+/// What ordinary sockets get is not limited, and leaves the allowance of RDMA listeners as it is.
+#[test]
+fn segments_for_ordinary_sockets_keep_no_peer_of_a_listener_out() {
+    let mut scene = Scene::new();
+    scene.victim.port.host_mut().tcp_listen(80, 60_000).unwrap();
+    scene.peer.aim_at(80);
+    scene.peer.deaf = true;
+    for _ in 0..2 * CONNECTIONLESS_BURST_MAX {
+        let (now_ns, seq) = (scene.now.as_nanos(), scene.peer.seq_of(0));
+        scene.peer.send_flags(now_ns, seq, Flags::ACK);
+        scene.run(Duration::from_nanos(100));
+    }
+    scene.run(Duration::from_nanos(2000));
+    assert_eq!(scene.victim.port.drops().excess, 0);
+    scene.peer.aim_at(LISTEN_PORT);
+    scene.peer.deaf = false;
+    is_open_for_business(&mut scene);
 }

@@ -89,6 +89,11 @@ impl RawPeer {
         self.other_isn.is_some()
     }
 
+    /// Sends to another TCP port of the victim from now on.
+    pub(crate) fn aim_at(&mut self, port: u16) {
+        self.other.1 = port;
+    }
+
     /// Becomes another host, with a connection still to be opened.
     pub(crate) fn pose_as(&mut self, own: (Ipv4Addr, u16)) {
         self.own = own;

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use urnic_engine::limits::CONNECTIONLESS_BURST_MAX;
 use urnic_engine::port::{Port, PortConfig};
 use urnic_engine::time::{Duration, Instant};
 use urnic_netdev::{Device, RxChecksum, RxFrame, memory};
@@ -37,6 +38,28 @@ fn segments_in_fragments_are_put_together_and_placed() {
         let tcp = scene.link.a.port.counters(scene.id()).unwrap().tcp;
         assert_eq!((tcp.rtos, tcp.retransmissions), (0, 0), "nothing was lost by it");
     }
+}
+
+/// A flood of other frames of no connection uses up its own allowance, not that of fragments.
+#[test]
+fn a_flood_of_other_frames_keeps_no_fragments_out() {
+    let mut scene = Scene::new();
+    cut(&mut scene);
+    scene.connect(IpAddr::V4(B));
+    let junk = to_link_local(&PortConfig::for_ipv4(B), 17, &[0; 8]);
+    let mut frames = 2 * CONNECTIONLESS_BURST_MAX;
+    let done = scene.write_while(100_000, Duration::from_secs(10), |scene| {
+        let now = scene.now();
+        for _ in 0..std::mem::replace(&mut frames, 100) {
+            let frame = RxFrame::whole(&junk, RxChecksum::Unverified, None);
+            scene.link.b.port.handle_frame(now, &frame);
+        }
+    });
+    assert!(done);
+    let counters = *scene.link.b.port.port_counters();
+    assert!(counters.drops.excess >= CONNECTIONLESS_BURST_MAX, "{counters:?}");
+    let tcp = scene.link.a.port.counters(scene.id()).unwrap().tcp;
+    assert_eq!((tcp.rtos, tcp.retransmissions), (0, 0), "no fragment was dropped");
 }
 
 #[test]
