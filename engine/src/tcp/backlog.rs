@@ -40,9 +40,53 @@ pub struct Taken {
 #[derive(Clone, Copy, Debug)]
 struct Held {
     place: BacklogPlace,
-    source: u128,
+    /// Index of its source in [`Sources::places`].
+    source: usize,
     standing: Standing,
     connection: u32,
+}
+
+/// The number of places that each source has. A source keeps its index while it has a place, so that a walk over
+/// all places looks up no address.
+#[derive(Clone, Debug, Default)]
+struct Sources {
+    by_address: BTreeMap<u128, usize>,
+    /// Address and number of places.
+    places: Vec<(u128, usize)>,
+    /// Indexes of no source.
+    free: Vec<usize>,
+}
+
+impl Sources {
+    /// The number of places of the source with this address.
+    fn places_of(&self, address: u128) -> usize {
+        self.by_address.get(&address).map_or(0, |index| self.places[*index].1)
+    }
+
+    /// Counts one more place; returns the index of the source.
+    fn enter(&mut self, address: u128) -> usize {
+        let Self { by_address, places, free } = self;
+        let index = *by_address.entry(address).or_insert_with(|| {
+            let index = free.pop().unwrap_or(places.len());
+            if index == places.len() {
+                places.push((address, 0));
+            }
+            places[index] = (address, 0);
+            index
+        });
+        places[index].1 += 1;
+        index
+    }
+
+    /// Counts one place less.
+    fn leave(&mut self, index: usize) {
+        let (address, places) = &mut self.places[index];
+        *places -= 1;
+        if *places == 0 {
+            self.by_address.remove(address);
+            self.free.push(index);
+        }
+    }
 }
 
 /// The connections of a listener that are not handed over yet.
@@ -50,8 +94,7 @@ struct Held {
 pub struct Backlog {
     /// Oldest first, hence sorted by place.
     held: VecDeque<Held>,
-    /// How many places each source has.
-    sources: BTreeMap<u128, usize>,
+    sources: Sources,
     max: usize,
     next: u64,
 }
@@ -62,7 +105,7 @@ impl Backlog {
     #[must_use]
     pub fn new(max: usize) -> Self {
         let max = max.clamp(1, LISTEN_ASKED_MAX);
-        Self { held: VecDeque::new(), sources: BTreeMap::new(), max, next: 0 }
+        Self { held: VecDeque::new(), sources: Sources::default(), max, next: 0 }
     }
 
     /// Room for those that stand already, of a listener with a backlog of `backlog`: as many again as may be half
@@ -96,7 +139,7 @@ impl Backlog {
     /// Whether [`take`](Self::take) would find a place for a connection from `source`.
     #[must_use]
     pub fn has_place_for(&self, source: IpAddr) -> bool {
-        self.held.len() < self.max || self.first_to_give_way(source_of(source)).is_some()
+        self.held.len() < self.max || self.candidates(source_of(source)).next().is_some()
     }
 
     /// Takes a place for `connection`, from another one if none is free: from one that has ended;
@@ -129,21 +172,21 @@ impl Backlog {
         }
     }
 
-    fn first_to_give_way(&self, source: u128) -> Option<usize> {
-        let own = self.places_of(source);
-        let candidates = self.held.iter().enumerate().filter(|(_, held)| {
-            held.standing != Standing::Asked || self.places_of(held.source) > own + 1
-        });
-        let order = |(index, held): &(usize, &Held)| {
-            let newest_first = held.standing == Standing::Asked;
-            let age = if newest_first { usize::MAX - index } else { *index };
-            (held.standing, Reverse(self.places_of(held.source)), age)
-        };
-        candidates.min_by_key(order).map(|(index, _)| index)
+    /// Places that may be taken for a connection from `source`, with the number of places of their own source.
+    fn candidates(&self, source: u128) -> impl Iterator<Item = (usize, &Held, usize)> {
+        let own = self.sources.places_of(source);
+        let held = self.held.iter().enumerate();
+        let held = held.map(|(index, held)| (index, held, self.sources.places[held.source].1));
+        held.filter(move |(_, held, places)| held.standing != Standing::Asked || *places > own + 1)
     }
 
-    fn places_of(&self, source: u128) -> usize {
-        self.sources.get(&source).copied().unwrap_or(0)
+    fn first_to_give_way(&self, source: u128) -> Option<usize> {
+        let order = |(index, held, places): &(usize, &Held, usize)| {
+            let newest_first = held.standing == Standing::Asked;
+            let age = if newest_first { usize::MAX - index } else { *index };
+            (held.standing, Reverse(*places), age)
+        };
+        self.candidates(source).min_by_key(order).map(|(index, ..)| index)
     }
 
     fn index_of(&self, place: BacklogPlace) -> Option<usize> {
@@ -153,7 +196,7 @@ impl Backlog {
     fn enter(&mut self, source: u128, connection: u32) -> BacklogPlace {
         let place = BacklogPlace(self.next);
         self.next += 1;
-        *self.sources.entry(source).or_default() += 1;
+        let source = self.sources.enter(source);
         self.held.push_back(Held { place, source, standing: Standing::Silent, connection });
         place
     }
@@ -161,10 +204,7 @@ impl Backlog {
     /// Frees the place at `index`; returns whose it was.
     fn leave(&mut self, index: usize) -> u32 {
         let held = self.held.remove(index).expect("the index of a place");
-        match self.sources.get_mut(&held.source) {
-            Some(places) if *places > 1 => *places -= 1,
-            _ => drop(self.sources.remove(&held.source)),
-        }
+        self.sources.leave(held.source);
         held.connection
     }
 }
@@ -273,6 +313,21 @@ mod tests {
         assert_eq!(evicted_for(&mut backlog, host(3)), Some(2));
     }
 
+    /// A source that has left gives its index to the next: the counts are as large as the backlog.
+    #[test]
+    fn counts_of_sources_that_have_left_are_used_again() {
+        let mut backlog = Backlog::new(3);
+        for n in 0..=255 {
+            let taken = backlog.take(host(n), n.into()).unwrap();
+            assert_eq!(taken.evicted, n.checked_sub(3).map(u32::from), "the oldest");
+            assert_eq!(backlog.sources.by_address.len(), backlog.pending());
+            assert!(backlog.sources.places.len() <= 3);
+        }
+        let places: Vec<_> = backlog.held.iter().map(|held| held.place).collect();
+        places.into_iter().for_each(|place| backlog.release(place));
+        assert!(backlog.sources.by_address.is_empty() && backlog.sources.free.len() == 3);
+    }
+
     #[test]
     fn an_ipv6_subscriber_is_one_source_and_ipv4_hosts_are_each_one() {
         let v6 = |text: &str| text.parse::<IpAddr>().unwrap();
@@ -299,6 +354,9 @@ mod tests {
         }
         let mut backlog = Backlog::new(0);
         backlog.take_free(host(1), 0).unwrap();
-        assert!(backlog.sources.len() == 1 && backlog.take_free(host(1), 1).is_err());
+        assert!(
+            backlog.sources.places == [(source_of(host(1)), 1)]
+                && backlog.take_free(host(1), 1).is_err()
+        );
     }
 }
