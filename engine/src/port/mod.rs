@@ -241,7 +241,10 @@ impl Port {
         self.settle();
         while let Some(slot) = self.connections.pop_due(now) {
             let (mtu, link_up) = (self.interface.capabilities.mtu, self.interface.link_up);
-            self.connections[slot].handle_timeout(now, mtu, link_up);
+            let connection = &mut self.connections[slot];
+            if connection.handle_timeout(now, mtu, link_up) {
+                connection.keep_path(now, &mut self.interface.paths);
+            }
             self.connections.after_input(slot);
         }
         self.expire_time_wait(now);

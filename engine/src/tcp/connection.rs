@@ -348,6 +348,11 @@ impl Tcb {
         self.snd.board.is_long_delivered()
     }
 
+    /// A size that was taken before is doubted now: what arrived until now says nothing about it.
+    pub(crate) const fn forget_path_evidence(&mut self) {
+        self.snd.board.forget_path_evidence();
+    }
+
     /// Time since the peer last acknowledged something new, or since something was first in flight.
     #[must_use]
     pub(crate) fn silence(&self, now: Instant) -> Duration {

@@ -46,7 +46,7 @@ bitflags::bitflags! {
         const PUSH = 16;
         /// A FIN, without octets.
         const FIN = 32;
-        /// A piece of a segment that was sent longer. The piece itself was not sent.
+        /// A piece of a segment that was sent in the doubted length. The piece itself was not sent.
         const CUT = 64;
     }
 }
@@ -269,9 +269,10 @@ impl Scoreboard {
         }
     }
 
-    /// The path takes more again.
-    pub(crate) const fn path_grew(&mut self) {
+    /// The path takes more again, or is doubted anew: evidence so far says nothing.
+    pub(crate) const fn forget_path_evidence(&mut self) {
         self.doubted_len = 0;
+        self.long_delivered = false;
     }
 
     /// Returns true if the peer has a segment as long as the one for which the path was assumed to shrink.
@@ -441,8 +442,12 @@ impl Scoreboard {
 
     /// Cuts a segment that is lost and not sent again after `len` octets.
     fn split(&mut self, index: usize, len: u32) {
+        let doubted_len = self.doubted_len;
         let segment = &mut self.segments[index];
-        segment.marks.insert(Marks::CUT);
+        // A piece that was itself sent, and is cut once more, was not as long.
+        if segment.len >= doubted_len {
+            segment.marks.insert(Marks::CUT);
+        }
         let mut rest = *segment;
         rest.start = rest.start + u64::from(len);
         rest.len -= len;

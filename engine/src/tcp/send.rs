@@ -548,7 +548,7 @@ impl SendHalf {
         self.path_payload_max = bytes;
         let emss = effective_mss(self.peer_mss, bytes, self.options_len);
         if emss > self.emss {
-            self.board.path_grew();
+            self.board.forget_path_evidence();
         } else if emss < self.emss {
             self.board.path_shrank();
             // Segments that no longer fit were dropped because of their size: they are sent again

@@ -6,12 +6,14 @@ use std::rc::Rc;
 
 use urnic_engine::port::{LowerLayer, PortConfig};
 use urnic_engine::time::Duration;
+use urnic_engine::types::WrId;
+use urnic_engine::verbs::SendWr;
 use urnic_netdev::memory::LinkConfig;
 
 use crate::network::frames::{datagram_len, icmp_about, is_tcp};
 use crate::network::scene::{A6, B6, LINK, Scene, config};
 use crate::network::wire::Verdict;
-use urnic_testkit::pair::{A, B};
+use urnic_testkit::pair::{A, B, all_access};
 
 const BOTH: [IpAddr; 2] = [IpAddr::V4(B), IpAddr::V6(B6)];
 const WHILE: Duration = Duration::from_secs(20);
@@ -191,6 +193,41 @@ fn a_path_that_shrinks_without_a_word_is_found_within_a_few_seconds() {
             }
         }
     }
+}
+
+/// The short segment that stood in front when the router named its limit says nothing of sizes that are doubted
+/// later.
+#[test]
+fn a_path_that_shrinks_again_without_a_word_is_found() {
+    let mut scene = Scene::new();
+    let (mtu, talks) = (Rc::new(Cell::new(1500)), Rc::new(Cell::new(true)));
+    let (limit, says) = (Rc::clone(&mtu), Rc::clone(&talks));
+    scene.behind_a(move |frame| {
+        let limit = limit.get();
+        if datagram_len(frame) <= limit {
+            Verdict::Pass
+        } else if says.get() {
+            Verdict::Answer(icmp_about(frame, 3, 4, u32::try_from(limit).unwrap()))
+        } else {
+            Verdict::Lose
+        }
+    });
+    scene.connect(IpAddr::V4(B));
+    assert!(scene.write_within(200_000, WHILE));
+    let source = scene.a.pd.reg_mr(100, all_access()).unwrap();
+    let target = scene.b.pd.reg_mr(100, all_access()).unwrap();
+    let short = SendWr::write(WrId(9), target.remote(0), [source.sge(0..100)]).unsignaled();
+    scene.a.qp.post_send(short).unwrap();
+    scene.run_for(Duration::from_micros(10), |_| false);
+    mtu.set(1400);
+    assert!(scene.write_within(1 << 20, WHILE));
+    assert_eq!(path_mtu(&scene), 1400);
+    talks.set(false);
+    mtu.set(1280);
+    let start = scene.now();
+    assert!(scene.write_within(1 << 20, WHILE));
+    let took = scene.now() - start;
+    assert!(took < Duration::from_secs(8), "{took:?}");
 }
 
 /// RFC 1191 §6.3, RFC 8201 §5.2: what one connection has learned is kept by destination, for ten minutes.

@@ -106,8 +106,11 @@ impl PortConnection {
             Self::PATH,
         ]
     };
-    /// When the path is probed: where the rest begins.
-    const PATH: Range<usize> = offset_of!(Self, path)..offset_of!(Self, path) + 1;
+    /// When the path is probed, and whether its size is doubted.
+    const PATH: Range<usize> = {
+        let path = offset_of!(Self, path);
+        path..path + PathMtu::HOT_HEAD
+    };
 
     pub(crate) fn new(
         tuple: Tuple,
@@ -186,15 +189,23 @@ impl PortConnection {
         }
     }
 
-    /// Time has passed; the device's MTU and whether its link is up.
-    pub(crate) fn handle_timeout(&mut self, now: Instant, device_mtu: usize, link_up: bool) {
+    /// Time has passed; the device's MTU and whether its link is up. Returns true if the limit of the path is
+    /// to be [kept](Self::keep_path).
+    #[must_use]
+    pub(crate) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        device_mtu: usize,
+        link_up: bool,
+    ) -> bool {
         self.carrier.handle_timeout(now);
         let tcp = &mut self.carrier.tcp;
         if !link_up {
             self.path.forgive(tcp.consecutive_timeouts());
         }
-        self.path.handle_timeout(now, tcp, device_mtu);
+        let is_limit_known = self.path.handle_timeout(now, tcp, device_mtu);
         self.confirm_neighbour |= tcp.is_path_suspect();
+        is_limit_known
     }
 
     /// The size of segments was lowered because the peer was silent: looks at what it has said since.

@@ -20,6 +20,7 @@
 //! A change of the size is an ordinary event: what is lost by it is sent again, cut to fit.
 
 use std::collections::HashMap;
+use std::mem::offset_of;
 use std::net::IpAddr;
 
 use tracing::debug;
@@ -37,6 +38,7 @@ use crate::types::StreamOffset;
 pub(crate) struct PathMtu {
     /// When a larger size is tried.
     probe_at: Option<Instant>,
+    doubt: Option<Doubt>,
     current: usize,
     confirmed: usize,
     /// SND.NXT when the current size was taken up.
@@ -49,7 +51,6 @@ pub(crate) struct PathMtu {
     /// What the path is not asked to fall below.
     floor: usize,
     ip_header_len: usize,
-    doubt: Option<Doubt>,
     /// The current size is the one before a doubt, tried once more.
     retried: bool,
 }
@@ -91,6 +92,9 @@ const RAISE_NS: u64 = 600_000_000_000;
 const RAISE_AGAIN_NS: u64 = 120_000_000_000;
 
 impl PathMtu {
+    /// Bytes at the beginning that each turn to send and each look at deadlines reads.
+    pub(crate) const HOT_HEAD: usize = offset_of!(Self, current);
+
     /// `floor_v4`: what an IPv4 path is not asked to fall below.
     pub(crate) fn new(remote: IpAddr, device_mtu: usize, floor_v4: usize) -> Self {
         let (floor, ip_header_len) = match remote {
@@ -188,10 +192,17 @@ impl PathMtu {
     }
 
     /// The connection's retransmission timer may have run out, or [`poll_timeout`](Self::poll_timeout)
-    /// has come. `device_mtu` bounds what is tried.
-    pub(crate) fn handle_timeout(&mut self, now: Instant, tcp: &mut tcp::Tcb, device_mtu: usize) {
+    /// has come. `device_mtu` bounds what is tried. Returns true if the [limit](Self::known) of the path is
+    /// known now.
+    #[must_use]
+    pub(crate) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        tcp: &mut tcp::Tcb,
+        device_mtu: usize,
+    ) -> bool {
         let timeouts = tcp.consecutive_timeouts();
-        self.judge(now, tcp);
+        let is_limit_known = self.judge(now, tcp);
         if tcp.snd_una() > self.since {
             self.confirmed = self.confirmed.max(self.current);
             self.retried = false;
@@ -210,6 +221,7 @@ impl PathMtu {
                 self.step_up(now, tcp, device_mtu);
             }
         }
+        is_limit_known
     }
 
     /// The link is down: the timeouts so far, and the next, are its fault.
@@ -225,6 +237,7 @@ impl PathMtu {
 
     /// After a size was left: looks at what the peer has acknowledged since. Returns true if the
     /// [limit](Self::known) of the path is known now.
+    #[must_use]
     pub(crate) fn judge(&mut self, now: Instant, tcp: &mut tcp::Tcb) -> bool {
         let Some(doubt) = self.doubt else { return false };
         if tcp.is_long_delivered() {
@@ -246,7 +259,8 @@ impl PathMtu {
             // The largest size that passes is known when a step up has failed.
             let is_limit = doubt.wait_ns == RAISE_NS;
             if is_limit {
-                self.named = Some((self.current, until));
+                // A guess from silence, unlike a router's word: other connections rely on it for less long.
+                self.named = Some((self.current, now.plus_nanos(RAISE_AGAIN_NS)));
             }
             return is_limit;
         }
@@ -291,7 +305,11 @@ impl PathMtu {
         // A step up that failed is not tried again soon; a path that fell silent is.
         let wait_ns = if probing && !self.retried { RAISE_NS } else { STEP_NS };
         let doubt = Doubt { size: self.current, tried: probing, wait_ns };
-        self.doubt = self.doubt.or(Some(doubt));
+        if self.doubt.is_none() {
+            // The size was lowered for another reason before: what arrived since says nothing of this one.
+            tcp.forget_path_evidence();
+            self.doubt = Some(doubt);
+        }
         self.retried = false;
         // What was acknowledged before says nothing now.
         self.confirmed = self.confirmed.min(size);
@@ -423,7 +441,8 @@ mod tests {
         path.on_too_big(Instant::ZERO, &mut tcp, 1400, 1500);
         let at = path.poll_timeout().unwrap();
         assert_eq!(at, Instant::ZERO + Duration::from_secs(600));
-        path.handle_timeout(Instant::ZERO + Duration::from_secs(599), &mut tcp, 1500);
+        let _not_learned =
+            path.handle_timeout(Instant::ZERO + Duration::from_secs(599), &mut tcp, 1500);
         assert_eq!(path.current(), 1400);
         // RFC 1191 §6.3: two minutes between steps beyond the limit.
         assert_eq!(steps(&mut path, &mut tcp), [(600, 1452), (720, 1492), (840, 1500)]);
@@ -433,10 +452,24 @@ mod tests {
     fn steps(path: &mut PathMtu, tcp: &mut tcp::Tcb) -> Vec<(u64, usize)> {
         let mut steps = Vec::new();
         while let Some(at) = path.poll_timeout() {
-            path.handle_timeout(at, tcp, 1500);
+            let _not_learned = path.handle_timeout(at, tcp, 1500);
             steps.push((at.as_nanos() / 1_000_000_000, path.current()));
         }
         steps
+    }
+
+    /// A guess from silence is kept for other connections as soon as it is clear, for two minutes; this
+    /// connection tries no larger size for ten.
+    #[test]
+    fn a_limit_that_silence_shows_is_known_to_others_for_two_minutes() {
+        let (mut path, mut tcp) = (path("10.0.0.2", 552), tcp());
+        path.take(Instant::ZERO, &mut tcp, 1400);
+        path.doubt = Some(Doubt { size: 1452, tried: true, wait_ns: RAISE_NS });
+        let now = Instant::ZERO + Duration::from_secs(1);
+        assert!(path.handle_timeout(now, &mut tcp, 1500));
+        let until = now + Duration::from_secs(120);
+        assert_eq!(path.known(), Some(KnownPath { size: 1400, until }));
+        assert_eq!(path.poll_timeout(), Some(now + Duration::from_secs(600)));
     }
 
     #[test]

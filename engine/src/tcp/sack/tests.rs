@@ -165,6 +165,32 @@ fn a_segment_that_no_longer_fits_is_cut() {
     assert!(all[3].fin && all[3].data.is_empty());
 }
 
+/// Pieces that were not sent arrived with the whole; those that were sent, and cut once more, did not.
+#[test]
+fn only_pieces_of_the_doubted_length_show_that_it_arrived() {
+    let mut cut_once = board(1);
+    cut_once.path_shrank();
+    cut_once.mark_oversized_lost(60);
+    cut_once.resend(LATER, 60, FAR).unwrap();
+    acknowledge(&mut cut_once, at(60));
+    assert!(!cut_once.is_long_delivered());
+    acknowledge(&mut cut_once, at(100));
+    assert!(cut_once.is_long_delivered(), "the second piece was not sent");
+
+    let mut cut_twice = board(2);
+    cut_twice.path_shrank();
+    cut_twice.mark_oversized_lost(60);
+    for _ in 0..2 {
+        cut_twice.resend(LATER, 60, FAR).unwrap();
+    }
+    cut_twice.mark_oversized_lost(30);
+    cut_twice.resend(LATER, 30, FAR).unwrap();
+    acknowledge(&mut cut_twice, at(100));
+    assert!(!cut_twice.is_long_delivered(), "both pieces were sent");
+    acknowledge(&mut cut_twice, at(200));
+    assert!(cut_twice.is_long_delivered(), "this one was not cut");
+}
+
 #[test]
 fn a_sample_comes_from_a_segment_sent_once() {
     let sent_at = Instant::from_nanos;
