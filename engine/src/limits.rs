@@ -88,12 +88,12 @@ pub const TIME_WAIT_KEPT: usize = 65_536;
 pub const TIME_WAIT_MAX: usize = 1 << 20;
 /// Half-open connections (RFC 9293 SYN-RECEIVED) of one listener. More are served by cookies.
 pub const LISTEN_BACKLOG_MAX: usize = 256;
-/// Connections of one listener with a usual backlog that stand and wait for their MPA Request, for the application's
-/// answer, or for their end after a refusal. When another comes, one gives way.
+/// Established connections of one listener that wait for their MPA Request, for the application's answer, or for
+/// their end after a refusal, if the backlog is at most this. If another comes, one is evicted.
 pub const LISTEN_WAITING_MAX: usize = 2 * LISTEN_BACKLOG_MAX;
-/// The same of a listener whose application asks for a larger backlog, as programs that open thousands of queue pairs
-/// at once do. Linux's net.core.somaxconn has this value; a connection that waits takes some 10 KiB, so a listener
-/// that is full takes 40 MiB.
+/// Upper limit of the same for a listener with a larger backlog: programs that open thousands of queue pairs at
+/// once ask for one. Linux's net.core.somaxconn has this value. A waiting connection takes about 10 KiB, so a full
+/// listener takes 40 MiB.
 pub const LISTEN_ASKED_MAX: usize = 4096;
 /// Requests that wait for an application to take them from its listener.
 pub const CONNECT_REQUESTS_MAX: usize = 1024;

@@ -53,7 +53,7 @@ pub(crate) struct Side {
     live_at_post: Vec<u64>,
     /// It has dropped its handles: it sees nothing any more.
     pub(crate) has_left: bool,
-    /// What is wrong with its completions on purpose.
+    /// Fault in its completions, on purpose.
     pub(crate) sabotage: Option<Sabotage>,
 }
 

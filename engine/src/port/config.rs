@@ -242,7 +242,7 @@ pub struct ListenParams {
     /// How MPA uses TCP.
     pub lower_layer: LowerLayer,
     /// Connections that may be half open at a time, up to [`LISTEN_BACKLOG_MAX`]; twice as many that stand may wait for
-    /// their startup. Of a larger backlog, as many may wait as it says, up to
+    /// their startup. A larger backlog is also the number that may wait, up to
     /// [`LISTEN_ASKED_MAX`](crate::limits::LISTEN_ASKED_MAX). [`Backlog`](crate::tcp::Backlog) says what happens when
     /// there are more.
     pub backlog: usize,

@@ -50,8 +50,8 @@ pub struct PortDrops {
     pub icmp: u64,
     /// For other queues of the interface, which did not keep up.
     pub handover: u64,
-    /// Of no connection, and too many
-    /// ([`CONNECTIONLESS_PER_SECOND_MAX`](crate::limits::CONNECTIONLESS_PER_SECOND_MAX)): a flood.
+    /// Frames of no connection beyond
+    /// [`CONNECTIONLESS_PER_SECOND_MAX`](crate::limits::CONNECTIONLESS_PER_SECOND_MAX): a flood.
     pub excess: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What the bells, alarms and queues of receives synchronise with: the standard library's, or, where every order of their
+//! Primitives with which bells, alarms and queues of receives synchronise: the standard library's, or, where every order of their
 //! steps is tried, loom's (`tests/loom`).
 
 #[cfg(not(loom))]

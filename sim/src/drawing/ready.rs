@@ -7,7 +7,7 @@ use crate::plan::{Ending, FlowPlan, Kind, Mishap, Op, Plan};
 use crate::random::Random;
 use crate::scenario::Scenario;
 
-/// What makes another seed of a seed: the rest of a plan is what it was before there was this.
+/// Mask that makes another seed of a seed: the rest of a plan stays as it is without ready-to-receive.
 const READY_BITS: u64 = 0x7265_6164_7921_2121;
 
 /// Kinds that an end may support.
@@ -103,7 +103,7 @@ fn depths(random: &mut Random, flow: &mut FlowPlan) {
     }
 }
 
-/// What would need a Read becomes a Write.
+/// Turns an operation that needs a Read into a Write.
 fn write_instead(op: &mut Op) {
     if op.kind.is_read() {
         op.kind = Kind::Write;

@@ -12,7 +12,7 @@ impl Side {
         self.sabotage.map_or(count, |sabotage| sabotage.counter(count))
     }
 
-    /// What has come to the place of a Read.
+    /// Returns the bytes at the place of a Read.
     pub(super) fn landed(&self, spot: Spot, len: usize) -> Vec<u8> {
         let mut octets = vec![0; len];
         self.memory.part(Part::Landing).copy_out(spot.to, &mut octets);
@@ -38,7 +38,7 @@ impl Side {
         Ok(())
     }
 
-    /// Whether an octet of this end's memory is one that the other end, or this one, goes on writing.
+    /// Returns true if the other end, or this one, goes on writing this byte of this end's memory.
     pub(crate) fn is_live(&self, flow: &FlowPlan, at: usize) -> bool {
         let layout = &self.memory.layout;
         let landing = layout.part(Part::Landing).start;

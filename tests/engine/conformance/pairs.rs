@@ -22,7 +22,7 @@ struct Outcome {
     resets: Vec<Control>,
     /// Number behind the last byte sent, or behind the FIN.
     sent_to: Option<u32>,
-    /// What the last segment acknowledges.
+    /// Acknowledgment number of the last segment.
     acked_to: Option<u32>,
     /// A segment that ends a connection may be counted by it, or by the port.
     counted: Option<Counted>,
@@ -34,7 +34,7 @@ struct Outcome {
 /// A SYN or RST: its flags, number and acknowledgment.
 type Control = (Flags, u32, u32);
 
-/// What a connection counts that does not depend on how often it answers.
+/// Counters of a connection that do not depend on how often it answers.
 type Counted = (u64, u64, u64, u64, [u64; DropReason::COUNT]);
 
 fn counted(counters: &ConnectionCounters) -> Counted {
@@ -107,7 +107,7 @@ pub(super) fn compare(fresh: &dyn Fn() -> Script, table: &str) {
     }
 }
 
-/// What arrives in a row.
+/// Returns the segment that arrives in a row.
 fn arrival(row: &str) -> Option<&str> {
     let (_, rest) = row.split_once(' ')?;
     let rest = rest.trim_start();

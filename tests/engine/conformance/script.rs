@@ -70,7 +70,7 @@ pub(crate) struct Script {
     our_timestamp: Option<u32>,
     pub(super) sent: VecDeque<Sent>,
     pub(super) events: Vec<String>,
-    /// What each connection that is over has counted.
+    /// Counters of each connection that is over.
     pub(super) closed: Vec<ConnectionCounters>,
     /// SND.NXT and RCV.NXT by the last segment with an ACK, counted from the initial ones.
     pub(super) last_told: (u32, u32),

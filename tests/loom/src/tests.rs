@@ -182,7 +182,7 @@ fn posted_work_is_served_though_there_is_no_place_for_it() {
     });
 }
 
-/// What the port's worker does with a message that waits: takes a receive for it, and sleeps while there is
+/// Does as the port's worker with a message that waits: takes a receive for it, and sleeps while there is
 /// none.
 fn deliver(doorbell: &Doorbell, qp: &Arc<QpShared>) {
     let wakeup = Wakeup::new();

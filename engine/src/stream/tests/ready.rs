@@ -42,16 +42,16 @@ fn word(kinds: RtrKinds, ird: u16, ord: u16) -> [u8; 4] {
     [a, b, c, d]
 }
 
-/// What one startup is made of.
+/// Settings of one startup.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     config: StartupConfig,
     qps: [(CompletionMeans, QpRules); 2],
     /// Depths of the two applications.
     asked: [(u16, u16); 2],
-    /// What the Request says instead.
+    /// Depths word of the Request instead of the initiator's.
     request: Option<[u8; 4]>,
-    /// What the Reply says instead.
+    /// Depths word of the Reply instead of the responder's.
     reply: Option<[u8; 4]>,
 }
 
