@@ -12,7 +12,7 @@ use rustix::process::geteuid;
 pub(crate) struct Need {
     /// Capabilities, as `setcap` takes them.
     capabilities: &'static str,
-    /// Whether a user namespace can give them.
+    /// True if a user namespace can give them.
     namespace_gives: bool,
 }
 
@@ -29,6 +29,9 @@ enum User {
     Ordinary,
     /// Root without some capabilities, as in a container.
     Root,
+    /// Ordinary, and the program is an application under `urnic run`, such as an interpreter: capabilities would be
+    /// all its users', and the loader would not preload urnic's libraries (`AT_SECURE` of ld.so(8)).
+    OrdinaryUnderRun,
     /// Root of a user namespace, an ordinary user outside.
     RootOfNamespace,
 }
@@ -36,6 +39,7 @@ enum User {
 /// Returns what gives this process the rights.
 pub(crate) fn remedy(need: Need) -> String {
     let user = match (geteuid().is_root(), in_user_namespace()) {
+        (false, _) if std::env::var_os(RUN).is_some() => User::OrdinaryUnderRun,
         (false, _) => User::Ordinary,
         (true, false) => User::Root,
         (true, true) => User::RootOfNamespace,
@@ -56,6 +60,10 @@ fn remedy_for(user: User, need: Need, program: &str) -> String {
             "run as root, or give the program the capabilities: `sudo setcap {capabilities}+ep \
              {program}`"
         ),
+        User::OrdinaryUnderRun if namespace_gives => {
+            format!("run as root, or use a network namespace of your own (`{NAMESPACE}`)")
+        }
+        User::OrdinaryUnderRun => "run as root".to_owned(),
         User::RootOfNamespace if namespace_gives => format!(
             "the network namespace belongs to another user namespace: make both at once \
              (`{NAMESPACE}`)"
@@ -75,6 +83,9 @@ fn remedy_for(user: User, need: Need, program: &str) -> String {
         }
     }
 }
+
+/// Variable by which `urnic run` names the device to the libraries that it preloads.
+const RUN: &str = "URNIC_DEV";
 
 /// Makes a user namespace and a network namespace that belongs to it.
 const NAMESPACE: &str = "unshare --user --map-root-user --net";
@@ -105,9 +116,12 @@ mod tests {
         for need in [PACKET, TAP] {
             let ordinary = of(User::Ordinary, need);
             assert!(ordinary.contains("setcap") && ordinary.contains(NAMESPACE), "{ordinary}");
+            let under_run = of(User::OrdinaryUnderRun, need);
+            assert!(under_run.contains(NAMESPACE) && !under_run.contains("setcap"), "{under_run}");
             let root = of(User::RootOfNamespace, need);
             assert!(root.contains(NAMESPACE) && !root.contains("sudo"), "{root}");
         }
+        assert_eq!(of(User::OrdinaryUnderRun, XDP), "run as root");
         let root = of(User::RootOfNamespace, XDP);
         assert!(!root.contains("sudo") && root.contains("root of the machine"), "{root}");
         let container = of(User::Root, XDP);
