@@ -6,7 +6,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::pair::SharedPair;
 use crate::TRACE;
@@ -258,10 +258,16 @@ impl Session {
         file: BorrowedFd<'_>,
     ) -> Result<(), Refusal> {
         let added = self.map(regions, region, file);
-        if added.is_err()
+        if let Err(why) = &added
             && let Some(first) = self.pairs.first()
         {
-            first.lock().counters.regions_refused += 1;
+            let counters = &mut first.lock().counters;
+            counters.regions_refused += 1;
+            let count = counters.regions_refused;
+            // A frontend can offer regions as often as it likes.
+            if count.is_power_of_two() {
+                warn!(target: TRACE, count, %why, "refused a region of a frontend's memory");
+            }
         }
         regions.push((*region, added?));
         Ok(())
