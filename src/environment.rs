@@ -5,13 +5,15 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::process::geteuid;
+use rustix::process::{getegid, geteuid, getgid, getuid};
 use urnic_netdev::has_more_rights_than_its_user;
 
 /// Returns a variable of the environment. `None` in a process that has rights that its user has not, as a
 /// set-user-id program: the user who starts it says nothing to it by the environment.
 ///
-/// All variables that urnic reads, in the library, in the libraries of rdma-core's names and in commands, are read by this.
+/// The library and the libraries of rdma-core's names read their variables by this, but for `XDG_RUNTIME_DIR`
+/// ([`runtime_folder`]). Commands read `URNIC_LOG` and `URNIC_TOP` in any process: these have an option of the same
+/// effect.
 #[must_use]
 pub fn environment(name: &str) -> Option<OsString> {
     if has_more_rights_than_its_user() { None } else { env::var_os(name) }
@@ -19,10 +21,12 @@ pub fn environment(name: &str) -> Option<OsString> {
 
 /// Returns the folder for sockets and links of this user, `$XDG_RUNTIME_DIR`. `None` without that variable, where it
 /// is no absolute path (XDG Base Directory Specification), and where the folder is another user's: `su` keeps the
-/// variable.
+/// variable. A program with capabilities of its file uses the folder, as it runs as the user who owns it; a
+/// set-user-id or set-group-id program does not.
 #[must_use]
 pub fn runtime_folder() -> Option<PathBuf> {
-    let folder = environment("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let is_its_users = geteuid() == getuid() && getegid() == getgid();
+    let folder = env::var_os("XDG_RUNTIME_DIR").filter(|_| is_its_users).map(PathBuf::from);
     folder.filter(|folder| folder.is_absolute() && !is_of_another_user(folder))
 }
 
