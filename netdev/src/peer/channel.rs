@@ -43,7 +43,7 @@ pub(crate) enum ChannelError {
     /// The peer does not keep to the protocol.
     #[error(transparent)]
     Message(#[from] MessageError),
-    /// As many descriptors as may be of this device's peers wait to be closed.
+    /// [`CLOSES_MAX`](crate::peer::limits::CLOSES_MAX) descriptors of this device's peers wait to be closed.
     #[error("descriptors that a peer has sent are not closed yet")]
     Unclosed,
     /// What the system says.
@@ -80,12 +80,14 @@ impl Channel {
     /// Takes a connection whose peer's descriptors `closer` closes.
     ///
     /// # Errors
-    /// What `fcntl(2)` answers.
+    /// What `ioctl(2)` and `setsockopt(2)` answer.
     pub(crate) fn new(stream: UnixStream, closer: Closer) -> io::Result<Self> {
         let octets = vec![0; HEADER_LEN + BODY_LEN_MAX].into_boxed_slice();
         let descriptors = Vec::with_capacity(DESCRIPTORS_MAX);
         let channel = Self { stream: Some(stream), octets, len: 0, descriptors, closer };
         channel.stream().set_nonblocking(true)?;
+        // Else the kernel drops an urgent byte in `recvmsg`, and closes its descriptors in this thread.
+        rustix::net::sockopt::set_socket_oobinline(channel.stream(), true)?;
         Ok(channel)
     }
 

@@ -9,16 +9,18 @@
 //! 3. All others go to a thread, made when the first one comes, which closes one after the other.
 //! 4. While [`CLOSES_MAX`] wait for that thread, the device reads no message and meets no peer. A message that was
 //!    read before may exceed the limit, by its own descriptors.
+//! 5. Where the thread cannot be made, descriptors wait until it can: each one that comes tries again, and so does
+//!    the device while [`CLOSES_MAX`] wait.
 //!
 //! The thread ends with the last handle on its [`Closer`], when its queue is empty.
 
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use tracing::debug;
@@ -37,14 +39,63 @@ pub(crate) struct Closer {
 struct Inner {
     /// Descriptors that are not closed yet.
     waiting: Arc<AtomicUsize>,
-    /// `None` when there was no thread to be had.
-    thread: OnceLock<Option<Sender<OwnedFd>>>,
+    queue: Mutex<Queue>,
+}
+
+/// The way to the thread.
+#[derive(Debug, Default)]
+struct Queue {
+    /// `None` until the first descriptor comes, and while the system gives no thread.
+    thread: Option<Sender<OwnedFd>>,
+    /// Descriptors that no thread has taken yet.
+    unsent: Vec<OwnedFd>,
+}
+
+impl Queue {
+    /// Hands all descriptors to the thread, which `start` makes if there is none.
+    fn send(&mut self, start: impl FnOnce() -> io::Result<Sender<OwnedFd>>) {
+        if self.unsent.is_empty() {
+            return;
+        }
+        if self.thread.is_none() {
+            self.thread = start().ok();
+        }
+        let Some(thread) = &self.thread else {
+            let waiting = self.unsent.len();
+            debug!(target: TRACE, waiting, "no thread to close a peer's descriptors");
+            return;
+        };
+        while let Some(descriptor) = self.unsent.pop() {
+            if let Err(unsent) = thread.send(descriptor) {
+                self.unsent.push(unsent.0);
+                self.thread = None;
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        for descriptor in self.unsent.drain(..) {
+            // Kept open: the device's thread must not close it.
+            let _kept_open = descriptor.into_raw_fd();
+        }
+    }
 }
 
 impl Closer {
-    /// Returns true if as many descriptors wait as may.
+    /// Returns true if [`CLOSES_MAX`] descriptors wait.
     pub(crate) fn is_full(&self) -> bool {
-        self.inner.waiting.load(Relaxed) >= CLOSES_MAX
+        let is_full = self.inner.waiting.load(Relaxed) >= CLOSES_MAX;
+        if is_full {
+            self.queue().send(|| start(&self.inner.waiting));
+        }
+        is_full
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.inner.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Closes a descriptor that a peer made.
@@ -54,18 +105,20 @@ impl Closer {
         }
     }
 
-    #[cold]
     fn close_later(&self, descriptor: OwnedFd) {
+        self.close_later_by(descriptor, || start(&self.inner.waiting));
+    }
+
+    #[cold]
+    fn close_later_by(
+        &self,
+        descriptor: OwnedFd,
+        start: impl FnOnce() -> io::Result<Sender<OwnedFd>>,
+    ) {
         self.inner.waiting.fetch_add(1, Relaxed);
-        let sender = self.inner.thread.get_or_init(|| start(&self.inner.waiting).ok());
-        let unsent = match sender {
-            Some(sender) => sender.send(descriptor).err().map(|unsent| unsent.0),
-            None => Some(descriptor),
-        };
-        // Kept open, and counted: the device's thread must not close it.
-        if let Some(fd) = unsent.map(IntoRawFd::into_raw_fd) {
-            debug!(target: TRACE, fd, "no thread to close a peer's descriptor");
-        }
+        let mut queue = self.queue();
+        queue.unsent.push(descriptor);
+        queue.send(start);
     }
 
     /// Ends a connection. The peer sees its end at once.
@@ -77,10 +130,17 @@ impl Closer {
         }
     }
 
-    /// Closes a listening socket. Connections that wait there have messages, too.
-    pub(crate) fn close_listener(&self, listener: OwnedFd, has_waiting: bool) {
-        if has_waiting {
-            self.close_later(listener);
+    /// Closes a listening socket that does not block. Connections that wait there have messages, too.
+    pub(crate) fn close_listener(&self, listener: UnixListener) {
+        // The kernel refuses connections from then on, so that the loop ends.
+        let _cannot_fail = rustix::net::shutdown(&listener, rustix::net::Shutdown::Both);
+        loop {
+            match listener.accept() {
+                Ok((stream, _)) => self.close_stream(stream),
+                // None waits.
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return,
+                Err(_) => return self.close_later(listener.into()),
+            }
         }
     }
 
@@ -90,7 +150,7 @@ impl Closer {
         let closer = Self::default();
         let (sender, receiver) = channel();
         Box::leak(Box::new(receiver));
-        closer.inner.thread.set(Some(sender)).expect("a new closer");
+        closer.queue().thread = Some(sender);
         closer
     }
 
@@ -155,6 +215,7 @@ pub(crate) mod tests {
     use rustix::net::sockopt::set_socket_linger;
 
     use super::*;
+    pub(crate) use crate::peer::limits::CLOSES_MAX;
     use crate::peer::tell::event;
     use crate::sys::shared_mapping::sealed_memory;
 
@@ -193,25 +254,54 @@ pub(crate) mod tests {
     #[test]
     fn without_a_thread_nothing_is_closed() {
         let closer = Closer::default();
-        closer.inner.thread.set(None).unwrap();
         let (near, far) = UnixStream::pair().unwrap();
         far.set_nonblocking(true).unwrap();
-        drop(PeerFd::new(near.into(), closer.clone()));
-        let error = io::Read::read(&mut &far, &mut [0]).unwrap_err();
-        assert_eq!((error.kind(), closer.waiting()), (io::ErrorKind::WouldBlock, 1));
+        closer.close_later_by(near.into(), || Err(io::ErrorKind::WouldBlock.into()));
+        let reads = || io::Read::read(&mut &far, &mut [0]);
+        assert_eq!(reads().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(closer.waiting(), 1);
+        drop(closer);
+        assert_eq!(reads().unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]
+    fn a_thread_that_was_not_to_be_had_is_asked_for_again() {
+        let no_thread = || Err(io::ErrorKind::WouldBlock.into());
+        for count in [1, CLOSES_MAX] {
+            let closer = Closer::default();
+            for _ in 0..count {
+                closer.close_later_by(File::open("/dev/null").unwrap().into(), no_thread);
+            }
+            assert_eq!((closer.waiting(), closer.is_full()), (count, count == CLOSES_MAX));
+            if count < CLOSES_MAX {
+                drop(PeerFd::new(File::open("/dev/null").unwrap().into(), closer.clone()));
+            }
+            until(|| closer.waiting() == 0);
+            assert!(!closer.is_full());
+        }
+    }
+
+    /// Waits for another thread, for less than [`LINGER`].
     #[expect(clippy::disallowed_methods, reason = "another thread closes")]
+    pub(crate) fn until(done: impl Fn() -> bool) {
+        let begun = std::time::Instant::now();
+        while !done() {
+            assert!(begun.elapsed() < LINGER, "waited for a close");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
     fn the_thread_closes_what_it_gets_and_ends() {
         let closer = Closer::default();
         let (near, far) = UnixStream::pair().unwrap();
         drop(PeerFd::new(near.into(), closer.clone()));
         let mut octets = [0];
         assert_eq!(io::Read::read(&mut &far, &mut octets).unwrap(), 0, "closed");
-        while closer.waiting() > 0 {
-            thread::sleep(Duration::from_millis(1));
-        }
+        until(|| closer.waiting() == 0);
+        let of_thread = Arc::clone(&closer.inner.waiting);
+        drop(closer);
+        until(|| Arc::strong_count(&of_thread) == 1);
     }
 
     #[test]
@@ -231,15 +321,28 @@ pub(crate) mod tests {
     }
 
     #[test]
-    #[expect(clippy::disallowed_methods, reason = "another thread closes")]
+    fn a_listener_is_closed_with_all_that_wait_there() {
+        let closer = Closer::stuck();
+        let path = std::env::temp_dir().join(format!("urnic-closer-{}", std::process::id()));
+        let listener = UnixListener::bind(&path).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let mut waiting: Vec<_> = (0..3).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        io::Write::write_all(&mut waiting[1], b"unread").unwrap();
+        closer.close_listener(listener);
+        assert_eq!(closer.waiting(), 1, "of the one with an unread message");
+        for far in &mut waiting {
+            assert_eq!(io::Read::read(far, &mut [0]).unwrap(), 0, "the peer sees the end");
+        }
+        UnixStream::connect(&path).unwrap_err();
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
     fn a_socket_that_lingers_is_waited_for_by_none() {
         let closer = Closer::default();
-        let begun = std::time::Instant::now();
         let (socket, _far) = lingering();
         drop(PeerFd::new(socket, closer.clone()));
-        while closer.waiting() > 0 {
-            thread::sleep(Duration::from_millis(1));
-        }
-        assert!(begun.elapsed() < LINGER, "the thread does not wait either");
+        // The thread does not wait either.
+        until(|| closer.waiting() == 0);
     }
 }

@@ -6,11 +6,12 @@ use std::os::unix::net::UnixDatagram;
 
 use crate::peer::closer::{Closer, PeerFd};
 use crate::peer::identity::{ForeignUser, check_user};
-use crate::sys::credentials::{PATH_LEN, ask_for_senders, receive};
+use crate::sys::credentials::{PATH_LEN, ask_for_senders, receive, refuse_descriptors};
 
 /// A socket whose datagrams tell the user of their sender.
 ///
-/// Descriptors that come along are closed beside the caller's thread.
+/// No datagram of its protocols has descriptors, so the kernel refuses those that do. Before Linux 6.16 the kernel
+/// cannot: descriptors that come along are closed beside the caller's thread.
 #[derive(Debug)]
 pub struct UserDatagram {
     socket: UnixDatagram,
@@ -45,6 +46,7 @@ impl UserDatagram {
     /// What `setsockopt(2)` answers.
     pub fn new(socket: UnixDatagram, also: Option<u32>) -> io::Result<Self> {
         ask_for_senders(socket.as_fd())?;
+        refuse_descriptors(socket.as_fd());
         Ok(Self { socket, also, closer: Closer::default() })
     }
 
@@ -54,11 +56,17 @@ impl UserDatagram {
         &self.socket
     }
 
+    /// Returns true if nothing is received until descriptors of earlier datagrams are closed. The socket may be
+    /// readable meanwhile: sleep for a time.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.closer.is_full()
+    }
+
     /// Receives a datagram. One of another user comes with an error in [`Datagram::user`].
     ///
     /// # Errors
-    /// What `recvmsg(2)` answers; [`io::ErrorKind::WouldBlock`] while as many descriptors as may be of earlier
-    /// datagrams are not closed yet.
+    /// What `recvmsg(2)` answers; [`io::ErrorKind::WouldBlock`] while the socket [is held](Self::is_held).
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Datagram> {
         if self.closer.is_full() {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -90,7 +98,9 @@ mod tests {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
     use super::*;
-    use crate::peer::closer::tests::{LINGER, lingering};
+    use crate::peer::closer::tests::{LINGER, lingering, until};
+    use crate::peer::identity::tests::{OTHER, as_other_user};
+    use crate::peer::limits::CLOSES_MAX;
 
     fn pair(also: Option<u32>) -> (UserDatagram, UnixDatagram) {
         let (near, far) = UnixDatagram::pair().unwrap();
@@ -121,28 +131,35 @@ mod tests {
 
     #[test]
     fn a_datagram_of_another_user_says_so() {
-        if !rustix::process::geteuid().is_root() {
-            return;
-        }
         let mut buffer = [0; 16];
-        for (also, is_trusted) in [(None, false), (Some(12_345), true)] {
+        for (also, is_trusted) in [(None, false), (Some(OTHER), true)] {
             let (near, far) = pair(also);
-            let sending = std::thread::spawn(move || {
-                let uid = rustix::thread::Uid::from_raw(12_345);
-                rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
-                far.send(b"x").unwrap();
-            });
-            sending.join().unwrap();
+            if as_other_user(move || far.send(b"x").unwrap()).is_none() {
+                return;
+            }
             let datagram = near.receive(&mut buffer).unwrap();
             assert_eq!(datagram.user.is_ok(), is_trusted);
             if let Err(foreign) = datagram.user {
-                assert_eq!(foreign.uid, 12_345);
+                assert_eq!(foreign.uid, OTHER);
             }
         }
     }
 
     #[test]
-    #[expect(clippy::disallowed_methods, reason = "another thread closes")]
+    fn a_socket_whose_descriptors_cannot_be_closed_is_held() {
+        let (near, far) = UnixDatagram::pair().unwrap();
+        let closer = Closer::stuck();
+        let near = UserDatagram { socket: near, also: None, closer: closer.clone() };
+        far.send(b"x").unwrap();
+        for _ in 0..CLOSES_MAX {
+            assert!(!near.is_held());
+            drop(PeerFd::new(std::fs::File::open("/dev/null").unwrap().into(), closer.clone()));
+        }
+        assert!(near.is_held());
+        assert_eq!(near.receive(&mut [0; 16]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
     fn descriptors_are_closed_and_not_waited_for() {
         let (near, far) = pair(None);
         let begun = std::time::Instant::now();
@@ -155,16 +172,21 @@ mod tests {
             let mut control = SendAncillaryBuffer::new(&mut space);
             assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
             let parts = [IoSlice::new(b"x")];
-            sendmsg(&far, &parts, &mut control, SendFlags::empty()).unwrap();
-            drop(socket);
-            let mut buffer = [0; 16];
-            while near.receive(&mut buffer).is_err() {
-                std::thread::sleep(std::time::Duration::from_millis(1));
+            match sendmsg(&far, &parts, &mut control, SendFlags::empty()) {
+                // Since Linux 6.16.
+                Err(rustix::io::Errno::PERM) => {
+                    assert_eq!(
+                        near.receive(&mut [0; 16]).unwrap_err().kind(),
+                        io::ErrorKind::WouldBlock
+                    );
+                    continue;
+                }
+                sent => assert_eq!(sent, Ok(1)),
             }
+            drop(socket);
+            until(|| near.receive(&mut [0; 16]).is_ok());
         }
-        while near.closer.waiting() > 0 {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
+        until(|| near.closer.waiting() == 0);
         assert!(begun.elapsed() < LINGER);
     }
 }

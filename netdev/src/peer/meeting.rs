@@ -8,7 +8,6 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
@@ -95,6 +94,17 @@ impl Meeting {
         self.refused.get()
     }
 
+    /// Returns true if no peer is met until descriptors of earlier peers are closed.
+    pub(crate) fn is_held(&self) -> bool {
+        self.closer.is_full()
+    }
+
+    /// Makes all closes of the device's peers wait for ever.
+    #[cfg(test)]
+    pub(crate) fn be_stuck(&mut self) {
+        self.closer = Closer::stuck();
+    }
+
     /// What becomes readable when the peer comes.
     pub(crate) fn readiness(&self) -> Option<BorrowedFd<'_>> {
         match &self.way {
@@ -166,10 +176,7 @@ impl Drop for Meeting {
         if let Way::Listen { listener, .. } = &mut self.way
             && let Some(listener) = listener.take()
         {
-            let mut polled = [PollFd::new(&listener, PollFlags::IN)];
-            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-            let has_waiting = poll(&mut polled, Some(&now)) != Ok(0);
-            self.closer.close_listener(listener.into(), has_waiting);
+            self.closer.close_listener(listener);
         }
     }
 }
@@ -188,6 +195,7 @@ const BACKLOG: i32 = 4;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::peer::identity::tests::{OTHER, as_other_user};
 
     #[test]
     fn a_socket_is_for_its_user_and_goes_with_its_maker() {
@@ -214,27 +222,14 @@ mod tests {
         assert!(error.to_string().contains("/nowhere/socket"), "{error}");
     }
 
-    /// Runs `body` as another user, which only root can.
-    fn as_user<R: Send + 'static>(body: impl FnOnce() -> R + Send + 'static) -> R {
-        let other = move || {
-            let uid = rustix::thread::Uid::from_raw(OTHER);
-            rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
-            body()
-        };
-        std::thread::spawn(other).join().unwrap()
-    }
-
-    const OTHER: u32 = 12_345;
-
     #[test]
     fn a_process_of_another_user_is_no_peer_unless_it_is_named() {
-        if !rustix::process::geteuid().is_root() {
-            return;
-        }
         let path = std::env::temp_dir().join(format!("urnic-user-{}", std::process::id()));
-        // It listens.
+        // It listens, if it can be, and may write the folder.
         let squatted = path.clone();
-        let listener = as_user(move || UnixListener::bind(squatted).unwrap());
+        let Some(Ok(listener)) = as_other_user(move || UnixListener::bind(squatted)) else {
+            return;
+        };
         let connecting = Meeting::open(&path, false, None).unwrap();
         let error = connecting.try_meet().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
@@ -252,7 +247,7 @@ mod tests {
             let listening = Meeting::open(&path, true, also).unwrap();
             fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
             let coming = path.clone();
-            let mut stream = as_user(move || UnixStream::connect(coming).unwrap());
+            let mut stream = as_other_user(move || UnixStream::connect(coming).unwrap()).unwrap();
             assert_eq!(listening.try_meet().is_ok(), is_trusted);
             assert_eq!(listening.refused(), u64::from(!is_trusted));
             if !is_trusted {

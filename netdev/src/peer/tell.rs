@@ -40,6 +40,27 @@ impl Watch {
         Ok(epoll::add(&self.epoll, socket, epoll::EventData::new_u64(SOCKET), flags)?)
     }
 
+    /// Watches the socket that peers connect to, if there is one; not while it `is_held`, since it stays readable
+    /// then.
+    ///
+    /// # Errors
+    /// What `epoll_ctl(2)` answers.
+    pub(crate) fn set_listener(
+        &self,
+        listener: Option<BorrowedFd<'_>>,
+        is_held: bool,
+    ) -> io::Result<()> {
+        let Some(listener) = listener else { return Ok(()) };
+        if is_held {
+            self.remove(listener);
+            return Ok(());
+        }
+        match self.add_socket(listener) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            added => added,
+        }
+    }
+
     /// Watches a descriptor no more. The peer may have it open for longer.
     pub(crate) fn remove(&self, descriptor: BorrowedFd<'_>) {
         let _was_not_watched = epoll::delete(&self.epoll, descriptor);
@@ -83,3 +104,16 @@ const EVENTS_MAX: usize = 4;
 /// What an event is of.
 const QUEUE: u64 = 0;
 const SOCKET: u64 = 1;
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::*;
+
+    /// Returns true if a wait for the descriptor would end now.
+    pub(crate) fn is_readable(descriptor: BorrowedFd<'_>) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&now)).unwrap() > 0
+    }
+}

@@ -98,9 +98,15 @@ impl Shm {
         }
     }
 
-    /// Has the device woken when a peer comes.
+    /// Makes closes of all later peers' descriptors wait for ever.
+    #[cfg(test)]
+    pub(super) fn be_stuck(&mut self) {
+        self.meeting.be_stuck();
+    }
+
+    /// Has the device woken when a peer comes, unless none can be met now.
     fn watch_meeting(&self) -> io::Result<()> {
-        self.meeting.readiness().map_or(Ok(()), |listener| self.watch.add_socket(listener))
+        self.watch.set_listener(self.meeting.readiness(), self.meeting.is_held())
     }
 
     fn connect(&mut self, channel: Channel) -> Result<(), SessionError> {
@@ -140,7 +146,10 @@ impl Shm {
             None => match self.meeting.try_meet() {
                 Ok(channel) => self.connect(channel),
                 // There will be one.
-                Err(_) => return,
+                Err(_) => {
+                    let _woken_later = self.watch_meeting();
+                    return;
+                }
             },
         };
         if let Err(error) = outcome {
@@ -150,7 +159,10 @@ impl Shm {
 
     #[cold]
     fn end(&mut self, error: &SessionError) {
-        self.session = None;
+        if let Some(session) = self.session.take() {
+            // The socket may stay open until another thread closes it.
+            self.watch.remove(session.as_fd());
+        }
         self.counters.sessions_ended += 1;
         let count = self.counters.sessions_ended;
         // An end that connects may meet the same useless peer again and again.

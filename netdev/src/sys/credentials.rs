@@ -1,4 +1,4 @@
-//! Who sent what comes through a Unix socket, as the kernel says.
+//! Identity of the process at the other end of a Unix socket, from the kernel.
 //!
 //! Not by rustix: its process numbers are never zero, and the kernel says zero of a process in a PID namespace that
 //! this process does not see.
@@ -54,15 +54,27 @@ pub fn peer_process(stream: BorrowedFd<'_>) -> io::Result<PeerProcess> {
 /// # Errors
 /// What `setsockopt(2)` answers.
 pub(crate) fn ask_for_senders(socket: BorrowedFd<'_>) -> io::Result<()> {
-    let on: libc::c_int = 1;
-    let len = libc::socklen_t::try_from(size_of_val(&on)).expect("a few bytes");
+    set_option(socket, libc::SO_PASSCRED, 1)
+}
+
+/// Makes the kernel refuse messages with descriptors for this socket (`SO_PASSRIGHTS`): their senders get an error.
+/// Before Linux 6.16 this changes nothing.
+pub(crate) fn refuse_descriptors(socket: BorrowedFd<'_>) {
+    let _older_kernel = set_option(socket, SO_PASSRIGHTS, 0);
+}
+
+/// From `asm-generic/socket.h`: libc has it for no architecture of ours.
+const SO_PASSRIGHTS: libc::c_int = 83;
+
+fn set_option(socket: BorrowedFd<'_>, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    let len = libc::socklen_t::try_from(size_of_val(&value)).expect("a few bytes");
     // SAFETY: the kernel reads `len` bytes from the address of a live int, which has as many.
     let set = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
             libc::SOL_SOCKET,
-            libc::SO_PASSCRED,
-            (&raw const on).cast(),
+            option,
+            (&raw const value).cast(),
             len,
         )
     };

@@ -1,9 +1,10 @@
 //! What a peer may have of the device's process: time in a call, and what is read of its ring.
 
 use super::hostile::{HELLO, greeted, met};
-use super::liar::{header, inline};
+use super::liar::{Liar, header, inline};
 use super::*;
-use crate::peer::closer::tests::{LINGER, lingering};
+use crate::peer::closer::tests::{CLOSES_MAX, LINGER, lingering};
+use crate::peer::tell::tests::is_readable;
 use crate::shm::message::Message;
 
 #[test]
@@ -31,7 +32,28 @@ fn no_close_of_a_descriptor_is_waited_for() {
     assert!(begun.elapsed() < LINGER);
 }
 
-/// Of a frame whose last run is not said to be written, nothing is read: the peer may write it just now.
+#[test]
+fn the_device_sleeps_while_sockets_of_earlier_peers_are_not_closed() {
+    let config = config(&path(), true);
+    let mut device = Shm::open(&config, &Publisher::new()).unwrap();
+    device.be_stuck();
+    let mut now = 0;
+    for count in 0..=CLOSES_MAX {
+        let liar = Liar::silent(&config.path);
+        // The first one ends the session, the second stays unread.
+        for _ in 0..2 {
+            liar.say(&Message::Publish { number: 0, len: 4096 }, &[]);
+        }
+        for _ in 0..2 {
+            device.readiness();
+            receive(&mut device, later(&mut now));
+        }
+        assert!(!is_readable(device.readiness().unwrap()), "after {count}");
+    }
+    assert_eq!(device.counters().sessions_ended, CLOSES_MAX as u64);
+}
+
+/// Reads no run of a frame before the peer has published all of its runs.
 #[test]
 fn no_descriptor_is_read_before_it_is_said_to_be_written() {
     let config = config(&path(), true);

@@ -116,6 +116,12 @@ impl VhostUser {
         RingCounters { peers_refused, ..self.shared.lock().counters }
     }
 
+    /// Makes closes of all later peers' descriptors wait for ever.
+    #[cfg(test)]
+    pub(super) fn be_stuck(&mut self) {
+        self.control.as_mut().expect("the first device").meeting.be_stuck();
+    }
+
     /// Looks at the socket, when that is due or it has something.
     fn look_at_control(&mut self, now_ns: u64) {
         let mut is_due = now_ns >= self.control_due_ns;
@@ -386,9 +392,9 @@ struct Control {
 }
 
 impl Control {
-    /// Has the first device woken when a frontend comes.
+    /// Has the first device woken when a frontend comes, unless none can be met now.
     fn watch_meeting(&self) -> io::Result<()> {
-        self.meeting.readiness().map_or(Ok(()), |listener| self.pairs[0].watch.add_socket(listener))
+        self.pairs[0].watch.set_listener(self.meeting.readiness(), self.meeting.is_held())
     }
 
     fn connect(&mut self) -> io::Result<()> {
@@ -407,11 +413,14 @@ impl Control {
     /// Takes what the frontend has sent.
     fn turn(&mut self) {
         if self.peer.is_none() && self.connect().is_err() {
+            let _woken_later = self.watch_meeting();
             return;
         }
         let Some((channel, session)) = &mut self.peer else { return };
         if let Err(error) = serve(channel, session) {
             debug!(target: TRACE, %error, "frontend disconnected");
+            // The socket may stay open until another thread closes it.
+            self.pairs[0].watch.remove(channel.as_fd());
             self.peer = None;
             let _woken_later = self.watch_meeting();
         }

@@ -45,9 +45,14 @@ impl Control {
         })
     }
 
-    /// Has the first device woken when a backend comes.
+    #[cfg(test)]
+    pub(super) fn be_stuck(&mut self) {
+        self.meeting.be_stuck();
+    }
+
+    /// Has the first device woken when a backend comes, unless none can be met now.
     pub(super) fn watch_meeting(&self) -> io::Result<()> {
-        self.meeting.readiness().map_or(Ok(()), |listener| self.pairs[0].watch.add_socket(listener))
+        self.pairs[0].watch.set_listener(self.meeting.readiness(), self.meeting.is_held())
     }
 
     fn connect(&mut self) -> Result<(), SessionError> {
@@ -55,10 +60,11 @@ impl Control {
         if let Some(listener) = self.meeting.readiness() {
             self.pairs[0].watch.remove(listener);
         }
-        self.pairs[0].watch.add_socket(channel.as_fd())?;
         let publisher = self.sharing.as_ref().map(|(publisher, _)| publisher);
         let offloads = self.config.offloads;
-        self.session = Some(Session::begin(channel, &self.pairs, offloads, publisher)?);
+        let session = Session::begin(channel, &self.pairs, offloads, publisher)?;
+        self.pairs[0].watch.add_socket(session.as_fd())?;
+        self.session = Some(session);
         debug!(target: TRACE, path = %self.config.path.display(), "connected to a backend");
         Ok(())
     }
@@ -95,13 +101,19 @@ impl Control {
             Some(session) => session.turn(),
             None => match self.connect() {
                 // There will be one.
-                Err(SessionError::Io(_)) => return,
+                Err(SessionError::Io(_)) => {
+                    let _woken_later = self.watch_meeting();
+                    return;
+                }
                 outcome => outcome,
             },
         };
         if let Err(error) = outcome {
             debug!(target: TRACE, %error, "disconnected from a backend");
-            self.session = None;
+            if let Some(session) = self.session.take() {
+                // The socket may stay open until another thread closes it.
+                self.pairs[0].watch.remove(session.as_fd());
+            }
             let _woken_later = self.watch_meeting();
         }
     }

@@ -153,6 +153,12 @@ impl VirtioUser {
         }
     }
 
+    /// Makes closes of all later peers' descriptors wait for ever.
+    #[cfg(test)]
+    pub(super) fn be_stuck(&mut self) {
+        self.control.as_mut().expect("the first device").be_stuck();
+    }
+
     /// Looks at the socket, when that is due or it has something.
     fn look_at_control(&mut self, now_ns: u64) {
         let mut is_due = now_ns >= self.control_due_ns;

@@ -1,17 +1,24 @@
 //! What a frontend may have of the backend's process: bytes mapped, time in a call.
 
-use std::os::fd::OwnedFd;
+use std::io::{IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::time::Instant;
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use super::guest::{GUEST_FEATURES, GUEST_LEN, Guest};
 use super::{later, path, receive};
 use crate::Device;
-use crate::peer::closer::tests::{LINGER, lingering};
+use crate::peer::closer::tests::{CLOSES_MAX, LINGER, lingering};
+use crate::peer::header::Header;
+use crate::peer::tell::tests::is_readable;
 use crate::sys::shared_mapping::sealed_memory;
 use crate::vhost_user::message::{
     MemoryRegion, PROTOCOL_CONFIGURE_MEM_SLOTS, PROTOCOL_REPLY_ACK, Request,
 };
-use crate::vhost_user::{VhostUser, VhostUserConfig};
+use crate::vhost_user::{VhostUser, VhostUserConfig, VirtioUser};
 
 const PAGE: u64 = 4096;
 const REFUSED: u64 = 1;
@@ -148,4 +155,59 @@ fn no_close_of_a_descriptor_is_waited_for() {
     receive(&mut backend, later(&mut now));
     assert!(backend.link_up(), "a good one is served");
     assert!(begun.elapsed() < LINGER);
+}
+
+#[test]
+fn the_close_of_a_descriptor_of_an_urgent_byte_is_not_waited_for() {
+    let mut now = 0;
+    let config = VhostUserConfig::backend(path());
+    let mut backend = VhostUser::open(&config).unwrap();
+    let guest = Guest::new(&config.path, GUEST_FEATURES, || ());
+    receive(&mut backend, later(&mut now));
+    let begun = Instant::now();
+    let (socket, _far) = lingering();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let files = [socket.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+    match sendmsg(&guest.channel, &[IoSlice::new(&[0])], &mut control, SendFlags::OOB) {
+        // Before Linux 5.15 there are none.
+        Err(rustix::io::Errno::OPNOTSUPP) => return,
+        sent => assert_eq!(sent, Ok(1)),
+    }
+    drop(socket);
+    receive(&mut backend, later(&mut now));
+    drop(guest);
+    receive(&mut backend, later(&mut now));
+    assert!(begun.elapsed() < LINGER);
+    assert_eq!(backend.counters().sessions_ended, 1);
+}
+
+/// Brings peers whose sockets cannot be closed. The device sleeps after each, also when no more are met.
+fn unclosed(device: &mut impl Device, path: &std::path::Path, answers: bool) {
+    let mut now = 0;
+    let header = if answers { Header::of_reply(99, 0) } else { Header::of_request(99, 0, false) };
+    for count in 0..=CLOSES_MAX {
+        let mut peer = UnixStream::connect(path).unwrap();
+        // The first one ends the session, the second stays unread.
+        peer.write_all(&[header.to_octets(); 2].concat()).unwrap();
+        for _ in 0..2 {
+            device.readiness();
+            receive(device, later(&mut now));
+        }
+        assert!(!is_readable(device.readiness().unwrap()), "after {count}");
+    }
+}
+
+#[test]
+fn a_device_sleeps_while_sockets_of_earlier_peers_are_not_closed() {
+    let config = VhostUserConfig::backend(path());
+    let mut backend = VhostUser::open(&config).unwrap();
+    backend.be_stuck();
+    unclosed(&mut backend, &config.path, false);
+    assert_eq!(backend.counters().sessions_ended, CLOSES_MAX as u64);
+    let config = VhostUserConfig { listens: true, ..VhostUserConfig::frontend(path()) };
+    let mut frontend = VirtioUser::open(&config).unwrap();
+    frontend.be_stuck();
+    unclosed(&mut frontend, &config.path, true);
 }
