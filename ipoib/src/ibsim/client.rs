@@ -276,8 +276,24 @@ impl Drop for Client {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// A client, and the other end of its socket: a simulator that does not answer.
+    pub(in crate::ibsim) fn client(simulator: &str) -> (Client, UnixDatagram) {
+        let (control, far) = UnixDatagram::pair().unwrap();
+        let (data, _) = UnixDatagram::pair().unwrap();
+        control.set_nonblocking(true).unwrap();
+        let client = Client {
+            simulator: simulator.to_owned(),
+            control: UserDatagram::new(control, None).unwrap(),
+            data: UserDatagram::new(data, None).unwrap(),
+            number: None,
+            random: ChaCha20Rng::from_seed([0; 32]),
+            watch: Watch { asked: None, asked_ns: 0, setup: None },
+        };
+        (client, far)
+    }
 
     #[test]
     fn a_wait_that_a_signal_ended_goes_on() {
@@ -291,17 +307,7 @@ mod tests {
 
     #[test]
     fn a_simulator_that_does_not_answer_is_not_looked_at_before_it_is_late() {
-        let (control, _simulator) = UnixDatagram::pair().unwrap();
-        let (data, _) = UnixDatagram::pair().unwrap();
-        control.set_nonblocking(true).unwrap();
-        let mut client = Client {
-            simulator: String::new(),
-            control: UserDatagram::new(control, None).unwrap(),
-            data: UserDatagram::new(data, None).unwrap(),
-            number: None,
-            random: ChaCha20Rng::from_seed([0; 32]),
-            watch: Watch { asked: None, asked_ns: 0, setup: None },
-        };
+        let (mut client, _simulator) = client("");
         assert_eq!(client.due_ns(), ASK_EVERY_NS);
         assert_eq!(client.watch(ASK_EVERY_NS, Guid(1)), None);
         assert_eq!(client.due_ns(), ASK_EVERY_NS + LATE_NS);

@@ -220,17 +220,17 @@ fn multicast_blocks(info: &[u8; SMP_DATA_LEN]) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     const A: Guid = Guid(1);
-    const B: Guid = Guid(2);
+    pub(in crate::ibsim) const B: Guid = Guid(2);
     const C: Guid = Guid(3);
     const LEFT: Guid = Guid(11);
     const RIGHT: Guid = Guid(12);
 
     /// A and B at one switch, C at another.
-    fn survey() -> Survey {
+    pub(in crate::ibsim) fn survey() -> Survey {
         let port = |at| EndPort {
             at: Some(at),
             setup: PortSetup {

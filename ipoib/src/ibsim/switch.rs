@@ -19,8 +19,9 @@ use crate::wire::packet::PacketHeader;
 const SURVEY_EVERY_NS: u64 = 100_000_000;
 /// How soon, when a packet finds no way.
 const SURVEY_SOON_NS: u64 = 20_000_000;
-/// How long a port counts as plugged in that is not heard: its thread may be busy.
-const PLUGGED_NS: u64 = 10_000_000_000;
+/// How long a port counts as plugged in that is not heard: as long as ten of its greetings take, since its thread
+/// may be busy. For that long, another process that takes the name of a port that was killed gets its packets.
+const PLUGGED_NS: u64 = 2_000_000_000;
 /// Packets that wait for room at one port, at most.
 const WAITING_MAX: usize = 512;
 /// Packets that are taken in one go.
@@ -109,6 +110,13 @@ impl Switch {
         self.socket.as_fd()
     }
 
+    /// Returns true if nothing is taken until descriptors of earlier datagrams are closed. The socket may be readable
+    /// meanwhile: sleep for a time.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.socket.is_held()
+    }
+
     /// Whether packets wait for room at a port.
     #[must_use]
     pub fn is_pressed(&self) -> bool {
@@ -137,13 +145,17 @@ impl Switch {
             && let Ok(datagram) = self.socket.receive(&mut self.buffer[..])
         {
             taken += 1;
-            if datagram.user.is_err() {
-                self.counters.foreign += 1;
-                continue;
-            }
             let simulator = self.client.simulator();
             let name = datagram.abstract_name().unwrap_or_default();
-            let Some(from) = port_of(simulator, name) else { continue };
+            let from = port_of(simulator, name);
+            if datagram.user.is_err() {
+                self.counters.foreign += 1;
+                if let Some(from) = from {
+                    self.unplug(from);
+                }
+                continue;
+            }
+            let Some(from) = from else { continue };
             // Ports of the fabric only: names without end are not kept.
             if self.survey.ports.contains_key(&from) {
                 self.plugged.insert(from, now_ns);
@@ -159,6 +171,13 @@ impl Switch {
             self.carry(now_ns, from, &packet);
         }
         Ok(taken)
+    }
+
+    /// Forgets a port whose name a process of another user has now, and what waits for it.
+    fn unplug(&mut self, port: Guid) {
+        self.plugged.remove(&port);
+        let waiting = self.waiting.remove(&port);
+        self.counters.lost += waiting.map_or(0, |packets| packets.len() as u64);
     }
 
     fn carry(&mut self, now_ns: u64, from: Guid, packet: &[u8]) {
@@ -249,5 +268,56 @@ impl Switch {
                 self.waiting.insert(to, packets);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ibsim::client::tests::client;
+    use crate::ibsim::survey::tests::{B, survey};
+
+    fn switch(simulator: &str) -> (Switch, UnixDatagram) {
+        let (client, far) = client(simulator);
+        let own = UnixDatagram::bind_addr(&address(&switch_name(simulator)).unwrap()).unwrap();
+        own.set_nonblocking(true).unwrap();
+        let switch = Switch {
+            client,
+            socket: UserDatagram::new(own, None).unwrap(),
+            survey: survey(),
+            surveyed_ns: 0,
+            is_stale: false,
+            waiting: HashMap::new(),
+            plugged: HashMap::new(),
+            counters: SwitchCounters::default(),
+            buffer: Box::new([0; PACKET_LEN_MAX]),
+        };
+        (switch, far)
+    }
+
+    #[test]
+    fn a_port_gets_packets_until_it_is_silent_or_another_user_has_its_name() {
+        let simulator = format!("urnic-switch-{}", std::process::id());
+        let (mut switch, _simulator) = switch(&simulator);
+        let port = UnixDatagram::bind_addr(&address(&port_name(&simulator, B)).unwrap()).unwrap();
+        port.connect_addr(&address(&switch_name(&simulator)).unwrap()).unwrap();
+        port.send(&[]).unwrap();
+        assert_eq!(switch.turn(1, &mut |_| ()).unwrap(), 1);
+        switch.deliver(1 + PLUGGED_NS, B, b"packet");
+        assert_eq!((switch.counters.delivered, switch.counters.lost), (1, 0));
+        switch.deliver(2 + PLUGGED_NS, B, b"packet");
+        assert_eq!((switch.counters.delivered, switch.counters.lost), (1, 1));
+        let taking = std::thread::spawn(move || {
+            let uid = rustix::thread::Uid::from_raw(12_345);
+            // Ordinary users cannot, nor can root of a user namespace without that user.
+            rustix::thread::set_thread_res_uid(uid, uid, uid).ok()?;
+            port.send(&[]).unwrap();
+            Some(port)
+        });
+        let Some(_port) = taking.join().unwrap() else { return };
+        assert_eq!(switch.turn(2, &mut |_| ()).unwrap(), 1);
+        switch.deliver(3, B, b"packet");
+        let SwitchCounters { delivered, lost, foreign, .. } = *switch.counters();
+        assert_eq!((delivered, lost, foreign), (1, 2, 1));
     }
 }

@@ -201,7 +201,10 @@ fn wait(switch: &Switch, left_ns: u64) -> anyhow::Result<()> {
     let tv_nsec = i64::try_from(left_ns).unwrap_or(i64::MAX).min(longest);
     let timeout = Timespec { tv_sec: 0, tv_nsec };
     let readiness = switch.readiness();
-    match poll(&mut [PollFd::new(&readiness, PollFlags::IN)], Some(&timeout)) {
+    let mut packets = [PollFd::new(&readiness, PollFlags::IN)];
+    // Packets that may not be taken are no reason to wake up.
+    let awaited = if switch.is_held() { &mut [][..] } else { &mut packets[..] };
+    match poll(awaited, Some(&timeout)) {
         // A signal: the caller looks whether it is time to stop.
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error).context("waiting for packets"),
