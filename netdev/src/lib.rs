@@ -37,7 +37,7 @@ pub mod interface {
     pub use crate::sys::interface::{Control, Flags, Name, NameError, names};
 }
 
-/// Which users' processes may be at the other end of a Unix socket.
+/// Check of the user at the other end of a Unix socket.
 pub mod local_peer {
     pub use crate::peer::datagram::{Datagram, UserDatagram};
     pub use crate::peer::identity::{ForeignUser, check_peer, check_user};
@@ -212,7 +212,7 @@ pub trait Device: fmt::Debug {
         None
     }
 
-    /// What the device has refused of the process at its other end, if it has one.
+    /// Returns counts of what the device refused from its peer.
     fn refusals(&self) -> Refusals {
         Refusals::default()
     }

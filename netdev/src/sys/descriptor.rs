@@ -1,4 +1,4 @@
-//! What a descriptor of a peer is, asked by calls that no file system of the peer answers.
+//! Kind of a peer's descriptor, found by calls that no file system of the peer answers.
 #![expect(
     unsafe_code,
     reason = "fcntl, ioctl and setsockopt on descriptors, and a thread's signals"

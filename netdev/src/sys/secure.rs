@@ -1,4 +1,4 @@
-//! Whether the process has rights that its user has not.
+//! Detection of processes with more rights than their user.
 #![expect(unsafe_code, reason = "the auxiliary vector is C's to read")]
 
 /// Returns true if the kernel started the process with rights that its user has not: a set-user-id or
