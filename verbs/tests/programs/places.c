@@ -6,11 +6,13 @@ enum { WAITING_OF_ONE = 128, REQUESTS = 150 };
 
 static int peers[REQUESTS];
 
-/* Whether the other end has refused or closed it. */
+/* Returns true if the other end has refused or closed it. */
 static int is_over(int peer)
 {
 	char octets[64];
 	ssize_t len = recv(peer, octets, sizeof(octets), MSG_DONTWAIT);
+	/* A Reply without the reject bit: an impostor was taken for the peer. */
+	CHECK(len < 17 || octets[16] & 0x20);
 	return len >= 0 || errno != EAGAIN;
 }
 
