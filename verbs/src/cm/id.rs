@@ -40,6 +40,8 @@ pub(crate) struct Id {
     /// `None` when it is destroyed.
     channel: Mutex<Option<Attached>>,
     pub(super) phase: Mutex<Phase>,
+    /// The application chose the port that it is bound to, not the kernel.
+    pub(super) has_chosen_port: AtomicBool,
     pub(super) qp: Mutex<Option<Arc<Qp>>>,
     /// That is not the id's: the program brings it to each state itself.
     pub(super) has_own_qp: AtomicBool,
@@ -154,6 +156,7 @@ pub(super) fn make(
             qp: Mutex::default(),
             has_own_qp: AtomicBool::new(false),
             awaits_establish: AtomicBool::new(false),
+            has_chosen_port: AtomicBool::new(false),
             number_of_peer: OnceLock::new(),
             depths: Mutex::new(Depths { responder_resources: 0, initiator_depth: 0 }),
             options: Mutex::default(),

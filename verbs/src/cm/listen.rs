@@ -63,6 +63,7 @@ pub(super) fn bind(id: &Id, local: SocketAddr) -> Result<(), Errno> {
     if !matches!(*phase, Phase::Idle) {
         return Err(Errno::INVALID);
     }
+    id.has_chosen_port.store(local.port() != 0, Ordering::Release);
     let (local, keeper) = keep(id, local)?;
     id.show_addresses(local, None);
     if !local.ip().is_unspecified() {
@@ -89,6 +90,7 @@ pub(super) fn listen(id: &Arc<Id>, backlog: c_int) -> Result<(), Errno> {
         warn!(target: "urnic", wanted, backlog, "a listener keeps fewer requests than it asks for");
     }
     let Options { traffic_class, only_ipv6, .. } = *locked(&id.options);
+    let is_chosen = id.has_chosen_port.load(Ordering::Acquire);
     let startup = startup();
     let params =
         ListenParams { backlog, startup, only_ipv6, traffic_class, ..ListenParams::default() };
@@ -102,8 +104,9 @@ pub(super) fn listen(id: &Arc<Id>, backlog: c_int) -> Result<(), Errno> {
         listening => {
             let listener = listening?;
             let is_kernels = network::device().is_none();
-            let announced = is_kernels.then(|| Announced::hold(listener.local(), only_ipv6));
-            (listener, announced.flatten())
+            let hold = || Announced::hold(listener.local(), only_ipv6, is_chosen);
+            let announced = if is_kernels { hold()? } else { None };
+            (listener, announced)
         }
     };
     let shown = announced.as_ref().map_or_else(|| listener.local(), |announced| announced.local);

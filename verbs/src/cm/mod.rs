@@ -22,3 +22,4 @@ pub(crate) mod show;
 pub(crate) mod socket;
 mod sync;
 mod turn;
+mod udp_users;

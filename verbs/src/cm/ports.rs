@@ -9,7 +9,8 @@
 //! An end that connects asks while it connects. **The TCP port of the number counts before any answer**: the process
 //! that has UDP port N need not be the owner of TCP port N. An answer with another port is used when the attempt at TCP port N
 //! has failed without an MPA Reply, or when what listens there proves by a [`Probe`] that it speaks no MPA. A listener
-//! that has its TCP port holds the UDP port too, so that no other process answers there, and answers "the same".
+//! that has its TCP port holds the UDP port too, so that no other process answers there, and answers "the same". Where
+//! another user's process has the UDP port of a number that the application chose, the listener is refused.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -18,11 +19,12 @@ use std::thread::{self, JoinHandle};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use socket2::{Domain, Socket, Type};
-use tracing::debug;
+use tracing::{debug, warn};
 use urnic::{ListenParams, Listener, monotonic_now};
 use urnic_engine::time::{Duration, Instant};
 
 use super::probe::{Probe, Speaks};
+use super::udp_users::{Holder, holder, is_for_all_users};
 use crate::errno::Errno;
 use crate::fork;
 use crate::network;
@@ -34,6 +36,9 @@ const VERSION: u8 = 1;
 const QUESTION: u8 = 1;
 const ANSWER: u8 = 2;
 const LEN: usize = 16;
+const IN_USE: Errno = Errno(libc::EADDRINUSE);
+/// Attempts at a UDP port that was taken, and is not when its holder is looked for.
+const TRIES: usize = 10;
 
 fn message(kind: u8, tcp_port: u16, nonce: [u8; 8]) -> [u8; LEN] {
     let mut octets = [0; LEN];
@@ -83,16 +88,39 @@ pub(super) struct Announced {
 }
 
 impl Announced {
-    /// Holds the UDP port of a listener that has the TCP port of its number. `None` if a program has it for UDP:
-    /// peers do not need the answer.
-    pub(super) fn hold(local: SocketAddr, only_ipv6: bool) -> Option<Self> {
-        let held = questions_at(local, only_ipv6)
-            .map_err(Errno::from)
-            .and_then(|questions| Self::answering(questions, local, local.port()));
-        held.inspect_err(|errno| {
-            debug!(target: "urnic", %local, ?errno, "the UDP port of this number is not held");
-        })
-        .ok()
+    /// Holds the UDP port of a listener that has the TCP port of its number. Returns `None` if a program has it for
+    /// UDP, and EADDRINUSE if that is another user's program and the application chose the number (`is_chosen`): that
+    /// program could name peers another TCP port while this process does not run. No user gains power to keep
+    /// listeners out: whoever may have UDP port N may have TCP port N.
+    pub(super) fn hold(
+        local: SocketAddr,
+        only_ipv6: bool,
+        is_chosen: bool,
+    ) -> Result<Option<Self>, Errno> {
+        let is_exposed = is_chosen && is_for_all_users(local.port());
+        for _ in 0..TRIES {
+            let held = questions_at(local, only_ipv6)
+                .map_err(Errno::from)
+                .and_then(|questions| Self::answering(questions, local, local.port()));
+            let errno = match held {
+                Ok(held) => return Ok(Some(held)),
+                Err(errno) => errno,
+            };
+            match holder(local) {
+                // The holder has closed it meanwhile.
+                Holder::None if errno == IN_USE => {}
+                Holder::AnotherUser if is_exposed => {
+                    warn!(target: "urnic", %local, "another user has the UDP port of this number");
+                    return Err(IN_USE);
+                }
+                _ => {
+                    warn!(target: "urnic", %local, ?errno,
+                        "another program has the UDP port of this number: it can name peers another TCP port");
+                    return Ok(None);
+                }
+            }
+        }
+        if is_exposed { Err(IN_USE) } else { Ok(None) }
     }
 
     /// Listens at any TCP port, and tells which.
@@ -158,8 +186,8 @@ pub(super) struct Asking {
     again: Instant,
     wait: Duration,
     until: Instant,
-    /// The TCP port that the holder of the UDP port has told.
-    told: Option<u16>,
+    /// The TCP port that the holder of the UDP port has named.
+    answer: Option<u16>,
     probe: Option<Probe>,
 }
 
@@ -187,8 +215,8 @@ impl Asking {
         getrandom::fill(&mut nonce).ok()?;
         let now = monotonic_now();
         let (again, until) = (now + FIRST_WAIT, now + PATIENCE);
-        let (wait, told, probe) = (FIRST_WAIT, None, None);
-        let asking = Self { socket, remote, nonce, again, wait, until, told, probe };
+        let (wait, answer, probe) = (FIRST_WAIT, None, None);
+        let asking = Self { socket, remote, nonce, again, wait, until, answer, probe };
         asking.ask();
         Some(asking)
     }
@@ -204,8 +232,9 @@ impl Asking {
         // What comes from other addresses is an answer too, of a peer that has several: it has the nonce. The
         // number is what its sender has to hold.
         while let Ok((len, from)) = self.socket.recv_from(&mut octets) {
-            let told = parse(&octets[..len], ANSWER).filter(|_| from.port() == self.remote.port());
-            if let Some((tcp_port, _)) = told.filter(|(_, nonce)| *nonce == self.nonce) {
+            let answer =
+                parse(&octets[..len], ANSWER).filter(|_| from.port() == self.remote.port());
+            if let Some((tcp_port, _)) = answer.filter(|(_, nonce)| *nonce == self.nonce) {
                 return (tcp_port != 0).then_some(tcp_port);
             }
         }
@@ -223,10 +252,10 @@ impl Asking {
     ///
     /// This alone decides whether an answer counts.
     pub(super) fn elsewhere(&mut self, stands: bool) -> Option<u16> {
-        if self.told.is_none() {
-            self.told = self.receive();
+        if self.answer.is_none() {
+            self.answer = self.receive();
         }
-        let tcp_port = self.told.filter(|told| *told != self.remote.port())?;
+        let tcp_port = self.answer.filter(|tcp_port| *tcp_port != self.remote.port())?;
         if !stands {
             return Some(tcp_port);
         }
@@ -236,7 +265,7 @@ impl Asking {
 
     /// Returns true if the answer may still come.
     pub(super) fn awaits_answer(&self) -> bool {
-        self.told.is_none() && monotonic_now() < self.until
+        self.answer.is_none() && monotonic_now() < self.until
     }
 
     /// When to look next; `None` when there is nothing more to wait for.
@@ -283,15 +312,33 @@ mod tests {
         let at = |ip: &str| -> SocketAddr { format!("{ip}:{}", local.port()).parse().unwrap() };
         let is_taken = |ip: &str| is_taken(at(ip), false);
         assert!(!is_taken("127.0.0.1"));
-        let held = Announced::hold(local, false).unwrap();
-        assert!(Announced::hold(local, false).is_none(), "another goes on without");
+        let hold = |local| Announced::hold(local, false, true).unwrap();
+        let held = hold(local);
+        assert!(held.is_some() && hold(local).is_none(), "another goes on without");
         assert!(is_taken("127.0.0.1") && is_taken("0.0.0.0"));
         assert!(!is_taken("127.0.0.2"));
         drop(held);
-        let held = Announced::hold(at("0.0.0.0"), false);
+        let held = hold(at("0.0.0.0"));
         assert!(held.is_some() && is_taken("127.0.0.2"));
         drop(held);
         assert!(!is_taken("127.0.0.1"));
+    }
+
+    /// The process of another user at the UDP port could name peers another TCP port.
+    #[test]
+    fn a_number_whose_udp_port_another_user_has_is_refused() {
+        let (_server, local) = tcp_server();
+        let holder = UdpSocket::bind(local).unwrap();
+        let hold = |is_chosen| Announced::hold(local, false, is_chosen).map(|held| held.is_some());
+        assert_eq!(hold(true), Ok(false), "of this user");
+        if std::os::unix::fs::fchown(&holder, Some(65_534), None).is_err() {
+            let name = "a_number_whose_udp_port_another_user_has_is_refused";
+            return urnic_testkit::skip(name, "it needs root, to have sockets of two users");
+        }
+        assert_eq!(hold(true), Err(IN_USE));
+        assert_eq!(hold(false), Ok(false), "the kernel chose the number");
+        drop(holder);
+        assert_eq!(hold(true), Ok(true));
     }
 
     /// Looks until there is something to be seen.
@@ -310,13 +357,13 @@ mod tests {
     #[test]
     fn a_listener_with_its_own_tcp_port_says_so() {
         let (_server, local) = tcp_server();
-        let _held = Announced::hold(local, false).unwrap();
+        let _held = Announced::hold(local, false, true).unwrap().unwrap();
         let mut asking = Asking::start(local).unwrap();
         look_until(|| {
             assert_eq!(asking.elsewhere(true), None);
-            asking.told
+            asking.answer
         });
-        assert_eq!(asking.told, Some(local.port()));
+        assert_eq!(asking.answer, Some(local.port()));
         assert_eq!(asking.elsewhere(false), None);
         assert!(asking.next_look().is_none() && !asking.awaits_answer());
     }
@@ -339,7 +386,7 @@ mod tests {
             says_seven(&peer);
             look_until(|| {
                 assert_eq!(asking.elsewhere(true), None, "nothing is proved yet");
-                asking.told
+                asking.answer
             });
             asking
         };
@@ -395,9 +442,9 @@ mod tests {
         peer.send_to(&message(ANSWER, 8, nonce), from).unwrap();
         look_until(|| {
             let _not_failed = asking.elsewhere(true);
-            asking.told
+            asking.answer
         });
-        assert_eq!(asking.told, Some(8));
+        assert_eq!(asking.answer, Some(8));
     }
 
     /// A question without an answer is asked again; one with a wrong nonce is none.

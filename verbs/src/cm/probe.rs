@@ -37,8 +37,9 @@ pub(super) enum Speaks {
 pub(super) const WRONG_REQUEST: [u8; 20] = *b"urnic: no MPA Req\0\0\0";
 /// Begins each frame of MPA's startup (RFC 5044 §7.1.1).
 const MPA: &[u8] = b"MPA ID";
-/// How long a responder has to close the connection, at least, once its TCP has acknowledged the request.
-const CLOSED_WITHIN: Duration = Duration::from_millis(250);
+/// How long a responder has to close the connection, at least, once its TCP has acknowledged the request: the process
+/// of a responder may wait for a processor.
+const CLOSED_WITHIN: Duration = Duration::from_secs(1);
 
 impl Probe {
     pub(super) fn start(remote: SocketAddr) -> Self {
@@ -55,7 +56,7 @@ impl Probe {
         Self { socket, sent_at: None, found }
     }
 
-    /// What was found out by now. The connection is closed then.
+    /// Returns the finding, if there is one by now, and closes the connection then.
     pub(super) fn look(&mut self) -> Option<Speaks> {
         if let (None, Some(socket)) = (self.found, &self.socket) {
             let found = Self::step(socket, &mut self.sent_at);
