@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use libc::c_int;
+use rustix::net::UCred;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -166,10 +167,11 @@ fn lock(spec: &DeviceSpec) -> Result<Option<Socket>, (String, Errno)> {
     let addresses = spec.addresses().unwrap_or_default();
     let addresses = addresses.iter().map(|address| format!("/{address}")).collect::<String>();
     let path = format!("urnic/verbs/{name}{addresses}");
-    let (taken, of_another_user) = take_name(&path);
-    if of_another_user {
+    let (taken, is_foreign) = take_name(&path);
+    if is_foreign {
         eprintln!(
-            "urnic: another user has the name that keeps {name} for one process: going on without"
+            "urnic: a program of another kind or user has the name that keeps {name} for one process: \
+             going on without"
         );
         return Ok(None);
     }
@@ -184,34 +186,63 @@ fn lock(spec: &DeviceSpec) -> Result<Option<Socket>, (String, Errno)> {
     })
 }
 
-/// Processes that may find the name taken: each leaves an entry in the queue of its holder.
+/// Processes that may find the name taken: each leaves an entry in the queue of its holder, which never takes it out.
 const PROBES: c_int = 4096;
+/// How long a holder has from bind to listen.
+const LISTENS_WITHIN: Duration = Duration::from_millis(50);
 
-/// Takes a name of the abstract namespace, which any user may take; says whether one that is neither this nor root
-/// has it.
+fn local_socket(path: &str) -> std::io::Result<(Socket, SockAddr)> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    Ok((socket, SockAddr::unix(format!("\0{path}"))?))
+}
+
+/// Takes a name of the abstract namespace, which any user may take. Says whether a process has it that is no holder of
+/// urnic's: one of a user that is neither this nor root, or one that does not listen.
+#[expect(clippy::disallowed_methods, reason = "another process has no way to say that it listens")]
 fn take_name(path: &str) -> (std::io::Result<Socket>, bool) {
-    let socket = || -> std::io::Result<(Socket, SockAddr)> {
-        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-        socket.set_nonblocking(true)?;
-        Ok((socket, SockAddr::unix(format!("\0{path}"))?))
-    };
     let take = || -> std::io::Result<Socket> {
-        let (socket, at) = socket()?;
+        let (socket, at) = local_socket(path)?;
         socket.bind(&at)?;
         // Others see by a connection who has it (unix(7), SO_PEERCRED).
         socket.listen(PROBES)?;
         Ok(socket)
     };
-    let taken = take();
-    let is_taken = taken.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse);
-    let of_another_user = is_taken
-        && socket().is_ok_and(|(socket, at)| match socket.connect(&at) {
-            Ok(()) => socket_peercred(&socket)
-                .is_ok_and(|holder| !holder.uid.is_root() && holder.uid != geteuid()),
-            // A queue that its holder keeps full.
-            Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
-        });
-    (taken, of_another_user)
+    let look = || {
+        let taken = take();
+        let is_taken =
+            taken.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse);
+        let is_foreign = if is_taken { is_of_another(path) } else { Some(false) };
+        (taken, is_foreign)
+    };
+    let (taken, is_foreign) = match look() {
+        (_, None) => {
+            // A holder may be between bind and listen.
+            std::thread::sleep(LISTENS_WITHIN);
+            look()
+        }
+        found => found,
+    };
+    (taken, is_foreign.unwrap_or(true))
+}
+
+/// Returns whether a user other than this one and root has the name; `None` if nothing listens there, or not as a
+/// holder does.
+fn is_of_another(path: &str) -> Option<bool> {
+    let connect = || -> std::io::Result<UCred> {
+        let (socket, at) = local_socket(path)?;
+        socket.connect(&at)?;
+        Ok(socket_peercred(&socket)?)
+    };
+    match connect() {
+        Ok(holder) => Some(!holder.uid.is_root() && holder.uid != geteuid()),
+        Err(error) => {
+            let is_idle = error.kind() == std::io::ErrorKind::ConnectionRefused
+                || error.raw_os_error() == Some(libc::EPROTOTYPE);
+            // Else its queue is full, of those that have found it taken.
+            (!is_idle).then_some(false)
+        }
+    }
 }
 
 /// The addresses of the interface; none where it is the kernel's TCP.
@@ -253,8 +284,11 @@ mod tests {
         assert!(!of_another);
         drop(first);
         assert!(take_name(&path).0.is_ok());
+        let skip = |reason| {
+            urnic_testkit::skip("a_name_of_another_user_keeps_no_process_out", reason);
+        };
         if !geteuid().is_root() {
-            return;
+            return skip("it needs root, to have a process of another user");
         }
         // A process of another user, which ends with its input.
         let squat = format!(
@@ -266,13 +300,42 @@ mod tests {
             .stdin(std::process::Stdio::piped())
             .stdout(std::process::Stdio::piped())
             .spawn();
-        let Ok(mut python) = python else { return };
+        let Ok(mut python) = python else { return skip("python3 is missing") };
         let mut ready = [0; 5];
-        std::io::Read::read_exact(python.stdout.as_mut().unwrap(), &mut ready).unwrap();
+        let is_ready = std::io::Read::read_exact(python.stdout.as_mut().unwrap(), &mut ready);
         let (taken, of_another) = take_name(&path);
-        assert!(taken.is_err() && of_another);
         drop(python.stdin.take());
         python.wait().unwrap();
+        if is_ready.is_err() {
+            return skip("there is no other user in this user namespace");
+        }
+        assert!(taken.is_err() && of_another);
+    }
+
+    /// Holders of urnic's listen at a stream socket.
+    #[test]
+    fn a_name_that_is_no_holders_keeps_no_process_out() {
+        for kind in [Type::STREAM, Type::DGRAM] {
+            let path = format!("urnic/verbs/test-idle-{}", std::process::id());
+            let socket = Socket::new(Domain::UNIX, kind, None).unwrap();
+            socket.bind(&SockAddr::unix(format!("\0{path}")).unwrap()).unwrap();
+            let (taken, is_foreign) = take_name(&path);
+            assert!(taken.is_err() && is_foreign, "{kind:?}");
+            drop(socket);
+            assert!(take_name(&path).0.is_ok());
+        }
+    }
+
+    /// However many processes find the name taken.
+    #[test]
+    fn a_holder_keeps_its_name_when_its_queue_is_full() {
+        let path = format!("urnic/verbs/test-full-{}", std::process::id());
+        let _holder = take_name(&path).0.unwrap();
+        for probe in 0..PROBES + 100 {
+            let (taken, is_foreign) = take_name(&path);
+            assert_eq!(taken.unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+            assert!(!is_foreign, "probe {probe}");
+        }
     }
 
     #[test]
