@@ -285,7 +285,12 @@ mod tests {
         request(&armed);
         wait();
         assert_eq!(turns.try_iter().count(), 0);
-        assert_eq!(Arc::strong_count(&armed), 1, "the waker keeps nothing");
+        // The thread may not have dropped it yet after its last turn.
+        let until = monotonic_now() + Duration::from_secs(10);
+        while Arc::strong_count(&armed) > 1 {
+            assert!(monotonic_now() < until, "the waker keeps it");
+            thread::yield_now();
+        }
     }
 
     struct Timed(Timer, Sender<Instant>);
@@ -301,14 +306,17 @@ mod tests {
         let (sender, turns) = unbounded();
         let timed = Arc::new(Timed(Timer::default(), sender));
         let begin = monotonic_now();
-        let [never, soon] = [3_600_000, 30].map(|ms| begin + Duration::from_millis(ms));
+        let [never, soon] = [3_600_000, 300].map(|ms| begin + Duration::from_millis(ms));
         timed.0.set(&timed, never);
         timed.0.set(&timed, soon);
         // One turn is enough for both.
         timed.0.set(&timed, soon + Duration::from_millis(1));
+        let is_in_time = monotonic_now() < soon;
         let turn = turns.recv_timeout(Duration::from_secs(10)).unwrap();
         assert!(turn >= soon, "{:?}", turn - begin);
-        assert!(turns.recv_timeout(Duration::from_millis(50)).is_err());
+        // A test that was paused asked for more than one turn.
+        let second = turns.recv_timeout(Duration::from_millis(50));
+        assert!(second.is_err() || !is_in_time);
         // What is over is no reason not to ask.
         let again = monotonic_now() + Duration::from_millis(1);
         timed.0.set(&timed, again);
