@@ -15,6 +15,7 @@
 //! the first proof only, and one that is asked in RTR needs the second.
 
 use std::cmp::Ordering;
+use std::fmt;
 use std::net::IpAddr;
 
 use urnic_engine::keyed_hash;
@@ -52,13 +53,21 @@ pub(crate) struct Psns {
 }
 
 /// Message of the connecting end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) from: Name,
     pub(super) to: Name,
     /// By the PSN of `to`, and of `from`.
     to_proof: u64,
     from_proof: Option<u64>,
+}
+
+/// Leaves out the proofs: with one, and the names, 2^24 attempts find a PSN.
+impl fmt::Debug for Hello {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { from, to, .. } = self;
+        f.debug_struct("Hello").field("from", from).field("to", to).finish_non_exhaustive()
+    }
 }
 
 /// Verdict on who sent a [`Hello`].
@@ -221,6 +230,19 @@ mod tests {
         let mut other = hello(Some(FROM_PSN));
         other.from.address = "10.1.2.4".parse().unwrap();
         assert_eq!(other.sender(at(right, FROM_PSN)), Sender::Other);
+    }
+
+    /// Readers of logs learn no PSN.
+    #[test]
+    fn a_hello_is_shown_without_its_proofs() {
+        let hello = hello(Some(FROM_PSN));
+        let shown = format!("{hello:?} {hello:#?} {hello:x?} {hello:X?}");
+        assert!(shown.contains("number: 7"), "{shown}");
+        for proof in [hello.to_proof, hello.from_proof.unwrap()] {
+            for digits in [format!("{proof}"), format!("{proof:x}"), format!("{proof:X}")] {
+                assert!(!shown.contains(&digits), "{shown}");
+            }
+        }
     }
 
     #[test]

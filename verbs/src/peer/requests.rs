@@ -1,6 +1,7 @@
 //! The listener for queue pairs that connect without rdma_cm. A peer may be quicker than our program:
 //! its request waits until the queue pair that it names goes to RTR.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -39,13 +40,29 @@ pub(super) struct Requests {
     /// For those that have waited long enough.
     timer: Timer,
     waker: OwnWaker,
+    refused: Refused,
+    of_other_versions: Refused,
+}
+
+/// Refused requests of one kind. Peers choose how many there are, so the log has one line for each power of two.
+#[derive(Debug, Default)]
+struct Refused(AtomicU64);
+
+impl Refused {
+    /// Counts one more. Returns how many there were, if that is to be logged.
+    fn count(&self) -> Option<u64> {
+        let count = self.0.fetch_add(1, Ordering::Relaxed) + 1;
+        count.is_power_of_two().then_some(count)
+    }
 }
 
 impl Requests {
     pub(super) fn new(process: &Arc<Process>, listener: Listener) -> Self {
         let process = Arc::downgrade(process);
         let (timer, waker) = (Timer::default(), OwnWaker::default());
-        Self { process, listener, waiting: Mutex::default(), timer, waker }
+        let (refused, of_other_versions) = (Refused::default(), Refused::default());
+        let waiting = Mutex::default();
+        Self { process, listener, waiting, timer, waker, refused, of_other_versions }
     }
 
     /// Gives a request to its queue pair; it comes back if that is not ready.
@@ -65,8 +82,11 @@ impl Requests {
                 return Some(Waiting { request, hello, until });
             }
             Sender::Other => {
-                warn!(target: "urnic", remote = %request.remote(), ?hello,
-                    "another queue pair than the one that was named asks, or PSNs differ");
+                if let Some(count) = self.refused.count() {
+                    let Hello { from, to, .. } = hello;
+                    warn!(target: "urnic", remote = %request.remote(), ?from, ?to, count,
+                        "another queue pair than the one that was named asks, or PSNs differ");
+                }
                 let _closed_all_the_same = request.reject(b"");
             }
         }
@@ -79,8 +99,10 @@ impl Requests {
             let octets = &request.request().private_data;
             let hello = Hello::parse(octets);
             if let (None, Some(version)) = (hello, Hello::version(octets)) {
-                warn!(target: "urnic", %remote, version,
-                    "the peer is of another release, which connects without rdma_cm in another way: update it");
+                if let Some(count) = self.of_other_versions.count() {
+                    warn!(target: "urnic", %remote, version, count,
+                        "the peer is of another release, which connects without rdma_cm in another way: update it");
+                }
             }
             let Some(hello) = hello.filter(|hello| may_be(remote.ip(), hello.from.address)) else {
                 debug!(target: "urnic", %remote, "a request of nobody who may ask");
@@ -112,5 +134,17 @@ impl Turn for Requests {
         if let Some(next) = waiting.iter().map(|one| one.until).min() {
             self.timer.set(&self, next);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_million_refused_requests_are_twenty_lines() {
+        let refused = Refused::default();
+        let logged: Vec<u64> = (0..1_000_000).filter_map(|_| refused.count()).collect();
+        assert_eq!(logged, (0..20).map(|power| 1 << power).collect::<Vec<u64>>());
     }
 }
