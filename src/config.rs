@@ -93,7 +93,7 @@ pub struct ConnectOptions {
     /// has port 0.
     pub local: Option<SocketAddr>,
     /// The octet of the IP header that is type of service and traffic class, over the kernel's TCP; its lowest
-    /// two bits are TCP's own (RFC 3168 §5). A device of urnic's own takes 0 alone, and refuses others. Of
+    /// two bits are TCP's own (RFC 3168 §5). A device of urnic's own takes no other class than 0. Of
     /// connections that peers open, [`ListenParams::traffic_class`](urnic_engine::port::ListenParams) says it.
     pub traffic_class: Option<u8>,
 }

@@ -351,10 +351,13 @@ const LINK_DOWN_RETRY_NS: u64 = 20_000_000;
 /// Turns in which the last resets get out.
 const SHUTDOWN_TURNS: usize = 64;
 
-/// A port sends all its packets with the same class: another one is refused, and not left out.
+/// Refuses a traffic class that the port would leave out: it sends all its packets with class 0. The lowest two bits
+/// are TCP's own (RFC 3168 §5).
 fn check_traffic_class(wanted: Option<u8>) -> Result<(), Error> {
     match wanted {
-        None | Some(0) => Ok(()),
-        Some(_) => Err(Error::Config("a device of urnic's own has no traffic classes")),
+        Some(class) if class & !3 != 0 => {
+            Err(Error::Config("a device of urnic's own has no traffic classes"))
+        }
+        _ => Ok(()),
     }
 }

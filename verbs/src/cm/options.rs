@@ -53,7 +53,8 @@ unsafe fn set_option(of: &Id, name: c_int, value: *const c_void, len: usize) -> 
         RDMA_OPTION_ID_TOS => {
             // SAFETY: as long as said, by this function's contract.
             let class = unsafe { value_of::<u8>(value, len) }?;
-            if class != 0 && network::device().is_some() {
+            // The lowest two bits are TCP's own (RFC 3168 §5).
+            if class & !3 != 0 && network::device().is_some() {
                 // An interface of urnic's own sends all packets with class 0.
                 return Err(Errno::NOT_SUPPORTED);
             }
