@@ -102,13 +102,13 @@ pub struct ConnectionFigures {
 pub struct EndpointFigures {
     /// Connections that are over.
     pub connections_closed: u64,
-    /// Of those that there were, connections that the application has rejected.
+    /// Connections that the application has rejected.
     pub connections_rejected: u64,
     /// What those had counted, all together.
     pub closed: Figures,
     /// The connections that there are, by their numbers.
     pub open: Vec<ConnectionFigures>,
-    /// What the device has refused of the process at its other end.
+    /// Refusals of the device, of the process at its other end.
     pub refusals: Refusals,
 }
 

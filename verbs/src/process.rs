@@ -51,8 +51,9 @@ impl Process {
         self.numbers.give_back(number);
     }
 
-    /// Calls `use_qp` with the queue pair of this number, or returns `None` if there is none. The queue pair is
-    /// lent, never shared: when `ibv_destroy_qp` returns, no other thread keeps it or its domain.
+    /// Calls `use_qp` with the queue pair of this number, or returns `None` if there is none. Threads
+    /// of the library keep no reference to it, only the application's own calls may: when `ibv_destroy_qp` returns, no
+    /// other thread has the queue pair or its domain.
     pub(crate) fn with_qp<T>(&self, number: u32, use_qp: impl FnOnce(&Arc<Qp>) -> T) -> Option<T> {
         self.qps.read().unwrap_or_else(PoisonError::into_inner).get(&number).map(use_qp)
     }
