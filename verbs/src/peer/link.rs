@@ -52,6 +52,16 @@ pub(crate) struct Terms {
     pub(crate) peer_psn: u32,
 }
 
+impl Terms {
+    /// Judges who asks for the queue pair with these terms.
+    fn sender(&self, hello: &Hello, psns: Psns) -> Sender {
+        let is_named = hello.from == self.peer && hello.to.number == self.own.number;
+        // An end with several addresses may have told another one than it uses.
+        let is_here = hello.to.address == self.own.address || is_own(hello.to.address);
+        if is_named && is_here { hello.sender(psns) } else { Sender::Other }
+    }
+}
+
 /// One queue pair's connection.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -153,10 +163,7 @@ impl Link {
 
     /// Judges who asks for this queue pair.
     pub(super) fn sender(&self, hello: &Hello) -> Sender {
-        let is_named = hello.from == self.terms.peer && hello.to.number == self.terms.own.number;
-        // An end with several addresses may have told another one than it uses.
-        let is_here = hello.to.address == self.terms.own.address || is_own(hello.to.address);
-        if is_named && is_here { hello.sender(self.psns()) } else { Sender::Other }
+        self.terms.sender(hello, self.psns())
     }
 
     /// The [peer](Sender::Peer) asks for this queue pair.
@@ -309,4 +316,29 @@ impl Turn for Link {
 /// before they have said what they want.
 pub(crate) fn depth(max_dest_rd_atomic: u8) -> u16 {
     u16::from(max_dest_rd_atomic).clamp(1, READS_OUTSTANDING_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request counts by both names, and by an address of this host where the peer knows another one of it.
+    #[test]
+    fn the_sender_is_the_peer_by_both_names() {
+        let at = |address: [u8; 4], number| Name { address: address.into(), number };
+        let (own, peer) = (at([192, 0, 2, 1], 0x1_0001), at([192, 0, 2, 2], 0x2_0002));
+        let terms = Terms { own, peer, interface_index: 0, ird: 1, peer_psn: 7 };
+        let psns = Psns { peer: 7, own: Some(9) };
+        for (from, to, expected) in [
+            (peer, own, Sender::Peer),
+            (peer, at([127, 0, 0, 1], own.number), Sender::Peer),
+            (peer, at([192, 0, 2, 3], own.number), Sender::Other),
+            (peer, Name { number: own.number + 1, ..own }, Sender::Other),
+            (at([192, 0, 2, 3], peer.number), own, Sender::Other),
+            (Name { number: peer.number + 1, ..peer }, own, Sender::Other),
+        ] {
+            let hello = Hello::new(from, to, Psns { peer: 9, own: Some(7) });
+            assert_eq!(terms.sender(&hello, psns), expected, "{hello:?}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 /* Ids: their options, addresses and ports, the order of their calls, and what is refused with which error. */
 #include "cm.h"
 #include <netinet/in.h>
+#include <pthread.h>
 
 static int set(struct rdma_cm_id *id, int name, void *value, size_t len)
 {
@@ -229,6 +230,64 @@ static void types_of_service(int port)
 	CHECK(!rdma_destroy_id(id) && !rdma_destroy_id(listener));
 }
 
+static int is_destroyed;
+
+static void *destroy(void *id)
+{
+	CHECK(!rdma_destroy_id(id));
+	__atomic_store_n(&is_destroyed, 1, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+/* rdma_destroy_id(3): it waits until the id's events are acknowledged. */
+static void unacknowledged(int port)
+{
+	struct sockaddr_in address = at("127.0.0.1", port);
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *id;
+	pthread_t thread;
+	CHECK(!rdma_create_id(channels[ACTIVE], &id, NULL, RDMA_PS_TCP));
+	CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 1000));
+	CHECK(!rdma_get_cm_event(channels[ACTIVE], &event) && event->id == id);
+	CHECK(!pthread_create(&thread, NULL, destroy, id));
+	usleep(50000);
+	CHECK(!__atomic_load_n(&is_destroyed, __ATOMIC_ACQUIRE));
+	CHECK(!rdma_ack_cm_event(event));
+	CHECK(!pthread_join(thread, NULL) && is_destroyed);
+}
+
+/* A listener closes requests that the program has not looked at. */
+static void unreported(int port)
+{
+	/* An MPA Request of revision 1 without Private Data, with CRC. */
+	static const char request[20] = "MPA ID Req Frame\x40\x01\0";
+	enum { REQUESTS = 3 };
+	struct sockaddr_in address = at("127.0.0.1", port);
+	struct rdma_cm_id *listener = listener_at(port);
+	struct pollfd readable = { channels[PASSIVE]->fd, POLLIN };
+	int peers[REQUESTS];
+	for (int each = 0; each < REQUESTS; each++) {
+		peers[each] = socket(AF_INET, SOCK_STREAM, 0);
+		CHECK(!connect(peers[each], (struct sockaddr *)&address, sizeof(address)));
+		CHECK(send(peers[each], request, sizeof(request), 0) == sizeof(request));
+	}
+	/* One of them at least is to be reported. */
+	CHECK(poll(&readable, 1, 10000) == 1);
+	CHECK(!rdma_destroy_id(listener) && is_quiet(PASSIVE));
+	for (int each = 0; each < REQUESTS; each++) {
+		char octets[64];
+		struct pollfd ends = { peers[each], POLLIN };
+		ssize_t len;
+		do {
+			CHECK(poll(&ends, 1, 10000) == 1);
+			len = recv(peers[each], octets, sizeof(octets), 0);
+			/* A Reply rejects. */
+			CHECK(len < 17 || octets[16] & 0x20);
+		} while (len > 0);
+		close(peers[each]);
+	}
+}
+
 /* A channel that was destroyed has no events: the call fails, and does not wait. */
 static void no_channel(void)
 {
@@ -248,6 +307,8 @@ int main(int count, char **words)
 	options();
 	families(port);
 	types_of_service(port);
+	unacknowledged(port);
+	unreported(port);
 	struct rdma_cm_id *listener = listener_at(port);
 	order(port);
 	names(port);

@@ -1,5 +1,7 @@
 //! Parent domains and thread domains: what is made with one, and when they may go.
 
+use std::sync::mpsc;
+
 use super::*;
 use crate::abi::{
     IBV_CQ_INIT_ATTR_MASK_PD, IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS, ibv_cq_init_attr_ex,
@@ -8,8 +10,10 @@ use crate::abi::{
 use crate::cq::extended::create_cq_ex;
 use crate::cq::ibv_destroy_cq;
 use crate::mr::ibv_dereg_mr;
+use crate::object::CPtr;
 use crate::parent_domain::{alloc_parent_domain, alloc_td, dealloc_td};
 use crate::pd::ibv_dealloc_pd;
+use crate::process::process;
 
 fn td(end: &End) -> *mut ibv_td {
     let mut attr = ibv_td_init_attr { comp_mask: 0 };
@@ -77,6 +81,43 @@ fn domains_go_when_nothing_of_them_is_left() {
     // SAFETY: as above.
     assert_eq!(unsafe { ibv_destroy_cq(cq.cast()) }, 0);
     assert_eq!((dealloc(parent), dealloc_td()), (0, 0));
+}
+
+/// Requests of peers lend the queue pair to a thread of the library: `ibv_destroy_qp` waits for that thread, and
+/// `ibv_dealloc_pd` finds nothing of it.
+#[test]
+fn a_domain_is_free_once_a_queue_pair_is_destroyed_that_was_lent() {
+    let end = End::new(4);
+    // SAFETY: an open device.
+    let pd = pd::alloc(end.context, unsafe { context(end.context) });
+    let qp = End { pd, ..End::new(4) }.make_qp();
+    // SAFETY: live.
+    let number = unsafe { (*qp).qp_num };
+    let (lent, is_lent) = mpsc::channel();
+    let (give_back, is_given_back) = mpsc::channel();
+    let lender = thread::spawn(move || {
+        let lend = |_: &Arc<super::super::Qp>| {
+            lent.send(()).unwrap();
+            is_given_back.recv_timeout(PATIENCE).unwrap();
+        };
+        process().unwrap().with_qp(number, lend).unwrap();
+    });
+    is_lent.recv_timeout(PATIENCE).unwrap();
+    let (qp, pd) = (CPtr(qp), CPtr(pd));
+    let (ended, has_ended) = mpsc::channel();
+    let ender = thread::spawn(move || {
+        let (qp, pd) = (qp, pd);
+        // SAFETY: live, and used no more.
+        let destroyed = unsafe { ibv_destroy_qp(qp.0) };
+        ended.send((destroyed, dealloc(pd.0))).unwrap();
+    });
+    // One that does not wait has the time to find the domain in use.
+    let early = has_ended.recv_timeout(Duration::from_millis(100));
+    assert!(early.is_err(), "{early:?}");
+    give_back.send(()).unwrap();
+    assert_eq!(has_ended.recv_timeout(PATIENCE), Ok((0, 0)));
+    lender.join().unwrap();
+    ender.join().unwrap();
 }
 
 #[test]
