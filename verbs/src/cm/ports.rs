@@ -106,15 +106,20 @@ impl Announced {
                 Ok(held) => return Ok(Some(held)),
                 Err(errno) => errno,
             };
+            if errno != IN_USE {
+                warn!(target: "urnic", %local, ?errno,
+                    "the UDP port of this number is not held: another program can take it");
+                return Ok(None);
+            }
             match holder(local) {
                 // The holder has closed it meanwhile.
-                Holder::None if errno == IN_USE => {}
+                Holder::None => {}
                 Holder::AnotherUser if is_exposed => {
                     warn!(target: "urnic", %local, "another user has the UDP port of this number");
                     return Err(IN_USE);
                 }
                 _ => {
-                    warn!(target: "urnic", %local, ?errno,
+                    warn!(target: "urnic", %local,
                         "another program has the UDP port of this number: it can name peers another TCP port");
                     return Ok(None);
                 }
