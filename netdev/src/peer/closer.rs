@@ -138,7 +138,7 @@ impl Closer {
             match listener.accept() {
                 Ok((stream, _)) => self.close_stream(stream),
                 // None waits.
-                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(_) => return self.close_later(listener.into()),
             }
         }
