@@ -98,11 +98,11 @@ impl Requests {
             let remote = request.remote();
             let octets = &request.request().private_data;
             let hello = Hello::parse(octets);
-            if let (None, Some(version)) = (hello, Hello::version(octets)) {
-                if let Some(count) = self.of_other_versions.count() {
-                    warn!(target: "urnic", %remote, version, count,
-                        "the peer is of another release, which connects without rdma_cm in another way: update it");
-                }
+            if let (None, Some(version)) = (hello, Hello::version(octets))
+                && let Some(count) = self.of_other_versions.count()
+            {
+                warn!(target: "urnic", %remote, version, count,
+                    "the peer is of another release, which connects without rdma_cm in another way: update it");
             }
             let Some(hello) = hello.filter(|hello| may_be(remote.ip(), hello.from.address)) else {
                 debug!(target: "urnic", %remote, "a request of nobody who may ask");
