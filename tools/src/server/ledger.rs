@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(ledger.crowder(share(9, 61)), None, "its own limit stands");
         let excess = |ledger: &Ledger, wanted| ledger.excess(wanted, site(v6(2, 0)));
         assert_eq!(excess(&ledger, share(9, 30)), Excess { missing: 10, spare: 20 });
-        // Both are short: whoever gives way gives memory.
+        // Both are short: a site that gives way gives memory.
         held.push(ledger.take(share(5, 0)).unwrap());
         assert_eq!(ledger.crowder(share(9, 30)), Some((site(v6(2, 0)), Shortage::Memory)));
         assert!(matches!(ledger.crowder(share(1, 20)), None | Some((_, Shortage::Peers))));
