@@ -91,7 +91,7 @@ impl Announced {
     /// Holds the UDP port of a listener that has the TCP port of its number. Returns `None` if a program has it for
     /// UDP, and EADDRINUSE if that is another user's program and the application chose the number (`is_chosen`): that
     /// program could name peers another TCP port while this process does not run. No user gains power to keep
-    /// listeners out: whoever may have UDP port N may have TCP port N.
+    /// listeners out: a user who may have UDP port N may have TCP port N.
     pub(super) fn hold(
         local: SocketAddr,
         only_ipv6: bool,
