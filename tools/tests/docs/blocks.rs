@@ -136,7 +136,11 @@ fn scripted(line: &str, number: usize, is_last: bool) -> String {
     }
     let endless =
         line == "urnic top" || (line.starts_with("urnic capture") && !line.contains("--duration"));
-    let line = if endless { format!("timeout --preserve-status -s INT 2 {line}") } else { line };
+    let line = if endless {
+        format!("timeout --foreground --preserve-status -s INT 4 {line}")
+    } else {
+        line
+    };
     // What is wrong with a capture is a finding, and a status.
     let line = if line.contains("--strict") { format!("{line} || [ $? = 1 ]") } else { line };
     format!("echo '+ line {number}' >&2; {line}")
