@@ -218,7 +218,7 @@ pub trait Device: fmt::Debug {
     }
 }
 
-/// What a device has refused of the process at its other end.
+/// Refusals of a device, of the process at its other end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refusals {
     /// Processes of other users.

@@ -296,7 +296,7 @@ fn flushed_octets_beyond_the_limit_are_never_sent() {
     }
 }
 
-/// Of more than may be kept, the middle is given up: what was not sent yet goes, and the Terminate behind it.
+/// The middle is given up if more is posted than may be kept: what was not sent yet goes, and the Terminate behind it.
 #[test]
 fn the_newest_and_the_oldest_of_what_is_flushed_are_kept() {
     let [mut a, b] = started();

@@ -96,7 +96,7 @@ impl Alarm {
     ///
     /// If more than [`ALARM_WAKERS_MAX`] wait, calls the one that has waited longest early, in case its owner
     /// is gone. A waker that asks again after that gets a place beyond the limit, for the life of the alarm.
-    /// Of more than [`ALARM_WAKERS_MAX`] + [`ALARM_EARLY_KEPT`] tasks of one executor, those beyond may be
+    /// If one executor has more than [`ALARM_WAKERS_MAX`] + [`ALARM_EARLY_KEPT`] tasks, those beyond may be
     /// called early again and again until the next ring.
     pub fn arm(&self, waker: &Waker) {
         let (mut early, mut _dropped_after_the_lock) = (None, None);

@@ -237,7 +237,7 @@ fn receive(socket: &UserDatagram, buffer: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// What went wrong between this process and ibsim.
+/// Failure between this process and ibsim.
 fn failed(simulator: &str, cause: io::Error) -> IbsimError {
     let name = simulator.to_owned();
     match cause.get_ref().and_then(|inner| inner.downcast_ref().copied()) {

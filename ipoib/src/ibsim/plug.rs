@@ -238,7 +238,7 @@ mod tests {
         packets
     }
 
-    /// What the switch gets but greetings.
+    /// Datagrams that the switch receives, without greetings.
     fn packets(switch: &UnixDatagram) -> Vec<Vec<u8>> {
         let mut octets = [0; 16];
         std::iter::from_fn(|| switch.recv(&mut octets).ok().map(|len| octets[..len].to_vec()))
