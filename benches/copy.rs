@@ -1,7 +1,7 @@
 //! What a copy into and out of registered memory costs, against `memcpy` as the yardstick, and
 //! what finding the memory by its steering tag adds.
 //!
-//! 508 octets is a run between two markers; 1440 and 8940 are the payloads of full segments.
+//! 508 bytes is a run between two markers; 1440 and 8940 are the payloads of full segments.
 
 use std::hint::black_box;
 
@@ -12,7 +12,7 @@ use urnic_engine::types::{PdNum, QpNum, Stag, TaggedOffset};
 const PD: PdNum = PdNum(1);
 const QP: QpNum = QpNum(1);
 const LENGTHS: [usize; 6] = [16, 64, 508, 1440, 8940, 65_536];
-/// Where payload begins in a frame: behind 14 + 20 + 32 + 2 + 14 octets of headers, so unaligned.
+/// Where payload begins in a frame: behind 14 + 20 + 32 + 2 + 14 bytes of headers, so unaligned.
 const HEADERS_LEN: usize = 82;
 
 fn copy(c: &mut Criterion) {

@@ -16,10 +16,10 @@ use urnic_engine::mem::SharedSlice;
 use urnic_engine::mem::digest::Kernel;
 
 const LENGTHS: [usize; 7] = [16, 64, 128, 508, 1440, 8940, 65_536];
-/// Where payload begins in a frame: behind 14 + 20 + 32 + 2 + 14 octets of headers, so unaligned.
+/// Where payload begins in a frame: behind 14 + 20 + 32 + 2 + 14 bytes of headers, so unaligned.
 const HEADERS_LEN: usize = 82;
 
-/// Something that reads all octets of a run.
+/// Something that reads all bytes of a run.
 type Work<'a> = Box<dyn FnMut() -> u32 + 'a>;
 
 /// The crate that all are held against comes first.

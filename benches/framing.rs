@@ -99,7 +99,7 @@ fn receive(c: &mut Criterion) {
     group.finish();
 }
 
-/// Segments of 1448 octets that each carry the end of one FPDU and most of the next.
+/// Segments of 1448 bytes that each carry the end of one FPDU and most of the next.
 fn receive_unaligned(c: &mut Criterion) {
     let mut group = c.benchmark_group("rx unaligned");
     for (name, markers) in [("plain", false), ("markers", true)] {

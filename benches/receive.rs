@@ -27,7 +27,7 @@ const BATCH: usize = 4;
 /// Frames that a device would hand over at a time.
 const BURST: usize = 64;
 
-/// A frame under way.
+/// A frame in flight.
 struct Frame {
     octets: Vec<u8>,
     checksum: RxChecksum,

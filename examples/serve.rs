@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rnic = Rnic::new(RnicConfig { seed: random_seed()? });
     let endpoint = Endpoint::kernel(&rnic, &EndpointConfig::default())?;
 
-    // 4 KiB that a peer may write, and 16 octets for the message that says it has done so.
+    // 4 KiB that a peer may write, and 16 bytes for the message that says it has done so.
     let pd = rnic.alloc_pd();
     let inbox = pd.reg_mr(4096, Access::REMOTE_WRITE)?;
     let notice = pd.reg_mr(16, Access::LOCAL_WRITE)?;

@@ -75,7 +75,7 @@ impl Default for EndpointConfig {
 pub struct ConnectOptions {
     /// MPA settings.
     pub startup: StartupConfig,
-    /// Private Data for the peer's application: at most 512 octets, 508 with RFC 6581.
+    /// Private Data for the peer's application: at most 512 bytes, 508 with RFC 6581.
     pub private_data: Vec<u8>,
     /// Inbound RDMA Reads and Atomics to accept at a time.
     pub ird: u16,
@@ -92,7 +92,7 @@ pub struct ConnectOptions {
     /// TCP it may have a TCP port, which other sockets may have too as long as the peers differ; on a device it
     /// has port 0.
     pub local: Option<SocketAddr>,
-    /// The octet of the IP header that is type of service and traffic class, over the kernel's TCP; its lowest
+    /// The byte of the IP header that is type of service and traffic class, over the kernel's TCP; its lowest
     /// two bits are TCP's own (RFC 3168 §5). A device of urnic's own takes no other class than 0. Of
     /// connections that peers open, [`ListenParams::traffic_class`](urnic_engine::port::ListenParams) says it.
     pub traffic_class: Option<u8>,

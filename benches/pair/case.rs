@@ -4,11 +4,11 @@ use std::num::NonZeroUsize;
 
 use urnic_netdev::memory::LinkConfig;
 
-/// Octets of one message.
+/// Bytes of one message.
 pub(crate) const MESSAGE_LEN: usize = 64 << 10;
-/// Messages under way at a time.
+/// Messages in flight at a time.
 pub(crate) const WINDOW: usize = 16;
-/// Octets of source and of sink memory: one message's, as perftest and iperf do it, so that both
+/// Bytes of source and of sink memory: one message's, as perftest and iperf do it, so that both
 /// sides find it in the cache.
 pub(crate) const MEMORY_LEN: usize = MESSAGE_LEN;
 /// Largest payload of a super-frame.
@@ -38,7 +38,7 @@ pub(crate) struct Sockets {
     pub(crate) name: &'static str,
     /// The link.
     pub(crate) link: Link,
-    /// Octets of each socket buffer.
+    /// Bytes of each socket buffer.
     pub(crate) buffer_len: usize,
 }
 
@@ -109,7 +109,7 @@ pub(crate) const SOCKETS: &[Sockets] = &[
     sockets("9000, software checksums", Link::summed(9000), 256 << 10),
 ];
 
-/// The octets to move: no two messages alike.
+/// The bytes to move: no two messages alike.
 #[expect(clippy::cast_possible_truncation, reason = "a pattern is made of low octets")]
 pub(crate) fn pattern() -> Vec<u8> {
     (0..MEMORY_LEN).map(|i| (i as u8).wrapping_mul(31) ^ (i >> 8) as u8 ^ (i >> 16) as u8).collect()

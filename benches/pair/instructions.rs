@@ -18,7 +18,7 @@ const TOLERANCE_PERCENT: u64 = 3;
 /// The table: a case and its instructions for a segment on each line, lines with `#` in between.
 const TABLE: &str = include_str!("instructions.txt");
 const TABLE_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/pair/instructions.txt");
-/// Octets of a segment that are no payload: IPv4 and TCP headers with timestamps, and what an FPDU adds.
+/// Bytes of a segment that are no payload: IPv4 and TCP headers with timestamps, and what an FPDU adds.
 const HEADERS_LEN: usize = 20 + 32 + 20;
 
 /// Counts the cases whose names have a part `wanted`, prints them beside the table, and writes the table

@@ -1,5 +1,5 @@
 //! The whole stack in one thread: RDMA Writes between two ports on a memory link, next to smoltcp's
-//! TCP sockets moving the same octets over an equal link.
+//! TCP sockets moving the same bytes over an equal link.
 //!
 //! `cargo bench --bench pair` runs the criterion group. `cargo bench --bench pair -- --ratios [NAME]`
 //! runs both sides in alternating rounds, so that a change of the machine's speed meets both, and

@@ -22,7 +22,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Connects, moves some messages, and checks that every octet arrived.
+    /// Connects, moves some messages, and checks that every byte arrived.
     pub(crate) fn connect(case: &case::Rdma) -> Self {
         let end = |seed| End::with_depths(seed, 2 * WINDOW, WINDOW);
         let (device_a, device_b) = memory::pair(case.link.config());

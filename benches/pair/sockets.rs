@@ -3,7 +3,7 @@
 //! Frames cross the same memory link without a copy beyond smoltcp's own: its interface writes them
 //! into the buffers of the link and reads them there. The sending application copies from its
 //! memory into the socket, the receiving one from the socket into its memory: where RDMA takes
-//! octets from and puts them.
+//! bytes from and puts them.
 
 use smoltcp::iface::{self, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::{self, ChecksumCapabilities, DeviceCapabilities, Medium};
@@ -152,7 +152,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Connects, moves some messages, and checks that every octet arrived.
+    /// Connects, moves some messages, and checks that every byte arrived.
     pub(crate) fn connect(case: &case::Sockets) -> Self {
         let (device_a, device_b) = memory::pair(case.link.config());
         let mut client = Stack::new(device_a, 1, case);
@@ -180,7 +180,7 @@ impl Pair {
         pair
     }
 
-    /// Goes on until the octets of `messages` more have arrived, with the socket always full.
+    /// Goes on until the bytes of `messages` more have arrived, with the socket always full.
     pub(crate) fn advance(&mut self, messages: u64) {
         self.target += usize::try_from(messages).expect("a small number") * MESSAGE_LEN;
         while self.received < self.target {

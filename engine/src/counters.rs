@@ -12,7 +12,7 @@ pub struct MpaRxCounters {
     pub crc_good: u64,
     /// FPDUs whose beginning was found through a marker.
     pub fpdus_by_marker: u64,
-    /// FPDUs passed up before all earlier octets had arrived.
+    /// FPDUs passed up before all earlier bytes had arrived.
     pub fpdus_out_of_order: u64,
     /// FPDUs whose CRC was checked and wrong.
     pub crc_bad: u64,
@@ -20,15 +20,15 @@ pub struct MpaRxCounters {
     pub markers: u64,
     /// Markers that contradict the FPDU they stand in.
     pub marker_errors: u64,
-    /// Octets copied into the piece store because their FPDU was not whole.
+    /// Bytes copied into the piece store because their FPDU was not whole.
     pub bytes_held: u64,
-    /// Most octets held at one time.
+    /// Most bytes held at one time.
     pub bytes_held_peak: u64,
-    /// Time from arrival to placement, summed over the octets held: octets × nanoseconds. All others
-    /// are placed when they arrive, so divided by all octets it is the mean. Octets held now count
+    /// Time from arrival to placement, summed over the bytes held: bytes × nanoseconds. All others
+    /// are placed when they arrive, so divided by all bytes it is the mean. Bytes held now count
     /// up to the last change.
     pub held_byte_ns: u128,
-    /// Longest time from arrival to placement, in nanoseconds, at most: octets of the same 2048 of
+    /// Longest time from arrival to placement, in nanoseconds, at most: bytes of the same 2048 of
     /// the stream count from the first of them that came.
     pub held_ns_max: u64,
     /// Segments (or parts) refused for lack of room; TCP brings them again.
@@ -39,11 +39,11 @@ pub struct MpaRxCounters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct RdmaRxCounters {
-    /// Octets copied to their final place.
+    /// Bytes copied to their final place.
     pub bytes_placed: u64,
-    /// Of those, octets of FPDUs that were placed before all earlier octets had arrived.
+    /// Of those, bytes of FPDUs that were placed before all earlier bytes had arrived.
     pub bytes_placed_out_of_order: u64,
-    /// Octets of payload of Sends that were copied once more, because no receive was posted when they
+    /// Bytes of payload of Sends that were copied once more, because no receive was posted when they
     /// came. They count as placed when they are copied to a receive.
     pub bytes_without_receive: u64,
     /// FPDUs delivered, by opcode.
@@ -55,15 +55,15 @@ pub struct RdmaRxCounters {
 /// Counts of what was copied in user space to be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RdmaTxCounters {
-    /// Octets of payload of RDMA Read Responses: each is copied once, when it is framed.
+    /// Bytes of payload of RDMA Read Responses: each is copied once, when it is framed.
     pub bytes_snapshot: u64,
-    /// Octets of payload of other FPDUs that were copied because a part of them went out alone or was
+    /// Bytes of payload of other FPDUs that were copied because a part of them went out alone or was
     /// acknowledged, or because their request was flushed.
     pub bytes_kept: u64,
-    /// Octets of payload that were copied into frames ([`SendPath`](crate::stream::SendPath)), each time
+    /// Bytes of payload that were copied into frames ([`SendPath`](crate::stream::SendPath)), each time
     /// that they were sent.
     pub bytes_staged: u64,
-    /// RDMA Reads of no octets that went out to learn whether Writes and Sends were placed
+    /// RDMA Reads of no bytes that went out to learn whether Writes and Sends were placed
     /// ([`CompletionMeans::Placed`](../verbs/enum.CompletionMeans.html#variant.Placed)). They are none of the program's.
     pub confirmations: u64,
 }

@@ -25,7 +25,7 @@
 //!
 //! [`stream`] composes the layers: its two wings are the two pipelines, top to bottom. The layers,
 //! [`tcp`], [`mpa`], [`ddp`] and [`rdmap`], know nothing of each other. [`mem`] decides what may
-//! touch which memory. [`wire`] is octets and nothing else. Every bound is in [`limits`].
+//! touch which memory. [`wire`] is bytes and nothing else. Every bound is in [`limits`].
 //!
 //! # Example
 //!

@@ -7,13 +7,13 @@
 pub const ULPDU_LEN_MAX: usize = 64768;
 /// Smallest MULPDU that MPA may report (RFC 5044 §3).
 pub const MULPDU_MIN: usize = 128;
-/// Octets of data in a segment below which a peer's MSS is not heeded. A peer that asks for less
+/// Bytes of data in a segment below which a peer's MSS is not heeded. A peer that asks for less
 /// asks for segments that are mostly header, and for a multiple of everything that is done or kept
 /// for each (CVE-2019-11479); what MPA has to carry at least does not fit either.
 pub const EMSS_MIN: usize = MULPDU_MIN;
-/// Octets of TCP stream from one marker to the next (RFC 5044 §4.3).
+/// Bytes of TCP stream from one marker to the next (RFC 5044 §4.3).
 pub const MARKER_SPACING: u64 = 512;
-/// Octets in a marker (RFC 5044 §4.2).
+/// Bytes in a marker (RFC 5044 §4.2).
 pub const MARKER_LEN: usize = 4;
 /// Largest private data in an MPA startup frame (RFC 5044 §7.1.1).
 pub const PRIVATE_DATA_LEN_MAX: usize = 512;
@@ -54,7 +54,7 @@ pub const LINGER_EXTENSIONS_MAX: u32 = 5;
 /// Largest TCP payload of one frame, super-frames included.
 pub const FRAME_PAYLOAD_MAX: usize = 65_535;
 
-/// Octets of the segments that are framed in one go where the device does not cut super-frames: few
+/// Bytes of the segments that are framed in one go where the device does not cut super-frames: few
 /// enough that they are still in the nearest cache when the last of them is copied into its frame.
 pub const RUN_LEN_MAX: usize = 24 << 10;
 
@@ -66,7 +66,7 @@ pub const QP_DEPTH_MAX: usize = 65_536;
 pub const CQ_DEPTH_MAX: usize = 1 << 20;
 /// Outstanding RDMA Reads and Atomics in each direction of a stream (IRD, ORD).
 pub const READS_OUTSTANDING_MAX: u16 = 128;
-/// Octets of the stream from the end of a Write or Send that the peer is to confirm to the end of the
+/// Bytes of the stream from the end of a Write or Send that the peer is to confirm to the end of the
 /// last one behind it, until the confirmation is asked for though more could be sent first.
 pub const UNCONFIRMED_BYTES: u64 = 256 << 10;
 /// Requests that a confirmation is to be for, until it is asked for though more could be sent first.
@@ -81,7 +81,7 @@ pub const CONNECTIONS_MAX: usize = 1 << 18;
 pub const FRAMES_AHEAD_MAX: usize = 64;
 /// Queue pairs that have rung and are known to a port one by one. When more have, it looks at all.
 pub const DOORBELL_PLACES: usize = 65_536;
-/// Connections in TIME-WAIT that a port keeps unless it is told otherwise, 256 octets each: four times
+/// Connections in TIME-WAIT that a port keeps unless it is told otherwise, 256 bytes each: four times
 /// as many as there are TCP ports to connect to one peer from.
 pub const TIME_WAIT_KEPT: usize = 65_536;
 /// Connections in TIME-WAIT that a port can be told to keep: 256 MiB.
@@ -98,33 +98,33 @@ pub const LISTEN_ASKED_MAX: usize = 4096;
 /// Requests that wait for an application to take them from its listener.
 pub const CONNECT_REQUESTS_MAX: usize = 1024;
 
-/// Ranges of out-of-order stream octets that one TCP connection keeps track of.
+/// Ranges of out-of-order stream bytes that one TCP connection keeps track of.
 pub const OUT_OF_ORDER_RANGES_MAX: usize = 1024;
 /// FPDUs of one stream placed ahead of the delivery point.
 pub const FPDUS_AHEAD_MAX: usize = 16_384;
-/// Octets in one block of the piece store.
+/// Bytes in one block of the piece store.
 pub const PIECE_BLOCK_LEN: usize = 2048;
-/// Blocks in a port's piece store that connections share, for octets far beyond a gap: 8 MiB, which
+/// Blocks in a port's piece store that connections share, for bytes far beyond a gap: 8 MiB, which
 /// are allocated when they are needed. What the store refuses is lost: a receive window that a lost
-/// segment leaves behind has to fit beyond it. Octets that the FPDU in order can touch are never
+/// segment leaves behind has to fit beyond it. Bytes that the FPDU in order can touch are never
 /// refused: each connection may hold them beside these blocks.
 pub const PIECE_BLOCKS_MAX: usize = 4096;
-/// How long a stream may make no progress and keep octets far beyond a gap for which another stream
+/// How long a stream may make no progress and keep bytes far beyond a gap for which another stream
 /// was refused room, in nanoseconds: as long as TCP's first retransmission timeout (RFC 6298 §2).
 pub const PIECES_IDLE_NS: u64 = 1_000_000_000;
 /// How often, at most, a port looks for such a stream, in nanoseconds.
 pub const PIECES_LOOK_NS: u64 = 10_000_000;
-/// Octets of the receive window that a connection offers unless it is told otherwise.
+/// Bytes of the receive window that a connection offers unless it is told otherwise.
 pub const RECEIVE_WINDOW_BYTES: u32 = 4 << 20;
 
-/// Octets of messages that wait for a receive, of one stream whose queue pair lets them
+/// Bytes of messages that wait for a receive, of one stream whose queue pair lets them
 /// (`ReceiverNotReady::Wait`), beyond which the peer is asked for no more: as many as a receive window.
 /// What the peer was promised before, or what one read from a socket brings, is taken in any case, so
 /// at most as much again is held.
 pub const HELD_BYTES_MAX: usize = RECEIVE_WINDOW_BYTES as usize;
 /// Segments of such messages, beyond which the peer is asked for no more: they may be empty.
 pub const HELD_SEGMENTS_MAX: usize = 16_384;
-/// Least room for such octets that is worth telling the peer of: it sends large segments or none
+/// Least room for such bytes that is worth telling the peer of: it sends large segments or none
 /// (RFC 9293 §3.8.6.2.2).
 pub const HELD_ROOM_MIN: usize = 64 << 10;
 
@@ -135,7 +135,7 @@ pub const BAD_FPDU_DROPS_MAX: u32 = 8;
 /// A path that corrupts one segment in ten does that to a third of them in a whole window.
 pub const BAD_FPDU_DROPS_AHEAD_MAX: u32 = 1024;
 
-/// Octets in one block of memory for what streams keep as it was first sent (Read Responses, FPDUs of
+/// Bytes in one block of memory for what streams keep as it was first sent (Read Responses, FPDUs of
 /// which a part went out alone, flushed requests).
 pub const KEPT_BLOCK_LEN: usize = 16 << 10;
 /// Blocks that the streams of an interface keep for Read Responses: 256 MiB, divided among its queues; as
@@ -147,7 +147,7 @@ pub const KEPT_BLOCKS_MAX: usize = 16 << 10;
 /// Blocks that are not given back to the allocator while no stream needs them: 16 MiB, divided the same
 /// way.
 pub const KEPT_BLOCKS_FREE_MAX: usize = 1 << 10;
-/// Octets of flushed requests, sent and not acknowledged, that a failed stream keeps so that its
+/// Bytes of flushed requests, sent and not acknowledged, that a failed stream keeps so that its
 /// Terminate can arrive. Where more are missing at the peer, the connection is reset.
 pub const FLUSHED_BYTES_KEPT_MAX: usize = 1 << 20;
 
@@ -170,7 +170,7 @@ const _: () = assert!(HELD_ROOM_MIN < HELD_BYTES_MAX);
 
 /// Fragments of one transmitted frame: the kernel's limit on vectored writes, less the head.
 pub const FRAGMENTS_MAX: usize = 1023;
-/// Octets sent or received in streaming mode, before MPA startup (RFC 5044 §7.1), that one
+/// Bytes sent or received in streaming mode, before MPA startup (RFC 5044 §7.1), that one
 /// connection keeps.
 pub const STREAMING_BYTES_MAX: usize = 64 << 10;
 /// Link addresses that a port remembers.
@@ -215,7 +215,7 @@ pub const CONNECTIONLESS_PER_SECOND_MAX: u64 = 50_000;
 pub const CONNECTIONLESS_BURST_MAX: u64 = 16_384;
 /// Ordinary sockets of one port.
 pub const HOST_SOCKETS_MAX: usize = 1024;
-/// Octets of one buffer of an ordinary socket.
+/// Bytes of one buffer of an ordinary socket.
 pub const HOST_BUFFER_LEN_MAX: usize = 16 << 20;
 /// Ports of one interface, one for each of its queues.
 pub const PORTS_MAX: usize = 64;

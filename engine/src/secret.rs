@@ -12,7 +12,7 @@ use rand_chacha::ChaCha20Rng;
 
 use crate::siphash::Key;
 
-/// 32 octets that everything random of an [`Rnic`](crate::verbs::Rnic) comes from.
+/// 32 bytes that everything random of an [`Rnic`](crate::verbs::Rnic) comes from.
 ///
 /// Draw it with `urnic::random_seed`. A run that has to be repeatable takes
 /// one of a number, `Seed::from(1_u64)`, and is open to guesses.
@@ -20,10 +20,10 @@ use crate::siphash::Key;
 pub struct Seed([u8; Self::LEN]);
 
 impl Seed {
-    /// Octets of a seed.
+    /// Bytes of a seed.
     pub const LEN: usize = 32;
 
-    /// The seed of these octets, which should come from a source of randomness.
+    /// The seed of these bytes, which should come from a source of randomness.
     #[must_use]
     pub const fn from_octets(octets: [u8; Self::LEN]) -> Self {
         Self(octets)
@@ -68,7 +68,7 @@ impl From<u64> for Seed {
     }
 }
 
-/// Does not tell the octets: traces and panics are shown to others.
+/// Does not tell the bytes: traces and panics are shown to others.
 impl fmt::Debug for Seed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Seed(…)")
@@ -126,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// Every eight octets in a row of a key.
+    /// Every eight bytes in a row of a key.
     fn windows(key: [u8; Seed::LEN]) -> Vec<[u8; 8]> {
         key.windows(8).map(|window| window.try_into().unwrap()).collect()
     }

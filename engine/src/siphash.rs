@@ -72,7 +72,7 @@ impl<const C: usize, const D: usize> Hasher for SipHasher<C, D> {
         }
     }
 
-    /// As its octets, least first; in one step where the words so far were whole.
+    /// As its bytes, least first; in one step where the words so far were whole.
     #[inline]
     fn write_u64(&mut self, word: u64) {
         if self.len.is_multiple_of(8) {

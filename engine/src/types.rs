@@ -16,7 +16,7 @@ impl fmt::Display for Stag {
     }
 }
 
-/// An octet position inside a tagged buffer (RFC 5041 §1.3, "Tagged Offset").
+/// A byte position inside a tagged buffer (RFC 5041 §1.3, "Tagged Offset").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TaggedOffset(pub u64);
 
@@ -42,7 +42,7 @@ impl Msn {
     }
 }
 
-/// An octet position inside an untagged message (RFC 5041 §4.3, "Message Offset").
+/// A byte position inside an untagged message (RFC 5041 §4.3, "Message Offset").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MsgOffset(pub u32);
 
@@ -73,18 +73,18 @@ pub struct WrId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PdNum(pub u32);
 
-/// A position in one direction of a TCP byte stream: 0 is the first octet after the SYN.
+/// A position in one direction of a TCP byte stream: 0 is the first byte after the SYN.
 ///
-/// It never wraps in practice (2⁶⁴ octets), so positions compare with `<`. 32-bit sequence numbers
+/// It never wraps in practice (2⁶⁴ bytes), so positions compare with `<`. 32-bit sequence numbers
 /// exist only in [`tcp::seq`](crate::tcp) and on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamOffset(pub u64);
 
 impl StreamOffset {
-    /// The first octet after the SYN.
+    /// The first byte after the SYN.
     pub const ZERO: Self = Self(0);
 
-    /// Octets from `earlier` to `self`.
+    /// Bytes from `earlier` to `self`.
     ///
     /// # Panics
     /// When `earlier` is after `self`: a caller's bug.

@@ -20,7 +20,7 @@ pub struct PortInfo {
     pub sm_lid: Lid,
     /// Whether it carries packets.
     pub is_active: bool,
-    /// Octets of the largest payload of its packets.
+    /// Bytes of the largest payload of its packets.
     pub mtu_octets: usize,
     /// Its partitions.
     pub p_keys: Vec<PKey>,

@@ -1,6 +1,6 @@
 //! Bounds of what others can make a link hold or do.
 
-/// Requests to the subnet administrator that are under way at a time.
+/// Requests to the subnet administrator that are in flight at a time.
 pub const SA_REQUESTS_MAX: usize = 64;
 /// How often a request is sent before it counts as not answered.
 pub const SA_ATTEMPTS_MAX: u32 = 6;
@@ -54,7 +54,7 @@ pub const DHCP_ATTEMPTS_MAX: u32 = 5;
 
 /// Datagrams that wait for one neighbour, path or group; one more drops the oldest.
 pub const WAITING_MAX: usize = 16;
-/// Octets of all datagrams that wait; one more datagram is dropped.
+/// Bytes of all datagrams that wait; one more datagram is dropped.
 pub const WAITING_BYTES_MAX: usize = 1 << 20;
 /// Datagrams to neighbours that do not answer, or without a path, which are kept to be told of.
 pub const UNDELIVERABLE_MAX: usize = 64;

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! `KIND` is `packet` (plain frames), `packet-bypass` (around the queueing discipline), `super`
-//! (super-frames cut every `--segment` octets by the next stack that needs it), `xdp` (in the driver)
+//! (super-frames cut every `--segment` bytes by the next stack that needs it), `xdp` (in the driver)
 //! or `xdp-generic`. `FROM` and `TO` are the two ends of a veth pair. One thread sends a burst of 64
 //! frames and receives what has arrived, in turns.
 #![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a program that measures")]

@@ -1,4 +1,4 @@
-//! How many octets a second TAP interfaces carry when nothing reads them: the limit that a stack
+//! How many bytes a second TAP interfaces carry when nothing reads them: the limit that a stack
 //! above them is measured against.
 //!
 //! ```text
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! `FROM` and `TO` are TAP interfaces on one bridge. One thread sends frames of TCP over IPv4, a
-//! second one receives them (or one does both in turns), with at most `--window` octets between
+//! second one receives them (or one does both in turns), with at most `--window` bytes between
 //! them, as a TCP would have it: without that bound the receiver's queue overflows and the sender
-//! works for nothing. With `--super` a frame is a super-frame, to be cut every `--segment` octets
+//! works for nothing. With `--super` a frame is a super-frame, to be cut every `--segment` bytes
 //! by the next stack that needs it cut, and its checksum is partial.
 #![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a program that measures")]
 
@@ -63,7 +63,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 struct Shared {
     sent: AtomicU64,
     received: AtomicU64,
-    /// Octets sent that are no longer waited for.
+    /// Bytes sent that are no longer waited for.
     lost: AtomicU64,
     frames: AtomicU64,
     done: AtomicBool,
@@ -215,7 +215,7 @@ fn report(options: &Options, shared: &Shared, elapsed: Duration) {
     }
 }
 
-/// Ethernet, IPv4 and TCP headers in front of `payload_len` octets, from 10.0.0.1 to 10.0.0.2.
+/// Ethernet, IPv4 and TCP headers in front of `payload_len` bytes, from 10.0.0.1 to 10.0.0.2.
 fn head(payload_len: usize) -> [u8; HEAD_LEN] {
     let mut head = [0; HEAD_LEN];
     head[..12].copy_from_slice(&[2, 0, 10, 0, 0, 2, 2, 0, 10, 0, 0, 1]);

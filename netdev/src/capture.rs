@@ -2,7 +2,7 @@
 //!
 //! Owns the file's position and gives out its frames one by one, each with its link type, so that
 //! [`CapturedFrame::ip_packet`] finds the IP datagram whatever the capture was taken on. Promises
-//! that no file whatsoever makes it panic, hang or allocate more than [`FRAME_LEN_MAX`] octets at
+//! that no file whatsoever makes it panic, hang or allocate more than [`FRAME_LEN_MAX`] bytes at
 //! once: lengths in the file are checked before they are believed.
 //!
 //! The formats are parsed here and not by `pcap-file`, which this package writes with. Version 2.0
@@ -33,13 +33,13 @@ pub struct CapturedFrame {
     /// When it was captured, in nanoseconds since the capture's epoch (1970 for real captures).
     /// Zero when the file does not say.
     pub timestamp_ns: u64,
-    /// What its octets begin with.
+    /// What its bytes begin with.
     pub link: LinkType,
     /// Which interface of its section it was captured on, from 0; 0 where the format knows of one only.
     pub interface: u32,
-    /// Octets it had on the link; more than `bytes` holds when the capture was truncating.
+    /// Bytes it had on the link; more than `bytes` holds when the capture was truncating.
     pub original_len: usize,
-    /// Its captured octets.
+    /// Its captured bytes.
     pub bytes: Vec<u8>,
 }
 
@@ -69,7 +69,7 @@ pub enum CaptureError {
     /// This is no capture, or one of a format that is not known here.
     #[error("neither pcap nor pcapng: {}", foreign::begins(*magic, *known))]
     UnknownFormat {
-        /// The first four octets, as a big-endian number.
+        /// The first four bytes, as a big-endian number.
         magic: u32,
         /// The format that begins like this, where one is known.
         known: Option<ForeignFormat>,
@@ -104,7 +104,7 @@ pub enum CaptureError {
     FrameTooLong {
         /// The frame's number.
         frame: u64,
-        /// Octets that it claims.
+        /// Bytes that it claims.
         len: u32,
     },
     /// The file contradicts itself or its format.
@@ -181,7 +181,7 @@ impl<R: Read> Iterator for CaptureReader<R> {
     }
 }
 
-/// Most octets of one frame, 256 KiB: the largest snap length that capture tools accept.
+/// Most bytes of one frame, 256 KiB: the largest snap length that capture tools accept.
 pub const FRAME_LEN_MAX: usize = 256 * 1024;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The Internet checksum over plain octets.
+//! The Internet checksum over plain bytes.
 //!
 //! For middleware only: the stack above computes its own while it touches the payload anyway.
 
@@ -9,7 +9,7 @@ use crate::Fragment;
 pub(crate) struct Sum(u64);
 
 impl Sum {
-    /// Adds octets as 16-bit big-endian words; an odd last octet is padded with zero, so only the
+    /// Adds bytes as 16-bit big-endian words; an odd last byte is padded with zero, so only the
     /// last run of a sum may have odd length.
     pub(crate) fn octets(self, bytes: &[u8]) -> Self {
         // RFC 1071 §2 (C): sums may be folded before they are added, because 2^16 = 1 modulo
@@ -17,12 +17,12 @@ impl Sum {
         Self(self.0 + u64::from(Fragment::from_slice(bytes).ones_complement_sum()))
     }
 
-    /// Adds a number, as if its big-endian octets had been added.
+    /// Adds a number, as if its big-endian bytes had been added.
     pub(crate) fn number(self, value: u32) -> Self {
         Self(self.0 + u64::from(value))
     }
 
-    /// The checksum: the folded sum's complement. Zero when the summed octets held a right one.
+    /// The checksum: the folded sum's complement. Zero when the summed bytes held a right one.
     pub(crate) fn checksum(self) -> u16 {
         let mut sum = self.0;
         while sum > 0xffff {

@@ -2,7 +2,7 @@
 
 use crate::sys::fragment::Fragment;
 
-/// What is left of a payload that is taken front to back, a number of octets at a time.
+/// What is left of a payload that is taken front to back, a number of bytes at a time.
 #[derive(Debug)]
 pub struct Cursor<'p, 'a> {
     /// What was left of a fragment.
@@ -18,7 +18,7 @@ impl<'p, 'a> Cursor<'p, 'a> {
         Self { part: None, fragments: payload.iter() }
     }
 
-    /// Calls `each` with the runs of the next `len` octets, or of all that are left.
+    /// Calls `each` with the runs of the next `len` bytes, or of all that are left.
     #[inline]
     pub fn take(&mut self, len: usize, mut each: impl FnMut(Fragment<'a>)) {
         let mut left = len;

@@ -1,4 +1,4 @@
-//! Digests that are computed while a frame is copied: the octets are read once for both.
+//! Digests that are computed while a frame is copied: the bytes are read once for both.
 //!
 //! What lies before a digest may be in one long run of memory, which is digested while it is copied. Or
 //! in many short runs: a digest that is begun anew for each takes longer than one over the copy of all.
@@ -10,9 +10,9 @@ use crate::sys::fragment::Fragment;
 /// A digest of a frame's payload that is not there yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digest {
-    /// The first octet of payload that is still to be added.
+    /// The first byte of payload that is still to be added.
     pub from: u32,
-    /// Where the [`LEN`](Self::LEN) octets of the digest are: it covers what is before, from there on. What
+    /// Where the [`LEN`](Self::LEN) bytes of the digest are: it covers what is before, from there on. What
     /// the fragments have there is not sent.
     pub at: u32,
     /// The register when nothing of that is added.
@@ -22,7 +22,7 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// Octets of a digest: the complement of the register, least significant octet first.
+    /// Bytes of a digest: the complement of the register, least significant byte first.
     pub const LEN: usize = 4;
 
     const fn field(register: u32) -> [u8; Self::LEN] {
@@ -35,7 +35,7 @@ impl Digest {
 pub struct Digests<'a> {
     /// In their order, without overlap.
     pub digests: &'a [Digest],
-    /// Offset in the payload that the first octet of the frame's payload has for them: not 0 in a frame that
+    /// Offset in the payload that the first byte of the frame's payload has for them: not 0 in a frame that
     /// was cut from a longer run.
     pub base: u32,
     /// How they are computed.
@@ -47,13 +47,13 @@ pub(crate) trait Destination {
     /// Whether it can [look back](Self::digest_last).
     const DIGESTS_LAST: bool = true;
 
-    /// Appends octets.
+    /// Appends bytes.
     fn put(&mut self, octets: Fragment<'_>);
 
-    /// Appends octets and adds them to a register.
+    /// Appends bytes and adds them to a register.
     fn put_and_digest(&mut self, octets: Fragment<'_>, digester: &Digester, register: u32) -> u32;
 
-    /// Adds the `len` octets that were appended last to a register. Not to be called of one that cannot.
+    /// Adds the `len` bytes that were appended last to a register. Not to be called of one that cannot.
     fn digest_last(&self, len: usize, digester: &Digester, register: u32) -> u32;
 }
 
@@ -82,7 +82,7 @@ impl Digests<'_> {
     }
 }
 
-/// Octets between two offsets.
+/// Bytes between two offsets.
 #[inline]
 fn distance(from: u32, to: u32) -> usize {
     to.saturating_sub(from) as usize
@@ -100,7 +100,7 @@ impl<'a> Room<'a> {
         Self { octets, filled: 0 }
     }
 
-    /// Octets that were appended.
+    /// Bytes that were appended.
     pub(crate) const fn filled(&self) -> usize {
         self.filled
     }

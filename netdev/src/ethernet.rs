@@ -1,8 +1,8 @@
 //! Where the network header of an Ethernet frame begins.
 
-/// Octets of an untagged Ethernet header.
+/// Bytes of an untagged Ethernet header.
 pub(crate) const HEADER_LEN: usize = 14;
-/// Octets of one VLAN tag.
+/// Bytes of one VLAN tag.
 pub(crate) const TAG_LEN: usize = 4;
 /// EtherType of IPv4.
 pub(crate) const IPV4: u16 = 0x0800;

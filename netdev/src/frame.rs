@@ -1,4 +1,4 @@
-//! A frame on its way in or out, as values: where its octets are and which offloads apply.
+//! A frame on its way in or out, as values: where its bytes are and which offloads apply.
 
 use std::num::NonZeroU16;
 
@@ -8,11 +8,11 @@ pub use crate::digests::{Digest, Digests};
 pub use crate::sys::digester::{AppendToDigest, CopyAndDigest, Digester};
 pub use crate::sys::fragment::Fragment;
 
-/// A frame to transmit: header octets, then payload gathered from fragments.
+/// A frame to transmit: header bytes, then payload gathered from fragments.
 ///
 /// With [`segment_size`](Self::segment_size) set, the frame is a super-frame: the payload behind
 /// `head` (which holds Ethernet, IP and TCP headers and nothing else) is to be cut every
-/// `segment_size` octets, each piece sent under a copy of the headers.
+/// `segment_size` bytes, each piece sent under a copy of the headers.
 #[derive(Clone, Copy, Debug)]
 pub struct TxFrame<'a> {
     /// Link, network and transport headers (and anything else that is not gathered).
@@ -21,7 +21,7 @@ pub struct TxFrame<'a> {
     pub payload: &'a [Fragment<'a>],
     /// Whether the device has to complete the transport checksum.
     pub checksum: TxChecksum,
-    /// Octets of payload per segment of a super-frame; `None` for an ordinary frame.
+    /// Bytes of payload per segment of a super-frame; `None` for an ordinary frame.
     pub segment_size: Option<NonZeroU16>,
     /// Digests of the payload that are still to be computed, by a device that copies frames and says so
     /// ([`Capabilities::tx_digest`](crate::Capabilities::tx_digest)). Without them the payload is as it is
@@ -37,20 +37,20 @@ impl<'a> TxFrame<'a> {
         Self { head: octets, payload: &[], checksum, segment_size: None, digests: None }
     }
 
-    /// Octets of the whole frame, headers included.
+    /// Bytes of the whole frame, headers included.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
         self.head.len() + self.payload.iter().map(Fragment::len).sum::<usize>()
     }
 
-    /// Whether the frame has no octets.
+    /// Whether the frame has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Copies the whole frame into the front of `dst`, with its digests, and returns how many octets that
+    /// Copies the whole frame into the front of `dst`, with its digests, and returns how many bytes that
     /// took.
     ///
     /// # Panics
@@ -79,10 +79,10 @@ pub enum TxChecksum {
     /// Already in place, or not needed.
     Complete,
     /// The device completes it: the field holds the pseudo-header's sum; the checksum covers from
-    /// `start` to the end of the frame and belongs at `start + offset` (both in octets from the
+    /// `start` to the end of the frame and belongs at `start + offset` (both in bytes from the
     /// frame's first).
     Partial {
-        /// First octet that the checksum covers.
+        /// First byte that the checksum covers.
         start: u16,
         /// Where the checksum field is, counted from `start`.
         offset: u16,
@@ -96,19 +96,19 @@ pub enum TxChecksum {
 /// meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub struct RxFrame<'a> {
-    /// The frame from its first link-layer octet (or IP octet, on [`Medium::Ip`]): all of it, or at least
-    /// [`HEAD_LEN_MIN`](Self::HEAD_LEN_MIN) octets when there is a payload.
+    /// The frame from its first link-layer byte (or IP byte, on [`Medium::Ip`]): all of it, or at least
+    /// [`HEAD_LEN_MIN`](Self::HEAD_LEN_MIN) bytes when there is a payload.
     pub head: &'a [u8],
     /// What follows the head, in order.
     pub payload: &'a [Fragment<'a>],
     /// Whether the transport checksum was verified.
     pub checksum: RxChecksum,
-    /// Payload octets per original segment, when the device merged several into this frame.
+    /// Payload bytes per original segment, when the device merged several into this frame.
     pub segment_size: Option<NonZeroU16>,
 }
 
 impl<'a> RxFrame<'a> {
-    /// Octets that a head has at least when a payload follows: the longest headers of Ethernet with a
+    /// Bytes that a head has at least when a payload follows: the longest headers of Ethernet with a
     /// tag, of IPv6 and of TCP.
     pub const HEAD_LEN_MIN: usize = 18 + 40 + 60;
 
@@ -122,19 +122,19 @@ impl<'a> RxFrame<'a> {
         Self { head: octets, payload: &[], checksum, segment_size }
     }
 
-    /// Octets of the whole frame.
+    /// Bytes of the whole frame.
     #[must_use]
     pub fn len(&self) -> usize {
         self.head.len() + self.payload.iter().map(Fragment::len).sum::<usize>()
     }
 
-    /// Whether the frame has no octets.
+    /// Whether the frame has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The frame in one place: where it is, or copied to `room`, whose octets before are lost.
+    /// The frame in one place: where it is, or copied to `room`, whose bytes before are lost.
     #[must_use]
     pub fn gathered<'r>(&self, room: &'r mut Vec<u8>) -> RxFrame<'r>
     where

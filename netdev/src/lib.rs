@@ -75,16 +75,16 @@ const TRACE: &str = "urnic::netdev";
 pub struct Capabilities {
     /// What frames begin with.
     pub medium: Medium,
-    /// Largest IP datagram, in octets (link-layer header not counted).
+    /// Largest IP datagram, in bytes (link-layer header not counted).
     pub mtu: usize,
-    /// Largest super-frame payload handed to [`Device::transmit`] at once, in octets; `None` when
+    /// Largest super-frame payload handed to [`Device::transmit`] at once, in bytes; `None` when
     /// the device cannot cut super-frames.
     pub segmentation_len_max: Option<NonZeroUsize>,
     /// Whether the device completes a [`TxChecksum::Partial`].
     pub tx_checksum: bool,
     /// Most fragments in one frame's payload.
     pub fragments_max: usize,
-    /// Octets of a run of memory from which on the device gathers it sooner than it takes a copy of
+    /// Bytes of a run of memory from which on the device gathers it sooner than it takes a copy of
     /// it, measured: the cost of each fragment. 0 where a fragment costs nothing, as when the device
     /// copies frames into memory of its own.
     pub gather_len_min: usize,

@@ -12,7 +12,7 @@ use crate::{
     Capabilities, Device, Medium, Refusals, RxChecksum, RxFrame, TransmitError, TxChecksum, TxFrame,
 };
 
-/// Octets of frames that wait to be received, at most. One that finds no room is refused as by a full
+/// Bytes of frames that wait to be received, at most. One that finds no room is refused as by a full
 /// device, and offered again.
 const WAITING_BYTES_MAX: usize = 4 << 20;
 /// Allocations that are kept for later frames.

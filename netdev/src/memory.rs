@@ -23,20 +23,20 @@ use crate::{
 /// What joins the two ends of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkConfig {
-    /// Largest IP datagram, in octets.
+    /// Largest IP datagram, in bytes.
     pub mtu: usize,
-    /// Time a frame travels after its last octet was sent, in nanoseconds.
+    /// Time a frame travels after its last byte was sent, in nanoseconds.
     pub latency_ns: u64,
-    /// Bits per second, per direction, counting frame octets only; `None` sends in no time. At
+    /// Bits per second, per direction, counting frame bytes only; `None` sends in no time. At
     /// zero nothing ever arrives.
     pub rate_bits_per_second: Option<u64>,
-    /// Most frames under way per direction, at least one; a frame more is refused with
+    /// Most frames in flight per direction, at least one; a frame more is refused with
     /// [`TransmitError::Full`]. Up to an eighth of them may be received frames whose buffers come
     /// back when [`receive`](Device::receive) is called again.
     pub queue_frames: usize,
     /// What frames begin with.
     pub medium: Medium,
-    /// Largest super-frame payload, in octets; `None` refuses super-frames. They cross uncut.
+    /// Largest super-frame payload, in bytes; `None` refuses super-frames. They cross uncut.
     pub super_frame_len_max: Option<NonZeroUsize>,
     /// Whether the link takes frames with a partial checksum. It does not complete it: such a
     /// frame never leaves memory and arrives as [`RxChecksum::Valid`].
@@ -78,7 +78,7 @@ pub struct MemoryDevice {
     spare: Vec<Box<[u8]>>,
     /// Buffers that exist for this end's sending direction, wherever they are.
     buffers: usize,
-    /// When the last octet taken so far will have been sent.
+    /// When the last byte taken so far will have been sent.
     sent_at_ns: u64,
     /// When the last frame taken so far arrives.
     arrival_ns: u64,
@@ -122,7 +122,7 @@ impl MemoryDevice {
         self.link.set_latency(latency_ns);
     }
 
-    /// A buffer of at least `len` octets, or `None` while all of them are under way.
+    /// A buffer of at least `len` bytes, or `None` while all of them are in flight.
     fn buffer(&mut self, len: usize) -> Option<Box<[u8]>> {
         if let Some(buffer) = self.spare.pop() {
             return Some(self.long_enough(buffer, len));
@@ -149,7 +149,7 @@ impl MemoryDevice {
         if buffer.len() >= len { buffer } else { vec![0; self.buffer_len(len)].into_boxed_slice() }
     }
 
-    /// The length of new buffers: enough for `len` octets and all that may come later.
+    /// The length of new buffers: enough for `len` bytes and all that may come later.
     fn buffer_len(&self, len: usize) -> usize {
         let ip_len = self
             .config
@@ -161,7 +161,7 @@ impl MemoryDevice {
         (usual.min(BUFFER_LEN_MAX).max(len).div_ceil(CACHE_LINE) | 1) * CACHE_LINE
     }
 
-    /// Takes one frame of `len` octets that `write` puts straight into the buffer it crosses the
+    /// Takes one frame of `len` bytes that `write` puts straight into the buffer it crosses the
     /// link in: for stacks that write whole frames instead of describing them. The buffer starts
     /// with arbitrary content. Otherwise like [`transmit`](Device::transmit).
     ///
@@ -191,7 +191,7 @@ impl MemoryDevice {
         Ok(written)
     }
 
-    /// When a frame offered now that takes `wire_len` octets will have arrived, with the link busy
+    /// When a frame offered now that takes `wire_len` bytes will have arrived, with the link busy
     /// until then.
     fn schedule(&mut self, now_ns: u64, wire_len: usize) -> u64 {
         let start = now_ns.max(self.sent_at_ns);
@@ -300,7 +300,7 @@ impl Device for MemoryDevice {
     }
 }
 
-/// A frame under way.
+/// A frame in flight.
 #[derive(Debug)]
 struct Slot {
     buffer: Box<[u8]>,
@@ -336,7 +336,7 @@ fn append(frames: &mut VecDeque<Slot>, more: &mut VecDeque<Slot>) {
     }
 }
 
-/// Octets that cross the wire for a frame: a super-frame counts its headers once per segment.
+/// Bytes that cross the wire for a frame: a super-frame counts its headers once per segment.
 fn wire_len(frame: &TxFrame<'_>, len: usize) -> usize {
     let Some(segment_size) = frame.segment_size else { return len };
     let payload_len = len - frame.head.len();
@@ -344,7 +344,7 @@ fn wire_len(frame: &TxFrame<'_>, len: usize) -> usize {
     len.saturating_add((segments - 1).saturating_mul(frame.head.len()))
 }
 
-/// Nanoseconds, rounded up, that `len` octets take at `rate` bits per second.
+/// Nanoseconds, rounded up, that `len` bytes take at `rate` bits per second.
 pub(crate) fn sending_ns(len: usize, rate: u64) -> u64 {
     const NS_PER_OCTET_AT_1_BPS: u64 = 8 * 1_000_000_000;
     let at_1_bps = u64::try_from(len).ok().and_then(|len| len.checked_mul(NS_PER_OCTET_AT_1_BPS));
@@ -365,7 +365,7 @@ const BUFFER_LEN_MAX: usize = 256 * 1024;
 const CACHE_LINE: usize = 64;
 /// Frames that a caller hardly sends at once.
 const ROOM_AMPLE: usize = 64;
-/// Octets of buffers that are made before used ones are asked for.
+/// Bytes of buffers that are made before used ones are asked for.
 const CACHED_LEN: usize = 64 * 1024;
 
 #[cfg(test)]

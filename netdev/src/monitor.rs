@@ -38,9 +38,9 @@ pub struct MonitoredFrame<'a> {
     pub at_ns: u64,
     /// Whether it was sent; otherwise it was received.
     pub is_outbound: bool,
-    /// Octets that it had; more than `bytes` where it was longer than there was room for.
+    /// Bytes that it had; more than `bytes` where it was longer than there was room for.
     pub original_len: usize,
-    /// Its octets from the Ethernet header on, VLAN tags in place. A checksum that was left to the
+    /// Its bytes from the Ethernet header on, VLAN tags in place. A checksum that was left to the
     /// device is not there yet.
     pub bytes: &'a [u8],
 }
@@ -101,7 +101,7 @@ impl Monitor {
         count
     }
 
-    /// Frames so far that found no slot, or had more octets than there was room for.
+    /// Frames so far that found no slot, or had more bytes than there was room for.
     ///
     /// # Errors
     /// What the kernel answers.
@@ -177,9 +177,9 @@ fn frame_in<'a>(
     Some(MonitoredFrame { at_ns, is_outbound, original_len, bytes })
 }
 
-/// A quarter of a second of 1 Gbit/s in frames of 1500 octets, and much more in super-frames.
+/// A quarter of a second of 1 Gbit/s in frames of 1500 bytes, and much more in super-frames.
 const RING_FRAMES: usize = 16_384;
-/// Octets of the ring where frames are large, as on the loopback interface.
+/// Bytes of the ring where frames are large, as on the loopback interface.
 const RING_LEN: usize = 32 << 20;
 /// For super-frames that wait behind their slots.
 const RECEIVE_BUFFER_LEN: i32 = 32 << 20;

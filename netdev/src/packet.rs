@@ -1,7 +1,7 @@
 //! Packet sockets of the Linux kernel (`AF_PACKET`): an interface's frames, beside the kernel.
 //!
 //! Owns one socket on an interface that the kernel goes on using. A frame goes out by one `writev`
-//! from where its octets are, with a `virtio_net_hdr` in front: super-frames and partial checksums
+//! from where its bytes are, with a `virtio_net_hdr` in front: super-frames and partial checksums
 //! are the kernel's, or the card's, to finish. Frames come in through a ring that the kernel fills.
 //!
 //! The ring is `TPACKET_V2`, not 3: the latter hands over blocks of frames, when they are full or
@@ -12,7 +12,7 @@
 //!
 //! There is no transmit ring: payload would have to be copied into it by this program, while the
 //! kernel copies from anywhere, and a super-frame does not fit into a slot. The price: a trial
-//! program of its own, with plain frames of 1514 octets over veth on a busy machine, spent 1.3 µs
+//! program of its own, with plain frames of 1514 bytes over veth on a busy machine, spent 1.3 µs
 //! of processor time on a frame by such a ring, and 1.9 by `writev`.
 //!
 //! The interface may be taken down, set up again, deleted and made anew at any time. The device

@@ -8,7 +8,7 @@
 //! A received super-frame is cut the way the kernel cuts it for a device without offloads, so the
 //! layer above meets the packets that would have been on a wire. In the other direction, when asked
 //! for, packets that follow each other in one flow leave as one super-frame, but only when cutting
-//! that gives the same packets again, octet for octet. Their order is that of the layer above, and
+//! that gives the same packets again, byte for byte. Their order is that of the layer above, and
 //! a packet whose checksum is wrong stays alone.
 
 mod cut;

@@ -1,6 +1,6 @@
 //! Memory of this process that its peers on this host may read in place.
 //!
-//! A device that refers to octets instead of copying them ([`shm`](crate::shm), and a
+//! A device that refers to bytes instead of copying them ([`shm`](crate::shm), and a
 //! [`VirtioUser`](crate::vhost_user::VirtioUser) that shares) can do so where they lie in memory that was made here. Each piece is a file in memory of its own (`memfd_create(2)`), sealed
 //! so that a process which gets its descriptor can read it and do nothing else with it: not write it,
 //! make it shorter, or take a page away. A [`Publisher`] is what the devices of a program
@@ -27,7 +27,7 @@ use crate::sys::shared_mapping::SharedMapping;
 /// Pieces of memory that a publisher has at most. Each is an open descriptor, of which a process has 1024
 /// if nothing else was set.
 pub const PUBLISHED_REGIONS_MAX: usize = 512;
-/// Octets that a publisher has at most: what a peer has to find addresses for.
+/// Bytes that a publisher has at most: what a peer has to find addresses for.
 pub const PUBLISHED_BYTES_MAX: usize = 1 << 36;
 
 /// Memory of this process that peers of the devices opened with it may read. A clone is another handle of the same.
@@ -76,7 +76,7 @@ impl Regions {
 pub(crate) struct Region {
     /// Of this piece alone, among all that the publisher ever had.
     pub(crate) id: u64,
-    /// Address of its first octet in this process.
+    /// Address of its first byte in this process.
     pub(crate) start: usize,
     pub(crate) len: usize,
     pub(crate) file: Arc<OwnedFd>,
@@ -89,7 +89,7 @@ impl Publisher {
         Self::default()
     }
 
-    /// Makes memory of `len` octets, all zero, and publishes it: devices that were opened with this
+    /// Makes memory of `len` bytes, all zero, and publishes it: devices that were opened with this
     /// publisher let their peers read it from now on. All its pages are there when this returns: a reader
     /// never has to make one.
     ///
@@ -97,7 +97,7 @@ impl Publisher {
     ///
     /// # Errors
     /// [`io::ErrorKind::QuotaExceeded`] beyond [`PUBLISHED_REGIONS_MAX`] or [`PUBLISHED_BYTES_MAX`];
-    /// [`io::ErrorKind::InvalidInput`] for no octets; [`io::ErrorKind::Unsupported`] before Linux 5.1;
+    /// [`io::ErrorKind::InvalidInput`] for no bytes; [`io::ErrorKind::Unsupported`] before Linux 5.1;
     /// what the system says when it has no memory or no descriptor left.
     pub fn allocate(&self, len: usize) -> io::Result<PublishedMemory> {
         // Room is taken first, and memory is made, which takes time, without the lock.
@@ -115,10 +115,10 @@ impl Publisher {
         Ok(PublishedMemory { _published: published, mapping })
     }
 
-    /// As [`allocate`](Self::allocate), `count` blocks of `len` octets each that only their owner writes.
+    /// As [`allocate`](Self::allocate), `count` blocks of `len` bytes each that only their owner writes.
     ///
     /// # Errors
-    /// As [`allocate`](Self::allocate); [`io::ErrorKind::InvalidInput`], too, when they are more octets
+    /// As [`allocate`](Self::allocate); [`io::ErrorKind::InvalidInput`], too, when they are more bytes
     /// together than can be counted.
     pub fn allocate_blocks(&self, count: usize, len: usize) -> io::Result<Vec<PublishedBlock>> {
         let whole = count.checked_mul(len).ok_or(io::ErrorKind::InvalidInput)?;
@@ -203,13 +203,13 @@ pub struct PublishedMemory {
 }
 
 impl PublishedMemory {
-    /// Address of the first octet, on a page. All of them may be read and written while `self` exists.
+    /// Address of the first byte, on a page. All of them may be read and written while `self` exists.
     #[must_use]
     pub const fn as_ptr(&self) -> *mut u8 {
         self.mapping.as_ptr()
     }
 
-    /// Octets of it.
+    /// Bytes of it.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "it never is")]
     pub const fn len(&self) -> usize {

@@ -8,7 +8,7 @@ use std::ops::Range;
 use crate::checksum::Sum;
 use crate::{Medium, ethernet};
 
-/// Where the parts of a frame with a TCP segment begin, in octets from the frame's first.
+/// Where the parts of a frame with a TCP segment begin, in bytes from the frame's first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     pub(crate) ip_at: usize,
@@ -26,13 +26,13 @@ enum Version {
 }
 
 impl Layout {
-    /// Octets of TCP payload.
+    /// Bytes of TCP payload.
     pub(crate) const fn payload_len(&self) -> usize {
         self.end - self.payload_at
     }
 }
 
-/// Octets of the link header, VLAN tags included; the whole frame when it ends inside.
+/// Bytes of the link header, VLAN tags included; the whole frame when it ends inside.
 pub(crate) fn link_header_len(frame: &[u8], medium: Medium) -> usize {
     match medium {
         Medium::Ip => 0,
@@ -277,7 +277,7 @@ const TCP_OFFSET: usize = 12;
 pub(crate) const TCP_FLAGS: usize = 13;
 pub(crate) const TCP_CHECKSUM: usize = 16;
 const TCP_HEADER_LEN: usize = 20;
-/// Bits of the flags octet.
+/// Bits of the flags byte.
 pub(crate) const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;

@@ -1,7 +1,7 @@
 //! TAP interfaces of the Linux kernel, Ethernet frames by `read` and `write`, and TUN interfaces, IP
 //! datagrams.
 //!
-//! Owns one queue of an interface. A frame goes out by one `writev` from where its octets are, and
+//! Owns one queue of an interface. A frame goes out by one `writev` from where its bytes are, and
 //! comes in by one `read` into a buffer that is used again and again: the driver takes and gives
 //! one frame per call. With the `virtio_net_hdr` ([`TapConfig::vnet_header`]) that frame is a
 //! super-frame of up to 64 KiB, and checksums stay partial as long as it stays in this machine.
@@ -91,7 +91,7 @@ impl Tap {
         tap::set_carrier(self.file.as_fd(), on)
     }
 
-    /// Sets the largest IP datagram of the interface, in octets.
+    /// Sets the largest IP datagram of the interface, in bytes.
     ///
     /// # Errors
     /// `EPERM` without `CAP_NET_ADMIN`, `EINVAL` when it cannot carry that.
@@ -270,7 +270,7 @@ const SEGMENTATION_LEN_MAX: usize = vnet::SUPER_FRAME_LEN_MAX - vnet::HEADERS_LE
 /// Fragments beside the header and the head of a frame.
 const FRAGMENTS_MAX: usize = RUNS_MAX - 2;
 
-/// Each run of memory costs the kernel about 36 ns, beside the copy. Measured: runs of 1448 octets are
+/// Each run of memory costs the kernel about 36 ns, beside the copy. Measured: runs of 1448 bytes are
 /// faster copied into the frame (by 15 % with super-frames, by 30 % with plain ones), runs of 8940
 /// gathered.
 const GATHER_LEN_MIN: usize = 4096;

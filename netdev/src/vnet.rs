@@ -8,10 +8,10 @@ use std::num::NonZeroU16;
 use crate::{Fragment, RxChecksum, RxFrame, TransmitError, TxChecksum, TxFrame};
 use crate::{checksum, ethernet};
 
-/// Octets of the header, without the count of merged buffers that some devices append.
+/// Bytes of the header, without the count of merged buffers that some devices append.
 pub(crate) const HEADER_LEN: usize = 10;
 
-/// Octets of the longest super-frame that the kernel does not cut in software on the way: its
+/// Bytes of the longest super-frame that the kernel does not cut in software on the way: its
 /// devices take less than 64 KiB, the link header included.
 pub(crate) const SUPER_FRAME_LEN_MAX: usize = 65_535;
 
@@ -74,7 +74,7 @@ pub(crate) fn encode(frame: &TxFrame<'_>) -> Result<[u8; HEADER_LEN], TransmitEr
 
 /// What the header of a received frame says of it.
 ///
-/// A checksum left partial counts as valid, for the octets never left this machine's memory or
+/// A checksum left partial counts as valid, for the bytes never left this machine's memory or
 /// were verified on the way in. When it is not the one of the outermost TCP, UDP or ICMPv6 header,
 /// it is completed in place and the frame's own checksum left for the receiver to verify.
 pub(crate) fn decode<'a>(header: [u8; HEADER_LEN], bytes: &'a mut [u8]) -> RxFrame<'a> {
@@ -107,7 +107,7 @@ pub(crate) fn verdict(
     Some((checksum, segment_size(header)))
 }
 
-/// Octets of payload in each segment that a received frame was made of.
+/// Bytes of payload in each segment that a received frame was made of.
 fn segment_size(header: [u8; HEADER_LEN]) -> Option<NonZeroU16> {
     let [_, gso_type, _, _, size_a, size_b, ..] = header;
     match gso_type & !GSO_ECN {
@@ -116,7 +116,7 @@ fn segment_size(header: [u8; HEADER_LEN]) -> Option<NonZeroU16> {
     }
 }
 
-/// The header for the same frame with `len` octets more in front of its transport header.
+/// The header for the same frame with `len` bytes more in front of its transport header.
 pub(crate) fn moved_by(mut header: [u8; HEADER_LEN], len: usize) -> [u8; HEADER_LEN] {
     let start = u16::from_ne_bytes([header[6], header[7]]);
     // One that cannot be stays one that cannot be.

@@ -13,7 +13,7 @@
 //!
 //! What does not work, and what to do:
 //! - Frames are as long as a chunk: an MTU of up to [`MTU_MAX`], no super-frames. Drivers have
-//!   limits of their own (veth 3506 octets).
+//!   limits of their own (veth 3506 bytes).
 //! - Nothing completes checksums. A sender in this machine that leaves them to its card (the kernel
 //!   on the other end of a veth, a packet socket with super-frames) sends frames that never get
 //!   one, and they are dropped as corrupt: `ethtool -K PEER tx off`.

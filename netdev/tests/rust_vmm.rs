@@ -71,7 +71,7 @@ fn put(file: &File, at: u64, octets: &[u8]) {
     file.write_all_at(octets, at).unwrap();
 }
 
-/// Octets in front of each frame: `virtio_net_hdr_v1` (Virtio 1.2 §5.1.6).
+/// Bytes in front of each frame: `virtio_net_hdr_v1` (Virtio 1.2 §5.1.6).
 const HEADER_LEN: usize = 12;
 const VERSION_1: u64 = 1 << 32;
 const PROTOCOL_FEATURES: u64 = 1 << 30;

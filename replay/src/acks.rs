@@ -1,4 +1,4 @@
-//! What was acknowledged when, and whether the sender can have known of it when it sent again.
+//! What was acknowledged when, and whether the sender can have known of it when it retransmitted.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ pub(super) struct Acks {
 
 #[derive(Clone, Copy, Debug)]
 struct Ack {
-    /// The octet after the last that is acknowledged.
+    /// The byte after the last that is acknowledged.
     end: u64,
     at_ns: u64,
     frame: u64,
@@ -23,7 +23,7 @@ struct Ack {
     stamp: Option<u32>,
 }
 
-/// Why octets come again of which the capture has the acknowledgment.
+/// Why bytes come again of which the capture has the acknowledgment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
     /// The acknowledgment of this frame did not reach the sender, though it had time to.
@@ -56,7 +56,7 @@ impl Acks {
         self.round_trip_ns
     }
 
-    /// Octets before `end` are acknowledged.
+    /// Bytes before `end` are acknowledged.
     pub(super) fn note(&mut self, end: u64, at_ns: u64, frame: u64, stamp: Option<u32>) {
         if self.end() >= end {
             return;
@@ -67,7 +67,7 @@ impl Acks {
         self.latest.push_back(Ack { end, at_ns, frame, stamp });
     }
 
-    /// Where the acknowledged octets end.
+    /// Where the acknowledged bytes end.
     pub(super) fn end(&self) -> u64 {
         self.latest.back().map_or(0, |ack| ack.end)
     }
@@ -77,7 +77,7 @@ impl Acks {
         self.latest.back().map_or(0, |ack| ack.frame)
     }
 
-    /// Why octets before `end` are sent again now, by a segment that echoes `echo`; `None` when they are
+    /// Why bytes before `end` are retransmitted now, by a segment that echoes `echo`; `None` when they are
     /// not acknowledged.
     pub(super) fn why(&self, end: u64, now_ns: u64, echo: Option<u32>) -> Option<Why> {
         // Of those forgotten one may have been the first: then that is longer ago still.

@@ -45,7 +45,7 @@ impl Alignment {
     }
 
     /// Decides about the segments that end where the stream is delivered, in full operation from
-    /// `origin` on; tells `decided` their octets, how many there are, and the frame of the first.
+    /// `origin` on; tells `decided` their bytes, how many there are, and the frame of the first.
     pub(super) fn decide(
         &mut self,
         origin: u64,

@@ -1,4 +1,4 @@
-//! Which frame brought which octet.
+//! Which frame brought which byte.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use urnic_engine::types::StreamOffset;
 
 use super::limits::{Holding, Room};
 
-/// The frames that brought the octets of a stream which are not delivered yet.
+/// The frames that brought the bytes of a stream which are not delivered yet.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     /// End, frame and its time, by start.
@@ -15,7 +15,7 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Octets `start..end` came in `frame`, for the first time. Without room it is not known later.
+    /// Bytes `start..end` came in `frame`, for the first time. Without room it is not known later.
     pub(super) fn note(
         &mut self,
         (start, end): (u64, u64),
@@ -28,30 +28,30 @@ impl Arrivals {
         }
     }
 
-    /// The frame that brought the octet before `end`.
+    /// The frame that brought the byte before `end`.
     pub(super) fn frame_before(&self, end: StreamOffset) -> Option<u64> {
         let (_, &(to, frame, _)) = self.frames.range(..end.0).next_back()?;
         (to >= end.0).then_some(frame)
     }
 
-    /// Whether new octets of a segment begin there.
+    /// Whether new bytes of a segment begin there.
     pub(super) fn begins_in(&self, octets: Range<u64>) -> bool {
         self.frames.range(octets).next().is_some()
     }
 
-    /// When the first and when the last of octets `start..end` came.
+    /// When the first and when the last of bytes `start..end` came.
     pub(super) fn times_of(&self, (start, end): (u64, u64)) -> Option<(u64, u64)> {
         let first = self.frames.range(..=start).next_back().map_or(start, |(from, _)| *from);
         let times = self.frames.range(first..end).map(|(_, &(_, _, at_ns))| at_ns);
         Some((times.clone().min()?, times.max()?))
     }
 
-    /// The frame that brought the first octet at or after `start`.
+    /// The frame that brought the first byte at or after `start`.
     pub(super) fn first_frame_after(&self, start: u64) -> Option<u64> {
         self.frames.range(start..).next().map(|(_, &(_, frame, _))| frame)
     }
 
-    /// Octets before `delivered` will not be asked for any more.
+    /// Bytes before `delivered` will not be asked for any more.
     pub(super) fn forget_before(
         &mut self,
         delivered: StreamOffset,

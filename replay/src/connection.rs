@@ -249,7 +249,7 @@ impl ReplayedConnection {
         if side == self.initiator() { "initiator" } else { "responder" }
     }
 
-    /// Whether a segment carries octets beyond the startup frame of its sender.
+    /// Whether a segment carries bytes beyond the startup frame of its sender.
     fn is_beyond_startup(&self, side: usize, segment: &Segment<'_>) -> bool {
         if self.first_is_judged || segment.payload.is_empty() {
             return false;

@@ -1,12 +1,12 @@
 //! Frames that were captured more than once: by two taps, on two interfaces, before and after a router.
 //!
-//! A frame that the sender sent again comes once more at the same place. A copy comes at another one:
+//! A frame that the sender retransmitted comes once more at the same place. A copy comes at another one:
 //! the n-th time there is a copy of the n-th time here. Where a switch mirrors a port in both
 //! directions, copies come at one place: then almost every segment comes twice, the second time at
 //! once.
 //!
 //! Where one clock stamps both, a copy comes sooner than a sender repeats itself, and what comes later was
-//! sent again; unless nearly all comes that late. Clocks of two interfaces may be apart by any time.
+//! retransmitted; unless nearly all comes that late. Clocks of two interfaces may be apart by any time.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -182,7 +182,7 @@ fn place_of(hashing: &RandomState, frame: &CapturedFrame) -> u64 {
 
 /// Places that one frame is told apart by.
 const PLACES_MAX: usize = 4;
-/// Octets at the beginning and at the end of a payload that are compared.
+/// Bytes at the beginning and at the end of a payload that are compared.
 const COMPARED_LEN: usize = 64;
 /// The other copy of a mirrored port, and the next place on the way, have a frame within this time. It is
 /// shorter than the retransmission timeouts of kernels.

@@ -4,7 +4,7 @@
 //! segment → which octets are new → startup frame | tcp::ReceiveHalf + mpa::rx::FpduReceiver → Observer
 //! ```
 //!
-//! Octets that the receive code does not take at once wait here, as they would wait at their sender
+//! Bytes that the receive code does not take at once wait here, as they would wait at their sender
 //! to be retransmitted, and are offered again when the stream has come as far.
 
 mod finish;
@@ -58,13 +58,13 @@ pub(super) struct Direction {
     high: u64,
     tcp: ReceiveHalf,
     phase: Phase,
-    /// Every octet the capture brought.
+    /// Every byte the capture brought.
     seen: RangeSet,
     arrivals: Arrivals,
-    /// New octets that were not taken yet, with their frame, by position.
+    /// New bytes that were not taken yet, with their frame, by position.
     waiting: BTreeMap<u64, (Vec<u8>, u64)>,
     waiting_bytes: u64,
-    /// Octets that found no room to wait.
+    /// Bytes that found no room to wait.
     lost_bytes: u64,
     /// What of the shared room for notes is this direction's.
     held: Holding,
@@ -98,7 +98,7 @@ enum Phase {
 /// Where full operation begins.
 #[derive(Debug)]
 struct Origin {
-    /// Stream position of its first octet, or of the first that the capture makes sense of.
+    /// Stream position of its first byte, or of the first that the capture makes sense of.
     at: u64,
     /// The frame that completed the startup; 0 when the capture lacks it.
     frame: u64,
@@ -160,7 +160,7 @@ impl Direction {
         }
     }
 
-    /// Whether the stream position of full operation is known and octets at or beyond it were seen.
+    /// Whether the stream position of full operation is known and bytes at or beyond it were seen.
     pub(super) fn is_beyond_startup(&self) -> bool {
         self.startup().is_some_and(|frame| self.high > frame.end)
     }
@@ -187,7 +187,7 @@ impl Direction {
         let near = self.space.seq_at(StreamOffset(self.high));
         let start = i128::from(self.high) + i128::from(seq.distance_from(near));
         let end = start + segment.payload.len() as i128;
-        // What lies before the stream's first octet is no part of it: a keep-alive probe.
+        // What lies before the stream's first byte is no part of it: a keep-alive probe.
         let first = u64::try_from(start).unwrap_or(0);
         let last = u64::try_from(end).unwrap_or(0);
         self.segments += 1;
@@ -262,7 +262,7 @@ impl Direction {
         self.pump(around);
     }
 
-    /// Full operation is under way, and the capture lacks how it began.
+    /// Full operation is in flight, and the capture lacks how it began.
     pub(super) fn resume(&mut self, resumed: Resumed, out_of_order: bool) {
         let Resumed { start, markers, crc } = resumed;
         let terms = Terms { markers, crc, version: ProtocolVersion::IETF, rtr: None };
@@ -330,14 +330,14 @@ impl Direction {
         }
     }
 
-    /// Octets that wait in TCP or in MPA, for others before them or for the rest of their FPDU.
+    /// Bytes that wait in TCP or in MPA, for others before them or for the rest of their FPDU.
     fn note_held(&mut self) {
         if let (Some(trace), Phase::Full(_, full)) = (&mut self.trace, &self.phase) {
             trace.holds(full.mpa.bytes_held() + self.waiting_bytes);
         }
     }
 
-    /// The other side acknowledges octets of this stream.
+    /// The other side acknowledges bytes of this stream.
     pub(super) fn acknowledged(&mut self, segment: &Segment<'_>, frame: u64) {
         let tcp::Header { flags, ack, window, ref options, .. } = segment.header;
         if !flags.contains(Flags::ACK) || flags.intersects(Flags::RST) {
@@ -377,7 +377,7 @@ impl Direction {
         self.waiting.insert(start, (bytes.to_vec(), frame));
     }
 
-    /// Offers octets never taken before; returns how many were taken.
+    /// Offers bytes never taken before; returns how many were taken.
     fn offer(&mut self, start: u64, bytes: &[u8], frame: u64, around: &mut Around<'_>) -> usize {
         if self.is_discarding {
             return bytes.len();
@@ -456,7 +456,7 @@ impl Direction {
         }
     }
 
-    /// Whether the capture brought any octet of this direction.
+    /// Whether the capture brought any byte of this direction.
     pub(super) const fn has_data(&self) -> bool {
         self.segments > 0
     }

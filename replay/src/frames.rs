@@ -27,7 +27,7 @@ pub(super) trait Frames {
 pub(super) struct Summary {
     /// Frames read.
     pub(super) frames: u64,
-    /// Frames of which not all octets were captured.
+    /// Frames of which not all bytes were captured.
     pub(super) cut: u64,
     /// The first of them.
     pub(super) first_cut: u64,

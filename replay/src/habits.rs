@@ -13,13 +13,13 @@ pub(super) struct Habits {
     pub(super) window_scale: Option<u32>,
     /// The largest window that the other side offered, in bytes, of those whose scale is known.
     pub(super) window_max: Option<u64>,
-    /// Octets of options in each segment with data.
+    /// Bytes of options in each segment with data.
     options_len: u16,
     pub(super) acks: Acks,
     window_is_closed: bool,
     zero_windows: Seen,
     spurious: Seen,
-    /// Of those, segments that may be sent again because an acknowledgment was lost; and those whose
+    /// Of those, segments that may be retransmitted because an acknowledgment was lost; and those whose
     /// sender had it.
     untold: u64,
     known: u64,
@@ -50,7 +50,7 @@ impl Seen {
 /// A segment with data, as TCP sees it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
-    /// Its octets.
+    /// Its bytes.
     pub(super) octets: (u64, u64),
     /// None of them is new.
     pub(super) is_repetition: bool,
@@ -65,7 +65,7 @@ impl Habits {
         let Sent { octets: (start, end), is_repetition, frame, at_ns, echo } = sent;
         let len = end - start;
         self.options_len = if echo.is_some() { TIMESTAMPS_LEN } else { 0 };
-        // RFC 9293 §3.8.4: one octet before what is acknowledged is a keep-alive probe.
+        // RFC 9293 §3.8.4: one byte before what is acknowledged is a keep-alive probe.
         if is_repetition
             && len > 1
             && let Some(why) = self.acks.why(end, at_ns, echo)
@@ -87,13 +87,13 @@ impl Habits {
         if self.mss.is_some_and(|mss| len > u64::from(mss)) {
             self.oversized.again(frame);
         }
-        // RFC 5044 §4.1, §4.3: FPDUs and markers are multiples of four octets.
+        // RFC 5044 §4.1, §4.3: FPDUs and markers are multiples of four bytes.
         if !is_repetition && self.emss() == Some(len) && !len.is_multiple_of(4) {
             self.odd.again(frame);
         }
     }
 
-    /// Octets of data in the longest segment (RFC 9293 §3.7.1: the MSS counts options as data).
+    /// Bytes of data in the longest segment (RFC 9293 §3.7.1: the MSS counts options as data).
     pub(super) fn emss(&self) -> Option<u64> {
         self.mss.map(|mss| u64::from(mss.saturating_sub(self.options_len)))
     }

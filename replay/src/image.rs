@@ -13,16 +13,16 @@ use super::report::hex;
 
 /// What was placed under one steering tag: sparse, over all 64 bits of tagged offset.
 ///
-/// Memory is kept for octets that were written, and for no others.
+/// Memory is kept for bytes that were written, and for no others.
 #[derive(Debug, Default)]
 pub(super) struct Image {
-    /// Octets written, by the offset of the first. Extents do not overlap; within a page no two
+    /// Bytes written, by the offset of the first. Extents do not overlap; within a page no two
     /// touch, and none reaches into a second page: adding to one never moves more than a page.
     extents: BTreeMap<u64, Extent>,
     bytes: u64,
 }
 
-/// Octets of a page that were written.
+/// Bytes of a page that were written.
 #[derive(Debug)]
 enum Extent {
     Kept(Vec<u8>),
@@ -45,9 +45,9 @@ pub(super) struct ImageBudget {
     stags: Room,
     extents: Room,
     octets: Room,
-    /// Octets that are in memory.
+    /// Bytes that are in memory.
     memory: Room,
-    /// Octets that are to be left of that before whole pages go to the file.
+    /// Bytes that are to be left of that before whole pages go to the file.
     memory_spare: usize,
     pages: PageFile,
     hole_bytes: u64,
@@ -98,7 +98,7 @@ impl ImageBudget {
         }
     }
 
-    /// Takes room for so many octets in memory, and perhaps for one more extent; all of it or nothing.
+    /// Takes room for so many bytes in memory, and perhaps for one more extent; all of it or nothing.
     const fn take(&mut self, octets: usize, extents: usize) -> bool {
         let has_room = self.octets.left() >= octets
             && self.memory.left() >= octets
@@ -123,10 +123,10 @@ impl ImageBudget {
 }
 
 impl Image {
-    /// Places octets at a tagged offset. The caller made sure that they end at or before 2⁶⁴.
+    /// Places bytes at a tagged offset. The caller made sure that they end at or before 2⁶⁴.
     ///
     /// # Errors
-    /// When the budget is used up; some of the octets may have been placed then.
+    /// When the budget is used up; some of the bytes may have been placed then.
     pub(super) fn place(
         &mut self,
         at: u64,
@@ -144,7 +144,7 @@ impl Image {
         Ok(())
     }
 
-    /// Places octets where all of them were written before, as programs do that use a buffer again;
+    /// Places bytes where all of them were written before, as programs do that use a buffer again;
     /// whether they were.
     fn place_again(
         &mut self,
@@ -173,7 +173,7 @@ impl Image {
         }
     }
 
-    /// Places octets that lie in one page.
+    /// Places bytes that lie in one page.
     fn place_in_page(
         &mut self,
         at: u64,
@@ -185,7 +185,7 @@ impl Image {
             return Ok(());
         }
         let end_in_page = offset_in(page, at) + bytes.len();
-        // The first octet behind, if that is in the page: an extent there touches.
+        // The first byte behind, if that is in the page: an extent there touches.
         let upto = page + (end_in_page as u64).min(PAGE_LEN as u64 - 1);
         let behind = (Bound::Excluded(at), Bound::Included(upto));
         let before = self.extents.range_mut(page..=at).next_back();
@@ -237,12 +237,12 @@ impl Image {
         self.extents.first_key_value().map(|(first, _)| *first)
     }
 
-    /// Distinct octets written.
+    /// Distinct bytes written.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// SHA-256, in hexadecimal, over everything from the lowest to the highest octet written; octets
+    /// SHA-256, in hexadecimal, over everything from the lowest to the highest byte written; bytes
     /// never written count as zero. `None` when that is more than [`SPAN_MAX`], or when the holes of
     /// all images together are more than this tool is willing to digest.
     pub(super) fn sha256(&self, budget: &mut ImageBudget) -> Option<String> {

@@ -50,7 +50,7 @@ impl Input {
         Ok(Self::Once { source: Some(Box::new(source)), copy: None })
     }
 
-    /// Begins at the first octet.
+    /// Begins at the first byte.
     ///
     /// # Errors
     /// When the file cannot be opened, or no copy be made.

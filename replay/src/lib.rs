@@ -1,7 +1,7 @@
 //! Replay: captured frames through the receive code, one passive endpoint per direction.
 //!
 //! A capture is read twice. The first pass (`scan.rs`) finds out where streams begin and which
-//! frames were damaged; the second replays. What TCP, MPA, DDP and RDMAP do with the octets is the
+//! frames were damaged; the second replays. What TCP, MPA, DDP and RDMAP do with the bytes is the
 //! engine's own code; what an endpoint has to have of its own (memory that was registered, a state
 //! to end after an error) the observer makes up or does without, so that it can say what else is
 //! there.
@@ -94,7 +94,7 @@ pub fn replay_pictured<R: Read>(
 pub struct Options {
     /// Notes what pictures are made of. The frames are replayed once more, by a receiver that places in
     /// order only: it holds what the stack would have held without markers, or layered over a TCP that
-    /// hands octets up in order.
+    /// hands bytes up in order.
     pub is_pictured: bool,
     /// Bytes that a packed file may unpack to. `None`: 1 GiB, or 64 times its length.
     pub unpacked_max: Option<u64>,
@@ -136,7 +136,7 @@ pub struct FrameComments {
 
 impl FrameComments {
     /// Copies the capture as pcapng, each frame with what it was found to carry. All else is left
-    /// as it is: other blocks, interfaces with their options, earlier comments, the order of octets.
+    /// as it is: other blocks, interfaces with their options, earlier comments, the order of bytes.
     /// Only the length of a section is not told any more.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Every bound of a replay, in one place: a capture may hold anything, and be of any length.
 //!
 //! What grows with the file is counted against one of these limits, for all connections together.
-//! What is counted in items costs some 100 octets for each.
+//! What is counted in items costs some 100 bytes for each.
 
 /// Connections that are followed at one time. One more, and the one that has been idle longest is
 /// let go, those that never carried data first: SYNs to every address push out none that is used.
@@ -30,9 +30,9 @@ pub(super) const NOTES_EACH_MAX: usize = NOTES_MAX / 8;
 pub(super) const STARTS_MAX: usize = 1 << 21;
 /// Of those, starts of one direction.
 pub(super) const STARTS_EACH_MAX: usize = STARTS_MAX / 8;
-/// Octets that wait for others before them.
+/// Bytes that wait for others before them.
 pub(super) const WAITING_MAX: usize = 64 << 20;
-/// The widest window of a zstd frame, in octets: what `zstd -d` takes unless told otherwise.
+/// The widest window of a zstd frame, in bytes: what `zstd -d` takes unless told otherwise.
 pub(super) const ZSTD_WINDOW_MAX: u64 = 128 << 20;
 /// Bytes that a packed file may unpack to whatever its length: some seconds of work.
 pub(super) const UNPACKED_FREE: u64 = 1 << 30;
@@ -48,16 +48,16 @@ pub(super) const EMPTY_PARTS_MAX: usize = 1024;
 pub(super) const LINK_TYPES_NAMED_MAX: usize = 4;
 /// Frames that are remembered to recognise copies of them.
 pub(super) const COPIES_REMEMBERED: usize = 1 << 14;
-/// Octets kept of streams whose beginning the capture lacks, to find their FPDUs again, with what it
+/// Bytes kept of streams whose beginning the capture lacks, to find their FPDUs again, with what it
 /// takes to keep them.
 pub(super) const SAMPLES_LEN_MAX: usize = 16 << 20;
-/// Of those, octets and segments of one stream.
+/// Of those, bytes and segments of one stream.
 pub(super) const SAMPLE_LEN_MAX: usize = 128 << 10;
 pub(super) const SAMPLE_PIECES_MAX: usize = 1024;
 /// Segments with a wrong checksum that are remembered between the passes.
 pub(super) const DAMAGED_MAX: usize = 1 << 18;
 
-/// Connections of a file that there are pictures of: those with the most octets.
+/// Connections of a file that there are pictures of: those with the most bytes.
 pub(super) const PICTURED_MAX: usize = 16;
 /// Marks of one kind in one picture, at most and at least; what falls beside each other is one.
 pub(super) const MARKS_MAX: usize = 2048;
@@ -65,18 +65,18 @@ pub(super) const MARKS_MIN: usize = 512;
 
 /// Comments on frames that are open at a time, for what is found out later about them.
 pub(super) const COMMENTS_OPEN_MAX: usize = 1 << 16;
-/// Octets of these comments.
+/// Bytes of these comments.
 pub(super) const COMMENTS_BYTES_MAX: usize = 32 << 20;
-/// Octets of the comment on one frame, about: a frame may hold thousands of FPDUs.
+/// Bytes of the comment on one frame, about: a frame may hold thousands of FPDUs.
 pub(super) const COMMENT_LEN_MAX: usize = 4096;
 /// Frames of an interface that wait for what is found out about them.
 pub(super) const LIVE_FRAMES_MAX: usize = 1 << 16;
-/// Their octets.
+/// Their bytes.
 pub(super) const LIVE_BYTES_MAX: usize = 32 << 20;
-/// The longest block of pcapng that is copied in memory, in octets; a longer one goes by way of a file.
+/// The longest block of pcapng that is copied in memory, in bytes; a longer one goes by way of a file.
 pub(super) const BLOCK_LEN_MAX: usize = 64 << 20;
 
-/// Octets kept of what was placed under steering tags.
+/// Bytes kept of what was placed under steering tags.
 pub(super) const IMAGE_BYTES_MAX: usize = 1 << 30;
 /// Those of them that are in memory. Once half of it is taken, whole pages go to a file.
 pub(super) const IMAGE_MEMORY_MAX: usize = 64 << 20;
@@ -84,7 +84,7 @@ pub(super) const IMAGE_MEMORY_MAX: usize = 64 << 20;
 pub(super) const EXTENTS_MAX: usize = 1 << 19;
 /// Steering tags written to.
 pub(super) const STAGS_MAX: usize = 1 << 16;
-/// Octets never written, over all images of a file, that are digested: that costs only time.
+/// Bytes never written, over all images of a file, that are digested: that costs only time.
 pub(super) const HOLE_BYTES_MAX: u64 = 256 << 20;
 /// The longest image that is digested.
 pub(super) const SPAN_MAX: u128 = 1 << 30;

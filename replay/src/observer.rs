@@ -38,7 +38,7 @@ pub(super) struct Observer<'a> {
     pub(super) notes: &'a mut Room,
     pub(super) starts: &'a mut Room,
     pub(super) arrivals: &'a Arrivals,
-    /// The octets being handled and where they stand.
+    /// The bytes being handled and where they stand.
     pub(super) segment: (StreamOffset, &'a [u8]),
     pub(super) frame: u64,
     /// Their sender.
@@ -54,7 +54,7 @@ pub(super) struct Token {
     start: StreamOffset,
     end: StreamOffset,
     frame: u64,
-    /// When its first and when its last octet came.
+    /// When its first and when its last byte came.
     times_ns: (u64, u64),
     part: Part,
     /// It lies ahead of the delivery point, and room was taken for it.
@@ -155,7 +155,7 @@ impl Observer<'_> {
         }
     }
 
-    /// Places a ULPDU whose octets can be believed.
+    /// Places a ULPDU whose bytes can be believed.
     fn take(&mut self, ulpdu: &Ulpdu<'_>, token: &Token) -> Part {
         let mut scratch = [0; HEAD_LEN];
         let head = ulpdu.head(&mut scratch);

@@ -48,7 +48,7 @@ struct Open {
     stag: Stag,
     next: TaggedOffset,
     frame: u64,
-    /// Where it began, and octets so far.
+    /// Where it began, and bytes so far.
     start: TaggedOffset,
     len: u64,
 }
@@ -202,7 +202,7 @@ impl Queue {
     }
 }
 
-/// The frame of a Read Request and when it came, and when the last octet of its Response came.
+/// The frame of a Read Request and when it came, and when the last byte of its Response came.
 pub(super) type Answered = ((u64, u64), u64);
 
 /// A whole Read Response.
@@ -240,7 +240,7 @@ fn swapped(request: &ReadRequest) -> ReadRequest {
 pub(super) struct Reads {
     /// With the frame of each, and when it came.
     requests: VecDeque<(ReadRequest, (u64, u64))>,
-    /// With the time of the last octet of each.
+    /// With the time of the last byte of each.
     responses: VecDeque<(Response, u64)>,
     /// Requests and Responses were all seen so far, and kept until they were matched.
     is_complete: bool,

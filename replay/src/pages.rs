@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Octets of a page.
+/// Bytes of a page.
 pub(super) const PAGE_LEN: usize = 4096;
 
 /// The file, which exists from the first page on. It goes with the process.

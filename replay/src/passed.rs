@@ -7,7 +7,7 @@ pub struct LiveFigures {
     pub connections: u64,
     /// Of them, those that are open.
     pub connections_open: u64,
-    /// Octets of their frames.
+    /// Bytes of their frames.
     pub bytes: u64,
     /// Their segments with data.
     pub segments: u64,
@@ -15,13 +15,13 @@ pub struct LiveFigures {
     pub segments_aligned: u64,
     /// Segments that begin or end inside an FPDU.
     pub segments_unaligned: u64,
-    /// Segments ahead of octets still missing.
+    /// Segments ahead of bytes still missing.
     pub segments_out_of_order: u64,
     /// Segments that bring nothing new.
     pub segments_retransmitted: u64,
     /// Directions whose FPDUs are not followed any more, because the interface lost frames of them.
     pub directions_incomplete: u64,
-    /// Octets that a receiver holds now, because octets before them or of their FPDU are missing.
+    /// Bytes that a receiver holds now, because bytes before them or of their FPDU are missing.
     pub bytes_held: u64,
     /// Findings that are errors, of connections that are over.
     pub errors: u64,

@@ -1,4 +1,4 @@
-//! Sets of octet positions.
+//! Sets of byte positions.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -157,9 +157,9 @@ pub struct DirectionReport {
     pub segments_judged: u64,
     /// Of those, segments that begin where an FPDU begins and end where one ends.
     pub segments_aligned: u64,
-    /// Segments that begin beyond octets not yet seen.
+    /// Segments that begin beyond bytes not yet seen.
     pub segments_out_of_order: u64,
-    /// Segments that bring no octet not yet seen.
+    /// Segments that bring no byte not yet seen.
     pub segments_retransmitted: u64,
     /// Distinct FPDUs, those with a wrong CRC included.
     pub fpdus: u64,
@@ -177,13 +177,13 @@ pub struct DirectionReport {
     pub marker_errors: u64,
     /// FPDUs that a marker located.
     pub fpdus_by_marker: u64,
-    /// FPDUs placed before all octets ahead of them had come.
+    /// FPDUs placed before all bytes ahead of them had come.
     pub fpdus_out_of_order: u64,
-    /// Octets of payload placed.
+    /// Bytes of payload placed.
     pub bytes_placed: u64,
-    /// Of those, octets placed before all ahead of them had come.
+    /// Of those, bytes placed before all ahead of them had come.
     pub bytes_placed_out_of_order: u64,
-    /// Most octets kept at one time because their FPDU was not whole.
+    /// Most bytes kept at one time because their FPDU was not whole.
     pub bytes_held_peak: u64,
     /// Terminates it sent.
     pub terminate: Vec<TerminateReport>,
@@ -224,7 +224,7 @@ pub struct BufferReport {
     pub stag: String,
     /// The lowest tagged offset written.
     pub first_offset: u64,
-    /// Distinct octets.
+    /// Distinct bytes.
     pub bytes: u64,
     /// `None` when the buffer is too wide to digest.
     pub sha256: Option<String>,
@@ -326,7 +326,7 @@ const fn is_one(count: &u64) -> bool {
     *count == 1
 }
 
-/// Octets in hexadecimal.
+/// Bytes in hexadecimal.
 pub(super) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {

@@ -1,6 +1,6 @@
 //! Finding FPDUs again in a stream whose beginning the capture lacks.
 //!
-//! With markers: they stand every 512 octets (RFC 5044 §4.3), so one of 512 phases is right. A phase is
+//! With markers: they stand every 512 bytes (RFC 5044 §4.3), so one of 512 phases is right. A phase is
 //! tried where all it takes for markers could be some, and is believed when the FPDUs that they point
 //! at follow each other. Without markers an FPDU can only be recognised by its CRC. Either way it takes
 //! several FPDUs in a row: a CRC that fits by chance is one of 2³², and three are none that is ever seen.
@@ -14,17 +14,17 @@ use urnic_engine::wire::mpa::CRC_LEN;
 
 use super::limits::{Room, SAMPLE_LEN_MAX, SAMPLE_PIECES_MAX};
 
-/// How a stream is framed, found out from its octets.
+/// How a stream is framed, found out from its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Framing {
-    /// Where an FPDU starts, counted from where the octets begin.
+    /// Where an FPDU starts, counted from where the bytes begin.
     pub(super) start: usize,
-    /// Where a marker stands at or before it; may lie before the octets.
+    /// Where a marker stands at or before it; may lie before the bytes.
     pub(super) marker: Option<i64>,
     pub(super) crc: bool,
 }
 
-/// The first octets that a capture has of a stream.
+/// The first bytes that a capture has of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Sample {
     /// Segments by position.
@@ -56,7 +56,7 @@ impl Sample {
         room.give(len + pieces.len() * PIECE_COST);
     }
 
-    /// The longest run without a gap: where it begins, its octets, and where segments begin in it.
+    /// The longest run without a gap: where it begins, its bytes, and where segments begin in it.
     fn run(&self) -> (i64, Vec<u8>, Vec<usize>) {
         let mut longest = (0, Vec::new(), Vec::new());
         let mut run = (0, Vec::new(), Vec::new());
@@ -76,7 +76,7 @@ impl Sample {
         if run.1.len() > longest.1.len() { run } else { longest }
     }
 
-    /// How the stream is framed, if that can be said, and where the octets begin that `start` and
+    /// How the stream is framed, if that can be said, and where the bytes begin that `start` and
     /// `marker` are counted from. `is_mpa`: the other direction is known to be framed.
     pub(super) fn framing(&self, is_mpa: bool) -> Option<(i64, Framing)> {
         let (at, octets, begins) = self.run();
@@ -85,12 +85,12 @@ impl Sample {
     }
 }
 
-/// What a piece costs beside its octets, in octets.
+/// What a piece costs beside its bytes, in bytes.
 const PIECE_COST: usize = 96;
 
 struct Search<'a> {
     octets: &'a [u8],
-    /// Octets that may still be put through a CRC: work is in proportion to what was captured.
+    /// Bytes that may still be put through a CRC: work is in proportion to what was captured.
     crc_left: usize,
 }
 
@@ -203,7 +203,7 @@ struct Good {
 
 const SPACING: usize = 512;
 const MARKER_LEN: usize = 4;
-/// Markers that octets must have room for before a phase is tried.
+/// Markers that bytes must have room for before a phase is tried.
 const MARKERS_MIN: usize = 2;
 /// Markers that FPDUs without CRCs must agree with.
 const MARKERS_FOLLOWED: usize = 4;
@@ -220,7 +220,7 @@ const ULPDU_LEN_MAX: usize = urnic_engine::limits::ULPDU_LEN_MAX;
 mod tests {
     use super::*;
 
-    /// FPDUs of RDMA Writes, with markers at `phase` and every 512 octets after it.
+    /// FPDUs of RDMA Writes, with markers at `phase` and every 512 bytes after it.
     fn stream(count: u8, crc: bool, phase: Option<usize>, before: usize) -> Vec<u8> {
         let mut out = vec![0xa5; before];
         for number in 0..count {

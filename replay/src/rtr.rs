@@ -11,7 +11,7 @@ pub(super) fn names(kinds: RtrKinds) -> String {
     format!("zero-length {}", named.collect::<Vec<_>>().join(" or "))
 }
 
-/// Whether the first FPDU is one of them: an opcode, and the octets that it moves.
+/// Whether the first FPDU is one of them: an opcode, and the bytes that it moves.
 pub(super) fn is_one(kinds: RtrKinds, opcode: Opcode, len: u64) -> bool {
     let kind = match opcode {
         Opcode::Send => RtrKinds::SEND,

@@ -28,7 +28,7 @@ pub(super) struct Plan {
     pub(super) connections: Vec<ConnectionPlan>,
     /// Numbers of the frames to leave out, ascending.
     pub(super) left_out: Vec<u64>,
-    /// Frames with a wrong checksum that are used, because nothing else brings their octets.
+    /// Frames with a wrong checksum that are used, because nothing else brings their bytes.
     pub(super) used_although_wrong: u64,
     /// Frames with a wrong checksum that found no room to be thought about: they are used too.
     pub(super) unjudged: u64,
@@ -51,7 +51,7 @@ pub(super) struct ConnectionPlan {
 pub(super) struct SidePlan {
     /// Number of the SYN.
     pub(super) isn: SeqNum,
-    /// Whether the handshake is in the capture; otherwise `isn` is before the first octet that is.
+    /// Whether the handshake is in the capture; otherwise `isn` is before the first byte that is.
     pub(super) handshake_seen: bool,
     /// Where full operation is taken up in a stream that has no startup in the capture.
     pub(super) resumed: Option<Resumed>,
@@ -257,7 +257,7 @@ struct Scan {
     sides: HashMap<usize, [SideScan; 2]>,
     plans: Vec<ConnectionPlan>,
     left_out: Vec<u64>,
-    /// Room for ranges of good octets, and for segments with a wrong checksum.
+    /// Room for ranges of good bytes, and for segments with a wrong checksum.
     notes: Room,
     damaged: Room,
     /// For what is kept of streams without a beginning.
@@ -267,7 +267,7 @@ struct Scan {
     segments: u64,
     wrong: u64,
     trusts_all: bool,
-    /// The longest connections with an MPA startup: their octets, and number.
+    /// The longest connections with an MPA startup: their bytes, and number.
     longest: BTreeMap<(u64, usize), Extent>,
 }
 
@@ -497,7 +497,7 @@ impl SideScan {
         let end = start + i64::try_from(payload.len()).expect("a frame is short");
         self.high = self.high.max(end);
         self.lowest = self.lowest.min(start);
-        // Without room, a wrong segment beside these octets may be left out.
+        // Without room, a wrong segment beside these bytes may be left out.
         self.good.insert_within(shifted(start)..shifted(end), &mut self.held, notes);
         let begins = |key: &[u8; 16]| payload.starts_with(key);
         if self.startup.is_none() && KEYS.into_iter().any(begins) {
@@ -512,7 +512,7 @@ impl SideScan {
 
     /// Decides which wrong segments are left out; returns how many are used.
     ///
-    /// A segment damaged on its way comes again. One whose octets nothing else brings, and that fits
+    /// A segment damaged on its way comes again. One whose bytes nothing else brings, and that fits
     /// exactly beside what is there, was damaged when the capture was written: it is used.
     fn judge_wrong(&mut self, left_out: &mut Vec<u64>) -> u64 {
         let mut used = 0;
@@ -535,7 +535,7 @@ impl SideScan {
         used
     }
 
-    /// Octets from the first of the stream to the last seen.
+    /// Bytes from the first of the stream to the last seen.
     fn len(&self) -> u64 {
         let first = self.position(self.plan().isn.plus(1));
         u64::try_from(self.high - first).unwrap_or(0)

@@ -17,7 +17,7 @@ pub(super) struct Frame {
     pub(super) private_data: Vec<u8>,
     /// Flag bits that mean nothing are set.
     pub(super) reserved_is_set: bool,
-    /// Stream position after it: of the first octet of full operation.
+    /// Stream position after it: of the first byte of full operation.
     pub(super) end: u64,
     /// Number of the frame that completed it.
     pub(super) frame: u64,
@@ -50,7 +50,7 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// Takes in the next octets; returns how many, and the frame when it is whole.
+    /// Takes in the next bytes; returns how many, and the frame when it is whole.
     ///
     /// # Errors
     /// When there is no frame: `None` if nothing looks like one.
@@ -62,7 +62,7 @@ impl Search {
         let before = self.octets.len();
         self.octets.extend_from_slice(bytes);
         if self.at.is_none() {
-            // RFC 5044 §7.1: a connection may begin with octets that are not MPA's.
+            // RFC 5044 §7.1: a connection may begin with bytes that are not MPA's.
             let from = before.saturating_sub(KEYS[0].len() - 1);
             let is_key = |window: &[u8]| KEYS.iter().any(|key| *key == window);
             let fresh = self.octets.get(from..).unwrap_or_default();

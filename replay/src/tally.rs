@@ -44,7 +44,7 @@ pub(super) struct Tally {
     pub(super) delivered_end: StreamOffset,
     /// What the first FPDU is one of, until it was delivered.
     pub(super) rtr: Option<RtrKinds>,
-    /// Octets that a segment holds, if known; FPDUs that are longer, and the longest.
+    /// Bytes that a segment holds, if known; FPDUs that are longer, and the longest.
     pub(super) emss: Option<u64>,
     pub(super) too_long: Seen,
     longest: u64,
@@ -104,7 +104,7 @@ impl Tally {
         self.starts_known_from
     }
 
-    /// An FPDU takes so many octets of the stream.
+    /// An FPDU takes so many bytes of the stream.
     pub(super) fn note_len(&mut self, wire_len: u64, frame: u64) {
         if self.emss.is_some_and(|emss| wire_len > emss) {
             self.too_long.again(frame);

@@ -9,11 +9,11 @@ use crate::trace::delays::Delays;
 /// Of what one end sent, or asked.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Times {
-    /// From the arrival of an FPDU's last octet to its placement.
+    /// From the arrival of an FPDU's last byte to its placement.
     pub placement: Spread,
     /// The same to its delivery.
     pub delivery: Spread,
-    /// From a Read Request to the last octet of its Response.
+    /// From a Read Request to the last byte of its Response.
     pub reads: Spread,
     /// From a Send to the Terminate that is about it.
     pub terminates: Spread,

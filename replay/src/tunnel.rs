@@ -54,7 +54,7 @@ fn in_gre(packet: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// RFC 7348 §5: a UDP header, then eight octets of which the first has the I flag set.
+/// RFC 7348 §5: a UDP header, then eight bytes of which the first has the I flag set.
 fn in_vxlan(packet: &[u8]) -> Option<&[u8]> {
     let (header, frame) = packet.split_first_chunk::<16>()?;
     let port = u16::from_be_bytes([header[2], header[3]]);

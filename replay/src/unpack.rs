@@ -260,7 +260,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads one octet at a time, as a slow pipe does.
+    /// Reads one byte at a time, as a slow pipe does.
     struct Slow<'a>(&'a [u8]);
 
     impl Read for Slow<'_> {
@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(unpacked(&[zstd(head), zstd(tail)].concat()).unwrap(), octets);
     }
 
-    /// `len` octets of user data, in a frame that decoders skip.
+    /// `len` bytes of user data, in a frame that decoders skip.
     fn skippable(number: u8, len: u32) -> Vec<u8> {
         let head = [&[0x50 + number, 0x2a, 0x4d, 0x18][..], &len.to_le_bytes()].concat();
         [head, vec![0xee; len as usize]].concat()

@@ -110,7 +110,7 @@ fn all_views_of_a_capture_agree_on_its_alignment() {
             of_json.iter().any(|sides| sides.map(|(a, j, _)| (a, j)).to_vec() == longest),
             "{name}: {longest:?} is of no connection"
         );
-        // A shuffled capture acknowledges octets before it has them: live, those are lost.
+        // A shuffled capture acknowledges bytes before it has them: live, those are lost.
         if let Some(live) = live(&path).filter(|_| !name.contains("shuffled")) {
             let sum =
                 of_json.iter().flatten().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));

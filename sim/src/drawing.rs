@@ -122,7 +122,7 @@ impl Drawing {
             .then(|| random.pick(&[2_000_000, 20_000_000, 100_000_000, 1_000_000_000]));
         let queue_frames = match self.scenario {
             Scenario::Bottleneck if !super_frames => random.len(4, 64),
-            // As many as windows let out in a pause, in segments of 256 octets.
+            // As many as windows let out in a pause, in segments of 256 bytes.
             Scenario::Pause => 1 << 16,
             _ => 4096,
         };

@@ -23,7 +23,7 @@ const ATTEMPTS_MAX: u32 = 40;
 /// minute at most, and a peer that has missed fewer is not given up.
 const UNANSWERED: Duration = Duration::from_secs(3 * 60);
 /// How late a user timeout may be noticed: the longest time between two window probes, and what was
-/// under way when the peer vanished.
+/// in flight when the peer vanished.
 const TIMER: Duration = Duration::from_secs(65);
 /// How long an application waits for the other end's close before it closes too.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -310,7 +310,7 @@ impl<'p> Flow<'p> {
                 self.begin_ending(world.now());
                 Ok(())
             }
-            // The initiator gave up while the Reply was under way, and tries again.
+            // The initiator gave up while the Reply was in flight, and tries again.
             StreamEvent::Failed(_) if faulty && !self.sides[0].established => Ok(()),
             other => Err(format!("side {side}: {other:?}")),
         }

@@ -11,7 +11,7 @@
 //! A run is a function of its [`Plan`], and a plan one of its seed: the same seed gives the same
 //! run on every machine. `urnic sim` and the tests of this package run the same code.
 //!
-//! The oracle: every octet of memory is what the work makes of it and every other one what it was;
+//! The oracle: every byte of memory is what the work makes of it and every other one what it was;
 //! each completion is the next one due, with all that it says, and when it comes the data is there;
 //! everything posted completes; when a run is over no connection, piece or region is left; and it is
 //! over in bounded virtual time after the last fault, far sooner where there was none.
@@ -56,17 +56,17 @@ pub struct Outcome {
     pub frames_lost: u64,
     /// Ends of connections.
     pub connections: u64,
-    /// Segments sent again.
+    /// Segments retransmitted.
     pub retransmissions: u64,
-    /// Octets placed.
+    /// Bytes placed.
     pub bytes_placed: u64,
-    /// Of those, octets placed ahead of others.
+    /// Of those, bytes placed ahead of others.
     pub bytes_placed_out_of_order: u64,
     /// FPDUs found by a marker.
     pub fpdus_by_marker: u64,
-    /// Octets held for FPDUs that were not whole.
+    /// Bytes held for FPDUs that were not whole.
     pub bytes_held: u64,
-    /// Octets of messages that waited for a receive.
+    /// Bytes of messages that waited for a receive.
     pub bytes_without_receive: u64,
     /// Segments refused for want of room in a piece store.
     pub refused_for_room: u64,

@@ -1,14 +1,14 @@
 //! Memory that changes while the peer reads it.
 //!
-//! Every word of it holds the same counter, which goes up at every step; all octets of a counter are
+//! Every word of it holds the same counter, which goes up at every step; all bytes of a counter are
 //! below 0x80. A Read that was posted at one count and completed at another has to bring counts
-//! between the two. What was invalidated is written over with octets that no counter has.
+//! between the two. What was invalidated is written over with bytes that no counter has.
 
 use std::ops::RangeInclusive;
 
 use crate::memory::{Memory, Part};
 
-/// Octets of one counter.
+/// Bytes of one counter.
 const WORD_LEN: usize = 8;
 /// What revoked memory is written over with.
 pub(crate) const REVOKED: u8 = 0xee;

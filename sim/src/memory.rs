@@ -1,7 +1,7 @@
 //! The memory of one end of a connection, and what it has to hold.
 //!
 //! All of it is one region: guards that may not be written, and between them the parts that are registered.
-//! Every octet is written once at most, so even in the middle of a run each holds either what it
+//! Every byte is written once at most, so even in the middle of a run each holds either what it
 //! held at first or what the work puts there.
 
 use std::io;
@@ -14,13 +14,13 @@ use urnic_engine::verbs::{Mr, MrPart, Pd};
 
 use crate::plan::{Ending, FlowPlan, Kind, Mishap, Op};
 
-/// Octets of guard around every part.
+/// Bytes of guard around every part.
 const GUARD_LEN: usize = 64;
-/// Octets of guard between what two requests write.
+/// Bytes of guard between what two requests write.
 const GAP_LEN: usize = 5;
 /// 64-bit numbers that atomics work on.
 pub(crate) const NUMBERS: usize = 4;
-/// Octets of the regions that are there to be invalidated.
+/// Bytes of the regions that are there to be invalidated.
 const DISPOSABLE_LEN: usize = 16;
 
 /// The registered parts of an end's memory.
@@ -60,7 +60,7 @@ pub(crate) struct Spot {
     pub(crate) to: usize,
 }
 
-/// Assigns every request of one end its octets; those written never overlap.
+/// Assigns every request of one end its bytes; those written never overlap.
 pub(crate) fn spots(work: &[Op]) -> Vec<Spot> {
     let source_len = source_len(work);
     let (mut written, mut read, mut sent) = (0, 0, 0);
@@ -123,7 +123,7 @@ impl Layout {
         self.parts[part as usize].clone()
     }
 
-    /// Where an octet is, for people.
+    /// Where a byte is, for people.
     pub(crate) fn describe(&self, at: usize) -> String {
         let found = PARTS.iter().zip(&self.parts).find(|(_, range)| range.contains(&at));
         match found {
@@ -145,7 +145,7 @@ impl Layout {
     }
 }
 
-/// Octets that the peer's work reads while they are written.
+/// Bytes that the peer's work reads while they are written.
 pub(crate) fn live_len(peer: &[Op]) -> usize {
     let reads = peer.iter().filter(|op| op.kind == Kind::ReadLive);
     reads.map(|op| op.len).max().unwrap_or(0)
@@ -231,7 +231,7 @@ pub(crate) fn read_extent(
     }
 }
 
-/// Octets of the buffer posted for a message; less than the message where that is the mishap.
+/// Bytes of the buffer posted for a message; less than the message where that is the mishap.
 pub(crate) fn receive_len(flow: &FlowPlan, sender: usize, index: usize) -> usize {
     let op = &flow.sides[sender].work[index];
     let too_long = Ending::Mishap { side: sender, at: index, what: Mishap::TooLong };

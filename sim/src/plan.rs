@@ -135,7 +135,7 @@ pub enum Silence {
 /// One port.
 #[derive(Clone, Copy, Debug)]
 pub struct NodePlan {
-    /// Receive window of its connections, in octets.
+    /// Receive window of its connections, in bytes.
     pub window_bytes: u32,
     /// Whether FPDUs that arrive ahead of others are placed at once.
     pub out_of_order_placement: bool,
@@ -158,17 +158,17 @@ pub struct NodePlan {
 /// What joins the nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkPlan {
-    /// Largest IP datagram, in octets.
+    /// Largest IP datagram, in bytes.
     pub mtu: usize,
     /// Time a frame travels, in nanoseconds.
     pub latency_ns: u64,
     /// Bits per second of each direction.
     pub rate_bits_per_second: Option<u64>,
-    /// Frames under way per direction, at most.
+    /// Frames in flight per direction, at most.
     pub queue_frames: usize,
     /// Whether the link takes super-frames and partial checksums.
     pub super_frames: bool,
-    /// Whether the nodes are hosts of a link of InfiniBand, on a fabric whose packets have four octets
+    /// Whether the nodes are hosts of a link of InfiniBand, on a fabric whose packets have four bytes
     /// more than `mtu`: of 2044 or of 4092. It has no rate and no queue of its own.
     pub is_fabric: bool,
 }
@@ -189,7 +189,7 @@ pub enum Event {
     Impair(usize, ImpairConfig),
     /// All links go down or up.
     Link(bool),
-    /// The MTU of all links changes, in octets.
+    /// The MTU of all links changes, in bytes.
     Mtu(usize),
     /// The latency of all links changes, in nanoseconds.
     Latency(u64),
@@ -304,7 +304,7 @@ pub enum Ending {
     },
     /// A completion queue of a side is too short and not polled.
     Overflow(usize),
-    /// Each side ends it in its own way at its own time, whatever is under way.
+    /// Each side ends it in its own way at its own time, whatever is in flight.
     Acts([Act; 2]),
     /// A side invalidates what the peer reads, and writes over it.
     Invalidate {
@@ -365,7 +365,7 @@ pub enum Mishap {
 pub struct Op {
     /// What it does.
     pub kind: Kind,
-    /// Octets.
+    /// Bytes.
     pub len: usize,
     /// Scatter elements on the side that has them.
     pub pieces: usize,
@@ -451,7 +451,7 @@ impl Plan {
             && self.link.rate_bits_per_second.is_none()
     }
 
-    /// Payload octets of all requests.
+    /// Payload bytes of all requests.
     #[must_use]
     pub fn octets(&self) -> u64 {
         let sides = self.flows.iter().flat_map(|flow| &flow.sides);

@@ -24,7 +24,7 @@ const STEPS_MAX: u64 = 5_000_000;
 /// How long a startup may still suffer from the last fault: RFC 5044's timeouts, and what TCP's
 /// timer has backed off to.
 const AFTERMATH: Duration = Duration::from_secs(95);
-/// How long everything may take after the last fault, besides the time that its octets take: a
+/// How long everything may take after the last fault, besides the time that its bytes take: a
 /// timer that has backed off, a connection tried again, TIME-WAIT.
 const PATIENCE: Duration = Duration::from_secs(400);
 /// The same where nothing ever happens to a frame, TIME-WAIT included.
@@ -447,7 +447,7 @@ impl Run<'_> {
     }
 
     /// A peer whose memory changes while it is read still sends what its CRCs were computed over.
-    // RFC 5044 §4.4: a CRC that is wrong ends the stream, or has the segment sent again.
+    // RFC 5044 §4.4: a CRC that is wrong ends the stream, or has the segment retransmitted.
     fn check_crcs(&self) -> Result<(), String> {
         let corrupts = self.plan.nodes.iter().any(|node| node.impair.corrupt > 0.0);
         let wrong: u64 =

@@ -41,9 +41,9 @@ pub enum Scenario {
     Mishap,
     /// Ends that give up.
     Abort,
-    /// The latency changes under way.
+    /// The latency changes in flight.
     Path,
-    /// The MTU of the links changes under way.
+    /// The MTU of the links changes in flight.
     Mtu,
     /// The path takes less than the links, and no ICMP says so.
     BlackHole,

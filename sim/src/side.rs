@@ -294,7 +294,7 @@ impl Side {
             Some(Mishap::WriteBounds) => sink.remote(sink.len() as u64),
             Some(Mishap::WriteAccess) => self.memory.part(Part::Source).remote(0),
             Some(Mishap::WriteGuess) => {
-                // Close to a right one, which others hold as well: every other octet of it.
+                // Close to a right one, which others hold as well: every other byte of it.
                 let RemoteBuffer { stag, to } = sink.remote(0);
                 let wrong = u32::try_from(spot.from).unwrap_or(1).wrapping_mul(0x9e37_79b9) | 1;
                 RemoteBuffer { stag: Stag(stag.0.wrapping_add(wrong)), to }

@@ -77,7 +77,7 @@ fn a_local_invalidation_completes_with_nothing_under_way() {
 /// without them it was not, so it was never cut.
 #[test]
 fn a_segment_that_only_its_options_make_too_large_is_cut() {
-    // 1216 octets of payload are an FPDU of 1240 and a datagram of 1292.
+    // 1216 bytes of payload are an FPDU of 1240 and a datagram of 1292.
     let work = [Op::new(Kind::Send, 1216), Op::new(Kind::Send, 3)];
     let mut plan = plan(&work, &[Op::new(Kind::Send, 3)]);
     plan.nodes[0].impair = ImpairConfig { path_mtu: Some(1280), ..ImpairConfig::default() };

@@ -17,7 +17,7 @@ pub struct Network {
     pub gw6: Option<Ipv6Addr>,
     /// Ethernet address.
     pub mac: Option<[u8; 6]>,
-    /// Octets of the largest IP datagram.
+    /// Bytes of the largest IP datagram.
     pub mtu: Option<usize>,
     /// Whether super-frames cross the interface.
     pub vnet: Option<bool>,

@@ -51,7 +51,7 @@ pub enum DeviceError {
     Mtu {
         /// The interface, or the path of a socket.
         name: String,
-        /// Octets of its largest IP datagram.
+        /// Bytes of its largest IP datagram.
         mtu: usize,
     },
     /// No server gave an address.

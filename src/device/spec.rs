@@ -336,7 +336,7 @@ fn partition(text: &str) -> Option<PKey> {
     (key.full_member() != PKey(0x8000)).then_some(key)
 }
 
-/// Octets of the longest path of a socket.
+/// Bytes of the longest path of a socket.
 const SOCKET_PATH_LEN_MAX: usize = 107;
 
 #[cfg(test)]

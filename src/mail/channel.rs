@@ -1,7 +1,7 @@
 //! Channels from a worker to a handle. The handle waits by the channel, or asks for a waker to be called.
 //!
 //! Each connection has one, for a handful of messages in its life: one of `crossbeam` would take 1.3 KiB
-//! then, this takes less than 256 octets.
+//! then, this takes less than 256 bytes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -41,21 +41,21 @@ macro_rules! figures {
 type From = ConnectionCounters;
 
 figures! {
-    /// Octets of the stream sent for the first time.
+    /// Bytes of the stream sent for the first time.
     bytes_sent = |from: &From| from.bytes_sent,
-    /// Octets of the stream that arrived with all before them.
+    /// Bytes of the stream that arrived with all before them.
     bytes_received = |from: &From| from.bytes_received,
-    /// Octets held now because their FPDU is not whole.
+    /// Bytes held now because their FPDU is not whole.
     bytes_held_now = |from: &From| from.bytes_held_now,
-    /// Octets of Read Responses: what was in memory when they were framed.
+    /// Bytes of Read Responses: what was in memory when they were framed.
     payload_bytes_snapshot = |from: &From| from.rdma_tx.bytes_snapshot,
-    /// Octets of other FPDUs that were kept because a part of them went out alone.
+    /// Bytes of other FPDUs that were kept because a part of them went out alone.
     payload_bytes_kept = |from: &From| from.rdma_tx.bytes_kept,
-    /// Octets placed in registered memory.
+    /// Bytes placed in registered memory.
     bytes_placed = |from: &From| from.rdma.bytes_placed,
-    /// Of those, placed before all earlier octets had arrived.
+    /// Of those, placed before all earlier bytes had arrived.
     bytes_placed_out_of_order = |from: &From| from.rdma.bytes_placed_out_of_order,
-    /// Octets that had to be held, in all, because their FPDU was not whole.
+    /// Bytes that had to be held, in all, because their FPDU was not whole.
     bytes_held = |from: &From| from.mpa.bytes_held,
     /// FPDUs framed for sending.
     fpdus_sent = |from: &From| from.fpdus_framed,
@@ -71,9 +71,9 @@ figures! {
     segments_aligned = |from: &From| from.alignment.segments_aligned,
     /// Segments received.
     segments_received = |from: &From| from.tcp.segments_received,
-    /// Of those, ahead of octets still missing.
+    /// Of those, ahead of bytes still missing.
     segments_out_of_order = |from: &From| from.tcp.out_of_order,
-    /// Segments sent again.
+    /// Segments retransmitted.
     retransmissions = |from: &From| from.tcp.retransmissions,
     /// Retransmission timeouts.
     rtos = |from: &From| from.tcp.rtos,

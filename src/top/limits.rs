@@ -9,7 +9,7 @@ pub const READERS_MAX: usize = 8;
 pub const READ_TIME_MAX: Duration = Duration::from_secs(2);
 /// Connections of which an answer tells each one; the sums are those of all.
 pub const CONNECTIONS_TOLD_MAX: usize = 1024;
-/// Octets of an answer that are read.
+/// Bytes of an answer that are read.
 pub const ANSWER_LEN_MAX: usize = 2 << 20;
 /// How long an endpoint may take to answer.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
@@ -19,7 +19,7 @@ pub(super) const WORKER_TIME_MAX: Duration = Duration::from_millis(250);
 pub(super) const ANSWER_AGE_MAX: Duration = Duration::from_millis(10);
 /// Sockets in the folder that are looked at.
 pub const PROCESSES_MAX: usize = 1024;
-/// Octets that a connection takes in an answer: names of 30 octets and numbers of 20 digits.
+/// Bytes that a connection takes in an answer: names of 30 bytes and numbers of 20 digits.
 const CONNECTION_LEN_MAX: usize = 128 + crate::FIGURES * (30 + 20 + 4);
 
 const _: () = assert!(CONNECTIONS_TOLD_MAX * CONNECTION_LEN_MAX + 4096 < ANSWER_LEN_MAX);

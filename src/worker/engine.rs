@@ -51,6 +51,6 @@ pub(crate) enum Owed {
     Nothing,
     /// Acknowledgments of what the peers still send: their ends, most likely.
     Answers,
-    /// Octets, or this end's close.
+    /// Bytes, or this end's close.
     Octets,
 }

@@ -15,9 +15,9 @@ use urnic_netdev::memory::{self, LinkConfig};
 use urnic_testkit::counting::{Census, live_bytes};
 use urnic_testkit::pair::{self, A, B, End, Pair, Setup, all_access, content, fill};
 
-/// Octets of each message.
+/// Bytes of each message.
 const MESSAGE_LEN: usize = 48 * 1024 + 13;
-/// Messages under way at a time.
+/// Messages in flight at a time.
 const WINDOW: u64 = 12;
 /// Data segments that must have passed before, and while, allocations are counted.
 const SEGMENTS: u64 = 20_000;
@@ -215,10 +215,10 @@ fn unaligned_arrival_comes_to_allocate_nothing() {
 
 /// What a byte stream may take before RDMA starts.
 const BYTE_STREAM_BYTES_MAX: i64 = 2048;
-/// Octets of the heap that an end of an idle established connection may take, beside its queue pair:
+/// Bytes of the heap that an end of an idle established connection may take, beside its queue pair:
 /// the stream, TCP, and what the port knows of the connection.
 const IDLE_BYTES_MAX: i64 = 4096;
-/// Octets of the heap that a queue pair may take whose queues, of 64 requests, were never used.
+/// Bytes of the heap that a queue pair may take whose queues, of 64 requests, were never used.
 const QP_BYTES_MAX: i64 = 1280;
 
 /// Buffers of a byte stream are those of the thread that turns it.

@@ -1,7 +1,7 @@
 //! Payload is copied in user space once on receive; on transmit not at all, but for Read Responses,
 //! which are copied once, and counted.
 //!
-//! The test looks through all of its own writable memory for octets of the payload. They may be in
+//! The test looks through all of its own writable memory for bytes of the payload. They may be in
 //! the region they were sent from, in the region they were placed in, and in buffers of the device;
 //! whatever the engine copies on the way, and leaves anywhere, is found. What unaligned arrival has
 //! to hold shows that it would be.
@@ -27,9 +27,9 @@ use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
 use urnic_netdev::{Capabilities, Device, Fragment, RxFrame, TransmitError, TxFrame};
 use urnic_testkit::pair::{A, B, End, Pair, all_access, config};
 
-/// Octets of each message: many frames, the last one not full.
+/// Bytes of each message: many frames, the last one not full.
 const MESSAGE_LEN: usize = 200 * 1024;
-/// Octets of one word of the payload: a mark that is nowhere else, and which word it is.
+/// Bytes of one word of the payload: a mark that is nowhere else, and which word it is.
 const WORD_LEN: usize = 8;
 
 /// One word of the payload of a scene. The mark is put together here, so that no constant looks
@@ -51,9 +51,9 @@ fn addresses(fragment: &Fragment<'_>) -> Range<usize> {
 struct Seen {
     /// Where memory is that payload may be sent from.
     source: Range<usize>,
-    /// Octets of frames' payload from there.
+    /// Bytes of frames' payload from there.
     from_source: u64,
-    /// Octets of frames' payload from anywhere else: what frames FPDUs, or was copied.
+    /// Bytes of frames' payload from anywhere else: what frames FPDUs, or was copied.
     from_elsewhere: u64,
     /// Frames.
     frames: usize,
@@ -168,7 +168,7 @@ impl Scene {
         assert_eq!(self.pair.wait(cq).status, WcStatus::Success, "in scene {}", self.number);
     }
 
-    /// Moves the payload from the first end to the second; every octet arrives.
+    /// Moves the payload from the first end to the second; every byte arrives.
     fn transfer(&mut self, operation: &str) {
         let cqs = [self.pair.a.cq.clone(), self.pair.b.cq.clone()];
         let all = 0..MESSAGE_LEN;
@@ -209,7 +209,7 @@ impl Scene {
             .map(|(port, end)| port.counters(end.connection.unwrap()).unwrap())
     }
 
-    /// Octets of payload in this process that are neither where they were sent from, nor where they
+    /// Bytes of payload in this process that are neither where they were sent from, nor where they
     /// belong, nor in a buffer of the device.
     fn copies(&self) -> u64 {
         let mut known: Vec<_> =
@@ -219,7 +219,7 @@ impl Scene {
     }
 }
 
-/// Octets in words of the payload, in writable memory of this process but for what is `known`.
+/// Bytes in words of the payload, in writable memory of this process but for what is `known`.
 fn words_in_memory(scene: u8, known: impl Fn(usize) -> bool) -> u64 {
     const CHUNK: usize = 1 << 20;
     let mut chunk = vec![0; CHUNK + WORD_LEN - 1];
@@ -250,9 +250,9 @@ fn words_in_memory(scene: u8, known: impl Fn(usize) -> bool) -> u64 {
     found
 }
 
-/// Octets of an FPDU that are not payload: MPA's length, the DDP header, pad and CRC.
+/// Bytes of an FPDU that are not payload: MPA's length, the DDP header, pad and CRC.
 const FRAMING_MAX: u64 = 2 + 18 + 3 + 4;
-/// Octets of payload that calls may leave on the stack: the words of this test itself.
+/// Bytes of payload that calls may leave on the stack: the words of this test itself.
 const STRAY_MAX: u64 = 256;
 
 /// A clean link: nothing is copied on transmit, and once on receive. With markers that has to be asked for.

@@ -11,10 +11,10 @@ use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
 use urnic_testkit::crowd;
 use urnic_testkit::pair::{A, B, TCP_PORT, all_access, config, poller_of};
 
-/// Octets of a message.
+/// Bytes of a message.
 const LEN: usize = 64;
 
-/// One end: a place of `LEN` octets for each connection.
+/// One end: a place of `LEN` bytes for each connection.
 struct End {
     rnic: Rnic,
     pd: Pd,

@@ -16,7 +16,7 @@ use urnic_netdev::memory::{self, LinkConfig, MemoryDevice};
 use urnic_netdev::{Capabilities, Device, RxFrame, TransmitError, TxFrame};
 use urnic_testkit::pair::{A, B, End, Pair, all_access, config};
 
-/// Octets of the memory of either end.
+/// Bytes of the memory of either end.
 const LEN: usize = 300 * 1024;
 
 /// What went out, and how many digests the engine has left to the device.

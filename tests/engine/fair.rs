@@ -13,7 +13,7 @@ use urnic_testkit::crowd;
 use urnic_testkit::pair::{A, B, all_access, gigabit, poller};
 
 const CONNECTIONS: usize = 1000;
-/// Octets of each Write, and how many each connection has posted at a time.
+/// Bytes of each Write, and how many each connection has posted at a time.
 const WRITE_LEN: usize = 32 << 10;
 const POSTED: usize = 4;
 
@@ -53,7 +53,7 @@ impl End {
         }
     }
 
-    /// Octets that each connection has sent, and has received, so far.
+    /// Bytes that each connection has sent, and has received, so far.
     fn octets(&self, port: &Port) -> Vec<[u64; 2]> {
         let of = |id: &ConnectionId| {
             let counters = port.counters(*id).unwrap();
@@ -148,7 +148,7 @@ impl Crowd {
     }
 }
 
-/// A link of so many octets a second.
+/// A link of so many bytes a second.
 fn link(megabits: u64) -> LinkConfig {
     LinkConfig { rate_bits_per_second: Some(megabits * 1_000_000), ..gigabit(50_000, 1024) }
 }

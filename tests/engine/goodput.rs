@@ -17,12 +17,12 @@ use urnic_netdev::impair::{BurstLoss, ImpairConfig};
 use urnic_netdev::memory::LinkConfig;
 use urnic_testkit::pair::{Pair, Setup, all_access};
 
-/// Octets of one Write, and Writes outstanding: more than the path and its queue hold.
+/// Bytes of one Write, and Writes outstanding: more than the path and its queue hold.
 const MESSAGE_LEN: usize = 64 << 10;
 const DEPTH: usize = 128;
 /// Seconds before the measurement: slow start, and what it overflowed.
 const WARM_UP: u64 = 1;
-/// Mbit/s of TCP payload that the bottleneck passes: 1448 octets in each frame of 1514.
+/// Mbit/s of TCP payload that the bottleneck passes: 1448 bytes in each frame of 1514.
 const LINE_RATE: f64 = 1000.0 * 1448.0 / 1514.0;
 
 /// How long a flow that fills the path runs, and one that lost segments keep slow: in seconds, and

@@ -59,7 +59,7 @@ fn connect_ends(
     pair
 }
 
-/// A Write, a Read and a Send move every octet. Returns how many octets of frames each end copied to
+/// A Write, a Read and a Send move every byte. Returns how many bytes of frames each end copied to
 /// one place first.
 fn move_every_octet(mut pair: Pair<Device>) -> [u64; 2] {
     let source = pair.a.pd.reg_mr(LEN, all_access()).unwrap();

@@ -12,7 +12,7 @@ fn each_way(impair: ImpairConfig) -> [Outcome; 3] {
     [Way::Markers, Way::NoMarkers, Way::Layered].map(|way| run(&WIDE, impair, way, 200, 3))
 }
 
-/// Mean time from arrival to placement over all octets placed, in nanoseconds.
+/// Mean time from arrival to placement over all bytes placed, in nanoseconds.
 fn wait_ns(outcome: &Outcome) -> u128 {
     outcome.counters.mpa.held_byte_ns / u128::from(outcome.counters.rdma.bytes_placed)
 }

@@ -133,7 +133,7 @@ impl TwoQueues {
         }
     }
 
-    /// Both ends write to one another, and every octet is looked at.
+    /// Both ends write to one another, and every byte is looked at.
     fn exchange(&mut self) {
         let len = 300_001;
         let ends = [&self.peer_end, &self.end];

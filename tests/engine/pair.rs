@@ -1,4 +1,4 @@
-//! Two ports on a memory link: every operation, every octet.
+//! Two ports on a memory link: every operation, every byte.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails its test")]
 

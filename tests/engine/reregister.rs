@@ -1,4 +1,4 @@
-//! Registering anew: one steering tag, other octets, rights or domain; what was posted before fits or not.
+//! Registering anew: one steering tag, other bytes, rights or domain; what was posted before fits or not.
 
 use urnic_engine::mem::{Access, Region, RegisterError};
 use urnic_engine::stream::StreamEvent;

@@ -1,5 +1,5 @@
 //! Endpoints on an IPoIB link: every operation of RDMA between two hosts of a fabric in memory, with
-//! packets of 2048 and of 4096 octets, over IPv4 and IPv6, and while the fabric changes.
+//! packets of 2048 and of 4096 bytes, over IPv4 and IPv6, and while the fabric changes.
 #![allow(clippy::unwrap_used, reason = "what cannot be set up fails its test")]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -76,7 +76,7 @@ fn contents(mr: &Mr, len: usize) -> Vec<u8> {
 
 const LEN: usize = 300_001;
 
-/// Accepts a peer, lets it write and read `LEN` octets and send as many; checks them.
+/// Accepts a peer, lets it write and read `LEN` bytes and send as many; checks them.
 fn serve(host: &Host, listener: &Listener) -> Vec<u8> {
     let memory = host.pd.reg_mr(LEN, Access::REMOTE_WRITE | Access::REMOTE_READ).unwrap();
     let inbox = host.pd.reg_mr(LEN, Access::LOCAL_WRITE).unwrap();
@@ -133,9 +133,9 @@ fn writes_reads_and_sends_cross_a_link_of_either_mtu_and_family() {
         for ip in [IpAddr::V4(ip4(1)), IpAddr::V6(ip6(1)), IpAddr::V6(link_local(guid(1)))] {
             meet(&server, &client, ip, salt, || {});
         }
-        // 900,000 octets each way but for Reads: few packets more than the largest payloads make.
+        // 900,000 bytes each way but for Reads: few packets more than the largest payloads make.
         // The upper bound is loose: timeouts on a busy machine bring packets again, and cut the
-        // path's packets to 1280 octets.
+        // path's packets to 1280 bytes.
         let delivered = fabric.counters().delivered;
         let least = 3 * 3 * LEN as u64 / mtu_octets as u64;
         assert!((least..10 * least).contains(&delivered), "{delivered} packets, {least} at least");

@@ -1,6 +1,6 @@
 //! The table on the kernel's TCP, with real sockets and shorter times.
 //!
-//! Cells run side by side. A peer is a socket that writes octets; one that is silent has a filter
+//! Cells run side by side. A peer is a socket that writes bytes; one that is silent has a filter
 //! before it that drops all segments, so that not even its TCP answers.
 //!
 //! One file because its cells are those of one table.
@@ -235,7 +235,7 @@ impl Opening {
                 assert_eq!(error, Error::Io(ErrorKind::ConnectionRefused));
             }
             Outcome::Lasts => {
-                // Room for those before, and for the SYN when it is sent again. A connection that
+                // Room for those before, and for the SYN when it is retransmitted. A connection that
                 // is established late has all the time for its Reply.
                 thread::sleep(LIFE.reply + Duration::from_millis(500));
                 drop(_held);

@@ -66,7 +66,7 @@ impl Scene {
     fn ask(&mut self) {
         let remote = RemoteBuffer { stag: Stag(7), to: TaggedOffset(0) };
         self.qp.post_send(SendWr::read(WrId(1), remote, self.memory.sge(0..100))).unwrap();
-        // Length, header of 46 octets, CRC.
+        // Length, header of 46 bytes, CRC.
         self.peer.read_exact(&mut [0; 52]).unwrap();
     }
 }
@@ -105,11 +105,11 @@ fn a_send_is_placed_at_a_peer_that_resets_behind_its_close() {
         scene.endpoint.turn(Duration::ZERO).unwrap();
     }
     scene.peer.set_read_timeout(Some(PATIENCE)).unwrap();
-    // Length, header of 18 octets, CRC; of the request behind it, one octet is looked at.
+    // Length, header of 18 bytes, CRC; of the request behind it, one byte is looked at.
     scene.peer.read_exact(&mut [0; 2 + 18 + 100 + 4 + 1]).unwrap();
     scene.peer.write_all(&fpdu(&send(2, b"thanks"), 0, false)).unwrap();
     scene.peer.shutdown(Shutdown::Write).unwrap();
-    // Octets that are not read: a RST.
+    // Bytes that are not read: a RST.
     drop(scene.peer);
     std::thread::sleep(Duration::from_millis(20));
     for wanted in [WrId(2), WrId(1)] {
@@ -120,7 +120,7 @@ fn a_send_is_placed_at_a_peer_that_resets_behind_its_close() {
     assert_eq!(event, Some(ConnectionEvent::PeerClosed));
 }
 
-/// The answer to a Read of no octets may wait for a message of the program, and goes without one.
+/// The answer to a Read of no bytes may wait for a message of the program, and goes without one.
 #[test]
 fn an_answer_of_no_octets_needs_no_message_behind_it() {
     for polled in [false, true] {
@@ -131,7 +131,7 @@ fn an_answer_of_no_octets_needs_no_message_behind_it() {
             let request = read_request(msn, (7, 0), 0, (0, 0));
             scene.peer.write_all(&fpdu(&request, 0, false)).unwrap();
             let began = std::time::Instant::now();
-            // Length, header of 14 octets, CRC.
+            // Length, header of 14 bytes, CRC.
             scene.peer.read_exact(&mut [0; 20]).unwrap();
             began.elapsed()
         });

@@ -10,9 +10,9 @@ use crate::protocol::{CONTROL_LEN_MAX, Control};
 pub(crate) struct Buffers {
     /// Receive buffers, for payload and control messages together.
     pub(crate) receive: usize,
-    /// Octets of a payload message at most.
+    /// Bytes of a payload message at most.
     pub(crate) payload_len: usize,
-    /// Control messages under way from this end.
+    /// Control messages in flight from this end.
     pub(crate) control: usize,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Channel {
     /// Places to send from.
     outbox_places: usize,
     outbox_next: usize,
-    /// Control messages whose octets the engine may still read.
+    /// Control messages whose bytes the engine may still read.
     outbox_open: usize,
 }
 

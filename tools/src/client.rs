@@ -30,7 +30,7 @@ use crate::protocol::{Control, Hello, Session, Welcome};
 /// What the client side of a session is made with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Depths {
-    /// Requests of the session under way at a time.
+    /// Requests of the session in flight at a time.
     pub(crate) send: usize,
     /// Payload messages to receive at a time, and their length.
     pub(crate) recv: usize,

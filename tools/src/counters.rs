@@ -47,7 +47,7 @@ pub(crate) struct Counters {
     pub(crate) segments_received: u64,
     /// Of those, ahead of bytes still missing.
     pub(crate) segments_out_of_order: u64,
-    /// Segments sent again.
+    /// Segments retransmitted.
     pub(crate) retransmissions: u64,
     /// Retransmission timeouts.
     pub(crate) rtos: u64,

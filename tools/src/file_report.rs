@@ -102,7 +102,7 @@ pub(crate) struct FileReport {
     file: String,
     peer: SocketAddr,
     bytes: u64,
-    /// Octets that were there from an earlier attempt.
+    /// Bytes that were there from an earlier attempt.
     resumed_bytes: u64,
     seconds: f64,
     gbps: f64,

@@ -63,14 +63,14 @@ const STACK: &str = "Device and protocol";
 pub(crate) enum StackKind {
     /// Segments hold whole FPDUs; received ones are placed in any order (RFC 5044 Appendix A)
     Optimized,
-    /// TCP is a stream of octets (RFC 5044 §5)
+    /// TCP is a stream of bytes (RFC 5044 §5)
     Layered,
 }
 
 /// How payload gets into frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SendPathKind {
-    /// As is faster on the device: a TAP interface or packet socket gathers runs of 4096 octets and more
+    /// As is faster on the device: a TAP interface or packet socket gathers runs of 4096 bytes and more
     Auto,
     /// The device gathers payload from where it is: no copy in user space, or the device's
     Gather,
@@ -231,7 +231,7 @@ impl Host {
 }
 
 impl Host {
-    /// Fresh memory for `len` octets that are to be transferred: published where the device sends from
+    /// Fresh memory for `len` bytes that are to be transferred: published where the device sends from
     /// published memory without a copy, else of huge pages where it fills at least half of one. A page of
     /// 2 MiB for each of a thousand connections with small messages would be 2 GiB.
     ///
@@ -307,7 +307,7 @@ fn allow_descriptors() {
     let _as_it_was = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// Octets from which on memory is of huge pages.
+/// Bytes from which on memory is of huge pages.
 const HUGE_LEN_MIN: usize = 1 << 20;
 
 /// How long a thread that waits looks for work before it sleeps: longer than most answers take on a

@@ -36,15 +36,15 @@ use urnic::{RemoteBuffer, Stag, TaggedOffset};
 
 use crate::printable::printable;
 
-/// First octets of Private Data of both sides.
+/// First bytes of Private Data of both sides.
 const MAGIC: [u8; 4] = *b"urnc";
 /// Version of this protocol. Another is refused.
 const VERSION: u16 = 3;
-/// Octets of a file's name at most.
+/// Bytes of a file's name at most.
 pub(crate) const NAME_LEN_MAX: usize = 400;
-/// Octets of a file between two checks of what has arrived.
+/// Bytes of a file between two checks of what has arrived.
 pub(crate) const CHUNK_LEN: u64 = 4 << 20;
-/// Checks that a client may have under way.
+/// Checks that a client may have in flight.
 pub(crate) const CHECKS_MAX: usize = 16;
 /// Chunks of a file that may be between its two ends: one crosses while others are read and written.
 pub(crate) const PLACES_MAX: u32 = 4;
@@ -58,7 +58,7 @@ pub(crate) enum Session {
     Echo,
     /// Payload is taken in.
     Sink,
-    /// Both write the last octet of the other's region; this is the client's.
+    /// Both write the last byte of the other's region; this is the client's.
     PingPong(RemoteBuffer),
     /// Both write the other's region, or read it; this is the client's.
     Both { remote: RemoteBuffer, is_read: bool },
@@ -108,9 +108,9 @@ impl Session {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) session: Session,
-    /// Octets of the region, of each payload message, or of the file to put.
+    /// Bytes of the region, of each payload message, or of the file to put.
     pub(crate) len: u64,
-    /// Payload messages under way at a time.
+    /// Payload messages in flight at a time.
     pub(crate) depth: u32,
 }
 
@@ -119,7 +119,7 @@ pub(crate) struct Hello {
 pub(crate) struct Welcome {
     /// Its region.
     pub(crate) region: RemoteBuffer,
-    /// Octets of the region: of the file to get.
+    /// Bytes of the region: of the file to get.
     pub(crate) len: u64,
     /// Payload messages that it has buffers for now; chunks of a file that the region has places for.
     pub(crate) credits: u32,
@@ -236,7 +236,7 @@ pub(crate) fn refusal_from(octets: &[u8]) -> Option<String> {
     check_header(octets).ok()?.text(REASON_LEN_MAX).ok().map(|text| printable(&text))
 }
 
-/// The beginning of a text, of at most `len_max` octets.
+/// The beginning of a text, of at most `len_max` bytes.
 fn truncated(text: &str, len_max: usize) -> &str {
     let mut end = text.len().min(len_max);
     while !text.is_char_boundary(end) {
@@ -245,7 +245,7 @@ fn truncated(text: &str, len_max: usize) -> &str {
     &text[..end]
 }
 
-/// Octets of a reason: what fits into an MPA frame of RFC 6581, beside the header.
+/// Bytes of a reason: what fits into an MPA frame of RFC 6581, beside the header.
 const REASON_LEN_MAX: usize = 480;
 
 fn header() -> Vec<u8> {
@@ -270,7 +270,7 @@ fn emit_region(out: &mut Vec<u8>, region: RemoteBuffer) {
     out.extend(region.to.0.to_be_bytes());
 }
 
-/// Octets not read yet.
+/// Bytes not read yet.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {

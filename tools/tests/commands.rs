@@ -46,7 +46,7 @@ const COUNTERS: [&str; 19] = [
     "super_frames_sent",
 ];
 
-/// RFC 5044 §4.3: a marker of 4 octets at every 512.
+/// RFC 5044 §4.3: a marker of 4 bytes at every 512.
 const BYTES_BETWEEN_MARKERS: u64 = 508;
 
 #[test]

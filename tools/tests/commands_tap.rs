@@ -28,14 +28,14 @@ fn sent_as_told(device: &str) {
             let options = format!("{options} --send-path {path} --count 2000 --json {device}");
             let bw = json(&client(&format!("bw ADDRESS {options}")));
             let (bytes, copied) = (bw["bytes"].as_u64().unwrap(), staged(&bw["local"]));
-            // What is sent again is copied again; beside the payload are some control messages.
+            // What is retransmitted is copied again; beside the payload are some control messages.
             let most = copies * (bytes + bytes / 2 + 4096);
             assert!((copies * bytes..=most).contains(&copied), "{options}: {bw}");
         }
     }
 }
 
-/// Octets of payload that were copied to be sent, but for those of Read Responses and of FPDUs that
+/// Bytes of payload that were copied to be sent, but for those of Read Responses and of FPDUs that
 /// were cut.
 fn staged(end: &serde_json::Value) -> u64 {
     let count = |key: &str| end[key].as_u64().unwrap();
@@ -59,7 +59,7 @@ fn every_command(server: &Server, folder: &TempDir, device: &str) {
                 let responds = op == "read" && end == "peer";
                 assert_eq!(count("payload_bytes_snapshot") > 0, responds, "{options}: {bw}");
                 if op != "read" && end == "local" {
-                    // FPDUs of 1500 octets are too short to be gathered.
+                    // FPDUs of 1500 bytes are too short to be gathered.
                     assert!(staged(&bw[end]) >= bw["bytes"].as_u64().unwrap(), "{options}: {bw}");
                 }
             }

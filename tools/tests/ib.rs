@@ -70,7 +70,7 @@ netns_tests! {
         let (carried, capture) = switch.end();
         assert_eq!((&carried["ports"], &carried["switches"]), (&4.into(), &2.into()));
         assert_eq!(carried["p_key_violations"], 0, "{carried}");
-        // Three times 1.3 MB in datagrams of at most 2044 octets, and what answers them.
+        // Three times 1.3 MB in datagrams of at most 2044 bytes, and what answers them.
         let received = carried["received"].as_u64().unwrap();
         assert!((1900..12_000).contains(&received), "{received} packets");
         if !is_there("tshark") {

@@ -97,10 +97,10 @@ fn ping(wait: [&str; 2]) -> (u64, Option<f64>) {
     (answers.parse().unwrap(), shortest)
 }
 
-/// Octets of one transfer, in each direction.
+/// Bytes of one transfer, in each direction.
 const TRANSFER_LEN: usize = 4 << 20;
 
-/// Octets that no shift of them equals.
+/// Bytes that no shift of them equals.
 fn pattern(side: u32) -> Vec<u8> {
     let words = 0..u32::try_from(TRANSFER_LEN / 4).unwrap();
     words.flat_map(|word| (word.wrapping_mul(0x9e37_79b1) ^ side).to_be_bytes()).collect()

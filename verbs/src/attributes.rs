@@ -17,7 +17,7 @@ use crate::gid::{self, PORT};
 
 /// Work requests that a queue may be made for. The engine could take more; each place is memory.
 pub(crate) const WR_MAX: u32 = 16_384;
-/// Octets that a request may carry inline.
+/// Bytes that a request may carry inline.
 pub(crate) const INLINE_MAX: u32 = 512;
 /// Elements of a request's list.
 pub(crate) const ELEMENTS_MAX: u32 = 6;
@@ -117,7 +117,7 @@ unsafe extern "C" fn ibv_query_device(
 /// The operation behind `ibv_query_device_ex`; `size` says how much of it the program knows.
 ///
 /// # Safety
-/// `place` points at `size` octets for the answer.
+/// `place` points at `size` bytes for the answer.
 pub(crate) unsafe extern "C" fn query_device_ex(
     _context: *mut ibv_context,
     _input: *const ibv_query_device_ex_input,
@@ -130,7 +130,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     let mut attributes = ibv_device_attr_ex::zeroed();
     attributes.orig_attr = device_attributes();
     attributes.phys_port_cnt_ex = PORT.into();
-    // SAFETY: `size` octets are the program's, and at least as many are in `attributes`.
+    // SAFETY: `size` bytes are the program's, and at least as many are in `attributes`.
     unsafe { write_prefix(&attributes, place, size) };
     0
 }
@@ -138,7 +138,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
 /// The operation behind the macro `ibv_query_port`.
 ///
 /// # Safety
-/// `place` points at `len` octets for the answer.
+/// `place` points at `len` bytes for the answer.
 pub(crate) unsafe extern "C" fn query_port(
     _context: *mut ibv_context,
     port: u8,
@@ -148,15 +148,15 @@ pub(crate) unsafe extern "C" fn query_port(
     if port != PORT {
         return libc::EINVAL;
     }
-    // SAFETY: `len` octets are the program's, by this function's contract.
+    // SAFETY: `len` bytes are the program's, by this function's contract.
     unsafe { write_prefix(&port_attributes(), place, len) };
     0
 }
 
-/// `ibv_query_port` as programs from before the macro know it: 48 octets.
+/// `ibv_query_port` as programs from before the macro know it: 48 bytes.
 ///
 /// # Safety
-/// `place` points at 48 octets for the answer.
+/// `place` points at 48 bytes for the answer.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_port(
     context: *mut ibv_context,
@@ -171,13 +171,13 @@ unsafe extern "C" fn ibv_query_port(
 /// Writes as much of a value as a program of some version knows, and zeros behind it.
 ///
 /// # Safety
-/// `place` points at `len` octets.
+/// `place` points at `len` bytes.
 unsafe fn write_prefix<T: Copy>(value: &T, place: *mut T, len: usize) {
     let known = len.min(size_of::<T>());
-    // SAFETY: `known` octets are in both, and a value on the stack does not overlap C's memory.
+    // SAFETY: `known` bytes are in both, and a value on the stack does not overlap C's memory.
     unsafe { std::ptr::copy_nonoverlapping((&raw const *value).cast::<u8>(), place.cast(), known) };
     // SAFETY: `known` is at most `len`.
     let rest = unsafe { place.cast::<u8>().add(known) };
-    // SAFETY: what is left of the `len` octets.
+    // SAFETY: what is left of the `len` bytes.
     unsafe { rest.write_bytes(0, len - known) };
 }

@@ -71,7 +71,7 @@ pub(crate) fn node_guid() -> u64 {
         IpAddr::V4(address) => u64::from(address.to_bits()),
         IpAddr::V6(address) => (address.to_bits() & u128::from(u32::MAX)).try_into().unwrap_or(1),
     };
-    // The first three octets are of no maker: locally administered.
+    // The first three bytes are of no maker: locally administered.
     (0x02ff_ff00_0000_0000_u64 | (host << 8) | 1).to_be()
 }
 

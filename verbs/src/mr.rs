@@ -20,7 +20,7 @@ use crate::fault::{self, Call};
 use crate::object::Object;
 use crate::pd::{Pd, pd};
 
-/// A region, and the address that requests and peers know its first octet by.
+/// A region, and the address that requests and peers know its first byte by.
 #[derive(Debug)]
 pub(crate) struct Registered {
     mr: Mr,
@@ -190,7 +190,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr(
     or_null(register(of, pd, addr, len, addr.addr() as u64, access.cast_unsigned()))
 }
 
-/// `ibv_reg_mr_iova`: peers and requests know the first octet by `iova`.
+/// `ibv_reg_mr_iova`: peers and requests know the first byte by `iova`.
 ///
 /// # Safety
 /// As [`ibv_reg_mr`].

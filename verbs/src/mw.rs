@@ -103,7 +103,7 @@ pub(crate) unsafe extern "C" fn bind_mw(
 }
 
 /// What a request to bind a window of type 2 does (`IBV_WR_BIND_MW`, `ibv_wr_bind_mw`). Its key is the
-/// window's but for the lowest octet.
+/// window's but for the lowest byte.
 ///
 /// # Safety
 /// `mw` and the region are NULL or live.

@@ -53,7 +53,7 @@ impl Pd {
         regions.get(&element.lkey)?.sge(element.addr, element.length)
     }
 
-    /// Appends what the elements name to `sges`; those without octets name nothing. `false` when a key is
+    /// Appends what the elements name to `sges`; those without bytes name nothing. `false` when a key is
     /// not of this domain, a range not of its region, or a place for what arrives may not be written: as
     /// devices do, the request is taken, and completes with an error in its turn.
     pub(crate) fn resolve(

@@ -115,7 +115,7 @@ unsafe extern "C" fn ibv_read_sysfs_file(
         Ok(text) => {
             let len = c_int::try_from(text.len()).unwrap_or(c_int::MAX);
             let text = text.into_iter().chain([0]).collect::<Vec<u8>>();
-            // SAFETY: the caller's buffer of `size` octets, more than the text without its end has.
+            // SAFETY: the caller's buffer of `size` bytes, more than the text without its end has.
             unsafe { ptr::copy_nonoverlapping(text.as_ptr().cast(), buffer, text.len()) };
             len
         }
@@ -123,7 +123,7 @@ unsafe extern "C" fn ibv_read_sysfs_file(
     }
 }
 
-/// What a file has without its line end; fewer than `size` octets.
+/// What a file has without its line end; fewer than `size` bytes.
 fn sysfs_text(path: &Path, size: usize) -> Result<Vec<u8>, Errno> {
     let mut text = Vec::new();
     let limit = u64::try_from(size).unwrap_or(u64::MAX);
@@ -229,7 +229,7 @@ unsafe extern "C" fn ibv_copy_path_rec_to_kern(
 }
 
 fn raw(gid: ibv_gid) -> [u8; 16] {
-    // SAFETY: 16 octets by either name.
+    // SAFETY: 16 bytes by either name.
     unsafe { gid.raw }
 }
 

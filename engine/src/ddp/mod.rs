@@ -1,4 +1,4 @@
-//! Direct Data Placement (RFC 5041): which octets of which message go where.
+//! Direct Data Placement (RFC 5041): which bytes of which message go where.
 //!
 //! Rules, not a stage of the data path: values in, values out. [`rx`] checks a segment's header;
 //! [`untagged`] keeps the order of the messages of one untagged queue; [`tx`] says how long a segment

@@ -11,7 +11,7 @@ pub enum Target {
     Tagged {
         /// The peer's STag.
         stag: Stag,
-        /// Where the message's first octet goes.
+        /// Where the message's first byte goes.
         to: TaggedOffset,
     },
     /// The next buffer of an untagged queue.
@@ -26,7 +26,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// Octets of a segment header for this target.
+    /// Bytes of a segment header for this target.
     #[must_use]
     pub const fn header_len(&self) -> usize {
         match self {
@@ -35,7 +35,7 @@ impl Target {
         }
     }
 
-    /// The header of the segment that carries the message's octets from `offset` on.
+    /// The header of the segment that carries the message's bytes from `offset` on.
     ///
     /// RFC 5041 §5.2: the segment's TO (or MO) is the message's plus the offset of its payload.
     #[must_use]
@@ -67,7 +67,7 @@ impl Target {
     }
 }
 
-/// Payload octets of the next segment, of `remaining`, when its ULPDU may have `mulpdu` octets.
+/// Payload bytes of the next segment, of `remaining`, when its ULPDU may have `mulpdu` bytes.
 ///
 /// RFC 5041 §5.2: a segment, header included, is not larger than the MULPDU; RFC 5044 §4.5 asks for
 /// segments as large as possible.

@@ -11,14 +11,14 @@ use crate::types::{MsgOffset, Msn};
 pub struct UntaggedQueue {
     /// The message being delivered, or the next one.
     msn: Msn,
-    /// Octets of it that were delivered.
+    /// Bytes of it that were delivered.
     delivered_len: u64,
 }
 
 /// A whole message, at its delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivered {
-    /// Octets in the message (RFC 5041 §5.4: the last segment's offset plus its payload).
+    /// Bytes in the message (RFC 5041 §5.4: the last segment's offset plus its payload).
     pub len: u32,
 }
 
@@ -58,7 +58,7 @@ impl UntaggedQueue {
         }
     }
 
-    /// Checks that `len` octets at `mo` fit a buffer of `buffer_len` octets.
+    /// Checks that `len` bytes at `mo` fit a buffer of `buffer_len` bytes.
     ///
     /// # Errors
     /// [`DdpError::UntaggedMsgOffset`] or [`DdpError::UntaggedTooLong`].
@@ -90,7 +90,7 @@ impl UntaggedQueue {
         if msn != self.msn {
             return Err(DdpError::UntaggedMsnRange);
         }
-        // TCP delivers every octet once and in order, so a segment that does not continue its
+        // TCP delivers every byte once and in order, so a segment that does not continue its
         // message is the sender's error; without this check a message with holes would be
         // delivered over what the buffer held before.
         if u64::from(mo.0) != self.delivered_len {

@@ -1,14 +1,14 @@
 //! CRC32c over memory that may change meanwhile, alone and together with a copy of it.
 //!
-//! The transmit path reads each payload octet once for the CRC and lets the device gather it. The
+//! The transmit path reads each payload byte once for the CRC and lets the device gather it. The
 //! loads are in assembly, for the reason given in `copy` of the devices; the arithmetic is intrinsics.
-//! Should the octets change between this read and the device's, the FPDU on the wire has a wrong
+//! Should the bytes change between this read and the device's, the FPDU on the wire has a wrong
 //! CRC. So memory of posted requests has to be left alone until they complete, and what may change at
 //! any time, the source of a Read Response, is copied in the same pass (`copy_and_digest`).
 //!
 //! **A copy is always out of shared memory.** There is none that computes on the way *in*: RFC 5044 §6
 //! passes a ULPDU up only when its CRC is good, and the header, which says where the payload goes, is
-//! covered by the same CRC. So reception digests first and places then, while the octets are in the
+//! covered by the same CRC. So reception digests first and places then, while the bytes are in the
 //! nearest cache.
 //!
 //! The [`Kernel`] is chosen once, by what the processor has.
@@ -36,7 +36,7 @@ use super::shared::SharedSlice;
 /// Adds `slice` to a running CRC32c.
 ///
 /// `state` is the raw register: all ones at the start, and the CRC is its complement at the end
-/// (RFC 5044 §4.4, RFC 3720 §12.1). Octets that change meanwhile count as old or new.
+/// (RFC 5044 §4.4, RFC 3720 §12.1). Bytes that change meanwhile count as old or new.
 #[inline]
 #[must_use]
 pub(crate) fn crc32c_append_shared(state: u32, slice: SharedSlice<'_>) -> u32 {
@@ -51,7 +51,7 @@ impl SharedSlice<'_> {
     }
 }
 
-/// Copies `from` to `to` and adds what was copied to a running CRC32c: the octets that `to` has
+/// Copies `from` to `to` and adds what was copied to a running CRC32c: the bytes that `to` has
 /// afterwards, whatever happens to `from` meanwhile.
 ///
 /// # Panics
@@ -69,16 +69,16 @@ pub(crate) static CRC32C: Digester = unsafe { Digester::new(copy_raw, append_raw
 /// # Safety
 /// As [`CopyAndDigest`](urnic_netdev::frame::CopyAndDigest) says.
 unsafe fn copy_raw(state: u32, from: *const u8, to: *mut u8, len: usize) -> u32 {
-    // SAFETY: the caller vouches for the octets, for as long as this call.
+    // SAFETY: the caller vouches for the bytes, for as long as this call.
     let from = unsafe { SharedSlice::from_raw_parts(from, len) };
-    // SAFETY: the caller vouches for as many octets at `to`.
+    // SAFETY: the caller vouches for as many bytes at `to`.
     unsafe { Kernel::chosen().copy_far(state, from, to) }
 }
 
 /// # Safety
 /// As [`AppendToDigest`](urnic_netdev::frame::AppendToDigest) says.
 unsafe fn append_raw(state: u32, from: *const u8, len: usize) -> u32 {
-    // SAFETY: the caller vouches for the octets, for as long as this call.
+    // SAFETY: the caller vouches for the bytes, for as long as this call.
     crc32c_append_shared(state, unsafe { SharedSlice::from_raw_parts(from, len) })
 }
 

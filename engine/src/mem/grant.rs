@@ -1,4 +1,4 @@
-//! Permission to touch some octets, and no others.
+//! Permission to touch some bytes, and no others.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::shared::{Misaligned, SharedSlice, WritableSlice};
 
 /// A checked range of a registered region, good while its [`TableGuard`](super::TableGuard) lives.
 ///
-/// Offsets count octets from the first granted one.
+/// Offsets count bytes from the first granted one.
 #[derive(Clone, Copy, Debug)]
 pub struct Grant<'g> {
     region: &'g Arc<Region>,
@@ -19,7 +19,7 @@ pub struct Grant<'g> {
 }
 
 impl<'g> Grant<'g> {
-    /// A grant for the `len` octets at `offset`, which the table has checked to be inside the
+    /// A grant for the `len` bytes at `offset`, which the table has checked to be inside the
     /// region, with the rights in `access`.
     pub(super) const fn new(
         region: &'g Arc<Region>,
@@ -30,19 +30,19 @@ impl<'g> Grant<'g> {
         Self { region, offset, len, access }
     }
 
-    /// Granted octets.
+    /// Granted bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether no octet is granted.
+    /// Whether no byte is granted.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The granted octets, to read. A caller that lets the peer see them must have asked for
+    /// The granted bytes, to read. A caller that lets the peer see them must have asked for
     /// [`Access::REMOTE_READ`].
     #[must_use]
     #[inline]
@@ -50,7 +50,7 @@ impl<'g> Grant<'g> {
         self.region.slice(self.offset, self.len).expect("a grant is inside its region")
     }
 
-    /// Places the octets of `from`, beginning at `at`.
+    /// Places the bytes of `from`, beginning at `at`.
     ///
     /// # Panics
     /// When they do not fit the grant, or it was not asked for a right to write: an engine's bug,
@@ -62,7 +62,7 @@ impl<'g> Grant<'g> {
         self.writable().copy_from(at, from);
     }
 
-    /// Executes an atomic operation on the first eight granted octets and returns what they were.
+    /// Executes an atomic operation on the first eight granted bytes and returns what they were.
     ///
     /// It is atomic against all others, of every stream of this process, and on x86-64 against the
     /// processor's own 64-bit atomics; against data placed by Writes it is not (RFC 7306 §5 leaves
@@ -72,7 +72,7 @@ impl<'g> Grant<'g> {
     /// [`Misaligned`], with memory unchanged.
     ///
     /// # Panics
-    /// When fewer than eight octets are granted, or the grant was not asked for
+    /// When fewer than eight bytes are granted, or the grant was not asked for
     /// [`Access::REMOTE_ATOMIC`]: an engine's bug, never a peer's doing.
     //
     // RFC 7306 §5.1.1, §5.1.2: it is the buffer's address that must be aligned, not the TO.

@@ -46,7 +46,7 @@ fn own_count() -> usize {
 mod tests {
     use super::*;
 
-    /// How far apart the counts of two handles are, in octets.
+    /// How far apart the counts of two handles are, in bytes.
     fn distance(one: &RegionHandle, other: &RegionHandle) -> usize {
         Arc::as_ptr(one).addr().abs_diff(Arc::as_ptr(other).addr())
     }

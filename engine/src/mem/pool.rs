@@ -38,9 +38,9 @@ impl DerefMut for Block {
     }
 }
 
-/// Where streams take blocks for octets that have to stay as they were first sent.
+/// Where streams take blocks for bytes that have to stay as they were first sent.
 ///
-/// A block is taken for each [`KEPT_BLOCK_LEN`] octets, so an uncontended lock does no harm. The one
+/// A block is taken for each [`KEPT_BLOCK_LEN`] bytes, so an uncontended lock does no harm. The one
 /// given back last is taken first: it is the one that the processor still has in its cache.
 //
 // Two queues of an interface have a pool each, without a cache line in common: each Read Response takes a
@@ -83,7 +83,7 @@ impl BlockPool {
         bound / self.pools.load(Ordering::Relaxed).max(1)
     }
 
-    /// How many blocks a stream that has `own` may take now for octets that a peer asked for.
+    /// How many blocks a stream that has `own` may take now for bytes that a peer asked for.
     ///
     /// As many as leave it no more than are left for all others. So a peer that acknowledges nothing
     /// gets at most half of [`KEPT_BLOCKS_MAX`], two of them a third each, and there is room for
@@ -94,7 +94,7 @@ impl BlockPool {
         left.saturating_sub(own) / 2
     }
 
-    /// Takes a block; its octets are arbitrary.
+    /// Takes a block; its bytes are arbitrary.
     pub(crate) fn take(&self) -> Block {
         self.taken.fetch_add(1, Ordering::Relaxed);
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();

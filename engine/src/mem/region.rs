@@ -17,8 +17,8 @@ use super::shared::{SharedSlice, WritableSlice};
 ///
 /// Registering it ([`RegionTable::register`](super::RegionTable::register)) lets peers reach it;
 /// the application reaches it by [`read`](Self::read), [`write`](Self::write) and
-/// [`slice`](Self::slice) all the time. Offsets count octets from its first. A region may have no
-/// octets at all.
+/// [`slice`](Self::slice) all the time. Offsets count bytes from its first. A region may have no
+/// bytes at all.
 //
 // What queues read of it for each frame is in no cache line with counts of handles.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// New memory of `len` octets, all zero, in base pages.
+    /// New memory of `len` bytes, all zero, in base pages.
     ///
     /// # Errors
     /// When the system has no more memory, or `len` exceeds `isize::MAX`.
@@ -70,7 +70,7 @@ impl Region {
         Ok(Self::from_map(map.into(), len, true, PageKind::Base))
     }
 
-    /// New memory of `len` octets, all zero, in huge pages where the system has them;
+    /// New memory of `len` bytes, all zero, in huge pages where the system has them;
     /// [`pages`](Self::pages) tells. The mapping is a whole number of 2 MiB pages.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ impl Region {
         Ok(Self::from_map(map.into(), len, true, pages))
     }
 
-    /// New memory of `len` octets, all zero, which the peers of `publisher`'s devices may read, whole and
+    /// New memory of `len` bytes, all zero, which the peers of `publisher`'s devices may read, whole and
     /// at any time, whatever steering tags say.
     ///
     /// # Errors
@@ -109,7 +109,7 @@ impl Region {
         Ok(Arc::new(Self { base, len, writable: true, pages, keeper: Keeper::Published(memory) }))
     }
 
-    /// `len` octets of `file`, beginning at `offset`; what is placed there goes to the file.
+    /// `len` bytes of `file`, beginning at `offset`; what is placed there goes to the file.
     ///
     /// The file must not be truncated below `offset + len` while the region lives: the
     /// processor would fault on access.
@@ -137,7 +137,7 @@ impl Region {
     ///
     /// # Safety
     /// Until the last handle to the region is dropped (registrations and posted work keep one), the
-    /// `len` octets at `base` must stay mapped, readable and writable and inside one allocation,
+    /// `len` bytes at `base` must stay mapped, readable and writable and inside one allocation,
     /// and must not be accessed but by atomics, through this crate, or from outside the program.
     /// `len` must not exceed `isize::MAX`. With `len` 0, `base` may be dangling but not null.
     #[must_use]
@@ -146,10 +146,10 @@ impl Region {
         Arc::new(Self { base, len, writable: true, pages: PageKind::Base, keeper })
     }
 
-    /// Copies the octets at `base` to `bytes`, without a region made of them.
+    /// Copies the bytes at `base` to `bytes`, without a region made of them.
     ///
     /// # Safety
-    /// As [`from_raw_parts`](Self::from_raw_parts) for as many octets as `bytes` has, during the call; they
+    /// As [`from_raw_parts`](Self::from_raw_parts) for as many bytes as `bytes` has, during the call; they
     /// need not be writable.
     pub unsafe fn read_raw(base: *const u8, bytes: &mut [u8]) {
         // SAFETY: mapped, readable, inside one allocation and accessed as this function's contract says; a
@@ -170,13 +170,13 @@ impl Region {
         Self { base, len, writable, pages, keeper: Keeper::Region(Arc::clone(self)) }
     }
 
-    /// Octets in the region.
+    /// Bytes in the region.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the region has no octets.
+    /// Whether the region has no bytes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -194,13 +194,13 @@ impl Region {
         self.pages
     }
 
-    /// The `len` octets that begin at `offset`; `None` when they are not all inside.
+    /// The `len` bytes that begin at `offset`; `None` when they are not all inside.
     #[must_use]
     #[inline]
     pub fn slice(&self, offset: usize, len: usize) -> Option<SharedSlice<'_>> {
         let ptr = self.address(offset, len)?;
         // SAFETY: inside the region, which is mapped while it is borrowed, one allocation of at
-        // most `isize::MAX` octets, and written only by copies and atomics.
+        // most `isize::MAX` bytes, and written only by copies and atomics.
         Some(unsafe { SharedSlice::from_raw_parts(ptr, len) })
     }
 
@@ -224,7 +224,7 @@ impl Region {
         Some(unsafe { self.base.add(offset) })
     }
 
-    /// Copies `bytes.len()` octets that begin at `offset` to `bytes`.
+    /// Copies `bytes.len()` bytes that begin at `offset` to `bytes`.
     ///
     /// # Errors
     /// [`RegionMisuse::OutsideRegion`]; nothing is copied then.

@@ -1,29 +1,29 @@
-//! Octets in several runs of memory, none of which need stay as it is.
+//! Bytes in several runs of memory, none of which need stay as it is.
 
 use urnic_netdev::Fragment;
 
 use super::shared::SharedSlice;
 
-/// A sequence of octets that lies in several places, in order; a part of one is another.
+/// A sequence of bytes that lies in several places, in order; a part of one is another.
 ///
 /// It refers to the runs, and costs as little to copy as a slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Scattered<'a> {
     first: SharedSlice<'a>,
     rest: &'a [Fragment<'a>],
-    /// Octets, no more than the runs have.
+    /// Bytes, no more than the runs have.
     len: usize,
 }
 
 impl<'a> Scattered<'a> {
-    /// The octets of `first`, then those of `rest`.
+    /// The bytes of `first`, then those of `rest`.
     #[must_use]
     pub fn new(first: SharedSlice<'a>, rest: &'a [Fragment<'a>]) -> Self {
         let len = first.len() + rest.iter().map(Fragment::len).sum::<usize>();
         Self { first, rest, len }
     }
 
-    /// How many octets there are.
+    /// How many bytes there are.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
@@ -35,7 +35,7 @@ impl<'a> Scattered<'a> {
         self.len == 0
     }
 
-    /// The first `at` octets, and those behind them; `None` when there are not as many.
+    /// The first `at` bytes, and those behind them; `None` when there are not as many.
     #[must_use]
     #[inline]
     pub fn split_at_checked(&self, at: usize) -> Option<(Self, Self)> {
@@ -79,7 +79,7 @@ impl<'a> Scattered<'a> {
             .filter(|run| !run.is_empty())
     }
 
-    /// Copies the first octets to `out`, as many as it has room for; returns how many.
+    /// Copies the first bytes to `out`, as many as it has room for; returns how many.
     #[inline]
     pub fn copy_to(&self, out: &mut [u8]) -> usize {
         let mut done = 0;
@@ -94,7 +94,7 @@ impl<'a> Scattered<'a> {
         done
     }
 
-    /// The first `N` octets, copied; `None` when there are not as many.
+    /// The first `N` bytes, copied; `None` when there are not as many.
     #[must_use]
     #[inline]
     pub fn read<const N: usize>(&self) -> Option<[u8; N]> {

@@ -11,7 +11,7 @@ use urnic_netdev::{Fragment, shared_memory};
 /// A run of readable memory that a peer's data or another thread may change at any moment.
 ///
 /// It is a pair of address and length that lives as long as what keeps the memory mapped, and is
-/// never a `&[u8]`. Octets that change while they are read arrive old or new, one by one.
+/// never a `&[u8]`. Bytes that change while they are read arrive old or new, one by one.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedSlice<'r> {
     ptr: *const u8,
@@ -20,40 +20,40 @@ pub struct SharedSlice<'r> {
 }
 
 impl<'r> SharedSlice<'r> {
-    /// A shared slice over ordinary memory, which does not change: inline data, frame octets.
+    /// A shared slice over ordinary memory, which does not change: inline data, frame bytes.
     #[must_use]
     pub const fn from_bytes(bytes: &'r [u8]) -> Self {
         Self { ptr: bytes.as_ptr(), len: bytes.len(), memory: PhantomData }
     }
 
-    /// A shared slice over `len` octets at `ptr`.
+    /// A shared slice over `len` bytes at `ptr`.
     ///
     /// # Safety
-    /// For all of `'r`, the `len` octets at `ptr` must be mapped, readable and inside one
+    /// For all of `'r`, the `len` bytes at `ptr` must be mapped, readable and inside one
     /// allocation, `len` must not exceed `isize::MAX`, and they must not be written but by atomics,
     /// through this module, or from outside the program.
     pub(super) const unsafe fn from_raw_parts(ptr: *const u8, len: usize) -> Self {
         Self { ptr, len, memory: PhantomData }
     }
 
-    /// Octets in the slice.
+    /// Bytes in the slice.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the slice has no octets.
+    /// Whether the slice has no bytes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Address of the first octet.
+    /// Address of the first byte.
     pub(super) const fn as_ptr(&self) -> *const u8 {
         self.ptr
     }
 
-    /// The `len` octets that begin at `start`.
+    /// The `len` bytes that begin at `start`.
     ///
     /// # Panics
     /// When they are not inside the slice: a caller's bug, never a peer's doing.
@@ -74,14 +74,14 @@ impl<'r> SharedSlice<'r> {
         unsafe { Fragment::from_raw_parts(self.ptr, self.len) }
     }
 
-    /// Copies `bytes.len()` octets that begin at `offset` to `bytes`.
+    /// Copies `bytes.len()` bytes that begin at `offset` to `bytes`.
     ///
     /// # Panics
     /// When they are not inside the slice: a caller's bug, never a peer's doing.
     #[inline]
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) {
         let from = self.part(offset, bytes.len());
-        // SAFETY: `from` is readable for `bytes.len()` octets and written only as `copy_out`
+        // SAFETY: `from` is readable for `bytes.len()` bytes and written only as `copy_out`
         // allows; `bytes` is borrowed mutably, so it cannot overlap what other code may access.
         unsafe { shared_memory::copy_out(from.ptr, bytes) }
     }
@@ -109,10 +109,10 @@ pub(crate) struct WritableSlice<'r> {
 }
 
 impl WritableSlice<'_> {
-    /// A writable slice over `len` octets at `ptr`.
+    /// A writable slice over `len` bytes at `ptr`.
     ///
     /// # Safety
-    /// As [`SharedSlice::from_raw_parts`], and the octets must be mapped writable.
+    /// As [`SharedSlice::from_raw_parts`], and the bytes must be mapped writable.
     pub(super) const unsafe fn from_raw_parts(ptr: *mut u8, len: usize) -> Self {
         Self { ptr, len, memory: PhantomData }
     }
@@ -124,7 +124,7 @@ impl WritableSlice<'_> {
     #[inline]
     pub(crate) fn copy_from(&self, offset: usize, from: SharedSlice<'_>) {
         let to = self.address(offset, from.len);
-        // SAFETY: `from` is readable and `to` writable for as many octets, as their constructors vouched
+        // SAFETY: `from` is readable and `to` writable for as many bytes, as their constructors vouched
         // for; both are accessed only as `copy_across` allows.
         unsafe { shared_memory::copy_across(from.ptr, to, from.len) }
     }
@@ -136,12 +136,12 @@ impl WritableSlice<'_> {
     #[inline]
     pub(crate) fn copy_in(&self, offset: usize, bytes: &[u8]) {
         let to = self.address(offset, bytes.len());
-        // SAFETY: `to` is writable for `bytes.len()` octets and accessed only as `copy_in` allows;
+        // SAFETY: `to` is writable for `bytes.len()` bytes and accessed only as `copy_in` allows;
         // `bytes` is a reference, and no reference exists to memory that may change under it.
         unsafe { shared_memory::copy_in(bytes, to) }
     }
 
-    /// Replaces the eight octets at `offset` by `f` of them, atomically against every other such
+    /// Replaces the eight bytes at `offset` by `f` of them, atomically against every other such
     /// call, and on x86-64 against the processor's own atomics; returns what they were. Integers are in the
     /// byte order of this machine. `f` may be called several times.
     ///
@@ -159,7 +159,7 @@ impl WritableSlice<'_> {
         if !WORDS_ARE_ATOMIC {
             return Ok(self.update_octets(offset, at, f));
         }
-        // SAFETY: readable and writable, as `address` has checked, and aligned. Octet-wise copies
+        // SAFETY: readable and writable, as `address` has checked, and aligned. Byte-wise copies
         // that race with it are in assembly (`WORDS_ARE_ATOMIC`), outside the language's rules on
         // accesses of mixed size.
         let word = unsafe { AtomicU64::from_ptr(at) };
@@ -170,7 +170,7 @@ impl WritableSlice<'_> {
         Ok(original)
     }
 
-    /// As [`fetch_update_u64`](Self::fetch_update_u64), by octets and under a lock.
+    /// As [`fetch_update_u64`](Self::fetch_update_u64), by bytes and under a lock.
     fn update_octets(&self, offset: usize, at: *mut u64, f: impl FnOnce(u64) -> u64) -> u64 {
         let word = SharedSlice { ptr: self.ptr, len: self.len, memory: PhantomData };
         let mut octets = [0; 8];
@@ -192,8 +192,8 @@ impl WritableSlice<'_> {
 /// Whether words are read and changed by the processor's 64-bit atomics.
 ///
 /// Copies of the same memory may run meanwhile. On x86-64 they are in assembly. Elsewhere they are
-/// octet-wise atomics of the language, which must not race with atomics of another size; there
-/// words go by octets, too, and a lock makes them atomic against each other, which is what RFC 7306
+/// byte-wise atomics of the language, which must not race with atomics of another size; there
+/// words go by bytes, too, and a lock makes them atomic against each other, which is what RFC 7306
 /// §5 asks for. Against the processor's own atomics in other code they are not, then.
 const WORDS_ARE_ATOMIC: bool = cfg!(all(target_arch = "x86_64", not(miri)));
 

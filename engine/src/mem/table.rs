@@ -52,11 +52,11 @@ struct Entry {
 pub struct Registration {
     /// The memory, kept mapped while registered.
     pub region: Arc<Region>,
-    /// The first registered octet of the region.
+    /// The first registered byte of the region.
     pub offset: usize,
-    /// Registered octets. May be 0, which registers nothing but is legal.
+    /// Registered bytes. May be 0, which registers nothing but is legal.
     pub len: usize,
-    /// The tagged offset of the first registered octet.
+    /// The tagged offset of the first registered byte.
     pub base: TaggedOffset,
     /// What is permitted.
     pub access: Access,
@@ -311,7 +311,7 @@ impl<'t> TableLease<'t> {
 }
 
 impl TableGuard<'_> {
-    /// Decides whether stream `qp` of domain `pd` may have `len` octets at `to` under `stag`, with
+    /// Decides whether stream `qp` of domain `pd` may have `len` bytes at `to` under `stag`, with
     /// all the rights in `need`. Reading for the owner itself needs [`Access::empty`].
     ///
     /// Zero-length RDMA messages are not to be checked at all (RFC 5041 §7.1, RFC 5040 §5.2.1);
@@ -370,7 +370,7 @@ impl Registration {
             return Err(RegisterError::OutsideRegion);
         }
         // RFC 5041 §7.1 refuses segments whose TO + length reaches 2⁶⁴ (see `check`), so such an
-        // octet could never be used.
+        // byte could never be used.
         if end_of(*base, *len).is_none() {
             return Err(RegisterError::TaggedOffsetWrap);
         }
@@ -391,7 +391,7 @@ impl Registration {
         if self.pd == pd && in_scope { Ok(()) } else { Err(Refusal::NotAssociated) }
     }
 
-    /// Where in the registered range `len` octets at `to` are.
+    /// Where in the registered range `len` bytes at `to` are.
     fn locate(&self, to: TaggedOffset, len: usize) -> Result<usize, Refusal> {
         // A sum of exactly 2⁶⁴ wraps too, to 0.
         end_of(to, len).ok_or(Refusal::TaggedOffsetWrap)?;
@@ -404,7 +404,7 @@ impl Registration {
     }
 }
 
-/// The tagged offset after the last of `len` octets at `to`; `None` when it reaches 2⁶⁴.
+/// The tagged offset after the last of `len` bytes at `to`; `None` when it reaches 2⁶⁴.
 fn end_of(to: TaggedOffset, len: usize) -> Option<u64> {
     to.0.checked_add(u64::try_from(len).ok()?)
 }

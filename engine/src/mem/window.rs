@@ -1,6 +1,6 @@
 //! Memory windows: steering tags that a program points at parts of its regions, and away again.
 //!
-//! A window has the upper 24 bits of its steering tags for itself from its allocation on; the lowest octet
+//! A window has the upper 24 bits of its steering tags for itself from its allocation on; the lowest byte
 //! is chosen anew with each binding (the index and the key of the RDMAC verbs, §7.2.1, and of `ibv_inc_rkey`).
 //! While it is bound there is a registration under the tag, with what the window permits.
 
@@ -11,7 +11,7 @@ use crate::types::{PdNum, Stag, TaggedOffset};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MwType {
     /// Open to every stream of its domain. Bound again, it shows something else at once; bound with no
-    /// octets, nothing. Only bindings change it: no invalidation does, of this end or of the peer.
+    /// bytes, nothing. Only bindings change it: no invalidation does, of this end or of the peer.
     One,
     /// Open to the stream of the queue pair at which it was bound (type 2B of InfiniBand). An invalidation at
     /// that queue pair, of this end or of its peer, ends that; only then it may be bound again.
@@ -21,16 +21,16 @@ pub enum MwType {
 /// What a window is to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MwBind {
-    /// The window's steering tag from then on: its upper 24 bits are the window's, the lowest octet is the
+    /// The window's steering tag from then on: its upper 24 bits are the window's, the lowest byte is the
     /// program's choice.
     pub stag: Stag,
     /// The steering tag of the memory region, which has to have [`Access::MW_BIND`].
     pub mr: Stag,
     /// Where the window begins, as a tagged offset of the region.
     pub from: TaggedOffset,
-    /// Octets it shows. 0 unbinds a window of type 1, whatever `mr` is, and is an error for one of type 2.
+    /// Bytes it shows. 0 unbinds a window of type 1, whatever `mr` is, and is an error for one of type 2.
     pub len: u64,
-    /// The tagged offset that the peer knows the window's first octet by: `from`, or another one.
+    /// The tagged offset that the peer knows the window's first byte by: `from`, or another one.
     pub base: TaggedOffset,
     /// What the peer may do; of the rights, those of peers count. To write, or to execute atomics, is given
     /// only where the region has [`Access::LOCAL_WRITE`].

@@ -7,7 +7,7 @@
 //!          start (leading marker: FPDUPTR 0, part of this FPDU)  start (none leads it)
 //! ```
 //!
-//! Two ways to count inside an FPDU: *FPDU octets* leave the markers out, *wire octets* count them.
+//! Two ways to count inside an FPDU: *FPDU bytes* leave the markers out, *wire bytes* count them.
 //! [`FpduLayout`] converts. Everything is 4-aligned relative to the first marker, so a marker never
 //! splits the length field or the CRC.
 
@@ -21,15 +21,15 @@ pub use crate::wire::mpa::{CRC_LEN, FPDU_HEADER_LEN as LENGTH_LEN, pad_len};
 
 /// [`MARKER_SPACING`] as an index.
 pub(crate) const SPACING: usize = 512;
-/// FPDU octets between two markers.
+/// FPDU bytes between two markers.
 pub(crate) const RUN_LEN: usize = SPACING - MARKER_LEN;
-/// The smallest FPDU: one octet of ULPDU.
+/// The smallest FPDU: one byte of ULPDU.
 const FPDU_LEN_MIN: usize = fpdu_len(1);
 
 const _: () = assert!(SPACING as u64 == MARKER_SPACING && SPACING.is_power_of_two());
 const _: () = assert!(fpdu_len(ULPDU_LEN_MAX) < u16::MAX as usize);
 
-/// The largest ULPDU whose FPDU fits an effective maximum segment of `emss` octets wherever the
+/// The largest ULPDU whose FPDU fits an effective maximum segment of `emss` bytes wherever the
 /// markers fall, within 128 to 64768.
 ///
 /// With an `emss` so small that the result is clamped up to 128, FPDUs span segments.
@@ -55,8 +55,8 @@ const fn clamp_mulpdu(len: usize) -> usize {
 
 /// The marker positions of one direction of a stream.
 ///
-/// RFC 5044 §4.3: a marker stands at every sequence number whose distance from the first octet of
-/// full operation is a multiple of 512. Positions before that octet are never asked about.
+/// RFC 5044 §4.3: a marker stands at every sequence number whose distance from the first byte of
+/// full operation is a multiple of 512. Positions before that byte are never asked about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MarkerGrid {
     origin: StreamOffset,
@@ -64,7 +64,7 @@ pub struct MarkerGrid {
 }
 
 impl MarkerGrid {
-    /// The grid of a direction whose first full-operation octet is at `origin`; without `enabled`
+    /// The grid of a direction whose first full-operation byte is at `origin`; without `enabled`
     /// there are no markers.
     #[must_use]
     pub const fn new(origin: StreamOffset, enabled: bool) -> Self {
@@ -78,19 +78,19 @@ impl MarkerGrid {
         self.enabled
     }
 
-    /// Octets of the runs, at most, that markers cut `len` octets into.
+    /// Bytes of the runs, at most, that markers cut `len` bytes into.
     #[inline]
     pub(crate) fn run_len(self, len: usize) -> usize {
         if self.enabled { len.min(RUN_LEN) } else { len }
     }
 
-    /// Markers, at most, in FPDUs of `len` octets on the stream.
+    /// Markers, at most, in FPDUs of `len` bytes on the stream.
     #[inline]
     pub(crate) const fn markers_max(self, len: usize) -> usize {
         if self.enabled { len.div_ceil(SPACING) } else { 0 }
     }
 
-    /// Octets from the last marker position at or before `at`, 0 to 511.
+    /// Bytes from the last marker position at or before `at`, 0 to 511.
     #[inline]
     const fn phase(self, at: StreamOffset) -> usize {
         // 512 divides 2⁶⁴, so the phase survives wrapping.
@@ -124,7 +124,7 @@ impl MarkerGrid {
         })
     }
 
-    /// Octets of marker that lead an FPDU starting at `start`: 4 or 0.
+    /// Bytes of marker that lead an FPDU starting at `start`: 4 or 0.
     #[must_use]
     #[inline]
     pub(crate) const fn leading_len(self, start: StreamOffset) -> usize {
@@ -168,14 +168,14 @@ impl MarkerGrid {
         FpduLayout { lead, fpdu_bytes, ulpdu_len, markers }
     }
 
-    /// FPDU octets from `start` to the first marker; `usize::MAX` without markers.
+    /// FPDU bytes from `start` to the first marker; `usize::MAX` without markers.
     #[inline]
     const fn lead(self, start: StreamOffset) -> usize {
         if self.enabled { (SPACING - self.phase(start)) % SPACING } else { usize::MAX }
     }
 
-    /// The largest ULPDU whose FPDU, starting at `start`, takes at most `room` octets of stream;
-    /// `None` when not even one octet fits.
+    /// The largest ULPDU whose FPDU, starting at `start`, takes at most `room` bytes of stream;
+    /// `None` when not even one byte fits.
     ///
     /// This is the dynamic MULPDU (RFC 5044 §4.5) for packing an FPDU into what a segment has left.
     /// What is *reported* upwards never goes below 128; this may.
@@ -191,7 +191,7 @@ impl MarkerGrid {
     }
 }
 
-/// FPDU octets among the first `wire_len` wire octets, when `lead` of them precede the first marker.
+/// FPDU bytes among the first `wire_len` wire bytes, when `lead` of them precede the first marker.
 #[inline]
 const fn bytes_in(lead: u64, wire_len: u64) -> u64 {
     if wire_len <= lead {
@@ -202,26 +202,26 @@ const fn bytes_in(lead: u64, wire_len: u64) -> u64 {
     lead + beyond / MARKER_SPACING * RUN_LEN as u64 + after_last
 }
 
-/// One FPDU's layout: how its octets and its markers interleave.
+/// One FPDU's layout: how its bytes and its markers interleave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FpduLayout {
-    /// FPDU octets before the first marker; 0 when a marker leads.
+    /// FPDU bytes before the first marker; 0 when a marker leads.
     lead: usize,
-    /// FPDU octets, CRC included, markers not.
+    /// FPDU bytes, CRC included, markers not.
     fpdu_bytes: usize,
     ulpdu_len: usize,
     markers: usize,
 }
 
 impl FpduLayout {
-    /// Octets of the ULPDU.
+    /// Bytes of the ULPDU.
     #[must_use]
     #[inline]
     pub const fn ulpdu_len(&self) -> usize {
         self.ulpdu_len
     }
 
-    /// Wire octets: all of the above and the markers.
+    /// Wire bytes: all of the above and the markers.
     #[must_use]
     #[inline]
     pub const fn wire_len(&self) -> usize {
@@ -232,7 +232,7 @@ impl FpduLayout {
     #[must_use]
     #[inline]
     pub const fn crc_at(&self) -> usize {
-        // The last four FPDU octets; no marker splits them, none follows them.
+        // The last four FPDU bytes; no marker splits them, none follows them.
         self.wire_len() - CRC_LEN
     }
 
@@ -250,27 +250,27 @@ impl FpduLayout {
         self.lead + index * SPACING
     }
 
-    /// The FPDU octet that marker `index` stands before.
+    /// The FPDU byte that marker `index` stands before.
     #[must_use]
     #[inline]
     pub(crate) const fn marker_octet(&self, index: usize) -> usize {
         self.lead + index * RUN_LEN
     }
 
-    /// The FPDUPTR of marker `index`: octets of stream from the FPDU's header to the marker, 0 for a
+    /// The FPDUPTR of marker `index`: bytes of stream from the FPDU's header to the marker, 0 for a
     /// leading marker.
     #[must_use]
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "at most 65280 for a ULPDU up to 64768")]
     pub(crate) const fn fpduptr(&self, index: usize) -> u16 {
-        // RFC 5044 §4.3: "FPDUPTR … the number of octets in the TCP stream from the beginning of
-        // the ULPDU_Length field to the first octet of the entire Marker"; "zero" when it lies
+        // RFC 5044 §4.3: "FPDUPTR … the number of bytes in the TCP stream from the beginning of
+        // the ULPDU_Length field to the first byte of the entire Marker"; "zero" when it lies
         // between FPDUs.
         let header_at = if self.lead == 0 { MARKER_LEN } else { 0 };
         self.marker_at(index).saturating_sub(header_at) as u16
     }
 
-    /// Wire offset of FPDU octet `octet` (counted without markers).
+    /// Wire offset of FPDU byte `octet` (counted without markers).
     #[must_use]
     #[inline]
     pub const fn wire_of(&self, octet: usize) -> usize {
@@ -280,7 +280,7 @@ impl FpduLayout {
         octet + MARKER_LEN * ((octet - self.lead) / RUN_LEN + 1)
     }
 
-    /// FPDU octets from `octet` on that no marker interrupts, at least 1, counted as if the FPDU
+    /// FPDU bytes from `octet` on that no marker interrupts, at least 1, counted as if the FPDU
     /// had no end.
     #[must_use]
     #[inline]

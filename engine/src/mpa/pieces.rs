@@ -1,26 +1,26 @@
-//! Octets that wait for the rest of their FPDU.
+//! Bytes that wait for the rest of their FPDU.
 //!
 //! A [`PieceStore`] belongs to a port and owns the memory: blocks of a fixed size, allocated when
 //! first needed and used again and again. A [`PieceList`] belongs to one direction of one
-//! connection and says which octets of its stream are held.
+//! connection and says which bytes of its stream are held.
 //!
-//! A block backs one *page* of the stream (octets `2048·n` to `2048·(n+1)`), so pieces of one page
+//! A block backs one *page* of the stream (bytes `2048·n` to `2048·(n+1)`), so pieces of one page
 //! share a block in whatever order and however small they come: memory is bounded by the span of
-//! stream held, never by the number of pieces. A block is taken when an octet of its page comes,
-//! never for octets that were only announced.
+//! stream held, never by the number of pieces. A block is taken when a byte of its page comes,
+//! never for bytes that were only announced.
 //!
-//! **Shares.** Octets that TCP has acknowledged in order cannot be given up, so no
+//! **Shares.** Bytes that TCP has acknowledged in order cannot be given up, so no
 //! stream may need what another one holds:
 //!
 //! - *Near* pages, those that the FPDU at the in-order point can touch
 //!   ([`NEAR_PAGES`]), are always granted. They belong to the connection, as its queues do: the
-//!   bound is [`NEAR_PAGES`] blocks for each connection. So octets in order are never refused,
+//!   bound is [`NEAR_PAGES`] blocks for each connection. So bytes in order are never refused,
 //!   every stream makes progress whatever the others do, and none ever waits for another.
 //! - *Far* pages come from the blocks that all connections share. A list may take another one while
 //!   it has fewer than twice as many as are free: one stream alone gets two thirds of
 //!   them, and however many take all they can, some are left for one that comes new. What is
 //!   refused was not acknowledged, and TCP brings it again.
-//! - Far octets lie beyond a gap, so TCP has at most reported them in SACK blocks, which lets it take
+//! - Far bytes lie beyond a gap, so TCP has at most reported them in SACK blocks, which lets it take
 //!   them back (RFC 2018 §8). A list whose stream has made no progress for
 //!   [`PIECES_IDLE_NS`](crate::limits::PIECES_IDLE_NS) gives up its far pages when another stream
 //!   was refused ([`PieceList::give_up_far`]). No stream is ended for that.
@@ -45,25 +45,25 @@ pub const NEAR_PAGES: usize = FRAME_PAYLOAD_MAX.div_ceil(PIECE_BLOCK_LEN) + 1;
 
 const _: () = assert!(PIECE_BLOCK_LEN.is_power_of_two());
 
-/// A contiguous range of held octets. No two ranges of a list touch.
+/// A contiguous range of held bytes. No two ranges of a list touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Its first octet.
+    /// Its first byte.
     pub start: StreamOffset,
-    /// The octet after its last.
+    /// The byte after its last.
     pub end: StreamOffset,
     /// Where in it a marker said that an FPDU starts that was not whole yet.
     pub located: Option<StreamOffset>,
 }
 
-/// A page of stream with held octets in it.
+/// A page of stream with held bytes in it.
 #[derive(Clone, Copy, Debug)]
 struct Page {
     number: u64,
     block: u32,
-    /// Octets held in it, at least 1.
+    /// Bytes held in it, at least 1.
     bytes: usize,
-    /// When the first of its octets came.
+    /// When the first of its bytes came.
     since: Instant,
 }
 
@@ -124,19 +124,19 @@ impl PieceList {
         self.pieces.is_empty()
     }
 
-    /// Octets held.
+    /// Bytes held.
     #[must_use]
     pub const fn bytes_held(&self) -> u64 {
         self.bytes
     }
 
-    /// Octets held, summed over the time that they were, up to the last change: octets × ns.
+    /// Bytes held, summed over the time that they were, up to the last change: bytes × ns.
     #[must_use]
     pub const fn octet_ns(&self) -> u128 {
         self.wait.octet_ns()
     }
 
-    /// Longest time for which an octet that is held no more was held, in nanoseconds. Octets of one
+    /// Longest time for which a byte that is held no more was held, in nanoseconds. Bytes of one
     /// page count from the first that came.
     #[must_use]
     pub const fn held_ns_max(&self) -> u64 {
@@ -162,7 +162,7 @@ impl PieceList {
         self.pieces.get(index).filter(|piece| piece.end == at)
     }
 
-    /// The longest run of octets from `at` on that is contiguous in memory; empty when `at` is not
+    /// The longest run of bytes from `at` on that is contiguous in memory; empty when `at` is not
     /// held.
     #[must_use]
     pub fn run<'a>(&self, at: StreamOffset, store: &'a PieceStore) -> &'a [u8] {
@@ -196,7 +196,7 @@ impl PieceList {
         (self.far > 0).then_some(self.progress_at)
     }
 
-    /// Gives up all octets in far pages, and calls `forget` with each range of them. They count as
+    /// Gives up all bytes in far pages, and calls `forget` with each range of them. They count as
     /// never received.
     pub fn give_up_far(
         &mut self,
@@ -216,11 +216,11 @@ impl PieceList {
         split(self.in_order).0 + NEAR_PAGES as u64
     }
 
-    /// Copies octets in; returns how many, from the front, found room. All of those do that lie in
+    /// Copies bytes in; returns how many, from the front, found room. All of those do that lie in
     /// near pages and continue what is in order.
     ///
     /// # Panics
-    /// When some of them are held already: TCP passes each octet of a stream once.
+    /// When some of them are held already: TCP passes each byte of a stream once.
     pub fn hold(&mut self, at: StreamOffset, octets: &[u8], store: &mut PieceStore) -> usize {
         if octets.is_empty() {
             return 0;
@@ -246,7 +246,7 @@ impl PieceList {
         kept
     }
 
-    /// Copies octets into blocks until one is refused; returns how many.
+    /// Copies bytes into blocks until one is refused; returns how many.
     fn copy_in(&mut self, at: StreamOffset, octets: &[u8], store: &mut PieceStore) -> usize {
         let mut kept = 0;
         while kept < octets.len() {
@@ -279,7 +279,7 @@ impl PieceList {
         }
     }
 
-    /// Gives up the held octets of `from..to`.
+    /// Gives up the held bytes of `from..to`.
     pub fn remove(&mut self, from: StreamOffset, to: StreamOffset, store: &mut PieceStore) {
         let mut index = self.pieces.partition_point(|piece| piece.end <= from);
         self.wait.advance(store.now, self.bytes);
@@ -365,7 +365,7 @@ impl PieceList {
         Some(index)
     }
 
-    /// Uncounts the held octets `start..end` and frees the blocks that become empty.
+    /// Uncounts the held bytes `start..end` and frees the blocks that become empty.
     fn release(&mut self, start: StreamOffset, end: StreamOffset, store: &mut PieceStore) {
         let mut at = start;
         let first_far = self.first_far();

@@ -1,17 +1,17 @@
-//! Reception: finds FPDUs in stream octets that arrive in any order, verifies them, passes them up.
+//! Reception: finds FPDUs in stream bytes that arrive in any order, verifies them, passes them up.
 //!
 //! [`FpduReceiver`] owns the place in the stream up to which FPDUs were delivered, a list of those placed
-//! ahead of it, and the octets of FPDUs that are not whole. It promises the layer above: every valid
+//! ahead of it, and the bytes of FPDUs that are not whole. It promises the layer above: every valid
 //! FPDU is placed exactly once, as soon as it is whole; delivery follows stream order; nothing
 //! that failed its CRC or contradicts a marker is ever shown; after an error nothing more comes. It
-//! promises TCP: octets it reports as taken are never needed again.
+//! promises TCP: bytes it reports as taken are never needed again.
 //!
 //! An FPDU's start is known in one of three ways (RFC 5044 §6): it follows the delivered part of the
 //! stream; it follows an FPDU that proved valid; a marker points at it *and* it proves valid. The first
 //! two are trusted: what is wrong there is an error. A marker beyond a gap is not: if it leads
-//! nowhere, the octets wait until the gap closes.
+//! nowhere, the bytes wait until the gap closes.
 //!
-//! Whole FPDUs inside one segment, with nothing held, take the short way: no piece store, no list.
+//! Whole FPDUs inside one segment, with nothing held, take the fast path: no piece store, no list.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 mod ahead;
@@ -58,7 +58,7 @@ pub trait FpduSink {
     /// Ends reception.
     fn place(&mut self, ulpdu: &Ulpdu<'_>, at: StreamOffset) -> Result<Self::Token, Self::Error>;
 
-    /// Takes the ULPDU of a valid FPDU that starts `gap` octets beyond what was delivered.
+    /// Takes the ULPDU of a valid FPDU that starts `gap` bytes beyond what was delivered.
     ///
     /// # Errors
     /// As [`place`](Self::place).
@@ -73,7 +73,7 @@ pub trait FpduSink {
         self.place(ulpdu, at)
     }
 
-    /// Delivers a placed FPDU. Called in stream order, when every earlier octet was accepted.
+    /// Delivers a placed FPDU. Called in stream order, when every earlier byte was accepted.
     ///
     /// # Errors
     /// Ends reception.
@@ -106,15 +106,15 @@ pub trait FpduSink {
     }
 }
 
-/// What became of some stream octets.
+/// What became of some stream bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Taken<E> {
-    /// Octets before this were used or kept: TCP may acknowledge them. The others must be treated as
+    /// Bytes before this were used or kept: TCP may acknowledge them. The others must be treated as
     /// never received.
     pub end: StreamOffset,
     /// What went wrong, if anything. Unless droppable, the receiver has stopped and `end` is the end
-    /// of the octets given.
+    /// of the bytes given.
     pub error: Option<RxError<E>>,
 }
 
@@ -122,7 +122,7 @@ pub struct Taken<E> {
 #[derive(Debug)]
 #[repr(C)]
 pub struct FpduReceiver<T> {
-    /// Octets at or beyond `next` in no placed FPDU. No piece begins before a known start's octets
+    /// Bytes at or beyond `next` in no placed FPDU. No piece begins before a known start's bytes
     /// end: a piece that touches a placed FPDU begins where that one ends.
     held: PieceList,
     /// Valid FPDUs beyond `next`, placed and not delivered.
@@ -147,14 +147,14 @@ impl<T: Copy> FpduReceiver<T> {
     /// From where on most segments need what there is, but for the rarer counters at the end.
     pub(crate) const HOT_FROM: usize = offset_of!(Self, ahead) - size_of::<usize>();
 
-    /// A receiver for the direction whose first full-operation octet is at `origin`.
+    /// A receiver for the direction whose first full-operation byte is at `origin`.
     #[must_use]
     pub fn new(config: RxConfig, origin: StreamOffset) -> Self {
         Self::with_limits(config, origin, RxLimits::default())
     }
 
     /// A receiver for the rest of a direction, from the FPDU that starts at `start` on; full operation
-    /// began at `origin` or a multiple of 512 octets before it.
+    /// began at `origin` or a multiple of 512 bytes before it.
     ///
     /// # Panics
     /// When `start` is before `origin`.
@@ -184,13 +184,13 @@ impl<T: Copy> FpduReceiver<T> {
         }
     }
 
-    /// Takes octets of the stream at `offset`, none of which was accepted before, and passes up every
+    /// Takes bytes of the stream at `offset`, none of which was accepted before, and passes up every
     /// FPDU that they make whole.
     ///
-    /// The same `store` must be given at every call. `now` is for how long octets wait.
+    /// The same `store` must be given at every call. `now` is for how long bytes wait.
     ///
     /// # Panics
-    /// When octets accepted earlier are given again and are still held: TCP passes each once.
+    /// When bytes accepted earlier are given again and are still held: TCP passes each once.
     pub fn handle_bytes<S: FpduSink<Token = T>>(
         &mut self,
         now: Instant,
@@ -201,7 +201,7 @@ impl<T: Copy> FpduReceiver<T> {
     ) -> Taken<S::Error> {
         let slice = Slice { at: offset, bytes };
         let end = slice.end();
-        // RFC 5044 §8: after an error "MPA MUST NOT" pass or deliver anything more. The octets are
+        // RFC 5044 §8: after an error "MPA MUST NOT" pass or deliver anything more. The bytes are
         // accepted, so that the peer can still send what follows, and discarded.
         if self.stopped || bytes.is_empty() {
             return Taken { end, error: None };
@@ -248,13 +248,13 @@ impl<T: Copy> FpduReceiver<T> {
         self.ahead.len()
     }
 
-    /// Octets on the stream of FPDUs placed and not yet delivered.
+    /// Bytes on the stream of FPDUs placed and not yet delivered.
     #[must_use]
     pub fn bytes_ahead(&self) -> u64 {
         self.ahead.bytes()
     }
 
-    /// Octets held for FPDUs that are not whole.
+    /// Bytes held for FPDUs that are not whole.
     #[must_use]
     pub const fn bytes_held(&self) -> u64 {
         self.held.bytes_held()
@@ -269,7 +269,7 @@ impl<T: Copy> FpduReceiver<T> {
     /// Whether there is nothing but the stream up to where it was delivered.
     #[inline]
     fn has_nothing_apart(&self) -> bool {
-        // An FPDU ahead of a gap is followed by a gap, or by held octets.
+        // An FPDU ahead of a gap is followed by a gap, or by held bytes.
         self.held.is_empty() && self.ahead.is_empty()
     }
 
@@ -301,7 +301,7 @@ impl<T: Copy> FpduReceiver<T> {
         Ok(self.keep_rest(&halt, slice, store))
     }
 
-    /// The start of the run of held octets that ends at `at`; `at` itself when there is none.
+    /// The start of the run of held bytes that ends at `at`; `at` itself when there is none.
     #[inline]
     fn run_start(&self, at: StreamOffset) -> StreamOffset {
         if self.held.is_empty() {
@@ -425,7 +425,7 @@ impl<T: Copy> FpduReceiver<T> {
         }
     }
 
-    /// The octets of an FPDU are used: delivers it and what follows it, or remembers it until then.
+    /// The bytes of an FPDU are used: delivers it and what follows it, or remembers it until then.
     #[inline(always)]
     fn settle<S: FpduSink<Token = T>>(
         &mut self,
@@ -462,14 +462,14 @@ impl<T: Copy> FpduReceiver<T> {
         match self.find_lead(run_start, slice, store) {
             Lead::None => Ok(Halt::Hold { from: slice.at, located: None }),
             Lead::Partial(start) => Ok(Halt::Hold { from: slice.at, located: Some(start) }),
-            // Not an error yet, since only a marker vouches for the start. But accepting octets that
+            // Not an error yet, since only a marker vouches for the start. But accepting bytes that
             // look corrupt would turn it into a fatal one.
             Lead::Corrupt(start) => {
                 let from = self.hold_before(start, slice, store).unwrap_or(start);
                 Ok(Halt::Refuse { from })
             }
             Lead::Found(fpdu) => {
-                // First the octets before it: if they find no room, nothing after them may be used.
+                // First the bytes before it: if they find no room, nothing after them may be used.
                 if let Some(from) = self.hold_before(fpdu.start, slice, store) {
                     self.count_refusal();
                     return Ok(Halt::Refuse { from });

@@ -1,7 +1,7 @@
 //! Startup: the Request and the Reply that turn a TCP stream into an MPA connection.
 //!
 //! [`Initiator`] and [`Responder`] each own one side of the exchange, over any ordered stream of
-//! octets in pieces of any size. They promise the exact octet at which the exchange ends, and that
+//! bytes in pieces of any size. They promise the exact byte at which the exchange ends, and that
 //! what both sides then do agrees ([`Negotiated`]). They keep no time: the owner drops a startup
 //! that exceeds [`MPA_REQUEST_TIMEOUT_NS`](crate::limits::MPA_REQUEST_TIMEOUT_NS) or
 //! [`MPA_REPLY_TIMEOUT_NS`](crate::limits::MPA_REPLY_TIMEOUT_NS).
@@ -116,7 +116,7 @@ pub struct StartupConfig {
     /// [`NUDGE_AFTER_NS`](crate::limits::NUDGE_AFTER_NS), each time twice as long after the last.
     ///
     /// The peer profile "siw": that Linux driver, as responder, may leave an FPDU that follows
-    /// closely on its Reply where it is until more octets come. The answer to that FPDU is
+    /// closely on its Reply where it is until more bytes come. The answer to that FPDU is
     /// then awaited for ever. Nothing in the Reply tells siw from others; to them the
     /// Write means nothing (RFC 6581 §9.2 opens connections with it).
     pub nudge: bool,
@@ -168,7 +168,7 @@ impl StartupConfig {
 /// What the application brings to one connection: the parameters of connect and of accept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offer<'a> {
-    /// Private Data for the peer's application: at most 512 octets, 508 in an enhanced frame.
+    /// Private Data for the peer's application: at most 512 bytes, 508 in an enhanced frame.
     pub private_data: &'a [u8],
     /// Inbound RDMA Reads and Atomics to accept at a time: 0 to
     /// [`READS_OUTSTANDING_MAX`].
@@ -275,18 +275,18 @@ pub enum RtrKind {
     SendZero,
     /// An RDMA Write without payload.
     WriteZero,
-    /// An RDMA Read of no octets. Takes one of the ORD until it is answered.
+    /// An RDMA Read of no bytes. Takes one of the ORD until it is answered.
     ReadZero,
 }
 
 /// How far the peer's frame has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress<T> {
-    /// All octets were taken in; the frame is not complete.
+    /// All bytes were taken in; the frame is not complete.
     NeedMore,
     /// The frame is complete.
     Done {
-        /// Octets of the input that belong to the frame. There can be no more at this moment: a
+        /// Bytes of the input that belong to the frame. There can be no more at this moment: a
         /// peer that sent them breaks the protocol ([`MpaStartupError::EarlyData`]).
         // RFC 5044 §7.1.2 (2), (4): neither side may send between the Request and the Reply, nor
         // the responder between its Reply and the initiator's first FPDU.
@@ -308,7 +308,7 @@ pub enum MpaStartupError {
     /// The Reply is enhanced where the Request was not, or the other way round (RFC 6581 §10).
     #[error("the reply does not answer the kind of the request")]
     EnhancedMismatch,
-    /// Octets came between the frame and the answer to it.
+    /// Bytes came between the frame and the answer to it.
     #[error("octets before the peer may send any")]
     EarlyData,
     /// The responder wants more Reads open than can be provided for (RFC 6581 §9.1).
@@ -340,9 +340,9 @@ pub enum StartupMisuse {
     /// The Private Data is too long for the frame.
     #[error("private data of {len} octets, at most {len_max} fit")]
     PrivateDataLen {
-        /// Octets given.
+        /// Bytes given.
         len: usize,
-        /// Octets that fit.
+        /// Bytes that fit.
         len_max: usize,
     },
     /// IRD or ORD is above `READS_OUTSTANDING_MAX`.

@@ -1,6 +1,6 @@
 //! Framing: one ULPDU becomes one FPDU, as a sequence of runs and without touching the payload.
 //!
-//! The caller implements [`RunSink`]. One pass in stream order lets it write the inline octets into a
+//! The caller implements [`RunSink`]. One pass in stream order lets it write the inline bytes into a
 //! scratch buffer, note where payload is to be gathered from, and feed all of it to the CRC.
 
 use crate::limits::{MARKER_LEN, ULPDU_LEN_MAX};
@@ -9,7 +9,7 @@ use crate::types::StreamOffset;
 use crate::wire::ddp::TaggedHeader;
 use crate::wire::mpa::Marker;
 
-/// Most leading octets of a ULPDU given inline: DDP untagged header (18), RDMAP Atomic Request (52),
+/// Most leading bytes of a ULPDU given inline: DDP untagged header (18), RDMAP Atomic Request (52),
 /// rounded up.
 pub const INLINE_LEN_MAX: usize = 72;
 
@@ -18,15 +18,15 @@ pub const INLINE_LEN_MAX: usize = 72;
 /// RFC 5044 §4.4: the CRC covers everything of the FPDU before it, markers too, in stream order; so
 /// feeding every run to a CRC32c as it comes, before [`crc`](Self::crc), gives the right value.
 pub trait RunSink {
-    /// Octets made by the layers: leading marker, length, ULPDU header; markers; pad. Never empty.
+    /// Bytes made by the layers: leading marker, length, ULPDU header; markers; pad. Never empty.
     fn inline(&mut self, octets: &[u8]);
-    /// `len` octets (never 0) of the ULPDU's payload, `offset` octets into that payload.
+    /// `len` bytes (never 0) of the ULPDU's payload, `offset` bytes into that payload.
     fn payload(&mut self, offset: usize, len: usize);
-    /// The CRC field. The value goes on the wire least significant octet first (RFC 5044 §4.4).
+    /// The CRC field. The value goes on the wire least significant byte first (RFC 5044 §4.4).
     fn crc(&mut self);
 }
 
-/// An FPDU to be sent: a description, no octets of payload.
+/// An FPDU to be sent: a description, no bytes of payload.
 #[derive(Clone, Copy, Debug)]
 pub struct Fpdu<'a> {
     layout: FpduLayout,
@@ -34,8 +34,8 @@ pub struct Fpdu<'a> {
 }
 
 impl<'a> Fpdu<'a> {
-    /// The FPDU at stream position `start` whose ULPDU is `header` (DDP and RDMAP header octets)
-    /// followed by `payload_len` octets of payload.
+    /// The FPDU at stream position `start` whose ULPDU is `header` (DDP and RDMAP header bytes)
+    /// followed by `payload_len` bytes of payload.
     ///
     /// # Panics
     /// When `header` exceeds [`INLINE_LEN_MAX`], or the ULPDU is empty or exceeds [`ULPDU_LEN_MAX`]:
@@ -55,14 +55,14 @@ impl<'a> Fpdu<'a> {
         Self { layout: grid.layout(start, ulpdu_len), header }
     }
 
-    /// Octets of stream this FPDU takes, a leading marker included.
+    /// Bytes of stream this FPDU takes, a leading marker included.
     #[must_use]
     #[inline]
     pub const fn wire_len(&self) -> usize {
         self.layout.wire_len()
     }
 
-    /// Octets of the ULPDU.
+    /// Bytes of the ULPDU.
     #[must_use]
     #[inline]
     pub const fn ulpdu_len(&self) -> usize {
@@ -161,7 +161,7 @@ struct Markers {
     layout: FpduLayout,
     index: usize,
     count: usize,
-    /// The FPDU octet that the next marker stands before; beyond all of them when none is left.
+    /// The FPDU byte that the next marker stands before; beyond all of them when none is left.
     next_octet: usize,
 }
 
@@ -173,7 +173,7 @@ impl Markers {
         Self { layout, index: 0, count, next_octet }
     }
 
-    /// The next marker's octets.
+    /// The next marker's bytes.
     #[inline]
     fn take(&mut self) -> [u8; MARKER_LEN] {
         let marker = Marker { fpduptr: self.layout.fpduptr(self.index) };

@@ -16,7 +16,7 @@ use crate::time::Instant;
 
 /// Frames taken from a device before what they ask for is sent.
 pub const RECEIVE_BURST: usize = 64;
-/// Octets after which no more frames are taken before what they ask for is sent. The sender's window
+/// Bytes after which no more frames are taken before what they ask for is sent. The sender's window
 /// opens with the acknowledgment of the first: 64 super-frames are 4 MiB, more than a sender has under
 /// way, and it would have nothing to do until the last of them is placed.
 pub const RECEIVE_BYTES: usize = 256 << 10;

@@ -35,7 +35,7 @@ pub(super) const fn leaves_digests(capabilities: &Capabilities) -> bool {
 
 impl Port {
     /// The device's link is up or down. Connections wait for its return as long as their user
-    /// timeout allows, and send again at once what was lost when it comes.
+    /// timeout allows, and retransmit at once what was lost when it comes.
     ///
     /// Calling it with what it said before costs nothing.
     pub fn handle_link(&mut self, now: Instant, up: bool) {

@@ -31,14 +31,14 @@ pub struct PortConfig {
     /// The 802.1Q VLAN that the port is in: frames carry its tag, others are ignored. Without one,
     /// frames are sent untagged, and taken when they are untagged or carry a priority only.
     pub vlan: Option<VlanId>,
-    /// The least that an ICMP message, or timeouts, make of the MTU of an IPv4 path, in octets, at
+    /// The least that an ICMP message, or timeouts, make of the MTU of an IPv4 path, in bytes, at
     /// least 68. A forged message cannot force tiny segments (RFC 5044 §9.1). IPv6 has 1280.
     pub path_mtu_min: usize,
     /// TCP settings. MSS and path MTU are filled in from the device.
     pub tcp: tcp::Config,
     /// Whether FPDUs that arrive ahead of others are placed at once, on optimized connections.
     pub out_of_order_placement: bool,
-    /// Blocks of [`PIECE_BLOCK_LEN`](crate::limits::PIECE_BLOCK_LEN) octets that connections share
+    /// Blocks of [`PIECE_BLOCK_LEN`](crate::limits::PIECE_BLOCK_LEN) bytes that connections share
     /// for what arrives far beyond a gap, at most [`PIECE_BLOCKS_MAX`]. Beside them each connection
     /// may hold the FPDU that is next ([`NEAR_PAGES`](crate::mpa::pieces::NEAR_PAGES)).
     pub piece_blocks: usize,
@@ -46,7 +46,7 @@ pub struct PortConfig {
     /// [`CONNECTIONS_MAX`](crate::limits::CONNECTIONS_MAX). Another one is refused, or closed when it comes
     /// from a peer.
     pub connections_max: usize,
-    /// Connections in TIME-WAIT that the port keeps, of 256 octets each, at most
+    /// Connections in TIME-WAIT that the port keeps, of 256 bytes each, at most
     /// [`TIME_WAIT_MAX`](crate::limits::TIME_WAIT_MAX); with more the oldest is over early. With 0 none is kept: TCP ports are used again while old
     /// segments of theirs may still be on their way.
     pub time_wait_max: usize,
@@ -191,7 +191,7 @@ fn same_prefix(a: u128, b: u128, width: u32, prefix_len: u8) -> bool {
     a.checked_shr(host_bits) == b.checked_shr(host_bits)
 }
 
-/// The default of [`PortConfig::path_mtu_min`]: segments of 512 octets.
+/// The default of [`PortConfig::path_mtu_min`]: segments of 512 bytes.
 const PATH_MTU_MIN: usize = 552;
 
 /// The identifier of an 802.1Q VLAN, 1 to 4094.
@@ -218,7 +218,7 @@ pub enum LowerLayer {
     /// TCP segments are cut at FPDUs, and segments pass up in any order (RFC 5044 Appendix A).
     #[default]
     Optimized,
-    /// TCP is a byte stream: FPDUs fall where they fall, octets pass up in order only
+    /// TCP is a byte stream: FPDUs fall where they fall, bytes pass up in order only
     /// (RFC 5044 §5).
     Layered,
 }

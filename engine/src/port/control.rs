@@ -120,7 +120,7 @@ impl Port {
         Ok(())
     }
 
-    /// Sends octets in streaming mode, before MPA is started.
+    /// Sends bytes in streaming mode, before MPA is started.
     ///
     /// # Errors
     /// See [`PortError`].
@@ -130,7 +130,7 @@ impl Port {
         Ok(())
     }
 
-    /// Reads octets received in streaming mode; returns how many.
+    /// Reads bytes received in streaming mode; returns how many.
     ///
     /// # Errors
     /// [`PortError::NoConnection`].
@@ -269,7 +269,7 @@ impl Port {
         }
     }
 
-    /// The largest IP datagram that a connection's segments are cut for now, in octets.
+    /// The largest IP datagram that a connection's segments are cut for now, in bytes.
     ///
     /// # Errors
     /// [`PortError::NoConnection`].

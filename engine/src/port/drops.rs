@@ -7,7 +7,7 @@ use std::ops::AddAssign;
 pub struct PortCounters {
     /// Frames dropped before any connection saw them.
     pub drops: PortDrops,
-    /// Octets of frames that came in several fragments of the device's memory and were copied to one
+    /// Bytes of frames that came in several fragments of the device's memory and were copied to one
     /// place first, because they could not be passed up from where they were.
     pub rx_bytes_gathered: u64,
     /// IP datagrams put together from fragments.
@@ -18,7 +18,7 @@ pub struct PortCounters {
     pub cookies_sent: u64,
     /// Connections opened by a cookie that came back.
     pub cookies_redeemed: u64,
-    /// Times that a connection without progress gave up octets far beyond a gap, because another
+    /// Times that a connection without progress gave up bytes far beyond a gap, because another
     /// needed the room. They were not acknowledged, and come again.
     pub pieces_reclaimed: u64,
     /// Connections reset because others needed their slot in a backlog (RFC 5042 §6.4.2).

@@ -42,7 +42,7 @@ impl Port {
         gathered: &mut Vec<u8>,
         lease: &mut TableLease<'_>,
     ) -> bool {
-        // A checksum that has to be verified is verified over octets that do not change any more.
+        // A checksum that has to be verified is verified over bytes that do not change any more.
         if frame.checksum == RxChecksum::Unverified {
             return false;
         }

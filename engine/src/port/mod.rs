@@ -196,13 +196,13 @@ impl Port {
         self.config.tcp.ack_hold = self.config.tcp.ack_hold.max(hold);
     }
 
-    /// Most octets that were held for unfinished FPDUs at one time, over all connections.
+    /// Most bytes that were held for unfinished FPDUs at one time, over all connections.
     #[must_use]
     pub const fn bytes_held_peak(&self) -> u64 {
         self.pieces.bytes_held_peak()
     }
 
-    /// Octets held for unfinished FPDUs now, over all connections.
+    /// Bytes held for unfinished FPDUs now, over all connections.
     #[must_use]
     pub const fn bytes_held(&self) -> u64 {
         self.pieces.bytes_held()

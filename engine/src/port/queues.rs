@@ -217,7 +217,7 @@ mod tests {
     use crate::verbs::{Cq, Mr, Pd, Qp, QpConfig, Rnic, RnicConfig, SendWr, WcStatus};
 
     const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
-    /// Octets of a message: more than a block that Read Responses are kept in.
+    /// Bytes of a message: more than a block that Read Responses are kept in.
     const LEN: usize = 40_000;
 
     /// Both ends of a queue, all of one RNIC, with an open connection.

@@ -98,7 +98,7 @@ impl Port {
             let checksum = RxChecksum::Unverified;
             let frame = RxFrame::whole(&whole, checksum, None);
             // A fragment in what fragments made up is refused, as by other stacks: with an atomic
-            // one (RFC 6946) for each eight octets a datagram would be looked at thousands of times.
+            // one (RFC 6946) for each eight bytes a datagram would be looked at thousands of times.
             if self.take_frame_or_part(now, framing, &frame, lease).is_some() {
                 self.drop_frame(FrameDrop::Fragment);
             }

@@ -1,4 +1,4 @@
-//! What connections give up when others need it: their TCP port in TIME-WAIT, and octets far beyond a
+//! What connections give up when others need it: their TCP port in TIME-WAIT, and bytes far beyond a
 //! gap that never closes.
 
 use std::net::{IpAddr, SocketAddr};
@@ -53,7 +53,7 @@ impl Port {
         Ok((port, used_to.plus(1)))
     }
 
-    /// Some connection was refused room for octets far beyond a gap: of those that have some and have
+    /// Some connection was refused room for bytes far beyond a gap: of those that have some and have
     /// made no progress, the one for which that is longest gives them up. Looked for at most once
     /// in [`PIECES_LOOK_NS`], for all connections are looked at.
     pub(super) fn reclaim_pieces(&mut self) {

@@ -97,7 +97,7 @@ impl Port {
         self.connections.wake(number);
     }
 
-    /// Sends what a connection in TIME-WAIT owes its peer; returns how many octets that were.
+    /// Sends what a connection in TIME-WAIT owes its peer; returns how many bytes that were.
     pub(super) fn answer_in_time_wait(
         &mut self,
         now: Instant,

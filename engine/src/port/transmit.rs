@@ -13,7 +13,7 @@ use crate::port::interface::outlet::Outlet;
 use crate::stream::carrier::{SegmentSink, TxLimits};
 use crate::time::Instant;
 
-/// Octets after which [`Port::poll_transmit`] returns, so that what was sent is still in the cache
+/// Bytes after which [`Port::poll_transmit`] returns, so that what was sent is still in the cache
 /// when the device, or the other end, looks at it.
 pub(super) const BURST_BYTES: usize = 256 << 10;
 
@@ -23,27 +23,27 @@ const BELLS_AT_ONCE: usize = 16;
 /// Frames one connection may send before the next has its turn.
 const TURN_FRAMES: usize = 32;
 
-/// Octets that one connection may send before the next has its turn: two large super-frames.
+/// Bytes that one connection may send before the next has its turn: two large super-frames.
 const TURN_BYTES: usize = 128 << 10;
 
-/// Octets that all connections may send before one has its turn again, a frame each at least: turns are
+/// Bytes that all connections may send before one has its turn again, a frame each at least: turns are
 /// shorter when more than 16 have something to send. So each has many turns in a second, none gets less
 /// than half of its share for having one less, and acknowledgments do not wait long. Of a thousand that
 /// share 200 Mbit/s each has ten; if all sent 32 frames, a turn would come every two seconds.
 const ROUND_BYTES: usize = 2 << 20;
 
-/// Octets that one connection may send while so many, with itself, have something to send.
+/// Bytes that one connection may send while so many, with itself, have something to send.
 const fn turn_bytes(ready: usize) -> usize {
     if ready <= ROUND_BYTES / TURN_BYTES { TURN_BYTES } else { ROUND_BYTES / ready }
 }
 
 impl Port {
-    /// Hands frames that are due to `transmit`: at most `room`, and not many more octets than
+    /// Hands frames that are due to `transmit`: at most `room`, and not many more bytes than
     /// `BURST_BYTES`. Returns how many were taken; 0 means that nothing is due.
     ///
     /// A frame that the device has no room for ([`TransmitError::Full`]) ends the call and is the
     /// first of the next, with the rest of its run behind it; one that is refused for another reason is
-    /// lost as on a wire, and TCP brings its octets again. It is no use to call while the device is full.
+    /// lost as on a wire, and TCP brings its bytes again. It is no use to call while the device is full.
     pub fn poll_transmit(
         &mut self,
         now: Instant,
@@ -113,7 +113,7 @@ impl Port {
         }
     }
 
-    /// Lets a connection send; returns how many octets that were.
+    /// Lets a connection send; returns how many bytes that were.
     fn transmit_turn(
         &mut self,
         now: Instant,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::rdmap::RdmapError;
 use crate::types::{Stag, TaggedOffset};
 
-/// The `work` of a Read of no octets that asks whether everything before it was placed.
+/// The `work` of a Read of no bytes that asks whether everything before it was placed.
 pub(crate) const CONFIRMATION: u64 = u64::MAX - 1;
 /// The `work` of a Read that is the ready-to-receive message (RFC 6581 §9.2).
 pub(crate) const RTR_WORK: u64 = u64::MAX;
@@ -24,9 +24,9 @@ pub enum Awaited {
         stag: Stag,
         /// Where in the sink the data starts.
         to: TaggedOffset,
-        /// Octets asked for.
+        /// Bytes asked for.
         len: u32,
-        /// Octets delivered so far.
+        /// Bytes delivered so far.
         delivered_len: u32,
     },
     /// An Atomic.
@@ -156,7 +156,7 @@ impl Requester {
         self.entries.front().map(|entry| entry.work)
     }
 
-    /// The `work` of the Read whose sink has the octet at (`stag`, `to`).
+    /// The `work` of the Read whose sink has the byte at (`stag`, `to`).
     #[must_use]
     pub(crate) fn read_into(&self, at: Stag, octet: TaggedOffset) -> Option<u64> {
         let inside = |entry: &&Entry| match entry.awaited {
@@ -168,7 +168,7 @@ impl Requester {
         self.entries.iter().find(inside).map(|entry| entry.work)
     }
 
-    /// Whether a Response segment with `len` octets at (`stag`, `to`) answers a request.
+    /// Whether a Response segment with `len` bytes at (`stag`, `to`) answers a request.
     ///
     /// Without this check a hostile peer could write through the STag of a sink at will
     /// (RFC 5040 §5.2.2; siw checks the same). Responses may be placed out of order, so any

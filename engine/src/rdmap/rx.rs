@@ -5,7 +5,7 @@ use crate::wire::ProtocolVersion;
 use crate::wire::ddp::DdpHeader;
 use crate::wire::rdmap::{BufferModel, Control, Opcode};
 
-/// Reads the control octet of a segment and checks that the opcode may be where it is.
+/// Reads the control byte of a segment and checks that the opcode may be where it is.
 ///
 /// Done before placement: a tagged segment with a bad opcode must not reach memory.
 ///

@@ -174,7 +174,7 @@ pub(crate) const fn status_of_terminate(code: TerminateCode) -> WcStatus {
 }
 
 /// A Terminate with as much about the segment in error as the kind of error calls for: `segment` is
-/// its beginning, `segment_len` the octets of all of it.
+/// its beginning, `segment_len` the bytes of all of it.
 pub(super) fn terminate_about(
     code: TerminateCode,
     segment: &[u8],

@@ -29,7 +29,7 @@ pub enum Stage {
     AwaitingRequest,
     /// The application is to answer the Request.
     Answering,
-    /// Octets pass as they are: MPA has not been started, or was rejected (RFC 5044 §7.1.2 (6)).
+    /// Bytes pass as they are: MPA has not been started, or was rejected (RFC 5044 §7.1.2 (6)).
     Streaming,
     /// This end closes in streaming mode, so after a rejection, too.
     Leaving,
@@ -96,9 +96,9 @@ pub enum Probes {
 pub enum Restart {
     /// Nothing: the stage ends with its timer.
     Never,
-    /// An FPDU received, or octets that the peer acknowledges for the first time.
+    /// An FPDU received, or bytes that the peer acknowledges for the first time.
     Progress,
-    /// Octets that the peer acknowledges for the first time, until
+    /// Bytes that the peer acknowledges for the first time, until
     /// [`LINGER_EXTENSIONS_MAX`] times the duration have passed.
     Acknowledgment,
 }
@@ -151,7 +151,7 @@ pub enum Peer {
     Acts,
     /// Nothing comes from it, not even acknowledgments.
     IsSilent,
-    /// Its TCP answers, but takes no octets, and nothing else comes.
+    /// Its TCP answers, but takes no bytes, and nothing else comes.
     AnswersProbes,
     /// It closes its half.
     Closes,
@@ -319,7 +319,7 @@ impl LifeTimes {
         }
     }
 
-    /// The longest that acknowledgments may put off the end of a stage.
+    /// The longest that acknowledgments may deferred the end of a stage.
     pub(crate) fn longest(&self, timer: Timer) -> Option<Duration> {
         Some(self.of(timer)? * LINGER_EXTENSIONS_MAX)
     }

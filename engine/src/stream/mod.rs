@@ -1,8 +1,8 @@
-//! One RDMAP stream: MPA, DDP and RDMAP composed over an ordered flow of octets.
+//! One RDMAP stream: MPA, DDP and RDMAP composed over an ordered flow of bytes.
 //!
 //! A [`Stream`] does not know what carries it. The lower layer (LLP) calls `handle_bytes` with
-//! octets it received, in any order if it can say where they belong; it asks `frame_segment` for
-//! octets to send, and `gather` for their content as often as it has to send them. Two lower layers
+//! bytes it received, in any order if it can say where they belong; it asks `frame_segment` for
+//! bytes to send, and `gather` for their content as often as it has to send them. Two lower layers
 //! exist ([`carrier`]): the MPA-aware TCP of this crate, and any ordered byte stream.
 //!
 //! `rx/` and `tx/` are the two pipelines; `phase/` says which of them there are, and how a stream
@@ -55,14 +55,14 @@ pub enum StreamEvent {
     Terminated(Terminate),
     /// The peer has closed its half of the connection.
     PeerClosed,
-    /// Octets of streaming mode are there to be read.
+    /// Bytes of streaming mode are there to be read.
     StreamingBytes,
 }
 
 /// How received FPDUs are treated, beyond what was negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RxPolicy {
-    /// Place FPDUs that arrive ahead of others. Off for applications that poll the last octet of
+    /// Place FPDUs that arrive ahead of others. Off for applications that poll the last byte of
     /// a buffer, and over a lower layer that keeps order by itself.
     pub out_of_order: bool,
     /// Drop a segment whose FPDU fails its CRC, so that TCP brings it again, as long as that helps
@@ -82,12 +82,12 @@ impl Default for RxPolicy {
 pub struct Stream {
     /// The same for all streams of a port.
     times: Arc<LifeTimes>,
-    /// Next octet expected before full operation.
+    /// Next byte expected before full operation.
     startup_rx: StreamOffset,
-    /// Octets received in streaming mode and not read.
+    /// Bytes received in streaming mode and not read.
     streaming_rx: VecDeque<u8>,
     rnic: HeldRnic,
-    /// Octets sent before full operation; the first is at stream offset 0.
+    /// Bytes sent before full operation; the first is at stream offset 0.
     streaming_tx: Vec<u8>,
     events: VecDeque<StreamEvent>,
     phase: Phase,
@@ -96,7 +96,7 @@ pub struct Stream {
     /// What the lower layer has delivered.
     acknowledged: StreamOffset,
     policy: RxPolicy,
-    /// Whether the lower layer has carried octets.
+    /// Whether the lower layer has carried bytes.
     connected: bool,
     /// The application has refused the peer's Request.
     rejected: bool,
@@ -114,10 +114,10 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// What deadlines are about, in octets from the beginning.
+    /// What deadlines are about, in bytes from the beginning.
     pub(crate) const DUE: Range<usize> = offset_of!(Self, phase)..offset_of!(Self, gone) + 1;
 
-    /// A stream in streaming mode: octets pass as they are until MPA is started.
+    /// A stream in streaming mode: bytes pass as they are until MPA is started.
     pub(crate) fn new(rnic: HeldRnic, policy: RxPolicy, times: Arc<LifeTimes>) -> Self {
         Self {
             rnic,
@@ -203,7 +203,7 @@ impl Stream {
         self.phase.full().map_or_else(MpaRxCounters::default, |full| *full.mpa.counters())
     }
 
-    /// Octets that are held because their FPDU is not whole.
+    /// Bytes that are held because their FPDU is not whole.
     pub(crate) fn bytes_held(&self) -> u64 {
         self.phase.full().map_or(0, |full| full.mpa.bytes_held())
     }
@@ -223,7 +223,7 @@ impl Stream {
         self.phase.full().map_or_else(RdmaTxCounters::default, |full| full.tx.counters())
     }
 
-    /// Octets of payload were copied into a frame.
+    /// Bytes of payload were copied into a frame.
     #[cold]
     pub(crate) fn count_staged(&mut self, len: usize) {
         if let Some(full) = self.phase.full_mut() {
@@ -238,7 +238,7 @@ impl Stream {
 
     // ---- receive ----
 
-    /// Takes octets of the stream at `offset` that were never given before. Returns up to where
+    /// Takes bytes of the stream at `offset` that were never given before. Returns up to where
     /// they were used or kept; the rest counts as not received.
     pub(crate) fn handle_bytes(
         &mut self,
@@ -267,7 +267,7 @@ impl Stream {
         }
     }
 
-    /// Takes such octets in memory that may change. Returns up to where they were used; the rest is to be
+    /// Takes such bytes in memory that may change. Returns up to where they were used; the rest is to be
     /// given to [`handle_bytes`](Self::handle_bytes), in one place.
     pub(crate) fn handle_scattered(
         &mut self,
@@ -354,7 +354,7 @@ impl Stream {
         }
     }
 
-    /// Frames as many further segments like the last, of `segment_len` octets, as the message has, at
+    /// Frames as many further segments like the last, of `segment_len` bytes, as the message has, at
     /// most `segments`.
     pub(crate) fn frame_alike(&mut self, segment_len: usize, segments: usize, room: &mut Room) {
         if let Some(full) = self.phase.full_mut() {
@@ -363,20 +363,20 @@ impl Stream {
     }
 
     /// To be called before a range is gathered that may begin or end inside an FPDU: all of the FPDU
-    /// is then sent with the same octets ever after.
+    /// is then sent with the same bytes ever after.
     pub(crate) fn keep_cut(&mut self, range: &Range<StreamOffset>) {
         if let Some(full) = self.phase.full_mut() {
             full.tx.keep_cut(range);
         }
     }
 
-    /// Whether octets in `range` cannot be sent any more, because their memory was given back to the
+    /// Whether bytes in `range` cannot be sent any more, because their memory was given back to the
     /// program when the stream failed: all that is left is to reset the connection.
     pub(crate) fn is_gone(&self, range: &Range<StreamOffset>) -> bool {
         self.phase.full().is_some_and(|full| full.tx.is_gone(range))
     }
 
-    /// Describes the octets in `range` of the stream.
+    /// Describes the bytes in `range` of the stream.
     pub(crate) fn gather<'a>(
         &'a self,
         range: Range<StreamOffset>,
@@ -410,7 +410,7 @@ impl Stream {
         }
     }
 
-    /// Whether the lower layer is to close its sending half once all framed octets are sent.
+    /// Whether the lower layer is to close its sending half once all framed bytes are sent.
     pub(crate) fn wants_close(&self) -> bool {
         self.closing
             && match &self.phase {
@@ -428,7 +428,7 @@ impl Stream {
         self.phase.is_over()
     }
 
-    /// Octets that may come now, by what there is room for; `None` when TCP's own policy decides.
+    /// Bytes that may come now, by what there is room for; `None` when TCP's own policy decides.
     pub(crate) fn receive_room(&self) -> Option<usize> {
         match &self.phase {
             Phase::Streaming => Some(STREAMING_BYTES_MAX - self.streaming_rx.len()),
@@ -437,7 +437,7 @@ impl Stream {
         }
     }
 
-    /// Whether so many messages wait for receives that no more octets are to be brought.
+    /// Whether so many messages wait for receives that no more bytes are to be brought.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self.phase, Phase::Full(_)) && self.receive_room() == Some(0)
     }
@@ -453,7 +453,7 @@ impl Stream {
         }
     }
 
-    /// Whether MPA startup is under way or still to come.
+    /// Whether MPA startup is in flight or still to come.
     pub(crate) const fn is_starting(&self) -> bool {
         match self.phase {
             Phase::Streaming => !self.rejected && !self.closing,
@@ -469,7 +469,7 @@ impl Stream {
         self.phase.full().is_some_and(|full| full.tx_unlocked && full.tx.has_work(&full.qp))
     }
 
-    /// Whether all that may be framed are answers to Reads of no octets.
+    /// Whether all that may be framed are answers to Reads of no bytes.
     pub(crate) fn owes_empty_answers_only(&self) -> bool {
         let full = self.phase.full().filter(|full| full.tx_unlocked);
         full.is_some_and(|full| full.tx.owes_empty_answers_only(&full.qp))
@@ -480,7 +480,7 @@ impl Stream {
         self.phase.full().is_some_and(|full| full.tx.is_amid_message())
     }
 
-    /// Since when no FPDU was delivered while octets far beyond the next one were held; `None` while
+    /// Since when no FPDU was delivered while bytes far beyond the next one were held; `None` while
     /// none are.
     pub(crate) fn stalled_since(&self) -> Option<Instant> {
         self.phase.full()?.mpa.stalled_since()

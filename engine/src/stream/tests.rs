@@ -41,7 +41,7 @@ impl End {
         Self { layered: ByteStream::new(&rnic), rnic, pd, memory, cq, qp }
     }
 
-    /// Takes up to `len_max` octets of at least `len_min` that are offered.
+    /// Takes up to `len_max` bytes of at least `len_min` that are offered.
     fn write(&mut self, len_min: usize, len_max: usize) -> Vec<u8> {
         let mut octets = Vec::new();
         let (mut scratch, mut fragments) = (Scratch::default(), Fragments::new());
@@ -96,7 +96,7 @@ fn pass(from: &mut End, to: &mut End) {
     }
 }
 
-/// The payloads of FPDUs without markers, whose CRCs have to be right, behind `header_len` octets.
+/// The payloads of FPDUs without markers, whose CRCs have to be right, behind `header_len` bytes.
 fn payloads(mut stream: &[u8], header_len: usize) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     while let [high, low, ..] = *stream {
@@ -147,13 +147,13 @@ fn what_is_framed_later_is_read_later() {
     assert_eq!(rest, vec![9; 3000 - first.len()]);
 }
 
-/// The Terminate that ends a stream of FPDUs: its octets behind the DDP header.
+/// The Terminate that ends a stream of FPDUs: its bytes behind the DDP header.
 fn last_terminate(stream: &[u8]) -> Terminate {
     let last = payloads(stream, UNTAGGED).pop().unwrap();
     Terminate::parse(&last).unwrap().0
 }
 
-/// RFC 5040 §4.8: a Read that fails after some octets says where.
+/// RFC 5040 §4.8: a Read that fails after some bytes says where.
 #[test]
 fn a_response_ends_where_access_is_taken_away() {
     for whole in [false, true] {
@@ -263,7 +263,7 @@ fn what_was_flushed_goes_as_it_was_and_the_terminate_behind_it() {
 fn flushed_octets_beyond_the_limit_are_never_sent() {
     for fits in [true, false] {
         let [mut a, b] = started();
-        // With what frames them, 1448 octets of stream carry 1428.
+        // With what frames them, 1448 bytes of stream carry 1428.
         let limit = FLUSHED_BYTES_KEPT_MAX / 1448 * 1428;
         let len = if fits { limit } else { limit + 8 * 1428 };
         let half = len / 2;
@@ -335,7 +335,7 @@ fn a_lost_connection_keeps_nothing() {
     assert_eq!(a.rnic.shared.blocks().taken(), 0);
 }
 
-/// Segments alike are framed all at once, each with its own octets, and only while they may be read.
+/// Segments alike are framed all at once, each with its own bytes, and only while they may be read.
 #[test]
 fn responses_in_runs_are_what_memory_was() {
     let [mut a, mut b] = started();
@@ -359,7 +359,7 @@ fn responses_in_runs_are_what_memory_was() {
     assert_eq!(b.layered.rdma_tx_counters().bytes_snapshot, 41 * 1428);
 }
 
-/// With markers, segments alike have payloads of two lengths; one whose last four octets a marker would be
+/// With markers, segments alike have payloads of two lengths; one whose last four bytes a marker would be
 /// ends the run. Each begins at another distance from the markers.
 #[test]
 fn runs_with_markers_are_what_memory_was() {
@@ -408,7 +408,7 @@ fn runs_with_markers_are_what_memory_was() {
     }
 }
 
-/// RFC 5044 §3: at most 64768 octets. Of FPDUs that are equally long on the stream, one with a marker less has four
+/// RFC 5044 §3: at most 64768 bytes. Of FPDUs that are equally long on the stream, one with a marker less has four
 /// more.
 #[test]
 fn the_longest_fpdus_with_markers_are_not_longer_in_a_run() {

@@ -9,7 +9,7 @@ use crate::time::Instant;
 pub(crate) struct AckPolicy {
     /// Segments of full size since the last acknowledgment sent.
     full_segments: usize,
-    /// Octets since then.
+    /// Bytes since then.
     bytes: usize,
     /// Acknowledgments owed now.
     owed: u32,
@@ -21,7 +21,7 @@ pub(crate) struct AckPolicy {
     stretch: usize,
     /// What is held counts as enough by RFC 9293, and goes when the timer runs out.
     held: bool,
-    /// Octets that are held at most.
+    /// Bytes that are held at most.
     held_bytes_max: usize,
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum AckDue {
 const EVERY_SECOND: usize = 2;
 /// Full-sized segments that are held at most: two super-frames of the usual MTU, 64 KiB of another.
 const STRETCH_MAX: usize = 64;
-/// Octets that are held at most, and never more than a quarter of the window: the peer must not have
+/// Bytes that are held at most, and never more than a quarter of the window: the peer must not have
 /// to wait.
 const HELD_BYTES_MAX: usize = 96 << 10;
 

@@ -31,7 +31,7 @@ pub struct Arrival {
     payload_len: usize,
     /// First bytes of it that had come before, if only some of its bytes had.
     repeated: Option<Range<StreamOffset>>,
-    /// Octets committed before it.
+    /// Bytes committed before it.
     committed_before: u64,
     /// It does not continue the stream, or there was a gap already.
     disordered: bool,
@@ -39,11 +39,11 @@ pub struct Arrival {
     push: bool,
 }
 
-/// No super-frame stands for more segments than it has octets.
+/// No super-frame stands for more segments than it has bytes.
 const SEGMENTS_MAX: usize = FRAME_PAYLOAD_MAX;
 
 impl Arrival {
-    /// A segment that continues the stream, all of whose octets are offered.
+    /// A segment that continues the stream, all of whose bytes are offered.
     pub(super) fn in_order(
         range: Range<StreamOffset>,
         segments: usize,
@@ -465,7 +465,7 @@ impl Tcb {
     }
 
     /// RFC 9293 §3.10.7.4, "Seventh, process the segment text" and "Eighth, check the FIN bit". The
-    /// urgent pointer is ignored: its octets are in the stream (MUST-30 to MUST-33 ask no more of
+    /// urgent pointer is ignored: its bytes are in the stream (MUST-30 to MUST-33 ask no more of
     /// MPA).
     fn on_payload(
         &mut self,

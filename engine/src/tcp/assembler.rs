@@ -1,6 +1,6 @@
-//! Which stream octets beyond the cumulative point were received.
+//! Which stream bytes beyond the cumulative point were received.
 //!
-//! Ranges only: the octets themselves were placed in memory, or are held, by the layers above.
+//! Ranges only: the bytes themselves were placed in memory, or are held, by the layers above.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -100,7 +100,7 @@ impl Assembler {
         true
     }
 
-    /// Takes the octets of `range` out again. A range they lay amid becomes two, even in a full table.
+    /// Takes the bytes of `range` out again. A range they lay amid becomes two, even in a full table.
     pub(crate) fn remove(&mut self, range: &Range<StreamOffset>) {
         let mut index = self.first_ending_after(range.start);
         while let Some(held) = self.ranges.get_mut(index).filter(|held| held.start < range.end) {

@@ -25,14 +25,14 @@ pub enum CongestionKind {
 /// segments all the same, since the layer above packs what is there when a segment is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The MSS announced in our SYN, in octets: MTU less the fixed IP and TCP headers
+    /// The MSS announced in our SYN, in bytes: MTU less the fixed IP and TCP headers
     /// (RFC 9293 §3.7.1), options not subtracted.
     pub mss_receive: u16,
-    /// Largest IP payload the path takes: MTU less the IP header, in octets.
+    /// Largest IP payload the path takes: MTU less the IP header, in bytes.
     pub path_payload_max: u16,
     /// The peer's MSS when its SYN names none: 536 for IPv4, 1220 for IPv6 (RFC 9293 MUST-15).
     pub mss_default: u16,
-    /// Receive window policy, in octets; at most 1 GiB.
+    /// Receive window policy, in bytes; at most 1 GiB.
     pub window_bytes: u32,
     /// Ask for window scaling (RFC 7323 §2).
     pub window_scaling: bool,
@@ -80,7 +80,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The default for a link with this MTU and IP header length, both in octets.
+    /// The default for a link with this MTU and IP header length, both in bytes.
     #[must_use]
     pub(crate) fn for_mtu(mtu: u16, ip_header_len: u16) -> Self {
         let path_payload_max = mtu.saturating_sub(ip_header_len);

@@ -26,7 +26,7 @@ use crate::types::StreamOffset;
 pub enum TcpEvent {
     /// Data may be sent.
     Established,
-    /// The peer closed its direction, and every octet before that was committed.
+    /// The peer closed its direction, and every byte before that was committed.
     PeerFin,
     /// Both directions closed in good order. The connection may linger in TIME-WAIT after this.
     Closed,
@@ -108,13 +108,13 @@ pub(super) struct KeepAlive {
 }
 
 impl Tcb {
-    /// What most segments need, beside [`HOT_HEAD`](Self::HOT_HEAD), in octets from the beginning.
+    /// What most segments need, beside [`HOT_HEAD`](Self::HOT_HEAD), in bytes from the beginning.
     pub(crate) const HOT: Range<usize> = offset_of!(Self, snd) + SendHalf::HOT_FROM
         ..offset_of!(Self, counters) + offset_of!(Counters, retransmissions);
-    /// Octets at the beginning that most acknowledgments need.
+    /// Bytes at the beginning that most acknowledgments need.
     pub(crate) const HOT_HEAD: usize = offset_of!(Self, snd) + SendHalf::HOT_HEAD;
 
-    /// What an acknowledgment of the oldest segment under way looks at is needed soon.
+    /// What an acknowledgment of the oldest segment in flight looks at is needed soon.
     #[inline]
     pub(crate) fn prefetch_outstanding(&self) {
         self.snd.board.prefetch();
@@ -253,29 +253,29 @@ impl Tcb {
         self.rcv.can_commit(range)
     }
 
-    /// The layer above keeps the octets of `range`, which [`next_missing`](Self::next_missing)
+    /// The layer above keeps the bytes of `range`, which [`next_missing`](Self::next_missing)
     /// reported. They will be acknowledged and are never offered again.
     ///
     /// # Errors
-    /// [`Full`] when there are too many ranges beyond the cumulative point: the octets count as not
+    /// [`Full`] when there are too many ranges beyond the cumulative point: the bytes count as not
     /// received, and must not be used.
     pub fn commit(&mut self, range: Range<StreamOffset>) -> Result<(), Full> {
         self.rcv.commit(range)
     }
 
-    /// Octets of `range` that were committed beyond a gap could not be kept: they count as never
+    /// Bytes of `range` that were committed beyond a gap could not be kept: they count as never
     /// received (RFC 2018 §8). Nothing of what is acknowledged is taken back.
     pub fn forget(&mut self, range: &Range<StreamOffset>) {
         self.rcv.forget(range);
     }
 
-    /// The cumulative point of the receive direction: every octet before it was committed.
+    /// The cumulative point of the receive direction: every byte before it was committed.
     #[must_use]
     pub const fn delivered(&self) -> StreamOffset {
         self.rcv.rcv_nxt()
     }
 
-    /// Sets the receive window policy in octets. What was offered before stays good: the right edge
+    /// Sets the receive window policy in bytes. What was offered before stays good: the right edge
     /// never moves back (RFC 9293 SHLD-14). Opening a closed window sends an update.
     pub(crate) fn set_receive_window(&mut self, bytes: u32) {
         self.rcv.set_window(bytes);
@@ -294,13 +294,13 @@ impl Tcb {
         }
     }
 
-    /// SND.UNA: every octet before it is acknowledged.
+    /// SND.UNA: every byte before it is acknowledged.
     #[must_use]
     pub(crate) fn snd_una(&self) -> StreamOffset {
         self.snd.board.una().min(self.send_end())
     }
 
-    /// SND.NXT: the next octet to be sent for the first time.
+    /// SND.NXT: the next byte to be sent for the first time.
     #[must_use]
     pub(crate) fn snd_nxt(&self) -> StreamOffset {
         self.snd.board.nxt().min(self.send_end())
@@ -326,14 +326,14 @@ impl Tcb {
         fin_at.unwrap_or(StreamOffset(u64::MAX))
     }
 
-    /// Effective MSS: the most octets of data in one segment, a multiple of 8.
+    /// Effective MSS: the most bytes of data in one segment, a multiple of 8.
     #[must_use]
     pub fn emss(&self) -> usize {
         usize::try_from(self.snd.emss()).unwrap_or(usize::MAX)
     }
 
     /// The path takes IP payloads (TCP header and data) of at most `bytes` from now on. Segments in
-    /// flight above the new EMSS are sent again, cut to fit.
+    /// flight above the new EMSS are retransmitted, cut to fit.
     pub(crate) fn set_path_mtu(&mut self, now: Instant, bytes: usize) {
         self.snd.set_path(bytes);
         if self.snd.board.flight() > 0 {
@@ -359,14 +359,14 @@ impl Tcb {
         Duration::from_nanos(now.nanos_since(self.snd.progress_at()))
     }
 
-    /// Congestion window, in octets.
+    /// Congestion window, in bytes.
     #[must_use]
     #[cfg(test)]
     pub(crate) fn cwnd(&self) -> u64 {
         self.snd.cwnd()
     }
 
-    /// Slow start threshold, in octets.
+    /// Slow start threshold, in bytes.
     #[must_use]
     #[cfg(test)]
     pub(crate) fn ssthresh(&self) -> u64 {
@@ -409,7 +409,7 @@ impl Tcb {
         self.config.user_timeout
     }
 
-    /// Closes our direction: a FIN follows the octet before `end`. Nothing may be sent beyond it.
+    /// Closes our direction: a FIN follows the byte before `end`. Nothing may be sent beyond it.
     /// Closing twice changes nothing.
     ///
     /// # Panics

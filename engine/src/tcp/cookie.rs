@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The peer's ACK brings both back, and with them all that a connection needs to be made. Window
-//! scaling and SACK are agreed on only with timestamps, whose octets hold them. They are not
+//! scaling and SACK are agreed on only with timestamps, whose bytes hold them. They are not
 //! signed: a peer that changes them harms its own connection only.
 
 use std::fmt;
@@ -249,7 +249,7 @@ mod tests {
             let mut connection = cookies.redeem(later, &config, &ack, &ends(4000)).unwrap();
             let arrival = connection.handle_segment(later, &ack, 0, 1);
             assert_eq!((connection.state(), arrival.drop), (State::Established, None));
-            // Window 100 scaled by the peer's 7; 12 octets of timestamps off the EMSS.
+            // Window 100 scaled by the peer's 7; 12 bytes of timestamps off the EMSS.
             assert_eq!(connection.emss(), 1448);
             assert!(connection.send_budget(later).bytes > 0);
             let own = connection.record_sent(later, 8, 8, true).options.timestamps.unwrap();

@@ -38,15 +38,15 @@ impl DropReason {
 pub struct Counters {
     /// Data segments sent for the first time.
     pub segments_sent: u64,
-    /// Stream octets sent for the first time.
+    /// Stream bytes sent for the first time.
     pub bytes_sent: u64,
     /// Pure acknowledgments sent.
     pub acks_sent: u64,
     /// Segments received, of any kind.
     pub segments_received: u64,
-    /// Data or FIN segments sent again because they seemed lost.
+    /// Data or FIN segments retransmitted because they seemed lost.
     pub retransmissions: u64,
-    /// Data segments that started beyond octets still missing.
+    /// Data segments that started beyond bytes still missing.
     pub out_of_order: u64,
     /// Data segments that held nothing new.
     pub duplicates: u64,

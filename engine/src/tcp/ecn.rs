@@ -14,7 +14,7 @@ pub enum EcnUse {
     /// When the peer asks for it.
     #[default]
     Accept,
-    /// Ask for it, once: a SYN that has to be sent again does not, for there are paths that drop
+    /// Ask for it, once: a SYN that has to be retransmitted does not, for there are paths that drop
     /// SYNs that ask (RFC 3168 §6.1.1.1).
     Ask,
 }

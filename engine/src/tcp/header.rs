@@ -1,4 +1,4 @@
-//! The TCP header as a value: octets to [`Header`] and back (RFC 9293 §3.1).
+//! The TCP header as a value: bytes to [`Header`] and back (RFC 9293 §3.1).
 //!
 //! Knows nothing of connections. The checksum field is written as 0 and not looked at: the port
 //! computes and verifies checksums, because only it sees the IP addresses.
@@ -9,7 +9,7 @@ use bitflags::bitflags;
 use super::seq::SeqNum;
 
 bitflags! {
-    /// Control bits, in the order of octet 13 of the header.
+    /// Control bits, in the order of byte 13 of the header.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Flags: u8 {
         /// No more data from the sender.
@@ -99,7 +99,7 @@ pub struct Header {
     pub src_port: u16,
     /// Destination port.
     pub dst_port: u16,
-    /// Sequence number of the first octet (of the SYN, when there is one).
+    /// Sequence number of the first byte (of the SYN, when there is one).
     pub seq: SeqNum,
     /// Acknowledgment number; significant with [`Flags::ACK`].
     pub ack: SeqNum,
@@ -109,15 +109,15 @@ pub struct Header {
     pub window: u16,
     /// Options.
     pub options: Options,
-    /// The ECN field of the IP header around it. Not part of the octets here: the code that
+    /// The ECN field of the IP header around it. Not part of the bytes here: the code that
     /// parses or emits the IP header carries it over.
     pub ecn: Ecn,
 }
 
-/// Why octets are not a TCP header.
+/// Why bytes are not a TCP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
-    /// Fewer than 20 octets, or fewer than the data offset says.
+    /// Fewer than 20 bytes, or fewer than the data offset says.
     #[error("the segment is shorter than its header")]
     TooShort,
     /// A data offset below 5 words.
@@ -134,7 +134,7 @@ pub(crate) const SACK_BLOCKS_MAX: usize = 4;
 pub const HEADER_LEN: usize = 20;
 /// Longest header.
 pub const HEADER_LEN_MAX: usize = 60;
-/// Header octets that timestamps take, padding included.
+/// Header bytes that timestamps take, padding included.
 pub(crate) const TIMESTAMPS_LEN: usize = 12;
 
 mod kind {
@@ -153,7 +153,7 @@ impl Header {
     /// Reads the header at the start of `segment`; also returns where the payload begins.
     ///
     /// # Errors
-    /// When the octets cannot be a header. Unknown options, and known ones of a wrong length, are
+    /// When the bytes cannot be a header. Unknown options, and known ones of a wrong length, are
     /// skipped (RFC 9293 MUST-6).
     #[inline]
     pub fn parse(segment: &[u8]) -> Result<(Self, usize), HeaderError> {
@@ -184,7 +184,7 @@ impl Header {
         Ok(payload_at)
     }
 
-    /// Length of the header in octets, options and their padding included: a multiple of 4.
+    /// Length of the header in bytes, options and their padding included: a multiple of 4.
     ///
     /// # Panics
     /// When the options do not fit a header (four SACK blocks beside timestamps, or blocks on a
@@ -202,7 +202,7 @@ impl Header {
         false
     }
 
-    /// Writes the header, checksum field 0, to the first [`len`](Self::len) octets of `out`.
+    /// Writes the header, checksum field 0, to the first [`len`](Self::len) bytes of `out`.
     ///
     /// # Panics
     /// When `out` is shorter than that, or the options do not fit a header: a caller's bug.
@@ -295,7 +295,7 @@ impl Options {
 
     #[inline]
     fn emit(&self, out: &mut [u8]) {
-        // Nothing beside timestamps has room in as many octets.
+        // Nothing beside timestamps has room in as many bytes.
         if let Some(Timestamps { value, echo }) = self.timestamps
             && let Ok(out) = <&mut [u8; TIMESTAMPS_LEN]>::try_from(&mut *out)
         {

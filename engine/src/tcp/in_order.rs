@@ -1,4 +1,4 @@
-//! The short way in: the next segment of a transfer that goes one way, which brings nothing but data.
+//! The fast path in: the next segment of a transfer that goes one way, which brings nothing but data.
 //!
 //! A few comparisons tell it from any other ("header prediction", RFC 7323 Appendix D takes it for granted
 //! where it orders the checks). What it does to the connection is what [`Tcb::handle_segment`] would do;
@@ -14,7 +14,7 @@ use super::timer::Timer;
 use crate::time::Instant;
 use crate::types::StreamOffset;
 
-/// A segment that is the next one, and all of whose octets are new.
+/// A segment that is the next one, and all of whose bytes are new.
 #[derive(Clone, Debug)]
 pub(crate) struct NextData {
     pub(crate) range: Range<StreamOffset>,
@@ -26,10 +26,10 @@ pub(crate) struct NextData {
 
 impl Tcb {
     /// Takes a segment but for its data, if it is the next of a connection that is established, with
-    /// nothing in it that is news but its octets, all of which fit the window. `None`: nothing has
+    /// nothing in it that is news but its bytes, all of which fit the window. `None`: nothing has
     /// changed, and it is for [`handle_segment`](Self::handle_segment).
     ///
-    /// What is kept of its octets is to be told to [`finish_next`](Self::finish_next), before the next
+    /// What is kept of its bytes is to be told to [`finish_next`](Self::finish_next), before the next
     /// segment.
     #[inline]
     pub(crate) fn take_next(
@@ -79,7 +79,7 @@ impl Tcb {
             && !self.timers.is_set(Timer::Reordering)
     }
 
-    /// The layer above keeps the octets up to `kept`. Decides when to acknowledge them.
+    /// The layer above keeps the bytes up to `kept`. Decides when to acknowledge them.
     #[inline]
     pub(crate) fn finish_next(&mut self, now: Instant, next: NextData, kept: StreamOffset) {
         let NextData { range, segments, push } = next;

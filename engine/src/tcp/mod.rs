@@ -1,13 +1,13 @@
 //! TCP for MPA: a TCP that deals in segments and records, not in a byte stream.
 //!
-//! It knows ranges of stream offsets and holds no payload: the layer above owns the octets, cuts
+//! It knows ranges of stream offsets and holds no payload: the layer above owns the bytes, cuts
 //! them into records, and gathers them again when a range must be retransmitted. On the way in, each
 //! segment's payload is offered at once, in any order; what the layer above
 //! [commits](Tcb::commit) is acknowledged, what it does not is brought again by the peer.
 //!
 //! Promises to the layer above:
 //!
-//! - octets reported missing were never committed before (RFC 5044 appendix A.3);
+//! - bytes reported missing were never committed before (RFC 5044 appendix A.3);
 //! - a retransmission repeats the boundaries of the original segment, unless the path shrank below
 //!   it (RFC 5044 appendix A.1);
 //! - data is never offered unless every acceptance check passed: window, PAWS, RFC 5961.
@@ -27,7 +27,7 @@
 //! # Files
 //!
 //! `connection.rs` is the owner; `arrive.rs`, `transmit.rs` and `timeout.rs` are its inputs and
-//! outputs, `in_order.rs` the short way in. `recv.rs` with `assembler.rs` and `ack.rs` is the receive half, `send.rs` with `sack.rs`, `rtt.rs` and
+//! outputs, `in_order.rs` the fast path in. `recv.rs` with `assembler.rs` and `ack.rs` is the receive half, `send.rs` with `sack.rs`, `rtt.rs` and
 //! `congestion/` the send half; `rack.rs`, `recovery.rs`, `prr.rs` and `tlp.rs` are its loss
 //! recovery, `send_window.rs` the peer's window, `pacing.rs` spreads what it sends. `time_wait.rs` is what is kept of a
 //! connection that both ends have closed. `header.rs` and `seq.rs` are what goes on the wire,

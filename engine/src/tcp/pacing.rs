@@ -16,7 +16,7 @@ const CATCH_UP_NS: u64 = 10_000_000;
 /// Segments that may always be sent in one go.
 const QUANTUM_SEGMENTS: u64 = 2;
 
-/// How fast to send, in octets per duration.
+/// How fast to send, in bytes per duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pace {
     bytes: u64,
@@ -29,7 +29,7 @@ impl Pace {
         rtt_min_ns >= ROUND_TRIP_MIN_NS
     }
 
-    /// The pace for a window of `cwnd` octets. Faster than a window per round trip, so that pacing
+    /// The pace for a window of `cwnd` bytes. Faster than a window per round trip, so that pacing
     /// never limits by itself: twice in slow start, where the window doubles in that time, 1.25
     /// times later.
     pub(crate) fn new(cwnd: u64, srtt_ns: u64, slow_start: bool) -> Self {
@@ -62,7 +62,7 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// Octets that may be sent now; when it is less than a segment, the time to ask again.
+    /// Bytes that may be sent now; when it is less than a segment, the time to ask again.
     pub(crate) fn room(&mut self, now: Instant, pace: Pace, emss: u64) -> Result<u64, Instant> {
         let quantum = pace.quantum(emss);
         let waiting = pace.bytes_in(self.clear_at.nanos_since(now));
@@ -170,7 +170,7 @@ mod tests {
         let (pace, mut pacer, now) = (pace(4000), Pacer::default(), Instant::ZERO);
         assert_eq!(pacer.room(now, pace, EMSS), Ok(2000));
         pacer.on_sent(now, pace, 2000);
-        // A thousand octets take 4 ms.
+        // A thousand bytes take 4 ms.
         assert_eq!(pacer.room(now, pace, EMSS), Err(Instant::from_nanos(4 * MS)));
     }
 }

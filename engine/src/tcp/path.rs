@@ -57,7 +57,7 @@ impl Tcb {
         self.snd.timeouts() >= SUSPECT_TIMEOUTS || self.handshake.syn_timed_out
     }
 
-    /// Length of the oldest segment in flight, in octets with its header and options (a FIN counts
+    /// Length of the oldest segment in flight, in bytes with its header and options (a FIN counts
     /// as 1); 0 when there is none. It is the one that timeouts repeat.
     #[must_use]
     pub(crate) fn oldest_in_flight_len(&self) -> usize {

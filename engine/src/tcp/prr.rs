@@ -1,7 +1,7 @@
 //! Proportional rate reduction: how much to send for each acknowledgment of a recovery
 //! (RFC 6937, as revised by draft-ietf-tcpm-prr-rfc6937bis, published as RFC 9937).
 
-/// The state of one recovery. All values are in octets.
+/// The state of one recovery. All values are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Prr {
     /// What shall be in flight when the recovery ends.
@@ -17,7 +17,7 @@ pub(crate) struct Prr {
 }
 
 impl Prr {
-    /// A recovery that shall end with `ssthresh` octets in flight, and began with `flight`.
+    /// A recovery that shall end with `ssthresh` bytes in flight, and began with `flight`.
     pub(crate) fn new(ssthresh: u64, flight: u64) -> Self {
         Self { ssthresh, flight_at_start: flight.max(1), delivered: 0, sent: 0, cwnd: ssthresh }
     }
@@ -27,12 +27,12 @@ impl Prr {
         self.cwnd
     }
 
-    /// `bytes` are sent, or sent again.
+    /// `bytes` are sent, or retransmitted.
     pub(crate) const fn on_sent(&mut self, bytes: u64) {
         self.sent += bytes;
     }
 
-    /// An acknowledgment reports `delivered` octets; `pipe` octets are in flight now. `progress`:
+    /// An acknowledgment reports `delivered` bytes; `pipe` bytes are in flight now. `progress`:
     /// SND.UNA moved and no further loss came to light ("safeACK").
     pub(crate) fn on_ack(&mut self, delivered: u64, pipe: u64, emss: u64, progress: bool) {
         if delivered == 0 {

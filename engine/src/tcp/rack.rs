@@ -86,7 +86,7 @@ impl Rack {
         self.highest = end;
     }
 
-    /// RFC 8985 §6.2 steps 2 and 3. `could_be_resent`: whether a segment that was sent again at
+    /// RFC 8985 §6.2 steps 2 and 3. `could_be_resent`: whether a segment that was retransmitted at
     /// that time can have caused this acknowledgment by that copy.
     pub(crate) fn update(
         &mut self,
@@ -134,7 +134,7 @@ impl Rack {
         sent_at.plus_nanos(self.rtt_ns.saturating_add(window_ns))
     }
 
-    /// RFC 8985 §6.2 step 4: a D-SACK says that something was sent again needlessly.
+    /// RFC 8985 §6.2 step 4: a D-SACK says that something was retransmitted needlessly.
     pub(crate) const fn on_dsack(&mut self, nxt: StreamOffset) {
         if self.dsack_round.is_none() {
             self.dsack_round = Some(nxt);
@@ -143,7 +143,7 @@ impl Rack {
         }
     }
 
-    /// Something that was sent again had only been late.
+    /// Something that was retransmitted had only been late.
     pub(crate) const fn on_reordering(&mut self) {
         self.reordering_seen = true;
     }

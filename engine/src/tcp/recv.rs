@@ -1,7 +1,7 @@
-//! The receive half: which octets are acceptable, which are new, and what the window is.
+//! The receive half: which bytes are acceptable, which are new, and what the window is.
 //!
 //! Owns RCV.NXT, the window's right edge and the table of out-of-order ranges; holds no payload. It
-//! promises the layer above that octets reported missing were never committed before, so that data
+//! promises the layer above that bytes reported missing were never committed before, so that data
 //! processed once is never overwritten (RFC 5044 appendix A.3).
 //!
 //! It also works alone, without a connection: [`ReceiveHalf::passive`] follows one direction of a
@@ -19,9 +19,9 @@ use crate::types::StreamOffset;
 /// The part of an arrived segment's payload that lies in the window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArrivedPayload {
-    /// Octets at the start of the segment's payload that lie before `range`.
+    /// Bytes at the start of the segment's payload that lie before `range`.
     pub skip: usize,
-    /// Stream position of the octets after those; never empty. Parts of it may have been received
+    /// Stream position of the bytes after those; never empty. Parts of it may have been received
     /// before: ask [`ReceiveHalf::next_missing`].
     pub range: Range<StreamOffset>,
 }
@@ -55,7 +55,7 @@ pub(crate) enum Stand {
 
 impl Stand {
     /// The acceptability test of RFC 9293 §3.4 for a segment numbered `seq` with `payload_len`
-    /// octets and `control` SYN and FIN bits, where `next` is RCV.NXT and `window` RCV.WND.
+    /// bytes and `control` SYN and FIN bits, where `next` is RCV.NXT and `window` RCV.WND.
     ///
     /// Kinder than the RFC's in one way: a segment without text that stands exactly at the right
     /// edge is acceptable. A peer that used up the window and lost some of it acknowledges from
@@ -95,7 +95,7 @@ pub struct ReceiveHalf {
     edge: StreamOffset,
     /// Right edge as the peer can compute it from the last window field.
     advertised: StreamOffset,
-    /// Octets committed since the start.
+    /// Bytes committed since the start.
     committed_bytes: u64,
     space: SeqSpace,
     /// Window policy.
@@ -151,8 +151,8 @@ impl ReceiveHalf {
         Self { assembler: Assembler::new(ranges_max), ..self }
     }
 
-    /// For a passive receiver: places `len` octets numbered from `seq`. `None` when all of them lie
-    /// before the cumulative point. To go on after octets that a capture lacks, commit the gap.
+    /// For a passive receiver: places `len` bytes numbered from `seq`. `None` when all of them lie
+    /// before the cumulative point. To go on after bytes that a capture lacks, commit the gap.
     #[must_use]
     pub fn handle_data(&self, seq: SeqNum, len: usize) -> Option<ArrivedPayload> {
         let near = self.highest_end();
@@ -170,7 +170,7 @@ impl ReceiveHalf {
         Some(ArrivedPayload { skip, range: StreamOffset(start)..StreamOffset(end) })
     }
 
-    /// The cumulative point: every octet before it was committed.
+    /// The cumulative point: every byte before it was committed.
     #[must_use]
     pub const fn rcv_nxt(&self) -> StreamOffset {
         self.rcv_nxt
@@ -196,7 +196,7 @@ impl ReceiveHalf {
         range.start <= self.rcv_nxt || self.assembler.has_room_from(range.start)
     }
 
-    /// The octets of `range` are kept: they count as received from now on.
+    /// The bytes of `range` are kept: they count as received from now on.
     ///
     /// # Errors
     /// [`Full`] when the range touches no other and there are too many; nothing changed.
@@ -236,7 +236,7 @@ impl ReceiveHalf {
         is_next.then(|| start..start + len as u64)
     }
 
-    /// The octets up to `end` are kept, which [`next_range`](Self::next_range) has told of.
+    /// The bytes up to `end` are kept, which [`next_range`](Self::next_range) has told of.
     #[inline]
     pub(crate) const fn commit_next(&mut self, end: StreamOffset) {
         let octets = end.0 - self.rcv_nxt.0;
@@ -244,20 +244,20 @@ impl ReceiveHalf {
         self.committed_bytes = self.committed_bytes.wrapping_add(octets);
     }
 
-    /// Octets of `range` that were committed beyond a gap count as never received, though they may
+    /// Bytes of `range` that were committed beyond a gap count as never received, though they may
     /// have been reported: RFC 2018 §8 lets a receiver that is short of memory discard them, and has
     /// the sender keep them until they are acknowledged.
     pub fn forget(&mut self, range: &Range<StreamOffset>) {
         self.assembler.remove(range);
     }
 
-    /// Whether octets beyond a gap were committed.
+    /// Whether bytes beyond a gap were committed.
     #[must_use]
     pub(crate) fn has_gap(&self) -> bool {
         !self.assembler.is_empty()
     }
 
-    /// End of the highest octet committed.
+    /// End of the highest byte committed.
     #[must_use]
     pub(crate) fn highest_end(&self) -> StreamOffset {
         self.assembler.highest_end().unwrap_or(self.rcv_nxt)
@@ -285,7 +285,7 @@ impl ReceiveHalf {
         self.rcv_nxt + u64::from(self.fin_taken)
     }
 
-    /// The acceptability test of RFC 9293 §3.4 for a segment with `payload_len` octets and
+    /// The acceptability test of RFC 9293 §3.4 for a segment with `payload_len` bytes and
     /// `control` SYN and FIN bits; see [`Stand::of`].
     pub(crate) fn acceptability(
         &self,
@@ -321,7 +321,7 @@ impl ReceiveHalf {
         self.fin_at.unwrap_or(StreamOffset(u64::MAX))
     }
 
-    /// Notes a FIN that follows the octet before `seq`; ignored when it contradicts what is known.
+    /// Notes a FIN that follows the byte before `seq`; ignored when it contradicts what is known.
     pub(crate) fn note_fin(&mut self, seq: SeqNum) {
         let Some(at) = self.space.offset_near(seq, self.rcv_nxt) else { return };
         if self.fin_at.is_none() && at >= self.highest_end() && at <= self.edge {

@@ -4,7 +4,7 @@
 //! records (RFC 5044 appendix A.1); the sender splits one only when the path no longer takes it.
 //!
 //! Invariants: segments are contiguous, the first holds SND.UNA, the last ends at SND.NXT; the
-//! octet sums below equal what a walk over the segments would find.
+//! byte sums below equal what a walk over the segments would find.
 
 mod loss;
 
@@ -22,7 +22,7 @@ pub(crate) struct Segment {
     start: StreamOffset,
     /// When it was last sent.
     sent_at: Instant,
-    /// Positions it takes: octets, or 1 for a FIN.
+    /// Positions it takes: bytes, or 1 for a FIN.
     len: u32,
     marks: Marks,
     /// SACKed segments from this one on, as far as is known: a walk may go on after them. 0 when it
@@ -38,13 +38,13 @@ bitflags::bitflags! {
         const SACKED = 1;
         /// Taken for lost; never together with SACKED.
         const LOST = 2;
-        /// Lost and sent again, and that copy not taken for lost.
+        /// Lost and retransmitted, and that copy not taken for lost.
         const RESENT = 4;
         /// Sent more than once at some time: no round-trip sample (Karn).
         const AMBIGUOUS = 8;
         /// Ends a burst: PSH.
         const PUSH = 16;
-        /// A FIN, without octets.
+        /// A FIN, without bytes.
         const FIN = 32;
         /// A piece of a segment that was sent in the doubted length. The piece itself was not sent.
         const CUT = 64;
@@ -81,10 +81,10 @@ pub(crate) struct Acknowledged {
     pub(crate) last_sent_at: Instant,
 }
 
-/// A segment to send again.
+/// A segment to retransmit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resend {
-    /// Its octets; empty for a FIN.
+    /// Its bytes; empty for a FIN.
     pub(crate) data: Range<StreamOffset>,
     pub(crate) fin: bool,
     pub(crate) push: bool,
@@ -100,9 +100,9 @@ pub(crate) struct Scoreboard {
     /// whose segment has arrived, or was sent once more, are void.
     copies: VecDeque<(Instant, StreamOffset)>,
     segments: VecDeque<Segment>,
-    /// Segments that start before this are SACKed, lost, or were sent again.
+    /// Segments that start before this are SACKed, lost, or were retransmitted.
     examined: StreamOffset,
-    /// No segment before this is waiting to be sent again.
+    /// No segment before this is waiting to be retransmitted.
     resend_from: StreamOffset,
     sacked_segments: u32,
     una: StreamOffset,
@@ -110,7 +110,7 @@ pub(crate) struct Scoreboard {
     sacked_bytes: u64,
     lost_bytes: u64,
     resent_bytes: u64,
-    /// Without SACK: octets that duplicate ACKs say have left the network.
+    /// Without SACK: bytes that duplicate ACKs say have left the network.
     duplicate_bytes: u64,
     /// Length of the oldest segment when the path was assumed to shrink; 0 if it has grown again since.
     doubted_len: u32,
@@ -141,13 +141,13 @@ impl Scoreboard {
         self.nxt.0 - self.una.0
     }
 
-    /// RFC 6675 §4 "SetPipe": octets believed to be in the network.
+    /// RFC 6675 §4 "SetPipe": bytes believed to be in the network.
     pub(crate) const fn pipe(&self) -> u64 {
         let gone = self.sacked_bytes + self.lost_bytes + self.duplicate_bytes;
         (self.flight() + self.resent_bytes).saturating_sub(gone)
     }
 
-    /// Whether a lost segment waits to be sent again.
+    /// Whether a lost segment waits to be retransmitted.
     pub(crate) const fn has_unsent_loss(&self) -> bool {
         self.lost_bytes > self.resent_bytes
     }
@@ -157,12 +157,12 @@ impl Scoreboard {
         self.sacked_bytes | self.lost_bytes | self.duplicate_bytes == 0
     }
 
-    /// Octets SACKed above SND.UNA.
+    /// Bytes SACKed above SND.UNA.
     pub(crate) const fn sacked_bytes(&self) -> u64 {
         self.sacked_bytes
     }
 
-    /// Without SACK: octets that duplicate ACKs say have left the network.
+    /// Without SACK: bytes that duplicate ACKs say have left the network.
     pub(crate) const fn duplicate_bytes(&self) -> u64 {
         self.duplicate_bytes
     }
@@ -182,7 +182,7 @@ impl Scoreboard {
         self.segments.front().map_or(0, |first| first.len)
     }
 
-    /// Records `len` new octets, sent as segments of `segment_len` (the last may be shorter).
+    /// Records `len` new bytes, sent as segments of `segment_len` (the last may be shorter).
     pub(crate) fn push(&mut self, now: Instant, len: u32, segment_len: u32, push: bool) {
         let mut left = len;
         while left > 0 {
@@ -280,7 +280,7 @@ impl Scoreboard {
         self.long_delivered
     }
 
-    /// A segment has arrived, of this length when it was sent. One that was sent again since the path shrank
+    /// A segment has arrived, of this length when it was sent. One that was retransmitted since the path shrank
     /// is shorter: it was cut before.
     fn note_length(&mut self, len: u32) {
         self.long_delivered |= self.doubted_len > 0 && len >= self.doubted_len;
@@ -299,7 +299,7 @@ impl Scoreboard {
         }
     }
 
-    /// Takes a segment's octets out of the sums.
+    /// Takes a segment's bytes out of the sums.
     fn forget_marks(&mut self, segment: &Segment) {
         let len = u64::from(segment.len);
         if segment.marks.contains(Marks::SACKED) {
@@ -313,7 +313,7 @@ impl Scoreboard {
         }
     }
 
-    /// Takes the blocks of a SACK option, already turned into offsets; returns the octets newly
+    /// Takes the blocks of a SACK option, already turned into offsets; returns the bytes newly
     /// SACKed. Blocks outside (SND.UNA, SND.NXT] are ignored: duplicates reported, or nonsense.
     pub(crate) fn sack(
         &mut self,
@@ -389,7 +389,7 @@ impl Scoreboard {
         self.duplicate_bytes = 0;
     }
 
-    /// Takes the next lost segment to send again, whole; only the first one when `window_end` lies
+    /// Takes the next lost segment to retransmit, whole; only the first one when `window_end` lies
     /// before its start. One longer than `emss` is split first.
     pub(crate) fn resend(
         &mut self,
@@ -426,7 +426,7 @@ impl Scoreboard {
         Some(segment.as_resend(index == 0))
     }
 
-    /// Takes the last segment to send again as a probe (RFC 8985 §7.3), whole; `None` when it is
+    /// Takes the last segment to retransmit as a probe (RFC 8985 §7.3), whole; `None` when it is
     /// known to have arrived or been lost, or no longer fits.
     pub(crate) fn resend_last(&mut self, now: Instant, emss: u32) -> Option<Resend> {
         let first = self.is_single();
@@ -440,7 +440,7 @@ impl Scoreboard {
         Some(last.as_resend(first))
     }
 
-    /// Cuts a segment that is lost and not sent again after `len` octets.
+    /// Cuts a segment that is lost and not retransmitted after `len` bytes.
     fn split(&mut self, index: usize, len: u32) {
         let doubted_len = self.doubted_len;
         let segment = &mut self.segments[index];

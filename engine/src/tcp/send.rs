@@ -1,4 +1,4 @@
-//! The send half: what may be sent, what must be sent again, and what acknowledgments mean.
+//! The send half: what may be sent, what must be retransmitted, and what acknowledgments mean.
 //!
 //! Owns SND.UNA, SND.NXT (in the scoreboard), SND.WND and the loss recovery; holds no payload. New
 //! data enters as lengths; retransmissions leave as the ranges they were first sent as.
@@ -113,7 +113,7 @@ const EMSS_FLOOR: usize = 8;
 const UNANSWERED_MIN: u32 = 3;
 
 impl SendHalf {
-    /// Octets at the beginning that most acknowledgments need: recovery, and the window.
+    /// Bytes at the beginning that most acknowledgments need: recovery, and the window.
     pub(super) const HOT_HEAD: usize = offset_of!(Self, congestion) + Congestion::HOT_HEAD;
     /// From where on most acknowledgments and most transmissions need what there is.
     pub(super) const HOT_FROM: usize = offset_of!(Self, rtt);
@@ -249,12 +249,12 @@ impl SendHalf {
         self.board.una() + self.window.bytes()
     }
 
-    /// Octets of new data that the peer's window takes.
+    /// Bytes of new data that the peer's window takes.
     pub(crate) fn window_room(&self) -> u64 {
         self.window_end().0.saturating_sub(self.board.nxt().0)
     }
 
-    /// Octets of new data that may be sent now without a burst on a long path; otherwise the time
+    /// Bytes of new data that may be sent now without a burst on a long path; otherwise the time
     /// to ask again.
     pub(crate) fn pacing_room(&mut self, now: Instant) -> Result<u64, Instant> {
         match self.pace() {
@@ -272,9 +272,9 @@ impl SendHalf {
         Some(Pace::new(cwnd, srtt_ns, cwnd < ssthresh))
     }
 
-    /// Octets of new data that cwnd takes: whole segments, of which the last may overhang.
+    /// Bytes of new data that cwnd takes: whole segments, of which the last may overhang.
     ///
-    /// A segment may be sent while at least one octet of cwnd is free, as stacks do that count
+    /// A segment may be sent while at least one byte of cwnd is free, as stacks do that count
     /// packets; otherwise a cwnd that is no multiple of the record length would leave a part of it
     /// unused for ever.
     pub(crate) fn cwnd_room(&mut self) -> u64 {
@@ -352,7 +352,7 @@ impl SendHalf {
         self.last_sent
     }
 
-    /// The next segment to send again, if cwnd has room for it.
+    /// The next segment to retransmit, if cwnd has room for it.
     pub(crate) fn resend(&mut self, now: Instant) -> Option<Resend> {
         if !self.board.has_unsent_loss() {
             if self.probe_due != ProbeDue::LastSegment {
@@ -538,7 +538,7 @@ impl SendHalf {
         self.link_returned_at = Some(now);
     }
 
-    /// Octets of header and options in front of data.
+    /// Bytes of header and options in front of data.
     pub(crate) const fn header_len(&self) -> usize {
         HEADER_LEN + self.options_len
     }
@@ -551,7 +551,7 @@ impl SendHalf {
             self.board.forget_path_evidence();
         } else if emss < self.emss {
             self.board.path_shrank();
-            // Segments that no longer fit were dropped because of their size: they are sent again
+            // Segments that no longer fit were dropped because of their size: they are retransmitted
             // without a reduction of cwnd.
             self.board.mark_oversized_lost(emss);
             self.resend_at_once |= self.board.has_unsent_loss();
@@ -566,11 +566,11 @@ impl SendHalf {
     }
 }
 
-/// RFC 9293 §3.7.1: the most octets of data in a segment whose header carries `options_len` octets
+/// RFC 9293 §3.7.1: the most bytes of data in a segment whose header carries `options_len` bytes
 /// of options. A multiple of 8, which keeps FPDU lengths even on all parts of the path.
 ///
 /// A peer that names less than [`EMSS_MIN`] gets that all the same, as far as the path takes it:
-/// segments of a few octets would cost this end many times what they cost the peer.
+/// segments of a few bytes would cost this end many times what they cost the peer.
 fn effective_mss(peer_mss: u16, path_payload_max: usize, options_len: usize) -> u32 {
     let path = path_payload_max.saturating_sub(HEADER_LEN + options_len);
     let peer = usize::from(peer_mss).saturating_sub(options_len).max(EMSS_MIN);

@@ -6,7 +6,7 @@ use super::seq::SeqNum;
 /// SND.WND of RFC 9293 §3.3.1, with SND.WL1 and SND.WL2.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SendWindow {
-    /// Octets. A window is below 2³⁰ (RFC 7323 §2.3).
+    /// Bytes. A window is below 2³⁰ (RFC 7323 §2.3).
     bytes: u32,
     bytes_max: u32,
     /// Sequence and acknowledgment number of the last window update.
@@ -21,7 +21,7 @@ impl SendWindow {
         self.shift = shift;
     }
 
-    /// SND.WND in octets.
+    /// SND.WND in bytes.
     #[inline]
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes as u64

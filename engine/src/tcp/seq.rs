@@ -40,7 +40,7 @@ impl fmt::Display for SeqNum {
 
 /// The numbering of one direction of a connection.
 ///
-/// Stream offset 0 is the octet after the SYN. A FIN takes the offset after the last octet, so that
+/// Stream offset 0 is the byte after the SYN. A FIN takes the offset after the last byte, so that
 /// its acknowledgment is one offset further: inside `tcp`, offsets name positions of sequence space,
 /// of which only the SYN has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,14 +61,14 @@ impl SeqSpace {
         SeqNum(self.first.0.wrapping_sub(1))
     }
 
-    /// The sequence number of the octet at `offset`.
+    /// The sequence number of the byte at `offset`.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "sequence numbers are offsets mod 2^32")]
     pub const fn seq_at(self, offset: StreamOffset) -> SeqNum {
         self.first.plus(offset.0 as u32)
     }
 
-    /// The offset less than 2³¹ from `near` that has this number; `None` before the first octet.
+    /// The offset less than 2³¹ from `near` that has this number; `None` before the first byte.
     #[must_use]
     pub fn offset_near(self, seq: SeqNum, near: StreamOffset) -> Option<StreamOffset> {
         let distance = seq.distance_from(self.seq_at(near));

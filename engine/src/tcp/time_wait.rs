@@ -26,9 +26,9 @@ pub(crate) struct TimeWait {
     rcv_nxt: SeqNum,
     /// SND.NXT, our FIN counted. All before it is acknowledged.
     snd_nxt: SeqNum,
-    /// Octets that the peer's stream had, or 2³² − 1 if there were more: nothing is before the first.
+    /// Bytes that the peer's stream had, or 2³² − 1 if there were more: nothing is before the first.
     delivered: u32,
-    /// A duplicate to report once (RFC 2883), if it has octets.
+    /// A duplicate to report once (RFC 2883), if it has bytes.
     duplicate: SackBlock,
     /// How late a reordered acknowledgment may be, in ticks of the timestamp clock.
     lateness_max: u16,

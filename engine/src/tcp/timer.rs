@@ -11,7 +11,7 @@ pub(crate) enum Timer {
     Reordering,
     /// The last segment was not acknowledged (RFC 8985 §7).
     LossProbe,
-    /// New data may be sent again; see `pacing.rs`.
+    /// New data may be retransmitted; see `pacing.rs`.
     Pacing,
     /// An acknowledgment is owed (RFC 9293 §3.8.6.3).
     DelayedAck,

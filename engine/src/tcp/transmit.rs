@@ -14,7 +14,7 @@ use crate::types::StreamOffset;
 /// How much new data may be sent now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
-    /// Octets that both windows take. A segment may start while one octet of cwnd is free, so the
+    /// Bytes that both windows take. A segment may start while one byte of cwnd is free, so the
     /// limit of cwnd is rounded up to whole segments of the EMSS; the peer's window is exact.
     pub bytes: usize,
     /// The peer's window is smaller than a segment and will not grow by waiting (RFC 9293
@@ -27,9 +27,9 @@ pub struct Budget {
 pub struct Outgoing {
     /// Its header.
     pub header: Header,
-    /// The octets it carries; empty for a control segment.
+    /// The bytes it carries; empty for a control segment.
     pub data: Range<StreamOffset>,
-    /// Whether these octets (or the SYN or FIN) were sent before.
+    /// Whether these bytes (or the SYN or FIN) were sent before.
     pub retransmission: bool,
 }
 
@@ -81,8 +81,8 @@ impl Tcb {
         self.arm_persist(now);
     }
 
-    /// Registers `len` octets of new data that start at `snd_nxt`, and returns the
-    /// header to send them with. A super-frame is cut into segments of `segment_len` octets on its
+    /// Registers `len` bytes of new data that start at `snd_nxt`, and returns the
+    /// header to send them with. A super-frame is cut into segments of `segment_len` bytes on its
     /// way (the last may be shorter): each is tracked by itself. For a single segment the two
     /// lengths are equal. `push`: nothing follows at once.
     ///
@@ -171,7 +171,7 @@ impl Tcb {
         }
         if std::mem::take(&mut self.persist.probe_due) {
             // A probe is a segment without data just before SND.UNA: not acceptable, hence
-            // acknowledged. It takes no octet of the next record, which stays whole.
+            // acknowledged. It takes no byte of the next record, which stays whole.
             self.counters.probes_sent += 1;
             let una = self.snd.space.seq_at(self.snd.board.una());
             return control(self.header(now, SeqNum(una.0.wrapping_sub(1)), Flags::ACK));

@@ -9,11 +9,11 @@ use crate::mem::{Access, Refusal, Region, RegionMisuse, RegisterError, Registrat
 use crate::types::{PdNum, QpNum, Stag, TaggedOffset};
 use crate::verbs::{Pd, RemoteBuffer, RnicShared, Sge};
 
-/// Which octets of a region a registration opens, where they begin for the peer, and to which
+/// Which bytes of a region a registration opens, where they begin for the peer, and to which
 /// stream (RFC 5040 §8.1.1 (4), (5)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MrPart {
-    /// The octets, counted from the region's first.
+    /// The bytes, counted from the region's first.
     pub range: Range<usize>,
     /// The tagged offset of the first of them. Offset plus length must stay below 2⁶⁴.
     pub base: TaggedOffset,
@@ -28,7 +28,7 @@ pub struct MrPart {
 /// A registered memory region: memory with an STag under which peers reach it.
 ///
 /// Peers may write it at any moment, so it is read and written by copying, never borrowed. The
-/// tagged offset of its first octet is 0, unless it was registered with [`MrPart::base`]. Dropping
+/// tagged offset of its first byte is 0, unless it was registered with [`MrPart::base`]. Dropping
 /// it ends all access as [`invalidate`](Self::invalidate) does; the memory itself stays while posted
 /// work refers to it.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl Mr {
         Self { registered, pd, region, handles, range, base, stag, access, only }
     }
 
-    /// Has the STag stand for other octets, or the same with other rights or in another domain
+    /// Has the STag stand for other bytes, or the same with other rights or in another domain
     /// (`ibv_rereg_mr`), and returns a handle for that. When this returns, no packet changes what the STag
     /// stood for and stands for no more, also not through receives and Reads posted before. This handle
     /// stays as it was: its scatter elements are refused where they do not fit any more. The STag is valid
@@ -90,7 +90,7 @@ impl Mr {
         Ok(Self::of(Arc::clone(&self.registered), pd.number(), region, part))
     }
 
-    /// The memory that octets of it are registered.
+    /// The memory that bytes of it are registered.
     #[must_use]
     pub const fn region(&self) -> &Arc<Region> {
         &self.region
@@ -102,19 +102,19 @@ impl Mr {
         self.stag
     }
 
-    /// Registered octets.
+    /// Registered bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.range.end - self.range.start
     }
 
-    /// Whether no octet is registered.
+    /// Whether no byte is registered.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The place `offset` octets into the region, to advertise to a peer.
+    /// The place `offset` bytes into the region, to advertise to a peer.
     #[must_use]
     pub const fn remote(&self, offset: u64) -> RemoteBuffer {
         RemoteBuffer { stag: self.stag, to: TaggedOffset(self.base.0.wrapping_add(offset)) }
@@ -123,7 +123,7 @@ impl Mr {
     /// A run of the region for a work request.
     ///
     /// # Panics
-    /// When the range is not inside the region or longer than `u32::MAX` octets.
+    /// When the range is not inside the region or longer than `u32::MAX` bytes.
     #[must_use]
     pub fn sge(&self, range: Range<usize>) -> Sge {
         assert!(range.start <= range.end && range.end <= self.len(), "range outside the region");
@@ -148,7 +148,7 @@ impl Mr {
         self.region.write(at, bytes).expect("octets inside a writable region");
     }
 
-    /// Copies octets from the region at `offset` into `bytes`.
+    /// Copies bytes from the region at `offset` into `bytes`.
     ///
     /// # Panics
     /// When they are not all inside the region.
@@ -157,7 +157,7 @@ impl Mr {
         self.region.read(at, bytes).expect("octets inside the region");
     }
 
-    /// Where in the region `len` octets at `offset` of the registered range are.
+    /// Where in the region `len` bytes at `offset` of the registered range are.
     fn locate(&self, offset: usize, len: usize) -> Result<usize, RegionMisuse> {
         let room = self.len().checked_sub(offset).ok_or(RegionMisuse::OutsideRegion)?;
         if len > room {

@@ -23,7 +23,7 @@ pub struct Mw {
     mw_type: MwType,
     /// The steering tag that was chosen last; at first one that was never bound.
     stag: AtomicU32,
-    /// What is added to the lowest octet for the next: odd, so that each octet comes back as late as possible
+    /// What is added to the lowest byte for the next: odd, so that each byte comes back as late as possible
     /// (RFC 5040 §8.1.1 (8)), and drawn, so that a peer that knows one does not know the next.
     step: u8,
 }
@@ -62,7 +62,7 @@ impl Mw {
         Stag(before.ok().and_then(next).unwrap_or_default())
     }
 
-    /// A binding to octets of `mr` under the [next](Self::next_stag) steering tag. The peer knows them by
+    /// A binding to bytes of `mr` under the [next](Self::next_stag) steering tag. The peer knows them by
     /// offsets that begin with 0 (`IBV_ACCESS_ZERO_BASED`); change [`MwBind::base`] for others.
     ///
     /// # Panics

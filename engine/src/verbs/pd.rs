@@ -28,7 +28,7 @@ impl Pd {
         self.number
     }
 
-    /// Registers `len` octets of fresh, zeroed memory.
+    /// Registers `len` bytes of fresh, zeroed memory.
     ///
     /// # Errors
     /// When the memory cannot be mapped or the table of registrations is full.
@@ -59,7 +59,7 @@ impl Pd {
         self.reg_part(region, MrPart { range, base: TaggedOffset(0), access, only: None })
     }
 
-    /// Registers some octets of memory that exists already, where and for which stream `part` says.
+    /// Registers some bytes of memory that exists already, where and for which stream `part` says.
     ///
     /// # Errors
     /// When the range is not inside the region or its tagged offsets reach 2⁶⁴, when the region is

@@ -153,7 +153,7 @@ impl Qp {
     ///
     /// The memory it names belongs to the engine until the request completes. RDMA Writes and Sends
     /// are gathered from it when they are sent, without a copy, and again if they have to be sent
-    /// again. Changing it meanwhile sends octets that are undefined (RFC 5040 §5.5 rule 8), under a
+    /// again. Changing it meanwhile sends bytes that are undefined (RFC 5040 §5.5 rule 8), under a
     /// CRC that may be that of others: the peer may then end the stream. Invalidating or dropping
     /// its registration does not take back a Write or a Send that was posted; a Read whose sink is
     /// not registered any more fails with [`WcStatus::LocProtErr`]. After a flush nothing more is
@@ -218,7 +218,7 @@ impl Qp {
             return Err(PostError::State(state));
         }
         let len = wr.len();
-        // RFC 5041 §5.2: a ULP message is shorter than 2^32 octets.
+        // RFC 5041 §5.2: a ULP message is shorter than 2^32 bytes.
         if len > u64::from(u32::MAX) {
             return Err(PostError::TooLong(len));
         }

@@ -15,7 +15,7 @@ pub enum ReceiverNotReady {
     Terminate,
     /// It waits in memory of the engine until a receive is posted, as with a retry count of 7 on
     /// InfiniBand (`rnr_retry`). RDMA Writes, Reads and Atomics behind it go on. When
-    /// [`HELD_BYTES_MAX`](crate::limits::HELD_BYTES_MAX) octets wait the peer's TCP has to wait,
+    /// [`HELD_BYTES_MAX`](crate::limits::HELD_BYTES_MAX) bytes wait the peer's TCP has to wait,
     /// with everything it carries.
     Wait,
 }

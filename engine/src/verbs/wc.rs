@@ -77,14 +77,14 @@ pub struct Wc {
     pub opcode: WcOpcode,
     /// The queue pair it was posted to.
     pub qp: QpNum,
-    /// Octets of payload: received for a receive, written by the peer for
+    /// Bytes of payload: received for a receive, written by the peer for
     /// [`WcOpcode::RecvWriteImmediate`], read for an RDMA Read, sent otherwise.
     pub byte_len: u32,
     /// On a receive: the local STag that the peer invalidated with this Send (RFC 5040 §5.3).
     pub invalidated: Option<Stag>,
     /// On a receive: whether the sender asked for an event (RFC 5040 §5.3).
     pub solicited: bool,
-    /// On [`WcOpcode::RecvImmediate`]: the eight octets, as a big-endian number. On
+    /// On [`WcOpcode::RecvImmediate`]: the eight bytes, as a big-endian number. On
     /// [`WcOpcode::RecvSendImmediate`] and [`WcOpcode::RecvWriteImmediate`]: the 32 bits. On an atomic:
     /// the value that was in the remote memory before.
     pub value: u64,

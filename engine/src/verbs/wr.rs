@@ -28,13 +28,13 @@ pub struct Sge {
 }
 
 impl Sge {
-    /// Octets in the run.
+    /// Bytes in the run.
     #[must_use]
     pub const fn len(&self) -> u32 {
         self.len
     }
 
-    /// Whether the run has no octets.
+    /// Whether the run has no bytes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -59,7 +59,7 @@ pub struct RemoteBuffer {
 }
 
 impl RemoteBuffer {
-    /// Octets of it in a message.
+    /// Bytes of it in a message.
     pub const LEN: usize = 12;
 
     /// Steering tag and tagged offset in network byte order.
@@ -105,9 +105,9 @@ pub enum SendOp {
         /// Where from.
         remote: RemoteBuffer,
     },
-    /// Send eight octets that arrive in the peer's completion (RFC 7306 §6).
+    /// Send eight bytes that arrive in the peer's completion (RFC 7306 §6).
     Immediate {
-        /// The octets, as a big-endian number.
+        /// The bytes, as a big-endian number.
         value: u64,
         /// Ask for an event at the peer.
         solicited: bool,
@@ -282,7 +282,7 @@ impl SendWr {
         self
     }
 
-    /// Octets of local memory in the request.
+    /// Bytes of local memory in the request.
     pub(crate) fn len(&self) -> u64 {
         self.sges.iter().map(|sge| u64::from(sge.len)).sum()
     }
@@ -319,7 +319,7 @@ impl RecvWr {
         self
     }
 
-    /// Octets the buffer holds.
+    /// Bytes the buffer holds.
     pub(crate) fn len(&self) -> u64 {
         self.sges.iter().map(|sge| u64::from(sge.len)).sum()
     }

@@ -1,6 +1,6 @@
-//! CRC32c, the digest of every FPDU, over octets that may be scattered.
+//! CRC32c, the digest of every FPDU, over bytes that may be scattered.
 //!
-//! The digest is one 32-bit register, so creating, copying and handing it on cost nothing. Octets
+//! The digest is one 32-bit register, so creating, copying and handing it on cost nothing. Bytes
 //! go through the digest of [`mem`](crate::mem), which exists because registered memory must be read
 //! without references, and is faster than the crates at the lengths of FPDUs; on processors for
 //! which it has nothing special, through the `crc32c` crate. Both are exact and checked against each
@@ -24,7 +24,7 @@ impl Default for Crc32c {
 }
 
 impl Crc32c {
-    /// The digest of no octets.
+    /// The digest of no bytes.
     #[must_use]
     pub const fn new() -> Self {
         Self { register: u32::MAX }
@@ -42,7 +42,7 @@ impl Crc32c {
         self.register
     }
 
-    /// Takes in the octets that follow.
+    /// Takes in the bytes that follow.
     #[inline]
     pub fn update(&mut self, bytes: &[u8]) {
         self.register =
@@ -54,7 +54,7 @@ impl Crc32c {
             };
     }
 
-    /// The CRC of all octets taken in.
+    /// The CRC of all bytes taken in.
     #[must_use]
     pub const fn finish(self) -> u32 {
         !self.register
@@ -67,7 +67,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     over([bytes])
 }
 
-/// The CRC32c of several runs of octets, one after the other.
+/// The CRC32c of several runs of bytes, one after the other.
 #[must_use]
 pub fn over<'a>(runs: impl IntoIterator<Item = &'a [u8]>) -> u32 {
     let mut digest = Crc32c::new();
@@ -77,8 +77,8 @@ pub fn over<'a>(runs: impl IntoIterator<Item = &'a [u8]>) -> u32 {
     digest.finish()
 }
 
-/// The four octets of an FPDU's CRC field.
-// RFC 5044 §4.4 and Figures 5, 6: the bit-reflected value goes out least significant octet first.
+/// The four bytes of an FPDU's CRC field.
+// RFC 5044 §4.4 and Figures 5, 6: the bit-reflected value goes out least significant byte first.
 #[must_use]
 pub const fn to_wire(crc: u32) -> [u8; 4] {
     crc.to_le_bytes()

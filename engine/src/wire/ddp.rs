@@ -27,7 +27,7 @@ pub struct TaggedHeader {
     pub last: bool,
     /// DV.
     pub version: ProtocolVersion,
-    /// RsvdULP: belongs to the ULP. RDMAP keeps its control octet here.
+    /// RsvdULP: belongs to the ULP. RDMAP keeps its control byte here.
     pub rsvd_ulp: u8,
     /// The buffer.
     pub stag: Stag,
@@ -42,7 +42,7 @@ pub struct UntaggedHeader {
     pub last: bool,
     /// DV.
     pub version: ProtocolVersion,
-    /// `RsvdULP[0:7]`: belongs to the ULP. RDMAP keeps its control octet here.
+    /// `RsvdULP[0:7]`: belongs to the ULP. RDMAP keeps its control byte here.
     pub rsvd_ulp: u8,
     /// `RsvdULP[8:39]`: belongs to the ULP. RDMAP keeps the STag to invalidate here, else 0.
     pub invalidate_stag: Stag,
@@ -55,10 +55,10 @@ pub struct UntaggedHeader {
 }
 
 impl DdpHeader {
-    /// Octets of the longer header.
+    /// Bytes of the longer header.
     pub(crate) const LEN_MAX: usize = UntaggedHeader::LEN;
 
-    /// Octets of the header whose first octet is `control`.
+    /// Bytes of the header whose first byte is `control`.
     #[must_use]
     pub(crate) const fn len_by_control(control: u8) -> usize {
         if control & TAGGED != 0 { TaggedHeader::LEN } else { UntaggedHeader::LEN }
@@ -93,7 +93,7 @@ impl DdpHeader {
         }
     }
 
-    /// Octets of this header.
+    /// Bytes of this header.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a header is never empty")]
     pub const fn len(&self) -> usize {
@@ -121,7 +121,7 @@ impl DdpHeader {
         }
     }
 
-    /// The first octet that belongs to the ULP.
+    /// The first byte that belongs to the ULP.
     #[must_use]
     pub const fn rsvd_ulp(&self) -> u8 {
         match self {
@@ -132,7 +132,7 @@ impl DdpHeader {
 }
 
 impl TaggedHeader {
-    /// Octets of the header.
+    /// Bytes of the header.
     pub const LEN: usize = 14;
 
     /// Reads the header. T and the reserved bits are not looked at.
@@ -149,7 +149,7 @@ impl TaggedHeader {
         }
     }
 
-    /// The octets of the header.
+    /// The bytes of the header.
     #[must_use]
     #[inline]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
@@ -163,7 +163,7 @@ impl TaggedHeader {
 }
 
 impl UntaggedHeader {
-    /// Octets of the header.
+    /// Bytes of the header.
     pub const LEN: usize = 18;
 
     /// Reads the header. T and the reserved bits are not looked at.
@@ -182,7 +182,7 @@ impl UntaggedHeader {
         }
     }
 
-    /// The octets of the header.
+    /// The bytes of the header.
     #[must_use]
     #[inline]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {

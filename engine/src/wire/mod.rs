@@ -1,9 +1,9 @@
 //! Bytes on the wire and the values they stand for.
 //!
-//! One file per protocol. Everything here is a pure function between octets and plain values: no
+//! One file per protocol. Everything here is a pure function between bytes and plain values: no
 //! state, no decision about what is acceptable. A value read from the wire may therefore be
 //! nonsense (a wrong version, an unassigned opcode); the layer that owns the field judges it.
-//! The only error at this level is that octets are missing, or, for the MPA startup frames, that
+//! The only error at this level is that bytes are missing, or, for the MPA startup frames, that
 //! they can never become a frame.
 //!
 //! All integers are big-endian, except the CRC of an FPDU ([`crc32c::to_wire`]).
@@ -19,13 +19,13 @@ pub mod mpa;
 pub mod rdmap;
 pub mod terminate;
 
-/// The octets at hand are fewer than the header needs.
+/// The bytes at hand are fewer than the header needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("header needs {need} octets, {have} are there")]
 pub struct TooShort {
-    /// Octets the header takes.
+    /// Bytes the header takes.
     pub need: usize,
-    /// Octets that were given.
+    /// Bytes that were given.
     pub have: usize,
 }
 
@@ -33,9 +33,9 @@ pub struct TooShort {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("message takes exactly {need} octets, it has {have}")]
 pub struct WrongLength {
-    /// Octets the message takes.
+    /// Bytes the message takes.
     pub need: usize,
-    /// Octets that were given.
+    /// Bytes that were given.
     pub have: usize,
 }
 
@@ -58,7 +58,7 @@ impl ProtocolVersion {
         Self(bits & 0b11)
     }
 
-    /// The version as the two low bits of an octet.
+    /// The version as the two low bits of a byte.
     #[must_use]
     pub const fn bits(self) -> u8 {
         self.0

@@ -14,19 +14,19 @@ pub use startup::{
 
 use crate::limits::MARKER_LEN;
 
-/// Octets of the ULPDU_Length field in front of a ULPDU (RFC 5044 §4.1).
+/// Bytes of the ULPDU_Length field in front of a ULPDU (RFC 5044 §4.1).
 pub const FPDU_HEADER_LEN: usize = 2;
-/// Octets of the CRC field that ends an FPDU (RFC 5044 §4.1).
+/// Bytes of the CRC field that ends an FPDU (RFC 5044 §4.1).
 pub const CRC_LEN: usize = 4;
 
-/// Octets of PAD after a ULPDU of this length: 0 to 3.
-// RFC 5044 §4.1: the PAD makes ULPDU_Length, ULPDU and PAD together a multiple of four octets.
+/// Bytes of PAD after a ULPDU of this length: 0 to 3.
+// RFC 5044 §4.1: the PAD makes ULPDU_Length, ULPDU and PAD together a multiple of four bytes.
 #[must_use]
 pub const fn pad_len(ulpdu_len: usize) -> usize {
     ulpdu_len.wrapping_add(FPDU_HEADER_LEN).wrapping_neg() & 3
 }
 
-/// Octets of an FPDU whose ULPDU has this length, markers not counted; a multiple of four.
+/// Bytes of an FPDU whose ULPDU has this length, markers not counted; a multiple of four.
 ///
 /// # Panics
 /// When `ulpdu_len` is within 9 of `usize::MAX`. No length read from the wire (16 bits) is.
@@ -39,16 +39,16 @@ pub(crate) const fn fpdu_len(ulpdu_len: usize) -> usize {
 /// A marker: says how far back in the stream the FPDU around it begins (RFC 5044 §4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marker {
-    /// FPDUPTR: octets from the first octet of ULPDU_Length to the first octet of this marker;
+    /// FPDUPTR: bytes from the first byte of ULPDU_Length to the first byte of this marker;
     /// 0 when the marker stands between two FPDUs. Always a multiple of four.
     pub fpduptr: u16,
 }
 
 impl Marker {
-    /// Octets in a marker.
+    /// Bytes in a marker.
     pub const LEN: usize = MARKER_LEN;
 
-    /// Reads a marker. Any octets are one.
+    /// Reads a marker. Any bytes are one.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
         // RFC 5044 §4.2: the reserved field MUST be ignored, and the two low bits of FPDUPTR masked
@@ -57,7 +57,7 @@ impl Marker {
         Self { fpduptr: u16::from_be_bytes([high, low]) & !3 }
     }
 
-    /// The octets of this marker.
+    /// The bytes of this marker.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; Self::LEN] {
         let [high, low] = (self.fpduptr & !3).to_be_bytes();

@@ -1,7 +1,7 @@
 //! RDMAP headers (RFC 5040 §4, RFC 7306 §4 to §6).
 //!
-//! Every DDP segment of an RDMAP message carries the RDMAP control octet in the first RsvdULP
-//! octet. Read Requests and the atomic messages have a header of their own behind the DDP header.
+//! Every DDP segment of an RDMAP message carries the RDMAP control byte in the first RsvdULP
+//! byte. Read Requests and the atomic messages have a header of their own behind the DDP header.
 //!
 //! ```text
 //! control     RV(2) reserved(2) opcode(4)
@@ -18,7 +18,7 @@ use std::fmt;
 use super::{ProtocolVersion, WrongLength};
 use crate::types::{QueueNumber, Stag};
 
-/// The RDMAP control octet (RFC 5040 §4.1).
+/// The RDMAP control byte (RFC 5040 §4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Control {
     /// RV.
@@ -28,7 +28,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Reads the octet. Any octet is one.
+    /// Reads the byte. Any byte is one.
     // RFC 5040 §4.1: the two reserved bits are zero when sent and ignored when received.
     #[must_use]
     #[inline]
@@ -36,7 +36,7 @@ impl Control {
         Self { version: ProtocolVersion::from_bits(byte >> 6), opcode: Opcode::from_bits(byte) }
     }
 
-    /// The octet.
+    /// The byte.
     #[must_use]
     #[inline]
     pub const fn to_byte(self) -> u8 {
@@ -215,11 +215,11 @@ pub enum BufferModel {
 }
 
 /// What the Invalidate STag field of an Immediate Data message has when the message tells of the RDMA Write
-/// before it: its octets are then 32 bits of the program's and the length of the Write. RFC 7306 §6.3
+/// before it: its bytes are then 32 bits of the program's and the length of the Write. RFC 7306 §6.3
 /// leaves the field 0; ends of this engine agree on this.
 pub(crate) const ABOUT_A_WRITE: Stag = Stag(1);
 
-/// Octets of an Immediate Data message behind the DDP header (RFC 7306 §6.3).
+/// Bytes of an Immediate Data message behind the DDP header (RFC 7306 §6.3).
 pub(crate) const IMMEDIATE_DATA_LEN: usize = 8;
 
 fn exactly<const N: usize>(bytes: &[u8]) -> Result<[u8; N], WrongLength> {

@@ -22,16 +22,16 @@ use super::rdmap::ReadRequest;
 pub struct Terminate {
     /// What went wrong.
     pub code: TerminateCode,
-    /// DDP Segment Length: octets of the segment in error, its header included (M).
+    /// DDP Segment Length: bytes of the segment in error, its header included (M).
     pub segment_len: Option<u16>,
-    /// The DDP header of the segment in error, as it was received: 14 octets, or 18 (D).
+    /// The DDP header of the segment in error, as it was received: 14 bytes, or 18 (D).
     pub ddp_header: Option<ArrayVec<u8, { DdpHeader::LEN_MAX }>>,
     /// The header of the Read Request in error (R).
     pub rdmap_header: Option<[u8; ReadRequest::LEN]>,
 }
 
 impl Terminate {
-    /// Octets of the longest Terminate message.
+    /// Bytes of the longest Terminate message.
     pub const LEN_MAX: usize =
         CONTROL_LEN + SEGMENT_LEN_LEN + DdpHeader::LEN_MAX + ReadRequest::LEN;
 
@@ -41,7 +41,7 @@ impl Terminate {
         Self { code, segment_len: None, ddp_header: None, rdmap_header: None }
     }
 
-    /// A message about the DDP segment that begins with `segment` and is `segment_len` octets long.
+    /// A message about the DDP segment that begins with `segment` and is `segment_len` bytes long.
     ///
     /// `segment` may be cut anywhere. The header is included when it is there in full.
     // RFC 5040 §4.8: the length is that of the DDP segment as the lower layer handed it up.
@@ -62,10 +62,10 @@ impl Terminate {
         self
     }
 
-    /// Reads a message from the octets behind its DDP header.
+    /// Reads a message from the bytes behind its DDP header.
     ///
     /// Parts that M, D and R promise but that are not there are left out: some peers set R without
-    /// sending the header. Octets that no flag speaks of are ignored.
+    /// sending the header. Bytes that no flag speaks of are ignored.
     ///
     /// # Errors
     /// When not even the error code and the flags are there.
@@ -96,8 +96,8 @@ impl Terminate {
         Ok((terminate, layout))
     }
 
-    /// The octets of the message.
-    // RFC 5040 §4.8: reserved bits are zero when sent; parts that are absent take no octets.
+    /// The bytes of the message.
+    // RFC 5040 §4.8: reserved bits are zero when sent; parts that are absent take no bytes.
     #[must_use]
     pub fn to_bytes(&self) -> ArrayVec<u8, { Self::LEN_MAX }> {
         let flags = if self.segment_len.is_some() { SEGMENT_LEN } else { 0 }
@@ -114,7 +114,7 @@ impl Terminate {
     }
 }
 
-/// How the first three octets of a received Terminate are to be read.
+/// How the first three bytes of a received Terminate are to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TerminateLayout {
     /// As RFC 5040 §4.8 has it.

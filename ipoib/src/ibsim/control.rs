@@ -9,11 +9,11 @@
 use crate::wire::address::{Lid, Qpn};
 use crate::wire::mad::MAD_LEN;
 
-/// Octets of a request to ibsim itself, and of its answer.
+/// Bytes of a request to ibsim itself, and of its answer.
 pub(super) const CONTROL_LEN: usize = 80;
 const CONTROL_DATA_LEN: usize = 64;
 const MAGIC: u32 = 0xdead_beef;
-/// Octets of a management datagram in its envelope.
+/// Bytes of a management datagram in its envelope.
 pub(super) const REQUEST_LEN: usize = 288;
 const MAD_AT: usize = 32;
 

@@ -88,7 +88,7 @@ pub enum IbsimError {
 
 const TRACE: &str = "urnic::ipoib";
 
-/// Octets of a name of ibsim or of a node.
+/// Bytes of a name of ibsim or of a node.
 const NAME_LEN_MAX: usize = 31;
 
 fn address(name: &[u8]) -> io::Result<SocketAddr> {

@@ -25,7 +25,7 @@ const RETRY_NS: u64 = 100_000;
 const REPLUG_NS: u64 = 100_000_000;
 /// How often the switch is greeted.
 const GREET_EVERY_NS: u64 = 200_000_000;
-/// Octets of a packet at most: 4096 of payload and its headers.
+/// Bytes of a packet at most: 4096 of payload and its headers.
 pub(super) const PACKET_LEN_MAX: usize = 4096 + 128;
 
 #[derive(Debug)]

@@ -207,7 +207,7 @@ fn tables(client: &mut Client, route: &[u8], ports: u8) -> io::Result<SwitchTabl
 }
 
 /// How many blocks of groups a switch has: a block without ports does not end them, as its groups may
-/// be those of members at other switches. SwitchInfo has MulticastFDBCap at octet 4, and at octet 18
+/// be those of members at other switches. SwitchInfo has MulticastFDBCap at byte 4, and at byte 18
 /// MulticastFDBTop, which a manager may leave unset.
 fn multicast_blocks(info: &[u8; SMP_DATA_LEN]) -> u32 {
     let cap = usize::from(u16::from_be_bytes([info[4], info[5]]));

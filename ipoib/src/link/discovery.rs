@@ -21,9 +21,9 @@ pub(super) struct Invalid;
 
 const HEADER_LEN: usize = 40;
 const BODY_LEN: usize = 24;
-/// Octets of the body with its option, as a header says them.
+/// Bytes of the body with its option, as a header says them.
 const MESSAGE_LEN: u8 = 24 + 24;
-/// Octets of a message with one option.
+/// Bytes of a message with one option.
 pub(super) const LEN: usize = HEADER_LEN + BODY_LEN + OPTION_LEN;
 const ICMPV6: u8 = 58;
 const SOLICITATION: u8 = 135;

@@ -68,7 +68,7 @@ pub(super) struct Groups {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     Member(Multicast),
-    /// It waits; with `ask`, nothing is under way yet.
+    /// It waits; with `ask`, nothing is in flight yet.
     Wait {
         ask: Option<JoinState>,
     },

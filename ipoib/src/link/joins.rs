@@ -155,7 +155,7 @@ impl Link {
     }
 
     /// Asks to join a group, made if need be by the parameters of the broadcast group (RFC 4391 §10).
-    /// `false` when too many requests are under way: the next refresh asks again.
+    /// `false` when too many requests are in flight: the next refresh asks again.
     pub(super) fn ask_join(
         &mut self,
         now_ns: u64,

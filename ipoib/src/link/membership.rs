@@ -39,7 +39,7 @@ pub enum DownReason {
     Silent,
     /// The group's packets may be longer than the port can carry (RFC 4392 §4).
     Mtu {
-        /// Octets of the group's packets.
+        /// Bytes of the group's packets.
         group: usize,
         /// Of the port's.
         port: usize,
@@ -79,7 +79,7 @@ pub enum LinkState {
     Down(DownReason),
     /// It does, with what the broadcast group gave.
     Up {
-        /// Octets of the largest datagram.
+        /// Bytes of the largest datagram.
         mtu: usize,
         /// The key of all datagrams (RFC 4391 §9.1.2).
         q_key: QKey,

@@ -53,7 +53,7 @@ use waiting::Budget;
 
 /// The target of what a link tells `tracing`.
 const TRACE: &str = "urnic::ipoib";
-/// Octets of the largest datagram before the broadcast group tells (RFC 4391 §7).
+/// Bytes of the largest datagram before the broadcast group tells (RFC 4391 §7).
 const MTU_DEFAULT: usize = 2048 - HEADER_LEN;
 
 /// An interface on an IPoIB link.
@@ -134,7 +134,7 @@ impl Link {
         self.port.as_ref()
     }
 
-    /// Octets of the largest datagram: those of the broadcast group's MTU, less the encapsulation.
+    /// Bytes of the largest datagram: those of the broadcast group's MTU, less the encapsulation.
     #[must_use]
     pub const fn mtu(&self) -> usize {
         match self.membership.state() {
@@ -189,7 +189,7 @@ impl Link {
         Some((sm_lid, mad))
     }
 
-    /// Whether no request is under way.
+    /// Whether no request is in flight.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.chores.is_empty() && self.client.poll_timeout().is_none()
@@ -291,7 +291,7 @@ impl Link {
         self.chores.len()
     }
 
-    /// Octets of the datagrams that wait.
+    /// Bytes of the datagrams that wait.
     pub(crate) const fn waiting_octets(&self) -> usize {
         self.budget.used()
     }

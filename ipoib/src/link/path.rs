@@ -38,7 +38,7 @@ pub(super) struct Paths {
 pub(super) enum Route {
     /// It goes; with `ask`, the path is old and asked for again.
     Known { hop: Hop, ask: bool },
-    /// It waits; with `ask`, nothing is under way yet.
+    /// It waits; with `ask`, nothing is in flight yet.
     Wait { ask: bool },
     /// There is no path.
     Absent,

@@ -20,7 +20,7 @@ impl Link {
         let is_multicast = self.admits(&header)?;
         let LinkState::Up { mtu, .. } = self.state() else { return None };
         let parsed = datagram::parse(payload).ok().filter(|_| payload.len() <= mtu + HEADER_LEN);
-        // The pad is up to three octets: IP says itself how long it is.
+        // The pad is up to three bytes: IP says itself how long it is.
         let handed = match parsed {
             Some((DatagramType::Ipv4, datagram)) => {
                 let datagram =

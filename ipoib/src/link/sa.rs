@@ -1,7 +1,7 @@
 //! Requests to the subnet administrator: sent, repeated, matched with their answers.
 //!
 //! An answer counts when it comes from the administrator's port, carries the transaction of a request
-//! under way and is about what was asked. Transactions are drawn at random.
+//! in flight and is about what was asked. Transactions are drawn at random.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha20Rng;
@@ -65,7 +65,7 @@ pub(super) enum Failure {
     Silent,
 }
 
-/// The answer is none: it is of no request under way, or of another one.
+/// The answer is none: it is of no request in flight, or of another one.
 #[derive(Debug)]
 pub(super) struct NoAnswer;
 
@@ -159,13 +159,13 @@ impl Request {
     }
 }
 
-/// A request under way.
+/// A request in flight.
 #[derive(Debug)]
 struct Pending {
     request: Request,
     transaction: u64,
     attempts: u32,
-    /// When it is sent, or sent again.
+    /// When it is sent, or retransmitted.
     due_ns: u64,
 }
 
@@ -185,7 +185,7 @@ impl Client {
         Self { pending: Vec::new(), random: ChaCha20Rng::from_seed(seed) }
     }
 
-    /// Takes up a request; `false` when there are too many. One that is under way already stays as
+    /// Takes up a request; `false` when there are too many. One that is in flight already stays as
     /// it is; one that asks for the opposite ends, or its repetitions would undo this one.
     pub(super) fn ask(&mut self, now_ns: u64, request: Request) -> bool {
         let subject = request.subject();

@@ -44,7 +44,7 @@ pub(crate) fn destination(head: &[u8]) -> Option<(DatagramType, IpAddr)> {
 }
 
 impl Link {
-    /// Sends an IP datagram of `len` octets that begins with `head` and that `fill` writes whole. It
+    /// Sends an IP datagram of `len` bytes that begins with `head` and that `fill` writes whole. It
     /// waits, or is lost, while its neighbour, path or group is asked for.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ impl<T> Default for Waiting<T> {
     }
 }
 
-/// Octets that wait in all queues together.
+/// Bytes that wait in all queues together.
 #[derive(Debug, Default)]
 pub(super) struct Budget {
     used: usize,

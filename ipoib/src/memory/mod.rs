@@ -28,14 +28,14 @@ use port::Plug;
 /// What a fabric is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FabricConfig {
-    /// Octets of the largest payload of a packet: 256, 512, 1024, 2048 or 4096.
+    /// Bytes of the largest payload of a packet: 256, 512, 1024, 2048 or 4096.
     pub mtu_octets: usize,
-    /// How long packets and management datagrams are under way, in nanoseconds.
+    /// How long packets and management datagrams are in flight, in nanoseconds.
     pub latency_ns: u64,
 }
 
 impl Default for FabricConfig {
-    /// Packets of 2048 octets (RFC 4391 §7), and no latency.
+    /// Packets of 2048 bytes (RFC 4391 §7), and no latency.
     fn default() -> Self {
         Self { mtu_octets: 2048, latency_ns: 0 }
     }

@@ -7,7 +7,7 @@ use crate::fabric::{Mads, Packets, PortInfo};
 use crate::wire::address::{Guid, Lid};
 use crate::wire::mad::MAD_LEN;
 
-/// Packets that are under way to a port, at most; one more is lost.
+/// Packets that are in flight to a port, at most; one more is lost.
 const PACKETS_MAX: usize = 4096;
 /// Management datagrams that are.
 const MADS_MAX: usize = 256;

@@ -34,7 +34,7 @@ pub(crate) fn may_receive(table: &[PKey], key: PKey) -> bool {
     table.iter().any(|own| own.admits(key))
 }
 
-/// Octets of a packet's payload with its pad.
+/// Bytes of a packet's payload with its pad.
 pub(crate) fn payload_len(packet: &[u8], header: &PacketHeader) -> usize {
     let global = if header.global.is_some() { GLOBAL_LEN } else { 0 };
     packet.len().saturating_sub(HEAD_LEN + global + TAIL_LEN)

@@ -95,7 +95,7 @@ impl Scene {
         self.hosts[host].transmit(self.now_ns, &frame)
     }
 
-    /// Whether a datagram of `len` octets to an address arrives at a host, once and unchanged.
+    /// Whether a datagram of `len` bytes to an address arrives at a host, once and unchanged.
     fn arrives(&mut self, from: usize, to: IpAddr, len: usize, at: usize) -> bool {
         let datagram = datagram(from, to, len);
         self.received[at].clear();
@@ -120,7 +120,7 @@ impl Scene {
     }
 }
 
-/// A UDP datagram of `len` octets with its IP header, from a host.
+/// A UDP datagram of `len` bytes with its IP header, from a host.
 fn datagram(from: usize, to: IpAddr, len: usize) -> Vec<u8> {
     let total = u16::try_from(len).unwrap();
     let mut datagram = match to {
@@ -139,7 +139,7 @@ fn datagram(from: usize, to: IpAddr, len: usize) -> Vec<u8> {
     datagram
 }
 
-/// RFC 4391 §7: 2044 octets whole, 2045 not; 4092 on a fabric of larger packets. §5: MTU and Q_Key
+/// RFC 4391 §7: 2044 bytes whole, 2045 not; 4092 on a fabric of larger packets. §5: MTU and Q_Key
 /// come from the join.
 #[test]
 fn the_mtu_is_that_of_the_broadcast_group() {

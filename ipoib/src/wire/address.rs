@@ -71,7 +71,7 @@ const UNIVERSAL: u64 = 1 << 57;
 impl Guid {
     /// RFC 4391 §8: the IPv6 interface identifier, in modified EUI-64 form. The GUID of a port is an
     /// EUI-64, or a modified one already if its maker has assigned it so: `modified` tells, as the
-    /// octets do not.
+    /// bytes do not.
     #[must_use]
     pub const fn interface_identifier(self, modified: bool) -> u64 {
         if modified { self.0 } else { self.0 ^ UNIVERSAL }
@@ -144,7 +144,7 @@ impl PKey {
     }
 }
 
-/// The address of an interface on an IPoIB link: 20 octets (RFC 4391 §9.1.1).
+/// The address of an interface on an IPoIB link: 20 bytes (RFC 4391 §9.1.1).
 ///
 /// ```text
 /// reserved (1) | QPN (3) | GID (16)
@@ -158,10 +158,10 @@ pub struct LinkAddress {
 }
 
 impl LinkAddress {
-    /// Octets of an address.
+    /// Bytes of an address.
     pub const LEN: usize = 20;
 
-    /// Reads an address. RFC 4391 §9.1.1: the reserved octet is ignored on receipt.
+    /// Reads an address. RFC 4391 §9.1.1: the reserved byte is ignored on receipt.
     #[must_use]
     pub fn from_bytes(octets: &[u8; Self::LEN]) -> Self {
         let [qpn @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = *octets;
@@ -180,7 +180,7 @@ impl LinkAddress {
         head(octets).map(Self::from_bytes)
     }
 
-    /// The octets. RFC 4391 §9.1.1: the reserved octet is zero when sent.
+    /// The bytes. RFC 4391 §9.1.1: the reserved byte is zero when sent.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         let mut octets = [0; Self::LEN];

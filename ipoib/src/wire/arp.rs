@@ -1,4 +1,4 @@
-//! ARP with 20-octet addresses (RFC 4391 §9.2): hardware type 32.
+//! ARP with 20-byte addresses (RFC 4391 §9.2): hardware type 32.
 
 use std::net::Ipv4Addr;
 
@@ -38,13 +38,13 @@ pub struct ArpPacket {
     pub sender: LinkAddress,
     /// The sender's IPv4 address.
     pub sender_ip: Ipv4Addr,
-    /// The target's link-layer address as its 20 octets; all zero in a question.
+    /// The target's link-layer address as its 20 bytes; all zero in a question.
     pub target: [u8; LinkAddress::LEN],
     /// The target's IPv4 address.
     pub target_ip: Ipv4Addr,
 }
 
-/// Why octets are not an ARP packet of this kind.
+/// Why bytes are not an ARP packet of this kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArpError {
     /// They are too few.
@@ -59,10 +59,10 @@ pub enum ArpError {
 const KIND: [u8; 6] = [0x00, 0x20, 0x08, 0x00, 20, 4];
 
 impl ArpPacket {
-    /// Octets of a packet.
+    /// Bytes of a packet.
     pub const LEN: usize = 56;
 
-    /// Reads a packet; octets behind it are ignored.
+    /// Reads a packet; bytes behind it are ignored.
     ///
     /// # Errors
     /// See [`ArpError`].
@@ -82,7 +82,7 @@ impl ArpPacket {
         Ok(Self { operation, sender, sender_ip, target, target_ip })
     }
 
-    /// The octets.
+    /// The bytes.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         let parts: [&[u8]; 6] = [

@@ -47,17 +47,17 @@ impl DatagramType {
     }
 }
 
-/// Octets of the header.
+/// Bytes of the header.
 pub const HEADER_LEN: usize = 4;
 
-/// The header of a datagram. RFC 4391 §6: the reserved octets are zero when sent.
+/// The header of a datagram. RFC 4391 §6: the reserved bytes are zero when sent.
 #[must_use]
 pub const fn header(datagram: DatagramType) -> [u8; HEADER_LEN] {
     let [a, b] = datagram.number().to_be_bytes();
     [a, b, 0, 0]
 }
 
-/// What a payload is, and the datagram in it. The reserved octets are ignored.
+/// What a payload is, and the datagram in it. The reserved bytes are ignored.
 ///
 /// # Errors
 /// When the payload is shorter than the header.

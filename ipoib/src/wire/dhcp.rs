@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use super::{TooShort, take};
 
-/// RFC 4390 §2.1: hardware type 32, and no address: 20 octets have no room in the field.
+/// RFC 4390 §2.1: hardware type 32, and no address: 20 bytes have no room in the field.
 const HTYPE: u8 = 32;
 const HLEN: u8 = 0;
 const REQUEST: u8 = 1;
@@ -15,7 +15,7 @@ const COOKIE: [u8; 4] = [99, 130, 83, 99];
 const SERVER_PORT: u16 = 67;
 const CLIENT_PORT: u16 = 68;
 const UDP: u8 = 17;
-/// Octets of the fixed part, up to the cookie.
+/// Bytes of the fixed part, up to the cookie.
 const FIXED_LEN: usize = 236;
 const IP_LEN: usize = 20;
 const UDP_LEN: usize = 8;
@@ -114,7 +114,7 @@ pub struct Answer {
     pub address: Ipv4Addr,
     /// The server.
     pub server: Option<Ipv4Addr>,
-    /// Octets of the network's prefix.
+    /// Bytes of the network's prefix.
     pub prefix_len: Option<u8>,
     /// The first router.
     pub router: Option<Ipv4Addr>,
@@ -126,7 +126,7 @@ pub struct Answer {
     pub rebinding_s: Option<u32>,
 }
 
-/// The octets are no message of a server to a client of this link.
+/// The bytes are no message of a server to a client of this link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no message of a DHCP server on a link of InfiniBand")]
 pub struct Invalid;
@@ -158,7 +158,7 @@ fn udp(datagram: &[u8]) -> Option<(u16, u16, &[u8])> {
     Some((u16::from_be_bytes([*s0, *s1]), u16::from_be_bytes([*d0, *d1]), payload))
 }
 
-/// The sum of RFC 1071 over octets, begun with `sum`.
+/// The sum of RFC 1071 over bytes, begun with `sum`.
 fn sum(octets: &[u8], sum: u32) -> u32 {
     octets.chunks(2).fold(sum, |sum, pair| {
         let word = match *pair {

@@ -1,4 +1,4 @@
-//! Management datagrams of subnet administration: 256 octets.
+//! Management datagrams of subnet administration: 256 bytes.
 //!
 //! ```text
 //!  0 base version | class | class version | method | status (2) | specific (2) | transaction (8)
@@ -14,11 +14,11 @@ pub use records::{
 
 use super::{TooShort, head};
 
-/// Octets of a management datagram.
+/// Bytes of a management datagram.
 pub const MAD_LEN: usize = 256;
 /// Where the data of a subnet-administration datagram begins.
 pub const DATA_AT: usize = 56;
-/// Octets of data.
+/// Bytes of data.
 pub const DATA_LEN: usize = MAD_LEN - DATA_AT;
 
 /// The class of subnet administration.
@@ -154,7 +154,7 @@ pub struct SaMad {
     pub data: [u8; DATA_LEN],
 }
 
-/// Why octets are not such a datagram.
+/// Why bytes are not such a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MadError {
     /// They are too few.
@@ -216,7 +216,7 @@ impl SaMad {
         })
     }
 
-    /// The octets.
+    /// The bytes.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; MAD_LEN] {
         let parts: [&[u8]; 9] = [

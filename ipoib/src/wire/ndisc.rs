@@ -16,10 +16,10 @@ pub enum OptionKind {
     Target,
 }
 
-/// Octets of the option.
+/// Bytes of the option.
 pub const OPTION_LEN: usize = 24;
 
-/// The octets of the option.
+/// The bytes of the option.
 #[must_use]
 pub fn to_bytes(kind: OptionKind, address: LinkAddress) -> [u8; OPTION_LEN] {
     let number = match kind {
@@ -34,7 +34,7 @@ pub fn to_bytes(kind: OptionKind, address: LinkAddress) -> [u8; OPTION_LEN] {
 }
 
 /// Reads the option at the start of `octets`; `None` when it is another one, or of another length.
-/// The two octets before the address are ignored.
+/// The two bytes before the address are ignored.
 ///
 /// # Errors
 /// When it is cut short.

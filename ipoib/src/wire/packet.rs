@@ -8,11 +8,11 @@
 use super::address::{Gid, Lid, PKey, QKey, Qpn};
 use super::{TooShort, take};
 
-/// Octets before the payload without a global header.
+/// Bytes before the payload without a global header.
 pub const HEAD_LEN: usize = 8 + 12 + 8;
-/// Octets of a global header.
+/// Bytes of a global header.
 pub const GLOBAL_LEN: usize = 40;
-/// Octets behind payload and pad.
+/// Bytes behind payload and pad.
 pub const TAIL_LEN: usize = 4 + 2;
 
 /// The addresses of a global header.
@@ -53,7 +53,7 @@ pub struct PacketHeader {
     pub source_qp: Qpn,
 }
 
-/// Why octets are not a datagram.
+/// Why bytes are not a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
     /// They end inside a header.
@@ -86,7 +86,7 @@ const LNH_GLOBAL: u8 = 3;
 /// BTH: the path migration state that ports without it show.
 const MIGRATED: u8 = 0x40;
 
-/// CRC-16 of generator 100B, each octet least significant bit first.
+/// CRC-16 of generator 100B, each byte least significant bit first.
 const VCRC: crc::Crc<u16> = crc::Crc::<u16>::new(&crc::Algorithm {
     width: 16,
     poly: 0x100b,
@@ -102,12 +102,12 @@ impl PacketHeader {
     /// Appends the whole packet that carries `payload` to `out`.
     ///
     /// # Panics
-    /// When the packet is longer than its length field can say: 8188 octets without the last CRC.
+    /// When the packet is longer than its length field can say: 8188 bytes without the last CRC.
     pub fn emit(&self, payload: &[u8], out: &mut Vec<u8>) {
         self.emit_by(payload.len(), |place| place.copy_from_slice(payload), out);
     }
 
-    /// The same, of a payload of `len` octets that `fill` writes in its place: all of it.
+    /// The same, of a payload of `len` bytes that `fill` writes in its place: all of it.
     ///
     /// # Panics
     /// As [`emit`](Self::emit) does.
@@ -236,9 +236,9 @@ impl GlobalRoute {
     }
 }
 
-/// The CRC over what no switch or router changes, as the number whose octets go out least
+/// The CRC over what no switch or router changes, as the number whose bytes go out least
 /// significant first. What they may change counts as ones: the virtual lane; in a global header the
-/// traffic class, the flow label and the hop limit; the reserved octet behind the P_Key.
+/// traffic class, the flow label and the hop limit; the reserved byte behind the P_Key.
 fn invariant_crc(packet: &[u8], is_global: bool) -> u32 {
     const MASKED_LOCAL: [(usize, u8); 2] = [(0, 0xf0), (8 + 4, 0xff)];
     const MASKED_GLOBAL: [(usize, u8); 7] = [
@@ -299,7 +299,7 @@ mod tests {
     }
 
     /// The sample packet of the InfiniBand Architecture Specification, whose table of ICRC input has
-    /// been published: 52 octets, and 96 25 B7 5A behind them.
+    /// been published: 52 bytes, and 96 25 B7 5A behind them.
     #[test]
     fn the_invariant_crc_is_that_of_the_specifications_sample() {
         let sample = hex!(

@@ -11,7 +11,7 @@ use super::address::{Guid, Lid, PKey};
 use super::mad::MAD_LEN;
 use super::{TooShort, take};
 
-/// Octets of data.
+/// Bytes of data.
 pub const SMP_DATA_LEN: usize = 64;
 /// Hops of a directed route at most.
 pub const HOPS_MAX: usize = 63;
@@ -73,7 +73,7 @@ pub fn request(
         &[0; 8],
         &Lid::PERMISSIVE.0.to_be_bytes(),
         &Lid::PERMISSIVE.0.to_be_bytes(),
-        // The path begins at its second octet.
+        // The path begins at its second byte.
         &[0; PATH_AT - 36 + 1],
     ];
     let mut mad = [0; MAD_LEN];
@@ -115,7 +115,7 @@ impl NodeInfo {
     /// Reads the data of an answer.
     ///
     /// # Errors
-    /// When there are too few octets.
+    /// When there are too few bytes.
     pub fn parse(mut data: &[u8]) -> Result<Self, TooShort> {
         let rest = &mut data;
         let [_, _, kind, ports] = take(rest)?;
@@ -140,7 +140,7 @@ pub struct PortSetup {
     pub is_active: bool,
     /// Whether there is another port at the end of its cable.
     pub is_linked: bool,
-    /// Octets of the largest payload that it can carry.
+    /// Bytes of the largest payload that it can carry.
     pub mtu_octets: usize,
 }
 
@@ -148,7 +148,7 @@ impl PortSetup {
     /// Reads the data of an answer.
     ///
     /// # Errors
-    /// When there are too few octets.
+    /// When there are too few bytes.
     pub fn parse(mut data: &[u8]) -> Result<Self, TooShort> {
         let rest = &mut data;
         let _m_key: [u8; 8] = take(rest)?;

@@ -247,7 +247,7 @@ const PROTOCOL_CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
 const FEATURES: u64 = 1 << 32 | 1 << 30 | 1 << 15 | 1 << 29 | 1 << 28;
 /// Regions of memory, the queues' among them: fewer than there may be.
 const SLOTS: u64 = 4;
-/// Octets of published memory, and how many of them there are at most, but for one.
+/// Bytes of published memory, and how many of them there are at most, but for one.
 const BLOCK_LEN: usize = 300;
 const PUBLISHED_MAX: usize = 4;
 /// Turns in which all that fits into the socket is handled, 64 messages in each, if the link was down before.

@@ -26,7 +26,7 @@ pub struct Peer {
     stream: UnixStream,
 }
 
-/// What came with the socket's octets.
+/// What came with the socket's bytes.
 pub struct Received {
     pub octets: Vec<u8>,
     pub files: Vec<OwnedFd>,
@@ -42,7 +42,7 @@ impl Peer {
         Some(Self { stream: socket.into() })
     }
 
-    /// Sends octets with descriptors. A device that has closed the socket does not mind.
+    /// Sends bytes with descriptors. A device that has closed the socket does not mind.
     pub fn send(&self, octets: &[u8], files: &[OwnedFd]) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -125,7 +125,7 @@ pub fn write_at(memory: &OwnedFd, at: u64, octets: &[u8]) {
     }
 }
 
-/// Eight octets of the memory.
+/// Eight bytes of the memory.
 pub fn read_at(memory: &OwnedFd, at: u64) -> Option<u64> {
     let mut octets = [0; 8];
     let file = File::from(memory.try_clone().expect("a descriptor"));

@@ -1,4 +1,4 @@
-//! Octets as steps and numbers.
+//! Bytes as steps and numbers.
 
 /// What is left of a script.
 pub struct Script<'a>(&'a [u8]);
@@ -15,7 +15,7 @@ impl<'a> Script<'a> {
         Some(*first)
     }
 
-    /// An octet; zero behind the end.
+    /// A byte; zero behind the end.
     pub fn octet(&mut self) -> u8 {
         self.step().unwrap_or(0)
     }
@@ -24,7 +24,7 @@ impl<'a> Script<'a> {
         u16::from_le_bytes([self.octet(), self.octet()])
     }
 
-    /// Some octets, as many as there are of `len`.
+    /// Some bytes, as many as there are of `len`.
     pub fn octets(&mut self, len: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(len.min(self.0.len()));
         self.0 = rest;
@@ -49,7 +49,7 @@ impl<'a> Script<'a> {
 
 /// Where the memory of a peer that is a frontend begins, in its own addresses.
 pub const MEMORY_BASE: u64 = 1 << 20;
-/// Its octets.
+/// Its bytes.
 pub const MEMORY_LEN: u64 = 1 << 19;
 
 const NUMBERS: [u64; 25] = [

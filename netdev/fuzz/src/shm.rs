@@ -229,11 +229,11 @@ fn made(len: usize) -> (PublishedMemory, OwnedFd) {
 }
 
 const MTU: usize = 1500;
-/// What is where in an outbox: words, 128 octets from each other, and the ring.
+/// What is where in an outbox: words, 128 bytes from each other, and the ring.
 const RING_AT: u64 = 4096;
 const RING_LEN: u32 = 16_384;
 const OUTBOX_LEN: usize = 4096 + 16_384 * 16 + 66 * 65_664;
-/// Octets of memory to publish.
+/// Bytes of memory to publish.
 const REGION_LEN: usize = 65_535;
 /// Turns in which all that fits into the socket is handled, 64 messages in each, if the link was down before.
 const TURNS_MIN: usize = 32;

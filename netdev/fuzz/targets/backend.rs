@@ -1,4 +1,4 @@
-//! Any octets, as what a backend does to our frontend.
+//! Any bytes, as what a backend does to our frontend.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Any octets, as what a frontend does to our backend.
+//! Any bytes, as what a frontend does to our backend.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

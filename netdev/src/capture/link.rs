@@ -14,17 +14,17 @@ pub enum LinkType {
     Ipv4,
     /// An IPv6 header (229).
     Ipv6,
-    /// The Linux "cooked" header of 16 octets (113).
+    /// The Linux "cooked" header of 16 bytes (113).
     LinuxCooked,
-    /// The Linux "cooked" header of 20 octets (276).
+    /// The Linux "cooked" header of 20 bytes (276).
     LinuxCookedV2,
-    /// A protocol family of 4 octets, in the order of the capturing machine (0) or the network
+    /// A protocol family of 4 bytes, in the order of the capturing machine (0) or the network
     /// (108).
     Loopback,
     /// A record of the Extensible Record Format (197), of which those with Ethernet frames (types 2, 11
     /// and 16) and with InfiniBand packets (type 21) are read.
     Erf,
-    /// IP over InfiniBand (242): 40 octets of a global header, or of addresses, and the encapsulation
+    /// IP over InfiniBand (242): 40 bytes of a global header, or of addresses, and the encapsulation
     /// header.
     Ipoib,
     /// An InfiniBand packet from its local header on (247).
@@ -49,7 +49,7 @@ pub enum LinkType {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a frame of {len} octets ends inside its link header")]
 pub struct LinkError {
-    /// Captured octets of the frame.
+    /// Captured bytes of the frame.
     pub len: usize,
 }
 
@@ -116,7 +116,7 @@ impl LinkType {
     }
 }
 
-/// A cooked header with its EtherType at `ethertype_at` and VLAN tags behind its `len` octets.
+/// A cooked header with its EtherType at `ethertype_at` and VLAN tags behind its `len` bytes.
 /// `None` when it is cut, `Some(None)` when it does not announce IP.
 fn cooked(frame: &[u8], ethertype_at: usize, len: usize) -> Option<Option<usize>> {
     let header = frame.get(..len)?;
@@ -202,8 +202,8 @@ fn per_packet(frame: &[u8]) -> Option<Option<usize>> {
     }
 }
 
-/// RFC 3032 §2.1: labels of four octets, the last with its bottom bit set. What follows does not say
-/// what it is: its first octet has to look like IP's.
+/// RFC 3032 §2.1: labels of four bytes, the last with its bottom bit set. What follows does not say
+/// what it is: its first byte has to look like IP's.
 fn behind_labels(frame: &[u8], at: usize) -> Option<usize> {
     let labels = frame.get(at..)?.chunks_exact(4);
     let count = labels.clone().position(|label| label[2] & 1 != 0)? + 1;
@@ -228,7 +228,7 @@ fn record(frame: &[u8]) -> Option<Option<usize>> {
         at += 8;
     }
     match kind & 0x7f {
-        // Ethernet has an offset and a pad octet in front; with a colour or a DSM colour, too.
+        // Ethernet has an offset and a pad byte in front; with a colour or a DSM colour, too.
         2 | 11 | 16 => {
             let inner = frame.get(at + 2..)?;
             let (found, ethertype) = ethernet::network_header(inner)?;

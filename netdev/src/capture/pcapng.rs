@@ -24,7 +24,7 @@ pub(super) struct Pcapng {
 struct Block {
     /// With the padding.
     total_len: u32,
-    /// Octets of the body not read yet.
+    /// Bytes of the body not read yet.
     left: u32,
 }
 
@@ -91,7 +91,7 @@ impl Pcapng {
     /// Reads a section header from behind its block type. Everything before is forgotten.
     fn begin_section<R: Read>(&mut self, source: &mut Source<R>) -> Result<(), CaptureError> {
         let total_len = source.array::<4>()?;
-        // The length precedes the number that tells the order of its own octets.
+        // The length precedes the number that tells the order of its own bytes.
         self.endianness = match u32::from_be_bytes(source.array()?) {
             0x1a2b_3c4d => Endianness::Big,
             0x4d3c_2b1a => Endianness::Little,
@@ -204,7 +204,7 @@ impl Block {
         }
     }
 
-    /// Counts `len` octets as read.
+    /// Counts `len` bytes as read.
     fn take<R: Read>(&mut self, len: u32, source: &Source<R>) -> Result<(), CaptureError> {
         self.left = self
             .left

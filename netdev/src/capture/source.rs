@@ -1,4 +1,4 @@
-//! The octets of a capture file, and where in it the reader is.
+//! The bytes of a capture file, and where in it the reader is.
 
 use std::io::{BufRead, BufReader, Read};
 
@@ -8,7 +8,7 @@ use super::{CaptureError, FRAME_LEN_MAX};
 #[derive(Debug)]
 pub(super) struct Source<R> {
     file: BufReader<R>,
-    /// Octets read so far.
+    /// Bytes read so far.
     offset: u64,
     /// Number of the frame being read, or that comes next.
     frame: u64,
@@ -16,7 +16,7 @@ pub(super) struct Source<R> {
     spare: Vec<u8>,
 }
 
-/// The order of octets in the file's numbers.
+/// The order of bytes in the file's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Endianness {
     Big,
@@ -29,7 +29,7 @@ impl<R: Read> Source<R> {
         Self { file, offset: 0, frame: 1, spare: Vec::new() }
     }
 
-    /// The octets of the next frame may be put here.
+    /// The bytes of the next frame may be put here.
     pub(super) fn recycle(&mut self, memory: Vec<u8>) {
         self.spare = memory;
     }
@@ -54,7 +54,7 @@ impl<R: Read> Source<R> {
         self.fill().unwrap_or_default()
     }
 
-    /// The next `N` octets.
+    /// The next `N` bytes.
     pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], CaptureError> {
         let mut octets = [0; N];
         let mut filled = 0;
@@ -71,7 +71,7 @@ impl<R: Read> Source<R> {
         Ok(octets)
     }
 
-    /// The next `len` octets of a frame.
+    /// The next `len` bytes of a frame.
     pub(super) fn octets(&mut self, len: u32) -> Result<Vec<u8>, CaptureError> {
         let len = match usize::try_from(len) {
             Ok(usable) if usable <= FRAME_LEN_MAX => usable,
@@ -93,7 +93,7 @@ impl<R: Read> Source<R> {
         Ok(octets)
     }
 
-    /// Passes over the next `len` octets without keeping them.
+    /// Passes over the next `len` bytes without keeping them.
     pub(super) fn skip(&mut self, len: u32) -> Result<(), CaptureError> {
         let mut left = usize::try_from(len).unwrap_or(usize::MAX);
         while left > 0 {

@@ -294,7 +294,7 @@ fn captures_of_another_writer_are_read() {
     }
 }
 
-/// A reader that gives one octet at a time and is interrupted in between.
+/// A reader that gives one byte at a time and is interrupted in between.
 #[derive(Debug)]
 struct Dripping<'a>(&'a [u8], bool);
 
@@ -330,7 +330,7 @@ fn an_error_of_the_file_is_passed_on() {
     assert!(matches!(error, CaptureError::Io(_)));
 }
 
-/// An IPv4 datagram of 24 octets and an IPv6 one of 44, each followed by padding.
+/// An IPv4 datagram of 24 bytes and an IPv6 one of 44, each followed by padding.
 fn packets() -> [(Vec<u8>, usize); 2] {
     let mut v4 = vec![0; 50];
     v4[0] = 0x45;

@@ -5,12 +5,12 @@ use crate::frame::TxFrame;
 use crate::sys::digester::tests::{ADDER, field};
 use crate::{Capabilities, Medium, TransmitError, TxChecksum};
 
-/// A digest at the end of every `len` octets of payload, and of the rest.
+/// A digest at the end of every `len` bytes of payload, and of the rest.
 pub(crate) fn digests_every(len: u32, payload_len: u32, is_scattered: bool) -> Vec<Digest> {
     let starts = (0..payload_len).step_by(len as usize);
     let ends = starts.map(|start| (start, (start + len).min(payload_len)));
     let whole = ends.filter(|(start, end)| end - start >= 4);
-    // The first octets are in the register.
+    // The first bytes are in the register.
     whole
         .map(|(start, end)| {
             let from = (start + start % 5).min(end - 4);

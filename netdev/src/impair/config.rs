@@ -15,12 +15,12 @@ pub struct ImpairConfig {
     pub ack_loss: f64,
     /// Every frame is lost: an outage of this direction.
     pub outage: bool,
-    /// Largest IP datagram that passes, in octets: a longer one is lost silently. A
+    /// Largest IP datagram that passes, in bytes: a longer one is lost silently. A
     /// super-frame counts as the segments that it becomes.
     pub path_mtu: Option<usize>,
     /// Time that every frame takes, in nanoseconds, besides what the inner device takes.
     pub delay_ns: u64,
-    /// Bits per second of a bottleneck in front of the delay, counting frame octets only; `None`
+    /// Bits per second of a bottleneck in front of the delay, counting frame bytes only; `None`
     /// passes frames in no time. At zero nothing ever passes.
     pub rate_bits_per_second: Option<u64>,
     /// Frames that wait for the bottleneck or are passing it, at most; one more is lost.
@@ -44,7 +44,7 @@ pub struct ImpairConfig {
     pub jitter_ns_max: u64,
     /// Probability that a TCP data segment is cut into several, each with correct checksums.
     pub resegment: f64,
-    /// Most pieces of one segment, from 2 to [`PIECES_MAX`]; clamped. Pieces of one octet are
+    /// Most pieces of one segment, from 2 to [`PIECES_MAX`]; clamped. Pieces of one byte are
     /// frequent.
     pub resegment_pieces_max: usize,
     /// Probability that a TCP data segment waits for the next frame, until
@@ -74,7 +74,7 @@ pub struct BurstLoss {
 pub struct ImpairCounters {
     /// Frames offered from above that the inner device's link can carry.
     pub frames: u64,
-    /// Octets of those frames.
+    /// Bytes of those frames.
     pub bytes: u64,
     /// Frames lost by decision, for want of room here or in the inner device, or because its link
     /// went down while they were held.
@@ -101,13 +101,13 @@ pub struct ImpairCounters {
 }
 
 impl ImpairConfig {
-    /// Whether frames have to come in plain, with real checksums: because their octets may change,
+    /// Whether frames have to come in plain, with real checksums: because their bytes may change,
     /// or because what they are is looked up.
     pub(super) fn wants_plain_frames(&self) -> bool {
         self.rewrites_frames() || self.ack_loss > 0.0
     }
 
-    /// Whether octets of frames may change.
+    /// Whether bytes of frames may change.
     pub(super) fn rewrites_frames(&self) -> bool {
         self.corrupt > 0.0 || self.resegment > 0.0 || self.coalesce > 0.0
     }

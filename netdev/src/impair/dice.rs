@@ -89,7 +89,7 @@ impl Dice {
         self.in_burst && self.burst.chance(config.burst.loss)
     }
 
-    /// Flips 1 to `bits_max` different bits of at least one octet.
+    /// Flips 1 to `bits_max` different bits of at least one byte.
     pub(super) fn flip_bits(&mut self, bytes: &mut [u8], bits_max: u32) {
         let bits_len = bytes.len().saturating_mul(8);
         let count = 1 + self.bits.below(u64::from(bits_max.max(1)));
@@ -103,7 +103,7 @@ impl Dice {
         }
     }
 
-    /// Cuts `len` (at least 2) octets into 2 to `pieces_max` pieces.
+    /// Cuts `len` (at least 2) bytes into 2 to `pieces_max` pieces.
     pub(super) fn cuts(&mut self, len: usize, pieces_max: usize) -> Cuts {
         let pieces_max = pieces_max.clamp(2, PIECES_MAX);
         let count = 1 + self.cuts.index_below(pieces_max - 1);
@@ -111,7 +111,7 @@ impl Dice {
         let mut k = 0;
         while k < count {
             at[k] = 1 + self.cuts.index_below(len - 1);
-            // Every fourth cut leaves a piece of one octet, the hardest to get right.
+            // Every fourth cut leaves a piece of one byte, the hardest to get right.
             if k + 1 < count && self.cuts.chance(0.25) {
                 at[k + 1] = at[k] + 1;
                 k += 1;

@@ -38,7 +38,7 @@ pub(super) struct Hold {
 #[derive(Debug)]
 pub(super) struct HeldFrame {
     pub(super) bytes: Vec<u8>,
-    /// How many of the octets are headers, which matters to a super-frame.
+    /// How many of the bytes are headers, which matters to a super-frame.
     pub(super) head_len: usize,
     pub(super) checksum: TxChecksum,
     pub(super) segment_size: Option<NonZeroU16>,
@@ -79,7 +79,7 @@ impl Hold {
         self.line.len() + self.late.len()
     }
 
-    /// Takes a frame of `len` octets through the bottleneck: when it has passed it. `None` when
+    /// Takes a frame of `len` bytes through the bottleneck: when it has passed it. `None` when
     /// the queue is full.
     fn pass(&mut self, now_ns: u64, len: usize, config: &ImpairConfig) -> Option<u64> {
         let Some(rate) = config.rate_bits_per_second else { return Some(now_ns) };
@@ -94,7 +94,7 @@ impl Hold {
         Some(self.free_ns)
     }
 
-    /// Gives a frame of `len` octets its place: behind the line, `jitter_ns` after it may go, or,
+    /// Gives a frame of `len` bytes its place: behind the line, `jitter_ns` after it may go, or,
     /// when `late` holds a number of frames, after those (0: after the longest time).
     pub(super) fn schedule(
         &mut self,

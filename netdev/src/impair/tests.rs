@@ -223,7 +223,7 @@ fn resegmentation_keeps_the_stream() {
             }
         }
         assert_eq!(arrived, sent);
-        // All but the one of a single octet.
+        // All but the one of a single byte.
         assert_eq!(link.a.counters().resegmented, 199);
         assert!(single_octets > 100, "{single_octets} pieces of one octet");
     }
@@ -383,7 +383,7 @@ fn faults_can_be_switched_off() {
     assert_eq!(link.received(0).len(), 2);
 }
 
-/// Arrival times, in nanoseconds, of `count` frames of 1000 octets offered at once.
+/// Arrival times, in nanoseconds, of `count` frames of 1000 bytes offered at once.
 fn arrivals(config: ImpairConfig, count: u32) -> (Vec<u64>, ImpairCounters) {
     let mut link = Link::new(config, 23);
     for _ in 0..count {

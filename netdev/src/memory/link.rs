@@ -28,7 +28,7 @@ struct Shared {
 /// One direction of the link.
 #[derive(Debug, Default)]
 pub(super) struct Wire {
-    /// Frames under way, first to arrive first.
+    /// Frames in flight, first to arrive first.
     pub(super) frames: VecDeque<Slot>,
     /// Buffers given back by the receiving end.
     pub(super) spare: Vec<Box<[u8]>>,
@@ -45,7 +45,7 @@ impl Link {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Takes the link down or up, for both ends. Going down loses the frames under way.
+    /// Takes the link down or up, for both ends. Going down loses the frames in flight.
     pub fn set_link_up(&self, up: bool) {
         self.shared.up.store(up, Ordering::Release);
         if up {
@@ -58,7 +58,7 @@ impl Link {
         }
     }
 
-    /// Changes the largest IP datagram of both directions, in octets. Frames under way are not
+    /// Changes the largest IP datagram of both directions, in bytes. Frames in flight are not
     /// affected.
     pub fn set_mtu(&self, mtu: usize) {
         self.shared.mtu.store(mtu, Ordering::Relaxed);
@@ -76,13 +76,13 @@ impl Link {
         self.shared.up.load(Ordering::Acquire)
     }
 
-    /// Largest IP datagram, in octets.
+    /// Largest IP datagram, in bytes.
     #[must_use]
     pub fn mtu(&self) -> usize {
         self.shared.mtu.load(Ordering::Relaxed)
     }
 
-    /// Time a frame travels after its last octet was sent, in nanoseconds.
+    /// Time a frame travels after its last byte was sent, in nanoseconds.
     #[must_use]
     pub fn latency_ns(&self) -> u64 {
         self.shared.latency_ns.load(Ordering::Relaxed)

@@ -48,7 +48,7 @@ fn a_frame_arrives_after_serialisation_and_latency() {
     let (mut a, mut b) = pair(LinkConfig { latency_ns: 5_000, rate_bits_per_second, ..config() });
     send(&mut a, 100, &[0; 125]).unwrap();
     send(&mut a, 100, &[0; 1250]).unwrap();
-    // 125 octets take 1 us at 1 Gbit/s, and the second frame waits for the first.
+    // 125 bytes take 1 us at 1 Gbit/s, and the second frame waits for the first.
     assert_eq!(b.next_arrival_ns(), Some(100 + 1_000 + 5_000));
     assert!(received(&mut b, 6_099).is_empty());
     assert_eq!(received(&mut b, 6_100).len(), 1);

@@ -95,7 +95,7 @@ const fn jump(code: u16, value: u32, then: u8, otherwise: u8) -> FilterInstructi
     FilterInstruction { code, jt: then, jf: otherwise, k: value }
 }
 
-/// Ends the program; so many octets of the frame pass.
+/// Ends the program; so many bytes of the frame pass.
 const fn give(len: u32) -> FilterInstruction {
     FilterInstruction { code: RETURN, jt: 0, jf: 0, k: len }
 }

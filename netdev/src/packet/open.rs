@@ -58,7 +58,7 @@ impl<'a> PacketConfig<'a> {
     }
 }
 
-/// A TCP window of several MiB in frames of 1500 octets.
+/// A TCP window of several MiB in frames of 1500 bytes.
 const RING_FRAMES: usize = 4096;
 const RING_FRAMES_RANGE: RangeInclusive<usize> = 16..=65_536;
 /// Sockets in one fanout group; the kernel takes 256 or, of late, many more.
@@ -71,10 +71,10 @@ const SLOT_OVERHEAD: usize = 192;
 const SLOT_ALIGNMENT: usize = 64;
 /// Longer frames, of an unusual MTU, are fetched by themselves like super-frames.
 const SLOT_LEN_MAX: usize = 16 * 1024;
-/// Blocks of that many octets; the kernel takes them from where memory need not be contiguous.
+/// Blocks of that many bytes; the kernel takes them from where memory need not be contiguous.
 const BLOCK_LEN: usize = 256 * 1024;
 
-/// Octets of frames, with what the kernel counts for its own, that may wait to go out: some tens
+/// Bytes of frames, with what the kernel counts for its own, that may wait to go out: some tens
 /// of super-frames.
 const SEND_BUFFER_LEN: i32 = 4 << 20;
 /// The same for long frames that wait behind their slots: a TCP window of several MiB.

@@ -6,7 +6,7 @@ pub(crate) const TPID: u16 = 0x8100;
 /// Both Ethernet addresses.
 const ADDRESSES_LEN: usize = 12;
 
-/// Puts a tag back into the frame that begins `at` octets into `memory`, using four octets of what
+/// Puts a tag back into the frame that begins `at` bytes into `memory`, using four bytes of what
 /// is before it. Returns the tagged frame; `None` when there is no room, or no Ethernet header.
 pub(crate) fn put_back(memory: &mut [u8], at: usize, tpid: u16, tci: u16) -> Option<&mut [u8]> {
     let begin = at.checked_sub(crate::ethernet::TAG_LEN)?;

@@ -23,7 +23,7 @@ pub(super) struct Rest {
 #[derive(Clone, Copy, Debug)]
 struct Next {
     layout: Layout,
-    /// Octets of payload per packet.
+    /// Bytes of payload per packet.
     size: usize,
     /// How many packets were cut off before.
     index: u16,

@@ -7,8 +7,8 @@ use crate::{Fragment, Medium, TransmitError, TxChecksum, TxFrame};
 
 /// Packets of one flow that follow each other, to leave as one frame.
 ///
-/// Invariant: cut after every `size` octets of payload, as the kernel does it, the frame gives the
-/// packets that were coupled, octet for octet.
+/// Invariant: cut after every `size` bytes of payload, as the kernel does it, the frame gives the
+/// packets that were coupled, byte for byte.
 #[derive(Debug, Default)]
 pub(super) struct Train {
     /// The first packet as it came, then the payload of the others.
@@ -16,7 +16,7 @@ pub(super) struct Train {
     /// The parts of all that; `None` without a packet.
     layout: Option<Layout>,
     count: u16,
-    /// Octets of payload in each packet but the last, which may have fewer.
+    /// Bytes of payload in each packet but the last, which may have fewer.
     size: usize,
     /// Whether the last packet ends the train: it is shorter, or has a flag of last packets.
     is_closed: bool,
@@ -111,7 +111,7 @@ fn wagon(packet: &[u8], medium: Medium) -> Option<Layout> {
         .then_some(layout)
 }
 
-/// All octets of the packet, put together if need be.
+/// All bytes of the packet, put together if need be.
 fn in_one_place<'a>(frame: &TxFrame<'a>, scratch: &'a mut Vec<u8>) -> &'a [u8] {
     if frame.payload.iter().all(Fragment::is_empty) {
         return frame.head;

@@ -34,7 +34,7 @@ fn flow(seq: u32, payloads: &[&[u8]]) -> Vec<Vec<u8>> {
     packets.iter().map(Segment::frame).collect()
 }
 
-/// Octets and segment size of a frame.
+/// Bytes and segment size of a frame.
 type Arrived = (Vec<u8>, Option<u16>);
 
 /// What arrives.

@@ -53,7 +53,7 @@ pub(crate) enum ChannelError {
 
 impl ChannelError {
     /// Whether a message was not sent because the socket, or the kernel's count of descriptors that are
-    /// under way, had no room.
+    /// in flight, had no room.
     pub(crate) fn is_full(&self) -> bool {
         match self {
             Self::Io(error) => {
@@ -115,14 +115,14 @@ impl Channel {
                     HEADER_LEN + body_len
                 }
             };
-            // Never past the end of a message: descriptors come with the first octet of theirs.
+            // Never past the end of a message: descriptors come with the first byte of theirs.
             if !self.receive_some(wanted)? {
                 return Ok(None);
             }
         }
     }
 
-    /// Receives octets up to the `wanted`-th of the message; whether there were some.
+    /// Receives bytes up to the `wanted`-th of the message; whether there were some.
     fn receive_some(&mut self, wanted: usize) -> Result<bool, ChannelError> {
         if self.closer.is_full() {
             return Err(ChannelError::Unclosed);

@@ -4,9 +4,9 @@
 //! 32-bit words in the machine's byte order, for both ends are on it. Other protocols of two processes
 //! that meet here have it, too.
 
-/// Octets of a message's header.
+/// Bytes of a message's header.
 pub(crate) const HEADER_LEN: usize = 12;
-/// Octets of the longest body taken. The longest of a request known to vhost-user has 264.
+/// Bytes of the longest body taken. The longest of a request known to vhost-user has 264.
 pub(crate) const BODY_LEN_MAX: usize = 4096 - HEADER_LEN;
 /// Most descriptors with a message: one for each region of a memory table of
 /// vhost-user.
@@ -43,12 +43,12 @@ pub(crate) enum MessageError {
 pub(crate) struct Header {
     pub(crate) request: u32,
     flags: u32,
-    /// Octets of the body.
+    /// Bytes of the body.
     pub(crate) len: u32,
 }
 
 impl Header {
-    /// The header of a request with a body of `len` octets.
+    /// The header of a request with a body of `len` bytes.
     pub(crate) const fn of_request(request: u32, len: u32, needs_reply: bool) -> Self {
         let flags = VERSION | if needs_reply { NEED_REPLY } else { 0 };
         Self { request, flags, len }

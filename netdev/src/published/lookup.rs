@@ -1,4 +1,4 @@
-//! Which published region some octets are in, and what a peer calls that region.
+//! Which published region some bytes are in, and what a peer calls that region.
 
 use crate::Fragment;
 use crate::published::Region;

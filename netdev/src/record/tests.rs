@@ -126,7 +126,7 @@ fn super_frames_are_recorded_whole_with_a_complete_checksum() {
     assert_eq!(checksum::Sum::default().octets(&frames[0].bytes[34..]).checksum(), 0);
 }
 
-/// Takes some octets, then fails.
+/// Takes some bytes, then fails.
 #[derive(Debug)]
 struct FullDisk(usize);
 

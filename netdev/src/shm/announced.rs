@@ -1,4 +1,4 @@
-//! What the peer was told of this end's published memory: which octets can be referred to.
+//! What the peer was told of this end's published memory: which bytes can be referred to.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -26,9 +26,9 @@ pub(super) struct Announced {
     next: u32,
     /// Regions that the peer is not yet told are no more, with the position of the ring.
     unsaid: VecDeque<(Message, usize)>,
-    /// Regions that the peer was told are no more, and may still have mapped: position, octets.
+    /// Regions that the peer was told are no more, and may still have mapped: position, bytes.
     leaving: VecDeque<(u32, usize)>,
-    /// What the peer has room for: regions and octets of `table` but what it refused, of `unsaid`, and
+    /// What the peer has room for: regions and bytes of `table` but what it refused, of `unsaid`, and
     /// of `leaving`.
     count: usize,
     bytes: usize,

@@ -22,9 +22,9 @@ use crate::{
 
 /// One end of a link in shared memory.
 ///
-/// Octets of a frame that lie in memory of the device's [`Publisher`] are not copied to be sent: the peer
+/// Bytes of a frame that lie in memory of the device's [`Publisher`] are not copied to be sent: the peer
 /// reads them there, after [`transmit`](Device::transmit) has returned, until it has read the frame. A
-/// transport that repeats octets until they are acknowledged, and completes a request only then, may rely
+/// transport that repeats bytes until they are acknowledged, and completes a request only then, may rely
 /// on that; see [`ShmCounters::frames_tx_referred_unread`].
 #[derive(Debug)]
 pub struct Shm {

@@ -1,4 +1,4 @@
-//! What this end reads: frames of the peer's ring, handed over where their octets are.
+//! What this end reads: frames of the peer's ring, handed over where their bytes are.
 
 use std::sync::atomic::{Ordering::SeqCst, fence};
 
@@ -204,7 +204,7 @@ impl Inbox {
     }
 }
 
-/// Where the octets of a run are.
+/// Where the bytes of a run are.
 #[inline]
 fn locate<'a>(
     memory: &'a PeerMemory,

@@ -31,19 +31,19 @@ const FRAMES_EVENT_AT: usize = 256;
 const ROOM_EVENT_AT: usize = 384;
 const RING_AT: usize = 4096;
 const INLINE_AT: usize = RING_AT + RING_LEN as usize * DESCRIPTOR_LEN;
-/// Octets of an outbox.
+/// Bytes of an outbox.
 pub(super) const OUTBOX_LEN: usize = INLINE_AT + INLINE_LEN;
 
 const DESCRIPTOR_LEN: usize = 16;
 const _: () = assert!(RING_LEN.is_power_of_two() && OUTBOX_LEN.is_multiple_of(128));
 
-/// The region of octets that are in the outbox itself.
+/// The region of bytes that are in the outbox itself.
 pub(super) const INLINE: u32 = 0;
 
 /// The first descriptor of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    /// Octets of the frame.
+    /// Bytes of the frame.
     pub(super) len: u32,
     /// Descriptors that follow, one for each run.
     pub(super) runs: u16,
@@ -68,13 +68,13 @@ impl Header {
     }
 }
 
-/// Octets of a frame that lie side by side.
+/// Bytes of a frame that lie side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     /// [`INLINE`], or the number of a region that was published.
     pub(super) region: u32,
     pub(super) len: u32,
-    /// Octets into the region.
+    /// Bytes into the region.
     pub(super) offset: u64,
 }
 
@@ -144,7 +144,7 @@ impl OwnMemory {
         self.0.copy_in(descriptor_at(position), &octets);
     }
 
-    /// Copies a fragment to where inline octets are.
+    /// Copies a fragment to where inline bytes are.
     #[inline]
     pub(super) fn put_inline(&self, at: usize, fragment: Fragment<'_>) {
         self.0.copy_from(INLINE_AT + at, fragment);
@@ -156,7 +156,7 @@ impl OwnMemory {
 pub(super) struct PeerMemory(ReadMapping);
 
 impl PeerMemory {
-    /// Takes a mapping of [`OUTBOX_LEN`] octets.
+    /// Takes a mapping of [`OUTBOX_LEN`] bytes.
     pub(super) const fn new(mapping: ReadMapping) -> Self {
         Self(mapping)
     }
@@ -192,7 +192,7 @@ impl PeerMemory {
         octets
     }
 
-    /// Inline octets; `None` when there are none at such a place.
+    /// Inline bytes; `None` when there are none at such a place.
     #[inline]
     pub(super) fn inline(&self, at: usize, len: usize) -> Option<Fragment<'_>> {
         let is_inside = at <= INLINE_LEN && len <= INLINE_LEN - at;

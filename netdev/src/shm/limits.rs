@@ -12,26 +12,26 @@ pub(super) const FRAME_LEN_MAX: usize = 65_536 + 22;
 pub(super) const RUNS_MAX: usize = 1024;
 /// Descriptors in a ring: 64 super-frames of 132 runs, and as much again for short frames between them.
 pub(super) const RING_LEN: u32 = 16_384;
-/// Octets of an outbox for what is copied: 64 super-frames, and some that the end of it cuts off.
+/// Bytes of an outbox for what is copied: 64 super-frames, and some that the end of it cuts off.
 pub(super) const INLINE_LEN: usize = 66 * FRAME_SPACE_MAX;
-/// Octets that the longest frame takes there: whole lines of the cache, and of the pair that is fetched
+/// Bytes that the longest frame takes there: whole lines of the cache, and of the pair that is fetched
 /// together.
 pub(super) const FRAME_SPACE_MAX: usize = FRAME_LEN_MAX.next_multiple_of(FRAME_ALIGNMENT);
 pub(super) const FRAME_ALIGNMENT: usize = 128;
 
-/// Octets of a fragment from which on it is referred to: a shorter one takes less time to copy than its
+/// Bytes of a fragment from which on it is referred to: a shorter one takes less time to copy than its
 /// reader takes to fetch a descriptor and the lines of one more place.
 pub(super) const REFERRED_LEN_MIN: usize = 256;
-/// Octets of a frame that its receiver copies as a whole: all of it is looked at by protocols anyway.
+/// Bytes of a frame that its receiver copies as a whole: all of it is looked at by protocols anyway.
 pub(super) const WHOLE_LEN_MAX: usize = 256;
 
 /// Regions of a peer that are mapped: all that it can publish.
 pub(super) const REGIONS_MAX: usize = PUBLISHED_REGIONS_MAX;
-/// Octets of a peer that are mapped. They cost addresses; their memory is the peer's.
+/// Bytes of a peer that are mapped. They cost addresses; their memory is the peer's.
 pub(super) const BYTES_MAX: usize = PUBLISHED_BYTES_MAX;
 /// Messages handled in one go.
 pub(super) const MESSAGES_MAX: usize = 64;
-/// Octets of regions after which a go ends: each page of them is looked up when they are mapped.
+/// Bytes of regions after which a go ends: each page of them is looked up when they are mapped.
 pub(super) const MAPPED_IN_ONE_GO: usize = 1 << 30;
 
 /// How long a message of the peer may wait while frames flow, in nanoseconds.

@@ -1,4 +1,4 @@
-//! Messages between the two ends, on the socket: octets to values and back.
+//! Messages between the two ends, on the socket: bytes to values and back.
 
 use std::os::fd::BorrowedFd;
 
@@ -15,7 +15,7 @@ pub(super) enum Message {
     Publish { number: u32, len: u64 },
     /// No descriptor from `position` on names the region.
     Withdraw { number: u32, position: u32 },
-    /// The sender of this has not mapped the region: its octets have to be copied.
+    /// The sender of this has not mapped the region: its bytes have to be copied.
     Refuse { number: u32 },
     /// What was asked for in the outbox has come about.
     Wake,

@@ -1,6 +1,6 @@
 //! A link of two processes on one host by memory that each can read of the other, and none can write.
 //!
-//! Frames are copied once, from where their octets are in the sender to where the receiver's program
+//! Frames are copied once, from where their bytes are in the sender to where the receiver's program
 //! wants them, in both directions. What a frame consists of is described in the sender's *outbox*:
 //!
 //! ```text
@@ -44,14 +44,14 @@ pub struct ShmConfig {
     /// Whether this end makes the socket and waits for its peer, or connects to a peer that is there. One
     /// of the two has to listen.
     pub listens: bool,
-    /// Largest IP datagram, in octets, 68 to 65521. Both ends have to have the same.
+    /// Largest IP datagram, in bytes, 68 to 65521. Both ends have to have the same.
     pub mtu: usize,
     /// A user whose processes may be the other end, besides those of this process's user and of root.
     pub peer: Option<u32>,
 }
 
 impl ShmConfig {
-    /// The MTU where none was chosen, in octets.
+    /// The MTU where none was chosen, in bytes.
     pub const MTU_DEFAULT: usize = 1500;
 }
 
@@ -60,22 +60,22 @@ impl ShmConfig {
 pub struct ShmCounters {
     /// Frames received.
     pub frames_rx: u64,
-    /// Their octets that were handed over where they are in the peer's memory.
+    /// Their bytes that were handed over where they are in the peer's memory.
     pub rx_bytes_in_place: u64,
-    /// Their octets that were copied before: headers, and short frames.
+    /// Their bytes that were copied before: headers, and short frames.
     pub rx_bytes_copied: u64,
     /// Frames transmitted.
     pub frames_tx: u64,
-    /// Their octets that the peer reads where they are in published memory.
+    /// Their bytes that the peer reads where they are in published memory.
     pub tx_bytes_referred: u64,
-    /// Their octets that were copied to where the peer reads them.
+    /// Their bytes that were copied to where the peer reads them.
     pub tx_bytes_copied: u64,
-    /// Frames with octets in published memory that the peer had not read when the device was looked at
+    /// Frames with bytes in published memory that the peer had not read when the device was looked at
     /// last: it may still read that memory.
     pub frames_tx_referred_unread: u64,
     /// Times the peer was woken.
     pub events_sent: u64,
-    /// Frames of the peer that were refused: of a length that cannot be, or with octets outside what it has
+    /// Frames of the peer that were refused: of a length that cannot be, or with bytes outside what it has
     /// published.
     pub frames_refused: u64,
     /// Pieces of the peer's memory that were not mapped: not sealed, not as long as was said, not there as

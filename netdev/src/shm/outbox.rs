@@ -1,17 +1,17 @@
-//! What this end writes: frames into its ring, as descriptors of where their octets are.
+//! What this end writes: frames into its ring, as descriptors of where their bytes are.
 //!
-//! A descriptor outlives the call that made it, and the peer reads the octets later. For octets that were
+//! A descriptor outlives the call that made it, and the peer reads the bytes later. For bytes that were
 //! copied here nothing follows from that. Those that are referred to are read when the peer comes to them,
 //! perhaps after the program has written over them. That is as it has to be, for frames of a transport
 //! that acknowledges what its receiver has *taken*:
 //!
-//! - The ring is read in order. As long as octets are not acknowledged, the program has to leave them (its
+//! - The ring is read in order. As long as bytes are not acknowledged, the program has to leave them (its
 //!   request is not completed), and the peer acknowledges them only after it has read them: from this frame,
-//!   or from an earlier one with the same octets.
-//! - Octets that are read after they were acknowledged, from a frame that repeats others, are duplicates to
+//!   or from an earlier one with the same bytes.
+//! - Bytes that are read after they were acknowledged, from a frame that repeats others, are duplicates to
 //!   the peer's transport. It drops them by their sequence numbers, whatever they are.
 //! - What a stream that failed has left in the ring is of requests that failed with it. The peer places
-//!   it only if its CRC is right, and then as octets of a message that it is never told is whole.
+//!   it only if its CRC is right, and then as bytes of a message that it is never told is whole.
 //! - Memory that is withdrawn stays readable for the peer until it has read the ring up to that place.
 //!
 //! [`referred`](Outbox::referred) says how many such frames have not been read.
@@ -39,7 +39,7 @@ pub(super) struct Outbox {
     written: u32,
     published: u32,
     consumed: u32,
-    /// Octets copied since the session began, with what was left over at the end; and given back.
+    /// Bytes copied since the session began, with what was left over at the end; and given back.
     //
     // Space that was given back first is used first: what was given back last is in the cache of the
     // peer's core, from where each line has to be fetched before it is written to.
@@ -55,7 +55,7 @@ pub(super) struct Outbox {
 struct Sent {
     /// The position behind it.
     end: u32,
-    /// Of octets copied, behind it.
+    /// Of bytes copied, behind it.
     inline_used: usize,
     is_referred: bool,
 }
@@ -93,7 +93,7 @@ impl Outbox {
         self.consumed
     }
 
-    /// Frames with octets that are referred to which the peer has not read, as was last seen.
+    /// Frames with bytes that are referred to which the peer has not read, as was last seen.
     pub(super) const fn referred(&self) -> usize {
         self.referred
     }
@@ -128,7 +128,7 @@ impl Outbox {
     #[inline]
     fn room_of(&self, consumed: u32, inline_free: usize) -> usize {
         let at = self.inline_used % INLINE_LEN;
-        // Octets up to the end of the area, and from its beginning.
+        // Bytes up to the end of the area, and from its beginning.
         let here = (INLINE_LEN - at).min(inline_free);
         let there = inline_free - here;
         let descriptors = self.free_descriptors(consumed) / DESCRIPTORS_MIN;
@@ -140,7 +140,7 @@ impl Outbox {
         (RING_LEN - self.written.wrapping_sub(consumed)) as usize
     }
 
-    /// Octets that are free when the peer has read a frame.
+    /// Bytes that are free when the peer has read a frame.
     const fn inline_free_behind(&self, sent: &Sent) -> usize {
         INLINE_LEN - (self.inline_used - sent.inline_used)
     }
@@ -272,9 +272,9 @@ struct Writer<'a> {
     memory: &'a OwnMemory,
     /// The position of the next descriptor.
     next: u32,
-    /// The run that the next octets may prolong.
+    /// The run that the next bytes may prolong.
     open: Option<Run>,
-    /// Where inline octets go next.
+    /// Where inline bytes go next.
     inline_at: usize,
 }
 

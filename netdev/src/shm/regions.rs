@@ -49,7 +49,7 @@ pub(super) enum Refusal {
 pub(super) struct UsedNumber;
 
 impl Regions {
-    /// No regions, and room for [`REGIONS_MAX`] of `bytes_max` octets together.
+    /// No regions, and room for [`REGIONS_MAX`] of `bytes_max` bytes together.
     pub(super) const fn new(bytes_max: usize) -> Self {
         Self { list: Vec::new(), bytes: 0, bytes_max, latest: INLINE, leaving: 0 }
     }
@@ -132,7 +132,7 @@ impl Regions {
         }
     }
 
-    /// Octets of a region; `None` when it has none at such a place.
+    /// Bytes of a region; `None` when it has none at such a place.
     #[inline]
     pub(super) fn fragment(&self, index: usize, offset: u64, len: usize) -> Option<Fragment<'_>> {
         self.list[index].mapping.fragment(usize::try_from(offset).ok()?, len)

@@ -115,7 +115,7 @@ impl Session {
         Ok(count)
     }
 
-    /// Does what a message says. Returns the octets that were mapped for it.
+    /// Does what a message says. Returns the bytes that were mapped for it.
     fn handle(
         &mut self,
         message: &channel::Message,
@@ -259,7 +259,7 @@ impl Session {
         TransmitError::LinkDown
     }
 
-    /// Frames with octets that are referred to which the peer has not read.
+    /// Frames with bytes that are referred to which the peer has not read.
     pub(super) const fn referred(&self) -> usize {
         self.outbox.referred()
     }

@@ -49,7 +49,7 @@ fn pair_of(near: &Publisher, far: &Publisher) -> [Shm; 2] {
     [listening, connecting]
 }
 
-/// A frame as it came: its octets, and what is known of it.
+/// A frame as it came: its bytes, and what is known of it.
 #[derive(Debug, PartialEq, Eq)]
 struct Received {
     octets: Vec<u8>,
@@ -96,7 +96,7 @@ fn super_frame<'a>(head: &'a [u8], payload: &'a [Fragment<'a>]) -> TxFrame<'a> {
     TxFrame { head, payload, checksum, segment_size: NonZeroU16::new(1400), digests: None }
 }
 
-/// Octets of published memory. No slice is made of it.
+/// Bytes of published memory. No slice is made of it.
 fn part(memory: &PublishedMemory, at: usize, len: usize) -> Fragment<'_> {
     crate::sys::published::tests::fragment(memory.as_ptr(), memory.len(), at, len)
 }
@@ -168,7 +168,7 @@ fn published_octets_are_read_where_they_are() {
             fragments.push(part(memory, 1000 + at, 1000));
         }
         from.transmit(0, &super_frame(&head, &fragments)).unwrap();
-        // Really the memory's own octets: what is written before they are read is what is read.
+        // Really the memory's own bytes: what is written before they are read is what is read.
         fill(memory, 1500, b"written later");
         from.flush(0);
         assert_eq!(from.counters().frames_tx_referred_unread, 1);

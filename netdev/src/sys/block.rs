@@ -16,7 +16,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// All blocks of `len` octets that a mapping has, which has to be of a file that other processes can
+    /// All blocks of `len` bytes that a mapping has, which has to be of a file that other processes can
     /// map only to be read.
     pub(crate) fn all_of(mapping: SharedMapping, len: usize) -> impl Iterator<Item = Self> {
         let mapping = Arc::new(mapping);
@@ -38,7 +38,7 @@ impl Deref for Block {
         // The mapping belongs to the blocks of `all_of` alone, which do not overlap, and other processes
         // can map the file only to read it: a block is written through `&mut self` only.
         //
-        // SAFETY: `len` octets from there on are mapped, readable and initialised (a new file is all
+        // SAFETY: `len` bytes from there on are mapped, readable and initialised (a new file is all
         // zero) for as long as `self` is borrowed, and nothing writes them meanwhile.
         unsafe { std::slice::from_raw_parts(self.start(), self.len) }
     }

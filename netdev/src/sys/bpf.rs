@@ -76,7 +76,7 @@ const _: () = assert!(size_of::<ProgramLoad>() == 64);
 /// must be good for the call.
 unsafe fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<i32> {
     let attributes: *const T = attributes;
-    // SAFETY: as many octets as given are readable at `attributes`; the rest is the caller's.
+    // SAFETY: as many bytes as given are readable at `attributes`; the rest is the caller's.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, attributes, size_of::<T>()) };
     if result < 0 {
         return Err(io::Error::last_os_error());
@@ -126,7 +126,7 @@ pub(crate) fn insert_socket(
         value: address(&value),
         flags: 0,
     };
-    // SAFETY: the attributes of this command; key and value are four octets each, as in the map.
+    // SAFETY: the attributes of this command; key and value are four bytes each, as in the map.
     unsafe { bpf(MAP_UPDATE_ELEM, &attributes) }.map(drop)
 }
 

@@ -1,7 +1,7 @@
 //! The one copy between private memory and memory that others may touch meanwhile.
 //!
-//! Meaning, on every target: each octet is loaded and stored as by relaxed atomics, in no
-//! particular order, possibly more than once. A racing octet arrives old or new, nothing worse.
+//! Meaning, on every target: each byte is loaded and stored as by relaxed atomics, in no
+//! particular order, possibly more than once. A racing byte arrives old or new, nothing worse.
 //!
 //! [`reference`] says exactly that in Rust, so Miri and ThreadSanitizer accept it; it is an order
 //! of magnitude slower than `memcpy`. On x86-64 the same is done in assembly, which the language's
@@ -12,8 +12,8 @@
 /// Copies `bytes` to `dst`, which others may read and write meanwhile.
 ///
 /// # Safety
-/// `dst` must be valid for writes of `bytes.len()` octets, must not overlap `bytes`, and while
-/// this runs those octets must not be accessed but by atomics, through this module, or from outside
+/// `dst` must be valid for writes of `bytes.len()` bytes, must not overlap `bytes`, and while
+/// this runs those bytes must not be accessed but by atomics, through this module, or from outside
 /// the program.
 #[inline]
 pub unsafe fn copy_in(bytes: &[u8], dst: *mut u8) {
@@ -29,11 +29,11 @@ pub unsafe fn copy_in(bytes: &[u8], dst: *mut u8) {
     }
 }
 
-/// Copies `bytes.len()` octets at `src`, which others may write meanwhile, to `bytes`.
+/// Copies `bytes.len()` bytes at `src`, which others may write meanwhile, to `bytes`.
 ///
 /// # Safety
-/// `src` must be valid for reads of `bytes.len()` octets, must not overlap `bytes`, and while this
-/// runs those octets must not be written but by atomics, through this module, or from outside the
+/// `src` must be valid for reads of `bytes.len()` bytes, must not overlap `bytes`, and while this
+/// runs those bytes must not be written but by atomics, through this module, or from outside the
 /// program.
 #[inline]
 pub unsafe fn copy_out(src: *const u8, bytes: &mut [u8]) {
@@ -49,11 +49,11 @@ pub unsafe fn copy_out(src: *const u8, bytes: &mut [u8]) {
     }
 }
 
-/// Copies `len` octets from `src` to `dst`, both of which others may read and write meanwhile. Where
-/// they overlap, each octet of `dst` becomes one that `src` had there before or while this ran.
+/// Copies `len` bytes from `src` to `dst`, both of which others may read and write meanwhile. Where
+/// they overlap, each byte of `dst` becomes one that `src` had there before or while this ran.
 ///
 /// # Safety
-/// `src` must be valid for reads and `dst` for writes of `len` octets; other accesses meanwhile as
+/// `src` must be valid for reads and `dst` for writes of `len` bytes; other accesses meanwhile as
 /// [`copy_in`] and [`copy_out`] say.
 #[inline]
 pub unsafe fn copy_across(src: *const u8, dst: *mut u8, len: usize) {
@@ -80,7 +80,7 @@ pub(super) mod reference {
     /// As [`copy_in`](super::copy_in).
     pub(in crate::sys) unsafe fn copy_in(bytes: &[u8], dst: *mut u8) {
         for (i, &octet) in bytes.iter().enumerate() {
-            // SAFETY: `i < bytes.len()`, inside the octets the caller vouched for.
+            // SAFETY: `i < bytes.len()`, inside the bytes the caller vouched for.
             let to = unsafe { dst.add(i) };
             // SAFETY: valid for reads and writes as the caller vouched for, `u8` needs no
             // alignment, and the caller rules out concurrent non-atomic accesses.
@@ -97,11 +97,11 @@ pub(super) mod reference {
         let mut at = 0;
         while at < len {
             let now = block.len().min(len - at);
-            // SAFETY: `at < len`, inside the octets the caller vouched for.
+            // SAFETY: `at < len`, inside the bytes the caller vouched for.
             let from = unsafe { src.add(at) };
             // SAFETY: as above.
             let to = unsafe { dst.add(at) };
-            // SAFETY: `now` octets follow; the block is this function's own.
+            // SAFETY: `now` bytes follow; the block is this function's own.
             unsafe { copy_out(from, &mut block[..now]) };
             // SAFETY: as above.
             unsafe { copy_in(&block[..now], to) };
@@ -115,10 +115,10 @@ pub(super) mod reference {
     /// As [`copy_out`](super::copy_out).
     pub(in crate::sys) unsafe fn copy_out(src: *const u8, bytes: &mut [u8]) {
         for (i, octet) in bytes.iter_mut().enumerate() {
-            // SAFETY: `i < bytes.len()`, inside the octets the caller vouched for.
+            // SAFETY: `i < bytes.len()`, inside the bytes the caller vouched for.
             let from = unsafe { src.add(i) };
             // SAFETY: readable as the caller vouched for; the pointer is only loaded through, and
-            // std allows relaxed one-octet loads from read-only memory on every target.
+            // std allows relaxed one-byte loads from read-only memory on every target.
             *octet = unsafe { AtomicU8::from_ptr(from.cast_mut()) }.load(Relaxed);
         }
     }
@@ -135,10 +135,10 @@ mod x86 {
     const WIDE_VECTOR_LEN_MAX: usize = 16 * 1024;
     const VECTOR_LEN_MAX: usize = 256 * 1024;
 
-    /// Copies `len` octets.
+    /// Copies `len` bytes.
     ///
     /// # Safety
-    /// `src` must be readable and `dst` writable for `len` octets; other accesses meanwhile as
+    /// `src` must be readable and `dst` writable for `len` bytes; other accesses meanwhile as
     /// [`copy_in`](super::copy_in) and [`copy_out`](super::copy_out) say. All of them are made by
     /// assembly, for which an overlap is nothing special.
     #[inline]
@@ -165,10 +165,10 @@ mod x86 {
     /// As [`copy`], and `len <= 3`.
     #[inline]
     unsafe fn copy_0_to_3(src: *const u8, dst: *mut u8, len: usize) {
-        // Two octets in one piece: what is read as a word afterwards has to be written as one, or the
+        // Two bytes in one piece: what is read as a word afterwards has to be written as one, or the
         // processor waits.
         if len >= 2 {
-            // SAFETY: the first two octets, inside the run as `len >= 2`.
+            // SAFETY: the first two bytes, inside the run as `len >= 2`.
             unsafe {
                 asm!(
                     "movzx {word:e}, word ptr [{src}]",
@@ -181,7 +181,7 @@ mod x86 {
             }
         }
         if len % 2 == 1 {
-            // SAFETY: the last octet, inside the run as `len >= 1`.
+            // SAFETY: the last byte, inside the run as `len >= 1`.
             unsafe {
                 asm!(
                     "mov {octet}, byte ptr [{src} + {len} - 1]",
@@ -200,7 +200,7 @@ mod x86 {
     /// As [`copy`], and `4 <= len <= 7`.
     #[inline]
     unsafe fn copy_4_to_7(src: *const u8, dst: *mut u8, len: usize) {
-        // SAFETY: the first and the last four octets, inside the run as `len >= 4`.
+        // SAFETY: the first and the last four bytes, inside the run as `len >= 4`.
         unsafe {
             asm!(
                 "mov {a:e}, dword ptr [{src}]",
@@ -221,7 +221,7 @@ mod x86 {
     /// As [`copy`], and `8 <= len <= 15`.
     #[inline]
     unsafe fn copy_8_to_15(src: *const u8, dst: *mut u8, len: usize) {
-        // SAFETY: the first and the last eight octets, inside the run as `len >= 8`.
+        // SAFETY: the first and the last eight bytes, inside the run as `len >= 8`.
         unsafe {
             asm!(
                 "mov {a}, qword ptr [{src}]",
@@ -242,7 +242,7 @@ mod x86 {
     /// As [`copy`], and `16 <= len <= 32`.
     #[inline]
     unsafe fn copy_16_to_32(src: *const u8, dst: *mut u8, len: usize) {
-        // SAFETY: the first and the last 16 octets, inside the run as `len >= 16`.
+        // SAFETY: the first and the last 16 bytes, inside the run as `len >= 16`.
         unsafe {
             asm!(
                 "movups {a}, [{src}]",
@@ -263,7 +263,7 @@ mod x86 {
     /// As [`copy`], and `33 <= len <= 128`.
     #[inline]
     unsafe fn copy_33_to_128(src: *const u8, dst: *mut u8, len: usize) {
-        // SAFETY: 32 octets from either end, inside the run as `len > 32`; the second 32 from
+        // SAFETY: 32 bytes from either end, inside the run as `len > 32`; the second 32 from
         // either end only when `len > 64`.
         unsafe {
             asm!(
@@ -317,7 +317,7 @@ mod x86 {
             // SAFETY: the caller's contract; AVX is there.
             unsafe { copy_vectors(src, dst, len) }
         } else {
-            // SAFETY: reads and writes exactly the caller's octets; the direction flag is clear by
+            // SAFETY: reads and writes exactly the caller's bytes; the direction flag is clear by
             // the ABI.
             unsafe {
                 asm!(
@@ -335,12 +335,12 @@ mod x86 {
     /// As [`copy`], `len > 128`, and the processor must have AVX-512.
     #[inline]
     unsafe fn copy_wide_vectors(src: *const u8, dst: *mut u8, len: usize) {
-        // The first 64 and the last 128 octets go unaligned; the loop between them stores whole
+        // The first 64 and the last 128 bytes go unaligned; the loop between them stores whole
         // aligned vectors, which is worth a factor of two where `dst` is odd. The registers are
         // among those that need no `vzeroupper`.
         //
         // SAFETY: the loop runs while `dst < last`, `last` being 128 before the end, and moves 128
-        // octets; the other accesses are the run's first 64 and last 128.
+        // bytes; the other accesses are the run's first 64 and last 128.
         unsafe {
             asm!(
                 "vmovdqu64 zmm16, [{src}]",
@@ -383,7 +383,7 @@ mod x86 {
         // As `copy_wide_vectors`, by halves.
         //
         // SAFETY: the loop runs while `dst < last`, `last` being 128 before the end, and moves 128
-        // octets; the other accesses are the run's first 32 and last 128. `vzeroupper` changes the
+        // bytes; the other accesses are the run's first 32 and last 128. `vzeroupper` changes the
         // upper halves of all 16 registers, all declared clobbered.
         unsafe {
             asm!(

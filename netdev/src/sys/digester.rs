@@ -3,18 +3,18 @@
 
 use super::fragment::Fragment;
 
-/// Copies `len` octets from the first address to the second and adds them to a digest's register, whose new
+/// Copies `len` bytes from the first address to the second and adds them to a digest's register, whose new
 /// value it returns: as it stores them, or as they are at the second address then.
 ///
 /// # Safety
 /// As [`copy_across`](crate::shared_memory::copy_across): the first must be readable and the second writable
-/// for `len` octets, without overlap; others may access both meanwhile.
+/// for `len` bytes, without overlap; others may access both meanwhile.
 pub type CopyAndDigest = unsafe fn(register: u32, from: *const u8, to: *mut u8, len: usize) -> u32;
 
-/// Adds `len` octets at an address to a digest's register, whose new value it returns.
+/// Adds `len` bytes at an address to a digest's register, whose new value it returns.
 ///
 /// # Safety
-/// The address must be readable for `len` octets; others may access them meanwhile.
+/// The address must be readable for `len` bytes; others may access them meanwhile.
 pub type AppendToDigest = unsafe fn(register: u32, from: *const u8, len: usize) -> u32;
 
 /// How a digest with a register of 32 bits is computed.
@@ -27,7 +27,7 @@ pub struct Digester {
 impl Digester {
     /// # Safety
     /// Both must keep what [`CopyAndDigest`] and [`AppendToDigest`] say: they read and write nothing but
-    /// the octets that they are given, and allow for accesses of others meanwhile, as relaxed atomics do.
+    /// the bytes that they are given, and allow for accesses of others meanwhile, as relaxed atomics do.
     #[must_use]
     pub const unsafe fn new(copy: CopyAndDigest, append: AppendToDigest) -> Self {
         Self { copy, append }
@@ -70,7 +70,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::sys::copy::copy_across;
 
-    /// A register that depends on the order of the octets.
+    /// A register that depends on the order of the bytes.
     fn add(register: u32, octet: u8) -> u32 {
         register.rotate_left(5) ^ u32::from(octet).wrapping_mul(0x9e37_79b1)
     }

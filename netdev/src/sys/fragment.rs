@@ -10,7 +10,7 @@ use super::sum::ones_complement_sum;
 ///
 /// A fragment usually points into memory registered for remote access: the engine thread may place
 /// a peer's data there, and application threads may store into it, while a device gathers it. It
-/// is therefore never a `&[u8]`: its octets can only be copied out, or its address handed to the
+/// is therefore never a `&[u8]`: its bytes can only be copied out, or its address handed to the
 /// kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Fragment<'a> {
@@ -26,35 +26,35 @@ impl<'a> Fragment<'a> {
         Self { ptr: bytes.as_ptr(), len: bytes.len(), memory: PhantomData }
     }
 
-    /// A fragment over `len` octets at `ptr`.
+    /// A fragment over `len` bytes at `ptr`.
     ///
     /// # Safety
-    /// For all of `'a`, the `len` octets at `ptr` must be mapped and readable, and `len` must not
+    /// For all of `'a`, the `len` bytes at `ptr` must be mapped and readable, and `len` must not
     /// exceed `isize::MAX`. Other threads may write them.
     #[must_use]
     pub const unsafe fn from_raw_parts(ptr: *const u8, len: usize) -> Self {
         Self { ptr, len, memory: PhantomData }
     }
 
-    /// Octets in the fragment.
+    /// Bytes in the fragment.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the fragment has no octets.
+    /// Whether the fragment has no bytes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Address of the first octet, for devices that hand it to the kernel.
+    /// Address of the first byte, for devices that hand it to the kernel.
     #[must_use]
     pub const fn as_ptr(&self) -> *const u8 {
         self.ptr
     }
 
-    /// The part of the fragment that starts at `start` and has `len` octets.
+    /// The part of the fragment that starts at `start` and has `len` bytes.
     ///
     /// # Panics
     /// When the part is not inside the fragment.
@@ -67,25 +67,25 @@ impl<'a> Fragment<'a> {
         Self { ptr, len, memory: PhantomData }
     }
 
-    /// The internet checksum's ones' complement sum of the octets as big-endian 16-bit words, an
-    /// odd last octet padded with zero; folded, not inverted (RFC 1071).
+    /// The internet checksum's ones' complement sum of the bytes as big-endian 16-bit words, an
+    /// odd last byte padded with zero; folded, not inverted (RFC 1071).
     #[must_use]
     #[inline]
     pub fn ones_complement_sum(&self) -> u16 {
-        // SAFETY: the constructor's caller vouched for `self.len` readable octets at `self.ptr`.
+        // SAFETY: the constructor's caller vouched for `self.len` readable bytes at `self.ptr`.
         unsafe { ones_complement_sum(self.ptr, self.len) }
     }
 
     /// Copies the fragment into `dst`.
     ///
-    /// Octets that change meanwhile arrive old or new, one by one; nothing else can go wrong.
+    /// Bytes that change meanwhile arrive old or new, one by one; nothing else can go wrong.
     ///
     /// # Panics
     /// When the lengths differ.
     #[inline]
     pub fn copy_to(&self, dst: &mut [u8]) {
         assert_eq!(self.len, dst.len(), "fragment copied to a buffer of another length");
-        // SAFETY: the constructor's caller vouched for `self.len` readable octets at `self.ptr`,
+        // SAFETY: the constructor's caller vouched for `self.len` readable bytes at `self.ptr`,
         // `dst` is as long and, being `&mut`, cannot overlap them.
         unsafe { copy_out(self.ptr, dst) }
     }
@@ -99,7 +99,7 @@ mod tests {
     fn a_fragment_sums_like_the_slice_it_stands_for() {
         let octets: Vec<u8> = (0..=255).cycle().take(1600).collect();
         for len in [0, 1, 2, 511, 512, 513, 1023, 1024, 1025, 1600] {
-            // RFC 1071 §1: adjacent octets paired to words, carries added at the end.
+            // RFC 1071 §1: adjacent bytes paired to words, carries added at the end.
             let words = octets[..len].chunks(2);
             let sum: u64 = words
                 .map(|word| u64::from(word[0]) << 8 | u64::from(word.get(1).copied().unwrap_or(0)))

@@ -1,4 +1,4 @@
-//! Writing a frame from where its octets are: `writev`.
+//! Writing a frame from where its bytes are: `writev`.
 #![expect(unsafe_code, reason = "hands addresses to the kernel, and keeps room for them")]
 
 use std::fmt;
@@ -24,7 +24,7 @@ impl Gather {
         Self { runs: Vec::with_capacity(RUNS_MAX) }
     }
 
-    /// Writes the octets of `head`, then those of `payload`, to `fd` by one call. Octets that
+    /// Writes the bytes of `head`, then those of `payload`, to `fd` by one call. Bytes that
     /// change meanwhile go out old or new.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl Gather {
         let count = i32::try_from(self.runs.len()).expect("at most RUNS_MAX");
         // SAFETY: `fd` is open; the list has `count` entries, each of which is readable memory
         // for as long as its fragment is borrowed; the kernel only reads it, and copes with
-        // octets that change.
+        // bytes that change.
         let written = unsafe { libc::writev(fd.as_raw_fd(), self.runs.as_ptr(), count) };
         let result = usize::try_from(written).map_err(|_| io::Error::last_os_error());
         self.runs.clear();

@@ -9,13 +9,13 @@ use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::str::FromStr;
 
-/// Octets of an interface name's field, the closing zero included.
+/// Bytes of an interface name's field, the closing zero included.
 const NAME_FIELD_LEN: usize = libc::IFNAMSIZ;
 
-/// Octets of the union behind the name in `struct ifreq`.
+/// Bytes of the union behind the name in `struct ifreq`.
 const VALUE_LEN: usize = 24;
 
-/// The name of an interface: 1 to 15 octets of ASCII.
+/// The name of an interface: 1 to 15 bytes of ASCII.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name {
     /// Padded with zeros, at least one.
@@ -88,7 +88,7 @@ impl Flags {
     }
 }
 
-/// A request about one interface: `struct ifreq`, its union as plain octets.
+/// A request about one interface: `struct ifreq`, its union as plain bytes.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Request {
@@ -238,7 +238,7 @@ impl Control {
         Ok(())
     }
 
-    /// Largest IP datagram, in octets.
+    /// Largest IP datagram, in bytes.
     ///
     /// # Errors
     /// See [`Control`].
@@ -353,7 +353,7 @@ const ETHTOOL_GDRVINFO: u32 = 0x3;
 const DRIVER_INFO_TEXT_LEN: usize = 192;
 /// Where the driver's name is, behind the command.
 const DRIVER_AT: usize = 0;
-/// Behind the driver's name, its version and its firmware's, 32 octets each.
+/// Behind the driver's name, its version and its firmware's, 32 bytes each.
 const BUS_INFO_AT: usize = 96;
 
 /// `struct ethtool_drvinfo`.

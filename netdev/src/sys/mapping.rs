@@ -17,7 +17,7 @@ pub(crate) struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps `len` octets at `offset` of what a descriptor stands for.
+    /// Maps `len` bytes at `offset` of what a descriptor stands for.
     ///
     /// # Errors
     /// What `mmap(2)` answers.
@@ -25,7 +25,7 @@ impl Mapping {
         Self::map(len, libc::MAP_SHARED | libc::MAP_POPULATE, fd.as_raw_fd(), offset)
     }
 
-    /// Maps `len` octets of fresh memory, all zero.
+    /// Maps `len` bytes of fresh memory, all zero.
     ///
     /// # Errors
     /// What `mmap(2)` answers.
@@ -49,17 +49,17 @@ impl Mapping {
         Ok(Self { start, len })
     }
 
-    /// Octets mapped.
+    /// Bytes mapped.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Address of the first octet, for calls that take it.
+    /// Address of the first byte, for calls that take it.
     pub(crate) const fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    /// The address `at` octets in, after a check that `len` octets follow it.
+    /// The address `at` bytes in, after a check that `len` bytes follow it.
     fn at(&self, at: usize, len: usize) -> NonNull<u8> {
         let inside = at <= self.len && len <= self.len - at;
         assert!(inside, "{len} octets at {at} of a mapping of {}", self.len);
@@ -67,19 +67,19 @@ impl Mapping {
         unsafe { self.start.add(at) }
     }
 
-    /// The 32-bit word `at` octets in, which the kernel may read and write at any time.
+    /// The 32-bit word `at` bytes in, which the kernel may read and write at any time.
     ///
     /// # Panics
     /// When it is outside the mapping or not aligned.
     pub(crate) fn word(&self, at: usize) -> &AtomicU32 {
         assert_eq!(at % size_of::<u32>(), 0, "a word is aligned");
         let word = self.at(at, size_of::<u32>()).cast();
-        // SAFETY: four mapped octets, aligned because mappings begin on a page, for as long as
+        // SAFETY: four mapped bytes, aligned because mappings begin on a page, for as long as
         // `self` is borrowed. Others access them by atomics, through here, or from the kernel.
         unsafe { AtomicU32::from_ptr(word.as_ptr()) }
     }
 
-    /// The `len` octets from `at` on.
+    /// The `len` bytes from `at` on.
     ///
     /// # Safety
     /// For as long as the slice lives, the kernel must not write them, and `self` must not be used
@@ -93,7 +93,7 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts(self.at(at, len).as_ptr(), len) }
     }
 
-    /// The `len` octets from `at` on, to write.
+    /// The `len` bytes from `at` on, to write.
     ///
     /// # Safety
     /// For as long as the slice lives, the kernel must neither read nor write them.

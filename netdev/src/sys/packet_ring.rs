@@ -10,9 +10,9 @@ use crate::sys::mapping::Mapping;
 /// How a ring is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RingLayout {
-    /// Octets of a slot, a multiple of 16.
+    /// Bytes of a slot, a multiple of 16.
     pub(crate) slot_len: usize,
-    /// Octets of a block, a multiple of the page size and at least one slot.
+    /// Bytes of a block, a multiple of the page size and at least one slot.
     pub(crate) block_len: usize,
     /// Blocks in the ring.
     pub(crate) blocks: usize,
@@ -28,7 +28,7 @@ impl RingLayout {
         self.slots_per_block() * self.blocks
     }
 
-    /// Octets to map.
+    /// Bytes to map.
     pub(crate) const fn len(&self) -> usize {
         self.block_len * self.blocks
     }
@@ -47,7 +47,7 @@ pub(crate) struct PacketRing {
 pub(crate) struct SlotHeader {
     /// `TP_STATUS_*`.
     pub(crate) status: u32,
-    /// Octets of the frame.
+    /// Bytes of the frame.
     pub(crate) len: u32,
     /// How many of them are in the slot.
     pub(crate) captured_len: u32,

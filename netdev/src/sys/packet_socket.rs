@@ -29,7 +29,7 @@ pub(crate) fn open() -> io::Result<OwnedFd> {
 fn set<T>(fd: BorrowedFd<'_>, level: i32, name: i32, value: &T) -> io::Result<()> {
     let len = libc::socklen_t::try_from(size_of::<T>()).expect("options are small");
     let value = std::ptr::from_ref(value).cast();
-    // SAFETY: `fd` is open, and `value` is `len` readable octets; this module calls it with values
+    // SAFETY: `fd` is open, and `value` is `len` readable bytes; this module calls it with values
     // whose pointers, where there are any, are good for the length of the call.
     let result = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value, len) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -39,7 +39,7 @@ fn read_int(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i32> {
     let mut value = 0i32;
     let mut len = libc::socklen_t::try_from(size_of::<i32>()).expect("four");
     let to = (&raw mut value).cast();
-    // SAFETY: `fd` is open; `to` is `len` writable octets.
+    // SAFETY: `fd` is open; `to` is `len` writable bytes.
     let result = unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, to, &raw mut len) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
 }
@@ -53,7 +53,7 @@ pub(crate) fn drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
     let mut len = libc::socklen_t::try_from(size_of_val(&value)).expect("eight");
     let to = (&raw mut value).cast();
     let (level, name) = (libc::SOL_PACKET, libc::PACKET_STATISTICS);
-    // SAFETY: `fd` is open; `to` is `len` writable octets.
+    // SAFETY: `fd` is open; `to` is `len` writable bytes.
     let result = unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, to, &raw mut len) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value.tp_drops) }
 }
@@ -109,7 +109,7 @@ pub(crate) fn bind(fd: BorrowedFd<'_>, interface_index: u32) -> io::Result<()> {
     address.sll_protocol = u16::try_from(libc::ETH_P_ALL).expect("small").to_be();
     address.sll_ifindex = signed(interface_index)?;
     let len = libc::socklen_t::try_from(size_of_val(&address)).expect("small");
-    // SAFETY: `fd` is open, and the address is `len` readable octets.
+    // SAFETY: `fd` is open, and the address is `len` readable bytes.
     let result = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -186,7 +186,7 @@ pub(crate) fn fanout_join(fd: BorrowedFd<'_>, group: FanoutGroup) -> io::Result<
     set_option(fd, PacketOption::FANOUT, (kind << 16) | i32::from(group.0))
 }
 
-/// Sets how many octets of frames may wait in each direction, as much as the process may; the
+/// Sets how many bytes of frames may wait in each direction, as much as the process may; the
 /// kernel has a least length for each. For sockets of any family.
 pub(crate) fn set_buffers(fd: BorrowedFd<'_>, send_len: i32, receive_len: i32) {
     for (force, plain, value) in [

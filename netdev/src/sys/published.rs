@@ -7,12 +7,12 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use crate::sys::shared_mapping::SharedMapping;
 
-/// Makes a file in memory of `len` octets, all zero and all there, and maps it. A process that gets the
+/// Makes a file in memory of `len` bytes, all zero and all there, and maps it. A process that gets the
 /// descriptor can map it to be read, and can neither write it, by any call, nor take pages away.
 ///
 /// # Errors
 /// What `memfd_create(2)`, `fallocate(2)`, `mmap(2)` and `fcntl(2)` answer;
-/// [`io::ErrorKind::InvalidInput`] for no octets at all; [`io::ErrorKind::Unsupported`] before Linux 5.1.
+/// [`io::ErrorKind::InvalidInput`] for no bytes at all; [`io::ErrorKind::Unsupported`] before Linux 5.1.
 pub(crate) fn memory(name: &CStr, len: usize) -> io::Result<(OwnedFd, SharedMapping)> {
     let size = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
     if len == 0 {
@@ -69,7 +69,7 @@ fn touch(mapping: &SharedMapping, len: usize) {
     }
 }
 
-/// Octets of the smallest page of any machine.
+/// Bytes of the smallest page of any machine.
 const PAGE_LEN_MIN: usize = 4096;
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ unsafe impl Sync for ReadMapping {}
 /// Why memory of a peer is not mapped.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
-    /// Octets behind the end of a file cannot be touched.
+    /// Bytes behind the end of a file cannot be touched.
     #[error("memory of another length than is said")]
     Length,
     /// The file may become shorter, or its pages be taken out: an access would fault (SIGBUS).
@@ -44,7 +44,7 @@ pub(crate) enum ReadError {
 }
 
 impl ReadMapping {
-    /// Maps a file of `len` octets that no process can make shorter, and that has all its pages.
+    /// Maps a file of `len` bytes that no process can make shorter, and that has all its pages.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -82,12 +82,12 @@ impl ReadMapping {
         Ok(Self { start, len })
     }
 
-    /// Octets mapped.
+    /// Bytes mapped.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// The address `at` octets in, after a check that `len` octets follow it.
+    /// The address `at` bytes in, after a check that `len` bytes follow it.
     #[inline]
     fn at(&self, at: usize, len: usize) -> *const u8 {
         let inside = at <= self.len && len <= self.len - at;
@@ -96,7 +96,7 @@ impl ReadMapping {
         unsafe { self.start.as_ptr().add(at) }
     }
 
-    /// The 32-bit word `at` octets in. What its writer wrote before it can be read afterwards.
+    /// The 32-bit word `at` bytes in. What its writer wrote before it can be read afterwards.
     ///
     /// # Panics
     /// When it is outside the mapping or not aligned.
@@ -104,10 +104,10 @@ impl ReadMapping {
     pub(crate) fn word(&self, at: usize) -> u32 {
         assert_eq!(at % size_of::<u32>(), 0, "a word is aligned");
         let word = self.at(at, size_of::<u32>()).cast_mut().cast();
-        // It is only loaded from, relaxed, which std allows for four octets of read-only memory on every
+        // It is only loaded from, relaxed, which std allows for four bytes of read-only memory on every
         // target of Linux.
         //
-        // SAFETY: four mapped octets, aligned because mappings begin on a page, for as long as `self`
+        // SAFETY: four mapped bytes, aligned because mappings begin on a page, for as long as `self`
         // is borrowed; no access in this process but atomics and copies like atomics.
         let word: &AtomicU32 = unsafe { AtomicU32::from_ptr(word) };
         let value = word.load(Relaxed);
@@ -115,25 +115,25 @@ impl ReadMapping {
         value
     }
 
-    /// Copies octets from `at` on.
+    /// Copies bytes from `at` on.
     ///
     /// # Panics
     /// When there are not as many.
     #[inline]
     pub(crate) fn copy_out(&self, at: usize, octets: &mut [u8]) {
         let from = self.at(at, octets.len());
-        // SAFETY: as many octets are mapped there, readable; no slice is ever made of a mapping, so
+        // SAFETY: as many bytes are mapped there, readable; no slice is ever made of a mapping, so
         // `octets` are elsewhere, and these are written from outside the program.
         unsafe { copy_out(from, octets) };
     }
 
-    /// The `len` octets from `at` on, if there are as many.
+    /// The `len` bytes from `at` on, if there are as many.
     #[inline]
     pub(crate) fn fragment(&self, at: usize, len: usize) -> Option<Fragment<'_>> {
         if at > self.len || len > self.len - at {
             return None;
         }
-        // SAFETY: as many octets are mapped there and readable for as long as `self` is borrowed:
+        // SAFETY: as many bytes are mapped there and readable for as long as `self` is borrowed:
         // the file keeps its length and its pages. A mapping is no longer than `isize::MAX`.
         Some(unsafe { Fragment::from_raw_parts(self.at(at, len), len) })
     }

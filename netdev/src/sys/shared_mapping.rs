@@ -12,7 +12,7 @@ use crate::sys::copy::{copy_across, copy_in, copy_out};
 use crate::sys::descriptor::seals;
 use crate::sys::digester::Digester;
 
-/// Octets of a cache line.
+/// Bytes of a cache line.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const CACHE_LINE: usize = 64;
 
@@ -31,11 +31,11 @@ unsafe impl Send for SharedMapping {}
 unsafe impl Sync for SharedMapping {}
 
 impl SharedMapping {
-    /// Maps the first `len` octets of a file.
+    /// Maps the first `len` bytes of a file.
     ///
     /// # Errors
     /// What `fstat(2)` and `mmap(2)` answer; [`io::ErrorKind::InvalidInput`] when the file is
-    /// shorter: octets behind its end cannot be touched.
+    /// shorter: bytes behind its end cannot be touched.
     pub(crate) fn of(file: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
         Ok(Self::part(file, 0, len)?.0)
     }
@@ -83,7 +83,7 @@ impl SharedMapping {
         Ok((Self { start, len, mapped_len }, at))
     }
 
-    /// The address `at` octets in, after a check that `len` octets follow it.
+    /// The address `at` bytes in, after a check that `len` bytes follow it.
     #[inline]
     fn at(&self, at: usize, len: usize) -> *mut u8 {
         let inside = at <= self.len && len <= self.len - at;
@@ -92,7 +92,7 @@ impl SharedMapping {
         unsafe { self.start.as_ptr().add(at) }
     }
 
-    /// The 16-bit word `at` octets in.
+    /// The 16-bit word `at` bytes in.
     ///
     /// # Panics
     /// When it is outside the mapping or not aligned.
@@ -100,12 +100,12 @@ impl SharedMapping {
     pub(crate) fn half_word(&self, at: usize) -> &AtomicU16 {
         assert_eq!(at % size_of::<u16>(), 0, "a word is aligned");
         let word = self.at(at, size_of::<u16>()).cast();
-        // SAFETY: two mapped octets, aligned because mappings begin on a page, for as long as `self`
+        // SAFETY: two mapped bytes, aligned because mappings begin on a page, for as long as `self`
         // is borrowed. In this process they are accessed by atomics and by copies like atomics.
         unsafe { AtomicU16::from_ptr(word) }
     }
 
-    /// The 32-bit word `at` octets in.
+    /// The 32-bit word `at` bytes in.
     ///
     /// # Panics
     /// When it is outside the mapping or not aligned.
@@ -113,12 +113,12 @@ impl SharedMapping {
     pub(crate) fn word(&self, at: usize) -> &AtomicU32 {
         assert_eq!(at % size_of::<u32>(), 0, "a word is aligned");
         let word = self.at(at, size_of::<u32>()).cast();
-        // SAFETY: four mapped octets, aligned because mappings begin on a page, for as long as `self`
+        // SAFETY: four mapped bytes, aligned because mappings begin on a page, for as long as `self`
         // is borrowed. In this process they are accessed by atomics and by copies like atomics.
         unsafe { AtomicU32::from_ptr(word) }
     }
 
-    /// Address of the first octet.
+    /// Address of the first byte.
     pub(crate) const fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
     }
@@ -128,60 +128,60 @@ impl SharedMapping {
         self.mapped_len
     }
 
-    /// Octets mapped.
+    /// Bytes mapped.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Copies `octets` to the place `at` octets in.
+    /// Copies `octets` to the place `at` bytes in.
     ///
     /// # Panics
     /// When they do not fit.
     #[inline]
     pub(crate) fn copy_in(&self, at: usize, octets: &[u8]) {
         let to = self.at(at, octets.len());
-        // SAFETY: as many octets are mapped there, writable; no slice is ever made of a mapping, so
+        // SAFETY: as many bytes are mapped there, writable; no slice is ever made of a mapping, so
         // `octets` are elsewhere, and others access these by atomics, copies, or from outside.
         unsafe { copy_in(octets, to) };
     }
 
-    /// Copies octets from `at` on.
+    /// Copies bytes from `at` on.
     ///
     /// # Panics
     /// When there are not as many.
     #[inline]
     pub(crate) fn copy_out(&self, at: usize, octets: &mut [u8]) {
         let from = self.at(at, octets.len());
-        // SAFETY: as many octets are mapped there, readable; no slice is ever made of a mapping, so
+        // SAFETY: as many bytes are mapped there, readable; no slice is ever made of a mapping, so
         // `octets` are elsewhere, and others access these by atomics, copies, or from outside.
         unsafe { copy_out(from, octets) };
     }
 
-    /// The `len` octets from `at` on, where they are.
+    /// The `len` bytes from `at` on, where they are.
     ///
     /// # Panics
     /// When they are not inside the mapping.
     #[inline]
     pub(crate) fn fragment(&self, at: usize, len: usize) -> Fragment<'_> {
         let from = self.at(at, len);
-        // SAFETY: as many octets are mapped there, readable, for as long as `self` is borrowed; a mapping
+        // SAFETY: as many bytes are mapped there, readable, for as long as `self` is borrowed; a mapping
         // is no longer than `isize::MAX`.
         unsafe { Fragment::from_raw_parts(from, len) }
     }
 
-    /// Copies the octets of a fragment to the place `at` octets in.
+    /// Copies the bytes of a fragment to the place `at` bytes in.
     ///
     /// # Panics
     /// When they do not fit.
     #[inline]
     pub(crate) fn copy_from(&self, at: usize, fragment: Fragment<'_>) {
         let to = self.at(at, fragment.len());
-        // SAFETY: a fragment is readable for its length, and as many octets are mapped here,
+        // SAFETY: a fragment is readable for its length, and as many bytes are mapped here,
         // writable. Both are accessed meanwhile by atomics, copies, or from outside.
         unsafe { copy_across(fragment.as_ptr(), to, fragment.len()) };
     }
 
-    /// The `len` octets from `at` on are written soon: the processor is told, and asks for their lines where
+    /// The `len` bytes from `at` on are written soon: the processor is told, and asks for their lines where
     /// another core has them.
     ///
     /// # Panics
@@ -207,7 +207,7 @@ impl SharedMapping {
         let _others_are_not_told = first;
     }
 
-    /// Copies the octets of a fragment to the place `at` octets in, and adds them to a digest's register.
+    /// Copies the bytes of a fragment to the place `at` bytes in, and adds them to a digest's register.
     ///
     /// # Panics
     /// When they do not fit.
@@ -220,7 +220,7 @@ impl SharedMapping {
         register: u32,
     ) -> u32 {
         let to = self.at(at, fragment.len());
-        // SAFETY: as many octets are mapped here, writable. No fragment of a frame that is sent lies in the
+        // SAFETY: as many bytes are mapped here, writable. No fragment of a frame that is sent lies in the
         // memory that it is copied to; others access both by atomics, copies, or from outside.
         unsafe { digester.copy_raw(register, fragment, to) }
     }
@@ -233,7 +233,7 @@ impl Drop for SharedMapping {
     }
 }
 
-/// A file in memory of `len` octets, all zero, that cannot be made shorter or longer by any process
+/// A file in memory of `len` bytes, all zero, that cannot be made shorter or longer by any process
 /// that has its descriptor.
 ///
 /// # Errors
@@ -270,7 +270,7 @@ fn sealed_memory_of(name: &CStr, len: usize, kind: libc::c_uint) -> io::Result<O
     Ok(file)
 }
 
-/// Whether no process can make the file shorter, and octets that were mapped unreadable.
+/// Whether no process can make the file shorter, and bytes that were mapped unreadable.
 pub(crate) fn cannot_shrink(file: BorrowedFd<'_>) -> bool {
     has_seal(file, libc::F_SEAL_SHRINK)
 }

@@ -11,8 +11,8 @@ use super::fragment::Fragment;
 /// Fragments handed to the kernel in one call; more are left for the next.
 const IOVECS_MAX: usize = 256;
 
-/// Sends fragments to a connected stream socket in one system call and returns how many octets the
-/// kernel took. No octet is copied in user space. A peer that has gone is an error, never a signal.
+/// Sends fragments to a connected stream socket in one system call and returns how many bytes the
+/// kernel took. No byte is copied in user space. A peer that has gone is an error, never a signal.
 ///
 /// # Errors
 /// What `sendmsg(2)` says; [`io::ErrorKind::WouldBlock`] when a non-blocking socket is full.
@@ -34,7 +34,7 @@ pub fn send_fragments(socket: BorrowedFd<'_>, fragments: &[Fragment<'_>]) -> io:
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// What has become of the octets that were written to a socket of the kernel's TCP.
+/// What has become of the bytes that were written to a socket of the kernel's TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// The peer has acknowledged all of them.
@@ -46,7 +46,7 @@ pub enum Delivery {
     Awaited(Duration),
 }
 
-/// Octets written to a socket of the kernel's TCP that the peer has not acknowledged, with the FIN.
+/// Bytes written to a socket of the kernel's TCP that the peer has not acknowledged, with the FIN.
 ///
 /// # Errors
 /// What `ioctl(2)` says.
@@ -61,7 +61,7 @@ pub fn undelivered(socket: BorrowedFd<'_>) -> io::Result<u64> {
     }
 }
 
-/// Asks the kernel's TCP what has become of the octets that were written.
+/// Asks the kernel's TCP what has become of the bytes that were written.
 ///
 /// Its own limit, `TCP_USER_TIMEOUT`, also ends connections whose peer answers every window probe.
 ///
@@ -74,7 +74,7 @@ pub fn delivery(socket: BorrowedFd<'_>) -> io::Result<Delivery> {
     // SAFETY: `tcp_info` is a C struct of integers, for which all zeroes are valid.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut len = libc::socklen_t::try_from(size_of_val(&info)).expect("a few hundred octets");
-    // SAFETY: the kernel writes at most `len` octets to `info`, which has as many and lives on.
+    // SAFETY: the kernel writes at most `len` bytes to `info`, which has as many and lives on.
     let asked = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -103,7 +103,7 @@ pub fn delivery(socket: BorrowedFd<'_>) -> io::Result<Delivery> {
 pub fn set_syn_retries(socket: BorrowedFd<'_>, retries: u8) -> io::Result<()> {
     let retries = libc::c_int::from(retries);
     let len = libc::socklen_t::try_from(size_of_val(&retries)).expect("a few octets");
-    // SAFETY: the kernel reads `len` octets from the address of a live int, which has as many.
+    // SAFETY: the kernel reads `len` bytes from the address of a live int, which has as many.
     let set = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -123,7 +123,7 @@ pub fn set_syn_retries(socket: BorrowedFd<'_>, retries: u8) -> io::Result<()> {
 pub fn syn_retries(socket: BorrowedFd<'_>) -> io::Result<u8> {
     let mut retries: libc::c_int = 0;
     let mut len = libc::socklen_t::try_from(size_of_val(&retries)).expect("a few octets");
-    // SAFETY: the kernel writes at most `len` octets to the address of a live int, which has as many.
+    // SAFETY: the kernel writes at most `len` bytes to the address of a live int, which has as many.
     let asked = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

@@ -1,31 +1,31 @@
-//! The internet checksum's sum over octets that may change meanwhile.
+//! The internet checksum's sum over bytes that may change meanwhile.
 //!
-//! Wherever a stack has to compute checksums itself, this is the third pass over each payload octet
+//! Wherever a stack has to compute checksums itself, this is the third pass over each payload byte
 //! after CRC and copy, so it is done in vectors. Loads are in assembly, for the same reason as in
 //! [`copy`](super::copy).
 #![allow(unsafe_code, reason = "reads memory that may change under it")]
 
 use super::copy::copy_out;
 
-/// Octets per turn of the vector loops.
+/// Bytes per turn of the vector loops.
 const BLOCK_LEN: usize = 64;
 /// Blocks that 32-bit lanes can sum without overflow: each adds two 16-bit words to a lane.
 const BLOCKS_MAX: usize = 1 << 14;
 
-/// The ones' complement sum of `len` octets as big-endian 16-bit words, an odd last octet padded
+/// The ones' complement sum of `len` bytes as big-endian 16-bit words, an odd last byte padded
 /// with zero; folded, not inverted (RFC 1071).
 ///
 /// # Safety
-/// `ptr` must be readable for `len` octets. Others may write them meanwhile.
+/// `ptr` must be readable for `len` bytes. Others may write them meanwhile.
 pub(crate) unsafe fn ones_complement_sum(ptr: *const u8, len: usize) -> u16 {
-    // RFC 1071 §2 (B): the sum does not depend on byte order, but for the order of its own octets;
+    // RFC 1071 §2 (B): the sum does not depend on byte order, but for the order of its own bytes;
     // so words are taken as they lie in memory and the result is turned at the end.
     let mut sum = 0u64;
     let blocks = len / BLOCK_LEN;
     let mut done = 0;
     while done < blocks {
         let now = (blocks - done).min(BLOCKS_MAX);
-        // SAFETY: `done` blocks lie inside the octets the caller vouched for.
+        // SAFETY: `done` blocks lie inside the bytes the caller vouched for.
         let at = unsafe { ptr.add(done * BLOCK_LEN) };
         // SAFETY: as do the `now` blocks that follow.
         sum += unsafe { sum_blocks(at, now) };
@@ -33,7 +33,7 @@ pub(crate) unsafe fn ones_complement_sum(ptr: *const u8, len: usize) -> u16 {
     }
     let tail_len = len % BLOCK_LEN;
     let mut tail = [0; BLOCK_LEN];
-    // SAFETY: the octets behind the blocks are inside what the caller vouched for.
+    // SAFETY: the bytes behind the blocks are inside what the caller vouched for.
     let at = unsafe { ptr.add(blocks * BLOCK_LEN) };
     // SAFETY: `tail_len` of them are left; `tail` is this function's own.
     unsafe { copy_out(at, &mut tail[..tail_len]) };
@@ -103,8 +103,8 @@ unsafe fn sum_blocks_through_copy(ptr: *const u8, blocks: usize) -> u64 {
 #[target_feature(enable = "avx2")]
 unsafe fn sum_blocks_avx2(ptr: *const u8, blocks: usize) -> u64 {
     let mut lanes = [0u32; 8];
-    // SAFETY: loads `blocks` times 64 octets from `ptr`, which the caller vouched for, and stores
-    // 32 octets to `lanes`; `blocks` is not 0. Low and high words of each 32-bit word are added to
+    // SAFETY: loads `blocks` times 64 bytes from `ptr`, which the caller vouched for, and stores
+    // 32 bytes to `lanes`; `blocks` is not 0. Low and high words of each 32-bit word are added to
     // lanes of their own, which cannot overflow within BLOCKS_MAX.
     unsafe {
         std::arch::asm!(

@@ -16,13 +16,13 @@ use crate::sys::xdp_socket::{self, Rings};
 /// Room that the kernel keeps in front of a received frame (`XDP_PACKET_HEADROOM`).
 pub(crate) const HEADROOM_LEN: usize = 256;
 
-/// Octets of frames, with what the kernel counts for its own, that may be under way in copy mode.
+/// Bytes of frames, with what the kernel counts for its own, that may be in flight in copy mode.
 const SEND_BUFFER_LEN: i32 = 16 << 20;
 
 /// How many chunks there are, and how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueLayout {
-    /// Octets of a chunk, 2048 or 4096.
+    /// Bytes of a chunk, 2048 or 4096.
     pub(crate) chunk_len: u32,
     /// Chunks that receive, a power of two.
     pub(crate) receive: u32,
@@ -40,7 +40,7 @@ pub(crate) struct XdpQueue {
     layout: QueueLayout,
     /// By chunk, whether the kernel has it.
     with_kernel: Box<[bool]>,
-    /// Chunks to transmit with that are not under way.
+    /// Chunks to transmit with that are not in flight.
     idle: Vec<u32>,
     /// Whether the transmit ring has entries that the kernel has not been told of.
     staged: bool,
@@ -56,7 +56,7 @@ impl XdpQueue {
     /// What the kernel answers.
     pub(crate) fn new(layout: QueueLayout) -> io::Result<Self> {
         let socket = xdp_socket::open()?;
-        // In copy mode frames under way count as the socket's; the usual limit is 208 KiB.
+        // In copy mode frames in flight count as the socket's; the usual limit is 208 KiB.
         packet_socket::set_buffers(socket.as_fd(), SEND_BUFFER_LEN, 0);
         let QueueLayout { chunk_len, receive, transmit } = layout;
         let chunks = receive + transmit;
@@ -102,7 +102,7 @@ impl XdpQueue {
                 self.bad_entries += 1;
                 continue;
             };
-            // SAFETY: `received` has checked that the octets are within a chunk that the kernel had
+            // SAFETY: `received` has checked that the bytes are within a chunk that the kernel had
             // and has just returned: it does not write them before it gets the chunk again below.
             // Receiving chunks are never borrowed to write.
             sink(unsafe { self.memory.octets(at, length(descriptor.len)) });
@@ -158,7 +158,7 @@ impl XdpQueue {
         self.idle.len().saturating_add(length(self.rings.completion.unclaimed()))
     }
 
-    /// Takes a frame of `len` octets that `write` puts into a chunk; `false` when there is none, or
+    /// Takes a frame of `len` bytes that `write` puts into a chunk; `false` when there is none, or
     /// the frame is longer. It goes out with [`flush`](Self::flush).
     pub(crate) fn transmit(&mut self, len: usize, write: impl FnOnce(&mut [u8])) -> bool {
         let Some(frame_len) = u32::try_from(len).ok().filter(|&len| len <= self.layout.chunk_len)

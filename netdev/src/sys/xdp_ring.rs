@@ -35,7 +35,7 @@ pub(crate) struct Ring {
 pub(crate) struct Descriptor {
     /// Where it begins.
     pub(crate) at: u64,
-    /// Its octets.
+    /// Its bytes.
     pub(crate) len: u32,
 }
 

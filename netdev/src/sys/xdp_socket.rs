@@ -16,9 +16,9 @@ pub(crate) struct Rings {
     pub(crate) transmit: Ring,
 }
 
-/// Octets of an address in the fill and completion rings.
+/// Bytes of an address in the fill and completion rings.
 const ADDRESS_LEN: usize = size_of::<u64>();
-/// Octets of a descriptor in the receive and transmit rings.
+/// Bytes of a descriptor in the receive and transmit rings.
 const DESCRIPTOR_LEN: usize = size_of::<libc::xdp_desc>();
 
 /// Opens a socket that is bound to nothing.
@@ -39,7 +39,7 @@ pub(crate) fn open() -> io::Result<OwnedFd> {
 fn set<T>(fd: BorrowedFd<'_>, name: i32, value: &T) -> io::Result<()> {
     let len = libc::socklen_t::try_from(size_of::<T>()).expect("options are small");
     let value = std::ptr::from_ref(value).cast();
-    // SAFETY: `fd` is open, and `value` is `len` readable octets; the only address in an option,
+    // SAFETY: `fd` is open, and `value` is `len` readable bytes; the only address in an option,
     // that of packet memory, is checked where it is set.
     let result = unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_XDP, name, value, len) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -106,7 +106,7 @@ fn offsets(fd: BorrowedFd<'_>) -> io::Result<libc::xdp_mmap_offsets> {
     let mut len = whole;
     let to = (&raw mut offsets).cast();
     let (fd, name) = (fd.as_raw_fd(), libc::XDP_MMAP_OFFSETS);
-    // SAFETY: `fd` is open; `to` is `len` writable octets.
+    // SAFETY: `fd` is open; `to` is `len` writable bytes.
     let result = unsafe { libc::getsockopt(fd, libc::SOL_XDP, name, to, &raw mut len) };
     match result {
         0 if len == whole => Ok(offsets),
@@ -136,7 +136,7 @@ pub(crate) fn bind(
         sxdp_shared_umem_fd: 0,
     };
     let len = libc::socklen_t::try_from(size_of_val(&address)).expect("small");
-    // SAFETY: `fd` is open, and the address is `len` readable octets.
+    // SAFETY: `fd` is open, and the address is `len` readable bytes.
     let result = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -148,7 +148,7 @@ pub(crate) fn bind(
 /// `ENETDOWN`, `ENXIO` when it is down or gone.
 pub(crate) fn wake_transmit(fd: BorrowedFd<'_>) -> io::Result<()> {
     let (nothing, flags) = (std::ptr::null(), libc::MSG_DONTWAIT);
-    // SAFETY: `fd` is open; no octets are given, and no address.
+    // SAFETY: `fd` is open; no bytes are given, and no address.
     let result = unsafe { libc::sendto(fd.as_raw_fd(), nothing, 0, flags, std::ptr::null(), 0) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -160,7 +160,7 @@ pub(crate) fn wake_transmit(fd: BorrowedFd<'_>) -> io::Result<()> {
 pub(crate) fn wake_receive(fd: BorrowedFd<'_>) -> io::Result<()> {
     let (nowhere, flags) = (std::ptr::null_mut(), libc::MSG_DONTWAIT);
     let no_address = (std::ptr::null_mut(), std::ptr::null_mut());
-    // SAFETY: `fd` is open; there is room for no octets, and no address is asked for.
+    // SAFETY: `fd` is open; there is room for no bytes, and no address is asked for.
     let result =
         unsafe { libc::recvfrom(fd.as_raw_fd(), nowhere, 0, flags, no_address.0, no_address.1) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

@@ -28,7 +28,7 @@ pub struct TapConfig {
     /// Ethernet for a TAP interface, IP for a TUN interface. That has no offloads here: see
     /// [`vnet_header`](Self::vnet_header).
     pub medium: Medium,
-    /// Largest IP datagram, in octets; an interface made here has 1500 if not told otherwise.
+    /// Largest IP datagram, in bytes; an interface made here has 1500 if not told otherwise.
     pub mtu: Option<usize>,
     /// Whether frames carry a `virtio_net_hdr`: super-frames, and partial checksums, both ways. For TAP
     /// interfaces only.
@@ -60,7 +60,7 @@ impl TapConfig {
 }
 
 /// Frames that wait to be received on an interface made here: a TCP window of several MiB in
-/// frames of 1500 octets, so that a receiver off the processor for a time slice loses nothing. The
+/// frames of 1500 bytes, so that a receiver off the processor for a time slice loses nothing. The
 /// driver's own 500 are 0.7 MiB.
 pub const QUEUE_FRAMES: usize = 4096;
 

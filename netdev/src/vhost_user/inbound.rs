@@ -8,7 +8,7 @@ use crate::vhost_user::offload::{self, HEADER_LEN};
 use crate::virtqueue::{MemoryTable, Run};
 use crate::{Fragment, RxFrame};
 
-/// Hands the frame of `len` octets, with its header, that is in `runs` to `sink`. What is copied is copied
+/// Hands the frame of `len` bytes, with its header, that is in `runs` to `sink`. What is copied is copied
 /// to `stage`, where the peer cannot change it any more.
 ///
 /// # Panics
@@ -57,7 +57,7 @@ pub(super) fn hand_over(
     sink(offload::decode(*header, bytes));
 }
 
-/// Octets that are copied of each frame: the header in front of it, and all headers in it.
+/// Bytes that are copied of each frame: the header in front of it, and all headers in it.
 const FRONT_LEN: usize = (HEADER_LEN + RxFrame::HEAD_LEN_MIN).next_multiple_of(64);
 /// Frames as long as this or shorter are copied whole: two pieces would cost more.
 const IN_PLACE_LEN_MIN: usize = 1024;
@@ -82,7 +82,7 @@ mod tests {
     const NEEDS_CSUM: u8 = 1;
     const DATA_VALID: u8 = 2;
 
-    /// A header and a TCP frame of `len` octets, whose partial checksum is at `start`.
+    /// A header and a TCP frame of `len` bytes, whose partial checksum is at `start`.
     fn octets(flags: u8, start: u8, len: usize) -> Vec<u8> {
         let mut octets = vec![flags, 0, 0, 0, 0, 0, start, 0, 16, 0, 1, 0];
         octets.extend([2; 12]);

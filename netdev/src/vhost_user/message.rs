@@ -1,4 +1,4 @@
-//! Messages of the vhost-user protocol: octets to values and back. No state, no socket.
+//! Messages of the vhost-user protocol: bytes to values and back. No state, no socket.
 //!
 //! The protocol is QEMU's `docs/interop/vhost-user.rst`; section names below are of that document.
 //! A message is a header of three 32-bit words and a body; numbers are in the machine's byte order,
@@ -15,7 +15,7 @@ pub(crate) const PROTOCOL_CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
 const NO_DESCRIPTOR: u64 = 1 << 8;
 const VRING_INDEX_MASK: u64 = 0xff;
 
-/// A region of memory: guest address, octets, user address, offset in its file.
+/// A region of memory: guest address, bytes, user address, offset in its file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MemoryRegion {
     pub(crate) guest: u64,
@@ -372,7 +372,7 @@ mod tests {
             prop_assert_eq!((read.needs_reply(), read.is_reply()), (needs_reply, false));
             let count = descriptors(&request);
             prop_assert_eq!(Request::parse(header, &body, count), Ok(request));
-            // One octet less or more is another message.
+            // One byte less or more is another message.
             if !body.is_empty() {
                 prop_assert!(Request::parse(header, &body[1..], count).is_err());
             }

@@ -42,7 +42,7 @@ pub struct VhostUserConfig {
     pub path: PathBuf,
     /// Whether this end makes the socket and waits for its peer, or connects to a peer that is there.
     pub listens: bool,
-    /// Largest IP datagram, in octets. Both ends have to agree on it by themselves.
+    /// Largest IP datagram, in bytes. Both ends have to agree on it by themselves.
     pub mtu: usize,
     /// Whether super-frames and unfinished checksums are offered, and taken.
     pub offloads: bool,
@@ -98,16 +98,16 @@ impl VhostUserConfig {
 pub struct RingCounters {
     /// Frames received.
     pub frames_rx: u64,
-    /// Octets of them that were copied out of the shared memory: heads, short frames, and those whose
+    /// Bytes of them that were copied out of the shared memory: heads, short frames, and those whose
     /// checksum has to be verified.
     pub copied_rx_bytes: u64,
-    /// Octets of them that were handed over where they are, to be copied once, to where they belong.
+    /// Bytes of them that were handed over where they are, to be copied once, to where they belong.
     pub in_place_rx_bytes: u64,
     /// Frames transmitted.
     pub frames_tx: u64,
-    /// Octets of them that were copied, once, into the shared memory: all, unless memory is shared where they are.
+    /// Bytes of them that were copied, once, into the shared memory: all, unless memory is shared where they are.
     pub copied_tx_bytes: u64,
-    /// Octets of them that the peer reads where they are.
+    /// Bytes of them that the peer reads where they are.
     pub referred_tx_bytes: u64,
     /// Times the peer was told by an event.
     pub events_sent: u64,

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use crate::{Capabilities, Fragment, Medium, RxChecksum, RxFrame, TransmitError, TxFrame, vnet};
 
-/// Octets of the header (Virtio 1.2 §5.1.6): with `VERSION_1` the count of buffers is always there.
+/// Bytes of the header (Virtio 1.2 §5.1.6): with `VERSION_1` the count of buffers is always there.
 pub(crate) const HEADER_LEN: usize = vnet::HEADER_LEN + 2;
 
 const CSUM: u64 = 1 << 0;

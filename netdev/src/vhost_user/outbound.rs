@@ -8,7 +8,7 @@ use crate::vhost_user::offload::HEADER_LEN;
 use crate::virtqueue::{MemoryTable, Run};
 use crate::{Fragment, TxFrame};
 
-/// Copies a frame of `len` octets behind its header to the front of `runs`.
+/// Copies a frame of `len` bytes behind its header to the front of `runs`.
 ///
 /// # Panics
 /// When they have no room for it.
@@ -42,7 +42,7 @@ pub(super) struct Distance {
 }
 
 impl Distance {
-    /// When the copy of a frame of so many octets begins, if it is one that is timed.
+    /// When the copy of a frame of so many bytes begins, if it is one that is timed.
     #[inline]
     fn begin(&mut self, len: usize) -> Option<Instant> {
         if len < TIMED_LEN_MIN {
@@ -53,7 +53,7 @@ impl Distance {
         is_timed.then(now)
     }
 
-    /// So many octets took so long to be copied.
+    /// So many bytes took so long to be copied.
     fn note(&mut self, len: usize, took: Duration) {
         let lines = len / CACHE_LINE;
         self.is_far = took.as_nanos() > lines as u128 * NEAR_LINE_NS_MAX;
@@ -67,29 +67,29 @@ fn now() -> Instant {
 
 /// Long frames that are not timed between two that are.
 const UNTIMED: u8 = 15;
-/// Frames of so many octets are long: reading the clock takes as long as a few lines.
+/// Frames of so many bytes are long: reading the clock takes as long as a few lines.
 const TIMED_LEN_MIN: usize = 16 << 10;
 const CACHE_LINE: usize = 64;
 /// What a line takes at most that is near: on a processor of 2025 it was 3 ns, and 10 where it was far.
 const NEAR_LINE_NS_MAX: u128 = 5;
 
-/// Octets between those that are written and those whose lines are asked for.
+/// Bytes between those that are written and those whose lines are asked for.
 const AHEAD_LEN: usize = 4096;
-/// Octets that are written at once from which on it is worth asking for others.
+/// Bytes that are written at once from which on it is worth asking for others.
 const LONG_LEN_MIN: usize = 256;
 
 /// Fills runs, one behind the other.
 struct Writer<'a> {
     table: &'a MemoryTable,
     runs: &'a [Run],
-    /// The run that is being filled, and how many of its octets are.
+    /// The run that is being filled, and how many of its bytes are.
     run: usize,
     into: usize,
     asks_ahead: bool,
 }
 
 impl Writer<'_> {
-    /// `len` octets more of the run are about to be filled: asks for the lines of as many that follow, since a
+    /// `len` bytes more of the run are about to be filled: asks for the lines of as many that follow, since a
     /// store waits until each has come. Where they are near that takes longer than it saves.
     #[inline]
     fn ask_ahead(&self, run: Run, len: usize) {

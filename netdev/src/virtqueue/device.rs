@@ -25,7 +25,7 @@ pub(crate) struct DeviceQueue {
 pub(crate) struct Chain {
     /// What the driver knows it by.
     pub(crate) head: u16,
-    /// Its octets; or why it cannot be used.
+    /// Its bytes; or why it cannot be used.
     pub(crate) len: Result<usize, ChainFault>,
 }
 
@@ -119,7 +119,7 @@ impl DeviceQueue {
         }
     }
 
-    /// Gives a chain back, with the octets written to it; told by [`publish`](Self::publish).
+    /// Gives a chain back, with the bytes written to it; told by [`publish`](Self::publish).
     #[inline]
     pub(crate) fn give_back(&mut self, table: &MemoryTable, head: u16, len: u32) {
         self.layout.set_used_entry(table, self.used, head, len);

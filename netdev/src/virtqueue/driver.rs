@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering::SeqCst, fence};
 use crate::virtqueue::ring::{DESCRIPTOR_LEN, Descriptor, INDIRECT, NEXT, WRITE};
 use crate::virtqueue::{Direction, Layout, MemoryTable, QueueFault};
 
-/// The driver's side of a queue. A buffer is one descriptor, which has the buffer's number: of octets, or of a
+/// The driver's side of a queue. A buffer is one descriptor, which has the buffer's number: of bytes, or of a
 /// table of others.
 #[derive(Debug)]
 pub(crate) struct DriverQueue {
@@ -27,7 +27,7 @@ impl DriverQueue {
         Self { layout, event_index, next: 0, available: 0, published: 0, outstanding }
     }
 
-    /// Offers the buffer `number`, of `len` octets at `address`; told by
+    /// Offers the buffer `number`, of `len` bytes at `address`; told by
     /// [`publish`](Self::publish).
     ///
     /// # Panics
@@ -99,7 +99,7 @@ impl DriverQueue {
         if waiting > given { Err(QueueFault::Index) } else { Ok(waiting) }
     }
 
-    /// Takes the next buffer back: its number, and the octets that were written to it. One has to
+    /// Takes the next buffer back: its number, and the bytes that were written to it. One has to
     /// be [`waiting`](Self::waiting).
     ///
     /// # Errors
@@ -132,7 +132,7 @@ impl DriverQueue {
     }
 }
 
-/// An entry of a table of runs for the device to read: `len` octets at `address`. Behind it is the entry `next`, if
+/// An entry of a table of runs for the device to read: `len` bytes at `address`. Behind it is the entry `next`, if
 /// there is one.
 #[inline]
 pub(crate) fn table_entry(address: u64, len: u32, next: Option<u16>) -> [u8; TABLE_ENTRY_LEN] {
@@ -140,5 +140,5 @@ pub(crate) fn table_entry(address: u64, len: u32, next: Option<u16>) -> [u8; TAB
     Descriptor { address, len, flags, next: next.unwrap_or(0) }.to_octets()
 }
 
-/// Octets of a [`table_entry`].
+/// Bytes of a [`table_entry`].
 pub(crate) const TABLE_ENTRY_LEN: usize = DESCRIPTOR_LEN;

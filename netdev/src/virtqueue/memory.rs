@@ -21,12 +21,12 @@ pub(crate) struct MemoryTable {
 /// One region, by both kinds of addresses. A clone is the same mapping.
 #[derive(Clone, Debug)]
 pub(crate) struct Region {
-    /// What descriptors call its first octet.
+    /// What descriptors call its first byte.
     guest: u64,
-    /// What the set-up of rings calls its first octet.
+    /// What the set-up of rings calls its first byte.
     user: u64,
     len: usize,
-    /// Where its first octet is in the mapping.
+    /// Where its first byte is in the mapping.
     at: usize,
     mapping: Mapping,
     mapped_bytes: u64,
@@ -40,17 +40,17 @@ enum Mapping {
     ReadOnly(Arc<ReadMapping>),
 }
 
-/// Octets in one region.
+/// Bytes in one region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     region: usize,
-    /// Octets into the mapping.
+    /// Bytes into the mapping.
     pub(crate) at: usize,
     pub(crate) len: usize,
 }
 
 impl Run {
-    /// The part of the run from `start` on, of `len` octets.
+    /// The part of the run from `start` on, of `len` bytes.
     ///
     /// # Panics
     /// When it is not inside the run.
@@ -82,7 +82,7 @@ pub(crate) enum TableError {
 }
 
 impl Region {
-    /// Maps `len` octets at `offset` of a file: to be read only if no process can write it that is given the file.
+    /// Maps `len` bytes at `offset` of a file: to be read only if no process can write it that is given the file.
     ///
     /// # Errors
     /// [`TableError`].
@@ -132,7 +132,7 @@ impl Region {
         self.guest + self.len as u64
     }
 
-    /// Whether the octet at an address of descriptors is in it.
+    /// Whether the byte at an address of descriptors is in it.
     #[inline]
     const fn holds(&self, guest: u64) -> bool {
         guest.wrapping_sub(self.guest) < self.len as u64
@@ -147,7 +147,7 @@ impl MemoryTable {
     /// Most regions: as many as a driver of ours publishes, and its queues'.
     pub(crate) const REGIONS_MAX: usize = PUBLISHED_REGIONS_MAX + 1;
 
-    /// Maps `len` octets at `offset` of a file, and adds them.
+    /// Maps `len` bytes at `offset` of a file, and adds them.
     ///
     /// # Errors
     /// [`TableError`].
@@ -178,7 +178,7 @@ impl MemoryTable {
         Ok(())
     }
 
-    /// Where `len` octets at an address of the ring set-up lie; `None` unless in one region that is written.
+    /// Where `len` bytes at an address of the ring set-up lie; `None` unless in one region that is written.
     pub(crate) fn user_run(&self, address: u64, len: usize) -> Option<Run> {
         self.regions.iter().enumerate().find_map(|(index, region)| {
             let into = usize::try_from(address.checked_sub(region.user)?).ok()?;
@@ -191,7 +191,7 @@ impl MemoryTable {
         })
     }
 
-    /// Where `len` octets at an address of a descriptor lie, appended to `runs`: one for each region
+    /// Where `len` bytes at an address of a descriptor lie, appended to `runs`: one for each region
     /// that they are in.
     ///
     /// # Errors
@@ -217,7 +217,7 @@ impl MemoryTable {
         self.all_guest_runs(address, len, direction, runs)
     }
 
-    /// Where octets lie, if all of them are in the region of another run.
+    /// Where bytes lie, if all of them are in the region of another run.
     #[inline]
     fn run_beside(&self, other: Run, address: u64, len: usize) -> Option<Run> {
         let region = self.regions.get(other.region)?;
@@ -250,7 +250,7 @@ impl MemoryTable {
         Ok(())
     }
 
-    /// The octets at an address that lie in its region, `len` at most, and the address behind them.
+    /// The bytes at an address that lie in its region, `len` at most, and the address behind them.
     #[inline]
     fn first_run(&self, address: u64, len: usize) -> Option<(Run, u64)> {
         let behind = self.regions.partition_point(|region| region.guest <= address);
@@ -274,7 +274,7 @@ impl MemoryTable {
         }
     }
 
-    /// Copies octets to the front of a run.
+    /// Copies bytes to the front of a run.
     ///
     /// # Panics
     /// When they do not fit.
@@ -284,7 +284,7 @@ impl MemoryTable {
         self.mapping(run).copy_in(run.at, octets);
     }
 
-    /// Copies the octets of a run.
+    /// Copies the bytes of a run.
     ///
     /// # Panics
     /// When there are not as many as `octets` has.
@@ -297,7 +297,7 @@ impl MemoryTable {
         }
     }
 
-    /// The octets of a run, where they are.
+    /// The bytes of a run, where they are.
     #[inline]
     pub(crate) fn fragment(&self, run: Run) -> Fragment<'_> {
         match &self.regions[run.region].mapping {
@@ -308,7 +308,7 @@ impl MemoryTable {
         }
     }
 
-    /// Copies the octets of a fragment to the front of a run.
+    /// Copies the bytes of a fragment to the front of a run.
     ///
     /// # Panics
     /// When they do not fit.
@@ -318,7 +318,7 @@ impl MemoryTable {
         self.mapping(run).copy_from(run.at, fragment);
     }
 
-    /// The octets of a run are written soon.
+    /// The bytes of a run are written soon.
     #[inline]
     pub(crate) fn prefetch_to_write(&self, run: Run) {
         self.mapping(run).prefetch_to_write(run.at, run.len);

@@ -23,7 +23,7 @@ pub(crate) use ring::Layout;
 /// Most descriptors in one chain, however long the ring is.
 pub(crate) const CHAIN_LEN_MAX: usize = 1024;
 
-/// Which way octets go through a buffer.
+/// Which way bytes go through a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// The driver wrote them, the device reads.

@@ -238,7 +238,7 @@ impl Descriptor {
     }
 }
 
-/// Octets of a descriptor.
+/// Bytes of a descriptor.
 pub(crate) const DESCRIPTOR_LEN: usize = 16;
 /// Another descriptor follows.
 pub(crate) const NEXT: u16 = 1;

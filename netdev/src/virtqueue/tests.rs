@@ -109,7 +109,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Whatever the layout of a chain, and wherever regions end, its octets arrive in order.
+    /// Whatever the layout of a chain, and wherever regions end, its bytes arrive in order.
     #[test]
     fn chains_of_any_layout_are_read_whole(
         chains in chains(),
@@ -399,7 +399,7 @@ fn neither_side_sleeps_while_there_is_work_by_event_index() {
     two_threads(true);
 }
 
-/// A thread writes over rings, descriptors and buffers while both sides use them: octets are what
+/// A thread writes over rings, descriptors and buffers while both sides use them: bytes are what
 /// they are, and each access is inside the memory or the queue ends.
 #[test]
 fn a_thread_that_scribbles_over_the_rings_does_no_harm() {

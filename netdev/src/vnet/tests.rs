@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Ethernet, IPv4 and TCP headers with CWR as asked, in front of `payload_len` octets.
+/// Ethernet, IPv4 and TCP headers with CWR as asked, in front of `payload_len` bytes.
 fn ipv4_head(cwr: bool) -> Vec<u8> {
     let mut head = vec![0; 54];
     head[12..14].copy_from_slice(&[0x08, 0x00]);

@@ -71,10 +71,10 @@ impl Reopen {
     }
 }
 
-/// Largest MTU whose frames fit into a chunk, with a VLAN tag, in octets.
+/// Largest MTU whose frames fit into a chunk, with a VLAN tag, in bytes.
 pub const MTU_MAX: usize = CHUNK_LEN_MAX - HEADROOM_LEN - LINK_HEADER_LEN;
 
-/// A TCP window of several MiB in frames of 1500 octets.
+/// A TCP window of several MiB in frames of 1500 bytes.
 const RING_FRAMES: usize = 4096;
 const RING_FRAMES_RANGE: RangeInclusive<usize> = 64..=32_768;
 const QUEUES: RangeInclusive<usize> = 1..=256;
@@ -168,7 +168,7 @@ fn mode(redirect: &Redirect, zero_copy: Result<(), String>) -> XdpMode {
     XdpMode { native, zero_copy, fallbacks: fallbacks.chain(refusal).collect() }
 }
 
-/// Octets of the chunks for an MTU.
+/// Bytes of the chunks for an MTU.
 fn chunk_len(mtu: usize) -> usize {
     if mtu + LINK_HEADER_LEN + HEADROOM_LEN <= CHUNK_LEN_MIN {
         CHUNK_LEN_MIN

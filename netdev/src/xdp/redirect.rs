@@ -103,7 +103,7 @@ fn program(map: BorrowedFd<'_>) -> [u64; 6] {
     ]
 }
 
-/// `struct bpf_insn`, as the eight octets it is in memory.
+/// `struct bpf_insn`, as the eight bytes it is in memory.
 fn instruction(code: u8, destination: u8, source: u8, offset: i16, immediate: i32) -> u64 {
     let registers = if cfg!(target_endian = "big") {
         destination << 4 | source

@@ -298,7 +298,7 @@ pub(super) fn chain(asked: &Asked, queue: usize, count: u16) -> (u16, u64, u32) 
     (number, guest - asked.region.guest_phys_addr + asked.region.mmap_offset, len)
 }
 
-/// Gives the `count`-th back, of which `len` octets were written.
+/// Gives the `count`-th back, of which `len` bytes were written.
 pub(super) fn give_back(asked: &Asked, queue: usize, count: u16, number: u16, len: u32) {
     let (memory, ring) = (asked.memory.as_ref().unwrap(), asked.rings[queue]);
     let slot = ring.used + 4 + u64::from(count % ring.size) * 8;

@@ -40,7 +40,7 @@ fn up(device: &mut VirtioUser, backend: &Answering, now_ns: &mut u64, regions: u
     device.receive(later(now_ns), 64, &mut |_| panic!("no frame"));
 }
 
-/// Sends a frame of some octets and a part of each block, which is to be the `count`-th.
+/// Sends a frame of some bytes and a part of each block, which is to be the `count`-th.
 fn send(device: &mut VirtioUser, blocks: &[PublishedBlock]) -> Vec<u8> {
     let head = frame(9, 60);
     let payload: Vec<_> =
@@ -52,7 +52,7 @@ fn send(device: &mut VirtioUser, blocks: &[PublishedBlock]) -> Vec<u8> {
     parts.fold(head.clone(), |whole, part| [&whole[..], part].concat())
 }
 
-/// The octets at a guest address, wherever they are.
+/// The bytes at a guest address, wherever they are.
 fn octets(asked: &Asked, guest: u64, len: u32) -> Vec<u8> {
     let mut octets = vec![0; len as usize];
     let found = asked.regions.iter().find(|(region, _)| {

@@ -6,7 +6,7 @@ use urnic_replay::{
     Options, Report, Written, compare, page, replay_commented, replay_pictured, text,
 };
 
-/// Replays any octets as a capture, and writes all that can be written about it. Returns how many FPDUs
+/// Replays any bytes as a capture, and writes all that can be written about it. Returns how many FPDUs
 /// were found.
 ///
 /// # Panics

@@ -3,7 +3,7 @@
 
 use urnic_engine::wire::crc32c::Crc32c;
 
-/// The capture that a script describes. Any octets are a script.
+/// The capture that a script describes. Any bytes are a script.
 #[must_use]
 pub fn capture(script: &[u8]) -> Vec<u8> {
     let mut session = Session::new(Script(script));
@@ -14,7 +14,7 @@ pub fn capture(script: &[u8]) -> Vec<u8> {
     session.file
 }
 
-/// Octets, taken one after the other.
+/// Bytes, taken one after the other.
 struct Script<'a>(&'a [u8]);
 
 impl Script<'_> {
@@ -24,7 +24,7 @@ impl Script<'_> {
         Some(*first)
     }
 
-    /// The next octet, or zero behind the last.
+    /// The next byte, or zero behind the last.
     fn octet(&mut self) -> u8 {
         self.next().unwrap_or(0)
     }
@@ -37,7 +37,7 @@ impl Script<'_> {
 /// What one end sends.
 #[derive(Default)]
 struct Side {
-    /// Sequence number of the first octet of `stream`.
+    /// Sequence number of the first byte of `stream`.
     base: u32,
     stream: Vec<u8>,
     /// How much of it was sent.
@@ -225,7 +225,7 @@ impl<'a> Session<'a> {
         fpdu.resize(fpdu.len().next_multiple_of(4), 0);
         let Side { stream, origin, markers, .. } = &mut self.sides[side];
         let before = stream.len();
-        // RFC 5044 §4.3: a marker at each multiple of 512 octets of full operation; it says how far
+        // RFC 5044 §4.3: a marker at each multiple of 512 bytes of full operation; it says how far
         // back the FPDU begins, and is 0 in front of it.
         let mut header = before;
         let mut marker = |stream: &mut Vec<u8>, is_first: bool| {
@@ -247,7 +247,7 @@ impl<'a> Session<'a> {
         stream.len() - before
     }
 
-    /// Sends the next octets of a side.
+    /// Sends the next bytes of a side.
     fn segment(&mut self, side: usize, len: usize) {
         let seq = self.seq(side);
         let Side { stream, sent, .. } = &mut self.sides[side];

@@ -1,4 +1,4 @@
-//! Any octets, as a capture file.
+//! Any bytes, as a capture file.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Any octets, as a script of sessions.
+//! Any bytes, as a script of sessions.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

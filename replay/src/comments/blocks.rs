@@ -1,15 +1,15 @@
-//! Blocks of pcapng, as octets: read whole, and a comment put into those that hold a packet.
+//! Blocks of pcapng, as bytes: read whole, and a comment put into those that hold a packet.
 //!
 //! `pcap-file` can write a block that it has read, but it makes anew every block that is changed:
-//! options that it does not know or thinks wrong, the order of options and the octets of padding are
-//! then others than before. Here all octets but those of the comment stay as they are.
+//! options that it does not know or thinks wrong, the order of options and the bytes of padding are
+//! then others than before. Here all bytes but those of the comment stay as they are.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
 use crate::limits::BLOCK_LEN_MAX;
 
-/// The order of octets in a section.
+/// The order of bytes in a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Big,
@@ -121,7 +121,7 @@ pub(crate) fn next<R: Read>(
     Ok(Ok(block))
 }
 
-/// Reads until there are `len` octets; returns whether the file had them.
+/// Reads until there are `len` bytes; returns whether the file had them.
 pub(crate) fn fill<R: Read>(source: &mut R, octets: &mut Vec<u8>, len: usize) -> io::Result<bool> {
     let missing = len.saturating_sub(octets.len());
     let read = source.by_ref().take(missing as u64).read_to_end(octets)?;
@@ -206,11 +206,11 @@ const PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 pub(crate) const ENHANCED_PACKET: u32 = 6;
 pub(crate) const OPTION_COMMENT: u16 = 1;
-/// Octets of a section header without options: only so long a one has a field for the section's length.
+/// Bytes of a section header without options: only so long a one has a field for the section's length.
 const SECTION_HEADER_LEN_MIN: usize = 28;
-/// Octets in memory of a block that is too long for it: all that is ever changed in one.
+/// Bytes in memory of a block that is too long for it: all that is ever changed in one.
 const LONG_HEAD_LEN: usize = SECTION_HEADER_LEN_MIN;
-/// Where the octets of a frame begin in its block.
+/// Where the bytes of a frame begin in its block.
 const PACKET_AT: usize = 28;
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub(crate) struct Classic {
 }
 
 impl Classic {
-    /// What the first four octets say, if the file is one.
+    /// What the first four bytes say, if the file is one.
     pub(crate) fn of(magic: [u8; 4]) -> Option<Self> {
         let (order, per_second, header_len) = match u32::from_be_bytes(magic) {
             0xa1b2_c3d4 => (Order::Big, 1_000_000, 16),
@@ -33,7 +33,7 @@ impl Classic {
         Some(Self { order, per_second, header_len })
     }
 
-    /// The section and its interface, from behind the first four octets.
+    /// The section and its interface, from behind the first four bytes.
     pub(crate) fn head<R: Read>(self, source: &mut R) -> io::Result<Result<[Block; 2], End>> {
         let mut header = Vec::new();
         if !fill(source, &mut header, 20)? {

@@ -35,7 +35,7 @@ struct Book {
 /// What is said of one frame.
 #[derive(Debug, Default)]
 struct Comment {
-    /// Its sender, and how its octets stand in the stream.
+    /// Its sender, and how its bytes stand in the stream.
     segment: Option<(&'static str, Class)>,
     fit: Option<Fit>,
     /// A line for each FPDU and finding.
@@ -44,7 +44,7 @@ struct Comment {
 }
 
 impl Comments {
-    /// A segment with octets of an MPA stream came in `frame`.
+    /// A segment with bytes of an MPA stream came in `frame`.
     pub(crate) fn segment(&self, frame: u64, from: &'static str, class: Class) {
         self.with(frame, |comment| {
             comment.segment.get_or_insert((from, class));
@@ -52,7 +52,7 @@ impl Comments {
         });
     }
 
-    /// It is known how the octets of a frame lie on FPDUs.
+    /// It is known how the bytes of a frame lie on FPDUs.
     pub(crate) fn fit(&self, frame: u64, fit: Fit) {
         self.with(frame, |comment| {
             // A frame that is not an MPA stream's is not spoken of for this alone.
@@ -136,7 +136,7 @@ impl Comments {
 }
 
 impl Comment {
-    /// Adds a line; returns how many octets were added.
+    /// Adds a line; returns how many bytes were added.
     fn add(&mut self, text: &str) -> usize {
         if self.lines.len() + text.len() >= COMMENT_LEN_MAX {
             self.lines_left_out += 1;

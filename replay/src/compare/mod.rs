@@ -50,7 +50,7 @@ pub struct Compared {
 pub struct ComparedDirection {
     /// `initiator` or `responder`.
     pub from: &'static str,
-    /// Octets in data segments, those sent again too.
+    /// Bytes in data segments, those retransmitted too.
     pub bytes_sent: u64,
     /// From the first frame of the connection to its last.
     pub span_ns: u64,
@@ -62,15 +62,15 @@ pub struct ComparedDirection {
     pub segments_judged: u64,
     /// Of those, that hold whole FPDUs.
     pub segments_aligned: u64,
-    /// Of all, ahead of octets still missing.
+    /// Of all, ahead of bytes still missing.
     pub segments_out_of_order: u64,
-    /// Of all, sent again.
+    /// Of all, retransmitted.
     pub segments_retransmitted: u64,
     /// FPDUs that were placed.
     pub fpdus: u64,
     /// Of those, ahead of a gap.
     pub fpdus_placed_ahead: u64,
-    /// Most octets that waited at a time.
+    /// Most bytes that waited at a time.
     pub bytes_held_peak: u64,
     /// How long things took.
     #[serde(flatten)]
@@ -106,7 +106,7 @@ pub fn of(files: &[PicturedFile]) -> Result<Comparison<'_>, String> {
 /// A connection of a file.
 type Chosen<'a> = (&'a PicturedFile, &'a Pictured);
 
-/// The connection with the most octets.
+/// The connection with the most bytes.
 fn longest(file: &PicturedFile) -> Result<Chosen<'_>, String> {
     let octets = |one: &&Pictured| one.trace.sides.iter().map(|side| side.canvas.len).sum::<u64>();
     let found = file.pictured.iter().max_by_key(octets);

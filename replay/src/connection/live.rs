@@ -1,4 +1,4 @@
-//! What a connection that is under way has come to.
+//! What a connection that is in flight has come to.
 
 use super::{Direction, ReplayedConnection, State};
 use crate::direction::Shared;
@@ -21,7 +21,7 @@ impl ReplayedConnection {
         self.is_reset = true;
     }
 
-    /// Looks for octets that `side` acknowledges and that did not pass.
+    /// Looks for bytes that `side` acknowledges and that did not pass.
     pub(crate) fn note_lost(
         &mut self,
         side: usize,

@@ -55,7 +55,7 @@ impl Direction {
         is_whole
     }
 
-    /// Reports octets that the capture lacks; returns whether there are none.
+    /// Reports bytes that the capture lacks; returns whether there are none.
     fn report_gaps(&self, around: &mut Around<'_>) -> bool {
         let from = around.from;
         let run_end = self.seen.end_of_run(0);
@@ -98,7 +98,7 @@ impl Direction {
         false
     }
 
-    /// Reports octets behind the last of the capture that the other end acknowledges.
+    /// Reports bytes behind the last of the capture that the other end acknowledges.
     fn report_unseen(&self, around: &mut Around<'_>) {
         // RFC 9293 §3.4: a FIN takes a sequence number, and its frame may be missing, too.
         let acked = self.habits.acks.end().saturating_sub(1);

@@ -1,4 +1,4 @@
-//! Full operation of one direction: octets that pass TCP's rules go to MPA, and from there to the
+//! Full operation of one direction: bytes that pass TCP's rules go to MPA, and from there to the
 //! observer.
 
 use urnic_engine::mpa::MpaFault;
@@ -23,7 +23,7 @@ pub(super) struct Full {
 }
 
 impl Full {
-    /// Passes octets to MPA; returns how many it took.
+    /// Passes bytes to MPA; returns how many it took.
     pub(super) fn offer(
         &mut self,
         tcp: &ReceiveHalf,

@@ -1,4 +1,4 @@
-//! What a direction that is under way has come to.
+//! What a direction that is in flight has come to.
 
 use urnic_engine::tcp::{self, Flags};
 use urnic_engine::types::StreamOffset;
@@ -8,12 +8,12 @@ use crate::packet::Segment;
 use crate::passed::LiveFigures;
 
 impl Direction {
-    /// Whether its first octets have no startup frame.
+    /// Whether its first bytes have no startup frame.
     pub(crate) const fn is_lost(&self) -> bool {
         matches!(self.phase, Phase::Lost)
     }
 
-    /// The other side acknowledges octets that did not pass: the interface has lost frames. FPDUs
+    /// The other side acknowledges bytes that did not pass: the interface has lost frames. FPDUs
     /// behind the gap cannot be told from what they carry; nothing waits for what will not come.
     /// Returns whether this is the first time.
     pub(crate) fn note_lost(&mut self, segment: &Segment<'_>, shared: &mut Shared) -> bool {

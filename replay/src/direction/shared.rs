@@ -9,7 +9,7 @@ use crate::limits::{NOTES_MAX, Room, STARTS_MAX, WAITING_MAX};
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(super) store: PieceStore,
-    /// For octets that wait.
+    /// For bytes that wait.
     pub(super) waiting_room: Room,
     pub(crate) notes: Room,
     pub(super) starts: Room,

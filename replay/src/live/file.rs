@@ -12,7 +12,7 @@ use crate::comments::blocks::{
 pub struct LiveFile<W: Write> {
     sink: W,
     len: u64,
-    /// The block under way.
+    /// The block in flight.
     block: Vec<u8>,
 }
 
@@ -135,7 +135,7 @@ fn put_option(to: &mut Vec<u8>, code: u16, value: &[u8]) {
 }
 
 const INTERFACE_STATISTICS: u32 = 5;
-/// Octets of that block, which is the last.
+/// Bytes of that block, which is the last.
 const STATISTICS_LEN: u64 = 12 + 12 + 12 + 4;
 const OPTION_NAME: u16 = 2;
 const OPTION_FLAGS: u16 = 2;

@@ -41,9 +41,9 @@ pub struct LiveFrame {
     pub at_ns: u64,
     /// Whether it was sent; otherwise it was received.
     pub is_outbound: bool,
-    /// Octets that it had.
+    /// Bytes that it had.
     pub original_len: usize,
-    /// Its octets, or those that there was room for.
+    /// Its bytes, or those that there was room for.
     pub bytes: Vec<u8>,
 }
 

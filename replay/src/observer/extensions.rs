@@ -30,7 +30,7 @@ pub(super) fn send_in_error(terminate: &Terminate) -> Option<Msn> {
 
 impl Observer<'_> {
     /// What a message asks or answers, if it has the form for that. `message` is what the head has of it,
-    /// of `len` octets in all.
+    /// of `len` bytes in all.
     pub(super) fn request_in(
         &mut self,
         opcode: Opcode,
@@ -128,5 +128,5 @@ impl Observer<'_> {
     }
 }
 
-/// Octets of Immediate Data (RFC 7306 §6.3).
+/// Bytes of Immediate Data (RFC 7306 §6.3).
 const IMMEDIATE_DATA_LEN: usize = 8;

@@ -7,7 +7,7 @@ use super::{Picture, time};
 use crate::trace::SideTrace;
 use crate::trace::delays::Delays;
 
-/// From the arrival of an FPDU's last octet to its placement and to its delivery; `in_order` is the
+/// From the arrival of an FPDU's last byte to its placement and to its delivery; `in_order` is the
 /// same stream placed in order only.
 pub(crate) fn delays(side: &SideTrace, in_order: Option<&SideTrace>, from: &str) -> Picture {
     let curves = [

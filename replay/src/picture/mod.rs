@@ -33,7 +33,7 @@ pub(crate) struct Picture {
     pub(crate) svg: String,
 }
 
-/// Octets, with a unit that suits them.
+/// Bytes, with a unit that suits them.
 pub(crate) fn octets(number: u64) -> String {
     scaled(number, &[(1_000_000_000, "GB"), (1_000_000, "MB"), (1000, "kB")], "B")
 }

@@ -7,7 +7,7 @@ use super::{Picture, octets, time};
 use crate::trace::SideTrace;
 use crate::trace::bins::Bin;
 
-/// Octets of payload of TCP in each part of the time, and the window of the other side.
+/// Bytes of payload of TCP in each part of the time, and the window of the other side.
 pub(crate) fn rates(side: &SideTrace, from: &str) -> Picture {
     let bin_ns = side.bins.bin_ns();
     let bits = |octets: u64| {

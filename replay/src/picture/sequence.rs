@@ -16,7 +16,7 @@ pub(crate) fn sequence(side: &SideTrace, from: &str) -> Picture {
     let mut chart = Chart::new(side.canvas, 400).with_strip(strip);
     chart.time_axis();
     chart.value_axis("octet of the stream", &OCTETS);
-    // Beyond the last octet the window is of no interest.
+    // Beyond the last byte the window is of no interest.
     stairs(&mut chart, "win", side.of(Class::Window));
     stairs(&mut chart, "ack", side.of(Class::Ack));
     let few_fpdus = side.of(Class::FpduStart).count() <= FPDU_TICKS_MAX;
@@ -79,7 +79,7 @@ pub(crate) fn sequence(side: &SideTrace, from: &str) -> Picture {
     }
 }
 
-/// A diamond to the right of the octet; marks that stand for several have one at each end, and a line
+/// A diamond to the right of the byte; marks that stand for several have one at each end, and a line
 /// between.
 fn diamonds(chart: &mut Chart, class: &str, marks: &Marks) {
     let mut path = String::new();

@@ -1,4 +1,4 @@
-//! How segments lie on FPDUs: the whole stream, and a few segments octet by octet.
+//! How segments lie on FPDUs: the whole stream, and a few segments byte by byte.
 
 use std::fmt::Write as _;
 

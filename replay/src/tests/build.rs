@@ -86,7 +86,7 @@ impl Talk {
         talk
     }
 
-    /// Adds a segment with the next octets.
+    /// Adds a segment with the next bytes.
     pub(super) fn send(&mut self, side: usize, payload: &[u8]) -> &mut Self {
         let seq = self.seq[side];
         self.frame(side, seq, ACK, payload);
@@ -99,7 +99,7 @@ impl Talk {
         self.send(side, &fpdu(ulpdu))
     }
 
-    /// Leaves octets out of the capture.
+    /// Leaves bytes out of the capture.
     pub(super) fn skip(&mut self, side: usize, len: u32) -> &mut Self {
         self.seq[side] = self.seq[side].wrapping_add(len);
         self
@@ -257,7 +257,7 @@ pub(super) fn send(msn: u32, payload: &[u8]) -> Vec<u8> {
     untagged(Opcode::Send, 0, (msn, 0), true, payload)
 }
 
-/// A Read Request of `size` octets into (`stag`, `to`).
+/// A Read Request of `size` bytes into (`stag`, `to`).
 pub(super) fn read_request(msn: u32, stag: u32, to: u64, size: u32) -> Vec<u8> {
     let request = ReadRequest {
         sink_stag: Stag(stag),

@@ -116,7 +116,7 @@ fn read_requests_in_the_other_order_are_read_so() {
 fn pad_that_is_not_zero_is_noted_once() {
     let mut talk = Talk::started();
     for msn in 1..=3 {
-        // 18 octets and 2 of length: no pad; one more octet: three of pad.
+        // 18 bytes and 2 of length: no pad; one more byte: three of pad.
         let mut octets = fpdu(&send(msn, b"x"));
         let crc_at = octets.len() - 4;
         octets[crc_at - 1] = 7;

@@ -35,7 +35,7 @@ fn capture_us(packets: impl IntoIterator<Item = (u8, u64, Vec<u8>)>) -> Vec<u8> 
 }
 
 /// A pcapng file in little-endian order: an interface of each link type, and frames: their interface, when
-/// they were captured, in microseconds, and their octets.
+/// they were captured, in microseconds, and their bytes.
 pub(super) fn pcapng(links: &[u16], frames: &[(u32, u64, Vec<u8>)]) -> Vec<u8> {
     let block = |kind: u32, body: &[u8]| {
         let padded = body.len().next_multiple_of(4);
@@ -83,7 +83,7 @@ fn copies_on_an_interface_with_another_clock_are_found() {
         assert_eq!(report.frames_copied, copies, "{clocks_apart_us}");
         assert_eq!(report.connections[0].directions[0].segments_retransmitted, 1);
     }
-    // On one clock, what comes so late was sent again.
+    // On one clock, what comes so late was retransmitted.
     assert_eq!(file(5_000_000, 0).frames_copied, 0);
 }
 
@@ -92,13 +92,13 @@ fn session() -> Talk {
     for msn in 1..=20 {
         talk.fpdu(INITIATOR, &send(msn, &[7; 100])).fpdu(RESPONDER, &send(msn, &[8; 50]));
     }
-    // Sent again: no copy.
+    // Retransmitted: no copy.
     let seq = talk.seq[INITIATOR].wrapping_sub(128);
     talk.frame(INITIATOR, seq, 0x10, &fpdu(&send(20, &[7; 100])));
     talk
 }
 
-/// The same, in which what is sent again acknowledges no more than the first time.
+/// The same, in which what is retransmitted acknowledges no more than the first time.
 fn repeating() -> Vec<Vec<u8>> {
     let mut packets = records(&session().file);
     let last = packets.len() - 1;
@@ -150,7 +150,7 @@ fn a_frame_that_two_taps_captured_is_taken_once() {
     }
 }
 
-/// Each frame comes from a mirrored port twice, but for the one that was sent again: the capture lost one
+/// Each frame comes from a mirrored port twice, but for the one that was retransmitted: the capture lost one
 /// copy of it each time.
 #[test]
 fn what_is_sent_again_is_no_copy_of_a_mirrored_port() {
@@ -181,7 +181,7 @@ fn a_link_that_loses_each_segment_once_is_no_mirrored_port() {
     assert_eq!(report.connections[0].directions[0].segments_retransmitted, 23);
 }
 
-/// The path changes: what was sent again passes another router, and no frame else does.
+/// The path changes: what was retransmitted passes another router, and no frame else does.
 #[test]
 fn what_is_sent_again_on_another_path_is_no_copy() {
     let packets = repeating();

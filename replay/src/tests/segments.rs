@@ -1,4 +1,4 @@
-//! What TCP does underneath: segments sent again, acknowledgments, lengths, and where segments were cut.
+//! What TCP does underneath: segments retransmitted, acknowledgments, lengths, and where segments were cut.
 
 use urnic_engine::wire::mpa::StartupKind;
 
@@ -56,7 +56,7 @@ fn lost_acknowledgments_are_told_from_hasty_timers() {
 fn without_a_handshake_a_lost_acknowledgment_cannot_be_told() {
     let mut talk = at_distance(10_000);
     sent_again(&mut talk, 5000, 200_000);
-    // Without the first three frames: two of 40 octets with 16 before each.
+    // Without the first three frames: two of 40 bytes with 16 before each.
     let file = [&talk.file[..24], &talk.file[24 + 3 * 56..]].concat();
     let found = connection(&file);
     assert!(found.findings.iter().any(|one| one.text.contains("it cannot be told")), "{found:?}");
@@ -81,7 +81,7 @@ fn octets_that_only_the_capture_lacks_are_told_from_lost_ones() {
     assert_eq!(rules(&found), [(WARNING, "RFC 9293 §3.4")]);
     assert!(found.findings[0].text.contains("acknowledges 48 octets behind the last"), "{found:?}");
     assert_eq!(found.findings[0].frame, 6);
-    // A FIN of which only the acknowledgment is there is no octet.
+    // A FIN of which only the acknowledgment is there is no byte.
     let mut talk = Talk::started();
     talk.fpdu(INITIATOR, &send(1, b"x")).skip(INITIATOR, 1).close(RESPONDER);
     assert_eq!(rules(&connection(&talk.file)), []);
@@ -157,7 +157,7 @@ fn found(mss: u16, ulpdus: &[Vec<u8>], lens: &[usize]) -> Vec<(Severity, &'stati
 
 #[test]
 fn lengths_that_make_alignment_impossible_are_told() {
-    // An FPDU has 6 octets more than its ULPDU.
+    // An FPDU has 6 bytes more than its ULPDU.
     let long = [write(1, 0, &[7; 300])];
     let told = found(200, &long, &[200]);
     assert!(

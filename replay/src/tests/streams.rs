@@ -67,7 +67,7 @@ fn octets_beyond_a_gap_wait_until_it_closes() {
 
 #[test]
 fn full_operation_waits_for_a_late_startup() {
-    // The Reply and the initiator's first octets come in the wrong order, as in a capture taken by
+    // The Reply and the initiator's first bytes come in the wrong order, as in a capture taken by
     // several threads.
     let mut talk = Talk::open();
     talk.send(INITIATOR, &startup(StartupKind::Request, false, b"ask"));

@@ -10,7 +10,7 @@ use super::marks::{Canvas, Mark, Marks};
 /// Exchanges of one kind.
 #[derive(Debug)]
 pub(crate) struct Exchanges {
-    /// From the first octet of what asked to the last of what answered.
+    /// From the first byte of what asked to the last of what answered.
     pub(crate) latency: Delays,
     pub(crate) marks: Marks,
 }
@@ -31,7 +31,7 @@ impl Exchanges {
 /// What one end asked, and how long it took.
 #[derive(Debug)]
 pub(crate) struct Answers {
-    /// From a Read Request to the last octet of its Response.
+    /// From a Read Request to the last byte of its Response.
     pub(crate) reads: Exchanges,
     /// From a Send to the Terminate that is about it.
     pub(crate) sends: Exchanges,

@@ -1,4 +1,4 @@
-//! A few segments with the FPDUs in them, octet by octet: around the first that is not aligned.
+//! A few segments with the FPDUs in them, byte by byte: around the first that is not aligned.
 
 use std::collections::VecDeque;
 

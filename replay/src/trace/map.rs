@@ -8,7 +8,7 @@ pub(crate) struct Part {
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
     pub(crate) octets: u64,
-    /// Octets written that had been written before.
+    /// Bytes written that had been written before.
     pub(crate) again: u64,
 }
 
@@ -18,7 +18,7 @@ pub(crate) struct MemoryMap {
     pub(crate) parts: BTreeMap<u64, Part>,
     /// Length of a part as a power of two.
     pub(crate) shift: u32,
-    /// From the lowest to after the highest octet written.
+    /// From the lowest to after the highest byte written.
     pub(crate) span: (u64, u128),
     pub(crate) writes: u64,
     pub(crate) octets: u64,
@@ -33,7 +33,7 @@ impl Default for MemoryMap {
 }
 
 impl MemoryMap {
-    /// `len` octets are written at `at`, of which `fresh` were never written before.
+    /// `len` bytes are written at `at`, of which `fresh` were never written before.
     pub(crate) fn write(&mut self, at: u64, len: u64, fresh: u64, now_ns: u64) {
         let end = u128::from(at) + u128::from(len);
         self.span = (self.span.0.min(at), self.span.1.max(end));

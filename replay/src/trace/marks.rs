@@ -14,7 +14,7 @@ use super::pauses::Pauses;
 pub(crate) struct Canvas {
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
-    /// Octets of the stream.
+    /// Bytes of the stream.
     pub(crate) len: u64,
     /// Time in which nothing was sent, drawn shorter than it was.
     pub(crate) pauses: Pauses,
@@ -53,7 +53,7 @@ impl Canvas {
         scale(self.drawn(at_ns), self.drawn_span(), count)
     }
 
-    /// The same of the octets.
+    /// The same of the bytes.
     pub(crate) fn row(&self, octet: u64, count: u32) -> u32 {
         scale(octet.min(self.len), self.len, count)
     }
@@ -69,7 +69,7 @@ fn scale(part: u64, whole: u64, count: u32) -> u32 {
 pub(crate) struct Mark {
     /// From when to when.
     pub(crate) at_ns: (u64, u64),
-    /// Of which octets.
+    /// Of which bytes.
     pub(crate) octets: (u64, u64),
     /// The frame of the first.
     pub(crate) frame: u64,
@@ -88,12 +88,12 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    /// Marks over time and octets.
+    /// Marks over time and bytes.
     pub(crate) const fn new(canvas: Canvas, max: usize) -> Self {
         Self { canvas, cells: BTreeMap::new(), columns: 1024, rows: 512, max, count: 0 }
     }
 
-    /// Marks along the octets, whatever the time.
+    /// Marks along the bytes, whatever the time.
     pub(crate) const fn along(canvas: Canvas, max: usize) -> Self {
         Self { canvas, cells: BTreeMap::new(), columns: 1, rows: 1 << 12, max, count: 0 }
     }
@@ -125,7 +125,7 @@ impl Marks {
         self.count
     }
 
-    /// By time, then by octet.
+    /// By time, then by byte.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Mark> + '_ {
         self.cells.values()
     }

@@ -23,7 +23,7 @@ use map::MemoryMap;
 use marks::{Canvas, Mark, Marks};
 use pauses::Pauses;
 
-/// Which time and which octets a connection covers, as the first pass found out.
+/// Which time and which bytes a connection covers, as the first pass found out.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Extent {
     /// Times of the first and of the last segment with payload.
@@ -44,9 +44,9 @@ pub(crate) enum Class {
     InOrder,
     /// A segment beyond a gap.
     OutOfOrder,
-    /// A segment that brings no octet not yet seen.
+    /// A segment that brings no byte not yet seen.
     Retransmitted,
-    /// An FPDU placed before all octets ahead of it had come.
+    /// An FPDU placed before all bytes ahead of it had come.
     Ahead,
     /// A whole FPDU that was not placed when it was whole: from then to when it was.
     Waited,
@@ -56,7 +56,7 @@ pub(crate) enum Class {
     Terminate,
     /// What the other side acknowledges.
     Ack,
-    /// The highest octet that it allows.
+    /// The highest byte that it allows.
     Window,
     /// What it acknowledges selectively.
     Sack,
@@ -70,7 +70,7 @@ impl Class {
     pub(crate) const COUNT: usize = Self::Marker as usize + 1;
 }
 
-/// How the octets of a segment lie on FPDUs.
+/// How the bytes of a segment lie on FPDUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
     Aligned,
@@ -85,10 +85,10 @@ impl Fit {
 /// Messages of one kind.
 #[derive(Debug, Default)]
 pub(crate) struct Operation {
-    /// From the first octet of a message to its delivery.
+    /// From the first byte of a message to its delivery.
     pub(crate) latency: Delays,
     pub(crate) octets: u64,
-    /// The message of which not all was delivered yet: when its first octet came, and its frame.
+    /// The message of which not all was delivered yet: when its first byte came, and its frame.
     open: Option<(u64, u64)>,
 }
 
@@ -100,10 +100,10 @@ pub(crate) struct SideTrace {
     pub(crate) now_ns: u64,
     marks: [Marks; Class::COUNT],
     fits: [Marks; Fit::COUNT],
-    /// From when the last octet of an FPDU came to its placement, and to its delivery.
+    /// From when the last byte of an FPDU came to its placement, and to its delivery.
     pub(crate) placement: Delays,
     pub(crate) delivery: Delays,
-    /// Most octets that wait at one time in TCP and in MPA.
+    /// Most bytes that wait at one time in TCP and in MPA.
     pub(crate) held_peak: u64,
     pub(crate) bins: Bins,
     pub(crate) detail: Detail,
@@ -117,7 +117,7 @@ pub(crate) struct SideTrace {
     /// A segment whose acknowledgment will say how long a round trip is: its end, and when it came.
     timed: Option<(u64, u64)>,
     pub(crate) rtt: Delays,
-    /// Highest octet acknowledged.
+    /// Highest byte acknowledged.
     acked: u64,
     pub(crate) window_scale: u32,
 }
@@ -155,7 +155,7 @@ impl SideTrace {
         &self.fits[fit as usize]
     }
 
-    /// Something took place now, to octets of the stream.
+    /// Something took place now, to bytes of the stream.
     pub(crate) fn mark(&mut self, class: Class, octets: (u64, u64), frame: u64) {
         self.mark_from(class, self.now_ns, octets, frame);
     }
@@ -178,7 +178,7 @@ impl SideTrace {
         }
     }
 
-    /// The other side acknowledges octets before `ack` and allows `window` more.
+    /// The other side acknowledges bytes before `ack` and allows `window` more.
     pub(crate) fn acknowledged(&mut self, ack: u64, window: u64, frame: u64) {
         self.mark(Class::Ack, (ack, ack), frame);
         self.mark(Class::Window, (ack + window, ack + window), frame);
@@ -240,7 +240,7 @@ impl SideTrace {
         }
     }
 
-    /// `len` octets were written at a tagged offset, `fresh` of them for the first time.
+    /// `len` bytes were written at a tagged offset, `fresh` of them for the first time.
     pub(crate) fn written(&mut self, stag: Stag, at: u64, len: u64, fresh: u64) {
         if !self.maps.contains_key(&stag) && self.maps.len() == MAPS_MAX {
             self.maps_left_out += 1;
@@ -249,7 +249,7 @@ impl SideTrace {
         self.maps.entry(stag).or_default().write(at, len, fresh, self.now_ns);
     }
 
-    /// So many octets wait.
+    /// So many bytes wait.
     pub(crate) const fn holds(&mut self, bytes: u64) {
         if bytes > self.held_peak {
             self.held_peak = bytes;

@@ -148,7 +148,7 @@ impl Drawing {
             node.keepalive_ns = Some(random.pick(&[1, 30]) * SECOND_NS);
         }
         let hostile = 2..plan.nodes.len();
-        // One that works, however it was drawn; and some that hold octets for ever.
+        // One that works, however it was drawn; and some that hold bytes for ever.
         plan.flows.truncate(1);
         let holders = random.len(0, 6);
         let honest = &mut plan.flows[0];
@@ -217,7 +217,7 @@ impl Drawing {
     }
 
     /// Reads of memory that its owner goes on writing, through windows that are closed at times;
-    /// perhaps it is invalidated under way.
+    /// perhaps it is invalidated in flight.
     fn changing(&mut self, plan: &mut Plan) {
         for flow in &mut plan.flows {
             for side in 0..2 {

@@ -19,7 +19,7 @@ impl Side {
         octets
     }
 
-    /// No octet that the peer wrote after it had invalidated what this end reads may be here.
+    /// No byte that the peer wrote after it had invalidated what this end reads may be here.
     pub(crate) fn check_revoked(&self, flow: &FlowPlan) -> Result<(), String> {
         let initial = self.memory.layout.initial(self.index);
         let landing = self.memory.layout.part(Part::Landing).start;

@@ -27,7 +27,7 @@ impl AckWatch {
         self.limit / STEPS
     }
 
-    /// Octets were written.
+    /// Bytes were written.
     pub(super) fn wrote(&mut self, now: Instant) {
         if self.since.is_none() {
             self.since = Some(now);

@@ -1,4 +1,4 @@
-//! Answers to RDMA Reads of no octets, which say only that what came before them is placed. A program that
+//! Answers to RDMA Reads of no bytes, which say only that what came before them is placed. A program that
 //! answers a message with one of its own does so at once: both go in one write, if the answer waits for
 //! a moment. Where no message follows, answers do not wait.
 

@@ -179,7 +179,7 @@ impl KernelEngine {
         }
     }
 
-    /// Moves one connection's octets and tells what happened.
+    /// Moves one connection's bytes and tells what happened.
     fn service(&mut self, now: Instant, slot: usize) -> usize {
         let Some(connection) = self.connections.get_mut(slot) else { return 0 };
         let mut moved = connection.receive(now, &mut self.buffer);
@@ -466,6 +466,6 @@ fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
     }
 }
 
-/// Octets read from a socket at once: half of a core's second-level cache, so that they are still
+/// Bytes read from a socket at once: half of a core's second-level cache, so that they are still
 /// there when they are placed.
 const RECEIVE_LEN: usize = 256 << 10;

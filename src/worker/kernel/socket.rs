@@ -60,7 +60,7 @@ pub(super) struct KernelConnection {
     answers: AnswerWait,
     probes: IdleProbes,
     receiving_ended: bool,
-    /// The peer has closed its half, behind octets that cannot be read yet; not told.
+    /// The peer has closed its half, behind bytes that cannot be read yet; not told.
     peer_ending: bool,
     lost: bool,
     error: Option<io::ErrorKind>,
@@ -249,7 +249,7 @@ impl KernelConnection {
     }
 
     /// Writes what is to be sent; returns how many writes that took. With `answers_wait`, answers of no
-    /// octets do so for a message.
+    /// bytes do so for a message.
     pub(super) fn send(
         &mut self,
         now: Instant,
@@ -288,7 +288,7 @@ impl KernelConnection {
         }
         self.send_stopped = writes == WRITE_BURST;
         if self.may_send() && self.layered.wants_close() {
-            // Nothing is to be read after a RST for unread octets: the peer gets all there is,
+            // Nothing is to be read after a RST for unread bytes: the peer gets all there is,
             // then the end (RFC 5040 §7: the Terminate must arrive).
             let shut = self.socket.shutdown(Shutdown::Write);
             self.sending_ended = true;
@@ -312,7 +312,7 @@ impl KernelConnection {
 
     /// What is missing until the process can go without the peer missing anything.
     //
-    // The kernel sends what it has when the process is gone, but not to a peer that still sends: octets
+    // The kernel sends what it has when the process is gone, but not to a peer that still sends: bytes
     // that no process will read have it reset the connection (RFC 2525 §2.17), whatever it has not sent.
     pub(super) fn owed(&self) -> Owed {
         if self.has_unsent() {
@@ -332,7 +332,7 @@ impl KernelConnection {
         self.lost || self.receiving_ended
     }
 
-    /// Whether octets are there and wanted. What is left to the kernel closes TCP's window.
+    /// Whether bytes are there and wanted. What is left to the kernel closes TCP's window.
     fn may_read(&self) -> bool {
         let has_some = self.ready.readable && !self.is_finished() && !self.connecting;
         has_some && self.layered.wants_octets()
@@ -361,7 +361,7 @@ impl KernelConnection {
         self.emss
     }
 
-    /// Returns true if the kernel reports when the socket takes octets again.
+    /// Returns true if the kernel reports when the socket takes bytes again.
     #[cfg(test)]
     pub(super) const fn asks_for_writing(&self) -> bool {
         self.interest.writable
@@ -510,10 +510,10 @@ const EMSS_MIN: usize = 536;
 /// How long a segment length counts until the kernel is asked again, in nanoseconds.
 const EMSS_FOLLOWED_NS: u64 = 100_000_000;
 const EMSS_MAX: usize = 65_480;
-/// Octets offered to the kernel at once, at least. What it does not take is gathered again, so more
+/// Bytes offered to the kernel at once, at least. What it does not take is gathered again, so more
 /// would be gathered for nothing.
 const SEND_LEN: usize = 128 << 10;
-/// SYNs that the kernel sends again at most: more than fit the time there is.
+/// SYNs that the kernel retransmits at most: more than fit the time there is.
 const SYN_RETRIES: u8 = 8;
 /// Reads and writes of one connection before the next has its turn.
 const READ_BURST: usize = 4;

@@ -95,7 +95,7 @@ impl Scene {
         (qp, peer)
     }
 
-    /// Turns the engine until the condition holds: the kernel takes a moment to hand octets over.
+    /// Turns the engine until the condition holds: the kernel takes a moment to hand bytes over.
     fn turn_until(&mut self, now: Instant, what: &str, condition: impl Fn(&Self) -> bool) {
         let clock = crate::monotonic_now;
         let deadline = clock() + Duration::from_secs(20);

@@ -3,7 +3,7 @@
 
 use crate::conformance::script::{ESTABLISHED, ESTABLISHED_WITHOUT_SACK, config, listen};
 
-/// Ten segments under way, ten more to be sent, and the timer runs out.
+/// Ten segments in flight, ten more to be sent, and the timer runs out.
 const TIMED_OUT: &str = "
         0.010 ! write 20000
         0.010 > .  1:1001 ack 1

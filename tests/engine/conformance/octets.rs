@@ -1,4 +1,4 @@
-//! What peers of the tables say: startup frames and FPDUs, of 20 octets each.
+//! What peers of the tables say: startup frames and FPDUs, of 20 bytes each.
 
 use urnic_engine::wire::crc32c;
 

@@ -142,7 +142,7 @@ fn nothing_is_reported_to_a_peer_that_did_not_permit_it() {
 
 #[test]
 fn data_segments_carry_no_blocks() {
-    // So that all have room for the same number of octets (RFC 5044 appendix A.1). RFC 2018 §4 wants
+    // So that all have room for the same number of bytes (RFC 5044 appendix A.1). RFC 2018 §4 wants
     // blocks in ACKs that report a gap, and has them: each such ACK goes out by itself.
     reports(
         "

@@ -41,7 +41,7 @@ const US: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const OUR_PORT: u16 = 7174;
 const PEER_PORT: u16 = 40_000;
-/// The peer's initial sequence number: it wraps within the first few octets.
+/// The peer's initial sequence number: it wraps within the first few bytes.
 const PEER_ISS: SeqNum = SeqNum(0xffff_fffa);
 /// When scripts start: initial sequence numbers follow the clock.
 pub(super) const START_NS: u64 = 5_000_000_000_000;
@@ -74,7 +74,7 @@ pub(crate) struct Script {
     pub(super) closed: Vec<ConnectionCounters>,
     /// SND.NXT and RCV.NXT by the last segment with an ACK, counted from the initial ones.
     pub(super) last_told: (u32, u32),
-    /// What the peer's stream begins with; then come octets of no meaning.
+    /// What the peer's stream begins with; then come bytes of no meaning.
     peer_octets: Vec<u8>,
     /// Our stream, as far as it was sent.
     octets: Vec<u8>,
@@ -341,7 +341,7 @@ impl Script {
             self.last_told = (next.max(1), sent.header.ack.0.wrapping_sub(PEER_ISS.0));
         }
         self.compare(&sent, words).map_err(|what| format!("{what}: {sent:?}"))?;
-        // The first octet has the number 1.
+        // The first byte has the number 1.
         let start = sent.header.seq.0.wrapping_sub(self.our_iss.unwrap_or(SeqNum(0)).0).max(1);
         if start as usize == self.octets.len() + 1 {
             self.octets.extend(sent.payload);

@@ -3,7 +3,7 @@
 use crate::conformance::script::{ESTABLISHED, ESTABLISHED_WITHOUT_SACK, config, listen};
 use urnic_engine::tcp::Config;
 
-/// This end has closed first, and then the peer, which had sent 100 octets.
+/// This end has closed first, and then the peer, which had sent 100 bytes.
 const CLOSED: &str = "
 0.010 < .  1:101 ack 1
 *     > .  1:1 ack 101

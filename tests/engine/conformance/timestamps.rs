@@ -49,7 +49,7 @@ fn a_delayed_acknowledgment_echoes_the_first_segment_it_is_for() {
 
 #[test]
 fn a_hole_keeps_the_echo_and_what_fills_it_is_echoed() {
-    // §4.3 (B), (C). Before full operation only octets in order are kept: there is no SACK.
+    // §4.3 (B), (C). Before full operation only bytes in order are kept: there is no SACK.
     established(
         "
         0.010 < .  1:1001 ack 1 <ts=110:1>

@@ -234,7 +234,7 @@ fn octets_held_for_a_peer_that_leaves_gaps_are_bounded_and_given_back() {
     let start = scene.peer.sent;
     let ulpdu = write(&scene, 0, &[0xEE; 1000]);
     let one = fpdu(&ulpdu, 0, false);
-    // Every second octet of everything the window takes.
+    // Every second byte of everything the window takes.
     let stream = one.repeat(60_000 / one.len());
     for at in (1..stream.len()).step_by(2) {
         scene.peer.send_at(scene.now.as_nanos(), start + at as u64, &stream[at..=at]);
@@ -287,7 +287,7 @@ fn a_window_that_opens_by_little_is_not_filled_with_little() {
     scene.offer_window(700);
     let remote = RemoteBuffer { stag: Stag(7), to: TaggedOffset(0) };
     scene.post(SendWr::write(WrId(1), remote, [scene.inbox.sge(0..4000)]));
-    // The override timer lets 700 octets out: an FPDU is begun.
+    // The override timer lets 700 bytes out: an FPDU is begun.
     scene.run(Duration::from_millis(300));
     scene.peer.window = 20;
     let mut steps = Vec::new();

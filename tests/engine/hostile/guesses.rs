@@ -1,4 +1,4 @@
-//! An outsider that sees every octet that leaves a port, and what it can tell from them: nothing of
+//! An outsider that sees every byte that leaves a port, and what it can tell from them: nothing of
 //! what comes next (RFC 5040 §8.1.1 (8), RFC 6528, RFC 6056, RFC 4987).
 
 use std::collections::HashSet;

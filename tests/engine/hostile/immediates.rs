@@ -1,4 +1,4 @@
-//! Sends and Writes with immediate data: their octets, and what a peer cannot claim.
+//! Sends and Writes with immediate data: their bytes, and what a peer cannot claim.
 
 use urnic_engine::mpa::startup::StartupConfig;
 use urnic_engine::types::{Stag, TaggedOffset, WrId};
@@ -84,7 +84,7 @@ fn nothing_comes_between_a_write_and_its_immediate_data() {
     assert!(writes[0] + 2 < writes[1], "answers come between: {kinds:?}");
 }
 
-/// Programs read as many octets as they are told were written.
+/// Programs read as many bytes as they are told were written.
 #[test]
 fn a_peer_cannot_claim_to_have_written_more_than_it_has() {
     for len in [11, 13, u32::MAX, 0] {
@@ -93,7 +93,7 @@ fn a_peer_cannot_claim_to_have_written_more_than_it_has() {
         scene.send(&tagged(WRITE, stag, BASE, &[7; 12]));
         scene.dies_of(&about_a_write(5, len), (0, 2, 7), About::Segment);
     }
-    // Nor the octets of a Write that is not whole.
+    // Nor the bytes of a Write that is not whole.
     let mut scene = ready(IMMEDIATES);
     let stag = scene.tags.all.stag().0;
     scene.send(&tagged([WRITE[0] & !0x40, WRITE[1]], stag, BASE, &[7; 12]));

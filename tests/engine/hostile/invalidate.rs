@@ -201,7 +201,7 @@ fn an_empty_send_needs_no_memory() {
 
 #[test]
 fn a_message_is_placed_in_all_of_its_buffer_or_in_none() {
-    // Which elements are revoked; a message of 150 octets needs the first two of 100.
+    // Which elements are revoked; a message of 150 bytes needs the first two of 100.
     for (revoked, arrives) in [(0, false), (1, false), (2, true)] {
         let mut scene = Scene::ready();
         let access = Access::LOCAL_WRITE;

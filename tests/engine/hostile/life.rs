@@ -1,4 +1,4 @@
-//! The table on a port, under virtual time, with a peer made of octets.
+//! The table on a port, under virtual time, with a peer made of bytes.
 //!
 //! One file because its cells are those of one table.
 
@@ -92,7 +92,7 @@ impl Cell {
         Self { scene, stage, peer, before }
     }
 
-    /// What the application was told since, but for octets of streaming mode.
+    /// What the application was told since, but for bytes of streaming mode.
     fn told(&self) -> Vec<StreamEvent> {
         let told = self.scene.events[self.before..].iter();
         told.filter(|event| **event != StreamEvent::StreamingBytes).cloned().collect()
@@ -248,7 +248,7 @@ impl Cell {
                 scene.peer.deaf = false;
                 scene.run(duration);
             }
-            // Octets that come late are taken and dropped, and change nothing.
+            // Bytes that come late are taken and dropped, and change nothing.
             Stage::Leaving | Stage::Failed => {
                 for _ in 0..10 {
                     let at = scene.now;

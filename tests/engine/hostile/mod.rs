@@ -1,6 +1,6 @@
 //! A peer that speaks TCP and MPA well, and then breaks the rules of one layer after the other.
 //!
-//! The peer is made of octets: it shares nothing with the engine but the device, the value of a
+//! The peer is made of bytes: it shares nothing with the engine but the device, the value of a
 //! TCP header and a CRC function. Every rule broken has to end in the Terminate message (or the
 //! close) that the RFCs name for it, with memory untouched.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]

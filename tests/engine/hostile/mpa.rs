@@ -25,7 +25,7 @@ fn write(scene: &Scene, len: usize) -> Vec<u8> {
     tagged(WRITE, scene.tags.all.stag().0, BASE, &octets)
 }
 
-/// Sends octets at the end of the peer's stream, without counting them as sent.
+/// Sends bytes at the end of the peer's stream, without counting them as sent.
 fn try_send(scene: &mut Scene, octets: &[u8]) {
     let at = scene.peer.sent;
     scene.peer.send_at(scene.now.as_nanos(), at, octets);
@@ -211,7 +211,7 @@ fn bits_of_a_marker_that_say_nothing_are_ignored() {
     let before = scene.memory();
     let mut odd = scene.fpdu(&write(&scene, 1000));
     let marker = 512 - (scene.peer.sent - scene.origin) as usize;
-    // RFC 5044 §4.2, erratum 1427: reserved octets ignored, low bits masked, both in the CRC.
+    // RFC 5044 §4.2, erratum 1427: reserved bytes ignored, low bits masked, both in the CRC.
     odd[marker] = 0xDE;
     odd[marker + 1] = 0xAD;
     odd[marker + 3] |= 3;

@@ -27,7 +27,7 @@ fn start(scene: &mut Scene) {
     scene.send(&octets::empty_write());
 }
 
-/// Three messages that wait, of 10 octets, none and 10.
+/// Three messages that wait, of 10 bytes, none and 10.
 fn with_three() -> Scene {
     let mut scene = waiting();
     scene.send_all(&[send(1, &[1; 10]), send(2, &[]), send(3, &[3; 10])]);

@@ -7,7 +7,7 @@ use urnic_engine::tcp::{Flags, HEADER_LEN_MAX, Header, Options, SeqNum};
 use urnic_netdev::memory::MemoryDevice;
 use urnic_netdev::{Device, TxFrame};
 
-/// Octets of payload in the segments it cuts.
+/// Bytes of payload in the segments it cuts.
 const SEGMENT_LEN: usize = 1400;
 const IPV4_LEN: usize = 20;
 
@@ -19,9 +19,9 @@ pub(crate) struct RawPeer {
     other: (Ipv4Addr, u16),
     isn: u32,
     other_isn: Option<u32>,
-    /// Octets sent in order so far.
+    /// Bytes sent in order so far.
     pub(crate) sent: u64,
-    /// Octets received in order so far.
+    /// Bytes received in order so far.
     pub(crate) received: Vec<u8>,
     /// Highest position of ours that was acknowledged.
     pub(crate) acknowledged: u64,
@@ -40,11 +40,11 @@ pub(crate) struct RawPeer {
     pub(crate) scales: bool,
     /// The shift of the victim's windows.
     other_shift: u8,
-    /// Octets that the victim offered last.
+    /// Bytes that the victim offered last.
     pub(crate) offered: u64,
     /// The MSS it names.
     pub(crate) mss: u16,
-    /// Of the next segment with payload, take so many octets only: the path has cut it, and lost the
+    /// Of the next segment with payload, take so many bytes only: the path has cut it, and lost the
     /// rest.
     pub(crate) take_only: Option<usize>,
 }
@@ -121,7 +121,7 @@ impl RawPeer {
         self.received = received;
     }
 
-    /// Octets of the victim's stream that were there before.
+    /// Bytes of the victim's stream that were there before.
     fn position_of(&self, seq: SeqNum) -> i64 {
         let first = self.other_isn.expect("data comes after the SYN").wrapping_add(1);
         let expected = first.wrapping_add(self.received.len() as u32);
@@ -137,7 +137,7 @@ impl RawPeer {
         SeqNum(first.wrapping_add(self.received.len() as u32 + u32::from(self.fin_received)))
     }
 
-    /// The sequence number of an octet of ours.
+    /// The sequence number of a byte of ours.
     pub(crate) fn seq_of(&self, offset: u64) -> SeqNum {
         SeqNum(self.isn.wrapping_add(1).wrapping_add(offset as u32))
     }
@@ -152,12 +152,12 @@ impl RawPeer {
         self.transmit(now_ns, Header { seq, flags, options, ..self.header() }, &[]);
     }
 
-    /// Sends octets in order.
+    /// Sends bytes in order.
     pub(crate) fn send(&mut self, now_ns: u64, octets: &[u8]) {
         self.send_cut(now_ns, octets, SEGMENT_LEN);
     }
 
-    /// Sends octets in order, in segments of `segment_len`.
+    /// Sends bytes in order, in segments of `segment_len`.
     pub(crate) fn send_cut(&mut self, now_ns: u64, octets: &[u8], segment_len: usize) {
         for segment in octets.chunks(segment_len) {
             self.send_at(now_ns, self.sent, segment);
@@ -165,7 +165,7 @@ impl RawPeer {
         }
     }
 
-    /// Sends octets at any place of the stream, as one segment.
+    /// Sends bytes at any place of the stream, as one segment.
     pub(crate) fn send_at(&mut self, now_ns: u64, offset: u64, octets: &[u8]) {
         let seq = self.seq_of(offset);
         let flags = Flags::ACK | Flags::PSH;

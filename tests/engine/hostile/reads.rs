@@ -159,7 +159,7 @@ fn reads_that_are_answered_make_room_for_more() {
 
 // ---- Responses ----
 
-/// The victim has a Read of 500 octets open, and this is the place it named.
+/// The victim has a Read of 500 bytes open, and this is the place it named.
 fn reading() -> (Scene, Place) {
     let mut scene = Scene::ready();
     scene.post_read(500);
@@ -269,7 +269,7 @@ fn no_more_reads_are_open_than_agreed() {
 
 // ---- Responses of the victim: what memory is read when ----
 
-/// The victim answers a Read of `len` octets of its readable memory.
+/// The victim answers a Read of `len` bytes of its readable memory.
 fn ask(scene: &mut Scene, len: u32) {
     let source = (scene.tags.readable.stag().0, 0);
     scene.send(&read_request(1, SINK, len, source));
@@ -355,7 +355,7 @@ fn the_rest_of_a_send_that_the_window_cuts_goes_with_its_beginning() {
     let mut scene = Scene::ready();
     scene.peer.window = 600;
     scene.send(&empty_write());
-    // What acknowledges the first octets closes the window.
+    // What acknowledges the first bytes closes the window.
     scene.peer.window = 0;
     scene.inbox.copy_in(0, &[7; 1200]);
     let received = scene.peer.received.len();
@@ -411,7 +411,7 @@ fn nothing_is_read_for_the_peer_after_the_registration_has_ended() {
     }
 }
 
-/// RFC 5040 §4.8: after the first octets, the Terminate says what is left.
+/// RFC 5040 §4.8: after the first bytes, the Terminate says what is left.
 #[test]
 fn a_response_that_loses_its_source_says_how_far_it_came() {
     let mut scene = Scene::ready();

@@ -30,17 +30,17 @@ const PEER_PORT: u16 = 40_000;
 
 /// Reads that the victim takes and opens at a time.
 pub(crate) const DEPTH: u16 = 4;
-/// Octets of the one region that all steering tags open parts of.
+/// Bytes of the one region that all steering tags open parts of.
 const REGION_LEN: usize = 1 << 16;
 /// First tagged offset of [`Tags::all`]; not 0, so that there is something below.
 pub(crate) const BASE: u64 = 0x1_0000;
-/// Octets behind every steering tag.
+/// Bytes behind every steering tag.
 pub(crate) const PART_LEN: usize = 4096;
 
 /// Long enough for everything but timeouts.
 pub(crate) const MOMENT: Duration = Duration::from_millis(20);
 
-/// The victim's steering tags. Each opens [`PART_LEN`] octets, with others left and right of them.
+/// The victim's steering tags. Each opens [`PART_LEN`] bytes, with others left and right of them.
 #[derive(Debug)]
 pub(crate) struct Tags {
     /// Every right, offsets from [`BASE`].
@@ -55,7 +55,7 @@ pub(crate) struct Tags {
     pub(crate) private: Mr,
     /// Every right, for this stream.
     pub(crate) own: Mr,
-    /// The last octets of the offset space.
+    /// The last bytes of the offset space.
     pub(crate) high: Mr,
 }
 
@@ -306,7 +306,7 @@ impl Scene {
         octets::fpdu(ulpdu, self.peer.sent - self.origin, self.markers)
     }
 
-    /// Sends octets in order and lets the victim work.
+    /// Sends bytes in order and lets the victim work.
     pub(crate) fn send_octets(&mut self, octets: &[u8]) {
         self.peer.send(self.now.as_nanos(), octets);
         self.run(MOMENT);
@@ -342,20 +342,20 @@ impl Scene {
 
     // ---- the victim's work and memory ----
 
-    /// The victim posts a receive of `len` octets at the front of its inbox.
+    /// The victim posts a receive of `len` bytes at the front of its inbox.
     pub(crate) fn post_receive(&mut self, len: usize) {
         let wr = RecvWr::new(WrId(self.posted_receives as u64), [self.inbox.sge(0..len)]);
         self.qp.post_recv(wr).unwrap();
         self.posted_receives += 1;
     }
 
-    /// The victim posts a Send of 100 octets.
+    /// The victim posts a Send of 100 bytes.
     pub(crate) fn post_send(&mut self) {
         let wr = SendWr::send(WrId(self.posted_sends as u64), [self.inbox.sge(0..100)]);
         self.post(wr);
     }
 
-    /// The victim posts a Read of `len` octets into its inbox.
+    /// The victim posts a Read of `len` bytes into its inbox.
     pub(crate) fn post_read(&mut self, len: usize) {
         let remote = urnic_engine::verbs::RemoteBuffer {
             stag: urnic_engine::types::Stag(0xABCD),
@@ -424,7 +424,7 @@ impl Scene {
         self.dies_of_octets(&fpdu, ulpdu, code, about, status);
     }
 
-    /// Sends octets whose fault is `ulpdu`. The stream has to end as the RFCs say:
+    /// Sends bytes whose fault is `ulpdu`. The stream has to end as the RFCs say:
     /// nothing placed, this Terminate and then FIN, everything flushed, nothing more happening.
     pub(crate) fn dies_of_octets(
         mut self,
@@ -517,7 +517,7 @@ impl Tags {
             | Access::MW_BIND;
         let mut at = 0;
         let mut part = |pd: &Pd, access, base, only| {
-            // Octets of no message between the parts.
+            // Bytes of no message between the parts.
             at += PART_LEN / 2;
             let range = at..at + PART_LEN;
             at = range.end;
@@ -536,7 +536,7 @@ impl Tags {
     }
 }
 
-/// Checks a Terminate message octet by octet against RFC 5040 §4.8.
+/// Checks a Terminate message byte by byte against RFC 5040 §4.8.
 pub(crate) fn check_terminate(
     message: &[u8],
     ulpdu: &[u8],

@@ -16,7 +16,7 @@ use urnic_testkit::octets::{
 /// How long the victim waits for a Request.
 const PATIENCE: Duration = Duration::from_nanos(MPA_REQUEST_TIMEOUT_NS);
 
-/// The octets are no Request: no Reply comes, and the connection is closed.
+/// The bytes are no Request: no Reply comes, and the connection is closed.
 fn is_refused(octets: &[u8]) -> StartupFailure {
     let mut scene = Scene::new();
     scene.open();

@@ -7,7 +7,7 @@ use urnic_testkit::octets::{WRITE, tagged};
 
 const LEN: u64 = PART_LEN as u64;
 
-/// A Write of `len` octets to `to` of a steering tag ends the stream.
+/// A Write of `len` bytes to `to` of a steering tag ends the stream.
 fn write_is_refused(pick: fn(&Scene) -> &Mr, to: u64, len: usize, code: (u8, u8, u8)) {
     let scene = Scene::ready();
     let stag = pick(&scene).stag().0;
@@ -23,7 +23,7 @@ fn a_write_inside_the_buffer_is_placed_and_nothing_else_changes() {
     for (at, len) in [(0, 1), (LEN - 1, 1), (100, 1000), (0, PART_LEN - 3)] {
         let octets: Vec<u8> = (0..len).map(|i| (i as u8) ^ 0x55).collect();
         scene.send(&tagged(WRITE, stag, BASE + at, &octets));
-        // The first part begins after half a part of octets of no message.
+        // The first part begins after half a part of bytes of no message.
         let start = PART_LEN / 2 + at as usize;
         expected[start..start + len].copy_from_slice(&octets);
         assert!(scene.memory() == expected, "{len} octets at {at}");

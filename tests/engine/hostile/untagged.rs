@@ -186,7 +186,7 @@ fn immediate_data_arrives_in_the_completion() {
 
 #[test]
 fn immediate_data_of_another_length_is_refused() {
-    // RFC 7306 §6.3: exactly eight octets.
+    // RFC 7306 §6.3: exactly eight bytes.
     for len in [0, 7, 9, 100] {
         let scene = ready_with_receives(&[100]);
         let ulpdu = untagged(IMMEDIATE, 0, 1, 0, &vec![1; len]);

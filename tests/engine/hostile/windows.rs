@@ -1,4 +1,4 @@
-//! Memory windows under a peer that uses what it may not: keys that were taken away, octets beside the
+//! Memory windows under a peer that uses what it may not: keys that were taken away, bytes beside the
 //! window, rights that only the region has (RFC 5040 §8.1.1, RFC 5041 §7.1).
 
 use urnic_engine::mem::Access;
@@ -23,7 +23,7 @@ impl Scene {
         assert_eq!((wc.opcode, wc.status), (WcOpcode::BindMw, WcStatus::Success));
     }
 
-    /// A window that shows some octets of the region with all rights.
+    /// A window that shows some bytes of the region with all rights.
     fn window(&mut self, mw_type: MwType, access: Access) -> (Mw, u32) {
         let mw = self.pd.alloc_mw(mw_type).unwrap();
         let bind = mw.bind(&self.tags.all, AT..AT + LEN, access);
@@ -44,7 +44,7 @@ fn a_window_takes_what_is_inside_and_nothing_beside() {
             tagged(WRITE, stag, 0, b"first"),
             tagged(WRITE, stag, LEN as u64 - 4, b"last"),
         ]);
-        // The first part begins after half a part of octets of no message.
+        // The first part begins after half a part of bytes of no message.
         let start = PART_LEN / 2 + AT;
         expected[start..start + 5].copy_from_slice(b"first");
         expected[start + LEN - 4..start + LEN].copy_from_slice(b"last");

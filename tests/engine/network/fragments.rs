@@ -12,7 +12,7 @@ use crate::network::scene::{B6, LINK, Scene};
 use crate::network::wire::Verdict;
 use urnic_testkit::pair::B;
 
-/// A router cuts whatever is longer than 576 octets.
+/// A router cuts whatever is longer than 576 bytes.
 fn cut(scene: &mut Scene) {
     let mut id = 0;
     scene.behind_a(move |frame| {

@@ -1,4 +1,4 @@
-//! Octets of Ethernet and IP, made and taken apart without the engine.
+//! Bytes of Ethernet and IP, made and taken apart without the engine.
 
 pub(crate) const ETHERNET_LEN: usize = 14;
 
@@ -18,7 +18,7 @@ pub(crate) fn checksum(octets: &[u8]) -> [u8; 2] {
     (!(sum as u16)).to_be_bytes()
 }
 
-/// Octets of the IP datagram in an untagged frame; 0 when it is something else.
+/// Bytes of the IP datagram in an untagged frame; 0 when it is something else.
 pub(crate) fn datagram_len(frame: &[u8]) -> usize {
     match frame[12..14] {
         [0x08, 0x00] => usize::from(u16::from_be_bytes([frame[16], frame[17]])),
@@ -87,7 +87,7 @@ pub(crate) fn icmp_about(frame: &[u8], kind: u8, code: u8, word: u32) -> Vec<u8>
     reply
 }
 
-/// The frame as fragments of at most `len` octets of payload each, a multiple of 8; last first.
+/// The frame as fragments of at most `len` bytes of payload each, a multiple of 8; last first.
 pub(crate) fn fragments_of(frame: &[u8], len: usize, id: u32) -> Vec<Vec<u8>> {
     let header_len = if frame[12] == 0x08 { 20 } else { 40 };
     let payload_at = ETHERNET_LEN + header_len;

@@ -23,7 +23,7 @@ fn open(scene: &mut Scene, address: IpAddr) -> (SocketHandle, SocketHandle) {
     (here, there)
 }
 
-/// Moves octets by ordinary TCP while something else may go on.
+/// Moves bytes by ordinary TCP while something else may go on.
 fn transfer(scene: &mut Scene, here: SocketHandle, there: SocketHandle, octets: &[u8]) {
     let (mut sent, mut received) = (0, Vec::new());
     let done = scene.run_for(LIMIT, |scene| {

@@ -18,7 +18,7 @@ use urnic_testkit::pair::{A, B, all_access};
 const BOTH: [IpAddr; 2] = [IpAddr::V4(B), IpAddr::V6(B6)];
 const WHILE: Duration = Duration::from_secs(20);
 
-/// A router behind which links take `mtu` octets, and which may say so.
+/// A router behind which links take `mtu` bytes, and which may say so.
 fn router(scene: &mut Scene, mtu: &Rc<Cell<usize>>, talks: bool) {
     let mtu = Rc::clone(mtu);
     scene.behind_a(move |frame| {

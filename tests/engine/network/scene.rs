@@ -94,7 +94,7 @@ impl Scene {
         self.a.connection.expect("connected")
     }
 
-    /// Moves `len` octets from `a` to `b` within `limit`; true when they came and are right.
+    /// Moves `len` bytes from `a` to `b` within `limit`; true when they came and are right.
     pub(crate) fn write_within(&mut self, len: usize, limit: Duration) -> bool {
         self.write_while(len, limit, |_| {})
     }

@@ -15,7 +15,7 @@ use urnic_testkit::pair::{all_access, content, fill};
 use super::{drain, post, send};
 
 const LEN: usize = 100_000;
-/// Octets that the other end reads at once.
+/// Bytes that the other end reads at once.
 const READ_LEN: usize = 30_000;
 
 struct End {
@@ -51,7 +51,7 @@ impl End {
     }
 }
 
-/// Moves octets until there are none, or the other end wants none. Returns how many there were.
+/// Moves bytes until there are none, or the other end wants none. Returns how many there were.
 fn pass(from: &mut End, to: &mut End) -> usize {
     let mut moved = 0;
     while to.stream.wants_octets() {

@@ -10,7 +10,7 @@ use urnic_testkit::pair::{Pair, content, fill};
 
 use super::{drain, pause, post, send, setup};
 
-/// Three messages of 5000 octets wait at `b`.
+/// Three messages of 5000 bytes wait at `b`.
 fn with_three() -> (Pair, Vec<u8>) {
     let mut pair = Pair::connect(setup());
     let source = pair.a.pd.reg_mr(5000, Access::LOCAL_WRITE).unwrap();

@@ -55,7 +55,7 @@ fn a_stream_that_is_full_closes_its_window_and_goes_on_later() {
     );
 }
 
-/// Messages without octets fill it as well.
+/// Messages without bytes fill it as well.
 #[test]
 fn empty_messages_are_bounded_too() {
     let mut pair = Pair::connect(setup());

@@ -11,7 +11,7 @@ use urnic_engine::verbs::{
 
 use crate::property::plan::{Kind, Op, Plan};
 
-/// Octets of the regions that sources of data lie in.
+/// Bytes of the regions that sources of data lie in.
 pub(crate) const SOURCE_LEN: usize = 256 << 10;
 /// 64-bit numbers that atomics work on.
 pub(crate) const NUMBERS: usize = 4;
@@ -34,7 +34,7 @@ pub(crate) enum Place {
 pub(crate) const PLACES: [Place; 5] =
     [Place::Source, Place::Sink, Place::Landing, Place::Inbox, Place::Numbers];
 
-/// Octets of the patterned source.
+/// Bytes of the patterned source.
 pub(crate) fn source_octets(end: usize) -> Vec<u8> {
     (0..SOURCE_LEN).map(|i| (i * 31 + (i >> 8) * 7 + end * 101) as u8 | 1).collect()
 }
@@ -48,7 +48,7 @@ pub(crate) struct Spot {
     pub(crate) to: usize,
 }
 
-/// Assigns every request of one end its octets; areas that are written never overlap.
+/// Assigns every request of one end its bytes; areas that are written never overlap.
 pub(crate) fn spots(work: &[Op]) -> Vec<Spot> {
     let (mut written, mut read, mut sent) = (0, 0, 0);
     work.iter()
@@ -61,14 +61,14 @@ pub(crate) fn spots(work: &[Op]) -> Vec<Spot> {
                 _ => &mut sent,
             };
             let to = *next;
-            // A few octets of no operation in between, so that an overrun shows.
+            // A few bytes of no operation in between, so that an overrun shows.
             *next += op.len + 5;
             Spot { from, to }
         })
         .collect()
 }
 
-/// Octets that a region needs for what one end does with it.
+/// Bytes that a region needs for what one end does with it.
 pub(crate) fn room(work: &[Op]) -> usize {
     work.iter().map(|op| op.len + 5).sum::<usize>() + 8
 }
@@ -149,7 +149,7 @@ impl End {
         PLACES.iter().map(|place| read(self.region(*place))).collect()
     }
 
-    /// Whether the octets of a request of the peer are where they belong.
+    /// Whether the bytes of a request of the peer are where they belong.
     pub(crate) fn has(&self, plan: &Plan, op: &Op, spot: Spot, expected: &[Vec<u8>]) -> bool {
         let place = match op.kind {
             Kind::Write => Place::Sink,
@@ -267,7 +267,7 @@ fn read_source(
     (peer.region(place).remote(from as u64), len)
 }
 
-/// Compares the low octet with 0: sometimes it is.
+/// Compares the low byte with 0: sometimes it is.
 fn cmp_swap(remote: RemoteBuffer, len: usize) -> SendOp {
     SendOp::CmpSwap {
         remote,

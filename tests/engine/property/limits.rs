@@ -25,7 +25,7 @@ struct Case {
     out_of_order: bool,
     /// Lengths of the ULPDUs of every stream, used in turn.
     lens: Vec<usize>,
-    /// Octets of each stream, at least.
+    /// Bytes of each stream, at least.
     stream_len: usize,
     actions: Vec<Action>,
 }
@@ -42,11 +42,11 @@ struct Action {
 enum What {
     /// A segment as it should be.
     Send,
-    /// One with other octets: only streams that are not honest.
+    /// One with other bytes: only streams that are not honest.
     Spoil,
     /// Another connection needs the room.
     GiveUp,
-    /// Single octets, 2 apart: only streams that are not honest.
+    /// Single bytes, 2 apart: only streams that are not honest.
     Scatter,
 }
 
@@ -55,9 +55,9 @@ enum What {
 enum Place {
     /// Anywhere.
     Any(Index),
-    /// So many octets after the cumulative point.
+    /// So many bytes after the cumulative point.
     Next(u64),
-    /// So many octets before the end of what is near.
+    /// So many bytes before the end of what is near.
     NearEnd(u64),
     /// At the start of an FPDU.
     Fpdu(Index),
@@ -111,7 +111,7 @@ fn any_case(actions: usize, stream_len: usize) -> impl Strategy<Value = Case> {
     )
 }
 
-/// The octets of a stream, and where its FPDUs start.
+/// The bytes of a stream, and where its FPDUs start.
 #[derive(Default)]
 struct Sent {
     octets: Vec<u8>,
@@ -347,7 +347,7 @@ fn run(case: &Case, met: &mut Met) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Whether a segment of these octets in order lies in what is near, beyond which a gap decides.
+/// Whether a segment of these bytes in order lies in what is near, beyond which a gap decides.
 fn is_gapless(end: &End, octets: &[u8]) -> bool {
     octets.len() < PIECE_BLOCK_LEN && end.mpa.bytes_held() == 0 && end.mpa.bytes_ahead() == 0
 }

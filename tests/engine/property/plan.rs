@@ -10,7 +10,7 @@ use urnic_netdev::impair::ImpairConfig;
 pub(crate) enum Size {
     /// Messages of a few FPDUs, any MTU.
     Small,
-    /// Messages of up to 200 000 octets.
+    /// Messages of up to 200 000 bytes.
     Large,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct LinkPlan {
     pub(crate) latency_ns: u64,
     pub(crate) super_frames: bool,
     pub(crate) impair: ImpairConfig,
-    /// The end whose sequence numbers wrap, and after how many octets; `None` leaves them to
+    /// The end whose sequence numbers wrap, and after how many bytes; `None` leaves them to
     /// chance.
     pub(crate) wrap: Option<(usize, u32)>,
 }

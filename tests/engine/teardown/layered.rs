@@ -1,4 +1,4 @@
-//! RDMA over a byte stream that is not ours: here a pipe that cuts octets anywhere.
+//! RDMA over a byte stream that is not ours: here a pipe that cuts bytes anywhere.
 
 use std::collections::VecDeque;
 
@@ -40,7 +40,7 @@ impl End {
         Self { layered, memory, cq, qp, events, pipe, closed: false }
     }
 
-    /// Writes at most `len_max` octets to the pipe; returns how many.
+    /// Writes at most `len_max` bytes to the pipe; returns how many.
     fn write(&mut self, emss: usize, len_max: usize) -> usize {
         let mut octets = Vec::new();
         let (mut scratch, mut fragments) = (Scratch::default(), Fragments::new());
@@ -69,7 +69,7 @@ impl End {
     }
 }
 
-/// Moves octets both ways, in runs of the given lengths, until nothing moves.
+/// Moves bytes both ways, in runs of the given lengths, until nothing moves.
 fn pump(ends: &mut [End; 2], emss: usize, runs: &mut impl Iterator<Item = usize>) {
     let mut idle = 0;
     while idle < 3 {

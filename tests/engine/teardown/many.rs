@@ -47,7 +47,7 @@ fn connections_come_and_go_over_a_bad_link() {
     for round in 0..40 {
         let queues = [duo.sides[0].queues(8), duo.sides[1].queues(8)];
         let ids = duo.connect([&queues[0], &queues[1]]);
-        // Left in the middle, with octets held on both ends.
+        // Left in the middle, with bytes held on both ends.
         for side in [0, 1] {
             let (own, peer) = (&duo.sides[side].memory, &duo.sides[1 - side].memory);
             let write = SendWr::write(WrId(1), peer.remote(0), [own.sge(0..400_000)]);

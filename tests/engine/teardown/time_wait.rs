@@ -7,7 +7,7 @@ use urnic_testkit::closing::Closing;
 use urnic_testkit::counting::live_bytes;
 use urnic_testkit::pair::A;
 
-/// Octets of the heap that one may take, whatever table has just doubled.
+/// Bytes of the heap that one may take, whatever table has just doubled.
 const BYTES_MAX: i64 = 256;
 
 /// As many as double the table of addresses just now are the most expensive; 100,000 are as many as a

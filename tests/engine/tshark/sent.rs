@@ -1,4 +1,4 @@
-//! What was sent, read from the octets of one direction by a walk of its own: length after length,
+//! What was sent, read from the bytes of one direction by a walk of its own: length after length,
 //! markers by their place.
 
 use urnic_engine::wire::ddp::DdpHeader;

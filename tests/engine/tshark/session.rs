@@ -28,14 +28,14 @@ pub(crate) struct Settings {
     pub(crate) seed: u64,
 }
 
-/// The octets that one end sent, from its startup frame on.
+/// The bytes that one end sent, from its startup frame on.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
     pub(crate) octets: Vec<u8>,
     pub(crate) markers: bool,
     /// Sequence number of its SYN.
     first: u32,
-    /// Octets of each segment.
+    /// Bytes of each segment.
     segments: Vec<Vec<u8>>,
 }
 
@@ -108,7 +108,7 @@ impl Session {
         self.completes(lens.len());
     }
 
-    /// A Write of `len` octets.
+    /// A Write of `len` bytes.
     pub(crate) fn write(&mut self, len: usize) {
         let (from, to) = (self.region(true, len), self.region(false, len));
         let remote = self.kept[to].remote(0);

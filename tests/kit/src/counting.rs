@@ -12,7 +12,7 @@ use std::cell::Cell;
 thread_local! {
     /// Allocations and reallocations of this thread.
     static COUNT: Cell<u64> = const { Cell::new(0) };
-    /// Octets that this thread has asked for and not freed.
+    /// Bytes that this thread has asked for and not freed.
     static LIVE: Cell<i64> = const { Cell::new(0) };
     /// Whether this thread's next allocation prints where it comes from.
     static LOUD: Cell<bool> = const { Cell::new(false) };
@@ -30,7 +30,7 @@ fn subtract(octets: usize) {
     LIVE.set(LIVE.get().wrapping_sub_unsigned(octets as u64));
 }
 
-/// Octets of the heap that the current thread has asked for and not freed.
+/// Bytes of the heap that the current thread has asked for and not freed.
 pub fn live_bytes() -> i64 {
     LIVE.get()
 }

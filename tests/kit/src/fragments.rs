@@ -12,7 +12,7 @@ use urnic_netdev::{Capabilities, Device, Fragment, RxFrame, TransmitError, TxFra
 pub struct InFragments<D> {
     inner: D,
     dice: ChaCha8Rng,
-    /// Octets of a run at most.
+    /// Bytes of a run at most.
     run_len_max: usize,
 }
 

@@ -44,7 +44,7 @@ impl KernelFlow {
         Ok(Self { sending, received, threads })
     }
 
-    /// Octets that have arrived so far.
+    /// Bytes that have arrived so far.
     pub fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
@@ -52,7 +52,7 @@ impl KernelFlow {
 
 impl Drop for KernelFlow {
     fn drop(&mut self) {
-        // A reset: what is under way is of no interest.
+        // A reset: what is in flight is of no interest.
         let _reset = SockRef::from(&self.sending).set_linger(Some(std::time::Duration::ZERO));
         let _ended = self.sending.shutdown(Shutdown::Both);
         for thread in self.threads.drain(..) {

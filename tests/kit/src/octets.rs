@@ -1,7 +1,7 @@
-//! Messages octet by octet, as the tables of the RFCs have them.
+//! Messages byte by byte, as the tables of the RFCs have them.
 #![allow(clippy::cast_possible_truncation, reason = "what is made here is shorter than a frame")]
 
-/// DDP and RDMAP control octets of a whole message (RFC 5040 §4.1), L set.
+/// DDP and RDMAP control bytes of a whole message (RFC 5040 §4.1), L set.
 pub const WRITE: [u8; 2] = [0xC1, 0x40];
 pub const READ_REQUEST: [u8; 2] = [0x41, 0x41];
 pub const READ_RESPONSE: [u8; 2] = [0xC1, 0x42];
@@ -99,9 +99,9 @@ pub fn atomic_request(msn: u32, op: u8, target: Place, operands: [u64; 4]) -> Ve
     untagged(ATOMIC_REQUEST, 1, msn, 0, &body)
 }
 
-/// An FPDU at octet `at` of the marked or unmarked half connection.
+/// An FPDU at byte `at` of the marked or unmarked half connection.
 ///
-/// Markers are laid the naive way: whenever the next octet's position is due, one goes in.
+/// Markers are laid the naive way: whenever the next byte's position is due, one goes in.
 pub fn fpdu(ulpdu: &[u8], at: u64, markers: bool) -> Vec<u8> {
     let len = (ulpdu.len() as u16).to_be_bytes();
     fpdu_with_length(len, ulpdu, at, markers)

@@ -46,7 +46,7 @@ pub struct Outcome {
     pub transfer_ns: u64,
 }
 
-/// Octets of one message.
+/// Bytes of one message.
 pub const MESSAGE_LEN: usize = 64 << 10;
 
 /// A gigabit over 20 ms, with a queue of one bandwidth-delay product.
@@ -143,5 +143,5 @@ fn connect(path: &Path, impair: ImpairConfig, way: Way, seed: u64) -> Pair<Bad> 
     pair
 }
 
-/// Of the ends, in octets.
+/// Of the ends, in bytes.
 const MTU: usize = 1500;

@@ -277,7 +277,7 @@ pub fn all_access() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ
 }
 
-/// The octets of a pattern.
+/// The bytes of a pattern.
 pub fn pattern(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i as u8).wrapping_mul(31) ^ (i >> 8) as u8 ^ seed).collect()
 }
@@ -289,7 +289,7 @@ pub fn fill(mr: &Mr, seed: u8) -> Vec<u8> {
     octets
 }
 
-/// The octets of a region.
+/// The bytes of a region.
 pub fn content(mr: &Mr) -> Vec<u8> {
     let mut octets = vec![0; mr.len()];
     mr.copy_out(0, &mut octets);

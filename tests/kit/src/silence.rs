@@ -10,6 +10,6 @@ use socket2::{SockFilter, SockRef};
 /// # Errors
 /// Where the kernel leaves filters to root.
 pub fn drop_all_segments(socket: &impl AsFd) -> io::Result<()> {
-    // BPF_RET | BPF_K with no octets to be taken.
+    // BPF_RET | BPF_K with no bytes to be taken.
     SockRef::from(socket).attach_filter(&[SockFilter::new(6, 0, 0, 0)])
 }

@@ -82,7 +82,7 @@ fn a_rejection_carries_private_data() {
     }
 }
 
-/// Octets of an MPA startup frame without Private Data.
+/// Bytes of an MPA startup frame without Private Data.
 const STARTUP_LEN: usize = 20;
 
 fn read_startup(peer: &mut TcpStream) -> (u8, Vec<u8>) {

@@ -11,7 +11,7 @@ use urnic_testkit::pair::{A, B};
 use urnic_testkit::programs::program;
 use urnic_testkit::skip;
 
-/// Octets that each side writes, sends and reads.
+/// Bytes that each side writes, sends and reads.
 const LEN: usize = 8 << 20;
 
 /// What a side asks of its peer.

@@ -78,7 +78,7 @@ fn serve_until_killed() -> ! {
     }
 }
 
-/// The survivor keeps Writes and Reads under way, or Reads alone; in their midst the server is
+/// The survivor keeps Writes and Reads in flight, or Reads alone; in their midst the server is
 /// killed.
 fn survives_a_kill(survivor: &Station, writes: bool, test: &str) {
     let server = Server::start(test);

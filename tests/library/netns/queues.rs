@@ -22,7 +22,7 @@ use urnic_testkit::pair::{A, B, End};
 #[derive(Clone, Copy, Debug)]
 struct Load {
     connections: usize,
-    /// Octets that each end of each connection writes, sends and reads.
+    /// Bytes that each end of each connection writes, sends and reads.
     len: usize,
 }
 
@@ -133,7 +133,7 @@ fn end_of(station: &Station) -> End {
     End { rnic, pd, cq, qp, connection: None, events: Vec::new() }
 }
 
-/// Connections from `a` to `b` move data at once, and every octet is looked at.
+/// Connections from `a` to `b` move data at once, and every byte is looked at.
 fn many_exchanges(a: &Station, b: &Station, Load { connections, len }: Load) {
     let listener = b.endpoint.listen(b.at(false), ListenParams::default()).unwrap();
     let ends: Vec<_> = (0..connections).map(|_| [end_of(a), end_of(b)]).collect();

@@ -178,7 +178,7 @@ impl<DA: Device, DB: Device> Scene<DA, DB> {
         }
     }
 
-    /// Both sides at once write, read and send `len` octets, and every octet is looked at.
+    /// Both sides at once write, read and send `len` bytes, and every byte is looked at.
     pub(crate) fn exchange(&mut self, len: usize, what: &str) {
         self.exchange_in(len, what, [&private, &private]);
     }
@@ -239,9 +239,9 @@ impl<DA: Device, DB: Device> Scene<DA, DB> {
     }
 }
 
-/// Octets of one message, an odd number.
+/// Bytes of one message, an odd number.
 const MESSAGE_LEN: usize = 65_521;
-/// Work requests under way.
+/// Work requests in flight.
 const DEPTH: usize = 32;
 
 /// One side's share of an exchange.

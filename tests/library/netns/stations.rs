@@ -104,7 +104,7 @@ pub(crate) fn connect(
     [connecting.wait(PATIENCE).unwrap(), accepted.wait(PATIENCE).unwrap()]
 }
 
-/// Both sides at once write, read and send `len` octets, and every octet is looked at.
+/// Both sides at once write, read and send `len` bytes, and every byte is looked at.
 pub(crate) fn exchange(a: &Station, b: &Station, len: usize, what: &str) {
     let mut works = [Work::new(&a.end, len, 3), Work::new(&b.end, len, 5)];
     let remote = [works[1].buffers(), works[0].buffers()];

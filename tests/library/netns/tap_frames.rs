@@ -1,4 +1,4 @@
-//! Frames across TAPs, octet by octet: what goes in, what comes out, and what the kernel does to it.
+//! Frames across TAPs, byte by byte: what goes in, what comes out, and what the kernel does to it.
 
 use std::num::NonZeroU16;
 
@@ -64,7 +64,7 @@ impl Layout {
         tcp.fill_checksum(&source, &destination);
         let complete = tcp.checksum();
         let checksum = if partial {
-            // What the segment would have to sum to without its octets: the pseudo-header's sum.
+            // What the segment would have to sum to without its bytes: the pseudo-header's sum.
             let mut sum = 0_u32;
             tcp.set_checksum(0);
             for word in segment.chunks(2) {

@@ -66,7 +66,7 @@ netns_tests! {
         assert_eq!(device.capabilities().mtu, 4092);
         assert!(ip("link show tun0").contains("mtu 4092"));
         assert!(device.set_mtu(1 << 20).is_err());
-        // A datagram of the kernel, first octet first: a ping to what is behind the interface.
+        // A datagram of the kernel, first byte first: a ping to what is behind the interface.
         ip("addr add 10.8.0.1/24 dev tun0");
         let socket = std::net::UdpSocket::bind("10.8.0.1:0").unwrap();
         socket.send_to(b"datagram", "10.8.0.2:9").unwrap();

@@ -54,7 +54,7 @@ struct Options {
     #[arg(long, conflicts_with = "impaired")]
     fairness: bool,
     /// Measure programs written for rdma-core (perftest under `urnic run`) next to urnic's commands, UCX
-    /// and libfabric over the kernel's TCP, from 8 octets to 8 MiB.
+    /// and libfabric over the kernel's TCP, from 8 bytes to 8 MiB.
     #[arg(long, conflicts_with_all = ["impaired", "fairness"])]
     programs: bool,
     /// Only the case of this name, or else those whose name contains it.

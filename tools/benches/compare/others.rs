@@ -39,7 +39,7 @@ pub(crate) fn ucx_put_rate(far: &Far) -> Result<f64> {
     ucx_figure(far, Transport::Tcp, "ucp_put_bw", MESSAGE_LEN, 20_000, Ucx::Rate)
 }
 
-/// Half a round trip of UCX `ucp_put_lat` with 8 octets, in µs: the median.
+/// Half a round trip of UCX `ucp_put_lat` with 8 bytes, in µs: the median.
 pub(crate) fn ucx_put_latency(far: &Far) -> Result<f64> {
     ucx_figure(far, Transport::Tcp, "ucp_put_lat", 8, 20_000, Ucx::Median)
 }
@@ -82,7 +82,7 @@ pub(crate) fn ucx_figure(
     let line = ucx(far, transport, test, (len, iterations), rank)?;
     match what {
         Ucx::Median | Ucx::P99 | Ucx::P99_9 => column(&line, UCX_PERCENTILE),
-        // MB/s of 2^20 octets.
+        // MB/s of 2^20 bytes.
         Ucx::Rate => Ok(column(&line, UCX_OVERALL_RATE)? * f64::from(1 << 20) * 8.0 / 1e9),
     }
 }

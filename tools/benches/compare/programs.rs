@@ -14,7 +14,7 @@ pub(crate) use figures::{Server, URNIC, output};
 const SIZES: [usize; 7] = [8, 64, 512, 4096, 65_536, 1 << 20, 8 << 20];
 /// What a rate is measured with, outstanding at a time: perftest's own default.
 const DEPTH: usize = 128;
-/// Octets that are moved to measure a rate, and messages that are at least.
+/// Bytes that are moved to measure a rate, and messages that are at least.
 const MOVED_LEN: usize = 1 << 30;
 const MESSAGES: std::ops::RangeInclusive<usize> = 200..=200_000;
 
@@ -123,7 +123,7 @@ fn rates(len: usize) -> Vec<Case> {
     ]
 }
 
-/// A case of messages of `len` octets, by a program of a Debian package.
+/// A case of messages of `len` bytes, by a program of a Debian package.
 fn of(len: usize, name: &str, package: Option<(&'static str, &'static str)>, case: Case) -> Case {
     Case { name: format!("{len} B: {name}"), needs: package, ..case }
 }

@@ -26,11 +26,11 @@ use crate::writes::{DEPTH, MESSAGE_LEN};
 /// Frames to pump.
 #[derive(Clone, Copy, Debug)]
 struct Frames {
-    /// Octets behind the TCP header.
+    /// Bytes behind the TCP header.
     payload_len: usize,
-    /// Cut every so many octets.
+    /// Cut every so many bytes.
     segment_len: Option<u16>,
-    /// Octets that begin each segment and come from elsewhere.
+    /// Bytes that begin each segment and come from elsewhere.
     header_len: usize,
     /// Both ends digest each segment, and the receiver copies its payload.
     checked: bool,
@@ -57,7 +57,7 @@ impl Frames {
         Ok(Self { payload_len, segment_len: vnet.then_some(cut), header_len, checked })
     }
 
-    /// Octets of a segment.
+    /// Bytes of a segment.
     fn segment_len(&self) -> usize {
         self.segment_len.map_or(self.payload_len, usize::from)
     }
@@ -88,7 +88,7 @@ impl Frames {
     }
 }
 
-/// Payload octets per second, in Gbit/s.
+/// Payload bytes per second, in Gbit/s.
 pub(crate) fn rate(far: &Far, link: Link, time: Duration) -> Result<f64> {
     pump(far, link, 0, false, time)
 }
@@ -186,7 +186,7 @@ fn count(mut device: AnyDevice, frames: &Frames, octets: &AtomicU64, stop: &Atom
     }
 }
 
-/// Digests each segment of a frame and copies its payload to the memory, from the `at`-th octet on.
+/// Digests each segment of a frame and copies its payload to the memory, from the `at`-th byte on.
 fn place(mut octets: Scattered<'_>, frames: &Frames, memory: &mut [u8], at: &mut usize) {
     let segment_len = |left: usize| frames.segment_len().min(left);
     while let Some((segment, rest)) = octets.split_at_checked(segment_len(octets.len()))
@@ -223,7 +223,7 @@ fn head(payload_len: usize) -> [u8; HEAD_LEN] {
 }
 
 const HEAD_LEN: usize = 54;
-/// Octets that MPA and DDP add to a tagged FPDU: length, header, CRC.
+/// Bytes that MPA and DDP add to a tagged FPDU: length, header, CRC.
 const FPDU_OVERHEAD_LEN: usize = 20;
 const SUPER_FRAME_LEN: usize = 65_000;
 /// Frames sent or received in one go.

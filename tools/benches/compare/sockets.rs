@@ -86,7 +86,7 @@ impl Stack {
     }
 }
 
-/// Octets per second through one connection, in Gbit/s.
+/// Bytes per second through one connection, in Gbit/s.
 pub(crate) fn rate(far: &Far, link: Link, time: Duration) -> Result<f64> {
     let (near, there) = network::devices(far, link)?;
     let _core = pin(0);

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use urnic::monotonic_now;
 use urnic_engine::time::Duration;
 
-/// Octets of a frame, and of them the headers of Ethernet, IPv4 and TCP that others have.
+/// Bytes of a frame, and of them the headers of Ethernet, IPv4 and TCP that others have.
 const FRAME_LEN: u64 = 1500;
 const HEAD_LEN: u64 = 54;
 /// How long a process may take to make its socket.

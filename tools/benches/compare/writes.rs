@@ -154,7 +154,7 @@ fn between<R>(
     })
 }
 
-/// Octets written per second, in Gbit/s.
+/// Bytes written per second, in Gbit/s.
 pub(crate) fn write_rate(far: &Far, spec: &Spec, time: Duration) -> Result<f64> {
     let (mut started, mut measured_from) = (None, None);
     let mut rate = 0.0;
@@ -172,7 +172,7 @@ pub(crate) fn write_rate(far: &Far, spec: &Spec, time: Duration) -> Result<f64> 
     Ok(rate)
 }
 
-/// Writes for as long as `go_on`, which is told after each completion how many octets were
+/// Writes for as long as `go_on`, which is told after each completion how many bytes were
 /// written so far, says so.
 pub(crate) fn write_while(
     far: &Far,
@@ -199,7 +199,7 @@ pub(crate) fn write_while(
     })
 }
 
-/// Half a round trip of Writes of 8 octets, each side watching its own memory: median in µs, and
+/// Half a round trip of Writes of 8 bytes, each side watching its own memory: median in µs, and
 /// the 99th percentile.
 pub(crate) fn write_latency(far: &Far, spec: &Spec, rounds: usize) -> Result<(f64, f64)> {
     between(far, spec, 16, serve_echo, |side, _, remote| {
@@ -285,7 +285,7 @@ fn remote(octets: &[u8]) -> Result<RemoteBuffer> {
     Ok(RemoteBuffer { stag, to: TaggedOffset(u64::from_be_bytes(to.try_into()?)) })
 }
 
-/// Octets of one Write.
+/// Bytes of one Write.
 pub(crate) const MESSAGE_LEN: usize = 64 << 10;
 /// Writes posted at a time.
 pub(crate) const DEPTH: usize = 16;

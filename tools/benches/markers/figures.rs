@@ -13,15 +13,15 @@ pub(crate) struct Cell {
     link: &'static str,
     condition: &'static str,
     way: &'static str,
-    /// From arrival to placement, over all octets placed.
+    /// From arrival to placement, over all bytes placed.
     wait_mean_us: f64,
     /// The longest.
     wait_max_us: f64,
-    /// Most octets held at one time for FPDUs that were not whole, or not found, yet.
+    /// Most bytes held at one time for FPDUs that were not whole, or not found, yet.
     held_peak_bytes: u64,
-    /// Share of the octets that were held, and so copied twice.
+    /// Share of the bytes that were held, and so copied twice.
     held_share: f64,
-    /// Share of the octets placed before all earlier ones had come.
+    /// Share of the bytes placed before all earlier ones had come.
     placed_out_of_order_share: f64,
     /// From the post of a Send to its completion at the receiver.
     latency_p50_ms: f64,

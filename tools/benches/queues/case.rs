@@ -27,9 +27,9 @@ pub(crate) struct Case {
     pub(crate) link: Link,
     /// What is done with a message.
     pub(crate) operation: Operation,
-    /// Octets of a message.
+    /// Bytes of a message.
     pub(crate) message_len: usize,
-    /// Messages under way at a time.
+    /// Messages in flight at a time.
     pub(crate) window: usize,
 }
 

@@ -94,7 +94,7 @@ impl Flow {
         Ok(flows)
     }
 
-    /// Connects its ends, moves some messages, and checks that every octet arrives.
+    /// Connects its ends, moves some messages, and checks that every byte arrives.
     pub(crate) fn connect(&mut self) -> Result<()> {
         let depth = u16::try_from(self.case.window)?;
         let offer = Offer { ird: depth, ord: depth, ..Offer::default() };

@@ -21,9 +21,9 @@ use crate::case::{CASES, Case, Layout};
 use crate::flow::Flow;
 use crate::rounds::QUEUES;
 
-/// Octets of a cache line.
+/// Bytes of a cache line.
 const LINE_LEN: usize = 64;
-/// Octets of the messages that are traced, and most messages.
+/// Bytes of the messages that are traced, and most messages.
 const TRACED_BYTES: usize = 256 << 10;
 const TRACED_MAX: usize = 32;
 /// Stored to by a queue's thread when its messages begin, and when they have ended.
@@ -179,7 +179,7 @@ enum Kind {
     Modify,
 }
 
-/// A line of the trace that is about memory: ` L`, ` S` or ` M`, then the address and the octets.
+/// A line of the trace that is about memory: ` L`, ` S` or ` M`, then the address and the bytes.
 fn access(text: &str) -> Option<(Kind, usize, usize)> {
     let (kind, rest) = text.strip_prefix(' ')?.split_once(' ')?;
     let kind = match kind {

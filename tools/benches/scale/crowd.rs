@@ -16,7 +16,7 @@ use urnic_testkit::counting::live_bytes;
 use urnic_testkit::crowd;
 use urnic_testkit::pair::{A, B, config, poller_of};
 
-/// Octets of a message.
+/// Bytes of a message.
 const MESSAGE_LEN: usize = 64;
 /// Connections that are closed before those in TIME-WAIT are counted.
 const BEFORE: usize = 128;
@@ -59,11 +59,11 @@ pub(crate) struct Crowd {
 /// What connections cost, each at one end.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Cost {
-    /// Octets of the heap for a queue pair that is not connected.
+    /// Bytes of the heap for a queue pair that is not connected.
     pub(crate) qp_bytes: f64,
-    /// Octets of the heap that an idle connection adds.
+    /// Bytes of the heap that an idle connection adds.
     pub(crate) idle_bytes: f64,
-    /// Octets of the heap that a connection in TIME-WAIT takes.
+    /// Bytes of the heap that a connection in TIME-WAIT takes.
     pub(crate) time_wait_bytes: f64,
     /// Connections that are opened in a second of the processor, which does the work of both ends.
     pub(crate) opened_per_second: f64,
@@ -75,7 +75,7 @@ fn on_processor() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Octets of the heap that each of `count` connections in TIME-WAIT takes, the tables of the port
+/// Bytes of the heap that each of `count` connections in TIME-WAIT takes, the tables of the port
 /// included.
 fn time_wait_bytes(count: usize) -> f64 {
     let mut closing = Closing::new(count);
@@ -118,7 +118,7 @@ impl Crowd {
         Ok(crowd)
     }
 
-    /// Sends messages over all connections in turn, this many under way at a time; returns how many a
+    /// Sends messages over all connections in turn, this many in flight at a time; returns how many a
     /// second of the processor moves.
     pub(crate) fn messages(&mut self, count: usize, under_way: usize) -> Result<f64> {
         let began = on_processor();

@@ -30,7 +30,7 @@ struct Options {
         default_values_t = [1, 10, 100, 1000, 10_000],
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     connections: Vec<u32>,
-    /// Messages of 64 octets in each round.
+    /// Messages of 64 bytes in each round.
     #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1..))]
     messages: u32,
     /// Rounds of messages for each count; the median counts.
@@ -56,9 +56,9 @@ struct Figure {
     connections: u32,
     #[serde(flatten)]
     cost: Cost,
-    /// Messages in a second of the processor, as many under way as there are connections, 64 at most.
+    /// Messages in a second of the processor, as many in flight as there are connections, 64 at most.
     messages_per_second: f64,
-    /// The same with a message under way on each connection.
+    /// The same with a message in flight on each connection.
     messages_per_second_on_all: f64,
 }
 

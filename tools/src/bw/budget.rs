@@ -157,7 +157,7 @@ mod tests {
                     return Ok(());
                 }
             }
-            // What is missing: turns that came over 20 ms late, the message under way, and rounding.
+            // What is missing: turns that came over 20 ms late, the message in flight, and rounding.
             let due = u128::from(rate) * u128::from(elapsed - late) / 1_000_000_000;
             let missing = due.saturating_sub(bits);
             prop_assert!(missing <= u128::from(size) * 16 + due / 500, "{missing} of {due} bits");

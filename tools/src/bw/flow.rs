@@ -13,9 +13,9 @@ pub(super) struct Flow<'h> {
     pub(super) client: Client<'h>,
     op: Op,
     depth: u32,
-    /// Messages under way.
+    /// Messages in flight.
     pub(super) open: u32,
-    /// Messages that were under way at a time, at most.
+    /// Messages that were in flight at a time, at most.
     pub(super) most: u32,
     /// Messages that the server has buffers for; for Sends.
     credits: u32,
@@ -34,7 +34,7 @@ impl<'h> Flow<'h> {
         self.open > 0 || self.credits == 0
     }
 
-    /// Posts as much as may be under way and the budget has.
+    /// Posts as much as may be in flight and the budget has.
     #[inline]
     pub(super) fn fill(&mut self, memory: &Mr, budget: &mut Budget) -> anyhow::Result<()> {
         while self.open < self.depth && self.credits > 0 && budget.take() {

@@ -36,7 +36,7 @@ pub(crate) struct Plan {
     pub(crate) count: Option<u64>,
     /// Bits of payload per second at most, on all connections together.
     pub(crate) rate: Option<u64>,
-    /// Messages under way on each connection, as asked for.
+    /// Messages in flight on each connection, as asked for.
     pub(crate) depth_asked: u32,
     /// The same, or less where so many of this size would be too much.
     pub(crate) depth: u32,
@@ -53,7 +53,7 @@ pub(crate) struct Measured {
     pub(crate) messages_of_server: u64,
     /// From the first request until the server had received all.
     pub(crate) time: Duration,
-    /// Messages that a connection had under way at most.
+    /// Messages that a connection had in flight at most.
     pub(crate) depth: u32,
     /// Messages that it could have had: the depth that was asked for, or less.
     pub(crate) depth_max: u32,
@@ -235,7 +235,7 @@ fn with_what_was_measured(
     anyhow!("{error:#}; until then {messages} messages in {seconds:.2} s: {}", rate.trim_start())
 }
 
-/// Messages that each connection may have under way: as many as asked for, as long as all together
+/// Messages that each connection may have in flight: as many as asked for, as long as all together
 /// are not more than [`UNDER_WAY_MAX`], or than one connection has.
 fn depth_within(plan: &Plan) -> u32 {
     let message = u64::from(plan.size);
@@ -244,7 +244,7 @@ fn depth_within(plan: &Plan) -> u32 {
     plan.depth.min(u32::try_from(fit).unwrap_or(u32::MAX)).max(1)
 }
 
-/// Messages that one connection may have under way: the peer's IRD bounds Reads and Atomics, too.
+/// Messages that one connection may have in flight: the peer's IRD bounds Reads and Atomics, too.
 const fn depth_max(plan: &Plan, reads_max: u32) -> u32 {
     if plan.op.is_read() && reads_max < plan.depth { reads_max } else { plan.depth }
 }
@@ -320,7 +320,7 @@ pub(crate) fn no_memory(size: u32) -> String {
 /// Longest time of a message at a rate, of a measurement by count: a day without a message measures nothing.
 const LONE_MESSAGE_MAX: Duration = Duration::from_secs(86_400);
 
-/// Bytes under way on all connections together: more is the length of a queue, and of the wait for
+/// Bytes in flight on all connections together: more is the length of a queue, and of the wait for
 /// its end.
 const UNDER_WAY_MAX: u64 = 128 << 20;
 

@@ -14,7 +14,7 @@ pub(crate) struct Bandwidth {
     op: Op,
     size_bytes: u32,
     depth: u32,
-    /// Messages that a connection had under way at most.
+    /// Messages that a connection had in flight at most.
     depth_used: u32,
     /// Messages that it could have had.
     #[serde(skip)]
@@ -162,7 +162,7 @@ impl Bandwidth {
         format!("\n{here} asked for by this end, {there} by the server")
     }
 
-    /// Says why fewer messages were under way than asked for.
+    /// Says why fewer messages were in flight than asked for.
     fn depth_text(&self) -> String {
         if self.depth_used >= self.depth {
             return String::new();

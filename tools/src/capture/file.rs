@@ -23,7 +23,7 @@ pub(crate) struct Sink {
     error: Option<anyhow::Error>,
 }
 
-/// A file under way, or one of a ring of them.
+/// A file in flight, or one of a ring of them.
 pub(super) struct Target {
     file: LiveFile<Box<dyn Write>>,
     interface: Name,
@@ -34,7 +34,7 @@ pub(super) struct Target {
 /// The newest files of a capture that has one after the other.
 struct Ring {
     files_max: usize,
-    /// Those that are kept, the last one under way.
+    /// Those that are kept, the last one in flight.
     kept: VecDeque<PathBuf>,
     /// Of the last one, from 1.
     number: u64,
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn a_full_file_is_followed_by_the_next_and_the_newest_are_kept() {
         let folder = tempfile::tempdir().unwrap();
-        // Three frames of 1000 octets are in a file of 4000.
+        // Three frames of 1000 bytes are in a file of 4000.
         let told = ring(folder.path(), 3, 16);
         let kept = [4, 5, 6].map(|number| format!("a.{number:05}.pcapng"));
         assert_eq!(files(folder.path()), BTreeSet::from(kept.clone()));

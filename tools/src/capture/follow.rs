@@ -25,7 +25,7 @@ pub(crate) struct Shown {
     pub(crate) has_file: bool,
 }
 
-/// A capture under way.
+/// A capture in flight.
 pub(crate) struct Following {
     live: Live,
     sink: Sink,

@@ -1,4 +1,4 @@
-//! A capture of an interface under way: frames through the engine's receive code, into a file, and a
+//! A capture of an interface in flight: frames through the engine's receive code, into a file, and a
 //! line each second.
 
 mod file;

@@ -88,7 +88,7 @@ struct Receiver<'a, 'h> {
     crossing: HashMap<u64, Crossing>,
     /// Chunks whose digest is due.
     asked: HashSet<u64>,
-    /// Octets that are there and right.
+    /// Bytes that are there and right.
     verified: u64,
     progress: &'a Progress,
 }

@@ -1,4 +1,4 @@
-//! The order in which the chunks of a file cross: pieces under way, and how fast they may go.
+//! The order in which the chunks of a file cross: pieces in flight, and how fast they may go.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -19,7 +19,7 @@ pub(super) struct Pieces {
     current: Option<(u64, Range<u64>)>,
     /// Chunks that were wrong when they had crossed, and how often.
     wrong: HashMap<u64, u32>,
-    /// Octets per second at most.
+    /// Bytes per second at most.
     rate: Option<u64>,
     /// With a rate: when the next piece may go.
     due: Instant,
@@ -34,7 +34,7 @@ pub(super) struct Piece {
 }
 
 impl Pieces {
-    /// The given chunks of a file of `len` octets, at `rate` bits per second at most.
+    /// The given chunks of a file of `len` bytes, at `rate` bits per second at most.
     pub(super) fn new(len: u64, chunks: VecDeque<u64>, rate: Option<u64>) -> Self {
         let rate = rate.map(|bits| (bits / 8).max(1));
         let (waiting, wrong) = (chunks, HashMap::new());
@@ -45,7 +45,7 @@ impl Pieces {
         pieces
     }
 
-    /// Octets of a piece: fewer at a low rate, which would come in bursts.
+    /// Bytes of a piece: fewer at a low rate, which would come in bursts.
     fn piece_len(&self) -> u64 {
         let in_a_burst = |rate: u64| rate / (1_000_000_000 / BURST_NS);
         self.rate.map_or(PIECE_LEN, in_a_burst).clamp(1, PIECE_LEN)
@@ -117,11 +117,11 @@ impl Pieces {
     }
 }
 
-/// Octets of a piece.
+/// Bytes of a piece.
 const PIECE_LEN: u64 = 256 << 10;
 /// With a rate: how much of it goes at once, and how much is made good.
 const BURST_NS: u64 = 20_000_000;
-/// Pieces under way at a time.
+/// Pieces in flight at a time.
 pub(super) const PIECES_MAX: usize = 32;
 /// How often a chunk may arrive wrong.
 const WRONG_MAX: u32 = 3;

@@ -20,11 +20,11 @@ use crate::transfer::{Hashing, Staging, chunk_count, chunk_crc, chunk_range};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Transferred {
     pub(crate) sha256: [u8; 32],
-    /// Octets that were there from an earlier attempt.
+    /// Bytes that were there from an earlier attempt.
     pub(crate) resumed: u64,
 }
 
-/// Transfers a file of `len` octets within a session for it.
+/// Transfers a file of `len` bytes within a session for it.
 ///
 /// # Errors
 /// When the session fails, or the file is not the same at the other end.
@@ -106,7 +106,7 @@ struct Sender<'a, 'h> {
     len: u64,
     /// Chunks whose result is due.
     asked: HashSet<u64>,
-    /// Octets that are there and right.
+    /// Bytes that are there and right.
     verified: u64,
     progress: &'a Progress,
 }

@@ -100,7 +100,7 @@ const OWN_STOP_MIN: Duration = Duration::from_secs(1);
 const OWN_STOP_CAUSE_MAX: Duration = Duration::from_secs(10);
 /// How often the timeout passes at most while a server says that it works: on the queue of its disk.
 const WORK_TIMEOUTS: u32 = 4;
-/// Octets of a file that a server reads, or brings to its disk, in a second, at least.
+/// Bytes of a file that a server reads, or brings to its disk, in a second, at least.
 const WORK_BYTES_PER_SECOND: u64 = 1 << 20;
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::{figure, report, units};
 
 /// Measure throughput to a server
 ///
-/// Keeps a number of RDMA Writes, RDMA Reads, Sends or Atomics under way for some seconds, waits until
+/// Keeps a number of RDMA Writes, RDMA Reads, Sends or Atomics in flight for some seconds, waits until
 /// the server has received them all, and reports what each end has counted.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{DEVICES}"))]
@@ -53,7 +53,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "RATE", value_parser = units::rate, conflicts_with = "bidir")]
     rate: Option<u64>,
 
-    /// Messages under way at a time, on each connection
+    /// Messages in flight at a time, on each connection
     #[arg(short, long, value_name = "N", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(1..=4096))]
     depth: u32,
@@ -163,5 +163,5 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 const SIZE: u32 = 64 << 10;
 const SECONDS: Duration = Duration::from_secs(5);
 const SECONDS_OF_EACH: Duration = Duration::from_secs(1);
-/// Bytes under way of the largest sizes of a table: what a server gives to one peer holds them.
+/// Bytes in flight of the largest sizes of a table: what a server gives to one peer holds them.
 const UNDER_WAY_OF_ALL: u32 = 24 << 20;

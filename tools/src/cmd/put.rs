@@ -106,7 +106,7 @@ fn source(path: &Path) -> anyhow::Result<(File, u64)> {
         "{shown} is no regular file; '-' sends what comes on standard input"
     );
     let len = metadata.len();
-    // Files of /proc have octets and no length.
+    // Files of /proc have bytes and no length.
     let has_more = file.read_at(&mut [0], len).with_context(|| shown.to_string())? > 0;
     ensure!(
         !has_more,

@@ -14,7 +14,7 @@ use crate::units;
 /// environment: serve, ping, bw, lat, put, get and rping, and programs under 'urnic run'. No privilege is
 /// needed. Of each there is a line each second, and a table of its busiest connections, in the words of
 /// 'urnic capture': rates in and out (bytes of the TCP stream), the shares of segments sent that are
-/// aligned with FPDUs, of segments received that came out of order, of segments that were sent again, and
+/// aligned with FPDUs, of segments received that came out of order, of segments that were retransmitted, and
 /// bytes held because their FPDU is not whole. Over the kernel's TCP segments are the kernel's, and have
 /// dashes.
 #[derive(clap::Args, Debug)]

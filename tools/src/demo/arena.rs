@@ -6,13 +6,13 @@ use urnic_engine::verbs::{Mr, Pd};
 use super::Failure;
 use super::pattern::{Difference, Pattern, Piece, Random};
 
-/// Where one operation's octets are to arrive, and which.
+/// Where one operation's bytes are to arrive, and which.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     slot: usize,
-    /// First octet in the arena.
+    /// First byte in the arena.
     pub(super) at: usize,
-    /// Octets.
+    /// Bytes.
     pub(super) len: usize,
     /// What they are to be.
     pub(super) pieces: Vec<Piece>,
@@ -39,7 +39,7 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// Slots as `classes` say: (capacity in octets, how many), smallest capacity first.
+    /// Slots as `classes` say: (capacity in bytes, how many), smallest capacity first.
     pub(super) fn new(
         name: &'static str,
         pd: &Pd,
@@ -65,7 +65,7 @@ impl Arena {
         pd.reg_region(self.region.clone(), access)
     }
 
-    /// A free slot for `len` octets, at a place that need not be aligned; `None` when there is none
+    /// A free slot for `len` bytes, at a place that need not be aligned; `None` when there is none
     /// now.
     pub(super) fn take(&mut self, len: usize, random: &mut Random) -> Option<(usize, usize)> {
         let fitting = self.free.iter_mut().filter(|(capacity, _)| *capacity >= len);
@@ -79,7 +79,7 @@ impl Arena {
         self.free.iter().any(|(_, slots)| !slots.is_empty())
     }
 
-    /// The first octet and the capacity of a slot; for slots that are never taken or released.
+    /// The first byte and the capacity of a slot; for slots that are never taken or released.
     pub(super) fn extent(&self, slot: usize) -> (usize, usize) {
         (self.slots[slot].start, self.slots[slot].capacity)
     }
@@ -106,7 +106,7 @@ impl Arena {
         Ok(Target { slot, at, len, pieces })
     }
 
-    /// Checks every octet of a place, and its guards.
+    /// Checks every byte of a place, and its guards.
     pub(super) fn check(&self, target: &Target, pattern: &mut Pattern) -> Result<(), Failure> {
         let Target { at, len, ref pieces, slot: _ } = *target;
         pattern.compare(&self.memory, at, pieces).map_err(|difference| {
@@ -142,7 +142,7 @@ impl Arena {
         (0..self.slots.len()).try_for_each(|slot| self.check_last(slot, Some(pattern)))
     }
 
-    /// Checks the guards of what a slot held last, and its octets too, given the pattern.
+    /// Checks the guards of what a slot held last, and its bytes too, given the pattern.
     fn check_last(&mut self, slot: usize, pattern: Option<&mut Pattern>) -> Result<(), Failure> {
         let Some(last) = self.slots[slot].last.take() else { return Ok(()) };
         let result = match pattern {
@@ -169,11 +169,11 @@ impl Arena {
     }
 }
 
-/// Octets of guard on either side.
+/// Bytes of guard on either side.
 const GUARD_LEN: usize = 64;
 /// What guards hold: as good as any.
 const GUARD: [u8; GUARD_LEN] = [0xC3; GUARD_LEN];
-/// Octets by which the place in a slot varies.
+/// Bytes by which the place in a slot varies.
 const SHIFT_MAX: usize = 64;
 /// Longest operation whose place first gets the complement of what is expected. Longer ones cannot
 /// match by chance what the slot held before.

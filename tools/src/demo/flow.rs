@@ -18,7 +18,7 @@ pub(super) struct FlowConfig {
     /// Number of the direction: 0 is from the initiator.
     pub(super) number: usize,
     pub(super) seed: u64,
-    /// Payload octets to move.
+    /// Payload bytes to move.
     pub(super) bytes: u64,
     /// Longest operation.
     pub(super) len_max: usize,
@@ -114,7 +114,7 @@ impl Flow {
         })
     }
 
-    /// Payload octets that arrived as they should.
+    /// Payload bytes that arrived as they should.
     pub(super) const fn verified_bytes(&self) -> u64 {
         self.verified_bytes
     }
@@ -348,7 +348,7 @@ impl Flow {
         self.post_inbox(receiver, slot)
     }
 
-    /// A Read has completed: its octets have to be there.
+    /// A Read has completed: its bytes have to be there.
     pub(super) fn read_done(&mut self, target: Target) -> Result<(), Failure> {
         self.sinks.check(&target, &mut self.pattern).map_err(|failure| {
             failure.within(&format!("{:?}", Operation::Read { len: target.len }))
@@ -398,14 +398,14 @@ impl Flow {
         Ok(())
     }
 
-    /// `len` octets of the pattern somewhere.
+    /// `len` bytes of the pattern somewhere.
     fn piece(&mut self, len: usize) -> Piece {
         let places = self.pattern.len() - len + 1;
         let at = self.random.below(places as u64);
         Piece { at: usize::try_from(at).expect("inside the pattern"), len }
     }
 
-    /// `len` octets of the pattern in one piece or a few.
+    /// `len` bytes of the pattern in one piece or a few.
     fn pieces(&mut self, len: usize) -> Vec<Piece> {
         let mut pieces = Vec::with_capacity(PIECES_MAX);
         let mut left = len;
@@ -439,5 +439,5 @@ const INBOX_LEN: usize = 64 << 10;
 const WRITES_MAX: u64 = 5;
 /// Scatter elements of one operation, at most.
 const PIECES_MAX: usize = 3;
-/// Octets of memory for atomics.
+/// Bytes of memory for atomics.
 const COUNTER_LEN: usize = 64;

@@ -1,4 +1,4 @@
-//! `urnic demo`: two RNICs on a memory link, every octet verified.
+//! `urnic demo`: two RNICs on a memory link, every byte verified.
 //!
 //! ```text
 //! Plan ─ operations ─→ Flow ─ posts ─→ End (queues) ─→ Port ═ link ═ Port ─→ End ─→ Flow ─ verifies

@@ -245,6 +245,6 @@ fn super_frames(text: &str) -> Result<SuperFrames, String> {
 
 /// With its headers, inside the largest IPv4 datagram.
 const SUPER_FRAME_LEN_MAX: usize = 63 << 10;
-/// Frames under way on an impaired link: several windows.
+/// Frames in flight on an impaired link: several windows.
 const IMPAIRED_QUEUE: usize = 1 << 16;
 const RATE_MIN: u64 = 1_000_000;

@@ -1,4 +1,4 @@
-//! Seeded octets, and the comparison of memory with them.
+//! Seeded bytes, and the comparison of memory with them.
 //!
 //! Both cost little: they run beside the engine whose throughput is shown.
 
@@ -39,15 +39,15 @@ impl Random {
 /// A run of a pattern.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
-    /// First octet.
+    /// First byte.
     pub(super) at: usize,
-    /// Octets.
+    /// Bytes.
     pub(super) len: usize,
 }
 
 /// What the source memory of one direction holds, kept apart from it.
 ///
-/// No eight octets come twice, so data at a wrong place, or from an earlier operation, shows.
+/// No eight bytes come twice, so data at a wrong place, or from an earlier operation, shows.
 #[derive(Debug)]
 pub(super) struct Pattern {
     octets: Vec<u8>,
@@ -77,7 +77,7 @@ impl Pattern {
     /// Compares memory from `at` on with the pieces, one behind the other.
     ///
     /// # Errors
-    /// The first octet that differs.
+    /// The first byte that differs.
     pub(super) fn compare(
         &mut self,
         memory: &Mr,
@@ -103,7 +103,7 @@ impl Pattern {
 /// Where memory is not what it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Difference {
-    /// Octets from the beginning of what was compared.
+    /// Bytes from the beginning of what was compared.
     pub(super) offset: usize,
     pub(super) expected: u8,
     pub(super) found: u8,

@@ -33,11 +33,11 @@ impl Operation {
     }
 }
 
-/// Draws operations until a number of payload octets is used up.
+/// Draws operations until a number of payload bytes is used up.
 #[derive(Debug)]
 pub(super) struct Plan {
     random: Random,
-    /// Payload octets not handed out yet.
+    /// Payload bytes not handed out yet.
     left: u64,
     /// Largest operation, and largest Send.
     len_max: usize,
@@ -49,7 +49,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// A plan for `bytes` octets of payload in operations of at most `len_max`.
+    /// A plan for `bytes` bytes of payload in operations of at most `len_max`.
     pub(super) fn new(
         seed: u64,
         bytes: u64,
@@ -128,19 +128,19 @@ impl Plan {
         self.left == 0 && self.first.is_empty()
     }
 
-    /// A few payload octets out of turn.
+    /// A few payload bytes out of turn.
     pub(super) fn short(&mut self) -> usize {
         self.draw_below(FIRST_LEN_MAX)
     }
 
-    /// Payload octets from 0 to `most`, taken from what is left.
+    /// Payload bytes from 0 to `most`, taken from what is left.
     fn draw_below(&mut self, most: usize) -> usize {
         let most = most.min(self.len_max) as u64;
         let len = self.random.between(most.min(1), most);
         self.take(len)
     }
 
-    /// A length up to `most`: often at an edge, the octets mostly in long ones.
+    /// A length up to `most`: often at an edge, the bytes mostly in long ones.
     fn draw(&mut self, most: usize) -> usize {
         // Toward the end of the plan shorter, so that a short run has variety too.
         let most = (most as u64).min((self.left / 4).max(SHORT_LEN));

@@ -42,7 +42,7 @@ struct Direction {
     segments_aligned: u64,
     segments_out_of_order: u64,
     segments_retransmitted: u64,
-    /// Data segments sent again.
+    /// Data segments retransmitted.
     retransmissions: u64,
     /// Distinct FPDUs received, and messages (FPDUs with the Last flag).
     fpdus: u64,

@@ -38,7 +38,7 @@ pub(crate) struct Session<'a> {
 enum Stage {
     /// MPA is being started; `true` once the initiator knows that it is.
     Starting(bool),
-    /// Operations are under way.
+    /// Operations are in flight.
     Running,
     /// Both ends have been told to close.
     Closing,
@@ -424,7 +424,7 @@ const TCP_PORT: u16 = 7174;
 /// Reads and Atomics that each end accepts and has open.
 const READS: u16 = 16;
 const CONNECT_ATTEMPTS: u32 = 20;
-/// Octets between two moves of the progress bar.
+/// Bytes between two moves of the progress bar.
 const PROGRESS_STEP: u64 = 4 << 20;
 /// The watch looks after so many steps, or so much virtual time.
 const LOOK_STEPS: u64 = 1 << 16;

@@ -9,7 +9,7 @@ use urnic_netdev::impair::{BurstLoss, ImpairConfig, PIECES_MAX};
 use crate::impair::Outage;
 use crate::units;
 
-/// Most frames held in each direction: those that wait for the bottleneck and those under way.
+/// Most frames held in each direction: those that wait for the bottleneck and those in flight.
 /// At the largest MTU in use, 9000, that is 280 MiB.
 const HELD_FRAMES_MAX: usize = 32_768;
 

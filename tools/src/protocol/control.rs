@@ -4,7 +4,7 @@ use crate::counters::{Counters, FIELD_COUNT};
 use crate::printable::printable;
 use crate::protocol::{Input, ProtocolError, truncated};
 
-/// Octets of a control message at most.
+/// Bytes of a control message at most.
 pub(crate) const CONTROL_LEN_MAX: usize = 512;
 const _: () = assert!(8 * FIELD_COUNT < CONTROL_LEN_MAX);
 

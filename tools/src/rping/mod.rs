@@ -1,4 +1,4 @@
-//! The ping-pong of rdma-core's `rping`, octet by octet, for either side of it.
+//! The ping-pong of rdma-core's `rping`, byte by byte, for either side of it.
 //!
 //! ```text
 //! client                                  server
@@ -11,7 +11,7 @@
 //!   sink == source?
 //! ```
 //!
-//! Every Send is 16 octets ([`Descriptor`]); what the server's say means nothing.
+//! Every Send is 16 bytes ([`Descriptor`]); what the server's say means nothing.
 
 mod client;
 mod descriptor;
@@ -24,7 +24,7 @@ pub(crate) use descriptor::Descriptor;
 pub(crate) use server::Server;
 pub(crate) use session::Session;
 
-/// Largest ping: rdma-core's program takes one octet less.
+/// Largest ping: rdma-core's program takes one byte less.
 pub(crate) const SIZE_MAX: usize = 64 << 10;
 /// Smallest ping, as with rdma-core's program: room for `rdma-ping-2147483647: ` and its zero.
 pub(crate) const SIZE_MIN: usize = 23;

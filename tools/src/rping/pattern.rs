@@ -1,8 +1,8 @@
-//! The octets of a ping.
+//! The bytes of a ping.
 
 use crate::printable::printable;
 
-/// The content of ping `number` in a buffer of `size` octets: `rdma-ping-N: `, then letters and
+/// The content of ping `number` in a buffer of `size` bytes: `rdma-ping-N: `, then letters and
 /// signs from `A` to `z` in a circle that begins one further in every ping, then a zero.
 pub(crate) fn ping(number: u64, size: usize) -> Vec<u8> {
     let mut octets = format!("rdma-ping-{number}: ").into_bytes();

@@ -1,4 +1,4 @@
-//! What both sides share: 16-octet Sends in both directions, and errors that say which side ended it.
+//! What both sides share: 16-byte Sends in both directions, and errors that say which side ended it.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -91,7 +91,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Sends 16 octets.
+    /// Sends 16 bytes.
     pub(crate) fn send(&mut self, descriptor: Descriptor) -> anyhow::Result<()> {
         while self.sends - self.sends_completed >= OUTBOX_PLACES as u64 {
             self.complete_one()?;
@@ -122,7 +122,7 @@ impl<'a> Session<'a> {
         Ok(wc.wr_id)
     }
 
-    /// Receives 16 octets.
+    /// Receives 16 bytes.
     pub(crate) fn receive(&self) -> anyhow::Result<Descriptor> {
         let wc = self.wait(&self.recv_cq)?;
         if wc.byte_len as usize != Descriptor::LEN {

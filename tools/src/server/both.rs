@@ -8,7 +8,7 @@ use crate::host::Host;
 use crate::protocol::Control;
 use crate::server::registration::anonymous;
 
-/// Keeps messages of its own under way from the client's [`Control::Start`] to its
+/// Keeps messages of its own in flight from the client's [`Control::Start`] to its
 /// [`Control::Stop`].
 #[derive(Debug)]
 pub(crate) struct Both {
@@ -19,7 +19,7 @@ pub(crate) struct Both {
     remote: RemoteBuffer,
     is_read: bool,
     depth: u32,
-    /// Messages under way.
+    /// Messages in flight.
     open: u32,
     done: u64,
     stage: Stage,

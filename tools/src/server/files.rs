@@ -1,4 +1,4 @@
-//! Files at the server. The peer moves the octets to and from memory of the session; from there to
+//! Files at the server. The peer moves the bytes to and from memory of the session; from there to
 //! the disk, and back, they are moved and checked by a thread for each transfer.
 
 use std::fs::File;
@@ -39,7 +39,7 @@ pub(crate) struct Put {
     memory: Option<Mr>,
     places: u32,
     len: u64,
-    /// Octets that were said to have come.
+    /// Bytes that were said to have come.
     claimed: u64,
     present: u64,
     clerk: Clerk,
@@ -76,7 +76,7 @@ impl Put {
         (memory.remote(0), self.present)
     }
 
-    /// A control message has come after `placed` octets.
+    /// A control message has come after `placed` bytes.
     pub(crate) fn handle_control(
         &mut self,
         message: Control,
@@ -331,7 +331,7 @@ mod tests {
         assert!(bad.handle_control(verify(0, 2), u64::MAX).is_err(), "there is no such place");
     }
 
-    /// Octets that take hours to hash.
+    /// Bytes that take hours to hash.
     const HUGE: u64 = 1 << 43;
 
     #[test]

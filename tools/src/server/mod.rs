@@ -59,11 +59,11 @@ pub(crate) struct Limits {
     pub(crate) read_only: bool,
     /// Whether a peer may replace a file.
     pub(crate) allow_overwrite: bool,
-    /// Octets of memory for one peer.
+    /// Bytes of memory for one peer.
     pub(crate) memory_max: u64,
-    /// Octets of one file.
+    /// Bytes of one file.
     pub(crate) file_max: u64,
-    /// Octets of all files that come.
+    /// Bytes of all files that come.
     pub(crate) room: Arc<Room>,
     /// Peers at a time, and their memory.
     pub(crate) places: Places,

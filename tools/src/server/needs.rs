@@ -12,15 +12,15 @@ use crate::transfer::{place_len, places_within};
 /// Requests, buffers and memory of a session, beside those for control messages.
 #[derive(Debug)]
 pub(crate) struct Needs {
-    /// Requests under way at a time.
+    /// Requests in flight at a time.
     pub(crate) send: usize,
     /// Receive buffers for payload.
     pub(crate) receive: usize,
-    /// Octets of each.
+    /// Bytes of each.
     pub(crate) receive_len: usize,
     /// Places for chunks of a file.
     pub(crate) places: u32,
-    /// Octets of memory, all together.
+    /// Bytes of memory, all together.
     pub(crate) memory: u64,
     /// Bytes that the session takes beside that: what each takes, requests, and control messages.
     pub(crate) beside: u64,
@@ -89,7 +89,7 @@ impl Needs {
         SESSION_BYTES + (control_bytes + requests) as u64
     }
 
-    /// Memory for chunks of a file of `len` octets.
+    /// Memory for chunks of a file of `len` bytes.
     fn take_places(&mut self, len: u64, memory_max: u64) -> anyhow::Result<()> {
         self.places = places_within(len, memory_max).with_context(|| {
             format!(
@@ -110,7 +110,7 @@ fn check_depth(depth: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Octets of `count` things of `len` octets.
+/// Bytes of `count` things of `len` bytes.
 ///
 /// # Errors
 /// When they are more than a peer gets.
@@ -137,13 +137,13 @@ fn at_most(memory_max: u64, len: u64, count: u64, what: &str) -> anyhow::Result<
 pub(super) const SESSION_BYTES: u64 = 8 << 10;
 /// Bytes that a request or a buffer takes in the queues, at most: posted, and completed.
 const REQUEST_BYTES: usize = 256;
-/// Payload messages under way at a time: twice those of 'urnic bw', for the credits on their way.
+/// Payload messages in flight at a time: twice those of 'urnic bw', for the credits on their way.
 const DEPTH_MAX: u32 = 8192;
 /// Times the length of a message: what is written to, and what is written from.
 const PING_PONG_SLOTS: u64 = 2;
 /// The same, for both directions.
 const BOTH_SLOTS: u64 = 2;
-/// Writes under way: one, and those whose completion has not been seen.
+/// Writes in flight: one, and those whose completion has not been seen.
 pub(super) const PING_PONG_DEPTH: usize = 64;
 
 /// The folder that is served.

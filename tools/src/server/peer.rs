@@ -320,7 +320,7 @@ impl Peer {
         Ok(Turn::Stays)
     }
 
-    /// It is due: does what was put off, and looks whether the peer has done anything for
+    /// It is due: does what was deferred, and looks whether the peer has done anything for
     /// `idle_max`, and then once more after `interval` at the latest. `active` is called when it has.
     ///
     /// # Errors

@@ -7,14 +7,14 @@ use crate::host::Host;
 use crate::server::needs::PING_PONG_DEPTH;
 use crate::server::registration::anonymous;
 
-/// Answers each change of the last octet of its memory by a Write of the same octet.
+/// Answers each change of the last byte of its memory by a Write of the same byte.
 #[derive(Debug)]
 pub(crate) struct PingPong {
     pub(super) target: Mr,
     source: Mr,
     remote: RemoteBuffer,
     len: usize,
-    /// The octet that comes next.
+    /// The byte that comes next.
     expected: u8,
     /// Writes whose completion has not been seen.
     open: usize,
@@ -40,7 +40,7 @@ impl PingPong {
         if last[0] != self.expected || self.open == PING_PONG_DEPTH {
             return Ok(());
         }
-        // The other end has seen the octet before, so the last Write has been sent, and received.
+        // The other end has seen the byte before, so the last Write has been sent, and received.
         self.source.copy_in(self.len - 1, &last);
         qp.post_send(SendWr::write(WrId(0), self.remote, [self.source.sge(0..self.len)]))?;
         self.expected = self.expected.wrapping_add(1);

@@ -120,7 +120,7 @@ impl Role {
         }
     }
 
-    /// A control message has come; `placed` octets had before, where that matters.
+    /// A control message has come; `placed` bytes had before, where that matters.
     pub(crate) fn handle_control(
         &mut self,
         qp: &Qp,

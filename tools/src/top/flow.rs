@@ -49,7 +49,7 @@ impl Flow {
         let share = |part: Option<u64>, whole: Option<u64>| {
             report::share(part.unwrap_or(0), whole.unwrap_or(0))
         };
-        // Each segment sent again was sent before.
+        // Each segment retransmitted was sent before.
         let sent = self.segments_sent.zip(self.segments_retransmitted).map(|(a, b)| a + b);
         [
             figure::known(self.bits_per_second_in, figure::bits_per_second),

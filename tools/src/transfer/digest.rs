@@ -11,7 +11,7 @@ use urnic_engine::wire::crc32c::Crc32c;
 use crate::transfer::chunk_range;
 use crate::transfer::staging::shortened;
 
-/// CRC32c of chunk `index` of a file of `len` octets.
+/// CRC32c of chunk `index` of a file of `len` bytes.
 ///
 /// # Errors
 /// When the file cannot be read, has become shorter, or has no such chunk.
@@ -28,7 +28,7 @@ pub(crate) fn chunk_crc(file: &File, index: u64, len: u64) -> io::Result<u32> {
     Ok(crc.finish())
 }
 
-/// Octets from `at`, as many as fit, not beyond `end`.
+/// Bytes from `at`, as many as fit, not beyond `end`.
 fn read<'a>(file: &File, at: u64, end: u64, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
     let len = usize::try_from(end - at).unwrap_or(usize::MAX).min(buffer.len());
     file.read_exact_at(&mut buffer[..len], at).map_err(shortened)?;
@@ -45,7 +45,7 @@ pub(crate) struct Hashing {
 }
 
 impl Hashing {
-    /// Begins with a file of `len` octets.
+    /// Begins with a file of `len` bytes.
     pub(crate) fn new(len: u64) -> Self {
         Self { state: Sha256::new(), at: 0, len, buffer: vec![0; BUFFER_LEN] }
     }
@@ -90,7 +90,7 @@ pub(crate) fn hex(digest: &[u8]) -> String {
     })
 }
 
-/// Octets hashed in one step: stays in the cache, takes less than a millisecond.
+/// Bytes hashed in one step: stays in the cache, takes less than a millisecond.
 const BUFFER_LEN: usize = 256 << 10;
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Takes up the journal of a file of `len` octets; begins a new one when this is none, or one
+    /// Takes up the journal of a file of `len` bytes; begins a new one when this is none, or one
     /// of another file.
     ///
     /// # Errors
@@ -80,7 +80,7 @@ fn header(len: u64) -> String {
     format!("urnic-journal 1 {len}\n")
 }
 
-/// The chunks of a journal; `None` when it is none of a file of `len` octets. Later lines count.
+/// The chunks of a journal; `None` when it is none of a file of `len` bytes. Later lines count.
 fn parse(text: &str, len: u64) -> Option<BTreeMap<u64, u32>> {
     let lines = text.strip_prefix(&header(len))?;
     let whole = &lines[..lines.rfind('\n').map_or(0, |at| at + 1)];

@@ -110,7 +110,7 @@ impl Partial {
         &self.file
     }
 
-    /// Octets of the whole file.
+    /// Bytes of the whole file.
     pub(crate) const fn len(&self) -> u64 {
         self.len
     }

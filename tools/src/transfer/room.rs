@@ -33,9 +33,9 @@ pub(crate) struct Room {
 /// Bytes and files that are taken of a quota.
 #[derive(Debug, Default)]
 struct Taken {
-    /// Bytes reserved by transfers under way.
+    /// Bytes reserved by transfers in flight.
     reserved: u64,
-    /// Transfers under way.
+    /// Transfers in flight.
     transfers: u64,
     /// Bytes of files and parts that transfers have left. Each has an inode, and [`CHARGE_MIN`] of the
     /// quota at least, so quota and disk bound the table.

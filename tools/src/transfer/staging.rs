@@ -20,16 +20,16 @@ use crate::transfer::chunk_range;
 pub(crate) struct Staging {
     region: Arc<Region>,
     place_len: u64,
-    /// Octets of the file.
+    /// Bytes of the file.
     len: u64,
 }
 
-/// Octets of a place for a chunk of a file of `len` octets.
+/// Bytes of a place for a chunk of a file of `len` bytes.
 pub(crate) const fn place_len(len: u64) -> u64 {
     if len < CHUNK_LEN { len } else { CHUNK_LEN }
 }
 
-/// Places that a file of `len` octets gets out of `memory_max` octets; `None` when that is not even
+/// Places that a file of `len` bytes gets out of `memory_max` bytes; `None` when that is not even
 /// one.
 pub(crate) fn places_within(len: u64, memory_max: u64) -> Option<u32> {
     let fit = memory_max.checked_div(place_len(len)).unwrap_or(u64::MAX);
@@ -38,7 +38,7 @@ pub(crate) fn places_within(len: u64, memory_max: u64) -> Option<u32> {
 }
 
 impl Staging {
-    /// Memory of `places` places for a file of `len` octets, which `memory` makes.
+    /// Memory of `places` places for a file of `len` bytes, which `memory` makes.
     ///
     /// # Errors
     /// When there is no memory.
@@ -59,7 +59,7 @@ impl Staging {
         Arc::clone(&self.region)
     }
 
-    /// Where the octets `range` of the file are in the memory, when their chunk is in `place`.
+    /// Where the bytes `range` of the file are in the memory, when their chunk is in `place`.
     pub(crate) fn offset(&self, place: u32, range: &Range<u64>) -> u64 {
         u64::from(place) * self.place_len + range.start % CHUNK_LEN
     }
@@ -75,7 +75,7 @@ impl Staging {
         Ok(crc.finish())
     }
 
-    /// Reads the octets `range` of the file, which are of one chunk, into `place`.
+    /// Reads the bytes `range` of the file, which are of one chunk, into `place`.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -101,7 +101,7 @@ impl Staging {
     }
 
     /// Writes the chunk `index` that is in `place` to the file; the CRC32c of what was written. The
-    /// peer may change the place meanwhile: each octet is read once.
+    /// peer may change the place meanwhile: each byte is read once.
     ///
     /// # Errors
     /// When the file cannot be written, or there is no such chunk or place.
@@ -123,7 +123,7 @@ impl Staging {
     }
 }
 
-/// Octets copied at a time for `range`.
+/// Bytes copied at a time for `range`.
 fn buffer_len(range: &Range<u64>) -> usize {
     usize::try_from(range.end - range.start).unwrap_or(usize::MAX).min(BUFFER_LEN)
 }
@@ -142,7 +142,7 @@ pub(crate) fn shortened(error: io::Error) -> io::Error {
     }
 }
 
-/// Octets copied at a time: stays in the cache.
+/// Bytes copied at a time: stays in the cache.
 const BUFFER_LEN: usize = 256 << 10;
 
 #[cfg(test)]

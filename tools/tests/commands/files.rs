@@ -47,7 +47,7 @@ impl Drop for Folder {
     }
 }
 
-/// Octets that are different everywhere.
+/// Bytes that are different everywhere.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut octets = Vec::with_capacity(len + 8);
@@ -255,7 +255,7 @@ fn a_put_whose_server_is_killed_fails_and_is_taken_up_again() {
     let output = client.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", complaint(&output));
     assert!(!folder.served("file").exists(), "no half file under the final name");
-    // One octet of what has arrived changes unseen.
+    // One byte of what has arrived changes unseen.
     let part = folder.served(".file.urnic-part");
     let mut changed = fs::read(&part).unwrap();
     changed[100] ^= 1;

@@ -128,7 +128,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 /// Waits for the end of a command, and kills one that does not end; what it said, how long it took,
-/// and the octets of memory it had at most.
+/// and the bytes of memory it had at most.
 fn end_of(line: &str) -> (Output, Duration, u64) {
     let started = Instant::now();
     let mut child = urnic(line).spawn().unwrap();

@@ -1,5 +1,5 @@
 //! A server that begins as `urnic serve` does and then does not keep to the control protocol: what
-//! it sends is written out in octets, by what `tools/src/protocol.rs` says of them.
+//! it sends is written out in bytes, by what `tools/src/protocol.rs` says of them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use urnic::{
     WcOpcode, WcStatus, WrId, random_seed,
 };
 
-/// Octets of a message at most.
+/// Bytes of a message at most.
 const MESSAGE_LEN_MAX: usize = 2048;
-/// Sends under way at a time.
+/// Sends in flight at a time.
 const SENDS_MAX: usize = 32;
 const RECEIVES: usize = 256;
 /// How long a client may take to say something, or to end.
@@ -24,17 +24,17 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// What the server says when it accepts: the fields of the real thing, each of which may be a lie.
 #[derive(Clone, Debug)]
 pub(crate) struct Welcome {
-    /// First octets, and the version.
+    /// First bytes, and the version.
     pub(crate) magic: &'static [u8],
     /// `None` for the region that there is.
     pub(crate) region: Option<(u32, u64)>,
-    /// Octets of the region that there is.
+    /// Bytes of the region that there is.
     pub(crate) region_len: usize,
     pub(crate) len: u64,
     pub(crate) credits: u32,
     pub(crate) chunks_present: u64,
     pub(crate) idle_ms: u32,
-    /// Octets more than there should be; fewer with a negative number.
+    /// Bytes more than there should be; fewer with a negative number.
     pub(crate) surplus: isize,
 }
 
@@ -246,7 +246,7 @@ impl Talk {
         Some(octets)
     }
 
-    /// Waits for a control message with this code; its other octets.
+    /// Waits for a control message with this code; its other bytes.
     pub(crate) fn hear_of(&self, code: u8) -> Option<Vec<u8>> {
         loop {
             let message = self.hear()?;

@@ -89,7 +89,7 @@ fn only_regular_files_are_replaced() {
     assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
     assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
     assert_eq!(fs::read(folder.own("target")).unwrap(), b"kept");
-    // The same at the server, before any octet crosses.
+    // The same at the server, before any byte crosses.
     fs::write(folder.own("f"), "new").unwrap();
     for (name, part) in [
         ("/d", "is a folder"),
@@ -206,7 +206,7 @@ fn what_a_server_takes_is_limited_by_its_options() {
     server.stop();
 }
 
-/// What fits succeeds, whatever else is under way; the others are refused before they send anything.
+/// What fits succeeds, whatever else is in flight; the others are refused before they send anything.
 #[test]
 fn of_parallel_puts_as_many_succeed_as_the_quota_has_room_for() {
     let folder = Folder::new("parallel");

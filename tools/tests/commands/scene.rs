@@ -104,7 +104,7 @@ impl Server {
         std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap().count()
     }
 
-    /// Octets of memory that it has had at most.
+    /// Bytes of memory that it has had at most.
     pub(crate) fn memory_max(&self) -> u64 {
         memory_max(self.pid())
     }
@@ -136,7 +136,7 @@ impl Drop for Server {
     }
 }
 
-/// Octets of memory that a process has had at most.
+/// Bytes of memory that a process has had at most.
 pub(crate) fn memory_max(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

@@ -76,7 +76,7 @@ fn every_segment_is_aligned(header: &str) {
         assert_eq!(seen["frames_corrupt"], 0, "{op}: {seen}");
         let connections = seen["connections"].as_array().unwrap();
         assert_eq!(connections.len(), 1, "{op}: {seen}");
-        // What is sent again on a busy machine begins where the peer misses something.
+        // What is retransmitted on a busy machine begins where the peer misses something.
         let mut directions = connections[0]["directions"].as_array().unwrap().iter();
         let repeats = directions.any(|one| one["segments_retransmitted"] != 0);
         let told = seen.to_string();

@@ -11,14 +11,14 @@ use std::time::Duration;
 use crate::commands_tap::scene::{Server, join, json, urnic};
 use urnic_testkit::isolate::netns_tests;
 
-/// What a process may have grown by, in octets: nothing that depends on how much is moved.
+/// What a process may have grown by, in bytes: nothing that depends on how much is moved.
 const GROWTH_MAX: u64 = 4 << 20;
 /// After this long everything has taken its size.
 const WARM_UP: Duration = Duration::from_secs(2);
 /// Sessions at most; a slow machine needs more of them.
 const SESSIONS_MAX: usize = 12;
 
-/// Octets of memory that a process has now.
+/// Bytes of memory that a process has now.
 fn resident(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -46,7 +46,7 @@ impl Samples {
     }
 }
 
-/// Moves so many octets in messages of `size`, and looks at both processes meanwhile.
+/// Moves so many bytes in messages of `size`, and looks at both processes meanwhile.
 fn stays_flat(what: &str, op: &str, size: u64, octets: u64) {
     join(&["tap-s", "tap-c"]);
     let server = Server::start("--dev tap:tap-s,ip=10.7.0.2/24");

@@ -13,7 +13,7 @@ use urnic_testkit::network::ip;
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// How late a busy machine may be.
 const LATE: Duration = Duration::from_secs(3);
-/// A transfer is under way when so many octets have passed.
+/// A transfer is in flight when so many bytes have passed.
 const UNDER_WAY: u64 = 4 << 20;
 
 netns_tests! {

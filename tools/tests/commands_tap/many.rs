@@ -8,10 +8,10 @@ use urnic_testkit::network::{command, ip, xdp_refusal};
 use urnic_testkit::programs::is_there;
 use urnic_testkit::skip;
 
-/// What a thousand connections may take of a server, in octets.
+/// What a thousand connections may take of a server, in bytes.
 const MEMORY_MAX: u64 = 1 << 30;
 
-/// Octets of memory that a process has had at most.
+/// Bytes of memory that a process has had at most.
 fn memory_max(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

@@ -56,7 +56,7 @@ pub(crate) fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// Octets that have come from the user of a TAP.
+/// Bytes that have come from the user of a TAP.
 pub(crate) fn bytes_from(tap: &str) -> u64 {
     let shown: Value = serde_json::from_str(&ip(&format!("-s -j link show dev {tap}"))).unwrap();
     shown[0]["stats64"]["rx"]["bytes"].as_u64().unwrap()

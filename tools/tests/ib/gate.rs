@@ -78,7 +78,7 @@ netns_tests! {
         for to in ["10.9.0.4", "fd00::4", "10.9.0.9", "fd00::9"] {
             answered(&format!("-c 3 -W 5 {to}"));
         }
-        // 2044 octets whole; one more is the kernel's own to refuse.
+        // 2044 bytes whole; one more is the kernel's own to refuse.
         answered("-c 1 -W 5 -M do -s 2016 10.9.0.4");
         told("-c 1 -W 1 -M do -s 2017 10.9.0.4", "mtu");
         told("-c 1 -W 5 -t 1 10.9.0.4", "Time to live exceeded");

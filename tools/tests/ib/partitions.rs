@@ -12,7 +12,7 @@ Default=0x7fff,ipoib,mtu=4,rate=3,scope=2,Q_Key=0x80010b1b : ALL=full;
 green=0x8002,ipoib,mtu=4,rate=3,Q_Key=0x80030b1b :
 	0x100004=full, 0x100007=limited, 0x10000a=limited;
 ";
-/// A broadcast group that no port of ibsim can carry: they end at 2048 octets.
+/// A broadcast group that no port of ibsim can carry: they end at 2048 bytes.
 const LONG: &str = "\
 Default=0x7fff,ipoib,mtu=5,rate=3,scope=2,Q_Key=0x80010b1b : ALL=full;
 ";

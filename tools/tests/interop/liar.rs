@@ -14,9 +14,9 @@ use urnic_engine::verbs::{
 };
 use urnic_engine::wire::terminate::TerminateCode;
 
-/// Octets of the Sends of rping: `be64 address, be32 STag, be32 size`.
+/// Bytes of the Sends of rping: `be64 address, be32 STag, be32 size`.
 const DESCRIPTOR: usize = 16;
-/// Octets of a buffer.
+/// Bytes of a buffer.
 pub(crate) const SIZE: usize = 4096;
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -110,17 +110,17 @@ impl Liar {
         Ok(RemoteBuffer { to: TaggedOffset(to), stag: Stag(stag) })
     }
 
-    /// Reads `len` octets of the peer's.
+    /// Reads `len` bytes of the peer's.
     pub(crate) fn read(&self, from: RemoteBuffer, len: usize) -> anyhow::Result<()> {
         self.post(SendWr::read(WrId(2), from, self.outbox.sge(0..len)))
     }
 
-    /// Writes `len` octets to the peer.
+    /// Writes `len` bytes to the peer.
     pub(crate) fn write(&self, to: RemoteBuffer, len: usize) -> anyhow::Result<()> {
         self.post(SendWr::write(WrId(3), to, [self.outbox.sge(0..len)]))
     }
 
-    /// Sends `len` octets.
+    /// Sends `len` bytes.
     pub(crate) fn send(&self, len: usize) -> anyhow::Result<()> {
         self.post(SendWr::send(WrId(4), [self.outbox.sge(0..len)]))
     }

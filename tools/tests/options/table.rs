@@ -4,7 +4,7 @@
 //! same options there. A row that begins with `!` is the whole command line. In it all stand:
 //! `ADDRESS` for the server's `IP:PORT`; `OWN` for an `IP:PORT` to listen at; `IP` and `PORT` for
 //! those of a server of `rping`; `SOURCE` for a file; `OUT` for a new path; `NEW` for a new name;
-//! `EMPTY` for no octets at all; `LONG` for 5000 of them.
+//! `EMPTY` for no bytes at all; `LONG` for 5000 of them.
 //!
 //! Values that no option takes are not in the table: every option is given those.
 //!

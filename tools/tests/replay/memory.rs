@@ -57,7 +57,7 @@ fn measured(path: &Path) -> Cost {
 /// The client of the honest connection.
 const HONEST: End = ([10, 9, 9, 9], 4000);
 
-/// An honest connection that goes on while an attack does: one Write of 32 octets for each call.
+/// An honest connection that goes on while an attack does: one Write of 32 bytes for each call.
 struct Honest {
     seq: u32,
     writes: u32,
@@ -147,7 +147,7 @@ fn connections_in_use_make_room_in_the_order_of_their_idleness() {
     assert!(told.contains("7 connections made room"), "{told}");
 }
 
-/// 15 MB of Writes of one octet, as far apart as they can be.
+/// 15 MB of Writes of one byte, as far apart as they can be.
 #[test]
 fn writes_of_one_octet_to_distinct_pages_and_tags_take_little() {
     type Place = fn(u32) -> (u32, u64);
@@ -184,7 +184,7 @@ fn writes_of_one_octet_to_distinct_pages_and_tags_take_little() {
     }
 }
 
-/// Gaps: each segment of one octet leaves one out, so that nothing ever joins.
+/// Gaps: each segment of one byte leaves one out, so that nothing ever joins.
 #[test]
 fn a_stream_of_gaps_takes_little() {
     let mut capture = Capture::new("gaps.pcap");

@@ -11,7 +11,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::replay::pcaps;
 
-/// Replays what is written into standard input, in pieces of `piece` octets.
+/// Replays what is written into standard input, in pieces of `piece` bytes.
 fn piped(name: &str, capture: &[u8], piece: usize) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_urnic"))
         .args(["replay", "--json", name])
@@ -93,7 +93,7 @@ fn a_fifo_is_replayed_like_the_file() {
     assert_eq!(report(&child.wait_with_output().unwrap()), direct(&path));
 }
 
-/// What is no capture is refused at its first octets, however much follows.
+/// What is no capture is refused at its first bytes, however much follows.
 #[test]
 fn an_endless_pipe_that_is_no_capture_is_refused_at_once() {
     let output = Command::new(env!("CARGO_BIN_EXE_urnic"))

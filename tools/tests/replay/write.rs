@@ -20,7 +20,7 @@ fn frames(capture: &[u8]) -> Vec<CapturedFrame> {
     CaptureReader::open(capture).unwrap().map(Result::unwrap).collect()
 }
 
-/// A file of pcapng being put together, in one order of octets.
+/// A file of pcapng being put together, in one order of bytes.
 struct Pcapng {
     is_big: bool,
     octets: Vec<u8>,

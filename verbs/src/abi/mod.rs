@@ -38,7 +38,7 @@ macro_rules! c_types {
             debug!($kind $name $($field)*);
 
             impl $name {
-                /// All octets zero, as programs make theirs by `memset`.
+                /// All bytes zero, as programs make theirs by `memset`.
                 #[must_use]
                 pub const fn zeroed() -> Self {
                     // SAFETY: integers, pointers, options of functions, and libc's structures of

@@ -49,7 +49,7 @@ pub(super) fn private_data(param: &rdma_conn_param) -> Vec<u8> {
     if len == 0 || param.private_data.is_null() {
         return Vec::new();
     }
-    // SAFETY: as many octets as said, until the call with these parameters returns: C's contract.
+    // SAFETY: as many bytes as said, until the call with these parameters returns: C's contract.
     unsafe { std::slice::from_raw_parts(param.private_data.cast::<u8>(), len) }.to_vec()
 }
 

@@ -13,7 +13,7 @@ use crate::errno::Errno;
 use crate::exit;
 use crate::object::Object;
 
-/// Octets that C may read behind `private_data`, whatever its length says: programs read structures
+/// Bytes that C may read behind `private_data`, whatever its length says: programs read structures
 /// without a look at it.
 const PRIVATE_DATA_PLACE: usize = 256;
 

@@ -193,7 +193,7 @@ unsafe extern "C" fn rdma_accept(of: *mut rdma_cm_id, param: *mut rdma_conn_para
 /// `rdma_reject`: closes the connection that asked.
 ///
 /// # Safety
-/// `of` is live, `octets` points at `len` octets.
+/// `of` is live, `octets` points at `len` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_reject(of: *mut rdma_cm_id, octets: *const c_void, len: u8) -> c_int {
     let len = usize::from(len);

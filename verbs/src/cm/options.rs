@@ -20,7 +20,7 @@ use crate::network;
 /// A value of an option, of the length that it has to be of.
 ///
 /// # Safety
-/// `value` points at `len` octets.
+/// `value` points at `len` bytes.
 unsafe fn value_of<T: Copy>(value: *const c_void, len: usize) -> Result<T, Errno> {
     if value.is_null() || len != size_of::<T>() {
         return Err(Errno::INVALID);
@@ -32,7 +32,7 @@ unsafe fn value_of<T: Copy>(value: *const c_void, len: usize) -> Result<T, Errno
 /// What the options of an id were set to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
-    /// The octet that is the type of service of IPv4 and the traffic class of IPv6.
+    /// The byte that is the type of service of IPv4 and the traffic class of IPv6.
     pub(super) traffic_class: Option<u8>,
     /// `::` is the addresses of IPv6 only.
     pub(super) only_ipv6: bool,
@@ -47,7 +47,7 @@ impl Default for Options {
 }
 
 /// # Safety
-/// `value` points at `len` octets.
+/// `value` points at `len` bytes.
 unsafe fn set_option(of: &Id, name: c_int, value: *const c_void, len: usize) -> Result<(), Errno> {
     match name {
         RDMA_OPTION_ID_TOS => {
@@ -88,7 +88,7 @@ unsafe fn set_option(of: &Id, name: c_int, value: *const c_void, len: usize) -> 
 /// `rdma_set_option`; errors as Linux has them. The options of InfiniBand's paths do not exist.
 ///
 /// # Safety
-/// `of` is live, `value` points at `len` octets.
+/// `of` is live, `value` points at `len` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_set_option(
     of: *mut rdma_cm_id,

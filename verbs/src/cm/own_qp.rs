@@ -133,9 +133,9 @@ fn infiniband(id: &Id, attr: &mut ibv_qp_attr) -> Result<u32, Errno> {
     if attr.qp_state == IBV_QPS_RTR {
         // SAFETY: C's part of a live id.
         let route = unsafe { (*id.c.0).route.addr };
-        // SAFETY: a union of one field, of octets.
+        // SAFETY: a union of one field, of bytes.
         let gids = unsafe { route.addr.ibaddr };
-        // SAFETY: 16 octets by either name.
+        // SAFETY: 16 bytes by either name.
         let local = gid::address(unsafe { gids.sgid.raw });
         let index = gid::table().iter().position(|entry| entry.address == local);
         attr.path_mtu = IBV_MTU_4096;

@@ -18,7 +18,7 @@ pub(crate) fn local(vector: &ibv_ah_attr) -> Result<Gid, Errno> {
 /// the peer's IPv4 address, on the network of this end.
 pub(crate) fn remote(vector: &ibv_ah_attr, local: IpAddr) -> Result<IpAddr, Errno> {
     if vector.is_global != 0 {
-        // SAFETY: both fields of the union are plain numbers, of the same octets.
+        // SAFETY: both fields of the union are plain numbers, of the same bytes.
         return Ok(gid::address(unsafe { vector.grh.dgid.raw }));
     }
     match local {

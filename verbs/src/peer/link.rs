@@ -219,7 +219,7 @@ impl Link {
         self.context.process.network.endpoint.connect(remote, &self.inner, &options).ok()
     }
 
-    /// An attempt has failed. As packets of InfiniBand are sent again, it is tried again.
+    /// An attempt has failed. As packets of InfiniBand are retransmitted, it is tried again.
     fn again(self: &Arc<Self>, wait: Duration, now: Instant) -> Phase {
         if self.is_tired(now) {
             return self.give_up();

@@ -41,7 +41,7 @@ struct Building {
     wr: SendWr,
     /// Of an atomic.
     fetch: Option<Fetch>,
-    /// Its octets are in the ring.
+    /// Its bytes are in the ring.
     is_inline: bool,
 }
 
@@ -360,7 +360,7 @@ unsafe extern "C" fn wr_set_sge_list(c: *mut ibv_qp_ex, count: usize, list: *con
 }
 
 /// # Safety
-/// `c` is live, `addr` points at `length` octets.
+/// `c` is live, `addr` points at `length` bytes.
 unsafe extern "C" fn wr_set_inline_data(c: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
     let buffer = ibv_data_buf { addr, length };
     // SAFETY: as this function's contract.

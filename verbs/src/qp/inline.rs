@@ -27,7 +27,7 @@ impl InlineRing {
         Self { memory: None, next: 0, taken: 0, places: send_depth + 1 }
     }
 
-    /// Copies the program's octets to the next place. [`taken`](Self::taken) tells that a request has it,
+    /// Copies the program's bytes to the next place. [`taken`](Self::taken) tells that a request has it,
     /// [`keep`](Self::keep) that all that have one are posted, and [`untake`](Self::untake) that none will be.
     pub(super) fn copy(&mut self, pd: &Pd, buffers: &[ibv_data_buf]) -> Result<Sge, Errno> {
         let len = buffers.iter().map(|buffer| buffer.length).fold(0, usize::saturating_add);

@@ -77,7 +77,7 @@ struct Fetch {
     signaled: bool,
 }
 
-/// A place for eight octets, as long as its region is registered.
+/// A place for eight bytes, as long as its region is registered.
 #[derive(Debug)]
 struct Sink {
     region: Weak<Registered>,

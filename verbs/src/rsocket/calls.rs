@@ -38,7 +38,7 @@ fn octets(done: Result<usize, Errno>) -> isize {
 /// An address of the length that was said.
 ///
 /// # Safety
-/// `address` is NULL or points at `len` octets.
+/// `address` is NULL or points at `len` bytes.
 unsafe fn address(address: *const sockaddr, len: socklen_t) -> Result<SocketAddr, Errno> {
     if address.is_null() || usize::try_from(len).unwrap_or(0) < size_of::<libc::sockaddr_in>() {
         return Err(Errno::INVALID);
@@ -56,7 +56,7 @@ unsafe fn address(address: *const sockaddr, len: socklen_t) -> Result<SocketAddr
 /// Tells an address as `getsockname` does: as much as there is room for, and how long it is.
 ///
 /// # Safety
-/// `place` is NULL or has `len` octets, which is NULL or a place.
+/// `place` is NULL or has `len` bytes, which is NULL or a place.
 unsafe fn tell(of: SocketAddr, place: *mut sockaddr, len: *mut socklen_t) {
     if len.is_null() {
         return;
@@ -95,7 +95,7 @@ extern "C" fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
 /// `rbind`.
 ///
 /// # Safety
-/// `of` points at `len` octets.
+/// `of` points at `len` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rbind(fd: c_int, of: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: as this function's contract.
@@ -130,7 +130,7 @@ unsafe extern "C" fn raccept(fd: c_int, place: *mut sockaddr, len: *mut socklen_
 /// `rconnect`.
 ///
 /// # Safety
-/// `of` points at `len` octets.
+/// `of` points at `len` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rconnect(fd: c_int, of: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: as this function's contract.
@@ -169,7 +169,7 @@ fn send(fd: c_int, flags: c_int, from: Result<Pieces<'_>, Errno>) -> isize {
 /// `rrecv`.
 ///
 /// # Safety
-/// `place` has `len` octets.
+/// `place` has `len` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rrecv(fd: c_int, place: *mut c_void, len: usize, flags: c_int) -> isize {
     let piece = [iovec { iov_base: place, iov_len: len }];
@@ -248,7 +248,7 @@ unsafe extern "C" fn rreadv(fd: c_int, of: *const iovec, count: c_int) -> isize 
 /// `rsend`.
 ///
 /// # Safety
-/// `from` points at `len` octets.
+/// `from` points at `len` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rsend(fd: c_int, from: *const c_void, len: usize, flags: c_int) -> isize {
     let piece = [iovec { iov_base: from.cast_mut(), iov_len: len }];
@@ -362,7 +362,7 @@ unsafe extern "C" fn rselect(
 /// `rgetpeername`.
 ///
 /// # Safety
-/// `len` is a place, and `place` has as many octets as it says.
+/// `len` is a place, and `place` has as many bytes as it says.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rgetpeername(fd: c_int, place: *mut sockaddr, len: *mut socklen_t) -> c_int {
     let addresses = usable(fd).and_then(|socket| socket.addresses());
@@ -390,7 +390,7 @@ unsafe extern "C" fn rgetsockname(fd: c_int, place: *mut sockaddr, len: *mut soc
 /// `rsetsockopt`.
 ///
 /// # Safety
-/// `value` has `len` octets.
+/// `value` has `len` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rsetsockopt(
     fd: c_int,
@@ -413,7 +413,7 @@ unsafe extern "C" fn rsetsockopt(
 /// `rgetsockopt`.
 ///
 /// # Safety
-/// `len` is a place, and `place` has as many octets as it says.
+/// `len` is a place, and `place` has as many bytes as it says.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rgetsockopt(
     fd: c_int,

@@ -1,4 +1,4 @@
-//! rsockets, the sockets of librdmacm: streams of octets with the calls of sockets, over rdma_cm. What is on the
+//! rsockets, the sockets of librdmacm: streams of bytes with the calls of sockets, over rdma_cm. What is on the
 //! wire is what rdma-core's speak over iWARP.
 //!
 //! ```text

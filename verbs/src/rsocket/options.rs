@@ -18,7 +18,7 @@ const RDMA_RQSIZE: c_int = 1;
 const RDMA_INLINE: c_int = 2;
 const RDMA_IOMAPSIZE: c_int = 3;
 
-/// Octets of the send ring, and of the receive ring.
+/// Bytes of the send ring, and of the receive ring.
 const RING_LEN: u32 = 1 << 18;
 /// What a program may ask for.
 const RING_LEN_MIN: u32 = 1 << 13;

@@ -9,7 +9,7 @@ use urnic::{Mr, Region};
 use super::transfer::Cursor;
 use crate::errno::Errno;
 
-/// Octets that are copied at once on their way to or from the program.
+/// Bytes that are copied at once on their way to or from the program.
 const CHUNK_LEN: usize = 4096;
 /// Pieces of one call, as `readv` has it (`UIO_MAXIOV`).
 const PIECES_MAX: usize = 1024;
@@ -18,7 +18,7 @@ const PIECES_MAX: usize = 1024;
 #[derive(Debug)]
 pub(super) struct Pieces<'a> {
     pieces: &'a [iovec],
-    /// Octets of the first piece that are done.
+    /// Bytes of the first piece that are done.
     done: usize,
     left: usize,
     /// Whether they are written, and not read.
@@ -38,7 +38,7 @@ impl<'a> Pieces<'a> {
         Ok(Self { pieces, done: 0, left, written })
     }
 
-    /// The next octets that lie together, `len` at most.
+    /// The next bytes that lie together, `len` at most.
     fn next(&mut self, len: usize) -> (*mut u8, usize) {
         while let [first, rest @ ..] = self.pieces
             && first.iov_len == self.done

@@ -1,4 +1,4 @@
-//! One end of a stream of octets: credits, the ring that the peer writes into, what was posted:
+//! One end of a stream of bytes: credits, the ring that the peer writes into, what was posted:
 //! long, as each of them changes with the others.
 //!
 //! The peer is given one half of the receive ring after the other, as they are read, and messages of data
@@ -24,7 +24,7 @@ use crate::errno::Errno;
 const TARGETS: usize = 2;
 /// Places in the send queue that data does not take: messages of credits and the last one have room.
 const CONTROL_SLOTS: usize = 8;
-/// Octets of one Write: what it carries is on its way while the next is copied.
+/// Bytes of one Write: what it carries is on its way while the next is copied.
 const WRITE_LEN_MAX: usize = 65_536;
 /// Room in the send ring from which on it is worth a Write, as rdma-core has it.
 const ROOM_MIN: usize = 2048;
@@ -92,12 +92,12 @@ pub(super) struct Stream {
     pub(super) remote_iomap: u16,
 
     // Receiving.
-    /// Octets of each message of data that is not read.
+    /// Bytes of each message of data that is not read.
     messages: VecDeque<usize>,
     read_at: usize,
-    /// Octets that the peer may still write.
+    /// Bytes that the peer may still write.
     given: usize,
-    /// Octets that were read and not given anew, and where they begin.
+    /// Bytes that were read and not given anew, and where they begin.
     readable_free: usize,
     give_at: usize,
     read: u16,
@@ -396,7 +396,7 @@ impl Stream {
         SendWr::write(WrId(0), to, used.map(|(at, len)| self.own.sge(at..at + len)))
     }
 
-    /// Sends as much as there is room for; `copy` is asked to copy so many octets, the next ones, to this
+    /// Sends as much as there is room for; `copy` is asked to copy so many bytes, the next ones, to this
     /// place. How many were taken.
     pub(super) fn send(&mut self, len: usize, copy: impl FnMut(&Mr, usize, usize)) -> usize {
         if !self.can_send() {
@@ -462,7 +462,7 @@ impl Stream {
         })
     }
 
-    /// Writes to the peer's memory; how many octets were taken. It is not told of them.
+    /// Writes to the peer's memory; how many bytes were taken. It is not told of them.
     pub(super) fn write_at(
         &mut self,
         target: Target,
@@ -479,12 +479,12 @@ impl Stream {
         len
     }
 
-    /// Octets that can be read.
+    /// Bytes that can be read.
     pub(super) fn has_data(&self) -> bool {
         !self.messages.is_empty()
     }
 
-    /// Reads what there is; `copy` is asked to copy so many octets from this place, behind those before.
+    /// Reads what there is; `copy` is asked to copy so many bytes from this place, behind those before.
     /// How many were read.
     pub(super) fn read(&mut self, len: usize, mut copy: impl FnMut(&Mr, usize, usize)) -> usize {
         let mut done = 0;

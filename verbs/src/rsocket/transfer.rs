@@ -12,7 +12,7 @@ use urnic::Mr;
 
 /// The program's memory, in pieces, as far as it was copied.
 pub(super) trait Cursor {
-    /// Octets that are left.
+    /// Bytes that are left.
     fn left(&self) -> usize;
     /// Copies the next ones, from or to a place.
     fn copy(&mut self, mr: &Mr, at: usize, len: usize);

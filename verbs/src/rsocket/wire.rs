@@ -1,5 +1,5 @@
 //! What two rsockets say to each other: `docs/rsocket` of rdma-core, in the form for iWARP, where a message
-//! is a Send of four octets (`RS_OPT_MSG_SEND` there) instead of immediate data.
+//! is a Send of four bytes (`RS_OPT_MSG_SEND` there) instead of immediate data.
 //!
 //! ```text
 //! Private Data of both      version flags credits  reserved  iomap size   target SGL      first buffer
@@ -9,7 +9,7 @@
 //! iomap                     offset 8, SGE                                 a Write behind the target SGL
 //! ```
 //!
-//! All but the Private Data is in the order of octets that both ends have. This end has little endian
+//! All but the Private Data is in the order of bytes that both ends have. This end has little endian
 //! ones on all machines, and says so; a peer that has the other order is refused, since rdma-core's
 //! own form for iWARP does not work between the two.
 
@@ -21,13 +21,13 @@ const FLAG_NET: u8 = 1;
 /// Set by those that know of iomaps.
 const FLAG_IOMAP: u8 = 2;
 
-/// Octets of the Private Data.
+/// Bytes of the Private Data.
 pub(super) const CONN_DATA_LEN: usize = 40;
-/// Octets of an SGE.
+/// Bytes of an SGE.
 pub(super) const SGE_LEN: usize = 16;
-/// Octets of an entry of an iomap.
+/// Bytes of an entry of an iomap.
 pub(super) const IOMAP_LEN: usize = 8 + SGE_LEN;
-/// Octets of a message.
+/// Bytes of a message.
 pub(super) const MESSAGE_LEN: usize = 4;
 
 /// Memory of the peer's.
@@ -39,7 +39,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// The place so many octets in.
+    /// The place so many bytes in.
     pub(super) const fn at(self, offset: u64) -> RemoteBuffer {
         RemoteBuffer { stag: Stag(self.key), to: TaggedOffset(self.address.wrapping_add(offset)) }
     }
@@ -154,7 +154,7 @@ pub(super) fn scaled(size: u16) -> u16 {
 /// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// So many octets of the stream were written behind those before.
+    /// So many bytes of the stream were written behind those before.
     Data(u32),
     /// Messages of data up to this number may come; there may be a new entry in the target SGL.
     Credits(u16),

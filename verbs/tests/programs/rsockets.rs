@@ -104,7 +104,7 @@ fn rsockets_are_as_sockets_are() {
     compiled::run("rsockets_are_as_sockets_are", "rsockets", &[]);
 }
 
-/// `struct rs_conn_data`, of a peer with room for ten octets.
+/// `struct rs_conn_data`, of a peer with room for ten bytes.
 fn conn_data(version: u8, flags: u8, credits: u16) -> Vec<u8> {
     let mut octets = vec![version, flags];
     octets.extend(credits.to_be_bytes());
@@ -162,7 +162,7 @@ fn an_rsocket_outlives_peers_that_lie() {
     let given = 1 << 18;
     let lies = [
         ("more data than there was room for", words(&[given + 1])),
-        // What is echoed has room for ten octets: the server reads no more then.
+        // What is echoed has room for ten bytes: the server reads no more then.
         ("more data than there was room for, in parts", words(&[11, given - 10])),
         ("more messages than were asked for", words(&[11].repeat(800))),
         ("data of no octets", words(&[0])),

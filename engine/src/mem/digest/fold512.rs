@@ -19,11 +19,11 @@ use super::interleaved::{join_lanes, step_lanes};
 use super::polynomial::{LANE_TURN_LEN, TURNS_MAX, fold_factors};
 use super::quadwords::{self, register};
 
-/// Octets of an accumulator.
+/// Bytes of an accumulator.
 const BLOCK_LEN: usize = 64;
-/// Octets folded in a turn.
+/// Bytes folded in a turn.
 const FOLD_TURN_LEN: usize = 192;
-/// Octets of a turn. A product starts every second cycle, a CRC instruction every cycle: in twelve cycles
+/// Bytes of a turn. A product starts every second cycle, a CRC instruction every cycle: in twelve cycles
 /// the six products of a turn and the twelve CRC instructions of its lanes.
 const TURN_LEN: usize = FOLD_TURN_LEN + 3 * LANE_TURN_LEN;
 /// Runs with fewer turns are sooner folded alone.
@@ -50,10 +50,10 @@ const fn lane_factors(bits: [u32; 4]) -> [i64; 8] {
     [a, b, c, d, e, f, g, h]
 }
 
-/// Adds `len` octets at `src` to a running CRC32c.
+/// Adds `len` bytes at `src` to a running CRC32c.
 ///
 /// # Safety
-/// The processor must have the features; `src` must be readable for `len` octets, and `len` be
+/// The processor must have the features; `src` must be readable for `len` bytes, and `len` be
 /// at least 64.
 #[target_feature(enable = "sse4.2,pclmulqdq,avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq")]
 pub(super) unsafe fn append(state: u32, src: *const u8, len: usize) -> u32 {
@@ -61,10 +61,10 @@ pub(super) unsafe fn append(state: u32, src: *const u8, len: usize) -> u32 {
     unsafe { all::<false>(state, src, ptr::null_mut(), len) }
 }
 
-/// Copies `len` octets from `src` to `dst` and adds them to a running CRC32c, loading each once.
+/// Copies `len` bytes from `src` to `dst` and adds them to a running CRC32c, loading each once.
 ///
 /// # Safety
-/// As [`append`]; `dst` must be writable for `len` octets, which do not overlap those at `src`.
+/// As [`append`]; `dst` must be writable for `len` bytes, which do not overlap those at `src`.
 #[target_feature(enable = "sse4.2,pclmulqdq,avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq")]
 pub(super) unsafe fn copy(state: u32, src: *const u8, dst: *mut u8, len: usize) -> u32 {
     // SAFETY: the caller's promise.
@@ -72,7 +72,7 @@ pub(super) unsafe fn copy(state: u32, src: *const u8, dst: *mut u8, len: usize) 
 }
 
 /// The same, with whole vectors stored one behind the other: for memory that another core had last. There
-/// stores of eight octets in three places, as the lanes take them, wait for each line longer than the sum takes.
+/// stores of eight bytes in three places, as the lanes take them, wait for each line longer than the sum takes.
 ///
 /// # Safety
 /// As [`copy`].
@@ -100,14 +100,14 @@ unsafe fn all<const COPY: bool>(
     while len / TURN_LEN > TURNS_MAX {
         // With room for the block that the register goes into.
         let part = TURNS_MAX * TURN_LEN + BLOCK_LEN;
-        // SAFETY: more octets than `part` are there.
+        // SAFETY: more bytes than `part` are there.
         state = unsafe { run_beside_lanes::<COPY>(state, src, dst, part, TURNS_MAX) };
         (src, dst, len) = (src.wrapping_add(part), dst.wrapping_add(part), len - part);
     }
-    // The register goes into what is before the turns: four octets at least.
+    // The register goes into what is before the turns: four bytes at least.
     let turns = (len - size_of::<u32>()) / TURN_LEN;
     if turns < TURNS_MIN {
-        // SAFETY: the caller's promise, and of a long run more than 64 octets are left.
+        // SAFETY: the caller's promise, and of a long run more than 64 bytes are left.
         unsafe { run::<COPY>(state, src, dst, len) }
     } else {
         // SAFETY: the caller's promise.
@@ -115,10 +115,10 @@ unsafe fn all<const COPY: bool>(
     }
 }
 
-/// Four 64-octet accumulators, each moved ahead by 256 octets per step and added to what is
+/// Four 64-byte accumulators, each moved ahead by 256 bytes per step and added to what is
 /// there; at the end all are moved onto the last and that is reduced.
 ///
-/// Zeros ahead of a message do not change its remainder. So the odd octets come first, at the
+/// Zeros ahead of a message do not change its remainder. So the odd bytes come first, at the
 /// end of a block of zeros, and everything after is whole blocks: there is no tail.
 ///
 /// # Safety
@@ -131,7 +131,7 @@ unsafe fn run<const COPY: bool>(state: u32, src: *const u8, dst: *mut u8, len: u
     let zero = _mm512_setzero_si512();
     let mut sums = [zero, zero, zero, first];
     while !(len - at).is_multiple_of(256) {
-        // SAFETY: a positive multiple of 64 octets is left.
+        // SAFETY: a positive multiple of 64 bytes is left.
         let block = unsafe { take::<COPY>(src, dst, at) };
         sums = [sums[1], sums[2], sums[3], block];
         at += 64;
@@ -139,7 +139,7 @@ unsafe fn run<const COPY: bool>(state: u32, src: *const u8, dst: *mut u8, len: u
     let ahead = factors(&AHEAD_2048);
     while at < len {
         for (i, sum) in sums.iter_mut().enumerate() {
-            // SAFETY: a positive multiple of 256 octets is left, and `i < 4`.
+            // SAFETY: a positive multiple of 256 bytes is left, and `i < 4`.
             let block = unsafe { take::<COPY>(src, dst, at + 64 * i) };
             *sum = fold(*sum, ahead, block);
         }
@@ -151,8 +151,8 @@ unsafe fn run<const COPY: bool>(state: u32, src: *const u8, dst: *mut u8, len: u
     reduce(sum)
 }
 
-/// The first block of a run of `len` octets, with the register in it, and where the next begins; a
-/// multiple of 64 octets is left from there.
+/// The first block of a run of `len` bytes, with the register in it, and where the next begins; a
+/// multiple of 64 bytes is left from there.
 ///
 /// # Safety
 /// As [`run`].
@@ -189,7 +189,7 @@ unsafe fn begin<const COPY: bool>(
     }
 }
 
-/// Moves an accumulator ahead and adds the 64 octets at `src + at`.
+/// Moves an accumulator ahead and adds the 64 bytes at `src + at`.
 macro_rules! fold_512 {
     ($sum:literal, $at:literal) => {
         concat!(
@@ -235,7 +235,7 @@ macro_rules! fold_512_copying {
     };
 }
 
-/// Moves each lane ahead by the eight octets at `lane + at`, and copies them to `copied + at`.
+/// Moves each lane ahead by the eight bytes at `lane + at`, and copies them to `copied + at`.
 macro_rules! copy_lanes {
     ($at:literal) => {
         concat!(
@@ -269,7 +269,7 @@ macro_rules! copy_lanes {
 ///
 /// # Safety
 /// As [`append`], and as [`copy`] if `COPY`; `turns` must be at least 1 and at most [`TURNS_MAX`], and `len`
-/// at least four octets more than `turns * TURN_LEN`.
+/// at least four bytes more than `turns * TURN_LEN`.
 #[inline]
 #[target_feature(enable = "sse4.2,pclmulqdq,avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq")]
 unsafe fn run_beside_lanes<const COPY: bool>(
@@ -281,13 +281,13 @@ unsafe fn run_beside_lanes<const COPY: bool>(
 ) -> u32 {
     let folded_len = len - turns * 3 * LANE_TURN_LEN;
     let ahead = factors(&AHEAD_1536);
-    // SAFETY: the folded part has at least 192 octets.
+    // SAFETY: the folded part has at least 192 bytes.
     let (first, mut at) = unsafe { begin::<COPY>(state, src, dst, folded_len) };
     let zero = _mm512_setzero_si512();
     let mut sums = [zero, zero, first];
     let turns_at = folded_len - turns * FOLD_TURN_LEN;
     while at < turns_at {
-        // SAFETY: a positive multiple of 64 octets is left.
+        // SAFETY: a positive multiple of 64 bytes is left.
         let block = unsafe { take::<COPY>(src, dst, at) };
         sums = [sums[1], sums[2], fold(sums[0], ahead, block)];
         at += 64;
@@ -311,7 +311,7 @@ unsafe fn run_beside_lanes<const COPY: bool>(
 /// registers.
 ///
 /// # Safety
-/// The processor must have the features; at the first address `turns * FOLD_TURN_LEN` octets must be
+/// The processor must have the features; at the first address `turns * FOLD_TURN_LEN` bytes must be
 /// readable, at the second three times `turns * LANE_TURN_LEN`, and `turns` be 1 or more.
 #[inline]
 #[target_feature(enable = "sse4.2,pclmulqdq,avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq")]
@@ -354,10 +354,10 @@ unsafe fn turn(sums: &mut [__m512i; 3], [src, lane]: [*const u8; 2], turns: usiz
     [a, b, c]
 }
 
-/// As [`turn`], and copies what it sums up, loading each octet once.
+/// As [`turn`], and copies what it sums up, loading each byte once.
 ///
 /// # Safety
-/// As [`turn`]; at the addresses to copy to as many octets must be writable, which do not overlap those.
+/// As [`turn`]; at the addresses to copy to as many bytes must be writable, which do not overlap those.
 #[inline]
 #[target_feature(enable = "sse4.2,pclmulqdq,avx512f,avx512bw,avx512vl,avx512vbmi2,vpclmulqdq")]
 unsafe fn turn_copying(
@@ -369,7 +369,7 @@ unsafe fn turn_copying(
     let [mut z0, mut z1, mut z2] = *sums;
     let (mut a, mut b, mut c) = (0_u64, 0_u64, 0_u64);
     let ahead = factors(&AHEAD_1536);
-    // SAFETY: as in `turn`; each octet is loaded once from `src + i` and stored to `dst + i`.
+    // SAFETY: as in `turn`; each byte is loaded once from `src + i` and stored to `dst + i`.
     unsafe {
         asm!(
             "2:",
@@ -409,7 +409,7 @@ unsafe fn turn_copying(
     [a, b, c]
 }
 
-/// The 64 octets at `src + at`; copies them to `dst + at` if `COPY`.
+/// The 64 bytes at `src + at`; copies them to `dst + at` if `COPY`.
 ///
 /// # Safety
 /// They must be readable, and if `COPY` their place at `dst` writable.
@@ -425,7 +425,7 @@ unsafe fn take<const COPY: bool>(src: *const u8, dst: *mut u8, at: usize) -> __m
     block
 }
 
-/// The remainder of 64 octets, as a CRC register.
+/// The remainder of 64 bytes, as a CRC register.
 #[inline]
 #[target_feature(enable = "sse4.2,avx512f,vpclmulqdq")]
 fn reduce(sum: __m512i) -> u32 {
@@ -458,12 +458,12 @@ fn factors(lanes: &[i64; 8]) -> __m512i {
 }
 
 /// # Safety
-/// `src` must be readable for 64 octets.
+/// `src` must be readable for 64 bytes.
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn load(src: *const u8) -> __m512i {
     let block;
-    // SAFETY: loads the 64 octets the caller vouched for.
+    // SAFETY: loads the 64 bytes the caller vouched for.
     unsafe {
         asm!(
             "vmovdqu64 {block}, [{src}]",
@@ -475,7 +475,7 @@ unsafe fn load(src: *const u8) -> __m512i {
     block
 }
 
-/// Octets at `src` where `mask` has a one, zeros elsewhere.
+/// Bytes at `src` where `mask` has a one, zeros elsewhere.
 ///
 /// # Safety
 /// `src + i` must be readable for each bit `i` of the mask.
@@ -483,7 +483,7 @@ unsafe fn load(src: *const u8) -> __m512i {
 #[target_feature(enable = "avx512f,avx512bw")]
 unsafe fn load_masked(src: *const u8, mask: u64) -> __m512i {
     let block;
-    // SAFETY: masked-out octets are not accessed, and the caller vouched for the others.
+    // SAFETY: masked-out bytes are not accessed, and the caller vouched for the others.
     unsafe {
         asm!(
             "vmovdqu8 {block}{{{mask}}}{{z}}, [{src}]",
@@ -497,11 +497,11 @@ unsafe fn load_masked(src: *const u8, mask: u64) -> __m512i {
 }
 
 /// # Safety
-/// `dst` must be writable for 64 octets.
+/// `dst` must be writable for 64 bytes.
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn store(dst: *mut u8, block: __m512i) {
-    // SAFETY: stores the 64 octets the caller vouched for.
+    // SAFETY: stores the 64 bytes the caller vouched for.
     unsafe {
         asm!(
             "vmovdqu64 [{dst}], {block}",
@@ -512,14 +512,14 @@ unsafe fn store(dst: *mut u8, block: __m512i) {
     }
 }
 
-/// Stores the octets for which `mask` has a one.
+/// Stores the bytes for which `mask` has a one.
 ///
 /// # Safety
 /// `dst + i` must be writable for each bit `i` of the mask.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 unsafe fn store_masked(dst: *mut u8, mask: u64, block: __m512i) {
-    // SAFETY: masked-out octets are not accessed, and the caller vouched for the others.
+    // SAFETY: masked-out bytes are not accessed, and the caller vouched for the others.
     unsafe {
         asm!(
             "vmovdqu8 [{dst}]{{{mask}}}, {block}",

@@ -5,7 +5,7 @@
 //! head │ folded, 96 octets a turn │ lane a, 32 a turn │ lane b │ lane c
 //! ```
 //!
-//! The head is what whole turns leave over, at most 191 octets; its chain of CRC instructions runs
+//! The head is what whole turns leave over, at most 191 bytes; its chain of CRC instructions runs
 //! while the turns begin. At the end each part is moved ahead by the length of those behind it.
 //!
 //! Folding takes three accumulators of 256 bits, or six of 128. Three lanes, because the CRC
@@ -21,14 +21,14 @@ use std::arch::x86_64::{
 use super::polynomial::{LANE_TURN_LEN, LANES_AHEAD, TURNS_MAX, fold_factors};
 use super::quadwords::{self, register};
 
-/// Octets folded in a turn.
+/// Bytes folded in a turn.
 const FOLD_TURN_LEN: usize = 96;
 const FOLD_TURN_BITS: u32 = 8 * 96;
-/// Octets of a turn, and of the shortest run that has one.
+/// Bytes of a turn, and of the shortest run that has one.
 pub(super) const TURN_LEN: usize = FOLD_TURN_LEN + 3 * LANE_TURN_LEN;
 /// From this length on, a copy stores whole aligned vectors.
 const ALIGNED_COPY_LEN_MIN: usize = 2048;
-/// Octets of a vector.
+/// Bytes of a vector.
 const VECTOR_LEN: usize = 32;
 
 /// The quadwords at `base + at` of all three lanes, into their registers.
@@ -56,7 +56,7 @@ macro_rules! step_lanes {
 
 pub(super) use step_lanes;
 
-/// Moves an accumulator ahead and adds the 32 octets at `src + at`.
+/// Moves an accumulator ahead and adds the 32 bytes at `src + at`.
 macro_rules! fold_256 {
     ($sum:literal, $at:literal) => {
         concat!(
@@ -100,7 +100,7 @@ macro_rules! fold_256_copying {
     };
 }
 
-/// Moves an accumulator ahead and adds the 16 octets at `src + at`.
+/// Moves an accumulator ahead and adds the 16 bytes at `src + at`.
 macro_rules! fold_128 {
     ($sum:literal, $at:literal) => {
         concat!(
@@ -128,10 +128,10 @@ struct Sums {
     lanes: [u64; 3],
 }
 
-/// Adds `len` octets at `src` to a running CRC32c, by 256-bit products.
+/// Adds `len` bytes at `src` to a running CRC32c, by 256-bit products.
 ///
 /// # Safety
-/// The processor must have the features; `src` must be readable for `len` octets.
+/// The processor must have the features; `src` must be readable for `len` bytes.
 #[target_feature(enable = "sse4.2,pclmulqdq,avx2,vpclmulqdq")]
 pub(super) unsafe fn append_256(mut state: u32, mut src: *const u8, mut len: usize) -> u32 {
     while len >= TURN_LEN {
@@ -144,7 +144,7 @@ pub(super) unsafe fn append_256(mut state: u32, mut src: *const u8, mut len: usi
         let done = head + turns * TURN_LEN;
         (src, len) = (src.wrapping_add(done), len - done);
     }
-    // SAFETY: `len` octets are left at `src`.
+    // SAFETY: `len` bytes are left at `src`.
     unsafe { quadwords::append(state, src, len) }
 }
 
@@ -164,14 +164,14 @@ pub(super) unsafe fn append_128(mut state: u32, mut src: *const u8, mut len: usi
         let done = head + turns * TURN_LEN;
         (src, len) = (src.wrapping_add(done), len - done);
     }
-    // SAFETY: `len` octets are left at `src`.
+    // SAFETY: `len` bytes are left at `src`.
     unsafe { quadwords::append(state, src, len) }
 }
 
-/// Copies `len` octets from `src` to `dst` and adds what `dst` has then to a running CRC32c.
+/// Copies `len` bytes from `src` to `dst` and adds what `dst` has then to a running CRC32c.
 ///
 /// # Safety
-/// As [`append_256`]; `dst` must be writable for `len` octets that do not overlap those at `src`. What others
+/// As [`append_256`]; `dst` must be writable for `len` bytes that do not overlap those at `src`. What others
 /// write there meanwhile may be summed up.
 #[target_feature(enable = "sse4.2,pclmulqdq,avx2,vpclmulqdq")]
 pub(super) unsafe fn copy_256(
@@ -194,7 +194,7 @@ pub(super) unsafe fn copy_256(
         let done = head + turns * TURN_LEN;
         (src, dst, len) = (src.wrapping_add(done), dst.wrapping_add(done), len - done);
     }
-    // SAFETY: `len` octets are left at `src`, and room for them at `dst`.
+    // SAFETY: `len` bytes are left at `src`, and room for them at `dst`.
     unsafe { quadwords::copy(state, src, dst, len) }
 }
 
@@ -206,7 +206,7 @@ const fn split(len: usize, head_min: usize) -> (usize, usize) {
     if turns > TURNS_MAX { (head_min, TURNS_MAX) } else { (len - turns * TURN_LEN, turns) }
 }
 
-/// Octets from `ptr` to the next whole vector.
+/// Bytes from `ptr` to the next whole vector.
 #[inline]
 fn to_whole_vector(ptr: *mut u8) -> usize {
     ptr.addr().wrapping_neg() % VECTOR_LEN
@@ -241,7 +241,7 @@ pub(super) fn join_lanes(folded: u32, [a, b, c]: [u64; 3], turns: usize) -> u32 
 /// Folds, and runs the lanes, `turns` times.
 ///
 /// # Safety
-/// The processor must have the features; `src` must be readable for `turns * TURN_LEN` octets, and
+/// The processor must have the features; `src` must be readable for `turns * TURN_LEN` bytes, and
 /// `turns` be 1 or more.
 #[inline]
 #[target_feature(enable = "sse4.2,avx2,vpclmulqdq")]
@@ -294,7 +294,7 @@ unsafe fn turns_256(src: *const u8, turns: usize) -> Sums {
 /// processor forwards what it has just stored.
 ///
 /// # Safety
-/// As [`turns_256`]; `dst` must be writable for as many octets, which do not overlap those at `src`.
+/// As [`turns_256`]; `dst` must be writable for as many bytes, which do not overlap those at `src`.
 #[inline]
 #[target_feature(enable = "sse4.2,avx2,vpclmulqdq")]
 unsafe fn turns_256_copying(src: *const u8, dst: *mut u8, turns: usize) -> Sums {
@@ -302,7 +302,7 @@ unsafe fn turns_256_copying(src: *const u8, dst: *mut u8, turns: usize) -> Sums 
     let (y0, y1, y2): (__m256i, __m256i, __m256i);
     let (mut a, mut b, mut c) = (0_u64, 0_u64, 0_u64);
     let lanes_at = turns * FOLD_TURN_LEN;
-    // SAFETY: as in `turns_256`; each octet is loaded once from `src + i` and stored to `dst + i`.
+    // SAFETY: as in `turns_256`; each byte is loaded once from `src + i` and stored to `dst + i`.
     unsafe {
         asm!(
             "vpxor {y0}, {y0}, {y0}",

@@ -141,7 +141,7 @@ impl Kernel {
         match self.0 {
             Way::Portable => portable::append(state, slice),
             #[cfg(all(target_arch = "aarch64", not(miri)))]
-            // SAFETY: the processor has the features; the slice vouches for its octets.
+            // SAFETY: the processor has the features; the slice vouches for its bytes.
             Way::Lanes => unsafe { super::lanes::append(state, src, len) },
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             // SAFETY: as above; all x86-64 kernels but the portable one imply SSE4.2.
@@ -153,7 +153,7 @@ impl Kernel {
             // SAFETY: as above.
             Way::Interleaved256 => unsafe { interleaved::append_256(state, src, len) },
             #[cfg(all(target_arch = "x86_64", not(miri)))]
-            // SAFETY: as above, and the run has `FOLD_LEN_MIN` octets or more.
+            // SAFETY: as above, and the run has `FOLD_LEN_MIN` bytes or more.
             Way::Fold512 => unsafe { fold512::append(state, src, len) },
         }
     }
@@ -166,16 +166,16 @@ impl Kernel {
     #[must_use]
     pub fn copy(self, state: u32, from: SharedSlice<'_>, to: &mut [u8]) -> u32 {
         assert_eq!(from.len(), to.len(), "a copy is as long as its source");
-        // SAFETY: the slice vouches for its octets; `to` is as long and, being `&mut`, overlaps nothing
+        // SAFETY: the slice vouches for its bytes; `to` is as long and, being `&mut`, overlaps nothing
         // that others access.
         unsafe { self.copy_raw::<false>(state, from, to.as_mut_ptr()) }
     }
 
-    /// Copies `from` to the octets at `dst`, which another core may have had last, and adds them to the
+    /// Copies `from` to the bytes at `dst`, which another core may have had last, and adds them to the
     /// running CRC32c `state`: as they are stored, or as they are there afterwards.
     ///
     /// # Safety
-    /// `dst` must be writable for as many octets, without overlap; others may access them meanwhile.
+    /// `dst` must be writable for as many bytes, without overlap; others may access them meanwhile.
     #[inline]
     pub(super) unsafe fn copy_far(self, state: u32, from: SharedSlice<'_>, dst: *mut u8) -> u32 {
         // SAFETY: the caller's promise.
@@ -196,13 +196,13 @@ impl Kernel {
         match self.0 {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             Way::Interleaved256 if len >= interleaved::TURN_LEN => {
-                // SAFETY: the processor has the features; the slice vouches for its octets, the caller
+                // SAFETY: the processor has the features; the slice vouches for its bytes, the caller
                 // for `dst`.
                 unsafe { interleaved::copy_256(state, src, dst, len) }
             }
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             Way::Fold512 if len >= fold512::FOLD_LEN_MIN && FAR => {
-                // SAFETY: as above, and the run has `FOLD_LEN_MIN` octets or more.
+                // SAFETY: as above, and the run has `FOLD_LEN_MIN` bytes or more.
                 unsafe { fold512::copy_far(state, src, dst, len) }
             }
             #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -226,7 +226,7 @@ impl Kernel {
         while at < from.len() {
             let block = from.part(at, BLOCK_LEN.min(from.len() - at));
             let to = dst.wrapping_add(at);
-            // SAFETY: the slice vouches for its octets, the caller for as many at `dst`.
+            // SAFETY: the slice vouches for its bytes, the caller for as many at `dst`.
             unsafe { copy_across(block.as_ptr(), to, block.len()) };
             // SAFETY: as above; they may change, which such a slice allows for.
             let copied = unsafe { SharedSlice::from_raw_parts(to, block.len()) };

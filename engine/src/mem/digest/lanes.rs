@@ -4,22 +4,22 @@
 //! head │ lane a, 32 octets a turn │ lane b │ lane c
 //! ```
 //!
-//! The head is what whole turns leave over, at most 95 octets.
+//! The head is what whole turns leave over, at most 95 bytes.
 
 use std::arch::aarch64::{__crc32cd, vmull_p64};
 use std::arch::asm;
 
 use super::polynomial::{LANE_TURN_LEN, LANES_AHEAD, TURNS_MAX};
 
-/// Octets of a turn.
+/// Bytes of a turn.
 const TURN_LEN: usize = 3 * LANE_TURN_LEN;
 /// Shorter runs are not worth three lanes.
 const LANES_LEN_MIN: usize = 192;
 
-/// Adds `len` octets at `src` to a running CRC32c.
+/// Adds `len` bytes at `src` to a running CRC32c.
 ///
 /// # Safety
-/// The processor must have the features; `src` must be readable for `len` octets.
+/// The processor must have the features; `src` must be readable for `len` bytes.
 #[target_feature(enable = "crc,neon,aes")]
 pub(super) unsafe fn append(mut state: u32, mut src: *const u8, mut len: usize) -> u32 {
     while len >= LANES_LEN_MIN {
@@ -33,7 +33,7 @@ pub(super) unsafe fn append(mut state: u32, mut src: *const u8, mut len: usize) 
         let done = head + turns * TURN_LEN;
         (src, len) = (src.wrapping_add(done), len - done);
     }
-    // SAFETY: `len` octets are left at `src`.
+    // SAFETY: `len` bytes are left at `src`.
     unsafe { append_quadwords(state, src, len) }
 }
 
@@ -55,7 +55,7 @@ fn product(register: u32, factor: u32) -> u64 {
 
 /// # Safety
 /// The processor must have the CRC instructions; `src` must be readable for `turns * TURN_LEN`
-/// octets, and `turns` be 1 or more.
+/// bytes, and `turns` be 1 or more.
 #[inline]
 #[target_feature(enable = "crc")]
 unsafe fn three_lanes(src: *const u8, turns: usize) -> [u32; 3] {
@@ -105,11 +105,11 @@ unsafe fn three_lanes(src: *const u8, turns: usize) -> [u32; 3] {
 }
 
 /// # Safety
-/// The processor must have the CRC instructions; `src` must be readable for `len` octets.
+/// The processor must have the CRC instructions; `src` must be readable for `len` bytes.
 #[inline]
 #[target_feature(enable = "crc")]
 unsafe fn append_quadwords(mut state: u32, src: *const u8, len: usize) -> u32 {
-    // SAFETY: `left` counts down the readable octets; each step loads at most that many.
+    // SAFETY: `left` counts down the readable bytes; each step loads at most that many.
     unsafe {
         asm!(
             "subs {left}, {left}, 8",

@@ -32,7 +32,7 @@ pub(super) const fn fold_factors(bits: u32) -> [i64; 2] {
     [x_to_the(bits + 64 - 33) as i64, x_to_the(bits - 33) as i64]
 }
 
-/// Octets that a turn of three lanes takes from each.
+/// Bytes that a turn of three lanes takes from each.
 pub(super) const LANE_TURN_LEN: usize = 32;
 /// Turns after which lanes are joined at the latest.
 pub(super) const TURNS_MAX: usize = 64;

@@ -15,7 +15,7 @@ fn expected(state: u32, bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(!state, bytes)
 }
 
-/// Octets beside a copy, which must stay as they are.
+/// Bytes beside a copy, which must stay as they are.
 const MARGIN: usize = 64;
 
 /// Every kernel this processor has must agree with the crate, alone and with a copy.
@@ -31,7 +31,7 @@ fn assert_all_kernels(state: u32, bytes: &[u8]) {
     }
 }
 
-/// A copy by `kernel` to `offset` octets behind an arbitrary address.
+/// A copy by `kernel` to `offset` bytes behind an arbitrary address.
 fn assert_copy(kernel: Kernel, state: u32, bytes: &[u8], offset: usize) {
     let (name, len) = (kernel.name(), bytes.len());
     let from = SharedSlice::from_bytes(bytes);

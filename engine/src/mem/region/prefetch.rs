@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::ptr;
 
-/// Octets of a cache line.
+/// Bytes of a cache line.
 const LINE_LEN: usize = 64;
 
 /// The cache lines of `value` are needed soon.
@@ -17,7 +17,7 @@ pub(crate) fn prefetch<T>(value: &T) {
     prefetch_lines(ptr::from_ref(value).cast(), size_of::<T>());
 }
 
-/// The cache lines of this part of `value`, in octets from its beginning, are needed soon.
+/// The cache lines of this part of `value`, in bytes from its beginning, are needed soon.
 #[inline(always)]
 pub(crate) fn prefetch_part<T>(value: &T, part: &Range<usize>) {
     prefetch_lines(ptr::from_ref(value).cast::<u8>().wrapping_add(part.start), part.len());
@@ -59,7 +59,7 @@ const fn prefetch_line(_line: *const u8) {}
 mod tests {
     use super::*;
 
-    /// There is nothing to see but that nothing happens, wherever the octets are.
+    /// There is nothing to see but that nothing happens, wherever the bytes are.
     #[test]
     fn what_is_asked_for_stays_as_it_is() {
         let value = [7_u8; 300];

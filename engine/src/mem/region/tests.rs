@@ -127,7 +127,7 @@ fn a_callers_memory_is_written_in_place() {
 fn octets_of_the_caller_are_read_as_they_are() {
     let memory = *b"some octets";
     let mut bytes = [0; 6];
-    // SAFETY: octets of this test, which nothing else accesses.
+    // SAFETY: bytes of this test, which nothing else accesses.
     unsafe { Region::read_raw(memory.as_ptr().wrapping_add(5), &mut bytes) };
     assert_eq!(&bytes, b"octets");
 }

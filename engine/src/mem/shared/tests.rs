@@ -66,7 +66,7 @@ fn concurrent_updates_lose_none() {
     loses_none(|word| word.fetch_update_u64(0, |value| value + 1).unwrap());
 }
 
-/// The same where words go by octets.
+/// The same where words go by bytes.
 #[test]
 fn concurrent_updates_by_octets_lose_none() {
     loses_none(|word| {

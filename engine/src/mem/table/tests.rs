@@ -15,7 +15,7 @@ fn table() -> RegionTable {
     RegionTable::new([42; 32])
 }
 
-/// 100 octets in the middle of a region full of canaries, at tagged offset 1000.
+/// 100 bytes in the middle of a region full of canaries, at tagged offset 1000.
 fn registration() -> Registration {
     let region = Region::anonymous(REGION_LEN).unwrap();
     region.write(0, &[CANARY; REGION_LEN]).unwrap();
@@ -42,7 +42,7 @@ fn octets(region: &Region) -> Vec<u8> {
     octets
 }
 
-/// RFC 5040 §8.1.1(3), RFC 5041 §8.3: bounds are octet-granular.
+/// RFC 5040 §8.1.1(3), RFC 5041 §8.3: bounds are byte-granular.
 #[test]
 fn octets_before_and_after_the_range_are_refused() {
     let table = table();

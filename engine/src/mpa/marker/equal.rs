@@ -1,6 +1,6 @@
-//! FPDUs behind one another that take equally many octets of the stream: how much payload each has.
+//! FPDUs behind one another that take equally many bytes of the stream: how much payload each has.
 //!
-//! Without markers all have as much. With markers one that a marker more stands in has 4 octets less.
+//! Without markers all have as much. With markers one that a marker more stands in has 4 bytes less.
 
 use crate::limits::{MARKER_LEN, MARKER_SPACING};
 use crate::mpa::marker::{MarkerGrid, bytes_in};
@@ -9,19 +9,19 @@ use crate::types::StreamOffset;
 /// Stands for the distance to the first marker where there are none.
 const NO_MARKERS: u64 = u64::MAX;
 
-/// FPDUs of one message that take equally many octets of the stream, each behind the other.
+/// FPDUs of one message that take equally many bytes of the stream, each behind the other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EqualFpdus {
-    /// Octets from the start of the first one to the first marker.
+    /// Bytes from the start of the first one to the first marker.
     lead: u64,
-    /// Octets of each on the stream: markers, length, ULPDU, pad and CRC.
+    /// Bytes of each on the stream: markers, length, ULPDU, pad and CRC.
     wire_len: u32,
-    /// Payload octets of the first one.
+    /// Payload bytes of the first one.
     len: u32,
 }
 
 impl EqualFpdus {
-    /// The first of them begins at `start`, takes `wire_len` octets and has `len` of payload.
+    /// The first of them begins at `start`, takes `wire_len` bytes and has `len` of payload.
     #[inline]
     pub(crate) const fn new(
         grid: MarkerGrid,
@@ -33,31 +33,31 @@ impl EqualFpdus {
         Self { lead, wire_len, len }
     }
 
-    /// Octets of each on the stream.
+    /// Bytes of each on the stream.
     #[inline]
     pub(crate) const fn wire_len(&self) -> u32 {
         self.wire_len
     }
 
-    /// Octets from the start of the first to the marker at or behind it; beyond any where there are none.
+    /// Bytes from the start of the first to the marker at or behind it; beyond any where there are none.
     #[inline]
     pub(crate) fn first_marker_at(&self) -> usize {
         usize::try_from(self.lead).unwrap_or(usize::MAX)
     }
 
-    /// Payload octets of the first.
+    /// Payload bytes of the first.
     #[inline]
     pub(crate) const fn first_len(&self) -> u32 {
         self.len
     }
 
-    /// Payload octets of each, where there are no markers.
+    /// Payload bytes of each, where there are no markers.
     #[inline]
     pub(crate) const fn unmarked_len(&self) -> Option<u32> {
         if self.lead == NO_MARKERS { Some(self.len) } else { None }
     }
 
-    /// Payload octets of the first `count`, as far as all of them are [possible](Self::is_possible).
+    /// Payload bytes of the first `count`, as far as all of them are [possible](Self::is_possible).
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "a message has less than 2³² octets")]
     pub(crate) const fn payload_before(&self, count: u32) -> u32 {
@@ -71,13 +71,13 @@ impl EqualFpdus {
         bytes_in(self.lead, wire_len).wrapping_sub(framing * count as u64) as u32
     }
 
-    /// Payload octets of the one with this number.
+    /// Payload bytes of the one with this number.
     #[inline]
     pub(crate) const fn payload_len(&self, number: u32) -> u32 {
         self.without_first(number).len
     }
 
-    /// How many come behind the first `before`, `most` at most, and their payload octets: no more than `left`.
+    /// How many come behind the first `before`, `most` at most, and their payload bytes: no more than `left`.
     #[inline]
     pub(crate) fn as_many(&self, before: u32, left: u32, most: u32) -> (u32, u32) {
         if self.lead == NO_MARKERS {
@@ -92,7 +92,7 @@ impl EqualFpdus {
         (count, len)
     }
 
-    /// Whether the one with this number can be as long as the first: a marker that its last four octets
+    /// Whether the one with this number can be as long as the first: a marker that its last four bytes
     /// would be leads the next.
     #[inline]
     pub(crate) const fn is_possible(&self, number: u32) -> bool {
@@ -112,7 +112,7 @@ impl EqualFpdus {
         }
         let wire_len = self.wire_len as u64;
         let lead = self.lead.wrapping_sub(wire_len * count as u64) % MARKER_SPACING;
-        // As many octets more as there are fewer of markers; one that has no room for them is not possible.
+        // As many bytes more as there are fewer of markers; one that has no room for them is not possible.
         let more = bytes_in(lead, wire_len).wrapping_sub(bytes_in(self.lead, wire_len));
         Self { lead, len: self.len.saturating_add_signed(more as i32), ..*self }
     }
@@ -125,7 +125,7 @@ mod tests {
 
     const HEADER_LEN: usize = 14;
 
-    /// Payload that an FPDU in so many octets at `start` has, and how many of them it takes.
+    /// Payload that an FPDU in so many bytes at `start` has, and how many of them it takes.
     fn packed(grid: MarkerGrid, start: StreamOffset, room: usize) -> (u32, usize) {
         let ulpdu_len = grid.mulpdu_for_room(start, room).unwrap();
         let len = u32::try_from(ulpdu_len - HEADER_LEN).unwrap();

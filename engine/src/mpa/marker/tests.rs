@@ -12,14 +12,14 @@ fn unmarked() -> MarkerGrid {
     MarkerGrid::new(ORIGIN, false)
 }
 
-/// What one octet of stream is, found by walking.
+/// What one byte of stream is, found by walking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Octet {
     Marker { index: usize, first: bool },
     Fpdu(usize),
 }
 
-/// Walks an FPDU octet by octet as RFC 5044 §4.3 describes it.
+/// Walks an FPDU byte by byte as RFC 5044 §4.3 describes it.
 fn walk(grid: MarkerGrid, start: StreamOffset, ulpdu_len: usize) -> Vec<Octet> {
     let mut wire = Vec::new();
     let mut markers = 0;

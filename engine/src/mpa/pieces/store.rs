@@ -32,12 +32,12 @@ pub struct PieceStore {
     refused: bool,
     pub(super) bytes: u64,
     bytes_peak: u64,
-    /// When octets last came in.
+    /// When bytes last came in.
     pub(super) now: Instant,
 }
 
 impl PieceStore {
-    /// A store of `far_max` blocks of [`PIECE_BLOCK_LEN`] octets for what lies beyond the FPDU in
+    /// A store of `far_max` blocks of [`PIECE_BLOCK_LEN`] bytes for what lies beyond the FPDU in
     /// order, at most [`PIECE_BLOCKS_MAX`]. Each connection may have
     /// [`NEAR_PAGES`](super::NEAR_PAGES) beside them.
     #[must_use]
@@ -55,18 +55,18 @@ impl PieceStore {
         }
     }
 
-    /// Octets come in at `now`: what the lists count waiting from, and stalling by.
+    /// Bytes come in at `now`: what the lists count waiting from, and stalling by.
     pub(in crate::mpa) const fn note_time(&mut self, now: Instant) {
         self.now = now;
     }
 
-    /// Octets held now, over all lists.
+    /// Bytes held now, over all lists.
     #[must_use]
     pub const fn bytes_held(&self) -> u64 {
         self.bytes
     }
 
-    /// Most octets held at one time.
+    /// Most bytes held at one time.
     #[must_use]
     pub const fn bytes_held_peak(&self) -> u64 {
         self.bytes_peak
@@ -83,7 +83,7 @@ impl PieceStore {
         std::mem::replace(&mut self.refused, false)
     }
 
-    /// When octets last came in.
+    /// When bytes last came in.
     #[must_use]
     pub const fn time(&self) -> Instant {
         self.now

@@ -15,7 +15,7 @@ fn hold(list: &mut PieceList, offset: u64, octets: &[u8], store: &mut PieceStore
     list.hold(at(offset), octets, store)
 }
 
-/// The first octet that is far from the in-order point 0.
+/// The first byte that is far from the in-order point 0.
 const FAR: u64 = NEAR_PAGES as u64 * BLOCK;
 
 /// Reads `from..to`, all of it held.

@@ -1,14 +1,14 @@
-//! How long octets wait in a piece list.
+//! How long bytes wait in a piece list.
 
 use crate::time::Instant;
 
-/// The waiting of one list's octets. It costs nothing while nothing is held or given up.
+/// The waiting of one list's bytes. It costs nothing while nothing is held or given up.
 ///
-/// The sum over all octets of the time that each waited is the number of octets held, integrated
-/// over time: no octet needs a time of its own.
+/// The sum over all bytes of the time that each waited is the number of bytes held, integrated
+/// over time: no byte needs a time of its own.
 #[derive(Debug, Default)]
 pub(super) struct Wait {
-    /// Up to when octets are counted.
+    /// Up to when bytes are counted.
     counted_to: Instant,
     octet_ns: u128,
     ns_max: u64,
@@ -30,7 +30,7 @@ impl Wait {
         self.counted_to = now;
     }
 
-    /// Octets held since `since` are held no more.
+    /// Bytes held since `since` are held no more.
     pub(super) fn end(&mut self, now: Instant, since: Instant) {
         self.ns_max = self.ns_max.max(now.nanos_since(since));
     }

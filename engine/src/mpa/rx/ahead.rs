@@ -26,7 +26,7 @@ impl<T: Copy> Ahead<T> {
         Self { placed: VecDeque::new(), max: max.min(FPDUS_AHEAD_MAX) }
     }
 
-    /// Octets on the stream of all of them.
+    /// Bytes on the stream of all of them.
     pub(super) fn bytes(&self) -> u64 {
         self.placed.iter().map(|fpdu| fpdu.end.bytes_since(fpdu.start)).sum()
     }

@@ -11,7 +11,7 @@ pub struct RxConfig {
     /// Whether CRCs are checked.
     pub crc: bool,
     /// Whether FPDUs beyond a gap are placed at once. `false`: everything out of order is held, as
-    /// over a layered stream or for a program that polls the last octet of a buffer.
+    /// over a layered stream or for a program that polls the last byte of a buffer.
     pub out_of_order: bool,
     /// Shortest ULPDU accepted: the smallest DDP header.
     pub ulpdu_len_min: usize,
@@ -20,7 +20,7 @@ pub struct RxConfig {
 }
 
 impl Default for RxConfig {
-    /// No markers, CRC on, placement out of order, ULPDUs from 14 octets to the RFC's limit.
+    /// No markers, CRC on, placement out of order, ULPDUs from 14 bytes to the RFC's limit.
     fn default() -> Self {
         Self {
             markers: false,
@@ -35,7 +35,7 @@ impl Default for RxConfig {
 /// How much a receiver keeps track of. What is beyond that is not accepted, and TCP brings it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RxLimits {
-    /// Separate ranges of octets that are held, at most [`PIECE_RANGES_MAX`].
+    /// Separate ranges of bytes that are held, at most [`PIECE_RANGES_MAX`].
     pub pieces_max: usize,
     /// FPDUs placed ahead of the delivery point, at most [`FPDUS_AHEAD_MAX`].
     pub fpdus_ahead_max: usize,

@@ -34,7 +34,7 @@ pub struct MpaError {
     pub droppable: bool,
 }
 
-/// Why octets were not taken: an error of MPA's own or of the layer above.
+/// Why bytes were not taken: an error of MPA's own or of the layer above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RxError<E> {
     /// The peer broke MPA.
@@ -43,7 +43,7 @@ pub enum RxError<E> {
     Sink(E),
 }
 
-/// An error, and up to where octets are accepted nevertheless; `None` when the stream has ended.
+/// An error, and up to where bytes are accepted nevertheless; `None` when the stream has ended.
 pub(super) struct Stop<E> {
     pub(super) error: RxError<E>,
     pub(super) accepted: Option<StreamOffset>,
@@ -72,7 +72,7 @@ impl<E> Stop<E> {
 
 impl MpaFault {
     /// The error of an FPDU with this fault, given how far it is known to extend, and whether a good
-    /// CRC vouches for its octets.
+    /// CRC vouches for its bytes.
     pub(super) fn error(
         self,
         fpdu: Range<StreamOffset>,

@@ -38,13 +38,13 @@ pub struct FaultyFpdu<'a> {
 }
 
 impl<'a> FaultyFpdu<'a> {
-    /// Its first octet on the stream, a leading marker included.
+    /// Its first byte on the stream, a leading marker included.
     #[must_use]
     pub const fn start(&self) -> StreamOffset {
         self.spread.start
     }
 
-    /// How its octets and markers interleave.
+    /// How its bytes and markers interleave.
     #[must_use]
     pub const fn layout(&self) -> FpduLayout {
         self.spread.layout

@@ -1,10 +1,10 @@
 //! Whole FPDUs in runs of memory that may change: passed up from where they are.
 //!
 //! Only the common case is here: a segment that continues the stream, with nothing held or ahead.
-//! Whatever is left is to be copied to one place, for the long way to judge.
+//! Whatever is left is to be copied to one place, for the general path to judge.
 //!
 //! Lengths, markers and headers are read once. Payload is read twice, by the CRC and by placement: a sender that
-//! changes it in between places octets where it could have placed any others, for the CRC is no
+//! changes it in between places bytes where it could have placed any others, for the CRC is no
 //! authentication (RFC 5042 §2).
 
 use crate::limits::MARKER_LEN;
@@ -19,7 +19,7 @@ use crate::wire::crc32c::{Crc32c, to_wire};
 use crate::wire::mpa::Marker;
 
 impl<T: Copy> FpduReceiver<T> {
-    /// Takes stream octets at `offset` that were never given before, as far as they are whole FPDUs that
+    /// Takes stream bytes at `offset` that were never given before, as far as they are whole FPDUs that
     /// continue the stream. Those from the end of what was taken on are to be given to
     /// [`handle_bytes`](Self::handle_bytes).
     pub fn handle_scattered<S: FpduSink<Token = T>>(

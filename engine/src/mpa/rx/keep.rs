@@ -1,4 +1,4 @@
-//! Holding octets that no FPDU used yet, and taking them up again.
+//! Holding bytes that no FPDU used yet, and taking them up again.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::time::Instant;
 use crate::types::StreamOffset;
 
 impl<T: Copy> FpduReceiver<T> {
-    /// Holds the segment's octets before `to`; where it had to stop, if it had to.
+    /// Holds the segment's bytes before `to`; where it had to stop, if it had to.
     pub(super) fn hold_before(
         &mut self,
         to: StreamOffset,
@@ -22,7 +22,7 @@ impl<T: Copy> FpduReceiver<T> {
         (kept_to < before.end()).then_some(kept_to)
     }
 
-    /// Goes on with octets that were already held when delivery reached them.
+    /// Goes on with bytes that were already held when delivery reached them.
     pub(super) fn resume<S: FpduSink<Token = T>>(
         &mut self,
         end: StreamOffset,
@@ -66,7 +66,7 @@ impl<T: Copy> FpduReceiver<T> {
         }
     }
 
-    /// Copies octets into the piece store; returns how many found room.
+    /// Copies bytes into the piece store; returns how many found room.
     fn hold(&mut self, part: Slice<'_>, store: &mut PieceStore) -> usize {
         self.held.advance(self.next, store);
         let kept = self.held.hold(part.at, part.bytes, store);
@@ -76,7 +76,7 @@ impl<T: Copy> FpduReceiver<T> {
     }
 
     /// Gives up what it holds far beyond the in-order point, and calls `forget` with each range of
-    /// it: those octets count as never received, and TCP has to bring them again.
+    /// it: those bytes count as never received, and TCP has to bring them again.
     pub fn give_up_far(&mut self, store: &mut PieceStore, forget: impl FnMut(Range<StreamOffset>)) {
         tracing::debug!(
             target: "urnic::mpa", next = %self.next, bytes_held = self.bytes_held(),
@@ -86,14 +86,14 @@ impl<T: Copy> FpduReceiver<T> {
         self.count_wait();
     }
 
-    /// Since when the stream has made no progress while it held octets far beyond the in-order
+    /// Since when the stream has made no progress while it held bytes far beyond the in-order
     /// point; `None` when it holds none.
     #[must_use]
     pub(crate) fn stalled_since(&self) -> Option<Instant> {
         self.held.stalled_since()
     }
 
-    /// Takes over how long octets have waited.
+    /// Takes over how long bytes have waited.
     pub(super) const fn count_wait(&mut self) {
         self.counters.held_byte_ns = self.held.octet_ns();
         self.counters.held_ns_max = self.held.held_ns_max();

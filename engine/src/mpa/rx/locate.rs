@@ -14,20 +14,20 @@ use crate::wire::mpa::Marker;
 /// peer can cause. A CRC over an FPDU costs the same whether it turns out good or not.
 const BAD_LEADS_MAX: usize = 2;
 
-/// An FPDU all octets of which are at hand.
+/// An FPDU all bytes of which are at hand.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Located<'s> {
     pub(super) start: StreamOffset,
     pub(super) end: StreamOffset,
     pub(super) layout: FpduLayout,
-    /// All its wire octets, when they lie in the segment.
+    /// All its wire bytes, when they lie in the segment.
     pub(super) whole: Option<&'s [u8]>,
 }
 
 /// What is found where an FPDU should start.
 pub(super) enum Search<'s> {
     Whole(Located<'s>),
-    /// Octets are missing; its end is known once its length is at hand.
+    /// Bytes are missing; its end is known once its length is at hand.
     Partial {
         end: Option<StreamOffset>,
     },
@@ -91,7 +91,7 @@ pub(super) fn verify(
     }
 }
 
-/// Whether all markers of an FPDU with these wire octets point at its header, as in
+/// Whether all markers of an FPDU with these wire bytes point at its header, as in
 /// [`wrong_markers`].
 #[inline]
 pub(super) fn has_right_markers(wire: &[u8], layout: FpduLayout) -> bool {
@@ -111,14 +111,14 @@ pub(super) fn wrong_markers(
     (0..layout.marker_count()).filter_map(move |index| {
         let marker = after(start, layout.marker_at(index));
         // RFC 5044 §4.3: all markers of an FPDU point at its header. §4.2 (erratum 1427): the
-        // reserved octets and the two low bits say nothing.
+        // reserved bytes and the two low bits say nothing.
         let pointer = octets.read(marker).map(|octets| Marker::from_bytes(octets).fpduptr);
         let is_right = pointer == Some(layout.fpduptr(index));
         (!is_right).then_some(marker)
     })
 }
 
-/// RFC 5044 §4.4: the CRC covers all octets before it in stream order, markers too.
+/// RFC 5044 §4.4: the CRC covers all bytes before it in stream order, markers too.
 #[inline]
 fn has_good_crc(fpdu: &Located<'_>, octets: &Octets<'_, '_>) -> bool {
     let mut digest = Crc32c::new();
@@ -130,7 +130,7 @@ fn has_good_crc(fpdu: &Located<'_>, octets: &Octets<'_, '_>) -> bool {
         octets.for_each_run(fpdu.start, crc_at, |run| digest.update(run));
         octets.read::<CRC_LEN>(after(fpdu.start, crc_at))
     };
-    // RFC 5044 §4.4, figures 5 and 6: least significant octet first.
+    // RFC 5044 §4.4, figures 5 and 6: least significant byte first.
     received == Some(to_wire(digest.finish()))
 }
 
@@ -138,7 +138,7 @@ impl<'s> Located<'s> {
     /// The ULPDU, when it lies in the segment and no marker splits it.
     #[inline]
     pub(super) fn contiguous_ulpdu(&self) -> Option<&'s [u8]> {
-        // One that leads it, and at most one in front of the ULPDU's octets or behind them.
+        // One that leads it, and at most one in front of the ULPDU's bytes or behind them.
         if self.layout.marker_count() > 2 {
             return None;
         }
@@ -153,7 +153,7 @@ impl<'s> Located<'s> {
 impl<T: Copy> FpduReceiver<T> {
     /// Follows the markers in a segment, and those known to be around it, to an FPDU.
     ///
-    /// `run_start` is the first octet held contiguous with the segment.
+    /// `run_start` is the first byte held contiguous with the segment.
     pub(super) fn find_lead<'s>(
         &mut self,
         run_start: StreamOffset,
@@ -213,14 +213,14 @@ impl<T: Copy> FpduReceiver<T> {
     }
 }
 
-/// The FPDU starts that markers point at: those any octet of which is in the segment, and the first
+/// The FPDU starts that markers point at: those any byte of which is in the segment, and the first
 /// one held right after it.
 fn marker_leads<'a>(
     grid: MarkerGrid,
     run_start: StreamOffset,
     octets: &'a Octets<'_, '_>,
 ) -> impl Iterator<Item = StreamOffset> + 'a {
-    /// Octets of a marker that can be in an earlier segment.
+    /// Bytes of a marker that can be in an earlier segment.
     const SPLIT_LEN_MAX: u64 = MARKER_LEN as u64 - 1;
 
     let first = StreamOffset(octets.slice.at.0.saturating_sub(SPLIT_LEN_MAX)).max(run_start);

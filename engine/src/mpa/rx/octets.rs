@@ -1,4 +1,4 @@
-//! Stream octets that lie in several places, and ULPDUs made of them.
+//! Stream bytes that lie in several places, and ULPDUs made of them.
 
 use crate::limits::MARKER_LEN;
 use crate::mem::{Scattered, SharedSlice};
@@ -6,7 +6,7 @@ use crate::mpa::marker::{FpduLayout, LENGTH_LEN, RUN_LEN};
 use crate::mpa::pieces::{PieceList, PieceStore};
 use crate::types::StreamOffset;
 
-/// Octets that [`Ulpdu::head`] makes contiguous: the longest DDP and RDMAP header, rounded up.
+/// Bytes that [`Ulpdu::head`] makes contiguous: the longest DDP and RDMAP header, rounded up.
 pub const HEAD_LEN: usize = 72;
 
 /// The position `bytes` after `at`. Streams end long before positions do.
@@ -15,7 +15,7 @@ pub(super) const fn after(at: StreamOffset, bytes: usize) -> StreamOffset {
     StreamOffset(at.0.wrapping_add(bytes as u64))
 }
 
-/// Octets of the segment being handled.
+/// Bytes of the segment being handled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slice<'s> {
     pub(super) at: StreamOffset,
@@ -34,7 +34,7 @@ impl<'s> Slice<'s> {
         usize::try_from(at.0.wrapping_sub(self.at.0)).unwrap_or(usize::MAX)
     }
 
-    /// The `len` octets at `at`, if all are in it.
+    /// The `len` bytes at `at`, if all are in it.
     #[inline]
     pub(super) fn get(&self, at: StreamOffset, len: usize) -> Option<&'s [u8]> {
         self.bytes.get(self.index(at)..)?.get(..len)
@@ -58,7 +58,7 @@ impl<'s> Slice<'s> {
     }
 }
 
-/// All octets at hand: the segment's and the held ones.
+/// All bytes at hand: the segment's and the held ones.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Octets<'s, 'h> {
     pub(super) slice: Slice<'s>,
@@ -67,7 +67,7 @@ pub(super) struct Octets<'s, 'h> {
 }
 
 impl<'s: 'a, 'h: 'a, 'a> Octets<'s, 'h> {
-    /// A run of octets from `at` on, as long as it is contiguous in memory; empty when `at` is not at
+    /// A run of bytes from `at` on, as long as it is contiguous in memory; empty when `at` is not at
     /// hand.
     fn run(&self, at: StreamOffset) -> &'a [u8] {
         match self.slice.bytes.get(self.slice.index(at)..) {
@@ -76,7 +76,7 @@ impl<'s: 'a, 'h: 'a, 'a> Octets<'s, 'h> {
         }
     }
 
-    /// The `N` octets at `at`, if all are at hand.
+    /// The `N` bytes at `at`, if all are at hand.
     #[inline]
     pub(super) fn read<const N: usize>(&self, at: StreamOffset) -> Option<[u8; N]> {
         match self.slice.get(at, N) {
@@ -101,7 +101,7 @@ impl<'s: 'a, 'h: 'a, 'a> Octets<'s, 'h> {
         Some(octets)
     }
 
-    /// The end of the contiguous octets that begin at `at`.
+    /// The end of the contiguous bytes that begin at `at`.
     pub(super) fn end_of_run(&self, at: StreamOffset) -> StreamOffset {
         let mut end = at;
         // At most: held before the segment, the segment, held after it.
@@ -115,7 +115,7 @@ impl<'s: 'a, 'h: 'a, 'a> Octets<'s, 'h> {
         end
     }
 
-    /// Calls `f` with each run of the `len` octets at `at`, all of which are at hand.
+    /// Calls `f` with each run of the `len` bytes at `at`, all of which are at hand.
     pub(super) fn for_each_run(&self, at: StreamOffset, len: usize, mut f: impl FnMut(&[u8])) {
         let mut done = 0;
         while done < len {
@@ -131,18 +131,18 @@ impl<'s: 'a, 'h: 'a, 'a> Octets<'s, 'h> {
     }
 }
 
-/// An FPDU with all octets at hand, in several places or with markers among them.
+/// An FPDU with all bytes at hand, in several places or with markers among them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spread<'a> {
     pub(super) octets: Octets<'a, 'a>,
     pub(super) start: StreamOffset,
     pub(super) layout: FpduLayout,
-    /// All its wire octets, when they lie in the segment.
+    /// All its wire bytes, when they lie in the segment.
     pub(super) whole: Option<&'a [u8]>,
 }
 
 impl<'a> Spread<'a> {
-    /// The next run of the ULPDU's octets from `at` on, of which `rest` are left.
+    /// The next run of the ULPDU's bytes from `at` on, of which `rest` are left.
     #[inline(never)]
     fn chunk(&self, at: usize, rest: usize) -> Option<&'a [u8]> {
         let octet = at.saturating_add(LENGTH_LEN);
@@ -153,7 +153,7 @@ impl<'a> Spread<'a> {
 }
 
 /// Calls `each` with where on the wire the runs are, and how long, that an FPDU's markers separate the
-/// octets of its ULPDU from `from` on into. The positions of one run follow from those of the run
+/// bytes of its ULPDU from `from` on into. The positions of one run follow from those of the run
 /// before: only the first takes divisions.
 #[inline]
 fn each_between_markers(layout: &FpduLayout, from: usize, mut each: impl FnMut(usize, usize)) {
@@ -169,16 +169,16 @@ fn each_between_markers(layout: &FpduLayout, from: usize, mut each: impl FnMut(u
     }
 }
 
-/// An FPDU with markers among its octets, which are in runs of memory that may change.
+/// An FPDU with markers among its bytes, which are in runs of memory that may change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Marked<'a> {
-    /// Its wire octets but for the CRC.
+    /// Its wire bytes but for the CRC.
     pub(super) wire: Scattered<'a>,
     pub(super) layout: FpduLayout,
 }
 
 impl<'a> Marked<'a> {
-    /// Calls `each` with the runs of the ULPDU's octets from `from` on.
+    /// Calls `each` with the runs of the ULPDU's bytes from `from` on.
     fn for_each_chunk(&self, from: usize, mut each: impl FnMut(SharedSlice<'a>)) {
         // Nearly all are in one run of memory.
         if let Some(wire) = self.wire.as_run() {
@@ -196,7 +196,7 @@ impl<'a> Marked<'a> {
         }
     }
 
-    /// The next run of the ULPDU's octets from `at` on, of which `rest` are left.
+    /// The next run of the ULPDU's bytes from `at` on, of which `rest` are left.
     fn chunk(&self, at: usize, rest: usize) -> Option<SharedSlice<'a>> {
         let octet = at.saturating_add(LENGTH_LEN);
         let len = self.layout.run_len_from(octet).min(rest);
@@ -205,7 +205,7 @@ impl<'a> Marked<'a> {
     }
 }
 
-/// The ULPDU of a valid FPDU: its octets may lie in several places.
+/// The ULPDU of a valid FPDU: its bytes may lie in several places.
 #[derive(Clone, Copy, Debug)]
 pub struct Ulpdu<'a> {
     source: Source<'a>,
@@ -244,7 +244,7 @@ impl<'a> Ulpdu<'a> {
         Self { source: Source::Contiguous(octets), len: octets.len() }
     }
 
-    /// Its length in octets, at least the configured minimum.
+    /// Its length in bytes, at least the configured minimum.
     #[must_use]
     #[inline]
     #[expect(clippy::len_without_is_empty, reason = "a ULPDU that was passed up is never empty")]
@@ -262,7 +262,7 @@ impl<'a> Ulpdu<'a> {
         }
     }
 
-    /// Its first `N` octets, copied; `None` when there are not as many.
+    /// Its first `N` bytes, copied; `None` when there are not as many.
     #[must_use]
     #[inline(always)]
     pub fn front<const N: usize>(&self) -> Option<[u8; N]> {
@@ -291,7 +291,7 @@ impl<'a> Ulpdu<'a> {
         (self.copy_to(0, &mut front) == N).then_some(front)
     }
 
-    /// Its first octets in one place, where they do not change: [`HEAD_LEN`] of them, or all if it is
+    /// Its first bytes in one place, where they do not change: [`HEAD_LEN`] of them, or all if it is
     /// shorter. Copied to `scratch` only when they are scattered, or in memory that may change.
     #[must_use]
     #[inline]
@@ -311,13 +311,13 @@ impl<'a> Ulpdu<'a> {
         scratch.get(..copied).unwrap_or_default()
     }
 
-    /// Its octets from `from` on, as runs in order, none of them empty.
+    /// Its bytes from `from` on, as runs in order, none of them empty.
     #[inline]
     pub const fn chunks(&self, from: usize) -> Chunks<'a> {
         Chunks { ulpdu: *self, at: from }
     }
 
-    /// Calls `each` with its octets from `from` on, as [`chunks`](Self::chunks) gives them.
+    /// Calls `each` with its bytes from `from` on, as [`chunks`](Self::chunks) gives them.
     #[inline]
     pub(crate) fn for_each_chunk(&self, from: usize, mut each: impl FnMut(SharedSlice<'a>)) {
         match &self.source {
@@ -340,7 +340,7 @@ impl<'a> Ulpdu<'a> {
         }
     }
 
-    /// Copies octets from `from` on to `out` until either ends; returns how many.
+    /// Copies bytes from `from` on to `out` until either ends; returns how many.
     pub fn copy_to(&self, from: usize, out: &mut [u8]) -> usize {
         let mut done = 0;
         for chunk in self.chunks(from) {
@@ -355,11 +355,11 @@ impl<'a> Ulpdu<'a> {
     }
 }
 
-/// The octets of a [`Ulpdu`] as runs in order; see [`Ulpdu::chunks`].
+/// The bytes of a [`Ulpdu`] as runs in order; see [`Ulpdu::chunks`].
 #[derive(Clone, Debug)]
 pub struct Chunks<'a> {
     ulpdu: Ulpdu<'a>,
-    /// Octets of the ULPDU already given.
+    /// Bytes of the ULPDU already given.
     at: usize,
 }
 

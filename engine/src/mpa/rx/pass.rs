@@ -1,4 +1,4 @@
-//! The short way: FPDUs that are whole in a segment which continues the stream. No piece store, no list
+//! The fast path: FPDUs that are whole in a segment which continues the stream. No piece store, no list
 //! of what is ahead.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
@@ -12,7 +12,7 @@ use crate::wire::crc32c::{Crc32c, to_wire};
 
 impl<T: Copy> FpduReceiver<T> {
     /// Passes up whole FPDUs at the front of a segment that continues the stream, when nothing is held or
-    /// ahead. Returns what is left; anything odd in it is for the long way to judge.
+    /// ahead. Returns what is left; anything odd in it is for the general path to judge.
     #[inline]
     pub(super) fn pass_whole<'s, S: FpduSink<Token = T>>(
         &mut self,
@@ -114,7 +114,7 @@ impl<T: Copy> FpduReceiver<T> {
         Ok(rest)
     }
 
-    /// The FPDU of so many octets at the front was placed; it is delivered, unless it was.
+    /// The FPDU of so many bytes at the front was placed; it is delivered, unless it was.
     #[inline(always)]
     pub(super) fn passed<S: FpduSink<Token = T>>(
         &mut self,

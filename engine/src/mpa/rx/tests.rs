@@ -74,13 +74,13 @@ impl Stream {
         self.origin + self.octets.len() as u64
     }
 
-    /// The octets of FPDU `index`, relative to the origin.
+    /// The bytes of FPDU `index`, relative to the origin.
     fn range(&self, index: usize) -> Range<usize> {
         let start = |index: usize| self.fpdus.get(index).map_or_else(|| self.end(), |fpdu| fpdu.0);
         start(index).index_from(self.origin)..start(index + 1).index_from(self.origin)
     }
 
-    /// Makes the CRC of FPDU `index` right again after its octets were changed.
+    /// Makes the CRC of FPDU `index` right again after its bytes were changed.
     fn mend_crc(&mut self, index: usize) {
         let Range { start, end } = self.range(index);
         let mut crc = Crc32c::new();
@@ -93,7 +93,7 @@ impl Stream {
     }
 }
 
-/// The octets of a ULPDU, run by run.
+/// The bytes of a ULPDU, run by run.
 fn octets_of(ulpdu: &Ulpdu<'_>) -> Vec<u8> {
     let mut octets = Vec::new();
     for chunk in ulpdu.chunks(0) {
@@ -162,7 +162,7 @@ struct Bench {
     upper: Upper,
     origin: StreamOffset,
     now: Instant,
-    /// Octets of the runs in which segments are given first, to be used where they are.
+    /// Bytes of the runs in which segments are given first, to be used where they are.
     run_len: Option<usize>,
 }
 
@@ -206,7 +206,7 @@ impl Bench {
         (taken.end.index_from(offset), taken.error)
     }
 
-    /// Gives octets that must be accepted whole and without error.
+    /// Gives bytes that must be accepted whole and without error.
     fn give(&mut self, stream: &Stream, range: Range<usize>) {
         let len = range.len();
         assert_eq!(self.give_to(stream, range), (len, None));

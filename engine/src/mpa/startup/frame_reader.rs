@@ -12,9 +12,9 @@ pub(super) struct FrameReader {
     /// Revisions to work with.
     revisions: RangeInclusive<Revision>,
     buffer: [u8; StartupFrame::LEN_MAX],
-    /// Octets of `buffer` in use. `len <= wanted <= buffer.len()`
+    /// Bytes of `buffer` in use. `len <= wanted <= buffer.len()`
     len: usize,
-    /// Octets of the frame as far as is known: of its fixed part, then of all.
+    /// Bytes of the frame as far as is known: of its fixed part, then of all.
     wanted: usize,
     /// Revision of the frame, once the fixed part has been found good.
     revision: Option<Revision>,
@@ -32,10 +32,10 @@ impl FrameReader {
         }
     }
 
-    /// Takes in octets until the frame is complete. Returns how many.
+    /// Takes in bytes until the frame is complete. Returns how many.
     ///
     /// Everything wrong with the frame is reported as soon as it shows, private data is not waited
-    /// for. An error stays: the next call meets the same octets.
+    /// for. An error stays: the next call meets the same bytes.
     pub(super) fn read(&mut self, bytes: &[u8]) -> Result<usize, MpaStartupError> {
         let mut consumed = self.fill(bytes);
         if self.revision.is_none()
@@ -63,7 +63,7 @@ impl FrameReader {
         Some((frame, revision))
     }
 
-    // RFC 5044 §7.1.2 (9): no more than PD_Length octets are ever copied.
+    // RFC 5044 §7.1.2 (9): no more than PD_Length bytes are ever copied.
     fn fill(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.wanted - self.len);
         self.buffer[self.len..self.len + count].copy_from_slice(&bytes[..count]);

@@ -82,7 +82,7 @@ impl Initiator {
     ///
     /// # Errors
     /// When the Reply is malformed or its terms cannot be met; `MpaStartupError::terminates_in` tells
-    /// how to end the connection. Also on octets after a whole Reply was reported.
+    /// how to end the connection. Also on bytes after a whole Reply was reported.
     pub fn handle_bytes(
         &mut self,
         bytes: &[u8],

@@ -61,7 +61,7 @@ impl Responder {
     /// Takes in what the initiator sent.
     ///
     /// # Errors
-    /// When the Request is malformed. Also on octets after a whole Request was reported: the
+    /// When the Request is malformed. Also on bytes after a whole Request was reported: the
     /// initiator may not send any before it has the Reply, and after that they are FPDUs.
     pub fn handle_bytes(&mut self, bytes: &[u8]) -> Result<Progress<PeerRequest>, MpaStartupError> {
         if !matches!(self.state, State::Reading) {

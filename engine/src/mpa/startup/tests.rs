@@ -18,7 +18,7 @@ fn plain() -> StartupConfig {
     StartupConfig { revision: Revision::One, ..StartupConfig::default() }
 }
 
-/// A frame by octets: key, flags, revision, private data.
+/// A frame by bytes: key, flags, revision, private data.
 fn raw(key: [u8; 16], flags: u8, revision: u8, private_data: &[u8]) -> Vec<u8> {
     let mut frame = key.to_vec();
     frame.extend([flags, revision]);

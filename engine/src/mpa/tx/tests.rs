@@ -5,7 +5,7 @@ use super::*;
 use crate::mpa::marker::fpdu_len;
 use crate::wire::crc32c::Crc32c;
 
-/// Writes the octets an FPDU stands for.
+/// Writes the bytes an FPDU stands for.
 struct Writer<'p> {
     payload: &'p [u8],
     octets: Vec<u8>,
@@ -40,7 +40,7 @@ impl RunSink for Writer<'_> {
     }
 }
 
-/// The stream octets of `ulpdu`, its first `inline_len` octets given inline.
+/// The stream bytes of `ulpdu`, its first `inline_len` bytes given inline.
 fn frame(grid: MarkerGrid, start: u64, ulpdu: &[u8], inline_len: usize) -> Vec<u8> {
     let (header, payload) = ulpdu.split_at(inline_len.min(ulpdu.len()));
     let fpdu = Fpdu::new(grid, StreamOffset(start), header, payload.len());
@@ -56,7 +56,7 @@ fn counting(len: usize) -> Vec<u8> {
 
 const MARKED: MarkerGrid = MarkerGrid::new(StreamOffset(0), true);
 const UNMARKED: MarkerGrid = MarkerGrid::new(StreamOffset(0), false);
-/// The ULPDU of RFC 5044 figure 5: a Send with 24 zero octets.
+/// The ULPDU of RFC 5044 figure 5: a Send with 24 zero bytes.
 const FIGURE_5: [u8; 42] = hex!(
     "4143 00000000 00000000 00000001 00000000"
     "00000000 00000000 00000000 00000000 00000000 00000000"

@@ -27,11 +27,11 @@ pub struct ConnectionId {
 /// Everything a connection has counted, by layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionCounters {
-    /// Octets of the stream that were sent for the first time, whichever TCP carries it.
+    /// Bytes of the stream that were sent for the first time, whichever TCP carries it.
     pub bytes_sent: u64,
-    /// Octets of the stream that have arrived with all before them.
+    /// Bytes of the stream that have arrived with all before them.
     pub bytes_received: u64,
-    /// Octets that are held just now because their FPDU is not whole.
+    /// Bytes that are held just now because their FPDU is not whole.
     pub bytes_held_now: u64,
     /// TCP; 0 where it is the kernel's.
     pub tcp: tcp::Counters,
@@ -83,7 +83,7 @@ pub(crate) struct PortConnection {
 }
 
 impl PortConnection {
-    /// What most messages need, in octets from the beginning.
+    /// What most messages need, in bytes from the beginning.
     pub(super) const HOT: [Range<usize>; 3] = {
         let (carrier, [head, tail]) = (offset_of!(Self, carrier), OwnTcp::HOT);
         [0..carrier + head.end, carrier + tail.start..carrier + tail.end, Self::PATH]

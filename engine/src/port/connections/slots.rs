@@ -62,7 +62,7 @@ impl<T> Slots<T> {
         self.places.get_mut(number as usize)?.as_mut()
     }
 
-    /// These octets of a place are needed soon, whether anything is there or not. Other octets come in their
+    /// These bytes of a place are needed soon, whether anything is there or not. Other bytes come in their
     /// place if what is there does not begin where the place does.
     #[inline(always)]
     pub(super) fn prefetch(&self, number: u32, parts: &[Range<usize>]) {

@@ -25,7 +25,7 @@ const ENTRIES_USUAL: usize = 5;
 /// No number.
 const VACANT: u32 = u32::MAX;
 
-/// Octets that an entry takes at most: when the table has just doubled.
+/// Bytes that an entry takes at most: when the table has just doubled.
 pub(super) const ENTRY_BYTES_MAX: usize = 2 * size_of::<Line>() / ENTRIES_USUAL + 1;
 
 #[derive(Clone, Debug)]

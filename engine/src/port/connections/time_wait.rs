@@ -45,7 +45,7 @@ enum Place {
     Free(u32),
 }
 
-/// Octets that a connection in TIME-WAIT takes at most: its place here, an entry of the port's table of
+/// Bytes that a connection in TIME-WAIT takes at most: its place here, an entry of the port's table of
 /// numbers, and two places in the list of those that may send.
 const BYTES_MAX: usize = size_of::<Place>() + ENTRY_BYTES_MAX + 2 * size_of::<u32>();
 

@@ -60,7 +60,7 @@ pub enum HostError {
     /// Too many sockets are open (`limits::HOST_SOCKETS_MAX`), or no TCP port is free.
     #[error("no socket or port is free")]
     Exhausted,
-    /// Port 0, or a buffer of no octets or more than `limits::HOST_BUFFER_LEN_MAX`.
+    /// Port 0, or a buffer of no bytes or more than `limits::HOST_BUFFER_LEN_MAX`.
     #[error("a port or a buffer length that cannot be")]
     Invalid,
     /// The port has no address from which the peer can be reached.
@@ -130,7 +130,7 @@ impl Host {
 
     // ---- the application's sockets ----
 
-    /// Opens a TCP connection with buffers of `buffer_len` octets. It is established, or not, in
+    /// Opens a TCP connection with buffers of `buffer_len` bytes. It is established, or not, in
     /// its own time: see the socket's state.
     ///
     /// # Errors
@@ -150,7 +150,7 @@ impl Host {
         self.add(socket)
     }
 
-    /// Waits for one TCP connection to a port, with buffers of `buffer_len` octets. The socket
+    /// Waits for one TCP connection to a port, with buffers of `buffer_len` bytes. The socket
     /// becomes that connection; others need sockets of their own, which may wait on the same port.
     ///
     /// # Errors
@@ -165,7 +165,7 @@ impl Host {
         self.add(socket)
     }
 
-    /// Opens a UDP socket on a port, with room for `buffer_len` octets of datagrams each way.
+    /// Opens a UDP socket on a port, with room for `buffer_len` bytes of datagrams each way.
     ///
     /// # Errors
     /// See [`HostError`].

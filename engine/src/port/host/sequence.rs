@@ -25,7 +25,7 @@ const ACK: u8 = 16;
 struct Found {
     /// Where it begins.
     at: usize,
-    /// What the numbers of this end's octets are moved by.
+    /// What the numbers of this end's bytes are moved by.
     shift: u32,
 }
 
@@ -77,7 +77,7 @@ fn find(key: Key, datagram: &[u8], is_sent: bool) -> Option<Found> {
     Some(Found { at, shift: hash_of_ends(key, local, remote, &[]) as u32 })
 }
 
-/// Octets of a TCP header without options.
+/// Bytes of a TCP header without options.
 const HEADER_LEN: usize = 20;
 
 fn word(octets: &[u8], at: usize) -> u32 {

@@ -72,7 +72,7 @@ pub(crate) fn parse_plain(framing: LinkFraming, frame: &[u8], verify: bool) -> O
     (!verify || tcp_checksum_is_right(&plain.inbound())).then_some(plain)
 }
 
-/// The same for a frame of `frame_len` octets of which only the head is given, with a checksum that is
+/// The same for a frame of `frame_len` bytes of which only the head is given, with a checksum that is
 /// right: the TCP segment, as far as it is in the head. It ends with the frame.
 #[inline]
 pub(crate) fn parse_plain_head(
@@ -144,9 +144,9 @@ pub(crate) fn parse(
 }
 
 /// What nearly every frame is: an untagged IPv4 datagram without options, whole, with TCP in it,
-/// and a right header checksum. Anything else takes the long way.
+/// and a right header checksum. Anything else takes the general path.
 ///
-/// Returns where it ends, too, inside the frame of `frame_len` octets; of its segment, what is in `frame`.
+/// Returns where it ends, too, inside the frame of `frame_len` bytes; of its segment, what is in `frame`.
 #[inline(always)]
 fn plain_ipv4(frame: &[u8], frame_len: usize) -> Option<(Plain<'_>, usize)> {
     let head: &[u8; PLAIN_LEN] = frame.first_chunk()?;
@@ -210,7 +210,7 @@ fn plain_ipv6(frame: &[u8], frame_len: usize) -> Option<(Inbound<'_>, usize)> {
 const IPV4_LEN: usize = 20;
 const IPV6_LEN: usize = 40;
 const ETHERNET_LEN: usize = 14;
-/// Octets of an Ethernet and an IPv4 header.
+/// Bytes of an Ethernet and an IPv4 header.
 const PLAIN_LEN: usize = ETHERNET_LEN + 20;
 const PROTOCOL_TCP: u8 = 6;
 
@@ -386,7 +386,7 @@ mod tests {
     use super::*;
     use crate::port::config::VlanId;
 
-    /// An Ethernet frame with a TCP segment of 20 octets and no payload, checksums right.
+    /// An Ethernet frame with a TCP segment of 20 bytes and no payload, checksums right.
     fn frame() -> Vec<u8> {
         let mut frame = vec![2; 12];
         frame.extend([0x08, 0x00, 0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0]);
@@ -446,7 +446,7 @@ mod tests {
         let Ok(Parsed::Tcp(long)) = parse_ipv6(opened, false) else { panic!("TCP") };
         assert_eq!(format!("{short:?}"), format!("{long:?}"));
         assert!(parse_plain_head(LinkFraming::Ethernet, &frame, frame.len() - 1).is_none());
-        // Each is for the long way: a group, another version, an extension header, a mapped address.
+        // Each is for the general path: a group, another version, an extension header, a mapped address.
         let mapped = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
         let odd: [(usize, &[u8]); 5] =
             [(0, &[3]), (14, &[0x40]), (20, &[0]), (22, &mapped), (38, &mapped)];
@@ -556,7 +556,7 @@ mod tests {
             short[14] = 0x40 | words;
             short[20] = 0x20;
             let header_len = usize::from(words) * 4;
-            // Whatever makes the sum over so few octets right.
+            // Whatever makes the sum over so few bytes right.
             if header_len >= 4 {
                 short[14 + header_len - 2..14 + header_len].fill(0);
                 let sum = !checksum::data(&short[14..14 + header_len]);
@@ -567,7 +567,7 @@ mod tests {
         }
     }
 
-    /// A datagram with these headers, each of 8 octets, before 20 octets of TCP.
+    /// A datagram with these headers, each of 8 bytes, before 20 bytes of TCP.
     fn extended(headers: &[u8]) -> Vec<u8> {
         let len = u8::try_from(8 * headers.len() + 20).unwrap();
         let mut chain = headers.to_vec();

@@ -37,7 +37,7 @@ pub(crate) struct Emitter<'a, 'o> {
 pub(crate) struct Turn {
     /// Frames handed over.
     pub(crate) frames: usize,
-    /// Their octets.
+    /// Their bytes.
     pub(crate) bytes: usize,
 }
 
@@ -58,7 +58,7 @@ impl<'a, 'o> Emitter<'a, 'o> {
         self.turn
     }
 
-    /// Whether the connection's turn goes on: its share of frames and of octets is not used up, and
+    /// Whether the connection's turn goes on: its share of frames and of bytes is not used up, and
     /// the device takes more.
     #[inline]
     pub(crate) fn may_continue(&self, frames_max: usize, bytes_max: usize) -> bool {
@@ -99,7 +99,7 @@ impl Emitter<'_, '_> {
         self.note(sent, frame.head.len() + payload_len);
     }
 
-    /// Cuts a run into segments of `size` octets, the last possibly shorter, with a frame each. What
+    /// Cuts a run into segments of `size` bytes, the last possibly shorter, with a frame each. What
     /// differs from one to the next is the sequence number; PSH and FIN belong to the last segment.
     fn emit_run(
         &mut self,
@@ -161,7 +161,7 @@ fn left_to_device(digests: &[Digest], base: u32) -> Option<Digests<'_>> {
     (!digests.is_empty()).then_some(Digests { digests, base, digester: &CRC32C })
 }
 
-/// Takes those of a run's digests that are in a frame which has the octets from `at` to `end` of it.
+/// Takes those of a run's digests that are in a frame which has the bytes from `at` to `end` of it.
 #[inline]
 fn digests_before<'a>(rest: &mut &'a [Digest], at: usize, end: usize) -> Option<Digests<'a>> {
     if rest.is_empty() {
@@ -225,13 +225,13 @@ impl Head {
     }
 }
 
-/// The internet checksum's sum over scattered octets, not inverted (RFC 1071).
+/// The internet checksum's sum over scattered bytes, not inverted (RFC 1071).
 fn sum_of(payload: &[Fragment<'_>]) -> u16 {
     let mut total = 0;
     let mut odd = false;
     for fragment in payload {
         let sum = fragment.ones_complement_sum();
-        // RFC 1071 §2 (B): a run that begins at an odd position counts with its octets swapped.
+        // RFC 1071 §2 (B): a run that begins at an odd position counts with its bytes swapped.
         let sum = if odd { sum.swap_bytes() } else { sum };
         total = checksum::combine(&[total, sum]);
         odd ^= fragment.len() % 2 == 1;

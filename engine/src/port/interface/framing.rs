@@ -5,9 +5,9 @@ use urnic_netdev::Medium;
 use crate::port::config::VlanId;
 use crate::port::drops::FrameDrop;
 
-/// Octets of the two addresses that an Ethernet frame begins with.
+/// Bytes of the two addresses that an Ethernet frame begins with.
 pub(crate) const ADDRESSES_LEN: usize = 12;
-/// Octets of an 802.1Q tag.
+/// Bytes of an 802.1Q tag.
 pub(crate) const VLAN_TAG_LEN: usize = 4;
 pub(crate) const ETHERTYPE_IPV4: u16 = 0x0800;
 pub(crate) const ETHERTYPE_IPV6: u16 = 0x86dd;

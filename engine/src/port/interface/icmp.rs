@@ -23,7 +23,7 @@ pub(crate) struct IcmpError {
 /// What an ICMP error reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
-    /// The datagram of `datagram_len` octets was too big; the next link takes `mtu` octets, 0 when
+    /// The datagram of `datagram_len` bytes was too big; the next link takes `mtu` bytes, 0 when
     /// the router does not say (RFC 1191 §4, RFC 4443 §3.2).
     TooBig { mtu: usize, datagram_len: usize },
     /// The protocol or port is not served there, or a filter on the path refuses the segment.
@@ -42,7 +42,7 @@ const TYPE_UNREACHABLE_V6: u8 = 1;
 /// Prohibited, port, policy, reject route; not "address unreachable", which is a soft error.
 const CODES_UNREACHABLE_V6: [u8; 4] = [1, 4, 5, 6];
 const TYPE_TOO_BIG_V6: u8 = 2;
-/// Octets of an ICMP header, the word before the quoted datagram included.
+/// Bytes of an ICMP header, the word before the quoted datagram included.
 const ICMP_LEN: usize = 8;
 const IPV6_HEADER_LEN: usize = 40;
 

@@ -158,7 +158,7 @@ mod tests {
         }
     }
 
-    /// What a device was offered: octets of the head, all octets, and how they are to be treated.
+    /// What a device was offered: bytes of the head, all bytes, and how they are to be treated.
     type Offered = (usize, Vec<u8>, TxChecksum, Option<NonZeroU16>);
 
     fn seen(frame: &TxFrame<'_>) -> Offered {

@@ -17,7 +17,7 @@
 //!    more. If that is not acknowledged, the path is a black hole: the size goes down, and from there up
 //!    again in steps.
 //!
-//! A change of the size is an ordinary event: what is lost by it is sent again, cut to fit.
+//! A change of the size is an ordinary event: what is lost by it is retransmitted, cut to fit.
 
 use std::collections::HashMap;
 use std::mem::offset_of;
@@ -32,7 +32,7 @@ use crate::tcp;
 use crate::time::{Duration, Instant};
 use crate::types::StreamOffset;
 
-/// The path of one connection. All sizes are of IP datagrams, in octets.
+/// The path of one connection. All sizes are of IP datagrams, in bytes.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct PathMtu {
@@ -139,7 +139,7 @@ impl PathMtu {
         self.probe_at
     }
 
-    /// A router has dropped a datagram of `datagram_len` octets: the next link takes `mtu`, 0 when
+    /// A router has dropped a datagram of `datagram_len` bytes: the next link takes `mtu`, 0 when
     /// it does not say. Returns whether that changed something.
     pub(crate) fn on_too_big(
         &mut self,

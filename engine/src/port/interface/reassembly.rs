@@ -25,7 +25,7 @@ pub(crate) struct DatagramKey {
 #[derive(Debug)]
 pub(crate) struct Part<'f> {
     pub(crate) key: DatagramKey,
-    /// Where its payload belongs, in octets.
+    /// Where its payload belongs, in bytes.
     pub(crate) offset: usize,
     /// Whether others follow.
     pub(crate) more: bool,
@@ -85,7 +85,7 @@ impl Reassembly {
         let index = self.find_or_begin(now, &part.key);
         let datagram = &mut self.datagrams[index];
         if datagram.spoilt || datagram.add(part).is_err() {
-            // What is kept of it is a few octets, until its time is over.
+            // What is kept of it is a few bytes, until its time is over.
             datagram.spoil();
             return Err(Refused);
         }

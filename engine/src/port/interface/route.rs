@@ -43,7 +43,7 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// Octets of a tagged Ethernet header and an IPv6 header.
+    /// Bytes of a tagged Ethernet header and an IPv6 header.
     pub(crate) const HEADERS_LEN_MAX: usize = ETHERNET_LEN + VLAN_TAG_LEN + IPV6_LEN;
 
     /// The route between two addresses; `link` has the source and destination link address and
@@ -88,12 +88,12 @@ impl Route {
         Self { headers, len: ip_at + ip_len, ip_at, pseudo_sum, ip_sum }
     }
 
-    /// Octets of the headers.
+    /// Bytes of the headers.
     pub(crate) const fn headers_len(&self) -> usize {
         self.len
     }
 
-    /// Writes the headers of a segment of `tcp_len` octets, with this ECN field, to the front of
+    /// Writes the headers of a segment of `tcp_len` bytes, with this ECN field, to the front of
     /// `out`. Returns the sum
     /// of its pseudo-header (RFC 9293 §3.1).
     ///

@@ -28,7 +28,7 @@ use crate::verbs::{HeldRnic, Qp, Rnic};
 pub struct ByteStream {
     stream: Stream,
     store: PieceStore,
-    /// Octets of payload that were copied to be sent.
+    /// Bytes of payload that were copied to be sent.
     staged: u64,
     received: StreamOffset,
     sent: StreamOffset,
@@ -37,7 +37,7 @@ pub struct ByteStream {
 }
 
 impl ByteStream {
-    /// A stream in streaming mode, over a byte stream that carries octets already.
+    /// A stream in streaming mode, over a byte stream that carries bytes already.
     #[must_use]
     pub fn new(rnic: &Rnic) -> Self {
         let mut stream = Self::opening(rnic, LifeTimes::default());
@@ -110,12 +110,12 @@ impl ByteStream {
         self.stream.reject(offer)
     }
 
-    /// Takes the next octets that the byte stream delivered.
+    /// Takes the next bytes that the byte stream delivered.
     ///
-    /// After a rejection the byte stream is the caller's again: octets given then are dropped.
+    /// After a rejection the byte stream is the caller's again: bytes given then are dropped.
     pub fn handle_bytes(&mut self, now: Instant, mut bytes: &[u8]) {
         self.now = now;
-        // In full operation octets in order are never refused: the FPDU that is next is always
+        // In full operation bytes in order are never refused: the FPDU that is next is always
         // granted its pages. During the startup a call may take only what belongs to the peer's frame.
         let rnic = self.stream.rnic();
         let _until_the_lease_is_closed = HeldCalls::new();
@@ -130,7 +130,7 @@ impl ByteStream {
         self.stream.watch(now);
     }
 
-    /// Whether octets are to be read from the byte stream. Not while so many messages wait for
+    /// Whether bytes are to be read from the byte stream. Not while so many messages wait for
     /// receives ([`ReceiverNotReady::Wait`](crate::verbs::ReceiverNotReady::Wait)) that no more are to be held; those that are given
     /// nevertheless are taken.
     #[must_use]
@@ -186,9 +186,9 @@ impl ByteStream {
         self.stream.poll_timeout()
     }
 
-    /// Appends the octets to write next to `fragments`, at least `len_min` if so many are ready,
+    /// Appends the bytes to write next to `fragments`, at least `len_min` if so many are ready,
     /// gathered from where they are or copied to the scratch, as that was made; FPDUs are cut for segments of
-    /// `emss` octets. Nothing is
+    /// `emss` bytes. Nothing is
     /// appended when there is nothing to send. Tell [`handle_sent`](Self::handle_sent) how many
     /// were written.
     pub fn octets_to_send<'a>(
@@ -211,7 +211,7 @@ impl ByteStream {
                 break;
             }
         }
-        // Octets framed earlier and still unwritten may need more fragments than one call takes.
+        // Bytes framed earlier and still unwritten may need more fragments than one call takes.
         let end = self.stream.framed_end().min(self.sent + SEND_LEN_MAX);
         if end > self.sent && !self.is_stuck() {
             self.stream.keep_cut(&(self.sent..end));
@@ -221,14 +221,14 @@ impl ByteStream {
         }
     }
 
-    /// Whether all that is to be written are answers to RDMA Reads of no octets, which may wait for a
+    /// Whether all that is to be written are answers to RDMA Reads of no bytes, which may wait for a
     /// message of the program.
     #[must_use]
     pub fn owes_empty_answers_only(&self) -> bool {
         self.stream.owes_empty_answers_only() && self.stream.framed_end() == self.sent
     }
 
-    /// Whether octets are still to be written that this end does not have any more, because the stream
+    /// Whether bytes are still to be written that this end does not have any more, because the stream
     /// has failed and their memory is the program's again: the byte stream is to be reset.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
@@ -236,7 +236,7 @@ impl ByteStream {
         end > self.sent && self.stream.is_gone(&(self.sent..end))
     }
 
-    /// `len` of the octets were written: the byte stream has promised to deliver them.
+    /// `len` of the bytes were written: the byte stream has promised to deliver them.
     pub fn handle_sent(&mut self, len: usize) {
         self.stream.connected();
         self.sent = self.sent + len as u64;
@@ -307,7 +307,7 @@ impl ByteStream {
         self.stream.is_closing()
     }
 
-    /// Of the octets written, so many have not reached the peer.
+    /// Of the bytes written, so many have not reached the peer.
     pub fn note_undelivered(&mut self, bytes: u64) {
         self.stream.note_delivered(StreamOffset(self.sent.0.saturating_sub(bytes)));
     }
@@ -349,19 +349,19 @@ impl ByteStream {
         self.stream.mpa_counters()
     }
 
-    /// Octets that were written to the byte stream.
+    /// Bytes that were written to the byte stream.
     #[must_use]
     pub const fn bytes_sent(&self) -> u64 {
         self.sent.0
     }
 
-    /// Octets that were taken from it.
+    /// Bytes that were taken from it.
     #[must_use]
     pub const fn bytes_received(&self) -> u64 {
         self.received.0
     }
 
-    /// Octets that are held because their FPDU is not whole.
+    /// Bytes that are held because their FPDU is not whole.
     #[must_use]
     pub fn bytes_held(&self) -> u64 {
         self.stream.bytes_held()
@@ -386,5 +386,5 @@ impl ByteStream {
     }
 }
 
-/// Octets offered for writing at once.
+/// Bytes offered for writing at once.
 const SEND_LEN_MAX: u64 = 1 << 20;

@@ -1,8 +1,8 @@
 //! A stream on the TCP of this crate (RFC 5044 Appendix A).
 //!
-//! TCP says which octets may go and which have to go again; the stream says what they are. Segments
+//! TCP says which bytes may go and which have to go again; the stream says what they are. Segments
 //! hold whole FPDUs, unless alignment is turned off: TCP is then used as any byte stream would be.
-//! Received octets pass up at once, wherever they belong in the stream, and TCP acknowledges exactly
+//! Received bytes pass up at once, wherever they belong in the stream, and TCP acknowledges exactly
 //! what the stream took.
 
 mod run;
@@ -25,7 +25,7 @@ use crate::types::StreamOffset;
 
 /// Where finished segments go: something that puts IP and link headers around them.
 pub(crate) trait SegmentSink {
-    /// Sends a segment, or a run of segments of `segment_size` octets each (the last may be
+    /// Sends a segment, or a run of segments of `segment_size` bytes each (the last may be
     /// shorter) under one header: in one frame where the device cuts those, in a frame each otherwise.
     /// The device computes `digests`, each inside one segment.
     fn emit(
@@ -44,7 +44,7 @@ pub(crate) struct TxLimits {
     pub(crate) super_frame_len_max: usize,
     /// Frames that the connection may still send in its turn.
     pub(crate) frames_max: usize,
-    /// Octets after which its turn ends.
+    /// Bytes after which its turn ends.
     pub(crate) bytes_max: usize,
     /// Fragments the device takes in one frame.
     pub(crate) fragments_max: usize,
@@ -79,7 +79,7 @@ pub(crate) struct OwnTcp {
 }
 
 impl OwnTcp {
-    /// What most segments need, in octets from the beginning.
+    /// What most segments need, in bytes from the beginning.
     pub(crate) const HOT: [Range<usize>; 2] = {
         let tcp = offset_of!(Self, tcp);
         [0..tcp + tcp::Tcb::HOT_HEAD, tcp + tcp::Tcb::HOT.start..tcp + tcp::Tcb::HOT.end]
@@ -90,7 +90,7 @@ impl OwnTcp {
         let (tcp, tail) = (offset_of!(Self, tcp), tcp::Tcb::HOT_FOR_DATA);
         [0..tcp, tcp + tail.start..tcp + tail.end]
     };
-    /// What deadlines are about, in octets from the beginning.
+    /// What deadlines are about, in bytes from the beginning.
     pub(crate) const DUE: [Range<usize>; 2] = {
         let (tcp, of_tcp) = (offset_of!(Self, tcp), tcp::Tcb::DUE);
         [Stream::DUE, tcp + of_tcp.start..tcp + of_tcp.end]
@@ -104,7 +104,7 @@ impl OwnTcp {
         new
     }
 
-    /// Offers as many octets as the stream has room for. In streaming mode it keeps octets until the
+    /// Offers as many bytes as the stream has room for. In streaming mode it keeps bytes until the
     /// application reads them; FPDUs go to where they belong, and there the window is a policy, unless
     /// messages wait for receives: it closes as they grow more.
     fn follow_room(&mut self) {
@@ -212,11 +212,11 @@ impl OwnTcp {
         self.tcp.probe_idle_peer(now, times);
     }
 
-    /// Passes up what of `range`, which begins `skip` octets into the payload, was never passed before.
+    /// Passes up what of `range`, which begins `skip` bytes into the payload, was never passed before.
     /// Returns whether some of it was refused.
     ///
     /// RFC 5044 Appendix A.3: segments go to MPA as soon as they are received and validated, each
-    /// octet once, and TCP commits to those that MPA keeps.
+    /// byte once, and TCP commits to those that MPA keeps.
     fn pass_up(
         &mut self,
         now: Instant,
@@ -247,7 +247,7 @@ impl OwnTcp {
         false
     }
 
-    /// Gives up octets far beyond a gap to others that need the room: TCP brings them again.
+    /// Gives up bytes far beyond a gap to others that need the room: TCP brings them again.
     pub(crate) fn give_up_far(&mut self, store: &mut PieceStore) {
         let Self { tcp, stream, .. } = self;
         stream.give_up_far(store, |range| tcp.forget(&range));
@@ -314,7 +314,7 @@ impl OwnTcp {
             return self.send_as_stream(now, &budget, limits, scratch, sink);
         }
         if framed > start {
-            // Octets of the startup, or the rest of an FPDU that did not fit one segment.
+            // Bytes of the startup, or the rest of an FPDU that did not fit one segment.
             let whole = framed.index_from(start).min(emss);
             // RFC 9293 §3.8.6.2.1: the peer's window cuts the segment short, and will grow.
             if budget.bytes < whole && !budget.forced {
@@ -408,7 +408,7 @@ impl OwnTcp {
         true
     }
 
-    /// Counts the `frames` in which `len` new octets go in segments of `segment_len`; returns the size of
+    /// Counts the `frames` in which `len` new bytes go in segments of `segment_len`; returns the size of
     /// each segment if there are several.
     #[inline]
     fn segment_size(&mut self, len: usize, segment_len: usize, frames: u64) -> Option<NonZeroU16> {
@@ -421,7 +421,7 @@ impl OwnTcp {
         segment_size
     }
 
-    /// Whether new octets up to `end` carry PSH.
+    /// Whether new bytes up to `end` carry PSH.
     ///
     /// RFC 9293 §3.9.1.2 (SHLD-28): it is for the last segment of what was handed over. One amid a
     /// message would keep the receiver's kernel from merging what follows (GRO).
@@ -430,7 +430,7 @@ impl OwnTcp {
         end == self.stream.framed_end() && !self.stream.is_amid_message()
     }
 
-    /// Sends octets of any FPDUs, whole or not.
+    /// Sends bytes of any FPDUs, whole or not.
     fn emit_any(
         &mut self,
         header: &tcp::Header,
@@ -443,7 +443,7 @@ impl OwnTcp {
         self.emit_whole(header, data, segment_size, scratch, sink);
     }
 
-    /// Sends octets of whole FPDUs, or of such as are kept.
+    /// Sends bytes of whole FPDUs, or of such as are kept.
     fn emit_whole(
         &mut self,
         header: &tcp::Header,
@@ -453,7 +453,7 @@ impl OwnTcp {
         sink: &mut impl SegmentSink,
     ) {
         if self.stream.is_gone(&data) {
-            // A failed stream owes the peer octets that it does not have any more.
+            // A failed stream owes the peer bytes that it does not have any more.
             self.tcp.abort();
             return self.after_input();
         }

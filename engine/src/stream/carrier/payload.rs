@@ -1,4 +1,4 @@
-//! The octets of a segment, where they are when they are passed up: in one place, or in runs of the
+//! The bytes of a segment, where they are when they are passed up: in one place, or in runs of the
 //! device's memory.
 
 use std::ops::Range;
@@ -11,7 +11,7 @@ use crate::types::StreamOffset;
 
 /// The payload of one segment, or of several that the device merged.
 pub(crate) trait Payload {
-    /// Octets of it.
+    /// Bytes of it.
     fn len(&self) -> usize;
 
     /// Gives those in `range`, which begin at `at` in the stream and were never given before, to the
@@ -52,7 +52,7 @@ pub(crate) struct InPlace<'a> {
     pub(crate) octets: Scattered<'a>,
     /// Room for what is copied.
     pub(crate) gathered: &'a mut Vec<u8>,
-    /// Octets that were.
+    /// Bytes that were.
     pub(crate) bytes_gathered: u64,
 }
 

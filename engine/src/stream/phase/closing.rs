@@ -209,7 +209,7 @@ impl Stream {
     pub(super) fn flush(&mut self, first_send: WcStatus, first_receive: WcStatus) {
         if let Some(full) = self.phase.full_mut() {
             full.qp.set_state(QpState::Error);
-            // Their memory is the program's again: what was not kept is never sent again.
+            // Their memory is the program's again: what was not kept is never retransmitted.
             full.tx.keep_requests(0);
             full.tx.messages.send_queue.fail(&full.qp, first_send);
             full.rx.receive_queue.fail(&full.qp, first_receive);

@@ -61,7 +61,7 @@ pub(in crate::stream) enum Ended {
 }
 
 impl Full {
-    /// What most messages need, in octets from the beginning: the first two parts are for data from the peer.
+    /// What most messages need, in bytes from the beginning: the first two parts are for data from the peer.
     const HOT: [Range<usize>; 3] = {
         let (rx, tx) = (offset_of!(Self, rx), offset_of!(Self, tx));
         let [first, second] = RxState::HOT;
@@ -134,7 +134,7 @@ impl Full {
         self.tx.prefetch();
     }
 
-    /// Takes octets that were never given before; returns up to where they were used or kept.
+    /// Takes bytes that were never given before; returns up to where they were used or kept.
     #[inline]
     pub(in crate::stream) fn handle_bytes(
         &mut self,
@@ -151,7 +151,7 @@ impl Full {
         })
     }
 
-    /// Takes such octets in memory that may change, as far as they are whole FPDUs which continue the
+    /// Takes such bytes in memory that may change, as far as they are whole FPDUs which continue the
     /// stream; the rest is to be given in one place.
     #[inline]
     pub(in crate::stream) fn handle_scattered(
@@ -181,7 +181,7 @@ impl Full {
     ) -> Result<StreamOffset, Ended> {
         let Self { qp, mpa, rx, tx, policy, .. } = self;
         // RFC 5044 §7.1.2 (4): the responder is silent until the initiator has sent an FPDU.
-        // Octets before that belong to no legal startup; §8: that counts as a lost connection.
+        // Bytes before that belong to no legal startup; §8: that counts as a lost connection.
         if self.initiator && tx.fpdus_framed() == 0 {
             return Err(Ended::Lost);
         }

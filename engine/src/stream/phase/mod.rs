@@ -26,7 +26,7 @@ use crate::verbs::QpShared;
 /// Where a stream is.
 #[derive(Debug)]
 pub(crate) enum Phase {
-    /// Octets pass as they are.
+    /// Bytes pass as they are.
     Streaming,
     /// Our Request is out.
     AwaitingReply {

@@ -36,7 +36,7 @@ pub enum PhaseError {
     /// The parameters cannot be sent.
     #[error(transparent)]
     Startup(#[from] StartupMisuse),
-    /// Streaming mode keeps only a bounded number of octets.
+    /// Streaming mode keeps only a bounded number of bytes.
     #[error("too many octets in streaming mode")]
     StreamingFull,
 }
@@ -44,9 +44,9 @@ pub enum PhaseError {
 /// How far the startup of a stream that a peer opened is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setup {
-    /// MPA has not started, or was refused; whether octets have come.
+    /// MPA has not started, or was refused; whether bytes have come.
     Streaming {
-        /// Whether octets have come.
+        /// Whether bytes have come.
         heard: bool,
     },
     /// The peer's Request is awaited.
@@ -96,7 +96,7 @@ pub enum StartupFailure {
 }
 
 impl Stream {
-    /// Sends octets as they are, before MPA is started.
+    /// Sends bytes as they are, before MPA is started.
     pub(crate) fn send_streaming(&mut self, octets: &[u8]) -> Result<(), PhaseError> {
         if !matches!(self.phase, Phase::Streaming) {
             return Err(PhaseError::NotStreaming);
@@ -108,7 +108,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Reads octets that came before MPA was started; returns how many.
+    /// Reads bytes that came before MPA was started; returns how many.
     pub(crate) fn receive_streaming(&mut self, octets: &mut [u8]) -> usize {
         let len = octets.len().min(self.streaming_rx.len());
         for (octet, received) in octets.iter_mut().zip(self.streaming_rx.drain(..len)) {
@@ -147,7 +147,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Starts MPA as responder: the peer's next octets are its Request.
+    /// Starts MPA as responder: the peer's next bytes are its Request.
     pub(crate) fn respond(
         &mut self,
         now: Instant,
@@ -215,7 +215,7 @@ impl Stream {
         self.nudge_silent_peer(now);
     }
 
-    /// Octets before full operation. Only those in order are taken: where full operation begins
+    /// Bytes before full operation. Only those in order are taken: where full operation begins
     /// is not known before.
     pub(in crate::stream) fn handle_startup_bytes(
         &mut self,
@@ -246,7 +246,7 @@ impl Stream {
         offset + taken as u64
     }
 
-    /// Reads the peer's startup frame; returns how many octets were its.
+    /// Reads the peer's startup frame; returns how many bytes were its.
     fn read_startup(&mut self, bytes: &[u8]) -> usize {
         match &mut self.phase {
             Phase::AwaitingReply { initiator, qp, asked, nudge } => {
@@ -416,7 +416,7 @@ impl Stream {
         self.phase.end();
     }
 
-    /// The peer's startup frame is not what it must be; returns how many octets were its: all.
+    /// The peer's startup frame is not what it must be; returns how many bytes were its: all.
     fn startup_error(&mut self, error: MpaStartupError, len: usize) -> usize {
         if let Some(framing) = error.terminates_in() {
             self.terminate_startup(startup_code(error), &framing);
@@ -448,7 +448,7 @@ impl Stream {
     }
 }
 
-/// Octets of a segment for a Terminate: more than it takes with a marker.
+/// Bytes of a segment for a Terminate: more than it takes with a marker.
 const TERMINATE_ROOM: usize = 512;
 
 /// A queue pair taken for a connection, and given back unless it is kept: a call that fails leaves

@@ -41,7 +41,7 @@ impl Placer<'_, '_> {
         Ok(())
     }
 
-    /// A segment of a Write of `len` octets is delivered.
+    /// A segment of a Write of `len` bytes is delivered.
     #[inline(always)]
     pub(super) fn deliver_write(&mut self, len: u32, last: bool) {
         let begins = !self.rx.writes.amid;

@@ -24,10 +24,10 @@ pub(super) struct HeldSegment {
 pub(super) struct HeldMessages {
     /// Payload that was not delivered yet, by message and offset.
     ahead: BTreeMap<(u32, u32), HeldSegment>,
-    /// Octets of payload that were ever held, and those of them that found a receive.
+    /// Bytes of payload that were ever held, and those of them that found a receive.
     pub(super) held: u64,
     pub(super) settled: u64,
-    /// Octets of payload in `waiting`.
+    /// Bytes of payload in `waiting`.
     waiting_len: usize,
     /// Segments in stream order, up to where the stream is delivered: the messages that wait.
     waiting: VecDeque<HeldSegment>,
@@ -39,7 +39,7 @@ impl HeldMessages {
         !self.waiting.is_empty()
     }
 
-    /// Octets that may come now.
+    /// Bytes that may come now.
     pub(super) fn room(&self) -> usize {
         if self.waiting.len() >= HELD_SEGMENTS_MAX {
             return 0;
@@ -67,7 +67,7 @@ impl HeldMessages {
         }
         self.held += len as u64;
         let payload = octets.into_boxed_slice();
-        // A second segment for the same octets: delivery would find the message out of order.
+        // A second segment for the same bytes: delivery would find the message out of order.
         match self.ahead.insert((msn.0, mo.0), HeldSegment { segment, payload }) {
             None => Ok(()),
             Some(_) => Err(DdpError::UntaggedMsgOffset),

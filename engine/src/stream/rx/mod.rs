@@ -6,9 +6,9 @@
 //! ```
 //!
 //! A message for which no receive is posted ends the stream or, if its queue pair says so, waits in
-//! [`held`] until one is; its delivery is put off, and that of what comes behind it is not.
+//! [`held`] until one is; its delivery is deferred, and that of what comes behind it is not.
 //!
-//! Every check that can refuse a segment runs before its first octet is copied. What the two steps
+//! Every check that can refuse a segment runs before its first byte is copied. What the two steps
 //! share is here.
 
 mod deliver;
@@ -49,14 +49,14 @@ use crate::wire::terminate::Terminate;
 pub(crate) struct PlacedSegment {
     header: DdpHeader,
     opcode: Opcode,
-    /// Octets after the DDP header.
+    /// Bytes after the DDP header.
     len: u32,
-    /// The eight octets of Immediate Data.
+    /// The eight bytes of Immediate Data.
     value: u64,
 }
 
 impl PlacedSegment {
-    /// Octets that go to memory: those of Immediate Data go into the completion.
+    /// Bytes that go to memory: those of Immediate Data go into the completion.
     const fn payload_len(&self) -> usize {
         if matches!(self.opcode, Opcode::Immediate | Opcode::ImmediateSolicited) {
             return 0;
@@ -99,14 +99,14 @@ enum InboundRequest {
 /// How long the last RDMA Write is, which Immediate Data may tell of.
 #[derive(Clone, Copy, Debug, Default)]
 struct DeliveredWrites {
-    /// Octets of the last one that were delivered.
+    /// Bytes of the last one that were delivered.
     len: u32,
     /// More of it is to come.
     amid: bool,
 }
 
 impl DeliveredWrites {
-    /// A segment of a Write was delivered. A Write of 2³² octets, which RFC 5041 §5.2 rules out, counts
+    /// A segment of a Write was delivered. A Write of 2³² bytes, which RFC 5041 §5.2 rules out, counts
     /// as empty.
     #[inline(always)]
     const fn deliver(&mut self, len: u32, last: bool) {
@@ -119,7 +119,7 @@ impl DeliveredWrites {
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct RxState {
-    /// Octets of the last FPDU placed, until it is delivered or another is placed.
+    /// Bytes of the last FPDU placed, until it is delivered or another is placed.
     last_placed: u64,
     writes: DeliveredWrites,
     pub(crate) peer_terminate: Option<Box<Terminate>>,
@@ -157,7 +157,7 @@ pub(crate) const fn may_begin_with_send(rtr: &Rtr) -> bool {
 }
 
 impl RxState {
-    /// What most segments need, in octets from the beginning: all up to the counts of Writes, and the
+    /// What most segments need, in bytes from the beginning: all up to the counts of Writes, and the
     /// counts of Writes as messages.
     pub(crate) const HOT: [Range<usize>; 2] = {
         let counters = offset_of!(Self, counters);
@@ -291,13 +291,13 @@ pub(crate) struct Placer<'a, 't> {
     qp: &'a Arc<QpShared>,
     rnic: &'a RnicShared,
     /// Open from the first placement on, so that a revocation returns only when no placement is
-    /// under way (RFC 5040 §8.1.1).
+    /// in flight (RFC 5040 §8.1.1).
     lease: &'a mut TableLease<'t>,
     /// Most FPDUs there can be between what was delivered and the segment that is handled.
     fpdus_before_max: usize,
 }
 
-/// Octets of the shortest FPDU of an untagged message, without markers.
+/// Bytes of the shortest FPDU of an untagged message, without markers.
 const UNTAGGED_FPDU_LEN_MIN: u64 = fpdu_len(UntaggedHeader::LEN) as u64;
 
 impl<'a, 't> Placer<'a, 't> {

@@ -1,6 +1,6 @@
-//! The short way of what most FPDUs of a transfer are: segments of RDMA Writes that are next in order.
+//! The fast path of what most FPDUs of a transfer are: segments of RDMA Writes that are next in order.
 //!
-//! Two octets tell them. Each is placed and delivered in one step: no token is made for its delivery,
+//! Two bytes tell them. Each is placed and delivered in one step: no token is made for its delivery,
 //! which has nothing to refuse (RFC 5040 §5.1: a Write is not delivered to the program).
 
 use crate::mpa::rx::Ulpdu;
@@ -10,7 +10,7 @@ use crate::wire::ProtocolVersion;
 use crate::wire::ddp::{DdpHeader, TaggedHeader};
 use crate::wire::rdmap::{Control, Opcode};
 
-/// The header at the front of a segment, if it is one of an RDMA Write of this version. The long way judges
+/// The header at the front of a segment, if it is one of an RDMA Write of this version. The general path judges
 /// anything else.
 #[inline(always)]
 pub(super) fn write_header(

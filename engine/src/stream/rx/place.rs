@@ -131,7 +131,7 @@ impl Placer<'_, '_> {
                 }
             }
             Opcode::Immediate | Opcode::ImmediateSolicited => {
-                // RFC 7306 §6.3: exactly eight octets.
+                // RFC 7306 §6.3: exactly eight bytes.
                 let Ok(octets) = <[u8; IMMEDIATE_DATA_LEN]>::try_from(after_header) else {
                     return Err(RdmapError::Stream.into());
                 };

@@ -60,7 +60,7 @@ pub(crate) struct MessageAttributes {
     /// What its completion is called.
     pub(crate) opcode: WcOpcode,
     pub(crate) value: u64,
-    /// Octets that the completion tells of, if those are not the message's.
+    /// Bytes that the completion tells of, if those are not the message's.
     pub(crate) byte_len: Option<u32>,
     pub(crate) invalidated: Option<Stag>,
     pub(crate) solicited: bool,
@@ -94,12 +94,12 @@ impl ReceiveQueue {
         self.held.is_waiting()
     }
 
-    /// Octets that may come now, while messages wait.
+    /// Bytes that may come now, while messages wait.
     pub(crate) fn room(&self) -> Option<usize> {
         self.is_waiting().then(|| self.held.room())
     }
 
-    /// Octets of payload that were held, and those of them that found a receive.
+    /// Bytes of payload that were held, and those of them that found a receive.
     pub(super) const fn bytes_held(&self) -> (u64, u64) {
         (self.held.held, self.held.settled)
     }
@@ -378,7 +378,7 @@ impl ReceiveQueue {
     }
 }
 
-/// Permission to write the `len` octets of the scatter list of `wr` from octet `skip` on. The extent
+/// Permission to write the `len` bytes of the scatter list of `wr` from byte `skip` on. The extent
 /// was checked.
 ///
 /// RFC 5040 §8.1.1 (6): memory whose steering tag was revoked is not changed by any packet, even if
@@ -409,7 +409,7 @@ fn writable<'g>(
     Ok(grants)
 }
 
-/// Copies `payload` to the granted octets, which are as many.
+/// Copies `payload` to the granted bytes, which are as many.
 fn scatter<'p>(grants: &[Grant<'_>], payload: impl Iterator<Item = SharedSlice<'p>>) {
     let mut grants = grants.iter();
     let mut grant = grants.next();

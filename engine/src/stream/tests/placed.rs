@@ -315,7 +315,7 @@ fn a_peer_that_has_closed_does_not_mind_being_asked() {
     let mut there = [0; 100];
     b.memory.copy_out(0, &mut there);
     assert_eq!(there, [7; 100]);
-    // A Read that asks for octets is owed them.
+    // A Read that asks for bytes is owed them.
     let read = SendWr::read(WrId(3), b.memory.remote(0), a.memory.sge(200..300));
     a.qp.post_send(read).unwrap();
     pass(&mut a, &mut b);

@@ -1,9 +1,9 @@
-//! Any part of what was sent, as TCP sends it again: the same octets at the same place, headers and the
-//! end of the message included; and no FPDU more than the octets need.
+//! Any part of what was sent, as TCP sends it again: the same bytes at the same place, headers and the
+//! end of the message included; and no FPDU more than the bytes need.
 
 use super::*;
 
-/// Payload of a full FPDU of a Write in a segment of this many octets.
+/// Payload of a full FPDU of a Write in a segment of this many bytes.
 const EMSS: usize = 1448;
 const FULL: usize = EMSS - 2 - TAGGED - 4;
 
@@ -26,7 +26,7 @@ fn frame(end: &mut End) -> StreamOffset {
     }
 }
 
-/// The octets in `range`, as they are put into a frame.
+/// The bytes in `range`, as they are put into a frame.
 fn gathered(end: &mut End, range: Range<StreamOffset>, copied: bool) -> Vec<u8> {
     let stream = end.layered.stream_mut();
     stream.keep_cut(&range);

@@ -1,4 +1,4 @@
-//! Cuts messages at the MULPDU and describes FPDUs: no octet of payload is touched, but those of Read
+//! Cuts messages at the MULPDU and describes FPDUs: no byte of payload is touched, but those of Read
 //! Responses, which are kept as memory is now.
 
 use crate::ddp;
@@ -31,7 +31,7 @@ pub(crate) enum FrameError {
 /// What a frame may still take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
-    /// Octets of the segment.
+    /// Bytes of the segment.
     pub(crate) segment_len: usize,
     /// Fragments of the frame.
     pub(crate) fragments: usize,
@@ -75,7 +75,7 @@ impl TxState {
         self.frame_any(qp, rnic, room)
     }
 
-    /// The short way on in a message: one more FPDU like the last, when that is what
+    /// The fast path on in a message: one more FPDU like the last, when that is what
     /// [`frame_any`](Self::frame_any) would find to fill the segment.
     #[inline(always)]
     fn frame_like_last(&mut self, room: &mut Room) -> bool {
@@ -113,7 +113,7 @@ impl TxState {
         rnic: &RnicShared,
         room: &mut Room,
     ) -> Result<(), FrameError> {
-        // Open while memory is read for a peer, so that a revocation returns only when no octet is
+        // Open while memory is read for a peer, so that a revocation returns only when no byte is
         // read any more.
         let mut lease = TableLease::new(&rnic.table);
         let mut left = room.segment_len;
@@ -188,7 +188,7 @@ impl TxState {
         Ok(())
     }
 
-    /// The next `len` octets that the Read Request being answered asks for.
+    /// The next `len` bytes that the Read Request being answered asks for.
     ///
     /// RFC 5042 §6.3.3: access ends when it is revoked, even in the middle of a Response; RFC 5040
     /// §4.8: the Terminate then says how far the Response has come.
@@ -216,7 +216,7 @@ impl TxState {
         })
     }
 
-    /// Payload octets of the FPDU that comes next, when `left` octets of the segment are free;
+    /// Payload bytes of the FPDU that comes next, when `left` bytes of the segment are free;
     /// `None` when it is better to end the segment here.
     fn next_payload_len(&self, message: &Message, left: usize, cut: Cut) -> Option<u32> {
         let remaining = message.len - message.framed_len;
@@ -255,7 +255,7 @@ impl TxState {
     }
 
     /// Goes on in the message with FPDUs like the last, if each of those was a whole segment: at
-    /// most `segments` more of `segment_len` octets. Takes from `room` what they need.
+    /// most `segments` more of `segment_len` bytes. Takes from `room` what they need.
     pub(crate) fn frame_alike(
         &mut self,
         qp: &QpShared,
@@ -265,7 +265,7 @@ impl TxState {
         room: &mut Room,
     ) {
         let (Some(message), Some(run)) = (&self.current, self.fpdus.back()) else { return };
-        // One with a marker less than the first has four octets more.
+        // One with a marker less than the first has four bytes more.
         let longest = message.ulpdu_len(run.lengths.first_len()) + MARKER_LEN;
         let fits = run.source == message.source
             && run.wire_len() as usize == segment_len

@@ -14,16 +14,16 @@ use crate::types::StreamOffset;
 /// them again at any time.
 #[derive(Clone, Debug)]
 pub(crate) struct FpduRun {
-    /// First octet on the stream, a leading marker included.
+    /// First byte on the stream, a leading marker included.
     pub(crate) start: StreamOffset,
-    /// Octets and payload of each.
+    /// Bytes and payload of each.
     pub(crate) lengths: EqualFpdus,
     /// How many: at least one.
     pub(crate) count: u32,
     pub(crate) head: Head,
     /// Where the gathered payload is.
     pub(crate) source: Source,
-    /// The first one's first octet in the source.
+    /// The first one's first byte in the source.
     pub(crate) offset: u32,
     /// The last one ends the message.
     pub(crate) last: bool,
@@ -35,19 +35,19 @@ impl FpduRun {
         self.start + u64::from(self.wire_len()) * u64::from(self.count)
     }
 
-    /// Octets of each on the stream.
+    /// Bytes of each on the stream.
     #[inline]
     pub(crate) const fn wire_len(&self) -> u32 {
         self.lengths.wire_len()
     }
 
-    /// The first payload octet in the source of the one with this number, or of what comes behind all.
+    /// The first payload byte in the source of the one with this number, or of what comes behind all.
     #[inline]
     pub(crate) const fn offset_of(&self, number: u32) -> u32 {
         self.offset + self.lengths.payload_before(number)
     }
 
-    /// Those that have octets in `range`, by their numbers.
+    /// Those that have bytes in `range`, by their numbers.
     #[inline]
     pub(crate) fn numbers_in(&self, range: &Range<StreamOffset>) -> Range<u32> {
         // The last one, as when it was just framed: no division.
@@ -62,7 +62,7 @@ impl FpduRun {
         narrow(first)..narrow(end)
     }
 
-    /// Whether `range` has all octets of those with these numbers.
+    /// Whether `range` has all bytes of those with these numbers.
     pub(super) fn is_whole(&self, numbers: &Range<u32>, range: &Range<StreamOffset>) -> bool {
         numbers
             .clone()
@@ -98,9 +98,9 @@ pub(crate) struct NextFpdu {
     pub(crate) start: StreamOffset,
     pub(crate) wire_len: u32,
     pub(crate) source: Source,
-    /// Its first payload octet in the source.
+    /// Its first payload byte in the source.
     pub(crate) offset: u32,
-    /// Payload octets.
+    /// Payload bytes.
     pub(crate) len: u32,
     /// It ends its message.
     pub(crate) last: bool,
@@ -128,13 +128,13 @@ impl<'a> QueuedFpdu<'a> {
         self.run.source
     }
 
-    /// Payload octets.
+    /// Payload bytes.
     #[inline]
     pub(crate) const fn len(self) -> u32 {
         self.run.lengths.payload_len(self.number)
     }
 
-    /// Its first payload octet in the source.
+    /// Its first payload byte in the source.
     #[inline]
     pub(crate) const fn offset(self) -> u32 {
         self.run.offset_of(self.number)

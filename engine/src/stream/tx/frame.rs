@@ -19,12 +19,12 @@ pub type Fragments<'a> = ArrayVec<Fragment<'a>, FRAGMENTS_MAX>;
 /// least, and one before it.
 pub(crate) type Digests = ArrayVec<Digest, { FRAGMENTS_MAX / 2 + 1 }>;
 
-/// Where the octets of a frame are written that are not in registered memory, and payload that is copied;
+/// Where the bytes of a frame are written that are not in registered memory, and payload that is copied;
 /// one for all frames of a port, or of all byte streams that a thread writes.
 #[derive(Debug)]
 pub struct Scratch {
     octets: Box<[u8]>,
-    /// Octets of a run from which on it is referred to.
+    /// Bytes of a run from which on it is referred to.
     gather_len_min: usize,
     /// Whether payload that markers cut into runs is copied, however long they are.
     stages_marked: bool,
@@ -34,7 +34,7 @@ pub struct Scratch {
 
 impl Scratch {
     /// For frames that `path` says the kind of, on a device that gathers runs of `device_gather_len_min`
-    /// octets and more sooner than it takes a copy
+    /// bytes and more sooner than it takes a copy
     /// ([`Capabilities::gather_len_min`](urnic_netdev::Capabilities::gather_len_min)).
     #[must_use]
     pub fn new(path: SendPath, device_gather_len_min: usize) -> Self {
@@ -42,7 +42,7 @@ impl Scratch {
         Self { stages_marked, ..Self::referring_from(path.gather_len_min(device_gather_len_min)) }
     }
 
-    /// For frames that refer to runs of memory of `gather_len_min` octets at least.
+    /// For frames that refer to runs of memory of `gather_len_min` bytes at least.
     fn referring_from(gather_len_min: usize) -> Self {
         let octets = vec![0; FRAME_PAYLOAD_MAX].into_boxed_slice();
         Self { octets, gather_len_min, stages_marked: false, leaves_digests: false }
@@ -63,37 +63,37 @@ impl Default for Scratch {
     }
 }
 
-/// Puts a frame together: inline octets go into the scratch, and so do the runs of registered memory of
+/// Puts a frame together: inline bytes go into the scratch, and so do the runs of registered memory of
 /// FPDUs that are not worth referring to.
 #[derive(Debug)]
 pub(crate) struct FrameBuilder<'a, 'f> {
-    /// Scratch not handed out. Its first `open_len` octets are written and continue to grow.
+    /// Scratch not handed out. Its first `open_len` bytes are written and continue to grow.
     scratch: &'a mut [u8],
     open_len: usize,
     fragments: &'f mut Fragments<'a>,
     /// Where digests are noted that are left to the device, if they are.
     digests: Option<&'f mut Digests>,
-    /// Octets of the fragments.
+    /// Bytes of the fragments.
     len: usize,
     full: bool,
-    /// Octets of a run from which on it is referred to.
+    /// Bytes of a run from which on it is referred to.
     gather_len_min: usize,
     /// Whether payload that markers cut into runs is copied, however long they are.
     stages_marked: bool,
-    /// Octets of registered memory that were copied.
+    /// Bytes of registered memory that were copied.
     staged: usize,
 }
 
-/// A place in the octets that are being written.
+/// A place in the bytes that are being written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark(usize);
 
 /// What a complete frame holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Finished {
-    /// Octets.
+    /// Bytes.
     pub(crate) len: usize,
-    /// Of those, octets of registered memory that were copied.
+    /// Of those, bytes of registered memory that were copied.
     pub(crate) staged: usize,
 }
 
@@ -124,7 +124,7 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         Self { digests: leaves_digests.then_some(digests), ..Self::new(scratch, fragments) }
     }
 
-    /// Octets that were not to be copied from registered memory: headers, markers, pads, CRCs.
+    /// Bytes that were not to be copied from registered memory: headers, markers, pads, CRCs.
     #[inline]
     pub(crate) fn push_inline(&mut self, octets: &[u8]) {
         let end = self.open_len + octets.len();
@@ -150,13 +150,13 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         }
     }
 
-    /// Whether an FPDU whose payload is in runs of `run_len` octets is copied into the frame.
+    /// Whether an FPDU whose payload is in runs of `run_len` bytes is copied into the frame.
     #[inline]
     pub(crate) const fn stages(&self, run_len: usize) -> bool {
         run_len < self.gather_len_min
     }
 
-    /// Whether an FPDU of `len` octets of payload is copied into the frame that are in runs of `run_len`
+    /// Whether an FPDU of `len` bytes of payload is copied into the frame that are in runs of `run_len`
     /// because markers, if any, cut it; with a CRC or not.
     #[inline]
     pub(crate) const fn stages_run(&self, len: usize, run_len: usize, crc: bool) -> bool {
@@ -177,7 +177,7 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         }
     }
 
-    /// Has `write` fill the next `len` octets, of which `staged` are copies of registered memory.
+    /// Has `write` fill the next `len` bytes, of which `staged` are copies of registered memory.
     #[inline]
     pub(crate) fn write_copied(
         &mut self,
@@ -202,7 +202,7 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         self.digests.as_ref().is_some_and(|digests| !digests.is_full())
     }
 
-    /// Octets of the frame so far.
+    /// Bytes of the frame so far.
     #[inline]
     pub(crate) fn position(&self) -> u32 {
         u32::try_from(self.len + self.open_len).unwrap_or(u32::MAX)
@@ -219,7 +219,7 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         self.full |= !noted;
     }
 
-    /// Copies a run of registered memory and adds it to a CRC: the octets that were copied, whatever becomes
+    /// Copies a run of registered memory and adds it to a CRC: the bytes that were copied, whatever becomes
     /// of the memory.
     #[inline]
     pub(crate) fn stage_and_digest(&mut self, run: SharedSlice<'_>, crc: &mut Crc32c) {
@@ -234,7 +234,7 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
         }
     }
 
-    /// Where the next octet is written, for [`digest_from`](Self::digest_from).
+    /// Where the next byte is written, for [`digest_from`](Self::digest_from).
     #[inline]
     pub(crate) const fn mark(&self) -> Mark {
         Mark(self.open_len)
@@ -285,7 +285,7 @@ impl<'a, 'f> FrameBuilder<'a, 'f> {
     }
 }
 
-/// Octets of the length and header of a tagged FPDU.
+/// Bytes of the length and header of a tagged FPDU.
 const HEAD_LEN: usize = LENGTH_LEN + TaggedHeader::LEN;
 
 /// Copies equal lengths. For the usual ones, a head and a marker or CRC, that is no call.

@@ -17,7 +17,7 @@ use crate::wire::crc32c::{self, Crc32c};
 use crate::wire::mpa::CRC_LEN;
 
 impl TxState {
-    /// Sees to it that an FPDU of which `range` holds a part only is sent with the same octets ever
+    /// Sees to it that an FPDU of which `range` holds a part only is sent with the same bytes ever
     /// after. To be called before the range is gathered, unless it is known to hold whole FPDUs.
     pub(crate) fn keep_cut(&mut self, range: &Range<StreamOffset>) {
         self.keep_across(range.start);
@@ -65,7 +65,7 @@ impl TxState {
         }
     }
 
-    /// Adds the octets in `range` to `frame`.
+    /// Adds the bytes in `range` to `frame`.
     #[inline]
     pub(crate) fn gather<'a>(
         &'a self,
@@ -152,13 +152,13 @@ impl TxState {
 
 /// Returns true if the FPDU is gathered from the memory of a request, and none of it is kept.
 fn is_open(kept: &Kept, fpdu: QueuedFpdu<'_>) -> bool {
-    // The last octet is kept if any that may be sent again is.
+    // The last byte is kept if any that may be retransmitted is.
     matches!(fpdu.source(), Source::Work(_))
         && fpdu.len() > 0
         && !kept.holds(StreamOffset(fpdu.end().0 - 1))
 }
 
-/// Keeps the octets of an FPDU as its memory is now.
+/// Keeps the bytes of an FPDU as its memory is now.
 pub(super) fn keep(kept: &mut Kept, payload: Payload<'_>, grid: MarkerGrid, crc: bool) {
     let fpdu = payload.fpdu;
     kept.begin(fpdu.start());
@@ -263,7 +263,7 @@ impl RunSink for Digested<'_, '_, '_> {
     }
 }
 
-/// Copies an FPDU's runs into a frame; its octets are in one place then, markers included, and their
+/// Copies an FPDU's runs into a frame; its bytes are in one place then, markers included, and their
 /// CRC is computed in one go.
 struct Stager<'a, 'r, 'f> {
     frame: &'r mut FrameBuilder<'a, 'f>,
@@ -291,7 +291,7 @@ impl RunSink for Stager<'_, '_, '_> {
     }
 }
 
-/// Writes an FPDU's octets where there is room for exactly them, and computes its CRC on the way.
+/// Writes an FPDU's bytes where there is room for exactly them, and computes its CRC on the way.
 struct Writer<'k, 'a> {
     /// What is left of the room.
     room: &'k mut [u8],
@@ -300,7 +300,7 @@ struct Writer<'k, 'a> {
 }
 
 impl<'k> Writer<'k, '_> {
-    /// The next `len` octets of the room.
+    /// The next `len` bytes of the room.
     #[inline]
     fn take(&mut self, len: usize) -> &'k mut [u8] {
         let taken = std::mem::take(&mut self.room).split_at_mut(len);
@@ -337,7 +337,7 @@ impl RunSink for Writer<'_, '_> {
     }
 }
 
-/// Keeps an FPDU's octets where they go over the ends of blocks, and computes its CRC on the way.
+/// Keeps an FPDU's bytes where they go over the ends of blocks, and computes its CRC on the way.
 struct Keeper<'k, 'a> {
     kept: &'k mut Kept,
     payload: Payload<'a>,

@@ -1,11 +1,11 @@
-//! Octets of the stream that have to stay as they were first sent, kept until TCP has acknowledged
+//! Bytes of the stream that have to stay as they were first sent, kept until TCP has acknowledged
 //! them.
 //!
 //! Most FPDUs are descriptors, and what they carry is gathered from the program's memory as often as
 //! it is sent. Three kinds cannot be:
 //! - RDMA Read Responses: programs change memory that peers read (RFC 5040 §5.5 rule 8), and may
 //!   take it back at any time (RFC 5042 §6.3.3).
-//! - FPDUs of which a part went out alone, or was acknowledged: the rest has to go with the octets
+//! - FPDUs of which a part went out alone, or was acknowledged: the rest has to go with the bytes
 //!   that the CRC was computed over.
 //! - Requests that were flushed: their memory is the program's again.
 //!
@@ -23,19 +23,19 @@ use crate::stream::tx::frame::FrameBuilder;
 use crate::types::StreamOffset;
 use crate::wire::crc32c::Crc32c;
 
-/// Runs of memory that `wire_len` kept octets may be in.
+/// Runs of memory that `wire_len` kept bytes may be in.
 pub(crate) const fn fragments(wire_len: usize) -> usize {
     wire_len.div_ceil(KEPT_BLOCK_LEN) + 1
 }
 
-/// Octets that follow each other on the stream and in a block.
+/// Bytes that follow each other on the stream and in a block.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     start: StreamOffset,
     len: usize,
     /// The block's number; 0 is the first the stream ever had.
     block: u64,
-    /// First octet in the block.
+    /// First byte in the block.
     at: usize,
 }
 
@@ -45,7 +45,7 @@ impl Piece {
     }
 }
 
-/// A block and how many of its octets belong to pieces.
+/// A block and how many of its bytes belong to pieces.
 #[derive(Debug)]
 struct Filled {
     octets: Block,
@@ -58,16 +58,16 @@ struct Filled {
 pub(crate) struct Kept {
     /// In stream order, without overlap.
     pieces: VecDeque<Piece>,
-    /// In the order of filling; `None` where all octets were acknowledged before those of an older
+    /// In the order of filling; `None` where all bytes were acknowledged before those of an older
     /// block.
     blocks: VecDeque<Option<Filled>>,
     pool: Arc<BlockPool>,
     /// Number of the front block.
     base: u64,
     blocks_held: usize,
-    /// Octets used in the last block.
+    /// Bytes used in the last block.
     used: usize,
-    /// Where the next octet stands on the stream, and what number its piece has at least.
+    /// Where the next byte stands on the stream, and what number its piece has at least.
     next: StreamOffset,
     cursor: usize,
 }
@@ -92,7 +92,7 @@ impl Kept {
         }
     }
 
-    /// Octets that may be kept now because the peer asked for them: this stream's share of the pool,
+    /// Bytes that may be kept now because the peer asked for them: this stream's share of the pool,
     /// and never less than an FPDU as long as nothing is kept, so that it always goes on.
     pub(crate) fn room(&self) -> usize {
         let share = self.pool.share(self.blocks_held);
@@ -100,7 +100,7 @@ impl Kept {
         KEPT_BLOCK_LEN - self.used + blocks.saturating_mul(KEPT_BLOCK_LEN)
     }
 
-    /// The octets appended from now on stand at `start` of the stream.
+    /// The bytes appended from now on stand at `start` of the stream.
     pub(crate) fn begin(&mut self, start: StreamOffset) {
         self.next = start;
         self.cursor = match self.pieces.back() {
@@ -109,7 +109,7 @@ impl Kept {
         };
     }
 
-    /// Keeps octets that do not change.
+    /// Keeps bytes that do not change.
     pub(crate) fn append(&mut self, mut octets: &[u8]) {
         while !octets.is_empty() {
             let room = self.open_block();
@@ -120,18 +120,18 @@ impl Kept {
         }
     }
 
-    /// Room for `len` octets in one place, which are to be written there and then told to
+    /// Room for `len` bytes in one place, which are to be written there and then told to
     /// [`appended`](Self::appended); `None` where they would go over the end of a block.
     pub(crate) fn room_for(&mut self, len: usize) -> Option<&mut [u8]> {
         self.open_block().get_mut(..len)
     }
 
-    /// The `len` octets that there was [room](Self::room_for) for are written.
+    /// The `len` bytes that there was [room](Self::room_for) for are written.
     pub(crate) fn appended(&mut self, len: usize) {
         self.advance(len);
     }
 
-    /// Keeps octets that may change meanwhile, and adds what is kept to a digest.
+    /// Keeps bytes that may change meanwhile, and adds what is kept to a digest.
     pub(crate) fn append_shared(&mut self, from: SharedSlice<'_>, crc: Option<&mut Crc32c>) {
         let (mut at, mut crc) = (0, crc);
         while at < from.len() {
@@ -147,7 +147,7 @@ impl Kept {
         }
     }
 
-    /// The free octets of the last block: at least one.
+    /// The free bytes of the last block: at least one.
     fn open_block(&mut self) -> &mut [u8] {
         if self.used == KEPT_BLOCK_LEN {
             self.blocks.push_back(Some(Filled { octets: self.pool.take(), live: 0 }));
@@ -158,7 +158,7 @@ impl Kept {
         &mut last.expect("the last block is being filled").octets[self.used..]
     }
 
-    /// `len` octets more were written to the last block.
+    /// `len` bytes more were written to the last block.
     fn advance(&mut self, len: usize) {
         let block = self.base + self.blocks.len() as u64 - 1;
         let (start, at) = (self.next, self.used);
@@ -193,7 +193,7 @@ impl Kept {
         self.pieces.is_empty()
     }
 
-    /// Whether the octet at `at` is kept.
+    /// Whether the byte at `at` is kept.
     pub(crate) fn holds(&self, at: StreamOffset) -> bool {
         self.pieces.get(self.index_after(at)).is_some_and(|piece| piece.start <= at)
     }
@@ -219,7 +219,7 @@ impl Kept {
         }
     }
 
-    /// `len` octets of a block are not needed any more.
+    /// `len` bytes of a block are not needed any more.
     fn let_go(&mut self, block: u64, len: usize) {
         let index = usize::try_from(block - self.base).expect("a queue fits the address space");
         let is_last = index + 1 == self.blocks.len();
@@ -237,7 +237,7 @@ impl Kept {
         }
     }
 
-    /// Goes through `range`: `kept` octets are added to `frame`, and `each` is told of the gaps
+    /// Goes through `range`: `kept` bytes are added to `frame`, and `each` is told of the gaps
     /// before, between and behind them.
     #[inline]
     pub(crate) fn gather<'a, 'f>(

@@ -1,4 +1,4 @@
-//! Writes a tagged FPDU whose octets markers separate to where there is room for exactly it, in one pass.
+//! Writes a tagged FPDU whose bytes markers separate to where there is room for exactly it, in one pass.
 
 use crate::mem::SharedSlice;
 use crate::mpa::marker::SPACING;
@@ -46,7 +46,7 @@ pub(super) fn write(
     debug_assert_eq!(wire.at, wire.room.len(), "as much as there is room for");
 }
 
-/// An FPDU's octets as far as they are written.
+/// An FPDU's bytes as far as they are written.
 struct Wire<'r> {
     room: &'r mut [u8],
     at: usize,
@@ -57,7 +57,7 @@ struct Wire<'r> {
 }
 
 impl Wire<'_> {
-    /// Octets before the next marker.
+    /// Bytes before the next marker.
     #[inline]
     const fn until_marker(&self) -> usize {
         self.marker_at - self.at
@@ -72,7 +72,7 @@ impl Wire<'_> {
     #[inline]
     fn put_marker_if_due(&mut self) {
         if self.at == self.marker_at {
-            // RFC 5044 §4.3: octets from the ULPDU_Length field; 0 of one that stands before it.
+            // RFC 5044 §4.3: bytes from the ULPDU_Length field; 0 of one that stands before it.
             let fpduptr = u16::try_from(self.at - self.header_at);
             let marker = Marker { fpduptr: fpduptr.expect("an FPDU is at most 65288 octets") };
             self.put(&marker.to_bytes());
@@ -90,7 +90,7 @@ mod tests {
     use crate::wire::ProtocolVersion;
     use crate::wire::mpa::CRC_LEN;
 
-    /// Octets as MPA gives them, run by run.
+    /// Bytes as MPA gives them, run by run.
     struct Octets<'p> {
         payload: &'p [u8],
         octets: Vec<u8>,

@@ -1,4 +1,4 @@
-//! A message on its way out: what its segments have in common, and where their octets are.
+//! A message on its way out: what its segments have in common, and where their bytes are.
 
 use arrayvec::ArrayVec;
 
@@ -12,7 +12,7 @@ use crate::wire::rdmap::{Control, Opcode};
 /// Steering tag of the ready-to-receive message, at both ends. Shipping hardware refuses 0 even at length 0.
 pub(super) const RTR_STAG: Stag = Stag(1);
 
-/// Octets after the DDP header that are not gathered from registered memory.
+/// Bytes after the DDP header that are not gathered from registered memory.
 pub(crate) type Inline = ArrayVec<u8, 52>;
 
 /// A message on its way out.
@@ -20,28 +20,28 @@ pub(crate) type Inline = ArrayVec<u8, 52>;
 pub(crate) struct Message {
     pub(crate) target: Target,
     pub(crate) opcode: Opcode,
-    /// Octets that follow the DDP header of the only segment; empty when payload is gathered.
+    /// Bytes that follow the DDP header of the only segment; empty when payload is gathered.
     pub(crate) inline: Inline,
     pub(crate) source: Source,
-    /// Octets to gather.
+    /// Bytes to gather.
     pub(crate) len: u32,
-    /// Octets already framed.
+    /// Bytes already framed.
     pub(crate) framed_len: u32,
 }
 
 impl Message {
-    /// `len` octets of memory, in as many segments as they take.
+    /// `len` bytes of memory, in as many segments as they take.
     pub(super) fn gathered(target: Target, opcode: Opcode, source: Source, len: u32) -> Self {
         Self { target, opcode, inline: Inline::new(), source, len, framed_len: 0 }
     }
 
-    /// One segment with these octets behind its DDP header.
+    /// One segment with these bytes behind its DDP header.
     pub(super) fn inline(target: Target, opcode: Opcode, source: Source, octets: &[u8]) -> Self {
         let inline = octets.iter().copied().collect();
         Self { target, opcode, inline, source, len: 0, framed_len: 0 }
     }
 
-    /// Octets of a ULPDU of this message with `payload_len` gathered octets.
+    /// Bytes of a ULPDU of this message with `payload_len` gathered bytes.
     pub(crate) const fn ulpdu_len(&self, payload_len: u32) -> usize {
         self.target.header_len() + self.inline.len() + payload_len as usize
     }
@@ -53,14 +53,14 @@ impl Message {
     }
 }
 
-/// Octets of the longest DDP header with an RDMAP header behind it (a Terminate that returns a
+/// Bytes of the longest DDP header with an RDMAP header behind it (a Terminate that returns a
 /// Read Request: 18 + 4 + 2 + 18 + 28, or an Atomic Request: 18 + 52).
 pub(crate) const ULPDU_FRONT_LEN_MAX: usize = 70;
 
 /// Where an FPDU's payload is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// It has none beyond the inline octets.
+    /// It has none beyond the inline bytes.
     Inline,
     /// In the memory of a request of the send queue.
     Work(u64),
@@ -72,14 +72,14 @@ pub(crate) enum Source {
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
     pub(crate) target: Target,
-    /// The RDMAP control octet.
+    /// The RDMAP control byte.
     pub(crate) control: u8,
     pub(crate) version: ProtocolVersion,
-    /// Octets after the DDP header of the only segment; empty when payload is gathered.
+    /// Bytes after the DDP header of the only segment; empty when payload is gathered.
     pub(crate) inline: Inline,
 }
 
-/// The octets of a ULPDU that are not gathered: DDP header, RDMAP header.
+/// The bytes of a ULPDU that are not gathered: DDP header, RDMAP header.
 pub(crate) struct Front {
     octets: [u8; ULPDU_FRONT_LEN_MAX],
     len: usize,
@@ -93,7 +93,7 @@ impl Front {
 }
 
 impl Head {
-    /// What stands before the payload octets from `offset` on.
+    /// What stands before the payload bytes from `offset` on.
     #[inline]
     pub(crate) fn front(&self, offset: u32, last: bool) -> Front {
         let mut octets = [0; ULPDU_FRONT_LEN_MAX];

@@ -1,4 +1,4 @@
-//! Transmit: from a posted request to the octets of a segment.
+//! Transmit: from a posted request to the bytes of a segment.
 //!
 //! ```text
 //! turn (whose turn it is) ─→ request, responses (a message) ─→ describe: cut at the MULPDU,
@@ -63,7 +63,7 @@ pub(crate) struct TxState {
     version: ProtocolVersion,
     grid: MarkerGrid,
     current: Option<Message>,
-    /// Octets that cannot be sent again: their request was flushed, and they were not kept.
+    /// Bytes that cannot be retransmitted: their request was flushed, and they were not kept.
     gone: Range<StreamOffset>,
     kept: Kept,
     counters: RdmaTxCounters,
@@ -132,7 +132,7 @@ impl TxState {
         self.current.is_some() || self.messages.has_work(qp)
     }
 
-    /// Whether all that may be framed are answers to Reads of no octets.
+    /// Whether all that may be framed are answers to Reads of no bytes.
     pub(crate) fn owes_empty_answers_only(&self, qp: &QpShared) -> bool {
         self.current.is_none() && self.messages.owes_empty_answers_only(qp)
     }
@@ -170,7 +170,7 @@ impl TxState {
         !self.messages.take_answered() || self.messages.send_queue.complete(qp, self.snd_una)
     }
 
-    /// Whether there are octets in `range` that cannot be sent any more.
+    /// Whether there are bytes in `range` that cannot be sent any more.
     pub(crate) fn is_gone(&self, range: &Range<StreamOffset>) -> bool {
         !self.gone.is_empty() && self.gone.start < range.end && range.start < self.gone.end
     }

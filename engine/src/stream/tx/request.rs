@@ -9,7 +9,7 @@ use crate::verbs::SendOp;
 use crate::wire::rdmap::{ABOUT_A_WRITE, AtomicOpcode, AtomicRequest, Opcode, ReadRequest};
 
 impl Messages {
-    /// The message of a work request with `len` octets of local memory, whose sink, if it has one, is
+    /// The message of a work request with `len` bytes of local memory, whose sink, if it has one, is
     /// at (`sink`, `sink_to`); `None` when it sends none, or two of its own.
     pub(super) fn describe(
         &mut self,
@@ -92,7 +92,7 @@ impl Messages {
         })
     }
 
-    /// The Immediate Data behind the Write of `len` octets of a work request.
+    /// The Immediate Data behind the Write of `len` bytes of a work request.
     pub(super) fn about_a_write(
         &mut self,
         number: u64,

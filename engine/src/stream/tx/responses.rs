@@ -61,7 +61,7 @@ impl Responses {
         self.unframed += 1;
     }
 
-    /// Forgets the last ones that were not begun and have no octets: all they would say is that they were
+    /// Forgets the last ones that were not begun and have no bytes: all they would say is that they were
     /// asked for.
     pub(super) fn forget_empty(&mut self) {
         while self.has_next() && self.entries.back().is_some_and(|last| last.kind.is_empty()) {
@@ -80,7 +80,7 @@ impl Responses {
         self.index(self.next) < self.entries.len()
     }
 
-    /// Whether some wait to become messages, and none of them has octets.
+    /// Whether some wait to become messages, and none of them has bytes.
     pub(super) fn are_empty_ones(&self) -> bool {
         let mut waiting = self.entries.iter().skip(self.index(self.next)).peekable();
         waiting.peek().is_some() && waiting.all(|response| response.kind.is_empty())

@@ -26,7 +26,7 @@ impl SendPath {
         matches!(self, Self::Auto)
     }
 
-    /// Octets of a run from which on it is gathered, on a device that says `device`.
+    /// Bytes of a run from which on it is gathered, on a device that says `device`.
     pub(super) const fn gather_len_min(self, device: usize) -> usize {
         match self {
             Self::Auto => device,

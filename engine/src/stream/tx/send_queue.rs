@@ -16,7 +16,7 @@ use crate::verbs::{QpShared, SendOp, SendWr, Wc, WcStatus};
 enum Progress {
     /// Not framed to its end yet.
     Pending,
-    /// All its octets are before this point of the stream; done when TCP has acknowledged them.
+    /// All its bytes are before this point of the stream; done when TCP has acknowledged them.
     Framed(StreamOffset),
     /// Its Requests so far are framed before this point; done when all Responses are delivered.
     AwaitsResponse(StreamOffset),
@@ -49,7 +49,7 @@ impl Entry {
 /// Messages that a request is sent as.
 fn messages_of(wr: &SendWr) -> usize {
     match wr.op {
-        // A Request for each element. A Read of no octets is a Request all the same.
+        // A Request for each element. A Read of no bytes is a Request all the same.
         SendOp::RdmaRead { .. } => wr.sges.len().max(1),
         // The Write, and Immediate Data.
         SendOp::RdmaWriteImmediate { .. } => 2,
@@ -134,12 +134,12 @@ impl SendQueue {
         self.base == number
     }
 
-    /// Octets of local memory in a request.
+    /// Bytes of local memory in a request.
     pub(crate) fn len_of(&self, number: u64) -> u32 {
         self.entry(number).len
     }
 
-    /// A whole message of the request is framed; its last octet is before `end`.
+    /// A whole message of the request is framed; its last byte is before `end`.
     pub(crate) fn framed(&mut self, number: u64, end: StreamOffset) {
         let index = self.index(number);
         let Some(entry) = self.entries.get_mut(index) else { return };
@@ -298,7 +298,7 @@ impl SendQueue {
         self.failed || (self.entries.is_empty() && qp.sq.is_empty())
     }
 
-    /// Calls `each` with the runs of local memory that hold `len` octets of a request's payload
+    /// Calls `each` with the runs of local memory that hold `len` bytes of a request's payload
     /// from `offset` on.
     pub(crate) fn payload<'a>(
         &'a self,

@@ -1,5 +1,5 @@
 //! Writes the FPDUs that nearly all of a long message are cut into: tagged, with their payload in one run
-//! of memory that is referred to, or is copied whole or as [`marked`](super::marked) does. The same octets
+//! of memory that is referred to, or is copied whole or as [`marked`](super::marked) does. The same bytes
 //! as [`Fpdu::emit`](crate::mpa::tx::Fpdu) writes, without asking for each FPDU what is known of all.
 
 use std::ops::Range;
@@ -32,7 +32,7 @@ pub(super) struct TaggedRun<'a> {
 }
 
 impl TaggedRun<'_> {
-    /// Length and header of the FPDU with this number, whose payload begins `offset` octets into the
+    /// Length and header of the FPDU with this number, whose payload begins `offset` bytes into the
     /// message and has `len`.
     #[inline]
     pub(super) fn head(&self, number: u32, offset: u32, len: u32) -> TaggedHead {
@@ -78,7 +78,7 @@ impl FpduRun {
 }
 
 impl TaggedRun<'_> {
-    /// The FPDUs of a stream without markers: each has `len` octets of payload.
+    /// The FPDUs of a stream without markers: each has `len` bytes of payload.
     #[inline]
     fn gather_plain<'a>(
         &self,

@@ -10,7 +10,7 @@ pub(super) struct TaggedHead {
 }
 
 impl TaggedHead {
-    /// Octets of a head.
+    /// Bytes of a head.
     pub(super) const LEN: usize = FPDU_HEADER_LEN + TaggedHeader::LEN;
 
     #[inline]

@@ -122,7 +122,7 @@ impl Messages {
         self.responses.push(kind);
     }
 
-    /// Nothing can be sent any more: answers to Reads of no octets are not missed.
+    /// Nothing can be sent any more: answers to Reads of no bytes are not missed.
     pub(crate) fn forget_empty_answers(&mut self) {
         self.responses.forget_empty();
     }
@@ -137,7 +137,7 @@ impl Messages {
                 || self.may_confirm())
     }
 
-    /// Whether all that may become a message are answers to Reads of no octets.
+    /// Whether all that may become a message are answers to Reads of no bytes.
     pub(crate) fn owes_empty_answers_only(&self, qp: &QpShared) -> bool {
         self.responses.are_empty_ones()
             && !self.terminated
@@ -345,7 +345,7 @@ impl Messages {
         std::mem::replace(&mut self.answered, false)
     }
 
-    /// Calls `each` with the runs of registered memory that hold `len` octets of payload from
+    /// Calls `each` with the runs of registered memory that hold `len` bytes of payload from
     /// `offset` on.
     pub(crate) fn payload<'a>(
         &'a self,
@@ -367,7 +367,7 @@ impl Messages {
         self.responses.read_request(number)
     }
 
-    /// The `len` octets of a payload from `offset` on, if they are one run of memory.
+    /// The `len` bytes of a payload from `offset` on, if they are one run of memory.
     pub(crate) fn contiguous(
         &self,
         source: Source,
@@ -432,11 +432,11 @@ struct Sink {
     stag: Stag,
     to: TaggedOffset,
     len: u32,
-    /// Octets that the Requests before it ask for.
+    /// Bytes that the Requests before it ask for.
     before: u64,
 }
 
-/// The sink of the Request with this number of a request. A Read of no octets needs none.
+/// The sink of the Request with this number of a request. A Read of no bytes needs none.
 fn sink_of(wr: &SendWr, number: usize) -> Sink {
     let before = wr.sges.iter().take(number).map(|sge| u64::from(sge.len)).sum();
     let none = Sink { stag: RTR_STAG, to: TaggedOffset(0), len: 0, before };

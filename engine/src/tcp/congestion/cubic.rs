@@ -1,4 +1,4 @@
-//! CUBIC (RFC 9438). Windows are kept in octets, the curve is computed in segments.
+//! CUBIC (RFC 9438). Windows are kept in bytes, the curve is computed in segments.
 
 use super::hystart::{Growth, HyStart};
 use super::{AckSample, Controller};
@@ -18,9 +18,9 @@ const CWND_MAX: f64 = (1_u64 << 40) as f64;
 #[repr(C)]
 pub(crate) struct Cubic {
     epoch: Option<Epoch>,
-    /// Octets.
+    /// Bytes.
     cwnd: f64,
-    /// Octets; infinite before the first loss.
+    /// Bytes; infinite before the first loss.
     ssthresh: f64,
     emss: f64,
     /// The retransmission timer ran out, and congestion avoidance has not begun since.
@@ -65,7 +65,7 @@ impl Cubic {
     }
 
     /// Slow start (RFC 5681 §3.1), the first one with HyStart++ (RFC 9438 §4.10). Returns the
-    /// acknowledged octets that are left for congestion avoidance: slow start ends at ssthresh.
+    /// acknowledged bytes that are left for congestion avoidance: slow start ends at ssthresh.
     fn slow_start(&mut self, ack: &AckSample) -> f64 {
         let acked = octets(ack.acked_bytes);
         if self.ssthresh.is_finite() {
@@ -85,7 +85,7 @@ impl Cubic {
         0.0
     }
 
-    /// RFC 9438 §4.2 to §4.5: one acknowledgment in congestion avoidance, of `acked` octets.
+    /// RFC 9438 §4.2 to §4.5: one acknowledgment in congestion avoidance, of `acked` bytes.
     fn avoid(&mut self, ack: &AckSample, acked: f64) {
         let cwnd = self.cwnd / self.emss;
         if std::mem::take(&mut self.after_timeout) {

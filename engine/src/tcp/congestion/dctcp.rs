@@ -1,4 +1,4 @@
-//! DCTCP (RFC 8257): the window shrinks by the share of octets that met congestion.
+//! DCTCP (RFC 8257): the window shrinks by the share of bytes that met congestion.
 
 use super::{AckSample, Controller, NewReno};
 use crate::time::Instant;
@@ -10,9 +10,9 @@ const GAIN: f64 = 1.0 / 16.0;
 #[derive(Clone, Debug)]
 pub(crate) struct Dctcp {
     reno: NewReno,
-    /// "DCTCP.Alpha": estimated share of marked octets.
+    /// "DCTCP.Alpha": estimated share of marked bytes.
     alpha: f64,
-    /// Octets acknowledged, and those of them with ECE, in this window.
+    /// Bytes acknowledged, and those of them with ECE, in this window.
     acked_bytes: u64,
     marked_bytes: u64,
     /// "DCTCP.WindowEnd".

@@ -13,7 +13,7 @@ const CSS_ROUNDS: u32 = 5;
 /// What an acknowledgment in slow start means for cwnd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Growth {
-    /// Octets to add.
+    /// Bytes to add.
     Add(u64),
     /// Slow start is over: congestion avoidance goes on from here.
     Leave,
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
     use crate::time::Instant;
 
-    /// One round of ten acknowledgments with this round trip; octets added, or `None` at the end.
+    /// One round of ten acknowledgments with this round trip; bytes added, or `None` at the end.
     fn round(hystart: &mut HyStart, at: &mut u64, rtt_ms: u64) -> Option<u64> {
         let mut added = 0;
         for _ in 0..10 {

@@ -1,7 +1,7 @@
 //! Congestion control: how much may be in the network.
 //!
 //! A controller sees acknowledgments and losses and answers with `cwnd`. Which segments are lost,
-//! and when a recovery begins and ends, is for the sender to decide. All windows are in octets;
+//! and when a recovery begins and ends, is for the sender to decide. All windows are in bytes;
 //! records may be shorter than the EMSS, so nothing counts segments (RFC 5044 appendix B.2.2).
 
 mod cubic;
@@ -20,7 +20,7 @@ use crate::time::Instant;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AckSample {
     pub(crate) now: Instant,
-    /// Octets acknowledged for the first time.
+    /// Bytes acknowledged for the first time.
     pub(crate) acked_bytes: u64,
     /// Smoothed round-trip time.
     pub(crate) srtt_ns: Option<u64>,
@@ -43,9 +43,9 @@ pub(crate) trait Controller {
     fn ssthresh(&self) -> u64;
     /// New data was acknowledged outside of fast recovery.
     fn on_ack(&mut self, ack: &AckSample);
-    /// A loss was detected by acknowledgments; `flight` octets were in flight. Once per recovery.
+    /// A loss was detected by acknowledgments; `flight` bytes were in flight. Once per recovery.
     fn on_loss(&mut self, now: Instant, flight: u64);
-    /// The peer echoed marks of a congested router; `flight` octets were in flight. Once per window.
+    /// The peer echoed marks of a congested router; `flight` bytes were in flight. Once per window.
     fn on_mark(&mut self, now: Instant, flight: u64) {
         // RFC 3168 §6.1.2: "essentially the same as the congestion control response to a *single*
         // dropped packet".
@@ -68,10 +68,10 @@ pub(crate) enum Congestion {
 }
 
 impl Congestion {
-    /// Octets at the beginning that each acknowledgment needs: the epoch, and the window.
+    /// Bytes at the beginning that each acknowledgment needs: the epoch, and the window.
     pub(in crate::tcp) const HOT_HEAD: usize = 64;
 
-    /// A controller in slow start with an initial window of `initial_window` octets.
+    /// A controller in slow start with an initial window of `initial_window` bytes.
     pub(crate) fn new(kind: CongestionKind, emss: u32, initial_window: u64) -> Self {
         match kind {
             CongestionKind::NewReno => Self::NewReno(NewReno::new(emss, initial_window)),
@@ -139,7 +139,7 @@ impl Controller for Congestion {
     }
 }
 
-/// The initial window in octets: RFC 6928 §2, or `segments` of `emss` when given.
+/// The initial window in bytes: RFC 6928 §2, or `segments` of `emss` when given.
 pub(crate) fn initial_window(emss: u32, segments: Option<u16>) -> u64 {
     let emss = u64::from(emss);
     match segments {

@@ -8,7 +8,7 @@ use crate::time::Instant;
 pub(crate) struct NewReno {
     cwnd: u64,
     ssthresh: u64,
-    /// Octets acknowledged since `cwnd` last grew in congestion avoidance.
+    /// Bytes acknowledged since `cwnd` last grew in congestion avoidance.
     acked_bytes: u64,
     emss: u64,
     initial_window: u64,

@@ -144,7 +144,7 @@ fn fast_convergence_lowers_the_target_of_a_window_that_shrinks() {
     assert!(cubic.cwnd() < 62_000, "{}", cubic.cwnd());
 }
 
-/// RFC 8257 §3.3: the share of marked octets decides.
+/// RFC 8257 §3.3: the share of marked bytes decides.
 #[test]
 fn dctcp_shrinks_by_the_share_of_marked_octets() {
     let mut dctcp = Dctcp::new(EMSS, 100_000);
@@ -275,7 +275,7 @@ fn a_loss_after_a_timeout_has_its_own_curve() {
     assert!(after > 32.0, "{after}");
 }
 
-/// The curve is in segments: a smaller MTU leaves it where it was in octets.
+/// The curve is in segments: a smaller MTU leaves it where it was in bytes.
 #[test]
 fn a_smaller_segment_leaves_the_curve_where_it_was() {
     let mut cubic = Cubic::new(EMSS, 1_000_000);

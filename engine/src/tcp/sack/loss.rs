@@ -88,7 +88,7 @@ impl Scoreboard {
         }
     }
 
-    /// Everything not SACKed is lost, also what was sent again: a timeout (RFC 6675 §5.1).
+    /// Everything not SACKed is lost, also what was retransmitted: a timeout (RFC 6675 §5.1).
     /// `forget_sacks` when the peer no longer has what it SACKed (RFC 2018 §8).
     pub(crate) fn mark_all_lost(&mut self, forget_sacks: bool) {
         if forget_sacks {

@@ -236,7 +236,7 @@ fn what_was_sacked_before_is_not_walked_again() {
     board.check();
 }
 
-/// What the scoreboard does, octet by octet.
+/// What the scoreboard does, byte by byte.
 #[derive(Clone, Debug)]
 enum Step {
     Push(u32),

@@ -2,7 +2,7 @@
 //!
 //! For connections without timestamps, where no acknowledgment tells which copy it is for. Instead
 //! of the next old segment, new data goes: what is acknowledged then, and was sent only once, was
-//! under way when the timer ran out.
+//! in flight when the timer ran out.
 
 use super::SendHalf;
 use super::recovery::{Disorder, Recovery};
@@ -17,7 +17,7 @@ pub(crate) enum Frto {
     Off,
     /// Step 2: only the first segment went again.
     First,
-    /// Step 3: that was acknowledged. So many octets of new data may follow it, and nothing old.
+    /// Step 3: that was acknowledged. So many bytes of new data may follow it, and nothing old.
     Second { new_bytes: u64 },
 }
 
@@ -39,7 +39,7 @@ impl SendHalf {
         matches!(self.frto, Frto::Second { .. })
     }
 
-    /// Takes an acknowledgment after a timeout, which SACKs `sacked` octets for the first time; true
+    /// Takes an acknowledgment after a timeout, which SACKs `sacked` bytes for the first time; true
     /// when the timeout was too early, and is undone.
     pub(super) fn on_frto_ack(&mut self, now: Instant, ack: &Disorder<'_>, sacked: u64) -> bool {
         let Recovery::Timeout { until } = self.recovery else {
@@ -76,7 +76,7 @@ impl SendHalf {
         false
     }
 
-    /// Step 2a: a duplicate, or the end of all that was under way. Step 2b, unless there is nothing
+    /// Step 2a: a duplicate, or the end of all that was in flight. Step 2b, unless there is nothing
     /// to send or no room for it.
     fn after_first(&self, is_partial: bool) -> Frto {
         let emss = u64::from(self.emss());

@@ -36,7 +36,7 @@ pub(crate) struct Undo {
     congestion: Congestion,
     /// When the recovery first sent something again.
     resent_at: Option<Instant>,
-    /// What was sent again and not yet reported as a duplicate; `None` once it was too much to
+    /// What was retransmitted and not yet reported as a duplicate; `None` once it was too much to
     /// keep track of.
     resent: Option<ArrayVec<Range<StreamOffset>, UNDO_SEGMENTS_MAX>>,
     /// Nothing was acknowledged since: the next timestamp echoed tells what was (RFC 3522).
@@ -132,7 +132,7 @@ impl SendHalf {
         outcome
     }
 
-    /// Takes the SACK option: octets newly SACKed, and a duplicate that the peer reports.
+    /// Takes the SACK option: bytes newly SACKed, and a duplicate that the peer reports.
     fn take_sacks(&mut self, ack: &mut Disorder<'_>) -> (u64, Option<Range<StreamOffset>>) {
         let blocks = &ack.header.options.sack;
         if !self.has_sack() || blocks.is_empty() {
@@ -305,7 +305,7 @@ impl SendHalf {
         }
     }
 
-    /// A segment was sent again.
+    /// A segment was retransmitted.
     pub(super) fn note_resent(&mut self, now: Instant, segment: &Resend) {
         let range = &segment.data;
         if let Recovery::Fast { prr, .. } = &mut self.recovery {
@@ -324,7 +324,7 @@ impl SendHalf {
         }
     }
 
-    /// The peer has received `range` twice (RFC 2883). When that is so of all that was sent again,
+    /// The peer has received `range` twice (RFC 2883). When that is so of all that was retransmitted,
     /// nothing was lost (RFC 3708 §2); true when a recovery was undone.
     fn on_dsack(&mut self, range: &Range<StreamOffset>) -> bool {
         self.rack.on_dsack(self.board.nxt());

@@ -105,7 +105,7 @@ fn an_echo_halves_the_window_once_and_is_answered_with_cwr() {
     script.sleep(Duration::from_micros(100));
     script.receive(0, 2000, Flags::ACK | Flags::ECE, 0);
     assert_eq!(script.connection.cwnd(), 3500, "half of what was in flight; was {before}");
-    // All that was under way then: the peer does not know of the reduction.
+    // All that was in flight then: the peer does not know of the reduction.
     for acked in [3000, 8000, 9000] {
         script.receive(0, acked, Flags::ACK | Flags::ECE, 0);
         assert_eq!(script.connection.cwnd(), 3500, "{acked}");
@@ -163,7 +163,7 @@ fn dctcp_echoes_marks_segment_by_segment() {
 fn the_window_beside_an_earlier_mark_is_scaled() {
     let congestion = CongestionKind::Dctcp;
     let mut script = agreed(&Config { congestion, window_bytes: 4 << 20, ..config() });
-    // Odd lengths would be rounded: 128 octets are one unit of the window field.
+    // Odd lengths would be rounded: 128 bytes are one unit of the window field.
     let arrive = |script: &mut Script, at, ecn| {
         let header = Header { ecn, ..script.header(at, 0, Flags::ACK) };
         script.receive_header(&header, 1280);

@@ -1,11 +1,11 @@
-//! The short way in: what takes it, what does not, and what becomes of octets that are not kept.
-//! `sim.rs` holds what it does against the long way, for each segment of each transfer.
+//! The fast path in: what takes it, what does not, and what becomes of bytes that are not kept.
+//! `sim.rs` holds what it does against the general path, for each segment of each transfer.
 
 use super::script::{Script, ack, config, seq};
 use crate::tcp::{Config, Ecn, EcnUse, Flags, Header, SeqNum, Timestamps};
 use crate::types::StreamOffset;
 
-/// Octets that a script's window takes.
+/// Bytes that a script's window takes.
 const WINDOW: usize = 60_000;
 
 fn timestamps() -> Config {
@@ -31,7 +31,7 @@ fn data_that_is_next_and_brings_nothing_else_takes_the_short_way() {
             assert_eq!(next.range, StreamOffset::ZERO..end);
             script.connection.finish_next(script.now, next, end);
             assert_eq!(script.connection.delivered(), end);
-            // And what follows, with our data under way.
+            // And what follows, with our data in flight.
             script.send(500);
             let header = script.header(u32::try_from(len).unwrap(), 0, flags);
             assert!(is_taken(&mut script, &header, 10), "behind {len} octets");

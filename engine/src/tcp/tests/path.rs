@@ -55,7 +55,7 @@ pub(super) struct Flow {
     pub(super) sender: Tcb,
     receiver: Option<Tcb>,
     config: Config,
-    /// Octets to send; `u64::MAX` for as many as the time allows.
+    /// Bytes to send; `u64::MAX` for as many as the time allows.
     octets: u64,
     start: Instant,
     started: bool,
@@ -118,7 +118,7 @@ pub(super) struct Network {
     data_segments: u64,
 }
 
-/// Octets of an Ethernet, an IP and a TCP header with timestamps.
+/// Bytes of an Ethernet, an IP and a TCP header with timestamps.
 const HEADERS_LEN: u64 = 66;
 /// Segments of one super-frame.
 const RUN_MAX: usize = 44;

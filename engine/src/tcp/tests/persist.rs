@@ -49,7 +49,7 @@ fn a_lost_probe_does_not_end_a_connection_whose_window_is_shut() {
     assert_eq!(script.connection.poll_event(), Some(TcpEvent::TimedOut));
 }
 
-/// The same with data under way that the window no longer takes: its retransmissions are probes.
+/// The same with data in flight that the window no longer takes: its retransmissions are probes.
 #[test]
 fn a_lost_retransmission_does_not_end_a_connection_whose_window_is_shut() {
     let mut script = Script::established(&config());

@@ -6,7 +6,7 @@ use crate::time::Duration;
 const MS: Duration = Duration::from_millis(1);
 const US: Duration = Duration::from_micros(1);
 
-/// A script with `count` segments of 1000 octets in flight, sent 10 µs apart.
+/// A script with `count` segments of 1000 bytes in flight, sent 10 µs apart.
 fn in_flight(config: &Config, count: u32) -> Script {
     let mut script = Script::established(config);
     for _ in 0..count {
@@ -33,7 +33,7 @@ fn three_sacked_segments_above_make_a_hole_lost() {
     script.receive_sack(0, &[(1000, 4000)]);
     assert_eq!(script.resent(), vec![(0, 1000)]);
     assert_eq!(script.connection.counters().fast_retransmits, 1);
-    // More SACKs, nothing new lost: nothing is sent again.
+    // More SACKs, nothing new lost: nothing is retransmitted.
     script.receive_sack(0, &[(1000, 8000)]);
     assert_eq!(script.resent(), vec![]);
     script.receive(0, 8000, Flags::ACK, 0);
@@ -62,7 +62,7 @@ fn the_window_is_reduced_once_per_recovery() {
     assert_eq!(script.connection.counters().fast_retransmits, 1);
 }
 
-/// RFC 5044 appendix A.1: what is lost is sent again with its first boundaries.
+/// RFC 5044 appendix A.1: what is lost is retransmitted with its first boundaries.
 #[test]
 fn retransmissions_repeat_the_original_boundaries() {
     let mut script = Script::established(&config());
@@ -139,7 +139,7 @@ fn a_partly_acknowledged_segment_is_sent_again_from_there() {
     let mut script = in_flight(&config(), 2);
     script.receive(0, 400, Flags::ACK, 0);
     script.wait_for_rto();
-    // One octet of cwnd is free after the first, so the next starts too.
+    // One byte of cwnd is free after the first, so the next starts too.
     assert_eq!(script.resent(), vec![(400, 600), (1000, 1000)]);
 }
 
@@ -199,7 +199,7 @@ fn limited_transmit_sends_new_data_on_the_first_duplicate_acks() {
     assert_eq!(script.connection.send_budget(script.now).bytes, 0);
 }
 
-/// RFC 6582 §4: duplicate ACKs for what was sent again after a timeout begin no recovery.
+/// RFC 6582 §4: duplicate ACKs for what was retransmitted after a timeout begin no recovery.
 #[test]
 fn duplicate_acks_after_a_timeout_begin_no_recovery() {
     let mut script = in_flight(&without_sack(), 4);
@@ -288,7 +288,7 @@ fn a_round_trip_over_an_outage_gives_no_sample() {
     assert!(script.connection.srtt() > srtt, "later ones count");
 }
 
-/// RFC 6675 §5.1: a recovery ends when all that was under way at its start is acknowledged.
+/// RFC 6675 §5.1: a recovery ends when all that was in flight at its start is acknowledged.
 #[test]
 fn a_recovery_ends_with_the_last_octet_and_not_before() {
     let mut script = in_flight(&config(), 10);
@@ -310,7 +310,7 @@ fn an_acknowledgment_that_reveals_a_loss_adds_no_segment() {
     assert_eq!(script.resent(), vec![(0, 1000), (2000, 1000), (3000, 1000), (4000, 1000)]);
     script.sleep(200 * US);
     // The first and the last copy have arrived: those between them are lost again. In all, 8000
-    // octets arrived and 4000 went out.
+    // bytes arrived and 4000 went out.
     script.receive_sack(2000, &[(4000, 10_000)]);
     assert_eq!(script.connection.cwnd(), 4000);
 }
@@ -339,7 +339,7 @@ fn idle_time_restarts_from_the_initial_window() {
     assert_eq!(script.connection.cwnd(), 10_000);
 }
 
-/// TCP-PMTU-4: segments that no longer fit are cut and sent again, without a smaller cwnd.
+/// TCP-PMTU-4: segments that no longer fit are cut and retransmitted, without a smaller cwnd.
 #[test]
 fn a_smaller_path_cuts_what_is_in_flight() {
     let mut script = Script::established(&config());
@@ -431,7 +431,7 @@ fn r1_puts_the_path_in_doubt_and_r2_is_as_it_was_set() {
     assert_eq!(script.now - start + 10 * US, patience);
 }
 
-/// The list of what was sent again is for RACK, which a peer without SACK has no use for.
+/// The list of what was retransmitted is for RACK, which a peer without SACK has no use for.
 #[test]
 fn without_sack_nothing_is_kept_of_what_was_sent_again() {
     let config = Config { sack: false, initial_window_segments: Some(20), ..config() };

@@ -287,7 +287,7 @@ fn lengths_that_cannot_be_are_survived() {
 }
 
 /// A hostile peer that knows the connection's numbers: nothing it sends may panic, break the
-/// scoreboard, or offer an octet twice or beyond the window.
+/// scoreboard, or offer a byte twice or beyond the window.
 #[test]
 fn random_segments_near_the_window_break_nothing() {
     for seed in 0..300 {

@@ -1,5 +1,5 @@
 //! One connection against a hand-made peer. Sequence numbers in scripts are relative: `seq` counts
-//! from the peer's first octet, `ack` from ours.
+//! from the peer's first byte, `ack` from ours.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::tcp::{
 use crate::time::{Duration, Instant};
 use crate::types::StreamOffset;
 
-/// Our and the peer's initial sequence numbers: both wrap within the first few octets.
+/// Our and the peer's initial sequence numbers: both wrap within the first few bytes.
 pub(super) const ISS: SeqNum = SeqNum(0xffff_fff0);
 pub(super) const IRS: SeqNum = SeqNum(0xffff_fffa);
 
@@ -98,7 +98,7 @@ impl Script {
         }
     }
 
-    /// The peer sends `len` octets at `at`; everything offered is committed. True when some were.
+    /// The peer sends `len` bytes at `at`; everything offered is committed. True when some were.
     pub(super) fn receive(&mut self, at: u32, acked: u32, flags: Flags, len: usize) -> bool {
         let header = self.header(at, acked, flags);
         self.receive_header(&header, len)
@@ -120,14 +120,14 @@ impl Script {
         any
     }
 
-    /// The peer acknowledges with a SACK option; blocks are relative to our first octet.
+    /// The peer acknowledges with a SACK option; blocks are relative to our first byte.
     pub(super) fn receive_sack(&mut self, acked: u32, blocks: &[(u32, u32)]) {
         let mut header = self.header(0, acked, Flags::ACK);
         header.options.sack = blocks.iter().map(|&(l, r)| (ack(l), ack(r))).collect();
         self.receive_header(&header, 0);
     }
 
-    /// Sends a record of `len` octets; its header.
+    /// Sends a record of `len` bytes; its header.
     pub(super) fn send(&mut self, len: usize) -> Header {
         assert!(self.connection.send_budget(self.now).bytes >= len);
         self.connection.record_sent(self.now, len, len, false)
@@ -178,7 +178,7 @@ impl Script {
         self.connection.poll_ack(self.now)
     }
 
-    /// The acknowledgment that is due, as (number, SACK blocks), relative to the peer's first octet.
+    /// The acknowledgment that is due, as (number, SACK blocks), relative to the peer's first byte.
     pub(super) fn acked(&mut self) -> Option<(u32, Vec<(u32, u32)>)> {
         let relative = |number: SeqNum| number.0.wrapping_sub(seq(0).0);
         let header = self.ack()?;

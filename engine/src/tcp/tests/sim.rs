@@ -27,7 +27,7 @@ pub(super) struct Plan {
     /// One-way delay, and how much is added at random (which reorders).
     pub(super) delay: Duration,
     pub(super) jitter: Duration,
-    /// Per end: choices, octets to send, longest record.
+    /// Per end: choices, bytes to send, longest record.
     pub(super) configs: [Config; 2],
     pub(super) octets: [u64; 2],
     pub(super) record_max: usize,
@@ -82,11 +82,11 @@ pub(super) struct Sim {
     network: BinaryHeap<Reverse<InFlight>>,
     serial: u64,
     burst_left: u32,
-    /// Segments that the short way takes, too.
+    /// Segments that the fast path takes, too.
     pub(super) short_ways: u64,
 }
 
-/// The octet of `end`'s stream at `offset`.
+/// The byte of `end`'s stream at `offset`.
 fn octet(end: usize, offset: u64) -> u8 {
     let mixed = (offset ^ ((end as u64) << 40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed.to_be_bytes()[0]
@@ -163,7 +163,7 @@ impl Sim {
         panic!("no end in sight: {}", self.describe());
     }
 
-    /// Octets that `end` sent again, as a share of its stream.
+    /// Bytes that `end` retransmitted, as a share of its stream.
     pub(super) fn resent_share(&self, end: usize) -> f64 {
         let end = &self.ends[end];
         f64::from(u32::try_from(end.resent_bytes).unwrap())
@@ -447,7 +447,7 @@ impl Sim {
     }
 }
 
-/// Checks octets against the sender's stream, and that each is taken once.
+/// Checks bytes against the sender's stream, and that each is taken once.
 fn take(total: u64, from: usize, taken: &mut Vec<bool>, start: u64, bytes: &[u8]) {
     assert!(start + bytes.len() as u64 <= total, "octets nobody sent");
     let first = usize::try_from(start).unwrap();

@@ -172,7 +172,7 @@ fn a_lost_retransmission_needs_no_timeout() {
     assert_eq!(script.connection.counters().fast_retransmits, 1, "one reduction");
 }
 
-/// RFC 6582 §4.1: after a timeout without SACK, what the peer has is not sent again.
+/// RFC 6582 §4.1: after a timeout without SACK, what the peer has is not retransmitted.
 #[test]
 fn a_timeout_without_sack_resends_only_what_is_missing() {
     let congestion = CongestionKind::NewReno;

@@ -19,7 +19,7 @@ fn one<T: Copy>(rng: &mut impl Rng, of: &[T]) -> T {
     of[rng.random_range(0..of.len())]
 }
 
-/// A connection that has come to TIME-WAIT, by a close of each kind and after some octets.
+/// A connection that has come to TIME-WAIT, by a close of each kind and after some bytes.
 fn in_time_wait(rng: &mut ChaCha8Rng) -> Script {
     let config = Config {
         timestamps: rng.random_bool(0.6),

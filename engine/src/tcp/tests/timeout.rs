@@ -8,7 +8,7 @@ use crate::time::Duration;
 const US: Duration = Duration::from_micros(1);
 const KINDS: [CongestionKind; 2] = [CongestionKind::NewReno, CongestionKind::Cubic];
 
-/// `count` segments of 1000 octets in flight, 10 µs apart, and 100 µs later.
+/// `count` segments of 1000 bytes in flight, 10 µs apart, and 100 µs later.
 fn in_flight(config: &Config, count: u16) -> Script {
     let config = Config { initial_window_segments: Some(count), ..*config };
     let mut script = Script::established(&config);
@@ -20,7 +20,7 @@ fn in_flight(config: &Config, count: u16) -> Script {
     script
 }
 
-/// RFC 3465 §2.3: L is one segment until what was under way at the timeout is acknowledged, however
+/// RFC 3465 §2.3: L is one segment until what was in flight at the timeout is acknowledged, however
 /// much one acknowledgment covers, and whether that had been SACKed or not.
 #[test]
 fn after_a_timeout_an_acknowledgment_adds_one_segment() {

@@ -10,7 +10,7 @@ fn with_timestamps() -> Config {
     Config { timestamps: true, path_payload_max: 1040, ..config() }
 }
 
-/// Ten segments under way, and the peer's clock at 200.
+/// Ten segments in flight, and the peer's clock at 200.
 fn ten_in_flight() -> Script {
     let mut script = Script::established(&with_timestamps());
     for _ in 0..10 {

@@ -108,7 +108,7 @@ fn blocks_of_an_overtaken_acknowledgment_are_no_duplicates() {
     assert_eq!(script.resent(), vec![(4000, 1000)]);
 }
 
-/// RFC 3708 §2: everything that was sent again is reported as a duplicate.
+/// RFC 3708 §2: everything that was retransmitted is reported as a duplicate.
 #[test]
 fn a_recovery_is_undone_when_all_copies_come_back_as_duplicates() {
     let mut script = in_flight(&config(), 10);
@@ -151,7 +151,7 @@ fn a_duplicate_of_something_that_never_went_again_undoes_nothing() {
 }
 
 /// A timeout on a connection with SACK and without timestamps, that has more to send than cwnd
-/// takes: ten segments under way, of which the first went again.
+/// takes: ten segments in flight, of which the first went again.
 fn timed_out() -> Script {
     let mut script = in_flight(&config(), 10);
     script.wait_for_rto();
@@ -193,7 +193,7 @@ fn a_timeout_is_undone_when_others_of_its_time_arrive() {
     }
 }
 
-/// Step 3a: something beyond what was under way at the timeout has arrived, and what lies before it
+/// Step 3a: something beyond what was in flight at the timeout has arrived, and what lies before it
 /// has not.
 #[test]
 fn a_timeout_stands_when_the_new_segments_overtake_the_old_ones() {
@@ -234,7 +234,7 @@ fn duplicates_with_sack_before_the_first_acknowledgment_decide_nothing() {
     assert_eq!(script.connection.counters().recoveries_undone, 1);
 }
 
-/// Step 2a: all that was under way, which one copy can have caused. Step 2b without new data, or
+/// Step 2a: all that was in flight, which one copy can have caused. Step 2b without new data, or
 /// without room for it: as ever. And a second timeout for the same data decides nothing.
 #[test]
 fn a_timeout_stands_when_there_is_nothing_to_decide_it_with() {
@@ -340,7 +340,7 @@ fn undoing_late_takes_nothing_away() {
     assert_eq!(script.connection.cwnd(), cwnd);
 }
 
-/// A report of octets that lie a whole window back is no duplicate of anything.
+/// A report of bytes that lie a whole window back is no duplicate of anything.
 #[test]
 fn a_duplicate_from_before_the_window_counts_for_nothing() {
     let mut script = in_flight(&config(), 1);

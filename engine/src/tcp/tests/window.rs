@@ -37,7 +37,7 @@ fn small_segments_wait_for_the_delayed_ack_timer() {
     assert_eq!(script.connection.poll_timeout(), None);
 }
 
-/// Receives `segments` of 1000 octets from `seq` on, all at once; returns how many acknowledgments
+/// Receives `segments` of 1000 bytes from `seq` on, all at once; returns how many acknowledgments
 /// that made.
 fn burst(script: &mut Script, seq: u32, segments: u32) -> usize {
     (0..segments)
@@ -71,7 +71,7 @@ fn held_acknowledgments_are_for_ever_longer_bursts_while_those_come() {
 fn no_more_is_held_than_a_quarter_of_the_window() {
     let config = Config { ack_hold: Duration::from_micros(25), ..config() };
     let mut script = Script::established(&config);
-    // 60 000 octets, so 15 segments.
+    // 60 000 bytes, so 15 segments.
     assert_eq!(burst(&mut script, 0, 14 + 150), 3 + 10);
 }
 
@@ -235,7 +235,7 @@ fn opening_a_closed_window_sends_an_update() {
     script.receive(0, 0, Flags::ACK, 1000);
     script.wait_for_timer();
     assert_eq!(script.ack().unwrap().window, 0);
-    // A probe with one octet: acknowledged, not taken.
+    // A probe with one byte: acknowledged, not taken.
     let header = script.header(1000, 0, Flags::ACK);
     let arrival = script.connection.handle_segment(script.now, &header, 1, 1);
     assert_eq!((arrival.payload, arrival.drop), (None, Some(DropReason::WindowClosed)));

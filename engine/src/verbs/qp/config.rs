@@ -39,7 +39,7 @@ pub enum QpRules {
 /// was sent from is the program's again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CompletionMeans {
-    /// Nothing: the layer below has promised to deliver the octets (RFC 5040 §5.5 rules 9 and 14). With
+    /// Nothing: the layer below has promised to deliver the bytes (RFC 5040 §5.5 rules 9 and 14). With
     /// the engine's own TCP the peer's TCP has acknowledged them; a byte stream has taken them.
     #[default]
     Taken,
@@ -48,7 +48,7 @@ pub enum CompletionMeans {
     /// in another way than by this connection. (A peer that keeps messages until there are receives, and
     /// does not have InfiniBand's rules, may have only kept the Send.)
     ///
-    /// Behind Writes and Sends that raise completions goes an RDMA Read of no octets, whose Response
+    /// Behind Writes and Sends that raise completions goes an RDMA Read of no bytes, whose Response
     /// says that they were delivered (RFC 5040 §5.5 rules 12 and 20): one for all that are sent until it
     /// goes, one at a time, and none where a Read or an Atomic of the program says the same. It takes a
     /// place of ORD and of the peer's IRD. The connection asks for one place more than the program does,
@@ -142,7 +142,7 @@ pub enum PostError {
     /// The queue pair cannot take this work in its state.
     #[error("the queue pair is in state {0:?}")]
     State(QpState),
-    /// The message is 2³² octets or longer (RFC 5041 §5.2).
+    /// The message is 2³² bytes or longer (RFC 5041 §5.2).
     #[error("a message of {0} octets is longer than the protocol allows")]
     TooLong(u64),
     /// The scatter list does not fit the operation, or its memory may not be written.

@@ -52,7 +52,7 @@ pub(crate) struct QpShared {
 }
 
 impl QpShared {
-    /// What most messages need, in octets from the beginning.
+    /// What most messages need, in bytes from the beginning.
     const HOT: Range<usize> = 0..offset_of!(Self, remote_rights) + 1;
 
     /// A queue pair that no connection has.

@@ -27,7 +27,7 @@ impl StartupKind {
     }
 }
 
-/// Why octets can never become the expected startup frame.
+/// Why bytes can never become the expected startup frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartupFrameError {
     /// The Key field is that of no startup frame.
@@ -66,7 +66,7 @@ pub struct StartupHeader {
 }
 
 impl StartupHeader {
-    /// Octets of the fixed part.
+    /// Bytes of the fixed part.
     pub const LEN: usize = 20;
 
     /// Reads the fixed part of a `kind` frame, and PD_Length after it.
@@ -75,7 +75,7 @@ impl StartupHeader {
     /// or more.
     ///
     /// # Errors
-    /// As soon as the octets at hand rule the frame out.
+    /// As soon as the bytes at hand rule the frame out.
     pub fn parse(
         kind: StartupKind,
         bytes: &[u8],
@@ -133,12 +133,12 @@ impl StartupHeader {
 pub struct StartupFrame<'a> {
     /// The fixed part.
     pub header: StartupHeader,
-    /// All Private Data, the enhanced word included; 0 to 512 octets.
+    /// All Private Data, the enhanced word included; 0 to 512 bytes.
     pub private_data: &'a [u8],
 }
 
 impl<'a> StartupFrame<'a> {
-    /// Octets of the longest legal frame.
+    /// Bytes of the longest legal frame.
     pub(crate) const LEN_MAX: usize = StartupHeader::LEN + PRIVATE_DATA_LEN_MAX;
 
     /// Reads a frame of either kind from the start of `bytes`, and its length.
@@ -146,7 +146,7 @@ impl<'a> StartupFrame<'a> {
     /// `Ok(None)`: what is there may become a frame, more is needed.
     ///
     /// # Errors
-    /// As soon as the octets at hand rule a frame out.
+    /// As soon as the bytes at hand rule a frame out.
     pub fn parse(bytes: &'a [u8]) -> Result<Option<(Self, usize)>, StartupFrameError> {
         match Self::parse_as(StartupKind::Request, bytes) {
             Err(StartupFrameError::Kind(kind)) => Self::parse_as(kind, bytes),
@@ -157,7 +157,7 @@ impl<'a> StartupFrame<'a> {
     /// Like [`parse`](Self::parse), for a frame of the given kind only.
     ///
     /// # Errors
-    /// As soon as the octets at hand rule the frame out.
+    /// As soon as the bytes at hand rule the frame out.
     pub(crate) fn parse_as(
         kind: StartupKind,
         bytes: &'a [u8],
@@ -185,7 +185,7 @@ impl<'a> StartupFrame<'a> {
     /// Appends the frame to `out`.
     ///
     /// # Panics
-    /// When the Private Data is longer than 512 octets: a caller's bug.
+    /// When the Private Data is longer than 512 bytes: a caller's bug.
     pub fn emit(&self, out: &mut Vec<u8>) {
         let len = self.private_data.len();
         assert!(len <= PRIVATE_DATA_LEN_MAX, "private data was limited when it was configured");
@@ -203,7 +203,7 @@ bitflags::bitflags! {
         const SEND = 1;
         /// C: an RDMA Write without payload.
         const WRITE = 1 << 1;
-        /// D: an RDMA Read of no octets.
+        /// D: an RDMA Read of no bytes.
         const READ = 1 << 2;
     }
 }
@@ -228,14 +228,14 @@ pub struct EnhancedHeader {
 }
 
 impl EnhancedHeader {
-    /// Octets of the word.
+    /// Bytes of the word.
     pub const LEN: usize = 4;
 
     /// The value of IRD or ORD that is no number: the ULPs settle it themselves.
     // RFC 6581 §9.1: all ones means that the value is not negotiated by MPA.
     pub const NOT_NEGOTIATED: u16 = 0x3FFF;
 
-    /// Reads the word. Any octets are one.
+    /// Reads the word. Any bytes are one.
     #[must_use]
     pub fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
         let word = u32::from_be_bytes(bytes);
@@ -252,7 +252,7 @@ impl EnhancedHeader {
         }
     }
 
-    /// The octets of the word. Of `ird` and `ord` the low 14 bits count.
+    /// The bytes of the word. Of `ird` and `ord` the low 14 bits count.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         let word = if self.peer_to_peer { PEER_TO_PEER } else { 0 }
@@ -265,7 +265,7 @@ impl EnhancedHeader {
     }
 }
 
-/// Compares the octets there are with the Key.
+/// Compares the bytes there are with the Key.
 fn check_key(kind: StartupKind, bytes: &[u8]) -> Result<(), StartupFrameError> {
     let begins = |kind: StartupKind| kind.key().iter().zip(bytes).all(|(key, byte)| key == byte);
     if begins(kind) {

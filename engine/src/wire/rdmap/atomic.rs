@@ -61,14 +61,14 @@ pub struct AtomicRequest {
 }
 
 impl AtomicRequest {
-    /// Octets of the header.
+    /// Bytes of the header.
     // RFC 7306 §5.2.1, Figure 4.
     pub const LEN: usize = 52;
 
     /// Reads the header, which is all there is behind the DDP header.
     ///
     /// # Errors
-    /// When there are fewer or more octets (RFC 7306 §4.2: no payload).
+    /// When there are fewer or more bytes (RFC 7306 §4.2: no payload).
     pub fn parse(bytes: &[u8]) -> Result<Self, WrongLength> {
         let wire: AtomicRequestWire = bytemuck::cast(exactly::<{ Self::LEN }>(bytes)?);
         let [_, _, _, opcode] = wire.opcode;
@@ -84,7 +84,7 @@ impl AtomicRequest {
         })
     }
 
-    /// The octets of the header.
+    /// The bytes of the header.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         bytemuck::cast(AtomicRequestWire {
@@ -110,14 +110,14 @@ pub struct AtomicResponse {
 }
 
 impl AtomicResponse {
-    /// Octets of the header.
-    // RFC 7306 §5.2.2, Figure 6; the "32 octets" of its §4 count MPA's and DDP's octets as well.
+    /// Bytes of the header.
+    // RFC 7306 §5.2.2, Figure 6; the "32 octets" of its §4 count MPA's and DDP's bytes as well.
     pub const LEN: usize = 12;
 
     /// Reads the header, which is all there is behind the DDP header.
     ///
     /// # Errors
-    /// When there are fewer or more octets (RFC 7306 §4.2: no payload).
+    /// When there are fewer or more bytes (RFC 7306 §4.2: no payload).
     pub fn parse(bytes: &[u8]) -> Result<Self, WrongLength> {
         let wire: AtomicResponseWire = bytemuck::cast(exactly::<{ Self::LEN }>(bytes)?);
         Ok(Self {
@@ -126,7 +126,7 @@ impl AtomicResponse {
         })
     }
 
-    /// The octets of the header.
+    /// The bytes of the header.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         bytemuck::cast(AtomicResponseWire {

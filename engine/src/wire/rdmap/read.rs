@@ -13,7 +13,7 @@ pub struct ReadRequest {
     pub sink_stag: Stag,
     /// Where in the requester's buffer the data goes.
     pub sink_to: TaggedOffset,
-    /// RDMARDSZ: octets to read.
+    /// RDMARDSZ: bytes to read.
     pub size: u32,
     /// Responder's buffer.
     pub source_stag: Stag,
@@ -22,13 +22,13 @@ pub struct ReadRequest {
 }
 
 impl ReadRequest {
-    /// Octets of the header.
+    /// Bytes of the header.
     pub const LEN: usize = 28;
 
     /// Reads the header, which is all there is behind the DDP header.
     ///
     /// # Errors
-    /// When there are fewer or more octets (RFC 5040 §4.2: a Read Request has no payload).
+    /// When there are fewer or more bytes (RFC 5040 §4.2: a Read Request has no payload).
     pub fn parse(bytes: &[u8]) -> Result<Self, WrongLength> {
         let wire: ReadRequestWire = bytemuck::cast(exactly::<{ Self::LEN }>(bytes)?);
         Ok(Self {
@@ -40,7 +40,7 @@ impl ReadRequest {
         })
     }
 
-    /// The octets of the header.
+    /// The bytes of the header.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         bytemuck::cast(ReadRequestWire {

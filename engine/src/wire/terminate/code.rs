@@ -42,7 +42,7 @@ impl TerminateCode {
 
     /// 0/1/00: The STag to read from, or to invalidate, is not valid.
     pub const RDMAP_INVALID_STAG: Self = Self::new(0, 1, 0x00);
-    /// 0/1/01: The octets to read lie outside the buffer.
+    /// 0/1/01: The bytes to read lie outside the buffer.
     pub const RDMAP_BASE_BOUNDS: Self = Self::new(0, 1, 0x01);
     /// 0/1/02: The buffer does not grant the access.
     pub const RDMAP_ACCESS_RIGHTS: Self = Self::new(0, 1, 0x02);

@@ -1,4 +1,4 @@
-//! What others may send: wrong keys, forged answers, floods, octets of no meaning.
+//! What others may send: wrong keys, forged answers, floods, bytes of no meaning.
 
 use proptest::prelude::*;
 
@@ -126,7 +126,7 @@ fn packets_with_a_wrong_key_or_for_others_are_counted_and_dropped() {
     assert_eq!(scene.counters(0).own_copies, 1);
 }
 
-/// RFC 4391 §6: reserved octets are ignored; other types are dropped.
+/// RFC 4391 §6: reserved bytes are ignored; other types are dropped.
 #[test]
 fn encapsulations_that_are_unknown_are_dropped_and_reserved_octets_ignored() {
     let mut scene = Scene::up();
@@ -252,7 +252,7 @@ fn arp_that_is_not_right_teaches_nothing() {
     }
     assert_eq!(scene.hosts[0].link().table_lens(), before);
     assert_eq!(scene.counters(0).bad_datagrams, 5);
-    // RFC 4391 §9.1.1: the reserved octet of an address is ignored.
+    // RFC 4391 §9.1.1: the reserved byte of an address is ignored.
     let mut payload = [&header(DatagramType::Arp)[..], &good.to_bytes()].concat();
     payload[4 + 8] = 0x80;
     scene.inject(&packet(), &payload);

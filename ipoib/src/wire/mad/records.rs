@@ -81,7 +81,7 @@ pub struct McMemberRecord {
     pub q_key: QKey,
     /// Its name in the subnet.
     pub mlid: Lid,
-    /// Largest packet payload, as InfiniBand codes it (4 is 2048 octets, 5 is 4096), with the selector
+    /// Largest packet payload, as InfiniBand codes it (4 is 2048 bytes, 5 is 4096), with the selector
     /// in the two upper bits.
     pub mtu: u8,
     /// Traffic class.
@@ -108,7 +108,7 @@ pub struct McMemberRecord {
 const SELECT_EXACTLY: u8 = 2 << 6;
 
 impl McMemberRecord {
-    /// Largest packet payload of the group in octets; `None` when the code is none.
+    /// Largest packet payload of the group in bytes; `None` when the code is none.
     #[must_use]
     pub const fn mtu_octets(&self) -> Option<usize> {
         match self.mtu & 0x3f {
@@ -134,7 +134,7 @@ impl McMemberRecord {
     /// Reads the record at the start of a datagram's data.
     ///
     /// # Errors
-    /// When there are too few octets.
+    /// When there are too few bytes.
     pub fn parse(mut data: &[u8]) -> Result<Self, TooShort> {
         let rest = &mut data;
         let (mgid, port_gid) = (Gid(take(rest)?), Gid(take(rest)?));
@@ -163,7 +163,7 @@ impl McMemberRecord {
         })
     }
 
-    /// The octets, as a datagram's data.
+    /// The bytes, as a datagram's data.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; DATA_LEN] {
         fill([
@@ -235,7 +235,7 @@ impl PathRecord {
     /// Reads the record at the start of a datagram's data.
     ///
     /// # Errors
-    /// When there are too few octets.
+    /// When there are too few bytes.
     pub fn parse(mut data: &[u8]) -> Result<Self, TooShort> {
         let rest = &mut data;
         let _service_id: [u8; 8] = take(rest)?;
@@ -257,7 +257,7 @@ impl PathRecord {
         })
     }
 
-    /// The octets, as a datagram's data: one path, good for both directions.
+    /// The bytes, as a datagram's data: one path, good for both directions.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; DATA_LEN] {
         fill([
@@ -332,7 +332,7 @@ const PRODUCER_CLASS_MANAGER: [u8; 3] = [0, 0, 4];
 const RESPONSE_TIME: u8 = 18;
 
 impl InformInfo {
-    /// The octets, as a datagram's data.
+    /// The bytes, as a datagram's data.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; DATA_LEN] {
         let [_, qpn @ ..] = self.qpn.bits().to_be_bytes();
@@ -354,7 +354,7 @@ impl InformInfo {
     /// Reads the record at the start of a datagram's data.
     ///
     /// # Errors
-    /// When there are too few octets.
+    /// When there are too few bytes.
     pub fn parse(mut data: &[u8]) -> Result<Self, TooShort> {
         let rest = &mut data;
         let _gid_and_lids: [u8; 22] = take(rest)?;
@@ -381,7 +381,7 @@ impl Notice {
     /// manager.
     ///
     /// # Errors
-    /// When there are too few octets.
+    /// When there are too few bytes.
     pub fn parse(mut data: &[u8]) -> Result<Option<Self>, TooShort> {
         let rest = &mut data;
         let [generic, producer @ ..] = take::<4>(rest)?;
@@ -392,7 +392,7 @@ impl Notice {
         Ok(of_manager.then_some(Self { trap, gid }))
     }
 
-    /// The octets, as a datagram's data.
+    /// The bytes, as a datagram's data.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; DATA_LEN] {
         fill([

@@ -7,7 +7,7 @@ use crate::capture::source::Endianness;
 #[derive(Debug)]
 pub(super) struct Interface {
     pub(super) link: LinkType,
-    /// Most octets captured per frame; 0 for no limit.
+    /// Most bytes captured per frame; 0 for no limit.
     pub(super) snap_len: u32,
     unit: Unit,
     /// To be added to each timestamp, in seconds.

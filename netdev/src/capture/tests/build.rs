@@ -1,6 +1,6 @@
-//! Capture files built octet by octet, so that the reader is not tested against its own reading.
+//! Capture files built byte by byte, so that the reader is not tested against its own reading.
 
-/// The order of octets in numbers.
+/// The order of bytes in numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Order {
     Big,

@@ -39,7 +39,7 @@ pub(super) fn greeted(device: &mut Shm, config: &ShmConfig, now: &mut u64) -> Li
     liar
 }
 
-/// Files that are not memory which a peer may only read, of so many octets.
+/// Files that are not memory which a peer may only read, of so many bytes.
 fn useless_files(len: usize) -> Vec<OwnedFd> {
     let seals = |seals: SealFlags, is_there: bool| {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;

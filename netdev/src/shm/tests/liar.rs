@@ -90,7 +90,7 @@ pub(super) const fn run(region: u32, offset: u64, len: u32) -> Run {
     Run { region, len, offset }
 }
 
-/// Octets of the outbox.
+/// Bytes of the outbox.
 pub(super) const fn inline(offset: u64, len: u32) -> Run {
     run(INLINE, offset, len)
 }

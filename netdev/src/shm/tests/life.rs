@@ -165,5 +165,5 @@ fn a_peer_may_vanish_at_any_time() {
 /// What is done before a peer vanishes.
 type State<'a> = dyn Fn(&mut Liar, &mut Shm, &mut u64) + 'a;
 
-/// Octets of an outbox.
+/// Bytes of an outbox.
 const OUTBOX: usize = layout::OUTBOX_LEN;

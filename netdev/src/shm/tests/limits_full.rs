@@ -38,7 +38,7 @@ fn a_frame_has_as_many_runs_as_it_may_have() {
     assert!(received.len() == 1 && received[0].octets == [&head[..], &expected].concat());
     fragments.push(part(&memory, 0, 1));
     assert_eq!(a.transmit(0, &frame(&head, &fragments)), Err(TransmitError::TooLong));
-    // All runs of one octet, none beside the other.
+    // All runs of one byte, none beside the other.
     let mut liar_like: Vec<_> = (0..most).map(|index| part(&memory, index * 3, 1)).collect();
     a.transmit(0, &frame(&head, &liar_like)).unwrap();
     liar_like.clear();

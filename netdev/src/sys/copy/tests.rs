@@ -7,7 +7,7 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| u8::try_from((i * 7 + i / 251) % 251).unwrap()).collect()
 }
 
-/// Copies in and out at the given distances from an aligned address and looks at every octet.
+/// Copies in and out at the given distances from an aligned address and looks at every byte.
 fn round_trip(len: usize, src_offset: usize, dst_offset: usize) {
     let source = pattern(src_offset + len);
     let bytes = &source[src_offset..];
@@ -16,7 +16,7 @@ fn round_trip(len: usize, src_offset: usize, dst_offset: usize) {
     let base = memory.as_mut_ptr();
     // SAFETY: inside the vector.
     let dst = unsafe { base.add(start) };
-    // SAFETY: `len` octets of the vector follow; nothing else borrows it.
+    // SAFETY: `len` bytes of the vector follow; nothing else borrows it.
     unsafe { copy_in(bytes, dst) };
     let mut back = vec![CANARY; len + 2 * MARGIN];
     // SAFETY: as above.
@@ -26,7 +26,7 @@ fn round_trip(len: usize, src_offset: usize, dst_offset: usize) {
         let mut other = vec![CANARY; MARGIN + len + MARGIN];
         // SAFETY: inside the vector.
         let to = unsafe { other.as_mut_ptr().add(MARGIN) };
-        // SAFETY: `len` octets of either vector; nothing else borrows them.
+        // SAFETY: `len` bytes of either vector; nothing else borrows them.
         unsafe { copy(dst, to, len) };
         assert_eq!(&other[MARGIN..MARGIN + len], bytes, "{len} octets across");
         assert!(other[..MARGIN].iter().all(|&octet| octet == CANARY), "before {len} octets");
@@ -82,7 +82,7 @@ fn narrow_vectors_copy_whole_runs_and_nothing_beyond() {
         for offset in [0, 1, 31, 33] {
             let mut memory = vec![CANARY; len + 2 * MARGIN];
             let dst = memory[MARGIN + offset..].as_mut_ptr();
-            // SAFETY: AVX is there, `len` exceeds 128, and the octets are inside the vectors.
+            // SAFETY: AVX is there, `len` exceeds 128, and the bytes are inside the vectors.
             unsafe { x86::copy_vectors(source.as_ptr(), dst, len) };
             let (before, rest) = memory.split_at(MARGIN + offset);
             assert!(before.iter().all(|&octet| octet == CANARY), "before {len} octets");
@@ -97,13 +97,13 @@ fn the_reference_means_the_same() {
     let bytes = pattern(300);
     let (mut by_copy, mut by_reference) = (vec![0; 300], vec![0; 300]);
     for len in [0, 1, 8, 33, 129, 300] {
-        // SAFETY: 300 octets nothing else borrows.
+        // SAFETY: 300 bytes nothing else borrows.
         unsafe { copy_in(&bytes[..len], by_copy.as_mut_ptr()) };
         // SAFETY: as above.
         unsafe { reference::copy_in(&bytes[..len], by_reference.as_mut_ptr()) };
         assert_eq!(by_copy, by_reference);
         let (mut out, mut out_by_reference) = (vec![0; len], vec![0; len]);
-        // SAFETY: 300 octets nothing else borrows.
+        // SAFETY: 300 bytes nothing else borrows.
         unsafe { copy_out(by_copy.as_mut_ptr(), &mut out) };
         // SAFETY: as above.
         unsafe { reference::copy_out(by_reference.as_mut_ptr(), &mut out_by_reference) };

@@ -50,7 +50,7 @@ pub struct VhostUser {
     chains_per_frame: usize,
     stage: Box<[u8]>,
     runs: Vec<Run>,
-    /// Chains that a frame takes: head, and octets written.
+    /// Chains that a frame takes: head, and bytes written.
     heads: Vec<(u16, u32)>,
 }
 

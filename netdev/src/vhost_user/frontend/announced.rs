@@ -17,7 +17,7 @@ use crate::peer::channel::{Channel, ChannelError};
 use crate::published::{Publisher, Region};
 use crate::vhost_user::message::{MemoryRegion, Request};
 
-/// What descriptors call the first octet of the first region: far behind the memory of the queues.
+/// What descriptors call the first byte of the first region: far behind the memory of the queues.
 const BASE: u64 = 1 << 40;
 /// Regions are so far apart, at least, and begin at multiples of it: a page.
 const GAP: u64 = 4096;

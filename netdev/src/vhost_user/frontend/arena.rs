@@ -15,19 +15,19 @@ pub(super) const QUEUE_SIZE: u16 = 128;
 /// Runs of a frame. Virtio 1.2 §2.7.5.3.1: "A driver MUST NOT create a descriptor chain longer than the Queue Size
 /// of the device", and the descriptor of a table of runs may count.
 pub(super) const RUNS_MAX: usize = QUEUE_SIZE as usize - 1;
-/// Where in a buffer the octets of a frame begin that has a table of its runs in front: in the same page as that,
+/// Where in a buffer the bytes of a frame begin that has a table of its runs in front: in the same page as that,
 /// mostly.
 pub(super) const WRITTEN_AT: usize = (RUNS_MAX * TABLE_ENTRY_LEN).next_multiple_of(64);
-/// Octets from one buffer to the next: whole pages.
+/// Bytes from one buffer to the next: whole pages.
 pub(super) const SLOT_LEN: usize = (WRITTEN_AT + FRAME_LEN_MAX).next_multiple_of(4096);
-/// Octets of what a queue's three parts are in, and where they begin.
+/// Bytes of what a queue's three parts are in, and where they begin.
 const RING_LEN: usize = 12_288;
 const AVAILABLE_AT: usize = 4096;
 const USED_AT: usize = 8192;
-/// Octets of one queue, and of the two of a pair.
+/// Bytes of one queue, and of the two of a pair.
 const QUEUE_LEN: usize = RING_LEN + QUEUE_SIZE as usize * SLOT_LEN;
 const PAIR_LEN: usize = 2 * QUEUE_LEN;
-/// Address of the memory's first octet, of both kinds. It says nothing of this process.
+/// Address of the memory's first byte, of both kinds. It says nothing of this process.
 const BASE: u64 = 0x1_0000_0000;
 const NAME: &CStr = c"urnic virtio-user";
 

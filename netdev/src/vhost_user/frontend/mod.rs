@@ -80,7 +80,7 @@ impl VirtioUser {
     }
 
     /// As [`open_queues`](Self::open_queues), of a program that lets the backend read all memory of `publisher`,
-    /// past every steering tag. Payload of at least 256 octets in one run there is sent from where it is.
+    /// past every steering tag. Payload of at least 256 bytes in one run there is sent from where it is.
     ///
     /// The backend has to be one that is given memory while it runs, and that maps it to be read only, as
     /// [`VhostUser`](crate::vhost_user::VhostUser) does; what it does not map is copied.

@@ -94,7 +94,7 @@ impl Vring {
         self.slots[usize::from(number)]
     }
 
-    /// Lets the backend have the first `len` octets of a buffer.
+    /// Lets the backend have the first `len` bytes of a buffer.
     #[inline]
     pub(super) fn offer(
         &mut self,
@@ -107,7 +107,7 @@ impl Vring {
         self.queue.offer(table, number, self.address(number), len, direction);
     }
 
-    /// What descriptors call the first octet of a buffer.
+    /// What descriptors call the first byte of a buffer.
     const fn address(&self, number: u16) -> u64 {
         slot(self.index, number)
     }
@@ -173,7 +173,7 @@ impl Queues {
     }
 
     /// Lets the backend have a frame in a free buffer, of which it reads long runs of published memory where they
-    /// are. Returns how many octets that are; or `None`, and nothing is done, when the frame is to be copied as a whole.
+    /// are. Returns how many bytes that are; or `None`, and nothing is done, when the frame is to be copied as a whole.
     #[inline]
     pub(super) fn put_referring(
         &mut self,
@@ -202,7 +202,7 @@ impl Queues {
     }
 
     /// Takes the buffers of the next frame, which go to `buffers` and what was written of each to `runs`.
-    /// The octets, with the header, if it is a frame; `None` when there is none. The buffers are to be
+    /// The bytes, with the header, if it is a frame; `None` when there is none. The buffers are to be
     /// [offered again](Self::offer_again).
     pub(super) fn take_buffers(
         &mut self,

@@ -15,7 +15,7 @@ pub(super) struct Readable {
     publisher: Publisher,
     /// The publisher's when `regions` was made.
     generation: u64,
-    /// By the addresses that descriptors call their first octets.
+    /// By the addresses that descriptors call their first bytes.
     pub(super) regions: Lookup<u64>,
     /// For each buffer that the backend has and that refers to memory, its number among all such; zero for others.
     referring: [u64; QUEUE_SIZE as usize],
@@ -47,7 +47,7 @@ impl Readable {
         self.generation = generation;
     }
 
-    /// What descriptors call the first octet of a fragment, if the backend reads it where it is. Only while the
+    /// What descriptors call the first byte of a fragment, if the backend reads it where it is. Only while the
     /// regions [are current](Self::is_current).
     #[inline]
     pub(super) fn find(&mut self, fragment: Fragment<'_>) -> Option<u64> {

@@ -10,7 +10,7 @@ use crate::frame::Digester;
 use crate::virtqueue::{MemoryTable, Run, TABLE_ENTRY_LEN, table_entry};
 use crate::{Fragment, TxFrame};
 
-/// Octets of a fragment from which on it is referred to: a shorter one takes less time to copy than its
+/// Bytes of a fragment from which on it is referred to: a shorter one takes less time to copy than its
 /// reader takes to fetch a descriptor and the lines of one more place.
 const REFERRED_LEN_MIN: usize = 256;
 
@@ -25,9 +25,9 @@ pub(super) fn has_long_run(frame: &TxFrame<'_>) -> bool {
 pub(super) struct Written {
     /// Entries of the table in front of the buffer.
     pub(super) entries: usize,
-    /// Octets that were copied, at [`WRITTEN_AT`].
+    /// Bytes that were copied, at [`WRITTEN_AT`].
     pub(super) copied: usize,
-    /// Octets that the backend reads where they are.
+    /// Bytes that the backend reads where they are.
     pub(super) referred: usize,
 }
 
@@ -66,7 +66,7 @@ struct Writer<'a> {
     buffer: Run,
     address: u64,
     readable: &'a mut Readable,
-    /// The run that the next octets may prolong: its address and length. A frame begins with what is copied.
+    /// The run that the next bytes may prolong: its address and length. A frame begins with what is copied.
     open: (u64, u32),
     written: Written,
 }
@@ -103,7 +103,7 @@ impl Writer<'_> {
         self.table.copy_in(place, &table_entry(self.open.0, self.open.1, next));
     }
 
-    /// The place in the buffer for the next `len` octets that are copied.
+    /// The place in the buffer for the next `len` bytes that are copied.
     #[inline]
     fn place(&mut self, len: usize) -> Run {
         let at = WRITTEN_AT + self.written.copied;

@@ -35,7 +35,7 @@ pub(super) struct Guest {
 pub(super) const GUEST_LEN: usize = 1 << 20;
 pub(super) const GUEST_BASE: u64 = 1 << 20;
 const GUEST_QUEUE: u16 = 64;
-/// Octets of each buffer to receive into.
+/// Bytes of each buffer to receive into.
 const GUEST_BUFFER: u64 = 1526;
 
 impl Guest {
@@ -104,7 +104,7 @@ impl Guest {
         u64::from_ne_bytes(answer.body[..].try_into().unwrap())
     }
 
-    /// Makes frames of 100 octets available, or buffers that cannot be frames.
+    /// Makes frames of 100 bytes available, or buffers that cannot be frames.
     fn offer_frames(&mut self, count: u16, direction: Direction) {
         for number in 0..count {
             self.queues[1].offer(&self.table, number, guest_buffer(number), 112, direction);
@@ -155,7 +155,7 @@ fn a_super_frame_takes_many_small_buffers() {
         let sent = TxFrame { digests: (round > 0).then_some(digests), ..sent };
         backend.transmit(0, &sent).unwrap();
         backend.flush(0);
-        // 60,066 octets in buffers of 1526.
+        // 60,066 bytes in buffers of 1526.
         assert_eq!(guest.queues[0].waiting(&guest.table), Ok(40));
         let mut came = Vec::new();
         for _ in 0..40 {

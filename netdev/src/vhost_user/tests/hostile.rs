@@ -49,7 +49,7 @@ fn requests_that_cannot_be_done_end_the_session_and_nothing_else() {
         assert_eq!(backend.counters().sessions_ended, ended, "{request:?}");
         assert!(!backend.link_up());
     }
-    // Octets of no protocol, and half a message.
+    // Bytes of no protocol, and half a message.
     let mut state = 1_u32;
     for _ in 0..50 {
         let mut stream = UnixStream::connect(&config.path).unwrap();
@@ -71,7 +71,7 @@ fn requests_that_cannot_be_done_end_the_session_and_nothing_else() {
     assert!(backend.link_up(), "a good one is served");
 }
 
-/// Writes over the first octets of a shared file until it is told to stop.
+/// Writes over the first bytes of a shared file until it is told to stop.
 fn scribble(file: OwnedFd, len: usize, over: Arc<AtomicBool>) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         let mapping = SharedMapping::of(file.as_fd(), len).unwrap();

@@ -7,7 +7,7 @@ use super::*;
 use crate::Digest;
 use crate::published::{PublishedBlock, Publisher};
 
-/// Octets of payload in the middle of others, as an FPDU's between its header and its CRC.
+/// Bytes of payload in the middle of others, as an FPDU's between its header and its CRC.
 const PAYLOAD_LEN: usize = 1440;
 const AROUND: [u8; 22] = [0xA5; 22];
 
@@ -41,7 +41,7 @@ fn super_frame<'a>(head: &'a [u8], payload: &'a [Fragment<'a>]) -> TxFrame<'a> {
     TxFrame { head, payload, checksum, segment_size: NonZeroU16::new(1400), digests: None }
 }
 
-/// Pieces of memory, each with octets around it.
+/// Pieces of memory, each with bytes around it.
 fn fpdus(memory: &[u8]) -> Vec<Fragment<'_>> {
     let mut payload = Vec::new();
     for piece in memory.chunks(PAYLOAD_LEN) {
@@ -50,7 +50,7 @@ fn fpdus(memory: &[u8]) -> Vec<Fragment<'_>> {
     payload
 }
 
-/// Sends the frame and checks that it arrives; how many of its octets were referred to.
+/// Sends the frame and checks that it arrives; how many of its bytes were referred to.
 fn sent(from: &mut VirtioUser, to: &mut VhostUser, frame: &TxFrame<'_>) -> u64 {
     let before = from.counters();
     from.transmit(0, frame).unwrap();

@@ -11,7 +11,7 @@ use urnic_engine::time::Duration;
 use crate::network::{Far, VETH};
 use crate::programs::DEPTH;
 
-/// Columns of perftest's line: octets, iterations, then for times least, greatest, typical (the median),
+/// Columns of perftest's line: bytes, iterations, then for times least, greatest, typical (the median),
 /// mean, deviation, 99 %, 99.9 %; for rates the peak and the mean, which has two decimals only, and the mean of
 /// messages, in millions per second.
 pub(super) const MEDIAN: usize = 4;

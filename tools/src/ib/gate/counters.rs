@@ -5,10 +5,10 @@ use serde::Serialize;
 /// Datagrams of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Direction {
-    /// Datagrams that came, and their octets.
+    /// Datagrams that came, and their bytes.
     pub(crate) received: u64,
     pub(crate) received_bytes: u64,
-    /// Datagrams that went on, whole or cut, and their octets as they came.
+    /// Datagrams that went on, whole or cut, and their bytes as they came.
     pub(crate) forwarded: u64,
     pub(crate) forwarded_bytes: u64,
     /// Of those, how many were cut.

@@ -3,7 +3,7 @@
 use super::packet::{self, IPV4_HEADER_LEN_MAX};
 
 /// Cuts a datagram, whose header has gone through the gate already, into fragments of at most `mtu`
-/// octets: each is handed to `sink` as header and payload. `false` when the MTU has room for none.
+/// bytes: each is handed to `sink` as header and payload. `false` when the MTU has room for none.
 pub(super) fn cut(
     header: &[u8],
     payload: &[u8],
@@ -28,7 +28,7 @@ pub(super) fn cut(
         let fragment = &mut own[..len];
         let is_last = at + piece.len() == payload.len();
         let more = if is_last && !more_behind { 0 } else { MORE };
-        // A possible datagram has less than 2^16 octets, and offsets count eight of them.
+        // A possible datagram has less than 2^16 bytes, and offsets count eight of them.
         let offset = u16::try_from((start + at) / 8).unwrap_or(0x1fff) & 0x1fff;
         let total = u16::try_from(len + piece.len()).unwrap_or(u16::MAX);
         fragment[2..4].copy_from_slice(&total.to_be_bytes());
@@ -40,7 +40,7 @@ pub(super) fn cut(
     true
 }
 
-/// Whether what the datagram is a fragment of has at most 2^16 - 1 octets (RFC 791 §3.1).
+/// Whether what the datagram is a fragment of has at most 2^16 - 1 bytes (RFC 791 §3.1).
 pub(super) fn is_possible(header: &[u8], payload: &[u8]) -> bool {
     let start = usize::from(u16::from_be_bytes([header[6], header[7]]) & 0x1fff) * 8;
     start + payload.len() + header.len() <= usize::from(u16::MAX)

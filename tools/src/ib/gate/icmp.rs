@@ -23,7 +23,7 @@ pub(super) enum Report {
 }
 
 impl Report {
-    /// Type, code, and the octets behind the checksum.
+    /// Type, code, and the bytes behind the checksum.
     fn ipv4(self) -> (u8, u8, u32) {
         match self {
             Self::HopsExceeded => (11, 0, 0),

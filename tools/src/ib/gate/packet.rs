@@ -11,7 +11,7 @@ pub(super) const TCP: u8 = 6;
 pub(super) const UDP: u8 = 17;
 pub(super) const ICMPV6: u8 = 58;
 pub(super) const IPV6_HEADER_LEN: usize = 40;
-/// Octets of the longest header of IPv4.
+/// Bytes of the longest header of IPv4.
 pub(super) const IPV4_HEADER_LEN_MAX: usize = 60;
 
 /// A datagram whose header is right.
@@ -21,7 +21,7 @@ pub(super) struct Datagram<'a> {
     pub(super) octets: &'a [u8],
     pub(super) source: IpAddr,
     pub(super) destination: IpAddr,
-    /// Octets of the header of IPv4, or of the fixed one of IPv6.
+    /// Bytes of the header of IPv4, or of the fixed one of IPv6.
     pub(super) header_len: usize,
     pub(super) hop_limit: u8,
     /// IPv4 without "don't fragment".

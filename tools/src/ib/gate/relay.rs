@@ -13,7 +13,7 @@ const SERVER_PORT: u16 = 67;
 const CLIENT_PORT: u16 = 68;
 /// RFC 1542 §4.1.1: a request that passed so many relay agents goes in a circle.
 const HOPS_MAX: u8 = 16;
-/// Octets of a message up to its options (RFC 2131 §2).
+/// Bytes of a message up to its options (RFC 2131 §2).
 const FIXED_LEN: usize = 236;
 const HOPS: usize = 3;
 const FLAGS: usize = 10;

@@ -78,7 +78,7 @@ fn take(now_ns: u64, device: &mut MemoryDevice) -> Vec<Vec<u8>> {
     frames
 }
 
-/// A datagram of UDP with `len` octets behind the header of IP.
+/// A datagram of UDP with `len` bytes behind the header of IP.
 fn datagram(source: &str, to: &str, hops: u8, len: usize) -> Vec<u8> {
     let upper: Vec<u8> = (0..=255).cycle().take(len).collect();
     let mut octets =
@@ -91,7 +91,7 @@ fn datagram(source: &str, to: &str, hops: u8, len: usize) -> Vec<u8> {
     octets
 }
 
-/// Type, code and the octets that are quoted, of a message whose checksums are right.
+/// Type, code and the bytes that are quoted, of a message whose checksums are right.
 fn message(octets: &[u8]) -> (u8, u8, Vec<u8>) {
     let capabilities = ChecksumCapabilities::default();
     if octets[0] >> 4 == 4 {
@@ -430,7 +430,7 @@ fn what_the_link_has_no_room_for_waits_at_the_kernel() {
 }
 
 proptest! {
-    /// Of any octets, nothing goes on that is longer than it was or that is not right.
+    /// Of any bytes, nothing goes on that is longer than it was or that is not right.
     #[test]
     fn any_octets_are_borne(
         octets in prop::collection::vec(any::<u8>(), 0..200),

@@ -90,11 +90,11 @@ fn a_frame_too_long_for_the_other_device_is_counted() {
     assert_eq!(bridge.refused(), [1, 0]);
 }
 
-/// Octets of payload in each packet of a super-frame.
+/// Bytes of payload in each packet of a super-frame.
 const SEGMENT_LEN: usize = 1000;
 const HEAD_LEN: usize = 54;
 
-/// The head of a TCP segment over IPv4 with `payload_len` octets from `seq` on; its checksum is
+/// The head of a TCP segment over IPv4 with `payload_len` bytes from `seq` on; its checksum is
 /// left to be completed.
 fn head(seq: u32, id: u16, payload_len: usize) -> Vec<u8> {
     let mut head = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];

@@ -71,7 +71,7 @@ fn come_and_go(clients: &Clients<'_>, round: u8, begun: &AtomicUsize) {
     begun.fetch_add(2, Ordering::Relaxed);
     drop(ping_pong);
     crate::client::close_all(idle).unwrap();
-    // Some with work under way, some not; those that are left go on.
+    // Some with work in flight, some not; those that are left go on.
     for mut echo in echoes.drain(..3) {
         clients.echo(&mut echo, &[round; 64], 2);
     }

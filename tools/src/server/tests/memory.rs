@@ -9,7 +9,7 @@ use super::scene::{By, scene};
 use crate::server::Limits;
 use crate::server::places::Places;
 
-/// Octets that an idle session may take.
+/// Bytes that an idle session may take.
 const SESSION_BYTES_MAX: i64 = 8 << 10;
 
 #[test]

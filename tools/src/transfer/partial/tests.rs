@@ -44,7 +44,7 @@ fn octets(len: u64, seed: u8) -> Vec<u8> {
     (0..len).map(octet).collect()
 }
 
-/// Stores chunk `index` of a file with these octets; `is_wrong` with a CRC that is not its own.
+/// Stores chunk `index` of a file with these bytes; `is_wrong` with a CRC that is not its own.
 fn store(partial: &mut Partial, octets: &[u8], index: u64, is_wrong: bool) -> bool {
     let len = partial.len();
     let staging = Staging::new(len, 1, Region::anonymous).unwrap();

@@ -14,7 +14,7 @@ const PUT: &str = "put OWN/source ADDRESS/file --timeout 1s";
 /// The length of the file that was begun.
 const BEGUN: Welcome = Welcome { len: 12 << 20, ..HONEST };
 
-/// Gives a file of 1000 octets as it should be, but for the end.
+/// Gives a file of 1000 bytes as it should be, but for the end.
 fn give(talk: &Talk) -> bool {
     talk.hear_of(15).is_some()
         && talk.say(&chunk(9, 0, crc32c(&[0; 1000])))

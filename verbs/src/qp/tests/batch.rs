@@ -57,7 +57,7 @@ impl Ex {
 
     fn set_inline(&self, octets: &[u8]) {
         let addr = octets.as_ptr().cast_mut().cast();
-        // SAFETY: as above, and octets of this test.
+        // SAFETY: as above, and bytes of this test.
         unsafe { self.ops.wr_set_inline_data.unwrap()(self.c, addr, octets.len()) }
     }
 
@@ -87,7 +87,7 @@ fn one_wrong_request_and_none_of_the_batch_is_posted() {
             },
             libc::EINVAL,
         ),
-        // More octets than fit inline, or twice.
+        // More bytes than fit inline, or twice.
         (|ex, _, b| (ex.write(2, b), ex.set_inline(&[0; INLINE_MAX as usize + 1])).1, libc::EINVAL),
         (
             |ex, _, b| (ex.write(2, b), ex.set_inline(&[0; 8]), ex.set_inline(&[0; 8])).2,

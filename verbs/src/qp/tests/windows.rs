@@ -9,7 +9,7 @@ use crate::abi::{
 use crate::mr::ibv_dereg_mr;
 use crate::mw::{alloc_mw, bind_mw, dealloc_mw};
 
-/// Octets that windows show, from this one on.
+/// Bytes that windows show, from this one on.
 const AT: usize = 256;
 const SHOWN: u64 = 512;
 
@@ -107,7 +107,7 @@ fn a_window_of_type_1_has_another_key_after_each_binding() {
     assert_eq!(a.write_through(addr, bound, b), IBV_WC_SUCCESS);
     assert_eq!([b.octet(AT - 1), b.octet(AT), b.octet(AT + 8)], [0, 9, 0]);
     assert_eq!(dereg(mr), libc::EBUSY);
-    // Zero-based: the peer counts from the window's first octet.
+    // Zero-based: the peer counts from the window's first byte.
     let mut info = b.info(mr, SHOWN);
     (info.addr, info.mw_access_flags) =
         (info.addr + 64, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED);

@@ -60,7 +60,7 @@ fn a_corrupt_fpdu_led_to_by_a_marker_is_refused_and_comes_again() {
     let fpdu = good.range(1);
     bad.octets[fpdu.start + 300] ^= 1;
     let mut bench = Bench::new(&good);
-    // Some octets of the first FPDU are in front: they are kept.
+    // Some bytes of the first FPDU are in front: they are kept.
     let from = fpdu.start - 20;
     assert_eq!(bench.give_to(&bad, from..bad.octets.len()), (20, None));
     assert!(bench.upper.placed.is_empty());
@@ -79,7 +79,7 @@ fn a_wrong_marker_beyond_a_gap_only_delays_placement() {
         bad.octets[marker + 2..marker + 4].copy_from_slice(&u16::to_be_bytes(value));
         bad.mend_crc(1);
         let mut bench = Bench::new(&good);
-        // Only octets with that one marker, so nothing else leads to the FPDU.
+        // Only bytes with that one marker, so nothing else leads to the FPDU.
         let part = marker - 100..marker + 400;
         assert_eq!(bench.give_to(&bad, part.clone()), (part.len(), None));
         assert!(bench.upper.placed.is_empty());
@@ -118,7 +118,7 @@ fn every_marker_of_an_fpdu_is_checked() {
 
 #[test]
 fn wrong_fpdus_that_markers_lead_to_are_checked_only_so_often() {
-    // FPDUs with a good CRC whose last marker points at octets that are no length.
+    // FPDUs with a good CRC whose last marker points at bytes that are no length.
     for (wrong, placed) in [(1, 3), (2, 0), (3, 0)] {
         let mut stream = Stream::new(0, true);
         for _ in 0..5 {
@@ -165,7 +165,7 @@ fn impossible_lengths_are_errors_where_the_start_is_certain() {
             answer,
             (start, mpa(MpaError { fault: MpaFault::UlpduLength, droppable: true }))
         );
-        // When an octet of it was accepted before, there is nothing left to drop.
+        // When a byte of it was accepted before, there is nothing left to drop.
         let mut bench = Bench::new(&stream);
         bench.receiver.config.ulpdu_len_min = min;
         bench.give(&stream, 0..start + 1);

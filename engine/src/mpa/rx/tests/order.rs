@@ -159,7 +159,7 @@ fn an_fpdu_over_two_segments_beyond_a_gap_is_placed_with_its_second_half() {
     assert!(bench.upper.placed.is_empty());
     bench.give(&stream, cut..fpdu.end);
     assert_eq!(bench.upper.placed, [stream.fpdus[1].clone()]);
-    // And the other way round: the marker was in octets held after the segment.
+    // And the other way round: the marker was in bytes held after the segment.
     let mut bench = Bench::new(&stream);
     let cut = fpdu.start + 10;
     bench.give(&stream, cut..fpdu.end);
@@ -243,7 +243,7 @@ fn a_full_store_refuses_what_is_ahead_and_still_takes_what_is_in_order() {
         refused |= bench.give_to(&stream, from..to).0 < to - from;
     }
     assert!(refused && bench.receiver.counters().refused_for_room > 0);
-    // The first octets, one by one; then all that was refused, in order.
+    // The first bytes, one by one; then all that was refused, in order.
     for at in 0..1000 {
         bench.give(&stream, at..at + 1);
     }

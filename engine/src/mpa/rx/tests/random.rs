@@ -20,7 +20,7 @@ struct Case {
     keys: Vec<u16>,
     /// How far from its place a segment may arrive.
     disorder: usize,
-    /// Octets of the runs that segments are in, when they are not in one place.
+    /// Bytes of the runs that segments are in, when they are not in one place.
     run_len: Option<usize>,
 }
 
@@ -54,7 +54,7 @@ fn case() -> impl Strategy<Value = Case> {
 }
 
 impl Case {
-    /// The segments of a stream of `len` octets in the order of their arrival.
+    /// The segments of a stream of `len` bytes in the order of their arrival.
     fn segments(&self, len: usize) -> VecDeque<Range<usize>> {
         let mut segments = Vec::new();
         let mut at = 0;

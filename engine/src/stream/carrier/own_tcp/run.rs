@@ -1,4 +1,4 @@
-//! What is sent in one go: segments of equal length behind the first, or octets wherever they end.
+//! What is sent in one go: segments of equal length behind the first, or bytes wherever they end.
 
 use crate::limits::{FRAGMENTS_MAX, FRAME_PAYLOAD_MAX, RUN_LEN_MAX};
 use crate::stream::carrier::own_tcp::{OwnTcp, TxLimits};
@@ -6,8 +6,8 @@ use crate::stream::{Cut, Room};
 use crate::types::StreamOffset;
 
 impl OwnTcp {
-    /// Adds segments of exactly `segment_len` octets to the run that starts at `start`, the last
-    /// possibly shorter. Returns the octets of the whole run: not more than `budget`, unless the first
+    /// Adds segments of exactly `segment_len` bytes to the run that starts at `start`, the last
+    /// possibly shorter. Returns the bytes of the whole run: not more than `budget`, unless the first
     /// segment is.
     ///
     /// A device that cuts super-frames gets the run as one. For another one the port cuts it: TCP's
@@ -92,7 +92,7 @@ impl OwnTcp {
     }
 
     /// Adds as many segments like the last as its message has: a single FPDU with a whole segment to
-    /// itself has others like it behind. Returns the octets of the whole run.
+    /// itself has others like it behind. Returns the bytes of the whole run.
     fn extend_alike(
         &mut self,
         start: StreamOffset,
@@ -109,7 +109,7 @@ impl OwnTcp {
         self.stream.framed_end().index_from(start)
     }
 
-    /// Frames until `len_max` octets are there or nothing is left; returns how many to send.
+    /// Frames until `len_max` bytes are there or nothing is left; returns how many to send.
     pub(super) fn fill_unaligned(
         &mut self,
         start: StreamOffset,

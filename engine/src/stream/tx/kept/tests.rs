@@ -10,7 +10,7 @@ fn at(offset: usize) -> StreamOffset {
     StreamOffset(offset as u64)
 }
 
-/// The octet that the stream has at an offset, in these tests.
+/// The byte that the stream has at an offset, in these tests.
 fn octet(offset: usize) -> u8 {
     (offset * 7 + (offset >> 8) + (offset >> 14)).to_le_bytes()[0] | 1
 }
@@ -112,7 +112,7 @@ fn shared_octets_are_kept_with_their_digest() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Keep so many octets at the end, after a gap.
+    /// Keep so many bytes at the end, after a gap.
     Append(usize, usize),
     /// Keep what was left out somewhere: the gap with this index.
     Fill(prop::sample::Index),
