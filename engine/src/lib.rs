@@ -32,7 +32,7 @@
 //! Two RNICs on a memory link in one process; one writes into the other's memory.
 //!
 //! ```
-#![doc = include_str!("../../examples/lockstep.rs")]
+#![doc = include_str!("../examples/lockstep.rs")]
 //! ```
 
 pub mod counters;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a source that cannot be read fails its test")]
 
 mod circles;
+mod packages;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,9 +10,11 @@ use std::path::{Path, PathBuf};
 use urnic_testkit::summary::{LAST_PACKAGE, LAST_TEST};
 
 /// Every folder with Rust files.
-const FOLDERS: [&str; 14] = [
+const FOLDERS: [&str; 16] = [
     "engine/src",
+    "engine/examples",
     "ipoib/src",
+    "ipoib/examples",
     "src",
     "netdev",
     "preload",

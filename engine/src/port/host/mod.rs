@@ -8,7 +8,7 @@
 //! segment that is theirs never gets here.
 //!
 //! ```
-#![doc = include_str!("../../../../examples/host_sockets.rs")]
+#![doc = include_str!("../../../examples/host_sockets.rs")]
 //! ```
 
 mod device;
