@@ -9,47 +9,49 @@ use crate::time::Instant;
 pub(crate) struct AckPolicy {
     /// Segments of full size since the last acknowledgment sent.
     full_segments: usize,
-    /// Bytes since then.
+    /// Bytes received since the last acknowledgment sent.
     bytes: usize,
     /// Acknowledgments owed now.
     owed: u32,
-    /// What is owed must go by itself: it carries SACK blocks, or counts as a duplicate ACK.
+    /// The owed acknowledgment must be a segment of its own: it carries SACK blocks, or counts as a
+    /// duplicate ACK.
     separate: bool,
-    /// Segments still acknowledged one by one.
+    /// Number of segments that are still acknowledged one by one.
     quick: u8,
-    /// Full-sized segments that one acknowledgment is for, while acknowledgments may be held.
+    /// Full-sized segments per acknowledgment while acknowledgments may be held.
     stretch: usize,
-    /// What is held counts as enough by RFC 9293, and goes when the timer runs out.
+    /// An acknowledgment that RFC 9293 requires is held until the timer expires.
     held: bool,
-    /// Bytes that are held at most.
+    /// Most bytes whose acknowledgment is held.
     held_bytes_max: usize,
 }
 
 /// When data is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AckDue {
-    /// Now.
+    /// At once.
     Now,
-    /// When its burst is over.
+    /// When the burst is over.
     Held,
-    /// When the delayed-ACK timer runs out, or with more data.
+    /// When the delayed-ACK timer expires, or with data of ours.
     Delayed,
 }
 
-/// Full-sized segments that an acknowledgment is for when none is held (RFC 9293 SHLD-19).
+/// Full-sized segments per acknowledgment if none is held (RFC 9293 SHLD-19).
 const EVERY_SECOND: usize = 2;
-/// Full-sized segments that are held at most: two super-frames of the usual MTU, 64 KiB of another.
+/// Most full-sized segments per held acknowledgment: two super-frames at the usual MTU, 64 KiB of
+/// another.
 const STRETCH_MAX: usize = 64;
-/// Bytes that are held at most, and never more than a quarter of the window: the peer must not have
-/// to wait.
+/// Most bytes whose acknowledgment is held. A quarter of the window is a second limit: the peer
+/// must not have to wait.
 const HELD_BYTES_MAX: usize = 96 << 10;
 
-/// Duplicate ACKs owed at once, for peers without SACK that count them.
+/// Most duplicate ACKs owed at once, for peers without SACK, which count them.
 pub(crate) const OWED_MAX: u32 = 64;
 
 impl AckPolicy {
-    /// The first `quick` segments are acknowledged one by one; `window` is what is advertised at
-    /// most.
+    /// The first `quick` segments are acknowledged one by one; `window` is the largest window
+    /// advertised.
     pub(crate) fn new(quick: u8, window: u32) -> Self {
         let quarter = usize::try_from(window / 4).unwrap_or(usize::MAX);
         Self {
@@ -64,17 +66,18 @@ impl AckPolicy {
         }
     }
 
-    /// In-order data was committed: when is it acknowledged? `push`: its sender had no more.
-    /// `hold`: acknowledgments may wait for the rest of a burst.
+    /// Decides when in-order data that was committed is acknowledged. `push` is the PSH flag:
+    /// nothing follows the data at once. With `hold`, acknowledgments may wait for the rest of a
+    /// burst.
     ///
     /// RFC 9293 §3.8.6.3: "an ACK SHOULD be generated for at least every second full-sized segment
-    /// or 2*RMSS bytes of new data". A segment above half the MSS counts as full-sized, because one
-    /// that ends where the next FPDU no longer fits is as full as it gets.
+    /// or 2*RMSS bytes of new data". A segment above half the MSS counts as full-sized: one that
+    /// ends where the next FPDU no longer fits is as full as it gets.
     ///
-    /// RFC 9293 MUST-58, MUST-59: acknowledgments are aggregated, and what is queued is processed
+    /// RFC 9293 MUST-58, MUST-59: acknowledgments are aggregated, and queued segments are processed
     /// before any is sent. A receiver that is faster than the link has a queue of one segment, so
-    /// it holds what is due for a moment. It waits for twice as many segments each time as many as
-    /// it waited for have come, and for half as many when they have not.
+    /// it holds a due acknowledgment for a moment. The number of segments it waits for doubles each
+    /// time that many arrive, and halves each time the timer expires first.
     pub(crate) fn on_data(
         &mut self,
         segments: usize,
@@ -105,7 +108,7 @@ impl AckPolicy {
         }
     }
 
-    /// The delayed-ACK timer ran out.
+    /// Handles the expired delayed-ACK timer.
     pub(crate) fn on_timeout(&mut self) {
         if self.held {
             self.stretch = (self.stretch / 2).max(EVERY_SECOND);
@@ -113,23 +116,24 @@ impl AckPolicy {
         self.owe();
     }
 
-    /// An acknowledgment must go now, but may ride on data.
+    /// Owes an acknowledgment at once; data may carry it.
     pub(crate) fn owe(&mut self) {
         self.owed = self.owed.max(1);
     }
 
-    /// An acknowledgment must go now by itself; `each`: do not merge it with others owed.
+    /// Owes an acknowledgment at once in a segment of its own; with `each`, not merged with others
+    /// owed.
     pub(crate) fn owe_separate(&mut self, each: bool) {
         self.owed = if each { (self.owed + 1).min(OWED_MAX) } else { self.owed.max(1) };
         self.separate = true;
     }
 
-    /// Whether data waits for its acknowledgment.
+    /// Returns true if received data is not acknowledged yet.
     pub(crate) const fn has_unacknowledged(&self) -> bool {
         self.bytes > 0
     }
 
-    /// Whether a pure acknowledgment should be sent.
+    /// Returns true if a pure acknowledgment should be sent.
     pub(crate) const fn is_due(&self) -> bool {
         self.owed > 0
     }
@@ -139,7 +143,7 @@ impl AckPolicy {
         self.owed
     }
 
-    /// A pure acknowledgment went out; true when nothing more is owed.
+    /// Records that a pure acknowledgment was sent; returns true if no other is owed.
     pub(crate) fn pure_ack_sent(&mut self) -> bool {
         self.owed = self.owed.saturating_sub(1);
         self.begin_again();
@@ -149,7 +153,7 @@ impl AckPolicy {
         self.owed == 0
     }
 
-    /// A data segment carried the acknowledgment number; true when nothing more is owed.
+    /// Records that a data segment carried the acknowledgment; returns true if no other is owed.
     pub(crate) fn rode_on_data(&mut self) -> bool {
         self.begin_again();
         if !self.separate {
@@ -158,7 +162,7 @@ impl AckPolicy {
         self.owed == 0
     }
 
-    /// Everything so far is acknowledged.
+    /// Starts counting anew: everything so far is acknowledged.
     const fn begin_again(&mut self) {
         self.full_segments = 0;
         self.bytes = 0;
@@ -169,7 +173,7 @@ impl AckPolicy {
 /// TS.Recent and our own timestamp clock (RFC 7323 §4, §5).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimestampState {
-    /// Whether both sides agreed on timestamps.
+    /// Both sides agreed on timestamps.
     pub(crate) agreed: bool,
     offset: u32,
     recent: u32,
@@ -188,36 +192,37 @@ impl TimestampState {
         Self { agreed: wanted, offset, recent: 0, recent_at: zero, last_ack_sent: SeqNum(0) }
     }
 
-    /// Our clock at `now`.
+    /// Returns our timestamp clock at `now`.
     #[expect(clippy::cast_possible_truncation, reason = "timestamps are ticks modulo 2^32")]
     pub(crate) const fn clock(&self, now: Instant) -> u32 {
         self.offset.wrapping_add((now.as_nanos() / TICK_NS) as u32)
     }
 
-    /// The option to send.
+    /// Returns the option to send.
     pub(crate) fn option(&self, now: Instant) -> Option<Timestamps> {
         self.agreed.then(|| Timestamps { value: self.clock(now), echo: self.recent })
     }
 
-    /// The peer's first timestamp.
+    /// Stores the peer's first timestamp.
     pub(crate) fn begin(&mut self, now: Instant, value: u32) {
         self.recent = value;
         self.recent_at = now;
     }
 
-    /// RFC 7323 §5.3 R1: the timestamp went backwards, and TS.Recent is valid.
+    /// Returns true if the timestamp went backwards and TS.Recent is valid (RFC 7323 §5.3 R1).
     pub(crate) fn is_old(&self, now: Instant, value: u32) -> bool {
         value.wrapping_sub(self.recent).cast_signed() < 0
             && now.nanos_since(self.recent_at) < RECENT_VALID_NS
     }
 
-    /// How much earlier than TS.Recent a value that is old is, if the peer's clock ticks as ours.
+    /// Returns how much older than TS.Recent an old value is, if the peer's clock ticks as ours
+    /// does.
     pub(crate) const fn lateness_ns(&self, value: u32) -> u64 {
         self.recent.wrapping_sub(value) as u64 * TICK_NS
     }
 
-    /// RFC 7323 §4.3: TS.Recent follows SEG.TSval when SEG.TSval ≥ TS.Recent and
-    /// SEG.SEQ ≤ Last.ACK.sent.
+    /// Updates TS.Recent to SEG.TSval if SEG.TSval ≥ TS.Recent and SEG.SEQ ≤ Last.ACK.sent (RFC
+    /// 7323 §4.3).
     pub(crate) fn update(&mut self, now: Instant, value: u32, seq: SeqNum) {
         if !seq.is_after(self.last_ack_sent) && !self.is_old(now, value) {
             self.begin(now, value);
@@ -233,39 +238,39 @@ impl TimestampState {
         self.recent
     }
 
-    /// Whether `value` is later than TS.Recent.
+    /// Returns true if `value` is later than TS.Recent.
     pub(crate) const fn is_newer(&self, value: u32) -> bool {
         value.wrapping_sub(self.recent).cast_signed() > 0
     }
 
-    /// How old an echoed clock value is; `None` when it cannot be ours.
+    /// Returns the age of an echoed clock value; `None` if the value cannot be ours.
     pub(crate) fn echo(&self, now: Instant, echo: u32) -> Option<Echo> {
         let ticks = self.clock(now).wrapping_sub(echo);
         (ticks < 1 << 24).then(|| Echo { ticks: u64::from(ticks) })
     }
 }
 
-/// The age of a timestamp of ours that came back.
+/// The age of a timestamp of ours that the peer echoed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Echo {
     ticks: u64,
 }
 
 impl Echo {
-    /// The round-trip time it tells. Rounded up: a tick is long beside a local round trip, and 0
-    /// would be no measurement.
+    /// Returns the round-trip time that the echo implies. Rounded up: a tick is long compared with
+    /// a local round trip, and 0 would be no measurement.
     pub(crate) const fn round_trip_ns(self) -> u64 {
         (self.ticks + 1) * TICK_NS
     }
 
-    /// Whether the timestamp is earlier than that of a segment sent at `sent_at`.
+    /// Returns true if the timestamp is earlier than that of a segment sent at `sent_at`.
     pub(crate) const fn is_before(self, now: Instant, sent_at: Instant) -> bool {
         (now.as_nanos() / TICK_NS).saturating_sub(sent_at.as_nanos() / TICK_NS) < self.ticks
     }
 }
 
-/// Allows `MAX` events in each period. Packed, for the sake of the records of
-/// [`TimeWait`](super::TimeWait), each of which has two.
+/// Allows `MAX` events in each period. Packed, because each [`TimeWait`](super::TimeWait) record
+/// holds two.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(Rust, packed(4))]
 pub(crate) struct RateLimit<const MAX: u32, const PERIOD_NS: u64> {
@@ -283,10 +288,11 @@ impl<const MAX: u32, const PERIOD_NS: u64> RateLimit<MAX, PERIOD_NS> {
     }
 }
 
-/// RFC 5961 §7: "at most 10 challenge ACKs in any 5 second window". Counted by connection: a count
-/// that connections share tells an outsider what happens on those of others (CVE-2016-5696). The
-/// section wants the values tunable, for the sake of a count that serves a whole system and has to
-/// fit its size; one of a single connection fits all, and is a constant.
+/// RFC 5961 §7: "at most 10 challenge ACKs in any 5 second window". Counted per connection: from a
+/// shared count an outsider learns what happens on other connections (CVE-2016-5696). The section
+/// wants tunable values, because a count for a whole system must fit the system's size. A count of
+/// one connection fits every system, so it is a constant.
 pub(crate) type Challenges = RateLimit<10, 5_000_000_000>;
-/// Answers to unacceptable segments without data, which two confused ends could exchange for ever.
+/// Limit on answers to unacceptable segments without data, which two confused ends could exchange
+/// for ever.
 pub(crate) type Strays = RateLimit<100, 1_000_000_000>;

@@ -1,4 +1,4 @@
-//! The way in: RFC 9293 §3.10.7, in its order, with RFC 7323 and RFC 5961.
+//! Receive path: RFC 9293 §3.10.7, in its order, with RFC 7323 and RFC 5961.
 
 use std::ops::Range;
 
@@ -19,31 +19,31 @@ use crate::limits::FRAME_PAYLOAD_MAX;
 use crate::time::Instant;
 use crate::types::StreamOffset;
 
-/// What a segment brought.
+/// Result of processing one segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// The part of its payload that the layer above may take.
+    /// The part of its payload that the layer above may commit.
     pub payload: Option<ArrivedPayload>,
-    /// Why it was dropped, or its payload not offered.
+    /// Why the segment was dropped, or its payload not offered.
     pub drop: Option<DropReason>,
-    /// Wire segments it stands for.
+    /// Number of wire segments that a super-frame combines.
     segments: usize,
     payload_len: usize,
-    /// First bytes of it that had come before, if only some of its bytes had.
+    /// First bytes of it that were received before, if only some of its bytes were.
     repeated: Option<Range<StreamOffset>>,
-    /// Bytes committed before it.
+    /// Count of bytes committed before it.
     committed_before: u64,
-    /// It does not continue the stream, or there was a gap already.
+    /// The segment does not continue the stream, or there was a gap already.
     disordered: bool,
-    /// Its sender had no more to send.
+    /// Its PSH flag: nothing follows this segment at once.
     push: bool,
 }
 
-/// No super-frame stands for more segments than it has bytes.
+/// A super-frame has at least one byte for each segment it combines.
 const SEGMENTS_MAX: usize = FRAME_PAYLOAD_MAX;
 
 impl Arrival {
-    /// A segment that continues the stream, all of whose bytes are offered.
+    /// A segment that continues the stream; all its bytes are offered.
     pub(super) fn in_order(
         range: Range<StreamOffset>,
         segments: usize,
@@ -57,21 +57,21 @@ impl Arrival {
     }
 }
 
-/// Why processing stops.
+/// Reason to stop processing a segment.
 enum Stop {
     Drop(DropReason),
     Done,
 }
 
 impl Tcb {
-    /// Processes a segment but for its data, which is offered in the answer. `payload_len` is the
-    /// length of its payload; `segments` how many wire segments a coalesced super-frame stands for,
-    /// at least 1. The checksum was verified, and the ports are this connection's.
+    /// Processes a segment except its data, which the returned [`Arrival`] offers. `payload_len` is
+    /// the length of its payload; `segments` is the number of wire segments that a coalesced
+    /// super-frame combines, at least 1. The caller has verified the checksum and the ports.
     ///
-    /// When a payload is offered, commit what is kept of it and call
-    /// [`finish_arrival`](Self::finish_arrival), before the next segment; without one the call is
-    /// harmless. A closed connection drops everything; what to answer is then for the port to
-    /// decide (`listen::reset_for`).
+    /// If a payload is offered, the caller commits what it keeps of it and calls
+    /// [`finish_arrival`](Self::finish_arrival) before the next segment; without a payload that
+    /// call does nothing. A closed connection drops everything; the port then decides on the answer
+    /// (`listen::reset_for`).
     pub fn handle_segment(
         &mut self,
         now: Instant,
@@ -105,7 +105,7 @@ impl Tcb {
         arrival
     }
 
-    /// Counts a dropped segment, and tells of it when the count is a power of two.
+    /// Counts a dropped segment, and traces it if the count is a power of two.
     #[cold]
     fn count_drop(&mut self, reason: DropReason) {
         let dropped = &mut self.counters.dropped[reason as usize];
@@ -116,13 +116,14 @@ impl Tcb {
         }
     }
 
-    /// The layer above has committed what it keeps of the offered payload; `refused`: it did not
-    /// keep all of it. Decides when to acknowledge, and takes a FIN that is next.
+    /// Ends an arrival after the layer above has committed what it keeps of the offered payload.
+    /// `refused` is true if it did not keep all of it. Decides when to acknowledge, and takes a FIN
+    /// that is next.
     pub fn finish_arrival(&mut self, now: Instant, arrival: &Arrival, refused: bool) {
         let Some(payload) = &arrival.payload else { return };
         let gained = self.rcv.committed_bytes().wrapping_sub(arrival.committed_before);
         let segments = arrival.segments as u64;
-        // What starts beyond RCV.NXT has not moved it.
+        // A segment that starts beyond RCV.NXT has not moved it.
         if payload.range.start > self.rcv.rcv_nxt() {
             self.counters.out_of_order += segments;
         }
@@ -135,8 +136,8 @@ impl Tcb {
             // RFC 2883 §4.2: partial duplicates are reported, too.
             self.rcv.report_duplicate(repeated);
         }
-        // RFC 5681 §4.2: out-of-order segments SHOULD be acknowledged immediately, also those that
-        // fill a gap; a duplicate means that an acknowledgment was lost.
+        // RFC 5681 §4.2: out-of-order segments SHOULD be acknowledged immediately, and so should
+        // segments that fill a gap. A duplicate means that an acknowledgment was lost.
         if refused || gained == 0 || arrival.disordered || arrival.repeated.is_some() {
             self.acks.owe_separate(!self.snd.has_sack());
         } else {
@@ -146,7 +147,7 @@ impl Tcb {
         self.take_fin(now);
     }
 
-    /// Data was committed that continues the stream: decides when it is acknowledged.
+    /// Decides when to acknowledge committed data that continues the stream.
     #[inline]
     pub(super) fn acknowledge_data(
         &mut self,
@@ -234,7 +235,8 @@ impl Tcb {
         }
         self.on_ack(now, header, len)?;
         // After the check of the acknowledgment number (RFC 5961 §5.2), which outsiders have to
-        // guess: a timestamp from the future would make those of the peer old for days.
+        // guess: a forged timestamp from the future would make the peer's own timestamps old for
+        // days.
         if let Some(timestamps) = header.options.timestamps.filter(|_| self.timestamps.agreed) {
             self.timestamps.update(now, timestamps.value, header.seq);
         }
@@ -267,11 +269,11 @@ impl Tcb {
         Ok(())
     }
 
-    /// Whether a segment whose timestamp is old is an acknowledgment that others have overtaken on
-    /// the way. RFC 7323 §5.3 would have it dropped and answered; but it places no data and moves
-    /// nothing, and its SACK blocks are news. As Linux has it: a pure acknowledgment of SND.UNA, at
-    /// RCV.NXT, that says nothing new of the window, and is late by a retransmission timeout at
-    /// most.
+    /// Returns true if a segment with an old timestamp is an acknowledgment that later ones have
+    /// overtaken. RFC 7323 §5.3 says to drop and answer it; but such a segment places no data,
+    /// moves no edge, and its SACK blocks can be new. The rule is Linux's: a pure acknowledgment of
+    /// SND.UNA, at RCV.NXT, that does not update the window, and is late by at most one
+    /// retransmission timeout.
     fn is_reordered_ack(&self, header: &Header, payload_len: usize, value: u32) -> bool {
         let una = self.snd.board.una();
         let control = Flags::SYN | Flags::FIN | Flags::RST;
@@ -285,7 +287,8 @@ impl Tcb {
             && self.timestamps.lateness_ns(value) <= self.snd.rtt.rto_ns()
     }
 
-    /// A SYN while ours is not acknowledged: the peer's again, or its half of a simultaneous open.
+    /// Handles a SYN before ours is acknowledged: a retransmission of the peer's, or a simultaneous
+    /// open.
     fn syn_in_syn_received(&mut self, now: Instant, header: &Header) -> Result<(), Stop> {
         let flags = header.flags;
         if header.seq != self.rcv.space().isn() || flags.contains(Flags::RST) {
@@ -306,7 +309,7 @@ impl Tcb {
         Ok(())
     }
 
-    /// In SYN-RECEIVED the answer to anything odd is our SYN-ACK again.
+    /// Answers an unexpected segment in SYN-RECEIVED by repeating our SYN-ACK.
     fn challenge_with_syn(&mut self, now: Instant) {
         if self.challenges.allow(now) {
             self.handshake.syn_due = true;
@@ -329,16 +332,16 @@ impl Tcb {
         }
         let event = match self.state {
             State::SynReceived if self.handshake.active => TcpEvent::Refused,
-            // RFC 9293 §3.10.7.4: the data and both closes are done; the user has its answer.
-            // RFC 1337 §3 would have the RST ignored, for the sake of old duplicates in the next
-            // incarnation; those are told by their timestamps, and by an initial sequence number
-            // that follows the clock, and an old RST would have to stand exactly at RCV.NXT.
+            // RFC 9293 §3.10.7.4: the data and both closes are done; the application has its event.
+            // RFC 1337 §3 says to ignore the RST, to protect TIME-WAIT from old duplicates of a
+            // next incarnation. Here timestamps and a clock-driven initial sequence number tell old
+            // segments apart, and an old RST would have to be exactly at RCV.NXT.
             State::TimeWait => {
                 self.enter(Trigger::Abandoned);
                 return Err(Stop::Done);
             }
             // The same section: in these states the connection ends without a "connection reset".
-            // The peer may have left TIME-WAIT while our FIN was being lost.
+            // The peer may have left TIME-WAIT while our FIN was lost.
             State::Closing | State::LastAck => TcpEvent::Closed,
             _ => TcpEvent::Reset,
         };
@@ -355,7 +358,7 @@ impl Tcb {
         }
     }
 
-    /// A segment wholly before RCV.NXT: a duplicate, or a probe. RFC 9293 §3.10.7.4: "an
+    /// Handles a segment wholly before RCV.NXT: a duplicate, or a probe. RFC 9293 §3.10.7.4: "an
     /// acknowledgment should be sent in reply".
     fn on_old(&mut self, now: Instant, header: &Header, payload_len: usize) -> Stop {
         if payload_len > 0 {
@@ -403,7 +406,7 @@ impl Tcb {
         let ack = StreamOffset(ack);
         let marked = self.ecn.agreed && header.flags.contains(Flags::ECE);
         if distance == 0 && payload_len > 0 && !marked && self.awaits_nothing(header) {
-            // What data from a peer carries that nothing is sent to: only its window may be news.
+            // Data from a peer to which nothing is being sent: its ACK can only change the window.
             self.snd.update_window(now, header, ack);
             return Ok(());
         }
@@ -446,7 +449,8 @@ impl Tcb {
         Ok(())
     }
 
-    /// Whether there is nothing that the acknowledgment of data could acknowledge, or set going.
+    /// Returns true if an acknowledgment that comes with data has nothing to acknowledge or to
+    /// trigger.
     #[inline]
     fn awaits_nothing(&self, header: &Header) -> bool {
         header.options.sack.is_empty()
@@ -464,9 +468,9 @@ impl Tcb {
         }
     }
 
-    /// RFC 9293 §3.10.7.4, "Seventh, process the segment text" and "Eighth, check the FIN bit". The
-    /// urgent pointer is ignored: its bytes are in the stream (MUST-30 to MUST-33 ask no more of
-    /// MPA).
+    /// RFC 9293 §3.10.7.4, "Seventh, process the segment text" and "Eighth, check the FIN bit".
+    /// Ignores the urgent pointer: urgent bytes are in the stream (MUST-30 to MUST-33 require
+    /// nothing else of MPA).
     fn on_payload(
         &mut self,
         now: Instant,
@@ -496,13 +500,13 @@ impl Tcb {
             self.rcv.note_fin(header.seq.plus(len));
             if arrival.payload.is_none() {
                 self.take_fin(now);
-                // Out of order, or in order: either way it is answered at once.
+                // Out of order or in order: a FIN is answered at once.
                 self.acks.owe_separate(false);
             }
         }
     }
 
-    /// Takes the peer's FIN when it is next.
+    /// Takes the peer's FIN if it is next.
     fn take_fin(&mut self, now: Instant) {
         if !self.state.can_receive() || !self.rcv.take_fin() {
             return;

@@ -1,6 +1,6 @@
-//! Which stream bytes beyond the cumulative point were received.
+//! Ranges of stream bytes received beyond the cumulative point.
 //!
-//! Ranges only: the bytes themselves were placed in memory, or are held, by the layers above.
+//! Ranges only: the layers above have placed the bytes in memory, or hold them.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -22,7 +22,7 @@ impl Default for Assembler {
 }
 
 impl Assembler {
-    /// A table of at most `ranges_max` ranges, at most [`OUT_OF_ORDER_RANGES_MAX`].
+    /// A table of `ranges_max` ranges, limited to [`OUT_OF_ORDER_RANGES_MAX`].
     pub(crate) fn new(ranges_max: usize) -> Self {
         Self { ranges: VecDeque::new(), ranges_max: ranges_max.min(OUT_OF_ORDER_RANGES_MAX) }
     }
@@ -36,7 +36,7 @@ impl Assembler {
         self.ranges.back().map(|last| last.end)
     }
 
-    /// The range that holds `offset`.
+    /// Returns the range that contains `offset`.
     pub(crate) fn containing(&self, offset: StreamOffset) -> Option<Range<StreamOffset>> {
         let range = self.ranges.get(self.first_ending_after(offset))?;
         (range.start <= offset).then(|| range.clone())
@@ -49,7 +49,7 @@ impl Assembler {
         (start < end).then_some(start..end)
     }
 
-    /// First part of `within` that lies in no range.
+    /// Returns the first part of `within` that lies in no range.
     pub(crate) fn next_missing(&self, within: Range<StreamOffset>) -> Option<Range<StreamOffset>> {
         let Range { mut start, mut end } = within;
         let mut index = self.first_ending_after(start);
@@ -65,15 +65,15 @@ impl Assembler {
         (start < end).then_some(start..end)
     }
 
-    /// Whether [`insert`](Self::insert) has room for a range that starts at `start`, however long
-    /// it is. A range of which only a front part may be kept must not count on what follows it: the
-    /// front part does not touch that.
+    /// Returns true if [`insert`](Self::insert) has room for a range that starts at `start`,
+    /// whatever its length. Touching a range that follows does not count: if only a front part is
+    /// kept, it does not touch that range.
     pub(crate) fn has_room_from(&self, start: StreamOffset) -> bool {
         self.ranges.len() < self.ranges_max
             || self.ranges.get(self.first_touching(start)).is_some_and(|held| held.start <= start)
     }
 
-    /// Adds `range`; false, and nothing changed, when there is no room for another range.
+    /// Adds `range`. Returns false, with nothing changed, if there is no room for another range.
     pub(crate) fn insert(&mut self, range: Range<StreamOffset>) -> bool {
         // The usual case: the newest segment continues the highest range.
         if let Some(last) = self.ranges.back_mut()
@@ -100,7 +100,7 @@ impl Assembler {
         true
     }
 
-    /// Takes the bytes of `range` out again. A range they lay amid becomes two, even in a full table.
+    /// Removes the bytes of `range`. Splits a range that surrounds it in two, even in a full table.
     pub(crate) fn remove(&mut self, range: &Range<StreamOffset>) {
         let mut index = self.first_ending_after(range.start);
         while let Some(held) = self.ranges.get_mut(index).filter(|held| held.start < range.end) {
@@ -118,7 +118,7 @@ impl Assembler {
         }
     }
 
-    /// Moves the cumulative point from `next` over every range it reaches; returns where it stops.
+    /// Moves the cumulative point from `next` over every range it reaches; returns its new place.
     pub(crate) fn absorb(&mut self, mut next: StreamOffset) -> StreamOffset {
         while let Some(first) = self.ranges.front()
             && first.start <= next

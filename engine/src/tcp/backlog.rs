@@ -1,10 +1,9 @@
-//! Places for connections that peers have opened and that no application has taken over yet.
+//! Places for connections that peers have opened and no application has taken over yet.
 //!
-//! A [`Backlog`] is of a fixed size, and says what happens when it is full *before* another
-//! connection is taken in: the least useful one gives way, or the new one is refused. The source
-//! that has opened most of them loses one first (RFC 5042 §6.4.1, §6.4.2): addresses that are hard
-//! to come by count each for itself, IPv4 addresses whole and IPv6 addresses by their /64, all of
-//! which belongs to one subscriber (RFC 6177 §2).
+//! A [`Backlog`] has a fixed size. If it is full, it decides *before* it admits another connection:
+//! the least useful connection is evicted, or the new one is refused. The source that opened the
+//! most connections loses one first (RFC 5042 §6.4.1, §6.4.2). Each IPv4 address is one source;
+//! each IPv6 /64 is one source, because a /64 belongs to one subscriber (RFC 6177 §2).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -13,27 +12,27 @@ use std::net::IpAddr;
 use super::listen::SynRefusal;
 use crate::limits::{LISTEN_ASKED_MAX, LISTEN_WAITING_MAX};
 
-/// How far the startup of a connection in a [`Backlog`] is; the first gives way first.
+/// Startup progress of a connection in a [`Backlog`]; the lowest value is evicted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
-    /// It has failed, or was refused: only its orderly end is still to come.
+    /// The connection failed or was refused: only its orderly end is left.
     Ended,
     /// The peer has not sent its Request.
     Silent,
-    /// The application is to answer the peer.
+    /// The application must answer the peer.
     Asked,
 }
 
-/// A place in one [`Backlog`]. No other place of that backlog ever has the same name.
+/// A place in one [`Backlog`]. A backlog never reuses the value for another place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BacklogPlace(u64);
 
-/// What [`Backlog::take`] has done.
+/// Result of [`Backlog::take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
     /// The new connection's place.
     pub place: BacklogPlace,
-    /// The connection that had to give way: it is to be reset. Its place is free already.
+    /// The connection that was evicted: the caller must reset it. Its place is free already.
     pub evicted: Option<u32>,
 }
 
@@ -46,19 +45,19 @@ struct Held {
     connection: u32,
 }
 
-/// The number of places that each source has. A source keeps its index while it has a place, so that a walk over
-/// all places looks up no address.
+/// Number of places that each source has. A source keeps its index while it has a place, so that a
+/// walk over all places looks up no address.
 #[derive(Clone, Debug, Default)]
 struct Sources {
     by_address: BTreeMap<u128, usize>,
     /// Address and number of places.
     places: Vec<(u128, usize)>,
-    /// Indexes of no source.
+    /// Unused indexes.
     free: Vec<usize>,
 }
 
 impl Sources {
-    /// The number of places of the source with this address.
+    /// Returns the number of places of the source with this address.
     fn places_of(&self, address: u128) -> usize {
         self.by_address.get(&address).map_or(0, |index| self.places[*index].1)
     }
@@ -78,7 +77,7 @@ impl Sources {
         index
     }
 
-    /// Counts one place less.
+    /// Counts one place fewer.
     fn leave(&mut self, index: usize) {
         let (address, places) = &mut self.places[index];
         *places -= 1;
@@ -89,7 +88,7 @@ impl Sources {
     }
 }
 
-/// The connections of a listener that are not handed over yet.
+/// The connections of a listener that were not handed over to the application yet.
 #[derive(Clone, Debug)]
 pub struct Backlog {
     /// Oldest first, hence sorted by place.
@@ -100,7 +99,7 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// Room for `max` connections, at least 1 and at most
+    /// A backlog with room for `max` connections, at least 1 and at most
     /// [`LISTEN_ASKED_MAX`](crate::limits::LISTEN_ASKED_MAX).
     #[must_use]
     pub fn new(max: usize) -> Self {
@@ -108,8 +107,9 @@ impl Backlog {
         Self { held: VecDeque::new(), sources: Sources::default(), max, next: 0 }
     }
 
-    /// Room for those that stand already, of a listener with a backlog of `backlog`: as many again as may be half
-    /// open, up to [`LISTEN_WAITING_MAX`](crate::limits::LISTEN_WAITING_MAX); beyond that as many as the backlog says.
+    /// A backlog for established connections of a listener with a backlog of `backlog`: twice as
+    /// many as may be half open, up to [`LISTEN_WAITING_MAX`](crate::limits::LISTEN_WAITING_MAX),
+    /// but at least `backlog`.
     #[must_use]
     pub fn waiting(backlog: usize) -> Self {
         Self::new(backlog.saturating_mul(2).min(LISTEN_WAITING_MAX).max(backlog))
@@ -124,7 +124,7 @@ impl Backlog {
     /// Takes a place only if one is free.
     ///
     /// # Errors
-    /// [`SynRefusal::BacklogFull`]; nothing has changed then.
+    /// [`SynRefusal::BacklogFull`]; nothing is changed then.
     pub(crate) fn take_free(
         &mut self,
         source: IpAddr,
@@ -136,18 +136,18 @@ impl Backlog {
         Ok(self.enter(source_of(source), connection))
     }
 
-    /// Whether [`take`](Self::take) would find a place for a connection from `source`.
+    /// Returns true if [`take`](Self::take) would find a place for a connection from `source`.
     #[must_use]
     pub fn has_place_for(&self, source: IpAddr) -> bool {
         self.held.len() < self.max || self.candidates(source_of(source)).next().is_some()
     }
 
-    /// Takes a place for `connection`, from another one if none is free: from one that has ended;
-    /// else from the oldest silent one of the source that has most places; else, if that source has
-    /// more places than `source` will have, from the newest it has.
+    /// Takes a place for `connection`. If none is free, evicts another connection: one that has
+    /// ended; else the oldest silent one of the source that has most places; else, if that source
+    /// has more places than `source` will have, its newest connection.
     ///
     /// # Errors
-    /// [`SynRefusal::BacklogFull`]; nothing has changed then.
+    /// [`SynRefusal::BacklogFull`]; nothing is changed then.
     pub fn take(&mut self, source: IpAddr, connection: u32) -> Result<Taken, SynRefusal> {
         let source = source_of(source);
         let mut evicted = None;
@@ -158,21 +158,22 @@ impl Backlog {
         Ok(Taken { place: self.enter(source, connection), evicted })
     }
 
-    /// The startup of a connection has come on. Nothing happens when its place is free by now.
+    /// Records startup progress of a connection. Does nothing if its place is free already.
     pub fn set_standing(&mut self, place: BacklogPlace, standing: Standing) {
         if let Some(index) = self.index_of(place) {
             self.held[index].standing = standing;
         }
     }
 
-    /// A connection needs its place no more. Nothing happens when that is free already.
+    /// Frees the place of a connection. Does nothing if it is free already.
     pub fn release(&mut self, place: BacklogPlace) {
         if let Some(index) = self.index_of(place) {
             self.leave(index);
         }
     }
 
-    /// Places that may be taken for a connection from `source`, with the number of places of their own source.
+    /// Iterates over the places that a connection from `source` may evict, with the number of
+    /// places of each one's source.
     fn candidates(&self, source: u128) -> impl Iterator<Item = (usize, &Held, usize)> {
         let own = self.sources.places_of(source);
         let held = self.held.iter().enumerate();
@@ -201,7 +202,7 @@ impl Backlog {
         place
     }
 
-    /// Frees the place at `index`; returns whose it was.
+    /// Frees the place at `index`; returns its connection.
     fn leave(&mut self, index: usize) -> u32 {
         let held = self.held.remove(index).expect("the index of a place");
         self.sources.leave(held.source);
@@ -209,7 +210,7 @@ impl Backlog {
     }
 }
 
-/// What counts as one source.
+/// Returns the number that identifies a source: an IPv4 address, or an IPv6 /64.
 fn source_of(address: IpAddr) -> u128 {
     match address.to_canonical() {
         IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),

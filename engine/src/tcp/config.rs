@@ -1,10 +1,10 @@
-//! What can be chosen about a connection.
+//! Settings of a connection.
 
 use super::ecn::EcnUse;
 use crate::limits::RECEIVE_WINDOW_BYTES;
 use crate::time::Duration;
 
-/// Which congestion controller a connection uses.
+/// Congestion controller of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CongestionKind {
     /// RFC 5681 and RFC 6582.
@@ -12,70 +12,72 @@ pub enum CongestionKind {
     /// RFC 9438.
     #[default]
     Cubic,
-    /// RFC 8257, for networks whose switches mark early. Ask for ECN with it; without marks it
-    /// behaves like NewReno. Both ends have to use it, since marks are echoed in another way.
+    /// RFC 8257, for networks whose switches mark early. Needs ECN; without marks it behaves like
+    /// NewReno. Both ends must use it, because they echo marks in another way.
     Dctcp,
 }
 
-/// Choices for one connection. [`Config::default`] suits a local network.
+/// Settings of one connection. [`Config::default`] suits a local network.
 ///
-/// There is none about Nagle's algorithm, because there is no Nagle's algorithm: RFC 9293 SHLD-7
+/// There is no setting for Nagle's algorithm, because this TCP does not have it: RFC 9293 SHLD-7
 /// recommends it, MUST-17 wants a way to turn it off, and RFC 5044 appendix A.2 turns it off for
-/// programs that care for latency, as those of RDMA do. Records that are posted at once share
-/// segments all the same, since the layer above packs what is there when a segment is cut.
+/// latency-sensitive applications, as those of RDMA are. Records that are posted together share
+/// segments nevertheless: the layer above packs all that is posted when a segment is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The MSS announced in our SYN, in bytes: MTU less the fixed IP and TCP headers
-    /// (RFC 9293 §3.7.1), options not subtracted.
+    /// The MSS announced in our SYN, in bytes: MTU less the fixed IP and TCP headers (RFC 9293
+    /// §3.7.1), options not subtracted. A port sets it from its MTU.
     pub mss_receive: u16,
-    /// Largest IP payload the path takes: MTU less the IP header, in bytes.
+    /// Largest IP payload the path takes: MTU less the IP header, in bytes. A port sets it from its
+    /// MTU.
     pub path_payload_max: u16,
-    /// The peer's MSS when its SYN names none: 536 for IPv4, 1220 for IPv6 (RFC 9293 MUST-15).
+    /// The peer's MSS if its SYN has no MSS option: 536 for IPv4, 1220 for IPv6 (RFC 9293 MUST-15).
+    /// A port sets it by the address family.
     pub mss_default: u16,
     /// Receive window policy, in bytes; at most 1 GiB.
     pub window_bytes: u32,
-    /// Ask for window scaling (RFC 7323 §2).
+    /// Offer window scaling (RFC 7323 §2).
     pub window_scaling: bool,
-    /// Ask for timestamps (RFC 7323 §3).
+    /// Offer timestamps (RFC 7323 §3).
     pub timestamps: bool,
-    /// Ask for selective acknowledgments (RFC 2018).
+    /// Offer selective acknowledgments (RFC 2018).
     pub sack: bool,
-    /// How long an acknowledgment may wait for company; below 0.5 s (RFC 9293 MUST-40). The default,
-    /// 50 µs, is short on purpose: a work request completes when it is acknowledged. The peer is
-    /// assumed to delay as long.
+    /// Delay of an acknowledgment that waits for data to carry it; below 0.5 s (RFC 9293 MUST-40).
+    /// The default, 50 µs, is short on purpose: a work request completes when it is acknowledged.
+    /// The peer is assumed to delay as long.
     pub delayed_ack: Duration,
-    /// How long an acknowledgment that is due may wait for the rest of a burst, so that one does for
-    /// many segments; a gap, a duplicate or a push is answered at once all the same. The default is
-    /// zero: every second segment is acknowledged (RFC 9293 SHLD-19). At most
-    /// [`delayed_ack`](Self::delayed_ack) is of use.
+    /// Delay of a due acknowledgment that waits for the rest of a burst, so that one acknowledgment
+    /// covers many segments. A gap, a duplicate or a push is nevertheless answered at once. The
+    /// default is zero: every second segment is acknowledged (RFC 9293 SHLD-19). Choose at most
+    /// [`delayed_ack`](Self::delayed_ack).
     pub ack_hold: Duration,
     /// Data segments at the start of the connection that are acknowledged one by one.
     pub quick_acks: u8,
-    /// Least time that the retransmission timeout leaves above the smoothed round trip, which it
-    /// also doubles at least. RFC 6298 §2.4 asks for a timeout of 1 s; the default of 10 ms is a
-    /// deliberate departure for local networks, where RACK and the tail loss probe repair losses
-    /// long before, and a timeout that was for nothing is undone.
+    /// Smallest distance of the retransmission timeout from the smoothed round trip; the timeout is
+    /// also at least twice that round trip. RFC 6298 §2.4 asks for a timeout of 1 s. The default of
+    /// 10 ms is a deliberate departure for local networks: there RACK and the tail loss probe
+    /// repair losses long before, and a spurious timeout is undone.
     pub rto_min: Duration,
     /// Ceiling of the retransmission timeout, at least 60 s (RFC 6298 §2.5).
     pub rto_max: Duration,
     /// Retransmission timeout before the first round-trip sample (RFC 6298 §2.1).
     pub rto_initial: Duration,
-    /// R2 of RFC 9293 §3.8.3: the connection is given up after data stayed unacknowledged so long.
+    /// R2 of RFC 9293 §3.8.3: the connection is aborted after data stayed unacknowledged so long.
     pub user_timeout: Duration,
     /// R2 for a SYN, at least 3 minutes (RFC 9293 MUST-23).
     pub syn_timeout: Duration,
-    /// How long TIME-WAIT lasts, 2·MSL.
+    /// Duration of TIME-WAIT, 2·MSL.
     pub time_wait: Duration,
-    /// When keep-alive probes are sent; off by default (RFC 9293 MUST-25). RFC 9293 MUST-28 has two
-    /// hours as the least that may be a default; here turning it on names the time, and any may be
-    /// named. [`Tcb::set_keepalive`](super::Tcb::set_keepalive) changes it later.
+    /// Keep-alive probes; off by default (RFC 9293 MUST-25). RFC 9293 MUST-28 requires a default
+    /// idle time of at least two hours. Here the application that turns probes on names the time,
+    /// and any time is allowed. [`Tcb::set_keepalive`](super::Tcb::set_keepalive) changes it later.
     pub keepalive: Option<KeepAliveTimes>,
-    /// Whether explicit congestion notification is used (RFC 3168).
+    /// Use of explicit congestion notification (RFC 3168).
     pub ecn: EcnUse,
     /// Congestion controller.
     pub congestion: CongestionKind,
-    /// Initial congestion window in segments; `None` for that of RFC 6928: ten segments, but two
-    /// when they are large.
+    /// Initial congestion window in segments; `None` for that of RFC 6928: ten segments, but two if
+    /// they are large.
     pub initial_window_segments: Option<u16>,
 }
 
@@ -148,36 +150,37 @@ mod tests {
     }
 }
 
-/// When keep-alive probes are sent, and how many go unanswered before the connection is given up.
+/// Times of keep-alive probes, and the number of unanswered probes after which the connection is
+/// aborted.
 ///
-/// Times are of a second to nine hours and a number of probes is of 1 to 127, as the kernel's TCP has
-/// them; others are taken for the nearest of these.
+/// Times are 1 s to 32,767 s and probes are 1 to 127, as in the kernel's TCP; other values are
+/// replaced by the nearest of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepAliveTimes {
-    /// How long nothing was heard of the peer before the first probe.
+    /// Silence of the peer before the first probe.
     pub idle: Duration,
-    /// From one probe to the next.
+    /// Time from one probe to the next.
     pub interval: Duration,
-    /// Probes without an answer.
+    /// Unanswered probes before the connection is aborted.
     pub probes: u32,
 }
 
 impl Default for KeepAliveTimes {
-    /// RFC 9293 MUST-28: the default idle time "MUST be no less than two hours". RFC 9293 §3.8.4: a
-    /// probe that is not answered is no dead connection; nine in eleven minutes are.
+    /// RFC 9293 MUST-28: the default idle time "MUST be no less than two hours". RFC 9293 §3.8.4:
+    /// one unanswered probe does not prove a dead connection; here nine in eleven minutes do.
     fn default() -> Self {
         Self { idle: Duration::from_secs(7200), interval: Duration::from_secs(75), probes: 9 }
     }
 }
 
 impl KeepAliveTimes {
-    /// Those of the default, but for the idle time.
+    /// The default times with another idle time.
     #[must_use]
     pub fn after(idle: Duration) -> Self {
         Self { idle, ..Self::default() }
     }
 
-    /// Those that give up a peer that was not heard of for about `limit`, of two seconds at least.
+    /// Times that abort a connection after about `limit` of silence; at least two seconds.
     #[must_use]
     pub fn giving_up_after(limit: Duration) -> Self {
         let idle = (limit / 4).clamp(TIME_MIN, TIME_MAX);
@@ -186,7 +189,7 @@ impl KeepAliveTimes {
         Self { idle, interval: idle, probes }.within_limits()
     }
 
-    /// Within what every TCP below can do.
+    /// Limits the times to what every TCP below supports.
     #[must_use]
     pub fn within_limits(self) -> Self {
         Self {
@@ -197,8 +200,8 @@ impl KeepAliveTimes {
     }
 }
 
-/// Linux takes seconds up to these for `TCP_KEEPIDLE` and `TCP_KEEPINTVL`, and probes up to these for
-/// `TCP_KEEPCNT`.
+/// Linux takes seconds up to these for `TCP_KEEPIDLE` and `TCP_KEEPINTVL`, and probes up to these
+/// for `TCP_KEEPCNT`.
 const TIME_MIN: Duration = Duration::from_secs(1);
 const TIME_MAX: Duration = Duration::from_secs(32_767);
 const PROBES_MAX: u32 = 127;

@@ -1,4 +1,4 @@
-//! One connection: its parts, its birth, its timers and its end.
+//! One connection: its parts, how it opens, its timers and how it ends.
 
 use std::mem::offset_of;
 use std::ops::Range;
@@ -21,7 +21,7 @@ use super::timer::{Timer, Timers};
 use crate::time::{Duration, Instant};
 use crate::types::StreamOffset;
 
-/// What happened to a connection that the layer above should know.
+/// An event of a connection that the layer above must handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpEvent {
     /// Data may be sent.
@@ -44,13 +44,13 @@ pub enum TcpEvent {
 #[repr(C)]
 pub struct Tcb {
     pub(super) snd: SendHalf,
-    /// The same for most connections of a port.
+    /// Shared by most connections of a port.
     pub(super) config: Arc<Config>,
     pub(super) local_port: u16,
     pub(super) remote_port: u16,
     pub(super) state: State,
     pub(super) fin_sent: bool,
-    /// Where our FIN goes, once the user closed.
+    /// Stream offset of our FIN, once the application has closed.
     pub(super) close_at: Option<StreamOffset>,
     pub(super) persist: Persist,
     pub(super) events: ArrayVec<TcpEvent, 4>,
@@ -70,33 +70,34 @@ pub struct Tcb {
     pub(super) strays: Strays,
 }
 
-/// The exchange of SYNs.
+/// State of the SYN exchange.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(super) struct Handshake {
-    /// When the SYN went out; `None` once another did (Karn), or it is acknowledged.
+    /// Time at which the SYN was sent; `None` once it was retransmitted (Karn's algorithm) or
+    /// acknowledged.
     pub(super) syn_sent_at: Option<Instant>,
     pub(super) started_at: Instant,
     /// SYNs and SYN-ACKs sent.
     pub(super) syns_sent: u32,
-    /// What the peer's SYN asked for; before it is seen, what we ask for.
+    /// The shift that the peer's SYN offered; our offer before that SYN arrives.
     pub(super) window_scale: Option<u8>,
     pub(super) sack: bool,
-    /// Opened by us (`connect`), not by the peer. RFC 9293 MUST-11: remembered in SYN-RECEIVED.
+    /// Opened by us (`connect`), not by the peer. RFC 9293 MUST-11: kept in SYN-RECEIVED.
     pub(super) active: bool,
-    /// The timer ran out before our SYN was acknowledged.
+    /// The retransmission timer expired before our SYN was acknowledged.
     pub(super) syn_timed_out: bool,
-    /// A SYN or SYN-ACK waits to be sent.
+    /// A SYN or SYN-ACK must be sent.
     pub(super) syn_due: bool,
 }
 
-/// The send window is too small (RFC 9293 §3.8.6.1 and §3.8.6.2.1).
+/// State of sending into a window that is too small (RFC 9293 §3.8.6.1 and §3.8.6.2.1).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Persist {
     pub(super) probe_due: bool,
-    /// The timer waits for a window that is open to grow, not for one that is shut.
+    /// The persist timer waits for an open window to grow, not for a closed one to open.
     pub(super) override_armed: bool,
-    /// The override timer ran out: send what the window takes.
+    /// The override timer expired: send as much as the window permits.
     pub(super) override_due: bool,
     pub(super) backoff: u32,
 }
@@ -108,26 +109,28 @@ pub(super) struct KeepAlive {
 }
 
 impl Tcb {
-    /// What most segments need, beside [`HOT_HEAD`](Self::HOT_HEAD), in bytes from the beginning.
+    /// Byte range that most segments need, in addition to [`HOT_HEAD`](Self::HOT_HEAD), as offsets
+    /// from the start of the struct.
     pub(crate) const HOT: Range<usize> = offset_of!(Self, snd) + SendHalf::HOT_FROM
         ..offset_of!(Self, counters) + offset_of!(Counters, retransmissions);
-    /// Bytes at the beginning that most acknowledgments need.
+    /// Bytes at the start of the struct that most acknowledgments need.
     pub(crate) const HOT_HEAD: usize = offset_of!(Self, snd) + SendHalf::HOT_HEAD;
 
-    /// What an acknowledgment of the oldest segment in flight looks at is needed soon.
+    /// Prefetches what an acknowledgment of the oldest segment in flight reads.
     #[inline]
     pub(crate) fn prefetch_outstanding(&self) {
         self.snd.board.prefetch();
     }
 
-    /// Of that, what data from the peer need: not how fast this end may send.
+    /// The part of [`HOT`](Self::HOT) that data from the peer needs: without the state of how fast
+    /// this end may send.
     pub(crate) const HOT_FOR_DATA: Range<usize> =
         offset_of!(Self, snd) + offset_of!(SendHalf, board)..Self::HOT.end;
-    /// What deadlines are about.
+    /// Byte range that deadlines are computed from.
     pub(crate) const DUE: Range<usize> = Self::HOT_FOR_DATA.start..offset_of!(Self, ecn);
 
-    /// Opens a connection: SYN-SENT. `iss` is the initial send sequence number, `ts_offset` is added
-    /// to the timestamp clock; see `IsnGenerator` for both.
+    /// Opens a connection: SYN-SENT. `iss` is the initial send sequence number; `ts_offset` is
+    /// added to the timestamp clock. `IsnGenerator` chooses both.
     #[must_use]
     pub fn connect(
         now: Instant,
@@ -143,8 +146,8 @@ impl Tcb {
         connection
     }
 
-    /// Answers a SYN: SYN-RECEIVED. The caller has checked it with
-    /// `check_syn`; the ports are taken from it.
+    /// Answers a SYN: SYN-RECEIVED. The caller has checked `syn` with `check_syn`; the ports are
+    /// taken from `syn`.
     #[must_use]
     pub fn accept(
         now: Instant,
@@ -203,8 +206,8 @@ impl Tcb {
         }
     }
 
-    /// Takes the peer's SYN: where its stream starts, and what both sides agree on. An option counts
-    /// only when both SYNs have it (RFC 7323 §2.2, §3.2; RFC 2018 §2).
+    /// Takes the peer's SYN: the start of the peer's stream, and what both sides agree on. An
+    /// option is agreed on only if both SYNs have it (RFC 7323 §2.2, §3.2; RFC 2018 §2).
     pub(super) fn take_syn(&mut self, now: Instant, syn: &Header) {
         let config = &self.config;
         let Options { mss, window_scale, sack_permitted, timestamps, sack: _ } = &syn.options;
@@ -235,36 +238,37 @@ impl Tcb {
         self.state
     }
 
-    /// What this connection counted.
+    /// The counters of this connection.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// First part of `within` that was never committed.
+    /// Returns the first part of `within` that was never committed.
     #[must_use]
     pub fn next_missing(&self, within: Range<StreamOffset>) -> Option<Range<StreamOffset>> {
         self.rcv.next_missing(within)
     }
 
-    /// Whether [`commit`](Self::commit) has room for `range` and for any front part of it.
+    /// Returns true if [`commit`](Self::commit) has room for `range` and for any front part of it.
     #[must_use]
     pub fn can_commit(&self, range: &Range<StreamOffset>) -> bool {
         self.rcv.can_commit(range)
     }
 
-    /// The layer above keeps the bytes of `range`, which [`next_missing`](Self::next_missing)
-    /// reported. They will be acknowledged and are never offered again.
+    /// Marks `range` as kept by the layer above. [`next_missing`](Self::next_missing) reported it.
+    /// `Tcb` acknowledges these bytes and never offers them again.
     ///
     /// # Errors
-    /// [`Full`] when there are too many ranges beyond the cumulative point: the bytes count as not
+    /// [`Full`] if there are too many ranges beyond the cumulative point: the bytes count as not
     /// received, and must not be used.
     pub fn commit(&mut self, range: Range<StreamOffset>) -> Result<(), Full> {
         self.rcv.commit(range)
     }
 
-    /// Bytes of `range` that were committed beyond a gap could not be kept: they count as never
-    /// received (RFC 2018 §8). Nothing of what is acknowledged is taken back.
+    /// Withdraws bytes of `range` that were committed beyond a gap and could not be kept: they
+    /// count as never received (RFC 2018 §8). Bytes before the cumulative point, which are
+    /// acknowledged, are not withdrawn.
     pub fn forget(&mut self, range: &Range<StreamOffset>) {
         self.rcv.forget(range);
     }
@@ -275,8 +279,9 @@ impl Tcb {
         self.rcv.rcv_nxt()
     }
 
-    /// Sets the receive window policy in bytes. What was offered before stays good: the right edge
-    /// never moves back (RFC 9293 SHLD-14). Opening a closed window sends an update.
+    /// Sets the receive window policy in bytes. A window that was advertised stays valid: the right
+    /// edge never moves back (RFC 9293 SHLD-14). If this opens a closed window, a window update is
+    /// sent.
     pub(crate) fn set_receive_window(&mut self, bytes: u32) {
         self.rcv.set_window(bytes);
         if self.state.is_synchronized() && self.rcv.update_is_due() {
@@ -284,8 +289,8 @@ impl Tcb {
         }
     }
 
-    /// Offers at most `bytes`, or as many as the configuration says. Before anything was offered the
-    /// first window follows, too.
+    /// Limits the receive window to `bytes`, and never above the configured one; `None` restores
+    /// the configured one. Before anything was advertised, the first window follows the limit, too.
     pub(crate) fn limit_receive_window(&mut self, bytes: Option<usize>) {
         let limit = bytes.and_then(|bytes| u32::try_from(bytes).ok()).unwrap_or(u32::MAX);
         let window = limit.min(self.config.window_bytes);
@@ -306,13 +311,13 @@ impl Tcb {
         self.snd.board.nxt().min(self.send_end())
     }
 
-    /// The number after the last one sent, the FIN's counted.
+    /// Sequence number after the last one sent, including a FIN's.
     #[must_use]
     pub(crate) fn snd_end_seq(&self) -> SeqNum {
         self.snd.space.seq_at(self.snd.board.nxt())
     }
 
-    /// Whether `seq` is in flight: an ICMP message that quotes another number is not believed
+    /// Returns true if `seq` is in flight. An ICMP message that quotes another number is ignored
     /// (RFC 5927 §4.1).
     #[must_use]
     pub(crate) fn is_in_flight(&self, seq: SeqNum) -> bool {
@@ -332,8 +337,8 @@ impl Tcb {
         usize::try_from(self.snd.emss()).unwrap_or(usize::MAX)
     }
 
-    /// The path takes IP payloads (TCP header and data) of at most `bytes` from now on. Segments in
-    /// flight above the new EMSS are retransmitted, cut to fit.
+    /// Sets the largest IP payload (TCP header and data) that the path carries, in bytes. Segments
+    /// in flight above the new EMSS are retransmitted, cut to fit.
     pub(crate) fn set_path_mtu(&mut self, now: Instant, bytes: usize) {
         self.snd.set_path(bytes);
         if self.snd.board.flight() > 0 {
@@ -348,7 +353,8 @@ impl Tcb {
         self.snd.board.is_long_delivered()
     }
 
-    /// A size that was taken before is doubted now: what arrived until now says nothing about it.
+    /// Forgets the evidence about the path: a size that worked before is in doubt, and what arrived
+    /// until now proves nothing about it.
     pub(crate) const fn forget_path_evidence(&mut self) {
         self.snd.board.forget_path_evidence();
     }
@@ -380,14 +386,14 @@ impl Tcb {
         self.snd.rtt.srtt_ns().map(Duration::from_nanos)
     }
 
-    /// Retransmission timeouts since the last forward progress. From 3 on the path is suspect (R1 of
-    /// RFC 9293 §3.8.3).
+    /// Retransmission timeouts since the last forward progress. From 3 on, the path is suspect (R1
+    /// of RFC 9293 §3.8.3).
     #[must_use]
     pub(crate) const fn consecutive_timeouts(&self) -> u32 {
         self.snd.timeouts()
     }
 
-    /// Turns keep-alive probes on, or off (RFC 9293 MUST-24, MUST-27).
+    /// Turns keep-alive probes on or off (RFC 9293 MUST-24, MUST-27).
     pub fn set_keepalive(&mut self, now: Instant, times: Option<KeepAliveTimes>) {
         Arc::make_mut(&mut self.config).keepalive = times;
         self.keepalive.unanswered = 0;
@@ -398,13 +404,13 @@ impl Tcb {
         }
     }
 
-    /// When keep-alive probes are sent.
+    /// The times of keep-alive probes; `None` if they are off.
     #[must_use]
     pub fn keepalive(&self) -> Option<KeepAliveTimes> {
         self.config.keepalive
     }
 
-    /// How long data may stay unacknowledged ([`Config::user_timeout`]).
+    /// The longest time that data may stay unacknowledged ([`Config::user_timeout`]).
     pub(crate) fn user_timeout(&self) -> Duration {
         self.config.user_timeout
     }
@@ -413,7 +419,7 @@ impl Tcb {
     /// Closing twice changes nothing.
     ///
     /// # Panics
-    /// When more than `end` was sent already: a caller's bug.
+    /// If bytes beyond `end` were sent already: a caller's bug.
     pub fn close(&mut self, end: StreamOffset) {
         if self.close_at.is_some() || self.state == State::Closed {
             return;
@@ -428,7 +434,7 @@ impl Tcb {
         self.close_at = Some(end);
     }
 
-    /// Gives the connection up: the peer gets a RST (RFC 9293 §3.10.5). There is no event for it.
+    /// Aborts the connection: the peer gets a RST (RFC 9293 §3.10.5). It raises no event.
     pub fn abort(&mut self) {
         let sends_reset = self.state.is_synchronized() && self.state != State::TimeWait;
         if sends_reset || self.state == State::SynReceived {
@@ -445,7 +451,7 @@ impl Tcb {
         self.stop();
     }
 
-    /// Whether nothing is left to be done or sent: the connection can be dropped.
+    /// Returns true if nothing is left to do or to send: the connection can be dropped.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.state == State::Closed && self.reset.is_none() && self.events.is_empty()
@@ -471,7 +477,7 @@ impl Tcb {
         }
     }
 
-    /// Both SYNs are acknowledged.
+    /// Enters ESTABLISHED: both SYNs are acknowledged.
     pub(super) fn establish(&mut self, now: Instant) {
         if let Some(sent_at) = self.handshake.syn_sent_at.take() {
             self.snd.rtt.sample(now, now.nanos_since(sent_at));
@@ -486,27 +492,27 @@ impl Tcb {
         self.raise(TcpEvent::Established);
     }
 
-    /// Both FINs are exchanged, ours acknowledged.
+    /// Starts the TIME-WAIT timer: both FINs are exchanged and ours is acknowledged.
     pub(super) fn begin_time_wait(&mut self, now: Instant) {
         self.timers.clear_all();
         self.timers.set(Timer::TimeWait, now + self.config.time_wait);
         self.raise(TcpEvent::Closed);
     }
 
-    /// The connection ended in CLOSED.
+    /// Ends the connection in CLOSED and raises `event`.
     pub(super) fn finish(&mut self, event: TcpEvent) {
         self.stop();
         self.raise(event);
     }
 
     pub(super) fn raise(&mut self, event: TcpEvent) {
-        // Established, PeerFin and one end: more cannot happen to one connection.
+        // Established, PeerFin and one ending: a connection has at most these three events.
         if !self.events.is_full() {
             self.events.push(event);
         }
     }
 
-    /// Nothing is sent any more, but for a RST.
+    /// Stops all sending except a pending RST.
     fn stop(&mut self) {
         self.timers.clear_all();
         self.acks = AckPolicy::new(0, self.config.window_bytes);

@@ -1,13 +1,13 @@
-//! SYN cookies (RFC 4987 §3.6): a listener whose backlog is full answers without keeping anything.
+//! SYN cookies (RFC 4987 §3.6): a listener whose backlog is full answers without keeping state.
 //!
 //! ```text
 //! ISN of the SYN-ACK:  | MSS class (3) | keyed hash of addresses, peer's ISN, MSS class, period (29) |
 //! its timestamp:       | clock (27)                  | SACK (1) | window scale shift, 15: none (4) |
 //! ```
 //!
-//! The peer's ACK brings both back, and with them all that a connection needs to be made. Window
-//! scaling and SACK are agreed on only with timestamps, whose bytes hold them. They are not
-//! signed: a peer that changes them harms its own connection only.
+//! The peer's ACK returns both, and with them all that is needed to create a connection. Window
+//! scaling and SACK are agreed on only with timestamps, whose bytes hold them. These bytes are not
+//! signed: a peer that changes them harms only its own connection.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -22,36 +22,36 @@ use super::seq::SeqNum;
 use crate::siphash::{Key, hash_of_ends};
 use crate::time::Instant;
 
-/// Makes and redeems cookies. The same key gives the same cookies.
+/// Makes and verifies cookies. Equal keys give equal cookies.
 #[derive(Clone)]
 pub(crate) struct SynCookies {
     key: Key,
 }
 
-/// Without the key.
+/// Omits the key.
 impl fmt::Debug for SynCookies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SynCookies").finish_non_exhaustive()
     }
 }
 
-/// The addresses of both ends, and what hides the clock of the connection between them.
+/// The addresses of both ends, and the offset that hides the connection's clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CookieEnds {
     /// Our address.
     pub local: SocketAddr,
     /// The peer's address.
     pub remote: SocketAddr,
-    /// What is added to the timestamp clock; see
+    /// Offset added to the timestamp clock; see
     /// [`IsnGenerator::timestamp_offset`](super::IsnGenerator::timestamp_offset).
     pub ts_offset: u32,
 }
 
-/// A cookie is good in the period it was made in and the next.
+/// A cookie is valid in the period it was made in and in the next.
 const PERIOD_NS: u64 = 64_000_000_000;
-/// The longest time for which a cookie may be good, in nanoseconds.
+/// The longest time for which a cookie can be valid, in nanoseconds.
 pub(crate) const COOKIE_VALID_NS: u64 = 2 * PERIOD_NS;
-/// What the peer's MSS is rounded down to, so that it fits three bits.
+/// Values that the peer's MSS is rounded down to, so that it fits three bits.
 const MSS_CLASSES: [u16; 8] = [64, 536, 1200, 1360, 1440, 1460, 4312, 8940];
 const HASH_BITS: u32 = 29;
 const HASH_MASK: u32 = (1 << HASH_BITS) - 1;
@@ -69,7 +69,7 @@ impl SynCookies {
         Self { key }
     }
 
-    /// The SYN-ACK that answers `syn`, which [`check_syn`](super::check_syn) has found good.
+    /// Returns the SYN-ACK that answers `syn`, which [`check_syn`](super::check_syn) has accepted.
     #[must_use]
     pub(crate) fn answer(
         &self,
@@ -94,7 +94,7 @@ impl SynCookies {
             ack: syn.seq.plus(1),
             flags: Flags::SYN | Flags::ACK,
             window: u16::try_from(config.window_bytes).unwrap_or(u16::MAX),
-            // RFC 4987 §3.6: a cookie has no room for more; the connection does without ECN.
+            // RFC 4987 §3.6: a cookie has no room for more; the connection does not use ECN.
             ecn: Ecn::NotCapable,
             options: Options {
                 mss: Some(config.mss_receive),
@@ -106,8 +106,8 @@ impl SynCookies {
         }
     }
 
-    /// The connection that an ACK opens, if it brings back a cookie of ours: still in SYN-RECEIVED,
-    /// to be handed that same segment.
+    /// Returns the connection that an ACK opens if the ACK returns a cookie of ours. The connection
+    /// is in SYN-RECEIVED; the caller must hand it the same segment next.
     #[must_use]
     pub(crate) fn redeem(
         &self,
@@ -130,7 +130,7 @@ impl SynCookies {
         if !is_ours {
             return None;
         }
-        // What the SYN may have said, as far as it is known.
+        // The options of the SYN, as far as they are known.
         let echoed = ack.options.timestamps.filter(|_| config.timestamps);
         let choices = echoed.map_or(SHIFT_NONE, |echoed| echoed.echo & CHOICES_MASK);
         let shift = Some(choices & SHIFT_MASK).filter(|shift| *shift != SHIFT_NONE);
@@ -172,8 +172,8 @@ const fn clock(now: Instant, ends: &CookieEnds) -> u32 {
     ends.ts_offset.wrapping_add((now.as_nanos() / TICK_NS) as u32)
 }
 
-/// The latest clock value not after `clock` whose low bits are `choices`: the connection's own
-/// timestamps may not be older than its SYN-ACK's.
+/// Returns the latest clock value not after `clock` whose low bits are `choices`: the connection's
+/// timestamps must not be older than its SYN-ACK's.
 const fn with_choices(clock: u32, choices: u32) -> u32 {
     let value = clock & !CHOICES_MASK | choices;
     if value & CHOICES_MASK > clock & CHOICES_MASK {
@@ -183,7 +183,7 @@ const fn with_choices(clock: u32, choices: u32) -> u32 {
     }
 }
 
-/// The largest class that is not above `mss`, or the smallest of all.
+/// Returns the largest class that is not above `mss`, or the smallest class.
 fn mss_class(mss: u16) -> usize {
     MSS_CLASSES.iter().rposition(|class| *class <= mss).unwrap_or(0)
 }
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(mss_class(1), 0);
     }
 
-    /// A cookie is good in the period after its own, and not in the one after that.
+    /// A cookie is valid in the period after its own, and not in the one after that.
     #[test]
     fn a_cookie_outlives_the_period_it_was_made_in_by_one() {
         let (cookies, config) = (SynCookies::new((1, 2)), Arc::new(Config::default()));
@@ -318,8 +318,8 @@ mod tests {
         assert!(!redeemed(2 * PERIOD_NS));
     }
 
-    /// The SYN-ACK went out, as a cookie: the connection sends none of its own at first, and its
-    /// next is a retransmission.
+    /// The SYN-ACK was sent as a cookie: the connection sends none of its own at first, and its
+    /// next one is a retransmission.
     #[test]
     fn the_answer_of_a_redeemed_connection_has_gone_out_already() {
         let (cookies, config, now) =
@@ -335,8 +335,8 @@ mod tests {
         assert_eq!((again.header.flags, again.header.seq), (answer.flags, answer.seq));
     }
 
-    /// What the low bits of the timestamp say is what the SYN said; and the connection's own clock
-    /// is never behind it, not even at once.
+    /// The low bits of the timestamp repeat the options of the SYN; and the connection's own clock
+    /// is never behind it, not even at the same instant.
     #[test]
     fn choices_survive_in_the_timestamp() {
         let (cookies, config) = (SynCookies::new((1, 2)), Arc::new(Config::default()));

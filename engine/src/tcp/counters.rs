@@ -1,6 +1,6 @@
-//! What a connection counts, and why it drops segments.
+//! Counters of a connection, and its reasons to drop segments.
 
-/// Why an arriving segment was dropped, in whole or but for its ACK.
+/// Reason why an arriving segment was dropped, as a whole or except for its ACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DropReason {
     /// The connection is closed.
@@ -11,9 +11,9 @@ pub enum DropReason {
     TimestampMissing,
     /// Everything in it lies before RCV.NXT: a duplicate, or a probe.
     Old,
-    /// It starts beyond the window.
+    /// The segment starts beyond the window.
     BeyondWindow,
-    /// Its data finds the window closed; its ACK was processed.
+    /// The window is closed to its data; its ACK was processed.
     WindowClosed,
     /// A RST that is in the window but not exactly at RCV.NXT (RFC 5961 §3).
     BlindReset,
@@ -21,18 +21,18 @@ pub enum DropReason {
     UnexpectedSyn,
     /// No ACK bit where one is required.
     AckMissing,
-    /// It acknowledges what was never sent, or is far too old (RFC 5961 §5).
+    /// It acknowledges bytes that were never sent, or is far too old (RFC 5961 §5).
     AckOutOfRange,
     /// Data after the peer's FIN.
     AfterFin,
 }
 
 impl DropReason {
-    /// How many reasons there are.
+    /// Number of reasons.
     pub const COUNT: usize = Self::AfterFin as usize + 1;
 }
 
-/// What one connection counted. A super-frame counts as the wire segments it stands for.
+/// Counters of one connection. A super-frame counts as the wire segments it combines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Counters {
@@ -56,14 +56,14 @@ pub struct Counters {
     pub rtos: u64,
     /// Loss recoveries begun without a timeout.
     pub fast_retransmits: u64,
-    /// Recoveries, of either kind, that turned out to be for nothing and were undone.
+    /// Recoveries, of either kind, that proved to be spurious and were undone.
     pub recoveries_undone: u64,
-    /// Tail loss probes sent (RFC 8985 §7): the last segment again, or a new one. They are sent when
-    /// an acknowledgment is late, lost or not, and count as no retransmission.
+    /// Tail loss probes sent (RFC 8985 §7): the last segment again, or a new one. They are sent if
+    /// an acknowledgment is late, lost or not, and do not count as retransmissions.
     pub loss_probes: u64,
     /// Zero-window and keep-alive probes sent.
     pub probes_sent: u64,
-    /// Times a peer took back data it had selectively acknowledged.
+    /// Times the peer discarded data it had selectively acknowledged.
     pub reneges: u64,
     /// Drops by reason, indexed by [`DropReason`].
     pub dropped: [u64; DropReason::COUNT],

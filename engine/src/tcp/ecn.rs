@@ -6,39 +6,39 @@ use arrayvec::ArrayVec;
 use super::header::{Ecn, Flags, Header};
 use super::seq::SeqNum;
 
-/// Whether a connection uses ECN.
+/// Use of ECN by a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EcnUse {
-    /// Never.
+    /// ECN is not used.
     Off,
-    /// When the peer asks for it.
+    /// ECN is used if the peer offers it.
     #[default]
     Accept,
-    /// Ask for it, once: a SYN that has to be retransmitted does not, for there are paths that drop
-    /// SYNs that ask (RFC 3168 §6.1.1.1).
+    /// Our SYN offers ECN. A retransmitted SYN does not, because some paths drop SYNs that offer it
+    /// (RFC 3168 §6.1.1.1).
     Ask,
 }
 
-/// The state of one connection.
+/// ECN state of one connection.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct EcnState {
     choice: EcnUse,
     /// Marks are echoed one by one (RFC 8257 §3.2), not until the peer has reduced its window.
     exact: bool,
-    /// Our SYN asked.
+    /// Our SYN offered ECN.
     asked: bool,
     /// Both ends use ECN.
     pub(crate) agreed: bool,
     /// Acknowledgments carry ECE ("DCTCP.CE" when exact).
     echo: bool,
-    /// The next new data tells that the window was reduced.
+    /// The next new data must carry CWR: the window was reduced.
     pub(crate) cwr_due: bool,
-    /// Acknowledgments that must go first: their numbers, and whether they carry ECE.
+    /// Acknowledgments that must be sent before others: their numbers, and whether they carry ECE.
     early: ArrayVec<(SeqNum, bool), EARLY_MAX>,
 }
 
-/// Changes between marked and unmarked segments that are told apart in one burst of arrivals.
+/// Most changes between marked and unmarked segments that one burst of arrivals can record.
 const EARLY_MAX: usize = 4;
 const SETUP: Flags = Flags::ECE.union(Flags::CWR);
 
@@ -48,7 +48,7 @@ impl EcnState {
         Self { choice, exact, asked: false, agreed: false, echo: false, early, cwr_due: false }
     }
 
-    /// ECN bits of our SYN (RFC 3168 §6.1.1).
+    /// Returns the ECN bits of our SYN (RFC 3168 §6.1.1).
     pub(crate) fn syn_flags(&mut self, answer: bool, again: bool) -> Flags {
         if answer {
             return if self.agreed { Flags::ECE } else { Flags::empty() };
@@ -57,7 +57,7 @@ impl EcnState {
         if self.asked { SETUP } else { Flags::empty() }
     }
 
-    /// The peer's SYN, or SYN-ACK.
+    /// Takes the peer's SYN or SYN-ACK.
     pub(crate) fn take_syn(&mut self, flags: Flags) {
         self.agreed = if flags.contains(Flags::ACK) {
             // "an ECN-setup SYN-ACK packet" has ECE set and CWR not.
@@ -67,21 +67,21 @@ impl EcnState {
         };
     }
 
-    /// ECN bits of an acknowledgment.
+    /// Returns the ECN bits of an acknowledgment.
     pub(crate) fn echo_flags(&self) -> Flags {
         if self.echo { Flags::ECE } else { Flags::empty() }
     }
 
-    /// Acceptable data came in. `unacknowledged`: the number to acknowledge, if data before it
-    /// waits for its acknowledgment.
+    /// Records acceptable data. `unacknowledged` is the number to acknowledge if earlier data is
+    /// not acknowledged yet.
     pub(crate) fn on_data(&mut self, header: &Header, unacknowledged: Option<SeqNum>) {
         let marked = header.ecn == Ecn::Experienced;
         if !self.exact {
-            // RFC 3168 §6.1.3: ECE in all acknowledgments until a CWR comes.
+            // RFC 3168 §6.1.3: ECE in all acknowledgments until a CWR arrives.
             self.echo &= !header.flags.contains(Flags::CWR);
             self.echo |= marked;
         } else if marked != self.echo {
-            // RFC 8257 §3.2: what came before is acknowledged with its own mark.
+            // RFC 8257 §3.2: earlier data is acknowledged with its own mark.
             if let Some(number) = unacknowledged
                 && !self.early.is_full()
             {
@@ -95,19 +95,19 @@ impl EcnState {
         !self.early.is_empty()
     }
 
-    /// An acknowledgment that must go before the others: its number and its ECN bits.
+    /// Takes an acknowledgment that must be sent before the others: its number and its ECN bits.
     pub(crate) fn take_early(&mut self) -> Option<(SeqNum, Flags)> {
         let (number, echo) = self.early.pop_at(0)?;
         Some((number, if echo { Flags::ECE } else { Flags::empty() }))
     }
 
-    /// ECN bits of new data.
+    /// Returns the ECN bits of new data.
     pub(crate) fn data_flags(&mut self) -> Flags {
         if std::mem::take(&mut self.cwr_due) { Flags::CWR } else { Flags::empty() }
     }
 
-    /// The IP field of new data. Retransmissions and segments without data are not ECN-capable
-    /// (RFC 3168 §6.1.4, §6.1.5).
+    /// Returns the ECN field of the IP header for new data. Retransmissions and segments without
+    /// data are not ECN-capable (RFC 3168 §6.1.4, §6.1.5).
     pub(crate) const fn data_field(&self) -> Ecn {
         if self.agreed { Ecn::Capable0 } else { Ecn::NotCapable }
     }

@@ -1,7 +1,7 @@
 //! The TCP header as a value: bytes to [`Header`] and back (RFC 9293 §3.1).
 //!
-//! Knows nothing of connections. The checksum field is written as 0 and not looked at: the port
-//! computes and verifies checksums, because only it sees the IP addresses.
+//! Independent of connections. The checksum field is written as 0 and not read: the port computes
+//! and verifies checksums, because only it knows the IP addresses.
 
 use arrayvec::ArrayVec;
 use bitflags::bitflags;
@@ -12,7 +12,7 @@ bitflags! {
     /// Control bits, in the order of byte 13 of the header.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Flags: u8 {
-        /// No more data from the sender.
+        /// End of the sender's data.
         const FIN = 0x01;
         /// Synchronize sequence numbers.
         const SYN = 0x02;
@@ -40,7 +40,7 @@ pub struct Timestamps {
     pub echo: u32,
 }
 
-/// A block of a SACK option: first number held, first number after it (RFC 2018 §3).
+/// A block of a SACK option: first number received, first number after it (RFC 2018 §3).
 pub type SackBlock = (SeqNum, SeqNum);
 
 /// The options this TCP understands. Others are skipped when parsing.
@@ -48,13 +48,13 @@ pub type SackBlock = (SeqNum, SeqNum);
 pub struct Options {
     /// Maximum segment size (SYN only).
     pub mss: Option<u16>,
-    /// Window scale shift as it stands in the option, not yet limited to 14 (SYN only).
+    /// Window scale shift as in the option, not yet limited to 14 (SYN only).
     pub window_scale: Option<u8>,
     /// SACK permitted (SYN only).
     pub sack_permitted: bool,
     /// Timestamps.
     pub timestamps: Option<Timestamps>,
-    /// SACK blocks; with timestamps no more than three fit.
+    /// SACK blocks; beside timestamps at most three fit.
     pub sack: ArrayVec<SackBlock, SACK_BLOCKS_MAX>,
 }
 
@@ -74,7 +74,7 @@ pub enum Ecn {
 }
 
 impl Ecn {
-    /// The value of the field's two bits; others are ignored.
+    /// Returns the value of the field's two bits; others are ignored.
     #[must_use]
     pub const fn from_bits(bits: u8) -> Self {
         match bits & 3 {
@@ -99,9 +99,9 @@ pub struct Header {
     pub src_port: u16,
     /// Destination port.
     pub dst_port: u16,
-    /// Sequence number of the first byte (of the SYN, when there is one).
+    /// Sequence number of the first byte (of the SYN, if there is one).
     pub seq: SeqNum,
-    /// Acknowledgment number; significant with [`Flags::ACK`].
+    /// Acknowledgment number; valid with [`Flags::ACK`].
     pub ack: SeqNum,
     /// Control bits.
     pub flags: Flags,
@@ -114,10 +114,10 @@ pub struct Header {
     pub ecn: Ecn,
 }
 
-/// Why bytes are not a TCP header.
+/// Reason why bytes are not a TCP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
-    /// Fewer than 20 bytes, or fewer than the data offset says.
+    /// Fewer than 20 bytes, or fewer than the data offset requires.
     #[error("the segment is shorter than its header")]
     TooShort,
     /// A data offset below 5 words.
@@ -153,7 +153,7 @@ impl Header {
     /// Reads the header at the start of `segment`; also returns where the payload begins.
     ///
     /// # Errors
-    /// When the bytes cannot be a header. Unknown options, and known ones of a wrong length, are
+    /// If the bytes cannot be a header. Unknown options, and known ones of a wrong length, are
     /// skipped (RFC 9293 MUST-6).
     #[inline]
     pub fn parse(segment: &[u8]) -> Result<(Self, usize), HeaderError> {
@@ -162,11 +162,11 @@ impl Header {
         Ok((header, payload_at))
     }
 
-    /// The same into an empty header, which is not copied then: a processor that reads what it has just
-    /// written in other portions waits for it.
+    /// Reads as [`parse`](Self::parse) does, into this empty header, so that the header is not
+    /// copied: a processor stalls if it reads what it has just written in portions of another size.
     ///
     /// # Errors
-    /// As [`parse`](Self::parse); the header is of no use then.
+    /// As [`parse`](Self::parse); the header is invalid then.
     #[inline(always)]
     pub(crate) fn read(&mut self, segment: &[u8]) -> Result<usize, HeaderError> {
         let (fixed, rest) =
@@ -187,8 +187,8 @@ impl Header {
     /// Length of the header in bytes, options and their padding included: a multiple of 4.
     ///
     /// # Panics
-    /// When the options do not fit a header (four SACK blocks beside timestamps, or blocks on a
-    /// SYN): a caller's bug.
+    /// If the options do not fit a header (four SACK blocks beside timestamps, or blocks on a SYN):
+    /// a caller's bug.
     #[must_use]
     pub fn len(&self) -> usize {
         let len = HEADER_LEN + self.options.len();
@@ -196,7 +196,7 @@ impl Header {
         len
     }
 
-    /// Whether the header is empty: it never is.
+    /// Returns false: a header is never empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         false
@@ -205,7 +205,7 @@ impl Header {
     /// Writes the header, checksum field 0, to the first [`len`](Self::len) bytes of `out`.
     ///
     /// # Panics
-    /// When `out` is shorter than that, or the options do not fit a header: a caller's bug.
+    /// If `out` is shorter than that, or the options do not fit a header: a caller's bug.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) {
         let len = self.len();
@@ -225,7 +225,7 @@ impl Header {
 }
 
 impl Options {
-    /// Timestamps in their usual place come with nearly every segment; everything else is rare.
+    /// Nearly every segment has timestamps in their usual place; everything else is rare.
     #[inline(always)]
     fn read(&mut self, octets: &[u8]) -> Result<(), HeaderError> {
         if let Ok(&[k0, k1, k2, k3, a, b, c, d, e, f, g, h]) = <&[u8; 12]>::try_from(octets)
@@ -295,7 +295,7 @@ impl Options {
 
     #[inline]
     fn emit(&self, out: &mut [u8]) {
-        // Nothing beside timestamps has room in as many bytes.
+        // Nothing but timestamps takes exactly that many bytes.
         if let Some(Timestamps { value, echo }) = self.timestamps
             && let Ok(out) = <&mut [u8; TIMESTAMPS_LEN]>::try_from(&mut *out)
         {

@@ -1,8 +1,9 @@
-//! The fast path in: the next segment of a transfer that goes one way, which brings nothing but data.
+//! Fast path for the next data segment of a one-way transfer.
 //!
-//! A few comparisons tell it from any other ("header prediction", RFC 7323 Appendix D takes it for granted
-//! where it orders the checks). What it does to the connection is what [`Tcb::handle_segment`] would do;
-//! anything that is not like this takes that way.
+//! Requires a segment in ESTABLISHED that is next in order, fits the window, acknowledges nothing
+//! new and has no SACK blocks. A few comparisons find such a segment ("header prediction"; RFC 7323
+//! Appendix D assumes it in its order of checks). The effect on the connection is that of
+//! [`Tcb::handle_segment`]; every other segment is left to that function.
 
 use std::ops::Range;
 
@@ -18,19 +19,20 @@ use crate::types::StreamOffset;
 #[derive(Clone, Debug)]
 pub(crate) struct NextData {
     pub(crate) range: Range<StreamOffset>,
-    /// Wire segments it stands for.
+    /// Number of wire segments that a super-frame combines.
     segments: usize,
-    /// Its sender had no more to send.
+    /// Its PSH flag: nothing follows this segment at once.
     push: bool,
 }
 
 impl Tcb {
-    /// Takes a segment but for its data, if it is the next of a connection that is established, with
-    /// nothing in it that is news but its bytes, all of which fit the window. `None`: nothing has
-    /// changed, and it is for [`handle_segment`](Self::handle_segment).
+    /// Fast path for an in-order data segment in ESTABLISHED that acknowledges nothing new and
+    /// whose bytes all fit the window. Processes the segment except its data. Returns `None`, with
+    /// nothing changed, if the segment is not of this kind:
+    /// [`handle_segment`](Self::handle_segment) must process it.
     ///
-    /// What is kept of its bytes is to be told to [`finish_next`](Self::finish_next), before the next
-    /// segment.
+    /// The caller reports what it keeps of the bytes to [`finish_next`](Self::finish_next) before
+    /// the next segment.
     #[inline]
     pub(crate) fn take_next(
         &mut self,
@@ -70,7 +72,7 @@ impl Tcb {
         Some(NextData { range, segments, push })
     }
 
-    /// Whether an acknowledgment of SND.UNA that comes with data sets nothing going.
+    /// Returns true if an acknowledgment of SND.UNA that comes with data triggers nothing.
     #[inline]
     fn brings_no_news(&self, header: &Header) -> bool {
         header.options.sack.is_empty()
@@ -79,7 +81,8 @@ impl Tcb {
             && !self.timers.is_set(Timer::Reordering)
     }
 
-    /// The layer above keeps the bytes up to `kept`. Decides when to acknowledge them.
+    /// Commits the bytes up to `kept`, which the layer above keeps. Decides when to acknowledge
+    /// them.
     #[inline]
     pub(crate) fn finish_next(&mut self, now: Instant, next: NextData, kept: StreamOffset) {
         let NextData { range, segments, push } = next;

@@ -1,4 +1,4 @@
-//! Probes of an idle connection that the layer above asks for.
+//! Probes of an idle connection at the request of the layer above.
 
 use super::config::KeepAliveTimes;
 use super::connection::Tcb;
@@ -6,11 +6,13 @@ use super::timer::Timer;
 use crate::time::Instant;
 
 impl Tcb {
-    /// Probes the peer at these times, if those of [`Config::keepalive`](super::Config::keepalive)
-    /// are not sooner; without them, as that says.
+    /// Probes the peer at these times, unless those of
+    /// [`Config::keepalive`](super::Config::keepalive) are sooner. `None` leaves only the
+    /// configured ones.
     ///
-    /// RFC 9293 §3.8.4: keep-alives are off unless the application asks for them. The layer above is
-    /// the application, where its peer may be silent by right and this end has nothing to send.
+    /// RFC 9293 §3.8.4: keep-alives are off unless the application asks for them. Here the layer
+    /// above counts as the application: it asks where its peer may be silent legitimately and this
+    /// end has nothing to send.
     pub(crate) fn probe_idle_peer(&mut self, now: Instant, times: Option<KeepAliveTimes>) {
         self.probe_idle = times;
         self.keepalive.unanswered = 0;
@@ -22,12 +24,13 @@ impl Tcb {
         }
     }
 
-    /// Whether the layer above is to say whether it still wants the peer probed.
+    /// Returns true if a probe is due: the layer above must decide if it still wants the peer
+    /// probed.
     pub(crate) fn is_probe_due(&self, now: Instant) -> bool {
         self.timers.is_expired(Timer::KeepAlive, now)
     }
 
-    /// When the peer is probed.
+    /// The times of keep-alive probes; `None` if they are off.
     pub(super) fn keepalive_times(&self) -> Option<KeepAliveTimes> {
         let configured = self.config.keepalive.map(KeepAliveTimes::within_limits);
         self.probe_idle.into_iter().chain(configured).min_by_key(|times| times.idle)

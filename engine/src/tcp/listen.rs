@@ -1,5 +1,5 @@
-//! What a listener needs: initial sequence numbers, the check of a SYN, the answer to a segment
-//! that no connection wants.
+//! Functions for listeners: initial sequence numbers, the check of a SYN, the answer to a segment
+//! for no connection.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,15 +9,15 @@ use super::seq::SeqNum;
 use crate::siphash::{Key, hash_of_ends};
 use crate::time::Instant;
 
-/// Chooses initial sequence numbers and timestamp offsets that outsiders cannot predict
-/// (RFC 6528 §3, RFC 7323 §5.4). The same keys give the same choices.
+/// Chooses initial sequence numbers and timestamp offsets that outsiders cannot predict (RFC 6528
+/// §3, RFC 7323 §5.4). Equal keys give equal choices.
 #[derive(Clone)]
 pub(crate) struct IsnGenerator {
     key: Key,
     timestamps_key: Key,
 }
 
-/// Without the keys.
+/// Omits the keys.
 impl fmt::Debug for IsnGenerator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IsnGenerator").finish_non_exhaustive()
@@ -47,7 +47,7 @@ impl IsnGenerator {
         ) as u32)
     }
 
-    /// What to add to the timestamp clock of a connection between these addresses.
+    /// Returns the offset to add to the timestamp clock of a connection between these addresses.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "timestamps are modulo 2^32")]
     pub(crate) fn timestamp_offset(&self, local: SocketAddr, remote: SocketAddr) -> u32 {
@@ -55,7 +55,7 @@ impl IsnGenerator {
     }
 }
 
-/// Why a segment that arrived at a listener opens no connection (RFC 9293 §3.10.7.2).
+/// Reason why a segment that arrived at a listener opens no connection (RFC 9293 §3.10.7.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SynRefusal {
     /// Not a SYN, or a SYN together with FIN or RST: drop it silently.
@@ -64,15 +64,15 @@ pub enum SynRefusal {
     /// It acknowledges something a listener never sent: answer with a RST.
     #[error("a segment for no connection")]
     UnknownConnection,
-    /// Too many connections are being set up: drop it, the peer tries again.
+    /// Too many connections are being set up: drop it, the peer retransmits its SYN.
     #[error("the backlog is full")]
     BacklogFull,
 }
 
-/// RFC 9293 §3.10.7.2: whether a segment to a listener is a SYN that opens a connection.
+/// Checks that a segment to a listener is a SYN that opens a connection (RFC 9293 §3.10.7.2).
 ///
 /// # Errors
-/// When it is not; the refusal says what to do.
+/// If it is not; the refusal says what to do.
 pub(crate) const fn check_syn(header: &Header) -> Result<(), SynRefusal> {
     let flags = header.flags;
     if flags.contains(Flags::RST) {
@@ -87,7 +87,8 @@ pub(crate) const fn check_syn(header: &Header) -> Result<(), SynRefusal> {
     Ok(())
 }
 
-/// The RST that answers a segment which no connection wants (RFC 9293 §3.10.7.1); `None` for a RST.
+/// Returns the RST that answers a segment for no connection (RFC 9293 §3.10.7.1); `None` if the
+/// segment is a RST.
 #[must_use]
 pub(crate) fn reset_for(header: &Header, payload_len: usize) -> Option<Header> {
     if header.flags.contains(Flags::RST) {
@@ -132,7 +133,7 @@ mod tests {
         assert_eq!(seen.len(), 1000);
         let offset = generator.timestamp_offset(local, remote);
         assert_ne!(offset, start.0);
-        // Each key is for one of the two.
+        // Each key determines one of the two.
         let other = IsnGenerator::new((1, 3), (3, 4));
         assert_ne!(other.isn(Instant::ZERO, local, remote), start);
         assert_eq!(other.timestamp_offset(local, remote), offset);

@@ -1,4 +1,4 @@
-//! What the layers below learn about the path, and what TCP makes of it.
+//! Reactions of TCP to what the layers below learn about the path.
 
 use super::connection::{Tcb, TcpEvent};
 use super::seq::SeqNum;
@@ -6,13 +6,13 @@ use super::state::{State, Trigger};
 use super::timer::Timer;
 use crate::time::Instant;
 
-/// Timeouts in a row from which the way to the peer is doubted (RFC 9293 §3.8.3, R1: at least 3
-/// transmissions, of which the first is no retransmission).
+/// Consecutive timeouts from which on the path to the peer is suspect (RFC 9293 §3.8.3, R1: at
+/// least 3 transmissions, the first of them no retransmission).
 const SUSPECT_TIMEOUTS: u32 = 2;
 
 impl Tcb {
-    /// Whether `seq` is that of a segment of ours that is still unanswered, a SYN included: an ICMP
-    /// message that quotes another number is not believed (RFC 5927 §4.1).
+    /// Returns true if `seq` is that of a segment of ours that is unanswered, a SYN included. An
+    /// ICMP message that quotes another number is ignored (RFC 5927 §4.1).
     #[must_use]
     pub(crate) fn is_unanswered(&self, seq: SeqNum) -> bool {
         let in_handshake = matches!(self.state, State::SynSent | State::SynReceived);
@@ -22,9 +22,10 @@ impl Tcb {
         self.is_in_flight(seq)
     }
 
-    /// The network says that the peer cannot be reached. Gives up a connection whose SYN was not
-    /// answered yet; an established one goes on (RFC 5927 §5.2, RFC 5461 §4.1: "treat soft and hard
-    /// errors" of a connection that is being opened alike). Returns whether it was given up.
+    /// Handles a report of the network that the peer is unreachable. Abandons a connection whose
+    /// SYN was not answered yet; an established connection continues (RFC 5927 §5.2, RFC 5461 §4.1:
+    /// "treat soft and hard errors" alike while a connection is being opened). Returns true if it
+    /// was abandoned.
     pub fn refuse(&mut self) -> bool {
         let refused = self.state == State::SynSent;
         if refused {
@@ -34,14 +35,14 @@ impl Tcb {
         refused
     }
 
-    /// The connection is over and says nothing more, not even a RST: its address is gone.
+    /// Ends the connection without sending anything, not even a RST: its address was removed.
     pub fn vanish(&mut self) {
         self.enter(Trigger::Abandoned);
         self.reset = None;
     }
 
-    /// The link has returned: what was lost meanwhile goes out again at once, not after a timeout
-    /// that has grown long.
+    /// Retransmits at once what was lost while the link was down, because the timeout has grown
+    /// long by then.
     pub(crate) fn retransmit_now(&mut self, now: Instant) {
         self.snd.link_returned(now);
         for timer in [Timer::Retransmit, Timer::Persist] {
@@ -51,14 +52,14 @@ impl Tcb {
         }
     }
 
-    /// Whether the peer has not answered for so long that the way to it is in doubt.
+    /// Returns true if the peer has not answered for so long that the path to it is suspect.
     #[must_use]
     pub(crate) const fn is_path_suspect(&self) -> bool {
         self.snd.timeouts() >= SUSPECT_TIMEOUTS || self.handshake.syn_timed_out
     }
 
     /// Length of the oldest segment in flight, in bytes with its header and options (a FIN counts
-    /// as 1); 0 when there is none. It is the one that timeouts repeat.
+    /// as 1); 0 if none is in flight. Timeouts retransmit this segment.
     #[must_use]
     pub(crate) fn oldest_in_flight_len(&self) -> usize {
         match usize::try_from(self.snd.board.first_len()).unwrap_or(usize::MAX) {

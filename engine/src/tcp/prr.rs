@@ -1,23 +1,23 @@
-//! Proportional rate reduction: how much to send for each acknowledgment of a recovery
-//! (RFC 6937, as revised by draft-ietf-tcpm-prr-rfc6937bis, published as RFC 9937).
+//! Proportional rate reduction: bytes to send for each acknowledgment during recovery (RFC 6937, as
+//! revised by draft-ietf-tcpm-prr-rfc6937bis, published as RFC 9937).
 
 /// The state of one recovery. All values are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Prr {
-    /// What shall be in flight when the recovery ends.
+    /// Bytes in flight that the recovery aims at.
     ssthresh: u64,
-    /// "RecoverFS": what was in flight when it began.
+    /// "RecoverFS": bytes in flight when the recovery began.
     flight_at_start: u64,
-    /// "prr_delivered": what arrived since.
+    /// "prr_delivered": bytes delivered since.
     delivered: u64,
-    /// "prr_out": what was sent since.
+    /// "prr_out": bytes sent since.
     sent: u64,
-    /// What may be in flight now.
+    /// Bytes that may be in flight now.
     cwnd: u64,
 }
 
 impl Prr {
-    /// A recovery that shall end with `ssthresh` bytes in flight, and began with `flight`.
+    /// A recovery that aims at `ssthresh` bytes in flight, and began with `flight`.
     pub(crate) fn new(ssthresh: u64, flight: u64) -> Self {
         Self { ssthresh, flight_at_start: flight.max(1), delivered: 0, sent: 0, cwnd: ssthresh }
     }
@@ -27,13 +27,13 @@ impl Prr {
         self.cwnd
     }
 
-    /// `bytes` are sent, or retransmitted.
+    /// Records that `bytes` are sent or retransmitted.
     pub(crate) const fn on_sent(&mut self, bytes: u64) {
         self.sent += bytes;
     }
 
-    /// An acknowledgment reports `delivered` bytes; `pipe` bytes are in flight now. `progress`:
-    /// SND.UNA moved and no further loss came to light ("safeACK").
+    /// Updates the window for an acknowledgment of `delivered` bytes; `pipe` bytes are in flight
+    /// now. `progress` is true if SND.UNA moved and no further loss was found ("safeACK").
     pub(crate) fn on_ack(&mut self, delivered: u64, pipe: u64, emss: u64, progress: bool) {
         if delivered == 0 {
             return;
@@ -45,14 +45,14 @@ impl Prr {
             let due = product.div_ceil(u128::from(self.flight_at_start));
             u64::try_from(due).unwrap_or(u64::MAX).saturating_sub(self.sent)
         } else {
-            // The network lost more than the reduction asks for: as much is sent as arrives, and
-            // one segment more while things go well ("PRR-SSRB").
+            // The network lost more than the reduction asks for: as many bytes are sent as arrive,
+            // and one segment more while SND.UNA moves without further loss ("PRR-SSRB").
             let arrived = self.delivered.saturating_sub(self.sent).max(delivered);
             let grown = arrived + if progress { emss } else { 0 };
             grown.min(self.ssthresh - pipe)
         };
         if self.sent == 0 && allowed == 0 {
-            // The first retransmission waits for nothing.
+            // The first retransmission is sent at once.
             allowed = emss;
         }
         self.cwnd = pipe + allowed;
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn a_single_loss_is_repaired_at_the_proportional_rate() {
         let mut prr = Prr::new(14_000, 20_000);
-        // The first three SACKs were counted before; of 16 more, 70 % let something out.
+        // The first three SACKs were counted before; of 16 more, 70 % permit a segment.
         let (mut pipe, mut sent) = (16_000, 0);
         for _ in 0..16 {
             prr.on_ack(EMSS, pipe, EMSS, false);

@@ -1,7 +1,7 @@
-//! RACK: what was sent well before something that has arrived is lost (RFC 8985 §5, §6).
+//! RACK: a segment is lost if it was sent well before another that has arrived (RFC 8985 §5, §6).
 //!
 //! Knows times and offsets only. The scoreboard walks its segments and asks here which of them are
-//! overdue; the sender decides what a loss means.
+//! overdue; the sender decides how to react to a loss.
 
 use crate::time::Instant;
 use crate::types::StreamOffset;
@@ -13,7 +13,7 @@ pub(crate) struct Delivery {
     pub(crate) end: StreamOffset,
 }
 
-/// What one acknowledgment delivered, as far as RACK cares.
+/// Segments that one acknowledgment reported as delivered, as far as RACK needs them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Deliveries {
     /// The latest among segments that were sent once.
@@ -47,7 +47,7 @@ fn is_later(one: (Instant, StreamOffset), other: (Instant, StreamOffset)) -> boo
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Rack {
-    /// "RACK.dsack_round": the window has grown for D-SACKs of this round trip, which ends here.
+    /// "RACK.dsack_round": the window has grown for D-SACKs in this round trip, which ends here.
     dsack_round: Option<StreamOffset>,
     /// "RACK.reo_wnd_mult".
     multiple: u64,
@@ -78,23 +78,23 @@ impl Rack {
         }
     }
 
-    /// Everything before `end` arrived in order; `sent_at`: when the last of it was sent. Cheaper
-    /// than [`update`](Self::update), for when nothing is missing.
+    /// Records that everything before `end` arrived in order; `sent_at` is the time its last
+    /// segment was sent. Cheaper than [`update`](Self::update), for when nothing is missing.
     pub(crate) const fn in_order(&mut self, now: Instant, sent_at: Instant, end: StreamOffset) {
         self.latest = Delivery { sent_at, end };
         self.rtt_ns = now.nanos_since(sent_at);
         self.highest = end;
     }
 
-    /// RFC 8985 §6.2 steps 2 and 3. `could_be_resent`: whether a segment that was retransmitted at
-    /// that time can have caused this acknowledgment by that copy.
+    /// RFC 8985 §6.2 steps 2 and 3. `could_be_resent` returns true if the retransmission sent at
+    /// that time can have caused this acknowledgment.
     pub(crate) fn update(
         &mut self,
         now: Instant,
         delivered: &Deliveries,
         could_be_resent: impl Fn(Instant) -> bool,
     ) {
-        // Step 3: something sent once arrived below something that had arrived before.
+        // Step 3: a segment sent once arrived below one that had arrived before.
         if delivered.lowest_end.is_some_and(|end| end < self.highest) {
             self.reordering_seen = true;
         }
@@ -109,13 +109,13 @@ impl Rack {
         self.highest = ends.map(|delivery| delivery.end).fold(self.highest, StreamOffset::max);
     }
 
-    /// A copy that was taken for the latest arrival was not: `original` is the latest.
+    /// Corrects the latest arrival: the retransmission did not cause it, `original` is the latest.
     pub(crate) const fn go_back_to(&mut self, now: Instant, original: Delivery) {
         self.latest = original;
         self.rtt_ns = now.nanos_since(original.sent_at);
     }
 
-    /// Everything before `end` is acknowledged.
+    /// Records that everything before `end` is acknowledged.
     pub(crate) fn acknowledged(&mut self, end: StreamOffset) {
         self.highest = self.highest.max(end);
         // RFC 8985 §6.2 step 4: the round trip in which D-SACKs count once is over.
@@ -124,17 +124,17 @@ impl Rack {
         }
     }
 
-    /// Whether a segment was sent before something that has arrived.
+    /// Returns true if a segment was sent before another that has arrived.
     pub(crate) fn is_overtaken(&self, sent_at: Instant, end: StreamOffset) -> bool {
         is_later((self.latest.sent_at, self.latest.end), (sent_at, end))
     }
 
-    /// When a segment that is overtaken counts as lost.
+    /// Returns the time at which an overtaken segment counts as lost.
     pub(crate) const fn overdue_at(&self, sent_at: Instant, window_ns: u64) -> Instant {
         sent_at.plus_nanos(self.rtt_ns.saturating_add(window_ns))
     }
 
-    /// RFC 8985 §6.2 step 4: a D-SACK says that something was retransmitted needlessly.
+    /// RFC 8985 §6.2 step 4: a D-SACK reports a needless retransmission.
     pub(crate) const fn on_dsack(&mut self, nxt: StreamOffset) {
         if self.dsack_round.is_none() {
             self.dsack_round = Some(nxt);
@@ -143,12 +143,12 @@ impl Rack {
         }
     }
 
-    /// Something that was retransmitted had only been late.
+    /// Records that a retransmitted segment had only been late.
     pub(crate) const fn on_reordering(&mut self) {
         self.reordering_seen = true;
     }
 
-    /// A recovery is over.
+    /// Records the end of a recovery.
     pub(crate) const fn on_recovered(&mut self) {
         self.persist = self.persist.saturating_sub(1);
         if self.persist == 0 {
@@ -157,8 +157,7 @@ impl Rack {
     }
 
     /// RFC 8985 §6.2 "RACK_update_reo_wnd": how much later than expected a segment may arrive.
-    /// `certain`: losses are being repaired, or as much is SACKed as would begin a repair without
-    /// RACK.
+    /// `certain`: losses are being repaired, or enough is SACKed to begin a recovery without RACK.
     pub(crate) fn window_ns(
         &self,
         certain: bool,

@@ -1,11 +1,10 @@
-//! The receive half: which bytes are acceptable, which are new, and what the window is.
+//! The receive half: acceptability of segments, the bytes still missing, and the receive window.
 //!
 //! Owns RCV.NXT, the window's right edge and the table of out-of-order ranges; holds no payload. It
-//! promises the layer above that bytes reported missing were never committed before, so that data
-//! processed once is never overwritten (RFC 5044 appendix A.3).
+//! promises the layer above that bytes reported missing were never committed before. Thus data that
+//! was processed once is never overwritten (RFC 5044 appendix A.3).
 //!
-//! It also works alone, without a connection: [`ReceiveHalf::passive`] follows one direction of a
-//! capture.
+//! It also works without a connection: [`ReceiveHalf::passive`] follows one direction of a capture.
 
 use std::ops::Range;
 
@@ -19,9 +18,9 @@ use crate::types::StreamOffset;
 /// The part of an arrived segment's payload that lies in the window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArrivedPayload {
-    /// Bytes at the start of the segment's payload that lie before `range`.
+    /// Number of bytes at the start of the segment's payload that lie before `range`.
     pub skip: usize,
-    /// Stream position of the bytes after those; never empty. Parts of it may have been received
+    /// Stream position of the remaining bytes; never empty. Parts of it may have been received
     /// before: ask [`ReceiveHalf::next_missing`].
     pub range: Range<StreamOffset>,
 }
@@ -31,25 +30,25 @@ pub struct ArrivedPayload {
 #[error("too many out-of-order ranges")]
 pub struct Full;
 
-/// Where a segment stands relative to the window (RFC 9293 §3.4, the acceptability test).
+/// Position of a segment relative to the window (RFC 9293 §3.4, the acceptability test).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Acceptability {
     /// Wholly before RCV.NXT.
     Old,
     /// Starts beyond the window.
     Beyond,
-    /// Acceptable; `payload` is what the window admits of it.
+    /// Acceptable; `payload` is the part that lies in the window.
     Inside { payload: Option<ArrivedPayload>, starts_at_next: bool },
 }
 
-/// Where a segment stands relative to a window, as numbers.
+/// Position of a segment relative to a window, as numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stand {
     /// Wholly before RCV.NXT.
     Old,
     /// Starts beyond the window.
     Beyond,
-    /// Acceptable: its text starts and ends so far from RCV.NXT.
+    /// Acceptable: distances of its text's start and end from RCV.NXT.
     Inside { start: i64, text_end: i64 },
 }
 
@@ -57,9 +56,9 @@ impl Stand {
     /// The acceptability test of RFC 9293 §3.4 for a segment numbered `seq` with `payload_len`
     /// bytes and `control` SYN and FIN bits, where `next` is RCV.NXT and `window` RCV.WND.
     ///
-    /// Kinder than the RFC's in one way: a segment without text that stands exactly at the right
-    /// edge is acceptable. A peer that used up the window and lost some of it acknowledges from
-    /// there, and those acknowledgments must count.
+    /// More permissive than the RFC in one case: a segment without text exactly at the right edge
+    /// is acceptable. A peer that used up the window and lost some of it sends acknowledgments from
+    /// there, and these must count.
     #[inline]
     pub(crate) fn of(
         seq: SeqNum,
@@ -87,11 +86,11 @@ impl Stand {
 #[repr(C)]
 pub struct ReceiveHalf {
     assembler: Assembler,
-    /// Where the peer's FIN stands, once one was seen.
+    /// Position of the peer's FIN, once one was received.
     fin_at: Option<StreamOffset>,
-    /// RCV.NXT, the FIN not counted.
+    /// RCV.NXT, not counting the FIN.
     rcv_nxt: StreamOffset,
-    /// Right edge: the highest offset ever offered, plus one. It never moves back.
+    /// Right edge: one more than the highest offset ever advertised. It never moves back.
     edge: StreamOffset,
     /// Right edge as the peer can compute it from the last window field.
     advertised: StreamOffset,
@@ -118,7 +117,7 @@ pub(crate) const SHIFT_MAX: u8 = 14;
 
 impl ReceiveHalf {
     /// A receiver for the stream after the SYN numbered `irs`, with a window of at most
-    /// `window_bytes` opened in steps of `mss`.
+    /// `window_bytes` that opens in steps of `mss`.
     #[must_use]
     pub(crate) fn new(irs: SeqNum, window_bytes: u32, mss: u32) -> Self {
         let window_bytes = window_bytes.min(WINDOW_MAX);
@@ -139,20 +138,21 @@ impl ReceiveHalf {
         }
     }
 
-    /// A receiver that follows the direction whose SYN is numbered `irs`, accepting anything.
+    /// A receiver that follows the direction whose SYN is numbered `irs`, and accepts any segment.
     #[must_use]
     pub fn passive(irs: SeqNum) -> Self {
         Self::new(irs, WINDOW_MAX, 1)
     }
 
-    /// The same, with a table of at most `ranges_max` out-of-order ranges.
+    /// Sets the most out-of-order ranges that the table holds.
     #[must_use]
     pub fn with_ranges_max(self, ranges_max: usize) -> Self {
         Self { assembler: Assembler::new(ranges_max), ..self }
     }
 
-    /// For a passive receiver: places `len` bytes numbered from `seq`. `None` when all of them lie
-    /// before the cumulative point. To go on after bytes that a capture lacks, commit the gap.
+    /// For a passive receiver: returns the place of `len` bytes numbered from `seq`; `None` if all
+    /// of them lie before the cumulative point. To continue after bytes that a capture lacks,
+    /// commit the gap.
     #[must_use]
     pub fn handle_data(&self, seq: SeqNum, len: usize) -> Option<ArrivedPayload> {
         let near = self.highest_end();
@@ -176,7 +176,7 @@ impl ReceiveHalf {
         self.rcv_nxt
     }
 
-    /// First part of `within` that was never committed.
+    /// Returns the first part of `within` that was never committed.
     #[must_use]
     pub fn next_missing(&self, within: Range<StreamOffset>) -> Option<Range<StreamOffset>> {
         let start = within.start.max(self.rcv_nxt);
@@ -189,17 +189,17 @@ impl ReceiveHalf {
         self.assembler.next_missing(start..within.end)
     }
 
-    /// Whether [`commit`](Self::commit) has room for `range` and for any front part of it: to be
-    /// asked before anything is taken, when it is not known yet how much will be kept.
+    /// Returns true if [`commit`](Self::commit) has room for `range` and for any front part of it.
+    /// Ask before taking anything, when it is not known yet how much will be kept.
     #[must_use]
     pub fn can_commit(&self, range: &Range<StreamOffset>) -> bool {
         range.start <= self.rcv_nxt || self.assembler.has_room_from(range.start)
     }
 
-    /// The bytes of `range` are kept: they count as received from now on.
+    /// Records that the bytes of `range` are kept: they count as received.
     ///
     /// # Errors
-    /// [`Full`] when the range touches no other and there are too many; nothing changed.
+    /// [`Full`] if the range touches no other and there are too many; nothing is changed then.
     pub fn commit(&mut self, range: Range<StreamOffset>) -> Result<(), Full> {
         if range.start >= range.end {
             return Ok(());
@@ -210,7 +210,8 @@ impl ReceiveHalf {
             if !self.assembler.is_empty() {
                 self.rcv_nxt = self.assembler.absorb(self.rcv_nxt);
             }
-            // More than was offered is a caller's choice; the window must not become negative.
+            // Committing more than was advertised is the caller's choice; the window must not
+            // become negative.
             self.edge = self.edge.max(self.rcv_nxt);
         } else {
             let start = range.start;
@@ -223,8 +224,8 @@ impl ReceiveHalf {
         Ok(())
     }
 
-    /// Where the text of a segment stands that is exactly the next, fits the window, and has neither a gap
-    /// before it nor an end of the stream known behind it.
+    /// Returns the range of a segment's text that is exactly the next one and fits the window;
+    /// `None` if there is a gap or a FIN is known.
     #[inline]
     pub(crate) fn next_range(&self, seq: SeqNum, len: usize) -> Option<Range<StreamOffset>> {
         let start = self.rcv_nxt;
@@ -236,7 +237,7 @@ impl ReceiveHalf {
         is_next.then(|| start..start + len as u64)
     }
 
-    /// The bytes up to `end` are kept, which [`next_range`](Self::next_range) has told of.
+    /// Commits the bytes up to `end`, a range that [`next_range`](Self::next_range) returned.
     #[inline]
     pub(crate) const fn commit_next(&mut self, end: StreamOffset) {
         let octets = end.0 - self.rcv_nxt.0;
@@ -244,14 +245,14 @@ impl ReceiveHalf {
         self.committed_bytes = self.committed_bytes.wrapping_add(octets);
     }
 
-    /// Bytes of `range` that were committed beyond a gap count as never received, though they may
-    /// have been reported: RFC 2018 §8 lets a receiver that is short of memory discard them, and has
-    /// the sender keep them until they are acknowledged.
+    /// Discards the out-of-order bytes of `range`: they count as never received, even if SACK
+    /// blocks reported them. RFC 2018 §8 permits this to a receiver that is short of memory, and
+    /// makes the sender keep the bytes until they are acknowledged.
     pub fn forget(&mut self, range: &Range<StreamOffset>) {
         self.assembler.remove(range);
     }
 
-    /// Whether bytes beyond a gap were committed.
+    /// Returns true if bytes beyond a gap were committed.
     #[must_use]
     pub(crate) fn has_gap(&self) -> bool {
         !self.assembler.is_empty()
@@ -280,7 +281,7 @@ impl ReceiveHalf {
         self.space.seq_at(self.next_position())
     }
 
-    /// RCV.NXT, the FIN counted.
+    /// RCV.NXT, counting the FIN.
     fn next_position(&self) -> StreamOffset {
         self.rcv_nxt + u64::from(self.fin_taken)
     }
@@ -311,7 +312,7 @@ impl ReceiveHalf {
         Acceptability::Inside { payload: payload(), starts_at_next: start <= 0 }
     }
 
-    /// Forgets everything beyond the cumulative point, as RFC 2018 §8 allows and discourages.
+    /// Discards everything beyond the cumulative point, as RFC 2018 §8 permits and discourages.
     #[cfg(test)]
     pub(crate) fn renege(&mut self) {
         self.assembler = Assembler::default();
@@ -321,7 +322,7 @@ impl ReceiveHalf {
         self.fin_at.unwrap_or(StreamOffset(u64::MAX))
     }
 
-    /// Notes a FIN that follows the byte before `seq`; ignored when it contradicts what is known.
+    /// Records a FIN that follows the byte before `seq`; ignored if it contradicts what is known.
     pub(crate) fn note_fin(&mut self, seq: SeqNum) {
         let Some(at) = self.space.offset_near(seq, self.rcv_nxt) else { return };
         if self.fin_at.is_none() && at >= self.highest_end() && at <= self.edge {
@@ -329,18 +330,18 @@ impl ReceiveHalf {
         }
     }
 
-    /// Takes the FIN when everything before it was committed; true once.
+    /// Takes the FIN if everything before it was committed; returns true once.
     pub(crate) fn take_fin(&mut self) -> bool {
         let due = !self.fin_taken && self.fin_at == Some(self.rcv_nxt);
         self.fin_taken |= due;
         due
     }
 
-    /// Sets the window policy. The right edge already offered stays (RFC 9293 SHLD-14).
+    /// Sets the window policy. The right edge already advertised stays (RFC 9293 SHLD-14).
     pub(crate) fn set_window(&mut self, bytes: u32) {
         self.window_bytes = bytes.min(WINDOW_MAX);
         if self.advertised == StreamOffset::ZERO {
-            // No segment has told the peer anything yet.
+            // No segment has advertised a window yet.
             self.edge = self.rcv_nxt + u64::from(self.window_bytes);
         }
     }
@@ -357,7 +358,8 @@ impl ReceiveHalf {
         self.shift
     }
 
-    /// Whether the window grew so much since it was last told that the peer should hear of it.
+    /// Returns true if the window grew so much since the last segment that an update should be
+    /// sent.
     pub(crate) fn update_is_due(&self) -> bool {
         let wanted = self.rcv_nxt + u64::from(self.offered_max());
         wanted.0.saturating_sub(self.advertised.0) >= self.step()
@@ -368,12 +370,12 @@ impl ReceiveHalf {
         u64::from(self.mss.min(self.window_bytes / 2).max(1))
     }
 
-    /// The policy, limited to what the window field can say.
+    /// Returns the window policy, limited to the largest value of the window field.
     fn offered_max(&self) -> u32 {
         self.window_bytes.min(u32::from(u16::MAX) << self.shift)
     }
 
-    /// The window field for a segment sent now, on a SYN unscaled.
+    /// Returns the window field for a segment sent now, unscaled on a SYN.
     pub(crate) fn window_field(&mut self, on_syn: bool) -> u16 {
         let wanted = self.rcv_nxt + u64::from(self.offered_max());
         if wanted.0.saturating_sub(self.edge.0) >= self.step() {
@@ -386,7 +388,8 @@ impl ReceiveHalf {
         field
     }
 
-    /// Returns the first bytes of an arrived segment that were received before, if other bytes of it were not.
+    /// Returns the first bytes of an arrived segment that were received before, if other bytes of
+    /// it were not.
     pub(crate) fn repeated(&self, arrived: &ArrivedPayload) -> Option<Range<StreamOffset>> {
         let ArrivedPayload { skip, range } = arrived;
         if *skip > 0 {
@@ -396,11 +399,11 @@ impl ReceiveHalf {
         self.assembler.first_within(range)
     }
 
-    /// Remembers a duplicate for the next acknowledgment (RFC 2883 §4). Duplicates that continue
-    /// one another are one block, so that a burst of them is reported whole.
+    /// Remembers a duplicate for the next acknowledgment (RFC 2883 §4). Contiguous duplicates
+    /// become one block, so that a burst of them is reported as a whole.
     pub(crate) fn report_duplicate(&mut self, range: Range<StreamOffset>) {
         if range.start >= self.rcv_nxt {
-            // RFC 2883 §4.2: the block it lies in comes next, whichever was reported last.
+            // RFC 2883 §4.2: the block that contains the duplicate is reported second.
             self.report(range.start);
         }
         match &mut self.duplicate {
@@ -420,13 +423,13 @@ impl ReceiveHalf {
         }
     }
 
-    /// The duplicate that the next acknowledgment reports.
+    /// Returns the duplicate that the next acknowledgment reports.
     pub(crate) fn duplicate(&self) -> Option<SackBlock> {
         let Range { start, end } = self.duplicate.as_ref()?;
         Some((self.space.seq_at(*start), self.space.seq_at(*end)))
     }
 
-    /// RFC 2018 §4: the block with the newest segment comes first, then those reported last.
+    /// Puts the block of the newest segment first, before those reported last (RFC 2018 §4).
     fn report(&mut self, start: StreamOffset) {
         let block = self.assembler.containing(start);
         self.recent.retain(|point| !block.as_ref().is_some_and(|block| block.contains(point)));
@@ -458,7 +461,8 @@ impl ReceiveHalf {
     }
 }
 
-/// The smallest shift with which the window field can say `window_bytes` (RFC 7323 §2.2).
+/// Returns the smallest shift with which the window field can express `window_bytes` (RFC 7323
+/// §2.2).
 pub(crate) fn shift_for(window_bytes: u32) -> u8 {
     (0..SHIFT_MAX)
         .find(|&shift| window_bytes.min(WINDOW_MAX) >> shift <= u32::from(u16::MAX))

@@ -2,14 +2,14 @@
 
 use crate::time::{Duration, Instant};
 
-/// RFC 6298 §5.7: the timeout data starts with after the SYN was lost.
+/// RFC 6298 §5.7: the first timeout for data after the SYN was lost.
 const AFTER_SYN_LOSS_NS: u64 = 3_000_000_000;
-/// Clock granularity G of RFC 6298 §2: what a poll loop may be late by.
+/// Clock granularity G of RFC 6298 §2: the delay that a poll loop may add.
 const GRANULARITY_NS: u64 = 100_000;
-/// Doublings after which the timeout no longer grows (it has long met its ceiling).
+/// Doublings after which the timeout no longer grows (it has reached its ceiling long before).
 const BACKOFF_MAX: u32 = 24;
 
-/// The estimator: smoothed round-trip time, its variation, and the timeout that follows.
+/// The estimator: smoothed round-trip time, its variation, and the resulting timeout.
 #[derive(Clone, Debug)]
 pub(crate) struct RttEstimator {
     /// Smoothed round-trip time; `None` before the first sample.
@@ -40,7 +40,7 @@ impl RttEstimator {
         }
     }
 
-    /// Takes a sample that no retransmission makes ambiguous. It also ends the backoff (Karn).
+    /// Takes a sample that no retransmission makes ambiguous. This also ends the backoff (Karn).
     pub(crate) fn sample(&mut self, now: Instant, rtt_ns: u64) {
         let rtt_ns = rtt_ns.max(1);
         self.last_ns = rtt_ns;
@@ -58,8 +58,8 @@ impl RttEstimator {
             }
         };
         self.srtt_ns = Some(srtt_ns);
-        // RFC 6298 §2.3: SRTT + max (G, K*RTTVAR). The second term is no less than the floor and
-        // than SRTT: on a steady path RTTVAR vanishes, and the timer must leave the time that RACK
+        // RFC 6298 §2.3: SRTT + max (G, K*RTTVAR). The second term is at least the floor and at
+        // least SRTT: on a steady path RTTVAR vanishes, and the timer must leave the time that RACK
         // and the tail loss probe need.
         let margin_ns =
             self.rttvar_ns.saturating_mul(4).max(GRANULARITY_NS).max(self.rto_min_ns).max(srtt_ns);
@@ -67,7 +67,7 @@ impl RttEstimator {
         self.backoff = 0;
     }
 
-    /// The timeout now, backoff included.
+    /// The current timeout, including backoff.
     pub(crate) fn rto_ns(&self) -> u64 {
         self.rto_ns.saturating_mul(1 << self.backoff).min(self.rto_max_ns)
     }
@@ -100,7 +100,7 @@ impl RttEstimator {
         self.rttvar_ns
     }
 
-    /// Smallest round-trip time seen lately.
+    /// Smallest recent round-trip time.
     pub(crate) fn min_ns(&self) -> Option<u64> {
         let min_ns = self.min.value_ns();
         (min_ns != u64::MAX).then_some(min_ns)
@@ -109,17 +109,18 @@ impl RttEstimator {
 
 /// The smallest sample of the last minutes. RFC 8985 §6.2 step 1: "a simple global minimum of all
 /// RTT measurements from the connection" is one way, "a windowed min-filtered value of recent RTT
-/// measurements" the better one: after a change of route the old minimum says nothing of the path.
+/// measurements" the better one: after a change of route the old minimum does not describe the
+/// path.
 #[derive(Clone, Debug)]
 struct WindowedMin {
-    /// Smallest of this span, and of the one before it; `u64::MAX` without a sample.
+    /// Smallest sample of this span, and of the one before it; `u64::MAX` without a sample.
     current_ns: u64,
     previous_ns: u64,
-    /// When this span began.
+    /// Start of this span.
     since: Instant,
 }
 
-/// A minimum counts for one to two spans, five minutes at most.
+/// A minimum is valid for one to two spans, at most five minutes.
 const MIN_SPAN_NS: u64 = 150_000_000_000;
 
 impl Default for WindowedMin {

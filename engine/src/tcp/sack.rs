@@ -1,7 +1,8 @@
-//! The scoreboard: every segment in flight, and what is known about it.
+//! The scoreboard: every segment in flight, and its state.
 //!
 //! Segments keep the boundaries they were first sent with, so that a retransmission repeats whole
-//! records (RFC 5044 appendix A.1); the sender splits one only when the path no longer takes it.
+//! records (RFC 5044 appendix A.1). The sender splits a segment only if the path no longer takes
+//! it.
 //!
 //! Invariants: segments are contiguous, the first holds SND.UNA, the last ends at SND.NXT; the
 //! byte sums below equal what a walk over the segments would find.
@@ -20,33 +21,34 @@ use crate::types::StreamOffset;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment {
     start: StreamOffset,
-    /// When it was last sent.
+    /// Time at which it was last sent.
     sent_at: Instant,
-    /// Positions it takes: bytes, or 1 for a FIN.
+    /// Positions it takes: its bytes, or 1 for a FIN.
     len: u32,
     marks: Marks,
-    /// SACKed segments from this one on, as far as is known: a walk may go on after them. 0 when it
-    /// is not SACKed.
+    /// Known length of the run of SACKed segments that starts here: a walk may skip them. 0 if the
+    /// segment is not SACKed.
     sacked_run: u16,
 }
 
 bitflags::bitflags! {
-    /// What is known about a segment.
+    /// State of a segment.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     struct Marks: u8 {
         /// Selectively acknowledged.
         const SACKED = 1;
-        /// Taken for lost; never together with SACKED.
+        /// Considered lost; never together with SACKED.
         const LOST = 2;
-        /// Lost and retransmitted, and that copy not taken for lost.
+        /// Lost and retransmitted; the retransmission is not considered lost.
         const RESENT = 4;
-        /// Sent more than once at some time: no round-trip sample (Karn).
+        /// Sent more than once at some time: gives no round-trip sample (Karn).
         const AMBIGUOUS = 8;
         /// Ends a burst: PSH.
         const PUSH = 16;
         /// A FIN, without bytes.
         const FIN = 32;
-        /// A piece of a segment that was sent in the doubted length. The piece itself was not sent.
+        /// A piece of a segment that was sent in the doubted length. The piece was never sent by
+        /// itself.
         const CUT = 64;
     }
 }
@@ -66,18 +68,18 @@ impl Segment {
     }
 }
 
-/// What a cumulative acknowledgment did.
+/// Effect of a cumulative acknowledgment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Acknowledged {
     /// Positions acknowledged for the first time, cumulatively.
     pub(crate) bytes: u64,
-    /// Those among them that were not SACKed before.
+    /// Positions in `bytes` that were not SACKed before.
     pub(crate) fresh: u64,
-    /// When the earliest segment among them that is fit for a round-trip sample was sent.
+    /// Send time of the earliest acknowledged segment that is fit for a round-trip sample.
     pub(crate) sample_from: Option<Instant>,
-    /// Some of it had been sent more than once.
+    /// Some of the acknowledged bytes had been sent more than once.
     pub(crate) ambiguous: bool,
-    /// When the last of it was sent.
+    /// Send time of the last acknowledged segment.
     pub(crate) last_sent_at: Instant,
 }
 
@@ -88,7 +90,7 @@ pub(crate) struct Resend {
     pub(crate) data: Range<StreamOffset>,
     pub(crate) fin: bool,
     pub(crate) push: bool,
-    /// Whether it is the first in flight.
+    /// This is the first segment in flight.
     pub(crate) first: bool,
 }
 
@@ -96,13 +98,13 @@ pub(crate) struct Resend {
 #[derive(Clone, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Scoreboard {
-    /// Copies of lost segments in the order they were sent in: when, and where they start. Entries
-    /// whose segment has arrived, or was sent once more, are void.
+    /// Retransmissions of lost segments, in the order they were sent: time and start. Entries whose
+    /// segment has arrived, or was retransmitted once more, are stale.
     copies: VecDeque<(Instant, StreamOffset)>,
     segments: VecDeque<Segment>,
-    /// Segments that start before this are SACKed, lost, or were retransmitted.
+    /// All segments that start before this offset are SACKed, lost, or were retransmitted.
     examined: StreamOffset,
-    /// No segment before this is waiting to be retransmitted.
+    /// No segment before this offset must be retransmitted.
     resend_from: StreamOffset,
     sacked_segments: u32,
     una: StreamOffset,
@@ -110,19 +112,20 @@ pub(crate) struct Scoreboard {
     sacked_bytes: u64,
     lost_bytes: u64,
     resent_bytes: u64,
-    /// Without SACK: bytes that duplicate ACKs say have left the network.
+    /// Without SACK: bytes that have left the network according to duplicate ACKs.
     duplicate_bytes: u64,
-    /// Length of the oldest segment when the path was assumed to shrink; 0 if it has grown again since.
+    /// Length of the oldest segment at the time the path was assumed to shrink; 0 if the path has
+    /// grown again since.
     doubted_len: u32,
-    /// The peer has a segment of that length.
+    /// The peer has received a segment of that length.
     long_delivered: bool,
-    /// Segments looked at by [`sack`](Self::sack) so far.
+    /// Segments that [`sack`](Self::sack) has examined so far.
     #[cfg(test)]
     steps: u64,
 }
 
 impl Scoreboard {
-    /// The oldest segment, or the place for the next, is needed soon.
+    /// Prefetches the oldest segment, or the place of the next.
     #[inline]
     pub(crate) fn prefetch(&self) {
         prefetch_front(&self.segments);
@@ -147,12 +150,12 @@ impl Scoreboard {
         (self.flight() + self.resent_bytes).saturating_sub(gone)
     }
 
-    /// Whether a lost segment waits to be retransmitted.
+    /// Returns true if a lost segment must still be retransmitted.
     pub(crate) const fn has_unsent_loss(&self) -> bool {
         self.lost_bytes > self.resent_bytes
     }
 
-    /// Whether nothing in flight is SACKed, lost, or counted by duplicate ACKs.
+    /// Returns true if nothing in flight is SACKed, lost, or counted by duplicate ACKs.
     pub(crate) const fn is_plain(&self) -> bool {
         self.sacked_bytes | self.lost_bytes | self.duplicate_bytes == 0
     }
@@ -162,22 +165,22 @@ impl Scoreboard {
         self.sacked_bytes
     }
 
-    /// Without SACK: bytes that duplicate ACKs say have left the network.
+    /// Without SACK: bytes that have left the network according to duplicate ACKs.
     pub(crate) const fn duplicate_bytes(&self) -> u64 {
         self.duplicate_bytes
     }
 
-    /// Whether a single segment is in flight: the peer may delay its acknowledgment.
+    /// Returns true if a single segment is in flight: the peer may delay its acknowledgment.
     pub(crate) fn is_single(&self) -> bool {
         self.segments.len() == 1
     }
 
-    /// Whether the peer took back what it had SACKed: it acknowledged up to a SACKed segment only.
+    /// Returns true if the peer reneged: it acknowledged only up to a segment that it had SACKed.
     pub(crate) fn first_is_sacked(&self) -> bool {
         self.segments.front().is_some_and(|first| first.marks.contains(Marks::SACKED))
     }
 
-    /// Positions that the oldest segment in flight takes.
+    /// Positions that the oldest segment in flight takes; 0 if none is in flight.
     pub(crate) fn first_len(&self) -> u32 {
         self.segments.front().map_or(0, |first| first.len)
     }
@@ -203,7 +206,7 @@ impl Scoreboard {
         self.nxt = self.nxt + u64::from(len);
     }
 
-    /// The peer has everything before `ack`, which lies in (SND.UNA, SND.NXT].
+    /// Records that the peer has everything before `ack`, which lies in (SND.UNA, SND.NXT].
     pub(crate) fn acknowledge(
         &mut self,
         ack: StreamOffset,
@@ -236,7 +239,7 @@ impl Scoreboard {
             }
             done.last_sent_at = gone.sent_at;
             if !plain {
-                // A piece that was not sent arrived with the whole.
+                // A piece that was not sent by itself arrived with the whole.
                 let cut = gone.marks.contains(Marks::CUT);
                 self.note_length(if cut { self.doubted_len } else { gone.len });
                 if !gone.marks.contains(Marks::SACKED) {
@@ -250,7 +253,7 @@ impl Scoreboard {
             }
         }
         if self.segments.is_empty() {
-            // The next stands at the beginning of the memory, not behind this one.
+            // The next segment is stored at the start of the memory again.
             self.segments.clear();
         }
         if !plain {
@@ -261,7 +264,8 @@ impl Scoreboard {
         done
     }
 
-    /// The path is assumed not to take the oldest segment: if one as long arrives, that is wrong.
+    /// Assumes that the path does not take the oldest segment. If a segment as long arrives, that
+    /// assumption is wrong.
     pub(crate) fn path_shrank(&mut self) {
         if self.doubted_len == 0 {
             self.doubted_len = self.first_len();
@@ -269,27 +273,28 @@ impl Scoreboard {
         }
     }
 
-    /// The path takes more again, or is doubted anew: evidence so far says nothing.
+    /// Discards the evidence so far, because the path takes more again or is doubted anew.
     pub(crate) const fn forget_path_evidence(&mut self) {
         self.doubted_len = 0;
         self.long_delivered = false;
     }
 
-    /// Returns true if the peer has a segment as long as the one for which the path was assumed to shrink.
+    /// Returns true if the peer has a segment as long as the one for which the path was assumed to
+    /// shrink.
     pub(crate) const fn is_long_delivered(&self) -> bool {
         self.long_delivered
     }
 
-    /// A segment has arrived, of this length when it was sent. One that was retransmitted since the path shrank
-    /// is shorter: it was cut before.
+    /// Notes that a segment has arrived that had this length when it was sent. A segment that was
+    /// retransmitted since the path shrank is shorter, because it was cut first.
     fn note_length(&mut self, len: u32) {
         self.long_delivered |= self.doubted_len > 0 && len >= self.doubted_len;
     }
 
-    /// Removes the copies of segments before `ack`: without SACK nothing else does.
+    /// Removes the entries for segments before `ack`: without SACK nothing else removes them.
     fn forget_copies(&mut self, ack: StreamOffset) {
         let first = self.segments.front().filter(|first| first.marks.contains(Marks::RESENT));
-        // Of the first a part may have arrived.
+        // A part of the first segment may have arrived.
         let kept = first.map(|first| first.sent_at);
         while let Some((sent_at, start)) = self.copies.front()
             && *start < ack
@@ -299,7 +304,7 @@ impl Scoreboard {
         }
     }
 
-    /// Takes a segment's bytes out of the sums.
+    /// Subtracts a segment's bytes from the sums.
     fn forget_marks(&mut self, segment: &Segment) {
         let len = u64::from(segment.len);
         if segment.marks.contains(Marks::SACKED) {
@@ -313,8 +318,8 @@ impl Scoreboard {
         }
     }
 
-    /// Takes the blocks of a SACK option, already turned into offsets; returns the bytes newly
-    /// SACKed. Blocks outside (SND.UNA, SND.NXT] are ignored: duplicates reported, or nonsense.
+    /// Takes the blocks of a SACK option, as offsets; returns the bytes newly SACKed. Ignores
+    /// blocks outside (SND.UNA, SND.NXT]: they report duplicates, or are invalid.
     pub(crate) fn sack(
         &mut self,
         blocks: impl IntoIterator<Item = Range<StreamOffset>>,
@@ -331,9 +336,9 @@ impl Scoreboard {
 
     /// Marks the segments that lie wholly in `block`.
     ///
-    /// A peer may report what it likes, in any order, with every acknowledgment. What was marked
-    /// before is therefore passed over in runs, and each walk leaves them as long as it found them:
-    /// all the walks together cost little more than one step for each segment.
+    /// A peer may report any blocks, in any order, with every acknowledgment. Therefore a walk
+    /// skips earlier marks in runs, and no walk shortens a run: all walks together cost little more
+    /// than one step for each segment.
     fn mark_sacked(&mut self, block: &Range<StreamOffset>, delivered: &mut Deliveries) {
         let from = self.segments.partition_point(|segment| segment.start < block.start);
         let mut index = from;
@@ -362,7 +367,7 @@ impl Scoreboard {
         self.join_runs(from, index);
     }
 
-    /// The segments from `from` to before `end` are all SACKed: the runs among them become one.
+    /// Joins the runs of the segments from `from` to before `end`, which are all SACKed.
     fn join_runs(&mut self, from: usize, end: usize) {
         let mut index = from;
         while index < end {
@@ -373,7 +378,8 @@ impl Scoreboard {
         }
     }
 
-    /// Without SACK: one more segment of `bytes` has left the network, as a duplicate ACK tells.
+    /// Without SACK: a duplicate ACK reports that one more segment, of `bytes`, has left the
+    /// network.
     pub(crate) fn duplicate_ack(&mut self, bytes: u64) {
         let most = self.flight().saturating_sub(self.lost_bytes);
         self.duplicate_bytes = (self.duplicate_bytes + bytes).min(most);
@@ -384,13 +390,14 @@ impl Scoreboard {
         self.duplicate_bytes = self.duplicate_bytes.saturating_sub(bytes);
     }
 
-    /// Without SACK: nothing is known to have left the network any more.
+    /// Without SACK: forgets what duplicate ACKs have reported.
     pub(crate) fn forget_duplicates(&mut self) {
         self.duplicate_bytes = 0;
     }
 
-    /// Takes the next lost segment to retransmit, whole; only the first one when `window_end` lies
-    /// before its start. One longer than `emss` is split first.
+    /// Takes the next lost segment to retransmit, whole. If the segment starts at or after
+    /// `window_end`, it is taken only if it is the first in flight. A segment longer than `emss` is
+    /// split first.
     pub(crate) fn resend(
         &mut self,
         now: Instant,
@@ -426,7 +433,7 @@ impl Scoreboard {
         Some(segment.as_resend(index == 0))
     }
 
-    /// Takes the last segment to retransmit as a probe (RFC 8985 §7.3), whole; `None` when it is
+    /// Takes the last segment to retransmit as a probe (RFC 8985 §7.3), whole; `None` if it is
     /// known to have arrived or been lost, or no longer fits.
     pub(crate) fn resend_last(&mut self, now: Instant, emss: u32) -> Option<Resend> {
         let first = self.is_single();
@@ -440,11 +447,11 @@ impl Scoreboard {
         Some(last.as_resend(first))
     }
 
-    /// Cuts a segment that is lost and not retransmitted after `len` bytes.
+    /// Cuts a segment that is lost and not yet retransmitted, after `len` bytes.
     fn split(&mut self, index: usize, len: u32) {
         let doubted_len = self.doubted_len;
         let segment = &mut self.segments[index];
-        // A piece that was itself sent, and is cut once more, was not as long.
+        // A piece that was itself sent, and is cut once more, was shorter than the doubted length.
         if segment.len >= doubted_len {
             segment.marks.insert(Marks::CUT);
         }
@@ -456,7 +463,7 @@ impl Scoreboard {
         self.segments.insert(index + 1, rest);
     }
 
-    /// Entries in the list of copies.
+    /// Number of entries in `copies`.
     #[cfg(test)]
     pub(crate) fn copies_len(&self) -> usize {
         self.copies.len()

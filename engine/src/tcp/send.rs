@@ -1,7 +1,9 @@
-//! The send half: what may be sent, what must be retransmitted, and what acknowledgments mean.
+//! The send half: how much may be sent, what must be retransmitted, and how acknowledgments change
+//! that.
 //!
 //! Owns SND.UNA, SND.NXT (in the scoreboard), SND.WND and the loss recovery; holds no payload. New
-//! data enters as lengths; retransmissions leave as the ranges they were first sent as.
+//! data is passed in as lengths; retransmissions are returned as the ranges they were first sent
+//! as.
 
 mod frto;
 pub(super) mod recovery;
@@ -32,10 +34,10 @@ use tlp::{LossProbe, ProbeDue};
 pub(crate) struct SendHalf {
     pub(super) recovery: Recovery,
     pub(super) congestion: Congestion,
-    /// What the last recovery changed, until it is known to have been needed.
+    /// State to undo the last recovery, until the recovery is known to have been needed.
     pub(super) undo: UndoPlace,
     pacer: Pacer,
-    /// Marks that are echoed for what was sent before this tell nothing new.
+    /// Echoed marks for data sent before this offset need no further reaction.
     marks_until: Option<StreamOffset>,
     /// SND.NXT when the last recovery began (RFC 6582 "recover").
     pub(super) recover: Option<StreamOffset>,
@@ -44,25 +46,25 @@ pub(crate) struct SendHalf {
     peer_mss: u16,
     pub(crate) rtt: RttEstimator,
     pub(super) rack: Rack,
-    /// The congestion window that holds now; see [`refresh_cwnd`](Self::refresh_cwnd).
+    /// Current congestion window; see [`refresh_cwnd`](Self::refresh_cwnd).
     cwnd: u64,
-    /// Data before this was sent while cwnd was full.
+    /// Data before this offset was sent while cwnd was full.
     limited_before: StreamOffset,
     /// Longest delay assumed for the acknowledgment of a single segment.
     pub(super) ack_delay_ns: u64,
-    /// A round trip that began before this says nothing of the path: the link was down.
+    /// A round trip that began before this time is no measurement: the link was down.
     link_returned_at: Option<Instant>,
     pub(super) frto: Frto,
-    /// Duplicate ACKs in a row, counted when the peer has no SACK.
+    /// Consecutive duplicate ACKs, counted if the peer has no SACK.
     pub(super) duplicate_acks: u32,
-    /// Retransmissions and probes that a timer sent since then.
+    /// Retransmissions and probes that a timer sent since the last forward progress.
     unanswered: u32,
-    /// Last forward progress, or the moment data was first outstanding: R2 counts from here.
+    /// Time of the last forward progress, or since when data is outstanding: R2 counts from here.
     progress_at: Instant,
     pub(super) last_sent: Instant,
     pub(crate) board: Scoreboard,
     pub(super) loss_probe: Option<LossProbe>,
-    /// When RACK finds the next loss, unless an acknowledgment comes first.
+    /// Time at which RACK finds the next loss, unless an acknowledgment arrives first.
     pub(super) next_loss_at: Option<Instant>,
     pub(crate) space: SeqSpace,
     window: SendWindow,
@@ -70,11 +72,11 @@ pub(crate) struct SendHalf {
     /// Timeouts since the last forward progress.
     pub(super) timeouts: u32,
     pub(super) probe_due: ProbeDue,
-    /// The next retransmission need not wait for room in cwnd.
+    /// The next retransmission does not wait for room in cwnd.
     pub(super) resend_at_once: bool,
-    /// The acknowledgment in hand echoes a mark.
+    /// The acknowledgment being processed echoes a mark.
     marked: bool,
-    /// The layer above wanted to send more than cwnd took.
+    /// The layer above wanted to send more than cwnd permitted.
     pub(super) starved: bool,
     sack: bool,
 }
@@ -83,39 +85,39 @@ pub(crate) struct SendHalf {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ack<'a> {
     pub(crate) header: &'a Header,
-    /// Its number, between SND.UNA − window and SND.NXT.
+    /// Its acknowledgment number as an offset, between SND.UNA − window and SND.NXT.
     pub(crate) ack: StreamOffset,
-    /// The segment carries nothing else.
+    /// The segment has no payload and no FIN.
     pub(crate) pure: bool,
     /// The age of the timestamp it echoes.
     pub(crate) echo: Option<Echo>,
-    /// It echoes a router's mark, on a connection that uses ECN.
+    /// It echoes a router's mark, and the connection uses ECN.
     pub(crate) marked: bool,
 }
 
-/// What an acknowledgment did.
+/// Effect of an acknowledgment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AckOutcome {
     /// SND.UNA moved.
     pub(crate) advanced: bool,
     /// A fast recovery began.
     pub(crate) recovery_began: bool,
-    /// A recovery turned out to be for nothing, and was undone.
+    /// A recovery proved to be spurious and was undone.
     pub(crate) undone: bool,
-    /// The window was reduced for a mark: the peer is to be told.
+    /// The window was reduced because of a mark: CWR must report it to the peer.
     pub(crate) reduced: bool,
 }
 
-/// The EMSS on a path that takes less than a header, whatever told so.
+/// EMSS on a path that takes less than a header.
 const EMSS_FLOOR: usize = 8;
-/// Transmissions that the peer has to leave unanswered before it is given up: R1 of RFC 9293
-/// §3.8.3 is at least 3 (SHLD-10), and R2 comes after it.
+/// Transmissions that the peer must leave unanswered before the connection is aborted: R1 of RFC
+/// 9293 §3.8.3 is at least 3 (SHLD-10), and R2 comes after it.
 const UNANSWERED_MIN: u32 = 3;
 
 impl SendHalf {
-    /// Bytes at the beginning that most acknowledgments need: recovery, and the window.
+    /// Bytes at the start of the struct that most acknowledgments need: recovery, and the window.
     pub(super) const HOT_HEAD: usize = offset_of!(Self, congestion) + Congestion::HOT_HEAD;
-    /// From where on most acknowledgments and most transmissions need what there is.
+    /// Offset from which on most acknowledgments and most transmissions need the fields.
     pub(super) const HOT_FROM: usize = offset_of!(Self, rtt);
 
     pub(crate) fn new(config: &Config, iss: SeqNum) -> Self {
@@ -155,7 +157,7 @@ impl SendHalf {
         }
     }
 
-    /// Both SYNs are seen: what was agreed on. `shift` is the peer's.
+    /// Sets what both SYNs agreed on. `shift` is the peer's.
     pub(crate) fn agree(&mut self, peer_mss: Option<u16>, shift: u8, timestamps: bool, sack: bool) {
         self.peer_mss = peer_mss.unwrap_or(self.peer_mss);
         self.window.agree(shift);
@@ -164,7 +166,7 @@ impl SendHalf {
         self.emss = effective_mss(self.peer_mss, self.path_payload_max, self.options_len);
     }
 
-    /// The connection is established: data may flow.
+    /// Begins sending data: the connection is established.
     pub(crate) fn begin(&mut self, config: &Config, syn_resent: bool) {
         // RFC 5681 §3.1: "If the SYN or SYN/ACK is lost, the initial window used by a sender after
         // a correctly transmitted SYN MUST be one segment".
@@ -193,7 +195,7 @@ impl SendHalf {
         self.cwnd
     }
 
-    /// Takes over what the controller or the recovery now allow.
+    /// Sets `cwnd` to what the controller or the recovery now permits.
     pub(super) fn refresh_cwnd(&mut self) {
         self.cwnd = if let Recovery::Fast { prr, .. } = &self.recovery {
             prr.cwnd()
@@ -207,7 +209,7 @@ impl SendHalf {
         self.congestion.ssthresh()
     }
 
-    /// When RACK finds the next loss, unless an acknowledgment comes first.
+    /// Time at which RACK finds the next loss, unless an acknowledgment arrives first.
     pub(crate) const fn next_loss_at(&self) -> Option<Instant> {
         self.next_loss_at
     }
@@ -220,26 +222,26 @@ impl SendHalf {
         self.progress_at
     }
 
-    /// Takes `now` for the moment from which a lack of progress counts: the peer is alive.
+    /// Restarts the user timeout at `now`: the peer is alive.
     pub(crate) const fn progress(&mut self, now: Instant) {
         self.progress_at = now;
         self.unanswered = 0;
     }
 
-    /// A timer sends something that the peer has to answer.
+    /// Counts a retransmission or probe that a timer sends and the peer must answer.
     pub(super) const fn note_unanswered(&mut self) {
         self.unanswered = self.unanswered.saturating_add(1);
     }
 
-    /// R2 of RFC 9293 §3.8.3: the peer was silent for `user_timeout`, and what it left unanswered
-    /// is more than a few losses explain. Time alone is not enough: at the ceiling of the
-    /// retransmission timeout a single loss would take it all.
+    /// R2 of RFC 9293 §3.8.3. Returns true if the peer was silent for `user_timeout` and left more
+    /// unanswered than a few losses explain. Time alone is not enough: when the retransmission
+    /// timeout is at its ceiling, a single loss would use up the time.
     pub(crate) fn is_given_up(&self, now: Instant, user_timeout: Duration) -> bool {
         self.unanswered >= UNANSWERED_MIN && now >= self.progress_at + user_timeout
     }
 
-    /// When the peer is given up at the latest; `None` while too little is unanswered for that.
-    /// What was sent last is waited for as long as the timer says.
+    /// Latest time at which the connection is aborted; `None` while too little is unanswered for
+    /// that. The answer to the last transmission is awaited for a full retransmission timeout.
     pub(crate) fn give_up_at(&self, user_timeout: Duration) -> Option<Instant> {
         (self.unanswered > UNANSWERED_MIN).then(|| self.progress_at + user_timeout)
     }
@@ -249,13 +251,13 @@ impl SendHalf {
         self.board.una() + self.window.bytes()
     }
 
-    /// Bytes of new data that the peer's window takes.
+    /// Bytes of new data that fit the peer's window.
     pub(crate) fn window_room(&self) -> u64 {
         self.window_end().0.saturating_sub(self.board.nxt().0)
     }
 
-    /// Bytes of new data that may be sent now without a burst on a long path; otherwise the time
-    /// to ask again.
+    /// Returns the bytes of new data that may be sent now without a burst on a long path, or the
+    /// time to ask again.
     pub(crate) fn pacing_room(&mut self, now: Instant) -> Result<u64, Instant> {
         match self.pace() {
             Some(pace) if self.probe_due == ProbeDue::No => {
@@ -272,10 +274,10 @@ impl SendHalf {
         Some(Pace::new(cwnd, srtt_ns, cwnd < ssthresh))
     }
 
-    /// Bytes of new data that cwnd takes: whole segments, of which the last may overhang.
+    /// Bytes of new data that cwnd permits: whole segments, of which the last may exceed cwnd.
     ///
-    /// A segment may be sent while at least one byte of cwnd is free, as stacks do that count
-    /// packets; otherwise a cwnd that is no multiple of the record length would leave a part of it
+    /// A segment may be sent while at least one byte of cwnd is free, as in stacks that count
+    /// packets. Otherwise a cwnd that is no multiple of the record length would leave a part of it
     /// unused for ever.
     pub(crate) fn cwnd_room(&mut self) -> u64 {
         if let Frto::Second { new_bytes } = self.frto {
@@ -301,13 +303,13 @@ impl SendHalf {
         }
     }
 
-    /// Whether the window is so large a part of what this peer ever offered that it is not silly
-    /// to fill it (RFC 9293 §3.8.6.2.1, Fs = 1/2).
+    /// Returns true if `room` is at least half of the largest window this peer ever advertised, so
+    /// that filling it is no silly-window sending (RFC 9293 §3.8.6.2.1, Fs = 1/2).
     pub(crate) const fn fills_half_the_window(&self, room: u64) -> bool {
         room.saturating_mul(2) >= self.window.bytes_max()
     }
 
-    /// RFC 5681 §4.1: after an idle RTO, cwnd restarts from the initial window at most.
+    /// RFC 5681 §4.1: after an idle RTO, cwnd restarts from at most the initial window.
     pub(crate) fn restart_if_idle(&mut self, now: Instant) {
         if self.board.flight() == 0 && now.nanos_since(self.last_sent) > self.rtt.rto_ns() {
             self.congestion.on_idle();
@@ -346,13 +348,13 @@ impl SendHalf {
         self.stamp(now)
     }
 
-    /// The time of a transmission: no two have the same, because RACK goes by their order.
+    /// Returns the time of a transmission: no two are equal, because RACK goes by their order.
     fn stamp(&mut self, now: Instant) -> Instant {
         self.last_sent = now.max(self.last_sent.plus_nanos(1));
         self.last_sent
     }
 
-    /// The next segment to retransmit, if cwnd has room for it.
+    /// Takes the next segment to retransmit, if cwnd has room for it.
     pub(crate) fn resend(&mut self, now: Instant) -> Option<Resend> {
         if !self.board.has_unsent_loss() {
             if self.probe_due != ProbeDue::LastSegment {
@@ -377,29 +379,30 @@ impl SendHalf {
         Some(resend)
     }
 
-    /// Window of the first segment that has one: the SYN's is not scaled.
+    /// Takes the window of the first segment that has one: a SYN's is not scaled.
     pub(crate) fn first_window(&mut self, header: &Header) {
         let scaled = !header.flags.contains(Flags::SYN);
         self.window.set(header, self.space.seq_at(StreamOffset::ZERO), scaled);
     }
 
-    /// The window that the peer offers.
+    /// The window that the peer advertises.
     pub(crate) const fn window(&self) -> SendWindow {
         self.window
     }
 
-    /// Largest window the peer ever offered (RFC 5961 "MAX.SND.WND").
+    /// Largest window the peer ever advertised (RFC 5961 "MAX.SND.WND").
     pub(crate) const fn window_max(&self) -> u64 {
         self.window.bytes_max()
     }
 
-    /// Whether nothing is in flight, no probe's answer is awaited and no loss is expected.
+    /// Returns true if nothing is in flight, no probe is unanswered and no loss is expected.
     #[inline]
     pub(super) const fn is_at_rest(&self) -> bool {
         self.board.flight() == 0 && self.loss_probe.is_none() && self.next_loss_at.is_none()
     }
 
-    /// Whether an acknowledgment of SND.UNA that comes with data says nothing but the window.
+    /// Returns true if an acknowledgment of SND.UNA that comes with data can change only the
+    /// window.
     #[inline]
     pub(super) const fn awaits_no_news(&self) -> bool {
         self.loss_probe.is_none() && self.next_loss_at.is_none()
@@ -411,12 +414,12 @@ impl SendHalf {
         let in_flight = self.board.flight() > 0;
         let window_before = self.window.bytes();
         self.update_window(now, ack.header, ack.ack);
-        // RFC 5681 §2: what makes an acknowledgment a duplicate.
+        // RFC 5681 §2: the definition of a duplicate acknowledgment.
         let same_window = self.window.bytes() == window_before;
         let duplicate = ack.pure && in_flight && ack.ack == una && same_window;
         let is_news = ack.ack > una || duplicate || !ack.header.options.sack.is_empty();
         if !is_news && !ack.marked && self.loss_probe.is_none() {
-            // What data that flows the other way carries.
+            // An acknowledgment that data in the other direction carries.
             return AckOutcome::default();
         }
         self.marked = ack.marked;
@@ -428,7 +431,8 @@ impl SendHalf {
         outcome
     }
 
-    /// RFC 3168 §6.1.2: reacts to marks "at most once every window of data"; true when it did.
+    /// Reacts to marks "at most once every window of data" (RFC 3168 §6.1.2); returns true if it
+    /// reacted now.
     fn on_mark(&mut self, now: Instant) -> bool {
         if self.marks_until.is_some_and(|until| self.board.una() <= until) {
             return false;
@@ -469,7 +473,7 @@ impl SendHalf {
         self.on_disorder(now, Disorder { header, number, una, acked, delivered, duplicate, echo })
     }
 
-    /// New data was acknowledged outside of fast recovery.
+    /// Grows the window for new data acknowledged outside of fast recovery.
     pub(super) fn grow(
         &mut self,
         now: Instant,
@@ -489,12 +493,12 @@ impl SendHalf {
         });
     }
 
-    /// Whether a segment is newer than the one that SND.WND came from.
+    /// Returns true if a segment is newer than the one that set SND.WND.
     pub(crate) fn updates_window(&self, header: &Header, ack: StreamOffset) -> bool {
         self.window.is_updated_by(header, self.space.seq_at(ack))
     }
 
-    /// RFC 9293 §3.10.7.4: a newer segment updates the send window.
+    /// Updates the send window if the segment is newer (RFC 9293 §3.10.7.4).
     #[inline]
     pub(super) fn update_window(&mut self, now: Instant, header: &Header, ack: StreamOffset) {
         if ack >= self.board.una() && self.updates_window(header, ack) {
@@ -533,7 +537,8 @@ impl SendHalf {
         }
     }
 
-    /// The link was down until now: acknowledgments of what was sent before tell of the outage.
+    /// Records that the link was down until now: acknowledgments of earlier data would measure the
+    /// outage.
     pub(crate) const fn link_returned(&mut self, now: Instant) {
         self.link_returned_at = Some(now);
     }
@@ -543,7 +548,7 @@ impl SendHalf {
         HEADER_LEN + self.options_len
     }
 
-    /// The path takes IP payloads of `bytes` from now on.
+    /// Sets the largest IP payload that the path takes.
     pub(crate) fn set_path(&mut self, bytes: usize) {
         self.path_payload_max = bytes;
         let emss = effective_mss(self.peer_mss, bytes, self.options_len);
@@ -551,8 +556,8 @@ impl SendHalf {
             self.board.forget_path_evidence();
         } else if emss < self.emss {
             self.board.path_shrank();
-            // Segments that no longer fit were dropped because of their size: they are retransmitted
-            // without a reduction of cwnd.
+            // Segments that no longer fit were dropped because of their size: they are
+            // retransmitted without a reduction of cwnd.
             self.board.mark_oversized_lost(emss);
             self.resend_at_once |= self.board.has_unsent_loss();
             if self.recovery == Recovery::Open && self.board.has_unsent_loss() {
@@ -566,11 +571,11 @@ impl SendHalf {
     }
 }
 
-/// RFC 9293 §3.7.1: the most bytes of data in a segment whose header carries `options_len` bytes
-/// of options. A multiple of 8, which keeps FPDU lengths even on all parts of the path.
+/// Returns the most bytes of data in a segment whose header carries `options_len` bytes of options
+/// (RFC 9293 §3.7.1). A multiple of 8, which keeps FPDU lengths even on all parts of the path.
 ///
-/// A peer that names less than [`EMSS_MIN`] gets that all the same, as far as the path takes it:
-/// segments of a few bytes would cost this end many times what they cost the peer.
+/// A peer that announces less than [`EMSS_MIN`] nevertheless gets that much, as far as the path
+/// takes it: segments of a few bytes would cost this end many times what they cost the peer.
 fn effective_mss(peer_mss: u16, path_payload_max: usize, options_len: usize) -> u32 {
     let path = path_payload_max.saturating_sub(HEADER_LEN + options_len);
     let peer = usize::from(peer_mss).saturating_sub(options_len).max(EMSS_MIN);

@@ -1,4 +1,4 @@
-//! The window that the peer offers: SND.WND, and which segment it came from.
+//! The window that the peer advertises: SND.WND, and the segment that set it.
 
 use super::header::Header;
 use super::seq::SeqNum;
@@ -16,7 +16,7 @@ pub(crate) struct SendWindow {
 }
 
 impl SendWindow {
-    /// The peer's SYN asks for this shift.
+    /// Sets the shift that the peer's SYN offered.
     pub(crate) const fn agree(&mut self, shift: u8) {
         self.shift = shift;
     }
@@ -27,7 +27,7 @@ impl SendWindow {
         self.bytes as u64
     }
 
-    /// Largest window the peer ever offered (RFC 5961 "MAX.SND.WND").
+    /// Largest window the peer ever advertised (RFC 5961 "MAX.SND.WND").
     pub(crate) const fn bytes_max(&self) -> u64 {
         self.bytes_max as u64
     }
@@ -41,10 +41,10 @@ impl SendWindow {
         self.wl2 = ack;
     }
 
-    /// Whether a segment that acknowledges `ack` is newer than the one that SND.WND came from
-    /// (RFC 9293 §3.10.7.4). A newer acknowledgment is newer too, even on retransmitted data; of two
-    /// segments with the same numbers the larger window counts, unless one closes it: reordered
-    /// segments must not shrink it by accident for long.
+    /// Returns true if a segment that acknowledges `ack` is newer than the one that set SND.WND
+    /// (RFC 9293 §3.10.7.4). A newer acknowledgment on retransmitted data is newer, too. Of two
+    /// segments with the same numbers, the larger window is used, unless one closes it: reordered
+    /// segments must not shrink the window for long.
     #[inline]
     pub(crate) fn is_updated_by(&self, header: &Header, ack: SeqNum) -> bool {
         let bytes = u32::from(header.window) << self.shift;

@@ -1,8 +1,8 @@
 //! 32-bit sequence numbers, and their relation to stream offsets.
 //!
-//! Owns the only conversion between what is on the wire and what the engine reasons about. All
-//! sequence comparisons are modulo 2³² (RFC 9293 §3.4) and are right while the numbers compared are
-//! less than 2³¹ apart, which every window guarantees.
+//! Owns the only conversion between numbers on the wire and the offsets used in the engine. All
+//! sequence comparisons are modulo 2³² (RFC 9293 §3.4). They are right while the numbers compared
+//! are less than 2³¹ apart, which every window guarantees.
 
 use std::fmt;
 
@@ -13,19 +13,19 @@ use crate::types::StreamOffset;
 pub struct SeqNum(pub u32);
 
 impl SeqNum {
-    /// The number `bytes` later, modulo 2³².
+    /// Returns the number `bytes` later, modulo 2³².
     #[must_use]
     pub const fn plus(self, bytes: u32) -> Self {
         Self(self.0.wrapping_add(bytes))
     }
 
-    /// How far `self` is after `other`; negative when it is before.
+    /// Returns the distance from `other` to `self` in bytes; negative if `self` is before `other`.
     #[must_use]
     pub const fn distance_from(self, other: Self) -> i32 {
         self.0.wrapping_sub(other.0).cast_signed()
     }
 
-    /// Whether `self` is after `other`.
+    /// Returns true if `self` is after `other`.
     #[must_use]
     pub(crate) const fn is_after(self, other: Self) -> bool {
         self.distance_from(other) > 0
@@ -40,16 +40,16 @@ impl fmt::Display for SeqNum {
 
 /// The numbering of one direction of a connection.
 ///
-/// Stream offset 0 is the byte after the SYN. A FIN takes the offset after the last byte, so that
-/// its acknowledgment is one offset further: inside `tcp`, offsets name positions of sequence space,
-/// of which only the SYN has none.
+/// Stream offset 0 is the byte after the SYN. A FIN takes the offset after the last byte, so its
+/// acknowledgment is one offset further. Inside `tcp`, offsets name positions of sequence space;
+/// only the SYN has no offset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SeqSpace {
     first: SeqNum,
 }
 
 impl SeqSpace {
-    /// The numbering that starts with the initial sequence number `isn` (that of the SYN).
+    /// A numbering that starts with the initial sequence number `isn` (that of the SYN).
     #[must_use]
     pub const fn new(isn: SeqNum) -> Self {
         Self { first: isn.plus(1) }
@@ -68,7 +68,8 @@ impl SeqSpace {
         self.first.plus(offset.0 as u32)
     }
 
-    /// The offset less than 2³¹ from `near` that has this number; `None` before the first byte.
+    /// Returns the offset with this number that is less than 2³¹ away from `near`; `None` if it is
+    /// before the first byte.
     #[must_use]
     pub fn offset_near(self, seq: SeqNum, near: StreamOffset) -> Option<StreamOffset> {
         let distance = seq.distance_from(self.seq_at(near));

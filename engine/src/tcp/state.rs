@@ -5,7 +5,7 @@ use std::fmt;
 /// A connection's state (RFC 9293 §3.3.2). LISTEN belongs to the port, not to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// No connection: nothing is sent or accepted any more.
+    /// No connection: nothing is sent or accepted.
     Closed,
     /// A SYN was sent, none received.
     SynSent,
@@ -23,14 +23,14 @@ pub enum State {
     Closing,
     /// The peer closed first; our FIN was sent and is not acknowledged.
     LastAck,
-    /// Both directions are closed; old segments are given time to die out.
+    /// Both directions are closed; the state lasts until old segments have left the network.
     TimeWait,
 }
 
-/// What moves a connection from state to state.
+/// Event that moves a connection from state to state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Trigger {
-    /// A SYN without an ACK arrived: both sides opened at once.
+    /// A SYN without an ACK arrived: simultaneous open.
     PeerSyn,
     /// Both SYNs are acknowledged.
     SynsAcknowledged,
@@ -40,14 +40,15 @@ pub enum Trigger {
     FinAcknowledged,
     /// The peer's FIN arrived and everything before it was received.
     PeerFin,
-    /// The 2·MSL timer ran out.
+    /// The 2·MSL timer expired.
     TimeWaitOver,
-    /// The connection is given up: RST in either direction, a timeout, or a close before it opened.
+    /// The connection ended early: RST in either direction, a timeout, or a close before it was
+    /// established.
     Abandoned,
 }
 
 impl State {
-    /// The state after `trigger`; `None` when the trigger means nothing in this state.
+    /// Returns the state after `trigger`; `None` if the trigger has no meaning in this state.
     #[must_use]
     pub const fn after(self, trigger: Trigger) -> Option<Self> {
         Some(match (self, trigger) {
@@ -68,19 +69,20 @@ impl State {
         })
     }
 
-    /// Whether new data may be sent.
+    /// Returns true if new data may be sent.
     #[must_use]
     pub const fn can_send(self) -> bool {
         matches!(self, Self::Established | Self::CloseWait)
     }
 
-    /// Whether the peer may still send data.
+    /// Returns true if the peer may still send data.
     #[must_use]
     pub(crate) const fn can_receive(self) -> bool {
         matches!(self, Self::Established | Self::FinWait1 | Self::FinWait2)
     }
 
-    /// Whether both initial sequence numbers are agreed (RFC 9293 §3.5: "synchronized states").
+    /// Returns true if both initial sequence numbers are agreed (RFC 9293 §3.5: "synchronized
+    /// states").
     #[must_use]
     pub(crate) const fn is_synchronized(self) -> bool {
         !matches!(self, Self::Closed | Self::SynSent | Self::SynReceived)

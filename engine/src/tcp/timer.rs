@@ -7,17 +7,17 @@ use crate::time::Instant;
 pub(crate) enum Timer {
     /// Retransmission timeout of the SYN, data or the FIN (RFC 6298).
     Retransmit,
-    /// Something overtaken counts as lost soon (RFC 8985 §6.2).
+    /// An overtaken segment soon counts as lost (RFC 8985 §6.2).
     Reordering,
     /// The last segment was not acknowledged (RFC 8985 §7).
     LossProbe,
-    /// New data may be retransmitted; see `pacing.rs`.
+    /// Pacing permits new data again; see `pacing.rs`.
     Pacing,
     /// An acknowledgment is owed (RFC 9293 §3.8.6.3).
     DelayedAck,
     /// The peer's window is too small to send into (RFC 9293 §3.8.6.1, §3.8.6.2.1).
     Persist,
-    /// No segment has arrived for long (RFC 9293 §3.8.4).
+    /// No segment has arrived for a long time (RFC 9293 §3.8.4).
     KeepAlive,
     /// End of TIME-WAIT.
     TimeWait,
@@ -35,7 +35,7 @@ const TIMERS: [Timer; 8] = [
 ];
 const UNSET: Instant = Instant::from_nanos(u64::MAX);
 
-/// When each timer runs out.
+/// Deadline of each timer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timers {
     deadlines: [Instant; TIMERS.len()],
@@ -50,7 +50,7 @@ impl Timers {
         self.deadlines[timer as usize] = deadline;
     }
 
-    /// Sets a timer, or moves it if it would run out later.
+    /// Sets a timer, or moves it forward if its deadline is later.
     pub(crate) fn set_at_most(&mut self, timer: Timer, deadline: Instant) {
         let set = &mut self.deadlines[timer as usize];
         *set = deadline.min(*set);
@@ -82,7 +82,7 @@ impl Timers {
         (earliest != UNSET).then_some(earliest)
     }
 
-    /// Takes one timer that has run out at `now`; it is cleared.
+    /// Takes one timer that has expired at `now`, and clears it.
     pub(crate) fn take_expired(&mut self, now: Instant) -> Option<Timer> {
         let expired = |&timer: &Timer| {
             let deadline = self.deadlines[timer as usize];

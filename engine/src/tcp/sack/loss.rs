@@ -1,4 +1,4 @@
-//! Which segments are lost: found by RACK, by duplicate ACKs, by a timeout, or by a smaller path.
+//! Loss detection: by RACK, by duplicate ACKs, by a timeout, or by a smaller path.
 
 use super::{Marks, Scoreboard};
 use crate::tcp::rack::Rack;
@@ -7,25 +7,27 @@ use crate::time::Instant;
 /// RFC 6675 §2: "DupThresh".
 const DUP_THRESH: u32 = 3;
 
-/// What a search for losses found.
+/// Result of a search for losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Detected {
-    /// Something was newly taken for lost.
+    /// A segment was newly considered lost.
     pub(crate) lost: bool,
-    /// When the next segment counts as lost, unless it arrives.
+    /// Time at which the next segment counts as lost, unless it arrives.
     pub(crate) next_at: Option<Instant>,
 }
 
 impl Scoreboard {
-    /// Whether as much is SACKed as would begin a recovery without RACK (RFC 8985 §6.2).
+    /// Returns true if enough is SACKed to begin a recovery without RACK (RFC 8985 §6.2).
     pub(crate) const fn has_dup_thresh(&self) -> bool {
         self.sacked_segments >= DUP_THRESH
     }
 
-    /// Marks as lost what RACK finds overdue (RFC 8985 §6.2 step 5), copies included.
+    /// Marks as lost the segments that RACK finds overdue (RFC 8985 §6.2 step 5), retransmissions
+    /// included.
     ///
-    /// Segments sent once stand in the order they were sent in, and so do copies: each walk ends at
-    /// the first that is not overdue, and the work is proportional to what is newly known.
+    /// Segments sent once are stored in the order they were sent, and so are retransmissions. Each
+    /// walk ends at the first segment that is not overdue, and the work is proportional to what is
+    /// newly known.
     pub(crate) fn detect_losses(&mut self, now: Instant, rack: &Rack, window_ns: u64) -> Detected {
         let mut found = self.detect_lost_copies(now, rack, window_ns);
         let mut next_at = None;
@@ -88,8 +90,9 @@ impl Scoreboard {
         }
     }
 
-    /// Everything not SACKed is lost, also what was retransmitted: a timeout (RFC 6675 §5.1).
-    /// `forget_sacks` when the peer no longer has what it SACKed (RFC 2018 §8).
+    /// After a timeout, marks everything not SACKed as lost, retransmitted segments included (RFC
+    /// 6675 §5.1). `forget_sacks` is true if the peer no longer has the bytes it SACKed (RFC 2018
+    /// §8).
     pub(crate) fn mark_all_lost(&mut self, forget_sacks: bool) {
         if forget_sacks {
             self.examined = self.una;
@@ -114,7 +117,7 @@ impl Scoreboard {
         self.resend_from = self.una;
     }
 
-    /// The first segment is lost, and all that was last sent so long ago that RACK would find it
+    /// Marks the first segment as lost, and all segments last sent so long ago that RACK finds them
     /// overdue (RFC 8985 §6.3).
     pub(crate) fn mark_overdue_lost(&mut self, now: Instant, rack: &Rack, window_ns: u64) {
         let una = self.una;
@@ -137,7 +140,7 @@ impl Scoreboard {
         self.resend_from = self.una;
     }
 
-    /// Nothing was lost: what is not SACKed is in flight, once.
+    /// Clears all loss marks: segments that are not SACKed are in flight, once.
     pub(crate) fn forget_losses(&mut self) {
         for segment in &mut self.segments {
             segment.marks.remove(Marks::LOST | Marks::RESENT);
@@ -149,7 +152,8 @@ impl Scoreboard {
         self.resend_from = self.nxt;
     }
 
-    /// Segments above `emss` cannot have passed a path that shrank to it, nor can their copies.
+    /// Marks segments above `emss` as lost: they cannot have passed a path that shrank to it, and
+    /// neither can their retransmissions.
     pub(crate) fn mark_oversized_lost(&mut self, emss: u32) {
         for index in 0..self.segments.len() {
             let segment = &mut self.segments[index];

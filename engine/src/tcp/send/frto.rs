@@ -1,23 +1,25 @@
-//! Forward RTO-recovery: was the retransmission timer too early? (RFC 5682 §2.1, with SACK §3.1)
+//! Forward RTO-recovery: detects that the retransmission timer was too early (RFC 5682 §2.1, with
+//! SACK §3.1).
 //!
-//! For connections without timestamps, where no acknowledgment tells which copy it is for. Instead
-//! of the next old segment, new data goes: what is acknowledged then, and was sent only once, was
-//! in flight when the timer ran out.
+//! For connections without timestamps, where an acknowledgment does not show which transmission it
+//! answers. The sender transmits new data instead of the next old segment. If bytes are
+//! acknowledged then that were sent only once, they were in flight when the timer expired.
 
 use super::SendHalf;
 use super::recovery::{Disorder, Recovery};
 use crate::time::Instant;
 use crate::types::StreamOffset;
 
-/// What the algorithm waits for.
+/// The event that the algorithm waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Frto {
-    /// Nothing: there was no timeout, or it is repaired in the usual way.
+    /// None: there was no timeout, or it is repaired in the usual way.
     #[default]
     Off,
-    /// Step 2: only the first segment went again.
+    /// Step 2: only the first segment was retransmitted.
     First,
-    /// Step 3: that was acknowledged. So many bytes of new data may follow it, and nothing old.
+    /// Step 3: the first segment was acknowledged. At most this many bytes of new data may follow,
+    /// and nothing old.
     Second { new_bytes: u64 },
 }
 
@@ -25,22 +27,23 @@ pub(crate) enum Frto {
 const NEW_SEGMENTS: u64 = 2;
 
 impl SendHalf {
-    /// The retransmission timer ran out. `first`: nothing has gone again since the last progress.
+    /// Starts the algorithm after a retransmission timeout. `first`: no timeout since the last
+    /// progress.
     pub(super) fn begin_frto(&mut self, first: bool) {
-        // Step 1: not inside of another recovery, whose copies would be taken for originals.
+        // Step 1: not inside another recovery, whose retransmissions would be taken for originals.
         let applies = first && self.recovery == Recovery::Open && !self.has_timestamps();
         self.frto = if applies { Frto::First } else { Frto::Off };
         // The layer above asks again if it has more to send.
         self.starved &= !applies;
     }
 
-    /// Whether old segments wait for what becomes of new ones.
+    /// Returns true if old segments wait for the fate of new ones.
     pub(super) const fn holds_back(&self) -> bool {
         matches!(self.frto, Frto::Second { .. })
     }
 
-    /// Takes an acknowledgment after a timeout, which SACKs `sacked` bytes for the first time; true
-    /// when the timeout was too early, and is undone.
+    /// Takes an acknowledgment after a timeout, which SACKs `sacked` bytes for the first time.
+    /// Returns true if the timeout was spurious and is undone.
     pub(super) fn on_frto_ack(&mut self, now: Instant, ack: &Disorder<'_>, sacked: u64) -> bool {
         let Recovery::Timeout { until } = self.recovery else {
             self.frto = Frto::Off;
@@ -52,14 +55,14 @@ impl SendHalf {
         }
         match std::mem::take(&mut self.frto) {
             Frto::Off => {}
-            // §3.1 step 2: the SACK option tells what a duplicate is for. "Stay in step 2 and wait
+            // §3.1 step 2: the SACK option shows what a duplicate answers. "Stay in step 2 and wait
             // for the next new acknowledgment."
             Frto::First if self.has_sack() && !advanced => self.frto = Frto::First,
             Frto::First => self.frto = self.after_first(advanced && self.board.una() < until),
             Frto::Second { .. } => {
                 if self.is_original_acknowledged(ack, sacked, until) {
-                    // Step 3b: what was sent once, before the timeout, is acknowledged. So the
-                    // acknowledgment before was for an original too, not for the copy.
+                    // Step 3b: a segment sent once, before the timeout, is acknowledged. So the
+                    // acknowledgment before was for an original too, not for the retransmission.
                     if let Some(original) = ack.delivered.original {
                         self.rack.go_back_to(now, original);
                     }
@@ -76,8 +79,8 @@ impl SendHalf {
         false
     }
 
-    /// Step 2a: a duplicate, or the end of all that was in flight. Step 2b, unless there is nothing
-    /// to send or no room for it.
+    /// Ends the algorithm after a duplicate, or the end of all that was in flight (step 2a).
+    /// Otherwise step 2b, unless there is nothing to send or no room for it.
     fn after_first(&self, is_partial: bool) -> Frto {
         let emss = u64::from(self.emss());
         let has_new = self.starved && self.window_room() >= emss;
@@ -88,8 +91,8 @@ impl SendHalf {
         }
     }
 
-    /// Whether an acknowledgment in step 3 is for something sent before the timeout: it tells of
-    /// something new, and with SACK, of nothing beyond what was sent then.
+    /// Returns true if an acknowledgment in step 3 is for something sent before the timeout: it
+    /// reports new bytes, and with SACK, none beyond what was sent then.
     fn is_original_acknowledged(
         &self,
         ack: &Disorder<'_>,
@@ -104,7 +107,7 @@ impl SendHalf {
         (advanced || sacked > 0) && !beyond
     }
 
-    /// New data went out.
+    /// Counts new data that was sent.
     pub(super) const fn note_new_data(&mut self, bytes: u64) {
         if let Frto::Second { new_bytes } = &mut self.frto {
             *new_bytes = new_bytes.saturating_sub(bytes);

@@ -1,8 +1,8 @@
-//! Loss recovery: when it begins, what an acknowledgment means in it, when it ends, and how it is
-//! undone when nothing was lost.
+//! Loss recovery: its begin, the effect of acknowledgments, its end, and the undo if nothing was
+//! lost.
 //!
-//! With SACK, RACK finds the losses (RFC 8985); without, duplicate ACKs do (RFC 6582). Either way
-//! the controller is told once per recovery, and PRR spreads the reduction (RFC 9937).
+//! With SACK, RACK finds the losses (RFC 8985); without, duplicate ACKs do (RFC 6582). In both
+//! cases the controller reduces once per recovery, and PRR spreads the reduction (RFC 9937).
 
 use std::ops::Range;
 
@@ -18,33 +18,34 @@ use crate::tcp::sack::{Acknowledged, Resend};
 use crate::time::Instant;
 use crate::types::StreamOffset;
 
-/// Whether losses are being repaired, and up to where.
+/// State of loss repair, and the offset that ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recovery {
     /// No loss is known.
     Open,
-    /// Losses found by acknowledgments (RFC 6675 §5, RFC 6582 §3.2), until this is acknowledged.
+    /// Losses found by acknowledgments (RFC 6675 §5, RFC 6582 §3.2), until `until` is acknowledged.
     Fast { until: StreamOffset, prr: Prr },
-    /// The retransmission timer ran out, until this is acknowledged.
+    /// The retransmission timer expired, until `until` is acknowledged.
     Timeout { until: StreamOffset },
 }
 
-/// What it takes to undo a reduction that turns out to have been for nothing.
+/// State to undo a reduction that proves to have been spurious.
 #[derive(Clone, Debug)]
 pub(crate) struct Undo {
-    /// The controller as it was before.
+    /// The controller before the reduction.
     congestion: Congestion,
-    /// When the recovery first sent something again.
+    /// Time of the recovery's first retransmission.
     resent_at: Option<Instant>,
-    /// What was retransmitted and not yet reported as a duplicate; `None` once it was too much to
-    /// keep track of.
+    /// Retransmitted ranges that were not yet reported as duplicates; `None` once there were too
+    /// many to track.
     resent: Option<ArrayVec<Range<StreamOffset>, UNDO_SEGMENTS_MAX>>,
-    /// Nothing was acknowledged since: the next timestamp echoed tells what was (RFC 3522).
+    /// Nothing was acknowledged since: the next echoed timestamp shows which transmission arrived
+    /// (RFC 3522).
     is_undecided: bool,
 }
 
-/// Where an [`Undo`] is kept: most connections never lose anything, and have no memory for one; the others
-/// keep theirs for the next.
+/// Place for an [`Undo`]. Most connections never lose anything and allocate none; the others reuse
+/// their allocation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UndoPlace {
     kept: Option<Box<Undo>>,
@@ -72,7 +73,7 @@ impl UndoPlace {
 /// An acknowledgment that is more than the next in order.
 pub(super) struct Disorder<'a> {
     pub(super) header: &'a Header,
-    /// Its number; before SND.UNA when later ones have overtaken it.
+    /// Its number; before SND.UNA if later acknowledgments have overtaken it.
     pub(super) number: StreamOffset,
     /// SND.UNA before it.
     pub(super) una: StreamOffset,
@@ -85,11 +86,11 @@ pub(super) struct Disorder<'a> {
 
 /// RFC 5681 §3.2: the third duplicate ACK begins fast retransmit.
 const DUPLICATE_ACKS: u32 = 3;
-/// Retransmissions of a recovery that D-SACKs can undo. One that resent more had better stand.
+/// Most retransmissions of a recovery that D-SACKs can undo. A recovery with more is not undone.
 const UNDO_SEGMENTS_MAX: usize = 16;
 
 impl SendHalf {
-    /// Processes an acknowledgment while something is missing, or that reports something so.
+    /// Processes an acknowledgment while something is missing, or one that reports a gap.
     pub(super) fn on_disorder(&mut self, now: Instant, mut ack: Disorder<'_>) -> AckOutcome {
         let advanced = ack.acked.bytes > 0;
         let before = self.recovery;
@@ -124,7 +125,7 @@ impl SendHalf {
                 // RFC 3465 §2.3: after a timeout "a TCP sender MUST use L=1*SMSS", because one
                 // acknowledgment often covers what had arrived long before.
                 Recovery::Timeout { .. } if !outcome.undone => ack.acked.fresh.min(emss),
-                // What was SACKed in the recovery let out data then.
+                // Bytes SACKed during the recovery have let out data then.
                 _ => ack.acked.fresh,
             };
             self.grow(now, ack.una, bytes, None);
@@ -132,7 +133,7 @@ impl SendHalf {
         outcome
     }
 
-    /// Takes the SACK option: bytes newly SACKed, and a duplicate that the peer reports.
+    /// Takes the SACK option: the bytes newly SACKed, and a duplicate that the peer reports.
     fn take_sacks(&mut self, ack: &mut Disorder<'_>) -> (u64, Option<Range<StreamOffset>>) {
         let blocks = &ack.header.options.sack;
         if !self.has_sack() || blocks.is_empty() {
@@ -144,8 +145,8 @@ impl SendHalf {
             (range.start < range.end).then_some(range)
         });
         // RFC 2883 §4: the first block reports a duplicate if it lies below the acknowledgment
-        // number, or inside the second block. The number beside it: what an overtaken
-        // acknowledgment reports was news then.
+        // number, or inside the second block. Below the number of this segment, not SND.UNA: blocks
+        // of an overtaken acknowledgment were new when it was sent.
         let (first, second) = (ranges.next(), ranges.next());
         let (number, window_max) = (ack.number, self.window_max());
         let dsack = first.clone().filter(|first| {
@@ -158,17 +159,17 @@ impl SendHalf {
         (self.board.sack(all, &mut ack.delivered), dsack)
     }
 
-    /// Feeds RACK and the round-trip estimator.
+    /// Updates RACK and the round-trip estimator.
     fn learn_deliveries(&mut self, now: Instant, ack: &Disorder<'_>, sacked: u64) {
         let min_ns = self.rtt.min_ns().unwrap_or(0);
-        // RFC 8985 §6.2 step 2: an acknowledgment that comes sooner than any before, or echoes an
-        // older timestamp, is for an earlier copy.
+        // RFC 8985 §6.2 step 2: an acknowledgment that arrives sooner than any round trip so far,
+        // or echoes an older timestamp, is for an earlier transmission.
         self.rack.update(now, &ack.delivered, |sent_at| {
             let too_old = ack.echo.is_some_and(|echo| echo.is_before(now, sent_at));
             !too_old && now.nanos_since(sent_at) >= min_ns
         });
-        // What was SACKed was received just now (RFC 6298 §3 asks for a sample per round trip, and
-        // the cumulative point may stand still for several).
+        // Bytes newly SACKed were received just now (RFC 6298 §3 asks for a sample per round trip,
+        // and the cumulative point may not move for several).
         if let Some(original) = ack.delivered.original
             && sacked > 0
             && ack.acked.bytes == 0
@@ -189,7 +190,7 @@ impl SendHalf {
         }
     }
 
-    /// Finds losses and begins a recovery; true when one began.
+    /// Finds losses and begins a recovery; returns true if one began.
     fn look_for_losses(&mut self, now: Instant, ack: &Disorder<'_>) -> bool {
         if self.has_sack() {
             return self.detect_losses(now);
@@ -208,8 +209,8 @@ impl SendHalf {
         self.begin_recovery(now)
     }
 
-    /// Marks what RACK finds overdue (RFC 8985 §6.2 step 5) and begins a recovery for it; true when
-    /// one began. [`next_loss_at`](Self::next_loss_at) says when to call it next.
+    /// Marks as lost what RACK finds overdue (RFC 8985 §6.2 step 5), and begins a recovery for it.
+    /// Returns true if one began. [`next_loss_at`](Self::next_loss_at) is the time to call it next.
     pub(crate) fn detect_losses(&mut self, now: Instant) -> bool {
         if self.board.is_plain() {
             self.next_loss_at = None;
@@ -231,7 +232,7 @@ impl SendHalf {
         if begins {
             let flight = self.board.flight();
             self.undo.set(self.snapshot());
-            // RFC 5681 §3.2: what limited transmit sent does not count.
+            // RFC 5681 §3.2: data sent by limited transmit does not count.
             self.congestion.on_loss(now, flight.min(self.congestion.cwnd()));
             let in_flight = flight.saturating_sub(self.board.sacked_bytes());
             self.enter_fast(in_flight);
@@ -240,7 +241,7 @@ impl SendHalf {
         begins
     }
 
-    /// A fast recovery with the controller's window as its goal.
+    /// Begins a fast recovery that aims at the controller's window.
     pub(super) fn enter_fast(&mut self, flight: u64) {
         let until = self.board.nxt();
         let prr = Prr::new(self.congestion.cwnd(), flight);
@@ -249,14 +250,14 @@ impl SendHalf {
         self.refresh_cwnd();
     }
 
-    /// Without SACK (RFC 5681 §3.2, RFC 6582 §3.2).
+    /// Counts a duplicate ACK without SACK (RFC 5681 §3.2, RFC 6582 §3.2).
     fn on_duplicate_ack(&mut self) {
         self.duplicate_acks += 1;
         if matches!(self.recovery, Recovery::Timeout { .. }) {
             return;
         }
-        // Each duplicate ACK stands for a segment that left the network: room for limited transmit
-        // (RFC 3042) before the third, for new data after it.
+        // Each duplicate ACK means that a segment left the network: room for limited transmit (RFC
+        // 3042) before the third, for new data after it.
         self.board.duplicate_ack(u64::from(self.emss()));
         let una = self.board.una();
         let is_new = self.recover.is_none_or(|recover| una > recover);
@@ -265,7 +266,8 @@ impl SendHalf {
         }
     }
 
-    /// The retransmission timer ran out (RFC 6298 §5.4 to §5.6); true when the peer reneged.
+    /// Reacts to an expired retransmission timer (RFC 6298 §5.4 to §5.6); returns true if the peer
+    /// reneged.
     pub(crate) fn on_timeout(&mut self, now: Instant) -> bool {
         self.note_unanswered();
         let reneged = self.board.first_is_sacked();
@@ -276,7 +278,7 @@ impl SendHalf {
         self.begin_frto(first);
         self.congestion.on_timeout(now, self.board.flight(), first);
         if self.has_sack() && !reneged {
-            // RFC 8985 §6.3: what was sent a moment ago is not lost because the first segment is.
+            // RFC 8985 §6.3: segments sent a moment ago are not lost because the first one is.
             let window_ns = self.reordering_window_ns();
             self.board.mark_overdue_lost(now, &self.rack, window_ns);
         } else {
@@ -305,7 +307,7 @@ impl SendHalf {
         }
     }
 
-    /// A segment was retransmitted.
+    /// Records a retransmission.
     pub(super) fn note_resent(&mut self, now: Instant, segment: &Resend) {
         let range = &segment.data;
         if let Recovery::Fast { prr, .. } = &mut self.recovery {
@@ -314,8 +316,8 @@ impl SendHalf {
         if let Some(undo) = self.undo.current() {
             if undo.resent_at.is_none() {
                 undo.resent_at = Some(now);
-                // A recovery may begin while a copy from the one before it is on its way. Then the
-                // next acknowledgment is for that copy.
+                // A recovery may begin while a retransmission of the one before is in flight. Then
+                // the next acknowledgment answers that retransmission.
                 undo.is_undecided = segment.first;
             }
             if undo.resent.as_mut().is_some_and(|resent| resent.try_push(range.clone()).is_err()) {
@@ -324,26 +326,26 @@ impl SendHalf {
         }
     }
 
-    /// The peer has received `range` twice (RFC 2883). When that is so of all that was retransmitted,
-    /// nothing was lost (RFC 3708 §2); true when a recovery was undone.
+    /// Handles a report that the peer received `range` twice (RFC 2883). If this holds for all that
+    /// was retransmitted, nothing was lost (RFC 3708 §2). Returns true if a recovery was undone.
     fn on_dsack(&mut self, range: &Range<StreamOffset>) -> bool {
         self.rack.on_dsack(self.board.nxt());
         let Some(resent) = self.undo.current().and_then(|undo| undo.resent.as_mut()) else {
             return false;
         };
-        // A network that duplicates makes D-SACKs too: only what went again counts.
+        // A network that duplicates causes D-SACKs, too: only retransmitted ranges count.
         let before = resent.len();
         resent.retain(|copy| copy.start < range.start || copy.end > range.end);
         resent.len() < before && resent.is_empty() && self.undo_recovery()
     }
 
-    /// The first acknowledgment after a retransmission that moves SND.UNA tells what caused it;
-    /// true when a recovery was undone.
+    /// Finds out what caused the first acknowledgment that moves SND.UNA after a retransmission.
+    /// Returns true if a recovery was undone.
     fn undo_if_needless(&mut self, now: Instant, ack: &Disorder<'_>) -> bool {
         let Some(undo) = self.undo.current() else { return false };
         let Some(resent_at) = undo.resent_at else {
-            // RFC 3522 §1: the ambiguity is one of retransmissions, and there was none, neither since the
-            // timer ran out nor before. So the acknowledgment was late.
+            // RFC 3522 §1: only retransmissions are ambiguous, and there was none, neither since
+            // the timer expired nor before. So the acknowledgment was late.
             let timed_out = matches!(self.recovery, Recovery::Timeout { .. });
             return timed_out && !ack.acked.ambiguous && self.undo_recovery();
         };
@@ -355,7 +357,7 @@ impl SendHalf {
         original_arrived && self.undo_recovery()
     }
 
-    /// RFC 4015 §3.2: the windows are what they were.
+    /// Restores the windows (RFC 4015 §3.2). Returns true if there was something to undo.
     pub(super) fn undo_recovery(&mut self) -> bool {
         let Some(undo) = self.undo.current() else { return false };
         if self.congestion.cwnd() < undo.congestion.cwnd() {
@@ -364,7 +366,7 @@ impl SendHalf {
         }
         self.undo.clear();
         if matches!(self.recovery, Recovery::Fast { .. }) {
-            // What was taken for lost was late.
+            // The segments considered lost were late.
             self.rack.on_reordering();
         }
         if self.recovery != Recovery::Open {

@@ -1,5 +1,5 @@
-//! Tail loss probe: asks for news of the last segment before the retransmission timer has to
-//! (RFC 8985 §7).
+//! Tail loss probe: asks for an acknowledgment of the last segment before the retransmission timer
+//! expires (RFC 8985 §7).
 
 use super::SendHalf;
 use super::recovery::{Disorder, Recovery};
@@ -13,29 +13,29 @@ use crate::types::StreamOffset;
 pub(crate) struct LossProbe {
     /// "TLP.end_seq": SND.NXT after it was sent.
     end: StreamOffset,
-    /// "TLP.is_retrans": it repeated a segment, and was not new data.
+    /// "TLP.is_retrans": the probe repeated a segment, and was not new data.
     is_retransmission: bool,
 }
 
-/// A probe that the timer asked for.
+/// A probe that must be sent because its timer expired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ProbeDue {
     #[default]
     No,
-    /// New data, whatever cwnd says.
+    /// New data, regardless of cwnd.
     NewData,
-    /// The last segment again.
+    /// A retransmission of the last segment.
     LastSegment,
 }
 
-/// RFC 8985 §7.2: the timeout before there is any sample.
+/// RFC 8985 §7.2: the timeout before the first sample.
 const WITHOUT_SAMPLE_NS: u64 = 1_000_000_000;
-/// What an acknowledgment may be late by on a very short path before it is worth a probe.
+/// Shortest delay of an acknowledgment on a very short path that is worth a probe.
 const SLACK_MIN_NS: u64 = 25_000;
 
 impl SendHalf {
-    /// Whether a probe would tell something: SACK is in use, no loss is known, and the last one's
-    /// outcome is (RFC 8985 §7.2).
+    /// Returns true if a probe is useful: SACK is in use, data is in flight, no loss is known, and
+    /// no other probe is unanswered (RFC 8985 §7.2).
     pub(crate) fn may_probe(&self) -> bool {
         self.has_sack()
             && self.loss_probe.is_none()
@@ -44,13 +44,13 @@ impl SendHalf {
             && self.board.is_plain()
     }
 
-    /// When the silence has lasted long enough for a probe.
+    /// Time at which the silence has lasted long enough for a probe.
     ///
     /// RFC 8985 §7.2 waits two smoothed round trips after the last transmission or acknowledgment.
-    /// This waits for as long as the acknowledgment can take: SRTT and four times its variation
-    /// after the last transmission, as RFC 9002 §6.2.1 does, but at most 1.75 round trips, so that
-    /// what is repaired is acknowledged within three. While acknowledgments come in, the variation
-    /// alone is what the next may be late by.
+    /// This function waits as long as the acknowledgment can take: SRTT and four times its
+    /// variation after the last transmission, as RFC 9002 §6.2.1 does, but at most 1.75 round
+    /// trips, so that a repaired segment is acknowledged within three. While acknowledgments
+    /// arrive, the next may be late by the variation alone.
     pub(crate) fn loss_probe_at(&self) -> Instant {
         let Some(srtt_ns) = self.rtt.srtt_ns() else {
             return self.last_sent.plus_nanos(WITHOUT_SAMPLE_NS);
@@ -58,16 +58,16 @@ impl SendHalf {
         let most_ns = (srtt_ns / 4 * 3).max(SLACK_MIN_NS);
         let slack_ns =
             self.rtt.variation_ns().saturating_mul(4).max(srtt_ns / 4).clamp(SLACK_MIN_NS, most_ns);
-        // The acknowledgment of a single segment may be delayed; by how much, samples tell too.
+        // The acknowledgment of a single segment may be delayed; samples show that delay, too.
         let delay_ns = if self.board.is_single() { self.ack_delay_ns.min(srtt_ns / 8) } else { 0 };
         let after_sending = self.last_sent.plus_nanos(srtt_ns + slack_ns + delay_ns);
         after_sending.max(self.progress_at().plus_nanos(slack_ns))
     }
 
-    /// The probe timer ran out: new data goes if there is any (RFC 8985 §7.3), else the last
-    /// segment again. True when there is a probe to send.
+    /// Handles an expired probe timer: new data is sent if there is any (RFC 8985 §7.3), else the
+    /// last segment is retransmitted. Returns true if there is a probe to send.
     pub(crate) fn begin_loss_probe(&mut self) -> bool {
-        // Nothing goes beyond a window that shrank: the retransmission timer probes that.
+        // Nothing is sent beyond a window that shrank: the retransmission timer probes that.
         if !self.may_probe() || self.window_end() < self.board.nxt() {
             return false;
         }
@@ -76,12 +76,12 @@ impl SendHalf {
         true
     }
 
-    /// Whether what [`resend`](Self::resend) gives next is a probe, and repairs nothing.
+    /// Returns true if the next result of [`resend`](Self::resend) is a probe, and repairs no loss.
     pub(crate) fn is_loss_probe_next(&self) -> bool {
         self.probe_due == ProbeDue::LastSegment && !self.board.has_unsent_loss()
     }
 
-    /// The last segment again, which is due.
+    /// Takes the retransmission of the last segment that is due as a probe.
     pub(super) fn take_loss_probe(&mut self, now: Instant) -> Option<Resend> {
         self.probe_due = ProbeDue::No;
         let resend = self.board.resend_last(now, self.emss())?;
@@ -89,13 +89,13 @@ impl SendHalf {
         Some(resend)
     }
 
-    /// A probe went out.
+    /// Records that a probe was sent.
     pub(super) fn note_loss_probe(&mut self, is_retransmission: bool) {
         self.probe_due = ProbeDue::No;
         self.loss_probe = Some(LossProbe { end: self.board.nxt(), is_retransmission });
     }
 
-    /// RFC 8985 §7.4.2 "TLP_process_ack": what an acknowledgment says about the probe.
+    /// Updates the probe's state from an acknowledgment (RFC 8985 §7.4.2 "TLP_process_ack").
     pub(super) fn end_loss_probe(
         &mut self,
         now: Instant,
@@ -110,11 +110,11 @@ impl SendHalf {
         }
         let advanced = ack.acked.bytes > 0;
         if !probe.is_retransmission || dsack {
-            // It was new data; or the original arrived as well.
+            // The probe was new data; or the original arrived as well.
             self.loss_probe = None;
         } else if una > probe.end {
-            // The original was lost, and the probe has repaired it: the reduction is due all the
-            // same, "so that TLP does not mask the loss".
+            // The original was lost, and the probe has repaired it: the reduction is still due, "so
+            // that TLP does not mask the loss".
             self.loss_probe = None;
             if self.recovery == Recovery::Open {
                 self.congestion.on_loss(now, self.board.flight() + ack.acked.bytes);
