@@ -1,4 +1,4 @@
-//! Connections that peers open: SYNs for listeners, and cookies that come back.
+//! Connections that peers open: SYNs for listeners, and returned cookies.
 
 use tracing::debug;
 
@@ -12,11 +12,11 @@ use crate::stream::carrier::OwnTcp;
 use crate::tcp::{self, SynRefusal};
 use crate::time::Instant;
 
-/// What becomes of a segment for no connection.
+/// Result of a segment for no connection.
 pub(super) enum Claim {
     /// It opened a connection.
     Opened(u32),
-    /// It brought back a cookie: the connection that has been made wants to see it.
+    /// It returned a cookie: the new connection must process it.
     Redeemed(u32),
     /// It was answered, or needs no answer.
     Done,
@@ -25,8 +25,8 @@ pub(super) enum Claim {
 }
 
 impl Port {
-    /// A segment for no connection: opens one if it is a SYN for a listener, or brings back a
-    /// listener's cookie.
+    /// Processes a segment for no connection: opens a connection if it is a SYN for a listener, or
+    /// returns a listener's cookie.
     #[inline(never)]
     pub(super) fn handle_unclaimed(
         &mut self,
@@ -36,8 +36,8 @@ impl Port {
         inbound: &Inbound<'_>,
     ) -> Claim {
         // RFC 9293 §3.9.2.3 (MUST-57): "MUST silently discard an incoming SYN segment that is
-        // addressed to a broadcast or multicast address". RFC 1122 §3.2.1.3: nor does anything
-        // come from one.
+        // addressed to a broadcast or multicast address". RFC 1122 §3.2.1.3: such an address is no
+        // valid source either.
         let ends = [tuple.local().ip(), tuple.remote().ip()];
         if !ends.into_iter().all(|end| self.config.is_unicast(end)) {
             self.drop_frame(FrameDrop::Malformed);
@@ -62,8 +62,8 @@ impl Port {
         }
     }
 
-    /// Takes a half-open slot of the listener for a SYN. Connections that were established or closed by
-    /// the same burst give theirs back first.
+    /// Takes a half-open slot of the listener for a SYN. If none is free, connections that the same
+    /// burst established or closed release theirs first.
     fn admit(&mut self, tuple: &Tuple, header: &tcp::Header) -> Result<BacklogSlot, SynRefusal> {
         tcp::check_syn(header)?;
         let (local, source) = (tuple.local(), tuple.remote().ip());
@@ -93,7 +93,7 @@ impl Port {
             .map_or_else(|claim| claim, Claim::Opened)
     }
 
-    /// Makes a connection of a listener's; its slot in the backlog is taken.
+    /// Adds a connection of a listener; its slot in the backlog is already taken.
     fn accept_connection(
         &mut self,
         now: Instant,
@@ -114,7 +114,7 @@ impl Port {
                 return Err(if elsewhere { Claim::Done } else { Claim::Host });
             }
         };
-        // What came through a router says nothing of the router's link address.
+        // The source MAC of a frame that came through a router is not the router's next-hop entry.
         let next_hop = self.config.next_hop(remote.ip());
         if let Some(mac) = inbound.source_mac
             && next_hop == remote.ip()
@@ -133,7 +133,7 @@ impl Port {
         Ok(id.slot)
     }
 
-    /// RFC 4987 §3.6: the backlog is full, and the SYN is answered without keeping anything.
+    /// Answers a SYN without keeping state, because the backlog is full (RFC 4987 §3.6).
     fn answer_with_cookie(
         &mut self,
         now: Instant,
@@ -147,7 +147,7 @@ impl Port {
         let ends = self.cookie_ends(&tuple);
         let config = self.tcp_config(ends.remote.ip());
         let answer = self.listeners.cookies.answer(now, &config, syn, &ends);
-        // It goes back where the SYN came from: a SYN alone has no neighbour asked for.
+        // The answer goes to the source MAC of the SYN: a SYN alone causes no neighbour query.
         let (framing, own) = (self.interface.framing, self.config.mac);
         let link = inbound.source_mac.map(|mac| LinkHeader::new(framing, own, mac));
         let route = Route::new(link, ends.local.ip(), ends.remote.ip());
@@ -168,8 +168,8 @@ impl Port {
     ) -> Claim {
         let ends = self.cookie_ends(&tuple);
         let config = self.tcp_config(ends.remote.ip());
-        // No reset to what brings back none: it may be the second segment of a peer whose first was
-        // lost, and comes again.
+        // No reset for a segment without a valid cookie: it may be the second segment of a peer
+        // whose first one was lost and will be retransmitted.
         let Some(tcp) = self.listeners.cookies.redeem(now, &config, header, &ends) else {
             return Claim::Done;
         };

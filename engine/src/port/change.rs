@@ -1,4 +1,4 @@
-//! What changes under a port while it runs: the link, the device's MTU, its addresses.
+//! Changes under a running port: the link, the device's MTU, its addresses.
 
 use std::net::IpAddr;
 
@@ -10,15 +10,15 @@ use crate::port::host::LeaseNews;
 use crate::port::{Port, PortEvent, TRACE};
 use crate::time::Instant;
 
-/// Whether the application knows how it stands with the address that DHCP is to give.
+/// State of the report that DHCP has not given an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum LeaseWatch {
-    /// There is nothing to tell: it has one, or wants none.
+    /// Nothing to report: the port has an address, or does not use DHCP.
     #[default]
     Quiet,
-    /// It is told then that there is none.
+    /// Time at which the missing address is reported.
     Until(Instant),
-    /// It was told that there is none.
+    /// The missing address was reported.
     Told,
 }
 
@@ -28,16 +28,17 @@ impl LeaseWatch {
     }
 }
 
-/// Whether the CRCs of FPDUs are left to a device. Only where it completes checksums, too: those cover them.
+/// Returns true if the device completes the CRCs of FPDUs. It must complete checksums, too: they
+/// cover the CRCs.
 pub(super) const fn leaves_digests(capabilities: &Capabilities) -> bool {
     capabilities.tx_digest && capabilities.tx_checksum
 }
 
 impl Port {
-    /// The device's link is up or down. Connections wait for its return as long as their user
-    /// timeout allows, and retransmit at once what was lost when it comes.
+    /// Reports that the device's link is up or down. Connections wait for its return as long as
+    /// their user timeout allows, and then retransmit at once what was lost.
     ///
-    /// Calling it with what it said before costs nothing.
+    /// A call without a change costs nothing.
     pub fn handle_link(&mut self, now: Instant, up: bool) {
         if up == self.interface.link_up {
             return;
@@ -55,10 +56,10 @@ impl Port {
         self.host.touch();
     }
 
-    /// The device can do something else now than when the port was made: its MTU has changed, say.
-    /// Connections follow at once. The medium stays what it was.
+    /// Reports changed capabilities of the device, such as its MTU. Connections follow at once. The
+    /// medium cannot change.
     ///
-    /// Calling it with what it said before costs nothing.
+    /// A call without a change costs nothing.
     pub fn set_capabilities(&mut self, now: Instant, capabilities: Capabilities) {
         if capabilities == self.interface.capabilities {
             return;
@@ -81,7 +82,7 @@ impl Port {
         }
     }
 
-    /// Takes over what DHCP has brought about.
+    /// Applies a change of the DHCP lease.
     pub(super) fn take_lease_news(&mut self) {
         let Some(news) = self.host.take_lease_news() else { return };
         let lost = self.config.ipv4.take();
@@ -91,7 +92,7 @@ impl Port {
             self.config.gateway_v4 = router;
         }
         self.host.set_addresses(&self.config);
-        // A lease that was renewed is no news.
+        // A renewed lease changes nothing.
         if lost == self.config.ipv4 {
             return;
         }
@@ -107,7 +108,7 @@ impl Port {
         }
     }
 
-    /// Tells that no lease has come for long.
+    /// Reports that no lease has been given for a long time.
     pub(super) fn watch_lease(&mut self, now: Instant) {
         self.lease_watch = match self.lease_watch {
             _ if !self.config.dhcp || self.config.ipv4.is_some() => LeaseWatch::Quiet,
@@ -121,8 +122,8 @@ impl Port {
         };
     }
 
-    /// RFC 2131 §4.4.5: an address whose lease has ended is not used any more, not even for a
-    /// reset.
+    /// Ends all connections of an address whose lease has ended: the address is not used any
+    /// longer, not even for a reset (RFC 2131 §4.4.5).
     pub(super) fn abandon_address(&mut self, address: IpAddr) {
         for slot in self.connections.slots() {
             let connection = &mut self.connections[slot];

@@ -1,4 +1,4 @@
-//! What a port and its connections are made with.
+//! Settings of a port and of its connections.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -24,35 +24,36 @@ pub struct PortConfig {
     pub gateway_v4: Option<Ipv4Addr>,
     /// Router for IPv6 destinations outside the prefix.
     pub gateway_v6: Option<Ipv6Addr>,
-    /// Ask for an IPv4 address and router by DHCP (RFC 2131). They take the place of `ipv4` and
-    /// `gateway_v4` when they come, and are taken away when the lease ends. None comes on a device
-    /// without link addresses ([`Medium::Ip`](urnic_netdev::Medium::Ip)).
+    /// Ask for an IPv4 address and router by DHCP (RFC 2131). They replace `ipv4` and `gateway_v4`,
+    /// and are removed when the lease ends. A device without link addresses
+    /// ([`Medium::Ip`](urnic_netdev::Medium::Ip)) gets no lease.
     pub dhcp: bool,
-    /// The 802.1Q VLAN that the port is in: frames carry its tag, others are ignored. Without one,
-    /// frames are sent untagged, and taken when they are untagged or carry a priority only.
+    /// The port's 802.1Q VLAN: frames carry its tag, frames of others are dropped. Without a VLAN,
+    /// frames are sent untagged, and accepted if they are untagged or carry only a priority.
     pub vlan: Option<VlanId>,
-    /// The least that an ICMP message, or timeouts, make of the MTU of an IPv4 path, in bytes, at
-    /// least 68. A forged message cannot force tiny segments (RFC 5044 §9.1). IPv6 has 1280.
+    /// Smallest MTU of an IPv4 path that an ICMP message or timeouts can set, in bytes, at least
+    /// 68. So a forged message cannot force tiny segments (RFC 5044 §9.1). IPv6 has 1280.
     pub path_mtu_min: usize,
-    /// TCP settings. MSS and path MTU are filled in from the device.
+    /// TCP settings. MSS and path MTU are replaced by those of the device.
     pub tcp: tcp::Config,
-    /// Whether FPDUs that arrive ahead of others are placed at once, on optimized connections.
+    /// Place FPDUs that arrive ahead of others at once, on optimized connections.
     pub out_of_order_placement: bool,
     /// Blocks of [`PIECE_BLOCK_LEN`](crate::limits::PIECE_BLOCK_LEN) bytes that connections share
-    /// for what arrives far beyond a gap, at most [`PIECE_BLOCKS_MAX`]. Beside them each connection
-    /// may hold the FPDU that is next ([`NEAR_PAGES`](crate::mpa::pieces::NEAR_PAGES)).
+    /// for bytes far beyond a gap, at most [`PIECE_BLOCKS_MAX`]. In addition, each connection may
+    /// hold the next FPDU ([`NEAR_PAGES`](crate::mpa::pieces::NEAR_PAGES)).
     pub piece_blocks: usize,
-    /// Connections that the port has at a time, those in TIME-WAIT not counted, at most
-    /// [`CONNECTIONS_MAX`](crate::limits::CONNECTIONS_MAX). Another one is refused, or closed when it comes
-    /// from a peer.
+    /// Most connections of the port at a time, not counting those in TIME-WAIT; at most
+    /// [`CONNECTIONS_MAX`](crate::limits::CONNECTIONS_MAX). Another connection is refused; one that
+    /// a peer opens is closed.
     pub connections_max: usize,
-    /// Connections in TIME-WAIT that the port keeps, of 256 bytes each, at most
-    /// [`TIME_WAIT_MAX`](crate::limits::TIME_WAIT_MAX); with more the oldest is over early. With 0 none is kept: TCP ports are used again while old
-    /// segments of theirs may still be on their way.
+    /// Most connections in TIME-WAIT that the port keeps, of 256 bytes each, at most
+    /// [`TIME_WAIT_MAX`](crate::limits::TIME_WAIT_MAX); beyond that the oldest one ends early. With
+    /// 0 none is kept: TCP ports are reused while old segments of theirs may still be in the
+    /// network.
     pub time_wait_max: usize,
-    /// How long the timers of a connection's life run.
+    /// Durations of the timers of a connection's life.
     pub life: LifeTimes,
-    /// Whether payload is gathered by the device or copied into frames.
+    /// Choice between payload gathered by the device and payload copied into frames.
     pub send_path: SendPath,
 }
 
@@ -100,7 +101,7 @@ impl PortConfig {
         Ipv6Addr::from_octets([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
     }
 
-    /// The address to reach `remote` from.
+    /// Returns the port's address to reach `remote` from.
     pub(crate) fn address_for(&self, remote: IpAddr) -> Option<IpAddr> {
         match remote {
             IpAddr::V4(_) => self.ipv4.map(|(address, _)| IpAddr::V4(address)),
@@ -111,18 +112,18 @@ impl PortConfig {
         }
     }
 
-    /// Whether the address is the port's.
+    /// Returns true if the address is the port's.
     pub(crate) fn owns(&self, address: IpAddr) -> bool {
         self.address_for(address) == Some(address)
     }
 
-    /// Whether the Ethernet frame is for this port, or multicast.
+    /// Returns true if the Ethernet frame is for this port, or multicast.
     #[inline]
     pub(crate) fn is_link_destination(&self, frame: &[u8]) -> bool {
         frame.first_chunk().is_none_or(|to: &[u8; 6]| *to == self.mac || to[0] & 1 != 0)
     }
 
-    /// Whether the address is unicast: neither multicast nor broadcast nor unspecified.
+    /// Returns true if the address is unicast: neither multicast nor broadcast nor unspecified.
     pub(crate) fn is_unicast(&self, address: IpAddr) -> bool {
         let IpAddr::V4(address) = address else {
             return !address.is_multicast() && !address.is_unspecified();
@@ -138,7 +139,7 @@ impl PortConfig {
             && !is_of_subnet
     }
 
-    /// The neighbour through which `remote` is reached.
+    /// Returns the neighbour through which `remote` is reached.
     pub(crate) fn next_hop(&self, remote: IpAddr) -> IpAddr {
         match remote {
             IpAddr::V4(to) => match (self.ipv4, self.gateway_v4) {
@@ -179,7 +180,7 @@ impl PortConfig {
         }
     }
 
-    /// How received FPDUs are treated on a connection with this lower layer.
+    /// Returns the rules for received FPDUs on a connection with this lower layer.
     pub(crate) fn rx_policy(&self, lower_layer: LowerLayer) -> RxPolicy {
         let out_of_order = self.out_of_order_placement && lower_layer == LowerLayer::Optimized;
         RxPolicy { out_of_order, ..RxPolicy::default() }
@@ -199,7 +200,7 @@ const PATH_MTU_MIN: usize = 552;
 pub struct VlanId(u16);
 
 impl VlanId {
-    /// The VLAN of this number; `None` for those that name none (IEEE 802.1Q §9.6).
+    /// Returns the VLAN with this number; `None` for reserved numbers (IEEE 802.1Q §9.6).
     #[must_use]
     pub const fn new(id: u16) -> Option<Self> {
         if id >= 1 && id <= 4094 { Some(Self(id)) } else { None }
@@ -212,48 +213,49 @@ impl VlanId {
     }
 }
 
-/// How MPA uses TCP.
+/// Use of TCP by MPA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LowerLayer {
     /// TCP segments are cut at FPDUs, and segments pass up in any order (RFC 5044 Appendix A).
     #[default]
     Optimized,
-    /// TCP is a byte stream: FPDUs fall where they fall, bytes pass up in order only
-    /// (RFC 5044 §5).
+    /// TCP is a byte stream: FPDUs begin anywhere in segments, bytes pass up in order only (RFC
+    /// 5044 §5).
     Layered,
 }
 
-/// What a connection is opened with.
+/// Parameters of a connection that is opened.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConnectParams<'a> {
     /// MPA settings.
     pub startup: StartupConfig,
-    /// What to tell the peer's application, and how many Reads to allow.
+    /// Private data for the peer's application, and the number of Reads to allow.
     pub offer: Offer<'a>,
-    /// How MPA uses TCP.
+    /// Use of TCP by MPA.
     pub lower_layer: LowerLayer,
 }
 
-/// What a listener is made with.
+/// Parameters of a listener.
 #[derive(Clone, Debug)]
 pub struct ListenParams {
     /// MPA settings of the connections.
     pub startup: StartupConfig,
-    /// How MPA uses TCP.
+    /// Use of TCP by MPA.
     pub lower_layer: LowerLayer,
-    /// Connections that may be half open at a time, up to [`LISTEN_BACKLOG_MAX`]; twice as many that stand may wait for
-    /// their startup. A larger backlog is also the number that may wait, up to
-    /// [`LISTEN_ASKED_MAX`](crate::limits::LISTEN_ASKED_MAX). [`Backlog`](crate::tcp::Backlog) says what happens when
-    /// there are more.
+    /// Most connections that are half open at a time, up to [`LISTEN_BACKLOG_MAX`]; twice as many
+    /// established ones may wait for their startup. A larger backlog is also the number that may
+    /// wait, up to [`LISTEN_ASKED_MAX`](crate::limits::LISTEN_ASKED_MAX).
+    /// [`Backlog`](crate::tcp::Backlog) describes the eviction beyond that.
     pub backlog: usize,
     /// Leave accepted connections in streaming mode; MPA is started on them later.
     pub delayed: bool,
-    /// When keep-alive probes are sent on the connections; `None` for what [`PortConfig::tcp`] says,
-    /// and for none over the kernel's TCP.
+    /// Times of keep-alive probes on the connections; `None` for those of [`PortConfig::tcp`], and
+    /// for no probes over the kernel's TCP.
     pub keepalive: Option<tcp::KeepAliveTimes>,
-    /// Of `::`, only the addresses of IPv6: those of IPv4 are another listener's.
+    /// A listener at `::` takes only IPv6: another listener may take IPv4.
     pub only_ipv6: bool,
-    /// Type of service and traffic class of the connections, over the kernel's TCP; a port sends all with the same.
+    /// Type of service and traffic class of the connections, over the kernel's TCP; a port uses one
+    /// value for all.
     pub traffic_class: Option<u8>,
 }
 

@@ -1,5 +1,5 @@
-//! What an application asks of a port: to listen, and to start, accept, close and inspect
-//! connections. How it opens them is in `open`.
+//! Calls of an application: to listen, and to start, accept, close and inspect connections. `open`
+//! has the calls that open connections.
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::time::Instant;
 use crate::verbs::Qp;
 
 impl Port {
-    /// Waits for connections to a TCP port at all addresses of the port.
+    /// Listens on a TCP port at all addresses of the port.
     ///
     /// # Errors
     /// [`PortError::PortTaken`].
@@ -27,10 +27,10 @@ impl Port {
         self.add_listener(local, params)
     }
 
-    /// Waits for connections to an address of the port; returns the address with its TCP port. The
-    /// unspecified address of a family stands for all addresses of that family that the port has or
-    /// will have (from DHCP, say), and `::` for those of both families, as with the kernel's
-    /// sockets. TCP port 0 lets the port choose one.
+    /// Listens at an address of the port; returns the address with its TCP port. The unspecified
+    /// address of a family means all addresses of that family that the port has or will have (from
+    /// DHCP, for example), and `::` those of both families, as with the kernel's sockets. With TCP
+    /// port 0 the port chooses one.
     ///
     /// # Errors
     /// [`PortError::NoSuchAddress`], [`PortError::PortTaken`], [`PortError::Exhausted`].
@@ -65,14 +65,13 @@ impl Port {
         Ok(())
     }
 
-    /// Waits for connections to a TCP port no more, at whichever address. Connections that exist
-    /// stay.
+    /// Stops listening on a TCP port, at all addresses. Existing connections stay.
     pub fn unlisten(&mut self, tcp_port: u16) {
         self.listeners.remove_tcp_port(tcp_port);
     }
 
-    /// Waits for connections to this address, as [`listen_at`](Self::listen_at) returned it, no more.
-    /// Connections that exist stay.
+    /// Stops listening at this address, as [`listen_at`](Self::listen_at) returned it. Existing
+    /// connections stay.
     pub fn unlisten_at(&mut self, local: SocketAddr) {
         self.listeners.remove(canonical(local));
     }
@@ -95,14 +94,14 @@ impl Port {
         Ok(())
     }
 
-    /// Work posted to `qp` rings for this connection.
+    /// Makes work posted to `qp` wake this connection.
     fn attach(&mut self, id: ConnectionId, qp: &Qp) {
         qp.attach(&self.doorbell, id.slot);
         self.connections.wake(id.slot);
     }
 
-    /// Starts MPA as responder on a connection in streaming mode. `last_message` is sent before
-    /// the peer's Request is awaited (RFC 5044 §7.1.5).
+    /// Starts MPA as responder on a connection in streaming mode. Sends `last_message` before it
+    /// waits for the peer's Request (RFC 5044 §7.1.5).
     ///
     /// # Errors
     /// See [`PortError`].
@@ -130,7 +129,7 @@ impl Port {
         Ok(())
     }
 
-    /// Reads bytes received in streaming mode; returns how many.
+    /// Reads bytes received in streaming mode; returns their number.
     ///
     /// # Errors
     /// [`PortError::NoConnection`].
@@ -140,13 +139,13 @@ impl Port {
         octets: &mut [u8],
     ) -> Result<usize, PortError> {
         let len = self.connection_mut(id)?.carrier.stream.receive_streaming(octets);
-        // There is room for more, of which the peer is to hear.
+        // There is room for more: a window update must report it to the peer.
         self.connections.wake(id.slot);
         Ok(len)
     }
 
-    /// Asks for one call of `waker` when work is posted to a queue pair of the port; `false`, and
-    /// no call, when some has been already.
+    /// Asks for one call of `waker` when work is posted to a queue pair of the port. Returns false,
+    /// without a call, if work was posted already.
     #[must_use]
     pub fn arm_doorbell(&self, waker: &Waker) -> bool {
         self.doorbell.arm(waker);
@@ -157,13 +156,13 @@ impl Port {
         quiet
     }
 
-    /// The call of `waker` at posted work is wanted no more.
+    /// Cancels the call of `waker` for posted work.
     pub fn disarm_doorbell(&self, waker: &Waker) {
         self.doorbell.disarm(waker);
     }
 
-    /// Whether a connection or the host stack may have something to send that the device had no
-    /// room for.
+    /// Returns true if a connection or the host stack may have something to send that the device
+    /// had no room for.
     #[must_use]
     pub fn has_ready(&self) -> bool {
         self.interface.refused.waits()
@@ -199,7 +198,7 @@ impl Port {
         Ok(())
     }
 
-    /// Closes a connection in order: work posted so far is finished first.
+    /// Closes a connection in order: work posted so far is completed first.
     ///
     /// # Errors
     /// [`PortError::NoConnection`].
@@ -209,8 +208,8 @@ impl Port {
         Ok(())
     }
 
-    /// Whether the peer of a connection has acknowledged all that this end sends, and its close: nothing
-    /// is lost if the port goes now.
+    /// Returns true if the peer of a connection has acknowledged all that this end sent, and its
+    /// close: nothing is lost if the port is dropped now.
     #[must_use]
     pub fn is_end_acknowledged(&self, id: ConnectionId) -> bool {
         self.connection(id).is_ok_and(|connection| {
@@ -221,9 +220,9 @@ impl Port {
         })
     }
 
-    /// Takes `qp` back from its connection, if it has one here: when this returns, no memory that it
-    /// names is read or written any more. Work that had not completed fails; what was sent is delivered,
-    /// and the connection closes in order.
+    /// Detaches `qp` from its connection, if it has one at this port. After the return no memory
+    /// that `qp` refers to is read or written. Work that had not completed fails; bytes that were
+    /// sent are delivered, and the connection closes in order.
     pub fn release_qp(&mut self, qp: &Qp) {
         let is_its = |connection: &PortConnection| {
             connection.carrier.stream.qp().is_some_and(|own| Arc::ptr_eq(own, &qp.shared))
@@ -239,8 +238,8 @@ impl Port {
         }
     }
 
-    /// Turns keep-alive probes of a connection on, or off (RFC 9293 MUST-24). Without a call it is as
-    /// [`ListenParams`] say, or else the port's configuration of TCP.
+    /// Turns keep-alive probes of a connection on or off (RFC 9293 MUST-24). Without a call,
+    /// [`ListenParams`] or else the port's TCP configuration decides.
     ///
     /// # Errors
     /// [`PortError::NoConnection`].
@@ -255,7 +254,7 @@ impl Port {
         Ok(())
     }
 
-    /// Ends a connection at once with a RST. One that both ends have closed stays what it is
+    /// Ends a connection at once with a RST. A connection that both ends have closed is left alone
     /// (RFC 9293 §3.6.1, MUST-13).
     pub fn abort(&mut self, id: ConnectionId) {
         if let Ok(connection) = self.connection_mut(id)
@@ -277,7 +276,7 @@ impl Port {
         Ok(self.connection(id)?.path.current())
     }
 
-    /// What a connection has counted so far.
+    /// The counters of a connection.
     ///
     /// # Errors
     /// [`PortError::NoConnection`].

@@ -1,37 +1,37 @@
-//! What a port counts, and why it drops frames.
+//! Counters of a port, and its reasons to drop frames.
 
 use std::ops::AddAssign;
 
-/// What a port counts besides its connections.
+/// Counters of a port besides those of its connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortCounters {
-    /// Frames dropped before any connection saw them.
+    /// Frames dropped before any connection received them.
     pub drops: PortDrops,
-    /// Bytes of frames that came in several fragments of the device's memory and were copied to one
-    /// place first, because they could not be passed up from where they were.
+    /// Bytes of frames that were in several fragments of the device's memory and were copied
+    /// together, because they could not be passed up in place.
     pub rx_bytes_gathered: u64,
-    /// IP datagrams put together from fragments.
+    /// IP datagrams reassembled from fragments.
     pub reassembled: u64,
-    /// ICMP errors about a segment in flight that changed something.
+    /// ICMP errors about a segment in flight that had an effect.
     pub icmp_heeded: u64,
     /// SYNs answered with a cookie because the backlog was full (RFC 4987).
     pub cookies_sent: u64,
-    /// Connections opened by a cookie that came back.
+    /// Connections opened by a returned cookie.
     pub cookies_redeemed: u64,
-    /// Times that a connection without progress gave up bytes far beyond a gap, because another
-    /// needed the room. They were not acknowledged, and come again.
+    /// Times that a stalled connection gave up bytes far beyond a gap, because another connection
+    /// needed the room. The bytes were not acknowledged, and the peer retransmits them.
     pub pieces_reclaimed: u64,
     /// Connections reset because others needed their slot in a backlog (RFC 5042 §6.4.2).
     pub backlog_evicted: u64,
-    /// Connections in TIME-WAIT that were over early: there were more than
-    /// [`PortConfig::time_wait_max`](crate::port::PortConfig::time_wait_max), or a TCP port of theirs
-    /// was needed.
+    /// Connections in TIME-WAIT that ended early: there were more than
+    /// [`PortConfig::time_wait_max`](crate::port::PortConfig::time_wait_max), or their TCP port was
+    /// needed.
     pub time_wait_recycled: u64,
     /// Frames for connections of other queues of the interface.
     pub handed_over: u64,
 }
 
-/// Frames a port dropped before any connection saw them.
+/// Frames that a port dropped before any connection received them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortDrops {
     /// Not a well-formed frame of a known kind, or TCP to or from an address that is not unicast.
@@ -42,13 +42,13 @@ pub struct PortDrops {
     pub tcp_checksum: u64,
     /// IP fragments that overlap others, contradict them, are too many, or are not for this port.
     pub fragments: u64,
-    /// Of another VLAN.
+    /// Frames of another VLAN.
     pub vlan: u64,
-    /// For another host of the link, or TCP in a link multicast (RFC 1122 §3.3.6).
+    /// Frames for another host of the link, or TCP in a link multicast (RFC 1122 §3.3.6).
     pub foreign: u64,
     /// ICMP errors that quote no segment in flight (RFC 5927 §4.1).
     pub icmp: u64,
-    /// For other queues of the interface, which did not keep up.
+    /// Frames for other queues of the interface, which did not keep up.
     pub handover: u64,
     /// Frames of no connection beyond
     /// [`CONNECTIONLESS_PER_SECOND_MAX`](crate::limits::CONNECTIONLESS_PER_SECOND_MAX): a flood.
@@ -80,7 +80,7 @@ impl AddAssign for PortDrops {
     }
 }
 
-/// Why a frame is dropped.
+/// Reason to drop a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameDrop {
     /// See [`PortDrops::malformed`].

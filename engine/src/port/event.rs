@@ -1,13 +1,13 @@
-//! What a port tells, and why it refuses a call.
+//! Events of a port, and its reasons to refuse a call.
 
 use std::net::{IpAddr, SocketAddr};
 
 use crate::port::connections::connection::{ConnectionCounters, ConnectionId};
 use crate::stream::{PhaseError, StreamEvent};
 
-/// Something that happened at a port.
+/// An event of a port.
 ///
-/// Not marked as open to additions: a program that drives a port by itself has to know of each.
+/// Exhaustive on purpose: an application that runs a port itself must handle each kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortEvent {
     /// A peer has opened a connection to a listener; MPA has not started yet.
@@ -16,31 +16,31 @@ pub enum PortEvent {
         connection: ConnectionId,
         /// The address of the listener, as [`Port::listen_at`](crate::port::Port::listen_at) returned it.
         listener: SocketAddr,
-        /// The address it came to.
+        /// The local address of the connection.
         local: SocketAddr,
-        /// Where it came from.
+        /// The peer's address.
         remote: SocketAddr,
     },
-    /// Something happened to a connection's stream.
+    /// An event of a connection's stream.
     Stream {
         /// The connection.
         connection: ConnectionId,
-        /// What happened.
+        /// The event.
         event: StreamEvent,
     },
-    /// A connection is over; its identifier means nothing any more, and nothing of it is left but
-    /// the addresses, for two segment lifetimes, if this end closed first (RFC 9293 §3.6.1).
+    /// A connection is over and its identifier is invalid. If this end closed first, its addresses
+    /// remain in use for two segment lifetimes (RFC 9293 §3.6.1).
     Closed {
         /// The connection.
         connection: ConnectionId,
-        /// What it counted.
+        /// Its counters.
         counters: Box<ConnectionCounters>,
     },
     /// DHCP has given the port an address.
     AddressAcquired {
         /// The address.
         address: IpAddr,
-        /// Bits of it that its network has in common.
+        /// Prefix length of its network.
         prefix_len: u8,
     },
     /// The lease of an address has ended, or DHCP has given another. Connections of the lost
@@ -49,9 +49,8 @@ pub enum PortEvent {
         /// The address.
         address: IpAddr,
     },
-    /// DHCP has been asked for an address for
-    /// [`ADDRESS_PATIENCE_NS`](crate::limits::ADDRESS_PATIENCE_NS), and no server has given one. It
-    /// goes on being asked.
+    /// No DHCP server has given an address for
+    /// [`ADDRESS_PATIENCE_NS`](crate::limits::ADDRESS_PATIENCE_NS). The port keeps asking.
     AddressOverdue,
     /// The device's link is down. Connections wait for its return.
     LinkDown,
@@ -59,7 +58,7 @@ pub enum PortEvent {
     LinkUp,
 }
 
-/// Why a call to a port was refused.
+/// Reason why a call to a port was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PortError {
@@ -79,13 +78,13 @@ pub enum PortError {
     /// That TCP port is listened on already.
     #[error("TCP port {0} is taken")]
     PortTaken(u16),
-    /// No free TCP port or connection slot.
+    /// No TCP port or connection slot is free.
     #[error("no connection slot is free")]
     Exhausted,
     /// The ports cannot be queues of one interface; see [`Port::join`](crate::port::Port::join).
     #[error("queues of one interface need the same addresses, not by DHCP, and no connections yet")]
     NotOneInterface,
-    /// The call does not fit what the connection is doing.
+    /// The call is not valid in the connection's phase.
     #[error(transparent)]
     Phase(#[from] PhaseError),
 }

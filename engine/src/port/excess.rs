@@ -1,42 +1,42 @@
-//! How many frames of no connection a port works on.
+//! Limit on frames of no connection that a port processes.
 //!
-//! A frame of a connection takes a fraction of a microsecond. A SYN, or a question for a link address, takes
-//! several: it is looked up in vain, answered, and the answer is a frame of its own. Any host that reaches the
-//! port can send them at the rate of the link. Beyond a limit they are dropped after the look-up: connections
-//! have the rest of the processor, and the device is emptied before it has to drop frames itself, which it
-//! does without regard to the connection that they are for.
+//! A frame of a connection takes a fraction of a microsecond. A SYN or a neighbour query takes
+//! several: the look-up is in vain, and the answer is a frame of its own. Any host that reaches the
+//! port can send them at the rate of the link. Beyond a limit the port drops them after the
+//! look-up. So connections get the rest of the processor, and the port empties the device before
+//! the device has to drop frames, which it would do without regard to their connection.
 
 use crate::limits::{CONNECTIONLESS_BURST_MAX, CONNECTIONLESS_PER_SECOND_MAX};
 use crate::time::Instant;
 
-/// The kinds of frames that are counted apart: a flood of one kind keeps none of the other out.
+/// Kinds of frames with separate limits: a flood of one kind does not keep the others out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Connectionless {
-    /// TCP segments: SYNs, cookies that come back, and segments for no connection.
+    /// TCP segments: SYNs, returned cookies, and segments for no connection.
     Tcp,
-    /// All else: questions and answers about link addresses, ICMP, UDP.
+    /// All else: neighbour queries and answers, ICMP, UDP.
     Other,
-    /// IP fragments, which may be of a connection: its ports are in the first one only.
+    /// IP fragments, which may belong to a connection: only the first one has its ports.
     Fragment,
 }
 
-/// Frames of no connection that may still be worked on: one token bucket for each kind.
+/// One token bucket for each kind of frames of no connection.
 #[derive(Debug, Default)]
 pub(super) struct Allowances([Allowance; 3]);
 
 impl Allowances {
-    /// Takes one frame; returns false if it is to be dropped.
+    /// Takes a token for one frame; returns false if the frame must be dropped.
     pub(super) fn take(&mut self, now: Instant, kind: Connectionless) -> bool {
         self.0[kind as usize].take(now)
     }
 }
 
-/// Time in which one more frame may be worked on.
+/// Time per token.
 const FRAME_NS: u64 = 1_000_000_000 / CONNECTIONLESS_PER_SECOND_MAX;
-/// Time in which a bucket that is empty is full again.
+/// Time in which an empty bucket fills.
 const FULL_NS: u64 = FRAME_NS * CONNECTIONLESS_BURST_MAX;
 
-/// One bucket. What it lacks is kept as the time until it is full again.
+/// One bucket, stored as the time at which it is full again.
 #[derive(Debug, Default)]
 struct Allowance {
     full_at: Instant,
@@ -67,7 +67,7 @@ mod tests {
         let second = |count: u64| Instant::from_nanos(count * 1_000_000_000);
         assert_eq!(taken(second(10), 10 * CONNECTIONLESS_BURST_MAX), CONNECTIONLESS_BURST_MAX);
         assert_eq!(taken(second(10), 1), 0);
-        // A second later as many as the rate, but never more than a burst at once.
+        // A second later there are as many tokens as the rate, but at most a burst.
         let refilled = CONNECTIONLESS_PER_SECOND_MAX.min(CONNECTIONLESS_BURST_MAX);
         assert_eq!(taken(second(11), 10 * CONNECTIONLESS_BURST_MAX), refilled);
         let steps = (0..1000).map(|ms| taken(second(12).plus_nanos(ms * 1_000_000), 10_000));

@@ -1,5 +1,5 @@
-//! Frames whose payload is in fragments of the device's memory: passed up from there where that is
-//! possible, and copied to one place first where it is not.
+//! Frames whose payload is in fragments of the device's memory: passed up in place if possible,
+//! copied together first if not.
 
 use urnic_netdev::{RxChecksum, RxFrame};
 
@@ -14,7 +14,7 @@ use crate::tcp;
 use crate::time::Instant;
 
 impl Port {
-    /// Takes a frame in fragments.
+    /// Processes a frame in fragments.
     #[inline(never)]
     pub(super) fn take_fragments(
         &mut self,
@@ -32,8 +32,8 @@ impl Port {
         self.gathered = gathered;
     }
 
-    /// Takes a segment of a connection from where it is. Returns `false` for any other frame, and has
-    /// done nothing then.
+    /// Fast path: processes a segment of a connection in place. Returns false, with nothing done,
+    /// for any other frame, and for a frame whose checksum must be verified.
     fn take_in_place(
         &mut self,
         now: Instant,
@@ -42,7 +42,7 @@ impl Port {
         gathered: &mut Vec<u8>,
         lease: &mut TableLease<'_>,
     ) -> bool {
-        // A checksum that has to be verified is verified over bytes that do not change any more.
+        // A checksum must be verified over bytes that cannot change afterwards.
         if frame.checksum == RxChecksum::Unverified {
             return false;
         }

@@ -1,9 +1,9 @@
 //! Listeners, and the slots in their backlogs.
 //!
-//! A connection that a peer opens has a slot at its listener: among the half-open ones until the
-//! peer has answered the SYN-ACK, then among those that wait for the peer's Request and the
-//! application's answer. When the first are full, SYNs are answered with cookies (RFC 4987 §3.6);
-//! when the others are, [`Backlog`](tcp::Backlog) says which one gives way.
+//! A connection that a peer opens has a slot at its listener: a half-open one until the peer has
+//! answered the SYN-ACK, then a waiting one until the peer's Request and the application's answer.
+//! If the half-open slots are used up, SYNs are answered with cookies (RFC 4987 §3.6). If the
+//! waiting slots are used up, [`Backlog`](tcp::Backlog) chooses the connection to evict.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -19,7 +19,7 @@ use crate::time::Instant;
 #[derive(Debug)]
 pub(super) struct Listeners {
     by_tcp_port: HashMap<u16, Vec<Listener>, TableHash>,
-    /// Of the newest listener.
+    /// Generation of the newest listener.
     generation: u64,
     pub(super) cookies: tcp::SynCookies,
     /// SYN-ACKs with cookies to send.
@@ -40,7 +40,7 @@ impl Listeners {
         }
     }
 
-    /// Whether any address is listened at on this TCP port.
+    /// Returns true if there is a listener with this TCP port, at any address.
     pub(super) fn has_tcp_port(&self, tcp_port: u16) -> bool {
         self.by_tcp_port.contains_key(&tcp_port)
     }
@@ -75,26 +75,26 @@ impl Listeners {
         }
     }
 
-    /// The listener that takes connections to `local`.
+    /// Returns the listener that takes connections to `local`.
     pub(super) fn at(&mut self, local: SocketAddr) -> Option<&mut Listener> {
         let listeners = self.by_tcp_port.get_mut(&local.port())?;
         listeners.iter_mut().find(|listener| listener.covers(local.ip()))
     }
 
-    /// The listener whose backlog has the slot, unless it is gone.
+    /// Returns the listener whose backlog has the slot, unless it was removed.
     pub(super) fn of(&mut self, slot: BacklogSlot) -> Option<&mut Listener> {
         let listeners = self.by_tcp_port.get_mut(&slot.tcp_port)?;
         listeners.iter_mut().find(|listener| listener.generation == slot.generation)
     }
 
-    /// Gives a slot back.
+    /// Frees a slot.
     pub(super) fn release(&mut self, slot: BacklogSlot) {
         if let Some(listener) = self.of(slot) {
             listener.release(slot);
         }
     }
 
-    /// Whether there is room for one more SYN-ACK with a cookie.
+    /// Returns true if there is room for one more SYN-ACK with a cookie.
     pub(super) fn has_room_for_answer(&self) -> bool {
         self.cookie_answers.len() < COOKIE_ANSWERS_MAX
     }
@@ -104,12 +104,12 @@ impl Listeners {
         self.cookie_answers.push_back((route, header));
     }
 
-    /// Takes a SYN-ACK with a cookie that is to be sent.
+    /// Takes a SYN-ACK with a cookie that must be sent.
     pub(super) fn next_answer(&mut self) -> Option<(Route, tcp::Header)> {
         self.cookie_answers.pop_front()
     }
 
-    /// Whether SYN-ACKs with cookies are to be sent.
+    /// Returns true if SYN-ACKs with cookies must be sent.
     pub(super) fn has_answers(&self) -> bool {
         !self.cookie_answers.is_empty()
     }
@@ -119,12 +119,12 @@ impl Listeners {
 pub(super) struct Listener {
     /// The address and TCP port it was made for.
     local: SocketAddr,
-    /// Never used twice by a port.
+    /// A port never reuses it.
     generation: u64,
     pub(super) params: ListenParams,
     half_open: tcp::Backlog,
     waiting: tcp::Backlog,
-    /// When the last cookie was given out.
+    /// Time at which the last cookie was sent.
     pub(super) cookie_sent_at: Option<Instant>,
 }
 
@@ -134,7 +134,7 @@ impl Listener {
     }
 
     fn new(local: SocketAddr, generation: u64, params: ListenParams) -> Self {
-        // Beyond that, SYNs are answered with cookies, which take no place.
+        // Beyond the half-open slots, SYNs are answered with cookies, which take no slot.
         let half_open = params.backlog.clamp(1, LISTEN_BACKLOG_MAX);
         let waiting = tcp::Backlog::waiting(params.backlog);
         Self {
@@ -151,24 +151,24 @@ impl Listener {
         self.local
     }
 
-    /// Whether a cookie may come back.
+    /// Returns true if a valid cookie may return.
     pub(super) fn expects_cookies(&self, now: Instant) -> bool {
         self.cookie_sent_at.is_some_and(|at| now.nanos_since(at) < tcp::COOKIE_VALID_NS)
     }
 
-    /// A slot for a connection from `source` whose SYN is good.
+    /// Takes a half-open slot for a connection from `source`, whose SYN was checked.
     pub(super) fn take_half_open(&mut self, source: IpAddr) -> Result<BacklogSlot, SynRefusal> {
         let taken = self.half_open.take_free(source, NOT_YET)?;
         Ok(self.slot(Stage::HalfOpen(taken)))
     }
 
-    /// A slot for a connection from `source` that a cookie opens, if it would find one among those
-    /// that wait.
+    /// Returns a slot for a connection from `source` that a cookie opens, if a waiting slot would
+    /// be found for it.
     pub(super) fn take_arriving(&self, source: IpAddr) -> Option<BacklogSlot> {
         self.waiting.has_place_for(source).then(|| self.slot(Stage::Arriving))
     }
 
-    /// Moves a connection that stands to those that wait; returns the connection that gives way.
+    /// Takes a waiting slot for an established connection; returns the connection that is evicted.
     pub(super) fn take_waiting(
         &mut self,
         source: IpAddr,
@@ -178,14 +178,14 @@ impl Listener {
         Ok((self.slot(Stage::Waiting(taken.place)), taken.evicted))
     }
 
-    /// The startup of a connection that waits has come on.
+    /// Records startup progress of a waiting connection.
     pub(super) fn set_standing(&mut self, slot: BacklogSlot, standing: tcp::Standing) {
         if let Stage::Waiting(of) = slot.stage {
             self.waiting.set_standing(of, standing);
         }
     }
 
-    /// Gives a slot back.
+    /// Frees a slot.
     pub(super) fn release(&mut self, slot: BacklogSlot) {
         match slot.stage {
             Stage::HalfOpen(of) => self.half_open.release(of),
@@ -200,22 +200,22 @@ impl Listener {
     }
 }
 
-/// The connection of a half-open slot, which is never asked for.
+/// Stands for the connection of a half-open slot, which is never evicted.
 const NOT_YET: u32 = u32::MAX;
 
-/// A slot in the backlog of a listener, which may be gone.
+/// A slot in the backlog of a listener, which may have been removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BacklogSlot {
     tcp_port: u16,
-    /// Of the listener. A later one at the same address has another.
+    /// Generation of the listener. A later one at the same address has another.
     generation: u64,
     stage: Stage,
-    /// Whether the peer's Request has come.
+    /// The peer's Request has arrived.
     pub(super) asked: bool,
 }
 
 impl BacklogSlot {
-    /// Whether it is among those that wait.
+    /// Returns true if it is a waiting slot.
     pub(super) const fn is_waiting(&self) -> bool {
         matches!(self.stage, Stage::Waiting(_))
     }
@@ -224,12 +224,12 @@ impl BacklogSlot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     HalfOpen(tcp::BacklogPlace),
-    /// It stands, and is to find a slot among those that wait.
+    /// The connection is established, and must find a waiting slot.
     Arriving,
     Waiting(tcp::BacklogPlace),
 }
 
-/// Whether a listener at `listener` takes connections to `local`.
+/// Returns true if a listener at `listener` takes connections to `local`.
 fn covers(listener: IpAddr, only_ipv6: bool, local: IpAddr) -> bool {
     match listener {
         // As IPv6 sockets of the kernel (RFC 3493 §5.3).
@@ -239,7 +239,7 @@ fn covers(listener: IpAddr, only_ipv6: bool, local: IpAddr) -> bool {
     }
 }
 
-/// The address in the form in which listeners keep theirs.
+/// Returns the address in the form that listeners store.
 pub(super) fn canonical(local: SocketAddr) -> SocketAddr {
     SocketAddr::new(local.ip().to_canonical(), local.port())
 }

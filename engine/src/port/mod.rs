@@ -1,4 +1,4 @@
-//! One interface: frames in and out, connections, and the host stack beside them.
+//! One interface: frames in and out, connections, and the host stack.
 //!
 //! ```text
 //! frame ─ interface::demux ─┬─ TCP of a connection or listener here ─→ stream::carrier
@@ -6,18 +6,19 @@
 //!                                                                     ping, RST …)
 //! ```
 //!
-//! A [`Port`] is sans-IO like everything under it: the caller brings frames and the time to
+//! A [`Port`] is sans-IO like everything under it. The caller passes frames and the time to
 //! `handle_*`, then drains [`poll_transmit`](Port::poll_transmit), [`poll_event`](Port::poll_event)
 //! and [`poll_timeout`](Port::poll_timeout) until they are empty.
 //!
-//! It is made of rooms: `interface` knows frames, neighbours and routes; `connections` and
-//! `listeners` keep what is open; [`host`] is the host stack; and `queues` has, when the port is one
-//! of several queues of an interface, what it hands over to the others. What goes through several of
-//! them is in files of its own: `receive`, `accept`, `excess`, `transmit`, `settle`, and what an
-//! application asks in `control` and `open`.
+//! Its modules: `interface` handles frames, neighbours and routes; `connections` and `listeners`
+//! keep what is open; [`host`] is the host stack; `queues` holds frames for the other ports if the
+//! port is one of several queues of an interface. Code that spans several of these has its own
+//! files: `receive`, `accept`, `excess`, `transmit`, `settle`, and `control` and `open` for the
+//! application's calls.
 //!
-//! Decisions are told to `tracing`, target `urnic::port`, never for each good frame. What one frame of
-//! any sender brings about (drops, cookies, evictions) is told when its counter reaches a power of two.
+//! Ports report their decisions to `tracing`, target `urnic::port`, never for each good frame.
+//! Events that any sender can cause with one frame (drops, cookies, evictions) are traced when
+//! their counter reaches a power of two.
 
 mod accept;
 mod change;
@@ -77,7 +78,7 @@ use crate::verbs::{Doorbell, HeldRnic, Rnic};
 /// First TCP port used for connections opened here (RFC 6335 §6: dynamic ports).
 const EPHEMERAL_FIRST: u16 = 49152;
 
-/// The target of what ports tell `tracing`.
+/// The `tracing` target of ports.
 const TRACE: &str = "urnic::port";
 
 /// One interface with its connections.
@@ -85,8 +86,8 @@ const TRACE: &str = "urnic::port";
 pub struct Port {
     rnic: HeldRnic,
     config: PortConfig,
-    /// What connections share of it: how streams begin and end, and what was chosen about TCP over IPv4
-    /// and over IPv6.
+    /// State that connections share: how streams begin and end, and the TCP settings for IPv4 and
+    /// IPv6.
     life: Arc<LifeTimes>,
     tcp_configs: [Arc<tcp::Config>; 2],
     interface: Interface,
@@ -94,20 +95,20 @@ pub struct Port {
     connections: Connections,
     listeners: Listeners,
     host: Host,
-    /// What is for the other queues of the interface, if this port is one of several.
+    /// Frames for the other queues of the interface, if this port is one of several.
     handovers: Option<Handovers>,
     doorbell: Arc<Doorbell>,
     isn: tcp::IsnGenerator,
     source_ports: SourcePorts,
     pieces: PieceStore,
-    /// Before this no connection is asked to give up pieces.
+    /// Before this time no connection is asked to release pieces.
     reclaim_at: Instant,
     scratch: Scratch,
-    /// A received frame that was in fragments, in one piece; keeps its allocation.
+    /// A received frame that was fragmented, made contiguous; keeps its allocation.
     gathered: Vec<u8>,
     events: VecDeque<PortEvent>,
     counters: PortCounters,
-    /// For frames of no connection.
+    /// Rate limits for frames of no connection.
     allowances: Allowances,
 }
 
@@ -148,7 +149,7 @@ impl Port {
         }
     }
 
-    /// What is chosen about TCP with `remote`.
+    /// Returns the TCP settings for `remote`.
     fn tcp_config(&mut self, remote: IpAddr) -> Arc<tcp::Config> {
         let config = self.config.tcp_for(remote, self.interface.capabilities.mtu);
         let shared = &mut self.tcp_configs[usize::from(remote.is_ipv6())];
@@ -158,45 +159,45 @@ impl Port {
         Arc::clone(shared)
     }
 
-    /// Frames dropped before any connection saw them.
+    /// Frames dropped before any connection received them.
     #[must_use]
     pub const fn drops(&self) -> PortDrops {
         self.counters.drops
     }
 
-    /// What the port counts besides its connections.
+    /// Counters of the port, without those of its connections.
     #[must_use]
     pub const fn port_counters(&self) -> &PortCounters {
         &self.counters
     }
 
-    /// The host stack beside the engine, with ordinary TCP and UDP sockets.
+    /// The host stack of the port, with ordinary TCP and UDP sockets.
     ///
-    /// What is done to them takes effect when the port is polled next.
+    /// Changes to the sockets take effect at the next poll of the port.
     pub const fn host_mut(&mut self) -> &mut Host {
         self.host.touch();
         &mut self.host
     }
 
-    /// The port's addresses as they are now: DHCP changes them.
+    /// The port's current addresses: DHCP changes them.
     #[must_use]
     pub const fn config(&self) -> &PortConfig {
         &self.config
     }
 
-    /// What the device can do, as the port knows it.
+    /// Capabilities of the device.
     #[must_use]
     pub const fn capabilities(&self) -> &Capabilities {
         &self.interface.capabilities
     }
 
-    /// Lets connections hold acknowledgments for as long, at least: see
-    /// [`tcp::Config::ack_hold`]. For connections from now on.
+    /// Raises the acknowledgment hold of new connections to at least `hold`: see
+    /// [`tcp::Config::ack_hold`].
     pub fn hold_acks(&mut self, hold: Duration) {
         self.config.tcp.ack_hold = self.config.tcp.ack_hold.max(hold);
     }
 
-    /// Most bytes that were held for unfinished FPDUs at one time, over all connections.
+    /// Most bytes held for unfinished FPDUs at one time, over all connections.
     #[must_use]
     pub const fn bytes_held_peak(&self) -> u64 {
         self.pieces.bytes_held_peak()
@@ -208,20 +209,20 @@ impl Port {
         self.pieces.bytes_held()
     }
 
-    /// Connections that exist now, in whatever state: also those in TIME-WAIT, of which
-    /// [`PortEvent::Closed`] has told already.
+    /// Number of connections in any state, including those in TIME-WAIT, for which
+    /// [`PortEvent::Closed`] was already returned.
     #[must_use]
     pub fn connection_count(&self) -> usize {
         self.connections.len() + self.time_wait_count()
     }
 
-    /// Connections in TIME-WAIT: they have no name, and are known by their addresses only.
+    /// Connections in TIME-WAIT: they have no [`ConnectionId`], only addresses.
     #[must_use]
     pub const fn time_wait_count(&self) -> usize {
         self.connections.time_wait_count()
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is due.
+    /// Time at which [`handle_timeout`](Self::handle_timeout) must be called.
     #[must_use]
     pub fn poll_timeout(&mut self) -> Option<Instant> {
         self.settle();
@@ -236,7 +237,7 @@ impl Port {
         all.into_iter().flatten().min()
     }
 
-    /// Time has passed.
+    /// Runs the timers that have expired at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.settle();
         while let Some(slot) = self.connections.pop_due(now) {
@@ -254,13 +255,13 @@ impl Port {
         self.reopen(now);
     }
 
-    /// What has happened since the last call.
+    /// Returns the next event, oldest first.
     pub fn poll_event(&mut self) -> Option<PortEvent> {
         self.settle();
         self.events.pop_front()
     }
 
-    /// Counts a frame that no connection sees.
+    /// Counts a frame that reaches no connection.
     #[cold]
     fn drop_frame(&mut self, reason: FrameDrop) {
         let dropped = self.counters.drops.count(reason);
@@ -277,7 +278,7 @@ impl Port {
         self.connections.by_id_mut(id).ok_or(PortError::NoConnection)
     }
 
-    /// Wakes connections whose neighbour has answered, or is to be asked again.
+    /// Wakes connections whose neighbour has answered, or must be queried again.
     fn wake_for_neighbours(&mut self) {
         while let Some(slot) = self.interface.neighbours.next_woken() {
             self.connections.neighbour_answered(slot);
@@ -286,13 +287,13 @@ impl Port {
 }
 
 impl Drop for Port {
-    /// No connection outlives its port: what was posted completes, as flushed.
+    /// Ends all connections, because none outlives its port: posted requests complete as flushed.
     ///
-    /// A port also goes when the thread that turns it panics. Threads that wait for completions then
-    /// get them all the same, as long as its connections can still be ended.
+    /// A port is also dropped when the thread that runs it panics. Threads that wait for
+    /// completions then get them nevertheless, as long as its connections can still be ended.
     fn drop(&mut self) {
         for connection in self.connections.iter_mut() {
-            // One that a panic was about may be in any state.
+            // The connection that caused a panic may be in any state.
             let lost = AssertUnwindSafe(|| connection.carrier.stream.connection_lost());
             drop(catch_unwind(lost));
         }

@@ -1,5 +1,5 @@
-//! Connections opened from here: their addresses, TCP ports and first sequence numbers; and those
-//! that are opened once more.
+//! Connections opened by this end: their addresses, TCP ports and initial sequence numbers; and
+//! connections that are reopened.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -50,13 +50,13 @@ impl Port {
         self.insert(now, tuple, tcp, lower_layer, None)
     }
 
-    /// The address that connections to `remote` are opened from.
+    /// Returns the address that connections to `remote` are opened from.
     #[must_use]
     pub fn local_address_for(&self, remote: IpAddr) -> Option<IpAddr> {
         self.config.address_for(remote)
     }
 
-    /// A new TCP connection to `remote`, and its addresses.
+    /// Creates a TCP connection to `remote`; returns its addresses and state.
     fn syn_to(&mut self, now: Instant, remote: SocketAddr) -> Result<(Tuple, tcp::Tcb), PortError> {
         let local_ip = self.config.address_for(remote.ip()).ok_or_else(|| {
             let pending = self.config.dhcp && remote.is_ipv4();
@@ -79,14 +79,15 @@ impl Port {
         Ok((Tuple::new(local.ip(), local.port(), remote.ip(), remote.port()), tcp))
     }
 
-    /// Opens connections once more whose MPA startup is to be tried with less
+    /// Reopens connections whose MPA startup must be retried with fewer features
     /// ([`StartupConfig::fallback`](crate::mpa::startup::StartupConfig::fallback)). They keep their
-    /// names: only the peer sees another connection.
+    /// identifiers: only the peer sees another connection.
     pub(super) fn reopen(&mut self, now: Instant) {
         while let Some(slot) = self.connections.next_retry() {
             let remote = self.connections[slot].tuple().remote();
             let renamed = self.syn_to(now, remote).ok().filter(|(tuple, _)| {
-                // Chosen because it was free; another queue of the interface cannot have it.
+                // The addresses were chosen because they are free; another queue of the interface
+                // cannot have them.
                 self.connections.rename(slot, *tuple).is_ok()
             });
             let Some((_, mut tcp)) = renamed else {
@@ -97,7 +98,7 @@ impl Port {
             let tuple = self.connections[slot].tuple();
             debug!(target: TRACE, %tuple, "connection opened once more, with less asked of the peer");
             self.connections[slot].path = self.new_path(now, remote.ip(), &mut tcp);
-            // As it was set for this connection.
+            // Keeps the keep-alive setting of the old connection.
             tcp.set_keepalive(now, self.connections[slot].carrier.tcp.keepalive());
             let retried = self.connections[slot].reopen(now, tcp);
             self.connections.forget_deadline(slot);
@@ -108,7 +109,7 @@ impl Port {
         }
     }
 
-    /// Makes a connection whose TCP is here already.
+    /// Adds a connection whose TCP state exists already.
     pub(super) fn insert(
         &mut self,
         now: Instant,
@@ -131,7 +132,7 @@ impl Port {
         inserted.map_err(|_taken| PortError::PortTaken(tuple.local_port()))
     }
 
-    /// The path of a new connection.
+    /// Returns the path state of a new connection.
     fn new_path(&self, now: Instant, remote: IpAddr, tcp: &mut tcp::Tcb) -> PathMtu {
         let (mtu, floor) = (self.interface.capabilities.mtu, self.config.path_mtu_min);
         let mut path = PathMtu::new(remote, mtu, floor);

@@ -1,13 +1,14 @@
 //! Several ports that are the queues of one interface, with one identity.
 //!
-//! At which queue a frame arrives is not the ports' choice. Each connection belongs to one port, its
-//! owner; a segment that arrives at another queue is handed over to it. What one queue learns of
-//! neighbours is told to all, and only the port that received a question answers it. The ports share
-//! one table of owners, which is consulted only about segments of no connection here.
+//! The ports cannot choose at which queue a frame arrives. Each connection belongs to one port, its
+//! owner; a segment that arrives at another queue is handed over to the owner. Frames from which
+//! one queue learns a neighbour are handed over to all queues, and only the port that received a
+//! query answers it. The ports share one table of owners, which is consulted only for segments of
+//! no connection in the port.
 //!
-//! Ports stay sans-IO: the program that turns the ports moves what [`Port::poll_handover`] gives to
-//! [`Port::handle_handover`] of the port it is for. A frame that is handed over may be lost, as on
-//! any wire.
+//! Ports stay sans-IO: the caller that runs the ports moves what [`Port::poll_handover`] returns to
+//! [`Port::handle_handover`] of the recipient. A frame that is handed over may be lost, as on any
+//! link.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU16;
@@ -25,7 +26,7 @@ use crate::port::{EPHEMERAL_FIRST, Port, PortError};
 use crate::time::Instant;
 use crate::verbs::calls::HeldCalls;
 
-/// A frame that arrived at one queue of an interface and is for others of it. It has no VLAN tag.
+/// A frame that arrived at one queue of an interface and is for other queues. It has no VLAN tag.
 #[derive(Clone, Debug)]
 pub struct Handover {
     to: Recipient,
@@ -37,30 +38,30 @@ pub struct Handover {
 /// The queues that a [`Handover`] is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recipient {
-    /// The port of this index, the owner: a segment, or news, of one of its connections.
+    /// The port with this index, the owner of the connection that the segment is for.
     One(usize),
-    /// All queues but the one that hands over: news of a neighbour.
+    /// All queues except the sender: the frame carries neighbour information.
     Others,
 }
 
 impl Handover {
-    /// The queues it is for.
+    /// The queues that the frame is for.
     #[must_use]
     pub const fn to(&self) -> Recipient {
         self.to
     }
 }
 
-/// What one of several queues of an interface has for the others.
+/// Frames that one of several queues of an interface has for the others.
 #[derive(Debug, Default)]
 pub(super) struct Handovers {
     outbox: VecDeque<Handover>,
-    /// Whether the frame that is looked at was handed over already; it is not handed on.
+    /// The frame being processed was handed over already; it is not handed over again.
     handed_over: bool,
 }
 
 impl Handovers {
-    /// Queues a frame for others; `false` when there is no room.
+    /// Queues a frame for others; returns false if there is no room.
     fn push(
         &mut self,
         to: Recipient,
@@ -78,8 +79,8 @@ impl Handovers {
     }
 }
 
-/// The TCP ports that the queue at `index` of `count` opens connections from: no two queues can open
-/// the same connection.
+/// Returns the TCP ports that the queue at `index` of `count` opens connections from: no two queues
+/// can open the same connection.
 fn ephemeral_ports(index: usize, count: usize) -> RangeInclusive<u16> {
     let each = (u16::MAX - EPHEMERAL_FIRST) / u16::try_from(count).unwrap_or(u16::MAX).max(1);
     let first = EPHEMERAL_FIRST + each * u16::try_from(index).unwrap_or(0);
@@ -89,12 +90,12 @@ fn ephemeral_ports(index: usize, count: usize) -> RangeInclusive<u16> {
 const _: () = assert!(PORTS_MAX <= 1024, "each queue has some dozens of TCP ports");
 
 impl Port {
-    /// Makes ports that have no connections yet the queues of one interface, in this order. They must
-    /// be of one [`Rnic`](crate::verbs::Rnic) and have the same addresses.
+    /// Makes ports without connections the queues of one interface, in this order. They must belong
+    /// to one [`Rnic`](crate::verbs::Rnic) and have the same addresses.
     ///
     /// # Errors
-    /// [`PortError::NotOneInterface`] when they are not, or when there are more than
-    /// [`PORTS_MAX`], or one asks for its address by DHCP, which the others would not have.
+    /// [`PortError::NotOneInterface`] if they do not fit together, if there are more than
+    /// [`PORTS_MAX`], or if one gets its address by DHCP, which the others would not have.
     pub fn join(ports: &mut [&mut Self]) -> Result<(), PortError> {
         let count = ports.len();
         if count < 2 {
@@ -114,7 +115,7 @@ impl Port {
         Ok(())
     }
 
-    /// Whether the port can be a queue of one interface with another.
+    /// Returns true if this port and `other` can be queues of one interface.
     fn resembles(&self, other: &Self) -> bool {
         let (a, b) = (&self.config, &other.config);
         let unused = self.connections.is_empty() && self.handovers.is_none();
@@ -126,12 +127,12 @@ impl Port {
         unused && same_link && same_addresses && same_rnic && !a.dhcp
     }
 
-    /// The next frame for other queues of the interface.
+    /// Returns the next frame for other queues of the interface.
     pub fn poll_handover(&mut self) -> Option<Handover> {
         self.handovers.as_mut()?.outbox.pop_front()
     }
 
-    /// Takes a frame that another queue of the interface has handed over.
+    /// Processes a frame that another queue of the interface has handed over.
     pub fn handle_handover(&mut self, now: Instant, handover: &Handover) {
         let Handover { to, frame, checksum, segment_size } = handover;
         let (checksum, segment_size) = (*checksum, *segment_size);
@@ -157,7 +158,8 @@ impl Port {
         }
     }
 
-    /// News of a neighbour that came to another queue, which answers it if it was a question.
+    /// Learns a neighbour from a frame that arrived at another queue. If the frame was a query,
+    /// that queue answers it.
     fn learn_from_other_queue(&mut self, now: Instant, opened: &Opened<'_>, checksum: RxChecksum) {
         if self.interface.neighbours.learn_from(now, &self.config, opened) {
             self.host.overhear(now, opened, checksum);
@@ -165,7 +167,7 @@ impl Port {
         self.wake_for_neighbours();
     }
 
-    /// Tells the other queues what was learned of a neighbour.
+    /// Hands the frame from which a neighbour was learned over to the other queues.
     pub(super) fn tell_other_queues(&mut self, opened: &Opened<'_>, checksum: RxChecksum) {
         let Some(handovers) = &mut self.handovers else { return };
         if !handovers.push(Recipient::Others, opened, checksum, None) {
@@ -173,8 +175,8 @@ impl Port {
         }
     }
 
-    /// Hands a frame to the queue that owns the connection; `false` when no other does, and the frame
-    /// is for this port to look at.
+    /// Hands a frame over to the queue that owns the connection. Returns false if no other queue
+    /// owns it: this port must process the frame.
     pub(super) fn hand_over(
         &mut self,
         tuple: &Tuple,
@@ -183,7 +185,7 @@ impl Port {
         segment_size: Option<NonZeroU16>,
     ) -> bool {
         let Some(handovers) = &mut self.handovers else { return false };
-        // A frame that came by another queue already is not sent round.
+        // A frame that was handed over to this queue is not handed over again.
         if handovers.handed_over {
             return false;
         }
@@ -197,8 +199,8 @@ impl Port {
     }
 }
 
-// What two queues have in common while frames pass. Which cache lines that are is counted by the bench
-// `queues`.
+// Tests of the state that two queues share while frames pass. The bench `queues` counts the shared
+// cache lines.
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
@@ -217,7 +219,7 @@ mod tests {
     use crate::verbs::{Cq, Mr, Pd, Qp, QpConfig, Rnic, RnicConfig, SendWr, WcStatus};
 
     const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
-    /// Bytes of a message: more than a block that Read Responses are kept in.
+    /// Bytes of a message: more than one block for Read Responses.
     const LEN: usize = 40_000;
 
     /// Both ends of a queue, all of one RNIC, with an open connection.
@@ -269,7 +271,8 @@ mod tests {
             assert!(connected);
         }
 
-        /// Moves as many messages, Writes and Reads in turn, with `look` called while each frame is handled.
+        /// Moves `messages` messages, Writes and Reads alternating; calls `look` while each frame
+        /// is handled.
         fn advance(&mut self, messages: u64, look: &dyn Fn()) {
             let (mut posted, mut completed) = (0, 0);
             while completed < messages {
@@ -344,7 +347,7 @@ mod tests {
         assert!(blocks_seen.get() > 0, "Read Responses were kept, by the queue's own pool");
     }
 
-    /// Otherwise two queues could send one round for ever, when its connection ends meanwhile.
+    /// Otherwise two queues could exchange a frame for ever if its connection ends meanwhile.
     #[test]
     fn a_frame_is_handed_over_once() {
         let rnic = Rnic::new(RnicConfig { seed: 1.into() });

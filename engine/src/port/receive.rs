@@ -1,4 +1,4 @@
-//! Frames in: to the connection they belong to, to a listener, or to the host stack.
+//! Received frames: to their connection, to a listener, or to the host stack.
 
 use tracing::debug;
 use urnic_netdev::{RxChecksum, RxFrame};
@@ -20,16 +20,17 @@ use crate::time::Instant;
 use crate::verbs::calls::HeldCalls;
 
 impl Port {
-    /// Takes a received frame. Several at a time cost less by [`handle_burst`](Self::handle_burst).
+    /// Processes a received frame. [`handle_burst`](Self::handle_burst) costs less for several
+    /// frames.
     pub fn handle_frame(&mut self, now: Instant, frame: &RxFrame<'_>) {
         self.handle_burst(now, |sink| sink(frame));
     }
 
-    /// Takes the received frames that `receive` hands to its argument; returns what `receive`
-    /// returns.
+    /// Processes the received frames that `receive` passes to its argument; returns the result of
+    /// `receive`.
     ///
-    /// Registered memory cannot be revoked meanwhile, so `receive` must not wait for anything that
-    /// revokes it.
+    /// Registered memory cannot be revoked during the call, so `receive` must not wait for anything
+    /// that revokes it.
     pub fn handle_burst<R>(
         &mut self,
         now: Instant,
@@ -46,16 +47,16 @@ impl Port {
         received
     }
 
-    /// Whether it is of use to [tell the port](Self::expect_frames) of frames before it gets them: it has so
-    /// many connections that what they touch is not in the processor's cache.
+    /// Returns true if [hints about the next frames](Self::expect_frames) pay off: the port has so
+    /// many connections that their state is not in the processor's cache.
     #[must_use]
     pub fn looks_ahead(&self) -> bool {
         self.connections.looks_ahead()
     }
 
-    /// Takes note of the frames that come next by [`handle_burst`](Self::handle_burst), in order, of which
-    /// `show` hands the beginnings to its argument. Their connections are asked for from memory meanwhile;
-    /// nothing else follows from it, and what does not come after all does no harm.
+    /// Takes hints about the next frames of [`handle_burst`](Self::handle_burst), in order; `show`
+    /// passes the beginning of each frame to its argument. Their connections are prefetched. Hints
+    /// have no other effect, and hinted frames that do not arrive do no harm.
     pub fn expect_frames(&mut self, show: impl FnOnce(&mut dyn FnMut(&[u8]))) {
         let framing = self.interface.framing;
         self.connections.expect_nothing();
@@ -70,8 +71,8 @@ impl Port {
         frame: &RxFrame<'_>,
         lease: &mut TableLease<'_>,
     ) {
-        // RFC 1122 §3.3.6 takes it that the link layer delivers what is for this host: a bridge that
-        // floods, or an interface in promiscuous mode, brings more.
+        // RFC 1122 §3.3.6 assumes that the link layer delivers only frames for this host: a bridge
+        // that floods, or an interface in promiscuous mode, delivers others, too.
         if framing.has_link_layer() && !self.config.is_link_destination(frame.head) {
             return self.drop_frame(FrameDrop::Foreign);
         }
@@ -97,15 +98,16 @@ impl Port {
             let framing = framing.without_tag();
             let checksum = RxChecksum::Unverified;
             let frame = RxFrame::whole(&whole, checksum, None);
-            // A fragment in what fragments made up is refused, as by other stacks: with an atomic
-            // one (RFC 6946) for each eight bytes a datagram would be looked at thousands of times.
+            // A fragment inside a reassembled datagram is refused, as by other stacks: otherwise an
+            // atomic fragment (RFC 6946) for each eight bytes would cause thousands of passes over
+            // one datagram.
             if self.take_frame_or_part(now, framing, &frame, lease).is_some() {
                 self.drop_frame(FrameDrop::Fragment);
             }
         }
     }
 
-    /// Takes a frame; returns what it makes whole, if it is the last part of a datagram.
+    /// Processes a frame; returns the whole datagram if the frame is its last missing part.
     fn take_frame_or_part(
         &mut self,
         now: Instant,
@@ -123,7 +125,7 @@ impl Port {
         None
     }
 
-    /// A segment like nearly all.
+    /// Fast path for a plain segment of a connection.
     #[inline(always)]
     fn handle_plain(
         &mut self,
@@ -179,15 +181,17 @@ impl Port {
             return self.handle_in_time_wait(now, slot, &header, payload.len());
         }
         if !self.handle_segment(now, slot, frame, &header, &mut payload, lease) {
-            // Its RST has not gone out, or it is opened once more: the segment is counted and dropped.
+            // Its RST was not sent yet, or it is being reopened: the segment is counted and
+            // dropped.
             let tcp = &mut self.connections[slot].carrier.tcp;
             let _dropped = tcp.handle_segment(now, &header, payload.len(), 1);
         }
     }
 
-    /// Returns the connection that a segment is for, by its slot or its number in TIME-WAIT. A connection
-    /// that a segment of the same burst has closed is none, although it still has its slot: what follows
-    /// a RST or the last acknowledgment may be the SYN of the next connection (RFC 9293 §3.10.7.4).
+    /// Returns the connection that a segment is for, by its slot or its number in TIME-WAIT.
+    /// Returns `None` for a connection that a segment of the same burst has closed, although it
+    /// still has its slot: after a RST or the last acknowledgment, the SYN of the next connection
+    /// may follow (RFC 9293 §3.10.7.4).
     fn find_open(&mut self, tuple: &Tuple, header: &tcp::Header) -> Option<u32> {
         let number = self.connections.find(tuple)?;
         if !is_in_time_wait(number)
@@ -198,14 +202,14 @@ impl Port {
         (!self.gives_way(number, header)).then_some(number)
     }
 
-    /// Removes a closed connection. Returns its slot if it has to stay: its RST has not gone out, or it is
-    /// opened once more.
+    /// Removes a closed connection. Returns its slot if it must stay: its RST was not sent yet, or
+    /// it is being reopened.
     #[cold]
     fn settle_closed(&mut self, tuple: &Tuple, header: &tcp::Header) -> Option<u32> {
         self.settle();
         let slot = self.connections.find(tuple)?;
         let connection = &mut self.connections[slot];
-        // A peer that sends a SYN has forgotten the connection: a RST of it would be dropped (RFC 9293
+        // A peer that sends a SYN has forgotten the connection: it would drop a RST of it (RFC 9293
         // §3.10.7.3).
         if !connection.carrier.stream.wants_retry()
             && tcp::check_syn(header).is_ok()
@@ -219,8 +223,8 @@ impl Port {
         Some(slot)
     }
 
-    /// Takes a segment of the connection in this slot. Returns false, having done nothing, if the connection is
-    /// closed.
+    /// Processes a segment of the connection in this slot. Returns false, with nothing done, if the
+    /// connection is closed.
     #[inline(always)]
     pub(super) fn handle_segment(
         &mut self,
@@ -243,7 +247,8 @@ impl Port {
         taken
     }
 
-    /// Whether another queue of the interface has the connection, and got the frame.
+    /// Hands the frame over if another queue of the interface has the connection; returns true if
+    /// so.
     fn belongs_to_other_queue(
         &mut self,
         tuple: &Tuple,
@@ -258,14 +263,14 @@ impl Port {
         self.hand_over(tuple, &opened, RxChecksum::Valid, frame.segment_size)
     }
 
-    /// Returns true if a segment of no connection is one too many. Segments that may be for ordinary sockets are
-    /// not limited, and take nothing from the allowance of RDMA listeners.
+    /// Returns true if a segment of no connection exceeds the limit. Segments that may be for
+    /// ordinary sockets are not limited, and use no tokens of RDMA listeners.
     fn is_segment_excess(&mut self, now: Instant, tuple: &Tuple) -> bool {
         let is_limited = !self.host.has_sockets() || self.listeners.at(tuple.local()).is_some();
         is_limited && !self.allowances.take(now, Connectionless::Tcp)
     }
 
-    /// Returns true if a frame of this kind, other than a TCP segment, is one too many.
+    /// Returns true if a frame of this kind, other than a TCP segment, exceeds the limit.
     fn is_excess(&mut self, now: Instant, kind: Connectionless) -> bool {
         !self.host.has_sockets() && !self.allowances.take(now, kind)
     }
@@ -284,7 +289,7 @@ impl Port {
             self.tell_other_queues(opened, checksum);
         }
         self.wake_for_neighbours();
-        // RFC 1122 §3.3.6: what came to several hosts of the link is not about one host's segment.
+        // RFC 1122 §3.3.6: a frame for several hosts of the link is not about one host's segment.
         if !opened.is_multicast()
             && let Some(error) = icmp::parse(opened)
         {
@@ -297,14 +302,15 @@ impl Port {
         self.host.handle_frame(opened, checksum);
     }
 
-    /// A part of a datagram; the last that comes makes it whole.
+    /// Adds a part of a datagram; returns the datagram if it is complete.
     fn handle_fragment(
         &mut self,
         now: Instant,
         opened: &Opened<'_>,
         part: &Part<'_>,
     ) -> Option<Vec<u8>> {
-        // Only what is for us, or multicast that the host stack may take, is worth the memory.
+        // Only datagrams for this port, or multicast that the host stack may take, are worth the
+        // memory.
         let to = part.key.destination;
         if !self.config.owns(to) && !to.is_multicast() {
             self.drop_frame(FrameDrop::Fragment);
@@ -323,12 +329,12 @@ impl Port {
         }
     }
 
-    /// RFC 5927 §4.1: an ICMP error counts only if it quotes a segment that is in flight.
+    /// Handles an ICMP error, which counts only if it quotes a segment in flight (RFC 5927 §4.1).
     fn handle_icmp(&mut self, now: Instant, error: &IcmpError) {
         let slot = self.connections.find(&error.tuple);
         let Some(slot) = slot.filter(|_| self.config.owns(error.destination)) else { return };
         if is_in_time_wait(slot) {
-            // Nothing of it is in flight.
+            // A connection in TIME-WAIT has nothing in flight.
             return self.drop_frame(FrameDrop::Icmp);
         }
         let connection = &mut self.connections[slot];

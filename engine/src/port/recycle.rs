@@ -1,5 +1,5 @@
-//! What connections give up when others need it: their TCP port in TIME-WAIT, and bytes far beyond a
-//! gap that never closes.
+//! Resources taken from connections for others: their TCP port in TIME-WAIT, and the room of bytes
+//! far beyond a gap that never closes.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,8 +13,8 @@ use crate::tcp::SeqNum;
 use crate::time::Instant;
 
 impl Port {
-    /// Makes sure that there is a slot for one more connection: one that has come to TIME-WAIT just
-    /// now needs its own no longer.
+    /// Makes sure that there is a slot for one more connection: a connection that has just entered
+    /// TIME-WAIT releases its slot.
     ///
     /// # Errors
     /// [`PortError::Exhausted`].
@@ -26,14 +26,14 @@ impl Port {
         has_room.then_some(()).ok_or(PortError::Exhausted)
     }
 
-    /// A TCP port for a connection from `local` to `remote` when all are in use: that of the connection
-    /// between the two that has been in TIME-WAIT longest, which is over then; and the least initial
-    /// sequence number that the new one may have (RFC 9293 §3.6.1: larger than any the old one used).
-    /// Everything of the old one was delivered both ways, and all that is lost is a part of the time
-    /// that old duplicates have to die out (RFC 9293 §3.4.3).
+    /// Ends the connection between `local` and `remote` that has been in TIME-WAIT longest, because
+    /// all TCP ports are in use. Returns its TCP port, and the lowest initial sequence number for
+    /// the new connection (RFC 9293 §3.6.1: larger than any the old one used). All data of the old
+    /// connection was delivered both ways. The only loss is a part of the time for old duplicates
+    /// to leave the network (RFC 9293 §3.4.3).
     ///
     /// # Errors
-    /// [`PortError::Exhausted`] when none of them is in TIME-WAIT.
+    /// [`PortError::Exhausted`] if none of them is in TIME-WAIT.
     pub(super) fn recycle_port(
         &mut self,
         local: IpAddr,
@@ -53,9 +53,9 @@ impl Port {
         Ok((port, used_to.plus(1)))
     }
 
-    /// Some connection was refused room for bytes far beyond a gap: of those that have some and have
-    /// made no progress, the one for which that is longest gives them up. Looked for at most once
-    /// in [`PIECES_LOOK_NS`], for all connections are looked at.
+    /// Frees room for bytes far beyond a gap after a connection was refused some: among the stalled
+    /// connections with such bytes, the one stalled longest gives them up. Examines all
+    /// connections, therefore at most once in [`PIECES_LOOK_NS`].
     pub(super) fn reclaim_pieces(&mut self) {
         let now = self.pieces.time();
         if now < self.reclaim_at || !self.pieces.take_refused() {
@@ -98,7 +98,7 @@ mod tests {
 
     type Link = Lockstep<memory::MemoryDevice, memory::MemoryDevice>;
 
-    /// `a`, which has two TCP ports of its own, and `b`, which listens at 7174 and 7175.
+    /// `a`, which has two source ports, and `b`, which listens at 7174 and 7175.
     fn link() -> Link {
         let (device_a, device_b) = memory::pair(LinkConfig::default());
         let poller = |address, device| {
@@ -125,14 +125,15 @@ mod tests {
         link.a.port.connections[id.slot].tuple()
     }
 
-    /// The sequence number behind the last one that `a` has used on a connection in TIME-WAIT.
+    /// Returns the sequence number after the last one that `a` has used on a connection in
+    /// TIME-WAIT.
     fn used_to(link: &mut Link, tuple: Tuple) -> Option<SeqNum> {
         let connections = &mut link.a.port.connections;
         let number = connections.find(&tuple).filter(|number| is_in_time_wait(*number))?;
         connections.time_wait(number).map(|record| record.tcp.snd_end_seq())
     }
 
-    /// Opens a connection and closes it, from `a` first: its state there is TIME-WAIT.
+    /// Opens a connection and closes it, from `a` first: it is in TIME-WAIT there.
     fn open_and_close(link: &mut Link, tcp_port: u16) -> Tuple {
         let id = open(link, tcp_port).unwrap();
         close(link, id)
@@ -195,7 +196,7 @@ mod tests {
     #[test]
     fn the_first_number_of_a_port_used_again_is_beyond_the_last_one_used() {
         let mut link = link();
-        // So much in so short a time that the clock of initial numbers is behind.
+        // Sends so much in so short a time that the clock of initial numbers is behind.
         let first = open(&mut link, 7174).unwrap();
         link.a.port.send_streaming(first, &[7; 60_000]).unwrap();
         let first = close(&mut link, first);

@@ -1,7 +1,7 @@
-//! What follows from what connections did: events, deadlines, slots in backlogs, and their end.
+//! Follow-up of what connections did: events, deadlines, backlog slots, and their end.
 //!
-//! Connections are touched for each frame and looked at once per burst, before the caller drains
-//! what the port has for it.
+//! Connections are marked for each frame and processed once per burst, before the caller drains the
+//! port.
 
 use tracing::debug;
 
@@ -43,8 +43,8 @@ impl Port {
         }
     }
 
-    /// MPA could not be started on a connection: it is opened once more, with less asked of the peer,
-    /// when TCP is through with this one.
+    /// Handles a failed MPA startup: the connection is reopened with fewer features after TCP has
+    /// ended the old one.
     fn settle_retry(&mut self, slot: u32) {
         let connection = &mut self.connections[slot];
         if connection.is_over() {
@@ -56,9 +56,9 @@ impl Port {
         }
     }
 
-    /// Tells the end of a connection and gives back all that it holds but its addresses.
+    /// Reports the close of a connection and releases all its resources except its addresses.
     ///
-    /// RFC 9293 §3.10.7.4: the user is told when TIME-WAIT begins.
+    /// RFC 9293 §3.10.7.4: the user is notified when TIME-WAIT begins.
     fn retire(&mut self, id: ConnectionId) {
         let connection = &mut self.connections[id.slot];
         if connection.retired {
@@ -80,13 +80,13 @@ impl Port {
         self.events.push_back(PortEvent::Closed { connection: id, counters });
     }
 
-    /// Ends a connection, its addresses too.
+    /// Removes a connection, including its addresses.
     pub(super) fn remove(&mut self, id: ConnectionId) {
         self.retire(id);
         self.connections.remove(id.slot);
     }
 
-    /// A connection has done something: its slot in a backlog follows.
+    /// Updates the backlog slot of a connection that did something.
     fn settle_backlog(&mut self, slot: u32) {
         let connection = &mut self.connections[slot];
         let Some(before) = connection.backlog_slot().copied() else { return };
@@ -117,7 +117,7 @@ impl Port {
         }
     }
 
-    /// The same for one that waits.
+    /// Updates the slot of a waiting connection.
     fn settle_waiting(&mut self, slot: u32, mut backlog_slot: BacklogSlot) {
         let connection = &mut self.connections[slot];
         let setup = connection.carrier.stream.setup();

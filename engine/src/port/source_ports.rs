@@ -5,18 +5,18 @@ use std::ops::RangeInclusive;
 
 use crate::siphash::{Key, hash_of_ends};
 
-/// Chooses ports that an outsider that sees those toward one peer cannot tell for another.
+/// Chooses ports so that an outsider cannot infer those toward one peer from those toward another.
 ///
-/// RFC 6056 §3.3.3, "Algorithm 3: Simple Hash-Based Port Selection": toward one peer all ports have
-/// their turn before one comes again, so that a peer's TIME-WAIT is rarely met; where they begin is
-/// the secret's choice for each peer, and another after a restart.
+/// RFC 6056 §3.3.3, "Algorithm 3: Simple Hash-Based Port Selection": toward one peer all ports are
+/// used before one is reused, so a peer's TIME-WAIT is rarely met. The secret determines the first
+/// port for each peer, and another one after a restart.
 pub(super) struct SourcePorts {
     key: Key,
     range: RangeInclusive<u16>,
     next: u16,
 }
 
-/// Without the key.
+/// Omits the key.
 impl std::fmt::Debug for SourcePorts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SourcePorts").field("range", &self.range).finish_non_exhaustive()
@@ -25,13 +25,13 @@ impl std::fmt::Debug for SourcePorts {
 
 impl SourcePorts {
     /// # Panics
-    /// When the range is empty.
+    /// If the range is empty.
     pub(super) fn new(key: Key, range: RangeInclusive<u16>) -> Self {
         assert!(!range.is_empty(), "a port to choose");
         Self { key, range, next: 0 }
     }
 
-    /// Chooses among these from now on.
+    /// Changes the range.
     pub(super) fn set_range(&mut self, range: RangeInclusive<u16>) {
         *self = Self::new(self.key, range);
     }
@@ -41,7 +41,8 @@ impl SourcePorts {
         self.range.clone()
     }
 
-    /// The next port for a connection from `local` to `remote` that is free; `None` when none is.
+    /// Returns the next free port for a connection from `local` to `remote`; `None` if there is
+    /// none.
     pub(super) fn choose(
         &mut self,
         local: IpAddr,
@@ -111,7 +112,7 @@ mod tests {
         begins.extend((0..100).map(|key| first((3, key), LOCAL, peer(2))));
         begins.extend((0..100).map(|last| first((1, 2), [10, 0, 1, last].into(), peer(2))));
         begins.extend((0..100).map(|port| first((1, 2), LOCAL, ([10, 0, 0, 2], port).into())));
-        // Few of four hundred meet by chance among sixteen thousand.
+        // Few of four hundred coincide by chance among sixteen thousand.
         begins.sort_unstable();
         begins.dedup();
         assert!(begins.len() > 385, "{}", begins.len());

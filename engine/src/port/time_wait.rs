@@ -1,7 +1,7 @@
-//! Connections in TIME-WAIT: how a port comes to keep them, answers for them and lets them go.
+//! Connections in TIME-WAIT: a port keeps records of them, answers for them and removes them.
 //!
-//! The application was told of their end, and has no name for them. What they still do is said by
-//! [`TimeWait`](crate::tcp::TimeWait).
+//! The application was notified of their end, and has no identifier for them.
+//! [`TimeWait`](crate::tcp::TimeWait) decides on their answers.
 
 use tracing::debug;
 
@@ -15,13 +15,14 @@ use crate::tcp::{Flags, Header, TimeWaitOutcome};
 use crate::time::Instant;
 
 impl Port {
-    /// Of a connection whose end was told only what TIME-WAIT needs is kept. The oldest makes room
-    /// for it when there are too many.
+    /// Reduces a connection whose close was reported to its TIME-WAIT record. If there are too
+    /// many, the oldest record ends.
     pub(super) fn keep_time_wait(&mut self, slot: u32) {
         let Some((rest, until)) = self.connections[slot].carrier.time_wait() else { return };
         let max = self.config.time_wait_max;
         if max == 0 {
-            // The peer's FIN is acknowledged first: one that is not comes again, and would be reset.
+            // The peer's FIN is acknowledged first: otherwise the peer would retransmit it and get
+            // a RST.
             if !rest.owes() {
                 self.connections.remove(slot);
             }
@@ -35,7 +36,7 @@ impl Port {
         self.connections.keep_time_wait(slot, rest, until);
     }
 
-    /// A connection in TIME-WAIT is over early.
+    /// Ends a connection in TIME-WAIT early.
     pub(super) fn recycle_time_wait(&mut self, number: u32) {
         self.counters.time_wait_recycled += 1;
         let recycled = self.counters.time_wait_recycled;
@@ -45,8 +46,8 @@ impl Port {
         self.connections.end_time_wait(number);
     }
 
-    /// Whether a connection in TIME-WAIT made room for the one that a SYN opens (RFC 9293 §3.6.1,
-    /// RFC 6191). It may have come there just now, and have its slot still.
+    /// Returns true if a connection in TIME-WAIT was removed for the one that a SYN opens (RFC 9293
+    /// §3.6.1, RFC 6191). The connection may just have entered TIME-WAIT, and still have its slot.
     #[inline]
     pub(super) fn gives_way(&mut self, number: u32, header: &Header) -> bool {
         header.flags.contains(Flags::SYN) && self.is_replaced(number, header)
@@ -76,7 +77,7 @@ impl Port {
         replaced
     }
 
-    /// A segment of a connection in TIME-WAIT.
+    /// Processes a segment of a connection in TIME-WAIT.
     #[inline(never)]
     pub(super) fn handle_in_time_wait(
         &mut self,
@@ -97,7 +98,7 @@ impl Port {
         self.connections.wake(number);
     }
 
-    /// Sends what a connection in TIME-WAIT owes its peer; returns how many bytes that were.
+    /// Sends the acknowledgments that a connection in TIME-WAIT owes; returns the bytes sent.
     pub(super) fn answer_in_time_wait(
         &mut self,
         now: Instant,
@@ -132,7 +133,7 @@ impl Port {
         emitter.turn().bytes
     }
 
-    /// Ends those whose time is over.
+    /// Ends the connections whose TIME-WAIT is over.
     pub(super) fn expire_time_wait(&mut self, now: Instant) {
         while self.connections.next_time_wait_over().is_some_and(|at| at <= now)
             && let Some(oldest) = self.connections.oldest_in_time_wait()
@@ -155,8 +156,9 @@ mod tests {
     use crate::stream::StreamEvent;
     use crate::verbs::{Rnic, RnicConfig};
 
-    /// `a` has closed a connection to `b`, and `b` then; what it counted. Its port forgets its
-    /// neighbours before it sees the FIN of `b`. It keeps so many in TIME-WAIT.
+    /// Has `a` close a connection to `b`, and `b` after it; returns the counters of `b`. The ports
+    /// keep `time_wait_max` connections in TIME-WAIT. The port of `a` loses its neighbour entries
+    /// before it receives the FIN of `b`.
     fn close(
         time_wait_max: usize,
     ) -> (Lockstep<MemoryDevice, MemoryDevice>, Box<ConnectionCounters>) {
@@ -183,7 +185,7 @@ mod tests {
                     }
                     PortEvent::Stream { connection, event: StreamEvent::PeerClosed } => {
                         link.b.port.disconnect(connection).unwrap();
-                        // All that is known of neighbours was pushed out by others.
+                        // Other neighbours have evicted all entries.
                         link.a.port.interface.neighbours = Neighbours::new((1, 2));
                     }
                     PortEvent::Closed { counters, .. } => peer_counters = Some(counters),
@@ -194,11 +196,11 @@ mod tests {
         (link, peer_counters.unwrap())
     }
 
-    /// The acknowledgment of the peer's FIN goes out when the peer is found, and the peer need not
-    /// send its FIN again.
+    /// The acknowledgment of the peer's FIN is sent when the peer's link address is known, and the
+    /// peer need not retransmit its FIN.
     #[test]
     fn an_answer_waits_for_its_neighbour() {
-        // As a connection still, where none is kept in TIME-WAIT.
+        // With 0, the connection itself stays until it has answered.
         for kept in [1, 0] {
             let (mut link, counters) = close(kept);
             while link.a.port.poll_event().is_some() {}

@@ -1,44 +1,44 @@
-//! When connections want to be called, earliest first.
+//! Deadlines of connections, earliest first.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use crate::time::Instant;
 
-/// Deadlines in order, at most one standing entry per connection.
+/// Deadlines in order, at most one current entry per connection.
 ///
-/// TCP moves its deadlines with almost every segment, nearly always to later. So an entry is only
-/// added when a deadline becomes earlier than the one that stands; an entry that comes up too
-/// early is put back at the deadline that holds then. An entry that an earlier one has replaced is
-/// void: it stays until it comes up, and all is made anew before the void entries outnumber the
-/// connections.
+/// TCP moves its deadlines with almost every segment, nearly always to later. So an entry is added
+/// only if a deadline becomes earlier than the current entry. An entry that reaches the front too
+/// early is put back with the deadline that is valid then. An entry that an earlier one has
+/// replaced is stale (void): it stays until it reaches the front. The queue is rebuilt before stale
+/// entries outnumber the connections.
 ///
-/// Deadlines of one kind mostly come in the order in which they are set, for each is as long after the time of
-/// its setting as the others. They stand in lanes: a new entry goes behind the latest one that is not
-/// later. Only one that fits behind none goes into a heap, where it costs a walk through memory that grows with
-/// the connections.
+/// Deadlines of one kind mostly arrive in order, because each is equally long after the time it is
+/// set. They are kept in lanes (FIFO queues): a new entry goes behind the latest one that is not
+/// later. Only an entry that fits behind none goes into a heap, where an insertion walks through
+/// memory that grows with the connections.
 #[derive(Debug)]
 pub struct TimerQueue {
-    /// The earliest entry of each lane, and of the heap; [`NOTHING`] where there is none.
+    /// The earliest entry of each lane, and of the heap; [`NOTHING`] if it is empty.
     fronts: [Entry; LANES + 1],
     /// The latest entry of each lane.
     backs: [Instant; LANES],
-    /// Where the earliest entry of all is.
+    /// Index of the front that is the earliest of all.
     first: usize,
     lanes: [VecDeque<Entry>; LANES],
     heap: BinaryHeap<Reverse<Entry>>,
-    /// The entry of each connection that is not void; [`NEVER`] if it has none.
+    /// Deadline of each connection's current entry; [`NEVER`] if it has none.
     standing: Vec<Instant>,
 }
 
-/// When a connection wants to be called.
+/// A deadline, and the connection it belongs to.
 type Entry = (Instant, u32);
 
-/// Kinds of deadlines that connections have at the same time: of acknowledgments that are held back, of
-/// retransmissions, of probes of the tail.
+/// Kinds of deadlines that connections have at the same time: delayed acknowledgments,
+/// retransmissions, tail loss probes.
 const LANES: usize = 3;
 
-/// Void entries that a queue for few connections may hold.
+/// Stale entries that a queue for few connections may contain.
 const VOID_MAX: usize = 14;
 
 /// No deadline.
@@ -60,7 +60,7 @@ impl Default for TimerQueue {
 }
 
 impl TimerQueue {
-    /// The connection wants to be called at `deadline`, or earlier if it said so before.
+    /// Arms the connection's timer for `deadline`, or leaves an earlier one.
     #[inline]
     pub fn arm(&mut self, slot: u32, deadline: Instant) {
         let index = slot as usize;
@@ -83,14 +83,14 @@ impl TimerQueue {
         }
     }
 
-    /// Entries, with those that are void.
+    /// Number of entries, including stale ones.
     fn len(&self) -> usize {
         self.heap.len() + self.lanes.iter().map(VecDeque::len).sum::<usize>()
     }
 
     fn add(&mut self, entry: Entry) {
         let (at, _) = entry;
-        // Which lane it is cannot be predicted: no branch for each.
+        // The lane cannot be predicted: the search has no branch per lane.
         let (mut lane, mut latest) = (LANES, Instant::ZERO);
         for (index, back) in self.backs.iter().enumerate() {
             let is_behind = (*back <= at) & ((lane == LANES) | (*back > latest));
@@ -104,7 +104,7 @@ impl TimerQueue {
             self.backs[lane] = at;
         } else {
             self.heap.push(Reverse(entry));
-            // Of two at the same time, the heap has that of the smaller number in front.
+            // Of two entries at the same time, the heap has that of the smaller number in front.
             self.fronts[lane] = self.fronts[lane].min(entry);
         }
         if at < self.fronts[self.first].0 {
@@ -112,7 +112,7 @@ impl TimerQueue {
         }
     }
 
-    /// Makes all anew from what stands.
+    /// Rebuilds the queue from the current entries.
     fn drop_void(&mut self) {
         let standing = std::mem::take(&mut self.standing);
         let entries = standing.iter().copied().zip(0..).filter(|(at, _)| *at != NEVER);
@@ -128,14 +128,14 @@ impl TimerQueue {
         }
     }
 
-    /// The earliest entry.
+    /// Returns the earliest entry.
     #[inline(always)]
     fn first(&self) -> Option<Entry> {
         let first = self.fronts[self.first];
         (first.0 != NEVER).then_some(first)
     }
 
-    /// Takes the earliest entry away.
+    /// Removes the earliest entry.
     fn remove_first(&mut self) {
         let lane = self.first;
         let next = if let Some(entries) = self.lanes.get_mut(lane) {
@@ -157,14 +157,15 @@ impl TimerQueue {
         self.first = first;
     }
 
-    /// The connection wants no call any more.
+    /// Removes the connection's timer.
     pub fn forget(&mut self, slot: u32) {
         if let Some(standing) = self.standing.get_mut(slot as usize) {
             *standing = NEVER;
         }
     }
 
-    /// The earliest deadline that holds; `deadline_of` says what a connection wants now.
+    /// Returns the earliest valid deadline; `deadline_of` returns the current deadline of a
+    /// connection.
     #[inline]
     pub fn next(&mut self, deadline_of: impl Fn(u32) -> Option<Instant>) -> Option<Instant> {
         loop {
@@ -186,7 +187,7 @@ impl TimerQueue {
         }
     }
 
-    /// Takes a connection whose deadline has come.
+    /// Takes a connection whose deadline has expired.
     pub fn pop_due(
         &mut self,
         now: Instant,
@@ -202,7 +203,8 @@ impl TimerQueue {
         Some(slot)
     }
 
-    /// The connection that is likely to be taken after `places` others, if its deadline has come by `now`.
+    /// Returns the connection that will probably be taken after `places` others, if its deadline
+    /// has expired at `now`.
     #[inline]
     pub(super) fn soon_due(&self, now: Instant, places: usize) -> Option<u32> {
         let (at, slot) = *self.lanes.get(self.first)?.get(places)?;
@@ -242,7 +244,8 @@ mod tests {
 
     #[test]
     fn overtaken_entries_do_not_pile_up() {
-        // A far deadline that is overtaken and comes back, as by delayed acknowledgments.
+        // A far deadline that is replaced by an earlier one and returns, as with delayed
+        // acknowledgments.
         let mut timers = TimerQueue::default();
         for now in 0..10_000 {
             for slot in 0..3 {
@@ -259,7 +262,8 @@ mod tests {
         assert_eq!(timers.next(|_| Some(at(77))), Some(at(77)));
     }
 
-    /// Against a list that is searched: deadlines of several kinds, set, moved, forgotten and come.
+    /// Compares with a list that is searched: deadlines of several kinds, set, moved, removed and
+    /// expired.
     #[test]
     fn connections_come_in_the_order_of_their_deadlines_whatever_the_order_they_were_set_in() {
         const SLOTS: u32 = 200;

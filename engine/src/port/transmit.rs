@@ -1,4 +1,4 @@
-//! Frames out: connections take turns, after the host stack and SYN-ACKs with cookies.
+//! Transmitted frames: first the host stack, then SYN-ACKs with cookies, then connections in turn.
 
 use std::num::NonZeroUsize;
 
@@ -13,37 +13,39 @@ use crate::port::interface::outlet::Outlet;
 use crate::stream::carrier::{SegmentSink, TxLimits};
 use crate::time::Instant;
 
-/// Bytes after which [`Port::poll_transmit`] returns, so that what was sent is still in the cache
-/// when the device, or the other end, looks at it.
+/// Bytes after which [`Port::poll_transmit`] returns, so that they are still in the cache when the
+/// device, or the other end, reads them.
 pub(super) const BURST_BYTES: usize = 256 << 10;
 
-/// Queue pairs with new work that are looked at together.
+/// Queue pairs with new work that are processed together.
 const BELLS_AT_ONCE: usize = 16;
 
-/// Frames one connection may send before the next has its turn.
+/// Most frames that one connection sends before the next one does.
 const TURN_FRAMES: usize = 32;
 
-/// Bytes that one connection may send before the next has its turn: two large super-frames.
+/// Most bytes that one connection sends before the next one does: two large super-frames.
 const TURN_BYTES: usize = 128 << 10;
 
-/// Bytes that all connections may send before one has its turn again, a frame each at least: turns are
-/// shorter when more than 16 have something to send. So each has many turns in a second, none gets less
-/// than half of its share for having one less, and acknowledgments do not wait long. Of a thousand that
-/// share 200 Mbit/s each has ten; if all sent 32 frames, a turn would come every two seconds.
+/// Bytes that all connections send in one round, with at least one frame per connection: if more
+/// than 16 have something to send, each sends less at a time. So each sends many times a second:
+/// one turn less costs at most half of its share, and acknowledgments do not wait long. Of a
+/// thousand connections that share 200 Mbit/s, each sends ten times a second; if all sent 32 frames
+/// at a time, each would send every two seconds.
 const ROUND_BYTES: usize = 2 << 20;
 
-/// Bytes that one connection may send while so many, with itself, have something to send.
+/// Returns the bytes that a connection may send if `ready` connections, including it, want to send.
 const fn turn_bytes(ready: usize) -> usize {
     if ready <= ROUND_BYTES / TURN_BYTES { TURN_BYTES } else { ROUND_BYTES / ready }
 }
 
 impl Port {
-    /// Hands frames that are due to `transmit`: at most `room`, and not many more bytes than
-    /// `BURST_BYTES`. Returns how many were taken; 0 means that nothing is due.
+    /// Passes due frames to `transmit`: at most `room`, and not many more bytes than `BURST_BYTES`.
+    /// Returns the number of frames taken; 0 means that nothing is due.
     ///
     /// A frame that the device has no room for ([`TransmitError::Full`]) ends the call and is the
-    /// first of the next, with the rest of its run behind it; one that is refused for another reason is
-    /// lost as on a wire, and TCP brings its bytes again. It is no use to call while the device is full.
+    /// first of the next call, with the rest of its burst behind it. A frame that is refused for
+    /// another reason is dropped as if lost on the link; TCP retransmits its bytes. Calls while the
+    /// device is full have no effect.
     pub fn poll_transmit(
         &mut self,
         now: Instant,
@@ -60,7 +62,7 @@ impl Port {
     }
 
     fn fill(&mut self, now: Instant, room: usize, outlet: &mut Outlet<'_>) {
-        // Half the room is for connections, however talkative the host stack is.
+        // Half the room is for connections, no matter how much the host stack sends.
         self.host.poll_transmit(now, room.div_ceil(2), outlet);
         self.take_lease_news();
         self.watch_lease(now);
@@ -83,8 +85,9 @@ impl Port {
         }
     }
 
-    /// Queue pairs with new work have their connections woken, some at a time, so that what is changed of
-    /// them comes from memory at the same time. Their bells are released when they have their turn.
+    /// Wakes the connections of queue pairs with new work, several at a time, so that their state
+    /// is fetched from memory in parallel. Each `Bell` is released when its connection has its
+    /// turn.
     #[inline(never)]
     fn answer_bells(&mut self) {
         while self.doorbell.has_rung() {
@@ -113,7 +116,7 @@ impl Port {
         }
     }
 
-    /// Lets a connection send; returns how many bytes that were.
+    /// Lets a connection send; returns the bytes sent.
     fn transmit_turn(
         &mut self,
         now: Instant,
@@ -124,7 +127,7 @@ impl Port {
         let ready = 1 + self.connections.ready_count();
         let connection = &mut self.connections[slot];
         if std::mem::take(&mut connection.rung) {
-            // Before the look at what was posted: what is posted behind that has to ring again.
+            // Released before posted work is read: later work must ring again.
             connection.release_bell();
         }
         if connection.path.is_doubted() {
@@ -134,7 +137,7 @@ impl Port {
             connection.resolve(&self.config, &self.interface.neighbours, self.interface.framing)
         else {
             let next_hop = connection.next_hop(&self.config);
-            // Once is enough, however often it is woken meanwhile.
+            // One query is enough, however often the connection is woken meanwhile.
             let waiting = (!connection.awaits_neighbour).then_some(slot);
             let neighbours = &mut self.interface.neighbours;
             connection.awaits_neighbour |= neighbours.solicit(
@@ -152,7 +155,7 @@ impl Port {
         if std::mem::take(&mut connection.confirm_neighbour)
             && self.interface.framing.has_link_layer()
         {
-            // The peer has not answered for long: its link address may be another by now.
+            // The peer has not answered for a long time: its link address may have changed.
             let next_hop = connection.next_hop(&self.config);
             let neighbours = &mut self.interface.neighbours;
             neighbours.solicit(now, &self.config, self.interface.framing, next_hop, None, outlet);
@@ -218,11 +221,11 @@ mod tests {
         link: Lockstep<memory::MemoryDevice, memory::MemoryDevice>,
         pd: Pd,
         cq: Cq,
-        /// The queue pairs at one end, and at the other.
+        /// The queue pairs at both ends.
         qps: [Vec<Qp>; 2],
     }
 
-    /// `count` connections of a port whose doorbell has room for so many queue pairs.
+    /// Opens `count` connections of a port with this doorbell.
     fn connected(count: usize, doorbell: Arc<Doorbell>) -> Connected {
         let (a, b) = memory::pair(LinkConfig::default());
         let rnic = Rnic::new(RnicConfig { seed: 1.into() });
@@ -266,13 +269,13 @@ mod tests {
         Connected { link, pd, cq, qps: [open, peers] }
     }
 
-    /// As by queue pairs whose connections are over.
+    /// Queue pairs whose connections are over can fill the doorbell.
     #[test]
     fn work_that_found_no_place_at_the_doorbell_is_done() {
         let Connected { mut link, pd, cq, qps: [open, _peers] } =
             connected(3, Doorbell::with_places(1));
         let memory = pd.reg_mr(8, Access::REMOTE_WRITE).unwrap();
-        // The second time no bell may have stayed pressed.
+        // No `Bell` may have stayed pressed the second time.
         for round in 1..3 {
             for qp in &open {
                 let write = SendWr::write(WrId(round), memory.remote(0), [memory.sge(0..8)]);
@@ -284,7 +287,7 @@ mod tests {
         }
     }
 
-    /// Its bell is heard, and pressed until then.
+    /// Its `Bell` stays pressed until the connection has its turn.
     #[test]
     fn work_that_is_posted_before_a_connection_has_its_turn_is_done_in_it() {
         let Connected { mut link, pd, cq, qps: [open, _peers] } = connected(3, Doorbell::new());
@@ -304,8 +307,8 @@ mod tests {
         }
     }
 
-    /// However often a connection is woken by other things while its neighbour has not answered, as
-    /// by a peer that repeats its SYN.
+    /// A connection waits once, however often other events wake it while its neighbour has not
+    /// answered, such as a peer that repeats its SYN.
     #[test]
     fn a_connection_waits_for_its_neighbour_once() {
         let rnic = Rnic::new(RnicConfig { seed: 1.into() });

@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The addresses of both ends, in a form that compares in a few instructions: IPv4 addresses as
-/// IPv4-mapped IPv6 ones. Packed, for it stands twice in what is kept of a connection in TIME-WAIT.
+/// IPv4-mapped IPv6 ones. Packed, to keep the records of connections in TIME-WAIT small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(Rust, packed(4))]
 pub(crate) struct Tuple {
@@ -47,14 +47,14 @@ impl Tuple {
     }
 }
 
-/// Local end first.
+/// Writes the local end first.
 impl Display for Tuple {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{} - {}", self.local(), self.remote())
     }
 }
 
-/// In as few words as the addresses take.
+/// Hashes as few words as the addresses need.
 impl Hash for Tuple {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {

@@ -274,7 +274,7 @@ impl SendHalf {
         Some(Pace::new(cwnd, srtt_ns, cwnd < ssthresh))
     }
 
-    /// Bytes of new data that cwnd permits: whole segments, of which the last may exceed cwnd.
+    /// Bytes of new data that cwnd permits: whole segments; the last one may exceed cwnd.
     ///
     /// A segment may be sent while at least one byte of cwnd is free, as in stacks that count
     /// packets. Otherwise a cwnd that is no multiple of the record length would leave a part of it

@@ -1,8 +1,8 @@
-//! What is kept of a connection in TIME-WAIT (RFC 9293 §3.6.1): as much as its answers need.
+//! Record of a connection in TIME-WAIT (RFC 9293 §3.6.1): only the state that its answers need.
 //!
-//! Both FINs are acknowledged and the layer above has its answer, so that of both halves a few
-//! numbers are left. [`TimeWait`] answers as the connection would have: a test drives both
-//! with the same segments.
+//! Both FINs are acknowledged and the layer above has its event, so only a few numbers of both
+//! halves remain. [`TimeWait`] answers as the connection would have: a test drives both with the
+//! same segments.
 
 use super::ack::{Challenges, OWED_MAX, Strays, TICK_NS, TimestampState};
 use super::connection::Tcb;
@@ -18,19 +18,20 @@ use crate::time::Instant;
 #[derive(Clone, Debug)]
 pub(crate) struct TimeWait {
     timestamps: TimestampState,
-    /// The peer's window: its segments that say something new of it are no reordered ones.
+    /// The peer's window: a segment that updates it is not a reordered acknowledgment.
     window: SendWindow,
     challenges: Challenges,
     strays: Strays,
-    /// RCV.NXT, the peer's FIN counted.
+    /// RCV.NXT, counting the peer's FIN.
     rcv_nxt: SeqNum,
-    /// SND.NXT, our FIN counted. All before it is acknowledged.
+    /// SND.NXT, counting our FIN. All before it is acknowledged.
     snd_nxt: SeqNum,
-    /// Bytes that the peer's stream had, or 2³² − 1 if there were more: nothing is before the first.
+    /// Bytes in the peer's stream, at most 2³² − 1: a duplicate that starts before the first byte
+    /// is invalid.
     delivered: u32,
-    /// A duplicate to report once (RFC 2883), if it has bytes.
+    /// A duplicate to report once (RFC 2883); empty if there is none.
     duplicate: SackBlock,
-    /// How late a reordered acknowledgment may be, in ticks of the timestamp clock.
+    /// Longest delay of a reordered acknowledgment, in ticks of the timestamp clock.
     lateness_max: u16,
     /// The window field of our segments.
     window_field: u16,
@@ -38,26 +39,27 @@ pub(crate) struct TimeWait {
     owed: u8,
     /// Selective acknowledgments are agreed on.
     sack: bool,
-    /// Our segments echo a mark (RFC 3168 §6.1.3: until data with CWR comes, and none does).
+    /// Our segments echo a mark: RFC 3168 §6.1.3 repeats it until data with CWR arrives, and none
+    /// will.
     echoes_mark: bool,
 }
 
 const _: () = assert!(size_of::<TimeWait>() <= 96, "a record of 256 octets has room for it");
 
-/// What a segment does to a connection in TIME-WAIT.
+/// Effect of a segment on a connection in TIME-WAIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimeWaitOutcome {
-    /// Nothing.
+    /// TIME-WAIT continues.
     Lasts,
     /// RFC 9293 §3.10.7.4: "restart the 2 MSL timeout".
     Restarts,
-    /// It is over: CLOSED.
+    /// TIME-WAIT is over: CLOSED.
     Ends,
 }
 
 impl Tcb {
-    /// What is to be kept of the connection, and until when, if all that is left of it is TIME-WAIT.
-    /// The connection is to be dropped then.
+    /// Returns the TIME-WAIT record of the connection and its end time, if the connection has
+    /// nothing else left to do. The caller must then drop the connection.
     pub(crate) fn time_wait(&mut self) -> Option<(TimeWait, Instant)> {
         let nothing_else = self.reset.is_none() && self.events.is_empty() && !self.ecn.has_early();
         if self.state != State::TimeWait || !nothing_else {
@@ -83,7 +85,7 @@ impl Tcb {
         Some((rest, until))
     }
 
-    /// Whether a SYN may replace this connection in TIME-WAIT.
+    /// Returns true if a SYN may replace this connection in TIME-WAIT.
     #[must_use]
     pub(crate) fn may_be_replaced_by(&self, syn: &Header) -> bool {
         let rcv_nxt = self.rcv.ack_number();
@@ -92,7 +94,8 @@ impl Tcb {
 }
 
 impl TimeWait {
-    /// Processes a segment of the connection, whose text is never taken. The checksum was verified.
+    /// Processes a segment of the connection; its text is never taken. The caller verified the
+    /// checksum.
     pub(crate) fn handle_segment(
         &mut self,
         now: Instant,
@@ -104,7 +107,7 @@ impl TimeWait {
             return TimeWaitOutcome::Lasts;
         }
         let control = u8::from(flags.contains(Flags::SYN)) + u8::from(flags.contains(Flags::FIN));
-        // The peer has no more to send: the window is shut.
+        // The peer has nothing left to send: the window is closed.
         let stand = Stand::of(header.seq, payload_len, control, self.rcv_nxt, 0);
         if flags.contains(Flags::RST) {
             return self.on_reset(now, header.seq, stand);
@@ -125,7 +128,7 @@ impl TimeWait {
         TimeWaitOutcome::Lasts
     }
 
-    /// RFC 7323 §3.2 and §5.3 R1, before the sequence number check.
+    /// Checks the timestamp before the sequence number (RFC 7323 §3.2 and §5.3 R1).
     fn passes_timestamp_check(
         &mut self,
         now: Instant,
@@ -144,7 +147,8 @@ impl TimeWait {
         !is_old
     }
 
-    /// As on an open connection: an acknowledgment that others have overtaken needs no answer.
+    /// Returns true if later acknowledgments have overtaken this one: it needs no answer, as on an
+    /// open connection.
     fn is_reordered_ack(&self, header: &Header, payload_len: usize, value: u32) -> bool {
         let control = Flags::SYN | Flags::FIN | Flags::RST;
         let is_pure = payload_len == 0
@@ -157,7 +161,8 @@ impl TimeWait {
             && self.timestamps.lateness_ns(value) <= u64::from(self.lateness_max) * TICK_NS
     }
 
-    /// RFC 5961 §3.2; and see [`Tcb`] for why an exact RST is heeded, though RFC 1337 §3 would not.
+    /// RFC 5961 §3.2. [`Tcb`] explains why an exact RST is accepted, although RFC 1337 §3 ignores
+    /// it.
     fn on_reset(&mut self, now: Instant, seq: SeqNum, stand: Stand) -> TimeWaitOutcome {
         match stand {
             Stand::Inside { .. } if seq == self.rcv_nxt => return TimeWaitOutcome::Ends,
@@ -167,8 +172,8 @@ impl TimeWait {
         TimeWaitOutcome::Lasts
     }
 
-    /// RFC 9293 §3.10.7.4: a segment before RCV.NXT is answered; of a FIN it says "Acknowledge it,
-    /// and restart the 2 MSL timeout."
+    /// Answers a segment before RCV.NXT (RFC 9293 §3.10.7.4); for a FIN the RFC says "Acknowledge
+    /// it, and restart the 2 MSL timeout."
     fn on_old(&mut self, now: Instant, header: &Header, payload_len: usize) -> TimeWaitOutcome {
         self.report_duplicate(header.seq, payload_len);
         self.answer_stray(now, payload_len);
@@ -179,7 +184,7 @@ impl TimeWait {
         }
     }
 
-    /// RFC 2883 §4, as the receive half does it.
+    /// Records a duplicate as the receive half does (RFC 2883 §4).
     fn report_duplicate(&mut self, seq: SeqNum, payload_len: usize) {
         let Ok(len) = u32::try_from(payload_len) else { return };
         let fin_at = SeqNum(self.rcv_nxt.0.wrapping_sub(1));
@@ -218,19 +223,20 @@ impl TimeWait {
         }
     }
 
-    /// An acknowledgment is owed; `each`: it is not merged with others, for the peer counts them.
+    /// Owes an acknowledgment; with `each`, not merged with others owed, because the peer counts
+    /// them.
     fn owe(&mut self, each: bool) {
         let owed = u32::from(self.owed);
         let owed = if each { (owed + 1).min(OWED_MAX) } else { owed.max(1) };
         self.owed = u8::try_from(owed).unwrap_or(u8::MAX);
     }
 
-    /// Whether an acknowledgment is owed.
+    /// Returns true if an acknowledgment is owed.
     pub(crate) const fn owes(&self) -> bool {
         self.owed > 0
     }
 
-    /// The acknowledgment that is owed, between these TCP ports. Call it until it is empty.
+    /// Returns an owed acknowledgment between these TCP ports. Call it until it returns `None`.
     pub(crate) fn poll_ack(
         &mut self,
         now: Instant,
@@ -256,23 +262,24 @@ impl TimeWait {
         })
     }
 
-    /// The number after the last one sent, the FIN's counted.
+    /// Sequence number after the last one sent, counting the FIN's.
     pub(crate) const fn snd_end_seq(&self) -> SeqNum {
         self.snd_nxt
     }
 
-    /// Whether a SYN may replace the connection.
+    /// Returns true if a SYN may replace the connection.
     pub(crate) fn may_be_replaced_by(&self, syn: &Header) -> bool {
         opens_later(syn, &self.timestamps, self.rcv_nxt)
     }
 }
 
-/// Whether a segment opens a connection that is provably a later incarnation than the one with these
-/// timestamps, which expects `rcv_nxt` (RFC 9293 §3.6.1 MAY-2, RFC 6191).
+/// Returns true if a segment opens a connection that is provably a later incarnation than the one
+/// with these timestamps, which expects `rcv_nxt` (RFC 9293 §3.6.1 MAY-2, RFC 6191).
 fn opens_later(syn: &Header, timestamps: &TimestampState, rcv_nxt: SeqNum) -> bool {
     let later = || syn.seq.is_after(rcv_nxt);
     let newer = match syn.options.timestamps {
-        // RFC 6191 §2: an older timestamp is that of an old duplicate, whatever its number.
+        // RFC 6191 §2: an older timestamp is that of an old duplicate, whatever its sequence
+        // number.
         Some(stamps) if timestamps.agreed && stamps.value != timestamps.recent() => {
             timestamps.is_newer(stamps.value)
         }

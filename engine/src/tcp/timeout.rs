@@ -11,17 +11,17 @@ use crate::time::Instant;
 /// RFC 9293 §3.8.6.2.1: the override timeout is "in the range 0.1-1.0 seconds".
 const OVERRIDE_MIN_NS: u64 = 100_000_000;
 const OVERRIDE_MAX_NS: u64 = 1_000_000_000;
-/// Doublings of the persist timer, which meets its ceiling long before.
+/// Most doublings of the persist timer, which reaches its ceiling long before.
 const PERSIST_BACKOFF_MAX: u32 = 20;
 
 impl Tcb {
-    /// When [`handle_timeout`](Self::handle_timeout) wants to be called next.
+    /// Time at which [`handle_timeout`](Self::handle_timeout) must be called next.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timers.next()
     }
 
-    /// Runs the timers that have run out at `now`. Calling it early or late is harmless.
+    /// Runs the timers that have expired at `now`. Calling it early or late is harmless.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(timer) = self.timers.take_expired(now) {
             match timer {
@@ -38,7 +38,7 @@ impl Tcb {
         }
     }
 
-    /// Gives up a connection whose SYN was not answered for as long as
+    /// Abandons a connection whose SYN was not answered within
     /// [`syn_timeout`](super::Config::syn_timeout), sent or not.
     pub(crate) fn expire_handshake(&mut self, now: Instant) {
         let waiting = matches!(self.state, State::SynSent | State::SynReceived);
@@ -75,7 +75,7 @@ impl Tcb {
         self.arm_retransmit(now);
     }
 
-    /// Tells a decision of the sender's, with what it went by.
+    /// Traces a decision of the sender, with the values it is based on.
     #[cold]
     pub(super) fn tell(&self, what: &'static str) {
         let (local_port, remote_port) = (self.local_port, self.remote_port);
@@ -84,14 +84,14 @@ impl Tcb {
         debug!(target: TRACE, local_port, remote_port, %una, in_flight, cwnd, rto_ns, "{what}");
     }
 
-    /// The answer to the peer's SYN went out without this connection, as a cookie.
+    /// Records that a cookie has answered the peer's SYN on behalf of this connection.
     pub(super) fn syn_went_out(&mut self, now: Instant) {
         self.handshake.syn_due = false;
         self.handshake.syns_sent = 1;
         self.arm_retransmit(now);
     }
 
-    /// Starts the retransmission timer anew, never beyond R2.
+    /// Restarts the retransmission timer, with R2 as its latest deadline.
     pub(super) fn arm_retransmit(&mut self, now: Instant) {
         let deadline = if self.state.is_synchronized() {
             self.snd.give_up_at(self.config.user_timeout)
@@ -102,7 +102,7 @@ impl Tcb {
         self.timers.set(Timer::Retransmit, deadline.map_or(rto, |deadline| rto.min(deadline)));
     }
 
-    /// Something that was overtaken did not arrive in time (RFC 8985 §6.2).
+    /// Reacts if an overtaken segment did not arrive in time (RFC 8985 §6.2).
     fn on_reordering_timeout(&mut self, now: Instant) {
         if self.snd.detect_losses(now) {
             self.counters.fast_retransmits += 1;
@@ -118,8 +118,8 @@ impl Tcb {
         }
     }
 
-    /// The deadline moves with every segment and acknowledgment; it is only looked at when the
-    /// timer runs out.
+    /// Sends a probe, or moves the timer. The deadline moves with every segment and acknowledgment,
+    /// but is computed only when the timer expires.
     fn on_loss_probe_timeout(&mut self, now: Instant) {
         let at = self.snd.loss_probe_at();
         if at > now {
@@ -129,13 +129,13 @@ impl Tcb {
         } else if self.snd.begin_loss_probe() {
             self.counters.loss_probes += 1;
             self.tell("tail loss probe");
-            // RFC 8985 §7.3: the retransmission timer starts anew, so that the probe is answered
-            // before it runs out.
+            // RFC 8985 §7.3: the retransmission timer restarts, so that the probe is answered
+            // before it expires.
             self.arm_retransmit(now);
         }
     }
 
-    /// Starts the timer of the tail loss probe, unless it runs.
+    /// Starts the timer of the tail loss probe, unless it is running.
     pub(super) fn arm_loss_probe(&mut self) {
         if !self.timers.is_set(Timer::LossProbe) && self.snd.may_probe() {
             self.timers.set(Timer::LossProbe, self.snd.loss_probe_at());
@@ -151,8 +151,8 @@ impl Tcb {
             self.persist.override_due = true;
             return;
         }
-        // RFC 9293 MUST-37: a connection stays open as long as probes are answered, and one that
-        // was lost, or its answer, does not end it.
+        // RFC 9293 MUST-37: a connection stays open as long as probes are answered. The loss of one
+        // probe, or of its answer, does not end it.
         if self.snd.is_given_up(now, self.config.user_timeout) {
             return self.time_out();
         }
@@ -162,15 +162,16 @@ impl Tcb {
         self.arm_persist(now);
     }
 
-    /// RFC 9293 §3.8.6.1: the first probe after an RTO, then at exponentially growing intervals.
+    /// Sets the first probe after an RTO, then at exponentially growing intervals (RFC 9293
+    /// §3.8.6.1).
     pub(super) fn arm_persist(&mut self, now: Instant) {
         let interval_ns = self.snd.rtt.rto_ns().saturating_mul(1 << self.persist.backoff);
         let ceiling_ns = u64::try_from(self.config.rto_max.as_nanos()).unwrap_or(u64::MAX);
         self.timers.set(Timer::Persist, now.plus_nanos(interval_ns.min(ceiling_ns)));
     }
 
-    /// RFC 9293 §3.8.6.2.1: a window that is open, but smaller than a segment, is used when it did
-    /// not grow for so long; however long it was shut before.
+    /// Starts the override timer (RFC 9293 §3.8.6.2.1): a window that is open, but smaller than a
+    /// segment, is used if it has not grown meanwhile, no matter how long it was closed before.
     pub(super) fn arm_override(&mut self, now: Instant) {
         if !std::mem::replace(&mut self.persist.override_armed, true) {
             let interval_ns = self.snd.rtt.rto_ns().clamp(OVERRIDE_MIN_NS, OVERRIDE_MAX_NS);

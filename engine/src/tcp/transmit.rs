@@ -1,4 +1,4 @@
-//! The way out: headers for new data, and everything that is not new data.
+//! Transmit path: headers for new data, and all segments that are not new data.
 
 use std::ops::Range;
 
@@ -11,10 +11,10 @@ use super::timer::Timer;
 use crate::time::Instant;
 use crate::types::StreamOffset;
 
-/// How much new data may be sent now.
+/// Amount of new data that may be sent now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
-    /// Bytes that both windows take. A segment may start while one byte of cwnd is free, so the
+    /// Bytes that both windows permit. A segment may start while one byte of cwnd is free, so the
     /// limit of cwnd is rounded up to whole segments of the EMSS; the peer's window is exact.
     pub bytes: usize,
     /// The peer's window is smaller than a segment and will not grow by waiting (RFC 9293
@@ -29,13 +29,13 @@ pub struct Outgoing {
     pub header: Header,
     /// The bytes it carries; empty for a control segment.
     pub data: Range<StreamOffset>,
-    /// Whether these bytes (or the SYN or FIN) were sent before.
+    /// These bytes (or the SYN or FIN) were sent before.
     pub retransmission: bool,
 }
 
 impl Tcb {
-    /// How much new data may be sent now. Ask only when there is something to send: asking while
-    /// the peer's window is too small starts the persist timer.
+    /// Returns how much new data may be sent now. Call it only if there is something to send: a
+    /// call while the peer's window is too small starts the persist timer.
     pub fn send_budget(&mut self, now: Instant) -> Budget {
         let nxt = self.snd.board.nxt();
         let closed = self.fin_sent || self.close_at.is_some_and(|end| nxt >= end);
@@ -81,13 +81,13 @@ impl Tcb {
         self.arm_persist(now);
     }
 
-    /// Registers `len` bytes of new data that start at `snd_nxt`, and returns the
-    /// header to send them with. A super-frame is cut into segments of `segment_len` bytes on its
-    /// way (the last may be shorter): each is tracked by itself. For a single segment the two
-    /// lengths are equal. `push`: nothing follows at once.
+    /// Registers `len` bytes of new data that start at `snd_nxt`, and returns the header to send
+    /// them with. A super-frame is later cut into segments of `segment_len` bytes (the last may be
+    /// shorter); each segment is tracked by itself. For a single segment the two lengths are equal.
+    /// `push` is true if nothing follows at once.
     ///
     /// # Panics
-    /// When a length is 0 or above 2³², or the state does not allow data: a caller's bug, since
+    /// If a length is 0 or at least 2³², or the state does not allow data: a caller's bug, since
     /// [`send_budget`](Self::send_budget) is 0 then.
     pub fn record_sent(
         &mut self,
@@ -113,7 +113,7 @@ impl Tcb {
         header
     }
 
-    /// Something that occupies sequence space went out.
+    /// Sets the timers after sending something that occupies sequence space.
     fn after_sending(&mut self, now: Instant) {
         // RFC 6298 §5.1: "Every time a packet containing data is sent [..], if the timer is not
         // running, start it".
@@ -133,8 +133,9 @@ impl Tcb {
         }
     }
 
-    /// The next segment that is not new data: RST, SYN, retransmission, FIN, probe, in this order.
-    /// Call it until it is empty, then send new data, then call [`poll_ack`](Self::poll_ack).
+    /// Returns the next segment that is not new data: RST, SYN, retransmission, FIN, probe, in this
+    /// order. Call it until it returns `None`, then send new data, then call
+    /// [`poll_ack`](Self::poll_ack).
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Outgoing> {
         let control = |header| {
             let data = StreamOffset::ZERO..StreamOffset::ZERO;
@@ -151,7 +152,7 @@ impl Tcb {
         }
         let is_probe = self.snd.is_loss_probe_next();
         if let Some(resend) = self.snd.resend(now) {
-            // A probe asks whether anything is lost; it is counted where it is begun.
+            // A probe asks if anything is lost; it was counted when it began.
             self.counters.retransmissions += u64::from(!is_probe);
             if resend.first {
                 // RFC 6298 §5: a full RTO must pass before the next one.
@@ -179,8 +180,8 @@ impl Tcb {
         None
     }
 
-    /// The pure acknowledgment that is owed, with SACK blocks. Call it last, when new data has had
-    /// the chance to carry the acknowledgment, until it is empty.
+    /// Returns an owed pure acknowledgment, with SACK blocks. Call it last, when new data has had
+    /// the chance to carry the acknowledgment, until it returns `None`.
     pub fn poll_ack(&mut self, now: Instant) -> Option<Header> {
         let has_early = self.ecn.has_early();
         if !(self.acks.is_due() || has_early) || !self.state.is_synchronized() {
@@ -202,12 +203,12 @@ impl Tcb {
         Some(header)
     }
 
-    /// An acknowledgment of what came before a change of ECN marks (RFC 8257 §3.2).
+    /// Returns an acknowledgment of what arrived before a change of ECN marks (RFC 8257 §3.2).
     fn early_ack(&mut self, now: Instant) -> Option<Header> {
         let (number, echo) = self.ecn.take_early()?;
         let seq = self.snd.space.seq_at(self.snd.board.nxt());
         let mut header = self.header(now, seq, Flags::ACK);
-        // The same right edge, seen from an earlier number.
+        // The same right edge, relative to an earlier number.
         let behind = u32::try_from(header.ack.distance_from(number)).unwrap_or(0);
         let behind = u16::try_from(behind >> self.rcv.shift()).unwrap_or(u16::MAX);
         header.window = header.window.saturating_add(behind);
@@ -218,7 +219,7 @@ impl Tcb {
         Some(header)
     }
 
-    /// Our SYN, or our answer to the peer's.
+    /// Returns our SYN, or our answer to the peer's.
     fn syn(&mut self, now: Instant) -> Outgoing {
         self.handshake.syn_due = false;
         let answer = self.state == State::SynReceived;
@@ -226,7 +227,7 @@ impl Tcb {
         let flags = flags | self.ecn.syn_flags(answer, self.handshake.syns_sent > 0);
         let mut header = self.header(now, self.snd.space.isn(), flags);
         if !answer {
-            // Nor does it echo a timestamp (RFC 7323 §3.2): TS.Recent is 0 until a SYN was seen.
+            // Nor does it echo a timestamp (RFC 7323 §3.2): TS.Recent is 0 until a SYN arrived.
             header.ack = SeqNum(0);
         }
         header.options.mss = Some(self.config.mss_receive);
@@ -246,8 +247,8 @@ impl Tcb {
         if self.fin_sent || !all_sent || !self.state.can_send() {
             return false;
         }
-        // The FIN takes a place in the window. One that stays shut gets it anyway after a while:
-        // it needs no room, and its retransmissions are probes.
+        // The FIN takes a place in the window. If the window stays closed, the FIN is nevertheless
+        // sent after a while: it needs no room, and its retransmissions are probes.
         let has_room = self.snd.window_room() > 0 || self.persist.probe_due;
         if !has_room && self.snd.board.flight() == 0 && !self.timers.is_set(Timer::Persist) {
             self.begin_persist(now);
@@ -266,7 +267,7 @@ impl Tcb {
         header
     }
 
-    /// A header with everything that each segment carries.
+    /// Returns a header with the fields that every segment has.
     fn header(&mut self, now: Instant, seq: SeqNum, flags: Flags) -> Header {
         let ack = self.rcv.ack_number();
         self.timestamps.ack_sent(ack);

@@ -1,11 +1,13 @@
-//! Connections whose turn comes soon: their state is asked for before.
+//! Look-ahead: prefetches the state of connections that are processed next.
 //!
-//! The state of many connections is in no cache. A message touches some forty cache lines of one at each end;
-//! read one after the other as the code comes to them, they cost more time than the message.
+//! The state of many connections is in no cache. A message touches some forty cache lines of a
+//! connection at each end. If the code waits for each of these lines in turn, they cost more time
+//! than the message itself.
 //!
-//! Where a device shows the frames that it hands over next, their connections are looked up together and
-//! asked for one after the other, each while frames before its own are handled. What was looked up then is
-//! a guess until the frame is there: where it is used the addresses are compared.
+//! Requires a device that shows the frames it hands over next (hints). The connections of the
+//! hinted frames are looked up together and prefetched one after the other, while earlier frames
+//! are handled. A looked-up connection is a guess until its frame arrives: before it is used, the
+//! addresses are compared. Frames without a hint take the ordinary look-up.
 
 use std::slice;
 
@@ -18,25 +20,25 @@ use crate::port::interface::demux::Glimpse;
 use crate::port::tuple::Tuple;
 use crate::time::Instant;
 
-/// Connections whose state fits into the cache of a core, or nearly so. With no more than these, asking costs
-/// more than it brings.
+/// Number of connections whose state fits into the cache of a core, or nearly so. Up to this
+/// number, prefetching costs more than it gains.
 const CACHED: usize = 128;
 
-/// Whose the frames are that come next.
+/// Hints: the connections of the next frames.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
-    /// Nothing for one of no connection.
+    /// `None` for a frame of no connection.
     coming: ArrayVec<Option<Coming>, FRAMES_AHEAD_MAX>,
-    /// Those of which the frame has come.
+    /// Number of hinted frames that have arrived.
     come: usize,
 }
 
-/// A frame that comes soon.
+/// A hinted frame.
 #[derive(Clone, Copy, Debug)]
 struct Coming {
-    /// Of its addresses.
+    /// Hash of its addresses.
     hash: u32,
-    /// The connection that it is likely to be for.
+    /// The connection that the frame is probably for.
     number: u32,
     brings: Work,
 }
@@ -48,28 +50,28 @@ impl Ahead {
     }
 }
 
-/// Parts of a connection's state, each of which tells where the next is.
+/// Parts of a connection's state; each part holds the address of the next.
 #[derive(Clone, Copy, Debug)]
 enum Part {
     /// Its slot.
     Slot,
-    /// What its stream has for full operation.
+    /// The fields that its stream uses in full operation.
     Stream,
-    /// What the queues of the stream and of TCP have.
+    /// Queue contents of the stream and of TCP.
     Queues,
 }
 
-/// What a connection is going to do.
+/// The work that a connection does next.
 #[derive(Clone, Copy, Debug)]
 enum Work {
-    /// Take data from the peer.
+    /// Receive data from the peer.
     Data,
-    /// Send, or take an acknowledgment.
+    /// Send, or receive an acknowledgment.
     Other,
 }
 
 impl Connections {
-    /// Whether there are so many that their state is not in the cache.
+    /// Returns true if there are so many connections that their state is not in the cache.
     #[inline(always)]
     fn are_many(&self) -> bool {
         self.slots.len() > CACHED
@@ -78,7 +80,7 @@ impl Connections {
     #[inline]
     fn prefetch(&self, number: u32, part: Part, work: Work) {
         if let Part::Slot = part {
-            // What is there is not looked at: that would be waited for.
+            // Only the address is computed: reading the slot would wait for memory.
             let parts = match work {
                 Work::Data => &PortConnection::HOT_FOR_DATA,
                 Work::Other => &PortConnection::HOT,
@@ -97,19 +99,19 @@ impl Connections {
         }
     }
 
-    /// Whether it is of use to be told of frames before they come.
+    /// Returns true if the connection table exceeds the cache, so that hints pay off.
     #[inline(always)]
     pub(in crate::port) fn looks_ahead(&self) -> bool {
         self.are_many()
     }
 
-    /// Whatever was told of is not to be expected any more.
+    /// Discards all hints.
     #[inline(always)]
     pub(in crate::port) fn expect_nothing(&mut self) {
         self.ahead.coming.clear();
     }
 
-    /// Such a frame comes after those that were told of; nothing is known of one that is not like most.
+    /// Adds a hint for the frame after those hinted so far; `None` for an unusual frame.
     pub(in crate::port) fn expect(&mut self, glimpse: Option<Glimpse>) {
         let coming = glimpse.map(|Glimpse { tuple, data }| {
             let hash = self.tuples.hash(&tuple);
@@ -117,11 +119,11 @@ impl Connections {
             let brings = if data { Work::Data } else { Work::Other };
             Coming { hash, number: 0, brings }
         });
-        // What there is no room for comes as a surprise.
+        // Hints beyond the capacity are dropped; those frames are handled without prefetch.
         let _is_told = self.ahead.coming.try_push(coming);
     }
 
-    /// All were told of that come now.
+    /// Looks up the connections of all hinted frames. Called when no further hints follow.
     pub(in crate::port) fn look_up_expected(&mut self) {
         let Self { ahead, tuples, .. } = self;
         ahead.come = 0;
@@ -134,7 +136,7 @@ impl Connections {
         }
     }
 
-    /// The next frame has come, and those behind it are nearer.
+    /// Notes that the next frame arrived, and prefetches for the frames behind it.
     #[inline(always)]
     pub(in crate::port) fn frame_comes(&mut self) {
         if !self.ahead.is_empty() {
@@ -158,8 +160,8 @@ impl Connections {
         }
     }
 
-    /// The slot of the connection of these addresses, if it has one and the frame that has come last was
-    /// told of.
+    /// Returns the slot of the connection with these addresses, if it has one and the frame that
+    /// arrived last was hinted.
     #[inline(never)]
     pub(super) fn find_expected(&self, tuple: &Tuple) -> Option<u32> {
         let coming = self.ahead.coming.get(self.ahead.come.checked_sub(1)?)?.as_ref()?;
@@ -167,8 +169,8 @@ impl Connections {
         (connection.tuple() == *tuple).then_some(coming.number)
     }
 
-    /// A frame has come for this connection, of which was not told before, and what follows reads nearly all
-    /// of its state.
+    /// Prefetches the connection's state for a frame without a hint: the code that follows reads
+    /// nearly all of it.
     #[inline]
     pub(super) fn prefetch_found(&self, number: u32) {
         if self.are_many() {
@@ -177,7 +179,7 @@ impl Connections {
         }
     }
 
-    /// Queue pairs of these connections have new work: they are woken.
+    /// Prefetches the state to wake these connections, whose queue pairs have new work.
     pub(in crate::port) fn prefetch_rung(&self, numbers: &[u32]) {
         if self.are_many() {
             for number in numbers {
@@ -186,7 +188,7 @@ impl Connections {
         }
     }
 
-    /// A connection whose deadline has come is taken; those behind it come soon.
+    /// Prefetches the state of connections whose deadlines expire next.
     #[inline]
     pub(super) fn prefetch_due(&self, now: Instant) {
         if self.are_many() {
@@ -199,7 +201,7 @@ impl Connections {
         }
     }
 
-    /// Those that are ready have their turns now, one after the other.
+    /// Prefetches the state of the first connections to send.
     pub(in crate::port) fn prefetch_first_ready(&self) {
         if self.are_many() {
             for (part, places) in STEPS {
@@ -209,8 +211,7 @@ impl Connections {
         }
     }
 
-    /// One has its turn to send; those behind it come soon, and while it sends their state comes from
-    /// memory.
+    /// Prefetches the state of the next connections to send, while the current one sends.
     #[inline(always)]
     pub(in crate::port) fn prefetch_ready(&self) {
         if self.are_many() {
@@ -227,6 +228,6 @@ impl Connections {
     }
 }
 
-/// What is asked for of connections whose turns or frames come next, and how many of those before: what tells
-/// where a part is, is there when that part is asked for.
+/// Prefetch distances: how many places before its turn each part of a connection is prefetched. The
+/// part that holds the address has arrived from memory by then.
 const STEPS: [(Part, usize); 3] = [(Part::Slot, 5), (Part::Stream, 3), (Part::Queues, 1)];

@@ -1,4 +1,4 @@
-//! One connection of a port: its stream, its addresses, and how frames reach its peer.
+//! One connection of a port: its stream, its addresses, and the route to its peer.
 
 use std::mem::offset_of;
 use std::net::IpAddr;
@@ -17,26 +17,26 @@ use crate::stream::carrier::{AlignmentCounters, OwnTcp};
 use crate::tcp;
 use crate::time::Instant;
 
-/// Names a connection of one port. Never reused while the port lives.
+/// Identifies a connection of one port. Never reused while the port lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionId {
     pub(in crate::port) slot: u32,
     pub(in crate::port) generation: u32,
 }
 
-/// Everything a connection has counted, by layer.
+/// All counters of a connection, by layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionCounters {
-    /// Bytes of the stream that were sent for the first time, whichever TCP carries it.
+    /// Bytes of the stream sent for the first time, by either TCP.
     pub bytes_sent: u64,
-    /// Bytes of the stream that have arrived with all before them.
+    /// Bytes of the stream that have arrived without a gap before them.
     pub bytes_received: u64,
-    /// Bytes that are held just now because their FPDU is not whole.
+    /// Bytes currently held because their FPDU is incomplete.
     pub bytes_held_now: u64,
-    /// TCP; 0 where it is the kernel's.
+    /// TCP; 0 if the kernel's TCP is used.
     pub tcp: tcp::Counters,
-    /// Frames handed to the device, of any kind: acknowledgments and what opens and closes the
-    /// connection, too. A super-frame is one. 0 where the kernel's TCP sends.
+    /// Frames handed to the device, of any kind, including pure acknowledgments, SYN and FIN. A
+    /// super-frame counts as one. 0 if the kernel's TCP sends.
     pub frames_sent: u64,
     /// Segments sent, by alignment.
     pub alignment: AlignmentCounters,
@@ -46,57 +46,59 @@ pub struct ConnectionCounters {
     pub mpa: MpaRxCounters,
     /// Placement and delivery.
     pub rdma: RdmaRxCounters,
-    /// Copies made to send.
+    /// Copies made for sending.
     pub rdma_tx: RdmaTxCounters,
-    /// Accesses of the peer to memory that it may not reach so: at most one, as the stream ends with it.
+    /// Accesses of the peer to memory that it may not reach in this way: at most one, because it
+    /// ends the stream.
     pub accesses_refused: u64,
 }
 
-// What a message touches lies together, here and in the parts, and what is seldom touched before and behind it:
-// of many connections nothing is in the cache, and each line of one costs a wait. [`HOT`] says where it is.
+// The fields that a message touches are contiguous, here and in the parts; rarely used fields are
+// before and behind them. With many connections nothing is in the cache, and each cache line costs
+// a wait. [`HOT`] locates the contiguous fields.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct PortConnection {
     tuple: Tuple,
     pub(crate) generation: u32,
-    /// The neighbour's link address is to be asked for again (RFC 1122 §2.3.2.1).
+    /// The neighbour's link address must be verified (RFC 1122 §2.3.2.1).
     pub(crate) confirm_neighbour: bool,
-    /// Whether an answer to the question for the neighbour wakes it.
+    /// An answer to the neighbour query wakes the connection.
     pub(crate) awaits_neighbour: bool,
-    /// Whether it stands in the port's list of those that may send.
+    /// The connection is in the port's list of connections that may send.
     pub(crate) ready: bool,
-    /// Whether its queue pair has rung, and the bell is still pressed.
+    /// Its queue pair has signalled new work, and its `Bell` is not released yet.
     pub(crate) rung: bool,
-    /// Whether it stands in the port's list of those that did something.
+    /// The connection is in the port's list of connections that did something.
     pub(crate) touched: bool,
-    /// Its end was told: only its addresses are kept.
+    /// Its close was reported: only its addresses remain.
     pub(crate) retired: bool,
     /// Frames handed to the device.
     pub(crate) frames_sent: u64,
-    /// What [`Neighbours::changes`] was when the route was made.
+    /// Value of [`Neighbours::changes`] when the route was made.
     route_at: u64,
     route: Option<Route>,
-    /// The slot in a listener's backlog that it still has.
+    /// Its slot in a listener's backlog, while it has one.
     backlog_slot: Option<BacklogSlot>,
     pub(crate) carrier: OwnTcp,
     pub(crate) path: PathMtu,
 }
 
 impl PortConnection {
-    /// What most messages need, in bytes from the beginning.
+    /// Byte ranges that most messages need.
     pub(super) const HOT: [Range<usize>; 3] = {
         let (carrier, [head, tail]) = (offset_of!(Self, carrier), OwnTcp::HOT);
         [0..carrier + head.end, carrier + tail.start..carrier + tail.end, Self::PATH]
     };
-    /// Of that, what data from the peer need.
+    /// The parts of [`HOT`](Self::HOT) that data from the peer needs.
     pub(super) const HOT_FOR_DATA: [Range<usize>; 3] = {
         let (carrier, [head, tail]) = (offset_of!(Self, carrier), OwnTcp::HOT_FOR_DATA);
         [0..carrier + head.end, carrier + tail.start..carrier + tail.end, Self::PATH]
     };
-    /// What is changed when it is woken.
+    /// Bytes that waking the connection changes.
     pub(super) const WOKEN: Range<usize> = offset_of!(Self, ready)..offset_of!(Self, rung) + 1;
-    /// What tells whether a deadline has come, and what follows from one for an acknowledgment that is held
-    /// back.
+    /// Byte ranges that show if a deadline has expired, and that an expired delayed acknowledgment
+    /// needs.
     pub(super) const DUE: [Range<usize>; 4] = {
         let (carrier, [stream, tcp]) = (offset_of!(Self, carrier), OwnTcp::DUE);
         [
@@ -106,7 +108,7 @@ impl PortConnection {
             Self::PATH,
         ]
     };
-    /// When the path is probed, and whether its size is doubted.
+    /// Path probe deadline, and the doubt about the path's size.
     const PATH: Range<usize> = {
         let path = offset_of!(Self, path);
         path..path + PathMtu::HOT_HEAD
@@ -137,8 +139,8 @@ impl PortConnection {
         }
     }
 
-    /// Starts over on another TCP connection, with the startup that the stream of the last one, which
-    /// is over, has left.
+    /// Starts over on another TCP connection, with the startup that the ended stream of the last
+    /// one has left.
     pub(crate) fn reopen(&mut self, now: Instant, tcp: tcp::Tcb) -> Result<(), PhaseError> {
         let old = &mut self.carrier.stream;
         let mut stream = old.successor();
@@ -157,7 +159,7 @@ impl PortConnection {
         self.tuple
     }
 
-    /// Gives it other addresses: DHCP may have given the port another since.
+    /// Changes the local address: DHCP may have changed the port's address since.
     pub(super) const fn set_tuple(&mut self, tuple: Tuple) {
         self.tuple = tuple;
         self.route = None;
@@ -167,7 +169,7 @@ impl PortConnection {
         config.next_hop(self.tuple.remote().ip())
     }
 
-    /// How frames reach the peer; `None` while its link address is not known.
+    /// Returns the route to the peer; `None` while its link address is unknown.
     pub(crate) fn resolve(
         &mut self,
         config: &PortConfig,
@@ -176,7 +178,7 @@ impl PortConnection {
     ) -> Option<Route> {
         if self.route.is_none() || self.route_at != neighbours.changes() {
             self.route_at = neighbours.changes();
-            // A neighbour that is forgotten is reached as before.
+            // A neighbour whose entry was removed is reached as before.
             self.route = route_between(&self.tuple, config, neighbours, framing).or(self.route);
         }
         self.route
@@ -189,8 +191,8 @@ impl PortConnection {
         }
     }
 
-    /// Time has passed; the device's MTU and whether its link is up. Returns true if the limit of the path is
-    /// to be [kept](Self::keep_path).
+    /// Runs the timers that have expired, given the device's MTU and link state. Returns true if
+    /// the limit of the path must be [kept](Self::keep_path).
     #[must_use]
     pub(crate) fn handle_timeout(
         &mut self,
@@ -208,7 +210,8 @@ impl PortConnection {
         is_limit_known
     }
 
-    /// The size of segments was lowered because the peer was silent: looks at what it has said since.
+    /// Judges a reduction of the segment size that was made because the peer was silent, by what
+    /// the peer has acknowledged since.
     #[cold]
     pub(crate) fn judge_path(&mut self, now: Instant, paths: &mut KnownPaths) {
         if self.path.judge(now, &mut self.carrier.tcp) {
@@ -216,7 +219,7 @@ impl PortConnection {
         }
     }
 
-    /// Keeps the limit of the path for later connections to the same host.
+    /// Stores the limit of the path for later connections to the same host.
     pub(crate) fn keep_path(&self, now: Instant, paths: &mut KnownPaths) {
         if let Some(known) = self.path.known() {
             paths.keep(now, self.tuple.remote().ip(), known);
@@ -229,32 +232,32 @@ impl PortConnection {
         }
     }
 
-    /// The slot in a listener's backlog that it still has.
+    /// Its slot in a listener's backlog, while it has one.
     pub(crate) const fn backlog_slot(&self) -> Option<&BacklogSlot> {
         self.backlog_slot.as_ref()
     }
 
-    /// It has another slot now.
+    /// Changes its backlog slot.
     pub(crate) const fn set_backlog_slot(&mut self, slot: BacklogSlot) {
         self.backlog_slot = Some(slot);
     }
 
-    /// It has none any more.
+    /// Takes its backlog slot away.
     pub(crate) const fn take_backlog_slot(&mut self) -> Option<BacklogSlot> {
         self.backlog_slot.take()
     }
 
-    /// Whether the application's name of a connection is this one's.
+    /// Returns true if `id` identifies this connection.
     pub(crate) const fn is(&self, id: ConnectionId) -> bool {
         self.generation == id.generation && !self.retired
     }
 
-    /// Whether both ends have closed, and TCP only keeps the addresses for a while.
+    /// Returns true if both ends have closed, and TCP only keeps the addresses for a while.
     pub(crate) fn is_in_time_wait(&self) -> bool {
         self.carrier.tcp.state() == tcp::State::TimeWait
     }
 
-    /// Whether TCP has nothing more to do.
+    /// Returns true if TCP has nothing left to do.
     pub(crate) fn is_over(&self) -> bool {
         self.carrier.tcp.is_finished()
     }
@@ -278,7 +281,7 @@ impl PortConnection {
     }
 }
 
-/// How frames reach the peer; `None` while its link address is not known.
+/// Returns the route to the peer; `None` while its link address is unknown.
 pub(in crate::port) fn route_between(
     tuple: &Tuple,
     config: &PortConfig,
@@ -295,7 +298,7 @@ pub(in crate::port) fn route_between(
     Some(Route::new(link, local, remote))
 }
 
-/// The link address of a neighbour. No other host answers for the port's own address.
+/// Returns the link address of a neighbour. Only this port uses the port's own address.
 fn mac_of(config: &PortConfig, neighbours: &Neighbours, next_hop: IpAddr) -> Option<[u8; 6]> {
     if config.owns(next_hop) { Some(config.mac) } else { neighbours.lookup(next_hop) }
 }
@@ -316,7 +319,7 @@ mod tests {
         tcp::Tcb::connect(Instant::ZERO, &config.into(), 1, 2, SeqNum(0), 0)
     }
 
-    /// The source address in the frames of a connection.
+    /// Returns the source address in the frames of a connection.
     fn source(connection: &mut PortConnection, config: &PortConfig) -> Vec<u8> {
         let neighbours = Neighbours::new((1, 2));
         let framing = LinkFraming::new(Medium::Ip, None);

@@ -1,12 +1,12 @@
-//! The connections of a port: by slot and by addresses, and what is due on which of them.
+//! The connections of a port: by slot and by addresses, and the work that is due for them.
 //!
-//! The addresses of a connection stand in the port's table and, when the port is one of several
-//! queues of an interface, in the table of owners that the queues share. Both change together, in
-//! [`Connections::insert`], [`Connections::rename`], [`Connections::remove`] and in
-//! [`Connections::end_time_wait`] only: no other code reaches the tables or the tuple of a connection.
+//! The addresses of a connection are in the port's table. If the port is one of several queues of
+//! an interface, they are also in the table of owners that the queues share. Both tables change
+//! together, only in [`Connections::insert`], [`Connections::rename`], [`Connections::remove`] and
+//! [`Connections::end_time_wait`]: no other code reaches the tables or the tuple of a connection.
 //!
-//! A connection has a slot, by whose number it is known within the port. What is kept of one in
-//! TIME-WAIT has a number as well, which is told from a slot by [`is_in_time_wait`].
+//! A connection is identified within the port by the number of its slot. The record of a connection
+//! in TIME-WAIT has a number as well; [`is_in_time_wait`] distinguishes the two.
 
 mod ahead;
 pub(in crate::port) mod connection;
@@ -42,28 +42,28 @@ use crate::time::Instant;
 #[derive(Debug)]
 pub(super) struct Connections {
     slots: Slots<PortConnection>,
-    /// Of the newest connection.
+    /// Generation of the newest connection.
     generation: u32,
     tuples: Tuples,
-    /// Whose the frames are that come next.
+    /// Hints about the next frames.
     ahead: Ahead,
     timers: TimerQueue,
     /// Connections that may have something to send.
     ready: VecDeque<u32>,
-    /// Connections that did something since they were last looked at.
+    /// Connections that did something since they were last processed.
     touched: Numbers,
-    /// Connections to be opened once more, with less asked of the peer.
+    /// Connections to reopen with fewer demands on the peer.
     retries: Vec<u32>,
     time_waits: TimeWaits,
 }
 
-/// The bit of numbers that are those of connections in TIME-WAIT.
+/// Bit that is set in the numbers of connections in TIME-WAIT.
 const IN_TIME_WAIT: u32 = 1 << 31;
 
-// The largest number is none.
+// The largest number means "none".
 const _: () = assert!(CONNECTIONS_MAX <= 1 << 31 && TIME_WAIT_MAX < 1 << 31);
 
-/// Whether a number is that of a connection in TIME-WAIT, and not a slot.
+/// Returns true if a number is that of a connection in TIME-WAIT, and not a slot.
 #[inline]
 pub(super) const fn is_in_time_wait(number: u32) -> bool {
     number & IN_TIME_WAIT != 0
@@ -84,18 +84,17 @@ impl Connections {
         }
     }
 
-    /// Makes the tables of ports, which have no connections yet, share one table of owners, in this
-    /// order.
+    /// Makes the tables of ports without connections share one table of owners, in this order.
     pub(super) fn join<'a>(key: Key, of_ports: impl Iterator<Item = &'a mut Self>) {
         Tuples::join(key, of_ports.map(|connections| &mut connections.tuples));
     }
 
     // ---- addresses ----
 
-    /// Makes a connection of these addresses; it may send at once.
+    /// Adds a connection with these addresses; it may send at once.
     ///
     /// # Errors
-    /// This port, or another queue of the interface, has a connection of these addresses.
+    /// This port, or another queue of the interface, has a connection with these addresses.
     pub(super) fn insert(
         &mut self,
         tuple: Tuple,
@@ -113,10 +112,10 @@ impl Connections {
         Ok(ConnectionId { slot, generation })
     }
 
-    /// Gives a connection other addresses, between which it has no route yet.
+    /// Changes the addresses of a connection. It has no route between them yet.
     ///
     /// # Errors
-    /// They are those of another connection. It keeps those it had.
+    /// Another connection has these addresses. The connection keeps its own.
     pub(super) fn rename(&mut self, slot: u32, tuple: Tuple) -> Result<(), Taken> {
         let Self { slots, tuples, time_waits, .. } = self;
         let before = slots[slot].tuple();
@@ -125,20 +124,20 @@ impl Connections {
         Ok(())
     }
 
-    /// Ends a connection here. What is queued about its slot means nothing any more.
+    /// Removes a connection. Queued entries with its slot number become stale.
     pub(super) fn remove(&mut self, slot: u32) {
         let connection = self.slots.remove(slot);
         self.tuples.remove(&connection.tuple(), slot);
         self.timers.forget(slot);
     }
 
-    /// The connection of these addresses, by its slot or its number in TIME-WAIT.
+    /// Returns the slot, or the number in TIME-WAIT, of the connection with these addresses.
     #[inline(always)]
     pub(super) fn find(&mut self, tuple: &Tuple) -> Option<u32> {
         self.tuples.find_again(tuple).or_else(|| self.find_another(tuple))
     }
 
-    /// The same, where it is not the connection that was found last.
+    /// Does the same for a connection that is not the one found last.
     #[inline(never)]
     fn find_another(&mut self, tuple: &Tuple) -> Option<u32> {
         if !self.ahead.is_empty()
@@ -152,25 +151,25 @@ impl Connections {
         Some(number)
     }
 
-    /// Whether a connection of this port has these addresses.
+    /// Returns true if a connection of this port has these addresses.
     pub(super) fn contains(&self, tuple: &Tuple) -> bool {
         let Self { slots, time_waits, .. } = self;
         self.tuples.contains(tuple, |number| has(slots, time_waits, number, tuple))
     }
 
-    /// The other queue of the interface that has the connection of these addresses.
+    /// Returns the other queue of the interface that owns the connection with these addresses.
     pub(super) fn other_owner(&self, tuple: &Tuple) -> Option<usize> {
         self.tuples.other_owner(tuple)
     }
 
     // ---- slots ----
 
-    /// Connections that have a slot.
+    /// Number of connections that have a slot.
     pub(super) fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether there is none, not even in TIME-WAIT.
+    /// Returns true if there is no connection, not even in TIME-WAIT.
     pub(super) fn is_empty(&self) -> bool {
         self.slots.is_empty() && self.time_waits.len() == 0
     }
@@ -183,12 +182,12 @@ impl Connections {
         self.slots.get_mut(slot)
     }
 
-    /// The connection that the application names.
+    /// Returns the connection with this identifier.
     pub(super) fn by_id(&self, id: ConnectionId) -> Option<&PortConnection> {
         self.get(id.slot).filter(|connection| connection.is(id))
     }
 
-    /// The connection that the application names.
+    /// Returns the connection with this identifier.
     pub(super) fn by_id_mut(&mut self, id: ConnectionId) -> Option<&mut PortConnection> {
         self.get_mut(id.slot).filter(|connection| connection.is(id))
     }
@@ -208,12 +207,13 @@ impl Connections {
 
     // ---- connections in TIME-WAIT ----
 
-    /// Connections in TIME-WAIT.
+    /// Number of connections in TIME-WAIT.
     pub(super) const fn time_wait_count(&self) -> usize {
         self.time_waits.len()
     }
 
-    /// Of a connection only this is kept, until then: it has a number in TIME-WAIT instead of its slot.
+    /// Reduces a connection to its TIME-WAIT record until `until`: a number in TIME-WAIT replaces
+    /// its slot.
     pub(super) fn keep_time_wait(&mut self, slot: u32, tcp: TimeWait, until: Instant) {
         let tuple = self.slots.remove(slot).tuple();
         self.timers.forget(slot);
@@ -225,46 +225,46 @@ impl Connections {
         }
     }
 
-    /// What is kept of the connection with this number in TIME-WAIT.
+    /// Returns the record with this number in TIME-WAIT.
     pub(super) fn time_wait(&self, number: u32) -> Option<&TimeWaitRecord> {
         self.time_waits.get(number ^ IN_TIME_WAIT)
     }
 
-    /// What is kept of the connection with this number in TIME-WAIT.
+    /// Returns the record with this number in TIME-WAIT.
     pub(super) fn time_wait_mut(&mut self, number: u32) -> Option<&mut TimeWaitRecord> {
         self.time_waits.get_mut(number ^ IN_TIME_WAIT)
     }
 
-    /// The connection starts its wait anew.
+    /// Restarts the TIME-WAIT timer of a connection.
     pub(super) fn restart_time_wait(&mut self, number: u32, until: Instant) {
         self.time_waits.restart(number ^ IN_TIME_WAIT, until);
     }
 
-    /// Nothing is kept of the connection any longer.
+    /// Removes a TIME-WAIT record.
     pub(super) fn end_time_wait(&mut self, number: u32) {
         if let Some(tuple) = self.time_waits.remove(number ^ IN_TIME_WAIT) {
             self.tuples.remove(&tuple, number);
         }
     }
 
-    /// The connection that has been in TIME-WAIT longest.
+    /// Returns the connection that has been in TIME-WAIT longest.
     pub(super) fn oldest_in_time_wait(&self) -> Option<u32> {
         self.time_waits.oldest().map(|index| index | IN_TIME_WAIT)
     }
 
-    /// When the first of them is over.
+    /// Time at which the first TIME-WAIT ends.
     pub(super) fn next_time_wait_over(&self) -> Option<Instant> {
         self.time_waits.next_deadline()
     }
 
-    /// All in TIME-WAIT, by their numbers.
+    /// Numbers of all connections in TIME-WAIT.
     pub(super) fn in_time_wait(&self) -> Vec<u32> {
         self.time_waits.indices().map(|index| index | IN_TIME_WAIT).collect()
     }
 
     // ---- what is due ----
 
-    /// The connection may have something to send.
+    /// Adds the connection to the list of connections that may have something to send.
     pub(super) fn wake(&mut self, number: u32) {
         if let Some(ready) = self.ready_flag(number)
             && !std::mem::replace(ready, true)
@@ -273,8 +273,8 @@ impl Connections {
         }
     }
 
-    /// The queue pair of the connection has new work, and its bell is pressed until the connection has its
-    /// turn.
+    /// Wakes the connection because its queue pair has new work. Its `Bell` stays pressed until the
+    /// connection has its turn.
     pub(super) fn bell_rang(&mut self, slot: u32) {
         if let Some(connection) = self.slots.get_mut(slot) {
             connection.rung = true;
@@ -284,7 +284,7 @@ impl Connections {
         }
     }
 
-    /// Whether the connection stands in the list of those that may send.
+    /// Returns the flag that the connection is in the list of connections that may send.
     #[inline]
     fn ready_flag(&mut self, number: u32) -> Option<&mut bool> {
         if is_in_time_wait(number) {
@@ -294,7 +294,7 @@ impl Connections {
         }
     }
 
-    /// The neighbour that the connection waits for has answered, or is to be asked again.
+    /// Wakes a connection whose neighbour has answered, or must be queried again.
     pub(super) fn neighbour_answered(&mut self, number: u32) {
         if let Some(connection) = self.get_mut(number) {
             connection.awaits_neighbour = false;
@@ -304,7 +304,8 @@ impl Connections {
         self.wake(number);
     }
 
-    /// Any connection may have new work: its bell found no room in the doorbell.
+    /// Wakes all connections: a `Bell` found no room in the doorbell, so any of them may have new
+    /// work.
     pub(super) fn wake_all(&mut self) {
         for slot in self.slots() {
             self[slot].release_bell();
@@ -312,7 +313,8 @@ impl Connections {
         }
     }
 
-    /// The connection has done something: [`next_touched`](Self::next_touched) names it.
+    /// Adds the connection to the list of connections that did something:
+    /// [`next_touched`](Self::next_touched) returns it.
     #[inline]
     pub(super) fn touch(&mut self, slot: u32) {
         let connection = &mut self.slots[slot];
@@ -322,24 +324,24 @@ impl Connections {
         }
     }
 
-    /// A connection has handled input: it may send, and has to be looked at.
+    /// Marks a connection that has handled input: it may send, and its events must be collected.
     #[inline]
     pub(super) fn after_input(&mut self, slot: u32) {
         self.wake(slot);
         self.touch(slot);
     }
 
-    /// Whether a connection may have something to send.
+    /// Returns true if a connection may have something to send.
     pub(super) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// Connections that may have something to send.
+    /// Number of connections that may have something to send.
     pub(super) fn ready_count(&self) -> usize {
         self.ready.len()
     }
 
-    /// Takes the connection whose turn it is to send, by its slot or its number in TIME-WAIT.
+    /// Takes the next connection to send, by its slot or its number in TIME-WAIT.
     pub(super) fn next_ready(&mut self) -> Option<u32> {
         loop {
             let number = self.ready.pop_front()?;
@@ -350,7 +352,7 @@ impl Connections {
         }
     }
 
-    /// Returns true if a connection did something since they were last looked at.
+    /// Returns true if a connection did something since they were last processed.
     pub(super) const fn has_touched(&self) -> bool {
         !self.touched.is_empty()
     }
@@ -366,20 +368,20 @@ impl Connections {
         }
     }
 
-    /// The deadline of a connection has changed.
+    /// Updates the timer of a connection whose deadline has changed.
     pub(super) fn arm(&mut self, slot: u32) {
         if let Some(deadline) = self[slot].poll_timeout() {
             self.timers.arm(slot, deadline);
         }
     }
 
-    /// When a deadline of a connection comes.
+    /// Returns the earliest deadline of a connection.
     pub(super) fn next_deadline(&mut self) -> Option<Instant> {
         let Self { slots, timers, .. } = self;
         timers.next(|slot| slots.get(slot).and_then(PortConnection::poll_timeout))
     }
 
-    /// Takes a connection whose deadline has come.
+    /// Takes a connection whose deadline has expired.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<u32> {
         self.prefetch_due(now);
         let Self { slots, timers, .. } = self;
@@ -388,7 +390,7 @@ impl Connections {
 
     // ---- connections to be opened once more ----
 
-    /// The connection is to be opened once more, with less asked of the peer.
+    /// Marks the connection to be reopened with fewer demands on the peer.
     pub(super) fn push_retry(&mut self, slot: u32) {
         self.retries.push(slot);
     }
@@ -397,7 +399,7 @@ impl Connections {
         !self.retries.is_empty()
     }
 
-    /// Takes a connection that is to be opened once more.
+    /// Takes a connection that must be reopened.
     pub(super) fn next_retry(&mut self) -> Option<u32> {
         loop {
             let slot = self.retries.pop()?;
@@ -407,13 +409,13 @@ impl Connections {
         }
     }
 
-    /// The connection is another than before: what was due on the old one is not.
+    /// Removes the timer of a connection that was reopened: it belonged to the old one.
     pub(super) fn forget_deadline(&mut self, slot: u32) {
         self.timers.forget(slot);
     }
 }
 
-/// Whether the connection of this number, a slot or one in TIME-WAIT, has these addresses.
+/// Returns true if the connection of this number, a slot or one in TIME-WAIT, has these addresses.
 #[inline(always)]
 fn has(slots: &Slots<PortConnection>, time_waits: &TimeWaits, number: u32, tuple: &Tuple) -> bool {
     if is_in_time_wait(number) {
@@ -464,7 +466,7 @@ mod tests {
         connections.insert(tuple, OwnTcp::new(tcp, stream, true), path, None)
     }
 
-    /// The table and the connections say the same, and no other queue takes what one has.
+    /// Checks that the table and the connections agree, and that no two queues own one tuple.
     fn check([one, other]: &mut [Connections; 2]) {
         for port in 0..20 {
             let tuple = tuple(port);
@@ -532,7 +534,7 @@ mod tests {
             assert_eq!(insert(one, tuple(port)), Err(Taken));
             assert_eq!(insert(other, tuple(port)), Err(Taken));
         }
-        // Each owes an acknowledgment, and comes once.
+        // Each owes an acknowledgment, and is returned once.
         assert_eq!(one.in_time_wait().len(), 3);
         let ready: Vec<u32> = std::iter::from_fn(|| one.next_ready()).collect();
         assert_eq!(ready, one.in_time_wait());
@@ -547,7 +549,7 @@ mod tests {
         }
     }
 
-    /// Whatever a device has shown, a frame is for the connection of its own addresses.
+    /// A frame is for the connection of its own addresses, no matter what hints a device gives.
     #[test]
     fn frames_that_come_otherwise_than_told_find_their_connections() {
         let mut connections = Connections::new(KEY);
@@ -570,7 +572,7 @@ mod tests {
             }
             connections.expect_nothing();
         }
-        // One goes after it was told of, and another has its slot.
+        // One is removed after its hint, and another gets its slot.
         connections.expect(Some(Glimpse { tuple: tuple(3), data: true }));
         connections.expect(Some(Glimpse { tuple: tuple(2000), data: true }));
         connections.look_up_expected();
@@ -581,7 +583,7 @@ mod tests {
             connections.frame_comes();
             assert_eq!(connections.find(&tuple(port)), expected);
         }
-        // More than there is room for.
+        // More hints than there is room for.
         for _ in 0..200 {
             connections.expect(None);
         }

@@ -1,9 +1,9 @@
-//! Numbers of connections, last in first out, in cache lines that nothing else is in.
+//! Numbers of connections, last in first out, in cache lines of their own.
 //!
-//! Each frame adds one and takes it away. Beside a small block of the allocator there may be something that
-//! another queue of the interface reads for each frame of its own.
+//! Each frame adds a number and removes it. A small block of the allocator could share its cache
+//! line with data that another queue of the interface reads for each of its frames.
 
-/// Numbers that lines are filled with: two lines, which some processors fetch together.
+/// Numbers per block of two cache lines, which some processors fetch together.
 const PER_BLOCK: usize = 32;
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,7 +1,7 @@
-//! Places for connections, each by its number.
+//! Places for connections, each identified by a number.
 //!
-//! A place that has become free is the next that is taken. Where a place is can be told without reading what
-//! is in it: it can be asked for from memory before anything of it is there.
+//! The place freed last is used next. The address of a place can be computed without reading its
+//! contents, so it can be prefetched before any of it is in the cache.
 
 use std::ops::{Index, IndexMut, Range};
 
@@ -11,7 +11,7 @@ use crate::mem::region::prefetch::prefetch_part;
 #[derive(Debug)]
 pub(super) struct Slots<T> {
     places: Vec<Option<T>>,
-    /// Places in which nothing is, the one that is taken next last.
+    /// Free places; the last one is used next.
     free: Vec<u32>,
 }
 
@@ -28,13 +28,13 @@ impl<T> Slots<T> {
         self.len() == 0
     }
 
-    /// The number that the next one has.
+    /// Returns the number that the next inserted connection gets.
     pub(super) fn vacant(&self) -> u32 {
         let behind = || number(self.places.len());
         self.free.last().copied().unwrap_or_else(behind)
     }
 
-    /// Takes the place of the number that [`vacant`](Self::vacant) has told.
+    /// Inserts at the number that [`vacant`](Self::vacant) returned.
     pub(super) fn insert(&mut self, one: T) {
         match self.free.pop() {
             Some(place) => self.places[place as usize] = Some(one),
@@ -42,10 +42,10 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Takes it out of its place.
+    /// Removes the connection from its place.
     ///
     /// # Panics
-    /// When nothing is there.
+    /// If the place is empty.
     pub(super) fn remove(&mut self, number: u32) -> T {
         let one = self.places[number as usize].take().expect("it has a place");
         self.free.push(number);
@@ -62,8 +62,8 @@ impl<T> Slots<T> {
         self.places.get_mut(number as usize)?.as_mut()
     }
 
-    /// These bytes of a place are needed soon, whether anything is there or not. Other bytes come in their
-    /// place if what is there does not begin where the place does.
+    /// Prefetches these bytes of a place, empty or not. Other bytes are fetched if the value does
+    /// not begin where the place does.
     #[inline(always)]
     pub(super) fn prefetch(&self, number: u32, parts: &[Range<usize>]) {
         if let Some(place) = self.places.get(number as usize) {

@@ -1,31 +1,31 @@
-//! Numbers of connections by the hashes of their addresses, seven in a cache line.
+//! Table of connection numbers by the hashes of their addresses, seven entries in a cache line.
 //!
-//! Only the hash and the number stand here; the addresses stand with the connection, and are compared there
-//! when a number is looked up. So the table of ten thousand connections is 128 KiB, and an entry is found in
-//! the one line that its hash tells: it can be asked for before it is needed.
+//! The table contains only the hash and the number. The addresses are in the connection, and are
+//! compared there when a number is looked up. So the table of ten thousand connections has 128 KiB,
+//! and the hash determines the cache line of an entry, which can be prefetched.
 //!
-//! An entry stands in the line of its hash, or in the next behind it that has room. Each line counts
-//! the entries that went past it, so that nothing is left behind when one goes.
+//! An entry is in the line of its hash, or in the next line behind it that has room. Each line
+//! counts the entries that went past it, so that a look-up can stop there after they are removed.
 
 use crate::mem::region::prefetch::prefetch;
 
 /// The numbers of a port's connections.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    /// None, or a power of two.
+    /// Empty, or a power of two in length.
     lines: Vec<Line>,
     len: usize,
 }
 
-/// Entries of a line.
+/// Entries per line.
 const ENTRIES: usize = 7;
-/// Entries for each line at most, before there are twice as many lines: one in ten then stands in
-/// another line than its own.
+/// Most entries per line on average, before the number of lines doubles: one entry in ten is then
+/// in another line than its own.
 const ENTRIES_USUAL: usize = 5;
-/// No number.
+/// Marks an unused entry.
 const VACANT: u32 = u32::MAX;
 
-/// Bytes that an entry takes at most: when the table has just doubled.
+/// Most bytes per entry: when the table has just doubled.
 pub(super) const ENTRY_BYTES_MAX: usize = 2 * size_of::<Line>() / ENTRIES_USUAL + 1;
 
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ pub(super) const ENTRY_BYTES_MAX: usize = 2 * size_of::<Line>() / ENTRIES_USUAL 
 struct Line {
     hashes: [u32; ENTRIES],
     numbers: [u32; ENTRIES],
-    /// Entries that stand in a line behind, because this one was full.
+    /// Entries that are in a later line because this one was full.
     passed: u32,
 }
 
@@ -42,10 +42,10 @@ const _: () = assert!(size_of::<Line>() == 64);
 impl Line {
     const EMPTY: Self = Self { hashes: [0; ENTRIES], numbers: [VACANT; ENTRIES], passed: 0 };
 
-    /// The place of the first entry with this hash and a number that is the right one.
+    /// Returns the place of the first entry with this hash and a number that `is_right` accepts.
     #[inline(always)]
     fn position(&self, hash: u32, is_right: impl Fn(u32) -> bool) -> Option<usize> {
-        // Which place it is cannot be predicted, and is found without a branch for each.
+        // The place cannot be predicted: the comparison has no branch per place.
         let equal = |place| u32::from(self.hashes[place] == hash) << place;
         let mut places = (0..ENTRIES).fold(0, |places, place| places | equal(place));
         while places != 0 {
@@ -65,13 +65,13 @@ impl Table {
         self.len
     }
 
-    /// The line in which an entry stands if there is room.
+    /// Returns the line of an entry if that line has room.
     #[inline(always)]
     const fn home(&self, hash: u32) -> usize {
         hash as usize & (self.lines.len() - 1)
     }
 
-    /// Lines from that of this hash on.
+    /// Iterates over the lines, beginning with that of this hash.
     #[inline(always)]
     fn places(&self, hash: u32) -> impl Iterator<Item = usize> + use<> {
         let count = self.lines.len();
@@ -79,7 +79,7 @@ impl Table {
         (home..home + count).map(move |line| line & (count - 1))
     }
 
-    /// Where the entry with this hash stands whose number is the right one: its line and its place there.
+    /// Returns line and place of the entry with this hash and a number that `is_right` accepts.
     #[inline(always)]
     fn position(&self, hash: u32, is_right: impl Fn(u32) -> bool) -> Option<(usize, usize)> {
         for at in self.places(hash) {
@@ -94,13 +94,13 @@ impl Table {
         None
     }
 
-    /// The number with this hash that is the right one.
+    /// Returns the number with this hash that `is_right` accepts.
     #[inline]
     pub(super) fn find(&self, hash: u32, is_right: impl Fn(u32) -> bool) -> Option<u32> {
         self.position(hash, is_right).map(|(at, place)| self.lines[at].numbers[place])
     }
 
-    /// The line in which the entry with this hash is likely to stand is needed soon.
+    /// Prefetches the line that probably contains the entry with this hash.
     #[inline]
     pub(super) fn prefetch(&self, hash: u32) {
         if !self.lines.is_empty() {
@@ -142,7 +142,7 @@ impl Table {
         }
     }
 
-    /// Takes the entry of a number away, which has this hash; whether there was one.
+    /// Removes the entry with this hash and number; returns true if there was one.
     pub(super) fn remove(&mut self, hash: u32, number: u32) -> bool {
         let Some((found, place)) = self.position(hash, |other| other == number) else {
             return false;
@@ -155,7 +155,7 @@ impl Table {
         true
     }
 
-    /// The connection of this hash and number has another number; whether there is one.
+    /// Changes the number of the entry with this hash; returns true if there is one.
     pub(super) fn renumber(&mut self, hash: u32, from: u32, to: u32) -> bool {
         let found = self.position(hash, |other| other == from);
         if let Some((at, place)) = found {
@@ -169,7 +169,7 @@ impl Table {
 mod tests {
     use super::*;
 
-    /// Another for each number, and the same for eight at a time if they are to collide.
+    /// Returns a different hash for each number; with `collide`, one hash for each eight numbers.
     fn hash(number: u32, collide: bool) -> u32 {
         let of = if collide { number / 8 } else { number };
         of.wrapping_mul(0x9e37_79b9) ^ of.wrapping_mul(0x85eb_ca6b) >> 16
@@ -200,7 +200,7 @@ mod tests {
                 assert!(table.remove(hash(number, collide), number));
             }
             assert_eq!(table.len(), 0);
-            // No line is passed any more: what is not there costs one look.
+            // No line counts a passing entry: a look-up in vain reads one line.
             assert!(table.lines.iter().all(|line| line.passed == 0));
         }
     }

@@ -1,27 +1,27 @@
-//! Connections in TIME-WAIT: a record for each, oldest first, in a table of its own.
+//! Connections in TIME-WAIT: a record for each, oldest first, in a separate table.
 //!
-//! Most connections that a busy port knows are over and only wait for old segments to die out. So a
-//! record is as small as it can be, and nothing that is done about one looks at others: records stand
-//! in blocks, which never move, and are linked in the order in which they end. All wait
-//! equally long, so that one that starts its wait anew goes to the end.
+//! Most connections of a busy port are over and only wait until old segments have left the network.
+//! So a record is as small as possible, and no operation on one reads others. The records are in
+//! blocks, which never move, and are linked in the order in which they end. All wait equally long,
+//! so a record that restarts goes to the end.
 
 use crate::port::connections::table::ENTRY_BYTES_MAX;
 use crate::port::tuple::Tuple;
 use crate::tcp::TimeWait;
 use crate::time::Instant;
 
-/// What is kept of one connection.
+/// The record of one connection.
 #[derive(Debug)]
 pub(in crate::port) struct TimeWaitRecord {
     pub(in crate::port) tcp: TimeWait,
-    /// When it is over.
+    /// End of TIME-WAIT.
     until: Instant,
     tuple: Tuple,
     older: u32,
     newer: u32,
-    /// Whether it stands in the port's list of those that may send.
+    /// The record is in the port's list of connections that may send.
     pub(in crate::port) ready: bool,
-    /// Whether an answer to the question for the neighbour wakes it.
+    /// An answer to the neighbour query wakes the connection.
     pub(in crate::port) awaits_neighbour: bool,
 }
 
@@ -31,7 +31,7 @@ impl TimeWaitRecord {
         self.tuple
     }
 
-    /// When it is over.
+    /// End of TIME-WAIT.
     pub(in crate::port) const fn until(&self) -> Instant {
         self.until
     }
@@ -41,12 +41,12 @@ impl TimeWaitRecord {
 #[derive(Debug)]
 enum Place {
     Taken(TimeWaitRecord),
-    /// The next place that is free.
+    /// Index of the next free place.
     Free(u32),
 }
 
-/// Bytes that a connection in TIME-WAIT takes at most: its place here, an entry of the port's table of
-/// numbers, and two places in the list of those that may send.
+/// Most bytes per connection in TIME-WAIT: its place here, an entry of the port's table of numbers,
+/// and two places in the list of connections that may send.
 const BYTES_MAX: usize = size_of::<Place>() + ENTRY_BYTES_MAX + 2 * size_of::<u32>();
 
 const _: () = assert!(BYTES_MAX <= 256);
@@ -93,8 +93,8 @@ impl TimeWaits {
         }
     }
 
-    /// Keeps a record until then, or until just after the newest one ends if that is later: those of
-    /// one burst may come in another order than they ended in, and no two end at the same time.
+    /// Adds a record that ends at `until`, or just after the newest one if that is later. Records
+    /// of one burst may be added in another order than they end, and no two end at the same time.
     pub(super) fn insert(&mut self, tuple: Tuple, tcp: TimeWait, until: Instant) -> u32 {
         let record = TimeWaitRecord {
             tcp,
@@ -130,7 +130,7 @@ impl TimeWaits {
         u32::try_from(index).expect("bounded by TIME_WAIT_MAX")
     }
 
-    /// Ends a record; its addresses. All memory is given back with the last one.
+    /// Removes a record; returns its addresses. Removing the last record frees all memory.
     pub(super) fn remove(&mut self, index: u32) -> Option<Tuple> {
         let tuple = self.get(index)?.tuple;
         self.unlink(index);
@@ -145,24 +145,24 @@ impl TimeWaits {
         Some(tuple)
     }
 
-    /// A record starts its wait anew.
+    /// Restarts the TIME-WAIT of a record.
     pub(super) fn restart(&mut self, index: u32, until: Instant) {
         self.unlink(index);
         self[index].until = until;
         self.link_newest(index);
     }
 
-    /// The record that has waited longest.
+    /// Returns the record that has waited longest.
     pub(super) fn oldest(&self) -> Option<u32> {
         (self.oldest != NONE).then_some(self.oldest)
     }
 
-    /// When the first of them is over.
+    /// Time at which the first record ends.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.get(self.oldest).map(|record| record.until)
     }
 
-    /// All of them, oldest first.
+    /// Iterates over all records, oldest first.
     pub(super) fn indices(&self) -> impl Iterator<Item = u32> {
         std::iter::successors(self.oldest(), |&index| {
             self.get(index).map(|record| record.newer).filter(|newer| *newer != NONE)
@@ -234,7 +234,7 @@ pub(super) mod tests {
         Instant::from_nanos(seconds * 1_000_000_000)
     }
 
-    /// What is left of a connection that both ends have closed.
+    /// Returns the TIME-WAIT state of a connection that both ends have closed.
     pub(in crate::port::connections) fn closed() -> TimeWait {
         let now = at(1);
         let header = |seq: u32, ack: u32, flags| Header {
@@ -257,7 +257,7 @@ pub(super) mod tests {
         tcb.time_wait().unwrap().0
     }
 
-    /// The records, oldest first, by what they are known by.
+    /// Returns the addresses of the records, oldest first.
     fn listed(table: &TimeWaits) -> Vec<Tuple> {
         table.indices().map(|index| table[index].tuple()).collect()
     }
@@ -270,11 +270,11 @@ pub(super) mod tests {
         table.restart(a, at(70));
         assert_eq!(listed(&table), [2, 3, 1].map(tuple));
         assert_eq!(table.next_deadline(), Some(at(62)));
-        // The last one starts anew where it is.
+        // Restarting the last record leaves it in its place.
         table.restart(a, at(71));
         assert_eq!(listed(&table), [2, 3, 1].map(tuple));
         assert_eq!(table[a].until(), at(71));
-        // One that comes late waits with the newest.
+        // A record added late ends just after the newest.
         let late = table.insert(tuple(4), closed(), at(65));
         assert_eq!(table[late].until(), at(71).plus_nanos(1));
         assert_eq!(table.remove(c), Some(tuple(3)));
@@ -289,7 +289,7 @@ pub(super) mod tests {
         assert!(table.blocks.is_empty(), "all memory is given back");
     }
 
-    /// Against a map, with as many records as fill several blocks.
+    /// Compares with a map, with enough records to fill several blocks.
     #[test]
     fn whatever_is_done_no_record_is_lost_or_found_twice() {
         let mut rng = ChaCha8Rng::seed_from_u64(1);
@@ -322,7 +322,7 @@ pub(super) mod tests {
             }
         }
         assert!(made > 5000 && table.blocks.len() > 3);
-        // No more places than there were records at a time.
+        // There are no more places than there were records at one time.
         assert!(table.blocks.len() * BLOCK_LEN < 2000);
     }
 }

@@ -1,10 +1,11 @@
-//! Which connection a segment belongs to: the port's own table, and the table of owners.
+//! Look-up of the connection that a segment belongs to: the port's own table, and the table of
+//! owners.
 //!
-//! Both change together and only here, so that no other queue of the interface ever has a connection
-//! of the same addresses, and none keeps an address that it has no connection for.
+//! Both tables change together and only here. So no two queues of the interface have a connection
+//! with the same addresses, and no table keeps addresses without a connection.
 //!
-//! The addresses themselves stand with the connections: `is` tells whether those of a number are the ones
-//! that are looked for.
+//! The addresses themselves are in the connections: the argument `is` returns true if those of a
+//! number are the addresses that are looked for.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -14,7 +15,7 @@ use crate::port::connections::table::Table;
 use crate::port::tuple::Tuple;
 use crate::siphash::{Key, TableHash};
 
-/// Which queue of an interface has which connection.
+/// Table of owners: the queue of an interface that has the connection.
 type Owners = HashMap<Tuple, usize, TableHash>;
 
 /// The connections of one port by their addresses.
@@ -26,14 +27,14 @@ pub(super) struct Tuples {
     claims: Option<Claims>,
 }
 
-/// What a queue says of itself in the table of owners.
+/// A queue's access to the table of owners.
 #[derive(Clone, Debug)]
 struct Claims {
     index: usize,
     owners: Arc<Mutex<Owners>>,
 }
 
-/// The addresses are those of a connection of this port or of another queue.
+/// The addresses belong to a connection of this port or of another queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::port) struct Taken;
 
@@ -49,7 +50,7 @@ impl Tuples {
         Self { numbers: Table::default(), hash: TableHash::new(key), last_hit: None, claims: None }
     }
 
-    /// Makes the tables of ports, which have no connections yet, share one table of owners.
+    /// Makes the tables of ports without connections share one table of owners.
     pub(super) fn join<'a>(key: Key, ports: impl Iterator<Item = &'a mut Self>) {
         let owners = Arc::new(Mutex::new(Owners::with_hasher(TableHash::new(key))));
         for (index, tuples) in ports.enumerate() {
@@ -58,21 +59,22 @@ impl Tuples {
         }
     }
 
-    /// The connection of these addresses, if it is the one that was found last.
+    /// Returns the connection with these addresses, if it is the one that was found last.
     #[inline(always)]
     pub(super) fn find_again(&self, tuple: &Tuple) -> Option<u32> {
         let (last, slot) = self.last_hit.as_ref()?;
         (last == tuple).then_some(*slot)
     }
 
-    /// What the table knows these addresses by. Without the key there is no telling which have the same.
+    /// Returns the hash of the addresses. Without the key nobody can construct addresses with equal
+    /// hashes.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "half of a hash is one")]
     pub(super) fn hash(&self, tuple: &Tuple) -> u32 {
         self.hash.hash_one(tuple) as u32
     }
 
-    /// The connection of these addresses.
+    /// Returns the connection with these addresses.
     #[inline]
     pub(super) fn find(&mut self, tuple: &Tuple, is: impl Fn(u32) -> bool) -> Option<u32> {
         let number = self.numbers.find(self.hash(tuple), is)?;
@@ -80,30 +82,30 @@ impl Tuples {
         Some(number)
     }
 
-    /// The connection that is likely to have the addresses with this hash.
+    /// Returns the connection that probably has the addresses with this hash.
     #[inline]
     pub(super) fn guess(&self, hash: u32) -> Option<u32> {
         self.numbers.find(hash, |_| true)
     }
 
-    /// What tells the connection with this hash is needed soon.
+    /// Prefetches the table entry with this hash.
     #[inline]
     pub(super) fn prefetch(&self, hash: u32) {
         self.numbers.prefetch(hash);
     }
 
-    /// Whether a connection of this port has these addresses.
+    /// Returns true if a connection of this port has these addresses.
     pub(super) fn contains(&self, tuple: &Tuple, is: impl Fn(u32) -> bool) -> bool {
         self.numbers.find(self.hash(tuple), is).is_some()
     }
 
-    /// The other queue of the interface that has the connection of these addresses.
+    /// Returns the other queue of the interface that owns the connection with these addresses.
     pub(super) fn other_owner(&self, tuple: &Tuple) -> Option<usize> {
         let claims = self.claims.as_ref()?;
         claims.owners().get(tuple).copied().filter(|owner| *owner != claims.index)
     }
 
-    /// Gives a connection its addresses.
+    /// Adds the addresses of a connection.
     pub(super) fn insert(
         &mut self,
         tuple: Tuple,
@@ -125,7 +127,8 @@ impl Tuples {
         Ok(())
     }
 
-    /// Gives a connection other addresses, `to`; it keeps those it had when they are taken.
+    /// Changes the addresses of a connection to `to`; it keeps its addresses if another connection
+    /// has those.
     pub(super) fn rename(
         &mut self,
         from: &Tuple,
@@ -138,14 +141,14 @@ impl Tuples {
         Ok(())
     }
 
-    /// The connection of these addresses has another number.
+    /// Changes the number of the connection with these addresses.
     pub(super) fn renumber(&mut self, tuple: &Tuple, from: u32, to: u32) {
         let has_them = self.numbers.renumber(self.hash(tuple), from, to);
         debug_assert!(has_them, "a connection has them");
         self.last_hit = None;
     }
 
-    /// A connection is over.
+    /// Removes a connection.
     pub(super) fn remove(&mut self, tuple: &Tuple, number: u32) {
         if self.numbers.remove(self.hash(tuple), number)
             && let Some(claims) = &self.claims
@@ -166,7 +169,7 @@ mod tests {
         Tuple::new([10, 0, 0, 1].into(), 7174, [10, 0, 0, 2].into(), remote_port)
     }
 
-    /// The tables of a port, and the addresses of each number as its connections would tell them.
+    /// The tables of a port, and the addresses of each number as its connections would have them.
     struct Known {
         tuples: Tuples,
         of: HashMap<u32, Tuple>,
@@ -229,7 +232,7 @@ mod tests {
         assert_eq!(known.find(&tuple(1)), Some(7));
     }
 
-    /// Addresses of which the table knows the same may still be two connections'.
+    /// Two connections may have addresses with equal hashes.
     #[test]
     fn addresses_whose_hashes_are_equal_are_told_apart() {
         let mut known = Known::new();
@@ -257,7 +260,7 @@ mod tests {
         assert_eq!(other.tuples.other_owner(&tuple(2)), Some(0));
         assert_eq!(other.tuples.other_owner(&tuple(1)), None);
         assert_eq!(one.tuples.other_owner(&tuple(2)), None, "its own");
-        // What another queue has is not to be had, and nothing is lost by asking.
+        // Addresses of another queue are refused, and the attempt loses nothing.
         other.insert(tuple(1), 3).unwrap();
         assert_eq!(one.rename(7, tuple(1)), Err(Taken));
         assert_eq!(other.insert(tuple(2), 4), Err(Taken));
@@ -271,7 +274,7 @@ mod tests {
         for port in 0..1000 {
             let known = if port % 3 == 0 { &mut one } else { &mut other };
             known.insert(tuple(port), u32::from(port)).unwrap();
-            // Of no connection of its own nothing is taken away.
+            // Removing addresses that a queue does not own changes nothing.
             let without = if port % 3 == 0 { &mut other } else { &mut one };
             without.tuples.remove(&tuple(port), u32::from(port));
         }
@@ -284,8 +287,8 @@ mod tests {
         assert!(one.tuples.numbers.len() == 0 && other.tuples.numbers.len() == 0);
     }
 
-    /// What the addresses of an outsider hash to cannot be known without the key: sets of them that
-    /// share a bucket of the table under one key are spread under another.
+    /// The hash of an outsider's addresses cannot be computed without the key: addresses that share
+    /// a bucket of the table under one key are spread under another.
     #[test]
     fn addresses_that_collide_under_one_key_do_not_under_another() {
         let buckets = |key, tuples: &[Tuple]| {

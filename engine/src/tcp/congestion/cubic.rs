@@ -1,4 +1,4 @@
-//! CUBIC (RFC 9438). Windows are kept in bytes, the curve is computed in segments.
+//! CUBIC (RFC 9438). Windows are kept in bytes; the curve is computed in segments.
 
 use super::hystart::{Growth, HyStart};
 use super::{AckSample, Controller};
@@ -10,7 +10,7 @@ const C: f64 = 0.4;
 const BETA: f64 = 0.7;
 /// RFC 9438 §4.3: α of the Reno-friendly region.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
-/// Beyond this cwnd is only a number: no window is larger.
+/// Cap of cwnd: no window is larger.
 const CWND_MAX: f64 = (1_u64 << 40) as f64;
 
 /// The controller of RFC 9438.
@@ -23,29 +23,29 @@ pub(crate) struct Cubic {
     /// Bytes; infinite before the first loss.
     ssthresh: f64,
     emss: f64,
-    /// The retransmission timer ran out, and congestion avoidance has not begun since.
+    /// The retransmission timer expired, and congestion avoidance has not begun since.
     after_timeout: bool,
     initial_window: f64,
-    /// W_max: the window before the last reduction, or less of it, in segments.
+    /// W_max: the window before the last reduction, or less (fast convergence), in segments.
     w_max: f64,
     /// Window before the reduction that began this epoch, in segments.
     cwnd_prior: f64,
     hystart: HyStart,
 }
 
-/// A stretch of congestion avoidance.
+/// A period of congestion avoidance.
 #[derive(Clone, Copy, Debug)]
 struct Epoch {
-    /// Moved forward by the time that sending was not limited by cwnd (RFC 9438 §5.8).
+    /// Start time, moved forward by the time that cwnd did not limit sending (RFC 9438 §5.8).
     start: Instant,
-    /// When the last acknowledgment came.
+    /// Time of the last acknowledgment.
     last_ack: Instant,
-    /// Where the curve is flat, in segments: the window before the reduction, or that of the start
-    /// when it is larger. It stays where it is when the window grows beyond.
+    /// Window at which the curve is flat, in segments: the window before the reduction, or that of
+    /// the start if it is larger. It does not change when the window grows beyond.
     w_max: f64,
     /// Seconds until the curve reaches `w_max`.
     k: f64,
-    /// What Reno would have, in segments.
+    /// Window that Reno would have, in segments.
     w_est: f64,
 }
 
@@ -64,8 +64,8 @@ impl Cubic {
         }
     }
 
-    /// Slow start (RFC 5681 §3.1), the first one with HyStart++ (RFC 9438 §4.10). Returns the
-    /// acknowledged bytes that are left for congestion avoidance: slow start ends at ssthresh.
+    /// Slow start (RFC 5681 §3.1), the first one with HyStart++ (RFC 9438 §4.10). Slow start ends
+    /// at ssthresh: returns the acknowledged bytes that are left for congestion avoidance.
     fn slow_start(&mut self, ack: &AckSample) -> f64 {
         let acked = octets(ack.acked_bytes);
         if self.ssthresh.is_finite() {
@@ -85,7 +85,8 @@ impl Cubic {
         0.0
     }
 
-    /// RFC 9438 §4.2 to §4.5: one acknowledgment in congestion avoidance, of `acked` bytes.
+    /// Processes an acknowledgment of `acked` bytes in congestion avoidance (RFC 9438 §4.2 to
+    /// §4.5).
     fn avoid(&mut self, ack: &AckSample, acked: f64) {
         let cwnd = self.cwnd / self.emss;
         if std::mem::take(&mut self.after_timeout) {
@@ -118,10 +119,10 @@ impl Cubic {
         self.cwnd += (target - cwnd) / cwnd * acked * self.emss;
     }
 
-    /// §4.6, §4.7: the reduction that a loss or a timeout brings.
+    /// Reduces the window after a loss or a timeout (§4.6, §4.7).
     fn reduce(&mut self, flight: u64) {
         let cwnd = self.cwnd / self.emss;
-        // §4.7 fast convergence: a window that did not get back to w_max gives up more.
+        // §4.7 fast convergence: a window that did not get back to w_max is reduced further.
         self.w_max = if cwnd < self.w_max { cwnd * (1.0 + BETA) / 2.0 } else { cwnd };
         self.cwnd_prior = cwnd;
         self.ssthresh = (octets(flight) * BETA).max(2.0 * self.emss);

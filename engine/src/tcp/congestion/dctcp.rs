@@ -12,7 +12,7 @@ pub(crate) struct Dctcp {
     reno: NewReno,
     /// "DCTCP.Alpha": estimated share of marked bytes.
     alpha: f64,
-    /// Bytes acknowledged, and those of them with ECE, in this window.
+    /// Bytes acknowledged in this window, and how many of them carried ECE.
     acked_bytes: u64,
     marked_bytes: u64,
     /// "DCTCP.WindowEnd".
@@ -22,11 +22,12 @@ pub(crate) struct Dctcp {
 impl Dctcp {
     pub(crate) fn new(emss: u32, initial_window: u64) -> Self {
         let reno = NewReno::new(emss, initial_window);
-        // §4.2: the first reduction is that of a loss.
+        // §4.2: the first reduction equals that of a loss.
         Self { reno, alpha: 1.0, acked_bytes: 0, marked_bytes: 0, window_end: 0 }
     }
 
-    /// RFC 8257 §3.3: "DCTCP.Alpha = DCTCP.Alpha * (1 - g) + g * M", once per window.
+    /// Updates the estimate: "DCTCP.Alpha = DCTCP.Alpha * (1 - g) + g * M", once per window (RFC
+    /// 8257 §3.3).
     fn estimate(&mut self, ack: &AckSample) {
         self.acked_bytes += ack.acked_bytes;
         self.marked_bytes += if ack.marked { ack.acked_bytes } else { 0 };

@@ -10,24 +10,24 @@ const N_RTT_SAMPLE: u32 = 8;
 const CSS_GROWTH_DIVISOR: u64 = 4;
 const CSS_ROUNDS: u32 = 5;
 
-/// What an acknowledgment in slow start means for cwnd.
+/// Change of cwnd that an acknowledgment in slow start causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Growth {
     /// Bytes to add.
     Add(u64),
-    /// Slow start is over: congestion avoidance goes on from here.
+    /// Slow start is over: congestion avoidance starts from the current cwnd.
     Leave,
 }
 
 /// The state of RFC 9406 §4.2 for one slow start.
 #[derive(Clone, Debug)]
 pub(super) struct HyStart {
-    /// SND.NXT when the round began: its acknowledgment ends it.
+    /// SND.NXT when the round began: its acknowledgment ends the round.
     round_end: u64,
     last_round_min_ns: u64,
     this_round_min_ns: u64,
     samples: u32,
-    /// Conservative slow start: the round trip that began it, and rounds left of it.
+    /// Conservative slow start: the round trip that started it, and its remaining rounds.
     conservative: Option<(u64, u32)>,
 }
 
@@ -42,7 +42,8 @@ impl HyStart {
         }
     }
 
-    /// An acknowledgment in slow start. L of RFC 9406 is infinite, because long paths are paced.
+    /// Processes an acknowledgment in slow start. L of RFC 9406 is infinite, because long paths are
+    /// paced.
     pub(super) fn on_ack(&mut self, ack: &AckSample) -> Growth {
         if ack.una >= self.round_end {
             self.round_end = ack.nxt;
@@ -85,7 +86,8 @@ mod tests {
     use super::*;
     use crate::time::Instant;
 
-    /// One round of ten acknowledgments with this round trip; bytes added, or `None` at the end.
+    /// Runs one round of ten acknowledgments with this round trip; returns the bytes added, or
+    /// `None` at the end.
     fn round(hystart: &mut HyStart, at: &mut u64, rtt_ms: u64) -> Option<u64> {
         let mut added = 0;
         for _ in 0..10 {

@@ -1,8 +1,8 @@
-//! Congestion control: how much may be in the network.
+//! Congestion control: how many bytes may be in the network.
 //!
-//! A controller sees acknowledgments and losses and answers with `cwnd`. Which segments are lost,
-//! and when a recovery begins and ends, is for the sender to decide. All windows are in bytes;
-//! records may be shorter than the EMSS, so nothing counts segments (RFC 5044 appendix B.2.2).
+//! A controller receives acknowledgments and losses and provides `cwnd`. The sender decides which
+//! segments are lost, and when a recovery begins and ends. All windows are in bytes; records may be
+//! shorter than the EMSS, so nothing counts segments (RFC 5044 appendix B.2.2).
 
 mod cubic;
 mod dctcp;
@@ -16,7 +16,7 @@ pub(crate) use new_reno::NewReno;
 use super::config::CongestionKind;
 use crate::time::Instant;
 
-/// What an acknowledgment of new data tells a controller.
+/// Input of a controller for an acknowledgment of new data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AckSample {
     pub(crate) now: Instant,
@@ -29,9 +29,9 @@ pub(crate) struct AckSample {
     /// SND.UNA and SND.NXT after it.
     pub(crate) una: u64,
     pub(crate) nxt: u64,
-    /// It carried ECE: the network is congested.
+    /// The acknowledgment carried ECE: the network is congested.
     pub(crate) marked: bool,
-    /// Whether `cwnd` was what limited sending; otherwise it does not grow (RFC 9438 §5.8).
+    /// `cwnd` limited sending; if it did not, `cwnd` does not grow (RFC 9438 §5.8).
     pub(crate) cwnd_limited: bool,
 }
 
@@ -41,25 +41,27 @@ pub(crate) trait Controller {
     fn cwnd(&self) -> u64;
     /// The slow start threshold.
     fn ssthresh(&self) -> u64;
-    /// New data was acknowledged outside of fast recovery.
+    /// Reacts to new data acknowledged outside of fast recovery.
     fn on_ack(&mut self, ack: &AckSample);
-    /// A loss was detected by acknowledgments; `flight` bytes were in flight. Once per recovery.
+    /// Reacts to a loss detected by acknowledgments; `flight` bytes were in flight. Once per
+    /// recovery.
     fn on_loss(&mut self, now: Instant, flight: u64);
-    /// The peer echoed marks of a congested router; `flight` bytes were in flight. Once per window.
+    /// Reacts to marks of a congested router that the peer echoed; `flight` bytes were in flight.
+    /// Once per window.
     fn on_mark(&mut self, now: Instant, flight: u64) {
         // RFC 3168 §6.1.2: "essentially the same as the congestion control response to a *single*
         // dropped packet".
         self.on_loss(now, flight);
     }
-    /// The retransmission timer ran out; `first`: for the first time for this data.
+    /// Reacts to an expired retransmission timer; `first`: the first time for this data.
     fn on_timeout(&mut self, now: Instant, flight: u64, first: bool);
-    /// Nothing was sent for a retransmission timeout (RFC 5681 §4.1).
+    /// Reacts to silence: nothing was sent for a retransmission timeout (RFC 5681 §4.1).
     fn on_idle(&mut self);
-    /// The effective MSS changed.
+    /// Updates the effective MSS.
     fn set_emss(&mut self, emss: u32);
 }
 
-/// The controllers there are.
+/// The available controllers.
 #[derive(Clone, Debug)]
 pub(crate) enum Congestion {
     NewReno(NewReno),
@@ -68,7 +70,7 @@ pub(crate) enum Congestion {
 }
 
 impl Congestion {
-    /// Bytes at the beginning that each acknowledgment needs: the epoch, and the window.
+    /// Bytes at the start of the enum that each acknowledgment needs: the epoch, and the window.
     pub(in crate::tcp) const HOT_HEAD: usize = 64;
 
     /// A controller in slow start with an initial window of `initial_window` bytes.
@@ -139,7 +141,7 @@ impl Controller for Congestion {
     }
 }
 
-/// The initial window in bytes: RFC 6928 §2, or `segments` of `emss` when given.
+/// Returns the initial window in bytes: RFC 6928 §2, or `segments` of `emss` if given.
 pub(crate) fn initial_window(emss: u32, segments: Option<u16>) -> u64 {
     let emss = u64::from(emss);
     match segments {

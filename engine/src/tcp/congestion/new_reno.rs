@@ -25,7 +25,7 @@ impl NewReno {
         }
     }
 
-    /// Multiplies the window, which congestion avoidance goes on from.
+    /// Multiplies the window; congestion avoidance continues from the result.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -52,9 +52,9 @@ impl Controller for NewReno {
         if !ack.cwnd_limited || ack.marked {
             return;
         }
-        // RFC 5681 §3.1 (2): "cwnd += min (N, SMSS)". An ACK that stands for many segments, as one
-        // for a super-frame does, counts as the ACKs it replaces (RFC 3465 §2.2 with a limit of
-        // what was acknowledged). Slow start is used below ssthresh: it ends there.
+        // RFC 5681 §3.1 (2): "cwnd += min (N, SMSS)". An ACK for many segments, such as one for a
+        // super-frame, counts as the ACKs it replaces (RFC 3465 §2.2 with the acknowledged bytes as
+        // limit). Slow start applies below ssthresh: it ends there.
         let slow_start = ack.acked_bytes.min(self.ssthresh.saturating_sub(self.cwnd));
         self.cwnd = self.cwnd.saturating_add(slow_start);
         // RFC 5681 §3.1: one SMSS per cwnd acknowledged.

@@ -144,7 +144,7 @@ fn fast_convergence_lowers_the_target_of_a_window_that_shrinks() {
     assert!(cubic.cwnd() < 62_000, "{}", cubic.cwnd());
 }
 
-/// RFC 8257 §3.3: the share of marked bytes decides.
+/// RFC 8257 §3.3: the share of marked bytes determines the reduction.
 #[test]
 fn dctcp_shrinks_by_the_share_of_marked_octets() {
     let mut dctcp = Dctcp::new(EMSS, 100_000);
@@ -170,7 +170,7 @@ fn dctcp_shrinks_by_the_share_of_marked_octets() {
 }
 
 /// RFC 5681 §3.1: slow start is used while cwnd is below ssthresh. The rest of an acknowledgment
-/// that reaches it counts as congestion avoidance does.
+/// that reaches ssthresh counts as in congestion avoidance.
 #[test]
 fn slow_start_ends_at_ssthresh() {
     let [mut reno, mut cubic] = both();
@@ -188,7 +188,7 @@ fn slow_start_ends_at_ssthresh() {
     }
 }
 
-/// What slow start took of an acknowledgment does not count again.
+/// Bytes of an acknowledgment that slow start used do not count again.
 #[test]
 fn reno_waits_for_a_whole_window_after_slow_start() {
     let [mut reno, _] = both();
@@ -201,7 +201,7 @@ fn reno_waits_for_a_whole_window_after_slow_start() {
     assert_eq!(reno.cwnd(), 11_000);
 }
 
-/// RFC 9438 §5.8: time in which sending was not limited by cwnd does not move the curve.
+/// RFC 9438 §5.8: time in which cwnd did not limit sending does not move the curve.
 #[test]
 fn cubic_stands_still_while_the_application_sends_little() {
     let mut cubic = Cubic::new(EMSS, 1_000_000);
@@ -232,8 +232,8 @@ fn cubic_grows_by_half_at_most_in_a_round_trip() {
     assert!(after > before * 14 / 10 && after <= before * 15 / 10, "{before} to {after}");
 }
 
-/// One acknowledgment per segment, for `seconds`, with a round trip of 200 ms; the window in
-/// segments after it.
+/// Sends one acknowledgment per segment, for `seconds`, with a round trip of 200 ms; returns the
+/// window in segments after it.
 fn run(cubic: &mut Cubic, now: &mut Instant, seconds: f64) -> f64 {
     let rtt = Duration::from_millis(200);
     let end = *now + Duration::from_secs_f64(seconds);
@@ -275,7 +275,7 @@ fn a_loss_after_a_timeout_has_its_own_curve() {
     assert!(after > 32.0, "{after}");
 }
 
-/// The curve is in segments: a smaller MTU leaves it where it was in bytes.
+/// The curve is in segments: a smaller MTU does not change it in bytes.
 #[test]
 fn a_smaller_segment_leaves_the_curve_where_it_was() {
     let mut cubic = Cubic::new(EMSS, 1_000_000);
