@@ -1,4 +1,4 @@
-//! What each layer counts. Plain integers, owned by the layer, read from outside.
+//! Counters of each layer. Plain integers, owned by the layer, read by others.
 
 use crate::wire::rdmap::Opcode;
 
@@ -6,7 +6,7 @@ use crate::wire::rdmap::Opcode;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct MpaRxCounters {
-    /// Distinct FPDUs found whole and valid.
+    /// Distinct FPDUs found complete and valid.
     pub fpdus: u64,
     /// FPDUs whose CRC was checked and right.
     pub crc_good: u64,
@@ -18,20 +18,20 @@ pub struct MpaRxCounters {
     pub crc_bad: u64,
     /// Markers read.
     pub markers: u64,
-    /// Markers that contradict the FPDU they stand in.
+    /// Markers that contradict the FPDU that contains them.
     pub marker_errors: u64,
-    /// Bytes copied into the piece store because their FPDU was not whole.
+    /// Bytes copied into the piece store because their FPDU was incomplete.
     pub bytes_held: u64,
     /// Most bytes held at one time.
     pub bytes_held_peak: u64,
-    /// Time from arrival to placement, summed over the bytes held: bytes × nanoseconds. All others
-    /// are placed when they arrive, so divided by all bytes it is the mean. Bytes held now count
-    /// up to the last change.
+    /// Time from arrival to placement, summed over the bytes held: bytes × nanoseconds. All other
+    /// bytes are placed when they arrive, so this value divided by all bytes is the mean. Bytes
+    /// held now count up to the last change.
     pub held_byte_ns: u128,
-    /// Longest time from arrival to placement, in nanoseconds, at most: bytes of the same 2048 of
-    /// the stream count from the first of them that came.
+    /// Upper bound of the longest time from arrival to placement, in nanoseconds: for each
+    /// 2048-byte block of the stream, time counts from the first of its bytes that arrived.
     pub held_ns_max: u64,
-    /// Segments (or parts) refused for lack of room; TCP brings them again.
+    /// Segments (or parts) refused for lack of room; the peer's TCP retransmits them.
     pub refused_for_room: u64,
 }
 
@@ -41,10 +41,10 @@ pub struct MpaRxCounters {
 pub struct RdmaRxCounters {
     /// Bytes copied to their final place.
     pub bytes_placed: u64,
-    /// Of those, bytes of FPDUs that were placed before all earlier bytes had arrived.
+    /// Bytes of `bytes_placed` in FPDUs that were placed before all earlier bytes had arrived.
     pub bytes_placed_out_of_order: u64,
-    /// Bytes of payload of Sends that were copied once more, because no receive was posted when they
-    /// came. They count as placed when they are copied to a receive.
+    /// Payload bytes of Sends that were copied once more, because no receive was posted when they
+    /// arrived. They count as placed when they are copied to a receive.
     pub bytes_without_receive: u64,
     /// FPDUs delivered, by opcode.
     pub fpdus_by_opcode: [u64; 16],
@@ -52,19 +52,20 @@ pub struct RdmaRxCounters {
     pub messages_by_opcode: [u64; 16],
 }
 
-/// Counts of what was copied in user space to be sent.
+/// Counts of bytes copied in user space for sending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RdmaTxCounters {
-    /// Bytes of payload of RDMA Read Responses: each is copied once, when it is framed.
+    /// Payload bytes of RDMA Read Responses: each is copied once, when it is framed.
     pub bytes_snapshot: u64,
-    /// Bytes of payload of other FPDUs that were copied because a part of them went out alone or was
-    /// acknowledged, or because their request was flushed.
+    /// Payload bytes of other FPDUs that were copied because a part of the FPDU was sent alone or
+    /// was acknowledged, or because their request was flushed.
     pub bytes_kept: u64,
-    /// Bytes of payload that were copied into frames ([`SendPath`](crate::stream::SendPath)), each time
-    /// that they were sent.
+    /// Payload bytes that were copied into frames ([`SendPath`](crate::stream::SendPath)), each
+    /// time that they were sent.
     pub bytes_staged: u64,
-    /// RDMA Reads of no bytes that went out to learn whether Writes and Sends were placed
-    /// ([`CompletionMeans::Placed`](../verbs/enum.CompletionMeans.html#variant.Placed)). They are none of the program's.
+    /// Zero-length RDMA Reads that were sent to learn if Writes and Sends were placed
+    /// ([`CompletionMeans::Placed`](../verbs/enum.CompletionMeans.html#variant.Placed)). The
+    /// application did not post them.
     pub confirmations: u64,
 }
 

@@ -1,8 +1,8 @@
-//! The engine of [urnic](https://docs.rs/urnic), for programs that drive it themselves.
+//! The engine of [urnic](https://docs.rs/urnic), for applications that drive it themselves.
 //!
-//! Applications use the package `urnic`: endpoints on devices or on the kernel's TCP, with threads
-//! and a clock. This package is what turns underneath: replay of captures, the simulator, tests and
-//! benches use it directly, under a virtual clock. Its surface follows the protocol layers and
+//! Most applications use the package `urnic`: endpoints on devices or on the kernel's TCP, with
+//! threads and a clock. This package is the part below: replay of captures, the simulator, tests
+//! and benches use it directly, under a virtual clock. Its API follows the protocol layers and
 //! changes with them.
 //!
 //! # Sans-IO
@@ -23,9 +23,10 @@
 //!                             └ tcp records segments ─ port (emit) ─ frame
 //! ```
 //!
-//! [`stream`] composes the layers: its two wings are the two pipelines, top to bottom. The layers,
-//! [`tcp`], [`mpa`], [`ddp`] and [`rdmap`], know nothing of each other. [`mem`] decides what may
-//! touch which memory. [`wire`] is bytes and nothing else. Every bound is in [`limits`].
+//! [`stream`] composes the layers: its halves `rx` and `tx` are the two pipelines, top to bottom.
+//! The layers, [`tcp`], [`mpa`], [`ddp`] and [`rdmap`], do not depend on each other. [`mem`]
+//! decides which accesses to memory are allowed. [`wire`] contains only byte formats. All limits
+//! are in [`limits`].
 //!
 //! # Example
 //!

@@ -1,9 +1,9 @@
-//! What peers must not guess: a seed, and from it a key for each purpose.
+//! Secrets that peers must not guess: a seed, and a key for each purpose derived from it.
 //!
 //! Steering tags, sequence numbers, timestamps, cookies, TCP ports, hash tables and the host stack
-//! have keys of their own. Whatever of them leaves the machine, or is worked out from what left it,
-//! says nothing of the others: a key is a block of the ChaCha20 keystream (RFC 8439 §2.3) under the
-//! seed, at a nonce that names the purpose.
+//! have separate keys. Outputs of one key reveal nothing about the other keys: each key is a block
+//! of the ChaCha20 keystream (RFC 8439 §2.3) under the seed, with a nonce that identifies the
+//! purpose.
 
 use std::fmt;
 
@@ -12,10 +12,10 @@ use rand_chacha::ChaCha20Rng;
 
 use crate::siphash::Key;
 
-/// 32 bytes that everything random of an [`Rnic`](crate::verbs::Rnic) comes from.
+/// 32 bytes from which all randomness of an [`Rnic`](crate::verbs::Rnic) is derived.
 ///
-/// Draw it with `urnic::random_seed`. A run that has to be repeatable takes
-/// one of a number, `Seed::from(1_u64)`, and is open to guesses.
+/// Draw it with `urnic::random_seed`. A repeatable run uses a seed made from a number,
+/// `Seed::from(1_u64)`, which others can guess.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Seed([u8; Self::LEN]);
 
@@ -23,13 +23,13 @@ impl Seed {
     /// Bytes of a seed.
     pub const LEN: usize = 32;
 
-    /// The seed of these bytes, which should come from a source of randomness.
+    /// A seed of these bytes, which should come from a source of randomness.
     #[must_use]
     pub const fn from_octets(octets: [u8; Self::LEN]) -> Self {
         Self(octets)
     }
 
-    /// The key of one purpose, and of one of several users of it.
+    /// Returns the key of one purpose, for one of several users of it.
     pub(crate) fn key(&self, purpose: Purpose, user: u32) -> [u8; Self::LEN] {
         let mut keystream = ChaCha20Rng::from_seed(self.0);
         keystream.set_stream((purpose as u64) << 32 | u64::from(user));
@@ -38,8 +38,8 @@ impl Seed {
         key
     }
 
-    /// What ports hash with. Those of one interface's queues share them: a cookie may come back to
-    /// another than gave it out.
+    /// Returns the hash keys of ports. The ports of one interface share them: a cookie may return
+    /// to another port than the one that sent it.
     pub(crate) fn port_keys(&self) -> PortKeys {
         PortKeys {
             sequence_numbers: self.hash_key(Purpose::SequenceNumbers),
@@ -51,7 +51,7 @@ impl Seed {
         }
     }
 
-    /// The same as a key of SipHash.
+    /// Returns the key of a purpose as a key of SipHash.
     fn hash_key(&self, purpose: Purpose) -> Key {
         let key = self.key(purpose, 0);
         let (words, _) = key.as_chunks();
@@ -59,7 +59,7 @@ impl Seed {
     }
 }
 
-/// The seed of a run that has to be repeatable: each key follows from the number.
+/// Makes the seed of a repeatable run: the number determines each key.
 impl From<u64> for Seed {
     fn from(number: u64) -> Self {
         let mut octets = [0; Self::LEN];
@@ -68,14 +68,14 @@ impl From<u64> for Seed {
     }
 }
 
-/// Does not tell the bytes: traces and panics are shown to others.
+/// Hides the bytes: others can read traces and panics.
 impl fmt::Debug for Seed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Seed(…)")
     }
 }
 
-/// A key of SipHash for each purpose that a port has. Not printed.
+/// A key of SipHash for each purpose of a port. Not printed.
 pub(crate) struct PortKeys {
     pub(crate) sequence_numbers: Key,
     pub(crate) timestamps: Key,
@@ -85,7 +85,7 @@ pub(crate) struct PortKeys {
     pub(crate) host_sequence_numbers: Key,
 }
 
-/// What a key is for. No two purposes have the same number: they would have the same key.
+/// Purpose of a key. No two purposes have the same number, because they would have the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Steering tags (RFC 5040 §8.1.1 (8)).
@@ -96,11 +96,11 @@ pub(crate) enum Purpose {
     Timestamps = 3,
     /// SYN cookies (RFC 4987 §3.6).
     Cookies = 4,
-    /// TCP ports of connections opened here (RFC 6056 §3.3.3).
+    /// TCP ports of connections opened by this end (RFC 6056 §3.3.3).
     SourcePorts = 5,
     /// Hash tables that outsiders fill.
     Tables = 6,
-    /// What the host stack draws from; a user for each port.
+    /// Randomness of the host stack; each port is a user.
     HostStack = 7,
     /// Initial sequence numbers of the host stack's connections.
     HostSequenceNumbers = 8,
@@ -126,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// Every eight bytes in a row of a key.
+    /// Returns all runs of eight bytes of a key.
     fn windows(key: [u8; Seed::LEN]) -> Vec<[u8; 8]> {
         key.windows(8).map(|window| window.try_into().unwrap()).collect()
     }

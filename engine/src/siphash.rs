@@ -1,7 +1,7 @@
-//! SipHash (Aumasson, Bernstein 2012): a short hash that is no use to guess at without its key.
+//! SipHash (Aumasson, Bernstein 2012): a short hash that cannot be guessed without its key.
 //!
-//! The standard library's hasher promises no algorithm, and these numbers must be the same
-//! everywhere for a simulation to repeat.
+//! The standard library's hasher guarantees no algorithm, and these numbers must be the same
+//! everywhere so that a simulation is repeatable.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
@@ -18,7 +18,7 @@ pub(crate) struct SipHasher<const C: usize, const D: usize> {
     len: u64,
 }
 
-/// The variant for what an outsider sees: sequence numbers, cookies, ports.
+/// The variant for values that outsiders see: sequence numbers, cookies, ports.
 pub(crate) type SipHasher24 = SipHasher<2, 4>;
 /// The variant for hash tables, whose hashes stay inside.
 pub(crate) type SipHasher13 = SipHasher<1, 3>;
@@ -72,7 +72,7 @@ impl<const C: usize, const D: usize> Hasher for SipHasher<C, D> {
         }
     }
 
-    /// As its bytes, least first; in one step where the words so far were whole.
+    /// Hashes its bytes, least significant first; in one step if all input so far was whole words.
     #[inline]
     fn write_u64(&mut self, word: u64) {
         if self.len.is_multiple_of(8) {
@@ -90,7 +90,7 @@ impl<const C: usize, const D: usize> Hasher for SipHasher<C, D> {
         self.write_u64((word >> 64) as u64);
     }
 
-    /// As a whole word: a table's key has the same parts in the same order each time.
+    /// Hashes a whole word: the keys of a table have the same parts in the same order each time.
     #[inline]
     fn write_u32(&mut self, word: u32) {
         self.write_u64(u64::from(word));
@@ -114,7 +114,7 @@ impl<const C: usize, const D: usize> Hasher for SipHasher<C, D> {
     }
 }
 
-/// Returns SipHash-2-4 of these bytes, for messages between programs of urnic: the same everywhere.
+/// Returns SipHash-2-4 of these bytes, for messages between urnic processes: the same everywhere.
 #[must_use]
 pub fn keyed_hash(key: (u64, u64), octets: &[u8]) -> u64 {
     let mut hasher = SipHasher24::new(key);
@@ -122,7 +122,7 @@ pub fn keyed_hash(key: (u64, u64), octets: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// SipHash-2-4 of two addresses and more.
+/// Returns SipHash-2-4 of two addresses and further bytes.
 pub(crate) fn hash_of_ends(key: Key, local: SocketAddr, remote: SocketAddr, extra: &[u8]) -> u64 {
     let mut hasher = SipHasher24::new(key);
     for end in [local, remote] {
@@ -136,12 +136,12 @@ pub(crate) fn hash_of_ends(key: Key, local: SocketAddr, remote: SocketAddr, extr
     hasher.finish()
 }
 
-/// Makes the hashers of a table that outsiders fill: without the key, keys that fall into one place
-/// of the table cannot be chosen.
+/// Makes the hashers of a table that outsiders fill: without the key nobody can choose table keys
+/// that fall into one bucket.
 #[derive(Clone, Copy)]
 pub(crate) struct TableHash(Key);
 
-/// Without the key.
+/// Omits the key.
 impl fmt::Debug for TableHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("TableHash")
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(hasher.finish(), 0xa129_ca61_49be_45e5);
     }
 
-    /// The standard library's is SipHash-1-3 under a zero key, whatever it promises.
+    /// The standard library uses SipHash-1-3 with a zero key, although it does not guarantee that.
     #[test]
     fn the_hash_of_tables_is_siphash_1_3() {
         let octets: Vec<u8> = (0..40).collect();

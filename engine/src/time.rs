@@ -1,7 +1,7 @@
 //! Time as a number that the caller supplies.
 //!
-//! The engine never reads a clock. Every entry point takes `now`; under test it is virtual, in the
-//! driver it is the monotonic clock.
+//! The engine never reads a clock. Every entry point takes `now`: a virtual time in tests, the
+//! monotonic clock in the driver.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -29,7 +29,7 @@ impl Instant {
         self.ns
     }
 
-    /// Nanoseconds since `earlier`; 0 when `earlier` is later.
+    /// Nanoseconds since `earlier`; 0 if `earlier` is later.
     #[must_use]
     pub const fn nanos_since(self, earlier: Self) -> u64 {
         self.ns.saturating_sub(earlier.ns)

@@ -1,12 +1,12 @@
-//! Names for the numbers of the protocol.
+//! Types for the numbers of the protocol.
 //!
-//! Every quantity that could be confused with another has its own type. All are plain integers
-//! underneath, cheap to copy, and carry no invariants beyond their width.
+//! Every quantity that could be confused with another has its own type. All are plain integers,
+//! cheap to copy, and have no invariants beyond their width.
 
 use std::fmt;
 use std::ops::Add;
 
-/// A steering tag: names a tagged buffer to the remote peer (RFC 5041 §1.3).
+/// A steering tag: identifies a tagged buffer to the remote peer (RFC 5041 §1.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Stag(pub u32);
 
@@ -29,13 +29,13 @@ impl Msn {
     /// The number of the first message on every queue.
     pub const FIRST: Self = Self(1);
 
-    /// The number of the message after this one.
+    /// Returns the number of the next message.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
 
-    /// How many messages `self` is ahead of `earlier`, modulo 2³².
+    /// Returns the number of messages that `self` is ahead of `earlier`, modulo 2³².
     #[must_use]
     pub const fn distance_from(self, earlier: Self) -> u32 {
         self.0.wrapping_sub(earlier.0)
@@ -65,7 +65,7 @@ impl QueueNumber {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QpNum(pub u32);
 
-/// An application's own name for a work request; it comes back in the completion.
+/// An application's own identifier of a work request; the completion returns it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WrId(pub u64);
 
@@ -87,7 +87,7 @@ impl StreamOffset {
     /// Bytes from `earlier` to `self`.
     ///
     /// # Panics
-    /// When `earlier` is after `self`: a caller's bug.
+    /// If `earlier` is after `self`: a caller's bug.
     #[must_use]
     pub const fn bytes_since(self, earlier: Self) -> u64 {
         assert!(earlier.0 <= self.0, "stream offsets compared in the wrong order");
@@ -97,7 +97,7 @@ impl StreamOffset {
     /// Like [`bytes_since`](Self::bytes_since), as an index; for distances known to be small.
     ///
     /// # Panics
-    /// When `earlier` is after `self`, or the distance does not fit `usize`: a caller's bug.
+    /// If `earlier` is after `self`, or the distance does not fit `usize`: a caller's bug.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "asserted on 32-bit, lossless on 64-bit")]
     pub const fn index_from(self, earlier: Self) -> usize {

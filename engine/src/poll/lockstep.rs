@@ -1,4 +1,4 @@
-//! Two ports on one virtual clock: how tests, benches and the demo run a link.
+//! Two ports on one virtual clock: tests, benches and the demo run a link this way.
 
 use urnic_netdev::Device;
 
@@ -7,8 +7,8 @@ use crate::time::Instant;
 
 /// Two pollers whose devices are the ends of a link with a virtual clock.
 ///
-/// Time stands still while frames move, and jumps to the next event when nothing does. The same
-/// seeds therefore give the same run, on any machine.
+/// Time does not pass while frames move, and jumps to the next event when nothing moves. Equal
+/// seeds therefore give equal runs, on any machine.
 #[derive(Debug)]
 pub struct Lockstep<A, B> {
     /// One end.
@@ -26,7 +26,7 @@ impl<A: Device, B: Device> Lockstep<A, B> {
 
     /// Sets the clock to `now` before the first step.
     ///
-    /// Initial sequence numbers follow the clock: a test that wants one of them near its wrap
+    /// Initial sequence numbers follow the clock: a test that needs one of them near its wrap
     /// starts at the time that gives it.
     #[must_use]
     pub const fn starting_at(mut self, now: Instant) -> Self {
@@ -40,13 +40,13 @@ impl<A: Device, B: Device> Lockstep<A, B> {
         self.now
     }
 
-    /// Lets both ends work once. When there was nothing to do, advances the clock to the next
-    /// event; returns `false` when there is none: nothing ever happens again without new work.
+    /// Polls both ends once. If there was nothing to do, advances the clock to the next event.
+    /// Returns false if there is no event: nothing ever happens again without new work.
     pub fn step(&mut self) -> bool {
         self.step_within(Instant::from_nanos(u64::MAX))
     }
 
-    /// As [`step`](Self::step), but the clock does not pass `limit`.
+    /// Does the same as [`step`](Self::step), but the clock does not pass `limit`.
     pub fn step_within(&mut self, limit: Instant) -> bool {
         let moved = self.a.poll(self.now) + self.b.poll(self.now);
         if moved > 0 {
@@ -66,7 +66,8 @@ impl<A: Device, B: Device> Lockstep<A, B> {
         }
     }
 
-    /// Works until `done` says so; `false` when the link fell silent or `deadline` passed first.
+    /// Runs until `done` returns true; returns false if the link fell silent or `deadline` passed
+    /// first.
     pub fn run_until(
         &mut self,
         deadline: Instant,

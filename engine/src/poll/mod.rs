@@ -1,6 +1,6 @@
-//! The bare loop: a port and its device, turned by the caller.
+//! The bare loop: a port and its device, run by the caller.
 //!
-//! [`Poller`] moves frames between a [`Port`] and a [`Device`] at a time the caller names.
+//! [`Poller`] moves frames between a [`Port`] and a [`Device`] at a time that the caller supplies.
 //! [`Lockstep`] runs two of them on one virtual clock.
 
 mod lockstep;
@@ -14,16 +14,16 @@ pub use lockstep::Lockstep;
 use crate::port::Port;
 use crate::time::Instant;
 
-/// Frames taken from a device before what they ask for is sent.
+/// Most frames received from a device before the answers are sent.
 pub const RECEIVE_BURST: usize = 64;
-/// Bytes after which no more frames are taken before what they ask for is sent. The sender's window
-/// opens with the acknowledgment of the first: 64 super-frames are 4 MiB, more than a sender has under
-/// way, and it would have nothing to do until the last of them is placed.
+/// Bytes received after which the answers are sent. The acknowledgment of the first frame opens the
+/// sender's window: 64 super-frames are 4 MiB, more than a sender has in flight, and it would be
+/// idle until the last of them is placed.
 pub const RECEIVE_BYTES: usize = 256 << 10;
-/// Frames taken from a device before the first look at how long they are.
+/// Frames received from a device before their length is known.
 const RECEIVE_PORTION: usize = 4;
-/// Frames given to a device in one go. Small enough that what they refer to is still in the cache
-/// when the other end, or the kernel, looks at it.
+/// Most frames sent to a device at once. Small enough that their payload is still in the cache when
+/// the other end, or the kernel, reads it.
 const TRANSMIT_BURST: usize = 64;
 
 /// A port and its device, polled by the caller.
@@ -41,13 +41,14 @@ impl<D: Device> Poller<D> {
         Self { port, device }
     }
 
-    /// Receives what has arrived, sends what is due. Returns the number of frames moved; 0 means
-    /// that nothing happens until [`next_wakeup`](Self::next_wakeup) or new work.
+    /// Receives frames that have arrived, sends frames that are due. Returns the number of frames
+    /// moved; 0 means that nothing happens until [`next_wakeup`](Self::next_wakeup) or new work.
     pub fn poll(&mut self, now: Instant) -> usize {
         self.receive(now) + self.transmit(now)
     }
 
-    /// The first half of [`poll`](Self::poll): receives what has arrived, and runs timers.
+    /// Runs the first half of [`poll`](Self::poll): receives frames that have arrived, and runs
+    /// timers.
     pub fn receive(&mut self, now: Instant) -> usize {
         let now_ns = now.as_nanos();
         let Self { port, device } = self;
@@ -55,7 +56,8 @@ impl<D: Device> Poller<D> {
             port.expect_frames(|look| device.look_ahead(now_ns, RECEIVE_BURST, look));
         }
         let received = port.handle_burst(now, |sink| receive_burst(device, now_ns, sink));
-        // Receiving is when a device looks at its interface: what it found is acted on at once.
+        // A device learns changes of its interface while it receives: the port applies them at
+        // once.
         port.handle_link(now, device.link_up());
         port.set_capabilities(now, device.capabilities());
         if port.poll_timeout().is_some_and(|at| at <= now) {
@@ -64,7 +66,7 @@ impl<D: Device> Poller<D> {
         received
     }
 
-    /// The second half: sends what is due.
+    /// Runs the second half of [`poll`](Self::poll): sends frames that are due.
     pub fn transmit(&mut self, now: Instant) -> usize {
         let now_ns = now.as_nanos();
         let Self { port, device } = self;
@@ -78,7 +80,7 @@ impl<D: Device> Poller<D> {
         sent
     }
 
-    /// When there is something to do next without new work: a frame arrives or a timer runs out.
+    /// Time of the next event without new work: a frame arrives or a timer expires.
     pub fn next_wakeup(&mut self) -> Option<Instant> {
         let arrival = self.device.next_arrival_ns().map(Instant::from_nanos);
         match (arrival, self.port.poll_timeout()) {
@@ -88,7 +90,8 @@ impl<D: Device> Poller<D> {
     }
 }
 
-/// Takes frames from a device until it has no more, or until [`RECEIVE_BURST`] or [`RECEIVE_BYTES`].
+/// Receives frames from a device until it has none left, or until [`RECEIVE_BURST`] or
+/// [`RECEIVE_BYTES`].
 fn receive_burst(
     device: &mut impl Device,
     now_ns: u64,
@@ -105,7 +108,7 @@ fn receive_burst(
         if count < room {
             break;
         }
-        // As many as there is room for, if they are as long as those before.
+        // As many frames as fit, if they are as long as those before.
         portion = RECEIVE_BYTES.saturating_sub(octets) * received / octets.max(1);
     }
     received

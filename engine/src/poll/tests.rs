@@ -1,4 +1,4 @@
-//! How much is received before anything is sent.
+//! Amount received before anything is sent.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use urnic_netdev::{Capabilities, Device, RxChecksum, RxFrame, TransmitError, TxF
 
 use super::{RECEIVE_BURST, RECEIVE_BYTES, RECEIVE_PORTION, receive_burst};
 
-/// The lengths of frames that have arrived, and how often the device was asked for some.
+/// The lengths of frames that have arrived, and the number of calls of `receive`.
 #[derive(Debug)]
 struct Arrived {
     lens: VecDeque<usize>,
@@ -33,7 +33,7 @@ impl Device for Arrived {
     }
 }
 
-/// How many frames are taken in a turn from those with `lens`, and by how many calls.
+/// Returns the number of frames taken at once from those with `lens`, and the number of calls.
 fn taken(lens: impl IntoIterator<Item = usize>) -> (usize, usize) {
     let mut device = Arrived { lens: lens.into_iter().collect(), calls: 0 };
     let mut seen = 0;
@@ -68,7 +68,7 @@ fn super_frames_are_answered_after_a_portion() {
 fn super_frames_after_short_frames_are_at_most_a_burst() {
     let lens = [vec![60; RECEIVE_PORTION], vec![65_550; 1000]].concat();
     assert_eq!(taken(lens), (RECEIVE_BURST, 2));
-    // And when the frames grow shorter there are no endless calls.
+    // Frames that grow shorter cause no endless calls.
     let lens = [vec![40_000; RECEIVE_PORTION], vec![60; 1000]].concat();
     let (received, calls) = taken(lens);
     assert_eq!(received, RECEIVE_BURST);

@@ -75,7 +75,7 @@ pub enum PortError {
     /// The port does not have that address.
     #[error("{0} is no address of this interface or machine")]
     NoSuchAddress(IpAddr),
-    /// That TCP port is listened on already.
+    /// Another listener or connection uses the TCP port.
     #[error("TCP port {0} is taken")]
     PortTaken(u16),
     /// No TCP port or connection slot is free.

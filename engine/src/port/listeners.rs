@@ -200,7 +200,7 @@ impl Listener {
     }
 }
 
-/// Stands for the connection of a half-open slot, which is never evicted.
+/// Placeholder for the connection of a half-open slot, which is never evicted.
 const NOT_YET: u32 = u32::MAX;
 
 /// A slot in the backlog of a listener, which may have been removed.

@@ -10,8 +10,8 @@ use crate::port::{ConnectionId, Port, PortEvent, TRACE};
 use crate::tcp;
 
 impl Port {
-    /// Collects events and deadlines of connections that did something, and removes those that are
-    /// over.
+    /// Collects events and deadlines of connections that did something, and removes finished
+    /// connections.
     pub(super) fn settle(&mut self) {
         while let Some(slot) = self.connections.next_touched() {
             self.settle_connection(slot);

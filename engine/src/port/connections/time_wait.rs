@@ -322,7 +322,7 @@ pub(super) mod tests {
             }
         }
         assert!(made > 5000 && table.blocks.len() > 3);
-        // There are no more places than there were records at one time.
+        // There are at most as many places as there were records at one time.
         assert!(table.blocks.len() * BLOCK_LEN < 2000);
     }
 }

@@ -1,4 +1,4 @@
-//! A pair of frame queues that poses as a smoltcp device.
+//! Frame queues in the form of a smoltcp device.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,19 +14,19 @@ use crate::port::interface::framing::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, LinkFramin
 use crate::siphash::Key;
 use crate::time::Instant;
 
-/// Frames to and from smoltcp. Those here have no VLAN tag.
+/// Frames to and from smoltcp, without VLAN tags.
 pub(super) struct HostDevice {
     framing: LinkFraming,
     mtu: usize,
     received: VecDeque<Vec<u8>>,
     to_send: VecDeque<Vec<u8>>,
-    /// Buffers to use again.
+    /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
     unsolicited: Allowance,
     sequence_key: Key,
 }
 
-/// Without the key.
+/// Omits the key.
 impl fmt::Debug for HostDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { received, to_send, .. } = self;
@@ -37,15 +37,15 @@ impl fmt::Debug for HostDevice {
     }
 }
 
-/// The queues as they were.
+/// The queues at the time of [`HostDevice::set_aside`].
 #[derive(Debug)]
 pub(super) struct Aside {
     received: VecDeque<Vec<u8>>,
-    /// How many frames there were to send.
+    /// Number of frames that were queued for sending.
     to_send: usize,
 }
 
-/// Unsolicited answers that may be sent in the second that has begun.
+/// Unsolicited answers that may be sent in the current second.
 #[derive(Debug, Default)]
 struct Allowance {
     since: Instant,
@@ -64,7 +64,7 @@ impl Allowance {
 
 const ALLOWANCE_NS: u64 = 1_000_000_000;
 const ETHERNET_LEN: usize = 14;
-/// A longer buffer is not kept for later.
+/// Longer buffers are not kept for reuse.
 const SPARE_LEN_MAX: usize = 16 << 10;
 
 impl HostDevice {
@@ -84,7 +84,7 @@ impl HostDevice {
         self.mtu = mtu;
     }
 
-    /// Takes a frame for smoltcp; `false` when it was dropped for lack of room.
+    /// Queues a frame for smoltcp; returns false if it was dropped for lack of room.
     pub(super) fn push_received(&mut self, opened: &Opened<'_>, checksum: RxChecksum) -> bool {
         if self.received.len() >= HOST_FRAMES_MAX {
             return false;
@@ -100,12 +100,12 @@ impl HostDevice {
         true
     }
 
-    /// Takes what was received out of smoltcp's sight until it is restored.
+    /// Hides the received frames from smoltcp until they are restored.
     pub(super) fn set_aside(&mut self) -> Aside {
         Aside { received: std::mem::take(&mut self.received), to_send: self.to_send.len() }
     }
 
-    /// Puts back what was set aside, and drops what came or was said since.
+    /// Restores what was set aside, and drops the frames received or queued since.
     pub(super) fn restore(&mut self, aside: Aside) {
         let said = self.to_send.split_off(aside.to_send);
         let came = std::mem::replace(&mut self.received, aside.received);
@@ -114,8 +114,8 @@ impl HostDevice {
         }
     }
 
-    /// The next frame for the device. Resets and ICMP errors beyond the allowance are
-    /// left out (RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f)).
+    /// Returns the next frame for the device. Resets and ICMP errors beyond the allowance are
+    /// dropped (RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f)).
     pub(super) fn next_to_send(&mut self, now: Instant) -> Option<Vec<u8>> {
         loop {
             let mut frame = self.to_send.pop_front()?;
@@ -147,8 +147,8 @@ impl HostDevice {
     }
 }
 
-/// A frame that a kernel made for itself has a checksum field that is not completed: it is known
-/// to be right, and smoltcp would not believe it.
+/// Completes the UDP checksum. A frame from the local kernel has an incomplete checksum field; the
+/// frame is known to be intact, but smoltcp would reject it.
 fn complete_udp_checksum(ethertype: u16, datagram: &mut [u8]) {
     match ethertype {
         ETHERTYPE_IPV4 => {
@@ -177,7 +177,8 @@ fn fill_udp(source: IpAddress, destination: IpAddress, datagram: &mut [u8]) {
     }
 }
 
-/// Whether a datagram of smoltcp is a reset or an ICMP error, which belong to no connection.
+/// Returns true if a datagram of smoltcp is a reset or an ICMP error, which belong to no
+/// connection.
 fn is_unsolicited(datagram: &[u8]) -> bool {
     const TCP: u8 = 6;
     const ICMP: u8 = 1;
@@ -231,7 +232,7 @@ impl Device for HostDevice {
         capabilities.medium = if link_layer { Medium::Ethernet } else { Medium::Ip };
         // smoltcp counts the Ethernet header as part of the MTU.
         capabilities.max_transmission_unit = self.mtu + if link_layer { ETHERNET_LEN } else { 0 };
-        // The port has verified it, or knows that it is not completed.
+        // The port has verified the checksum, or knows that it is incomplete.
         capabilities.checksum.tcp = Checksum::Tx;
         capabilities
     }

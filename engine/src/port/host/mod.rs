@@ -1,11 +1,11 @@
-//! The host stack beside the engine: smoltcp carries what is not for an MPA connection
+//! The host stack beside the engine: smoltcp handles all frames that are not for an MPA connection
 //! (RFC 5044 Figure 11, right side).
 //!
-//! It answers ARP, neighbour solicitations and pings, resets segments for no socket, asks for an address
-//! by DHCP, and has ordinary TCP and UDP sockets for the application: [`Host::tcp_connect`],
-//! [`Host::tcp_listen`], [`Host::udp_bind`] give a handle, and [`Host::tcp`], [`Host::udp`] the
-//! socket behind it, which is smoltcp's own. The engine's listeners and connections come first: a
-//! segment that is theirs never gets here.
+//! It answers ARP, neighbour solicitations and pings, resets segments for no socket, and asks for
+//! an address by DHCP. It has ordinary TCP and UDP sockets for the application:
+//! [`Host::tcp_connect`], [`Host::tcp_listen`] and [`Host::udp_bind`] return a handle,
+//! [`Host::tcp`] and [`Host::udp`] the smoltcp socket of a handle. The engine's listeners and
+//! connections have precedence: their segments never reach the host stack.
 //!
 //! ```
 #![doc = include_str!("../../../examples/host_sockets.rs")]
@@ -24,7 +24,7 @@ use smoltcp::time::{Duration as SmolDuration, Instant as SmolInstant};
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr};
 use urnic_netdev::{Capabilities, RxChecksum, TxFrame};
 
-/// The sockets behind handles, which are smoltcp's.
+/// The smoltcp sockets behind handles.
 pub use smoltcp::iface::SocketHandle;
 pub use smoltcp::socket::{tcp, udp};
 
@@ -43,46 +43,46 @@ pub struct Host {
     sockets: SocketSet<'static>,
     device: HostDevice,
     hardware: HardwareAddress,
-    /// What smoltcp's own generator, whose outputs leave the machine, is seeded from.
+    /// Seeds for smoltcp's own generator, whose outputs leave the machine.
     seeds: ChaCha20Rng,
     dhcp: Option<SocketHandle>,
     lease: Option<LeaseNews>,
     source_ports: SourcePorts,
-    /// smoltcp has something to look at.
+    /// smoltcp must be polled.
     dirty: bool,
     deadline: Option<Instant>,
 }
 
-/// Why an ordinary socket could not be made.
+/// Reason why an ordinary socket could not be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
     /// Too many sockets are open (`limits::HOST_SOCKETS_MAX`), or no TCP port is free.
     #[error("no socket or port is free")]
     Exhausted,
-    /// Port 0, or a buffer of no bytes or more than `limits::HOST_BUFFER_LEN_MAX`.
+    /// Port 0, or a buffer length of 0 or above `limits::HOST_BUFFER_LEN_MAX`.
     #[error("a port or a buffer length that cannot be")]
     Invalid,
     /// The port has no address from which the peer can be reached.
     #[error("the port has no address to reach the peer from")]
     Unaddressable,
-    /// Another ordinary socket has the port.
+    /// Another ordinary socket uses the port.
     #[error("port {0} is taken")]
     PortTaken(u16),
 }
 
-/// What DHCP has brought about.
+/// Change of the DHCP lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseNews {
     Acquired { address: Ipv4Addr, prefix_len: u8, router: Option<Ipv4Addr> },
     Lost,
 }
 
-/// First port of connections opened by ordinary sockets. The engine's own begin where these end
-/// (RFC 6335 §6), so that neither needs to know the other's.
+/// First port of connections opened by ordinary sockets. The engine's range begins where this one
+/// ends (RFC 6335 §6), so neither needs to know the other's ports.
 const EPHEMERAL_FIRST: u16 = 32_768;
 const EPHEMERAL_LAST: u16 = 49_151;
-/// Datagrams that a UDP socket keeps in each direction, at most.
+/// Most datagrams that a UDP socket keeps in each direction.
 const UDP_DATAGRAMS_MAX: usize = 64;
 
 impl std::fmt::Debug for Host {
@@ -109,7 +109,7 @@ impl Host {
         let mut seeds = ChaCha20Rng::from_seed(seed.key(Purpose::HostStack, port_number));
         let interface = interface(hardware, &mut seeds, &mut device);
         let mut sockets = SocketSet::new(Vec::new());
-        // RFC 2131 §2 names a client by its link address; smoltcp has none without.
+        // RFC 2131 §2 identifies a client by its link address; without one, smoltcp cannot ask.
         let asks = config.dhcp && framing.has_link_layer();
         let dhcp = asks.then(|| sockets.add(dhcp_client()));
         let mut host = Self {
@@ -130,8 +130,8 @@ impl Host {
 
     // ---- the application's sockets ----
 
-    /// Opens a TCP connection with buffers of `buffer_len` bytes. It is established, or not, in
-    /// its own time: see the socket's state.
+    /// Opens a TCP connection with buffers of `buffer_len` bytes. The socket's state shows when it
+    /// is established or has failed.
     ///
     /// # Errors
     /// See [`HostError`].
@@ -150,8 +150,9 @@ impl Host {
         self.add(socket)
     }
 
-    /// Waits for one TCP connection to a port, with buffers of `buffer_len` bytes. The socket
-    /// becomes that connection; others need sockets of their own, which may wait on the same port.
+    /// Listens for one TCP connection on a port, with buffers of `buffer_len` bytes. The socket
+    /// becomes that connection; further connections need sockets of their own, which may listen on
+    /// the same port.
     ///
     /// # Errors
     /// See [`HostError`].
@@ -194,7 +195,7 @@ impl Host {
     /// A TCP socket.
     ///
     /// # Panics
-    /// When the handle is not that of a TCP socket of this host: a caller's bug.
+    /// If the handle is not that of a TCP socket of this host: a caller's bug.
     pub fn tcp(&mut self, handle: SocketHandle) -> &mut tcp::Socket<'static> {
         self.sockets.get_mut(handle)
     }
@@ -202,16 +203,15 @@ impl Host {
     /// A UDP socket.
     ///
     /// # Panics
-    /// When the handle is not that of a UDP socket of this host: a caller's bug.
+    /// If the handle is not that of a UDP socket of this host: a caller's bug.
     pub fn udp(&mut self, handle: SocketHandle) -> &mut udp::Socket<'static> {
         self.sockets.get_mut(handle)
     }
 
-    /// Drops a socket. Close a TCP connection first, and wait for its end: what was not sent by
-    /// then is lost.
+    /// Removes a socket. Close a TCP connection first, and wait for its end: unsent bytes are lost.
     ///
     /// # Panics
-    /// When the handle is not of a socket of this host: a caller's bug.
+    /// If the handle is not of a socket of this host: a caller's bug.
     pub fn remove(&mut self, handle: SocketHandle) {
         self.sockets.remove(handle);
     }
@@ -229,42 +229,42 @@ impl Host {
 
     fn free_tcp_port(&mut self, remote: SocketAddr) -> Result<u16, HostError> {
         let Self { source_ports, sockets, .. } = self;
-        // smoltcp chooses the address later, among few.
+        // smoltcp chooses the local address later, from a few.
         let unspecified = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let is_free = |candidate| !has_tcp_port(sockets, candidate);
         source_ports.choose(unspecified, remote, is_free).ok_or(HostError::Exhausted)
     }
 
-    /// Whether a socket uses a TCP port.
+    /// Returns true if a socket uses the TCP port.
     pub(crate) fn has_tcp_port(&self, tcp_port: u16) -> bool {
         has_tcp_port(&self.sockets, tcp_port)
     }
 
     // ---- frames ----
 
-    /// Takes a frame that is not for an MPA connection; the TCP checksum in it was verified.
+    /// Takes a frame that is not for an MPA connection; its TCP checksum was verified.
     pub(crate) fn handle_frame(&mut self, opened: &Opened<'_>, checksum: RxChecksum) {
         self.dirty |= self.device.push_received(opened, checksum);
     }
 
-    /// Takes in at once what another queue of the interface has learned of a neighbour, ahead of frames
-    /// that wait. That queue answers, if it was a question: what smoltcp says to it is left unsaid.
+    /// Learns at once what another queue of the interface has learned of a neighbour, ahead of
+    /// waiting frames. If the frame is a query, that queue answers it: smoltcp's answer is dropped.
     pub(crate) fn overhear(&mut self, now: Instant, opened: &Opened<'_>, checksum: RxChecksum) {
         let waiting = self.device.set_aside();
         self.device.push_received(opened, checksum);
         let at = smoltcp_time(now);
         self.interface.poll_ingress_single(at, &mut self.device, &mut self.sockets);
         self.device.restore(waiting);
-        // A socket may have waited for it.
+        // A socket may have waited for the neighbour.
         self.dirty = true;
     }
 
-    /// The application, or the port, may have done something that smoltcp has to see.
+    /// Notes that the application or the port may have done something that smoltcp must process.
     pub(crate) const fn touch(&mut self) {
         self.dirty = true;
     }
 
-    /// Lets smoltcp work and sends at most `room` of the frames that it has to say.
+    /// Polls smoltcp and sends at most `room` of its frames.
     pub(crate) fn poll_transmit(&mut self, now: Instant, room: usize, outlet: &mut Outlet<'_>) {
         let due = self.deadline.is_some_and(|deadline| deadline <= now);
         if self.dirty || due {
@@ -276,7 +276,7 @@ impl Host {
                 break;
             }
             let Some(frame) = self.device.next_to_send(now) else { break };
-            // As lost as on any wire.
+            // Dropped as if lost on the link.
             let _lost = outlet.send(&TxFrame::whole(&frame));
             self.device.recycle(frame);
         }
@@ -292,7 +292,7 @@ impl Host {
         self.deadline = next.map(|at| {
             Instant::from_nanos(u64::try_from(at.total_micros()).unwrap_or(0) * 1000).max(now)
         });
-        // What smoltcp could not say for lack of room, it says when there is room again.
+        // smoltcp sends what did not fit when there is room again.
         if self.device.is_full() {
             self.dirty = true;
         }
@@ -304,7 +304,7 @@ impl Host {
         self.sockets.iter().nth(own).is_some()
     }
 
-    /// Whether frames wait for the device.
+    /// Returns true if frames wait for the device.
     pub(crate) fn has_frames(&self) -> bool {
         self.device.has_frames()
     }
@@ -315,7 +315,7 @@ impl Host {
 
     // ---- identity ----
 
-    /// What DHCP has brought about since the last call.
+    /// Returns the last change of the DHCP lease since the last call.
     pub(crate) const fn take_lease_news(&mut self) -> Option<LeaseNews> {
         self.lease.take()
     }
@@ -346,8 +346,9 @@ impl Host {
         self.dirty = true;
     }
 
-    /// The device's MTU has changed. smoltcp fixes it when an interface is made: there is a new one.
-    /// Sockets stay. Its generator begins anew, elsewhere: what it has said is not said again.
+    /// Changes the device's MTU. smoltcp fixes the MTU when an interface is created, so this
+    /// creates a new one. Sockets stay. The new interface's generator has another seed, so its
+    /// outputs do not repeat.
     pub(crate) fn set_mtu(&mut self, config: &PortConfig, mtu: usize) {
         self.device.set_mtu(mtu);
         self.interface = interface(self.hardware, &mut self.seeds, &mut self.device);
@@ -374,14 +375,14 @@ fn interface(
     device: &mut HostDevice,
 ) -> Interface {
     let mut config = Config::new(hardware);
-    // A few outputs of smoltcp's generator tell its state: nothing else may follow from that.
+    // A few outputs of smoltcp's generator reveal its state: nothing else may depend on the seed.
     config.random_seed = seeds.next_u64();
     Interface::new(config, device, SmolInstant::from_micros(0))
 }
 
 fn dhcp_client() -> dhcpv4::Socket<'static> {
     let mut client = dhcpv4::Socket::new();
-    // The first request may go before a bridge forwards what comes from a new port.
+    // The first request may be sent before a bridge forwards frames of a new port.
     let again_after = SmolDuration::from_millis(DHCP_RETRY_MS);
     let mut retries = dhcpv4::RetryConfig::default();
     retries.discover_timeout = again_after;

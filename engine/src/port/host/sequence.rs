@@ -1,10 +1,10 @@
-//! Sequence numbers of ordinary sockets, as outsiders see them.
+//! Sequence numbers of ordinary sockets, made unpredictable for outsiders.
 //!
-//! smoltcp draws initial sequence numbers, and much else that leaves the machine, from one short
-//! generator: a few outputs tell all later ones. So each connection's numbers are moved, on the way
-//! out, by a keyed hash of its addresses, and acknowledgments of them back on the way in: the F of
-//! RFC 6528 §3. Nothing has to be remembered, and a reset of a segment for no socket is still one
-//! that its sender believes.
+//! smoltcp draws initial sequence numbers, and much else that leaves the machine, from one small
+//! generator: a few outputs reveal all later ones. So each connection's sequence numbers are
+//! shifted on transmission by a keyed hash of its addresses, and acknowledgments are shifted back
+//! on reception: the F of RFC 6528 §3. No state is needed, and the sender of a segment for no
+//! socket still accepts the reset.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -23,13 +23,13 @@ const ACK: u8 = 16;
 
 /// A TCP segment in its datagram.
 struct Found {
-    /// Where it begins.
+    /// Offset of the segment in the datagram.
     at: usize,
-    /// What the numbers of this end's bytes are moved by.
+    /// Shift of the numbers of this end's bytes.
     shift: u32,
 }
 
-/// Moves the numbers of a datagram from smoltcp.
+/// Shifts the sequence number of a datagram from smoltcp.
 pub(super) fn shift_sent(key: Key, datagram: &mut [u8]) {
     let Some(Found { at, shift }) = find(key, datagram, true) else { return };
     let segment = &mut datagram[at..];
@@ -49,8 +49,8 @@ pub(super) fn shift_sent(key: Key, datagram: &mut [u8]) {
     segment[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&after.to_be_bytes());
 }
 
-/// Moves the acknowledgment of a datagram for smoltcp back. Its checksum, which was verified and is
-/// not looked at any more, stays as it came.
+/// Shifts the acknowledgment number of a datagram for smoltcp back. The checksum was verified
+/// before; it is not updated.
 pub(super) fn shift_received(key: Key, datagram: &mut [u8]) {
     let Some(Found { at, shift }) = find(key, datagram, false) else { return };
     let segment = &mut datagram[at..];
@@ -141,7 +141,7 @@ mod tests {
                 let mut answer = datagram(v6, 9, 8, ack, seen.wrapping_add(3), ACK);
                 shift_received(KEY, &mut answer);
                 assert_eq!(numbers(&answer), (ack, seq.wrapping_add(3)));
-                // Without the flag the field means nothing.
+                // Without the ACK flag the field has no meaning.
                 let mut syn = datagram(v6, 9, 8, 5, 0, 2);
                 shift_received(KEY, &mut syn);
                 assert_eq!(numbers(&syn), (5, 0));

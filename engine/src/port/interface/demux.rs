@@ -1,4 +1,4 @@
-//! From a frame to the TCP segment in it, or to the host stack.
+//! Demultiplexing: from a frame to the TCP segment in it, or to the host stack.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,12 +12,12 @@ use crate::port::interface::reassembly::{DatagramKey, Part};
 use crate::port::tuple::Tuple;
 use crate::tcp;
 
-/// A TCP segment in its IP datagram, checksums verified where they had to be.
+/// A TCP segment in its IP datagram, with the required checksums verified.
 #[derive(Debug)]
 pub(crate) struct Inbound<'f> {
     pub(crate) source: IpAddr,
     pub(crate) destination: IpAddr,
-    /// Its sender on this link.
+    /// Source MAC of the frame.
     pub(crate) source_mac: Option<[u8; 6]>,
     /// The ECN field of the IP header.
     pub(crate) ecn: tcp::Ecn,
@@ -25,7 +25,7 @@ pub(crate) struct Inbound<'f> {
     pub(crate) segment: &'f [u8],
 }
 
-/// A TCP segment in an IPv4 datagram as nearly all are; see [`parse_plain`].
+/// A TCP segment in a plain IPv4 datagram; see [`parse_plain`].
 #[derive(Debug)]
 pub(crate) struct Plain<'f> {
     source: Ipv4Addr,
@@ -36,7 +36,7 @@ pub(crate) struct Plain<'f> {
 }
 
 impl<'f> Plain<'f> {
-    /// The same, as other segments are described.
+    /// Returns the same segment in the general form.
     pub(crate) fn inbound(&self) -> Inbound<'f> {
         let Self { source, destination, source_mac, ecn, segment } = *self;
         let (source, destination) = (IpAddr::V4(source), IpAddr::V4(destination));
@@ -50,18 +50,18 @@ impl<'f> Plain<'f> {
     }
 }
 
-/// What a frame is.
+/// Contents of a frame.
 #[derive(Debug)]
 pub(crate) enum Parsed<'f> {
     Tcp(Inbound<'f>),
     /// A part of an IP datagram.
     Fragment(Opened<'f>, Part<'f>),
-    /// Something for the host stack to look at.
+    /// A frame for the host stack.
     Other(Opened<'f>),
 }
 
-/// Finds the TCP segment in a frame as nearly all are, with right checksums; `verify` asks for that of
-/// TCP to be checked. Anything else is for [`parse`] to judge.
+/// Fast path: finds the TCP segment in a plain IPv4 frame with right checksums. `verify` asks for
+/// the TCP checksum to be checked. Returns `None` for any other frame: [`parse`] must process it.
 #[inline(always)]
 pub(crate) fn parse_plain(framing: LinkFraming, frame: &[u8], verify: bool) -> Option<Plain<'_>> {
     if framing != LinkFraming::Ethernet {
@@ -72,8 +72,9 @@ pub(crate) fn parse_plain(framing: LinkFraming, frame: &[u8], verify: bool) -> O
     (!verify || tcp_checksum_is_right(&plain.inbound())).then_some(plain)
 }
 
-/// The same for a frame of `frame_len` bytes of which only the head is given, with a checksum that is
-/// right: the TCP segment, as far as it is in the head. It ends with the frame.
+/// Does the same for a frame of `frame_len` bytes whose `head` alone is given, with a right
+/// checksum. Returns the TCP segment as far as it is in the head; the segment must end with the
+/// frame.
 #[inline]
 pub(crate) fn parse_plain_head(
     framing: LinkFraming,
@@ -88,16 +89,16 @@ pub(crate) fn parse_plain_head(
     (end == frame_len).then_some(inbound)
 }
 
-/// What the beginning of a frame tells of it, if it is like nearly all. Nothing is verified.
+/// Hint from the beginning of a plain frame. Nothing is verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Glimpse {
     /// The addresses of its connection.
     pub(crate) tuple: Tuple,
-    /// Whether it brings data.
+    /// The segment has data.
     pub(crate) data: bool,
 }
 
-/// What a frame that begins so is likely to be.
+/// Returns the hint from the beginning of a frame, if it is plain.
 pub(crate) fn glimpse(framing: LinkFraming, head: &[u8]) -> Option<Glimpse> {
     if framing != LinkFraming::Ethernet {
         return None;
@@ -143,10 +144,11 @@ pub(crate) fn parse(
     }
 }
 
-/// What nearly every frame is: an untagged IPv4 datagram without options, whole, with TCP in it,
-/// and a right header checksum. Anything else takes the general path.
+/// Accepts an untagged, unfragmented IPv4 datagram without options, with TCP and a right header
+/// checksum, as nearly every frame is. Any other frame takes the general path.
 ///
-/// Returns where it ends, too, inside the frame of `frame_len` bytes; of its segment, what is in `frame`.
+/// Also returns the end of the datagram inside the frame of `frame_len` bytes. The segment is cut
+/// to what is in `frame`.
 #[inline(always)]
 fn plain_ipv4(frame: &[u8], frame_len: usize) -> Option<(Plain<'_>, usize)> {
     let head: &[u8; PLAIN_LEN] = frame.first_chunk()?;
@@ -177,7 +179,7 @@ fn plain_ipv4(frame: &[u8], frame_len: usize) -> Option<(Plain<'_>, usize)> {
     Some((Plain { source, destination, source_mac, ecn, segment }, end))
 }
 
-/// The same over IPv6: no tag, no extension headers.
+/// Does the same over IPv6: no tag, no extension headers.
 fn plain_ipv6(frame: &[u8], frame_len: usize) -> Option<(Inbound<'_>, usize)> {
     let (ethernet, datagram) = frame.split_first_chunk::<ETHERNET_LEN>()?;
     let [to, _, _, _, _, _, a, b, c, d, e, f, kind @ ..] = *ethernet;
@@ -256,8 +258,8 @@ fn parse_ipv6(opened: Opened<'_>, verify: bool) -> Result<Parsed<'_>, FrameDrop>
         return Err(FrameDrop::Malformed);
     }
     let (source, destination) = (packet.src_addr(), packet.dst_addr());
-    // RFC 4291 §2.5.5.2: IPv4-mapped addresses are for programs; on the wire they would pass for
-    // the IPv4 connection of that name.
+    // RFC 4291 §2.5.5.2: IPv4-mapped addresses are for sockets; on the wire they would match the
+    // IPv4 connection with the mapped address.
     if source.to_ipv4_mapped().is_some() || destination.to_ipv4_mapped().is_some() {
         return Err(FrameDrop::Malformed);
     }
@@ -276,21 +278,21 @@ fn parse_ipv6(opened: Opened<'_>, verify: bool) -> Result<Parsed<'_>, FrameDrop>
     }
 }
 
-/// RFC 1122 §3.3.6: a datagram for one host that came to several on the link is discarded; there is
-/// no TCP for several (RFC 9293 §3.9.2.3).
+/// Refuses a datagram to one host in a frame to several (RFC 1122 §3.3.6); TCP has no multicast
+/// (RFC 9293 §3.9.2.3).
 fn check_unicast(opened: &Opened<'_>) -> Result<(), FrameDrop> {
     if opened.is_multicast() { Err(FrameDrop::Foreign) } else { Ok(()) }
 }
 
-/// What stands behind the extension headers of an IPv6 datagram.
+/// Contents of an IPv6 datagram behind its extension headers.
 enum Upper<'f> {
     Tcp(&'f [u8]),
     Fragment(Part<'f>),
     Other,
 }
 
-/// Walks the extension headers (RFC 8200 §4) that may stand before TCP, a limited number of them:
-/// RFC 8504 §5.3 allows the limit.
+/// Walks the extension headers (RFC 8200 §4) that may precede TCP, up to a limit, which RFC 8504
+/// §5.3 allows.
 fn upper_layer(
     datagram: &[u8],
     source: Ipv6Addr,
@@ -308,7 +310,7 @@ fn upper_layer(
                 let [_, words, _, segments_left, ..] = *rest else {
                     return Err(FrameDrop::Malformed);
                 };
-                // RFC 8200 §4.4: what is still on its way elsewhere is not for us.
+                // RFC 8200 §4.4: a datagram whose route is not complete is not for this host.
                 if next_header == ROUTING && segments_left != 0 {
                     return Ok(Upper::Other);
                 }
@@ -446,7 +448,8 @@ mod tests {
         let Ok(Parsed::Tcp(long)) = parse_ipv6(opened, false) else { panic!("TCP") };
         assert_eq!(format!("{short:?}"), format!("{long:?}"));
         assert!(parse_plain_head(LinkFraming::Ethernet, &frame, frame.len() - 1).is_none());
-        // Each is for the general path: a group, another version, an extension header, a mapped address.
+        // Each is for the general path: a multicast, another version, an extension header, a mapped
+        // address.
         let mapped = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
         let odd: [(usize, &[u8]); 5] =
             [(0, &[3]), (14, &[0x40]), (20, &[0]), (22, &mapped), (38, &mapped)];
@@ -478,7 +481,7 @@ mod tests {
             let data = inbound.segment.len() > payload_at;
             let expected = Some(Glimpse { tuple, data });
             assert_eq!(glimpse(LinkFraming::Ethernet, frame), expected);
-            // Nothing of what is behind the headers is needed, and less than those is nothing.
+            // Bytes behind the headers are not needed, and incomplete headers give no hint.
             let headers_len = frame.len() - inbound.segment.len() + payload_at;
             assert_eq!(glimpse(LinkFraming::Ethernet, &frame[..headers_len]), expected);
             let short = headers_len - 8;
@@ -556,7 +559,7 @@ mod tests {
             short[14] = 0x40 | words;
             short[20] = 0x20;
             let header_len = usize::from(words) * 4;
-            // Whatever makes the sum over so few bytes right.
+            // Completes the sum over so few bytes.
             if header_len >= 4 {
                 short[14 + header_len - 2..14 + header_len].fill(0);
                 let sum = !checksum::data(&short[14..14 + header_len]);
@@ -594,7 +597,7 @@ mod tests {
         assert_eq!(parsed(&[DESTINATION_OPTIONS; EXTENSION_HEADERS_MAX]), Ok(true));
         let endless = [DESTINATION_OPTIONS; EXTENSION_HEADERS_MAX + 1];
         assert_eq!(parsed(&endless), Err(FrameDrop::Malformed));
-        // A length that leads out of the datagram.
+        // A length that points beyond the datagram.
         let mut datagram = extended(&[DESTINATION_OPTIONS]);
         datagram[41] = 200;
         assert_eq!(parse(LinkFraming::Ip, &datagram, false).unwrap_err(), FrameDrop::Malformed);

@@ -1,4 +1,4 @@
-//! Messages by which neighbours tell and ask for link addresses: ARP (RFC 826) and neighbour
+//! Messages that report and query link addresses of neighbours: ARP (RFC 826) and neighbour
 //! discovery (RFC 4861).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,18 +12,18 @@ use smoltcp::wire::{
 use crate::port::config::PortConfig;
 use crate::port::interface::framing::{ETHERTYPE_ARP, ETHERTYPE_IPV6, Opened};
 
-/// What a frame says about the link address of an address.
+/// The link address that a frame reports for an IP address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) address: IpAddr,
     pub(super) mac: [u8; 6],
-    /// It was said to this port.
+    /// The message was addressed to this port.
     pub(super) to_us: bool,
-    /// It counts against what is known already (RFC 4861 §7.2.5; always with ARP).
+    /// It replaces a known link address (RFC 4861 §7.2.5; always with ARP).
     pub(super) overrides: bool,
 }
 
-/// The claim in a frame, if it is such a message.
+/// Returns the claim in a frame, if it is such a message.
 pub(super) fn claim_in(config: &PortConfig, opened: &Opened<'_>) -> Option<Claim> {
     match opened.ethertype {
         ETHERTYPE_ARP => {
@@ -49,7 +49,7 @@ pub(super) fn claim_in(config: &PortConfig, opened: &Opened<'_>) -> Option<Claim
         }
         ETHERTYPE_IPV6 => {
             let packet = Ipv6Packet::new_checked(opened.payload).ok()?;
-            // RFC 4861 §7.1: only messages that no router has passed on are believed.
+            // RFC 4861 §7.1: messages that a router has forwarded are ignored.
             if packet.next_header() != IpProtocol::Icmpv6 || packet.hop_limit() != 255 {
                 return None;
             }
@@ -77,7 +77,7 @@ pub(super) fn claim_in(config: &PortConfig, opened: &Opened<'_>) -> Option<Claim
     }
 }
 
-/// A broadcast ARP request.
+/// Returns a broadcast ARP request.
 pub(super) fn arp_request(mac: [u8; 6], own: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
     let arp = ArpRepr::EthernetIpv4 {
         operation: ArpOperation::Request,
@@ -98,7 +98,7 @@ pub(super) fn arp_request(mac: [u8; 6], own: Ipv4Addr, target: Ipv4Addr) -> Vec<
     frame
 }
 
-/// A multicast neighbour solicitation.
+/// Returns a multicast neighbour solicitation.
 pub(super) fn neighbour_solicitation(mac: [u8; 6], own: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
     // RFC 4291 §2.7.1: the solicited-node group of the target.
     let [.., x, y, z] = target.octets();

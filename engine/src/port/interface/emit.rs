@@ -1,4 +1,4 @@
-//! From a TCP segment to a frame: link, IP and TCP headers around gathered payload.
+//! Emission of TCP segments as frames: link, IP and TCP headers before gathered payload.
 
 use std::num::NonZeroU16;
 
@@ -14,30 +14,30 @@ use crate::stream::carrier::SegmentSink;
 use crate::tcp::{self, Flags, SeqNum};
 
 const HEAD_LEN_MAX: usize = Route::HEADERS_LEN_MAX + tcp::HEADER_LEN_MAX;
-/// Where the sequence number is in a TCP header.
+/// Offset of the sequence number in a TCP header.
 const TCP_SEQ_AT: usize = 4;
-/// Where the checksum is in a TCP header.
+/// Offset of the checksum in a TCP header.
 const TCP_CHECKSUM_OFFSET: u16 = 16;
 const TCP_CHECKSUM_AT: usize = TCP_CHECKSUM_OFFSET as usize;
 
-/// Puts headers around segments of one connection and hands the frames to the device.
+/// Adds headers to segments of one connection and hands the frames to the device.
 pub(crate) struct Emitter<'a, 'o> {
     route: &'a Route,
     checksum_offload: bool,
-    /// Whether the device cuts super-frames.
+    /// The device cuts super-frames.
     device_cuts: bool,
     outlet: &'a mut Outlet<'o>,
     turn: Turn,
-    /// A frame was lost: the next would be too.
+    /// A frame was dropped: the next would be dropped, too.
     blocked: bool,
 }
 
-/// What one connection sent in its turn.
+/// Totals that one connection sent in its turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Turn {
     /// Frames handed over.
     pub(crate) frames: usize,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub(crate) bytes: usize,
 }
 
@@ -53,13 +53,13 @@ impl<'a, 'o> Emitter<'a, 'o> {
         Self { route, checksum_offload, device_cuts, outlet, turn, blocked: false }
     }
 
-    /// What was sent.
+    /// Returns the totals sent so far.
     pub(crate) const fn turn(&self) -> Turn {
         self.turn
     }
 
-    /// Whether the connection's turn goes on: its share of frames and of bytes is not used up, and
-    /// the device takes more.
+    /// Returns true if the connection may send more in this turn: its share of frames and of bytes
+    /// is not used up, and the device accepts more.
     #[inline]
     pub(crate) fn may_continue(&self, frames_max: usize, bytes_max: usize) -> bool {
         let has_turn = self.turn.frames < frames_max && self.turn.bytes < bytes_max;
@@ -99,8 +99,8 @@ impl Emitter<'_, '_> {
         self.note(sent, frame.head.len() + payload_len);
     }
 
-    /// Cuts a run into segments of `size` bytes, the last possibly shorter, with a frame each. What
-    /// differs from one to the next is the sequence number; PSH and FIN belong to the last segment.
+    /// Cuts a burst into segments of `size` bytes, the last possibly shorter, with a frame each.
+    /// Only the sequence number differs between them; PSH and FIN belong to the last segment.
     fn emit_run(
         &mut self,
         header: &tcp::Header,
@@ -131,7 +131,7 @@ impl Emitter<'_, '_> {
             let digests = digests_before(&mut rest_of_digests, at, end);
             let frame = TxFrame { head: octets, payload, checksum, segment_size: None, digests };
             at = end;
-            // TCP has counted all of the run as sent.
+            // TCP has counted the whole burst as sent.
             let sent =
                 if is_first { self.outlet.send(&frame) } else { self.outlet.send_behind(&frame) };
             let frame_len = octets.len() + segment_len;
@@ -149,25 +149,26 @@ impl Emitter<'_, '_> {
                 self.turn.frames += 1;
                 self.turn.bytes += frame_len;
             }
-            // As lost as on any wire: the retransmission brings it again.
+            // Dropped here as if lost on the link; TCP retransmits.
             Err(_) => self.blocked = true,
         }
     }
 }
 
-/// The digests that are left to the device, of a frame that begins at `base` of what they are counted in.
+/// Returns the digests that the device completes, for a frame that begins at `base` of their
+/// offsets.
 #[inline]
 fn left_to_device(digests: &[Digest], base: u32) -> Option<Digests<'_>> {
     (!digests.is_empty()).then_some(Digests { digests, base, digester: &CRC32C })
 }
 
-/// Takes those of a run's digests that are in a frame which has the bytes from `at` to `end` of it.
+/// Takes the digests of a burst that are in the frame with its bytes from `at` to `end`.
 #[inline]
 fn digests_before<'a>(rest: &mut &'a [Digest], at: usize, end: usize) -> Option<Digests<'a>> {
     if rest.is_empty() {
         return None;
     }
-    // One, nearly always.
+    // Nearly always one.
     let count = rest.iter().take_while(|digest| (digest.at as usize) < end).count();
     let own;
     (own, *rest) = rest.split_at(count);
@@ -200,14 +201,14 @@ impl Head {
         &self.octets[..self.len]
     }
 
-    /// The same headers for another segment as long.
+    /// Sets the sequence number of the next segment of the same length.
     #[inline]
     fn set_seq(&mut self, seq: SeqNum) {
         let at = self.tcp_at + TCP_SEQ_AT;
         self.octets[at..at + 4].copy_from_slice(&seq.0.to_be_bytes());
     }
 
-    /// Writes the checksum: of everything, or what a device needs that completes it.
+    /// Writes the complete checksum, or the partial one for a device that completes it.
     #[inline]
     fn seal(&mut self, offload: bool, payload: &[Fragment<'_>]) -> TxChecksum {
         let at = self.tcp_at + TCP_CHECKSUM_AT;
@@ -225,13 +226,13 @@ impl Head {
     }
 }
 
-/// The internet checksum's sum over scattered bytes, not inverted (RFC 1071).
+/// Returns the internet checksum's sum over scattered bytes, not inverted (RFC 1071).
 fn sum_of(payload: &[Fragment<'_>]) -> u16 {
     let mut total = 0;
     let mut odd = false;
     for fragment in payload {
         let sum = fragment.ones_complement_sum();
-        // RFC 1071 §2 (B): a run that begins at an odd position counts with its bytes swapped.
+        // RFC 1071 §2 (B): a part that begins at an odd position counts with its bytes swapped.
         let sum = if odd { sum.swap_bytes() } else { sum };
         total = checksum::combine(&[total, sum]);
         odd ^= fragment.len() % 2 == 1;
@@ -298,7 +299,7 @@ mod tests {
 
     type Emitted = Vec<(Vec<u8>, TxChecksum, Option<NonZeroU16>)>;
 
-    /// The frames that a device of this kind gets of what `emit` emits, and the turn that they count as.
+    /// Returns the frames that the device gets for what `emit` emits, and the totals of the turn.
     fn emitted(
         route: &Route,
         offload: bool,
@@ -318,7 +319,7 @@ mod tests {
         (frames, [count, bytes])
     }
 
-    /// Whatever the fragments of the payload are, and whether the last segment is shorter or not.
+    /// For any fragments of the payload, with a last segment that is shorter or not.
     #[test]
     fn a_run_is_the_frames_of_its_segments() {
         let octets: Vec<u8> = (0..=255).cycle().take(400).collect();
@@ -386,7 +387,7 @@ mod tests {
         }
     }
 
-    /// As on any wire: those that a device takes again go out.
+    /// The frames that a device accepts after a drop are sent.
     #[test]
     fn a_frame_of_a_run_that_is_lost_takes_no_other_with_it() {
         let octets = [7; 300];

@@ -1,4 +1,4 @@
-//! What stands around IP datagrams on a device: nothing, an Ethernet header, or one with a tag.
+//! Framing of IP datagrams on a device: none, an Ethernet header, or one with a VLAN tag.
 
 use urnic_netdev::Medium;
 
@@ -14,42 +14,43 @@ pub(crate) const ETHERTYPE_IPV6: u16 = 0x86dd;
 pub(crate) const ETHERTYPE_ARP: u16 = 0x0806;
 const ETHERTYPE_VLAN: u16 = 0x8100;
 const ETHERTYPE_LEN: usize = 2;
-/// IEEE 802.1Q §9.6: the low 12 bits of a tag are the VLAN; 0 says that it carries a priority only.
+/// IEEE 802.1Q §9.6: the low 12 bits of a tag are the VLAN; 0 means that it carries only a
+/// priority.
 const VLAN_ID_MASK: u16 = 0x0fff;
 
-/// How a port's frames begin.
+/// First header of a port's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkFraming {
-    /// With the IP header.
+    /// The IP header.
     Ip,
-    /// With an Ethernet header.
+    /// An Ethernet header.
     Ethernet,
-    /// With an Ethernet header and the tag of the port's VLAN.
+    /// An Ethernet header with the tag of the port's VLAN.
     Tagged(VlanId),
 }
 
-/// A frame that is this port's, its tag removed.
+/// A frame for this port, without its tag.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opened<'f> {
     /// Both Ethernet addresses; empty without a link layer.
     pub(crate) addresses: &'f [u8],
     pub(crate) ethertype: u16,
-    /// What the Ethernet header, or nothing, stands before.
+    /// The datagram, or other contents, behind the Ethernet header.
     pub(crate) payload: &'f [u8],
 }
 
 impl Opened<'_> {
-    /// The frame's sender on this link.
+    /// Returns the source MAC of the frame.
     pub(crate) fn source_mac(&self) -> Option<[u8; 6]> {
         self.addresses.last_chunk().copied()
     }
 
-    /// Whether the frame was sent to several hosts, or all, of this link.
+    /// Returns true if the frame was sent to several hosts, or all, of this link.
     pub(crate) fn is_multicast(&self) -> bool {
         self.addresses.first().is_some_and(|octet| octet & 1 != 0)
     }
 
-    /// The frame, whole and without a tag.
+    /// Writes the whole frame, without a tag, to `frame`.
     pub(crate) fn write(&self, frame: &mut Vec<u8>) {
         frame.clear();
         if !self.addresses.is_empty() {
@@ -61,7 +62,7 @@ impl Opened<'_> {
 }
 
 impl LinkFraming {
-    /// How frames begin on a device of this kind.
+    /// Returns the framing for a device of this kind.
     pub(crate) const fn new(medium: Medium, vlan: Option<VlanId>) -> Self {
         match (medium, vlan) {
             (Medium::Ip, _) => Self::Ip,
@@ -74,12 +75,12 @@ impl LinkFraming {
         !matches!(self, Self::Ip)
     }
 
-    /// How frames begin once their tag is removed.
+    /// Returns the framing after the tag is removed.
     pub(crate) const fn without_tag(self) -> Self {
         if self.has_link_layer() { Self::Ethernet } else { Self::Ip }
     }
 
-    /// The tag that frames carry.
+    /// Returns the tag that frames carry.
     pub(crate) const fn tag(self) -> Option<[u8; VLAN_TAG_LEN]> {
         let Self::Tagged(vlan) = self else { return None };
         let [a, b] = ETHERTYPE_VLAN.to_be_bytes();
@@ -87,14 +88,14 @@ impl LinkFraming {
         Some([a, b, c, d])
     }
 
-    /// Puts the tag into a frame that has none.
+    /// Inserts the tag into a frame that has none.
     pub(crate) fn seal(self, frame: &mut Vec<u8>) {
         if let Some(tag) = self.tag() {
             frame.splice(ADDRESSES_LEN..ADDRESSES_LEN, tag);
         }
     }
 
-    /// Takes the link header off a frame.
+    /// Removes the link header from a frame.
     pub(crate) fn open(self, frame: &[u8]) -> Result<Opened<'_>, FrameDrop> {
         if self == Self::Ip {
             let ethertype = match frame.first().map(|octet| octet >> 4) {
@@ -151,8 +152,8 @@ mod tests {
     #[test]
     fn a_port_takes_the_frames_of_its_vlan_only() {
         let (plain, five) = (LinkFraming::Ethernet, LinkFraming::Tagged(vlan(5)));
-        // Tag, whether the untagged port takes it, whether that of VLAN 5 does. The upper four bits
-        // are priority and drop eligibility.
+        // Tag; the untagged port takes it; the port of VLAN 5 takes it. The upper four bits are
+        // priority and drop eligibility.
         let cases = [
             (None, true, false),
             (Some(0), true, false),

@@ -1,4 +1,4 @@
-//! ICMP errors about segments of ours: what they say, as far as it can be believed.
+//! ICMP errors about segments of ours, as far as they can be trusted.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use crate::tcp::SeqNum;
 /// An ICMP error that quotes a TCP segment from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IcmpError {
-    /// The address it came to, which has to be the port's.
+    /// The destination of the ICMP datagram, which must be an address of the port.
     pub(crate) destination: IpAddr,
     /// The connection of the quoted segment.
     pub(crate) tuple: Tuple,
@@ -23,8 +23,8 @@ pub(crate) struct IcmpError {
 /// What an ICMP error reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
-    /// The datagram of `datagram_len` bytes was too big; the next link takes `mtu` bytes, 0 when
-    /// the router does not say (RFC 1191 §4, RFC 4443 §3.2).
+    /// The datagram of `datagram_len` bytes was too big; the next link takes `mtu` bytes, 0 if the
+    /// router does not report it (RFC 1191 §4, RFC 4443 §3.2).
     TooBig { mtu: usize, datagram_len: usize },
     /// The protocol or port is not served there, or a filter on the path refuses the segment.
     Unreachable,
@@ -35,7 +35,7 @@ const PROTOCOL_ICMPV6: u8 = 58;
 const TYPE_UNREACHABLE_V4: u8 = 3;
 const CODE_FRAGMENTATION_NEEDED: u8 = 4;
 // RFC 9293 §3.9.2.2 (MUST-56): network and host unreachable and source route failed (0, 1, 5) are
-// soft errors: a router says so while it still asks for the host's link address, too.
+// soft errors: a router also sends them while it still queries the host's link address.
 /// Protocol, port; network and host administratively prohibited; filtered.
 const CODES_UNREACHABLE_V4: [u8; 5] = [2, 3, 9, 10, 13];
 const TYPE_UNREACHABLE_V6: u8 = 1;
@@ -46,7 +46,7 @@ const TYPE_TOO_BIG_V6: u8 = 2;
 const ICMP_LEN: usize = 8;
 const IPV6_HEADER_LEN: usize = 40;
 
-/// The ICMP error in a datagram, if it is one about TCP.
+/// Returns the ICMP error in a datagram, if it is one about TCP.
 pub(crate) fn parse(opened: &Opened<'_>) -> Option<IcmpError> {
     match opened.ethertype {
         ETHERTYPE_IPV4 => parse_v4(opened.payload),

@@ -1,4 +1,4 @@
-//! What the frames of an interface are made of and where they go: headers, neighbours, paths.
+//! Frames of an interface: headers, neighbours, routes and paths.
 
 pub(super) mod demux;
 mod discovery;
@@ -21,17 +21,17 @@ use crate::port::interface::path::KnownPaths;
 use crate::port::interface::reassembly::Reassembly;
 use crate::siphash::Key;
 
-/// What a port knows of its device and of the link behind it.
+/// State of a port's device and of the link behind it.
 #[derive(Debug)]
 pub(super) struct Interface {
-    /// Of the device.
+    /// Capabilities of the device.
     pub(super) capabilities: Capabilities,
     pub(super) framing: LinkFraming,
     pub(super) link_up: bool,
     pub(super) neighbours: Neighbours,
     pub(super) paths: KnownPaths,
     pub(super) reassembly: Reassembly,
-    /// What a full device has refused.
+    /// Frames that a full device has refused.
     pub(super) refused: Refused,
 }
 

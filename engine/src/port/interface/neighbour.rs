@@ -1,9 +1,9 @@
-//! Link addresses of neighbours: learned from ARP and NDP, asked for when missing.
+//! Link addresses of neighbours: learned from ARP and NDP, queried when missing.
 //!
-//! smoltcp has such a table too, but keeps it to itself; frames of the engine do not pass it.
+//! smoltcp has such a table too, but does not share it, and the engine's frames bypass smoltcp.
 //!
-//! Entries do not age. RFC 1122 §2.3.2.1 wants one of four ways to find those that are out of date;
-//! here it is advice from above: a connection that gets no answer has the neighbour asked again.
+//! Entries do not expire. RFC 1122 §2.3.2.1 requires one of four ways to find stale entries. Here
+//! it is advice from above: a connection that gets no answer causes a query of its neighbour.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -21,28 +21,28 @@ use crate::port::interface::outlet::Outlet;
 use crate::siphash::{Key, TableHash};
 use crate::time::Instant;
 
-/// Time between two questions for the same neighbour.
+/// Time between two queries for the same neighbour.
 const SOLICIT_INTERVAL_NS: u64 = 200_000_000;
 
 #[derive(Debug)]
 pub(crate) struct Neighbours {
     known: HashMap<IpAddr, Known, TableHash>,
-    /// Questions without an answer yet, and the connections that wait for it.
+    /// Unanswered queries, and the connections that wait for the answers.
     asked: HashMap<IpAddr, Question, TableHash>,
-    /// The same questions, oldest first; one that was answered meanwhile is void.
+    /// The same queries, oldest first; entries of answered queries are stale.
     due: VecDeque<(Instant, IpAddr)>,
-    /// Connections whose question was answered, or is to be asked again.
+    /// Connections whose query was answered, or must be repeated.
     woken: Vec<u32>,
     /// Counts the times that a neighbour had, or may have had, another address than before.
     changes: u64,
-    /// A neighbour was forgotten for another: one that is new may have been known.
+    /// A neighbour was evicted: a neighbour that is not in the table may have been known before.
     has_forgotten: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Known {
     mac: [u8; 6],
-    /// When it got that address.
+    /// Time at which the address was learned.
     since: Instant,
 }
 
@@ -68,14 +68,15 @@ impl Neighbours {
         self.known.get(&address).map(|known| known.mac)
     }
 
-    /// Differs from every earlier value once a neighbour that is or was known has another link address.
+    /// Differs from every earlier value once a neighbour that is or was known has another link
+    /// address.
     pub(crate) const fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Takes the source address of a frame from `address`, which is on this link, for its link address
-    /// if none is known; `true` when that was so, and the neighbour should be asked. Any host can
-    /// send such a frame, so that it changes nothing that is known.
+    /// Learns the source MAC of a frame from `address`, which is on this link, if no link address
+    /// is known. Returns true if so: the neighbour should be queried. Any host can send such a
+    /// frame, so it never changes a known entry.
     pub(crate) fn learn_provisionally(
         &mut self,
         now: Instant,
@@ -90,21 +91,21 @@ impl Neighbours {
     }
 
     fn learn(&mut self, now: Instant, address: IpAddr, mac: [u8; 6]) {
-        // A multicast address is no host's own.
+        // A multicast address is never a host's own.
         if mac[0] & 1 != 0 || mac == [0; 6] {
             return;
         }
         let known = self.known.get(&address).copied();
         if let Some(Known { mac: before, since }) = known {
-            // Of several claims in a row the first holds, unless it was asked for: claims that
-            // are repeated do not make every connection look for its route at each.
+            // Of several claims in a row the first is kept, unless there was a query: repeated
+            // claims must not make every connection look up its route each time.
             let too_soon = now.nanos_since(since) < NEIGHBOUR_LOCK_NS;
             if before != mac && too_soon && !self.asked.contains_key(&address) {
                 return;
             }
         }
-        // Made-up addresses must not keep other neighbours from being reached. Connections
-        // keep the route they have; an address that is dropped and needed is asked for again.
+        // Invented addresses must not keep other neighbours from being reached. Connections keep
+        // the route they have; an evicted address that is needed is queried again.
         if self.known.len() >= NEIGHBOURS_MAX
             && known.is_none()
             && let Some(dropped) = self.known.keys().next().copied()
@@ -116,11 +117,12 @@ impl Neighbours {
         let asked = question.is_some();
         self.woken.extend(question.into_iter().flat_map(|question| question.waiting));
         let has_moved = known.is_some_and(|known| known.mac != mac);
-        // Connections may have a route to a neighbour that was forgotten. Only answers count here, which are
-        // as rare as questions: made-up claims would make every connection look for its route at each.
+        // Connections may have a route to a neighbour that was evicted. Only answers count here,
+        // which are as rare as queries: invented claims would make every connection look up its
+        // route each time.
         self.changes += u64::from(has_moved || (asked && self.has_forgotten));
         if has_moved || known.is_none() {
-            // What was not asked for can be repeated at will, under any address.
+            // Unsolicited claims are not traced: any host can repeat them, under any address.
             if asked {
                 debug!(target: TRACE, %address, mac = %EthernetAddress(mac), "neighbour resolved");
             } else if has_moved {
@@ -130,18 +132,19 @@ impl Neighbours {
         }
     }
 
-    /// How many connections wait for an answer.
+    /// Number of connections that wait for an answer.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
         self.asked.values().map(|question| question.waiting.len()).sum()
     }
 
-    /// A connection that need not wait for an answer any longer.
+    /// Takes a connection that need not wait for an answer any longer.
     pub(crate) fn next_woken(&mut self) -> Option<u32> {
         self.woken.pop()
     }
 
-    /// Forgets questions that were asked too long ago; a connection that still needs the answer asks again.
+    /// Removes queries that are too old; a connection that still needs the answer repeats the
+    /// query.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         while let Some(&(asked_at, address)) = self.due.front()
             && now.nanos_since(asked_at) >= SOLICIT_INTERVAL_NS
@@ -156,12 +159,12 @@ impl Neighbours {
         }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is due.
+    /// Time at which [`handle_timeout`](Self::handle_timeout) is due.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.due.front().map(|(asked_at, _)| asked_at.plus_nanos(SOLICIT_INTERVAL_NS))
     }
 
-    /// Learns from an ARP packet or a neighbour solicitation or advertisement; `false` when the
+    /// Learns from an ARP packet or a neighbour solicitation or advertisement; returns false if the
     /// frame is something else.
     pub(crate) fn learn_from(
         &mut self,
@@ -172,8 +175,8 @@ impl Neighbours {
         let Some(Claim { address, mac, to_us, overrides }) = claim_in(config, opened) else {
             return false;
         };
-        // RFC 826: what is known is brought up to date; new is what is said to this port or
-        // what it asked for. No other host speaks for its own addresses.
+        // RFC 826: known entries are updated; a new entry is added if the message was addressed to
+        // this port or was queried. No other host may claim the port's own addresses.
         let known = self.known.contains_key(&address);
         let wanted = to_us || self.asked.contains_key(&address);
         if (if known { overrides } else { wanted }) && !config.owns(address) {
@@ -182,8 +185,9 @@ impl Neighbours {
         true
     }
 
-    /// Asks for a neighbour's link address, unless that was done a moment ago. The connection in
-    /// `waiting` is woken by the answer, or when it is time to ask again; `false` when it is not.
+    /// Queries a neighbour's link address, unless a recent query is unanswered. The connection in
+    /// `waiting` is woken by the answer, or when it is time to repeat the query. Returns false if
+    /// no connection will be woken.
     pub(crate) fn solicit(
         &mut self,
         now: Instant,
@@ -205,7 +209,8 @@ impl Neighbours {
             }
             _ => return false,
         };
-        // As many questions as connections: each waits for one. Doubts can wait.
+        // As many queries as connections: each waits for one. Queries without a waiting connection
+        // can wait.
         if self.due.len() >= CONNECTIONS_MAX && waiting.is_none() {
             return false;
         }
@@ -214,7 +219,7 @@ impl Neighbours {
         self.due.push_back((now, target));
         framing.seal(&mut frame);
         let frame = TxFrame::whole(&frame);
-        // As lost as on any wire: it is asked again.
+        // Dropped as if lost on the link: the query is repeated.
         let _lost = outlet.send(&frame);
         waits
     }
@@ -239,14 +244,15 @@ mod tests {
         assert_eq!(neighbours.known.len(), NEIGHBOURS_MAX);
     }
 
-    /// A connection keeps its route when the neighbour is forgotten, and asks for it when the peer is silent.
+    /// A connection keeps its route when the neighbour is evicted, and causes a query when the peer
+    /// is silent.
     #[test]
     fn an_answer_for_a_neighbour_that_was_forgotten_counts_as_a_change() {
         let mut neighbours = Neighbours::new((1, 2));
         let peer = IpAddr::V4(PEER);
         hear(&mut neighbours, &arp_request(MAC, PEER, OWN));
         assert!(!neighbours.has_forgotten);
-        // As many hosts as it takes, made up by one.
+        // One host invents as many hosts as are needed.
         for host in 0.. {
             if neighbours.lookup(peer).is_none() {
                 break;
@@ -339,7 +345,7 @@ mod tests {
         assert_eq!((lookup(&neighbours), neighbours.changes()), (Some(first), 0));
         hear_at(at(NEIGHBOUR_LOCK_NS), &mut neighbours, &arp_request(second, PEER, PEER));
         assert_eq!((lookup(&neighbours), neighbours.changes()), (Some(second), 1));
-        // Hearing the same again makes it no younger.
+        // Receiving the same claim again does not renew the entry.
         hear_at(at(2 * NEIGHBOUR_LOCK_NS - 1), &mut neighbours, &arp_request(second, PEER, PEER));
         hear_at(at(2 * NEIGHBOUR_LOCK_NS), &mut neighbours, &arp_request(first, PEER, PEER));
         assert_eq!((lookup(&neighbours), neighbours.changes()), (Some(first), 2));

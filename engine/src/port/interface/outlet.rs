@@ -1,9 +1,10 @@
-//! Where a port's frames go: to the device, and when that is full, back to it first of all.
+//! Outlet of a port's frames: hands them to the device, and first those that a full device has
+//! refused.
 //!
-//! TCP, the host stack and the questions for neighbours have each counted a frame as sent when they
-//! hand it over. A device may refuse it for lack of room all the same, at any frame: a socket buffer
-//! or a queue in the kernel is shared with others. So the port keeps what was refused, a frame and the
-//! rest of the run that it is of, sends nothing else, and offers them again before everything else: a
+//! TCP, the host stack and the neighbour queries count a frame as sent when they hand it over. A
+//! device may nevertheless refuse it for lack of room, at any frame: a socket buffer or a queue in
+//! the kernel is shared with others. So the port keeps a refused frame and the rest of its burst,
+//! sends nothing else, and offers them again before all other frames: a full device loses nothing.
 //! full device loses nothing.
 
 use std::collections::VecDeque;
@@ -18,14 +19,14 @@ pub(crate) struct Outlet<'a> {
     taken: usize,
 }
 
-/// What a full device has refused: a frame, and those of its run behind it.
+/// Frames that a full device has refused: the refused one, and the rest of its burst.
 #[derive(Debug, Default)]
 pub(crate) struct Refused {
     frames: VecDeque<RefusedFrame>,
-    /// The frames, one behind the other. Kept for the next ones: a device that is full once is so
-    /// often.
+    /// Contents of the frames, one after the other. The allocation is kept, because a device that
+    /// was full once is often full again.
     octets: Vec<u8>,
-    /// Where the first of them begins.
+    /// Offset of the first frame in `octets`.
     at: usize,
 }
 
@@ -38,7 +39,7 @@ struct RefusedFrame {
 }
 
 impl Refused {
-    /// Whether a frame waits.
+    /// Returns true if a frame waits.
     #[inline]
     pub(crate) fn waits(&self) -> bool {
         !self.frames.is_empty()
@@ -58,7 +59,8 @@ impl Refused {
         self.frames.push_back(RefusedFrame { len, head_len, checksum, segment_size });
     }
 
-    /// Offers the frame that waits longest, if one does; it waits on while the device is full.
+    /// Offers the oldest waiting frame, if there is one; it continues to wait while the device is
+    /// full.
     fn offer(
         &mut self,
         transmit: &mut dyn FnMut(&TxFrame<'_>) -> Result<(), TransmitError>,
@@ -68,7 +70,7 @@ impl Refused {
         let fragment = [Fragment::from_slice(payload)];
         let payload = if payload.is_empty() { &[][..] } else { &fragment };
         let outcome = transmit(&TxFrame { head, payload, checksum, segment_size, digests: None });
-        // For any other reason it is as lost as on any wire.
+        // A frame that is refused for another reason is dropped as if lost on the link.
         if outcome != Err(TransmitError::Full) {
             self.frames.pop_front();
             self.at += len;
@@ -78,7 +80,7 @@ impl Refused {
 }
 
 impl<'a> Outlet<'a> {
-    /// Offers the frames that wait, until `room` are taken; what follows goes behind them.
+    /// Offers the waiting frames, until `room` are taken; later frames go behind them.
     pub(crate) fn new(
         refused: &'a mut Refused,
         room: usize,
@@ -94,21 +96,21 @@ impl<'a> Outlet<'a> {
         Self { transmit, refused, taken }
     }
 
-    /// Whether the device takes nothing more now. Nothing is to be handed over then.
+    /// Returns true if the device accepts no frame now. Hand over nothing then.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.refused.waits()
     }
 
-    /// Frames that the device has taken.
+    /// Number of frames that the device has taken.
     pub(crate) const fn taken(&self) -> usize {
         self.taken
     }
 
-    /// Hands over a frame. One that a full device refuses is kept, and counts as handed over.
+    /// Hands over a frame. A frame that a full device refuses is kept, and counts as handed over.
     ///
     /// # Errors
-    /// The frame is lost: [`TransmitError::Full`] only when the outlet was full before.
+    /// The frame is dropped: [`TransmitError::Full`] only if the outlet was full before.
     #[inline(always)]
     pub(crate) fn send(&mut self, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
         if self.refused.waits() {
@@ -127,11 +129,11 @@ impl<'a> Outlet<'a> {
         }
     }
 
-    /// Hands over a frame of a run whose first was handed over: one that finds the device full by then is
-    /// kept behind the others.
+    /// Hands over a further frame of a burst whose first frame was handed over. If the device has
+    /// become full, the frame is kept behind the others.
     ///
     /// # Errors
-    /// The frame is lost, not for lack of room.
+    /// The frame is dropped, but not for lack of room.
     #[inline(always)]
     pub(crate) fn send_behind(&mut self, frame: &TxFrame<'_>) -> Result<(), TransmitError> {
         if self.refused.waits() {
@@ -158,7 +160,7 @@ mod tests {
         }
     }
 
-    /// What a device was offered: bytes of the head, all bytes, and how they are to be treated.
+    /// The device's view of a frame: bytes of the head, all bytes, checksum state and segment size.
     type Offered = (usize, Vec<u8>, TxChecksum, Option<NonZeroU16>);
 
     fn seen(frame: &TxFrame<'_>) -> Offered {
@@ -187,7 +189,7 @@ mod tests {
         assert_eq!(outlet.send(&frame(&[9], &[])), Err(TransmitError::Full));
         assert_eq!(outlet.taken(), 1);
         assert!(refused.waits());
-        // Full still: it is not lost by being offered.
+        // Still full: a frame is not lost by being offered.
         assert!(Outlet::new(&mut refused, 64, &mut device).is_full());
         assert!(refused.waits());
         let mut device = |frame: &TxFrame<'_>| {
@@ -213,7 +215,7 @@ mod tests {
             let mut outlet = Outlet::new(&mut refused, 64, &mut outlet_error);
             assert_eq!(outlet.send(&frame(&[1], &[])), Err(reason));
             assert!(!outlet.is_full());
-            // Nor when it waited before.
+            // Nor if it waited before.
             let mut full = |_: &TxFrame<'_>| Err(TransmitError::Full);
             Outlet::new(&mut refused, 64, &mut full).send(&frame(&[1], &[])).unwrap();
             assert!(refused.waits());

@@ -1,23 +1,23 @@
-//! How large a datagram the path to a peer takes (RFC 1191, RFC 8201, RFC 4821).
+//! Path MTU: the largest datagram that the path to a peer takes (RFC 1191, RFC 8201, RFC 4821).
 //!
 //! ```text
-//! ceiling    what the device takes, or the limit that a router has named
-//! current    what segments are cut for
-//! confirmed  a size that the peer has acknowledged something after
+//! ceiling    limit of the device, or the limit that a router has reported
+//! current    size that segments are cut for
+//! confirmed  size with which the peer has acknowledged data
 //! ```
 //!
-//! A router that drops large datagrams without a word (a black hole) is found by evidence
+//! A router that drops large datagrams without an ICMP error (a black hole) is found by evidence
 //! (RFC 4821 §7.7, RFC 8899 §4.3):
 //!
-//! 1. Nothing is acknowledged for [`SILENCE`] and [`BLACK_HOLE_TIMEOUTS`] retransmissions: the size goes
-//!    down to one that nearly every path takes, in doubt.
-//! 2. Something arrives that was only sent longer: the peer was silent for another reason. The size is
-//!    what it was before.
-//! 3. Only what was sent short is acknowledged: an outage, or a black hole. The size before is tried once
-//!    more. If that is not acknowledged, the path is a black hole: the size goes down, and from there up
-//!    again in steps.
+//! 1. Nothing is acknowledged for [`SILENCE`] and [`BLACK_HOLE_TIMEOUTS`] retransmissions: the size
+//!    is reduced to one that nearly every path takes; the old size is in doubt.
+//! 2. The peer has a segment that was sent only in the old size: it was silent for another reason.
+//!    The old size is restored.
+//! 3. Only short segments are acknowledged: an outage, or a black hole. The old size is tried once
+//!    more. If that is not acknowledged, the path is a black hole: the size is reduced, and raised
+//!    again from there in steps.
 //!
-//! A change of the size is an ordinary event: what is lost by it is retransmitted, cut to fit.
+//! A change of the size is an ordinary event: segments lost by it are retransmitted, cut to fit.
 
 use std::collections::HashMap;
 use std::mem::offset_of;
@@ -32,70 +32,70 @@ use crate::tcp;
 use crate::time::{Duration, Instant};
 use crate::types::StreamOffset;
 
-/// The path of one connection. All sizes are of IP datagrams, in bytes.
+/// Path state of one connection. All sizes are of IP datagrams, in bytes.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct PathMtu {
-    /// When a larger size is tried.
+    /// Time at which a larger size is tried.
     probe_at: Option<Instant>,
     doubt: Option<Doubt>,
     current: usize,
     confirmed: usize,
-    /// SND.NXT when the current size was taken up.
+    /// SND.NXT when the current size was chosen.
     since: StreamOffset,
-    /// Timeouts in a row that say nothing about the size: the link was down.
+    /// Consecutive timeouts that are no evidence about the size: the link was down.
     forgiven: u32,
-    /// The limit that a router has named, and until when nothing beyond it is tried.
+    /// The limit that a router has reported, and the time until which nothing larger is tried.
     named: Option<(usize, Instant)>,
     ceiling: usize,
-    /// What the path is not asked to fall below.
+    /// Smallest size that is used.
     floor: usize,
     ip_header_len: usize,
     /// The current size is the one before a doubt, tried once more.
     retried: bool,
 }
 
-/// A size that was left because nothing was acknowledged, and it is not known yet whether the size was the
-/// cause.
+/// A size that was given up because nothing was acknowledged, while it is not known if the size was
+/// the cause.
 #[derive(Clone, Copy, Debug)]
 struct Doubt {
     size: usize,
-    /// The size was given its chance: smaller datagrams are acknowledged, and it is not.
+    /// The size was tested: smaller datagrams are acknowledged, and it is not.
     tried: bool,
     /// Time until a larger size is tried, in nanoseconds, once the cause is known.
     wait_ns: u64,
 }
 
-/// RFC 791 §3.2: every path takes as much.
+/// RFC 791 §3.2: the smallest limit of any path.
 const MIN_V4: usize = 68;
 /// RFC 8200 §5.
 const MIN_V6: usize = 1280;
-/// Timeouts in a row from which a size is suspected (RFC 4821 §7.7 leaves the number open; RFC 8899
-/// §5.1.2 has MAX_PROBES = 3 transmissions, of which the first is no timeout).
+/// Consecutive timeouts after which a size is suspected (RFC 4821 §7.7 leaves the number open; RFC
+/// 8899 §5.1.2 has MAX_PROBES = 3 transmissions, the first of them no timeout).
 const BLACK_HOLE_TIMEOUTS: u32 = 2;
-/// Time without an acknowledgment from which a size is suspected. On a short path the timeouts above are over
-/// within some 50 ms, and hosts and links pause for as long.
+/// Time without an acknowledgment after which a size is suspected. On a short path the timeouts
+/// above expire within some 50 ms, and hosts and links pause for as long.
 const SILENCE: Duration = Duration::from_secs(1);
-/// What nearly every path takes (RFC 8899 §5.1.2 BASE_PLPMTU and RFC 8200 §5).
+/// Size that nearly every path takes (RFC 8899 §5.1.2 BASE_PLPMTU and RFC 8200 §5).
 const BASE: usize = 1280;
-/// Sizes that paths have (RFC 1191 §7.1, with those of tunnels and of large frames), upward.
+/// Common MTUs of paths (RFC 1191 §7.1, with those of tunnels and of large frames), ascending.
 const PLATEAUS: [usize; 14] =
     [68, 296, 552, 1006, 1280, 1400, 1452, 1492, 1500, 2002, 4352, 8166, 9000, 17_914];
 /// Time between two steps up after a black hole, in nanoseconds (RFC 8899 §5.1.1: a probe timer of
 /// at least 1 s).
 const STEP_NS: u64 = 1_000_000_000;
 /// RFC 1191 §6.3 and RFC 8201 §4: a larger size is not tried within 5 minutes after a router has
-/// named the limit; 10 are recommended. RFC 8899 PMTU_RAISE_TIMER is the same.
+/// reported the limit; 10 are recommended. RFC 8899 PMTU_RAISE_TIMER is the same.
 const RAISE_NS: u64 = 600_000_000_000;
 /// RFC 1191 §6.3: nor "less than 1 minute after a previous, successful attempted increase", beyond
 /// that limit; twice that is recommended.
 const RAISE_AGAIN_NS: u64 = 120_000_000_000;
 
 impl PathMtu {
-    /// Bytes at the beginning that each turn to send and each look at deadlines reads.
+    /// Bytes at the start of the struct that each turn to send and each look at deadlines reads.
     pub(crate) const HOT_HEAD: usize = offset_of!(Self, current);
 
-    /// `floor_v4`: what an IPv4 path is not asked to fall below.
+    /// `floor_v4` is the smallest size that is used on an IPv4 path.
     pub(crate) fn new(remote: IpAddr, device_mtu: usize, floor_v4: usize) -> Self {
         let (floor, ip_header_len) = match remote {
             IpAddr::V4(_) => (floor_v4.max(MIN_V4), 20),
@@ -116,7 +116,8 @@ impl PathMtu {
         }
     }
 
-    /// Begins with the limit that another connection to the same host has learned, until it is too old.
+    /// Starts with the limit that another connection to the same host has learned, until it
+    /// expires.
     pub(crate) fn begin_with(&mut self, now: Instant, tcp: &mut tcp::Tcb, known: KnownPath) {
         let size = known.size.max(self.floor);
         if size < self.current {
@@ -127,7 +128,7 @@ impl PathMtu {
         }
     }
 
-    /// The limit that connections to the same host may begin with, if one is known.
+    /// Returns the limit that connections to the same host may start with, if one is known.
     pub(crate) const fn known(&self) -> Option<KnownPath> {
         match self.named {
             Some((size, until)) => Some(KnownPath { size, until }),
@@ -139,8 +140,9 @@ impl PathMtu {
         self.probe_at
     }
 
-    /// A router has dropped a datagram of `datagram_len` bytes: the next link takes `mtu`, 0 when
-    /// it does not say. Returns whether that changed something.
+    /// Handles a router's report that it dropped a datagram of `datagram_len` bytes: the next link
+    /// takes `mtu`, 0 if the router does not report it. Returns true if the report changed the
+    /// size.
     pub(crate) fn on_too_big(
         &mut self,
         now: Instant,
@@ -148,10 +150,10 @@ impl PathMtu {
         mtu: usize,
         datagram_len: usize,
     ) -> bool {
-        // RFC 1191 §5: old routers name no size; the next plateau below what was dropped.
+        // RFC 1191 §5: old routers report no size; the next plateau below the dropped size is used.
         let named = if mtu == 0 { plateau_below(datagram_len.min(self.current)) } else { mtu };
-        // RFC 8201 §4: a message with less than 1280 is discarded; RFC 1191 §3 never goes below
-        // 68. RFC 5044 §9.1: what is reported is range-checked.
+        // RFC 8201 §4: a message with less than 1280 is discarded; RFC 1191 §3 never goes below 68.
+        // RFC 5044 §9.1: the reported size is range-checked.
         if self.ip_header_len == 40 && named < MIN_V6 {
             return false;
         }
@@ -170,7 +172,7 @@ impl PathMtu {
         true
     }
 
-    /// The device's MTU has changed from `before` to `mtu`.
+    /// Handles a change of the device's MTU from `before` to `mtu`.
     pub(crate) fn on_device(
         &mut self,
         now: Instant,
@@ -185,15 +187,15 @@ impl PathMtu {
         self.floor = self.floor.min(mtu);
         self.confirmed = self.confirmed.min(mtu);
         (self.doubt, self.retried) = (None, false);
-        // One that was limited by the device alone follows it up; any other is probed as before.
+        // A size that only the device limited follows the device; any other is probed as before.
         if self.current > mtu || (at_device && self.current == before) {
             self.take(now, tcp, mtu);
         }
     }
 
-    /// The connection's retransmission timer may have run out, or [`poll_timeout`](Self::poll_timeout)
-    /// has come. `device_mtu` bounds what is tried. Returns true if the [limit](Self::known) of the path is
-    /// known now.
+    /// Handles an expired retransmission timer, or [`poll_timeout`](Self::poll_timeout).
+    /// `device_mtu` limits the sizes that are tried. Returns true if the [limit](Self::known) of
+    /// the path is known now.
     #[must_use]
     pub(crate) fn handle_timeout(
         &mut self,
@@ -214,7 +216,7 @@ impl PathMtu {
         }
         if self.probe_at.is_some_and(|at| at <= now) {
             self.probe_at = None;
-            // While it is not clear how this size does, no larger one is tried.
+            // No larger size is tried while it is unknown if this one passes.
             if timeouts > 0 || self.doubt.is_some() {
                 self.probe_at = Some(now.plus_nanos(STEP_NS));
             } else {
@@ -224,19 +226,19 @@ impl PathMtu {
         is_limit_known
     }
 
-    /// The link is down: the timeouts so far, and the next, are its fault.
+    /// Ignores the timeouts so far, and the next one: the link is down.
     pub(crate) fn forgive(&mut self, timeouts: u32) {
         self.forgiven = timeouts + 1;
     }
 
-    /// Returns true if [`judge`](Self::judge) has something to find out.
+    /// Returns true if a size is in doubt: [`judge`](Self::judge) must find out.
     #[inline]
     pub(crate) const fn is_doubted(&self) -> bool {
         self.doubt.is_some()
     }
 
-    /// After a size was left: looks at what the peer has acknowledged since. Returns true if the
-    /// [limit](Self::known) of the path is known now.
+    /// Judges a size that was given up, by what the peer has acknowledged since. Returns true if
+    /// the [limit](Self::known) of the path is known now.
     #[must_use]
     pub(crate) fn judge(&mut self, now: Instant, tcp: &mut tcp::Tcb) -> bool {
         let Some(doubt) = self.doubt else { return false };
@@ -259,7 +261,8 @@ impl PathMtu {
             // The largest size that passes is known when a step up has failed.
             let is_limit = doubt.wait_ns == RAISE_NS;
             if is_limit {
-                // A guess from silence, unlike a router's word: other connections rely on it for less long.
+                // Silence is weaker evidence than a router's report: other connections use it for a
+                // shorter time.
                 self.named = Some((self.current, now.plus_nanos(RAISE_AGAIN_NS)));
             }
             return is_limit;
@@ -269,10 +272,10 @@ impl PathMtu {
         false
     }
 
-    /// Returns true if the current size may be why nothing is acknowledged.
+    /// Returns true if the current size may be the reason that nothing is acknowledged.
     fn is_suspect(&self, timeouts: u32, silence: Duration) -> bool {
         let enough = if self.doubt.is_some() || self.retried {
-            // The size before was silent for long already.
+            // The size before was silent for a long time already.
             1
         } else {
             BLACK_HOLE_TIMEOUTS
@@ -281,12 +284,12 @@ impl PathMtu {
         timeouts >= self.forgiven + enough && is_long
     }
 
-    /// Returns true if a smaller size is known to do.
+    /// Returns true if a smaller size is known to pass.
     const fn is_probing(&self) -> bool {
         self.confirmed >= self.floor && self.confirmed < self.current
     }
 
-    /// Segments of the current size do not seem to get through.
+    /// Reduces the size, because segments of the current size do not seem to pass.
     fn on_black_hole(&mut self, now: Instant, tcp: &mut tcp::Tcb) {
         let probing = self.is_probing();
         let size = if probing {
@@ -298,22 +301,23 @@ impl PathMtu {
         };
         let segment_len = tcp.oldest_in_flight_len();
         let cut_for = size.saturating_sub(self.ip_header_len);
-        // What is small already is not lost for its size.
+        // A small segment is not lost because of its size.
         if size >= self.current || segment_len <= cut_for {
             return;
         }
-        // A step up that failed is not tried again soon; a path that fell silent is.
+        // A step up that failed is not repeated soon; the size of a path that fell silent is.
         let wait_ns = if probing && !self.retried { RAISE_NS } else { STEP_NS };
         let doubt = Doubt { size: self.current, tried: probing, wait_ns };
         if self.doubt.is_none() {
-            // The size was lowered for another reason before: what arrived since says nothing of this one.
+            // The size was reduced for another reason before: evidence since then is not about this
+            // size.
             tcp.forget_path_evidence();
             self.doubt = Some(doubt);
         }
         self.retried = false;
-        // What was acknowledged before says nothing now.
+        // Earlier acknowledgments are no evidence now.
         self.confirmed = self.confirmed.min(size);
-        // The smaller size gets a chance, too.
+        // The smaller size gets its own timeouts.
         self.forgiven = tcp.consecutive_timeouts();
         self.take(now, tcp, size);
     }
@@ -321,7 +325,7 @@ impl PathMtu {
     fn step_up(&mut self, now: Instant, tcp: &mut tcp::Tcb, device_mtu: usize) {
         let held_until = self.named.map(|(_, until)| until).filter(|until| *until > now);
         if held_until.is_none() {
-            // The limit that a router has named is old enough to be tried anew.
+            // The limit that a router has reported is old enough to be tested again.
             self.ceiling = device_mtu;
         }
         let next = PLATEAUS.iter().copied().find(|size| *size > self.current);
@@ -329,7 +333,7 @@ impl PathMtu {
         if size >= self.ceiling {
             self.probe_at = held_until;
         } else {
-            // Up to what a router has named the way is known.
+            // Up to the limit that a router has reported, the path is known.
             let is_beyond = self.named.is_some_and(|(named, _)| size >= named);
             self.probe_at = Some(now.plus_nanos(if is_beyond { RAISE_AGAIN_NS } else { STEP_NS }));
         }
@@ -345,7 +349,7 @@ impl PathMtu {
         tcp.set_path_mtu(now, size.saturating_sub(self.ip_header_len));
     }
 
-    /// What segments are cut for.
+    /// The size that segments are cut for.
     pub(crate) const fn current(&self) -> usize {
         self.current
     }
@@ -355,12 +359,12 @@ impl PathMtu {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KnownPath {
     size: usize,
-    /// Nothing larger is tried before.
+    /// Time before which nothing larger is tried.
     until: Instant,
 }
 
-/// Limits of paths, by host: what one connection has learned the next need not lose segments for
-/// (RFC 1191 §6.3, RFC 8201 §5.2).
+/// Limits of paths, by host: later connections need not lose segments to learn a limit again (RFC
+/// 1191 §6.3, RFC 8201 §5.2).
 #[derive(Debug)]
 pub(crate) struct KnownPaths {
     by_host: HashMap<IpAddr, KnownPath, TableHash>,
@@ -371,7 +375,7 @@ impl KnownPaths {
         Self { by_host: HashMap::with_hasher(TableHash::new(key)) }
     }
 
-    /// Keeps a limit. One that is over makes room for it if there are too many, otherwise any.
+    /// Stores a limit. If there are too many, an expired limit is evicted, otherwise any.
     pub(crate) fn keep(&mut self, now: Instant, host: IpAddr, known: KnownPath) {
         if self.by_host.len() >= PATHS_KNOWN_MAX && !self.by_host.contains_key(&host) {
             self.by_host.retain(|_, kept| kept.until > now);
@@ -383,13 +387,13 @@ impl KnownPaths {
         self.by_host.insert(host, known);
     }
 
-    /// The limit that is known of the path to `host`, unless it is too old.
+    /// Returns the known limit of the path to `host`, unless it is too old.
     pub(crate) fn get(&self, now: Instant, host: IpAddr) -> Option<KnownPath> {
         self.by_host.get(&host).copied().filter(|known| known.until > now)
     }
 }
 
-/// The largest plateau below `len`.
+/// Returns the largest plateau below `len`.
 fn plateau_below(len: usize) -> usize {
     PLATEAUS.iter().rev().copied().find(|size| *size < len).unwrap_or(0)
 }
@@ -410,7 +414,7 @@ mod tests {
 
     #[test]
     fn a_named_limit_is_taken_within_its_range() {
-        // Family, what the router says, what it dropped, what is cut for then.
+        // Family, size that the router reports, size that it dropped, resulting size.
         let cases = [
             ("10.0.0.2", 1400, 1500, 1400),
             ("10.0.0.2", 40, 1500, 68),
@@ -448,7 +452,7 @@ mod tests {
         assert_eq!(steps(&mut path, &mut tcp), [(600, 1452), (720, 1492), (840, 1500)]);
     }
 
-    /// The steps up that follow: the second, and the size.
+    /// Runs the steps up that follow; returns the second and the size of each.
     fn steps(path: &mut PathMtu, tcp: &mut tcp::Tcb) -> Vec<(u64, usize)> {
         let mut steps = Vec::new();
         while let Some(at) = path.poll_timeout() {
@@ -458,8 +462,8 @@ mod tests {
         steps
     }
 
-    /// A guess from silence is kept for other connections as soon as it is clear, for two minutes; this
-    /// connection tries no larger size for ten.
+    /// A limit found from silence is stored for other connections as soon as it is clear, for two
+    /// minutes; this connection tries no larger size for ten.
     #[test]
     fn a_limit_that_silence_shows_is_known_to_others_for_two_minutes() {
         let (mut path, mut tcp) = (path("10.0.0.2", 552), tcp());
@@ -476,7 +480,7 @@ mod tests {
     fn a_path_that_falls_silent_does_not_make_a_named_limit_older() {
         let (mut path, mut tcp) = (path("10.0.0.2", 552), tcp());
         path.on_too_big(Instant::ZERO, &mut tcp, 1452, 1500);
-        // As a black hole leaves it: a small size that is stepped up from soon.
+        // The state after a black hole: a small size that is soon raised in steps.
         let at = Instant::ZERO + Duration::from_secs(60);
         path.take(at, &mut tcp, BASE);
         path.probe_at = Some(at);
@@ -499,8 +503,8 @@ mod tests {
         assert_eq!(path.current(), 100, "below every floor, if the device is");
     }
 
-    /// What was acknowledged before the device's MTU went down says nothing of sizes above it: when
-    /// it is up again and large segments are lost, the size falls to what was confirmed since.
+    /// Acknowledgments before the device's MTU was lowered are no evidence for sizes above it: when
+    /// it is raised again and large segments are lost, the size falls to the one confirmed since.
     #[test]
     fn a_size_that_the_device_no_longer_took_is_not_confirmed_any_more() {
         let (mut path, mut tcp) = (path("10.0.0.2", 552), tcp());
@@ -509,7 +513,7 @@ mod tests {
         assert_eq!((path.current, path.confirmed), (1400, 1400));
         path.on_device(Instant::ZERO, &mut tcp, 1400, 1500);
         assert_eq!((path.current, path.confirmed), (1500, 1400), "1500 is to be shown anew");
-        // A limit that a router names does the same.
+        // A limit that a router reports does the same.
         path.confirmed = 1500;
         path.on_too_big(Instant::ZERO, &mut tcp, 1300, 1500);
         assert_eq!((path.current, path.confirmed, path.ceiling), (1300, 1300, 1300));
@@ -529,7 +533,7 @@ mod tests {
         }
         assert_eq!(paths.get(at(0), host(7)), Some(known(1)));
         assert_eq!(paths.get(at(1), host(7)), None, "too old");
-        // First those that are over make room, then any.
+        // First expired limits are evicted, then any.
         for n in PATHS_KNOWN_MAX..2 * PATHS_KNOWN_MAX {
             paths.keep(at(2), host(n), known(600));
             assert_eq!(paths.get(at(2), host(n)), Some(known(600)));
@@ -537,7 +541,7 @@ mod tests {
             let is_first = n == PATHS_KNOWN_MAX;
             assert!(!is_first || (0..n).all(|n| n == 7 || paths.get(at(2), host(n)).is_some()));
         }
-        // One that is there takes no other's place.
+        // Storing a known host again evicts no other.
         paths.keep(at(2), host(2 * PATHS_KNOWN_MAX - 1), known(700));
         assert_eq!(paths.by_host.len(), PATHS_KNOWN_MAX);
     }
@@ -549,7 +553,7 @@ mod tests {
         path.begin_with(Instant::ZERO, &mut tcp, known);
         assert_eq!((path.current(), path.known()), (1400, Some(known)));
         assert_eq!(steps(&mut path, &mut tcp), [(300, 1452), (420, 1492), (540, 1500)]);
-        // Nothing is gained by more than the device takes, nor by less than the floor.
+        // A limit above the device's MTU or below the floor has no effect.
         for (size, expected) in [(9000, 1500), (1500, 1500), (100, 552)] {
             let mut path = self::path("10.0.0.2", 552);
             path.begin_with(Instant::ZERO, &mut tcp, KnownPath { size, ..known });

@@ -1,8 +1,8 @@
 //! IP datagrams out of fragments, in bounded memory.
 //!
-//! TCP for an engine mostly comes with DF set, unfragmented; a peer or router that does without gets
-//! this far. Fragments that overlap end their datagram: RFC 5722 demands it of IPv6, and IPv4
-//! gains the same protection.
+//! TCP for this engine mostly arrives with DF set, unfragmented; fragments are from peers and
+//! routers that do otherwise. Overlapping fragments end their datagram: RFC 5722 requires it for
+//! IPv6, and IPv4 gets the same protection.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use crate::limits::{REASSEMBLIES_MAX, REASSEMBLY_NS, REASSEMBLY_PIECES_MAX};
 use crate::port::interface::framing::Opened;
 use crate::time::Instant;
 
-/// What the fragments of one datagram have in common (RFC 791 §3.2, RFC 8200 §4.5).
+/// Fields that all fragments of one datagram share (RFC 791 §3.2, RFC 8200 §4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DatagramKey {
     pub(crate) source: IpAddr,
@@ -25,22 +25,23 @@ pub(crate) struct DatagramKey {
 #[derive(Debug)]
 pub(crate) struct Part<'f> {
     pub(crate) key: DatagramKey,
-    /// Where its payload belongs, in bytes.
+    /// Offset of its payload in the datagram's, in bytes.
     pub(crate) offset: usize,
-    /// Whether others follow.
+    /// More fragments follow.
     pub(crate) more: bool,
-    /// The IP header, extension headers before the fragment header included.
+    /// The IP header, including extension headers before the fragment header.
     pub(crate) header: &'f [u8],
-    /// IPv6: where in `header` the fragment header is named, and what comes behind that.
+    /// IPv6: offset in `header` of the byte that announces the fragment header, and the next header
+    /// behind that.
     pub(crate) next_header: Option<(usize, u8)>,
     pub(crate) payload: &'f [u8],
 }
 
-/// Why a fragment was not taken.
+/// The fragment was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refused;
 
-/// Datagrams of which parts are missing.
+/// Incomplete datagrams.
 #[derive(Debug, Default)]
 pub(crate) struct Reassembly {
     datagrams: Vec<Datagram>,
@@ -53,23 +54,23 @@ struct Datagram {
     /// The first fragment's header, its length fields still to be set.
     header: Vec<u8>,
     octets: Vec<u8>,
-    /// What is there of them: disjoint, not touching, in order.
+    /// The ranges of `octets` that have arrived: disjoint, not touching, in order.
     ranges: Vec<(usize, usize)>,
     /// Length of the payload, known from the last fragment.
     total: Option<usize>,
-    /// It is not to be had any more; its other fragments are dropped too.
+    /// The datagram cannot be completed; its other fragments are dropped, too.
     spoilt: bool,
 }
 
 /// An IP datagram's length has 16 bits.
 const DATAGRAM_LEN_MAX: usize = 65_535;
-/// Fragments are cut at multiples of this.
+/// Unit of fragment lengths and offsets.
 const FRAGMENT_UNIT: usize = 8;
 const IPV6_HEADER_LEN: usize = 40;
 
 impl Reassembly {
-    /// Takes a fragment. The one that completes its datagram yields the frame, without a tag, that
-    /// would have come without fragmentation.
+    /// Adds a fragment. If it completes its datagram, returns the frame, without a tag, that would
+    /// have arrived without fragmentation.
     pub(crate) fn insert(
         &mut self,
         now: Instant,
@@ -85,7 +86,7 @@ impl Reassembly {
         let index = self.find_or_begin(now, &part.key);
         let datagram = &mut self.datagrams[index];
         if datagram.spoilt || datagram.add(part).is_err() {
-            // What is kept of it is a few bytes, until its time is over.
+            // A few bytes of it remain until its time is over.
             datagram.spoil();
             return Err(Refused);
         }
@@ -96,7 +97,7 @@ impl Reassembly {
         assemble(opened, &datagram.header, &datagram.octets).map(Some).ok_or(Refused)
     }
 
-    /// Gives up what was not completed in time.
+    /// Discards datagrams that were not completed in time.
     pub(crate) fn expire(&mut self, now: Instant) {
         self.datagrams.retain(|datagram| datagram.until > now);
     }
@@ -118,7 +119,7 @@ impl Reassembly {
             self.datagrams.push(datagram);
             return self.datagrams.len() - 1;
         }
-        // The oldest makes room: no source keeps the room for long.
+        // The oldest datagram is evicted: no source can keep the room for long.
         let oldest = self.datagrams.iter().zip(0..).min_by_key(|(datagram, _)| datagram.until);
         let index = oldest.map_or(0, |(_, index)| index);
         self.datagrams[index] = datagram;
@@ -161,7 +162,7 @@ impl Datagram {
         self.note(at, start, end)
     }
 
-    /// Notes that `start..end` is there, before the range at `at`.
+    /// Records that `start..end` has arrived, before the range at `at`.
     fn note(&mut self, at: usize, start: usize, end: usize) -> Result<(), Refused> {
         let joins_next = self.ranges.get(at).is_some_and(|range| range.0 == end);
         let joins_last = at > 0 && self.ranges[at - 1].1 == start;
@@ -192,7 +193,7 @@ impl Datagram {
     }
 }
 
-/// The header of the whole datagram, but for its length.
+/// Returns the header of the whole datagram, without its length.
 fn header_of(part: &Part<'_>) -> Vec<u8> {
     let mut header = part.header.to_vec();
     match part.next_header {
@@ -203,7 +204,7 @@ fn header_of(part: &Part<'_>) -> Vec<u8> {
     header
 }
 
-/// A frame with the datagram of this header and payload; `None` when that is too long for one.
+/// Returns a frame with the datagram of this header and payload; `None` if it is too long for one.
 fn assemble(opened: &Opened<'_>, header: &[u8], payload: &[u8]) -> Option<Vec<u8>> {
     let mut datagram = header.to_vec();
     if header[0] >> 4 == 4 {

@@ -1,4 +1,4 @@
-//! How frames reach a peer: link and IP headers, prepared once per connection.
+//! Routes: link and IP headers of frames to a peer, prepared once per connection.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ const IPV6_LEN: usize = 40;
 const PROTOCOL_TCP: u8 = 6;
 const TTL: u8 = 64;
 
-/// What the link header of a route says.
+/// Fields of the link header of a route.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkHeader {
     pub(crate) source: [u8; 6],
@@ -23,18 +23,18 @@ pub(crate) struct LinkHeader {
 }
 
 impl LinkHeader {
-    /// The link header of frames of this framing.
+    /// The link header of frames with this framing.
     pub(crate) const fn new(framing: LinkFraming, source: [u8; 6], destination: [u8; 6]) -> Self {
         Self { source, destination, tag: framing.tag() }
     }
 }
 
-/// The link and IP headers of every frame to a peer, but for the lengths in them.
+/// The link and IP headers of every frame to a peer, without the lengths.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Route {
     headers: [u8; Self::HEADERS_LEN_MAX],
     len: usize,
-    /// Where the IP header starts.
+    /// Offset of the IP header.
     ip_at: usize,
     /// Sum of the pseudo-header without the length.
     pseudo_sum: u16,
@@ -46,11 +46,11 @@ impl Route {
     /// Bytes of a tagged Ethernet header and an IPv6 header.
     pub(crate) const HEADERS_LEN_MAX: usize = ETHERNET_LEN + VLAN_TAG_LEN + IPV6_LEN;
 
-    /// The route between two addresses; `link` has the source and destination link address and
-    /// the tag of the VLAN, on a device with a link layer.
+    /// A route between two addresses; on a device with a link layer, `link` has the source and
+    /// destination link address and the VLAN tag.
     ///
     /// # Panics
-    /// When the addresses are of different families.
+    /// If the addresses are of different families.
     pub(crate) fn new(link: Option<LinkHeader>, local: IpAddr, remote: IpAddr) -> Self {
         let mut headers = [0; Self::HEADERS_LEN_MAX];
         let mut ip_at = 0;
@@ -66,7 +66,7 @@ impl Route {
         let (ip_len, addresses_at) = match (local, remote) {
             (IpAddr::V4(local), IpAddr::V4(remote)) => {
                 // RFC 5044 Appendix A.5.1 and RFC 1191: DF is set. An atomic datagram's
-                // identification means nothing (RFC 6864 §4.1).
+                // identification has no meaning (RFC 6864 §4.1).
                 ip[..12].copy_from_slice(&[0x45, 0, 0, 0, 0, 0, 0x40, 0, TTL, PROTOCOL_TCP, 0, 0]);
                 ip[12..16].copy_from_slice(&local.octets());
                 ip[16..20].copy_from_slice(&remote.octets());
@@ -94,15 +94,15 @@ impl Route {
     }
 
     /// Writes the headers of a segment of `tcp_len` bytes, with this ECN field, to the front of
-    /// `out`. Returns the sum
-    /// of its pseudo-header (RFC 9293 §3.1).
+    /// `out`. Returns the sum of its pseudo-header (RFC 9293 §3.1).
     ///
-    /// A super-frame too long for its length field says what fits; the device that cuts it writes the
-    /// lengths of the pieces.
+    /// The length field of a super-frame that is too long for it is set to its maximum; the device
+    /// that cuts the super-frame writes the lengths of the pieces.
     #[inline]
     pub(crate) fn write_headers(&self, out: &mut [u8], tcp_len: usize, ecn: Ecn) -> u16 {
         match out.first_chunk_mut() {
-            // A copy of known length is no call; what follows the headers is written after them.
+            // A copy of constant length needs no call; later writes overwrite the bytes behind the
+            // headers.
             Some(room) => *room = self.headers,
             None => out[..self.len].copy_from_slice(&self.headers[..self.len]),
         }
@@ -123,7 +123,7 @@ impl Route {
     }
 }
 
-/// The one's complement sum of three words (RFC 1071).
+/// Returns the one's complement sum of three words (RFC 1071).
 #[inline]
 fn folded(a: u16, b: u16, c: u16) -> u16 {
     let sum = u32::from(a) + u32::from(b) + u32::from(c);

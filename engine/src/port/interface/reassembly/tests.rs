@@ -45,7 +45,7 @@ fn fragments_in_any_order_make_the_datagram_that_was_cut() {
         for at in (1..cuts.len()).rev() {
             cuts.swap(at, rng.random_range(0..=at));
         }
-        // Some come twice.
+        // Some arrive twice.
         cuts.insert(0, cuts[cuts.len() / 2].clone());
         let mut reassembly = Reassembly::default();
         let mut whole = None;
@@ -88,9 +88,9 @@ fn fragments_that_contradict_each_other_or_the_rules_are_refused() {
     let cases: [&[(usize, usize, bool)]; 6] = [
         // Not cut at a multiple of 8.
         &[(0, 12, true)],
-        // Nothing in it.
+        // No payload.
         &[(8, 8, true)],
-        // Beyond what a datagram can be.
+        // Beyond the largest datagram.
         &[(65_528, 65_592, false)],
         // Two ends.
         &[(32, 64, false), (24, 32, false)],
